@@ -1,0 +1,98 @@
+package v1
+
+import (
+	"net/netip"
+	"time"
+)
+
+// EndpointRequest is the body of PUT /v1/endpoint/{containerID:ifname}.
+type EndpointRequest struct {
+	// Network is the name of the CNI network configuration.
+	Network string `json:"network,omitempty"`
+	Pod     Pod    `json:"pod,omitzero"`
+	// NetNS is the path of the container's network namespace. The agent keeps it for people and never opens it.
+	NetNS string `json:"netns,omitempty"`
+	// Host is the end of the veth pair in the node's namespace: it exists already, is up, and has the name
+	// [HostInterfaceName].
+	Host Interface `json:"host"`
+	// Container is the end in the container.
+	Container Interface `json:"container"`
+	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
+	Addresses Addresses `json:"addresses,omitzero"`
+	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.
+	ExternalIPAM bool `json:"externalIPAM,omitempty"`
+	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now.
+	Began int64 `json:"began,omitempty"`
+}
+
+// Interface is one end of a veth pair.
+type Interface struct {
+	Name  string `json:"name"`
+	Index int    `json:"index,omitempty"`
+	MAC   string `json:"mac"` // colon separated
+}
+
+// Pod says whose endpoint it is. All parts are empty outside Kubernetes.
+type Pod struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// Addresses holds at most one address a family; a family that is not there is the zero netip.Addr ("" in JSON).
+type Addresses struct {
+	IPv4 netip.Addr `json:"ipv4,omitzero"`
+	IPv6 netip.Addr `json:"ipv6,omitzero"`
+}
+
+// Endpoint is what the agent manages for one attachment.
+type Endpoint struct {
+	ID          uint16    `json:"id"`
+	ContainerID string    `json:"containerID"`
+	IfName      string    `json:"ifname"`
+	State       string    `json:"state"`
+	Network     string    `json:"network,omitempty"`
+	Pod         Pod       `json:"pod,omitzero"`
+	NetNS       string    `json:"netns,omitempty"`
+	Host        Interface `json:"host"`
+	Container   Interface `json:"container"`
+	Addresses   Addresses `json:"addresses"`
+	// ExternalIPAM says that the addresses belong to another IPAM.
+	ExternalIPAM bool      `json:"externalIPAM,omitempty"`
+	Created      time.Time `json:"created"`
+	// Gateways are the link-local next hops of the container's default routes, one a family that it has an address
+	// of. Both answer at the MAC of Host, and nothing on the link answers ARP or neighbour discovery: the neighbour
+	// entries must be permanent.
+	Gateways Addresses `json:"gateways"`
+	// Traffic counts what the endpoint sent and received; nil when the datapath does not say.
+	Traffic *Traffic `json:"traffic,omitempty"`
+}
+
+// Traffic counts packets of one endpoint since it was created.
+type Traffic struct {
+	FromPod Counter `json:"fromPod"`
+	ToPod   Counter `json:"toPod"`
+	// Drops counts dropped packets by reason; reasons that never happened are left out.
+	Drops map[string]uint64 `json:"drops,omitempty"`
+}
+
+// Counter counts packets that passed.
+type Counter struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// DeleteRequest is the body of DELETE /v1/endpoint.
+type DeleteRequest struct {
+	ContainerID string `json:"containerID"`
+	// Began is as in [EndpointRequest].
+	Began int64 `json:"began,omitempty"`
+}
+
+// DeleteResult answers a deletion. It is a success when Errors is not zero, too: what failed is on record in the
+// agent, which tries again.
+type DeleteResult struct {
+	Deleted int      `json:"deleted"` // endpoints that are gone
+	Errors  int      `json:"errors"`  // parts of them that could not be taken down yet
+	Details []string `json:"details,omitempty"`
+}

@@ -1,0 +1,30 @@
+package endpointmanager
+
+import "context"
+
+// Manager changes endpoints. All methods may be called concurrently; calls for one attachment take their turn.
+type Manager interface {
+	// Create brings up an endpoint and returns it when every step has succeeded, or undoes it all before ctx ends.
+	// The same Spec again returns the endpoint that is there; another Spec for a living attachment replaces it.
+	Create(ctx context.Context, spec Spec) (Endpoint, error)
+
+	// Delete takes down the endpoint of the attachment. One that is unknown is a success.
+	Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult
+
+	// DeleteContainer takes down every endpoint of the container. None is a success.
+	DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult
+}
+
+// DeleteResult counts what a deletion did. What is in Errors stays on record and is tried again.
+type DeleteResult struct {
+	Deleted int
+	Errors  []error
+}
+
+// Lookup reads endpoints. It knows no subscriber, so a subscriber may have it.
+type Lookup interface {
+	// Get finds one endpoint, or returns [ErrNotFound]. A [Ref] that fits several endpoints is [ErrAmbiguous].
+	Get(ref Ref) (Endpoint, error)
+	// List returns all endpoints by ascending ID.
+	List() []Endpoint
+}

@@ -1,0 +1,57 @@
+package endpointmanager
+
+import (
+	"context"
+	"time"
+)
+
+// Step is one cell's part in bringing an endpoint up or down. The manager knows no step by name; their order is one
+// slice, [Steps].
+//
+// All methods are idempotent, may run concurrently for different endpoints and never for the same one, and stop when
+// ctx ends. They run without any lock of the manager, so they may block.
+type Step interface {
+	// Name is the step's phase in traces and metrics: "ipam".
+	Name() string
+
+	// Attach does the step's part and returns ep with what the step adds to it (ipam: the addresses). It leaves
+	// nothing behind when it fails; when a later step fails, Detach is called.
+	Attach(ctx context.Context, ep Endpoint) (Endpoint, error)
+
+	// Detach undoes Attach, whether it ran whole, in part or not at all. ep may lack what the step added, when the
+	// agent died between Attach and the record of it: then the step finds its part by ep.Spec.Attachment.
+	Detach(ctx context.Context, ep Endpoint, cfg DeleteConfig) error
+
+	// Restore takes over, after a start of the agent, what Attach did in an earlier life of it. When it fails the
+	// endpoint is detached from every step and its record removed.
+	Restore(ctx context.Context, ep Endpoint) error
+}
+
+// Steps are in the order of Attach; Detach runs in the reverse order.
+type Steps []Step
+
+// Pruner is a Step that owns things outside the agent's memory. Prune is called once at start, after every Restore
+// and before the API serves, with what is alive: the step removes whatever bears its mark and belongs to none of it.
+type Pruner interface {
+	Prune(ctx context.Context, live []Endpoint) error
+}
+
+// Rememberer is a Step that must know, at start, what was deleted lately. Remember is called once, before any
+// Restore, oldest deletion first.
+type Rememberer interface {
+	Remember(deletions []Deletion)
+}
+
+// Deletion is what a tombstone tells.
+type Deletion struct {
+	Endpoint Endpoint // with the addresses it had; only the attachment when it was never known
+	Config   DeleteConfig
+	At       time.Time
+}
+
+// DeleteConfig travels with a deletion.
+type DeleteConfig struct {
+	// NoIPRelease keeps the address: creation failed for an address that the caller brought, a restored endpoint
+	// cannot be brought back and its address was never taken, or it is the health endpoint.
+	NoIPRelease bool
+}
