@@ -5,21 +5,6 @@ import (
 	"time"
 )
 
-// Spec is what the caller of an ADD asked for. It never changes during an endpoint's life.
-type Spec struct {
-	Attachment Attachment
-	Network    string // name of the CNI network configuration
-	Pod        Pod
-	NetNS      string    // path of the container's namespace, for people; nobody opens it
-	Host       Interface // in the node's namespace
-	Container  Interface // in the container; its Index is 0
-	Requested  Addresses // these and no others; a zero family gets any
-	// ExternalIPAM says that another IPAM gave Requested: Porin neither takes nor releases them.
-	ExternalIPAM bool
-	// Began is when the caller began, on CLOCK_BOOTTIME; zero when it did not say.
-	Began time.Duration
-}
-
 // Pod says whose endpoint it is. All parts are empty outside Kubernetes.
 type Pod struct{ Namespace, Name, UID string }
 

@@ -4,11 +4,13 @@ import "context"
 
 // Manager changes endpoints. All methods may be called concurrently; calls for one attachment take their turn.
 type Manager interface {
-	// Create brings up an endpoint and returns it when every step has succeeded, or undoes it all before ctx ends.
+	// Create brings up an endpoint and returns it when every step has succeeded, or undoes it all. It stops early
+	// when ctx ends, and returns when what it did is undone.
 	// The same Spec again returns the endpoint that is there; another Spec for a living attachment replaces it.
 	Create(ctx context.Context, spec Spec) (Endpoint, error)
 
-	// Delete takes down the endpoint of the attachment. One that is unknown is a success.
+	// Delete takes down the endpoint of the attachment. One that is unknown is a success. A deletion goes on after
+	// ctx has ended.
 	Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult
 
 	// DeleteContainer takes down every endpoint of the container. None is a success.
@@ -27,4 +29,16 @@ type Lookup interface {
 	Get(ref Ref) (Endpoint, error)
 	// List returns all endpoints by ascending ID.
 	List() []Endpoint
+}
+
+// Service is a [Manager] with a life of its own: Start before the first call, Stop after the last.
+type Service interface {
+	Manager
+	// Start opens the ledger and brings back what it holds; it blocks until that is done. The steps must have been
+	// started.
+	Start(ctx context.Context) error
+	// Stop waits for what is under way and closes the ledger. The endpoints stay as they are.
+	Stop(ctx context.Context) error
+	// Restored says what Start found.
+	Restored() Report
 }

@@ -9,12 +9,6 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// The faults of looking an endpoint up.
-var (
-	ErrNotFound  = fault.New(fault.NotFound, "no such endpoint")
-	ErrAmbiguous = fault.New(fault.Conflict, "more than one endpoint")
-)
-
 // Ref names an endpoint in one of the ways people and programs know it by. The zero Ref names none.
 type Ref struct{ kind, value string }
 
@@ -100,4 +94,13 @@ func (r Ref) attachment() (Attachment, bool) {
 	}
 	a, err := ParseAttachment(r.value)
 	return a, err == nil
+}
+
+// number returns the number that the reference is, when it is of that kind.
+func (r Ref) number() (uint16, bool) {
+	if r.kind != refNumber {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(r.value, 10, 16)
+	return uint16(id), err == nil
 }

@@ -1,5 +1,7 @@
 package endpointmanager
 
+import "slices"
+
 // State is where an endpoint is in its life.
 type State string
 
@@ -14,3 +16,32 @@ const (
 	Disconnected  State = "disconnected"
 	Invalid       State = "invalid"
 )
+
+// actor is who asks for a transition.
+type actor string
+
+const (
+	outside actor = "outside" // the API and the restore
+	builder actor = "builder" // the endpoint's own regeneration
+)
+
+// transitions says which next states each actor may choose. What is not here is refused. Disconnected and Invalid are
+// terminal.
+var transitions = map[actor]map[State][]State{
+	outside: {
+		"":            {Waiting, Restoring},
+		Waiting:       {Queued, Disconnecting, Invalid},
+		Queued:        {Disconnecting},
+		Regenerating:  {Disconnecting},
+		Ready:         {Waiting, Queued, Disconnecting},
+		Restoring:     {Disconnecting},
+		Disconnecting: {Disconnected},
+	},
+	builder: {
+		Queued:       {Regenerating},
+		Restoring:    {Regenerating},
+		Regenerating: {Queued, Ready},
+	},
+}
+
+func mayBecome(who actor, from, to State) bool { return slices.Contains(transitions[who][from], to) }

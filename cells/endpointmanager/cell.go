@@ -1,0 +1,34 @@
+package endpointmanager
+
+import (
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/cell"
+)
+
+// Module is the endpointmanager cell. It provides [Manager], [Lookup] and [Service], and needs [Steps].
+func Module(cfg Config) fx.Option {
+	return cell.Module("endpointmanager",
+		fx.Supply(fx.Private, cfg),
+		fx.Provide(NewTable, fx.Private),
+		fx.Provide(newService),
+		fx.Provide(
+			func(s Service) Manager { return s },
+			func(t *Table) Lookup { return t },
+		),
+		fx.Provide(newInstruments, fx.Private),
+		Observe(func(m *instruments) *instruments { return m }),
+		metrics.Collect(func(m *instruments) *instruments { return m }),
+		server.Provide(newRoutes),
+		server.Report(newReporter),
+	)
+}
+
+// newService ties the manager's life to the program's.
+func newService(lc fx.Lifecycle, p Params) Service {
+	service := New(p)
+	lc.Append(fx.Hook{OnStart: service.Start, OnStop: service.Stop})
+	return service
+}

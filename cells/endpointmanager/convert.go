@@ -1,0 +1,74 @@
+package endpointmanager
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/fault"
+)
+
+// ToV1 is the endpoint as the API shows it, without what a [Describer] adds.
+func ToV1(ep Endpoint) v1.Endpoint {
+	return v1.Endpoint{
+		ID:           ep.ID,
+		ContainerID:  ep.Spec.Attachment.ContainerID,
+		IfName:       ep.Spec.Attachment.IfName,
+		State:        string(ep.State),
+		Network:      ep.Spec.Network,
+		Pod:          v1.Pod(ep.Spec.Pod),
+		NetNS:        ep.Spec.NetNS,
+		Host:         interfaceToV1(ep.Spec.Host),
+		Container:    interfaceToV1(ep.Spec.Container),
+		Addresses:    v1.Addresses(ep.Addresses),
+		ExternalIPAM: ep.Spec.ExternalIPAM,
+		Created:      ep.Created,
+		Gateways:     gatewaysOf(ep.Addresses),
+	}
+}
+
+func interfaceToV1(i Interface) v1.Interface {
+	return v1.Interface{Name: i.Name, Index: i.Index, MAC: i.MAC.String()}
+}
+
+func gatewaysOf(a Addresses) (gateways v1.Addresses) {
+	if a.IPv4.IsValid() {
+		gateways.IPv4 = v1.GatewayIPv4
+	}
+	if a.IPv6.IsValid() {
+		gateways.IPv6 = v1.GatewayIPv6
+	}
+	return gateways
+}
+
+// specFromV1 reads what a caller asks for; [Spec.Validate] does the rest.
+func specFromV1(a Attachment, body v1.EndpointRequest) (Spec, error) {
+	host, err1 := interfaceFromV1("host", body.Host)
+	container, err2 := interfaceFromV1("container", body.Container)
+	if err := errors.Join(err1, err2); err != nil {
+		return Spec{}, fault.Wrap(fault.Invalid, err)
+	}
+	if body.Began < 0 {
+		return Spec{}, fault.New(fault.Invalid, "began: want nanoseconds since the node booted")
+	}
+	return Spec{
+		Attachment:   a,
+		Network:      body.Network,
+		Pod:          Pod(body.Pod),
+		NetNS:        body.NetNS,
+		Host:         host,
+		Container:    container,
+		Requested:    Addresses(body.Addresses),
+		ExternalIPAM: body.ExternalIPAM,
+		Began:        time.Duration(body.Began),
+	}, nil
+}
+
+func interfaceFromV1(what string, i v1.Interface) (Interface, error) {
+	mac, err := ParseMAC(i.MAC)
+	if err != nil {
+		return Interface{}, fmt.Errorf("%s interface: %w", what, err)
+	}
+	return Interface{Name: i.Name, Index: i.Index, MAC: mac}, nil
+}

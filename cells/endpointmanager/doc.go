@@ -1,0 +1,19 @@
+// Package endpointmanager gives every attachment of this node its life: it brings an endpoint up step by step, keeps
+// it on record, and takes it down again without leaving anything behind.
+//
+//	PUT, DELETE /v1/endpoint -> routes -> [Manager] --+--> ledger (bbolt): intent, committed, deleting, tombstone
+//	                                                  +--> [Steps]: ipam, ..., datapath     (must succeed; has an undo)
+//	                                                  +--> [Table] --> [Lookup]             (everybody reads)
+//	                                                  '--> [Subscriber], [Observer]         (told after the fact)
+//
+// What it promises:
+//
+//   - One goroutine an endpoint runs what happens to it in order; different endpoints run side by side.
+//   - An endpoint is on record before the first effect of its first step and until the last effect is undone. After a
+//     crash [Service].Start restores what was whole and undoes what was not.
+//   - A deletion runs every step, whatever fails; what failed stays on record and is tried again.
+//   - A state changes only as the table in state.go allows.
+//   - A number is free again only when nothing of its last owner can run any more.
+//
+// The manager knows no step by name, no kernel and no Kubernetes, and runs without fx ([New]) and without root.
+package endpointmanager

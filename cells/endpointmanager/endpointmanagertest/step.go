@@ -1,0 +1,160 @@
+// Package endpointmanagertest has the doubles that tests of and around the manager use.
+package endpointmanagertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+// Step is a step without a kernel: it remembers who is attached, as the kernel would across restarts of the agent,
+// and fails when told to.
+type Step struct {
+	name string
+
+	mu       sync.Mutex // guards the fields below
+	attached map[endpointmanager.Attachment]endpointmanager.Endpoint
+	failures map[string]failure
+	hold     chan struct{}
+	next     byte
+	log      []string
+}
+
+type failure struct {
+	times int
+	err   error
+}
+
+// NewStep returns a step that nobody is attached to.
+func NewStep(name string) *Step {
+	return &Step{
+		name:     name,
+		attached: map[endpointmanager.Attachment]endpointmanager.Endpoint{},
+		failures: map[string]failure{},
+	}
+}
+
+// Name implements endpointmanager.Step.
+func (s *Step) Name() string { return s.name }
+
+// Attach implements endpointmanager.Step. The step called "ipam" gives out addresses.
+func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
+	if err := s.wait(ctx); err != nil {
+		return ep, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin("attach", ep); err != nil {
+		return ep, err
+	}
+	if s.name == "ipam" {
+		s.next++
+		ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, 0, s.next})
+	}
+	s.attached[ep.Spec.Attachment] = ep
+	return ep, nil
+}
+
+// Detach implements endpointmanager.Step.
+func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	what := "detach"
+	if cfg.NoIPRelease {
+		what += "(NoIPRelease)"
+	}
+	s.log = append(s.log, fmt.Sprintf("%s %s %s", s.name, what, ep.Spec.Attachment))
+	if err := s.fail("detach"); err != nil {
+		return err
+	}
+	delete(s.attached, ep.Spec.Attachment)
+	return nil
+}
+
+// Restore implements endpointmanager.Step.
+func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin("restore", ep); err != nil {
+		return err
+	}
+	s.attached[ep.Spec.Attachment] = ep
+	return nil
+}
+
+func (s *Step) begin(what string, ep endpointmanager.Endpoint) error {
+	s.log = append(s.log, fmt.Sprintf("%s %s %s", s.name, what, ep.Spec.Attachment))
+	return s.fail(what)
+}
+
+func (s *Step) fail(what string) error {
+	f := s.failures[what]
+	if f.times == 0 {
+		return nil
+	}
+	f.times--
+	s.failures[what] = f
+	return f.err
+}
+
+// Fail makes the next calls of the method ("attach", "detach", "restore") fail, so many times.
+func (s *Step) Fail(method string, times int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures[method] = failure{times, err}
+}
+
+// Hold makes Attach wait until the returned function is called or its context ends.
+func (s *Step) Hold() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hold := make(chan struct{})
+	s.hold = hold
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.hold = nil
+		close(hold)
+	})
+}
+
+func (s *Step) wait(ctx context.Context) error {
+	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	if hold == nil {
+		return nil
+	}
+	select {
+	case <-hold:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Attached returns who is attached, in order.
+func (s *Step) Attached() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for a := range maps.Keys(s.attached) {
+		names = append(names, a.String())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Log returns and forgets the calls so far: "ipam attach c1:eth0".
+func (s *Step) Log() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := s.log
+	s.log = nil
+	return log
+}

@@ -1,0 +1,132 @@
+package endpointmanager
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/go-chi/chi/v5"
+	"go.uber.org/fx"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/httpx"
+)
+
+// routes are the calls on /v1/endpoint.
+type routes struct {
+	fx.In
+
+	Manager    Manager
+	Lookup     Lookup
+	Describers []Describer `group:"endpoint.describers"`
+}
+
+func newRoutes(r routes) routes { return r }
+
+// Mount implements server.Routes.
+func (s routes) Mount(r chi.Router) {
+	r.Method(http.MethodGet, "/v1/endpoint", httpx.Handler(s.list))
+	r.Method(http.MethodDelete, "/v1/endpoint", httpx.Handler(s.deleteContainer))
+	r.Method(http.MethodPut, "/v1/endpoint/{id}", httpx.Handler(s.create))
+	r.Method(http.MethodGet, "/v1/endpoint/{id}", httpx.Handler(s.get))
+	r.Method(http.MethodDelete, "/v1/endpoint/{id}", httpx.Handler(s.delete))
+}
+
+func (s routes) create(w http.ResponseWriter, r *http.Request) error {
+	attachment, err := pathValue(r, ParseAttachment)
+	if err != nil {
+		return err
+	}
+	body, err := httpx.Decode[v1.EndpointRequest](w, r)
+	if err != nil {
+		return err
+	}
+	spec, err := specFromV1(attachment, body)
+	if err != nil {
+		return err
+	}
+	ep, err := s.Manager.Create(r.Context(), spec)
+	if err != nil {
+		return err
+	}
+	return httpx.JSON(w, http.StatusOK, ToV1(ep))
+}
+
+func (s routes) list(w http.ResponseWriter, r *http.Request) error {
+	list := []v1.Endpoint{} // an empty list is [] and not null
+	network := r.URL.Query().Get("network")
+	for _, ep := range s.Lookup.List() {
+		if network == "" || ep.Spec.Network == network {
+			list = append(list, s.describe(ep))
+		}
+	}
+	return httpx.JSON(w, http.StatusOK, list)
+}
+
+func (s routes) get(w http.ResponseWriter, r *http.Request) error {
+	ref, err := pathValue(r, ParseRef)
+	if err != nil {
+		return err
+	}
+	ep, err := s.Lookup.Get(ref)
+	if err != nil {
+		return err
+	}
+	return httpx.JSON(w, http.StatusOK, s.describe(ep))
+}
+
+// delete takes an attachment that nobody knows for a success, as a runtime may ask twice. Any other reference comes
+// from a person or a program that has seen the endpoint, and deserves to hear that it is not there.
+func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
+	ref, err := pathValue(r, ParseRef)
+	if err != nil {
+		return err
+	}
+	attachment, ok := ref.attachment()
+	if !ok {
+		ep, err := s.Lookup.Get(ref)
+		if err != nil {
+			return err
+		}
+		attachment = ep.Spec.Attachment
+	}
+	return httpx.JSON(w, http.StatusOK, resultToV1(s.Manager.Delete(r.Context(), attachment, DeleteConfig{})))
+}
+
+func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
+	body, err := httpx.Decode[v1.DeleteRequest](w, r)
+	if err != nil {
+		return err
+	}
+	if err := ValidateContainerID(body.ContainerID); err != nil {
+		return err
+	}
+	return httpx.JSON(w, http.StatusOK, resultToV1(s.Manager.DeleteContainer(r.Context(), body.ContainerID, DeleteConfig{})))
+}
+
+func (s routes) describe(ep Endpoint) v1.Endpoint {
+	description := ToV1(ep)
+	for _, d := range s.Describers {
+		d.Describe(ep, &description)
+	}
+	return description
+}
+
+func resultToV1(result DeleteResult) v1.DeleteResult {
+	out := v1.DeleteResult{Deleted: result.Deleted, Errors: len(result.Errors)}
+	for _, err := range result.Errors {
+		out.Details = append(out.Details, err.Error())
+	}
+	return out
+}
+
+// pathValue reads the last part of the path, which may be escaped.
+func pathValue[T any](r *http.Request, parse func(string) (T, error)) (T, error) {
+	text, err := url.PathUnescape(chi.URLParam(r, "id"))
+	if err != nil {
+		var none T
+		return none, fault.Wrap(fault.Invalid, fmt.Errorf("path: %w", err))
+	}
+	return parse(text)
+}

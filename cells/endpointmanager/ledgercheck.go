@@ -1,0 +1,61 @@
+package endpointmanager
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// lockTimeout is how long the ledger waits for the process that has it open: an agent that is just ending.
+const lockTimeout = 2 * time.Second
+
+// checkLedgerFile reads the whole file before it is opened for writing. A file that is shorter than it says it is
+// would end the process with SIGBUS at the first page that is missing, for bbolt maps it.
+func checkLedgerFile(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open ledger: %w", err)
+	}
+	if info.Size() == 0 {
+		return nil // made, and never written
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return ledgerFault(path, err)
+	}
+	if err != nil {
+		return damaged(path, err)
+	}
+	err = db.View(func(tx *bbolt.Tx) error {
+		if info.Size() < tx.Size() {
+			return fmt.Errorf("%d bytes of %d are there", info.Size(), tx.Size())
+		}
+		return walk(tx)
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return damaged(path, err)
+	}
+	return nil
+}
+
+// walk reads every page; bbolt reports one that is not what its parent says it is.
+func walk(tx *bbolt.Tx) (err error) {
+	for fault := range tx.Check() {
+		err = errors.Join(err, fault)
+	}
+	return err
+}
+
+func damaged(path string, err error) error {
+	return fault.Wrap(fault.Internal, fmt.Errorf("ledger %s is damaged: %w; running pods keep their network as it is. "+
+		"To go on, restore the file, or drain the node, move the file away and start the agent", path, err))
+}

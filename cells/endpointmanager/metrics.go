@@ -1,0 +1,61 @@
+package endpointmanager
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// instruments are the endpoints by state, the refused transitions, and the durations of what was done to endpoints.
+type instruments struct {
+	table    *Table
+	states   *prometheus.Desc
+	refused  *prometheus.Desc
+	duration *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+}
+
+func newInstruments(table *Table) *instruments {
+	return &instruments{
+		table:   table,
+		states:  prometheus.NewDesc("porin_endpoints", "Endpoints of this node by state.", []string{"state"}, nil),
+		refused: prometheus.NewDesc("porin_endpoint_refused_transitions_total", "State transitions that the table forbids.", nil, nil),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "porin_endpoint_phase_duration_seconds",
+			Help:    "What each phase of an ADD, DEL or restore took; phase total is all but what the plugin did before its call.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // 0.1 ms to 3.3 s
+		}, []string{"operation", "phase"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "porin_endpoint_phase_failures_total",
+			Help: "Phases of an ADD, DEL or restore that failed.",
+		}, []string{"operation", "phase"}),
+	}
+}
+
+// Observe implements [Observer].
+func (m *instruments) Observe(trace Trace) {
+	op := string(trace.Operation)
+	m.duration.WithLabelValues(op, "total").Observe(trace.Duration.Seconds())
+	for _, phase := range trace.Phases {
+		m.duration.WithLabelValues(op, phase.Name).Observe(phase.Duration.Seconds())
+		if phase.Err != nil {
+			m.failures.WithLabelValues(op, phase.Name).Inc()
+		}
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *instruments) Describe(ch chan<- *prometheus.Desc) {
+	ch <- m.states
+	ch <- m.refused
+	m.duration.Describe(ch)
+	m.failures.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (m *instruments) Collect(ch chan<- prometheus.Metric) {
+	for state, n := range m.table.countByState() {
+		ch <- prometheus.MustNewConstMetric(m.states, prometheus.GaugeValue, float64(n), string(state))
+	}
+	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.table.refused.Load()))
+	m.duration.Collect(ch)
+	m.failures.Collect(ch)
+}

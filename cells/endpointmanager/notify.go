@@ -1,0 +1,32 @@
+package endpointmanager
+
+// Nothing here holds a lock: a subscriber may read the table.
+
+func (m *manager) created(w *worker) {
+	w.born = true
+	for _, s := range m.subscribers {
+		s.EndpointCreated(w.ep)
+	}
+}
+
+// deleted passes over an endpoint whose creation failed: nobody has heard of it.
+func (m *manager) deleted(w *worker, cfg DeleteConfig) {
+	if !w.born {
+		return
+	}
+	for _, s := range m.subscribers {
+		s.EndpointDeleted(w.ep, cfg)
+	}
+}
+
+func (m *manager) restored(ep Endpoint) {
+	for _, s := range m.subscribers {
+		s.EndpointRestored(ep)
+	}
+}
+
+func (m *manager) observe(trace Trace) {
+	for _, o := range m.observers {
+		o.Observe(trace)
+	}
+}

@@ -1,0 +1,108 @@
+package endpointmanager
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+)
+
+func TestNumbersComeRoundAsLateAsPossible(t *testing.T) {
+	ids := newIDs()
+	first, _ := ids.allocate()
+	ids.free(first)
+	for want := first + 1; want != 0; want++ {
+		got, err := ids.allocate()
+		if err != nil || got != want {
+			t.Fatalf("allocate = %d, %v, want %d", got, err, want)
+		}
+	}
+	if got, err := ids.allocate(); err != nil || got != first {
+		t.Fatalf("after all others: allocate = %d, %v, want %d", got, err, first)
+	}
+	if _, err := ids.allocate(); !errors.Is(err, ErrNoID) {
+		t.Fatalf("all in use: error %v, want ErrNoID", err)
+	}
+	if ids.reserve(0) || ids.reserve(first) {
+		t.Error("0 and a number in use can be reserved")
+	}
+}
+
+func TestAQueueRunsInOrderAndDrainsWhenClosed(t *testing.T) {
+	q := newQueue()
+	var got []int
+	for i := range 100 {
+		q.push(func() { got = append(got, i) })
+	}
+	q.close()
+	if q.push(func() { t.Error("ran an event that came after close") }) {
+		t.Error("a closed queue took an event")
+	}
+	<-q.done
+	if len(got) != 100 || !slices.IsSorted(got) {
+		t.Errorf("ran %v", got)
+	}
+}
+
+func TestAQueueTakesEventsFromManyAtOnce(t *testing.T) {
+	q := newQueue()
+	var wg sync.WaitGroup
+	n := 0
+	for range 50 {
+		wg.Go(func() { q.push(func() { n++ }) })
+	}
+	wg.Wait()
+	q.close()
+	<-q.done
+	if n != 50 {
+		t.Errorf("%d of 50 events ran", n)
+	}
+}
+
+func TestOnlyTheTransitionsOfTheTableHappen(t *testing.T) {
+	states := []State{"", Waiting, Queued, Regenerating, Ready, Restoring, Disconnecting, Disconnected, Invalid}
+	allowed := 0
+	for _, who := range []actor{outside, builder} {
+		for _, from := range states {
+			for _, to := range states {
+				table := NewTable()
+				ep := Endpoint{ID: 1, State: from}
+				ok := table.transition(&ep, who, to)
+				if ok {
+					allowed++
+				}
+				if ok != mayBecome(who, from, to) || ok != (ep.State == to && from != to) || (table.refused.Load() == 0) != ok {
+					t.Errorf("%s: %s -> %s: %v, state %s, refused %d", who, from, to, ok, ep.State, table.refused.Load())
+				}
+			}
+		}
+	}
+	if allowed != 16 {
+		t.Errorf("%d transitions are allowed, want the 16 of the table", allowed)
+	}
+	for _, terminal := range []State{Disconnected, Invalid} {
+		if len(transitions[outside][terminal])+len(transitions[builder][terminal]) > 0 {
+			t.Errorf("%s is not terminal", terminal)
+		}
+	}
+}
+
+func TestAnAddressHasOneEndpoint(t *testing.T) {
+	table := NewTable()
+	addr := Addresses{IPv4: netip.MustParseAddr("10.0.0.1")}
+	first := Endpoint{ID: 1, Spec: Spec{Attachment: Attachment{"c1", "eth0"}}, Addresses: addr}
+	second := Endpoint{ID: 2, Spec: Spec{Attachment: Attachment{"c2", "eth0"}}, Addresses: addr}
+	if err := table.put(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.put(second); !errors.Is(err, ErrInUse) {
+		t.Fatalf("error %v, want ErrInUse", err)
+	}
+	if got, err := table.Get(ByAddress(addr.IPv4)); err != nil || got != first {
+		t.Errorf("the address leads to %v, %v", got.ID, err)
+	}
+	if _, err := table.Get(ByID(2)); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the refused endpoint is in the table: %v", err)
+	}
+}

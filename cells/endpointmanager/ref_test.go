@@ -1,0 +1,63 @@
+package endpointmanager
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"porin.dev/porin/internal/fault"
+)
+
+func TestReferencesReadBackAsTheyWereWritten(t *testing.T) {
+	for _, ref := range []Ref{
+		ByID(1), ByID(65535), ByContainerID("c1"), ByPodName("ns", "web-0"),
+		ByAttachment(Attachment{"c1", "eth0"}), ByAddress(netip.MustParseAddr("10.0.0.1")), ByAddress(netip.MustParseAddr("fd00::1")),
+	} {
+		got, err := ParseRef(ref.String())
+		if err != nil || got != ref {
+			t.Errorf("ParseRef(%q) = %v, %v", ref, got, err)
+		}
+	}
+}
+
+func TestBadReferencesAreRefusedAsInvalid(t *testing.T) {
+	for _, text := range []string{
+		"", "0", "-1", "65536", "1.5", "container-id:", "container-id:../../etc", "container-id:a/b", "container-id:a b",
+		"container-id:" + strings.Repeat("a", MaxContainerID+1), "cni-attachment-id:c1", "cni-attachment-id:c1:",
+		"cni-attachment-id:c1:eth/0", "cni-attachment-id:c1:..", "cni-attachment-id:c1:" + strings.Repeat("e", 16),
+		"pod-name:web", "pod-name:/web", "pod-name:ns/", "ipv4:fd00::1", "ipv6:10.0.0.1", "ipv6:fe80::1%eth0", "mac:1", "ipv4:",
+	} {
+		if _, err := ParseRef(text); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("ParseRef(%q): error %v, want one of kind invalid", text, err)
+		}
+	}
+}
+
+func TestAMappedAddressIsItsIPv4Address(t *testing.T) {
+	if got, want := ByAddress(netip.MustParseAddr("::ffff:10.0.0.1")), ByAddress(netip.MustParseAddr("10.0.0.1")); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func FuzzParseRef(f *testing.F) {
+	for _, seed := range []string{"1", "container-id:c1", "cni-attachment-id:c1:eth0", "pod-name:a/b", "ipv4:10.0.0.1", "ipv6:::1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ref, err := ParseRef(text)
+		if err != nil {
+			if fault.KindOf(err) != fault.Invalid {
+				t.Fatalf("ParseRef(%q): error %v is not of kind invalid", text, err)
+			}
+			return
+		}
+		again, err := ParseRef(ref.String())
+		if err != nil || again != ref {
+			t.Fatalf("ParseRef(%q) = %v, which reads as %v, %v", text, ref, again, err)
+		}
+		if _, err := NewTable().Get(ref); !errors.Is(err, ErrNotFound) {
+			t.Fatalf("an empty table has %v: %v", ref, err)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package endpointmanager
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// Spec is what the caller of an ADD asked for. It never changes during an endpoint's life.
+type Spec struct {
+	Attachment Attachment
+	Network    string // name of the CNI network configuration
+	Pod        Pod
+	NetNS      string    // path of the container's namespace, for people; nobody opens it
+	Host       Interface // in the node's namespace
+	Container  Interface // in the container; its Index is 0
+	Requested  Addresses // these and no others; a zero family gets any
+	// ExternalIPAM says that another IPAM gave Requested: Porin neither takes nor releases them.
+	ExternalIPAM bool
+	// Began is when the caller began, on CLOCK_BOOTTIME; zero when it did not say.
+	Began time.Duration
+}
+
+// Validate reports every fault of what a caller asks for.
+func (s Spec) Validate() error {
+	err := errors.Join(
+		s.Attachment.Validate(),
+		validateText("network", s.Network, 253),
+		validateText("pod namespace", s.Pod.Namespace, 253),
+		validateText("pod name", s.Pod.Name, 253),
+		validateText("pod UID", s.Pod.UID, 128),
+		validateText("netns", s.NetNS, 4095),
+		s.Host.validate("host interface"),
+		validateMAC("container interface", s.Container.MAC),
+		validateAddress("ipv4", s.Requested.IPv4, s.Requested.IPv4.Is4()),
+		validateAddress("ipv6", s.Requested.IPv6, s.Requested.IPv6.Is6() && !s.Requested.IPv6.Is4In6()),
+	)
+	if s.ExternalIPAM && s.Requested == (Addresses{}) {
+		err = errors.Join(err, errors.New("externalIPAM: the addresses it gave are missing"))
+	}
+	return fault.Wrap(fault.Invalid, err)
+}
+
+// same tells whether two callers ask for the same thing; when they began does not matter.
+func (s Spec) same(other Spec) bool {
+	s.Began, other.Began = 0, 0
+	return s == other
+}
+
+func (i Interface) validate(what string) error {
+	err := errors.Join(validateIfName(i.Name), validateMAC(what, i.MAC))
+	if i.Index <= 0 {
+		err = errors.Join(err, fmt.Errorf("%s index %d: want the kernel's number of it", what, i.Index))
+	}
+	return err
+}
+
+func validateMAC(what string, mac MAC) error {
+	if mac == (MAC{}) || mac[0]&1 != 0 {
+		return fmt.Errorf("%s MAC %s: want a unicast address", what, mac)
+	}
+	return nil
+}
+
+func validateAddress(family string, addr netip.Addr, fits bool) error {
+	switch {
+	case !addr.IsValid():
+		return nil
+	case !fits, addr.Zone() != "", addr.IsUnspecified(), addr.IsLoopback(), addr.IsMulticast(), addr.IsLinkLocalUnicast():
+		return fmt.Errorf("requested %s address %s: not a unicast address of that family", family, addr)
+	}
+	return nil
+}
+
+func validateText(what, text string, most int) error {
+	if len(text) > most {
+		return fmt.Errorf("%s %q: longer than %d characters", what, clip(text), most)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+		return fmt.Errorf("%s %q: has characters that cannot be printed", what, clip(text))
+	}
+	return nil
+}

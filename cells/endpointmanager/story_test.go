@@ -1,0 +1,272 @@
+package endpointmanager_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestStories runs the scripts of testdata: what the manager does, told as a user would tell it.
+func TestStories(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                "testdata",
+		Setup:              setupStory,
+		RequireUniqueNames: true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"start": story((*world).start), "stop": story((*world).stop), "crash": story((*world).crash),
+			"add": story((*world).add), "del": story((*world).del), "delcontainer": story((*world).delContainer),
+			"fail": story((*world).fail), "list": story((*world).list), "get": story((*world).get),
+			"attached": story((*world).attached), "log": story((*world).log), "events": story((*world).events),
+			"until": story((*world).until),
+		},
+	})
+}
+
+// world is a node: the steps stand for its kernel and outlive the manager.
+type world struct {
+	dir     string
+	steps   []*endpointmanagertest.Step
+	table   *endpointmanager.Table
+	service endpointmanager.Service
+
+	mu   sync.Mutex // guards told
+	told []string
+}
+
+type worldKey struct{}
+
+func setupStory(env *testscript.Env) error {
+	w := &world{dir: filepath.Join(env.WorkDir, "state")}
+	for _, name := range []string{"ipam", "policy", "datapath"} {
+		w.steps = append(w.steps, endpointmanagertest.NewStep(name))
+	}
+	env.Values[worldKey{}] = w
+	env.Defer(func() { _ = w.stop(nil, nil) })
+	return nil
+}
+
+func story(run func(*world, *testscript.TestScript, []string) error) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		err := run(ts.Value(worldKey{}).(*world), ts, args)
+		if err != nil {
+			_, _ = fmt.Fprintln(ts.Stderr(), err)
+		}
+		if (err != nil) != neg {
+			ts.Fatalf("error %v, want one: %v", err, neg)
+		}
+	}
+}
+
+func (w *world) start(*testscript.TestScript, []string) error {
+	cfg := endpointmanager.DefaultConfig()
+	cfg.StateDir, cfg.RetryInterval = w.dir, time.Millisecond
+	var steps endpointmanager.Steps
+	for _, s := range w.steps {
+		steps = append(steps, s)
+	}
+	w.table = endpointmanager.NewTable()
+	w.service = endpointmanager.New(endpointmanager.Params{
+		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: w.table, Steps: steps,
+		Subscribers: []endpointmanager.Subscriber{w},
+	})
+	return w.service.Start(context.Background())
+}
+
+func (w *world) stop(*testscript.TestScript, []string) error {
+	if w.service == nil {
+		return nil
+	}
+	service := w.service
+	w.service = nil
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return service.Stop(ctx)
+}
+
+// crash keeps the ledger as it is on disk now, whatever the manager writes while it ends.
+func (w *world) crash(ts *testscript.TestScript, _ []string) error {
+	path := filepath.Join(w.dir, "ledger.db")
+	now, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := w.stop(ts, nil); err != nil {
+		return err
+	}
+	return os.WriteFile(path, now, 0o600)
+}
+
+func (w *world) add(ts *testscript.TestScript, args []string) error {
+	spec := endpointmanagertest.Spec(args[0])
+	for _, option := range args[1:] {
+		switch key, value, _ := strings.Cut(option, "="); key {
+		case "index":
+			spec.Host.Index, _ = strconv.Atoi(value)
+		case "pod":
+			spec.Pod.Name = value
+		default:
+			ts.Fatalf("add: unknown option %q", option)
+		}
+	}
+	ep, err := w.service.Create(context.Background(), spec)
+	if err == nil {
+		_, _ = fmt.Fprintln(ts.Stdout(), ep.ID, ep.State, ep.Addresses.IPv4)
+	}
+	return err
+}
+
+func (w *world) del(ts *testscript.TestScript, args []string) error {
+	a, err := endpointmanager.ParseAttachment(args[0])
+	if err != nil {
+		return err
+	}
+	return showResult(ts, w.service.Delete(context.Background(), a, endpointmanager.DeleteConfig{}))
+}
+
+func (w *world) delContainer(ts *testscript.TestScript, args []string) error {
+	return showResult(ts, w.service.DeleteContainer(context.Background(), args[0], endpointmanager.DeleteConfig{}))
+}
+
+func showResult(ts *testscript.TestScript, result endpointmanager.DeleteResult) error {
+	_, _ = fmt.Fprintf(ts.Stdout(), "deleted %d, errors %d\n", result.Deleted, len(result.Errors))
+	return errors.Join(result.Errors...)
+}
+
+func (w *world) fail(ts *testscript.TestScript, args []string) error {
+	err := errors.New("the kernel said no")
+	if args[1] == "restore" && args[0] == "ipam" {
+		err = endpointmanager.ErrAddressNotTaken
+	}
+	w.step(ts, args[0]).Fail(args[1], 1, err)
+	return nil
+}
+
+func (w *world) step(ts *testscript.TestScript, name string) *endpointmanagertest.Step {
+	for _, s := range w.steps {
+		if s.Name() == name {
+			return s
+		}
+	}
+	ts.Fatalf("no step %q", name)
+	return nil
+}
+
+func (w *world) list(ts *testscript.TestScript, _ []string) error {
+	var lines []string
+	for _, ep := range w.table.List() {
+		lines = append(lines, fmt.Sprintln(ep.ID, ep.Spec.Attachment, ep.State, ep.Addresses.IPv4))
+	}
+	return show(ts, lines)
+}
+
+func (w *world) get(ts *testscript.TestScript, args []string) error {
+	ref, err := endpointmanager.ParseRef(args[0])
+	if err != nil {
+		return err
+	}
+	ep, err := w.table.Get(ref)
+	if err == nil {
+		_, _ = fmt.Fprintln(ts.Stdout(), ep.ID, ep.Spec.Attachment)
+	}
+	return err
+}
+
+func (w *world) attached(ts *testscript.TestScript, _ []string) error {
+	for _, s := range w.steps {
+		_, _ = fmt.Fprintln(ts.Stdout(), strings.TrimSpace(s.Name()+" "+strings.Join(s.Attached(), " ")))
+	}
+	return nil
+}
+
+func (w *world) log(ts *testscript.TestScript, _ []string) error {
+	var lines []string
+	for _, s := range w.steps {
+		for _, line := range s.Log() {
+			lines = append(lines, line+"\n")
+		}
+	}
+	return show(ts, lines)
+}
+
+func (w *world) events(ts *testscript.TestScript, _ []string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := w.told
+	w.told = nil
+	return show(ts, told)
+}
+
+// show prints the lines, or "none": a command that prints nothing leaves the stdout of the one before it.
+func show(ts *testscript.TestScript, lines []string) error {
+	if len(lines) == 0 {
+		lines = []string{"none\n"}
+	}
+	_, err := fmt.Fprint(ts.Stdout(), strings.Join(lines, ""))
+	return err
+}
+
+// until waits for the attachment to be gone.
+func (w *world) until(ts *testscript.TestScript, args []string) error {
+	a, err := endpointmanager.ParseAttachment(args[1])
+	if err != nil || args[0] != "gone" {
+		ts.Fatalf("usage: until gone containerID:ifname")
+	}
+	_ = eventually(func() bool {
+		_, err = w.table.Get(endpointmanager.ByAttachment(a))
+		return errors.Is(err, endpointmanager.ErrNotFound)
+	})
+	if err == nil {
+		return fmt.Errorf("%s is still there", a)
+	}
+	return nil
+}
+
+// eventually asks until the answer is yes, or for ten seconds.
+func eventually(yes func() bool) bool {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if yes() {
+			return true
+		}
+	}
+	return false
+}
+
+func waitFor(t *testing.T, yes func() bool) {
+	t.Helper()
+	if !eventually(yes) {
+		t.Fatal("waited ten seconds for a condition that did not come")
+	}
+}
+
+// EndpointCreated implements endpointmanager.Subscriber.
+func (w *world) EndpointCreated(ep endpointmanager.Endpoint) { w.tell("created", ep) }
+
+// EndpointDeleted implements endpointmanager.Subscriber.
+func (w *world) EndpointDeleted(ep endpointmanager.Endpoint, _ endpointmanager.DeleteConfig) {
+	w.tell("deleted", ep)
+}
+
+// EndpointRestored implements endpointmanager.Subscriber.
+func (w *world) EndpointRestored(ep endpointmanager.Endpoint) { w.tell("restored", ep) }
+
+func (w *world) tell(what string, ep endpointmanager.Endpoint) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = append(w.told, fmt.Sprintf("%s %d %s\n", what, ep.ID, ep.Spec.Attachment))
+}

@@ -1,0 +1,158 @@
+package endpointmanager
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Table is the endpoints of the node in memory, with an index for each kind of [Ref]. Only the manager of its package
+// writes it; everybody reads it, as a [Lookup].
+type Table struct {
+	mu    sync.RWMutex // guards the fields below
+	byID  map[uint16]Endpoint
+	byRef map[Ref][]uint16 // every other kind of reference, each list ascending
+
+	refused atomic.Uint64 // transitions
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{byID: map[uint16]Endpoint{}, byRef: map[Ref][]uint16{}}
+}
+
+// Get implements [Lookup].
+func (t *Table) Get(ref Ref) (Endpoint, error) {
+	found := t.find(ref)
+	switch len(found) {
+	case 0:
+		return Endpoint{}, fmt.Errorf("endpoint %s: %w", ref, ErrNotFound)
+	case 1:
+		return found[0], nil
+	}
+	return Endpoint{}, fmt.Errorf("endpoint %s: %w: numbers %d and %d among them", ref, ErrAmbiguous, found[0].ID, found[1].ID)
+}
+
+// List implements [Lookup].
+func (t *Table) List() []Endpoint {
+	t.mu.RLock()
+	list := make([]Endpoint, 0, len(t.byID))
+	for _, ep := range t.byID {
+		list = append(list, ep)
+	}
+	t.mu.RUnlock()
+	slices.SortFunc(list, func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// find returns every endpoint that the reference fits.
+func (t *Table) find(ref Ref) []Endpoint {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var found []Endpoint
+	if id, ok := ref.number(); ok {
+		if ep, ok := t.byID[id]; ok {
+			found = append(found, ep)
+		}
+		return found
+	}
+	for _, id := range t.byRef[ref] {
+		found = append(found, t.byID[id])
+	}
+	return found
+}
+
+// put inserts or replaces the endpoint with the number of ep. An address that another endpoint has is refused with
+// [ErrInUse], and nothing changes.
+func (t *Table) put(ep Endpoint) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, addr := range ep.Addresses.List() {
+		if err := t.checkAddress(ep.ID, addr); err != nil {
+			return err
+		}
+	}
+	t.insert(ep)
+	return nil
+}
+
+// insert expects the lock.
+func (t *Table) insert(ep Endpoint) {
+	t.drop(ep.ID)
+	t.byID[ep.ID] = ep
+	for _, ref := range refsOf(ep) {
+		ids := append(slices.Clone(t.byRef[ref]), ep.ID)
+		slices.Sort(ids)
+		t.byRef[ref] = ids
+	}
+}
+
+func (t *Table) checkAddress(id uint16, addr netip.Addr) error {
+	for _, other := range t.byRef[ByAddress(addr)] {
+		if other != id {
+			return fmt.Errorf("address %s: %w, number %d (%s)", addr, ErrInUse, other, t.byID[other].Spec.Attachment)
+		}
+	}
+	return nil
+}
+
+// transition moves ep to another state, here and in the table, or refuses and counts it. An endpoint in a terminal
+// state is not in the table.
+func (t *Table) transition(ep *Endpoint, who actor, to State) bool {
+	if !mayBecome(who, ep.State, to) {
+		t.refused.Add(1)
+		return false
+	}
+	ep.State = to
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if to == Disconnected || to == Invalid {
+		t.drop(ep.ID)
+	} else {
+		t.insert(*ep)
+	}
+	return true
+}
+
+// drop expects the lock.
+func (t *Table) drop(id uint16) {
+	ep, ok := t.byID[id]
+	if !ok {
+		return
+	}
+	delete(t.byID, id)
+	for _, ref := range refsOf(ep) {
+		rest := slices.DeleteFunc(slices.Clone(t.byRef[ref]), func(other uint16) bool { return other == id })
+		if len(rest) == 0 {
+			delete(t.byRef, ref)
+		} else {
+			t.byRef[ref] = rest
+		}
+	}
+}
+
+// refsOf returns every reference to ep but its number.
+func refsOf(ep Endpoint) []Ref {
+	refs := []Ref{ByAttachment(ep.Spec.Attachment), ByContainerID(ep.Spec.Attachment.ContainerID)}
+	if pod := ep.Spec.Pod; pod.Namespace != "" && pod.Name != "" {
+		refs = append(refs, ByPodName(pod.Namespace, pod.Name))
+	}
+	for _, addr := range ep.Addresses.List() {
+		refs = append(refs, ByAddress(addr))
+	}
+	return refs
+}
+
+// countByState counts the endpoints in each state that an endpoint of the table can be in, zeros too.
+func (t *Table) countByState() map[State]int {
+	count := map[State]int{Waiting: 0, Queued: 0, Regenerating: 0, Ready: 0, Restoring: 0, Disconnecting: 0}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, ep := range t.byID {
+		count[ep.State]++
+	}
+	return count
+}

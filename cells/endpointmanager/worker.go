@@ -1,0 +1,54 @@
+package endpointmanager
+
+import (
+	"context"
+	"log/slog"
+)
+
+// worker is one endpoint's goroutine and what it knows. Every field below queue is touched by events of the queue
+// alone, so none needs a lock.
+type worker struct {
+	attachment Attachment
+	spec       Spec
+	queue      *queue
+	life       context.Context    // ends when the endpoint is to go: it stops a creation that is under way
+	end        context.CancelFunc // idempotent
+	gone       chan struct{}      // closed when nothing of the endpoint is left but its number
+
+	ep       Endpoint
+	ran      int  // how many steps have attached
+	born     bool // subscribers have heard of it, in this life of the agent or an earlier one
+	failures int  // tries of the deletion that did not finish it
+}
+
+func newWorker(spec Spec, id uint16) *worker {
+	life, end := context.WithCancel(context.Background())
+	return &worker{
+		attachment: spec.Attachment, spec: spec,
+		queue: newQueue(), life: life, end: end, gone: make(chan struct{}),
+		ep: Endpoint{ID: id, Spec: spec},
+	}
+}
+
+// isGone tells whether the endpoint has been deleted, or was never made.
+func (w *worker) isGone() bool {
+	select {
+	case <-w.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// become changes the endpoint's state and shows it. A forbidden transition is refused, logged and counted.
+func (m *manager) become(w *worker, who actor, to State) {
+	if !m.table.transition(&w.ep, who, to) {
+		m.log.Error("state transition refused", attrs(w.ep), "from", w.ep.State, "to", to, "actor", who)
+	}
+}
+
+// attrs are the log attributes of an endpoint.
+func attrs(ep Endpoint) slog.Attr {
+	return slog.Group("", "endpoint", ep.ID, "container", ep.Spec.Attachment.ContainerID,
+		"ifname", ep.Spec.Attachment.IfName, "pod", ep.Spec.Pod.String())
+}
