@@ -1,0 +1,19 @@
+package ipam
+
+import (
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/cell"
+)
+
+// Module is the ipam cell. It provides [Allocator] and the [Step].
+func Module(cfg Config) fx.Option {
+	return cell.Module("ipam",
+		fx.Supply(fx.Private, cfg),
+		fx.Provide(New, NewStep),
+		server.Provide(newRoutes),
+		metrics.Collect(newCollector),
+	)
+}

@@ -1,0 +1,63 @@
+package ipam
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/fault"
+)
+
+// The faults that callers tell apart.
+var (
+	ErrExhausted   = fault.New(fault.Exhausted, "no free address")
+	ErrInUse       = fault.New(fault.Conflict, "address in use")
+	ErrQuarantined = fault.New(fault.Unavailable, "address released a short while ago")
+	ErrOutside     = fault.New(fault.Invalid, "address cannot be given out")
+	ErrUnknownPool = fault.New(fault.Invalid, "no such pool")
+)
+
+// DefaultPool is the pool of whoever asks for none.
+const DefaultPool = "default"
+
+// Handle says who owns an address: an attachment ("containerID:ifname"), or whoever reserved it.
+type Handle string
+
+// Request asks for addresses.
+type Request struct {
+	Owner Handle
+	Pool  string // "" is [DefaultPool]
+	// Want asks for these very addresses. A family that is zero here gets any, if the pool has that family.
+	Want endpointmanager.Addresses
+}
+
+// Allocation is what one owner has.
+type Allocation struct {
+	Owner     Handle
+	Pool      string
+	Addresses endpointmanager.Addresses
+	Since     time.Time
+}
+
+// Allocator owns the addresses of this node. Every method may be called concurrently and none blocks for long: an
+// allocation is a few operations in memory.
+type Allocator interface {
+	// Allocate gives the owner one address of each family of the pool, or none and one of the package's errors. An
+	// owner that has addresses already gets them again, unless it wants others: that is [ErrInUse].
+	Allocate(ctx context.Context, req Request) (Allocation, error)
+
+	// Adopt records what an owner has had since before the agent started, inside a pool's prefixes or not.
+	// An address that another one has is [ErrInUse].
+	Adopt(a Allocation) error
+
+	// Release frees all that the owner has and puts it in quarantine. It is false when that was nothing.
+	Release(owner Handle) bool
+
+	// Quarantine records that an address was released at the given time, in an earlier life of the agent.
+	Quarantine(addr netip.Addr, released time.Time)
+
+	// Usage shows pools and allocations.
+	Usage() v1.IPAM
+}

@@ -1,0 +1,72 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+// Step is ipam's part in an endpoint's life: the first to attach and the last to detach.
+type Step struct{ allocator Allocator }
+
+var (
+	_ endpointmanager.Step       = (*Step)(nil)
+	_ endpointmanager.Rememberer = (*Step)(nil)
+)
+
+// NewStep returns the step of an allocator.
+func NewStep(a Allocator) *Step { return &Step{a} }
+
+// Name implements endpointmanager.Step.
+func (s *Step) Name() string { return "ipam" }
+
+// Attach gives the endpoint its addresses. Those of another IPAM are taken as they are.
+func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
+	if ep.Spec.ExternalIPAM {
+		ep.Addresses = ep.Spec.Requested
+		return ep, nil
+	}
+	got, err := s.allocator.Allocate(ctx, Request{Owner: handleOf(ep), Want: ep.Spec.Requested})
+	if err != nil {
+		return ep, err
+	}
+	ep.Addresses = got.Addresses
+	return ep, nil
+}
+
+// Detach releases all that the attachment has, recorded in ep or not.
+func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
+	if !cfg.NoIPRelease && !ep.Spec.ExternalIPAM {
+		s.allocator.Release(handleOf(ep))
+	}
+	return nil
+}
+
+// Restore takes the endpoint's addresses again.
+func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) error {
+	if ep.Spec.ExternalIPAM {
+		return nil
+	}
+	err := s.allocator.Adopt(Allocation{
+		Owner: handleOf(ep), Pool: DefaultPool, Addresses: ep.Addresses, Since: ep.Created,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", endpointmanager.ErrAddressNotTaken, err)
+	}
+	return nil
+}
+
+// Remember puts into quarantine what was released before the agent started.
+func (s *Step) Remember(deletions []endpointmanager.Deletion) {
+	for _, d := range deletions {
+		if d.Config.NoIPRelease || d.Endpoint.Spec.ExternalIPAM {
+			continue
+		}
+		for _, addr := range d.Endpoint.Addresses.List() {
+			s.allocator.Quarantine(addr, d.At)
+		}
+	}
+}
+
+func handleOf(ep endpointmanager.Endpoint) Handle { return Handle(ep.Spec.Attachment.String()) }
