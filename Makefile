@@ -1,0 +1,61 @@
+# Porin. Each target is one obvious command; `make` alone lists them.
+
+# sudo's PATH often lacks Go's folder.
+GO      ?= $(or $(shell command -v go),/usr/local/go/bin/go)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+BIN     := $(CURDIR)/bin
+# A race detector needs a C compiler: RACE=1 asks for it.
+RACE    ?=
+# Restrict a run: make test PKG=./cells/ipam RUN=Quarantine
+PKG     ?= ./...
+RUN     ?= .
+
+export PATH := $(dir $(GO)):$(PATH)
+
+.PHONY: help build generate lint test demo bench image graph fuzz clean
+
+help:
+	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
+	@echo "make test      every test; without root, those that need none, and what was left out"
+	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
+	@echo "make bench     against the reference CNI plugins and a bare veth pair (root)"
+	@echo "make lint      gofmt, go vet, staticcheck"
+	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
+	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
+	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/porin-agent ./cmd/agent
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/porin-cni ./cmd/cni
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/porin ./cmd/porin
+
+generate:
+	$(GO) generate ./bpf/...
+
+lint:
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt: the files above are not formatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	cd test/bench && $(GO) vet ./...
+
+test: build
+	PORIN_BIN_DIR=$(BIN) GO=$(GO) RACE=$(RACE) test/run.sh '$(PKG)' '$(RUN)'
+
+demo: build
+	@test "$$(id -u)" = 0 || { echo "make demo: a node is a network namespace, and making one needs root: sudo make demo"; exit 1; }
+	@$(GO) test -c -o $(BIN)/demo.test ./test/demo
+	@cd test/demo && PORIN_BIN_DIR=$(BIN) $(BIN)/demo.test -test.run '^TestDemo$$'
+
+bench: build
+	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }
+	cd test/bench && PORIN_BIN_DIR=$(BIN) $(GO) run . $(BENCHFLAGS)
+
+FUZZTIME ?= 10s
+fuzz:
+	GO=$(GO) test/fuzz.sh $(FUZZTIME)
+
+graph:
+	$(GO) run ./cmd/agent graph | dot -Tsvg -o docs/graph.svg
+
+clean:
+	rm -rf $(BIN)

@@ -1,0 +1,124 @@
+package cells_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "porin.dev/porin/"
+
+// mayImport is the direction of the house: who may import what of the module, besides the standard and other
+// libraries. A change of this table is a change of the design.
+var mayImport = map[string][]string{
+	"api/v1":                {},
+	"api/v1/client":         {"api/v1"},
+	"api/v1/openapi":        {"api/v1"},
+	"bpf":                   {"bpf/abi"},
+	"bpf/abi":               {},
+	"cells/metrics":         {"internal"},
+	"cells/server":          {"api/v1", "api/v1/openapi", "cells/metrics", "internal"},
+	"cells/endpointmanager": {"api/v1", "cells/metrics", "cells/server", "internal"},
+	"cells/ipam":            {"api/v1", "cells/endpointmanager", "cells/metrics", "cells/server", "internal"},
+	"cells/datapath":        {"api/v1", "bpf", "bpf/abi", "cells/endpointmanager", "cells/metrics", "cells/server", "internal"},
+	"cells/monitor":         {"api/v1", "cells/endpointmanager", "cells/server", "internal"},
+	"cmd/agent":             {"api/v1/openapi", "cells", "internal"},
+	"cmd/cni":               {"api/v1", "internal"},
+	"cmd/porin":             {"api/v1", "api/v1/client", "bpf/abi", "cells/datapath", "internal"},
+	"internal/fault":        {},
+	"internal/httpx":        {"api/v1", "internal/fault"},
+	"internal/rtnl":         {},
+	"internal/deletequeue":  {},
+}
+
+func TestCellsImportEachOtherOneWay(t *testing.T) {
+	seen := map[string]bool{}
+	for file, imports := range importsOf(t, "..") {
+		dir := path.Dir(file)
+		allowed, ok := mayImport[dir]
+		if !ok {
+			if strings.HasPrefix(dir, "cells/") && !strings.HasSuffix(dir, "test") {
+				t.Errorf("%s: the cell is not in the table of who may import whom", dir)
+			}
+			continue
+		}
+		seen[dir] = true
+		for _, imported := range imports {
+			if !slices.ContainsFunc(allowed, func(a string) bool { return imported == a || strings.HasPrefix(imported, a+"/") }) {
+				t.Errorf("%s imports %s: the table allows %v", file, imported, allowed)
+			}
+		}
+	}
+	for dir := range mayImport {
+		if !seen[dir] {
+			t.Errorf("%s is in the table and not in the tree", dir)
+		}
+	}
+}
+
+// TestThePluginStaysLight holds porin-cni against what costs at its start: it is executed for every pod, twice.
+func TestThePluginStaysLight(t *testing.T) {
+	for file, imports := range rawImportsOf(t, "..") {
+		if dir := path.Dir(file); dir != "cmd/cni" && dir != "api/v1" && dir != "internal/rtnl" && dir != "internal/deletequeue" {
+			continue
+		}
+		for _, heavy := range []string{"net/http", "k8s.io/client-go", "github.com/vishvananda/netlink", "go.uber.org/fx"} {
+			if slices.Contains(imports, heavy) {
+				t.Errorf("%s imports %s", file, heavy)
+			}
+		}
+	}
+}
+
+// importsOf returns what each file, tests left out, imports of the module, both without the module's path.
+func importsOf(t *testing.T, root string) map[string][]string {
+	t.Helper()
+	own := map[string][]string{}
+	for file, imports := range rawImportsOf(t, root) {
+		own[file] = nil
+		for _, imported := range imports {
+			if rest, ok := strings.CutPrefix(imported, module); ok {
+				own[file] = append(own[file], rest)
+			}
+		}
+	}
+	return own
+}
+
+func rawImportsOf(t *testing.T, root string) map[string][]string {
+	t.Helper()
+	files := map[string][]string{}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		var imports []string
+		for _, spec := range parsed.Imports {
+			text, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			imports = append(imports, text)
+		}
+		files[filepath.ToSlash(relative)] = imports
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}

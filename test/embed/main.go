@@ -1,0 +1,36 @@
+// Command embed uses two cells of Porin alone: endpoints and their addresses, without a kernel, root or Kubernetes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam"
+)
+
+func main() {
+	addresses, endpoints := ipam.DefaultConfig(), endpointmanager.DefaultConfig()
+	addresses.PodCIDRs = []string{"10.0.0.0/24", "fd00::/64"}
+	endpoints.StateDir, _ = os.MkdirTemp("", "embed")
+	defer os.RemoveAll(endpoints.StateDir)
+
+	var manager endpointmanager.Manager
+	app := fx.New(fx.NopLogger, fx.Supply(slog.Default()), fx.Populate(&manager),
+		ipam.Module(addresses), endpointmanager.Module(endpoints),
+		fx.Provide(func(s *ipam.Step) endpointmanager.Steps { return endpointmanager.Steps{s} }))
+	if err := app.Start(context.Background()); err != nil {
+		panic(err)
+	}
+	defer app.Stop(context.Background())
+
+	nic := endpointmanager.Interface{Name: "por0", Index: 1, MAC: endpointmanager.MAC{2}}
+	endpoint, err := manager.Create(context.Background(), endpointmanager.Spec{
+		Attachment: endpointmanager.Attachment{ContainerID: "c1", IfName: "eth0"}, Host: nic, Container: nic,
+	})
+	fmt.Println(endpoint.ID, endpoint.State, endpoint.Addresses.List(), err)
+}
