@@ -23,6 +23,7 @@ func Module(cfg Config) fx.Option {
 		metrics.Collect(func(m *instruments) *instruments { return m }),
 		server.Provide(newRoutes),
 		server.Report(newReporter),
+		server.Watch(newLatecomers),
 	)
 }
 

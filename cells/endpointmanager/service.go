@@ -63,6 +63,7 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	if err := m.restore(ctx); err != nil {
 		return err
 	}
+	m.workOff(ctx)
 	loop, stop := context.WithCancel(context.Background())
 	m.stopLoop = stop
 	m.background.Go(func() { m.expireLoop(loop) })

@@ -18,6 +18,7 @@ import (
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+	"porin.dev/porin/internal/deletequeue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +34,7 @@ func TestStories(t *testing.T) {
 			"add": story((*world).add), "del": story((*world).del), "delcontainer": story((*world).delContainer),
 			"fail": story((*world).fail), "list": story((*world).list), "get": story((*world).get),
 			"attached": story((*world).attached), "log": story((*world).log), "events": story((*world).events),
-			"until": story((*world).until),
+			"until": story((*world).until), "record": story((*world).record),
 		},
 	})
 }
@@ -210,6 +211,13 @@ func (w *world) events(ts *testscript.TestScript, _ []string) error {
 	told := w.told
 	w.told = nil
 	return show(ts, told)
+}
+
+// record leaves a deletion record, as the plugin does when no agent answers.
+func (w *world) record(ts *testscript.TestScript, args []string) error {
+	a, err := endpointmanager.ParseAttachment(args[0])
+	ts.Check(err)
+	return deletequeue.Put(filepath.Join(w.dir, "deletions"), deletequeue.Record{ContainerID: a.ContainerID, IfName: a.IfName, Began: 1})
 }
 
 // show prints the lines, or "none": a command that prints nothing leaves the stdout of the one before it.

@@ -1,0 +1,25 @@
+// Package bench measures Porin against the reference CNI plugins and a bare veth pair, interleaved in one run, for
+// machines are noisy and a ratio is what can be trusted. It is a module of its own: nothing else needs the plugins.
+//
+//	sudo make bench
+package bench
+
+import (
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.Binaries()) }
+
+// TestBench prints one table and writes results/bench.json.
+func TestBench(t *testing.T) {
+	report := newReport()
+	attach(t, report)
+	traffic(t, report)
+	agent(t, report)
+	report.print()
+	if err := report.write("results/bench.json"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+const (
+	trafficRounds    = 20
+	roundTrips       = 2000 // of a round
+	connects         = 300  // of a round
+	streamRounds     = 5
+	streamBytes      = 256 << 20 // of a round
+	requestBytes     = 1
+	streamChunkBytes = 128 << 10
+)
+
+// path is a way between two containers.
+type path struct {
+	name     string
+	from, to *testutil.Namespace
+	addr     netip.Addr // of to
+}
+
+func traffic(t *testing.T, r *report) {
+	plugins := buildPlugins(t)
+	porinPath := attached(t, porin(t, "porin", "10.200.0.0/16,fd00:200::/64"))
+	paths := []path{
+		direct(t), porinPath,
+		attached(t, reference(t, plugins, "ptp")), attached(t, reference(t, plugins, "bridge")),
+	}
+	trips := map[string][]time.Duration{}
+	rates, streams := map[string][]time.Duration{}, map[string][]time.Duration{}
+	for round := range trafficRounds {
+		for _, p := range paths {
+			trips[p.name] = append(trips[p.name], requestResponse(t, p, roundTrips)...)
+			rates[p.name] = append(rates[p.name], connectRequestClose(t, p, connects))
+			if round < streamRounds {
+				streams[p.name] = append(streams[p.name], stream(t, p, streamBytes))
+			}
+		}
+	}
+	for _, p := range paths {
+		r.add("request-response p50", p.name, 1e3*percentile(trips[p.name], 0.5), "us")
+		r.add("request-response p99", p.name, 1e3*percentile(trips[p.name], 0.99), "us")
+		r.add("connect-request-close", p.name, connects*1e3/percentile(rates[p.name], 0.5), "1/s")
+		r.add("one stream", p.name, streamBytes*8/1e9/(percentile(streams[p.name], 0.5)/1e3), "Gbit/s")
+	}
+	for _, m := range []string{"request-response p50", "request-response p99", "connect-request-close", "one stream"} {
+		r.against(m, "direct veth")
+	}
+	ratio := func(measure string) float64 { return r.value(measure, "porin") / r.value(measure, "direct veth") }
+	r.atMost("request-response p50 of a direct veth pair's", ratio("request-response p50"), 1.03, "")
+	r.atLeast("connect-request-close of a direct veth pair's", ratio("connect-request-close"), 0.97, "")
+}
+
+// attached is the way between two containers of a system.
+func attached(t *testing.T, s *system) path {
+	t.Helper()
+	from, to := testutil.NewContainer(t), testutil.NewContainer(t)
+	if _, _, err := s.add(from); err != nil {
+		t.Fatal(err)
+	}
+	result, _, err := s.add(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
+	return path{s.name, from.Namespace, to.Namespace, addr.Unmap()}
+}
+
+// direct is a veth pair between two containers and nothing else.
+func direct(t *testing.T) path {
+	t.Helper()
+	from, to := testutil.NetNS(t), testutil.NetNS(t)
+	near, far := from.Conn(t), to.Conn(t)
+	veth := rtnl.Veth{Name: "eth0", MAC: rtnl.MAC{2, 0, 0, 0, 0, 1}, Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC{2, 0, 0, 0, 0, 2}, NetNS: to.FD()}}
+	if err := near.Do(rtnl.NewVeth(veth)); err != nil {
+		t.Fatal(err)
+	}
+	for i, conn := range []*rtnl.Conn{near, far} {
+		var link rtnl.Link
+		if err := conn.Do(rtnl.LinkByName("eth0", &link)); err != nil {
+			t.Fatal(err)
+		}
+		addr := netip.MustParseAddr(fmt.Sprintf("10.201.0.%d", i+1))
+		other := netip.MustParseAddr(fmt.Sprintf("10.201.0.%d", 2-i))
+		err := conn.Do(rtnl.LinkUp(link.Index), rtnl.AddAddr(link.Index, netip.PrefixFrom(addr, 32)),
+			rtnl.AddRoute(rtnl.Route{Dst: netip.PrefixFrom(other, 32), Link: link.Index}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path{"direct veth", from, to, netip.MustParseAddr("10.201.0.2")}
+}
