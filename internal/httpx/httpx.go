@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -26,6 +26,9 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteProblem(w, err)
 	}
 }
+
+// FaultRecorder is a ResponseWriter that wants the error behind a problem, for the log.
+type FaultRecorder interface{ RecordFault(err error) }
 
 // JSON writes body with the given status.
 func JSON(w http.ResponseWriter, status int, body any) error {
@@ -61,38 +64,8 @@ func bodyFault(err error) error {
 	if errors.Is(err, io.EOF) {
 		return fault.New(fault.Invalid, "read body: it is empty")
 	}
-	return fault.Wrap(fault.Invalid, fmt.Errorf("read body: %w", err))
-}
-
-// WriteProblem writes err as application/problem+json.
-func WriteProblem(w http.ResponseWriter, err error) {
-	kind := fault.KindOf(err)
-	status := Status(kind)
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v1.Problem{
-		Title: http.StatusText(status), Status: status, Code: string(kind), Detail: err.Error(),
-	})
-}
-
-// Status is the HTTP status of a kind of fault.
-func Status(kind fault.Kind) int {
-	switch kind {
-	case fault.Invalid:
-		return http.StatusBadRequest
-	case fault.Forbidden:
-		return http.StatusForbidden
-	case fault.NotFound:
-		return http.StatusNotFound
-	case fault.Conflict:
-		return http.StatusConflict
-	case fault.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case fault.Exhausted, fault.Unavailable:
-		return http.StatusServiceUnavailable
-	case fault.Deadline:
-		return http.StatusGatewayTimeout
-	default:
-		return http.StatusInternalServerError
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fault.New(fault.Deadline, "read body: it did not arrive in time")
 	}
+	return fault.Wrap(fault.Invalid, fmt.Errorf("read body: %w", err))
 }

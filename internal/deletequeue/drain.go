@@ -1,0 +1,86 @@
+package deletequeue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lockShared    = unix.LOCK_SH
+	lockExclusive = unix.LOCK_EX
+	// lockWait bounds the wait for the lock where the caller has no deadline. Writers hold it for two fsyncs.
+	lockWait = 10 * time.Second
+)
+
+// entry is a record and the file it is in.
+type entry struct {
+	Record
+	path string
+}
+
+// Drain calls remove for each record, the one that began first before the others, and drops the record when remove
+// returns nil; another stays for the next time. No record is written meanwhile. A file that cannot be read is renamed
+// to "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there is empty.
+func Drain(dir string, remove func(Record) error) (done int, err error) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	file, err := lock(dir, lockExclusive, time.Now().Add(lockWait))
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	entries, err := scan(dir)
+	errs := []error{err}
+	for _, e := range entries {
+		err := remove(e.Record)
+		if err == nil {
+			err = os.Remove(e.path)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("recorded deletion of %s:%s: %w", e.ContainerID, e.IfName, err))
+			continue
+		}
+		done++
+	}
+	return done, errors.Join(errs...)
+}
+
+// scan reads every record and cleans the folder: no writer is alive, so a temporary file is nobody's.
+func scan(dir string) (entries []entry, err error) {
+	files, err := os.ReadDir(dir)
+	errs := []error{err}
+	for _, file := range files {
+		path := filepath.Join(dir, file.Name())
+		switch {
+		case strings.HasSuffix(path, tempSuffix):
+			errs = append(errs, os.Remove(path))
+		case strings.HasSuffix(path, recordSuffix):
+			record, err := readRecord(path)
+			if err != nil {
+				errs = append(errs, setAside(path, err))
+				continue
+			}
+			entries = append(entries, entry{record, path})
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.Began, b.Began) })
+	return entries, errors.Join(errs...)
+}
+
+// setAside renames a file that cannot be read and returns why it cannot.
+func setAside(path string, why error) error {
+	bad := strings.TrimSuffix(path, recordSuffix) + badSuffix
+	if err := os.Rename(path, bad); err != nil {
+		return fmt.Errorf("deletion record %s is unreadable: %w; setting it aside: %w", path, why, err)
+	}
+	return fmt.Errorf("deletion record is unreadable, look at it in %s: %w", bad, why)
+}

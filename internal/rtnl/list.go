@@ -1,0 +1,33 @@
+package rtnl
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLists bounds how often a list is read again because it changed meanwhile.
+const maxLists = 20
+
+// list runs the request as a dump and returns what parse makes of each part. A list that changed while the kernel gave
+// it is read again; the result is whole.
+func list[T any](c *Conn, r Request, parse func(body []byte) (T, error)) (items []T, err error) {
+	r.Flags |= unix.NLM_F_DUMP
+	r.Answer = func(_ uint16, body []byte) error {
+		item, err := parse(body)
+		if err == nil {
+			items = append(items, item)
+		}
+		return err
+	}
+	for range maxLists {
+		items = nil
+		if err = c.Do(r); !errors.Is(err, errInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return items, nil
+}

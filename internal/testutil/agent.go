@@ -1,0 +1,233 @@
+package testutil
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// agentStart bounds how long an agent may take to be ready. It is generous: a race-detector build on a busy machine.
+const agentStart = 30 * time.Second
+
+// Agent is a running porin-agent on a node.
+type Agent struct {
+	Node *Node
+	// Started is how long it took from exec until the API said that it is ready.
+	Started time.Duration
+
+	bin   string
+	flags []string
+	cmd   *exec.Cmd
+	log   string // file
+	done  chan struct{}
+}
+
+// StartAgent runs bin/porin-agent in the node's namespace with the node's folders, and waits until it is ready. Flags
+// are added to those and win over them. The agent is killed at the end of the test; its log is shown when the test fails.
+func (n *Node) StartAgent(t testing.TB, bin string, flags ...string) *Agent {
+	t.Helper()
+	a := n.NewAgent(bin, flags...)
+	t.Cleanup(func() {
+		a.kill()
+		if t.Failed() {
+			t.Logf("log of the agent on %s:\n%s", n.Name, a.Log())
+		}
+	})
+	a.Start(t)
+	return a
+}
+
+// NewAgent prepares an agent that is not running. Whoever starts it ends it.
+func (n *Node) NewAgent(bin string, flags ...string) *Agent {
+	all := []string{
+		"--node-name=" + n.Name, "--api-socket=" + n.Socket, "--state-dir=" + n.StateDir, "--bpf-root=" + n.BPFRoot,
+	}
+	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--ipam-") || strings.HasPrefix(f, "--config") }) {
+		all = append(all, "--ipam-pod-cidr="+n.PodIPv4.String()+","+n.PodIPv6.String())
+	}
+	return &Agent{Node: n, bin: bin, flags: append(all, flags...), log: filepath.Join(n.Dir, "agent.log")}
+}
+
+// Start runs the agent and waits until it is ready.
+func (a *Agent) Start(t testing.TB) {
+	t.Helper()
+	if err := a.start(); err != nil {
+		t.Fatalf("start the agent on %s: %v\n%s", a.Node.Name, err, a.Log())
+	}
+}
+
+func (a *Agent) start() error {
+	began := time.Now()
+	if err := a.exec(); err != nil {
+		return err
+	}
+	err := poll(agentStart, func() error {
+		select {
+		case <-a.done:
+			return nil // asked below
+		default:
+		}
+		var status v1.Status
+		if err := a.Get("/v1/status", &status); err != nil {
+			return err
+		}
+		if !status.Ready {
+			return errors.New("it says that it is not ready")
+		}
+		return nil
+	})
+	a.Started = time.Since(began)
+	if !a.Running() {
+		return fmt.Errorf("it ended: %v", a.cmd.ProcessState)
+	}
+	return err
+}
+
+// exec starts the process on a thread in the node's namespace.
+func (a *Agent) exec() error {
+	log, err := os.OpenFile(a.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(a.bin, "porin-agent"), a.flags...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := a.Node.Do(cmd.Start); err != nil {
+		return err
+	}
+	a.cmd, a.done = cmd, make(chan struct{})
+	go func(done chan struct{}) {
+		defer close(done)
+		_ = cmd.Wait()
+	}(a.done)
+	return nil
+}
+
+// Running says whether the process lives.
+func (a *Agent) Running() bool {
+	if a.cmd == nil {
+		return false
+	}
+	select {
+	case <-a.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is the process that runs, or ran last.
+func (a *Agent) PID() int { return a.cmd.Process.Pid }
+
+// Log is what all runs of the agent wrote so far.
+func (a *Agent) Log() string {
+	text, _ := os.ReadFile(a.log)
+	return string(text)
+}
+
+// Kill ends the agent without warning (SIGKILL).
+func (a *Agent) Kill(t testing.TB) {
+	t.Helper()
+	if !a.Running() {
+		t.Fatalf("kill the agent on %s: it does not run\n%s", a.Node.Name, a.Log())
+	}
+	a.kill()
+}
+
+func (a *Agent) kill() {
+	if a.Running() {
+		_ = a.cmd.Process.Kill()
+		<-a.done
+	}
+}
+
+// Stop asks the agent to end (SIGTERM), and fails the test when it does not, or not with exit code 0.
+func (a *Agent) Stop(t testing.TB) {
+	t.Helper()
+	if !a.Running() {
+		t.Fatalf("stop the agent on %s: it does not run\n%s", a.Node.Name, a.Log())
+	}
+	_ = a.cmd.Process.Signal(unix.SIGTERM)
+	select {
+	case <-a.done:
+	case <-time.After(agentStart):
+		t.Fatalf("the agent on %s does not stop\n%s", a.Node.Name, a.Log())
+	}
+	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the agent on %s stopped with %v\n%s", a.Node.Name, a.cmd.ProcessState, a.Log())
+	}
+}
+
+// Restart kills the agent if it runs, and starts it again, with other flags if any are given.
+func (a *Agent) Restart(t testing.TB, flags ...string) {
+	t.Helper()
+	a.kill()
+	if len(flags) > 0 {
+		a.flags = a.Node.NewAgent(a.bin, flags...).flags
+	}
+	a.Start(t)
+}
+
+// Get reads an answer of the agent's API.
+func (a *Agent) Get(path string, answer any) error {
+	return a.Do(http.MethodGet, path, nil, answer)
+}
+
+// Do makes one call of the agent's API. A failure of the agent is a *[v1.Problem].
+func (a *Agent) Do(method, path string, request, answer any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), agentStart)
+	defer cancel()
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", a.Node.Socket)
+		},
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if request == nil {
+		body = nil
+	}
+	call, err := http.NewRequestWithContext(ctx, method, "http://porin"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	reply, err := transport.RoundTrip(call)
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return err
+	}
+	if reply.StatusCode >= 300 {
+		problem := &v1.Problem{}
+		if err := json.Unmarshal(text, problem); err != nil {
+			return fmt.Errorf("%s: %s", reply.Status, text)
+		}
+		return problem
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(text, answer)
+}

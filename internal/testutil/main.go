@@ -1,0 +1,80 @@
+package testutil
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Option changes what [Main] does.
+type Option func(*options)
+
+type options struct {
+	leaks    bool
+	ignore   []goleak.Option
+	host     bool
+	binaries bool
+}
+
+// NoLeaks fails the run when goroutines are left after the last test.
+func NoLeaks(ignore ...goleak.Option) Option {
+	return func(o *options) { o.leaks, o.ignore = true, ignore }
+}
+
+// HostUntouched fails the run, as root, when the machine's own network namespace is not as it was: see [HostSnapshot].
+func HostUntouched() Option { return func(o *options) { o.host = true } }
+
+// Binaries builds the project's binaries once for all tests, before they lose the way to the network. See [Build].
+func Binaries() Option { return func(o *options) { o.binaries = true } }
+
+// Main runs the tests and exits. TestMain calls it and nothing else. As root it does so in an inner process with
+// namespaces of its own: the tests may change links, mounts and sysctls as they like.
+func Main(m *testing.M, opts ...Option) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	os.Exit(o.main(m))
+}
+
+func (o *options) main(m *testing.M) int {
+	if os.Geteuid() != 0 || inside() {
+		return o.run(m)
+	}
+	code, err := o.outer()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testutil:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+// run is the tests themselves.
+func (o *options) run(m *testing.M) int {
+	if err := prepareInside(); err != nil {
+		fmt.Fprintln(os.Stderr, "testutil: prepare the namespaces of the tests:", err)
+		return 1
+	}
+	code := m.Run()
+	if o.leaks && code == 0 {
+		if err := goleak.Find(o.ignore...); err != nil {
+			fmt.Fprintln(os.Stderr, "testutil: goroutines left after the tests:", err)
+			return 1
+		}
+	}
+	return code
+}
+
+// Root skips the test without root, or fails it when REQUIRE_ROOT=1 says that there must be.
+func Root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() == 0 && inside() {
+		return
+	}
+	if os.Getenv("REQUIRE_ROOT") == "1" {
+		t.Fatal("REQUIRE_ROOT=1, and the test runs without root, or its TestMain does not call testutil.Main")
+	}
+	t.Skip("needs root")
+}
