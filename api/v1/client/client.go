@@ -1,0 +1,83 @@
+// Package client calls the agent's API from Go.
+//
+//	c := client.New(v1.DefaultSocket)
+//	endpoints, err := c.Endpoints(ctx, "")
+//
+// A failure that the agent reports is a [*v1.Problem] in the error's chain; one that nobody answered is
+// [ErrUnreachable]. The deadline of a call's context travels with it, and the agent has undone what it did by then.
+package client
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// Client calls one agent. It may be used concurrently, and keeps connections until Close.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// New makes a client of the agent that listens on the Unix socket. It does not connect yet.
+func New(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{
+		DialContext:        dial,
+		DisableCompression: true,
+		IdleConnTimeout:    time.Minute,
+	}}}
+}
+
+// Close lets go of the connections that are not in use. The client may be used again.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status asks how the agent is.
+func (c *Client) Status(ctx context.Context) (v1.Status, error) {
+	return call[v1.Status](ctx, c, http.MethodGet, "/v1/status", nil)
+}
+
+// Endpoints lists the endpoints of a CNI network by ascending ID; those of all networks when network is "".
+func (c *Client) Endpoints(ctx context.Context, network string) ([]v1.Endpoint, error) {
+	path := "/v1/endpoint"
+	if network != "" {
+		path += "?network=" + url.QueryEscape(network)
+	}
+	return call[[]v1.Endpoint](ctx, c, http.MethodGet, path, nil)
+}
+
+// Endpoint finds one endpoint by a reference: a number, "container-id:C", "cni-attachment-id:C:IFNAME",
+// "pod-name:NAMESPACE/NAME", "ipv4:A" or "ipv6:A".
+func (c *Client) Endpoint(ctx context.Context, ref string) (v1.Endpoint, error) {
+	return call[v1.Endpoint](ctx, c, http.MethodGet, endpointPath(ref), nil)
+}
+
+// CreateEndpoint creates the endpoint of an attachment and returns when it is in the datapath. The same request
+// again returns the endpoint that is there.
+func (c *Client) CreateEndpoint(ctx context.Context, containerID, ifname string, request v1.EndpointRequest) (v1.Endpoint, error) {
+	return call[v1.Endpoint](ctx, c, http.MethodPut, endpointPath(containerID+":"+ifname), request)
+}
+
+// DeleteEndpoint deletes one endpoint by a reference, as for [Client.Endpoint]. An attachment that nobody knows is a
+// success with none deleted; any other reference is a problem then.
+func (c *Client) DeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResult, error) {
+	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref), nil)
+}
+
+// DeleteContainer deletes every endpoint of a container. One that nobody knows is a success with none deleted.
+func (c *Client) DeleteContainer(ctx context.Context, request v1.DeleteRequest) (v1.DeleteResult, error) {
+	return call[v1.DeleteResult](ctx, c, http.MethodDelete, "/v1/endpoint", request)
+}
+
+// IPAM shows the pools and the addresses in use.
+func (c *Client) IPAM(ctx context.Context) (v1.IPAM, error) {
+	return call[v1.IPAM](ctx, c, http.MethodGet, "/v1/ipam", nil)
+}
+
+func endpointPath(ref string) string { return "/v1/endpoint/" + url.PathEscape(ref) }

@@ -1,0 +1,228 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/api/v1/client"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// agent serves handler on a Unix socket, and returns a client of it.
+func agent(t *testing.T, handler http.HandlerFunc) *client.Client {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	_ = server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	c := client.New(socket)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestCallsAreWhatTheDocumentSays(t *testing.T) {
+	var got string
+	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
+		var body any
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		got = fmt.Sprint(r.Method, " ", r.RequestURI, " ", body)
+		_, _ = w.Write([]byte(map[bool]string{true: "[]", false: "{}"}[r.Method == "GET" && r.URL.Path == "/v1/endpoint"]))
+	})
+	ctx := t.Context()
+	tests := []struct {
+		want string
+		call func() error
+	}{
+		{"GET /v1/status <nil>", ignore(func() (v1.Status, error) { return c.Status(ctx) })},
+		{"GET /v1/ipam <nil>", ignore(func() (v1.IPAM, error) { return c.IPAM(ctx) })},
+		{"GET /v1/endpoint <nil>", ignore(func() ([]v1.Endpoint, error) { return c.Endpoints(ctx, "") })},
+		{"GET /v1/endpoint?network=a%26b <nil>", ignore(func() ([]v1.Endpoint, error) { return c.Endpoints(ctx, "a&b") })},
+		{"GET /v1/endpoint/7 <nil>", ignore(func() (v1.Endpoint, error) { return c.Endpoint(ctx, "7") })},
+		{"GET /v1/endpoint/pod-name:default%2Fweb <nil>", ignore(func() (v1.Endpoint, error) { return c.Endpoint(ctx, "pod-name:default/web") })},
+		{"GET /v1/endpoint/..%2F..%2Fstatus%3Fa <nil>", ignore(func() (v1.Endpoint, error) { return c.Endpoint(ctx, "../../status?a") })},
+		{"PUT /v1/endpoint/c1:eth0 map[container:map[mac: name:eth0] host:map[mac: name:]]", ignore(func() (v1.Endpoint, error) {
+			return c.CreateEndpoint(ctx, "c1", "eth0", v1.EndpointRequest{Container: v1.Interface{Name: "eth0"}})
+		})},
+		{"DELETE /v1/endpoint/cni-attachment-id:c1:eth0 <nil>", ignore(func() (v1.DeleteResult, error) {
+			return c.DeleteEndpoint(ctx, "cni-attachment-id:c1:eth0")
+		})},
+		{"DELETE /v1/endpoint map[containerID:c1]", ignore(func() (v1.DeleteResult, error) {
+			return c.DeleteContainer(ctx, v1.DeleteRequest{ContainerID: "c1"})
+		})},
+	}
+	for _, tt := range tests {
+		if err := tt.call(); err != nil || got != tt.want {
+			t.Errorf("sent %q, error %v\nwant %q", got, err, tt.want)
+		}
+	}
+}
+
+func ignore[T any](call func() (T, error)) func() error {
+	return func() error { _, err := call(); return err }
+}
+
+func TestProblemIsTheError(t *testing.T) {
+	want := v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "10.1.0.7 is in use"}
+	c := agent(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json; charset=utf-8")
+		w.WriteHeader(want.Status)
+		_ = json.NewEncoder(w).Encode(want)
+	})
+	_, err := c.Endpoint(t.Context(), "7")
+	got, ok := errors.AsType[*v1.Problem](err)
+	if !ok {
+		t.Fatalf("error %v is no problem", err)
+	}
+	if diff := cmp.Diff(want, *got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAnswerOfSomethingElseIsSaidToBeThat(t *testing.T) {
+	c := agent(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) })
+	_, err := c.Status(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "502 Bad Gateway without a problem") {
+		t.Errorf("error %v", err)
+	}
+	c = agent(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) })
+	if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "read answer to GET /v1/status") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAgentThatIsNotThereIsUnreachable(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "stale.sock")
+	l, err := net.Listen("unix", stale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = l.Close()
+	tests := []struct{ name, socket, want string }{
+		{"no socket", filepath.Join(dir, "none.sock"), "agent not reachable: there is no socket " + dir + "/none.sock: the agent does not run, or listens elsewhere"},
+		{"stale socket", stale, "agent not reachable: nobody listens on " + stale + ": the agent does not run"},
+		{"no socket at all", filepath.Join(stale, "agent.sock"), "agent not reachable: call on "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := client.New(tt.socket)
+			_, err := c.Status(t.Context())
+			if !errors.Is(err, client.ErrUnreachable) || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("error %v\nwant  %s", err, tt.want)
+			}
+			for _, err := range c.Events(t.Context(), client.EventOptions{}) {
+				if !errors.Is(err, client.ErrUnreachable) {
+					t.Errorf("events: error %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestAgentThatDiesDuringTheCallIsUnreachable(t *testing.T) {
+	c := agent(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	if _, err := c.IPAM(t.Context()); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestSocketThatOneMayNotUseIsNotUnreachable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may use every socket")
+	}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if err := os.Chmod(socket, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.New(socket).Status(t.Context())
+	if err == nil || errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "only root and its group") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDeadlineTravelsWithTheCallAndEndsIt(t *testing.T) {
+	header := make(chan string, 1)
+	c := agent(t, func(_ http.ResponseWriter, r *http.Request) {
+		header <- r.Header.Get(v1.TimeoutHeader)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Status(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("error %v", err)
+	}
+	if d, err := time.ParseDuration(<-header); err != nil || d <= 0 || d > 50*time.Millisecond {
+		t.Errorf("header %v, %v", d, err)
+	}
+}
+
+func TestEventsAreReadOneByOneAndBrokenOff(t *testing.T) {
+	left := make(chan bool)
+	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.URL.RawQuery; got != "follow=true&since=4" {
+			t.Errorf("query %q", got)
+		}
+		for seq := range uint64(2) {
+			_ = json.NewEncoder(w).Encode(v1.Event{Seq: seq + 5})
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(left)
+	})
+	var got []uint64
+	for event, err := range c.Events(t.Context(), client.EventOptions{Since: 4, Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, event.Seq); len(got) == 2 {
+			break
+		}
+	}
+	if diff := cmp.Diff([]uint64{5, 6}, got); diff != "" {
+		t.Error(diff)
+	}
+	<-left
+}
+
+func TestEventsEndWithTheContextsError(t *testing.T) {
+	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	var last error
+	for _, err := range c.Events(ctx, client.EventOptions{Follow: true}) {
+		last = err
+	}
+	if !errors.Is(last, context.DeadlineExceeded) {
+		t.Errorf("error %v", last)
+	}
+}

@@ -1,0 +1,111 @@
+package v1_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var (
+	host      = v1.Interface{Name: "por6nq2b4zvwkly", Index: 12, MAC: "02:00:5e:10:00:01"}
+	container = v1.Interface{Name: "eth0", MAC: "02:00:5e:10:00:02"}
+	pod       = v1.Pod{Namespace: "default", Name: "web-0", UID: "6f1c8f0e-2f5b-4c0b-9d0c-1f6d9b7a3a11"}
+	addresses = v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.7"), IPv6: netip.MustParseAddr("fd00::7")}
+	noon      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	endpoint  = v1.Endpoint{
+		ID: 7, ContainerID: "0123456789ab", IfName: "eth0", State: "ready", Network: "porin", Pod: pod,
+		NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses, ExternalIPAM: true, Created: noon,
+		Gateways: v1.Addresses{IPv4: v1.GatewayIPv4, IPv6: v1.GatewayIPv6},
+		Traffic: &v1.Traffic{
+			FromPod: v1.Counter{Packets: 10, Bytes: 840}, ToPod: v1.Counter{Packets: 9, Bytes: 756},
+			Drops: map[string]uint64{"source-address": 1},
+		},
+	}
+)
+
+// bodies has one value a type, with every field set: the field names are what callers in other languages know.
+var bodies = map[string]any{
+	"endpoint": endpoint,
+	"endpoint-request": v1.EndpointRequest{
+		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses,
+		ExternalIPAM: true, Began: 123456789,
+	},
+	"endpoint-minimal": v1.Endpoint{},
+	"request-minimal":  v1.EndpointRequest{Host: host, Container: container},
+	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
+	"delete-result":    v1.DeleteResult{Deleted: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}},
+	"ipam": v1.IPAM{
+		Mode: "pod-cidr",
+		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{
+			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250},
+		}}},
+		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", Since: noon}},
+	},
+	"status": v1.Status{
+		Version: "v0.1.0", Node: "node-1", PID: 4711, Started: noon, Ready: true,
+		Endpoints: map[string]int{"ready": 2, "disconnecting": 1},
+		Restored:  v1.Restored{Adopted: 2, Undone: 1, Duration: 1500 * time.Microsecond},
+		Datapath: v1.Datapath{
+			Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
+			Missing: []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
+		},
+	},
+	"event": v1.Event{
+		Seq: 3, Time: noon, Type: v1.EventEndpointFailed, Endpoint: &endpoint, Operation: "add",
+		Phases:  []v1.Phase{{Name: "ipam", Duration: 21 * time.Microsecond, Error: "no free address"}},
+		Message: "for people", Error: "no free address",
+	},
+	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
+}
+
+func TestBodiesAreAsTheirGoldenFiles(t *testing.T) {
+	for name, body := range bodies {
+		t.Run(name, func(t *testing.T) {
+			got, err := json.MarshalIndent(body, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			path := filepath.Join("testdata", name+".json")
+			if *update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+			readsBack(t, want, body)
+		})
+	}
+}
+
+// readsBack holds that the golden file, read strictly, is the value.
+func readsBack(t *testing.T, golden []byte, body any) {
+	t.Helper()
+	read := reflect.New(reflect.TypeOf(body))
+	decoder := json.NewDecoder(bytes.NewReader(golden))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(read.Interface()); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(read.Elem().Interface(), body) {
+		t.Errorf("reads back as %+v", read.Elem())
+	}
+}

@@ -1,0 +1,119 @@
+package openapi_test
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// schema is the part of a JSON schema that a Go type decides.
+type schema struct {
+	Ref                  string            `json:"$ref,omitempty"`
+	Type                 string            `json:"type,omitempty"`
+	Format               string            `json:"format,omitempty"`
+	Properties           map[string]schema `json:"properties,omitempty"`
+	Required             []string          `json:"required,omitempty"`
+	Items                *schema           `json:"items,omitempty"`
+	AdditionalProperties any               `json:"additionalProperties,omitempty"`
+}
+
+// types are all Go types that are whole bodies or parts of one.
+var types = []any{
+	v1.Addresses{}, v1.Allocation{}, v1.Counter{}, v1.Datapath{}, v1.DeleteRequest{}, v1.DeleteResult{}, v1.Endpoint{},
+	v1.EndpointRequest{}, v1.Event{}, v1.IPAM{}, v1.Interface{}, v1.Phase{}, v1.Pod{}, v1.Pool{}, v1.Problem{},
+	v1.Program{}, v1.Range{}, v1.Restored{}, v1.Status{}, v1.Traffic{},
+}
+
+// requests are refused with fields that are not known.
+var requests = []any{v1.EndpointRequest{}, v1.DeleteRequest{}}
+
+func TestEverySchemaIsItsGoType(t *testing.T) {
+	schemas := read(t).Components.Schemas
+	for _, value := range types {
+		typ := reflect.TypeOf(value)
+		want := structSchema(typ)
+		if slices.Contains(requests, value) {
+			want.AdditionalProperties = false
+		}
+		got, ok := schemas[typ.Name()]
+		if !ok {
+			t.Errorf("openapi.json has no schema %s", typ.Name())
+			continue
+		}
+		if diff := cmp.Diff(want, onlyTyped(got)); diff != "" {
+			t.Errorf("schema %s (-Go +openapi.json):\n%s", typ.Name(), diff)
+		}
+		delete(schemas, typ.Name())
+	}
+	for name := range schemas {
+		t.Errorf("openapi.json has a schema %s, and no Go type is of that name", name)
+	}
+}
+
+func structSchema(typ reflect.Type) schema {
+	s := schema{Type: "object", Properties: map[string]schema{}}
+	for field := range fields(typ) {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		s.Properties[name] = schemaOf(field.Type)
+		if options == "" {
+			s.Required = append(s.Required, name)
+		}
+	}
+	slices.Sort(s.Required)
+	return s
+}
+
+func fields(typ reflect.Type) func(yield func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range typ.NumField() {
+			if !yield(typ.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+func schemaOf(typ reflect.Type) schema {
+	switch typ {
+	case reflect.TypeFor[time.Time]():
+		return schema{Type: "string", Format: "date-time"}
+	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix]():
+		return schema{Type: "string"}
+	}
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return schemaOf(typ.Elem())
+	case reflect.Struct:
+		return schema{Ref: "#/components/schemas/" + typ.Name()}
+	case reflect.Slice:
+		items := schemaOf(typ.Elem())
+		return schema{Type: "array", Items: &items}
+	case reflect.Map:
+		return schema{Type: "object", AdditionalProperties: map[string]any{"type": schemaOf(typ.Elem()).Type}}
+	case reflect.String:
+		return schema{Type: "string"}
+	case reflect.Bool:
+		return schema{Type: "boolean"}
+	default:
+		return schema{Type: "integer"}
+	}
+}
+
+// onlyTyped drops what a Go type does not decide.
+func onlyTyped(s schema) schema {
+	slices.Sort(s.Required)
+	for name, property := range s.Properties {
+		s.Properties[name] = onlyTyped(property)
+	}
+	if s.Type == "integer" {
+		s.Format = ""
+	}
+	return s
+}

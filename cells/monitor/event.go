@@ -1,0 +1,45 @@
+package monitor
+
+import (
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+func eventOf(trace endpointmanager.Trace) v1.Event {
+	ep := endpointmanager.ToV1(trace.Endpoint)
+	return v1.Event{
+		Type:      typeOf(trace),
+		Endpoint:  &ep,
+		Operation: string(trace.Operation),
+		Phases:    phasesOf(trace.Phases),
+		Error:     text(trace.Err),
+	}
+}
+
+func typeOf(trace endpointmanager.Trace) string {
+	switch {
+	case trace.Err != nil:
+		return v1.EventEndpointFailed
+	case trace.Operation == endpointmanager.Add:
+		return v1.EventEndpointCreated
+	case trace.Operation == endpointmanager.Del:
+		return v1.EventEndpointDeleted
+	default:
+		return v1.EventEndpointRestored
+	}
+}
+
+func phasesOf(phases []endpointmanager.Phase) []v1.Phase {
+	out := make([]v1.Phase, len(phases))
+	for i, p := range phases {
+		out[i] = v1.Phase{Name: p.Name, Duration: p.Duration, Error: text(p.Err)}
+	}
+	return out
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

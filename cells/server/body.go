@@ -1,0 +1,26 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/httpx"
+)
+
+// limitBodies refuses a body that says it is too large, and cuts off one that turns out to be.
+func limitBodies(limit int64) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength > limit {
+				httpx.WriteProblem(w, fault.New(fault.TooLarge, fmt.Sprintf("read body: %d bytes, larger than %d", r.ContentLength, limit)))
+				return
+			}
+			if r.Body != http.NoBody {
+				// net/http's own writer: it knows MaxBytesReader, and closes the connection.
+				r.Body = http.MaxBytesReader(w.(*recorder).Unwrap(), r.Body, limit)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}

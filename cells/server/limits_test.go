@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/httpx"
+)
+
+// echo reads a body as every handler does.
+var echo = httpx.Handler(func(w http.ResponseWriter, r *http.Request) error {
+	body, err := httpx.Decode[v1.DeleteRequest](w, r)
+	if err != nil {
+		return err
+	}
+	return httpx.JSON(w, http.StatusOK, body)
+}).ServeHTTP
+
+func TestBodyThatIsTooLargeIsRefused(t *testing.T) {
+	r := newRig(t, handle(http.MethodPut, "/", echo), func(s *Server) { s.limits.bodyBytes = 100 })
+	large := `{"containerID":"` + strings.Repeat("a", 100) + `"}`
+	bodies := map[string]io.Reader{
+		"declared": strings.NewReader(large),
+		"chunked":  io.MultiReader(strings.NewReader(large)), // of unknown length
+	}
+	for name, body := range bodies {
+		t.Run(name, func(t *testing.T) {
+			if p := r.problem(t, http.MethodPut, "/", body); p.Status != 413 || p.Code != v1.CodeTooLarge {
+				t.Errorf("problem %+v", p)
+			}
+		})
+	}
+	if status, _, _ := r.do(t, http.MethodPut, "/", strings.NewReader(`{"containerID":"a"}`)); status != 200 {
+		t.Errorf("a small body is answered with %d", status)
+	}
+}
+
+func TestSlowBodyIsGivenUp(t *testing.T) {
+	r := newRig(t, handle(http.MethodPut, "/", echo), func(s *Server) { s.limits.read = 20 * time.Millisecond })
+	body, never := io.Pipe()
+	defer func() { _ = never.Close() }()
+	if p := r.problem(t, http.MethodPut, "/", body); p.Status != 504 || p.Code != v1.CodeDeadline {
+		t.Errorf("problem %+v", p)
+	}
+}
+
+// The time to send a request must not end that of a handler which has read it.
+func TestHandlerMayTakeLongerThanTheRequestTook(t *testing.T) {
+	r := newRig(t, handle(http.MethodPut, "/", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := httpx.Decode[v1.DeleteRequest](w, r); err != nil {
+			httpx.WriteProblem(w, err)
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			httpx.WriteProblem(w, r.Context().Err())
+		case <-time.After(60 * time.Millisecond):
+		}
+	}), func(s *Server) { s.limits.read, s.limits.header = 20*time.Millisecond, 20*time.Millisecond })
+	if status, _, text := r.do(t, http.MethodPut, "/", strings.NewReader(`{"containerID":"a"}`)); status != 200 {
+		t.Errorf("answer %d %s", status, text)
+	}
+}
+
+func TestSilentClientIsCut(t *testing.T) {
+	r := newRig(t, Parts{}, func(s *Server) { s.limits.header = 20 * time.Millisecond })
+	conn, err := r.http.Transport.(*http.Transport).DialContext(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write([]byte("GET /v1/status HT")); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Errorf("the connection was not closed: %v", err)
+	}
+}
+
+func TestClientThatTakesNoAnswerIsCut(t *testing.T) {
+	failed := make(chan error, 1)
+	r := newRig(t, handle(http.MethodGet, "/", func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write(make([]byte, 64<<20)) // more than a socket buffers
+		failed <- err
+	}), func(s *Server) { s.limits.answer = 20 * time.Millisecond })
+	answer, err := r.http.Get("http://porin/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if err := <-failed; err == nil {
+		t.Error("the handler wrote all of it")
+	}
+}
+
+func TestTimeoutHeaderBoundsTheHandler(t *testing.T) {
+	r := newRig(t, handle(http.MethodGet, "/", func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		httpx.WriteProblem(w, r.Context().Err())
+	}))
+	if p := r.problem(t, http.MethodGet, "/", nil, v1.TimeoutHeader, "10ms"); p.Status != 504 || p.Code != v1.CodeDeadline {
+		t.Errorf("problem %+v", p)
+	}
+}
+
+func TestTimeoutHeaderIsReservedCappedAndOptional(t *testing.T) {
+	tests := []struct {
+		header   string
+		min, max time.Duration
+	}{
+		{"10s", 8 * time.Second, 9 * time.Second},
+		{"100s", 98 * time.Second, 99 * time.Second},
+		{"1000h", 9 * time.Minute, 10 * time.Minute},
+		{"", 0, 0},
+	}
+	for _, tt := range tests {
+		var left time.Duration
+		r := newRig(t, handle(http.MethodGet, "/", func(_ http.ResponseWriter, r *http.Request) {
+			if deadline, ok := r.Context().Deadline(); ok {
+				left = time.Until(deadline)
+			}
+		}))
+		r.do(t, http.MethodGet, "/", nil, v1.TimeoutHeader, tt.header)
+		if left < tt.min || left > tt.max {
+			t.Errorf("%q leaves %v, want %v to %v", tt.header, left, tt.min, tt.max)
+		}
+	}
+}
+
+func TestTimeoutHeaderThatIsNoneIsRefused(t *testing.T) {
+	r := newRig(t, handle(http.MethodGet, "/", func(http.ResponseWriter, *http.Request) {}))
+	for _, header := range []string{"0s", "-1s", "30", "soon", strings.Repeat("9", 1000) + "h"} {
+		if p := r.problem(t, http.MethodGet, "/", nil, v1.TimeoutHeader, header); p.Status != 400 || p.Code != v1.CodeInvalid {
+			t.Errorf("%.20s: problem %+v", header, p)
+		}
+	}
+}
+
+func TestContextEndsWhenTheClientLeaves(t *testing.T) {
+	began, ended := make(chan bool), make(chan bool)
+	r := newRig(t, handle(http.MethodGet, "/", func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+		close(ended)
+	}))
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		<-began
+		leave()
+	}()
+	request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://porin/", nil)
+	if answer, err := r.http.Do(request); err == nil {
+		_ = answer.Body.Close()
+		t.Error("answered")
+	}
+	<-ended
+}

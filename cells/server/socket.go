@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is the agent's own: nobody else serves its path while its lock is held.
+type socket struct {
+	listener *net.UnixListener
+	lock     *lock
+	path     string
+	uid, gid uint32
+}
+
+// openSocket listens at path with mode 0660. What a killed agent left there is removed; another agent that lives is
+// [ErrInUse]; what is no socket is left alone and refused.
+func openSocket(ctx context.Context, path, group string) (_ *socket, err error) {
+	if err := makeParent(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("make room for socket %s: %w", path, err)
+	}
+	s := &socket{path: path}
+	if s.lock, err = takeLock(path + ".lock"); err != nil {
+		return nil, inUse(ctx, path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.lock.release())
+		}
+	}()
+	if err := vacate(ctx, path); err != nil {
+		return nil, err
+	}
+	if s.listener, err = listen(ctx, path); err != nil {
+		return nil, err
+	}
+	if err := s.handOver(group); err != nil {
+		return nil, errors.Join(err, s.listener.Close(), os.Remove(path))
+	}
+	return s, nil
+}
+
+// makeParent leaves a folder that is there as it is. One that it makes everybody can pass, whatever the umask: the
+// socket says who may use it.
+func makeParent(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
+// listen binds a socket that nobody but its owner may use yet: bind(2) takes the mode of the file from that of the
+// socket, so there is no moment in which it is open to all.
+func listen(ctx context.Context, path string) (*net.UnixListener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		ctlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(ctlErr, err)
+	}}
+	l, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("open socket: %w", err)
+	}
+	listener := l.(*net.UnixListener)
+	listener.SetUnlinkOnClose(false) // close does it, after the last request
+	return listener, nil
+}
+
+// handOver gives the socket to the group and lets that group use it.
+func (s *socket) handOver(group string) error {
+	gid, err := groupID(group)
+	if err != nil {
+		return fmt.Errorf("find group of socket %s: %w", s.path, err)
+	}
+	if err := os.Chown(s.path, -1, gid); err != nil {
+		return fmt.Errorf("give socket to group %s: %w", group, err)
+	}
+	if err := os.Chmod(s.path, 0o660); err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(s.path, &stat); err != nil {
+		return fmt.Errorf("read owner of socket %s: %w", s.path, err)
+	}
+	s.uid, s.gid = stat.Uid, stat.Gid
+	return nil
+}
+
+// groupID reads a number or looks up a name; -1, which chown(2) takes for "as it is", when there is none.
+func groupID(group string) (int, error) {
+	if group == "" {
+		return -1, nil
+	}
+	if gid, err := strconv.ParseUint(group, 10, 31); err == nil {
+		return int(gid), nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(found.Gid)
+}
+
+func (s *socket) guard() guard { return guard{path: s.path, uid: s.uid, gid: s.gid} }
+
+// close removes the socket, and then lets the next agent have the path.
+func (s *socket) close() error {
+	return errors.Join(removeIfThere(s.path), s.lock.release())
+}
