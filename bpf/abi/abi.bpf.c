@@ -1,0 +1,14 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Names the types of lib/types.h, so that they are in the BTF from which package abi is generated. */
+#include "../lib/types.h"
+
+struct abi {
+	struct addr addr;
+	struct mac mac;
+	struct endpoint endpoint;
+	struct link link;
+	struct traffic traffic;
+	enum drop_reason drop_reason;
+} abi;

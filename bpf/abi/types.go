@@ -1,0 +1,93 @@
+package abi
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// The types of bpf/lib/types.h under their Go names.
+type (
+	Addr       = cAddr
+	MAC        = cMac
+	Endpoint   = cEndpoint
+	Link       = cLink
+	Counter    = cCounter
+	Traffic    = cTraffic
+	DropReason = cDropReason
+)
+
+// NoEndpoint is the ID under which drops are counted that belong to no endpoint.
+const NoEndpoint uint32 = 0
+
+// The reasons to drop a packet. [DropNone] is no reason.
+const (
+	DropNone             = cDropReasonDROP_NONE
+	DropNoEndpoint       = cDropReasonDROP_NO_ENDPOINT
+	DropMalformed        = cDropReasonDROP_MALFORMED
+	DropProtocol         = cDropReasonDROP_PROTOCOL
+	DropARP              = cDropReasonDROP_ARP
+	DropLinkLocal        = cDropReasonDROP_LINK_LOCAL
+	DropSpoofedMAC       = cDropReasonDROP_SPOOFED_MAC
+	DropSpoofedAddress   = cDropReasonDROP_SPOOFED_ADDRESS
+	DropWrongDestination = cDropReasonDROP_WRONG_DESTINATION
+)
+
+// dropReasons are the reasons' names in the API and in metrics: never renamed.
+var dropReasons = [...]string{
+	DropNone:             "none",
+	DropNoEndpoint:       "no-endpoint",
+	DropMalformed:        "malformed",
+	DropProtocol:         "protocol",
+	DropARP:              "arp",
+	DropLinkLocal:        "link-local",
+	DropSpoofedMAC:       "spoofed-mac",
+	DropSpoofedAddress:   "spoofed-address",
+	DropWrongDestination: "wrong-destination",
+}
+
+// DropReasons are all reasons there are, less [DropNone].
+func DropReasons() []DropReason {
+	reasons := make([]DropReason, 0, len(dropReasons))
+	for i := DropNone + 1; int(i) < len(dropReasons); i++ {
+		reasons = append(reasons, i)
+	}
+	return reasons
+}
+
+// String is the reason's name, or its number when a later version of the programs counted it.
+func (r DropReason) String() string {
+	if int(r) < len(dropReasons) {
+		return dropReasons[r]
+	}
+	return "reason-" + strconv.Itoa(int(r))
+}
+
+// AddrOf is the address as a map key; the zero netip.Addr gives the zero Addr, which no packet has.
+func AddrOf(ip netip.Addr) Addr {
+	if !ip.IsValid() {
+		return Addr{}
+	}
+	return Addr{Byte: ip.As16()}
+}
+
+// IP is the reverse of [AddrOf].
+func (a Addr) IP() netip.Addr {
+	if a == (Addr{}) {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16(a.Byte).Unmap()
+}
+
+// Add sums the counters, as those of several CPUs.
+func (t *Traffic) Add(other Traffic) {
+	t.FromPod.add(other.FromPod)
+	t.ToPod.add(other.ToPod)
+	for i, n := range other.Drops {
+		t.Drops[i] += n
+	}
+}
+
+func (c *Counter) add(other Counter) {
+	c.Packets += other.Packets
+	c.Bytes += other.Bytes
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What a router changes in a packet: the link addresses, and one hop less. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/stddef.h>
+#include <bpf/bpf_helpers.h>
+
+#include "addr.h"
+#include "endpoint.h"
+#include "parse.h"
+
+#define HOP_LIMIT_OFFSET (ETH_HLEN + __builtin_offsetof(struct ipv6hdr, hop_limit))
+
+/* rewrite_macs addresses the frame to the endpoint, as its own host end would. */
+static __always_inline void rewrite_macs(struct packet *pkt, const struct endpoint *to)
+{
+	mac_copy(pkt->eth->h_dest, &to->pod_mac);
+	mac_copy(pkt->eth->h_source, &to->host_mac);
+}
+
+/* rewrite_ttl takes one from the TTL and corrects the checksum for it (RFC 1624, equation 3). */
+static __always_inline void rewrite_ttl(struct packet *pkt)
+{
+	struct iphdr *ip = (void *)(pkt->eth + 1);
+	__u16 *word = (__u16 *)&ip->ttl; /* TTL and protocol are one word of the sum */
+	__u32 sum = (__u16)~ip->check + (__u16)~*word;
+
+	ip->ttl--;
+	sum += *word;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	ip->check = ~sum;
+}
+
+/*
+ * rewrite_hops takes one hop from a packet that has more than one left. pkt->eth is not valid afterwards: for IPv6,
+ * whose header no checksum covers, the helper corrects the sum that a device may have taken (CHECKSUM_COMPLETE).
+ */
+static __always_inline long rewrite_hops(struct __sk_buff *ctx, struct packet *pkt)
+{
+	__u8 hops = pkt->hops - 1;
+
+	if (pkt->protocol == bpf_htons(ETH_P_IPV6))
+		return bpf_skb_store_bytes(ctx, HOP_LIMIT_OFFSET, &hops, sizeof(hops), BPF_F_RECOMPUTE_CSUM);
+	rewrite_ttl(pkt);
+	return 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Is a packet from and to whom it says? The link it came by, or leaves by, is the proof. */
+#pragma once
+
+#include "addr.h"
+#include "endpoint.h"
+#include "parse.h"
+#include "scope.h"
+#include "types.h"
+
+/* link_owns says whether the pod at the end of the link has the address. */
+static __always_inline _Bool link_owns(const struct link *link, const struct packet *pkt, const struct addr *addr)
+{
+	if (pkt->protocol == bpf_htons(ETH_P_IP))
+		return addr_equal(addr, &link->ipv4);
+	return addr_equal(addr, &link->ipv6);
+}
+
+/*
+ * source_verify refuses what a pod sends under a link or network address that is not its own. The order gives noise
+ * its own reason, and a pod that hides behind a foreign link address the worse one.
+ */
+static __always_inline enum drop_reason source_verify(const struct packet *pkt, const struct link *link)
+{
+	if (!mac_equal(pkt->eth->h_source, &link->pod_mac))
+		return DROP_SPOOFED_MAC;
+	if (source_is_link_local(pkt) || destination_is_link_local(pkt))
+		return DROP_LINK_LOCAL;
+	if (!link_owns(link, pkt, &pkt->source))
+		return DROP_SPOOFED_ADDRESS;
+	return DROP_NONE;
+}
+
+/* destination_verify refuses what the node would send down the link of a pod that does not have the address. */
+static __always_inline enum drop_reason destination_verify(const struct packet *pkt, const struct link *link)
+{
+	if (link_owns(link, pkt, &pkt->destination))
+		return DROP_NONE;
+	if (destination_is_link_local(pkt))
+		return DROP_LINK_LOCAL;
+	return DROP_WRONG_DESTINATION;
+}

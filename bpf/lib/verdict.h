@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What a program says about a packet. The values are those of tc's direct-action mode. */
+#pragma once
+
+#include <linux/pkt_cls.h>
+
+enum verdict {
+	VERDICT_STACK = TC_ACT_OK,	    /* go on: from a pod into the stack, to a pod into its link */
+	VERDICT_DROP = TC_ACT_SHOT,	    /* only ever returned by drop() */
+	VERDICT_DELIVER = TC_ACT_REDIRECT,  /* straight into another pod */
+};

@@ -1,0 +1,21 @@
+package bpf
+
+import "github.com/cilium/ebpf"
+
+// The names of what is in the endpoint object.
+const (
+	FromPod = endpointProgFromPod // at the host end's ingress: what the pod sends
+	ToPod   = endpointProgToPod   // at the host end's egress: what the pod gets
+
+	Endpoints = endpointMapEndpoints // address -> abi.Endpoint
+	Links     = endpointMapLinks     // index of the host end -> abi.Link
+	Traffic   = endpointMapTraffic   // endpoint ID -> abi.Traffic
+
+	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
+)
+
+// Endpoint returns a new copy of the endpoint object's specification. The sizes of its maps are not set.
+func Endpoint() (*ebpf.CollectionSpec, error) { return loadEndpoint() }
+
+// EndpointObject returns the compiled object, which nobody may change.
+func EndpointObject() []byte { return _EndpointBytes }

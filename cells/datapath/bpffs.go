@@ -1,0 +1,50 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultBPFFS is where systems mount the BPF file system.
+const defaultBPFFS = "/sys/fs/bpf"
+
+// makeFolders makes the root and the folders below it, on a BPF file system or not at all.
+func makeFolders(root string, below ...string) error {
+	if err := onBPFFS(root); err != nil {
+		return err
+	}
+	for _, dir := range append([]string{root}, below...) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make a folder for BPF pins: %w", err)
+		}
+	}
+	return nil
+}
+
+// onBPFFS checks the file system that the path is, or would be made, on.
+func onBPFFS(path string) error {
+	var stat unix.Statfs_t
+	at := path
+	err := unix.Statfs(at, &stat)
+	for errors.Is(err, fs.ErrNotExist) && at != "/" {
+		at = filepath.Dir(at)
+		err = unix.Statfs(at, &stat)
+	}
+	if err != nil {
+		return fmt.Errorf("examine %s: %w", at, err)
+	}
+	if stat.Type == unix.BPF_FS_MAGIC {
+		return nil
+	}
+	mount := defaultBPFFS
+	if path != mount && !strings.HasPrefix(path, mount+"/") {
+		mount = filepath.Dir(path)
+	}
+	return fmt.Errorf("%s is %w: run mount -t bpf bpf %s, or give --bpf-root a folder of one", path, ErrNoBPFFS, mount)
+}

@@ -1,0 +1,37 @@
+package datapath
+
+import (
+	"log/slog"
+
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/cell"
+)
+
+// Module is the datapath cell. It provides [Links], [Maps] and the [Step] on them, for the ordered steps.
+func Module(cfg Config) fx.Option {
+	return cell.Module("datapath",
+		fx.Supply(cfg, fx.Private),
+		fx.Provide(
+			newStarted,
+			func(d *Datapath) (Links, Maps, Pins) { return d.Links(), d.Maps(), d },
+			NewStep,
+		),
+		endpointmanager.Describe(newDescriber),
+		server.Report(newReporter),
+		metrics.Collect(newCollector),
+	)
+}
+
+// newStarted is [New] bound to the application's life.
+func newStarted(lc fx.Lifecycle, cfg Config, log *slog.Logger) (*Datapath, error) {
+	d, err := New(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.Hook{OnStart: d.Start, OnStop: d.Stop})
+	return d, nil
+}

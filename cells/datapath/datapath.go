@@ -1,0 +1,105 @@
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf"
+)
+
+// Datapath is this node's part of the kernel. Its Links and Maps answer [ErrNotStarted] unless it is started.
+type Datapath struct {
+	loader loader
+	maps   kernelMaps
+	links  nodeLinks
+
+	mu     sync.Mutex // guards the fields below
+	loaded *loaded    // nil unless started
+	status v1.Datapath
+}
+
+// New returns a datapath that is not started. It touches nothing.
+func New(cfg Config, log *slog.Logger) (*Datapath, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure the datapath: %w", err)
+	}
+	return &Datapath{loader: loader{cfg: cfg, log: log, object: bpf.EndpointObject()}, links: nodeLinks{log: log}}, nil
+}
+
+// Start adopts or loads the programs, makes the node a router, and opens the sockets. Only one Datapath may be started
+// in a network namespace, and only one on a BPF root.
+func (d *Datapath) Start(context.Context) (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loaded != nil {
+		return nil
+	}
+	loaded, err := d.loader.load()
+	if err != nil {
+		return fmt.Errorf("start the datapath: %w", err)
+	}
+	if err = d.links.start(loaded.programs); err == nil {
+		if err = enableForwarding(); err != nil {
+			err = errors.Join(err, d.links.stop())
+		}
+	}
+	if err != nil {
+		loaded.close()
+		return fmt.Errorf("start the datapath: %w", err)
+	}
+	d.maps.set(loaded.maps)
+	d.loaded, d.status = loaded, loaded.describe()
+	return nil
+}
+
+// Stop waits for links that are being deleted and lets go of everything. What is in the kernel stays, and works.
+func (d *Datapath) Stop(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loaded == nil {
+		return nil
+	}
+	err := d.links.stop()
+	d.maps.set(nil)
+	d.loaded.close()
+	d.loaded = nil
+	return err
+}
+
+// Links are those of the node.
+func (d *Datapath) Links() Links { return &d.links }
+
+// Maps are those in the kernel.
+func (d *Datapath) Maps() Maps { return &d.maps }
+
+// PrunePins removes the pins of programs that were loaded by agents before this one, once no link uses them.
+func (d *Datapath) PrunePins() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loaded == nil {
+		return ErrNotStarted
+	}
+	return d.loader.prune(d.loaded.digest)
+}
+
+// Status says what is loaded; it is empty before Start.
+func (d *Datapath) Status() v1.Datapath {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status
+}
+
+func (l *loaded) describe() v1.Datapath {
+	status := v1.Datapath{Digest: l.digest, Adopted: l.programs.adopted, Missing: missing()}
+	for _, p := range []struct {
+		name string
+		*program
+	}{{bpf.FromPod, l.programs.fromPod}, {bpf.ToPod, l.programs.toPod}} {
+		status.Programs = append(status.Programs, v1.Program{Name: p.name, ID: p.id, Tag: p.tag})
+	}
+	return status
+}

@@ -1,0 +1,18 @@
+// Package datapath gives an endpoint its place in the kernel: the shared BPF programs on the host end of its veth
+// pair, its entries in their maps, and a route and a neighbour entry for each of its addresses.
+//
+//	CNI ADD -> endpointmanager -> [Step] --> [Maps]    entries by link, by address and by endpoint
+//	                                 `-----> [Links]   clsact filters, routes, neighbours; the end of a link
+//
+//	[Datapath] Start: adopt the pinned programs by digest, or load and pin them; open sockets
+//
+// Programs are loaded once and shared: an endpoint is data, and making one takes two netlink calls and four map
+// updates. All state is in the kernel, so packets pass while no agent runs, and an agent that starts finds the same
+// programs by the digest of object and configuration, checks that they are what they are said to be, and loads
+// nothing. What changed is replaced filter by filter, between two packets.
+//
+// It touches links of its own only: veth host ends named by [v1.HostInterfaceName] after the attachment. Its marks are
+// that name, the protocol number of its routes, and what is below the BPF root.
+//
+// A Datapath belongs to the network namespace of the thread that calls Start, wherever its methods are called.
+package datapath

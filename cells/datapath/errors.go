@@ -1,0 +1,21 @@
+package datapath
+
+import "porin.dev/porin/internal/fault"
+
+// The faults of an endpoint.
+var (
+	ErrNoLink       = fault.New(fault.NotFound, "no such host interface")
+	ErrForeignLink  = fault.New(fault.Invalid, "not the host interface of this attachment")
+	ErrLinkDown     = fault.New(fault.Invalid, "host interface is down")
+	ErrAddress      = fault.New(fault.Invalid, "not an address that a container can have")
+	ErrAddressInUse = fault.New(fault.Conflict, "address belongs to another link")
+	ErrFull         = fault.New(fault.Exhausted, "no room in the BPF maps (see --datapath-max-endpoints)")
+)
+
+// The faults of the node.
+var (
+	ErrNotStarted   = fault.New(fault.Unavailable, "datapath is not running")
+	ErrNoBPFFS      = fault.New(fault.Unavailable, "not on a BPF file system")
+	ErrIncompatible = fault.New(fault.Conflict, "pinned map does not fit this agent")
+	ErrKernel       = fault.New(fault.Unavailable, "kernel lacks what Porin needs")
+)

@@ -1,0 +1,158 @@
+package datapath
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/internal/rtnl"
+)
+
+// Inspection is what the kernel has of Porin's.
+type Inspection struct {
+	Programs    []PinnedProgram  `json:"programs"`
+	Maps        []PinnedMap      `json:"maps"`
+	Attachments []ProgramAtALink `json:"attachments"`
+}
+
+// PinnedProgram is a program below the BPF root.
+type PinnedProgram struct {
+	Name   string    `json:"name"`
+	Digest string    `json:"digest"` // of the object and configuration it was loaded from
+	ID     uint32    `json:"id"`
+	Tag    string    `json:"tag"` // the kernel's digest of its instructions
+	Loaded time.Time `json:"loaded,omitzero"`
+}
+
+// PinnedMap is a map below the BPF root.
+type PinnedMap struct {
+	Name       string `json:"name"`
+	ID         uint32 `json:"id"`
+	Type       string `json:"type"`
+	Entries    int    `json:"entries"`
+	MaxEntries uint32 `json:"maxEntries"`
+}
+
+// ProgramAtALink is a filter on a host end.
+type ProgramAtALink struct {
+	IfName    string `json:"ifname"`
+	IfIndex   int    `json:"ifindex"`
+	Direction string `json:"direction"`
+	Name      string `json:"name"`
+	ProgramID uint32 `json:"programID"`
+}
+
+// Inspect reads, without an agent, what is pinned below the BPF root and what is attached to the host ends in the
+// network namespace of the calling thread. A root that is not there has nothing.
+func Inspect(bpfRoot string) (Inspection, error) {
+	cfg := Config{BPFRoot: bpfRoot}
+	programs, programsErr := inspectPrograms(cfg.programsDir())
+	maps, mapsErr := inspectMaps(cfg.mapsDir())
+	attachments, attachmentsErr := inspectLinks()
+	return Inspection{programs, maps, attachments}, errors.Join(programsErr, mapsErr, attachmentsErr)
+}
+
+func inspectPrograms(dir string) (programs []PinnedProgram, err error) {
+	err = eachPin(dir, func(path, digest string) error {
+		return eachPin(path, func(path, name string) error {
+			p, err := inspectProgram(path)
+			p.Name, p.Digest = name, digest
+			programs = append(programs, p)
+			return err
+		})
+	})
+	return programs, err
+}
+
+func inspectProgram(path string) (PinnedProgram, error) {
+	pinned, err := ebpf.LoadPinnedProgram(path, readOnlyPin)
+	if err != nil {
+		return PinnedProgram{}, err
+	}
+	defer pinned.Close()
+	p, info, err := newProgram(pinned)
+	if err != nil {
+		return PinnedProgram{}, err
+	}
+	out := PinnedProgram{ID: p.id, Tag: p.tag}
+	if sinceBoot, ok := info.LoadTime(); ok {
+		out.Loaded = bootTime().Add(sinceBoot)
+	}
+	return out, nil
+}
+
+func inspectMaps(dir string) (maps []PinnedMap, err error) {
+	err = eachPin(dir, func(path, name string) error {
+		m, err := ebpf.LoadPinnedMap(path, readOnlyPin)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		info, err := m.Info()
+		if err != nil {
+			return err
+		}
+		id, _ := info.ID()
+		maps = append(maps, PinnedMap{
+			Name: name, ID: uint32(id), Type: m.Type().String(), Entries: countEntries(m), MaxEntries: m.MaxEntries(),
+		})
+		return nil
+	})
+	return maps, err
+}
+
+// countEntries is as right as it can be while others write.
+func countEntries(m *ebpf.Map) (n int) {
+	key := make([]byte, m.KeySize())
+	for err := m.NextKey(nil, key); err == nil && n < int(m.MaxEntries()); err = m.NextKey(key, key) {
+		n++
+	}
+	return n
+}
+
+func inspectLinks() (attachments []ProgramAtALink, err error) {
+	conn, err := rtnl.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	links, err := hostEnds(conn)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
+	for _, link := range links {
+		for _, direction := range []rtnl.Direction{rtnl.Ingress, rtnl.Egress} {
+			filters, err := conn.Filters(link.Index, direction)
+			if err != nil {
+				continue // the link has no clsact, or went
+			}
+			for _, f := range filters {
+				attachments = append(attachments, ProgramAtALink{link.Name, link.Index, direction.String(), f.Name, f.ProgramID})
+			}
+		}
+	}
+	return attachments, nil
+}
+
+// eachPin visits what is in a folder, in the order of names. What goes meanwhile is left out.
+func eachPin(dir string, visit func(path, name string) error) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		if err := visit(path, entry.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("inspect %s: %w", path, err)
+		}
+	}
+	return nil
+}

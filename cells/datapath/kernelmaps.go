@@ -1,0 +1,151 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/bpf/abi"
+)
+
+// kernelMaps is [Maps] in the kernel. The order of writing and deleting matters: the entry by link, which knows the
+// addresses, is there first and goes last, so that whatever was interrupted can be found again.
+type kernelMaps struct {
+	mu      sync.RWMutex // guards the field below; held while a map is read or written, as none of that blocks
+	maps    *pinnedMaps  // nil unless started
+	retired retired
+}
+
+// use runs f with the maps.
+func (k *kernelMaps) use(f func(m *pinnedMaps) error) error {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.maps == nil {
+		return ErrNotStarted
+	}
+	return f(k.maps)
+}
+
+// set gives it the maps, or takes them away with nil.
+func (k *kernelMaps) set(m *pinnedMaps) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.maps = m
+}
+
+func (k *kernelMaps) Put(e Entry) error {
+	return k.use(func(m *pinnedMaps) error {
+		if err := m.put(e); err != nil {
+			return fmt.Errorf("write map entries: %w", err)
+		}
+		return nil
+	})
+}
+
+func (k *kernelMaps) Delete(link int, id uint16) error {
+	return k.use(func(m *pinnedMaps) error {
+		err := m.deleteLink(link, id)
+		if id != uint16(abi.NoEndpoint) {
+			err = errors.Join(err, k.retired.retire(m.traffic, id))
+		}
+		if err != nil {
+			return fmt.Errorf("delete map entries: %w", err)
+		}
+		return nil
+	})
+}
+
+func (m *pinnedMaps) put(e Entry) error {
+	link := abi.Link{
+		Ipv4: abi.AddrOf(e.Addresses.IPv4), Ipv6: abi.AddrOf(e.Addresses.IPv6),
+		PodMac: abi.MAC{Byte: e.PodMAC}, Id: e.ID,
+	}
+	var before abi.Link
+	if err := m.links.Lookup(uint32(e.Link), &before); err == nil && before != link {
+		if err := m.deleteAddrs(e.Link, before); err != nil {
+			return err
+		}
+	}
+	if err := m.links.Put(uint32(e.Link), link); err != nil {
+		return full(err)
+	}
+	err := m.traffic.Update(uint32(e.ID), make([]abi.Traffic, m.cpus), ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return full(err)
+	}
+	for _, addr := range e.Addresses.List() {
+		if err := m.putAddr(abi.AddrOf(addr), e); err != nil {
+			return fmt.Errorf("%s: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+// putAddr writes the entry of an address unless another link has it.
+func (m *pinnedMaps) putAddr(addr abi.Addr, e Entry) error {
+	value := abi.Endpoint{
+		Ifindex: uint32(e.Link), Id: e.ID, PodMac: abi.MAC{Byte: e.PodMAC}, HostMac: abi.MAC{Byte: e.HostMAC},
+	}
+	err := m.endpoints.Update(addr, value, ebpf.UpdateNoExist)
+	if !errors.Is(err, ebpf.ErrKeyExist) {
+		return full(err)
+	}
+	var owner abi.Endpoint
+	if err := m.endpoints.Lookup(addr, &owner); err != nil {
+		return err
+	}
+	if owner.Ifindex != value.Ifindex {
+		return fmt.Errorf("%w: link %d, endpoint %d", ErrAddressInUse, owner.Ifindex, owner.Id)
+	}
+	return m.endpoints.Put(addr, value)
+}
+
+// deleteLink removes the entries that a link has, unless they are another endpoint's.
+func (m *pinnedMaps) deleteLink(index int, id uint16) error {
+	var link abi.Link
+	err := m.links.Lookup(uint32(index), &link)
+	if errors.Is(err, ebpf.ErrKeyNotExist) || err == nil && link.Id != id {
+		return nil
+	}
+	if err == nil {
+		err = m.deleteAddrs(index, link)
+	}
+	if err != nil {
+		return err
+	}
+	return gone(m.links.Delete(uint32(index)))
+}
+
+// deleteAddrs removes the entries of the link's addresses, where they do point to it.
+func (m *pinnedMaps) deleteAddrs(index int, link abi.Link) error {
+	for _, addr := range []abi.Addr{link.Ipv4, link.Ipv6} {
+		var owner abi.Endpoint
+		err := m.endpoints.Lookup(addr, &owner)
+		if err == nil && owner.Ifindex == uint32(index) {
+			err = m.endpoints.Delete(addr)
+		}
+		if gone(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone takes "it was not there" for a success.
+func gone(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// full gives the kernel's E2BIG its meaning.
+func full(err error) error {
+	if errors.Is(err, unix.E2BIG) {
+		return ErrFull
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+package datapath
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf"
+)
+
+// loader brings the programs and maps of one configuration into the kernel, or finds them there.
+type loader struct {
+	cfg    Config
+	log    *slog.Logger
+	object []byte // the compiled programs, which are half of the digest
+}
+
+// loaded is what a loader brought. close lets go of it; what is pinned or attached stays.
+type loaded struct {
+	digest   string
+	maps     *pinnedMaps
+	programs *pinnedPrograms
+}
+
+func (l *loaded) close() {
+	l.programs.close()
+	l.maps.close()
+}
+
+// load adopts what is pinned under the digest, or else loads and pins it, on the maps that are there.
+func (l *loader) load() (_ *loaded, err error) {
+	spec, err := l.spec()
+	if err != nil {
+		return nil, err
+	}
+	out := &loaded{digest: l.digest()}
+	dir := filepath.Join(l.cfg.programsDir(), out.digest)
+	if err := makeFolders(l.cfg.BPFRoot, l.cfg.mapsDir(), dir); err != nil {
+		return nil, err
+	}
+	if out.maps, err = openMaps(l.cfg.mapsDir(), spec); err != nil {
+		return nil, err
+	}
+	if out.programs, err = adopt(dir, spec, out.maps); err == nil {
+		return out, nil
+	}
+	l.log.Info("loading BPF programs", "digest", out.digest, "reason", err)
+	if out.programs, err = loadFresh(dir, spec, out.maps); err != nil {
+		out.maps.close()
+		return nil, err
+	}
+	return out, nil
+}
+
+// spec is the object as it is configured.
+func (l *loader) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := bpf.Endpoint()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()); err != nil {
+		return nil, fmt.Errorf("configure BPF programs: %w", err)
+	}
+	spec.Maps[bpf.Links].MaxEntries = l.cfg.MaxEndpoints
+	spec.Maps[bpf.Traffic].MaxEntries = l.cfg.MaxEndpoints + 1 // and the node's own
+	spec.Maps[bpf.Endpoints].MaxEntries = 2 * l.cfg.MaxEndpoints
+	return spec, nil
+}
+
+// digest names object and configuration.
+func (l *loader) digest() string {
+	h := sha256.New()
+	h.Write(l.object)
+	fmt.Fprintf(h, "gateway %s endpoints %d", v1.GatewayIPv4, l.cfg.MaxEndpoints)
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// loadFresh loads the programs and pins them in dir, in place of what is there.
+func loadFresh(dir string, spec *ebpf.CollectionSpec, maps *pinnedMaps) (_ *pinnedPrograms, err error) {
+	if err := errors.Join(probe(), rlimit.RemoveMemlock()); err != nil {
+		return nil, err
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName()})
+	if err != nil {
+		return nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	defer collection.Close()
+	out := &pinnedPrograms{}
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
+	for name, to := range out.byName() {
+		if *to, _, err = newProgram(collection.DetachProgram(name)); err != nil {
+			return nil, fmt.Errorf("describe BPF program %s: %w", name, err)
+		}
+	}
+	if err := rehearse(out); err != nil {
+		return nil, err
+	}
+	for name, p := range out.byName() {
+		if err := repin((*p).Program, filepath.Join(dir, name)); err != nil {
+			return nil, fmt.Errorf("pin BPF program %s: %w", name, err)
+		}
+	}
+	return out, nil
+}
+
+// repin pins the program in place of what bears the name.
+func repin(p *ebpf.Program, pin string) error {
+	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return p.Pin(pin)
+}
+
+func (p *pinnedPrograms) byName() map[string]**program {
+	return map[string]**program{bpf.FromPod: &p.fromPod, bpf.ToPod: &p.toPod}
+}
+
+// prune removes the pins of other digests.
+func (l *loader) prune(digest string) error {
+	entries, err := os.ReadDir(l.cfg.programsDir())
+	if err != nil {
+		return fmt.Errorf("list pinned BPF programs: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		if entry.Name() != digest {
+			errs = append(errs, removePins(filepath.Join(l.cfg.programsDir(), entry.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,89 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/rtnl"
+)
+
+// loopback is the index of lo in every network namespace.
+const loopback = 1
+
+// required is what no program can do without, and the kernel that brought it.
+var required = []struct {
+	what, since string
+	probe       func() error
+}{
+	{"BPF programs for tc", "4.1", func() error { return features.HaveProgramType(ebpf.SchedCLS) }},
+	{"per-CPU hash maps", "4.6", func() error { return features.HaveMapType(ebpf.PerCPUHash) }},
+	{"32-bit BPF instructions (mcpu v3)", "5.1", features.HaveV3ISA},
+	{"bpf_redirect_peer", "5.10", func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer) }},
+}
+
+// probe names everything that the kernel lacks. It takes milliseconds: it runs when programs are loaded, not when
+// they are adopted.
+func probe() error {
+	var errs []error
+	for _, r := range required {
+		if err := r.probe(); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %s, in Linux %s and later: %w", ErrKernel, r.what, r.since, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rehearse attaches the programs to the lo of a network namespace that nobody ever sees, so that a node learns at
+// start, and not from its first container, that its kernel lacks clsact or BPF classifiers.
+func rehearse(programs *pinnedPrograms) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread, and the namespace with it, end with the goroutine
+		done <- rehearseHere(programs)
+	}()
+	if err := <-done; err != nil {
+		return fmt.Errorf("attach BPF programs to a link for a trial: %w", err)
+	}
+	return nil
+}
+
+func rehearseHere(programs *pinnedPrograms) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	conn, err := rtnl.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	lo := &nodeLinks{conn: conn, filters: filters(programs)}
+	return lo.Wire(Entry{Link: loopback})
+}
+
+// optional is what Porin works without, and what it does instead. The attach types are those of linux/bpf.h.
+var optional = []struct {
+	attach ebpf.AttachType
+	text   string
+}{
+	{ebpf.AttachTCXIngress, "TCX links (Linux 6.6): clsact filters are used on every device"},
+	{ebpf.AttachNetkitPrimary, "netkit devices (Linux 6.7, CONFIG_NETKIT): containers get veth pairs"},
+}
+
+// missing lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs of a
+// kind that it does not know, whatever the device.
+func missing() (texts []string) {
+	for _, o := range optional {
+		_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: o.attach})
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+			texts = append(texts, o.text)
+		}
+	}
+	return texts
+}
