@@ -1,0 +1,48 @@
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxevent"
+
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/monitor"
+	"porin.dev/porin/cells/server"
+)
+
+// Bounds of all start hooks and of all stop hooks together. A start restores every endpoint of the node.
+const (
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 30 * time.Second
+)
+
+// Cells is the agent.
+func Cells(cfg Config) fx.Option {
+	return fx.Options(
+		endpointmanager.Module(cfg.EndpointManager),
+		ipam.Module(cfg.IPAM),
+		datapath.Module(cfg.Datapath),
+		monitor.Module(cfg.Monitor),
+		metrics.Module(cfg.Metrics),
+		server.Module(cfg.Server, server.Info{Version: Version(), Node: cfg.NodeName}),
+		cniConfModule(cfg),
+		fx.Provide(steps),
+	)
+}
+
+// steps is the order in which an endpoint comes up; it goes down in the reverse order.
+func steps(ipam *ipam.Step, datapath *datapath.Step) endpointmanager.Steps {
+	return endpointmanager.Steps{ipam, datapath}
+}
+
+// quiet sends what fx tells of itself to the debug log.
+var quiet = fx.WithLogger(func(log *slog.Logger) fxevent.Logger {
+	logger := &fxevent.SlogLogger{Logger: log.With("cell", "fx")}
+	logger.UseLogLevel(slog.LevelDebug)
+	return logger
+})

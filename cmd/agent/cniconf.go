@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/cell"
+)
+
+// cniConf writes the CNI configuration list when the API serves: a runtime that finds it can attach containers.
+type cniConf struct {
+	path, socket, stateDir string
+	log                    *slog.Logger
+}
+
+func cniConfModule(cfg Config) fx.Option {
+	if cfg.CNIConfPath == "" {
+		return fx.Options()
+	}
+	return cell.Module("cniconf", server.Watch(func(log *slog.Logger) cniConf {
+		return cniConf{cfg.CNIConfPath, cfg.Server.Socket, cfg.EndpointManager.StateDir, log}
+	}))
+}
+
+// Serving implements server.Watcher.
+func (c cniConf) Serving() {
+	if err := c.write(); err != nil {
+		c.log.Error("CNI configuration not written: the runtime will not find this plugin", "path", c.path, "error", err)
+		return
+	}
+	c.log.Info("CNI configuration written", "path", c.path)
+}
+
+// Stopping implements server.Watcher. The file stays: the plugin says itself that the agent is away.
+func (c cniConf) Stopping() {}
+
+// write replaces the file as a whole, for the runtime watches the folder.
+func (c cniConf) write() error {
+	text, err := json.MarshalIndent(c.list(), "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode CNI configuration: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(c.path), 0o755); err != nil {
+		return err
+	}
+	temporary := filepath.Join(filepath.Dir(c.path), "."+filepath.Base(c.path)+".tmp") // runtimes read *.conflist
+	if err := os.WriteFile(temporary, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, c.path)
+}
+
+func (c cniConf) list() any {
+	plugin := map[string]string{"type": "porin-cni", "socket": c.socket}
+	if c.stateDir != filepath.Dir(c.socket) {
+		plugin["stateDir"] = c.stateDir
+	}
+	return struct {
+		CNIVersion string              `json:"cniVersion"`
+		Name       string              `json:"name"`
+		Plugins    []map[string]string `json:"plugins"`
+	}{"1.1.0", "porin", []map[string]string{plugin}}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/monitor"
+	"porin.dev/porin/cells/server"
+)
+
+// Config is the whole configuration of the agent: a field for each cell, and what belongs to no cell.
+type Config struct {
+	NodeName    string
+	CNIConfPath string
+	LogLevel    string
+	LogFormat   string
+
+	Server          server.Config
+	EndpointManager endpointmanager.Config
+	IPAM            ipam.Config
+	Datapath        datapath.Config
+	Metrics         metrics.Config
+	Monitor         monitor.Config
+}
+
+// DefaultConfig is what the agent runs with unless told otherwise.
+func DefaultConfig() Config {
+	name, _ := os.Hostname() // without one Validate asks for --node-name
+	return Config{
+		NodeName:        name,
+		LogLevel:        "info",
+		LogFormat:       "text",
+		Server:          server.DefaultConfig(),
+		EndpointManager: endpointmanager.DefaultConfig(),
+		IPAM:            ipam.DefaultConfig(),
+		Datapath:        datapath.DefaultConfig(),
+		Metrics:         metrics.DefaultConfig(),
+		Monitor:         monitor.DefaultConfig(),
+	}
+}
+
+// Flags adds the flags of every cell.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` of this node in the cluster")
+	fs.StringVar(&c.CNIConfPath, "cni-conf-path", c.CNIConfPath, "`file` to write the CNI configuration list to when the agent is ready; empty: none")
+	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
+	c.Server.Flags(fs)
+	c.EndpointManager.Flags(fs)
+	c.IPAM.Flags(fs)
+	c.Datapath.Flags(fs)
+	c.Metrics.Flags(fs)
+	c.Monitor.Flags(fs)
+}
+
+// Validate reports every fault of every cell.
+func (c Config) Validate() error {
+	errs := []error{
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Datapath.Validate(), c.Metrics.Validate(),
+		c.Monitor.Validate(),
+	}
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("node-name: want a name"))
+	}
+	if c.CNIConfPath != "" && !filepath.IsAbs(c.CNIConfPath) {
+		errs = append(errs, fmt.Errorf("cni-conf-path %q: want an absolute path, such as /etc/cni/net.d/05-porin.conflist", c.CNIConfPath))
+	}
+	_, err := c.logger(nil)
+	return errors.Join(append(errs, err)...)
+}
+
+// logger returns the agent's logger, writing to w.
+func (c Config) logger(w *os.File) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return nil, fmt.Errorf("log-level %q: want debug, info, warn or error", c.LogLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch c.LogFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("log-format %q: want text or json", c.LogFormat)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// parse reads a configuration as run does.
+func parse(t *testing.T, yaml string, env map[string]string, args ...string) (Config, error) {
+	t.Helper()
+	file := ""
+	if yaml != "" {
+		file = filepath.Join(t.TempDir(), "porin.yaml")
+		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := DefaultConfig()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	fs.String("config", "", "")
+	cfg.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		return cfg, err
+	}
+	err := load(fs, file, func(name string) (string, bool) { value, ok := env[name]; return value, ok })
+	return cfg, err
+}
+
+func TestTheCommandLineWinsOverTheEnvironmentOverTheFile(t *testing.T) {
+	yaml := "state-dir: /file\nbpf-root: /file\nlog-level: warn\nipam-pod-cidr: [10.0.0.0/24, 'fd00::/64']\n"
+	env := map[string]string{"PORIN_STATE_DIR": "/env", "PORIN_BPF_ROOT": "/env", "PORIN_SERVICE_HOST": "10.96.0.7"}
+	cfg, err := parse(t, yaml, env, "--state-dir=/flag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.EndpointManager.StateDir != "/flag" || cfg.Datapath.BPFRoot != "/env" || cfg.LogLevel != "warn" {
+		t.Errorf("state-dir %s, bpf-root %s, log-level %s", cfg.EndpointManager.StateDir, cfg.Datapath.BPFRoot, cfg.LogLevel)
+	}
+	if want := []string{"10.0.0.0/24", "fd00::/64"}; !slices.Equal(cfg.IPAM.PodCIDRs, want) {
+		t.Errorf("ipam-pod-cidr %v, want %v", cfg.IPAM.PodCIDRs, want)
+	}
+}
+
+func TestEveryFaultOfAFileIsReportedAtOnce(t *testing.T) {
+	_, err := parse(t, "state-dri: /x\nconfig: /y\nipam-quarantine: soon\n", map[string]string{"PORIN_MONITOR_EVENTS": "many"})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, part := range []string{`unknown key "state-dri"`, `unknown key "config"`, "ipam-quarantine", "PORIN_MONITOR_EVENTS"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not speak of %q", err, part)
+		}
+	}
+}
+
+func TestAFileThatIsNoMapOfValuesIsRefused(t *testing.T) {
+	for _, yaml := range []string{"- a\n", "state-dir: {a: b}\n", "ipam-pod-cidr: [[a]]\n", "state-dir: [unclosed\n"} {
+		if _, err := parse(t, yaml, nil); err == nil {
+			t.Errorf("%q was taken", yaml)
+		}
+	}
+}
+
+func TestEveryFaultOfTheValuesIsReportedAtOnce(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.NodeName, cfg.LogLevel, cfg.CNIConfPath = "", "loud", "relative"
+	cfg.EndpointManager.StateDir, cfg.Server.Socket = "relative", "relative"
+	cfg.IPAM.Mode, cfg.IPAM.PodCIDRs = "magic", []string{"10.0.0.1/24"}
+	err := cfg.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, part := range []string{"node-name", "log-level", "cni-conf-path", "state-dir", "api-socket", "ipam-mode", "ipam-pod-cidr"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not speak of %s", err, part)
+		}
+	}
+}
+
+func FuzzConfigurationFile(f *testing.F) {
+	f.Add("state-dir: /x\nipam-pod-cidr: [a, b]\n")
+	f.Add("- x")
+	f.Fuzz(func(t *testing.T, yaml string) {
+		_, _ = parse(t, yaml+"\n", nil) // no panic is all that is asked
+	})
+}
+
+func TestHelpNamesEveryFlag(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"config", "node-name", "api-socket", "state-dir", "bpf-root", "ipam-mode", "ipam-pod-cidr", "cni-conf-path", "metrics-address", "log-level", "log-format"} {
+		if !strings.Contains(out.String(), "--"+name) {
+			t.Errorf("--help does not name --%s", name)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+// Command porin-agent is the agent of one node.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/fx"
+)
+
+const usage = `porin-agent gives the containers of this node their network.
+
+Usage:
+  porin-agent [flags]          run until SIGTERM or SIGINT
+  porin-agent graph [flags]    print the graph of the agent's modules in the DOT language
+  porin-agent version          print the version
+
+Every flag but --config is also an environment variable (--state-dir is PORIN_STATE_DIR) and a key of the YAML file
+that --config names (state-dir). The command line wins over the environment, the environment over the file.
+
+Flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "porin-agent:", err)
+		os.Exit(1)
+	}
+}
+
+// run is main without the process around it.
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	cfg := DefaultConfig()
+	fs := pflag.NewFlagSet("porin-agent", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() { fmt.Fprint(stdout, usage, fs.FlagUsages()) }
+	file := fs.String("config", "", "YAML `file` of the other flags' names")
+	cfg.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return nil
+		}
+		return fmt.Errorf("%w (see porin-agent --help)", err)
+	}
+	command := fs.Arg(0)
+	if command == "version" {
+		_, err := fmt.Fprintln(stdout, Version())
+		return err
+	}
+	if fs.NArg() > 1 || (command != "" && command != "graph") {
+		return fmt.Errorf("unknown command %q (see porin-agent --help)", command)
+	}
+	if command == "graph" {
+		return printGraph(stdout, cfg)
+	}
+	if err := load(fs, *file, os.LookupEnv); err != nil {
+		return err
+	}
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	return serve(ctx, cfg)
+}
+
+// serve runs the agent until ctx ends or a cell gives up.
+func serve(ctx context.Context, cfg Config) error {
+	log, err := cfg.logger(os.Stderr)
+	if err != nil {
+		return err
+	}
+	app := fx.New(Cells(cfg), fx.Supply(log), quiet, fx.StartTimeout(startTimeout), fx.StopTimeout(stopTimeout))
+	if err := app.Err(); err != nil {
+		return err
+	}
+	starting, cancel := context.WithTimeout(ctx, app.StartTimeout())
+	defer cancel()
+	if err := app.Start(starting); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	code := 0
+	select {
+	case <-ctx.Done():
+	case signal := <-app.Wait():
+		code = signal.ExitCode
+	}
+	stopping, cancel := context.WithTimeout(context.Background(), app.StopTimeout())
+	defer cancel()
+	if err := app.Stop(stopping); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	if code != 0 {
+		return errors.New("a cell gave up; the log says which and why")
+	}
+	return nil
+}
