@@ -36,5 +36,5 @@ func (e Entry) check() error {
 	return nil
 }
 
-// route is the whole of the node's way to one address.
+// hostPrefix is the address alone.
 func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }

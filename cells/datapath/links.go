@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"regexp"
 
 	"golang.org/x/sys/unix"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/rtnl"
@@ -21,9 +19,6 @@ const (
 	filterHandle   = 1
 	filterPriority = 1
 )
-
-// hostEnd matches what v1.HostInterfaceName gives. It and the kind "veth" are the mark of our links.
-var hostEnd = regexp.MustCompile(`^` + v1.HostInterfacePrefix + `[a-z2-7]{12}$`)
 
 // nodeLinks is [Links] in the network namespace of the thread that started it.
 type nodeLinks struct {
@@ -118,8 +113,7 @@ func hostEnds(conn *rtnl.Conn) ([]Link, error) {
 	}
 	var ours []Link
 	for _, l := range all {
-		if l.Kind == "veth" && hostEnd.MatchString(l.Name) {
-			link, _ := describe(&l, nil)
+		if link, _ := describe(&l, nil); link.Marked() {
 			ours = append(ours, link)
 		}
 	}

@@ -36,15 +36,25 @@ func newNode(t testing.TB) *node {
 // start starts a datapath as an agent does that finds what the last one left.
 func (n *node) start(t testing.TB) {
 	t.Helper()
-	d, err := datapath.New(n.cfg, slog.New(slog.DiscardHandler))
+	if err := n.tryStart(t, func(*datapath.Datapath) {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tryStart starts a datapath after change had a look at it.
+func (n *node) tryStart(t testing.TB, change func(*datapath.Datapath)) error {
+	t.Helper()
+	d, err := datapath.New(n.cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(d)
 	if err := n.Do(func() error { return d.Start(context.Background()) }); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	n.datapath, n.step = d, datapath.NewStep(d.Links(), d.Maps(), d, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { n.stop(t) })
+	t.Cleanup(func() { n.stop(t) }) // twice is fine
+	return nil
 }
 
 func (n *node) stop(t testing.TB) {

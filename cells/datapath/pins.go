@@ -19,9 +19,6 @@ type pinnedMaps struct {
 	cpus                      int // that may ever come up: so many copies has a per-CPU value
 }
 
-// mapNames are the names of the pins, which are those in the object.
-var mapNames = [...]string{bpf.Endpoints, bpf.Links, bpf.Traffic}
-
 // openMaps opens what is pinned and makes and pins what is not. It returns [ErrIncompatible] for a map that the
 // programs of this agent cannot use.
 func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *pinnedMaps, err error) {

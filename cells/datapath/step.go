@@ -36,15 +36,6 @@ type Pins interface {
 	PrunePins() error
 }
 
-// Link is a network interface of the node.
-type Link struct {
-	Index int
-	Name  string
-	Kind  string // "veth"
-	MAC   endpointmanager.MAC
-	Up    bool
-}
-
 // Step is the datapath's [endpointmanager.Step] and [endpointmanager.Pruner]. Attach needs the addresses of ep: it
 // comes after ipam.
 type Step struct {

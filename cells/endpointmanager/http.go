@@ -1,15 +1,12 @@
 package endpointmanager
 
 import (
-	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/go-chi/chi/v5"
 	"go.uber.org/fx"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
 )
 
@@ -121,12 +118,12 @@ func resultToV1(result DeleteResult) v1.DeleteResult {
 	return out
 }
 
-// pathValue reads the last part of the path, which may be escaped.
+// pathValue reads the last part of the path.
 func pathValue[T any](r *http.Request, parse func(string) (T, error)) (T, error) {
-	text, err := url.PathUnescape(chi.URLParam(r, "id"))
+	text, err := httpx.Param(r, "id")
 	if err != nil {
 		var none T
-		return none, fault.Wrap(fault.Invalid, fmt.Errorf("path: %w", err))
+		return none, err
 	}
 	return parse(text)
 }

@@ -13,10 +13,12 @@ import (
 	"testing"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxtest"
 
 	"porin.dev/porin/api/v1/openapi"
+	"porin.dev/porin/cells/metrics"
 )
 
 // story tells in what order things happened.
@@ -42,6 +44,7 @@ func TestSocketOpensAfterTheCellsThatItServesAndClosesBeforeThem(t *testing.T) {
 	}
 	app := fxtest.New(t, fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
+		Hold(),
 		Module(cfg, Info{Version: "v0", Node: "here"}),
 		Provide(newCell),
 		Watch(func() Watcher { return storyWatcher{told, isOpen} }),
@@ -55,6 +58,9 @@ func TestSocketOpensAfterTheCellsThatItServesAndClosesBeforeThem(t *testing.T) {
 	if !slices.Equal(told.lines, want) {
 		t.Errorf("got %q, want %q", told.lines, want)
 	}
+	if left, _ := os.ReadDir(filepath.Dir(cfg.Socket)); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
 }
 
 type storyWatcher struct {
@@ -65,9 +71,14 @@ type storyWatcher struct {
 func (w storyWatcher) Serving()  { w.add("serving, socket is " + w.isOpen()) }
 func (w storyWatcher) Stopping() { w.add("stopping, socket is " + w.isOpen()) }
 
-func TestStartFailsWhenAnotherAgentServes(t *testing.T) {
+func TestSecondAgentFailsBeforeAnyOfItsCellsStarts(t *testing.T) {
 	first := newRig(t, Parts{})
-	app := fx.New(fx.NopLogger, fx.Supply(slog.New(slog.DiscardHandler)), Module(first.cfg, Info{}))
+	newCell := func(lc fx.Lifecycle) Routes {
+		lc.Append(fx.StartHook(func() { t.Error("a cell started") }))
+		return routesFunc(func(chi.Router) {})
+	}
+	app := fx.New(fx.NopLogger, fx.Supply(slog.New(slog.DiscardHandler)),
+		Hold(), Provide(newCell), Module(first.cfg, Info{}))
 	if err := app.Start(context.Background()); !errors.Is(err, ErrInUse) {
 		t.Errorf("start: %v", err)
 	}
@@ -80,5 +91,25 @@ func TestServersOwnRoutesAreInTheDocument(t *testing.T) {
 	err := openapi.CheckRoutes(newRig(t, Parts{}).Routes()) // it names the routes of the cells that are not here
 	if err == nil || strings.Contains(err.Error(), "is served, and not in") {
 		t.Error(err)
+	}
+}
+
+func TestRequestsAreInTheMetricsOfTheAgent(t *testing.T) {
+	cfg := Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
+	var exporter *metrics.Exporter
+	app := fxtest.New(t, fx.NopLogger,
+		fx.Supply(slog.New(slog.DiscardHandler)),
+		metrics.Module(metrics.DefaultConfig()), Module(cfg, Info{}),
+		fx.Populate(&exporter),
+	)
+	app.RequireStart()
+	answer, err := clientOf(cfg.Socket).Get("http://porin/v1/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	app.RequireStop() // a request is measured after its answer
+	if n, err := testutil.GatherAndCount(exporter.Gatherer(), "porin_api_request_duration_seconds"); n != 1 || err != nil {
+		t.Errorf("%d series, want one (%v)", n, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// guard knows who may use the API. The mode of the socket says the same, and is not enough: it does not hold for a
-// process that had the right when it opened the path of a bind mount, and can be changed by hand.
+// guard knows who may use the API. The mode of the socket says the same, and is not enough: somebody may change it by
+// hand, or bind the socket into a container.
 type guard struct {
 	path     string
 	uid, gid uint32 // of the socket

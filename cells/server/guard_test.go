@@ -1,11 +1,8 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,10 +102,7 @@ func callAs(socket string) {
 	check(syscall.Setgroups(who.Groups))
 	check(syscall.Setresgid(who.GID, who.GID, who.GID))
 	check(syscall.Setresuid(who.UID, who.UID, who.UID))
-	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", socket)
-	}}}
-	answer, err := client.Get("http://porin/v1/status")
+	answer, err := clientOf(socket).Get("http://porin/v1/status")
 	check(err)
 	var problem struct{ Code string }
 	check(json.NewDecoder(answer.Body).Decode(&problem))

@@ -58,15 +58,18 @@ func newRig(t *testing.T, parts Parts, change ...func(*Server)) *rig {
 	if err := s.Start(t.Context(), func(err error) { t.Error(err) }); err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", cfg.Socket)
-	}}
-	r := &rig{Server: s, http: &http.Client{Transport: transport}, log: log}
+	r := &rig{Server: s, http: clientOf(s.cfg.Socket), log: log}
 	t.Cleanup(func() {
-		transport.CloseIdleConnections()
+		r.http.CloseIdleConnections()
 		r.stop(t)
 	})
 	return r
+}
+
+func clientOf(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
 }
 
 func (r *rig) stop(t *testing.T) {

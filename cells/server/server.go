@@ -34,6 +34,7 @@ type Server struct {
 	parts    Parts
 	limits   limits
 	requests *requests
+	claim    *Claim
 	router   chi.Router
 	started  time.Time // when it was built
 
@@ -45,18 +46,20 @@ type Server struct {
 
 // New builds a server that carries all routes of parts, and opens nothing.
 func New(cfg Config, info Info, log *slog.Logger, parts Parts) (*Server, error) {
-	return newServer(cfg, info, log, newRequests(), parts)
-}
-
-func newServer(cfg Config, info Info, log *slog.Logger, requests *requests, parts Parts) (*Server, error) {
-	if err := cfg.Validate(); err != nil {
+	claim, err := NewClaim(cfg)
+	if err != nil {
 		return nil, err
 	}
+	return newServer(cfg, info, log, newRequests(), claim, parts), nil
+}
+
+func newServer(cfg Config, info Info, log *slog.Logger, requests *requests, claim *Claim, parts Parts) *Server {
 	s := &Server{
-		cfg: cfg, info: info, log: log, parts: parts, limits: defaultLimits(), requests: requests, started: time.Now(),
+		cfg: cfg, info: info, log: log, parts: parts, limits: defaultLimits(), requests: requests, claim: claim,
+		started: time.Now(),
 	}
 	s.router = s.newRouter()
-	return s, nil
+	return s
 }
 
 // Routes are all routes that are served.
@@ -65,12 +68,15 @@ func (s *Server) Routes() chi.Routes { return s.router }
 // Start opens the socket and serves it in the background. When serving ends for another reason than Stop, failed is
 // called once, from another goroutine.
 func (s *Server) Start(ctx context.Context, failed func(error)) (err error) {
-	if s.socket, err = openSocket(ctx, s.cfg.Socket, s.cfg.Group); err != nil {
+	if err := s.claim.Take(ctx); err != nil {
 		return err
 	}
+	if s.socket, err = openSocket(ctx, s.cfg.Socket, s.cfg.Group); err != nil {
+		return errors.Join(err, s.claim.Release())
+	}
 	s.guard = s.socket.guard()
-	s.background = httpx.Serve(s.newHTTP(), s.socket.listener, failed)
 	s.serving.Store(true)
+	s.background = httpx.Serve(s.newHTTP(), s.socket.listener, failed)
 	s.log.Info("api serves", "socket", s.cfg.Socket)
 	for _, w := range s.parts.Watchers {
 		w.Serving()
@@ -87,7 +93,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	for _, w := range s.parts.Watchers {
 		w.Stopping()
 	}
-	return errors.Join(s.background.Stop(ctx), s.socket.close())
+	return errors.Join(s.background.Stop(ctx), s.socket.remove(), s.claim.Release())
 }
 
 func (s *Server) newHTTP() *http.Server {

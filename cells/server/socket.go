@@ -8,44 +8,27 @@ import (
 	"net"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// socket is the agent's own: nobody else serves its path while its lock is held.
+// socket is where the agent listens.
 type socket struct {
 	listener *net.UnixListener
-	lock     *lock
 	path     string
 	uid, gid uint32
 }
 
-// openSocket listens at path with mode 0660. What a killed agent left there is removed; another agent that lives is
-// [ErrInUse]; what is no socket is left alone and refused.
+// openSocket listens at path with mode 0660. The caller has the [Claim] to it.
 func openSocket(ctx context.Context, path, group string) (_ *socket, err error) {
-	if err := makeParent(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("make room for socket %s: %w", path, err)
-	}
 	s := &socket{path: path}
-	if s.lock, err = takeLock(path + ".lock"); err != nil {
-		return nil, inUse(ctx, path, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.lock.release())
-		}
-	}()
-	if err := vacate(ctx, path); err != nil {
-		return nil, err
-	}
 	if s.listener, err = listen(ctx, path); err != nil {
 		return nil, err
 	}
 	if err := s.handOver(group); err != nil {
-		return nil, errors.Join(err, s.listener.Close(), os.Remove(path))
+		return nil, errors.Join(err, s.listener.Close(), s.remove())
 	}
 	return s, nil
 }
@@ -74,7 +57,7 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("open socket: %w", err)
 	}
 	listener := l.(*net.UnixListener)
-	listener.SetUnlinkOnClose(false) // close does it, after the last request
+	listener.SetUnlinkOnClose(false) // remove does it, after the last request
 	return listener, nil
 }
 
@@ -115,7 +98,5 @@ func groupID(group string) (int, error) {
 
 func (s *socket) guard() guard { return guard{path: s.path, uid: s.uid, gid: s.gid} }
 
-// close removes the socket, and then lets the next agent have the path.
-func (s *socket) close() error {
-	return errors.Join(removeIfThere(s.path), s.lock.release())
-}
+// remove takes the socket out of the file system. That it has gone already is fine.
+func (s *socket) remove() error { return removeIfThere(s.path) }

@@ -19,11 +19,19 @@ import (
 
 func open(t *testing.T, path string) (*socket, error) {
 	t.Helper()
-	s, err := openSocket(t.Context(), path, "")
-	if err == nil {
-		t.Cleanup(func() { _ = errors.Join(s.listener.Close(), s.close()) })
+	claim, err := NewClaim(Config{Socket: path})
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if err := claim.Take(t.Context()); err != nil {
+		return nil, err
+	}
+	s, err := openSocket(t.Context(), path, "")
+	if err != nil {
+		return nil, errors.Join(err, claim.Release())
+	}
+	t.Cleanup(func() { _ = errors.Join(s.listener.Close(), s.remove(), claim.Release()) })
+	return s, nil
 }
 
 func TestSocketIsForOwnerAndGroupOnly(t *testing.T) {
@@ -134,7 +142,12 @@ func TestWhatIsInTheWayIsNamedAndKept(t *testing.T) {
 
 func TestUnknownGroupIsRefusedAndLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	_, err := openSocket(t.Context(), filepath.Join(dir, "agent.sock"), "no-such-group")
+	cfg := Config{Socket: filepath.Join(dir, "agent.sock"), Group: "no-such-group"}
+	s, err := New(cfg, Info{}, slog.New(slog.DiscardHandler), Parts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Start(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), "no-such-group") {
 		t.Errorf("error %v", err)
 	}

@@ -21,9 +21,11 @@ const (
 	stopTimeout  = 30 * time.Second
 )
 
-// Cells is the agent.
+// Cells is the agent. Start hooks run in the order in which cells need each other: first of all the socket is claimed,
+// so that a second agent touches nothing, and last of all it serves.
 func Cells(cfg Config) fx.Option {
 	return fx.Options(
+		server.Hold(),
 		endpointmanager.Module(cfg.EndpointManager),
 		ipam.Module(cfg.IPAM),
 		datapath.Module(cfg.Datapath),

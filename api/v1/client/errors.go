@@ -27,9 +27,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("wait for the agent on %s: %w", c.socket, context.Cause(ctx))
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: there is no socket %s: the agent does not run, or listens elsewhere: %w", ErrUnreachable, c.socket, err)
+		return fmt.Errorf("%w: there is no socket %s: the agent does not run, or listens elsewhere", ErrUnreachable, c.socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: nobody listens on %s: the agent does not run: %w", ErrUnreachable, c.socket, err)
+		return fmt.Errorf("%w: nobody listens on %s: the agent does not run", ErrUnreachable, c.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("socket %s: only root and its group may use the agent: %w", c.socket, err)
 	default:

@@ -1,0 +1,159 @@
+// Package datapathtest has doubles of the datapath's part of the kernel, for tests without root.
+package datapathtest
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath"
+)
+
+// Kernel is a [datapath.Links], [datapath.Maps] and [datapath.Pins] in memory. The datapath's own tests hold it
+// against the real ones. Its zero value is an empty node.
+type Kernel struct {
+	// Fail, when set, is asked before each method that returns an error, by the method's name; what it returns is
+	// the method's error, and the method did nothing.
+	Fail func(method string) error
+
+	mu      sync.Mutex // guards the fields below
+	links   map[int]datapath.Link
+	wired   map[int]datapath.Entry
+	byLink  map[int]datapath.Entry
+	byAddr  map[netip.Addr]int // the link
+	traffic map[uint16]abi.Traffic
+}
+
+// AddLink adds an interface, as the CNI plugin does.
+func (k *Kernel) AddLink(link datapath.Link) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.links == nil {
+		k.links, k.wired, k.byLink = map[int]datapath.Link{}, map[int]datapath.Entry{}, map[int]datapath.Entry{}
+		k.byAddr, k.traffic = map[netip.Addr]int{}, map[uint16]abi.Traffic{}
+	}
+	k.links[link.Index] = link
+}
+
+// Count sets what an endpoint has sent and received.
+func (k *Kernel) Count(id uint16, counted abi.Traffic) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.traffic[id] = counted
+}
+
+// State counts what there is: map entries by link, by address and by endpoint, and links with filters.
+type State struct{ Links, Addresses, Endpoints, Wired int }
+
+// State returns the state.
+func (k *Kernel) State() State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return State{len(k.byLink), len(k.byAddr), len(k.traffic), len(k.wired)}
+}
+
+// lock asks Fail, then locks, so that Fail may use the Kernel.
+func (k *Kernel) lock(method string) (unlock func(), err error) {
+	if k.Fail != nil {
+		if err := k.Fail(method); err != nil {
+			return func() {}, err
+		}
+	}
+	k.mu.Lock()
+	return k.mu.Unlock, nil
+}
+
+// Link finds a link.
+func (k *Kernel) Link(index int) (datapath.Link, error) {
+	unlock, err := k.lock("Link")
+	defer unlock()
+	if err != nil {
+		return datapath.Link{}, err
+	}
+	link, ok := k.links[index]
+	if !ok {
+		return datapath.Link{}, datapath.ErrNoLink
+	}
+	return link, nil
+}
+
+// LinkByName finds a link.
+func (k *Kernel) LinkByName(name string) (datapath.Link, error) {
+	unlock, err := k.lock("LinkByName")
+	defer unlock()
+	if err != nil {
+		return datapath.Link{}, err
+	}
+	for _, link := range k.links {
+		if link.Name == name {
+			return link, nil
+		}
+	}
+	return datapath.Link{}, datapath.ErrNoLink
+}
+
+// Links lists the host ends.
+func (k *Kernel) Links() (list []datapath.Link, err error) {
+	unlock, err := k.lock("Links")
+	defer unlock()
+	for _, link := range k.links {
+		if link.Marked() {
+			list = append(list, link)
+		}
+	}
+	return list, err
+}
+
+// Wire wires a link that is there.
+func (k *Kernel) Wire(e datapath.Entry) error { return k.wire("Wire", e) }
+
+// Rewire is Wire.
+func (k *Kernel) Rewire(e datapath.Entry) error { return k.wire("Rewire", e) }
+
+func (k *Kernel) wire(method string, e datapath.Entry) error {
+	unlock, err := k.lock(method)
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	if _, ok := k.links[e.Link]; !ok {
+		return fmt.Errorf("%s: %w", method, datapath.ErrNoLink)
+	}
+	k.wired[e.Link] = e
+	return nil
+}
+
+// Unwire unwires a link.
+func (k *Kernel) Unwire(e datapath.Entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.wired, e.Link)
+}
+
+// Remove removes a link and its wiring.
+func (k *Kernel) Remove(ctx context.Context, index int) error {
+	unlock, err := k.lock("Remove")
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	delete(k.links, index)
+	delete(k.wired, index)
+	return ctx.Err()
+}
+
+// PruneRoutes finds none: there are no routes but those of Wire.
+func (k *Kernel) PruneRoutes([]datapath.Entry) (int, error) {
+	unlock, err := k.lock("PruneRoutes")
+	defer unlock()
+	return 0, err
+}
+
+// PrunePins finds none.
+func (k *Kernel) PrunePins() error {
+	unlock, err := k.lock("PrunePins")
+	defer unlock()
+	return err
+}

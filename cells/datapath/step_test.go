@@ -1,0 +1,198 @@
+package datapath_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/fault"
+)
+
+var (
+	_ endpointmanager.Step   = (*datapath.Step)(nil)
+	_ endpointmanager.Pruner = (*datapath.Step)(nil)
+)
+
+func TestAttachIsUndoneByDetach(t *testing.T) {
+	inBothWorlds(t, func(t *testing.T, w world) {
+		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
+		attach(t, w, a, b)
+		attach(t, w, a) // idempotent
+		wantState(t, w, attached(2))
+		for range 2 { // the second time there is nothing to do
+			if err := w.step().Detach(context.Background(), a, endpointmanager.DeleteConfig{}); err != nil {
+				t.Fatal(err)
+			}
+			wantState(t, w, attached(1))
+			if _, err := w.links().Link(a.Spec.Host.Index); !errors.Is(err, datapath.ErrNoLink) {
+				t.Errorf("the link is there: error %v", err)
+			}
+		}
+	})
+}
+
+func TestAttachRefuses(t *testing.T) {
+	rows := []struct {
+		name   string
+		change func(t *testing.T, w world, ep *endpointmanager.Endpoint)
+		want   error
+		kind   fault.Kind
+	}{
+		{"a link that is not there", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Spec.Host.Index = 4711
+		}, datapath.ErrNoLink, fault.NotFound},
+		{"the uplink", func(t *testing.T, w world, ep *endpointmanager.Endpoint) {
+			ep.Spec.Host.Index = w.addOther(t, "eth0")
+		}, datapath.ErrForeignLink, fault.Invalid},
+		{"another attachment's link", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Spec.Attachment.IfName = "eth1"
+		}, datapath.ErrForeignLink, fault.Invalid},
+		{"another MAC than the link has", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Spec.Host.MAC[5]++
+		}, datapath.ErrForeignLink, fault.Invalid},
+		{"a link that is down", func(t *testing.T, w world, ep *endpointmanager.Endpoint) {
+			w.setDown(t, *ep)
+		}, datapath.ErrLinkDown, fault.Invalid},
+		{"no address", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Addresses = endpointmanager.Addresses{}
+		}, datapath.ErrAddress, fault.Invalid},
+		{"a loopback address", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Addresses.IPv4 = netip.MustParseAddr("127.0.0.1")
+		}, datapath.ErrAddress, fault.Invalid},
+		{"the gateway's address", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Addresses.IPv6 = netip.MustParseAddr("fe80::1")
+		}, datapath.ErrAddress, fault.Invalid},
+		{"an IPv4 address as IPv6", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Addresses.IPv6 = netip.MustParseAddr("::ffff:10.0.0.9")
+		}, datapath.ErrAddress, fault.Invalid},
+		{"the address of another endpoint", func(t *testing.T, _ world, ep *endpointmanager.Endpoint) {
+			ep.Addresses.IPv6 = endpointOf(t, 1).Addresses.IPv6
+		}, datapath.ErrAddressInUse, fault.Conflict},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			inBothWorlds(t, func(t *testing.T, w world) {
+				attach(t, w, endpoint(t, w, 1))
+				ep := endpoint(t, w, 2)
+				row.change(t, w, &ep)
+				_, err := w.step().Attach(context.Background(), ep)
+				if !errors.Is(err, row.want) || fault.KindOf(err) != row.kind {
+					t.Errorf("error %v (%s), want %v (%s)", err, fault.KindOf(err), row.want, row.kind)
+				}
+				wantState(t, w, attached(1))
+			})
+		})
+	}
+}
+
+func TestDetachTouchesOnlyItsOwn(t *testing.T) {
+	inBothWorlds(t, func(t *testing.T, w world) {
+		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
+		uplink := w.addOther(t, "eth0")
+		attach(t, w, a, b)
+		for _, index := range []int{uplink, a.Spec.Host.Index, 4711} {
+			liar := b
+			liar.Spec.Host.Index = index
+			liar.ID = 77
+			if err := w.step().Detach(context.Background(), liar, endpointmanager.DeleteConfig{}); err != nil {
+				t.Errorf("detach with index %d: %v", index, err)
+			}
+		}
+		wantState(t, w, attached(2))
+		if _, err := w.links().Link(uplink); err != nil {
+			t.Errorf("the uplink: %v", err)
+		}
+	})
+}
+
+func TestDetachFindsTheLinkByItsName(t *testing.T) {
+	inBothWorlds(t, func(t *testing.T, w world) {
+		a := endpoint(t, w, 1)
+		attach(t, w, a)
+		a.Spec.Host.Index, a.Addresses = 0, endpointmanager.Addresses{} // as an agent knows it that died early
+		if err := w.step().Detach(context.Background(), a, endpointmanager.DeleteConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, w, attached(0))
+	})
+}
+
+func TestRestoreMendsOrFails(t *testing.T) {
+	inBothWorlds(t, func(t *testing.T, w world) {
+		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
+		attach(t, w, a)
+		for _, ep := range []endpointmanager.Endpoint{a, b} { // b was never attached
+			if err := w.step().Restore(context.Background(), ep); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantState(t, w, attached(2))
+		if err := w.links().Remove(context.Background(), b.Spec.Host.Index); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.step().Restore(context.Background(), b); !errors.Is(err, datapath.ErrNoLink) {
+			t.Errorf("restore without a link: error %v, want %v", err, datapath.ErrNoLink)
+		}
+	})
+}
+
+func TestPruneRemovesWhatIsNobodys(t *testing.T) {
+	inBothWorlds(t, func(t *testing.T, w world) {
+		a, b, c := endpoint(t, w, 1), endpoint(t, w, 2), endpoint(t, w, 3)
+		uplink, lookalike := w.addOther(t, "eth0"), w.addOther(t, "portal0")
+		attach(t, w, a, b) // c is only a link
+		if err := w.step().Prune(context.Background(), []endpointmanager.Endpoint{a}); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, w, attached(1))
+		for index, want := range map[int]bool{
+			a.Spec.Host.Index: true, b.Spec.Host.Index: false, c.Spec.Host.Index: false, uplink: true, lookalike: true,
+		} {
+			if _, err := w.links().Link(index); (err == nil) != want {
+				t.Errorf("link %d: error %v, want it there: %t", index, err, want)
+			}
+		}
+	})
+}
+
+func TestFailedAttachLeavesNothing(t *testing.T) {
+	broken := errors.New("broken")
+	for _, method := range []string{"Link", "Put", "Wire"} {
+		t.Run(method, func(t *testing.T) {
+			w := &double{}
+			ep := endpoint(t, w, 1)
+			w.kernel.Fail = func(m string) error {
+				if m == method {
+					return broken
+				}
+				return nil
+			}
+			if _, err := w.step().Attach(context.Background(), ep); !errors.Is(err, broken) {
+				t.Errorf("error %v, want %v", err, broken)
+			}
+			wantState(t, w, attached(0))
+		})
+	}
+}
+
+func TestStepBeforeStartIsUnavailable(t *testing.T) {
+	d, err := datapath.New(datapath.DefaultConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := datapath.NewStep(d.Links(), d.Maps(), d, slog.New(slog.DiscardHandler))
+	ctx, ep := context.Background(), endpointOf(t, 1)
+	_, attachErr := step.Attach(ctx, ep)
+	for name, err := range map[string]error{
+		"attach": attachErr, "detach": step.Detach(ctx, ep, endpointmanager.DeleteConfig{}),
+		"restore": step.Restore(ctx, ep), "prune": step.Prune(ctx, nil),
+	} {
+		if !errors.Is(err, datapath.ErrNotStarted) {
+			t.Errorf("%s: error %v, want %v", name, err, datapath.ErrNotStarted)
+		}
+	}
+}

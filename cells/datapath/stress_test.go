@@ -1,0 +1,203 @@
+package datapath_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tags(programs []v1.Program) map[string]string {
+	byName := map[string]string{}
+	for _, p := range programs {
+		byName[p.Name] = p.Tag
+	}
+	return byName
+}
+
+func endpoints(pods ...*pod) (list []endpointmanager.Endpoint) {
+	for _, p := range pods {
+		list = append(list, p.endpoint)
+	}
+	return list
+}
+
+func TestManyComeAndGoAtOnce(t *testing.T) {
+	n := newNode(t)
+	const workers, rounds = 16, 4
+	containers := make([]*testutil.Namespace, workers)
+	for i := range containers {
+		containers[i] = testutil.NetNS(t)
+	}
+	var group sync.WaitGroup
+	for i, container := range containers {
+		group.Go(func() {
+			for round := range rounds {
+				ep := endpointOf(t, 1+i+round*workers)
+				if err := n.comeAndGo(container, ep); err != nil {
+					t.Errorf("%s: %v", ep.Spec.Attachment, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	w := &real{node: n}
+	wantState(t, w, attached(0))
+}
+
+// comeAndGo makes a link, attaches and detaches it.
+func (n *node) comeAndGo(container *testutil.Namespace, ep endpointmanager.Endpoint) error {
+	var host rtnl.Link
+	err := n.conn.Do(
+		rtnl.NewVeth(rtnl.Veth{
+			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC),
+			Peer: rtnl.VethPeer{Name: fmt.Sprintf("eth%d", ep.ID), MAC: rtnl.MAC(ep.Spec.Container.MAC), NetNS: container.FD()},
+		}),
+		rtnl.LinkByName(ep.Spec.Host.Name, &host),
+	)
+	if err != nil {
+		return err
+	}
+	ep.Spec.Host.Index = host.Index
+	if _, err := n.step.Attach(context.Background(), ep); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return n.step.Detach(ctx, ep, endpointmanager.DeleteConfig{})
+}
+
+func TestNoFileDescriptorIsLeft(t *testing.T) {
+	testutil.Root(t)
+	life := func(t *testing.T) {
+		n := newNode(t)
+		a := n.newPod(t, 1)
+		n.attach(t, a)
+		n.detach(t, a)
+		n.stop(t)
+		n.start(t) // adopts
+		n.stop(t)
+		n.cfg.MaxEndpoints++
+		if err := n.tryStart(t, func(*datapath.Datapath) {}); err == nil {
+			t.Error("maps of another size were accepted")
+		}
+	}
+	t.Run("first", life) // what the runtime and the libraries open once
+	before := openFiles(t)
+	t.Run("second", life)
+	if after := openFiles(t); after > before {
+		t.Errorf("%d file descriptors are open, %d were", after, before)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
+}
+
+// pace keeps benchmarks from measuring what earlier iterations left to the kernel: about the time that the exec of a
+// CNI plugin takes.
+const pace = 3 * time.Millisecond
+
+func BenchmarkAttachDetach(b *testing.B) {
+	n := newNode(b)
+	var attaching, detaching []time.Duration
+	for i := 0; b.Loop(); i++ {
+		p := n.newPod(b, 1+i%60000)
+		start := time.Now()
+		n.attach(b, p)
+		attached := time.Now()
+		n.detach(b, p)
+		attaching, detaching = append(attaching, attached.Sub(start)), append(detaching, time.Since(attached))
+		p.Close()
+		time.Sleep(pace)
+	}
+	b.ReportMetric(0, "ns/op")
+	reportMedian(b, attaching, "attach-p50-µs")
+	reportMedian(b, detaching, "detach-p50-µs")
+}
+
+func BenchmarkDetach32AtOnce(b *testing.B) {
+	n := newNode(b)
+	var total time.Duration
+	count := 0
+	for b.Loop() {
+		var pods []*pod
+		for i := range 256 {
+			pods = append(pods, n.newPod(b, 1+i))
+		}
+		n.attach(b, pods...)
+		work := make(chan *pod, len(pods))
+		for _, p := range pods {
+			work <- p
+		}
+		close(work)
+		start := time.Now()
+		var group sync.WaitGroup
+		for range 32 {
+			group.Go(func() {
+				for p := range work {
+					n.detach(b, p)
+				}
+			})
+		}
+		group.Wait()
+		total += time.Since(start)
+		count += len(pods)
+		for _, p := range pods {
+			p.Close()
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(count)/total.Seconds(), "detach/s")
+}
+
+func BenchmarkStartAndRestore250(b *testing.B) {
+	n := newNode(b)
+	var pods []*pod
+	for i := range 250 {
+		pods = append(pods, n.newPod(b, 1+i))
+	}
+	n.attach(b, pods...)
+	var starting, restoring, pruning []time.Duration
+	for b.Loop() {
+		n.stop(b)
+		start := time.Now()
+		n.start(b)
+		started := time.Now()
+		for _, p := range pods {
+			must(b, n.step.Restore(context.Background(), p.endpoint))
+		}
+		restored := time.Now()
+		must(b, n.step.Prune(context.Background(), endpoints(pods...)))
+		starting = append(starting, started.Sub(start))
+		restoring, pruning = append(restoring, restored.Sub(started)), append(pruning, time.Since(restored))
+	}
+	b.ReportMetric(0, "ns/op")
+	reportMedian(b, starting, "start-p50-µs")
+	reportMedian(b, restoring, "restore-p50-µs")
+	reportMedian(b, pruning, "prune-p50-µs")
+}
+
+func reportMedian(b *testing.B, all []time.Duration, unit string) {
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1000, unit)
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"porin.dev/porin/cells/datapath"
+)
+
+const aboutBPF = `It reads the kernel and needs no agent, but root, and the network namespace that the agent runs in.`
+
+// bpf prints also what could be read when something could not.
+func bpf(_ context.Context, s *session, _ []string) error {
+	found, err := s.inspect(s.bpfRoot)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("only root may read BPF objects: %w", err)
+	}
+	return errors.Join(s.print(withoutNull(found), func(w io.Writer) { s.bpfTables(w, found) }), err)
+}
+
+func (s *session) bpfTables(w io.Writer, found datapath.Inspection) {
+	row(w, "PROGRAM", "ID", "TAG", "DIGEST", "LOADED")
+	for _, p := range found.Programs {
+		row(w, p.Name, p.ID, p.Tag, shortID(p.Digest), s.age(p.Loaded))
+	}
+	_, _ = fmt.Fprintln(w)
+	row(w, "MAP", "ID", "TYPE", "ENTRIES", "MAX")
+	for _, m := range found.Maps {
+		row(w, m.Name, m.ID, m.Type, m.Entries, m.MaxEntries)
+	}
+	_, _ = fmt.Fprintln(w)
+	row(w, "INTERFACE", "INDEX", "DIRECTION", "PROGRAM", "ID")
+	for _, a := range found.Attachments {
+		row(w, a.IfName, a.IfIndex, a.Direction, a.Name, a.ProgramID)
+	}
+}
+
+// withoutNull makes lists that are not there [] in JSON.
+func withoutNull(found datapath.Inspection) datapath.Inspection {
+	found.Programs = append([]datapath.PinnedProgram{}, found.Programs...)
+	found.Maps = append([]datapath.PinnedMap{}, found.Maps...)
+	found.Attachments = append([]datapath.ProgramAtALink{}, found.Attachments...)
+	return found
+}

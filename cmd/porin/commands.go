@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// command is one thing that porin does. The table of them drives dispatch, help and completion.
+type command struct {
+	name      string // "endpoint list"
+	args      string // what it takes, for people; each word is one argument
+	short     string // one line
+	long      string // more, for its own help
+	flags     func(*pflag.FlagSet, *options)
+	arguments func(context.Context, *session) []candidate // what its argument may be, for completion
+	unbounded func(*session) bool                         // whether --timeout does not hold; nil: it does
+	run       func(context.Context, *session, []string) error
+}
+
+// commands is the table.
+func commands() []command {
+	return []command{
+		{name: "status", short: "show how the agent is", run: status,
+			long: "The exit code is 1 when the agent answers and is not ready."},
+		{name: "endpoint list", short: "list the endpoints of this node", flags: networkFlag, run: endpointList},
+		{name: "endpoint get", args: "REF", short: "show one endpoint, its traffic and its drops", long: aboutRefs,
+			arguments: endpointRefs, run: endpointGet},
+		{name: "endpoint delete", args: "REF", short: "take an endpoint down and free its addresses", long: aboutDelete,
+			arguments: endpointRefs, run: endpointDelete},
+		{name: "ipam list", short: "show the pools and the addresses in use", run: ipamList},
+		{name: "events", short: "show what the agent did, and what it does", flags: eventFlags, run: events, long: aboutEvents,
+			unbounded: func(s *session) bool { return s.follow }},
+		{name: "bpf", short: "show what is loaded and attached in the kernel", flags: bpfFlags, run: bpf, long: aboutBPF},
+		{name: "completion", args: "SHELL", short: "print the completion script of bash, zsh or fish", long: aboutCompletion,
+			arguments: shellNames, run: completionScript},
+		{name: "version", short: "print the version of this program", run: showVersion},
+		{name: "help", args: "[COMMAND...]", short: "show help, also of one command", run: helpCommand},
+	}
+}
+
+const aboutRefs = `REF is a number, or one of
+  container-id:ID    cni-attachment-id:ID:INTERFACE    pod-name:NAMESPACE/NAME
+  ipv4:ADDRESS       ipv6:ADDRESS`
+
+const aboutDelete = aboutRefs + `
+container-id: takes down every endpoint of the container; one that is not known is a success.
+The exit code is 1 when a part could not be taken down yet: the agent tries again.`
+
+const aboutEvents = `In JSON each event is a line of its own. The agent keeps the last events only: what is missing shows in seq.`
+
+func (c command) endless(s *session) bool { return c.unbounded != nil && c.unbounded(s) }
+
+// takes is the number of arguments: at least, and at most (-1: any).
+func (c command) takes() (least, most int) {
+	words := strings.Fields(c.args)
+	for _, word := range words {
+		if strings.HasPrefix(word, "[") {
+			return least, -1
+		}
+		least++
+	}
+	return least, len(words)
+}
+
+// find returns the command of that name.
+func find(name string) (command, bool) {
+	for _, c := range commands() {
+		if c.name == name {
+			return c, true
+		}
+	}
+	return command{}, false
+}
+
+// below are the words that may follow those, in the order of the table; none when they are no group of commands.
+func below(words []string) (next []string) {
+	for _, c := range commands() {
+		name := strings.Fields(c.name)
+		if len(name) <= len(words) || strings.Join(name[:len(words)], " ") != strings.Join(words, " ") {
+			continue
+		}
+		if word := name[len(words)]; len(next) == 0 || next[len(next)-1] != word {
+			next = append(next, word)
+		}
+	}
+	return next
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/api/v1/client"
+)
+
+// The exit codes, which scripts know.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitUnreachable = 4
+)
+
+const aboutExit = `Exit codes:
+  0  it is done
+  1  it failed
+  2  the command line is wrong, or the agent cannot read what it asks for
+  3  what it asks for is not there
+  4  the agent is not reachable, or did not answer in time`
+
+// usageError is a command line that is wrong.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if problem, ok := errors.AsType[*v1.Problem](err); ok {
+		return exitOfProblem(problem)
+	}
+	if errors.Is(err, client.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		return exitUnreachable
+	}
+	return exitFailure
+}
+
+func exitOfProblem(problem *v1.Problem) int {
+	switch problem.Code {
+	case v1.CodeInvalid:
+		return exitUsage
+	case v1.CodeNotFound:
+		return exitNotFound
+	case v1.CodeDeadline:
+		return exitUnreachable
+	default:
+		return exitFailure
+	}
+}

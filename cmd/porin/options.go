@@ -1,0 +1,59 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/datapath"
+)
+
+// socketVariable is the environment's name for --socket.
+const socketVariable = "PORIN_SOCKET"
+
+// options are the values of all flags.
+type options struct {
+	help    bool
+	socket  string
+	output  choice
+	timeout time.Duration
+
+	network string // endpoint list
+	follow  bool   // events
+	since   uint64 // events
+	bpfRoot string // bpf
+}
+
+func defaultOptions(getenv func(string) string) options {
+	o := options{socket: v1.DefaultSocket, output: newChoice("table", "json"), timeout: 30 * time.Second}
+	if socket := getenv(socketVariable); socket != "" {
+		o.socket = socket
+	}
+	return o
+}
+
+// flags are those that every command takes.
+func (o *options) flags() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("porin", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	fs.StringVar(&o.socket, "socket", o.socket, "`path` of the agent's socket; also from "+socketVariable)
+	fs.VarP(&o.output, "output", "o", "`format` of what is printed: table or json")
+	fs.DurationVar(&o.timeout, "timeout", o.timeout, "`time` to wait for the agent")
+	fs.BoolVarP(&o.help, "help", "h", false, "what a command does, and its flags")
+	return fs
+}
+
+func networkFlag(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.network, "network", "", "only endpoints of this CNI `network`")
+}
+
+func bpfFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.bpfRoot, "bpf-root", datapath.DefaultConfig().BPFRoot, "`folder` in which the agent pins programs and maps")
+}
+
+func eventFlags(fs *pflag.FlagSet, o *options) {
+	fs.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens, until interrupted")
+	fs.Uint64Var(&o.since, "since", 0, "only events after this `seq`")
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// print writes value as JSON or, for people, what human writes.
+func (s *session) print(value any, human func(w io.Writer)) error {
+	if s.output.value == "json" {
+		encoder := json.NewEncoder(s.out)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(value)
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	human(w)
+	return w.Flush()
+}
+
+// row writes the cells of one line. What others chose, as the name of a pod, must not move the cursor.
+func row(w io.Writer, cells ...any) {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = printable(fmt.Sprint(cell))
+	}
+	_, _ = fmt.Fprintln(w, strings.Join(texts, "\t"))
+}
+
+// printable is text without control characters, and "-" for none.
+func printable(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, text)
+}
+
+// age is how long ago that was, in the largest unit of which there are two.
+func (s *session) age(since time.Time) string {
+	if since.IsZero() {
+		return "-"
+	}
+	d := max(s.now().Sub(since), 0)
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// short is a duration with about three digits.
+func short(d time.Duration) string {
+	for unit := time.Second; unit > time.Nanosecond; unit /= 1000 {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}
+
+// count is "1 endpoint" or "2 endpoints".
+func count[N int | uint64](n N, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// present joins the texts that are not empty by a space.
+func present(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
+}

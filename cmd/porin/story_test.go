@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"porin.dev/porin/cells/datapath"
+)
+
+// TestMain makes the test binary the program itself when it is called by its name, as the shells do.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "porin" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// TestStories runs the scripts of testdata: an operator at the command line, and a fake agent.
+func TestStories(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                "testdata",
+		Setup:              setupStory,
+		RequireUniqueNames: true,
+		UpdateScripts:      os.Getenv("UPDATE_SCRIPTS") != "",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"porin": porin, "code": code, "agent": agent,
+		},
+	})
+}
+
+// world is one script's machine.
+type world struct {
+	agent *fakeAgent
+	code  int // of the last porin
+}
+
+type worldKey struct{}
+
+func setupStory(env *testscript.Env) error {
+	w := new(world)
+	env.Values[worldKey{}] = w
+	env.Setenv(socketVariable, filepath.Join(env.WorkDir, "agent.sock"))
+	env.Defer(func() {
+		if w.agent != nil {
+			w.agent.close()
+		}
+	})
+	return nil
+}
+
+// porin runs the program in this process.
+func porin(ts *testscript.TestScript, neg bool, args []string) {
+	w := ts.Value(worldKey{}).(*world)
+	out, errs := ts.Stdout(), ts.Stderr()
+	w.code = run(context.Background(), args, environment{
+		out: out, err: errs, getenv: ts.Getenv, now: func() time.Time { return noon },
+		inspect: inspect,
+	})
+	if (w.code != 0) != neg {
+		ts.Fatalf("exit code %d", w.code)
+	}
+}
+
+// code N holds that the last porin ended with that code.
+func code(ts *testscript.TestScript, _ bool, args []string) {
+	if w := ts.Value(worldKey{}).(*world); strconv.Itoa(w.code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", w.code, args[0])
+	}
+}
+
+// agent start | stop | add | not-ready | stuck | failing
+func agent(ts *testscript.TestScript, _ bool, args []string) {
+	w := ts.Value(worldKey{}).(*world)
+	switch args[0] {
+	case "start":
+		var err error
+		w.agent, err = startFakeAgent(ts.Getenv(socketVariable))
+		ts.Check(err)
+	case "stop":
+		w.agent.close()
+		w.agent = nil
+	default:
+		ts.Check(w.agent.change(args[0]))
+	}
+}
+
+func (a *fakeAgent) change(verb string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch verb {
+	case "add":
+		a.add()
+	case "not-ready":
+		a.ready = false
+	case "stuck":
+		a.stuck = true
+	case "failing":
+		a.failing = true
+	default:
+		return fmt.Errorf("agent: unknown verb %q", verb)
+	}
+	return nil
+}
+
+// inspect is a kernel with one endpoint, and a folder that one may not read.
+func inspect(bpfRoot string) (datapath.Inspection, error) {
+	switch filepath.Base(bpfRoot) {
+	case "secret":
+		return datapath.Inspection{}, &fs.PathError{Op: "open", Path: bpfRoot, Err: fs.ErrPermission}
+	case "empty":
+		return datapath.Inspection{}, nil
+	}
+	return datapath.Inspection{
+		Programs:    []datapath.PinnedProgram{{Name: "from_pod", Digest: "5e8fa7c0b1d2e3f4", ID: 41, Tag: "a1b2c3d4e5f60718", Loaded: noon.Add(-time.Minute)}},
+		Maps:        []datapath.PinnedMap{{Name: "endpoints", ID: 7, Type: "Hash", Entries: 2, MaxEntries: 4096}},
+		Attachments: []datapath.ProgramAtALink{{IfName: "por000000000001", IfIndex: 11, Direction: "ingress", Name: "from_pod", ProgramID: 41}},
+	}, nil
+}
