@@ -46,5 +46,6 @@ func steps(ipam *ipam.Step, datapath *datapath.Step) endpointmanager.Steps {
 var quiet = fx.WithLogger(func(log *slog.Logger) fxevent.Logger {
 	logger := &fxevent.SlogLogger{Logger: log.With("cell", "fx")}
 	logger.UseLogLevel(slog.LevelDebug)
+	logger.UseErrorLevel(slog.LevelDebug) // run returns the error, once
 	return logger
 })

@@ -1,0 +1,193 @@
+// Package e2e runs the built binaries: nodes and containers are namespaces, the plugin is called through libcni, the
+// packets are real. The machine's own namespace is compared before and after.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/api/v1/client"
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) {
+	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
+}
+
+// reach bounds how long one packet or connection may take; unreachable is how long is waited for one that must not.
+const (
+	reach       = 5 * time.Second
+	unreachable = 300 * time.Millisecond
+)
+
+// rig is a node with an agent and a runtime.
+type rig struct {
+	*testing.T
+	node  *testutil.Node
+	agent *testutil.Agent
+	cni   *testutil.CNI
+	api   *client.Client
+	empty string // the node's kernel state without any endpoint
+}
+
+func newRig(t *testing.T, flags ...string) *rig {
+	t.Helper()
+	testutil.Root(t)
+	return rigOn(t, testutil.NewNode(t), flags...)
+}
+
+func rigOn(t *testing.T, node *testutil.Node, flags ...string) *rig {
+	t.Helper()
+	r := &rig{T: t, node: node, empty: kernelState(t, node)}
+	r.agent = node.StartAgent(t, testutil.Build(t), flags...)
+	r.cni = node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t)})
+	r.api = client.New(node.Socket)
+	t.Cleanup(r.api.Close)
+	return r
+}
+
+// pod is an attached container.
+type pod struct {
+	*testutil.Container
+	ipv4, ipv6 netip.Addr
+}
+
+func (r *rig) add(c *testutil.Container) pod {
+	r.Helper()
+	p := pod{Container: c}
+	for _, ip := range r.cni.MustAdd(r, c).IPs {
+		addr, _ := netip.AddrFromSlice(ip.Address.IP)
+		if addr = addr.Unmap(); addr.Is4() {
+			p.ipv4 = addr
+		} else {
+			p.ipv6 = addr
+		}
+	}
+	return p
+}
+
+func (r *rig) pod() pod {
+	r.Helper()
+	return r.add(testutil.NewContainer(r))
+}
+
+// porin runs the command line.
+func (r *rig) porin(args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(testutil.Build(r), "porin"), append([]string{"--socket", r.node.Socket}, args...)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (r *rig) status() v1.Status {
+	r.Helper()
+	status, err := r.api.Status(context.Background())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return status
+}
+
+func (r *rig) endpoints() []v1.Endpoint {
+	r.Helper()
+	all, err := r.api.Endpoints(context.Background(), "")
+	if err != nil {
+		r.Fatal(err)
+	}
+	return all
+}
+
+func (r *rig) usage() v1.IPAM {
+	r.Helper()
+	usage, err := r.api.IPAM(context.Background())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return usage
+}
+
+// nothingLeft checks that agent and kernel are as if there had never been an endpoint.
+func (r *rig) nothingLeft() {
+	r.Helper()
+	if all := r.endpoints(); len(all) > 0 {
+		r.Errorf("endpoints are left: %+v", all)
+	}
+	if usage := r.usage(); len(usage.Allocations) > 0 {
+		r.Errorf("addresses are left: %+v", usage.Allocations)
+	}
+	if diff := cmp.Diff(r.empty, kernelState(r, r.node)); diff != "" {
+		r.Errorf("the node's kernel is not as it was (-before +now):\n%s", diff)
+	}
+	found := r.inspect()
+	for _, m := range found.Maps {
+		if m.Name != bpf.Traffic && m.Entries > 0 || m.Entries > 1 { // traffic has one entry for drops that are nobody's
+			r.Errorf("map %s has %d entries left", m.Name, m.Entries)
+		}
+	}
+	if len(found.Attachments) > 0 {
+		r.Errorf("filters are left: %+v", found.Attachments)
+	}
+}
+
+// inspect reads the kernel's side without the agent.
+func (r *rig) inspect() (found datapath.Inspection) {
+	r.Helper()
+	err := r.node.Do(func() (err error) {
+		found, err = datapath.Inspect(r.node.BPFRoot)
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return found
+}
+
+// kernelState is what the node's kernel knows of links, addresses, routes and neighbours.
+func kernelState(t testing.TB, node *testutil.Node) string {
+	t.Helper()
+	conn := node.Conn(t)
+	var lines []string
+	links, err1 := conn.Links()
+	for _, l := range links {
+		lines = append(lines, fmt.Sprintf("link %d %s %s mtu %d group %d", l.Index, l.Name, l.MAC, l.MTU, l.Group))
+	}
+	addrs, err2 := conn.Addrs(0)
+	for _, a := range addrs {
+		if !a.Prefix.Addr().IsLinkLocalUnicast() { // comes when the kernel likes
+			lines = append(lines, fmt.Sprintf("address %d %s", a.Link, a.Prefix))
+		}
+	}
+	routes, err3 := conn.Routes(0)
+	for _, r := range routes {
+		if !r.Dst.Addr().IsLinkLocalUnicast() {
+			lines = append(lines, fmt.Sprintf("route %s via %s dev %d", r.Dst, r.Gateway, r.Link))
+		}
+	}
+	neighs, err4 := conn.Neighs(0)
+	for _, n := range neighs {
+		if n.State&unix.NUD_PERMANENT != 0 {
+			lines = append(lines, fmt.Sprintf("neighbour %s dev %d", n.Addr, n.Link))
+		}
+	}
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func prefixOf(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
