@@ -48,7 +48,13 @@ demo: build
 
 bench: build
 	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }
-	cd test/bench && PORIN_BIN_DIR=$(BIN) $(GO) run . $(BENCHFLAGS)
+	mkdir -p $(BIN)/plugins
+	cd test/bench && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ \
+		github.com/containernetworking/plugins/plugins/main/ptp \
+		github.com/containernetworking/plugins/plugins/main/bridge \
+		github.com/containernetworking/plugins/plugins/ipam/host-local
+	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
+	cd test/bench && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$' -test.timeout 30m
 
 FUZZTIME ?= 10s
 fuzz:

@@ -30,9 +30,9 @@ type figures struct {
 }
 
 func attach(t *testing.T, r *report) {
-	plugins := buildPlugins(t)
+	plugins := builtPlugins(t)
 	systems := []*system{
-		porin(t, "porin", "10.200.0.0/16"), porin(t, "porin dual-stack", "10.200.0.0/16,fd00:200::/64"),
+		porin(t, "porin", "10.200.0.0/16"), porin(t, "porin-dual-stack", "10.200.0.0/16,fd00:200::/64"),
 		reference(t, plugins, "ptp"), reference(t, plugins, "bridge"),
 	}
 	for _, parallel := range []int{1, 8, 32} {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -24,23 +24,13 @@ type system struct {
 	conf  *libcni.CNIConfig
 }
 
-// pluginPackages are the reference plugins, at the version that go.mod of this module names.
-var pluginPackages = map[string]string{
-	"ptp":        "github.com/containernetworking/plugins/plugins/main/ptp",
-	"bridge":     "github.com/containernetworking/plugins/plugins/main/bridge",
-	"host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
-}
-
-// buildPlugins builds the reference plugins as Porin is built.
-func buildPlugins(t *testing.T) string {
+// builtPlugins is the folder of ptp, bridge and host-local, which make bench builds from the version in go.mod: in
+// the namespaces of the tests there is no way to download a module.
+func builtPlugins(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	for name, pkg := range pluginPackages {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name), pkg)
-		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
+	dir := os.Getenv("PORIN_PLUGIN_DIR")
+	if dir == "" {
+		t.Fatal("PORIN_PLUGIN_DIR is not set: run make bench")
 	}
 	return dir
 }

@@ -28,7 +28,7 @@ type path struct {
 }
 
 func traffic(t *testing.T, r *report) {
-	plugins := buildPlugins(t)
+	plugins := builtPlugins(t)
 	porinPath := attached(t, porin(t, "porin", "10.200.0.0/16,fd00:200::/64"))
 	paths := []path{
 		direct(t), porinPath,
