@@ -22,9 +22,9 @@ struct packet {
 	struct addr source;
 	struct addr destination;
 	struct ethhdr *eth;
-	__be16 protocol;    /* ETH_P_IP or ETH_P_IPV6, never anything else */
-	__u8 hops;	    /* TTL or hop limit */
-	_Bool for_routers;  /* IPv4 options or an IPv6 hop-by-hop header: routers have to read them */
+	__be16 protocol;   /* ETH_P_IP or ETH_P_IPV6, never anything else */
+	__u8 hops;	   /* TTL or hop limit */
+	_Bool for_routers; /* IPv4 options or an IPv6 hop-by-hop header: routers have to read them */
 };
 
 /*

@@ -26,7 +26,8 @@ static __always_inline void rewrite_ttl(struct packet *pkt)
 {
 	struct iphdr *ip = (void *)(pkt->eth + 1);
 	__u16 *word = (__u16 *)&ip->ttl; /* TTL and protocol are one word of the sum */
-	__u32 sum = (__u16)~ip->check + (__u16)~*word;
+	__u16 before = *word;
+	__u32 sum = (__u16)~ip->check + (__u16)~before;
 
 	ip->ttl--;
 	sum += *word;

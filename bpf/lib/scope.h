@@ -47,6 +47,5 @@ static __always_inline _Bool destination_is_link_local(const struct packet *pkt)
 		return addr_word(a, 3) == gateway_ipv4 || addr_word(a, 3) == bpf_htonl(0xffffffff) ||
 		       prefix_is(addr_word(a, 3), 0xe0000000, 0xffffff00);
 	return prefix_is(addr_word(a, 0), 0xfe800000, 0xffc00000) ||
-	       prefix_is(addr_word(a, 0), 0xff010000, 0xff0f0000) ||
-	       prefix_is(addr_word(a, 0), 0xff020000, 0xff0f0000);
+	       prefix_is(addr_word(a, 0), 0xff010000, 0xff0f0000) || prefix_is(addr_word(a, 0), 0xff020000, 0xff0f0000);
 }

@@ -88,8 +88,10 @@ func verifyConfiguration(id ebpf.MapID, spec *ebpf.CollectionSpec) error {
 	if !info.Frozen() || m.Type() != ebpf.Array || m.Lookup(uint32(0), &data) != nil {
 		return fmt.Errorf("%w: it uses map %d (%s), which is not pinned", errNotOurs, id, info.Name)
 	}
-	if want, ok := spec.Maps[".rodata"].Contents[0].Value.([]byte); !ok || !bytes.Equal(data, want) {
-		return fmt.Errorf("%w: it is configured differently", errNotOurs)
+	for _, v := range spec.Variables {
+		if end := v.Offset + v.Size(); int(end) > len(data) || !bytes.Equal(data[v.Offset:end], v.Value) {
+			return fmt.Errorf("%w: %s is set differently", errNotOurs, v.Name)
+		}
 	}
 	return nil
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -41,17 +39,16 @@ type deleter struct {
 	workers []*rtnl.Conn
 	kick    chan struct{} // of capacity 1: a token that is there will be taken after what was just doomed
 	stop    chan struct{}
+	waiting waiting
 
 	working, listening sync.WaitGroup
-
-	mu      sync.Mutex
-	waiting map[chan bool]int // index of the link; told true when it is gone, false when it must look for itself
 }
 
 // openDeleter opens its sockets in the namespace of the calling thread, but for conn, which stays the caller's.
 func openDeleter(conn *rtnl.Conn, log *slog.Logger) (_ *deleter, err error) {
 	d := &deleter{
-		log: log, conn: conn, kick: make(chan struct{}, 1), stop: make(chan struct{}), waiting: map[chan bool]int{},
+		log: log, conn: conn, kick: make(chan struct{}, 1), stop: make(chan struct{}),
+		waiting: waiting{links: map[chan bool]int{}},
 	}
 	defer func() {
 		if err != nil {
@@ -96,8 +93,8 @@ func (d *deleter) closeSockets() (err error) {
 
 // remove deletes the link and returns when it is gone, or when ctx ends: it will go then, too.
 func (d *deleter) remove(ctx context.Context, index int) error {
-	told := d.expect(index)
-	defer d.forget(told)
+	told := d.waiting.expect(index)
+	defer d.waiting.forget(told)
 	err := d.conn.Do(rtnl.LinkDownAndGroup(index, doomedGroup))
 	if err != nil {
 		return absent(err)
@@ -163,7 +160,7 @@ func (d *deleter) deleteDoomed(conn *rtnl.Conn) {
 		return
 	}
 	d.log.Warn("links cannot be deleted as a group, deleting them one by one", "group", doomedGroup, "error", err)
-	for _, index := range d.expected() {
+	for _, index := range d.waiting.indexes() {
 		if err := absent(conn.Do(rtnl.DelLink(index))); err != nil {
 			d.log.Warn("link cannot be deleted, trying again until the caller gives up", "ifindex", index, "error", err)
 		}
@@ -177,44 +174,13 @@ func (d *deleter) listen() {
 		switch {
 		case errors.Is(err, os.ErrClosed):
 			return
+		case errors.Is(err, rtnl.ErrOverrun):
+			d.waiting.tell(func(int) bool { return true }, false)
 		case err != nil:
-			d.log.Debug("looking for links that were deleted", "error", err)
-			d.tell(func(int) bool { return true }, false)
+			d.log.Warn("not notified of links any more, looking for them instead", "every", recheck, "error", err)
+			return
 		case event.Deleted:
-			d.tell(func(index int) bool { return index == event.Index }, true)
+			d.waiting.tell(func(index int) bool { return index == event.Index }, true)
 		}
 	}
-}
-
-func (d *deleter) tell(whom func(index int) bool, gone bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for told, index := range d.waiting {
-		if whom(index) {
-			select {
-			case told <- gone:
-			default: // it has something to read
-			}
-		}
-	}
-}
-
-func (d *deleter) expect(index int) chan bool {
-	told := make(chan bool, 1)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiting[told] = index
-	return told
-}
-
-func (d *deleter) forget(told chan bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.waiting, told)
-}
-
-func (d *deleter) expected() []int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Collect(maps.Values(d.waiting))
 }

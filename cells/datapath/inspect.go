@@ -3,14 +3,8 @@ package datapath
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/cilium/ebpf"
 
 	"porin.dev/porin/internal/rtnl"
 )
@@ -59,64 +53,6 @@ func Inspect(bpfRoot string) (Inspection, error) {
 	return Inspection{programs, maps, attachments}, errors.Join(programsErr, mapsErr, attachmentsErr)
 }
 
-func inspectPrograms(dir string) (programs []PinnedProgram, err error) {
-	err = eachPin(dir, func(path, digest string) error {
-		return eachPin(path, func(path, name string) error {
-			p, err := inspectProgram(path)
-			p.Name, p.Digest = name, digest
-			programs = append(programs, p)
-			return err
-		})
-	})
-	return programs, err
-}
-
-func inspectProgram(path string) (PinnedProgram, error) {
-	pinned, err := ebpf.LoadPinnedProgram(path, readOnlyPin)
-	if err != nil {
-		return PinnedProgram{}, err
-	}
-	defer pinned.Close()
-	p, info, err := newProgram(pinned)
-	if err != nil {
-		return PinnedProgram{}, err
-	}
-	out := PinnedProgram{ID: p.id, Tag: p.tag}
-	if sinceBoot, ok := info.LoadTime(); ok {
-		out.Loaded = bootTime().Add(sinceBoot)
-	}
-	return out, nil
-}
-
-func inspectMaps(dir string) (maps []PinnedMap, err error) {
-	err = eachPin(dir, func(path, name string) error {
-		m, err := ebpf.LoadPinnedMap(path, readOnlyPin)
-		if err != nil {
-			return err
-		}
-		defer m.Close()
-		info, err := m.Info()
-		if err != nil {
-			return err
-		}
-		id, _ := info.ID()
-		maps = append(maps, PinnedMap{
-			Name: name, ID: uint32(id), Type: m.Type().String(), Entries: countEntries(m), MaxEntries: m.MaxEntries(),
-		})
-		return nil
-	})
-	return maps, err
-}
-
-// countEntries is as right as it can be while others write.
-func countEntries(m *ebpf.Map) (n int) {
-	key := make([]byte, m.KeySize())
-	for err := m.NextKey(nil, key); err == nil && n < int(m.MaxEntries()); err = m.NextKey(key, key) {
-		n++
-	}
-	return n
-}
-
 func inspectLinks() (attachments []ProgramAtALink, err error) {
 	conn, err := rtnl.Dial()
 	if err != nil {
@@ -140,19 +76,4 @@ func inspectLinks() (attachments []ProgramAtALink, err error) {
 		}
 	}
 	return attachments, nil
-}
-
-// eachPin visits what is in a folder, in the order of names. What goes meanwhile is left out.
-func eachPin(dir string, visit func(path, name string) error) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
-		if err := visit(path, entry.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("inspect %s: %w", path, err)
-		}
-	}
-	return nil
 }

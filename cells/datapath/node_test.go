@@ -21,6 +21,7 @@ type node struct {
 	cfg      datapath.Config
 	datapath *datapath.Datapath
 	step     *datapath.Step
+	mtu      uint32 // of new links; 0 for the kernel's default
 }
 
 func newNode(t testing.TB) *node {
@@ -99,7 +100,7 @@ func (n *node) link(t testing.TB, container *testutil.Namespace, ep endpointmana
 	t.Helper()
 	err := n.conn.Do(
 		rtnl.NewVeth(rtnl.Veth{
-			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC),
+			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC), MTU: n.mtu,
 			Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC(ep.Spec.Container.MAC), NetNS: container.FD()},
 		}),
 		rtnl.LinkByName(ep.Spec.Host.Name, &host),

@@ -77,14 +77,20 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (_ endpo
 // passes. It returns when the kernel says that the link is gone, which is long before it has forgotten it.
 func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, _ endpointmanager.DeleteConfig) error {
 	link, err := s.find(ep)
-	if errors.Is(err, ErrNoLink) || errors.Is(err, ErrForeignLink) {
-		return s.maps.Delete(ep.Spec.Host.Index, ep.ID) // its link went before; the index may be somebody else's now
-	}
 	if err != nil {
+		link.Index = ep.Spec.Host.Index // which may be somebody else's by now: Delete looks at the ID, too
+	}
+	mapsErr := s.maps.Delete(link.Index, ep.ID)
+	switch {
+	case err == nil:
+		err = s.links.Remove(ctx, link.Index)
+	case errors.Is(err, ErrNoLink), errors.Is(err, ErrForeignLink):
+		err = nil // its own link went before
+	}
+	if err := errors.Join(mapsErr, err); err != nil {
 		return fmt.Errorf("detach %s from the datapath: %w", ep.Spec.Attachment, err)
 	}
-	err = s.maps.Delete(link.Index, ep.ID)
-	return errors.Join(err, s.links.Remove(ctx, link.Index))
+	return nil
 }
 
 // Restore makes the endpoint's part of the kernel what it should be. It fails when the link is gone.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/datapathtest"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/fault"
 )
@@ -163,7 +164,7 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 	broken := errors.New("broken")
 	for _, method := range []string{"Link", "Put", "Wire"} {
 		t.Run(method, func(t *testing.T) {
-			w := &double{}
+			w := &double{kernel: &datapathtest.Kernel{}}
 			ep := endpoint(t, w, 1)
 			w.kernel.Fail = func(m string) error {
 				if m == method {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -111,93 +110,4 @@ func openFiles(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	must(t, err)
 	return len(entries)
-}
-
-// pace keeps benchmarks from measuring what earlier iterations left to the kernel: about the time that the exec of a
-// CNI plugin takes.
-const pace = 3 * time.Millisecond
-
-func BenchmarkAttachDetach(b *testing.B) {
-	n := newNode(b)
-	var attaching, detaching []time.Duration
-	for i := 0; b.Loop(); i++ {
-		p := n.newPod(b, 1+i%60000)
-		start := time.Now()
-		n.attach(b, p)
-		attached := time.Now()
-		n.detach(b, p)
-		attaching, detaching = append(attaching, attached.Sub(start)), append(detaching, time.Since(attached))
-		p.Close()
-		time.Sleep(pace)
-	}
-	b.ReportMetric(0, "ns/op")
-	reportMedian(b, attaching, "attach-p50-µs")
-	reportMedian(b, detaching, "detach-p50-µs")
-}
-
-func BenchmarkDetach32AtOnce(b *testing.B) {
-	n := newNode(b)
-	var total time.Duration
-	count := 0
-	for b.Loop() {
-		var pods []*pod
-		for i := range 256 {
-			pods = append(pods, n.newPod(b, 1+i))
-		}
-		n.attach(b, pods...)
-		work := make(chan *pod, len(pods))
-		for _, p := range pods {
-			work <- p
-		}
-		close(work)
-		start := time.Now()
-		var group sync.WaitGroup
-		for range 32 {
-			group.Go(func() {
-				for p := range work {
-					n.detach(b, p)
-				}
-			})
-		}
-		group.Wait()
-		total += time.Since(start)
-		count += len(pods)
-		for _, p := range pods {
-			p.Close()
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(count)/total.Seconds(), "detach/s")
-}
-
-func BenchmarkStartAndRestore250(b *testing.B) {
-	n := newNode(b)
-	var pods []*pod
-	for i := range 250 {
-		pods = append(pods, n.newPod(b, 1+i))
-	}
-	n.attach(b, pods...)
-	var starting, restoring, pruning []time.Duration
-	for b.Loop() {
-		n.stop(b)
-		start := time.Now()
-		n.start(b)
-		started := time.Now()
-		for _, p := range pods {
-			must(b, n.step.Restore(context.Background(), p.endpoint))
-		}
-		restored := time.Now()
-		must(b, n.step.Prune(context.Background(), endpoints(pods...)))
-		starting = append(starting, started.Sub(start))
-		restoring, pruning = append(restoring, restored.Sub(started)), append(pruning, time.Since(restored))
-	}
-	b.ReportMetric(0, "ns/op")
-	reportMedian(b, starting, "start-p50-µs")
-	reportMedian(b, restoring, "restore-p50-µs")
-	reportMedian(b, pruning, "prune-p50-µs")
-}
-
-func reportMedian(b *testing.B, all []time.Duration, unit string) {
-	slices.Sort(all)
-	b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1000, unit)
 }

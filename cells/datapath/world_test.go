@@ -27,16 +27,16 @@ type world interface {
 
 // inBothWorlds runs a test on the double and, as root, on the kernel.
 func inBothWorlds(t *testing.T, test func(t *testing.T, w world)) {
-	t.Run("double", func(t *testing.T) { test(t, &double{}) })
+	t.Run("double", func(t *testing.T) { test(t, &double{kernel: &datapathtest.Kernel{}}) })
 	t.Run("kernel", func(t *testing.T) { test(t, &real{node: newNode(t)}) })
 }
 
-type double struct{ kernel datapathtest.Kernel }
+type double struct{ kernel *datapathtest.Kernel }
 
 func (d *double) step() *datapath.Step {
-	return datapath.NewStep(&d.kernel, &d.kernel, &d.kernel, slog.New(slog.DiscardHandler))
+	return datapath.NewStep(d.kernel, d.kernel, d.kernel, slog.New(slog.DiscardHandler))
 }
-func (d *double) links() datapath.Links               { return &d.kernel }
+func (d *double) links() datapath.Links               { return d.kernel }
 func (d *double) state(*testing.T) datapathtest.State { return d.kernel.State() }
 
 func (d *double) addLink(_ *testing.T, ep endpointmanager.Endpoint) int {

@@ -22,6 +22,11 @@ func AddAddr(link int, prefix netip.Prefix) Request {
 	return addrRequest("add address ", link, prefix, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 }
 
+// ReplaceAddr is [AddAddr] that lets an address be which the interface has.
+func ReplaceAddr(link int, prefix netip.Prefix) Request {
+	return addrRequest("set address ", link, prefix, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+}
+
 // DelAddr takes an address from the interface. EADDRNOTAVAIL when it has none such.
 func DelAddr(link int, prefix netip.Prefix) Request {
 	return addrRequest("delete address ", link, prefix, unix.RTM_DELADDR, 0)
@@ -39,7 +44,7 @@ func addrRequest(verb string, link int, prefix netip.Prefix, typ, flags uint16) 
 	if typ == unix.RTM_NEWADDR {
 		m.attrU32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE)
 	}
-	what := verb + prefix.String() + " to link " + strconv.Itoa(link)
+	what := verb + prefix.String() + " of link " + strconv.Itoa(link)
 	return Request{What: what, Type: typ, Flags: flags, Body: m.bytes()}
 }
 

@@ -33,7 +33,10 @@ func TestOneBatchConfiguresAContainer(t *testing.T) {
 	wantRoutes(t, pod, eth0, gw4, gw6)
 	neighs, err := pod.Neighs(eth0)
 	neighs = slices.DeleteFunc(neighs, func(n rtnl.Neigh) bool { return n.State&unix.NUD_NOARP != 0 })
-	want := []rtnl.Neigh{{eth0, gw4, hostMAC, unix.NUD_PERMANENT}, {eth0, gw6, hostMAC, unix.NUD_PERMANENT}}
+	want := []rtnl.Neigh{
+		{Link: eth0, Addr: gw4, MAC: hostMAC, State: unix.NUD_PERMANENT},
+		{Link: eth0, Addr: gw6, MAC: hostMAC, State: unix.NUD_PERMANENT},
+	}
 	if diff := cmp.Diff(want, neighs, comparable); diff != "" || err != nil {
 		t.Errorf("neighbours (-want +got), %v:\n%s", err, diff)
 	}
@@ -81,6 +84,7 @@ func TestWhatWasAddedCanBeReplacedAndDeleted(t *testing.T) {
 	}{
 		{rtnl.AddAddr(host.Index, addr), nil},
 		{rtnl.AddAddr(host.Index, addr), unix.EEXIST},
+		{rtnl.ReplaceAddr(host.Index, addr), nil},
 		{rtnl.AddRoute(route), nil},
 		{rtnl.AddRoute(route), unix.EEXIST},
 		{rtnl.ReplaceRoute(route), nil},

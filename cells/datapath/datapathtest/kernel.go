@@ -28,19 +28,13 @@ type Kernel struct {
 
 // AddLink adds an interface, as the CNI plugin does.
 func (k *Kernel) AddLink(link datapath.Link) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.links == nil {
-		k.links, k.wired, k.byLink = map[int]datapath.Link{}, map[int]datapath.Entry{}, map[int]datapath.Entry{}
-		k.byAddr, k.traffic = map[netip.Addr]int{}, map[uint16]abi.Traffic{}
-	}
+	defer k.use()()
 	k.links[link.Index] = link
 }
 
 // Count sets what an endpoint has sent and received.
 func (k *Kernel) Count(id uint16, counted abi.Traffic) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	defer k.use()()
 	k.traffic[id] = counted
 }
 
@@ -61,8 +55,17 @@ func (k *Kernel) lock(method string) (unlock func(), err error) {
 			return func() {}, err
 		}
 	}
+	return k.use(), nil
+}
+
+// use locks, and makes the maps the first time.
+func (k *Kernel) use() (unlock func()) {
 	k.mu.Lock()
-	return k.mu.Unlock, nil
+	if k.links == nil {
+		k.links, k.wired, k.byLink = map[int]datapath.Link{}, map[int]datapath.Entry{}, map[int]datapath.Entry{}
+		k.byAddr, k.traffic = map[netip.Addr]int{}, map[uint16]abi.Traffic{}
+	}
+	return k.mu.Unlock
 }
 
 // Link finds a link.

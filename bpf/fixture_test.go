@@ -1,0 +1,164 @@
+package bpf_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+// party is a pod and the host end of its link, or somebody outside.
+type party struct {
+	id           uint16
+	index        int // of the host end
+	mac, hostMAC net.HardwareAddr
+	ip4, ip6     netip.Addr
+}
+
+// The cast. The programs run on the links of alice and of eve.
+var (
+	alice   = party{id: 1, mac: mac(0xa), hostMAC: mac(0x1a), ip4: addr("10.0.0.1"), ip6: addr("fd00::1")}
+	bob     = party{id: 2, mac: mac(0xb), hostMAC: mac(0x1b), ip4: addr("10.0.0.2"), ip6: addr("fd00::2")}
+	eve     = party{id: 0, mac: mac(0xe), hostMAC: mac(0x1e), ip4: addr("10.0.0.3"), ip6: addr("fd00::3")} // not registered
+	outside = party{ip4: addr("198.51.100.1"), ip6: addr("2001:db8::1")}
+	gateway = party{ip4: addr("169.254.1.1"), ip6: addr("fe80::1")}
+)
+
+func mac(last byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, last} }
+func addr(text string) netip.Addr    { return netip.MustParseAddr(text) }
+
+// fixture is the loaded programs, with alice and bob registered.
+type fixture struct {
+	netns   *testutil.Namespace
+	objects struct {
+		FromPod   *ebpf.Program `ebpf:"from_pod"`
+		ToPod     *ebpf.Program `ebpf:"to_pod"`
+		Endpoints *ebpf.Map     `ebpf:"endpoints"`
+		Links     *ebpf.Map     `ebpf:"links"`
+		Traffic   *ebpf.Map     `ebpf:"traffic"`
+	}
+	cpus            int
+	alice, bob, eve party // with their links
+}
+
+func load(t testing.TB) *fixture {
+	t.Helper()
+	f := &fixture{netns: testutil.NetNS(t), alice: alice, bob: bob, eve: eve}
+	spec := specWith(t, gateway.ip4)
+	if err := spec.LoadAndAssign(&f.objects, nil); err != nil {
+		t.Fatalf("load: %+v", err)
+	}
+	o := &f.objects
+	t.Cleanup(func() {
+		o.FromPod.Close()
+		o.ToPod.Close()
+		o.Endpoints.Close()
+		o.Links.Close()
+		o.Traffic.Close()
+	})
+	f.cpus, _ = ebpf.PossibleCPU()
+	conn := f.netns.Conn(t)
+	for i, p := range []*party{&f.alice, &f.bob, &f.eve} {
+		p.index = addLink(t, conn, f.netns, i, p)
+	}
+	f.register(t, f.alice)
+	f.register(t, f.bob)
+	return f
+}
+
+// specWith is the object with room in its maps and every configuration switch set.
+func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
+	t.Helper()
+	spec, err := bpf.Endpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic} {
+		spec.Maps[name].MaxEntries = 16
+	}
+	if err := spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// addLink makes a veth pair, as a program runs on a device: by its address the kernel tells who a frame is for.
+func addLink(t testing.TB, conn *rtnl.Conn, netns *testutil.Namespace, i int, p *party) int {
+	t.Helper()
+	name := string(rune('a' + i))
+	var link rtnl.Link
+	err := conn.Do(
+		rtnl.NewVeth(rtnl.Veth{
+			Name: name, MAC: rtnl.MAC(p.hostMAC),
+			Peer: rtnl.VethPeer{Name: name + "peer", MAC: rtnl.MAC(p.mac), NetNS: netns.FD()},
+		}),
+		rtnl.LinkByName(name, &link),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link.Index
+}
+
+func (f *fixture) register(t testing.TB, p party) {
+	t.Helper()
+	podMAC, hostMAC := abi.MAC{Byte: [6]byte(p.mac)}, abi.MAC{Byte: [6]byte(p.hostMAC)}
+	endpoint := abi.Endpoint{Ifindex: uint32(p.index), Id: p.id, PodMac: podMAC, HostMac: hostMAC}
+	for _, ip := range []netip.Addr{p.ip4, p.ip6} {
+		if err := f.objects.Endpoints.Put(abi.AddrOf(ip), endpoint); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := abi.Link{Ipv4: abi.AddrOf(p.ip4), Ipv6: abi.AddrOf(p.ip6), PodMac: podMAC, Id: p.id}
+	if err := f.objects.Links.Put(uint32(p.index), link); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// skBuff is struct __sk_buff as far as a test run takes it.
+type skBuff struct {
+	_       [10]uint32
+	Ifindex uint32
+}
+
+// run runs a program on a frame that came by, or leaves by, a party's link.
+func (f *fixture) run(t testing.TB, prog *ebpf.Program, link party, frame []byte) (verdict uint32, out []byte) {
+	t.Helper()
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: skBuff{Ifindex: uint32(link.index)}}
+	err := f.netns.Do(func() (err error) {
+		verdict, err = prog.Run(opts)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("run %s on % x: %v", prog, frame, err)
+	}
+	return verdict, opts.DataOut
+}
+
+// resetTraffic sets the counters of everybody to zero.
+func (f *fixture) resetTraffic(t testing.TB) {
+	t.Helper()
+	for _, id := range []uint32{abi.NoEndpoint, uint32(f.alice.id), uint32(f.bob.id)} {
+		if err := f.objects.Traffic.Put(id, make([]abi.Traffic, f.cpus)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (f *fixture) traffic(t testing.TB, id uint16) (sum abi.Traffic) {
+	t.Helper()
+	var perCPU []abi.Traffic
+	if err := f.objects.Traffic.Lookup(uint32(id), &perCPU); err != nil {
+		t.Fatal(err)
+	}
+	for _, counted := range perCPU {
+		sum.Add(counted)
+	}
+	return sum
+}

@@ -1,0 +1,128 @@
+package datapath_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/spf13/pflag"
+	"go.uber.org/fx"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/datapathtest"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/server"
+)
+
+// parts is what the cell gives to others.
+type parts struct {
+	fx.In
+	Step       *datapath.Step
+	Describers []endpointmanager.Describer `group:"endpoint.describers"`
+	Reporters  []server.Reporter           `group:"server.reporters"`
+	Collectors []prometheus.Collector      `group:"metrics.collectors"`
+}
+
+// build makes the cell with the double in place of the kernel, and starts nothing.
+func build(t *testing.T, kernel *datapathtest.Kernel) (p parts) {
+	t.Helper()
+	app := fx.New(
+		fx.NopLogger,
+		fx.Supply(slog.New(slog.DiscardHandler)),
+		datapath.Module(datapath.DefaultConfig()),
+		fx.Decorate(func() datapath.Links { return kernel }, func() datapath.Maps { return kernel }, func() datapath.Pins { return kernel }),
+		fx.Invoke(func(got parts) { p = got }),
+	)
+	must(t, app.Err())
+	return p
+}
+
+func TestCellTellsWhatItCounts(t *testing.T) {
+	kernel := &datapathtest.Kernel{}
+	p := build(t, kernel)
+	w := &double{kernel: kernel}
+	ep := endpoint(t, w, 1)
+	_, err := p.Step.Attach(context.Background(), ep)
+	must(t, err)
+	counted := abi.Traffic{FromPod: abi.Counter{Packets: 3, Bytes: 300}, ToPod: abi.Counter{Packets: 2, Bytes: 200}}
+	counted.Drops[abi.DropARP] = 7
+	kernel.Count(1, counted)
+
+	var got v1.Endpoint
+	for _, d := range p.Describers {
+		d.Describe(ep, &got)
+	}
+	want := &v1.Traffic{
+		FromPod: v1.Counter{Packets: 3, Bytes: 300}, ToPod: v1.Counter{Packets: 2, Bytes: 200},
+		Drops: map[string]uint64{"arp": 7},
+	}
+	if diff := cmp.Diff(want, got.Traffic); diff != "" {
+		t.Errorf("description (-want +got):\n%s", diff)
+	}
+	if err := promtest.CollectAndCompare(p.Collectors[0], strings.NewReader(`
+# HELP porin_datapath_packets_total Packets from and to pods that passed.
+# TYPE porin_datapath_packets_total counter
+porin_datapath_packets_total{direction="from-pod"} 3
+porin_datapath_packets_total{direction="to-pod"} 2
+`), "porin_datapath_packets_total"); err != nil {
+		t.Error(err)
+	}
+	if problems, err := promtest.CollectAndLint(p.Collectors[0]); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestEndpointOnItsWayHasNoTraffic(t *testing.T) {
+	p := build(t, &datapathtest.Kernel{})
+	var got v1.Endpoint
+	p.Describers[0].Describe(endpointOf(t, 1), &got)
+	if got.Traffic != nil {
+		t.Errorf("traffic = %+v, want none", got.Traffic)
+	}
+}
+
+func TestStatusIsEmptyBeforeStart(t *testing.T) {
+	var status v1.Status
+	build(t, &datapathtest.Kernel{}).Reporters[0].Report(&status)
+	if diff := cmp.Diff(v1.Datapath{}, status.Datapath); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func TestConfigReportsEveryFault(t *testing.T) {
+	cfg := datapath.DefaultConfig()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	cfg.Flags(fs)
+	must(t, cfg.Validate())
+	must(t, fs.Parse([]string{"--bpf-root", "relative/../path", "--datapath-max-endpoints", "65536"}))
+	err := cfg.Validate()
+	for _, want := range []string{"bpf-root", "datapath-max-endpoints"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want it to name %s", err, want)
+		}
+	}
+	if _, err := datapath.New(cfg, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("New accepts what Validate refuses")
+	}
+}
+
+func TestTotalsNeverFall(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
+	before, err := n.datapath.Maps().Totals()
+	must(t, err)
+	n.detach(t, a, b)
+	after, err := n.datapath.Maps().Totals()
+	must(t, err)
+	if after.FromPod.Packets < before.FromPod.Packets || before.FromPod.Packets == 0 {
+		t.Errorf("totals fell from %+v to %+v", before, after)
+	}
+}
