@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"net/netip"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cmd/cni/internal/jsontext"
+)
+
+// encodeRequest writes what encoding/json would write.
+func encodeRequest(r v1.EndpointRequest) []byte {
+	var w jsontext.Writer
+	w.Open('{')
+	w.OptField("network", r.Network)
+	if r.Pod != (v1.Pod{}) {
+		w.Key("pod")
+		w.Open('{')
+		w.OptField("namespace", r.Pod.Namespace)
+		w.OptField("name", r.Pod.Name)
+		w.OptField("uid", r.Pod.UID)
+		w.Close('}')
+	}
+	w.OptField("netns", r.NetNS)
+	writeInterface(&w, "host", r.Host)
+	writeInterface(&w, "container", r.Container)
+	if r.Addresses != (v1.Addresses{}) {
+		w.Key("addresses")
+		w.Open('{')
+		w.OptField("ipv4", addrText(r.Addresses.IPv4))
+		w.OptField("ipv6", addrText(r.Addresses.IPv6))
+		w.Close('}')
+	}
+	if r.ExternalIPAM {
+		w.Key("externalIPAM")
+		w.Raw([]byte("true"))
+	}
+	w.OptInt("began", r.Began)
+	w.Close('}')
+	return w.Bytes()
+}
+
+func writeInterface(w *jsontext.Writer, key string, i v1.Interface) {
+	w.Key(key)
+	w.Open('{')
+	w.Field("name", i.Name)
+	w.OptInt("index", int64(i.Index))
+	w.Field("mac", i.MAC)
+	w.Close('}')
+}
+
+func addrText(addr netip.Addr) string {
+	if !addr.IsValid() {
+		return ""
+	}
+	return addr.String()
+}

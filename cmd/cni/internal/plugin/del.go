@@ -1,0 +1,113 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cmd/cni/internal/spec"
+	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/rtnl"
+)
+
+// del takes the attachment down. The container's namespace is not looked at: it may be gone, and its interface goes
+// with the host end.
+func (t *task) del() error {
+	result, err := t.agent.Delete(t.deadline, t.attachment())
+	switch {
+	case err == nil && result.Deleted > 0 && result.Errors == 0:
+		return nil // the agent answers when the link is gone
+	case err == nil:
+		return t.remove() // the agent knew nothing of it, or has on record what it could not do
+	case unanswered(err):
+		return t.delWithoutAgent()
+	}
+	// Even so, a container that is to be gone sends nothing more.
+	fault := t.agentFault("delete the endpoint of "+clip(t.ContainerID)+":"+t.IfName, err)
+	if _, err := t.cut(); err != nil {
+		fault.Msg += "; " + err.Error()
+	}
+	if fault.Code != spec.BadConfig {
+		fault.Code = spec.TryAgain
+	}
+	return fault
+}
+
+// delWithoutAgent cuts the container off, and leaves the rest to the agent by a record. An agent that comes up
+// meanwhile does it at once: it has worked off the records before it answers, so it may miss this one.
+func (t *task) delWithoutAgent() error {
+	index, err := t.cut()
+	if err != nil {
+		return t.retry("take down the interface", err)
+	}
+	if err := t.record(); err != nil {
+		return t.retry("record the deletion for the agent, which does not answer", err)
+	}
+	return t.removeIndex(index)
+}
+
+func (t *task) record() error {
+	w, err := deletequeue.BeginUntil(filepath.Join(t.Config.StateDir, "deletions"), t.deadline)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if _, err := t.agent.Delete(t.deadline, t.attachment()); err == nil || !unanswered(err) {
+		return err
+	}
+	return w.Put(deletequeue.Record{
+		ContainerID: t.ContainerID, IfName: t.IfName, Network: t.Config.Name, Began: t.began.boot.Nanoseconds(),
+	})
+}
+
+// remove cuts and deletes the host end, if it is there.
+func (t *task) remove() error {
+	index, err := t.cut()
+	if err != nil {
+		return t.retry("take down the interface", err)
+	}
+	return t.removeIndex(index)
+}
+
+// cut takes the host end down: from then on no packet passes. The index is 0 when there is none.
+func (t *task) cut() (index int, err error) {
+	conn, err := rtnl.Dial()
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	var host rtnl.Link
+	err = conn.Do(rtnl.LinkByName(v1.HostInterfaceName(t.ContainerID, t.IfName), &host))
+	if err == nil {
+		err = conn.Do(rtnl.LinkDown(host.Index))
+	}
+	if errors.Is(err, unix.ENODEV) {
+		return 0, nil
+	}
+	return host.Index, err
+}
+
+func (t *task) removeIndex(index int) error {
+	if index == 0 {
+		return nil
+	}
+	conn, err := rtnl.Dial()
+	if err == nil {
+		defer conn.Close()
+		err = conn.Do(rtnl.DelLink(index))
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return t.retry("remove the interface", err)
+	}
+	return nil
+}
+
+// retry is a failure of DEL, all of which are worth another try.
+func (t *task) retry(doing string, err error) *spec.Error {
+	fault := kernelFault(fmt.Sprintf("%s of %s:%s", doing, clip(t.ContainerID), t.IfName), err)
+	fault.Code = spec.TryAgain
+	return fault
+}

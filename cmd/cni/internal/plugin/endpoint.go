@@ -1,0 +1,54 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cmd/cni/internal/agent"
+)
+
+// undoTimeout is the time that the undo of an ADD has, which may begin when the caller's is over.
+const undoTimeout = 5 * time.Second
+
+// create asks the agent for the endpoint. When the answer does not come, the agent may have made it even so.
+func (a *adding) create() (err error) {
+	a.endpoint, err = a.agent.Create(a.deadline, a.attachment(), v1.EndpointRequest{
+		Network:   a.Config.Name,
+		Pod:       v1.Pod{Namespace: a.Args.PodNamespace, Name: a.Args.PodName, UID: a.Args.PodUID},
+		NetNS:     a.NetNS,
+		Host:      v1.Interface{Name: a.hostName, Index: a.host.Index, MAC: a.hostText},
+		Container: v1.Interface{Name: a.IfName, MAC: a.podText},
+		Addresses: a.Addresses,
+		Began:     a.began.boot.Nanoseconds(),
+	})
+	if err == nil {
+		err = checkAnswer(a.endpoint)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, refused := errors.AsType[*v1.Problem](err); !refused {
+		a.delete()
+	}
+	return a.agentFault(fmt.Sprintf("create the endpoint of %s:%s", clip(a.ContainerID), a.IfName), err)
+}
+
+// checkAnswer finds what a broken agent could make the plugin do.
+func checkAnswer(ep v1.Endpoint) error {
+	four, six := ep.Addresses.IPv4, ep.Addresses.IPv6
+	switch {
+	case !four.IsValid() && !six.IsValid():
+		return errors.New("the agent's answer has no address")
+	case four.IsValid() && (!four.Is4() || !ep.Gateways.IPv4.Is4()), six.IsValid() && (!six.Is6() || !ep.Gateways.IPv6.Is6()):
+		return errors.New("the agent's answer has an address without a gateway of its family")
+	}
+	return nil
+}
+
+// delete undoes create. What cannot be undone here the agent finds out: its endpoint has no link any more.
+func (a *adding) delete() {
+	c := agent.Client{Socket: a.Config.Socket}
+	_, _ = c.Delete(time.Now().Add(undoTimeout), a.attachment())
+}

@@ -1,0 +1,98 @@
+package plugin
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cmd/cni/internal/agent"
+	"porin.dev/porin/cmd/cni/internal/spec"
+)
+
+// IO is what a process has of the world around it.
+type IO struct {
+	Getenv         func(string) string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// Run executes the command that the environment names and returns the exit code. The result or error is on Stdout.
+func Run(std IO) int {
+	began := now()
+	call, fault := spec.Read(std.Getenv, std.Stdin)
+	if call.Command == "" && fault == nil {
+		return usage(std.Stderr)
+	}
+	var (
+		out []byte
+		err error
+	)
+	if fault == nil {
+		out, err = newTask(call, began).run()
+	} else {
+		err = fault
+	}
+	if err != nil {
+		_, _ = std.Stdout.Write(spec.AsError(err).JSON(call.Config.CNIVersion))
+		return 1
+	}
+	if _, err := std.Stdout.Write(out); err != nil {
+		return 1 // and nobody left to tell
+	}
+	return 0
+}
+
+func usage(stderr io.Writer) int {
+	_, _ = io.WriteString(stderr, "porin-cni is a CNI plugin: a container runtime starts it, with CNI_COMMAND in the environment.\n"+
+		"It speaks CNI "+strings.Join(spec.Versions(), ", ")+".\n")
+	return 0
+}
+
+// instant is a moment on both clocks that matter.
+type instant struct {
+	wall time.Time     // and monotonic
+	boot time.Duration // CLOCK_BOOTTIME, which goes on while the machine sleeps
+}
+
+func now() instant {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail: the clock is there since Linux 2.6.39
+	return instant{wall: time.Now(), boot: time.Duration(ts.Nano())}
+}
+
+// task is one call being executed.
+type task struct {
+	spec.Call
+	began    instant
+	deadline time.Time
+	agent    agent.Client
+}
+
+func newTask(call spec.Call, began instant) *task {
+	return &task{
+		Call: call, began: began, deadline: began.wall.Add(call.Config.Timeout),
+		agent: agent.Client{Socket: call.Config.Socket},
+	}
+}
+
+func (t *task) run() ([]byte, error) {
+	switch t.Command {
+	case "ADD":
+		return t.add()
+	case "DEL":
+		return nil, t.del()
+	case "CHECK":
+		return nil, t.check()
+	case "GC":
+		return nil, t.gc()
+	case "STATUS":
+		return nil, t.status()
+	}
+	return spec.VersionJSON(), nil
+}
+
+func (t *task) attachment() spec.Attachment {
+	return spec.Attachment{ContainerID: t.ContainerID, IfName: t.IfName}
+}

@@ -1,0 +1,165 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cmd/cni/internal/agenttest"
+	"porin.dev/porin/internal/testutil"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in testdata")
+
+// TestStories runs testdata/*.txtar. Each has a node with an agent, and these commands:
+//
+//	container NAME                   makes a container with that ID
+//	cni COMMAND [NAME[:IFNAME]] ...  calls the plugin; CNI_X=value is a variable, key=JSON is in the configuration;
+//	                                 prevResult=@ is the result of the container's last ADD
+//	agent up|down|endpoints|calls    starts or stops the agent, lists its endpoints, or the calls since the last time
+//	agent fault METHOD KIND          makes such calls fail: refuse, stopping, break, drop, late, hang, noise; none ends it
+//	agent families 4|6               gives endpoints addresses of these only
+//	agent status starting|bare       says that it is not ready, or has no programs either
+//	agent endpoint ATTACHMENT        shows whose it is
+//	agent date ATTACHMENT DAY        makes it created tomorrow or yesterday
+//	sysctl NAME FILE                 shows a sysctl of the container
+//	show node|NAME                   lists what is in the namespace, but for lo and what the kernel adds
+//	edit NAME WHAT                   changes the container behind the plugin's back: down, no-addr, no-route, no-neigh,
+//	                                 no-link, no-ipv6 (before ADD), gone (its namespace)
+//	records                          works off the deletion records and lists them
+//	junk NAME IFNAME                 makes a pair of links with the names of the attachment
+func TestStories(t *testing.T) {
+	testutil.Root(t)
+	type command = func(w *story, ts *testscript.TestScript, neg bool, args []string)
+	cmds := map[string]func(*testscript.TestScript, bool, []string){}
+	for name, run := range map[string]command{
+		"container": (*story).container, "cni": (*story).cni, "agent": (*story).control, "show": (*story).show,
+		"edit": (*story).edit, "sysctl": (*story).sysctl, "junk": (*story).junk, "records": (*story).records,
+	} {
+		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			run(ts.Value("story").(*story), ts, neg, args)
+		}
+	}
+	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: cmds, UpdateScripts: *update, Setup: func(env *testscript.Env) error {
+		env.Values["story"] = &story{
+			world: newWorld(env.T().(testing.TB)), containers: map[string]*testutil.Container{}, results: map[string]string{},
+		}
+		return nil
+	}})
+}
+
+type story struct {
+	*world
+	containers map[string]*testutil.Container
+	results    map[string]string // of the last ADD, by container
+}
+
+func (w *story) container(_ *testscript.TestScript, _ bool, args []string) {
+	ctr := testutil.NewContainer(w.t)
+	ctr.ID = args[0]
+	w.containers[args[0]] = ctr
+}
+
+func (w *story) cni(ts *testscript.TestScript, neg bool, args []string) {
+	command, args := args[0], args[1:]
+	var ctr *testutil.Container
+	if len(args) > 0 && !strings.Contains(args[0], "=") {
+		name, ifname, _ := strings.Cut(args[0], ":")
+		if found, ok := w.containers[name]; ok {
+			attachment := *found
+			if ifname != "" {
+				attachment.IfName = ifname
+			}
+			ctr = &attachment
+		} else {
+			ts.Fatalf("no container %s", name)
+		}
+		args = args[1:]
+	}
+	config, env := map[string]any{}, []string{}
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		switch {
+		case strings.HasPrefix(key, "CNI_"):
+			env = append(env, key, value)
+		case value == "@":
+			config[key] = json.RawMessage(w.results[ctr.ID])
+		default:
+			config[key] = json.RawMessage(value)
+		}
+	}
+	got := w.call(command, ctr, config, env...)
+	if command == "ADD" && got.code == 0 {
+		w.results[ctr.ID] = got.stdout
+	}
+	fmt.Fprint(ts.Stdout(), w.anonymous(got.stdout))
+	if (got.code != 0) != neg {
+		ts.Fatalf("exit code %d: %s", got.code, got.stdout)
+	}
+}
+
+// anonymous replaces what differs from run to run.
+func (w *story) anonymous(text string) string {
+	for name, ctr := range w.containers {
+		text = strings.ReplaceAll(text, ctr.Path(), "/netns/"+name)
+	}
+	return strings.ReplaceAll(text, w.dir, "/run/porin")
+}
+
+func (w *story) control(ts *testscript.TestScript, _ bool, args []string) {
+	switch args[0] {
+	case "up":
+		w.agent.Start(w.t)
+	case "down":
+		w.agent.Stop()
+	case "endpoints":
+		fmt.Fprintln(ts.Stdout(), strings.Join(w.agent.Endpoints(), "\n"))
+	case "calls":
+		fmt.Fprintln(ts.Stdout(), strings.Join(w.agent.TakeRequests(), "\n"))
+	case "families":
+		w.agent.Behave(func(b *agenttest.Behaviour) { b.Families = map[string][]int{"4": {4}, "6": {6}}[args[1]] })
+	case "status":
+		w.agent.Behave(func(b *agenttest.Behaviour) {
+			b.Status.Ready = false
+			if args[1] == "bare" {
+				b.Status.Datapath.Programs = nil
+			}
+		})
+	case "date":
+		day := map[string]time.Duration{"tomorrow": 24 * time.Hour, "yesterday": -24 * time.Hour}[args[2]]
+		w.agent.Change(args[1], func(ep *v1.Endpoint) { ep.Created = time.Now().Add(day) })
+	case "endpoint":
+		w.agent.Change(args[1], func(ep *v1.Endpoint) {
+			fmt.Fprintf(ts.Stdout(), "pod %s/%s %s\n", ep.Pod.Namespace, ep.Pod.Name, ep.Pod.UID)
+		})
+	case "fault":
+		w.fault(ts, args[1], args[2])
+	default:
+		ts.Fatalf("agent %s?", args[0])
+	}
+}
+
+func (w *story) fault(ts *testscript.TestScript, method, name string) {
+	kind, ok := map[string]agenttest.Fault{
+		"refuse": agenttest.Refuse, "stopping": agenttest.Stopping, "break": agenttest.Break, "drop": agenttest.Drop,
+		"late": agenttest.Late, "hang": agenttest.Hang, "noise": agenttest.Noise, "none": agenttest.None,
+	}[name]
+	if !ok {
+		ts.Fatalf("no fault %s", name)
+	}
+	w.agent.Behave(func(b *agenttest.Behaviour) {
+		b.Fault = func(r *http.Request) agenttest.Fault {
+			if r.Method == method {
+				return kind
+			}
+			return agenttest.None
+		}
+	})
+}

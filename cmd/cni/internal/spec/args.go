@@ -1,0 +1,54 @@
+package spec
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Args is what Porin knows of CNI_ARGS. Other keys are no fault.
+type Args struct {
+	PodNamespace, PodName, PodUID string
+	IPs                           []netip.Addr
+}
+
+// parseArgs reads "KEY=VALUE;KEY=VALUE".
+func parseArgs(text string) (args Args, _ *Error) {
+	if text == "" {
+		return args, nil
+	}
+	for pair := range strings.SplitSeq(text, ";") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok && pair != "" {
+			return Args{}, badEnvironment("CNI_ARGS", pair, "is malformed", "KEY=VALUE, with ';' between two of them")
+		}
+		switch key {
+		case "K8S_POD_NAMESPACE":
+			args.PodNamespace = value
+		case "K8S_POD_NAME":
+			args.PodName = value
+		case "K8S_POD_UID":
+			args.PodUID = value
+		case "IP":
+			ips, err := parseIPs(strings.Split(value, ","))
+			if err != nil {
+				return Args{}, badEnvironment("CNI_ARGS", pair, "is malformed", "IP=ADDRESS or IP=ADDRESS,ADDRESS")
+			}
+			args.IPs = ips
+		}
+	}
+	return args, nil
+}
+
+// parseIPs reads addresses, with or without a prefix length, which does not matter: every container has its address
+// to itself.
+func parseIPs(texts []string) (ips []netip.Addr, err error) {
+	for _, text := range texts {
+		text, _, _ = strings.Cut(strings.TrimSpace(text), "/")
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, err
+		}
+		ips = append(ips, ip.Unmap())
+	}
+	return ips, nil
+}
