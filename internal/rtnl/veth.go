@@ -45,11 +45,16 @@ func NewVeth(v Veth) Request {
 	}
 }
 
-// linkEnd appends what both ends have: a header with the flags to set, name, MAC and MTU.
+// linkEnd appends what both ends have: a header with the flags to set, name, MAC and MTU; and one queue each way. The
+// kernel's default is a queue for each possible CPU, every one with its own objects in sysfs: on 2 CPUs one instead
+// makes a pair 0.1 ms sooner (0.27 against 0.40 ms). A veth takes no lock to transmit (NETIF_F_LLTX) and receives
+// without its queues unless it has XDP or GRO, so nothing is lost.
 func (m *message) linkEnd(flags uint32, name string, mac MAC, mtu uint32) {
 	m.ifinfo(unix.IfInfomsg{Flags: flags, Change: flags})
 	m.attrString(unix.IFLA_IFNAME, name)
 	m.attr(unix.IFLA_ADDRESS, mac[:])
+	m.attrU32(unix.IFLA_NUM_TX_QUEUES, 1)
+	m.attrU32(unix.IFLA_NUM_RX_QUEUES, 1)
 	if mtu != 0 {
 		m.attrU32(unix.IFLA_MTU, mtu)
 	}
