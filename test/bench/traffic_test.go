@@ -34,29 +34,45 @@ func traffic(t *testing.T, r *report) {
 		direct(t), porinPath,
 		attached(t, reference(t, plugins, "ptp")), attached(t, reference(t, plugins, "bridge")),
 	}
+	for _, on := range placements {
+		trafficOn(t, r, paths, on)
+	}
+	goals := func(on placement) {
+		ratio := func(measure string) float64 {
+			measure += ", " + on.name
+			return r.value(measure, "porin") / r.value(measure, "direct veth")
+		}
+		r.atMost("request-response p50 of a direct veth pair's, "+on.name, ratio("request-response p50"), 1.03, "")
+		r.atLeast("connect-request-close of a direct veth pair's, "+on.name, ratio("connect-request-close"), 0.97, "")
+	}
+	goals(placements[0])
+	goals(placements[1])
+}
+
+// trafficOn measures every path with the ends in one placement, a round of each path after the other.
+func trafficOn(t *testing.T, r *report, paths []path, on placement) {
+	t.Helper()
 	trips := map[string][]time.Duration{}
 	rates, streams := map[string][]time.Duration{}, map[string][]time.Duration{}
 	for round := range trafficRounds {
 		for _, p := range paths {
-			trips[p.name] = append(trips[p.name], requestResponse(t, p, roundTrips)...)
-			rates[p.name] = append(rates[p.name], connectRequestClose(t, p, connects))
+			trips[p.name] = append(trips[p.name], requestResponse(t, p, on, roundTrips)...)
+			rates[p.name] = append(rates[p.name], connectRequestClose(t, p, on, connects))
 			if round < streamRounds {
-				streams[p.name] = append(streams[p.name], stream(t, p, streamBytes))
+				streams[p.name] = append(streams[p.name], stream(t, p, on, streamBytes))
 			}
 		}
 	}
+	name := func(measure string) string { return measure + ", " + on.name }
 	for _, p := range paths {
-		r.add("request-response p50", p.name, 1e3*percentile(trips[p.name], 0.5), "us")
-		r.add("request-response p99", p.name, 1e3*percentile(trips[p.name], 0.99), "us")
-		r.add("connect-request-close", p.name, connects*1e3/percentile(rates[p.name], 0.5), "1/s")
-		r.add("one stream", p.name, streamBytes*8/1e9/(percentile(streams[p.name], 0.5)/1e3), "Gbit/s")
+		r.add(name("request-response p50"), p.name, 1e3*percentile(trips[p.name], 0.5), "us")
+		r.add(name("request-response p99"), p.name, 1e3*percentile(trips[p.name], 0.99), "us")
+		r.add(name("connect-request-close"), p.name, connects*1e3/percentile(rates[p.name], 0.5), "1/s")
+		r.add(name("one stream"), p.name, streamBytes*8/1e9/(percentile(streams[p.name], 0.5)/1e3), "Gbit/s")
 	}
 	for _, m := range []string{"request-response p50", "request-response p99", "connect-request-close", "one stream"} {
-		r.against(m, "direct veth")
+		r.against(name(m), "direct veth")
 	}
-	ratio := func(measure string) float64 { return r.value(measure, "porin") / r.value(measure, "direct veth") }
-	r.atMost("request-response p50 of a direct veth pair's", ratio("request-response p50"), 1.03, "")
-	r.atLeast("connect-request-close of a direct veth pair's", ratio("connect-request-close"), 0.97, "")
 }
 
 // attached is the way between two containers of a system.
