@@ -54,7 +54,7 @@ bench: build
 		github.com/containernetworking/plugins/plugins/main/bridge \
 		github.com/containernetworking/plugins/plugins/ipam/host-local
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
-	cd test/bench && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$' -test.timeout 30m
+	cd test/bench && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
 
 FUZZTIME ?= 10s
 fuzz:

@@ -1,7 +1,8 @@
 // Package bench measures Porin against the reference CNI plugins and a bare veth pair, interleaved in one run, for
 // machines are noisy and a ratio is what can be trusted. It is a module of its own: nothing else needs the plugins.
 //
-//	sudo make bench
+//	sudo make bench               everything, about a minute and a half
+//	sudo make bench ONLY=traffic  one part: attach, traffic or agent
 package bench
 
 import (
@@ -15,9 +16,9 @@ func TestMain(m *testing.M) { testutil.Main(m, testutil.Binaries()) }
 // TestBench prints one table and writes results/bench.json.
 func TestBench(t *testing.T) {
 	report := newReport()
-	attach(t, report)
-	traffic(t, report)
-	agent(t, report)
+	t.Run("attach", func(t *testing.T) { attach(t, report) })
+	t.Run("traffic", func(t *testing.T) { traffic(t, report) })
+	t.Run("agent", func(t *testing.T) { agent(t, report) })
 	report.print()
 	if err := report.write("results/bench.json"); err != nil {
 		t.Error(err)
