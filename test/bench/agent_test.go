@@ -17,9 +17,7 @@ const endpoints = 250
 func agent(t *testing.T, r *report) {
 	s := porin(t, "porin", "10.200.0.0/16,fd00:200::/64")
 	for range endpoints {
-		if _, _, err := s.add(testutil.NewContainer(t)); err != nil {
-			t.Fatal(err)
-		}
+		s.attach(t, testutil.NewContainer(t))
 	}
 	before := status(t, s)
 	if n := before.Endpoints["ready"]; n != endpoints {

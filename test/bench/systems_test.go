@@ -70,7 +70,7 @@ func newSystem(t *testing.T, name string, node *testutil.Node, bin string, plugi
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf := libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(node.Dir, "cni-cache"), &testutil.NodeExec{Node: node})
+	conf := libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(node.Dir, "cni-cache"), nil)
 	return &system{name: name, node: node, list: list, conf: conf}
 }
 
@@ -78,7 +78,8 @@ func (s *system) runtimeConf(c *testutil.Container) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: c.ID, NetNS: c.Path(), IfName: c.IfName}
 }
 
-// add attaches the container and returns how long the call took.
+// add attaches the container and returns how long the call took. The calling thread must be locked and in the node's
+// namespace, as a runtime's threads are: libcni starts the plugin from it.
 func (s *system) add(c *testutil.Container) (*types100.Result, time.Duration, error) {
 	began := time.Now()
 	result, err := s.conf.AddNetworkList(context.Background(), s.list, s.runtimeConf(c))
@@ -90,6 +91,20 @@ func (s *system) add(c *testutil.Container) (*types100.Result, time.Duration, er
 	return newest, took, err
 }
 
+// attach is add for those who do not measure it.
+func (s *system) attach(t *testing.T, c *testutil.Container) (result *types100.Result) {
+	t.Helper()
+	err := s.node.Do(func() (err error) {
+		result, _, err = s.add(c)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// del detaches the container; add's rule holds.
 func (s *system) del(c *testutil.Container) (time.Duration, error) {
 	began := time.Now()
 	err := s.conf.DelNetworkList(context.Background(), s.list, s.runtimeConf(c))

@@ -79,13 +79,8 @@ func trafficOn(t *testing.T, r *report, paths []path, on placement) {
 func attached(t *testing.T, s *system) path {
 	t.Helper()
 	from, to := testutil.NewContainer(t), testutil.NewContainer(t)
-	if _, _, err := s.add(from); err != nil {
-		t.Fatal(err)
-	}
-	result, _, err := s.add(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.attach(t, from)
+	result := s.attach(t, to)
 	addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
 	return path{s.name, from.Namespace, to.Namespace, addr.Unmap()}
 }

@@ -80,7 +80,8 @@ func collect(ends <-chan error, sums <-chan [sha256.Size]byte) chan error {
 				return
 			}
 		}
-		if <-sums != <-sums {
+		sent, received := <-sums, <-sums // in either order
+		if sent != received {
 			result <- fmt.Errorf("what arrived is not what was sent")
 			return
 		}

@@ -92,7 +92,9 @@ func TestBadRequestsToTheAPI(t *testing.T) {
 
 func rawRequest(t *testing.T, socket, method, path, body string) (status int, answer string) {
 	t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true, Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", socket) }}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
 	request, err := http.NewRequest(method, "http://porin"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
