@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+// formerDigest is where the programs of an agent before ours are pinned.
+const formerDigest = "0123456789abcdef"
+
+// formerVersion makes the kernel look as another version of the agent left it: programs of another digest at every
+// link, on the same maps. The agent does not run meanwhile. It returns the programs' IDs.
+func (r *rig) formerVersion() (ids []ebpf.ProgramID) {
+	r.Helper()
+	spec, err := bpf.Endpoint()
+	if err == nil {
+		err = spec.Variables[bpf.GatewayIPv4].Set([4]byte{169, 254, 9, 9})
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	programs := filepath.Join(r.node.BPFRoot, "programs")
+	if err := errors.Join(os.RemoveAll(programs), os.MkdirAll(filepath.Join(programs, formerDigest), 0o700)); err != nil {
+		r.Fatal(err)
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: r.pinnedMaps(spec)})
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer collection.Close()
+	for name, program := range collection.Programs {
+		info, err := program.Info()
+		if err == nil {
+			err = program.Pin(filepath.Join(programs, formerDigest, name))
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+		id, _ := info.ID()
+		ids = append(ids, id)
+	}
+	r.attach(collection)
+	return ids
+}
+
+func (r *rig) pinnedMaps(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
+	r.Helper()
+	maps := map[string]*ebpf.Map{}
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic} {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(r.node.BPFRoot, "maps", name), nil)
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.Cleanup(func() { m.Close() })
+		maps[name], spec.Maps[name].MaxEntries = m, m.MaxEntries()
+	}
+	return maps
+}
+
+// attach puts the programs in the place of those at every host end.
+func (r *rig) attach(collection *ebpf.Collection) {
+	r.Helper()
+	conn := r.node.Conn(r)
+	for _, at := range r.inspect().Attachments {
+		direction := map[string]rtnl.Direction{"ingress": rtnl.Ingress, "egress": rtnl.Egress}[at.Direction]
+		filters, err := conn.Filters(at.IfIndex, direction)
+		if err != nil || len(filters) != 1 {
+			r.Fatalf("filters of %s: %v, %v", at.IfName, filters, err)
+		}
+		filters[0].Program = collection.Programs[at.Name].FD()
+		if err := conn.Do(rtnl.ReplaceFilter(filters[0])); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// nothingOf checks that programs are neither attached, nor pinned, nor in the kernel.
+func (r *rig) nothingOf(former []ebpf.ProgramID) {
+	r.Helper()
+	if _, err := os.Stat(filepath.Join(r.node.BPFRoot, "programs", formerDigest)); !errors.Is(err, os.ErrNotExist) {
+		r.Errorf("the pins of the former version: %v", err)
+	}
+	found := r.inspect()
+	if len(found.Programs) != 2 || len(found.Attachments) != 4 {
+		r.Errorf("found %+v", found)
+	}
+	for _, id := range former {
+		testutil.Eventually(r, reach, func() error { // the kernel frees it when no CPU runs it any more
+			program, err := ebpf.NewProgramFromID(id)
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
+			program.Close()
+			return fmt.Errorf("program %d is in the kernel: %v", id, err)
+		})
+	}
+}

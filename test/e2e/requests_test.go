@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// TestBadRequestsToTheAPI sends what a broken or hostile client would.
+func TestBadRequestsToTheAPI(t *testing.T) {
+	r := newRig(t)
+	const mac = `"mac":"02:00:00:00:00:01"`
+	good := `{"host":{"name":"por0","index":1,` + mac + `},"container":{"name":"eth0",` + mac + `}}`
+	for name, c := range map[string]struct {
+		method, path, body string
+		status             int
+		code, words        string
+	}{
+		"malformed JSON":         {"PUT", "/v1/endpoint/c1:eth0", `{"host":`, 400, v1.CodeInvalid, "read body"},
+		"an empty body":          {"PUT", "/v1/endpoint/c1:eth0", ``, 400, v1.CodeInvalid, "empty"},
+		"an unknown field":       {"PUT", "/v1/endpoint/c1:eth0", `{"hots":{}}`, 400, v1.CodeInvalid, "unknown field"},
+		"two values":             {"PUT", "/v1/endpoint/c1:eth0", good + good, 400, v1.CodeInvalid, "more than one"},
+		"an oversized body":      {"PUT", "/v1/endpoint/c1:eth0", `{"netns":"` + strings.Repeat("a", 2<<20) + `"}`, 413, v1.CodeTooLarge, "larger than"},
+		"no interface name":      {"PUT", "/v1/endpoint/c1:", good, 400, v1.CodeInvalid, "interface name is empty"},
+		"an empty container ID":  {"PUT", "/v1/endpoint/:eth0", good, 400, v1.CodeInvalid, "container ID is empty"},
+		"a long container ID":    {"PUT", "/v1/endpoint/" + strings.Repeat("c", 300) + ":eth0", good, 400, v1.CodeInvalid, "longer than"},
+		"a path in an ID":        {"PUT", "/v1/endpoint/..%2f..%2fetc:eth0", good, 400, v1.CodeInvalid, "container ID"},
+		"a path in a name":       {"PUT", "/v1/endpoint/c1:..%2feth0", good, 400, v1.CodeInvalid, "interface name"},
+		"another's link":         {"PUT", "/v1/endpoint/c1:eth0", strings.Replace(good, "por0", "lo", 1), 400, v1.CodeInvalid, "not the host interface of this attachment"},
+		"a link that is not":     {"PUT", "/v1/endpoint/c1:eth0", strings.Replace(good, `"index":1`, `"index":4242`, 1), 404, v1.CodeNotFound, "4242"},
+		"a bad MAC":              {"PUT", "/v1/endpoint/c1:eth0", strings.Replace(good, "02:00", "zz", 1), 400, v1.CodeInvalid, "MAC"},
+		"no such endpoint":       {"GET", "/v1/endpoint/4242", ``, 404, v1.CodeNotFound, "no such endpoint"},
+		"a bad reference":        {"GET", "/v1/endpoint/ipv4:nonsense", ``, 400, v1.CodeInvalid, "no address"},
+		"a DELETE of everything": {"DELETE", "/v1/endpoint", `{"containerID":""}`, 400, v1.CodeInvalid, "container ID is empty"},
+		"no such call":           {"GET", "/v1/nothing", ``, 404, v1.CodeNotFound, "/v1/nothing"},
+		"no such method":         {"PATCH", "/v1/endpoint", ``, 405, "", "PATCH"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, body := rawRequest(t, r.node.Socket, c.method, c.path, c.body)
+			if status != c.status || !strings.Contains(body, c.words) || !strings.Contains(body, `"code":"`+c.code) {
+				t.Errorf("%d %s\nwant %d, code %s, with %q", status, body, c.status, c.code, c.words)
+			}
+		})
+	}
+	r.nothingLeft()
+}
+
+func rawRequest(t *testing.T, socket, method, path, body string) (status int, answer string) {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	request, err := http.NewRequest(method, "http://porin"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
