@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
@@ -27,7 +29,22 @@ type step struct {
 	undo func()
 }
 
+// errLinkGone is why an ADD begins again: an agent that starts takes a link that it has no record of for one that was
+// left, and removes it. By the second try it has started.
+var errLinkGone = errors.New("somebody removed the interface while it was set up")
+
 func (t *task) add() ([]byte, error) {
+	result, err := t.tryAdd()
+	if errors.Is(err, errLinkGone) {
+		result, err = t.tryAdd()
+	}
+	if errors.Is(err, errLinkGone) {
+		err = &spec.Error{Code: spec.TryAgain, Msg: err.Error(), Hint: "look at the log of porin-agent for who removes it"}
+	}
+	return result, err
+}
+
+func (t *task) tryAdd() ([]byte, error) {
 	a, err := newAdding(t)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 
@@ -51,6 +52,9 @@ func (a *adding) configure() error {
 	}
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("configure %s in the container: %w", a.IfName, errLinkGone)
 	}
 	fault := kernelFault("configure "+a.IfName+" in the container", err)
 	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {

@@ -29,8 +29,11 @@ func (a *adding) create() (err error) {
 	if err == nil {
 		return nil
 	}
-	if _, refused := errors.AsType[*v1.Problem](err); !refused {
+	problem, refused := errors.AsType[*v1.Problem](err)
+	if !refused {
 		a.delete()
+	} else if problem.Code == v1.CodeNotFound {
+		return fmt.Errorf("create the endpoint of %s:%s: %w: %w", clip(a.ContainerID), a.IfName, errLinkGone, err)
 	}
 	return a.agentFault(fmt.Sprintf("create the endpoint of %s:%s", clip(a.ContainerID), a.IfName), err)
 }

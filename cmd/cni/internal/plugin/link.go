@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,9 @@ func (a *adding) makeLink() error {
 			return kernelFault("replace the interface "+a.IfName+" that the container has", err)
 		}
 		err = a.newVeth()
+	}
+	if errors.Is(err, unix.ENODEV) { // made, and not found
+		return fmt.Errorf("make the container's interface %s: %w", a.IfName, errLinkGone)
 	}
 	if err != nil {
 		return kernelFault("make the container's interface "+a.IfName, err)
