@@ -13,8 +13,9 @@ func Module(cfg Config) fx.Option {
 	return cell.Module("endpointmanager",
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(NewTable, fx.Private),
-		fx.Provide(newService),
+		fx.Provide(newManager, fx.Private),
 		fx.Provide(
+			func(m *manager) Service { return m },
 			func(s Service) Manager { return s },
 			func(t *Table) Lookup { return t },
 		),
@@ -27,9 +28,9 @@ func Module(cfg Config) fx.Option {
 	)
 }
 
-// newService ties the manager's life to the program's.
-func newService(lc fx.Lifecycle, p Params) Service {
-	service := New(p)
-	lc.Append(fx.Hook{OnStart: service.Start, OnStop: service.Stop})
-	return service
+// newManager ties the manager's life to the program's.
+func newManager(lc fx.Lifecycle, p Params) *manager {
+	m := build(p)
+	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
+	return m
 }

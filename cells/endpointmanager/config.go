@@ -2,6 +2,7 @@ package endpointmanager
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -30,10 +31,14 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 
 // Validate reports every fault.
 func (c Config) Validate() error {
+	var errs []error
 	if !filepath.IsAbs(c.StateDir) {
-		return errors.New("state-dir: want an absolute path, such as /run/porin")
+		errs = append(errs, fmt.Errorf("state-dir %q: want an absolute path, such as /run/porin", c.StateDir))
 	}
-	return nil
+	if c.TombstoneTTL <= 0 || c.RetryInterval <= 0 {
+		errs = append(errs, fmt.Errorf("tombstone TTL %s, retry interval %s: want both above zero", c.TombstoneTTL, c.RetryInterval))
+	}
+	return errors.Join(errs...)
 }
 
 func (c Config) ledgerPath() string    { return filepath.Join(c.StateDir, "ledger.db") }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"porin.dev/porin/internal/fault"
 )
 
 // undoTimeout bounds the undo of an ADD, which runs when its caller's time is over.
@@ -14,24 +16,53 @@ func (m *manager) Create(ctx context.Context, spec Spec) (Endpoint, error) {
 	if err := spec.Validate(); err != nil {
 		return Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
-	watch := startWatch(Add, spec.Began)
+	ep, err := m.bringUp(ctx, spec)
+	if err != nil {
+		return Endpoint{}, creationFault(spec.Attachment, err)
+	}
+	return ep, nil
+}
+
+func creationFault(a Attachment, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("create endpoint %s: %w", a, err)
+}
+
+// bringUp takes its turn after the life that the attachment has now, and ends that unless it is what spec asks for.
+// A creation that has begun is waited for, as it ends soon after ctx does.
+func (m *manager) bringUp(ctx context.Context, spec Spec) (Endpoint, error) {
+	type outcome struct {
+		ep  Endpoint
+		err error
+	}
+	watch, done := startWatch(Add, spec.Began), make(chan outcome, 1)
+	creation := func(w *worker) {
+		ep, err := m.create(ctx, w, watch)
+		m.observe(watch.finish(ep, creationFault(w.attachment, err)))
+		done <- outcome{ep, err}
+	}
 	for {
-		w, fresh, err := m.claim(spec)
+		w, fresh, err := m.claim(spec, creation)
 		if err != nil {
-			return Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
+			return Endpoint{}, err
 		}
 		if fresh {
-			return m.build(ctx, w, watch)
+			created := <-done
+			return created.ep, created.err
 		}
 		ep, gone, err := await(ctx, w)
-		if err == nil && !gone && ep.State == Ready && ep.Spec.same(spec) {
+		switch {
+		case err != nil:
+			return Endpoint{}, err
+		case gone:
+			continue
+		case ep.State == Ready && ep.Spec.same(spec):
 			return ep, nil
 		}
-		if err == nil && !gone {
-			err = m.makeRoom(ctx, w)
-		}
-		if err != nil {
-			return Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
+		if err := m.makeRoom(ctx, w); err != nil {
+			return Endpoint{}, err
 		}
 	}
 }
@@ -40,8 +71,7 @@ func (m *manager) Create(ctx context.Context, spec Spec) (Endpoint, error) {
 func await(ctx context.Context, w *worker) (ep Endpoint, gone bool, err error) {
 	seen := make(chan Endpoint, 1)
 	if !w.queue.push(func() { seen <- w.ep }) {
-		<-w.queue.done
-		return Endpoint{}, true, ctx.Err()
+		return Endpoint{}, true, w.drained(ctx)
 	}
 	select {
 	case ep := <-seen:
@@ -54,28 +84,10 @@ func await(ctx context.Context, w *worker) (ep Endpoint, gone bool, err error) {
 // makeRoom takes down what an attachment had before, for its next life.
 func (m *manager) makeRoom(ctx context.Context, w *worker) error {
 	result := m.deleteWorker(ctx, w, DeleteConfig{})
-	if len(result.Errors) > 0 {
-		return fmt.Errorf("take down the endpoint it had before: %w", result.Errors[0])
+	if len(result.Errors) > 0 { // which the agent goes on trying
+		return fault.Wrap(fault.Unavailable, fmt.Errorf("take down the endpoint it had before: %w", result.Errors[0]))
 	}
 	return nil
-}
-
-// build runs the creation in the endpoint's queue and waits for its end, which comes soon after the end of ctx.
-func (m *manager) build(ctx context.Context, w *worker, watch *stopwatch) (ep Endpoint, err error) {
-	done := make(chan struct{})
-	queued := w.queue.push(func() {
-		defer close(done)
-		ep, err = m.create(ctx, w, watch)
-		if err != nil {
-			err = fmt.Errorf("create endpoint %s: %w", w.attachment, err)
-		}
-		m.observe(watch.finish(ep, err))
-	})
-	if !queued {
-		return Endpoint{}, fmt.Errorf("create endpoint %s: %w", w.attachment, ErrStopped)
-	}
-	<-done
-	return ep, err
 }
 
 // create runs in the worker's queue.
@@ -84,7 +96,7 @@ func (m *manager) create(ctx context.Context, w *worker, watch *stopwatch) (_ En
 	defer stop()
 	defer context.AfterFunc(w.life, stop)()
 
-	w.ep.Created = time.Now()
+	w.ep.Created = wallTime()
 	_ = watch.lap("queue", nil)
 	m.become(w, outside, Waiting)
 	if err := watch.lap("ledger-intent", m.ledger.put(m.recordOf(w, intent, DeleteConfig{}))); err != nil {
@@ -99,6 +111,9 @@ func (m *manager) create(ctx context.Context, w *worker, watch *stopwatch) (_ En
 		err = watch.lap("ledger-commit", m.ledger.put(m.recordOf(w, committed, DeleteConfig{})))
 	}
 	if err != nil {
+		if w.life.Err() != nil {
+			err = fmt.Errorf("%w: %w", ErrDeleted, err)
+		}
 		m.undo(w, watch)
 		return w.ep, err
 	}
@@ -114,8 +129,7 @@ func (m *manager) attach(ctx context.Context, w *worker, watch *stopwatch) error
 		ep, err := step.Attach(ctx, w.ep)
 		if err == nil {
 			w.ran++
-			w.ep.Addresses = ep.Addresses // all that a step may add
-			err = m.table.put(w.ep)
+			err = m.setAddresses(w, ep.Addresses) // all that a step may add
 		}
 		if err == nil {
 			err = ctx.Err() // nobody waits for the rest
@@ -125,6 +139,20 @@ func (m *manager) attach(ctx context.Context, w *worker, watch *stopwatch) error
 		}
 	}
 	return ctx.Err()
+}
+
+// setAddresses shows the endpoint with its addresses, unless another one has them.
+func (m *manager) setAddresses(w *worker, addresses Addresses) error {
+	if addresses == w.ep.Addresses {
+		return nil
+	}
+	ep := w.ep
+	ep.Addresses = addresses
+	if err := m.table.put(ep); err != nil {
+		return err
+	}
+	w.ep = ep
+	return nil
 }
 
 // undo takes down an endpoint that could not be brought up. Its caller is waiting, or gone, so it has a time of its

@@ -30,39 +30,50 @@ func (m *manager) deleteWorker(ctx context.Context, w *worker, cfg DeleteConfig)
 	done := make(chan DeleteResult, 1)
 	queued := w.queue.push(func() { done <- m.remove(context.WithoutCancel(ctx), w, cfg, watch) })
 	if !queued {
-		return m.afterClose(w)
+		return afterClose(ctx, w)
 	}
 	select {
 	case result := <-done:
 		return result
 	case <-ctx.Done():
-		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: still under way: %w", w.attachment, ctx.Err())}}
+		return notDeleted(w, fmt.Errorf("%w: %w", ErrPending, ctx.Err()))
 	}
 }
 
+func notDeleted(w *worker, err error) DeleteResult {
+	return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", w.attachment, err)}}
+}
+
 // afterClose answers for an endpoint whose queue takes no more events: it is gone, or the agent is stopping.
-func (m *manager) afterClose(w *worker) DeleteResult {
-	<-w.queue.done
-	if w.isGone() {
+func afterClose(ctx context.Context, w *worker) DeleteResult {
+	switch err := w.drained(ctx); {
+	case w.isGone():
 		return DeleteResult{}
+	case err != nil:
+		return notDeleted(w, fmt.Errorf("%w: %w", ErrPending, err))
 	}
-	return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", w.attachment, ErrStopped)}}
+	return notDeleted(w, ErrStopped)
 }
 
 // DeleteContainer implements [Manager].
 func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult {
+	return m.deleteAll(ctx, cfg, func(w *worker) bool { return w.attachment.ContainerID == containerID })
+}
+
+// deleteAll takes down, one after the other, the endpoints that are there now and chosen.
+func (m *manager) deleteAll(ctx context.Context, cfg DeleteConfig, chosen func(*worker) bool) DeleteResult {
 	m.mu.Lock()
-	var list []Attachment
-	for a := range m.workers {
-		if a.ContainerID == containerID {
-			list = append(list, a)
+	var list []*worker
+	for _, w := range m.workers {
+		if chosen(w) {
+			list = append(list, w)
 		}
 	}
 	m.mu.Unlock()
 
 	var sum DeleteResult
-	for _, a := range list {
-		result := m.Delete(ctx, a, cfg)
+	for _, w := range list {
+		result := m.deleteWorker(ctx, w, cfg)
 		sum.Deleted += result.Deleted
 		sum.Errors = append(sum.Errors, result.Errors...)
 	}
@@ -100,7 +111,8 @@ func watchErrors(watch *stopwatch, name string, errs []error) []error {
 	return errs
 }
 
-// detach runs every step in the reverse order, even when one fails. Each is a phase of watch, when there is one.
+// detach runs every step in the reverse order, even when one fails: those after it are told. Each is a phase of watch,
+// when there is one.
 func (m *manager) detach(ctx context.Context, w *worker, cfg DeleteConfig, watch *stopwatch) []error {
 	var errs []error
 	for _, step := range slices.Backward(m.steps[:w.ran]) {
@@ -110,6 +122,7 @@ func (m *manager) detach(ctx context.Context, w *worker, cfg DeleteConfig, watch
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: detach %s: %w", step.Name(), w.attachment, err))
+			cfg.Incomplete = true
 		}
 	}
 	return errs
@@ -119,14 +132,14 @@ func (m *manager) detach(ctx context.Context, w *worker, cfg DeleteConfig, watch
 // try. It returns what went wrong in doing so.
 func (m *manager) settle(w *worker, cfg DeleteConfig, failed []error) []error {
 	if len(failed) == 0 {
-		if err := m.ledger.bury(m.recordOf(w, "", cfg)); err != nil {
+		if err := m.ledger.bury(m.recordOf(w, buried, cfg)); err != nil {
 			failed = []error{err}
 			m.retryLater(w, cfg, failed)
 			return failed
 		}
 		m.become(w, outside, Disconnected)
+		m.deleted(w, cfg) // before another life of the attachment can begin
 		m.retire(w)
-		m.deleted(w, cfg)
 		return nil
 	}
 	err := m.ledger.put(m.recordOf(w, deleting, cfg))
@@ -142,8 +155,11 @@ func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
 	w.failures++
 	wait := min(m.cfg.RetryInterval<<min(w.failures-1, 16), maxRetryInterval)
 	m.log.Warn("deletion is not whole, trying again", attrs(w.ep), "after", wait, "error", joinErrors(failed))
+	if w.retry != nil {
+		w.retry.Stop()
+	}
 	try := w.failures
-	time.AfterFunc(wait, func() {
+	w.retry = time.AfterFunc(wait, func() {
 		w.queue.push(func() {
 			if w.failures == try { // nobody else has tried since
 				m.remove(context.Background(), w, cfg, startWatch(Del, 0))
@@ -153,7 +169,7 @@ func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
 }
 
 func (m *manager) recordOf(w *worker, p phase, cfg DeleteConfig) record {
-	return record{Phase: p, Endpoint: w.ep, Config: cfg, At: time.Now()}
+	return record{Phase: p, Endpoint: w.ep, Config: cfg, At: wallTime(), Boot: bootTime(), Told: w.born}
 }
 
 func joinErrors(errs []error) error { return errors.Join(errs...) }

@@ -25,21 +25,17 @@ func (m *manager) workOff(ctx context.Context) {
 
 // deleteRecorded passes over an attachment that began a new life after the recorded deletion did.
 func (m *manager) deleteRecorded(ctx context.Context, rec deletequeue.Record) DeleteResult {
-	if rec.IfName == "" {
-		return m.DeleteContainer(ctx, rec.ContainerID, DeleteConfig{})
-	}
-	a := Attachment{ContainerID: rec.ContainerID, IfName: rec.IfName}
-	ep, err := m.table.Get(ByAttachment(a))
-	if err == nil && rec.Began > 0 && ep.Spec.Began > time.Duration(rec.Began) {
-		return DeleteResult{}
-	}
-	return m.Delete(ctx, a, DeleteConfig{})
+	return m.deleteAll(ctx, DeleteConfig{}, func(w *worker) bool {
+		a := w.attachment
+		return a.ContainerID == rec.ContainerID && (a.IfName == rec.IfName || rec.IfName == "") &&
+			(rec.Began <= 0 || w.spec.Began <= time.Duration(rec.Began))
+	})
 }
 
 // latecomers works off the records that a plugin wrote between the first look at them and the moment the API served.
 type latecomers struct{ m *manager }
 
-func newLatecomers(s Service) latecomers { return latecomers{s.(*manager)} }
+func newLatecomers(m *manager) latecomers { return latecomers{m} }
 
 // Serving implements server.Watcher.
 func (l latecomers) Serving() { l.m.workOff(context.Background()) }

@@ -6,8 +6,12 @@ import "porin.dev/porin/internal/fault"
 var (
 	ErrNotFound  = fault.New(fault.NotFound, "no such endpoint")
 	ErrAmbiguous = fault.New(fault.Conflict, "more than one endpoint")
-	ErrStopped   = fault.New(fault.Unavailable, "the agent is stopping")
-	ErrNoID      = fault.New(fault.Exhausted, "all 65535 endpoint numbers of the node are in use")
+	ErrStopped   = fault.New(fault.Unavailable, "the agent is starting or stopping")
+	// ErrPending is that a deletion goes on after its caller's time, and may not be on record yet.
+	ErrPending = fault.New(fault.Deadline, "the deletion is still under way")
+	// ErrDeleted is what ends a creation that its attachment's deletion overtakes.
+	ErrDeleted = fault.New(fault.Unavailable, "it was deleted meanwhile")
+	ErrNoID    = fault.New(fault.Exhausted, "all 65535 endpoint numbers of the node are in use")
 	// ErrAddressNotTaken is what a Step's Restore wraps when the endpoint's address could not be taken again: the
 	// deletion that follows must not release it.
 	ErrAddressNotTaken = fault.New(fault.Conflict, "the address could not be taken again")

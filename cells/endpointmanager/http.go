@@ -1,6 +1,7 @@
 package endpointmanager
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -88,7 +89,7 @@ func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 		}
 		attachment = ep.Spec.Attachment
 	}
-	return httpx.JSON(w, http.StatusOK, resultToV1(s.Manager.Delete(r.Context(), attachment, DeleteConfig{})))
+	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, DeleteConfig{}))
 }
 
 func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
@@ -99,7 +100,17 @@ func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
 	if err := ValidateContainerID(body.ContainerID); err != nil {
 		return err
 	}
-	return httpx.JSON(w, http.StatusOK, resultToV1(s.Manager.DeleteContainer(r.Context(), body.ContainerID, DeleteConfig{})))
+	return answerDeletion(w, s.Manager.DeleteContainer(r.Context(), body.ContainerID, DeleteConfig{}))
+}
+
+// answerDeletion answers with a success only when what could not be done is on record: whoever hears it never asks again.
+func answerDeletion(w http.ResponseWriter, result DeleteResult) error {
+	for _, err := range result.Errors {
+		if errors.Is(err, ErrStopped) || errors.Is(err, ErrPending) {
+			return err
+		}
+	}
+	return httpx.JSON(w, http.StatusOK, resultToV1(result))
 }
 
 func (s routes) describe(ep Endpoint) v1.Endpoint {

@@ -28,7 +28,7 @@ func tempLedger(t *testing.T) (*ledger, string) {
 }
 
 func recordFor(container string, p phase, at time.Time) record {
-	return record{Phase: p, Endpoint: Endpoint{ID: 1, Spec: Spec{Attachment: Attachment{container, "eth0"}}}, At: at}
+	return record{Phase: p, Endpoint: Endpoint{ID: 1, Spec: Spec{Attachment: Attachment{container, "eth0"}}}, At: at, Boot: time.Duration(at.UnixNano())}
 }
 
 func TestALedgerTellsWhatWasWritten(t *testing.T) {
@@ -41,7 +41,7 @@ func TestALedgerTellsWhatWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.bury(recordFor("c2", "", at)); err != nil {
+	if err := l.bury(recordFor("c2", buried, at)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.close(); err != nil {
@@ -57,19 +57,19 @@ func TestALedgerTellsWhatWasWritten(t *testing.T) {
 		t.Errorf("attachments: %v\n%s", err, diff)
 	}
 	got, err = l.read(tombstones)
-	if diff := cmp.Diff([]record{recordFor("c2", "", at)}, got, equatable); err != nil || diff != "" {
+	if diff := cmp.Diff([]record{recordFor("c2", buried, at)}, got, equatable); err != nil || diff != "" {
 		t.Errorf("tombstones: %v\n%s", err, diff)
 	}
 }
 
 func TestOnlyOldTombstonesExpire(t *testing.T) {
 	l, _ := tempLedger(t)
-	for i, name := range []string{"oldest", "older", "new"} {
-		if err := l.bury(recordFor(name, "", time.Unix(int64(1000*i), 0))); err != nil {
+	for i, name := range []string{"oldest", "older", "new", "of another boot"} {
+		if err := l.bury(recordFor(name, buried, time.Unix(int64(1000*i), 0))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.expire(time.Unix(2000, 0)); err != nil {
+	if err := l.expire(2000*time.Second, 2999*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	left, err := l.read(tombstones)

@@ -1,8 +1,10 @@
 package endpointmanager
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -19,17 +21,14 @@ const lockTimeout = 2 * time.Second
 // would end the process with SIGBUS at the first page that is missing, for bbolt maps it.
 func checkLedgerFile(path string) error {
 	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("open ledger: %w", err)
 	}
 	if info.Size() == 0 {
-		return nil // made, and never written
+		return damaged(path, errors.New("it is empty"))
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
-	if errors.Is(err, bolterrors.ErrTimeout) {
+	if _, unread := errors.AsType[*fs.PathError](err); unread || errors.Is(err, bolterrors.ErrTimeout) {
 		return ledgerFault(path, err)
 	}
 	if err != nil {
@@ -47,12 +46,45 @@ func checkLedgerFile(path string) error {
 	return nil
 }
 
+// makeLedger makes a ledger under another name, so that a file of this name is whole whenever the agent is killed.
+func makeLedger(path string) error {
+	temporary := path + ".new"
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return ledgerFault(path, err)
+	}
+	db, err := bbolt.Open(temporary, 0o600, &bbolt.Options{Timeout: lockTimeout})
+	if err == nil {
+		err = db.Close()
+	}
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		return ledgerFault(path, err)
+	}
+	return nil
+}
+
 // walk reads every page; bbolt reports one that is not what its parent says it is.
 func walk(tx *bbolt.Tx) (err error) {
 	for fault := range tx.Check() {
 		err = errors.Join(err, fault)
 	}
 	return err
+}
+
+// errOtherVersion is that the ledger holds what this agent does not know, and must not take for nothing.
+var errOtherVersion = errors.New("it was written by another version of porin-agent")
+
+// checkBuckets refuses attachments in another form. What else a later version keeps is passed over, so that the way
+// back to this one stays open.
+func checkBuckets(tx *bbolt.Tx) error {
+	return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+		if bytes.HasPrefix(name, []byte("attachments")) && !bytes.Equal(name, attachments) {
+			return fmt.Errorf("bucket %q: %w", name, errOtherVersion)
+		}
+		return nil
+	})
 }
 
 func damaged(path string, err error) error {

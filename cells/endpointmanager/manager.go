@@ -17,7 +17,8 @@ type Manager interface {
 	DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult
 }
 
-// DeleteResult counts what a deletion did. What is in Errors stays on record and is tried again.
+// DeleteResult counts what a deletion did. What is in Errors stays on record and is tried again, but for [ErrStopped]
+// and [ErrPending]: after these the caller asks again.
 type DeleteResult struct {
 	Deleted int
 	Errors  []error

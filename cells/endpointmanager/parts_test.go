@@ -31,6 +31,7 @@ func TestNumbersComeRoundAsLateAsPossible(t *testing.T) {
 
 func TestAQueueRunsInOrderAndDrainsWhenClosed(t *testing.T) {
 	q := newQueue()
+	go q.run()
 	var got []int
 	for i := range 100 {
 		q.push(func() { got = append(got, i) })
@@ -47,6 +48,7 @@ func TestAQueueRunsInOrderAndDrainsWhenClosed(t *testing.T) {
 
 func TestAQueueTakesEventsFromManyAtOnce(t *testing.T) {
 	q := newQueue()
+	go q.run()
 	var wg sync.WaitGroup
 	n := 0
 	for range 50 {

@@ -12,11 +12,8 @@ type queue struct {
 	done chan struct{} // closed when the queue is closed and drained
 }
 
-func newQueue() *queue {
-	q := &queue{wake: make(chan struct{}, 1), done: make(chan struct{})}
-	go q.run()
-	return q
-}
+// newQueue returns a queue whose events wait for run.
+func newQueue() *queue { return &queue{wake: make(chan struct{}, 1), done: make(chan struct{})} }
 
 // push appends an event. It is false when the queue was closed: the event will not run.
 func (q *queue) push(event func()) bool {
@@ -45,6 +42,7 @@ func (q *queue) signal() {
 	}
 }
 
+// run runs the events. It returns when the queue is closed and drained.
 func (q *queue) run() {
 	defer close(q.done)
 	for range q.wake {

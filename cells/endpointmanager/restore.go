@@ -22,7 +22,8 @@ func (m *manager) Restored() Report { return m.report }
 // belongs to nobody.
 func (m *manager) restore(ctx context.Context) error {
 	began := time.Now()
-	if err := m.ledger.expire(began.Add(-m.cfg.TombstoneTTL)); err != nil {
+	now := bootTime()
+	if err := m.ledger.expire(now-m.cfg.TombstoneTTL, now); err != nil {
 		return err
 	}
 	buried, err := m.ledger.read(tombstones)
@@ -57,9 +58,10 @@ func phaseOrder(p phase) int {
 }
 
 func (m *manager) remember(buried []record) {
+	now, boot := time.Now(), bootTime()
 	deletions := make([]Deletion, len(buried))
 	for i, rec := range buried {
-		deletions[i] = Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: rec.At}
+		deletions[i] = Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: now.Add(rec.Boot - boot)}
 	}
 	for _, step := range m.steps {
 		if r, ok := step.(Rememberer); ok {
@@ -75,12 +77,13 @@ func (m *manager) revive(records []record) ([]*worker, error) {
 	defer m.mu.Unlock()
 	for i, rec := range records {
 		if !m.ids.reserve(rec.Endpoint.ID) {
-			return nil, fmt.Errorf("restore endpoint %s: number %d: %w", rec.Endpoint.Spec.Attachment, rec.Endpoint.ID, ErrInUse)
+			return nil, damaged(m.ledger.db.Path(), fmt.Errorf("endpoint %s: number %d: %w", rec.Endpoint.Spec.Attachment, rec.Endpoint.ID, ErrInUse))
 		}
 		w := newWorker(rec.Endpoint.Spec, rec.Endpoint.ID)
-		w.ep, w.ran, w.born = rec.Endpoint, len(m.steps), rec.Phase != intent
+		w.ep, w.ran, w.born = rec.Endpoint, len(m.steps), rec.Phase == committed || rec.Told
 		w.ep.State = ""
-		m.workers[w.attachment], workers[i] = w, w
+		m.launch(w)
+		workers[i] = w
 	}
 	return workers, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -24,11 +25,13 @@ type Params struct {
 }
 
 // New returns a manager that has not started.
-func New(p Params) Service {
+func New(p Params) Service { return build(p) }
+
+func build(p Params) *manager {
 	return &manager{
 		cfg: p.Config, log: p.Log, table: p.Table, steps: p.Steps,
 		subscribers: p.Subscribers, observers: p.Observers,
-		ids: newIDs(), workers: map[Attachment]*worker{},
+		ids: newIDs(), workers: map[Attachment]*worker{}, stopped: true,
 	}
 }
 
@@ -47,16 +50,21 @@ type manager struct {
 
 	mu      sync.Mutex // guards the fields below
 	workers map[Attachment]*worker
-	stopped bool
+	stopped bool // or not started yet
 }
 
 // Start implements [Service].
 func (m *manager) Start(ctx context.Context) (err error) {
+	if err := m.cfg.Validate(); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
 	if m.ledger, err = openLedger(m.cfg.ledgerPath()); err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil { // perhaps because ctx has ended
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
 			err = errors.Join(err, m.Stop(ctx))
 		}
 	}()
@@ -67,6 +75,9 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	loop, stop := context.WithCancel(context.Background())
 	m.stopLoop = stop
 	m.background.Go(func() { m.expireLoop(loop) })
+	m.mu.Lock()
+	m.stopped = false
+	m.mu.Unlock()
 	return nil
 }
 
@@ -74,9 +85,8 @@ func (m *manager) Start(ctx context.Context) (err error) {
 func (m *manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
-	workers := make([]*worker, 0, len(m.workers))
 	for _, w := range m.workers {
-		workers = append(workers, w)
+		w.queue.close()
 	}
 	m.mu.Unlock()
 	if m.ledger == nil {
@@ -85,20 +95,14 @@ func (m *manager) Stop(ctx context.Context) error {
 	if m.stopLoop != nil {
 		m.stopLoop()
 	}
-	for _, w := range workers {
-		w.queue.close()
-	}
-	idle := make(chan struct{})
+	closed := make(chan error, 1)
 	go func() {
-		defer close(idle)
-		for _, w := range workers {
-			<-w.queue.done
-		}
 		m.background.Wait()
+		closed <- m.ledger.close()
 	}()
 	select {
-	case <-idle:
-		return m.ledger.close()
+	case err := <-closed:
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("wait for endpoints: %w", ctx.Err())
 	}
@@ -112,16 +116,17 @@ func (m *manager) expireLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
-			if err := m.ledger.expire(now.Add(-m.cfg.TombstoneTTL)); err != nil {
+		case <-tick.C:
+			if err := m.ledger.expire(bootTime()-m.cfg.TombstoneTTL, math.MaxInt64); err != nil {
 				m.log.Warn("old tombstones stay, next try at the next round", "error", err)
 			}
 		}
 	}
 }
 
-// claim returns the worker of the attachment, and whether it was made just now.
-func (m *manager) claim(spec Spec) (_ *worker, fresh bool, _ error) {
+// claim returns the worker of the attachment, or makes one. The first event of a fresh one is first: a deletion that
+// sees the worker comes after it.
+func (m *manager) claim(spec Spec, first func(*worker)) (_ *worker, fresh bool, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped {
@@ -135,8 +140,24 @@ func (m *manager) claim(spec Spec) (_ *worker, fresh bool, _ error) {
 		return nil, false, err
 	}
 	w := newWorker(spec, id)
-	m.workers[spec.Attachment] = w
+	w.queue.push(func() { first(w) })
+	m.launch(w)
 	return w, true, nil
+}
+
+// launch runs the worker's events until its queue is closed and drained. Its number is free only then, so no event of
+// this life can meet the next endpoint of that number. It expects the lock.
+func (m *manager) launch(w *worker) {
+	m.workers[w.attachment] = w
+	m.background.Go(func() {
+		w.queue.run()
+		if w.retry != nil {
+			w.retry.Stop()
+		}
+		if w.isGone() {
+			m.ids.free(w.ep.ID)
+		}
+	})
 }
 
 func (m *manager) worker(a Attachment) (*worker, bool) {
@@ -146,8 +167,7 @@ func (m *manager) worker(a Attachment) (*worker, bool) {
 	return w, ok
 }
 
-// retire lets go of an endpoint of which nothing is left. Its number is free when its queue has drained, so no event
-// of this life can meet the next endpoint of that number. It runs in the worker's queue.
+// retire lets go of an endpoint of which nothing is left. It runs in the worker's queue.
 func (m *manager) retire(w *worker) {
 	m.mu.Lock()
 	delete(m.workers, w.attachment)
@@ -155,8 +175,4 @@ func (m *manager) retire(w *worker) {
 	w.end()
 	close(w.gone)
 	w.queue.close()
-	m.background.Go(func() {
-		<-w.queue.done
-		m.ids.free(w.ep.ID)
-	})
 }

@@ -31,11 +31,12 @@ func (s Spec) Validate() error {
 	err := errors.Join(
 		s.Attachment.Validate(),
 		validateText("network", s.Network, 253),
-		validateText("pod namespace", s.Pod.Namespace, 253),
-		validateText("pod name", s.Pod.Name, 253),
+		validatePodPart("pod namespace", s.Pod.Namespace),
+		validatePodPart("pod name", s.Pod.Name),
 		validateText("pod UID", s.Pod.UID, 128),
 		validateText("netns", s.NetNS, 4095),
 		s.Host.validate("host interface"),
+		validateIfName(s.Container.Name),
 		validateMAC("container interface", s.Container.MAC),
 		validateAddress("ipv4", s.Requested.IPv4, s.Requested.IPv4.Is4()),
 		validateAddress("ipv6", s.Requested.IPv6, s.Requested.IPv6.Is6() && !s.Requested.IPv6.Is4In6()),
@@ -67,14 +68,25 @@ func validateMAC(what string, mac MAC) error {
 	return nil
 }
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 func validateAddress(family string, addr netip.Addr, fits bool) error {
 	switch {
 	case !addr.IsValid():
 		return nil
-	case !fits, addr.Zone() != "", addr.IsUnspecified(), addr.IsLoopback(), addr.IsMulticast(), addr.IsLinkLocalUnicast():
+	case !fits, addr.Zone() != "", addr.IsUnspecified(), addr.IsLoopback(), addr.IsMulticast(), addr.IsLinkLocalUnicast(),
+		addr == broadcast:
 		return fmt.Errorf("requested %s address %s: not a unicast address of that family", family, addr)
 	}
 	return nil
+}
+
+// validatePodPart keeps "namespace/name" readable in one way only.
+func validatePodPart(what, text string) error {
+	if strings.Contains(text, "/") {
+		return fmt.Errorf("%s %q: has a '/'", what, clip(text))
+	}
+	return validateText(what, text, 253)
 }
 
 func validateText(what, text string, most int) error {

@@ -54,4 +54,7 @@ type DeleteConfig struct {
 	// NoIPRelease keeps the address: creation failed for an address that the caller brought, a restored endpoint
 	// cannot be brought back and its address was never taken, or it is the health endpoint.
 	NoIPRelease bool
+	// Incomplete says that a step which comes down before this one has failed, and that this Detach will come again:
+	// what the other may still point at (an address) is kept until then.
+	Incomplete bool
 }

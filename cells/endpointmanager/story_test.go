@@ -242,6 +242,7 @@ func (w *world) until(ts *testscript.TestScript, args []string) error {
 	if err == nil {
 		return fmt.Errorf("%s is still there", a)
 	}
+	w.service.Delete(context.Background(), a, endpointmanager.DeleteConfig{}) // takes its turn after what tells subscribers
 	return nil
 }
 

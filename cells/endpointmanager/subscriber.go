@@ -6,9 +6,9 @@ import (
 	"go.uber.org/fx"
 )
 
-// Subscriber hears of endpoints after the fact: without the manager's lock, one event at a time for one endpoint, in
-// no order relative to other subscribers. It is on the path of the caller's answer, so slow work goes to a loop of
-// its own. It may read ([Lookup]) and must not write ([Manager]).
+// Subscriber hears of endpoints after the fact: without the manager's lock, one event at a time for one attachment, the
+// end of a life before the beginning of the next, in no order relative to other subscribers. It is on the path of the
+// caller's answer, so slow work goes to a loop of its own. It may read ([Lookup]) and must not write ([Manager]).
 type Subscriber interface {
 	EndpointCreated(Endpoint)
 	EndpointDeleted(Endpoint, DeleteConfig)

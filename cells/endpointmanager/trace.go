@@ -38,6 +38,9 @@ func (w *stopwatch) finish(ep Endpoint, err error) Trace {
 	return w.trace
 }
 
+// wallTime is the time for people: a value that is the same after it was written to the ledger and read again.
+func wallTime() time.Time { return time.Now().Round(0).UTC() }
+
 // bootTime is the time since the node booted, suspended or not: the clock that the plugin and the agent share.
 func bootTime() time.Duration {
 	var ts unix.Timespec

@@ -3,13 +3,14 @@ package endpointmanager
 import (
 	"context"
 	"log/slog"
+	"time"
 )
 
 // worker is one endpoint's goroutine and what it knows. Every field below queue is touched by events of the queue
 // alone, so none needs a lock.
 type worker struct {
 	attachment Attachment
-	spec       Spec
+	spec       Spec // as ep has it, for everybody
 	queue      *queue
 	life       context.Context    // ends when the endpoint is to go: it stops a creation that is under way
 	end        context.CancelFunc // idempotent
@@ -19,8 +20,10 @@ type worker struct {
 	ran      int  // how many steps have attached
 	born     bool // subscribers have heard of it, in this life of the agent or an earlier one
 	failures int  // tries of the deletion that did not finish it
+	retry    *time.Timer
 }
 
+// newWorker returns a worker that does nothing before manager.launch.
 func newWorker(spec Spec, id uint16) *worker {
 	life, end := context.WithCancel(context.Background())
 	return &worker{
@@ -37,6 +40,16 @@ func (w *worker) isGone() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// drained waits until a closed queue has run its last event.
+func (w *worker) drained(ctx context.Context) error {
+	select {
+	case <-w.queue.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -79,7 +79,7 @@ func (a *allocator) allocate(req Request, now time.Time) (_ Allocation, err erro
 	defer func() {
 		if err != nil {
 			for _, addr := range out.Addresses.List() {
-				p.release(addr, time.Time{}) // it was never used: no quarantine
+				p.giveBack(addr)
 			}
 		}
 	}()
@@ -120,8 +120,8 @@ func (a *allocator) Adopt(allocation Allocation) error {
 	var taken []netip.Addr
 	for _, addr := range allocation.Addresses.List() {
 		if err := a.adoptOne(addr); err != nil {
-			for _, addr := range taken {
-				a.releaseOne(addr, time.Time{})
+			for _, addr := range taken { // it has been in use until now
+				a.releaseOne(addr, time.Now())
 			}
 			return fmt.Errorf("adopt %s for %s: %w", addr, allocation.Owner, err)
 		}
@@ -173,6 +173,9 @@ func (a *allocator) releaseOne(addr netip.Addr, now time.Time) {
 func (a *allocator) Quarantine(addr netip.Addr, released time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// From now on the clock that nobody sets counts, and what is in the future is now.
+	now := time.Now()
+	released = now.Add(-max(0, now.Sub(released)))
 	for _, p := range a.pools {
 		p.remember(addr, released)
 	}
@@ -190,7 +193,7 @@ func (a *allocator) Usage() v1.IPAM {
 	for _, allocation := range a.owners {
 		for _, addr := range allocation.Addresses.List() {
 			usage.Allocations = append(usage.Allocations, v1.Allocation{
-				Address: addr, Pool: allocation.Pool, Owner: string(allocation.Owner), Since: allocation.Since,
+				Address: addr, Pool: allocation.Pool, Owner: string(allocation.Owner), Since: allocation.Since.UTC(),
 			})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -55,6 +56,7 @@ func (c Config) prefixes() ([]netip.Prefix, error) {
 		errs = append(errs, errors.New("ipam-pod-cidr: want one prefix or more, such as 10.244.1.0/24"))
 	}
 	for _, text := range c.PodCIDRs {
+		text = strings.TrimSpace(text) // behind a comma
 		prefix, err := parsePrefix(text)
 		if err == nil {
 			err = overlap(prefix, prefixes)

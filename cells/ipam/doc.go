@@ -7,6 +7,7 @@
 //
 //   - An address has at most one owner, from Allocate until Release, and belongs to nobody for the quarantine after
 //     that, across restarts of the agent.
+//   - It stays its owner's while a step that may still point at it cannot be undone.
 //   - Of the free addresses the one that has been free for the longest time is given out, in constant time at any fill.
 //   - Never the network, the broadcast or the gateway address of a prefix.
 //   - Allocate gives every family or none, and gives the same owner the same addresses again.

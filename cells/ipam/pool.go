@@ -21,8 +21,10 @@ type pool interface {
 	// adopt takes an address that has been in use since before the agent started. It is false when the address is
 	// not the pool's.
 	adopt(addr netip.Addr) (bool, error)
-	// release and remember take back an address; one that is not the pool's is passed over.
+	// release, giveBack and remember take back an address; one that is not the pool's is passed over. One that is given
+	// back was never used, and is free at once.
 	release(addr netip.Addr, now time.Time)
+	giveBack(addr netip.Addr)
 	remember(addr netip.Addr, released time.Time)
 	status(now time.Time) v1.Pool
 }
@@ -107,6 +109,12 @@ func (p *prefixPool) adopt(addr netip.Addr) (bool, error) {
 func (p *prefixPool) release(addr netip.Addr, now time.Time) {
 	if r, ok := p.rangeOf(addr); ok {
 		r.release(addr, now)
+	}
+}
+
+func (p *prefixPool) giveBack(addr netip.Addr) {
+	if r, ok := p.rangeOf(addr); ok {
+		r.giveBack(addr)
 	}
 }
 

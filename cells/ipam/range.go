@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
@@ -16,8 +17,8 @@ const maxRange = 1 << 16
 // addressRange gives out the addresses of one prefix. It is not safe for concurrent use.
 //
 // Addresses from fresh on were never given out, and are the longest free. After them comes the queue of released
-// ones, oldest first. An address of the queue that is taken by name leaves its entry behind, to be skipped later. So
-// each operation takes constant time.
+// ones, oldest first. An address of the queue that is taken by name leaves its entry behind, to be skipped or swept
+// later. So each operation takes constant time in the long run.
 type addressRange struct {
 	prefix     netip.Prefix
 	quarantine time.Duration
@@ -130,6 +131,23 @@ func (r *addressRange) release(addr netip.Addr, now time.Time) {
 	}
 }
 
+// giveBack takes back an address that was never used. It goes before all others: those behind it may be in quarantine.
+func (r *addressRange) giveBack(addr netip.Addr) {
+	offset, err := r.offset(addr)
+	if err != nil || !r.slots[offset].used {
+		return
+	}
+	r.used--
+	if offset == r.fresh-1 {
+		r.fresh--
+		delete(r.slots, offset)
+		return
+	}
+	r.slots[offset] = slot{}
+	r.queue = slices.DeleteFunc(r.queue, func(e rest) bool { return e.offset == offset })
+	r.queue = slices.Insert(r.queue, 0, rest{offset: offset})
+}
+
 // remember records an address that was released before the agent started. Calls come in the order of release.
 func (r *addressRange) remember(addr netip.Addr, released time.Time) {
 	if offset, err := r.offset(addr); err == nil && !r.slots[offset].used {
@@ -140,6 +158,9 @@ func (r *addressRange) remember(addr netip.Addr, released time.Time) {
 func (r *addressRange) enqueue(offset uint32, released time.Time) {
 	r.slots[offset] = slot{released: released}
 	r.queue = append(r.queue, rest{offset, released})
+	if len(r.queue) > 2*len(r.slots) { // the larger part is stale
+		r.queue = slices.DeleteFunc(r.queue, r.stale)
+	}
 }
 
 // status counts the addresses. It takes time by the length of the queue.

@@ -35,9 +35,17 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpoin
 	return ep, nil
 }
 
-// Detach releases all that the attachment has, recorded in ep or not.
+// Detach releases all that the attachment has, recorded in ep or not. While another step's part is still there it keeps
+// them. After a restart in the middle of a deletion they are nobody's, so it takes them over first: to keep them, or so
+// that they rest when they are released.
 func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
-	if !cfg.NoIPRelease && !ep.Spec.ExternalIPAM {
+	if cfg.NoIPRelease || ep.Spec.ExternalIPAM {
+		return nil
+	}
+	if ep.Addresses != (endpointmanager.Addresses{}) {
+		_ = s.allocator.Adopt(allocationOf(ep)) // what somebody else has by now is theirs
+	}
+	if !cfg.Incomplete {
 		s.allocator.Release(handleOf(ep))
 	}
 	return nil
@@ -48,10 +56,7 @@ func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) error {
 	if ep.Spec.ExternalIPAM {
 		return nil
 	}
-	err := s.allocator.Adopt(Allocation{
-		Owner: handleOf(ep), Pool: DefaultPool, Addresses: ep.Addresses, Since: ep.Created,
-	})
-	if err != nil {
+	if err := s.allocator.Adopt(allocationOf(ep)); err != nil {
 		return fmt.Errorf("%w: %w", endpointmanager.ErrAddressNotTaken, err)
 	}
 	return nil
@@ -67,6 +72,10 @@ func (s *Step) Remember(deletions []endpointmanager.Deletion) {
 			s.allocator.Quarantine(addr, d.At)
 		}
 	}
+}
+
+func allocationOf(ep endpointmanager.Endpoint) Allocation {
+	return Allocation{Owner: handleOf(ep), Pool: DefaultPool, Addresses: ep.Addresses, Since: ep.Created}
 }
 
 func handleOf(ep endpointmanager.Endpoint) Handle { return Handle(ep.Spec.Attachment.String()) }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,26 +36,44 @@ func (c cniConf) Serving() {
 		c.log.Error("CNI configuration not written: the runtime will not find this plugin", "path", c.path, "error", err)
 		return
 	}
-	c.log.Info("CNI configuration written", "path", c.path)
+	c.log.Info("CNI configuration is in place", "path", c.path)
 }
 
 // Stopping implements server.Watcher. The file stays: the plugin says itself that the agent is away.
 func (c cniConf) Stopping() {}
 
-// write replaces the file as a whole, for the runtime watches the folder.
+// write replaces the file as a whole, for the runtime watches the folder, and leaves one alone that is right.
 func (c cniConf) write() error {
 	text, err := json.MarshalIndent(c.list(), "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode CNI configuration: %w", err)
 	}
+	text = append(text, '\n')
+	if old, err := os.ReadFile(c.path); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(c.path), 0o755); err != nil {
 		return err
 	}
 	temporary := filepath.Join(filepath.Dir(c.path), "."+filepath.Base(c.path)+".tmp") // runtimes read *.conflist
-	if err := os.WriteFile(temporary, append(text, '\n'), 0o644); err != nil {
+	err = writeSynced(temporary, text)
+	if err == nil {
+		err = os.Rename(temporary, c.path)
+	}
+	if err != nil {
+		_ = os.Remove(temporary)
+	}
+	return err
+}
+
+// writeSynced returns when the content is on the disk: a file that is renamed before that may be empty after a power cut.
+func writeSynced(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
 		return err
 	}
-	return os.Rename(temporary, c.path)
+	_, err = file.Write(content)
+	return errors.Join(err, file.Sync(), file.Close())
 }
 
 func (c cniConf) list() any {

@@ -74,6 +74,9 @@ func (c Config) Validate() error {
 	if c.CNIConfPath != "" && !filepath.IsAbs(c.CNIConfPath) {
 		errs = append(errs, fmt.Errorf("cni-conf-path %q: want an absolute path, such as /etc/cni/net.d/05-porin.conflist", c.CNIConfPath))
 	}
+	if ttl := c.EndpointManager.TombstoneTTL; c.IPAM.Quarantine > ttl {
+		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want at most %s, which is how long a restarted agent knows of a release", c.IPAM.Quarantine, ttl))
+	}
 	_, err := c.logger(nil)
 	return errors.Join(append(errs, err)...)
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,13 +17,11 @@ import (
 const envPrefix = "PORIN_"
 
 // load fills the flags that the command line did not set: from the environment, else from the YAML file of --config.
-// It reports every fault at once. getenv is os.LookupEnv.
+// A source that has a value replaces that of the next one as a whole, a list too; an environment variable that is empty
+// is an empty value. It reports every fault at once. getenv is os.LookupEnv.
 func load(fs *pflag.FlagSet, file string, getenv func(string) (string, bool)) error {
 	values, err := readFile(file)
-	if err != nil {
-		return err
-	}
-	var errs []error
+	errs := []error{err}
 	for name := range values {
 		if fs.Lookup(name) == nil || name == "config" {
 			errs = append(errs, fmt.Errorf("%s: unknown key %q: the keys are the flags of porin-agent --help", file, name))
@@ -32,9 +32,13 @@ func load(fs *pflag.FlagSet, file string, getenv func(string) (string, bool)) er
 			return
 		}
 		if value, ok := getenv(envName(f.Name)); ok {
-			errs = append(errs, set(fs, f.Name, value, "environment variable "+envName(f.Name)))
-		} else if value, ok := values[f.Name]; ok {
-			errs = append(errs, set(fs, f.Name, value, file))
+			if err := fs.Set(f.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("environment variable %s: %w", envName(f.Name), err))
+			}
+		} else if node, ok := values[f.Name]; ok {
+			if err := setNode(f, node); err != nil {
+				errs = append(errs, fmt.Errorf("%s: line %d: %s: %w", file, node.Line, f.Name, err))
+			}
 		}
 	})
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
@@ -45,15 +49,8 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-func set(fs *pflag.FlagSet, name, value, source string) error {
-	if err := fs.Set(name, value); err != nil {
-		return fmt.Errorf("%s: %w", source, err)
-	}
-	return nil
-}
-
-// readFile returns the values of a YAML file as a command line would say them.
-func readFile(file string) (map[string]string, error) {
+// readFile returns the values of a YAML file, which is one map. yaml refuses a key that comes twice.
+func readFile(file string) (map[string]yaml.Node, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -61,36 +58,33 @@ func readFile(file string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	var nodes map[string]yaml.Node
-	if err := yaml.Unmarshal(text, &nodes); err != nil {
+	var values map[string]yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	if err := dec.Decode(&values); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read configuration %s: %w", file, err)
 	}
-	var errs []error
-	values := map[string]string{}
-	for name, node := range nodes {
-		value, err := flagValue(node)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: line %d: %s: %w", file, node.Line, name, err))
-		}
-		values[name] = value
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return values, fmt.Errorf("read configuration %s: more than one document", file)
 	}
-	return values, errors.Join(errs...)
+	return values, nil
 }
 
-// flagValue is a scalar as it is written, and a list of scalars with commas between.
-func flagValue(node yaml.Node) (string, error) {
-	switch node.Kind {
-	case yaml.ScalarNode:
-		return node.Value, nil
-	case yaml.SequenceNode:
-		var parts []string
-		for _, item := range node.Content {
-			if item.Kind != yaml.ScalarNode {
-				return "", errors.New("want a list of plain values")
+// setNode gives a flag a scalar as it is written, and a flag that is a list a list of scalars.
+func setNode(f *pflag.Flag, node yaml.Node) error {
+	switch list, isList := f.Value.(pflag.SliceValue); {
+	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":
+		return f.Value.Set(node.Value)
+	case node.Kind == yaml.SequenceNode && isList:
+		parts := make([]string, len(node.Content))
+		for i, item := range node.Content {
+			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+				return errors.New("want a list of plain values")
 			}
-			parts = append(parts, item.Value)
+			parts[i] = item.Value
 		}
-		return strings.Join(parts, ","), nil
+		return list.Replace(parts)
+	case isList:
+		return errors.New("want a value or a list of values")
 	}
-	return "", errors.New("want a value or a list of values")
+	return errors.New(`want one value; "" is the empty one`)
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -48,11 +51,11 @@ func TestTheCommandLineWinsOverTheEnvironmentOverTheFile(t *testing.T) {
 }
 
 func TestEveryFaultOfAFileIsReportedAtOnce(t *testing.T) {
-	_, err := parse(t, "state-dri: /x\nconfig: /y\nipam-quarantine: soon\n", map[string]string{"PORIN_MONITOR_EVENTS": "many"})
+	_, err := parse(t, "state-dri: /x\nconfig: /y\nipam-quarantine: soon\nbpf-root: [/a, /b]\n", map[string]string{"PORIN_MONITOR_EVENTS": "many"})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, part := range []string{`unknown key "state-dri"`, `unknown key "config"`, "ipam-quarantine", "PORIN_MONITOR_EVENTS"} {
+	for _, part := range []string{`unknown key "state-dri"`, `unknown key "config"`, "ipam-quarantine", "PORIN_MONITOR_EVENTS", "line 4: bpf-root: want one value"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not speak of %q", err, part)
 		}
@@ -60,7 +63,16 @@ func TestEveryFaultOfAFileIsReportedAtOnce(t *testing.T) {
 }
 
 func TestAFileThatIsNoMapOfValuesIsRefused(t *testing.T) {
-	for _, yaml := range []string{"- a\n", "state-dir: {a: b}\n", "ipam-pod-cidr: [[a]]\n", "state-dir: [unclosed\n"} {
+	for _, yaml := range []string{
+		"- a\n", "state-dir: {a: b}\n", "ipam-pod-cidr: [[a]]\n", "state-dir: [unclosed\n",
+		"state-dir: [/a, /b]\n",        // no list
+		"state-dir: ~\n",               // no value, and no folder of the name ~
+		"state-dir:\n",                 //
+		"ipam-pod-cidr:\n",             //
+		"ipam-pod-cidr: [a, ~]\n",      //
+		"state-dir: /a\nstate-dir: /b", // which one?
+		"state-dir: /a\n---\nstate-dir: /b\n",
+	} {
 		if _, err := parse(t, yaml, nil); err == nil {
 			t.Errorf("%q was taken", yaml)
 		}
@@ -71,14 +83,52 @@ func TestEveryFaultOfTheValuesIsReportedAtOnce(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.NodeName, cfg.LogLevel, cfg.CNIConfPath = "", "loud", "relative"
 	cfg.EndpointManager.StateDir, cfg.Server.Socket = "relative", "relative"
-	cfg.IPAM.Mode, cfg.IPAM.PodCIDRs = "magic", []string{"10.0.0.1/24"}
+	cfg.IPAM.Mode, cfg.IPAM.PodCIDRs, cfg.IPAM.Quarantine = "magic", []string{"10.0.0.1/24"}, time.Hour
 	err := cfg.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, part := range []string{"node-name", "log-level", "cni-conf-path", "state-dir", "api-socket", "ipam-mode", "ipam-pod-cidr"} {
+	for _, part := range []string{"node-name", "log-level", "cni-conf-path", "state-dir", "api-socket", "ipam-mode", "ipam-pod-cidr", "ipam-quarantine"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not speak of %s", err, part)
+		}
+	}
+}
+
+func TestASourceReplacesTheListOfTheNextOne(t *testing.T) {
+	const yaml = "ipam-pod-cidr: [10.1.0.0/24, 10.2.0.0/24]\ncni-conf-path: /file\n"
+	env := map[string]string{"PORIN_IPAM_POD_CIDR": "10.3.0.0/24, 10.4.0.0/24", "PORIN_CNI_CONF_PATH": ""}
+	for _, test := range []struct {
+		env  map[string]string
+		args []string
+		want string
+	}{
+		{nil, nil, "[10.1.0.0/24 10.2.0.0/24]"},
+		{env, nil, "[10.3.0.0/24  10.4.0.0/24]"},
+		{env, []string{"--ipam-pod-cidr=10.5.0.0/24,10.6.0.0/24", "--ipam-pod-cidr=10.7.0.0/24"}, "[10.5.0.0/24 10.6.0.0/24 10.7.0.0/24]"},
+	} {
+		cfg, err := parse(t, yaml, test.env, test.args...)
+		if got := fmt.Sprint(cfg.IPAM.PodCIDRs); err != nil || got != test.want {
+			t.Errorf("ipam-pod-cidr %s, %v, want %s", got, err, test.want)
+		}
+		if err := cfg.IPAM.Validate(); err != nil {
+			t.Error(err)
+		}
+		if empty := cfg.CNIConfPath == ""; empty != (test.env != nil) {
+			t.Errorf("cni-conf-path %q with %v", cfg.CNIConfPath, test.env)
+		}
+	}
+}
+
+func TestFaultsOfTheFileAndOfTheValuesComeTogether(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "porin.yaml")
+	if err := os.WriteFile(file, []byte("state-dri: /x\nlog-level: loud\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := run(t.Context(), []string{"--config", file, "--api-socket=relative"}, io.Discard)
+	for _, part := range []string{"state-dri", "log-level", "api-socket", "ipam-pod-cidr"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("error %v does not speak of %s", err, part)
 		}
 	}
 }

@@ -22,7 +22,8 @@ Usage:
   porin-agent version          print the version
 
 Every flag but --config is also an environment variable (--state-dir is PORIN_STATE_DIR) and a key of the YAML file
-that --config names (state-dir). The command line wins over the environment, the environment over the file.
+that --config names (state-dir). The command line wins over the environment, the environment over the file; a list is
+taken from one of them as a whole.
 
 Flags:
 `
@@ -61,10 +62,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if command == "graph" {
 		return printGraph(stdout, cfg)
 	}
-	if err := load(fs, *file, os.LookupEnv); err != nil {
-		return err
-	}
-	if err := cfg.Validate(); err != nil {
+	err := load(fs, *file, os.LookupEnv)
+	if err := errors.Join(err, cfg.Validate()); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	return serve(ctx, cfg)

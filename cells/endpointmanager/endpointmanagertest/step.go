@@ -68,11 +68,16 @@ func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpoi
 	if cfg.NoIPRelease {
 		what += "(NoIPRelease)"
 	}
+	if cfg.Incomplete {
+		what += "(Incomplete)"
+	}
 	s.log = append(s.log, fmt.Sprintf("%s %s %s", s.name, what, ep.Spec.Attachment))
 	if err := s.fail("detach"); err != nil {
 		return err
 	}
-	delete(s.attached, ep.Spec.Attachment)
+	if !cfg.Incomplete {
+		delete(s.attached, ep.Spec.Attachment)
+	}
 	return nil
 }
 

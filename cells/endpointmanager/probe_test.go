@@ -1,0 +1,95 @@
+package endpointmanager
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+)
+
+// probe is a step and a subscriber that does what a test tells it.
+type probe struct {
+	mu       sync.Mutex // guards the fields below
+	attach   func(context.Context) error
+	detach   func() error
+	deleted  func(Endpoint)
+	told     []string
+	buried   []Deletion
+	attached int
+}
+
+func (p *probe) Name() string { return "probe" }
+
+func (p *probe) Attach(ctx context.Context, ep Endpoint) (Endpoint, error) {
+	if p.attach != nil {
+		if err := p.attach(ctx); err != nil {
+			return ep, err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attached++
+	return ep, nil
+}
+
+func (p *probe) Detach(context.Context, Endpoint, DeleteConfig) error {
+	if p.detach != nil {
+		if err := p.detach(); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attached--
+	return nil
+}
+
+func (p *probe) Restore(context.Context, Endpoint) error { return nil }
+func (p *probe) Remember(d []Deletion)                   { p.buried = d }
+func (p *probe) EndpointCreated(ep Endpoint)             { p.tell("created", ep) }
+func (p *probe) EndpointRestored(ep Endpoint)            { p.tell("restored", ep) }
+
+func (p *probe) EndpointDeleted(ep Endpoint, _ DeleteConfig) {
+	if p.deleted != nil {
+		p.deleted(ep)
+	}
+	p.tell("deleted", ep)
+}
+
+func (p *probe) tell(what string, ep Endpoint) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, fmt.Sprint(what, " ", ep.ID))
+}
+
+func unstarted(dir string, p *probe) *manager {
+	cfg := DefaultConfig()
+	cfg.StateDir = dir
+	return build(Params{
+		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: NewTable(), Steps: Steps{p}, Subscribers: []Subscriber{p},
+	})
+}
+
+func started(t *testing.T, dir string, p *probe) *manager {
+	t.Helper()
+	m := unstarted(dir, p)
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func specOf(attachment string) Spec {
+	a, err := ParseAttachment(attachment)
+	if err != nil {
+		panic(err)
+	}
+	nic := Interface{Name: "eth0", Index: 1, MAC: MAC{2}}
+	return Spec{Attachment: a, Host: nic, Container: nic}
+}

@@ -1,0 +1,185 @@
+package endpointmanager
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/fault"
+)
+
+// TestAStartThatFailsLeavesNothingOpen gives up a start half-way, and starts again on the same ledger.
+func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
+	dir := t.TempDir()
+	m := started(t, dir, &probe{})
+	if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	for range 10 {
+		if err := unstarted(dir, &probe{}).Start(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("error %v, want the context's", err)
+		}
+	}
+	if m = started(t, dir, &probe{}); len(m.table.List()) != 1 {
+		t.Errorf("restored %v", m.table.List())
+	}
+}
+
+// TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock has tombstones whose wall clock was wrong by a year either way.
+func TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock(t *testing.T) {
+	dir := t.TempDir()
+	l, err := openLedger(unstarted(dir, nil).cfg.ledgerPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, jump := range map[string]time.Duration{"past": -8760 * time.Hour, "future": 8760 * time.Hour} {
+		rec := recordFor(name, buried, time.Now().Add(jump))
+		rec.Boot = bootTime() - 5*time.Second
+		if err := l.bury(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	p := &probe{}
+	started(t, dir, p)
+	if len(p.buried) != 2 {
+		t.Fatalf("remembered %v", p.buried)
+	}
+	for _, d := range p.buried {
+		if age := time.Since(d.At); age < 5*time.Second || age > time.Minute {
+			t.Errorf("%s: deleted %s ago, want 5s", d.Endpoint.Spec.Attachment, age)
+		}
+	}
+}
+
+func TestAnEndpointReadsBackEqual(t *testing.T) {
+	dir := t.TempDir()
+	m := started(t, dir, &probe{})
+	want, err := m.Create(t.Context(), specOf("c1:eth0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m = started(t, dir, &probe{})
+	if got, err := m.table.Get(ByID(want.ID)); err != nil || got != want {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+// TestALedgerOfALaterVersionIsRefused: what it holds may be alive, and must not be taken for nothing.
+func TestALedgerOfALaterVersionIsRefused(t *testing.T) {
+	changes := map[string]func(*bbolt.Tx) error{
+		"another bucket": func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("attachments-v2")); return err },
+		"another phase": func(tx *bbolt.Tx) error {
+			return tx.Bucket(attachments).Put([]byte("c1:eth0"), []byte(`{"Phase":"moving","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
+		},
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			m := unstarted(dir, &probe{})
+			l, err := openLedger(m.cfg.ledgerPath())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(l.db.Update(change), l.close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Start(t.Context()); !errors.Is(err, errOtherVersion) {
+				t.Errorf("error %v, want errOtherVersion", err)
+			}
+		})
+	}
+}
+
+func TestALedgerMayHoldMoreThanThisVersionKnows(t *testing.T) {
+	l, path := tempLedger(t)
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("forecasts-v1"))
+		record := `{"Phase":"committed","Colour":"red","Endpoint":{"ID":1,"Shape":"round","Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`
+		return errors.Join(err, tx.Bucket(attachments).Put([]byte("c1:eth0"), []byte(record)))
+	})
+	if err := errors.Join(err, l.close()); err != nil {
+		t.Fatal(err)
+	}
+	l, err = openLedger(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.close() }()
+	if records, err := l.read(attachments); err != nil || len(records) != 1 {
+		t.Errorf("read %v, %v", records, err)
+	}
+}
+
+func TestARecordUnderTheNameOfAnotherIsDamage(t *testing.T) {
+	l, _ := tempLedger(t)
+	err := l.update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(attachments).Put([]byte("c2:eth0"), []byte(`{"Phase":"committed","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.read(attachments); fault.KindOf(err) != fault.Internal {
+		t.Errorf("error %v, want damage", err)
+	}
+}
+
+func TestARecordedDeletionSparesWhatBeganAfterIt(t *testing.T) {
+	m := started(t, t.TempDir(), &probe{})
+	for a, began := range map[string]time.Duration{"c1:eth0": 10, "c1:net1": 30, "c2:eth0": 10} {
+		spec := specOf(a)
+		spec.Began = began
+		if _, err := m.Create(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, rec := range []deletequeue.Record{{ContainerID: "c1", Began: 20}, {ContainerID: "c2", IfName: "eth0", Began: 5}} {
+		if result := m.deleteRecorded(t.Context(), rec); len(result.Errors) > 0 {
+			t.Fatal(result.Errors)
+		}
+	}
+	var left []string
+	for _, ep := range m.table.List() {
+		left = append(left, ep.Spec.Attachment.String())
+	}
+	slices.Sort(left)
+	if want := []string{"c1:net1", "c2:eth0"}; !slices.Equal(left, want) {
+		t.Errorf("left %v, want %v", left, want)
+	}
+}
+
+// TestNobodyHearsOfTheEndOfWhatNeverWas has a creation fail, and its undo, and the agent end before it is whole.
+func TestNobodyHearsOfTheEndOfWhatNeverWas(t *testing.T) {
+	dir, no := t.TempDir(), errors.New("the kernel said no")
+	p := &probe{detach: func() error { return no }}
+	m := unstarted(dir, p)
+	m.steps = Steps{p, &probe{attach: func(context.Context) error { return no }}}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Create(t.Context(), specOf("c1:eth0")); !errors.Is(err, no) {
+		t.Fatalf("error %v", err)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := &probe{}
+	if m = started(t, dir, next); len(m.table.List()) != 0 || m.Restored().Undone != 1 || len(next.told) != 0 {
+		t.Errorf("left %v, report %+v, told %v", m.table.List(), m.Restored(), next.told)
+	}
+}

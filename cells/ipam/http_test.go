@@ -1,0 +1,50 @@
+package ipam
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.PodCIDRs = []string{"10.0.0.0/29"}
+	a, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := chi.NewRouter()
+	newRoutes(a).Mount(router)
+	get := func() string {
+		recorder := httptest.NewRecorder()
+		router.ServeHTTP(recorder, httptest.NewRequest("GET", "/v1/ipam", nil))
+		return recorder.Body.String()
+	}
+	empty := `{"mode":"pod-cidr","pools":[{"name":"default","ranges":[{"prefix":"10.0.0.0/29","capacity":5,"used":0,"quarantined":0,"free":5}]}],"allocations":[]}`
+	if got := get(); got != empty {
+		t.Errorf("got  %s\nwant %s", got, empty)
+	}
+	for _, owner := range []Handle{"c1:eth0", "c2:eth0"} {
+		if _, err := a.Allocate(context.Background(), Request{Owner: owner}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Release("c1:eth0")
+	if got := get(); !strings.Contains(got, `"allocations":[{"address":"10.0.0.3","pool":"default","owner":"c2:eth0","since":"`) || !strings.Contains(got, `Z"}]`) {
+		t.Errorf("got %s", got)
+	}
+	want := `
+# HELP porin_ipam_addresses Addresses of this node by pool, prefix and use.
+# TYPE porin_ipam_addresses gauge
+porin_ipam_addresses{pool="default",prefix="10.0.0.0/29",use="free"} 3
+porin_ipam_addresses{pool="default",prefix="10.0.0.0/29",use="quarantined"} 1
+porin_ipam_addresses{pool="default",prefix="10.0.0.0/29",use="used"} 1
+`
+	if err := testutil.CollectAndCompare(newCollector(a), strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,194 @@
+package ipam_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+	"porin.dev/porin/cells/ipam"
+)
+
+// life is a manager whose steps are ipam, on a prefix of five addresses, and a datapath that can fail.
+type life struct {
+	endpointmanager.Service
+	addresses ipam.Allocator
+	datapath  *endpointmanagertest.Step
+	ledger    string
+}
+
+func begin(t *testing.T, dir string) life {
+	t.Helper()
+	cfg := ipam.DefaultConfig()
+	cfg.PodCIDRs = []string{"10.0.0.0/29"}
+	addresses, err := ipam.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := life{addresses: addresses, datapath: endpointmanagertest.NewStep("datapath"), ledger: filepath.Join(dir, "ledger.db")}
+	manager := endpointmanager.DefaultConfig()
+	manager.StateDir = dir
+	l.Service = endpointmanager.New(endpointmanager.Params{
+		Config: manager, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(),
+		Steps: endpointmanager.Steps{ipam.NewStep(addresses), l.datapath},
+	})
+	return l
+}
+
+func (l life) start(t *testing.T) {
+	t.Helper()
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Stop(context.Background()) })
+}
+
+func (l life) add(t *testing.T, attachment string) netip.Addr {
+	t.Helper()
+	ep, err := l.Create(t.Context(), endpointmanagertest.Spec(attachment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ep.Addresses.IPv4
+}
+
+func (l life) del(attachment string) {
+	l.Delete(context.Background(), endpointmanagertest.Spec(attachment).Attachment, endpointmanager.DeleteConfig{})
+}
+
+func (l life) want(t *testing.T, used, quarantined int64) {
+	t.Helper()
+	if r := l.addresses.Usage().Pools[0].Ranges[0]; r.Used != used || r.Quarantined != quarantined {
+		t.Errorf("%d used, %d quarantined, want %d and %d", r.Used, r.Quarantined, used, quarantined)
+	}
+}
+
+var errKernel = errors.New("the kernel said no")
+
+func TestAnAddressStaysWithItsOwnerWhileTheDatapathMayPointAtIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t, t.TempDir())
+		l.start(t)
+		l.add(t, "c1:eth0")
+		l.datapath.Fail("detach", 100, errKernel)
+		l.del("c1:eth0")
+		time.Sleep(5 * time.Minute) // many quarantines
+		synctest.Wait()
+		l.want(t, 1, 0)
+		for _, other := range []string{"c2:eth0", "c3:eth0", "c4:eth0", "c5:eth0"} {
+			l.add(t, other)
+		}
+		l.datapath.Fail("detach", 0, nil)
+		time.Sleep(2 * time.Minute) // the next try, and the quarantine
+		synctest.Wait()
+		l.want(t, 4, 0)
+	})
+}
+
+// TestADeletionHalfDoneIsFinishedByTheNextAgent: until then the address is its owner's, and then it rests.
+func TestADeletionHalfDoneIsFinishedByTheNextAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := begin(t, dir)
+		l.start(t)
+		l.add(t, "c1:eth0")
+		l.datapath.Fail("detach", 1, errKernel)
+		l.del("c1:eth0")
+		if err := l.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := begin(t, dir)
+		next.datapath.Fail("detach", 1, errKernel)
+		next.start(t)
+		next.want(t, 1, 0)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		next.want(t, 0, 1)
+	})
+}
+
+// TestAnAgentKilledBeforeItsCommitLeavesNoAddress keeps the ledger as it was before the commit.
+func TestAnAgentKilledBeforeItsCommitLeavesNoAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := begin(t, dir)
+		l.start(t)
+		release := l.datapath.Hold()
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.Create(context.Background(), endpointmanagertest.Spec("c1:eth0"))
+			done <- err
+		}()
+		synctest.Wait() // in the datapath's Attach
+		l.want(t, 1, 0)
+		intent, err := os.ReadFile(l.ledger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if err := errors.Join(<-done, l.Stop(t.Context()), os.WriteFile(l.ledger, intent, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		next := begin(t, dir)
+		next.start(t)
+		next.want(t, 0, 0)
+		if got := next.Restored(); got.Undone != 1 || got.Adopted != 0 {
+			t.Errorf("report %+v", got)
+		}
+	})
+}
+
+func TestAnAddressThatWasGivenBackIsFreeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := ipam.DefaultConfig()
+		cfg.PodCIDRs = []string{"10.0.0.0/29", "fd00::/126"} // five addresses, and two
+		a, err := ipam.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Quarantine(netip.MustParseAddr("fd00::2"), time.Now().Add(-20*time.Second))
+		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now())
+		get := func(owner ipam.Handle, want endpointmanager.Addresses) error {
+			_, err := a.Allocate(t.Context(), ipam.Request{Owner: owner, Want: want})
+			return err
+		}
+		if err := get("c1:eth0", endpointmanager.Addresses{}); err != nil { // fd00::3
+			t.Fatal(err)
+		}
+		for range 2 {
+			for last := byte(3); last < 7; last++ { // each IPv4 address is taken, and IPv6 has none
+				_ = get("c2:eth0", endpointmanager.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 0, 0, last})})
+			}
+			if err := get("c2:eth0", endpointmanager.Addresses{}); !errors.Is(err, ipam.ErrExhausted) {
+				t.Fatalf("error %v, want ErrExhausted", err)
+			}
+		}
+		time.Sleep(10 * time.Second) // fd00::2 is free, and 10.0.0.2 is not
+		if err := get("c2:eth0", endpointmanager.Addresses{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAReleaseInTheFutureIsAReleaseNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := ipam.DefaultConfig()
+		cfg.PodCIDRs = []string{"10.0.0.0/30"}
+		a, err := ipam.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now().Add(time.Hour)) // the wall clock was set back
+		time.Sleep(cfg.Quarantine)
+		if _, err := a.Allocate(t.Context(), ipam.Request{Owner: "c1:eth0"}); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+func cniConfOf(t *testing.T) cniConf {
+	dir := filepath.Join(t.TempDir(), "net.d")
+	return cniConf{path: filepath.Join(dir, "05-porin.conflist"), socket: "/run/porin/agent.sock", stateDir: "/run/porin", log: slog.New(slog.DiscardHandler)}
+}
+
+func filesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestTheRuntimeFindsThePlugin(t *testing.T) {
+	c := cniConfOf(t)
+	c.stateDir = "/elsewhere"
+	c.Serving()
+	list, err := libcni.ConfListFromFile(c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list.Name != "porin" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "porin-cni" {
+		t.Errorf("list %s of %d plugins", list.Name, len(list.Plugins))
+	}
+	if got, want := string(list.Plugins[0].Bytes), `{"socket":"/run/porin/agent.sock","stateDir":"/elsewhere","type":"porin-cni"}`; got != want {
+		t.Errorf("plugin %s, want %s", got, want)
+	}
+	if names := filesIn(t, filepath.Dir(c.path)); len(names) != 1 {
+		t.Errorf("the folder has %v", names)
+	}
+}
+
+func TestAConfigurationThatIsRightIsLeftAlone(t *testing.T) {
+	c := cniConfOf(t)
+	inode := func() os.FileInfo {
+		if err := c.write(); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := inode()
+	if !os.SameFile(first, inode()) {
+		t.Error("the same configuration was written again")
+	}
+	c.socket = "/other/agent.sock"
+	if os.SameFile(first, inode()) {
+		t.Error("another configuration was not written in a new file")
+	}
+}
+
+func TestAConfigurationThatCannotBeWrittenLeavesNothing(t *testing.T) {
+	c := cniConfOf(t)
+	if err := os.MkdirAll(filepath.Join(c.path, "in-the-way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.write(); err == nil {
+		t.Error("a folder was replaced")
+	}
+	if names := filesIn(t, filepath.Dir(c.path)); len(names) != 1 {
+		t.Errorf("the folder has %v", names)
+	}
+}
