@@ -42,6 +42,8 @@ func gatewaysOf(a Addresses) (gateways v1.Addresses) {
 	return gateways
 }
 
+var errBegan = fault.New(fault.Invalid, "began: want nanoseconds since the node booted")
+
 // specFromV1 reads what a caller asks for; [Spec.Validate] does the rest.
 func specFromV1(a Attachment, body v1.EndpointRequest) (Spec, error) {
 	host, err1 := interfaceFromV1("host", body.Host)
@@ -50,7 +52,7 @@ func specFromV1(a Attachment, body v1.EndpointRequest) (Spec, error) {
 		return Spec{}, fault.Wrap(fault.Invalid, err)
 	}
 	if body.Began < 0 {
-		return Spec{}, fault.New(fault.Invalid, "began: want nanoseconds since the node booted")
+		return Spec{}, errBegan
 	}
 	return Spec{
 		Attachment:   a,

@@ -44,6 +44,9 @@ func (m *manager) bringUp(ctx context.Context, spec Spec) (Endpoint, error) {
 		done <- outcome{ep, err}
 	}
 	for {
+		if err := m.deleted.refuse(spec); err != nil {
+			return Endpoint{}, err
+		}
 		w, fresh, err := m.claim(spec, creation)
 		if err != nil {
 			return Endpoint{}, err
@@ -118,7 +121,7 @@ func (m *manager) create(ctx context.Context, w *worker, watch *stopwatch) (_ En
 		return w.ep, err
 	}
 	m.become(w, builder, Ready)
-	m.created(w)
+	m.tellCreated(w)
 	m.log.Info("endpoint created", attrs(w.ep), "duration", watch.trace.Duration)
 	return w.ep, nil
 }

@@ -16,11 +16,21 @@ const maxRetryInterval = time.Minute
 
 // Delete implements [Manager].
 func (m *manager) Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult {
+	cfg = asked(cfg)
+	m.deleted.remember(attachment, cfg.Began)
 	w, ok := m.worker(attachment)
 	if !ok {
 		return DeleteResult{}
 	}
 	return m.deleteWorker(ctx, w, cfg)
+}
+
+// asked is the configuration of a deletion that a caller wants, now unless it said since when.
+func asked(cfg DeleteConfig) DeleteConfig {
+	if cfg.Began == 0 {
+		cfg.Began = bootTime()
+	}
+	return cfg
 }
 
 // deleteWorker takes down this very life of an attachment.
@@ -57,7 +67,7 @@ func afterClose(ctx context.Context, w *worker) DeleteResult {
 
 // DeleteContainer implements [Manager].
 func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult {
-	return m.deleteAll(ctx, cfg, func(w *worker) bool { return w.attachment.ContainerID == containerID })
+	return m.deleteAll(ctx, asked(cfg), func(w *worker) bool { return w.attachment.ContainerID == containerID })
 }
 
 // deleteAll takes down, one after the other, the endpoints that are there now and chosen.
@@ -73,6 +83,7 @@ func (m *manager) deleteAll(ctx context.Context, cfg DeleteConfig, chosen func(*
 
 	var sum DeleteResult
 	for _, w := range list {
+		m.deleted.remember(w.attachment, cfg.Began)
 		result := m.deleteWorker(ctx, w, cfg)
 		sum.Deleted += result.Deleted
 		sum.Errors = append(sum.Errors, result.Errors...)
@@ -138,7 +149,7 @@ func (m *manager) settle(w *worker, cfg DeleteConfig, failed []error) []error {
 			return failed
 		}
 		m.become(w, outside, Disconnected)
-		m.deleted(w, cfg) // before another life of the attachment can begin
+		m.tellDeleted(w, cfg) // before another life of the attachment can begin
 		m.retire(w)
 		return nil
 	}

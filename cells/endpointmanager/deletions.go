@@ -25,7 +25,8 @@ func (m *manager) workOff(ctx context.Context) {
 
 // deleteRecorded passes over an attachment that began a new life after the recorded deletion did.
 func (m *manager) deleteRecorded(ctx context.Context, rec deletequeue.Record) DeleteResult {
-	return m.deleteAll(ctx, DeleteConfig{}, func(w *worker) bool {
+	cfg := asked(DeleteConfig{Began: time.Duration(max(rec.Began, 0))})
+	return m.deleteAll(ctx, cfg, func(w *worker) bool {
 		a := w.attachment
 		return a.ContainerID == rec.ContainerID && (a.IfName == rec.IfName || rec.IfName == "") &&
 			(rec.Began <= 0 || w.spec.Began <= time.Duration(rec.Began))

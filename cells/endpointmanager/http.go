@@ -3,6 +3,7 @@ package endpointmanager
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"go.uber.org/fx"
@@ -100,7 +101,10 @@ func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
 	if err := ValidateContainerID(body.ContainerID); err != nil {
 		return err
 	}
-	return answerDeletion(w, s.Manager.DeleteContainer(r.Context(), body.ContainerID, DeleteConfig{}))
+	if body.Began < 0 {
+		return errBegan
+	}
+	return answerDeletion(w, s.Manager.DeleteContainer(r.Context(), body.ContainerID, DeleteConfig{Began: time.Duration(body.Began)}))
 }
 
 // answerDeletion answers with a success only when what could not be done is on record: whoever hears it never asks again.

@@ -2,15 +2,15 @@ package endpointmanager
 
 // Nothing here holds a lock: a subscriber may read the table.
 
-func (m *manager) created(w *worker) {
+func (m *manager) tellCreated(w *worker) {
 	w.born = true
 	for _, s := range m.subscribers {
 		s.EndpointCreated(w.ep)
 	}
 }
 
-// deleted passes over an endpoint whose creation failed: nobody has heard of it.
-func (m *manager) deleted(w *worker, cfg DeleteConfig) {
+// tellDeleted passes over an endpoint whose creation failed: nobody has heard of it.
+func (m *manager) tellDeleted(w *worker, cfg DeleteConfig) {
 	if !w.born {
 		return
 	}
@@ -19,7 +19,7 @@ func (m *manager) deleted(w *worker, cfg DeleteConfig) {
 	}
 }
 
-func (m *manager) restored(ep Endpoint) {
+func (m *manager) tellRestored(ep Endpoint) {
 	for _, s := range m.subscribers {
 		s.EndpointRestored(ep)
 	}

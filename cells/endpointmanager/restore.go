@@ -41,6 +41,7 @@ func (m *manager) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.workOff(ctx) // what is to go is not brought back first
 	for i, rec := range records {
 		if err := m.bringBack(ctx, workers[i], rec); err != nil {
 			return err
@@ -61,6 +62,7 @@ func (m *manager) remember(buried []record) {
 	now, boot := time.Now(), bootTime()
 	deletions := make([]Deletion, len(buried))
 	for i, rec := range buried {
+		m.deleted.remember(rec.Endpoint.Spec.Attachment, rec.Config.Began)
 		deletions[i] = Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: now.Add(rec.Boot - boot)}
 	}
 	for _, step := range m.steps {
@@ -82,6 +84,7 @@ func (m *manager) revive(records []record) ([]*worker, error) {
 		w := newWorker(rec.Endpoint.Spec, rec.Endpoint.ID)
 		w.ep, w.ran, w.born = rec.Endpoint, len(m.steps), rec.Phase == committed || rec.Told
 		w.ep.State = ""
+		m.become(w, outside, Restoring)
 		m.launch(w)
 		workers[i] = w
 	}
@@ -91,9 +94,11 @@ func (m *manager) revive(records []record) ([]*worker, error) {
 // bringBack waits for one endpoint to be restored or undone. Its error is the end of the start.
 func (m *manager) bringBack(ctx context.Context, w *worker, rec record) error {
 	done := make(chan struct{})
-	w.queue.push(func() {
+	queued := w.queue.push(func() {
 		defer close(done)
-		m.become(w, outside, Restoring)
+		if w.isGone() {
+			return
+		}
 		if rec.Phase == committed {
 			m.adopt(ctx, w)
 		} else {
@@ -101,7 +106,9 @@ func (m *manager) bringBack(ctx context.Context, w *worker, rec record) error {
 			m.remove(ctx, w, rec.Config, startWatch(Del, 0))
 		}
 	})
-	<-done
+	if queued { // else it is gone already
+		<-done
+	}
 	return ctx.Err()
 }
 
@@ -128,7 +135,7 @@ func (m *manager) adopt(ctx context.Context, w *worker) {
 	m.become(w, builder, Ready)
 	m.report.Adopted++
 	m.observe(watch.finish(w.ep, nil))
-	m.restored(w.ep)
+	m.tellRestored(w.ep)
 }
 
 func (m *manager) prune(ctx context.Context) error {

@@ -31,7 +31,7 @@ func build(p Params) *manager {
 	return &manager{
 		cfg: p.Config, log: p.Log, table: p.Table, steps: p.Steps,
 		subscribers: p.Subscribers, observers: p.Observers,
-		ids: newIDs(), workers: map[Attachment]*worker{}, stopped: true,
+		ids: newIDs(), deleted: newDeletions(), workers: map[Attachment]*worker{}, stopped: true,
 	}
 }
 
@@ -43,6 +43,7 @@ type manager struct {
 	subscribers []Subscriber
 	observers   []Observer
 	ids         *ids
+	deleted     *deletions
 	ledger      *ledger
 	report      Report
 	background  sync.WaitGroup
@@ -71,7 +72,6 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	if err := m.restore(ctx); err != nil {
 		return err
 	}
-	m.workOff(ctx)
 	loop, stop := context.WithCancel(context.Background())
 	m.stopLoop = stop
 	m.background.Go(func() { m.expireLoop(loop) })
@@ -117,6 +117,7 @@ func (m *manager) expireLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			m.deleted.expire(bootTime() - m.cfg.TombstoneTTL)
 			if err := m.ledger.expire(bootTime()-m.cfg.TombstoneTTL, math.MaxInt64); err != nil {
 				m.log.Warn("old tombstones stay, next try at the next round", "error", err)
 			}

@@ -54,6 +54,9 @@ type DeleteConfig struct {
 	// NoIPRelease keeps the address: creation failed for an address that the caller brought, a restored endpoint
 	// cannot be brought back and its address was never taken, or it is the health endpoint.
 	NoIPRelease bool
+	// Began is when the caller that asked for the deletion began, on CLOCK_BOOTTIME: an ADD of the attachment that
+	// began earlier is refused from then on. 0 when no caller asked: an undo, or the making of room for a new life.
+	Began time.Duration
 	// Incomplete says that a step which comes down before this one has failed, and that this Detach will come again:
 	// what the other may still point at (an address) is kept until then.
 	Incomplete bool

@@ -119,6 +119,9 @@ func (w *world) add(ts *testscript.TestScript, args []string) error {
 		switch key, value, _ := strings.Cut(option, "="); key {
 		case "index":
 			spec.Host.Index, _ = strconv.Atoi(value)
+		case "began":
+			began, _ := strconv.Atoi(value)
+			spec.Began = time.Duration(began)
 		case "pod":
 			spec.Pod.Name = value
 		default:

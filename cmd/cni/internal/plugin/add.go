@@ -36,6 +36,7 @@ var errLinkGone = errors.New("somebody removed the interface while it was set up
 func (t *task) add() ([]byte, error) {
 	result, err := t.tryAdd()
 	if errors.Is(err, errLinkGone) {
+		t.began.boot = now().boot // the undo has deleted what the first try began
 		result, err = t.tryAdd()
 	}
 	if errors.Is(err, errLinkGone) {
