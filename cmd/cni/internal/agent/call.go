@@ -9,9 +9,10 @@ import (
 	"porin.dev/porin/cmd/cni/internal/spec"
 )
 
-// Create asks for an endpoint. It has Addresses and Gateways, and what else [Client.Endpoint] says.
-func (c Client) Create(deadline time.Time, a spec.Attachment, request v1.EndpointRequest) (v1.Endpoint, error) {
-	body, err := c.call(deadline, "PUT", "/v1/endpoint/"+escape(a.ContainerID+":"+a.IfName), encodeRequest(request), maxAnswer)
+// Create asks for an endpoint, and runs meanwhile until the answer is waited for. The endpoint has Addresses and
+// Gateways, and what else [Client.Endpoint] says.
+func (c *Conn) Create(a spec.Attachment, request v1.EndpointRequest, meanwhile func()) (v1.Endpoint, error) {
+	body, err := c.call("PUT", "/v1/endpoint/"+escape(a.ContainerID+":"+a.IfName), encodeRequest(request), maxAnswer, meanwhile)
 	if err != nil {
 		return v1.Endpoint{}, err
 	}

@@ -23,9 +23,37 @@ const (
 
 // call makes one request and returns the body of its answer. A status of 300 and above is a *[v1.Problem].
 func (c Client) call(deadline time.Time, method, path string, body []byte, limit int) ([]byte, error) {
-	answer, err := c.exchange(deadline, request(method, path, body, time.Until(deadline)), limit)
+	conn, err := c.Dial(deadline)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.call(method, path, body, limit, func() {})
+}
+
+// Conn is a connection for one call.
+type Conn struct {
+	client Client
+	socket *socket
+}
+
+// Dial connects. The agent takes the connection in while its caller prepares the call.
+func (c Client) Dial(deadline time.Time) (*Conn, error) {
+	s, err := dial(c.Socket, deadline)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Socket, err)
+	}
+	return &Conn{c, s}, nil
+}
+
+// Close lets go of the connection. An agent that is at work for it gives up.
+func (c *Conn) Close() { c.socket.close() }
+
+// call makes the connection's one request, runs meanwhile while the agent is at work, and returns the answer's body.
+func (c *Conn) call(method, path string, body []byte, limit int, meanwhile func()) ([]byte, error) {
+	answer, err := c.exchange(request(method, path, body, time.Until(c.socket.deadline)), limit, meanwhile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.client.Socket, err)
 	}
 	if answer.status < 300 {
 		return answer.body, nil
@@ -41,18 +69,14 @@ func request(method, path string, body []byte, timeout time.Duration) []byte {
 	return append([]byte(text+"\r\n"), body...)
 }
 
-func (c Client) exchange(deadline time.Time, request []byte, limit int) (answer, error) {
-	s, err := dial(c.Socket, deadline)
-	if err != nil {
+func (c *Conn) exchange(request []byte, limit int, meanwhile func()) (answer, error) {
+	if err := c.socket.write(request); err != nil {
 		return answer{}, err
 	}
-	defer s.close()
-	if err := s.write(request); err != nil {
-		return answer{}, err
-	}
+	meanwhile()
 	var in reader
 	for buf := make([]byte, 4096); ; {
-		n, err := s.read(buf)
+		n, err := c.socket.read(buf)
 		if err != nil {
 			return answer{}, err
 		}

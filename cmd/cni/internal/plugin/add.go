@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cmd/cni/internal/agent"
 	"porin.dev/porin/cmd/cni/internal/spec"
 	"porin.dev/porin/internal/rtnl"
 )
@@ -18,6 +19,7 @@ type adding struct {
 	hostText, podText string // the same
 	netns             int
 	node, pod         *rtnl.Conn
+	conn              *agent.Conn
 	host              rtnl.Link
 	endpoint          v1.Endpoint
 }
@@ -68,6 +70,7 @@ func newAdding(t *task) (a *adding, err error) {
 
 func (a *adding) steps() []step {
 	return []step{
+		{"dial", a.dial, func() {}},
 		{"open", a.open, func() {}},
 		{"link", a.makeLink, a.removeLink},
 		{"endpoint", a.create, a.delete},
@@ -84,6 +87,14 @@ func runSteps(steps []step) error {
 			}
 			return err
 		}
+	}
+	return nil
+}
+
+// dial comes first: without an agent nothing else need be tried, and with one it is ready when the link is.
+func (a *adding) dial() (err error) {
+	if a.conn, err = a.agent.Dial(a.deadline); err != nil {
+		return a.agentFault("create the endpoint of "+clip(a.ContainerID)+":"+a.IfName, err)
 	}
 	return nil
 }
@@ -107,6 +118,9 @@ func (a *adding) open() error {
 
 // close lets go of what open got hold of. The process ends right after, but a test's does not.
 func (a *adding) close() {
+	if a.conn != nil {
+		a.conn.Close()
+	}
 	for _, conn := range []*rtnl.Conn{a.node, a.pod} {
 		if conn != nil {
 			_ = conn.Close()

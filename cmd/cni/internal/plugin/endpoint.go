@@ -14,7 +14,7 @@ const undoTimeout = 5 * time.Second
 
 // create asks the agent for the endpoint. When the answer does not come, the agent may have made it even so.
 func (a *adding) create() (err error) {
-	a.endpoint, err = a.agent.Create(a.deadline, a.attachment(), v1.EndpointRequest{
+	a.endpoint, err = a.conn.Create(a.attachment(), v1.EndpointRequest{
 		Network:   a.Config.Name,
 		Pod:       v1.Pod{Namespace: a.Args.PodNamespace, Name: a.Args.PodName, UID: a.Args.PodUID},
 		NetNS:     a.NetNS,
@@ -22,7 +22,7 @@ func (a *adding) create() (err error) {
 		Container: v1.Interface{Name: a.IfName, MAC: a.podText},
 		Addresses: a.Addresses,
 		Began:     a.began.boot.Nanoseconds(),
-	})
+	}, a.noteOnLink)
 	if err == nil {
 		err = checkAnswer(a.endpoint)
 	}

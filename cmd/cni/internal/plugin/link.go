@@ -30,19 +30,18 @@ func (a *adding) makeLink() error {
 
 func (a *adding) newVeth() error {
 	a.host = rtnl.Link{}
-	err := a.node.Do(
+	return a.node.Do(
 		rtnl.NewVeth(rtnl.Veth{
 			Name: a.hostName, MAC: a.hostMAC, MTU: uint32(a.Config.MTU),
 			Peer: rtnl.VethPeer{Name: a.IfName, MAC: a.podMAC, NetNS: a.netns},
 		}),
 		rtnl.LinkByName(a.hostName, &a.host),
 	)
-	if err != nil {
-		return err
-	}
-	// For people who look at the node; an ID too long for it is no reason to fail.
+}
+
+// noteOnLink is for people who look at the node. An ID too long for it is no reason to fail.
+func (a *adding) noteOnLink() {
 	_ = a.node.Do(rtnl.SetAlias(a.hostName, a.ContainerID+":"+a.IfName))
-	return nil
 }
 
 // clearNames removes what stands in the way on either side.
