@@ -4,6 +4,7 @@
 GO      ?= $(or $(shell command -v go),/usr/local/go/bin/go)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 BIN     := $(CURDIR)/bin
+LDFLAGS := -s -w -X porin.dev/porin/internal/version.linked=$(VERSION)
 # A race detector needs a C compiler: RACE=1 asks for it.
 RACE    ?=
 # Restrict a run: make test PKG=./cells/ipam RUN=Quarantine
@@ -25,9 +26,9 @@ help:
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/porin-agent ./cmd/agent
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/porin-cni ./cmd/cni
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN)/porin ./cmd/porin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-agent ./cmd/agent
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-cni ./cmd/cni
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
 
 generate:
 	$(GO) generate ./bpf/...

@@ -13,6 +13,7 @@ import (
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/version"
 )
 
 // Bounds of all start hooks and of all stop hooks together. A start restores every endpoint of the node.
@@ -31,7 +32,7 @@ func Cells(cfg Config) fx.Option {
 		datapath.Module(cfg.Datapath),
 		monitor.Module(cfg.Monitor),
 		metrics.Module(cfg.Metrics),
-		server.Module(cfg.Server, server.Info{Version: Version(), Node: cfg.NodeName}),
+		server.Module(cfg.Server, server.Info{Version: version.Of(), Node: cfg.NodeName}),
 		cniConfModule(cfg),
 		fx.Provide(steps),
 	)

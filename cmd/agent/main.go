@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.uber.org/fx"
+
+	"porin.dev/porin/internal/version"
 )
 
 const usage = `porin-agent gives the containers of this node their network.
@@ -53,7 +55,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	command := fs.Arg(0)
 	if command == "version" {
-		_, err := fmt.Fprintln(stdout, Version())
+		_, err := fmt.Fprintln(stdout, version.Of())
 		return err
 	}
 	if fs.NArg() > 1 || (command != "" && command != "graph") {

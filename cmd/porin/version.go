@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
-)
 
-// version is set by the linker: -ldflags "-X main.version=v1.2.3".
-var version string
+	"porin.dev/porin/internal/version"
+)
 
 // build says what this program was made of.
 type build struct {
@@ -18,21 +16,6 @@ type build struct {
 }
 
 func showVersion(_ context.Context, s *session, _ []string) error {
-	b := build{Version: buildVersion(), Go: runtime.Version()}
+	b := build{Version: version.Of(), Go: runtime.Version()}
 	return s.print(b, func(w io.Writer) { _, _ = fmt.Fprintf(w, "porin %s, %s\n", b.Version, b.Go) })
-}
-
-// buildVersion is the released version, or the commit that the program was built from.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return "devel-" + s.Value[:min(12, len(s.Value))]
-			}
-		}
-	}
-	return "devel"
 }
