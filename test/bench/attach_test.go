@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,11 +20,13 @@ const (
 )
 
 // figures are what one system took.
-type figures struct {
-	add, del       []time.Duration
-	addAll, delAll time.Duration // wall time of all rounds, with the parallelism of the run
-	addCPU, delCPU time.Duration // plugin and agent; the kernel's own threads are nobody's
-	attached       int
+type figures struct{ add, del operation }
+
+// operation is what ADD or DEL took in all rounds.
+type operation struct {
+	calls []time.Duration
+	wall  time.Duration // with the parallelism of the run
+	cpu   time.Duration // plugin and agent; the kernel's own threads are nobody's
 }
 
 func attach(t *testing.T, r *report) {
@@ -71,58 +71,24 @@ func measure(t *testing.T, s *system, f *figures, parallel, n int) {
 	for i := range containers {
 		containers[i] = testutil.NewContainer(t)
 	}
-	wall, cpu := atOnce(t, s, parallel, containers, &f.add, func(c *testutil.Container) (time.Duration, error) {
-		_, took, err := s.add(c)
-		return took, err
-	})
-	f.addAll, f.addCPU = f.addAll+wall, f.addCPU+cpu
-	wall, cpu = atOnce(t, s, parallel, containers, &f.del, s.del)
-	f.delAll, f.delCPU = f.delAll+wall, f.delCPU+cpu
-	f.attached += n
+	f.add.measure(t, s, "add", parallel, containers)
+	f.del.measure(t, s, "del", parallel, containers)
 }
 
-func atOnce(t *testing.T, s *system, parallel int, containers []*testutil.Container, took *[]time.Duration,
-	call func(*testutil.Container) (time.Duration, error),
-) (wall, cpu time.Duration) {
+func (o *operation) measure(t *testing.T, s *system, op string, parallel int, containers []*testutil.Container) {
 	t.Helper()
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex // guards took and next
-		next int
-	)
-	before, began := cpuTime(t, s), time.Now()
-	for range min(parallel, len(containers)) {
-		wg.Go(func() {
-			err := s.node.Do(func() error {
-				for {
-					mu.Lock()
-					i := next
-					next++
-					mu.Unlock()
-					if i >= len(containers) {
-						return nil
-					}
-					d, err := call(containers[i])
-					if err != nil {
-						return err
-					}
-					mu.Lock()
-					*took = append(*took, d)
-					mu.Unlock()
-				}
-			})
-			if err != nil {
-				t.Error(err)
-			}
-		})
+	before := agentCPU(t, s)
+	a := s.call(t, op, parallel, containers...)
+	o.cpu += a.CPU + agentCPU(t, s) - before
+	o.wall += a.Wall
+	for _, call := range a.Calls {
+		o.calls = append(o.calls, call.Took)
 	}
-	wg.Wait()
-	wall, cpu = time.Since(began), cpuTime(t, s)-before
-	if t.Failed() {
-		t.FailNow()
-	}
-	return wall, cpu
 }
+
+func (o *operation) rate() float64 { return float64(len(o.calls)) / o.wall.Seconds() }
+
+func (o *operation) cpuMillis() float64 { return o.cpu.Seconds() * 1e3 / float64(len(o.calls)) }
 
 func (f *figures) report(r *report, system string, parallel int) {
 	name := func(m string) string { return fmt.Sprintf("%s, %d at once", m, parallel) }
@@ -130,25 +96,20 @@ func (f *figures) report(r *report, system string, parallel int) {
 		name string
 		p    float64
 	}{{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}} {
-		r.add(name("ADD "+p.name), system, percentile(f.add, p.p), "ms")
-		r.add(name("DEL "+p.name), system, percentile(f.del, p.p), "ms")
+		r.add(name("ADD "+p.name), system, percentile(f.add.calls, p.p), "ms")
+		r.add(name("DEL "+p.name), system, percentile(f.del.calls, p.p), "ms")
 	}
-	r.add(name("ADD rate"), system, float64(f.attached)/f.addAll.Seconds(), "1/s")
-	r.add(name("DEL rate"), system, float64(f.attached)/f.delAll.Seconds(), "1/s")
-	r.add(name("ADD CPU"), system, f.addCPU.Seconds()*1e3/float64(f.attached), "ms")
-	r.add(name("DEL CPU"), system, f.delCPU.Seconds()*1e3/float64(f.attached), "ms")
+	r.add(name("ADD rate"), system, f.add.rate(), "1/s")
+	r.add(name("DEL rate"), system, f.del.rate(), "1/s")
+	r.add(name("ADD CPU"), system, f.add.cpuMillis(), "ms")
+	r.add(name("DEL CPU"), system, f.del.cpuMillis(), "ms")
 }
 
-// cpuTime is what the plugins, which have all been waited for, and the system's agent have used.
-func cpuTime(t *testing.T, s *system) time.Duration {
+// agentCPU is what the system's agent, if it has one, has used.
+func agentCPU(t *testing.T, s *system) (sum time.Duration) {
 	t.Helper()
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &usage); err != nil {
-		t.Fatal(err)
-	}
-	sum := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	if s.agent == nil {
-		return sum
+		return 0
 	}
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", s.agent.PID()))
 	if err != nil || len(tasks) == 0 {

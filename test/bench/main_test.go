@@ -6,12 +6,18 @@
 package bench
 
 import (
+	"os"
 	"testing"
 
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, testutil.Binaries()) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envRuntime) != "" {
+		os.Exit(runtimeMain())
+	}
+	testutil.Main(m, testutil.Binaries())
+}
 
 // TestBench prints one table and writes results/bench.json.
 func TestBench(t *testing.T) {

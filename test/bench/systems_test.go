@@ -1,27 +1,23 @@
 package bench
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
-
-	"github.com/containernetworking/cni/libcni"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"porin.dev/porin/internal/testutil"
 )
 
-// system is a CNI plugin on a node of its own.
+// system is a CNI plugin on a node of its own, and the runtime that calls it.
 type system struct {
-	name  string
-	node  *testutil.Node
-	agent *testutil.Agent // nil for the reference plugins
-	list  *libcni.NetworkConfigList
-	conf  *libcni.CNIConfig
+	name     string
+	node     *testutil.Node
+	agent    *testutil.Agent // nil for the reference plugins
+	commands *json.Encoder   // to the runtime
+	answers  *json.Decoder   // from it
 }
 
 // builtPlugins is the folder of ptp, bridge and host-local, which make bench builds from the version in go.mod: in
@@ -62,54 +58,73 @@ func porin(t *testing.T, name, prefixes string) *system {
 
 func newSystem(t *testing.T, name string, node *testutil.Node, bin string, plugin map[string]any) *system {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": []any{plugin}})
+	list, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": []any{plugin}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := libcni.NetworkConfFromBytes(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(node.Dir, "cni-cache"), nil)
-	return &system{name: name, node: node, list: list, conf: conf}
+	s := &system{name: name, node: node}
+	s.startRuntime(t)
+	s.send(t, setup{Plugins: bin, Cache: filepath.Join(node.Dir, "cni-cache"), List: list})
+	return s
 }
 
-func (s *system) runtimeConf(c *testutil.Container) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{ContainerID: c.ID, NetNS: c.Path(), IfName: c.IfName}
-}
-
-// add attaches the container and returns how long the call took. The calling thread must be locked and in the node's
-// namespace, as a runtime's threads are: libcni starts the plugin from it.
-func (s *system) add(c *testutil.Container) (*types100.Result, time.Duration, error) {
-	began := time.Now()
-	result, err := s.conf.AddNetworkList(context.Background(), s.list, s.runtimeConf(c))
-	took := time.Since(began)
-	if err != nil {
-		return nil, took, fmt.Errorf("%s: ADD: %w", s.name, err)
-	}
-	newest, err := types100.NewResultFromResult(result)
-	return newest, took, err
-}
-
-// attach is add for those who do not measure it.
-func (s *system) attach(t *testing.T, c *testutil.Container) (result *types100.Result) {
+// startRuntime starts a runtime in the node's namespace. It ends with its input: at the end of the test or with us.
+func (s *system) startRuntime(t *testing.T) {
 	t.Helper()
-	err := s.node.Do(func() (err error) {
-		result, _, err = s.add(c)
-		return err
-	})
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envRuntime+"=1")
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return result
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.node.Do(cmd.Start); err != nil {
+		t.Fatalf("%s: start a runtime: %v", s.name, err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: its runtime: %v", s.name, err)
+		}
+	})
+	s.commands, s.answers = json.NewEncoder(stdin), json.NewDecoder(stdout)
 }
 
-// del detaches the container; add's rule holds.
-func (s *system) del(c *testutil.Container) (time.Duration, error) {
-	began := time.Now()
-	err := s.conf.DelNetworkList(context.Background(), s.list, s.runtimeConf(c))
-	if err != nil {
-		return 0, fmt.Errorf("%s: DEL: %w", s.name, err)
+func (s *system) send(t *testing.T, message any) {
+	t.Helper()
+	if err := s.commands.Encode(message); err != nil {
+		t.Fatalf("%s: send to its runtime: %v", s.name, err)
 	}
-	return time.Since(began), nil
+}
+
+// call lets the runtime add or del the containers, so many at once, and fails the test when one of them fails.
+func (s *system) call(t *testing.T, op string, parallel int, containers ...*testutil.Container) (a answer) {
+	t.Helper()
+	c := command{Op: op, Parallel: parallel}
+	for _, each := range containers {
+		c.Containers = append(c.Containers, container{ID: each.ID, NetNS: each.Path()})
+	}
+	s.send(t, c)
+	if err := s.answers.Decode(&a); err != nil {
+		t.Fatalf("%s: no answer of its runtime: %v", s.name, err)
+	}
+	for _, call := range a.Calls {
+		if call.Error != "" {
+			t.Errorf("%s: %s: %s", s.name, op, call.Error)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return a
+}
+
+// attach is an add that nobody measures. It returns the container's addresses.
+func (s *system) attach(t *testing.T, c *testutil.Container) []netip.Addr {
+	t.Helper()
+	return s.call(t, "add", 1, c).Calls[0].IPs
 }

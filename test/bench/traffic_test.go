@@ -80,9 +80,8 @@ func attached(t *testing.T, s *system) path {
 	t.Helper()
 	from, to := testutil.NewContainer(t), testutil.NewContainer(t)
 	s.attach(t, from)
-	result := s.attach(t, to)
-	addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
-	return path{s.name, from.Namespace, to.Namespace, addr.Unmap()}
+	addrs := s.attach(t, to)
+	return path{s.name, from.Namespace, to.Namespace, addrs[0]}
 }
 
 // direct is a veth pair between two containers and nothing else.
