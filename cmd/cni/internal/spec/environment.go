@@ -32,7 +32,7 @@ func readEnvironment(getenv func(string) string) (Environment, *Error) {
 	switch env.Command {
 	case "ADD", "CHECK", "DEL":
 	case "GC", "STATUS", "VERSION", "":
-		return env, nil
+		return Environment{Command: env.Command}, nil // they concern no container
 	default:
 		return env, badEnvironment("CNI_COMMAND", env.Command, "is unknown", "ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}

@@ -128,6 +128,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"porin","mtu":1500,"dns":{},"runtimeConfig":{"ips":["10.0.0.1"]}}`), "K8S_POD_NAME=a;IP=10.0.0.1", "c1", "eth0")
 	f.Add([]byte(`{"cniVersion":"0.3.1","name":"porin","prevResult":{"ips":[{"address":"10.0.0.1/32"}]}}`), "IP=,;=", "../c", "eth/0")
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"porin","args":{"cni":{"ips":null}},"cni.dev/valid-attachments":[{}]}`), ";", "", "lo")
+	f.Add([]byte(`{"cniVersion":"1.1.0","name":"0"}`), "0", " ", "0")
 	f.Fuzz(func(t *testing.T, config []byte, args, id, ifname string) {
 		for _, command := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
 			getenv := env("CNI_COMMAND", command, "CNI_CONTAINERID", id, "CNI_IFNAME", ifname, "CNI_NETNS", "/x", "CNI_ARGS", args)
