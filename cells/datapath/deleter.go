@@ -170,7 +170,7 @@ func (d *deleter) deleteDoomed(conn *rtnl.Conn) {
 // listen tells waiting callers of the links that are gone.
 func (d *deleter) listen() {
 	for {
-		event, err := d.watch.Next()
+		link, err := d.watch.Next()
 		switch {
 		case errors.Is(err, os.ErrClosed):
 			return
@@ -179,8 +179,8 @@ func (d *deleter) listen() {
 		case err != nil:
 			d.log.Warn("not notified of links any more, looking for them instead", "every", recheck, "error", err)
 			return
-		case event.Deleted:
-			d.waiting.tell(func(index int) bool { return index == event.Index }, true)
+		default:
+			d.waiting.tell(func(index int) bool { return index == link.Index }, true)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func removeLink(b *testing.B, node *testutil.Namespace, index int) {
 		_ = conn.Do(rtnl.DelLink(index))
 	}()
 	for {
-		if event, err := watch.Next(); err != nil || event.Deleted && event.Index == index {
+		if link, err := watch.Next(); err != nil || link.Index == index {
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"syscall"
 
@@ -13,14 +14,8 @@ import (
 // ErrOverrun says that notifications were lost, because nobody read them fast enough. What they told must be read anew.
 var ErrOverrun = errors.New("link notifications were lost")
 
-// LinkEvent is a change of one interface.
-type LinkEvent struct {
-	Link
-	Deleted bool
-}
-
-// LinkWatch hears of every change of an interface in one network namespace, from the time it was made. The kernel
-// notifies the end of a link long before a call that deletes it returns.
+// LinkWatch hears of the end of every interface in one network namespace, from the time it was made. The kernel
+// notifies it long before a call that deletes the interface returns.
 type LinkWatch struct {
 	file    *os.File
 	raw     syscall.RawConn
@@ -35,6 +30,8 @@ func WatchLinks() (*LinkWatch, error) {
 		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "route-netlink") // it is non-blocking, so the runtime polls it, and Close wakes Next
+	// Unheard, the changes of links that stay cost nothing. A kernel that takes no filter tells of them, too.
+	_ = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyEnds())
 	// A burst of many deletions (one per pod of a drained node) must fit; without CAP_NET_ADMIN the default stays.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20)
 	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK})
@@ -49,36 +46,49 @@ func WatchLinks() (*LinkWatch, error) {
 // Close ends the watch and wakes Next.
 func (w *LinkWatch) Close() error { return w.file.Close() }
 
-// Next waits for the next change. It returns [ErrOverrun] when changes were lost, and goes on afterwards;
+// onlyEnds is a filter for the socket that passes a datagram that begins with RTM_DELLINK. Notifications come one in a
+// datagram. The kernel's instruction loads in network order, the type in the header is in the machine's.
+func onlyEnds() *unix.SockFprog {
+	var native [2]byte
+	binary.NativeEndian.PutUint16(native[:], unix.RTM_DELLINK)
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: 4}, // nlmsg_type
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(binary.BigEndian.Uint16(native[:])), Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	return &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+}
+
+// Next waits for the next end of an interface. It returns [ErrOverrun] when some were lost, and goes on afterwards;
 // os.ErrClosed after Close. One goroutine may call it at a time.
-func (w *LinkWatch) Next() (LinkEvent, error) {
+func (w *LinkWatch) Next() (Link, error) {
 	for {
 		for len(w.pending) >= headerLen {
-			if event, ok, err := w.event(); ok || err != nil {
-				return event, err
+			if link, ok, err := w.end(); ok || err != nil {
+				return link, err
 			}
 		}
 		if err := w.receive(); err != nil {
-			return LinkEvent{}, err
+			return Link{}, err
 		}
 	}
 }
 
-// event takes one message off the datagram; not ok when it is none that matters.
-func (w *LinkWatch) event() (event LinkEvent, ok bool, err error) {
+// end takes one message off the datagram; not ok when it is none that matters.
+func (w *LinkWatch) end() (link Link, ok bool, err error) {
 	size := int(binary.NativeEndian.Uint32(w.pending))
 	if size < headerLen || size > len(w.pending) {
 		w.pending = nil
-		return event, false, errMalformed
+		return link, false, errMalformed
 	}
 	typ, body := binary.NativeEndian.Uint16(w.pending[4:]), w.pending[headerLen:size]
 	w.pending = w.pending[min(align(size), len(w.pending)):]
-	if typ != unix.RTM_NEWLINK && typ != unix.RTM_DELLINK || len(body) > 0 && body[0] != unix.AF_UNSPEC {
-		return event, false, nil // a bridge tells of its ports with the same types in a family of its own
+	if typ != unix.RTM_DELLINK || len(body) > 0 && body[0] != unix.AF_UNSPEC {
+		return link, false, nil // a bridge tells of its ports with the same type in a family of its own
 	}
-	event.Link, err = parseLink(body)
-	event.Deleted = typ == unix.RTM_DELLINK
-	return event, err == nil, err
+	link, err = parseLink(body)
+	return link, err == nil, err
 }
 
 func (w *LinkWatch) receive() (err error) {
