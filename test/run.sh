@@ -23,6 +23,6 @@ else
 	grep -E '^(ok|FAIL|---|\?)' "$log" | grep -v -e '^--- PASS' -e '^--- SKIP' || true
 fi
 echo
-echo "left out, as they need root (sudo make test runs them):"
+echo "left out, as they need root (sudo make test runs them) or a program that is not installed:"
 grep -E '^ *--- SKIP' "$log" | sed -e 's/^ *--- SKIP: /  /' -e 's/ (.*//' | sort -u
 exit "$status"
