@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"porin.dev/porin/internal/fault"
 )
 
 // Report says what a start found in the ledger.
@@ -118,7 +120,7 @@ func (m *manager) adopt(ctx context.Context, w *worker) {
 	watch := startWatch(Restore, 0)
 	m.become(w, builder, Regenerating)
 	for _, step := range m.steps {
-		err := watch.lap(step.Name(), step.Restore(ctx, w.ep))
+		err := watch.lap(step.Name(), restoreStep(ctx, step, w.ep))
 		if err == nil {
 			continue
 		}
@@ -136,6 +138,37 @@ func (m *manager) adopt(ctx context.Context, w *worker) {
 	m.report.Adopted++
 	m.observe(watch.finish(w.ep, nil))
 	m.tellRestored(w.ep)
+}
+
+// A living endpoint is not given up for a fault that may pass: the kernel short of memory, a list that changed while it
+// was read.
+const (
+	restoreTries = 4
+	restoreWait  = 20 * time.Millisecond // after the first try; it doubles
+)
+
+// restoreStep tries until the step succeeds, says that it never will, or has failed too often.
+func restoreStep(ctx context.Context, step Step, ep Endpoint) (err error) {
+	for try := range restoreTries {
+		if err = step.Restore(ctx, ep); err == nil || final(err) || try == restoreTries-1 {
+			return err
+		}
+		select {
+		case <-time.After(restoreWait << try):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+// final tells whether the same try again must fail again.
+func final(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Invalid, fault.NotFound, fault.Conflict, fault.Deadline:
+		return true
+	}
+	return false
 }
 
 func (m *manager) prune(ctx context.Context) error {

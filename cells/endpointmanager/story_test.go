@@ -30,7 +30,7 @@ func TestStories(t *testing.T) {
 		Setup:              setupStory,
 		RequireUniqueNames: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": story((*world).start), "stop": story((*world).stop), "crash": story((*world).crash),
+			"start": story((*world).start), "shutdown": story((*world).stop), "crash": story((*world).crash),
 			"add": story((*world).add), "del": story((*world).del), "delcontainer": story((*world).delContainer),
 			"fail": story((*world).fail), "list": story((*world).list), "get": story((*world).get),
 			"attached": story((*world).attached), "log": story((*world).log), "events": story((*world).events),
@@ -157,7 +157,11 @@ func (w *world) fail(ts *testscript.TestScript, args []string) error {
 	if args[1] == "restore" && args[0] == "ipam" {
 		err = endpointmanager.ErrAddressNotTaken
 	}
-	w.step(ts, args[0]).Fail(args[1], 1, err)
+	times := 1
+	if len(args) > 2 {
+		times, _ = strconv.Atoi(args[2])
+	}
+	w.step(ts, args[0]).Fail(args[1], times, err)
 	return nil
 }
 

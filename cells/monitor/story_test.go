@@ -32,7 +32,7 @@ func TestStories(t *testing.T) {
 		Setup:              setupStory,
 		RequireUniqueNames: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": story((*world).start), "stop": story((*world).stop),
+			"start": story((*world).start), "shutdown": story((*world).stop),
 			"add": story(operation(endpointmanager.Add)), "del": story(operation(endpointmanager.Del)),
 			"restore": story(operation(endpointmanager.Restore)),
 			"events":  story((*world).events), "follow": story((*world).follow), "read": story((*world).read),
