@@ -50,7 +50,10 @@ func (m *manager) restore(ctx context.Context) error {
 		}
 	}
 	m.report.Duration = time.Since(began)
-	return m.prune(ctx)
+	if err := m.prune(ctx); err != nil { // a leak is no reason to leave the node without an agent
+		m.log.Error("what belongs to nobody is left, next try at the next start", "error", err)
+	}
+	return ctx.Err()
 }
 
 func phaseOrder(p phase) int {

@@ -92,6 +92,21 @@ func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) error {
 	return nil
 }
 
+// Prune implements endpointmanager.Pruner: whoever is attached and not alive is detached.
+func (s *Step) Prune(_ context.Context, live []endpointmanager.Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.fail("prune"); err != nil {
+		return err
+	}
+	alive := map[endpointmanager.Attachment]bool{}
+	for _, ep := range live {
+		alive[ep.Spec.Attachment] = true
+	}
+	maps.DeleteFunc(s.attached, func(a endpointmanager.Attachment, _ endpointmanager.Endpoint) bool { return !alive[a] })
+	return nil
+}
+
 func (s *Step) begin(what string, ep endpointmanager.Endpoint) error {
 	s.log = append(s.log, fmt.Sprintf("%s %s %s", s.name, what, ep.Spec.Attachment))
 	return s.fail(what)
@@ -107,7 +122,7 @@ func (s *Step) fail(what string) error {
 	return f.err
 }
 
-// Fail makes the next calls of the method ("attach", "detach", "restore") fail, so many times.
+// Fail makes the next calls of the method ("attach", "detach", "restore", "prune") fail, so many times.
 func (s *Step) Fail(method string, times int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
