@@ -3,6 +3,7 @@ package rtnl_test
 import (
 	"errors"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -127,4 +128,38 @@ func TestClosedConnRefuses(t *testing.T) {
 	if _, err := conn.Links(); !errors.Is(err, unix.EBADF) {
 		t.Errorf("Links on a closed Conn: %v, want EBADF", err)
 	}
+}
+
+// TestANamespaceThatNeverHadARouteHasNone: with lo down the kernel has not made the main table yet, and says ENOENT.
+func TestANamespaceThatNeverHadARouteHasNone(t *testing.T) {
+	testutil.Root(t)
+	err := inFreshNamespace(func() error {
+		conn, err := rtnl.Dial()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		routes, err := conn.Routes(0)
+		if len(routes) > 0 {
+			t.Errorf("routes: %v", routes)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// inFreshNamespace runs f on a thread with a namespace in which nothing was ever configured.
+func inFreshNamespace(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread and its namespace end with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
 }

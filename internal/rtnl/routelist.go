@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,9 @@ func (c *Conn) Routes(link int) ([]Route, error) {
 			m.attrU32(unix.RTA_OIF, uint32(link))
 		}
 		some, err := list(c, Request{What: "list routes", Type: unix.RTM_GETROUTE, Body: m.bytes()}, parseRoute)
+		if errors.Is(err, unix.ENOENT) {
+			continue // the kernel makes the table with the first route
+		}
 		if err != nil {
 			return nil, err
 		}
