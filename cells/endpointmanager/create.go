@@ -44,9 +44,6 @@ func (m *manager) bringUp(ctx context.Context, spec Spec) (Endpoint, error) {
 		done <- outcome{ep, err}
 	}
 	for {
-		if err := m.deleted.refuse(spec); err != nil {
-			return Endpoint{}, err
-		}
 		w, fresh, err := m.claim(spec, creation)
 		if err != nil {
 			return Endpoint{}, err

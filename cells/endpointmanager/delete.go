@@ -17,8 +17,10 @@ const maxRetryInterval = time.Minute
 // Delete implements [Manager].
 func (m *manager) Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult {
 	cfg = asked(cfg)
-	m.deleted.remember(attachment, cfg.Began)
-	w, ok := m.worker(attachment)
+	m.mu.Lock()
+	m.noteDeletion(attachment, cfg.Began)
+	w, ok := m.workers[attachment]
+	m.mu.Unlock()
 	if !ok {
 		return DeleteResult{}
 	}
@@ -76,6 +78,7 @@ func (m *manager) deleteAll(ctx context.Context, cfg DeleteConfig, chosen func(*
 	var list []*worker
 	for _, w := range m.workers {
 		if chosen(w) {
+			m.noteDeletion(w.attachment, cfg.Began)
 			list = append(list, w)
 		}
 	}
@@ -83,7 +86,6 @@ func (m *manager) deleteAll(ctx context.Context, cfg DeleteConfig, chosen func(*
 
 	var sum DeleteResult
 	for _, w := range list {
-		m.deleted.remember(w.attachment, cfg.Began)
 		result := m.deleteWorker(ctx, w, cfg)
 		sum.Deleted += result.Deleted
 		sum.Errors = append(sum.Errors, result.Errors...)

@@ -3,43 +3,33 @@ package endpointmanager
 import (
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 )
 
-// deletions remembers when attachments were last deleted at a caller's wish. An ADD that began before that and
-// arrives after it is late: its runtime has given it up, and nobody would ever delete what it makes. One that began
-// afterwards is a new life. Tombstones carry the memory over a restart.
-type deletions struct {
-	mu sync.Mutex // guards the field below
-	at map[Attachment]time.Duration
-}
+// An ADD that began before its attachment was deleted, and arrives after that, is late: its runtime has given it up, and
+// nobody would ever delete what it makes. One that began afterwards is a new life. Tombstones carry what is noted here
+// over a restart.
 
-func newDeletions() *deletions { return &deletions{at: map[Attachment]time.Duration{}} }
-
-// remember notes a deletion that began at the given time of CLOCK_BOOTTIME; 0 is one that no caller asked for.
-func (d *deletions) remember(a Attachment, began time.Duration) {
-	if began <= 0 {
-		return
+// noteDeletion remembers a deletion that a caller began at that time of CLOCK_BOOTTIME; 0 is one that no caller asked
+// for. It expects the lock under which the attachment's worker is looked for: an ADD meets either the note or the DEL.
+func (m *manager) noteDeletion(a Attachment, began time.Duration) {
+	if began > 0 {
+		m.deletedAt[a] = max(m.deletedAt[a], began)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.at[a] = max(d.at[a], began)
 }
 
-// refuse returns [ErrDeleted] for an ADD that is late. One that does not say when it began is not.
-func (d *deletions) refuse(spec Spec) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if deleted, ok := d.at[spec.Attachment]; ok && spec.Began > 0 && spec.Began < deleted {
+// refuseLate returns [ErrDeleted] for an ADD that is late. One that does not say when it began is not. It expects the
+// lock.
+func (m *manager) refuseLate(spec Spec) error {
+	if deleted, ok := m.deletedAt[spec.Attachment]; ok && spec.Began > 0 && spec.Began < deleted {
 		return fmt.Errorf("%w: this ADD began %s before the DEL", ErrDeleted, deleted-spec.Began)
 	}
 	return nil
 }
 
-// expire forgets deletions that began before the given time.
-func (d *deletions) expire(before time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.DeleteFunc(d.at, func(_ Attachment, began time.Duration) bool { return began < before })
+// forgetDeletions forgets those that began before the given time.
+func (m *manager) forgetDeletions(before time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.deletedAt, func(_ Attachment, began time.Duration) bool { return began < before })
 }

@@ -147,7 +147,7 @@ func TestARetryEndsWithItsWorker(t *testing.T) {
 		for range 3 {
 			m.Delete(t.Context(), specOf("c1:eth0").Attachment, DeleteConfig{})
 		}
-		w, _ := m.worker(specOf("c1:eth0").Attachment)
+		w, _ := workerOf(m, specOf("c1:eth0").Attachment)
 		if err := m.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -232,4 +232,11 @@ func TestAManagerThatHasNotStartedTakesNothing(t *testing.T) {
 	if _, err := unstarted(t.TempDir(), &probe{}).Create(t.Context(), specOf("c1:eth0")); !errors.Is(err, ErrStopped) {
 		t.Errorf("error %v, want ErrStopped", err)
 	}
+}
+
+func workerOf(m *manager, a Attachment) (*worker, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, ok := m.workers[a]
+	return w, ok
 }

@@ -66,10 +66,12 @@ func phaseOrder(p phase) int {
 func (m *manager) remember(buried []record) {
 	now, boot := time.Now(), bootTime()
 	deletions := make([]Deletion, len(buried))
+	m.mu.Lock()
 	for i, rec := range buried {
-		m.deleted.remember(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+		m.noteDeletion(rec.Endpoint.Spec.Attachment, rec.Config.Began)
 		deletions[i] = Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: now.Add(rec.Boot - boot)}
 	}
+	m.mu.Unlock()
 	for _, step := range m.steps {
 		if r, ok := step.(Rememberer); ok {
 			r.Remember(deletions)
@@ -101,8 +103,8 @@ func (m *manager) bringBack(ctx context.Context, w *worker, rec record) error {
 	done := make(chan struct{})
 	queued := w.queue.push(func() {
 		defer close(done)
-		if w.isGone() {
-			return
+		if w.ep.State != Restoring {
+			return // its deletion was on record: it is gone, or will be
 		}
 		if rec.Phase == committed {
 			m.adopt(ctx, w)

@@ -31,7 +31,7 @@ func build(p Params) *manager {
 	return &manager{
 		cfg: p.Config, log: p.Log, table: p.Table, steps: p.Steps,
 		subscribers: p.Subscribers, observers: p.Observers,
-		ids: newIDs(), deleted: newDeletions(), workers: map[Attachment]*worker{}, stopped: true,
+		ids: newIDs(), workers: map[Attachment]*worker{}, deletedAt: map[Attachment]time.Duration{}, stopped: true,
 	}
 }
 
@@ -43,15 +43,15 @@ type manager struct {
 	subscribers []Subscriber
 	observers   []Observer
 	ids         *ids
-	deleted     *deletions
 	ledger      *ledger
 	report      Report
 	background  sync.WaitGroup
 	stopLoop    context.CancelFunc
 
-	mu      sync.Mutex // guards the fields below
-	workers map[Attachment]*worker
-	stopped bool // or not started yet
+	mu        sync.Mutex // guards the fields below
+	workers   map[Attachment]*worker
+	deletedAt map[Attachment]time.Duration // see late.go
+	stopped   bool                         // or not started yet
 }
 
 // Start implements [Service].
@@ -117,7 +117,7 @@ func (m *manager) expireLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			m.deleted.expire(bootTime() - m.cfg.TombstoneTTL)
+			m.forgetDeletions(bootTime() - m.cfg.TombstoneTTL)
 			if err := m.ledger.expire(bootTime()-m.cfg.TombstoneTTL, math.MaxInt64); err != nil {
 				m.log.Warn("old tombstones stay, next try at the next round", "error", err)
 			}
@@ -132,6 +132,9 @@ func (m *manager) claim(spec Spec, first func(*worker)) (_ *worker, fresh bool, 
 	defer m.mu.Unlock()
 	if m.stopped {
 		return nil, false, ErrStopped
+	}
+	if err := m.refuseLate(spec); err != nil {
+		return nil, false, err
 	}
 	if w, ok := m.workers[spec.Attachment]; ok {
 		return w, false, nil
@@ -159,13 +162,6 @@ func (m *manager) launch(w *worker) {
 			m.ids.free(w.ep.ID)
 		}
 	})
-}
-
-func (m *manager) worker(a Attachment) (*worker, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w, ok := m.workers[a]
-	return w, ok
 }
 
 // retire lets go of an endpoint of which nothing is left. It runs in the worker's queue.
