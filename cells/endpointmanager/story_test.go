@@ -19,23 +19,19 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/story"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestStories runs the scripts of testdata: what the manager does, told as a user would tell it.
 func TestStories(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                "testdata",
-		Setup:              setupStory,
-		RequireUniqueNames: true,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": story((*world).start), "shutdown": story((*world).stop), "crash": story((*world).crash),
-			"add": story((*world).add), "del": story((*world).del), "delcontainer": story((*world).delContainer),
-			"fail": story((*world).fail), "list": story((*world).list), "get": story((*world).get),
-			"attached": story((*world).attached), "log": story((*world).log), "events": story((*world).events),
-			"until": story((*world).until), "record": story((*world).record),
-		},
+	story.Run(t, newWorld, map[string]story.Command[*world]{
+		"start": (*world).start, "shutdown": (*world).stop, "crash": (*world).crash,
+		"add": (*world).add, "del": (*world).del, "delcontainer": (*world).delContainer,
+		"fail": (*world).fail, "list": (*world).list, "get": (*world).get,
+		"attached": (*world).attached, "log": (*world).log, "events": (*world).events,
+		"until": (*world).until, "record": (*world).record,
 	})
 }
 
@@ -50,28 +46,13 @@ type world struct {
 	told []string
 }
 
-type worldKey struct{}
-
-func setupStory(env *testscript.Env) error {
+func newWorld(env *testscript.Env) *world {
 	w := &world{dir: filepath.Join(env.WorkDir, "state")}
 	for _, name := range []string{"ipam", "policy", "datapath"} {
 		w.steps = append(w.steps, endpointmanagertest.NewStep(name))
 	}
-	env.Values[worldKey{}] = w
 	env.Defer(func() { _ = w.stop(nil, nil) })
-	return nil
-}
-
-func story(run func(*world, *testscript.TestScript, []string) error) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		err := run(ts.Value(worldKey{}).(*world), ts, args)
-		if err != nil {
-			_, _ = fmt.Fprintln(ts.Stderr(), err)
-		}
-		if (err != nil) != neg {
-			ts.Fatalf("error %v, want one: %v", err, neg)
-		}
-	}
+	return w
 }
 
 func (w *world) start(*testscript.TestScript, []string) error {

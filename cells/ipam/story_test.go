@@ -15,55 +15,36 @@ import (
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/internal/story"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestStories runs the scripts of testdata. "after 30s" lets time pass without waiting for it: the script's clock is
-// what the released addresses are told.
+// TestStories runs the scripts of testdata. They wait for nothing: "remember" says how long ago an address was released.
 func TestStories(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                "testdata",
-		RequireUniqueNames: true,
-		Setup: func(env *testscript.Env) error {
-			env.Values[allocatorKey{}] = new(ipam.Allocator)
-			return nil
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"node": command(startNode), "allocate": command(allocate), "release": command(release),
-			"adopt": command(adopt), "remember": command(remember), "list": command(list), "fill": command(fill),
-		},
+	story.Run(t, func(*testscript.Env) *world { return new(world) }, map[string]story.Command[*world]{
+		"node": (*world).node, "allocate": (*world).allocate, "release": (*world).release, "adopt": (*world).adopt,
+		"remember": (*world).remember, "list": (*world).list, "fill": (*world).fill,
 	})
 }
 
-type allocatorKey struct{}
+// world is a node's allocator.
+type world struct{ ipam.Allocator }
 
-func command(run func(*testscript.TestScript, ipam.Allocator, []string) error) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		err := run(ts, *ts.Value(allocatorKey{}).(*ipam.Allocator), args)
-		if err != nil {
-			_, _ = fmt.Fprintln(ts.Stderr(), err)
-		}
-		if (err != nil) != neg {
-			ts.Fatalf("error %v, want one: %v", err, neg)
-		}
-	}
-}
-
-// startNode: node QUARANTINE PREFIX...
-func startNode(ts *testscript.TestScript, _ ipam.Allocator, args []string) error {
+// node: node QUARANTINE PREFIX...
+func (w *world) node(ts *testscript.TestScript, args []string) error {
 	quarantine, err := time.ParseDuration(args[0])
 	ts.Check(err)
 	cfg := ipam.DefaultConfig()
 	cfg.Quarantine, cfg.PodCIDRs = quarantine, args[1:]
 	a, err := ipam.New(cfg)
-	*ts.Value(allocatorKey{}).(*ipam.Allocator) = a
+	w.Allocator = a
 	return err
 }
 
 // allocate: allocate OWNER [ADDRESS...]
-func allocate(ts *testscript.TestScript, a ipam.Allocator, args []string) error {
-	got, err := a.Allocate(context.Background(), ipam.Request{Owner: ipam.Handle(args[0]), Want: pair(ts, args[1:])})
+func (w *world) allocate(ts *testscript.TestScript, args []string) error {
+	got, err := w.Allocate(context.Background(), ipam.Request{Owner: ipam.Handle(args[0]), Want: pair(ts, args[1:])})
 	if err == nil {
 		_, _ = fmt.Fprintln(ts.Stdout(), strings.Trim(fmt.Sprint(got.Addresses.List()), "[]"))
 	}
@@ -83,42 +64,42 @@ func pair(ts *testscript.TestScript, args []string) (out endpointmanager.Address
 	return out
 }
 
-func release(ts *testscript.TestScript, a ipam.Allocator, args []string) error {
+func (w *world) release(ts *testscript.TestScript, args []string) error {
 	for _, owner := range args {
-		if !a.Release(ipam.Handle(owner)) {
+		if !w.Release(ipam.Handle(owner)) {
 			return fmt.Errorf("%s has nothing", owner)
 		}
 	}
 	return nil
 }
 
-func adopt(ts *testscript.TestScript, a ipam.Allocator, args []string) error {
-	return a.Adopt(ipam.Allocation{Owner: ipam.Handle(args[0]), Pool: ipam.DefaultPool, Addresses: pair(ts, args[1:])})
+func (w *world) adopt(ts *testscript.TestScript, args []string) error {
+	return w.Adopt(ipam.Allocation{Owner: ipam.Handle(args[0]), Pool: ipam.DefaultPool, Addresses: pair(ts, args[1:])})
 }
 
 // remember: remember AGE ADDRESS
-func remember(ts *testscript.TestScript, a ipam.Allocator, args []string) error {
+func (w *world) remember(ts *testscript.TestScript, args []string) error {
 	age, err := time.ParseDuration(args[0])
 	ts.Check(err)
-	a.Quarantine(netip.MustParseAddr(args[1]), time.Now().Add(-age))
+	w.Quarantine(netip.MustParseAddr(args[1]), time.Now().Add(-age))
 	return nil
 }
 
 // fill: fill N allocates for N owners fill-1 ... fill-N.
-func fill(ts *testscript.TestScript, a ipam.Allocator, args []string) error {
+func (w *world) fill(ts *testscript.TestScript, args []string) error {
 	var n int
 	_, err := fmt.Sscan(args[0], &n)
 	ts.Check(err)
 	for i := range n {
-		if _, err := a.Allocate(context.Background(), ipam.Request{Owner: ipam.Handle(fmt.Sprintf("fill-%d", i+1))}); err != nil {
+		if _, err := w.Allocate(context.Background(), ipam.Request{Owner: ipam.Handle(fmt.Sprintf("fill-%d", i+1))}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func list(ts *testscript.TestScript, a ipam.Allocator, _ []string) error {
-	usage := a.Usage()
+func (w *world) list(ts *testscript.TestScript, _ []string) error {
+	usage := w.Usage()
 	for _, pool := range usage.Pools {
 		for _, r := range pool.Ranges {
 			_, _ = fmt.Fprintf(ts.Stdout(), "%s %s: %d used, %d quarantined, %d free\n", pool.Name, r.Prefix, r.Used, r.Quarantined, r.Free)

@@ -21,23 +21,19 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/story"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestStories runs the scripts of testdata against a monitor behind a real socket.
 func TestStories(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                "testdata",
-		Setup:              setupStory,
-		RequireUniqueNames: true,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": story((*world).start), "shutdown": story((*world).stop),
-			"add": story(operation(endpointmanager.Add)), "del": story(operation(endpointmanager.Del)),
-			"restore": story(operation(endpointmanager.Restore)),
-			"events":  story((*world).events), "follow": story((*world).follow), "read": story((*world).read),
-			"leave": story((*world).leave), "ended": story((*world).ended),
-		},
+	story.Run(t, newWorld, map[string]story.Command[*world]{
+		"start": (*world).start, "shutdown": (*world).stop,
+		"add": operation(endpointmanager.Add), "del": operation(endpointmanager.Del),
+		"restore": operation(endpointmanager.Restore),
+		"events":  (*world).events, "follow": (*world).follow, "read": (*world).read,
+		"leave": (*world).leave, "ended": (*world).ended,
 	})
 }
 
@@ -55,12 +51,9 @@ type follower struct {
 	stop func()
 }
 
-type worldKey struct{}
-
-func setupStory(env *testscript.Env) error {
+func newWorld(env *testscript.Env) *world {
 	socket := filepath.Join(env.WorkDir, "agent.sock")
 	w := &world{socket: socket, client: client.New(socket), followers: map[string]*follower{}}
-	env.Values[worldKey{}] = w
 	env.Defer(func() {
 		for _, f := range w.followers {
 			f.stop()
@@ -68,19 +61,7 @@ func setupStory(env *testscript.Env) error {
 		w.client.Close()
 		_ = w.stop(nil, nil)
 	})
-	return nil
-}
-
-func story(run func(*world, *testscript.TestScript, []string) error) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		err := run(ts.Value(worldKey{}).(*world), ts, args)
-		if err != nil {
-			_, _ = fmt.Fprintln(ts.Stderr(), err)
-		}
-		if (err != nil) != neg {
-			ts.Fatalf("error %v, want one: %v", err, neg)
-		}
-	}
+	return w
 }
 
 // start [keep=N]

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/internal/story"
 )
 
 // TestMain makes the test binary the program itself when it is called by its name, as the shells do.
@@ -32,9 +33,9 @@ func TestStories(t *testing.T) {
 		Setup:              setupStory,
 		RequireUniqueNames: true,
 		UpdateScripts:      os.Getenv("UPDATE_SCRIPTS") != "",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+		Cmds: story.Verbs{
 			"porin": porin, "code": code, "agent": agent,
-		},
+		}.Checked(t),
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cmd/cni/internal/agenttest"
+	stories "porin.dev/porin/internal/story"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -38,7 +39,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 func TestStories(t *testing.T) {
 	testutil.Root(t)
 	type command = func(w *story, ts *testscript.TestScript, neg bool, args []string)
-	cmds := map[string]func(*testscript.TestScript, bool, []string){}
+	cmds := stories.Verbs{}
 	for name, run := range map[string]command{
 		"container": (*story).container, "cni": (*story).cni, "agent": (*story).control, "show": (*story).show,
 		"edit": (*story).edit, "sysctl": (*story).sysctl, "junk": (*story).junk, "records": (*story).records,
@@ -47,7 +48,7 @@ func TestStories(t *testing.T) {
 			run(ts.Value("story").(*story), ts, neg, args)
 		}
 	}
-	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: cmds, UpdateScripts: *update, Setup: func(env *testscript.Env) error {
+	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: cmds.Checked(t), UpdateScripts: *update, Setup: func(env *testscript.Env) error {
 		env.Values["story"] = &story{
 			world: newWorld(env.T().(testing.TB)), containers: map[string]*testutil.Container{}, results: map[string]string{},
 		}
