@@ -11,6 +11,8 @@
 //   - One goroutine an endpoint runs what happens to it in order; different endpoints run side by side.
 //   - An endpoint is on record before the first effect of its first step and until the last effect is undone. After a
 //     crash [Service].Start restores what was whole and undoes what was not.
+//   - What was deleted while no agent ran goes at the start, before anything is brought back. An ADD that began before
+//     its attachment's DEL, and arrives after it, is refused.
 //   - A deletion runs every step, whatever fails; what failed stays on record and is tried again.
 //   - A state changes only as the table in state.go allows.
 //   - A number is free again only when nothing of its last owner can run any more.

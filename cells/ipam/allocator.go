@@ -56,7 +56,7 @@ func (a *allocator) Allocate(ctx context.Context, req Request) (Allocation, erro
 	return allocation, nil
 }
 
-// satisfies tells whether what an owner has is what it asks for now.
+// satisfies tells whether what an owner has is what it asks for when it asks again.
 func (a Allocation) satisfies(req Request) error {
 	differs := func(has, want netip.Addr) bool { return want.IsValid() && has != want }
 	if differs(a.Addresses.IPv4, req.Want.IPv4) || differs(a.Addresses.IPv6, req.Want.IPv6) {

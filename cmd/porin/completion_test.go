@@ -45,6 +45,9 @@ func TestScriptsAreReadByTheirShells(t *testing.T) {
 func shell(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
+	if err != nil && os.Getenv("REQUIRE_SHELLS") == "1" {
+		t.Fatalf("REQUIRE_SHELLS=1, and there is no %s", name)
+	}
 	if err != nil {
 		t.Skipf("no %s here", name)
 	}

@@ -10,33 +10,6 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestATruncatedLedger(t *testing.T) {
-	r := newRig(t)
-	a, b := r.pod(), r.pod()
-	r.agent.Kill(t)
-	ledger := filepath.Join(r.node.StateDir, "ledger.db")
-	whole, err := os.ReadFile(ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(ledger, int64(3*os.Getpagesize())); err != nil {
-		t.Fatal(err)
-	}
-	if out := failingAgent(t, r.node); !strings.Contains(out, "is damaged") {
-		t.Errorf("the agent said:\n%s", out)
-	}
-	if err := testutil.Ping(a.Namespace, b.ipv4, reach); err != nil {
-		t.Errorf("running containers: %v", err)
-	}
-	if err := os.WriteFile(ledger, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.agent.Restart(t)
-	if n := len(r.endpoints()); n != 2 {
-		t.Errorf("%d endpoints after the file was restored", n)
-	}
-}
-
 func TestADamagedLedgerNeverCostsARunningContainer(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()

@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,22 +150,39 @@ func TestAgentThatDiesDuringTheCallIsUnreachable(t *testing.T) {
 	}
 }
 
+// forbiddenSocket names, to the child of a test, a socket that it may not use.
+const forbiddenSocket = "CLIENT_TEST_FORBIDDEN_SOCKET"
+
+// TestSocketThatOneMayNotUseIsNotUnreachable asks as nobody, for root may use every socket.
 func TestSocketThatOneMayNotUseIsNotUnreachable(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may use every socket")
+	if socket := os.Getenv(forbiddenSocket); socket != "" {
+		_, err := client.New(socket).Status(t.Context())
+		if err == nil || errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "only root and its group") {
+			t.Errorf("error %v", err)
+		}
+		return
 	}
-	socket := filepath.Join(t.TempDir(), "agent.sock")
+	dir, err := os.MkdirTemp("", "client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "agent.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if err := os.Chmod(socket, 0); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(socket, 0)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.New(socket).Status(t.Context())
-	if err == nil || errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "only root and its group") {
-		t.Errorf("error %v", err)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), forbiddenSocket+"="+socket)
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
