@@ -2,9 +2,9 @@ package endpointmanager
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -13,11 +13,6 @@ type Attachment struct {
 	ContainerID string
 	IfName      string
 }
-
-// MaxContainerID is the longest container ID that is accepted. Runtimes use 64 characters.
-const MaxContainerID = 256
-
-var containerIDPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
 
 // ParseAttachment reads "containerID:ifname".
 func ParseAttachment(text string) (Attachment, error) {
@@ -42,33 +37,21 @@ func (a Attachment) Validate() error {
 
 // ValidateContainerID checks a container ID against the CNI specification.
 func ValidateContainerID(id string) error {
-	switch {
-	case id == "":
-		return fault.New(fault.Invalid, "container ID is empty")
-	case len(id) > MaxContainerID:
-		return fault.New(fault.Invalid, fmt.Sprintf("container ID %q: longer than %d characters", clip(id), MaxContainerID))
-	case !containerIDPattern.MatchString(id):
-		return fault.New(fault.Invalid, fmt.Sprintf("container ID %q: want letters, digits, '_', '.', '-', beginning with a letter or digit", clip(id)))
-	}
-	return nil
+	return nameFault("container ID", id, v1.CheckContainerID(id), v1.ContainerIDRule)
 }
 
-// validateIfName follows dev_valid_name of the kernel (net/core/dev.c), less what is not printable ASCII.
 func validateIfName(name string) error {
-	switch {
-	case name == "":
-		return fault.New(fault.Invalid, "interface name is empty")
-	case len(name) > 15:
-		return fault.New(fault.Invalid, fmt.Sprintf("interface name %q: longer than 15 characters", clip(name)))
-	case name == "." || name == "..":
-		return fault.New(fault.Invalid, fmt.Sprintf("interface name %q: not allowed", name))
+	return nameFault("interface name", name, v1.CheckInterfaceName(name), v1.InterfaceNameRule)
+}
+
+func nameFault(what, name string, err error, rule string) error {
+	if err == nil {
+		return nil
 	}
-	for _, c := range []byte(name) {
-		if c <= ' ' || c > '~' || c == '/' || c == ':' {
-			return fault.New(fault.Invalid, fmt.Sprintf("interface name %q: character %q is not allowed", name, c))
-		}
+	if name != "" {
+		what = fmt.Sprintf("%s %q", what, clip(name))
 	}
-	return nil
+	return fault.New(fault.Invalid, fmt.Sprintf("%s %s: want %s", what, err, rule))
 }
 
 // clip keeps hostile input from filling an error or a log line.

@@ -60,7 +60,7 @@ func TestALifeOverHTTP(t *testing.T) {
 func TestBadCallsAreAnsweredWithTheRightCode(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	ask := call(t, m)
-	long := strings.Repeat("a", MaxContainerID+1)
+	long := strings.Repeat("a", v1.MaxContainerID+1)
 	for _, bad := range []struct {
 		method, path, body string
 		status             int

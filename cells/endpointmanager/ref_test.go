@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -24,7 +25,7 @@ func TestReferencesReadBackAsTheyWereWritten(t *testing.T) {
 func TestBadReferencesAreRefusedAsInvalid(t *testing.T) {
 	for _, text := range []string{
 		"", "0", "-1", "65536", "1.5", "container-id:", "container-id:../../etc", "container-id:a/b", "container-id:a b",
-		"container-id:" + strings.Repeat("a", MaxContainerID+1), "cni-attachment-id:c1", "cni-attachment-id:c1:",
+		"container-id:" + strings.Repeat("a", v1.MaxContainerID+1), "cni-attachment-id:c1", "cni-attachment-id:c1:",
 		"cni-attachment-id:c1:eth/0", "cni-attachment-id:c1:..", "cni-attachment-id:c1:" + strings.Repeat("e", 16),
 		"pod-name:web", "pod-name:/web", "pod-name:ns/", "ipv4:fd00::1", "ipv6:10.0.0.1", "ipv6:fe80::1%eth0", "mac:1", "ipv4:",
 	} {

@@ -55,7 +55,7 @@ func decodeEndpoint(text []byte) (ep v1.Endpoint, err error) {
 		case "gateways":
 			ep.Gateways, err = decodeAddresses(value)
 		case "created":
-			ep.Created, err = decodeText(value, func(s string) (time.Time, error) { return time.Parse(time.RFC3339Nano, s) })
+			ep.Created, err = jsontext.Text(value, func(s string) (time.Time, error) { return time.Parse(time.RFC3339Nano, s) })
 		}
 		return err
 	})
@@ -81,9 +81,9 @@ func decodeAddresses(text []byte) (a v1.Addresses, err error) {
 	err = fields(text, func(key string, value []byte) (err error) {
 		switch key {
 		case "ipv4":
-			a.IPv4, err = decodeText(value, parseAddr)
+			a.IPv4, err = jsontext.Text(value, parseAddr)
 		case "ipv6":
-			a.IPv6, err = decodeText(value, parseAddr)
+			a.IPv6, err = jsontext.Text(value, parseAddr)
 		}
 		return err
 	})
@@ -96,15 +96,6 @@ func parseAddr(text string) (netip.Addr, error) {
 		return netip.Addr{}, nil
 	}
 	return netip.ParseAddr(text)
-}
-
-func decodeText[T any](value []byte, parse func(string) (T, error)) (T, error) {
-	text, err := jsontext.String(value)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return parse(text)
 }
 
 func decodeDeleteResult(text []byte) (r v1.DeleteResult, err error) {

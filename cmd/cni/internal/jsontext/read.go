@@ -79,3 +79,13 @@ func Int(value []byte) (int, error) {
 
 // IsNull tells whether the value is null.
 func IsNull(value []byte) bool { return string(value) == "null" }
+
+// Text reads a string and what it stands for: an address, a time.
+func Text[T any](value []byte, parse func(string) (T, error)) (T, error) {
+	text, err := String(value)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return parse(text)
+}

@@ -47,7 +47,7 @@ func (c *Call) check() *Error {
 	switch name := c.Config.Name; {
 	case name == "":
 		return badConfig("name", fmt.Errorf("it is missing"))
-	case !isName(name) || len(name) > 253:
+	case !v1.IsName(name) || len(name) > 253:
 		return badConfig("name", fmt.Errorf("%q: want letters, digits, '_', '.' and '-', beginning with a letter or digit", clip(name)))
 	}
 	for _, ip := range append(c.Args.IPs, c.Config.IPs...) {

@@ -81,13 +81,9 @@ func (r Route) field(key string, value []byte) (_ Route, err error) {
 	return r, err
 }
 
+// readText keeps what a value is from filling the error about it.
 func readText[T any](value []byte, parse func(string) (T, error)) (T, error) {
-	text, err := jsontext.String(value)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	parsed, err := parse(text)
+	parsed, err := jsontext.Text(value, parse)
 	if err != nil {
 		err = errors.New(clip(err.Error()))
 	}

@@ -1,0 +1,68 @@
+package v1
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What the names of an attachment look like, in words. The plugin and the agent hold them against the same rules.
+const (
+	ContainerIDRule   = "letters, digits, '_', '.' and '-', beginning with a letter or digit, 256 at the most"
+	InterfaceNameRule = "an interface name of at most 15 printable characters without '/', ':', '%' and white space, other than lo"
+)
+
+// MaxContainerID is the longest container ID that is accepted. Runtimes use 64 characters.
+const MaxContainerID = 256
+
+// maxInterfaceName is IFNAMSIZ less the zero at its end.
+const maxInterfaceName = 15
+
+var (
+	errMissing   = errors.New("is missing")
+	errMalformed = errors.New("is malformed")
+	errReserved  = errors.New("is not allowed")
+)
+
+// CheckContainerID returns what is wrong with a container ID by the CNI specification and [ContainerIDRule], as the
+// rest of a sentence: "is missing".
+func CheckContainerID(id string) error {
+	switch {
+	case id == "":
+		return errMissing
+	case len(id) > MaxContainerID:
+		return fmt.Errorf("is longer than %d characters", MaxContainerID)
+	case !IsName(id):
+		return errMalformed
+	}
+	return nil
+}
+
+// IsName tells whether a text is an ID or the name of a network by the CNI specification.
+func IsName(text string) bool {
+	for i, c := range []byte(text) {
+		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !alnum && (i == 0 || c != '_' && c != '.' && c != '-') {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// CheckInterfaceName returns what is wrong with the name of an interface by the CNI specification, the kernel
+// (dev_valid_name; '%' is a pattern to it) and [InterfaceNameRule], as the rest of a sentence.
+func CheckInterfaceName(name string) error {
+	switch name {
+	case "":
+		return errMissing
+	case ".", "..", "lo", "all", "default": // the last two are no interfaces below /proc/sys/net
+		return errReserved
+	}
+	if len(name) > maxInterfaceName {
+		return fmt.Errorf("is longer than %d characters", maxInterfaceName)
+	}
+	if strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' || c == '/' || c == ':' || c == '%' }) {
+		return errMalformed
+	}
+	return nil
+}
