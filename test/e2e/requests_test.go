@@ -31,7 +31,7 @@ func TestBadRequestsToTheAPI(t *testing.T) {
 		"a long container ID":    {"PUT", "/v1/endpoint/" + strings.Repeat("c", 300) + ":eth0", good, 400, v1.CodeInvalid, "longer than"},
 		"a path in an ID":        {"PUT", "/v1/endpoint/..%2f..%2fetc:eth0", good, 400, v1.CodeInvalid, "container ID"},
 		"a path in a name":       {"PUT", "/v1/endpoint/c1:..%2feth0", good, 400, v1.CodeInvalid, "interface name"},
-		"another's link":         {"PUT", "/v1/endpoint/c1:eth0", strings.Replace(good, "por0", "lo", 1), 400, v1.CodeInvalid, "not the host interface of this attachment"},
+		"another's link":         {"PUT", "/v1/endpoint/c1:eth0", strings.Replace(good, "por0", "eth0", 1), 400, v1.CodeInvalid, "not the host interface of this attachment"},
 		"a link that is not":     {"PUT", "/v1/endpoint/c1:eth0", strings.Replace(good, `"index":1`, `"index":4242`, 1), 404, v1.CodeNotFound, "4242"},
 		"a bad MAC":              {"PUT", "/v1/endpoint/c1:eth0", strings.Replace(good, "02:00", "zz", 1), 400, v1.CodeInvalid, "MAC"},
 		"no such endpoint":       {"GET", "/v1/endpoint/4242", ``, 404, v1.CodeNotFound, "no such endpoint"},
