@@ -21,7 +21,9 @@ type EndpointRequest struct {
 	Addresses Addresses `json:"addresses,omitzero"`
 	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.
 	ExternalIPAM bool `json:"externalIPAM,omitempty"`
-	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now.
+	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now. An ADD that began before the DEL
+	// of its attachment, or before the ADD of a newer container of its pod, is refused. A DEL takes it as the query
+	// parameter "began", and spares an attachment that began later.
 	Began int64 `json:"began,omitempty"`
 }
 
@@ -37,6 +39,8 @@ type Pod struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
+	// PriorityClass is the name of its priority class, when the caller knows it.
+	PriorityClass string `json:"priorityClass,omitempty"`
 }
 
 // Addresses holds at most one address a family; a family that is not there is the zero netip.Addr ("" in JSON).
@@ -92,7 +96,9 @@ type DeleteRequest struct {
 // DeleteResult answers a deletion. It is a success when Errors is not zero, too: what failed is on record in the
 // agent, which tries again.
 type DeleteResult struct {
-	Deleted int      `json:"deleted"` // endpoints that are gone
-	Errors  int      `json:"errors"`  // parts of them that could not be taken down yet
+	Deleted int `json:"deleted"` // endpoints that are gone
+	// Spared counts endpoints that began after the deletion did: they are of a later life, and stay.
+	Spared  int      `json:"spared,omitempty"`
+	Errors  int      `json:"errors"` // parts of them that could not be taken down yet
 	Details []string `json:"details,omitempty"`
 }

@@ -21,7 +21,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var (
 	host      = v1.Interface{Name: "por6nq2b4zvwkly", Index: 12, MAC: "02:00:5e:10:00:01"}
 	container = v1.Interface{Name: "eth0", MAC: "02:00:5e:10:00:02"}
-	pod       = v1.Pod{Namespace: "default", Name: "web-0", UID: "6f1c8f0e-2f5b-4c0b-9d0c-1f6d9b7a3a11"}
+	pod       = v1.Pod{
+		Namespace: "default", Name: "web-0", UID: "6f1c8f0e-2f5b-4c0b-9d0c-1f6d9b7a3a11", PriorityClass: "high",
+	}
 	addresses = v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.7"), IPv6: netip.MustParseAddr("fd00::7")}
 	noon      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	endpoint  = v1.Endpoint{
@@ -45,7 +47,7 @@ var bodies = map[string]any{
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{Host: host, Container: container},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
-	"delete-result":    v1.DeleteResult{Deleted: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}},
+	"delete-result":    v1.DeleteResult{Deleted: 1, Spared: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}},
 	"ipam": v1.IPAM{
 		Mode: "pod-cidr",
 		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{
@@ -56,11 +58,35 @@ var bodies = map[string]any{
 	"status": v1.Status{
 		Version: "v0.1.0", Node: "node-1", PID: 4711, Started: noon, Ready: true,
 		Endpoints: map[string]int{"ready": 2, "disconnecting": 1},
-		Restored:  v1.Restored{Adopted: 2, Undone: 1, Duration: 1500 * time.Microsecond},
+		Restored: v1.Restored{
+			Adopted: 2, Replaced: 1, Undone: 1, Duration: 1500 * time.Microsecond,
+			Reasons: []v1.RestoredEndpoint{{Endpoint: "0123456789ab:eth0", Outcome: "undone", Reasons: []string{"its interface is gone"}}},
+			Removed: []string{"interface por6nq2b4zvwkly"},
+		},
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
 			Missing: []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
 		},
+		Resources: []v1.Resource{{
+			Name: "addresses/default/10.1.0.0/24", Used: 252, Capacity: 253, Available: false, Reason: "1 of 253 is left, and 2 must be",
+			ExhaustedIn: time.Minute,
+		}},
+	},
+	"doctor": v1.Doctor{
+		Findings: []v1.Finding{{
+			Kind: "link-orphan", Owner: "datapath", Subject: "por6nq2b4zvwkly, index 12", Endpoint: "0123456789ab:eth0",
+			Detail: "the interface belongs to no endpoint", Repair: "remove it", Manual: true, Since: noon, Times: 2, Outcome: "repaired",
+		}},
+		Examined: noon, Duration: 3 * time.Millisecond, Errors: []string{"ipam: the ledger is closed"},
+	},
+	"gc-request": v1.GCRequest{Network: "porin", Valid: []string{"0123456789ab:eth0"}, Began: 123456789, DryRun: true},
+	"gc-result": v1.GCResult{
+		Stale: []string{"0123456789ab:eth0"}, Deleted: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"},
+		Withheld: "1 of 1 is not valid",
+	},
+	"trace": v1.Trace{
+		Operation: "add", Endpoint: "0123456789ab:eth0", Pod: "default/web-0", Began: noon, Duration: time.Millisecond,
+		Phases: []v1.Phase{{Name: "ipam", Duration: 21 * time.Microsecond}}, Error: "no free address",
 	},
 	"event": v1.Event{
 		Seq: 3, Time: noon, Type: v1.EventEndpointFailed, Endpoint: &endpoint, Operation: "add",

@@ -12,14 +12,28 @@ type Status struct {
 	Endpoints map[string]int `json:"endpoints"` // by state
 	Restored  Restored       `json:"restored"`
 	Datapath  Datapath       `json:"datapath"`
+	// Resources are what an ADD needs. While one is not available the CNI verb STATUS fails.
+	Resources []Resource `json:"resources"`
 }
 
-// Restored says what the agent found when it started.
+// Restored is the report of the agent's last start: what it found of its earlier life.
 type Restored struct {
-	Adopted int `json:"adopted"` // endpoints taken over as they were
-	Undone  int `json:"undone"`  // attachments that were half made, or could not be brought back
+	Adopted  int `json:"adopted"`  // endpoints taken over as they were
+	Replaced int `json:"replaced"` // endpoints brought back with parts made anew
+	Undone   int `json:"undone"`   // attachments that were half made, deleted meanwhile, or could not be brought back
 	// Duration is how long the restore took, in nanoseconds.
 	Duration time.Duration `json:"duration"`
+	// Reasons has an entry for each endpoint that was replaced or undone.
+	Reasons []RestoredEndpoint `json:"reasons,omitempty"`
+	// Removed lists what bore Porin's mark and belonged to nobody.
+	Removed []string `json:"removed,omitempty"`
+}
+
+// RestoredEndpoint is why an endpoint was not taken over as it was.
+type RestoredEndpoint struct {
+	Endpoint string   `json:"endpoint"` // containerID:ifname
+	Outcome  string   `json:"outcome"`  // "replaced" or "undone"
+	Reasons  []string `json:"reasons"`
 }
 
 // Datapath says what is loaded in the kernel.

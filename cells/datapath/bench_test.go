@@ -126,10 +126,12 @@ func BenchmarkRestartWith250(b *testing.B) {
 		y.start(b)
 		started := time.Now()
 		for _, ep := range all {
-			must(b, y.step.Restore(context.Background(), ep))
+			_, err := y.step.Restore(context.Background(), ep)
+			must(b, err)
 		}
 		restored := time.Now()
-		must(b, y.step.Prune(context.Background(), all))
+		_, err := y.step.Prune(context.Background(), all)
+		must(b, err)
 		starting, restoring = append(starting, started.Sub(start)), append(restoring, restored.Sub(started))
 		pruning = append(pruning, time.Since(restored))
 	}

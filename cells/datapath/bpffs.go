@@ -14,12 +14,9 @@ import (
 // defaultBPFFS is where systems mount the BPF file system.
 const defaultBPFFS = "/sys/fs/bpf"
 
-// makeFolders makes the root and the folders below it, on a BPF file system or not at all.
-func makeFolders(root string, below ...string) error {
-	if err := onBPFFS(root); err != nil {
-		return err
-	}
-	for _, dir := range append([]string{root}, below...) {
+// makeFolders makes folders on a BPF file system.
+func makeFolders(dirs ...string) error {
+	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make a folder for BPF pins: %w", err)
 		}

@@ -5,6 +5,8 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
@@ -21,6 +23,10 @@ func Module(cfg Config) fx.Option {
 			NewStep,
 		),
 		endpointmanager.Describe(newDescriber),
+		doctor.Check(func(d *Datapath, l endpointmanager.Lookup, m endpointmanager.Manager) *Checker {
+			return NewChecker(d, l, m)
+		}),
+		capacity.Provide(newRoom),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 	)

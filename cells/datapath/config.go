@@ -12,7 +12,8 @@ import (
 type Config struct {
 	// BPFRoot is a folder of a BPF file system, made when it is not there. No other program may use it.
 	BPFRoot string
-	// MaxEndpoints is the size of the maps. The maps of a running node cannot be resized: see [ErrIncompatible].
+	// MaxEndpoints is the size of the maps. When it has changed, a start moves what they hold to maps of the new size while
+	// packets pass, or answers [ErrIncompatible] when they hold too much for it.
 	MaxEndpoints uint32
 }
 
@@ -22,7 +23,7 @@ func DefaultConfig() Config { return Config{BPFRoot: "/sys/fs/bpf/porin", MaxEnd
 // Flags adds the flags of the cell, with the values of c as their defaults.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BPFRoot, "bpf-root", c.BPFRoot, "folder of a BPF file system where programs and maps are pinned")
-	fs.Uint32Var(&c.MaxEndpoints, "datapath-max-endpoints", c.MaxEndpoints, "endpoints that the BPF maps have room for; a change needs a drained node")
+	fs.Uint32Var(&c.MaxEndpoints, "datapath-max-endpoints", c.MaxEndpoints, "endpoints that the BPF maps have room for; a start moves the entries when it has changed")
 }
 
 // Validate reports every fault at once.
@@ -40,3 +41,4 @@ func (c *Config) Validate() error {
 // These are the folders below the root.
 func (c *Config) mapsDir() string     { return filepath.Join(c.BPFRoot, "maps") }
 func (c *Config) programsDir() string { return filepath.Join(c.BPFRoot, "programs") }
+func (c *Config) stagingDir() string  { return filepath.Join(c.BPFRoot, "staging") }

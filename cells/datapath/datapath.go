@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/internal/rtnl"
 )
 
 // Datapath is this node's part of the kernel. Its Links and Maps answer [ErrNotStarted] unless it is started.
@@ -17,9 +19,10 @@ type Datapath struct {
 	maps   kernelMaps
 	links  nodeLinks
 
-	mu     sync.Mutex // guards the fields below
-	loaded *loaded    // nil unless started
-	status v1.Datapath
+	mu        sync.Mutex // guards the fields below
+	loaded    *loaded    // nil unless started
+	namespace *os.File   // the network namespace it was started in
+	status    v1.Datapath
 }
 
 // New returns a datapath that is not started. It touches nothing.
@@ -38,6 +41,15 @@ func (d *Datapath) Start(context.Context) (err error) {
 	if d.loaded != nil {
 		return nil
 	}
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("start the datapath: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			namespace.Close()
+		}
+	}()
 	loaded, err := d.loader.load()
 	if err != nil {
 		return fmt.Errorf("start the datapath: %w", err)
@@ -52,7 +64,7 @@ func (d *Datapath) Start(context.Context) (err error) {
 		return fmt.Errorf("start the datapath: %w", err)
 	}
 	d.maps.set(loaded.maps)
-	d.loaded, d.status = loaded, loaded.describe()
+	d.loaded, d.namespace, d.status = loaded, namespace, loaded.describe()
 	return nil
 }
 
@@ -63,7 +75,7 @@ func (d *Datapath) Stop(context.Context) error {
 	if d.loaded == nil {
 		return nil
 	}
-	err := d.links.stop()
+	err := errors.Join(d.links.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.loaded.close()
 	d.loaded = nil
@@ -76,14 +88,26 @@ func (d *Datapath) Links() Links { return &d.links }
 // Maps are those in the kernel.
 func (d *Datapath) Maps() Maps { return &d.maps }
 
-// PrunePins removes the pins of programs that were loaded by agents before this one, once no link uses them.
-func (d *Datapath) PrunePins() error {
+// PrunePins removes the pins of programs and maps of agents before this one. What a link uses lives on.
+func (d *Datapath) PrunePins() (removed []string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loaded == nil {
+		return nil, ErrNotStarted
+	}
+	programs, programsErr := d.loader.prune(d.loaded.digest)
+	maps, mapsErr := d.loader.pruneMaps()
+	return append(programs, maps...), errors.Join(programsErr, mapsErr)
+}
+
+// inNamespace runs f in the node's network namespace.
+func (d *Datapath) inNamespace(f func() error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loaded == nil {
 		return ErrNotStarted
 	}
-	return d.loader.prune(d.loaded.digest)
+	return rtnl.In(int(d.namespace.Fd()), f)
 }
 
 // Status says what is loaded; it is empty before Start.
@@ -94,7 +118,7 @@ func (d *Datapath) Status() v1.Datapath {
 }
 
 func (l *loaded) describe() v1.Datapath {
-	status := v1.Datapath{Digest: l.digest, Adopted: l.programs.adopted, Missing: missing()}
+	status := v1.Datapath{Digest: l.digest, Adopted: l.programs.adopted, Missing: lacking()}
 	for _, p := range []struct {
 		name string
 		*program

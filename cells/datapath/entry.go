@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpointmanager"
 )
 
@@ -14,6 +15,13 @@ type Entry struct {
 	PodMAC    endpointmanager.MAC // of the container's end
 	HostMAC   endpointmanager.MAC // of the host end, the gateway's MAC for the container
 	Addresses endpointmanager.Addresses
+}
+
+// entryOf is the endpoint as it should be in the kernel.
+func entryOf(ep endpointmanager.Endpoint) Entry {
+	return Entry{
+		ID: ep.ID, Link: ep.Spec.Host.Index, PodMAC: ep.Spec.Container.MAC, HostMAC: ep.Spec.Host.MAC, Addresses: ep.Addresses,
+	}
 }
 
 // check refuses addresses that would cut the node from itself or from others. An IPAM of Porin gives none of these,
@@ -34,6 +42,21 @@ func (e Entry) check() error {
 		}
 	}
 	return nil
+}
+
+// linkValue is what the programs know of the endpoint by its link.
+func linkValue(e Entry) abi.Link {
+	return abi.Link{
+		Ipv4: abi.AddrOf(e.Addresses.IPv4), Ipv6: abi.AddrOf(e.Addresses.IPv6),
+		PodMac: abi.MAC{Byte: e.PodMAC}, Id: e.ID,
+	}
+}
+
+// endpointValue is what they know of it by each of its addresses.
+func endpointValue(e Entry) abi.Endpoint {
+	return abi.Endpoint{
+		Ifindex: uint32(e.Link), Id: e.ID, PodMac: abi.MAC{Byte: e.PodMAC}, HostMac: abi.MAC{Byte: e.HostMAC},
+	}
 }
 
 // hostPrefix is the address alone.

@@ -12,6 +12,9 @@ var (
 	ErrFull         = fault.New(fault.Exhausted, "no room in the BPF maps (see --datapath-max-endpoints)")
 )
 
+// errPut is that an endpoint came while something was to be removed as nobody's.
+var errPut = fault.New(fault.Unavailable, "an endpoint was attached meanwhile")
+
 // The faults of the node.
 var (
 	ErrNotStarted   = fault.New(fault.Unavailable, "datapath is not running")

@@ -109,7 +109,8 @@ func TestPruneRemovesRoutesToOtherAddresses(t *testing.T) {
 	others := stale
 	others.Dst, others.Protocol = netip.MustParsePrefix("10.0.0.98/32"), unix.RTPROT_STATIC
 	must(t, n.conn.Do(rtnl.AddRoute(stale), rtnl.AddRoute(others)))
-	must(t, n.step.Prune(context.Background(), endpoints(a)))
+	_, err := n.step.Prune(context.Background(), endpoints(a))
+	must(t, err)
 	routes, err := n.conn.Routes(0)
 	must(t, err)
 	left := map[netip.Prefix]bool{}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ type kernelMaps struct {
 	mu      sync.RWMutex // guards the field below; held while a map is read or written, as none of that blocks
 	maps    *pinnedMaps  // nil unless started
 	retired retired
+	puts    atomic.Uint64 // how often an endpoint was written
 }
 
 // use runs f with the maps.
@@ -36,8 +38,22 @@ func (k *kernelMaps) set(m *pinnedMaps) {
 	k.maps = m
 }
 
+// unlessPut calls f, while nobody else uses the maps, unless an endpoint was written since k.puts was as given.
+func (k *kernelMaps) unlessPut(puts uint64, f func(m *pinnedMaps) error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.maps == nil:
+		return ErrNotStarted
+	case k.puts.Load() != puts:
+		return errPut
+	}
+	return f(k.maps)
+}
+
 func (k *kernelMaps) Put(e Entry) error {
 	return k.use(func(m *pinnedMaps) error {
+		k.puts.Add(1)
 		if err := m.put(e); err != nil {
 			return fmt.Errorf("write map entries: %w", err)
 		}
@@ -59,10 +75,7 @@ func (k *kernelMaps) Delete(link int, id uint16) error {
 }
 
 func (m *pinnedMaps) put(e Entry) error {
-	link := abi.Link{
-		Ipv4: abi.AddrOf(e.Addresses.IPv4), Ipv6: abi.AddrOf(e.Addresses.IPv6),
-		PodMac: abi.MAC{Byte: e.PodMAC}, Id: e.ID,
-	}
+	link := linkValue(e)
 	var before abi.Link
 	if err := m.links.Lookup(uint32(e.Link), &before); err == nil && before != link {
 		if err := m.deleteAddrs(e.Link, before); err != nil {
@@ -86,9 +99,7 @@ func (m *pinnedMaps) put(e Entry) error {
 
 // putAddr writes the entry of an address unless another link has it.
 func (m *pinnedMaps) putAddr(addr abi.Addr, e Entry) error {
-	value := abi.Endpoint{
-		Ifindex: uint32(e.Link), Id: e.ID, PodMac: abi.MAC{Byte: e.PodMAC}, HostMac: abi.MAC{Byte: e.HostMAC},
-	}
+	value := endpointValue(e)
 	err := m.endpoints.Update(addr, value, ebpf.UpdateNoExist)
 	if !errors.Is(err, ebpf.ErrKeyExist) {
 		return full(err)
@@ -132,6 +143,15 @@ func (m *pinnedMaps) deleteAddrs(index int, link abi.Link) error {
 		}
 	}
 	return nil
+}
+
+// deleteSame deletes an entry if it is still as given.
+func deleteSame[K, V comparable](m *ebpf.Map, key K, value V) error {
+	var now V
+	if err := m.Lookup(key, &now); err != nil || now != value {
+		return gone(err)
+	}
+	return gone(m.Delete(key))
 }
 
 // gone takes "it was not there" for a success.

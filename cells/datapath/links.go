@@ -15,6 +15,7 @@ import (
 type nodeLinks struct {
 	log     *slog.Logger
 	conn    *rtnl.Conn // nil unless started
+	eyes    *rtnl.Conn // for long looks, so that nobody else waits for them
 	deleter *deleter
 	filters [2]rtnl.Filter // less their Link
 }
@@ -25,18 +26,22 @@ func (n *nodeLinks) start(programs *pinnedPrograms) error {
 	if err != nil {
 		return err
 	}
-	deleter, err := openDeleter(conn, n.log)
+	eyes, err := rtnl.Dial()
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	n.conn, n.deleter, n.filters = conn, deleter, filters(programs)
+	deleter, err := openDeleter(conn, n.log)
+	if err != nil {
+		return errors.Join(err, conn.Close(), eyes.Close())
+	}
+	n.conn, n.eyes, n.deleter, n.filters = conn, eyes, deleter, filters(programs)
 	return nil
 }
 
 // stop waits for the deletions in progress. Nothing may be called any more.
 func (n *nodeLinks) stop() error {
-	err := errors.Join(n.deleter.close(), n.conn.Close())
-	n.conn = nil
+	err := errors.Join(n.deleter.close(), n.conn.Close(), n.eyes.Close())
+	n.conn, n.eyes = nil, nil
 	return err
 }
 
@@ -98,26 +103,4 @@ func hostEnds(conn *rtnl.Conn) ([]Link, error) {
 	return ours, nil
 }
 
-func (n *nodeLinks) PruneRoutes(live []Entry) (removed int, err error) {
-	if n.conn == nil {
-		return 0, ErrNotStarted
-	}
-	keep, want := map[int]bool{}, map[rtnl.Route]bool{}
-	for _, e := range live {
-		keep[e.Link] = true
-		for _, addr := range e.Addresses.List() {
-			want[rtnl.Route{Dst: hostPrefix(addr), Link: e.Link}] = true
-		}
-	}
-	all, err := n.conn.Routes(0)
-	if err != nil {
-		return 0, err
-	}
-	var requests []rtnl.Request
-	for _, r := range all {
-		if r.Protocol == rtnl.Protocol && keep[r.Link] && !want[rtnl.Route{Dst: r.Dst, Link: r.Link}] {
-			requests = append(requests, rtnl.DelRoute(r))
-		}
-	}
-	return len(requests), n.do(requests...)
-}
+func (n *nodeLinks) BringUp(index int) error { return explain(n.do(rtnl.LinkUp(index))) }

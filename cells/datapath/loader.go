@@ -35,29 +35,52 @@ func (l *loaded) close() {
 	l.maps.close()
 }
 
-// load adopts what is pinned under the digest, or else loads and pins it, on the maps that are there.
-func (l *loader) load() (_ *loaded, err error) {
+// load adopts what is pinned under the digest, or else loads and pins it, on the maps that are there. Maps of another
+// size take their place when the programs on them are loaded, so a start that fails leaves them as they are.
+func (l *loader) load() (*loaded, error) {
+	out, err := l.prepare()
+	if err != nil {
+		return nil, err
+	}
+	if err := out.maps.publish(l.cfg); err != nil {
+		out.close()
+		return nil, err
+	}
+	return out, nil
+}
+
+// prepare is load without the maps being anybody's but ours.
+func (l *loader) prepare() (_ *loaded, err error) {
 	spec, err := l.spec()
 	if err != nil {
 		return nil, err
 	}
 	out := &loaded{digest: l.digest()}
 	dir := filepath.Join(l.cfg.programsDir(), out.digest)
-	if err := makeFolders(l.cfg.BPFRoot, l.cfg.mapsDir(), dir); err != nil {
+	if err := onBPFFS(l.cfg.BPFRoot); err != nil {
 		return nil, err
 	}
 	if out.maps, err = openMaps(l.cfg.mapsDir(), spec); err != nil {
 		return nil, err
 	}
-	if out.programs, err = adopt(dir, spec, out.maps); err == nil {
-		return out, nil
+	if err = makeFolders(l.cfg.mapsDir(), dir); err == nil {
+		out.programs, err = l.programs(dir, spec, out.maps)
 	}
-	l.log.Info("loading BPF programs", "digest", out.digest, "reason", err)
-	if out.programs, err = loadFresh(dir, spec, out.maps); err != nil {
+	if err != nil {
 		out.maps.close()
 		return nil, err
 	}
 	return out, nil
+}
+
+// programs adopts what is pinned in dir, or loads and pins it.
+func (l *loader) programs(dir string, spec *ebpf.CollectionSpec, maps *pinnedMaps) (*pinnedPrograms, error) {
+	programs, err := adopt(dir, spec, maps)
+	if err == nil {
+		return programs, nil
+	}
+	l.log.Info("loading BPF programs", "digest", filepath.Base(dir), "reason", err)
+	return loadFresh(dir, spec, maps)
 }
 
 // spec is the object as it is configured.
@@ -128,16 +151,20 @@ func (p *pinnedPrograms) byName() map[string]**program {
 }
 
 // prune removes the pins of other digests.
-func (l *loader) prune(digest string) error {
+func (l *loader) prune(digest string) (removed []string, err error) {
 	entries, err := os.ReadDir(l.cfg.programsDir())
 	if err != nil {
-		return fmt.Errorf("list pinned BPF programs: %w", err)
+		return nil, fmt.Errorf("list pinned BPF programs: %w", err)
 	}
-	var errs []error
 	for _, entry := range entries {
-		if entry.Name() != digest {
-			errs = append(errs, removePins(filepath.Join(l.cfg.programsDir(), entry.Name())))
+		if entry.Name() == digest {
+			continue
 		}
+		pins, pinsErr := removePins(filepath.Join(l.cfg.programsDir(), entry.Name()))
+		for _, pin := range pins {
+			removed = append(removed, "pinned program "+filepath.Join(entry.Name(), pin))
+		}
+		err = errors.Join(err, pinsErr)
 	}
-	return errors.Join(errs...)
+	return removed, err
 }

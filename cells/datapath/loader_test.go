@@ -34,7 +34,7 @@ func TestRestartAdoptsWhatIsThere(t *testing.T) {
 	}
 	n.start(t)
 	for _, p := range []*pod{a, b} {
-		if err := n.step.Restore(context.Background(), p.endpoint); err != nil {
+		if _, err := n.step.Restore(context.Background(), p.endpoint); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,11 +61,11 @@ func TestUpgradeReplacesProgramsAndKeepsMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []*pod{a, b} {
-		if err := n.step.Restore(context.Background(), p.endpoint); err != nil {
+		if _, err := n.step.Restore(context.Background(), p.endpoint); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := n.step.Prune(context.Background(), endpoints(a, b)); err != nil {
+	if _, err := n.step.Prune(context.Background(), endpoints(a, b)); err != nil {
 		t.Fatal(err)
 	}
 	after := n.inspect(t)
@@ -166,21 +166,6 @@ func (n *node) plant(t *testing.T, dir string, change func(*ebpf.CollectionSpec)
 	pin := filepath.Join(dir, bpf.FromPod)
 	must(t, os.Remove(pin))
 	must(t, collection.Programs[bpf.FromPod].Pin(pin))
-}
-
-func TestMapsThatDoNotFitAreRefused(t *testing.T) {
-	n := newNode(t)
-	a, b := n.newPod(t, 1), n.newPod(t, 2)
-	n.attach(t, a, b)
-	n.stop(t)
-	n.cfg.MaxEndpoints *= 2
-	err := n.tryStart(t, func(*datapath.Datapath) {})
-	if !errors.Is(err, datapath.ErrIncompatible) || !strings.Contains(err.Error(), "MaxEntries") {
-		t.Errorf("error %v, want %v, and what does not fit", err, datapath.ErrIncompatible)
-	}
-	if err := ping(a.Namespace, b.endpoint.Addresses.IPv4); err != nil {
-		t.Errorf("after the refusal: %v", err)
-	}
 }
 
 func TestRootMustBeOnABPFFileSystem(t *testing.T) {

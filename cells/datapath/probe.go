@@ -76,9 +76,9 @@ var optional = []struct {
 	{ebpf.AttachNetkitPrimary, "netkit devices (Linux 6.7, CONFIG_NETKIT): containers get veth pairs"},
 }
 
-// missing lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs of a
+// lacking lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs of a
 // kind that it does not know, whatever the device.
-func missing() (texts []string) {
+func lacking() (texts []string) {
 	for _, o := range optional {
 		_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: o.attach})
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {

@@ -20,20 +20,22 @@ type Links interface {
 	Links() ([]Link, error)
 	// Wire attaches the programs to e.Link and leads e.Addresses there. When it fails, Unwire undoes its parts.
 	Wire(e Entry) error
-	// Rewire is Wire after a restart: it leaves alone what is right.
-	Rewire(e Entry) error
+	// Rewire is Wire after a restart: it leaves alone what is right, and says what it made anew.
+	Rewire(e Entry) (replaced []string, err error)
+	// BringUp lets packets pass again.
+	BringUp(index int) error
 	// Unwire takes off what Wire made, as far as it is there. The link stays.
 	Unwire(e Entry)
 	// Remove takes the link down, so that nothing passes any more, then deletes it. It returns when it is gone.
 	Remove(ctx context.Context, index int) error
-	// PruneRoutes removes routes of ours by the links of live to other addresses than theirs.
-	PruneRoutes(live []Entry) (removed int, err error)
+	// PruneWiring removes routes and neighbour entries of ours, on the links of live, for other addresses than theirs.
+	PruneWiring(live []Entry) (removed []string, err error)
 }
 
 // Pins is what [Step] needs of the pinned programs.
 type Pins interface {
 	// PrunePins removes programs of former agents. It comes after Restore has replaced those in use.
-	PrunePins() error
+	PrunePins() (removed []string, err error)
 }
 
 // Step is the datapath's [endpointmanager.Step] and [endpointmanager.Pruner]. Attach needs the addresses of ep: it
@@ -93,22 +95,35 @@ func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, _ endpoi
 	return nil
 }
 
-// Restore makes the endpoint's part of the kernel what it should be. It fails when the link is gone.
-func (s *Step) Restore(ctx context.Context, ep endpointmanager.Endpoint) error {
+// Restore makes the endpoint's part of the kernel what it should be. It fails when the link is gone; one that is down
+// is brought up, as a cut that a DEL made would be on record.
+func (s *Step) Restore(ctx context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
+	if replaced, err = s.restore(ep); err != nil {
+		return replaced, fmt.Errorf("restore %s in the datapath: %w", ep.Spec.Attachment, err)
+	}
+	return replaced, nil
+}
+
+func (s *Step) restore(ep endpointmanager.Endpoint) (replaced []string, err error) {
 	e, err := s.entry(ep)
-	if err == nil {
-		err = s.maps.Put(e)
-	}
-	if err == nil {
-		err = s.links.Rewire(e)
+	if errors.Is(err, ErrLinkDown) {
+		replaced, err = append(replaced, ep.Spec.Host.Name+": down"), s.links.BringUp(ep.Spec.Host.Index)
+		if err == nil {
+			e, err = s.entry(ep)
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("restore %s in the datapath: %w", ep.Spec.Attachment, err)
+		return nil, err
 	}
-	return nil
+	entries, err := s.maps.Mend(e)
+	if replaced = append(replaced, entries...); err != nil {
+		return replaced, err
+	}
+	wiring, err := s.links.Rewire(e)
+	return append(replaced, wiring...), err
 }
 
 // entry checks what the caller of the API said against the kernel: it must not make us touch another link.
@@ -123,7 +138,8 @@ func (s *Step) entry(ep endpointmanager.Endpoint) (Entry, error) {
 	if !link.Up {
 		return Entry{}, fmt.Errorf("%s: %w", link.Name, ErrLinkDown)
 	}
-	e := Entry{ID: ep.ID, Link: link.Index, PodMAC: ep.Spec.Container.MAC, HostMAC: link.MAC, Addresses: ep.Addresses}
+	e := entryOf(ep)
+	e.Link = link.Index
 	return e, e.check()
 }
 

@@ -127,7 +127,7 @@ func TestRestoreMendsOrFails(t *testing.T) {
 		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
 		attach(t, w, a)
 		for _, ep := range []endpointmanager.Endpoint{a, b} { // b was never attached
-			if err := w.step().Restore(context.Background(), ep); err != nil {
+			if _, err := w.step().Restore(context.Background(), ep); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -135,7 +135,7 @@ func TestRestoreMendsOrFails(t *testing.T) {
 		if err := w.links().Remove(context.Background(), b.Spec.Host.Index); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.step().Restore(context.Background(), b); !errors.Is(err, datapath.ErrNoLink) {
+		if _, err := w.step().Restore(context.Background(), b); !errors.Is(err, datapath.ErrNoLink) {
 			t.Errorf("restore without a link: error %v, want %v", err, datapath.ErrNoLink)
 		}
 	})
@@ -146,7 +146,7 @@ func TestPruneRemovesWhatIsNobodys(t *testing.T) {
 		a, b, c := endpoint(t, w, 1), endpoint(t, w, 2), endpoint(t, w, 3)
 		uplink, lookalike := w.addOther(t, "eth0"), w.addOther(t, "portal0")
 		attach(t, w, a, b) // c is only a link
-		if err := w.step().Prune(context.Background(), []endpointmanager.Endpoint{a}); err != nil {
+		if _, err := w.step().Prune(context.Background(), []endpointmanager.Endpoint{a}); err != nil {
 			t.Fatal(err)
 		}
 		wantState(t, w, attached(1))
@@ -188,9 +188,11 @@ func TestStepBeforeStartIsUnavailable(t *testing.T) {
 	step := datapath.NewStep(d.Links(), d.Maps(), d, slog.New(slog.DiscardHandler))
 	ctx, ep := context.Background(), endpointOf(t, 1)
 	_, attachErr := step.Attach(ctx, ep)
+	_, restoreErr := step.Restore(ctx, ep)
+	_, pruneErr := step.Prune(ctx, nil)
 	for name, err := range map[string]error{
 		"attach": attachErr, "detach": step.Detach(ctx, ep, endpointmanager.DeleteConfig{}),
-		"restore": step.Restore(ctx, ep), "prune": step.Prune(ctx, nil),
+		"restore": restoreErr, "prune": pruneErr,
 	} {
 		if !errors.Is(err, datapath.ErrNotStarted) {
 			t.Errorf("%s: error %v, want %v", name, err, datapath.ErrNotStarted)

@@ -93,8 +93,11 @@ func TestNoFileDescriptorIsLeft(t *testing.T) {
 		n.start(t) // adopts
 		n.stop(t)
 		n.cfg.MaxEndpoints++
+		n.start(t) // resizes
+		n.stop(t)
+		plantOldLayout(t, n)
 		if err := n.tryStart(t, func(*datapath.Datapath) {}); err == nil {
-			t.Error("maps of another size were accepted")
+			t.Error("maps of another layout were accepted")
 		}
 	}
 	t.Run("first", life) // what the runtime and the libraries open once

@@ -13,23 +13,35 @@ import (
 //
 // A node that takes its default route from IPv6 router advertisements must have accept_ra=2 on that interface: a
 // router ignores advertisements otherwise (Documentation/networking/ip-sysctl.rst).
-var forwardingSysctls = []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"}
+var forwardingSysctls = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"}
 
 // enableForwarding sets what is not set, in the network namespace of the calling thread. A node without IPv6 is fine.
 func enableForwarding() error {
-	for _, name := range forwardingSysctls {
-		path := "/proc/sys/" + name
-		value, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(value)) != "0" {
-			continue
-		}
-		if err == nil {
-			err = os.WriteFile(path, []byte("1"), 0)
-		}
-		if err != nil {
-			sysctl := strings.ReplaceAll(name, "/", ".")
+	off, err := forwardingIsOff()
+	if err != nil {
+		return fmt.Errorf("enable forwarding: %w", err)
+	}
+	for _, sysctl := range off {
+		if err := os.WriteFile(sysctlPath(sysctl), []byte("1"), 0); err != nil {
 			return fmt.Errorf("enable forwarding: %w; run sysctl -w %s=1 on the node", err, sysctl)
 		}
 	}
 	return nil
 }
+
+// forwardingIsOff names what is not set.
+func forwardingIsOff() (off []string, err error) {
+	for _, sysctl := range forwardingSysctls {
+		value, err := os.ReadFile(sysctlPath(sysctl))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return off, err
+		case strings.TrimSpace(string(value)) == "0":
+			off = append(off, sysctl)
+		}
+	}
+	return off, nil
+}
+
+func sysctlPath(name string) string { return "/proc/sys/" + strings.ReplaceAll(name, ".", "/") }

@@ -156,7 +156,7 @@ func TestDetachedPodIsCutOff(t *testing.T) {
 		}
 	}
 	n.detach(t, b) // the second time is a success
-	if err := n.step.Prune(context.Background(), nil); err != nil {
+	if _, err := n.step.Prune(context.Background(), nil); err != nil {
 		t.Error(err)
 	}
 }

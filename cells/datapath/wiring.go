@@ -38,21 +38,19 @@ func (n *nodeLinks) Wire(e Entry) error {
 	return explain(n.do(append(requests, routes(e)...)...))
 }
 
-func (n *nodeLinks) Rewire(e Entry) error {
-	if n.filtered(e.Link) {
-		return explain(n.do(routes(e)...))
+func (n *nodeLinks) Rewire(e Entry) (replaced []string, err error) {
+	if n.conn == nil {
+		return nil, ErrNotStarted
 	}
-	return n.Wire(e)
-}
-
-// filtered says whether the link has our programs and no others in our place.
-func (n *nodeLinks) filtered(link int) bool {
-	var found [2]rtnl.Filter
-	want := n.filtersOf(link)
-	if n.do(rtnl.GetFilter(want[0], &found[0]), rtnl.GetFilter(want[1], &found[1])) != nil {
-		return false
+	sights, err := n.look(n.conn, e)
+	if err != nil {
+		return nil, err
 	}
-	return found[0].ProgramID == want[0].ProgramID && found[1].ProgramID == want[1].ProgramID
+	flaws, err := n.flaws(n.conn, e, sights[0])
+	if err != nil || len(flaws) == 0 {
+		return nil, err
+	}
+	return describeFlaws(flaws), n.Wire(e)
 }
 
 func (n *nodeLinks) Unwire(e Entry) {

@@ -3,6 +3,8 @@ package endpointmanager
 import (
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/cell"
@@ -13,14 +15,18 @@ func Module(cfg Config) fx.Option {
 	return cell.Module("endpointmanager",
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(NewTable, fx.Private),
+		fx.Provide(func(cfg Config) *admission { return newAdmission(cfg.Parallel) }, fx.Private),
 		fx.Provide(newManager, fx.Private),
 		fx.Provide(
 			func(m *manager) Service { return m },
 			func(s Service) Manager { return s },
 			func(t *Table) Lookup { return t },
 		),
-		fx.Provide(newInstruments, fx.Private),
+		fx.Provide(newInstruments, newTraces, fx.Private),
 		Observe(func(m *instruments) *instruments { return m }),
+		Observe(func(t *traces) *traces { return t }),
+		doctor.Check(newChecker),
+		capacity.Provide(newResources),
 		metrics.Collect(func(m *instruments) *instruments { return m }),
 		server.Provide(newRoutes),
 		server.Report(newReporter),
@@ -29,8 +35,9 @@ func Module(cfg Config) fx.Option {
 }
 
 // newManager ties the manager's life to the program's.
-func newManager(lc fx.Lifecycle, p Params) *manager {
+func newManager(lc fx.Lifecycle, p Params, a *admission) *manager {
 	m := build(p)
+	m.admission = a
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
 	return m
 }

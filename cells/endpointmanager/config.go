@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Config says where the manager keeps its record.
+// Config says where the manager keeps its record, and who comes first.
 type Config struct {
 	// StateDir holds the ledger and the deletion records. It belongs on a tmpfs: endpoints end with the node's boot.
 	StateDir string
@@ -17,16 +17,31 @@ type Config struct {
 	TombstoneTTL time.Duration
 	// RetryInterval is the wait before what failed in a deletion is tried again, and doubles up to a minute.
 	RetryInterval time.Duration
+	// Parallel is how many endpoints are made at the same time, and how many are taken down.
+	Parallel int
+	// CriticalNamespaces and CriticalPriorityClasses say which pods' endpoints are made before all others.
+	CriticalNamespaces, CriticalPriorityClasses []string
+	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. More needs two in a row.
+	GCShare float64
 }
 
 // DefaultConfig is what the agent runs with unless told otherwise.
 func DefaultConfig() Config {
-	return Config{StateDir: "/run/porin", TombstoneTTL: 10 * time.Minute, RetryInterval: time.Second}
+	return Config{
+		StateDir: "/run/porin", TombstoneTTL: 10 * time.Minute, RetryInterval: time.Second, Parallel: 16,
+		CriticalNamespaces:      []string{"kube-system"},
+		CriticalPriorityClasses: []string{"system-node-critical", "system-cluster-critical"},
+		GCShare:                 0.5,
+	}
 }
 
 // Flags adds the flags of the manager.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` of the ledger and the deletion records, on a tmpfs")
+	fs.IntVar(&c.Parallel, "endpoint-parallel", c.Parallel, "endpoints that are made at the same time; as many are taken down")
+	fs.StringSliceVar(&c.CriticalNamespaces, "endpoint-critical-namespaces", c.CriticalNamespaces, "namespaces whose pods are attached before all others")
+	fs.StringSliceVar(&c.CriticalPriorityClasses, "endpoint-critical-priority-classes", c.CriticalPriorityClasses, "priority classes whose pods are attached before all others")
+	fs.Float64Var(&c.GCShare, "endpoint-gc-share", c.GCShare, "part of a network's endpoints, 0 to 1, that one GC call may delete; more needs two calls in a row")
 }
 
 // Validate reports every fault.
@@ -37,6 +52,12 @@ func (c Config) Validate() error {
 	}
 	if c.TombstoneTTL <= 0 || c.RetryInterval <= 0 {
 		errs = append(errs, fmt.Errorf("tombstone TTL %s, retry interval %s: want both above zero", c.TombstoneTTL, c.RetryInterval))
+	}
+	if c.Parallel <= 0 {
+		errs = append(errs, fmt.Errorf("endpoint-parallel %d: want at least 1", c.Parallel))
+	}
+	if !(c.GCShare >= 0 && c.GCShare <= 1) { // NaN is neither
+		errs = append(errs, fmt.Errorf("endpoint-gc-share %v: want 0 to 1", c.GCShare))
 	}
 	return errors.Join(errs...)
 }

@@ -16,41 +16,43 @@ func (m *manager) Create(ctx context.Context, spec Spec) (Endpoint, error) {
 	if err := spec.Validate(); err != nil {
 		return Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
+	spec.Began = m.since(spec.Began)
 	ep, err := m.bringUp(ctx, spec)
 	if err != nil {
-		return Endpoint{}, creationFault(spec.Attachment, err)
+		return Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
 	}
 	return ep, nil
 }
 
-func creationFault(a Attachment, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("create endpoint %s: %w", a, err)
-}
-
-// bringUp takes its turn after the life that the attachment has now, and ends that unless it is what spec asks for.
-// A creation that has begun is waited for, as it ends soon after ctx does.
+// bringUp takes its turn after the life that the attachment has now, and ends that unless it is what spec asks for, and
+// after that of an older container in the same place of the pod. A creation that has begun is waited for, as it ends soon
+// after ctx does.
 func (m *manager) bringUp(ctx context.Context, spec Spec) (Endpoint, error) {
 	type outcome struct {
 		ep  Endpoint
 		err error
 	}
-	watch, done := startWatch(Add, spec.Began), make(chan outcome, 1)
+	watch, done := startWatchSince(Add, m.boot()-spec.Began), make(chan outcome, 1)
 	creation := func(w *worker) {
 		ep, err := m.create(ctx, w, watch)
-		m.observe(watch.finish(ep, creationFault(w.attachment, err)))
-		done <- outcome{ep, err}
+		trace := watch.finish(ep, err)
+		m.observe(trace)
+		done <- outcome{ep, trace.Err}
 	}
 	for {
-		w, fresh, err := m.claim(spec, creation)
+		w, elders, fresh, err := m.claim(spec, creation)
 		if err != nil {
 			return Endpoint{}, err
 		}
 		if fresh {
 			created := <-done
 			return created.ep, created.err
+		}
+		if len(elders) > 0 {
+			if err := m.supersede(ctx, spec, elders); err != nil {
+				return Endpoint{}, err
+			}
+			continue
 		}
 		ep, gone, err := await(ctx, w)
 		switch {
@@ -83,7 +85,7 @@ func await(ctx context.Context, w *worker) (ep Endpoint, gone bool, err error) {
 
 // makeRoom takes down what an attachment had before, for its next life.
 func (m *manager) makeRoom(ctx context.Context, w *worker) error {
-	result := m.deleteWorker(ctx, w, DeleteConfig{})
+	result := m.deleteWorker(ctx, w, DeleteConfig{}, startWatch(Del))
 	if len(result.Errors) > 0 { // which the agent goes on trying
 		return fault.Wrap(fault.Unavailable, fmt.Errorf("take down the endpoint it had before: %w", result.Errors[0]))
 	}
@@ -99,21 +101,19 @@ func (m *manager) create(ctx context.Context, w *worker, watch *stopwatch) (_ En
 	w.ep.Created = wallTime()
 	_ = watch.lap("queue", nil)
 	m.become(w, outside, Waiting)
-	if err := watch.lap("ledger-intent", m.ledger.put(m.recordOf(w, intent, DeleteConfig{}))); err != nil {
-		m.become(w, outside, Invalid)
-		m.retire(w)
+	leave, err := m.admission.enter(ctx, m.cfg.laneOf(w.spec.Pod), w.spec.Pod.Namespace)
+	if watch.lap("admission", err) != nil {
+		err = w.whyEnded(err)
+		m.abandon(w)
 		return w.ep, err
 	}
-	m.become(w, outside, Queued)
-	m.become(w, builder, Regenerating)
-	err = m.attach(ctx, w, watch)
-	if err == nil {
-		err = watch.lap("ledger-commit", m.ledger.put(m.recordOf(w, committed, DeleteConfig{})))
+	defer leave()
+	if err := watch.lap("ledger-intent", m.ledger.put(m.recordOf(w, intent, DeleteConfig{}))); err != nil {
+		m.abandon(w)
+		return w.ep, err
 	}
-	if err != nil {
-		if w.life.Err() != nil {
-			err = fmt.Errorf("%w: %w", ErrDeleted, err)
-		}
+	if err := m.assemble(ctx, w, watch); err != nil {
+		err = w.whyEnded(err)
 		m.undo(w, watch)
 		return w.ep, err
 	}
@@ -123,12 +123,39 @@ func (m *manager) create(ctx context.Context, w *worker, watch *stopwatch) (_ En
 	return w.ep, nil
 }
 
+// assemble does what is undone when it fails.
+func (m *manager) assemble(ctx context.Context, w *worker, watch *stopwatch) error {
+	m.become(w, outside, Queued)
+	m.become(w, builder, Regenerating)
+	if err := m.attach(ctx, w, watch); err != nil {
+		return err
+	}
+	if err := watch.lap("ledger-commit", m.ledger.put(m.recordOf(w, committed, DeleteConfig{}))); err != nil {
+		return err
+	}
+	return ctx.Err() // an answer that nobody waits for would be an endpoint that nobody deletes
+}
+
+// abandon ends a life that has had no effect.
+func (m *manager) abandon(w *worker) {
+	m.become(w, outside, Invalid)
+	m.retire(w)
+}
+
+// whyEnded says of a creation that failed because it was deleted that it was. It is asked before the undo.
+func (w *worker) whyEnded(err error) error {
+	if w.life.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrDeleted, err)
+	}
+	return err
+}
+
 // attach runs the steps in order, as far as they succeed.
 func (m *manager) attach(ctx context.Context, w *worker, watch *stopwatch) error {
 	for _, step := range m.steps {
+		w.ran++ // also what fails is detached: its own way back may have failed as well
 		ep, err := step.Attach(ctx, w.ep)
 		if err == nil {
-			w.ran++
 			err = m.setAddresses(w, ep.Addresses) // all that a step may add
 		}
 		if err == nil {

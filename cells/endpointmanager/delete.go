@@ -16,28 +16,54 @@ const maxRetryInterval = time.Minute
 
 // Delete implements [Manager].
 func (m *manager) Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult {
-	cfg = asked(cfg)
-	m.mu.Lock()
-	m.noteDeletion(attachment, cfg.Began)
-	w, ok := m.workers[attachment]
-	m.mu.Unlock()
-	if !ok {
-		return DeleteResult{}
+	if m.isStopped() {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, ErrStopped)}}
 	}
-	return m.deleteWorker(ctx, w, cfg)
+	cfg.Began = m.since(cfg.Began)
+	return m.deleteAttachment(ctx, attachment, cfg, startWatchSince(Del, m.boot()-cfg.Began))
 }
 
-// asked is the configuration of a deletion that a caller wants, now unless it said since when.
-func asked(cfg DeleteConfig) DeleteConfig {
-	if cfg.Began == 0 {
-		cfg.Began = bootTime()
+func (m *manager) deleteAttachment(ctx context.Context, attachment Attachment, cfg DeleteConfig, watch *stopwatch) DeleteResult {
+	m.mu.Lock()
+	m.history.noteDeletion(attachment, cfg.Began)
+	w, ok := m.roster.byAttachment[attachment]
+	m.mu.Unlock()
+	var result DeleteResult
+	switch {
+	case ok && w.outlives(cfg):
+		result.Spared = 1
+	case ok:
+		result = m.deleteWorker(ctx, w, cfg, watch)
 	}
-	return cfg
+	if !result.buried() {
+		result.addError(m.remember(attachment, cfg))
+	}
+	return result
+}
+
+// outlives tells whether the endpoint is of a life that began after the deletion did: it came late, and is of an
+// earlier one.
+func (w *worker) outlives(cfg DeleteConfig) bool { return w.spec.Began > cfg.Began }
+
+// buried tells whether the deletion is on record for sure: with a tombstone, or with what is to be tried again.
+func (r DeleteResult) buried() bool { return r.Deleted > 0 || len(r.Errors) > 0 }
+
+// remember puts a deletion on record of which the ledger would know nothing else. When that cannot be written it is a
+// success all the same, and known as long as this agent lives: a full disk is no reason to keep a pod from going.
+func (m *manager) remember(a Attachment, cfg DeleteConfig) error {
+	err := m.ledger.note(note{Attachment: a, Began: cfg.Began, Boot: m.boot()})
+	if err != nil && m.isStopped() {
+		return fmt.Errorf("delete endpoint %s: %w", a, ErrStopped)
+	}
+	if err != nil {
+		m.log.Warn("deletion is remembered until the agent ends, and not on record", "container", a.ContainerID,
+			"ifname", a.IfName, "error", err)
+	}
+	return nil
 }
 
 // deleteWorker takes down this very life of an attachment.
-func (m *manager) deleteWorker(ctx context.Context, w *worker, cfg DeleteConfig) DeleteResult {
-	watch := startWatch(Del, 0)
+func (m *manager) deleteWorker(ctx context.Context, w *worker, cfg DeleteConfig, watch *stopwatch) DeleteResult {
 	w.end() // a creation that is under way gives up
 	done := make(chan DeleteResult, 1)
 	queued := w.queue.push(func() { done <- m.remove(context.WithoutCancel(ctx), w, cfg, watch) })
@@ -69,28 +95,41 @@ func afterClose(ctx context.Context, w *worker) DeleteResult {
 
 // DeleteContainer implements [Manager].
 func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult {
-	return m.deleteAll(ctx, asked(cfg), func(w *worker) bool { return w.attachment.ContainerID == containerID })
+	if m.isStopped() {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %s: %w", clip(containerID), ErrStopped)}}
+	}
+	cfg.Began = m.since(cfg.Began)
+	return m.deleteContainer(ctx, containerID, cfg)
 }
 
-// deleteAll takes down, one after the other, the endpoints that are there now and chosen.
-func (m *manager) deleteAll(ctx context.Context, cfg DeleteConfig, chosen func(*worker) bool) DeleteResult {
+// deleteContainer takes down, one after the other, the endpoints of the container that are there now, and remembers that
+// the container was deleted: the ADD of another interface may come late.
+func (m *manager) deleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) (sum DeleteResult) {
+	whole := Attachment{ContainerID: containerID}
 	m.mu.Lock()
-	var list []*worker
-	for _, w := range m.workers {
-		if chosen(w) {
-			m.noteDeletion(w.attachment, cfg.Began)
-			list = append(list, w)
-		}
-	}
+	m.history.noteDeletion(whole, cfg.Began)
+	list := m.roster.ofContainer(containerID)
 	m.mu.Unlock()
-
-	var sum DeleteResult
 	for _, w := range list {
-		result := m.deleteWorker(ctx, w, cfg)
-		sum.Deleted += result.Deleted
-		sum.Errors = append(sum.Errors, result.Errors...)
+		if w.outlives(cfg) {
+			sum.Spared++
+			continue
+		}
+		sum.add(m.deleteWorker(ctx, w, cfg, startWatch(Del)))
 	}
+	sum.addError(m.remember(whole, cfg))
 	return sum
+}
+
+func (r *DeleteResult) add(other DeleteResult) {
+	r.Deleted += other.Deleted
+	r.Errors = append(r.Errors, other.Errors...)
+}
+
+func (r *DeleteResult) addError(err error) {
+	if err != nil {
+		r.Errors = append(r.Errors, err)
+	}
 }
 
 // remove takes an endpoint down. It runs in the worker's queue.
@@ -99,6 +138,9 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 		return DeleteResult{}
 	}
 	_ = watch.lap("queue", nil)
+	leave := m.admitDeletion()
+	defer leave()
+	_ = watch.lap("admission", nil)
 	if w.ep.State != Disconnecting {
 		m.become(w, outside, Disconnecting)
 	}
@@ -117,6 +159,12 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 	}
 	m.log.Info("endpoint deleted", attrs(w.ep), "duration", watch.trace.Duration)
 	return DeleteResult{Deleted: 1}
+}
+
+// admitDeletion waits for its turn, however long: what is asked for will be done.
+func (m *manager) admitDeletion() (leave func()) {
+	leave, _ = m.admission.enter(context.Background(), laneDelete, "")
+	return leave
 }
 
 func watchErrors(watch *stopwatch, name string, errs []error) []error {
@@ -167,6 +215,7 @@ func (m *manager) settle(w *worker, cfg DeleteConfig, failed []error) []error {
 func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
 	w.failures++
 	wait := min(m.cfg.RetryInterval<<min(w.failures-1, 16), maxRetryInterval)
+	w.failed.Store(&setback{w.failures, joinErrors(failed)})
 	m.log.Warn("deletion is not whole, trying again", attrs(w.ep), "after", wait, "error", joinErrors(failed))
 	if w.retry != nil {
 		w.retry.Stop()
@@ -175,14 +224,14 @@ func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
 	w.retry = time.AfterFunc(wait, func() {
 		w.queue.push(func() {
 			if w.failures == try { // nobody else has tried since
-				m.remove(context.Background(), w, cfg, startWatch(Del, 0))
+				m.remove(context.Background(), w, cfg, startWatch(Del))
 			}
 		})
 	})
 }
 
 func (m *manager) recordOf(w *worker, p phase, cfg DeleteConfig) record {
-	return record{Phase: p, Endpoint: w.ep, Config: cfg, At: wallTime(), Boot: bootTime(), Told: w.born}
+	return record{Phase: p, Endpoint: w.ep, Config: cfg, At: wallTime(), Boot: m.boot(), Told: w.born}
 }
 
 func joinErrors(errs []error) error { return errors.Join(errs...) }

@@ -5,32 +5,51 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"porin.dev/porin/internal/deletequeue"
 )
 
+// recordsAtOnce is how many deletion records are worked off side by side: their writes to the ledger go together.
+const recordsAtOnce = 64
+
 // workOff deletes what the plugin was asked to delete while no agent answered. A record whose deletion fails stays in
 // the folder for the next time; one that cannot be read is set aside there, and reported.
-func (m *manager) workOff(ctx context.Context) {
-	done, err := deletequeue.Drain(m.cfg.deletionsPath(), func(rec deletequeue.Record) error {
-		result := m.deleteRecorded(ctx, rec)
-		return errors.Join(result.Errors...)
+func (m *manager) workOff(ctx context.Context) error {
+	done, err := deletequeue.Drain(m.cfg.deletionsPath(), func(records []deletequeue.Record) []error {
+		errs := make([]error, len(records))
+		var group errgroup.Group
+		group.SetLimit(recordsAtOnce)
+		for i, rec := range records {
+			group.Go(func() error {
+				errs[i] = errors.Join(m.deleteRecorded(ctx, rec).Errors...)
+				return nil
+			})
+		}
+		_ = group.Wait()
+		return errs
 	})
-	if err != nil {
-		m.log.Error("deletion records are left, next try at the next start", "path", m.cfg.deletionsPath(), "error", err)
-	}
 	if done > 0 {
 		m.log.Info("deletion records worked off", "records", done)
 	}
+	return err
 }
 
-// deleteRecorded passes over an attachment that began a new life after the recorded deletion did.
+// deleteRecorded passes over an attachment that began a new life after the recorded deletion did. When the plugin did not
+// say when that was, it was before this agent.
 func (m *manager) deleteRecorded(ctx context.Context, rec deletequeue.Record) DeleteResult {
-	cfg := asked(DeleteConfig{Began: time.Duration(max(rec.Began, 0))})
-	return m.deleteAll(ctx, cfg, func(w *worker) bool {
-		a := w.attachment
-		return a.ContainerID == rec.ContainerID && (a.IfName == rec.IfName || rec.IfName == "") &&
-			(rec.Began <= 0 || w.spec.Began <= time.Duration(rec.Began))
-	})
+	cfg := DeleteConfig{Began: m.since(time.Duration(rec.Began))}
+	if rec.IfName == "" {
+		return m.deleteContainer(ctx, rec.ContainerID, cfg)
+	}
+	return m.deleteAttachment(ctx, Attachment{rec.ContainerID, rec.IfName}, cfg, startWatch(Del))
+}
+
+// workOffOrWarn is for where nobody waits for the outcome.
+func (m *manager) workOffOrWarn(ctx context.Context) {
+	if err := m.workOff(ctx); err != nil {
+		m.log.Error("deletion records are left, and will be tried again", "path", m.cfg.deletionsPath(), "error", err)
+	}
 }
 
 // latecomers works off the records that a plugin wrote between the first look at them and the moment the API served.
@@ -39,7 +58,7 @@ type latecomers struct{ m *manager }
 func newLatecomers(m *manager) latecomers { return latecomers{m} }
 
 // Serving implements server.Watcher.
-func (l latecomers) Serving() { l.m.workOff(context.Background()) }
+func (l latecomers) Serving() { l.m.workOffOrWarn(context.Background()) }
 
 // Stopping implements server.Watcher.
 func (latecomers) Stopping() {}

@@ -6,7 +6,10 @@ import (
 )
 
 // Pod says whose endpoint it is. All parts are empty outside Kubernetes.
-type Pod struct{ Namespace, Name, UID string }
+type Pod struct {
+	Namespace, Name, UID string
+	PriorityClass        string // by its name, when the caller of the ADD knows it
+}
 
 // String is "namespace/name", or "" when there is no pod.
 func (p Pod) String() string {

@@ -11,7 +11,10 @@ var (
 	ErrPending = fault.New(fault.Deadline, "the deletion is still under way")
 	// ErrDeleted is what ends a creation that its attachment's deletion overtakes.
 	ErrDeleted = fault.New(fault.Unavailable, "it was deleted meanwhile")
-	ErrNoID    = fault.New(fault.Exhausted, "all 65535 endpoint numbers of the node are in use")
+	// ErrSuperseded is what ends a creation that began before another one of its attachment, or for a newer container of
+	// its pod, has taken its place.
+	ErrSuperseded = fault.New(fault.Unavailable, "a newer ADD has taken its place")
+	ErrNoID       = fault.New(fault.Exhausted, "all 65535 endpoint numbers of the node are in use")
 	// ErrAddressNotTaken is what a Step's Restore wraps when the endpoint's address could not be taken again: the
 	// deletion that follows must not release it.
 	ErrAddressNotTaken = fault.New(fault.Conflict, "the address could not be taken again")

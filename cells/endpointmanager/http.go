@@ -1,8 +1,10 @@
 package endpointmanager
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -18,6 +20,7 @@ type routes struct {
 
 	Manager    Manager
 	Lookup     Lookup
+	Traces     *traces
 	Describers []Describer `group:"endpoint.describers"`
 }
 
@@ -30,6 +33,8 @@ func (s routes) Mount(r chi.Router) {
 	r.Method(http.MethodPut, "/v1/endpoint/{id}", httpx.Handler(s.create))
 	r.Method(http.MethodGet, "/v1/endpoint/{id}", httpx.Handler(s.get))
 	r.Method(http.MethodDelete, "/v1/endpoint/{id}", httpx.Handler(s.delete))
+	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(s.collect))
+	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(s.traces))
 }
 
 func (s routes) create(w http.ResponseWriter, r *http.Request) error {
@@ -49,7 +54,11 @@ func (s routes) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpx.JSON(w, http.StatusOK, ToV1(ep))
+	if err := httpx.Send(w, http.StatusOK, ToV1(ep)); err != nil {
+		// The caller has left. It takes the ADD for failed, and may never ask for a DEL.
+		s.Manager.Delete(context.WithoutCancel(r.Context()), attachment, DeleteConfig{Began: ep.Spec.Began})
+	}
+	return nil
 }
 
 func (s routes) list(w http.ResponseWriter, r *http.Request) error {
@@ -90,7 +99,24 @@ func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 		}
 		attachment = ep.Spec.Attachment
 	}
-	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, DeleteConfig{}))
+	began, err := beganOf(r)
+	if err != nil {
+		return err
+	}
+	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, DeleteConfig{Began: began}))
+}
+
+// beganOf reads the query parameter "began"; 0 when there is none.
+func beganOf(r *http.Request) (time.Duration, error) {
+	text := r.URL.Query().Get("began")
+	if text == "" {
+		return 0, nil
+	}
+	began, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || began <= 0 {
+		return 0, errBegan
+	}
+	return time.Duration(began), nil
 }
 
 func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
@@ -126,7 +152,7 @@ func (s routes) describe(ep Endpoint) v1.Endpoint {
 }
 
 func resultToV1(result DeleteResult) v1.DeleteResult {
-	out := v1.DeleteResult{Deleted: result.Deleted, Errors: len(result.Errors)}
+	out := v1.DeleteResult{Deleted: result.Deleted, Spared: result.Spared, Errors: len(result.Errors)}
 	for _, err := range result.Errors {
 		out.Details = append(out.Details, err.Error())
 	}

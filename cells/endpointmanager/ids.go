@@ -10,6 +10,9 @@ type ids struct {
 	last uint16
 }
 
+// maxID is the largest endpoint number, and how many there are.
+const maxID = 1<<16 - 1
+
 func newIDs() *ids { return &ids{used: map[uint16]bool{}} }
 
 // allocate returns a free number or [ErrNoID].
@@ -36,6 +39,12 @@ func (i *ids) reserve(id uint16) bool {
 	i.used[id] = true
 	i.last = max(i.last, id)
 	return true
+}
+
+func (i *ids) count() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.used)
 }
 
 func (i *ids) free(id uint16) {

@@ -18,7 +18,28 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// ledger is the node's crash-safe record of attachments: one bbolt file, opened by the agent alone.
+// ledger is the node's crash-safe record of attachments. What a method has written when it returns nil outlives the
+// process.
+type ledger interface {
+	// put writes the record in place of what was there of the same attachment.
+	put(rec record) error
+	// bury moves the attachment to the tombstones, in one transaction.
+	bury(rec record) error
+	// note remembers a deletion of something that the ledger has no record of.
+	note(n note) error
+	// expire forgets the tombstones and notes written before oldest, and after newest: those are of another boot.
+	expire(oldest, newest time.Duration) error
+	// attachments returns the records by attachment, tombstones and notes those that are not expired, oldest first.
+	attachments() ([]record, error)
+	tombstones() ([]record, error)
+	notes() ([]note, error)
+	// try writes something that nobody reads, and tells whether it could.
+	try() error
+	path() string
+	close() error
+}
+
+// ledgerFile is a ledger in one bbolt file, opened by the agent alone.
 //
 // The bucket of attachments has one record under an attachment's name, in one of these phases:
 //
@@ -28,8 +49,12 @@ import (
 //
 // After the last Detach the record moves to the bucket of tombstones, where the key begins with the time, so that the
 // oldest are found and forgotten without reading the rest. It is the time of the boot clock, which nobody sets: a jump
-// of the wall clock neither shortens nor prolongs what is remembered.
-type ledger struct{ db *bbolt.DB }
+// of the wall clock neither shortens nor prolongs what is remembered. Deletions of what was never known are in a bucket
+// of their own, by attachment.
+type ledgerFile struct {
+	db      *bbolt.DB
+	commits commits
+}
 
 type phase string
 
@@ -50,14 +75,22 @@ type record struct {
 	Told     bool          // subscribers have heard of the endpoint
 }
 
+// note is the deletion of an attachment of which nothing else is known, or of a whole container when it has no IfName.
+type note struct {
+	Attachment  Attachment
+	Began, Boot time.Duration // when the deletion began, and when this was written
+}
+
 var (
-	attachments = []byte("attachments-v1")
-	tombstones  = []byte("tombstones-v1")
+	attachmentsBucket = []byte("attachments-v1")
+	tombstonesBucket  = []byte("tombstones-v1")
+	notesBucket       = []byte("deletions-v1")
+	tryBucket         = []byte("try-v1")
 )
 
-// openLedger opens the file, or makes it. It refuses a file that is damaged rather than begin anew: an empty ledger
+// openLedgerFile opens the file, or makes it. It refuses a file that is damaged rather than begin anew: an empty ledger
 // would make every living endpoint of the node an orphan.
-func openLedger(path string) (*ledger, error) {
+func openLedgerFile(path string) (*ledgerFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
@@ -76,48 +109,66 @@ func openLedger(path string) (*ledger, error) {
 		if err := checkBuckets(tx); err != nil {
 			return err
 		}
-		_, err1 := tx.CreateBucketIfNotExists(attachments)
-		_, err2 := tx.CreateBucketIfNotExists(tombstones)
-		return errors.Join(err1, err2)
+		for _, name := range [][]byte{attachmentsBucket, tombstonesBucket, notesBucket, tryBucket} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, errors.Join(ledgerFault(path, err), db.Close())
 	}
-	return &ledger{db: db}, nil
+	return &ledgerFile{db: db, commits: commits{run: db.Update}}, nil
 }
 
-func (l *ledger) close() error { return l.db.Close() }
+func (l *ledgerFile) close() error { return l.db.Close() }
+func (l *ledgerFile) path() string { return l.db.Path() }
 
-// put writes the record in place of what was there of the same attachment.
-func (l *ledger) put(rec record) error {
+func (l *ledgerFile) put(rec record) error {
 	value, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("encode ledger record of %s: %w", rec.Endpoint.Spec.Attachment, err)
 	}
 	return l.update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(attachments).Put(rec.key(), value)
+		return tx.Bucket(attachmentsBucket).Put(rec.key(), value)
 	})
 }
 
-// bury moves the attachment to the tombstones, in one transaction.
-func (l *ledger) bury(rec record) error {
+func (l *ledgerFile) bury(rec record) error {
 	value, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("encode tombstone of %s: %w", rec.Endpoint.Spec.Attachment, err)
 	}
 	return l.update(func(tx *bbolt.Tx) error {
-		if err := tx.Bucket(attachments).Delete(rec.key()); err != nil {
+		if err := tx.Bucket(attachmentsBucket).Delete(rec.key()); err != nil {
 			return err
 		}
-		return tx.Bucket(tombstones).Put(append(timeKey(rec.Boot), rec.key()...), value)
+		return tx.Bucket(tombstonesBucket).Put(append(timeKey(rec.Boot), rec.key()...), value)
 	})
 }
 
-// expire forgets the tombstones written before oldest, and after newest: those are of another boot.
-func (l *ledger) expire(oldest, newest time.Duration) error {
+func (l *ledgerFile) note(n note) error {
+	value, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("encode the deletion of %s: %w", n.Attachment, err)
+	}
+	return l.update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(notesBucket).Put([]byte(n.Attachment.String()), value)
+	})
+}
+
+func (l *ledgerFile) try() error {
+	return l.update(func(tx *bbolt.Tx) error { return tx.Bucket(tryBucket).Put([]byte("written"), timeKey(bootTime())) })
+}
+
+func (l *ledgerFile) expire(oldest, newest time.Duration) error {
 	begin, end := timeKey(max(0, oldest)), timeKey(newest)
 	return l.update(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(tombstones).Cursor()
+		if err := expireNotes(tx, oldest, newest); err != nil {
+			return err
+		}
+		c := tx.Bucket(tombstonesBucket).Cursor()
 		for key, _ := c.First(); key != nil && bytes.Compare(key, begin) < 0; key, _ = c.First() {
 			if err := c.Delete(); err != nil {
 				return err
@@ -132,8 +183,40 @@ func (l *ledger) expire(oldest, newest time.Duration) error {
 	})
 }
 
-// read returns the records of one bucket: attachments by name, tombstones oldest first.
-func (l *ledger) read(bucket []byte) ([]record, error) {
+func expireNotes(tx *bbolt.Tx, oldest, newest time.Duration) error {
+	bucket := tx.Bucket(notesBucket)
+	var expired [][]byte // first, for deleting moves what is iterated over
+	err := bucket.ForEach(func(key, value []byte) error {
+		var n note
+		if err := json.Unmarshal(value, &n); err != nil || n.Boot < oldest || n.Boot > newest {
+			expired = append(expired, bytes.Clone(key))
+		}
+		return nil
+	})
+	for _, key := range expired {
+		err = errors.Join(err, bucket.Delete(key))
+	}
+	return err
+}
+
+func (l *ledgerFile) attachments() ([]record, error) { return l.read(attachmentsBucket) }
+func (l *ledgerFile) tombstones() ([]record, error)  { return l.read(tombstonesBucket) }
+
+func (l *ledgerFile) notes() (notes []note, err error) {
+	err = l.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(notesBucket).ForEach(func(key, value []byte) error {
+			var n note
+			if err := json.Unmarshal(value, &n); err != nil {
+				return damaged(l.path(), fmt.Errorf("deletion %q: %w", key, err))
+			}
+			notes = append(notes, n)
+			return nil
+		})
+	})
+	return notes, err
+}
+
+func (l *ledgerFile) read(bucket []byte) ([]record, error) {
 	var records []record
 	err := l.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
@@ -169,8 +252,8 @@ func decodeRecord(key, value []byte) (rec record, err error) {
 	return rec, fmt.Errorf("phase %q: %w", rec.Phase, errOtherVersion)
 }
 
-func (l *ledger) update(change func(*bbolt.Tx) error) error {
-	if err := l.db.Update(change); err != nil {
+func (l *ledgerFile) update(change func(*bbolt.Tx) error) error {
+	if err := l.commits.commit(change); err != nil {
 		return ledgerFault(l.db.Path(), err)
 	}
 	return nil

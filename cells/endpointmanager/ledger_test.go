@@ -16,10 +16,10 @@ import (
 
 var equatable = cmpopts.EquateComparable(netip.Addr{})
 
-func tempLedger(t *testing.T) (*ledger, string) {
+func tempLedger(t *testing.T) (*ledgerFile, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "state", "ledger.db")
-	l, err := openLedger(path)
+	l, err := openLedgerFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,16 +47,16 @@ func TestALedgerTellsWhatWasWritten(t *testing.T) {
 	if err := l.close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := openLedger(path)
+	l, err := openLedgerFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.close() }()
-	got, err := l.read(attachments)
+	got, err := l.attachments()
 	if diff := cmp.Diff([]record{want}, got, equatable); err != nil || diff != "" {
 		t.Errorf("attachments: %v\n%s", err, diff)
 	}
-	got, err = l.read(tombstones)
+	got, err = l.tombstones()
 	if diff := cmp.Diff([]record{recordFor("c2", buried, at)}, got, equatable); err != nil || diff != "" {
 		t.Errorf("tombstones: %v\n%s", err, diff)
 	}
@@ -72,7 +72,7 @@ func TestOnlyOldTombstonesExpire(t *testing.T) {
 	if err := l.expire(2000*time.Second, 2999*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	left, err := l.read(tombstones)
+	left, err := l.tombstones()
 	if err != nil || len(left) != 1 || left[0].Endpoint.Spec.Attachment.ContainerID != "new" {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -80,7 +80,7 @@ func TestOnlyOldTombstonesExpire(t *testing.T) {
 
 func TestASecondOpenerIsToldThatTheFirstIsThere(t *testing.T) {
 	_, path := tempLedger(t)
-	_, err := openLedger(path)
+	_, err := openLedgerFile(path)
 	if fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), "another process has it open") {
 		t.Errorf("error %v", err)
 	}
@@ -106,9 +106,9 @@ func TestATruncatedLedgerIsRefusedAtAnyLength(t *testing.T) {
 		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := openLedger(path)
+		got, err := openLedgerFile(path)
 		if err == nil { // the pages that are missing were free: nothing is lost
-			records, err := got.read(attachments)
+			records, err := got.attachments()
 			if err != nil || len(records) != 200 {
 				t.Errorf("cut at %d: opened with %d records, %v", size, len(records), err)
 			}

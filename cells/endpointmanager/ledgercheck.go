@@ -80,7 +80,7 @@ var errOtherVersion = errors.New("it was written by another version of porin-age
 // back to this one stays open.
 func checkBuckets(tx *bbolt.Tx) error {
 	return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
-		if bytes.HasPrefix(name, []byte("attachments")) && !bytes.Equal(name, attachments) {
+		if bytes.HasPrefix(name, []byte("attachments")) && !bytes.Equal(name, attachmentsBucket) {
 			return fmt.Errorf("bucket %q: %w", name, errOtherVersion)
 		}
 		return nil

@@ -237,6 +237,6 @@ func TestAManagerThatHasNotStartedTakesNothing(t *testing.T) {
 func workerOf(m *manager, a Attachment) (*worker, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w, ok := m.workers[a]
+	w, ok := m.roster.byAttachment[a]
 	return w, ok
 }

@@ -1,6 +1,8 @@
 package endpointmanager
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -11,10 +13,14 @@ type instruments struct {
 	refused  *prometheus.Desc
 	duration *prometheus.HistogramVec
 	failures *prometheus.CounterVec
+
+	admission        *admission
+	waiting, running *prometheus.Desc
+	waits            *prometheus.HistogramVec
 }
 
-func newInstruments(table *Table) *instruments {
-	return &instruments{
+func newInstruments(table *Table, a *admission) *instruments {
+	i := &instruments{
 		table:   table,
 		states:  prometheus.NewDesc("porin_endpoints", "Endpoints of this node by state.", []string{"state"}, nil),
 		refused: prometheus.NewDesc("porin_endpoint_refused_transitions_total", "State transitions that the table forbids.", nil, nil),
@@ -27,7 +33,20 @@ func newInstruments(table *Table) *instruments {
 			Name: "porin_endpoint_phase_failures_total",
 			Help: "Phases of an ADD, DEL or restore that failed.",
 		}, []string{"operation", "phase"}),
+		admission: a,
+		waiting:   prometheus.NewDesc("porin_admission_waiting", "Operations that wait for their turn.", []string{"lane"}, nil),
+		running:   prometheus.NewDesc("porin_admission_running", "Operations that are at work.", []string{"lane"}, nil),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "porin_admission_wait_seconds",
+			Help:    "How long operations waited for their turn.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
+		}, []string{"lane"}),
 	}
+	for l := range lanes {
+		i.waits.WithLabelValues(l.String()) // so that it is there from the beginning
+	}
+	a.waits = func(l lane, d time.Duration) { i.waits.WithLabelValues(l.String()).Observe(d.Seconds()) }
+	return i
 }
 
 // Observe implements [Observer].
@@ -46,6 +65,9 @@ func (m *instruments) Observe(trace Trace) {
 func (m *instruments) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.states
 	ch <- m.refused
+	ch <- m.waiting
+	ch <- m.running
+	m.waits.Describe(ch)
 	m.duration.Describe(ch)
 	m.failures.Describe(ch)
 }
@@ -56,6 +78,12 @@ func (m *instruments) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.states, prometheus.GaugeValue, float64(n), string(state))
 	}
 	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.table.refused.Load()))
+	waiting, running := m.admission.counts()
+	for l := range lanes {
+		ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting[l]), l.String())
+		ch <- prometheus.MustNewConstMetric(m.running, prometheus.GaugeValue, float64(running[l]), l.String())
+	}
+	m.waits.Collect(ch)
 	m.duration.Collect(ch)
 	m.failures.Collect(ch)
 }

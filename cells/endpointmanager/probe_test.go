@@ -45,10 +45,10 @@ func (p *probe) Detach(context.Context, Endpoint, DeleteConfig) error {
 	return nil
 }
 
-func (p *probe) Restore(context.Context, Endpoint) error { return nil }
-func (p *probe) Remember(d []Deletion)                   { p.buried = d }
-func (p *probe) EndpointCreated(ep Endpoint)             { p.tell("created", ep) }
-func (p *probe) EndpointRestored(ep Endpoint)            { p.tell("restored", ep) }
+func (p *probe) Restore(context.Context, Endpoint) ([]string, error) { return nil, nil }
+func (p *probe) Remember(d []Deletion)                               { p.buried = d }
+func (p *probe) EndpointCreated(ep Endpoint)                         { p.tell("created", ep) }
+func (p *probe) EndpointRestored(ep Endpoint)                        { p.tell("restored", ep) }
 
 func (p *probe) EndpointDeleted(ep Endpoint, _ DeleteConfig) {
 	if p.deleted != nil {

@@ -3,6 +3,7 @@ package endpointmanager
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,6 +86,11 @@ func (r Ref) String() string {
 		return r.value
 	}
 	return r.kind + ":" + r.value
+}
+
+// fits tells whether the reference names the endpoint.
+func (r Ref) fits(ep Endpoint) bool {
+	return r == ByID(ep.ID) || slices.Contains(refsOf(ep), r)
 }
 
 // attachment returns the attachment that the reference names, when it is of that kind.

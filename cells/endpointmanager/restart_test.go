@@ -38,7 +38,7 @@ func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
 // TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock has tombstones whose wall clock was wrong by a year either way.
 func TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock(t *testing.T) {
 	dir := t.TempDir()
-	l, err := openLedger(unstarted(dir, nil).cfg.ledgerPath())
+	l, err := openLedgerFile(unstarted(dir, nil).cfg.ledgerPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +85,14 @@ func TestALedgerOfALaterVersionIsRefused(t *testing.T) {
 	changes := map[string]func(*bbolt.Tx) error{
 		"another bucket": func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("attachments-v2")); return err },
 		"another phase": func(tx *bbolt.Tx) error {
-			return tx.Bucket(attachments).Put([]byte("c1:eth0"), []byte(`{"Phase":"moving","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
+			return tx.Bucket(attachmentsBucket).Put([]byte("c1:eth0"), []byte(`{"Phase":"moving","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
 		},
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			m := unstarted(dir, &probe{})
-			l, err := openLedger(m.cfg.ledgerPath())
+			l, err := openLedgerFile(m.cfg.ledgerPath())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,17 +111,17 @@ func TestALedgerMayHoldMoreThanThisVersionKnows(t *testing.T) {
 	err := l.db.Update(func(tx *bbolt.Tx) error {
 		_, err := tx.CreateBucket([]byte("forecasts-v1"))
 		record := `{"Phase":"committed","Colour":"red","Endpoint":{"ID":1,"Shape":"round","Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`
-		return errors.Join(err, tx.Bucket(attachments).Put([]byte("c1:eth0"), []byte(record)))
+		return errors.Join(err, tx.Bucket(attachmentsBucket).Put([]byte("c1:eth0"), []byte(record)))
 	})
 	if err := errors.Join(err, l.close()); err != nil {
 		t.Fatal(err)
 	}
-	l, err = openLedger(path)
+	l, err = openLedgerFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.close() }()
-	if records, err := l.read(attachments); err != nil || len(records) != 1 {
+	if records, err := l.attachments(); err != nil || len(records) != 1 {
 		t.Errorf("read %v, %v", records, err)
 	}
 }
@@ -129,12 +129,12 @@ func TestALedgerMayHoldMoreThanThisVersionKnows(t *testing.T) {
 func TestARecordUnderTheNameOfAnotherIsDamage(t *testing.T) {
 	l, _ := tempLedger(t)
 	err := l.update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(attachments).Put([]byte("c2:eth0"), []byte(`{"Phase":"committed","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
+		return tx.Bucket(attachmentsBucket).Put([]byte("c2:eth0"), []byte(`{"Phase":"committed","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.read(attachments); fault.KindOf(err) != fault.Internal {
+	if _, err := l.attachments(); fault.KindOf(err) != fault.Internal {
 		t.Errorf("error %v, want damage", err)
 	}
 }

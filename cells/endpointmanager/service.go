@@ -31,7 +31,8 @@ func build(p Params) *manager {
 	return &manager{
 		cfg: p.Config, log: p.Log, table: p.Table, steps: p.Steps,
 		subscribers: p.Subscribers, observers: p.Observers,
-		ids: newIDs(), workers: map[Attachment]*worker{}, deletedAt: map[Attachment]time.Duration{}, stopped: true,
+		boot: bootTime, open: func(path string) (ledger, error) { return openLedgerFile(path) }, admission: newAdmission(p.Config.Parallel),
+		ids: newIDs(), roster: newRoster(), history: newHistory(), stopped: true,
 	}
 }
 
@@ -43,15 +44,19 @@ type manager struct {
 	subscribers []Subscriber
 	observers   []Observer
 	ids         *ids
-	ledger      *ledger
+	boot        func() time.Duration // CLOCK_BOOTTIME
+	open        func(path string) (ledger, error)
+	ledger      ledger // nil until Start
+	admission   *admission
+	gc          collector
 	report      Report
 	background  sync.WaitGroup
 	stopLoop    context.CancelFunc
 
-	mu        sync.Mutex // guards the fields below
-	workers   map[Attachment]*worker
-	deletedAt map[Attachment]time.Duration // see late.go
-	stopped   bool                         // or not started yet
+	mu      sync.Mutex // guards the fields below
+	roster  roster
+	history history
+	stopped bool // or not started yet
 }
 
 // Start implements [Service].
@@ -59,9 +64,11 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	if err := m.cfg.Validate(); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	if m.ledger, err = openLedger(m.cfg.ledgerPath()); err != nil {
+	opened, err := m.open(m.cfg.ledgerPath())
+	if err != nil {
 		return err
 	}
+	m.ledger = opened
 	defer func() {
 		if err != nil { // perhaps because ctx has ended
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
@@ -85,7 +92,7 @@ func (m *manager) Start(ctx context.Context) (err error) {
 func (m *manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
-	for _, w := range m.workers {
+	for _, w := range m.roster.each() {
 		w.queue.close()
 	}
 	m.mu.Unlock()
@@ -117,42 +124,62 @@ func (m *manager) expireLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			m.forgetDeletions(bootTime() - m.cfg.TombstoneTTL)
-			if err := m.ledger.expire(bootTime()-m.cfg.TombstoneTTL, math.MaxInt64); err != nil {
-				m.log.Warn("old tombstones stay, next try at the next round", "error", err)
-			}
+			m.forget(m.boot() - m.cfg.TombstoneTTL)
 		}
 	}
 }
 
-// claim returns the worker of the attachment, or makes one. The first event of a fresh one is first: a deletion that
-// sees the worker comes after it.
-func (m *manager) claim(spec Spec, first func(*worker)) (_ *worker, fresh bool, _ error) {
+func (m *manager) isStopped() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stopped
+}
+
+// forget drops what is known of deletions that began before the given time.
+func (m *manager) forget(before time.Duration) {
+	m.mu.Lock()
+	m.history.forget(before, func(pod podInterface) bool { return len(m.roster.byPod[pod]) > 0 })
+	m.mu.Unlock()
+	if err := m.ledger.expire(before, math.MaxInt64); err != nil {
+		m.log.Warn("old tombstones stay, next try at the next round", "error", err)
+	}
+}
+
+// claim returns the worker of the attachment, or those that spec supersedes, or makes one. The first event of a fresh one
+// is first: a deletion that sees the worker comes after it.
+func (m *manager) claim(spec Spec, first func(*worker)) (w *worker, elders []*worker, fresh bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped {
-		return nil, false, ErrStopped
+		return nil, nil, false, ErrStopped
 	}
-	if err := m.refuseLate(spec); err != nil {
-		return nil, false, err
+	if err := m.history.refuse(spec); err != nil {
+		return nil, nil, false, err
 	}
-	if w, ok := m.workers[spec.Attachment]; ok {
-		return w, false, nil
+	m.history.noteBirth(spec)
+	if elders := m.roster.elders(spec); len(elders) > 0 {
+		return nil, elders, false, nil
+	}
+	if w, ok := m.roster.byAttachment[spec.Attachment]; ok {
+		if spec.Began < w.spec.Began {
+			return nil, nil, false, fmt.Errorf("%w: another ADD of it began %s later", ErrSuperseded, w.spec.Began-spec.Began)
+		}
+		return w, nil, false, nil
 	}
 	id, err := m.ids.allocate()
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
-	w := newWorker(spec, id)
+	w = newWorker(spec, id)
 	w.queue.push(func() { first(w) })
 	m.launch(w)
-	return w, true, nil
+	return w, nil, true, nil
 }
 
 // launch runs the worker's events until its queue is closed and drained. Its number is free only then, so no event of
 // this life can meet the next endpoint of that number. It expects the lock.
 func (m *manager) launch(w *worker) {
-	m.workers[w.attachment] = w
+	m.roster.add(w)
 	m.background.Go(func() {
 		w.queue.run()
 		if w.retry != nil {
@@ -167,7 +194,7 @@ func (m *manager) launch(w *worker) {
 // retire lets go of an endpoint of which nothing is left. It runs in the worker's queue.
 func (m *manager) retire(w *worker) {
 	m.mu.Lock()
-	delete(m.workers, w.attachment)
+	m.roster.drop(w)
 	m.mu.Unlock()
 	w.end()
 	close(w.gone)

@@ -34,6 +34,7 @@ func (s Spec) Validate() error {
 		validatePodPart("pod namespace", s.Pod.Namespace),
 		validatePodPart("pod name", s.Pod.Name),
 		validateText("pod UID", s.Pod.UID, 128),
+		validateText("pod priority class", s.Pod.PriorityClass, 253),
 		validateText("netns", s.NetNS, 4095),
 		s.Host.validate("host interface"),
 		validateIfName(s.Container.Name),

@@ -18,5 +18,5 @@ func (r reporter) Report(status *v1.Status) {
 			status.Endpoints[string(state)] = n
 		}
 	}
-	status.Restored = v1.Restored(r.service.Restored())
+	status.Restored = r.service.Restored().toV1()
 }

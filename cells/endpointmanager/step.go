@@ -14,26 +14,35 @@ type Step interface {
 	// Name is the step's phase in traces and metrics: "ipam".
 	Name() string
 
-	// Attach does the step's part and returns ep with what the step adds to it (ipam: the addresses). It leaves
-	// nothing behind when it fails; when a later step fails, Detach is called.
+	// Attach does the step's part and returns ep with what the step adds to it (ipam: the addresses). When it or a later
+	// step fails, Detach is called.
 	Attach(ctx context.Context, ep Endpoint) (Endpoint, error)
 
 	// Detach undoes Attach, whether it ran whole, in part or not at all. ep may lack what the step added, when the
 	// agent died between Attach and the record of it: then the step finds its part by ep.Spec.Attachment.
 	Detach(ctx context.Context, ep Endpoint, cfg DeleteConfig) error
 
-	// Restore takes over, after a start of the agent, what Attach did in an earlier life of it. When it fails the
-	// endpoint is detached from every step and its record removed.
-	Restore(ctx context.Context, ep Endpoint) error
+	// Restore takes over, after a start of the agent, what Attach did in an earlier life of it, and makes anew what is not
+	// as it should be: replaced names that, each with what was wrong ("program from_pod: 12 instead of 17"). It is also
+	// how an endpoint is repaired. When it fails after a start, the endpoint is detached from every step and its record
+	// removed.
+	Restore(ctx context.Context, ep Endpoint) (replaced []string, err error)
 }
 
 // Steps are in the order of Attach; Detach runs in the reverse order.
 type Steps []Step
 
 // Pruner is a Step that owns things outside the agent's memory. Prune is called once at start, after every Restore
-// and before the API serves, with what is alive: the step removes whatever bears its mark and belongs to none of it.
+// and before the API serves, with what is alive: the step removes whatever bears its mark and belongs to none of it, and
+// names each thing that it removed.
 type Pruner interface {
-	Prune(ctx context.Context, live []Endpoint) error
+	Prune(ctx context.Context, live []Endpoint) (removed []string, err error)
+}
+
+// Surveyor is a Step that can tell, for many endpoints in one look and without changing anything, which of them the
+// kernel has lost for good: Restore would fail for these. Survey is called once at start, before any Restore.
+type Surveyor interface {
+	Survey(ctx context.Context, eps []Endpoint) (lost map[Attachment]error, err error)
 }
 
 // Rememberer is a Step that must know, at start, what was deleted lately. Remember is called once, before any

@@ -32,6 +32,7 @@ func TestStories(t *testing.T) {
 		"fail": (*world).fail, "list": (*world).list, "get": (*world).get,
 		"attached": (*world).attached, "log": (*world).log, "events": (*world).events,
 		"until": (*world).until, "record": (*world).record,
+		"gc": (*world).gc, "report": (*world).report, "lose": (*world).lose, "again": (*world).again, "repair": (*world).repair,
 	})
 }
 
@@ -105,6 +106,10 @@ func (w *world) add(ts *testscript.TestScript, args []string) error {
 			spec.Began = time.Duration(began)
 		case "pod":
 			spec.Pod.Name = value
+		case "uid":
+			spec.Pod.UID = value
+		case "network":
+			spec.Network = value
 		default:
 			ts.Fatalf("add: unknown option %q", option)
 		}
@@ -121,11 +126,79 @@ func (w *world) del(ts *testscript.TestScript, args []string) error {
 	if err != nil {
 		return err
 	}
-	return showResult(ts, w.service.Delete(context.Background(), a, endpointmanager.DeleteConfig{}))
+	return showResult(ts, w.service.Delete(context.Background(), a, beganAt(args[1:])))
 }
 
 func (w *world) delContainer(ts *testscript.TestScript, args []string) error {
-	return showResult(ts, w.service.DeleteContainer(context.Background(), args[0], endpointmanager.DeleteConfig{}))
+	return showResult(ts, w.service.DeleteContainer(context.Background(), args[0], beganAt(args[1:])))
+}
+
+// beganAt reads "began=N".
+func beganAt(args []string) (cfg endpointmanager.DeleteConfig) {
+	for _, arg := range args {
+		began, _ := strconv.Atoi(strings.TrimPrefix(arg, "began="))
+		cfg.Began = time.Duration(began)
+	}
+	return cfg
+}
+
+// gc keeps what is named: gc NETWORK [dry] [ATTACHMENT...].
+func (w *world) gc(ts *testscript.TestScript, args []string) error {
+	gc := endpointmanager.GC{Network: args[0], Valid: map[endpointmanager.Attachment]bool{}}
+	for _, arg := range args[1:] {
+		if arg == "dry" {
+			gc.DryRun = true
+			continue
+		}
+		a, err := endpointmanager.ParseAttachment(arg)
+		ts.Check(err)
+		gc.Valid[a] = true
+	}
+	result := w.service.Collect(context.Background(), gc)
+	_, _ = fmt.Fprintf(ts.Stdout(), "stale %v, deleted %d, errors %d\n", result.Stale, result.Deleted, len(result.Errors))
+	return result.Withheld
+}
+
+// report prints what the last start found.
+func (w *world) report(ts *testscript.TestScript, _ []string) error {
+	r := w.service.Restored()
+	_, _ = fmt.Fprintf(ts.Stdout(), "adopted %d, replaced %d, undone %d\n", r.Adopted, r.Replaced, r.Undone)
+	for _, reason := range r.Reasons {
+		_, _ = fmt.Fprintln(ts.Stdout(), reason.Attachment, strings.Join(reason.Reasons, "; "))
+	}
+	for _, removed := range r.Removed {
+		_, _ = fmt.Fprintln(ts.Stdout(), "removed", removed)
+	}
+	return nil
+}
+
+// lose takes an attachment away from a step, as if somebody had removed it behind the agent's back.
+func (w *world) lose(ts *testscript.TestScript, args []string) error {
+	for _, s := range w.steps {
+		if s.Name() == args[0] {
+			s.Lose(args[1])
+		}
+	}
+	return nil
+}
+
+// again makes a pod's sandbox anew so many times, without a DEL: again TIMES UID.
+func (w *world) again(ts *testscript.TestScript, args []string) error {
+	times, _ := strconv.Atoi(args[0])
+	for i := range times {
+		spec := endpointmanagertest.Spec(fmt.Sprintf("again-%d:eth0", i))
+		spec.Pod.UID = args[1]
+		if _, err := w.service.Create(context.Background(), spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) repair(ts *testscript.TestScript, args []string) error {
+	a, err := endpointmanager.ParseAttachment(args[0])
+	ts.Check(err)
+	return w.service.Repair(context.Background(), a)
 }
 
 func showResult(ts *testscript.TestScript, result endpointmanager.DeleteResult) error {
@@ -205,7 +278,9 @@ func (w *world) events(ts *testscript.TestScript, _ []string) error {
 func (w *world) record(ts *testscript.TestScript, args []string) error {
 	a, err := endpointmanager.ParseAttachment(args[0])
 	ts.Check(err)
-	return deletequeue.Put(filepath.Join(w.dir, "deletions"), deletequeue.Record{ContainerID: a.ContainerID, IfName: a.IfName, Began: 1})
+	return deletequeue.Put(filepath.Join(w.dir, "deletions"), deletequeue.Record{
+		ContainerID: a.ContainerID, IfName: a.IfName, Began: endpointmanager.BootTime().Nanoseconds(),
+	})
 }
 
 // show prints the lines, or "none": a command that prints nothing leaves the stdout of the one before it.

@@ -37,11 +37,12 @@ const (
 	Add     Operation = "add"
 	Del     Operation = "del"
 	Restore Operation = "restore"
+	Repair  Operation = "repair"
 )
 
 // Trace is one operation on one endpoint. The phases are, in order and as far as it came: "plugin" (from the
-// caller's Began until the request was read), "queue", "ledger-intent", each step by its name, "ledger-commit",
-// and "undo" after a failure.
+// caller's Began until the request was read), "queue", "admission", "ledger-intent", each step by its name,
+// "ledger-commit", and "undo" after a failure. Err says which of them took the time.
 type Trace struct {
 	Operation Operation
 	Endpoint  Endpoint // as it was at the end

@@ -48,6 +48,17 @@ func (t *Table) List() []Endpoint {
 	return list
 }
 
+// byAttachment returns all endpoints as they are now.
+func (t *Table) byAttachment() map[Attachment]Endpoint {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make(map[Attachment]Endpoint, len(t.byID))
+	for _, ep := range t.byID {
+		all[ep.Spec.Attachment] = ep
+	}
+	return all
+}
+
 // find returns every endpoint that the reference fits.
 func (t *Table) find(ref Ref) []Endpoint {
 	t.mu.RLock()

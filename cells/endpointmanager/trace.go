@@ -1,10 +1,6 @@
 package endpointmanager
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // stopwatch times the phases of one operation.
 type stopwatch struct {
@@ -12,14 +8,17 @@ type stopwatch struct {
 	last  time.Time
 }
 
-// startWatch begins an operation whose caller began, on CLOCK_BOOTTIME, at began; zero when the caller did not say.
-func startWatch(op Operation, began time.Duration) *stopwatch {
+// startWatch begins an operation.
+func startWatch(op Operation) *stopwatch {
 	now := time.Now()
-	w := &stopwatch{trace: Trace{Operation: op, Began: now}, last: now}
-	if lead := bootTime() - began; began > 0 && lead >= 0 {
-		w.trace.Began = now.Add(-lead)
-		w.trace.Phases = append(w.trace.Phases, Phase{Name: "plugin", Duration: lead})
-	}
+	return &stopwatch{trace: Trace{Operation: op, Began: now}, last: now}
+}
+
+// startWatchSince begins an operation whose caller began that long ago.
+func startWatchSince(op Operation, lead time.Duration) *stopwatch {
+	w := startWatch(op)
+	w.trace.Began = w.trace.Began.Add(-lead)
+	w.trace.Phases = append(w.trace.Phases, Phase{Name: "plugin", Duration: lead})
 	return w
 }
 
@@ -32,20 +31,8 @@ func (w *stopwatch) lap(name string, err error) error {
 	return err
 }
 
-// finish returns the trace of the whole operation.
+// finish returns the trace of the whole operation, whose error says what took the time.
 func (w *stopwatch) finish(ep Endpoint, err error) Trace {
-	w.trace.Endpoint, w.trace.Err = ep, err
+	w.trace.Endpoint, w.trace.Err = ep, w.trace.timed(err)
 	return w.trace
-}
-
-// wallTime is the time for people: a value that is the same after it was written to the ledger and read again.
-func wallTime() time.Time { return time.Now().Round(0).UTC() }
-
-// bootTime is the time since the node booted, suspended or not: the clock that the plugin and the agent share.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
 }

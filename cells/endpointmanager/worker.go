@@ -3,11 +3,12 @@ package endpointmanager
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
 
-// worker is one endpoint's goroutine and what it knows. Every field below queue is touched by events of the queue
-// alone, so none needs a lock.
+// worker is one endpoint's goroutine and what it knows. The fields from ep on are touched by events of the queue alone, so
+// none needs a lock.
 type worker struct {
 	attachment Attachment
 	spec       Spec // as ep has it, for everybody
@@ -15,12 +16,20 @@ type worker struct {
 	life       context.Context    // ends when the endpoint is to go: it stops a creation that is under way
 	end        context.CancelFunc // idempotent
 	gone       chan struct{}      // closed when nothing of the endpoint is left but its number
+	failed     atomic.Pointer[setback]
+	superseded bool // a newer container has its place; guarded by the manager's lock
 
 	ep       Endpoint
-	ran      int  // how many steps have attached
+	ran      int  // how many steps have attached, or tried
 	born     bool // subscribers have heard of it, in this life of the agent or an earlier one
 	failures int  // tries of the deletion that did not finish it
 	retry    *time.Timer
+}
+
+// setback is what the last try of a deletion failed with.
+type setback struct {
+	times int
+	err   error
 }
 
 // newWorker returns a worker that does nothing before manager.launch.

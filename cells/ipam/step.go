@@ -52,14 +52,14 @@ func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpoi
 }
 
 // Restore takes the endpoint's addresses again.
-func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) error {
+func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
 	if ep.Spec.ExternalIPAM {
-		return nil
+		return nil, nil
 	}
 	if err := s.allocator.Adopt(allocationOf(ep)); err != nil {
-		return fmt.Errorf("%w: %w", endpointmanager.ErrAddressNotTaken, err)
+		return nil, fmt.Errorf("%w: %w", endpointmanager.ErrAddressNotTaken, err)
 	}
-	return nil
+	return nil, nil
 }
 
 // Remember puts into quarantine what was released before the agent started.

@@ -19,6 +19,7 @@ func (s *Server) status() httpx.Handler {
 			Ready:     s.serving.Load(),
 			Endpoints: map[string]int{}, // {} and [] in JSON, also when nobody reports
 			Datapath:  v1.Datapath{Programs: []v1.Program{}},
+			Resources: []v1.Resource{},
 		}
 		for _, reporter := range s.parts.Reporters {
 			reporter.Report(&status)

@@ -7,7 +7,9 @@ import (
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxevent"
 
+	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/metrics"
@@ -30,6 +32,8 @@ func Cells(cfg Config) fx.Option {
 		endpointmanager.Module(cfg.EndpointManager),
 		ipam.Module(cfg.IPAM),
 		datapath.Module(cfg.Datapath),
+		doctor.Module(cfg.Doctor),
+		capacity.Module(),
 		monitor.Module(cfg.Monitor),
 		metrics.Module(cfg.Metrics),
 		server.Module(cfg.Server, server.Info{Version: version.Of(), Node: cfg.NodeName}),

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/metrics"
@@ -28,6 +29,7 @@ type Config struct {
 	EndpointManager endpointmanager.Config
 	IPAM            ipam.Config
 	Datapath        datapath.Config
+	Doctor          doctor.Config
 	Metrics         metrics.Config
 	Monitor         monitor.Config
 }
@@ -43,6 +45,7 @@ func DefaultConfig() Config {
 		EndpointManager: endpointmanager.DefaultConfig(),
 		IPAM:            ipam.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
+		Doctor:          doctor.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
 		Monitor:         monitor.DefaultConfig(),
 	}
@@ -58,6 +61,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.EndpointManager.Flags(fs)
 	c.IPAM.Flags(fs)
 	c.Datapath.Flags(fs)
+	c.Doctor.Flags(fs)
 	c.Metrics.Flags(fs)
 	c.Monitor.Flags(fs)
 }
@@ -65,8 +69,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Datapath.Validate(), c.Metrics.Validate(),
-		c.Monitor.Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
+		c.Metrics.Validate(), c.Monitor.Validate(),
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("node-name: want a name"))

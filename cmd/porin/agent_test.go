@@ -31,6 +31,8 @@ type fakeAgent struct {
 	ready     bool
 	stuck     bool // answers nothing
 	failing   bool // a deletion leaves a part
+	sick      bool // something disagrees, and something lacks
+	blind     bool // something cannot be examined
 	endpoints []v1.Endpoint
 	events    []v1.Event
 }
@@ -63,6 +65,9 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodGet, "/v1/endpoint/{id}", httpx.Handler(a.get))
 	r.Method(http.MethodDelete, "/v1/endpoint/{id}", httpx.Handler(a.delete))
 	r.Method(http.MethodGet, "/v1/ipam", httpx.Handler(a.ipam))
+	r.Method(http.MethodGet, "/v1/doctor", httpx.Handler(a.doctor))
+	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(a.trace))
+	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(a.gc))
 	r.Method(http.MethodGet, "/v1/events", httpx.Handler(a.stream))
 	return r
 }
@@ -111,7 +116,15 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, v1.Status{
 		Version: "v0.1.0", Node: "node-1", PID: 4711, Started: noon.Add(-50 * time.Hour), Ready: a.ready,
 		Endpoints: map[string]int{"ready": len(a.endpoints)},
-		Restored:  v1.Restored{Adopted: 2, Undone: 1, Duration: 1534 * time.Microsecond},
+		Restored: v1.Restored{
+			Adopted: 2, Replaced: 1, Undone: 1, Duration: 1534 * time.Microsecond,
+			Reasons: []v1.RestoredEndpoint{
+				{Endpoint: strings.Repeat("7", 64) + ":eth0", Outcome: "replaced", Reasons: []string{"filters made anew", "route made anew"}},
+				{Endpoint: strings.Repeat("8", 64) + ":eth0", Outcome: "undone", Reasons: []string{"its interface is gone"}},
+			},
+			Removed: []string{"interface por000000000009"},
+		},
+		Resources: a.resources(),
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"},
 			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}},

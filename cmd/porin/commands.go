@@ -23,13 +23,19 @@ type command struct {
 func commands() []command {
 	return []command{
 		{name: "status", short: "show how the agent is", run: status,
-			long: "The exit code is 1 when the agent answers and is not ready."},
+			long: "A resource is what attaching a container needs: while one is lacking, the CNI verb STATUS fails.\n" +
+				"The exit code is 1 when the agent answers and is not ready."},
 		{name: "endpoint list", short: "list the endpoints of this node", flags: networkFlag, run: endpointList},
 		{name: "endpoint get", args: "REF", short: "show one endpoint, its traffic and its drops", long: aboutRefs,
 			arguments: endpointRefs, run: endpointGet},
 		{name: "endpoint delete", args: "REF", short: "take an endpoint down and free its addresses", long: aboutDelete,
 			arguments: endpointRefs, run: endpointDelete},
 		{name: "ipam list", short: "show the pools and the addresses in use", run: ipamList},
+		{name: "doctor", short: "show where the agent, its records and the kernel disagree", flags: doctorFlags, run: examine,
+			long: aboutDoctor},
+		{name: "trace", args: "[REF]", short: "show what the phases of the latest operations took", long: aboutTrace,
+			arguments: tracedRefs, run: trace},
+		{name: "gc", short: "delete the attachments of a network that are not valid", flags: gcFlags, run: gc, long: aboutGC},
 		{name: "events", short: "show what the agent did, and what it does", flags: eventFlags, run: events, long: aboutEvents,
 			unbounded: func(s *session) bool { return s.follow }},
 		{name: "bpf", short: "show what is loaded and attached in the kernel", flags: bpfFlags, run: bpf, long: aboutBPF},
@@ -48,6 +54,17 @@ const aboutDelete = aboutRefs + `
 container-id: takes down every endpoint of the container; one that is not known is a success.
 The exit code is 1 when a part could not be taken down yet: the agent tries again.`
 
+const aboutDoctor = `Asking examines, and counts as a look: what two looks in a row find, a second apart or more, the agent repairs,
+unless it runs with --doctor-repair=false. A finding that was found once may be a passing state.
+The exit code is 1 when something disagrees, or could not be examined.`
+
+const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
+What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`
+
+const aboutGC = `An attachment is CONTAINERID:INTERFACE. Those of other networks are not touched, and none that begins after the call.
+When many of the live attachments are not valid, the first call deletes nothing, and a second one in a row does.
+The exit code is 1 when it was withheld, or when a part could not be taken down yet: the agent tries that again.`
+
 const aboutEvents = `In JSON each event is a line of its own. The agent keeps the last events only: what is missing shows in seq.`
 
 func (c command) endless(s *session) bool { return c.unbounded != nil && c.unbounded(s) }
@@ -56,10 +73,12 @@ func (c command) endless(s *session) bool { return c.unbounded != nil && c.unbou
 func (c command) takes() (least, most int) {
 	words := strings.Fields(c.args)
 	for _, word := range words {
-		if strings.HasPrefix(word, "[") {
+		switch {
+		case strings.HasSuffix(word, "...]"):
 			return least, -1
+		case !strings.HasPrefix(word, "["):
+			least++
 		}
-		least++
 	}
 	return least, len(words)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -68,6 +69,15 @@ func podName(p v1.Pod) string {
 		return ""
 	}
 	return p.Namespace + "/" + p.Name
+}
+
+// shortAttachment has the shortID of its container.
+func shortAttachment(attachment string) string {
+	containerID, ifname, ok := strings.Cut(attachment, ":")
+	if !ok {
+		return shortID(attachment)
+	}
+	return shortID(containerID) + ":" + ifname
 }
 
 // shortID is as much of a container ID as people compare.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -41,11 +40,7 @@ func endpointDelete(ctx context.Context, s *session, args []string) error {
 	if err := s.print(result, func(w io.Writer) { _, _ = fmt.Fprintln(w, count(result.Deleted, "endpoint")+" deleted") }); err != nil {
 		return err
 	}
-	if result.Errors > 0 {
-		return fmt.Errorf("%s could not be taken down yet, and the agent tries again: %w",
-			count(result.Errors, "part"), errors.New(printable(strings.Join(result.Details, "; "))))
-	}
-	return nil
+	return leftover(result.Errors, result.Details)
 }
 
 func deleteByRef(ctx context.Context, s *session, ref string) (v1.DeleteResult, error) {

@@ -41,7 +41,7 @@ func (s *session) printEvent(event v1.Event) error {
 
 // eventLine has columns of fixed width, as nobody knows the next line.
 func eventLine(e v1.Event) string {
-	parts := []string{fmt.Sprintf("%s  %-5d %-17s", e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), e.Seq, e.Type)}
+	parts := []string{fmt.Sprintf("%s  %-5d %-17s", moment(e.Time), e.Seq, e.Type)}
 	if e.Endpoint != nil {
 		parts = append(parts, endpointWords(*e.Endpoint))
 	}

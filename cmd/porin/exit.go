@@ -24,6 +24,11 @@ const aboutExit = `Exit codes:
   3  what it asks for is not there
   4  the agent is not reachable, or did not answer in time`
 
+// absentError is a thing that is not there, found out here and not by the agent.
+type absentError struct{ text string }
+
+func (e absentError) Error() string { return e.text }
+
 // usageError is a command line that is wrong.
 type usageError struct{ text string }
 
@@ -35,6 +40,9 @@ func exitCode(err error) int {
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
+	}
+	if _, ok := errors.AsType[absentError](err); ok {
+		return exitNotFound
 	}
 	if problem, ok := errors.AsType[*v1.Problem](err); ok {
 		return exitOfProblem(problem)

@@ -19,10 +19,13 @@ type options struct {
 	output  choice
 	timeout time.Duration
 
-	network string // endpoint list
-	follow  bool   // events
-	since   uint64 // events
-	bpfRoot string // bpf
+	network  string   // endpoint list, gc
+	endpoint string   // doctor
+	valid    []string // gc; nil when it is not given
+	dryRun   bool     // gc
+	follow   bool     // events
+	since    uint64   // events
+	bpfRoot  string   // bpf
 }
 
 func defaultOptions(getenv func(string) string) options {
@@ -47,6 +50,16 @@ func (o *options) flags() *pflag.FlagSet {
 
 func networkFlag(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.network, "network", "", "only endpoints of this CNI `network`")
+}
+
+func doctorFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.endpoint, "endpoint", "", "only what is about this `attachment` (CONTAINERID:INTERFACE); does not count as a look")
+}
+
+func gcFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.network, "network", "", "the CNI `network` whose attachments are looked at")
+	fs.StringSliceVar(&o.valid, "valid", nil, "`attachments` that are to stay, comma separated; --valid= for none")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "only show what would be deleted")
 }
 
 func bpfFlags(fs *pflag.FlagSet, o *options) {

@@ -64,6 +64,9 @@ func (s *session) age(since time.Time) string {
 	}
 }
 
+// moment is a point in time to the millisecond.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
 // short is a duration with about three digits.
 func short(d time.Duration) string {
 	for unit := time.Second; unit > time.Nanosecond; unit /= 1000 {

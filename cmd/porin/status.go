@@ -32,11 +32,49 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	row(w, "Agent:", fmt.Sprintf("%s on %s, pid %d, up %s", answer.Version, answer.Node, answer.PID, s.age(answer.Started)))
 	row(w, "Ready:", yesNo(answer.Ready))
 	row(w, "Endpoints:", endpointCounts(answer.Endpoints))
-	row(w, "Restored:", fmt.Sprintf("%d taken over, %d undone, in %s", answer.Restored.Adopted, answer.Restored.Undone, short(answer.Restored.Duration)))
+	restoredRows(w, answer.Restored)
 	row(w, "Datapath:", datapathLine(answer.Datapath))
 	for _, missing := range answer.Datapath.Missing {
 		row(w, "Missing:", missing)
 	}
+	for _, r := range answer.Resources {
+		row(w, resourceLabel(r), resourceLine(r))
+	}
+}
+
+func restoredRows(w io.Writer, r v1.Restored) {
+	row(w, "Restored:", fmt.Sprintf("%d taken over, %d replaced, %d undone, in %s", r.Adopted, r.Replaced, r.Undone, short(r.Duration)))
+	for _, e := range r.Reasons {
+		row(w, capital(e.Outcome+":"), shortAttachment(e.Endpoint)+", "+strings.Join(e.Reasons, "; "))
+	}
+	for _, removed := range r.Removed {
+		row(w, "Removed:", removed)
+	}
+}
+
+func resourceLabel(r v1.Resource) string {
+	if r.Available {
+		return "Resource:"
+	}
+	return "Lacking:"
+}
+
+// resourceLine is "addresses/default/10.1.0.0/24, 1 of 253 in use, used up in about 2m0s".
+func resourceLine(r v1.Resource) string {
+	parts := []string{r.Name}
+	switch {
+	case r.Capacity > 0:
+		parts = append(parts, fmt.Sprintf("%d of %d in use", r.Used, r.Capacity))
+	case r.Available:
+		parts = append(parts, "available")
+	}
+	if r.Reason != "" {
+		parts = append(parts, r.Reason)
+	}
+	if r.ExhaustedIn > 0 {
+		parts = append(parts, "used up in about "+r.ExhaustedIn.String())
+	}
+	return strings.Join(parts, ", ")
 }
 
 func yesNo(b bool) string {

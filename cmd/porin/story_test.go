@@ -79,7 +79,7 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// agent start | stop | add | not-ready | stuck | failing
+// agent start | stop | add | not-ready | stuck | failing | sick | blind
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch args[0] {
@@ -107,6 +107,10 @@ func (a *fakeAgent) change(verb string) error {
 		a.stuck = true
 	case "failing":
 		a.failing = true
+	case "sick":
+		a.sick = true
+	case "blind":
+		a.blind = true
 	default:
 		return fmt.Errorf("agent: unknown verb %q", verb)
 	}

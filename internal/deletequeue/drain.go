@@ -26,10 +26,11 @@ type entry struct {
 	path string
 }
 
-// Drain calls remove for each record, the one that began first before the others, and drops the record when remove
-// returns nil; another stays for the next time. No record is written meanwhile. A file that cannot be read is renamed
-// to "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there is empty.
-func Drain(dir string, remove func(Record) error) (done int, err error) {
+// Drain calls remove with all records, the one that began first before the others, and drops each whose error is nil;
+// another stays for the next time. Without records it is not called. No record is written meanwhile. A file that cannot be
+// read is renamed to "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there
+// is empty.
+func Drain(dir string, remove func([]Record) []error) (done int, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -40,8 +41,8 @@ func Drain(dir string, remove func(Record) error) (done int, err error) {
 	defer file.Close()
 	entries, err := scan(dir)
 	errs := []error{err}
-	for _, e := range entries {
-		err := remove(e.Record)
+	for i, err := range removeAll(entries, remove) {
+		e := entries[i]
 		if err == nil {
 			err = os.Remove(e.path)
 		}
@@ -52,6 +53,17 @@ func Drain(dir string, remove func(Record) error) (done int, err error) {
 		done++
 	}
 	return done, errors.Join(errs...)
+}
+
+func removeAll(entries []entry, remove func([]Record) []error) []error {
+	if len(entries) == 0 {
+		return nil
+	}
+	records := make([]Record, len(entries))
+	for i, e := range entries {
+		records[i] = e.Record
+	}
+	return remove(records)
 }
 
 // scan reads every record and cleans the folder: no writer is alive, so a temporary file is nobody's.

@@ -28,13 +28,23 @@ func put(t *testing.T, dir string, records ...deletequeue.Record) {
 	}
 }
 
+// each is a callback of Drain that takes one record at a time.
+func each(remove func(deletequeue.Record) error) func([]deletequeue.Record) []error {
+	return func(records []deletequeue.Record) (errs []error) {
+		for _, r := range records {
+			errs = append(errs, remove(r))
+		}
+		return errs
+	}
+}
+
 // drained are the records that a Drain hands over.
 func drained(t *testing.T, dir string) (records []deletequeue.Record) {
 	t.Helper()
-	done, err := deletequeue.Drain(dir, func(r deletequeue.Record) error {
+	done, err := deletequeue.Drain(dir, each(func(r deletequeue.Record) error {
 		records = append(records, r)
 		return nil
-	})
+	}))
 	if err != nil || done != len(records) {
 		t.Fatalf("Drain = %d, %v, want %d", done, err, len(records))
 	}
@@ -66,12 +76,12 @@ func TestAMissingFolderIsEmptyAndNotMade(t *testing.T) {
 func TestARecordStaysUntilItsCallbackSucceeds(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, record("a", 1), record("b", 2))
-	done, err := deletequeue.Drain(dir, func(r deletequeue.Record) error {
+	done, err := deletequeue.Drain(dir, each(func(r deletequeue.Record) error {
 		if r.ContainerID == "a" {
 			return errors.New("the kernel is busy")
 		}
 		return nil
-	})
+	}))
 	if done != 1 || err == nil || !strings.Contains(err.Error(), "deletion of a:eth0: the kernel is busy") {
 		t.Errorf("Drain = %d, %v", done, err)
 	}
@@ -92,7 +102,7 @@ func TestUnreadableFilesAreSetAsideAndReported(t *testing.T) {
 		}
 	}
 	put(t, dir, record("a", 1))
-	done, err := deletequeue.Drain(dir, func(deletequeue.Record) error { return nil })
+	done, err := deletequeue.Drain(dir, each(func(deletequeue.Record) error { return nil }))
 	if done != 1 || err == nil || strings.Count(err.Error(), "unreadable") != 4 {
 		t.Errorf("Drain = %d, %v, want 1 and four complaints", done, err)
 	}
@@ -104,19 +114,24 @@ func TestUnreadableFilesAreSetAsideAndReported(t *testing.T) {
 	if diff := cmp.Diff([]string{"1.bad", "2.bad", "3.bad", "4.bad", "lock", "other"}, names); diff != "" {
 		t.Errorf("files left (-want +got):\n%s", diff)
 	}
+	put(t, dir, record("b", 1))
+	waiting, unreadable, err := deletequeue.Look(dir)
+	if len(waiting) != 1 || len(unreadable) != 4 || err != nil {
+		t.Errorf("Look = %v, %v, %v, want one that waits and four that are unreadable", waiting, unreadable, err)
+	}
 }
 
 func TestNothingIsWrittenDuringDrain(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, record("a", 1))
-	_, err := deletequeue.Drain(dir, func(deletequeue.Record) error {
+	_, err := deletequeue.Drain(dir, each(func(deletequeue.Record) error {
 		w, err := deletequeue.BeginUntil(dir, time.Now())
 		if err == nil {
 			w.Close()
 			t.Error("the lock was free during Drain")
 		}
 		return nil
-	})
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 
 	"porin.dev/porin/internal/fault"
 )
@@ -36,10 +37,32 @@ func JSON(w http.ResponseWriter, status int, body any) error {
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(buf) // the caller may be gone; there is nobody left to tell
+	_ = send(w, status, buf) // the caller may be gone; there is nobody left to tell
 	return nil
+}
+
+// Send is [JSON] for whoever must know whether the caller was there to take the answer: its error says that it was not, or
+// that body is none. That it was there does not mean that it has read it.
+func Send(w http.ResponseWriter, status int, body any) error {
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	return send(w, status, buf)
+}
+
+func send(w http.ResponseWriter, status int, body []byte) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		return err
+	}
+	err := http.NewResponseController(w).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
 }
 
 // Decode reads one JSON value of type T from the request's body. Unknown fields, more than one value, and a body over

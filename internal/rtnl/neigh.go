@@ -36,12 +36,25 @@ func DelNeigh(link int, addr netip.Addr) Request {
 	return Request{What: "delete neighbour " + addr.String() + " on link " + strconv.Itoa(link), Type: unix.RTM_DELNEIGH, Body: m.bytes()}
 }
 
+// GetNeigh reads a neighbour entry into found. ENOENT when there is none. Linux 5.0 and later.
+func GetNeigh(link int, addr netip.Addr, found *Neigh) Request {
+	var m message
+	m.neighIn(link, addr, 0) // a question must not say more
+	what := "get neighbour " + addr.String() + " on link " + strconv.Itoa(link)
+	return Request{What: what, Type: unix.RTM_GETNEIGH, Body: m.bytes(), Answer: func(_ uint16, body []byte) (err error) {
+		*found, err = parseNeigh(body)
+		return err
+	}}
+}
+
 // neigh appends a struct ndmsg and the address.
-func (m *message) neigh(link int, addr netip.Addr) {
+func (m *message) neigh(link int, addr netip.Addr) { m.neighIn(link, addr, unix.NUD_PERMANENT) }
+
+func (m *message) neighIn(link int, addr netip.Addr, state uint16) {
 	addr = addr.Unmap()
 	m.u8s(family(addr), 0, 0, 0)
 	m.u32s(uint32(link))
-	m.u16s(unix.NUD_PERMANENT)
+	m.u16s(state)
 	m.u8s(0, 0)
 	m.attr(unix.NDA_DST, addr.AsSlice())
 }

@@ -2,13 +2,9 @@ package rtnl
 
 import (
 	"encoding/binary"
-	"errors"
 
 	"golang.org/x/sys/unix"
 )
-
-// errInterrupted is the end of a list that changed while the kernel gave it: what was given may lack something.
-var errInterrupted = errors.New("the list changed while it was read")
 
 // replies sorts the answers of one batch to its requests.
 type replies struct {
@@ -47,7 +43,7 @@ func (r *replies) message(i int, msg []byte) {
 	typ, flags := binary.NativeEndian.Uint16(msg[4:]), binary.NativeEndian.Uint16(msg[6:])
 	body := msg[headerLen:]
 	if flags&unix.NLM_F_DUMP_INTR != 0 {
-		r.fail(i, errInterrupted)
+		r.fail(i, ErrInterrupted)
 	}
 	switch typ {
 	case unix.NLMSG_ERROR, unix.NLMSG_DONE:

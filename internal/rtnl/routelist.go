@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 // interfaces. Routes through several links are left out: Porin makes none.
 func (c *Conn) Routes(link int) ([]Route, error) {
 	var routes []Route
+	var interrupted error
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		var m message
 		m.u8s(family, 0, 0, 0, unix.RT_TABLE_MAIN, 0, 0, unix.RTN_UNICAST)
@@ -23,14 +25,29 @@ func (c *Conn) Routes(link int) ([]Route, error) {
 		if errors.Is(err, unix.ENOENT) {
 			continue // the kernel makes the table with the first route
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrInterrupted) {
 			return nil, err
 		}
-		routes = append(routes, some...)
+		routes, interrupted = append(routes, some...), cmp.Or(interrupted, err)
 	}
 	return filter(routes, func(r Route) bool {
 		return r.Table == unix.RT_TABLE_MAIN && r.Type == unix.RTN_UNICAST && (link == 0 || r.Link == link)
-	}), nil
+	}), interrupted
+}
+
+// GetRoute reads into found the route that the node takes to the address, with its own destination, which may be wider.
+// An errno such as ENETUNREACH when there is none. Rules of the node's may lead it past the main table.
+func GetRoute(addr netip.Addr, found *Route) Request {
+	var m message
+	addr = addr.Unmap()
+	m.u8s(family(addr), uint8(addr.BitLen()), 0, 0, 0, 0, 0, 0)
+	m.u32s(unix.RTM_F_FIB_MATCH)
+	m.attr(unix.RTA_DST, addr.AsSlice())
+	what := "get route to " + addr.String()
+	return Request{What: what, Type: unix.RTM_GETROUTE, Body: m.bytes(), Answer: func(_ uint16, body []byte) (err error) {
+		*found, err = parseRoute(body)
+		return err
+	}}
 }
 
 func parseRoute(body []byte) (Route, error) {

@@ -24,6 +24,8 @@ type Agent struct {
 	Node *Node
 	// Started is how long it took from exec until the API said that it is ready.
 	Started time.Duration
+	// Wrap may change the command before each start; nil leaves it. See [Wrapper].
+	Wrap Wrapper
 
 	bin   string
 	flags []string
@@ -58,6 +60,9 @@ func (n *Node) NewAgent(bin string, flags ...string) *Agent {
 	return &Agent{Node: n, bin: bin, flags: append(all, flags...), log: filepath.Join(n.Dir, "agent.log")}
 }
 
+// Configure gives the next start other flags, as [Node.NewAgent] takes them.
+func (a *Agent) Configure(flags ...string) { a.flags = a.Node.NewAgent(a.bin, flags...).flags }
+
 // Start runs the agent and waits until it is ready.
 func (a *Agent) Start(t testing.TB) {
 	t.Helper()
@@ -65,6 +70,9 @@ func (a *Agent) Start(t testing.TB) {
 		t.Fatalf("start the agent on %s: %v\n%s", a.Node.Name, err, a.Log())
 	}
 }
+
+// TryStart is Start for who expects that the agent may end before it is ready, which is an error.
+func (a *Agent) TryStart() error { return a.start() }
 
 func (a *Agent) start() error {
 	began := time.Now()
@@ -102,6 +110,7 @@ func (a *Agent) exec() error {
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(a.bin, "porin-agent"), a.flags...)
 	cmd.Stdout, cmd.Stderr = log, log
+	a.Wrap.apply(cmd)
 	if err := a.Node.Do(cmd.Start); err != nil {
 		return err
 	}
@@ -144,6 +153,19 @@ func (a *Agent) Kill(t testing.TB) {
 	a.kill()
 }
 
+// End is Kill for an agent that may have ended already, or never started.
+func (a *Agent) End() { a.kill() }
+
+// Ended waits until the process has ended by itself, or by another's hand, and says whether it has.
+func (a *Agent) Ended(timeout time.Duration) bool {
+	return poll(timeout, func() error {
+		if a.Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	}) == nil
+}
+
 func (a *Agent) kill() {
 	if a.Running() {
 		_ = a.cmd.Process.Kill()
@@ -173,7 +195,7 @@ func (a *Agent) Restart(t testing.TB, flags ...string) {
 	t.Helper()
 	a.kill()
 	if len(flags) > 0 {
-		a.flags = a.Node.NewAgent(a.bin, flags...).flags
+		a.Configure(flags...)
 	}
 	a.Start(t)
 }

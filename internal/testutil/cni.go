@@ -22,6 +22,7 @@ type CNIConfig struct {
 	Version string         // of the specification; 1.1.0
 	Network string         // porin
 	Plugin  map[string]any // more keys of the plugin, or others than the usual: "type" and "socket"
+	Wrap    Wrapper        // of every process of the plugin
 }
 
 // CNI calls porin-cni as a container runtime does: through libcni, with a network configuration list, with the results
@@ -51,7 +52,7 @@ func (n *Node) NewCNI(t testing.TB, cfg CNIConfig) *CNI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec := &NodeExec{Node: n}
+	exec := &NodeExec{Node: n, Wrap: cfg.Wrap}
 	return &CNI{
 		List: list, exec: exec,
 		conf: libcni.NewCNIConfigWithCacheDir([]string{cfg.Bin}, filepath.Join(n.Dir, "cni-cache"), exec),
@@ -73,7 +74,12 @@ func (c *CNI) runtimeConf(ctr *Container) *libcni.RuntimeConf {
 
 // Add attaches the container and returns the result in the version of the configuration.
 func (c *CNI) Add(ctr *Container) (types.Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	return c.AddContext(context.Background(), ctr)
+}
+
+// AddContext is Add whose plugin is killed (SIGKILL) when ctx ends.
+func (c *CNI) AddContext(ctx context.Context, ctr *Container) (types.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
 	defer cancel()
 	return c.conf.AddNetworkList(ctx, c.List, c.runtimeConf(ctr))
 }
@@ -93,8 +99,11 @@ func (c *CNI) MustAdd(t testing.TB, ctr *Container) *types100.Result {
 }
 
 // Del detaches the container.
-func (c *CNI) Del(ctr *Container) error {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+func (c *CNI) Del(ctr *Container) error { return c.DelContext(context.Background(), ctr) }
+
+// DelContext is Del whose plugin is killed (SIGKILL) when ctx ends.
+func (c *CNI) DelContext(ctx context.Context, ctr *Container) error {
+	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
 	defer cancel()
 	return c.conf.DelNetworkList(ctx, c.List, c.runtimeConf(ctr))
 }

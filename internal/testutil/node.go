@@ -74,7 +74,12 @@ type Container struct {
 // NewContainer makes a container with a random ID and nothing but lo. It is not attached to any node.
 func NewContainer(t testing.TB) *Container {
 	t.Helper()
+	return &Container{Namespace: NetNS(t), ID: NewContainerID(), IfName: "eth0"}
+}
+
+// NewContainerID returns one that nobody has had before, in the form that runtimes use.
+func NewContainerID() string {
 	var id [32]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &Container{Namespace: NetNS(t), ID: hex.EncodeToString(id[:]), IfName: "eth0"}
+	return hex.EncodeToString(id[:])
 }

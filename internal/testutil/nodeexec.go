@@ -15,7 +15,17 @@ import (
 // NodeExec runs CNI plugins as processes in a node's namespace. It is an invoke.Exec for libcni.
 type NodeExec struct {
 	Node *Node
+	Wrap Wrapper // may be nil
 	version.PluginDecoder
+}
+
+// Wrapper changes a command before it is started: it may put another program before it, or give it more files.
+type Wrapper func(*exec.Cmd)
+
+func (w Wrapper) apply(cmd *exec.Cmd) {
+	if w != nil {
+		w(cmd)
+	}
 }
 
 var _ invoke.Exec = (*NodeExec)(nil)
@@ -25,6 +35,7 @@ func (e *NodeExec) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
+	e.Wrap.apply(cmd)
 	if err := e.Node.Do(cmd.Start); err != nil {
 		return nil, err
 	}

@@ -82,14 +82,14 @@ func TestMetricsFollowTheEndpoints(t *testing.T) {
 	a, b := r.pod(), r.pod()
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 2})
 	r.expect(r.addresses("used", 2))
-	r.expect(phases("add", 2, "plugin", "queue", "ledger-intent", "ipam", "datapath", "ledger-commit"))
+	r.expect(phases("add", 2, "plugin", "queue", "admission", "ledger-intent", "ipam", "datapath", "ledger-commit"))
 	r.expect(requests("PUT", "/v1/endpoint/{id}", 2))
 
 	r.cni.MustDel(t, a.Container)
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 1})
 	r.expect(r.addresses("used", 1))
 	r.expect(r.addresses("quarantined", 1))
-	r.expect(phases("del", 1, "queue", "ledger-intent", "ipam", "datapath", "ledger-commit"))
+	r.expect(phases("del", 1, "plugin", "queue", "admission", "ledger-intent", "ipam", "datapath", "ledger-commit"))
 	r.expect(requests("DELETE", "/v1/endpoint/{id}", 1))
 
 	r.agent.Restart(t)

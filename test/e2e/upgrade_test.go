@@ -65,7 +65,7 @@ func TestAnUpgradeOfTheProgramsLosesNoPacket(t *testing.T) {
 	for range 3 {
 		r.agent.Start(t)
 		status := r.status()
-		if status.Restored.Adopted != 2 || status.Datapath.Adopted || status.Datapath.Digest != ours.Digest {
+		if status.Restored.Replaced != 2 || len(status.Restored.Reasons) != 2 || status.Datapath.Adopted || status.Datapath.Digest != ours.Digest {
 			t.Errorf("restored %+v, datapath %+v", status.Restored, status.Datapath)
 		}
 		r.nothingOf(former)
@@ -99,7 +99,7 @@ func TestMapsOfAnotherSizeAreRefusedAndNothingBreaks(t *testing.T) {
 		t.Error(err)
 	}
 	r.agent.Start(t)
-	if status := r.status(); status.Restored.Adopted != 2 || !status.Datapath.Adopted {
+	if status := r.status(); status.Restored.Replaced != 2 || len(status.Restored.Reasons) != 2 || !status.Datapath.Adopted {
 		t.Errorf("restored %+v, datapath %+v", status.Restored, status.Datapath)
 	}
 }

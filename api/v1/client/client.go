@@ -45,11 +45,7 @@ func (c *Client) Status(ctx context.Context) (v1.Status, error) {
 
 // Endpoints lists the endpoints of a CNI network by ascending ID; those of all networks when network is "".
 func (c *Client) Endpoints(ctx context.Context, network string) ([]v1.Endpoint, error) {
-	path := "/v1/endpoint"
-	if network != "" {
-		path += "?network=" + url.QueryEscape(network)
-	}
-	return call[[]v1.Endpoint](ctx, c, http.MethodGet, path, nil)
+	return call[[]v1.Endpoint](ctx, c, http.MethodGet, withQuery("/v1/endpoint", "network", network), nil)
 }
 
 // Endpoint finds one endpoint by a reference: a number, "container-id:C", "cni-attachment-id:C:IFNAME",
@@ -78,6 +74,31 @@ func (c *Client) DeleteContainer(ctx context.Context, request v1.DeleteRequest) 
 // IPAM shows the pools and the addresses in use.
 func (c *Client) IPAM(ctx context.Context) (v1.IPAM, error) {
 	return call[v1.IPAM](ctx, c, http.MethodGet, "/v1/ipam", nil)
+}
+
+// Doctor examines the agent now: where ledger, endpoints, addresses and kernel disagree. An attachment
+// (containerID:ifname) restricts it to what is about that, and then no repair follows; "" is all.
+func (c *Client) Doctor(ctx context.Context, attachment string) (v1.Doctor, error) {
+	return call[v1.Doctor](ctx, c, http.MethodGet, withQuery("/v1/doctor", "endpoint", attachment), nil)
+}
+
+// CollectGarbage deletes the attachments of a network that are not valid. A result that is withheld is no error.
+func (c *Client) CollectGarbage(ctx context.Context, request v1.GCRequest) (v1.GCResult, error) {
+	return call[v1.GCResult](ctx, c, http.MethodPost, "/v1/gc", request)
+}
+
+// Traces lists the latest operations, newest first. A reference (a container ID or its beginning, NAMESPACE/NAME, or as for
+// [Client.Endpoint]) restricts it to one endpoint, which may be gone; "" is all.
+func (c *Client) Traces(ctx context.Context, ref string) ([]v1.Trace, error) {
+	return call[[]v1.Trace](ctx, c, http.MethodGet, withQuery("/v1/trace", "ref", ref), nil)
+}
+
+// withQuery adds a parameter that has a value.
+func withQuery(path, name, value string) string {
+	if value == "" {
+		return path
+	}
+	return path + "?" + name + "=" + url.QueryEscape(value)
 }
 
 func endpointPath(ref string) string { return "/v1/endpoint/" + url.PathEscape(ref) }

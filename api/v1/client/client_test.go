@@ -49,7 +49,8 @@ func TestCallsAreWhatTheDocumentSays(t *testing.T) {
 		var body any
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		got = fmt.Sprint(r.Method, " ", r.RequestURI, " ", body)
-		_, _ = w.Write([]byte(map[bool]string{true: "[]", false: "{}"}[r.Method == "GET" && r.URL.Path == "/v1/endpoint"]))
+		isList := r.Method == "GET" && (r.URL.Path == "/v1/endpoint" || r.URL.Path == "/v1/trace")
+		_, _ = w.Write([]byte(map[bool]string{true: "[]", false: "{}"}[isList]))
 	})
 	ctx := t.Context()
 	tests := []struct {
@@ -71,6 +72,13 @@ func TestCallsAreWhatTheDocumentSays(t *testing.T) {
 		})},
 		{"DELETE /v1/endpoint map[containerID:c1]", ignore(func() (v1.DeleteResult, error) {
 			return c.DeleteContainer(ctx, v1.DeleteRequest{ContainerID: "c1"})
+		})},
+		{"GET /v1/doctor <nil>", ignore(func() (v1.Doctor, error) { return c.Doctor(ctx, "") })},
+		{"GET /v1/doctor?endpoint=c1%3Aeth0 <nil>", ignore(func() (v1.Doctor, error) { return c.Doctor(ctx, "c1:eth0") })},
+		{"GET /v1/trace <nil>", ignore(func() ([]v1.Trace, error) { return c.Traces(ctx, "") })},
+		{"GET /v1/trace?ref=default%2Fweb <nil>", ignore(func() ([]v1.Trace, error) { return c.Traces(ctx, "default/web") })},
+		{"POST /v1/gc map[dryRun:true network:porin valid:[c1:eth0]]", ignore(func() (v1.GCResult, error) {
+			return c.CollectGarbage(ctx, v1.GCRequest{Network: "porin", Valid: []string{"c1:eth0"}, DryRun: true})
 		})},
 	}
 	for _, tt := range tests {

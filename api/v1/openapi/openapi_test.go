@@ -74,9 +74,10 @@ func TestCheckRoutesNamesWhatIsMissingOnEitherSide(t *testing.T) {
 		r.Put("/{attachment}", nothing)
 		r.Delete("/{ref}", nothing)
 	})
-	for _, path := range []string{"/v1/ipam", "/v1/status", "/v1/events", "/v1/openapi.json"} {
+	for _, path := range []string{"/v1/ipam", "/v1/status", "/v1/doctor", "/v1/trace", "/v1/events", "/v1/openapi.json"} {
 		r.Get(path, nothing)
 	}
+	r.Post("/v1/gc", nothing)
 	if err := openapi.CheckRoutes(r); err != nil {
 		t.Errorf("all routes: %v", err)
 	}

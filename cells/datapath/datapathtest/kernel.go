@@ -48,6 +48,13 @@ func (k *Kernel) State() State {
 	return State{len(k.byLink), len(k.byAddr), len(k.traffic), len(k.wired)}
 }
 
+// Owner is the link that an address leads to; 0 when it leads nowhere.
+func (k *Kernel) Owner(addr netip.Addr) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.byAddr[addr]
+}
+
 // lock asks Fail, then locks, so that Fail may use the Kernel.
 func (k *Kernel) lock(method string) (unlock func(), err error) {
 	if k.Fail != nil {
@@ -112,8 +119,32 @@ func (k *Kernel) Links() (list []datapath.Link, err error) {
 // Wire wires a link that is there.
 func (k *Kernel) Wire(e datapath.Entry) error { return k.wire("Wire", e) }
 
-// Rewire is Wire.
-func (k *Kernel) Rewire(e datapath.Entry) error { return k.wire("Rewire", e) }
+// Rewire is Wire, and says whether the link was wired otherwise or not at all.
+func (k *Kernel) Rewire(e datapath.Entry) (replaced []string, err error) {
+	k.mu.Lock()
+	before, ok := k.wired[e.Link]
+	k.mu.Unlock()
+	if !ok || before != e {
+		replaced = []string{fmt.Sprintf("wiring of link %d", e.Link)}
+	}
+	return replaced, k.wire("Rewire", e)
+}
+
+// BringUp brings a link up.
+func (k *Kernel) BringUp(index int) error {
+	unlock, err := k.lock("BringUp")
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	link, ok := k.links[index]
+	if !ok {
+		return datapath.ErrNoLink
+	}
+	link.Up = true
+	k.links[index] = link
+	return nil
+}
 
 func (k *Kernel) wire(method string, e datapath.Entry) error {
 	unlock, err := k.lock(method)
@@ -147,16 +178,16 @@ func (k *Kernel) Remove(ctx context.Context, index int) error {
 	return ctx.Err()
 }
 
-// PruneRoutes finds none: there are no routes but those of Wire.
-func (k *Kernel) PruneRoutes([]datapath.Entry) (int, error) {
-	unlock, err := k.lock("PruneRoutes")
+// PruneWiring finds nothing: there are no routes but those of Wire.
+func (k *Kernel) PruneWiring([]datapath.Entry) ([]string, error) {
+	unlock, err := k.lock("PruneWiring")
 	defer unlock()
-	return 0, err
+	return nil, err
 }
 
 // PrunePins finds none.
-func (k *Kernel) PrunePins() error {
+func (k *Kernel) PrunePins() ([]string, error) {
 	unlock, err := k.lock("PrunePins")
 	defer unlock()
-	return err
+	return nil, err
 }

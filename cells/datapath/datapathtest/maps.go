@@ -2,7 +2,9 @@ package datapathtest
 
 import (
 	"fmt"
+	"slices"
 
+	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
 )
@@ -14,6 +16,23 @@ func (k *Kernel) Put(e datapath.Entry) error {
 	if err != nil {
 		return err
 	}
+	return k.put(e)
+}
+
+// Mend is Put, and says whether the entries were others or not there.
+func (k *Kernel) Mend(e datapath.Entry) (replaced []string, err error) {
+	unlock, err := k.lock("Mend")
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	if before, ok := k.byLink[e.Link]; !ok || before != e {
+		replaced = []string{fmt.Sprintf("map entries of link %d", e.Link)}
+	}
+	return replaced, k.put(e)
+}
+
+func (k *Kernel) put(e datapath.Entry) error {
 	k.deleteAddrs(e.Link)
 	k.byLink[e.Link] = e
 	if _, ok := k.traffic[e.ID]; !ok {
@@ -52,11 +71,11 @@ func (k *Kernel) deleteAddrs(link int) {
 }
 
 // Prune removes the entries of others.
-func (k *Kernel) Prune(live []datapath.Entry) (removed int, err error) {
+func (k *Kernel) Prune(live []datapath.Entry) (removed []string, err error) {
 	unlock, err := k.lock("Prune")
 	defer unlock()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	keep := map[int]bool{}
 	ids := map[uint16]bool{}
@@ -66,21 +85,22 @@ func (k *Kernel) Prune(live []datapath.Entry) (removed int, err error) {
 	for addr, link := range k.byAddr {
 		if !keep[link] {
 			delete(k.byAddr, addr)
-			removed++
+			removed = append(removed, fmt.Sprintf("entry of map %s: %s", bpf.Endpoints, addr))
 		}
 	}
 	for link := range k.byLink {
 		if !keep[link] {
 			delete(k.byLink, link)
-			removed++
+			removed = append(removed, fmt.Sprintf("entry of map %s: %d", bpf.Links, link))
 		}
 	}
 	for id := range k.traffic {
 		if !ids[id] {
 			delete(k.traffic, id)
-			removed++
+			removed = append(removed, fmt.Sprintf("entry of map %s: %d", bpf.Traffic, id))
 		}
 	}
+	slices.Sort(removed)
 	return removed, nil
 }
 

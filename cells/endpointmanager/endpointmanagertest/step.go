@@ -21,7 +21,7 @@ type Step struct {
 	attached map[endpointmanager.Attachment]endpointmanager.Endpoint
 	failures map[string]failure
 	hold     chan struct{}
-	next     byte
+	next     uint16
 	log      []string
 }
 
@@ -54,7 +54,7 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpoin
 	}
 	if s.name == "ipam" {
 		s.next++
-		ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, 0, s.next})
+		ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, byte(s.next >> 8), byte(s.next)})
 	}
 	s.attached[ep.Spec.Attachment] = ep
 	return ep, nil
@@ -82,29 +82,38 @@ func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpoi
 }
 
 // Restore implements endpointmanager.Step.
-func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) error {
+func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.begin("restore", ep); err != nil {
-		return err
+		return nil, err
+	}
+	if _, ok := s.attached[ep.Spec.Attachment]; !ok {
+		replaced = []string{s.name + " was not there"}
 	}
 	s.attached[ep.Spec.Attachment] = ep
-	return nil
+	return replaced, nil
 }
 
 // Prune implements endpointmanager.Pruner: whoever is attached and not alive is detached.
-func (s *Step) Prune(_ context.Context, live []endpointmanager.Endpoint) error {
+func (s *Step) Prune(_ context.Context, live []endpointmanager.Endpoint) (removed []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.fail("prune"); err != nil {
-		return err
+		return nil, err
 	}
 	alive := map[endpointmanager.Attachment]bool{}
 	for _, ep := range live {
 		alive[ep.Spec.Attachment] = true
 	}
-	maps.DeleteFunc(s.attached, func(a endpointmanager.Attachment, _ endpointmanager.Endpoint) bool { return !alive[a] })
-	return nil
+	maps.DeleteFunc(s.attached, func(a endpointmanager.Attachment, _ endpointmanager.Endpoint) bool {
+		if !alive[a] {
+			removed = append(removed, s.name+" of "+a.String())
+		}
+		return !alive[a]
+	})
+	slices.Sort(removed)
+	return removed, nil
 }
 
 func (s *Step) begin(what string, ep endpointmanager.Endpoint) error {
@@ -156,6 +165,13 @@ func (s *Step) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Lose forgets that the attachment ("containerID:ifname") is attached, as if somebody else had taken it away.
+func (s *Step) Lose(attachment string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.attached, func(a endpointmanager.Attachment, _ endpointmanager.Endpoint) bool { return a.String() == attachment })
 }
 
 // Attached returns who is attached, in order.

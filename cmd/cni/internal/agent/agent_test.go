@@ -19,7 +19,7 @@ var comparable = cmp.Options{cmpopts.EquateComparable(netip.Addr{})}
 
 func TestRequestsAreWrittenAsEncodingJSONWould(t *testing.T) {
 	full := v1.EndpointRequest{
-		Network: "porin", Pod: v1.Pod{Namespace: "a", Name: "b\"\x01é", UID: "c"}, NetNS: "/run/x",
+		Network: "porin", Pod: v1.Pod{Namespace: "a", Name: "b\"\x01é", UID: "c", PriorityClass: "high"}, NetNS: "/run/x",
 		Host: v1.Interface{Name: "por0", Index: 7, MAC: "02:00:00:00:00:01"}, Container: v1.Interface{Name: "eth0", MAC: "02:00:00:00:00:02"},
 		Addresses:    v1.Addresses{IPv4: netip.MustParseAddr("10.0.0.1"), IPv6: netip.MustParseAddr("fd00::1")},
 		ExternalIPAM: true, Began: 1234567890123,
@@ -27,13 +27,23 @@ func TestRequestsAreWrittenAsEncodingJSONWould(t *testing.T) {
 	half := full
 	half.Pod, half.Addresses.IPv4, half.ExternalIPAM, half.Began = v1.Pod{UID: "c"}, netip.Addr{}, false, 0
 	for _, request := range []v1.EndpointRequest{{}, half, full} {
-		want, err := json.Marshal(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := encodeRequest(request); string(got) != string(want) {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
+		writtenAsByEncodingJSON(t, encodeRequest(request), request)
+	}
+	for _, request := range []v1.GCRequest{
+		{Valid: []string{}}, {Network: "porin", Valid: []string{"c1:eth0", "c2:a\"b"}, Began: 1234567890123, DryRun: true},
+	} {
+		writtenAsByEncodingJSON(t, encodeGCRequest(request), request)
+	}
+}
+
+func writtenAsByEncodingJSON(t *testing.T, got []byte, value any) {
+	t.Helper()
+	want, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
@@ -54,14 +64,31 @@ func TestAnswersAreReadAsEncodingJSONWrites(t *testing.T) {
 	if diff := cmp.Diff(want, got, comparable); diff != "" || err != nil {
 		t.Errorf("endpoint (-want +got), %v:\n%s", err, diff)
 	}
-	wantResult := v1.DeleteResult{Deleted: 2, Errors: 1, Details: []string{"a"}}
+	wantResult := v1.DeleteResult{Deleted: 2, Spared: 3, Errors: 1, Details: []string{"a"}}
 	text, _ = json.Marshal(wantResult)
 	if got, err := decodeDeleteResult(text); !cmp.Equal(wantResult, got) || err != nil {
 		t.Errorf("result = %+v, %v", got, err)
 	}
-	text, _ = json.Marshal(v1.Status{Ready: true, Datapath: v1.Datapath{Programs: make([]v1.Program, 3)}})
-	if ready, programs, err := decodeStatus(text); !ready || programs != 3 || err != nil {
-		t.Errorf("status = %v, %d, %v", ready, programs, err)
+	text, _ = json.Marshal(v1.Status{
+		Version: "v1", Ready: true, Datapath: v1.Datapath{Programs: []v1.Program{{Name: "a"}, {Name: "b"}, {Name: "c"}}},
+		Resources: []v1.Resource{{Name: "plates", Used: 7, Capacity: 9, Reason: "few", ExhaustedIn: time.Hour}, {Name: "cups", Available: true}},
+	})
+	wantStatus := v1.Status{
+		Ready: true, Datapath: v1.Datapath{Programs: make([]v1.Program, 3)},
+		Resources: []v1.Resource{{Name: "plates", Reason: "few", ExhaustedIn: time.Hour}, {Name: "cups", Available: true}},
+	}
+	status, err := decodeStatus(text)
+	if diff := cmp.Diff(wantStatus, status, comparable); diff != "" || err != nil {
+		t.Errorf("status (-want +got), %v:\n%s", err, diff)
+	}
+	wantGC := v1.GCResult{Stale: []string{"c1:eth0"}, Deleted: 1, Errors: 2, Details: []string{"a"}, Withheld: "b"}
+	text, _ = json.Marshal(wantGC)
+	if got, err := decodeGCResult(text); !cmp.Equal(wantGC, got) || err != nil {
+		t.Errorf("garbage = %+v, %v", got, err)
+	}
+	text, _ = json.Marshal(v1.Doctor{Findings: []v1.Finding{{Kind: "a", Owner: "b", Subject: "c", Detail: "d", Times: 2}}, Errors: []string{"e"}})
+	if got, err := decodeFindings(text); !cmp.Equal([]v1.Finding{{Kind: "a", Subject: "c", Detail: "d"}}, got) || err != nil {
+		t.Errorf("findings = %+v, %v", got, err)
 	}
 }
 
@@ -112,13 +139,13 @@ func TestAnswersComeInAnyPieces(t *testing.T) {
 		{"nothing", "", "", 0, ErrUnreachable},
 		{"half a head", "HTTP/1.1 200 OK\r\nContent-", "", 0, ErrUnreachable},
 		{"half a body", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", "", 0, ErrUnreachable},
-		{"in chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "", 0, errAnswer},
-		{"no HTTP", "SSH-2.0-OpenSSH_9\r\n\r\n", "", 0, errAnswer},
-		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "", 0, errAnswer},
-		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}", "", 0, errAnswer},
-		{"too long", "HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n{}", "", 0, errAnswer},
-		{"too long until the end", "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 101), "", 0, errAnswer},
-		{"too long a head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHead), "", 0, errAnswer},
+		{"in chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "", 0, ErrAnswer},
+		{"no HTTP", "SSH-2.0-OpenSSH_9\r\n\r\n", "", 0, ErrAnswer},
+		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "", 0, ErrAnswer},
+		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}", "", 0, ErrAnswer},
+		{"too long", "HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n{}", "", 0, ErrAnswer},
+		{"too long until the end", "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 101), "", 0, ErrAnswer},
+		{"too long a head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHead), "", 0, ErrAnswer},
 	} {
 		for _, size := range []int{1, 7, 4096} {
 			got, err := readAll(c.text, size, 100)
@@ -133,7 +160,8 @@ func TestAnswersComeInAnyPieces(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", 3)
 	f.Add("HTTP/1.0 500 X\r\n\r\n{\"detail\":\"x\",\"code\":\"y\"}", 1)
-	f.Add("HTTP/1.1 200 OK\r\n\r\n"+`{"id":1,"addresses":{"ipv4":"10.0.0.1"},"created":"2026-11-20T00:00:00Z","datapath":{"programs":[{}]}}`, 100)
+	f.Add("HTTP/1.1 200 OK\r\n\r\n"+`{"id":1,"addresses":{"ipv4":"10.0.0.1"},"created":"2026-11-20T00:00:00Z","datapath":{"programs":[{}]},"resources":[{"exhaustedIn":1}]}`, 100)
+	f.Add("HTTP/1.1 200 OK\r\n\r\n"+`{"findings":[{"kind":"a"}],"stale":["c1:eth0"],"withheld":"b"}`, 100)
 	f.Fuzz(func(t *testing.T, text string, size int) {
 		a, err := readAll(text, max(size&0xfff, 1), 1000)
 		if err != nil {
@@ -144,7 +172,9 @@ func FuzzAnswer(f *testing.F) {
 		}
 		_, _ = decodeEndpoint(a.body)
 		_, _ = decodeDeleteResult(a.body)
-		_, _, _ = decodeStatus(a.body)
+		_, _ = decodeStatus(a.body)
+		_, _ = decodeGCResult(a.body)
+		_, _ = decodeFindings(a.body)
 		if problem(a).Error() == "" {
 			t.Error("a problem without words")
 		}

@@ -1,11 +1,11 @@
 package agent
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cmd/cni/internal/jsontext"
 	"porin.dev/porin/cmd/cni/internal/spec"
 )
 
@@ -19,9 +19,11 @@ func (c *Conn) Create(a spec.Attachment, request v1.EndpointRequest, meanwhile f
 	return decodeEndpoint(body)
 }
 
-// Delete asks to delete the endpoint of the attachment. One that is unknown is a success.
-func (c Client) Delete(deadline time.Time, a spec.Attachment) (v1.DeleteResult, error) {
-	body, err := c.call(deadline, "DELETE", "/v1/endpoint/"+ref(a), nil, maxAnswer)
+// Delete asks to delete the endpoint of the attachment, unless its life began after the deletion, which began at that
+// time of CLOCK_BOOTTIME. One that is unknown is a success.
+func (c Client) Delete(deadline time.Time, a spec.Attachment, began time.Duration) (v1.DeleteResult, error) {
+	path := "/v1/endpoint/" + ref(a) + "?began=" + strconv.FormatInt(began.Nanoseconds(), 10)
+	body, err := c.call(deadline, "DELETE", path, nil, maxAnswer)
 	if err != nil {
 		return v1.DeleteResult{}, err
 	}
@@ -38,25 +40,30 @@ func (c Client) Endpoint(deadline time.Time, a spec.Attachment) (v1.Endpoint, er
 	return decodeEndpoint(body)
 }
 
-// Endpoints lists the endpoints of a network, as [Client.Endpoint] describes them.
-func (c Client) Endpoints(deadline time.Time, network string) (list []v1.Endpoint, err error) {
-	body, err := c.call(deadline, "GET", "/v1/endpoint?network="+escape(network), nil, maxList)
+// CollectGarbage asks to delete what is not valid.
+func (c Client) CollectGarbage(deadline time.Time, request v1.GCRequest) (v1.GCResult, error) {
+	body, err := c.call(deadline, "POST", "/v1/gc", encodeGCRequest(request), maxList)
+	if err != nil {
+		return v1.GCResult{}, err
+	}
+	return decodeGCResult(body)
+}
+
+// Examine asks what disagrees about the attachment: Kind, Subject and Detail of each finding.
+func (c Client) Examine(deadline time.Time, a spec.Attachment) ([]v1.Finding, error) {
+	body, err := c.call(deadline, "GET", "/v1/doctor?endpoint="+escape(a.ContainerID+":"+a.IfName), nil, maxAnswer)
 	if err != nil {
 		return nil, err
 	}
-	err = jsontext.Items(body, func(value []byte) error {
-		ep, err := decodeEndpoint(value)
-		list = append(list, ep)
-		return err
-	})
-	return list, decoded(err)
+	return decodeFindings(body)
 }
 
-// Status asks whether the agent is ready, and how many programs it has in the kernel.
-func (c Client) Status(deadline time.Time) (ready bool, programs int, err error) {
+// Status asks how the agent is: whether it is Ready, its Programs, of which the number alone is read, and Resources,
+// less what is used and what there is of them.
+func (c Client) Status(deadline time.Time) (v1.Status, error) {
 	body, err := c.call(deadline, "GET", "/v1/status", nil, maxAnswer)
 	if err != nil {
-		return false, 0, err
+		return v1.Status{}, err
 	}
 	return decodeStatus(body)
 }

@@ -28,7 +28,7 @@ func fields(text []byte, visit func(key string, value []byte) error) error {
 // decoded says of an error that it is of the answer.
 func decoded(err error) error {
 	if err != nil {
-		return fmt.Errorf("%w: %w", errAnswer, err)
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
 	return nil
 }
@@ -103,6 +103,8 @@ func decodeDeleteResult(text []byte) (r v1.DeleteResult, err error) {
 		switch key {
 		case "deleted":
 			r.Deleted, err = jsontext.Int(value)
+		case "spared":
+			r.Spared, err = jsontext.Int(value)
 		case "errors":
 			r.Errors, err = jsontext.Int(value)
 		case "details":
@@ -111,24 +113,6 @@ func decodeDeleteResult(text []byte) (r v1.DeleteResult, err error) {
 		return err
 	})
 	return r, decoded(err)
-}
-
-func decodeStatus(text []byte) (ready bool, programs int, err error) {
-	err = fields(text, func(key string, value []byte) error {
-		switch key {
-		case "ready":
-			ready = string(value) == "true"
-		case "datapath":
-			return fields(value, func(key string, value []byte) error {
-				if key != "programs" {
-					return nil
-				}
-				return jsontext.Items(value, func([]byte) error { programs++; return nil })
-			})
-		}
-		return nil
-	})
-	return ready, programs, decoded(err)
 }
 
 // problem is the error of an answer that refuses. One without a code has the code of its status.

@@ -6,5 +6,5 @@
 // a test holds them against it.
 //
 // A failure is a [v1.Problem] when the agent refused, [ErrUnreachable] when it did not answer, [ErrTimeout] when the
-// deadline passed, or else an answer that makes no sense.
+// deadline passed, or else [ErrAnswer].
 package agent

@@ -18,6 +18,7 @@ func encodeRequest(r v1.EndpointRequest) []byte {
 		w.OptField("namespace", r.Pod.Namespace)
 		w.OptField("name", r.Pod.Name)
 		w.OptField("uid", r.Pod.UID)
+		w.OptField("priorityClass", r.Pod.PriorityClass)
 		w.Close('}')
 	}
 	w.OptField("netns", r.NetNS)
@@ -30,13 +31,34 @@ func encodeRequest(r v1.EndpointRequest) []byte {
 		w.OptField("ipv6", addrText(r.Addresses.IPv6))
 		w.Close('}')
 	}
-	if r.ExternalIPAM {
-		w.Key("externalIPAM")
-		w.Raw([]byte("true"))
-	}
+	optTrue(&w, "externalIPAM", r.ExternalIPAM)
 	w.OptInt("began", r.Began)
 	w.Close('}')
 	return w.Bytes()
+}
+
+// encodeGCRequest writes what encoding/json would write.
+func encodeGCRequest(r v1.GCRequest) []byte {
+	var w jsontext.Writer
+	w.Open('{')
+	w.Field("network", r.Network)
+	w.Key("valid")
+	w.Open('[')
+	for _, attachment := range r.Valid {
+		w.String(attachment)
+	}
+	w.Close(']')
+	w.OptInt("began", r.Began)
+	optTrue(&w, "dryRun", r.DryRun)
+	w.Close('}')
+	return w.Bytes()
+}
+
+func optTrue(w *jsontext.Writer, key string, value bool) {
+	if value {
+		w.Key(key)
+		w.Raw([]byte("true"))
+	}
 }
 
 func writeInterface(w *jsontext.Writer, key string, i v1.Interface) {

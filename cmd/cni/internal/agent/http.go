@@ -104,7 +104,8 @@ type reader struct {
 	length int // of the body; -1 until the connection is closed
 }
 
-var errAnswer = errors.New("the answer is not HTTP as the agent speaks it")
+// ErrAnswer is wrapped when something answers, but not as the agent does. What was asked may have been done.
+var ErrAnswer = errors.New("the answer is not HTTP as the agent speaks it")
 
 // take takes the next piece, none at the end, and tells when the answer is whole.
 func (r *reader) take(piece []byte, limit int) (done bool, err error) {
@@ -116,7 +117,7 @@ func (r *reader) take(piece []byte, limit int) (done bool, err error) {
 		case !ok && end:
 			return false, fmt.Errorf("%w: the connection was closed", ErrUnreachable)
 		case !ok && len(r.head) > maxHead:
-			return false, fmt.Errorf("%w: its head is larger than %d bytes", errAnswer, maxHead)
+			return false, fmt.Errorf("%w: its head is larger than %d bytes", ErrAnswer, maxHead)
 		case !ok:
 			return false, nil
 		}
@@ -128,7 +129,7 @@ func (r *reader) take(piece []byte, limit int) (done bool, err error) {
 	r.body = append(r.body, piece...)
 	switch {
 	case max(len(r.body), r.length) > limit:
-		return false, fmt.Errorf("%w: it is larger than %d bytes", errAnswer, limit)
+		return false, fmt.Errorf("%w: it is larger than %d bytes", ErrAnswer, limit)
 	case r.length >= 0 && len(r.body) >= r.length:
 		r.body = r.body[:r.length]
 		return true, nil
@@ -143,7 +144,7 @@ func (r *reader) parseHead(head string) (err error) {
 	proto, rest, _ := strings.Cut(first, " ")
 	code, _, _ := strings.Cut(rest, " ")
 	if r.status, err = strconv.Atoi(code); err != nil || r.status < 200 || r.status > 599 || !strings.HasPrefix(proto, "HTTP/1.") {
-		return fmt.Errorf("%w: it begins with %.40q", errAnswer, first)
+		return fmt.Errorf("%w: it begins with %.40q", ErrAnswer, first)
 	}
 	r.length = -1
 	for line := range strings.SplitSeq(headers, "\r\n") {
@@ -152,11 +153,11 @@ func (r *reader) parseHead(head string) (err error) {
 		case "content-length":
 			n, err := strconv.ParseUint(value, 10, 31)
 			if err != nil || r.length >= 0 && r.length != int(n) {
-				return fmt.Errorf("%w: content-length %.40q", errAnswer, value)
+				return fmt.Errorf("%w: content-length %.40q", ErrAnswer, value)
 			}
 			r.length = int(n)
 		case "transfer-encoding":
-			return fmt.Errorf("%w: transfer-encoding %.40q in an answer to HTTP/1.0", errAnswer, value)
+			return fmt.Errorf("%w: transfer-encoding %.40q in an answer to HTTP/1.0", ErrAnswer, value)
 		}
 	}
 	return nil

@@ -28,9 +28,13 @@ type Fake struct {
 	behaviour Behaviour
 	stop      func()
 	endpoints map[string]v1.Endpoint // by attachment
+	began     map[string]int64       // of these, by attachment
+	deleted   map[string]int64       // when the last deletion of an attachment began
 	created   int
 	requests  []string // "PUT /v1/endpoint/...", in order
+	deletions []Deletion
 	lastPut   v1.EndpointRequest
+	lastGC    v1.GCRequest
 }
 
 // Behaviour is what may be changed between two calls of the plugin.
@@ -41,6 +45,19 @@ type Behaviour struct {
 	Status v1.Status
 	// Families that endpoints get addresses of; both when nil.
 	Families []int
+	// Findings are what GET /v1/doctor finds about an attachment.
+	Findings map[string][]v1.Finding
+	// Withhold is how many calls of POST /v1/gc delete nothing, and say why.
+	Withhold int
+	// Failing has POST /v1/gc delete, and tell of a part that it could not take down.
+	Failing bool
+}
+
+// Deletion is a call that deletes.
+type Deletion struct {
+	Attachment string
+	Began      int64         // as the caller says
+	Timeout    time.Duration // as the caller says
 }
 
 // Behave changes the behaviour.
@@ -63,14 +80,18 @@ const (
 	Late           // done, and the connection is closed without an answer
 	Hang           // no answer until the caller leaves
 	Noise          // an answer that is not JSON
+	Reject         // 400, code invalid
+	Cross          // 404, as a DEL that began meanwhile has removed the link
 )
 
 // New prepares an agent that does not listen yet.
 func New(socket string) *Fake {
 	return &Fake{
-		Socket: socket, endpoints: map[string]v1.Endpoint{},
+		Socket: socket, endpoints: map[string]v1.Endpoint{}, began: map[string]int64{}, deleted: map[string]int64{},
 		behaviour: Behaviour{
-			Status: v1.Status{Ready: true, Datapath: v1.Datapath{Programs: []v1.Program{{Name: "from_pod"}}}},
+			Status: v1.Status{
+				Ready: true, Datapath: v1.Datapath{Programs: []v1.Program{{Name: "from_pod"}}}, Resources: []v1.Resource{},
+			},
 		},
 	}
 }
@@ -122,6 +143,20 @@ func (f *Fake) LastPut() v1.EndpointRequest {
 	return f.lastPut
 }
 
+// LastGC is the body of the last call of POST /v1/gc.
+func (f *Fake) LastGC() v1.GCRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lastGC
+}
+
+// Deletions are the calls that reached the agent and delete, in order.
+func (f *Fake) Deletions() []Deletion {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.deletions)
+}
+
 // Endpoints are the attachments that there are, sorted.
 func (f *Fake) Endpoints() (attachments []string) {
 	f.mu.Lock()
@@ -131,6 +166,20 @@ func (f *Fake) Endpoints() (attachments []string) {
 	}
 	slices.Sort(attachments)
 	return attachments
+}
+
+// Forget drops an endpoint and leaves its link.
+func (f *Fake) Forget(attachment string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.endpoints, attachment)
+}
+
+// BornLater makes an endpoint one of a later life: its ADD began in an hour.
+func (f *Fake) BornLater(attachment string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.began[attachment] = bootTime() + time.Hour.Nanoseconds()
 }
 
 // Change changes an endpoint, as a mistaken agent may.
@@ -170,6 +219,10 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 	case Noise:
 		fmt.Fprint(w, "<html>")
+	case Reject:
+		problem(w, http.StatusBadRequest, v1.CodeInvalid, "no container has such an ID")
+	case Cross:
+		f.cross(w, r)
 	}
 }
 
@@ -185,12 +238,14 @@ func (f *Fake) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/v1/status":
 		f.status(w)
-	case r.URL.Path == "/v1/endpoint":
-		answer(w, f.list(r.URL.Query().Get("network")))
+	case r.URL.Path == "/v1/doctor":
+		f.doctor(w, r.URL.Query().Get("endpoint"))
+	case r.URL.Path == "/v1/gc":
+		f.gc(w, r)
 	case r.Method == http.MethodPut:
 		f.put(w, r, attachment)
 	case r.Method == http.MethodDelete:
-		answer(w, v1.DeleteResult{Deleted: f.delete(attachment)})
+		f.del(w, r, attachment)
 	default:
 		f.get(w, attachment)
 	}
@@ -200,18 +255,6 @@ func (f *Fake) status(w http.ResponseWriter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	answer(w, f.behaviour.Status)
-}
-
-func (f *Fake) list(network string) []v1.Endpoint {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	list := []v1.Endpoint{}
-	for _, ep := range f.endpoints {
-		if ep.Network == network {
-			list = append(list, ep)
-		}
-	}
-	return list
 }
 
 func (f *Fake) get(w http.ResponseWriter, attachment string) {
@@ -234,8 +277,13 @@ func (f *Fake) put(w http.ResponseWriter, r *http.Request, attachment string) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.created++
 	f.lastPut = request
+	if request.Began < f.deleted[attachment] {
+		problem(w, http.StatusServiceUnavailable, v1.CodeUnavailable, "it was deleted meanwhile")
+		return
+	}
+	f.created++
+	f.began[attachment] = request.Began
 	containerID, ifname, _ := strings.Cut(attachment, ":")
 	ep := v1.Endpoint{
 		ID: uint16(f.created), ContainerID: containerID, IfName: ifname, State: "ready", Network: request.Network,
@@ -261,20 +309,6 @@ func (f *Fake) number(ep *v1.Endpoint) {
 		}
 		ep.Gateways.IPv6 = v1.GatewayIPv6
 	}
-}
-
-func (f *Fake) delete(attachment string) int {
-	f.mu.Lock()
-	ep, ok := f.endpoints[attachment]
-	delete(f.endpoints, attachment)
-	f.mu.Unlock()
-	if !ok {
-		return 0
-	}
-	if f.Gone != nil {
-		f.Gone(ep)
-	}
-	return 1
 }
 
 func answer(w http.ResponseWriter, body any) {

@@ -11,6 +11,7 @@ var (
 	errArray   = errors.New("want a list")
 	errString  = errors.New("want a string")
 	errInteger = errors.New("want a whole number")
+	errBool    = errors.New("want true or false")
 )
 
 // Check returns an error when the text is not one JSON value.
@@ -75,6 +76,17 @@ func Int(value []byte) (int, error) {
 		return 0, errInteger
 	}
 	return n, nil
+}
+
+// Bool reads true or false.
+func Bool(value []byte) (bool, error) {
+	switch string(value) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, errBool
 }
 
 // IsNull tells whether the value is null.

@@ -38,7 +38,7 @@ var errLinkGone = errors.New("somebody removed the interface while it was set up
 func (t *task) add() ([]byte, error) {
 	result, err := t.tryAdd()
 	if errors.Is(err, errLinkGone) {
-		t.began.boot = now().boot // the undo has deleted what the first try began
+		// It began when the first try did, for it may have been a DEL that removed the link: then the agent refuses it.
 		result, err = t.tryAdd()
 	}
 	if errors.Is(err, errLinkGone) {
@@ -73,7 +73,7 @@ func (a *adding) steps() []step {
 		{"dial", a.dial, func() {}},
 		{"open", a.open, func() {}},
 		{"link", a.makeLink, a.removeLink},
-		{"endpoint", a.create, a.delete},
+		{"endpoint", a.create, a.deleteEndpoint},
 		{"container", a.configure, func() {}}, // goes with the link
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/internal/rtnl"
 )
 
-// checking is a CHECK: what three sources say of one attachment.
+// checking is a CHECK: what three sources say of one attachment. What the agent says of the node it holds against the
+// kernel itself.
 type checking struct {
 	*task
 	result    spec.Result // of the ADD
@@ -40,10 +41,32 @@ func (t *task) check() error {
 	}
 	for _, compare := range []func() string{c.links, c.macs, c.addresses, c.defaultRoutes, c.neighbours} {
 		if difference := compare(); difference != "" {
-			return &spec.Error{Code: spec.Differs, Msg: difference, Hint: "remove the container and create it again"}
+			return differs(difference)
 		}
 	}
-	return nil
+	return c.nodeSide()
+}
+
+func differs(difference string) *spec.Error {
+	return &spec.Error{Code: spec.Differs, Msg: difference, Hint: "remove the container and create it again"}
+}
+
+// nodeSide asks the agent for what disagrees outside of the container: ledger, addresses, filters, routes, map entries.
+// What cannot be examined is not known to disagree.
+func (c *checking) nodeSide() error {
+	findings, err := c.agent.Examine(c.deadline, c.attachment())
+	switch {
+	case refusedForGood(err):
+		return nil // an agent of an earlier version, which has no such call
+	case err != nil:
+		return c.agentFault("examine the endpoint of "+clip(c.ContainerID)+":"+c.IfName, err)
+	case len(findings) == 0:
+		return nil
+	}
+	f := findings[0]
+	fault := differs(fmt.Sprintf("%s: %s: %s", f.Kind, f.Subject, f.Detail))
+	fault.Hint = "the agent repairs what it can: look at porin doctor; if it stays, " + fault.Hint
+	return fault
 }
 
 // readKernel reads both ends. A link that is not there stays zero.

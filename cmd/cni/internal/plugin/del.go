@@ -14,26 +14,39 @@ import (
 )
 
 // del takes the attachment down. The container's namespace is not looked at: it may be gone, and its interface goes
-// with the host end.
+// with the host end. It fails only when another try can help.
 func (t *task) del() error {
-	result, err := t.agent.Delete(t.deadline, t.attachment())
+	err := t.delByAgent()
 	switch {
-	case err == nil && result.Deleted > 0 && result.Errors == 0:
-		return nil // the agent answers when the link is gone
 	case err == nil:
-		return t.remove() // the agent knew nothing of it, or has on record what it could not do
+		return nil
 	case unanswered(err):
 		return t.delWithoutAgent()
 	}
 	// Even so, a container that is to be gone sends nothing more.
 	fault := t.agentFault("delete the endpoint of "+clip(t.ContainerID)+":"+t.IfName, err)
+	fault.Code = spec.TryAgain
 	if _, err := t.cut(); err != nil {
 		fault.Msg += "; " + err.Error()
 	}
-	if fault.Code != spec.BadConfig {
-		fault.Code = spec.TryAgain
-	}
 	return fault
+}
+
+// delByAgent has the agent delete, and removes the link that the agent does not. An error of the call, or a refusal, is
+// as it came.
+func (t *task) delByAgent() error {
+	result, err := t.agent.Delete(t.deadline, t.attachment(), t.began.boot)
+	switch {
+	case refusedForGood(err):
+		return t.remove()
+	case err != nil:
+		return err
+	case result.Spared > 0:
+		return nil // a later ADD made the endpoint and the link, and they stay
+	case result.Deleted > 0 && result.Errors == 0:
+		return nil // the agent answers when the link is gone
+	}
+	return t.remove() // the agent knew nothing of it, or has on record what it could not do
 }
 
 // delWithoutAgent cuts the container off, and leaves the rest to the agent by a record. An agent that comes up
@@ -55,7 +68,7 @@ func (t *task) record() error {
 		return err
 	}
 	defer w.Close()
-	if _, err := t.agent.Delete(t.deadline, t.attachment()); err == nil || !unanswered(err) {
+	if err := t.delByAgent(); err == nil || !unanswered(err) {
 		return err
 	}
 	return w.Put(deletequeue.Record{

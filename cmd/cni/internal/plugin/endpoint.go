@@ -9,14 +9,15 @@ import (
 	"porin.dev/porin/cmd/cni/internal/agent"
 )
 
-// undoTimeout is the time that the undo of an ADD has, which may begin when the caller's is over.
+// undoTimeout is the time that the undo of an ADD has, which may begin when the caller's is over: no call of the plugin
+// lasts longer than "timeout" and this, but for what the kernel takes.
 const undoTimeout = 5 * time.Second
 
 // create asks the agent for the endpoint. When the answer does not come, the agent may have made it even so.
 func (a *adding) create() (err error) {
 	a.endpoint, err = a.conn.Create(a.attachment(), v1.EndpointRequest{
 		Network:   a.Config.Name,
-		Pod:       v1.Pod{Namespace: a.Args.PodNamespace, Name: a.Args.PodName, UID: a.Args.PodUID},
+		Pod:       a.whose(),
 		NetNS:     a.NetNS,
 		Host:      v1.Interface{Name: a.hostName, Index: a.host.Index, MAC: a.hostText},
 		Container: v1.Interface{Name: a.IfName, MAC: a.podText},
@@ -31,7 +32,7 @@ func (a *adding) create() (err error) {
 	}
 	problem, refused := errors.AsType[*v1.Problem](err)
 	if !refused {
-		a.delete()
+		a.forbidEndpoint()
 	} else if problem.Code == v1.CodeNotFound {
 		return fmt.Errorf("create the endpoint of %s:%s: %w: %w", clip(a.ContainerID), a.IfName, errLinkGone, err)
 	}
@@ -50,8 +51,22 @@ func checkAnswer(ep v1.Endpoint) error {
 	return nil
 }
 
-// delete undoes create. What cannot be undone here the agent finds out: its endpoint has no link any more.
-func (a *adding) delete() {
+func (a *adding) whose() v1.Pod {
+	return v1.Pod{
+		Namespace: a.Args.PodNamespace, Name: a.Args.PodName, UID: a.Args.PodUID, PriorityClass: a.Args.PodPriorityClass,
+	}
+}
+
+// deleteEndpoint undoes a create that was answered: it spares an endpoint of a later ADD, and this one may try again.
+func (a *adding) deleteEndpoint() { a.deleteBegan(a.began.boot) }
+
+// forbidEndpoint undoes a create of which no answer came. It may still be on its way to the agent, which refuses it when
+// it arrives after a deletion that began later: by a nanosecond, so that the next ADD of this attachment is welcome.
+func (a *adding) forbidEndpoint() { a.deleteBegan(a.began.boot + 1) }
+
+// deleteBegan asks for a deletion that began at that time. What cannot be undone here the agent finds out: its endpoint
+// has no link any more.
+func (a *adding) deleteBegan(began time.Duration) {
 	c := agent.Client{Socket: a.Config.Socket}
-	_, _ = c.Delete(time.Now().Add(undoTimeout), a.attachment())
+	_, _ = c.Delete(time.Now().Add(undoTimeout), a.attachment(), began)
 }

@@ -46,10 +46,18 @@ func refusal(code string) (spec.Code, string) {
 	return spec.Internal, "look at the log of porin-agent"
 }
 
-// unanswered tells whether the agent is not there to do what it was asked, rather than unwilling or slow.
+// unanswered tells whether the agent is not there to do what it was asked, rather than unwilling or slow. Something that
+// is not the agent, and answers at its socket, is no agent.
 func unanswered(err error) bool {
 	p, refused := errors.AsType[*v1.Problem](err)
-	return errors.Is(err, agent.ErrUnreachable) || refused && p.Code == v1.CodeUnavailable
+	return errors.Is(err, agent.ErrUnreachable) || errors.Is(err, agent.ErrAnswer) || refused && p.Code == v1.CodeUnavailable
+}
+
+// refusedForGood tells whether the agent will never do what it was asked, as there is nothing that it could do it to: it
+// has no endpoint of that name, and would not take one.
+func refusedForGood(err error) bool {
+	p, refused := errors.AsType[*v1.Problem](err)
+	return refused && (p.Code == v1.CodeInvalid || p.Code == v1.CodeNotFound)
 }
 
 // kernelFault says what a refusal of the kernel means to a runtime.

@@ -2,54 +2,42 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cmd/cni/internal/spec"
 )
 
-// gc deletes every attachment of this network that is not valid and was there when the call began: a container that
-// is attached meanwhile is in no list yet.
+// gc has the agent delete every attachment of this network that is not valid and began before the call: a container that
+// is attached meanwhile is in no list yet. Parts that could not be taken down are no failure: the agent has them on
+// record and tries again, and the runtime could do no more. What was withheld is one: the next call does it.
 func (t *task) gc() error {
-	endpoints, err := t.agent.Endpoints(t.deadline, t.Config.Name)
-	if err != nil {
-		return t.agentFault("list the endpoints of network "+t.Config.Name, err)
-	}
-	valid := make(map[spec.Attachment]bool, len(t.Config.Valid))
-	for _, a := range t.Config.Valid {
-		valid[a] = true
-	}
-	var faults []*spec.Error
-	for _, ep := range endpoints {
-		a := spec.Attachment{ContainerID: ep.ContainerID, IfName: ep.IfName}
-		if !valid[a] && ep.Created.Before(t.began.wall) {
-			if _, err := t.agent.Delete(t.deadline, a); err != nil {
-				faults = append(faults, t.agentFault(fmt.Sprintf("delete the endpoint of %s:%s", clip(a.ContainerID), a.IfName), err))
-			}
+	result, err := t.agent.CollectGarbage(t.deadline, v1.GCRequest{
+		Network: t.Config.Name, Valid: t.valid(), Began: t.began.boot.Nanoseconds(), DryRun: t.Config.GCDryRun,
+	})
+	switch {
+	case err != nil:
+		return t.agentFault("delete what is not valid of network "+t.Config.Name, err)
+	case t.Config.GCDryRun:
+		_, _ = fmt.Fprintf(t.stderr, "porin-cni: GC of network %s would delete %d: %s\n", t.Config.Name, len(result.Stale), strings.Join(result.Stale, " "))
+	case result.Withheld != "":
+		return &spec.Error{
+			Code: spec.TryAgain, Msg: "nothing was deleted: " + result.Withheld,
+			Hint: "call GC again if the list of valid attachments is right; porin gc --dry-run shows what would go",
 		}
 	}
-	if len(faults) == 0 {
-		return nil
-	}
-	if n := len(faults); n > 1 {
-		faults[0].Msg += fmt.Sprintf(" (the first of %d that failed)", n)
-	}
-	return faults[0]
+	return nil
 }
 
-// status asks whether containers can be attached. They keep what they have without an agent; only when it says that
-// it has no programs in the kernel are they cut off.
-func (t *task) status() error {
-	ready, programs, err := t.agent.Status(t.deadline)
-	if err != nil {
-		fault := t.agentFault("ask for the status of the agent", err)
-		fault.Code = spec.NotAvailable
-		return fault
+// valid are those of the list that may be Porin's. The agent would refuse the whole call for another.
+func (t *task) valid() []string {
+	list := []string{}
+	for _, a := range t.Config.Valid {
+		if v1.CheckContainerID(a.ContainerID) == nil && v1.CheckInterfaceName(a.IfName) == nil {
+			list = append(list, a.ContainerID+":"+a.IfName)
+		}
 	}
-	if ready {
-		return nil
-	}
-	fault := &spec.Error{Code: spec.NotAvailable, Msg: "the agent is not ready", Hint: "look at its log, and at porin status"}
-	if programs == 0 {
-		fault.Code, fault.Msg = spec.Limited, "the agent is not ready, and its programs are not in the kernel"
-	}
-	return fault
+	slices.Sort(list)
+	return slices.Compact(list)
 }

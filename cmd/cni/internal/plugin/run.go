@@ -30,7 +30,9 @@ func Run(std IO) int {
 		err error
 	)
 	if fault == nil {
-		out, err = newTask(call, began).run()
+		t := newTask(call, began)
+		t.stderr = std.Stderr
+		out, err = t.run()
 	} else {
 		err = fault
 	}
@@ -68,12 +70,13 @@ type task struct {
 	began    instant
 	deadline time.Time
 	agent    agent.Client
+	stderr   io.Writer // which runtimes put into their logs
 }
 
 func newTask(call spec.Call, began instant) *task {
 	return &task{
 		Call: call, began: began, deadline: began.wall.Add(call.Config.Timeout),
-		agent: agent.Client{Socket: call.Config.Socket},
+		agent: agent.Client{Socket: call.Config.Socket}, stderr: io.Discard,
 	}
 }
 

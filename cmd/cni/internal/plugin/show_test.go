@@ -13,12 +13,14 @@ import (
 
 func (w *story) records(ts *testscript.TestScript, _ bool, _ []string) {
 	out := ts.Stdout()
-	_, err := deletequeue.Drain(filepath.Join(w.dir, "deletions"), func(r deletequeue.Record) error {
-		fmt.Fprintf(out, "%s:%s of %s\n", r.ContainerID, r.IfName, r.Network)
-		if r.Began <= 0 {
-			ts.Fatalf("a record does not say when the deletion began")
+	_, err := deletequeue.Drain(filepath.Join(w.dir, "deletions"), func(records []deletequeue.Record) []error {
+		for _, r := range records {
+			fmt.Fprintf(out, "%s:%s of %s\n", r.ContainerID, r.IfName, r.Network)
+			if r.Began <= 0 {
+				ts.Fatalf("a record does not say when the deletion began")
+			}
 		}
-		return nil
+		return make([]error, len(records))
 	})
 	ts.Check(err)
 }

@@ -25,11 +25,17 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	cni COMMAND [NAME[:IFNAME]] ...  calls the plugin; CNI_X=value is a variable, key=JSON is in the configuration;
 //	                                 prevResult=@ is the result of the container's last ADD
 //	agent up|down|endpoints|calls    starts or stops the agent, lists its endpoints, or the calls since the last time
-//	agent fault METHOD KIND          makes such calls fail: refuse, stopping, break, drop, late, hang, noise; none ends it
+//	agent fault METHOD|PATH KIND [once] makes such calls fail, or the next one: refuse, stopping, break, drop, late, hang,
+//	                                 noise, reject, cross; none ends it
 //	agent families 4|6               gives endpoints addresses of these only
 //	agent status starting|bare       says that it is not ready, or has no programs either
 //	agent endpoint ATTACHMENT        shows whose it is
-//	agent date ATTACHMENT DAY        makes it created tomorrow or yesterday
+//	agent lacks NAME REASON          says that this resource is not available; agent ends NAME: that it is used up in 5 m
+//	agent later ATTACHMENT           makes it of an ADD that begins in an hour
+//	agent forget ATTACHMENT          leaves its link without an endpoint
+//	agent finds ATTACHMENT KIND WHAT what the doctor finds about it
+//	agent gc                         shows the body of the last POST /v1/gc
+//	agent withholds | fails          has the next POST /v1/gc delete nothing, or leave a part
 //	sysctl NAME FILE                 shows a sysctl of the container
 //	show node|NAME                   lists what is in the namespace, but for lo and what the kernel adds
 //	edit NAME WHAT                   changes the container behind the plugin's back: down, no-addr, no-route, no-neigh,
@@ -101,6 +107,7 @@ func (w *story) cni(ts *testscript.TestScript, neg bool, args []string) {
 		w.results[ctr.ID] = got.stdout
 	}
 	fmt.Fprint(ts.Stdout(), w.anonymous(got.stdout))
+	fmt.Fprint(ts.Stderr(), got.stderr)
 	if (got.code != 0) != neg {
 		ts.Fatalf("exit code %d: %s", got.code, got.stdout)
 	}
@@ -133,34 +140,57 @@ func (w *story) control(ts *testscript.TestScript, _ bool, args []string) {
 				b.Status.Datapath.Programs = nil
 			}
 		})
-	case "date":
-		day := map[string]time.Duration{"tomorrow": 24 * time.Hour, "yesterday": -24 * time.Hour}[args[2]]
-		w.agent.Change(args[1], func(ep *v1.Endpoint) { ep.Created = time.Now().Add(day) })
+	case "lacks":
+		w.resource(v1.Resource{Name: args[1], Reason: args[2]})
+	case "ends":
+		w.resource(v1.Resource{Name: args[1], Available: true, ExhaustedIn: 5 * time.Minute})
+	case "later":
+		w.agent.BornLater(args[1])
+	case "forget":
+		w.agent.Forget(args[1])
+	case "finds":
+		w.agent.Behave(func(b *agenttest.Behaviour) {
+			b.Findings = map[string][]v1.Finding{args[1]: {{Kind: args[2], Subject: "it", Detail: args[3]}}}
+		})
+	case "gc":
+		last := w.agent.LastGC()
+		fmt.Fprintf(ts.Stdout(), "network %s valid %v dry %v, says when it began: %v\n", last.Network, last.Valid, last.DryRun, last.Began > 0)
+	case "withholds":
+		w.agent.Behave(func(b *agenttest.Behaviour) { b.Withhold = 1 })
+	case "fails":
+		w.agent.Behave(func(b *agenttest.Behaviour) { b.Failing = true })
 	case "endpoint":
 		w.agent.Change(args[1], func(ep *v1.Endpoint) {
-			fmt.Fprintf(ts.Stdout(), "pod %s/%s %s\n", ep.Pod.Namespace, ep.Pod.Name, ep.Pod.UID)
+			fmt.Fprintf(ts.Stdout(), "pod %s/%s %s %s\n", ep.Pod.Namespace, ep.Pod.Name, ep.Pod.UID, ep.Pod.PriorityClass)
 		})
 	case "fault":
-		w.fault(ts, args[1], args[2])
+		w.fault(ts, args[1], args[2], len(args) > 3)
 	default:
 		ts.Fatalf("agent %s?", args[0])
 	}
 }
 
-func (w *story) fault(ts *testscript.TestScript, method, name string) {
+func (w *story) resource(r v1.Resource) {
+	w.agent.Behave(func(b *agenttest.Behaviour) { b.Status.Resources = append(b.Status.Resources, r) })
+}
+
+func (w *story) fault(ts *testscript.TestScript, method, name string, once bool) {
 	kind, ok := map[string]agenttest.Fault{
 		"refuse": agenttest.Refuse, "stopping": agenttest.Stopping, "break": agenttest.Break, "drop": agenttest.Drop,
 		"late": agenttest.Late, "hang": agenttest.Hang, "noise": agenttest.Noise, "none": agenttest.None,
+		"reject": agenttest.Reject, "cross": agenttest.Cross,
 	}[name]
 	if !ok {
 		ts.Fatalf("no fault %s", name)
 	}
+	ended := false
 	w.agent.Behave(func(b *agenttest.Behaviour) {
 		b.Fault = func(r *http.Request) agenttest.Fault {
-			if r.Method == method {
-				return kind
+			if r.Method != method && r.URL.Path != method || ended {
+				return agenttest.None
 			}
-			return agenttest.None
+			ended = once
+			return kind
 		}
 	})
 }

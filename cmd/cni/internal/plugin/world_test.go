@@ -54,8 +54,8 @@ func (w *world) config(more map[string]any) []byte {
 
 // answer is what the plugin printed and its exit code.
 type answer struct {
-	code   int
-	stdout string
+	code           int
+	stdout, stderr string
 }
 
 // call runs the plugin in the node's namespace. Env is added to the variables for the container, which may be nil.
@@ -80,7 +80,7 @@ func (w *world) call(command string, ctr *testutil.Container, more map[string]an
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.stdout = stdout.String()
+	a.stdout, a.stderr = stdout.String(), stderr.String()
 	return a
 }
 

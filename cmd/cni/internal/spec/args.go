@@ -8,6 +8,7 @@ import (
 // Args is what Porin knows of CNI_ARGS. Other keys are no fault.
 type Args struct {
 	PodNamespace, PodName, PodUID string
+	PodPriorityClass              string
 	IPs                           []netip.Addr
 }
 
@@ -28,6 +29,8 @@ func parseArgs(text string) (args Args, _ *Error) {
 			args.PodName = value
 		case "K8S_POD_UID":
 			args.PodUID = value
+		case "K8S_POD_PRIORITY_CLASS":
+			args.PodPriorityClass = value
 		case "IP":
 			ips, err := parseIPs(strings.Split(value, ","))
 			if err != nil {

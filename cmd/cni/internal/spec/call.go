@@ -33,7 +33,7 @@ func Read(getenv func(string) string, stdin io.Reader) (Call, *Error) {
 	if err != nil {
 		return call, &Error{IOFailure, "read the network configuration from stdin: " + err.Error(), ""}
 	}
-	if call.Config, fault = parseConfig(text); fault != nil {
+	if call.Config, fault = parseConfig(text, env.Command); fault != nil {
 		return call, fault
 	}
 	return call, call.check()

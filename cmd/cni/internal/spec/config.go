@@ -22,6 +22,7 @@ type Config struct {
 	IPs        []netip.Addr  // addresses asked for, from runtimeConfig.ips and args.cni.ips
 	DNS        []byte        // passed on to the result; nil for none
 	PrevResult []byte        // nil for none
+	GCDryRun   bool          // GC only tells what it would delete
 	// Valid are the attachments that GC must spare; nil when the runtime did not say, which is not the same as none.
 	Valid []Attachment
 }
@@ -36,11 +37,23 @@ const (
 	maxSocket      = 107         // sun_path in unix(7), less a zero byte
 )
 
-// parseConfig reads a configuration, whose version is for the caller to check.
-func parseConfig(text []byte) (Config, *Error) {
+// onlyFor are the keys that one command alone needs. The others do not read them: above all a DEL must not fail for
+// what it does not use, as it would fail for ever.
+func onlyFor(key string) (command string) {
+	switch key {
+	case "mtu", "dns", "runtimeConfig", "args":
+		return "ADD"
+	case "cni.dev/valid-attachments", "gcDryRun":
+		return "GC"
+	}
+	return ""
+}
+
+// parseConfig reads as much of a configuration as the command needs. The version is for the caller to check.
+func parseConfig(text []byte, command string) (Config, *Error) {
 	cfg := Config{Socket: v1.DefaultSocket, Timeout: defaultTimeout}
 	err := jsontext.Fields(text, func(key string, value []byte) error {
-		if jsontext.IsNull(value) {
+		if only := onlyFor(key); jsontext.IsNull(value) || only != "" && only != command {
 			return nil
 		}
 		if err := cfg.field(key, value); err != nil {
@@ -91,6 +104,8 @@ func (c *Config) field(key string, value []byte) (err error) {
 		c.PrevResult = value
 	case "cni.dev/valid-attachments":
 		c.Valid, err = readAttachments(value)
+	case "gcDryRun":
+		c.GCDryRun, err = jsontext.Bool(value)
 	}
 	return err
 }

@@ -44,6 +44,9 @@ func readEnvironment(getenv func(string) string) (Environment, *Error) {
 	if env.NetNS == "" && env.Command != "DEL" {
 		return env, badEnvironment("CNI_NETNS", "", "is missing", "the path of the container's network namespace")
 	}
+	if env.Command != "ADD" {
+		return env, nil // CNI_ARGS are wishes
+	}
 	args, err := parseArgs(getenv("CNI_ARGS"))
 	env.Args = args
 	return env, err

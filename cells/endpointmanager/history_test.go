@@ -19,7 +19,7 @@ func TestALateADDMeetsTheNoteOrTheDEL(t *testing.T) {
 	late := Spec{Attachment: Attachment{"c1", "eth0"}, Began: time.Nanosecond}
 	m.Delete(t.Context(), late.Attachment, DeleteConfig{})
 	// An ADD that was about to claim its worker when the DEL came.
-	if _, _, err := m.claim(late, func(*worker) {}); !errors.Is(err, ErrDeleted) {
+	if _, _, _, err := m.claim(late, func(*worker) {}); !errors.Is(err, ErrDeleted) {
 		t.Errorf("error %v, want ErrDeleted", err)
 	}
 }

@@ -1,0 +1,147 @@
+package datapath_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/rtnl"
+)
+
+var _ doctor.Checker = (*datapath.Checker)(nil)
+
+func TestWhatIsBrokenIsFoundAndRepaired(t *testing.T) {
+	c, pods := newClinic(t, 2)
+	a, b := pods[0], pods[1]
+	c.wantHealthy(t)
+	for _, row := range breakages {
+		t.Run(row.name, func(t *testing.T) {
+			row.do(t, c.node, a)
+			findings := c.examine(t, "")
+			if got := kindsOf(findings); got != row.kinds {
+				t.Errorf("found %q, want %q", got, row.kinds)
+			}
+			for _, f := range findings {
+				if f.Endpoint != a.endpoint.Spec.Attachment.String() || f.Detail == "" || !strings.HasPrefix(f.Subject, a.fill("endpoint ID on link LINK: ")) {
+					t.Errorf("%+v does not tell what it is about", f)
+				}
+			}
+			if got := kindsOf(c.examine(t, a.endpoint.Spec.Attachment.String())); got != row.kinds {
+				t.Errorf("for the attachment alone: found %q, want %q", got, row.kinds)
+			}
+			if got := c.examine(t, b.endpoint.Spec.Attachment.String()); len(got) > 0 {
+				t.Errorf("for another attachment: found %q", kindsOf(got))
+			}
+			cure(t, findings)
+			c.wantHealthy(t)
+			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
+		})
+	}
+}
+
+func TestEveryKindIsExplained(t *testing.T) {
+	c, _ := newClinic(t, 0)
+	known := map[string]bool{}
+	for _, kind := range c.checker.Kinds() {
+		if known[kind.Name] || kind.Meaning == "" || kind.Repair == "" {
+			t.Errorf("kind %+v", kind)
+		}
+		known[kind.Name] = true
+	}
+	for _, row := range breakages {
+		for _, kind := range strings.Fields(row.kinds) {
+			if !known[kind] {
+				t.Errorf("kind %s is not among those of the checker", kind)
+			}
+		}
+	}
+}
+
+func TestAnEndpointWithoutItsLinkIsGivenUp(t *testing.T) {
+	c, pods := newClinic(t, 2)
+	a := pods[0]
+	must(t, c.conn.Do(rtnl.DelLink(a.index())))
+	findings := c.examine(t, "")
+	if got := kindsOf(findings); got != "link-missing" {
+		t.Fatalf("found %q", got)
+	}
+	other := a.endpoint
+	other.State = endpointmanager.Disconnecting
+	c.set(other, pods[1].endpoint)
+	cure(t, findings) // its deletion has begun meanwhile
+	if len(c.List()) != 2 {
+		t.Error("an endpoint that is on its way was deleted")
+	}
+	c.set(a.endpoint, pods[1].endpoint)
+	cure(t, findings)
+	c.wantHealthy(t)
+	if len(c.List()) != 1 {
+		t.Error("the endpoint is there")
+	}
+}
+
+func TestWhatOnlyAPersonCanRepair(t *testing.T) {
+	rows := []struct {
+		name, kind string
+		do         func(t *testing.T, c *clinic, p *pod)
+	}{
+		{"the link has another name", "link-differs", func(t *testing.T, c *clinic, p *pod) {
+			must(t, c.conn.Do(rtnl.LinkDown(p.index()), setName(p.index(), "renamed")))
+		}},
+		{"the link has another MAC", "link-differs", func(t *testing.T, c *clinic, p *pod) {
+			must(t, c.conn.Do(setMAC(p.index(), rtnl.MAC{2, 0, 0, 0, 9, 9})))
+		}},
+		{"the namespace has lost its name", "namespace-missing", func(t *testing.T, c *clinic, p *pod) {
+			p.endpoint.Spec.NetNS = filepath.Join(t.TempDir(), "netns")
+			must(t, os.WriteFile(p.endpoint.Spec.NetNS, nil, 0o600))
+			c.set(p.endpoint)
+			c.wantHealthy(t)
+			must(t, os.Remove(p.endpoint.Spec.NetNS))
+		}},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			c, pods := newClinic(t, 1)
+			row.do(t, c, pods[0])
+			findings := c.examine(t, "")
+			if kindsOf(findings) != row.kind || findings[0].Repair != nil {
+				t.Errorf("found %+v, want %s without a repair", findings, row.kind)
+			}
+		})
+	}
+}
+
+func TestANamespaceThatCannotBeSeenIsNotMissing(t *testing.T) {
+	c, pods := newClinic(t, 1)
+	pods[0].endpoint.Spec.NetNS = "/proc/999999999/ns/net"
+	c.set(pods[0].endpoint)
+	c.wantHealthy(t)
+}
+
+func TestWhatIsMadeOrTakenDownIsNotJudged(t *testing.T) {
+	for _, state := range []endpointmanager.State{endpointmanager.Waiting, endpointmanager.Regenerating, endpointmanager.Disconnecting} {
+		c, pods := newClinic(t, 1)
+		pods[0].endpoint.State = state
+		c.set(pods[0].endpoint)
+		c.wantHealthy(t) // none of its parts is an orphan
+		c.detach(t, pods[0])
+		c.wantHealthy(t) // and none is missing
+	}
+}
+
+func TestNothingIsKnownBeforeTheStart(t *testing.T) {
+	c, pods := newClinic(t, 1)
+	c.stop(t)
+	for _, only := range []string{"", pods[0].endpoint.Spec.Attachment.String()} {
+		if findings, err := c.checker.Examine(t.Context(), only); err == nil || len(findings) > 0 {
+			t.Errorf("found %+v, error %v", findings, err)
+		}
+	}
+	if _, err := c.checker.Examine(t.Context(), "no attachment"); err == nil {
+		t.Error("what is no attachment was examined")
+	}
+}

@@ -1,0 +1,97 @@
+package datapath_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+// numbering is a step that gives each endpoint the addresses that it asks for.
+type numbering struct{}
+
+func (numbering) Name() string { return "ipam" }
+
+func (numbering) Attach(_ context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
+	ep.Addresses = ep.Spec.Requested
+	return ep, nil
+}
+
+func (numbering) Detach(context.Context, endpointmanager.Endpoint, endpointmanager.DeleteConfig) error {
+	return nil
+}
+
+func (numbering) Restore(context.Context, endpointmanager.Endpoint) ([]string, error) {
+	return nil, nil
+}
+
+// Endpoints that come and go, by a real manager, are never found to be wrong, and neither are those that stay.
+func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
+	n := newNode(t)
+	table := endpointmanager.NewTable()
+	cfg := endpointmanager.DefaultConfig()
+	cfg.StateDir = t.TempDir()
+	manager := endpointmanager.New(endpointmanager.Params{
+		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: table,
+		Steps: endpointmanager.Steps{numbering{}, n.step},
+	})
+	must(t, manager.Start(t.Context()))
+	defer func() { must(t, manager.Stop(context.Background())) }()
+	const workers, rounds = 8, 30
+	var group sync.WaitGroup
+	for i := range workers {
+		own := testutil.NetNS(t)
+		group.Go(func() {
+			for round := range rounds {
+				spec := n.spec(t, own, 1+i+round*workers)
+				if _, err := manager.Create(context.Background(), spec); err != nil {
+					t.Errorf("create %s: %v", spec.Attachment, err)
+				}
+				for _, err := range manager.Delete(context.Background(), spec.Attachment, endpointmanager.DeleteConfig{}).Errors {
+					t.Errorf("delete %s: %v", spec.Attachment, err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	checker := datapath.NewChecker(n.datapath, table, manager)
+	for looks := 1; ; looks++ {
+		findings, err := checker.Examine(context.Background(), "")
+		must(t, err)
+		for _, f := range findings {
+			if f.Kind != "link-orphan" { // made by the test before its creation, as the plugin does
+				t.Errorf("look %d found %s: %s", looks, textOf(f), f.Detail)
+			}
+		}
+		select {
+		case <-done:
+			t.Logf("%d looks", looks)
+			return
+		default:
+		}
+	}
+}
+
+// spec makes the link of endpoint number i and asks for the endpoint.
+func (n *node) spec(t *testing.T, container *testutil.Namespace, i int) endpointmanager.Spec {
+	t.Helper()
+	ep := endpointOf(t, i)
+	var host rtnl.Link
+	if err := n.conn.Do(
+		rtnl.NewVeth(rtnl.Veth{
+			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC),
+			Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC(ep.Spec.Container.MAC), NetNS: container.FD()},
+		}),
+		rtnl.LinkByName(ep.Spec.Host.Name, &host),
+	); err != nil {
+		t.Error(err)
+	}
+	ep.Spec.Host.Index, ep.Spec.Requested = host.Index, ep.Addresses
+	return ep.Spec
+}

@@ -1,0 +1,45 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// batch is how many entries are read in one system call. It is more than a bucket of the kernel's hash ever has.
+const batch = 512
+
+// eachEntry visits the entries of a hash map, each with its one value or its value on every CPU, which are valid during
+// the call only. It may be written meanwhile: every entry that stays is visited, what comes or goes may
+// be. That is more than iterating key by key can promise, which starts over when it meets a key that went.
+func eachEntry[K comparable, V any](m *ebpf.Map, visit func(key K, values []V)) error {
+	copies := 1
+	if m.Type() == ebpf.PerCPUHash {
+		var err error
+		if copies, err = ebpf.PossibleCPU(); err != nil {
+			return fmt.Errorf("count CPUs: %w", err)
+		}
+	}
+	keys, values := make([]K, batch), make([]V, batch*copies)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i, key := range keys[:n] {
+			visit(key, values[i*copies:(i+1)*copies])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read map %s: %w", m, err)
+		}
+	}
+}
+
+// readAll reads a map of one value an entry.
+func readAll[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
+	all := map[K]V{}
+	err := eachEntry(m, func(key K, values []V) { all[key] = values[0] })
+	return all, err
+}

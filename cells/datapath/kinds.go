@@ -1,0 +1,53 @@
+package datapath
+
+import "porin.dev/porin/cells/doctor"
+
+// The kinds of disagreement, by the names that programs know them by.
+const (
+	linkMissing      = "link-missing"
+	linkDown         = "link-down"
+	linkDiffers      = "link-differs"
+	linkOrphan       = "link-orphan"
+	programMissing   = "program-missing"
+	programDiffers   = "program-differs"
+	programOrphan    = "program-orphan"
+	routeMissing     = "route-missing"
+	routeDiffers     = "route-differs"
+	routeOrphan      = "route-orphan"
+	neighMissing     = "neighbour-missing"
+	neighOrphan      = "neighbour-orphan"
+	mapEntryMissing  = "map-entry-missing"
+	mapEntryDiffers  = "map-entry-differs"
+	mapEntryOrphan   = "map-entry-orphan"
+	mapOrphan        = "map-orphan"
+	forwardingOff    = "forwarding-off"
+	namespaceMissing = "namespace-missing"
+)
+
+// Kinds implements doctor.Checker.
+func (*Checker) Kinds() []doctor.Kind {
+	const (
+		anew    = "it is made anew"
+		removed = "it is removed, if it is still nobody's"
+	)
+	return []doctor.Kind{
+		{Name: linkMissing, Meaning: "an endpoint's host interface is gone, so its container is without a network for good", Repair: "the endpoint is deleted, and its address comes free"},
+		{Name: linkDown, Meaning: "an endpoint's host interface is down", Repair: "it is brought up, and what went with it is made anew"},
+		{Name: linkDiffers, Meaning: "an endpoint's host interface has another name, kind or MAC than it was made with", Repair: "undo what changed it, or delete the container"},
+		{Name: linkOrphan, Meaning: "a host interface bears Porin's mark and belongs to no endpoint", Repair: removed},
+		{Name: programMissing, Meaning: "a program is not attached to an endpoint's host interface: its packets are not checked", Repair: anew},
+		{Name: programDiffers, Meaning: "another program is attached to an endpoint's host interface, in the place of ours", Repair: "it is replaced"},
+		{Name: programOrphan, Meaning: "a program of Porin's is loaded or pinned, and no agent or endpoint uses it", Repair: "a pin is removed; of a program that is not pinned, find the process that holds it"},
+		{Name: routeMissing, Meaning: "the node has no route to an endpoint", Repair: anew},
+		{Name: routeDiffers, Meaning: "the node's route to an endpoint leads elsewhere", Repair: anew},
+		{Name: routeOrphan, Meaning: "a route of Porin's leads to an endpoint that does not have this address", Repair: removed},
+		{Name: neighMissing, Meaning: "the neighbour entry of an endpoint's address is not there or not as it was made", Repair: anew},
+		{Name: neighOrphan, Meaning: "an endpoint's host interface has a permanent neighbour entry for an address that the endpoint does not have", Repair: removed},
+		{Name: mapEntryMissing, Meaning: "the programs do not know an endpoint, and drop its packets or do not count them", Repair: anew},
+		{Name: mapEntryDiffers, Meaning: "the programs know an endpoint as what it is not", Repair: anew},
+		{Name: mapEntryOrphan, Meaning: "the programs know an endpoint that does not exist", Repair: removed},
+		{Name: mapOrphan, Meaning: "a map is pinned below the BPF root that no program of this agent uses", Repair: "the pin is removed"},
+		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
+		{Name: namespaceMissing, Meaning: "an endpoint's interface is there, and its container's network namespace has lost its name", Repair: "see whether the container runs, and let the runtime delete it if it does not"},
+	}
+}

@@ -1,0 +1,173 @@
+package datapath_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/rtnl"
+)
+
+// orphan is a way to leave something that is nobody's. It returns the subject that it is found by.
+type orphan struct {
+	name, kind string
+	do         func(t *testing.T, c *clinic, p *pod) (subject string)
+}
+
+var stray = netip.MustParseAddr("10.0.0.99")
+
+var orphans = []orphan{
+	{"a link", "link-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		return (&pod{endpoint: endpoint(t, &real{node: c.node}, 9)}).fill("link NAME, index LINK")
+	}},
+	{"a route", "route-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, c.conn.Do(rtnl.AddRoute(rtnl.Route{Dst: host(stray), Link: p.index(), Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol})))
+		return p.fill("route to 10.0.0.99/32 by link LINK")
+	}},
+	{"a neighbour", "neighbour-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, c.conn.Do(rtnl.ReplaceNeigh(rtnl.Neigh{Link: p.index(), Addr: stray, MAC: rtnl.MAC{2}})))
+		return p.fill("neighbour 10.0.0.99 on link LINK")
+	}},
+	{"an entry by link", "map-entry-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, c.pinned(t, bpf.Links).Put(uint32(4711), abi.Link{Id: 99}))
+		return "map entry links 4711"
+	}},
+	{"an entry by address", "map-entry-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, c.pinned(t, bpf.Endpoints).Put(abi.AddrOf(stray), abi.Endpoint{Ifindex: uint32(p.index()), Id: p.endpoint.ID}))
+		return "map entry endpoints 10.0.0.99"
+	}},
+	{"counters", "map-entry-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, c.pinned(t, bpf.Traffic).Put(uint32(99), make([]abi.Traffic, ebpf.MustPossibleCPU())))
+		return "map entry traffic 99"
+	}},
+	{"programs of another agent", "program-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		c.pin(t, "programs", "0123456789abcdef", "from_pod")
+		return "pinned programs 0123456789abcdef"
+	}},
+	{"a map of another agent", "map-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		c.pin(t, "maps", "policy")
+		return "pinned map maps/policy"
+	}},
+	{"a map that was staged", "map-orphan", func(t *testing.T, c *clinic, p *pod) string {
+		c.pin(t, "staging", "links")
+		return "pinned map staging/links"
+	}},
+	{"forwarding is off", "forwarding-off", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, c.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0) }))
+		return "net.ipv4.ip_forward"
+	}},
+}
+
+// pin pins a map of nobody below the root.
+func (n *node) pin(t *testing.T, path ...string) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	must(t, err)
+	defer m.Close()
+	pin := filepath.Join(append([]string{n.cfg.BPFRoot}, path...)...)
+	must(t, os.MkdirAll(filepath.Dir(pin), 0o700))
+	must(t, m.Pin(pin))
+}
+
+func TestWhatIsNobodysIsFoundAndRemoved(t *testing.T) {
+	c, pods := newClinic(t, 1)
+	for _, row := range orphans {
+		t.Run(row.name, func(t *testing.T) {
+			subject := row.do(t, c, pods[0])
+			findings := c.examine(t, "")
+			if len(findings) != 1 || findings[0].Kind != row.kind || findings[0].Subject != subject {
+				t.Fatalf("found %+v, want %s: %s", findings, row.kind, subject)
+			}
+			if got := c.examine(t, pods[0].endpoint.Spec.Attachment.String()); len(got) > 0 {
+				t.Errorf("for the attachment alone: found %q", kindsOf(got))
+			}
+			cure(t, findings)
+			c.wantHealthy(t)
+			cure(t, findings) // again, when there is nothing to do
+			if got := c.restore(t, pods[0]); got != nil {
+				t.Errorf("the repair broke %q", got)
+			}
+		})
+	}
+}
+
+// A repair looks again: what was nobody's when it was found may be somebody's now.
+func TestWhatHasBecomeSomebodysStays(t *testing.T) {
+	c, pods := newClinic(t, 1)
+	late := c.newPod(t, 2)
+	c.attach(t, late)
+	findings := c.examine(t, "") // the manager did not tell of it yet
+	if got, want := kindsOf(findings), "link-orphan map-entry-orphan map-entry-orphan map-entry-orphan map-entry-orphan"; got != want {
+		t.Fatalf("found %q, want %q", got, want)
+	}
+	late.endpoint.State = endpointmanager.Regenerating
+	c.set(pods[0].endpoint, late.endpoint)
+	cure(t, findings)
+	if got := c.restore(t, late); got != nil {
+		t.Errorf("repairs took from a living endpoint: %q", got)
+	}
+}
+
+func TestAnOrphanLinkSaysWhoseItWas(t *testing.T) {
+	c, _ := newClinic(t, 0)
+	ep := endpoint(t, &real{node: c.node}, 9)
+	must(t, c.conn.Do(rtnl.SetAlias(ep.Spec.Host.Name, "container-9:eth0")))
+	if findings := c.examine(t, ""); len(findings) != 1 || findings[0].Endpoint != "container-9:eth0" {
+		t.Errorf("found %+v", findings)
+	}
+	must(t, c.conn.Do(rtnl.SetAlias(ep.Spec.Host.Name, "somebody:else")))
+	if findings := c.examine(t, ""); len(findings) != 1 || findings[0].Endpoint != "" {
+		t.Errorf("found %+v", findings)
+	}
+}
+
+// A program that somebody else holds cannot be ended from here.
+func TestALoadedProgramOfNobodyIsReported(t *testing.T) {
+	c, _ := newClinic(t, 0)
+	spec, err := bpf.Endpoint()
+	must(t, err)
+	must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
+	maps := map[string]*ebpf.Map{}
+	for name := range spec.Maps {
+		if name == bpf.Links || name == bpf.Endpoints || name == bpf.Traffic {
+			maps[name] = c.pinned(t, name)
+			spec.Maps[name].MaxEntries = maps[name].MaxEntries()
+		}
+	}
+	other, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
+	must(t, err)
+	findings := c.examine(t, "")
+	if kindsOf(findings) != "program-orphan program-orphan" || findings[0].Repair != nil {
+		t.Errorf("found %+v", findings)
+	}
+	other.Close()
+	c.wantHealthy(t)
+}
+
+func TestWhatIsOthersIsNoFinding(t *testing.T) {
+	c, pods := newClinic(t, 1)
+	another, _ := newClinic(t, 1) // another agent, with its own programs, in a namespace of its own
+	w := &real{node: c.node}
+	uplink := w.addOther(t, "eth0")
+	w.addOther(t, "portal0")
+	w.addOther(t, "porABCDEFGHIJKL")
+	link := pods[0].index()
+	must(t, c.conn.Do(
+		rtnl.AddRoute(rtnl.Route{Dst: host(stray), Link: link, Scope: unix.RT_SCOPE_LINK, Protocol: unix.RTPROT_STATIC}),
+		rtnl.AddRoute(rtnl.Route{Dst: host(stray.Next()), Link: uplink, Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol}),
+		rtnl.ReplaceNeigh(rtnl.Neigh{Link: uplink, Addr: stray, MAC: rtnl.MAC{2}}),
+		rtnl.ReplaceFilter(rtnl.Filter{Link: link, Direction: rtnl.Ingress, Handle: 7, Priority: 9, Name: "other", Program: passAll(t)}),
+	))
+	c.pin(t, "..", "other")
+	c.pin(t, "others", "map")
+	c.wantHealthy(t)
+	another.wantHealthy(t)
+}

@@ -1,0 +1,183 @@
+package datapath_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/internal/testutil"
+)
+
+// takeOver is what an agent does after its start.
+func (n *node) takeOver(t *testing.T, pods ...*pod) {
+	t.Helper()
+	for _, p := range pods {
+		n.restore(t, p)
+	}
+	_, err := n.step.Prune(context.Background(), endpoints(pods...))
+	must(t, err)
+}
+
+func TestMapsOfAnotherSizeTakeTheirPlaceUnderTraffic(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	traffic := startPingPong(t, a, b)
+	traffic.goOn(t)
+	before := n.inspect(t)
+	for _, size := range []uint32{8192, 2, 4096} {
+		counted := n.traffic(t, a).FromPod.Packets
+		n.stop(t)
+		n.cfg.MaxEndpoints = size
+		n.start(t)
+		if got := n.traffic(t, a).FromPod.Packets; got < counted || counted == 0 {
+			t.Errorf("counters fell from %d to %d", counted, got)
+		}
+		traffic.goOn(t) // with old programs and maps
+		n.takeOver(t, a, b)
+		traffic.goOn(t)
+		after := n.inspect(t)
+		want := []uint32{2 * size, size, size + 1}
+		for i, m := range after.Maps {
+			if m.MaxEntries != want[i] || m.Entries != before.Maps[i].Entries {
+				t.Errorf("map %+v, want %d of %d entries", m, before.Maps[i].Entries, want[i])
+			}
+		}
+		wantGone(t, before)
+		before = after
+	}
+	if sent, lost := traffic.stop(); lost > 0 || sent == 0 {
+		t.Errorf("%d of %d packets were lost", lost, sent)
+	}
+	if left, err := os.ReadDir(n.cfg.BPFRoot); err != nil || len(left) != 2 {
+		t.Errorf("below the root: %v, error %v, want maps and programs", left, err)
+	}
+}
+
+// wantGone waits for the kernel to forget programs and maps that nobody uses.
+func wantGone(t *testing.T, was datapath.Inspection) {
+	t.Helper()
+	testutil.Eventually(t, 5*time.Second, func() error {
+		for _, p := range was.Programs {
+			if program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID)); !errors.Is(err, fs.ErrNotExist) {
+				program.Close()
+				return errors.New("program " + p.Name + " is there")
+			}
+		}
+		for _, p := range was.Maps {
+			if m, err := ebpf.NewMapFromID(ebpf.MapID(p.ID)); !errors.Is(err, fs.ErrNotExist) {
+				m.Close()
+				return errors.New("map " + p.Name + " is there")
+			}
+		}
+		return nil
+	})
+}
+
+// Whatever an agent has done of it when it is killed, the next one finds every entry, of whichever size it is.
+func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	points := 0
+	for more := true; more; points++ {
+		for _, next := range []uint32{16, 4096} { // to the end, or back
+			n.stop(t)
+			n.cfg.MaxEndpoints = 16
+			var err error
+			must(t, n.Do(func() error {
+				more, err = datapath.StartAndCrash(n.cfg, slog.New(slog.DiscardHandler), points)
+				return err
+			}))
+			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
+			n.cfg.MaxEndpoints = next
+			n.start(t)
+			n.takeOver(t, a, b)
+			wantState(t, &real{node: n}, attached(2))
+			for _, m := range n.inspect(t).Maps {
+				if m.Name == bpf.Links && m.MaxEntries != next {
+					t.Errorf("after %d operations: map %+v, want the size %d", points, m, next)
+				}
+			}
+			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
+			if _, err := os.Stat(filepath.Join(n.cfg.BPFRoot, "staging")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("after %d operations the staging folder is left: %v", points, err)
+			}
+			n.stop(t)
+			n.cfg.MaxEndpoints = 4096
+			n.start(t)
+			n.takeOver(t, a, b)
+		}
+	}
+	t.Logf("interrupted at %d points", points)
+}
+
+func TestMapsThatCannotBeResizedAreRefusedAndStay(t *testing.T) {
+	rows := []struct {
+		name    string
+		size    uint32
+		prepare func(t *testing.T, n *node)
+		want    string
+	}{
+		{"too many entries", 1, func(*testing.T, *node) {}, "entries, and there would be room for "},
+		{"another layout, of the same size", 4096, plantOldLayout, "ValueSize"},
+		{"another layout, of another size", 8192, plantOldLayout, "ValueSize"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			n := newNode(t)
+			a, b := n.newPod(t, 1), n.newPod(t, 2)
+			n.attach(t, a, b)
+			n.stop(t)
+			row.prepare(t, n)
+			before := n.inspect(t)
+			n.cfg.MaxEndpoints = row.size
+			err := n.tryStart(t, func(*datapath.Datapath) {})
+			if !errors.Is(err, datapath.ErrIncompatible) || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "drain the node") {
+				t.Errorf("error %v, want %v, %q and what to do", err, datapath.ErrIncompatible, row.want)
+			}
+			if diff := cmp.Diff(before, n.inspect(t)); diff != "" {
+				t.Errorf("what is in the kernel (-before +after):\n%s", diff)
+			}
+			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
+		})
+	}
+}
+
+// plantOldLayout pins a map as an agent with other types would have made it.
+func plantOldLayout(t *testing.T, n *node) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 4096, Flags: 1, Name: bpf.Links})
+	must(t, err)
+	defer m.Close()
+	pin := filepath.Join(n.cfg.BPFRoot, "maps", bpf.Links)
+	must(t, os.Remove(pin))
+	must(t, m.Pin(pin))
+}
+
+// What the node dropped for nobody is counted on, too.
+func TestTheNodesOwnCountersAreResized(t *testing.T) {
+	n := newNode(t)
+	counted := make([]abi.Traffic, ebpf.MustPossibleCPU())
+	counted[0].Drops[abi.DropNoEndpoint] = 7
+	must(t, n.pinned(t, bpf.Traffic).Put(abi.NoEndpoint, counted))
+	n.stop(t)
+	n.cfg.MaxEndpoints *= 2
+	n.start(t)
+	got, err := n.datapath.Maps().Totals()
+	if must(t, err); got.Drops[abi.DropNoEndpoint] != 7 {
+		t.Errorf("totals %+v, want 7 drops", got)
+	}
+}

@@ -1,0 +1,60 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxtest"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/doctor/doctortest"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/server"
+)
+
+func TestModuleExaminesWithTheCheckersOfAllCellsAndCounts(t *testing.T) {
+	var (
+		d        *doctor.Doctor
+		exporter *metrics.Exporter
+		lamps    = doctortest.New("lamps", "lamp-dark")
+		cables   = doctortest.New("cables", "cable-loose")
+	)
+	app := fxtest.New(t, fx.NopLogger,
+		fx.Supply(slog.New(slog.DiscardHandler)),
+		doctor.Module(doctor.DefaultConfig()),
+		doctor.Check(func() *doctortest.Checker { return lamps }),
+		doctor.Check(func() *doctortest.Checker { return cables }),
+		server.Module(server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}, server.Info{}),
+		metrics.Module(metrics.DefaultConfig()),
+		fx.Populate(&d, &exporter),
+	)
+	app.RequireStart()
+	defer app.RequireStop()
+	lamps.Break("hall", "", nil)
+	lamps.Break("stairs", "", nil)
+	cables.Fail(func(context.Context) error { return errors.New("blind") })
+	answer, err := d.Examine(t.Context(), "")
+	if err != nil || len(answer.Findings) != 2 || len(answer.Errors) != 1 {
+		t.Errorf("answer %+v, %v", answer, err)
+	}
+	want := `
+# HELP porin_doctor_findings Disagreements that are known, by kind.
+# TYPE porin_doctor_findings gauge
+porin_doctor_findings{kind="cable-loose",owner="cables"} 0
+porin_doctor_findings{kind="lamp-dark",owner="lamps"} 2
+`
+	if err := testutil.GatherAndCompare(exporter.Gatherer(), strings.NewReader(want), "porin_doctor_findings"); err != nil {
+		t.Error(err)
+	}
+	for name, series := range map[string]int{"porin_doctor_repairs_total": 4, "porin_doctor_examination_seconds": 1} {
+		if n, err := testutil.GatherAndCount(exporter.Gatherer(), name); n != series || err != nil {
+			t.Errorf("%s: %d series, want %d (%v)", name, n, series, err)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Config says how often the agent looks for disagreements, and what it does about them.
+type Config struct {
+	// Interval is the time between two examinations; 0 examines only when asked by GET /v1/doctor.
+	Interval time.Duration
+	// Repair is false to only report.
+	Repair bool
+}
+
+// DefaultConfig is what the agent runs with unless told otherwise.
+func DefaultConfig() Config { return Config{Interval: 30 * time.Second, Repair: true} }
+
+// Flags adds the flags of the doctor.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.DurationVar(&c.Interval, "doctor-interval", c.Interval, "`time` between two looks for what disagrees; 0 looks only when asked")
+	fs.BoolVar(&c.Repair, "doctor-repair", c.Repair, "repair what two looks in a row have found; false only reports it")
+}
+
+// Validate reports every fault.
+func (c Config) Validate() error {
+	if c.Interval != 0 && c.Interval < lookGap {
+		return fmt.Errorf("doctor-interval %s: want 0, or at least %s", c.Interval, lookGap)
+	}
+	return nil
+}

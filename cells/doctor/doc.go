@@ -1,0 +1,12 @@
+// Package doctor finds where ledger, endpoints, addresses and kernel disagree, and has it repaired.
+//
+//	every interval, GET /v1/doctor --> [Doctor] --> each [Checker].Examine  (endpointmanager, ipam, datapath)
+//	                                      |
+//	                                      '-- the same finding twice in a row --> Finding.Repair, by its owner
+//
+// The doctor knows no kind of disagreement: each cell that owns something contributes a [Checker] for it. A single
+// finding may be a passing state, so nothing is repaired before it has been found twice, a second apart, and not gone
+// in between. A repair that fails, or that does not help, is tried again after further examinations that find the same,
+// at growing distances. A checker that fails or panics has not looked: what it found before is still known, neither
+// found again nor gone. Only one examination runs at a time.
+package doctor

@@ -1,0 +1,113 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// Doctor examines, keeps in mind what it found, and has it repaired. Its methods may be called concurrently.
+type Doctor struct {
+	cfg      Config
+	log      *slog.Logger
+	checkers []Checker
+	meters   *meters
+	chart    *chart
+	now      func() time.Time
+	turn     chan struct{} // holds one token while an examination runs
+	loop     loop
+}
+
+// New makes a doctor that examines when it is asked, and on its own after Start. Every kind of a checker must have a
+// name that no other has.
+func New(cfg Config, log *slog.Logger, checkers ...Checker) (*Doctor, error) {
+	checkers = slices.Clone(checkers)
+	slices.SortStableFunc(checkers, func(a, b Checker) int { return cmp.Compare(a.Owner(), b.Owner()) })
+	if err := errors.Join(cfg.Validate(), checkKinds(checkers)); err != nil {
+		return nil, err
+	}
+	c := newChart(cfg)
+	return &Doctor{
+		cfg: cfg, log: log, checkers: checkers, chart: c, meters: newMeters(c, checkers), now: time.Now,
+		turn: make(chan struct{}, 1), loop: newLoop(),
+	}, nil
+}
+
+func checkKinds(checkers []Checker) error {
+	var faults []error
+	owners := map[string]string{}
+	for _, checker := range checkers {
+		for _, kind := range checker.Kinds() {
+			if first, taken := owners[kind.Name]; taken || kind.Name == "" {
+				faults = append(faults, fmt.Errorf("kind %q of %s: want a name that %q has not taken", kind.Name, checker.Owner(), first))
+			}
+			owners[kind.Name] = checker.Owner()
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Examine looks now, and tells what it found and what is known. only restricts the look to one attachment
+// (containerID:ifname), and to what is about it: then it does not count as one of the two examinations that a repair
+// takes. The only error is that ctx ended before it was this look's turn.
+func (d *Doctor) Examine(ctx context.Context, only string) (v1.Doctor, error) {
+	select {
+	case d.turn <- struct{}{}:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+		return v1.Doctor{}, fmt.Errorf("wait for the examination that runs: %w", ctx.Err())
+	}
+	began := d.now()
+	answer := v1.Doctor{Examined: began, Findings: []v1.Finding{}}
+	for _, checker := range d.checkers {
+		found, err := examine(ctx, checker, only)
+		if err != nil {
+			answer.Errors = append(answer.Errors, checker.Owner()+": "+err.Error())
+		}
+		o := opinion{checker.Owner(), kindsOf(checker), found, err}
+		if only != "" {
+			answer.Findings = append(answer.Findings, d.chart.compare(o, began)...)
+		} else {
+			d.tell(ctx, d.chart.note(o, began))
+			answer.Findings = append(answer.Findings, d.chart.known(checker.Owner())...)
+		}
+	}
+	answer.Duration = d.now().Sub(began)
+	d.meters.duration.Observe(answer.Duration.Seconds())
+	if only == "" {
+		d.loop.kick()
+	}
+	return answer, nil
+}
+
+// examine is one checker's look. A panic of it is its failure.
+func examine(ctx context.Context, checker Checker, only string) (found []Finding, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("examine: panic: %v", fault)
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return checker.Examine(ctx, only)
+}
+
+// tell logs what a look has changed. That one was cut short is for its caller to hear.
+func (d *Doctor) tell(ctx context.Context, change change) {
+	for _, f := range change.fresh {
+		d.log.Warn("found a disagreement", "kind", f.Kind, "owner", f.Owner, "subject", f.Subject, "endpoint", f.Endpoint, "reason", f.Detail)
+	}
+	for _, f := range change.gone {
+		d.log.Info("disagreement is gone", "kind", f.Kind, "owner", f.Owner, "subject", f.Subject, "endpoint", f.Endpoint, "outcome", f.Outcome)
+	}
+	if change.failed != nil && ctx.Err() == nil {
+		d.log.Warn("could not be examined, next try at the next look", "owner", change.owner, "error", change.failed)
+	}
+}

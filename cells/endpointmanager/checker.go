@@ -1,0 +1,130 @@
+package endpointmanager
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/internal/deletequeue"
+)
+
+// The disagreements that the manager owns.
+const (
+	kindRecordMissing = "record-missing"
+	kindRecordDiffers = "record-differs"
+	kindRecordOrphan  = "record-orphan"
+	kindUnfinished    = "deletion-unfinished"
+	kindWaiting       = "deletion-record-waiting"
+	kindUnreadable    = "deletion-record-unreadable"
+)
+
+// checker compares endpoints, ledger and deletion records. It is the manager's doctor.Checker.
+type checker struct{ m *manager }
+
+func newChecker(m *manager) checker { return checker{m} }
+
+// Owner implements doctor.Checker.
+func (checker) Owner() string { return "endpointmanager" }
+
+// Kinds implements doctor.Checker.
+func (checker) Kinds() []doctor.Kind {
+	return []doctor.Kind{
+		{Name: kindRecordMissing, Meaning: "an endpoint is ready and not in the ledger: the next agent would not know it", Repair: "the record is written"},
+		{Name: kindRecordDiffers, Meaning: "the ledger has an endpoint other than it is", Repair: "the record is written"},
+		{Name: kindRecordOrphan, Meaning: "the ledger has an attachment that the agent does not know", Repair: "restart the agent: it brings the endpoint back, or takes it down"},
+		{Name: kindUnfinished, Meaning: "a deletion, or the undo of a creation, has failed", Repair: "it is tried again, after a while that doubles up to a minute"},
+		{Name: kindWaiting, Meaning: "a deletion that was asked for without an agent is not done", Repair: "it is tried again"},
+		{Name: kindUnreadable, Meaning: "a deletion record cannot be read, and was set aside", Repair: "look at the file, delete what it names, and remove it"},
+	}
+}
+
+// Examine implements doctor.Checker.
+func (c checker) Examine(ctx context.Context, only string) ([]doctor.Finding, error) {
+	findings, err := c.ledger(only)
+	findings = append(findings, c.unfinished(only)...)
+	if err != nil || only != "" {
+		return findings, err
+	}
+	records, err := c.deletionRecords()
+	return append(findings, records...), err
+}
+
+// ledger compares it with the endpoints that were ready before it was read and still are.
+func (c checker) ledger(only string) (findings []doctor.Finding, err error) {
+	before := c.m.table.byAttachment()
+	records, err := c.m.ledger.attachments()
+	if err != nil {
+		return nil, err
+	}
+	after := c.m.table.byAttachment()
+	recorded := map[Attachment]bool{}
+	for _, rec := range records {
+		a := rec.Endpoint.Spec.Attachment
+		recorded[a] = true
+		ep, known := after[a]
+		_, was := before[a]
+		switch {
+		case only != "" && a.String() != only:
+		case !known && !was:
+			findings = append(findings, doctor.Finding{
+				Kind: kindRecordOrphan, Subject: a.String(), Endpoint: a.String(),
+				Detail: fmt.Sprintf("the ledger has it in phase %q, written %s", rec.Phase, rec.At.Format("2006-01-02 15:04:05Z07:00")),
+			})
+		case ep.State == Ready && before[a] == ep && (rec.Phase != committed || !rec.Endpoint.same(ep)):
+			findings = append(findings, c.record(kindRecordDiffers, ep,
+				fmt.Sprintf("in the ledger it is number %d with %v in phase %q, and it is number %d with %v",
+					rec.Endpoint.ID, rec.Endpoint.Addresses.List(), rec.Phase, ep.ID, ep.Addresses.List())))
+		}
+	}
+	for a, ep := range after {
+		if (only == "" || a.String() == only) && ep.State == Ready && before[a] == ep && !recorded[a] {
+			findings = append(findings, c.record(kindRecordMissing, ep, "it is ready and has no record"))
+		}
+	}
+	return findings, nil
+}
+
+// same tells whether two are one endpoint, whatever state they are in.
+func (ep Endpoint) same(other Endpoint) bool {
+	ep.State, other.State = "", ""
+	return ep == other
+}
+
+func (c checker) record(kind string, ep Endpoint, detail string) doctor.Finding {
+	a := ep.Spec.Attachment
+	return doctor.Finding{
+		Kind: kind, Subject: fmt.Sprintf("%s, number %d", a, ep.ID), Endpoint: a.String(), Detail: detail,
+		Repair: func(ctx context.Context) error { return c.m.Repair(ctx, a) },
+	}
+}
+
+// unfinished are the deletions that have failed and are tried again by their workers.
+func (c checker) unfinished(only string) (findings []doctor.Finding) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	for _, w := range c.m.roster.each() {
+		failed := w.failed.Load()
+		if failed == nil || only != "" && w.attachment.String() != only {
+			continue
+		}
+		findings = append(findings, doctor.Finding{
+			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: w.attachment.String(),
+			Detail: fmt.Sprintf("tried %d times: %v", failed.times, failed.err),
+		})
+	}
+	return findings
+}
+
+func (c checker) deletionRecords() (findings []doctor.Finding, err error) {
+	waiting, unreadable, err := deletequeue.Look(c.m.cfg.deletionsPath())
+	for _, path := range waiting {
+		findings = append(findings, doctor.Finding{
+			Kind: kindWaiting, Subject: filepath.Base(path), Detail: "the deletion that " + path + " asks for is not done", Repair: c.m.workOff,
+		})
+	}
+	for _, path := range unreadable {
+		findings = append(findings, doctor.Finding{Kind: kindUnreadable, Subject: filepath.Base(path), Detail: path + " is no deletion record"})
+	}
+	return findings, err
+}

@@ -1,0 +1,20 @@
+package endpointmanager
+
+import "time"
+
+// BootTime is the manager's clock.
+var BootTime = bootTime
+
+// NewOn is [New] with a ledger on a Disk, whose writes pass the gate, and with another clock.
+func NewOn(p Params, disk *Disk, gate func(write string) error, boot func() time.Duration) Service {
+	m := build(p)
+	m.boot = boot
+	m.open = func(string) (ledger, error) { return memoryLedger{disk, gate}, nil }
+	return m
+}
+
+// Serving tells a manager that the API serves.
+func Serving(s Service) { latecomers{s.(*manager)}.Serving() }
+
+// Refused counts the transitions that the table has refused.
+func (t *Table) Refused() uint64 { return t.refused.Load() }

@@ -1,0 +1,91 @@
+package endpointmanager
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// GC asks to take down what a network no longer has: the CNI verb GC (1.1.0).
+type GC struct {
+	Network string              // attachments of others are not touched
+	Valid   map[Attachment]bool // these stay
+	Began   time.Duration       // when the caller began, on CLOCK_BOOTTIME; what began later stays. 0 is now
+	DryRun  bool                // only tell
+}
+
+// GCResult says what a [GC] did.
+type GCResult struct {
+	Stale    []Attachment // what is not valid
+	Withheld error        // why nothing was deleted
+	DeleteResult
+}
+
+// collector remembers the last call of each network that was too large for one.
+type collector struct {
+	mu      sync.Mutex // guards the field below
+	pending map[string]map[Attachment]bool
+}
+
+// Collect implements [Manager].
+//
+// A caller that comes with an empty list by mistake would cut the whole node off. So a call that wants more than
+// Config.GCShare of the network's endpoints is withheld, and the next one of that network takes down what both of them
+// name. A dry run counts as no call.
+func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
+	gc.Began = m.since(gc.Began)
+	stale, live := m.stale(gc)
+	for _, w := range stale {
+		result.Stale = append(result.Stale, w.attachment)
+	}
+	if gc.DryRun {
+		return result
+	}
+	stale, result.Withheld = m.gc.brake(gc.Network, stale, live, m.cfg.GCShare)
+	for _, w := range stale {
+		result.add(m.deleteAttachment(ctx, w.attachment, DeleteConfig{Began: gc.Began}, startWatch(Del)))
+	}
+	return result
+}
+
+// stale returns the workers of the network that are to go, in order, and how many it has.
+func (m *manager) stale(gc GC) (stale []*worker, live int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.roster.each() {
+		if w.spec.Network != gc.Network {
+			continue
+		}
+		live++
+		if !gc.Valid[w.attachment] && w.spec.Began < gc.Began {
+			stale = append(stale, w)
+		}
+	}
+	return stale, live
+}
+
+// brake returns what may be taken down of what is stale, or why nothing is.
+func (c *collector) brake(network string, stale []*worker, live int, share float64) ([]*worker, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, second := c.pending[network]
+	delete(c.pending, network)
+	if float64(len(stale)) <= share*float64(live) {
+		return stale, nil
+	}
+	if second {
+		return slices.DeleteFunc(stale, func(w *worker) bool { return !before[w.attachment] }), nil
+	}
+	if c.pending == nil {
+		c.pending = map[string]map[Attachment]bool{}
+	}
+	named := map[Attachment]bool{}
+	for _, w := range stale {
+		named[w.attachment] = true
+	}
+	c.pending[network] = named
+	return nil, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%: call again to take them down",
+		len(stale), live, network, 100*share)
+}

@@ -1,0 +1,52 @@
+package endpointmanager
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/internal/deletequeue"
+)
+
+// leastFree is the room that the ledger's file system must have left, in bytes: enough for the records of some hundred
+// endpoints, so that STATUS turns before an ADD fails.
+const leastFree = 512 << 10
+
+// resources are what the manager gives to an ADD. It is a capacity.Source.
+type resources struct{ m *manager }
+
+func newResources(m *manager) resources { return resources{m} }
+
+// Resources implements capacity.Source.
+func (r resources) Resources() []capacity.Resource {
+	return []capacity.Resource{
+		{Name: "ledger", Err: r.ledger()},
+		{Name: "endpoint-numbers", Used: int64(r.m.ids.count()), Capacity: maxID, Reserve: maxID / 100},
+		{Name: "deletion-records", Err: r.deletionRecords()},
+	}
+}
+
+// ledger finds out whether it can be written.
+func (r resources) ledger() error {
+	if r.m.isStopped() {
+		return ErrStopped
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(r.m.cfg.StateDir, &fs); err != nil {
+		return fmt.Errorf("state-dir %s: %w", r.m.cfg.StateDir, err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < leastFree {
+		return fmt.Errorf("%d KiB are free in %s, of %d that the ledger wants: free space there", free>>10, r.m.cfg.StateDir, leastFree>>10)
+	}
+	return r.m.ledger.try()
+}
+
+// deletionRecords are there while no agent runs. One that is left when it serves could not be worked off.
+func (r resources) deletionRecords() error {
+	waiting, _, err := deletequeue.Look(r.m.cfg.deletionsPath())
+	if len(waiting) > 0 {
+		return fmt.Errorf("%d deletions that were asked for without an agent are not done: porin doctor says why", len(waiting))
+	}
+	return err
+}

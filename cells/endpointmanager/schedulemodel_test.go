@@ -1,0 +1,167 @@
+package endpointmanager_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"porin.dev/porin/cells/datapath/datapathtest"
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+// The model: a life begins with an ADD that succeeded, and ends with a DEL or a GC that began later, or with the ADD of
+// another container of its pod that did. What ended is gone; what did not is there, with the address it was given.
+
+// life is what the model says of an attachment.
+type life int
+
+const (
+	none life = iota
+	either
+	alive
+)
+
+// lifeOf returns the latest successful ADD of an attachment and what has become of it. A call that has not ended may have
+// ended it or not.
+func (r *simRuntime) lifeOf(a endpointmanager.Attachment) (born *simOp, is life) {
+	for _, o := range r.ops {
+		_, ended, err := o.outcome()
+		if o.verb == "ADD" && o.attachment == a && ended && err == nil {
+			born, is = o, alive
+		}
+	}
+	if born == nil {
+		return nil, none
+	}
+	for _, o := range r.ops {
+		if o.began > born.began {
+			is = min(is, r.endedBy(born, o))
+		}
+	}
+	return born, is
+}
+
+// endedBy says what a later call has made of a life.
+func (r *simRuntime) endedBy(born, o *simOp) life {
+	_, ended, err := o.outcome()
+	done := ended && err == nil
+	switch {
+	case o.verb == "DEL" && o.attachment == born.attachment, o.verb == "ADD" && o.attachment != born.attachment && o.pod == born.pod:
+		if done {
+			return none
+		}
+		return either
+	case o.verb == "ADD" && o.attachment == born.attachment: // one that failed may have made room for itself
+		return either
+	case o.verb == "GC" && !o.valid[born.attachment]:
+		return either // it may have been withheld
+	}
+	return alive
+}
+
+// attached are the attachments that the runtime takes for valid.
+func (r *simRuntime) attached() map[endpointmanager.Attachment]bool {
+	valid := map[endpointmanager.Attachment]bool{}
+	for _, container := range sortedContainers() {
+		a := endpointmanager.Attachment{ContainerID: container, IfName: "eth0"}
+		if _, is := r.lifeOf(a); is == alive {
+			valid[a] = true
+		}
+	}
+	return valid
+}
+
+// check holds what the agent shows at any moment against the model.
+func (r *simRuntime) check() error {
+	agent := r.serves()
+	if agent == nil {
+		return nil
+	}
+	owners := map[string]endpointmanager.Attachment{}
+	ready := map[endpointmanager.Attachment]endpointmanager.Endpoint{}
+	for _, ep := range agent.table.List() {
+		if ep.State != endpointmanager.Ready {
+			continue
+		}
+		ready[ep.Spec.Attachment] = ep
+		addr := ep.Addresses.IPv4.String()
+		if other, ok := owners[addr]; ok {
+			return fmt.Errorf("address %s is owned by %s and by %s", addr, other, ep.Spec.Attachment)
+		}
+		owners[addr] = ep.Spec.Attachment
+	}
+	for _, container := range sortedContainers() {
+		a := endpointmanager.Attachment{ContainerID: container, IfName: "eth0"}
+		if err := r.checkOne(a, ready); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *simRuntime) checkOne(a endpointmanager.Attachment, ready map[endpointmanager.Attachment]endpointmanager.Endpoint) error {
+	born, is := r.lifeOf(a)
+	ep, there := ready[a]
+	if is == alive {
+		told, _, _ := born.outcome()
+		if !there || ep.Addresses != told.Addresses || ep.Spec.Began != born.began {
+			return fmt.Errorf("%s was attached by %s with %v, and is there: %t, with %v", a, born.name, told.Addresses.List(), there, ep.Addresses.List())
+		}
+		if owner := r.kernel.Owner(ep.Addresses.IPv4); owner != ep.Spec.Host.Index {
+			return fmt.Errorf("%s: its address leads to link %d and not to %d", a, owner, ep.Spec.Host.Index)
+		}
+	}
+	if !there {
+		return nil
+	}
+	for _, o := range r.ops {
+		_, ended, err := o.outcome()
+		if o.verb == "DEL" && o.attachment == a && ended && err == nil && ep.Spec.Began < o.began {
+			return fmt.Errorf("%s began at %s and is there after %s", a, ep.Spec.Began, o.name)
+		}
+	}
+	return nil
+}
+
+// compare holds everything that there is against the model, when nothing is under way.
+func (r *simRuntime) compare() error {
+	agent := r.serves()
+	want := map[endpointmanager.Attachment]string{}
+	pods := map[string]string{}
+	for container, pod := range podOf {
+		a := endpointmanager.Attachment{ContainerID: container, IfName: "eth0"}
+		_, is := r.lifeOf(a)
+		_, there := r.endpoint(a)
+		if is == either && there || is == alive {
+			want[a], pods[pod] = "committed", a.String()
+		}
+	}
+	n := len(want)
+	if got := r.disk.Phases(); !maps.Equal(got, want) {
+		return fmt.Errorf("the ledger has %v, want %v", got, want)
+	}
+	if got := len(agent.table.List()); got != n {
+		return fmt.Errorf("the table has %d endpoints, want %d", got, n)
+	}
+	if got, want := r.kernel.State(), (datapathtest.State{Links: n, Addresses: n, Endpoints: n, Wired: n}); got != want {
+		return fmt.Errorf("the kernel has %+v, want %+v", got, want)
+	}
+	if links, _ := r.kernel.Links(); len(links) != n {
+		return fmt.Errorf("there are %d host ends, want %d", len(links), n)
+	}
+	if used := agent.allocator.Usage().Allocations; len(used) != n {
+		return fmt.Errorf("%d addresses are in use, want %d: %v", len(used), n, used)
+	}
+	agent.published.mu.Lock()
+	defer agent.published.mu.Unlock()
+	if got := agent.published.byPod; !maps.Equal(got, pods) {
+		return fmt.Errorf("published is %v, want %v", got, pods)
+	}
+	if refused := agent.table.Refused(); refused != 0 {
+		return fmt.Errorf("%d transitions were refused", refused)
+	}
+	return nil
+}
+
+// sortedContainers is for what must come in the same order each time.
+func sortedContainers() []string { return slices.Sorted(maps.Keys(podOf)) }

@@ -1,0 +1,192 @@
+package endpointmanager_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+	"porin.dev/porin/internal/deletequeue"
+)
+
+// simOp is one call of the CNI plugin, by a runtime that keeps what it was told.
+type simOp struct {
+	*process
+	verb       string
+	attachment endpointmanager.Attachment
+	pod        string // its UID
+	began      time.Duration
+	timeout    time.Duration // of an ADD
+	valid      map[endpointmanager.Attachment]bool
+	cancel     context.CancelFunc
+
+	mu    sync.Mutex // guards the fields below
+	ended bool
+	err   error // of what the runtime was told
+	ep    endpointmanager.Endpoint
+}
+
+func (o *simOp) end(ep endpointmanager.Endpoint, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended, o.ep, o.err = true, ep, err
+}
+
+// outcome is what the runtime knows of the call.
+func (o *simOp) outcome() (ep endpointmanager.Endpoint, ended bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ep, o.ended, o.err
+}
+
+var errNoAgent = errors.New("no agent answers")
+
+// add is the plugin's ADD.
+func (n *simNode) add(o *simOp) {
+	ep, err := n.tryAdd(o)
+	n.say("%s ends: %v", o.name, err)
+	o.end(ep, err)
+}
+
+func (n *simNode) tryAdd(o *simOp) (none endpointmanager.Endpoint, err error) {
+	if err := n.pass(o.process, "link"); err != nil {
+		return none, err
+	}
+	index := n.newLink(o.attachment, o.began)
+	if err := n.pass(o.process, "call"); err != nil {
+		return none, err
+	}
+	ep, err := n.create(o, index)
+	if err == nil {
+		err = n.pass(o.process, "answer")
+	}
+	if err == nil {
+		return ep, nil
+	}
+	if passed := n.pass(o.process, "undo"); passed != nil {
+		return none, passed
+	}
+	_ = n.kernel.Remove(context.Background(), index)
+	if a := n.serves(); a != nil && errors.Is(err, errNoAgent) {
+		a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: o.began})
+	}
+	return none, err
+}
+
+// create is the call and the agent's side of it: an answer that nobody takes is undone.
+func (n *simNode) create(o *simOp, index int) (ep endpointmanager.Endpoint, err error) {
+	a := n.serves()
+	if a == nil {
+		return ep, errNoAgent
+	}
+	spec := endpointmanagertest.Spec(o.attachment.String())
+	spec.Host.Index, spec.Pod.UID, spec.Began = index, o.pod, o.began
+	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
+	defer cancel()
+	o.mu.Lock()
+	o.cancel = cancel
+	o.mu.Unlock()
+	ep, err = a.service.Create(ctx, spec)
+	if err == nil && n.isDead(o.process) {
+		a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: ep.Spec.Began})
+		return ep, errDead
+	}
+	if n.isDead(a.process) {
+		err = errNoAgent
+	}
+	return ep, err
+}
+
+// killPlugin kills the plugin of a call, which the agent notices.
+func (n *simNode) killPlugin(o *simOp) {
+	n.kill(o.process)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.cancel != nil {
+		o.cancel()
+	}
+}
+
+// del is the plugin's DEL.
+func (n *simNode) del(o *simOp) {
+	err := n.tryDel(o)
+	n.say("%s ends: %v", o.name, err)
+	o.end(endpointmanager.Endpoint{}, err)
+}
+
+func (n *simNode) tryDel(o *simOp) error {
+	if err := n.pass(o.process, "call"); err != nil {
+		return err
+	}
+	err := n.delete(o)
+	if errors.Is(err, errNoAgent) {
+		err = n.record(o)
+	}
+	if err != nil {
+		return err
+	}
+	if err := n.pass(o.process, "unlink"); err != nil {
+		return err
+	}
+	n.removeLink(o.attachment, o.began)
+	return nil
+}
+
+// delete asks the agent. What it could not do at once is on record there, and a success.
+func (n *simNode) delete(o *simOp) error {
+	a := n.serves()
+	if a == nil {
+		return errNoAgent
+	}
+	result := a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: o.began})
+	err := errors.Join(result.Errors...)
+	switch {
+	case n.isDead(a.process), errors.Is(err, endpointmanager.ErrStopped):
+		return errNoAgent
+	case errors.Is(err, endpointmanager.ErrPending):
+		return err
+	}
+	return nil
+}
+
+// record leaves a deletion record, unless an agent has come meanwhile.
+func (n *simNode) record(o *simOp) error {
+	if err := n.pass(o.process, "record"); err != nil {
+		return err
+	}
+	w, err := deletequeue.Begin(filepath.Join(n.dir, "deletions"))
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := n.delete(o); !errors.Is(err, errNoAgent) {
+		return err
+	}
+	return w.Put(deletequeue.Record{ContainerID: o.attachment.ContainerID, IfName: o.attachment.IfName, Began: o.began.Nanoseconds()})
+}
+
+// collect is the plugin's GC.
+func (n *simNode) collect(o *simOp) {
+	err := n.pass(o.process, "call")
+	if a := n.serves(); err == nil && a != nil {
+		result := a.service.Collect(context.Background(), endpointmanager.GC{Network: "porin", Valid: o.valid, Began: o.began})
+		if err = result.Withheld; n.isDead(a.process) {
+			err = errNoAgent
+		}
+	}
+	n.say("%s ends: %v", o.name, err)
+	o.end(endpointmanager.Endpoint{}, err)
+}
+
+// endpoint is what the agent that serves has of the attachment.
+func (n *simNode) endpoint(a endpointmanager.Attachment) (endpointmanager.Endpoint, bool) {
+	agent := n.serves()
+	if agent == nil {
+		return endpointmanager.Endpoint{}, false
+	}
+	ep, err := agent.table.Get(endpointmanager.ByAttachment(a))
+	return ep, err == nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/httpx"
+)
+
+func (a *fakeAgent) resources() []v1.Resource {
+	pool := v1.Resource{Name: "addresses/default/10.1.0.0/24", Used: 250, Capacity: 253, Available: true, ExhaustedIn: 12 * time.Minute}
+	ledger := v1.Resource{Name: "ledger", Available: true}
+	if a.sick {
+		pool = v1.Resource{Name: pool.Name, Used: 253, Capacity: 253, Reason: "0 of 253 left"}
+		ledger = v1.Resource{Name: "ledger", Reason: "write the ledger: no space left on device"}
+	}
+	return []v1.Resource{pool, ledger}
+}
+
+func (a *fakeAgent) doctor(w http.ResponseWriter, r *http.Request) error {
+	answer := v1.Doctor{Findings: []v1.Finding{}, Examined: noon, Duration: 3 * time.Millisecond}
+	if a.sick {
+		answer.Findings = []v1.Finding{
+			{
+				Kind: "link-orphan", Owner: "datapath", Subject: "por000000000009, index 12", Detail: "the interface belongs to no endpoint",
+				Repair: "remove it", Since: noon.Add(-time.Minute), Times: 2, Outcome: "device busy",
+			},
+			{
+				Kind: "record-unreadable", Owner: "endpointmanager", Subject: "1a2b", Endpoint: strings.Repeat("1", 64) + ":eth0",
+				Detail: "it is not JSON\x1b[2J", Repair: "look at it, and remove it", Manual: true, Since: noon, Times: 1,
+			},
+		}
+	}
+	if only := r.URL.Query().Get("endpoint"); only != "" {
+		answer.Findings = slices.DeleteFunc(answer.Findings, func(f v1.Finding) bool { return f.Endpoint != only })
+	}
+	if a.blind {
+		answer.Errors = []string{"ipam: the ledger is closed"}
+	}
+	return httpx.JSON(w, http.StatusOK, answer)
+}
+
+// trace knows a failed ADD of a pod, and what its endpoints' creation took.
+func (a *fakeAgent) trace(w http.ResponseWriter, r *http.Request) error {
+	list := []v1.Trace{}
+	for _, event := range a.events {
+		t := v1.Trace{
+			Operation: event.Operation, Endpoint: event.Endpoint.ContainerID + ":" + event.Endpoint.IfName,
+			Pod: podName(event.Endpoint.Pod), Began: noon, Duration: 1534 * time.Microsecond, Phases: slices.Clone(event.Phases),
+		}
+		if t.Pod == "" {
+			t.Phases[1].Error = "no free address"
+			t.Error = "allocate: no free address"
+		}
+		ref := r.URL.Query().Get("ref")
+		if ref == "" || ref == t.Pod || ref == event.Endpoint.ContainerID {
+			list = append(list, t)
+		}
+	}
+	return httpx.JSON(w, http.StatusOK, list)
+}
+
+// gc withholds when all endpoints of the network would go.
+func (a *fakeAgent) gc(w http.ResponseWriter, r *http.Request) error {
+	body, err := httpx.Decode[v1.GCRequest](w, r)
+	if err != nil {
+		return err
+	}
+	stale := func(ep v1.Endpoint) bool {
+		return ep.Network == body.Network && !slices.Contains(body.Valid, ep.ContainerID+":"+ep.IfName)
+	}
+	result := v1.GCResult{Stale: []string{}}
+	for _, ep := range a.endpoints {
+		if stale(ep) {
+			result.Stale = append(result.Stale, ep.ContainerID+":"+ep.IfName)
+		}
+	}
+	switch {
+	case body.DryRun:
+	case len(result.Stale) > 1:
+		result.Withheld = "2 of 2 live attachments are not valid; call again to delete them"
+	default:
+		done := a.deleted(len(result.Stale))
+		result.Deleted, result.Errors, result.Details = done.Deleted, done.Errors, done.Details
+		a.endpoints = slices.DeleteFunc(a.endpoints, stale)
+	}
+	return httpx.JSON(w, http.StatusOK, result)
+}

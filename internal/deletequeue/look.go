@@ -1,0 +1,27 @@
+package deletequeue
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Look returns the paths of the records that wait, and of those that were set aside as unreadable. It takes no lock, so
+// it may miss what is being written. A folder that is not there is empty.
+func Look(dir string) (waiting, unreadable []string, err error) {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, nil
+	}
+	for _, file := range files {
+		path := filepath.Join(dir, file.Name())
+		switch {
+		case strings.HasSuffix(path, recordSuffix):
+			waiting = append(waiting, path)
+		case strings.HasSuffix(path, badSuffix):
+			unreadable = append(unreadable, path)
+		}
+	}
+	return waiting, unreadable, err
+}
