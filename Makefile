@@ -13,15 +13,18 @@ RUN     ?= .
 
 export PATH := $(dir $(GO)):$(PATH)
 
-.PHONY: help build generate lint test demo bench image graph fuzz clean
+.PHONY: help build generate lint test demo crash chaos bench image graph schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
 	@echo "make test      every test; without root, those that need none, and what was left out"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
+	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
+	@echo "make chaos     the same at random, 32 at once, with traffic, for DURATION (2m); SEED=n (root)"
 	@echo "make bench     against the reference CNI plugins and a bare veth pair (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
+	@echo "make schedules  the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 
@@ -47,6 +50,18 @@ demo: build
 	@$(GO) test -c -o $(BIN)/demo.test ./test/demo
 	@cd test/demo && PORIN_BIN_DIR=$(BIN) $(BIN)/demo.test -test.run '^TestDemo$$'
 
+crash: build
+	@test "$$(id -u)" = 0 || { echo "make crash: a node is a network namespace, and making one needs root: sudo make crash"; exit 1; }
+	@$(GO) test -c -o $(BIN)/crash.test ./test/crash
+	@cd test/crash && PORIN_BIN_DIR=$(BIN) $(BIN)/crash.test -test.timeout 30m
+
+DURATION ?= 2m
+SEED     ?= 0
+chaos: build
+	@test "$$(id -u)" = 0 || { echo "make chaos: a node is a network namespace, and making one needs root: sudo make chaos"; exit 1; }
+	@$(GO) test -c -o $(BIN)/chaos.test ./test/chaos
+	@cd test/chaos && PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED)
+
 bench: build
 	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }
 	mkdir -p $(BIN)/plugins
@@ -54,8 +69,13 @@ bench: build
 		github.com/containernetworking/plugins/plugins/main/ptp \
 		github.com/containernetworking/plugins/plugins/main/bridge \
 		github.com/containernetworking/plugins/plugins/ipam/host-local
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/fill ./test/fill
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
 	cd test/bench && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
+
+SCHEDULES ?= 100000
+schedules:
+	$(GO) test -count=1 -v -timeout 15m -run '^TestSchedules$$' ./cells/endpointmanager -schedules $(SCHEDULES)
 
 FUZZTIME ?= 10s
 fuzz:

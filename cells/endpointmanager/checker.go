@@ -2,6 +2,7 @@ package endpointmanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -111,6 +112,9 @@ func (c checker) unfinished(only string) (findings []doctor.Finding) {
 		findings = append(findings, doctor.Finding{
 			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: w.attachment.String(),
 			Detail: fmt.Sprintf("tried %d times: %v", failed.times, failed.err),
+			Repair: func(ctx context.Context) error {
+				return errors.Join(c.m.deleteWorker(ctx, w, failed.cfg, startWatch(Del)).Errors...)
+			},
 		})
 	}
 	return findings

@@ -215,7 +215,7 @@ func (m *manager) settle(w *worker, cfg DeleteConfig, failed []error) []error {
 func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
 	w.failures++
 	wait := min(m.cfg.RetryInterval<<min(w.failures-1, 16), maxRetryInterval)
-	w.failed.Store(&setback{w.failures, joinErrors(failed)})
+	w.failed.Store(&setback{w.failures, joinErrors(failed), cfg})
 	m.log.Warn("deletion is not whole, trying again", attrs(w.ep), "after", wait, "error", joinErrors(failed))
 	if w.retry != nil {
 		w.retry.Stop()

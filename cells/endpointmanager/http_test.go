@@ -1,11 +1,16 @@
 package endpointmanager
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -16,7 +21,9 @@ import (
 // call is a client of the routes: it returns the status, and the body or the problem's code and detail.
 func call(t *testing.T, m *manager) func(method, path, body string) (int, string) {
 	router := chi.NewRouter()
-	routes{Manager: m, Lookup: m.table}.Mount(router)
+	kept := newTraces()
+	m.observers = append(m.observers, kept)
+	routes{Manager: m, Lookup: m.table, Traces: kept}.Mount(router)
 	return func(method, path, body string) (int, string) {
 		t.Helper()
 		recorder := httptest.NewRecorder()
@@ -54,6 +61,102 @@ func TestALifeOverHTTP(t *testing.T) {
 		if status != step.status || !strings.Contains(answer, step.answer) {
 			t.Errorf("%s %s: %d %s, want %d and %s", step.method, step.path, status, answer, step.status, step.answer)
 		}
+	}
+}
+
+// TestALateCallOverHTTP has each caller say when it began.
+func TestALateCallOverHTTP(t *testing.T) {
+	ask := call(t, started(t, t.TempDir(), &probe{}))
+	began := func(ns string) string { return strings.Replace(request, "{", `{"began":`+ns+",", 1) }
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		answer             string
+	}{
+		{"PUT", "/v1/endpoint/c1:eth0", began("2000"), 200, `"id":1,`},
+		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=1000", "", 200, `{"deleted":0,"spared":1,"errors":0}`},
+		{"DELETE", "/v1/endpoint", `{"containerID":"c1","began":1500}`, 200, `{"deleted":0,"spared":1,"errors":0}`},
+		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=3000", "", 200, `{"deleted":1,"errors":0}`},
+		{"PUT", "/v1/endpoint/c1:eth0", began("2500"), 503, `it was deleted meanwhile`},
+		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=0", "", 400, `began: want nanoseconds`},
+		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=soon", "", 400, `began: want nanoseconds`},
+		{"PUT", "/v1/endpoint/c2:eth0", request, 200, `"id":`},
+		{"POST", "/v1/gc", `{"network":"porin","valid":["c2:eth0"]}`, 200, `{"stale":[],"deleted":0,"errors":0}`},
+		{"POST", "/v1/gc", `{"network":"porin","valid":[],"dryRun":true}`, 200, `{"stale":["c2:eth0"],"deleted":0,"errors":0}`},
+		{"POST", "/v1/gc", `{"network":"porin","valid":[]}`, 200, `"withheld":"1 of the 1 endpoints of network`},
+		{"POST", "/v1/gc", `{"network":"porin","valid":[]}`, 200, `{"stale":["c2:eth0"],"deleted":1,"errors":0}`},
+		{"POST", "/v1/gc", `{"valid":[]}`, 400, `network: want the name`},
+		{"POST", "/v1/gc", `{"network":"porin","valid":["c2"]}`, 400, `want containerID:ifname`},
+		{"POST", "/v1/gc", `{"network":"porin","valid":[],"began":-1}`, 400, `began: want`},
+	} {
+		status, answer := ask(step.method, step.path, step.body)
+		if status != step.status || !strings.Contains(answer, step.answer) {
+			t.Errorf("%s %s: %d %s, want %d and %s", step.method, step.path, status, answer, step.status, step.answer)
+		}
+	}
+}
+
+func TestTracesAreFoundByWhatTheyAreOf(t *testing.T) {
+	p := &probe{}
+	ask := call(t, started(t, t.TempDir(), p))
+	for _, a := range []string{"c1:eth0", "c2:eth0"} {
+		ask("PUT", "/v1/endpoint/"+a, request)
+	}
+	ask("DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0", "")
+	p.attach = func(context.Context) error { return errors.New("the kernel said no") }
+	if _, answer := ask("PUT", "/v1/endpoint/c3:eth0", request); !strings.Contains(answer, "the kernel said no (after ") {
+		t.Errorf("the error of an ADD does not say what took the time: %s", answer)
+	}
+	for ref, want := range map[string][]string{
+		"": {"add c3:eth0", "del c1:eth0", "add c2:eth0", "add c1:eth0"}, "c1": {"del c1:eth0", "add c1:eth0"},
+		"default/web": {"add c3:eth0", "del c1:eth0", "add c2:eth0", "add c1:eth0"}, "cni-attachment-id:c2:eth0": {"add c2:eth0"},
+		"2": {"add c2:eth0"}, "c9": {}, "default/db": {},
+	} {
+		status, answer := ask("GET", "/v1/trace?ref="+url.QueryEscape(ref), "")
+		var traces []v1.Trace
+		if err := json.Unmarshal([]byte(answer), &traces); err != nil || status != http.StatusOK {
+			t.Fatalf("ref %q: %d %v %s", ref, status, err, answer)
+		}
+		got := []string{}
+		for _, trace := range traces {
+			got = append(got, trace.Operation+" "+trace.Endpoint)
+			if len(trace.Phases) < 4 || trace.Duration <= 0 {
+				t.Errorf("trace %+v: want its phases and how long it took", trace)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("ref %q: %q, want %q", ref, got, want)
+		}
+	}
+	if status, _ := ask("GET", "/v1/trace?ref="+url.QueryEscape("a b"), ""); status != http.StatusBadRequest {
+		t.Errorf("a bad reference: status %d", status)
+	}
+}
+
+func TestTheLatestThousandTracesAreKept(t *testing.T) {
+	kept := newTraces()
+	for i := range 2*keptTraces + 7 {
+		kept.Observe(Trace{Duration: time.Duration(i)})
+	}
+	list := kept.latest(func(Endpoint) bool { return true })
+	if len(list) != keptTraces || list[0].Duration != 2*keptTraces+6 || list[keptTraces-1].Duration != keptTraces+7 {
+		t.Errorf("%d traces, from %d to %d", len(list), list[0].Duration, list[len(list)-1].Duration)
+	}
+}
+
+// deaf is a caller that has left when the answer comes.
+type deaf struct{ *httptest.ResponseRecorder }
+
+func (deaf) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestAnAnswerThatNobodyTakesIsUndone(t *testing.T) {
+	p := &probe{}
+	m := started(t, t.TempDir(), p)
+	router := chi.NewRouter()
+	routes{Manager: m, Lookup: m.table, Traces: newTraces()}.Mount(router)
+	router.ServeHTTP(deaf{httptest.NewRecorder()}, httptest.NewRequest("PUT", "/v1/endpoint/c1:eth0", strings.NewReader(request)))
+	if len(m.table.List()) != 0 || p.attached != 0 {
+		t.Errorf("left %v, attached %d", m.table.List(), p.attached)
 	}
 }
 

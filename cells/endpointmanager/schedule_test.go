@@ -38,6 +38,7 @@ type point struct {
 // process is something that can be killed: an agent or a plugin.
 type process struct {
 	name string
+	slow bool // its effects wait for those of all others, mostly: races want one that comes late
 	dead bool // guarded by the scheduler's lock
 }
 
@@ -67,6 +68,22 @@ func (s *scheduler) settle() int {
 	defer s.mu.Unlock()
 	slices.SortStableFunc(s.waiting, func(a, b *point) int { return strings.Compare(a.name, b.name) })
 	return len(s.waiting)
+}
+
+// choose picks one of the waiting effects.
+func (s *scheduler) choose() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var quick []int
+	for i, at := range s.waiting {
+		if !at.process.slow {
+			quick = append(quick, i)
+		}
+	}
+	if len(quick) == 0 || s.rng.IntN(40) == 0 {
+		return s.rng.IntN(len(s.waiting))
+	}
+	return quick[s.rng.IntN(len(quick))]
 }
 
 // release lets one of the waiting effects happen, or fail.

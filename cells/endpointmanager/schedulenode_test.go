@@ -2,6 +2,7 @@ package endpointmanager_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -112,33 +113,33 @@ func (n *simNode) serves() *simAgent {
 	return n.agent
 }
 
-// newLink makes the host end for an attachment, in place of what has its name.
-func (n *simNode) newLink(a endpointmanager.Attachment, began time.Duration) int {
-	n.removeLink(a, began)
+// newLink makes the host end for an attachment, in place of what has its name and is not of a later life.
+func (n *simNode) newLink(a endpointmanager.Attachment, began time.Duration) (index int, err error) {
+	if !n.removeLink(a, began) {
+		return 0, errors.New("the link of a later ADD has its name")
+	}
 	n.mu.Lock()
 	n.links = append(n.links, began)
-	index := len(n.links)
+	index = len(n.links)
 	n.mu.Unlock()
 	host, _ := v1.InterfaceMACs(a.ContainerID, a.IfName)
 	mac, _ := endpointmanager.ParseMAC(host)
 	n.kernel.AddLink(datapath.Link{
 		Index: index, Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Kind: "veth", MAC: mac, Up: true,
 	})
-	return index
+	return index, nil
 }
 
-// removeLink removes the host end of an attachment unless it is of a life that began later: it says so.
-func (n *simNode) removeLink(a endpointmanager.Attachment, began time.Duration) {
+// removeLink removes the host end of an attachment unless it is of a life that began later, as it says: then it is false.
+func (n *simNode) removeLink(a endpointmanager.Attachment, began time.Duration) bool {
 	link, err := n.kernel.LinkByName(v1.HostInterfaceName(a.ContainerID, a.IfName))
 	if err != nil {
-		return
+		return true
 	}
 	n.mu.Lock()
 	later := n.links[link.Index-1] > began
 	n.mu.Unlock()
-	if !later {
-		_ = n.kernel.Remove(context.Background(), link.Index)
-	}
+	return !later && n.kernel.Remove(context.Background(), link.Index) == nil
 }
 
 // gatedStep is the datapath's step, each of whose effects on the kernel waits for its turn.

@@ -55,7 +55,10 @@ func (n *simNode) tryAdd(o *simOp) (none endpointmanager.Endpoint, err error) {
 	if err := n.pass(o.process, "link"); err != nil {
 		return none, err
 	}
-	index := n.newLink(o.attachment, o.began)
+	index, err := n.newLink(o.attachment, o.began)
+	if err != nil {
+		return none, err
+	}
 	if err := n.pass(o.process, "call"); err != nil {
 		return none, err
 	}

@@ -35,19 +35,55 @@ func TestSchedules(t *testing.T) {
 		return
 	}
 	var parts sync.WaitGroup
+	var tally tally
 	workers := runtime.GOMAXPROCS(0)
 	for part := range workers {
 		dir := scratch(t)
 		parts.Go(func() {
 			for seed := part + 1; seed <= *schedules && !t.Failed(); seed += workers {
-				if log, err := trySchedule(t, uint64(seed), dir); err != nil {
+				log, err := trySchedule(t, uint64(seed), dir)
+				if err != nil {
 					t.Errorf("schedule %d: %v\n%s", seed, err, strings.Join(log, "\n"))
 				}
+				tally.count(log)
 			}
 		})
 	}
 	parts.Wait()
-	t.Logf("%d schedules", *schedules)
+	t.Log(tally.String())
+}
+
+// tally counts what happened in all schedules, so that nobody has to believe that they try anything.
+type tally struct {
+	mu                                                          sync.Mutex // guards the fields below
+	schedules, effects, kills, failures, added, refused, served int
+}
+
+func (c *tally) count(log []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.schedules++
+	for _, line := range log {
+		switch {
+		case strings.HasSuffix(line, "is killed"):
+			c.kills++
+		case strings.HasSuffix(line, "serves"):
+			c.served++
+		case strings.Contains(line, "deleted meanwhile"), strings.Contains(line, "taken its place"):
+			c.refused++
+		case strings.HasPrefix(line, "ADD") && strings.HasSuffix(line, "ends: <nil>"):
+			c.added++
+		case strings.HasSuffix(line, errInjected.Error()):
+			c.failures++
+		case strings.HasSuffix(line, ": <nil>"):
+			c.effects++
+		}
+	}
+}
+
+func (c *tally) String() string {
+	return fmt.Sprintf("%d schedules, %d effects, %d starts of the agent, %d kills, %d failures of the kernel or the disk; %d ADDs succeeded, %d were refused as late",
+		c.schedules, c.effects, c.served, c.kills, c.failures, c.added, c.refused)
 }
 
 // TestAScheduleIsTheSameEachTime is what makes a seed worth anything.
@@ -102,7 +138,12 @@ var podOf = map[string]string{"c1": "u1", "c2": "u1", "c3": "u2", "c4": "u2"}
 // play runs one schedule.
 func (r *simRuntime) play() error {
 	r.start()
-	for range 3 + r.rng.IntN(6) {
+	if r.rng.IntN(4) > 0 {
+		if err := r.drain(); err != nil {
+			return err
+		}
+	}
+	for range 4 + r.rng.IntN(8) {
 		r.next()
 		for range r.rng.IntN(12) {
 			if err := r.step(); err != nil {
@@ -146,7 +187,8 @@ func (r *simRuntime) call(verb string) *simOp {
 func (r *simRuntime) callFor(verb, container string) *simOp {
 	time.Sleep(time.Millisecond) // no two calls begin at the same time
 	o := &simOp{
-		process: &process{name: fmt.Sprintf("%s%d(%s)", verb, len(r.ops)+1, container)}, verb: verb, pod: podOf[container],
+		process: &process{name: fmt.Sprintf("%s%d(%s)", verb, len(r.ops)+1, container), slow: r.rng.IntN(4) == 0},
+		verb:    verb, pod: podOf[container],
 		attachment: endpointmanager.Attachment{ContainerID: container, IfName: "eth0"},
 		began:      r.boot(), timeout: time.Duration(1+r.rng.IntN(30)) * time.Second,
 	}
@@ -166,8 +208,8 @@ func (r *simRuntime) callFor(verb, container string) *simOp {
 
 // step lets one effect happen, if any waits, and checks what must hold at any time.
 func (r *simRuntime) step() error {
-	if n := r.settle(); n > 0 {
-		r.release(r.rng.IntN(n))
+	if r.settle() > 0 {
+		r.release(r.choose())
 		r.settle()
 	}
 	return r.check()

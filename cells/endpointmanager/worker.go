@@ -30,6 +30,7 @@ type worker struct {
 type setback struct {
 	times int
 	err   error
+	cfg   DeleteConfig // of the tries
 }
 
 // newWorker returns a worker that does nothing before manager.launch.

@@ -1,0 +1,131 @@
+package endpointmanager
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"porin.dev/porin/internal/deletequeue"
+)
+
+// kinds returns what the manager's checker finds.
+func kinds(t *testing.T, m *manager, only string) (names []string) {
+	t.Helper()
+	findings, err := newChecker(m).Examine(t.Context(), only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, k := range newChecker(m).Kinds() {
+		known[k.Name] = true
+	}
+	for _, f := range findings {
+		if !known[f.Kind] {
+			t.Errorf("kind %q is not among the checker's", f.Kind)
+		}
+		names = append(names, f.Kind+" "+f.Endpoint)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// repairAll runs the repair of each finding that has one.
+func repairAll(t *testing.T, m *manager) {
+	t.Helper()
+	findings, err := newChecker(m).Examine(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Repair == nil {
+			continue
+		}
+		if err := f.Repair(t.Context()); err != nil {
+			t.Errorf("repair of %s: %v", f.Kind, err)
+		}
+	}
+}
+
+func TestTheCheckerFindsAndRepairsEachKind(t *testing.T) {
+	dir := t.TempDir()
+	p := &probe{}
+	m := started(t, dir, p)
+	for _, a := range []string{"c1:eth0", "c2:eth0", "c3:eth0"} {
+		if _, err := m.Create(t.Context(), specOf(a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := kinds(t, m, ""); found != nil {
+		t.Fatalf("found %v on a healthy node", found)
+	}
+	records, err := m.ledger.attachments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := records[0] // of c1, as if its commit had been lost
+	half.Phase = intent
+	orphan := recordFor("c9", committed, wallTime())
+	orphan.Endpoint.ID = 99
+	err = errors.Join(m.ledger.put(half), m.ledger.bury(recordFor("c2", buried, wallTime())), m.ledger.put(orphan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.detach = func() error { return errors.New("the kernel said no") }
+	m.Delete(t.Context(), Attachment{"c3", "eth0"}, DeleteConfig{})
+	if err := os.MkdirAll(m.cfg.deletionsPath(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(m.cfg.deletionsPath(), "x.bad"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"deletion-record-unreadable ", "deletion-record-waiting ", "deletion-unfinished c3:eth0",
+		"record-differs c1:eth0", "record-missing c2:eth0", "record-orphan c9:eth0",
+	}
+	if got := kinds(t, m, ""); !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
+	}
+	if got := kinds(t, m, "c1:eth0"); !slices.Equal(got, []string{"record-differs c1:eth0"}) {
+		t.Errorf("found %q of c1 alone", got)
+	}
+	p.detach = nil
+	repairAll(t, m)
+	if got := kinds(t, m, ""); !slices.Equal(got, []string{"deletion-record-unreadable ", "record-orphan c9:eth0"}) {
+		t.Errorf("after the repair it finds %q", got)
+	}
+}
+
+func TestTheLedgerIsAResourceThatTurnsBeforeAnADDFails(t *testing.T) {
+	m := started(t, t.TempDir(), &probe{})
+	lacking := func() (names []string) {
+		for _, r := range newResources(m).Resources() {
+			if r.Err != nil {
+				names = append(names, r.Name)
+			}
+		}
+		return names
+	}
+	if got := lacking(); got != nil {
+		t.Errorf("%v are lacking on a healthy node", got)
+	}
+	if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := lacking(); !slices.Equal(got, []string{"deletion-records"}) {
+		t.Errorf("%v are lacking while a deletion waits", got)
+	}
+	full := errors.New("no space left on device")
+	m.ledger = memoryLedger{NewDisk(), func(string) error { return full }}
+	if got := lacking(); !slices.Equal(got, []string{"ledger", "deletion-records"}) {
+		t.Errorf("%v are lacking when the ledger cannot be written", got)
+	}
+	if _, err := m.Create(context.Background(), specOf("c1:eth0")); !errors.Is(err, full) {
+		t.Errorf("ADD: %v", err)
+	}
+}
