@@ -30,7 +30,8 @@ type Range struct {
 // Allocation is one address in use.
 type Allocation struct {
 	Address netip.Addr `json:"address"`
-	Pool    string     `json:"pool"`
-	Owner   string     `json:"owner"` // containerID:ifname of the attachment
-	Since   time.Time  `json:"since"`
+	// Pool is "external" when another IPAM gave the address. Where it lies in a prefix of a pool it counts there as used.
+	Pool  string    `json:"pool"`
+	Owner string    `json:"owner"` // containerID:ifname of the attachment
+	Since time.Time `json:"since"`
 }

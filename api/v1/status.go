@@ -23,9 +23,9 @@ type Restored struct {
 	Undone   int `json:"undone"`   // attachments that were half made, deleted meanwhile, or could not be brought back
 	// Duration is how long the restore took, in nanoseconds.
 	Duration time.Duration `json:"duration"`
-	// Reasons has an entry for each endpoint that was replaced or undone.
+	// Reasons has an entry for each endpoint that was replaced or undone, for the first 100.
 	Reasons []RestoredEndpoint `json:"reasons,omitempty"`
-	// Removed lists what bore Porin's mark and belonged to nobody.
+	// Removed lists what bore Porin's mark and belonged to nobody, the first 100.
 	Removed []string `json:"removed,omitempty"`
 }
 

@@ -12,9 +12,12 @@ type Report struct {
 	Replaced int // endpoints brought back with parts made anew
 	Undone   int // attachments that were half made, half deleted, deleted meanwhile, or could not be brought back
 	Duration time.Duration
-	Reasons  []ReportReason // of each endpoint that was replaced or undone
-	Removed  []string       // what bore Porin's mark and belonged to nobody
+	Reasons  []ReportReason // of the endpoints that were replaced or undone, the first 100
+	Removed  []string       // what bore Porin's mark and belonged to nobody, the first 100
 }
+
+// most bounds the lists of a Report: it is a part of each answer of GET /v1/status.
+const most = 100
 
 // ReportReason is why an endpoint was not brought back as it was.
 type ReportReason struct {
@@ -35,12 +38,22 @@ func (r *Report) adopted(a Attachment, replaced []string) {
 		return
 	}
 	r.Replaced++
-	r.Reasons = append(r.Reasons, ReportReason{Attachment: a, Reasons: replaced})
+	r.explain(ReportReason{Attachment: a, Reasons: replaced})
 }
 
 func (r *Report) undone(a Attachment, why string) {
 	r.Undone++
-	r.Reasons = append(r.Reasons, ReportReason{Attachment: a, Undone: true, Reasons: []string{why}})
+	r.explain(ReportReason{Attachment: a, Undone: true, Reasons: []string{why}})
+}
+
+func (r *Report) explain(reason ReportReason) {
+	if len(r.Reasons) < most {
+		r.Reasons = append(r.Reasons, reason)
+	}
+}
+
+func (r *Report) removed(names []string) {
+	r.Removed = append(r.Removed, names[:min(len(names), most-len(r.Removed))]...)
 }
 
 // Restored implements [Service].

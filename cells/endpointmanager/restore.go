@@ -219,7 +219,7 @@ func (m *manager) prune(ctx context.Context) error {
 	for _, step := range m.steps {
 		if p, ok := step.(Pruner); ok {
 			removed, err := p.Prune(ctx, live)
-			m.report.Removed = append(m.report.Removed, removed...)
+			m.report.removed(removed)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: remove what belongs to nobody: %w", step.Name(), err))
 			}

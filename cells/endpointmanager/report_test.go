@@ -1,0 +1,17 @@
+package endpointmanager
+
+import "testing"
+
+// TestAReportStaysSmall: it is a part of each answer of GET /v1/status, which a runtime asks for every few seconds.
+func TestAReportStaysSmall(t *testing.T) {
+	var r Report
+	for range 3 * most {
+		r.undone(Attachment{"c1", "eth0"}, "why")
+		r.adopted(Attachment{"c1", "eth0"}, []string{"what"})
+		r.removed([]string{"a", "b", "c"})
+	}
+	out := r.toV1()
+	if r.Undone != 3*most || r.Replaced != 3*most || len(out.Reasons) != most || len(out.Removed) != most {
+		t.Errorf("%d undone and %d replaced, for %d reasons; %d removed", r.Undone, r.Replaced, len(out.Reasons), len(out.Removed))
+	}
+}
