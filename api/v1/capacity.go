@@ -4,7 +4,7 @@ import "time"
 
 // Resource is something that an ADD needs and that can run out.
 type Resource struct {
-	Name     string `json:"name"` // "addresses/default/10.1.0.0/24"
+	Name     string `json:"name"` // "addresses/default/ipv4"
 	Used     int64  `json:"used"`
 	Capacity int64  `json:"capacity"` // 0: it is there or not, and is not counted
 	// Available is false when the next ADD would fail, or too little is left: then STATUS fails, and Reason says why.

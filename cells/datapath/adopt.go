@@ -99,12 +99,11 @@ func verifyConfiguration(id ebpf.MapID, spec *ebpf.CollectionSpec) error {
 func (m *pinnedMaps) ids() (map[ebpf.MapID]bool, error) {
 	ids := map[ebpf.MapID]bool{}
 	for name, one := range m.byName() {
-		info, err := one.Info()
+		id, err := idOf(one)
 		if err != nil {
 			return nil, fmt.Errorf("describe map %s: %w", name, err)
 		}
-		id, _ := info.ID()
-		ids[id] = true
+		ids[ebpf.MapID(id)] = true
 	}
 	return ids, nil
 }

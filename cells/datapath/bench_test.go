@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
@@ -146,4 +147,27 @@ func reportTimes(b *testing.B, all []time.Duration, what string) {
 	for _, p := range []int{50, 90} {
 		b.ReportMetric(float64(all[len(all)*p/100].Microseconds()), what+"-p"+strconv.Itoa(p)+"-us")
 	}
+}
+
+// BenchmarkExamine250 is what the doctor's loop costs a node, and what a CHECK does.
+func BenchmarkExamine250(b *testing.B) {
+	y := newYard(b)
+	all := y.endpoints(b, 250)
+	for i := range all {
+		all[i].State = endpointmanager.Ready
+	}
+	c := &clinic{node: y.node, endpoints: all}
+	c.checker = datapath.NewChecker(y.datapath, c, c)
+	var whole, one []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		c.wantHealthy(b)
+		whole = append(whole, time.Since(start))
+		start = time.Now()
+		c.examine(b, all[7].Spec.Attachment.String())
+		one = append(one, time.Since(start))
+	}
+	b.ReportMetric(0, "ns/op")
+	reportTimes(b, whole, "all")
+	reportTimes(b, one, "one")
 }

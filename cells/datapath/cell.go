@@ -26,7 +26,7 @@ func Module(cfg Config) fx.Option {
 		doctor.Check(func(d *Datapath, l endpointmanager.Lookup, m endpointmanager.Manager) *Checker {
 			return NewChecker(d, l, m)
 		}),
-		capacity.Provide(newRoom),
+		capacity.Provide(NewRoom),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 	)

@@ -14,6 +14,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/datapath/datapathtest"
 	"porin.dev/porin/cells/endpointmanager"
@@ -27,6 +28,7 @@ type parts struct {
 	Describers []endpointmanager.Describer `group:"endpoint.describers"`
 	Reporters  []server.Reporter           `group:"server.reporters"`
 	Collectors []prometheus.Collector      `group:"metrics.collectors"`
+	Sources    []capacity.Source           `group:"capacity.sources"`
 }
 
 // build makes the cell with the double in place of the kernel, and starts nothing.

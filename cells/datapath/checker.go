@@ -3,6 +3,7 @@ package datapath
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
@@ -17,7 +18,8 @@ type Keeper interface {
 // Checker compares the endpoints with what the kernel has of them: the datapath's doctor.Checker.
 //
 // Endpoints come and go while it looks. It judges those that were ready before it looked and are the same afterwards,
-// and takes nothing for an orphan that belongs to an endpoint of either time, whatever its state.
+// and takes nothing for an orphan that belongs to an endpoint of either time, whatever its state. Only what an endpoint
+// had that came and went while it looked is found once, and never again.
 type Checker struct {
 	datapath  *Datapath
 	endpoints endpointmanager.Lookup
@@ -42,17 +44,17 @@ func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, err
 	if err != nil {
 		return nil, err
 	}
-	var all inventory
-	var unread error
-	if only == "" {
-		unread = c.datapath.takeInventory(&all, judged)
-	}
 	after, err := c.list(only)
 	if err != nil {
 		return nil, err
 	}
-	findings := append(c.ofEndpoints(judged, after), c.ofNobody(&all, ownersOf(before, after))...)
-	return findings, unread
+	findings := c.ofEndpoints(judged, after)
+	if only != "" {
+		return findings, nil
+	}
+	orphans, orphansErr := c.ofNobody()
+	node, nodeErr := c.ofTheNode(judged)
+	return slices.Concat(findings, orphans, node), errors.Join(orphansErr, nodeErr)
 }
 
 // list returns all endpoints, or the one of an attachment if it is there.

@@ -133,6 +133,48 @@ func TestWhatIsMadeOrTakenDownIsNotJudged(t *testing.T) {
 	}
 }
 
+// moments is a lookup whose endpoints are others at each look, and the last ones from then on.
+type moments [][]endpointmanager.Endpoint
+
+func (m *moments) List() []endpointmanager.Endpoint {
+	now := (*m)[0]
+	if len(*m) > 1 {
+		*m = (*m)[1:]
+	}
+	return now
+}
+
+func (m *moments) Get(endpointmanager.Ref) (endpointmanager.Endpoint, error) {
+	return endpointmanager.Endpoint{}, endpointmanager.ErrNotFound
+}
+
+func TestWhatChangesDuringTheLookIsNotJudged(t *testing.T) {
+	c, pods := newClinic(t, 1)
+	ready := pods[0].endpoint
+	leaving, none := ready, []endpointmanager.Endpoint(nil)
+	leaving.State = endpointmanager.Disconnecting
+	one := []endpointmanager.Endpoint{ready}
+	breakages[0].do(t, c.node, pods[0])
+	rows := []struct {
+		name  string
+		looks moments
+		want  string
+	}{
+		{"it is broken", moments{one}, "program-missing program-missing"},
+		{"its deletion begins", moments{one, {leaving}}, ""},
+		{"it comes after the first look", moments{none, none, none, one, one}, ""},
+		{"it goes before the last look", moments{{leaving}, {leaving}, {leaving}, {leaving}, none}, ""},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			findings, err := datapath.NewChecker(c.datapath, &row.looks, c).Examine(t.Context(), "")
+			if must(t, err); kindsOf(findings) != row.want {
+				t.Errorf("found %q, want %q", kindsOf(findings), row.want)
+			}
+		})
+	}
+}
+
 func TestNothingIsKnownBeforeTheStart(t *testing.T) {
 	c, pods := newClinic(t, 1)
 	c.stop(t)

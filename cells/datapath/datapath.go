@@ -33,38 +33,47 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	return &Datapath{loader: loader{cfg: cfg, log: log, object: bpf.EndpointObject()}, links: nodeLinks{log: log}}, nil
 }
 
-// Start adopts or loads the programs, makes the node a router, and opens the sockets. Only one Datapath may be started
-// in a network namespace, and only one on a BPF root.
-func (d *Datapath) Start(context.Context) (err error) {
+// Start adopts or loads the programs, on maps of the configured size, makes the node a router, and opens the sockets.
+// Only one Datapath may be started in a network namespace, and only one on a BPF root.
+func (d *Datapath) Start(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loaded != nil {
 		return nil
 	}
+	if err := d.start(); err != nil {
+		return fmt.Errorf("start the datapath: %w", err)
+	}
+	return nil
+}
+
+// start expects the lock.
+func (d *Datapath) start() error {
 	namespace, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return fmt.Errorf("start the datapath: %w", err)
+		return err
 	}
-	defer func() {
-		if err != nil {
-			namespace.Close()
-		}
-	}()
 	loaded, err := d.loader.load()
 	if err != nil {
-		return fmt.Errorf("start the datapath: %w", err)
+		return errors.Join(err, namespace.Close())
 	}
-	if err = d.links.start(loaded.programs); err == nil {
-		if err = enableForwarding(); err != nil {
-			err = errors.Join(err, d.links.stop())
-		}
-	}
-	if err != nil {
+	if err := d.join(loaded); err != nil {
 		loaded.close()
-		return fmt.Errorf("start the datapath: %w", err)
+		return errors.Join(err, namespace.Close())
 	}
 	d.maps.set(loaded.maps)
 	d.loaded, d.namespace, d.status = loaded, namespace, loaded.describe()
+	return nil
+}
+
+// join makes the datapath a part of the calling thread's network namespace.
+func (d *Datapath) join(loaded *loaded) error {
+	if err := d.links.start(loaded.programs); err != nil {
+		return err
+	}
+	if err := enableForwarding(); err != nil {
+		return errors.Join(err, d.links.stop())
+	}
 	return nil
 }
 

@@ -5,11 +5,14 @@
 //	                                 `-----> [Links]   clsact filters, routes, neighbours; the end of a link
 //
 //	[Datapath] Start: adopt the pinned programs by digest, or load and pin them; open sockets
+//	[Checker]  what the kernel has <-> the endpoints          [Room]  how many more the maps can have
 //
 // Programs are loaded once and shared: an endpoint is data, and making one takes two netlink calls and four map
 // updates. All state is in the kernel, so packets pass while no agent runs, and an agent that starts finds the same
 // programs by the digest of object and configuration, checks that they are what they are said to be, and loads
-// nothing. What changed is replaced filter by filter, between two packets.
+// nothing. What changed is replaced filter by filter, between two packets. Maps of another size than configured are
+// copied into maps of this size, which are pinned in their place; links go over to them with their filters, and the old
+// ones end with the last program that uses them.
 //
 // It touches links of its own only: veth host ends named by [v1.HostInterfaceName] after the attachment. Its marks are
 // that name, the protocol number of its routes, and what is below the BPF root.

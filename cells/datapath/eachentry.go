@@ -7,8 +7,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// batch is how many entries are read in one system call. It is more than a bucket of the kernel's hash ever has.
-const batch = 512
+// How many values are read in one system call, and how many entries at the least: a whole bucket of the kernel's hash
+// must fit, and as it has as many buckets as entries there may be, a bucket has a few.
+const (
+	batchValues  = 1024
+	batchEntries = 64
+)
 
 // eachEntry visits the entries of a hash map, each with its one value or its value on every CPU, which are valid during
 // the call only. It may be written meanwhile: every entry that stays is visited, what comes or goes may
@@ -21,7 +25,8 @@ func eachEntry[K comparable, V any](m *ebpf.Map, visit func(key K, values []V)) 
 			return fmt.Errorf("count CPUs: %w", err)
 		}
 	}
-	keys, values := make([]K, batch), make([]V, batch*copies)
+	size := max(batchEntries, batchValues/copies)
+	keys, values := make([]K, size), make([]V, size*copies)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := m.BatchLookup(&cursor, keys, values, nil)

@@ -51,13 +51,12 @@ func inspectMaps(dir string) (maps []PinnedMap, err error) {
 			return err
 		}
 		defer m.Close()
-		info, err := m.Info()
+		id, err := idOf(m)
 		if err != nil {
 			return err
 		}
-		id, _ := info.ID()
 		maps = append(maps, PinnedMap{
-			Name: name, ID: uint32(id), Type: m.Type().String(), Entries: countEntries(m), MaxEntries: m.MaxEntries(),
+			Name: name, ID: id, Type: m.Type().String(), Entries: countEntries(m), MaxEntries: m.MaxEntries(),
 		})
 		return nil
 	})

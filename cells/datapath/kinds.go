@@ -20,6 +20,7 @@ const (
 	mapEntryDiffers  = "map-entry-differs"
 	mapEntryOrphan   = "map-entry-orphan"
 	mapOrphan        = "map-orphan"
+	pinMissing       = "pin-missing"
 	forwardingOff    = "forwarding-off"
 	namespaceMissing = "namespace-missing"
 )
@@ -47,6 +48,7 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: mapEntryDiffers, Meaning: "the programs know an endpoint as what it is not", Repair: anew},
 		{Name: mapEntryOrphan, Meaning: "the programs know an endpoint that does not exist", Repair: removed},
 		{Name: mapOrphan, Meaning: "a map is pinned below the BPF root that no program of this agent uses", Repair: "the pin is removed"},
+		{Name: pinMissing, Meaning: "a program or map of this agent is not pinned where the next agent looks for it", Repair: "it is pinned again"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
 		{Name: namespaceMissing, Meaning: "an endpoint's interface is there, and its container's network namespace has lost its name", Repair: "see whether the container runs, and let the runtime delete it if it does not"},
 	}

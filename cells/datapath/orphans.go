@@ -3,41 +3,48 @@ package datapath
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/rtnl"
 )
 
-// ofNobody finds what belongs to no endpoint and to no part of this agent.
-func (c *Checker) ofNobody(all *inventory, o owners) (findings []doctor.Finding) {
-	for _, l := range all.links {
-		if !o.hasLink(l.Index, l.Name) {
-			findings = append(findings, c.orphanLink(l))
-		}
-	}
-	for _, r := range all.routes {
-		if o.wired.staleRoute(r) {
-			findings = append(findings, c.orphanRoute(r))
-		}
-	}
-	for _, n := range all.neighs {
-		if o.wired.staleNeigh(n) {
-			findings = append(findings, c.orphanNeigh(n))
-		}
-	}
-	findings = append(findings, c.orphanEntries(all, o)...)
-	return append(findings, c.ofTheNode(all)...)
+// ofNobody finds what belongs to no endpoint.
+func (c *Checker) ofNobody() ([]doctor.Finding, error) {
+	before := c.endpoints.List()
+	w, wiringErr := c.datapath.links.takeWiring()
+	between := c.endpoints.List()
+	entries, entriesErr := c.datapath.maps.takeEntries()
+	after := c.endpoints.List()
+	findings := append(c.orphanWiring(w, ownersOf(before, between)), c.orphanEntries(entries, ownersOf(between, after))...)
+	return findings, errors.Join(wiringErr, entriesErr)
 }
 
 // owners are those of this moment.
 func (c *Checker) owners() owners { return ownersOf(c.endpoints.List()) }
+
+func (c *Checker) orphanWiring(w wiring, o owners) (findings []doctor.Finding) {
+	for _, l := range w.links {
+		if !o.hasLink(l.Index, l.Name) {
+			findings = append(findings, c.orphanLink(l))
+		}
+	}
+	for _, r := range w.routes {
+		if o.wired.staleRoute(r) {
+			findings = append(findings, c.orphanRoute(r))
+		}
+	}
+	for _, n := range w.neighs {
+		if o.wired.staleNeigh(n) {
+			findings = append(findings, c.orphanNeigh(n))
+		}
+	}
+	return findings
+}
 
 func (c *Checker) orphanLink(l rtnl.Link) doctor.Finding {
 	link, _ := describe(&l, nil)
@@ -58,13 +65,14 @@ func (c *Checker) orphanLink(l rtnl.Link) doctor.Finding {
 	}
 }
 
-// madeFor is the attachment that the plugin wrote on the link, or "".
+// madeFor is the attachment that the plugin wrote on the link, before a space, or "".
 func madeFor(l rtnl.Link) string {
-	a, err := endpointmanager.ParseAttachment(l.Alias)
+	whose, _, _ := strings.Cut(l.Alias, " ")
+	a, err := endpointmanager.ParseAttachment(whose)
 	if err != nil || v1.HostInterfaceName(a.ContainerID, a.IfName) != l.Name {
 		return ""
 	}
-	return l.Alias
+	return whose
 }
 
 func (c *Checker) orphanRoute(r rtnl.Route) doctor.Finding {
@@ -97,45 +105,4 @@ func notThere(err error) error {
 		return nil
 	}
 	return err
-}
-
-func (c *Checker) orphanEntries(all *inventory, o owners) (findings []doctor.Finding) {
-	for addr, value := range all.byAddr {
-		if o.addrs[addr.IP()] {
-			continue
-		}
-		findings = append(findings, c.orphanEntry(mapEntry(bpf.Endpoints, addr.IP().String()), entryValue(value),
-			func(o owners) bool { return o.addrs[addr.IP()] },
-			func(m *pinnedMaps) error { return deleteSame(m.endpoints, addr, value) }))
-	}
-	for index, value := range all.byLink {
-		if o.hasIndex(index) {
-			continue
-		}
-		findings = append(findings, c.orphanEntry(mapEntry(bpf.Links, strconv.Itoa(int(index))), entryValue(value),
-			func(o owners) bool { return o.hasIndex(index) },
-			func(m *pinnedMaps) error { return deleteSame(m.links, index, value) }))
-	}
-	for id := range all.counters {
-		if o.ids[id] {
-			continue
-		}
-		findings = append(findings, c.orphanEntry(mapEntry(bpf.Traffic, strconv.Itoa(int(id))), "counters",
-			func(o owners) bool { return o.ids[id] },
-			func(m *pinnedMaps) error { return gone(m.traffic.Delete(id)) }))
-	}
-	return findings
-}
-
-func (c *Checker) orphanEntry(subject, value string, owned func(owners) bool, remove func(*pinnedMaps) error) doctor.Finding {
-	return doctor.Finding{
-		Kind: mapEntryOrphan, Subject: subject, Detail: fmt.Sprintf("%s: %s, and there is no such endpoint", subject, value),
-		Repair: func(context.Context) error {
-			puts := c.datapath.maps.puts.Load() // before the look: who comes after it is noticed
-			if owned(c.owners()) {
-				return nil
-			}
-			return c.datapath.maps.unlessPut(puts, remove)
-		},
-	}
 }

@@ -60,6 +60,20 @@ var orphans = []orphan{
 		c.pin(t, "staging", "links")
 		return "pinned map staging/links"
 	}},
+	{"a map is not pinned", "pin-missing", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Links)))
+		return "pin maps/links"
+	}},
+	{"another map is pinned in its place", "pin-missing", func(t *testing.T, c *clinic, p *pod) string {
+		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Traffic)))
+		c.pin(t, "maps", bpf.Traffic)
+		return "pin maps/traffic"
+	}},
+	{"a program is not pinned", "pin-missing", func(t *testing.T, c *clinic, p *pod) string {
+		digest := c.datapath.Status().Digest
+		must(t, os.RemoveAll(filepath.Join(c.cfg.BPFRoot, "programs", digest, bpf.ToPod)))
+		return "pin programs/" + digest + "/to_pod"
+	}},
 	{"forwarding is off", "forwarding-off", func(t *testing.T, c *clinic, p *pod) string {
 		must(t, c.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0) }))
 		return "net.ipv4.ip_forward"
@@ -97,6 +111,11 @@ func TestWhatIsNobodysIsFoundAndRemoved(t *testing.T) {
 			}
 		})
 	}
+	c.stop(t)
+	c.start(t)
+	if !c.datapath.Status().Adopted {
+		t.Error("the next agent does not find what was pinned again")
+	}
 }
 
 // A repair looks again: what was nobody's when it was found may be somebody's now.
@@ -119,7 +138,7 @@ func TestWhatHasBecomeSomebodysStays(t *testing.T) {
 func TestAnOrphanLinkSaysWhoseItWas(t *testing.T) {
 	c, _ := newClinic(t, 0)
 	ep := endpoint(t, &real{node: c.node}, 9)
-	must(t, c.conn.Do(rtnl.SetAlias(ep.Spec.Host.Name, "container-9:eth0")))
+	must(t, c.conn.Do(rtnl.SetAlias(ep.Spec.Host.Name, "container-9:eth0 began=12345")))
 	if findings := c.examine(t, ""); len(findings) != 1 || findings[0].Endpoint != "container-9:eth0" {
 		t.Errorf("found %+v", findings)
 	}

@@ -20,11 +20,13 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// takeOver is what an agent does after its start.
+// takeOver is what an agent does after its start, on maps that lack nothing.
 func (n *node) takeOver(t *testing.T, pods ...*pod) {
 	t.Helper()
 	for _, p := range pods {
-		n.restore(t, p)
+		if replaced := strings.Join(n.restore(t, p), "; "); strings.Contains(replaced, "map entry") {
+			t.Errorf("a map had lost something: %s", replaced)
+		}
 	}
 	_, err := n.step.Prune(context.Background(), endpoints(pods...))
 	must(t, err)
@@ -91,7 +93,7 @@ func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)
-	points := 0
+	points, counted := 0, uint64(0)
 	for more := true; more; points++ {
 		for _, next := range []uint32{16, 4096} { // to the end, or back
 			n.stop(t)
@@ -104,6 +106,9 @@ func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
 			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
 			n.cfg.MaxEndpoints = next
 			n.start(t)
+			if got := n.traffic(t, a).FromPod.Packets; got < counted {
+				t.Errorf("after %d operations counters fell from %d to %d", points, counted, got)
+			}
 			n.takeOver(t, a, b)
 			wantState(t, &real{node: n}, attached(2))
 			for _, m := range n.inspect(t).Maps {
@@ -115,6 +120,7 @@ func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(n.cfg.BPFRoot, "staging")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("after %d operations the staging folder is left: %v", points, err)
 			}
+			counted = n.traffic(t, a).FromPod.Packets
 			n.stop(t)
 			n.cfg.MaxEndpoints = 4096
 			n.start(t)

@@ -95,8 +95,8 @@ func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, _ endpoi
 	return nil
 }
 
-// Restore makes the endpoint's part of the kernel what it should be. It fails when the link is gone; one that is down
-// is brought up, as a cut that a DEL made would be on record.
+// Restore makes the endpoint's part of the kernel what it should be, and says what was not. It fails when the link is
+// gone. One that is down is brought up: a deletion that took it down is on record, and not restored.
 func (s *Step) Restore(ctx context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -126,12 +126,29 @@ func TestRestoreMendsOrFails(t *testing.T) {
 	inBothWorlds(t, func(t *testing.T, w world) {
 		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
 		attach(t, w, a)
-		for _, ep := range []endpointmanager.Endpoint{a, b} { // b was never attached
-			if _, err := w.step().Restore(context.Background(), ep); err != nil {
-				t.Fatal(err)
-			}
+		restore := func(ep endpointmanager.Endpoint) (replaced []string) {
+			t.Helper()
+			replaced, err := w.step().Restore(context.Background(), ep)
+			must(t, err)
+			return replaced
+		}
+		if got := restore(a); got != nil {
+			t.Errorf("nothing was wrong, and %q was replaced", got)
+		}
+		if got := restore(b); len(got) == 0 { // it was never attached
+			t.Error("nothing was replaced of what was not there")
 		}
 		wantState(t, w, attached(2))
+		w.setDown(t, a)
+		if got := restore(a); len(got) == 0 || got[0] != a.Spec.Host.Name+": down" {
+			t.Errorf("replaced %q of a link that was down", got)
+		}
+		if link, err := w.links().Link(a.Spec.Host.Index); err != nil || !link.Up {
+			t.Errorf("link %+v, error %v, want it up", link, err)
+		}
+		if got := restore(a); got != nil {
+			t.Errorf("nothing was wrong, and %q was replaced", got)
+		}
 		if err := w.links().Remove(context.Background(), b.Spec.Host.Index); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf"
 )
 
 // strayDigests are the folders of programs of former agents.
@@ -41,6 +43,9 @@ func namesIn(dir string, which func(name string) bool) (names []string, err erro
 	}
 	return names, nil
 }
+
+// ourNames are those of the programs.
+var ourNames = map[string]bool{bpf.FromPod: true, bpf.ToPod: true}
 
 // pruneMaps removes the pins of strayMaps.
 func (l *loader) pruneMaps() (removed []string, err error) {

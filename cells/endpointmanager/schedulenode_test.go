@@ -168,6 +168,13 @@ func (g gatedStep) Restore(ctx context.Context, ep endpointmanager.Endpoint) ([]
 	return g.of(ep.Spec.Attachment.String()).Restore(ctx, ep)
 }
 
+func (g gatedStep) Survey(ctx context.Context, eps []endpointmanager.Endpoint) (map[endpointmanager.Attachment]error, error) {
+	if err := g.node.pass(g.agent.process, "kernel.Survey"); err != nil {
+		return nil, err
+	}
+	return datapath.NewStep(g.node.kernel, g.node.kernel, g.node.kernel, slog.New(slog.DiscardHandler)).Survey(ctx, eps)
+}
+
 func (g gatedStep) Prune(ctx context.Context, live []endpointmanager.Endpoint) ([]string, error) {
 	if err := g.node.pass(g.agent.process, "kernel.Prune"); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func (a *allocator) Allocate(ctx context.Context, req Request) (Allocation, erro
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if has, ok := a.owners[req.Owner]; ok {
-		return has, has.satisfies(req)
+		return a.again(has), has.satisfies(req)
 	}
 	allocation, err := a.allocate(req, time.Now())
 	if err != nil {
@@ -54,6 +55,14 @@ func (a *allocator) Allocate(ctx context.Context, req Request) (Allocation, erro
 	}
 	a.owners[req.Owner] = allocation
 	return allocation, nil
+}
+
+// again notes that an owner has asked for what it has. It expects the lock.
+func (a *allocator) again(has Allocation) Allocation {
+	has.Asked++
+	has.Kept = false
+	a.owners[has.Owner] = has
+	return has
 }
 
 // satisfies tells whether what an owner has is what it asks for when it asks again.
@@ -113,6 +122,7 @@ func (a *allocator) Adopt(allocation Allocation) error {
 	defer a.mu.Unlock()
 	if has, ok := a.owners[allocation.Owner]; ok {
 		if has.Addresses == allocation.Addresses {
+			a.again(has)
 			return nil
 		}
 		return fmt.Errorf("adopt for %s: %w: it has %v already", allocation.Owner, ErrInUse, has.Addresses.List())
@@ -121,7 +131,7 @@ func (a *allocator) Adopt(allocation Allocation) error {
 	for _, addr := range allocation.Addresses.List() {
 		if err := a.adoptOne(addr); err != nil {
 			for _, addr := range taken { // it has been in use until now
-				a.releaseOne(addr, time.Now())
+				a.releaseOne(addr, allocation.External, time.Now())
 			}
 			return fmt.Errorf("adopt %s for %s: %w", addr, allocation.Owner, err)
 		}
@@ -134,9 +144,14 @@ func (a *allocator) Adopt(allocation Allocation) error {
 // adoptOne finds the pool of an address. One that is in no pool any more, as the configuration has changed, must
 // have no other owner.
 func (a *allocator) adoptOne(addr netip.Addr) error {
+	var conflict error
 	for _, p := range a.pools {
-		if ours, err := p.adopt(addr); ours && !errors.Is(err, ErrOutside) {
-			return err
+		ours, err := p.adopt(addr)
+		if ours && err == nil {
+			return nil
+		}
+		if errors.Is(err, ErrInUse) {
+			conflict = err
 		}
 	}
 	for _, other := range a.owners {
@@ -144,7 +159,7 @@ func (a *allocator) adoptOne(addr netip.Addr) error {
 			return fmt.Errorf("%w by %s", ErrInUse, other.Owner)
 		}
 	}
-	return nil
+	return conflict
 }
 
 // Release implements [Allocator].
@@ -152,21 +167,56 @@ func (a *allocator) Release(owner Handle) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	allocation, ok := a.owners[owner]
-	if !ok {
-		return false
+	if ok {
+		a.release(allocation, time.Now())
 	}
-	delete(a.owners, owner)
-	now := time.Now()
-	for _, addr := range allocation.Addresses.List() {
-		a.releaseOne(addr, now)
-	}
-	return true
+	return ok
 }
 
-func (a *allocator) releaseOne(addr netip.Addr, now time.Time) {
-	for _, p := range a.pools {
-		p.release(addr, now)
+// ReleaseListed implements [Allocator].
+func (a *allocator) ReleaseListed(allocation Allocation) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ok := a.owners[allocation.Owner] == allocation && allocation.Owner != ""
+	if ok {
+		a.release(allocation, time.Now())
 	}
+	return ok
+}
+
+// release expects the lock.
+func (a *allocator) release(allocation Allocation, now time.Time) {
+	delete(a.owners, allocation.Owner)
+	for _, addr := range allocation.Addresses.List() {
+		a.releaseOne(addr, allocation.External, now)
+	}
+}
+
+func (a *allocator) releaseOne(addr netip.Addr, external bool, now time.Time) {
+	for _, p := range a.pools {
+		if external {
+			p.yield(addr, now)
+		} else {
+			p.release(addr, now)
+		}
+	}
+}
+
+// Keep implements [Allocator].
+func (a *allocator) Keep(owner Handle) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if allocation, ok := a.owners[owner]; ok {
+		allocation.Kept = true
+		a.owners[owner] = allocation
+	}
+}
+
+// List implements [Allocator].
+func (a *allocator) List() []Allocation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.owners))
 }
 
 // Quarantine implements [Allocator].

@@ -3,6 +3,9 @@ package ipam
 import (
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/cell"
@@ -13,6 +16,10 @@ func Module(cfg Config) fx.Option {
 	return cell.Module("ipam",
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(New, NewStep),
+		doctor.Check(func(a Allocator, l endpointmanager.Lookup, m endpointmanager.Manager) *Checker {
+			return NewChecker(a, l, m)
+		}),
+		capacity.Provide(NewRoom),
 		server.Provide(newRoutes),
 		metrics.Collect(newCollector),
 	)

@@ -33,12 +33,22 @@ type Request struct {
 	Want endpointmanager.Addresses
 }
 
-// Allocation is what one owner has.
+// ExternalPool is the pool in which addresses of another IPAM are shown.
+const ExternalPool = "external"
+
+// Allocation is what one owner has. It is a value, and two can be compared with ==.
 type Allocation struct {
 	Owner     Handle
 	Pool      string
 	Addresses endpointmanager.Addresses
 	Since     time.Time
+	// External says that another IPAM gave the addresses. As long as the owner has them ours gives them to nobody, and
+	// when it has them no longer they do not rest.
+	External bool
+	// Kept says that the owner is gone, and its addresses are not released on purpose.
+	Kept bool
+	// Asked counts how often the owner has asked for them, so that who acts on an old [Allocator.List] does no harm.
+	Asked int
 }
 
 // Allocator owns the addresses of this node. Every method may be called concurrently and none blocks for long: an
@@ -48,12 +58,21 @@ type Allocator interface {
 	// owner that has addresses already gets them again, unless it wants others: that is [ErrInUse].
 	Allocate(ctx context.Context, req Request) (Allocation, error)
 
-	// Adopt records what an owner has had since before the agent started, inside a pool's prefixes or not.
-	// An address that another one has is [ErrInUse].
+	// Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a pool's
+	// prefixes or not. An address that another one has is [ErrInUse].
 	Adopt(a Allocation) error
 
 	// Release frees all that the owner has and puts it in quarantine. It is false when that was nothing.
 	Release(owner Handle) bool
+
+	// ReleaseListed is Release of what List has shown, if the owner still has just that and has not asked for it again.
+	ReleaseListed(a Allocation) bool
+
+	// Keep records that an owner is gone and that what it has is not released on purpose.
+	Keep(owner Handle)
+
+	// List shows what every owner has, in no order.
+	List() []Allocation
 
 	// Quarantine records that an address was released at the given time, in an earlier life of the agent.
 	Quarantine(addr netip.Addr, released time.Time)

@@ -21,10 +21,11 @@ type pool interface {
 	// adopt takes an address that has been in use since before the agent started. It is false when the address is
 	// not the pool's.
 	adopt(addr netip.Addr) (bool, error)
-	// release, giveBack and remember take back an address; one that is not the pool's is passed over. One that is given
-	// back was never used, and is free at once.
+	// release, giveBack, yield and remember take back an address; one that is not the pool's is passed over. One that is
+	// given back was never used, and is free at once; so is one that is yielded, which another IPAM had given.
 	release(addr netip.Addr, now time.Time)
 	giveBack(addr netip.Addr)
+	yield(addr netip.Addr, now time.Time)
 	remember(addr netip.Addr, released time.Time)
 	status(now time.Time) v1.Pool
 }
@@ -115,6 +116,12 @@ func (p *prefixPool) release(addr netip.Addr, now time.Time) {
 func (p *prefixPool) giveBack(addr netip.Addr) {
 	if r, ok := p.rangeOf(addr); ok {
 		r.giveBack(addr)
+	}
+}
+
+func (p *prefixPool) yield(addr netip.Addr, now time.Time) {
+	if r, ok := p.rangeOf(addr); ok {
+		r.yield(addr, now)
 	}
 }
 

@@ -148,6 +148,24 @@ func (r *addressRange) giveBack(addr netip.Addr) {
 	r.queue = slices.Insert(r.queue, 0, rest{offset: offset})
 }
 
+// yield takes back an address that another IPAM had given. Ours never gave it, so it needs no rest; but the other may
+// give it again, so of all that are free it is the last to be given.
+func (r *addressRange) yield(addr netip.Addr, now time.Time) {
+	offset, err := r.offset(addr)
+	if err != nil || !r.slots[offset].used {
+		return
+	}
+	r.used--
+	rested := now.Add(-r.quarantine)
+	r.slots[offset] = slot{released: rested}
+	r.queue = slices.DeleteFunc(r.queue, func(e rest) bool { return e.offset == offset })
+	at := slices.IndexFunc(r.queue, func(e rest) bool { return e.released.After(rested) })
+	if at < 0 {
+		at = len(r.queue)
+	}
+	r.queue = slices.Insert(r.queue, at, rest{offset, rested})
+}
+
 // remember records an address that was released before the agent started. Calls come in the order of release.
 func (r *addressRange) remember(addr netip.Addr, released time.Time) {
 	if offset, err := r.offset(addr); err == nil && !r.slots[offset].used {

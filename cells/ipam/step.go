@@ -21,10 +21,13 @@ func NewStep(a Allocator) *Step { return &Step{a} }
 // Name implements endpointmanager.Step.
 func (s *Step) Name() string { return "ipam" }
 
-// Attach gives the endpoint its addresses. Those of another IPAM are taken as they are.
+// Attach gives the endpoint its addresses. Those of another IPAM are taken as they are, if nobody else has them.
 func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
 	if ep.Spec.ExternalIPAM {
 		ep.Addresses = ep.Spec.Requested
+		if err := s.allocator.Adopt(allocationOf(ep)); err != nil {
+			return ep, fmt.Errorf("take an address of another IPAM: %w", err)
+		}
 		return ep, nil
 	}
 	got, err := s.allocator.Allocate(ctx, Request{Owner: handleOf(ep), Want: ep.Spec.Requested})
@@ -37,9 +40,11 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpoin
 
 // Detach releases all that the attachment has, recorded in ep or not. While another step's part is still there it keeps
 // them. After a restart in the middle of a deletion they are nobody's, so it takes them over first: to keep them, or so
-// that they rest when they are released.
+// that they rest when they are released. What is not to be released is kept; addresses of another IPAM never were ours
+// to release or to keep.
 func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
-	if cfg.NoIPRelease || ep.Spec.ExternalIPAM {
+	if cfg.NoIPRelease && !ep.Spec.ExternalIPAM {
+		s.allocator.Keep(handleOf(ep))
 		return nil
 	}
 	if ep.Addresses != (endpointmanager.Addresses{}) {
@@ -53,9 +58,6 @@ func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpoi
 
 // Restore takes the endpoint's addresses again.
 func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
-	if ep.Spec.ExternalIPAM {
-		return nil, nil
-	}
 	if err := s.allocator.Adopt(allocationOf(ep)); err != nil {
 		return nil, fmt.Errorf("%w: %w", endpointmanager.ErrAddressNotTaken, err)
 	}
@@ -75,7 +77,11 @@ func (s *Step) Remember(deletions []endpointmanager.Deletion) {
 }
 
 func allocationOf(ep endpointmanager.Endpoint) Allocation {
-	return Allocation{Owner: handleOf(ep), Pool: DefaultPool, Addresses: ep.Addresses, Since: ep.Created}
+	a := Allocation{Owner: handleOf(ep), Pool: DefaultPool, Addresses: ep.Addresses, Since: ep.Created}
+	if ep.Spec.ExternalIPAM {
+		a.Pool, a.External = ExternalPool, true
+	}
+	return a
 }
 
 func handleOf(ep endpointmanager.Endpoint) Handle { return Handle(ep.Spec.Attachment.String()) }

@@ -22,6 +22,7 @@ type life struct {
 	addresses ipam.Allocator
 	datapath  *endpointmanagertest.Step
 	ledger    string
+	endpoints *endpointmanager.Table
 }
 
 func begin(t *testing.T, dir string) life {
@@ -32,11 +33,14 @@ func begin(t *testing.T, dir string) life {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := life{addresses: addresses, datapath: endpointmanagertest.NewStep("datapath"), ledger: filepath.Join(dir, "ledger.db")}
+	l := life{
+		addresses: addresses, datapath: endpointmanagertest.NewStep("datapath"), ledger: filepath.Join(dir, "ledger.db"),
+		endpoints: endpointmanager.NewTable(),
+	}
 	manager := endpointmanager.DefaultConfig()
 	manager.StateDir = dir
 	l.Service = endpointmanager.New(endpointmanager.Params{
-		Config: manager, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(),
+		Config: manager, Log: slog.New(slog.DiscardHandler), Table: l.endpoints,
 		Steps: endpointmanager.Steps{ipam.NewStep(addresses), l.datapath},
 	})
 	return l

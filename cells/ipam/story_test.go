@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStories(t *testing.T) {
 	story.Run(t, func(*testscript.Env) *world { return new(world) }, map[string]story.Command[*world]{
 		"node": (*world).node, "allocate": (*world).allocate, "release": (*world).release, "adopt": (*world).adopt,
+		"foreign":  (*world).foreign,
 		"remember": (*world).remember, "list": (*world).list, "fill": (*world).fill,
 	})
 }
@@ -75,6 +76,13 @@ func (w *world) release(ts *testscript.TestScript, args []string) error {
 
 func (w *world) adopt(ts *testscript.TestScript, args []string) error {
 	return w.Adopt(ipam.Allocation{Owner: ipam.Handle(args[0]), Pool: ipam.DefaultPool, Addresses: pair(ts, args[1:])})
+}
+
+// foreign: foreign OWNER ADDRESS... is what another IPAM has given.
+func (w *world) foreign(ts *testscript.TestScript, args []string) error {
+	return w.Adopt(ipam.Allocation{
+		Owner: ipam.Handle(args[0]), Pool: ipam.ExternalPool, External: true, Addresses: pair(ts, args[1:]),
+	})
 }
 
 // remember: remember AGE ADDRESS

@@ -88,6 +88,14 @@ func SetAlias(name, alias string) Request {
 	return Request{What: "set alias of link " + name, Type: unix.RTM_SETLINK, Body: m.bytes()}
 }
 
+// SetAliasByIndex is [SetAlias] for an interface whose name another may have taken meanwhile.
+func SetAliasByIndex(index int, alias string) Request {
+	var m message
+	m.ifinfo(unix.IfInfomsg{Index: int32(index)})
+	m.attr(unix.IFLA_IFALIAS, []byte(alias))
+	return Request{What: "set alias of link " + strconv.Itoa(index), Type: unix.RTM_SETLINK, Body: m.bytes()}
+}
+
 // DelLink removes the interface, and the peer of a veth with it. The link is gone and its end notified within 2 ms,
 // but the call goes on for up to 30 ms, while it waits for the readers of a whole machine.
 func DelLink(index int) Request {

@@ -63,6 +63,20 @@ func TestVethIsInBothNamespacesAtOnce(t *testing.T) {
 	}
 }
 
+func TestAnAliasIsChangedByIndexToo(t *testing.T) {
+	node, _, host := pair(t)
+	longest := strings.Repeat("a", 255)
+	if err := node.Do(rtnl.SetAliasByIndex(host.Index, longest), rtnl.LinkByName("por0", &host)); err != nil || host.Alias != longest {
+		t.Errorf("alias %q, %v", host.Alias, err)
+	}
+	if err := node.Do(rtnl.SetAliasByIndex(host.Index, longest+"a")); err == nil {
+		t.Error("the kernel takes 256 bytes")
+	}
+	if err := node.Do(rtnl.SetAliasByIndex(9999, "a")); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestTakenNameIsAnErrorThatNamesTheRequest(t *testing.T) {
 	node, _, _ := pair(t)
 	other := testutil.NetNS(t)

@@ -1,0 +1,80 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+func (c *Checker) ofEndpoints(before, after map[Handle]endpointmanager.Endpoint, allocations []Allocation) (findings []doctor.Finding) {
+	owners, has := map[netip.Addr]Handle{}, map[Handle]Allocation{}
+	for _, a := range allocations {
+		has[a.Owner] = a
+		for _, addr := range a.Addresses.List() {
+			owners[addr] = a.Owner
+		}
+	}
+	for handle, ep := range before {
+		if ep.State != endpointmanager.Ready || after[handle] != ep {
+			continue
+		}
+		if a, ok := has[handle]; ok && a.Addresses != ep.Addresses {
+			findings = append(findings, doctor.Finding{
+				Kind: addressDiffers, Endpoint: string(handle), Subject: fmt.Sprintf("endpoint %d", ep.ID),
+				Detail: fmt.Sprintf("it has %v, and for the allocator %v", ep.Addresses.List(), a.Addresses.List()),
+			})
+			continue
+		}
+		for _, addr := range ep.Addresses.List() {
+			if owner := owners[addr]; owner != handle {
+				findings = append(findings, c.notIts(ep, addr, owner))
+			}
+		}
+	}
+	return findings
+}
+
+// notIts finds an endpoint with an address that is another's, or nobody's.
+func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner Handle) doctor.Finding {
+	f := doctor.Finding{
+		Kind: addressMissing, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),
+		Detail: "it is nobody's for the allocator",
+		Repair: func(ctx context.Context) error { return c.repairer.Repair(ctx, ep.Spec.Attachment) },
+	}
+	if owner != "" {
+		f.Kind, f.Detail, f.Repair = addressDiffers, fmt.Sprintf("for the allocator it is that of %s", owner), nil
+	}
+	return f
+}
+
+// orphans leaves out owners that are no attachments: whoever else asked for an address gives it back himself.
+func (c *Checker) orphans(before, after map[Handle]endpointmanager.Endpoint, allocations []Allocation) (findings []doctor.Finding) {
+	for _, a := range allocations {
+		attachment, err := endpointmanager.ParseAttachment(string(a.Owner))
+		_, was := before[a.Owner]
+		_, is := after[a.Owner]
+		if err != nil || was || is || a.Kept {
+			continue
+		}
+		findings = append(findings, doctor.Finding{
+			Kind: addressOrphan, Endpoint: string(a.Owner), Subject: fmt.Sprintf("%v of %s", a.Addresses.List(), a.Owner),
+			Detail: fmt.Sprintf("in use since %s, and there is no such endpoint", a.Since.UTC().Format("2006-01-02 15:04:05Z")),
+			Repair: func(context.Context) error { return c.release(attachment, a) },
+		})
+	}
+	return findings
+}
+
+// release looks again. An endpoint that begins after the look asks for its addresses, and that is noticed.
+func (c *Checker) release(attachment endpointmanager.Attachment, a Allocation) error {
+	_, err := c.endpoints.Get(endpointmanager.ByAttachment(attachment))
+	if errors.Is(err, endpointmanager.ErrNotFound) {
+		c.allocator.ReleaseListed(a)
+		return nil
+	}
+	return err
+}
