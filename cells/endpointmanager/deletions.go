@@ -52,6 +52,26 @@ func (m *manager) workOffOrWarn(ctx context.Context) {
 	}
 }
 
+// recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in time
+// leaves a record, too. It doubles, up to maxRetryInterval, while records fail.
+const recordsInterval = 5 * time.Second
+
+func (m *manager) recordsLoop(ctx context.Context) {
+	for wait := recordsInterval; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if waiting, _, err := deletequeue.Look(m.cfg.deletionsPath()); err == nil && len(waiting) == 0 {
+			wait = recordsInterval
+			continue
+		}
+		m.workOffOrWarn(ctx)
+		wait = min(2*wait, maxRetryInterval)
+	}
+}
+
 // latecomers works off the records that a plugin wrote between the first look at them and the moment the API served.
 type latecomers struct{ m *manager }
 

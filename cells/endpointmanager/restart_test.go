@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -182,4 +183,24 @@ func TestNobodyHearsOfTheEndOfWhatNeverWas(t *testing.T) {
 	if m = started(t, dir, next); len(m.table.List()) != 0 || m.Restored().Undone != 1 || len(next.told) != 0 {
 		t.Errorf("left %v, report %+v, told %v", m.table.List(), m.Restored(), next.told)
 	}
+}
+
+// TestADeletionRecordIsWorkedOffWhileTheAgentRuns: a plugin whose DEL was not answered in time leaves one.
+func TestADeletionRecordIsWorkedOffWhileTheAgentRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := started(t, t.TempDir(), &probe{})
+		if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
+			t.Fatal(err)
+		}
+		rec := deletequeue.Record{ContainerID: "c1", IfName: "eth0", Began: int64(bootTime())}
+		if err := deletequeue.Put(m.cfg.deletionsPath(), rec); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(recordsInterval + time.Second)
+		synctest.Wait()
+		waiting, _, err := deletequeue.Look(m.cfg.deletionsPath())
+		if err != nil || len(waiting) != 0 || len(m.table.List()) != 0 {
+			t.Errorf("left: records %v, endpoints %v, error %v", waiting, m.table.List(), err)
+		}
+	})
 }

@@ -82,6 +82,7 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	loop, stop := context.WithCancel(context.Background())
 	m.stopLoop = stop
 	m.background.Go(func() { m.expireLoop(loop) })
+	m.background.Go(func() { m.recordsLoop(loop) })
 	m.mu.Lock()
 	m.stopped = false
 	m.mu.Unlock()

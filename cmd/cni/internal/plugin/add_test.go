@@ -2,6 +2,7 @@ package plugin_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -74,7 +75,7 @@ func TestAddLeavesExactlyWhatTheDesignSays(t *testing.T) {
 	gw4, gw6 := v1.GatewayIPv4, v1.GatewayIPv6
 	want := kernel{
 		Host: rtnl.Link{
-			Index: host, Name: v1.HostInterfaceName(ctr.ID, "eth0"), Alias: ctr.ID + ":eth0", Kind: "veth", MAC: hostMAC,
+			Index: host, Name: v1.HostInterfaceName(ctr.ID, "eth0"), Alias: fmt.Sprintf("%s:eth0 began=%d", ctr.ID, w.agent.LastPut().Began), Kind: "veth", MAC: hostMAC,
 			Flags: up, MTU: 1400, Peer: eth0, PeerNetNS: got.Host.PeerNetNS,
 		},
 		Container: rtnl.Link{

@@ -12,5 +12,6 @@
 //
 // Every call says when it began, by a clock that the agent shares, so that the agent can tell a late ADD from a new life
 // and a late DEL from one of this life. Every call ends with "timeout" of the configuration, but for the undo of an ADD,
-// which has 5 s of its own, and for what the kernel takes. A DEL fails only when another try can help.
+// which has 5 s of its own, and for what the kernel takes. A DEL fails only when another try can help; of its time it keeps a
+// third, 5 s at most, for doing without an agent that hangs.
 package plugin

@@ -62,6 +62,17 @@ func (w *story) junk(ts *testscript.TestScript, _ bool, args []string) {
 	))
 }
 
+func (w *story) alias(ts *testscript.TestScript, _ bool, args []string) {
+	name := v1.HostInterfaceName(w.containers[args[0]].ID, "eth0")
+	if len(args) > 1 {
+		ts.Check(w.node.Do(rtnl.SetAlias(name, args[1])))
+		return
+	}
+	var l rtnl.Link
+	ts.Check(w.node.Do(rtnl.LinkByName(name, &l)))
+	fmt.Fprintln(ts.Stdout(), l.Alias)
+}
+
 func (w *story) sysctl(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(w.containers[args[0]].Do(func() error {
 		value, err := os.ReadFile("/proc/sys/" + args[1])

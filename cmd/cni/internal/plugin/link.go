@@ -6,8 +6,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cmd/cni/internal/spec"
 	"porin.dev/porin/internal/rtnl"
 )
+
+// errLate is that the attachment has begun another life since this ADD began.
+var errLate = errors.New("a later ADD has made it")
 
 // makeLink makes the veth pair. What has one of the names already is of an ADD that was cut short, or of another
 // plugin, and is replaced.
@@ -15,7 +19,11 @@ func (a *adding) makeLink() error {
 	err := a.newVeth()
 	if errors.Is(err, unix.EEXIST) {
 		if err := a.clearNames(); err != nil {
-			return kernelFault("replace the interface "+a.IfName+" that the container has", err)
+			fault := kernelFault("replace the interface "+a.IfName+" that the container has", err)
+			if errors.Is(err, errLate) {
+				fault.Code = spec.TryAgain
+			}
+			return fault
 		}
 		err = a.newVeth()
 	}
@@ -39,17 +47,19 @@ func (a *adding) newVeth() error {
 	)
 }
 
-// noteOnLink is for people who look at the node. An ID too long for it is no reason to fail.
-func (a *adding) noteOnLink() {
-	_ = a.node.Do(rtnl.SetAlias(a.hostName, a.ContainerID+":"+a.IfName))
-}
-
-// clearNames removes what stands in the way on either side.
+// clearNames removes what stands in the way on either side, but not what a later ADD has made: then this one is late.
 func (a *adding) clearNames() error {
+	var host rtnl.Link
+	if err := optional(a.node.Do(rtnl.LinkByName(a.hostName, &host))); err != nil {
+		return err
+	}
+	if bornAfter(host, a.began.boot) {
+		return errLate
+	}
 	for _, err := range []error{
 		a.node.Do(rtnl.DelLinkByName(a.hostName)), a.pod.Do(rtnl.DelLinkByName(a.IfName)),
 	} {
-		if err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := optional(err); err != nil {
 			return err
 		}
 	}

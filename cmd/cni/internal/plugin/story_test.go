@@ -40,6 +40,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	show node|NAME                   lists what is in the namespace, but for lo and what the kernel adds
 //	edit NAME WHAT                   changes the container behind the plugin's back: down, no-addr, no-route, no-neigh,
 //	                                 no-link, no-ipv6 (before ADD), gone (its namespace)
+//	alias NAME [TEXT]                shows what is written on the container's host end, or writes it
 //	records                          works off the deletion records and lists them
 //	junk NAME IFNAME                 makes a pair of links with the names of the attachment
 func TestStories(t *testing.T) {
@@ -48,7 +49,7 @@ func TestStories(t *testing.T) {
 	cmds := stories.Verbs{}
 	for name, run := range map[string]command{
 		"container": (*story).container, "cni": (*story).cni, "agent": (*story).control, "show": (*story).show,
-		"edit": (*story).edit, "sysctl": (*story).sysctl, "junk": (*story).junk, "records": (*story).records,
+		"edit": (*story).edit, "sysctl": (*story).sysctl, "junk": (*story).junk, "alias": (*story).alias, "records": (*story).records,
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			run(ts.Value("story").(*story), ts, neg, args)
