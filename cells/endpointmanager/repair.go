@@ -40,6 +40,8 @@ func (m *manager) repair(ctx context.Context, w *worker) error {
 	replaced, err := m.restoreSteps(ctx, w, watch)
 	err = errors.Join(err, watch.lap("ledger-commit", m.ledger.put(m.recordOf(w, committed, DeleteConfig{}))))
 	m.observe(watch.finish(w.ep, err))
-	m.log.Info("endpoint repaired", attrs(w.ep), "replaced", replaced, "error", err)
+	if err == nil && len(replaced) > 0 {
+		m.log.Info("endpoint repaired", attrs(w.ep), "replaced", replaced)
+	}
 	return err
 }
