@@ -24,7 +24,7 @@ help:
 	@echo "make bench     against the reference CNI plugins and a bare veth pair (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
-	@echo "make schedules  the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
+	@echo "make schedules the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 

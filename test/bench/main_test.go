@@ -2,7 +2,7 @@
 // machines are noisy and a ratio is what can be trusted. It is a module of its own: nothing else needs the plugins.
 //
 //	sudo make bench               everything, about a minute and a half
-//	sudo make bench ONLY=traffic  one part: attach, traffic or agent
+//	sudo make bench ONLY=traffic  one part: attach, traffic, agent or away
 package bench
 
 import (
@@ -25,6 +25,7 @@ func TestBench(t *testing.T) {
 	t.Run("attach", func(t *testing.T) { attach(t, report) })
 	t.Run("traffic", func(t *testing.T) { traffic(t, report) })
 	t.Run("agent", func(t *testing.T) { agent(t, report) })
+	t.Run("away", func(t *testing.T) { away(t, report) })
 	report.print()
 	if err := report.write("results/bench.json"); err != nil {
 		t.Error(err)

@@ -1,0 +1,89 @@
+// Package crash kills the agent, and the plugin, at every effect that they have on the world, and looks each time
+// whether anything leaked, was lost, or was given out twice.
+//
+//	test ── starts ──► launch: installs a seccomp filter, becomes porin-agent or porin-cni
+//	  ▲                        │
+//	  │   every system call that is not known to change nothing waits here, with its arguments
+//	  └────── tracer ◄─────────┘
+//	            continue it, or SIGKILL: all effects before this one have happened, and this one and later ones have not
+//
+// An operation is run with a kill at its first effect, at its second, and so on until it ends without being killed;
+// the last time the process is killed right after. So nobody lists the points by hand, and a new effect is a new
+// point. `make crash` prints how many there are.
+package crash
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) {
+	if program := os.Getenv(envLaunch); program != "" {
+		fmt.Fprintln(os.Stderr, "launch:", launch(program)) // it returns only when it fails
+		os.Exit(125)
+	}
+	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
+}
+
+// operations are what is interrupted, everywhere.
+var operations = []struct {
+	name string
+	pods int // that live on the node all the time
+	of   func(*scene) operation
+}{
+	{"agent, ADD", 2, agentAdd},
+	{"agent, ADD of a pod's next container", 2, agentSupersede},
+	{"agent, DEL", 2, agentDel},
+	{"agent, ADD, and once more in the next start", 2, relapsing(agentAdd)},
+	{"agent, ADD of a pod's next container, and once more in the next start", 2, relapsing(agentSupersede)},
+	{"agent, DEL, and once more in the next start", 2, relapsing(agentDel)},
+	{"agent, deletion of a container with two interfaces", 2, agentBatch},
+	{"agent, GC of two attachments", 2, agentGC},
+	{"agent, first start", 0, agentFirstStart},
+	{"agent, start with three endpoints, a half made one and a deletion record", 3, agentRestore},
+	{"agent, start with other sizes of maps", 2, agentResize},
+	{"agent, orderly end", 2, agentStop},
+	{"plugin, ADD, then DEL", 2, pluginAdd},
+	{"plugin, ADD, then a new agent", 2, restarting(pluginAdd)},
+	{"plugin, DEL, then DEL", 2, pluginDel},
+	{"plugin, DEL, then a new agent", 2, restarting(pluginDel)},
+	{"plugin, DEL without an agent, then DEL", 2, again(away(pluginDel))},
+	{"plugin, DEL without an agent, then an agent", 2, restarting(away(pluginDel))},
+	{"plugin, GC of two attachments", 2, pluginGC},
+}
+
+func TestCrashMatrix(t *testing.T) {
+	var sum tally
+	t.Run("at", func(t *testing.T) {
+		for _, o := range operations {
+			t.Run(o.name, func(t *testing.T) {
+				t.Parallel()
+				sum.add(enumerate(t, o.name, func() *scene { return newScene(t, o.pods) }, o.of))
+			})
+		}
+	})
+	sum.print()
+}
+
+// tally counts over all operations.
+type tally struct {
+	mu                 sync.Mutex // guards the fields below
+	points, violations int
+}
+
+func (t *tally) add(points, violations int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.points += points
+	t.violations += violations
+}
+
+func (t *tally) print() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Printf("crash matrix: %d points in all, %d violations\n", t.points, t.violations)
+}

@@ -1,0 +1,67 @@
+package crash
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+// TestTheProcessDiesBeforeTheEffect kills a shell at each effect of a script, and finds what came before it and no more.
+func TestTheProcessDiesBeforeTheEffect(t *testing.T) {
+	testutil.Root(t)
+	const first, second = "one\n", "two\n"
+	for name, row := range map[string]struct {
+		call, file string // to die at; no call for nobody dies
+		want       map[string]string
+	}{
+		"making the first":   {"create", "a", map[string]string{}},
+		"writing the first":  {"write", "a", map[string]string{"a": ""}},
+		"making the second":  {"create", "b", map[string]string{"a": first}},
+		"writing the second": {"write", "b", map[string]string{"a": first, "b": ""}},
+		"nothing":            {"", "", map[string]string{"a": first, "b": second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, tr := t.TempDir(), &tracer{}
+			tr.arm(func(_ int, e effect) bool { return e.call == row.call && filepath.Base(e.on) == row.file })
+			cmd := exec.Command("/bin/sh", "-c", "echo one > $0/a; echo two > $0/b", dir)
+			tr.wrap(cmd)
+			if err := cmd.Run(); (err != nil) != (row.call != "") {
+				t.Errorf("the shell ended with %v", err)
+			}
+			tr.end()
+			if _, hit, err := tr.state(); err != nil || (hit != nil) != (row.call != "") {
+				t.Errorf("hit %v, %v", hit, err)
+			}
+			for _, file := range []string{"a", "b"} {
+				text, err := os.ReadFile(filepath.Join(dir, file))
+				if want, there := row.want[file]; (err == nil) != there || string(text) != want {
+					t.Errorf("%s has %q, %v; want %q, there: %v", file, text, err, want, there)
+				}
+			}
+		})
+	}
+}
+
+// TestACallThatNobodyKnowsIsAnEffect: what is not known to be harmless counts.
+func TestACallThatNobodyKnowsIsAnEffect(t *testing.T) {
+	if e, is := (process{}).effectOf(notification{nr: 9999}); !is || e.call != "system call 9999" || e.talk {
+		t.Errorf("%+v, %v", e, is)
+	}
+}
+
+func TestQuestionsAreNoEffects(t *testing.T) {
+	question := []byte{16, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // RTM_GETLINK
+	change := []byte{16, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}   // RTM_DELLINK
+	if e, is := netlinkEffect(question); is {
+		t.Errorf("a question is %q", e)
+	}
+	if e, is := netlinkEffect(append(question, change...)); !is || e.call != "RTM_DELLINK" {
+		t.Errorf("a question and a change: %q, %v", e, is)
+	}
+	if e, is := bpfEffect(1000); !is || e.call != "bpf command 1000" {
+		t.Errorf("a command that nobody knows: %q, %v", e, is)
+	}
+}

@@ -1,0 +1,157 @@
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/test/nodecheck"
+)
+
+const (
+	reach  = 10 * time.Second // bounds whatever is waited for
+	settle = 3 * time.Second  // bounds how long what is going may still be there
+)
+
+// scene is a node with an agent and a runtime, both under a tracer, and pods that live all the time.
+type scene struct {
+	t       *testing.T
+	node    *testutil.Node
+	agent   *testutil.Agent
+	cni     *testutil.CNI
+	checker *nodecheck.Checker
+	agents  *tracer
+	plugins *tracer
+	hit     *effect // at which the victim of the operation was killed
+	live    []nodecheck.Pod
+	spare   []*testutil.Namespace // of containers that come and go
+	guests  []*testutil.Container // that came for the point
+}
+
+func newScene(t *testing.T, pods int) *scene {
+	t.Helper()
+	testutil.Root(t)
+	bin := testutil.Build(t)
+	s := &scene{t: t, node: testutil.NewNode(t), agents: &tracer{}, plugins: &tracer{}}
+	t.Cleanup(func() { s.agents.end(); s.plugins.end() })
+	s.checker = nodecheck.New(t, s.node)
+	s.cni = s.node.NewCNI(t, testutil.CNIConfig{Bin: bin, Wrap: s.plugins.wrapArmed})
+	s.agent = s.node.NewAgent(bin, s.flags()...)
+	s.agent.Wrap = s.agents.wrap
+	t.Cleanup(func() {
+		s.agent.End()
+		if t.Failed() {
+			t.Logf("log of the agent on %s, all its lives:\n%s", s.node.Name, tail(s.agent.Log(), 4000))
+		}
+	})
+	s.agent.Start(t)
+	s.spare = []*testutil.Namespace{testutil.NetNS(t), testutil.NetNS(t)}
+	for range pods {
+		p, err := s.add(testutil.NewContainer(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.live = append(s.live, p)
+	}
+	return s
+}
+
+// flags give every freed address out again at once, so that one that is freed too early is seen, and let the doctor
+// look and repair nothing: what it would repair is a leak.
+func (s *scene) flags(more ...string) []string {
+	return append([]string{
+		"--ipam-pod-cidr=" + s.node.PodIPv4.String() + "," + s.node.PodIPv6.String(), "--ipam-quarantine=0s", "--doctor-repair=false", "--log-level=warn",
+	}, more...)
+}
+
+func tail(text string, n int) string { return text[max(0, len(text)-n):] }
+
+// fresh is a container with an ID that nobody has seen, in one of the spare namespaces.
+func (s *scene) fresh(spare int) *testutil.Container {
+	c := &testutil.Container{Namespace: s.spare[spare], ID: testutil.NewContainerID(), IfName: "eth0"}
+	s.guests = append(s.guests, c)
+	return c
+}
+
+func (s *scene) add(c *testutil.Container) (nodecheck.Pod, error) {
+	result, err := s.cni.Add(c)
+	if err != nil {
+		return nodecheck.Pod{}, fmt.Errorf("ADD of %.12s: %w", c.ID, err)
+	}
+	return nodecheck.PodOf(c, result)
+}
+
+func (s *scene) del(c *testutil.Container) error {
+	if err := s.cni.Del(c); err != nil {
+		return fmt.Errorf("DEL of %.12s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// gc tells the network that the live pods alone are valid, as a runtime that has lost its cache does: some runs in a
+// row, as one alone may be held back.
+func (s *scene) gc() (err error) {
+	config := gcConfig(s.node, s.live)
+	for range 3 {
+		if _, err = s.cni.Exec("GC", nil, config); err == nil || s.agents.wasHit() || s.plugins.wasHit() {
+			return err
+		}
+	}
+	return fmt.Errorf("GC: %w", err)
+}
+
+// agentDies waits for the end of an agent that was hit. Another is killed now: right after its last effect.
+func (s *scene) agentDies() error {
+	if s.hit != nil && !s.agent.Ended(reach) {
+		return errors.New("the agent lives though it was killed")
+	}
+	s.agent.End()
+	return nil
+}
+
+// restart starts the next agent, which nobody kills.
+func (s *scene) restart() error {
+	s.agent.End()
+	if err := s.agent.TryStart(); err != nil {
+		return fmt.Errorf("start the next agent: %w; its log ends with\n%s", err, tail(s.agent.Log(), 1000))
+	}
+	return nil
+}
+
+// check compares ledger and kernel with what the runtime holds: the live pods, and those, and perhaps others.
+func (s *scene) check(when string, also []nodecheck.Pod, maybe ...*testutil.Container) error {
+	want := nodecheck.Want{Live: append(append([]nodecheck.Pod(nil), s.live...), also...)}
+	for _, c := range maybe {
+		want.Maybe = append(want.Maybe, nodecheck.AttachmentOf(c))
+	}
+	findings, err := s.checker.Within(settle, want)
+	errs := []error{err}
+	for _, f := range findings {
+		errs = append(errs, errors.New(f.String()))
+	}
+	for _, p := range want.Live {
+		errs = append(errs, testutil.Ping(p.Namespace, s.node.IPv4, reach), testutil.Ping(p.Namespace, s.node.IPv6, reach))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%s: %w", when, err)
+	}
+	return nil
+}
+
+// gone checks that the runtime's part is done: DEL succeeds, and nothing of the containers is left anywhere.
+func (s *scene) gone(all ...*testutil.Container) error {
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, s.del(c))
+	}
+	errs = append(errs, s.check("after the runtime's DEL", nil))
+	for _, c := range all {
+		links, err := s.links(c)
+		if errs = append(errs, err); len(links) != 1 {
+			errs = append(errs, fmt.Errorf("links in the container of %.12s: %v, want lo alone", c.ID, links))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,101 @@
+// Command fill writes a ledger of attachments that have no links, as a node has it whose containers all went while no
+// agent ran. The bench starts an agent on it.
+//
+//	fill STATE-DIR COUNT
+//
+// Their container IDs are c1, c2, and so on, their interfaces eth0, and their addresses count up from 10.200.0.1.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: fill STATE-DIR COUNT")
+		os.Exit(2)
+	}
+	count, err := strconv.Atoi(os.Args[2])
+	if err == nil {
+		err = fill(context.Background(), os.Args[1], count)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fill:", err)
+		os.Exit(1)
+	}
+}
+
+// atOnce is how many are made side by side: their writes go together.
+const atOnce = 64
+
+func fill(ctx context.Context, stateDir string, count int) error {
+	cfg := endpointmanager.DefaultConfig()
+	cfg.StateDir, cfg.Parallel = stateDir, atOnce
+	manager := endpointmanager.New(endpointmanager.Params{
+		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(), Steps: endpointmanager.Steps{numbered{}},
+	})
+	if err := manager.Start(ctx); err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i := 1; i <= count; i++ {
+		group.Go(func() error {
+			spec, err := specOf(i)
+			if err == nil {
+				_, err = manager.Create(ctx, spec)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return manager.Stop(ctx)
+}
+
+// firstIndex is of links that no node has.
+const firstIndex = 1 << 20
+
+func specOf(i int) (endpointmanager.Spec, error) {
+	const ifname = "eth0"
+	id := "c" + strconv.Itoa(i)
+	host, container := v1.InterfaceMACs(id, ifname)
+	hostMAC, err := endpointmanager.ParseMAC(host)
+	if err != nil {
+		return endpointmanager.Spec{}, err
+	}
+	containerMAC, err := endpointmanager.ParseMAC(container)
+	return endpointmanager.Spec{
+		Attachment: endpointmanager.Attachment{ContainerID: id, IfName: ifname}, Network: "porin",
+		Host:      endpointmanager.Interface{Name: v1.HostInterfaceName(id, ifname), Index: firstIndex + i, MAC: hostMAC},
+		Container: endpointmanager.Interface{Name: ifname, MAC: containerMAC},
+	}, err
+}
+
+// numbered is a step that gives an endpoint the address of its link's number, and touches nothing.
+type numbered struct{}
+
+func (numbered) Name() string { return "numbered" }
+
+func (numbered) Attach(_ context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
+	i := ep.Spec.Host.Index - firstIndex
+	ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)})
+	return ep, nil
+}
+
+func (numbered) Detach(context.Context, endpointmanager.Endpoint, endpointmanager.DeleteConfig) error {
+	return nil
+}
+
+func (numbered) Restore(context.Context, endpointmanager.Endpoint) ([]string, error) { return nil, nil }

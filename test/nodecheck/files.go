@@ -1,0 +1,69 @@
+package nodecheck
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/datapath"
+)
+
+// pinsDue are the programs that the agent says it has, and their maps.
+func (a answers) pinsDue() (items []Item) {
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic} {
+		items = append(items, Item{"pin", filepath.Join("maps", name)})
+	}
+	for _, p := range a.status.Datapath.Programs {
+		items = append(items, Item{"pinned program", fmt.Sprintf("%s %s, ID %d", a.status.Datapath.Digest, p.Name, p.ID)})
+	}
+	return items
+}
+
+// pinItems is everything below the BPF root.
+func (c *Checker) pinItems() (items []Item, err error) {
+	found, err1 := c.inspect()
+	for _, p := range found.Programs {
+		items = append(items, Item{"pinned program", fmt.Sprintf("%s %s, ID %d", p.Digest, p.Name, p.ID)})
+	}
+	pins, err2 := below(c.node.BPFRoot)
+	known := func(path string) bool { // counted above, by what is pinned there
+		return slices.ContainsFunc(found.Programs, func(p datapath.PinnedProgram) bool { return path == filepath.Join("programs", p.Digest, p.Name) })
+	}
+	for _, path := range pins {
+		if !known(path) {
+			items = append(items, Item{"pin", path})
+		}
+	}
+	return items, errors.Join(err1, err2)
+}
+
+// ordinary are the files that an agent at rest has in its state folder: whatever else is there was left.
+var ordinary = []string{"ledger.db", "deletions/lock"}
+
+func (c *Checker) fileItems() (items []Item, err error) {
+	files, err := below(c.node.StateDir)
+	for _, path := range files {
+		if !slices.Contains(ordinary, path) {
+			items = append(items, Item{"file", path})
+		}
+	}
+	return items, err
+}
+
+// below lists the files below a folder, by their paths in it. What goes meanwhile is left out.
+func below(dir string) (files []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && !entry.IsDir() {
+			name, _ := filepath.Rel(dir, path)
+			files = append(files, name)
+		}
+		return err
+	})
+	return files, err
+}

@@ -1,0 +1,149 @@
+package nodecheck_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/test/nodecheck"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.Binaries(), testutil.NoLeaks()) }
+
+// rig is a node with one pod.
+type rig struct {
+	*testing.T
+	node  *testutil.Node
+	pod   nodecheck.Pod
+	check *nodecheck.Checker
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	testutil.Root(t)
+	r := &rig{T: t, node: testutil.NewNode(t)}
+	r.node.StartAgent(t, testutil.Build(t), "--doctor-repair=false", "--ipam-pod-cidr=10.9.0.0/24")
+	c := testutil.NewContainer(t)
+	result := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t)}).MustAdd(t, c)
+	var err error
+	if r.pod, err = nodecheck.PodOf(c, result); err != nil {
+		t.Fatal(err)
+	}
+	r.check = nodecheck.New(t, r.node)
+	return r
+}
+
+// finds checks that the differences are those, and no others but the doctor's, who may see more than we planted.
+func (r *rig) finds(want nodecheck.Want, kinds ...string) {
+	r.Helper()
+	findings, err := r.check.Look(want)
+	if err != nil {
+		r.Fatal(err)
+	}
+	var found []string
+	for _, f := range findings {
+		if kind := f.Kind + " " + f.Problem; kind[:min(len(kind), 8)] != "doctor's" && !slices.Contains(found, kind) {
+			found = append(found, kind)
+		}
+	}
+	slices.Sort(found)
+	if !slices.Equal(found, kinds) {
+		r.Errorf("found %q, want %q; all: %v", found, kinds, findings)
+	}
+}
+
+func (r *rig) host() (host rtnl.Link) {
+	r.Helper()
+	links, err := r.node.Conn(r).Links()
+	if err != nil {
+		r.Fatal(err)
+	}
+	i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Kind == "veth" && l.Name != "eth0" })
+	return links[i]
+}
+
+// must fails the test for what a break needs.
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func TestAllIsAsItShouldBe(t *testing.T) {
+	r := newRig(t)
+	r.finds(nodecheck.Want{Live: []nodecheck.Pod{r.pod}})
+	r.finds(nodecheck.Want{Maybe: []string{r.pod.Attachment()}})
+	r.finds(nodecheck.Want{}, "endpoint left")
+	other := r.pod
+	other.IPv4 = netip.MustParseAddr("10.9.0.99")
+	r.finds(nodecheck.Want{Live: []nodecheck.Pod{other}}, "endpoint left", "endpoint missing")
+}
+
+func TestWhatIsBrokenIsFound(t *testing.T) {
+	stranger := netip.MustParseAddr("10.9.0.77")
+	for name, broken := range map[string]struct {
+		how   func(r *rig) error
+		kinds []string
+	}{
+		"a link of nobody": {func(r *rig) error {
+			return r.node.Conn(r).Do(rtnl.NewVeth(rtnl.Veth{
+				Name: "porabcdefghijkl", MAC: rtnl.MAC{2, 1}, Peer: rtnl.VethPeer{Name: "eth9", MAC: rtnl.MAC{2, 2}, NetNS: r.pod.FD()},
+			}))
+		}, []string{"link left"}},
+		"a link that is down": {func(r *rig) error { return r.node.Conn(r).Do(rtnl.LinkDown(r.host().Index)) },
+			[]string{"link left", "link missing", "neighbour missing", "route missing"}}, // which the kernel takes
+		"a route to nobody": {func(r *rig) error {
+			return r.node.Conn(r).Do(rtnl.AddRoute(rtnl.Route{Dst: netip.PrefixFrom(stranger, 32), Link: r.host().Index, Protocol: rtnl.Protocol}))
+		}, []string{"route left"}},
+		"no route": {func(r *rig) error {
+			route := rtnl.Route{Dst: netip.PrefixFrom(r.pod.IPv4, 32), Link: r.host().Index, Scope: unix.RT_SCOPE_LINK}
+			return r.node.Conn(r).Do(rtnl.DelRoute(route))
+		}, []string{"route missing"}},
+		"a neighbour that is nobody": {func(r *rig) error {
+			return r.node.Conn(r).Do(rtnl.ReplaceNeigh(rtnl.Neigh{Link: r.host().Index, Addr: stranger, MAC: rtnl.MAC{2, 9}}))
+		}, []string{"neighbour left"}},
+		"no filters": {func(r *rig) error { return r.node.Conn(r).Do(rtnl.DelClsact(r.host().Index)) }, []string{"filter missing"}},
+		"an entry for nobody": {func(r *rig) error {
+			return r.put(bpf.Endpoints, abi.AddrOf(stranger), abi.Endpoint{Ifindex: 99})
+		}, []string{"entry of map endpoints left"}},
+		"a file of a writer that died": {func(r *rig) error {
+			dir := filepath.Join(r.node.StateDir, "deletions")
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, "1.tmp"), nil, 0o600)
+		}, []string{"file left"}},
+		"a program that is pinned no more": {func(r *rig) error {
+			pins, err := filepath.Glob(filepath.Join(r.node.BPFRoot, "programs", "*", bpf.ToPod))
+			if err != nil || len(pins) != 1 {
+				return err
+			}
+			return os.Remove(pins[0])
+		}, []string{"pinned program missing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.must(broken.how(r))
+			r.finds(nodecheck.Want{Live: []nodecheck.Pod{r.pod}}, broken.kinds...)
+		})
+	}
+}
+
+func (r *rig) put(name string, key, value any) error {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(r.node.BPFRoot, "maps", name), nil)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.Put(key, value)
+}
