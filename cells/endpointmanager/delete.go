@@ -138,17 +138,14 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 		return DeleteResult{}
 	}
 	_ = watch.lap("queue", nil)
-	leave := m.admitDeletion()
+	leave := m.admitDeletion(cfg)
 	defer leave()
 	_ = watch.lap("admission", nil)
 	if w.ep.State != Disconnecting {
 		m.become(w, outside, Disconnecting)
 	}
 	cfg.NoIPRelease = cfg.NoIPRelease || w.ep.Spec.ExternalIPAM
-	// When this cannot be written the deletion goes on all the same: the worst is that after a crash it begins anew.
-	if err := watch.lap("ledger-intent", m.ledger.put(m.recordOf(w, deleting, cfg))); err != nil {
-		m.log.Warn("deletion is not on record before it begins", attrs(w.ep), "error", err)
-	}
+	_ = watch.lap("ledger-intent", m.intendDeletion(w, cfg))
 	ctx, cancel := context.WithTimeout(ctx, detachTimeout)
 	defer cancel()
 	errs := m.detach(ctx, w, cfg, watch)
@@ -161,8 +158,24 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 	return DeleteResult{Deleted: 1}
 }
 
+// intendDeletion puts a deletion on record before its first effect. When that cannot be written it goes on all the same:
+// the worst is that after a crash it begins anew.
+func (m *manager) intendDeletion(w *worker, cfg DeleteConfig) error {
+	if cfg.recorded {
+		return nil
+	}
+	err := m.ledger.put(m.recordOf(w, deleting, cfg))
+	if err != nil {
+		m.log.Warn("deletion is not on record before it begins", attrs(w.ep), "error", err)
+	}
+	return err
+}
+
 // admitDeletion waits for its turn, however long: what is asked for will be done.
-func (m *manager) admitDeletion() (leave func()) {
+func (m *manager) admitDeletion(cfg DeleteConfig) (leave func()) {
+	if cfg.recorded {
+		return func() {}
+	}
 	leave, _ = m.admission.enter(context.Background(), laneDelete, "")
 	return leave
 }

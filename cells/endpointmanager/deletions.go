@@ -1,8 +1,10 @@
 package endpointmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,9 +22,9 @@ func (m *manager) workOff(ctx context.Context) error {
 		errs := make([]error, len(records))
 		var group errgroup.Group
 		group.SetLimit(recordsAtOnce)
-		for i, rec := range records {
+		for _, i := range ledgerOrder(records) {
 			group.Go(func() error {
-				errs[i] = errors.Join(m.deleteRecorded(ctx, rec).Errors...)
+				errs[i] = errors.Join(m.deleteRecorded(ctx, records[i]).Errors...)
 				return nil
 			})
 		}
@@ -35,10 +37,23 @@ func (m *manager) workOff(ctx context.Context) error {
 	return err
 }
 
+// ledgerOrder returns the places of the records in the order of the ledger's keys, so that what is written together is
+// close together, and of one attachment in the order in which they are.
+func ledgerOrder(records []deletequeue.Record) []int {
+	order := make([]int, len(records))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(records[a].ContainerID, records[b].ContainerID), cmp.Compare(records[a].IfName, records[b].IfName))
+	})
+	return order
+}
+
 // deleteRecorded passes over an attachment that began a new life after the recorded deletion did. When the plugin did not
 // say when that was, it was before this agent.
 func (m *manager) deleteRecorded(ctx context.Context, rec deletequeue.Record) DeleteResult {
-	cfg := DeleteConfig{Began: m.since(time.Duration(rec.Began))}
+	cfg := DeleteConfig{Began: m.since(time.Duration(rec.Began)), recorded: true}
 	if rec.IfName == "" {
 		return m.deleteContainer(ctx, rec.ContainerID, cfg)
 	}

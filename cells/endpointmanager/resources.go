@@ -36,10 +36,19 @@ func (r resources) ledger() error {
 	if err := unix.Statfs(r.m.cfg.StateDir, &fs); err != nil {
 		return fmt.Errorf("state-dir %s: %w", r.m.cfg.StateDir, err)
 	}
-	if free := fs.Bavail * uint64(fs.Bsize); free < leastFree {
-		return fmt.Errorf("%d KiB are free in %s, of %d that the ledger wants: free space there", free>>10, r.m.cfg.StateDir, leastFree>>10)
+	if err := checkRoom(r.m.cfg.StateDir, fs); err != nil {
+		return err
 	}
 	return r.m.ledger.try()
+}
+
+// checkRoom takes a file system without any blocks for one without a limit: a tmpfs of size=0 and a ramfs count none.
+func checkRoom(dir string, fs unix.Statfs_t) error {
+	free := fs.Bavail * uint64(fs.Bsize)
+	if free >= leastFree {
+		return nil
+	}
+	return fmt.Errorf("%d KiB are free in %s, of %d that the ledger wants: free space there", free>>10, dir, leastFree>>10)
 }
 
 // deletionRecords are there while no agent runs. One that is left when it serves could not be worked off.
