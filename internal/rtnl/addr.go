@@ -17,7 +17,7 @@ type Addr struct {
 }
 
 // AddAddr gives the interface an address. It is usable at once (IPv6: no duplicate address detection, for nobody else
-// is on the link) and brings no route to its network with it. EEXIST when the interface has it.
+// is on the link; but see [LocalRoute]) and brings no route to its network with it. EEXIST when the interface has it.
 func AddAddr(link int, prefix netip.Prefix) Request {
 	return addrRequest("add address ", link, prefix, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 }

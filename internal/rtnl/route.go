@@ -40,6 +40,20 @@ func ReplaceRoute(r Route) Request {
 // DelRoute removes a route that fits all that r says. ESRCH when there is none.
 func DelRoute(r Route) Request { return r.request("delete route to ", unix.RTM_DELROUTE, 0) }
 
+// LocalRoute has the namespace take what is sent to the address, which is the link's. The kernel has such a route of its own
+// for each address, but makes the one of an IPv6 address some time after it has answered [AddAddr]: under a load that is
+// milliseconds (addrconf_dad_work, also without duplicate address detection), in which packets are dropped. This one is
+// beside it, less preferred, from the answer on.
+func LocalRoute(link int, addr netip.Addr) Request {
+	var m message
+	m.u8s(family(addr), uint8(addr.BitLen()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL)
+	m.u32s(0)
+	m.attr(unix.RTA_DST, addr.AsSlice())
+	m.attrU32(unix.RTA_OIF, uint32(link))
+	what := "set local route to " + addr.String() + " by link " + strconv.Itoa(link)
+	return Request{What: what, Type: unix.RTM_NEWROUTE, Flags: unix.NLM_F_CREATE | unix.NLM_F_REPLACE, Body: m.bytes()}
+}
+
 func (r Route) request(verb string, typ, flags uint16) Request {
 	what := verb + r.Dst.String() + " by link " + strconv.Itoa(r.Link)
 	return Request{What: what, Type: typ, Flags: flags, Body: r.body(typ)}

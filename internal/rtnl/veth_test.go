@@ -3,6 +3,7 @@ package rtnl_test
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,24 @@ func TestAnAliasIsChangedByIndexToo(t *testing.T) {
 	}
 	if err := node.Do(rtnl.SetAliasByIndex(9999, "a")); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestALocalRouteHasAnAddressTakenAtOnce(t *testing.T) {
+	_, pod, host := pair(t)
+	for i := range 50 { // the kernel's own comes late now and then
+		addr := netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)})
+		var way rtnl.Route
+		err := pod.Do(
+			rtnl.AddAddr(host.Peer, netip.PrefixFrom(addr, 128)), rtnl.LocalRoute(host.Peer, addr), rtnl.LocalRoute(host.Peer, addr),
+			rtnl.GetRoute(addr, &way),
+		)
+		if err != nil || way.Type != unix.RTN_LOCAL {
+			t.Errorf("%s: %+v, %v", addr, way, err)
+		}
+	}
+	if routes, err := pod.Routes(host.Peer); err != nil || slices.ContainsFunc(routes, func(r rtnl.Route) bool { return r.Dst.Bits() == 128 }) {
+		t.Errorf("it is listed among those that lead elsewhere: %+v, %v", routes, err)
 	}
 }
 

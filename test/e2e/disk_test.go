@@ -15,7 +15,7 @@ import (
 func TestAFullDiskUnderTheStateDir(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
-	disk := smallDisk(t)
+	disk := smallDisk(t, 256<<10)
 	node.StateDir = filepath.Join(disk, "state")
 	r := rigOn(t, node)
 	p := r.pod()
@@ -55,7 +55,7 @@ func TestAFullDiskUnderTheStateDir(t *testing.T) {
 func TestDELWithoutAgentAndDiskCutsTheContainerOff(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
-	node.StateDir = filepath.Join(smallDisk(t), "state")
+	node.StateDir = filepath.Join(smallDisk(t, 256<<10), "state")
 	r := rigOn(t, node)
 	p := r.pod()
 	r.agent.Kill(t)
@@ -75,11 +75,11 @@ func TestDELWithoutAgentAndDiskCutsTheContainerOff(t *testing.T) {
 	r.nothingLeft()
 }
 
-// smallDisk mounts one that is soon full.
-func smallDisk(t *testing.T) string {
+// smallDisk mounts one of that size.
+func smallDisk(t *testing.T, size int) string {
 	t.Helper()
 	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size="+strconv.Itoa(256<<10)); err != nil {
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size="+strconv.Itoa(size)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })

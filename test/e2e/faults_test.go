@@ -147,6 +147,7 @@ func failingAgent(t *testing.T, node *testutil.Node, flags ...string) string {
 }
 
 func TestASecondAgentIsRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	out := failingAgent(t, r.node)
 	if !strings.Contains(out, r.node.Socket) || !strings.Contains(out, fmt.Sprint(r.agent.PID())) || strings.Count(out, "\n") != 1 {

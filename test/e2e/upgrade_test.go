@@ -1,17 +1,23 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/internal/testutil"
 )
 
-// pingPong sends datagrams there and back, one at a time, and counts those that do not come back.
+// pingPong sends datagrams there and back, one at a time, and counts those that do not come back. It begins when the two
+// have heard of each other.
 type pingPong struct {
 	there, lost int
 	stop        chan struct{}
@@ -19,6 +25,10 @@ type pingPong struct {
 }
 
 func (r *rig) pingPong(from, to pod, addr netip.Addr) *pingPong {
+	r.Helper()
+	if err := testutil.Ping(from.Namespace, addr, reach); err != nil {
+		r.Fatal(err)
+	}
 	p := &pingPong{stop: make(chan struct{})}
 	server, client := listenUDP(r, to.Namespace, addr), listenUDP(r, from.Namespace, netip.Addr{})
 	p.running.Go(func() {
@@ -86,20 +96,65 @@ func TestAnUpgradeOfTheProgramsLosesNoPacket(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestMapsOfAnotherSizeAreRefusedAndNothingBreaks(t *testing.T) {
+func TestMapsOfAnotherSizeAreTakenOverAndLoseNoPacket(t *testing.T) {
 	r := newRig(t, "--datapath-max-endpoints=100")
 	a, b := r.pod(), r.pod()
+	four, six := r.pingPong(a, b, b.ipv4), r.pingPong(b, a, a.ipv6)
+	for _, size := range []uint32{200, 50, 100} {
+		before := r.inspect()
+		r.agent.Restart(t, fmt.Sprintf("--datapath-max-endpoints=%d", size))
+		for _, m := range r.inspect().Maps {
+			if m.Name == bpf.Links && (m.MaxEntries != size || m.Entries != 2) {
+				t.Errorf("links has %d entries of %d, want 2 of %d", m.Entries, m.MaxEntries, size)
+			}
+		}
+		if all := r.endpoints(); len(all) != 2 || all[0].Addresses.IPv4 != a.ipv4 || all[0].Traffic.FromPod.Packets == 0 {
+			t.Errorf("endpoints: %+v", all)
+		}
+		r.noMapOf(before)
+		r.agrees()
+	}
+	four.end()
+	six.end()
+	if four.lost+six.lost > 0 || four.there < 100 || six.there < 100 {
+		t.Errorf("lost %d of %d datagrams by IPv4, %d of %d by IPv6", four.lost, four.there, six.lost, six.there)
+	}
+	r.cni.MustDel(t, a.Container)
+	r.cni.MustDel(t, b.Container)
+	r.nothingLeft()
+}
+
+// noMapOf checks that the kernel has none of these maps any more.
+func (r *rig) noMapOf(former datapath.Inspection) {
+	r.Helper()
+	for _, old := range former.Maps {
+		testutil.Eventually(r, reach, func() error { // the kernel frees it when no CPU uses it any more
+			m, err := ebpf.NewMapFromID(ebpf.MapID(old.ID))
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
+			m.Close()
+			return fmt.Errorf("map %s, %d, is in the kernel: %v", old.Name, old.ID, err)
+		})
+	}
+}
+
+func TestMapsTooSmallForTheEndpointsAreRefusedAndNothingBreaks(t *testing.T) {
+	r := newRig(t, "--datapath-max-endpoints=100")
+	a, b, c := r.pod(), r.pod(), r.pod()
 	before := fmt.Sprint(r.inspect())
 	r.agent.Kill(t)
-	failsWith(t, r.node, []string{"--datapath-max-endpoints=200"}, "drain the node and remove "+filepath.Join(r.node.BPFRoot, "maps"))
+	failsWith(t, r.node, []string{"--datapath-max-endpoints=2"}, "give --datapath-max-endpoints a larger number, or drain the node")
 	if after := fmt.Sprint(r.inspect()); after != before {
 		t.Errorf("the kernel had\n%s\nand has\n%s", before, after)
 	}
-	if err := testutil.Ping(a.Namespace, b.ipv6, reach); err != nil {
-		t.Error(err)
+	for _, p := range []pod{b, c} {
+		if err := testutil.Ping(a.Namespace, p.ipv6, reach); err != nil {
+			t.Error(err)
+		}
 	}
 	r.agent.Start(t)
-	if status := r.status(); status.Restored.Replaced != 2 || len(status.Restored.Reasons) != 2 || !status.Datapath.Adopted {
+	if status := r.status(); status.Restored.Adopted != 3 || !status.Datapath.Adopted {
 		t.Errorf("restored %+v, datapath %+v", status.Restored, status.Datapath)
 	}
 }

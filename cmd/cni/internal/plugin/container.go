@@ -76,6 +76,9 @@ func (a *adding) configuration(metric uint32) []rtnl.Request {
 			rtnl.ReplaceNeigh(rtnl.Neigh{Link: index, Addr: l.gateway, MAC: a.hostMAC}),
 			rtnl.AddRoute(rtnl.Route{Dst: l.all, Gateway: l.gateway, Link: index, OnLink: l.gateway.Is4(), Metric: metric}),
 		)
+		if l.prefix.Addr().Is6() {
+			requests = append(requests, rtnl.LocalRoute(index, l.prefix.Addr()))
+		}
 	}
 	return requests
 }

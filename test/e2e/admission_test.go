@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"sync"
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestManyADDsAtOnceTakeTurnsAndNoneIsRefused(t *testing.T) {
+	r := newRig(t, "--endpoint-parallel=1", "--metrics-address="+metricsAddress)
+	const waits, sum = `porin_admission_wait_seconds_count{lane="fair"}`, `porin_admission_wait_seconds_sum{lane="fair"}`
+	r.expect(map[string]float64{waits: 0, sum: 0})
+	var calls sync.WaitGroup
+	containers := make([]*testutil.Container, 32)
+	for i := range containers {
+		containers[i] = testutil.NewContainer(t)
+	}
+	for _, c := range containers {
+		calls.Go(func() {
+			if _, err := r.cni.Add(c); err != nil {
+				t.Errorf("ADD: %v", err)
+			}
+		})
+	}
+	calls.Wait()
+	r.expect(map[string]float64{
+		waits: 32, `porin_admission_waiting{lane="fair"}`: 0, `porin_admission_running{lane="fair"}`: 0,
+		`porin_admission_wait_seconds_count{lane="delete"}`: 0,
+	})
+	if waited := r.metrics()[sum]; waited <= 0 {
+		t.Errorf("they waited %v s", waited)
+	}
+	for _, c := range containers {
+		calls.Go(func() {
+			if err := r.cni.Del(c); err != nil {
+				t.Errorf("DEL: %v", err)
+			}
+		})
+	}
+	calls.Wait()
+	r.expect(map[string]float64{`porin_admission_wait_seconds_count{lane="delete"}`: 32})
+	r.nothingLeft()
+}

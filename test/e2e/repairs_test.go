@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+// breakage takes something from an endpoint.
+type breakage struct {
+	name  string
+	do    func(r *rig, p pod, host rtnl.Link) error
+	kinds map[string]int // that the doctor finds about it
+}
+
+var breakages = []breakage{
+	{"no filters", func(r *rig, _ pod, host rtnl.Link) error {
+		return r.node.Conn(r).Do(rtnl.DelClsact(host.Index))
+	}, map[string]int{"program-missing": 2}},
+	{"no route", func(r *rig, p pod, host rtnl.Link) error {
+		return r.node.Conn(r).Do(rtnl.DelRoute(rtnl.Route{Dst: prefixOf(p.ipv6), Link: host.Index}))
+	}, map[string]int{"route-missing": 1}},
+	{"a route that leads elsewhere", func(r *rig, p pod, _ rtnl.Link) error {
+		return r.node.Conn(r).Do(rtnl.ReplaceRoute(rtnl.Route{Dst: prefixOf(p.ipv4), Link: 1, Scope: unix.RT_SCOPE_LINK}))
+	}, map[string]int{"route-differs": 1}},
+	{"no neighbour", func(r *rig, p pod, host rtnl.Link) error {
+		return r.node.Conn(r).Do(rtnl.DelNeigh(host.Index, p.ipv4))
+	}, map[string]int{"neighbour-missing": 1}},
+	{"no map entries", func(r *rig, p pod, host rtnl.Link) error {
+		return errors.Join(r.pinned(bpf.Endpoints).Delete(abi.AddrOf(p.ipv4)), r.pinned(bpf.Links).Delete(uint32(host.Index)))
+	}, map[string]int{"map-entry-missing": 2}},
+	{"another map entry", func(r *rig, p pod, host rtnl.Link) error {
+		return r.pinned(bpf.Endpoints).Put(abi.AddrOf(p.ipv6), abi.Endpoint{Ifindex: uint32(host.Index), Id: 999})
+	}, map[string]int{"map-entry-differs": 1}},
+}
+
+// reached checks that the node and the container reach each other.
+func (r *rig) reached(what string, p pod) {
+	r.Helper()
+	for _, addr := range []netip.Addr{p.ipv4, p.ipv6} {
+		if err := testutil.RoundTrip(r.node.Namespace, p.Echo(r, addr), reach); err != nil {
+			r.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestWhatAnEndpointLacksIsNamedByCHECKAndMadeAnewByTheDoctor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "--doctor-interval=0s", "--metrics-address="+metricsAddress)
+	var pods []pod
+	for _, b := range breakages {
+		p := r.pod()
+		if err := b.do(r, p, r.host(p.Container)); err != nil {
+			t.Fatalf("%s: %v", b.name, err)
+		}
+		pods = append(pods, p)
+	}
+	sound := r.pod()
+	for i, b := range breakages {
+		for kind := range b.kinds {
+			failedWith(t, r.cni.Check(pods[i].Container), kind+": ")
+		}
+	}
+	found := kindsOf(r.examined().Findings)
+	for i, b := range breakages {
+		if got := found[pods[i].ID+":eth0"]; !maps.Equal(got, b.kinds) {
+			t.Errorf("%s: found %v, want %v", b.name, got, b.kinds)
+		}
+	}
+	if len(found) != len(breakages) {
+		t.Errorf("found %v, of which some is about none of them", found)
+	}
+	r.expect(map[string]float64{findingsGauge("program-missing", "datapath"): 2, findingsGauge("route-differs", "datapath"): 1})
+	r.agrees()
+	r.expect(map[string]float64{findingsGauge("program-missing", "datapath"): 0, findingsGauge("route-differs", "datapath"): 0})
+	for i, p := range append(pods, sound) {
+		name := append(breakages, breakage{name: "nothing"})[i].name
+		r.reached(name, p)
+		if err := r.cni.Check(p.Container); err != nil {
+			t.Errorf("%s: CHECK after the repair: %v", name, err)
+		}
+		r.cni.MustDel(t, p.Container)
+	}
+	r.nothingLeft()
+}
+
+func TestAnEndpointWhoseLinkIsGoneIsTakenDownByTheDoctor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "--doctor-interval=0s")
+	keep, lose := r.pod(), r.pod()
+	if err := r.node.Conn(t).Do(rtnl.DelLink(r.host(lose.Container).Index)); err != nil {
+		t.Fatal(err)
+	}
+	failedWith(t, r.cni.Check(lose.Container), "interface eth0 is missing in the container")
+	found := kindsOf(r.examined().Findings)
+	if got := found[lose.ID+":eth0"]; len(found) != 1 || got["link-missing"] != 1 {
+		t.Errorf("found %v", found)
+	}
+	r.agrees()
+	r.attached("after the repair", keep.Container)
+	r.reached("the other", keep)
+	r.cni.MustDel(t, lose.Container)
+	r.cni.MustDel(t, keep.Container)
+	r.nothingLeft()
+}
+
+func TestADoctorThatOnlyReportsRepairsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "--doctor-interval=0s", "--doctor-repair=false")
+	p := r.pod()
+	b := breakages[0]
+	if err := b.do(r, p, r.host(p.Container)); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, reach, func() error {
+		for _, f := range r.answered().Findings {
+			if f.Times > 1 && f.Outcome == "" && f.Kind == "program-missing" {
+				return nil
+			}
+		}
+		return errors.New("there are no two looks yet")
+	})
+	failedWith(t, r.cni.Check(p.Container), "program-missing: ")
+}

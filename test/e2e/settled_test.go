@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+// settled tells whether the container takes packets for its IPv6 address. The kernel makes the route for that some time
+// after it has answered that the address is there.
+func settled(p pod) error {
+	conn, err := rtnl.DialAt(p.FD())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var way rtnl.Route
+	if err = conn.Do(rtnl.GetRoute(p.ipv6, &way)); err == nil && way.Type != unix.RTN_LOCAL {
+		err = fmt.Errorf("the route to %s is of type %d, and not local", p.ipv6, way.Type)
+	}
+	return err
+}
+
+func TestAContainerTakesPacketsOnceItsADDHasAnswered(t *testing.T) {
+	r := newRig(t)
+	var calls sync.WaitGroup
+	for range 64 {
+		c := testutil.NewContainer(t)
+		calls.Go(func() {
+			if err := settled(r.add(c)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+}

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/testutil"
+)
+
+// lacks checks that STATUS names the resource, as does the command line, until it is relieved.
+func (r *rig) lacks(resource, reason string, relieve func()) {
+	r.Helper()
+	err := r.cni.Status()
+	failedAs(r.T, err, codeNotAvailable)
+	failedWith(r.T, err, resource+" (")
+	failedWith(r.T, err, reason)
+	if done := r.cli("status"); done.code != 0 || !strings.Contains(done.out, "Lacking:") || !strings.Contains(done.out, reason) {
+		r.Errorf("porin status: exit code %d\n%s", done.code, done.out)
+	}
+	relieve()
+	testutil.Eventually(r, reach, r.cni.Status)
+}
+
+func TestSTATUSSaysThatThePoolIsUsedUpBeforeAnADDFails(t *testing.T) {
+	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/29,fd00:9::/64", "--ipam-quarantine=0s")
+	last := r.pod()
+	for range 4 {
+		if err := r.cni.Status(); err != nil {
+			t.Errorf("there are addresses left, and STATUS: %v", err)
+		}
+		last = r.pod()
+	}
+	r.lacks("addresses/default/ipv4", "0 of 5 left", func() { r.cni.MustDel(t, last.Container) })
+}
+
+func TestSTATUSSaysThatTheMapsAreFullBeforeAnADDFails(t *testing.T) {
+	r := newRig(t, "--datapath-max-endpoints=2")
+	r.pod()
+	if err := r.cni.Status(); err != nil {
+		t.Errorf("there is room for another, and STATUS: %v", err)
+	}
+	last := r.pod()
+	r.lacks("datapath-maps", "0 of 2 left", func() { r.cni.MustDel(t, last.Container) })
+}
+
+func TestSTATUSSaysThatTheLedgerHasNoRoomBeforeAnADDFails(t *testing.T) {
+	testutil.Root(t)
+	node := testutil.NewNode(t)
+	disk := smallDisk(t, 4<<20)
+	node.StateDir = filepath.Join(disk, "state")
+	r := rigOn(t, node)
+	if err := r.cni.Status(); err != nil {
+		t.Errorf("the disk is empty, and STATUS: %v", err)
+	}
+	filler := filepath.Join(disk, "filler")
+	fill(t, filler)
+	if err := os.Truncate(filler, 3600<<10); err != nil {
+		t.Fatal(err)
+	}
+	p := r.pod() // succeeds yet
+	r.lacks("ledger", "free space there", func() {
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r.cni.MustDel(t, p.Container)
+	r.nothingLeft()
+}
+
+func TestSTATUSWaitsForDeletionsThatAreOnRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := testutil.NewContainer(t)
+	r.agent.Kill(t)
+	r.cni.MustDel(t, c)
+	record := r.recorded()[0]
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.agent.Start(t)
+	testutil.Eventually(t, reach, r.cni.Status)
+	if err := os.WriteFile(record, text, 0o600); err != nil { // as if the agent could not have done it
+		t.Fatal(err)
+	}
+	r.lacks("deletion-records", "1 deletions that were asked for without an agent are not done", r.agrees) // as the doctor sees to it
+	if left := r.recorded(); len(left) > 0 {
+		t.Errorf("records: %v", left)
+	}
+}
+
+func TestResourcesAreCounted(t *testing.T) {
+	r := newRig(t, "--metrics-address="+metricsAddress)
+	r.pod()
+	r.pod()
+	resources := r.status().Resources
+	for _, name := range []string{"addresses/default/ipv4", "addresses/default/ipv6", "datapath-maps", "endpoint-numbers"} {
+		i := slices.IndexFunc(resources, func(res v1.Resource) bool { return res.Name == name })
+		if i < 0 || resources[i].Used != 2 || resources[i].Capacity < 200 || !resources[i].Available {
+			t.Errorf("%s is not among %+v, or other than 2 in use", name, resources)
+		}
+	}
+	r.expect(map[string]float64{
+		`porin_resource_available{resource="ledger"}`: 1, `porin_resource_available{resource="deletion-records"}`: 1,
+	})
+}
