@@ -61,6 +61,9 @@ var breakages = []breakage{
 	{"another entry by address", func(t *testing.T, n *node, p *pod) {
 		must(t, n.pinned(t, bpf.Endpoints).Put(abi.AddrOf(p.endpoint.Addresses.IPv6), abi.Endpoint{Ifindex: uint32(p.index()), Id: 99}))
 	}, "map-entry-differs", "map entry endpoints ADDR6: endpoint 99 on link LINK, * instead of endpoint ID on link LINK, *"},
+	{"an entry by address of a link that is not there", func(t *testing.T, n *node, p *pod) {
+		must(t, n.pinned(t, bpf.Endpoints).Put(abi.AddrOf(p.endpoint.Addresses.IPv4), abi.Endpoint{Ifindex: 4711, Id: 99}))
+	}, "map-entry-differs", "map entry endpoints ADDR4: endpoint 99 on link 4711, * instead of endpoint ID on link LINK, *"},
 	{"no counters", func(t *testing.T, n *node, p *pod) {
 		must(t, n.pinned(t, bpf.Traffic).Delete(uint32(p.endpoint.ID)))
 	}, "map-entry-missing", "map entry traffic ID: missing"},

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
@@ -81,6 +82,24 @@ func TestAnEndpointWithoutItsLinkIsGivenUp(t *testing.T) {
 	c.wantHealthy(t)
 	if len(c.List()) != 1 {
 		t.Error("the endpoint is there")
+	}
+}
+
+func TestGivingUpAnEndpointSparesItsNextLife(t *testing.T) {
+	for _, began := range []time.Duration{0, 10} { // 0 is in the ledger of an agent that did not ask
+		c, pods := newClinic(t, 1)
+		gone := pods[0].endpoint
+		gone.Spec.Began = began
+		c.set(gone)
+		must(t, c.conn.Do(rtnl.DelLink(pods[0].index())))
+		findings := c.examine(t, "")
+		next := c.newPod(t, 1).endpoint
+		next.Spec.Began, next.State = 20, endpointmanager.Ready
+		c.beforeDelete = func() { c.set(next) }
+		cure(t, findings)
+		if left := c.List(); len(left) != 1 || left[0] != next {
+			t.Errorf("left %+v, want the attachment's next life", left)
+		}
 	}
 }
 

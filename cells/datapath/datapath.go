@@ -22,6 +22,7 @@ type Datapath struct {
 	mu        sync.Mutex // guards the fields below
 	loaded    *loaded    // nil unless started
 	namespace *os.File   // the network namespace it was started in
+	root      *os.File   // the claim on the BPF root
 	status    v1.Datapath
 }
 
@@ -34,36 +35,48 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 }
 
 // Start adopts or loads the programs, on maps of the configured size, makes the node a router, and opens the sockets.
-// Only one Datapath may be started in a network namespace, and only one on a BPF root.
-func (d *Datapath) Start(context.Context) error {
+// Only one Datapath may be started in a network namespace. One on the BPF root of another is [ErrRootInUse].
+func (d *Datapath) Start(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loaded != nil {
 		return nil
 	}
-	if err := d.start(); err != nil {
+	if err := d.start(ctx); err != nil {
 		return fmt.Errorf("start the datapath: %w", err)
 	}
 	return nil
 }
 
 // start expects the lock.
-func (d *Datapath) start() error {
-	namespace, err := os.Open("/proc/thread-self/ns/net")
+func (d *Datapath) start(ctx context.Context) error {
+	root, err := d.loader.cfg.claim(ctx)
 	if err != nil {
 		return err
 	}
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	loaded, err := d.load()
+	if err != nil {
+		return errors.Join(err, namespace.Close(), root.Close())
+	}
+	d.maps.set(loaded.maps)
+	d.loaded, d.namespace, d.root, d.status = loaded, namespace, root, loaded.describe()
+	return nil
+}
+
+func (d *Datapath) load() (*loaded, error) {
 	loaded, err := d.loader.load()
 	if err != nil {
-		return errors.Join(err, namespace.Close())
+		return nil, err
 	}
 	if err := d.join(loaded); err != nil {
 		loaded.close()
-		return errors.Join(err, namespace.Close())
+		return nil, err
 	}
-	d.maps.set(loaded.maps)
-	d.loaded, d.namespace, d.status = loaded, namespace, loaded.describe()
-	return nil
+	return loaded, nil
 }
 
 // join makes the datapath a part of the calling thread's network namespace.
@@ -88,7 +101,7 @@ func (d *Datapath) Stop(context.Context) error {
 	d.maps.set(nil)
 	d.loaded.close()
 	d.loaded = nil
-	return err
+	return errors.Join(err, d.root.Close())
 }
 
 // Links are those of the node.

@@ -41,7 +41,7 @@ func (c *Checker) finding(ep endpointmanager.Endpoint, f flaw) doctor.Finding {
 	return finding
 }
 
-// giveUp deletes an endpoint whose link is gone for good.
+// giveUp deletes an endpoint whose link is gone for good, and not the attachment's next life, which may begin meanwhile.
 func (c *Checker) giveUp(ctx context.Context, ep endpointmanager.Endpoint) error {
 	if now, err := c.endpoints.Get(endpointmanager.ByID(ep.ID)); err != nil || now != ep {
 		return nil // it is another by now, or on its way
@@ -49,6 +49,7 @@ func (c *Checker) giveUp(ctx context.Context, ep endpointmanager.Endpoint) error
 	if _, err := c.datapath.links.Link(ep.Spec.Host.Index); !errors.Is(err, ErrNoLink) {
 		return err
 	}
-	result := c.keeper.Delete(ctx, ep.Spec.Attachment, endpointmanager.DeleteConfig{})
+	cfg := endpointmanager.DeleteConfig{Began: max(ep.Spec.Began, 1)} // 0 would be now
+	result := c.keeper.Delete(ctx, ep.Spec.Attachment, cfg)
 	return errors.Join(result.Errors...)
 }

@@ -97,7 +97,8 @@ func (m *pinnedMaps) put(e Entry) error {
 	return nil
 }
 
-// putAddr writes the entry of an address unless another link has it.
+// putAddr writes the entry of an address unless another link has it. An entry of which its link's own knows nothing is
+// nobody's.
 func (m *pinnedMaps) putAddr(addr abi.Addr, e Entry) error {
 	value := endpointValue(e)
 	err := m.endpoints.Update(addr, value, ebpf.UpdateNoExist)
@@ -108,10 +109,17 @@ func (m *pinnedMaps) putAddr(addr abi.Addr, e Entry) error {
 	if err := m.endpoints.Lookup(addr, &owner); err != nil {
 		return err
 	}
-	if owner.Ifindex != value.Ifindex {
+	if owner.Ifindex != value.Ifindex && m.has(owner.Ifindex, addr) {
 		return fmt.Errorf("%w: link %d, endpoint %d", ErrAddressInUse, owner.Ifindex, owner.Id)
 	}
 	return m.endpoints.Put(addr, value)
+}
+
+// has says whether the address is among those of the link. What cannot be read may be.
+func (m *pinnedMaps) has(index uint32, addr abi.Addr) bool {
+	var link abi.Link
+	err := m.links.Lookup(index, &link)
+	return gone(err) != nil || err == nil && (link.Ipv4 == addr || link.Ipv6 == addr)
 }
 
 // deleteLink removes the entries that a link has, unless they are another endpoint's.

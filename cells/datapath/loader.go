@@ -57,9 +57,6 @@ func (l *loader) prepare() (_ *loaded, err error) {
 	}
 	out := &loaded{digest: l.digest()}
 	dir := filepath.Join(l.cfg.programsDir(), out.digest)
-	if err := onBPFFS(l.cfg.BPFRoot); err != nil {
-		return nil, err
-	}
 	if out.maps, err = openMaps(l.cfg.mapsDir(), spec); err != nil {
 		return nil, err
 	}

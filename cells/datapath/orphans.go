@@ -50,19 +50,28 @@ func (c *Checker) orphanLink(l rtnl.Link) doctor.Finding {
 	link, _ := describe(&l, nil)
 	return doctor.Finding{
 		Kind: linkOrphan, Subject: link.String(), Endpoint: madeFor(l), Detail: link.String() + " belongs to no endpoint",
-		Repair: func(ctx context.Context) error {
-			now, err := c.datapath.links.Link(link.Index)
-			switch {
-			case errors.Is(err, ErrNoLink):
-				return nil
-			case err != nil:
-				return err
-			case now.Name != link.Name || !now.Marked() || c.owners().hasLink(link.Index, link.Name):
-				return nil
-			}
-			return c.datapath.links.Remove(ctx, link.Index)
-		},
+		Repair: func(ctx context.Context) error { return c.removeOrphan(ctx, link) },
 	}
+}
+
+// removeOrphan takes the link down first, while nobody writes map entries: an endpoint that comes before is noticed, and
+// one that comes later finds the link down and is refused.
+func (c *Checker) removeOrphan(ctx context.Context, link Link) error {
+	puts := c.datapath.maps.puts.Load()
+	now, err := c.datapath.links.Link(link.Index)
+	switch {
+	case errors.Is(err, ErrNoLink):
+		return nil
+	case err != nil:
+		return err
+	case now.Name != link.Name || !now.Marked() || c.owners().hasLink(link.Index, link.Name):
+		return nil
+	}
+	down := func(*pinnedMaps) error { return notThere(c.datapath.links.do(rtnl.LinkDown(link.Index))) }
+	if err := c.datapath.maps.unlessPut(puts, down); err != nil {
+		return err
+	}
+	return c.datapath.links.Remove(ctx, link.Index)
 }
 
 // madeFor is the attachment that the plugin wrote on the link, before a space, or "".

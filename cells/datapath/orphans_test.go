@@ -12,6 +12,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/rtnl"
 )
@@ -132,6 +133,52 @@ func TestWhatHasBecomeSomebodysStays(t *testing.T) {
 	cure(t, findings)
 	if got := c.restore(t, late); got != nil {
 		t.Errorf("repairs took from a living endpoint: %q", got)
+	}
+}
+
+// arrival is a lookup that has nothing, and after the next look, when there is one to come, something comes.
+type arrival struct {
+	moments
+	comes func()
+}
+
+func (a *arrival) List() []endpointmanager.Endpoint {
+	if comes := a.comes; comes != nil {
+		a.comes = nil
+		defer comes()
+	}
+	return a.moments.List()
+}
+
+// The ADD of a plugin that was stopped for long comes when the repair has just looked.
+func TestALinkIsNotTakenFromAnEndpointThatComesMeanwhile(t *testing.T) {
+	c, _ := newClinic(t, 0)
+	late := c.newPod(t, 1)
+	lookup := &arrival{moments: moments{nil}}
+	findings, err := datapath.NewChecker(c.datapath, lookup, c).Examine(t.Context(), "")
+	if must(t, err); kindsOf(findings) != "link-orphan" {
+		t.Fatalf("found %+v", findings)
+	}
+	lookup.comes = func() { c.attach(t, late) }
+	if err := findings[0].Repair(t.Context()); err == nil {
+		t.Error("the repair does not say that it did nothing")
+	}
+	if got := c.restore(t, late); got != nil {
+		t.Errorf("the repair took from a living endpoint: %q", got)
+	}
+}
+
+// A repair takes a link down before it removes it: then it is no longer anybody's, however long the kernel takes.
+func TestALinkThatIsDownCannotBeWired(t *testing.T) {
+	c, _ := newClinic(t, 0)
+	late := c.newPod(t, 1)
+	must(t, c.conn.Do(rtnl.LinkDown(late.index())))
+	if err := c.datapath.Maps().Put(datapath.Entry{ID: 1, Link: late.index()}); err != nil {
+		t.Fatal(err)
+	}
+	err := c.datapath.Links().Wire(datapath.Entry{ID: 1, Link: late.index(), Addresses: late.endpoint.Addresses})
+	if err == nil {
+		t.Error("the programs and routes are on a link that is down")
 	}
 }
 

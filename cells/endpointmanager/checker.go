@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/internal/deletequeue"
@@ -120,15 +121,27 @@ func (c checker) unfinished(only string) (findings []doctor.Finding) {
 	return findings
 }
 
+// deletionRecords have one repair in common, which works off all of them.
 func (c checker) deletionRecords() (findings []doctor.Finding, err error) {
 	waiting, unreadable, err := deletequeue.Look(c.m.cfg.deletionsPath())
+	workOff := once(c.m.workOff)
 	for _, path := range waiting {
 		findings = append(findings, doctor.Finding{
-			Kind: kindWaiting, Subject: filepath.Base(path), Detail: "the deletion that " + path + " asks for is not done", Repair: c.m.workOff,
+			Kind: kindWaiting, Subject: filepath.Base(path), Detail: "the deletion that " + path + " asks for is not done", Repair: workOff,
 		})
 	}
 	for _, path := range unreadable {
 		findings = append(findings, doctor.Finding{Kind: kindUnreadable, Subject: filepath.Base(path), Detail: path + " is no deletion record"})
 	}
 	return findings, err
+}
+
+// once calls f the first time, and answers what that answered each time.
+func once(f func(context.Context) error) func(context.Context) error {
+	var first sync.Once
+	var err error
+	return func(ctx context.Context) error {
+		first.Do(func() { err = f(ctx) })
+		return err
+	}
 }

@@ -3,10 +3,14 @@ package endpointmanager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"porin.dev/porin/internal/deletequeue"
 )
@@ -98,6 +102,34 @@ func TestTheCheckerFindsAndRepairsEachKind(t *testing.T) {
 	repairAll(t, m)
 	if got := kinds(t, m, ""); !slices.Equal(got, []string{"deletion-record-unreadable ", "record-orphan c9:eth0"}) {
 		t.Errorf("after the repair it finds %q", got)
+	}
+}
+
+func TestRecordsThatWaitAreTriedOnceALook(t *testing.T) {
+	var tried atomic.Int32
+	p := &probe{detach: func() error { tried.Add(1); return errors.New("the kernel said no") }}
+	m := started(t, t.TempDir(), p)
+	m.cfg.RetryInterval = time.Hour // the repairs alone
+	for i := range 5 {
+		a := fmt.Sprintf("c%d", i)
+		if _, err := m.Create(t.Context(), specOf(a+":eth0")); err != nil {
+			t.Fatal(err)
+		}
+		if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: a, IfName: "eth0"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	findings, err := newChecker(m).deletionRecords()
+	if err != nil || len(findings) != 5 {
+		t.Fatalf("found %+v, %v", findings, err)
+	}
+	for _, f := range findings {
+		if err := f.Repair(t.Context()); err == nil || !strings.Contains(err.Error(), "the kernel said no") {
+			t.Errorf("repair of %s: %v", f.Subject, err)
+		}
+	}
+	if tried.Load() != 5 {
+		t.Errorf("5 deletions were tried %d times", tried.Load())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-var equatable = cmpopts.EquateComparable(netip.Addr{})
+var equatable = cmpopts.EquateComparable(netip.Addr{}, DeleteConfig{})
 
 func tempLedger(t *testing.T) (*ledgerFile, string) {
 	t.Helper()

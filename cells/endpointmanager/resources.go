@@ -45,7 +45,7 @@ func (r resources) ledger() error {
 // checkRoom takes a file system without any blocks for one without a limit: a tmpfs of size=0 and a ramfs count none.
 func checkRoom(dir string, fs unix.Statfs_t) error {
 	free := fs.Bavail * uint64(fs.Bsize)
-	if free >= leastFree {
+	if fs.Blocks == 0 || free >= leastFree {
 		return nil
 	}
 	return fmt.Errorf("%d KiB are free in %s, of %d that the ledger wants: free space there", free>>10, dir, leastFree>>10)

@@ -27,8 +27,8 @@ type entry struct {
 }
 
 // Drain calls remove with all records, the one that began first before the others, and drops each whose error is nil;
-// another stays for the next time. Without records it is not called. No record is written meanwhile. A file that cannot be
-// read is renamed to "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there
+// another stays for the next time. Without records it is not called. No record is written meanwhile. A file that is no
+// record is renamed to "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there
 // is empty.
 func Drain(dir string, remove func([]Record) []error) (done int, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -78,7 +78,7 @@ func scan(dir string) (entries []entry, err error) {
 		case strings.HasSuffix(path, recordSuffix):
 			record, err := readRecord(path)
 			if err != nil {
-				errs = append(errs, setAside(path, err))
+				errs = append(errs, unread(path, err))
 				continue
 			}
 			entries = append(entries, entry{record, path})
@@ -86,6 +86,16 @@ func scan(dir string) (entries []entry, err error) {
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.Began, b.Began) })
 	return entries, errors.Join(errs...)
+}
+
+// unread leaves a file for the next time when it may be read then: when it is the process that lacks something.
+func unread(path string, why error) error {
+	for _, passing := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+		if errors.Is(why, passing) {
+			return fmt.Errorf("deletion record %s cannot be read now: %w", path, why)
+		}
+	}
+	return setAside(path, why)
 }
 
 // setAside renames a file that cannot be read and returns why it cannot.

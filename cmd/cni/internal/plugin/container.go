@@ -51,7 +51,7 @@ func (a *adding) configure() error {
 		err = a.again(a.configuration(uint32(secondMetric + index)))
 	}
 	if err == nil {
-		return nil
+		return a.settle()
 	}
 	if errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("configure %s in the container: %w", a.IfName, errLinkGone)
@@ -80,7 +80,18 @@ func (a *adding) configuration(metric uint32) []rtnl.Request {
 			requests = append(requests, rtnl.LocalRoute(index, l.prefix.Addr()))
 		}
 	}
-	return requests
+	var settled rtnl.Link
+	return append(requests, rtnl.LinkByIndex(index, &settled)) // see settle
+}
+
+// settle has the kernel pass packets to the host end. A work queue begins to, some time after the container's end has come
+// up, and drops them until then; whoever asks for the link has that done before it is answered (Linux 6.8, rtnl_getlink).
+func (a *adding) settle() error {
+	err := a.node.Do(rtnl.LinkByIndex(a.host.Index, &rtnl.Link{}))
+	if errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("look at %s on the node: %w", a.hostName, errLinkGone)
+	}
+	return err
 }
 
 // again takes the routes back that the last attempt made, with the link, and makes another.
