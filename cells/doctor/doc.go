@@ -5,8 +5,8 @@
 //	                                      '-- the same finding twice in a row --> Finding.Repair, by its owner
 //
 // The doctor knows no kind of disagreement: each cell that owns something contributes a [Checker] for it. A single
-// finding may be a passing state, so nothing is repaired before it has been found twice, a second apart, and not gone
-// in between. A repair that fails, or that does not help, is tried again after further examinations that find the same,
+// finding may be a passing state. So each examination looks again a moment later at what it has found, and nothing is
+// repaired before two examinations have found it, a second apart, and it was not gone in between. A repair that fails, or that does not help, is tried again after further examinations that find the same,
 // at growing distances. A checker that fails or panics has not looked: what it found before is still known, neither
 // found again nor gone. Only one examination runs at a time.
 package doctor
