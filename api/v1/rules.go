@@ -9,6 +9,7 @@ import (
 // What the names of an attachment look like, in words. The plugin and the agent hold them against the same rules.
 const (
 	ContainerIDRule   = "letters, digits, '_', '.' and '-', beginning with a letter or digit, 256 at the most"
+	PoolNameRule      = "lower case letters, digits and '-', beginning and ending with a letter or digit, 63 at the most (RFC 1123)"
 	InterfaceNameRule = "an interface name of at most 15 printable characters without '/', ':', '%' and white space, other than lo"
 )
 
@@ -23,6 +24,23 @@ var (
 	errMalformed = errors.New("is malformed")
 	errReserved  = errors.New("is not allowed")
 )
+
+// CheckPoolName is [CheckContainerID] for the name of a pool.
+func CheckPoolName(name string) error {
+	if name == "" {
+		return errMissing
+	}
+	plain := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
+	for i := range len(name) {
+		if !plain(name[i]) && (name[i] != '-' || i == 0 || i == len(name)-1) {
+			return errMalformed
+		}
+	}
+	if len(name) > 63 {
+		return errors.New("is longer than 63 characters")
+	}
+	return nil
+}
 
 // CheckContainerID returns what is wrong with a container ID by the CNI specification and [ContainerIDRule], as the
 // rest of a sentence: "is missing".

@@ -19,6 +19,11 @@ func TestRulesForNames(t *testing.T) {
 			[]string{"c1", "0", "a_b.c-d", long},
 			[]string{"", long + "a", "_a", ".a", "../a", "a/b", "a b", "a\x00", "ä", "a:b"},
 		},
+		"pool name": {
+			v1.CheckPoolName,
+			[]string{"default", "a", "0", "blue-1", strings.Repeat("p", 63)},
+			[]string{"", "-a", "a-", "A", "a_b", "a.b", "a/b", "ä", strings.Repeat("p", 64)},
+		},
 		"interface name": {
 			v1.CheckInterfaceName,
 			[]string{"eth0", "net1", "a.100", strings.Repeat("e", 15)},

@@ -13,6 +13,7 @@ import (
 type Keeper interface {
 	Repair(ctx context.Context, attachment endpointmanager.Attachment) error
 	Delete(ctx context.Context, attachment endpointmanager.Attachment, cfg endpointmanager.DeleteConfig) endpointmanager.DeleteResult
+	Coming() []endpointmanager.Attachment
 }
 
 // Checker compares the endpoints with what the kernel has of them: the datapath's doctor.Checker.

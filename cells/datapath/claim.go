@@ -30,7 +30,7 @@ func (c *Config) claim(ctx context.Context) (*os.File, error) {
 		return nil, err
 	}
 	if err := lockRoot(ctx, root); err != nil {
-		return nil, errors.Join(fmt.Errorf("claim %s: %w", c.BPFRoot, err), root.Close())
+		return nil, errors.Join(fmt.Errorf("BPF root %s: %w", c.BPFRoot, err), root.Close())
 	}
 	return root, nil
 }

@@ -1,7 +1,9 @@
 package datapath_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"porin.dev/porin/cells/datapath"
@@ -13,7 +15,11 @@ func TestASecondAgentOnTheSameRootIsRefused(t *testing.T) {
 	c, pods := newClinic(t, 2)
 	second := &node{Namespace: testutil.NetNS(t), cfg: c.cfg}
 	second.cfg.MaxEndpoints *= 2
-	err := second.tryStart(t, func(*datapath.Datapath) {})
+	d, err := datapath.New(second.cfg, slog.New(slog.DiscardHandler))
+	must(t, err)
+	impatient, leave := context.WithCancel(t.Context())
+	leave()
+	err = second.Do(func() error { return d.Start(impatient) })
 	if !errors.Is(err, datapath.ErrRootInUse) {
 		t.Errorf("error %v, want %v", err, datapath.ErrRootInUse)
 	}

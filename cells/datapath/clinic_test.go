@@ -18,7 +18,8 @@ type clinic struct {
 	*node
 	checker *datapath.Checker
 
-	beforeDelete func() // nil, or what happens before a repair's deletion
+	beforeDelete func()                       // nil, or what happens before a repair's deletion
+	coming       []endpointmanager.Attachment // creations that have no endpoint yet
 
 	mu        sync.Mutex // guards the field below
 	endpoints []endpointmanager.Endpoint
@@ -60,6 +61,8 @@ func (c *clinic) set(endpoints ...endpointmanager.Endpoint) {
 	defer c.mu.Unlock()
 	c.endpoints = endpoints
 }
+
+func (c *clinic) Coming() []endpointmanager.Attachment { return c.coming }
 
 func (c *clinic) Repair(ctx context.Context, a endpointmanager.Attachment) error {
 	ep, err := c.Get(endpointmanager.ByAttachment(a))

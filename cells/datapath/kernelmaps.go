@@ -15,7 +15,7 @@ import (
 // kernelMaps is [Maps] in the kernel. The order of writing and deleting matters: the entry by link, which knows the
 // addresses, is there first and goes last, so that whatever was interrupted can be found again.
 type kernelMaps struct {
-	mu      sync.RWMutex // guards the field below; held while a map is read or written, as none of that blocks
+	mu      sync.RWMutex // guards the field below; held while a map is read or written, or a link goes down: none blocks long
 	maps    *pinnedMaps  // nil unless started
 	retired retired
 	puts    atomic.Uint64 // how often an endpoint was written

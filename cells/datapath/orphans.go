@@ -20,12 +20,12 @@ func (c *Checker) ofNobody() ([]doctor.Finding, error) {
 	between := c.endpoints.List()
 	entries, entriesErr := c.datapath.maps.takeEntries()
 	after := c.endpoints.List()
-	findings := append(c.orphanWiring(w, ownersOf(before, between)), c.orphanEntries(entries, ownersOf(between, after))...)
+	findings := append(c.orphanWiring(w, ownersOf(before, between).andOf(c.keeper.Coming())), c.orphanEntries(entries, ownersOf(between, after))...)
 	return findings, errors.Join(wiringErr, entriesErr)
 }
 
 // owners are those of this moment.
-func (c *Checker) owners() owners { return ownersOf(c.endpoints.List()) }
+func (c *Checker) owners() owners { return ownersOf(c.endpoints.List()).andOf(c.keeper.Coming()) }
 
 func (c *Checker) orphanWiring(w wiring, o owners) (findings []doctor.Finding) {
 	for _, l := range w.links {

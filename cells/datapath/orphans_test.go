@@ -169,6 +169,24 @@ func TestALinkIsNotTakenFromAnEndpointThatComesMeanwhile(t *testing.T) {
 }
 
 // A repair takes a link down before it removes it: then it is no longer anybody's, however long the kernel takes.
+// TestALinkWhoseEndpointWaitsIsNobodysOrphan: its ADD waits for what its container had before to go.
+func TestALinkWhoseEndpointWaitsIsNobodysOrphan(t *testing.T) {
+	c, pods := newClinic(t, 2)
+	waits := pods[1].endpoint
+	must(t, c.datapath.Maps().Delete(waits.Spec.Host.Index, waits.ID))
+	c.set(pods[0].endpoint)
+	findings := c.examine(t, "")
+	if kindsOf(findings) != "link-orphan" {
+		t.Fatalf("found %v", findings)
+	}
+	c.coming = []endpointmanager.Attachment{waits.Spec.Attachment}
+	c.wantHealthy(t)
+	must(t, findings[0].Repair(t.Context()))
+	if _, err := c.datapath.Links().Link(waits.Spec.Host.Index); err != nil {
+		t.Errorf("the link of an endpoint that waits is gone: %v", err)
+	}
+}
+
 func TestALinkThatIsDownCannotBeWired(t *testing.T) {
 	c, _ := newClinic(t, 0)
 	late := c.newPod(t, 1)

@@ -3,6 +3,7 @@ package datapath
 import (
 	"net/netip"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpointmanager"
 )
@@ -27,6 +28,14 @@ func ownersOf(lists ...[]endpointmanager.Endpoint) owners {
 			index := ep.Spec.Host.Index
 			o.wired[index] = append(o.wired[index], addrs...)
 		}
+	}
+	return o
+}
+
+// andOf adds the names of the links that the plugin has made for endpoints that are not there yet.
+func (o owners) andOf(coming []endpointmanager.Attachment) owners {
+	for _, a := range coming {
+		o.names[v1.HostInterfaceName(a.ContainerID, a.IfName)] = true
 	}
 	return o
 }

@@ -3,6 +3,8 @@ package endpointmanager
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"porin.dev/porin/internal/fault"
@@ -28,6 +30,7 @@ func (m *manager) Create(ctx context.Context, spec Spec) (Endpoint, error) {
 // after that of an older container in the same place of the pod. A creation that has begun is waited for, as it ends soon
 // after ctx does.
 func (m *manager) bringUp(ctx context.Context, spec Spec) (Endpoint, error) {
+	defer m.announce(spec.Attachment)()
 	type outcome struct {
 		ep  Endpoint
 		err error
@@ -67,6 +70,27 @@ func (m *manager) bringUp(ctx context.Context, spec Spec) (Endpoint, error) {
 			return Endpoint{}, err
 		}
 	}
+}
+
+// announce lets others know of a creation until it is over.
+func (m *manager) announce(a Attachment) (over func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.coming[a]++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.coming[a]--; m.coming[a] == 0 {
+			delete(m.coming, a)
+		}
+	}
+}
+
+// Coming implements [Manager].
+func (m *manager) Coming() []Attachment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.coming))
 }
 
 // await returns the endpoint as it is once the events before this call have run, and whether it is gone by then.

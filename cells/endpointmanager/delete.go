@@ -62,6 +62,13 @@ func (m *manager) remember(a Attachment, cfg DeleteConfig) error {
 	return nil
 }
 
+// deletedAt is when the latest deletion of the attachment began; 0 when none is remembered.
+func (m *manager) deletedAt(a Attachment) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.history.deleted[a]
+}
+
 // deleteWorker takes down this very life of an attachment.
 func (m *manager) deleteWorker(ctx context.Context, w *worker, cfg DeleteConfig, watch *stopwatch) DeleteResult {
 	w.end() // a creation that is under way gives up
@@ -138,7 +145,7 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 		return DeleteResult{}
 	}
 	_ = watch.lap("queue", nil)
-	leave := m.admitDeletion(cfg)
+	leave := m.admitDeletion(w)
 	defer leave()
 	_ = watch.lap("admission", nil)
 	if w.ep.State != Disconnecting {
@@ -161,8 +168,8 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 // intendDeletion puts a deletion on record before its first effect. When that cannot be written it goes on all the same:
 // the worst is that after a crash it begins anew.
 func (m *manager) intendDeletion(w *worker, cfg DeleteConfig) error {
-	if cfg.recorded {
-		return nil
+	if w.recorded.Load() {
+		return nil // it is, in a file
 	}
 	err := m.ledger.put(m.recordOf(w, deleting, cfg))
 	if err != nil {
@@ -171,9 +178,10 @@ func (m *manager) intendDeletion(w *worker, cfg DeleteConfig) error {
 	return err
 }
 
-// admitDeletion waits for its turn, however long: what is asked for will be done.
-func (m *manager) admitDeletion(cfg DeleteConfig) (leave func()) {
-	if cfg.recorded {
+// admitDeletion waits for its turn, however long: what is asked for will be done. Those on record need none before the
+// agent serves.
+func (m *manager) admitDeletion(w *worker) (leave func()) {
+	if w.recorded.Load() && m.isStopped() {
 		return func() {}
 	}
 	leave, _ = m.admission.enter(context.Background(), laneDelete, "")
@@ -243,7 +251,11 @@ func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
 	})
 }
 
+// recordOf says of a deletion when the latest of those began that were asked for, whichever of them does it.
 func (m *manager) recordOf(w *worker, p phase, cfg DeleteConfig) record {
+	if p == deleting || p == buried {
+		cfg.Began = max(cfg.Began, m.deletedAt(w.attachment))
+	}
 	return record{Phase: p, Endpoint: w.ep, Config: cfg, At: wallTime(), Boot: m.boot(), Told: w.born}
 }
 

@@ -53,11 +53,23 @@ func ledgerOrder(records []deletequeue.Record) []int {
 // deleteRecorded passes over an attachment that began a new life after the recorded deletion did. When the plugin did not
 // say when that was, it was before this agent.
 func (m *manager) deleteRecorded(ctx context.Context, rec deletequeue.Record) DeleteResult {
-	cfg := DeleteConfig{Began: m.since(time.Duration(rec.Began)), recorded: true}
+	cfg := DeleteConfig{Began: m.since(time.Duration(rec.Began))}
+	m.markRecorded(rec, cfg)
 	if rec.IfName == "" {
 		return m.deleteContainer(ctx, rec.ContainerID, cfg)
 	}
 	return m.deleteAttachment(ctx, Attachment{rec.ContainerID, rec.IfName}, cfg, startWatch(Del))
+}
+
+// markRecorded lets the workers know that a record asks for their end.
+func (m *manager) markRecorded(rec deletequeue.Record, cfg DeleteConfig) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.roster.ofContainer(rec.ContainerID) {
+		if (rec.IfName == "" || rec.IfName == w.attachment.IfName) && !w.outlives(cfg) {
+			w.recorded.Store(true)
+		}
+	}
 }
 
 // workOffOrWarn is for where nobody waits for the outcome.

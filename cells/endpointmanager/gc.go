@@ -26,8 +26,17 @@ type GCResult struct {
 // collector remembers the last call of each network that was too large for one.
 type collector struct {
 	mu      sync.Mutex // guards the field below
-	pending map[string]map[Attachment]bool
+	pending map[string]withheld
 }
+
+// withheld is what a call named, and when.
+type withheld struct {
+	named map[Attachment]bool
+	at    time.Duration
+}
+
+// inARow is how long after the first call a second one counts as the next.
+const inARow = time.Hour
 
 // Collect implements [Manager].
 //
@@ -43,7 +52,7 @@ func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
 	if gc.DryRun {
 		return result
 	}
-	stale, result.Withheld = m.gc.brake(gc.Network, stale, live, m.cfg.GCShare)
+	stale, result.Withheld = m.gc.brake(gc, stale, live, m.cfg.GCShare)
 	for _, w := range stale {
 		result.add(m.deleteAttachment(ctx, w.attachment, DeleteConfig{Began: gc.Began}, startWatch(Del)))
 	}
@@ -67,25 +76,25 @@ func (m *manager) stale(gc GC) (stale []*worker, live int) {
 }
 
 // brake returns what may be taken down of what is stale, or why nothing is.
-func (c *collector) brake(network string, stale []*worker, live int, share float64) ([]*worker, error) {
+func (c *collector) brake(gc GC, stale []*worker, live int, share float64) ([]*worker, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, second := c.pending[network]
-	delete(c.pending, network)
+	before, second := c.pending[gc.Network]
+	delete(c.pending, gc.Network)
 	if float64(len(stale)) <= share*float64(live) {
 		return stale, nil
 	}
-	if second {
-		return slices.DeleteFunc(stale, func(w *worker) bool { return !before[w.attachment] }), nil
+	if second && gc.Began-before.at < inARow {
+		return slices.DeleteFunc(stale, func(w *worker) bool { return !before.named[w.attachment] }), nil
 	}
 	if c.pending == nil {
-		c.pending = map[string]map[Attachment]bool{}
+		c.pending = map[string]withheld{}
 	}
 	named := map[Attachment]bool{}
 	for _, w := range stale {
 		named[w.attachment] = true
 	}
-	c.pending[network] = named
+	c.pending[gc.Network] = withheld{named, gc.Began}
 	return nil, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%: call again to take them down",
-		len(stale), live, network, 100*share)
+		len(stale), live, gc.Network, 100*share)
 }

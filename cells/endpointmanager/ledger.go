@@ -25,7 +25,7 @@ type ledger interface {
 	put(rec record) error
 	// bury moves the attachment to the tombstones, in one transaction.
 	bury(rec record) error
-	// note remembers a deletion of something that the ledger has no record of.
+	// note remembers a deletion of something that the ledger has no record of: the one that began last.
 	note(n note) error
 	// expire forgets the tombstones and notes written before oldest, and after newest: those are of another boot.
 	expire(oldest, newest time.Duration) error
@@ -149,12 +149,17 @@ func (l *ledgerFile) bury(rec record) error {
 }
 
 func (l *ledgerFile) note(n note) error {
-	value, err := json.Marshal(n)
-	if err != nil {
-		return fmt.Errorf("encode the deletion of %s: %w", n.Attachment, err)
-	}
 	return l.update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(notesBucket).Put([]byte(n.Attachment.String()), value)
+		bucket, key := tx.Bucket(notesBucket), []byte(n.Attachment.String())
+		var before note
+		if json.Unmarshal(bucket.Get(key), &before) == nil { // else there is none, or none that can be read
+			n.Began = max(n.Began, before.Began)
+		}
+		value, err := json.Marshal(n)
+		if err != nil {
+			return fmt.Errorf("encode the deletion of %s: %w", n.Attachment, err)
+		}
+		return bucket.Put(key, value)
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-var equatable = cmpopts.EquateComparable(netip.Addr{}, DeleteConfig{})
+var equatable = cmpopts.EquateComparable(netip.Addr{})
 
 func tempLedger(t *testing.T) (*ledgerFile, string) {
 	t.Helper()

@@ -240,3 +240,35 @@ func workerOf(m *manager, a Attachment) (*worker, bool) {
 	w, ok := m.roster.byAttachment[a]
 	return w, ok
 }
+
+// TestACreationThatWaitsIsComing: its link is there and its endpoint is not, as long as what was before does not go.
+func TestACreationThatWaitsIsComing(t *testing.T) {
+	detaching, release := make(chan struct{}), make(chan struct{})
+	p := &probe{}
+	m := started(t, t.TempDir(), p)
+	first, second := specOf("c1:eth0"), specOf("c2:eth0")
+	first.Pod.UID, second.Pod.UID = "u1", "u1"
+	if _, err := m.Create(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if coming := m.Coming(); len(coming) != 0 {
+		t.Errorf("coming %v, and nothing is under way", coming)
+	}
+	p.detach = sync.OnceValue(func() error { close(detaching); <-release; return nil })
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Create(context.Background(), second)
+		done <- err
+	}()
+	<-detaching
+	if coming := m.Coming(); !slices.Equal(coming, []Attachment{second.Attachment}) {
+		t.Errorf("coming %v, want %s", coming, second.Attachment)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if coming := m.Coming(); len(coming) != 0 {
+		t.Errorf("coming %v afterwards", coming)
+	}
+}

@@ -23,6 +23,10 @@ type Manager interface {
 	// endpoint is [ErrNotReady] or [ErrNotFound].
 	Repair(ctx context.Context, attachment Attachment) error
 
+	// Coming returns the attachments of the creations that are under way, also of those that wait for something of before
+	// to go and have no endpoint yet.
+	Coming() []Attachment
+
 	// Collect takes down what a network no longer has.
 	Collect(ctx context.Context, request GC) GCResult
 }

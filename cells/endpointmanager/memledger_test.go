@@ -62,7 +62,10 @@ func (l memoryLedger) bury(rec record) error {
 }
 
 func (l memoryLedger) note(n note) error {
-	return l.write(fmt.Sprintf("ledger.note %s %d", n.Attachment, n.Began), func(d *Disk) { d.notes[n.Attachment] = n })
+	return l.write(fmt.Sprintf("ledger.note %s %d", n.Attachment, n.Began), func(d *Disk) {
+		n.Began = max(n.Began, d.notes[n.Attachment].Began)
+		d.notes[n.Attachment] = n
+	})
 }
 
 func (l memoryLedger) expire(oldest, newest time.Duration) error {

@@ -22,6 +22,7 @@ func (m *manager) restore(ctx context.Context) error {
 		return err
 	}
 	m.check(ctx, workers)
+	m.tellOfElders(workers)
 	for _, one := range workers {
 		if err := m.bringBack(ctx, one); err != nil {
 			return err
@@ -90,7 +91,8 @@ func (m *manager) recall() error {
 type revived struct {
 	worker *worker
 	record record
-	lost   error // what the kernel lacks of it for good; nil when it may be brought back
+	newer  *worker // of the container that has superseded its own; nil when none has
+	lost   error   // what the kernel lacks of it for good; nil when it may be brought back
 }
 
 // revive makes a worker for each record, with the number it had.
@@ -112,6 +114,7 @@ func (m *manager) revive(records []record) ([]*revived, error) {
 		m.launch(w)
 		list[i] = &revived{worker: w, record: rec}
 	}
+	findElders(list)
 	return list, nil
 }
 
@@ -144,7 +147,7 @@ func (m *manager) check(ctx context.Context, list []*revived) {
 
 // order puts those that are brought back before those that are undone: their addresses are taken by then.
 func (r *revived) order() int {
-	if r.lost != nil {
+	if r.lost != nil || r.newer != nil {
 		return 1
 	}
 	return phaseOrder(r.record.Phase)
@@ -160,7 +163,10 @@ func (m *manager) bringBack(ctx context.Context, one *revived) error {
 			m.report.undone(w.attachment, "it was deleted while no agent ran")
 		case one.record.Phase != committed:
 			m.report.undone(w.attachment, halfDone[one.record.Phase])
-			m.remove(ctx, w, one.record.Config, startWatch(Del))
+			m.remove(ctx, w, one.config(), startWatch(Del))
+		case one.newer != nil:
+			m.report.undone(w.attachment, reasonSuperseded)
+			m.remove(ctx, w, one.config(), startWatch(Del))
 		case one.lost != nil:
 			m.giveUp(ctx, w, one.lost)
 		default:

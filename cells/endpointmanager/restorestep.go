@@ -10,7 +10,7 @@ import (
 // A living endpoint is not given up for a fault that may pass: the kernel short of memory, a list that changed while it
 // was read.
 const (
-	restoreTries = 4
+	restoreTries = 7                     // in more than a second
 	restoreWait  = 20 * time.Millisecond // after the first try; it doubles
 )
 

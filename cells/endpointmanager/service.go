@@ -32,7 +32,7 @@ func build(p Params) *manager {
 		cfg: p.Config, log: p.Log, table: p.Table, steps: p.Steps,
 		subscribers: p.Subscribers, observers: p.Observers,
 		boot: bootTime, open: func(path string) (ledger, error) { return openLedgerFile(path) }, admission: newAdmission(p.Config.Parallel),
-		ids: newIDs(), roster: newRoster(), history: newHistory(), stopped: true,
+		ids: newIDs(), roster: newRoster(), history: newHistory(), coming: map[Attachment]int{}, stopped: true,
 	}
 }
 
@@ -56,7 +56,8 @@ type manager struct {
 	mu      sync.Mutex // guards the fields below
 	roster  roster
 	history history
-	stopped bool // or not started yet
+	coming  map[Attachment]int // creations under way
+	stopped bool               // or not started yet
 }
 
 // Start implements [Service].

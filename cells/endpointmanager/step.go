@@ -69,8 +69,4 @@ type DeleteConfig struct {
 	// Incomplete says that a step which comes down before this one has failed, and that this Detach will come again:
 	// what the other may still point at (an address) is kept until then.
 	Incomplete bool
-
-	// recorded says that a deletion record asks for it, until it is done: no other record is needed, and no turn, as
-	// nobody else is served.
-	recorded bool
 }

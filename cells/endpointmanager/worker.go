@@ -17,7 +17,8 @@ type worker struct {
 	end        context.CancelFunc // idempotent
 	gone       chan struct{}      // closed when nothing of the endpoint is left but its number
 	failed     atomic.Pointer[setback]
-	superseded bool // a newer container has its place; guarded by the manager's lock
+	recorded   atomic.Bool // a deletion record asks for its end, until that is done
+	superseded bool        // a newer container has its place; guarded by the manager's lock
 
 	ep       Endpoint
 	ran      int  // how many steps have attached, or tried

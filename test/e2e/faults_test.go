@@ -153,9 +153,14 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	if !strings.Contains(out, r.node.Socket) || !strings.Contains(out, fmt.Sprint(r.agent.PID())) || strings.Count(out, "\n") != 1 {
 		t.Errorf("same socket:\n%s", out)
 	}
-	out = failingAgent(t, r.node, "--api-socket="+filepath.Join(r.node.Dir, "other.sock"))
-	if !strings.Contains(out, "another process has it open") {
+	other := "--api-socket=" + filepath.Join(r.node.Dir, "other.sock")
+	out = failingAgent(t, r.node, other, "--bpf-root="+r.node.BPFRoot+"-other")
+	if !strings.Contains(out, "ledger "+r.node.StateDir) || !strings.Contains(out, "another process has it open") {
 		t.Errorf("same state-dir:\n%s", out)
+	}
+	out = failingAgent(t, r.node, other, "--state-dir="+filepath.Join(r.node.Dir, "other"))
+	if !strings.Contains(out, "BPF root "+r.node.BPFRoot) || !strings.Contains(out, "another process has it open") {
+		t.Errorf("same bpf-root:\n%s", out)
 	}
 	if err := r.cni.Status(); err != nil {
 		t.Errorf("the first agent: %v", err)

@@ -1,0 +1,39 @@
+package endpointmanager
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"porin.dev/porin/internal/deletequeue"
+)
+
+// Who is served meanwhile would wait behind all of them.
+func TestRecordsTakeTurnsWhileTheAgentServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most atomic.Int32
+		m := started(t, t.TempDir(), &probe{detach: func() error {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Second)
+			running.Add(-1)
+			return nil
+		}})
+		for i := range 2 * m.cfg.Parallel {
+			a := Attachment{fmt.Sprintf("c%d", i), "eth0"}
+			if _, err := m.Create(t.Context(), specOf(a.String())); err != nil {
+				t.Fatal(err)
+			}
+			if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: a.ContainerID, IfName: a.IfName}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.workOff(t.Context()); err != nil || len(m.table.List()) != 0 {
+			t.Errorf("left %v, error %v", m.table.List(), err)
+		}
+		if int(most.Load()) != m.cfg.Parallel {
+			t.Errorf("%d at the same time, want %d", most.Load(), m.cfg.Parallel)
+		}
+	})
+}
