@@ -1,0 +1,100 @@
+package store_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxtest"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/store"
+)
+
+// module runs the cell with those that look after it.
+func module(t *testing.T, cfg store.Config, targets ...any) {
+	app := fxtest.New(t, fx.NopLogger,
+		fx.Supply(slog.New(slog.DiscardHandler)),
+		store.Module(cfg), doctor.Module(doctor.DefaultConfig()), metrics.Module(metrics.DefaultConfig()),
+		server.Module(server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}, server.Info{}),
+		fx.Populate(targets...),
+	)
+	app.RequireStart()
+	t.Cleanup(app.RequireStop)
+}
+
+func TestModuleCountsWhatIsDone(t *testing.T) {
+	var (
+		s        store.Store
+		exporter *metrics.Exporter
+	)
+	cfg, _ := inFolder(t)
+	module(t, cfg, &s, &exporter)
+	create(t, s, "a")
+	_, _ = s.Create(t.Context(), "a", nil, nil)
+	_, _ = s.Get(t.Context(), "A")
+	if _, err := s.Lease(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	events, err := s.Watch(t.Context(), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-events
+	want := `
+# HELP porin_store_leases Leases that are kept.
+# TYPE porin_store_leases gauge
+porin_store_leases 1
+# HELP porin_store_leases_lost_total Leases that were over before they were released.
+# TYPE porin_store_leases_lost_total counter
+porin_store_leases_lost_total 0
+# HELP porin_store_operations_total Operations on the cluster's store, by kind and result (ok, or the code of the error).
+# TYPE porin_store_operations_total counter
+porin_store_operations_total{operation="create",result="conflict"} 1
+porin_store_operations_total{operation="create",result="ok"} 1
+porin_store_operations_total{operation="get",result="invalid"} 1
+porin_store_operations_total{operation="lease",result="ok"} 1
+porin_store_operations_total{operation="list",result="ok"} 1
+# HELP porin_store_resyncs_total Times a watch began with the whole list.
+# TYPE porin_store_resyncs_total counter
+porin_store_resyncs_total 1
+# HELP porin_store_watches Watches that are open.
+# TYPE porin_store_watches gauge
+porin_store_watches 1
+`
+	if err := testutil.GatherAndCompare(exporter.Gatherer(), strings.NewReader(want), "porin_store_leases", "porin_store_leases_lost_total",
+		"porin_store_operations_total", "porin_store_resyncs_total", "porin_store_watches"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheDoctorSaysThatTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	var d *doctor.Doctor
+	cfg := store.DefaultConfig()
+	cfg.Backend, cfg.Etcd.Endpoints = store.BackendEtcd, []string{"unix:///nowhere/etcd.sock"}
+	module(t, cfg, &d)
+	answer, err := d.Examine(t.Context(), "")
+	if err != nil || len(answer.Findings) != 1 {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	found := answer.Findings[0]
+	if found.Kind != "store-unreachable" || found.Subject != "etcd at unix:///nowhere/etcd.sock" || !found.Manual {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestTheDoctorFindsNothingWrongWithAFile(t *testing.T) {
+	var d *doctor.Doctor
+	cfg, _ := inFolder(t)
+	module(t, cfg, &d)
+	if answer, err := d.Examine(t.Context(), ""); err != nil || len(answer.Findings) != 0 {
+		t.Errorf("%+v, %v", answer, err)
+	}
+}

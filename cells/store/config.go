@@ -1,0 +1,67 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// The backends there are.
+const (
+	BackendEmbedded = "embedded" // a file of this node
+	BackendEtcd     = "etcd"
+)
+
+// Config says where the cluster's state is.
+type Config struct {
+	Backend string
+	// StateDir is the folder of the embedded store's file. It has no flag of its own: the program gives it the one of
+	// its ledger.
+	StateDir string
+	// Timeout is how long a call waits for a store that does not answer, when its context gives it longer.
+	Timeout time.Duration
+	Etcd    EtcdConfig
+}
+
+// DefaultConfig is what the agent runs with unless told otherwise: a cluster of one node.
+func DefaultConfig() Config {
+	return Config{Backend: BackendEmbedded, StateDir: "/run/porin", Timeout: 5 * time.Second, Etcd: EtcdConfig{Prefix: "/porin/"}}
+}
+
+// Flags adds the flags of the cell.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Backend, "store", c.Backend, "where the cluster's state is: embedded (a file of this node) or etcd")
+	c.Etcd.flags(fs)
+}
+
+// Validate reports every fault.
+func (c Config) Validate() error {
+	if c.Timeout <= 0 {
+		return errors.Join(fmt.Errorf("the store's timeout %s: want more than zero", c.Timeout), c.validateBackend())
+	}
+	return c.validateBackend()
+}
+
+func (c Config) validateBackend() error {
+	switch c.Backend {
+	case BackendEmbedded:
+		var errs []error
+		if !filepath.IsAbs(c.StateDir) {
+			errs = append(errs, fmt.Errorf("state-dir %q: want an absolute path, such as /run/porin", c.StateDir))
+		}
+		if len(c.Etcd.Endpoints) > 0 {
+			errs = append(errs, errors.New("store-etcd-endpoints: of no effect without --store etcd"))
+		}
+		return errors.Join(errs...)
+	case BackendEtcd:
+		return c.Etcd.Validate()
+	case "kubernetes":
+		return errors.New("store kubernetes: not in this version: want embedded or etcd")
+	}
+	return fmt.Errorf("store %q: want embedded or etcd", c.Backend)
+}
+
+func (c Config) path() string { return filepath.Join(c.StateDir, "store.db") }
