@@ -17,6 +17,8 @@ type EndpointRequest struct {
 	Host Interface `json:"host"`
 	// Container is the end in the container.
 	Container Interface `json:"container"`
+	// Pool is the name of the pool that addresses come from; the default one when it is not there.
+	Pool string `json:"pool,omitempty"`
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
 	Addresses Addresses `json:"addresses,omitzero"`
 	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.

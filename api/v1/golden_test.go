@@ -41,8 +41,8 @@ var (
 var bodies = map[string]any{
 	"endpoint": endpoint,
 	"endpoint-request": v1.EndpointRequest{
-		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses,
-		ExternalIPAM: true, Began: 123456789,
+		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", Host: host, Container: container, Pool: "blue",
+		Addresses: addresses, ExternalIPAM: true, Began: 123456789,
 	},
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{Host: host, Container: container},
@@ -51,10 +51,12 @@ var bodies = map[string]any{
 	"ipam": v1.IPAM{
 		Mode: "pod-cidr",
 		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{
-			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250},
+			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250, Drained: true},
 		}}},
-		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", Since: noon}},
+		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", Since: noon, Expires: noon}},
 	},
+	"reservation-request": v1.ReservationRequest{Owner: "migration", Pool: "default", Addresses: addresses, Expires: time.Minute},
+	"reservation":         v1.Reservation{Owner: "migration", Pool: "default", Addresses: addresses, Token: "4UFXKSCNGRY3KIRXEYBGT6NQXC", Expires: noon},
 	"status": v1.Status{
 		Version: "v0.1.0", Node: "node-1", PID: 4711, Started: noon, Ready: true,
 		Endpoints: map[string]int{"ready": 2, "disconnecting": 1},

@@ -25,6 +25,8 @@ type Range struct {
 	Used        int64        `json:"used"`
 	Quarantined int64        `json:"quarantined"` // released a short while ago
 	Free        int64        `json:"free"`
+	// Drained says that nothing is given out from it any more, so that what is free is to be had by nobody.
+	Drained bool `json:"drained,omitempty"`
 }
 
 // Allocation is one address in use.
@@ -32,6 +34,31 @@ type Allocation struct {
 	Address netip.Addr `json:"address"`
 	// Pool is "external" when another IPAM gave the address. Where it lies in a prefix of a pool it counts there as used.
 	Pool  string    `json:"pool"`
-	Owner string    `json:"owner"` // containerID:ifname of the attachment
+	Owner string    `json:"owner"` // containerID:ifname of the attachment, or whoever reserved it
 	Since time.Time `json:"since"`
+	// Expires is when a reservation ends; it is not there for an endpoint's address.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for somebody who is no endpoint.
+type ReservationRequest struct {
+	// Owner is who reserves; a name of the caller's choice, that has nothing yet.
+	Owner string `json:"owner"`
+	// Pool is "default" when it is not there.
+	Pool string `json:"pool,omitempty"`
+	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
+	Addresses Addresses `json:"addresses,omitzero"`
+	// Expires is how long the reservation lasts, in nanoseconds: 10 minutes when it is not there, at most an hour. A restart
+	// of the agent ends it, too.
+	Expires time.Duration `json:"expires,omitempty"`
+}
+
+// Reservation is the answer of POST /v1/ipam, and of DELETE /v1/ipam/{ip}, which tells what it has ended.
+type Reservation struct {
+	Owner     string    `json:"owner"`
+	Pool      string    `json:"pool"`
+	Addresses Addresses `json:"addresses"`
+	// Token stops this reservation and no later one of the same address.
+	Token   string    `json:"token,omitempty"`
+	Expires time.Time `json:"expires,omitzero"`
 }

@@ -61,6 +61,7 @@ func specFromV1(a Attachment, body v1.EndpointRequest) (Spec, error) {
 		NetNS:        body.NetNS,
 		Host:         host,
 		Container:    container,
+		Pool:         body.Pool,
 		Requested:    Addresses(body.Addresses),
 		ExternalIPAM: body.ExternalIPAM,
 		Began:        time.Duration(body.Began),

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -19,6 +20,7 @@ type Spec struct {
 	NetNS      string    // path of the container's namespace, for people; nobody opens it
 	Host       Interface // in the node's namespace
 	Container  Interface // in the container; its Index is 0
+	Pool       string    // of the addresses; "" is the default one
 	Requested  Addresses // these and no others; a zero family gets any
 	// ExternalIPAM says that another IPAM gave Requested: Porin neither takes nor releases them.
 	ExternalIPAM bool
@@ -36,6 +38,7 @@ func (s Spec) Validate() error {
 		validateText("pod UID", s.Pod.UID, 128),
 		validateText("pod priority class", s.Pod.PriorityClass, 253),
 		validateText("netns", s.NetNS, 4095),
+		validatePool(s.Pool),
 		s.Host.validate("host interface"),
 		validateIfName(s.Container.Name),
 		validateMAC("container interface", s.Container.MAC),
@@ -46,6 +49,13 @@ func (s Spec) Validate() error {
 		err = errors.Join(err, errors.New("externalIPAM: the addresses it gave are missing"))
 	}
 	return fault.Wrap(fault.Invalid, err)
+}
+
+func validatePool(name string) error {
+	if name == "" {
+		return nil
+	}
+	return nameFault("pool", name, v1.CheckPoolName(name), v1.PoolNameRule)
 }
 
 // same tells whether two callers ask for the same thing; when they began does not matter.

@@ -11,11 +11,11 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the ipam cell. It provides [Allocator] and the [Step].
+// Module is the ipam cell. It provides [Allocator], [Reserver], [MultiPool] and the [Step].
 func Module(cfg Config) fx.Option {
 	return cell.Module("ipam",
 		fx.Supply(fx.Private, cfg),
-		fx.Provide(New, NewStep),
+		fx.Provide(build, NewStep),
 		doctor.Check(func(a Allocator, l endpointmanager.Lookup, m endpointmanager.Manager) *Checker {
 			return NewChecker(a, l, m)
 		}),
@@ -23,4 +23,17 @@ func Module(cfg Config) fx.Option {
 		server.Provide(newRoutes),
 		metrics.Collect(newCollector),
 	)
+}
+
+// params is what [NewNode] asks for, as fx gathers it.
+type params struct {
+	fx.In
+
+	Config Config
+	Quiet  []Namer `group:"ipam.namers"`
+}
+
+func build(p params) (Allocator, Reserver, MultiPool, error) {
+	n, err := NewNode(p.Config, p.Quiet...)
+	return n.Allocator, n.Reserver, n.MultiPool, err
 }

@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
 )
 
@@ -36,6 +37,12 @@ func (l life) wantHealthy(t *testing.T) {
 	}
 }
 
+// handle is that of an attachment, in the network of all specs of these tests.
+func handle(attachment string) ipam.Handle {
+	spec := endpointmanagertest.Spec(attachment)
+	return ipam.NewHandle(spec.Network, spec.Attachment)
+}
+
 func ipv4(text string) endpointmanager.Addresses {
 	return endpointmanager.Addresses{IPv4: netip.MustParseAddr(text)}
 }
@@ -48,18 +55,18 @@ func TestDisagreementsAreFoundAndRepaired(t *testing.T) {
 		manual              bool
 	}{
 		{"an address of nobody", "address-orphan", "[10.0.0.6] of gone:eth0", "", func(l life) {
-			_ = l.addresses.Adopt(ipam.Allocation{Owner: "gone:eth0", Pool: ipam.DefaultPool, Addresses: ipv4("10.0.0.6")})
+			_ = l.addresses.Adopt(ipam.Allocation{Owner: handle("gone:eth0"), Pool: ipam.DefaultPool, Addresses: ipv4("10.0.0.6")})
 		}, false},
 		{"an endpoint without its address", "address-missing", "10.0.0.2 of endpoint 1", "c1:eth0", func(l life) {
-			l.addresses.Release("c1:eth0")
+			l.addresses.Release(handle("c1:eth0"))
 		}, false},
 		{"an address that is another's", "address-differs", "10.0.0.2 of endpoint 1", "c1:eth0", func(l life) {
-			l.addresses.Release("c1:eth0")
+			l.addresses.Release(handle("c1:eth0"))
 			_ = l.addresses.Adopt(ipam.Allocation{Owner: "c1", Addresses: ipv4("10.0.0.2")})
 		}, true},
 		{"another address", "address-differs", "endpoint 1", "c1:eth0", func(l life) {
-			l.addresses.Release("c1:eth0")
-			_ = l.addresses.Adopt(ipam.Allocation{Owner: "c1:eth0", Addresses: ipv4("10.0.0.5")})
+			l.addresses.Release(handle("c1:eth0"))
+			_ = l.addresses.Adopt(ipam.Allocation{Owner: handle("c1:eth0"), Addresses: ipv4("10.0.0.5")})
 		}, true},
 	}
 	for _, row := range rows {
@@ -93,7 +100,7 @@ func TestAnAddressThatWasAskedForAgainIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
-		orphan := ipam.Allocation{Owner: "c1:eth0", Pool: ipam.DefaultPool, Addresses: ipv4("10.0.0.6")}
+		orphan := ipam.Allocation{Owner: handle("c1:eth0"), Pool: ipam.DefaultPool, Addresses: ipv4("10.0.0.6")}
 		if err := l.addresses.Adopt(orphan); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +111,7 @@ func TestAnAddressThatWasAskedForAgainIsNotReleased(t *testing.T) {
 		}
 		l.wantHealthy(t)
 		listed := l.addresses.List()[0]
-		if _, err := l.addresses.Allocate(t.Context(), ipam.Request{Owner: "c1:eth0"}); err != nil {
+		if _, err := l.addresses.Allocate(t.Context(), ipam.Request{Owner: handle("c1:eth0")}); err != nil {
 			t.Error(err)
 		}
 		if l.addresses.ReleaseListed(listed) {

@@ -12,23 +12,27 @@ import (
 
 // Config says which addresses this node owns.
 type Config struct {
-	// Mode is "pod-cidr": the prefixes of PodCIDRs are one pool.
+	// Mode is one of the modes below.
 	Mode string
-	// PodCIDRs are prefixes of either family, in the order in which they are used up.
+	// PodCIDRs are prefixes of either family, in the order in which they are used up. Only mode pod-cidr has them.
 	PodCIDRs []string
-	// Quarantine is how long a released address belongs to nobody.
+	// Quarantine is how long a released address belongs to nobody in mode pod-cidr; in the others each pool says it.
 	Quarantine time.Duration
 }
 
-// ModePodCIDR is the mode in which the node's own CIDRs are the one pool there is.
-const ModePodCIDR = "pod-cidr"
+// The modes: where addresses come from.
+const (
+	ModePodCIDR   = "pod-cidr"   // the node's own prefixes are the one pool there is
+	ModeMultiPool = "multi-pool" // the blocks of the cluster's pools that the node owns: see [MultiPool]
+	ModeDelegated = "delegated"  // another IPAM plugin; none is given out here
+)
 
 // DefaultConfig is what the agent runs with unless told otherwise. It owns no address yet.
 func DefaultConfig() Config { return Config{Mode: ModePodCIDR, Quarantine: 30 * time.Second} }
 
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Mode, "ipam-mode", c.Mode, "where addresses come from: pod-cidr")
+	fs.StringVar(&c.Mode, "ipam-mode", c.Mode, "where addresses come from: pod-cidr, multi-pool or delegated")
 	fs.StringSliceVar(&c.PodCIDRs, "ipam-pod-cidr", c.PodCIDRs, "`prefix` that pods of this node are numbered from, of either family; repeated or comma separated")
 	fs.DurationVar(&c.Quarantine, "ipam-quarantine", c.Quarantine, "how long a released address is given to nobody")
 }
@@ -36,14 +40,22 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 // Validate reports every fault.
 func (c Config) Validate() error {
 	var errs []error
-	if c.Mode != ModePodCIDR {
-		errs = append(errs, fmt.Errorf("ipam-mode %q: want %s", c.Mode, ModePodCIDR))
+	switch c.Mode {
+	case ModeMultiPool, ModeDelegated:
+		if len(c.PodCIDRs) > 0 {
+			errs = append(errs, fmt.Errorf("ipam-pod-cidr: mode %s takes none", c.Mode))
+		}
+	default:
+		if c.Mode != ModePodCIDR {
+			errs = append(errs, fmt.Errorf("ipam-mode %q: want %s, %s or %s", c.Mode, ModePodCIDR, ModeMultiPool, ModeDelegated))
+		}
+		_, err := c.prefixes()
+		errs = append(errs, err)
 	}
-	if c.Quarantine < 0 {
-		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want 0 or more", c.Quarantine))
+	if c.Quarantine < 0 || c.Quarantine > maxRest {
+		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want 0 to %s", c.Quarantine, maxRest))
 	}
-	_, err := c.prefixes()
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
 // prefixes parses PodCIDRs.
@@ -84,7 +96,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	if addr := prefix.Addr(); addr.IsMulticast() || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
 		return prefix, errors.New("not a prefix of unicast addresses that are routed")
 	}
-	_, err = newRange(prefix, 0)
+	_, err = newSubnet(prefix)
 	return prefix, err
 }
 

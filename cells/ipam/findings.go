@@ -24,7 +24,7 @@ func (c *Checker) ofEndpoints(before, after map[Handle]endpointmanager.Endpoint,
 		}
 		if a, ok := has[handle]; ok && a.Addresses != ep.Addresses {
 			findings = append(findings, doctor.Finding{
-				Kind: addressDiffers, Endpoint: string(handle), Subject: fmt.Sprintf("endpoint %d", ep.ID),
+				Kind: addressDiffers, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("endpoint %d", ep.ID),
 				Detail: fmt.Sprintf("it has %v, and for the allocator %v", ep.Addresses.List(), a.Addresses.List()),
 			})
 			continue
@@ -51,17 +51,18 @@ func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner Han
 	return f
 }
 
-// orphans leaves out owners that are no attachments: whoever else asked for an address gives it back himself.
+// orphans leaves out owners that are no attachments, and reservations: whoever else asked for an address gives it back
+// himself.
 func (c *Checker) orphans(before, after map[Handle]endpointmanager.Endpoint, allocations []Allocation) (findings []doctor.Finding) {
 	for _, a := range allocations {
-		attachment, err := endpointmanager.ParseAttachment(string(a.Owner))
+		attachment, ok := a.Owner.Attachment()
 		_, was := before[a.Owner]
 		_, is := after[a.Owner]
-		if err != nil || was || is || a.Kept {
+		if !ok || was || is || a.Kept || !a.Expires.IsZero() {
 			continue
 		}
 		findings = append(findings, doctor.Finding{
-			Kind: addressOrphan, Endpoint: string(a.Owner), Subject: fmt.Sprintf("%v of %s", a.Addresses.List(), a.Owner),
+			Kind: addressOrphan, Endpoint: attachment.String(), Subject: fmt.Sprintf("%v of %s", a.Addresses.List(), a.Owner),
 			Detail: fmt.Sprintf("in use since %s, and there is no such endpoint", a.Since.UTC().Format("2006-01-02 15:04:05Z")),
 			Repair: func(context.Context) error { return c.release(attachment, a) },
 		})

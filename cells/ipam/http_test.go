@@ -13,12 +13,13 @@ import (
 func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.PodCIDRs = []string{"10.0.0.0/29"}
-	a, err := New(cfg)
+	n, err := NewNode(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	a := n.Allocator
 	router := chi.NewRouter()
-	newRoutes(a).Mount(router)
+	newRoutes(a, n.Reserver).Mount(router)
 	get := func() string {
 		recorder := httptest.NewRecorder()
 		router.ServeHTTP(recorder, httptest.NewRequest("GET", "/v1/ipam", nil))

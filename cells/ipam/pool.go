@@ -9,141 +9,115 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// pool is a named set of addresses of one or both families. The allocator knows nothing else of where addresses come
-// from, and calls it under its lock.
-type pool interface {
-	// families says of which families the pool has addresses at all.
-	families() (ipv4, ipv6 bool)
-	// allocate gives out any address of the family, or returns [ErrExhausted].
-	allocate(ipv6 bool, now time.Time) (netip.Addr, error)
-	// take gives out this very address.
-	take(addr netip.Addr, now time.Time) error
-	// adopt takes an address that has been in use since before the agent started. It is false when the address is
-	// not the pool's.
-	adopt(addr netip.Addr) (bool, error)
-	// release, giveBack, yield and remember take back an address; one that is not the pool's is passed over. One that is
-	// given back was never used, and is free at once; so is one that is yielded, which another IPAM had given.
-	release(addr netip.Addr, now time.Time)
-	giveBack(addr netip.Addr)
-	yield(addr netip.Addr, now time.Time)
-	remember(addr netip.Addr, released time.Time)
-	status(now time.Time) v1.Pool
+// pool is what this node has of a named pool: blocks, on shelves. It is not safe for concurrent use.
+type pool struct {
+	name     string
+	settings Settings
+	known    bool // its settings are
+	asked    bool // somebody has asked for addresses of it
+	// shelves are used up in their order: in mode pod-cidr each prefix has one, else each family.
+	shelves [families][]*shelf
 }
 
-// prefixPool is a pool of fixed prefixes: the node's own CIDRs.
-type prefixPool struct {
-	name   string
-	ranges []*addressRange
+func (p *pool) newShelf(f family) *shelf {
+	s := &shelf{pool: p}
+	p.shelves[f] = append(p.shelves[f], s)
+	return s
 }
 
-func newPrefixPool(name string, prefixes []netip.Prefix, quarantine time.Duration) (*prefixPool, error) {
-	p := &prefixPool{name: name}
-	for _, prefix := range prefixes {
-		r, err := newRange(prefix, quarantine)
-		if err != nil {
-			return nil, fmt.Errorf("pool %s: %w", name, err)
-		}
-		p.ranges = append(p.ranges, r)
+// shelf is the one shelf of a family.
+func (p *pool) shelf(f family) *shelf {
+	if len(p.shelves[f]) == 0 {
+		return p.newShelf(f)
 	}
-	return p, nil
+	return p.shelves[f][0]
 }
 
-func (p *prefixPool) families() (ipv4, ipv6 bool) {
-	for _, r := range p.ranges {
-		if r.prefix.Addr().Is4() {
-			ipv4 = true
-		} else {
-			ipv6 = true
+func (p *pool) blocks() (all []*block) {
+	for _, shelves := range p.shelves {
+		for _, s := range shelves {
+			all = append(all, s.blocks...)
 		}
 	}
-	return ipv4, ipv6
+	return all
 }
 
-func (p *prefixPool) allocate(ipv6 bool, now time.Time) (netip.Addr, error) {
-	for _, r := range p.ranges {
-		if r.prefix.Addr().Is6() != ipv6 {
-			continue
-		}
-		if addr, ok := r.allocate(now); ok {
-			return addr, nil
+func (p *pool) settle(now time.Duration) {
+	for _, shelves := range p.shelves {
+		for _, s := range shelves {
+			s.settle(now)
 		}
 	}
-	return netip.Addr{}, p.exhausted(ipv6, now)
 }
 
-// exhausted names the pool, its size and what holds it.
-func (p *prefixPool) exhausted(ipv6 bool, now time.Time) error {
-	var parts []string
-	for _, r := range p.ranges {
-		if r.prefix.Addr().Is6() != ipv6 {
-			continue
+// next returns the address to give out, or nil.
+func (p *pool) next(f family, began time.Duration) *slot {
+	for _, s := range p.shelves[f] {
+		if e := s.next(began); e != nil {
+			return e
 		}
-		s := r.status(now)
-		part := fmt.Sprintf("%s has %d, of which %d in use and %d in quarantine", s.Prefix, s.Capacity, s.Used, s.Quarantined)
-		if s.Quarantined > 0 {
-			part += fmt.Sprintf(" (the next is free in %s)", r.nextFree(now).Round(time.Millisecond))
+	}
+	if !p.settings.ReuseResting {
+		return nil
+	}
+	for _, s := range p.shelves[f] {
+		if e := s.oldest(); e != nil {
+			return e
 		}
-		parts = append(parts, part)
-	}
-	return fmt.Errorf("pool %s: %w: %s", p.name, ErrExhausted, strings.Join(parts, "; "))
-}
-
-func (p *prefixPool) take(addr netip.Addr, now time.Time) error {
-	r, ok := p.rangeOf(addr)
-	if !ok {
-		return fmt.Errorf("address %s: %w: it is in no prefix of pool %s", addr, ErrOutside, p.name)
-	}
-	if err := r.take(addr, now); err != nil {
-		return fmt.Errorf("address %s of pool %s: %w", addr, p.name, err)
 	}
 	return nil
 }
 
-func (p *prefixPool) adopt(addr netip.Addr) (bool, error) {
-	r, ok := p.rangeOf(addr)
-	if !ok {
-		return false, nil
-	}
-	return true, r.adopt(addr)
-}
-
-func (p *prefixPool) release(addr netip.Addr, now time.Time) {
-	if r, ok := p.rangeOf(addr); ok {
-		r.release(addr, now)
-	}
-}
-
-func (p *prefixPool) giveBack(addr netip.Addr) {
-	if r, ok := p.rangeOf(addr); ok {
-		r.giveBack(addr)
-	}
-}
-
-func (p *prefixPool) yield(addr netip.Addr, now time.Time) {
-	if r, ok := p.rangeOf(addr); ok {
-		r.yield(addr, now)
-	}
-}
-
-func (p *prefixPool) remember(addr netip.Addr, released time.Time) {
-	if r, ok := p.rangeOf(addr); ok {
-		r.remember(addr, released)
-	}
-}
-
-func (p *prefixPool) status(now time.Time) v1.Pool {
-	s := v1.Pool{Name: p.name, Ranges: []v1.Range{}}
-	for _, r := range p.ranges {
-		s.Ranges = append(s.Ranges, r.status(now))
-	}
-	return s
-}
-
-func (p *prefixPool) rangeOf(addr netip.Addr) (*addressRange, bool) {
-	for _, r := range p.ranges {
-		if r.prefix.Contains(addr) {
-			return r, true
+// exhausted names the pool, its size and what holds it.
+func (p *pool) exhausted(f family, now time.Duration) error {
+	var parts []string
+	for _, s := range p.shelves[f] {
+		if len(s.blocks) > 0 {
+			parts = append(parts, s.describe(now))
 		}
 	}
-	return nil, false
+	if len(parts) == 0 {
+		parts = []string{fmt.Sprintf("this node has no %s block of it", f)}
+	}
+	return fmt.Errorf("pool %s: %w: %s", p.name, ErrExhausted, strings.Join(parts, "; "))
+}
+
+func (s *shelf) describe(now time.Duration) string {
+	var capacity, used, resting int
+	for _, b := range s.blocks {
+		capacity, used, resting = capacity+b.capacity(), used+b.used, resting+b.resting
+	}
+	what := s.blocks[0].prefix.String() + " has"
+	if len(s.blocks) > 1 {
+		what = fmt.Sprintf("%d blocks have", len(s.blocks))
+	}
+	text := fmt.Sprintf("%s %d, of which %d in use and %d in quarantine", what, capacity, used, resting)
+	if e := s.resting.head; e != nil {
+		text += fmt.Sprintf(" (the next is free in %s)", (e.since + s.pool.settings.Quarantine - now).Round(time.Millisecond))
+	}
+	return text
+}
+
+// check says why the pool cannot give this very address now; nil when it can.
+func (p *pool) check(s *slot, addr netip.Addr, now time.Duration) error {
+	switch {
+	case s.state == used:
+		return fmt.Errorf("address %s of pool %s: %w", addr, p.name, ErrInUse)
+	case s.state == held && now < s.asked+askAgain:
+		return fmt.Errorf("address %s of pool %s: %w: connections still name it", addr, p.name, ErrQuarantined)
+	case s.state == resting:
+		left := s.since + p.settings.Quarantine - now
+		return fmt.Errorf("address %s of pool %s: %w: it is free again in %s", addr, p.name, ErrQuarantined, left.Round(time.Second))
+	case s.block.drained:
+		return fmt.Errorf("address %s of pool %s: %w: its block %s is drained", addr, p.name, ErrOutside, s.block.prefix)
+	}
+	return nil
+}
+
+func (p *pool) status() v1.Pool {
+	status := v1.Pool{Name: p.name, Ranges: []v1.Range{}}
+	for _, b := range p.blocks() {
+		status.Ranges = append(status.Ranges, b.status())
+	}
+	return status
 }

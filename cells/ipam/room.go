@@ -11,11 +11,14 @@ type Room struct{ allocator Allocator }
 func NewRoom(a Allocator) Room { return Room{a} }
 
 // Resources implements capacity.Source: one for each pool and family, as an ADD needs one of each. An address that rests
-// is not there for the next ADD.
+// is not there for the next ADD, and no more is what is free of a drained prefix.
 func (r Room) Resources() (resources []capacity.Resource) {
 	for _, pool := range r.allocator.Usage().Pools {
 		byFamily := map[string]*capacity.Resource{}
 		for _, one := range pool.Ranges {
+			if one.Drained {
+				continue
+			}
 			family := "ipv6"
 			if one.Prefix.Addr().Is4() {
 				family = "ipv4"

@@ -30,7 +30,9 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpoin
 		}
 		return ep, nil
 	}
-	got, err := s.allocator.Allocate(ctx, Request{Owner: handleOf(ep), Want: ep.Spec.Requested})
+	got, err := s.allocator.Allocate(ctx, Request{
+		Owner: handleOf(ep), Legacy: legacyOf(ep), Pool: ep.Spec.Pool, Want: ep.Spec.Requested,
+	})
 	if err != nil {
 		return ep, err
 	}
@@ -77,11 +79,19 @@ func (s *Step) Remember(deletions []endpointmanager.Deletion) {
 }
 
 func allocationOf(ep endpointmanager.Endpoint) Allocation {
-	a := Allocation{Owner: handleOf(ep), Pool: DefaultPool, Addresses: ep.Addresses, Since: ep.Created}
+	a := Allocation{
+		Owner: handleOf(ep), Legacy: legacyOf(ep), Pool: poolOf(ep.Spec.Pool), Addresses: ep.Addresses, Since: ep.Created,
+	}
 	if ep.Spec.ExternalIPAM {
 		a.Pool, a.External = ExternalPool, true
 	}
 	return a
 }
 
-func handleOf(ep endpointmanager.Endpoint) Handle { return Handle(ep.Spec.Attachment.String()) }
+func handleOf(ep endpointmanager.Endpoint) Handle {
+	return NewHandle(ep.Spec.Network, ep.Spec.Attachment)
+}
+
+func legacyOf(ep endpointmanager.Endpoint) Handle {
+	return PodHandle(ep.Spec.Pod.Namespace, ep.Spec.Pod.Name)
+}

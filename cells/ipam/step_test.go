@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/internal/fault"
 )
 
 // life is a manager whose steps are ipam, on a prefix of five addresses, and a datapath that can fail.
@@ -194,5 +195,41 @@ func TestAReleaseInTheFutureIsAReleaseNow(t *testing.T) {
 		if _, err := a.Allocate(t.Context(), ipam.Request{Owner: "c1:eth0"}); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+func TestAnEndpointChoosesItsPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t, t.TempDir())
+		l.start(t)
+		spec := endpointmanagertest.Spec("c1:eth0")
+		for pool, want := range map[string]error{"blue": ipam.ErrUnknownPool, "Blue!": nil} {
+			spec.Pool = pool
+			_, err := l.Create(t.Context(), spec)
+			if fault.KindOf(err) != fault.Invalid || want != nil && !errors.Is(err, want) {
+				t.Errorf("pool %q: error %v", pool, err)
+			}
+		}
+		l.want(t, 0, 0)
+		spec.Pool = ipam.DefaultPool
+		if _, err := l.Create(t.Context(), spec); err != nil {
+			t.Error(err)
+		}
+		l.want(t, 1, 0)
+	})
+}
+
+// TestTheLegacyHandleGoesWithItsPod by way of the step, which knows the pod.
+func TestTheLegacyHandleGoesWithItsPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t, t.TempDir())
+		l.start(t)
+		if _, err := l.addresses.Allocate(t.Context(), ipam.Request{Owner: "default.pod-c1"}); err != nil {
+			t.Fatal(err)
+		}
+		l.add(t, "c1:eth0")
+		l.wantHealthy(t)
+		l.del("c1:eth0")
+		l.want(t, 0, 2)
 	})
 }

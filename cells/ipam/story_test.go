@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/internal/story"
+	"porin.dev/porin/internal/testutil"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
 
 // TestStories runs the scripts of testdata. They wait for nothing: "remember" says how long ago an address was released.
 func TestStories(t *testing.T) {
@@ -26,11 +26,25 @@ func TestStories(t *testing.T) {
 		"node": (*world).node, "allocate": (*world).allocate, "release": (*world).release, "adopt": (*world).adopt,
 		"foreign":  (*world).foreign,
 		"remember": (*world).remember, "list": (*world).list, "fill": (*world).fill,
+		"delegated": (*world).delegated, "multi-pool": (*world).multiPool, "configure": (*world).configure,
+		"add": (*world).add, "drain": (*world).drain, "remove": (*world).remove, "cut-off": (*world).cutOff,
+		"allocate-from": (*world).allocateFrom, "allocate-reserved": (*world).allocateReserved,
+		"reserve": (*world).reserve, "return": (*world).giveBack, "return-reserved": (*world).returnReserved,
 	})
 }
 
-// world is a node's allocator.
-type world struct{ ipam.Allocator }
+// world is a node's allocator, and what was reserved there.
+type world struct {
+	ipam.Allocator
+	sides    ipam.Node
+	reserved map[string]ipam.Reservation
+}
+
+func (w *world) start(cfg ipam.Config) (err error) {
+	w.sides, err = ipam.NewNode(cfg)
+	w.Allocator, w.reserved = w.sides.Allocator, map[string]ipam.Reservation{}
+	return err
+}
 
 // node: node QUARANTINE PREFIX...
 func (w *world) node(ts *testscript.TestScript, args []string) error {
@@ -38,18 +52,24 @@ func (w *world) node(ts *testscript.TestScript, args []string) error {
 	ts.Check(err)
 	cfg := ipam.DefaultConfig()
 	cfg.Quarantine, cfg.PodCIDRs = quarantine, args[1:]
-	a, err := ipam.New(cfg)
-	w.Allocator = a
-	return err
+	return w.start(cfg)
 }
 
 // allocate: allocate OWNER [ADDRESS...]
 func (w *world) allocate(ts *testscript.TestScript, args []string) error {
-	got, err := w.Allocate(context.Background(), ipam.Request{Owner: ipam.Handle(args[0]), Want: pair(ts, args[1:])})
+	return w.ask(ts, ipam.Request{Owner: ipam.Handle(args[0]), Want: pair(ts, args[1:])})
+}
+
+func (w *world) ask(ts *testscript.TestScript, req ipam.Request) error {
+	got, err := w.Allocate(context.Background(), req)
 	if err == nil {
-		_, _ = fmt.Fprintln(ts.Stdout(), strings.Trim(fmt.Sprint(got.Addresses.List()), "[]"))
+		show(ts, got.Addresses)
 	}
 	return err
+}
+
+func show(ts *testscript.TestScript, addresses endpointmanager.Addresses) {
+	_, _ = fmt.Fprintln(ts.Stdout(), strings.Trim(fmt.Sprint(addresses.List()), "[]"))
 }
 
 func pair(ts *testscript.TestScript, args []string) (out endpointmanager.Addresses) {
@@ -110,7 +130,8 @@ func (w *world) list(ts *testscript.TestScript, _ []string) error {
 	usage := w.Usage()
 	for _, pool := range usage.Pools {
 		for _, r := range pool.Ranges {
-			_, _ = fmt.Fprintf(ts.Stdout(), "%s %s: %d used, %d quarantined, %d free\n", pool.Name, r.Prefix, r.Used, r.Quarantined, r.Free)
+			drained := map[bool]string{true: ", drained"}[r.Drained]
+			_, _ = fmt.Fprintf(ts.Stdout(), "%s %s: %d used, %d quarantined, %d free%s\n", pool.Name, r.Prefix, r.Used, r.Quarantined, r.Free, drained)
 		}
 	}
 	for _, x := range usage.Allocations {

@@ -81,6 +81,9 @@ func (c Config) Validate() error {
 	if ttl := c.EndpointManager.TombstoneTTL; c.IPAM.Quarantine > ttl {
 		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want at most %s, which is how long a restarted agent knows of a release", c.IPAM.Quarantine, ttl))
 	}
+	if c.IPAM.Mode == ipam.ModeMultiPool {
+		errs = append(errs, errors.New("ipam-mode multi-pool: this version does not have the node's side of it yet: want pod-cidr or delegated"))
+	}
 	_, err := c.logger(nil)
 	return errors.Join(append(errs, err)...)
 }

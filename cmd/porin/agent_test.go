@@ -69,6 +69,7 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(a.trace))
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(a.gc))
 	r.Method(http.MethodGet, "/v1/events", httpx.Handler(a.stream))
+	fakePools{}.mount(r)
 	return r
 }
 

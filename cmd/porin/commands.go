@@ -31,6 +31,12 @@ func commands() []command {
 		{name: "endpoint delete", args: "REF", short: "take an endpoint down and free its addresses", long: aboutDelete,
 			arguments: endpointRefs, run: endpointDelete},
 		{name: "ipam list", short: "show the pools and the addresses in use", run: ipamList},
+		{name: "pool list", short: "list the pools of the cluster", run: poolList},
+		{name: "pool get", args: "NAME", short: "show one pool", arguments: poolNames, run: poolGet},
+		{name: "pool create", args: "NAME", short: "make a pool of the cluster", flags: poolFlags, run: poolCreate},
+		{name: "pool set", args: "NAME", short: "change a pool: what is not given stays", flags: poolFlags, arguments: poolNames, run: poolSet},
+		{name: "pool delete", args: "NAME", short: "delete a pool of which nothing is in use", long: aboutPoolDelete,
+			arguments: poolNames, run: poolDelete},
 		{name: "doctor", short: "show where the agent, its records and the kernel disagree", flags: doctorFlags, run: examine,
 			long: aboutDoctor},
 		{name: "trace", args: "[REF]", short: "show what the phases of the latest operations took", long: aboutTrace,
@@ -57,6 +63,8 @@ The exit code is 1 when a part could not be taken down yet: the agent tries agai
 const aboutDoctor = `Asking examines, and counts as a look: what two looks in a row find, a second apart or more, the agent repairs,
 unless it runs with --doctor-repair=false. A finding that was found once may be a passing state.
 The exit code is 1 when something disagrees, or could not be examined.`
+
+const aboutPoolDelete = `Nodes get ten seconds to give back what they do not use of it. When addresses are in use it stays as it was.`
 
 const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
 What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`

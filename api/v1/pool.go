@@ -1,0 +1,24 @@
+package v1
+
+import (
+	"net/netip"
+	"time"
+)
+
+// PoolSpec is a pool of the cluster: the body of PUT /v1/pool/{name}, and the answer of GET. What is left out of a request
+// gets its default.
+type PoolSpec struct {
+	Name     string         `json:"name"`
+	Prefixes []netip.Prefix `json:"prefixes"`
+	// IPv4BlockBits and IPv6BlockBits are the prefix lengths of the blocks that nodes claim. They cannot change.
+	IPv4BlockBits int `json:"ipv4BlockBits,omitempty"`
+	IPv6BlockBits int `json:"ipv6BlockBits,omitempty"`
+	// NodeSelector are labels that a node must have to claim blocks of the pool; none is every node.
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Disabled pools are not claimed from, and nothing more is given out of them. What is in use stays.
+	Disabled bool `json:"disabled,omitempty"`
+	// Quarantine is how long a released address rests, in nanoseconds, 20 minutes at the most.
+	Quarantine time.Duration `json:"quarantine,omitempty"`
+	// ReuseResting has the address that rests longest be given out when nothing else is free.
+	ReuseResting bool `json:"reuseResting,omitempty"`
+}

@@ -1,0 +1,143 @@
+package blocks_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/ipam/blocks"
+	"porin.dev/porin/cells/store"
+)
+
+// cluster is some nodes on one store, and the simple truth: who has which address.
+type cluster struct {
+	*testing.T
+	store store.Store
+	cfg   blocks.Config
+	loss  float64
+	dir   string
+
+	mu     sync.Mutex // guards the fields below
+	owners map[netip.Addr]string
+	done   int // allocations and releases
+}
+
+// simNode is one node of it.
+type simNode struct {
+	name    string
+	network *network
+	local   *plain
+	manager *blocks.Manager
+	stop    func()
+}
+
+func bootClock() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return time.Duration(ts.Nano())
+}
+
+func newCluster(t *testing.T, s store.Store, pool blocks.Pool, cfg blocks.Config, loss float64) *cluster {
+	t.Helper()
+	if _, err := blocks.NewPools(s).Put(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{T: t, store: s, cfg: cfg, loss: loss, dir: t.TempDir(), owners: map[netip.Addr]string{}}
+}
+
+func (c *cluster) node(i int) *simNode {
+	n := &simNode{
+		name: fmt.Sprintf("node-%d", i), network: newNetwork(c.store, uint64(i), c.cfg.LeaseTTL, c.loss), local: newPlain(bootClock),
+	}
+	c.start(n)
+	return n
+}
+
+// start begins another life of a node's agent: what is in use there outlived the last one.
+func (c *cluster) start(n *simNode) {
+	cfg := c.cfg
+	cfg.Node, cfg.MemoPath = n.name, filepath.Join(c.dir, n.name+".json")
+	kept := n.local.all()
+	n.local = newPlain(bootClock)
+	for _, addr := range kept {
+		n.local.used[addr] = true
+	}
+	manager, err := blocks.New(cfg, n.network, n.local, bootClock, slog.New(slog.DiscardHandler))
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := manager.Run(ctx); err != nil {
+			c.Errorf("%s: %v", n.name, err)
+		}
+	}()
+	n.manager = manager
+	n.stop = func() { cancel(); <-ended }
+}
+
+// take is called under the lock of who gives the address out.
+func (c *cluster) take(n *simNode) func(netip.Addr) {
+	return func(addr netip.Addr) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.done++
+		if owner, taken := c.owners[addr]; taken {
+			c.Errorf("%s is given to %s and is %s's", addr, n.name, owner)
+		}
+		c.owners[addr] = n.name
+	}
+}
+
+func (c *cluster) free(addr netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done++
+	delete(c.owners, addr)
+}
+
+// forget has all that a node has be nobody's: its containers are gone with it.
+func (c *cluster) forget(n *simNode) {
+	for _, addr := range n.local.all() {
+		n.local.release(addr, c.free)
+	}
+}
+
+func (c *cluster) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.done
+}
+
+// use allocates and releases at random, about as many as want to be in use at a time.
+func (c *cluster) use(n *simNode, rng *rand.Rand, want int) {
+	all := n.local.all()
+	if len(all) > 0 && rng.IntN(2*want) < len(all) {
+		n.local.release(all[rng.IntN(len(all))], c.free)
+		return
+	}
+	c.allocate(n, 50*time.Millisecond)
+}
+
+// allocate waits for more blocks when there is none.
+func (c *cluster) allocate(n *simNode, patience time.Duration) bool {
+	if _, ok := n.local.allocate(c.take(n)); ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = n.manager.More(ctx)
+	_, ok := n.local.allocate(c.take(n))
+	return ok
+}

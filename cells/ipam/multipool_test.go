@@ -1,0 +1,280 @@
+package ipam_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam"
+)
+
+func remove(n ipam.Node, block string) error {
+	return n.MultiPool.Remove(ipam.DefaultPool, netip.MustParsePrefix(block))
+}
+
+func wantBlocks(t *testing.T, n ipam.Node, what string, want ...string) {
+	t.Helper()
+	got := []string{}
+	for _, u := range n.MultiPool.Blocks(ipam.DefaultPool) {
+		got = append(got, u.Prefix.String())
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: blocks (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestEveryAddressOfABlockIsGivenOut(t *testing.T) {
+	n := multiPool(t, nil)
+	add(t, n, "10.0.0.0/30")
+	add(t, n, "10.0.0.0/30")
+	for _, want := range []string{"10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		wantGot(t, n, ipam.Handle(want), want)
+	}
+	_, err := get(n, "e")
+	wantFault(t, "a fifth", err, ipam.ErrExhausted)
+}
+
+// TestTheLongestFreeAddressOfAllBlocksIsNext though another block has some that were released later.
+func TestTheLongestFreeAddressOfAllBlocksIsNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t, nil)
+		add(t, n, "10.0.0.0/30")
+		add(t, n, "10.0.1.0/30")
+		for i := range 8 {
+			if _, err := get(n, ipam.Handle('a'+rune(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, owner := range []ipam.Handle{"f", "a", "e"} { // 10.0.1.1, 10.0.0.0, 10.0.1.0
+			n.Allocator.Release(owner)
+			time.Sleep(time.Minute)
+		}
+		for _, want := range []string{"10.0.1.1", "10.0.0.0", "10.0.1.0"} {
+			wantGot(t, n, ipam.Handle(want), want)
+		}
+	})
+}
+
+func TestADrainedBlockIsNeverGivenOutFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t, nil)
+		add(t, n, "10.0.0.0/30")
+		wantGot(t, n, "a", "10.0.0.0")
+		wantGot(t, n, "b", "10.0.0.1")
+		n.Allocator.Release("a")
+		time.Sleep(time.Minute) // .0 has rested
+		n.MultiPool.Drain(ipam.DefaultPool, netip.MustParsePrefix("10.0.0.0/30"))
+		_, err := get(n, "c")
+		wantFault(t, "drained", err, ipam.ErrExhausted)
+		_, err = n.Allocator.Allocate(t.Context(), ipam.Request{Owner: "c", Want: ipv4("10.0.0.3")})
+		wantFault(t, "by name", err, ipam.ErrOutside)
+		wantFault(t, "in use", remove(n, "10.0.0.0/30"), ipam.ErrBlockInUse)
+		n.Allocator.Release("b")
+		wantFault(t, "resting", remove(n, "10.0.0.0/30"), ipam.ErrBlockInUse)
+		time.Sleep(time.Minute)
+		add(t, n, "10.0.0.0/30") // is drained no longer
+		wantGot(t, n, "c", "10.0.0.2")
+		wantGot(t, n, "d", "10.0.0.3")
+		wantGot(t, n, "e", "10.0.0.0")
+		wantGot(t, n, "f", "10.0.0.1")
+	})
+}
+
+func TestHalvesComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t, nil)
+		add(t, n, "10.0.0.0/28")
+		wantGot(t, n, "a", "10.0.0.0")
+		wantGot(t, n, "b", "10.0.0.1")
+		n.Allocator.Release("a")
+		wantFault(t, "the half in use", remove(n, "10.0.0.0/29"), ipam.ErrBlockInUse)
+		if err := remove(n, "10.0.0.0/30"); err == nil {
+			t.Error("a quarter was removed")
+		}
+		if err := remove(n, "10.0.0.8/29"); err != nil {
+			t.Fatal(err)
+		}
+		wantBlocks(t, n, "one half", "10.0.0.0/29")
+		if diff := cmp.Diff(ipam.Block{Prefix: netip.MustParsePrefix("10.0.0.0/29"), Capacity: 8, Used: 1, Resting: 1},
+			n.MultiPool.Blocks(ipam.DefaultPool)[0], cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			t.Error(diff)
+		}
+		add(t, n, "10.0.0.8/29")
+		wantBlocks(t, n, "both halves", "10.0.0.0/29", "10.0.0.8/29")
+		add(t, n, "10.0.0.0/28")
+		wantBlocks(t, n, "the whole", "10.0.0.0/28")
+		time.Sleep(time.Minute)
+		for i := range 15 {
+			if _, err := get(n, ipam.Handle("x"+string('a'+rune(i)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := get(n, "y")
+		wantFault(t, "sixteen are in use", err, ipam.ErrExhausted)
+		wantGot(t, n, "b", "10.0.0.1")
+		wantGot(t, n, "xo", "10.0.0.0") // the one that was released is the last
+	})
+}
+
+func TestTheLowHalfCanGo(t *testing.T) {
+	n := multiPool(t, nil)
+	add(t, n, "10.0.0.0/29")
+	if _, err := n.Allocator.Allocate(t.Context(), ipam.Request{Owner: "a", Want: ipv4("10.0.0.6")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(n, "10.0.0.0/30"); err != nil {
+		t.Fatal(err)
+	}
+	wantBlocks(t, n, "the high half", "10.0.0.4/30")
+	wantGot(t, n, "b", "10.0.0.4")
+	wantGot(t, n, "c", "10.0.0.5")
+	wantGot(t, n, "d", "10.0.0.7")
+}
+
+func TestBlocksDoNotOverlap(t *testing.T) {
+	n := multiPool(t, nil)
+	add(t, n, "10.0.0.0/28")
+	for _, row := range []struct{ pool, block string }{
+		{"blue", "10.0.0.0/28"}, {"blue", "10.0.0.0/24"}, {"blue", "10.0.0.0/30"}, {ipam.DefaultPool, "10.0.0.0/30"},
+		{ipam.DefaultPool, "10.1.0.0/15"}, {ipam.DefaultPool, "10.2.0.0/15"},
+	} {
+		if err := n.MultiPool.Add(row.pool, netip.MustParsePrefix(row.block)); err == nil {
+			t.Errorf("%s was added to pool %s", row.block, row.pool)
+		}
+	}
+	wantBlocks(t, n, "as before", "10.0.0.0/28")
+}
+
+// TestWhatWasThereBeforeItsBlock is in use or rests when the block comes, as after a restart with the store away.
+func TestWhatWasThereBeforeItsBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t, nil)
+		n.Allocator.Quarantine(netip.MustParseAddr("10.0.0.1"), time.Now().Add(-10*time.Second))
+		for owner, addr := range map[ipam.Handle]string{"a": "10.0.0.0", "b": "10.0.0.2"} {
+			if err := n.Allocator.Adopt(ipam.Allocation{Owner: owner, Addresses: ipv4(addr)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.Allocator.Release("b")
+		add(t, n, "10.0.0.0/30")
+		if u := n.MultiPool.Blocks(ipam.DefaultPool)[0]; u.Used != 1 || u.Resting != 2 {
+			t.Errorf("%+v, want 1 in use and 2 resting", u)
+		}
+		wantGot(t, n, "c", "10.0.0.3")
+		time.Sleep(20 * time.Second)
+		wantGot(t, n, "d", "10.0.0.1")
+		_, err := get(n, "e")
+		wantFault(t, "10.0.0.2 rests", err, ipam.ErrExhausted)
+	})
+}
+
+func TestANodeThatIsCutOffGivesNothingOut(t *testing.T) {
+	n := multiPool(t, nil)
+	add(t, n, "10.0.0.0/30")
+	wantGot(t, n, "a", "10.0.0.0")
+	n.MultiPool.Until(1) // a nanosecond after the boot
+	_, err := get(n, "b")
+	wantFault(t, "cut off", err, ipam.ErrCutOff)
+	wantGot(t, n, "a", "10.0.0.0") // has it already
+	if err := n.Allocator.Adopt(ipam.Allocation{Owner: "c", Addresses: ipv4("10.0.0.2")}); err != nil {
+		t.Error(err)
+	}
+	if !n.Allocator.Release("a") {
+		t.Error("nothing was released")
+	}
+	n.MultiPool.Until(forever)
+	wantGot(t, n, "b", "10.0.0.1")
+}
+
+func TestMoreIsAskedForOnce(t *testing.T) {
+	n := multiPool(t, nil)
+	asked, errNoMore := 0, errors.New("the cluster has none")
+	n.MultiPool.Ask(ipam.MoreFunc(func(_ context.Context, pool string) error {
+		asked++
+		switch {
+		case pool != ipam.DefaultPool || !slices.Contains(n.MultiPool.Wanted(), pool):
+			t.Errorf("asked for pool %q, and %q are wanted", pool, n.MultiPool.Wanted())
+		case asked == 1:
+			add(t, n, "10.0.0.0/30")
+		case asked == 3:
+			return errNoMore
+		}
+		return nil
+	}))
+	for _, owner := range []ipam.Handle{"a", "b", "c", "d"} {
+		if _, err := get(n, owner); err != nil {
+			t.Error(err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times, want once", asked)
+	}
+	_, err := get(n, "e")
+	wantFault(t, "there was no more", err, ipam.ErrExhausted)
+	_, err = get(n, "e")
+	wantFault(t, "and there will be none", err, errNoMore)
+	wantFault(t, "and there will be none", err, ipam.ErrExhausted)
+	if asked != 3 {
+		t.Errorf("asked %d times, want three", asked)
+	}
+}
+
+// TestNobodyGetsHalf of what a pool of both families has, though this node has a block of one family only.
+func TestNobodyGetsHalf(t *testing.T) {
+	n := multiPool(t, nil)
+	n.MultiPool.Configure(ipam.DefaultPool, ipam.Settings{IPv4: true, IPv6: true})
+	add(t, n, "10.0.0.0/30")
+	_, err := get(n, "a")
+	wantFault(t, "without a block of IPv6", err, ipam.ErrExhausted)
+	add(t, n, "fd00::/122")
+	got, err := n.Allocator.Allocate(t.Context(), ipam.Request{Owner: "a"})
+	want := endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.0"), IPv6: netip.MustParseAddr("fd00::")}
+	if err != nil || got.Addresses != want {
+		t.Errorf("got %v, %v", got.Addresses, err)
+	}
+}
+
+func TestAPoolThatIsNotKnownIsNamedWithThoseThatAre(t *testing.T) {
+	n := multiPool(t, nil)
+	n.MultiPool.Configure("blue", ipam.Settings{IPv4: true})
+	_, err := n.Allocator.Allocate(t.Context(), ipam.Request{Owner: "a", Pool: "green"})
+	wantFault(t, "green", err, ipam.ErrUnknownPool)
+	if want := `allocate for a: pool "green": no such pool: there are blue, default`; err.Error() != want {
+		t.Errorf("%s, want %s", err, want)
+	}
+	for i := range 100 {
+		_, _ = n.Allocator.Allocate(t.Context(), ipam.Request{Owner: "a", Pool: "p" + string('a'+rune(i))})
+	}
+	if got := len(n.MultiPool.Wanted()); got > 64 {
+		t.Errorf("%d pools are wanted", got)
+	}
+	n.MultiPool.Configure("green", ipam.Settings{IPv4: true})
+	n.MultiPool.Forget("green")
+	n.MultiPool.Forget("blue")
+	n.MultiPool.Forget(ipam.DefaultPool)
+	if pools := n.Allocator.Usage().Pools; len(pools) > 0 {
+		t.Errorf("pools are left: %v", pools)
+	}
+}
+
+func TestDelegatedModeGivesNothingOut(t *testing.T) {
+	cfg := ipam.DefaultConfig()
+	cfg.Mode = ipam.ModeDelegated
+	n := node(t, cfg, nil)
+	_, err := get(n, "a")
+	wantFault(t, "an address of ours", err, ipam.ErrDelegated)
+	foreign := ipam.Allocation{Owner: "a", External: true, Addresses: ipv4("192.0.2.7")}
+	if err := n.Allocator.Adopt(foreign); err != nil {
+		t.Error(err)
+	}
+	foreign.Owner = "b"
+	wantFault(t, "the same address twice", n.Allocator.Adopt(foreign), ipam.ErrInUse)
+}

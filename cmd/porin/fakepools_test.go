@@ -1,0 +1,71 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/httpx"
+)
+
+// fakePools are the pools of a fake agent, by name.
+type fakePools map[string]v1.PoolSpec
+
+func (p fakePools) mount(r chi.Router) {
+	r.Method(http.MethodGet, "/v1/pool", httpx.Handler(p.list))
+	r.Method(http.MethodGet, "/v1/pool/{name}", httpx.Handler(p.get))
+	r.Method(http.MethodPut, "/v1/pool/{name}", httpx.Handler(p.put))
+	r.Method(http.MethodDelete, "/v1/pool/{name}", httpx.Handler(p.delete))
+}
+
+func (p fakePools) list(w http.ResponseWriter, _ *http.Request) error {
+	list := []v1.PoolSpec{}
+	for _, one := range p {
+		list = append(list, one)
+	}
+	return httpx.JSON(w, http.StatusOK, list)
+}
+
+func (p fakePools) find(r *http.Request) (v1.PoolSpec, error) {
+	name := chi.URLParam(r, "name")
+	one, ok := p[name]
+	if !ok {
+		return one, fault.New(fault.NotFound, `pool "`+name+`": no such pool`)
+	}
+	return one, nil
+}
+
+func (p fakePools) get(w http.ResponseWriter, r *http.Request) error {
+	one, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	return httpx.JSON(w, http.StatusOK, one)
+}
+
+func (p fakePools) put(w http.ResponseWriter, r *http.Request) error {
+	one, err := httpx.Decode[v1.PoolSpec](w, r)
+	if err != nil {
+		return err
+	}
+	if len(one.Prefixes) == 0 {
+		return fault.New(fault.Invalid, "no prefix: want at least one, such as 10.244.0.0/16")
+	}
+	if one.IPv4BlockBits == 0 {
+		one.IPv4BlockBits, one.IPv6BlockBits = 26, 122
+	}
+	p[one.Name] = one
+	return httpx.JSON(w, http.StatusOK, one)
+}
+
+func (p fakePools) delete(w http.ResponseWriter, r *http.Request) error {
+	one, err := p.find(r)
+	if err != nil {
+		return err
+	}
+	delete(p, one.Name)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

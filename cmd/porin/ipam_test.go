@@ -1,0 +1,44 @@
+package main
+
+import (
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+func TestDrainedBlocksAndReservationsAreShownAsSuch(t *testing.T) {
+	var out strings.Builder
+	s := &session{environment: environment{out: &out, now: func() time.Time { return noon }}, options: options{output: newChoice("table", "json")}}
+	usage := v1.IPAM{
+		Mode: "multi-pool",
+		Pools: []v1.Pool{{Name: "blue", Ranges: []v1.Range{
+			{Prefix: netip.MustParsePrefix("10.1.0.0/26"), Capacity: 64, Used: 1, Quarantined: 2, Free: 61},
+			{Prefix: netip.MustParsePrefix("10.1.0.64/27"), Capacity: 32, Used: 1, Free: 31, Drained: true},
+		}}},
+		Allocations: []v1.Allocation{
+			{Address: netip.MustParseAddr("10.1.0.1"), Pool: "blue", Owner: "c1:eth0", Since: noon.Add(-time.Hour)},
+			{Address: netip.MustParseAddr("10.1.0.70"), Pool: "blue", Owner: "move", Since: noon.Add(-time.Minute), Expires: noon.Add(9 * time.Minute)},
+		},
+	}
+	if err := s.print(usage, func(w io.Writer) { s.ipamTable(w, usage) }); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+POOL  PREFIX        CAPACITY  USED  QUARANTINED  FREE
+blue  10.1.0.0/26   64        1     2            61
+blue  10.1.0.64/27  32        1     0            drained
+
+ADDRESS    POOL  OWNER    AGE
+10.1.0.1   blue  c1:eth0  60m
+10.1.0.70  blue  move     60s (reserved, 9m left)
+`
+	if diff := cmp.Diff(want, "\n"+out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
