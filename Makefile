@@ -13,7 +13,7 @@ RUN     ?= .
 
 export PATH := $(dir $(GO)):$(PATH)
 
-.PHONY: help build generate lint test demo crash chaos bench image graph schedules fuzz clean
+.PHONY: help build host-local generate lint test demo crash chaos bench image graph schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
@@ -42,18 +42,23 @@ lint:
 	$(GO) tool staticcheck ./...
 	cd test/bench && $(GO) vet ./...
 
-test: build
-	PORIN_BIN_DIR=$(BIN) GO=$(GO) RACE=$(RACE) test/run.sh '$(PKG)' '$(RUN)'
+# The reference plugin that the tests delegate addresses to.
+host-local:
+	mkdir -p $(BIN)/plugins
+	cd test/bench && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ github.com/containernetworking/plugins/plugins/ipam/host-local
+
+test: build host-local
+	PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins GO=$(GO) RACE=$(RACE) test/run.sh '$(PKG)' '$(RUN)'
 
 demo: build
 	@test "$$(id -u)" = 0 || { echo "make demo: a node is a network namespace, and making one needs root: sudo make demo"; exit 1; }
 	@$(GO) test -c -o $(BIN)/demo.test ./test/demo
 	@cd test/demo && PORIN_BIN_DIR=$(BIN) $(BIN)/demo.test -test.run '^TestDemo$$'
 
-crash: build
+crash: build host-local
 	@test "$$(id -u)" = 0 || { echo "make crash: a node is a network namespace, and making one needs root: sudo make crash"; exit 1; }
 	@$(GO) test -c -o $(BIN)/crash.test ./test/crash
-	@cd test/crash && PORIN_BIN_DIR=$(BIN) $(BIN)/crash.test -test.timeout 30m
+	@cd test/crash && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/crash.test -test.timeout 30m
 
 DURATION ?= 2m
 SEED     ?= 0

@@ -12,5 +12,5 @@ func main() {
 	// One thing after the other, for a few milliseconds: threads that look for other work to do cost a tenth of the
 	// processor's time (3.9 against 3.5 ms an ADD, 32 at once on 2 CPUs).
 	runtime.GOMAXPROCS(1)
-	os.Exit(plugin.Run(plugin.IO{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}))
+	os.Exit(plugin.Run(plugin.IO{Getenv: os.Getenv, Environ: os.Environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}))
 }

@@ -54,6 +54,10 @@ var operations = []struct {
 	{"plugin, DEL without an agent, then DEL", 2, again(away(pluginDel))},
 	{"plugin, DEL without an agent, then an agent", 2, restarting(away(pluginDel))},
 	{"plugin, GC of two attachments", 2, pluginGC},
+	{"plugin, ADD with another IPAM, then DEL", 2, delegated(pluginAdd)},
+	{"plugin, ADD with another IPAM, then a new agent", 2, delegated(restarting(pluginAdd))},
+	{"plugin, DEL with another IPAM, then DEL", 2, delegated(pluginDel)},
+	{"plugin, DEL with another IPAM without an agent, then DEL", 2, delegated(again(away(pluginDel)))},
 }
 
 func TestCrashMatrix(t *testing.T) {

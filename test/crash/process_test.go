@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +16,28 @@ type process struct{ pid, pidfd int }
 func openProcess(pid int) (process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	return process{pid, fd}, err
+}
+
+// effectOfAny is effectOf for a call of this process, or of one that it has started.
+func (p process) effectOfAny(n notification) (effect, bool) {
+	pid := processOf(n.tid)
+	if pid == p.pid {
+		return p.effectOf(n)
+	}
+	child, err := openProcess(pid)
+	if err != nil {
+		return effect{}, false // it has ended meanwhile
+	}
+	defer child.close()
+	return child.effectOf(n)
+}
+
+// processOf is the process that a thread is of.
+func processOf(tid uint32) (pid int) {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	_, rest, _ := strings.Cut(string(status), "\nTgid:")
+	_, _ = fmt.Sscan(rest, &pid)
+	return pid
 }
 
 func (p process) close() { _ = unix.Close(p.pidfd) }

@@ -102,7 +102,8 @@ func (t *tracer) wrapArmed(cmd *exec.Cmd) {
 	}
 }
 
-// serve watches one process to its end.
+// serve watches one process, and those that it starts, to their end. The one dies at the effects of all, and the others go on
+// without it.
 func (t *tracer) serve(socket int) error {
 	pid, listener, err := receive(socket)
 	_ = unix.Close(socket)
@@ -120,11 +121,11 @@ func (t *tracer) serve(socket int) error {
 		if err != nil || !ok {
 			return err
 		}
-		if !dead && t.kills(p.effectOf(n)) {
+		if !dead && t.kills(p.effectOfAny(n)) {
 			dead = true
 			err = unix.Kill(pid, unix.SIGKILL)
 		}
-		if !dead {
+		if !dead || processOf(n.tid) != pid {
 			err = proceed(listener, n)
 		}
 		if err != nil {

@@ -290,7 +290,12 @@ func (f *Fake) put(w http.ResponseWriter, r *http.Request, attachment string) {
 		Pod: request.Pod, NetNS: request.NetNS, Host: request.Host, Container: request.Container, Created: time.Now(),
 		Addresses: request.Addresses,
 	}
-	f.number(&ep)
+	if request.ExternalIPAM {
+		ep.ExternalIPAM = true
+		gateways(&ep)
+	} else {
+		f.number(&ep)
+	}
 	f.endpoints[attachment] = ep
 	answer(w, ep)
 }
@@ -307,6 +312,16 @@ func (f *Fake) number(ep *v1.Endpoint) {
 		if !ep.Addresses.IPv6.IsValid() {
 			ep.Addresses.IPv6 = netip.AddrFrom16([16]byte{0xfd, 15: byte(f.created)})
 		}
+		ep.Gateways.IPv6 = v1.GatewayIPv6
+	}
+}
+
+// gateways are those of the families that the endpoint has an address of.
+func gateways(ep *v1.Endpoint) {
+	if ep.Addresses.IPv4.IsValid() {
+		ep.Gateways.IPv4 = v1.GatewayIPv4
+	}
+	if ep.Addresses.IPv6.IsValid() {
 		ep.Gateways.IPv6 = v1.GatewayIPv6
 	}
 }

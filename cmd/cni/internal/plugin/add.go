@@ -2,11 +2,13 @@ package plugin
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cmd/cni/internal/agent"
+	"porin.dev/porin/cmd/cni/internal/ipam"
 	"porin.dev/porin/cmd/cni/internal/spec"
 	"porin.dev/porin/internal/rtnl"
 )
@@ -22,6 +24,9 @@ type adding struct {
 	conn              *agent.Conn
 	host              rtnl.Link
 	endpoint          v1.Endpoint
+	plugin            ipam.Plugin // if another one gives the addresses
+	given             spec.Given  // by it
+	undoBy            time.Time   // when the undo that the agent has a part in is to be over; zero until it begins
 }
 
 // step is a part of ADD. One whose do fails has left nothing; undo takes back a do that succeeded.
@@ -70,9 +75,12 @@ func newAdding(t *task) (a *adding, err error) {
 
 func (a *adding) steps() []step {
 	return []step{
+		{"find", a.findIPAM, func() {}},
 		{"dial", a.dial, func() {}},
 		{"open", a.open, func() {}},
 		{"link", a.makeLink, a.removeLink},
+		{"ipam", a.allocate, a.giveBack},
+		{"dial again", a.dialAgain, func() {}},
 		{"endpoint", a.create, a.deleteEndpoint},
 		{"container", a.configure, func() {}}, // goes with the link
 	}
@@ -91,7 +99,7 @@ func runSteps(steps []step) error {
 	return nil
 }
 
-// dial comes first: without an agent nothing else need be tried, and with one it is ready when the link is.
+// dial comes early: without an agent nothing else need be tried, and with one it is ready when the link is.
 func (a *adding) dial() (err error) {
 	if a.conn, err = a.agent.Dial(a.deadline); err != nil {
 		return a.agentFault("create the endpoint of "+clip(a.ContainerID)+":"+a.IfName, err)
@@ -138,7 +146,7 @@ func (a *adding) result() spec.Result {
 			{Name: a.hostName, MAC: a.hostText, MTU: int(a.host.MTU)},
 			{Name: a.IfName, MAC: a.podText, MTU: int(a.host.MTU), Sandbox: a.NetNS},
 		},
-		DNS: a.Config.DNS,
+		DNS: a.dns(),
 	}
 	for _, l := range layers(a.endpoint) {
 		r.IPs = append(r.IPs, spec.IP{Interface: 1, Address: l.prefix, Gateway: l.gateway})

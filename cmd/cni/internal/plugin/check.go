@@ -44,7 +44,10 @@ func (t *task) check() error {
 			return differs(difference)
 		}
 	}
-	return c.nodeSide()
+	if err := c.nodeSide(); err != nil {
+		return err
+	}
+	return t.forward(t.deadline)
 }
 
 func differs(difference string) *spec.Error {

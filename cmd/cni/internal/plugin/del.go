@@ -15,9 +15,18 @@ import (
 	"porin.dev/porin/internal/rtnl"
 )
 
-// del takes the attachment down. The container's namespace is not looked at: it may be gone, and its interface goes
-// with the host end. It fails only when another try can help.
+// del takes the attachment down, and then has another IPAM plugin take its addresses back: unless the attachment has begun
+// another life, which has them now.
 func (t *task) del() error {
+	if err := t.delEndpoint(); err != nil || t.later {
+		return err
+	}
+	return t.forward(t.deadline)
+}
+
+// delEndpoint leaves nothing that uses the addresses. The container's namespace is not looked at: it may be gone, and its
+// interface goes with the host end. It fails only when another try can help.
+func (t *task) delEndpoint() error {
 	err := t.delByAgent(t.deadline.Add(-keptForDEL(t.Config.Timeout)))
 	switch {
 	case err == nil:
@@ -36,7 +45,7 @@ func (t *task) del() error {
 	return fault
 }
 
-// keptForDEL is the part of a DEL's time in which it does without an agent that hangs.
+// keptForDEL is the part of a DEL's time in which it does without an agent that hangs, and calls another IPAM plugin.
 func keptForDEL(timeout time.Duration) time.Duration { return min(timeout/3, 5*time.Second) }
 
 // delByAgent has the agent delete, and removes the link that the agent does not. An error of the call, or a refusal, is
@@ -49,6 +58,7 @@ func (t *task) delByAgent(deadline time.Time) error {
 	case err != nil:
 		return err
 	case result.Spared > 0:
+		t.later = true
 		return nil // a later ADD made the endpoint and the link, and they stay
 	case result.Deleted > 0 && result.Errors == 0:
 		return nil // the agent answers when the link is gone
@@ -120,6 +130,7 @@ func (t *task) cut() (index int, err error) {
 	var host rtnl.Link
 	err = conn.Do(rtnl.LinkByName(v1.HostInterfaceName(t.ContainerID, t.IfName), &host))
 	if err == nil && bornAfter(host, t.began.boot) {
+		t.later = true
 		return 0, nil
 	}
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // undoTimeout is the time that the undo of an ADD has, which may begin when the caller's is over: no call of the plugin
-// lasts longer than "timeout" and this, but for what the kernel takes.
+// lasts longer than "timeout" and this, and as much for another IPAM plugin, but for what the kernel takes.
 const undoTimeout = 5 * time.Second
 
 // create asks the agent for the endpoint. When the answer does not come, the agent may have made it even so.
@@ -21,8 +21,8 @@ func (a *adding) create() (err error) {
 		NetNS:     a.NetNS,
 		Host:      v1.Interface{Name: a.hostName, Index: a.host.Index, MAC: a.hostText},
 		Container: v1.Interface{Name: a.IfName, MAC: a.podText},
-		Addresses: a.Addresses,
-		Began:     a.began.boot.Nanoseconds(),
+		Addresses: a.asked(), ExternalIPAM: a.delegated(),
+		Began: a.began.boot.Nanoseconds(),
 	}, a.noteOnLink)
 	if err == nil {
 		err = checkAnswer(a.endpoint)
@@ -66,7 +66,11 @@ func (a *adding) forbidEndpoint() { a.deleteBegan(a.began.boot + 1) }
 
 // deleteBegan asks for a deletion that began at that time. What cannot be undone here the agent finds out: its endpoint
 // has no link any more.
-func (a *adding) deleteBegan(began time.Duration) {
+func (a *adding) deleteBegan(began time.Duration) v1.DeleteResult {
+	if a.undoBy.IsZero() {
+		a.undoBy = time.Now().Add(undoTimeout)
+	}
 	c := agent.Client{Socket: a.Config.Socket}
-	_, _ = c.Delete(time.Now().Add(undoTimeout), a.attachment(), began)
+	result, _ := c.Delete(a.undoBy, a.attachment(), began)
+	return result
 }

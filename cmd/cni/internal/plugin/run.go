@@ -14,6 +14,7 @@ import (
 // IO is what a process has of the world around it.
 type IO struct {
 	Getenv         func(string) string
+	Environ        func() []string // all of what Getenv knows
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
@@ -31,7 +32,7 @@ func Run(std IO) int {
 	)
 	if fault == nil {
 		t := newTask(call, began)
-		t.stderr = std.Stderr
+		t.io = std
 		out, err = t.run()
 	} else {
 		err = fault
@@ -70,13 +71,14 @@ type task struct {
 	began    instant
 	deadline time.Time
 	agent    agent.Client
-	stderr   io.Writer // which runtimes put into their logs
+	later    bool // of a DEL: the attachment was found to be of a later ADD
+	io       IO   // of which Stderr goes into the logs of runtimes
 }
 
 func newTask(call spec.Call, began instant) *task {
 	return &task{
 		Call: call, began: began, deadline: began.wall.Add(call.Config.Timeout),
-		agent: agent.Client{Socket: call.Config.Socket}, stderr: io.Discard,
+		agent: agent.Client{Socket: call.Config.Socket}, io: IO{Stderr: io.Discard},
 	}
 }
 

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"slices"
 	"strings"
 
 	v1 "porin.dev/porin/api/v1"
@@ -16,7 +17,7 @@ func (t *task) status() error {
 		fault.Code = spec.NotAvailable
 		return fault
 	}
-	lacking, forecast := lacks(s.Resources)
+	lacking, forecast := lacks(t.needs(s.Resources))
 	switch {
 	case !s.Ready && len(s.Datapath.Programs) == 0:
 		return &spec.Error{
@@ -27,7 +28,13 @@ func (t *task) status() error {
 	case lacking != "":
 		return &spec.Error{Code: spec.NotAvailable, Msg: "the next container would lack " + lacking, Hint: forecast}
 	}
-	return nil
+	return t.forward(t.deadline)
+}
+
+// needs are the resources that an ADD of this network takes: of the agent's own addresses none when another IPAM plugin
+// gives them.
+func (t *task) needs(resources []v1.Resource) []v1.Resource {
+	return slices.DeleteFunc(resources, func(r v1.Resource) bool { return t.delegated() && strings.HasPrefix(r.Name, "addresses/") })
 }
 
 // lacks names what is not available, and says what will be next.

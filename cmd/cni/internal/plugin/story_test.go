@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	agent status starting|bare       says that it is not ready, or has no programs either
 //	agent endpoint ATTACHMENT        shows whose it is
 //	agent lacks NAME REASON          says that this resource is not available; agent ends NAME: that it is used up in 5 m
+//	agent external                   shows what the last PUT said about addresses of another IPAM
 //	agent later ATTACHMENT           makes it of an ADD that begins in an hour
 //	agent forget ATTACHMENT          leaves its link without an endpoint
 //	agent finds ATTACHMENT KIND WHAT what the doctor finds about it
@@ -42,6 +43,9 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	                                 no-link, no-ipv6 (before ADD), gone (its namespace)
 //	alias NAME [TEXT]                shows what is written on the container's host end, or writes it
 //	records                          works off the deletion records and lists them
+//	ipam on COMMAND TEXT             has the IPAM plugin fake run this shell text before that command; none ends it
+//	ipam gives JSON                  sets what it answers an ADD
+//	ipam calls|stdin|taken           shows its calls since the last time, the last input, who has addresses
 //	junk NAME IFNAME                 makes a pair of links with the names of the attachment
 func TestStories(t *testing.T) {
 	testutil.Root(t)
@@ -50,6 +54,7 @@ func TestStories(t *testing.T) {
 	for name, run := range map[string]command{
 		"container": (*story).container, "cni": (*story).cni, "agent": (*story).control, "show": (*story).show,
 		"edit": (*story).edit, "sysctl": (*story).sysctl, "junk": (*story).junk, "alias": (*story).alias, "records": (*story).records,
+		"ipam": (*story).ipamVerb,
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			run(ts.Value("story").(*story), ts, neg, args)
@@ -145,6 +150,9 @@ func (w *story) control(ts *testscript.TestScript, _ bool, args []string) {
 		w.resource(v1.Resource{Name: args[1], Reason: args[2]})
 	case "ends":
 		w.resource(v1.Resource{Name: args[1], Available: true, ExhaustedIn: 5 * time.Minute})
+	case "external":
+		put := w.agent.LastPut()
+		fmt.Fprintln(ts.Stdout(), strings.TrimSpace(fmt.Sprintf("externalIPAM %v, addresses %v %v", put.ExternalIPAM, put.Addresses.IPv4, put.Addresses.IPv6)))
 	case "later":
 		w.agent.BornLater(args[1])
 	case "forget":

@@ -23,6 +23,7 @@ type world struct {
 	t     testing.TB
 	node  *rtnl.Conn
 	agent *agenttest.Fake
+	ipam  ipamPlugin
 	dir   string
 }
 
@@ -35,7 +36,7 @@ func newWorld(t testing.TB) *world {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	w := &world{Namespace: testutil.NetNS(t), t: t, agent: agenttest.New(filepath.Join(dir, "agent.sock")), dir: dir}
-	w.node = w.Conn(t)
+	w.node, w.ipam = w.Conn(t), newIPAMPlugin(t, dir)
 	w.agent.Gone = func(ep v1.Endpoint) { _ = w.node.Do(rtnl.DelLink(ep.Host.Index)) }
 	w.agent.Start(t)
 	return w
@@ -61,7 +62,7 @@ type answer struct {
 // call runs the plugin in the node's namespace. Env is added to the variables for the container, which may be nil.
 func (w *world) call(command string, ctr *testutil.Container, more map[string]any, env ...string) answer {
 	w.t.Helper()
-	vars := map[string]string{"CNI_COMMAND": command}
+	vars := map[string]string{"CNI_COMMAND": command, "CNI_PATH": w.ipam.dir, "PATH": os.Getenv("PATH")}
 	if ctr != nil {
 		vars["CNI_CONTAINERID"], vars["CNI_IFNAME"], vars["CNI_NETNS"] = ctr.ID, ctr.IfName, ctr.Path()
 	}
@@ -69,19 +70,35 @@ func (w *world) call(command string, ctr *testutil.Container, more map[string]an
 		vars[env[i]] = env[i+1]
 	}
 	var a answer
-	var stdout, stderr bytes.Buffer
-	err := w.Do(func() error {
+	var stdout bytes.Buffer
+	stderr, err := os.CreateTemp(w.dir, "stderr") // a file, so that the IPAM plugin may have it
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer stderr.Close()
+	err = w.Do(func() error {
 		a.code = plugin.Run(plugin.IO{
-			Getenv: func(name string) string { return vars[name] },
-			Stdin:  bytes.NewReader(w.config(more)), Stdout: &stdout, Stderr: &stderr,
+			Getenv: func(name string) string { return vars[name] }, Environ: func() []string { return environ(vars) },
+			Stdin: bytes.NewReader(w.config(more)), Stdout: &stdout, Stderr: stderr,
 		})
 		return nil
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.stdout, a.stderr = stdout.String(), stderr.String()
+	said, err := os.ReadFile(stderr.Name())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a.stdout, a.stderr = stdout.String(), string(said)
 	return a
+}
+
+func environ(vars map[string]string) (list []string) {
+	for name, value := range vars {
+		list = append(list, name+"="+value)
+	}
+	return list
 }
 
 // mustAdd attaches the container and returns the result, for the other commands.

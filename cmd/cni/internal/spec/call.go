@@ -12,6 +12,7 @@ import (
 type Call struct {
 	Environment
 	Config    Config
+	Stdin     []byte       // the configuration as it came
 	Addresses v1.Addresses // asked for
 }
 
@@ -33,6 +34,7 @@ func Read(getenv func(string) string, stdin io.Reader) (Call, *Error) {
 	if err != nil {
 		return call, &Error{IOFailure, "read the network configuration from stdin: " + err.Error(), ""}
 	}
+	call.Stdin = text
 	if call.Config, fault = parseConfig(text, env.Command); fault != nil {
 		return call, fault
 	}

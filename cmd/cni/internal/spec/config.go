@@ -23,6 +23,7 @@ type Config struct {
 	DNS        []byte        // passed on to the result; nil for none
 	PrevResult []byte        // nil for none
 	GCDryRun   bool          // GC only tells what it would delete
+	IPAM       string        // type of another IPAM plugin, which gives the addresses; empty for the agent
 	// Valid are the attachments that GC must spare; nil when the runtime did not say, which is not the same as none.
 	Valid []Attachment
 }
@@ -104,6 +105,8 @@ func (c *Config) field(key string, value []byte) (err error) {
 		c.PrevResult = value
 	case "cni.dev/valid-attachments":
 		c.Valid, err = readAttachments(value)
+	case "ipam":
+		c.IPAM, err = readIPAM(value)
 	case "gcDryRun":
 		c.GCDryRun, err = jsontext.Bool(value)
 	}
@@ -136,6 +139,20 @@ func readTimeout(value []byte) (time.Duration, error) {
 		return 0, fmt.Errorf("%q: want a duration above zero, such as 30s", clip(text))
 	}
 	return timeout, nil
+}
+
+// readIPAM reads the type. A section without one asks for nothing.
+func readIPAM(value []byte) (name string, err error) {
+	err = jsontext.Fields(value, func(key string, value []byte) (err error) {
+		if key == "type" && !jsontext.IsNull(value) {
+			name, err = jsontext.String(value)
+		}
+		if err != nil {
+			err = fmt.Errorf("type: %w", err)
+		}
+		return err
+	})
+	return name, err
 }
 
 // readArgs reads the addresses in args.cni.

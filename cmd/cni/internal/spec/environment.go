@@ -13,6 +13,7 @@ type Environment struct {
 	ContainerID string
 	IfName      string
 	NetNS       string // path; may be empty for DEL
+	Path        string // folders of plugins; may be empty
 	// NetNSOverride allows NetNS to be the plugin's own.
 	NetNSOverride bool
 	Args          Args
@@ -22,7 +23,7 @@ type Environment struct {
 func readEnvironment(getenv func(string) string) (Environment, *Error) {
 	env := Environment{
 		Command: getenv("CNI_COMMAND"), ContainerID: getenv("CNI_CONTAINERID"), IfName: getenv("CNI_IFNAME"),
-		NetNS: getenv("CNI_NETNS"),
+		NetNS: getenv("CNI_NETNS"), Path: getenv("CNI_PATH"),
 	}
 	switch strings.ToLower(getenv("CNI_NETNS_OVERRIDE")) {
 	case "1", "true":
@@ -31,7 +32,7 @@ func readEnvironment(getenv func(string) string) (Environment, *Error) {
 	switch env.Command {
 	case "ADD", "CHECK", "DEL":
 	case "GC", "STATUS", "VERSION", "":
-		return Environment{Command: env.Command}, nil // they concern no container
+		return Environment{Command: env.Command, Path: env.Path}, nil // they concern no container
 	default:
 		return env, badEnvironment("CNI_COMMAND", env.Command, "is unknown", "ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}

@@ -35,22 +35,24 @@ func addEnv(more ...string) func(string) string {
 func TestACallIsReadWhole(t *testing.T) {
 	config := `{
 		"cniVersion": "1.0.0", "name": "pods", "type": "porin-cni", "socket": "/run/p/a.sock", "mtu": 9000, "timeout": "1m30s",
-		"dns": {"nameservers": ["10.0.0.10"]}, "runtimeConfig": {"ips": ["10.0.0.9/24", "fd00::9/64"]}, "prevResult": null
+		"dns": {"nameservers": ["10.0.0.10"]}, "runtimeConfig": {"ips": ["10.0.0.9/24", "fd00::9/64"]}, "prevResult": null,
+		"ipam": {"type": "host-local"}
 	}`
-	got, fault := Read(addEnv("CNI_ARGS", "K8S_POD_NAME=p;IP=10.0.0.9;", "CNI_NETNS_OVERRIDE", "TRUE"), strings.NewReader(config))
+	got, fault := Read(addEnv("CNI_ARGS", "K8S_POD_NAME=p;IP=10.0.0.9;", "CNI_NETNS_OVERRIDE", "TRUE", "CNI_PATH", "/a:/b"), strings.NewReader(config))
 	if fault != nil {
 		t.Fatal(fault)
 	}
 	ips := []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")}
 	want := Call{
 		Environment: Environment{
-			Command: "ADD", ContainerID: "c1", IfName: "eth0", NetNS: "/run/netns/x", NetNSOverride: true,
+			Command: "ADD", ContainerID: "c1", IfName: "eth0", NetNS: "/run/netns/x", NetNSOverride: true, Path: "/a:/b",
 			Args: Args{PodName: "p", IPs: ips[:1]},
 		},
 		Config: Config{
 			CNIVersion: "1.0.0", Name: "pods", Socket: "/run/p/a.sock", StateDir: "/run/p", MTU: 9000, Timeout: 90 * time.Second,
-			IPs: ips, DNS: []byte(`{"nameservers": ["10.0.0.10"]}`),
+			IPs: ips, DNS: []byte(`{"nameservers": ["10.0.0.10"]}`), IPAM: "host-local",
 		},
+		Stdin: []byte(config),
 	}
 	want.Addresses.IPv4, want.Addresses.IPv6 = ips[0], ips[1]
 	if diff := cmp.Diff(want, got, comparable); diff != "" {
