@@ -95,6 +95,10 @@ var bodies = map[string]any{
 		Phases:  []v1.Phase{{Name: "ipam", Duration: 21 * time.Microsecond, Error: "no free address"}},
 		Message: "for people", Error: "no free address",
 	},
+	"pool-spec": v1.PoolSpec{
+		Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, IPv4BlockBits: 26, IPv6BlockBits: 122,
+		NodeSelector: map[string]string{"zone": "a"}, Disabled: true, Quarantine: 30 * time.Second, ReuseResting: true,
+	},
 	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -12,9 +13,12 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/blocks"
+	"porin.dev/porin/cells/ipam/localblocks"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/store"
 	"porin.dev/porin/internal/version"
 )
 
@@ -31,6 +35,7 @@ func Cells(cfg Config) fx.Option {
 		server.Hold(),
 		endpointmanager.Module(cfg.EndpointManager),
 		ipam.Module(cfg.IPAM),
+		multiPool(cfg),
 		datapath.Module(cfg.Datapath),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
@@ -39,6 +44,21 @@ func Cells(cfg Config) fx.Option {
 		server.Module(cfg.Server, server.Info{Version: version.Of(), Node: cfg.NodeName}),
 		cniConfModule(cfg),
 		fx.Provide(steps),
+	)
+}
+
+// multiPool is what the mode of that name needs besides: the cluster's store, and the node's blocks of its pools.
+func multiPool(cfg Config) fx.Option {
+	if cfg.IPAM.Mode != ipam.ModeMultiPool {
+		return fx.Options()
+	}
+	return fx.Options(
+		store.Module(cfg.store()),
+		blocks.Module(cfg.blocks()),
+		fx.Provide(func(m ipam.MultiPool) blocks.Local { return localblocks.New(m) }),
+		fx.Invoke(func(m ipam.MultiPool, b *blocks.Manager) {
+			m.Ask(ipam.MoreFunc(func(ctx context.Context, _ string) error { return b.More(ctx) }))
+		}),
 	)
 }
 

@@ -18,7 +18,8 @@ import (
 
 func testConfig(t *testing.T) Config {
 	cfg := DefaultConfig()
-	cfg.IPAM.PodCIDRs = []string{"10.0.0.0/24", "fd00::/64"}
+	cfg.IPAM.Mode = ipam.ModeMultiPool // which has all cells
+	cfg.Blocks.DefaultPool = []string{"10.0.0.0/16", "fd00::/64"}
 	cfg.Server.Socket = filepath.Join(t.TempDir(), "agent.sock")
 	cfg.CNIConfPath = filepath.Join(t.TempDir(), "05-porin.conflist")
 	return cfg

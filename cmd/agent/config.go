@@ -13,9 +13,11 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/blocks"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/store"
 )
 
 // Config is the whole configuration of the agent: a field for each cell, and what belongs to no cell.
@@ -28,6 +30,8 @@ type Config struct {
 	Server          server.Config
 	EndpointManager endpointmanager.Config
 	IPAM            ipam.Config
+	Store           store.Config
+	Blocks          blocks.Config
 	Datapath        datapath.Config
 	Doctor          doctor.Config
 	Metrics         metrics.Config
@@ -44,6 +48,8 @@ func DefaultConfig() Config {
 		Server:          server.DefaultConfig(),
 		EndpointManager: endpointmanager.DefaultConfig(),
 		IPAM:            ipam.DefaultConfig(),
+		Store:           store.DefaultConfig(),
+		Blocks:          blocks.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
 		Doctor:          doctor.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
@@ -60,10 +66,25 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Server.Flags(fs)
 	c.EndpointManager.Flags(fs)
 	c.IPAM.Flags(fs)
+	c.Blocks.Flags(fs)
+	c.Store.Flags(fs)
 	c.Datapath.Flags(fs)
 	c.Doctor.Flags(fs)
 	c.Metrics.Flags(fs)
 	c.Monitor.Flags(fs)
+}
+
+// store is the store's configuration, with what it shares with the ledger.
+func (c Config) store() store.Config {
+	c.Store.StateDir = c.EndpointManager.StateDir
+	return c.Store
+}
+
+// blocks is the configuration of the node's blocks, with what the agent knows of the node.
+func (c Config) blocks() blocks.Config {
+	c.Blocks.Node = c.NodeName
+	c.Blocks.MemoPath = filepath.Join(c.EndpointManager.StateDir, "blocks.json")
+	return c.Blocks
 }
 
 // Validate reports every fault of every cell.
@@ -82,7 +103,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want at most %s, which is how long a restarted agent knows of a release", c.IPAM.Quarantine, ttl))
 	}
 	if c.IPAM.Mode == ipam.ModeMultiPool {
-		errs = append(errs, errors.New("ipam-mode multi-pool: this version does not have the node's side of it yet: want pod-cidr or delegated"))
+		errs = append(errs, c.store().Validate(), c.blocks().Validate())
 	}
 	_, err := c.logger(nil)
 	return errors.Join(append(errs, err)...)

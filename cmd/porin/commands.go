@@ -64,7 +64,7 @@ const aboutDoctor = `Asking examines, and counts as a look: what two looks in a 
 unless it runs with --doctor-repair=false. A finding that was found once may be a passing state.
 The exit code is 1 when something disagrees, or could not be examined.`
 
-const aboutPoolDelete = `Nodes get ten seconds to give back what they do not use of it. When addresses are in use it stays as it was.`
+const aboutPoolDelete = `Nodes get three seconds to give back what they do not use of it. When addresses are in use it stays as it was.`
 
 const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
 What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`

@@ -80,6 +80,10 @@ func TestCheckRoutesNamesWhatIsMissingOnEitherSide(t *testing.T) {
 	r.Post("/v1/gc", nothing)
 	r.Post("/v1/ipam", nothing)
 	r.Delete("/v1/ipam/{ip}", nothing)
+	r.Get("/v1/pool", nothing)
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+		r.Method(method, "/v1/pool/{name}", http.HandlerFunc(nothing))
+	}
 	if err := openapi.CheckRoutes(r); err != nil {
 		t.Errorf("all routes: %v", err)
 	}

@@ -70,7 +70,7 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deleteWait is how long nodes get to give back what they do not use.
-const deleteWait = 10 * time.Second
+const deleteWait = 3 * time.Second
 
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 	name, err := httpx.Param(r, "name")

@@ -65,6 +65,7 @@ func (m *Manager) confirm(ctx context.Context) error {
 			return err
 		}
 	}
+	m.configure()
 	m.adopt() // and what is lost is drained, before anything is given out again
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 // nothing is a Local that gives nothing out.
 type nothing struct{}
 
+func (nothing) Configure(Pool)                    {}
+func (nothing) Forget(string)                     {}
 func (nothing) Add(string, netip.Prefix) error    { return nil }
 func (nothing) Drain(string, netip.Prefix)        {}
 func (nothing) Remove(string, netip.Prefix) error { return nil }

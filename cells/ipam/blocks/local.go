@@ -12,6 +12,10 @@ var ErrInUse = fault.New(fault.Conflict, "addresses of the block are in use")
 
 // Local gives out the addresses of the blocks that this node owns. No method blocks.
 type Local interface {
+	// Configure says how the addresses of a pool are given out, before the first Add and whenever that changes.
+	Configure(pool Pool)
+	// Forget says that there is no such pool any more. What is in use of it stays.
+	Forget(pool string)
 	// Add lets a block be given out from, but for what is in use of it already. One that is there is left as it is, but is
 	// drained no longer; one of which a part is there is the whole of it from now on.
 	Add(pool string, block netip.Prefix) error

@@ -33,6 +33,9 @@ func each(block netip.Prefix, f func(netip.Addr) bool) {
 	}
 }
 
+func (p *plain) Configure(blocks.Pool) {}
+func (p *plain) Forget(string)         {}
+
 func (p *plain) Add(_ string, block netip.Prefix) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

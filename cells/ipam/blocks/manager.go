@@ -25,8 +25,9 @@ type Manager struct {
 
 	kick chan struct{} // holds a token while there may be something to do
 
-	mu     sync.Mutex    // guards the field below
+	mu     sync.Mutex    // guards the fields below
 	rounds chan struct{} // closed at the end of a round, and made anew
+	stop   func()        // nil before Start
 
 	// The fields below are the running goroutine's.
 	lease  store.Lease
@@ -34,6 +35,7 @@ type Manager struct {
 	gone   map[holding]sighting      // parts whose owners are gone
 	lacked map[string]bool           // wants that stand in the store, by key
 	noted  memo                      // as it was last written
+	pools  map[string]Pool           // as this node gives out from them
 	given  map[holding]bool          // parts that may or may not have been given up: the answer was lost
 }
 
@@ -47,7 +49,7 @@ func New(cfg Config, s store.Store, local Local, clock func() time.Duration, log
 	return &Manager{
 		cfg: cfg, log: log, store: s, local: local, clock: clock, view: newView(), rng: rand.New(rand.NewPCG(h.Sum64(), uint64(clock()))),
 		kick: make(chan struct{}, 1), rounds: make(chan struct{}),
-		idle: map[holding]time.Duration{}, gone: map[holding]sighting{}, lacked: map[string]bool{}, given: map[holding]bool{},
+		idle: map[holding]time.Duration{}, gone: map[holding]sighting{}, lacked: map[string]bool{}, given: map[holding]bool{}, pools: map[string]Pool{},
 	}, nil
 }
 
@@ -145,6 +147,8 @@ func (m *Manager) round(ctx context.Context) {
 		m.warn(err, "the store is away; own blocks are given out from")
 		return
 	}
+	m.warn(m.makeDefault(ctx), "the pool that the configuration names is not there")
+	m.configure()
 	m.warn(m.settle(ctx), "parts of blocks may be this node's or not, and are not given out from")
 	m.adopt()
 	for _, name := range m.needed() {
@@ -166,6 +170,44 @@ func (m *Manager) warn(err error, what string) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		m.log.Warn(what+", next try soon", "error", err)
 	}
+}
+
+// makeDefault makes the pool of the configuration, once: from then on it is the cluster's.
+func (m *Manager) makeDefault(ctx context.Context) error {
+	if _, ok := m.view.pool(DefaultPool); ok || len(m.cfg.DefaultPool) == 0 {
+		return nil
+	}
+	prefixes, err := parsePrefixes(m.cfg.DefaultPool)
+	if err != nil {
+		return err
+	}
+	pools := NewPools(m.store)
+	if _, err = pools.Get(ctx, DefaultPool); errors.Is(err, ErrNoPool) {
+		_, err = pools.Put(ctx, Pool{Name: DefaultPool, Prefixes: prefixes})
+	}
+	if err != nil {
+		return err
+	}
+	e, err := m.store.Get(ctx, poolsKey) // sooner than the watch tells
+	if err == nil {
+		m.view.put(e)
+	}
+	return err
+}
+
+// configure has the node give out from pools as they are now.
+func (m *Manager) configure() {
+	now := map[string]Pool{}
+	for _, name := range m.view.poolNames() {
+		now[name], _ = m.view.pool(name)
+		m.local.Configure(now[name])
+	}
+	for name := range m.pools {
+		if _, ok := now[name]; !ok {
+			m.local.Forget(name)
+		}
+	}
+	m.pools = now
 }
 
 // adopt has what this node owns given out from, and what it owns no longer not.
@@ -210,7 +252,7 @@ func (m *Manager) needed() []string {
 			names = append(names, name)
 		}
 	}
-	for _, name := range m.local.Wanted() {
+	for _, name := range append(m.local.Wanted(), DefaultPool) { // which is claimed ahead of the first ADD
 		add(name)
 	}
 	for _, h := range m.view.holdings(m.isSelf) {

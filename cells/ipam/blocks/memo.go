@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 type memo struct {
 	Until time.Duration `json:"until"` // on the boot clock
 	Parts []memoPart    `json:"parts"`
+	Pools []Pool        `json:"pools"` // of the parts
 }
 
 type memoPart struct {
@@ -58,6 +60,9 @@ func (m *Manager) recall() {
 	if !ok {
 		return
 	}
+	for _, pool := range known.Pools {
+		m.local.Configure(pool)
+	}
 	for _, p := range known.Parts {
 		m.warn(m.local.Add(p.Pool, p.Prefix), "a block of the last time cannot be given out from")
 	}
@@ -91,6 +96,9 @@ func (m *Manager) writeMemo(parts []memoPart) error {
 		return nil
 	}
 	now := memo{Until: m.clock() + m.cfg.fence(), Parts: parts}
+	for _, name := range slices.Sorted(maps.Keys(m.pools)) {
+		now.Pools = append(now.Pools, m.pools[name])
+	}
 	if slices.Equal(now.Parts, m.noted.Parts) && now.Until-m.noted.Until < m.cfg.fence()/10 {
 		return nil
 	}

@@ -21,6 +21,9 @@ var _ blocks.Local = Local{}
 // New returns the one of an allocator.
 func New(m ipam.MultiPool) Local { return Local{m} }
 
+// Configure implements [blocks.Local].
+func (l Local) Configure(p blocks.Pool) { l.MultiPool.Configure(p.Name, SettingsOf(p)) }
+
 // Usage implements [blocks.Local].
 func (l Local) Usage(pool string) (list []blocks.Usage) {
 	for _, b := range l.Blocks(pool) {

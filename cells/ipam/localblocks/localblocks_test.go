@@ -25,7 +25,7 @@ func TestTheAllocatorIsWhatBlocksAreGivenTo(t *testing.T) {
 	}
 	local, block := localblocks.New(n.MultiPool), netip.MustParsePrefix("10.0.0.0/26")
 	pool := blocks.Pool{Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, Quarantine: time.Minute}
-	local.Configure(pool.Name, localblocks.SettingsOf(pool))
+	local.Configure(pool)
 	local.Until(1 << 62)
 	if err := local.Add(pool.Name, block); err != nil {
 		t.Fatal(err)
