@@ -65,7 +65,9 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 	var last map[string]bool
 	for looks := 1; ; looks++ {
 		findings, err := checker.Examine(context.Background(), "")
-		must(t, err)
+		if err != nil { // and goes on: the others work with what ends with the test
+			t.Errorf("look %d: %v", looks, err)
+		}
 		found := map[string]bool{}
 		for _, f := range findings {
 			found[textOf(f)] = true

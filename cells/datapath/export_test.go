@@ -2,6 +2,8 @@ package datapath
 
 import (
 	"log/slog"
+
+	"porin.dev/porin/internal/rtnl"
 )
 
 // Upgrade makes the datapath that of another version: the digest of its object is another.
@@ -26,4 +28,10 @@ func StartAndCrash(cfg Config, log *slog.Logger, operations int) (bool, error) {
 		}
 	}
 	return operations <= len(publication), nil
+}
+
+// RouteFlaws is what is wrong with the routes of an entry of which nothing was seen.
+func RouteFlaws(conn *rtnl.Conn, e Entry) ([]string, error) {
+	flaws, err := routeFlaws(conn, e, sight{})
+	return describeFlaws(flaws), err
 }

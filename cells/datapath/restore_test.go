@@ -12,6 +12,8 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/rtnl"
 )
 
@@ -96,4 +98,15 @@ func TestPruneNamesWhatItRemovesAndLeavesTheRest(t *testing.T) {
 	var route rtnl.Route
 	var neigh rtnl.Neigh
 	must(t, n.conn.Do(rtnl.GetRoute(others, &route), rtnl.GetNeigh(uplink, stray, &neigh)))
+}
+
+// TestALinkThatGoesWhileItIsLookedAtHasNoRoutes: it was there when its filters were asked for, and the list of its routes is
+// refused.
+func TestALinkThatGoesWhileItIsLookedAtHasNoRoutes(t *testing.T) {
+	n := newNode(t)
+	gone := datapath.Entry{ID: 1, Link: 4711, Addresses: endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.9")}}
+	flaws, err := datapath.RouteFlaws(n.conn, gone)
+	if err != nil || len(flaws) != 1 {
+		t.Errorf("flaws %v, error %v, want a route that is missing", flaws, err)
+	}
 }

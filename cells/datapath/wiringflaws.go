@@ -39,7 +39,8 @@ func routeFlaws(conn *rtnl.Conn, e Entry, s sight) (flaws []flaw, err error) {
 			continue
 		}
 		all, err := conn.Routes(e.Link)
-		if err := partly(err); err != nil { // that a route seems to be missing does no harm: it is written again
+		// A link that has gone meanwhile has no routes. That one seems to be missing does no harm: it is written again.
+		if err := answered(partly(err)); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(all, func(r rtnl.Route) bool { return leads(r, e.Link, addr) }) {
