@@ -8,7 +8,7 @@ import (
 )
 
 func TestTheAgentServesTheDocumentOfItsAPI(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, "--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--ipam-default-pool=10.64.0.0/16") // which has all calls
 	status, body := rawRequest(t, r.node.Socket, http.MethodGet, "/v1/openapi.json", "")
 	var document struct {
 		OpenAPI string `json:"openapi"`
