@@ -68,7 +68,7 @@ func TestManyNodesStartTogether(t *testing.T) {
 	for i := range all {
 		starting.Go(func() {
 			all[i] = c.node(i)
-			for end := time.Now().Add(time.Minute); !c.allocate(all[i], time.Second); {
+			for end := time.Now().Add(3 * time.Minute); !c.allocate(all[i], time.Second); {
 				if time.Now().After(end) {
 					t.Errorf("%s got no block: %+v", all[i].name, all[i].local.Usage(""))
 					return
@@ -96,7 +96,7 @@ func TestManyNodesStartTogether(t *testing.T) {
 	stopping.Wait()
 	died := time.Now()
 	for left := dying; left > 0; {
-		if time.Since(died) > time.Minute {
+		if time.Since(died) > 3*time.Minute {
 			t.Fatalf("%d blocks of dead nodes have not come back", left)
 		}
 		time.Sleep(100 * time.Millisecond)

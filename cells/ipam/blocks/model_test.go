@@ -31,10 +31,11 @@ func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 // small is a pool of 1,024 addresses in 64 blocks.
 var small = blocks.Pool{Name: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/22")}, IPv4BlockBits: 28}
 
-// quick is a node to which ten seconds are a long time. What must not be late is a tenth of that: tests share the machine.
+// quick is a node to which twenty seconds are a long time. What must not be late is a part of a tenth of that: tests share
+// the machine.
 func quick() blocks.Config {
 	return blocks.Config{
-		PreAllocate: 4, LeaseTTL: 2 * time.Second, Grace: 10 * time.Second, GiveBackAfter: 200 * time.Millisecond, Interval: 50 * time.Millisecond,
+		PreAllocate: 4, LeaseTTL: 2 * time.Second, Grace: 20 * time.Second, GiveBackAfter: 200 * time.Millisecond, Interval: 50 * time.Millisecond,
 	}
 }
 
@@ -112,7 +113,7 @@ func (c *cluster) trouble(n *simNode, life *sync.RWMutex, rng *rand.Rand, calm <
 			n.network.cutOff()
 			n.stop()
 			c.forget(n)
-			time.Sleep(time.Duration(rng.IntN(15000)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(25000)) * time.Millisecond)
 			n.network.heal()
 			c.start(n)
 			life.Unlock()
