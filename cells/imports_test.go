@@ -72,7 +72,7 @@ func TestCellsImportEachOtherOneWay(t *testing.T) {
 
 // TestThePluginStaysLight holds porin-cni against what costs at its start: it is executed for every pod, twice.
 func TestThePluginStaysLight(t *testing.T) {
-	light := []string{"cmd/cni", "api/v1", "internal/rtnl", "internal/deletequeue"}
+	light := []string{"cmd/cni", "api/v1", "internal/rtnl", "internal/deletequeue", "internal/boottime"}
 	for file, imports := range rawImportsOf(t, "..") {
 		isLight := func(dir string) bool { return path.Dir(file) == dir || strings.HasPrefix(file, dir+"/internal/") }
 		if !slices.ContainsFunc(light, isLight) || strings.HasSuffix(path.Dir(file), "test") {

@@ -2,9 +2,6 @@ package endpointmanager
 
 import "time"
 
-// BootTime is the manager's clock.
-var BootTime = bootTime
-
 // NewOn is [New] with a ledger on a Disk, whose writes pass the gate, and with another clock.
 func NewOn(p Params, disk *Disk, gate func(write string) error, boot func() time.Duration) Service {
 	m := build(p)

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"porin.dev/porin/internal/boottime"
 )
 
 // TestALateADDMeetsTheNoteOrTheDEL: whoever gets a worker must have seen every deletion that has been answered.
@@ -26,7 +28,7 @@ func TestALateADDMeetsTheNoteOrTheDEL(t *testing.T) {
 
 // A DEL that began earlier and comes later takes nothing back of what the later one forbids, over a restart too.
 func TestAnEarlierDELThatComesLaterForbidsNoLess(t *testing.T) {
-	now := bootTime()
+	now := boottime.Now()
 	began := func(i int) time.Duration { return now - time.Second + time.Duration(i) }
 	a := Attachment{"c1", "eth0"}
 	rows := []struct {

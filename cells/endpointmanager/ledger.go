@@ -15,6 +15,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -164,7 +165,7 @@ func (l *ledgerFile) note(n note) error {
 }
 
 func (l *ledgerFile) try() error {
-	return l.update(func(tx *bbolt.Tx) error { return tx.Bucket(tryBucket).Put([]byte("written"), timeKey(bootTime())) })
+	return l.update(func(tx *bbolt.Tx) error { return tx.Bucket(tryBucket).Put([]byte("written"), timeKey(boottime.Now())) })
 }
 
 func (l *ledgerFile) expire(oldest, newest time.Duration) error {

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/deletequeue"
 	"porin.dev/porin/internal/fault"
 )
@@ -45,7 +46,7 @@ func TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock(t *testing.T) {
 	}
 	for name, jump := range map[string]time.Duration{"past": -8760 * time.Hour, "future": 8760 * time.Hour} {
 		rec := recordFor(name, buried, time.Now().Add(jump))
-		rec.Boot = bootTime() - 5*time.Second
+		rec.Boot = boottime.Now() - 5*time.Second
 		if err := l.bury(rec); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +193,7 @@ func TestADeletionRecordIsWorkedOffWhileTheAgentRuns(t *testing.T) {
 		if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
 			t.Fatal(err)
 		}
-		rec := deletequeue.Record{ContainerID: "c1", IfName: "eth0", Began: int64(bootTime())}
+		rec := deletequeue.Record{ContainerID: "c1", IfName: "eth0", Began: int64(boottime.Now())}
 		if err := deletequeue.Put(m.cfg.deletionsPath(), rec); err != nil {
 			t.Fatal(err)
 		}

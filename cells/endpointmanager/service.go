@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/fx"
+
+	"porin.dev/porin/internal/boottime"
 )
 
 // Params is what a manager is made of. Config, Log and Table are needed.
@@ -31,7 +33,7 @@ func build(p Params) *manager {
 	return &manager{
 		cfg: p.Config, log: p.Log, table: p.Table, steps: p.Steps,
 		subscribers: p.Subscribers, observers: p.Observers,
-		boot: bootTime, open: func(path string) (ledger, error) { return openLedgerFile(path) }, admission: newAdmission(p.Config.Parallel),
+		boot: boottime.Now, open: func(path string) (ledger, error) { return openLedgerFile(path) }, admission: newAdmission(p.Config.Parallel),
 		ids: newIDs(), roster: newRoster(), history: newHistory(), coming: map[Attachment]int{}, stopped: true,
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/deletequeue"
 	"porin.dev/porin/internal/story"
 )
@@ -279,7 +280,7 @@ func (w *world) record(ts *testscript.TestScript, args []string) error {
 	a, err := endpointmanager.ParseAttachment(args[0])
 	ts.Check(err)
 	return deletequeue.Put(filepath.Join(w.dir, "deletions"), deletequeue.Record{
-		ContainerID: a.ContainerID, IfName: a.IfName, Began: endpointmanager.BootTime().Nanoseconds(),
+		ContainerID: a.ContainerID, IfName: a.IfName, Began: boottime.Now().Nanoseconds(),
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"porin.dev/porin/internal/boottime"
 )
 
 // allocator is the one [Allocator], [Reserver] and [MultiPool].
@@ -46,7 +48,7 @@ type Node struct {
 
 // NewNode is [New] for whoever needs the other sides. quiet are asked before a released address is given out.
 func NewNode(cfg Config, quiet ...Namer) (Node, error) {
-	a, err := newAllocator(cfg, quiet, bootTime)
+	a, err := newAllocator(cfg, quiet, boottime.Now)
 	if err != nil {
 		return Node{}, err
 	}
@@ -58,7 +60,7 @@ func newAllocator(cfg Config, quiet []Namer, boot func() time.Duration) (*alloca
 		return nil, err
 	}
 	a := &allocator{
-		mode: cfg.Mode, quiet: quiet, start: time.Now(), bootAt: boot, seq: uint64(bootTime()), pools: map[string]*pool{},
+		mode: cfg.Mode, quiet: quiet, start: time.Now(), bootAt: boot, seq: uint64(boottime.Now()), pools: map[string]*pool{},
 		index: newIndex(), owners: map[Handle]*record{}, addresses: map[netip.Addr]*record{},
 	}
 	if cfg.Mode != ModePodCIDR {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"porin.dev/porin/internal/boottime"
 )
 
 // service is what every backend has in common: what is checked before it, and what is measured around it.
@@ -25,7 +27,7 @@ func newService(cfg Config, log *slog.Logger) (*service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &service{log: log, meters: newMeters(), timeout: cfg.Timeout, boot: bootTime}
+	s := &service{log: log, meters: newMeters(), timeout: cfg.Timeout, boot: boottime.Now}
 	if cfg.Backend == BackendEtcd {
 		s.backend = newEtcd(cfg.Etcd)
 	} else {

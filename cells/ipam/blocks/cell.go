@@ -3,13 +3,12 @@ package blocks
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"go.uber.org/fx"
-	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
+	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/cell"
 )
 
@@ -24,7 +23,7 @@ func Module(cfg Config) fx.Option {
 }
 
 func newManager(lc fx.Lifecycle, cfg Config, s store.Store, local Local, log *slog.Logger) (*Manager, error) {
-	m, err := New(cfg, s, local, bootTime, log)
+	m, err := New(cfg, s, local, boottime.Now, log)
 	if err == nil {
 		lc.Append(fx.StopHook(m.Stop))
 	}
@@ -67,11 +66,4 @@ func (m *Manager) Stop(context.Context) error {
 		stop()
 	}
 	return nil
-}
-
-// bootTime is CLOCK_BOOTTIME.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail for this clock
-	return time.Duration(ts.Nano())
 }

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"porin.dev/porin/cells/ipam/blocks"
 	"porin.dev/porin/cells/store"
+	"porin.dev/porin/internal/boottime"
 )
 
 // cluster is some nodes on one store, and the simple truth: who has which address.
@@ -39,12 +38,6 @@ type simNode struct {
 	stop    func()
 }
 
-func bootClock() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return time.Duration(ts.Nano())
-}
-
 func newCluster(t *testing.T, s store.Store, pool blocks.Pool, cfg blocks.Config, loss float64) *cluster {
 	t.Helper()
 	if _, err := blocks.NewPools(s).Put(t.Context(), pool); err != nil {
@@ -55,7 +48,7 @@ func newCluster(t *testing.T, s store.Store, pool blocks.Pool, cfg blocks.Config
 
 func (c *cluster) node(i int) *simNode {
 	n := &simNode{
-		name: fmt.Sprintf("node-%d", i), network: newNetwork(c.store, uint64(i), c.cfg.LeaseTTL, c.loss), local: newPlain(bootClock),
+		name: fmt.Sprintf("node-%d", i), network: newNetwork(c.store, uint64(i), c.cfg.LeaseTTL, c.loss), local: newPlain(boottime.Now),
 	}
 	c.start(n)
 	return n
@@ -66,11 +59,11 @@ func (c *cluster) start(n *simNode) {
 	cfg := c.cfg
 	cfg.Node, cfg.MemoPath = n.name, filepath.Join(c.dir, n.name+".json")
 	kept := n.local.all()
-	n.local = newPlain(bootClock)
+	n.local = newPlain(boottime.Now)
 	for _, addr := range kept {
 		n.local.used[addr] = true
 	}
-	manager, err := blocks.New(cfg, n.network, n.local, bootClock, slog.New(slog.DiscardHandler))
+	manager, err := blocks.New(cfg, n.network, n.local, boottime.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		c.Error(err)
 		return

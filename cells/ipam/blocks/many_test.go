@@ -18,12 +18,11 @@ import (
 // counted counts the claims that reach the store, and those that met another node's.
 type counted struct {
 	store.Store
-	claims, conflicts, trips atomic.Int64
+	claims, conflicts atomic.Int64
 }
 
 func (c *counted) Create(ctx context.Context, key string, value []byte, l store.Lease) (int64, error) {
 	revision, err := c.Store.Create(ctx, key, value, l)
-	c.trips.Add(1)
 	if l == nil && key != "pools" {
 		c.count(err)
 	}
@@ -32,7 +31,6 @@ func (c *counted) Create(ctx context.Context, key string, value []byte, l store.
 
 func (c *counted) CompareAndSwap(ctx context.Context, key string, was int64, value []byte) (int64, error) {
 	revision, err := c.Store.CompareAndSwap(ctx, key, was, value)
-	c.trips.Add(1)
 	c.count(err)
 	return revision, err
 }
@@ -41,11 +39,6 @@ func (c *counted) count(err error) {
 	if c.claims.Add(1); err != nil {
 		c.conflicts.Add(1)
 	}
-}
-
-func (c *counted) Get(ctx context.Context, key string) (store.Entry, error) {
-	c.trips.Add(1)
-	return c.Store.Get(ctx, key)
 }
 
 var manyNodes = flag.Int("nodes", 48, "how many nodes TestManyNodesStartTogether starts: a multiple of 8")

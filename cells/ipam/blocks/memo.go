@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -99,7 +100,8 @@ func (m *Manager) writeMemo(parts []memoPart) error {
 	for _, name := range slices.Sorted(maps.Keys(m.pools)) {
 		now.Pools = append(now.Pools, m.pools[name])
 	}
-	if slices.Equal(now.Parts, m.noted.Parts) && now.Until-m.noted.Until < m.cfg.fence()/10 {
+	same := slices.Equal(now.Parts, m.noted.Parts) && reflect.DeepEqual(now.Pools, m.noted.Pools)
+	if same && now.Until-m.noted.Until < m.cfg.fence()/10 {
 		return nil
 	}
 	if err := now.write(m.cfg.MemoPath); err != nil && !errors.Is(err, fs.ErrNotExist) {

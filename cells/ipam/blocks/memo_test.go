@@ -50,3 +50,21 @@ func TestWhatIsGivenBackIsNotReliedOn(t *testing.T) {
 		t.Errorf("the next agent relies on %v, want %v", got.Parts, want)
 	}
 }
+
+// TestTheNextAgentKnowsAPoolAsItIsNow, also when the blocks are the same as before it was changed.
+func TestTheNextAgentKnowsAPoolAsItIsNow(t *testing.T) {
+	m := manage(t, "node-1", embedded(t))
+	m.cfg.MemoPath, m.cfg.Grace = filepath.Join(t.TempDir(), "blocks.json"), 1000*time.Hour // its time alone is no news
+	for _, quarantine := range []time.Duration{time.Second, time.Minute} {
+		changed := pool("default", "10.0.0.0/16")
+		changed.Quarantine = quarantine
+		m.pools = map[string]Pool{"default": changed}
+		if err := m.note(); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := readMemo(m.cfg.MemoPath, m.noted.Until-1, m.cfg.fence())
+		if len(got.Pools) != 1 || got.Pools[0].Quarantine != quarantine {
+			t.Errorf("the next agent relies on %+v, want a quarantine of %s", got.Pools, quarantine)
+		}
+	}
+}

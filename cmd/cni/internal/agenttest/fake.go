@@ -16,6 +16,7 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/boottime"
 )
 
 // Fake is an agent.
@@ -179,7 +180,7 @@ func (f *Fake) Forget(attachment string) {
 func (f *Fake) BornLater(attachment string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.began[attachment] = bootTime() + time.Hour.Nanoseconds()
+	f.began[attachment] = (boottime.Now() + time.Hour).Nanoseconds()
 }
 
 // Change changes an endpoint, as a mistaken agent may.

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/boottime"
 )
 
 // del insists on what the plugin must say of every deletion.
@@ -54,18 +53,12 @@ func (f *Fake) cross(w http.ResponseWriter, r *http.Request) {
 	var request v1.EndpointRequest
 	_ = json.NewDecoder(r.Body).Decode(&request)
 	f.mu.Lock()
-	f.deleted[strings.TrimPrefix(r.URL.Path, "/v1/endpoint/")] = bootTime()
+	f.deleted[strings.TrimPrefix(r.URL.Path, "/v1/endpoint/")] = boottime.Now().Nanoseconds()
 	f.mu.Unlock()
 	if f.Gone != nil {
 		f.Gone(v1.Endpoint{Host: request.Host})
 	}
 	problem(w, http.StatusNotFound, v1.CodeNotFound, "the interface is not there")
-}
-
-func bootTime() int64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return ts.Nano()
 }
 
 // gc takes down what is not valid.

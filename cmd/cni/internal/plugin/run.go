@@ -5,10 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"porin.dev/porin/cmd/cni/internal/agent"
 	"porin.dev/porin/cmd/cni/internal/spec"
+	"porin.dev/porin/internal/boottime"
 )
 
 // IO is what a process has of the world around it.
@@ -59,11 +58,7 @@ type instant struct {
 	boot time.Duration // CLOCK_BOOTTIME, which goes on while the machine sleeps
 }
 
-func now() instant {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail: the clock is there since Linux 2.6.39
-	return instant{wall: time.Now(), boot: time.Duration(ts.Nano())}
-}
+func now() instant { return instant{wall: time.Now(), boot: boottime.Now()} }
 
 // task is one call being executed.
 type task struct {
