@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"cmd/cni":                {"api/v1", "internal"},
 	"cmd/porin":              {"api/v1", "api/v1/client", "bpf/abi", "cells/datapath", "internal"},
 	"internal/fault":         {},
+	"internal/boltfile":      {},
 	"internal/httpx":         {"api/v1", "internal/fault"},
 	"internal/rtnl":          {},
 	"internal/deletequeue":   {},

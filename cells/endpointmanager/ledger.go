@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -89,22 +87,11 @@ var (
 	tryBucket         = []byte("try-v1")
 )
 
-// openLedgerFile opens the file, or makes it. It refuses a file that is damaged rather than begin anew: an empty ledger
-// would make every living endpoint of the node an orphan.
+// openLedgerFile opens the file, or makes it.
 func openLedgerFile(path string) (*ledgerFile, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("open ledger: %w", err)
-	}
-	err := checkLedgerFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = makeLedger(path)
-	}
+	db, err := ledgerKind.Open(path)
 	if err != nil {
 		return nil, err
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
-	if err != nil {
-		return nil, ledgerFault(path, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		if err := checkBuckets(tx); err != nil {

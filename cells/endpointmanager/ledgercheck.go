@@ -4,74 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
+	"porin.dev/porin/internal/boltfile"
 	"porin.dev/porin/internal/fault"
 )
 
-// lockTimeout is how long the ledger waits for the process that has it open: an agent that is just ending.
-const lockTimeout = 2 * time.Second
-
-// checkLedgerFile reads the whole file before it is opened for writing. A file that is shorter than it says it is
-// would end the process with SIGBUS at the first page that is missing, for bbolt maps it.
-func checkLedgerFile(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("open ledger: %w", err)
-	}
-	if info.Size() == 0 {
-		return damaged(path, errors.New("it is empty"))
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
-	if _, unread := errors.AsType[*fs.PathError](err); unread || errors.Is(err, bolterrors.ErrTimeout) {
-		return ledgerFault(path, err)
-	}
-	if err != nil {
-		return damaged(path, err)
-	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		if info.Size() < tx.Size() {
-			return fmt.Errorf("%d bytes of %d are there", info.Size(), tx.Size())
-		}
-		return walk(tx)
-	})
-	if err = errors.Join(err, db.Close()); err != nil {
-		return damaged(path, err)
-	}
-	return nil
-}
-
-// makeLedger makes a ledger under another name, so that a file of this name is whole whenever the agent is killed.
-func makeLedger(path string) error {
-	temporary := path + ".new"
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return ledgerFault(path, err)
-	}
-	db, err := bbolt.Open(temporary, 0o600, &bbolt.Options{Timeout: lockTimeout})
-	if err == nil {
-		err = db.Close()
-	}
-	if err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		return ledgerFault(path, err)
-	}
-	return nil
-}
-
-// walk reads every page; bbolt reports one that is not what its parent says it is.
-func walk(tx *bbolt.Tx) (err error) {
-	for fault := range tx.Check() {
-		err = errors.Join(err, fault)
-	}
-	return err
-}
+// ledgerKind is the ledger's file. An empty one in place of one that is damaged would make every living endpoint of the node
+// an orphan.
+var ledgerKind = boltfile.Kind{Name: "ledger", Fault: ledgerFault, Damaged: damaged}
 
 // errOtherVersion is that the ledger holds what this agent does not know, and must not take for nothing.
 var errOtherVersion = errors.New("it was written by another version of porin-agent")

@@ -37,7 +37,7 @@ func newEmbedded(path string, log *slog.Logger, boot func() time.Duration) *embe
 func (e *embedded) where() string { return e.path }
 
 func (e *embedded) start(context.Context) (err error) {
-	if e.db, err = openFile(e.path); err != nil {
+	if e.db, err = storeFile.Open(e.path); err != nil {
 		return err
 	}
 	err = e.db.View(func(tx *bbolt.Tx) error {

@@ -1,0 +1,90 @@
+package boltfile_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"porin.dev/porin/internal/boltfile"
+)
+
+var errFault, errDamaged, errContent = errors.New("it cannot be opened"), errors.New("it is damaged"), errors.New("its content is not ours")
+
+var bucket = []byte("things")
+
+func kind(check func(*bbolt.Tx) error) boltfile.Kind {
+	return boltfile.Kind{
+		Name: "thing", Check: check,
+		Fill:    func(tx *bbolt.Tx) error { _, err := tx.CreateBucket(bucket); return err },
+		Fault:   func(_ string, err error) error { return errors.Join(errFault, err) },
+		Damaged: func(_ string, err error) error { return errors.Join(errDamaged, err) },
+	}
+}
+
+func TestAFileIsMadeOnceAndFoundAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "things.db")
+	for range 2 {
+		db, err := kind(nil).Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.View(func(tx *bbolt.Tx) error {
+			if tx.Bucket(bucket) == nil {
+				t.Error("what Fill writes is not there")
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		if _, err := kind(nil).Open(path); !errors.Is(err, errFault) {
+			t.Errorf("a second process: %v", err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(path + ".new"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file it was made as: %v", err)
+	}
+}
+
+func TestADamagedFileIsRefusedAndStays(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"empty":      func(path string) error { return os.Truncate(path, 0) },
+		"cut":        func(path string) error { return os.Truncate(path, int64(os.Getpagesize())*2) },
+		"other text": func(path string) error { return os.WriteFile(path, []byte("precious"), 0o600) },
+	} {
+		path := filepath.Join(t.TempDir(), "things.db")
+		db, err := kind(nil).Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(db.Close(), spoil(path)); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := os.ReadFile(path)
+		if _, err := kind(nil).Open(path); !errors.Is(err, errDamaged) {
+			t.Errorf("%s: error %v, want errDamaged", name, err)
+		}
+		if after, _ := os.ReadFile(path); string(after) != string(before) {
+			t.Errorf("%s: the file was changed", name)
+		}
+	}
+}
+
+func TestContentThatIsNotOursIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "things.db")
+	db, err := kind(nil).Open(path)
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kind(func(*bbolt.Tx) error { return errContent }).Open(path); !errors.Is(err, errContent) || !errors.Is(err, errDamaged) {
+		t.Errorf("error %v, want errContent as damage", err)
+	}
+}
