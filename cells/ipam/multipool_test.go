@@ -197,7 +197,7 @@ func TestANodeThatIsCutOffGivesNothingOut(t *testing.T) {
 func TestMoreIsAskedForOnce(t *testing.T) {
 	n := multiPool(t, nil)
 	asked, errNoMore := 0, errors.New("the cluster has none")
-	n.MultiPool.Ask(ipam.MoreFunc(func(_ context.Context, pool string) error {
+	n.MultiPool.Ask(ipam.MoreFunc(func(_ context.Context, pool string, _ endpointmanager.Addresses) error {
 		asked++
 		switch {
 		case pool != ipam.DefaultPool || !slices.Contains(n.MultiPool.Wanted(), pool):

@@ -57,7 +57,9 @@ func multiPool(cfg Config) fx.Option {
 		blocks.Module(cfg.blocks()),
 		fx.Provide(func(m ipam.MultiPool) blocks.Local { return localblocks.New(m) }),
 		fx.Invoke(func(m ipam.MultiPool, b *blocks.Manager) {
-			m.Ask(ipam.MoreFunc(func(ctx context.Context, _ string) error { return b.More(ctx) }))
+			m.Ask(ipam.MoreFunc(func(ctx context.Context, pool string, want endpointmanager.Addresses) error {
+				return b.More(ctx, pool, want.List()...)
+			}))
 		}),
 	)
 }

@@ -2,14 +2,14 @@ package blocks
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
-	"porin.dev/porin/cells/store"
+	"porin.dev/porin/internal/fault"
 )
 
-// claimTries bounds how often a claim is made anew because another node was quicker.
+// claimTries bounds how often a change is tried anew because another node was quicker.
 const claimTries = 64
 
 // claimUntil claims blocks until so many addresses are free, or nothing is. Then it makes known that this node wants some,
@@ -20,12 +20,12 @@ func (m *Manager) claimUntil(ctx context.Context, pool Pool, f family, enough in
 		if free >= enough {
 			return m.unwant(ctx, pool.Name, f)
 		}
-		claimed, err := m.claim(ctx, pool, f)
+		claimed, owners, err := m.claim(ctx, pool, f)
 		if err != nil {
 			return err
 		}
 		if !claimed && free == 0 {
-			return m.want(ctx, pool.Name, f)
+			return m.want(ctx, pool.Name, f, owners)
 		}
 		if !claimed {
 			return nil
@@ -33,116 +33,122 @@ func (m *Manager) claimUntil(ctx context.Context, pool Pool, f family, enough in
 	}
 }
 
-// claim takes one block that nobody owns, from a random place on, or else a part of one that is owned in part. It is false
-// when there is none.
-func (m *Manager) claim(ctx context.Context, pool Pool, f family) (bool, error) {
+// claim takes one block that nobody owns: one at random, and when that is somebody's, one of those that are free, or a part
+// of one. It is false when there is none; then it says how many nodes have some.
+func (m *Manager) claim(ctx context.Context, pool Pool, f family) (claimed bool, owners int, err error) {
+	known := census(m.own.slots)
 	for range claimTries {
-		block, part, ok := m.pick(pool, f)
+		at, part, ok := m.pick(known, pool, f)
 		if !ok {
-			return false, nil
+			return false, known.owners(), nil
 		}
-		err := m.claimPart(ctx, pool.Name, block, part)
+		err := m.claimPart(ctx, at, known[at], part)
 		if err == nil {
-			return true, m.local.Add(pool.Name, part)
+			return m.take(ctx, at, part)
 		}
-		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrExists) {
-			return false, err
+		if !lost(err) {
+			return false, 0, err
 		}
-		if err := m.relist(ctx, pool.Name); err != nil {
-			return false, err
+		if known, err = m.list(ctx, blocksPrefix+pool.Name+"/"); err != nil {
+			return false, 0, err
+		}
+		if m.own.compare(known, pool.Name); len(m.own.doubts) > 0 {
+			return m.recover(ctx)
 		}
 	}
-	return false, nil
+	return false, known.owners(), nil
 }
 
-// relist reads who owns what of a pool, after another node was quicker: there may be many of them, and what is free is chosen
-// by chance from what really is.
-func (m *Manager) relist(ctx context.Context, pool string) error {
-	entries, _, err := m.store.List(ctx, blocksPrefix+pool+"/")
+// list reads who owns what.
+func (m *Manager) list(ctx context.Context, prefix string) (census, error) {
+	entries, _, err := m.store.List(ctx, prefix)
+	return readCensus(entries), err
+}
+
+// recover takes in what is this node's and was not known, from before a boot: that is as good as a claim.
+func (m *Manager) recover(ctx context.Context) (bool, int, error) {
+	err := m.settle(ctx)
 	if err == nil {
-		m.view.replaceSlots(pool, entries)
+		m.adopt()
 	}
-	return err
+	return err == nil, 0, err
 }
 
 // pick chooses what to claim: a block of which nobody has anything, or a part that nobody has.
-func (m *Manager) pick(pool Pool, f family) (block, part netip.Prefix, ok bool) {
+func (m *Manager) pick(known census, pool Pool, f family) (at slotID, part netip.Prefix, ok bool) {
 	if pool.count(f) == 0 {
-		return block, part, false
+		return at, part, false
 	}
-	if block, ok := m.view.untouched(pool, f, m.rng.Uint64N); ok {
-		return block, block, true
+	if block, ok := known.untouched(pool, f, m.rng.Uint64N); ok {
+		return slotID{pool.Name, block}, block, true
 	}
-	free := m.view.partly(pool, f)
+	free := known.partly(pool, f)
 	if len(free) == 0 {
-		return block, part, false
+		return at, part, false
 	}
 	one := free[m.rng.IntN(len(free))]
-	return one.block, one.part, true
+	return one.slotID, one.part, true
 }
 
 // claimPart is one compare-and-swap.
-func (m *Manager) claimPart(ctx context.Context, pool string, block, prefix netip.Prefix) error {
-	was := m.view.slot(pool, block)
-	return m.write(ctx, pool, block, was, was.with(part{Prefix: prefix, Node: m.cfg.Node, Claimed: time.Now().UTC().Round(time.Second)}))
+func (m *Manager) claimPart(ctx context.Context, at slotID, was versioned, prefix netip.Prefix) error {
+	return m.write(ctx, at, was, was.with(part{Prefix: prefix, Node: m.cfg.Node, Claimed: time.Now().UTC().Round(time.Second)}))
 }
 
-// write replaces a slot as it is known. One without owners is removed.
-func (m *Manager) write(ctx context.Context, pool string, block netip.Prefix, was versioned, now slot) (err error) {
-	key, revision := slotKey(pool, block), int64(0)
-	switch {
-	case len(now.Parts) == 0:
-		if err = m.store.Delete(ctx, key, was.revision); err == nil {
-			m.view.drop(key)
+// take has a part that was claimed given out from, if the pool is as it was when it was chosen. Addresses may have been
+// taken out of the pool meanwhile, and be another one's soon.
+func (m *Manager) take(ctx context.Context, at slotID, prefix netip.Prefix) (bool, int, error) {
+	if err := m.readPools(ctx); err != nil {
+		m.own.doubts[at] = true
+		return false, 0, err
+	}
+	if pool := m.notices.pools[at.pool]; !pool.claimable(m.cfg.Labels) || !pool.has(at.block) {
+		return false, 0, m.drop(ctx, at.pool, prefix)
+	}
+	return true, 0, m.local.Add(at.pool, prefix)
+}
+
+// claimAddress claims the block that an address is in, or what is free of it.
+func (m *Manager) claimAddress(ctx context.Context, pool Pool, addr netip.Addr) error {
+	block, ok := pool.blockOf(addr)
+	if !ok {
+		return nil // the allocator says so
+	}
+	at := slotID{pool.Name, block}
+	for range claimTries {
+		was, err := m.read(ctx, at)
+		if err != nil {
+			return err
 		}
-		return err
-	case was.revision == 0:
-		revision, err = m.store.Create(ctx, key, encode(now), nil)
-	default:
-		revision, err = m.store.CompareAndSwap(ctx, key, was.revision, encode(now))
+		prefix, err := was.around(block, addr, m.cfg.Node)
+		if err != nil || !prefix.IsValid() {
+			return err
+		}
+		if err = m.claimPart(ctx, at, was, prefix); err == nil {
+			_, _, err = m.take(ctx, at, prefix)
+		}
+		if !lost(err) {
+			return err
+		}
 	}
-	if err == nil {
-		m.view.put(store.Entry{Key: key, Value: encode(now), Revision: revision})
-	}
-	return err
+	return nil
 }
 
-// refresh reads a slot that was not as it was known.
-func (m *Manager) refresh(ctx context.Context, pool string, block netip.Prefix) error {
-	key := slotKey(pool, block)
-	e, err := m.store.Get(ctx, key)
-	if errors.Is(err, store.ErrNotFound) {
-		m.view.drop(key)
-		return nil
+// around returns the part with an address that is free, or the error that says whose it is; nothing when it is the node's
+// own.
+func (s versioned) around(block netip.Prefix, addr netip.Addr, self string) (netip.Prefix, error) {
+	for _, p := range s.Parts {
+		if p.Prefix.Contains(addr) && p.Node == self {
+			return netip.Prefix{}, nil
+		}
+		if p.Prefix.Contains(addr) {
+			return netip.Prefix{}, fault.New(fault.Conflict, fmt.Sprintf("address %s is in %s, which node %s has", addr, p.Prefix, p.Node))
+		}
 	}
-	if err == nil {
-		m.view.put(e)
+	for _, free := range s.free(block) {
+		if free.Contains(addr) && !s.opaque {
+			return free, nil
+		}
 	}
-	return err
-}
-
-// want makes known that this node has no address left and found no block.
-func (m *Manager) want(ctx context.Context, pool string, f family) error {
-	key := wantKey(pool, f, m.cfg.Node)
-	if m.lacked[key] || m.lease == nil {
-		return nil
-	}
-	_, err := m.store.Create(ctx, key, encode(presence{Node: m.cfg.Node}), m.lease)
-	if err == nil || errors.Is(err, store.ErrExists) {
-		m.lacked[key] = true
-		return nil
-	}
-	return err
-}
-
-func (m *Manager) unwant(ctx context.Context, pool string, f family) error {
-	key := wantKey(pool, f, m.cfg.Node)
-	if !m.lacked[key] {
-		return nil
-	}
-	err := m.store.Delete(ctx, key, 0)
-	if err == nil {
-		delete(m.lacked, key)
-	}
-	return err
+	return netip.Prefix{}, fault.New(fault.Conflict, fmt.Sprintf("address %s: block %s was written by a later version of Porin", addr, block))
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +37,11 @@ type simNode struct {
 	local   *plain
 	manager *blocks.Manager
 	stop    func()
+	ahead   atomic.Int64 // by how much its clock goes before the others', in ns
 }
+
+// clock is the node's boot clock.
+func (n *simNode) clock() time.Duration { return boottime.Now() + time.Duration(n.ahead.Load()) }
 
 func newCluster(t *testing.T, s store.Store, pool blocks.Pool, cfg blocks.Config, loss float64) *cluster {
 	t.Helper()
@@ -47,9 +52,8 @@ func newCluster(t *testing.T, s store.Store, pool blocks.Pool, cfg blocks.Config
 }
 
 func (c *cluster) node(i int) *simNode {
-	n := &simNode{
-		name: fmt.Sprintf("node-%d", i), network: newNetwork(c.store, uint64(i), c.cfg.LeaseTTL, c.loss), local: newPlain(boottime.Now),
-	}
+	n := &simNode{name: fmt.Sprintf("node-%d", i), network: newNetwork(c.store, uint64(i), c.cfg.LeaseTTL, c.loss)}
+	n.local = newPlain(n.clock)
 	c.start(n)
 	return n
 }
@@ -59,11 +63,11 @@ func (c *cluster) start(n *simNode) {
 	cfg := c.cfg
 	cfg.Node, cfg.MemoPath = n.name, filepath.Join(c.dir, n.name+".json")
 	kept := n.local.all()
-	n.local = newPlain(boottime.Now)
+	n.local = newPlain(n.clock)
 	for _, addr := range kept {
 		n.local.used[addr] = true
 	}
-	manager, err := blocks.New(cfg, n.network, n.local, boottime.Now, slog.New(slog.DiscardHandler))
+	manager, err := blocks.New(cfg, n.network, n.local, n.clock, slog.New(slog.DiscardHandler))
 	if err != nil {
 		c.Error(err)
 		return
@@ -123,6 +127,9 @@ func (c *cluster) use(n *simNode, rng *rand.Rand, want int) {
 	c.allocate(n, 50*time.Millisecond)
 }
 
+// patience is as long as somebody waits for a block, and a little.
+const patience = 4 * time.Second
+
 // allocate waits for more blocks when there is none.
 func (c *cluster) allocate(n *simNode, patience time.Duration) bool {
 	if _, ok := n.local.allocate(c.take(n)); ok {
@@ -130,7 +137,7 @@ func (c *cluster) allocate(n *simNode, patience time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_ = n.manager.More(ctx)
+	_ = n.manager.More(ctx, "default")
 	_, ok := n.local.allocate(c.take(n))
 	return ok
 }

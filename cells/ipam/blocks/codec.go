@@ -19,6 +19,12 @@ type presence struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
+// want is that a node has no address left of a pool and family, and has found no block. Owners is how many nodes had some.
+type want struct {
+	Node   string `json:"node"`
+	Owners int    `json:"owners"`
+}
+
 func decodePools(e store.Entry) ([]Pool, error) {
 	list, err := store.Decode[poolList](e, version)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestANodeThatComesBackKeepsItsBlocks(t *testing.T) {
 	ctx, s := t.Context(), embedded(t)
 	block := netip.MustParsePrefix("10.0.0.0/26")
 	back := manage(t, "back", s)
-	if err := back.claimPart(ctx, "default", block, block); err != nil {
+	if err := back.claimPart(ctx, slotID{"default", block}, versioned{}, block); err != nil {
 		t.Fatal(err)
 	}
 	came := false
@@ -83,11 +83,8 @@ func TestANodeThatComesBackKeepsItsBlocks(t *testing.T) {
 			t.Error("the node cannot come back")
 		}
 	}})
-	if err := taker.confirm(ctx); err != nil {
-		t.Fatal(err)
-	}
 	for range 3 {
-		if err := taker.reclaim(ctx, taker.clock()); err != nil {
+		if err := taker.lookNow(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,24 +102,26 @@ func TestTheBlocksOfADeadNodeComeBack(t *testing.T) {
 	ctx, s := t.Context(), embedded(t)
 	block := netip.MustParsePrefix("10.0.0.0/26")
 	low, _ := halves(block)
-	if err := manage(t, "dead", s).claimPart(ctx, "default", block, low); err != nil {
+	if err := manage(t, "dead", s).claimPart(ctx, slotID{"default", block}, versioned{}, low); err != nil {
 		t.Fatal(err)
 	}
 	taker := manage(t, "taker", s)
-	if err := taker.confirm(ctx); err != nil {
-		t.Fatal(err)
-	}
-	now := taker.clock()
+	began, now := taker.clock(), time.Duration(0)
+	taker.clock = func() time.Duration { return now }
 	for _, look := range []struct {
 		after time.Duration
 		free  bool
 	}{{0, false}, {taker.cfg.Grace - time.Second, false}, {taker.cfg.Grace, true}} {
-		if err := taker.reclaim(ctx, now+look.after); err != nil {
+		now = began + look.after
+		if err := taker.lookNow(ctx); err != nil {
 			t.Fatal(err)
 		}
 		_, err := s.Get(ctx, slotKey("default", block))
 		if free := errors.Is(err, store.ErrNotFound); free != look.free {
 			t.Errorf("after %s: free %t, want %t (%v)", look.after, free, look.free, err)
 		}
+	}
+	if taker.nextLook > now+2*taker.cfg.Grace {
+		t.Errorf("the next look is at %s, now is %s", taker.nextLook, now)
 	}
 }

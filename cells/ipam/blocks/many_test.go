@@ -41,7 +41,7 @@ func (c *counted) count(err error) {
 	}
 }
 
-var manyNodes = flag.Int("nodes", 48, "how many nodes TestManyNodesStartTogether starts: a multiple of 8")
+var manyNodes = flag.Int("nodes", 200, "how many nodes TestManyNodesStartTogether starts: a multiple of 8")
 
 // TestManyNodesStartTogether starts nodes on a pool with just enough blocks, on a real etcd. All get theirs. Then a quarter
 // of them dies, and their blocks come back.
@@ -70,18 +70,10 @@ func TestManyNodesStartTogether(t *testing.T) {
 		})
 	}
 	starting.Wait()
-	owned, _ := blocks.Owned(t.Context(), s, "")
-	perNode := map[string]int{}
-	for _, p := range owned {
-		perNode[p.Node]++
-	}
-	for node, n := range perNode {
-		if n > 1 {
-			t.Logf("%s has %d parts", node, n)
-		}
-	}
-	t.Logf("%d parts of %d nodes", len(owned), len(perNode))
 	t.Logf("%d nodes have an address each after %s: %d claims, %d conflicts", nodes, time.Since(began).Round(time.Millisecond), s.claims.Load(), s.conflicts.Load())
+	if claims := s.claims.Load(); claims > int64(3*nodes) {
+		t.Errorf("%d claims for %d nodes: they fight for the same blocks", claims, nodes)
+	}
 	var stopping sync.WaitGroup
 	for _, n := range all[:dying] {
 		stopping.Go(func() { n.network.cutOff(); n.stop(); c.forget(n) })
@@ -96,6 +88,9 @@ func TestManyNodesStartTogether(t *testing.T) {
 		left = c.partsOf(all[:dying])
 	}
 	t.Logf("the blocks of %d dead nodes are free after %s", dying, time.Since(died).Round(time.Millisecond))
+	if kept := c.partsOf(all[dying:]); kept < nodes-dying {
+		t.Errorf("%d of the %d nodes that live have a block yet", kept, nodes-dying)
+	}
 	for _, n := range all[dying:] {
 		stopping.Go(n.stop)
 	}
@@ -104,12 +99,18 @@ func TestManyNodesStartTogether(t *testing.T) {
 
 // partsOf counts what the nodes own.
 func (c *cluster) partsOf(nodes []*simNode) (n int) {
+	owned, err := blocks.Owned(c.Context(), c.store, "")
+	if err != nil {
+		c.Error(err)
+	}
+	is := map[string]bool{}
 	for _, one := range nodes {
-		owned, err := blocks.Owned(c.Context(), c.store, one.name)
-		if err != nil {
-			c.Error(err)
+		is[one.name] = true
+	}
+	for _, part := range owned {
+		if is[part.Node] {
+			n++
 		}
-		n += len(owned)
 	}
 	return n
 }

@@ -23,6 +23,7 @@ type memo struct {
 
 type memoPart struct {
 	Pool   string       `json:"pool"`
+	Block  netip.Prefix `json:"block"` // the whole of it
 	Prefix netip.Prefix `json:"prefix"`
 }
 
@@ -65,6 +66,7 @@ func (m *Manager) recall() {
 		m.local.Configure(pool)
 	}
 	for _, p := range known.Parts {
+		m.own.doubts[slotID{p.Pool, p.Block}] = true
 		m.warn(m.local.Add(p.Pool, p.Prefix), "a block of the last time cannot be given out from")
 	}
 	m.local.Until(known.Until)
@@ -74,17 +76,17 @@ func (m *Manager) recall() {
 // note writes the memo when it says something new, or its time is about to be over.
 func (m *Manager) note() error {
 	var parts []memoPart
-	for _, h := range m.view.holdings(m.isSelf) {
-		parts = append(parts, memoPart{h.pool, h.part})
+	for _, h := range m.own.holdings() {
+		parts = append(parts, memoPart{h.pool, h.block, h.part})
 	}
 	return m.writeMemo(parts)
 }
 
 // forgo writes the memo without a part, before that is given up: an agent that is killed then does not rely on it.
-func (m *Manager) forgo(given memoPart) error {
+func (m *Manager) forgo(pool string, given netip.Prefix) error {
 	var parts []memoPart
 	for _, p := range m.noted.Parts {
-		if p.Pool == given.Pool && p.Prefix.Overlaps(given.Prefix) {
+		if p.Pool == pool && p.Prefix.Overlaps(given) {
 			continue // of which half is kept is not relied on either, until it is noted again
 		}
 		parts = append(parts, p)

@@ -13,7 +13,7 @@ func TestAMemoIsReliedOnAsLongAsItSaysAndNotAfterABoot(t *testing.T) {
 	if _, ok := readMemo(path, time.Hour, time.Hour); ok {
 		t.Error("a memo that is not there is relied on")
 	}
-	want := memo{Until: 2 * time.Hour, Parts: []memoPart{{"default", netip.MustParsePrefix("10.0.0.0/26")}}}
+	want := memo{Until: 2 * time.Hour, Parts: []memoPart{{"default", netip.MustParsePrefix("10.0.0.0/26"), netip.MustParsePrefix("10.0.0.0/26")}}}
 	if err := want.write(path); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestWhatIsGivenBackIsNotReliedOn(t *testing.T) {
 	m.cfg.MemoPath = filepath.Join(t.TempDir(), "blocks.json")
 	blocks := prefixes("10.0.0.0/26", "10.0.0.64/26")
 	for _, block := range blocks {
-		if err := m.claimPart(ctx, "default", block, block); err != nil {
+		if err := m.claimPart(ctx, slotID{"default", block}, versioned{}, block); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestWhatIsGivenBackIsNotReliedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := readMemo(m.cfg.MemoPath, m.noted.Until-1, m.cfg.fence())
-	if want := []memoPart{{"default", blocks[1]}}; !slices.Equal(got.Parts, want) {
+	if want := []memoPart{{"default", blocks[1], blocks[1]}}; !slices.Equal(got.Parts, want) {
 		t.Errorf("the next agent relies on %v, want %v", got.Parts, want)
 	}
 }

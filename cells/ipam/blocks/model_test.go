@@ -40,7 +40,7 @@ func quick() blocks.Config {
 }
 
 // TestNoAddressHasTwoOwners has several nodes on one store allocate and release at random, while answers are lost, nodes
-// are cut off, for a short or a long time, restarted, or die. A simple truth knows who has which address. At the end all
+// are cut off, for a short or a long time, restarted, or die, and clocks jump ahead. A simple truth knows who has which address. At the end all
 // addresses can be given out, each once.
 func TestNoAddressHasTwoOwners(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
@@ -85,7 +85,7 @@ func (c *cluster) trouble(n *simNode, life *sync.RWMutex, rng *rand.Rand, calm <
 			return
 		case <-time.After(time.Duration(rng.IntN(400)) * time.Millisecond):
 		}
-		switch rng.IntN(6) {
+		switch rng.IntN(7) {
 		case 0, 1: // the agent is restarted, perhaps while the store is away
 			if rng.IntN(2) == 0 {
 				n.network.cutOff()
@@ -108,6 +108,10 @@ func (c *cluster) trouble(n *simNode, life *sync.RWMutex, rng *rand.Rand, calm <
 			life.Unlock()
 			time.Sleep(time.Duration(rng.IntN(5000)) * time.Millisecond)
 			n.network.heal()
+		case 6: // its clock jumps ahead of the others': by no more in all than what the fence leaves of the grace time
+			if jump := c.cfg.Grace / 200; n.ahead.Load() < int64(5*jump) {
+				n.ahead.Add(rng.Int64N(int64(jump)))
+			}
 		case 5: // it dies with all that is on it, and comes back
 			life.Lock()
 			n.network.cutOff()

@@ -40,6 +40,15 @@ func (n *network) cutOff() {
 	}
 }
 
+// loseLeases is that the network was cut for long.
+func (n *network) loseLeases() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.leases {
+		l.lose()
+	}
+}
+
 func (n *network) heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -187,9 +196,13 @@ func (l *farLease) expire(healed <-chan struct{}, ttl time.Duration) {
 	select {
 	case <-healed:
 	case <-time.After(ttl):
-		l.once.Do(func() { close(l.lost) })
-		_ = l.Lease.Release(context.Background())
+		l.lose()
 	}
+}
+
+func (l *farLease) lose() {
+	l.once.Do(func() { close(l.lost) })
+	_ = l.Lease.Release(context.Background())
 }
 
 // Lost implements store.Lease.

@@ -183,6 +183,38 @@ func (p Pool) block(f family, i uint64) netip.Prefix {
 	return netip.Prefix{}
 }
 
+// indexOf is the reverse of block. It is false for what is no block of the pool as it is now.
+func (p Pool) indexOf(block netip.Prefix) (uint64, bool) {
+	var before uint64
+	for _, prefix := range p.Prefixes {
+		if familyOf(prefix) != familyOf(block) {
+			continue
+		}
+		if prefix.Contains(block.Addr()) {
+			return before + place(prefix, block), block.Bits() == p.blockBits(prefix)
+		}
+		before += p.countOf(prefix)
+	}
+	return 0, false
+}
+
+// blockOf returns the block that an address is in. It is false when that is not in the pool.
+func (p Pool) blockOf(addr netip.Addr) (netip.Prefix, bool) {
+	for _, prefix := range p.Prefixes {
+		if prefix.Contains(addr) {
+			return netip.PrefixFrom(addr, p.blockBits(prefix)).Masked(), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// place is the reverse of nth.
+func place(prefix, part netip.Prefix) uint64 {
+	raw := part.Addr().AsSlice()
+	n := new(big.Int).Sub(new(big.Int).SetBytes(raw), new(big.Int).SetBytes(prefix.Addr().AsSlice()))
+	return n.Rsh(n, uint(8*len(raw)-part.Bits())).Uint64()
+}
+
 // nth returns the i-th part of a prefix that is bits long.
 func nth(prefix netip.Prefix, bits int, i uint64) netip.Prefix {
 	raw := prefix.Addr().AsSlice()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -121,7 +122,7 @@ func TestALifeOfPools(t *testing.T) {
 	}
 	m := manage(t, "node-1", s)
 	block := netip.MustParsePrefix("10.0.0.0/26")
-	if err := m.claimPart(ctx, "default", block, block); err != nil {
+	if err := m.claimPart(ctx, slotID{"default", block}, versioned{}, block); err != nil {
 		t.Fatal(err)
 	}
 	if err := pools.Delete(ctx, "default", 0); !errors.Is(err, ErrPoolInUse) {
@@ -135,14 +136,54 @@ func TestALifeOfPools(t *testing.T) {
 	if got, err := pools.Put(ctx, changed); err != nil || got.IPv4BlockBits != DefaultIPv4BlockBits {
 		t.Errorf("update: %+v, %v; the size of blocks must stay", got, err)
 	}
-	if err := m.confirm(ctx); err != nil {
-		t.Fatal(err)
+	if _, err := pools.Put(ctx, pool("blue", "10.0.0.0/24")); !errors.Is(err, ErrOverlap) || !strings.Contains(err.Error(), "node-1") {
+		t.Errorf("a pool of addresses that a node has of another one yet: %v", err)
 	}
 	if err := m.drop(ctx, "default", block); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := pools.Put(ctx, pool("blue", "10.0.0.0/24")); err != nil {
+		t.Error(err)
+	}
 	if err := pools.Delete(ctx, "default", 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAClaimOfWhatThePoolHasNoMoreIsGivenBack has a pool change in the moment before a node claims of it.
+func TestAClaimOfWhatThePoolHasNoMoreIsGivenBack(t *testing.T) {
+	ctx, s := t.Context(), embedded(t)
+	for what, now := range map[string]Pool{
+		"moved": pool("default", "10.9.0.0/16"), "disabled": {Name: "default", Prefixes: prefixes("10.0.0.0/16"), Disabled: true},
+	} {
+		m := manage(t, "node-1", s)
+		m.notices.setPools([]Pool{pool("default", "10.0.0.0/16").WithDefaults()})
+		if _, err := NewPools(s).Put(ctx, now); err != nil {
+			t.Fatal(err)
+		}
+		if claimed, _, err := m.claim(ctx, m.notices.pools["default"], ipv4); claimed || err != nil {
+			t.Errorf("%s: claimed %t, %v", what, claimed, err)
+		}
+		if owned, err := Owned(ctx, s, ""); len(owned) > 0 || err != nil {
+			t.Errorf("%s: %v is owned, %v", what, owned, err)
+		}
+	}
+}
+
+// TestABlockHasAPlaceInItsPool holds indexOf against block.
+func TestABlockHasAPlaceInItsPool(t *testing.T) {
+	p := Pool{Prefixes: prefixes("10.0.0.0/25", "fd00::/64", "10.9.0.0/24"), IPv4BlockBits: 28, IPv6BlockBits: 122}
+	for _, f := range []family{ipv4, ipv6} {
+		for i := range min(p.count(f), 100) {
+			if got, ok := p.indexOf(p.block(f, i)); got != i || !ok {
+				t.Errorf("%s, block %d, %s, is at %d, %t", f, i, p.block(f, i), got, ok)
+			}
+		}
+	}
+	for _, other := range prefixes("10.1.0.0/28", "10.0.0.0/29", "fd01::/122") {
+		if got, ok := p.indexOf(other); ok {
+			t.Errorf("%s is block %d", other, got)
+		}
 	}
 }
 

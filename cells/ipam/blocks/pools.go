@@ -51,13 +51,18 @@ func (p *Pools) Get(ctx context.Context, name string) (Pool, error) {
 // are there.
 func (p *Pools) Put(ctx context.Context, pool Pool) (Pool, error) {
 	err := p.change(ctx, func(list []Pool) ([]Pool, error) {
-		rest := slices.Clone(list)
+		rest, was := slices.Clone(list), Pool{}
 		if i, err := find(list, pool.Name); err == nil {
-			pool.IPv4BlockBits, pool.IPv6BlockBits = list[i].IPv4BlockBits, list[i].IPv6BlockBits
+			was = list[i]
+			pool.IPv4BlockBits, pool.IPv6BlockBits = was.IPv4BlockBits, was.IPv6BlockBits
 			rest = slices.Delete(rest, i, i+1)
 		}
 		pool = pool.WithDefaults()
-		return append(rest, pool), errors.Join(pool.Validate(), checkOverlap(rest, pool))
+		err := errors.Join(pool.Validate(), checkOverlap(rest, pool))
+		if err == nil {
+			err = p.checkLeftovers(ctx, pool, was)
+		}
+		return append(rest, pool), err
 	})
 	if err != nil {
 		return Pool{}, fmt.Errorf("put pool %.64s: %w", pool.Name, err)
@@ -204,9 +209,29 @@ func checkOverlap(list []Pool, pool Pool) error {
 	return nil
 }
 
+// checkLeftovers refuses addresses that are new in a pool while nodes still have some of them as those of another one, or in
+// blocks of another size: they were taken out of there, and are in use yet. A node that claims reads the pools afterwards, so
+// no block comes from there after this look.
+func (p *Pools) checkLeftovers(ctx context.Context, pool, was Pool) error {
+	parts, err := Owned(ctx, p.store, "")
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		for _, prefix := range pool.Prefixes {
+			ofIt := part.Pool == pool.Name && pool.blockBits(prefix) == part.Block.Bits()
+			if prefix.Overlaps(part.Prefix) && !ofIt && !slices.Contains(was.Prefixes, prefix) {
+				return fmt.Errorf("prefix %s: %w: node %s has %s as addresses of pool %s yet", prefix, ErrOverlap, part.Node, part.Prefix, part.Pool)
+			}
+		}
+	}
+	return nil
+}
+
 // Part is what a node owns of a pool.
 type Part struct {
 	Pool   string
+	Block  netip.Prefix // the whole of which it is a part
 	Prefix netip.Prefix
 	Node   string
 }
@@ -218,14 +243,14 @@ func Owned(ctx context.Context, s store.Store, node string) (list []Part, err er
 		return nil, fmt.Errorf("read the blocks: %w", err)
 	}
 	for _, e := range entries {
-		pool, _, ok := parseSlotKey(e.Key)
+		pool, block, ok := parseSlotKey(e.Key)
 		one, err := decodeSlot(e)
 		if err != nil || !ok {
 			return nil, fmt.Errorf("read block %s: %w", e.Key, err)
 		}
 		for _, p := range one.Parts {
 			if node == "" || p.Node == node {
-				list = append(list, Part{pool, p.Prefix, p.Node})
+				list = append(list, Part{pool, block, p.Prefix, p.Node})
 			}
 		}
 	}

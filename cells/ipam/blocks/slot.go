@@ -67,17 +67,20 @@ func (s slot) without(node string, prefix netip.Prefix) slot {
 	return slot{Parts: slices.DeleteFunc(slices.Clone(s.Parts), func(p part) bool { return p.Node == node && p.Prefix == prefix })}
 }
 
-// The keys of the store. A prefix has no '/' in a key.
+// The keys of the store. Every node follows the notices, and no node the rest. A prefix has no '/' in a key.
 const (
-	poolsKey     = "pools"
-	blocksPrefix = "blocks/"
-	nodesPrefix  = "nodes/"
-	wantsPrefix  = "wants/"
+	noticesPrefix = "notices/"
+	poolsKey      = noticesPrefix + "pools"
+	wantsPrefix   = noticesPrefix + "wants/"
+	blocksPrefix  = "blocks/"
+	nodesPrefix   = "nodes/"
 )
 
 func slotKey(pool string, block netip.Prefix) string {
 	return blocksPrefix + pool + "/" + strings.ReplaceAll(block.String(), "/", "_")
 }
+
+func (at slotID) key() string { return slotKey(at.pool, at.block) }
 
 // parseSlotKey is the reverse of slotKey.
 func parseSlotKey(key string) (pool string, block netip.Prefix, ok bool) {
