@@ -21,7 +21,7 @@ help:
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
 	@echo "make chaos     the same at random, 32 at once, with traffic, for DURATION (2m); SEED=n (root)"
-	@echo "make bench     against the reference CNI plugins and a bare veth pair (root)"
+	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
 	@echo "make schedules the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
@@ -74,7 +74,7 @@ bench: build
 		github.com/containernetworking/plugins/plugins/main/ptp \
 		github.com/containernetworking/plugins/plugins/main/bridge \
 		github.com/containernetworking/plugins/plugins/ipam/host-local
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/fill ./test/fill
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./test/fill ./test/scale
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
 	cd test/bench && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
 

@@ -2,7 +2,7 @@ package v1
 
 import "time"
 
-// Doctor is the answer of GET /v1/doctor: where ledger, endpoints, addresses and kernel disagree.
+// Doctor is the answer of GET and POST /v1/doctor: where ledger, endpoints, addresses and kernel disagree.
 type Doctor struct {
 	Findings []Finding `json:"findings"` // empty when all agrees
 	Examined time.Time `json:"examined"`
@@ -10,6 +10,18 @@ type Doctor struct {
 	Duration time.Duration `json:"duration"`
 	// Errors are what could not be examined. Without findings, but with errors, nothing is known to be wrong.
 	Errors []string `json:"errors,omitempty"`
+	// Notes are as they may be, and worth knowing. They are there only when the examination was about something.
+	Notes []Finding `json:"notes,omitempty"`
+	// Repaired is what POST has repaired, and did not find when it looked again.
+	Repaired []Finding `json:"repaired,omitempty"`
+	// Compared is how much was looked at.
+	Compared []Compared `json:"compared,omitempty"`
+}
+
+// Compared is a number of things of one sort.
+type Compared struct {
+	What  string `json:"what"` // in the plural, for people: "routes"
+	Count int    `json:"count"`
 }
 
 // Finding is one disagreement.

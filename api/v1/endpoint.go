@@ -17,10 +17,13 @@ type EndpointRequest struct {
 	Host Interface `json:"host"`
 	// Container is the end in the container.
 	Container Interface `json:"container"`
-	// Pool is the name of the pool that addresses come from; the default one when it is not there.
+	// Pool is the name of the pool that addresses come from. When it is not there the agent's settings say which.
 	Pool string `json:"pool,omitempty"`
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
 	Addresses Addresses `json:"addresses,omitzero"`
+	// Reservation is the token of a [Reservation] whose addresses the endpoint takes over. From then on they are as any that
+	// it might have got: they are released with it, and also when it could not be created after all.
+	Reservation string `json:"reservation,omitempty"`
 	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.
 	ExternalIPAM bool `json:"externalIPAM,omitempty"`
 	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now. An ADD that began before the DEL
@@ -63,6 +66,8 @@ type Endpoint struct {
 	Host        Interface `json:"host"`
 	Container   Interface `json:"container"`
 	Addresses   Addresses `json:"addresses"`
+	// Pool is the one that the addresses are of, whatever the settings say by now; not there when another IPAM gave them.
+	Pool string `json:"pool,omitempty"`
 	// ExternalIPAM says that the addresses belong to another IPAM.
 	ExternalIPAM bool      `json:"externalIPAM,omitempty"`
 	Created      time.Time `json:"created"`

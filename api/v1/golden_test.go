@@ -28,7 +28,7 @@ var (
 	noon      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	endpoint  = v1.Endpoint{
 		ID: 7, ContainerID: "0123456789ab", IfName: "eth0", State: "ready", Network: "porin", Pod: pod,
-		NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses, ExternalIPAM: true, Created: noon,
+		NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses, Pool: "blue", ExternalIPAM: true, Created: noon,
 		Gateways: v1.Addresses{IPv4: v1.GatewayIPv4, IPv6: v1.GatewayIPv6},
 		Traffic: &v1.Traffic{
 			FromPod: v1.Counter{Packets: 10, Bytes: 840}, ToPod: v1.Counter{Packets: 9, Bytes: 756},
@@ -42,7 +42,7 @@ var bodies = map[string]any{
 	"endpoint": endpoint,
 	"endpoint-request": v1.EndpointRequest{
 		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", Host: host, Container: container, Pool: "blue",
-		Addresses: addresses, ExternalIPAM: true, Began: 123456789,
+		Addresses: addresses, Reservation: "4UFXKSCNGRY3KIRXEYBGT6NQXC", ExternalIPAM: true, Began: 123456789,
 	},
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{Host: host, Container: container},
@@ -80,6 +80,9 @@ var bodies = map[string]any{
 			Detail: "the interface belongs to no endpoint", Repair: "remove it", Manual: true, Since: noon, Times: 2, Outcome: "repaired",
 		}},
 		Examined: noon, Duration: 3 * time.Millisecond, Errors: []string{"ipam: the ledger is closed"},
+		Notes:    []v1.Finding{{Kind: "address-outside", Owner: "ipam", Subject: "10.9.0.7 of endpoint 7", Since: noon, Times: 1}},
+		Repaired: []v1.Finding{{Kind: "route-orphan", Owner: "datapath", Subject: "route to 10.1.0.9/32 by link 7", Since: noon, Times: 2, Outcome: "repaired"}},
+		Compared: []v1.Compared{{What: "routes", Count: 12}},
 	},
 	"gc-request": v1.GCRequest{Network: "porin", Valid: []string{"0123456789ab:eth0"}, Began: 123456789, DryRun: true},
 	"gc-result": v1.GCResult{

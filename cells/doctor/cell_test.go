@@ -39,7 +39,7 @@ func TestModuleExaminesWithTheCheckersOfAllCellsAndCounts(t *testing.T) {
 	lamps.Break("hall", "", nil)
 	lamps.Break("stairs", "", nil)
 	cables.Fail(func(context.Context) error { return errors.New("blind") })
-	answer, err := d.Examine(t.Context(), "")
+	answer, err := d.Examine(t.Context(), doctor.Scope{})
 	if err != nil || len(answer.Findings) != 2 || len(answer.Errors) != 1 {
 		t.Errorf("answer %+v, %v", answer, err)
 	}

@@ -20,7 +20,9 @@ type Doctor struct {
 	meters   *meters
 	chart    *chart
 	now      func() time.Time
-	turn     chan struct{} // holds one token while an examination runs
+	turn     chan struct{}        // holds one token while an examination runs
+	hands    chan struct{}        // holds one while a repair runs
+	next     map[string]time.Time // the loop's: when a costly checker looks again, by owner
 	loop     loop
 }
 
@@ -35,7 +37,7 @@ func New(cfg Config, log *slog.Logger, checkers ...Checker) (*Doctor, error) {
 	c := newChart(cfg)
 	return &Doctor{
 		cfg: cfg, log: log, checkers: checkers, chart: c, meters: newMeters(c, checkers), now: time.Now,
-		turn: make(chan struct{}, 1), loop: newLoop(),
+		turn: make(chan struct{}, 1), hands: make(chan struct{}, 1), next: map[string]time.Time{}, loop: newLoop(),
 	}, nil
 }
 
@@ -53,10 +55,20 @@ func checkKinds(checkers []Checker) error {
 	return errors.Join(faults...)
 }
 
-// Examine looks now, and tells what it found and what is known. only restricts the look to one attachment
-// (containerID:ifname), and to what is about it: then it does not count as one of the two examinations that a repair
-// takes. The only error is that ctx ended before it was this look's turn.
-func (d *Doctor) Examine(ctx context.Context, only string) (v1.Doctor, error) {
+// Examine looks now, and tells what it found and what is known. The only error is that ctx ended before it was this look's
+// turn.
+func (d *Doctor) Examine(ctx context.Context, s Scope) (v1.Doctor, error) {
+	answer, err := d.examine(ctx, s, always)
+	if err == nil && s.Endpoint == "" {
+		d.loop.kick()
+	}
+	return answer, err
+}
+
+func always(Checker) bool { return true }
+
+// examine has those of the checkers look that are in the scope, and due.
+func (d *Doctor) examine(ctx context.Context, s Scope, due func(Checker) bool) (v1.Doctor, error) {
 	select {
 	case d.turn <- struct{}{}:
 		defer func() { <-d.turn }()
@@ -66,24 +78,32 @@ func (d *Doctor) Examine(ctx context.Context, only string) (v1.Doctor, error) {
 	began := d.now()
 	answer := v1.Doctor{Examined: began, Findings: []v1.Finding{}}
 	for _, checker := range d.checkers {
-		found, err := examine(ctx, checker, only)
-		if err != nil {
-			answer.Errors = append(answer.Errors, checker.Owner()+": "+err.Error())
-		}
-		o := opinion{checker.Owner(), kindsOf(checker), found, err}
-		if only != "" {
-			answer.Findings = append(answer.Findings, d.chart.compare(o, began)...)
-		} else {
-			d.tell(ctx, d.chart.note(o, began))
-			answer.Findings = append(answer.Findings, d.chart.known(checker.Owner())...)
+		if s.has(checker) && due(checker) {
+			d.ask(ctx, checker, s, &answer)
 		}
 	}
 	answer.Duration = d.now().Sub(began)
 	d.meters.duration.Observe(answer.Duration.Seconds())
-	if only == "" {
-		d.loop.kick()
-	}
 	return answer, nil
+}
+
+// ask adds to the answer what one checker says.
+func (d *Doctor) ask(ctx context.Context, checker Checker, s Scope, answer *v1.Doctor) {
+	found, err := examine(ctx, checker, s.Endpoint)
+	if err != nil {
+		answer.Errors = append(answer.Errors, checker.Owner()+": "+err.Error())
+	}
+	o := newOpinion(checker, found, err)
+	if s.Endpoint != "" {
+		answer.Findings = append(answer.Findings, s.of(o, d.chart.compare(o, o.found, answer.Examined))...)
+	} else {
+		d.tell(ctx, d.chart.note(o, answer.Examined))
+		answer.Findings = append(answer.Findings, s.of(o, d.chart.known(o.owner))...)
+		answer.Compared = append(answer.Compared, compared(checker, err)...)
+	}
+	if s.About != "" {
+		answer.Notes = append(answer.Notes, s.of(o, d.chart.compare(o, o.notes, answer.Examined))...)
+	}
 }
 
 // moment is how long what the plugin makes before it calls the agent may look like a disagreement.

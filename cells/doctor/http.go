@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -18,18 +20,40 @@ type routes struct{ doctor *Doctor }
 // Mount is server.Routes.
 func (rt *routes) Mount(r chi.Router) {
 	r.Method(http.MethodGet, "/v1/doctor", httpx.Handler(rt.examine))
+	r.Method(http.MethodPost, "/v1/doctor", httpx.Handler(rt.repair))
 }
 
 func (rt *routes) examine(w http.ResponseWriter, r *http.Request) error {
-	only := r.URL.Query().Get("endpoint")
-	if err := checkAttachment(only); err != nil {
+	s := Scope{Endpoint: r.URL.Query().Get("endpoint"), About: r.URL.Query().Get("about")}
+	if err := errors.Join(checkAttachment(s.Endpoint), rt.checkAbout(s.About)); err != nil {
 		return err
 	}
-	answer, err := rt.doctor.Examine(r.Context(), only)
+	answer, err := rt.doctor.Examine(r.Context(), s)
 	if err != nil {
 		return err
 	}
 	return httpx.JSON(w, http.StatusOK, answer)
+}
+
+func (rt *routes) repair(w http.ResponseWriter, r *http.Request) error {
+	about := r.URL.Query().Get("about")
+	if err := rt.checkAbout(about); err != nil {
+		return err
+	}
+	answer, err := rt.doctor.Repair(r.Context(), about)
+	if err != nil {
+		return err
+	}
+	return httpx.JSON(w, http.StatusOK, answer)
+}
+
+// checkAbout takes what kinds are about, and "" for all.
+func (rt *routes) checkAbout(text string) error {
+	known := rt.doctor.subjects()
+	if text == "" || slices.Contains(known, text) {
+		return nil
+	}
+	return fault.New(fault.Invalid, fmt.Sprintf("about=%.64q: want one of %s", text, strings.Join(known, ", ")))
 }
 
 // checkAttachment takes containerID:ifname, and "" for all.

@@ -8,11 +8,11 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// compare tells what a look at a part has found, with what is known of it, and keeps nothing.
-func (c *chart) compare(o opinion, now time.Time) (list []v1.Finding) {
+// compare tells what a look has found, with what is known of it, and keeps nothing.
+func (c *chart) compare(o opinion, found []Finding, now time.Time) (list []v1.Finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, f := range o.found {
+	for _, f := range found {
 		finding := v1.Finding{Since: now, Times: 1}
 		if r := c.records[key{o.owner, f.Kind, f.Subject}]; r != nil {
 			finding = r.Finding

@@ -60,9 +60,11 @@ func (d *Doctor) run(ctx context.Context) {
 func (d *Doctor) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, examinationTimeout)
 	defer cancel()
-	if _, err := d.Examine(ctx, ""); err != nil && d.loop.ctx.Err() == nil {
+	_, err := d.examine(ctx, Scope{}, d.due)
+	if err != nil && d.loop.ctx.Err() == nil {
 		d.log.Warn("no examination, next try after the interval", "error", err)
 	}
+	d.loop.kick()
 }
 
 // ticker ticks never for 0.

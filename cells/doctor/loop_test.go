@@ -55,7 +55,7 @@ func TestWhatLastsAMomentIsNoFinding(t *testing.T) {
 			lamps.Mend("hall")
 			lamps.Break("attic", "", nil) // which is new at the second look
 		}()
-		answer, err := d.Examine(t.Context(), "")
+		answer, err := d.Examine(t.Context(), doctor.Scope{})
 		if err != nil || len(answer.Findings) != 1 || answer.Findings[0].Subject != "cellar" {
 			t.Errorf("found %+v, %v, want the cellar", answer.Findings, err)
 		}
@@ -71,7 +71,7 @@ func TestSecondLookOfWhoAsksIsRepairedAtOnceAndWithoutAnInterval(t *testing.T) {
 		lamps.Break("hall", "", nil)
 		for range 2 {
 			time.Sleep(time.Hour)
-			if _, err := d.Examine(t.Context(), ""); err != nil {
+			if _, err := d.Examine(t.Context(), doctor.Scope{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -96,12 +96,12 @@ func TestOneExaminationAtATimeAndNobodyWaitsLongerThanHeWants(t *testing.T) {
 		})
 		d := newDoctor(t, doctor.Config{}, lamps)
 		for range 3 {
-			go func() { _, _ = d.Examine(context.Background(), "") }()
+			go func() { _, _ = d.Examine(context.Background(), doctor.Scope{}) }()
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if _, err := d.Examine(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := d.Examine(ctx, doctor.Scope{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
 		time.Sleep(5 * time.Second)

@@ -14,7 +14,10 @@ type key struct{ owner, kind, subject string }
 type record struct {
 	v1.Finding
 	repair  func(context.Context) error
-	counted time.Time // the last examination that counted
+	about   string    // as its kind says
+	seen    time.Time // the last examination that found it
+	counted time.Time // the last one that counted
+	acted   time.Time // when the last repair ended
 	tries   int       // repairs so far
 	next    time.Time // no repair before
 	due     bool      // found twice, and again since the last repair
@@ -25,7 +28,20 @@ type opinion struct {
 	owner string
 	kinds map[string]Kind
 	found []Finding
+	notes []Finding // of kinds that are no disagreements
 	err   error
+}
+
+func newOpinion(checker Checker, found []Finding, err error) opinion {
+	o := opinion{owner: checker.Owner(), kinds: kindsOf(checker), err: err}
+	for _, f := range found {
+		if o.kinds[f.Kind].Note {
+			o.notes = append(o.notes, f)
+		} else {
+			o.found = append(o.found, f)
+		}
+	}
+	return o
 }
 
 // change is what is different after a look.
@@ -46,7 +62,7 @@ func kindsOf(checker Checker) map[string]Kind {
 // find takes in that a look has found it.
 func (r *record) find(f Finding, o opinion, now time.Time, repairs bool) {
 	describe(&r.Finding, f, o, repairs)
-	r.repair = f.Repair
+	r.repair, r.about, r.seen = f.Repair, o.kinds[f.Kind].About, now
 	if r.Times > 0 && now.Sub(r.counted) < lookGap {
 		return
 	}

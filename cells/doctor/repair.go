@@ -18,15 +18,27 @@ const (
 // repaired is the outcome of a repair that succeeded.
 const repaired = "repaired"
 
-// repairDue runs the repairs that are due, one after the other.
+// repairDue runs the repairs that are due.
 func (d *Doctor) repairDue(ctx context.Context) {
-	for _, r := range d.chart.takeDue() {
-		if ctx.Err() != nil {
-			return
+	_ = d.repair(ctx, func(r *record) bool { return r.due }) // the end of the loop
+}
+
+// repair runs the chosen repairs, one after the other. The only error is that ctx ended.
+func (d *Doctor) repair(ctx context.Context, chosen func(*record) bool) error {
+	select {
+	case d.hands <- struct{}{}:
+		defer func() { <-d.hands }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the repair that runs: %w", ctx.Err())
+	}
+	for _, r := range d.chart.take(chosen) {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		err := attempt(ctx, r.repair)
 		d.report(d.chart.conclude(r.record, err, d.now()), err)
 	}
+	return nil
 }
 
 func (d *Doctor) report(f v1.Finding, err error) {
@@ -58,12 +70,12 @@ type dueRepair struct {
 	repair func(context.Context) error
 }
 
-// takeDue returns what is due, in the order in which it was found. It is due again when another look has found it.
-func (c *chart) takeDue() (due []dueRepair) {
+// take returns what is chosen, in the order in which it was found. It is due again when another look has found it.
+func (c *chart) take(chosen func(*record) bool) (due []dueRepair) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.records {
-		if r.due {
+		if chosen(r) {
 			r.due = false
 			due = append(due, dueRepair{r, r.repair})
 		}
@@ -85,6 +97,7 @@ func (c *chart) conclude(r *record, err error, now time.Time) v1.Finding {
 	if err != nil {
 		r.Outcome = err.Error()
 	}
+	r.acted = now
 	r.next = now.Add(min(c.pause<<min(r.tries, 16), maxPause))
 	r.tries++
 	return r.Finding

@@ -13,7 +13,8 @@ import (
 type Config struct {
 	// StateDir holds the ledger and the deletion records. It belongs on a tmpfs: endpoints end with the node's boot.
 	StateDir string
-	// TombstoneTTL is how long a deletion is remembered.
+	// TombstoneTTL is how long a deletion is remembered: for calls that come late, and for addresses that are not to be
+	// given out yet, though the agent starts anew.
 	TombstoneTTL time.Duration
 	// RetryInterval is the wait before what failed in a deletion is tried again, and doubles up to a minute.
 	RetryInterval time.Duration
@@ -28,7 +29,7 @@ type Config struct {
 // DefaultConfig is what the agent runs with unless told otherwise.
 func DefaultConfig() Config {
 	return Config{
-		StateDir: "/run/porin", TombstoneTTL: 10 * time.Minute, RetryInterval: time.Second, Parallel: 16,
+		StateDir: "/run/porin", TombstoneTTL: 20 * time.Minute, RetryInterval: time.Second, Parallel: 16,
 		CriticalNamespaces:      []string{"kube-system"},
 		CriticalPriorityClasses: []string{"system-node-critical", "system-cluster-critical"},
 		GCShare:                 0.5,

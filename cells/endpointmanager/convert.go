@@ -22,6 +22,7 @@ func ToV1(ep Endpoint) v1.Endpoint {
 		Host:         interfaceToV1(ep.Spec.Host),
 		Container:    interfaceToV1(ep.Spec.Container),
 		Addresses:    v1.Addresses(ep.Addresses),
+		Pool:         ep.Pool,
 		ExternalIPAM: ep.Spec.ExternalIPAM,
 		Created:      ep.Created,
 		Gateways:     gatewaysOf(ep.Addresses),
@@ -63,6 +64,7 @@ func specFromV1(a Attachment, body v1.EndpointRequest) (Spec, error) {
 		Container:    container,
 		Pool:         body.Pool,
 		Requested:    Addresses(body.Addresses),
+		Reservation:  body.Reservation,
 		ExternalIPAM: body.ExternalIPAM,
 		Began:        time.Duration(body.Began),
 	}, nil

@@ -180,7 +180,7 @@ func (m *manager) attach(ctx context.Context, w *worker, watch *stopwatch) error
 		w.ran++ // also what fails is detached: its own way back may have failed as well
 		ep, err := step.Attach(ctx, w.ep)
 		if err == nil {
-			err = m.setAddresses(w, ep.Addresses) // all that a step may add
+			err = m.take(w, ep)
 		}
 		if err == nil {
 			err = ctx.Err() // nobody waits for the rest
@@ -192,13 +192,13 @@ func (m *manager) attach(ctx context.Context, w *worker, watch *stopwatch) error
 	return ctx.Err()
 }
 
-// setAddresses shows the endpoint with its addresses, unless another one has them.
-func (m *manager) setAddresses(w *worker, addresses Addresses) error {
-	if addresses == w.ep.Addresses {
+// take shows the endpoint with what a step has added, unless another one has its addresses.
+func (m *manager) take(w *worker, added Endpoint) error {
+	ep := w.ep
+	ep.Addresses, ep.Pool = added.Addresses, added.Pool // all that a step may add
+	if ep == w.ep {
 		return nil
 	}
-	ep := w.ep
-	ep.Addresses = addresses
 	if err := m.table.put(ep); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@
 //   - What was deleted while no agent ran goes at the start, before anything is brought back.
 //   - Of two calls that contradict each other the one that began later is right, in whatever order they arrive: an ADD that
 //     began before its attachment's DEL is refused, a DEL that began before the ADD spares it, and the ADD of a pod's newer
-//     container takes the older one's place. That is remembered for ten minutes, over restarts.
+//     container takes the older one's place. That is remembered for twenty minutes, over restarts.
 //   - Deletions come first, then critical pods, then the namespaces in turn. Nobody is refused before its own deadline, and
 //     whatever its caller gave up on is gone.
 //   - A deletion runs every step, whatever fails; what failed stays on record and is tried again.

@@ -47,5 +47,6 @@ type Endpoint struct {
 	Spec      Spec
 	State     State
 	Addresses Addresses // as ipam gave them
+	Pool      string    // that they are of; "" when another IPAM gave them
 	Created   time.Time
 }

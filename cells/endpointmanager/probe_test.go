@@ -10,6 +10,8 @@ import (
 
 // probe is a step and a subscriber that does what a test tells it.
 type probe struct {
+	pool string // of whoever attaches
+
 	mu       sync.Mutex // guards the fields below
 	attach   func(context.Context) error
 	detach   func() error
@@ -30,6 +32,7 @@ func (p *probe) Attach(ctx context.Context, ep Endpoint) (Endpoint, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.attached++
+	ep.Pool = p.pool
 	return ep, nil
 }
 

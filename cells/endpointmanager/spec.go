@@ -20,8 +20,10 @@ type Spec struct {
 	NetNS      string    // path of the container's namespace, for people; nobody opens it
 	Host       Interface // in the node's namespace
 	Container  Interface // in the container; its Index is 0
-	Pool       string    // of the addresses; "" is the default one
+	Pool       string    // of the addresses; "" leaves it to the agent's settings: see [Endpoint.Pool]
 	Requested  Addresses // these and no others; a zero family gets any
+	// Reservation is the token of the reservation whose addresses the endpoint takes over; "" is none.
+	Reservation string
 	// ExternalIPAM says that another IPAM gave Requested: Porin neither takes nor releases them.
 	ExternalIPAM bool
 	// Began is when the caller began, on CLOCK_BOOTTIME; zero when it did not say.
@@ -39,6 +41,7 @@ func (s Spec) Validate() error {
 		validateText("pod priority class", s.Pod.PriorityClass, 253),
 		validateText("netns", s.NetNS, 4095),
 		validatePool(s.Pool),
+		validateText("reservation", s.Reservation, 128),
 		s.Host.validate("host interface"),
 		validateIfName(s.Container.Name),
 		validateMAC("container interface", s.Container.MAC),
@@ -47,6 +50,9 @@ func (s Spec) Validate() error {
 	)
 	if s.ExternalIPAM && s.Requested == (Addresses{}) {
 		err = errors.Join(err, errors.New("externalIPAM: the addresses it gave are missing"))
+	}
+	if s.ExternalIPAM && s.Reservation != "" {
+		err = errors.Join(err, errors.New("reservation: another IPAM gave the addresses"))
 	}
 	return fault.Wrap(fault.Invalid, err)
 }

@@ -14,7 +14,7 @@ type Step interface {
 	// Name is the step's phase in traces and metrics: "ipam".
 	Name() string
 
-	// Attach does the step's part and returns ep with what the step adds to it (ipam: the addresses). When it or a later
+	// Attach does the step's part and returns ep with what the step adds to it (ipam: addresses and pool). When it or a later
 	// step fails, Detach is called.
 	Attach(ctx context.Context, ep Endpoint) (Endpoint, error)
 

@@ -43,9 +43,6 @@ func (a *allocator) conflict(addr netip.Addr) error {
 	if r := a.addresses[addr]; r != nil {
 		return fmt.Errorf("%w by %s", ErrInUse, r.Owner)
 	}
-	if s := a.index.slot(addr); s != nil && s.state == used {
-		return fmt.Errorf("%w: it is just being given out", ErrInUse)
-	}
 	return nil
 }
 

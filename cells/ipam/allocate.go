@@ -2,104 +2,61 @@ package ipam
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
-
-	"porin.dev/porin/cells/endpointmanager"
 )
 
-// maxQuestions bounds how many addresses of a family one allocation asks others about.
-const maxQuestions = 8
+// maxQuestions bounds how often one allocation asks who still names what has rested.
+const maxQuestions = 2
 
-// choice is what an owner is about to have: in use, and nobody's yet.
-type choice struct {
-	pool  *pool
-	began time.Duration // when the owner asked; what was asked about since is not asked about again
-	all   endpointmanager.Addresses
-	ask   endpointmanager.Addresses // those of all that somebody may still name
-}
+// asOfNow stands for the time at which an allocation begins.
+const asOfNow = never + 1
 
-// attempt allocates from what there is. Others are asked without the lock.
+// errDoubtful says that nothing is free, and that there may be when others are asked who still names what has rested.
+var errDoubtful = errors.New("nobody was asked who still names what has rested")
+
+// attempt allocates from what there is. Only when nothing is free it asks others, without the lock, and once about all
+// addresses: what the [Asker] does before anybody needs it.
 func (a *allocator) attempt(ctx context.Context, req Request, t terms) (Allocation, string, error) {
-	began := never
+	began := asOfNow
 	for range maxQuestions {
 		if err := ctx.Err(); err != nil {
 			return Allocation{}, "", err
 		}
-		c, got, err := a.choose(req, t, began)
-		began = c.began
-		if err != nil || c.ask == (endpointmanager.Addresses{}) {
+		got, now, err := a.choose(req, t, began)
+		if err == nil || !errors.Is(err, errDoubtful) {
 			return got, t.token, err
 		}
-		named := endpointmanager.Addresses{}
-		for f := range families {
-			if addr := f.of(c.ask); a.named(addr) {
-				f.set(&named, addr)
-			}
-		}
-		got, err = a.conclude(req, t, c, named)
-		if err != nil || got.Owner != "" {
-			return got, t.token, err
-		}
+		began = now
+		a.inquire(ctx, began)
 	}
-	return Allocation{}, "", fmt.Errorf("pool %s: %w: connections still name what has rested: the first %d were asked about",
-		poolOf(req.Pool), ErrExhausted, maxQuestions)
+	got, _, err := a.choose(req, t, never)
+	return got, t.token, err
 }
 
-// choose gives all, or says why not. When others are to be asked before, the choice says about what, and nothing is given.
-func (a *allocator) choose(req Request, t terms, began time.Duration) (c choice, got Allocation, err error) {
+// choose gives the owner what it has already or what is free, or says why not. What was asked about since began is not worth
+// another question; [never] is that nothing is.
+func (a *allocator) choose(req Request, t terms, began time.Duration) (got Allocation, _ time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.tidy()
-	if c.began = began; began == never {
-		c.began = now
+	wall := time.Now()
+	now := a.tidyBy(wall.Sub(a.start)) // by the clock that nobody sets, which both times have, too
+	if began == asOfNow {
+		began = now
 	}
 	if got, done, err := a.standing(req, t); done {
-		return c, got, err
+		return got, began, err
 	}
-	if c.pool, err = a.open(poolOf(req.Pool)); err != nil {
-		return c, got, err
+	p, err := a.open(poolOf(req.Pool))
+	if err != nil {
+		return got, began, err
 	}
-	if err := a.pick(&c, req.Want, now); err != nil {
-		return c, got, err
+	addresses, err := a.pick(p, req.Want, began, now)
+	if err != nil {
+		return got, began, err
 	}
-	if c.ask == (endpointmanager.Addresses{}) {
-		got = a.give(req, t, c)
-	}
-	return c, got, nil
-}
-
-// conclude gives a choice of which nothing is named. Else what is named rests on, the rest is given back, and there is
-// neither an allocation nor an error, unless the named one and no other was wanted.
-func (a *allocator) conclude(req Request, t terms, c choice, named endpointmanager.Addresses) (got Allocation, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.tidy()
-	got, overtaken, err := a.standing(req, t) // the owner has asked twice at the same time
-	if !overtaken && named == (endpointmanager.Addresses{}) {
-		return a.give(req, t, c), nil
-	}
-	for f := range families {
-		addr := f.of(c.all)
-		if !addr.IsValid() {
-			continue
-		}
-		s := a.index.slot(addr) // its block may have been reshaped, but not removed
-		if addr != f.of(named) {
-			s.block.shelf.giveBack(s)
-			continue
-		}
-		s.block.shelf.hold(s, now)
-		if addr == f.of(req.Want) && err == nil && !overtaken {
-			err = c.pool.check(s, addr, now)
-		}
-	}
-	return got, err
-}
-
-// give makes a choice the owner's.
-func (a *allocator) give(req Request, t terms, c choice) Allocation {
-	r := a.enter(Allocation{Owner: req.Owner, Legacy: req.Legacy, Pool: c.pool.name, Addresses: c.all, Since: time.Now()})
+	r := a.enter(Allocation{Owner: req.Owner, Legacy: req.Legacy, Pool: p.name, Addresses: addresses, Since: wall})
 	a.reserve(r, t)
-	return r.Allocation
+	a.spent(p)
+	return r.Allocation, began, nil
 }

@@ -11,14 +11,17 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// allocator is the one [Allocator], [Reserver] and [MultiPool].
+// allocator is the one [Allocator], [Reserver], [MultiPool] and [Books].
 type allocator struct {
 	mode   string
 	quiet  []Namer
+	turn   chan struct{} // whose turn it is to ask them
+	alarm  *alarm
 	start  time.Time // of its clock
 	bootAt func() time.Duration
 
 	mu           sync.Mutex // guards the fields below, and the pools
+	low          low
 	more         More
 	fence        time.Duration // until when anything is given out in mode multi-pool, by the boot clock
 	seq          uint64
@@ -26,6 +29,7 @@ type allocator struct {
 	order        []*pool // the same, to go through quickly
 	index        index
 	owners       map[Handle]*record
+	legacies     map[Handle]int // to how many owners name it
 	addresses    map[netip.Addr]*record
 	reservations []*record // by their ends
 	spare        []*record
@@ -44,15 +48,18 @@ type Node struct {
 	Allocator Allocator
 	Reserver  Reserver
 	MultiPool MultiPool // for mode multi-pool
+	Asker     *Asker
+	Books     Books
 }
 
-// NewNode is [New] for whoever needs the other sides. quiet are asked before a released address is given out.
+// NewNode is [New] for whoever needs the other sides. quiet are asked before a released address is given out: by the Asker
+// while it runs.
 func NewNode(cfg Config, quiet ...Namer) (Node, error) {
 	a, err := newAllocator(cfg, quiet, boottime.Now)
 	if err != nil {
 		return Node{}, err
 	}
-	return Node{a, a, a}, nil
+	return Node{a, a, a, &Asker{allocator: a}, a}, nil
 }
 
 func newAllocator(cfg Config, quiet []Namer, boot func() time.Duration) (*allocator, error) {
@@ -60,8 +67,12 @@ func newAllocator(cfg Config, quiet []Namer, boot func() time.Duration) (*alloca
 		return nil, err
 	}
 	a := &allocator{
-		mode: cfg.Mode, quiet: quiet, start: time.Now(), bootAt: boot, seq: uint64(boottime.Now()), pools: map[string]*pool{},
-		index: newIndex(), owners: map[Handle]*record{}, addresses: map[netip.Addr]*record{},
+		mode: cfg.Mode, quiet: quiet, turn: make(chan struct{}, 1), start: time.Now(), bootAt: boot, seq: uint64(boottime.Now()), pools: map[string]*pool{},
+		index: newIndex(), owners: map[Handle]*record{}, legacies: map[Handle]int{},
+		addresses: map[netip.Addr]*record{},
+	}
+	if len(quiet) > 0 {
+		a.alarm = newAlarm()
 	}
 	if cfg.Mode != ModePodCIDR {
 		return a, nil
@@ -97,7 +108,7 @@ func (a *allocator) now() time.Duration { return time.Since(a.start) }
 func (a *allocator) pool(name string) *pool {
 	p := a.pools[name]
 	if p == nil {
-		p = &pool{name: name}
+		p = &pool{name: name, alarm: a.alarm}
 		a.pools[name] = p
 		a.order = append(a.order, p)
 	}
@@ -111,8 +122,10 @@ func (a *allocator) Allocate(ctx context.Context, req Request) (Allocation, erro
 }
 
 // tidy ends what is over by now, and returns now. Whatever looks at the state or changes it does so first.
-func (a *allocator) tidy() time.Duration {
-	now := a.now()
+func (a *allocator) tidy() time.Duration { return a.tidyBy(a.now()) }
+
+// tidyBy is tidy for who has read the clock.
+func (a *allocator) tidyBy(now time.Duration) time.Duration {
 	for len(a.reservations) > 0 && a.reservations[0].until <= now {
 		a.release(a.reservations[0], a.reservations[0].until)
 	}

@@ -27,19 +27,33 @@ func filled(tb testing.TB, inUse int) Allocator {
 	return a
 }
 
-// BenchmarkAllocateRelease is one address of an own block, given out and taken back.
+// BenchmarkAllocateRelease is one address of an own block, given out and taken back: at any fill, and also for one of two
+// containers of a pod whose legacy handle has an address.
 func BenchmarkAllocateRelease(b *testing.B) {
 	for _, inUse := range []int{0, 110, 60000} {
 		b.Run(fmt.Sprintf("used=%d", inUse), func(b *testing.B) {
-			a, ctx := filled(b, inUse), context.Background()
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := a.Allocate(ctx, Request{Owner: "porin.next.eth0"}); err != nil {
-					b.Fatal(err)
-				}
-				a.Release("porin.next.eth0")
-			}
+			comeAndGo(b, filled(b, inUse), Request{Owner: "porin.next.eth0"})
 		})
+	}
+	b.Run("used=60000,legacy", func(b *testing.B) {
+		a, legacy := filled(b, 60000), Handle("default.web")
+		for _, req := range []Request{{Owner: legacy}, {Owner: "porin.other.eth0", Legacy: legacy}} {
+			if _, err := a.Allocate(context.Background(), req); err != nil {
+				b.Fatal(err)
+			}
+		}
+		comeAndGo(b, a, Request{Owner: "porin.next.eth0", Legacy: legacy})
+	})
+}
+
+func comeAndGo(b *testing.B, a Allocator, req Request) {
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := a.Allocate(ctx, req); err != nil {
+			b.Fatal(err)
+		}
+		a.Release(req.Owner)
 	}
 }
 

@@ -22,7 +22,7 @@ type block struct {
 	first, end    uint32 // offsets in the prefix that may be given out: first <= offset < end
 	fresh         uint32 // no offset below is fresh
 	chunks        []*[chunkSize]slot
-	used, resting int  // how many; one that is held rests
+	used, resting int  // how many; one that is due or held rests
 	drained       bool // nothing is given out
 }
 

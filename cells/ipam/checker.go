@@ -3,6 +3,7 @@ package ipam
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
@@ -13,6 +14,11 @@ const (
 	addressMissing = "address-missing"
 	addressDiffers = "address-differs"
 	addressOrphan  = "address-orphan"
+	addressForeign = "address-foreign"
+	addressOutside = "address-outside"
+	ownerBare      = "owner-without-address"
+	ownerless      = "address-without-owner"
+	unmarked       = "address-not-marked"
 )
 
 // Repairer mends an endpoint: an endpointmanager.Manager does.
@@ -20,34 +26,50 @@ type Repairer interface {
 	Repair(ctx context.Context, attachment endpointmanager.Attachment) error
 }
 
-// Checker compares the endpoints' addresses with what the allocator says who has: ipam's doctor.Checker. It judges the
-// endpoints that were ready before it looked and are the same afterwards, and takes no address for an orphan whose owner
-// is an endpoint at either time, whatever its state.
-//
-// That an address lies in no prefix any more, as the configuration has changed, is no disagreement: its endpoint keeps it
-// until it ends.
+// Checker compares the endpoints' addresses with what the allocator says who has, that with what the node's kernel uses, and
+// the allocator's records with each other: ipam's doctor.Checker. It judges the endpoints that were ready before it looked
+// and are the same afterwards, and takes no address for an orphan whose owner is an endpoint at either time, whatever its
+// state.
 type Checker struct {
-	allocator Allocator
-	endpoints endpointmanager.Lookup
-	repairer  Repairer
+	Parts
+	compared []doctor.Compared
+}
+
+// Parts are what a [Checker] looks at.
+type Parts struct {
+	Allocator Allocator
+	Books     Books
+	Kernel    Kernel
+	Endpoints endpointmanager.Lookup
+	Repairer  Repairer
 }
 
 // NewChecker returns the checker of an allocator.
-func NewChecker(a Allocator, endpoints endpointmanager.Lookup, repairer Repairer) *Checker {
-	return &Checker{allocator: a, endpoints: endpoints, repairer: repairer}
-}
+func NewChecker(p Parts) *Checker { return &Checker{Parts: p} }
 
 // Owner implements doctor.Checker.
 func (*Checker) Owner() string { return "ipam" }
 
 // Kinds implements doctor.Checker.
 func (*Checker) Kinds() []doctor.Kind {
-	return []doctor.Kind{
+	kinds := []doctor.Kind{
 		{Name: addressMissing, Meaning: "an endpoint has an address that is nobody's for the allocator, which may give it to another one", Repair: "the endpoint takes it again"},
 		{Name: addressDiffers, Meaning: "the allocator has an endpoint's address as another one's, or the endpoint's as another address", Repair: "delete one of the two containers"},
 		{Name: addressOrphan, Meaning: "an address is in use by an attachment that is no endpoint", Repair: "it is released, if that is still so"},
+		{Name: addressForeign, Meaning: "the node's kernel uses an address that is not Porin's doing, and that the allocator may give to a container", Repair: "remove it, or take the address out of the pool"},
+		{Name: ownerBare, Meaning: "an owner is on record, and no address is its", Repair: "the record is removed"},
+		{Name: ownerless, Meaning: "an address is in use, and no owner of it is on record", Repair: "it is released"},
+		{Name: unmarked, Meaning: "an address has an owner, and may be given to another one", Repair: "it is marked as in use"},
+		{Name: addressOutside, Meaning: "an endpoint's address lies in no prefix or block of this node any more; it keeps it until it ends", Repair: "none is needed", Note: true},
 	}
+	for i := range kinds {
+		kinds[i].About = doctor.Addresses
+	}
+	return kinds
 }
+
+// Compared implements doctor.Counter.
+func (c *Checker) Compared() []doctor.Compared { return c.compared }
 
 // Examine implements doctor.Checker.
 func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, error) {
@@ -55,23 +77,25 @@ func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, err
 	if err != nil {
 		return nil, err
 	}
-	allocations := c.allocator.List()
+	allocations, audit := c.Allocator.List(), c.Books.Audit()
 	after, err := c.list(only)
 	if err != nil {
 		return nil, err
 	}
 	findings := c.ofEndpoints(before, after, allocations)
-	if only == "" {
-		findings = append(findings, c.orphans(before, after, allocations)...)
+	if only != "" {
+		return findings, nil
 	}
-	return findings, nil
+	uses, err := c.Kernel.Uses()
+	c.compared = counts(len(after), audit, uses)
+	return slices.Concat(findings, c.orphans(before, after, allocations), c.flawed(audit.Flaws), outsiders(before, after, audit.Outside), c.foreign(uses)), err
 }
 
 // list returns all endpoints by their handles, or the one of an attachment if it is there.
 func (c *Checker) list(only string) (map[Handle]endpointmanager.Endpoint, error) {
 	found := map[Handle]endpointmanager.Endpoint{}
 	if only == "" {
-		for _, ep := range c.endpoints.List() {
+		for _, ep := range c.Endpoints.List() {
 			found[handleOf(ep)] = ep
 		}
 		return found, nil
@@ -80,7 +104,7 @@ func (c *Checker) list(only string) (map[Handle]endpointmanager.Endpoint, error)
 	if err != nil {
 		return nil, err
 	}
-	ep, err := c.endpoints.Get(endpointmanager.ByAttachment(attachment))
+	ep, err := c.Endpoints.Get(endpointmanager.ByAttachment(attachment))
 	if errors.Is(err, endpointmanager.ErrNotFound) {
 		return found, nil
 	}

@@ -20,9 +20,26 @@ import (
 
 var _ doctor.Checker = (*ipam.Checker)(nil)
 
+// checker is that of a node whose kernel uses this.
+func (l life) checker(uses kernel) *ipam.Checker {
+	return ipam.NewChecker(ipam.Parts{
+		Allocator: l.addresses, Books: l.addresses.(ipam.Books), Kernel: uses, Endpoints: l.endpoints, Repairer: l,
+	})
+}
+
+// kernel is an [ipam.Kernel] that is told what it uses.
+type kernel []ipam.Use
+
+func (k kernel) Uses() ([]ipam.Use, error) { return k, nil }
+
+// disagreements leaves out what is no more than a note.
+func disagreements(findings []doctor.Finding) []doctor.Finding {
+	return slices.DeleteFunc(findings, func(f doctor.Finding) bool { return f.Kind == "address-outside" })
+}
+
 func (l life) examine(t *testing.T, only string) []doctor.Finding {
 	t.Helper()
-	findings, err := ipam.NewChecker(l.addresses, l.endpoints, l).Examine(context.Background(), only)
+	findings, err := l.checker(nil).Examine(context.Background(), only)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +49,7 @@ func (l life) examine(t *testing.T, only string) []doctor.Finding {
 
 func (l life) wantHealthy(t *testing.T) {
 	t.Helper()
-	if findings := l.examine(t, ""); len(findings) > 0 {
+	if findings := disagreements(l.examine(t, "")); len(findings) > 0 {
 		t.Errorf("found %+v", findings)
 	}
 }

@@ -18,6 +18,10 @@ type Config struct {
 	PodCIDRs []string
 	// Quarantine is how long a released address belongs to nobody in mode pod-cidr; in the others each pool says it.
 	Quarantine time.Duration
+	// NodePool is the pool of who names none, if its namespace has none either; "" is [DefaultPool]. It and NamespacePools,
+	// which has pools by namespace, are of mode multi-pool.
+	NodePool       string
+	NamespacePools map[string]string
 }
 
 // The modes: where addresses come from.
@@ -34,6 +38,8 @@ func DefaultConfig() Config { return Config{Mode: ModePodCIDR, Quarantine: 30 * 
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Mode, "ipam-mode", c.Mode, "where addresses come from: pod-cidr, multi-pool or delegated")
 	fs.StringSliceVar(&c.PodCIDRs, "ipam-pod-cidr", c.PodCIDRs, "`prefix` that pods of this node are numbered from, of either family; repeated or comma separated")
+	fs.StringVar(&c.NodePool, "ipam-node-pool", c.NodePool, "`pool` of pods for which neither they nor their network or namespace name one; empty: \"default\" (multi-pool)")
+	fs.StringToStringVar(&c.NamespacePools, "ipam-namespace-pool", c.NamespacePools, "`namespace=pool,...`: pools of pods for which neither they nor their network name one (multi-pool)")
 	fs.DurationVar(&c.Quarantine, "ipam-quarantine", c.Quarantine, "how long a released address is given to nobody")
 }
 
@@ -55,7 +61,7 @@ func (c Config) Validate() error {
 	if c.Quarantine < 0 || c.Quarantine > maxRest {
 		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want 0 to %s", c.Quarantine, maxRest))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.checkChoice())...)
 }
 
 // prefixes parses PodCIDRs.

@@ -2,11 +2,13 @@ package ipam
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
-	"time"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,59 +17,31 @@ import (
 // while it began one, or answers one. A kernel that tracks none, or does not tell, names nobody: then the quarantine is
 // all the rest that an address gets.
 //
-// Where nothing is tracked a question takes microseconds. Else the kernel goes through its whole table, which takes
-// milliseconds: about 5 for each 262,144 buckets, once for IPv6 and twice for IPv4.
+// Where nothing is tracked a question takes microseconds. Else the kernel goes through its whole table, about 5 ms for each
+// 262,144 buckets. It sends all that it finds, 1.3 µs a connection, however many addresses are asked about; or, for IPv4, it
+// sends only what comes from one address, 0.2 µs a connection, but goes through the table twice for each.
 type Conntrack struct{}
 
 // NewConntrack returns the one there is. It opens nothing before it is asked.
 func NewConntrack() Conntrack { return Conntrack{} }
 
-// conntrackPatience bounds the wait for the kernel.
-const conntrackPatience = time.Second
-
-// Names implements [Namer].
-func (Conntrack) Names(addr netip.Addr) bool {
-	if nothingTracked() {
-		return false
+// Named implements [Namer].
+func (Conntrack) Named(ctx context.Context, addrs []netip.Addr) []netip.Addr {
+	if len(addrs) == 0 || nothingTracked() {
+		return nil
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := openConntrack()
 	if err != nil {
-		return false
+		return nil
 	}
 	defer func() { _ = unix.Close(fd) }()
-	patience := unix.NsecToTimeval(int64(conntrackPatience))
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
-		return false
-	}
-	if addr.Is6() {
-		return tracks(fd, ctDump(1, addr), 1, addr)
-	}
-	return tracks(fd, ctFiltered(1, addr, ctTupleOrig), 1, addr) || tracks(fd, ctFiltered(2, addr, ctTupleReply), 2, addr)
+	s := newSearch(fd, addrs)
+	s.run(ctx)
+	return slices.Collect(maps.Keys(s.found))
 }
 
 // nothingTracked is true when that is certain.
 func nothingTracked() bool {
 	count, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count") // of this network namespace
 	return errors.Is(err, fs.ErrNotExist) || string(bytes.TrimSpace(count)) == "0"
-}
-
-// tracks tells whether the answer to a request has a connection whose packets of either direction come from the address.
-func tracks(fd int, request []byte, seq uint32, addr netip.Addr) bool {
-	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return false
-	}
-	found, buf := false, make([]byte, 1<<16)
-	for {
-		n, _, err := unix.Recvfrom(fd, buf, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return found
-		}
-		match, done := ctRead(buf[:n], seq, addr)
-		if found = found || match; done {
-			return found
-		}
-	}
 }

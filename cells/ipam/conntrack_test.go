@@ -2,7 +2,9 @@ package ipam
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +25,11 @@ func track(t testing.TB, from, to, answersFrom, answersTo string) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	msg := ctMessage(ctNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, 1, first, body)
+	family := byte(unix.AF_INET)
+	if first.Is6() {
+		family = unix.AF_INET6
+	}
+	msg := ctMessage(ctNew, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, 1, family, body)
 	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		t.Fatal(err)
 	}
@@ -54,17 +60,29 @@ func TestConntrackNamesWhoBeganAndWhoAnswers(t *testing.T) {
 	track(t, "10.0.0.2", "198.51.100.7", "198.51.100.7", "192.0.2.1") // masqueraded
 	track(t, "10.0.0.3", "10.96.0.10", "10.0.0.4", "10.0.0.3")        // to a service
 	track(t, "fd00::2", "fd00::3", "fd00::3", "fd00::2")
-	for addr, want := range map[string]bool{
+	var all, want []netip.Addr
+	for addr, named := range map[string]bool{
 		"10.0.0.2": true, "198.51.100.7": true, "10.0.0.3": true, "10.0.0.4": true, "fd00::2": true, "fd00::3": true,
 		"10.0.0.5": false, "10.96.0.10": false, "192.0.2.1": false, "fd00::4": false, "::ffff:10.0.0.2": false,
 	} {
-		if got := NewConntrack().Names(netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s is named: %v, want %v", addr, got, want)
+		addr := netip.MustParseAddr(addr)
+		all = append(all, addr)
+		if named {
+			want = append(want, addr)
 		}
+		if got := NewConntrack().Named(t.Context(), []netip.Addr{addr}); (len(got) == 1) != named {
+			t.Errorf("%s alone: %v is named, want it: %v", addr, got, named)
+		}
+	}
+	got := NewConntrack().Named(t.Context(), all)
+	slices.SortFunc(got, netip.Addr.Compare)
+	slices.SortFunc(want, netip.Addr.Compare)
+	if !slices.Equal(got, want) {
+		t.Errorf("of all %v are named, want %v", got, want)
 	}
 }
 
-// BenchmarkConntrack asks about an address that nobody names, among 5,000 connections of its family.
+// BenchmarkConntrack asks about addresses that nobody names, among 5,000 connections of each family.
 func BenchmarkConntrack(b *testing.B) {
 	testutil.Root(b)
 	b.Run("nothing tracked", func(b *testing.B) {
@@ -72,7 +90,7 @@ func BenchmarkConntrack(b *testing.B) {
 			b.Fatal("a test has tracked something: run the benchmarks alone, with -run '^$'")
 		}
 		for b.Loop() {
-			NewConntrack().Names(netip.MustParseAddr("10.9.9.9"))
+			NewConntrack().Named(b.Context(), []netip.Addr{netip.MustParseAddr("10.9.9.9")})
 		}
 	})
 	for i := range 5000 {
@@ -82,11 +100,15 @@ func BenchmarkConntrack(b *testing.B) {
 		track(b, v4, "198.51.100.7", "198.51.100.7", v4)
 		track(b, v6, "2001:db8::7", "2001:db8::7", v6)
 	}
-	for _, addr := range []string{"10.9.9.9", "fd00::9"} {
-		b.Run(addr, func(b *testing.B) {
+	for _, n := range []int{1, 3, 1000} {
+		addrs := make([]netip.Addr, n)
+		for i := range addrs {
+			addrs[i] = netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})
+		}
+		b.Run(fmt.Sprintf("addresses=%d", n), func(b *testing.B) {
 			for b.Loop() {
-				if NewConntrack().Names(netip.MustParseAddr(addr)) {
-					b.Fatal("it is named")
+				if len(NewConntrack().Named(b.Context(), addrs)) > 0 {
+					b.Fatal("one is named")
 				}
 			}
 		})
@@ -96,6 +118,6 @@ func BenchmarkConntrack(b *testing.B) {
 func FuzzConntrackAnswer(f *testing.F) {
 	addr := netip.MustParseAddr("10.0.0.2")
 	f.Add(ctFiltered(1, addr, ctTupleOrig))
-	f.Add(ctMessage(ctNew, 0, 1, addr, tuple(nil, ctTupleOrig, addr, addr, 1, 2)))
-	f.Fuzz(func(_ *testing.T, datagram []byte) { ctRead(datagram, 1, addr) })
+	f.Add(ctMessage(ctNew, 0, 1, unix.AF_INET, tuple(nil, ctTupleOrig, addr, addr, 1, 2)))
+	f.Fuzz(func(_ *testing.T, datagram []byte) { ctRead(datagram, 1, func(netip.Addr) {}) })
 }

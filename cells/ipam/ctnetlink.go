@@ -30,9 +30,9 @@ const (
 	attrType   = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 )
 
-// ctDump asks for all connections of the address's family.
-func ctDump(seq uint32, addr netip.Addr) []byte {
-	return ctMessage(ctGet, unix.NLM_F_DUMP, seq, addr, nil)
+// ctDump asks for all connections of a family, or of both.
+func ctDump(seq uint32, family byte) []byte {
+	return ctMessage(ctGet, unix.NLM_F_DUMP, seq, family, nil)
 }
 
 // ctFiltered asks for the connections whose packets of a direction come from an IPv4 address. Linux turns the filter round
@@ -41,15 +41,11 @@ func ctFiltered(seq uint32, addr netip.Addr, direction uint16) []byte {
 	flags := binary.NativeEndian.AppendUint32(nil, ctFilterSrc)
 	body := nest(nil, direction, nest(nil, ctTupleIP, attr(nil, ctSrc(addr), addr.AsSlice())))
 	body = nest(body, ctFilter, attr(nil, direction, flags))
-	return ctMessage(ctGet, unix.NLM_F_DUMP, seq, addr, body)
+	return ctMessage(ctGet, unix.NLM_F_DUMP, seq, unix.AF_INET, body)
 }
 
-// ctMessage is a whole message about connections of the address's family.
-func ctMessage(typ, flags uint16, seq uint32, addr netip.Addr, body []byte) []byte {
-	family := byte(unix.AF_INET6)
-	if addr.Is4() {
-		family = unix.AF_INET
-	}
+// ctMessage is a whole message about connections of a family.
+func ctMessage(typ, flags uint16, seq uint32, family byte, body []byte) []byte {
 	msg := binary.NativeEndian.AppendUint32(nil, uint32(nlHeader+nfgenLen+len(body)))
 	msg = binary.NativeEndian.AppendUint16(msg, typ)
 	msg = binary.NativeEndian.AppendUint16(msg, unix.NLM_F_REQUEST|flags)
@@ -75,34 +71,35 @@ func attr(to []byte, typ uint16, value []byte) []byte {
 
 func nest(to []byte, typ uint16, value []byte) []byte { return attr(to, typ|unix.NLA_F_NESTED, value) }
 
-// ctRead looks for a connection that matches in one datagram, and for the end of the answer. What is malformed ends it.
-func ctRead(datagram []byte, seq uint32, addr netip.Addr) (found, done bool) {
+// ctRead calls visit with where the packets of each connection in one datagram come from, of either direction, and tells
+// whether the answer ends there. What is malformed ends it.
+func ctRead(datagram []byte, seq uint32, visit func(from netip.Addr)) (done bool) {
 	for len(datagram) >= nlHeader {
 		size := int(binary.NativeEndian.Uint32(datagram))
 		if size < nlHeader || size > len(datagram) {
-			return found, true
+			return true
 		}
 		typ, answers := binary.NativeEndian.Uint16(datagram[4:]), binary.NativeEndian.Uint32(datagram[8:]) == seq
 		if answers && (typ == unix.NLMSG_DONE || typ == unix.NLMSG_ERROR) {
-			return found, true
+			return true
 		}
 		if answers && typ == ctNew && size >= nlHeader+nfgenLen {
 			attrs := datagram[nlHeader+nfgenLen : size]
-			found = found || ctFrom(attrs, ctTupleOrig) == addr || ctFrom(attrs, ctTupleReply) == addr
+			visit(ctFrom(attrs, ctTupleOrig))
+			visit(ctFrom(attrs, ctTupleReply))
 		}
 		datagram = datagram[min((size+3)&^3, len(datagram)):]
 	}
-	return found, false
+	return false
 }
 
 // ctFrom is where packets of a direction come from; zero when that is not told.
 func ctFrom(attrs []byte, direction uint16) (from netip.Addr) {
 	ip := find(find(attrs, direction), ctTupleIP)
-	for _, typ := range []uint16{ctV4Src, ctV6Src} {
-		if addr, ok := netip.AddrFromSlice(find(ip, typ)); ok {
-			return addr
-		}
+	if addr, ok := netip.AddrFromSlice(find(ip, ctV4Src)); ok {
+		return addr
 	}
+	from, _ = netip.AddrFromSlice(find(ip, ctV6Src))
 	return from
 }
 

@@ -2,13 +2,14 @@
 //
 //	endpointmanager -> [Step] --> [Allocator] --> pool -> shelf -> block          GET /v1/ipam, metrics
 //	POST /v1/ipam ------------> [Reserver] -----^           |                       |
-//	cells/ipam/blocks --------> [MultiPool] ----^           '-> [Namer] conntrack   '-- routes, collector
-//	   ^---- [More]: nothing is free -----------'
+//	cells/ipam/blocks --------> [MultiPool] ----^           |                       '-- routes, collector
+//	   ^---- [More]: nothing is free -----------'           '--- [Asker] --> [Namer] conntrack: who names what has rested?
 //
 // What it promises:
 //
 //   - An address has at most one owner, from Allocate until Release, and belongs to nobody for the quarantine after
-//     that, across restarts of the agent; for longer, 20 minutes at the most, while somebody still names it ([Quiet]).
+//     that, across restarts of the agent; for longer, 20 minutes at the most, while somebody still names it ([Quiet]). The
+//     [Asker] asks ahead, about all addresses at once: an allocation asks only when nothing else is free.
 //   - It stays its owner's while a step that may still point at it cannot be undone.
 //   - Of the free addresses the one that has been free for the longest time is given out, in constant time at any fill
 //     and for any number of blocks, and without garbage.

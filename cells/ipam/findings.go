@@ -43,7 +43,7 @@ func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner Han
 	f := doctor.Finding{
 		Kind: addressMissing, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),
 		Detail: "it is nobody's for the allocator",
-		Repair: func(ctx context.Context) error { return c.repairer.Repair(ctx, ep.Spec.Attachment) },
+		Repair: func(ctx context.Context) error { return c.Repairer.Repair(ctx, ep.Spec.Attachment) },
 	}
 	if owner != "" {
 		f.Kind, f.Detail, f.Repair = addressDiffers, fmt.Sprintf("for the allocator it is that of %s", owner), nil
@@ -72,9 +72,9 @@ func (c *Checker) orphans(before, after map[Handle]endpointmanager.Endpoint, all
 
 // release looks again. An endpoint that begins after the look asks for its addresses, and that is noticed.
 func (c *Checker) release(attachment endpointmanager.Attachment, a Allocation) error {
-	_, err := c.endpoints.Get(endpointmanager.ByAttachment(attachment))
+	_, err := c.Endpoints.Get(endpointmanager.ByAttachment(attachment))
 	if errors.Is(err, endpointmanager.ErrNotFound) {
-		c.allocator.ReleaseListed(a)
+		c.Allocator.ReleaseListed(a)
 		return nil
 	}
 	return err

@@ -65,8 +65,8 @@ type Allocation struct {
 }
 
 // Allocator owns the addresses of this node. Every method may be called concurrently. None blocks for long but Allocate,
-// and that only when it must ask others: who still names an address, or the cluster for more of a pool. Else an allocation
-// is a few operations in memory, in constant time however much is in use.
+// and that only when nothing is free and it asks others: who still names what has rested, or the cluster for more of a
+// pool. Else an allocation is a few operations in memory, in constant time however much is in use.
 type Allocator interface {
 	// Allocate gives the owner one address of each family of the pool, or none and one of the package's errors. An
 	// owner that has addresses already gets them again, unless it wants others: that is [ErrInUse].

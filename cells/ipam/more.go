@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/fault"
 )
 
 // More has the cluster give this node more of a pool: anything, or the blocks of the addresses that are wanted. It returns
@@ -23,20 +24,35 @@ func (f MoreFunc) More(ctx context.Context, pool string, want endpointmanager.Ad
 	return f(ctx, pool, want)
 }
 
-// obtain asks for more, once, when there is nothing to be had.
+// obtain asks for more, once, when there is nothing to be had, and tries again whatever the answer is: there may be some by
+// then, and an error of before may tell of what was then.
 func (a *allocator) obtain(ctx context.Context, req Request, t terms) (Allocation, string, error) {
 	got, token, err := a.attempt(ctx, req, t)
 	if more := a.asksFor(err); more != nil {
-		if moreErr := more.More(ctx, poolOf(req.Pool), req.Want); moreErr != nil {
-			err = fmt.Errorf("%w; asked for more: %w", err, moreErr)
-		} else {
-			got, token, err = a.attempt(ctx, req, t)
+		moreErr := more.More(ctx, poolOf(req.Pool), req.Want)
+		first := err
+		if got, token, err = a.attempt(ctx, req, t); err != nil {
+			err = because(ctx, first, err, moreErr)
 		}
 	}
 	if err != nil {
 		return Allocation{}, "", fmt.Errorf("allocate for %s: %w", req.Owner, err)
 	}
 	return got, token, nil
+}
+
+// because is the error that says most: why there will never be more, or what there is and why there is no more now.
+func because(ctx context.Context, first, second, more error) error {
+	if kind := fault.KindOf(more); more != nil && (kind == fault.Invalid || kind == fault.Conflict) {
+		return more
+	}
+	if ctx.Err() != nil {
+		second = first
+	}
+	if more == nil {
+		return second
+	}
+	return fmt.Errorf("%w; asked for more: %w", second, more)
 }
 
 // asksFor returns whom to ask for more after an error, or nil.

@@ -32,6 +32,9 @@ type MultiPool interface {
 	Wanted() []string
 	// Until says until when anything may be given out at all, by the boot clock.
 	Until(deadline time.Duration)
+	// Low says who is told when a pool comes to have fewer free addresses of a family than so many. tell is called with a
+	// lock held: it does not block, and does not call back.
+	Low(below int, tell func())
 	// Ask says who is asked when a pool has nothing to give. Nil is nobody.
 	Ask(more More)
 }
@@ -59,6 +62,7 @@ func (a *allocator) Configure(name string, s Settings) {
 		a.strangers = slices.Delete(a.strangers, i, i+1)
 	}
 	a.tidy() // by what holds now
+	a.alarm.by(a.now())
 }
 
 // Forget implements [MultiPool].

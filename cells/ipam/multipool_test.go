@@ -278,3 +278,21 @@ func TestDelegatedModeGivesNothingOut(t *testing.T) {
 	foreign.Owner = "b"
 	wantFault(t, "the same address twice", n.Allocator.Adopt(foreign), ipam.ErrInUse)
 }
+
+// TestLittleIsLeftIsToldOnce each time that it comes to that, so that more is there before anybody waits for it.
+func TestLittleIsLeftIsToldOnce(t *testing.T) {
+	n, told := multiPool(t, nil), 0
+	n.MultiPool.Low(3, func() { told++ })
+	add(t, n, "10.0.0.0/29")
+	for i, want := range []int{0, 0, 0, 0, 0, 1, 1} { // of eight: with the sixth two are left
+		if _, err := get(n, ipam.Handle(rune('a'+i))); err != nil || told != want {
+			t.Errorf("address %d: told %d times, want %d, %v", i+1, told, want, err)
+		}
+	}
+	add(t, n, "10.0.1.0/30")
+	for i, want := range []int{1, 1, 2} { // of five
+		if _, err := get(n, ipam.Handle(rune('p'+i))); err != nil || told != want {
+			t.Errorf("address %d of another block: told %d times, want %d, %v", i+1, told, want, err)
+		}
+	}
+}

@@ -27,40 +27,44 @@ func (a *allocator) open(name string) (*pool, error) {
 }
 
 // pick finds an address of each family, and takes them when it has all.
-func (a *allocator) pick(c *choice, want endpointmanager.Addresses, now time.Duration) error {
+func (a *allocator) pick(p *pool, want endpointmanager.Addresses, began, now time.Duration) (got endpointmanager.Addresses, err error) {
 	var found [families]*slot
 	for f := range families {
-		s, err := a.find(c.pool, f, f.of(want), c.began, now)
-		if err != nil {
-			return err
+		if found[f], err = a.find(p, f, f.of(want), began, now); err != nil {
+			return got, err
 		}
-		found[f] = s
 	}
 	for f, s := range found {
-		if s == nil {
-			continue
+		if s != nil {
+			s.block.shelf.use(s)
+			family(f).set(&got, s.addr())
 		}
-		family(f).set(&c.all, s.addr())
-		if a.doubts(c.pool, s, c.began, now) {
-			family(f).set(&c.ask, s.addr())
-		}
-		s.block.shelf.use(s)
 	}
-	return nil
+	return got, nil
 }
 
 // find returns the wanted address of a family, or the next; nil when the pool has not that family.
 func (a *allocator) find(p *pool, f family, want netip.Addr, began, now time.Duration) (*slot, error) {
-	if !want.IsValid() && !p.settings.has(f) {
+	if want.IsValid() {
+		return a.findVery(p, want, began, now)
+	}
+	if !p.settings.has(f) {
 		return nil, nil
 	}
-	if !want.IsValid() {
-		s := p.next(f, began)
-		if s == nil {
-			return nil, p.exhausted(f, now)
-		}
+	if s := p.next(f); s != nil {
 		return s, nil
 	}
+	if began != never && p.doubtful(f, began) {
+		return nil, errDoubtful
+	}
+	if s := p.oldest(f); s != nil {
+		return s, nil
+	}
+	return nil, p.exhausted(f, now)
+}
+
+// findVery returns the address that is wanted.
+func (a *allocator) findVery(p *pool, want netip.Addr, began, now time.Duration) (*slot, error) {
 	b := a.index.block(want)
 	if b == nil || b.shelf.pool != p {
 		return nil, fmt.Errorf("address %s: %w: it is in no prefix of pool %s", want, ErrOutside, p.name)
@@ -69,14 +73,8 @@ func (a *allocator) find(p *pool, f family, want netip.Addr, began, now time.Dur
 	if err != nil {
 		return nil, fmt.Errorf("address %s of pool %s: %w", want, p.name, err)
 	}
-	return s, p.check(s, want, now)
-}
-
-// doubts tells whether somebody may still name an address that is about to be given out. One that still rests is given
-// because the pool allows it, whoever names it; so is one that was asked about just now.
-func (a *allocator) doubts(p *pool, s *slot, began, now time.Duration) bool {
-	if len(a.quiet) == 0 || p.settings.Quarantine == 0 || s.since == never || s.since+maxRest < now+askAgain {
-		return false
+	if began != never && s.state == due {
+		return nil, errDoubtful
 	}
-	return s.state == free || s.state == held && s.asked < began
+	return s, p.check(s, want, now)
 }

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ type pool struct {
 	asked    bool // somebody has asked for addresses of it
 	// shelves are used up in their order: in mode pod-cidr each prefix has one, else each family.
 	shelves [families][]*shelf
+	alarm   *alarm // the allocator's
 }
 
 func (p *pool) newShelf(f family) *shelf {
@@ -34,13 +36,14 @@ func (p *pool) shelf(f family) *shelf {
 }
 
 func (p *pool) blocks() (all []*block) {
-	for _, shelves := range p.shelves {
-		for _, s := range shelves {
-			all = append(all, s.blocks...)
-		}
+	for _, s := range p.all() {
+		all = append(all, s.blocks...)
 	}
 	return all
 }
+
+// all returns the shelves of both families.
+func (p *pool) all() []*shelf { return append(slices.Clip(p.shelves[ipv4]), p.shelves[ipv6]...) }
 
 func (p *pool) settle(now time.Duration) {
 	for _, shelves := range p.shelves {
@@ -51,12 +54,17 @@ func (p *pool) settle(now time.Duration) {
 }
 
 // next returns the address to give out, or nil.
-func (p *pool) next(f family, began time.Duration) *slot {
+func (p *pool) next(f family) *slot {
 	for _, s := range p.shelves[f] {
-		if e := s.next(began); e != nil {
+		if e := s.next(); e != nil {
 			return e
 		}
 	}
+	return nil
+}
+
+// oldest returns the address that rests for the longest time, if the pool allows that it is given out.
+func (p *pool) oldest(f family) *slot {
 	if !p.settings.ReuseResting {
 		return nil
 	}
@@ -66,6 +74,13 @@ func (p *pool) next(f family, began time.Duration) *slot {
 		}
 	}
 	return nil
+}
+
+// asks tells whether anybody is asked about what has rested.
+func (p *pool) asks() bool { return p.alarm != nil && p.settings.Quarantine > 0 }
+
+func (p *pool) doubtful(f family, began time.Duration) bool {
+	return slices.ContainsFunc(p.shelves[f], func(s *shelf) bool { return s.doubtful(began) })
 }
 
 // exhausted names the pool, its size and what holds it.
@@ -95,6 +110,9 @@ func (s *shelf) describe(now time.Duration) string {
 	if e := s.resting.head; e != nil {
 		text += fmt.Sprintf(" (the next is free in %s)", (e.since + s.pool.settings.Quarantine - now).Round(time.Millisecond))
 	}
+	if s.held.head != nil {
+		text += "; connections still name some that have rested"
+	}
 	return text
 }
 
@@ -103,7 +121,7 @@ func (p *pool) check(s *slot, addr netip.Addr, now time.Duration) error {
 	switch {
 	case s.state == used:
 		return fmt.Errorf("address %s of pool %s: %w", addr, p.name, ErrInUse)
-	case s.state == held && now < s.asked+askAgain:
+	case s.state == held || s.state == due:
 		return fmt.Errorf("address %s of pool %s: %w: connections still name it", addr, p.name, ErrQuarantined)
 	case s.state == resting:
 		left := s.since + p.settings.Quarantine - now

@@ -137,6 +137,7 @@ func TestAnAddressThatWasNamedKeepsItsPlace(t *testing.T) {
 		wantGot(t, n, "f", "10.0.0.3")
 		who.set("10.0.0.2", false)
 		time.Sleep(30 * time.Second)
+		n.Asker.Ask(t.Context())
 		wantGot(t, n, "g", "10.0.0.2") // it is free for longer than .4
 	})
 }

@@ -18,6 +18,7 @@ func (a *allocator) enter(allocation Allocation) *record {
 	r.Allocation = allocation
 	r.Seq = a.nextSeq()
 	a.owners[r.Owner] = r
+	a.nameLegacy(r.Legacy, 1)
 	for f := range families {
 		if addr := f.of(r.Addresses); addr.IsValid() {
 			a.addresses[addr] = r
@@ -51,6 +52,7 @@ func (r *record) again() Allocation {
 // release frees what a record has, at a time. It expects the lock, and that nothing was released later.
 func (a *allocator) release(r *record, at time.Duration) {
 	delete(a.owners, r.Owner)
+	a.nameLegacy(r.Legacy, -1)
 	a.endReservation(r)
 	for f := range families {
 		if addr := f.of(r.Addresses); addr.IsValid() {
@@ -76,22 +78,4 @@ func (a *allocator) vacate(addr netip.Addr, external bool, at time.Duration) {
 	default:
 		s.block.shelf.rest(s, at)
 	}
-}
-
-// releaseLegacy frees what the owner's other handle has, if no other owner names it. What that handle has got later is for
-// an owner that is yet to come.
-func (a *allocator) releaseLegacy(r *record, at time.Duration) {
-	if r.Legacy == "" {
-		return
-	}
-	legacy := a.owners[r.Legacy]
-	if legacy == nil || legacy.Seq > r.Seq {
-		return
-	}
-	for _, other := range a.owners {
-		if other.Legacy == r.Legacy {
-			return
-		}
-	}
-	a.release(legacy, at)
 }

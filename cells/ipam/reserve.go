@@ -114,6 +114,8 @@ func (a *allocator) takeOver(req Request) (Allocation, error) {
 	}
 	delete(a.owners, r.Owner)
 	a.endReservation(r)
+	a.nameLegacy(r.Legacy, -1)
+	a.nameLegacy(req.Legacy, 1)
 	r.Owner, r.Legacy, r.Since, r.Seq = req.Owner, req.Legacy, time.Now(), a.nextSeq()
 	a.owners[r.Owner] = r
 	return r.Allocation, nil

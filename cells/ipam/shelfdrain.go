@@ -77,6 +77,9 @@ func (s *shelf) move(e *slot, to *block) {
 	case resting:
 		to.resting++
 		s.resting.relink(n)
+	case due:
+		to.resting++
+		s.due.relink(n)
 	case held:
 		to.resting++
 		s.held.relink(n)

@@ -9,7 +9,7 @@ type slot struct {
 	offset     uint32
 	state      state
 	since      time.Duration // when it was released; not in use
-	asked      time.Duration // held: when it was still named
+	asked      time.Duration // when it was still named, after it had rested; 0: it was not asked about since its release
 }
 
 // state says who has an address.
@@ -19,6 +19,7 @@ const (
 	fresh   state = iota // nobody has ever had it, as far as is known: in no ring
 	used                 // it has an owner, or is about to have one: in no ring
 	resting              // it was released a short while ago
+	due                  // it has rested, and who still names it is to be asked
 	held                 // it has rested, and somebody still names it
 	free                 // it has rested
 	parked               // it has rested, and its block is drained: in no ring

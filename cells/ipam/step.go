@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -8,20 +9,28 @@ import (
 )
 
 // Step is ipam's part in an endpoint's life: the first to attach and the last to detach.
-type Step struct{ allocator Allocator }
+type Step struct {
+	allocator Allocator
+	pools     PoolSources
+}
 
 var (
 	_ endpointmanager.Step       = (*Step)(nil)
 	_ endpointmanager.Rememberer = (*Step)(nil)
 )
 
-// NewStep returns the step of an allocator.
-func NewStep(a Allocator) *Step { return &Step{a} }
+// NewStep returns the step of an allocator. The sources say which pool is whose that names none.
+func NewStep(a Allocator, sources ...PoolSource) *Step { return &Step{a, sources} }
+
+func newStep(cfg Config, a Allocator) *Step { return NewStep(a, NewPoolSources(cfg)...) }
 
 // Name implements endpointmanager.Step.
 func (s *Step) Name() string { return "ipam" }
 
-// Attach gives the endpoint its addresses. Those of another IPAM are taken as they are, if nobody else has them.
+// Attach gives the endpoint its addresses: those that its caller has reserved, or others of the pool that is chosen for it.
+// That pool is the endpoint's from then on, whatever the sources say later. Until the ledger has it nobody needs it: an
+// endpoint that was half made is taken down by its handle. Addresses of another IPAM are taken as they are, if nobody else
+// has them.
 func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
 	if ep.Spec.ExternalIPAM {
 		ep.Addresses = ep.Spec.Requested
@@ -31,13 +40,22 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpoin
 		return ep, nil
 	}
 	got, err := s.allocator.Allocate(ctx, Request{
-		Owner: handleOf(ep), Legacy: legacyOf(ep), Pool: ep.Spec.Pool, Want: ep.Spec.Requested,
+		Owner: handleOf(ep), Legacy: legacyOf(ep), Pool: s.poolFor(ep.Spec), Want: ep.Spec.Requested,
+		Reservation: ep.Spec.Reservation,
 	})
 	if err != nil {
 		return ep, err
 	}
-	ep.Addresses = got.Addresses
+	ep.Addresses, ep.Pool = got.Addresses, got.Pool
 	return ep, nil
+}
+
+// poolFor is the pool that is asked: what the caller names, or what the sources say. What is reserved has one already.
+func (s *Step) poolFor(spec endpointmanager.Spec) string {
+	if spec.Pool != "" || spec.Reservation != "" {
+		return spec.Pool
+	}
+	return s.pools.PoolFor(spec)
 }
 
 // Detach releases all that the attachment has, recorded in ep or not. While another step's part is still there it keeps
@@ -78,10 +96,10 @@ func (s *Step) Remember(deletions []endpointmanager.Deletion) {
 	}
 }
 
+// allocationOf is what the endpoint has. The record of an earlier version has no pool but what the caller asked for.
 func allocationOf(ep endpointmanager.Endpoint) Allocation {
-	a := Allocation{
-		Owner: handleOf(ep), Legacy: legacyOf(ep), Pool: poolOf(ep.Spec.Pool), Addresses: ep.Addresses, Since: ep.Created,
-	}
+	pool := poolOf(cmp.Or(ep.Pool, ep.Spec.Pool))
+	a := Allocation{Owner: handleOf(ep), Legacy: legacyOf(ep), Pool: pool, Addresses: ep.Addresses, Since: ep.Created}
 	if ep.Spec.ExternalIPAM {
 		a.Pool, a.External = ExternalPool, true
 	}

@@ -28,8 +28,13 @@ type life struct {
 
 func begin(t *testing.T, dir string) life {
 	t.Helper()
+	return beginWith(t, dir, "10.0.0.0/29")
+}
+
+func beginWith(t *testing.T, dir, prefix string) life {
+	t.Helper()
 	cfg := ipam.DefaultConfig()
-	cfg.PodCIDRs = []string{"10.0.0.0/29"}
+	cfg.PodCIDRs = []string{prefix}
 	addresses, err := ipam.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -232,4 +237,31 @@ func TestTheLegacyHandleGoesWithItsPod(t *testing.T) {
 		l.del("c1:eth0")
 		l.want(t, 0, 2)
 	})
+}
+
+// TestWhatIsBroughtBackIsOfItsPool by the record. That of an earlier version has what was asked for, if anything was.
+func TestWhatIsBroughtBackIsOfItsPool(t *testing.T) {
+	for name, test := range map[string]struct {
+		asked, recorded string
+		external        bool
+		want            string
+	}{
+		"chosen":            {recorded: "red", want: "red"},
+		"asked for":         {asked: "blue", recorded: "blue", want: "blue"},
+		"asked for, once":   {asked: "blue", want: "blue"},
+		"nothing, once":     {want: ipam.DefaultPool},
+		"of another IPAM":   {external: true, want: ipam.ExternalPool},
+		"of another, asked": {asked: "blue", external: true, want: ipam.ExternalPool},
+	} {
+		l := begin(t, t.TempDir())
+		ep := endpointmanager.Endpoint{Spec: endpointmanagertest.Spec("c1:eth0"), Pool: test.recorded}
+		ep.Spec.Pool, ep.Spec.ExternalIPAM = test.asked, test.external
+		ep.Addresses.IPv4 = netip.MustParseAddr("10.0.0.2")
+		if _, err := ipam.NewStep(l.addresses).Restore(t.Context(), ep); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.addresses.List(); len(got) != 1 || got[0].Pool != test.want {
+			t.Errorf("%s: %+v, want pool %q", name, got, test.want)
+		}
+	}
 }

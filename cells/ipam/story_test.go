@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -20,29 +21,41 @@ import (
 
 func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
 
-// TestStories runs the scripts of testdata. They wait for nothing: "remember" says how long ago an address was released.
+// TestStories runs the scripts of testdata. They wait for nothing: "later" has time pass, and "remember" says how long ago an
+// address was released.
 func TestStories(t *testing.T) {
-	story.Run(t, func(*testscript.Env) *world { return new(world) }, map[string]story.Command[*world]{
+	verbs := map[string]story.Command[*world]{
 		"node": (*world).node, "allocate": (*world).allocate, "release": (*world).release, "adopt": (*world).adopt,
 		"foreign":  (*world).foreign,
 		"remember": (*world).remember, "list": (*world).list, "fill": (*world).fill,
 		"delegated": (*world).delegated, "multi-pool": (*world).multiPool, "configure": (*world).configure,
-		"add": (*world).add, "drain": (*world).drain, "remove": (*world).remove, "cut-off": (*world).cutOff,
+		"add": (*world).add, "drain": (*world).drain, "remove": (*world).remove, "cut-off": (*world).cutOff, "come-back": (*world).comeBack,
 		"allocate-from": (*world).allocateFrom, "allocate-reserved": (*world).allocateReserved,
 		"reserve": (*world).reserve, "return": (*world).giveBack, "return-reserved": (*world).returnReserved,
-	})
+	}
+	maps.Copy(verbs, quietVerbs)
+	story.Run(t, func(*testscript.Env) *world { return newWorld() }, verbs)
 }
 
-// world is a node's allocator, and what was reserved there.
+// world is a node's allocator, who names addresses, and what was reserved or noted there.
 type world struct {
 	ipam.Allocator
-	sides    ipam.Node
-	reserved map[string]ipam.Reservation
+	cfg            ipam.Config
+	sides          ipam.Node
+	reserved       map[string]ipam.Reservation
+	noted          map[string]ipam.Allocation
+	who            *names
+	knownQuestions int
+}
+
+func newWorld() *world {
+	return &world{who: newNames(), reserved: map[string]ipam.Reservation{}, noted: map[string]ipam.Allocation{}}
 }
 
 func (w *world) start(cfg ipam.Config) (err error) {
-	w.sides, err = ipam.NewNode(cfg)
-	w.Allocator, w.reserved = w.sides.Allocator, map[string]ipam.Reservation{}
+	w.cfg = cfg
+	w.sides, err = ipam.NewNode(cfg, w.who)
+	w.Allocator = w.sides.Allocator
 	return err
 }
 

@@ -27,11 +27,12 @@ func (w *world) multiPool(ts *testscript.TestScript, args []string) error {
 	return w.configure(ts, args)
 }
 
-// configure: configure POOL QUARANTINE FAMILY...
+// configure: configure POOL QUARANTINE FAMILY... [reuse-resting]
 func (w *world) configure(ts *testscript.TestScript, args []string) error {
 	quarantine, err := time.ParseDuration(args[1])
 	w.sides.MultiPool.Configure(args[0], ipam.Settings{
 		IPv4: slices.Contains(args[2:], "ipv4"), IPv6: slices.Contains(args[2:], "ipv6"), Quarantine: quarantine,
+		ReuseResting: slices.Contains(args[2:], "reuse-resting"),
 	})
 	return err
 }
@@ -50,9 +51,14 @@ func (w *world) remove(ts *testscript.TestScript, args []string) error {
 	return w.sides.MultiPool.Remove(args[0], netip.MustParsePrefix(args[1]))
 }
 
-// cut-off: the store has not heard of the node since it booted.
+// cut-off: the store has not heard of the node since it booted; come-back: now it has.
 func (w *world) cutOff(*testscript.TestScript, []string) error {
 	w.sides.MultiPool.Until(0)
+	return nil
+}
+
+func (w *world) comeBack(*testscript.TestScript, []string) error {
+	w.sides.MultiPool.Until(forever)
 	return nil
 }
 

@@ -13,18 +13,39 @@ import (
 
 // names is a Namer that is told what is named.
 type names struct {
-	mu    sync.Mutex // guards the fields below
-	named map[netip.Addr]bool
-	asked int
+	meanwhile func() // happens while it looks; nil is nothing
+
+	mu      sync.Mutex // guards the fields below
+	named   map[netip.Addr]bool
+	cleared map[netip.Addr]time.Time // when it was last answered that nobody names it
+	asked   int                      // how many questions
 }
 
-func newNames() *names { return &names{named: map[netip.Addr]bool{}} }
+func newNames() *names {
+	return &names{named: map[netip.Addr]bool{}, cleared: map[netip.Addr]time.Time{}}
+}
 
-func (n *names) Names(addr netip.Addr) bool {
+func (n *names) Named(_ context.Context, addrs []netip.Addr) (named []netip.Addr) {
+	if n.meanwhile != nil {
+		n.meanwhile()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asked++
-	return n.named[addr]
+	for _, addr := range addrs {
+		if n.named[addr] {
+			named = append(named, addr)
+		} else {
+			n.cleared[addr] = time.Now()
+		}
+	}
+	return named
+}
+
+func (n *names) questions() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked
 }
 
 func (n *names) set(addr string, named bool) {

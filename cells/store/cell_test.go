@@ -80,7 +80,7 @@ func TestTheDoctorSaysThatTheStoreIsAway(t *testing.T) {
 	cfg := store.DefaultConfig()
 	cfg.Backend, cfg.Etcd.Endpoints = store.BackendEtcd, []string{"unix:///nowhere/etcd.sock"}
 	module(t, cfg, &d)
-	answer, err := d.Examine(t.Context(), "")
+	answer, err := d.Examine(t.Context(), doctor.Scope{})
 	if err != nil || len(answer.Findings) != 1 {
 		t.Fatalf("%+v, %v", answer, err)
 	}
@@ -94,7 +94,7 @@ func TestTheDoctorFindsNothingWrongWithAFile(t *testing.T) {
 	var d *doctor.Doctor
 	cfg, _ := inFolder(t)
 	module(t, cfg, &d)
-	if answer, err := d.Examine(t.Context(), ""); err != nil || len(answer.Findings) != 0 {
+	if answer, err := d.Examine(t.Context(), doctor.Scope{}); err != nil || len(answer.Findings) != 0 {
 		t.Errorf("%+v, %v", answer, err)
 	}
 }

@@ -18,9 +18,8 @@ const (
 // Config says where the cluster's state is.
 type Config struct {
 	Backend string
-	// StateDir is the folder of the embedded store's file. It has no flag of its own: the program gives it the one of
-	// its ledger.
-	StateDir string
+	// Dir is the folder of the embedded store's file. It is on a disk: what people have made outlives the boot.
+	Dir string
 	// Timeout is how long a call waits for a store that does not answer, when its context gives it longer.
 	Timeout time.Duration
 	Etcd    EtcdConfig
@@ -28,12 +27,13 @@ type Config struct {
 
 // DefaultConfig is what the agent runs with unless told otherwise: a cluster of one node.
 func DefaultConfig() Config {
-	return Config{Backend: BackendEmbedded, StateDir: "/run/porin", Timeout: 5 * time.Second, Etcd: EtcdConfig{Prefix: "/porin/"}}
+	return Config{Backend: BackendEmbedded, Dir: "/var/lib/porin", Timeout: 5 * time.Second, Etcd: EtcdConfig{Prefix: "/porin/"}}
 }
 
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Backend, "store", c.Backend, "where the cluster's state is: embedded (a file of this node) or etcd")
+	fs.StringVar(&c.Dir, "store-dir", c.Dir, "`folder` of the embedded store's file, on a disk, so that it outlives the boot")
 	c.Etcd.flags(fs)
 }
 
@@ -49,8 +49,8 @@ func (c Config) validateBackend() error {
 	switch c.Backend {
 	case BackendEmbedded:
 		var errs []error
-		if !filepath.IsAbs(c.StateDir) {
-			errs = append(errs, fmt.Errorf("state-dir %q: want an absolute path, such as /run/porin", c.StateDir))
+		if !filepath.IsAbs(c.Dir) {
+			errs = append(errs, fmt.Errorf("store-dir %q: want an absolute path, such as /var/lib/porin", c.Dir))
 		}
 		if len(c.Etcd.Endpoints) > 0 {
 			errs = append(errs, errors.New("store-etcd-endpoints: of no effect without --store etcd"))
@@ -64,4 +64,4 @@ func (c Config) validateBackend() error {
 	return fmt.Errorf("store %q: want embedded or etcd", c.Backend)
 }
 
-func (c Config) path() string { return filepath.Join(c.StateDir, "store.db") }
+func (c Config) path() string { return filepath.Join(c.Dir, "store.db") }

@@ -15,6 +15,8 @@ func TestFlagsSayWhereTheStoreIs(t *testing.T) {
 		"":                   "",
 		"--store embedded":   "",
 		"--store kubernetes": "not in this version",
+		"--store-dir /data":  "",
+		"--store-dir data":   "store-dir \"data\": want an absolute path",
 		"--store consul":     "want embedded or etcd",
 		"--store etcd":       "want one URL or more",
 		secure:               "",

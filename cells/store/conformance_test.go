@@ -17,7 +17,7 @@ func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Backend {
 		cfg, clock := store.DefaultConfig(), new(atomic.Int64)
-		cfg.StateDir = t.TempDir()
+		cfg.Dir = t.TempDir()
 		began := time.Now()
 		boot := func() time.Duration { return time.Hour + time.Since(began) + time.Duration(clock.Load()) }
 		return storetest.Backend{

@@ -1,6 +1,6 @@
 // Package store is the state that the nodes of a cluster share: pools, blocks, nodes and what they publish.
 //
-//	ipam, node, ... --> [Store] --> checks, bounds, meters --> embedded: <state-dir>/store.db   one node, the default
+//	ipam, node, ... --> [Store] --> checks, bounds, meters --> embedded: <store-dir>/store.db   one node, the default
 //	                      |    \                               etcd:     /porin/...             many nodes
 //	                      |     '-- watches: the past from a history, or a [Resync]
 //	                      '-- leases: renewed until Release or Stop, known as lost in time

@@ -20,7 +20,7 @@ var (
 	// ErrVersion is that a value was written by a later version of Porin.
 	ErrVersion = fault.New(fault.Internal, "it was written by a later version of Porin")
 	// ErrInUse is that another process has the file of the embedded store open.
-	ErrInUse = fault.New(fault.Conflict, "another process has it open; one agent a state-dir: end the other one or give this one its own")
+	ErrInUse = fault.New(fault.Conflict, "another process has it open; one agent a store-dir: end the other one or give this one its own")
 )
 
 var (

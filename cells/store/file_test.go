@@ -22,8 +22,8 @@ var quiet = slog.New(slog.DiscardHandler)
 func inFolder(t testing.TB) (cfg store.Config, path string) {
 	t.Helper()
 	cfg = store.DefaultConfig()
-	cfg.StateDir = filepath.Join(t.TempDir(), "state")
-	return cfg, filepath.Join(cfg.StateDir, "store.db")
+	cfg.Dir = filepath.Join(t.TempDir(), "state")
+	return cfg, filepath.Join(cfg.Dir, "store.db")
 }
 
 // starts returns how a start of the configuration fails.

@@ -35,6 +35,7 @@ func Cells(cfg Config) fx.Option {
 		server.Hold(),
 		endpointmanager.Module(cfg.EndpointManager),
 		ipam.Module(cfg.IPAM),
+		namers(cfg),
 		multiPool(cfg),
 		datapath.Module(cfg.Datapath),
 		doctor.Module(cfg.Doctor),
@@ -47,13 +48,21 @@ func Cells(cfg Config) fx.Option {
 	)
 }
 
+// namers are those who know who still names an address that was released.
+func namers(cfg Config) fx.Option {
+	if cfg.IPAM.Mode == ipam.ModeDelegated {
+		return fx.Options()
+	}
+	return ipam.Quiet(ipam.NewConntrack)
+}
+
 // multiPool is what the mode of that name needs besides: the cluster's store, and the node's blocks of its pools.
 func multiPool(cfg Config) fx.Option {
 	if cfg.IPAM.Mode != ipam.ModeMultiPool {
-		return fx.Options()
+		return server.Provide(func() noPools { return noPools{cfg.IPAM.Mode} })
 	}
 	return fx.Options(
-		store.Module(cfg.store()),
+		store.Module(cfg.Store),
 		blocks.Module(cfg.blocks()),
 		fx.Provide(func(m ipam.MultiPool) blocks.Local { return localblocks.New(m) }),
 		fx.Invoke(func(m ipam.MultiPool, b *blocks.Manager) {

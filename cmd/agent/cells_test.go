@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/fx"
 
-	"porin.dev/porin/api/v1/openapi"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/monitor"
@@ -32,17 +31,6 @@ func TestGraph(t *testing.T) {
 		}))
 	if err := app.Err(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestTheDocumentDescribesTheRoutes(t *testing.T) {
-	var s *server.Server
-	app := fx.New(Cells(testConfig(t)), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Populate(&s))
-	if err := app.Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := openapi.CheckRoutes(s.Routes()); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -76,14 +76,18 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
+// capabilities are what a runtime is to hand over besides: the addresses that are asked for, and the annotations of the pod,
+// of which one names a pool.
+var capabilities = map[string]bool{"ips": true, "io.kubernetes.cri.pod-annotations": true}
+
 func (c cniConf) list() any {
-	plugin := map[string]string{"type": "porin-cni", "socket": c.socket}
+	plugin := map[string]any{"type": "porin-cni", "socket": c.socket, "capabilities": capabilities}
 	if c.stateDir != filepath.Dir(c.socket) {
 		plugin["stateDir"] = c.stateDir
 	}
 	return struct {
-		CNIVersion string              `json:"cniVersion"`
-		Name       string              `json:"name"`
-		Plugins    []map[string]string `json:"plugins"`
-	}{"1.1.0", "porin", []map[string]string{plugin}}
+		CNIVersion string           `json:"cniVersion"`
+		Name       string           `json:"name"`
+		Plugins    []map[string]any `json:"plugins"`
+	}{"1.1.0", "porin", []map[string]any{plugin}}
 }

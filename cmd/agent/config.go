@@ -18,11 +18,13 @@ import (
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
+	"porin.dev/porin/internal/labels"
 )
 
 // Config is the whole configuration of the agent: a field for each cell, and what belongs to no cell.
 type Config struct {
 	NodeName    string
+	NodeLabels  map[string]string // what node selectors of pools are held against
 	CNIConfPath string
 	LogLevel    string
 	LogFormat   string
@@ -60,6 +62,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of every cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` of this node in the cluster")
+	fs.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "`key=value,...`: labels of this node, for the node selectors of pools (multi-pool)")
 	fs.StringVar(&c.CNIConfPath, "cni-conf-path", c.CNIConfPath, "`file` to write the CNI configuration list to when the agent is ready; empty: none")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
@@ -74,15 +77,9 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Monitor.Flags(fs)
 }
 
-// store is the store's configuration, with what it shares with the ledger.
-func (c Config) store() store.Config {
-	c.Store.StateDir = c.EndpointManager.StateDir
-	return c.Store
-}
-
 // blocks is the configuration of the node's blocks, with what the agent knows of the node.
 func (c Config) blocks() blocks.Config {
-	c.Blocks.Node = c.NodeName
+	c.Blocks.Node, c.Blocks.Labels = c.NodeName, c.NodeLabels
 	c.Blocks.MemoPath = filepath.Join(c.EndpointManager.StateDir, "blocks.json")
 	return c.Blocks
 }
@@ -103,7 +100,10 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want at most %s, which is how long a restarted agent knows of a release", c.IPAM.Quarantine, ttl))
 	}
 	if c.IPAM.Mode == ipam.ModeMultiPool {
-		errs = append(errs, c.store().Validate(), c.blocks().Validate())
+		errs = append(errs, c.Store.Validate(), c.blocks().Validate(), labels.Check("node-labels", c.NodeLabels))
+	}
+	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {
+		errs = append(errs, fmt.Errorf("node-labels: of no effect in mode %s, which has no pools", c.IPAM.Mode))
 	}
 	_, err := c.logger(nil)
 	return errors.Join(append(errs, err)...)

@@ -32,7 +32,7 @@ func load(fs *pflag.FlagSet, file string, getenv func(string) (string, bool)) er
 			return
 		}
 		if value, ok := getenv(envName(f.Name)); ok {
-			if err := fs.Set(f.Name, value); err != nil {
+			if err := setText(fs, f, value); err != nil {
 				errs = append(errs, fmt.Errorf("environment variable %s: %w", envName(f.Name), err))
 			}
 		} else if node, ok := values[f.Name]; ok {
@@ -69,9 +69,24 @@ func readFile(file string) (map[string]yaml.Node, error) {
 	return values, nil
 }
 
-// setNode gives a flag a scalar as it is written, and a flag that is a list a list of scalars.
+// setText gives a flag what an environment variable says. A map that is empty is no fault, as it is not for a list.
+func setText(fs *pflag.FlagSet, f *pflag.Flag, text string) error {
+	if text == "" && isMap(f) {
+		return nil
+	}
+	return fs.Set(f.Name, text)
+}
+
+func isMap(f *pflag.Flag) bool { return f.Value.Type() == "stringToString" }
+
+// setNode gives a flag a scalar as it is written, a flag that is a list a list of scalars, and one that is a map a map of
+// scalars.
 func setNode(f *pflag.Flag, node yaml.Node) error {
 	switch list, isList := f.Value.(pflag.SliceValue); {
+	case node.Kind == yaml.MappingNode && isMap(f):
+		return setPairs(f, node.Content)
+	case node.Value == "" && node.Tag == "!!str" && isMap(f):
+		return nil
 	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":
 		return f.Value.Set(node.Value)
 	case node.Kind == yaml.SequenceNode && isList:
@@ -87,4 +102,23 @@ func setNode(f *pflag.Flag, node yaml.Node) error {
 		return errors.New("want a value or a list of values")
 	}
 	return errors.New(`want one value; "" is the empty one`)
+}
+
+// setPairs takes keys and values in turn, as yaml has them. It would let a key come twice.
+func setPairs(f *pflag.Flag, pairs []*yaml.Node) error {
+	seen := map[string]bool{}
+	for ; len(pairs) > 0; pairs = pairs[2:] {
+		key, value := pairs[0], pairs[1]
+		switch {
+		case key.Kind != yaml.ScalarNode || value.Kind != yaml.ScalarNode || value.Tag == "!!null":
+			return errors.New("want a map of plain values")
+		case seen[key.Value]:
+			return fmt.Errorf("%q comes twice", key.Value)
+		}
+		seen[key.Value] = true
+		if err := f.Value.Set(key.Value + "=" + value.Value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

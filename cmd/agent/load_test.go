@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +72,12 @@ func TestAFileThatIsNoMapOfValuesIsRefused(t *testing.T) {
 		"ipam-pod-cidr:\n",             //
 		"ipam-pod-cidr: [a, ~]\n",      //
 		"state-dir: /a\nstate-dir: /b", // which one?
+		"node-labels: {a: b, a: c}\n",  //
+		"node-labels: {a: ~}\n",        //
+		"node-labels: {a: [b]}\n",      //
+		"node-labels: [a=b]\n",         // no map
+		"node-labels: a\n",             //
+		"node-labels:\n",               //
 		"state-dir: /a\n---\nstate-dir: /b\n",
 	} {
 		if _, err := parse(t, yaml, nil); err == nil {
@@ -120,6 +127,31 @@ func TestASourceReplacesTheListOfTheNextOne(t *testing.T) {
 	}
 }
 
+func TestAMapIsTakenFromOneSource(t *testing.T) {
+	const yaml = "node-labels: {zone: a, gpu: '', n: 7}\nipam-namespace-pool: shop=red,bank=blue\n"
+	for _, test := range []struct {
+		env  map[string]string
+		args []string
+		want map[string]string
+	}{
+		{nil, nil, map[string]string{"zone": "a", "gpu": "", "n": "7"}},
+		{map[string]string{"PORIN_NODE_LABELS": "zone=b,rack=1"}, nil, map[string]string{"zone": "b", "rack": "1"}},
+		{map[string]string{"PORIN_NODE_LABELS": ""}, nil, nil},
+		{map[string]string{"PORIN_NODE_LABELS": "zone=b"}, []string{"--node-labels=x=1", "--node-labels=y=2"}, map[string]string{"x": "1", "y": "2"}},
+	} {
+		cfg, err := parse(t, yaml, test.env, test.args...)
+		if err != nil || !maps.Equal(cfg.NodeLabels, test.want) {
+			t.Errorf("node-labels %v, %v, want %v", cfg.NodeLabels, err, test.want)
+		}
+		if want := map[string]string{"shop": "red", "bank": "blue"}; !maps.Equal(cfg.IPAM.NamespacePools, want) {
+			t.Errorf("ipam-namespace-pool %v, want %v", cfg.IPAM.NamespacePools, want)
+		}
+	}
+	if cfg, err := parse(t, "node-labels: ''\n", nil); err != nil || len(cfg.NodeLabels) > 0 {
+		t.Errorf("an empty value: %v, %v", cfg.NodeLabels, err)
+	}
+}
+
 func TestFaultsOfTheFileAndOfTheValuesComeTogether(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "porin.yaml")
 	if err := os.WriteFile(file, []byte("state-dri: /x\nlog-level: loud\n"), 0o600); err != nil {
@@ -146,7 +178,7 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 	if err := run(t.Context(), []string{"--help"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"config", "node-name", "api-socket", "state-dir", "bpf-root", "ipam-mode", "ipam-pod-cidr", "cni-conf-path", "metrics-address", "log-level", "log-format"} {
+	for _, name := range []string{"config", "node-name", "api-socket", "state-dir", "bpf-root", "ipam-mode", "ipam-pod-cidr", "ipam-node-pool", "ipam-namespace-pool", "node-labels", "store-dir", "cni-conf-path", "metrics-address", "log-level", "log-format"} {
 		if !strings.Contains(out.String(), "--"+name) {
 			t.Errorf("--help does not name --%s", name)
 		}

@@ -33,8 +33,11 @@ type fakeAgent struct {
 	failing   bool // a deletion leaves a part
 	sick      bool // something disagrees, and something lacks
 	blind     bool // something cannot be examined
+	outside   bool // an endpoint has an address of no pool
 	endpoints []v1.Endpoint
 	events    []v1.Event
+	reserved  []v1.Reservation
+	pools     fakePools // nil where there are none
 }
 
 // startFakeAgent listens on socket until close.
@@ -43,7 +46,7 @@ func startFakeAgent(socket string) (*fakeAgent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &fakeAgent{ready: true}
+	a := &fakeAgent{ready: true, pools: fakePools{}}
 	a.server = httptest.NewUnstartedServer(a.routes())
 	_ = a.server.Listener.Close()
 	a.server.Listener = listener
@@ -65,11 +68,14 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodGet, "/v1/endpoint/{id}", httpx.Handler(a.get))
 	r.Method(http.MethodDelete, "/v1/endpoint/{id}", httpx.Handler(a.delete))
 	r.Method(http.MethodGet, "/v1/ipam", httpx.Handler(a.ipam))
+	r.Method(http.MethodPost, "/v1/ipam", httpx.Handler(a.reserve))
+	r.Method(http.MethodDelete, "/v1/ipam/{ip}", httpx.Handler(a.release))
 	r.Method(http.MethodGet, "/v1/doctor", httpx.Handler(a.doctor))
+	r.Method(http.MethodPost, "/v1/doctor", httpx.Handler(a.repair))
 	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(a.trace))
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(a.gc))
 	r.Method(http.MethodGet, "/v1/events", httpx.Handler(a.stream))
-	fakePools{}.mount(r)
+	r.Group(a.mountPools)
 	return r
 }
 
@@ -94,6 +100,7 @@ func (a *fakeAgent) add() {
 		Host:      v1.Interface{Name: fmt.Sprintf("por%012d", n), Index: 10 + n, MAC: fmt.Sprintf("02:00:00:00:01:%02x", n)},
 		Container: v1.Interface{Name: "eth0", MAC: fmt.Sprintf("02:00:00:00:02:%02x", n)},
 		Addresses: v1.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)})},
+		Pool:      "default",
 		Created:   noon.Add(-time.Duration(n) * time.Hour),
 		Traffic:   &v1.Traffic{FromPod: v1.Counter{Packets: 12, Bytes: 1008}, ToPod: v1.Counter{Packets: 10, Bytes: 840}},
 	}
@@ -206,6 +213,7 @@ func (a *fakeAgent) ipam(w http.ResponseWriter, _ *http.Request) error {
 			Address: ep.Addresses.IPv4, Pool: "default", Owner: shortID(ep.ContainerID) + ":" + ep.IfName, Since: ep.Created,
 		})
 	}
+	answer.Allocations = append(answer.Allocations, a.reservations()...)
 	return httpx.JSON(w, http.StatusOK, answer)
 }
 

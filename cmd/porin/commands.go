@@ -30,7 +30,13 @@ func commands() []command {
 			arguments: endpointRefs, run: endpointGet},
 		{name: "endpoint delete", args: "REF", short: "take an endpoint down and free its addresses", long: aboutDelete,
 			arguments: endpointRefs, run: endpointDelete},
-		{name: "ipam list", short: "show the pools and the addresses in use", run: ipamList},
+		{name: "ipam list", short: "show the pools and the addresses in use", run: ipamList, long: aboutList},
+		{name: "ipam check", short: "compare who has which address with the cluster's store and the kernel", flags: repairFlag,
+			run: ipamCheck, long: aboutCheck},
+		{name: "ipam reserve", args: "[ADDRESS...]", short: "keep addresses for somebody who is no endpoint", flags: reserveFlags,
+			run: ipamReserve, long: aboutReserve},
+		{name: "ipam release", args: "ADDRESS", short: "end the reservation of an address", flags: releaseFlags,
+			arguments: reservedAddresses, run: ipamRelease, long: aboutRelease},
 		{name: "pool list", short: "list the pools of the cluster", run: poolList},
 		{name: "pool get", args: "NAME", short: "show one pool", arguments: poolNames, run: poolGet},
 		{name: "pool create", args: "NAME", short: "make a pool of the cluster", flags: poolFlags, run: poolCreate},
@@ -61,8 +67,23 @@ container-id: takes down every endpoint of the container; one that is not known 
 The exit code is 1 when a part could not be taken down yet: the agent tries again.`
 
 const aboutDoctor = `Asking examines, and counts as a look: what two looks in a row find, a second apart or more, the agent repairs,
-unless it runs with --doctor-repair=false. A finding that was found once may be a passing state.
+unless it runs with --doctor-repair=false. A finding that was found once may be a passing state. With --repair the agent
+looks twice itself, repairs what both looks have found, however it runs, and looks again.
 The exit code is 1 when something disagrees, or could not be examined.`
+
+const aboutList = `ENDS IN is when what this node has of a pool is used up, if its use goes on growing as it does now.`
+
+const aboutCheck = `It compares the addresses in use with the endpoints, the kernel's routes, neighbours and addresses, and the blocks of the
+cluster's store with those that this node gives out from. It counts as a look of "porin doctor", which tells this too, but
+for notes: what is as it may be, and worth knowing. With --repair it looks twice, a second apart, repairs what both looks
+have found, and looks again: a finding that is left is one that a person has to repair, or a repair that failed.
+The exit code is 1 when something disagrees, or could not be examined.`
+
+const aboutReserve = `Without an ADDRESS it is one of each family of the pool; with one, that one. The token ends this reservation and no later one.
+A reservation ends by itself, and with the agent. A container takes it over by the token: PORIN_RESERVATION in CNI_ARGS.`
+
+const aboutRelease = `Without --token whatever reservation there is ends. What an endpoint uses is refused: delete that.
+A released address rests for the pool's quarantine.`
 
 const aboutPoolDelete = `Nodes get three seconds to give back what they do not use of it. When addresses are in use it stays as it was.`
 

@@ -11,11 +11,28 @@ import (
 
 // examine is "porin doctor". What it finds is on stdout, and a failure.
 func examine(ctx context.Context, s *session, _ []string) error {
-	answer, err := s.client.Doctor(ctx, s.endpoint)
+	answer, err := s.examined(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.print(answer, func(w io.Writer) { s.doctorTable(w, answer) }); err != nil {
+	return s.printFindings(answer, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "All agrees, as examined in %s.\n", short(answer.Duration))
+	})
+}
+
+func (s *session) examined(ctx context.Context) (v1.Doctor, error) {
+	switch {
+	case s.repair && s.endpoint != "":
+		return v1.Doctor{}, usageOf([]string{"doctor"}, "want --endpoint or --repair, not both")
+	case s.repair:
+		return s.client.Repair(ctx, "")
+	}
+	return s.client.Doctor(ctx, s.endpoint)
+}
+
+// printFindings ends with what well writes when all agrees.
+func (s *session) printFindings(answer v1.Doctor, well func(io.Writer)) error {
+	if err := s.print(answer, func(w io.Writer) { s.doctorTable(w, answer, well) }); err != nil {
 		return err
 	}
 	switch found, blind := len(answer.Findings), len(answer.Errors); {
@@ -29,7 +46,15 @@ func examine(ctx context.Context, s *session, _ []string) error {
 	return nil
 }
 
-func (s *session) doctorTable(w io.Writer, answer v1.Doctor) {
+func (s *session) doctorTable(w io.Writer, answer v1.Doctor, well func(io.Writer)) {
+	for _, f := range answer.Notes {
+		row(w, "Note:", f.Kind+" of "+f.Owner+", "+f.Subject)
+		row(w, "  Because:", f.Detail)
+	}
+	for _, f := range answer.Repaired {
+		row(w, "Repaired:", f.Kind+" of "+f.Owner+", "+f.Subject)
+		row(w, "  Was:", f.Detail)
+	}
 	for _, f := range answer.Findings {
 		s.findingRows(w, f)
 	}
@@ -37,7 +62,7 @@ func (s *session) doctorTable(w io.Writer, answer v1.Doctor) {
 		row(w, "Not examined:", fault)
 	}
 	if len(answer.Findings)+len(answer.Errors) == 0 {
-		_, _ = fmt.Fprintf(w, "All agrees, as examined in %s.\n", short(answer.Duration))
+		well(w)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *fakeAgent) resources() []v1.Resource {
-	pool := v1.Resource{Name: "addresses/default/10.1.0.0/24", Used: 250, Capacity: 253, Available: true, ExhaustedIn: 12 * time.Minute}
+	pool := v1.Resource{Name: "addresses/default/ipv4", Used: 250, Capacity: 253, Available: true, ExhaustedIn: 12 * time.Minute}
 	ledger := v1.Resource{Name: "ledger", Available: true}
 	if a.sick {
 		pool = v1.Resource{Name: pool.Name, Used: 253, Capacity: 253, Reason: "0 of 253 left"}
@@ -20,25 +20,54 @@ func (a *fakeAgent) resources() []v1.Resource {
 	return []v1.Resource{pool, ledger}
 }
 
-func (a *fakeAgent) doctor(w http.ResponseWriter, r *http.Request) error {
-	answer := v1.Doctor{Findings: []v1.Finding{}, Examined: noon, Duration: 3 * time.Millisecond}
+// disagreements are of one part that is about addresses, and of one that is not.
+func (a *fakeAgent) disagreements(about string) (all []v1.Finding) {
 	if a.sick {
-		answer.Findings = []v1.Finding{
-			{
-				Kind: "link-orphan", Owner: "datapath", Subject: "por000000000009, index 12", Detail: "the interface belongs to no endpoint",
-				Repair: "remove it", Since: noon.Add(-time.Minute), Times: 2, Outcome: "device busy",
-			},
-			{
+		all = append(all, v1.Finding{
+			Kind: "address-orphan", Owner: "ipam", Subject: "[10.1.0.9] of c9:eth0", Detail: "there is no such endpoint",
+			Repair: "it is released", Since: noon.Add(-time.Minute), Times: 2, Outcome: "device busy",
+		})
+		if about == "" {
+			all = append(all, v1.Finding{
 				Kind: "record-unreadable", Owner: "endpointmanager", Subject: "1a2b", Endpoint: strings.Repeat("1", 64) + ":eth0",
 				Detail: "it is not JSON\x1b[2J", Repair: "look at it, and remove it", Manual: true, Since: noon, Times: 1,
-			},
+			})
 		}
+	}
+	return all
+}
+
+func (a *fakeAgent) doctor(w http.ResponseWriter, r *http.Request) error {
+	return httpx.JSON(w, http.StatusOK, a.examined(r))
+}
+
+func (a *fakeAgent) examined(r *http.Request) v1.Doctor {
+	about := r.URL.Query().Get("about")
+	answer := v1.Doctor{
+		Findings: append([]v1.Finding{}, a.disagreements(about)...), Examined: noon, Duration: 3 * time.Millisecond,
+		Compared: []v1.Compared{{What: "endpoints", Count: len(a.endpoints)}, {What: "routes", Count: 12}},
 	}
 	if only := r.URL.Query().Get("endpoint"); only != "" {
 		answer.Findings = slices.DeleteFunc(answer.Findings, func(f v1.Finding) bool { return f.Endpoint != only })
 	}
+	if about != "" && a.outside {
+		answer.Notes = []v1.Finding{{Kind: "address-outside", Owner: "ipam", Subject: "192.0.2.7 of endpoint 1", Detail: "it lies in no pool"}}
+	}
 	if a.blind {
 		answer.Errors = []string{"ipam: the ledger is closed"}
+	}
+	return answer
+}
+
+// repair repairs what is not manual.
+func (a *fakeAgent) repair(w http.ResponseWriter, r *http.Request) error {
+	answer := a.examined(r)
+	for i, f := range answer.Findings {
+		if !f.Manual {
+			answer.Repaired = append(answer.Repaired, f)
+			answer.Findings = slices.Delete(answer.Findings, i, i+1)
+			break
+		}
 	}
 	return httpx.JSON(w, http.StatusOK, answer)
 }

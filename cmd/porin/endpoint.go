@@ -21,6 +21,7 @@ func (s *session) endpointTable(w io.Writer, ep v1.Endpoint) {
 	row(w, "On the node:", interfaceLine(ep.Host))
 	row(w, "IPv4:", addressLine(ep.Addresses.IPv4, ep.ExternalIPAM))
 	row(w, "IPv6:", addressLine(ep.Addresses.IPv6, ep.ExternalIPAM))
+	row(w, "Pool:", ep.Pool)
 	row(w, "Age:", s.age(ep.Created))
 	if ep.Traffic != nil {
 		trafficRows(w, *ep.Traffic)

@@ -13,6 +13,22 @@ import (
 // fakePools are the pools of a fake agent, by name.
 type fakePools map[string]v1.PoolSpec
 
+// errNoPools is what an agent of another mode answers.
+var errNoPools = fault.New(fault.NotFound, "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool")
+
+func (a *fakeAgent) mountPools(r chi.Router) {
+	r.Use(func(next http.Handler) http.Handler {
+		return httpx.Handler(func(w http.ResponseWriter, r *http.Request) error {
+			if a.pools == nil {
+				return errNoPools
+			}
+			next.ServeHTTP(w, r)
+			return nil
+		})
+	})
+	a.pools.mount(r)
+}
+
 func (p fakePools) mount(r chi.Router) {
 	r.Method(http.MethodGet, "/v1/pool", httpx.Handler(p.list))
 	r.Method(http.MethodGet, "/v1/pool/{name}", httpx.Handler(p.get))

@@ -8,19 +8,24 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
+// ipamList adds to what the agent says of the pools, for people, what its status says of their ends.
 func ipamList(ctx context.Context, s *session, _ []string) error {
 	answer, err := s.client.IPAM(ctx)
 	if err != nil {
 		return err
 	}
-	return s.print(answer, func(w io.Writer) { s.ipamTable(w, answer) })
+	status, err := s.client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return s.print(answer, func(w io.Writer) { s.ipamTable(w, answer, endsOf(status.Resources)) })
 }
 
-func (s *session) ipamTable(w io.Writer, answer v1.IPAM) {
-	row(w, "POOL", "PREFIX", "CAPACITY", "USED", "QUARANTINED", "FREE")
+func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string) {
+	row(w, "POOL", "PREFIX", "CAPACITY", "USED", "QUARANTINED", "FREE", "ENDS IN")
 	for _, pool := range answer.Pools {
 		for _, r := range pool.Ranges {
-			row(w, pool.Name, r.Prefix, r.Capacity, r.Used, r.Quarantined, freeOf(r))
+			row(w, pool.Name, r.Prefix, r.Capacity, r.Used, r.Quarantined, freeOf(r), ends[resourceOf(pool, r)])
 		}
 	}
 	_, _ = fmt.Fprintln(w)
@@ -28,6 +33,32 @@ func (s *session) ipamTable(w io.Writer, answer v1.IPAM) {
 	for _, a := range answer.Allocations {
 		row(w, a.Address, a.Pool, a.Owner, s.ageOf(a))
 	}
+}
+
+// resourceOf names what the status says of a pool's family; a drained range is no part of it.
+func resourceOf(pool v1.Pool, r v1.Range) string {
+	switch {
+	case r.Drained:
+		return ""
+	case r.Prefix.Addr().Is4():
+		return "addresses/" + pool.Name + "/ipv4"
+	default:
+		return "addresses/" + pool.Name + "/ipv6"
+	}
+}
+
+// endsOf is when each resource is used up, if its use goes on growing as it does now.
+func endsOf(resources []v1.Resource) map[string]string {
+	ends := map[string]string{}
+	for _, r := range resources {
+		switch {
+		case !r.Available:
+			ends[r.Name] = "now"
+		case r.ExhaustedIn > 0:
+			ends[r.Name] = age(r.ExhaustedIn)
+		}
+	}
+	return ends
 }
 
 // freeOf is what is to be had of a range.
@@ -40,10 +71,8 @@ func freeOf(r v1.Range) string {
 
 // ageOf is how long somebody has had an address, and how long yet if it is reserved.
 func (s *session) ageOf(a v1.Allocation) string {
-	age := s.age(a.Since)
 	if a.Expires.IsZero() {
-		return age
+		return s.age(a.Since)
 	}
-	left := max(a.Expires.Sub(s.now()), 0)
-	return fmt.Sprintf("%s (reserved, %s left)", age, s.age(s.now().Add(-left)))
+	return fmt.Sprintf("%s (reserved, %s left)", s.age(a.Since), s.ahead(a.Expires))
 }

@@ -21,12 +21,16 @@ type options struct {
 
 	network  string   // endpoint list, gc
 	endpoint string   // doctor
+	repair   bool     // doctor, ipam check
 	valid    []string // gc; nil when it is not given
 	dryRun   bool     // gc
 	follow   bool     // events
 	since    uint64   // events
 	bpfRoot  string   // bpf
 	pool     poolOptions
+
+	poolName, owner, token string        // ipam reserve, ipam release
+	expires                time.Duration // ipam reserve
 }
 
 // poolOptions are those of pool create and pool set. What is not given is left as it is.
@@ -65,6 +69,21 @@ func networkFlag(fs *pflag.FlagSet, o *options) {
 
 func doctorFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.endpoint, "endpoint", "", "only what is about this `attachment` (CONTAINERID:INTERFACE); does not count as a look")
+	repairFlag(fs, o)
+}
+
+func repairFlag(fs *pflag.FlagSet, o *options) {
+	fs.BoolVar(&o.repair, "repair", false, "look twice, and repair now what both looks have found")
+}
+
+func reserveFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.poolName, "pool", "", "the `pool`; default when it is not given")
+	fs.StringVar(&o.owner, "owner", "", "a `name` for who it is that has nothing yet; made up when it is not given")
+	fs.DurationVar(&o.expires, "expires", 10*time.Minute, "`time` after which the reservation ends, an hour at the most")
+}
+
+func releaseFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.token, "token", "", "the reservation's `token`: a later reservation is not touched")
 }
 
 func gcFlags(fs *pflag.FlagSet, o *options) {

@@ -46,13 +46,19 @@ func printable(text string) string {
 	}, text)
 }
 
-// age is how long ago that was, in the largest unit of which there are two.
+// age is how long ago that was, and ahead how long it is until then.
 func (s *session) age(since time.Time) string {
 	if since.IsZero() {
 		return "-"
 	}
-	d := max(s.now().Sub(since), 0)
-	switch {
+	return age(s.now().Sub(since))
+}
+
+func (s *session) ahead(until time.Time) string { return age(until.Sub(s.now()).Round(time.Second)) }
+
+// age is a time in the largest unit of which there are two; what is below zero is none.
+func age(d time.Duration) string {
+	switch d = max(d, 0); {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))
 	case d < 2*time.Hour:

@@ -79,7 +79,7 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// agent start | stop | add | not-ready | stuck | failing | sick | blind
+// agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch args[0] {
@@ -111,6 +111,10 @@ func (a *fakeAgent) change(verb string) error {
 		a.sick = true
 	case "blind":
 		a.blind = true
+	case "outside":
+		a.outside = true
+	case "without-pools":
+		a.pools = nil
 	default:
 		return fmt.Errorf("agent: unknown verb %q", verb)
 	}

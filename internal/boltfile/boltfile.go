@@ -31,7 +31,7 @@ type Kind struct {
 
 // Open opens the file for this process alone, or makes it, and its folder.
 func (k Kind) Open(path string) (*bbolt.DB, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("open %s: %w", k.Name, err)
 	}
 	err := k.examine(path)
@@ -88,7 +88,8 @@ func (k Kind) walk(tx *bbolt.Tx) (err error) {
 	return err
 }
 
-// make makes a file under another name, so that one of this name is whole whenever the process is killed.
+// make makes a file under another name, so that one of this name is whole whenever the process is killed or the power
+// fails.
 func (k Kind) make(path string) error {
 	temporary := path + ".new"
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +102,12 @@ func (k Kind) make(path string) error {
 	if k.Fill != nil {
 		err = db.Update(k.Fill)
 	}
-	if err = errors.Join(err, db.Close()); err == nil {
+	err = errors.Join(err, db.Sync(), db.Close())
+	if err == nil {
 		err = os.Rename(temporary, path)
+	}
+	if err == nil {
+		err = syncFolder(filepath.Dir(path))
 	}
 	if err != nil {
 		return k.Fault(path, err)

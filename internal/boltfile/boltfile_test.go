@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -48,6 +50,34 @@ func TestAFileIsMadeOnceAndFoundAgain(t *testing.T) {
 	}
 	if _, err := os.Stat(path + ".new"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file it was made as: %v", err)
+	}
+}
+
+func TestTheFoldersOfAFileAreMade(t *testing.T) {
+	top := filepath.Join(t.TempDir(), "a")
+	db, err := kind(nil).Open(filepath.Join(top, "b", "c", "things.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{top, filepath.Join(top, "b"), filepath.Join(top, "b", "c")} {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 {
+			t.Errorf("%s: %v, %v", dir, info, err)
+		}
+	}
+}
+
+func TestAFileWhereItsFolderShouldBeIsNamed(t *testing.T) {
+	taken := filepath.Join(t.TempDir(), "taken")
+	if err := os.WriteFile(taken, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(taken, "things.db"), filepath.Join(taken, "state", "things.db")} {
+		if _, err := kind(nil).Open(path); !errors.Is(err, syscall.ENOTDIR) || !strings.Contains(err.Error(), taken) {
+			t.Errorf("%s: error %v, want ENOTDIR", path, err)
+		}
 	}
 }
 

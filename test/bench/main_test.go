@@ -1,8 +1,8 @@
 // Package bench measures Porin against the reference CNI plugins and a bare veth pair, interleaved in one run, for
 // machines are noisy and a ratio is what can be trusted. It is a module of its own: nothing else needs the plugins.
 //
-//	sudo make bench               everything, about a minute and a half
-//	sudo make bench ONLY=traffic  one part: attach, traffic, agent or away
+//	sudo make bench               everything, about two minutes
+//	sudo make bench ONLY=traffic  one part: attach, traffic, agent, away, ipam, store, etcd or delegated
 package bench
 
 import (
@@ -26,6 +26,10 @@ func TestBench(t *testing.T) {
 	t.Run("traffic", func(t *testing.T) { traffic(t, report) })
 	t.Run("agent", func(t *testing.T) { agent(t, report) })
 	t.Run("away", func(t *testing.T) { away(t, report) })
+	t.Run("ipam", func(t *testing.T) { addresses(t, report) })
+	t.Run("store", func(t *testing.T) { cluster(t, report) })
+	t.Run("etcd", func(t *testing.T) { pools(t, report) })
+	t.Run("delegated", func(t *testing.T) { delegated(t, report) })
 	report.print()
 	if err := report.write("results/bench.json"); err != nil {
 		t.Error(err)

@@ -76,7 +76,7 @@ func (r *report) print() {
 		if row.Ratio > 0 {
 			ratio = fmt.Sprintf("%.3f of %s", row.Ratio, row.Against)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.4g\t%s\t%s\n", row.Measure, row.System, row.Value, row.Unit, ratio)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", row.Measure, row.System, figure(row.Value), row.Unit, ratio)
 	}
 	fmt.Fprintln(w, "\nGOAL\tFIGURE\tTO REACH\t")
 	for _, g := range r.Goals {
@@ -84,9 +84,17 @@ func (r *report) print() {
 		if !g.Reached {
 			verdict = "NOT REACHED"
 		}
-		fmt.Fprintf(w, "%s\t%.4g\t%s\t%s\n", g.Measure, g.Value, g.Goal, verdict)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.Measure, figure(g.Value), g.Goal, verdict)
 	}
 	_ = w.Flush()
+}
+
+// figure has four digits, or all before the point.
+func figure(value float64) string {
+	if value >= 1e4 {
+		return fmt.Sprintf("%.0f", value)
+	}
+	return fmt.Sprintf("%.4g", value)
 }
 
 func (r *report) write(path string) error {

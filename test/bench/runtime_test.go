@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ const envRuntime = "PORIN_BENCH_RUNTIME"
 
 // setup is the first thing a runtime reads.
 type setup struct {
-	Plugins string          `json:"plugins"` // folder
+	Plugins string          `json:"plugins"` // path
 	Cache   string          `json:"cache"`   // folder
 	List    json.RawMessage `json:"list"`    // network configuration list
 }
@@ -75,7 +76,7 @@ func serveRuntime(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := containerRuntime{list: list, conf: libcni.NewCNIConfigWithCacheDir([]string{s.Plugins}, s.Cache, nil)}
+	r := containerRuntime{list: list, conf: libcni.NewCNIConfigWithCacheDir(filepath.SplitList(s.Plugins), s.Cache, nil)}
 	for {
 		var c command
 		if err := commands.Decode(&c); errors.Is(err, io.EOF) {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -37,26 +38,41 @@ func reference(t *testing.T, plugins, name string) *system {
 	t.Helper()
 	node := testutil.NewNode(t)
 	return newSystem(t, name, node, plugins, map[string]any{
-		"type": name, "bridge": "cni0", "isGateway": true,
-		"ipam": map[string]any{
-			"type": "host-local", "dataDir": filepath.Join(node.Dir, "ipam"),
-			"ranges": []any{[]any{map[string]any{"subnet": "10.200.0.0/16"}}},
-		},
+		"type": name, "bridge": "cni0", "isGateway": true, "ipam": hostLocal(node),
 	})
+}
+
+func hostLocal(node *testutil.Node) map[string]any {
+	return map[string]any{
+		"type": "host-local", "dataDir": filepath.Join(node.Dir, "ipam"),
+		"ranges": []any{[]any{map[string]any{"subnet": "10.200.0.0/16"}}},
+	}
 }
 
 // porin is an agent that numbers pods from the prefixes.
 func porin(t *testing.T, name, prefixes string) *system {
 	t.Helper()
-	node := testutil.NewNode(t)
+	return porinWith(t, testutil.NewNode(t), name, nil, "--ipam-pod-cidr="+prefixes, "--ipam-quarantine=0s")
+}
+
+// porinWith is an agent with these flags, and these keys of the plugin's configuration besides the usual ones.
+func porinWith(t *testing.T, node *testutil.Node, name string, keys map[string]any, flags ...string) *system {
+	t.Helper()
 	bin := testutil.Build(t)
-	agent := node.StartAgent(t, bin, "--ipam-pod-cidr="+prefixes, "--ipam-quarantine=0s", "--log-level=warn")
-	s := newSystem(t, name, node, bin, map[string]any{"type": "porin-cni", "socket": node.Socket, "stateDir": node.StateDir})
+	agent := node.StartAgent(t, bin, append(flags, "--log-level=warn")...)
+	plugin := map[string]any{"type": "porin-cni", "socket": node.Socket, "stateDir": node.StateDir}
+	maps.Copy(plugin, keys)
+	path := bin
+	if keys["ipam"] != nil {
+		path += string(filepath.ListSeparator) + builtPlugins(t)
+	}
+	s := newSystem(t, name, node, path, plugin)
 	s.agent = agent
 	return s
 }
 
-func newSystem(t *testing.T, name string, node *testutil.Node, bin string, plugin map[string]any) *system {
+// newSystem takes the path that plugins are found on, and the configuration of the one that is measured.
+func newSystem(t *testing.T, name string, node *testutil.Node, path string, plugin map[string]any) *system {
 	t.Helper()
 	list, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": []any{plugin}})
 	if err != nil {
@@ -64,7 +80,7 @@ func newSystem(t *testing.T, name string, node *testutil.Node, bin string, plugi
 	}
 	s := &system{name: name, node: node}
 	s.startRuntime(t)
-	s.send(t, setup{Plugins: bin, Cache: filepath.Join(node.Dir, "cni-cache"), List: list})
+	s.send(t, setup{Plugins: path, Cache: filepath.Join(node.Dir, "cni-cache"), List: list})
 	return s
 }
 

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"testing"
 
 	"porin.dev/porin/internal/testutil"
 )
@@ -27,7 +25,7 @@ func delegated(of func(*scene) operation) func(*scene) operation {
 func (s *scene) delegate() string {
 	s.t.Helper()
 	bin, data := s.t.TempDir(), filepath.Join(s.node.Dir, "ipam")
-	for _, binary := range []string{filepath.Join(testutil.Build(s.t), "porin-cni"), hostLocal(s.t)} {
+	for _, binary := range []string{filepath.Join(testutil.Build(s.t), "porin-cni"), testutil.HostLocal(s.t)} {
 		if err := os.Symlink(binary, filepath.Join(bin, filepath.Base(binary))); err != nil {
 			s.t.Fatal(err)
 		}
@@ -54,19 +52,4 @@ func nothingReserved(dir string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// hostLocal is the binary that PORIN_PLUGIN_DIR has, or else one built from the version that the bench pins.
-func hostLocal(t *testing.T) string {
-	t.Helper()
-	if dir := os.Getenv("PORIN_PLUGIN_DIR"); dir != "" {
-		return filepath.Join(dir, "host-local")
-	}
-	binary := filepath.Join(t.TempDir(), "host-local")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/containernetworking/plugins/plugins/ipam/host-local")
-	cmd.Dir = "../bench"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build host-local: %v\n%s", err, out)
-	}
-	return binary
 }

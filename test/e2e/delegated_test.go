@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,9 +12,6 @@ import (
 
 	"porin.dev/porin/internal/testutil"
 )
-
-// envPlugins names the folder of the reference plugins, as make bench has it.
-const envPlugins = "PORIN_PLUGIN_DIR"
 
 // delegatedRig is a rig whose network takes its addresses from the real host-local.
 type delegatedRig struct {
@@ -27,7 +23,7 @@ type delegatedRig struct {
 func newDelegatedRig(t *testing.T, flags ...string) *delegatedRig {
 	t.Helper()
 	r := &delegatedRig{rig: newRig(t, flags...), bin: t.TempDir()}
-	for _, binary := range []string{filepath.Join(testutil.Build(t), "porin-cni"), hostLocal(t)} {
+	for _, binary := range []string{filepath.Join(testutil.Build(t), "porin-cni"), testutil.HostLocal(t)} {
 		if err := os.Symlink(binary, filepath.Join(r.bin, filepath.Base(binary))); err != nil {
 			t.Fatal(err)
 		}
@@ -46,22 +42,6 @@ func newDelegatedRig(t *testing.T, flags ...string) *delegatedRig {
 func (r *delegatedRig) runtime(network string, ipam map[string]any) *testutil.CNI {
 	r.Helper()
 	return r.node.NewCNI(r, testutil.CNIConfig{Bin: r.bin, Network: network, Plugin: map[string]any{"ipam": ipam}})
-}
-
-// hostLocal is the binary that PORIN_PLUGIN_DIR has, or else one built from the version that the bench pins: this module
-// does without the plugins.
-func hostLocal(t *testing.T) string {
-	t.Helper()
-	if dir := os.Getenv(envPlugins); dir != "" {
-		return filepath.Join(dir, "host-local")
-	}
-	binary := filepath.Join(t.TempDir(), "host-local")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/containernetworking/plugins/plugins/ipam/host-local")
-	cmd.Dir = "../bench"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build host-local: %v\n%s\nThere is no way out of the namespaces of the tests: set %s", err, out, envPlugins)
-	}
-	return binary
 }
 
 // reserved are the addresses that host-local has given, each a file with its owner's name.

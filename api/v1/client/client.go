@@ -71,17 +71,6 @@ func (c *Client) DeleteContainer(ctx context.Context, request v1.DeleteRequest) 
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, "/v1/endpoint", request)
 }
 
-// IPAM shows the pools and the addresses in use.
-func (c *Client) IPAM(ctx context.Context) (v1.IPAM, error) {
-	return call[v1.IPAM](ctx, c, http.MethodGet, "/v1/ipam", nil)
-}
-
-// Doctor examines the agent now: where ledger, endpoints, addresses and kernel disagree. An attachment
-// (containerID:ifname) restricts it to what is about that, and then no repair follows; "" is all.
-func (c *Client) Doctor(ctx context.Context, attachment string) (v1.Doctor, error) {
-	return call[v1.Doctor](ctx, c, http.MethodGet, withQuery("/v1/doctor", "endpoint", attachment), nil)
-}
-
 // CollectGarbage deletes the attachments of a network that are not valid. A result that is withheld is no error.
 func (c *Client) CollectGarbage(ctx context.Context, request v1.GCRequest) (v1.GCResult, error) {
 	return call[v1.GCResult](ctx, c, http.MethodPost, "/v1/gc", request)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,6 +76,15 @@ func TestCallsAreWhatTheDocumentSays(t *testing.T) {
 		})},
 		{"GET /v1/doctor <nil>", ignore(func() (v1.Doctor, error) { return c.Doctor(ctx, "") })},
 		{"GET /v1/doctor?endpoint=c1%3Aeth0 <nil>", ignore(func() (v1.Doctor, error) { return c.Doctor(ctx, "c1:eth0") })},
+		{"GET /v1/doctor?about=addresses <nil>", ignore(func() (v1.Doctor, error) { return c.DoctorAbout(ctx, "addresses") })},
+		{"POST /v1/doctor <nil>", ignore(func() (v1.Doctor, error) { return c.Repair(ctx, "") })},
+		{"POST /v1/doctor?about=addresses <nil>", ignore(func() (v1.Doctor, error) { return c.Repair(ctx, "addresses") })},
+		{"POST /v1/ipam map[owner:move pool:blue]", ignore(func() (v1.Reservation, error) {
+			return c.Reserve(ctx, v1.ReservationRequest{Owner: "move", Pool: "blue"})
+		})},
+		{"DELETE /v1/ipam/fd00::7?token=a%26b <nil>", ignore(func() (v1.Reservation, error) {
+			return c.Release(ctx, netip.MustParseAddr("fd00::7"), "a&b")
+		})},
 		{"GET /v1/trace <nil>", ignore(func() ([]v1.Trace, error) { return c.Traces(ctx, "") })},
 		{"GET /v1/trace?ref=default%2Fweb <nil>", ignore(func() ([]v1.Trace, error) { return c.Traces(ctx, "default/web") })},
 		{"POST /v1/gc map[dryRun:true network:porin valid:[c1:eth0]]", ignore(func() (v1.GCResult, error) {

@@ -77,6 +77,7 @@ func TestCheckRoutesNamesWhatIsMissingOnEitherSide(t *testing.T) {
 	for _, path := range []string{"/v1/ipam", "/v1/status", "/v1/doctor", "/v1/trace", "/v1/events", "/v1/openapi.json"} {
 		r.Get(path, nothing)
 	}
+	r.Post("/v1/doctor", nothing)
 	r.Post("/v1/gc", nothing)
 	r.Post("/v1/ipam", nothing)
 	r.Delete("/v1/ipam/{ip}", nothing)

@@ -3,8 +3,10 @@ package blocks
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"porin.dev/porin/internal/fault"
@@ -39,10 +41,11 @@ func (m *Manager) Held() []Part {
 }
 
 func (m *Manager) publish() {
-	var held []Part
+	held := []Part{} // not nil: that is before the first round
 	for _, h := range m.own.holdings() {
 		held = append(held, Part{h.pool, h.block, h.part, h.node})
 	}
+	m.meters.owns(held)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.held = held
@@ -97,14 +100,12 @@ func (m *Manager) serve(ctx context.Context, a *ask) (done bool, err error) {
 		return true, m.lookNow(ctx)
 	}
 	pool, known := m.notices.pools[a.pool]
-	if !known {
-		err := m.readPools(ctx) // sooner than the watch tells
-		if pool, known = m.notices.pools[a.pool]; !known || err != nil {
-			return true, err // the allocator says which there are
-		}
-		m.configure()
-		if err := m.hold(ctx, a.pool); err != nil {
+	if !known || pool.refuses(m.cfg.Labels) != nil {
+		if err := m.again(ctx, a.pool); err != nil {
 			return true, err
+		}
+		if pool, known = m.notices.pools[a.pool]; !known {
+			return true, nil // the allocator says which there are
 		}
 	}
 	if err := pool.refuses(m.cfg.Labels); err != nil {
@@ -116,6 +117,15 @@ func (m *Manager) serve(ctx context.Context, a *ask) (done bool, err error) {
 		}
 	}
 	return !m.lacks(pool, a.want), nil
+}
+
+// again holds of a pool what is needed by what the store says of it now: the watch may be late.
+func (m *Manager) again(ctx context.Context, pool string) error {
+	if err := m.readPools(ctx); err != nil {
+		return err
+	}
+	m.configure()
+	return m.hold(ctx, pool)
 }
 
 // lacks tells whether nothing is free of a family of a pool, but for those of which very addresses are wanted.
@@ -131,9 +141,18 @@ func (m *Manager) lacks(pool Pool, want []netip.Addr) bool {
 func (p Pool) refuses(labels map[string]string) error {
 	switch {
 	case p.Disabled:
-		return fault.New(fault.Exhausted, fmt.Sprintf("pool %s is disabled", p.Name))
+		return fault.New(fault.Invalid, fmt.Sprintf("pool %s is disabled", p.Name))
 	case !p.fits(labels):
-		return fault.New(fault.Invalid, fmt.Sprintf("pool %s is not for this node: it is for nodes with %v", p.Name, p.NodeSelector))
+		return fault.New(fault.Invalid, fmt.Sprintf("pool %s is not for this node: it is for nodes with %s", p.Name, selector(p.NodeSelector)))
 	}
 	return nil
+}
+
+// selector shows labels as people write them.
+func selector(labels map[string]string) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, key+"="+labels[key])
+	}
+	return strings.Join(parts, ",")
 }

@@ -13,7 +13,7 @@ import (
 // calm is a node to which nothing happens but what it is asked for.
 func calm() blocks.Config {
 	cfg := quick()
-	cfg.Interval, cfg.PreAllocate, cfg.Grace, cfg.LeaseTTL = time.Hour, 1, 100*time.Hour, time.Minute
+	cfg.Interval, cfg.PreAllocate, cfg.Grace, cfg.LeaseTTL = 10*time.Second, 1, 100*time.Hour, time.Minute
 	return cfg
 }
 
@@ -62,7 +62,7 @@ func TestWhoeverAsksHearsWhyThereIsNothing(t *testing.T) {
 	}
 	n := c.node(1)
 	defer n.stop()
-	for pool, want := range map[string]string{"off": "pool off is disabled", "far": "map[zone:b]", "none": ""} {
+	for pool, want := range map[string]string{"off": "pool off is disabled", "far": "for nodes with zone=b", "none": ""} {
 		err := n.manager.More(t.Context(), pool)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("pool %s: error %v, want %q", pool, err, want)

@@ -6,6 +6,8 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/internal/boottime"
@@ -19,6 +21,8 @@ func Module(cfg Config) fx.Option {
 		fx.Provide(NewPools, newManager),
 		server.Provide(newRoutes),
 		server.Watch(newWatcher),
+		metrics.Collect(func(m *Manager) *meters { return m.meters }),
+		doctor.Check(func(c Config, s store.Store, m *Manager, l Local) *Checker { return NewChecker(c, s, m, l) }),
 	)
 }
 
@@ -42,8 +46,10 @@ func (w watcher) Serving() { w.manager.Start() }
 // Stopping implements server.Watcher.
 func (watcher) Stopping() {}
 
-// Start has [Manager.Run] run until Stop. It is called once.
+// Start has [Manager.Run] run until Stop. What the node knows of its blocks from the last time is given out from at once. It
+// is called once.
 func (m *Manager) Start() {
+	m.recall()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	m.mu.Lock()

@@ -92,7 +92,9 @@ func (m *Manager) pick(known census, pool Pool, f family) (at slotID, part netip
 
 // claimPart is one compare-and-swap.
 func (m *Manager) claimPart(ctx context.Context, at slotID, was versioned, prefix netip.Prefix) error {
-	return m.write(ctx, at, was, was.with(part{Prefix: prefix, Node: m.cfg.Node, Claimed: time.Now().UTC().Round(time.Second)}))
+	err := m.write(ctx, at, was, was.with(part{Prefix: prefix, Node: m.cfg.Node, Claimed: time.Now().UTC().Round(time.Second)}))
+	m.meters.claim(err)
+	return err
 }
 
 // take has a part that was claimed given out from, if the pool is as it was when it was chosen. Addresses may have been
@@ -105,6 +107,7 @@ func (m *Manager) take(ctx context.Context, at slotID, prefix netip.Prefix) (boo
 	if pool := m.notices.pools[at.pool]; !pool.claimable(m.cfg.Labels) || !pool.has(at.block) {
 		return false, 0, m.drop(ctx, at.pool, prefix)
 	}
+	m.log.Info("block claimed", "pool", at.pool, "cidr", prefix)
 	return true, 0, m.local.Add(at.pool, prefix)
 }
 

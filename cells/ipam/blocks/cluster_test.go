@@ -26,7 +26,7 @@ type cluster struct {
 	dir   string
 
 	mu     sync.Mutex // guards the fields below
-	owners map[netip.Addr]string
+	owners map[netip.Addr]*simNode
 	done   int // allocations and releases
 }
 
@@ -37,7 +37,8 @@ type simNode struct {
 	local   *plain
 	manager *blocks.Manager
 	stop    func()
-	ahead   atomic.Int64 // by how much its clock goes before the others', in ns
+	doomed  time.Duration // when nobody counts any more on what it had before; the cluster's lock guards it
+	ahead   atomic.Int64  // by how much its clock goes before the others', in ns
 }
 
 // clock is the node's boot clock.
@@ -48,7 +49,7 @@ func newCluster(t *testing.T, s store.Store, pool blocks.Pool, cfg blocks.Config
 	if _, err := blocks.NewPools(s).Put(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{T: t, store: s, cfg: cfg, loss: loss, dir: t.TempDir(), owners: map[netip.Addr]string{}}
+	return &cluster{T: t, store: s, cfg: cfg, loss: loss, dir: t.TempDir(), owners: map[netip.Addr]*simNode{}}
 }
 
 func (c *cluster) node(i int) *simNode {
@@ -72,16 +73,9 @@ func (c *cluster) start(n *simNode) {
 		c.Error(err)
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := manager.Run(ctx); err != nil {
-			c.Errorf("%s: %v", n.name, err)
-		}
-	}()
+	manager.Start()
 	n.manager = manager
-	n.stop = func() { cancel(); <-ended }
+	n.stop = func() { _ = manager.Stop(context.Background()) }
 }
 
 // take is called under the lock of who gives the address out.
@@ -90,25 +84,39 @@ func (c *cluster) take(n *simNode) func(netip.Addr) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.done++
-		if owner, taken := c.owners[addr]; taken {
-			c.Errorf("%s is given to %s and is %s's", addr, n.name, owner)
+		if owner := c.owners[addr]; owner != nil && !owner.isDoomed() {
+			c.Errorf("%s is given to %s and is %s's", addr, n.name, owner.name)
 		}
-		c.owners[addr] = n.name
+		c.owners[addr] = n
 	}
 }
 
-func (c *cluster) free(addr netip.Addr) {
+func (c *cluster) free(n *simNode, addr netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done++
-	delete(c.owners, addr)
+	if c.owners[addr] == n {
+		delete(c.owners, addr)
+	}
 }
+
+// doom has nobody count any more, from a time on, on what a node that is cut off has.
+func (c *cluster) doom(n *simNode, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.doomed = boottime.Now() + after
+}
+
+func (n *simNode) isDoomed() bool { return n.doomed > 0 && boottime.Now() >= n.doomed }
 
 // forget has all that a node has be nobody's: its containers are gone with it.
 func (c *cluster) forget(n *simNode) {
 	for _, addr := range n.local.all() {
-		n.local.release(addr, c.free)
+		n.local.release(addr, func(addr netip.Addr) { c.free(n, addr) })
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.doomed = 0
 }
 
 func (c *cluster) count() int {
@@ -121,7 +129,7 @@ func (c *cluster) count() int {
 func (c *cluster) use(n *simNode, rng *rand.Rand, want int) {
 	all := n.local.all()
 	if len(all) > 0 && rng.IntN(2*want) < len(all) {
-		n.local.release(all[rng.IntN(len(all))], c.free)
+		n.local.release(all[rng.IntN(len(all))], func(addr netip.Addr) { c.free(n, addr) })
 		return
 	}
 	c.allocate(n, 50*time.Millisecond)

@@ -116,5 +116,7 @@ func (m *Manager) giveUp(ctx context.Context, pool string, whole, given netip.Pr
 	if err := m.change(ctx, holding{at, whole, m.cfg.Node}, m.own.slots[at], edit); err != nil {
 		return err
 	}
+	m.meters.given.Inc()
+	m.log.Info("block given back", "pool", pool, "cidr", given)
 	return m.freed(ctx, pool, familyOf(given))
 }

@@ -21,6 +21,7 @@ func (nothing) Add(string, netip.Prefix) error    { return nil }
 func (nothing) Drain(string, netip.Prefix)        {}
 func (nothing) Remove(string, netip.Prefix) error { return nil }
 func (nothing) Usage(string) []Usage              { return nil }
+func (nothing) Low(int, func())                   {}
 func (nothing) Wanted() []string                  { return nil }
 func (nothing) Until(time.Duration)               {}
 
@@ -41,7 +42,7 @@ func (h hooked) Get(ctx context.Context, key string) (store.Entry, error) {
 func embedded(t *testing.T) store.Store {
 	t.Helper()
 	cfg := store.DefaultConfig()
-	cfg.StateDir = t.TempDir()
+	cfg.Dir = t.TempDir()
 	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
 	if err == nil {
 		err = s.Start(t.Context())

@@ -26,6 +26,8 @@ type Local interface {
 	Remove(pool string, block netip.Prefix) error
 	// Usage returns the blocks of a pool, in no order.
 	Usage(pool string) []Usage
+	// Low says who is told when a pool comes to have fewer free addresses of a family than so many. tell does not block.
+	Low(below int, tell func())
 	// Wanted returns the pools that somebody has asked for addresses of, and those that it has blocks of.
 	Wanted() []string
 	// Until says until when anything may be given out at all, by the boot clock.

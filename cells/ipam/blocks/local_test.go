@@ -105,6 +105,7 @@ func (p *plain) Usage(string) (list []blocks.Usage) {
 }
 
 func (p *plain) Wanted() []string { return []string{"default"} }
+func (p *plain) Low(int, func())  {}
 
 func (p *plain) Until(deadline time.Duration) {
 	p.mu.Lock()

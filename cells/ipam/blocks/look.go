@@ -89,6 +89,7 @@ func (m *Manager) takeFrom(ctx context.Context, h holding, was versioned) error 
 		return nil // a later look finds out
 	}
 	if err == nil {
+		m.meters.reclaimed.Inc()
 		m.log.Info("block of a node that is gone is free", "pool", h.pool, "cidr", h.part, "node", h.node)
 		err = m.freed(ctx, h.pool, familyOf(h.part))
 	}

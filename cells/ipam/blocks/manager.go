@@ -15,12 +15,13 @@ import (
 
 // Manager holds this node's blocks. One goroutine runs [Manager.Run]; More, Held and Recheck may be called concurrently.
 type Manager struct {
-	cfg   Config
-	log   *slog.Logger
-	store store.Store
-	local Local
-	clock func() time.Duration
-	rng   *rand.Rand
+	cfg    Config
+	log    *slog.Logger
+	store  store.Store
+	local  Local
+	clock  func() time.Duration
+	rng    *rand.Rand
+	meters *meters
 
 	kick chan struct{} // holds a token while there may be something to do
 
@@ -51,16 +52,16 @@ func New(cfg Config, s store.Store, local Local, clock func() time.Duration, log
 	_, _ = h.Write([]byte(cfg.Node))
 	m := &Manager{
 		cfg: cfg, log: log, store: s, local: local, clock: clock, rng: rand.New(rand.NewPCG(h.Sum64(), uint64(clock()))),
-		kick: make(chan struct{}, 1), notices: newNotices(), own: newOwned(cfg.Node), pools: map[string]Pool{},
+		kick: make(chan struct{}, 1), meters: newMeters(), notices: newNotices(), own: newOwned(cfg.Node), pools: map[string]Pool{},
 		idle: map[idleKey]time.Duration{}, demands: map[demand]time.Duration{}, gave: map[demand]time.Duration{}, gone: map[holding]sighting{},
 	}
 	m.nextLook = clock() + m.lookAfter(0)
+	local.Low(cfg.enough(), m.Kick) // what is kept ahead is claimed before anybody waits for it
 	return m, nil
 }
 
 // Run holds blocks until ctx ends. What is owned then stays owned.
 func (m *Manager) Run(ctx context.Context) error {
-	m.recall()
 	events, err := m.store.Watch(ctx, noticesPrefix, 0)
 	if err != nil {
 		return fmt.Errorf("watch the cluster's pools: %w", err)
@@ -109,6 +110,7 @@ func (m *Manager) round(ctx context.Context) {
 	for _, name := range m.needed() {
 		m.warn(m.hold(ctx, name), "a pool's blocks are not as they should be")
 	}
+	m.publish() // before anybody goes on
 	m.answer(asks, func(a *ask) (bool, error) { return m.serve(ctx, a) })
 	m.warn(m.look(ctx), "blocks of a node that is gone stay")
 	m.warn(m.note(), "a start without the store would know nothing of the own blocks")

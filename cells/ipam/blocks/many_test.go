@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,7 @@ type counted struct {
 
 func (c *counted) Create(ctx context.Context, key string, value []byte, l store.Lease) (int64, error) {
 	revision, err := c.Store.Create(ctx, key, value, l)
-	if l == nil && key != "pools" {
+	if l == nil && strings.HasPrefix(key, "blocks/") {
 		c.count(err)
 	}
 	return revision, err

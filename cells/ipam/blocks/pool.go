@@ -10,6 +10,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/labels"
 )
 
 // Pool is a named set of addresses of the cluster. It is a value; Prefixes is not to be changed.
@@ -85,6 +86,7 @@ func (p Pool) Validate() error {
 	if p.Quarantine < 0 || p.Quarantine > MaxQuarantine {
 		errs = append(errs, fmt.Errorf("quarantine %s: want 0 to %s", p.Quarantine, MaxQuarantine))
 	}
+	errs = append(errs, labels.Check("node selector", p.NodeSelector))
 	return fault.Wrap(fault.Invalid, errors.Join(errs...))
 }
 

@@ -39,6 +39,7 @@ func TestAPoolThatCannotBeIsRefused(t *testing.T) {
 		"a block of two addresses":    func(p *Pool) { p.IPv4BlockBits = 31 },
 		"a block of too many":         func(p *Pool) { p.IPv6BlockBits = 111 },
 		"a quarantine of an hour":     func(p *Pool) { p.Quarantine = 3 * MaxQuarantine },
+		"a selector of no label":      func(p *Pool) { p.NodeSelector = map[string]string{"zone ": "a"} },
 	} {
 		p := pool("default", "10.0.0.0/16")
 		if spoil(&p); fault.KindOf(p.Validate()) != fault.Invalid {

@@ -12,7 +12,7 @@ import (
 func New(t testing.TB) store.Service {
 	t.Helper()
 	cfg := store.DefaultConfig()
-	cfg.StateDir = t.TempDir()
+	cfg.Dir = t.TempDir()
 	return Open(t, cfg)
 }
 

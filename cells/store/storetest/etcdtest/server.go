@@ -74,15 +74,7 @@ func (s *Server) Stop() {
 }
 
 func (s *Server) config() *embed.Config {
-	cfg := embed.NewConfig()
-	cfg.Dir = filepath.Join(s.dir, "data")
-	cfg.ListenClientUrls, cfg.ListenPeerUrls = s.socket("client"), s.socket("peer")
-	cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs, cfg.ElectionMs = 10, 100 // so leases may be of a second
-	cfg.UnsafeNoFsync = true
-	cfg.BcryptCost = 4 // the least: a password is checked at every stream, and takes long with the race detector
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg := Config(s.dir)
 	cfg.ServiceRegister = func(clients *grpc.Server) { s.clients = clients }
 	if s.change != nil {
 		s.change(cfg)
@@ -90,15 +82,32 @@ func (s *Server) config() *embed.Config {
 	return cfg
 }
 
-func (s *Server) socket(name string) []url.URL {
-	return []url.URL{{Scheme: "unix", Path: filepath.Join(s.dir, name)}}
+// Config is the configuration of an etcd that has all it needs in a folder, and is in a hurry.
+func Config(dir string) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(dir, "data")
+	cfg.ListenClientUrls, cfg.ListenPeerUrls = socket(dir, "client"), socket(dir, "peer")
+	cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.TickMs, cfg.ElectionMs = 10, 100 // so leases may be of a second
+	cfg.UnsafeNoFsync = true
+	cfg.BcryptCost = 4 // the least: a password is checked at every stream, and takes long with the race detector
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	return cfg
+}
+
+// Endpoint is where an etcd of that configuration serves.
+func Endpoint(dir string) string { return "unix://" + filepath.Join(dir, "client") }
+
+func socket(dir, name string) []url.URL {
+	return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
 }
 
 // Config returns the configuration of a store in this etcd that is empty, and apart from others.
 func (s *Server) Config() store.Config {
 	cfg := store.DefaultConfig()
 	cfg.Backend = store.BackendEtcd
-	cfg.Etcd.Endpoints = []string{"unix://" + filepath.Join(s.dir, "client")}
+	cfg.Etcd.Endpoints = []string{Endpoint(s.dir)}
 	cfg.Etcd.Prefix = fmt.Sprintf("/test-%d/", s.spaces.Add(1))
 	return cfg
 }

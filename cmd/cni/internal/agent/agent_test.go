@@ -21,8 +21,8 @@ func TestRequestsAreWrittenAsEncodingJSONWould(t *testing.T) {
 	full := v1.EndpointRequest{
 		Network: "porin", Pod: v1.Pod{Namespace: "a", Name: "b\"\x01é", UID: "c", PriorityClass: "high"}, NetNS: "/run/x",
 		Host: v1.Interface{Name: "por0", Index: 7, MAC: "02:00:00:00:00:01"}, Container: v1.Interface{Name: "eth0", MAC: "02:00:00:00:00:02"},
-		Addresses:    v1.Addresses{IPv4: netip.MustParseAddr("10.0.0.1"), IPv6: netip.MustParseAddr("fd00::1")},
-		ExternalIPAM: true, Began: 1234567890123,
+		Addresses: v1.Addresses{IPv4: netip.MustParseAddr("10.0.0.1"), IPv6: netip.MustParseAddr("fd00::1")},
+		Pool:      "blue", Reservation: "a\"b", ExternalIPAM: true, Began: 1234567890123,
 	}
 	half := full
 	half.Pod, half.Addresses.IPv4, half.ExternalIPAM, half.Began = v1.Pod{UID: "c"}, netip.Addr{}, false, 0

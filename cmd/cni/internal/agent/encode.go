@@ -24,6 +24,7 @@ func encodeRequest(r v1.EndpointRequest) []byte {
 	w.OptField("netns", r.NetNS)
 	writeInterface(&w, "host", r.Host)
 	writeInterface(&w, "container", r.Container)
+	w.OptField("pool", r.Pool)
 	if r.Addresses != (v1.Addresses{}) {
 		w.Key("addresses")
 		w.Open('{')
@@ -31,6 +32,7 @@ func encodeRequest(r v1.EndpointRequest) []byte {
 		w.OptField("ipv6", addrText(r.Addresses.IPv6))
 		w.Close('}')
 	}
+	w.OptField("reservation", r.Reservation)
 	optTrue(&w, "externalIPAM", r.ExternalIPAM)
 	w.OptInt("began", r.Began)
 	w.Close('}')

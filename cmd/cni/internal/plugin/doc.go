@@ -7,6 +7,9 @@
 //	STATUS  GET /v1/status: ready, and all resources there
 //	GC      POST /v1/gc
 //
+// A container names the pool of its addresses in CNI_ARGS (PORIN_POOL), by its pod's annotation, or leaves it to the network
+// ("pool") and then to the agent; and what was reserved for it by a token (PORIN_RESERVATION). The agent knows the pools.
+//
 // When the configuration has an "ipam" section with a "type", that IPAM plugin gives the addresses, and Porin's agent none
 // (CNI specification 1.1.0, section 4). The agent keeps record of them, and never releases them.
 //

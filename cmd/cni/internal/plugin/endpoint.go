@@ -15,15 +15,7 @@ const undoTimeout = 5 * time.Second
 
 // create asks the agent for the endpoint. When the answer does not come, the agent may have made it even so.
 func (a *adding) create() (err error) {
-	a.endpoint, err = a.conn.Create(a.attachment(), v1.EndpointRequest{
-		Network:   a.Config.Name,
-		Pod:       a.whose(),
-		NetNS:     a.NetNS,
-		Host:      v1.Interface{Name: a.hostName, Index: a.host.Index, MAC: a.hostText},
-		Container: v1.Interface{Name: a.IfName, MAC: a.podText},
-		Addresses: a.asked(), ExternalIPAM: a.delegated(),
-		Began: a.began.boot.Nanoseconds(),
-	}, a.noteOnLink)
+	a.endpoint, err = a.conn.Create(a.attachment(), a.request(), a.noteOnLink)
 	if err == nil {
 		err = checkAnswer(a.endpoint)
 	}
@@ -37,6 +29,24 @@ func (a *adding) create() (err error) {
 		return fmt.Errorf("create the endpoint of %s:%s: %w: %w", clip(a.ContainerID), a.IfName, errLinkGone, err)
 	}
 	return a.agentFault(fmt.Sprintf("create the endpoint of %s:%s", clip(a.ContainerID), a.IfName), err)
+}
+
+// request is what the agent is asked for. A container of another IPAM plugin's addresses has no pool and no reservation,
+// whatever it names: that may be meant for its other networks.
+func (a *adding) request() v1.EndpointRequest {
+	r := v1.EndpointRequest{
+		Network:   a.Config.Name,
+		Pod:       a.whose(),
+		NetNS:     a.NetNS,
+		Host:      v1.Interface{Name: a.hostName, Index: a.host.Index, MAC: a.hostText},
+		Container: v1.Interface{Name: a.IfName, MAC: a.podText},
+		Addresses: a.asked(), ExternalIPAM: a.delegated(),
+		Began: a.began.boot.Nanoseconds(),
+	}
+	if !a.delegated() {
+		r.Pool, r.Reservation = a.Pool(), a.Args.Reservation
+	}
+	return r
 }
 
 // checkAnswer finds what a broken agent could make the plugin do.

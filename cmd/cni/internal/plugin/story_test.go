@@ -32,6 +32,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	agent endpoint ATTACHMENT        shows whose it is
 //	agent lacks NAME REASON          says that this resource is not available; agent ends NAME: that it is used up in 5 m
 //	agent external                   shows what the last PUT said about addresses of another IPAM
+//	agent pool                       shows the pool and the reservation that the last PUT asked for
 //	agent later ATTACHMENT           makes it of an ADD that begins in an hour
 //	agent forget ATTACHMENT          leaves its link without an endpoint
 //	agent finds ATTACHMENT KIND WHAT what the doctor finds about it
@@ -153,6 +154,9 @@ func (w *story) control(ts *testscript.TestScript, _ bool, args []string) {
 	case "external":
 		put := w.agent.LastPut()
 		fmt.Fprintln(ts.Stdout(), strings.TrimSpace(fmt.Sprintf("externalIPAM %v, addresses %v %v", put.ExternalIPAM, put.Addresses.IPv4, put.Addresses.IPv6)))
+	case "pool":
+		put := w.agent.LastPut()
+		fmt.Fprintf(ts.Stdout(), "pool %q, reservation %q\n", put.Pool, put.Reservation)
 	case "later":
 		w.agent.BornLater(args[1])
 	case "forget":

@@ -3,6 +3,8 @@ package spec
 import (
 	"net/netip"
 	"strings"
+
+	v1 "porin.dev/porin/api/v1"
 )
 
 // Args is what Porin knows of CNI_ARGS. Other keys are no fault.
@@ -10,6 +12,8 @@ type Args struct {
 	PodNamespace, PodName, PodUID string
 	PodPriorityClass              string
 	IPs                           []netip.Addr
+	Pool                          string // that addresses come from; "" when it names none
+	Reservation                   string // token of what is reserved, and to be taken over
 }
 
 // parseArgs reads "KEY=VALUE;KEY=VALUE".
@@ -37,6 +41,13 @@ func parseArgs(text string) (args Args, _ *Error) {
 				return Args{}, badEnvironment("CNI_ARGS", pair, "is malformed", "IP=ADDRESS or IP=ADDRESS,ADDRESS")
 			}
 			args.IPs = ips
+		case "PORIN_POOL":
+			if value != "" && v1.CheckPoolName(value) != nil {
+				return Args{}, badEnvironment("CNI_ARGS", pair, "is malformed", "PORIN_POOL=NAME, where a name has "+v1.PoolNameRule)
+			}
+			args.Pool = value
+		case "PORIN_RESERVATION":
+			args.Reservation = value
 		}
 	}
 	return args, nil

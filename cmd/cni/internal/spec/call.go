@@ -57,6 +57,9 @@ func (c *Call) check() *Error {
 			return err
 		}
 	}
+	if err := c.checkPools(); err != nil {
+		return err
+	}
 	switch {
 	case c.Command == "ADD" && c.Config.PrevResult != nil:
 		return &Error{BadConfig, "porin-cni is chained after another plugin, but makes the interface itself", "make it the first of the list of plugins"}

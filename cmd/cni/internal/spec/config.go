@@ -20,6 +20,8 @@ type Config struct {
 	MTU        int           // of the container's interface; 0 for the kernel's default
 	Timeout    time.Duration // for the whole call
 	IPs        []netip.Addr  // addresses asked for, from runtimeConfig.ips and args.cni.ips
+	Pool       string        // of pods that name none
+	PodPool    string        // that the pod's annotation names
 	DNS        []byte        // passed on to the result; nil for none
 	PrevResult []byte        // nil for none
 	GCDryRun   bool          // GC only tells what it would delete
@@ -42,7 +44,7 @@ const (
 // what it does not use, as it would fail for ever.
 func onlyFor(key string) (command string) {
 	switch key {
-	case "mtu", "dns", "runtimeConfig", "args":
+	case "mtu", "dns", "runtimeConfig", "args", "pool":
 		return "ADD"
 	case "cni.dev/valid-attachments", "gcDryRun":
 		return "GC"
@@ -98,7 +100,9 @@ func (c *Config) field(key string, value []byte) (err error) {
 	case "dns":
 		c.DNS, err = readDNS(value)
 	case "runtimeConfig":
-		err = c.readIPs(value)
+		err = c.readRuntime(value)
+	case "pool":
+		c.Pool, err = jsontext.String(value)
 	case "args":
 		err = c.readArgs(value)
 	case "prevResult":

@@ -13,6 +13,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	v1 "porin.dev/porin/api/v1"
 )
 
 var comparable = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
@@ -35,10 +37,10 @@ func addEnv(more ...string) func(string) string {
 func TestACallIsReadWhole(t *testing.T) {
 	config := `{
 		"cniVersion": "1.0.0", "name": "pods", "type": "porin-cni", "socket": "/run/p/a.sock", "mtu": 9000, "timeout": "1m30s",
-		"dns": {"nameservers": ["10.0.0.10"]}, "runtimeConfig": {"ips": ["10.0.0.9/24", "fd00::9/64"]}, "prevResult": null,
-		"ipam": {"type": "host-local"}
+		"dns": {"nameservers": ["10.0.0.10"]}, "prevResult": null, "ipam": {"type": "host-local"},
+		"runtimeConfig": {"ips": ["10.0.0.9/24", "fd00::9/64"], "io.kubernetes.cri.pod-annotations": {"a": "b", "porin.dev/pool": "blue"}}
 	}`
-	got, fault := Read(addEnv("CNI_ARGS", "K8S_POD_NAME=p;IP=10.0.0.9;", "CNI_NETNS_OVERRIDE", "TRUE", "CNI_PATH", "/a:/b"), strings.NewReader(config))
+	got, fault := Read(addEnv("CNI_ARGS", "K8S_POD_NAME=p;IP=10.0.0.9;PORIN_POOL=red;PORIN_RESERVATION=T0K3N;", "CNI_NETNS_OVERRIDE", "TRUE", "CNI_PATH", "/a:/b"), strings.NewReader(config))
 	if fault != nil {
 		t.Fatal(fault)
 	}
@@ -46,11 +48,11 @@ func TestACallIsReadWhole(t *testing.T) {
 	want := Call{
 		Environment: Environment{
 			Command: "ADD", ContainerID: "c1", IfName: "eth0", NetNS: "/run/netns/x", NetNSOverride: true, Path: "/a:/b",
-			Args: Args{PodName: "p", IPs: ips[:1]},
+			Args: Args{PodName: "p", IPs: ips[:1], Pool: "red", Reservation: "T0K3N"},
 		},
 		Config: Config{
 			CNIVersion: "1.0.0", Name: "pods", Socket: "/run/p/a.sock", StateDir: "/run/p", MTU: 9000, Timeout: 90 * time.Second,
-			IPs: ips, DNS: []byte(`{"nameservers": ["10.0.0.10"]}`), IPAM: "host-local",
+			IPs: ips, PodPool: "blue", DNS: []byte(`{"nameservers": ["10.0.0.10"]}`), IPAM: "host-local",
 		},
 		Stdin: []byte(config),
 	}
@@ -130,7 +132,8 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"porin","mtu":1500,"dns":{},"runtimeConfig":{"ips":["10.0.0.1"]}}`), "K8S_POD_NAME=a;IP=10.0.0.1", "c1", "eth0")
 	f.Add([]byte(`{"cniVersion":"0.3.1","name":"porin","prevResult":{"ips":[{"address":"10.0.0.1/32"}]}}`), "IP=,;=", "../c", "eth/0")
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"porin","args":{"cni":{"ips":null}},"cni.dev/valid-attachments":[{}]}`), ";", "", "lo")
-	f.Add([]byte(`{"cniVersion":"1.1.0","name":"0"}`), "0", " ", "0")
+	f.Add([]byte(`{"cniVersion":"1.1.0","name":"0","pool":"blue"}`), "0", " ", "0")
+	f.Add([]byte(`{"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"porin.dev/pool":"Blue"}}}`), "PORIN_POOL=a", "c", "e")
 	f.Fuzz(func(t *testing.T, config []byte, args, id, ifname string) {
 		for _, command := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
 			getenv := env("CNI_COMMAND", command, "CNI_CONTAINERID", id, "CNI_IFNAME", ifname, "CNI_NETNS", "/x", "CNI_ARGS", args)
@@ -159,6 +162,8 @@ func checkCall(t *testing.T, c Call) {
 		t.Errorf("interface %q", c.IfName)
 	case c.Config.MTU != 0 && (c.Config.MTU < minMTU || c.Config.MTU > maxMTU), c.Config.Timeout <= 0, !strings.HasPrefix(c.Config.Socket, "/"):
 		t.Errorf("config %+v", c.Config)
+	case c.Pool() != "" && v1.CheckPoolName(c.Pool()) != nil:
+		t.Errorf("pool %q", c.Pool())
 	case a4.IsValid() && !a4.Is4(), a6.IsValid() && !a6.Is6():
 		t.Errorf("addresses %+v", c.Addresses)
 	}

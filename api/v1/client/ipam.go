@@ -1,0 +1,27 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// IPAM shows the pools and the addresses in use.
+func (c *Client) IPAM(ctx context.Context) (v1.IPAM, error) {
+	return call[v1.IPAM](ctx, c, http.MethodGet, "/v1/ipam", nil)
+}
+
+// Reserve keeps addresses for somebody who is no endpoint. It is not to be repeated: an owner that has something already is
+// a problem, and what a lost call has reserved comes back by itself.
+func (c *Client) Reserve(ctx context.Context, request v1.ReservationRequest) (v1.Reservation, error) {
+	return call[v1.Reservation](ctx, c, http.MethodPost, "/v1/ipam", request)
+}
+
+// Release ends the reservation of an address, and tells what it was. With a token it ends that reservation and no later
+// one; "" is whatever is there.
+func (c *Client) Release(ctx context.Context, addr netip.Addr, token string) (v1.Reservation, error) {
+	return call[v1.Reservation](ctx, c, http.MethodDelete, withQuery("/v1/ipam/"+url.PathEscape(addr.String()), "token", token), nil)
+}

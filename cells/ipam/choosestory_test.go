@@ -1,0 +1,165 @@
+package ipam_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/pflag"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/internal/story"
+)
+
+// TestChoosingStories runs testdata/choosing: an agent of mode multi-pool, with an endpoint manager.
+//
+//	pool NAME BLOCK                 is there from the next start of the agent on
+//	agent [FLAG...]                 starts it, after the end of the one before, with these settings
+//	attach NAME [KEY=VALUE...]      an ADD: of pool, namespace, ip, reserved (who reserved it), token; shows pool and address
+//	detach NAME                     its DEL
+//	broken                          the next ADD fails in the datapath
+//	reserve OWNER POOL              reserves an address
+//	show                            lists pools and what is in use
+func TestChoosingStories(t *testing.T) {
+	type command = func(*chooserWorld, *testscript.TestScript, []string) error
+	verbs := story.Verbs{}
+	for name, run := range map[string]command{
+		"pool": (*chooserWorld).pool, "agent": (*chooserWorld).agent, "attach": (*chooserWorld).attach,
+		"detach": (*chooserWorld).detach, "broken": (*chooserWorld).broken, "reserve": (*chooserWorld).reserve,
+		"show": (*chooserWorld).show,
+	} {
+		verbs[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			err := run(ts.Value("chooser").(*chooserWorld), ts, args)
+			if err != nil {
+				_, _ = fmt.Fprintln(ts.Stderr(), err)
+			}
+			if (err != nil) != neg {
+				ts.Fatalf("error %v, want one: %v", err, neg)
+			}
+		}
+	}
+	testscript.Run(t, testscript.Params{Dir: "testdata/choosing", Cmds: verbs.Checked(t), Setup: func(env *testscript.Env) error {
+		w := &chooserWorld{
+			dir: filepath.Join(env.WorkDir, "state"), blocks: map[string]netip.Prefix{},
+			datapath: endpointmanagertest.NewStep("datapath"), tokens: map[string]string{},
+		}
+		env.Defer(func() { _ = w.end() })
+		env.Values["chooser"] = w
+		return nil
+	}})
+}
+
+// chooserWorld is a node. The datapath stands for its kernel, and outlives the agent.
+type chooserWorld struct {
+	dir      string
+	blocks   map[string]netip.Prefix // by pool
+	datapath *endpointmanagertest.Step
+	tokens   map[string]string // by who reserved
+
+	node    ipam.Node
+	service endpointmanager.Service
+}
+
+func (w *chooserWorld) pool(_ *testscript.TestScript, args []string) (err error) {
+	w.blocks[args[0]], err = netip.ParsePrefix(args[1])
+	return err
+}
+
+func (w *chooserWorld) agent(_ *testscript.TestScript, args []string) (err error) {
+	if err := w.end(); err != nil {
+		return err
+	}
+	cfg := ipam.DefaultConfig()
+	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	cfg.Flags(fs)
+	if err := fs.Parse(append([]string{"--ipam-mode=multi-pool"}, args...)); err != nil {
+		return err
+	}
+	if w.node, err = ipam.NewNode(cfg); err != nil {
+		return err
+	}
+	w.node.MultiPool.Until(forever)
+	for name, block := range w.blocks {
+		w.node.MultiPool.Configure(name, ipam.Settings{IPv4: true})
+		err = errors.Join(err, w.node.MultiPool.Add(name, block))
+	}
+	manager := endpointmanager.DefaultConfig()
+	manager.StateDir = w.dir
+	w.service = endpointmanager.New(endpointmanager.Params{
+		Config: manager, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(),
+		Steps: endpointmanager.Steps{ipam.NewStep(w.node.Allocator, ipam.NewPoolSources(cfg)...), w.datapath},
+	})
+	return errors.Join(err, w.service.Start(context.Background()))
+}
+
+func (w *chooserWorld) end() error {
+	if w.service == nil {
+		return nil
+	}
+	return w.service.Stop(context.Background())
+}
+
+func (w *chooserWorld) attach(ts *testscript.TestScript, args []string) error {
+	spec := endpointmanagertest.Spec(args[0] + ":eth0")
+	for _, option := range args[1:] {
+		switch key, value, _ := strings.Cut(option, "="); key {
+		case "pool":
+			spec.Pool = value
+		case "namespace":
+			spec.Pod.Namespace = value
+		case "ip":
+			spec.Requested.IPv4 = netip.MustParseAddr(value)
+		case "reserved":
+			spec.Reservation = w.tokens[value]
+		case "token":
+			spec.Reservation = value
+		default:
+			ts.Fatalf("attach: unknown option %q", option)
+		}
+	}
+	ep, err := w.service.Create(context.Background(), spec)
+	if err == nil {
+		_, _ = fmt.Fprintln(ts.Stdout(), endpointmanager.ToV1(ep).Pool, ep.Addresses.IPv4)
+	}
+	return err
+}
+
+func (w *chooserWorld) detach(_ *testscript.TestScript, args []string) error {
+	attachment := endpointmanagertest.Spec(args[0] + ":eth0").Attachment
+	return errors.Join(w.service.Delete(context.Background(), attachment, endpointmanager.DeleteConfig{}).Errors...)
+}
+
+func (w *chooserWorld) broken(*testscript.TestScript, []string) error {
+	w.datapath.Fail("attach", 1, errKernel)
+	return nil
+}
+
+func (w *chooserWorld) reserve(ts *testscript.TestScript, args []string) error {
+	got, err := w.node.Reserver.Reserve(context.Background(), ipam.Request{Owner: ipam.Handle(args[0]), Pool: args[1]}, 0)
+	if err == nil {
+		w.tokens[args[0]] = got.Token
+		_, _ = fmt.Fprintln(ts.Stdout(), got.Addresses.IPv4)
+	}
+	return err
+}
+
+func (w *chooserWorld) show(ts *testscript.TestScript, _ []string) error {
+	usage := w.node.Allocator.Usage()
+	for _, pool := range usage.Pools {
+		for _, r := range pool.Ranges {
+			_, _ = fmt.Fprintf(ts.Stdout(), "%s %s: %d used\n", pool.Name, r.Prefix, r.Used)
+		}
+	}
+	for _, x := range usage.Allocations {
+		_, _ = fmt.Fprintln(ts.Stdout(), x.Address, x.Pool, x.Owner)
+	}
+	return nil
+}

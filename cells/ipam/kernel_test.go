@@ -1,0 +1,126 @@
+package ipam_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
+)
+
+// veth makes a pair with both ends here, and returns the index of the first.
+func veth(t *testing.T, conn *rtnl.Conn, ns *testutil.Namespace, name, peer string, mac byte) int {
+	t.Helper()
+	var link rtnl.Link
+	pair := rtnl.Veth{Name: name, MAC: rtnl.MAC{2, mac}, Peer: rtnl.VethPeer{Name: peer, MAC: rtnl.MAC{2, mac + 1}, NetNS: ns.FD()}}
+	if err := conn.Do(rtnl.NewVeth(pair), rtnl.LinkByName(name, &link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Do(rtnl.LinkUp(link.Index)); err != nil {
+		t.Fatal(err)
+	}
+	return link.Index
+}
+
+func TestWhatTheKernelUsesAndIsNotPorinsDoing(t *testing.T) {
+	testutil.Root(t)
+	ns, far := testutil.NetNS(t), testutil.NetNS(t)
+	conn := ns.Conn(t)
+	theirs := veth(t, conn, far, "porter0", "eth0", 3)
+	ours := veth(t, conn, far, v1.HostInterfaceName("c1", "eth0"), "eth1", 5)
+	host := func(text string, link int, protocol uint8) rtnl.Request {
+		return rtnl.AddRoute(rtnl.Route{Dst: netip.MustParsePrefix(text), Link: link, Scope: unix.RT_SCOPE_LINK, Protocol: protocol})
+	}
+	mac := rtnl.MAC{2, 9}
+	err := conn.Do(
+		rtnl.AddAddr(theirs, netip.MustParsePrefix("10.0.0.9/24")),
+		host("10.0.0.2/32", ours, rtnl.Protocol), host("10.0.0.3/32", ours, unix.RTPROT_STATIC),
+		host("10.0.0.4/32", theirs, rtnl.Protocol), host("10.0.0.0/28", theirs, unix.RTPROT_STATIC), host("fd00::4/128", theirs, 0),
+		rtnl.ReplaceNeigh(rtnl.Neigh{Link: ours, Addr: netip.MustParseAddr("10.0.0.2"), MAC: mac}),
+		rtnl.ReplaceNeigh(rtnl.Neigh{Link: theirs, Addr: netip.MustParseAddr("10.0.0.5"), MAC: mac}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uses []ipam.Use
+	err = ns.Do(func() (err error) {
+		uses, err = ipam.NewKernel().Uses()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, use := range uses {
+		if use.Addr.IsPrivate() { // not the link-local ones of each link
+			got = append(got, use.Addr.String())
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.9", "fd00::4"}; !slices.Equal(got, want) {
+		t.Errorf("uses of %v, want %v: %+v", got, want, uses)
+	}
+}
+
+func TestAnAddressThatTheKernelUsesAndNobodyHasIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t, t.TempDir())
+		l.start(t)
+		l.add(t, "c1:eth0")
+		use := func(addr string, own bool) ipam.Use {
+			return ipam.Use{Addr: netip.MustParseAddr(addr), Own: own, What: "things", Which: "thing of " + addr}
+		}
+		uses := kernel{
+			use("10.0.0.2", false),                         // an endpoint's: for the datapath to judge
+			use("10.0.0.1", true),                          // the gateway's, which nobody is given
+			use("10.0.0.6", false), use("10.0.0.6", false), // free
+			use("10.1.0.6", false), use("192.0.2.1", true), // not of this node's prefixes
+		}
+		findings, err := l.checker(uses).Examine(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantKinds(t, findings, "address-foreign: 10.0.0.6")
+		if want := "thing of 10.0.0.6, thing of 10.0.0.6; for the allocator it is nobody's"; findings[0].Detail != want || findings[0].Repair != nil {
+			t.Errorf("found %+v, want %s", findings[0], want)
+		}
+		// An address that the node has itself is no container's, whoever was given it.
+		findings, err = l.checker(kernel{use("10.0.0.2", true)}).Examine(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantKinds(t, findings, "address-foreign: 10.0.0.2")
+		if findings, _ := l.checker(uses).Examine(t.Context(), "c1:eth0"); len(findings) > 0 {
+			t.Errorf("about the endpoint alone: found %+v", findings)
+		}
+	})
+}
+
+func TestHowMuchWasCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t, t.TempDir())
+		l.start(t)
+		l.add(t, "c1:eth0")
+		l.add(t, "c2:eth0")
+		c := l.checker(kernel{{Addr: other, Own: true, What: "addresses of the node"}})
+		if _, err := c.Examine(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for _, one := range c.Compared() {
+			got[one.What] = one.Count
+		}
+		want := map[string]int{"endpoints": 2, "owners": 2, "addresses in use": 2, "own ranges": 1, "host routes of others": 0, "neighbours of others": 0, "addresses of the node": 1}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("compared (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+func ipamReserve(ctx context.Context, s *session, args []string) error {
+	request := v1.ReservationRequest{Owner: s.owner, Pool: s.poolName, Expires: s.expires}
+	if s.expires <= 0 {
+		return usageOf([]string{"ipam", "reserve"}, "--expires: want a time above zero, such as 10m")
+	}
+	for _, text := range args {
+		if err := want(&request.Addresses, text); err != nil {
+			return usageOf([]string{"ipam", "reserve"}, err.Error())
+		}
+	}
+	if request.Owner == "" {
+		request.Owner = madeUpOwner()
+	}
+	got, err := s.client.Reserve(ctx, request)
+	if err != nil {
+		return err
+	}
+	return s.print(got, func(w io.Writer) { s.reservationTable(w, got) })
+}
+
+// want adds an address to those asked for: one a family.
+func want(all *v1.Addresses, text string) error {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return fmt.Errorf("%q: want an IP address", text)
+	}
+	place := &all.IPv6
+	if addr.Is4() {
+		place = &all.IPv4
+	}
+	if place.IsValid() {
+		return fmt.Errorf("%s and %s: want one address of a family", *place, addr)
+	}
+	*place = addr
+	return nil
+}
+
+// madeUpOwner is another one each time, as an owner has one reservation only.
+func madeUpOwner() string { return "porin-cli-" + strings.ToLower(rand.Text()[:8]) }
+
+func (s *session) reservationTable(w io.Writer, r v1.Reservation) {
+	row(w, "Addresses:", addressText(r.Addresses))
+	row(w, "Pool:", r.Pool)
+	row(w, "Owner:", r.Owner)
+	row(w, "Expires:", fmt.Sprintf("%s, in %s", r.Expires.UTC().Format(time.RFC3339), s.ahead(r.Expires)))
+	row(w, "Token:", r.Token)
+}
+
+func addressText(a v1.Addresses) string {
+	var texts []string
+	for _, addr := range []netip.Addr{a.IPv4, a.IPv6} {
+		if addr.IsValid() {
+			texts = append(texts, addr.String())
+		}
+	}
+	return strings.Join(texts, " ")
+}
+
+func ipamRelease(ctx context.Context, s *session, args []string) error {
+	addr, err := netip.ParseAddr(args[0])
+	if err != nil {
+		return usageOf([]string{"ipam", "release"}, fmt.Sprintf("%q: want an IP address", args[0]))
+	}
+	was, err := s.client.Release(ctx, addr, s.token)
+	if err != nil {
+		return err
+	}
+	return s.print(was, func(w io.Writer) {
+		row(w, "Released:", addressText(was.Addresses))
+		row(w, "Pool:", was.Pool)
+		row(w, "Owner:", was.Owner)
+	})
+}
+
+// reservedAddresses are for completion.
+func reservedAddresses(ctx context.Context, s *session) (all []candidate) {
+	usage, _ := s.client.IPAM(ctx)
+	for _, a := range usage.Allocations {
+		if !a.Expires.IsZero() {
+			all = append(all, candidate{a.Address.String(), "reserved by " + printable(a.Owner)})
+		}
+	}
+	return all
+}

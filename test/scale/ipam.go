@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/ipam"
+)
+
+const (
+	blockAddresses = 1 << 16 // of the largest block there is
+	rounds         = 500     // of which the fastest tenth counts: what else runs on the machine slows whole rounds down
+	perRound       = 2000
+)
+
+// measureIPAM allocates and releases one address of an own block of which little or nearly all is in use.
+func measureIPAM() (figures, error) {
+	f := figures{}
+	for percent, inUse := range map[int]int{1: blockAddresses / 100, 99: blockAddresses / 100 * 99} {
+		n, err := ownBlock(inUse)
+		if err != nil {
+			return nil, err
+		}
+		comeAndGo := func() {
+			if _, e := n.Allocator.Allocate(context.Background(), ipam.Request{Owner: "porin.next.eth0"}); e != nil {
+				err = e
+			}
+			n.Allocator.Release("porin.next.eth0")
+		}
+		f[fmt.Sprintf("ns-%d", percent)] = nanoseconds(comeAndGo)
+		f[fmt.Sprintf("allocs-%d", percent)] = testing.AllocsPerRun(perRound, comeAndGo)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// nanoseconds is what one call takes.
+func nanoseconds(call func()) float64 {
+	var took []time.Duration
+	for range rounds {
+		began := time.Now()
+		for range perRound {
+			call()
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return float64(took[rounds/10].Nanoseconds()) / perRound
+}
+
+// ownBlock is a node of the cluster's pools with one block, of which so many are in use and all have been.
+func ownBlock(inUse int) (ipam.Node, error) {
+	cfg := ipam.DefaultConfig()
+	cfg.Mode = ipam.ModeMultiPool
+	n, err := ipam.NewNode(cfg)
+	if err != nil {
+		return n, err
+	}
+	n.MultiPool.Configure(ipam.DefaultPool, ipam.Settings{IPv4: true})
+	n.MultiPool.Until(forever)
+	if err := n.MultiPool.Add(ipam.DefaultPool, netip.MustParsePrefix("10.0.0.0/16")); err != nil {
+		return n, err
+	}
+	for i := range blockAddresses {
+		if _, err := n.Allocator.Allocate(context.Background(), ipam.Request{Owner: handle(i)}); err != nil {
+			return n, err
+		}
+	}
+	for i := inUse; i < blockAddresses; i++ {
+		n.Allocator.Release(handle(i))
+	}
+	return n, nil
+}
+
+// forever is later than any boot clock.
+const forever = 1 << 62
+
+func handle(i int) ipam.Handle { return ipam.Handle(fmt.Sprintf("porin.c%d.eth0", i)) }

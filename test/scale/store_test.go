@@ -1,0 +1,19 @@
+package main
+
+import "testing"
+
+// TestWhatAClusterCostsTheStore holds the goals that do not depend on the machine.
+func TestWhatAClusterCostsTheStore(t *testing.T) {
+	f, err := measureStore(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, most := range map[string]float64{"round-trips": 2, "bytes-per-block": 1024, "writes-per-pod": 0} {
+		if got, ok := f[name]; !ok || got > most {
+			t.Errorf("%s: %v, want at most %v", name, got, most)
+		}
+	}
+	if want := float64(4 * nodes); f["blocks"] != want { // two a family: 110 pods and some ahead
+		t.Errorf("%v blocks, want %v", f["blocks"], want)
+	}
+}
