@@ -13,7 +13,7 @@ RUN     ?= .
 
 export PATH := $(dir $(GO)):$(PATH)
 
-.PHONY: help build host-local generate lint test demo crash chaos bench image graph schedules fuzz clean
+.PHONY: help build ipam-plugins generate lint test demo crash chaos bench image graph schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
@@ -42,12 +42,14 @@ lint:
 	$(GO) tool staticcheck ./...
 	cd test/bench && $(GO) vet ./...
 
-# The reference plugin that the tests delegate addresses to.
-host-local:
+# The reference plugins that the tests delegate addresses to, each with the dependencies that their own module pins.
+ipam-plugins:
 	mkdir -p $(BIN)/plugins
-	cd test/bench && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ github.com/containernetworking/plugins/plugins/ipam/host-local
+	cd test/bench && $(GO) mod download github.com/containernetworking/plugins
+	cd "$$(cd test/bench && $(GO) list -m -f '{{.Dir}}' github.com/containernetworking/plugins)" && \
+		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/ipam/dhcp
 
-test: build host-local
+test: build ipam-plugins
 	PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins GO=$(GO) RACE=$(RACE) test/run.sh '$(PKG)' '$(RUN)'
 
 demo: build
@@ -55,7 +57,7 @@ demo: build
 	@$(GO) test -c -o $(BIN)/demo.test ./test/demo
 	@cd test/demo && PORIN_BIN_DIR=$(BIN) $(BIN)/demo.test -test.run '^TestDemo$$'
 
-crash: build host-local
+crash: build ipam-plugins
 	@test "$$(id -u)" = 0 || { echo "make crash: a node is a network namespace, and making one needs root: sudo make crash"; exit 1; }
 	@$(GO) test -c -o $(BIN)/crash.test ./test/crash
 	@cd test/crash && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/crash.test -test.timeout 30m

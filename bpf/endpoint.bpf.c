@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "lib/count.h"
+#include "lib/dhcp.h"
 #include "lib/endpoint.h"
 #include "lib/parse.h"
 #include "lib/rewrite.h"
@@ -53,6 +54,10 @@ int from_pod(struct __sk_buff *ctx)
 	if (reason)
 		return drop(ctx, reason);
 	reason = source_verify(&pkt, link);
+	if (reason == DROP_LINK_LOCAL && dhcp_from_pod(ctx, &pkt, link)) {
+		count_from_pod(ctx, link->id);
+		return VERDICT_STACK;
+	}
 	if (reason)
 		return drop(ctx, reason);
 
@@ -81,6 +86,8 @@ int to_pod(struct __sk_buff *ctx)
 	if (reason)
 		return drop(ctx, reason);
 	reason = destination_verify(&pkt, link);
+	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, &pkt, link))
+		reason = DROP_NONE;
 	if (reason)
 		return drop(ctx, reason);
 

@@ -23,11 +23,12 @@ type party struct {
 
 // The cast. The programs run on the links of alice and of eve.
 var (
-	alice   = party{id: 1, mac: mac(0xa), hostMAC: mac(0x1a), ip4: addr("10.0.0.1"), ip6: addr("fd00::1")}
-	bob     = party{id: 2, mac: mac(0xb), hostMAC: mac(0x1b), ip4: addr("10.0.0.2"), ip6: addr("fd00::2")}
-	eve     = party{id: 0, mac: mac(0xe), hostMAC: mac(0x1e), ip4: addr("10.0.0.3"), ip6: addr("fd00::3")} // not registered
-	outside = party{ip4: addr("198.51.100.1"), ip6: addr("2001:db8::1")}
-	gateway = party{ip4: addr("169.254.1.1"), ip6: addr("fe80::1")}
+	alice     = party{id: 1, mac: mac(0xa), hostMAC: mac(0x1a), ip4: addr("10.0.0.1"), ip6: addr("fd00::1")}
+	bob       = party{id: 2, mac: mac(0xb), hostMAC: mac(0x1b), ip4: addr("10.0.0.2"), ip6: addr("fd00::2")}
+	eve       = party{id: 0, mac: mac(0xe), hostMAC: mac(0x1e), ip4: addr("10.0.0.3"), ip6: addr("fd00::3")} // not registered
+	outside   = party{ip4: addr("198.51.100.1"), ip6: addr("2001:db8::1")}
+	everybody = party{ip4: addr("255.255.255.255"), ip6: addr("ff02::1")} // on one link
+	gateway   = party{ip4: addr("169.254.1.1"), ip6: addr("fe80::1")}
 )
 
 func mac(last byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, last} }

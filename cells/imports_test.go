@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"bpf/abi":                {},
 	"cells/metrics":          {"internal"},
 	"cells/server":           {"api/v1", "api/v1/openapi", "cells/metrics", "internal"},
-	"cells/ipam/blocks":      {"api/v1", "cells/doctor", "cells/metrics", "cells/server", "cells/store", "internal"},
+	"cells/ipam/blocks":      {"api/v1", "cells/capacity", "cells/doctor", "cells/metrics", "cells/server", "cells/store", "internal"},
 	"cells/ipam/localblocks": {"cells/ipam", "cells/ipam/blocks", "internal"},
 	"cells/store":            {"api/v1", "cells/doctor", "cells/metrics", "cells/server", "internal"},
 	"cells/doctor":           {"api/v1", "cells/metrics", "cells/server", "internal"},

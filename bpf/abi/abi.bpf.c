@@ -11,4 +11,5 @@ struct abi {
 	struct link link;
 	struct traffic traffic;
 	enum drop_reason drop_reason;
+	enum endpoint_flag endpoint_flag;
 } abi;

@@ -36,7 +36,7 @@ type cAbi struct {
 			_    structs.HostLayout
 			Byte [6]uint8
 		}
-		Pad uint16
+		Flags uint16
 	}
 	_    [4]byte
 	Link struct {
@@ -69,8 +69,8 @@ type cAbi struct {
 		}
 		Drops [16]uint64
 	}
-	DropReason uint32
-	_          [4]byte
+	DropReason   uint32
+	EndpointFlag uint32
 }
 
 type cAddr struct {
@@ -104,8 +104,14 @@ type cEndpoint struct {
 	Id      uint16
 	PodMac  cMac
 	HostMac cMac
-	Pad     uint16
+	Flags   uint16
 }
+
+type cEndpointFlag uint32
+
+const (
+	cEndpointFlagENDPOINT_DHCP cEndpointFlag = 1
+)
 
 type cLink struct {
 	_      structs.HostLayout

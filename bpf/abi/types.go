@@ -19,6 +19,9 @@ type (
 // NoEndpoint is the ID under which drops are counted that belong to no endpoint.
 const NoEndpoint uint32 = 0
 
+// EndpointDHCP lets a pod speak DHCP with its node.
+const EndpointDHCP = uint16(cEndpointFlagENDPOINT_DHCP)
+
 // The reasons to drop a packet. [DropNone] is no reason.
 const (
 	DropNone             = cDropReasonDROP_NONE

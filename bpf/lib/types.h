@@ -25,7 +25,12 @@ struct endpoint {
 	__u16 id;
 	struct mac pod_mac;
 	struct mac host_mac;
-	__u16 pad;
+	__u16 flags; /* ENDPOINT_...; always 0 before there were any */
+};
+
+/* What an endpoint may do that others may not. Bits. */
+enum endpoint_flag {
+	ENDPOINT_DHCP = 1, /* speak DHCP with its node, by broadcast */
 };
 
 /* Value of the map links: who is at the other end of a host end, and which addresses it may use. */

@@ -15,12 +15,15 @@ type Entry struct {
 	PodMAC    endpointmanager.MAC // of the container's end
 	HostMAC   endpointmanager.MAC // of the host end, the gateway's MAC for the container
 	Addresses endpointmanager.Addresses
+	// Leased says that another IPAM gave the addresses: it may have leased them, and renews the lease on the container's link.
+	Leased bool
 }
 
 // entryOf is the endpoint as it should be in the kernel.
 func entryOf(ep endpointmanager.Endpoint) Entry {
 	return Entry{
 		ID: ep.ID, Link: ep.Spec.Host.Index, PodMAC: ep.Spec.Container.MAC, HostMAC: ep.Spec.Host.MAC, Addresses: ep.Addresses,
+		Leased: ep.Spec.ExternalIPAM,
 	}
 }
 
@@ -54,9 +57,13 @@ func linkValue(e Entry) abi.Link {
 
 // endpointValue is what they know of it by each of its addresses.
 func endpointValue(e Entry) abi.Endpoint {
-	return abi.Endpoint{
+	value := abi.Endpoint{
 		Ifindex: uint32(e.Link), Id: e.ID, PodMac: abi.MAC{Byte: e.PodMAC}, HostMac: abi.MAC{Byte: e.HostMAC},
 	}
+	if e.Leased {
+		value.Flags = abi.EndpointDHCP
+	}
+	return value
 }
 
 // hostPrefix is the address alone.

@@ -65,8 +65,8 @@ func entryValue(value any) string {
 	case abi.Link:
 		return fmt.Sprintf("endpoint %d with %v, MAC %s", v.Id, addresses(v).List(), endpointmanager.MAC(v.PodMac.Byte))
 	case abi.Endpoint:
-		return fmt.Sprintf("endpoint %d on link %d, MACs %s and %s",
-			v.Id, v.Ifindex, endpointmanager.MAC(v.PodMac.Byte), endpointmanager.MAC(v.HostMac.Byte))
+		return fmt.Sprintf("endpoint %d on link %d, MACs %s and %s, flags %d",
+			v.Id, v.Ifindex, endpointmanager.MAC(v.PodMac.Byte), endpointmanager.MAC(v.HostMac.Byte), v.Flags)
 	}
 	return "counters"
 }

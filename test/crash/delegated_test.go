@@ -25,7 +25,7 @@ func delegated(of func(*scene) operation) func(*scene) operation {
 func (s *scene) delegate() string {
 	s.t.Helper()
 	bin, data := s.t.TempDir(), filepath.Join(s.node.Dir, "ipam")
-	for _, binary := range []string{filepath.Join(testutil.Build(s.t), "porin-cni"), testutil.HostLocal(s.t)} {
+	for _, binary := range []string{filepath.Join(testutil.Build(s.t), "porin-cni"), testutil.IPAMPlugin(s.t, "host-local")} {
 		if err := os.Symlink(binary, filepath.Join(bin, filepath.Base(binary))); err != nil {
 			s.t.Fatal(err)
 		}

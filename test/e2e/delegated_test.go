@@ -13,21 +13,29 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// delegatedRig is a rig whose network takes its addresses from the real host-local.
+// delegatedRig is a rig whose network takes its addresses from a reference IPAM plugin.
 type delegatedRig struct {
 	*rig
 	ipam map[string]any // section of the configuration
 	bin  string         // folder of the plugins
 }
 
-func newDelegatedRig(t *testing.T, flags ...string) *delegatedRig {
+// delegateTo makes a rig with the plugin of that name, for a section of the caller's.
+func delegateTo(t *testing.T, plugin string, flags ...string) *delegatedRig {
 	t.Helper()
 	r := &delegatedRig{rig: newRig(t, flags...), bin: t.TempDir()}
-	for _, binary := range []string{filepath.Join(testutil.Build(t), "porin-cni"), testutil.HostLocal(t)} {
+	for _, binary := range []string{filepath.Join(testutil.Build(t), "porin-cni"), testutil.IPAMPlugin(t, plugin)} {
 		if err := os.Symlink(binary, filepath.Join(r.bin, filepath.Base(binary))); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return r
+}
+
+// newDelegatedRig is one with host-local.
+func newDelegatedRig(t *testing.T, flags ...string) *delegatedRig {
+	t.Helper()
+	r := delegateTo(t, "host-local", flags...)
 	r.ipam = map[string]any{
 		"type": "host-local", "dataDir": filepath.Join(r.node.Dir, "ipam"), "routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 		"ranges": []any{

@@ -49,6 +49,21 @@ func (p Plugin) Call(command string, deadline time.Time) error {
 	return err
 }
 
+// Speaks is an error when the plugin says which versions of the specification it speaks, and this is none of them.
+func (p Plugin) Speaks(version string, deadline time.Time) error {
+	stdout, err := p.run("VERSION", deadline)
+	if err != nil {
+		return nil // it does not know this command either, and may look at no version
+	}
+	spoken := spec.ParseVersions(stdout)
+	if len(spoken) == 0 || slices.Contains(spoken, version) {
+		return nil
+	}
+	fault := p.broken("VERSION", fmt.Errorf("it does not speak CNI %s, but %.200s", version, strings.Join(spoken, ", ")))
+	fault.Hint = "install a later one, or set cniVersion of the network configuration to one that it speaks"
+	return fault
+}
+
 func (p Plugin) run(command string, deadline time.Time) (stdout []byte, err error) {
 	turn := takeTurn(p.Turn, time.Now().Add(min(maxWait, time.Until(deadline)/2)))
 	defer turn.end()

@@ -149,8 +149,10 @@ func (a *adding) result() spec.Result {
 		DNS: a.dns(),
 	}
 	for _, l := range layers(a.endpoint) {
-		r.IPs = append(r.IPs, spec.IP{Interface: 1, Address: l.prefix, Gateway: l.gateway})
-		r.Routes = append(r.Routes, spec.Route{Dst: l.all, GW: l.gateway})
+		r.IPs = append(r.IPs, spec.IP{Interface: 1, Address: l.prefix, Gateway: a.gateway(l)})
+		for _, dst := range a.ways(l) {
+			r.Routes = append(r.Routes, spec.Route{Dst: dst, GW: l.gateway})
+		}
 	}
 	return r
 }

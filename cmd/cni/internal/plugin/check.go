@@ -39,7 +39,7 @@ func (t *task) check() error {
 	if err := c.readKernel(); err != nil {
 		return err
 	}
-	for _, compare := range []func() string{c.links, c.macs, c.addresses, c.defaultRoutes, c.neighbours} {
+	for _, compare := range []func() string{c.links, c.macs, c.addresses, c.ways, c.neighbours} {
 		if difference := compare(); difference != "" {
 			return differs(difference)
 		}
@@ -170,15 +170,6 @@ func (c *checking) addresses() string {
 		ours := ip.Interface >= 0 && ip.Interface < len(c.result.Interfaces) && c.result.Interfaces[ip.Interface].Name == c.IfName
 		if ours && !slices.ContainsFunc(want, func(l layer) bool { return l.prefix == ip.Address }) {
 			return fmt.Sprintf("address %s is in the result of ADD, but not the agent's", ip.Address)
-		}
-	}
-	return ""
-}
-
-func (c *checking) defaultRoutes() string {
-	for _, l := range layers(c.endpoint) {
-		if !slices.ContainsFunc(c.routes, func(r rtnl.Route) bool { return r.Dst == l.all && r.Gateway == l.gateway }) {
-			return fmt.Sprintf("route to %s by %s is missing on interface %s", l.all, l.gateway, c.IfName)
 		}
 	}
 	return ""

@@ -74,8 +74,10 @@ func (a *adding) configuration(metric uint32) []rtnl.Request {
 		requests = append(requests,
 			rtnl.ReplaceAddr(index, l.prefix),
 			rtnl.ReplaceNeigh(rtnl.Neigh{Link: index, Addr: l.gateway, MAC: a.hostMAC}),
-			rtnl.AddRoute(rtnl.Route{Dst: l.all, Gateway: l.gateway, Link: index, OnLink: l.gateway.Is4(), Metric: metric}),
 		)
+		for _, dst := range a.ways(l) {
+			requests = append(requests, rtnl.AddRoute(rtnl.Route{Dst: dst, Gateway: l.gateway, Link: index, OnLink: l.gateway.Is4(), Metric: metric}))
+		}
 		if l.prefix.Addr().Is6() {
 			requests = append(requests, rtnl.LocalRoute(index, l.prefix.Addr()))
 		}

@@ -45,18 +45,6 @@ func fileOf(w io.Writer) int {
 	return unix.Stderr
 }
 
-// forward has the IPAM plugin, if there is one, do the command of this call, after this plugin has done its part.
-func (t *task) forward(deadline time.Time) error {
-	if !t.delegated() {
-		return nil
-	}
-	p, err := t.ipam()
-	if err != nil {
-		return err
-	}
-	return p.Call(t.Command, deadline)
-}
-
 // findIPAM comes before anything is done.
 func (a *adding) findIPAM() (err error) {
 	if a.delegated() {
@@ -72,7 +60,13 @@ func (a *adding) allocate() (err error) {
 		return nil
 	}
 	a.noteOnLink() // before the addresses are this life's
-	if a.given, err = a.plugin.Add(a.deadline); err != nil {
+	if err := a.openLink(); err != nil {
+		return err
+	}
+	if a.given, err = a.plugin.Add(a.deadline); err == nil {
+		err = a.checkGiven()
+	}
+	if err != nil {
 		a.giveBack()
 	}
 	return err
@@ -108,20 +102,4 @@ func (a *adding) dialAgain() error {
 	a.conn.Close()
 	a.conn = nil
 	return a.dial()
-}
-
-// asked are the addresses that the agent is asked for.
-func (a *adding) asked() v1.Addresses {
-	if a.delegated() {
-		return a.given.Addresses // what the runtime asked for, the IPAM plugin has read
-	}
-	return a.Addresses
-}
-
-// dns is that of the configuration, or else of the IPAM plugin, as in the reference plugins.
-func (a *adding) dns() []byte {
-	if a.Config.DNS != nil {
-		return a.Config.DNS
-	}
-	return a.given.DNS
 }

@@ -19,12 +19,15 @@
 //
 // It is called as this plugin was, and for an attachment once at a time, so that a DEL waits for the ADD that a killed caller
 // has left behind: same environment, same configuration byte by byte. Its errors are passed on as they are.
-// Of its result come the addresses, one a family at most, and dns unless the configuration has it. Prefix lengths, gateways
-// and routes do not: a container has its address alone, and one way out that all destinations take. Addresses go back when
+// Of its result come the addresses, one a family at most and none of the node's own; routes of the main table, by Porin's next
+// hop; and dns unless the configuration has it. Prefix lengths do not, as a container has its address alone, and gateways are
+// only shown: there is one next hop. A plugin that says that it does not know CHECK, GC or STATUS has nothing to say about the
+// matter, unless it also says that it does not speak the version of the configuration. Addresses go back when
 // nothing uses them any more, and not when the attachment has begun another life: the IPAM plugin knows of no lives. So a GC
 // that fails here is not passed on, and an ADD over an attachment that the IPAM plugin refuses takes that attachment down.
 //
-// Until the agent has the host end under its programs, the container's end is down and no packet passes. When a part
+// Until the agent has the host end under its programs, the container's end is down and no packet passes: but for the IPAM plugin
+// dhcp, which gets its lease over that link. When a part
 // of ADD fails, the ones before it are undone in reverse, and nothing is left.
 //
 // Every call says when it began, by a clock that the agent shares, so that the agent can tell a late ADD from a new life

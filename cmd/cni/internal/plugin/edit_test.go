@@ -34,17 +34,23 @@ func (w *story) change(ctr *testutil.Container, what string) error {
 		return err
 	}
 	requests := map[string]rtnl.Request{
-		"down":     rtnl.LinkDown(eth0.Index),
-		"no-link":  rtnl.DelLink(eth0.Index),
-		"no-addr":  rtnl.DelAddr(eth0.Index, netip.MustParsePrefix("10.0.0.1/32")),
-		"no-route": rtnl.DelRoute(rtnl.Route{Dst: netip.MustParsePrefix("::/0"), Link: eth0.Index}),
-		"no-neigh": rtnl.DelNeigh(eth0.Index, v1.GatewayIPv4),
+		"down":           rtnl.LinkDown(eth0.Index),
+		"no-link":        rtnl.DelLink(eth0.Index),
+		"no-addr":        rtnl.DelAddr(eth0.Index, netip.MustParsePrefix("10.0.0.1/32")),
+		"no-route":       rtnl.DelRoute(rtnl.Route{Dst: netip.MustParsePrefix("::/0"), Link: eth0.Index}),
+		"no-given-route": rtnl.DelRoute(rtnl.Route{Dst: netip.MustParsePrefix("198.51.100.0/24"), Link: eth0.Index}),
+		"no-neigh":       rtnl.DelNeigh(eth0.Index, v1.GatewayIPv4),
 	}
 	request, ok := requests[what]
 	if !ok {
 		return fmt.Errorf("edit %s?", what)
 	}
 	return conn.Do(request)
+}
+
+func (w *story) nodeAddress(ts *testscript.TestScript, _ bool, args []string) {
+	const lo = 1
+	ts.Check(w.node.Do(rtnl.AddAddr(lo, netip.MustParsePrefix(args[0]))))
 }
 
 // junk makes what an ADD that was killed, or another plugin, may leave: the names of both ends, each on a link of its

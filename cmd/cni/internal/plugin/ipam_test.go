@@ -2,9 +2,11 @@ package plugin_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,6 +66,15 @@ func (p ipamPlugin) taken() (string, error) {
 	return strings.Join(names, "\n"), err
 }
 
+// manyRoutes is an answer with an address and n routes.
+func manyRoutes(n int) string {
+	routes := make([]string, n)
+	for i := range routes {
+		routes[i] = fmt.Sprintf(`{"dst":"10.50.%d.%d/32"}`, i/256, i%256)
+	}
+	return `{"ips":[{"address":"10.9.0.2/24"}],"routes":[` + strings.Join(routes, ",") + `]}`
+}
+
 func (w *story) ipamVerb(ts *testscript.TestScript, _ bool, args []string) {
 	var text string
 	var err error
@@ -72,6 +83,11 @@ func (w *story) ipamVerb(ts *testscript.TestScript, _ bool, args []string) {
 		err = w.ipam.on(args[1], args[2])
 	case "gives":
 		err = w.ipam.gives(args[1])
+	case "many-routes":
+		var n int
+		n, err = strconv.Atoi(args[1])
+		ts.Check(err)
+		err = w.ipam.gives(manyRoutes(n))
 	case "taken":
 		text, err = w.ipam.taken()
 	case "calls", "stdin":

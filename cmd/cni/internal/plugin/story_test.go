@@ -40,12 +40,14 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	agent withholds | fails          has the next POST /v1/gc delete nothing, or leave a part
 //	sysctl NAME FILE                 shows a sysctl of the container
 //	show node|NAME                   lists what is in the namespace, but for lo and what the kernel adds
-//	edit NAME WHAT                   changes the container behind the plugin's back: down, no-addr, no-route, no-neigh,
-//	                                 no-link, no-ipv6 (before ADD), gone (its namespace)
+//	edit NAME WHAT                   changes the container behind the plugin's back: down, no-addr, no-route, no-given-route,
+//	                                 no-neigh, no-link, no-ipv6 (before ADD), gone (its namespace)
+//	node-address PREFIX              gives the node's lo an address
 //	alias NAME [TEXT]                shows what is written on the container's host end, or writes it
 //	records                          works off the deletion records and lists them
 //	ipam on COMMAND TEXT             has the IPAM plugin fake run this shell text before that command; none ends it
 //	ipam gives JSON                  sets what it answers an ADD
+//	ipam many-routes N               has it answer an ADD with an address and so many routes
 //	ipam calls|stdin|taken           shows its calls since the last time, the last input, who has addresses
 //	junk NAME IFNAME                 makes a pair of links with the names of the attachment
 func TestStories(t *testing.T) {
@@ -55,7 +57,7 @@ func TestStories(t *testing.T) {
 	for name, run := range map[string]command{
 		"container": (*story).container, "cni": (*story).cni, "agent": (*story).control, "show": (*story).show,
 		"edit": (*story).edit, "sysctl": (*story).sysctl, "junk": (*story).junk, "alias": (*story).alias, "records": (*story).records,
-		"ipam": (*story).ipamVerb,
+		"ipam": (*story).ipamVerb, "node-address": (*story).nodeAddress,
 	} {
 		cmds[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			run(ts.Value("story").(*story), ts, neg, args)

@@ -191,23 +191,6 @@ func (c *Config) readIPs(value []byte) error {
 	})
 }
 
-// readDNS checks the types and keeps the text.
-func readDNS(value []byte) ([]byte, error) {
-	err := jsontext.Fields(value, func(key string, value []byte) (err error) {
-		switch key {
-		case "domain":
-			_, err = jsontext.String(value)
-		case "nameservers", "search", "options":
-			_, err = jsontext.Strings(value)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-		return nil
-	})
-	return value, err
-}
-
 func readAttachments(value []byte) ([]Attachment, error) {
 	list := []Attachment{} // empty is not nil
 	err := jsontext.Items(value, func(value []byte) error {

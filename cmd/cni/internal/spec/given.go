@@ -8,11 +8,13 @@ import (
 	"porin.dev/porin/cmd/cni/internal/jsontext"
 )
 
-// Given is what an IPAM plugin answers an ADD, as far as it matters: the length of a prefix, gateways and routes do not, for
-// a container has its address alone and one way out, which all destinations take.
+// Given is what an IPAM plugin answers an ADD, as far as it matters: the length of a prefix does not, for a container has its
+// address alone, nor the next hops of routes, for there is one, which all destinations take.
 type Given struct {
 	Addresses v1.Addresses
-	DNS       []byte // JSON; nil for none
+	Gateways  v1.Addresses   // of its subnets: nothing is sent to them, but the result has them; zero for none
+	Routes    []netip.Prefix // destinations but the default, each once
+	DNS       []byte         // JSON; nil for none
 
 	excess netip.Addr // beyond one of a family
 }
@@ -24,6 +26,8 @@ func ParseGiven(text []byte) (g Given, err error) {
 		case jsontext.IsNull(value):
 		case key == "ips":
 			err = jsontext.Items(value, g.item)
+		case key == "routes":
+			err = g.routes(value)
 		case key == "dns":
 			g.DNS, err = readDNS(value)
 		}
@@ -32,36 +36,65 @@ func ParseGiven(text []byte) (g Given, err error) {
 		}
 		return err
 	})
+	g.Routes = distinct(g.Routes)
 	return g, err
 }
 
 func (g *Given) item(value []byte) error {
-	return jsontext.Fields(value, func(key string, value []byte) error {
-		if key != "address" {
-			return nil
-		}
-		prefix, err := readText(value, netip.ParsePrefix)
-		if err == nil {
-			g.take(prefix.Addr().Unmap())
+	var gateway netip.Addr
+	var addresses []netip.Addr
+	err := jsontext.Fields(value, func(key string, value []byte) (err error) {
+		switch {
+		case key == "address":
+			var prefix netip.Prefix
+			prefix, err = readText(value, netip.ParsePrefix)
+			addresses = append(addresses, prefix.Addr().Unmap())
+		case key == "gateway" && !jsontext.IsNull(value):
+			gateway, err = readText(value, optionalAddr)
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	for _, addr := range addresses {
+		g.take(addr, gateway.Unmap().WithZone(""))
+	}
+	return nil
 }
 
-func (g *Given) take(addr netip.Addr) {
-	slot := &g.Addresses.IPv6
+// optionalAddr takes an empty text for none, as the reference library does.
+func optionalAddr(text string) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, nil
+	}
+	return netip.ParseAddr(text)
+}
+
+// take keeps the first address of a family, with its gateway if that is of the same.
+func (g *Given) take(addr, gateway netip.Addr) {
+	slot, beside := &g.Addresses.IPv6, &g.Gateways.IPv6
 	if addr.Is4() {
-		slot = &g.Addresses.IPv4
+		slot, beside = &g.Addresses.IPv4, &g.Gateways.IPv4
 	}
 	if slot.IsValid() {
 		g.excess = addr
 		return
 	}
 	*slot = addr
+	if gateway.Is4() == addr.Is4() {
+		*beside = gateway
+	}
 }
 
 // Excess is an error when more was given than a container can have.
 func (g Given) Excess(plugin string) error {
+	if n := len(g.Routes); n > maxRoutes {
+		return &Error{
+			BadConfig, fmt.Sprintf("the IPAM plugin %s gave %d routes, and %d is the most", plugin, n, maxRoutes),
+			`have it give fewer: all that leaves the container takes one way anyway ("ipam" in the network configuration)`,
+		}
+	}
 	if !g.excess.IsValid() {
 		return nil
 	}
@@ -73,24 +106,4 @@ func (g Given) Excess(plugin string) error {
 		BadConfig, fmt.Sprintf("the IPAM plugin %s gave the addresses %s and %s, two of one family", plugin, first, g.excess),
 		`have it give one IPv4 and one IPv6 address at the most ("ipam" in the network configuration)`,
 	}
-}
-
-// ParseError reads an error as a plugin prints it. It is none without a code and a message.
-func ParseError(text []byte) (*Error, bool) {
-	var e Error
-	err := jsontext.Fields(text, func(key string, value []byte) (err error) {
-		switch {
-		case jsontext.IsNull(value):
-		case key == "code":
-			var code int
-			code, err = jsontext.Int(value)
-			e.Code = Code(code)
-		case key == "msg":
-			e.Msg, err = jsontext.String(value)
-		case key == "details":
-			e.Hint, err = jsontext.String(value)
-		}
-		return err
-	})
-	return &e, err == nil && e.Code > 0 && e.Msg != ""
 }

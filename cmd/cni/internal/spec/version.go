@@ -47,3 +47,17 @@ func checkVersion(version, command string) *Error {
 	}
 	return nil
 }
+
+// ParseVersions reads the answer of another plugin to VERSION; none when it is not one.
+func ParseVersions(text []byte) (versions []string) {
+	err := jsontext.Fields(text, func(key string, value []byte) (err error) {
+		if key == "supportedVersions" {
+			versions, err = jsontext.Strings(value)
+		}
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	return versions
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * DHCP on a pod's own link (RFC 2131). A pod whose addresses are another IPAM's may have leased them: who did so for it
+ * renews the lease from inside, by broadcasts, and takes the pod's interface down when nobody answers. They end at the
+ * node, as the stack forwards no broadcast. Nobody else's pass: to all other pods DHCP is noise.
+ *
+ * Only what was refused otherwise is looked at here, so an ordinary packet pays nothing.
+ */
+#pragma once
+
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+
+#include "endpoint.h"
+#include "parse.h"
+#include "scope.h"
+#include "source.h"
+#include "types.h"
+
+#define DHCP_SERVER bpf_htons(67)
+#define DHCP_CLIENT bpf_htons(68)
+#define IP_FRAGMENT bpf_htons(0x3fff) /* more fragments, or an offset */
+
+/* link_speaks_dhcp: has the pod at the end of the link leased its address? */
+static __always_inline _Bool link_speaks_dhcp(const struct link *link)
+{
+	const struct endpoint *own = endpoint_lookup(&link->ipv4);
+
+	return own && own->flags & ENDPOINT_DHCP;
+}
+
+/* is_broadcast_udp moves nothing, but may invalidate what was directly accessible. */
+static __always_inline _Bool is_broadcast_udp(struct __sk_buff *ctx, const struct packet *pkt, __be16 from, __be16 to)
+{
+	struct ethhdr *eth;
+	struct iphdr *ip;
+	struct udphdr *udp;
+
+	if (pkt->protocol != bpf_htons(ETH_P_IP) || pkt->for_routers ||
+	    addr_word(&pkt->destination, 3) != bpf_htonl(0xffffffff))
+		return 0;
+	eth = packet_head(ctx, ETH_HLEN + sizeof(*ip) + sizeof(*udp));
+	if (!eth)
+		return 0;
+	ip = (void *)(eth + 1);
+	udp = (void *)(ip + 1);
+	return ip->protocol == IPPROTO_UDP && !(ip->frag_off & IP_FRAGMENT) && udp->source == from && udp->dest == to;
+}
+
+/* dhcp_from_pod: a request, from the pod's own MAC (see source_verify), and from its address or from none yet. */
+static __always_inline _Bool dhcp_from_pod(struct __sk_buff *ctx, const struct packet *pkt, const struct link *link)
+{
+	return is_broadcast_udp(ctx, pkt, DHCP_CLIENT, DHCP_SERVER) &&
+	       (!addr_word(&pkt->source, 3) || link_owns(link, pkt, &pkt->source)) && link_speaks_dhcp(link);
+}
+
+/* dhcp_to_pod: an answer. */
+static __always_inline _Bool dhcp_to_pod(struct __sk_buff *ctx, const struct packet *pkt, const struct link *link)
+{
+	return is_broadcast_udp(ctx, pkt, DHCP_SERVER, DHCP_CLIENT) && link_speaks_dhcp(link);
+}
