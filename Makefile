@@ -20,7 +20,7 @@ help:
 	@echo "make test      every test; without root, those that need none, and what was left out"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
-	@echo "make chaos     the same at random, 32 at once, with traffic, for DURATION (2m); SEED=n (root)"
+	@echo "make chaos     the same at random, 32 at once, with traffic, for DURATION (2m); SEED=n; MODE=multi-pool: two nodes, one etcd (root)"
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
@@ -64,10 +64,11 @@ crash: build ipam-plugins
 
 DURATION ?= 2m
 SEED     ?= 0
+MODE     ?= pod-cidr
 chaos: build
 	@test "$$(id -u)" = 0 || { echo "make chaos: a node is a network namespace, and making one needs root: sudo make chaos"; exit 1; }
 	@$(GO) test -c -o $(BIN)/chaos.test ./test/chaos
-	@cd test/chaos && PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED)
+	@cd test/chaos && PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED) -chaos.mode $(MODE)
 
 bench: build
 	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }

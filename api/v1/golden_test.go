@@ -101,6 +101,7 @@ var bodies = map[string]any{
 	"pool-spec": v1.PoolSpec{
 		Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, IPv4BlockBits: 26, IPv6BlockBits: 122,
 		NodeSelector: map[string]string{"zone": "a"}, Disabled: true, Quarantine: 30 * time.Second, ReuseResting: true,
+		Use: []v1.PoolUse{{Family: "ipv4", Blocks: 1024, Owned: 3, Nodes: 2}},
 	},
 	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }

@@ -21,4 +21,14 @@ type PoolSpec struct {
 	Quarantine time.Duration `json:"quarantine,omitempty"`
 	// ReuseResting has the address that rests longest be given out when nothing else is free.
 	ReuseResting bool `json:"reuseResting,omitempty"`
+	// Use is how full the pool is, one a family that it has. It is of answers alone, and ignored in a request.
+	Use []PoolUse `json:"use,omitempty"`
+}
+
+// PoolUse is how many blocks of a family a pool has, and how many of them nodes own.
+type PoolUse struct {
+	Family string `json:"family"` // "ipv4" or "ipv6"
+	Blocks int64  `json:"blocks"` // 1<<62 at the most
+	Owned  int64  `json:"owned"`  // by nodes, wholly or in part
+	Nodes  int    `json:"nodes"`  // that own some
 }

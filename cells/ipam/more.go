@@ -49,8 +49,11 @@ func because(ctx context.Context, first, second, more error) error {
 	if ctx.Err() != nil {
 		second = first
 	}
-	if more == nil {
+	switch {
+	case more == nil:
 		return second
+	case errors.Is(second, ErrUnknownPool): // the store has not said yet which there are
+		return fmt.Errorf("%w; %w", more, second)
 	}
 	return fmt.Errorf("%w; asked for more: %w", second, more)
 }

@@ -13,6 +13,7 @@ import (
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/internal/fault"
 )
 
 func remove(n ipam.Node, block string) error {
@@ -294,5 +295,18 @@ func TestLittleIsLeftIsToldOnce(t *testing.T) {
 		if _, err := get(n, ipam.Handle(rune('p'+i))); err != nil || told != want {
 			t.Errorf("address %d of another block: told %d times, want %d, %v", i+1, told, want, err)
 		}
+	}
+}
+
+// TestAPoolThatNobodyCouldAskForMayBeThereSoon: without the store it is not known which there are.
+func TestAPoolThatNobodyCouldAskForMayBeThereSoon(t *testing.T) {
+	n := multiPool(t, nil)
+	n.MultiPool.Ask(ipam.MoreFunc(func(context.Context, string, endpointmanager.Addresses) error {
+		return fault.New(fault.Unavailable, "the store is away")
+	}))
+	_, err := n.Allocator.Allocate(t.Context(), ipam.Request{Owner: "a", Pool: "blue"})
+	wantFault(t, "a pool that is not known", err, ipam.ErrUnknownPool)
+	if kind := fault.KindOf(err); kind != fault.Unavailable {
+		t.Errorf("%v is %s, want %s", err, kind, fault.Unavailable)
 	}
 }

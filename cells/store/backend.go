@@ -28,4 +28,6 @@ type backend interface {
 	grant(ctx context.Context, ttl time.Duration) (id int64, granted time.Duration, err error)
 	renew(ctx context.Context, id int64) (time.Duration, error)
 	revoke(ctx context.Context, id int64) error
+	// leave is that nobody renews the lease any more. It does not block.
+	leave(id int64)
 }

@@ -12,7 +12,7 @@ import (
 const storeUnreachable = "store-unreachable"
 
 // probeTime is how long the doctor waits for an answer.
-const probeTime = 2 * time.Second
+const probeTime = time.Second
 
 // probeKey is a key that nobody writes.
 const probeKey = "doctor/probe"

@@ -17,7 +17,9 @@
 //   - No call waits longer than its context, and none longer than some seconds. A store that is away is
 //     [ErrUnavailable]; nothing of the agent that is not about the cluster waits for it.
 //   - A watch tells every change, in order, once. What it cannot tell any more, as the past is gone or its reader is too
-//     slow, it replaces by the whole list. It holds a bounded number of changes.
+//     slow, it replaces by the whole list. It holds a bounded number of changes. An etcd that was set back, as from a
+//     backup, is found out by the first answer from before what was known, that of a lease's renewal too; if it has been
+//     overtaken by then, and no election tells, it is not.
 //   - Entries of a lease go when the lease ends; its holder knows before that, by the node's own clock.
 //
 // A Store begins and ends with Start and Stop. Stop ends no lease: what comes back within the lease's time finds its

@@ -60,6 +60,8 @@ func (e *embedded) renew(ctx context.Context, id int64) (ttl time.Duration, err 
 	return ttl, err
 }
 
+func (*embedded) leave(int64) {}
+
 func (e *embedded) revoke(ctx context.Context, id int64) error {
 	return e.write(ctx, func(b *batch) error {
 		if b.tx.Bucket(leasesBucket).Get(leaseKey(id)) == nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 
 	"porin.dev/porin/internal/fault"
 )
@@ -26,6 +27,8 @@ var (
 var (
 	// errGone is that a history does not reach back to the revision any more.
 	errGone = errors.New("the revision is gone")
+	// errBack is that the store was set back to before the revision.
+	errBack = fmt.Errorf("%w: the store was set back", errGone)
 	// errNotRunning is a call before Start or after Stop.
 	errNotRunning = errors.New("it is starting or stopping")
 	errNoAnswer   = errors.New("no answer in time")

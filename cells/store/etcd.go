@@ -15,6 +15,7 @@ import (
 type etcd struct {
 	cfg      EtcdConfig
 	dialer   dialer
+	horizon  *horizon
 	renewals renewals
 }
 
@@ -22,7 +23,7 @@ type etcd struct {
 const pageSize = 500
 
 func newEtcd(cfg EtcdConfig) *etcd {
-	return &etcd{cfg: cfg, dialer: newDialer(cfg), renewals: renewals{streams: map[int64]renewal{}}}
+	return &etcd{cfg: cfg, dialer: newDialer(cfg), horizon: newHorizon(), renewals: renewals{streams: map[int64]renewal{}}}
 }
 
 func (e *etcd) where() string { return "etcd at " + strings.Join(e.cfg.Endpoints, ", ") }
@@ -35,10 +36,12 @@ func (e *etcd) get(ctx context.Context, key string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
+	asked := e.horizon.now()
 	answer, err := c.Get(ctx, e.cfg.Prefix+key)
 	if err != nil {
 		return Entry{}, e.fault(err)
 	}
+	e.horizon.saw(asked, answer.Header)
 	if len(answer.Kvs) == 0 {
 		return Entry{}, ErrNotFound
 	}
@@ -62,10 +65,12 @@ func (e *etcd) pages(ctx context.Context, begin string) (entries []Entry, revisi
 	}
 	end := clientv3.GetPrefixRangeEnd(begin)
 	for {
+		asked := e.horizon.now()
 		answer, err := c.Get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
 		if err != nil {
 			return nil, 0, e.fault(err)
 		}
+		e.horizon.saw(asked, answer.Header)
 		if revision == 0 {
 			revision = answer.Header.Revision
 		}
@@ -127,10 +132,12 @@ func (e *etcd) change(ctx context.Context, condition clientv3.Cmp, do clientv3.O
 	if err != nil {
 		return nil, err
 	}
+	asked := e.horizon.now()
 	answer, err := c.Txn(ctx).If(condition).Then(do).Else(otherwise...).Commit()
 	if err != nil {
 		return nil, e.fault(err)
 	}
+	e.horizon.saw(asked, answer.Header)
 	return answer, nil
 }
 
@@ -154,7 +161,9 @@ func (e *etcd) fault(err error) error {
 		return err
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return ErrLeaseLost
-	case errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev):
+	case errors.Is(err, errBack):
+		return errBack
+	case errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev), errors.Is(err, errGone):
 		return errGone
 	}
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, e.where(), err)

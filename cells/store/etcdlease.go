@@ -24,15 +24,15 @@ func (e *etcd) renew(ctx context.Context, id int64) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	ttl, err := e.renewals.renew(ctx, c, id)
+	asked := e.horizon.now()
+	answer, err := e.renewals.renew(ctx, c, id)
 	if err != nil {
 		return 0, e.fault(err)
 	}
-	if ttl <= 0 {
-		e.renewals.end(id)
+	if answer.TTL <= 0 {
 		return 0, ErrLeaseLost
 	}
-	return time.Duration(ttl) * time.Second, nil
+	return time.Duration(answer.TTL) * time.Second, e.probe(ctx, asked, answer.Header)
 }
 
 func (e *etcd) revoke(ctx context.Context, id int64) error {
@@ -40,7 +40,8 @@ func (e *etcd) revoke(ctx context.Context, id int64) error {
 	if err != nil {
 		return err
 	}
-	e.renewals.end(id)
 	_, err = c.Revoke(ctx, clientv3.LeaseID(id))
 	return e.fault(err)
 }
+
+func (e *etcd) leave(id int64) { e.renewals.end(id) }

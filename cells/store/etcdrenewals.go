@@ -24,9 +24,9 @@ type renewal struct {
 	cancel context.CancelFunc
 }
 
-// renew asks once, and returns the seconds that the lease has from then on; 0 is that it is over. One lease is renewed
+// renew asks once. The answer has the seconds that the lease has from then on; 0 is that it is over. One lease is renewed
 // by one goroutine.
-func (r *renewals) renew(ctx context.Context, c *clientv3.Client, id int64) (_ int64, err error) {
+func (r *renewals) renew(ctx context.Context, c *clientv3.Client, id int64) (_ *etcdserverpb.LeaseKeepAliveResponse, err error) {
 	defer func() {
 		if err != nil {
 			r.end(id)
@@ -34,16 +34,16 @@ func (r *renewals) renew(ctx context.Context, c *clientv3.Client, id int64) (_ i
 	}()
 	one, err := r.open(ctx, c, id)
 	if err != nil {
-		return 0, causeOf(ctx, err)
+		return nil, causeOf(ctx, err)
 	}
 	unhook := context.AfterFunc(ctx, one.cancel) // an answer that comes too late is not taken for the next one's
 	defer unhook()
 	_ = one.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: id}) // Recv says why when it has failed
 	answer, err := one.stream.Recv()
 	if err != nil {
-		return 0, causeOf(ctx, err)
+		return nil, causeOf(ctx, err)
 	}
-	return answer.TTL, ctx.Err()
+	return answer, ctx.Err()
 }
 
 // open returns the lease's stream.

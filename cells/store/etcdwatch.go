@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -22,21 +23,24 @@ func (e *etcd) tail(ctx context.Context, prefix string, after int64) tail {
 // errWatchEnded is that etcd's client has closed a watch without a word.
 var errWatchEnded = errors.New("the watch has ended")
 
-// fill returns why there is no more. A connection that is lost and made again is the client's business.
+// fill returns why there is no more. A connection that is lost and made again is the client's business: it goes on after
+// the last change, and does not notice that etcd was set back meanwhile.
 func (e *etcd) fill(ctx context.Context, h *history, prefix string, after int64) error {
 	c, err := e.dialer.client(ctx)
 	if err != nil {
 		return err
 	}
+	back := e.horizon.setBack()
 	// Without a leader a member knows nothing new: try another one.
 	answers := c.Watch(clientv3.WithRequireLeader(ctx), e.cfg.Prefix+prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1),
 		clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())
-	for answer := range answers {
-		if err := answer.Err(); err != nil {
+	for {
+		answer, err := next(ctx, answers, back)
+		if err != nil {
 			return e.fault(err)
 		}
-		if answer.Header.Revision < after { // etcd was set back, such as from a backup
-			return errGone
+		if answer.Header.Revision < after {
+			return e.behind(ctx, after)
 		}
 		if answer.Created {
 			continue // its revision says nothing about what has been told
@@ -44,10 +48,19 @@ func (e *etcd) fill(ctx context.Context, h *history, prefix string, after int64)
 		after = reached(answer)
 		h.add(after, e.events(answer.Events)...)
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+}
+
+// next waits for an answer. It is errBack when etcd is set back.
+func next(ctx context.Context, answers clientv3.WatchChan, back <-chan struct{}) (clientv3.WatchResponse, error) {
+	select {
+	case answer, ok := <-answers:
+		if !ok {
+			return answer, cmp.Or(ctx.Err(), errWatchEnded)
+		}
+		return answer, answer.Err()
+	case <-back:
+		return clientv3.WatchResponse{}, errBack
 	}
-	return errWatchEnded
 }
 
 // reached is the revision up to which all is told. That of the head may be ahead of the events, when there are more to

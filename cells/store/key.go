@@ -10,6 +10,9 @@ const (
 	maxValue = 64 * 1024 // bytes
 )
 
+// CheckKey is nil for what may be a key, or [ErrInvalid] with the reason.
+func CheckKey(key string) error { return checkKey(key) }
+
 // checkKey takes segments of a-z 0-9 . : _ - with single slashes between them.
 func checkKey(key string) error {
 	if len(key) > maxKey {

@@ -64,6 +64,7 @@ func (l *lease) begin(deadline, ttl time.Duration) error {
 		defer close(l.ceased)
 		defer leave()
 		defer l.cease()
+		defer l.service.backend.leave(l.id)
 		defer l.service.meters.leases.Dec()
 		l.keep(ctx, deadline, ttl)
 	}()

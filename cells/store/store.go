@@ -71,5 +71,6 @@ type Event struct {
 	Type     EventType
 	Entry    Entry   // of Put and Deleted
 	Entries  []Entry // of Resync, by key
+	Back     bool    // of Resync: the store is of a time before what was told, as one that is restored from a backup
 	Revision int64
 }

@@ -13,6 +13,7 @@ type watch struct {
 	service *service
 	prefix  string
 	after   int64 // what has been told; 0 when it is to begin anew
+	back    bool  // for the store was set back
 	out     chan Event
 	wait    backoff
 }
@@ -49,7 +50,7 @@ func (w *watch) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := w.follow(ctx)
 		if errors.Is(err, errGone) {
-			w.after = 0
+			w.after, w.back = 0, w.back || errors.Is(err, errBack)
 			continue
 		}
 		pause := w.wait.next()
@@ -92,10 +93,10 @@ func (w *watch) resync(ctx context.Context) error {
 		return err
 	}
 	w.service.meters.resyncs.Inc()
-	if err := w.tell(ctx, Event{Type: Resync, Entries: entries, Revision: revision}); err != nil {
+	if err := w.tell(ctx, Event{Type: Resync, Entries: entries, Back: w.back, Revision: revision}); err != nil {
 		return err
 	}
-	w.after = revision
+	w.after, w.back = revision, false
 	return nil
 }
 

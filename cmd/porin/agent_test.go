@@ -38,6 +38,7 @@ type fakeAgent struct {
 	events    []v1.Event
 	reserved  []v1.Reservation
 	pools     fakePools // nil where there are none
+	delegated bool      // addresses come from another IPAM plugin
 }
 
 // startFakeAgent listens on socket until close.
@@ -212,6 +213,9 @@ func (a *fakeAgent) ipam(w http.ResponseWriter, _ *http.Request) error {
 		answer.Allocations = append(answer.Allocations, v1.Allocation{
 			Address: ep.Addresses.IPv4, Pool: "default", Owner: shortID(ep.ContainerID) + ":" + ep.IfName, Since: ep.Created,
 		})
+	}
+	if a.delegated {
+		answer.Mode, answer.Pools, answer.Allocations[0].Pool = "delegated", []v1.Pool{}, "external"
 	}
 	answer.Allocations = append(answer.Allocations, a.reservations()...)
 	return httpx.JSON(w, http.StatusOK, answer)

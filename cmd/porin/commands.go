@@ -37,10 +37,11 @@ func commands() []command {
 			run: ipamReserve, long: aboutReserve},
 		{name: "ipam release", args: "ADDRESS", short: "end the reservation of an address", flags: releaseFlags,
 			arguments: reservedAddresses, run: ipamRelease, long: aboutRelease},
-		{name: "pool list", short: "list the pools of the cluster", run: poolList},
-		{name: "pool get", args: "NAME", short: "show one pool", arguments: poolNames, run: poolGet},
-		{name: "pool create", args: "NAME", short: "make a pool of the cluster", flags: poolFlags, run: poolCreate},
-		{name: "pool set", args: "NAME", short: "change a pool: what is not given stays", flags: poolFlags, arguments: poolNames, run: poolSet},
+		{name: "pool list", short: "list the pools of the cluster, and how full they are", run: poolList, long: aboutPoolUse},
+		{name: "pool get", args: "NAME", short: "show one pool, and how full it is", arguments: poolNames, run: poolGet, long: aboutPoolUse},
+		{name: "pool create", args: "NAME", short: "make a pool of the cluster", flags: createFlags, run: poolCreate, long: aboutPoolCreate},
+		{name: "pool set", args: "NAME", short: "change a pool: what is not given stays", flags: setFlags, arguments: poolNames, run: poolSet,
+			long: aboutPoolSet},
 		{name: "pool delete", args: "NAME", short: "delete a pool of which nothing is in use", long: aboutPoolDelete,
 			arguments: poolNames, run: poolDelete},
 		{name: "doctor", short: "show where the agent, its records and the kernel disagree", flags: doctorFlags, run: examine,
@@ -84,6 +85,15 @@ A reservation ends by itself, and with the agent. A container takes it over by t
 
 const aboutRelease = `Without --token whatever reservation there is ends. What an endpoint uses is refused: delete that.
 A released address rests for the pool's quarantine.`
+
+const aboutPoolUse = `OWNED is how many blocks nodes own: a pool of which all are has room in these alone, of which "porin ipam list" shows
+those of this node. NODES are the labels that a node must have to own some.`
+
+const aboutPoolCreate = `For example: porin pool create blue --prefix 10.65.0.0/16,fd00:65::/64 --node-label zone=a
+A node claims a block at a time: 64 addresses, unless the size is given. A container is given addresses of all the families
+that the pool has.`
+
+const aboutPoolSet = `A prefix that is left out is drained: what is in use of it stays, and nothing more of it is given out.`
 
 const aboutPoolDelete = `Nodes get three seconds to give back what they do not use of it. When addresses are in use it stays as it was.`
 

@@ -40,6 +40,8 @@ func complete(ctx context.Context, typed []string, env environment) {
 func candidates(ctx context.Context, before []string, current string, env environment) []candidate {
 	line := read(before, env.getenv)
 	switch {
+	case line.open != nil && line.open.Name == "pool":
+		return line.ask(ctx, env, poolNames)
 	case line.open != nil:
 		return valuesOf(line.open)
 	case strings.HasPrefix(current, "-"):
@@ -47,11 +49,16 @@ func candidates(ctx context.Context, before []string, current string, env enviro
 	case line.command.run == nil:
 		return commandsBelow(line.words)
 	case line.command.arguments != nil && line.arguments == 0:
-		s := &session{environment: env, options: *line.options, client: client.New(line.options.socket)}
-		defer s.client.Close()
-		return line.command.arguments(ctx, s)
+		return line.ask(ctx, env, line.command.arguments)
 	}
 	return nil
+}
+
+// ask asks the agent.
+func (p *partial) ask(ctx context.Context, env environment, what func(context.Context, *session) []candidate) []candidate {
+	s := &session{environment: env, options: *p.options, client: client.New(p.options.socket)}
+	defer s.client.Close()
+	return what(ctx, s)
 }
 
 func commandsBelow(words []string) (all []candidate) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -39,7 +40,7 @@ func (p fakePools) mount(r chi.Router) {
 func (p fakePools) list(w http.ResponseWriter, _ *http.Request) error {
 	list := []v1.PoolSpec{}
 	for _, one := range p {
-		list = append(list, one)
+		list = append(list, withUse(one))
 	}
 	return httpx.JSON(w, http.StatusOK, list)
 }
@@ -58,7 +59,19 @@ func (p fakePools) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpx.JSON(w, http.StatusOK, one)
+	return httpx.JSON(w, http.StatusOK, withUse(one))
+}
+
+// withUse is a pool of which two nodes own three blocks of each family.
+func withUse(p v1.PoolSpec) v1.PoolSpec {
+	for _, prefix := range p.Prefixes {
+		family, blockBits := "ipv4", p.IPv4BlockBits
+		if prefix.Addr().Is6() {
+			family, blockBits = "ipv6", p.IPv6BlockBits
+		}
+		p.Use = append(p.Use, v1.PoolUse{Family: family, Blocks: 1 << (blockBits - prefix.Bits()), Owned: 3, Nodes: 2})
+	}
+	return p
 }
 
 func (p fakePools) put(w http.ResponseWriter, r *http.Request) error {
@@ -69,9 +82,8 @@ func (p fakePools) put(w http.ResponseWriter, r *http.Request) error {
 	if len(one.Prefixes) == 0 {
 		return fault.New(fault.Invalid, "no prefix: want at least one, such as 10.244.0.0/16")
 	}
-	if one.IPv4BlockBits == 0 {
-		one.IPv4BlockBits, one.IPv6BlockBits = 26, 122
-	}
+	one.IPv4BlockBits, one.IPv6BlockBits = cmp.Or(one.IPv4BlockBits, 26), cmp.Or(one.IPv6BlockBits, 122)
+	one.Use = nil
 	p[one.Name] = one
 	return httpx.JSON(w, http.StatusOK, one)
 }

@@ -22,16 +22,25 @@ func ipamList(ctx context.Context, s *session, _ []string) error {
 }
 
 func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string) {
+	rangeTable(w, answer, ends)
+	_, _ = fmt.Fprintln(w)
+	row(w, "ADDRESS", "POOL", "OWNER", "AGE")
+	for _, a := range answer.Allocations {
+		row(w, a.Address, a.Pool, a.Owner, s.ageOf(a))
+	}
+}
+
+// rangeTable is of what the agent itself gives out from.
+func rangeTable(w io.Writer, answer v1.IPAM, ends map[string]string) {
+	if len(answer.Pools) == 0 {
+		_, _ = fmt.Fprintf(w, "No addresses to give out: this agent runs --ipam-mode %s.\n", printable(answer.Mode))
+		return
+	}
 	row(w, "POOL", "PREFIX", "CAPACITY", "USED", "QUARANTINED", "FREE", "ENDS IN")
 	for _, pool := range answer.Pools {
 		for _, r := range pool.Ranges {
 			row(w, pool.Name, r.Prefix, r.Capacity, r.Used, r.Quarantined, freeOf(r), ends[resourceOf(pool, r)])
 		}
-	}
-	_, _ = fmt.Fprintln(w)
-	row(w, "ADDRESS", "POOL", "OWNER", "AGE")
-	for _, a := range answer.Allocations {
-		row(w, a.Address, a.Pool, a.Owner, s.ageOf(a))
 	}
 }
 

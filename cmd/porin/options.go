@@ -33,16 +33,6 @@ type options struct {
 	expires                time.Duration // ipam reserve
 }
 
-// poolOptions are those of pool create and pool set. What is not given is left as it is.
-type poolOptions struct {
-	set                    *pflag.FlagSet
-	prefixes               []string
-	ipv4Block, ipv6Block   int
-	labels                 []string
-	disabled, reuseResting bool
-	quarantine             time.Duration
-}
-
 func defaultOptions(getenv func(string) string) options {
 	o := options{socket: v1.DefaultSocket, output: newChoice("table", "json"), timeout: 30 * time.Second}
 	if socket := getenv(socketVariable); socket != "" {
@@ -90,18 +80,6 @@ func gcFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.network, "network", "", "the CNI `network` whose attachments are looked at")
 	fs.StringSliceVar(&o.valid, "valid", nil, "`attachments` that are to stay, comma separated; --valid= for none")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only show what would be deleted")
-}
-
-func poolFlags(fs *pflag.FlagSet, o *options) {
-	p := &o.pool
-	p.set = fs
-	fs.StringSliceVar(&p.prefixes, "prefix", nil, "`CIDRs` of the pool, comma separated or repeated; one that is left out is drained")
-	fs.IntVar(&p.ipv4Block, "ipv4-block", 26, "prefix `length` of an IPv4 block; cannot change")
-	fs.IntVar(&p.ipv6Block, "ipv6-block", 122, "prefix `length` of an IPv6 block; cannot change")
-	fs.StringSliceVar(&p.labels, "node-label", nil, "`LABEL=VALUE` that a node must have to claim blocks; --node-label= for any node")
-	fs.BoolVar(&p.disabled, "disabled", false, "claim nothing, and give nothing more out")
-	fs.DurationVar(&p.quarantine, "quarantine", 30*time.Second, "`time` that a released address rests, 20m at the most")
-	fs.BoolVar(&p.reuseResting, "reuse-resting", false, "give out the address that rests longest when nothing else is free")
 }
 
 func bpfFlags(fs *pflag.FlagSet, o *options) {

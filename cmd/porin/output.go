@@ -83,6 +83,18 @@ func short(d time.Duration) string {
 	return d.String()
 }
 
+// plain is a duration as people write it: "1m", not "1m0s".
+func plain(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
 // count is "1 endpoint" or "2 endpoints".
 func count[N int | uint64](n N, what string) string {
 	if n == 1 {

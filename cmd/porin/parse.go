@@ -24,7 +24,7 @@ func parse(args []string, getenv func(string) string) (*call, error) {
 	for {
 		fs.SetInterspersed(false)
 		if err := fs.Parse(rest); err != nil {
-			return nil, c.usage(err.Error())
+			return nil, c.usage(flagFault(err))
 		}
 		if fs.NArg() == 0 {
 			return c, c.unfinished()
@@ -46,7 +46,7 @@ func (c *call) parseArguments(fs *pflag.FlagSet, rest []string) error {
 	}
 	fs.SetInterspersed(true)
 	if err := fs.Parse(rest); err != nil {
-		return c.usage(err.Error())
+		return c.usage(flagFault(err))
 	}
 	c.args = fs.Args()
 	if c.options.help {

@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/netip"
-	"slices"
-	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -19,9 +15,10 @@ func poolList(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	return s.print(list, func(w io.Writer) {
-		row(w, "POOL", "PREFIXES", "BLOCKS", "NODES", "QUARANTINE", "STATE")
+		row(w, "POOL", "PREFIXES", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "NODES", "QUARANTINE", "STATE")
 		for _, p := range list {
-			row(w, p.Name, prefixText(p.Prefixes), blockText(p), present(selectorText(p.NodeSelector)), p.Quarantine, poolState(p))
+			row(w, p.Name, prefixText(p.Prefixes), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"),
+				selectorText(p.NodeSelector), plain(p.Quarantine), poolState(p))
 		}
 	})
 }
@@ -38,10 +35,13 @@ func poolTable(w io.Writer, p v1.PoolSpec) {
 	row(w, "Pool:", p.Name+", "+poolState(p))
 	row(w, "Prefixes:", prefixText(p.Prefixes))
 	row(w, "Blocks:", blockText(p))
+	for _, use := range p.Use {
+		row(w, familyName(use.Family)+":", useLine(use))
+	}
 	if len(p.NodeSelector) > 0 {
 		row(w, "Nodes:", selectorText(p.NodeSelector))
 	}
-	row(w, "Quarantine:", p.Quarantine)
+	row(w, "Quarantine:", plain(p.Quarantine))
 	if p.ReuseResting {
 		row(w, "When full:", "the address that rests longest is given out")
 	}
@@ -54,21 +54,28 @@ func poolCreate(ctx context.Context, s *session, args []string) error {
 	} else if p, ok := errors.AsType[*v1.Problem](err); !ok || p.Code != v1.CodeNotFound {
 		return err
 	}
-	return s.putPool(ctx, v1.PoolSpec{Name: args[0]})
+	return s.putPool(ctx, "create", v1.PoolSpec{Name: args[0]})
 }
 
+// poolSet refuses to change nothing, and what cannot change: whoever asks for it would think that it is done.
 func poolSet(ctx context.Context, s *session, args []string) error {
+	if !s.pool.given() {
+		return usageOf([]string{"pool", "set"}, "want what to change")
+	}
 	p, err := s.client.Pool(ctx, args[0])
 	if err != nil {
 		return err
 	}
-	return s.putPool(ctx, p)
+	if f := s.pool; f.set.Changed("ipv4-block") && f.ipv4Block != p.IPv4BlockBits || f.set.Changed("ipv6-block") && f.ipv6Block != p.IPv6BlockBits {
+		return usageOf([]string{"pool", "set"}, fmt.Sprintf("the blocks of pool %s stay as they are, %s", p.Name, blockText(p)))
+	}
+	return s.putPool(ctx, "set", p)
 }
 
 // putPool writes the pool with what the flags say.
-func (s *session) putPool(ctx context.Context, p v1.PoolSpec) error {
+func (s *session) putPool(ctx context.Context, verb string, p v1.PoolSpec) error {
 	if err := s.pool.onto(&p); err != nil {
-		return usageOf([]string{"pool"}, err.Error())
+		return usageOf([]string{"pool", verb}, err.Error())
 	}
 	p, err := s.client.PutPool(ctx, p)
 	if err != nil {
@@ -78,76 +85,11 @@ func (s *session) putPool(ctx context.Context, p v1.PoolSpec) error {
 }
 
 func poolDelete(ctx context.Context, s *session, args []string) error {
-	return s.client.DeletePool(ctx, args[0])
-}
-
-// onto sets what was given.
-func (f poolOptions) onto(p *v1.PoolSpec) error {
-	if f.set.Changed("prefix") {
-		p.Prefixes = nil
-		for _, text := range f.prefixes {
-			prefix, err := netip.ParsePrefix(text)
-			if err != nil {
-				return fmt.Errorf("--prefix %q: want a prefix, such as 10.244.0.0/16", text)
-			}
-			p.Prefixes = append(p.Prefixes, prefix)
-		}
+	if err := s.client.DeletePool(ctx, args[0]); err != nil || s.output.value == "json" {
+		return err
 	}
-	for name, to := range map[string]struct {
-		from int
-		to   *int
-	}{"ipv4-block": {f.ipv4Block, &p.IPv4BlockBits}, "ipv6-block": {f.ipv6Block, &p.IPv6BlockBits}} {
-		if f.set.Changed(name) {
-			*to.to = to.from
-		}
-	}
-	if f.set.Changed("node-label") {
-		p.NodeSelector = map[string]string{}
-		for _, label := range f.labels {
-			key, value, ok := strings.Cut(label, "=")
-			if !ok {
-				return fmt.Errorf("--node-label %q: want LABEL=VALUE", label)
-			}
-			p.NodeSelector[key] = value
-		}
-	}
-	if f.set.Changed("disabled") {
-		p.Disabled = f.disabled
-	}
-	if f.set.Changed("quarantine") {
-		p.Quarantine = f.quarantine
-	}
-	if f.set.Changed("reuse-resting") {
-		p.ReuseResting = f.reuseResting
-	}
-	return nil
-}
-
-func prefixText(prefixes []netip.Prefix) string {
-	var texts []string
-	for _, p := range prefixes {
-		texts = append(texts, p.String())
-	}
-	return strings.Join(texts, " ")
-}
-
-func blockText(p v1.PoolSpec) string {
-	return fmt.Sprintf("/%d, /%d", p.IPv4BlockBits, p.IPv6BlockBits)
-}
-
-func selectorText(labels map[string]string) string {
-	var texts []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		texts = append(texts, key+"="+labels[key])
-	}
-	return strings.Join(texts, " ")
-}
-
-func poolState(p v1.PoolSpec) string {
-	if p.Disabled {
-		return "disabled"
-	}
-	return "enabled"
+	_, err := fmt.Fprintf(s.out, "pool %s deleted\n", args[0])
+	return err
 }
 
 // poolNames are for completion.

@@ -59,7 +59,7 @@ func resourceLabel(r v1.Resource) string {
 	return "Lacking:"
 }
 
-// resourceLine is "addresses/default/10.1.0.0/24, 1 of 253 in use, used up in about 2m0s".
+// resourceLine is "addresses/default/10.1.0.0/24, 1 of 253 in use, used up in about 2m".
 func resourceLine(r v1.Resource) string {
 	parts := []string{r.Name}
 	switch {
@@ -72,7 +72,7 @@ func resourceLine(r v1.Resource) string {
 		parts = append(parts, r.Reason)
 	}
 	if r.ExhaustedIn > 0 {
-		parts = append(parts, "used up in about "+r.ExhaustedIn.String())
+		parts = append(parts, "used up in about "+plain(r.ExhaustedIn))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -113,6 +113,8 @@ func (a *fakeAgent) change(verb string) error {
 		a.blind = true
 	case "outside":
 		a.outside = true
+	case "delegated":
+		a.delegated = true
 	case "without-pools":
 		a.pools = nil
 	default:

@@ -4,6 +4,7 @@
 //
 //	make chaos                    two minutes
 //	make chaos DURATION=1h SEED=7 an hour, with the random choices of seed 7
+//	make chaos MODE=multi-pool    addresses from pools in an etcd, which is killed and stopped at random, too
 //
 // How threads and packets interleave is not in the seed: it repeats the choices, not the run.
 package chaos
@@ -11,6 +12,7 @@ package chaos
 import (
 	"flag"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -20,9 +22,17 @@ import (
 var (
 	duration = flag.Duration("chaos.duration", 20*time.Second, "how long to attach, detach and kill")
 	seed     = flag.Uint64("chaos.seed", 0, "of the random choices; 0 takes one from the clock")
+	mode     = flag.String("chaos.mode", podCIDR, "where addresses come from: "+podCIDR+" or "+multiPool)
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(envEtcd); dir != "" {
+		if err := etcdMain(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "etcd:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
 }
 
@@ -31,18 +41,21 @@ const atOnce = 32
 
 func TestChaos(t *testing.T) {
 	testutil.Root(t)
+	if *mode != podCIDR && *mode != multiPool {
+		t.Fatalf("mode %q: want %s or %s", *mode, podCIDR, multiPool)
+	}
 	chance := *seed
 	if chance == 0 {
 		chance = uint64(time.Now().UnixNano())
 	}
-	fmt.Printf("chaos: seed %d, %v, %d at once on 2 nodes\n", chance, *duration, atOnce)
-	w := newWorld(t, chance)
+	fmt.Printf("chaos: %s, seed %d, %v, %d at once on 2 nodes\n", *mode, chance, *duration, atOnce)
+	w := newWorld(t, chance, *mode)
 	traffic := w.startTraffic(t)
 	w.run(*duration)
 	traffic.stop()
 	w.settle()
 	w.counts.print()
-	w.counts.enough(t)
+	w.enough(t)
 	traffic.report(t)
 	w.report(t)
 }

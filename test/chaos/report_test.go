@@ -14,20 +14,29 @@ type counts struct {
 	adds, addsFailed, addsKilled atomic.Int64
 	dels, delsFailed, delsKilled atomic.Int64
 	agents                       atomic.Int64 // killed
+	outages, hangs               atomic.Int64 // of etcd: all, and those that did not end it
 }
 
 func (c *counts) print() {
 	fmt.Printf("chaos: ADD %d succeeded, %d failed, %d killed; DEL %d succeeded, %d failed, %d killed; %d plugins and %d agents killed\n",
 		c.adds.Load(), c.addsFailed.Load(), c.addsKilled.Load(), c.dels.Load(), c.delsFailed.Load(), c.delsKilled.Load(),
 		c.addsKilled.Load()+c.delsKilled.Load(), c.agents.Load())
+	if all, hangs := c.outages.Load(), c.hangs.Load(); all > 0 {
+		fmt.Printf("chaos: etcd killed %d times, and stopped for a while %d times\n", all-hangs, hangs)
+	}
 }
 
 // enough checks that it was chaos: whatever was to happen did.
-func (c *counts) enough(t *testing.T) {
+func (w *world) enough(t *testing.T) {
 	t.Helper()
-	for what, n := range map[string]*atomic.Int64{
+	c := &w.counts
+	due := map[string]*atomic.Int64{
 		"ADD succeeded": &c.adds, "ADD was killed": &c.addsKilled, "DEL was killed": &c.delsKilled, "agent was killed": &c.agents,
-	} {
+	}
+	if w.etcd != nil {
+		due["etcd was away"] = &c.outages
+	}
+	for what, n := range due {
 		if n.Load() == 0 {
 			t.Errorf("no %s", what)
 		}

@@ -15,6 +15,7 @@ import (
 // world is two nodes, their agents, and pods that live all the time: two on the first node, one on the second.
 type world struct {
 	seed   uint64
+	etcd   *etcd // nil in a mode without
 	fabric *testutil.Fabric
 	hosts  [2]*host
 	counts counts
@@ -33,9 +34,12 @@ type host struct {
 	spare   []*testutil.Namespace // of the containers that come and go
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+func newWorld(t *testing.T, seed uint64, mode string) *world {
 	t.Helper()
 	w := &world{seed: seed, fabric: testutil.NewFabric(t), owners: owners{by: map[netip.Addr]string{}}, wrongs: wrongs{by: map[string][]string{}}}
+	if mode == multiPool {
+		w.etcd = startEtcd(t)
+	}
 	for i, pods := range []int{2, 1} {
 		w.hosts[i] = w.newHost(t, pods)
 	}
@@ -46,13 +50,10 @@ func (w *world) newHost(t *testing.T, pods int) *host {
 	t.Helper()
 	bin := testutil.Build(t)
 	h := &host{world: w, node: w.fabric.NewNode(t)}
-	// Without a quarantine an address that is freed too early is given out again at once; a doctor that repaired would
-	// hide a leak.
-	h.agent = h.node.StartAgent(t, bin, "--ipam-pod-cidr="+h.node.PodIPv4.String()+","+h.node.PodIPv6.String(),
-		"--ipam-quarantine=0s", "--doctor-repair=false", "--log-level=warn")
+	h.agent = h.node.StartAgent(t, bin, w.flags(h.node)...)
+	h.prepare(t)
 	h.cni = h.node.NewCNI(t, testutil.CNIConfig{Bin: bin})
 	h.checker = nodecheck.New(t, h.node)
-	w.routeTo(t, h.node)
 	for range pods {
 		c := testutil.NewContainer(t)
 		pod, err := nodecheck.PodOf(c, h.cni.MustAdd(t, c))
@@ -61,26 +62,29 @@ func (w *world) newHost(t *testing.T, pods int) *host {
 		}
 		h.live = append(h.live, pod)
 	}
+	h.announce(t)
 	for range atOnce / len(w.hosts) {
 		h.spare = append(h.spare, testutil.NetNS(t))
 	}
 	return h
 }
 
-// routeTo makes the fabric know where a node's pods are, as the network of a cluster does.
-func (w *world) routeTo(t *testing.T, node *testutil.Node) {
+// announce makes the fabric know where the node's pods are, as the network of a cluster does.
+func (h *host) announce(t *testing.T) {
 	t.Helper()
-	conn := w.fabric.Conn(t)
+	conn := h.fabric.Conn(t)
 	var link rtnl.Link
-	if err := conn.Do(rtnl.LinkByName(fmt.Sprintf("node%d", node.Number), &link)); err != nil {
+	if err := conn.Do(rtnl.LinkByName(fmt.Sprintf("node%d", h.node.Number), &link)); err != nil {
 		t.Fatal(err)
 	}
-	err := conn.Do(
-		rtnl.AddRoute(rtnl.Route{Dst: node.PodIPv4, Gateway: node.IPv4, Link: link.Index}),
-		rtnl.AddRoute(rtnl.Route{Dst: node.PodIPv6, Gateway: node.IPv6, Link: link.Index}),
-	)
-	if err != nil {
-		t.Fatal(err)
+	for _, prefix := range h.prefixes() {
+		gateway := h.node.IPv6
+		if prefix.Addr().Is4() {
+			gateway = h.node.IPv4
+		}
+		if err := conn.Do(rtnl.AddRoute(rtnl.Route{Dst: prefix, Gateway: gateway, Link: link.Index})); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -93,6 +97,9 @@ func (w *world) run(d time.Duration) {
 			loops.Go(func() { h.comeAndGo(ns, w.source(i, j), over) })
 		}
 		killers.Go(func() { h.killAgent(w.source(i, -1), stop) })
+	}
+	if w.etcd != nil {
+		killers.Go(func() { w.etcd.disturb(w, w.source(-1, -1), stop) })
 	}
 	loops.Wait()
 	close(stop)

@@ -29,12 +29,15 @@ func TestMain(m *testing.M) {
 	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
 }
 
-// operations are what is interrupted, everywhere.
-var operations = []struct {
+// row is what is interrupted, everywhere.
+type row struct {
 	name string
 	pods int // that live on the node all the time
 	of   func(*scene) operation
-}{
+}
+
+// operations are those of a node with CIDRs of its own.
+var operations = []row{
 	{"agent, ADD", 2, agentAdd},
 	{"agent, ADD of a pod's next container", 2, agentSupersede},
 	{"agent, DEL", 2, agentDel},
@@ -63,12 +66,8 @@ var operations = []struct {
 func TestCrashMatrix(t *testing.T) {
 	var sum tally
 	t.Run("at", func(t *testing.T) {
-		for _, o := range operations {
-			t.Run(o.name, func(t *testing.T) {
-				t.Parallel()
-				sum.add(enumerate(t, o.name, func() *scene { return newScene(t, o.pods) }, o.of))
-			})
-		}
+		sum.run(t, operations, newScene)
+		sum.run(t, poolOperations, newPoolScene)
 	})
 	sum.print()
 }
@@ -77,6 +76,15 @@ func TestCrashMatrix(t *testing.T) {
 type tally struct {
 	mu                 sync.Mutex // guards the fields below
 	points, violations int
+}
+
+func (t *tally) run(test *testing.T, rows []row, set func(*testing.T, int) *scene) {
+	for _, o := range rows {
+		test.Run(o.name, func(test *testing.T) {
+			test.Parallel()
+			t.add(enumerate(test, o.name, func() *scene { return set(test, o.pods) }, o.of))
+		})
+	}
 }
 
 func (t *tally) add(points, violations int) {

@@ -19,6 +19,8 @@ type operation struct {
 	prepare func() error // what is there before
 	run     func()       // what may be interrupted
 	judge   func() error // what must be so after
+	// only says at which effects it is interrupted; nil is at all.
+	only func(effect) bool
 }
 
 const (
@@ -58,7 +60,7 @@ func (o operation) once(s *scene, k int) (seen []effect, hit *effect, err error)
 	if err := o.prepare(); err != nil {
 		return nil, nil, fmt.Errorf("prepare: %w", err)
 	}
-	o.victim.arm(at(k))
+	o.victim.arm(nth(k, o.only))
 	o.run()
 	if o.victim == s.agents && !o.victim.wasHit() {
 		s.quiet()

@@ -3,6 +3,7 @@ package crash
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 // scene is a node with an agent and a runtime, both under a tracer, and pods that live all the time.
 type scene struct {
 	t       *testing.T
+	mode    []string // flags of the agent: where its addresses come from
+	pools   *pools   // of the cluster; nil in another mode
 	node    *testutil.Node
 	agent   *testutil.Agent
 	cni     *testutil.CNI
@@ -30,13 +33,31 @@ type scene struct {
 	guests  []*testutil.Container // that came for the point
 }
 
+// newScene has a node with CIDRs of its own.
 func newScene(t *testing.T, pods int) *scene {
 	t.Helper()
+	s := prepareScene(t)
+	s.mode = []string{"--ipam-pod-cidr=" + s.node.PodIPv4.String() + "," + s.node.PodIPv6.String(), "--ipam-quarantine=0s"}
+	s.begin()
+	s.settleIn(pods)
+	return s
+}
+
+func prepareScene(t *testing.T) *scene {
+	t.Helper()
 	testutil.Root(t)
-	bin := testutil.Build(t)
 	s := &scene{t: t, node: testutil.NewNode(t), agents: &tracer{}, plugins: &tracer{}}
 	t.Cleanup(func() { s.agents.end(); s.plugins.end() })
 	s.checker = nodecheck.New(t, s.node)
+	s.spare = []*testutil.Namespace{testutil.NetNS(t), testutil.NetNS(t)}
+	return s
+}
+
+// begin starts the agent, and gives the node a runtime.
+func (s *scene) begin() {
+	t := s.t
+	t.Helper()
+	bin := testutil.Build(t)
 	s.cni = s.node.NewCNI(t, testutil.CNIConfig{Bin: bin, Wrap: s.plugins.wrapArmed})
 	s.agent = s.node.NewAgent(bin, s.flags()...)
 	s.agent.Wrap = s.agents.wrap
@@ -47,23 +68,24 @@ func newScene(t *testing.T, pods int) *scene {
 		}
 	})
 	s.agent.Start(t)
-	s.spare = []*testutil.Namespace{testutil.NetNS(t), testutil.NetNS(t)}
+}
+
+// settleIn attaches the pods that live all the time.
+func (s *scene) settleIn(pods int) {
+	s.t.Helper()
 	for range pods {
-		p, err := s.add(testutil.NewContainer(t))
+		p, err := s.add(testutil.NewContainer(s.t))
 		if err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		s.live = append(s.live, p)
 	}
-	return s
 }
 
 // flags give every freed address out again at once, so that one that is freed too early is seen, and let the doctor
 // look and repair nothing: what it would repair is a leak.
 func (s *scene) flags(more ...string) []string {
-	return append([]string{
-		"--ipam-pod-cidr=" + s.node.PodIPv4.String() + "," + s.node.PodIPv6.String(), "--ipam-quarantine=0s", "--doctor-repair=false", "--log-level=warn",
-	}, more...)
+	return slices.Concat(s.mode, []string{"--doctor-repair=false", "--log-level=warn"}, more)
 }
 
 func tail(text string, n int) string { return text[max(0, len(text)-n):] }
@@ -130,6 +152,9 @@ func (s *scene) check(when string, also []nodecheck.Pod, maybe ...*testutil.Cont
 	errs := []error{err}
 	for _, f := range findings {
 		errs = append(errs, errors.New(f.String()))
+	}
+	if s.pools != nil {
+		errs = append(errs, s.pools.agree())
 	}
 	for _, p := range want.Live {
 		errs = append(errs, testutil.Ping(p.Namespace, s.node.IPv4, reach), testutil.Ping(p.Namespace, s.node.IPv6, reach))

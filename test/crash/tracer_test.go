@@ -30,6 +30,17 @@ type trap func(n int, e effect) bool
 // at is the trap at the kth effect.
 func at(k int) trap { return func(n int, _ effect) bool { return n == k } }
 
+// nth is the trap at the kth effect of a kind; of nil, at the kth of all.
+func nth(k int, is func(effect) bool) trap {
+	count := 0
+	return func(_ int, e effect) bool {
+		if is == nil || is(e) {
+			count++
+		}
+		return count == k
+	}
+}
+
 // when is the trap at the first effect of a kind.
 func when(call string) trap {
 	return func(_ int, e effect) bool { return strings.Contains(e.call, call) }

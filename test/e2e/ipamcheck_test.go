@@ -54,7 +54,9 @@ func (r *rig) wantChecked(answer v1.Doctor, repaired, found string) {
 func blockOf(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, 26).Masked() }
 
 func blockKey(block netip.Prefix) string {
-	return "blocks/default/" + strings.ReplaceAll(block.String(), "/", "_")
+	shard := netip.PrefixFrom(block.Addr(), block.Bits()-8).Masked() // blocks are kept 256 together
+	text := func(prefix netip.Prefix) string { return strings.ReplaceAll(prefix.String(), "/", "_") }
+	return "blocks/default/" + text(shard) + "/" + text(block)
 }
 
 // otherBlocks are two that an address is not in.
@@ -115,7 +117,7 @@ func TestWhatIsBrokenBehindTheAgentsBackIsNamedByIPAMCheckAndMended(t *testing.T
 	r.wantChecked(r.checked(), "", "")
 
 	// A block that nobody can read, and one of a pool that is none, are for a person.
-	for key, value := range map[string]string{blockKey(others[1]): "?", "blocks/gone/10.99.0.0_26": `{"version":1,"parts":[{"prefix":"10.99.0.0/26","node":"two"}]}`} {
+	for key, value := range map[string]string{blockKey(others[1]): "?", "blocks/gone/10.99.0.0_18/10.99.0.0_26": `{"version":1,"parts":[{"prefix":"10.99.0.0/26","node":"two"}]}`} {
 		if _, err := behind.Create(t.Context(), key, []byte(value), nil); err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func (c *Checker) pinItems() (items []Item, err error) {
 }
 
 // ordinary are the files that an agent at rest has in its state folder: whatever else is there was left.
-var ordinary = []string{"ledger.db", "deletions/lock"}
+var ordinary = []string{"ledger.db", "deletions/lock", "blocks.json"}
 
 func (c *Checker) fileItems() (items []Item, err error) {
 	files, err := below(c.node.StateDir)

@@ -28,7 +28,7 @@ type schema struct {
 var types = []any{
 	v1.Addresses{}, v1.Allocation{}, v1.Compared{}, v1.Counter{}, v1.Datapath{}, v1.DeleteRequest{}, v1.DeleteResult{}, v1.Doctor{},
 	v1.Endpoint{}, v1.EndpointRequest{}, v1.Event{}, v1.Finding{}, v1.GCRequest{}, v1.GCResult{}, v1.IPAM{}, v1.Interface{},
-	v1.Phase{}, v1.Pod{}, v1.Pool{}, v1.PoolSpec{}, v1.Problem{}, v1.Program{}, v1.Range{}, v1.Reservation{}, v1.ReservationRequest{}, v1.Resource{}, v1.Restored{},
+	v1.Phase{}, v1.Pod{}, v1.Pool{}, v1.PoolSpec{}, v1.PoolUse{}, v1.Problem{}, v1.Program{}, v1.Range{}, v1.Reservation{}, v1.ReservationRequest{}, v1.Resource{}, v1.Restored{},
 	v1.RestoredEndpoint{}, v1.Status{}, v1.Trace{}, v1.Traffic{},
 }
 

@@ -14,10 +14,11 @@ import (
 
 // ask is what somebody waits for.
 type ask struct {
-	pool string
-	want []netip.Addr // these very addresses; none is any
-	look bool         // instead of all that: a look at everything
-	done chan error   // has room for the one answer
+	pool  string
+	want  []netip.Addr // these very addresses; none is any
+	look  bool         // instead of all that: a look at everything
+	tried bool         // a round has, and had no answer; the manager's lock guards it
+	done  chan error   // has room for the one answer
 }
 
 // patience bounds how long somebody waits for a block: other nodes need some time to give one up.
@@ -63,7 +64,9 @@ func (m *Manager) ask(ctx context.Context, a *ask) error {
 	case err := <-a.done:
 		return err
 	case <-end.C:
-		m.leave(a)
+		if tried := m.leave(a); !tried {
+			return fault.New(fault.Unavailable, fmt.Sprintf("the cluster's store did not answer in %s", patience))
+		}
 		return fault.New(fault.Unavailable, fmt.Sprintf("the cluster had none to give in %s", patience))
 	case <-ctx.Done():
 		m.leave(a)
@@ -71,10 +74,12 @@ func (m *Manager) ask(ctx context.Context, a *ask) error {
 	}
 }
 
-func (m *Manager) leave(a *ask) {
+// leave ends the waiting, and tells whether a round has tried.
+func (m *Manager) leave(a *ask) (tried bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asks = slices.DeleteFunc(m.asks, func(other *ask) bool { return other == a })
+	return a.tried
 }
 
 // takeAsks returns what is waited for as a round begins: who asks later may have come too late for it.
@@ -87,10 +92,15 @@ func (m *Manager) takeAsks() []*ask {
 // answer tells those whose question serve has an answer to. The others wait on.
 func (m *Manager) answer(asks []*ask, serve func(*ask) (bool, error)) {
 	for _, a := range asks {
-		if done, err := serve(a); done {
+		done, err := serve(a)
+		if done {
 			m.leave(a)
 			a.done <- err
+			continue
 		}
+		m.mu.Lock()
+		a.tried = true
+		m.mu.Unlock()
 	}
 }
 
@@ -116,7 +126,11 @@ func (m *Manager) serve(ctx context.Context, a *ask) (done bool, err error) {
 			return true, err
 		}
 	}
-	return !m.lacks(pool, a.want), nil
+	if m.lacks(pool, a.want) {
+		err := m.settled()
+		return err != nil, err
+	}
+	return true, nil
 }
 
 // again holds of a pool what is needed by what the store says of it now: the watch may be late.

@@ -1,12 +1,15 @@
 package blocks_test
 
 import (
+	"context"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"porin.dev/porin/cells/ipam/blocks"
+	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 )
 
@@ -37,6 +40,37 @@ func TestABlockIsClaimedForAnAddress(t *testing.T) {
 	}
 	if err := two.manager.More(t.Context(), "default", netip.MustParseAddr("192.0.2.1")); err != nil {
 		t.Errorf("an address of no pool is the allocator's to refuse: %v", err)
+	}
+}
+
+// hung is a store that answers nothing for as long as it hangs, as an etcd whose process is stopped.
+type hung struct {
+	store.Store
+	hangs atomic.Bool
+}
+
+func (h *hung) Create(ctx context.Context, key string, value []byte, l store.Lease) (int64, error) {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return h.Store.Create(ctx, key, value, l)
+}
+
+// TestWhoeverAsksHearsThatTheStoreHangs, and not that others have all there is.
+func TestWhoeverAsksHearsThatTheStoreHangs(t *testing.T) {
+	s := &hung{Store: storetest.New(t)}
+	c := newCluster(t, s, small, calm(), 0)
+	n := c.node(1)
+	defer n.stop()
+	for range 16 {
+		if !c.allocate(n, patience) {
+			t.Fatal("no address")
+		}
+	}
+	s.hangs.Store(true)
+	if err := n.manager.More(t.Context(), "default"); err == nil || !strings.Contains(err.Error(), "did not answer") {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -88,7 +122,8 @@ func TestANodeFindsWhatItHasFromBeforeABoot(t *testing.T) {
 	if err != nil || len(had) != 1 {
 		t.Fatalf("%v, %v", had, err)
 	}
-	c.dir = t.TempDir() // its memo ends with the boot
+	c.dir = t.TempDir() // its memo ends with the boot, and its lease meanwhile
+	first.network.loseLeases()
 	again := c.node(1)
 	defer again.stop()
 	if err := again.manager.Recheck(t.Context()); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
@@ -21,6 +22,7 @@ func Module(cfg Config) fx.Option {
 		fx.Provide(NewPools, newManager),
 		server.Provide(newRoutes),
 		server.Watch(newWatcher),
+		capacity.Provide(func(m *Manager) source { return source{m} }),
 		metrics.Collect(func(m *Manager) *meters { return m.meters }),
 		doctor.Check(func(c Config, s store.Store, m *Manager, l Local) *Checker { return NewChecker(c, s, m, l) }),
 	)

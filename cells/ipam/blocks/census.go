@@ -113,3 +113,24 @@ func (c census) untouched(p Pool, f family, random func(uint64) uint64) (netip.P
 	}
 	return p.block(f, nth), true
 }
+
+// area is what is known of a shard, or of all when that is zero.
+type area struct {
+	census
+	shard netip.Prefix
+}
+
+// untouched returns the shard's blocks of a pool of which nobody owns anything.
+func (a area) untouched(p Pool) (free []netip.Prefix) {
+	bits := p.blockBits(a.shard)
+	for i := range uint64(1) << shardBits {
+		block := nth(a.shard, bits, i)
+		if s := a.census[slotID{p.Name, block}]; p.has(block) && len(s.Parts) == 0 && !s.opaque {
+			free = append(free, block)
+		}
+	}
+	return free
+}
+
+// covers tells whether a block is of what is known.
+func (a area) covers(block netip.Prefix) bool { return !a.shard.IsValid() || shardOf(block) == a.shard }

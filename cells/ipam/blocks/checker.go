@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,6 +18,7 @@ const (
 	blockPoolless   = "block-poolless"
 	blockNotHeld    = "block-not-held"
 	blockNotOwned   = "block-not-owned"
+	nodeNameTaken   = "node-name-taken"
 )
 
 // Holder is what a [Checker] needs of a [Manager].
@@ -25,6 +27,8 @@ type Holder interface {
 	Held() []Part
 	Recheck(ctx context.Context) error
 	More(ctx context.Context, pool string, want ...netip.Addr) error
+	// NameTaken is an [ErrNameTaken], or nil.
+	NameTaken() error
 }
 
 // Given is what a [Checker] needs of a [Local].
@@ -65,6 +69,7 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: blockPoolless, Meaning: "nodes have blocks of a pool that does not exist", Repair: "make the pool again, or delete the containers that have addresses of it: then the nodes give the blocks back"},
 		{Name: blockNotHeld, Meaning: "a block is this node's for the store, and the node does not know it", Repair: "it is read anew, and given out from or given back"},
 		{Name: blockNotOwned, Meaning: "this node gives out from a block, or has addresses of it in use, that is another's or nobody's for the store", Repair: "nothing more is given out from it; if addresses of it are in use and it is nobody's, it is claimed again"},
+		{Name: nodeNameTaken, Meaning: "another agent has this node's name: this one gives out no address", Repair: "give each agent a --node-name of its own; what a boot has left is over in half a minute"},
 	}
 	for i := range kinds {
 		kinds[i].About = doctor.Addresses
@@ -83,8 +88,23 @@ func (c *Checker) Every() time.Duration {
 // Compared implements doctor.Counter.
 func (c *Checker) Compared() []doctor.Compared { return c.compared }
 
-// lookTime bounds how long the store may take.
-const lookTime = 10 * time.Second
+// lookTime bounds how long the store may take for everything, and answerTime how long for one answer: who asks the doctor
+// does not wait for a store that hangs.
+const (
+	lookTime   = 10 * time.Second
+	answerTime = time.Second
+)
+
+// answers is nil when the store answers.
+func (c *Checker) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	_, err := c.store.Get(ctx, poolsKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
 
 // Examine implements doctor.Checker. What this node is about to claim or to give up it sees as one or the other: it asks the
 // node before and after the store.
@@ -94,6 +114,9 @@ func (c *Checker) Examine(ctx context.Context, only string) ([]doctor.Finding, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
+	if err := c.answers(ctx); err != nil {
+		return nil, err
+	}
 	before := c.mine()
 	a, err := readAtlas(ctx, c.store)
 	if err != nil {
@@ -102,5 +125,5 @@ func (c *Checker) Examine(ctx context.Context, only string) ([]doctor.Finding, e
 	after := c.mine()
 	own := a.of(c.cfg.Node)
 	c.owners, c.compared = a.owners(), []doctor.Compared{{What: "blocks of the cluster", Count: len(a.parts)}, {What: "of them this node's", Count: len(own)}}
-	return slices.Concat(a.unreadableFindings(), a.overlaps(), a.poolless(), c.notHeld(own, before, after), c.notOwned(a, before, after)), nil
+	return slices.Concat(c.nameTaken(), a.unreadableFindings(), a.overlaps(), a.poolless(), c.notHeld(own, before, after), c.notOwned(a, before, after)), nil
 }

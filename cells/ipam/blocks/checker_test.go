@@ -21,8 +21,10 @@ type asked struct {
 	held    []blocks.Part
 	recheck int
 	more    []netip.Addr
+	taken   error
 }
 
+func (a *asked) NameTaken() error              { return a.taken }
 func (a *asked) Held() []blocks.Part           { return a.held }
 func (a *asked) Recheck(context.Context) error { a.recheck++; return nil }
 func (a *asked) More(_ context.Context, _ string, want ...netip.Addr) error {
@@ -77,36 +79,36 @@ func TestWhatTheStoreSaysOfBlocksIsComparedWithItself(t *testing.T) {
 		found   []string
 	}{
 		{"several nodes, one of which has half a block", map[string]string{
-			"blocks/default/10.0.0.0_26":  owned([2]string{"10.0.0.0/26", "a"}),
-			"blocks/default/10.0.0.64_26": owned([2]string{"10.0.0.64/27", "a"}, [2]string{"10.0.0.96/27", "b"}),
+			"blocks/default/10.0.0.0_18/10.0.0.0_26":  owned([2]string{"10.0.0.0/26", "a"}),
+			"blocks/default/10.0.0.0_18/10.0.0.64_26": owned([2]string{"10.0.0.64/27", "a"}, [2]string{"10.0.0.96/27", "b"}),
 		}, nil},
 		{"one block of two nodes", map[string]string{
-			"blocks/default/10.0.0.0_26": owned([2]string{"10.0.0.0/26", "a"}, [2]string{"10.0.0.32/27", "b"}),
+			"blocks/default/10.0.0.0_18/10.0.0.0_26": owned([2]string{"10.0.0.0/26", "a"}, [2]string{"10.0.0.32/27", "b"}),
 		}, []string{"block-overlap: 10.0.0.0/26 of node a, pool default, and 10.0.0.32/27 of node b, pool default"}},
 		{"blocks of another size, left from a pool of that name", map[string]string{
-			"blocks/default/10.0.0.0_25":  owned([2]string{"10.0.0.0/25", "a"}),
-			"blocks/default/10.0.0.0_26":  owned([2]string{"10.0.0.0/26", "b"}),
-			"blocks/default/10.0.0.64_26": owned([2]string{"10.0.0.64/26", "c"}),
+			"blocks/default/10.0.0.0_17/10.0.0.0_25":  owned([2]string{"10.0.0.0/25", "a"}),
+			"blocks/default/10.0.0.0_18/10.0.0.0_26":  owned([2]string{"10.0.0.0/26", "b"}),
+			"blocks/default/10.0.0.0_18/10.0.0.64_26": owned([2]string{"10.0.0.64/26", "c"}),
 		}, []string{
 			"block-overlap: 10.0.0.0/25 of node a, pool default, and 10.0.0.0/26 of node b, pool default",
 			"block-overlap: 10.0.0.0/25 of node a, pool default, and 10.0.0.64/26 of node c, pool default",
 		}},
 		{"blocks of a pool that is none, and has the addresses of another", map[string]string{
-			"blocks/default/10.0.0.0_26": owned([2]string{"10.0.0.0/26", "a"}),
-			"blocks/gone/10.0.0.0_26":    owned([2]string{"10.0.0.0/26", "b"}),
+			"blocks/default/10.0.0.0_18/10.0.0.0_26": owned([2]string{"10.0.0.0/26", "a"}),
+			"blocks/gone/10.0.0.0_18/10.0.0.0_26":    owned([2]string{"10.0.0.0/26", "b"}),
 		}, []string{
 			"block-overlap: 10.0.0.0/26 of node a, pool default, and 10.0.0.0/26 of node b, pool gone",
 			"block-poolless: pool gone",
 		}},
 		{"what cannot be read", map[string]string{
-			"blocks/default/10.0.0.0_26":   "no JSON",
-			"blocks/default/10.0.0.64_26":  `{"version":2}`,
-			"blocks/default/10.0.0.128_26": owned([2]string{"10.9.0.0/26", "a"}),
-			"blocks/default/10.0.0.192_26": owned([2]string{"10.0.0.192/26", ""}),
-			"blocks/default/10.0.1.1_26":   owned(),
+			"blocks/default/10.0.0.0_18/10.0.0.0_26":   "no JSON",
+			"blocks/default/10.0.0.0_18/10.0.0.64_26":  `{"version":2}`,
+			"blocks/default/10.0.0.0_18/10.0.0.128_26": owned([2]string{"10.9.0.0/26", "a"}),
+			"blocks/default/10.0.0.0_18/10.0.0.192_26": owned([2]string{"10.0.0.192/26", ""}),
+			"blocks/default/10.0.0.0_18/10.0.1.1_26":   owned(),
 		}, []string{
-			"block-unreadable: blocks/default/10.0.0.0_26", "block-unreadable: blocks/default/10.0.0.128_26", "block-unreadable: blocks/default/10.0.0.192_26",
-			"block-unreadable: blocks/default/10.0.0.64_26", "block-unreadable: blocks/default/10.0.1.1_26",
+			"block-unreadable: blocks/default/10.0.0.0_18/10.0.0.0_26", "block-unreadable: blocks/default/10.0.0.0_18/10.0.0.128_26", "block-unreadable: blocks/default/10.0.0.0_18/10.0.0.192_26",
+			"block-unreadable: blocks/default/10.0.0.0_18/10.0.0.64_26", "block-unreadable: blocks/default/10.0.0.0_18/10.0.1.1_26",
 		}},
 	}
 	for _, row := range rows {
@@ -128,10 +130,15 @@ func TestWhatTheStoreSaysOfBlocksIsComparedWithItself(t *testing.T) {
 	}
 }
 
+func TestANameThatIsAnothersIsFound(t *testing.T) {
+	s := storetest.New(t)
+	wantFound(t, blocks.NewChecker(calm(), s, &asked{taken: blocks.ErrNameTaken}, newPlain(nil)), "node-name-taken: node ")
+}
+
 func TestPoolsThatCannotBeReadAreFoundAndNotTakenForNone(t *testing.T) {
 	s := storetest.New(t)
 	put(t, s, "notices/pools", "no JSON")
-	put(t, s, "blocks/default/10.0.0.0_26", owned([2]string{"10.0.0.0/26", "a"}))
+	put(t, s, "blocks/default/10.0.0.0_18/10.0.0.0_26", owned([2]string{"10.0.0.0/26", "a"}))
 	wantFound(t, blocks.NewChecker(calm(), s, &asked{}, newPlain(nil)), "block-unreadable: notices/pools")
 }
 
@@ -161,7 +168,9 @@ func examined(t *testing.T) (*cluster, *simNode, *blocks.Checker, blocks.Part) {
 }
 
 func keyOf(p blocks.Part) string {
-	return "blocks/" + p.Pool + "/" + strings.ReplaceAll(p.Block.String(), "/", "_")
+	shard := netip.PrefixFrom(p.Block.Addr(), p.Block.Bits()-8).Masked()
+	text := func(prefix netip.Prefix) string { return strings.ReplaceAll(prefix.String(), "/", "_") }
+	return "blocks/" + p.Pool + "/" + text(shard) + "/" + text(p.Block)
 }
 
 func TestABlockThatTheStoreHasLostIsClaimedAgainForWhatIsInUse(t *testing.T) {
@@ -233,7 +242,7 @@ func TestANodeThatHasJustBegunHoldsNothingYet(t *testing.T) {
 	if _, err := blocks.NewPools(s).Put(t.Context(), small); err != nil {
 		t.Fatal(err)
 	}
-	put(t, s, "blocks/default/10.0.0.0_28", owned([2]string{"10.0.0.0/28", "a"}))
+	put(t, s, "blocks/default/10.0.0.0_20/10.0.0.0_28", owned([2]string{"10.0.0.0/28", "a"}))
 	cfg := calm()
 	cfg.Node = "a"
 	begun := &asked{}
@@ -267,7 +276,7 @@ func TestTheMoreNodesThereAreTheLessOftenOneLooks(t *testing.T) {
 	for _, block := range allBlocks(blocks.Pool{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, IPv4BlockBits: 26})[:1000] {
 		parts = append(parts, [2]string{block.String(), "node-" + strings.ReplaceAll(block.Addr().String(), ".", "-")})
 	}
-	put(t, s, "blocks/default/10.0.0.0_16", owned(parts...))
+	put(t, s, "blocks/default/10.0.0.0_8/10.0.0.0_16", owned(parts...))
 	found(t, c)
 	if many := c.Every(); few != 30*60e9 || many != 1000*cfg.Interval/5 {
 		t.Errorf("every %s with a few nodes, and %s with 1,000", few, many)

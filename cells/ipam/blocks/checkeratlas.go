@@ -62,18 +62,12 @@ func (a *atlas) setPools(notices []store.Entry) {
 }
 
 func (a *atlas) add(e store.Entry) error {
-	pool, block, ok := parseSlotKey(e.Key)
-	if !ok {
-		return fmt.Errorf("its key is not %sPOOL/ADDRESS_BITS", blocksPrefix)
-	}
-	s, err := decodeSlot(e)
+	s, err := decodeParts(e)
 	if err != nil {
 		return err
 	}
+	pool, block, _ := parseSlotKey(e.Key)
 	for _, p := range s.Parts {
-		if p.Node == "" || !p.Prefix.IsValid() || p.Prefix.Bits() < block.Bits() || !block.Contains(p.Prefix.Addr()) {
-			return fmt.Errorf("it gives %s to node %q, which is no part of it or no node", p.Prefix, p.Node)
-		}
 		a.parts = append(a.parts, Part{pool, block, p.Prefix, p.Node})
 	}
 	return nil

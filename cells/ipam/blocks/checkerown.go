@@ -34,6 +34,15 @@ func (m mine) has(p Part) bool {
 	return false
 }
 
+// nameTaken is that this node has nothing, as it is not the only one of its name.
+func (c *Checker) nameTaken() []doctor.Finding {
+	err := c.holder.NameTaken()
+	if err == nil {
+		return nil
+	}
+	return []doctor.Finding{{Kind: nodeNameTaken, Subject: "node " + c.cfg.Node, Detail: err.Error()}}
+}
+
 // notHeld are the parts of this node that it neither gives out from nor knows to have. One that has just begun knows of
 // nothing yet.
 func (c *Checker) notHeld(own []Part, before, after mine) (findings []doctor.Finding) {

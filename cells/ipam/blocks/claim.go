@@ -36,27 +36,52 @@ func (m *Manager) claimUntil(ctx context.Context, pool Pool, f family, enough in
 // claim takes one block that nobody owns: one at random, and when that is somebody's, one of those that are free, or a part
 // of one. It is false when there is none; then it says how many nodes have some.
 func (m *Manager) claim(ctx context.Context, pool Pool, f family) (claimed bool, owners int, err error) {
-	known := census(m.own.slots)
+	if err := m.settled(); err != nil {
+		return false, 0, err
+	}
+	known := area{census: census(m.own.slots)}
 	for range claimTries {
 		at, part, ok := m.pick(known, pool, f)
 		if !ok {
 			return false, known.owners(), nil
 		}
-		err := m.claimPart(ctx, at, known[at], part)
+		err := m.claimPart(ctx, at, known.census[at], part)
 		if err == nil {
 			return m.take(ctx, at, part)
 		}
 		if !lost(err) {
 			return false, 0, err
 		}
-		if known, err = m.list(ctx, blocksPrefix+pool.Name+"/"); err != nil {
+		if known, err = m.survey(ctx, pool, f, at.block); err != nil {
 			return false, 0, err
 		}
-		if m.own.compare(known, pool.Name); len(m.own.doubts) > 0 {
+		if len(m.own.doubts) > 0 {
 			return m.recover(ctx)
 		}
 	}
 	return false, known.owners(), nil
+}
+
+// shardTries is how many shards of a pool are looked at before all of it is.
+const shardTries = 4
+
+// survey reads who owns what where another node was met, or at another random place when nothing is free there, or in all
+// of the pool.
+func (m *Manager) survey(ctx context.Context, pool Pool, f family, at netip.Prefix) (area, error) {
+	for range shardTries {
+		c, err := m.list(ctx, shardKey(pool.Name, at))
+		shard := area{c, shardOf(at)}
+		if err != nil || len(shard.untouched(pool)) > 0 {
+			m.own.compare(pool.Name, shard)
+			return shard, err
+		}
+		at = pool.block(f, m.rng.Uint64N(pool.count(f)))
+	}
+	c, err := m.list(ctx, poolKey(pool.Name))
+	if err == nil {
+		m.own.compare(pool.Name, area{census: c})
+	}
+	return area{census: c}, err
 }
 
 // list reads who owns what.
@@ -75,11 +100,16 @@ func (m *Manager) recover(ctx context.Context) (bool, int, error) {
 }
 
 // pick chooses what to claim: a block of which nobody has anything, or a part that nobody has.
-func (m *Manager) pick(known census, pool Pool, f family) (at slotID, part netip.Prefix, ok bool) {
+func (m *Manager) pick(known area, pool Pool, f family) (at slotID, part netip.Prefix, ok bool) {
 	if pool.count(f) == 0 {
 		return at, part, false
 	}
-	if block, ok := known.untouched(pool, f, m.rng.Uint64N); ok {
+	if known.shard.IsValid() {
+		free := known.untouched(pool)
+		block := free[m.rng.IntN(len(free))]
+		return slotID{pool.Name, block}, block, true
+	}
+	if block, ok := known.census.untouched(pool, f, m.rng.Uint64N); ok {
 		return slotID{pool.Name, block}, block, true
 	}
 	free := known.partly(pool, f)
@@ -90,8 +120,9 @@ func (m *Manager) pick(known census, pool Pool, f family) (at slotID, part netip
 	return one.slotID, one.part, true
 }
 
-// claimPart is one compare-and-swap.
+// claimPart is one compare-and-swap. That the memo cannot say so before is no reason to have no addresses.
 func (m *Manager) claimPart(ctx context.Context, at slotID, was versioned, prefix netip.Prefix) error {
+	m.warn(m.intend(at), "an agent that is killed now would not know what it has claimed")
 	err := m.write(ctx, at, was, was.with(part{Prefix: prefix, Node: m.cfg.Node, Claimed: time.Now().UTC().Round(time.Second)}))
 	m.meters.claim(err)
 	return err
@@ -125,6 +156,9 @@ func (m *Manager) claimAddress(ctx context.Context, pool Pool, addr netip.Addr) 
 		}
 		prefix, err := was.around(block, addr, m.cfg.Node)
 		if err != nil || !prefix.IsValid() {
+			return err
+		}
+		if err := m.settled(); err != nil {
 			return err
 		}
 		if err = m.claimPart(ctx, at, was, prefix); err == nil {

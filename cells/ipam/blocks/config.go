@@ -64,6 +64,8 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.Node == "" {
 		errs = append(errs, errors.New("node: want its name"))
+	} else if err := checkNode(c.Node); err != nil {
+		errs = append(errs, fmt.Errorf("node %.64q: %w", c.Node, err))
 	}
 	if c.PreAllocate < 0 || c.PreAllocate > 1<<mostHostBits {
 		errs = append(errs, fmt.Errorf("pre-allocate %d: want 0 to %d", c.PreAllocate, 1<<mostHostBits))

@@ -106,12 +106,12 @@ func (m *Manager) shrink(ctx context.Context, pool string, whole, given netip.Pr
 // giveUp changes a block so that this node has less of a part of it, after the memo has said so. Then whoever wants some
 // looks again.
 func (m *Manager) giveUp(ctx context.Context, pool string, whole, given netip.Prefix, edit func(slot) slot) error {
-	if err := m.forgo(pool, given); err != nil {
-		return err
-	}
 	at, ok := m.own.find(pool, whole)
 	if !ok {
 		return nil
+	}
+	if err := m.forgo(at, given); err != nil {
+		return err
 	}
 	if err := m.change(ctx, holding{at, whole, m.cfg.Node}, m.own.slots[at], edit); err != nil {
 		return err

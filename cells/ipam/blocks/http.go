@@ -30,11 +30,7 @@ func (s routes) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := []v1.PoolSpec{}
-	for _, p := range pools {
-		list = append(list, v1.PoolSpec(p))
-	}
-	return httpx.JSON(w, http.StatusOK, list)
+	return httpx.JSON(w, http.StatusOK, s.specs(r.Context(), pools))
 }
 
 func (s routes) get(w http.ResponseWriter, r *http.Request) error {
@@ -46,7 +42,7 @@ func (s routes) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpx.JSON(w, http.StatusOK, v1.PoolSpec(p))
+	return httpx.JSON(w, http.StatusOK, s.specs(r.Context(), []Pool{p})[0])
 }
 
 func (s routes) put(w http.ResponseWriter, r *http.Request) error {
@@ -62,11 +58,11 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Invalid, fmt.Sprintf("name %.64q: the path says %.64q", body.Name, name))
 	}
 	body.Name = name
-	p, err := s.pools.Put(r.Context(), Pool(body))
+	p, err := s.pools.Put(r.Context(), poolOf(body))
 	if err != nil {
 		return err
 	}
-	return httpx.JSON(w, http.StatusOK, v1.PoolSpec(p))
+	return httpx.JSON(w, http.StatusOK, specOf(p))
 }
 
 // deleteWait is how long nodes get to give back what they do not use.

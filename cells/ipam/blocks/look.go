@@ -34,13 +34,17 @@ func (m *Manager) lookNow(ctx context.Context) error {
 	for _, e := range nodes {
 		living[strings.TrimPrefix(e.Key, nodesPrefix)] = true
 	}
-	m.own.compare(c, "")
-	if err := m.settle(ctx); err != nil {
+	if m.own.ahead(c) {
+		m.amiss()
+	}
+	m.own.compare("", area{census: c})
+	if err := errors.Join(m.settle(ctx), m.regain(ctx)); err != nil {
 		return err
 	}
 	m.adopt()
 	m.publish()
-	m.nextLook = now + m.lookAfter(len(nodes))
+	m.nodes = len(nodes)
+	m.nextLook = now + m.lookAfter(m.nodes)
 	return m.reclaim(ctx, c, living, now)
 }
 
@@ -60,8 +64,7 @@ type sighting struct {
 // and at no time in between. A node that comes back writes its slots once more, so a slot that has the revision of the
 // first look says that its owner did not, whatever else this node may have missed.
 func (m *Manager) reclaim(ctx context.Context, c census, living map[string]bool, now time.Duration) error {
-	var errs []error
-	seen := map[holding]sighting{}
+	seen, due := map[holding]sighting{}, map[slotID][]holding{}
 	for _, h := range c.holdings(func(node string) bool { return !m.isSelf(node) && !living[node] }) {
 		first, revision := m.gone[h], c[h.slotID].revision
 		if first.revision != revision {
@@ -69,29 +72,44 @@ func (m *Manager) reclaim(ctx context.Context, c census, living map[string]bool,
 		}
 		seen[h] = first
 		if now-first.since >= m.cfg.Grace {
-			errs = append(errs, m.takeFrom(ctx, h, c[h.slotID]))
+			due[h.slotID] = append(due[h.slotID], h)
 			continue
 		}
 		m.nextLook = min(m.nextLook, first.since+m.cfg.Grace)
 	}
 	m.gone = seen
+	var errs []error
+	for at, parts := range due {
+		errs = append(errs, m.takeFrom(ctx, at, c[at], parts))
+	}
 	return errors.Join(errs...)
 }
 
-// takeFrom has the store say once more that the owner is gone.
-func (m *Manager) takeFrom(ctx context.Context, h holding, was versioned) error {
-	_, err := m.store.Get(ctx, nodesPrefix+h.node)
-	if !errors.Is(err, store.ErrNotFound) {
+// takeFrom takes parts of a block at once: each change of it is a sign of life of all who have some of it. The store says
+// once more that the owners are gone.
+func (m *Manager) takeFrom(ctx context.Context, at slotID, was versioned, parts []holding) error {
+	left := was.slot
+	for _, h := range parts {
+		_, err := m.store.Get(ctx, nodesPrefix+h.node)
+		if err == nil {
+			return nil // a later look finds out
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		left = left.without(h.node, h.part)
+	}
+	if err := m.write(ctx, at, was, left); err != nil {
+		if lost(err) {
+			return nil
+		}
 		return err
 	}
-	err = m.write(ctx, h.slotID, was, was.without(h.node, h.part))
-	if lost(err) {
-		return nil // a later look finds out
-	}
-	if err == nil {
+	var errs []error
+	for _, h := range parts {
 		m.meters.reclaimed.Inc()
 		m.log.Info("block of a node that is gone is free", "pool", h.pool, "cidr", h.part, "node", h.node)
-		err = m.freed(ctx, h.pool, familyOf(h.part))
+		errs = append(errs, m.freed(ctx, h.pool, familyOf(h.part)))
 	}
-	return err
+	return errors.Join(errs...)
 }

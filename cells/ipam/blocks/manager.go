@@ -7,6 +7,8 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +32,16 @@ type Manager struct {
 	held []Part // at the end of the last round
 	stop func() // nil before Start
 
+	taken taken // another agent has the node's name
+
 	// The fields below are the running goroutine's.
+	agent    string // which one this is, among all of that name
+	rival    rival
+	unsure   bool          // whether the store knows what it knew
+	calm     time.Duration // nothing new is claimed before
+	wasBack  bool          // the store was set back in this life of the agent
+	lacking  bool          // addresses in use are another node's
+	nodes    int           // that lived at the last look
 	notices  notices
 	own      owned
 	lease    store.Lease
@@ -52,7 +63,7 @@ func New(cfg Config, s store.Store, local Local, clock func() time.Duration, log
 	_, _ = h.Write([]byte(cfg.Node))
 	m := &Manager{
 		cfg: cfg, log: log, store: s, local: local, clock: clock, rng: rand.New(rand.NewPCG(h.Sum64(), uint64(clock()))),
-		kick: make(chan struct{}, 1), meters: newMeters(), notices: newNotices(), own: newOwned(cfg.Node), pools: map[string]Pool{},
+		kick: make(chan struct{}, 1), agent: identify(""), meters: newMeters(), notices: newNotices(), own: newOwned(cfg.Node), pools: map[string]Pool{},
 		idle: map[idleKey]time.Duration{}, demands: map[demand]time.Duration{}, gave: map[demand]time.Duration{}, gone: map[holding]sighting{},
 	}
 	m.nextLook = clock() + m.lookAfter(0)
@@ -76,11 +87,23 @@ func (m *Manager) Run(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
+			m.resync(event)
 			m.notices.take(event)
+		case <-m.lost():
 		case <-tick.C:
 		case <-m.kick:
 		}
 		m.round(ctx)
+	}
+}
+
+// resync has this node find out what the store knows of it: it may be less than before.
+func (m *Manager) resync(event store.Event) {
+	if event.Type == store.Resync && m.notices.synced {
+		m.unsure = true
+	}
+	if event.Back {
+		m.setBack()
 	}
 }
 
@@ -99,8 +122,13 @@ func (m *Manager) round(ctx context.Context) {
 	if err == nil {
 		err = m.settle(ctx)
 	}
+	if err == nil && m.lacking {
+		err = m.regain(ctx)
+	}
 	if err != nil {
-		m.warn(err, "the store is away; own blocks are given out from")
+		if !errors.Is(err, ErrNameTaken) { // which the log has said
+			m.warn(err, "the store is away; own blocks are given out from")
+		}
 		m.answer(asks, func(*ask) (bool, error) { return true, err })
 		return
 	}
@@ -117,9 +145,10 @@ func (m *Manager) round(ctx context.Context) {
 	m.publish()
 }
 
-// warn tells of what the next round tries again. The end of a round's context is no fault.
+// warn tells of what the next round tries again. The end of a round's context is no fault, and of a store that has lost
+// something the log has told.
 func (m *Manager) warn(err error, what string) {
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errAmiss) {
 		m.log.Warn(what+", next try soon", "error", err)
 	}
 }
@@ -168,7 +197,7 @@ func (m *Manager) adopt() {
 		if pool, ok := m.notices.pools[h.pool]; ok && pool.claimable(m.cfg.Labels) && pool.has(h.part) {
 			m.warn(m.local.Add(h.pool, h.part), "an own block cannot be given out from")
 		} else {
-			m.local.Drain(h.pool, h.part)
+			m.retire(h.pool, h.part)
 		}
 	}
 	for _, pool := range m.local.Wanted() {
@@ -179,6 +208,16 @@ func (m *Manager) adopt() {
 			}
 		}
 	}
+}
+
+// retire has nothing be given out from an own part. It is given back when nothing of it is in use, which only who has it can
+// tell.
+func (m *Manager) retire(pool string, part netip.Prefix) {
+	there := func(u Usage) bool { return u.Block.Overlaps(part) }
+	if !slices.ContainsFunc(m.local.Usage(pool), there) {
+		m.warn(m.local.Add(pool, part), "a block of no use is kept")
+	}
+	m.local.Drain(pool, part)
 }
 
 func (m *Manager) isSelf(node string) bool { return node == m.cfg.Node }

@@ -51,10 +51,10 @@ func TestManyNodesStartTogether(t *testing.T) {
 	s := &counted{Store: storetest.Open(t, etcdtest.Start(t, nil).Config())}
 	pool := blocks.Pool{Name: "default", IPv4BlockBits: 28}
 	for i := range nodes / 8 { // eight blocks each
-		pool.Prefixes = append(pool.Prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 25))
+		pool.Prefixes = append(pool.Prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 25))
 	}
 	cfg := quick()
-	cfg.Interval, cfg.LeaseTTL = 200*time.Millisecond, 5*time.Second
+	cfg.Interval, cfg.LeaseTTL, cfg.Grace = time.Duration(nodes)*time.Millisecond, 10*time.Second, 20*time.Second
 	c := newCluster(t, s, pool, cfg, 0)
 	began := time.Now()
 	all := make([]*simNode, nodes)

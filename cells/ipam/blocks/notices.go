@@ -27,21 +27,26 @@ func (n *notices) take(event store.Event) {
 	case store.Deleted:
 		n.drop(event.Entry.Key)
 	case store.Resync:
-		*n = newNotices()
-		n.synced = true
+		n.synced, n.wants = true, map[string]want{}
+		if !slices.ContainsFunc(event.Entries, func(e store.Entry) bool { return e.Key == poolsKey }) {
+			n.setPools(nil)
+		}
 		for _, e := range event.Entries {
 			n.put(e)
 		}
 	}
 }
 
-// put takes in an entry. What cannot be read is passed over: it is of a later version.
+// mostWants bounds how many are remembered. A node gives up something for one of them at a time.
+const mostWants = 10_000
+
+// put takes in an entry. What cannot be read is passed over: the pools are as they were.
 func (n *notices) put(e store.Entry) {
 	if e.Key == poolsKey {
 		if pools, err := decodePools(e); err == nil {
 			n.setPools(pools)
 		}
-	} else if strings.HasPrefix(e.Key, wantsPrefix) {
+	} else if strings.HasPrefix(e.Key, wantsPrefix) && len(n.wants) < mostWants {
 		if w, err := store.Decode[want](e, version); err == nil {
 			n.wants[e.Key] = w
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/store"
+	"porin.dev/porin/internal/fault"
 )
 
 // owned is what this node knows of the blocks that it has a part of. Nobody else changes that part as long as the node
@@ -35,19 +36,26 @@ func (o *owned) learn(at slotID, s versioned) {
 	}
 }
 
-// compare takes in what a list of a pool, or for "" of all, says. What this node has not known of its own is in doubt: it was not written in this life, so
-// another node may be about to take it.
-func (o *owned) compare(c census, pool string) {
+// compare takes in what is known of a pool, or for "" of all. What this node has not known of its own is in doubt: it was not
+// written in this life, so another node may be about to take it.
+func (o *owned) compare(pool string, known area) {
+	c := known.census
 	for at := range o.slots {
-		if (pool == "" || pool == at.pool) && !o.doubts[at] && len(c[at].ownedBy(o.self)) <= len(o.slots[at].ownedBy(o.self)) {
+		if (pool == "" || pool == at.pool) && known.covers(at.block) && !o.doubts[at] && o.knows(at, c[at]) {
 			o.learn(at, c[at])
 		}
 	}
 	for at, s := range c {
-		if len(o.slots[at].ownedBy(o.self)) < len(s.ownedBy(o.self)) {
+		if !o.knows(at, s) {
 			o.doubts[at] = true
 		}
 	}
+}
+
+// knows tells whether the node has known all that it owns of a block.
+func (o *owned) knows(at slotID, s versioned) bool {
+	known := o.slots[at].ownedBy(o.self)
+	return !slices.ContainsFunc(s.ownedBy(o.self), func(part netip.Prefix) bool { return !slices.Contains(known, part) })
 }
 
 // doubtAll has all be found out anew.
@@ -150,14 +158,42 @@ func (m *Manager) settle(ctx context.Context) error {
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(m.own.doubts), slotID.compare) {
 		s, err := m.read(ctx, at)
+		if err == nil && s.revision < m.own.slots[at].revision {
+			m.amiss()
+		}
+		if err == nil {
+			s, err = m.disown(ctx, at, s)
+		}
 		if err == nil {
 			err = m.confirm(ctx, at, s)
 		}
-		if err != nil {
+		if isAway(err) {
 			return err
 		}
+		if err != nil { // the others are not to wait for it
+			m.suspend(at)
+			m.warn(err, "a block is not given out from")
+		}
 	}
-	return m.readPools(ctx)
+	if err := m.readPools(ctx); !errors.Is(err, errUnreadable) { // with those the node goes on as it was
+		return err
+	}
+	return nil
+}
+
+// isAway tells whether an error is about the store, and not about one entry.
+func isAway(err error) bool {
+	return err != nil && (fault.KindOf(err) == fault.Unavailable || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+}
+
+// suspend has nothing be given out from a block until it is not in doubt any more.
+func (m *Manager) suspend(at slotID) {
+	m.own.doubts[at] = true
+	for _, u := range m.local.Usage(at.pool) {
+		if u.Block.Overlaps(at.block) {
+			m.local.Drain(at.pool, u.Block)
+		}
+	}
 }
 
 func (m *Manager) confirm(ctx context.Context, at slotID, s versioned) error {

@@ -61,19 +61,28 @@ func (p Pool) WithDefaults() Pool {
 // Validate reports every fault.
 func (p Pool) Validate() error {
 	var errs []error
+	for i, prefix := range p.Prefixes {
+		for _, other := range p.Prefixes[:i] {
+			if prefix.Overlaps(other) {
+				errs = append(errs, fmt.Errorf("prefix %s overlaps %s", prefix, other))
+			}
+		}
+	}
+	errs = append(errs, p.checkAlone(), labels.Check("node selector", p.NodeSelector))
+	return fault.Wrap(fault.Invalid, errors.Join(errs...))
+}
+
+// checkAlone looks at each thing by itself.
+func (p Pool) checkAlone() error {
+	var errs []error
 	if err := v1.CheckPoolName(p.Name); err != nil {
 		errs = append(errs, fmt.Errorf("pool name %.64q %w: want %s", p.Name, err, v1.PoolNameRule))
 	}
 	if len(p.Prefixes) == 0 {
 		errs = append(errs, errors.New("no prefix: want at least one, such as 10.244.0.0/16"))
 	}
-	for i, prefix := range p.Prefixes {
+	for _, prefix := range p.Prefixes {
 		errs = append(errs, p.checkPrefix(prefix))
-		for _, other := range p.Prefixes[:i] {
-			if prefix.Overlaps(other) {
-				errs = append(errs, fmt.Errorf("prefix %s overlaps %s", prefix, other))
-			}
-		}
 	}
 	for _, family := range []struct {
 		name       string
@@ -86,8 +95,7 @@ func (p Pool) Validate() error {
 	if p.Quarantine < 0 || p.Quarantine > MaxQuarantine {
 		errs = append(errs, fmt.Errorf("quarantine %s: want 0 to %s", p.Quarantine, MaxQuarantine))
 	}
-	errs = append(errs, labels.Check("node selector", p.NodeSelector))
-	return fault.Wrap(fault.Invalid, errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 func (p Pool) checkPrefix(prefix netip.Prefix) error {

@@ -96,7 +96,7 @@ func TestAKeySaysWhichBlockItIs(t *testing.T) {
 			t.Errorf("%s reads back as %s of %s, %t", block, got, name, ok)
 		}
 	}
-	for _, key := range []string{"pools", "blocks/default", "blocks/default/10.0.0.1_26", "blocks/default/x", "nodes/a/b"} {
+	for _, key := range []string{"pools", "blocks/default", "blocks/default/10.0.0.0_26", "blocks/default/10.0.0.0_18/10.0.0.1_26", "blocks/default/10.0.64.0_18/10.0.0.0_26", "blocks/default/x/10.0.0.0_26", "nodes/a/b"} {
 		if _, _, ok := parseSlotKey(key); ok {
 			t.Errorf("%s is taken for a block", key)
 		}

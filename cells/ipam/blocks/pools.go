@@ -132,7 +132,7 @@ func (p *Pools) awaitNoOwners(ctx context.Context, name string, wait time.Durati
 
 // owners names the nodes that have a part of the pool, each once.
 func (p *Pools) owners(ctx context.Context, name string) (owners []string, err error) {
-	entries, _, err := p.store.List(ctx, blocksPrefix+name+"/")
+	entries, _, err := p.store.List(ctx, poolKey(name))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"path/filepath"
@@ -16,13 +17,29 @@ import (
 // kept is a Local that notes what it may give out from.
 type kept struct {
 	nothing
-	blocks []netip.Prefix
-	until  time.Duration
+	blocks  []netip.Prefix
+	drained map[netip.Prefix]bool
+	until   time.Duration
+	pool    string       // "" is default
+	busy    netip.Prefix // of which something is in use
+}
+
+func (k *kept) Drain(_ string, block netip.Prefix) {
+	if k.drained == nil {
+		k.drained = map[netip.Prefix]bool{}
+	}
+	k.drained[block] = true
+}
+
+// open returns what is not drained.
+func (k *kept) open() []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(k.blocks), func(block netip.Prefix) bool { return k.drained[block] })
 }
 
 func (k *kept) Until(deadline time.Duration) { k.until = deadline }
 
 func (k *kept) Add(_ string, block netip.Prefix) error {
+	delete(k.drained, block)
 	if !slices.Contains(k.blocks, block) {
 		k.blocks = append(k.blocks, block)
 	}
@@ -30,18 +47,25 @@ func (k *kept) Add(_ string, block netip.Prefix) error {
 }
 
 func (k *kept) Remove(_ string, block netip.Prefix) error {
+	if block == k.busy {
+		return ErrInUse
+	}
 	k.blocks = slices.DeleteFunc(k.blocks, func(own netip.Prefix) bool { return own == block })
 	return nil
 }
 
 func (k *kept) Usage(string) (list []Usage) {
 	for _, block := range k.blocks {
-		list = append(list, Usage{Block: block, Capacity: 64})
+		u := Usage{Block: block, Capacity: 64, Drained: k.drained[block]}
+		if block == k.busy {
+			u.Used = 1
+		}
+		list = append(list, u)
 	}
 	return list
 }
 
-func (k *kept) Wanted() []string { return []string{"default"} }
+func (k *kept) Wanted() []string { return []string{cmp.Or(k.pool, "default")} }
 
 // deaf is a store whose answers are lost once it is deaf. What was asked for is done.
 type deaf struct {

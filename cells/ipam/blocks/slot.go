@@ -1,10 +1,14 @@
 package blocks
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"porin.dev/porin/cells/store"
 )
 
 // slot is one block of a pool and who owns it: one node the whole of it, or several a part each. It is the unit of
@@ -22,6 +26,41 @@ type part struct {
 
 // leastPart bounds the halving: no part has fewer addresses than four.
 const leastPart = leastHostBits
+
+// mostParts bounds the parts of a block: a value of the store has no room for more.
+const mostParts = 1024
+
+// check finds what no node writes. Parts that are not apart are checkApart's.
+func (s slot) check(block netip.Prefix) error {
+	if host := block.Addr().BitLen() - block.Bits(); host < leastHostBits || host > mostHostBits {
+		return fmt.Errorf("a block of %d bits for addresses", host)
+	}
+	if len(s.Parts) > mostParts {
+		return fmt.Errorf("it has %d parts", len(s.Parts))
+	}
+	for _, p := range s.Parts {
+		inside := p.Prefix.IsValid() && p.Prefix.Bits() >= block.Bits() && block.Contains(p.Prefix.Addr())
+		if !inside || p.Prefix != p.Prefix.Masked() || p.Prefix.Addr().BitLen()-p.Prefix.Bits() < leastPart || checkNode(p.Node) != nil {
+			return fmt.Errorf("it gives %s to node %.64q, which is no part of it or no node", p.Prefix, p.Node)
+		}
+	}
+	return nil
+}
+
+func (s slot) prefixes() (list []netip.Prefix) {
+	for _, p := range s.Parts {
+		list = append(list, p.Prefix)
+	}
+	return list
+}
+
+// checkNode says why no node has such a name: it is a part of a key.
+func checkNode(name string) error {
+	if strings.Contains(name, "/") {
+		return errors.New("want no slash in it")
+	}
+	return store.CheckKey(nodesPrefix + name)
+}
 
 // ownedBy returns what the node has of the slot.
 func (s slot) ownedBy(node string) (parts []netip.Prefix) {
@@ -77,23 +116,35 @@ const (
 )
 
 func slotKey(pool string, block netip.Prefix) string {
-	return blocksPrefix + pool + "/" + strings.ReplaceAll(block.String(), "/", "_")
+	return shardKey(pool, block) + keyOf(block)
 }
 
 func (at slotID) key() string { return slotKey(at.pool, at.block) }
 
+// shardBits says how many blocks there are at the most in a shard: 256.
+const shardBits = 8
+
+// shardKey is the prefix of the keys of the blocks around one: whoever looks for a free one need not read the whole pool.
+func shardKey(pool string, block netip.Prefix) string {
+	return poolKey(pool) + keyOf(shardOf(block)) + "/"
+}
+
+func poolKey(pool string) string { return blocksPrefix + pool + "/" }
+
+func shardOf(block netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(block.Addr(), block.Bits()-shardBits).Masked()
+}
+
+func keyOf(prefix netip.Prefix) string { return strings.ReplaceAll(prefix.String(), "/", "_") }
+
 // parseSlotKey is the reverse of slotKey.
 func parseSlotKey(key string) (pool string, block netip.Prefix, ok bool) {
-	rest, ok := strings.CutPrefix(key, blocksPrefix)
-	if !ok {
+	parts := strings.Split(key, "/")
+	if len(parts) != 4 {
 		return "", netip.Prefix{}, false
 	}
-	pool, text, ok := strings.Cut(rest, "/")
-	if !ok {
-		return "", netip.Prefix{}, false
-	}
-	block, err := netip.ParsePrefix(strings.ReplaceAll(text, "_", "/"))
-	return pool, block, err == nil && block == block.Masked()
+	block, err := netip.ParsePrefix(strings.ReplaceAll(parts[3], "_", "/"))
+	return parts[1], block, err == nil && block == block.Masked() && block.Bits() >= shardBits && slotKey(parts[1], block) == key
 }
 
 func wantKey(pool string, f family, node string) string {

@@ -63,10 +63,11 @@ func (w *world) restarts(_ *testscript.TestScript, args []string) error {
 	return w.start(n)
 }
 
-// boots: boots NODE: nothing of it is left but what the store has.
+// boots: boots NODE: nothing of it is left but what the store has. That takes longer than its lease.
 func (w *world) boots(ts *testscript.TestScript, args []string) error {
 	n := w.nodes[args[0]]
 	n.stop()
+	n.network.loseLeases()
 	n.network.heal()
 	n.kept = nil
 	if err := os.Remove(filepath.Join(w.dir, n.name+".json")); err != nil && !os.IsNotExist(err) {

@@ -1,0 +1,134 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/store"
+	"porin.dev/porin/cells/store/storetest"
+	"porin.dev/porin/cells/store/storetest/etcdtest"
+)
+
+// TestAWatchFindsOutThatEtcdWasSetBack, though by then there are more changes than it had been told of.
+func TestAWatchFindsOutThatEtcdWasSetBack(t *testing.T) {
+	t.Parallel()
+	for name, back := range map[string]func(*etcdtest.Server, testing.TB){"from a backup": (*etcdtest.Server).SetBack, "to nothing": (*etcdtest.Server).Wipe} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := etcdtest.Start(t, nil)
+			cfg, wire := server.Config(), server.Wire(t)
+			another, s := storetest.Open(t, cfg), storetest.Open(t, wire.Config(cfg))
+			create(t, s, "a/kept")
+			server.Save(t)
+			for i := range 20 {
+				create(t, s, fmt.Sprintf("a/lost-%d", i))
+			}
+			events, err := s.Watch(t.Context(), "a/", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first := <-events; len(first.Entries) != 21 {
+				t.Fatalf("%d entries", len(first.Entries))
+			}
+			create(t, s, "a/last")
+			<-events // so it follows
+			setBack(t, server, wire, back)
+			testEventually(t, func() bool { _, err := s.Get(t.Context(), "a/none"); return errors.Is(err, store.ErrNotFound) })
+			for i := range 30 {
+				testEventually(t, func() bool {
+					_, err := another.Create(t.Context(), fmt.Sprintf("a/new-%d", i), nil, nil)
+					return err == nil || errors.Is(err, store.ErrExists)
+				})
+			}
+			want, _, err := another.List(t.Context(), "a/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantKnown(t, events, keysOf(want))
+		})
+	}
+}
+
+// TestALeaseThatEtcdHasFromBeforeTellsThatItWasSetBack: nobody asks anything, and the lease is still there.
+func TestALeaseThatEtcdHasFromBeforeTellsThatItWasSetBack(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t, nil)
+	wire := server.Wire(t)
+	s := storetest.Open(t, wire.Config(server.Config()))
+	l, err := s.Lease(t.Context(), 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Save(t)
+	create(t, s, "a/lost")
+	events, err := s.Watch(t.Context(), "a/", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-events
+	create(t, s, "a/last")
+	<-events // so it follows
+	setBack(t, server, wire, (*etcdtest.Server).SetBack)
+	wantKnown(t, events, nil)
+	select {
+	case <-l.Lost():
+		t.Error("the lease is lost: the test shows nothing")
+	default:
+	}
+}
+
+// setBack does so without a word to who is behind the wire.
+func setBack(t *testing.T, server *etcdtest.Server, wire *etcdtest.Wire, back func(*etcdtest.Server, testing.TB)) {
+	t.Helper()
+	wire.Hang()
+	back(server, t)
+	wire.Cut()
+	wire.Resume()
+}
+
+// wantKnown waits until who follows the events knows these keys.
+func wantKnown(t *testing.T, events <-chan store.Event, want []string) {
+	t.Helper()
+	var known []string
+	told := false // that it all is new
+	for end := time.After(10 * time.Second); ; {
+		select {
+		case event := <-events:
+			switch event.Type {
+			case store.Resync:
+				known, told = keysOf(event.Entries), event.Back
+			case store.Put:
+				known = append(known, event.Entry.Key)
+			case store.Deleted:
+				known = slices.DeleteFunc(known, func(key string) bool { return key == event.Entry.Key })
+			}
+			slices.Sort(known)
+			if told && slices.Equal(slices.Compact(known), want) {
+				return
+			}
+		case <-end:
+			t.Fatalf("known: %s\nwant: %s", strings.Join(known, " "), strings.Join(want, " "))
+		}
+	}
+}
+
+func keysOf(entries []store.Entry) (keys []string) {
+	for _, e := range entries {
+		keys = append(keys, e.Key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func testEventually(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not so after 10 s")
+		}
+	}
+}

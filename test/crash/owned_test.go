@@ -1,0 +1,126 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/ipam/blocks"
+	"porin.dev/porin/cells/store"
+	"porin.dev/porin/internal/testutil"
+)
+
+// pools are those of a node: what its agent gives out from, and what the store says, read without the agent.
+type pools struct{ agent *testutil.Agent }
+
+// mostBlocks is what a few pods of a pool may own of a family: one that is in use, and one that is about to be given back,
+// whatever was killed how often.
+const mostBlocks = 2
+
+// agree checks that the agent gives out from what is the node's, all of it and no more, and that this does not grow.
+func (p *pools) agree() error {
+	return p.within(func() error {
+		owned, err := p.owned()
+		if err != nil {
+			return err
+		}
+		given, err := p.given()
+		if err != nil {
+			return err
+		}
+		if !maps.Equal(owned, given) {
+			return fmt.Errorf("the store has as the node's %v, and its agent gives out from %v", keys(owned), keys(given))
+		}
+		return bounded(owned)
+	})
+}
+
+func bounded(owned map[string]bool) error {
+	count := map[string]int{}
+	for text := range owned {
+		var pool, family string
+		_, _ = fmt.Sscan(text, &pool, &family)
+		if count[pool+" "+family]++; count[pool+" "+family] > mostBlocks {
+			return fmt.Errorf("the node owns more than it needs: %v", keys(owned))
+		}
+	}
+	return nil
+}
+
+func keys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+
+func name(pool string, of fmt.Stringer, is4 bool) string {
+	family := "ipv6"
+	if is4 {
+		family = "ipv4"
+	}
+	return fmt.Sprint(pool, " ", family, " ", of)
+}
+
+// given is what the agent gives out from.
+func (p *pools) given() (map[string]bool, error) {
+	var answer v1.IPAM
+	if err := p.agent.Get("/v1/ipam", &answer); err != nil {
+		return nil, err
+	}
+	set := map[string]bool{}
+	for _, pool := range answer.Pools {
+		for _, r := range pool.Ranges {
+			set[name(pool.Name, r.Prefix, r.Prefix.Addr().Is4())] = true
+		}
+	}
+	return set, nil
+}
+
+// owned is what a copy of the store's file says. A copy that was taken during a write may be torn: then it is an error.
+func (p *pools) owned() (map[string]bool, error) {
+	dir, err := os.MkdirTemp(p.agent.Node.Dir, "copy")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file, err := os.ReadFile(filepath.Join(p.agent.Node.Dir, "store", "store.db"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "store.db"), file, 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	parts, err := partsIn(dir, p.agent.Node.Name)
+	set := map[string]bool{}
+	for _, part := range parts {
+		set[name(part.Pool, part.Prefix, part.Prefix.Addr().Is4())] = true
+	}
+	return set, err
+}
+
+func partsIn(dir, node string) (parts []blocks.Part, err error) {
+	cfg := store.DefaultConfig()
+	cfg.Dir = dir
+	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	if err := s.Start(ctx); err != nil {
+		return nil, err
+	}
+	parts, err = blocks.Owned(ctx, s, node)
+	return parts, errors.Join(err, s.Stop(ctx))
+}
+
+// within repeats what a round of the agent may be changing.
+func (p *pools) within(look func() error) error {
+	for deadline := time.Now().Add(settle); ; time.Sleep(10 * time.Millisecond) {
+		if err := look(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}

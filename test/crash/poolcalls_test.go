@@ -1,0 +1,72 @@
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+func (p *pools) put(pool v1.PoolSpec) error {
+	if err := p.agent.Do(http.MethodPut, "/v1/pool/"+pool.Name, pool, nil); err != nil {
+		return fmt.Errorf("put pool %s: %w", pool.Name, err)
+	}
+	return nil
+}
+
+// empty has the pool be there, and the node own nothing of it, nor be asked for any.
+func (p *pools) empty(pool v1.PoolSpec) error {
+	err := p.agent.Do(http.MethodDelete, "/v1/pool/"+pool.Name, nil, nil)
+	if problem, ok := errors.AsType[*v1.Problem](err); ok && problem.Code == v1.CodeNotFound {
+		err = nil
+	}
+	return errors.Join(err, p.put(pool))
+}
+
+// awaitNone waits until the node owns nothing of the pool.
+func (p *pools) awaitNone(pool string) error {
+	return p.within(func() error {
+		owned, err := p.owned()
+		for text := range owned {
+			var of string
+			if _, _ = fmt.Sscan(text, &of); of == pool {
+				return fmt.Errorf("the node owns %v", keys(owned))
+			}
+		}
+		return err
+	})
+}
+
+// awaitRested waits until no address rests: a block of which one does is not empty.
+func (p *pools) awaitRested() error {
+	return p.within(func() error {
+		var answer v1.IPAM
+		err := p.agent.Get("/v1/ipam", &answer)
+		for _, pool := range answer.Pools {
+			for _, r := range pool.Ranges {
+				if r.Quarantined > 0 {
+					return fmt.Errorf("of %s %d rest", r.Prefix, r.Quarantined)
+				}
+			}
+		}
+		return err
+	})
+}
+
+// areOnly checks which pools there are.
+func (p *pools) areOnly(names ...string) error {
+	var list []v1.PoolSpec
+	if err := p.agent.Get("/v1/pool", &list); err != nil {
+		return err
+	}
+	var got []string
+	for _, one := range list {
+		got = append(got, one.Name)
+	}
+	if !slices.Equal(got, names) {
+		return fmt.Errorf("the pools are %v, want %v", got, names)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/testutil"
+)
+
+// promptly bounds what is not to wait for a store that hangs. On an idle machine it takes a tenth of that.
+const promptly = 2 * time.Second
+
+func (r *rig) within(what string, limit time.Duration, do func()) {
+	r.Helper()
+	began := time.Now()
+	do()
+	took := time.Since(began)
+	r.Logf("%-28s %s", what, took.Round(100*time.Microsecond))
+	if took > limit {
+		r.Errorf("%s took %s, want at most %s", what, took, limit)
+	}
+}
+
+// addTimes returns the median and the worst of so many ADDs.
+func (r *rig) addTimes(n int) (median, worst time.Duration) {
+	r.Helper()
+	var took []time.Duration
+	for range n {
+		c := testutil.NewContainer(r)
+		began := time.Now()
+		r.cni.MustAdd(r, c)
+		took = append(took, time.Since(began))
+		r.cni.MustDel(r, c)
+	}
+	slices.Sort(took)
+	return took[n/2], took[n-1]
+}
+
+// TestAnEtcdThatHangsHoldsNothingUp: it takes connections, and answers nothing, which is worse than one that is away.
+func TestAnEtcdThatHangsHoldsNothingUp(t *testing.T) {
+	etcd := etcdtest.Start(t, nil)
+	wire := etcd.Wire(t)
+	r := newRig(t, "--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--store=etcd", "--store-etcd-endpoints="+wire.Config(etcd.Config()).Etcd.Endpoints[0],
+		"--ipam-default-pool=10.64.0.0/16,fd00:64::/64", "--ipam-quarantine=0s", "--log-level=warn")
+	r.pod()
+	median, worst := r.addTimes(20)
+	normal := r.agent.Started
+
+	wire.Hang()
+	hungMedian, hungWorst := r.addTimes(20)
+	t.Logf("ADD: median %s, worst %s; with etcd hanging: median %s, worst %s", median, worst, hungMedian, hungWorst)
+	if hungMedian > 2*median+10*time.Millisecond || hungWorst > 2*worst+100*time.Millisecond {
+		t.Error("ADD waits for etcd")
+	}
+	r.within("STATUS", promptly, func() {
+		if err := r.cni.Status(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.within("porin status", promptly, func() { r.cli("status") })
+	r.within("porin doctor", 2*promptly, func() { r.cli("doctor") })
+	r.within("porin pool list", 4*promptly, func() { r.cli("pool", "list") })
+	r.within("stop", promptly, func() { r.agent.Stop(t) })
+	r.agent.Start(t)
+	t.Logf("start: %s, with etcd hanging %s", normal, r.agent.Started)
+	if r.agent.Started > 2*normal+time.Second {
+		t.Error("the start waits for etcd")
+	}
+	r.pod()
+	r.within("stop after a start", promptly, func() { r.agent.Stop(t) })
+	r.agent.Start(t)
+
+	wire.Resume()
+	r.within("all agrees", 2*reach, r.agrees)
+	r.putPool(v1.PoolSpec{Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/24")}})
+	r.within("an ADD from a new pool", promptly, func() { r.add(asking(t, "", "PORIN_POOL=blue")) })
+}
