@@ -18,11 +18,13 @@ func (p *pools) put(pool v1.PoolSpec) error {
 
 // empty has the pool be there, and the node own nothing of it, nor be asked for any.
 func (p *pools) empty(pool v1.PoolSpec) error {
-	err := p.agent.Do(http.MethodDelete, "/v1/pool/"+pool.Name, nil, nil)
-	if problem, ok := errors.AsType[*v1.Problem](err); ok && problem.Code == v1.CodeNotFound {
-		err = nil
-	}
-	return errors.Join(err, p.put(pool))
+	return errors.Join(p.within(func() error {
+		err := p.agent.Do(http.MethodDelete, "/v1/pool/"+pool.Name, nil, nil)
+		if problem, ok := errors.AsType[*v1.Problem](err); ok && problem.Code == v1.CodeNotFound {
+			return nil
+		}
+		return err
+	}), p.put(pool))
 }
 
 // awaitNone waits until the node owns nothing of the pool.

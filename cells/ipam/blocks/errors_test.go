@@ -103,3 +103,25 @@ func TestAllPartsOfDeadNodesInABlockComeBackTogether(t *testing.T) {
 		t.Errorf("owned yet: %v, %v", owned, err)
 	}
 }
+
+// TestABlockThatOnlyRestsIsLookedAtSoon when it is to be given back: whoever deletes a pool waits for that.
+func TestABlockThatOnlyRestsIsLookedAtSoon(t *testing.T) {
+	m := manage(t, "node-1", embedded(t))
+	m.cfg.Interval = 20 * time.Millisecond
+	resting := Usage{Block: netip.MustParsePrefix("10.0.0.0/26"), Capacity: 64, Resting: 1}
+	if m.spare("default", resting, true, false, 64) || m.restless {
+		t.Error("one that the node keeps is looked at soon, or given back")
+	}
+	if m.spare("default", resting, false, false, 64) || !m.restless {
+		t.Error("one of a pool that is no more is given back though addresses rest, or is not looked at soon")
+	}
+	m.returnSoon()
+	select {
+	case <-m.kick:
+	case <-time.After(10 * time.Second):
+		t.Error("no round begins")
+	}
+	if m.restless {
+		t.Error("it is restless for ever")
+	}
+}

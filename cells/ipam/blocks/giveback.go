@@ -37,6 +37,7 @@ func (m *Manager) giveBack(ctx context.Context, pool string, f family, ours bool
 func (m *Manager) spare(pool string, u Usage, ours, wanted bool, left int) bool {
 	if !u.empty() {
 		delete(m.idle, idleKey{pool, u.Block})
+		m.restless = m.restless || u.Used == 0 && (u.Drained || !ours)
 		return false
 	}
 	return u.Drained || !ours || wanted && left >= 1 ||

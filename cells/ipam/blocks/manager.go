@@ -51,6 +51,7 @@ type Manager struct {
 	gave     map[demand]time.Duration  // when it last did
 	gone     map[holding]sighting      // parts whose owners are gone
 	nextLook time.Duration
+	restless bool // addresses that rest keep a block that is to be given back
 	noted    memo // as it was last written
 }
 
@@ -143,6 +144,15 @@ func (m *Manager) round(ctx context.Context) {
 	m.warn(m.look(ctx), "blocks of a node that is gone stay")
 	m.warn(m.note(), "a start without the store would know nothing of the own blocks")
 	m.publish()
+	m.returnSoon()
+}
+
+// returnSoon has another round begin soon when all that keeps a block, which is to be given back, are addresses that rest.
+func (m *Manager) returnSoon() {
+	if m.restless {
+		time.AfterFunc(m.cfg.Interval/20, m.Kick)
+	}
+	m.restless = false
 }
 
 // warn tells of what the next round tries again. The end of a round's context is no fault, and of a store that has lost

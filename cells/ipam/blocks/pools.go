@@ -90,7 +90,8 @@ func (p *Pools) delete(ctx context.Context, name string, wait time.Duration) err
 	}
 	owners, err := p.awaitNoOwners(ctx, name, wait)
 	if err == nil && len(owners) > 0 {
-		err = fmt.Errorf("%w: %s; delete their pods first", ErrPoolInUse, strings.Join(owners, ", "))
+		err = fmt.Errorf("%w: %s; delete their pods first, and wait until their addresses have rested (%s or longer)",
+			ErrPoolInUse, strings.Join(owners, ", "), was.Quarantine)
 	}
 	if err != nil {
 		return errors.Join(err, p.disable(context.WithoutCancel(ctx), name, was.Disabled))
