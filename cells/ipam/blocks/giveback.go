@@ -7,6 +7,18 @@ import (
 	"time"
 )
 
+// giving is what is given up, and when.
+type giving struct {
+	idle     map[idleKey]time.Duration // since when a part is empty and not needed
+	demands  map[demand]time.Duration  // when this node is to give up something for others, unless another one has
+	gave     map[demand]time.Duration  // when it last did
+	restless bool                      // addresses that rest keep a block that is to be given back
+}
+
+func newGiving() giving {
+	return giving{idle: map[idleKey]time.Duration{}, demands: map[demand]time.Duration{}, gave: map[demand]time.Duration{}}
+}
+
 // giveBack gives up what is not needed: an empty block whose addresses are not wanted here, after a while; at once when the
 // pool is no longer for this node, or when another node has none. Then also half of a block of which nothing is used.
 func (m *Manager) giveBack(ctx context.Context, pool string, f family, ours bool, usage []Usage) error {

@@ -9,6 +9,13 @@ import (
 	"porin.dev/porin/cells/store"
 )
 
+// watching is what this node knows of the others, from its last look at them.
+type watching struct {
+	nodes    int                  // that lived
+	gone     map[holding]sighting // parts whose owners did not
+	nextLook time.Duration
+}
+
 // look has a look at everything when it is time. All nodes do, at random, and the less often the more there are: together
 // about five times an Interval, and each at most ten times a Grace.
 func (m *Manager) look(ctx context.Context) error {

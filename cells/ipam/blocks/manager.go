@@ -32,27 +32,17 @@ type Manager struct {
 	held []Part // at the end of the last round
 	stop func() // nil before Start
 
-	taken taken // another agent has the node's name
+	// What is below is the running goroutine's.
+	notices notices
+	own     owned
+	lease   store.Lease
+	pools   map[string]Pool // as this node gives out from them
+	noted   memo            // as it was last written
 
-	// The fields below are the running goroutine's.
-	agent    string // which one this is, among all of that name
-	rival    rival
-	unsure   bool          // whether the store knows what it knew
-	calm     time.Duration // nothing new is claimed before
-	wasBack  bool          // the store was set back in this life of the agent
-	lacking  bool          // addresses in use are another node's
-	nodes    int           // that lived at the last look
-	notices  notices
-	own      owned
-	lease    store.Lease
-	pools    map[string]Pool           // as this node gives out from them
-	idle     map[idleKey]time.Duration // since when a part is empty and not needed
-	demands  map[demand]time.Duration  // when this node is to give up something, unless others have
-	gave     map[demand]time.Duration  // when it last did
-	gone     map[holding]sighting      // parts whose owners are gone
-	nextLook time.Duration
-	restless bool // addresses that rest keep a block that is to be given back
-	noted    memo // as it was last written
+	identity // who this node is
+	standing // how far the store can be relied on
+	giving   // what is given up, and when
+	watching // the other nodes
 }
 
 // New returns a manager that has not begun. clock is the boot clock: it goes on while the machine sleeps, and nobody sets it.
@@ -64,8 +54,8 @@ func New(cfg Config, s store.Store, local Local, clock func() time.Duration, log
 	_, _ = h.Write([]byte(cfg.Node))
 	m := &Manager{
 		cfg: cfg, log: log, store: s, local: local, clock: clock, rng: rand.New(rand.NewPCG(h.Sum64(), uint64(clock()))),
-		kick: make(chan struct{}, 1), agent: identify(""), meters: newMeters(), notices: newNotices(), own: newOwned(cfg.Node), pools: map[string]Pool{},
-		idle: map[idleKey]time.Duration{}, demands: map[demand]time.Duration{}, gave: map[demand]time.Duration{}, gone: map[holding]sighting{},
+		kick: make(chan struct{}, 1), meters: newMeters(), notices: newNotices(), own: newOwned(cfg.Node), pools: map[string]Pool{},
+		identity: identity{agent: identify("")}, giving: newGiving(), watching: watching{gone: map[holding]sighting{}},
 	}
 	m.nextLook = clock() + m.lookAfter(0)
 	local.Low(cfg.enough(), m.Kick) // what is kept ahead is claimed before anybody waits for it

@@ -19,6 +19,13 @@ import (
 // this node's own before a boot, and is over with its lease then.
 var ErrNameTaken = fault.New(fault.Conflict, "another agent has this node's name")
 
+// identity is who this node is, among all agents of its name.
+type identity struct {
+	agent string // drawn by the first of its lives in this boot
+	rival rival
+	taken taken // for any goroutine: another agent has the node's name
+}
+
 // rival is another agent of this node's name, as it was seen.
 type rival struct {
 	agent string

@@ -15,6 +15,14 @@ import (
 // node was gone for so long that others took it.
 var errAmiss = fault.New(fault.Unavailable, "the cluster's store does not know blocks of this node any more, and so perhaps of others: none are claimed until those have claimed theirs again")
 
+// standing is how far the store can be relied on.
+type standing struct {
+	unsure  bool          // whether it knows what it knew
+	calm    time.Duration // nothing new is claimed before
+	wasBack bool          // it was set back in this life of the agent
+	lacking bool          // addresses in use here are another node's
+}
+
 // amiss has this node claim nothing new for as long as the others need to find out, too: with its next sign of life each
 // one does, and begins with what it has in use.
 func (m *Manager) amiss() {
