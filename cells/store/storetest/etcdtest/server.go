@@ -50,15 +50,21 @@ func Start(t testing.TB, change func(*embed.Config)) *Server {
 // Start starts it again, and returns when it serves.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
-	running, err := embed.StartEtcd(s.config())
+	clients := make(chan *grpc.Server, 1) // etcd makes it in a goroutine of its own
+	running, err := embed.StartEtcd(s.config(clients))
 	if err != nil {
 		t.Fatalf("start etcd: %v", err)
 	}
 	s.running = running
 	select {
-	case <-running.Server.ReadyNotify():
+	case s.clients = <-clients:
 	case err := <-running.Err():
 		t.Fatalf("etcd: %v", err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("etcd does not begin to listen")
+	}
+	select {
+	case <-running.Server.ReadyNotify():
 	case <-time.After(10 * time.Second):
 		t.Fatal("etcd does not begin to serve")
 	}
@@ -67,15 +73,17 @@ func (s *Server) Start(t testing.TB) {
 // Stop stops it, if it runs. Its clients are cut off in the middle; otherwise etcd would wait for them for seconds.
 func (s *Server) Stop() {
 	if s.running != nil {
-		s.clients.Stop()
+		if s.clients != nil {
+			s.clients.Stop()
+		}
 		s.running.Close()
-		s.running = nil
+		s.running, s.clients = nil, nil
 	}
 }
 
-func (s *Server) config() *embed.Config {
+func (s *Server) config(clients chan<- *grpc.Server) *embed.Config {
 	cfg := Config(s.dir)
-	cfg.ServiceRegister = func(clients *grpc.Server) { s.clients = clients }
+	cfg.ServiceRegister = func(server *grpc.Server) { clients <- server }
 	if s.change != nil {
 		s.change(cfg)
 	}
