@@ -39,7 +39,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Mode, "ipam-mode", c.Mode, "where addresses come from: pod-cidr, multi-pool or delegated")
 	fs.StringSliceVar(&c.PodCIDRs, "ipam-pod-cidr", c.PodCIDRs, "`prefix` that pods of this node are numbered from, of either family; repeated or comma separated")
 	fs.StringVar(&c.NodePool, "ipam-node-pool", c.NodePool, "`pool` of pods for which neither they nor their network or namespace name one; empty: \"default\" (multi-pool)")
-	fs.StringToStringVar(&c.NamespacePools, "ipam-namespace-pool", c.NamespacePools, "`namespace=pool,...`: pools of pods for which neither they nor their network name one (multi-pool)")
+	fs.StringToStringVar(&c.NamespacePools, "ipam-namespace-pool", c.NamespacePools, "pools of pods for which neither they nor their network name one, as `namespace=pool,...` (multi-pool)")
+	fs.Lookup("ipam-namespace-pool").DefValue = "" // which is how --help shows that there are none
 	fs.DurationVar(&c.Quarantine, "ipam-quarantine", c.Quarantine, "how long a released address is given to nobody")
 }
 

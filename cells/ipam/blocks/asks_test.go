@@ -3,6 +3,7 @@ package blocks_test
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,27 +111,34 @@ func TestWhoeverAsksHearsWhyThereIsNothing(t *testing.T) {
 	}
 }
 
-// TestANodeFindsWhatItHasFromBeforeABoot, when it looks at everything.
+// TestANodeFindsWhatItHasFromBeforeABoot when it looks at everything, and when somebody wants an address of that.
 func TestANodeFindsWhatItHasFromBeforeABoot(t *testing.T) {
-	c := newCluster(t, storetest.New(t), small, calm(), 0)
-	first := c.node(1)
-	if !c.allocate(first, patience) {
-		t.Fatal("no address")
-	}
-	first.stop()
-	had, err := blocks.Owned(t.Context(), c.store, "node-1")
-	if err != nil || len(had) != 1 {
-		t.Fatalf("%v, %v", had, err)
-	}
-	c.dir = t.TempDir() // its memo ends with the boot, and its lease meanwhile
-	first.network.loseLeases()
-	again := c.node(1)
-	defer again.stop()
-	if err := again.manager.Recheck(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if held := again.manager.Held(); ownerOf(held, had[0].Prefix.Addr()) != "node-1" {
-		t.Errorf("it holds %v, and had %v", held, had)
+	for what, find := range map[string]func(*simNode, netip.Addr) error{
+		"a look":    func(n *simNode, _ netip.Addr) error { return n.manager.Recheck(t.Context()) },
+		"an answer": func(n *simNode, addr netip.Addr) error { return n.manager.More(t.Context(), "default", addr) },
+	} {
+		c := newCluster(t, storetest.New(t), small, calm(), 0)
+		first := c.node(1)
+		if !c.allocate(first, patience) {
+			t.Fatal("no address")
+		}
+		first.stop()
+		had, err := blocks.Owned(t.Context(), c.store, "node-1")
+		if err != nil || len(had) != 1 {
+			t.Fatalf("%v, %v", had, err)
+		}
+		c.forget(first)
+		c.dir = t.TempDir() // its memo ends with the boot, and its lease meanwhile
+		first.network.loseLeases()
+		again := c.node(1)
+		if err := find(again, had[0].Prefix.Addr()); err != nil {
+			t.Error(err)
+		}
+		has := func(u blocks.Usage) bool { return u.Block == had[0].Prefix && !u.Drained }
+		if usage := again.local.Usage("default"); !slices.ContainsFunc(usage, has) {
+			t.Errorf("after %s it gives out from %v, and had %v", what, usage, had)
+		}
+		again.stop()
 	}
 }
 

@@ -47,7 +47,8 @@ func (m *Manager) claim(ctx context.Context, pool Pool, f family) (claimed bool,
 		}
 		err := m.claimPart(ctx, at, known.census[at], part)
 		if err == nil {
-			return m.take(ctx, at, part)
+			claimed, err = m.take(ctx, at, part)
+			return claimed, 0, err
 		}
 		if !lost(err) {
 			return false, 0, err
@@ -56,7 +57,8 @@ func (m *Manager) claim(ctx context.Context, pool Pool, f family) (claimed bool,
 			return false, 0, err
 		}
 		if len(m.own.doubts) > 0 {
-			return m.recover(ctx)
+			err = m.recover(ctx)
+			return err == nil, 0, err
 		}
 	}
 	return false, known.owners(), nil
@@ -91,12 +93,12 @@ func (m *Manager) list(ctx context.Context, prefix string) (census, error) {
 }
 
 // recover takes in what is this node's and was not known, from before a boot: that is as good as a claim.
-func (m *Manager) recover(ctx context.Context) (bool, int, error) {
+func (m *Manager) recover(ctx context.Context) error {
 	err := m.settle(ctx)
 	if err == nil {
 		m.adopt()
 	}
-	return err == nil, 0, err
+	return err
 }
 
 // pick chooses what to claim: a block of which nobody has anything, or a part that nobody has.
@@ -130,16 +132,16 @@ func (m *Manager) claimPart(ctx context.Context, at slotID, was versioned, prefi
 
 // take has a part that was claimed given out from, if the pool is as it was when it was chosen. Addresses may have been
 // taken out of the pool meanwhile, and be another one's soon.
-func (m *Manager) take(ctx context.Context, at slotID, prefix netip.Prefix) (bool, int, error) {
+func (m *Manager) take(ctx context.Context, at slotID, prefix netip.Prefix) (claimed bool, err error) {
 	if err := m.readPools(ctx); err != nil {
 		m.own.doubts[at] = true
-		return false, 0, err
+		return false, err
 	}
 	if pool := m.notices.pools[at.pool]; !pool.claimable(m.cfg.Labels) || !pool.has(at.block) {
-		return false, 0, m.drop(ctx, at.pool, prefix)
+		return false, m.drop(ctx, at.pool, prefix)
 	}
 	m.log.Info("block claimed", "pool", at.pool, "cidr", prefix)
-	return true, 0, m.local.Add(at.pool, prefix)
+	return true, m.local.Add(at.pool, prefix)
 }
 
 // claimAddress claims the block that an address is in, or what is free of it.
@@ -154,6 +156,13 @@ func (m *Manager) claimAddress(ctx context.Context, pool Pool, addr netip.Addr) 
 		if err != nil {
 			return err
 		}
+		if !m.own.knows(at, was) { // from before a boot
+			m.own.doubts[at] = true
+			if err := m.recover(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		prefix, err := was.around(block, addr, m.cfg.Node)
 		if err != nil || !prefix.IsValid() {
 			return err
@@ -162,7 +171,7 @@ func (m *Manager) claimAddress(ctx context.Context, pool Pool, addr netip.Addr) 
 			return err
 		}
 		if err = m.claimPart(ctx, at, was, prefix); err == nil {
-			_, _, err = m.take(ctx, at, prefix)
+			_, err = m.take(ctx, at, prefix)
 		}
 		if !lost(err) {
 			return err

@@ -125,3 +125,20 @@ func TestABlockThatOnlyRestsIsLookedAtSoon(t *testing.T) {
 		t.Error("it is restless for ever")
 	}
 }
+
+// TestWhatIsAnothersIsNotForgottenForTheNextBlock of which it cannot be said whose it is.
+func TestWhatIsAnothersIsNotForgottenForTheNextBlock(t *testing.T) {
+	ctx, s, blocks := t.Context(), embedded(t), prefixes("10.0.0.0/26", "10.0.0.64/26")
+	holder(t, "other", s, blocks[0])
+	if _, err := s.Create(ctx, slotKey("default", blocks[1]), []byte(`{"version":2}`), nil); err != nil {
+		t.Fatal(err)
+	}
+	m := manage(t, "node-1", s)
+	m.local = &kept{blocks: blocks, busy: netip.MustParsePrefix("10.0.0.0/25")}
+	if err := errors.Join(m.readPools(ctx), m.regain(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if !m.lacking {
+		t.Error("it does not ask again for what is another's and in use here")
+	}
+}

@@ -64,7 +64,7 @@ func (m *Manager) claimAgain(ctx context.Context, pool string, part netip.Prefix
 		}
 		free, ok := was.freeOf(at.block, part)
 		if !ok {
-			m.lacking = m.complain(pool, part, was)
+			m.lacking = m.complain(pool, part, was) || m.lacking
 			return nil
 		}
 		if err = m.claimPart(ctx, at, was, free); err == nil {

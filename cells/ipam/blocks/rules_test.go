@@ -47,7 +47,7 @@ func (k *kept) Add(_ string, block netip.Prefix) error {
 }
 
 func (k *kept) Remove(_ string, block netip.Prefix) error {
-	if block == k.busy {
+	if k.busy.IsValid() && k.busy.Overlaps(block) {
 		return ErrInUse
 	}
 	k.blocks = slices.DeleteFunc(k.blocks, func(own netip.Prefix) bool { return own == block })
@@ -57,7 +57,7 @@ func (k *kept) Remove(_ string, block netip.Prefix) error {
 func (k *kept) Usage(string) (list []Usage) {
 	for _, block := range k.blocks {
 		u := Usage{Block: block, Capacity: 64, Drained: k.drained[block]}
-		if block == k.busy {
+		if k.busy.IsValid() && k.busy.Overlaps(block) {
 			u.Used = 1
 		}
 		list = append(list, u)
