@@ -13,11 +13,12 @@ RUN     ?= .
 
 export PATH := $(dir $(GO)):$(PATH)
 
-.PHONY: help build ipam-plugins generate lint test demo crash chaos bench image graph schedules fuzz clean
+.PHONY: help build ipam-plugins libcni generate lint test test-kernels demo crash chaos bench image graph schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
 	@echo "make test      every test; without root, those that need none, and what was left out"
+	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
 	@echo "make chaos     the same at random, 32 at once, with traffic, for DURATION (2m); SEED=n; MODE=multi-pool: two nodes, one etcd (root)"
@@ -41,6 +42,7 @@ lint:
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	cd test/bench && $(GO) vet ./...
+	cd test/libcni && $(GO) vet -tags libcni12 . && $(GO) vet -modfile=v1.1.2.mod .
 
 # The reference plugins that the tests delegate addresses to, each with the dependencies that their own module pins.
 ipam-plugins:
@@ -49,8 +51,21 @@ ipam-plugins:
 	cd "$$(cd test/bench && $(GO) list -m -f '{{.Dir}}' github.com/containernetworking/plugins)" && \
 		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/ipam/dhcp
 
-test: build ipam-plugins
-	PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins GO=$(GO) RACE=$(RACE) test/run.sh '$(PKG)' '$(RUN)'
+# A small container runtime with each of the versions of libcni that real ones have.
+libcni:
+	mkdir -p $(BIN)/libcni
+	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -modfile=v1.1.2.mod -o $(BIN)/libcni/1.1.2 .
+	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -modfile=v1.2.3.mod -tags libcni12 -o $(BIN)/libcni/1.2.3 .
+	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -tags libcni12 -o $(BIN)/libcni/1.3.1 .
+
+test: build ipam-plugins libcni
+	PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) test/run.sh '$(PKG)' '$(RUN)'
+
+# TESTS and RUN restrict it to some test binaries and to some of their tests.
+KERNELS ?= 6.1 6.12
+TESTS   ?=
+test-kernels: build ipam-plugins libcni
+	@BIN=$(BIN) GO=$(GO) TESTS='$(TESTS)' RUN='$(filter-out .,$(RUN))' test/kernels/run.sh $(KERNELS)
 
 demo: build
 	@test "$$(id -u)" = 0 || { echo "make demo: a node is a network namespace, and making one needs root: sudo make demo"; exit 1; }

@@ -9,7 +9,6 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -64,9 +63,8 @@ func load(t testing.TB) *fixture {
 		o.Traffic.Close()
 	})
 	f.cpus, _ = ebpf.PossibleCPU()
-	conn := f.netns.Conn(t)
 	for i, p := range []*party{&f.alice, &f.bob, &f.eve} {
-		p.index = addLink(t, conn, f.netns, i, p)
+		p.index = addLink(t, f.netns, i, p)
 	}
 	f.register(t, f.alice)
 	f.register(t, f.bob)
@@ -90,21 +88,14 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 }
 
 // addLink makes a veth pair, as a program runs on a device: by its address the kernel tells who a frame is for.
-func addLink(t testing.TB, conn *rtnl.Conn, netns *testutil.Namespace, i int, p *party) int {
+func addLink(t testing.TB, netns *testutil.Namespace, i int, p *party) int {
 	t.Helper()
 	name := string(rune('a' + i))
-	var link rtnl.Link
-	err := conn.Do(
-		rtnl.NewVeth(rtnl.Veth{
-			Name: name, MAC: rtnl.MAC(p.hostMAC),
-			Peer: rtnl.VethPeer{Name: name + "peer", MAC: rtnl.MAC(p.mac), NetNS: netns.FD()},
-		}),
-		rtnl.LinkByName(name, &link),
-	)
+	link, err := netns.AddVeth(testutil.Veth{Name: name, MAC: p.hostMAC, Peer: netns, PeerName: name + "peer", PeerMAC: p.mac})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return link.Index
+	return link.Attrs().Index
 }
 
 func (f *fixture) register(t testing.TB, p party) {

@@ -10,7 +10,7 @@ type Doctor struct {
 	Duration time.Duration `json:"duration"`
 	// Errors are what could not be examined. Without findings, but with errors, nothing is known to be wrong.
 	Errors []string `json:"errors,omitempty"`
-	// Notes are as they may be, and worth knowing. They are there only when the examination was about something.
+	// Notes are as they may be, and worth knowing: what runs out, addresses that this node does not give out any more.
 	Notes []Finding `json:"notes,omitempty"`
 	// Repaired is what POST has repaired, and did not find when it looked again.
 	Repaired []Finding `json:"repaired,omitempty"`

@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// EndpointRequest is the body of PUT /v1/endpoint/{containerID:ifname}.
+// EndpointRequest is the body of PUT /v1/endpoint/{containerID:ifname}. The container's network namespace comes with it as a
+// file descriptor (SCM_RIGHTS), on the first byte of a connection of its own.
 type EndpointRequest struct {
 	// Network is the name of the CNI network configuration.
 	Network string `json:"network,omitempty"`
 	Pod     Pod    `json:"pod,omitzero"`
-	// NetNS is the path of the container's network namespace. The agent keeps it for people and never opens it.
+	// NetNS is the path of the container's network namespace. The agent keeps it for people and never opens it: it
+	// enters the namespace by the descriptor.
 	NetNS string `json:"netns,omitempty"`
-	// Host is the end of the veth pair in the node's namespace: it exists already, is up, and has the name
-	// [HostInterfaceName].
-	Host Interface `json:"host"`
-	// Container is the end in the container.
-	Container Interface `json:"container"`
+	// MTU is that of the container's interface, in bytes, from 1280 to 65535; 0 is the kernel's default.
+	MTU int `json:"mtu,omitempty"`
 	// Pool is the name of the pool that addresses come from. When it is not there the agent's settings say which.
 	Pool string `json:"pool,omitempty"`
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.

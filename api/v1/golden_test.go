@@ -41,22 +41,24 @@ var (
 var bodies = map[string]any{
 	"endpoint": endpoint,
 	"endpoint-request": v1.EndpointRequest{
-		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", Host: host, Container: container, Pool: "blue",
+		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", MTU: 1400, Pool: "blue",
 		Addresses: addresses, Reservation: "4UFXKSCNGRY3KIRXEYBGT6NQXC", ExternalIPAM: true, Began: 123456789,
 	},
 	"endpoint-minimal": v1.Endpoint{},
-	"request-minimal":  v1.EndpointRequest{Host: host, Container: container},
+	"request-minimal":  v1.EndpointRequest{},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
 	"delete-result":    v1.DeleteResult{Deleted: 1, Spared: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}},
 	"ipam": v1.IPAM{
 		Mode: "pod-cidr",
 		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{
-			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250, Drained: true},
+			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250, Drained: true, NodeAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.9")}},
 		}}},
 		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", Since: noon, Expires: noon}},
 	},
-	"reservation-request": v1.ReservationRequest{Owner: "migration", Pool: "default", Addresses: addresses, Expires: time.Minute},
-	"reservation":         v1.Reservation{Owner: "migration", Pool: "default", Addresses: addresses, Token: "4UFXKSCNGRY3KIRXEYBGT6NQXC", Expires: noon},
+	"reservation-request-permanent": v1.ReservationRequest{Owner: "printer", Permanent: true},
+	"reservation-permanent":         v1.Reservation{Owner: "printer", Pool: "default", Addresses: addresses, Token: "4UFXKSCNGRY3KIRXEYBGT6NQXC", Permanent: true},
+	"reservation-request":           v1.ReservationRequest{Owner: "migration", Pool: "default", Addresses: addresses, Expires: time.Minute},
+	"reservation":                   v1.Reservation{Owner: "migration", Pool: "default", Addresses: addresses, Token: "4UFXKSCNGRY3KIRXEYBGT6NQXC", Expires: noon},
 	"status": v1.Status{
 		Version: "v0.1.0", Node: "node-1", PID: 4711, Started: noon, Ready: true,
 		Endpoints: map[string]int{"ready": 2, "disconnecting": 1},
@@ -65,6 +67,10 @@ var bodies = map[string]any{
 			Reasons: []v1.RestoredEndpoint{{Endpoint: "0123456789ab:eth0", Outcome: "undone", Reasons: []string{"its interface is gone"}}},
 			Removed: []string{"interface por6nq2b4zvwkly"},
 		},
+		Held: v1.Held{Count: 1, Endpoints: []v1.HeldEndpoint{{
+			Endpoint: "0123456789ab:eth0", Link: "por6nq2b4zvwkly", Addresses: v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.7")},
+			Reason: "link-lost", Detail: "the ledger has it, and its link is gone: link: no such host interface",
+		}}},
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
 			Missing: []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
@@ -84,7 +90,8 @@ var bodies = map[string]any{
 		Repaired: []v1.Finding{{Kind: "route-orphan", Owner: "datapath", Subject: "route to 10.1.0.9/32 by link 7", Since: noon, Times: 2, Outcome: "repaired"}},
 		Compared: []v1.Compared{{What: "routes", Count: 12}},
 	},
-	"gc-request": v1.GCRequest{Network: "porin", Valid: []string{"0123456789ab:eth0"}, Began: 123456789, DryRun: true},
+	"accept-request": v1.AcceptRequest{Endpoint: "0123456789ab:eth0"},
+	"gc-request":     v1.GCRequest{Network: "porin", Valid: []string{"0123456789ab:eth0"}, Began: 123456789, DryRun: true},
 	"gc-result": v1.GCResult{
 		Stale: []string{"0123456789ab:eth0"}, Deleted: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"},
 		Withheld: "1 of 1 is not valid",
@@ -101,9 +108,20 @@ var bodies = map[string]any{
 	"pool-spec": v1.PoolSpec{
 		Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, IPv4BlockBits: 26, IPv6BlockBits: 122,
 		NodeSelector: map[string]string{"zone": "a"}, Disabled: true, Quarantine: 30 * time.Second, ReuseResting: true,
+		State: "accepted", Version: "1f2e3d4c5b6a7988",
 		Use: []v1.PoolUse{{Family: "ipv4", Blocks: 1024, Owned: 3, Nodes: 2}},
 	},
-	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
+	"node": v1.Node{
+		Name: "node-1", Key: "abcdefgh23", State: "active", Created: noon, LastContact: noon, Contested: true, ReportedBy: "node-2/bcdefghi34",
+		Blocks: []v1.NodeBlock{{CIDR: netip.MustParsePrefix("10.2.0.0/26"), Pool: "blue"}},
+	},
+	"node-deletion": v1.NodeDeletion{Key: "abcdefgh23", MachineIsOff: true},
+	"node-reset":    v1.NodeReset{Key: "abcdefgh23"},
+	"recovery": v1.Recovery{
+		UnderWay: true, Epoch: 3, Began: noon, Reason: "an administrator said so", Waiting: []string{"node-1/abcdefgh23"}, Excluded: []string{"node-2/bcdefghi34"},
+	},
+	"recovery-request": v1.RecoveryRequest{Begin: true, Exclude: "node-2/bcdefghi34"},
+	"problem":          v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }
 
 func TestBodiesAreAsTheirGoldenFiles(t *testing.T) {

@@ -27,6 +27,9 @@ type Range struct {
 	Free        int64        `json:"free"`
 	// Drained says that nothing is given out from it any more, so that what is free is to be had by nobody.
 	Drained bool `json:"drained,omitempty"`
+	// NodeAddresses are addresses of the prefix that an interface of the node itself has, a leftover bridge for instance.
+	// They are given to nobody and count nowhere above, unless somebody had one before the node.
+	NodeAddresses []netip.Addr `json:"nodeAddresses,omitempty"`
 }
 
 // Allocation is one address in use.
@@ -38,6 +41,8 @@ type Allocation struct {
 	Since time.Time `json:"since"`
 	// Expires is when a reservation ends; it is not there for an endpoint's address.
 	Expires time.Time `json:"expires,omitzero"`
+	// Permanent says that it is a reservation without an end.
+	Permanent bool `json:"permanent,omitempty"`
 }
 
 // ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for somebody who is no endpoint.
@@ -48,9 +53,11 @@ type ReservationRequest struct {
 	Pool string `json:"pool,omitempty"`
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
 	Addresses Addresses `json:"addresses,omitzero"`
-	// Expires is how long the reservation lasts, in nanoseconds: 10 minutes when it is not there, at most an hour. A restart
-	// of the agent ends it, too.
+	// Expires is how long the reservation lasts, in nanoseconds: 10 minutes when it is not there, at most an hour. It outlives
+	// the agent and the boot.
 	Expires time.Duration `json:"expires,omitempty"`
+	// Permanent asks for a reservation without an end. Expires is not there then.
+	Permanent bool `json:"permanent,omitempty"`
 }
 
 // Reservation is the answer of POST /v1/ipam, and of DELETE /v1/ipam/{ip}, which tells what it has ended.
@@ -61,4 +68,6 @@ type Reservation struct {
 	// Token stops this reservation and no later one of the same address.
 	Token   string    `json:"token,omitempty"`
 	Expires time.Time `json:"expires,omitzero"`
+	// Permanent says that it has no end.
+	Permanent bool `json:"permanent,omitempty"`
 }

@@ -11,6 +11,7 @@ type Status struct {
 	Ready     bool           `json:"ready"`
 	Endpoints map[string]int `json:"endpoints"` // by state
 	Restored  Restored       `json:"restored"`
+	Held      Held           `json:"held"`
 	Datapath  Datapath       `json:"datapath"`
 	// Resources are what an ADD needs. While one is not available the CNI verb STATUS fails.
 	Resources []Resource `json:"resources"`
@@ -34,6 +35,35 @@ type RestoredEndpoint struct {
 	Endpoint string   `json:"endpoint"` // containerID:ifname
 	Outcome  string   `json:"outcome"`  // "replaced" or "undone"
 	Reasons  []string `json:"reasons"`
+}
+
+// Held are the attachments that the agent's start could not explain: it has neither brought them back nor removed them, and
+// gives their addresses to nobody. A DEL, a newer ADD of the pod or POST /v1/restore/accept ends the hold of one.
+type Held struct {
+	Count int `json:"count"`
+	// Endpoints are the first 100 of them.
+	Endpoints []HeldEndpoint `json:"endpoints,omitempty"`
+}
+
+// HeldOtherNamespace is the Reason of all that is held by an agent that waits to hear which network namespace is the node's.
+const HeldOtherNamespace = "other-namespace"
+
+// HeldEndpoint is why an attachment is held.
+type HeldEndpoint struct {
+	Endpoint  string    `json:"endpoint"` // containerID:ifname; the name of the host end instead of the ID where that is not known
+	Link      string    `json:"link"`     // name of the host end
+	Addresses Addresses `json:"addresses"`
+	// Reason is "link-lost" (the ledger has it, its link is gone), "not-on-record" (its link is there, the ledger does not
+	// have it), "other-namespace" (the ledger is of another network namespace than the agent) or "restore-failed" (it and most
+	// others could not be brought back; the next start tries again).
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// AcceptRequest is the body of POST /v1/restore/accept: what is held is gone, and shall be removed.
+type AcceptRequest struct {
+	// Endpoint restricts it to one, as in [HeldEndpoint]; "" is all.
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // Datapath says what is loaded in the kernel.

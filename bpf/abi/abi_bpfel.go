@@ -96,6 +96,8 @@ const (
 	cDropReasonDROP_SPOOFED_MAC       cDropReason = 6
 	cDropReasonDROP_SPOOFED_ADDRESS   cDropReason = 7
 	cDropReasonDROP_WRONG_DESTINATION cDropReason = 8
+	cDropReasonDROP_LOOPBACK          cDropReason = 9
+	cDropReasonDROP_MAPPED_ADDRESS    cDropReason = 10
 )
 
 type cEndpoint struct {

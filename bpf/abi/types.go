@@ -33,6 +33,8 @@ const (
 	DropSpoofedMAC       = cDropReasonDROP_SPOOFED_MAC
 	DropSpoofedAddress   = cDropReasonDROP_SPOOFED_ADDRESS
 	DropWrongDestination = cDropReasonDROP_WRONG_DESTINATION
+	DropLoopback         = cDropReasonDROP_LOOPBACK
+	DropMappedAddress    = cDropReasonDROP_MAPPED_ADDRESS
 )
 
 // dropReasons are the reasons' names in the API and in metrics: never renamed.
@@ -46,6 +48,8 @@ var dropReasons = [...]string{
 	DropSpoofedMAC:       "spoofed-mac",
 	DropSpoofedAddress:   "spoofed-address",
 	DropWrongDestination: "wrong-destination",
+	DropLoopback:         "loopback",
+	DropMappedAddress:    "mapped-address",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

@@ -49,3 +49,19 @@ static __always_inline _Bool destination_is_link_local(const struct packet *pkt)
 	return prefix_is(addr_word(a, 0), 0xfe800000, 0xffc00000) ||
 	       prefix_is(addr_word(a, 0), 0xff010000, 0xff0f0000) || prefix_is(addr_word(a, 0), 0xff020000, 0xff0f0000);
 }
+
+/*
+ * addr_verify refuses the addresses that are valid on no link (RFC 1122, RFC 4291, RFC 4942 section 2.2). The stack cannot be
+ * relied on: with route_localnet it delivers 127.0.0.0/8 to the node's own services, and the maps have IPv4 addresses
+ * as IPv4-mapped ones, so that an IPv6 packet to ::ffff:a.b.c.d would find the pod with a.b.c.d.
+ */
+static __always_inline enum drop_reason addr_verify(const struct packet *pkt, const struct addr *a)
+{
+	if (pkt->protocol == bpf_htons(ETH_P_IP))
+		return prefix_is(addr_word(a, 3), 0x7f000000, 0xff000000) ? DROP_LOOPBACK : DROP_NONE;
+	if (addr_word(a, 0) | addr_word(a, 1))
+		return DROP_NONE;
+	if (addr_word(a, 2) == bpf_htonl(0xffff))
+		return DROP_MAPPED_ADDRESS;
+	return !addr_word(a, 2) && addr_word(a, 3) == bpf_htonl(1) ? DROP_LOOPBACK : DROP_NONE;
+}

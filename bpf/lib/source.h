@@ -22,21 +22,28 @@ static __always_inline _Bool link_owns(const struct link *link, const struct pac
  */
 static __always_inline enum drop_reason source_verify(const struct packet *pkt, const struct link *link)
 {
+	enum drop_reason reason;
+
 	if (!mac_equal(pkt->eth->h_source, &link->pod_mac))
 		return DROP_SPOOFED_MAC;
 	if (source_is_link_local(pkt) || destination_is_link_local(pkt))
 		return DROP_LINK_LOCAL;
-	if (!link_owns(link, pkt, &pkt->source))
-		return DROP_SPOOFED_ADDRESS;
-	return DROP_NONE;
+	reason = addr_verify(pkt, &pkt->destination);
+	if (reason || link_owns(link, pkt, &pkt->source))
+		return reason;
+	reason = addr_verify(pkt, &pkt->source); /* no pod owns such an address */
+	return reason ? reason : DROP_SPOOFED_ADDRESS;
 }
 
 /* destination_verify refuses what the node would send down the link of a pod that does not have the address. */
 static __always_inline enum drop_reason destination_verify(const struct packet *pkt, const struct link *link)
 {
-	if (link_owns(link, pkt, &pkt->destination))
-		return DROP_NONE;
+	enum drop_reason reason = addr_verify(pkt, &pkt->source);
+
+	if (reason || link_owns(link, pkt, &pkt->destination))
+		return reason;
 	if (destination_is_link_local(pkt))
 		return DROP_LINK_LOCAL;
-	return DROP_WRONG_DESTINATION;
+	reason = addr_verify(pkt, &pkt->destination);
+	return reason ? reason : DROP_WRONG_DESTINATION;
 }

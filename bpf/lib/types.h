@@ -52,6 +52,8 @@ enum drop_reason {
 	DROP_SPOOFED_MAC = 6,	    /* not the pod's own link address */
 	DROP_SPOOFED_ADDRESS = 7,   /* not the pod's own network address */
 	DROP_WRONG_DESTINATION = 8, /* sent down the link of a pod that does not have this address */
+	DROP_LOOPBACK = 9,	    /* from or to 127.0.0.0/8 or ::1, which are never valid on a link */
+	DROP_MAPPED_ADDRESS = 10,   /* IPv6 from or to ::ffff:0:0/96, which would be the IPv4 address as a map key */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct traffic. */

@@ -11,6 +11,8 @@ type Resource struct {
 	Reserve int64
 	// Err is why the next ADD would fail, whatever the numbers say.
 	Err error
+	// Vital says that Err prevents every ADD for a lasting reason: neither time nor the end of a pod helps.
+	Vital bool
 }
 
 // Source tells of the resources that its cell gives to an ADD. It is contributed by [Provide].

@@ -18,6 +18,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 )
@@ -127,12 +128,19 @@ func TestForecast(t *testing.T) {
 	}
 }
 
+type checkersIn struct {
+	fx.In
+
+	All []doctor.Checker `group:"doctor.checkers"`
+}
+
 func TestModuleReportsAndCounts(t *testing.T) {
 	source, cfg := new(shelf), server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
 	source.set(capacity.Resource{Name: "plates", Used: 10, Capacity: 10, Reserve: 1}, capacity.Resource{Name: "water"})
 	var (
 		c        *capacity.Capacity
 		exporter *metrics.Exporter
+		checkers checkersIn
 	)
 	app := fxtest.New(t, fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
@@ -140,12 +148,16 @@ func TestModuleReportsAndCounts(t *testing.T) {
 		capacity.Provide(func() *shelf { return source }),
 		server.Module(cfg, server.Info{}),
 		metrics.Module(metrics.DefaultConfig()),
-		fx.Populate(&c, &exporter),
+		fx.Populate(&c, &exporter), fx.Invoke(func(in checkersIn) { checkers = in }),
 	)
 	app.RequireStart()
 	app.RequireStop() // it waits for the first sample
 	if got := c.Resources(); len(got) != 2 {
 		t.Errorf("resources %v", got)
+	}
+	notes, err := checkers.All[0].Examine(t.Context(), "")
+	if err != nil || len(notes) != 1 || notes[0].Subject != "plates" || notes[0].Detail != "0 of 10 left" {
+		t.Errorf("notes %+v, error %v, want one of the plates", notes, err)
 	}
 	want := `
 # HELP porin_resource_available 1 while the next ADD would find what it needs, else 0.

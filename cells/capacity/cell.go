@@ -3,6 +3,7 @@ package capacity
 import (
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/cell"
@@ -14,6 +15,7 @@ func Module() fx.Option {
 		fx.Provide(build),
 		server.Report(func(c *Capacity) *Capacity { return c }),
 		server.Watch(func(c *Capacity) watcher { return watcher{c} }),
+		doctor.Check(newChecker),
 		metrics.Collect(newCollector),
 	)
 }

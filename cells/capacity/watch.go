@@ -21,6 +21,7 @@ type Capacity struct {
 	mu        sync.Mutex // guards the fields below
 	histories map[string]history
 	sampled   []v1.Resource // at the last sample
+	broken    string        // at the last sample: see Broken
 }
 
 // New makes a watch that has seen nothing yet.
@@ -61,7 +62,21 @@ func (c *Capacity) sample() {
 			c.histories[r.Name] = c.histories[r.Name].with(sample{now, r.Used})
 		}
 	}
-	c.sampled = c.assess(found)
+	c.sampled, c.broken = c.assess(found), ""
+	for _, r := range found {
+		if r.Vital && r.Err != nil {
+			c.broken = r.Name + ": " + r.Err.Error()
+			break
+		}
+	}
+}
+
+// Broken is why no container can be attached, for a lasting reason, as of the last sample; "" when nothing prevents it. It
+// does not block.
+func (c *Capacity) Broken() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.broken
 }
 
 // Resources are all resources as they are now, by name.

@@ -2,15 +2,18 @@ package datapath_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -21,32 +24,18 @@ const pace = 3 * time.Millisecond
 // yard is a node with one container that has the other ends of any number of links.
 type yard struct {
 	*node
-	container *testutil.Namespace
-	inside    *rtnl.Conn
+	container *endpointmanager.Namespace
 }
 
 func newYard(b *testing.B) *yard {
 	b.Helper()
-	y := &yard{node: newNode(b), container: testutil.NetNS(b)}
-	y.inside = y.container.Conn(b)
-	return y
+	return &yard{node: newNode(b), container: endpointmanagertest.OpenNamespace(b, testutil.NetNS(b).Path())}
 }
 
-// endpoint makes endpoint number i and its link, up on both sides.
+// endpoint makes endpoint number i and its link.
 func (y *yard) endpoint(b *testing.B, i int) endpointmanager.Endpoint {
 	b.Helper()
-	ep := endpointOf(b, i)
-	var host rtnl.Link
-	must(b, y.conn.Do(
-		rtnl.NewVeth(rtnl.Veth{
-			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC),
-			Peer: rtnl.VethPeer{Name: "eth" + strconv.Itoa(i), MAC: rtnl.MAC(ep.Spec.Container.MAC), NetNS: y.container.FD()},
-		}),
-		rtnl.LinkByName(ep.Spec.Host.Name, &host),
-	))
-	must(b, y.inside.Do(rtnl.LinkUp(host.Peer)))
-	ep.Spec.Host.Index = host.Index
-	return ep
+	return y.link(b, y.container, endpointAt(b, i, endpointmanager.Attachment{ContainerID: "container", IfName: "eth" + strconv.Itoa(i)}))
 }
 
 func (y *yard) endpoints(b *testing.B, n int) (all []endpointmanager.Endpoint) {
@@ -61,32 +50,67 @@ func (y *yard) endpoints(b *testing.B, n int) (all []endpointmanager.Endpoint) {
 
 func (y *yard) attachOne(b *testing.B, ep endpointmanager.Endpoint) {
 	b.Helper()
-	_, err := y.step.Attach(context.Background(), ep)
+	_, err := y.step.Attach(context.Background(), ep, y.container)
 	must(b, err)
 }
 
-func (y *yard) detachOne(b *testing.B, ep endpointmanager.Endpoint) {
-	b.Helper()
-	must(b, y.step.Detach(context.Background(), ep, endpointmanager.DeleteConfig{}))
+// meter adds up what an operation takes: time, CPU of the whole process, and memory.
+type meter struct {
+	times  []time.Duration
+	cpu    time.Duration
+	mem    runtime.MemStats // at the beginning of the last operation
+	allocs uint64
+	bytes  uint64
 }
 
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var used unix.Rusage
+	must(b, unix.Getrusage(unix.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+func (m *meter) measure(b *testing.B, operation func()) {
+	b.Helper()
+	time.Sleep(pace)
+	runtime.ReadMemStats(&m.mem)
+	allocs, bytes, cpu, start := m.mem.Mallocs, m.mem.TotalAlloc, cpuTime(b), time.Now()
+	operation()
+	m.times = append(m.times, time.Since(start))
+	m.cpu += cpuTime(b) - cpu
+	runtime.ReadMemStats(&m.mem)
+	m.allocs, m.bytes = m.allocs+m.mem.Mallocs-allocs, m.bytes+m.mem.TotalAlloc-bytes
+}
+
+func (m *meter) report(b *testing.B, what string) {
+	n := float64(len(m.times))
+	reportTimes(b, m.times, what)
+	b.ReportMetric(float64(m.cpu.Microseconds())/n, what+"-cpu-us")
+	b.ReportMetric(float64(m.allocs)/n, what+"-allocs")
+	b.ReportMetric(float64(m.bytes)/n/1024, what+"-KiB")
+}
+
+// BenchmarkAttachDetach is one endpoint of both families: the datapath's steps, and the links'.
 func BenchmarkAttachDetach(b *testing.B) {
-	y := newYard(b)
-	var attaching, detaching []time.Duration
+	n := newNode(b)
+	var making, attaching, detaching, deleting meter
 	for i := 0; b.Loop(); i++ {
-		ep := y.endpoint(b, 1+i%60000)
-		time.Sleep(pace)
-		start := time.Now()
-		y.attachOne(b, ep)
-		attaching = append(attaching, time.Since(start))
-		time.Sleep(pace)
-		start = time.Now()
-		y.detachOne(b, ep)
-		detaching = append(detaching, time.Since(start))
+		container := endpointmanagertest.OpenNamespace(b, testutil.NetNS(b).Path())
+		ep := endpointOf(b, 1+i%60000)
+		making.measure(b, func() { ep = n.link(b, container, ep) })
+		attaching.measure(b, func() {
+			_, err := n.step.Attach(context.Background(), ep, container)
+			must(b, err)
+		})
+		detaching.measure(b, func() { must(b, n.step.Detach(context.Background(), ep, endpointmanager.DeleteConfig{})) })
+		deleting.measure(b, func() { must(b, n.links.Detach(context.Background(), ep, endpointmanager.DeleteConfig{})) })
+		container.Close()
 	}
 	b.ReportMetric(0, "ns/op")
-	reportTimes(b, attaching, "attach")
-	reportTimes(b, detaching, "detach")
+	making.report(b, "make-link")
+	attaching.report(b, "attach")
+	detaching.report(b, "detach")
+	deleting.report(b, "delete-link")
 }
 
 func BenchmarkDetach32AtOnce(b *testing.B) {
@@ -105,7 +129,7 @@ func BenchmarkDetach32AtOnce(b *testing.B) {
 		for range 32 {
 			group.Go(func() {
 				for ep := range work {
-					y.detachOne(b, ep)
+					must(b, y.detachOne(context.Background(), ep))
 				}
 			})
 		}
@@ -157,7 +181,7 @@ func BenchmarkExamine250(b *testing.B) {
 		all[i].State = endpointmanager.Ready
 	}
 	c := &clinic{node: y.node, endpoints: all}
-	c.checker = datapath.NewChecker(y.datapath, c, c)
+	c.checker = datapath.NewChecker(y.datapath, c, c, y.links)
 	var whole, one []time.Duration
 	for b.Loop() {
 		start := time.Now()

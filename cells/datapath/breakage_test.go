@@ -9,11 +9,12 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
 )
 
 // breakage is a way to break the node's part of an endpoint, and what is seen of it.
@@ -26,28 +27,22 @@ type breakage struct {
 
 var breakages = []breakage{
 	{"no filter", func(t *testing.T, n *node, p *pod) {
-		must(t, n.conn.Do(rtnl.DelClsact(p.index())))
+		must(t, n.Netlink(t).QdiscDel(testutil.Clsact(p.index())))
 	}, "program-missing program-missing", "program from_pod: missing; program to_pod: missing"},
 	{"another program", func(t *testing.T, n *node, p *pod) {
-		must(t, n.conn.Do(rtnl.ReplaceFilter(rtnl.Filter{
-			Link: p.index(), Direction: rtnl.Egress, Handle: 1, Priority: 1, Name: "other", Program: passAll(t),
-		})))
+		must(t, n.Netlink(t).FilterReplace(testutil.Filter(p.index(), netlink.HANDLE_MIN_EGRESS, 1, 1, passAll(t))))
 	}, "program-differs", "program to_pod: * instead of *"},
 	{"no route", func(t *testing.T, n *node, p *pod) {
-		must(t, n.conn.Do(rtnl.DelRoute(rtnl.Route{Dst: host(p.endpoint.Addresses.IPv6), Link: p.index()})))
+		must(t, n.Netlink(t).RouteDel(testutil.HostRoute(p.index(), p.endpoint.Addresses.IPv6, 0)))
 	}, "route-missing", "route to ADDR6: missing"},
 	{"a route by another link", func(t *testing.T, n *node, p *pod) {
-		must(t, n.conn.Do(rtnl.ReplaceRoute(rtnl.Route{
-			Dst: host(p.endpoint.Addresses.IPv4), Link: 1, Scope: unix.RT_SCOPE_LINK, Protocol: unix.RTPROT_STATIC,
-		})))
+		must(t, n.Netlink(t).RouteReplace(testutil.HostRoute(1, p.endpoint.Addresses.IPv4, unix.RTPROT_STATIC)))
 	}, "route-differs", "route to ADDR4: by link 1 with protocol 4 instead of link LINK with protocol 80"},
 	{"no neighbour", func(t *testing.T, n *node, p *pod) {
-		must(t, n.conn.Do(rtnl.DelNeigh(p.index(), p.endpoint.Addresses.IPv4)))
+		must(t, n.Netlink(t).NeighDel(testutil.PermanentNeighbour(p.index(), p.endpoint.Addresses.IPv4, nil)))
 	}, "neighbour-missing", "neighbour ADDR4: missing"},
 	{"a neighbour with another MAC", func(t *testing.T, n *node, p *pod) {
-		must(t, n.conn.Do(rtnl.ReplaceNeigh(rtnl.Neigh{
-			Link: p.index(), Addr: p.endpoint.Addresses.IPv6, MAC: rtnl.MAC{2, 0, 0, 0, 9, 9},
-		})))
+		must(t, n.Netlink(t).NeighSet(testutil.PermanentNeighbour(p.index(), p.endpoint.Addresses.IPv6, testutil.MAC(2, 0, 0, 0, 9, 9))))
 	}, "neighbour-missing", "neighbour ADDR6: 02:00:00:00:09:09 instead of *"},
 	{"no entry by link", func(t *testing.T, n *node, p *pod) {
 		must(t, n.pinned(t, bpf.Links).Delete(uint32(p.index())))
@@ -68,14 +63,14 @@ var breakages = []breakage{
 		must(t, n.pinned(t, bpf.Traffic).Delete(uint32(p.endpoint.ID)))
 	}, "map-entry-missing", "map entry traffic ID: missing"},
 	{"the link is down", func(t *testing.T, n *node, p *pod) {
-		must(t, n.conn.Do(rtnl.LinkDown(p.index())))
+		must(t, n.Netlink(t).LinkSetDown(testutil.LinkAt(p.index())))
 	}, "link-down neighbour-missing neighbour-missing route-missing route-missing",
 		"NAME: down; route to ADDR4: missing; route to ADDR6: missing; neighbour ADDR4: missing; neighbour ADDR6: missing"},
 }
 
-func (p *pod) index() int { return p.endpoint.Spec.Host.Index }
+func (p *pod) index() int { return p.endpoint.Host.Index }
 
-func host(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
 // pinned opens a map as another program may.
 func (n *node) pinned(t *testing.T, name string) *ebpf.Map {
@@ -101,7 +96,7 @@ func passAll(t *testing.T) (fd int) {
 // fill puts the endpoint's own into a text.
 func (p *pod) fill(text string) string {
 	return strings.NewReplacer(
-		"LINK", strconv.Itoa(p.index()), "NAME", p.endpoint.Spec.Host.Name, "ID", strconv.Itoa(int(p.endpoint.ID)),
+		"LINK", strconv.Itoa(p.index()), "NAME", p.endpoint.Host.Name, "ID", strconv.Itoa(int(p.endpoint.ID)),
 		"ADDR4", p.endpoint.Addresses.IPv4.String(), "ADDR6", p.endpoint.Addresses.IPv6.String(),
 	).Replace(text)
 }

@@ -8,6 +8,7 @@ import (
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/cell"
@@ -23,8 +24,8 @@ func Module(cfg Config) fx.Option {
 			NewStep,
 		),
 		endpointmanager.Describe(newDescriber),
-		doctor.Check(func(d *Datapath, l endpointmanager.Lookup, m endpointmanager.Manager) *Checker {
-			return NewChecker(d, l, m)
+		doctor.Check(func(d *Datapath, l endpointmanager.Lookup, m endpointmanager.Manager, r link.Remover) *Checker {
+			return NewChecker(d, l, m, r)
 		}),
 		capacity.Provide(NewRoom),
 		server.Report(newReporter),

@@ -18,6 +18,7 @@ import (
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/datapath/datapathtest"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/server"
 )
 
@@ -37,6 +38,7 @@ func build(t *testing.T, kernel *datapathtest.Kernel) (p parts) {
 	app := fx.New(
 		fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
+		link.Module(),
 		datapath.Module(datapath.DefaultConfig()),
 		fx.Decorate(func() datapath.Links { return kernel }, func() datapath.Maps { return kernel }, func() datapath.Pins { return kernel }),
 		fx.Invoke(func(got parts) { p = got }),
@@ -50,7 +52,7 @@ func TestCellTellsWhatItCounts(t *testing.T) {
 	p := build(t, kernel)
 	w := &double{kernel: kernel}
 	ep := endpoint(t, w, 1)
-	_, err := p.Step.Attach(context.Background(), ep)
+	_, err := p.Step.Attach(context.Background(), ep, nil)
 	must(t, err)
 	counted := abi.Traffic{FromPod: abi.Counter{Packets: 3, Bytes: 300}, ToPod: abi.Counter{Packets: 2, Bytes: 200}}
 	counted.Drops[abi.DropARP] = 7

@@ -7,6 +7,7 @@ import (
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/link"
 )
 
 // Keeper is what repairs need of the endpoints' manager.
@@ -25,11 +26,12 @@ type Checker struct {
 	datapath  *Datapath
 	endpoints endpointmanager.Lookup
 	keeper    Keeper
+	remover   link.Remover
 }
 
 // NewChecker returns the checker of a datapath.
-func NewChecker(d *Datapath, endpoints endpointmanager.Lookup, keeper Keeper) *Checker {
-	return &Checker{datapath: d, endpoints: endpoints, keeper: keeper}
+func NewChecker(d *Datapath, endpoints endpointmanager.Lookup, keeper Keeper, remover link.Remover) *Checker {
+	return &Checker{datapath: d, endpoints: endpoints, keeper: keeper, remover: remover}
 }
 
 // Owner implements doctor.Checker.

@@ -1,8 +1,6 @@
 package datapath_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +8,7 @@ import (
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
 )
 
 var _ doctor.Checker = (*datapath.Checker)(nil)
@@ -65,7 +63,7 @@ func TestEveryKindIsExplained(t *testing.T) {
 func TestAnEndpointWithoutItsLinkIsGivenUp(t *testing.T) {
 	c, pods := newClinic(t, 2)
 	a := pods[0]
-	must(t, c.conn.Do(rtnl.DelLink(a.index())))
+	must(t, c.Netlink(t).LinkDel(testutil.LinkAt(a.index())))
 	findings := c.examine(t, "")
 	if got := kindsOf(findings); got != "link-missing" {
 		t.Fatalf("found %q", got)
@@ -91,7 +89,7 @@ func TestGivingUpAnEndpointSparesItsNextLife(t *testing.T) {
 		gone := pods[0].endpoint
 		gone.Spec.Began = began
 		c.set(gone)
-		must(t, c.conn.Do(rtnl.DelLink(pods[0].index())))
+		must(t, c.Netlink(t).LinkDel(testutil.LinkAt(pods[0].index())))
 		findings := c.examine(t, "")
 		next := c.newPod(t, 1).endpoint
 		next.Spec.Began, next.State = 20, endpointmanager.Ready
@@ -109,17 +107,11 @@ func TestWhatOnlyAPersonCanRepair(t *testing.T) {
 		do         func(t *testing.T, c *clinic, p *pod)
 	}{
 		{"the link has another name", "link-differs", func(t *testing.T, c *clinic, p *pod) {
-			must(t, c.conn.Do(rtnl.LinkDown(p.index()), setName(p.index(), "renamed")))
+			must(t, c.Netlink(t).LinkSetDown(testutil.LinkAt(p.index())))
+			must(t, c.Netlink(t).LinkSetName(testutil.LinkAt(p.index()), "renamed"))
 		}},
 		{"the link has another MAC", "link-differs", func(t *testing.T, c *clinic, p *pod) {
-			must(t, c.conn.Do(setMAC(p.index(), rtnl.MAC{2, 0, 0, 0, 9, 9})))
-		}},
-		{"the namespace has lost its name", "namespace-missing", func(t *testing.T, c *clinic, p *pod) {
-			p.endpoint.Spec.NetNS = filepath.Join(t.TempDir(), "netns")
-			must(t, os.WriteFile(p.endpoint.Spec.NetNS, nil, 0o600))
-			c.set(p.endpoint)
-			c.wantHealthy(t)
-			must(t, os.Remove(p.endpoint.Spec.NetNS))
+			must(t, c.Netlink(t).LinkSetHardwareAddr(testutil.LinkAt(p.index()), testutil.MAC(2, 0, 0, 0, 9, 9)))
 		}},
 	}
 	for _, row := range rows {
@@ -132,13 +124,6 @@ func TestWhatOnlyAPersonCanRepair(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestANamespaceThatCannotBeSeenIsNotMissing(t *testing.T) {
-	c, pods := newClinic(t, 1)
-	pods[0].endpoint.Spec.NetNS = "/proc/999999999/ns/net"
-	c.set(pods[0].endpoint)
-	c.wantHealthy(t)
 }
 
 func TestWhatIsMadeOrTakenDownIsNotJudged(t *testing.T) {
@@ -186,7 +171,7 @@ func TestWhatChangesDuringTheLookIsNotJudged(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			findings, err := datapath.NewChecker(c.datapath, &row.looks, c).Examine(t.Context(), "")
+			findings, err := datapath.NewChecker(c.datapath, &row.looks, c, c.links).Examine(t.Context(), "")
 			if must(t, err); kindsOf(findings) != row.want {
 				t.Errorf("found %q, want %q", kindsOf(findings), row.want)
 			}

@@ -3,13 +3,13 @@ package datapath_test
 import (
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -18,7 +18,7 @@ type numbering struct{}
 
 func (numbering) Name() string { return "ipam" }
 
-func (numbering) Attach(_ context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
+func (numbering) Attach(_ context.Context, ep endpointmanager.Endpoint, _ *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
 	ep.Addresses = ep.Spec.Requested
 	return ep, nil
 }
@@ -39,7 +39,7 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 	cfg.StateDir = t.TempDir()
 	manager := endpointmanager.New(endpointmanager.Params{
 		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: table,
-		Steps: endpointmanager.Steps{numbering{}, n.step},
+		Steps: endpointmanager.Steps{numbering{}, n.links, n.step},
 	})
 	must(t, manager.Start(t.Context()))
 	defer func() { must(t, manager.Stop(context.Background())) }()
@@ -49,8 +49,13 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 		own := testutil.NetNS(t)
 		group.Go(func() {
 			for round := range rounds {
-				spec := n.spec(t, own, 1+i+round*workers)
-				if _, err := manager.Create(context.Background(), spec); err != nil {
+				spec := endpointOf(t, 1+i+round*workers).Spec
+				spec.Requested = endpointOf(t, 1+i+round*workers).Addresses
+				file, err := os.Open(own.Path())
+				must(t, err)
+				namespace, err := endpointmanager.OpenNamespace(file)
+				must(t, err)
+				if _, err = manager.Create(context.Background(), spec, namespace); err != nil {
 					t.Errorf("create %s: %v", spec.Attachment, err)
 				}
 				for _, err := range manager.Delete(context.Background(), spec.Attachment, endpointmanager.DeleteConfig{}).Errors {
@@ -61,7 +66,7 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { group.Wait(); close(done) }()
-	checker := datapath.NewChecker(n.datapath, table, manager)
+	checker := datapath.NewChecker(n.datapath, table, manager, n.links)
 	var last map[string]bool
 	for looks := 1; ; looks++ {
 		findings, err := checker.Examine(context.Background(), "")
@@ -71,8 +76,7 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 		found := map[string]bool{}
 		for _, f := range findings {
 			found[textOf(f)] = true
-			// A link is made before its endpoint's creation, and here a look takes a fraction of that time.
-			if f.Kind != "link-orphan" && (last[textOf(f)] || !strings.HasSuffix(f.Kind, "-orphan")) {
+			if last[textOf(f)] || !strings.HasSuffix(f.Kind, "-orphan") {
 				t.Errorf("look %d found %s: %s", looks, textOf(f), f.Detail)
 			}
 		}
@@ -84,22 +88,4 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 		default:
 		}
 	}
-}
-
-// spec makes the link of endpoint number i and asks for the endpoint.
-func (n *node) spec(t *testing.T, container *testutil.Namespace, i int) endpointmanager.Spec {
-	t.Helper()
-	ep := endpointOf(t, i)
-	var host rtnl.Link
-	if err := n.conn.Do(
-		rtnl.NewVeth(rtnl.Veth{
-			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC),
-			Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC(ep.Spec.Container.MAC), NetNS: container.FD()},
-		}),
-		rtnl.LinkByName(ep.Spec.Host.Name, &host),
-	); err != nil {
-		t.Error(err)
-	}
-	ep.Spec.Host.Index, ep.Spec.Requested = host.Index, ep.Addresses
-	return ep.Spec
 }

@@ -2,6 +2,7 @@ package datapath_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ type clinic struct {
 func newClinic(t *testing.T, pods int) (*clinic, []*pod) {
 	t.Helper()
 	c := &clinic{node: newNode(t)}
-	c.checker = datapath.NewChecker(c.datapath, c, c)
+	c.checker = datapath.NewChecker(c.datapath, c, c, c.links)
 	var all []*pod
 	for i := range pods {
 		p := c.newPod(t, i+1)
@@ -84,7 +85,7 @@ func (c *clinic) Delete(ctx context.Context, a endpointmanager.Attachment, cfg e
 	if cfg.Began > 0 && ep.Spec.Began > cfg.Began {
 		return endpointmanager.DeleteResult{Spared: 1}
 	}
-	if err := c.step.Detach(ctx, ep, cfg); err != nil {
+	if err := errors.Join(c.step.Detach(ctx, ep, cfg), c.links.Detach(ctx, ep, cfg)); err != nil {
 		return endpointmanager.DeleteResult{Errors: []error{err}}
 	}
 	c.set(slices.DeleteFunc(c.List(), func(other endpointmanager.Endpoint) bool { return other == ep })...)

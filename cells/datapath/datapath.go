@@ -10,7 +10,6 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
-	"porin.dev/porin/internal/rtnl"
 )
 
 // Datapath is this node's part of the kernel. Its Links and Maps answer [ErrNotStarted] unless it is started.
@@ -34,7 +33,7 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	return &Datapath{loader: loader{cfg: cfg, log: log, object: bpf.EndpointObject()}, links: nodeLinks{log: log}}, nil
 }
 
-// Start adopts or loads the programs, on maps of the configured size, makes the node a router, and opens the sockets.
+// Start adopts or loads the programs, on maps of the configured size, makes the node an IPv4 router, and opens the sockets.
 // Only one Datapath may be started in a network namespace. One on the BPF root of another is [ErrRootInUse].
 func (d *Datapath) Start(ctx context.Context) error {
 	d.mu.Lock()
@@ -58,7 +57,7 @@ func (d *Datapath) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, root.Close())
 	}
-	loaded, err := d.load()
+	loaded, err := d.load(namespace)
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
 	}
@@ -67,27 +66,16 @@ func (d *Datapath) start(ctx context.Context) error {
 	return nil
 }
 
-func (d *Datapath) load() (*loaded, error) {
+func (d *Datapath) load(namespace *os.File) (*loaded, error) {
 	loaded, err := d.loader.load()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.join(loaded); err != nil {
+	if err := d.links.start(loaded.programs, namespace); err != nil {
 		loaded.close()
 		return nil, err
 	}
 	return loaded, nil
-}
-
-// join makes the datapath a part of the calling thread's network namespace.
-func (d *Datapath) join(loaded *loaded) error {
-	if err := d.links.start(loaded.programs); err != nil {
-		return err
-	}
-	if err := enableForwarding(); err != nil {
-		return errors.Join(err, d.links.stop())
-	}
-	return nil
 }
 
 // Stop waits for links that are being deleted and lets go of everything. What is in the kernel stays, and works.
@@ -97,7 +85,8 @@ func (d *Datapath) Stop(context.Context) error {
 	if d.loaded == nil {
 		return nil
 	}
-	err := errors.Join(d.links.stop(), d.namespace.Close())
+	d.links.stop()
+	err := d.namespace.Close()
 	d.maps.set(nil)
 	d.loaded.close()
 	d.loaded = nil
@@ -120,16 +109,6 @@ func (d *Datapath) PrunePins() (removed []string, err error) {
 	programs, programsErr := d.loader.prune(d.loaded.digest)
 	maps, mapsErr := d.loader.pruneMaps()
 	return append(programs, maps...), errors.Join(programsErr, mapsErr)
-}
-
-// inNamespace runs f in the node's network namespace.
-func (d *Datapath) inNamespace(f func() error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.loaded == nil {
-		return ErrNotStarted
-	}
-	return rtnl.In(int(d.namespace.Fd()), f)
 }
 
 // Status says what is loaded; it is empty before Start.

@@ -17,5 +17,7 @@
 // It touches links of its own only: veth host ends named by [v1.HostInterfaceName] after the attachment. Its marks are
 // that name, the protocol number of its routes, and what is below the BPF root.
 //
+// The node forwards IPv4 from the start, and IPv6 from the first endpoint with an IPv6 address: see router.
+//
 // A Datapath belongs to the network namespace of the thread that calls Start, wherever its methods are called.
 package datapath

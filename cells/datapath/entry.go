@@ -12,6 +12,7 @@ import (
 type Entry struct {
 	ID        uint16
 	Link      int                 // index of the host end
+	LinkName  string              // its name, where sysctls are written for it
 	PodMAC    endpointmanager.MAC // of the container's end
 	HostMAC   endpointmanager.MAC // of the host end, the gateway's MAC for the container
 	Addresses endpointmanager.Addresses
@@ -22,7 +23,7 @@ type Entry struct {
 // entryOf is the endpoint as it should be in the kernel.
 func entryOf(ep endpointmanager.Endpoint) Entry {
 	return Entry{
-		ID: ep.ID, Link: ep.Spec.Host.Index, PodMAC: ep.Spec.Container.MAC, HostMAC: ep.Spec.Host.MAC, Addresses: ep.Addresses,
+		ID: ep.ID, Link: ep.Host.Index, PodMAC: ep.Container.MAC, HostMAC: ep.Host.MAC, Addresses: ep.Addresses,
 		Leased: ep.Spec.ExternalIPAM,
 	}
 }

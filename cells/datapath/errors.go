@@ -1,12 +1,14 @@
 package datapath
 
-import "porin.dev/porin/internal/fault"
+import (
+	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/fault"
+)
 
 // The faults of an endpoint.
 var (
-	ErrNoLink       = fault.New(fault.NotFound, "no such host interface")
-	ErrForeignLink  = fault.New(fault.Invalid, "not the host interface of this attachment")
-	ErrLinkDown     = fault.New(fault.Invalid, "host interface is down")
+	ErrNoLink       = link.ErrNoLink
+	ErrForeignLink  = link.ErrForeign
 	ErrAddress      = fault.New(fault.Invalid, "not an address that a container can have")
 	ErrAddressInUse = fault.New(fault.Conflict, "address belongs to another link")
 	ErrFull         = fault.New(fault.Exhausted, "no room in the BPF maps (see --datapath-max-endpoints)")

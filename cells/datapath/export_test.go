@@ -3,7 +3,7 @@ package datapath
 import (
 	"log/slog"
 
-	"porin.dev/porin/internal/rtnl"
+	"github.com/vishvananda/netlink"
 )
 
 // Upgrade makes the datapath that of another version: the digest of its object is another.
@@ -31,7 +31,7 @@ func StartAndCrash(cfg Config, log *slog.Logger, operations int) (bool, error) {
 }
 
 // RouteFlaws is what is wrong with the routes of an entry of which nothing was seen.
-func RouteFlaws(conn *rtnl.Conn, e Entry) ([]string, error) {
-	flaws, err := routeFlaws(conn, e, sight{})
+func RouteFlaws(handle *netlink.Handle, e Entry) ([]string, error) {
+	flaws, err := routeFlaws(handle, e, observed{})
 	return describeFlaws(flaws), err
 }

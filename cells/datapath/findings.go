@@ -29,10 +29,10 @@ func (c *Checker) ofEndpoints(judged []judgement, after []endpointmanager.Endpoi
 func (c *Checker) finding(ep endpointmanager.Endpoint, f flaw) doctor.Finding {
 	finding := doctor.Finding{
 		Kind: f.kind, Endpoint: ep.Spec.Attachment.String(), Detail: f.String(),
-		Subject: fmt.Sprintf("endpoint %d on link %d: %s", ep.ID, ep.Spec.Host.Index, f.what),
+		Subject: fmt.Sprintf("endpoint %d on link %d: %s", ep.ID, ep.Host.Index, f.what),
 	}
 	switch f.kind {
-	case linkDiffers, namespaceMissing: // for a person
+	case linkDiffers: // for a person
 	case linkMissing:
 		finding.Repair = func(ctx context.Context) error { return c.giveUp(ctx, ep) }
 	default:
@@ -46,7 +46,7 @@ func (c *Checker) giveUp(ctx context.Context, ep endpointmanager.Endpoint) error
 	if now, err := c.endpoints.Get(endpointmanager.ByID(ep.ID)); err != nil || now != ep {
 		return nil // it is another by now, or on its way
 	}
-	if _, err := c.datapath.links.Link(ep.Spec.Host.Index); !errors.Is(err, ErrNoLink) {
+	if _, err := c.datapath.links.Link(ep.Host.Index); !errors.Is(err, ErrNoLink) {
 		return err
 	}
 	cfg := endpointmanager.DeleteConfig{Began: max(ep.Spec.Began, 1)} // 0 would be now

@@ -9,17 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
 )
 
 // send puts a frame on the pod's link as it is, by a packet socket.
 func (p *pod) send(t *testing.T, frame []byte) {
 	t.Helper()
+	eth0 := p.Link(t, "eth0").Attrs()
 	must(t, p.Do(func() error {
-		var eth0 rtnl.Link
-		if err := p.conn.Do(rtnl.LinkByName("eth0", &eth0)); err != nil {
-			return err
-		}
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -32,7 +28,7 @@ func (p *pod) send(t *testing.T, frame []byte) {
 // datagram is a UDP frame from a to b with size bytes of payload, through layers between the link and IPv4.
 func datagram(t *testing.T, a, b *pod, typ layers.EthernetType, size int, between ...gopacket.SerializableLayer) []byte {
 	t.Helper()
-	spec, to := a.endpoint.Spec, b.endpoint.Addresses.IPv4
+	from, to := a.endpoint, b.endpoint.Addresses.IPv4
 	ip := &layers.IPv4{
 		Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP,
 		SrcIP: a.endpoint.Addresses.IPv4.AsSlice(), DstIP: to.AsSlice(),
@@ -40,7 +36,7 @@ func datagram(t *testing.T, a, b *pod, typ layers.EthernetType, size int, betwee
 	udp := &layers.UDP{SrcPort: 1024, DstPort: 4711}
 	must(t, udp.SetNetworkLayerForChecksum(ip))
 	all := []gopacket.SerializableLayer{
-		&layers.Ethernet{SrcMAC: spec.Container.MAC[:], DstMAC: spec.Host.MAC[:], EthernetType: typ},
+		&layers.Ethernet{SrcMAC: from.Container.MAC[:], DstMAC: from.Host.MAC[:], EthernetType: typ},
 	}
 	all = append(all, between...)
 	all = append(all, ip, udp, gopacket.Payload(bytes.Repeat([]byte{'x'}, size)))

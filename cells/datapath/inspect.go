@@ -6,7 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"porin.dev/porin/internal/rtnl"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/nl"
 )
 
 // Inspection is what the kernel has of Porin's.
@@ -54,24 +58,31 @@ func Inspect(bpfRoot string) (Inspection, error) {
 }
 
 func inspectLinks() (attachments []ProgramAtALink, err error) {
-	conn, err := rtnl.Dial()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	links, err := hostEnds(conn)
+	defer handle.Close()
+	ends, err := link.HostEnds(handle)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
-	for _, link := range links {
-		for _, direction := range []rtnl.Direction{rtnl.Ingress, rtnl.Egress} {
-			filters, err := conn.Filters(link.Index, direction)
+	slices.SortFunc(ends, func(a, b netlink.Link) int { return cmp.Compare(a.Attrs().Index, b.Attrs().Index) })
+	for _, end := range ends {
+		for _, side := range []struct {
+			name   string
+			parent uint32
+		}{{"ingress", netlink.HANDLE_MIN_INGRESS}, {"egress", netlink.HANDLE_MIN_EGRESS}} {
+			filters, err := nl.Dump(func() ([]netlink.Filter, error) { return handle.FilterList(end, side.parent) })
 			if err != nil {
 				continue // the link has no clsact, or went
 			}
-			for _, f := range filters {
-				attachments = append(attachments, ProgramAtALink{link.Name, link.Index, direction.String(), f.Name, f.ProgramID})
+			for _, filter := range filters {
+				at := ProgramAtALink{IfName: end.Attrs().Name, IfIndex: end.Attrs().Index, Direction: side.name}
+				if bpf, ok := filter.(*netlink.BpfFilter); ok {
+					at.Name, at.ProgramID = bpf.Name, uint32(bpf.Id)
+				}
+				attachments = append(attachments, at)
 			}
 		}
 	}

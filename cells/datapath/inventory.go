@@ -3,37 +3,53 @@ package datapath
 import (
 	"errors"
 
+	"github.com/vishvananda/netlink"
+
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/nl"
 )
 
 // wiring is all of it that there is, to find in it what is nobody's. What came or went while it was read may be in it
 // or not, and so may what was there all the time: then it is found the next time.
 type wiring struct {
-	links  []rtnl.Link // host ends
-	routes []rtnl.Route
-	neighs []rtnl.Neigh
+	links  []netlink.Link // host ends
+	routes []netlink.Route
+	neighs []netlink.Neigh
 }
 
-func (n *nodeLinks) takeWiring() (w wiring, err error) {
-	if n.eyes == nil {
-		return w, ErrNotStarted
+func (n *nodeLinks) listWiring() (wiring, error) {
+	if n.lists == nil {
+		return wiring{}, ErrNotStarted
 	}
-	links, linksErr := n.eyes.Links()
-	for _, l := range links {
-		if link, _ := describe(&l, nil); link.Marked() {
-			w.links = append(w.links, l)
-		}
-	}
-	var routesErr, neighsErr error
-	w.routes, routesErr = n.eyes.Routes(0)
-	w.neighs, neighsErr = n.eyes.Neighs(0)
+	return listWiring(n.lists)
+}
+
+// listWiring lists the host ends, and what Porin may have made of routes and neighbour entries. A list that the kernel
+// interrupted again and again is in it in part.
+func listWiring(handle *netlink.Handle) (w wiring, err error) {
+	var linksErr, routesErr, neighsErr error
+	w.links, linksErr = link.HostEnds(handle)
+	w.routes, routesErr = ourRoutes(handle)
+	w.neighs, neighsErr = nl.Dump(func() ([]netlink.Neigh, error) { return handle.NeighList(0, netlink.FAMILY_ALL) })
 	return w, errors.Join(partly(linksErr), partly(routesErr), partly(neighsErr))
+}
+
+// ourRoutes lists the routes of the main table that have Porin's mark.
+func ourRoutes(handle *netlink.Handle) (routes []netlink.Route, err error) {
+	like := &netlink.Route{Protocol: nl.Protocol}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		some, familyErr := nl.Dump(func() ([]netlink.Route, error) {
+			return handle.RouteListFiltered(family, like, netlink.RT_FILTER_PROTOCOL)
+		})
+		routes, err = append(routes, some...), errors.Join(err, familyErr)
+	}
+	return routes, err
 }
 
 // partly takes a list that changed while it was read for a list.
 func partly(err error) error {
-	if errors.Is(err, rtnl.ErrInterrupted) {
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil
 	}
 	return err

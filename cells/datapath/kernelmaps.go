@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
 )
@@ -54,7 +56,7 @@ func (k *kernelMaps) unlessPut(puts uint64, f func(m *pinnedMaps) error) error {
 func (k *kernelMaps) Put(e Entry) error {
 	return k.use(func(m *pinnedMaps) error {
 		k.puts.Add(1)
-		if err := m.put(e); err != nil {
+		if err := despiteENOMEM(func() error { return m.put(e) }); err != nil {
 			return fmt.Errorf("write map entries: %w", err)
 		}
 		return nil
@@ -72,6 +74,21 @@ func (k *kernelMaps) Delete(link int, id uint16) error {
 		}
 		return nil
 	})
+}
+
+// lastWait is the longest wait for the kernel's reserve of map elements, of twice as long in all.
+const lastWait = 100 * time.Millisecond
+
+// despiteENOMEM calls write again while the kernel has no element at hand. Maps that are not preallocated take their elements
+// from a small reserve of each CPU, which is filled up after it was used (bpf_mem_alloc, Linux 6.1): many writes in a row can
+// find it empty on a node with memory to spare.
+func despiteENOMEM(write func() error) error {
+	for wait := 100 * time.Microsecond; ; wait *= 2 {
+		if err := write(); !errors.Is(err, unix.ENOMEM) || wait > lastWait {
+			return err
+		}
+		time.Sleep(wait)
+	}
 }
 
 func (m *pinnedMaps) put(e Entry) error {
@@ -122,11 +139,11 @@ func (m *pinnedMaps) has(index uint32, addr abi.Addr) bool {
 	return gone(err) != nil || err == nil && (link.Ipv4 == addr || link.Ipv6 == addr)
 }
 
-// deleteLink removes the entries that a link has, unless they are another endpoint's.
+// deleteLink removes the entries that a link has, unless they are another endpoint's; abi.NoEndpoint stands for any.
 func (m *pinnedMaps) deleteLink(index int, id uint16) error {
 	var link abi.Link
 	err := m.links.Lookup(uint32(index), &link)
-	if errors.Is(err, ebpf.ErrKeyNotExist) || err == nil && link.Id != id {
+	if errors.Is(err, ebpf.ErrKeyNotExist) || err == nil && link.Id != id && id != uint16(abi.NoEndpoint) {
 		return nil
 	}
 	if err == nil {

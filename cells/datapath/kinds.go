@@ -4,25 +4,24 @@ import "porin.dev/porin/cells/doctor"
 
 // The kinds of disagreement, by the names that programs know them by.
 const (
-	linkMissing      = "link-missing"
-	linkDown         = "link-down"
-	linkDiffers      = "link-differs"
-	linkOrphan       = "link-orphan"
-	programMissing   = "program-missing"
-	programDiffers   = "program-differs"
-	programOrphan    = "program-orphan"
-	routeMissing     = "route-missing"
-	routeDiffers     = "route-differs"
-	routeOrphan      = "route-orphan"
-	neighMissing     = "neighbour-missing"
-	neighOrphan      = "neighbour-orphan"
-	mapEntryMissing  = "map-entry-missing"
-	mapEntryDiffers  = "map-entry-differs"
-	mapEntryOrphan   = "map-entry-orphan"
-	mapOrphan        = "map-orphan"
-	pinMissing       = "pin-missing"
-	forwardingOff    = "forwarding-off"
-	namespaceMissing = "namespace-missing"
+	linkMissing     = "link-missing"
+	linkDown        = "link-down"
+	linkDiffers     = "link-differs"
+	linkOrphan      = "link-orphan"
+	programMissing  = "program-missing"
+	programDiffers  = "program-differs"
+	programOrphan   = "program-orphan"
+	routeMissing    = "route-missing"
+	routeDiffers    = "route-differs"
+	routeOrphan     = "route-orphan"
+	neighMissing    = "neighbour-missing"
+	neighOrphan     = "neighbour-orphan"
+	mapEntryMissing = "map-entry-missing"
+	mapEntryDiffers = "map-entry-differs"
+	mapEntryOrphan  = "map-entry-orphan"
+	mapOrphan       = "map-orphan"
+	pinMissing      = "pin-missing"
+	forwardingOff   = "forwarding-off"
 )
 
 // Kinds implements doctor.Checker.
@@ -50,6 +49,5 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: mapOrphan, Meaning: "a map is pinned below the BPF root that no program of this agent uses", Repair: "the pin is removed"},
 		{Name: pinMissing, Meaning: "a program or map of this agent is not pinned where the next agent looks for it", Repair: "it is pinned again"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
-		{Name: namespaceMissing, Meaning: "an endpoint's interface is there, and its container's network namespace has lost its name", Repair: "see whether the container runs, and let the runtime delete it if it does not"},
 	}
 }

@@ -3,104 +3,119 @@ package datapath
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/nl"
 )
 
 // nodeLinks is [Links] in the network namespace of the thread that started it.
 type nodeLinks struct {
-	log     *slog.Logger
-	conn    *rtnl.Conn // nil unless started
-	eyes    *rtnl.Conn // for long looks, so that nobody else waits for them
-	deleter *deleter
-	filters [2]rtnl.Filter // less their Link
+	log        *slog.Logger
+	node       *netlink.Handle // nil unless started
+	lists      *netlink.Handle // for long lists, so that nobody else waits for them
+	neighbours *nl.Neighbours
+	router     *router
+	filters    [2]netlink.BpfFilter // less their LinkIndex
 }
 
-// start opens the sockets. The programs must stay open until stop.
-func (n *nodeLinks) start(programs *pinnedPrograms) error {
-	conn, err := rtnl.Dial()
+// start opens the sockets and makes the node an IPv4 router. The programs and the namespace, which is the calling thread's,
+// must stay open until stop.
+func (n *nodeLinks) start(programs *pinnedPrograms, namespace *os.File) error {
+	node, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
-	eyes, err := rtnl.Dial()
+	lists, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return errors.Join(err, conn.Close())
+		node.Close()
+		return err
 	}
-	deleter, err := openDeleter(conn, n.log)
+	neighbours, err := nl.OpenNeighbours()
 	if err != nil {
-		return errors.Join(err, conn.Close(), eyes.Close())
+		node.Close()
+		lists.Close()
+		return err
 	}
-	n.conn, n.eyes, n.deleter, n.filters = conn, eyes, deleter, filters(programs)
+	router, err := startRouter(namespace, n.log)
+	if err != nil {
+		node.Close()
+		lists.Close()
+		neighbours.Close()
+		return err
+	}
+	n.node, n.lists, n.neighbours, n.router, n.filters = node, lists, neighbours, router, filters(programs)
 	return nil
 }
 
-// stop waits for the deletions in progress. Nothing may be called any more.
+// stop closes the sockets. Nothing may be called any more.
 func (n *nodeLinks) stop() error {
-	err := errors.Join(n.deleter.close(), n.conn.Close(), n.eyes.Close())
-	n.conn, n.eyes = nil, nil
+	n.node.Close()
+	n.lists.Close()
+	n.neighbours.Close()
+	err := n.router.stop()
+	n.node, n.lists, n.neighbours, n.router = nil, nil, nil, nil
 	return err
 }
 
-func (n *nodeLinks) do(requests ...rtnl.Request) error {
-	if n.conn == nil {
-		return ErrNotStarted
-	}
-	return n.conn.Do(requests...)
-}
-
-func (n *nodeLinks) Link(index int) (Link, error) {
-	var link rtnl.Link
-	return describe(&link, n.do(rtnl.LinkByIndex(index, &link)))
-}
-
-func (n *nodeLinks) Remove(ctx context.Context, index int) error {
-	if n.conn == nil {
-		return ErrNotStarted
-	}
-	return n.deleter.remove(ctx, index)
-}
-
-func (n *nodeLinks) LinkByName(name string) (Link, error) {
-	var link rtnl.Link
-	return describe(&link, n.do(rtnl.LinkByName(name, &link)))
-}
-
-func describe(link *rtnl.Link, err error) (Link, error) {
-	if errors.Is(err, unix.ENODEV) {
-		return Link{}, ErrNoLink
-	}
-	if err != nil {
-		return Link{}, err
-	}
-	return Link{
-		Index: link.Index, Name: link.Name, Kind: link.Kind, MAC: endpointmanager.MAC(link.MAC), Up: link.Up(),
-	}, nil
-}
-
-func (n *nodeLinks) Links() ([]Link, error) {
-	if n.conn == nil {
+func (n *nodeLinks) Link(index int) (netlink.Link, error) {
+	if n.node == nil {
 		return nil, ErrNotStarted
 	}
-	return hostEnds(n.conn)
+	return linkOrErrNoLink(n.node.LinkByIndex(index))
 }
 
-// hostEnds lists the links that bear our mark.
-func hostEnds(conn *rtnl.Conn) ([]Link, error) {
-	all, err := conn.Links()
-	if err != nil {
-		return nil, err
+func (n *nodeLinks) LinkByName(name string) (netlink.Link, error) {
+	if n.node == nil {
+		return nil, ErrNotStarted
 	}
-	var ours []Link
-	for _, l := range all {
-		if link, _ := describe(&l, nil); link.Marked() {
-			ours = append(ours, link)
-		}
-	}
-	return ours, nil
+	return linkOrErrNoLink(n.node.LinkByName(name))
 }
 
-func (n *nodeLinks) BringUp(index int) error { return explain(n.do(rtnl.LinkUp(index))) }
+func linkOrErrNoLink(l netlink.Link, err error) (netlink.Link, error) {
+	if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
+		return nil, ErrNoLink
+	}
+	return l, err
+}
+
+func (n *nodeLinks) WaitForCarrier(ctx context.Context, host, container int, namespace *endpointmanager.Namespace) error {
+	if n.node == nil {
+		return ErrNotStarted
+	}
+	if err := link.WaitForCarrier(ctx, n.node, host); err != nil || namespace == nil {
+		return err
+	}
+	return link.WaitForCarrier(ctx, namespace.Netlink(), container)
+}
+
+func (n *nodeLinks) BringDown(index int) error {
+	if n.node == nil {
+		return ErrNotStarted
+	}
+	return explain("take down link", index, n.node.LinkSetDown(nl.LinkAt(index)))
+}
+
+func (n *nodeLinks) BringUp(index int) error {
+	if n.node == nil {
+		return ErrNotStarted
+	}
+	return explain("bring up link", index, n.node.LinkSetUp(nl.LinkAt(index)))
+}
+
+// explain says what was refused, and that the link is gone when that is why.
+func explain(doing string, index int, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("%s %d: %w: %w", doing, index, ErrNoLink, err)
+	}
+	return fmt.Errorf("%s %d: %w", doing, index, err)
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -76,7 +77,11 @@ func (l *loader) programs(dir string, spec *ebpf.CollectionSpec, maps *pinnedMap
 	if err == nil {
 		return programs, nil
 	}
-	l.log.Info("loading BPF programs", "digest", filepath.Base(dir), "reason", err)
+	reason := err.Error()
+	if errors.Is(err, fs.ErrNotExist) {
+		reason = "none are pinned"
+	}
+	l.log.Info("loading BPF programs", "digest", filepath.Base(dir), "reason", reason)
 	return loadFresh(dir, spec, maps)
 }
 

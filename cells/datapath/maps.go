@@ -10,9 +10,11 @@ type Maps interface {
 	Put(e Entry) error
 	// Mend is Put after a restart: it leaves alone what is right, and says what it made anew.
 	Mend(e Entry) (replaced []string, err error)
-	// Delete removes the entries of the link, if they are the endpoint's, and its counters. From here on its packets
+	// Delete removes the entries of the link, if they are the endpoint's or id is abi.NoEndpoint, and its counters. From here on its packets
 	// are dropped in both directions.
 	Delete(link int, id uint16) error
+	// Entries returns what the programs know of each link, by its index: ID, PodMAC and Addresses.
+	Entries() (map[int]Entry, error)
 	// Prune removes every entry that belongs to none of live, and names each.
 	Prune(live []Entry) (removed []string, err error)
 	// Traffic reads an endpoint's counters; [ErrNoLink] when it has none.

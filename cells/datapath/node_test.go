@@ -2,6 +2,7 @@ package datapath_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -10,18 +11,19 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/testutil"
 )
 
-// node is a network namespace with a running datapath.
+// node is a network namespace with a running datapath, and the step that makes the links for it.
 type node struct {
 	*testutil.Namespace
-	conn     *rtnl.Conn
 	cfg      datapath.Config
 	datapath *datapath.Datapath
 	step     *datapath.Step
-	mtu      uint32 // of new links; 0 for the kernel's default
+	links    *link.Step
+	mtu      int // of new links; 0 for the kernel's default
 }
 
 func newNode(t testing.TB) *node {
@@ -29,7 +31,6 @@ func newNode(t testing.TB) *node {
 	cfg := datapath.DefaultConfig()
 	cfg.BPFRoot = testutil.BPFFS(t) + "/porin"
 	n := &node{Namespace: testutil.NetNS(t), cfg: cfg}
-	n.conn = n.Conn(t)
 	n.start(t)
 	return n
 }
@@ -53,83 +54,64 @@ func (n *node) tryStart(t testing.TB, change func(*datapath.Datapath)) error {
 	if err := n.Do(func() error { return d.Start(context.Background()) }); err != nil {
 		return err
 	}
-	n.datapath, n.step = d, datapath.NewStep(d.Links(), d.Maps(), d, slog.New(slog.DiscardHandler))
+	links := link.New(slog.New(slog.DiscardHandler))
+	must(t, n.Do(func() error { return links.Start(context.Background()) }))
+	n.datapath, n.step, n.links = d, datapath.NewStep(d.Links(), d.Maps(), d, slog.New(slog.DiscardHandler)), links
 	t.Cleanup(func() { n.stop(t) }) // twice is fine
 	return nil
 }
 
 func (n *node) stop(t testing.TB) {
 	t.Helper()
-	if err := n.datapath.Stop(context.Background()); err != nil {
+	if err := errors.Join(n.links.Stop(context.Background()), n.datapath.Stop(context.Background())); err != nil {
 		t.Error(err)
 	}
 }
 
-// pod is a container with its veth pair, addresses and routes, as the CNI plugin makes them.
+// pod is a container with its link.
 type pod struct {
 	*testutil.Namespace
-	conn     *rtnl.Conn
+	netns    *endpointmanager.Namespace
 	endpoint endpointmanager.Endpoint
 }
 
 // newPod makes pod number i, which is not attached yet.
 func (n *node) newPod(t testing.TB, i int) *pod {
 	t.Helper()
-	p := &pod{Namespace: testutil.NetNS(t), endpoint: endpointOf(t, i)}
-	p.conn = p.Conn(t)
-	host, eth0 := n.link(t, p.Namespace, p.endpoint), 0
-	p.endpoint.Spec.Host.Index, eth0 = host.Index, host.Peer
-	gw4, gw6, mac := v1.GatewayIPv4, v1.GatewayIPv6, rtnl.MAC(p.endpoint.Spec.Host.MAC)
-	err := p.conn.Do(
-		rtnl.LinkUp(eth0),
-		rtnl.AddAddr(eth0, netip.PrefixFrom(p.endpoint.Addresses.IPv4, 32)),
-		rtnl.AddAddr(eth0, netip.PrefixFrom(p.endpoint.Addresses.IPv6, 128)),
-		rtnl.ReplaceNeigh(rtnl.Neigh{Link: eth0, Addr: gw4, MAC: mac}),
-		rtnl.ReplaceNeigh(rtnl.Neigh{Link: eth0, Addr: gw6, MAC: mac}),
-		rtnl.ReplaceRoute(rtnl.Route{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: gw4, Link: eth0, OnLink: true}),
-		rtnl.ReplaceRoute(rtnl.Route{Dst: netip.MustParsePrefix("::/0"), Gateway: gw6, Link: eth0}),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	container := testutil.NetNS(t)
+	p := &pod{Namespace: container, netns: endpointmanagertest.OpenNamespace(t, container.Path())}
+	p.endpoint = n.link(t, p.netns, endpointOf(t, i))
 	return p
 }
 
-// link makes the veth pair of an endpoint with the container's end in a namespace.
-func (n *node) link(t testing.TB, container *testutil.Namespace, ep endpointmanager.Endpoint) (host rtnl.Link) {
+// link makes the link of an endpoint, whose host end is down.
+func (n *node) link(t testing.TB, netns *endpointmanager.Namespace, ep endpointmanager.Endpoint) endpointmanager.Endpoint {
 	t.Helper()
-	err := n.conn.Do(
-		rtnl.NewVeth(rtnl.Veth{
-			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC), MTU: n.mtu,
-			Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC(ep.Spec.Container.MAC), NetNS: container.FD()},
-		}),
-		rtnl.LinkByName(ep.Spec.Host.Name, &host),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return host
+	ep.Spec.MTU = n.mtu
+	ep, err := n.links.Attach(context.Background(), ep, netns)
+	must(t, err)
+	return ep
 }
 
-// endpointOf is endpoint number i, all of it made up but the index of its link.
+// endpointOf is endpoint number i, all of it made up but the indexes of its link's ends.
 func endpointOf(t testing.TB, i int) endpointmanager.Endpoint {
 	t.Helper()
-	a := endpointmanager.Attachment{ContainerID: fmt.Sprintf("container-%d", i), IfName: "eth0"}
+	return endpointAt(t, i, endpointmanager.Attachment{ContainerID: fmt.Sprintf("container-%d", i), IfName: "eth0"})
+}
+
+func endpointAt(t testing.TB, i int, a endpointmanager.Attachment) endpointmanager.Endpoint {
+	t.Helper()
 	hostMAC, containerMAC := v1.InterfaceMACs(a.ContainerID, a.IfName)
 	mac := func(text string) endpointmanager.MAC {
 		mac, err := endpointmanager.ParseMAC(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return mac
 	}
 	return endpointmanager.Endpoint{
-		ID: uint16(i),
-		Spec: endpointmanager.Spec{
-			Attachment: a,
-			Host:       endpointmanager.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), MAC: mac(hostMAC)},
-			Container:  endpointmanager.Interface{Name: "eth0", MAC: mac(containerMAC)},
-		},
+		ID:        uint16(i),
+		Spec:      endpointmanager.Spec{Attachment: a},
+		Host:      endpointmanager.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), MAC: mac(hostMAC)},
+		Container: endpointmanager.Interface{Name: a.IfName, MAC: mac(containerMAC)},
 		Addresses: endpointmanager.Addresses{
 			IPv4: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
 			IPv6: netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 8), 15: byte(i)}),
@@ -140,17 +122,20 @@ func endpointOf(t testing.TB, i int) endpointmanager.Endpoint {
 func (n *node) attach(t testing.TB, pods ...*pod) {
 	t.Helper()
 	for _, p := range pods {
-		if _, err := n.step.Attach(context.Background(), p.endpoint); err != nil {
+		if _, err := n.step.Attach(context.Background(), p.endpoint, p.netns); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// detach takes the pods out of the datapath and deletes their links.
 func (n *node) detach(t testing.TB, pods ...*pod) {
 	t.Helper()
 	for _, p := range pods {
-		if err := n.step.Detach(context.Background(), p.endpoint, endpointmanager.DeleteConfig{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.detachOne(context.Background(), p.endpoint))
 	}
+}
+
+func (n *node) detachOne(ctx context.Context, ep endpointmanager.Endpoint) error {
+	return errors.Join(n.step.Detach(ctx, ep, endpointmanager.DeleteConfig{}), n.links.Detach(ctx, ep, endpointmanager.DeleteConfig{}))
 }

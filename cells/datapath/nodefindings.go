@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"porin.dev/porin/cells/doctor"
 )
@@ -47,8 +48,8 @@ func (d *Datapath) strayLoaded(judged []judgement) (findings []doctor.Finding, e
 		inUse[p.ID] = true
 	}
 	for _, j := range judged {
-		for _, f := range j.sight.filters {
-			inUse[f.ProgramID] = true
+		for _, id := range j.observed.programs {
+			inUse[uint32(id)] = true
 		}
 	}
 	var programs []uint32
@@ -65,17 +66,18 @@ func (d *Datapath) strayLoaded(judged []judgement) (findings []doctor.Finding, e
 	return findings, err
 }
 
-// routerOff are the sysctls that are not as a router needs them.
+// routerOff are the sysctls that are not as a router needs them. IPv6 counts since an endpoint has had an IPv6 address.
 func (d *Datapath) routerOff() (findings []doctor.Finding, err error) {
-	var off []string
-	err = d.inNamespace(func() error {
-		off, err = forwardingIsOff()
-		return err
-	})
+	router := d.links.router
+	if router == nil {
+		return nil, ErrNotStarted
+	}
+	off, err := router.off()
 	for _, sysctl := range off {
+		name := strings.ReplaceAll(sysctl, "/", ".")
 		findings = append(findings, doctor.Finding{
-			Kind: forwardingOff, Subject: sysctl, Detail: sysctl + " is 0 instead of 1",
-			Repair: func(context.Context) error { return d.inNamespace(enableForwarding) },
+			Kind: forwardingOff, Subject: name, Detail: name + " is 0 instead of 1",
+			Repair: func(context.Context) error { return router.repair(sysctl) },
 		})
 	}
 	return findings, err

@@ -3,20 +3,22 @@ package datapath
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/cells/link"
 )
 
 // ofNobody finds what belongs to no endpoint.
 func (c *Checker) ofNobody() ([]doctor.Finding, error) {
 	before := c.endpoints.List()
-	w, wiringErr := c.datapath.links.takeWiring()
+	w, wiringErr := c.datapath.links.listWiring()
 	between := c.endpoints.List()
 	entries, entriesErr := c.datapath.maps.takeEntries()
 	after := c.endpoints.List()
@@ -29,7 +31,7 @@ func (c *Checker) owners() owners { return ownersOf(c.endpoints.List()).andOf(c.
 
 func (c *Checker) orphanWiring(w wiring, o owners) (findings []doctor.Finding) {
 	for _, l := range w.links {
-		if !o.hasLink(l.Index, l.Name) {
+		if !o.hasLink(l.Attrs().Index, l.Attrs().Name) {
 			findings = append(findings, c.orphanLink(l))
 		}
 	}
@@ -46,64 +48,63 @@ func (c *Checker) orphanWiring(w wiring, o owners) (findings []doctor.Finding) {
 	return findings
 }
 
-func (c *Checker) orphanLink(l rtnl.Link) doctor.Finding {
-	link, _ := describe(&l, nil)
+func (c *Checker) orphanLink(l netlink.Link) doctor.Finding {
 	return doctor.Finding{
-		Kind: linkOrphan, Subject: link.String(), Endpoint: madeFor(l), Detail: link.String() + " belongs to no endpoint",
-		Repair: func(ctx context.Context) error { return c.removeOrphan(ctx, link) },
+		Kind: linkOrphan, Subject: linkText(l), Endpoint: madeFor(l), Detail: linkText(l) + " belongs to no endpoint",
+		Repair: func(ctx context.Context) error { return c.removeOrphan(ctx, l.Attrs().Index, l.Attrs().Name) },
 	}
 }
 
-// removeOrphan takes the link down first, while nobody writes map entries: an endpoint that comes before is noticed, and
-// one that comes later finds the link down and is refused.
-func (c *Checker) removeOrphan(ctx context.Context, link Link) error {
-	puts := c.datapath.maps.puts.Load()
-	now, err := c.datapath.links.Link(link.Index)
+// linkText names the link and tells it from a later one of that name.
+func linkText(l netlink.Link) string {
+	return fmt.Sprintf("link %s, index %d", l.Attrs().Name, l.Attrs().Index)
+}
+
+// removeOrphan removes the link unless an endpoint has it by now. An endpoint that comes later never takes a link that is
+// there: it makes its own.
+func (c *Checker) removeOrphan(ctx context.Context, index int, name string) error {
+	now, err := c.datapath.links.Link(index)
 	switch {
 	case errors.Is(err, ErrNoLink):
 		return nil
 	case err != nil:
 		return err
-	case now.Name != link.Name || !now.Marked() || c.owners().hasLink(link.Index, link.Name):
+	case now.Attrs().Name != name || !link.IsHostEnd(now) || c.owners().hasLink(index, name):
 		return nil
 	}
-	down := func(*pinnedMaps) error { return notThere(c.datapath.links.do(rtnl.LinkDown(link.Index))) }
-	if err := c.datapath.maps.unlessPut(puts, down); err != nil {
-		return err
-	}
-	return c.datapath.links.Remove(ctx, link.Index)
+	return c.remover.Remove(ctx, index)
 }
 
-// madeFor is the attachment that the plugin wrote on the link, before a space, or "".
-func madeFor(l rtnl.Link) string {
-	whose, _, _ := strings.Cut(l.Alias, " ")
+// madeFor is the attachment that stands in the link's alias, before a space, or "".
+func madeFor(l netlink.Link) string {
+	whose, _, _ := strings.Cut(l.Attrs().Alias, " ")
 	a, err := endpointmanager.ParseAttachment(whose)
-	if err != nil || v1.HostInterfaceName(a.ContainerID, a.IfName) != l.Name {
+	if err != nil || v1.HostInterfaceName(a.ContainerID, a.IfName) != l.Attrs().Name {
 		return ""
 	}
 	return whose
 }
 
-func (c *Checker) orphanRoute(r rtnl.Route) doctor.Finding {
+func (c *Checker) orphanRoute(r netlink.Route) doctor.Finding {
 	return doctor.Finding{
 		Kind: routeOrphan, Subject: routeText(r), Detail: "the endpoint on the link does not have this address",
 		Repair: func(context.Context) error {
 			if !c.owners().wired.staleRoute(r) {
 				return nil
 			}
-			return notThere(c.datapath.links.do(rtnl.DelRoute(r)))
+			return notThere(c.datapath.links.node.RouteDel(&r))
 		},
 	}
 }
 
-func (c *Checker) orphanNeigh(n rtnl.Neigh) doctor.Finding {
+func (c *Checker) orphanNeigh(n netlink.Neigh) doctor.Finding {
 	return doctor.Finding{
 		Kind: neighOrphan, Subject: neighText(n), Detail: "the endpoint on the link does not have this address",
 		Repair: func(context.Context) error {
 			if !c.owners().wired.staleNeigh(n) {
 				return nil
 			}
-			return notThere(c.datapath.links.do(rtnl.DelNeigh(n.Link, n.Addr)))
+			return notThere(c.datapath.links.node.NeighDel(&n))
 		},
 	}
 }

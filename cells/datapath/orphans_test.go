@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/testutil"
 )
 
 // orphan is a way to leave something that is nobody's. It returns the subject that it is found by.
@@ -30,11 +30,11 @@ var orphans = []orphan{
 		return (&pod{endpoint: endpoint(t, &real{node: c.node}, 9)}).fill("link NAME, index LINK")
 	}},
 	{"a route", "route-orphan", func(t *testing.T, c *clinic, p *pod) string {
-		must(t, c.conn.Do(rtnl.AddRoute(rtnl.Route{Dst: host(stray), Link: p.index(), Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol})))
+		must(t, c.Netlink(t).RouteAdd(testutil.HostRoute(p.index(), stray, testutil.RouteProtocol)))
 		return p.fill("route to 10.0.0.99/32 by link LINK")
 	}},
 	{"a neighbour", "neighbour-orphan", func(t *testing.T, c *clinic, p *pod) string {
-		must(t, c.conn.Do(rtnl.ReplaceNeigh(rtnl.Neigh{Link: p.index(), Addr: stray, MAC: rtnl.MAC{2}})))
+		must(t, c.Netlink(t).NeighSet(testutil.PermanentNeighbour(p.index(), stray, testutil.MAC(2))))
 		return p.fill("neighbour 10.0.0.99 on link LINK")
 	}},
 	{"an entry by link", "map-entry-orphan", func(t *testing.T, c *clinic, p *pod) string {
@@ -136,44 +136,11 @@ func TestWhatHasBecomeSomebodysStays(t *testing.T) {
 	}
 }
 
-// arrival is a lookup that has nothing, and after the next look, when there is one to come, something comes.
-type arrival struct {
-	moments
-	comes func()
-}
-
-func (a *arrival) List() []endpointmanager.Endpoint {
-	if comes := a.comes; comes != nil {
-		a.comes = nil
-		defer comes()
-	}
-	return a.moments.List()
-}
-
-// The ADD of a plugin that was stopped for long comes when the repair has just looked.
-func TestALinkIsNotTakenFromAnEndpointThatComesMeanwhile(t *testing.T) {
-	c, _ := newClinic(t, 0)
-	late := c.newPod(t, 1)
-	lookup := &arrival{moments: moments{nil}}
-	findings, err := datapath.NewChecker(c.datapath, lookup, c).Examine(t.Context(), "")
-	if must(t, err); kindsOf(findings) != "link-orphan" {
-		t.Fatalf("found %+v", findings)
-	}
-	lookup.comes = func() { c.attach(t, late) }
-	if err := findings[0].Repair(t.Context()); err == nil {
-		t.Error("the repair does not say that it did nothing")
-	}
-	if got := c.restore(t, late); got != nil {
-		t.Errorf("the repair took from a living endpoint: %q", got)
-	}
-}
-
-// A repair takes a link down before it removes it: then it is no longer anybody's, however long the kernel takes.
 // TestALinkWhoseEndpointWaitsIsNobodysOrphan: its ADD waits for what its container had before to go.
 func TestALinkWhoseEndpointWaitsIsNobodysOrphan(t *testing.T) {
 	c, pods := newClinic(t, 2)
 	waits := pods[1].endpoint
-	must(t, c.datapath.Maps().Delete(waits.Spec.Host.Index, waits.ID))
+	must(t, c.datapath.Maps().Delete(waits.Host.Index, waits.ID))
 	c.set(pods[0].endpoint)
 	findings := c.examine(t, "")
 	if kindsOf(findings) != "link-orphan" {
@@ -182,32 +149,19 @@ func TestALinkWhoseEndpointWaitsIsNobodysOrphan(t *testing.T) {
 	c.coming = []endpointmanager.Attachment{waits.Spec.Attachment}
 	c.wantHealthy(t)
 	must(t, findings[0].Repair(t.Context()))
-	if _, err := c.datapath.Links().Link(waits.Spec.Host.Index); err != nil {
+	if _, err := c.datapath.Links().Link(waits.Host.Index); err != nil {
 		t.Errorf("the link of an endpoint that waits is gone: %v", err)
-	}
-}
-
-func TestALinkThatIsDownCannotBeWired(t *testing.T) {
-	c, _ := newClinic(t, 0)
-	late := c.newPod(t, 1)
-	must(t, c.conn.Do(rtnl.LinkDown(late.index())))
-	if err := c.datapath.Maps().Put(datapath.Entry{ID: 1, Link: late.index()}); err != nil {
-		t.Fatal(err)
-	}
-	err := c.datapath.Links().Wire(datapath.Entry{ID: 1, Link: late.index(), Addresses: late.endpoint.Addresses})
-	if err == nil {
-		t.Error("the programs and routes are on a link that is down")
 	}
 }
 
 func TestAnOrphanLinkSaysWhoseItWas(t *testing.T) {
 	c, _ := newClinic(t, 0)
 	ep := endpoint(t, &real{node: c.node}, 9)
-	must(t, c.conn.Do(rtnl.SetAlias(ep.Spec.Host.Name, "container-9:eth0 began=12345")))
+	must(t, c.Netlink(t).LinkSetAlias(testutil.LinkAt(ep.Host.Index), "container-9:eth0 began=12345"))
 	if findings := c.examine(t, ""); len(findings) != 1 || findings[0].Endpoint != "container-9:eth0" {
 		t.Errorf("found %+v", findings)
 	}
-	must(t, c.conn.Do(rtnl.SetAlias(ep.Spec.Host.Name, "somebody:else")))
+	must(t, c.Netlink(t).LinkSetAlias(testutil.LinkAt(ep.Host.Index), "somebody:else"))
 	if findings := c.examine(t, ""); len(findings) != 1 || findings[0].Endpoint != "" {
 		t.Errorf("found %+v", findings)
 	}
@@ -244,12 +198,11 @@ func TestWhatIsOthersIsNoFinding(t *testing.T) {
 	w.addOther(t, "portal0")
 	w.addOther(t, "porABCDEFGHIJKL")
 	link := pods[0].index()
-	must(t, c.conn.Do(
-		rtnl.AddRoute(rtnl.Route{Dst: host(stray), Link: link, Scope: unix.RT_SCOPE_LINK, Protocol: unix.RTPROT_STATIC}),
-		rtnl.AddRoute(rtnl.Route{Dst: host(stray.Next()), Link: uplink, Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol}),
-		rtnl.ReplaceNeigh(rtnl.Neigh{Link: uplink, Addr: stray, MAC: rtnl.MAC{2}}),
-		rtnl.ReplaceFilter(rtnl.Filter{Link: link, Direction: rtnl.Ingress, Handle: 7, Priority: 9, Name: "other", Program: passAll(t)}),
-	))
+	handle := c.Netlink(t)
+	must(t, handle.RouteAdd(testutil.HostRoute(link, stray, unix.RTPROT_STATIC)))
+	must(t, handle.RouteAdd(testutil.HostRoute(uplink, stray.Next(), testutil.RouteProtocol)))
+	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, stray, testutil.MAC(2))))
+	must(t, handle.FilterReplace(testutil.Filter(link, netlink.HANDLE_MIN_INGRESS, 7, 9, passAll(t))))
 	c.pin(t, "..", "other")
 	c.pin(t, "others", "map")
 	c.wantHealthy(t)

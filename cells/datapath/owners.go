@@ -20,12 +20,12 @@ func ownersOf(lists ...[]endpointmanager.Endpoint) owners {
 	o := owners{map[string]bool{}, map[netip.Addr]bool{}, map[uint32]bool{abi.NoEndpoint: true}, wired{}}
 	for _, list := range lists {
 		for _, ep := range list {
-			o.names[ep.Spec.Host.Name], o.ids[uint32(ep.ID)] = true, true
+			o.names[ep.Host.Name], o.ids[uint32(ep.ID)] = true, true
 			addrs := ep.Addresses.List()
 			for _, addr := range addrs {
 				o.addrs[addr] = true
 			}
-			index := ep.Spec.Host.Index
+			index := ep.Host.Index
 			o.wired[index] = append(o.wired[index], addrs...)
 		}
 	}

@@ -3,15 +3,15 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/netns"
 )
 
 // loopback is the index of lo in every network namespace.
@@ -43,28 +43,20 @@ func probe() error {
 // rehearse attaches the programs to the lo of a network namespace that nobody ever sees, so that a node learns at
 // start, and not from its first container, that its kernel lacks clsact or BPF classifiers.
 func rehearse(programs *pinnedPrograms) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread, and the namespace with it, end with the goroutine
-		done <- rehearseHere(programs)
-	}()
-	if err := <-done; err != nil {
+	if err := netns.InNew(func() error { return rehearseHere(programs) }); err != nil {
 		return fmt.Errorf("attach BPF programs to a link for a trial: %w", err)
 	}
 	return nil
 }
 
 func rehearseHere(programs *pinnedPrograms) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("make a network namespace: %w", err)
-	}
-	conn, err := rtnl.Dial()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	lo := &nodeLinks{conn: conn, filters: filters(programs)}
-	return lo.Wire(Entry{Link: loopback})
+	defer handle.Close()
+	lo := &nodeLinks{node: handle, filters: filters(programs)}
+	return lo.attachFilters(loopback)
 }
 
 // optional is what Porin works without, and what it does instead. The attach types are those of linux/bpf.h.

@@ -6,7 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"porin.dev/porin/internal/rtnl"
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/internal/nl"
 )
 
 // wired says which addresses are led to which host ends.
@@ -28,36 +30,43 @@ func (w wired) stale(link int, addr netip.Addr) bool {
 }
 
 // staleRoute and staleNeigh look for our mark as well.
-func (w wired) staleRoute(r rtnl.Route) bool {
-	addr := r.Dst.Addr()
-	if r.Dst != hostPrefix(addr) {
+func (w wired) staleRoute(r netlink.Route) bool {
+	dst := nl.Prefix(r.Dst)
+	addr := dst.Addr()
+	if dst != hostPrefix(addr) {
 		addr = netip.Addr{} // nobody's: we lead no whole network anywhere
 	}
-	return r.Protocol == rtnl.Protocol && w.stale(r.Link, addr)
+	return r.Protocol == nl.Protocol && w.stale(r.LinkIndex, addr)
 }
 
-func (w wired) staleNeigh(n rtnl.Neigh) bool { return permanent(n) && w.stale(n.Link, n.Addr) }
+func (w wired) staleNeigh(n netlink.Neigh) bool {
+	return permanent(n) && w.stale(n.LinkIndex, nl.Addr(n.IP))
+}
 
 func (n *nodeLinks) PruneWiring(live []Entry) (removed []string, err error) {
-	if n.conn == nil {
+	if n.node == nil {
 		return nil, ErrNotStarted
 	}
-	w := wiredBy(live)
-	routes, routesErr := n.conn.Routes(0)
-	neighs, neighsErr := n.conn.Neighs(0)
-	var requests []rtnl.Request
-	for _, r := range routes {
-		if w.staleRoute(r) {
-			requests, removed = append(requests, rtnl.DelRoute(r)), append(removed, routeText(r))
+	keep := wiredBy(live)
+	found, err := listWiring(n.node)
+	errs := []error{err}
+	for _, r := range found.routes {
+		if keep.staleRoute(r) {
+			removed, errs = append(removed, routeText(r)), append(errs, notThere(n.node.RouteDel(&r)))
 		}
 	}
-	for _, one := range neighs {
-		if w.staleNeigh(one) {
-			requests, removed = append(requests, rtnl.DelNeigh(one.Link, one.Addr)), append(removed, neighText(one))
+	for _, one := range found.neighs {
+		if keep.staleNeigh(one) {
+			removed, errs = append(removed, neighText(one)), append(errs, notThere(n.node.NeighDel(&one)))
 		}
 	}
-	return removed, errors.Join(routesErr, neighsErr, n.do(requests...))
+	return removed, errors.Join(errs...)
 }
 
-func routeText(r rtnl.Route) string { return fmt.Sprintf("route to %s by link %d", r.Dst, r.Link) }
-func neighText(n rtnl.Neigh) string { return fmt.Sprintf("neighbour %s on link %d", n.Addr, n.Link) }
+func routeText(r netlink.Route) string {
+	return fmt.Sprintf("route to %s by link %d", nl.Prefix(r.Dst), r.LinkIndex)
+}
+
+func neighText(n netlink.Neigh) string {
+	return fmt.Sprintf("neighbour %s on link %d", n.IP, n.LinkIndex)
+}

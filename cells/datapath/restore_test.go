@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/testutil"
 )
 
 func (n *node) restore(t testing.TB, p *pod) (replaced []string) {
@@ -28,9 +30,9 @@ func TestRestoreSaysWhatItMadeAnew(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)
-	must(t, n.conn.Do(
-		rtnl.AddAddr(1, netip.MustParsePrefix("192.0.2.1/32")), rtnl.AddAddr(1, netip.MustParsePrefix("2001:db8::1/128")),
-	))
+	for _, prefix := range []string{"192.0.2.1/32", "2001:db8::1/128"} {
+		must(t, n.Netlink(t).AddrAdd(testutil.LinkAt(1), testutil.Address(netip.MustParsePrefix(prefix))))
+	}
 	for _, row := range breakages {
 		t.Run(row.name, func(t *testing.T) {
 			row.do(t, n, a)
@@ -57,8 +59,9 @@ func TestARuleOfTheNodesIsNoFaultOfOurRoute(t *testing.T) {
 	n := newNode(t)
 	a := n.newPod(t, 1)
 	n.attach(t, a)
-	better := rtnl.Route{Dst: host(a.endpoint.Addresses.IPv6), Link: 1, Metric: 1, Protocol: unix.RTPROT_STATIC}
-	must(t, n.conn.Do(rtnl.AddRoute(better)))
+	better := testutil.HostRoute(1, a.endpoint.Addresses.IPv6, unix.RTPROT_STATIC)
+	better.Priority = 1
+	must(t, n.Netlink(t).RouteAdd(better))
 	if got := n.restore(t, a); got != nil {
 		t.Errorf("replaced %q", got)
 	}
@@ -71,18 +74,17 @@ func TestPruneNamesWhatItRemovesAndLeavesTheRest(t *testing.T) {
 	link := a.index()
 	stray, others := netip.MustParseAddr("10.0.0.99"), netip.MustParseAddr("10.0.0.98")
 	uplink := (&real{node: n}).addOther(t, "eth0")
-	must(t, n.conn.Do(
-		rtnl.AddRoute(rtnl.Route{Dst: host(stray), Link: link, Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol}),
-		rtnl.AddRoute(rtnl.Route{Dst: host(others), Link: link, Scope: unix.RT_SCOPE_LINK, Protocol: unix.RTPROT_STATIC}),
-		rtnl.ReplaceNeigh(rtnl.Neigh{Link: link, Addr: stray, MAC: rtnl.MAC{2}}),
-		rtnl.ReplaceNeigh(rtnl.Neigh{Link: uplink, Addr: stray, MAC: rtnl.MAC{2}}),
-	))
+	handle := n.Netlink(t)
+	must(t, handle.RouteAdd(testutil.HostRoute(link, stray, testutil.RouteProtocol)))
+	must(t, handle.RouteAdd(testutil.HostRoute(link, others, unix.RTPROT_STATIC)))
+	must(t, handle.NeighSet(testutil.PermanentNeighbour(link, stray, testutil.MAC(2))))
+	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, stray, testutil.MAC(2))))
 	must(t, n.pinned(t, bpf.Traffic).Put(uint32(77), make([]abi.Traffic, ebpf.MustPossibleCPU())))
 	removed, err := n.step.Prune(context.Background(), endpoints(a))
 	must(t, err)
 	want := []string{
 		"entry of map endpoints: 10.0.0.2", "entry of map endpoints: fd00::2", "entry of map links: LINK",
-		"entry of map traffic: 2", "entry of map traffic: 77", "link NAME, index LINK",
+		"entry of map traffic: 2", "entry of map traffic: 77",
 		"neighbour 10.0.0.99 on link HOST", "route to 10.0.0.99/32 by link HOST",
 	}
 	for i := range want {
@@ -95,9 +97,16 @@ func TestPruneNamesWhatItRemovesAndLeavesTheRest(t *testing.T) {
 	if again, err := n.step.Prune(context.Background(), endpoints(a)); err != nil || len(again) > 0 {
 		t.Errorf("the second time: removed %q, error %v", again, err)
 	}
-	var route rtnl.Route
-	var neigh rtnl.Neigh
-	must(t, n.conn.Do(rtnl.GetRoute(others, &route), rtnl.GetNeigh(uplink, stray, &neigh)))
+	routes, err := n.Routes(link)
+	must(t, err)
+	if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return nl.Prefix(r.Dst) == hostPrefix(others) }) {
+		t.Errorf("routes %v, want one to %s", routes, others)
+	}
+	neighbours, err := n.PermanentNeighbours(uplink)
+	must(t, err)
+	if len(neighbours) != 1 || nl.Addr(neighbours[0].IP) != stray {
+		t.Errorf("neighbours of the uplink %v, want %s", neighbours, stray)
+	}
 }
 
 // TestALinkThatGoesWhileItIsLookedAtHasNoRoutes: it was there when its filters were asked for, and the list of its routes is
@@ -105,7 +114,7 @@ func TestPruneNamesWhatItRemovesAndLeavesTheRest(t *testing.T) {
 func TestALinkThatGoesWhileItIsLookedAtHasNoRoutes(t *testing.T) {
 	n := newNode(t)
 	gone := datapath.Entry{ID: 1, Link: 4711, Addresses: endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.9")}}
-	flaws, err := datapath.RouteFlaws(n.conn, gone)
+	flaws, err := datapath.RouteFlaws(n.Netlink(t), gone)
 	if err != nil || len(flaws) != 1 {
 		t.Errorf("flaws %v, error %v, want a route that is missing", flaws, err)
 	}

@@ -24,7 +24,7 @@ func TestTheMapsTellTheirRoom(t *testing.T) {
 		t.Errorf("resources (-want +got):\n%s", diff)
 	}
 	c := n.newPod(t, 3)
-	if _, err := n.step.Attach(context.Background(), c.endpoint); !errors.Is(err, datapath.ErrFull) {
+	if _, err := n.step.Attach(context.Background(), c.endpoint, c.netns); !errors.Is(err, datapath.ErrFull) {
 		t.Errorf("one more: error %v, want %v", err, datapath.ErrFull)
 	}
 	n.detach(t, a)

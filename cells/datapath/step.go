@@ -5,29 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 
-	v1 "porin.dev/porin/api/v1"
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpointmanager"
 )
 
 // Links is what [Step] needs of the node's network interfaces.
 type Links interface {
 	// Link describes an interface, or returns [ErrNoLink].
-	Link(index int) (Link, error)
+	Link(index int) (netlink.Link, error)
 	// LinkByName is for who has no index.
-	LinkByName(name string) (Link, error)
-	// Links lists the interfaces that bear the mark of a host end.
-	Links() ([]Link, error)
-	// Wire attaches the programs to e.Link and leads e.Addresses there. When it fails, Unwire undoes its parts.
+	LinkByName(name string) (netlink.Link, error)
+	// Wire attaches the programs to e.Link, brings it up, and leads e.Addresses there. When it fails, Unwire undoes its parts.
 	Wire(e Entry) error
 	// Rewire is Wire after a restart: it leaves alone what is right, and says what it made anew.
 	Rewire(e Entry) (replaced []string, err error)
+	// WaitForCarrier returns when both ends pass packets: the host end, and the one of that index in the container's
+	// namespace unless namespace is nil.
+	WaitForCarrier(ctx context.Context, host, container int, namespace *endpointmanager.Namespace) error
 	// BringUp lets packets pass again.
 	BringUp(index int) error
-	// Unwire takes off what Wire made, as far as it is there. The link stays.
+	// BringDown stops all packets of the interface, but for those that another pod's program redirects to its peer.
+	BringDown(index int) error
+	// Unwire takes off what Wire made, as far as it is there, and brings the link down. The link stays.
 	Unwire(e Entry)
-	// Remove takes the link down, so that nothing passes any more, then deletes it. It returns when it is gone.
-	Remove(ctx context.Context, index int) error
+	// HostRoutes returns the addresses that routes of ours lead to each link, by its index.
+	HostRoutes() (map[int][]netip.Addr, error)
 	// PruneWiring removes routes and neighbour entries of ours, on the links of live, for other addresses than theirs.
 	PruneWiring(live []Entry) (removed []string, err error)
 }
@@ -39,7 +46,7 @@ type Pins interface {
 }
 
 // Step is the datapath's [endpointmanager.Step] and [endpointmanager.Pruner]. Attach needs the addresses of ep: it
-// comes after ipam.
+// comes after ipam and link.
 type Step struct {
 	links Links
 	maps  Maps
@@ -55,41 +62,46 @@ func NewStep(links Links, maps Maps, pins Pins, log *slog.Logger) *Step {
 // Name is "datapath".
 func (s *Step) Name() string { return "datapath" }
 
-// Attach puts the endpoint behind the host end that ep.Spec names. The link must be there and up: it is not made here,
-// and on failure it is left as it was.
-func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (_ endpointmanager.Endpoint, err error) {
+// Attach puts the endpoint behind its host end and lets packets pass: map entries, filters, the host end up, routes of the
+// node; then it waits until both ends have a carrier. On failure the host end is down again.
+func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (_ endpointmanager.Endpoint, err error) {
 	if err := ctx.Err(); err != nil {
 		return ep, err
 	}
-	e, err := s.entry(ep)
+	e, _, err := s.entry(ep)
 	if err != nil {
 		return ep, fmt.Errorf("attach to the datapath: %w", err)
 	}
 	if err = s.maps.Put(e); err == nil {
 		err = s.links.Wire(e)
 	}
+	if err == nil {
+		err = s.links.WaitForCarrier(ctx, e.Link, ep.Container.Index, namespace)
+	}
 	if err != nil {
 		s.links.Unwire(e)
-		return ep, errors.Join(fmt.Errorf("attach %s to the datapath: %w", ep.Spec.Host.Name, err), s.maps.Delete(e.Link, e.ID))
+		return ep, errors.Join(fmt.Errorf("attach %s to the datapath: %w", ep.Host.Name, err), s.maps.Delete(e.Link, e.ID))
 	}
 	return ep, nil
 }
 
-// Detach takes the endpoint out of the datapath and deletes its veth pair. From its first microseconds no packet
-// passes. It returns when the kernel says that the link is gone, which is long before it has forgotten it.
-func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, _ endpointmanager.DeleteConfig) error {
+// Detach takes the endpoint out of the datapath. It begins with the host end: from its first microseconds no packet passes
+// the stack, and with the map entries no other pod's.
+func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
+	index := ep.Host.Index // which may be somebody else's by now: maps.Delete looks at the ID, too
 	link, err := s.find(ep)
-	if err != nil {
-		link.Index = ep.Spec.Host.Index // which may be somebody else's by now: Delete looks at the ID, too
+	if err == nil {
+		index = link.Attrs().Index
+		err = s.links.BringDown(index)
 	}
-	mapsErr := s.maps.Delete(link.Index, ep.ID)
-	switch {
-	case err == nil:
-		err = s.links.Remove(ctx, link.Index)
-	case errors.Is(err, ErrNoLink), errors.Is(err, ErrForeignLink):
+	if errors.Is(err, ErrNoLink) || errors.Is(err, ErrForeignLink) {
 		err = nil // its own link went before
 	}
-	if err := errors.Join(mapsErr, err); err != nil {
+	id := ep.ID
+	if cfg.Sweep { // of an endpoint that nobody knows, so its entries have another number
+		id = uint16(abi.NoEndpoint)
+	}
+	if err := errors.Join(err, s.maps.Delete(index, id)); err != nil {
 		return fmt.Errorf("detach %s from the datapath: %w", ep.Spec.Attachment, err)
 	}
 	return nil
@@ -108,15 +120,15 @@ func (s *Step) Restore(ctx context.Context, ep endpointmanager.Endpoint) (replac
 }
 
 func (s *Step) restore(ep endpointmanager.Endpoint) (replaced []string, err error) {
-	e, err := s.entry(ep)
-	if errors.Is(err, ErrLinkDown) {
-		replaced, err = append(replaced, ep.Spec.Host.Name+": down"), s.links.BringUp(ep.Spec.Host.Index)
-		if err == nil {
-			e, err = s.entry(ep)
-		}
-	}
+	e, link, err := s.entry(ep)
 	if err != nil {
 		return nil, err
+	}
+	if !isUp(link) {
+		if err := s.links.BringUp(e.Link); err != nil {
+			return nil, err
+		}
+		replaced = append(replaced, ep.Host.Name+": down")
 	}
 	entries, err := s.maps.Mend(e)
 	if replaced = append(replaced, entries...); err != nil {
@@ -126,36 +138,35 @@ func (s *Step) restore(ep endpointmanager.Endpoint) (replaced []string, err erro
 	return append(replaced, wiring...), err
 }
 
-// entry checks what the caller of the API said against the kernel: it must not make us touch another link.
-func (s *Step) entry(ep endpointmanager.Endpoint) (Entry, error) {
+// entry checks that the host end is the endpoint's own.
+func (s *Step) entry(ep endpointmanager.Endpoint) (Entry, netlink.Link, error) {
 	link, err := s.find(ep)
 	if err != nil {
-		return Entry{}, err
+		return Entry{}, nil, err
 	}
-	if link.MAC != ep.Spec.Host.MAC {
-		return Entry{}, fmt.Errorf("%s has MAC %s, not %s: %w", link.Name, link.MAC, ep.Spec.Host.MAC, ErrForeignLink)
-	}
-	if !link.Up {
-		return Entry{}, fmt.Errorf("%s: %w", link.Name, ErrLinkDown)
+	if mac := link.Attrs().HardwareAddr.String(); mac != ep.Host.MAC.String() {
+		return Entry{}, nil, fmt.Errorf("%s has MAC %s, not %s: %w", link.Attrs().Name, mac, ep.Host.MAC, ErrForeignLink)
 	}
 	e := entryOf(ep)
-	e.Link = link.Index
-	return e, e.check()
+	e.Link, e.LinkName = link.Attrs().Index, link.Attrs().Name
+	return e, link, e.check()
 }
 
 // find returns the attachment's own link. Without an index it is found by its name alone.
-func (s *Step) find(ep endpointmanager.Endpoint) (link Link, err error) {
-	name := v1.HostInterfaceName(ep.Spec.Attachment.ContainerID, ep.Spec.Attachment.IfName)
-	if index := ep.Spec.Host.Index; index != 0 {
+func (s *Step) find(ep endpointmanager.Endpoint) (link netlink.Link, err error) {
+	name := ep.Spec.Attachment.HostEnd()
+	if index := ep.Host.Index; index != 0 {
 		link, err = s.links.Link(index)
 	} else {
 		link, err = s.links.LinkByName(name)
 	}
 	if err != nil {
-		return Link{}, fmt.Errorf("%s, index %d: %w", name, ep.Spec.Host.Index, err)
+		return nil, fmt.Errorf("%s, index %d: %w", name, ep.Host.Index, err)
 	}
-	if link.Name != name || link.Kind != "veth" {
-		return Link{}, fmt.Errorf("index %d is %s %q, not veth %q: %w", link.Index, link.Kind, link.Name, name, ErrForeignLink)
+	if attrs := link.Attrs(); attrs.Name != name || link.Type() != "veth" {
+		return nil, fmt.Errorf("index %d is %s %q, not veth %q: %w", attrs.Index, link.Type(), attrs.Name, name, ErrForeignLink)
 	}
 	return link, nil
 }
+
+func isUp(link netlink.Link) bool { return link.Attrs().Flags&net.FlagUp != 0 }

@@ -11,6 +11,7 @@ import (
 	"porin.dev/porin/cells/datapath/datapathtest"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/testutil"
 )
 
 var (
@@ -23,15 +24,25 @@ func TestAttachIsUndoneByDetach(t *testing.T) {
 		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
 		attach(t, w, a, b)
 		attach(t, w, a) // idempotent
+		if link, err := w.links().Link(a.Host.Index); err != nil || !testutil.IsUp(link) {
+			t.Errorf("link %+v, error %v, want it up", link, err)
+		}
 		wantState(t, w, attached(2))
 		for range 2 { // the second time there is nothing to do
 			if err := w.step().Detach(context.Background(), a, endpointmanager.DeleteConfig{}); err != nil {
 				t.Fatal(err)
 			}
-			wantState(t, w, attached(1))
-			if _, err := w.links().Link(a.Spec.Host.Index); !errors.Is(err, datapath.ErrNoLink) {
-				t.Errorf("the link is there: error %v", err)
+			want := attached(1)
+			want.Wired = 2 // until the link is deleted, which is another step's part
+			wantState(t, w, want)
+			if link, err := w.links().Link(a.Host.Index); err != nil || testutil.IsUp(link) {
+				t.Errorf("link %+v, error %v, want it down", link, err)
 			}
+		}
+		w.removeLink(t, a)
+		wantState(t, w, attached(1))
+		if err := w.step().Detach(context.Background(), a, endpointmanager.DeleteConfig{}); err != nil {
+			t.Errorf("detach without a link: %v", err)
 		}
 	})
 }
@@ -44,20 +55,17 @@ func TestAttachRefuses(t *testing.T) {
 		kind   fault.Kind
 	}{
 		{"a link that is not there", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
-			ep.Spec.Host.Index = 4711
+			ep.Host.Index = 4711
 		}, datapath.ErrNoLink, fault.NotFound},
 		{"the uplink", func(t *testing.T, w world, ep *endpointmanager.Endpoint) {
-			ep.Spec.Host.Index = w.addOther(t, "eth0")
+			ep.Host.Index = w.addOther(t, "eth0")
 		}, datapath.ErrForeignLink, fault.Invalid},
 		{"another attachment's link", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
 			ep.Spec.Attachment.IfName = "eth1"
 		}, datapath.ErrForeignLink, fault.Invalid},
 		{"another MAC than the link has", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
-			ep.Spec.Host.MAC[5]++
+			ep.Host.MAC[5]++
 		}, datapath.ErrForeignLink, fault.Invalid},
-		{"a link that is down", func(t *testing.T, w world, ep *endpointmanager.Endpoint) {
-			w.setDown(t, *ep)
-		}, datapath.ErrLinkDown, fault.Invalid},
 		{"no address", func(_ *testing.T, _ world, ep *endpointmanager.Endpoint) {
 			ep.Addresses = endpointmanager.Addresses{}
 		}, datapath.ErrAddress, fault.Invalid},
@@ -80,7 +88,7 @@ func TestAttachRefuses(t *testing.T) {
 				attach(t, w, endpoint(t, w, 1))
 				ep := endpoint(t, w, 2)
 				row.change(t, w, &ep)
-				_, err := w.step().Attach(context.Background(), ep)
+				_, err := w.step().Attach(context.Background(), ep, nil)
 				if !errors.Is(err, row.want) || fault.KindOf(err) != row.kind {
 					t.Errorf("error %v (%s), want %v (%s)", err, fault.KindOf(err), row.want, row.kind)
 				}
@@ -95,9 +103,9 @@ func TestDetachTouchesOnlyItsOwn(t *testing.T) {
 		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
 		uplink := w.addOther(t, "eth0")
 		attach(t, w, a, b)
-		for _, index := range []int{uplink, a.Spec.Host.Index, 4711} {
+		for _, index := range []int{uplink, a.Host.Index, 4711} {
 			liar := b
-			liar.Spec.Host.Index = index
+			liar.Host.Index = index
 			liar.ID = 77
 			if err := w.step().Detach(context.Background(), liar, endpointmanager.DeleteConfig{}); err != nil {
 				t.Errorf("detach with index %d: %v", index, err)
@@ -114,11 +122,15 @@ func TestDetachFindsTheLinkByItsName(t *testing.T) {
 	inBothWorlds(t, func(t *testing.T, w world) {
 		a := endpoint(t, w, 1)
 		attach(t, w, a)
-		a.Spec.Host.Index, a.Addresses = 0, endpointmanager.Addresses{} // as an agent knows it that died early
+		index := a.Host.Index
+		a.Host.Index, a.Addresses = 0, endpointmanager.Addresses{} // as an agent knows it that died early
 		if err := w.step().Detach(context.Background(), a, endpointmanager.DeleteConfig{}); err != nil {
 			t.Fatal(err)
 		}
-		wantState(t, w, attached(0))
+		wantState(t, w, datapathtest.State{Wired: 1})
+		if link, err := w.links().Link(index); err != nil || testutil.IsUp(link) {
+			t.Errorf("link %+v, error %v, want it down", link, err)
+		}
 	})
 }
 
@@ -140,18 +152,16 @@ func TestRestoreMendsOrFails(t *testing.T) {
 		}
 		wantState(t, w, attached(2))
 		w.setDown(t, a)
-		if got := restore(a); len(got) == 0 || got[0] != a.Spec.Host.Name+": down" {
+		if got := restore(a); len(got) == 0 || got[0] != a.Host.Name+": down" {
 			t.Errorf("replaced %q of a link that was down", got)
 		}
-		if link, err := w.links().Link(a.Spec.Host.Index); err != nil || !link.Up {
+		if link, err := w.links().Link(a.Host.Index); err != nil || !testutil.IsUp(link) {
 			t.Errorf("link %+v, error %v, want it up", link, err)
 		}
 		if got := restore(a); got != nil {
 			t.Errorf("nothing was wrong, and %q was replaced", got)
 		}
-		if err := w.links().Remove(context.Background(), b.Spec.Host.Index); err != nil {
-			t.Fatal(err)
-		}
+		w.removeLink(t, b)
 		if _, err := w.step().Restore(context.Background(), b); !errors.Is(err, datapath.ErrNoLink) {
 			t.Errorf("restore without a link: error %v, want %v", err, datapath.ErrNoLink)
 		}
@@ -160,26 +170,19 @@ func TestRestoreMendsOrFails(t *testing.T) {
 
 func TestPruneRemovesWhatIsNobodys(t *testing.T) {
 	inBothWorlds(t, func(t *testing.T, w world) {
-		a, b, c := endpoint(t, w, 1), endpoint(t, w, 2), endpoint(t, w, 3)
-		uplink, lookalike := w.addOther(t, "eth0"), w.addOther(t, "portal0")
-		attach(t, w, a, b) // c is only a link
+		a, b := endpoint(t, w, 1), endpoint(t, w, 2)
+		attach(t, w, a, b)
+		w.removeLink(t, b) // by the step link
 		if _, err := w.step().Prune(context.Background(), []endpointmanager.Endpoint{a}); err != nil {
 			t.Fatal(err)
 		}
 		wantState(t, w, attached(1))
-		for index, want := range map[int]bool{
-			a.Spec.Host.Index: true, b.Spec.Host.Index: false, c.Spec.Host.Index: false, uplink: true, lookalike: true,
-		} {
-			if _, err := w.links().Link(index); (err == nil) != want {
-				t.Errorf("link %d: error %v, want it there: %t", index, err, want)
-			}
-		}
 	})
 }
 
 func TestFailedAttachLeavesNothing(t *testing.T) {
 	broken := errors.New("broken")
-	for _, method := range []string{"Link", "Put", "Wire"} {
+	for _, method := range []string{"Link", "Put", "Wire", "WaitForCarrier"} {
 		t.Run(method, func(t *testing.T) {
 			w := &double{kernel: &datapathtest.Kernel{}}
 			ep := endpoint(t, w, 1)
@@ -189,10 +192,13 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := w.step().Attach(context.Background(), ep); !errors.Is(err, broken) {
+			if _, err := w.step().Attach(context.Background(), ep, nil); !errors.Is(err, broken) {
 				t.Errorf("error %v, want %v", err, broken)
 			}
 			wantState(t, w, attached(0))
+			if link := w.kernel.HostEnds()[0]; testutil.IsUp(link) {
+				t.Errorf("link %+v is up", link)
+			}
 		})
 	}
 }
@@ -204,7 +210,7 @@ func TestStepBeforeStartIsUnavailable(t *testing.T) {
 	}
 	step := datapath.NewStep(d.Links(), d.Maps(), d, slog.New(slog.DiscardHandler))
 	ctx, ep := context.Background(), endpointOf(t, 1)
-	_, attachErr := step.Attach(ctx, ep)
+	_, attachErr := step.Attach(ctx, ep, nil)
 	_, restoreErr := step.Restore(ctx, ep)
 	_, pruneErr := step.Prune(ctx, nil)
 	for name, err := range map[string]error{

@@ -2,8 +2,7 @@ package datapath_test
 
 import (
 	"context"
-	"fmt"
-	"os"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +10,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -40,9 +39,9 @@ func endpoints(pods ...*pod) (list []endpointmanager.Endpoint) {
 func TestManyComeAndGoAtOnce(t *testing.T) {
 	n := newNode(t)
 	const workers, rounds = 16, 4
-	containers := make([]*testutil.Namespace, workers)
+	containers := make([]*endpointmanager.Namespace, workers)
 	for i := range containers {
-		containers[i] = testutil.NetNS(t)
+		containers[i] = endpointmanagertest.OpenNamespace(t, testutil.NetNS(t).Path())
 	}
 	var group sync.WaitGroup
 	for i, container := range containers {
@@ -60,26 +59,15 @@ func TestManyComeAndGoAtOnce(t *testing.T) {
 	wantState(t, w, attached(0))
 }
 
-// comeAndGo makes a link, attaches and detaches it.
-func (n *node) comeAndGo(container *testutil.Namespace, ep endpointmanager.Endpoint) error {
-	var host rtnl.Link
-	err := n.conn.Do(
-		rtnl.NewVeth(rtnl.Veth{
-			Name: ep.Spec.Host.Name, MAC: rtnl.MAC(ep.Spec.Host.MAC),
-			Peer: rtnl.VethPeer{Name: fmt.Sprintf("eth%d", ep.ID), MAC: rtnl.MAC(ep.Spec.Container.MAC), NetNS: container.FD()},
-		}),
-		rtnl.LinkByName(ep.Spec.Host.Name, &host),
-	)
-	if err != nil {
-		return err
-	}
-	ep.Spec.Host.Index = host.Index
-	if _, err := n.step.Attach(context.Background(), ep); err != nil {
-		return err
-	}
+// comeAndGo attaches and detaches an endpoint.
+func (n *node) comeAndGo(container *endpointmanager.Namespace, ep endpointmanager.Endpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return n.step.Detach(ctx, ep, endpointmanager.DeleteConfig{})
+	ep, err := n.links.Attach(ctx, ep, container)
+	if err == nil {
+		_, err = n.step.Attach(ctx, ep, container)
+	}
+	return errors.Join(err, n.detachOne(ctx, ep))
 }
 
 func TestNoFileDescriptorIsLeft(t *testing.T) {
@@ -101,16 +89,9 @@ func TestNoFileDescriptorIsLeft(t *testing.T) {
 		}
 	}
 	t.Run("first", life) // what the runtime and the libraries open once
-	before := openFiles(t)
+	before := testutil.OpenFiles(t)
 	t.Run("second", life)
-	if after := openFiles(t); after > before {
+	if after := testutil.OpenFiles(t); after > before {
 		t.Errorf("%d file descriptors are open, %d were", after, before)
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	return len(entries)
 }

@@ -2,7 +2,6 @@ package datapath_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -93,9 +91,7 @@ func TestPacketsFlowBetweenPodsAndTheNode(t *testing.T) {
 	n.attach(t, a, b)
 	nodeAddrs := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 	for _, addr := range nodeAddrs {
-		if err := n.conn.Do(rtnl.AddAddr(1, netip.PrefixFrom(addr, addr.BitLen()))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.Netlink(t).AddrAdd(testutil.LinkAt(1), testutil.Address(hostPrefix(addr))))
 	}
 	ways := []struct {
 		name     string
@@ -142,16 +138,15 @@ func TestDetachedPodIsCutOff(t *testing.T) {
 			t.Errorf("%s still answers", addr)
 		}
 	}
-	var link rtnl.Link
-	if err := n.conn.Do(rtnl.LinkByIndex(b.endpoint.Spec.Host.Index, &link)); !errors.Is(err, unix.ENODEV) {
-		t.Errorf("the host end is there: %+v, error %v", link, err)
+	if n.HasLink(t, b.index()) {
+		t.Error("the host end is there")
 	}
-	routes, err := n.conn.Routes(0)
+	routes, err := n.Routes(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range routes {
-		if r.Protocol == rtnl.Protocol && r.Link != a.endpoint.Spec.Host.Index {
+		if r.Protocol == testutil.RouteProtocol && r.LinkIndex != a.endpoint.Host.Index {
 			t.Errorf("route %+v is left", r)
 		}
 	}

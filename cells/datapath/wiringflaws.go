@@ -1,31 +1,32 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
 )
 
 // flaws compares what Wire makes with what there is.
-func (n *nodeLinks) flaws(conn *rtnl.Conn, e Entry, s sight) ([]flaw, error) {
-	flaws := filterFlaws(n.filtersOf(e.Link), s.filters)
-	routes, err := routeFlaws(conn, e, s)
-	return slices.Concat(flaws, routes, neighFlaws(e, s)), err
+func (n *nodeLinks) flaws(handle *netlink.Handle, e Entry, o observed) ([]flaw, error) {
+	routes, err := routeFlaws(handle, e, o)
+	return slices.Concat(n.filterFlaws(o), routes, neighFlaws(e, o)), err
 }
 
-func filterFlaws(want, found [2]rtnl.Filter) (flaws []flaw) {
-	for i, f := range want {
-		what := "program " + f.Name
-		switch found[i].ProgramID {
-		case f.ProgramID:
+func (n *nodeLinks) filterFlaws(o observed) (flaws []flaw) {
+	for i, filter := range n.filters {
+		what := "program " + filter.Name
+		switch found := o.programs[i]; found {
+		case filter.Id:
 		case 0:
 			flaws = append(flaws, flaw{programMissing, what, missing})
 		default:
-			flaws = append(flaws, flaw{programDiffers, what, fmt.Sprintf("%d instead of %d", found[i].ProgramID, f.ProgramID)})
+			flaws = append(flaws, flaw{programDiffers, what, fmt.Sprintf("%d instead of %d", found, filter.Id)})
 		}
 	}
 	return flaws
@@ -33,46 +34,58 @@ func filterFlaws(want, found [2]rtnl.Filter) (flaws []flaw) {
 
 // routeFlaws asks the table itself only when the route that the node takes is another: there may be one that goes
 // before ours, or a rule that leads past the table, and neither is a fault of ours.
-func routeFlaws(conn *rtnl.Conn, e Entry, s sight) (flaws []flaw, err error) {
+func routeFlaws(handle *netlink.Handle, e Entry, o observed) (flaws []flaw, err error) {
 	for i, addr := range e.Addresses.List() {
-		if leads(s.routes[i], e.Link, addr) {
+		if isOurRoute(o.routes[i], e.Link, addr) {
 			continue
 		}
-		all, err := conn.Routes(e.Link)
-		// A link that has gone meanwhile has no routes. That one seems to be missing does no harm: it is written again.
-		if err := answered(partly(err)); err != nil {
+		routes, err := routesBy(handle, e.Link, addr)
+		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(all, func(r rtnl.Route) bool { return leads(r, e.Link, addr) }) {
+		if slices.ContainsFunc(routes, func(r netlink.Route) bool { return isOurRoute(r, e.Link, addr) }) {
 			continue
 		}
-		flaws = append(flaws, routeFlaw(e, addr, s.routes[i]))
+		flaws = append(flaws, routeFlaw(e, addr, o.routes[i]))
 	}
 	return flaws, nil
 }
 
-// leads says whether it is the route of Wire.
-func leads(r rtnl.Route, link int, addr netip.Addr) bool {
-	return r.Dst == hostPrefix(addr) && r.Link == link && r.Protocol == rtnl.Protocol && !r.Gateway.IsValid() &&
+// routesBy lists the routes of the main table by the link, of the address's family. A link that has gone has none.
+func routesBy(handle *netlink.Handle, link int, addr netip.Addr) ([]netlink.Route, error) {
+	family := netlink.FAMILY_V4
+	if addr.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	routes, err := nl.Dump(func() ([]netlink.Route, error) { return handle.RouteList(nl.LinkAt(link), family) })
+	if errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	return routes, err
+}
+
+// isOurRoute reports whether it is the route of Wire.
+func isOurRoute(r netlink.Route, link int, addr netip.Addr) bool {
+	return nl.Prefix(r.Dst) == hostPrefix(addr) && r.LinkIndex == link && r.Protocol == nl.Protocol && r.Gw == nil &&
 		r.Table == unix.RT_TABLE_MAIN && r.Type == unix.RTN_UNICAST
 }
 
-func routeFlaw(e Entry, addr netip.Addr, found rtnl.Route) flaw {
+func routeFlaw(e Entry, addr netip.Addr, found netlink.Route) flaw {
 	f := flaw{routeMissing, "route to " + addr.String(), missing}
-	if found.Dst == hostPrefix(addr) {
+	if nl.Prefix(found.Dst) == hostPrefix(addr) {
 		f.kind = routeDiffers
-		f.detail = fmt.Sprintf("by link %d with protocol %d instead of link %d with protocol %d", found.Link, found.Protocol, e.Link, rtnl.Protocol)
+		f.detail = fmt.Sprintf("by link %d with protocol %d instead of link %d with protocol %d", found.LinkIndex, int(found.Protocol), e.Link, nl.Protocol)
 	}
 	return f
 }
 
-func neighFlaws(e Entry, s sight) (flaws []flaw) {
+func neighFlaws(e Entry, o observed) (flaws []flaw) {
 	for i, addr := range e.Addresses.List() {
 		f := flaw{neighMissing, "neighbour " + addr.String(), missing}
-		switch found := s.neighs[i]; {
-		case !found.Addr.IsValid():
-		case found.MAC != rtnl.MAC(e.PodMAC):
-			f.detail = fmt.Sprintf("%s instead of %s", found.MAC, e.PodMAC)
+		switch found := o.neighs[i]; {
+		case found.IP == nil:
+		case found.HardwareAddr.String() != e.PodMAC.String():
+			f.detail = fmt.Sprintf("%s instead of %s", found.HardwareAddr, e.PodMAC)
 		case !permanent(found):
 			f.detail = "not permanent"
 		default:
@@ -84,4 +97,4 @@ func neighFlaws(e Entry, s sight) (flaws []flaw) {
 }
 
 // permanent is the mark of the neighbour entries that we make.
-func permanent(n rtnl.Neigh) bool { return n.State&unix.NUD_PERMANENT != 0 }
+func permanent(n netlink.Neigh) bool { return n.State&netlink.NUD_PERMANENT != 0 }

@@ -13,6 +13,6 @@
 // A checker that fails or panics has not looked: what it found before is still known, neither found again nor gone. One that
 // is [Costly] looks when somebody asks, and now and then. Only one examination runs at a time, and only one repair.
 //
-// Who asks about one subject, such as [Addresses], is told what is about that, with what is no disagreement and worth
-// knowing, and how much was compared.
+// Who asks about one subject, such as [Addresses], is told what is about that. Besides disagreements the answer has notes:
+// what is as it may be, and worth knowing.
 package doctor

@@ -12,8 +12,7 @@ type Kind struct {
 	Meaning string // for people: "an interface bears Porin's mark and belongs to no endpoint"
 	Repair  string // what [Finding].Repair does, or what a person has to do when there is none
 	About   string // what whoever asks for that alone has examined, such as [Addresses]; "" is nothing in particular
-	// Note says that it is as it may be, and worth knowing. It is told to whoever asks for what it is about, and to nobody
-	// else: it is not logged, counted or repaired.
+	// Note says that it is as it may be, and worth knowing. It is not logged, counted or repaired.
 	Note bool
 }
 

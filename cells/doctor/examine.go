@@ -101,7 +101,7 @@ func (d *Doctor) ask(ctx context.Context, checker Checker, s Scope, answer *v1.D
 		answer.Findings = append(answer.Findings, s.of(o, d.chart.known(o.owner))...)
 		answer.Compared = append(answer.Compared, compared(checker, err)...)
 	}
-	if s.About != "" {
+	if s.Endpoint == "" {
 		answer.Notes = append(answer.Notes, s.of(o, d.chart.compare(o, o.notes, answer.Examined))...)
 	}
 }

@@ -49,7 +49,7 @@ func TestOnlyWhatIsAskedAboutIsToldAndRepaired(t *testing.T) {
 	})
 }
 
-func TestANoteIsForWhoAsksAboutIt(t *testing.T) {
+func TestANoteIsToldAndNotRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		numbers := doctortest.New("numbers", "number-odd")
 		numbers.Break("seven", "", nil)
@@ -61,13 +61,11 @@ func TestANoteIsForWhoAsksAboutIt(t *testing.T) {
 		if len(numbers.Broken()) != 1 {
 			t.Error("a note was repaired")
 		}
-		answer, err := d.Examine(t.Context(), doctor.Scope{})
-		succeeded(t, err)
-		wantSubjects(t, "found", answer.Findings)
-		wantSubjects(t, "noted", answer.Notes)
-		answer, err = d.Examine(t.Context(), doctor.Scope{About: doctor.Addresses})
-		succeeded(t, err)
-		wantSubjects(t, "found", answer.Findings)
-		wantSubjects(t, "noted", answer.Notes, "seven")
+		for _, scope := range []doctor.Scope{{}, {About: doctor.Addresses}} {
+			answer, err := d.Examine(t.Context(), scope)
+			succeeded(t, err)
+			wantSubjects(t, "found", answer.Findings)
+			wantSubjects(t, "noted", answer.Notes, "seven")
+		}
 	})
 }

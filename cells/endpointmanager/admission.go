@@ -42,6 +42,34 @@ type admission struct {
 	turns    []string // the namespaces of fair, in the order of their turns
 }
 
+// admissions keeps apart what an IPAM plugin that hangs can hold up, and what not.
+type admissions struct {
+	own       *admission // of endpoints whose addresses Porin gives
+	delegated *admission // of those with an IPAM plugin
+}
+
+func newAdmissions(limit int) *admissions {
+	return &admissions{newAdmission(limit), newAdmission(limit)}
+}
+
+func (a *admissions) of(spec Spec) *admission {
+	if spec.IPAM.Type == "" {
+		return a.own
+	}
+	return a.delegated
+}
+
+// counts are those of both.
+func (a *admissions) counts() (waiting, running [lanes]int) {
+	waiting, running = a.own.counts()
+	moreWaiting, moreRunning := a.delegated.counts()
+	for l := range lanes {
+		waiting[l] += moreWaiting[l]
+		running[l] += moreRunning[l]
+	}
+	return waiting, running
+}
+
 // ticket is one that waits. turn is closed when it has come.
 type ticket struct {
 	lane      lane

@@ -27,6 +27,22 @@ func ParseAttachment(text string) (Attachment, error) {
 // String is "containerID:ifname", the key of the attachment everywhere.
 func (a Attachment) String() string { return a.ContainerID + ":" + a.IfName }
 
+// unknownIfName is the name of no interface.
+const unknownIfName = "/unknown"
+
+// Unnamed stands for the attachment of a host end that does not say whose it is. No call can name it.
+func Unnamed(hostEnd string) Attachment {
+	return Attachment{ContainerID: hostEnd, IfName: unknownIfName}
+}
+
+// HostEnd is the name of the attachment's host end.
+func (a Attachment) HostEnd() string {
+	if a.IfName == unknownIfName {
+		return a.ContainerID
+	}
+	return v1.HostInterfaceName(a.ContainerID, a.IfName)
+}
+
 // Validate checks both parts against the CNI specification and the kernel's rules for interface names.
 func (a Attachment) Validate() error {
 	if err := ValidateContainerID(a.ContainerID); err != nil {

@@ -10,16 +10,18 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the endpointmanager cell. It provides [Manager], [Lookup] and [Service], and needs [Steps].
+// Module is the endpointmanager cell. It provides [Manager], [Lookup], [Holder] and [Service], and needs [Steps].
 func Module(cfg Config) fx.Option {
 	return cell.Module("endpointmanager",
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(NewTable, fx.Private),
-		fx.Provide(func(cfg Config) *admission { return newAdmission(cfg.Parallel) }, fx.Private),
+		fx.Provide(func(cfg Config) *admissions { return newAdmissions(cfg.Parallel) }, fx.Private),
+		fx.Provide(newHold, fx.Private),
 		fx.Provide(newManager, fx.Private),
 		fx.Provide(
 			func(m *manager) Service { return m },
 			func(s Service) Manager { return s },
+			func(m *manager) Holder { return m },
 			func(t *Table) Lookup { return t },
 		),
 		fx.Provide(newInstruments, newTraces, fx.Private),
@@ -35,9 +37,9 @@ func Module(cfg Config) fx.Option {
 }
 
 // newManager ties the manager's life to the program's.
-func newManager(lc fx.Lifecycle, p Params, a *admission) *manager {
+func newManager(lc fx.Lifecycle, p Params, a *admissions, h *hold) *manager {
 	m := build(p)
-	m.admission = a
+	m.admissions, m.held = a, h
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
 	return m
 }

@@ -58,7 +58,7 @@ func TestTheCheckerFindsAndRepairsEachKind(t *testing.T) {
 	p := &probe{}
 	m := started(t, dir, p)
 	for _, a := range []string{"c1:eth0", "c2:eth0", "c3:eth0"} {
-		if _, err := m.Create(t.Context(), specOf(a)); err != nil {
+		if _, err := m.Create(t.Context(), specOf(a), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestRecordsThatWaitAreTriedOnceALook(t *testing.T) {
 	m.cfg.RetryInterval = time.Hour // the repairs alone
 	for i := range 5 {
 		a := fmt.Sprintf("c%d", i)
-		if _, err := m.Create(t.Context(), specOf(a+":eth0")); err != nil {
+		if _, err := m.Create(t.Context(), specOf(a+":eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: a, IfName: "eth0"}); err != nil {
@@ -157,7 +157,7 @@ func TestTheLedgerIsAResourceThatTurnsBeforeAnADDFails(t *testing.T) {
 	if got := lacking(); !slices.Equal(got, []string{"ledger", "deletion-records"}) {
 		t.Errorf("%v are lacking when the ledger cannot be written", got)
 	}
-	if _, err := m.Create(context.Background(), specOf("c1:eth0")); !errors.Is(err, full) {
+	if _, err := m.Create(context.Background(), specOf("c1:eth0"), nil); !errors.Is(err, full) {
 		t.Errorf("ADD: %v", err)
 	}
 }

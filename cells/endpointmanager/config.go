@@ -22,7 +22,8 @@ type Config struct {
 	Parallel int
 	// CriticalNamespaces and CriticalPriorityClasses say which pods' endpoints are made before all others.
 	CriticalNamespaces, CriticalPriorityClasses []string
-	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. More needs two in a row.
+	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. Of more it deletes only those
+	// whose network namespace has no process; the rest needs a second call.
 	GCShare float64
 }
 
@@ -42,7 +43,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Parallel, "endpoint-parallel", c.Parallel, "endpoints that are made at the same time; as many are taken down")
 	fs.StringSliceVar(&c.CriticalNamespaces, "endpoint-critical-namespaces", c.CriticalNamespaces, "namespaces whose pods are attached before all others")
 	fs.StringSliceVar(&c.CriticalPriorityClasses, "endpoint-critical-priority-classes", c.CriticalPriorityClasses, "priority classes whose pods are attached before all others")
-	fs.Float64Var(&c.GCShare, "endpoint-gc-share", c.GCShare, "part of a network's endpoints, 0 to 1, that one GC call may delete; more needs two calls in a row")
+	fs.Float64Var(&c.GCShare, "endpoint-gc-share", c.GCShare, "part of a network's endpoints, 0 to 1, that one GC call may delete; of more, those without a process go, and the rest at a second call")
 }
 
 // Validate reports every fault.

@@ -1,8 +1,6 @@
 package endpointmanager
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
@@ -19,8 +17,8 @@ func ToV1(ep Endpoint) v1.Endpoint {
 		Network:      ep.Spec.Network,
 		Pod:          v1.Pod(ep.Spec.Pod),
 		NetNS:        ep.Spec.NetNS,
-		Host:         interfaceToV1(ep.Spec.Host),
-		Container:    interfaceToV1(ep.Spec.Container),
+		Host:         interfaceToV1(ep.Host),
+		Container:    interfaceToV1(ep.Container),
 		Addresses:    v1.Addresses(ep.Addresses),
 		Pool:         ep.Pool,
 		ExternalIPAM: ep.Spec.ExternalIPAM,
@@ -30,6 +28,9 @@ func ToV1(ep Endpoint) v1.Endpoint {
 }
 
 func interfaceToV1(i Interface) v1.Interface {
+	if i == (Interface{}) {
+		return v1.Interface{}
+	}
 	return v1.Interface{Name: i.Name, Index: i.Index, MAC: i.MAC.String()}
 }
 
@@ -47,11 +48,6 @@ var errBegan = fault.New(fault.Invalid, "began: want nanoseconds since the node 
 
 // specFromV1 reads what a caller asks for; [Spec.Validate] does the rest.
 func specFromV1(a Attachment, body v1.EndpointRequest) (Spec, error) {
-	host, err1 := interfaceFromV1("host", body.Host)
-	container, err2 := interfaceFromV1("container", body.Container)
-	if err := errors.Join(err1, err2); err != nil {
-		return Spec{}, fault.Wrap(fault.Invalid, err)
-	}
 	if body.Began < 0 {
 		return Spec{}, errBegan
 	}
@@ -60,20 +56,11 @@ func specFromV1(a Attachment, body v1.EndpointRequest) (Spec, error) {
 		Network:      body.Network,
 		Pod:          Pod(body.Pod),
 		NetNS:        body.NetNS,
-		Host:         host,
-		Container:    container,
+		MTU:          body.MTU,
 		Pool:         body.Pool,
 		Requested:    Addresses(body.Addresses),
 		Reservation:  body.Reservation,
 		ExternalIPAM: body.ExternalIPAM,
 		Began:        time.Duration(body.Began),
 	}, nil
-}
-
-func interfaceFromV1(what string, i v1.Interface) (Interface, error) {
-	mac, err := ParseMAC(i.MAC)
-	if err != nil {
-		return Interface{}, fmt.Errorf("%s interface: %w", what, err)
-	}
-	return Interface{Name: i.Name, Index: i.Index, MAC: mac}, nil
 }

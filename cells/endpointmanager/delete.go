@@ -16,8 +16,8 @@ const maxRetryInterval = time.Minute
 
 // Delete implements [Manager].
 func (m *manager) Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult {
-	if m.isStopped() {
-		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, ErrStopped)}}
+	if err := m.refusal(); err != nil {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, err)}}
 	}
 	cfg.Began = m.since(cfg.Began)
 	return m.deleteAttachment(ctx, attachment, cfg, startWatchSince(Del, m.boot()-cfg.Began))
@@ -27,23 +27,35 @@ func (m *manager) deleteAttachment(ctx context.Context, attachment Attachment, c
 	m.mu.Lock()
 	m.history.noteDeletion(attachment, cfg.Began)
 	w, ok := m.roster.byAttachment[attachment]
+	swept := false
+	if !ok && cfg.Sweep {
+		w, swept = m.launchSweep(attachment, cfg)
+	}
 	m.mu.Unlock()
+	unnamed := m.endUnnamed(ctx, attachment, cfg)
 	var result DeleteResult
 	switch {
+	case swept:
+		result = m.deleteWorker(ctx, w, cfg, watch)
+		result.Deleted = 0 // it was none
+		result.Errors = append(result.Errors, unnamed...)
+		return result
 	case ok && w.outlives(cfg):
 		result.Spared = 1
 	case ok:
-		result = m.deleteWorker(ctx, w, cfg, watch)
+		w.learn(cfg)
+		result = m.deleteWorker(ctx, w, cfg.withoutSweep(), watch)
 	}
 	if !result.buried() {
 		result.addError(m.remember(attachment, cfg))
 	}
+	result.Errors = append(result.Errors, unnamed...)
 	return result
 }
 
 // outlives tells whether the endpoint is of a life that began after the deletion did: it came late, and is of an
 // earlier one.
-func (w *worker) outlives(cfg DeleteConfig) bool { return w.spec.Began > cfg.Began }
+func (w *worker) outlives(cfg DeleteConfig) bool { return w.beganAt() > cfg.Began }
 
 // buried tells whether the deletion is on record for sure: with a tombstone, or with what is to be tried again.
 func (r DeleteResult) buried() bool { return r.Deleted > 0 || len(r.Errors) > 0 }
@@ -102,8 +114,8 @@ func afterClose(ctx context.Context, w *worker) DeleteResult {
 
 // DeleteContainer implements [Manager].
 func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult {
-	if m.isStopped() {
-		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %s: %w", clip(containerID), ErrStopped)}}
+	if err := m.refusal(); err != nil {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %s: %w", clip(containerID), err)}}
 	}
 	cfg.Began = m.since(cfg.Began)
 	return m.deleteContainer(ctx, containerID, cfg)
@@ -144,7 +156,11 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 	if w.isGone() {
 		return DeleteResult{}
 	}
+	if w.ep.State == Ready && cfg.Began > 0 && w.outlives(cfg) { // the same ADD has come again, after the deletion began
+		return DeleteResult{Spared: 1}
+	}
 	_ = watch.lap("queue", nil)
+	m.held.end(w)
 	leave := m.admitDeletion(w)
 	defer leave()
 	_ = watch.lap("admission", nil)
@@ -157,11 +173,13 @@ func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch
 	defer cancel()
 	errs := m.detach(ctx, w, cfg, watch)
 	errs = append(errs, watchErrors(watch, "ledger-commit", m.settle(w, cfg, errs))...)
-	m.observe(watch.finish(w.ep, joinErrors(errs)))
+	m.observe(watch.finish(w.ep, errors.Join(errs...)))
 	if len(errs) > 0 {
 		return DeleteResult{Errors: errs}
 	}
-	m.log.Info("endpoint deleted", attrs(w.ep), "duration", watch.trace.Duration)
+	if !cfg.Sweep {
+		m.log.Info("endpoint deleted", attrs(w.ep), "duration", watch.trace.Duration)
+	}
 	return DeleteResult{Deleted: 1}
 }
 
@@ -171,10 +189,16 @@ func (m *manager) intendDeletion(w *worker, cfg DeleteConfig) error {
 	if w.recorded.Load() {
 		return nil // it is, in a file
 	}
-	err := m.ledger.put(m.recordOf(w, deleting, cfg))
+	err := m.putDeleting(w, cfg)
 	if err != nil {
 		m.log.Warn("deletion is not on record before it begins", attrs(w.ep), "error", err)
 	}
+	return err
+}
+
+func (m *manager) putDeleting(w *worker, cfg DeleteConfig) error {
+	err := m.ledger.put(m.recordOf(w, deleting, cfg))
+	w.deleting = w.deleting || err == nil
 	return err
 }
 
@@ -184,12 +208,12 @@ func (m *manager) admitDeletion(w *worker) (leave func()) {
 	if w.recorded.Load() && m.isStopped() {
 		return func() {}
 	}
-	leave, _ = m.admission.enter(context.Background(), laneDelete, "")
+	leave, _ = m.admissions.of(w.ep.Spec).enter(context.Background(), laneDelete, "")
 	return leave
 }
 
 func watchErrors(watch *stopwatch, name string, errs []error) []error {
-	_ = watch.lap(name, joinErrors(errs))
+	_ = watch.lap(name, errors.Join(errs...))
 	return errs
 }
 
@@ -211,7 +235,7 @@ func (m *manager) detach(ctx context.Context, w *worker, cfg DeleteConfig, watch
 }
 
 // settle ends a deletion: with a tombstone when every step is detached, else with a record and a timer for the next
-// try. It returns what went wrong in doing so.
+// try. It returns what went wrong in doing so: [ErrPending] when the deletion is neither whole nor on record.
 func (m *manager) settle(w *worker, cfg DeleteConfig, failed []error) []error {
 	if len(failed) == 0 {
 		if err := m.ledger.bury(m.recordOf(w, buried, cfg)); err != nil {
@@ -224,20 +248,23 @@ func (m *manager) settle(w *worker, cfg DeleteConfig, failed []error) []error {
 		m.retire(w)
 		return nil
 	}
-	err := m.ledger.put(m.recordOf(w, deleting, cfg))
+	err := m.putDeleting(w, cfg)
 	m.retryLater(w, cfg, failed)
-	if err != nil {
-		return []error{err}
+	switch {
+	case err == nil:
+		return nil
+	case !w.deleting && !w.recorded.Load():
+		return []error{fmt.Errorf("%w: %w", ErrPending, err)}
 	}
-	return nil
+	return []error{err}
 }
 
 // retryLater tries a deletion again after a while that doubles with each failure.
 func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
 	w.failures++
 	wait := min(m.cfg.RetryInterval<<min(w.failures-1, 16), maxRetryInterval)
-	w.failed.Store(&setback{w.failures, joinErrors(failed), cfg})
-	m.log.Warn("deletion is not whole, trying again", attrs(w.ep), "after", wait, "error", joinErrors(failed))
+	w.failed.Store(&setback{w.failures, errors.Join(failed...), cfg})
+	m.log.Warn("deletion is not whole, trying again", attrs(w.ep), "after", wait, "error", errors.Join(failed...))
 	if w.retry != nil {
 		w.retry.Stop()
 	}
@@ -258,5 +285,3 @@ func (m *manager) recordOf(w *worker, p phase, cfg DeleteConfig) record {
 	}
 	return record{Phase: p, Endpoint: w.ep, Config: cfg, At: wallTime(), Boot: m.boot(), Told: w.born}
 }
-
-func joinErrors(errs []error) error { return errors.Join(errs...) }

@@ -15,16 +15,27 @@ import (
 // recordsAtOnce is how many deletion records are worked off side by side: their writes to the ledger go together.
 const recordsAtOnce = 64
 
+// recordsTimeout bounds how long deletion records are worked off at a time: plugins that do a DEL without the agent wait for the
+// lock of the records. What is not deleted by then goes on, and its record stays for the next time.
+const recordsTimeout = 3 * time.Second
+
 // workOff deletes what the plugin was asked to delete while no agent answered. A record whose deletion fails stays in
 // the folder for the next time; one that cannot be read is set aside there, and reported.
 func (m *manager) workOff(ctx context.Context) error {
+	if m.isSuspended() {
+		return ErrSuspended
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordsTimeout)
+	defer cancel()
 	done, err := deletequeue.Drain(m.cfg.deletionsPath(), func(records []deletequeue.Record) []error {
 		errs := make([]error, len(records))
 		var group errgroup.Group
 		group.SetLimit(recordsAtOnce)
-		for _, i := range ledgerOrder(records) {
+		for _, ofContainer := range byContainer(records) {
 			group.Go(func() error {
-				errs[i] = errors.Join(m.deleteRecorded(ctx, records[i]).Errors...)
+				for _, i := range ofContainer {
+					errs[i] = errors.Join(m.deleteRecorded(ctx, records[i]).Errors...)
+				}
 				return nil
 			})
 		}
@@ -50,10 +61,27 @@ func ledgerOrder(records []deletequeue.Record) []int {
 	return order
 }
 
+// byContainer groups the places of the records by container, in the order of [ledgerOrder]: records of one container are worked
+// off one after the other.
+func byContainer(records []deletequeue.Record) (groups [][]int) {
+	for _, i := range ledgerOrder(records) {
+		last := len(groups) - 1
+		if last >= 0 && records[groups[last][0]].ContainerID == records[i].ContainerID {
+			groups[last] = append(groups[last], i)
+			continue
+		}
+		groups = append(groups, []int{i})
+	}
+	return groups
+}
+
 // deleteRecorded passes over an attachment that began a new life after the recorded deletion did. When the plugin did not
 // say when that was, it was before this agent.
 func (m *manager) deleteRecorded(ctx context.Context, rec deletequeue.Record) DeleteResult {
-	cfg := DeleteConfig{Began: m.since(time.Duration(rec.Began))}
+	cfg := DeleteConfig{
+		Began: m.beganOfRecord(rec), Sweep: true, Network: rec.Network, NetNS: rec.NetNS,
+		IPAM: IPAMPlugin{Type: rec.IPAM, Config: rec.Config, Args: rec.Args},
+	}
 	m.markRecorded(rec, cfg)
 	if rec.IfName == "" {
 		return m.deleteContainer(ctx, rec.ContainerID, cfg)
@@ -74,9 +102,20 @@ func (m *manager) markRecorded(rec deletequeue.Record, cfg DeleteConfig) {
 
 // workOffOrWarn is for where nobody waits for the outcome.
 func (m *manager) workOffOrWarn(ctx context.Context) {
-	if err := m.workOff(ctx); err != nil {
+	if err := m.workOff(ctx); err != nil && !errors.Is(err, ErrSuspended) {
 		m.log.Error("deletion records are left, and will be tried again", "path", m.cfg.deletionsPath(), "error", err)
 	}
+}
+
+// beforeThisBoot is when a deletion of an earlier boot began, by the clock of this one: before any ADD.
+const beforeThisBoot = time.Nanosecond
+
+// beganOfRecord is when the recorded deletion began. A time of another boot means nothing.
+func (m *manager) beganOfRecord(rec deletequeue.Record) time.Duration {
+	if here, err := m.here(); err == nil && rec.Boot != "" && rec.Boot != here.Boot {
+		return beforeThisBoot
+	}
+	return m.since(time.Duration(rec.Began))
 }
 
 // recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in time

@@ -22,7 +22,7 @@ func TestRecordsTakeTurnsWhileTheAgentServes(t *testing.T) {
 		}})
 		for i := range 2 * m.cfg.Parallel {
 			a := Attachment{fmt.Sprintf("c%d", i), "eth0"}
-			if _, err := m.Create(t.Context(), specOf(a.String())); err != nil {
+			if _, err := m.Create(t.Context(), specOf(a.String()), nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: a.ContainerID, IfName: a.IfName}); err != nil {

@@ -12,6 +12,8 @@
 //   - One goroutine an endpoint runs what happens to it in order; different endpoints run side by side.
 //   - An endpoint is on record before the first effect of its first step and until the last effect is undone. After a
 //     crash [Service].Start restores what was whole and undoes what was not.
+//   - A start that cannot explain most of what it finds takes nothing down: it holds it, for a person to decide. After a boot
+//     nothing of the ledger is there any more, and no time in it counts.
 //   - What was deleted while no agent ran goes at the start, before anything is brought back.
 //   - Of two calls that contradict each other the one that began later is right, in whatever order they arrive: an ADD that
 //     began before its attachment's DEL is refused, a DEL that began before the ADD spares it, and the ADD of a pod's newer

@@ -14,13 +14,13 @@ func findElders(list []*revived) {
 		if !ok || one.record.Phase != committed {
 			continue
 		}
-		if now := newest[place]; now == nil || now.spec.Began < one.worker.spec.Began {
+		if now := newest[place]; now == nil || now.beganAt() < one.worker.beganAt() {
 			newest[place] = one.worker
 		}
 	}
 	for _, one := range list {
 		place, _ := podInterfaceOf(one.worker.spec)
-		if newer := newest[place]; newer != nil && newer.spec.Began > one.worker.spec.Began {
+		if newer := newest[place]; newer != nil && newer.beganAt() > one.worker.beganAt() {
 			one.newer, one.worker.superseded = newer, true
 		}
 	}
@@ -39,7 +39,11 @@ func (m *manager) tellOfElders(list []*revived) {
 // config is that of the deletion of who is not brought back because it was deleted or superseded.
 func (r *revived) config() DeleteConfig {
 	if r.record.Phase == committed && r.newer != nil {
-		return DeleteConfig{Began: r.newer.spec.Began}
+		return DeleteConfig{Began: r.newer.beganAt()}
 	}
-	return r.record.Config
+	cfg := r.record.Config
+	if cfg.Began > 0 { // perhaps that of a deletion before this life, whose undo was not whole
+		cfg.Began = max(cfg.Began, r.worker.beganAt())
+	}
+	return cfg
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"porin.dev/porin/internal/boottime"
 )
 
 // What the ledger holds of a pod's older container may lack that it was superseded: the disk was full, or the agent is the
@@ -14,7 +16,7 @@ func TestAStartRetiresTheOlderContainersOfAPod(t *testing.T) {
 		m := started(t, dir, &probe{})
 		for i, container := range []string{"c1", "c2"} {
 			rec := recordFor(container, committed, wallTime())
-			rec.Endpoint.ID, rec.Told = uint16(i+1), true
+			rec.Endpoint.ID, rec.Told, rec.Boot = uint16(i+1), true, boottime.Now()
 			rec.Endpoint.Spec.Pod.UID, rec.Endpoint.Spec.Began = "u1", time.Duration(i+1)
 			if rec.Endpoint.Addresses = (Addresses{}); container == "c1" {
 				rec.Phase = p

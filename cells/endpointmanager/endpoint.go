@@ -19,6 +19,15 @@ func (p Pod) String() string {
 	return p.Namespace + "/" + p.Name
 }
 
+// LinkKind is the kind of an endpoint's link. The ledger keeps it with each endpoint.
+type LinkKind string
+
+// The kinds there are. Records of agents before this one have none, and mean LinkVeth.
+const (
+	LinkNone LinkKind = ""     // not made yet
+	LinkVeth LinkKind = "veth" // a veth pair that the step link made
+)
+
 // Interface is one end of a veth pair.
 type Interface struct {
 	Name  string
@@ -48,5 +57,13 @@ type Endpoint struct {
 	State     State
 	Addresses Addresses // as ipam gave them
 	Pool      string    // that they are of; "" when another IPAM gave them
+	// IPAMResult is what a delegated IPAM plugin answered besides, an encoded [IPAMResult]; "" when none was asked.
+	IPAMResult string
+	// LinkKind says which step made the link, and takes it away again.
+	LinkKind  LinkKind
+	Host      Interface // in the node's namespace; the zero Interface before it is made
+	Container Interface // in the container's namespace, with its index there
+	MTU       int       // of both, in bytes
 	Created   time.Time
+	Renewed   bool `json:",omitempty"` // a later call for the same has been answered with it
 }

@@ -14,12 +14,15 @@ type GC struct {
 	Valid   map[Attachment]bool // these stay
 	Began   time.Duration       // when the caller began, on CLOCK_BOOTTIME; what began later stays. 0 is now
 	DryRun  bool                // only tell
+	// InUse returns the network namespaces that have a process, by cookie. It is asked for a call that wants much. nil where
+	// the agent does not see the node's processes.
+	InUse func() (map[uint64]bool, error)
 }
 
 // GCResult says what a [GC] did.
 type GCResult struct {
 	Stale    []Attachment // what is not valid
-	Withheld error        // why nothing was deleted
+	Withheld error        // why something of it was not deleted
 	DeleteResult
 }
 
@@ -41,9 +44,14 @@ const inARow = time.Hour
 // Collect implements [Manager].
 //
 // A caller that comes with an empty list by mistake would cut the whole node off. So a call that wants more than
-// Config.GCShare of the network's endpoints is withheld, and the next one of that network takes down what both of them
-// name. A dry run counts as no call.
+// Config.GCShare of the network's endpoints takes down only those whose network namespace no process has any more, as the
+// kernel shows it. The rest is withheld, and the next call of that network takes down what both of them name. A dry run
+// counts as no call.
 func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
+	if err := m.refusal(); err != nil {
+		result.Errors = []error{fmt.Errorf("collect garbage of network %q: %w", gc.Network, err)}
+		return result
+	}
 	gc.Began = m.since(gc.Began)
 	stale, live := m.stale(gc)
 	for _, w := range stale {
@@ -68,14 +76,14 @@ func (m *manager) stale(gc GC) (stale []*worker, live int) {
 			continue
 		}
 		live++
-		if !gc.Valid[w.attachment] && w.spec.Began < gc.Began {
+		if !gc.Valid[w.attachment] && w.beganAt() < gc.Began {
 			stale = append(stale, w)
 		}
 	}
 	return stale, live
 }
 
-// brake returns what may be taken down of what is stale, or why nothing is.
+// brake returns what may be taken down of what is stale, and why the rest is not.
 func (c *collector) brake(gc GC, stale []*worker, live int, share float64) ([]*worker, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,14 +95,37 @@ func (c *collector) brake(gc GC, stale []*worker, live int, share float64) ([]*w
 	if second && gc.Began-before.at < inARow {
 		return slices.DeleteFunc(stale, func(w *worker) bool { return !before.named[w.attachment] }), nil
 	}
+	empty, rest, why := withoutProcess(gc, stale)
+	if len(rest) == 0 {
+		return empty, nil
+	}
 	if c.pending == nil {
 		c.pending = map[string]withheld{}
 	}
 	named := map[Attachment]bool{}
-	for _, w := range stale {
+	for _, w := range rest {
 		named[w.attachment] = true
 	}
 	c.pending[gc.Network] = withheld{named, gc.Began}
-	return nil, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%: call again to take them down",
-		len(stale), live, gc.Network, 100*share)
+	return empty, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%, and %d of them stay: %s. Call again to take them down",
+		len(stale), live, gc.Network, 100*share, len(rest), why)
+}
+
+// withoutProcess parts the endpoints whose namespace is known and has no process from the rest, and says what is with that.
+func withoutProcess(gc GC, stale []*worker) (empty, rest []*worker, why string) {
+	if gc.InUse == nil {
+		return nil, stale, "the agent does not see the processes of the node"
+	}
+	inUse, err := gc.InUse()
+	if err != nil {
+		return nil, stale, fmt.Sprintf("the processes of the node: %v", err)
+	}
+	for _, w := range stale {
+		if cookie := w.spec.NetNSCookie; cookie != 0 && !inUse[cookie] {
+			empty = append(empty, w)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	return empty, rest, "a process is in their network namespace, or it is not known"
 }

@@ -41,7 +41,7 @@ func TestAnEarlierDELThatComesLaterForbidsNoLess(t *testing.T) {
 		{"the first try fails", func(m *manager, p *probe) {
 			spec := specOf(a.String())
 			spec.Began = began(1)
-			if _, err := m.Create(t.Context(), spec); err != nil {
+			if _, err := m.Create(t.Context(), spec, nil); err != nil {
 				t.Fatal(err)
 			}
 			p.detach = func() error { return errors.New("the kernel said no") }
@@ -65,7 +65,7 @@ func TestAnEarlierDELThatComesLaterForbidsNoLess(t *testing.T) {
 		m = started(t, dir, &probe{})
 		late := specOf(a.String())
 		late.Began = began(4)
-		if _, err := m.Create(t.Context(), late); !errors.Is(err, ErrDeleted) {
+		if _, err := m.Create(t.Context(), late, nil); !errors.Is(err, ErrDeleted) {
 			t.Errorf("%s: an ADD that began before the later DEL: %v, want %v", row.name, err, ErrDeleted)
 		}
 	}

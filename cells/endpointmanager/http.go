@@ -3,6 +3,7 @@ package endpointmanager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"go.uber.org/fx"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
 )
 
@@ -19,6 +22,7 @@ type routes struct {
 	fx.In
 
 	Manager    Manager
+	Holder     Holder
 	Lookup     Lookup
 	Traces     *traces
 	Describers []Describer `group:"endpoint.describers"`
@@ -34,6 +38,7 @@ func (s routes) Mount(r chi.Router) {
 	r.Method(http.MethodGet, "/v1/endpoint/{id}", httpx.Handler(s.get))
 	r.Method(http.MethodDelete, "/v1/endpoint/{id}", httpx.Handler(s.delete))
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(s.collect))
+	r.Method(http.MethodPost, "/v1/restore/accept", httpx.Handler(s.accept))
 	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(s.traces))
 }
 
@@ -50,15 +55,35 @@ func (s routes) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ep, err := s.Manager.Create(r.Context(), spec)
+	namespace, err := takeNamespace(r.Context())
 	if err != nil {
 		return err
 	}
-	if err := httpx.Send(w, http.StatusOK, ToV1(ep)); err != nil {
-		// The caller has left. It takes the ADD for failed, and may never ask for a DEL.
+	ep, err := s.Manager.Create(r.Context(), spec, namespace)
+	if err != nil {
+		return err
+	}
+	if err := httpx.Send(w, http.StatusOK, ToV1(ep)); err != nil && !ep.Renewed {
+		// The caller has left. It takes what it asked for to have failed, and may never ask for the deletion.
 		s.Manager.Delete(context.WithoutCancel(r.Context()), attachment, DeleteConfig{Began: ep.Spec.Began})
 	}
 	return nil
+}
+
+// takeNamespace takes the descriptor of the container's network namespace that came with the request, if one did.
+func takeNamespace(ctx context.Context) (*Namespace, error) {
+	file, err := server.TakeDescriptor(ctx)
+	if errors.Is(err, server.ErrNoDescriptor) {
+		return nil, nil // a step that needs one says so
+	}
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := OpenNamespace(file)
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, fmt.Errorf("descriptor of the request: %w", err))
+	}
+	return namespace, nil
 }
 
 func (s routes) list(w http.ResponseWriter, r *http.Request) error {

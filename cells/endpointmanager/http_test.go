@@ -32,7 +32,7 @@ func call(t *testing.T, m *manager) func(method, path, body string) (int, string
 	}
 }
 
-const request = `{"network":"porin","pod":{"namespace":"default","name":"web"},"host":{"name":"por1","index":7,"mac":"02:00:00:00:00:01"},"container":{"name":"eth0","mac":"02:00:00:00:00:02"}}`
+const request = `{"network":"porin","pod":{"namespace":"default","name":"web"}}`
 
 func TestALifeOverHTTP(t *testing.T) {
 	ask := call(t, started(t, t.TempDir(), &probe{}))
@@ -160,6 +160,22 @@ func TestAnAnswerThatNobodyTakesIsUndone(t *testing.T) {
 	}
 }
 
+// The first call has been answered with the endpoint, and whoever made that relies on it.
+func TestTheUntakenAnswerOfARepeatedCallUndoesNothing(t *testing.T) {
+	m := started(t, t.TempDir(), &probe{})
+	router := chi.NewRouter()
+	routes{Manager: m, Lookup: m.table, Traces: newTraces()}.Mount(router)
+	put := func(w http.ResponseWriter) {
+		router.ServeHTTP(w, httptest.NewRequest("PUT", "/v1/endpoint/c1:eth0", strings.NewReader(request)))
+	}
+	taken := httptest.NewRecorder()
+	put(taken)
+	put(deaf{httptest.NewRecorder()})
+	if list := m.table.List(); taken.Code != http.StatusOK || len(list) != 1 || list[0].State != Ready {
+		t.Errorf("first answer %d, left %v", taken.Code, list)
+	}
+}
+
 func TestBadCallsAreAnsweredWithTheRightCode(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	ask := call(t, m)
@@ -173,8 +189,7 @@ func TestBadCallsAreAnsweredWithTheRightCode(t *testing.T) {
 		{"PUT", "/v1/endpoint/c1:eth0", "{", 400, v1.CodeInvalid},
 		{"PUT", "/v1/endpoint/c1:eth0", request + request, 400, v1.CodeInvalid},
 		{"PUT", "/v1/endpoint/c1:eth0", strings.Replace(request, "network", "netwrok", 1), 400, v1.CodeInvalid},
-		{"PUT", "/v1/endpoint/c1:eth0", strings.Replace(request, "02:00:00:00:00:01", "01", 1), 400, v1.CodeInvalid},
-		{"PUT", "/v1/endpoint/c1:eth0", strings.Replace(request, "por1", "a/../b", 1), 400, v1.CodeInvalid},
+		{"PUT", "/v1/endpoint/c1:eth0", strings.Replace(request, `"network"`, `"mtu":68,"network"`, 1), 400, v1.CodeInvalid},
 		{"PUT", "/v1/endpoint/c1:eth0", strings.Replace(request, `"network"`, `"began":-1,"network"`, 1), 400, v1.CodeInvalid},
 		{"PUT", "/v1/endpoint/c1:eth0", strings.Repeat(" ", httpx.MaxBody) + request, 413, v1.CodeTooLarge},
 		{"PUT", "/v1/endpoint/c1", request, 400, v1.CodeInvalid},

@@ -32,6 +32,9 @@ type ledger interface {
 	attachments() ([]record, error)
 	tombstones() ([]record, error)
 	notes() ([]note, error)
+	// origin returns what boot and namespace the ledger speaks of; the zero origin when it does not say.
+	origin() (origin, error)
+	setOrigin(o origin) error
 	// try writes something that nobody reads, and tells whether it could.
 	try() error
 	path() string
@@ -45,11 +48,12 @@ type ledger interface {
 //	intent      written before the first step; after a crash every step is detached
 //	committed   written after the last step; after a crash every step is restored
 //	deleting    written before the first Detach; after a crash every step is detached
+//	held        written by a start that cannot explain it, or not bring it back; the next start decides anew
 //
 // After the last Detach the record moves to the bucket of tombstones, where the key begins with the time, so that the
 // oldest are found and forgotten without reading the rest. It is the time of the boot clock, which nobody sets: a jump
 // of the wall clock neither shortens nor prolongs what is remembered. Deletions of what was never known are in a bucket
-// of their own, by attachment.
+// of their own, by attachment. One bucket says which boot and which network namespace all of it is of.
 type ledgerFile struct {
 	db      *bbolt.DB
 	commits commits
@@ -61,6 +65,7 @@ const (
 	intent    phase = "intent"
 	committed phase = "committed"
 	deleting  phase = "deleting"
+	held      phase = "held"
 	buried    phase = "buried" // of a tombstone
 )
 
@@ -72,6 +77,7 @@ type record struct {
 	At       time.Time     // when the record was written, for people
 	Boot     time.Duration // the same on CLOCK_BOOTTIME
 	Told     bool          // subscribers have heard of the endpoint
+	Held     HoldReason    `json:",omitempty"` // of phase held
 }
 
 // note is the deletion of an attachment of which nothing else is known, or of a whole container when it has no IfName.
@@ -85,6 +91,8 @@ var (
 	tombstonesBucket  = []byte("tombstones-v1")
 	notesBucket       = []byte("deletions-v1")
 	tryBucket         = []byte("try-v1")
+	originBucket      = []byte("origin-v1") // one value, under originKey
+	originKey         = []byte("origin")
 )
 
 // openLedgerFile opens the file, or makes it.
@@ -97,7 +105,7 @@ func openLedgerFile(path string) (*ledgerFile, error) {
 		if err := checkBuckets(tx); err != nil {
 			return err
 		}
-		for _, name := range [][]byte{attachmentsBucket, tombstonesBucket, notesBucket, tryBucket} {
+		for _, name := range [][]byte{attachmentsBucket, tombstonesBucket, notesBucket, tryBucket, originBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -151,45 +159,63 @@ func (l *ledgerFile) note(n note) error {
 	})
 }
 
+func (l *ledgerFile) origin() (o origin, err error) {
+	err = l.db.View(func(tx *bbolt.Tx) error {
+		if value := tx.Bucket(originBucket).Get(originKey); value != nil {
+			return json.Unmarshal(value, &o)
+		}
+		return nil
+	})
+	if err != nil {
+		return o, damaged(l.path(), fmt.Errorf("origin: %w", err))
+	}
+	return o, nil
+}
+
+func (l *ledgerFile) setOrigin(o origin) error {
+	value, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("encode the origin of the ledger: %w", err)
+	}
+	return l.update(func(tx *bbolt.Tx) error { return tx.Bucket(originBucket).Put(originKey, value) })
+}
+
 func (l *ledgerFile) try() error {
 	return l.update(func(tx *bbolt.Tx) error { return tx.Bucket(tryBucket).Put([]byte("written"), timeKey(boottime.Now())) })
 }
 
+// expire collects keys before it deletes any. A deletion moves what a cursor stands on, and a cursor on a bucket whose pages were
+// all emptied in this transaction never comes to an end (bbolt 1.5.0, Cursor.Last).
 func (l *ledgerFile) expire(oldest, newest time.Duration) error {
 	begin, end := timeKey(max(0, oldest)), timeKey(newest)
 	return l.update(func(tx *bbolt.Tx) error {
-		if err := expireNotes(tx, oldest, newest); err != nil {
-			return err
+		tombstones, notes := tx.Bucket(tombstonesBucket), tx.Bucket(notesBucket)
+		var old, former, expired [][]byte
+		c := tombstones.Cursor()
+		for key, _ := c.First(); key != nil && bytes.Compare(key, begin) < 0; key, _ = c.Next() {
+			old = append(old, bytes.Clone(key))
 		}
-		c := tx.Bucket(tombstonesBucket).Cursor()
-		for key, _ := c.First(); key != nil && bytes.Compare(key, begin) < 0; key, _ = c.First() {
-			if err := c.Delete(); err != nil {
-				return err
+		for key, _ := c.Last(); key != nil && bytes.Compare(key[:min(8, len(key))], end) > 0; key, _ = c.Prev() {
+			former = append(former, bytes.Clone(key))
+		}
+		err := notes.ForEach(func(key, value []byte) error {
+			var n note
+			if err := json.Unmarshal(value, &n); err != nil || n.Boot < oldest || n.Boot > newest {
+				expired = append(expired, bytes.Clone(key))
 			}
-		}
-		for key, _ := c.Last(); bytes.Compare(key[:min(8, len(key))], end) > 0; key, _ = c.Last() {
-			if err := c.Delete(); err != nil {
-				return err
-			}
-		}
-		return nil
+			return nil
+		})
+		return errors.Join(err, deleteAll(tombstones, old), deleteAll(tombstones, former), deleteAll(notes, expired))
 	})
 }
 
-func expireNotes(tx *bbolt.Tx, oldest, newest time.Duration) error {
-	bucket := tx.Bucket(notesBucket)
-	var expired [][]byte // first, for deleting moves what is iterated over
-	err := bucket.ForEach(func(key, value []byte) error {
-		var n note
-		if err := json.Unmarshal(value, &n); err != nil || n.Boot < oldest || n.Boot > newest {
-			expired = append(expired, bytes.Clone(key))
+func deleteAll(bucket *bbolt.Bucket, keys [][]byte) error {
+	for _, key := range keys {
+		if err := bucket.Delete(key); err != nil {
+			return err
 		}
-		return nil
-	})
-	for _, key := range expired {
-		err = errors.Join(err, bucket.Delete(key))
 	}
-	return err
+	return nil
 }
 
 func (l *ledgerFile) attachments() ([]record, error) { return l.read(attachmentsBucket) }
@@ -238,11 +264,32 @@ func decodeRecord(key, value []byte) (rec record, err error) {
 	if !bytes.HasSuffix(key, rec.key()) {
 		return rec, fmt.Errorf("it is of attachment %s", rec.Endpoint.Spec.Attachment)
 	}
+	if rec.Endpoint.LinkKind == LinkNone {
+		if err := readFormerLink(value, &rec.Endpoint); err != nil {
+			return rec, err
+		}
+	}
 	switch rec.Phase {
-	case buried, intent, committed, deleting:
+	case buried, intent, committed, deleting, held:
 		return rec, nil
 	}
 	return rec, fmt.Errorf("phase %q: %w", rec.Phase, errOtherVersion)
+}
+
+// readFormerLink reads the link of a record of an agent before this one, where the plugin made it and the caller named it.
+func readFormerLink(value []byte, ep *Endpoint) error {
+	var former struct {
+		Endpoint struct {
+			Spec struct{ Host, Container Interface }
+		}
+	}
+	if err := json.Unmarshal(value, &former); err != nil {
+		return err
+	}
+	if spec := former.Endpoint.Spec; spec.Host.Index != 0 {
+		ep.LinkKind, ep.Host, ep.Container = LinkVeth, spec.Host, spec.Container
+	}
+	return nil
 }
 
 func (l *ledgerFile) update(change func(*bbolt.Tx) error) error {

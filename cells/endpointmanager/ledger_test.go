@@ -1,6 +1,8 @@
 package endpointmanager
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -35,7 +37,7 @@ func TestALedgerTellsWhatWasWritten(t *testing.T) {
 	l, path := tempLedger(t)
 	at := time.Unix(1000, 0).UTC()
 	want := recordFor("c1", committed, at)
-	want.Endpoint.Spec.Host = Interface{Name: "por1", Index: 3, MAC: MAC{2, 1}}
+	want.Endpoint.Host = Interface{Name: "por1", Index: 3, MAC: MAC{2, 1}}
 	for _, rec := range []record{recordFor("c1", intent, at), want, recordFor("c2", intent, at)} {
 		if err := l.put(rec); err != nil {
 			t.Fatal(err)
@@ -122,5 +124,36 @@ func TestATruncatedLedgerIsRefusedAtAnyLength(t *testing.T) {
 	}
 	if refused < 10 {
 		t.Errorf("only %d of %d lengths were refused", refused, len(whole)/2048)
+	}
+}
+
+// A node that was quiet for longer than tombstones are kept forgets all of them at once: more than a page of the file holds.
+func TestALedgerForgetsAllTombstonesAtOnce(t *testing.T) {
+	for name, window := range map[string][2]time.Duration{
+		"they are too old": {3000 * time.Second, 4000 * time.Second}, "they are of another boot": {0, 500 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := tempLedger(t)
+			for i := range 100 {
+				if err := l.bury(recordFor(fmt.Sprintf("c%d", i), buried, time.Unix(1000+int64(i), 0))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.note(note{Attachment: Attachment{"c1", "eth0"}, Boot: 1000 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- l.expire(window[0], window[1]) }()
+			select {
+			case err := <-done:
+				left, readErr := l.tombstones()
+				notes, notesErr := l.notes()
+				if err := errors.Join(err, readErr, notesErr); err != nil || len(left)+len(notes) > 0 {
+					t.Errorf("error %v, left %d tombstones and %d notes", err, len(left), len(notes))
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("it does not end")
+			}
+		})
 	}
 }

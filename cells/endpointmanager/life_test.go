@@ -31,7 +31,7 @@ func TestADeletionNeverComesBeforeTheCreationItSees(t *testing.T) {
 		})
 	}
 	for range 200 {
-		_, _ = m.Create(t.Context(), spec)
+		_, _ = m.Create(t.Context(), spec, nil)
 	}
 	stop()
 	wg.Wait()
@@ -46,13 +46,13 @@ func TestSubscribersHearOfADeletionBeforeTheNextLife(t *testing.T) {
 		p := &probe{}
 		m := started(t, t.TempDir(), p)
 		spec := specOf("c1:eth0")
-		if _, err := m.Create(t.Context(), spec); err != nil {
+		if _, err := m.Create(t.Context(), spec, nil); err != nil {
 			t.Fatal(err)
 		}
 		again := make(chan error, 1)
 		p.deleted = func(Endpoint) {
 			go func() {
-				_, err := m.Create(context.Background(), spec)
+				_, err := m.Create(context.Background(), spec, nil)
 				again <- err
 			}()
 			synctest.Wait() // the next life has come as far as it can
@@ -73,7 +73,7 @@ func TestACreationThatIsDeletedSaysSo(t *testing.T) {
 	m := started(t, t.TempDir(), p)
 	errs := make(chan error, 1)
 	go func() {
-		_, err := m.Create(context.Background(), specOf("c1:eth0"))
+		_, err := m.Create(context.Background(), specOf("c1:eth0"), nil)
 		errs <- err
 	}()
 	<-attaching
@@ -86,16 +86,16 @@ func TestACreationThatIsDeletedSaysSo(t *testing.T) {
 func TestTheNextLifeWaitsForTheDetachOfTheLast(t *testing.T) {
 	p := &probe{detach: func() error { return errors.New("the kernel said no") }}
 	m := started(t, t.TempDir(), p)
-	if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
+	if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
 		t.Fatal(err)
 	}
 	other := specOf("c1:eth0")
-	other.Host.Index = 2
-	if _, err := m.Create(t.Context(), other); fault.KindOf(err) != fault.Unavailable {
+	other.MTU = 1400
+	if _, err := m.Create(t.Context(), other, nil); fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("error %v, want one of kind unavailable", err)
 	}
 	p.detach = nil
-	if _, err := m.Create(t.Context(), other); err != nil || p.attached != 1 {
+	if _, err := m.Create(t.Context(), other, nil); err != nil || p.attached != 1 {
 		t.Errorf("error %v, attached %d", err, p.attached)
 	}
 }
@@ -106,7 +106,7 @@ func TestOnlyWhatIsOnRecordIsASuccess(t *testing.T) {
 	p := &probe{}
 	m := started(t, t.TempDir(), p)
 	for _, a := range []string{"c1:eth0", "c2:eth0"} {
-		if _, err := m.Create(t.Context(), specOf(a)); err != nil {
+		if _, err := m.Create(t.Context(), specOf(a), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestARetryEndsWithItsWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{detach: func() error { return errors.New("the kernel said no") }}
 		m := started(t, t.TempDir(), p)
-		if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
+		if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
@@ -168,7 +168,7 @@ func TestADeletionIsTriedAgainAfterAWhileThatDoubles(t *testing.T) {
 			return errors.New("the kernel said no")
 		}}
 		m := started(t, t.TempDir(), p)
-		if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
+		if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
 		m.Delete(t.Context(), specOf("c1:eth0").Attachment, DeleteConfig{})
@@ -186,8 +186,9 @@ func TestADeletionIsTriedAgainAfterAWhileThatDoubles(t *testing.T) {
 
 func TestMoreBadRequestsAreRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*Spec){
-		"a container interface of no name":   func(s *Spec) { s.Container.Name = "" },
-		"a container interface named a path": func(s *Spec) { s.Container.Name = "../../etc" },
+		"an interface of no name":            func(s *Spec) { s.Attachment.IfName = "" },
+		"an interface named a path":          func(s *Spec) { s.Attachment.IfName = "../../etc" },
+		"an MTU too small for IPv6":          func(s *Spec) { s.MTU = 576 },
 		"a namespace with a slash":           func(s *Spec) { s.Pod.Namespace = "a/b" },
 		"the broadcast address":              func(s *Spec) { s.Requested.IPv4 = broadcast },
 		"an external IPAM without addresses": func(s *Spec) { s.ExternalIPAM = true },
@@ -202,7 +203,7 @@ func TestMoreBadRequestsAreRefused(t *testing.T) {
 // sameAddress is a step that gives everybody one address.
 type sameAddress struct{ *probe }
 
-func (sameAddress) Attach(_ context.Context, ep Endpoint) (Endpoint, error) {
+func (sameAddress) Attach(_ context.Context, ep Endpoint, _ *Namespace) (Endpoint, error) {
 	ep.Addresses.IPv4 = netip.MustParseAddr("10.0.0.1")
 	return ep, nil
 }
@@ -215,12 +216,12 @@ func TestAnAddressLeadsToItsOwnerWhateverASecondOneDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = m.Stop(context.Background()) }()
-	first, err := m.Create(t.Context(), specOf("c1:eth0"))
+	first, err := m.Create(t.Context(), specOf("c1:eth0"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.detach = func() error { return errors.New("the kernel said no") }
-	if _, err := m.Create(t.Context(), specOf("c2:eth0")); !errors.Is(err, ErrInUse) {
+	if _, err := m.Create(t.Context(), specOf("c2:eth0"), nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("error %v, want ErrInUse", err)
 	}
 	if got, err := m.table.Get(ByAddress(first.Addresses.IPv4)); err != nil || got != first {
@@ -229,7 +230,7 @@ func TestAnAddressLeadsToItsOwnerWhateverASecondOneDoes(t *testing.T) {
 }
 
 func TestAManagerThatHasNotStartedTakesNothing(t *testing.T) {
-	if _, err := unstarted(t.TempDir(), &probe{}).Create(t.Context(), specOf("c1:eth0")); !errors.Is(err, ErrStopped) {
+	if _, err := unstarted(t.TempDir(), &probe{}).Create(t.Context(), specOf("c1:eth0"), nil); !errors.Is(err, ErrStopped) {
 		t.Errorf("error %v, want ErrStopped", err)
 	}
 }
@@ -248,7 +249,7 @@ func TestACreationThatWaitsIsComing(t *testing.T) {
 	m := started(t, t.TempDir(), p)
 	first, second := specOf("c1:eth0"), specOf("c2:eth0")
 	first.Pod.UID, second.Pod.UID = "u1", "u1"
-	if _, err := m.Create(t.Context(), first); err != nil {
+	if _, err := m.Create(t.Context(), first, nil); err != nil {
 		t.Fatal(err)
 	}
 	if coming := m.Coming(); len(coming) != 0 {
@@ -257,7 +258,7 @@ func TestACreationThatWaitsIsComing(t *testing.T) {
 	p.detach = sync.OnceValue(func() error { close(detaching); <-release; return nil })
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Create(context.Background(), second)
+		_, err := m.Create(context.Background(), second, nil)
 		done <- err
 	}()
 	<-detaching

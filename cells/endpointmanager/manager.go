@@ -1,16 +1,19 @@
 package endpointmanager
 
-import "context"
+import (
+	"context"
+)
 
 // Manager changes endpoints. All methods may be called concurrently; calls for one attachment take their turn.
 type Manager interface {
 	// Create brings up an endpoint and returns it when every step has succeeded, or undoes it all. It stops early
-	// when ctx ends, and returns when what it did is undone.
+	// when ctx ends, and returns when what it did is undone. namespace is the container's network namespace, or nil; Create
+	// closes it in any case.
 	// The same Spec again returns the endpoint that is there; another Spec for a living attachment replaces it, and one
 	// for the same interface of the same pod in a newer container supersedes the older container's.
 	// One that began before the deletion of its attachment is [ErrDeleted], one that began before the creation for a
 	// newer container of its pod [ErrSuperseded].
-	Create(ctx context.Context, spec Spec) (Endpoint, error)
+	Create(ctx context.Context, spec Spec, namespace *Namespace) (Endpoint, error)
 
 	// Delete takes down the endpoint of the attachment. One that is unknown is a success, and remembered. One that began
 	// after the deletion did is another life, and stays. A deletion goes on after ctx has ended.

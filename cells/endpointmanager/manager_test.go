@@ -49,7 +49,7 @@ func TestACreationIsUndoneWhenItsCallerLeaves(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	errs := make(chan error, 1)
 	go func() {
-		_, err := service.Create(ctx, endpointmanagertest.Spec("c1:eth0"))
+		_, err := service.Create(ctx, endpointmanagertest.Spec("c1:eth0"), nil)
 		errs <- err
 	}()
 	waitFor(t, func() bool { return len(steps[0].Attached()) == 1 })
@@ -68,7 +68,7 @@ func TestADeletionEndsTheCreationBeforeIt(t *testing.T) {
 	spec := endpointmanagertest.Spec("c1:eth0")
 	errs := make(chan error, 1)
 	go func() {
-		_, err := service.Create(context.Background(), spec)
+		_, err := service.Create(context.Background(), spec, nil)
 		errs <- err
 	}()
 	waitFor(t, func() bool { return len(steps[0].Attached()) == 1 })
@@ -91,7 +91,7 @@ func TestManyAttachmentsComeAndGoSideBySide(t *testing.T) {
 		wg.Go(func() {
 			spec := endpointmanagertest.Spec(fmt.Sprintf("c%d:eth0", i))
 			for range 5 {
-				if _, err := service.Create(t.Context(), spec); err != nil {
+				if _, err := service.Create(t.Context(), spec, nil); err != nil {
 					t.Error(err)
 				}
 				if result := service.Delete(t.Context(), spec.Attachment, endpointmanager.DeleteConfig{}); result.Deleted != 1 {
@@ -118,14 +118,14 @@ func TestCallsForOneAttachmentAtOnceAgree(t *testing.T) {
 				service.Delete(t.Context(), spec.Attachment, endpointmanager.DeleteConfig{})
 				return
 			}
-			ep, err := service.Create(t.Context(), spec)
+			ep, err := service.Create(t.Context(), spec, nil)
 			if err == nil && ep.State != endpointmanager.Ready {
 				t.Errorf("created in state %s", ep.State)
 			}
 		})
 	}
 	wg.Wait()
-	if _, err := service.Create(t.Context(), spec); err != nil {
+	if _, err := service.Create(t.Context(), spec, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := attachedTo(steps); got != "c1:eth0 c1:eth0" || len(table.List()) != 1 {
@@ -137,14 +137,13 @@ func TestBadRequestsAreRefusedWithEveryFault(t *testing.T) {
 	service, _, steps := node(t)
 	spec := endpointmanagertest.Spec("c1:eth0")
 	spec.Attachment.IfName = "../eth0"
-	spec.Host.Index = 0
-	spec.Container.MAC = endpointmanager.MAC{1}
+	spec.MTU = 68
 	spec.Pod.Name = "a\x00b"
-	_, err := service.Create(t.Context(), spec)
+	_, err := service.Create(t.Context(), spec, nil)
 	if fault.KindOf(err) != fault.Invalid {
 		t.Fatalf("error %v, want one of kind invalid", err)
 	}
-	for _, part := range []string{"interface name", "index 0", "unicast", "cannot be printed"} {
+	for _, part := range []string{"interface name", "mtu 68", "cannot be printed"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not speak of %q", err, part)
 		}
@@ -159,7 +158,7 @@ func TestAStoppedManagerTakesNoMore(t *testing.T) {
 	if err := service.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := service.Create(t.Context(), endpointmanagertest.Spec("c1:eth0")); !errors.Is(err, endpointmanager.ErrStopped) {
+	if _, err := service.Create(t.Context(), endpointmanagertest.Spec("c1:eth0"), nil); !errors.Is(err, endpointmanager.ErrStopped) {
 		t.Errorf("error %v, want ErrStopped", err)
 	}
 }

@@ -14,6 +14,7 @@ type Disk struct {
 	attachments map[Attachment]record
 	tombstones  []record
 	notes       map[Attachment]note
+	origin      origin
 }
 
 // NewDisk returns an empty one.
@@ -97,6 +98,20 @@ func (l memoryLedger) notes() ([]note, error) {
 	l.disk.mu.Lock()
 	defer l.disk.mu.Unlock()
 	return slices.Collect(maps.Values(l.disk.notes)), nil
+}
+
+func (l memoryLedger) origin() (origin, error) {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	return l.disk.origin, nil
+}
+
+// setOrigin does not pass the gate: an agent that cannot write it does not start.
+func (l memoryLedger) setOrigin(o origin) error {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	l.disk.origin = o
+	return nil
 }
 
 func (l memoryLedger) try() error   { return l.gate("ledger.try") }

@@ -14,12 +14,14 @@ type instruments struct {
 	duration *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 
-	admission        *admission
+	hold             *hold
+	held             *prometheus.Desc
+	admissions       *admissions
 	waiting, running *prometheus.Desc
 	waits            *prometheus.HistogramVec
 }
 
-func newInstruments(table *Table, a *admission) *instruments {
+func newInstruments(table *Table, a *admissions, h *hold) *instruments {
 	i := &instruments{
 		table:   table,
 		states:  prometheus.NewDesc("porin_endpoints", "Endpoints of this node by state.", []string{"state"}, nil),
@@ -33,9 +35,11 @@ func newInstruments(table *Table, a *admission) *instruments {
 			Name: "porin_endpoint_phase_failures_total",
 			Help: "Phases of an ADD, DEL or restore that failed.",
 		}, []string{"operation", "phase"}),
-		admission: a,
-		waiting:   prometheus.NewDesc("porin_admission_waiting", "Operations that wait for their turn.", []string{"lane"}, nil),
-		running:   prometheus.NewDesc("porin_admission_running", "Operations that are at work.", []string{"lane"}, nil),
+		hold:       h,
+		held:       prometheus.NewDesc("porin_held_endpoints", "Attachments that the agent's start could not explain, and keeps as they are.", []string{"reason"}, nil),
+		admissions: a,
+		waiting:    prometheus.NewDesc("porin_admission_waiting", "Operations that wait for their turn.", []string{"lane"}, nil),
+		running:    prometheus.NewDesc("porin_admission_running", "Operations that are at work.", []string{"lane"}, nil),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "porin_admission_wait_seconds",
 			Help:    "How long operations waited for their turn.",
@@ -45,7 +49,8 @@ func newInstruments(table *Table, a *admission) *instruments {
 	for l := range lanes {
 		i.waits.WithLabelValues(l.String()) // so that it is there from the beginning
 	}
-	a.waits = func(l lane, d time.Duration) { i.waits.WithLabelValues(l.String()).Observe(d.Seconds()) }
+	waits := func(l lane, d time.Duration) { i.waits.WithLabelValues(l.String()).Observe(d.Seconds()) }
+	a.own.waits, a.delegated.waits = waits, waits
 	return i
 }
 
@@ -65,6 +70,7 @@ func (m *instruments) Observe(trace Trace) {
 func (m *instruments) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.states
 	ch <- m.refused
+	ch <- m.held
 	ch <- m.waiting
 	ch <- m.running
 	m.waits.Describe(ch)
@@ -78,7 +84,10 @@ func (m *instruments) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.states, prometheus.GaugeValue, float64(n), string(state))
 	}
 	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.table.refused.Load()))
-	waiting, running := m.admission.counts()
+	for reason, n := range m.hold.counts() {
+		ch <- prometheus.MustNewConstMetric(m.held, prometheus.GaugeValue, float64(n), string(reason))
+	}
+	waiting, running := m.admissions.counts()
 	for l := range lanes {
 		ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting[l]), l.String())
 		ch <- prometheus.MustNewConstMetric(m.running, prometheus.GaugeValue, float64(running[l]), l.String())

@@ -27,7 +27,7 @@ var mutations = []mutation{
 	},
 	{
 		name: "a stale DEL frees a live address", file: "delete.go",
-		old:   "return w.spec.Began > cfg.Began",
+		old:   "return w.beganAt() > cfg.Began",
 		new:   "return false",
 		finds: "and is there: false",
 	},
@@ -39,26 +39,14 @@ var mutations = []mutation{
 	},
 	{
 		name: "a rollback watches the wrong error", file: "create.go",
-		old:   "if err := m.assemble(ctx, w, watch); err != nil {",
-		new:   "if err := m.assemble(ctx, w, watch); ctx.Err() != nil {",
+		old:   "if err := m.assemble(ctx, w, namespace, watch); err != nil {",
+		new:   "if err := m.assemble(ctx, w, namespace, watch); ctx.Err() != nil {",
 		finds: "schedule ",
 	},
 	{
 		name: "a step whose own way back failed is not detached", file: "create.go",
-		old:   "ep, err := step.Attach(ctx, w.ep)",
-		new:   "ep, err := step.Attach(ctx, w.ep)\nif err != nil {\nw.ran--\n}",
-		finds: "schedule ",
-	},
-	{
-		name: "an older ADD replaces a newer one", file: "service.go",
-		old:   "if spec.Began < w.spec.Began {",
-		new:   "if false {",
-		finds: "and is there: false",
-	},
-	{
-		name: "a DEL that cancels an ADD does not outlive the agent", file: "delete.go",
-		old:   "if !result.buried() {",
-		new:   "if false {",
+		old:   "ep, err := step.Attach(ctx, w.ep, namespace)",
+		new:   "ep, err := step.Attach(ctx, w.ep, namespace)\nif err != nil {\nw.ran--\n}",
 		finds: "schedule ",
 	},
 }

@@ -80,8 +80,8 @@ func TestOnlyTheTransitionsOfTheTableHappen(t *testing.T) {
 			}
 		}
 	}
-	if allowed != 16 {
-		t.Errorf("%d transitions are allowed, want the 16 of the table", allowed)
+	if allowed != 18 {
+		t.Errorf("%d transitions are allowed, want the 18 of the table", allowed)
 	}
 	for _, terminal := range []State{Disconnected, Invalid} {
 		if len(transitions[outside][terminal])+len(transitions[builder][terminal]) > 0 {

@@ -15,6 +15,7 @@ type probe struct {
 	mu       sync.Mutex // guards the fields below
 	attach   func(context.Context) error
 	detach   func() error
+	restore  func(Endpoint) error
 	deleted  func(Endpoint)
 	told     []string
 	buried   []Deletion
@@ -23,7 +24,7 @@ type probe struct {
 
 func (p *probe) Name() string { return "probe" }
 
-func (p *probe) Attach(ctx context.Context, ep Endpoint) (Endpoint, error) {
+func (p *probe) Attach(ctx context.Context, ep Endpoint, _ *Namespace) (Endpoint, error) {
 	if p.attach != nil {
 		if err := p.attach(ctx); err != nil {
 			return ep, err
@@ -48,10 +49,16 @@ func (p *probe) Detach(context.Context, Endpoint, DeleteConfig) error {
 	return nil
 }
 
-func (p *probe) Restore(context.Context, Endpoint) ([]string, error) { return nil, nil }
-func (p *probe) Remember(d []Deletion)                               { p.buried = d }
-func (p *probe) EndpointCreated(ep Endpoint)                         { p.tell("created", ep) }
-func (p *probe) EndpointRestored(ep Endpoint)                        { p.tell("restored", ep) }
+func (p *probe) Restore(_ context.Context, ep Endpoint) ([]string, error) {
+	if p.restore != nil {
+		return nil, p.restore(ep)
+	}
+	return nil, nil
+}
+
+func (p *probe) Remember(d []Deletion)        { p.buried = d }
+func (p *probe) EndpointCreated(ep Endpoint)  { p.tell("created", ep) }
+func (p *probe) EndpointRestored(ep Endpoint) { p.tell("restored", ep) }
 
 func (p *probe) EndpointDeleted(ep Endpoint, _ DeleteConfig) {
 	if p.deleted != nil {
@@ -77,6 +84,12 @@ func unstarted(dir string, p *probe) *manager {
 func started(t *testing.T, dir string, p *probe) *manager {
 	t.Helper()
 	m := unstarted(dir, p)
+	start(t, m)
+	return m
+}
+
+func start(t *testing.T, m *manager) {
+	t.Helper()
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +98,18 @@ func started(t *testing.T, dir string, p *probe) *manager {
 			t.Error(err)
 		}
 	})
-	return m
+}
+
+// leaveOne leaves the ledger of an agent that had one endpoint, c1:eth0.
+func leaveOne(t *testing.T, dir string) {
+	t.Helper()
+	m := started(t, dir, &probe{})
+	if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func specOf(attachment string) Spec {
@@ -93,6 +117,5 @@ func specOf(attachment string) Spec {
 	if err != nil {
 		panic(err)
 	}
-	nic := Interface{Name: "eth0", Index: 1, MAC: MAC{2}}
-	return Spec{Attachment: a, Host: nic, Container: nic}
+	return Spec{Attachment: a}
 }

@@ -44,13 +44,19 @@ func ByAddress(addr netip.Addr) Ref {
 }
 
 // ParseRef reads the text form: a number, or "container-id:C", "cni-attachment-id:C:IFNAME", "pod-name:NS/NAME",
-// "ipv4:A" or "ipv6:A".
+// "ipv4:A" or "ipv6:A"; "NS/NAME" and an address alone are short for the latter.
 func ParseRef(text string) (Ref, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		return ByAddress(addr), nil
+	}
 	kind, value, ok := strings.Cut(text, ":")
 	if !ok {
+		if namespace, name, isPod := strings.Cut(text, "/"); isPod && namespace != "" && name != "" {
+			return ByPodName(namespace, name), nil
+		}
 		id, err := strconv.ParseUint(text, 10, 16)
 		if err != nil || id == 0 {
-			return Ref{}, badRef(text, "a number is from 1 to 65535")
+			return Ref{}, badRef(text, "want a number from 1 to 65535, NAMESPACE/NAME of a pod, an address, or container-id: and a container's whole ID")
 		}
 		return ByID(uint16(id)), nil
 	}

@@ -22,12 +22,22 @@ func TestReferencesReadBackAsTheyWereWritten(t *testing.T) {
 	}
 }
 
+func TestShortReferences(t *testing.T) {
+	for text, want := range map[string]Ref{
+		"ns/web-0": ByPodName("ns", "web-0"), "10.0.0.1": ByAddress(netip.MustParseAddr("10.0.0.1")), "fd00::1": ByAddress(netip.MustParseAddr("fd00::1")),
+	} {
+		if got, err := ParseRef(text); err != nil || got != want {
+			t.Errorf("ParseRef(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
 func TestBadReferencesAreRefusedAsInvalid(t *testing.T) {
 	for _, text := range []string{
 		"", "0", "-1", "65536", "1.5", "container-id:", "container-id:../../etc", "container-id:a/b", "container-id:a b",
 		"container-id:" + strings.Repeat("a", v1.MaxContainerID+1), "cni-attachment-id:c1", "cni-attachment-id:c1:",
 		"cni-attachment-id:c1:eth/0", "cni-attachment-id:c1:..", "cni-attachment-id:c1:" + strings.Repeat("e", 16),
-		"pod-name:web", "pod-name:/web", "pod-name:ns/", "ipv4:fd00::1", "ipv6:10.0.0.1", "ipv6:fe80::1%eth0", "mac:1", "ipv4:",
+		"/web", "ns/", "fe80::1%eth0", "c1", "pod-name:web", "pod-name:/web", "pod-name:ns/", "ipv4:fd00::1", "ipv6:10.0.0.1", "ipv6:fe80::1%eth0", "mac:1", "ipv4:",
 	} {
 		if _, err := ParseRef(text); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("ParseRef(%q): error %v, want one of kind invalid", text, err)

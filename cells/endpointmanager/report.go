@@ -56,8 +56,15 @@ func (r *Report) removed(names []string) {
 	r.Removed = append(r.Removed, names[:min(len(names), most-len(r.Removed))]...)
 }
 
-// Restored implements [Service].
-func (m *manager) Restored() Report { return m.report }
+// Restored implements [Service]. There is none while the manager is suspended.
+func (m *manager) Restored() Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.suspended != nil {
+		return Report{}
+	}
+	return m.report
+}
 
 func (r Report) toV1() v1.Restored {
 	out := v1.Restored{Adopted: r.Adopted, Replaced: r.Replaced, Undone: r.Undone, Duration: r.Duration, Removed: r.Removed}

@@ -21,7 +21,7 @@ func newResources(m *manager) resources { return resources{m} }
 // Resources implements capacity.Source.
 func (r resources) Resources() []capacity.Resource {
 	return []capacity.Resource{
-		{Name: "ledger", Err: r.ledger()},
+		{Name: "ledger", Err: r.ledger(), Vital: true},
 		{Name: "endpoint-numbers", Used: int64(r.m.ids.count()), Capacity: maxID, Reserve: maxID / 100},
 		{Name: "deletion-records", Err: r.deletionRecords()},
 	}

@@ -18,13 +18,7 @@ import (
 // TestAStartThatFailsLeavesNothingOpen gives up a start half-way, and starts again on the same ledger.
 func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
 	dir := t.TempDir()
-	m := started(t, dir, &probe{})
-	if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	leaveOne(t, dir)
 	ctx, giveUp := context.WithCancel(t.Context())
 	giveUp()
 	for range 10 {
@@ -32,7 +26,7 @@ func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
 			t.Fatalf("error %v, want the context's", err)
 		}
 	}
-	if m = started(t, dir, &probe{}); len(m.table.List()) != 1 {
+	if m := started(t, dir, &probe{}); len(m.table.List()) != 1 {
 		t.Errorf("restored %v", m.table.List())
 	}
 }
@@ -69,7 +63,7 @@ func TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock(t *testing.T) {
 func TestAnEndpointReadsBackEqual(t *testing.T) {
 	dir := t.TempDir()
 	m := started(t, dir, &probe{})
-	want, err := m.Create(t.Context(), specOf("c1:eth0"))
+	want, err := m.Create(t.Context(), specOf("c1:eth0"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +140,7 @@ func TestARecordedDeletionSparesWhatBeganAfterIt(t *testing.T) {
 	for a, began := range map[string]time.Duration{"c1:eth0": 10, "c1:net1": 30, "c2:eth0": 10} {
 		spec := specOf(a)
 		spec.Began = began
-		if _, err := m.Create(t.Context(), spec); err != nil {
+		if _, err := m.Create(t.Context(), spec, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -174,7 +168,7 @@ func TestNobodyHearsOfTheEndOfWhatNeverWas(t *testing.T) {
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Create(t.Context(), specOf("c1:eth0")); !errors.Is(err, no) {
+	if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); !errors.Is(err, no) {
 		t.Fatalf("error %v", err)
 	}
 	if err := m.Stop(t.Context()); err != nil {
@@ -190,7 +184,7 @@ func TestNobodyHearsOfTheEndOfWhatNeverWas(t *testing.T) {
 func TestADeletionRecordIsWorkedOffWhileTheAgentRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := started(t, t.TempDir(), &probe{})
-		if _, err := m.Create(t.Context(), specOf("c1:eth0")); err != nil {
+		if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
 		rec := deletequeue.Record{ContainerID: "c1", IfName: "eth0", Began: int64(boottime.Now())}

@@ -108,8 +108,8 @@ func (r *simRuntime) checkOne(a endpointmanager.Attachment, ready map[endpointma
 		if !there || ep.Addresses != told.Addresses || ep.Spec.Began != born.began {
 			return fmt.Errorf("%s was attached by %s with %v, and is there: %t, with %v", a, born.name, told.Addresses.List(), there, ep.Addresses.List())
 		}
-		if owner := r.kernel.Owner(ep.Addresses.IPv4); owner != ep.Spec.Host.Index {
-			return fmt.Errorf("%s: its address leads to link %d and not to %d", a, owner, ep.Spec.Host.Index)
+		if owner := r.kernel.Owner(ep.Addresses.IPv4); owner != ep.Host.Index {
+			return fmt.Errorf("%s: its address leads to link %d and not to %d", a, owner, ep.Host.Index)
 		}
 	}
 	if !there {
@@ -159,7 +159,7 @@ func (r *simRuntime) compare() error {
 	if got, want := r.kernel.State(), (datapathtest.State{Links: n, Addresses: n, Endpoints: n, Wired: n}); got != want {
 		return fmt.Errorf("the kernel has %+v, want %+v", got, want)
 	}
-	if links, _ := r.kernel.Links(); len(links) != n {
+	if links := r.kernel.HostEnds(); len(links) != n {
 		return fmt.Errorf("there are %d host ends, want %d", len(links), n)
 	}
 	if used := agent.allocator.Usage().Allocations; len(used) != n {

@@ -2,17 +2,19 @@ package endpointmanager_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"testing/synctest"
 	"time"
 
-	v1 "porin.dev/porin/api/v1"
+	"github.com/vishvananda/netlink"
+
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/datapath/datapathtest"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 // simNode is a node without a kernel: what outlives the agent, and the agent that runs. The cells are the real ones.
@@ -34,7 +36,7 @@ type simAgent struct {
 	*process
 	service   endpointmanager.Service
 	table     *endpointmanager.Table
-	allocator ipam.Allocator
+	allocator *allocator.Allocator
 	published *publisher
 	started   chan struct{} // closed when Start has returned
 	serving   bool          // guarded by the node's lock
@@ -57,14 +59,15 @@ func (n *simNode) start() {
 	cfg := ipam.DefaultConfig()
 	cfg.PodCIDRs, cfg.Quarantine = []string{"10.0.0.0/27"}, time.Second
 	var err error
-	if a.allocator, err = ipam.New(cfg); err != nil {
+	if a.allocator, err = ipam.New(cfg, nil); err != nil {
 		panic(err)
 	}
 	config := endpointmanager.DefaultConfig()
-	config.StateDir, config.Parallel = n.dir, 2
+	config.StateDir, config.Parallel = n.dir, 4 // whose turn it is would depend on goroutines, were there fewer places than containers
+
 	a.service = endpointmanager.NewOn(endpointmanager.Params{
 		Config: config, Log: slog.New(slog.DiscardHandler), Table: a.table,
-		Steps:       endpointmanager.Steps{ipam.NewStep(a.allocator), gatedStep{n, a}},
+		Steps:       endpointmanager.Steps{ipam.NewStep(a.allocator), simLinkStep{n, a}, gatedStep{n, a}},
 		Subscribers: []endpointmanager.Subscriber{a.published},
 	}, n.disk, func(write string) error { return n.pass(a.process, write) }, n.boot)
 	go n.run(a)
@@ -95,6 +98,7 @@ func (n *simNode) crash() {
 		<-a.started
 		_ = a.service.Stop(context.Background())
 	}()
+	synctest.Wait() // what it had locked is free before another agent or plugin tries
 }
 
 func (n *simNode) current() *simAgent {
@@ -113,35 +117,6 @@ func (n *simNode) serves() *simAgent {
 	return n.agent
 }
 
-// newLink makes the host end for an attachment, in place of what has its name and is not of a later life.
-func (n *simNode) newLink(a endpointmanager.Attachment, began time.Duration) (index int, err error) {
-	if !n.removeLink(a, began) {
-		return 0, errors.New("the link of a later ADD has its name")
-	}
-	n.mu.Lock()
-	n.links = append(n.links, began)
-	index = len(n.links)
-	n.mu.Unlock()
-	host, _ := v1.InterfaceMACs(a.ContainerID, a.IfName)
-	mac, _ := endpointmanager.ParseMAC(host)
-	n.kernel.AddLink(datapath.Link{
-		Index: index, Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Kind: "veth", MAC: mac, Up: true,
-	})
-	return index, nil
-}
-
-// removeLink removes the host end of an attachment unless it is of a life that began later, as it says: then it is false.
-func (n *simNode) removeLink(a endpointmanager.Attachment, began time.Duration) bool {
-	link, err := n.kernel.LinkByName(v1.HostInterfaceName(a.ContainerID, a.IfName))
-	if err != nil {
-		return true
-	}
-	n.mu.Lock()
-	later := n.links[link.Index-1] > began
-	n.mu.Unlock()
-	return !later && n.kernel.Remove(context.Background(), link.Index) == nil
-}
-
 // gatedStep is the datapath's step, each of whose effects on the kernel waits for its turn.
 type gatedStep struct {
 	node  *simNode
@@ -156,8 +131,8 @@ func (g gatedStep) of(what string) *datapath.Step {
 
 func (g gatedStep) Name() string { return "datapath" }
 
-func (g gatedStep) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
-	return g.of(ep.Spec.Attachment.String()).Attach(ctx, ep)
+func (g gatedStep) Attach(ctx context.Context, ep endpointmanager.Endpoint, netns *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+	return g.of(ep.Spec.Attachment.String()).Attach(ctx, ep, netns)
 }
 
 func (g gatedStep) Detach(ctx context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
@@ -166,13 +141,6 @@ func (g gatedStep) Detach(ctx context.Context, ep endpointmanager.Endpoint, cfg 
 
 func (g gatedStep) Restore(ctx context.Context, ep endpointmanager.Endpoint) ([]string, error) {
 	return g.of(ep.Spec.Attachment.String()).Restore(ctx, ep)
-}
-
-func (g gatedStep) Survey(ctx context.Context, eps []endpointmanager.Endpoint) (map[endpointmanager.Attachment]error, error) {
-	if err := g.node.pass(g.agent.process, "kernel.Survey"); err != nil {
-		return nil, err
-	}
-	return datapath.NewStep(g.node.kernel, g.node.kernel, g.node.kernel, slog.New(slog.DiscardHandler)).Survey(ctx, eps)
 }
 
 func (g gatedStep) Prune(ctx context.Context, live []endpointmanager.Endpoint) ([]string, error) {
@@ -192,9 +160,9 @@ type gatedLinks struct {
 	gate func(string) error
 }
 
-func (l gatedLinks) Link(index int) (datapath.Link, error) {
+func (l gatedLinks) Link(index int) (netlink.Link, error) {
 	if err := l.gate("Link"); err != nil {
-		return datapath.Link{}, err
+		return nil, err
 	}
 	return l.allLinks.Link(index)
 }
@@ -219,11 +187,11 @@ func (l gatedLinks) Unwire(e datapath.Entry) {
 	}
 }
 
-func (l gatedLinks) Remove(ctx context.Context, index int) error {
-	if err := l.gate("Remove"); err != nil {
+func (l gatedLinks) BringDown(index int) error {
+	if err := l.gate("BringDown"); err != nil {
 		return err
 	}
-	return l.allLinks.Remove(ctx, index)
+	return l.allLinks.BringDown(index)
 }
 
 type gatedMaps struct {

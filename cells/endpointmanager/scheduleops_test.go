@@ -20,6 +20,7 @@ type simOp struct {
 	pod        string // its UID
 	began      time.Duration
 	timeout    time.Duration // of an ADD
+	cookie     uint64        // of the container's network namespace
 	valid      map[endpointmanager.Attachment]bool
 	cancel     context.CancelFunc
 
@@ -52,47 +53,33 @@ func (n *simNode) add(o *simOp) {
 }
 
 func (n *simNode) tryAdd(o *simOp) (none endpointmanager.Endpoint, err error) {
-	if err := n.pass(o.process, "link"); err != nil {
-		return none, err
-	}
-	index, err := n.newLink(o.attachment, o.began)
-	if err != nil {
-		return none, err
-	}
 	if err := n.pass(o.process, "call"); err != nil {
 		return none, err
 	}
-	ep, err := n.create(o, index)
-	if err == nil {
-		err = n.pass(o.process, "answer")
+	ep, err := n.create(o)
+	if passed := n.pass(o.process, "answer"); err == nil {
+		err = passed
 	}
-	if err == nil {
-		return ep, nil
+	if err != nil {
+		return none, err
 	}
-	if passed := n.pass(o.process, "undo"); passed != nil {
-		return none, passed
-	}
-	_ = n.kernel.Remove(context.Background(), index)
-	if a := n.serves(); a != nil && errors.Is(err, errNoAgent) {
-		a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: o.began})
-	}
-	return none, err
+	return ep, nil
 }
 
 // create is the call and the agent's side of it: an answer that nobody takes is undone.
-func (n *simNode) create(o *simOp, index int) (ep endpointmanager.Endpoint, err error) {
+func (n *simNode) create(o *simOp) (ep endpointmanager.Endpoint, err error) {
 	a := n.serves()
 	if a == nil {
 		return ep, errNoAgent
 	}
 	spec := endpointmanagertest.Spec(o.attachment.String())
-	spec.Host.Index, spec.Pod.UID, spec.Began = index, o.pod, o.began
+	spec.Pod.UID, spec.Began, spec.NetNSCookie = o.pod, o.began, o.cookie
 	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
 	defer cancel()
 	o.mu.Lock()
 	o.cancel = cancel
 	o.mu.Unlock()
-	ep, err = a.service.Create(ctx, spec)
+	ep, err = a.service.Create(ctx, spec, nil)
 	if err == nil && n.isDead(o.process) {
 		a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: ep.Spec.Began})
 		return ep, errDead
@@ -125,10 +112,10 @@ func (n *simNode) tryDel(o *simOp) error {
 		return err
 	}
 	err := n.delete(o)
-	if errors.Is(err, errNoAgent) {
-		err = n.record(o)
+	if !errors.Is(err, errNoAgent) {
+		return errors.Join(err, n.pass(o.process, "answer"))
 	}
-	if err != nil {
+	if err := n.record(o); err != nil {
 		return err
 	}
 	if err := n.pass(o.process, "unlink"); err != nil {
@@ -144,7 +131,7 @@ func (n *simNode) delete(o *simOp) error {
 	if a == nil {
 		return errNoAgent
 	}
-	result := a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: o.began})
+	result := a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: o.began, Sweep: true, Network: "porin"})
 	err := errors.Join(result.Errors...)
 	switch {
 	case n.isDead(a.process), errors.Is(err, endpointmanager.ErrStopped):

@@ -190,7 +190,7 @@ func (r *simRuntime) callFor(verb, container string) *simOp {
 		process: &process{name: fmt.Sprintf("%s%d(%s)", verb, len(r.ops)+1, container), slow: r.rng.IntN(4) == 0},
 		verb:    verb, pod: podOf[container],
 		attachment: endpointmanager.Attachment{ContainerID: container, IfName: "eth0"},
-		began:      r.boot(), timeout: time.Duration(1+r.rng.IntN(30)) * time.Second,
+		began:      r.boot(), timeout: time.Duration(1+r.rng.IntN(30)) * time.Second, cookie: 1 + r.rng.Uint64N(2),
 	}
 	r.ops = append(r.ops, o)
 	r.say("%s begins at %s", o.name, o.began)

@@ -31,10 +31,13 @@ func New(p Params) Service { return build(p) }
 
 func build(p Params) *manager {
 	return &manager{
+		here: originHere, held: newHold(),
 		cfg: p.Config, log: p.Log, table: p.Table, steps: p.Steps,
 		subscribers: p.Subscribers, observers: p.Observers,
-		boot: boottime.Now, open: func(path string) (ledger, error) { return openLedgerFile(path) }, admission: newAdmission(p.Config.Parallel),
-		ids: newIDs(), roster: newRoster(), history: newHistory(), coming: map[Attachment]int{}, stopped: true,
+		boot: boottime.Now, open: func(path string) (ledger, error) { return openLedgerFile(path) },
+		admissions: newAdmissions(p.Config.Parallel),
+		turn:       func(string, Attachment) {},
+		ids:        newIDs(), roster: newRoster(), history: newHistory(), coming: map[Attachment]int{}, stopped: true,
 	}
 }
 
@@ -48,18 +51,24 @@ type manager struct {
 	ids         *ids
 	boot        func() time.Duration // CLOCK_BOOTTIME
 	open        func(path string) (ledger, error)
+	turn        func(what string, a Attachment) // called where goroutines may overtake each other: a simulation orders them by it
+	here        func() (origin, error)
 	ledger      ledger // nil until Start
-	admission   *admission
+	held        *hold
+	admissions  *admissions
 	gc          collector
 	report      Report
 	background  sync.WaitGroup
+	loop        context.Context // ends with Stop; nil until Start
 	stopLoop    context.CancelFunc
 
-	mu      sync.Mutex // guards the fields below
-	roster  roster
-	history history
-	coming  map[Attachment]int // creations under way
-	stopped bool               // or not started yet
+	mu        sync.Mutex // guards the fields below
+	roster    roster
+	history   history
+	coming    map[Attachment]int // creations under way
+	stopped   bool               // or not started yet
+	closed    bool               // stopped, and no worker may begin
+	suspended *suspension        // nil unless the ledger is of another network namespace
 }
 
 // Start implements [Service].
@@ -82,20 +91,26 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	if err := m.restore(ctx); err != nil {
 		return err
 	}
-	loop, stop := context.WithCancel(context.Background())
-	m.stopLoop = stop
-	m.background.Go(func() { m.expireLoop(loop) })
-	m.background.Go(func() { m.recordsLoop(loop) })
+	m.loop, m.stopLoop = context.WithCancel(context.Background())
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.stopped = false
-	m.mu.Unlock()
+	if m.suspended == nil {
+		m.startLoops()
+	}
 	return nil
+}
+
+// startLoops expects the lock, and that the manager is not stopped.
+func (m *manager) startLoops() {
+	m.background.Go(func() { m.expireLoop(m.loop) })
+	m.background.Go(func() { m.recordsLoop(m.loop) })
 }
 
 // Stop implements [Service].
 func (m *manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
-	m.stopped = true
+	m.stopped, m.closed = true, true
 	for _, w := range m.roster.each() {
 		w.queue.close()
 	}
@@ -139,6 +154,23 @@ func (m *manager) isStopped() bool {
 	return m.stopped
 }
 
+// refusal is why nothing is changed now, which wraps [ErrStopped]; or nil.
+func (m *manager) refusal() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.refusalLocked()
+}
+
+func (m *manager) refusalLocked() error {
+	switch {
+	case m.stopped:
+		return ErrStopped
+	case m.suspended != nil:
+		return ErrSuspended
+	}
+	return nil
+}
+
 // forget drops what is known of deletions that began before the given time.
 func (m *manager) forget(before time.Duration) {
 	m.mu.Lock()
@@ -154,8 +186,8 @@ func (m *manager) forget(before time.Duration) {
 func (m *manager) claim(spec Spec, first func(*worker)) (w *worker, elders []*worker, fresh bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.stopped {
-		return nil, nil, false, ErrStopped
+	if err := m.refusalLocked(); err != nil {
+		return nil, nil, false, err
 	}
 	if err := m.history.refuse(spec); err != nil {
 		return nil, nil, false, err
@@ -165,8 +197,8 @@ func (m *manager) claim(spec Spec, first func(*worker)) (w *worker, elders []*wo
 		return nil, elders, false, nil
 	}
 	if w, ok := m.roster.byAttachment[spec.Attachment]; ok {
-		if spec.Began < w.spec.Began {
-			return nil, nil, false, fmt.Errorf("%w: another ADD of it began %s later", ErrSuperseded, w.spec.Began-spec.Began)
+		if began := w.beganAt(); spec.Began < began {
+			return nil, nil, false, fmt.Errorf("%w: another ADD of it began %s later", ErrSuperseded, began-spec.Began)
 		}
 		return w, nil, false, nil
 	}

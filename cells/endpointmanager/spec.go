@@ -17,17 +17,28 @@ type Spec struct {
 	Attachment Attachment
 	Network    string // name of the CNI network configuration
 	Pod        Pod
-	NetNS      string    // path of the container's namespace, for people; nobody opens it
-	Host       Interface // in the node's namespace
-	Container  Interface // in the container; its Index is 0
-	Pool       string    // of the addresses; "" leaves it to the agent's settings: see [Endpoint.Pool]
-	Requested  Addresses // these and no others; a zero family gets any
+	NetNS      string // path of the container's namespace, for people; the agent never opens it
+	// NetNSCookie identifies the container's namespace (SO_NETNS_COOKIE); 0 when the caller passed no descriptor of it.
+	NetNSCookie uint64
+	MTU         int       // of the container's interface, in bytes; 0 is the kernel's default
+	Pool        string    // of the addresses; "" leaves it to the agent's settings: see [Endpoint.Pool]
+	Requested   Addresses // these and no others; a zero family gets any
 	// Reservation is the token of the reservation whose addresses the endpoint takes over; "" is none.
 	Reservation string
-	// ExternalIPAM says that another IPAM gave Requested: Porin neither takes nor releases them.
+	// ExternalIPAM says that the addresses belong to another IPAM, and Porin never releases them: IPAM names the plugin
+	// that gives them, or else the caller has them already, in Requested.
 	ExternalIPAM bool
+	IPAM         IPAMPlugin
 	// Began is when the caller began, on CLOCK_BOOTTIME; zero when it did not say.
 	Began time.Duration
+}
+
+// Validate reports every address that a container cannot have.
+func (a Addresses) Validate() error {
+	return errors.Join(
+		validateAddress("ipv4", a.IPv4, a.IPv4.Is4()),
+		validateAddress("ipv6", a.IPv6, a.IPv6.Is6() && !a.IPv6.Is4In6()),
+	)
 }
 
 // Validate reports every fault of what a caller asks for.
@@ -42,14 +53,15 @@ func (s Spec) Validate() error {
 		validateText("netns", s.NetNS, 4095),
 		validatePool(s.Pool),
 		validateText("reservation", s.Reservation, 128),
-		s.Host.validate("host interface"),
-		validateIfName(s.Container.Name),
-		validateMAC("container interface", s.Container.MAC),
-		validateAddress("ipv4", s.Requested.IPv4, s.Requested.IPv4.Is4()),
-		validateAddress("ipv6", s.Requested.IPv6, s.Requested.IPv6.Is6() && !s.Requested.IPv6.Is4In6()),
+		validateMTU(s.MTU),
+		s.IPAM.validate(),
+		s.Requested.Validate(),
 	)
-	if s.ExternalIPAM && s.Requested == (Addresses{}) {
+	if s.ExternalIPAM && s.IPAM == (IPAMPlugin{}) && s.Requested == (Addresses{}) {
 		err = errors.Join(err, errors.New("externalIPAM: the addresses it gave are missing"))
+	}
+	if s.IPAM != (IPAMPlugin{}) && !s.ExternalIPAM {
+		err = errors.Join(err, errors.New("IPAM plugin: its addresses are external"))
 	}
 	if s.ExternalIPAM && s.Reservation != "" {
 		err = errors.Join(err, errors.New("reservation: another IPAM gave the addresses"))
@@ -70,17 +82,30 @@ func (s Spec) same(other Spec) bool {
 	return s == other
 }
 
-func (i Interface) validate(what string) error {
-	err := errors.Join(validateIfName(i.Name), validateMAC(what, i.MAC))
-	if i.Index <= 0 {
-		err = errors.Join(err, fmt.Errorf("%s index %d: want the kernel's number of it", what, i.Index))
-	}
-	return err
+// IPAMPlugin names another IPAM plugin that gives and takes back the addresses of an attachment, and what it is called with:
+// as its ADD came, so that its DEL can be called when the container is gone.
+type IPAMPlugin struct {
+	Type   string // file name of the plugin
+	Config string // the network configuration, JSON
+	Args   string // CNI_ARGS
 }
 
-func validateMAC(what string, mac MAC) error {
-	if mac == (MAC{}) || mac[0]&1 != 0 {
-		return fmt.Errorf("%s MAC %s: want a unicast address", what, mac)
+// maxIPAMConfig bounds what one record of the ledger holds, in bytes.
+const maxIPAMConfig = 256 << 10
+
+func (p IPAMPlugin) validate() error {
+	if len(p.Config) > maxIPAMConfig || len(p.Args) > maxIPAMConfig {
+		return fmt.Errorf("configuration for the IPAM plugin %s: longer than %d bytes", clip(p.Type), maxIPAMConfig)
+	}
+	return nil
+}
+
+// Limits of an interface's MTU: IPv6 needs 1280 (RFC 8200, section 5).
+const minMTU, maxMTU = 1280, 65535
+
+func validateMTU(mtu int) error {
+	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
+		return fmt.Errorf("mtu %d: want %d to %d, or 0 for the kernel's default", mtu, minMTU, maxMTU)
 	}
 	return nil
 }

@@ -12,26 +12,74 @@ import (
 func TestThePoolThatAStepChoseIsTheEndpoints(t *testing.T) {
 	dir, p, spec := t.TempDir(), &probe{pool: "red"}, specOf("c1:eth0")
 	m := started(t, dir, p)
-	first, err := m.Create(t.Context(), spec)
+	first, err := m.Create(t.Context(), spec, nil)
 	if err != nil || first.Pool != "red" || first.Spec.Pool != "" || ToV1(first).Pool != "red" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	p.pool = "green"
-	again, err := m.Create(t.Context(), spec)
-	if err != nil || again != first {
+	again, err := m.Create(t.Context(), spec, nil)
+	if err != nil || !sameLife(again, first) {
 		t.Errorf("the second time %+v, %v, want %+v", again, err, first)
 	}
 	if err := m.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m = started(t, dir, p)
-	again, err = m.Create(t.Context(), spec)
-	if err != nil || again != first {
+	again, err = m.Create(t.Context(), spec, nil)
+	if err != nil || !sameLife(again, first) {
 		t.Errorf("after a restart %+v, %v, want %+v", again, err, first)
 	}
 	spec.Pool = "green"
-	if other, err := m.Create(t.Context(), spec); err != nil || other.ID == first.ID {
+	if other, err := m.Create(t.Context(), spec, nil); err != nil || other.ID == first.ID {
 		t.Errorf("another pool asked for: %+v, %v", other, err)
+	}
+}
+
+// sameLife reports whether a repeated ADD was answered with the endpoint that is there: only its start time is later.
+func sameLife(again, first Endpoint) bool {
+	later := again.Spec.Began > first.Spec.Began
+	again.Spec.Began, again.Renewed = first.Spec.Began, first.Renewed
+	return later && again == first
+}
+
+// TestRepeatedCreateOutlivesEarlierDelete has a DEL begin between an ADD and its repetition, and arrive after both.
+func TestRepeatedCreateOutlivesEarlierDelete(t *testing.T) {
+	dir, spec := t.TempDir(), specOf("c1:eth0")
+	m := started(t, dir, &probe{})
+	spec.Began = 1000
+	if _, err := m.Create(t.Context(), spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	spec.Began = 3000
+	if _, err := m.Create(t.Context(), spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	if result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{Began: 2000}); result.Spared != 1 {
+		t.Errorf("DEL of before the repeated ADD: %+v, want it spared", result)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m = started(t, dir, &probe{})
+	if result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{Began: 2500}); result.Spared != 1 {
+		t.Errorf("after a restart: %+v, want it spared", result)
+	}
+	if result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{Began: 3500}); result.Deleted != 1 {
+		t.Errorf("DEL of after the repeated ADD: %+v", result)
+	}
+}
+
+// TestRepeatedCreateInAnotherNamespace is a new life of the attachment.
+func TestRepeatedCreateInAnotherNamespace(t *testing.T) {
+	m, spec := started(t, t.TempDir(), &probe{}), specOf("c1:eth0")
+	spec.NetNSCookie = 7
+	first, err := m.Create(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.NetNSCookie = 8
+	if second, err := m.Create(t.Context(), spec, nil); err != nil || second.ID == first.ID {
+		t.Errorf("endpoint %d, %v, want another one than %d", second.ID, err, first.ID)
 	}
 }
 

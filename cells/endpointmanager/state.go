@@ -29,7 +29,7 @@ const (
 // terminal.
 var transitions = map[actor]map[State][]State{
 	outside: {
-		"":            {Waiting, Restoring},
+		"":            {Waiting, Restoring, Disconnecting},
 		Waiting:       {Queued, Disconnecting, Invalid},
 		Queued:        {Disconnecting},
 		Regenerating:  {Disconnecting},
@@ -40,7 +40,7 @@ var transitions = map[actor]map[State][]State{
 	builder: {
 		Queued:       {Regenerating},
 		Restoring:    {Regenerating},
-		Regenerating: {Queued, Ready},
+		Regenerating: {Queued, Ready, Restoring},
 	},
 }
 

@@ -6,9 +6,12 @@ import v1 "porin.dev/porin/api/v1"
 type reporter struct {
 	table   *Table
 	service Service
+	holder  Holder
 }
 
-func newReporter(table *Table, service Service) reporter { return reporter{table, service} }
+func newReporter(table *Table, service Service, holder Holder) reporter {
+	return reporter{table, service, holder}
+}
 
 // Report implements server.Reporter.
 func (r reporter) Report(status *v1.Status) {
@@ -19,4 +22,5 @@ func (r reporter) Report(status *v1.Status) {
 		}
 	}
 	status.Restored = r.service.Restored().toV1()
+	status.Held = heldToV1(r.holder.Held())
 }

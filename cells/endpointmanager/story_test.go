@@ -34,6 +34,8 @@ func TestStories(t *testing.T) {
 		"attached": (*world).attached, "log": (*world).log, "events": (*world).events,
 		"until": (*world).until, "record": (*world).record,
 		"gc": (*world).gc, "report": (*world).report, "lose": (*world).lose, "again": (*world).again, "repair": (*world).repair,
+		"unlink": (*world).unlink, "held": (*world).held, "accept": (*world).accept,
+		"boot": (*world).atBoot, "namespace": (*world).inNamespace, "confirm": (*world).confirm,
 	})
 }
 
@@ -43,13 +45,15 @@ type world struct {
 	steps   []*endpointmanagertest.Step
 	table   *endpointmanager.Table
 	service endpointmanager.Service
+	boot    string // of the node, and the namespace that the agent runs in
+	netns   uint64
 
 	mu   sync.Mutex // guards told
 	told []string
 }
 
 func newWorld(env *testscript.Env) *world {
-	w := &world{dir: filepath.Join(env.WorkDir, "state")}
+	w := &world{dir: filepath.Join(env.WorkDir, "state"), boot: "first", netns: 1}
 	for _, name := range []string{"ipam", "policy", "datapath"} {
 		w.steps = append(w.steps, endpointmanagertest.NewStep(name))
 	}
@@ -69,7 +73,53 @@ func (w *world) start(*testscript.TestScript, []string) error {
 		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: w.table, Steps: steps,
 		Subscribers: []endpointmanager.Subscriber{w},
 	})
+	endpointmanager.At(w.service, w.boot, w.netns)
 	return w.service.Start(context.Background())
+}
+
+// atBoot is the boot of the next start.
+func (w *world) atBoot(_ *testscript.TestScript, args []string) error {
+	w.boot = args[0]
+	return nil
+}
+
+// inNamespace is the network namespace of the next start.
+func (w *world) inNamespace(_ *testscript.TestScript, args []string) (err error) {
+	w.netns, err = strconv.ParseUint(args[0], 10, 64)
+	return err
+}
+
+// confirm is a call of a container runtime from the namespace of the agent.
+func (w *world) confirm(*testscript.TestScript, []string) error {
+	return endpointmanager.Hold(w.service).Confirm(context.Background())
+}
+
+// unlink takes the links of attachments away.
+func (w *world) unlink(ts *testscript.TestScript, args []string) error {
+	for _, a := range args {
+		w.step(ts, "datapath").Unlink(a)
+	}
+	return nil
+}
+
+func (w *world) held(ts *testscript.TestScript, _ []string) error {
+	var lines []string
+	for _, h := range endpointmanager.Hold(w.service).Held() {
+		lines = append(lines, fmt.Sprintln(h.Endpoint.Spec.Attachment, h.Reason, h.Endpoint.Addresses.IPv4))
+	}
+	return show(ts, lines)
+}
+
+// accept ends the hold of an attachment, or of all.
+func (w *world) accept(ts *testscript.TestScript, args []string) error {
+	var a endpointmanager.Attachment
+	if len(args) > 0 {
+		var err error
+		if a, err = endpointmanager.ParseAttachment(args[0]); err != nil {
+			return err
+		}
+	}
+	return showResult(ts, endpointmanager.Hold(w.service).Accept(context.Background(), a))
 }
 
 func (w *world) stop(*testscript.TestScript, []string) error {
@@ -100,8 +150,8 @@ func (w *world) add(ts *testscript.TestScript, args []string) error {
 	spec := endpointmanagertest.Spec(args[0])
 	for _, option := range args[1:] {
 		switch key, value, _ := strings.Cut(option, "="); key {
-		case "index":
-			spec.Host.Index, _ = strconv.Atoi(value)
+		case "netns":
+			spec.NetNSCookie, _ = strconv.ParseUint(value, 10, 64)
 		case "began":
 			began, _ := strconv.Atoi(value)
 			spec.Began = time.Duration(began)
@@ -115,7 +165,7 @@ func (w *world) add(ts *testscript.TestScript, args []string) error {
 			ts.Fatalf("add: unknown option %q", option)
 		}
 	}
-	ep, err := w.service.Create(context.Background(), spec)
+	ep, err := w.service.Create(context.Background(), spec, nil)
 	if err == nil {
 		_, _ = fmt.Fprintln(ts.Stdout(), ep.ID, ep.State, ep.Addresses.IPv4)
 	}
@@ -189,7 +239,7 @@ func (w *world) again(ts *testscript.TestScript, args []string) error {
 	for i := range times {
 		spec := endpointmanagertest.Spec(fmt.Sprintf("again-%d:eth0", i))
 		spec.Pod.UID = args[1]
-		if _, err := w.service.Create(context.Background(), spec); err != nil {
+		if _, err := w.service.Create(context.Background(), spec, nil); err != nil {
 			return err
 		}
 	}

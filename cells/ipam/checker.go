@@ -7,6 +7,7 @@ import (
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 // The kinds of disagreement, by the names that programs know them by.
@@ -16,9 +17,7 @@ const (
 	addressOrphan  = "address-orphan"
 	addressForeign = "address-foreign"
 	addressOutside = "address-outside"
-	ownerBare      = "owner-without-address"
-	ownerless      = "address-without-owner"
-	unmarked       = "address-not-marked"
+	addressOfNode  = "address-of-node"
 )
 
 // Repairer mends an endpoint: an endpointmanager.Manager does.
@@ -26,8 +25,8 @@ type Repairer interface {
 	Repair(ctx context.Context, attachment endpointmanager.Attachment) error
 }
 
-// Checker compares the endpoints' addresses with what the allocator says who has, that with what the node's kernel uses, and
-// the allocator's records with each other: ipam's doctor.Checker. It judges the endpoints that were ready before it looked
+// Checker compares the endpoints' addresses with what the allocator says who has, and that with what the node's kernel uses:
+// ipam's doctor.Checker. It judges the endpoints that were ready before it looked
 // and are the same afterwards, and takes no address for an orphan whose owner is an endpoint at either time, whatever its
 // state.
 type Checker struct {
@@ -37,8 +36,7 @@ type Checker struct {
 
 // Parts are what a [Checker] looks at.
 type Parts struct {
-	Allocator Allocator
-	Books     Books
+	Allocator *allocator.Allocator
 	Kernel    Kernel
 	Endpoints endpointmanager.Lookup
 	Repairer  Repairer
@@ -57,9 +55,7 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: addressDiffers, Meaning: "the allocator has an endpoint's address as another one's, or the endpoint's as another address", Repair: "delete one of the two containers"},
 		{Name: addressOrphan, Meaning: "an address is in use by an attachment that is no endpoint", Repair: "it is released, if that is still so"},
 		{Name: addressForeign, Meaning: "the node's kernel uses an address that is not Porin's doing, and that the allocator may give to a container", Repair: "remove it, or take the address out of the pool"},
-		{Name: ownerBare, Meaning: "an owner is on record, and no address is its", Repair: "the record is removed"},
-		{Name: ownerless, Meaning: "an address is in use, and no owner of it is on record", Repair: "it is released"},
-		{Name: unmarked, Meaning: "an address has an owner, and may be given to another one", Repair: "it is marked as in use"},
+		{Name: addressOfNode, Meaning: "an interface of the node has an address of the node's prefixes: it is given to no container", Repair: "none is needed; when it is a leftover, remove it from the interface", Note: true},
 		{Name: addressOutside, Meaning: "an endpoint's address lies in no prefix or block of this node any more; it keeps it until it ends", Repair: "none is needed", Note: true},
 	}
 	for i := range kinds {
@@ -77,23 +73,23 @@ func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, err
 	if err != nil {
 		return nil, err
 	}
-	allocations, audit := c.Allocator.List(), c.Books.Audit()
+	usage := c.Allocator.Usage()
 	after, err := c.list(only)
 	if err != nil {
 		return nil, err
 	}
-	findings := c.ofEndpoints(before, after, allocations)
+	findings := c.ofEndpoints(before, after, usage.Allocations)
 	if only != "" {
 		return findings, nil
 	}
 	uses, err := c.Kernel.Uses()
-	c.compared = counts(len(after), audit, uses)
-	return slices.Concat(findings, c.orphans(before, after, allocations), c.flawed(audit.Flaws), outsiders(before, after, audit.Outside), c.foreign(uses)), err
+	c.compared = counts(len(after), usage, uses)
+	return slices.Concat(findings, c.orphans(before, after, usage.Allocations), c.outsiders(before, after), c.foreign(uses)), err
 }
 
 // list returns all endpoints by their handles, or the one of an attachment if it is there.
-func (c *Checker) list(only string) (map[Handle]endpointmanager.Endpoint, error) {
-	found := map[Handle]endpointmanager.Endpoint{}
+func (c *Checker) list(only string) (map[allocator.Handle]endpointmanager.Endpoint, error) {
+	found := map[allocator.Handle]endpointmanager.Endpoint{}
 	if only == "" {
 		for _, ep := range c.Endpoints.List() {
 			found[handleOf(ep)] = ep

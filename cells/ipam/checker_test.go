@@ -16,6 +16,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 var _ doctor.Checker = (*ipam.Checker)(nil)
@@ -23,7 +24,7 @@ var _ doctor.Checker = (*ipam.Checker)(nil)
 // checker is that of a node whose kernel uses this.
 func (l life) checker(uses kernel) *ipam.Checker {
 	return ipam.NewChecker(ipam.Parts{
-		Allocator: l.addresses, Books: l.addresses.(ipam.Books), Kernel: uses, Endpoints: l.endpoints, Repairer: l,
+		Allocator: l.addresses, Kernel: uses, Endpoints: l.endpoints, Repairer: l,
 	})
 }
 
@@ -55,9 +56,9 @@ func (l life) wantHealthy(t *testing.T) {
 }
 
 // handle is that of an attachment, in the network of all specs of these tests.
-func handle(attachment string) ipam.Handle {
+func handle(attachment string) allocator.Handle {
 	spec := endpointmanagertest.Spec(attachment)
-	return ipam.NewHandle(spec.Network, spec.Attachment)
+	return allocator.NewHandle(spec.Network, spec.Attachment)
 }
 
 func ipv4(text string) endpointmanager.Addresses {
@@ -72,18 +73,18 @@ func TestDisagreementsAreFoundAndRepaired(t *testing.T) {
 		manual              bool
 	}{
 		{"an address of nobody", "address-orphan", "[10.0.0.6] of gone:eth0", "", func(l life) {
-			_ = l.addresses.Adopt(ipam.Allocation{Owner: handle("gone:eth0"), Pool: ipam.DefaultPool, Addresses: ipv4("10.0.0.6")})
+			_ = l.addresses.Adopt(allocator.Allocation{Owner: handle("gone:eth0"), Pool: allocator.DefaultPool, Addresses: ipv4("10.0.0.6")})
 		}, false},
 		{"an endpoint without its address", "address-missing", "10.0.0.2 of endpoint 1", "c1:eth0", func(l life) {
 			l.addresses.Release(handle("c1:eth0"))
 		}, false},
 		{"an address that is another's", "address-differs", "10.0.0.2 of endpoint 1", "c1:eth0", func(l life) {
 			l.addresses.Release(handle("c1:eth0"))
-			_ = l.addresses.Adopt(ipam.Allocation{Owner: "c1", Addresses: ipv4("10.0.0.2")})
+			_ = l.addresses.Adopt(allocator.Allocation{Owner: "c1", Addresses: ipv4("10.0.0.2")})
 		}, true},
 		{"another address", "address-differs", "endpoint 1", "c1:eth0", func(l life) {
 			l.addresses.Release(handle("c1:eth0"))
-			_ = l.addresses.Adopt(ipam.Allocation{Owner: handle("c1:eth0"), Addresses: ipv4("10.0.0.5")})
+			_ = l.addresses.Adopt(allocator.Allocation{Owner: handle("c1:eth0"), Addresses: ipv4("10.0.0.5")})
 		}, true},
 	}
 	for _, row := range rows {
@@ -117,7 +118,7 @@ func TestAnAddressThatWasAskedForAgainIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
-		orphan := ipam.Allocation{Owner: handle("c1:eth0"), Pool: ipam.DefaultPool, Addresses: ipv4("10.0.0.6")}
+		orphan := allocator.Allocation{Owner: handle("c1:eth0"), Pool: allocator.DefaultPool, Addresses: ipv4("10.0.0.6")}
 		if err := l.addresses.Adopt(orphan); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func TestAnAddressThatWasAskedForAgainIsNotReleased(t *testing.T) {
 		}
 		l.wantHealthy(t)
 		listed := l.addresses.List()[0]
-		if _, err := l.addresses.Allocate(t.Context(), ipam.Request{Owner: handle("c1:eth0")}); err != nil {
+		if _, err := l.addresses.Allocate(t.Context(), allocator.Request{Owner: handle("c1:eth0")}); err != nil {
 			t.Error(err)
 		}
 		if l.addresses.ReleaseListed(listed) {
@@ -162,7 +163,7 @@ func TestAnEndpointOutsideOfEveryPrefixIsHealthy(t *testing.T) {
 		}
 		l.wantHealthy(t)
 		want := []capacity.Resource{{Name: "addresses/default/ipv4", Used: 0, Capacity: 5, Reserve: 1}}
-		if diff := cmp.Diff(want, ipam.NewRoom(l.addresses).Resources()); diff != "" {
+		if diff := cmp.Diff(want, ipam.NewCapacitySource(l.addresses).Resources()); diff != "" {
 			t.Errorf("resources (-want +got):\n%s", diff)
 		}
 	})
@@ -172,12 +173,12 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := ipam.DefaultConfig()
 		cfg.PodCIDRs = []string{"10.0.0.0/29", "10.0.1.0/30", "fd00::/126"}
-		a, err := ipam.New(cfg)
+		a, err := ipam.New(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, owner := range []ipam.Handle{"c1:eth0", "c2:eth0"} {
-			if _, err := a.Allocate(t.Context(), ipam.Request{Owner: owner}); err != nil {
+		for _, owner := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
+			if _, err := a.Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -186,14 +187,14 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 			{Name: "addresses/default/ipv4", Used: 2, Capacity: 6, Reserve: 1},
 			{Name: "addresses/default/ipv6", Used: 2, Capacity: 2, Reserve: 1},
 		}
-		if diff := cmp.Diff(want, ipam.NewRoom(a).Resources()); diff != "" {
+		if diff := cmp.Diff(want, ipam.NewCapacitySource(a).Resources()); diff != "" {
 			t.Errorf("resources (-want +got):\n%s", diff)
 		}
-		if _, err := a.Allocate(t.Context(), ipam.Request{Owner: "c3:eth0"}); err == nil {
+		if _, err := a.Allocate(t.Context(), allocator.Request{Owner: "c3:eth0"}); err == nil {
 			t.Error("there was an address")
 		}
 		time.Sleep(cfg.Quarantine)
-		if got := ipam.NewRoom(a).Resources()[1].Used; got != 1 {
+		if got := ipam.NewCapacitySource(a).Resources()[1].Used; got != 1 {
 			t.Errorf("%d used after the quarantine, want 1", got)
 		}
 	})

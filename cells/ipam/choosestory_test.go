@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/story"
 )
 
@@ -64,7 +66,7 @@ type chooserWorld struct {
 	datapath *endpointmanagertest.Step
 	tokens   map[string]string // by who reserved
 
-	node    ipam.Node
+	node    *allocator.Allocator
 	service endpointmanager.Service
 }
 
@@ -83,19 +85,18 @@ func (w *chooserWorld) agent(_ *testscript.TestScript, args []string) (err error
 	if err := fs.Parse(append([]string{"--ipam-mode=multi-pool"}, args...)); err != nil {
 		return err
 	}
-	if w.node, err = ipam.NewNode(cfg); err != nil {
+	if w.node, err = ipam.New(cfg, nil); err != nil {
 		return err
 	}
-	w.node.MultiPool.Until(forever)
 	for name, block := range w.blocks {
-		w.node.MultiPool.Configure(name, ipam.Settings{IPv4: true})
-		err = errors.Join(err, w.node.MultiPool.Add(name, block))
+		w.node.Pools().Configure(name, allocator.Settings{IPv4: true})
+		err = errors.Join(err, w.node.Pools().Add(name, block))
 	}
 	manager := endpointmanager.DefaultConfig()
 	manager.StateDir = w.dir
 	w.service = endpointmanager.New(endpointmanager.Params{
 		Config: manager, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(),
-		Steps: endpointmanager.Steps{ipam.NewStep(w.node.Allocator, ipam.NewPoolSources(cfg)...), w.datapath},
+		Steps: endpointmanager.Steps{ipam.NewStep(w.node, ipam.NewPoolSources(cfg)...), w.datapath},
 	})
 	return errors.Join(err, w.service.Start(context.Background()))
 }
@@ -125,7 +126,7 @@ func (w *chooserWorld) attach(ts *testscript.TestScript, args []string) error {
 			ts.Fatalf("attach: unknown option %q", option)
 		}
 	}
-	ep, err := w.service.Create(context.Background(), spec)
+	ep, err := w.service.Create(context.Background(), spec, nil)
 	if err == nil {
 		_, _ = fmt.Fprintln(ts.Stdout(), endpointmanager.ToV1(ep).Pool, ep.Addresses.IPv4)
 	}
@@ -143,7 +144,7 @@ func (w *chooserWorld) broken(*testscript.TestScript, []string) error {
 }
 
 func (w *chooserWorld) reserve(ts *testscript.TestScript, args []string) error {
-	got, err := w.node.Reserver.Reserve(context.Background(), ipam.Request{Owner: ipam.Handle(args[0]), Pool: args[1]}, 0)
+	got, err := w.node.Reserve(context.Background(), allocator.Request{Owner: allocator.Handle(args[0]), Pool: args[1]}, 0)
 	if err == nil {
 		w.tokens[args[0]] = got.Token
 		_, _ = fmt.Fprintln(ts.Stdout(), got.Addresses.IPv4)
@@ -152,14 +153,15 @@ func (w *chooserWorld) reserve(ts *testscript.TestScript, args []string) error {
 }
 
 func (w *chooserWorld) show(ts *testscript.TestScript, _ []string) error {
-	usage := w.node.Allocator.Usage()
+	usage := w.node.Usage()
 	for _, pool := range usage.Pools {
-		for _, r := range pool.Ranges {
-			_, _ = fmt.Fprintf(ts.Stdout(), "%s %s: %d used\n", pool.Name, r.Prefix, r.Used)
+		for _, b := range pool.Blocks {
+			_, _ = fmt.Fprintf(ts.Stdout(), "%s %s: %d used\n", pool.Name, b.Prefix, b.Used)
 		}
 	}
+	slices.SortFunc(usage.Allocations, func(x, y allocator.Allocation) int { return x.Addresses.IPv4.Compare(y.Addresses.IPv4) })
 	for _, x := range usage.Allocations {
-		_, _ = fmt.Fprintln(ts.Stdout(), x.Address, x.Pool, x.Owner)
+		_, _ = fmt.Fprintln(ts.Stdout(), x.Addresses.IPv4, x.Pool, x.ShownOwner())
 	}
 	return nil
 }

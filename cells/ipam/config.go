@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 // Config says which addresses this node owns.
@@ -18,16 +20,18 @@ type Config struct {
 	PodCIDRs []string
 	// Quarantine is how long a released address belongs to nobody in mode pod-cidr; in the others each pool says it.
 	Quarantine time.Duration
-	// NodePool is the pool of who names none, if its namespace has none either; "" is [DefaultPool]. It and NamespacePools,
+	// NodePool is the pool of who names none, if its namespace has none either; "" is [allocator.DefaultPool]. It and NamespacePools,
 	// which has pools by namespace, are of mode multi-pool.
 	NodePool       string
 	NamespacePools map[string]string
+	// ReservationsPath is the file of the reservations, on a disk. It is made when there is one. "" keeps none over a restart.
+	ReservationsPath string
 }
 
 // The modes: where addresses come from.
 const (
 	ModePodCIDR   = "pod-cidr"   // the node's own prefixes are the one pool there is
-	ModeMultiPool = "multi-pool" // the blocks of the cluster's pools that the node owns: see [MultiPool]
+	ModeMultiPool = "multi-pool" // the blocks of the cluster's pools that the node owns: see [allocator.Pools]
 	ModeDelegated = "delegated"  // another IPAM plugin; none is given out here
 )
 
@@ -59,8 +63,8 @@ func (c Config) Validate() error {
 		_, err := c.prefixes()
 		errs = append(errs, err)
 	}
-	if c.Quarantine < 0 || c.Quarantine > maxRest {
-		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want 0 to %s", c.Quarantine, maxRest))
+	if c.Quarantine < 0 || c.Quarantine > allocator.MaxQuarantine {
+		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want 0 to %s", c.Quarantine, allocator.MaxQuarantine))
 	}
 	return errors.Join(append(errs, c.checkChoice())...)
 }
@@ -103,8 +107,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	if addr := prefix.Addr(); addr.IsMulticast() || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
 		return prefix, errors.New("not a prefix of unicast addresses that are routed")
 	}
-	_, err = newSubnet(prefix)
-	return prefix, err
+	return prefix, allocator.CheckSubnet(prefix)
 }
 
 func overlap(prefix netip.Prefix, others []netip.Prefix) error {

@@ -9,7 +9,7 @@ import (
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
-	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -18,7 +18,7 @@ func (l life) foreign(t *testing.T, attachment, addr string) error {
 	t.Helper()
 	spec := endpointmanagertest.Spec(attachment)
 	spec.ExternalIPAM, spec.Requested.IPv4 = true, netip.MustParseAddr(addr)
-	_, err := l.Create(t.Context(), spec)
+	_, err := l.Create(t.Context(), spec, nil)
 	return err
 }
 
@@ -33,8 +33,8 @@ func TestAnAddressOfAnotherIPAMIsNobodyElses(t *testing.T) {
 		if got := l.add(t, "c1:eth0"); got.String() != "10.0.0.3" {
 			t.Errorf("ours gave %s", got)
 		}
-		if err := l.foreign(t, "y:eth0", "10.0.0.3"); !errors.Is(err, ipam.ErrInUse) || fault.KindOf(err) != fault.Conflict {
-			t.Errorf("an address of another endpoint: error %v, want %v", err, ipam.ErrInUse)
+		if err := l.foreign(t, "y:eth0", "10.0.0.3"); !errors.Is(err, allocator.ErrInUse) || fault.KindOf(err) != fault.Conflict {
+			t.Errorf("an address of another endpoint: error %v, want %v", err, allocator.ErrInUse)
 		}
 		if err := l.Stop(t.Context()); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestTheUndoOfACreationGivesBackItsAddress(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
 		l.datapath.Fail("attach", 2, errKernel)
-		if _, err := l.Create(t.Context(), endpointmanagertest.Spec("c1:eth0")); !errors.Is(err, errKernel) {
+		if _, err := l.Create(t.Context(), endpointmanagertest.Spec("c1:eth0"), nil); !errors.Is(err, errKernel) {
 			t.Errorf("error %v, want %v", err, errKernel)
 		}
 		l.want(t, 0, 1)

@@ -8,10 +8,11 @@ import (
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
-func (c *Checker) ofEndpoints(before, after map[Handle]endpointmanager.Endpoint, allocations []Allocation) (findings []doctor.Finding) {
-	owners, has := map[netip.Addr]Handle{}, map[Handle]Allocation{}
+func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpointmanager.Endpoint, allocations []allocator.Allocation) (findings []doctor.Finding) {
+	owners, has := map[netip.Addr]allocator.Handle{}, map[allocator.Handle]allocator.Allocation{}
 	for _, a := range allocations {
 		has[a.Owner] = a
 		for _, addr := range a.Addresses.List() {
@@ -39,7 +40,7 @@ func (c *Checker) ofEndpoints(before, after map[Handle]endpointmanager.Endpoint,
 }
 
 // notIts finds an endpoint with an address that is another's, or nobody's.
-func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner Handle) doctor.Finding {
+func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner allocator.Handle) doctor.Finding {
 	f := doctor.Finding{
 		Kind: addressMissing, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),
 		Detail: "it is nobody's for the allocator",
@@ -53,12 +54,12 @@ func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner Han
 
 // orphans leaves out owners that are no attachments, and reservations: whoever else asked for an address gives it back
 // himself.
-func (c *Checker) orphans(before, after map[Handle]endpointmanager.Endpoint, allocations []Allocation) (findings []doctor.Finding) {
+func (c *Checker) orphans(before, after map[allocator.Handle]endpointmanager.Endpoint, allocations []allocator.Allocation) (findings []doctor.Finding) {
 	for _, a := range allocations {
 		attachment, ok := a.Owner.Attachment()
 		_, was := before[a.Owner]
 		_, is := after[a.Owner]
-		if !ok || was || is || a.Kept || !a.Expires.IsZero() {
+		if !ok || was || is || a.Kept || a.Reserved {
 			continue
 		}
 		findings = append(findings, doctor.Finding{
@@ -71,11 +72,52 @@ func (c *Checker) orphans(before, after map[Handle]endpointmanager.Endpoint, all
 }
 
 // release looks again. An endpoint that begins after the look asks for its addresses, and that is noticed.
-func (c *Checker) release(attachment endpointmanager.Attachment, a Allocation) error {
+func (c *Checker) release(attachment endpointmanager.Attachment, a allocator.Allocation) error {
 	_, err := c.Endpoints.Get(endpointmanager.ByAttachment(attachment))
 	if errors.Is(err, endpointmanager.ErrNotFound) {
 		c.Allocator.ReleaseListed(a)
 		return nil
 	}
 	return err
+}
+
+// outsiders are the endpoints' addresses that the node would not give out. That is no disagreement.
+func (c *Checker) outsiders(before, after map[allocator.Handle]endpointmanager.Endpoint) (findings []doctor.Finding) {
+	for handle, ep := range before {
+		if ep.State != endpointmanager.Ready || after[handle] != ep || ep.Spec.ExternalIPAM {
+			continue
+		}
+		for _, addr := range ep.Addresses.List() {
+			if !c.Allocator.Covers(addr) {
+				findings = append(findings, doctor.Finding{
+					Kind: addressOutside, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),
+					Detail: "it lies in no prefix or block of this node; the endpoint keeps it until it ends",
+				})
+			}
+		}
+	}
+	return findings
+}
+
+// counts tells how much was looked at.
+func counts(endpoints int, usage allocator.Usage, uses []Use) []doctor.Compared {
+	addresses, blocks := 0, 0
+	for _, a := range usage.Allocations {
+		addresses += len(a.Addresses.List())
+	}
+	for _, pool := range usage.Pools {
+		blocks += len(pool.Blocks)
+	}
+	all := []doctor.Compared{
+		{What: "endpoints", Count: endpoints}, {What: "owners", Count: len(usage.Allocations)}, {What: "addresses in use", Count: addresses},
+		{What: "own ranges", Count: blocks},
+	}
+	sorts := map[string]int{}
+	for _, use := range uses {
+		sorts[use.What]++
+	}
+	for _, sort := range []string{routeSort, neighSort, addrSort} {
+		all = append(all, doctor.Compared{What: sort, Count: sorts[sort]})
+	}
+	return all
 }

@@ -6,18 +6,25 @@ import (
 	"strings"
 
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// foreign are what the kernel uses of the addresses that are given out, and nobody has; and what the node has itself.
+// foreign are what the kernel uses of the addresses that are given out, and nobody has; and what the node has itself, which
+// is no more than a note where it is given to nobody.
 func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 	which := map[netip.Addr][]string{}
+	avoided := c.avoided()
 	for _, use := range uses {
-		if ours, owner := c.Books.Standing(use.Addr); ours && (owner == "" || use.Own) {
+		if use.Own && avoided[use.Addr] {
+			findings = append(findings, doctor.Finding{Kind: addressOfNode, Subject: use.Addr.String(), Detail: use.Which})
+			continue
+		}
+		if managed, owner := c.Allocator.Lookup(use.Addr); managed && (owner == "" || use.Own) {
 			which[use.Addr] = append(which[use.Addr], use.Which)
 		}
 	}
 	for addr, texts := range which {
-		_, owner := c.Books.Standing(addr)
+		_, owner := c.Allocator.Lookup(addr)
 		slices.Sort(texts)
 		findings = append(findings, doctor.Finding{
 			Kind: addressForeign, Subject: addr.String(),
@@ -27,7 +34,26 @@ func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 	return findings
 }
 
-func whose(owner Handle) string {
+// avoided are the addresses of the node that are given to nobody.
+func (c *Checker) avoided() map[netip.Addr]bool {
+	avoided := map[netip.Addr]bool{}
+	usage := c.Allocator.Usage()
+	for _, pool := range usage.Pools {
+		for _, b := range pool.Blocks {
+			for _, addr := range b.NodeAddresses {
+				avoided[addr] = true
+			}
+		}
+	}
+	for _, allocation := range usage.Allocations {
+		for _, addr := range allocation.Addresses.List() {
+			delete(avoided, addr)
+		}
+	}
+	return avoided
+}
+
+func whose(owner allocator.Handle) string {
 	if owner == "" {
 		return "nobody's"
 	}

@@ -4,22 +4,24 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/go-chi/chi/v5"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
 )
 
 // routes are the calls on /v1/ipam.
 type routes struct {
-	allocator Allocator
-	reserver  Reserver
+	mode      string
+	allocator *allocator.Allocator
 }
 
-func newRoutes(a Allocator, r Reserver) routes { return routes{a, r} }
+func newRoutes(cfg Config, a *allocator.Allocator) routes { return routes{cfg.Mode, a} }
 
 // Mount implements server.Routes.
 func (s routes) Mount(r chi.Router) {
@@ -29,7 +31,7 @@ func (s routes) Mount(r chi.Router) {
 }
 
 func (s routes) show(w http.ResponseWriter, _ *http.Request) error {
-	return httpx.JSON(w, http.StatusOK, s.allocator.Usage())
+	return httpx.JSON(w, http.StatusOK, usageToV1(s.mode, s.allocator.Usage()))
 }
 
 func (s routes) reserve(w http.ResponseWriter, r *http.Request) error {
@@ -37,31 +39,39 @@ func (s routes) reserve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req := Request{Owner: Handle(body.Owner), Pool: body.Pool, Want: endpointmanager.Addresses(body.Addresses)}
+	req := allocator.Request{Owner: allocator.Handle(body.Owner), Pool: body.Pool, Want: endpointmanager.Addresses(body.Addresses)}
 	if err := checkRequest(req); err != nil {
 		return err
 	}
-	got, err := s.reserver.Reserve(r.Context(), req, body.Expires)
+	lifetime := min(body.Expires, allocator.MaxReservation+1) // more is refused, and none of it is taken for permanent
+	if body.Permanent {
+		if body.Expires != 0 {
+			return fault.New(fault.Invalid, "expires and permanent: want one of the two")
+		}
+		lifetime = allocator.Permanent
+	}
+	got, err := s.allocator.Reserve(r.Context(), req, lifetime)
 	if err != nil {
 		return err
 	}
 	if err := httpx.Send(w, http.StatusOK, reservationToV1(got)); err != nil {
-		_, _ = s.reserver.Return(got.anyAddress(), got.Token) // the caller has left, and knows no token
+		_, _ = s.allocator.Unreserve(got.Addresses.List()[0], got.Token) // the caller has left, and knows no token
 	}
 	return nil
 }
 
 // checkRequest refuses what no pool can have. Whether a pool has the rest is the allocator's to say.
-func checkRequest(req Request) error {
+func checkRequest(req allocator.Request) error {
 	if req.Pool != "" {
 		if err := v1.CheckPoolName(req.Pool); err != nil {
 			return fault.New(fault.Invalid, fmt.Sprintf("pool %.64q %s: want %s", req.Pool, err, v1.PoolNameRule))
 		}
 	}
-	for f := range families {
-		if addr := f.of(req.Want); addr.IsValid() && (addr.Is4() != (f == ipv4) || addr.Zone() != "") {
-			return fault.New(fault.Invalid, fmt.Sprintf("address %s: not an address of %s", addr, f))
-		}
+	if addr := req.Want.IPv4; addr.IsValid() && !addr.Is4() {
+		return fault.New(fault.Invalid, fmt.Sprintf("address %s: not an address of IPv4", addr))
+	}
+	if addr := req.Want.IPv6; addr.IsValid() && (addr.Is4() || addr.Zone() != "") {
+		return fault.New(fault.Invalid, fmt.Sprintf("address %s: not an address of IPv6", addr))
 	}
 	return nil
 }
@@ -76,22 +86,39 @@ func (s routes) release(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fault.New(fault.Invalid, fmt.Sprintf("address %.64q: want an IP address", text))
 	}
-	was, err := s.reserver.Return(addr, r.URL.Query().Get("token"))
+	was, err := s.allocator.Unreserve(addr, r.URL.Query().Get("token"))
 	if err != nil {
 		return err
 	}
 	return httpx.JSON(w, http.StatusOK, reservationToV1(was))
 }
 
-func reservationToV1(r Reservation) v1.Reservation {
+func reservationToV1(r allocator.Reservation) v1.Reservation {
 	return v1.Reservation{
-		Owner: string(r.Owner), Pool: r.Pool, Addresses: v1.Addresses(r.Addresses), Token: r.Token, Expires: r.Expires.UTC(),
+		Owner: string(r.Owner), Pool: r.Pool, Addresses: v1.Addresses(r.Addresses), Token: r.Token, Expires: r.Expires.UTC(), Permanent: r.Permanent,
 	}
 }
 
-func (r Reservation) anyAddress() netip.Addr {
-	if r.Addresses.IPv4.IsValid() {
-		return r.Addresses.IPv4
+func usageToV1(mode string, usage allocator.Usage) v1.IPAM {
+	answer := v1.IPAM{Mode: mode, Pools: []v1.Pool{}, Allocations: []v1.Allocation{}}
+	for _, pool := range usage.Pools {
+		shown := v1.Pool{Name: pool.Name, Ranges: []v1.Range{}}
+		for _, b := range pool.Blocks {
+			shown.Ranges = append(shown.Ranges, v1.Range{
+				Prefix: b.Prefix, Capacity: b.Capacity, Used: b.Used, Quarantined: b.Resting, Free: b.Free, Drained: b.Drained,
+				NodeAddresses: b.NodeAddresses,
+			})
+		}
+		answer.Pools = append(answer.Pools, shown)
 	}
-	return r.Addresses.IPv6
+	for _, a := range usage.Allocations {
+		for _, addr := range a.Addresses.List() {
+			answer.Allocations = append(answer.Allocations, v1.Allocation{
+				Address: addr, Pool: a.Pool, Owner: a.ShownOwner(), Since: a.Since.UTC(), Expires: a.Expires.UTC(),
+				Permanent: a.Reserved && a.Expires.IsZero(),
+			})
+		}
+	}
+	slices.SortFunc(answer.Allocations, func(x, y v1.Allocation) int { return x.Address.Compare(y.Address) })
+	return answer
 }

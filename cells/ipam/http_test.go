@@ -8,18 +8,19 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.PodCIDRs = []string{"10.0.0.0/29"}
-	n, err := NewNode(cfg)
+	a, err := New(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := n.Allocator
 	router := chi.NewRouter()
-	newRoutes(a, n.Reserver).Mount(router)
+	newRoutes(cfg, a).Mount(router)
 	get := func() string {
 		recorder := httptest.NewRecorder()
 		router.ServeHTTP(recorder, httptest.NewRequest("GET", "/v1/ipam", nil))
@@ -29,8 +30,8 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 	if got := get(); got != empty {
 		t.Errorf("got  %s\nwant %s", got, empty)
 	}
-	for _, owner := range []Handle{"c1:eth0", "c2:eth0"} {
-		if _, err := a.Allocate(context.Background(), Request{Owner: owner}); err != nil {
+	for _, owner := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
+		if _, err := a.Allocate(context.Background(), allocator.Request{Owner: owner}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,8 +45,11 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 porin_ipam_addresses{pool="default",prefix="10.0.0.0/29",use="free"} 3
 porin_ipam_addresses{pool="default",prefix="10.0.0.0/29",use="quarantined"} 1
 porin_ipam_addresses{pool="default",prefix="10.0.0.0/29",use="used"} 1
+# HELP porin_ipam_conntrack_failures_total How often the tracked connections of released addresses could not be deleted.
+# TYPE porin_ipam_conntrack_failures_total counter
+porin_ipam_conntrack_failures_total 0
 `
-	if err := testutil.CollectAndCompare(newCollector(a), strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(newCollector(a, new(CleanFailures)), strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }

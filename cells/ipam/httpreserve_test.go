@@ -13,12 +13,13 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 // api is the routes of a node with addresses of both families.
 type api struct {
 	*testing.T
-	Node
+	*allocator.Allocator
 	router chi.Router
 }
 
@@ -26,12 +27,12 @@ func newAPI(t *testing.T) api {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.PodCIDRs = []string{"10.0.0.0/29", "fd00::/64"}
-	n, err := NewNode(cfg)
+	n, err := New(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := api{t, n, chi.NewRouter()}
-	newRoutes(n.Allocator, n.Reserver).Mount(a.router)
+	newRoutes(cfg, n).Mount(a.router)
 	return a
 }
 
@@ -57,10 +58,10 @@ func TestAReservationOverHTTP(t *testing.T) {
 	a := newAPI(t)
 	got, _ := a.call("POST", "/v1/ipam", `{"owner":"move","addresses":{"ipv4":"10.0.0.5"},"expires":60000000000}`, 200)
 	want := v1.Addresses{IPv4: netip.MustParseAddr("10.0.0.5"), IPv6: netip.MustParseAddr("fd00::2")}
-	if left := time.Until(got.Expires); got.Owner != "move" || got.Pool != DefaultPool || got.Addresses != want || left < 50*time.Second || left > time.Minute {
+	if left := time.Until(got.Expires); got.Owner != "move" || got.Pool != allocator.DefaultPool || got.Addresses != want || left < 50*time.Second || left > time.Minute {
 		t.Errorf("got %+v", got)
 	}
-	shown := a.Allocator.Usage().Allocations[0]
+	shown := a.List()[0]
 	if shown.Owner != "move" || !shown.Expires.Equal(got.Expires) {
 		t.Errorf("it is shown as %+v", shown)
 	}
@@ -75,10 +76,26 @@ func TestAReservationOverHTTP(t *testing.T) {
 	a.call("DELETE", "/v1/ipam/fd00::2", "", 404)
 }
 
+func TestReservePermanentOverHTTP(t *testing.T) {
+	a := newAPI(t)
+	got, _ := a.call("POST", "/v1/ipam", `{"owner":"printer","permanent":true}`, 200)
+	if !got.Permanent || !got.Expires.IsZero() {
+		t.Errorf("got %+v", got)
+	}
+	w := httptest.NewRecorder()
+	a.router.ServeHTTP(w, httptest.NewRequest("GET", "/v1/ipam", nil))
+	if n := strings.Count(w.Body.String(), `"permanent":true`); n != 2 {
+		t.Errorf("%d addresses are shown as permanent, want both: %s", n, w.Body)
+	}
+	if was, _ := a.call("DELETE", "/v1/ipam/10.0.0.2", "", 200); !was.Permanent {
+		t.Errorf("ended %+v", was)
+	}
+}
+
 func TestAnAddressOfAnEndpointIsNotReleasedByHand(t *testing.T) {
 	a := newAPI(t)
-	owner := NewHandle("porin", endpointmanager.Attachment{ContainerID: "c1", IfName: "eth0"})
-	if _, err := a.Allocator.Allocate(t.Context(), Request{Owner: owner}); err != nil {
+	owner := allocator.NewHandle("porin", endpointmanager.Attachment{ContainerID: "c1", IfName: "eth0"})
+	if _, err := a.Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
 		t.Fatal(err)
 	}
 	_, p := a.call("DELETE", "/v1/ipam/10.0.0.2", "", 409)
@@ -102,12 +119,14 @@ func TestWhatIsNoReservationIsAProblem(t *testing.T) {
 		{"POST", "/v1/ipam", `{"owner":"x","addresses":{"ipv6":"fd00::7%eth0"}}`, 400},
 		{"POST", "/v1/ipam", `{"owner":"x","addresses":{"ipv4":"10.9.9.9"}}`, 400},
 		{"POST", "/v1/ipam", `{"owner":"x","expires":3600000000001}`, 400},
+		{"POST", "/v1/ipam", `{"owner":"x","expires":9223372036854775807}`, 400},
+		{"POST", "/v1/ipam", `{"owner":"x","expires":1,"permanent":true}`, 400},
 		{"DELETE", "/v1/ipam/web", ``, 400},
 		{"DELETE", "/v1/ipam/10.9.9.9", ``, 404},
 	} {
 		a.call(row.method, row.path, row.body, row.status)
 	}
-	if got := a.Allocator.Usage().Allocations; len(got) > 0 {
+	if got := a.List(); len(got) > 0 {
 		t.Errorf("left: %v", got)
 	}
 }
@@ -116,7 +135,7 @@ func TestWhatIsNoReservationIsAProblem(t *testing.T) {
 func TestACallerThatHasLeftReservesNothing(t *testing.T) {
 	a := newAPI(t)
 	a.router.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest("POST", "/v1/ipam", strings.NewReader(`{"owner":"x"}`)))
-	if got := a.Allocator.Usage().Allocations; len(got) > 0 {
+	if got := a.List(); len(got) > 0 {
 		t.Errorf("left: %v", got)
 	}
 }

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/nl"
 )
 
 // Kernel tells which addresses the node's network names that are none of Porin's endpoints' doing: the datapath looks after
@@ -42,62 +43,63 @@ func NewKernel() Kernel { return routeKernel{} }
 
 // Uses implements [Kernel].
 func (routeKernel) Uses() ([]Use, error) {
-	conn, err := rtnl.Dial()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }()
-	links, linksErr := conn.Links()
-	routes, routesErr := conn.Routes(0)
-	neighs, neighsErr := conn.Neighs(0)
-	addrs, addrsErr := conn.Addrs(0)
-	// A list that changed while it was read may lack something: the next look sees that.
-	for _, err := range []error{linksErr, routesErr, neighsErr, addrsErr} {
-		if err != nil && !errors.Is(err, rtnl.ErrInterrupted) {
+	defer handle.Close()
+	ends, endsErr := link.HostEnds(handle)
+	routes4, routes4Err := unicastRoutes(handle, netlink.FAMILY_V4)
+	routes6, routes6Err := unicastRoutes(handle, netlink.FAMILY_V6)
+	neighs, neighsErr := nl.Dump(func() ([]netlink.Neigh, error) { return handle.NeighList(0, netlink.FAMILY_ALL) })
+	addrs, addrsErr := nl.Dump(func() ([]netlink.Addr, error) { return handle.AddrList(nil, netlink.FAMILY_ALL) })
+	// A list that changed each time that it was read may lack something: the next look sees that. Without the host ends, what
+	// belongs to endpoints would seem to be others'.
+	if endsErr != nil {
+		return nil, fmt.Errorf("list what the node's network names: %w", endsErr)
+	}
+	for _, err := range []error{routes4Err, routes6Err, neighsErr, addrsErr} {
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil, fmt.Errorf("list what the node's network names: %w", err)
 		}
 	}
-	ours := hostEnds(links)
-	return append(append(routeUses(routes, ours), neighUses(neighs, ours)...), addrUses(addrs)...), nil
+	ours := map[int]bool{}
+	for _, end := range ends {
+		ours[end.Attrs().Index] = true
+	}
+	return slices.Concat(routeUses(routes4, ours), routeUses(routes6, ours), neighUses(neighs, ours), addrUses(addrs)), nil
 }
 
-// hostEndName is the length of the name of every host end.
-var hostEndName = len(v1.HostInterfaceName("", ""))
-
-// hostEnds are the links that lead to endpoints.
-func hostEnds(links []rtnl.Link) map[int]bool {
-	ours := map[int]bool{}
-	for _, l := range links {
-		if l.Kind == "veth" && strings.HasPrefix(l.Name, v1.HostInterfacePrefix) && len(l.Name) == hostEndName {
-			ours[l.Index] = true
-		}
-	}
-	return ours
+// unicastRoutes lists those of the main table.
+func unicastRoutes(handle *netlink.Handle, family int) ([]netlink.Route, error) {
+	like := &netlink.Route{Type: unix.RTN_UNICAST}
+	return nl.Dump(func() ([]netlink.Route, error) { return handle.RouteListFiltered(family, like, netlink.RT_FILTER_TYPE) })
 }
 
 // routeUses leaves out the routes of networks: an address in one may be free.
-func routeUses(routes []rtnl.Route, ours map[int]bool) (uses []Use) {
+func routeUses(routes []netlink.Route, ours map[int]bool) (uses []Use) {
 	for _, r := range routes {
-		if !r.Dst.IsSingleIP() || r.Protocol == rtnl.Protocol && ours[r.Link] {
+		dst := nl.Prefix(r.Dst)
+		if !dst.IsSingleIP() || r.Protocol == nl.Protocol && ours[r.LinkIndex] {
 			continue
 		}
-		uses = append(uses, Use{r.Dst.Addr().Unmap(), false, routeSort, fmt.Sprintf("route to %s by link %d", r.Dst, r.Link)})
+		uses = append(uses, Use{dst.Addr(), false, routeSort, fmt.Sprintf("route to %s by link %d", dst, r.LinkIndex)})
 	}
 	return uses
 }
 
-func neighUses(neighs []rtnl.Neigh, ours map[int]bool) (uses []Use) {
+func neighUses(neighs []netlink.Neigh, ours map[int]bool) (uses []Use) {
 	for _, n := range neighs {
-		if n.State&unix.NUD_PERMANENT != 0 && !ours[n.Link] {
-			uses = append(uses, Use{n.Addr.Unmap(), false, neighSort, fmt.Sprintf("neighbour %s on link %d", n.Addr, n.Link)})
+		if n.State&netlink.NUD_PERMANENT != 0 && !ours[n.LinkIndex] && n.IP != nil {
+			uses = append(uses, Use{nl.Addr(n.IP), false, neighSort, fmt.Sprintf("neighbour %s on link %d", n.IP, n.LinkIndex)})
 		}
 	}
 	return uses
 }
 
-func addrUses(addrs []rtnl.Addr) (uses []Use) {
+func addrUses(addrs []netlink.Addr) (uses []Use) {
 	for _, a := range addrs {
-		uses = append(uses, Use{a.Prefix.Addr().Unmap(), true, addrSort, fmt.Sprintf("address %s of link %d", a.Prefix, a.Link)})
+		uses = append(uses, Use{nl.Addr(a.IP), true, addrSort, fmt.Sprintf("address %s of link %d", nl.Prefix(a.IPNet), a.LinkIndex)})
 	}
 	return uses
 }

@@ -1,51 +1,51 @@
 package ipam_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/ipam"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
 
-// veth makes a pair with both ends here, and returns the index of the first.
-func veth(t *testing.T, conn *rtnl.Conn, ns *testutil.Namespace, name, peer string, mac byte) int {
+// veth makes a pair of links between two namespaces, and returns the index of the near one, which is up.
+func veth(t *testing.T, near, far *testutil.Namespace, name, peer string) int {
 	t.Helper()
-	var link rtnl.Link
-	pair := rtnl.Veth{Name: name, MAC: rtnl.MAC{2, mac}, Peer: rtnl.VethPeer{Name: peer, MAC: rtnl.MAC{2, mac + 1}, NetNS: ns.FD()}}
-	if err := conn.Do(rtnl.NewVeth(pair), rtnl.LinkByName(name, &link)); err != nil {
+	link, err := near.AddVeth(testutil.Veth{Name: name, Peer: far, PeerName: peer})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.Do(rtnl.LinkUp(link.Index)); err != nil {
-		t.Fatal(err)
-	}
-	return link.Index
+	return link.Attrs().Index
 }
 
 func TestWhatTheKernelUsesAndIsNotPorinsDoing(t *testing.T) {
 	testutil.Root(t)
 	ns, far := testutil.NetNS(t), testutil.NetNS(t)
-	conn := ns.Conn(t)
-	theirs := veth(t, conn, far, "porter0", "eth0", 3)
-	ours := veth(t, conn, far, v1.HostInterfaceName("c1", "eth0"), "eth1", 5)
-	host := func(text string, link int, protocol uint8) rtnl.Request {
-		return rtnl.AddRoute(rtnl.Route{Dst: netip.MustParsePrefix(text), Link: link, Scope: unix.RT_SCOPE_LINK, Protocol: protocol})
+	theirs := veth(t, ns, far, "porter0", "eth0")
+	ours := veth(t, ns, far, v1.HostInterfaceName("c1", "eth0"), "eth1")
+	handle := ns.Netlink(t)
+	route := func(text string, link int, protocol netlink.RouteProtocol) error {
+		return handle.RouteAdd(&netlink.Route{
+			Dst: nl.IPNet(netip.MustParsePrefix(text)), LinkIndex: link, Scope: netlink.SCOPE_LINK, Protocol: protocol,
+		})
 	}
-	mac := rtnl.MAC{2, 9}
-	err := conn.Do(
-		rtnl.AddAddr(theirs, netip.MustParsePrefix("10.0.0.9/24")),
-		host("10.0.0.2/32", ours, rtnl.Protocol), host("10.0.0.3/32", ours, unix.RTPROT_STATIC),
-		host("10.0.0.4/32", theirs, rtnl.Protocol), host("10.0.0.0/28", theirs, unix.RTPROT_STATIC), host("fd00::4/128", theirs, 0),
-		rtnl.ReplaceNeigh(rtnl.Neigh{Link: ours, Addr: netip.MustParseAddr("10.0.0.2"), MAC: mac}),
-		rtnl.ReplaceNeigh(rtnl.Neigh{Link: theirs, Addr: netip.MustParseAddr("10.0.0.5"), MAC: mac}),
+	neighbour := func(text string, link int) error {
+		return handle.NeighSet(testutil.PermanentNeighbour(link, netip.MustParseAddr(text), testutil.MAC(2, 9)))
+	}
+	err := errors.Join(
+		handle.AddrAdd(testutil.LinkAt(theirs), testutil.Address(netip.MustParsePrefix("10.0.0.9/24"))),
+		route("10.0.0.2/32", ours, testutil.RouteProtocol), route("10.0.0.3/32", ours, unix.RTPROT_STATIC),
+		route("10.0.0.4/32", theirs, testutil.RouteProtocol), route("10.0.0.0/28", theirs, unix.RTPROT_STATIC), route("fd00::4/128", theirs, 0),
+		neighbour("10.0.0.2", ours), neighbour("10.0.0.5", theirs),
 	)
 	if err != nil {
 		t.Fatal(err)

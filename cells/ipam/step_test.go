@@ -14,13 +14,14 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 )
 
 // life is a manager whose steps are ipam, on a prefix of five addresses, and a datapath that can fail.
 type life struct {
 	endpointmanager.Service
-	addresses ipam.Allocator
+	addresses *allocator.Allocator
 	datapath  *endpointmanagertest.Step
 	ledger    string
 	endpoints *endpointmanager.Table
@@ -35,7 +36,7 @@ func beginWith(t *testing.T, dir, prefix string) life {
 	t.Helper()
 	cfg := ipam.DefaultConfig()
 	cfg.PodCIDRs = []string{prefix}
-	addresses, err := ipam.New(cfg)
+	addresses, err := ipam.New(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func (l life) start(t *testing.T) {
 
 func (l life) add(t *testing.T, attachment string) netip.Addr {
 	t.Helper()
-	ep, err := l.Create(t.Context(), endpointmanagertest.Spec(attachment))
+	ep, err := l.Create(t.Context(), endpointmanagertest.Spec(attachment), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +76,8 @@ func (l life) del(attachment string) {
 
 func (l life) want(t *testing.T, used, quarantined int64) {
 	t.Helper()
-	if r := l.addresses.Usage().Pools[0].Ranges[0]; r.Used != used || r.Quarantined != quarantined {
-		t.Errorf("%d used, %d quarantined, want %d and %d", r.Used, r.Quarantined, used, quarantined)
+	if r := l.addresses.Usage().Pools[0].Blocks[0]; r.Used != used || r.Resting != quarantined {
+		t.Errorf("%d used, %d quarantined, want %d and %d", r.Used, r.Resting, used, quarantined)
 	}
 }
 
@@ -133,7 +134,7 @@ func TestAnAgentKilledBeforeItsCommitLeavesNoAddress(t *testing.T) {
 		release := l.datapath.Hold()
 		done := make(chan error, 1)
 		go func() {
-			_, err := l.Create(context.Background(), endpointmanagertest.Spec("c1:eth0"))
+			_, err := l.Create(context.Background(), endpointmanagertest.Spec("c1:eth0"), nil)
 			done <- err
 		}()
 		synctest.Wait() // in the datapath's Attach
@@ -159,14 +160,14 @@ func TestAnAddressThatWasGivenBackIsFreeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := ipam.DefaultConfig()
 		cfg.PodCIDRs = []string{"10.0.0.0/29", "fd00::/126"} // five addresses, and two
-		a, err := ipam.New(cfg)
+		a, err := ipam.New(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.Quarantine(netip.MustParseAddr("fd00::2"), time.Now().Add(-20*time.Second))
 		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now())
-		get := func(owner ipam.Handle, want endpointmanager.Addresses) error {
-			_, err := a.Allocate(t.Context(), ipam.Request{Owner: owner, Want: want})
+		get := func(owner allocator.Handle, want endpointmanager.Addresses) error {
+			_, err := a.Allocate(t.Context(), allocator.Request{Owner: owner, Want: want})
 			return err
 		}
 		if err := get("c1:eth0", endpointmanager.Addresses{}); err != nil { // fd00::3
@@ -176,7 +177,7 @@ func TestAnAddressThatWasGivenBackIsFreeAtOnce(t *testing.T) {
 			for last := byte(3); last < 7; last++ { // each IPv4 address is taken, and IPv6 has none
 				_ = get("c2:eth0", endpointmanager.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 0, 0, last})})
 			}
-			if err := get("c2:eth0", endpointmanager.Addresses{}); !errors.Is(err, ipam.ErrExhausted) {
+			if err := get("c2:eth0", endpointmanager.Addresses{}); !errors.Is(err, allocator.ErrExhausted) {
 				t.Fatalf("error %v, want ErrExhausted", err)
 			}
 		}
@@ -191,13 +192,13 @@ func TestAReleaseInTheFutureIsAReleaseNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := ipam.DefaultConfig()
 		cfg.PodCIDRs = []string{"10.0.0.0/30"}
-		a, err := ipam.New(cfg)
+		a, err := ipam.New(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now().Add(time.Hour)) // the wall clock was set back
 		time.Sleep(cfg.Quarantine)
-		if _, err := a.Allocate(t.Context(), ipam.Request{Owner: "c1:eth0"}); err != nil {
+		if _, err := a.Allocate(t.Context(), allocator.Request{Owner: "c1:eth0"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -208,16 +209,16 @@ func TestAnEndpointChoosesItsPool(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
 		spec := endpointmanagertest.Spec("c1:eth0")
-		for pool, want := range map[string]error{"blue": ipam.ErrUnknownPool, "Blue!": nil} {
+		for pool, want := range map[string]error{"blue": allocator.ErrUnknownPool, "Blue!": nil} {
 			spec.Pool = pool
-			_, err := l.Create(t.Context(), spec)
+			_, err := l.Create(t.Context(), spec, nil)
 			if fault.KindOf(err) != fault.Invalid || want != nil && !errors.Is(err, want) {
 				t.Errorf("pool %q: error %v", pool, err)
 			}
 		}
 		l.want(t, 0, 0)
-		spec.Pool = ipam.DefaultPool
-		if _, err := l.Create(t.Context(), spec); err != nil {
+		spec.Pool = allocator.DefaultPool
+		if _, err := l.Create(t.Context(), spec, nil); err != nil {
 			t.Error(err)
 		}
 		l.want(t, 1, 0)
@@ -229,7 +230,7 @@ func TestTheLegacyHandleGoesWithItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
-		if _, err := l.addresses.Allocate(t.Context(), ipam.Request{Owner: "default.pod-c1"}); err != nil {
+		if _, err := l.addresses.Allocate(t.Context(), allocator.Request{Owner: "default.pod-c1"}); err != nil {
 			t.Fatal(err)
 		}
 		l.add(t, "c1:eth0")
@@ -249,9 +250,9 @@ func TestWhatIsBroughtBackIsOfItsPool(t *testing.T) {
 		"chosen":            {recorded: "red", want: "red"},
 		"asked for":         {asked: "blue", recorded: "blue", want: "blue"},
 		"asked for, once":   {asked: "blue", want: "blue"},
-		"nothing, once":     {want: ipam.DefaultPool},
-		"of another IPAM":   {external: true, want: ipam.ExternalPool},
-		"of another, asked": {asked: "blue", external: true, want: ipam.ExternalPool},
+		"nothing, once":     {want: allocator.DefaultPool},
+		"of another IPAM":   {external: true, want: allocator.ExternalPool},
+		"of another, asked": {asked: "blue", external: true, want: allocator.ExternalPool},
 	} {
 		l := begin(t, t.TempDir())
 		ep := endpointmanager.Endpoint{Spec: endpointmanagertest.Spec("c1:eth0"), Pool: test.recorded}

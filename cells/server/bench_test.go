@@ -19,7 +19,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	}
 	r := httptest.NewRequest(http.MethodGet, "/v1/endpoint/7", nil)
 	r.Header.Set(v1.TimeoutHeader, "30s")
-	r = r.WithContext(context.WithValue(r.Context(), admission{}, &verdict{}))
+	r = r.WithContext(context.WithValue(r.Context(), connectionKey{}, &connection{received: &descriptor{}}))
 	w := httptest.NewRecorder()
 	b.ReportAllocs()
 	for b.Loop() {

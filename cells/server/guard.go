@@ -18,37 +18,42 @@ type guard struct {
 	uid, gid uint32 // of the socket
 }
 
-// admission is the key in a connection's context under which its refusal is; no value is a refusal, too.
-type admission struct{}
-
 // admit is http.Server.ConnContext: the credentials are read once a connection. They are those of the moment in which
 // the peer connected, and cannot be forged (unix(7)).
 func (g guard) admit(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, admission{}, &verdict{g.judge(conn)})
+	c := &connection{received: &descriptor{}}
+	c.caller, c.refusal = g.judge(conn)
+	if d, ok := conn.(*descriptorConn); ok {
+		c.received = d.received
+	}
+	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-type verdict struct{ err error }
-
-func (g guard) judge(conn net.Conn) error {
+func (g guard) judge(conn net.Conn) (Caller, error) {
 	peer, err := peerOf(conn)
 	if err != nil {
-		return fault.Wrap(fault.Forbidden, fmt.Errorf("read who calls: %w", err))
+		return Caller{}, fault.Wrap(fault.Forbidden, fmt.Errorf("read who calls: %w", err))
 	}
+	cookie, err := netNSCookie(conn)
+	if err != nil {
+		return Caller{}, fault.Wrap(fault.Forbidden, fmt.Errorf("read the caller's network namespace: %w", err))
+	}
+	caller := Caller{PID: peer.pid, UID: peer.uid, GID: peer.gid, NetNSCookie: cookie}
 	if peer.uid == 0 || peer.uid == g.uid || peer.gid == g.gid || slices.Contains(peer.groups, g.gid) {
-		return nil
+		return caller, nil
 	}
-	return fault.New(fault.Forbidden, fmt.Sprintf("user %d, group %d may not use %s: it takes root and group %d", peer.uid, peer.gid, g.path, g.gid))
+	return caller, fault.New(fault.Forbidden, fmt.Sprintf("user %d, group %d may not use %s: it takes root and group %d", peer.uid, peer.gid, g.path, g.gid))
 }
 
 // refuseStrangers answers whom the guard did not admit.
 func refuseStrangers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, ok := r.Context().Value(admission{}).(*verdict)
+		c, ok := r.Context().Value(connectionKey{}).(*connection)
 		switch {
 		case !ok:
 			httpx.WriteProblem(w, fault.New(fault.Forbidden, "nobody looked who calls"))
-		case v.err != nil:
-			httpx.WriteProblem(w, v.err)
+		case c.refusal != nil:
+			httpx.WriteProblem(w, c.refusal)
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -20,19 +20,28 @@ type peer struct {
 // peerOf reads the other end's credentials. For a connection that was made from here they are those of the process
 // that listens.
 func peerOf(conn net.Conn) (peer, error) {
+	var p peer
+	err := onDescriptor(conn, func(fd int) (err error) {
+		p, err = peerOfFD(fd)
+		return err
+	})
+	return p, err
+}
+
+// onDescriptor calls f with the socket's file descriptor, which is valid during the call.
+func onDescriptor(conn net.Conn, f func(fd int) error) (err error) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
-		return peer{}, fmt.Errorf("%T is no socket", conn)
+		return fmt.Errorf("%T is no socket", conn)
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return peer{}, err
+		return err
 	}
-	var p peer
-	if ctlErr := raw.Control(func(fd uintptr) { p, err = peerOfFD(int(fd)) }); ctlErr != nil {
-		return peer{}, ctlErr
+	if ctlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) }); ctlErr != nil {
+		return ctlErr
 	}
-	return p, err
+	return err
 }
 
 func peerOfFD(fd int) (peer, error) {

@@ -12,6 +12,7 @@ func (s *Server) newRouter() chi.Router {
 	r := chi.NewRouter()
 	r.Use(
 		record(s.limits.answer),
+		closeDescriptors,
 		s.requests.measure,
 		logRequests(s.log),
 		recoverPanics(s.log),

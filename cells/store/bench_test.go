@@ -8,16 +8,17 @@ import (
 	"porin.dev/porin/cells/store/storetest/etcdtest"
 )
 
-func BenchmarkCompareAndSwap(b *testing.B) {
-	b.Run("embedded", func(b *testing.B) { swaps(b, storetest.New(b)) })
-	b.Run("etcd", func(b *testing.B) { swaps(b, storetest.Open(b, etcdtest.Start(b, nil).Config())) })
+func BenchmarkReplace(b *testing.B) {
+	b.Run("embedded", func(b *testing.B) { replaces(b, storetest.New(b)) })
+	b.Run("etcd", func(b *testing.B) { replaces(b, storetest.Open(b, etcdtest.Start(b, nil).Config())) })
 }
 
-func swaps(b *testing.B, s store.Store) {
-	value := make([]byte, 700)
-	revision, err := s.Create(b.Context(), "block/1", value, nil)
-	for b.Loop() && err == nil {
-		revision, err = s.CompareAndSwap(b.Context(), "block/1", revision, value)
+func replaces(b *testing.B, s store.Store) {
+	values := [][]byte{make([]byte, 700), make([]byte, 700)}
+	values[1][0] = 1
+	err := s.Create(b.Context(), "block/1", values[0])
+	for i := 0; b.Loop() && err == nil; i++ {
+		err = s.Replace(b.Context(), "block/1", values[i%2], values[1-i%2])
 	}
 	if err != nil {
 		b.Fatal(err)

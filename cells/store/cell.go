@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the store cell. It provides [Store], which is open from start to stop.
+// Module is the store cell. It provides a [Store], which is open from start to stop.
 func Module(cfg Config) fx.Option {
 	return cell.Module("store",
 		fx.Supply(fx.Private, cfg),

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/fx"
@@ -29,7 +28,7 @@ func module(t *testing.T, cfg store.Config, targets ...any) {
 	t.Cleanup(app.RequireStop)
 }
 
-func TestModuleCountsWhatIsDone(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	var (
 		s        store.Store
 		exporter *metrics.Exporter
@@ -37,29 +36,19 @@ func TestModuleCountsWhatIsDone(t *testing.T) {
 	cfg, _ := inFolder(t)
 	module(t, cfg, &s, &exporter)
 	create(t, s, "a")
-	_, _ = s.Create(t.Context(), "a", nil, nil)
+	_ = s.Create(t.Context(), "a", nil)
 	_, _ = s.Get(t.Context(), "A")
-	if _, err := s.Lease(t.Context(), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	events, err := s.Watch(t.Context(), "", 0)
+	events, err := s.Watch(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-events
 	want := `
-# HELP porin_store_leases Leases that are kept.
-# TYPE porin_store_leases gauge
-porin_store_leases 1
-# HELP porin_store_leases_lost_total Leases that were over before they were released.
-# TYPE porin_store_leases_lost_total counter
-porin_store_leases_lost_total 0
 # HELP porin_store_operations_total Operations on the cluster's store, by kind and result (ok, or the code of the error).
 # TYPE porin_store_operations_total counter
 porin_store_operations_total{operation="create",result="conflict"} 1
 porin_store_operations_total{operation="create",result="ok"} 1
 porin_store_operations_total{operation="get",result="invalid"} 1
-porin_store_operations_total{operation="lease",result="ok"} 1
 porin_store_operations_total{operation="list",result="ok"} 1
 # HELP porin_store_resyncs_total Times a watch began with the whole list.
 # TYPE porin_store_resyncs_total counter
@@ -68,13 +57,13 @@ porin_store_resyncs_total 1
 # TYPE porin_store_watches gauge
 porin_store_watches 1
 `
-	if err := testutil.GatherAndCompare(exporter.Gatherer(), strings.NewReader(want), "porin_store_leases", "porin_store_leases_lost_total",
+	if err := testutil.GatherAndCompare(exporter.Gatherer(), strings.NewReader(want),
 		"porin_store_operations_total", "porin_store_resyncs_total", "porin_store_watches"); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestTheDoctorSaysThatTheStoreIsAway(t *testing.T) {
+func TestDoctorEtcdAway(t *testing.T) {
 	t.Parallel()
 	var d *doctor.Doctor
 	cfg := store.DefaultConfig()
@@ -90,7 +79,7 @@ func TestTheDoctorSaysThatTheStoreIsAway(t *testing.T) {
 	}
 }
 
-func TestTheDoctorFindsNothingWrongWithAFile(t *testing.T) {
+func TestDoctorEmbedded(t *testing.T) {
 	var d *doctor.Doctor
 	cfg, _ := inFolder(t)
 	module(t, cfg, &d)

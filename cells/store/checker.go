@@ -43,7 +43,7 @@ func (c *checker) Examine(ctx context.Context, only string) ([]doctor.Finding, e
 	if err == nil || errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}
-	return []doctor.Finding{{Kind: storeUnreachable, Subject: c.service.backend.where(), Detail: err.Error()}}, nil
+	return []doctor.Finding{{Kind: storeUnreachable, Subject: c.service.backend.location(), Detail: err.Error()}}, nil
 }
 
 var _ doctor.Checker = (*checker)(nil)

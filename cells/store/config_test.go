@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/store"
 )
 
-func TestFlagsSayWhereTheStoreIs(t *testing.T) {
+func TestFlags(t *testing.T) {
 	const secure = "--store etcd --store-etcd-endpoints https://192.0.2.1:2379,https://[2001:db8::1]:2379 "
 	for line, want := range map[string]string{
 		"":                   "",
@@ -49,7 +49,7 @@ func TestFlagsSayWhereTheStoreIs(t *testing.T) {
 	}
 }
 
-func TestAWrongFileIsSaidAtTheStart(t *testing.T) {
+func TestStartNamesWrongFile(t *testing.T) {
 	for what, change := range map[string]func(*store.EtcdConfig, string){
 		"store-etcd-ca":                     func(c *store.EtcdConfig, path string) { c.CA = path },
 		"store-etcd-cert, store-etcd-key: ": func(c *store.EtcdConfig, path string) { c.Cert, c.Key = path, path },

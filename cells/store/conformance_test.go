@@ -1,10 +1,6 @@
 package store_test
 
 import (
-	"fmt"
-	"log/slog"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,15 +12,8 @@ import (
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Backend {
-		cfg, clock := store.DefaultConfig(), new(atomic.Int64)
-		cfg.Dir = t.TempDir()
-		began := time.Now()
-		boot := func() time.Duration { return time.Hour + time.Since(began) + time.Duration(clock.Load()) }
-		return storetest.Backend{
-			Open:      func(t testing.TB) store.Service { return openAt(t, cfg, boot) },
-			Compact:   overwrite,
-			EndLeases: func(testing.TB) { clock.Add(int64(time.Minute)) }, // as when the node has slept
-		}
+		cfg, _ := inFolder(t)
+		return storetest.Backend{Open: func(t testing.TB) store.Service { return storetest.Open(t, cfg) }}
 	})
 }
 
@@ -35,10 +24,9 @@ func TestEtcd(t *testing.T) {
 		cfg := server.Config()
 		cfg.Timeout = 2 * time.Second
 		return storetest.Backend{
-			Open:      func(t testing.TB) store.Service { return storetest.Open(t, cfg) },
-			Shared:    true,
-			Compact:   func(t testing.TB, _ store.Store) { server.Compact(t) },
-			EndLeases: func(t testing.TB) { server.EndLeases(t, cfg.Etcd.Prefix) },
+			Open:    func(t testing.TB) store.Service { return storetest.Open(t, cfg) },
+			Shared:  true,
+			Compact: func(t testing.TB) { server.Compact(t) },
 			Interrupt: func(t testing.TB, during func()) {
 				server.Stop()
 				defer server.Start(t)
@@ -48,33 +36,4 @@ func TestEtcd(t *testing.T) {
 	}
 	t.Run("there", func(t *testing.T) { storetest.Run(t, fresh) })
 	t.Run("away", func(t *testing.T) { storetest.RunAway(t, fresh) })
-}
-
-// openAt opens a store whose leases are by this clock.
-func openAt(t testing.TB, cfg store.Config, boot func() time.Duration) store.Service {
-	t.Helper()
-	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.SetClock(s, boot)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
-// overwrite writes more than a history holds.
-func overwrite(t testing.TB, s store.Store) {
-	t.Helper()
-	for i := range 100 {
-		if _, err := s.Create(t.Context(), fmt.Sprintf("filler/%d", i), []byte(strings.Repeat("x", 60*1024)), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -3,169 +3,175 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
-	"time"
+	"math"
 
 	"go.etcd.io/bbolt"
 
 	"porin.dev/porin/internal/fault"
 )
 
+// The buckets of the file: values by key, and the revision of the last change.
+var (
+	entriesBucket = []byte("entries-v2")
+	metaBucket    = []byte("meta-v1")
+	revisionKey   = []byte("revision")
+)
+
+// errUnchanged ends a transaction without a change: nothing is written.
+var errUnchanged = errors.New("nothing has changed")
+
 // embedded is a store in one bbolt file, for one node.
 //
-// A change is written before it is told. Who writes has the turn until it has also told, so the history is in the order
-// of the revisions. The file has no past: after a start, watches begin with the whole list.
+// A change is in the file before watches see it. A writer keeps the lock until both is done, so the history has the order of the
+// revisions. The file has no past: after a start, watches begin with the whole list.
 type embedded struct {
 	path    string
-	log     *slog.Logger
-	boot    func() time.Duration
-	turn    chan struct{} // has one element while somebody writes
-	poke    chan struct{} // the earliest end of a lease may have changed
+	writing chan struct{} // a lock that can be waited for with a context: it has one element while somebody writes
 	db      *bbolt.DB
 	history *history
-	stopped context.CancelFunc
-	ending  sync.WaitGroup
 }
 
-func newEmbedded(path string, log *slog.Logger, boot func() time.Duration) *embedded {
-	return &embedded{path: path, log: log, boot: boot, turn: make(chan struct{}, 1), poke: make(chan struct{}, 1)}
+func newEmbedded(path string) *embedded {
+	return &embedded{path: path, writing: make(chan struct{}, 1)}
 }
 
-func (e *embedded) where() string { return e.path }
+func (e *embedded) location() string { return e.path }
 
-func (e *embedded) start(context.Context) (err error) {
+func (e *embedded) start() (err error) {
 	if e.db, err = storeFile.Open(e.path); err != nil {
 		return err
 	}
-	err = e.db.View(func(tx *bbolt.Tx) error {
-		e.history = newHistory(revisionOf(tx))
-		return nil
-	})
+	p, err := e.position(context.Background())
 	if err != nil {
-		return errors.Join(e.unavailable(err), e.db.Close())
+		return errors.Join(err, e.db.Close())
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	e.stopped = cancel
-	e.ending.Go(func() { e.endLeases(ctx) })
+	e.history = newHistory(int64(p.Revision))
 	return nil
 }
 
-func (e *embedded) stop() error {
-	e.stopped()
-	e.ending.Wait()
-	return e.db.Close()
-}
+func (e *embedded) stop() error { return e.db.Close() }
 
 func (e *embedded) get(_ context.Context, key string) (entry Entry, err error) {
 	err = e.view(func(tx *bbolt.Tx) error {
-		stored, there := lookUp(tx, key)
-		if !there {
+		value, exists := lookup(tx, key)
+		if !exists {
 			return ErrNotFound
 		}
-		entry = stored.entry(key)
+		entry = Entry{key, bytes.Clone(value)}
 		return nil
 	})
 	return entry, err
 }
 
-func (e *embedded) list(ctx context.Context, prefix string) (entries []Entry, revision int64, err error) {
+func (e *embedded) page(_ context.Context, prefix, after string, limit int) (entries []Entry, more bool, err error) {
 	err = e.view(func(tx *bbolt.Tx) error {
+		entries, more = entriesOf(tx, prefix, after, limit)
+		return nil
+	})
+	return entries, more, err
+}
+
+func (e *embedded) list(_ context.Context, prefix string) (entries []Entry, revision int64, err error) {
+	err = e.view(func(tx *bbolt.Tx) error {
+		entries, _ = entriesOf(tx, prefix, "", math.MaxInt)
 		revision = revisionOf(tx)
-		c := tx.Bucket(entriesBucket).Cursor()
-		for key, value := c.Seek([]byte(prefix)); bytes.HasPrefix(key, []byte(prefix)) && key != nil; key, value = c.Next() {
-			entries = append(entries, parseStored(value).entry(string(key)))
-		}
 		return nil
 	})
 	return entries, revision, err
 }
 
-// tail waits for who writes: what a list has shown is in the history then.
+// position has no identity: the record of the cluster has one.
+func (e *embedded) position(context.Context) (p Position, err error) {
+	err = e.view(func(tx *bbolt.Tx) error {
+		p.Revision = uint64(revisionOf(tx))
+		return nil
+	})
+	return p, err
+}
+
+// tail waits for the writer: what a list has shown is in the history then.
 func (e *embedded) tail(ctx context.Context, prefix string, _ int64) tail {
-	if e.take(ctx) == nil {
-		e.giveBack()
+	if e.lock(ctx) == nil {
+		e.unlock()
 	}
 	return tail{history: e.history, prefix: prefix, close: func() {}}
 }
 
-func (e *embedded) create(ctx context.Context, key string, value []byte, lease int64) (revision int64, err error) {
-	err = e.write(ctx, func(b *batch) error {
-		if _, there := lookUp(b.tx, key); there {
-			return ErrExists
+func (e *embedded) create(ctx context.Context, key string, value []byte) error {
+	return e.write(ctx, key, func(_ []byte, exists bool) (Event, error) {
+		if exists {
+			return Event{}, ErrExists
 		}
-		revision, err = b.put(key, value, lease)
-		return err
-	})
-	return revision, err
-}
-
-func (e *embedded) swap(ctx context.Context, key string, old int64, value []byte, lease int64) (revision int64, err error) {
-	err = e.write(ctx, func(b *batch) error {
-		stored, there := lookUp(b.tx, key)
-		if !there || stored.revision != old {
-			return ErrConflict
-		}
-		if lease == 0 {
-			revision, err = b.replace(key, value, stored.lease)
-		} else {
-			revision, err = b.put(key, value, lease)
-		}
-		return err
-	})
-	return revision, err
-}
-
-func (e *embedded) remove(ctx context.Context, key string, revision int64) error {
-	return e.write(ctx, func(b *batch) error {
-		stored, there := lookUp(b.tx, key)
-		if !there {
-			return nil
-		}
-		if revision != 0 && stored.revision != revision {
-			return ErrConflict
-		}
-		return b.delete(key)
+		return putOf(key, value), nil
 	})
 }
 
-func (e *embedded) view(look func(*bbolt.Tx) error) error { return e.unavailable(e.db.View(look)) }
+func (e *embedded) replace(ctx context.Context, key string, was, value []byte) error {
+	return e.write(ctx, key, func(now []byte, exists bool) (Event, error) {
+		switch {
+		case !exists || !bytes.Equal(now, was):
+			return Event{}, ErrConflict
+		case bytes.Equal(was, value):
+			return Event{}, errUnchanged
+		}
+		return putOf(key, value), nil
+	})
+}
 
-// write does all of a change or nothing, and tells it.
-func (e *embedded) write(ctx context.Context, change func(*batch) error) error {
-	if err := e.take(ctx); err != nil {
+func (e *embedded) remove(ctx context.Context, key string, was []byte) error {
+	return e.write(ctx, key, func(now []byte, exists bool) (Event, error) {
+		switch {
+		case !exists:
+			return Event{}, errUnchanged
+		case !bytes.Equal(now, was):
+			return Event{}, ErrConflict
+		}
+		return Event{Type: Deleted, Entry: Entry{Key: key}}, nil
+	})
+}
+
+func putOf(key string, value []byte) Event {
+	return Event{Type: Put, Entry: Entry{key, bytes.Clone(value)}}
+}
+
+func (e *embedded) view(read func(*bbolt.Tx) error) error { return e.unavailable(e.db.View(read)) }
+
+// write makes the change of an entry that decide returns for what is there now, and tells it.
+func (e *embedded) write(ctx context.Context, key string, decide func(now []byte, exists bool) (Event, error)) error {
+	if err := e.lock(ctx); err != nil {
 		return err
 	}
-	defer e.giveBack()
-	var b *batch
-	err := e.db.Update(func(tx *bbolt.Tx) error {
-		b = &batch{tx: tx, now: e.boot(), revision: revisionOf(tx)}
-		if err := change(b); err != nil {
+	defer e.unlock()
+	var change Event
+	err := e.db.Update(func(tx *bbolt.Tx) (err error) {
+		if change, err = decide(lookup(tx, key)); err != nil {
 			return err
 		}
-		return b.finish()
+		change.revision = revisionOf(tx) + 1
+		return apply(tx, change)
 	})
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
-	if err == nil && len(b.events) > 0 {
-		e.history.add(b.revision, b.events...)
+	if err == nil {
+		e.history.add(change.revision, change)
 	}
 	return e.unavailable(err)
 }
 
-func (e *embedded) take(ctx context.Context) error {
+func (e *embedded) lock(ctx context.Context) error {
 	select {
-	case e.turn <- struct{}{}:
+	case e.writing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (e *embedded) giveBack() { <-e.turn }
+func (e *embedded) unlock() { <-e.writing }
 
 // unavailable gives errors of the file a kind. Those of this package have theirs.
 func (e *embedded) unavailable(err error) error {
@@ -173,4 +179,50 @@ func (e *embedded) unavailable(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, e.path, err)
+}
+
+// lookup returns a value that is valid until the transaction ends.
+func lookup(tx *bbolt.Tx, key string) (value []byte, exists bool) {
+	found, value := tx.Bucket(entriesBucket).Cursor().Seek([]byte(key))
+	if string(found) != key {
+		return nil, false
+	}
+	return value, true
+}
+
+func entriesOf(tx *bbolt.Tx, prefix, after string, limit int) (entries []Entry, more bool) {
+	c := tx.Bucket(entriesBucket).Cursor()
+	key, value := c.Seek([]byte(max(prefix, after)))
+	if after != "" && string(key) == after {
+		key, value = c.Next()
+	}
+	for ; key != nil && bytes.HasPrefix(key, []byte(prefix)); key, value = c.Next() {
+		if len(entries) == limit {
+			return entries, true
+		}
+		entries = append(entries, Entry{string(key), bytes.Clone(value)})
+	}
+	return entries, false
+}
+
+func apply(tx *bbolt.Tx, change Event) (err error) {
+	key, value := []byte(change.Entry.Key), change.Entry.Value
+	if change.Type == Deleted {
+		err = tx.Bucket(entriesBucket).Delete(key)
+	} else {
+		err = tx.Bucket(entriesBucket).Put(key, value)
+	}
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(metaBucket).Put(revisionKey, binary.BigEndian.AppendUint64(nil, uint64(change.revision)))
+}
+
+// revisionOf is that of the last change; a new file begins with 1.
+func revisionOf(tx *bbolt.Tx) int64 {
+	value := tx.Bucket(metaBucket).Get(revisionKey)
+	if len(value) != 8 {
+		return 1
+	}
+	return int64(binary.BigEndian.Uint64(value))
 }

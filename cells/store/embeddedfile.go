@@ -13,28 +13,14 @@ import (
 )
 
 // storeFile is the embedded store's file. An empty one in place of one that is damaged would give out blocks that are in use.
-var storeFile = boltfile.Kind{Name: "the store", Fill: makeBuckets, Check: checkContent, Fault: fileFault, Damaged: damaged}
+var storeFile = boltfile.Kind{Name: "the store", Fill: makeBuckets, Check: checkBuckets, Fault: fileFault, Damaged: damaged}
 
 func makeBuckets(tx *bbolt.Tx) (err error) {
-	for _, name := range [][]byte{entriesBucket, leasesBucket, metaBucket} {
+	for _, name := range [][]byte{entriesBucket, metaBucket} {
 		_, one := tx.CreateBucket(name)
 		err = errors.Join(err, one)
 	}
 	return err
-}
-
-// checkContent reads every entry: the rest of the store relies on their form.
-func checkContent(tx *bbolt.Tx) error {
-	if err := checkBuckets(tx); err != nil {
-		return err
-	}
-	revision := revisionOf(tx)
-	return tx.Bucket(entriesBucket).ForEach(func(key, value []byte) error {
-		if len(value) < storedHead || parseStored(value).revision > revision {
-			return fmt.Errorf("entry %q is none", key)
-		}
-		return nil
-	})
 }
 
 // checkBuckets refuses entries in another form. What else a later version keeps is passed over, so that the way back to
@@ -46,12 +32,18 @@ func checkBuckets(tx *bbolt.Tx) error {
 		}
 		return nil
 	})
-	for _, name := range [][]byte{entriesBucket, leasesBucket, metaBucket} {
+	for _, name := range [][]byte{entriesBucket, metaBucket} {
 		if err == nil && tx.Bucket(name) == nil {
 			err = fmt.Errorf("bucket %q is missing", name)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if first, _ := tx.Bucket(entriesBucket).Cursor().First(); first != nil && len(tx.Bucket(metaBucket).Get(revisionKey)) != 8 {
+		return errors.New("it has entries and no revision")
+	}
+	return nil
 }
 
 // damaged says what to do about a file whose content is not what it was, or is another version's.

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,156 +17,168 @@ import (
 type etcd struct {
 	cfg      EtcdConfig
 	dialer   dialer
-	horizon  *horizon
-	renewals renewals
+	progress *progress
 }
 
 // pageSize is how many entries of a list one answer has.
 const pageSize = 500
 
 func newEtcd(cfg EtcdConfig) *etcd {
-	return &etcd{cfg: cfg, dialer: newDialer(cfg), horizon: newHorizon(), renewals: renewals{streams: map[int64]renewal{}}}
+	return &etcd{cfg: cfg, dialer: newDialer(cfg), progress: newProgress()}
 }
 
-func (e *etcd) where() string { return "etcd at " + strings.Join(e.cfg.Endpoints, ", ") }
+func (e *etcd) location() string { return "etcd at " + strings.Join(e.cfg.Endpoints, ", ") }
 
-func (e *etcd) start(context.Context) error { return e.dialer.start() }
-func (e *etcd) stop() error                 { return e.dialer.stop() }
+func (e *etcd) start() error { return e.dialer.start() }
+func (e *etcd) stop() error  { return e.dialer.stop() }
 
 func (e *etcd) get(ctx context.Context, key string) (Entry, error) {
-	c, err := e.dialer.client(ctx)
+	answer, err := e.read(ctx, key)
 	if err != nil {
 		return Entry{}, err
 	}
-	asked := e.horizon.now()
-	answer, err := c.Get(ctx, e.cfg.Prefix+key)
-	if err != nil {
-		return Entry{}, e.fault(err)
-	}
-	e.horizon.saw(asked, answer.Header)
 	if len(answer.Kvs) == 0 {
 		return Entry{}, ErrNotFound
 	}
 	return e.entry(answer.Kvs[0]), nil
 }
 
-// list reads page by page at the revision of the first. Should that be compacted meanwhile, it begins anew.
-func (e *etcd) list(ctx context.Context, prefix string) ([]Entry, int64, error) {
-	for {
-		entries, revision, err := e.pages(ctx, e.cfg.Prefix+prefix)
-		if !errors.Is(err, errGone) {
-			return entries, revision, err
-		}
+func (e *etcd) page(ctx context.Context, prefix, after string, limit int) (entries []Entry, more bool, err error) {
+	entries, answer, err := e.readPage(ctx, prefix, after, limit, 0)
+	if err != nil {
+		return nil, false, err
 	}
+	return entries, answer.More, nil
 }
 
-func (e *etcd) pages(ctx context.Context, begin string) (entries []Entry, revision int64, err error) {
-	c, err := e.dialer.client(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	end := clientv3.GetPrefixRangeEnd(begin)
-	for {
-		asked := e.horizon.now()
-		answer, err := c.Get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
-		if err != nil {
-			return nil, 0, e.fault(err)
+// list reads page by page at the revision of the first. Should that be compacted meanwhile, it begins anew.
+func (e *etcd) list(ctx context.Context, prefix string) (entries []Entry, revision int64, err error) {
+	for after, more := "", true; more; {
+		page, answer, err := e.readPage(ctx, prefix, after, pageSize, revision)
+		if errors.Is(err, errGone) {
+			entries, revision, after = nil, 0, ""
+			continue
 		}
-		e.horizon.saw(asked, answer.Header)
+		if err != nil {
+			return nil, 0, err
+		}
 		if revision == 0 {
 			revision = answer.Header.Revision
 		}
-		for _, kv := range answer.Kvs {
-			entries = append(entries, e.entry(kv))
+		entries, more = append(entries, page...), answer.More
+		if more {
+			after = page[len(page)-1].Key
 		}
-		if !answer.More {
-			return entries, revision, nil
-		}
-		begin = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
 	}
+	return entries, revision, nil
 }
 
-func (e *etcd) create(ctx context.Context, key string, value []byte, lease int64) (int64, error) {
+func (e *etcd) position(ctx context.Context) (Position, error) {
+	answer, err := e.read(ctx, probeKey, clientv3.WithKeysOnly())
+	if err != nil {
+		return Position{}, err
+	}
+	h := answer.Header
+	return Position{Store: strconv.FormatUint(h.ClusterId, 16), Term: h.RaftTerm, Revision: uint64(h.Revision)}, nil
+}
+
+func (e *etcd) create(ctx context.Context, key string, value []byte) error {
 	absent := clientv3.Compare(clientv3.CreateRevision(e.cfg.Prefix+key), "=", 0)
-	answer, err := e.change(ctx, absent, e.put(key, value, clientv3.WithLease(clientv3.LeaseID(lease))))
-	if err != nil {
-		return 0, err
+	answer, err := e.change(ctx, absent, e.put(key, value))
+	if err == nil && !answer.Succeeded {
+		err = ErrExists
 	}
-	if !answer.Succeeded {
-		return 0, ErrExists
-	}
-	return answer.Header.Revision, nil
+	return err
 }
 
-func (e *etcd) swap(ctx context.Context, key string, revision int64, value []byte, lease int64) (int64, error) {
-	under := clientv3.WithIgnoreLease()
-	if lease != 0 {
-		under = clientv3.WithLease(clientv3.LeaseID(lease))
-	}
-	answer, err := e.change(ctx, e.unchanged(key, revision), e.put(key, value, under))
-	if err != nil {
-		return 0, err
-	}
-	if !answer.Succeeded {
-		return 0, ErrConflict
-	}
-	return answer.Header.Revision, nil
-}
-
-// remove takes an entry that is gone for removed: when the revision is not as it should be, it looks in the same
-// transaction.
-func (e *etcd) remove(ctx context.Context, key string, revision int64) error {
-	remove := clientv3.OpDelete(e.cfg.Prefix + key)
-	if revision == 0 {
-		_, err := e.change(ctx, clientv3.Compare(clientv3.CreateRevision(e.cfg.Prefix+key), ">", 0), remove)
+func (e *etcd) replace(ctx context.Context, key string, was, value []byte) error {
+	if bytes.Equal(was, value) { // equal content is no write, as on Kubernetes
+		entry, err := e.get(ctx, key)
+		if errors.Is(err, ErrNotFound) || err == nil && !bytes.Equal(entry.Value, was) {
+			return ErrConflict
+		}
 		return err
 	}
-	answer, err := e.change(ctx, e.unchanged(key, revision), remove, clientv3.OpGet(e.cfg.Prefix+key, clientv3.WithKeysOnly()))
+	answer, err := e.change(ctx, e.valueIs(key, was), e.put(key, value))
+	if err == nil && !answer.Succeeded {
+		err = ErrConflict
+	}
+	return err
+}
+
+// remove looks in the same transaction whether the entry is gone, which is a success.
+func (e *etcd) remove(ctx context.Context, key string, was []byte) error {
+	answer, err := e.change(ctx, e.valueIs(key, was), clientv3.OpDelete(e.cfg.Prefix+key), clientv3.OpGet(e.cfg.Prefix+key, clientv3.WithKeysOnly()))
 	if err != nil || answer.Succeeded || len(answer.Responses[0].GetResponseRange().Kvs) == 0 {
 		return err
 	}
 	return ErrConflict
 }
 
-// change does what is to be done if the condition holds, or else what otherwise says.
+// read reads with a quorum.
+func (e *etcd) read(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	c, err := e.dialer.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	asked := e.progress.now()
+	answer, err := c.Get(ctx, e.cfg.Prefix+key, opts...)
+	if err != nil {
+		return nil, e.fault(err)
+	}
+	e.progress.observe(asked, answer.Header)
+	return answer, nil
+}
+
+// readPage reads at the revision, or at the latest one when that is 0.
+func (e *etcd) readPage(ctx context.Context, prefix, after string, limit int, revision int64) ([]Entry, *clientv3.GetResponse, error) {
+	end := clientv3.GetPrefixRangeEnd(e.cfg.Prefix + prefix)
+	answer, err := e.read(ctx, max(prefix, after+"\x00"), clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(revision))
+	if err != nil {
+		return nil, nil, err
+	}
+	entries := make([]Entry, 0, len(answer.Kvs))
+	for _, kv := range answer.Kvs {
+		entries = append(entries, e.entry(kv))
+	}
+	return entries, answer, nil
+}
+
+// change does one thing if the condition holds, and else the other.
 func (e *etcd) change(ctx context.Context, condition clientv3.Cmp, do clientv3.Op, otherwise ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	c, err := e.dialer.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	asked := e.horizon.now()
+	asked := e.progress.now()
 	answer, err := c.Txn(ctx).If(condition).Then(do).Else(otherwise...).Commit()
 	if err != nil {
 		return nil, e.fault(err)
 	}
-	e.horizon.saw(asked, answer.Header)
+	e.progress.observe(asked, answer.Header)
 	return answer, nil
 }
 
-func (e *etcd) unchanged(key string, revision int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(e.cfg.Prefix+key), "=", revision)
+func (e *etcd) valueIs(key string, value []byte) clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(e.cfg.Prefix+key), "=", string(value))
 }
 
-func (e *etcd) put(key string, value []byte, opts ...clientv3.OpOption) clientv3.Op {
-	return clientv3.OpPut(e.cfg.Prefix+key, string(value), opts...)
+func (e *etcd) put(key string, value []byte) clientv3.Op {
+	return clientv3.OpPut(e.cfg.Prefix+key, string(value))
 }
 
 func (e *etcd) entry(kv *mvccpb.KeyValue) Entry {
-	return Entry{strings.TrimPrefix(string(kv.Key), e.cfg.Prefix), kv.Value, kv.ModRevision}
+	return Entry{strings.TrimPrefix(string(kv.Key), e.cfg.Prefix), kv.Value}
 }
 
-// fault says what an error of etcd's client means here. Those that are no clear answer are about a store that is away,
-// with the cause; the end of the context stays what it is.
+// fault says what an error of etcd's client means here. An error that is no clear answer is about a store that is away; the end
+// of the context stays what it is.
 func (e *etcd) fault(err error) error {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return ErrLeaseLost
-	case errors.Is(err, errBack):
-		return errBack
 	case errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev), errors.Is(err, errGone):
 		return errGone
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, e.where(), err)
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, e.location(), err)
 }

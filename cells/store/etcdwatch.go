@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -17,10 +19,10 @@ func (e *etcd) tail(ctx context.Context, prefix string, after int64) tail {
 		defer close(done)
 		h.fail(e.fill(ctx, h, prefix, after))
 	}()
-	return tail{history: h, alone: true, close: func() { cancel(); <-done }}
+	return tail{history: h, prefix: prefix, only: true, close: func() { cancel(); <-done }}
 }
 
-// errWatchEnded is that etcd's client has closed a watch without a word.
+// errWatchEnded is returned when etcd's client has closed a watch without a reason.
 var errWatchEnded = errors.New("the watch has ended")
 
 // fill returns why there is no more. A connection that is lost and made again is the client's business: it goes on after
@@ -30,17 +32,17 @@ func (e *etcd) fill(ctx context.Context, h *history, prefix string, after int64)
 	if err != nil {
 		return err
 	}
-	back := e.horizon.setBack()
+	wentBack := e.progress.wentBack()
 	// Without a leader a member knows nothing new: try another one.
 	answers := c.Watch(clientv3.WithRequireLeader(ctx), e.cfg.Prefix+prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1),
 		clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())
 	for {
-		answer, err := next(ctx, answers, back)
+		answer, err := next(ctx, answers, wentBack)
 		if err != nil {
 			return e.fault(err)
 		}
 		if answer.Header.Revision < after {
-			return e.behind(ctx, after)
+			return errGone // etcd was set back, or the member lags
 		}
 		if answer.Created {
 			continue // its revision says nothing about what has been told
@@ -50,16 +52,16 @@ func (e *etcd) fill(ctx context.Context, h *history, prefix string, after int64)
 	}
 }
 
-// next waits for an answer. It is errBack when etcd is set back.
-func next(ctx context.Context, answers clientv3.WatchChan, back <-chan struct{}) (clientv3.WatchResponse, error) {
+// next waits for an answer. It returns errGone when etcd has gone back.
+func next(ctx context.Context, answers clientv3.WatchChan, wentBack <-chan struct{}) (clientv3.WatchResponse, error) {
 	select {
 	case answer, ok := <-answers:
 		if !ok {
 			return answer, cmp.Or(ctx.Err(), errWatchEnded)
 		}
 		return answer, answer.Err()
-	case <-back:
-		return clientv3.WatchResponse{}, errBack
+	case <-wentBack:
+		return clientv3.WatchResponse{}, errGone
 	}
 }
 
@@ -72,19 +74,59 @@ func reached(answer clientv3.WatchResponse) int64 {
 	return answer.Header.Revision
 }
 
-// events have the revision up to which all is told: the last one of several in a revision reaches it, such as those of a
-// lease's end.
 func (e *etcd) events(from []*clientv3.Event) []Event {
 	events := make([]Event, 0, len(from))
-	for i, one := range from {
-		event := Event{Type: Put, Entry: e.entry(one.Kv), Revision: one.Kv.ModRevision}
+	for _, one := range from {
+		event := Event{Type: Put, Entry: e.entry(one.Kv), revision: one.Kv.ModRevision}
 		if one.Type == clientv3.EventTypeDelete {
 			event.Type = Deleted
-		}
-		if i+1 < len(from) && from[i+1].Kv.ModRevision == event.Revision {
-			event.Revision--
 		}
 		events = append(events, event)
 	}
 	return events
+}
+
+// progress is how far etcd has come, by its answers. When a later question is answered from before it, etcd was set back, as
+// from a backup: revisions are given a second time, and nothing of what watches have told need hold. A watch that goes on after
+// a revision that is not there yet would be told nothing, or a part.
+//
+// That etcd has been overtaken again before anybody asked is told by the term, if at all: each election makes it grow, and a
+// restored cluster begins anew.
+type progress struct {
+	mu   sync.Mutex // guards the fields below
+	last mark
+	back chan struct{} // closed when etcd has gone back
+}
+
+// mark is a progress at a time.
+type mark struct{ revision, term int64 }
+
+func newProgress() *progress { return &progress{back: make(chan struct{})} }
+
+// now is called before a question.
+func (p *progress) now() mark {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+// wentBack returns a channel that is closed when etcd is found to have gone back from now on.
+func (p *progress) wentBack() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.back
+}
+
+// observe takes in the answer to a question, and the mark of before it. The answer must be a quorum's: a member alone may lag.
+func (p *progress) observe(asked mark, answer *etcdserverpb.ResponseHeader) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got := mark{answer.Revision, int64(answer.RaftTerm)}
+	if got.revision < asked.revision || got.term < asked.term {
+		p.last = got
+		close(p.back)
+		p.back = make(chan struct{})
+		return
+	}
+	p.last = mark{max(p.last.revision, got.revision), max(p.last.term, got.term)}
 }

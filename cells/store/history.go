@@ -1,12 +1,13 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// What a history holds at most. A reader that is further behind is told the whole list instead.
+// What a history holds at most. A reader that is further behind gets the whole list instead.
 const (
 	historyEvents = 4096
 	historyBytes  = 4 << 20
@@ -15,7 +16,7 @@ const (
 // history is the latest changes, in order. One goroutine adds, many read, each at its own pace.
 type history struct {
 	mu     sync.Mutex // guards the fields below
-	events []Event    // Put and Deleted, by Entry.Revision
+	events []Event    // Put and Deleted, by revision
 	bytes  int
 	from   int64         // every change after this revision is here, up to to
 	to     int64         //
@@ -38,7 +39,7 @@ func (h *history) add(upto int64, events ...Event) {
 	}
 	h.to = max(h.to, upto)
 	if len(h.events) > historyEvents || h.bytes > historyBytes {
-		h.drop(func(Event) bool { return len(h.events) > historyEvents*3/4 || h.bytes > historyBytes*3/4 })
+		h.dropWhile(func(Event) bool { return len(h.events) > historyEvents*3/4 || h.bytes > historyBytes*3/4 })
 	}
 	h.wake()
 }
@@ -51,15 +52,15 @@ func (h *history) fail(err error) {
 	h.wake()
 }
 
-// forget drops what is not after the revision.
+// forget drops the changes up to the revision.
 func (h *history) forget(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.drop(func(first Event) bool { return first.Entry.Revision <= revision })
+	h.dropWhile(func(first Event) bool { return first.revision <= revision })
 }
 
-// since returns the changes below prefix after the revision, and the revision that they reach. When there is nothing
-// new, more is closed as soon as there is.
+// since returns the changes below prefix after the revision, and the revision that they reach. When there is nothing new,
+// more is closed as soon as there is.
 func (h *history) since(after int64, prefix string) (events []Event, upto int64, more <-chan struct{}, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +71,7 @@ func (h *history) since(after int64, prefix string) (events []Event, upto int64,
 		return nil, after, h.more, h.err
 	}
 	for _, event := range h.events {
-		if event.Entry.Revision > after && strings.HasPrefix(event.Entry.Key, prefix) {
+		if event.revision > after && strings.HasPrefix(event.Entry.Key, prefix) {
 			events = append(events, event)
 		}
 	}
@@ -82,11 +83,11 @@ func (h *history) wake() {
 	h.more = make(chan struct{})
 }
 
-// drop drops the oldest events while they are to go.
-func (h *history) drop(goes func(first Event) bool) {
+// dropWhile drops the oldest events as long as drop says so.
+func (h *history) dropWhile(drop func(first Event) bool) {
 	all, n := h.events, 0
-	for len(h.events) > 0 && goes(h.events[0]) {
-		h.from = max(h.from, h.events[0].Entry.Revision)
+	for len(h.events) > 0 && drop(h.events[0]) {
+		h.from = max(h.from, h.events[0].revision)
 		h.bytes -= sizeOf(h.events[0])
 		h.events, n = h.events[1:], n+1
 	}
@@ -95,3 +96,29 @@ func (h *history) drop(goes func(first Event) bool) {
 
 // sizeOf is about what an event takes.
 func sizeOf(e Event) int { return len(e.Entry.Key) + len(e.Entry.Value) + 128 }
+
+// tail reads a history for one watch.
+type tail struct {
+	history *history
+	prefix  string
+	close   func()
+	only    bool // nobody else reads the history: it need not hold what was read
+}
+
+// next waits for changes after the revision, and returns them and the revision that they reach, or errGone.
+func (t tail) next(ctx context.Context, after int64) ([]Event, int64, error) {
+	if t.only {
+		t.history.forget(after)
+	}
+	for {
+		events, upto, more, err := t.history.since(after, t.prefix)
+		if err != nil || upto > after {
+			return events, upto, err
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil, after, ctx.Err()
+		}
+	}
+}

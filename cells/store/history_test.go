@@ -7,10 +7,10 @@ import (
 )
 
 func change(revision int64, bytes int) Event {
-	return Event{Type: Put, Entry: Entry{Key: fmt.Sprintf("k/%d", revision%2), Value: make([]byte, bytes), Revision: revision}, Revision: revision}
+	return Event{Type: Put, Entry: Entry{Key: fmt.Sprintf("k/%d", revision%2), Value: make([]byte, bytes)}, revision: revision}
 }
 
-func TestAHistoryIsBoundedByNumberAndBytes(t *testing.T) {
+func TestHistoryBounds(t *testing.T) {
 	for name, bytes := range map[string]int{"many": 0, "large": maxValue} {
 		h := newHistory(10)
 		for revision := int64(11); revision < 11+3*historyEvents; revision++ {
@@ -33,7 +33,7 @@ func TestAHistoryIsBoundedByNumberAndBytes(t *testing.T) {
 	}
 }
 
-func TestAHistoryReachesARevisionWithoutAnEventOfThePrefix(t *testing.T) {
+func TestHistoryWithoutEventOfPrefix(t *testing.T) {
 	h := newHistory(10)
 	_, _, more, err := h.since(10, "k/0/")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestAHistoryReachesARevisionWithoutAnEventOfThePrefix(t *testing.T) {
 	}
 }
 
-func TestAHistoryEndsAfterWhatItHas(t *testing.T) {
+func TestHistoryFail(t *testing.T) {
 	h, broken := newHistory(10), errors.New("broken")
 	h.add(11, change(11, 1))
 	h.fail(broken)

@@ -10,10 +10,7 @@ const (
 	maxValue = 64 * 1024 // bytes
 )
 
-// CheckKey is nil for what may be a key, or [ErrInvalid] with the reason.
-func CheckKey(key string) error { return checkKey(key) }
-
-// checkKey takes segments of a-z 0-9 . : _ - with single slashes between them.
+// checkKey accepts segments of a-z 0-9 . : _ - with single slashes between them.
 func checkKey(key string) error {
 	if len(key) > maxKey {
 		return fmt.Errorf("%w: it has %d bytes, at most %d may be", ErrInvalid, len(key), maxKey)
@@ -33,7 +30,7 @@ func isForeign(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune(".:_-", r)
 }
 
-// checkPrefix takes "" and keys with a slash behind them: without the slash, "node/1" would be the prefix of "node/10".
+// checkPrefix accepts "" and keys with a slash behind them: without the slash, "node/1" would be the prefix of "node/10".
 func checkPrefix(prefix string) error {
 	if prefix == "" {
 		return nil

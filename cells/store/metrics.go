@@ -12,19 +12,11 @@ import (
 type meters struct {
 	operations *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
-	leases     prometheus.Gauge
-	lost       prometheus.Counter
 	watches    prometheus.Gauge
 	resyncs    prometheus.Counter
 }
 
 func newMeters() *meters {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "porin_store_" + name, Help: help})
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "porin_store_" + name, Help: help})
-	}
 	return &meters{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "porin_store_operations_total", Help: "Operations on the cluster's store, by kind and result (ok, or the code of the error).",
@@ -33,10 +25,10 @@ func newMeters() *meters {
 			Name: "porin_store_operation_seconds", Help: "What an operation on the cluster's store took.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 13), // 0.1 ms to 6 s
 		}, []string{"operation"}),
-		leases:  gauge("leases", "Leases that are kept."),
-		lost:    counter("leases_lost_total", "Leases that were over before they were released."),
-		watches: gauge("watches", "Watches that are open."),
-		resyncs: counter("resyncs_total", "Times a watch began with the whole list."),
+		watches: prometheus.NewGauge(prometheus.GaugeOpts{Name: "porin_store_watches", Help: "Watches that are open."}),
+		resyncs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "porin_store_resyncs_total", Help: "Times a watch began with the whole list.",
+		}),
 	}
 }
 
@@ -50,7 +42,7 @@ func (m *meters) operation(name string, err error, took time.Duration) {
 }
 
 func (m *meters) all() []prometheus.Collector {
-	return []prometheus.Collector{m.operations, m.duration, m.leases, m.lost, m.watches, m.resyncs}
+	return []prometheus.Collector{m.operations, m.duration, m.watches, m.resyncs}
 }
 
 // Describe implements prometheus.Collector.

@@ -1,23 +1,44 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
-
-	"porin.dev/porin/internal/boottime"
 )
 
-// service is what every backend has in common: what is checked before it, and what is measured around it.
+// backend is where the entries are. Keys and values that reach it are valid, contexts have a deadline, and calls come only
+// between start and stop. It may return a context's error as it is.
+type backend interface {
+	// location names the store, for people.
+	location() string
+	start() error
+	// stop is called when no call is under way any more.
+	stop() error
+
+	// These are the ones of Store.
+	get(ctx context.Context, key string) (Entry, error)
+	page(ctx context.Context, prefix, after string, limit int) (entries []Entry, more bool, err error)
+	create(ctx context.Context, key string, value []byte) error
+	replace(ctx context.Context, key string, was, value []byte) error
+	remove(ctx context.Context, key string, was []byte) error
+	position(ctx context.Context) (Position, error)
+
+	// list returns all entries below prefix as they were together at the revision.
+	list(ctx context.Context, prefix string) (entries []Entry, revision int64, err error)
+	// tail begins to follow the changes after the revision, which is above 0.
+	tail(ctx context.Context, prefix string, after int64) tail
+}
+
+// service is what all backends have in common: it checks arguments, bounds the time of calls, and counts them.
 type service struct {
-	backend backend
-	log     *slog.Logger
-	meters  *meters
-	life    life
-	timeout time.Duration        // of a call
-	boot    func() time.Duration // the clock of leases
+	backend   backend
+	log       *slog.Logger
+	meters    *meters
+	lifecycle lifecycle
+	timeout   time.Duration // of a call
 }
 
 // New returns the store that cfg names. It opens nothing before Start.
@@ -27,28 +48,28 @@ func newService(cfg Config, log *slog.Logger) (*service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &service{log: log, meters: newMeters(), timeout: cfg.Timeout, boot: boottime.Now}
+	s := &service{log: log, meters: newMeters(), timeout: cfg.Timeout}
 	if cfg.Backend == BackendEtcd {
 		s.backend = newEtcd(cfg.Etcd)
 	} else {
-		s.backend = newEmbedded(cfg.path(), log, func() time.Duration { return s.boot() })
+		s.backend = newEmbedded(cfg.path())
 	}
 	return s, nil
 }
 
 // Start implements [Service].
-func (s *service) Start(ctx context.Context) error {
-	if err := s.backend.start(ctx); err != nil {
+func (s *service) Start(context.Context) error {
+	if err := s.backend.start(); err != nil {
 		return err
 	}
-	s.life.begin()
-	s.log.Info("the cluster's store is open", "store", s.backend.where())
+	s.lifecycle.begin()
+	s.log.Info("the cluster's store is open", "store", s.backend.location())
 	return nil
 }
 
 // Stop implements [Service].
 func (s *service) Stop(context.Context) error {
-	if !s.life.end() {
+	if !s.lifecycle.end() {
 		return nil
 	}
 	return s.backend.stop()
@@ -63,9 +84,17 @@ func (s *service) Get(ctx context.Context, key string) (entry Entry, err error) 
 	return entry, err
 }
 
-// List implements [Store].
-func (s *service) List(ctx context.Context, prefix string) (entries []Entry, revision int64, err error) {
-	err = s.call(ctx, "list", prefix, checkPrefix(prefix), func(ctx context.Context) error {
+// Page implements [Store].
+func (s *service) Page(ctx context.Context, prefix, after string, limit int) (entries []Entry, more bool, err error) {
+	err = s.call(ctx, "page", prefix, checkPrefix(prefix), func(ctx context.Context) error {
+		entries, more, err = s.backend.page(ctx, prefix, after, limit)
+		return err
+	})
+	return entries, more, err
+}
+
+func (s *service) list(ctx context.Context, prefix string) (entries []Entry, revision int64, err error) {
+	err = s.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
 		entries, revision, err = s.backend.list(ctx, prefix)
 		return err
 	})
@@ -73,42 +102,32 @@ func (s *service) List(ctx context.Context, prefix string) (entries []Entry, rev
 }
 
 // Create implements [Store].
-func (s *service) Create(ctx context.Context, key string, value []byte, l Lease) (revision int64, err error) {
-	id, fault := s.idOf(l)
-	fault = errors.Join(checkKey(key), checkValue(value), fault)
-	err = s.call(ctx, "create", key, fault, func(ctx context.Context) error {
-		revision, err = s.backend.create(ctx, key, value, id)
+func (s *service) Create(ctx context.Context, key string, value []byte) error {
+	fault := cmp.Or(checkKey(key), checkValue(value))
+	return s.call(ctx, "create", key, fault, func(ctx context.Context) error { return s.backend.create(ctx, key, value) })
+}
+
+// Replace implements [Store].
+func (s *service) Replace(ctx context.Context, key string, was, value []byte) error {
+	fault := cmp.Or(checkKey(key), checkValue(value))
+	return s.call(ctx, "replace", key, fault, func(ctx context.Context) error { return s.backend.replace(ctx, key, was, value) })
+}
+
+// Remove implements [Store].
+func (s *service) Remove(ctx context.Context, key string, was []byte) error {
+	return s.call(ctx, "remove", key, checkKey(key), func(ctx context.Context) error { return s.backend.remove(ctx, key, was) })
+}
+
+// Position implements [Store].
+func (s *service) Position(ctx context.Context) (p Position, err error) {
+	err = s.call(ctx, "position", "", nil, func(ctx context.Context) error {
+		p, err = s.backend.position(ctx)
 		return err
 	})
-	return revision, err
+	return p, err
 }
 
-// CompareAndSwap implements [Store].
-func (s *service) CompareAndSwap(ctx context.Context, key string, revision int64, value []byte) (int64, error) {
-	return s.swap(ctx, key, revision, value, nil)
-}
-
-func (s *service) swap(ctx context.Context, key string, revision int64, value []byte, l Lease) (changed int64, err error) {
-	id, fault := s.idOf(l)
-	fault = errors.Join(checkKey(key), checkValue(value), fault)
-	if fault == nil && revision <= 0 { // no entry has such a revision
-		fault = ErrConflict
-	}
-	err = s.call(ctx, "compare-and-swap", key, fault, func(ctx context.Context) error {
-		changed, err = s.backend.swap(ctx, key, revision, value, id)
-		return err
-	})
-	return changed, err
-}
-
-// Delete implements [Store].
-func (s *service) Delete(ctx context.Context, key string, revision int64) error {
-	return s.call(ctx, "delete", key, checkKey(key), func(ctx context.Context) error {
-		return s.backend.remove(ctx, key, revision)
-	})
-}
-
-// call runs one operation, unless fault says that it cannot be, within its time and on the meters.
+// call runs one operation within its time and counts it. With a fault it does not run it, and returns the fault.
 func (s *service) call(ctx context.Context, operation, subject string, fault error, run func(context.Context) error) error {
 	began := time.Now()
 	err := fault
@@ -123,27 +142,16 @@ func (s *service) call(ctx context.Context, operation, subject string, fault err
 }
 
 func (s *service) within(ctx context.Context, run func(context.Context) error) error {
-	ctx, leave, ok := s.life.enter(ctx)
-	if !ok {
-		return fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning)
+	ctx, leave, err := s.lifecycle.enter(ctx)
+	if err != nil {
+		return err
 	}
 	defer leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errNoAnswer)
 	defer cancel()
-	err := ctx.Err()
-	if err == nil {
-		err = run(ctx)
-	}
+	err = run(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %s: %w", ErrUnavailable, s.backend.where(), causeOf(ctx, err))
-	}
-	return err
-}
-
-// causeOf is why the context ended, or the error when it has not.
-func causeOf(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, s.backend.location(), cmp.Or(context.Cause(ctx), err))
 	}
 	return err
 }

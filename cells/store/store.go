@@ -2,31 +2,30 @@ package store
 
 import (
 	"context"
-	"time"
+	"errors"
+
+	"porin.dev/porin/internal/fault"
 )
 
-// Store is the shared state.
+// Store holds entries that the nodes of a cluster share.
 type Store interface {
 	// Get returns the entry, or [ErrNotFound].
 	Get(ctx context.Context, key string) (Entry, error)
-	// List returns the entries below prefix by key, as they were together at the revision: Watch goes on from it. A
-	// prefix ends in a slash; "" is everything.
-	List(ctx context.Context, prefix string) (entries []Entry, revision int64, err error)
-	// Watch tells every change below prefix after the revision, in order. 0 begins with a [Resync], and so does a revision
-	// that is gone, or that has not been yet. The channel is closed when ctx ends, or the store stops, and for no
-	// other reason: a store that is away is waited for.
-	Watch(ctx context.Context, prefix string, after int64) (<-chan Event, error)
-	// Create makes the entry, or returns [ErrExists]. It goes when the lease ends, unless that is nil. A lease that is
-	// over is [ErrLeaseLost].
-	Create(ctx context.Context, key string, value []byte, lease Lease) (revision int64, err error)
-	// CompareAndSwap replaces the value if the entry still has the revision, or returns [ErrConflict], also when it is
-	// gone. The entry stays with its lease.
-	CompareAndSwap(ctx context.Context, key string, revision int64, value []byte) (int64, error)
-	// Delete removes the entry if it has the revision, or whatever is there when that is 0. What is not there is success;
-	// another revision is [ErrConflict].
-	Delete(ctx context.Context, key string, revision int64) error
-	// Lease begins a lease of that time or longer, in whole seconds. The store renews it until Release or Stop.
-	Lease(ctx context.Context, ttl time.Duration) (Lease, error)
+	// Page returns at most limit entries below prefix by key, beginning after the key after; more reports whether others follow.
+	// Pages of one list are not of the same moment. A prefix ends in a slash; "" is everything.
+	Page(ctx context.Context, prefix, after string, limit int) (entries []Entry, more bool, err error)
+	// Watch sends a [Resync] with all entries below prefix, and then every change, in order. The channel is closed when ctx ends
+	// or the store stops, and for no other reason: a store that is away is waited for.
+	Watch(ctx context.Context, prefix string) (<-chan Event, error)
+	// Create makes the entry, or returns [ErrExists].
+	Create(ctx context.Context, key string, value []byte) error
+	// Replace changes the value from was to value, or returns [ErrConflict], also when the entry is gone. A value that stays the
+	// same is not written.
+	Replace(ctx context.Context, key string, was, value []byte) error
+	// Remove deletes the entry if its value is was, or returns [ErrConflict]. An entry that is gone is a success.
+	Remove(ctx context.Context, key string, was []byte) error
+	// Position says where the store is, by the answer of a quorum.
+	Position(ctx context.Context) (Position, error)
 }
 
 // Service is a [Store] with a beginning and an end.
@@ -34,26 +33,14 @@ type Service interface {
 	Store
 	// Start opens the store. An etcd that is away is no error.
 	Start(ctx context.Context) error
-	// Stop ends the watches, keeps no lease any more, and returns when all calls have ended.
+	// Stop ends the watches, and returns when all calls have ended.
 	Stop(ctx context.Context) error
-}
-
-// Lease is a time that is prolonged for as long as its holder lives.
-type Lease interface {
-	// Lost is closed when the lease is over and nobody released it: the store said so, or could not be reached for so long
-	// that it may be. Its entries are gone, or soon will be.
-	Lost() <-chan struct{}
-	// CompareAndSwap is the Store's, and puts the entry under this lease in place of the one it had.
-	CompareAndSwap(ctx context.Context, key string, revision int64, value []byte) (int64, error)
-	// Release ends the lease; its entries go. After an error nobody renews it any more, so that they go in its time.
-	Release(ctx context.Context) error
 }
 
 // Entry is a key and its value.
 type Entry struct {
-	Key      string
-	Value    []byte
-	Revision int64 // of its last change
+	Key   string
+	Value []byte
 }
 
 // EventType says what an [Event] tells.
@@ -62,15 +49,50 @@ type EventType string
 // What a watch tells.
 const (
 	Put     EventType = "put"     // Entry is there, or has a new value
-	Deleted EventType = "deleted" // Entry is gone; it has no value, and the revision of its end
+	Deleted EventType = "deleted" // Entry is gone; it has no value
 	Resync  EventType = "resync"  // Entries are all there are; forget what else you know
 )
 
-// Event is what a watch tells. Revision is where another watch would go on: everything up to it has been told.
+// Event is what a watch tells.
 type Event struct {
-	Type     EventType
-	Entry    Entry   // of Put and Deleted
-	Entries  []Entry // of Resync, by key
-	Back     bool    // of Resync: the store is of a time before what was told, as one that is restored from a backup
-	Revision int64
+	Type    EventType
+	Entry   Entry   // of Put and Deleted
+	Entries []Entry // of Resync, by key
+
+	revision int64 // of Put and Deleted
 }
+
+// Position is a place in the history of a store. The history has gone back, as by a restore from a backup, when a later
+// position has another store, a lower term or a lower revision.
+type Position struct {
+	Store    string `json:"store"`    // identity of the store, as far as the backend has one
+	Term     uint64 `json:"term"`     // of the election; 0 where there are none
+	Revision uint64 `json:"revision"` // of the last change
+}
+
+// Before reports whether p cannot follow seen in the history of one store.
+func (p Position) Before(seen Position) bool {
+	return p.Store != seen.Store || p.Term < seen.Term || p.Revision < seen.Revision
+}
+
+// The errors that callers tell apart.
+var (
+	ErrNotFound = fault.New(fault.NotFound, "no such entry")
+	ErrExists   = fault.New(fault.Conflict, "it is there already")
+	ErrConflict = fault.New(fault.Conflict, "it has changed meanwhile")
+	ErrTooLarge = fault.New(fault.TooLarge, "the value is larger than 64 KiB")
+	ErrInvalid  = fault.New(fault.Invalid, "not a key of the store")
+	// ErrUnavailable is returned when the store did not answer. Whether it did what was asked is open.
+	ErrUnavailable = fault.New(fault.Unavailable, "the cluster's store is unreachable")
+	// ErrVersion is returned for a value or a file in a form that this version of Porin does not know.
+	ErrVersion = fault.New(fault.Internal, "it was written by another version of Porin")
+	// ErrInUse is returned when another process has the file of the embedded store open.
+	ErrInUse = fault.New(fault.Conflict, "another process has it open; one agent a store-dir: end the other one or give this one its own")
+)
+
+var (
+	// errGone is returned when the changes after a revision cannot be told: they are no longer known, or the store was set back.
+	errGone       = errors.New("the revision is gone")
+	errNotRunning = errors.New("it is starting or stopping")
+	errNoAnswer   = errors.New("no answer in time")
+)

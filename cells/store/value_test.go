@@ -13,7 +13,7 @@ type block struct {
 	Node   string `json:"node,omitempty"`
 }
 
-func TestAValueIsReadAsItWasWritten(t *testing.T) {
+func TestEncodeDecode(t *testing.T) {
 	want := block{Prefix: "10.0.0.0/26", Node: "n1"}
 	text, err := store.Encode(3, want)
 	if err != nil || string(text) != `{"version":3,"prefix":"10.0.0.0/26","node":"n1"}` {
@@ -28,7 +28,7 @@ func TestAValueIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestOnlyAnObjectHasAVersion(t *testing.T) {
+func TestEncodeNoObject(t *testing.T) {
 	for name, value := range map[string]any{
 		"number": 1, "list": []int{1}, "nothing": nil, "function": func() {},
 		"version of its own": map[string]int{"version": 1}, "another spelling": struct{ Version string }{"1"},
@@ -39,11 +39,11 @@ func TestOnlyAnObjectHasAVersion(t *testing.T) {
 	}
 }
 
-func TestDecodeSaysWhatIsWrongWithWhichKey(t *testing.T) {
+func TestDecodeErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"version":1,"prefix":"p","later":[1]}`: "",
 		`{"version":2,"prefix":"p"}`:             "",
-		`{"version":3,"prefix":7}`:               "later version of Porin: it has version 3, this one knows up to 2",
+		`{"version":3,"prefix":7}`:               "another version of Porin: it has version 3, this one knows up to 2",
 		`{"version":0}`:                          "it has no version",
 		`{"prefix":"p"}`:                         "it has no version",
 		`{"version":"1"}`:                        "cannot unmarshal",
@@ -58,7 +58,7 @@ func TestDecodeSaysWhatIsWrongWithWhichKey(t *testing.T) {
 		if want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "blocks/b")) {
 			t.Errorf("%s: error %v", text, err)
 		}
-		if later := strings.Contains(want, "later"); errors.Is(err, store.ErrVersion) != later {
+		if another := strings.Contains(want, "another version"); errors.Is(err, store.ErrVersion) != another {
 			t.Errorf("%s: error %v", text, err)
 		}
 	}

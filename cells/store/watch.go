@@ -5,36 +5,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
-// watch is one reader of changes.
+// watch sends the changes below a prefix to one reader.
 type watch struct {
 	service *service
 	prefix  string
-	after   int64 // what has been told; 0 when it is to begin anew
-	back    bool  // for the store was set back
+	after   int64 // the revision up to which all was told; 0 when a resync is due
 	out     chan Event
-	wait    backoff
+	pause   time.Duration // before the last attempt
 }
 
 // Watch implements [Store].
-func (s *service) Watch(ctx context.Context, prefix string, after int64) (<-chan Event, error) {
+func (s *service) Watch(ctx context.Context, prefix string) (<-chan Event, error) {
 	err := checkPrefix(prefix)
-	if err == nil && after < 0 {
-		err = fmt.Errorf("%w: revision %d", ErrInvalid, after)
-	}
-	if err == nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	var leave func()
+	if err == nil {
+		ctx, leave, err = s.lifecycle.enter(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %q in the store: %w", prefix, err)
 	}
-	ctx, leave, ok := s.life.enter(ctx)
-	if !ok {
-		return nil, fmt.Errorf("watch %q in the store: %w: %w", prefix, ErrUnavailable, errNotRunning)
-	}
-	w := &watch{service: s, prefix: prefix, after: after, out: make(chan Event)}
+	w := &watch{service: s, prefix: prefix, out: make(chan Event)}
 	s.meters.watches.Inc()
 	go func() {
 		defer leave()
@@ -45,21 +39,27 @@ func (s *service) Watch(ctx context.Context, prefix string, after int64) (<-chan
 	return w.out, nil
 }
 
-// run follows the changes until ctx ends. What breaks goes on where it was.
+// run follows the changes until ctx ends. After an error it goes on where it was, or with a resync.
 func (w *watch) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := w.follow(ctx)
 		if errors.Is(err, errGone) {
-			w.after, w.back = 0, w.back || errors.Is(err, errBack)
-			continue
+			w.after = 0
 		}
-		pause := w.wait.next()
+		pause := w.backoff()
 		w.service.log.Debug("a watch of the cluster's store broke", "prefix", w.prefix, "error", err, "retry", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// backoff returns pauses that double, up to some seconds. Each is up to a half longer, so that the nodes of a cluster do not
+// all come back at the same moment.
+func (w *watch) backoff() time.Duration {
+	w.pause = min(max(50*time.Millisecond, 2*w.pause), 3*time.Second)
+	return w.pause + rand.N(w.pause/2)
 }
 
 func (w *watch) follow(ctx context.Context) error {
@@ -75,10 +75,10 @@ func (w *watch) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.wait.reset()
+		w.pause = 0
 		for _, event := range events {
-			event.Entry.Value = bytes.Clone(event.Entry.Value) // it may be another watch's, too
-			if err := w.tell(ctx, event); err != nil {
+			event.Entry.Value = bytes.Clone(event.Entry.Value) // other watches may have the same
+			if err := w.send(ctx, event); err != nil {
 				return err
 			}
 		}
@@ -86,21 +86,20 @@ func (w *watch) follow(ctx context.Context) error {
 	}
 }
 
-// resync tells the whole list.
 func (w *watch) resync(ctx context.Context) error {
-	entries, revision, err := w.service.List(ctx, w.prefix)
+	entries, revision, err := w.service.list(ctx, w.prefix)
 	if err != nil {
 		return err
 	}
 	w.service.meters.resyncs.Inc()
-	if err := w.tell(ctx, Event{Type: Resync, Entries: entries, Back: w.back, Revision: revision}); err != nil {
+	if err := w.send(ctx, Event{Type: Resync, Entries: entries}); err != nil {
 		return err
 	}
-	w.after, w.back = revision, false
+	w.after = revision
 	return nil
 }
 
-func (w *watch) tell(ctx context.Context, event Event) error {
+func (w *watch) send(ctx context.Context, event Event) error {
 	select {
 	case w.out <- event:
 		return nil

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -9,12 +8,15 @@ import (
 	"go.uber.org/fx/fxevent"
 
 	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cni"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
-	"porin.dev/porin/cells/ipam/blocks"
-	"porin.dev/porin/cells/ipam/localblocks"
+	"porin.dev/porin/cells/ipam/delegate"
+	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
@@ -34,26 +36,24 @@ func Cells(cfg Config) fx.Option {
 	return fx.Options(
 		server.Hold(),
 		endpointmanager.Module(cfg.EndpointManager),
-		ipam.Module(cfg.IPAM),
-		namers(cfg),
+		ipam.Module(cfg.ipam()),
+		link.Module(),
 		multiPool(cfg),
 		datapath.Module(cfg.Datapath),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
 		monitor.Module(cfg.Monitor),
 		metrics.Module(cfg.Metrics),
+		cni.Module(cni.Config{StateDir: cfg.EndpointManager.StateDir, ConfDir: cfg.cniConfDir()}),
 		server.Module(cfg.Server, server.Info{Version: version.Of(), Node: cfg.NodeName}),
 		cniConfModule(cfg),
-		fx.Provide(steps),
+		fx.Provide(
+			func() *delegate.Plugins { return delegate.New(cfg.Delegate) },
+			func(d *doctor.Doctor) cni.Examiner { return d },
+			func(c *capacity.Capacity) cni.Vitals { return c },
+			steps,
+		),
 	)
-}
-
-// namers are those who know who still names an address that was released.
-func namers(cfg Config) fx.Option {
-	if cfg.IPAM.Mode == ipam.ModeDelegated {
-		return fx.Options()
-	}
-	return ipam.Quiet(ipam.NewConntrack)
 }
 
 // multiPool is what the mode of that name needs besides: the cluster's store, and the node's blocks of its pools.
@@ -63,19 +63,14 @@ func multiPool(cfg Config) fx.Option {
 	}
 	return fx.Options(
 		store.Module(cfg.Store),
-		blocks.Module(cfg.blocks()),
-		fx.Provide(func(m ipam.MultiPool) blocks.Local { return localblocks.New(m) }),
-		fx.Invoke(func(m ipam.MultiPool, b *blocks.Manager) {
-			m.Ask(ipam.MoreFunc(func(ctx context.Context, pool string, want endpointmanager.Addresses) error {
-				return b.More(ctx, pool, want.List()...)
-			}))
-		}),
+		multipool.Module(cfg.multiPool()),
+		fx.Provide(cluster.OnStore),
 	)
 }
 
 // steps is the order in which an endpoint comes up; it goes down in the reverse order.
-func steps(ipam *ipam.Step, datapath *datapath.Step) endpointmanager.Steps {
-	return endpointmanager.Steps{ipam, datapath}
+func steps(ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, datapath *datapath.Step) endpointmanager.Steps {
+	return endpointmanager.Steps{ipam.WithPlugins(plugins, link), link, datapath}
 }
 
 // quiet sends what fx tells of itself to the debug log.

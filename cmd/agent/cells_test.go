@@ -11,6 +11,7 @@ import (
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
 )
@@ -18,7 +19,7 @@ import (
 func testConfig(t *testing.T) Config {
 	cfg := DefaultConfig()
 	cfg.IPAM.Mode = ipam.ModeMultiPool // which has all cells
-	cfg.Blocks.DefaultPool = []string{"10.0.0.0/16", "fd00::/64"}
+	cfg.MultiPool.DefaultPool = []string{"10.0.0.0/16", "fd00::/64"}
 	cfg.Server.Socket = filepath.Join(t.TempDir(), "agent.sock")
 	cfg.CNIConfPath = filepath.Join(t.TempDir(), "05-porin.conflist")
 	return cfg
@@ -27,7 +28,7 @@ func testConfig(t *testing.T) Config {
 // TestGraph builds the whole agent, every constructor of it, and checks that nothing is missing.
 func TestGraph(t *testing.T) {
 	app := fx.New(Cells(testConfig(t)), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(
-		func(endpointmanager.Manager, endpointmanager.Lookup, endpointmanager.Service, ipam.Allocator, monitor.Publisher, *server.Server) {
+		func(endpointmanager.Manager, endpointmanager.Lookup, endpointmanager.Service, *allocator.Allocator, monitor.Publisher, *server.Server) {
 		}))
 	if err := app.Err(); err != nil {
 		t.Fatal(err)

@@ -80,14 +80,17 @@ func writeSynced(path string, content []byte) error {
 // of which one names a pool.
 var capabilities = map[string]bool{"ips": true, "io.kubernetes.cri.pod-annotations": true}
 
+// list names 1.0.0 for libraries that read one version only, such as libcni 1.1 of containerd 1.6 and 1.7, which refuse a
+// result of 1.1.0. Later ones choose the newest of cniVersions that they know.
 func (c cniConf) list() any {
 	plugin := map[string]any{"type": "porin-cni", "socket": c.socket, "capabilities": capabilities}
 	if c.stateDir != filepath.Dir(c.socket) {
 		plugin["stateDir"] = c.stateDir
 	}
 	return struct {
-		CNIVersion string           `json:"cniVersion"`
-		Name       string           `json:"name"`
-		Plugins    []map[string]any `json:"plugins"`
-	}{"1.1.0", "porin", []map[string]any{plugin}}
+		CNIVersion  string           `json:"cniVersion"`
+		CNIVersions []string         `json:"cniVersions"`
+		Name        string           `json:"name"`
+		Plugins     []map[string]any `json:"plugins"`
+	}{"1.0.0", []string{"0.4.0", "1.0.0", "1.1.0"}, "porin", []map[string]any{plugin}}
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -43,6 +45,25 @@ func TestTheRuntimeFindsThePlugin(t *testing.T) {
 	}
 	if names := filesIn(t, filepath.Dir(c.path)); len(names) != 1 {
 		t.Errorf("the folder has %v", names)
+	}
+}
+
+func TestConfigurationVersions(t *testing.T) {
+	c := cniConfOf(t)
+	c.Serving()
+	text, err := os.ReadFile(c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		CNIVersion  string
+		CNIVersions []string
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"0.4.0", "1.0.0", "1.1.0"}; list.CNIVersion != "1.0.0" || !slices.Equal(list.CNIVersions, want) {
+		t.Errorf("version %s, versions %v, want 1.0.0 and %v", list.CNIVersion, list.CNIVersions, want)
 	}
 }
 

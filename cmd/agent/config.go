@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
-	"porin.dev/porin/cells/ipam/blocks"
+	"porin.dev/porin/cells/ipam/delegate"
+	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
@@ -32,8 +33,9 @@ type Config struct {
 	Server          server.Config
 	EndpointManager endpointmanager.Config
 	IPAM            ipam.Config
+	Delegate        delegate.Config
 	Store           store.Config
-	Blocks          blocks.Config
+	MultiPool       multipool.Config
 	Datapath        datapath.Config
 	Doctor          doctor.Config
 	Metrics         metrics.Config
@@ -50,8 +52,9 @@ func DefaultConfig() Config {
 		Server:          server.DefaultConfig(),
 		EndpointManager: endpointmanager.DefaultConfig(),
 		IPAM:            ipam.DefaultConfig(),
+		Delegate:        delegate.DefaultConfig(),
 		Store:           store.DefaultConfig(),
-		Blocks:          blocks.DefaultConfig(),
+		MultiPool:       multipool.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
 		Doctor:          doctor.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
@@ -70,25 +73,40 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Server.Flags(fs)
 	c.EndpointManager.Flags(fs)
 	c.IPAM.Flags(fs)
-	c.Blocks.Flags(fs)
+	c.Delegate.Flags(fs)
+	c.MultiPool.Flags(fs)
 	c.Store.Flags(fs)
+	fs.Lookup("store-dir").Usage = "`folder` of what outlives the boot, on a disk: reservations, and the file of the embedded store"
 	c.Datapath.Flags(fs)
 	c.Doctor.Flags(fs)
 	c.Metrics.Flags(fs)
 	c.Monitor.Flags(fs)
 }
 
-// blocks is the configuration of the node's blocks, with what the agent knows of the node.
-func (c Config) blocks() blocks.Config {
-	c.Blocks.Node, c.Blocks.Labels = c.NodeName, c.NodeLabels
-	c.Blocks.MemoPath = filepath.Join(c.EndpointManager.StateDir, "blocks.json")
-	return c.Blocks
+// multiPool is the configuration of the node's blocks, with what the agent knows of the node.
+func (c Config) multiPool() multipool.Config {
+	c.MultiPool.Node, c.MultiPool.Labels, c.MultiPool.Dir = c.NodeName, c.NodeLabels, c.Store.Dir
+	return c.MultiPool
+}
+
+// ipam is the configuration of the node's addresses, with what the agent knows of the node.
+func (c Config) ipam() ipam.Config {
+	c.IPAM.ReservationsPath = filepath.Join(c.Store.Dir, "reservations.db")
+	return c.IPAM
+}
+
+// cniConfDir is where the container runtime reads its lists of plugins.
+func (c Config) cniConfDir() string {
+	if c.CNIConfPath == "" {
+		return "/etc/cni/net.d"
+	}
+	return filepath.Dir(c.CNIConfPath)
 }
 
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
 		c.Metrics.Validate(), c.Monitor.Validate(),
 	}
 	if c.NodeName == "" {
@@ -100,8 +118,11 @@ func (c Config) Validate() error {
 	if ttl := c.EndpointManager.TombstoneTTL; c.IPAM.Quarantine > ttl {
 		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want at most %s, which is how long a restarted agent knows of a release", c.IPAM.Quarantine, ttl))
 	}
+	if !filepath.IsAbs(c.Store.Dir) && (c.IPAM.Mode != ipam.ModeMultiPool || c.Store.Backend != store.BackendEmbedded) { // which says so itself
+		errs = append(errs, fmt.Errorf("store-dir %q: want an absolute path, such as /var/lib/porin", c.Store.Dir))
+	}
 	if c.IPAM.Mode == ipam.ModeMultiPool {
-		errs = append(errs, c.Store.Validate(), c.blocks().Validate(), labels.Check("node-labels", c.NodeLabels))
+		errs = append(errs, c.Store.Validate(), c.multiPool().Validate(), labels.Check("node-labels", c.NodeLabels))
 	}
 	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {
 		errs = append(errs, fmt.Errorf("node-labels: of no effect in mode %s, which has no pools", c.IPAM.Mode))

@@ -10,8 +10,8 @@ import (
 func TestLabelsOfANodeAreForItsPools(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.NodeLabels = map[string]string{"zone": "a"}
-	if err := cfg.Validate(); err != nil || cfg.blocks().Labels["zone"] != "a" {
-		t.Errorf("%v: the blocks have labels %v", err, cfg.blocks().Labels)
+	if err := cfg.Validate(); err != nil || cfg.multiPool().Labels["zone"] != "a" {
+		t.Errorf("%v: the blocks have labels %v", err, cfg.multiPool().Labels)
 	}
 	cfg.IPAM.Mode, cfg.IPAM.PodCIDRs = ipam.ModePodCIDR, []string{"10.0.0.0/24"}
 	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "node-labels: of no effect in mode pod-cidr") {

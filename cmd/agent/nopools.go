@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// noPools answers the calls on /v1/pool in a mode that has no pools: who makes one should hear why it is not there.
+// noPools answers the calls about pools and nodes in a mode that has none: the caller is told why.
 type noPools struct{ mode string }
 
 // Mount implements server.Routes.
@@ -19,6 +19,11 @@ func (n noPools) Mount(r chi.Router) {
 	for path, methods := range map[string][]string{
 		"/v1/pool":        {http.MethodGet},
 		"/v1/pool/{name}": {http.MethodGet, http.MethodPut, http.MethodDelete},
+		"/v1/node":        {http.MethodGet},
+		"/v1/recovery":    {http.MethodGet, http.MethodPost},
+
+		"/v1/node/{name}/delete": {http.MethodPost},
+		"/v1/node/{name}/reset":  {http.MethodPost},
 	} {
 		for _, method := range methods {
 			r.Method(method, path, httpx.Handler(n.refuse))
@@ -27,5 +32,5 @@ func (n noPools) Mount(r chi.Router) {
 }
 
 func (n noPools) refuse(http.ResponseWriter, *http.Request) error {
-	return fault.New(fault.NotFound, fmt.Sprintf("this agent runs --ipam-mode %s: pools are there in %s", n.mode, ipam.ModeMultiPool))
+	return fault.New(fault.NotFound, fmt.Sprintf("this agent runs --ipam-mode %s: pools and nodes are there in %s", n.mode, ipam.ModeMultiPool))
 }

@@ -38,7 +38,8 @@ type fakeAgent struct {
 	events    []v1.Event
 	reserved  []v1.Reservation
 	pools     fakePools // nil where there are none
-	delegated bool      // addresses come from another IPAM plugin
+	held      []v1.HeldEndpoint
+	delegated bool // addresses come from another IPAM plugin
 }
 
 // startFakeAgent listens on socket until close.
@@ -73,6 +74,7 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodDelete, "/v1/ipam/{ip}", httpx.Handler(a.release))
 	r.Method(http.MethodGet, "/v1/doctor", httpx.Handler(a.doctor))
 	r.Method(http.MethodPost, "/v1/doctor", httpx.Handler(a.repair))
+	r.Method(http.MethodPost, "/v1/restore/accept", httpx.Handler(a.accept))
 	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(a.trace))
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(a.gc))
 	r.Method(http.MethodGet, "/v1/events", httpx.Handler(a.stream))
@@ -133,12 +135,27 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 			},
 			Removed: []string{"interface por000000000009"},
 		},
+		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},
 		Resources: a.resources(),
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"},
 			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}},
 		},
 	})
+}
+
+// accept removes what is held.
+func (a *fakeAgent) accept(w http.ResponseWriter, r *http.Request) error {
+	body, err := httpx.Decode[v1.AcceptRequest](w, r)
+	if err != nil {
+		return err
+	}
+	before := len(a.held)
+	a.held = slices.DeleteFunc(a.held, func(e v1.HeldEndpoint) bool { return body.Endpoint == "" || body.Endpoint == e.Endpoint })
+	if body.Endpoint != "" && before == len(a.held) {
+		return fault.New(fault.NotFound, "the agent holds no such attachment")
+	}
+	return httpx.JSON(w, http.StatusOK, v1.DeleteResult{Deleted: before - len(a.held)})
 }
 
 func (a *fakeAgent) list(w http.ResponseWriter, r *http.Request) error {

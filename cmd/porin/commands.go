@@ -37,6 +37,13 @@ func commands() []command {
 			run: ipamReserve, long: aboutReserve},
 		{name: "ipam release", args: "ADDRESS", short: "end the reservation of an address", flags: releaseFlags,
 			arguments: reservedAddresses, run: ipamRelease, long: aboutRelease},
+		{name: "ipam recover", short: "show, or begin, the recovery after the cluster's store was restored", flags: recoverFlags,
+			run: ipamRecover, long: aboutRecover},
+		{name: "node list", short: "list the nodes of the cluster, and how many blocks they have", run: nodeList, long: aboutNodes},
+		{name: "node delete", args: "NAME", short: "delete a node, so that others can claim its blocks", flags: nodeDeleteFlags,
+			arguments: nodeNames, run: nodeDelete, long: aboutNodeDelete, unbounded: func(*session) bool { return true }},
+		{name: "node reset", args: "NAME", short: "end the contest of two machines for one node's key", flags: incarnationFlag,
+			arguments: nodeNames, run: nodeReset, long: aboutNodeReset},
 		{name: "pool list", short: "list the pools of the cluster, and how full they are", run: poolList, long: aboutPoolUse},
 		{name: "pool get", args: "NAME", short: "show one pool, and how full it is", arguments: poolNames, run: poolGet, long: aboutPoolUse},
 		{name: "pool create", args: "NAME", short: "make a pool of the cluster", flags: createFlags, run: poolCreate, long: aboutPoolCreate},
@@ -46,6 +53,8 @@ func commands() []command {
 			arguments: poolNames, run: poolDelete},
 		{name: "doctor", short: "show where the agent, its records and the kernel disagree", flags: doctorFlags, run: examine,
 			long: aboutDoctor},
+		{name: "restore accept", args: "[ENDPOINT]", short: "remove what the agent's start could not explain and holds", long: aboutAccept,
+			arguments: heldEndpoints, run: restoreAccept},
 		{name: "trace", args: "[REF]", short: "show what the phases of the latest operations took", long: aboutTrace,
 			arguments: tracedRefs, run: trace},
 		{name: "gc", short: "delete the attachments of a network that are not valid", flags: gcFlags, run: gc, long: aboutGC},
@@ -72,6 +81,12 @@ unless it runs with --doctor-repair=false. A finding that was found once may be 
 looks twice itself, repairs what both looks have found, however it runs, and looks again.
 The exit code is 1 when something disagrees, or could not be examined.`
 
+const aboutAccept = `A start that finds more than four attachments unexplained, and more than half of all, holds them: their links are gone though
+the ledger has them, or their links are there and the ledger does not have them. It neither brings them back nor removes
+them, and gives their addresses to nobody. "porin status" lists them. A DEL or a newer ADD of the pod ends the hold of one;
+this ends that of ENDPOINT (CONTAINERID:INTERFACE), or of all: links and records are removed, and addresses come free. A
+container that still runs is cut off.`
+
 const aboutList = `ENDS IN is when what this node has of a pool is used up, if its use goes on growing as it does now.`
 
 const aboutCheck = `It compares the addresses in use with the endpoints, the kernel's routes, neighbours and addresses, and the blocks of the
@@ -81,7 +96,7 @@ have found, and looks again: a finding that is left is one that a person has to 
 The exit code is 1 when something disagrees, or could not be examined.`
 
 const aboutReserve = `Without an ADDRESS it is one of each family of the pool; with one, that one. The token ends this reservation and no later one.
-A reservation ends by itself, and with the agent. A container takes it over by the token: PORIN_RESERVATION in CNI_ARGS.`
+A reservation ends by itself unless it is permanent, and outlives the agent and the boot. A container takes it over by the token: PORIN_RESERVATION in CNI_ARGS.`
 
 const aboutRelease = `Without --token whatever reservation there is ends. What an endpoint uses is refused: delete that.
 A released address rests for the pool's quarantine.`
@@ -95,7 +110,24 @@ that the pool has.`
 
 const aboutPoolSet = `A prefix that is left out is drained: what is in use of it stays, and nothing more of it is given out.`
 
-const aboutPoolDelete = `Nodes get three seconds to give back what they do not use of it. When addresses are in use it stays as it was.`
+const aboutPoolDelete = `A pool that nodes have blocks of is refused, and nothing changes: delete the pods that use it, and disable it. Nodes give a
+block back when nothing of it has been in use for a minute, or longer if they often need one again.`
+
+const aboutNodes = `A machine that is replaced under the same name is another incarnation, with another KEY. Nobody takes the blocks of a node
+that is silent: delete it when its machine is gone.`
+
+const aboutNodeDelete = `The node's agent must agree, which it does when the node has no block. When the machine is gone, say --machine-is-off: then
+the agent is not asked. If it runs after all, addresses of its pods are given out a second time.
+It waits for the quarantine of the pools that the node has blocks of.`
+
+const aboutNodeReset = `Two machines have one key when a disk was copied. Neither gives out addresses then. Remove the file node-key in the
+--store-dir of the copy and restart its agent; then reset the node, so that the other one goes on.`
+
+const aboutRecover = `After the cluster's store was restored from a backup, run it with --begin before agents can reach the store. Agents notice a
+restore by themselves only if one of them knows something newer than the backup. Until every node that the store or an agent
+knows has confirmed its blocks, nobody claims any; addresses of blocks that are confirmed are given out. There is no time
+limit: exclude a node that is gone, or delete it with "porin node delete --machine-is-off".
+A node that is excluded although it runs may have addresses in use that are given out a second time.`
 
 const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
 What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`

@@ -15,7 +15,7 @@ import (
 type fakePools map[string]v1.PoolSpec
 
 // errNoPools is what an agent of another mode answers.
-var errNoPools = fault.New(fault.NotFound, "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool")
+var errNoPools = fault.New(fault.NotFound, "this agent runs --ipam-mode pod-cidr: pools and nodes are there in multi-pool")
 
 func (a *fakeAgent) mountPools(r chi.Router) {
 	r.Use(func(next http.Handler) http.Handler {
@@ -32,6 +32,7 @@ func (a *fakeAgent) mountPools(r chi.Router) {
 
 func (p fakePools) mount(r chi.Router) {
 	r.Method(http.MethodGet, "/v1/pool", httpx.Handler(p.list))
+	mountNodes(r)
 	r.Method(http.MethodGet, "/v1/pool/{name}", httpx.Handler(p.get))
 	r.Method(http.MethodPut, "/v1/pool/{name}", httpx.Handler(p.put))
 	r.Method(http.MethodDelete, "/v1/pool/{name}", httpx.Handler(p.delete))

@@ -19,7 +19,10 @@ func (a *fakeAgent) reserve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	got := v1.Reservation{Owner: body.Owner, Pool: "default", Addresses: body.Addresses, Token: "T0K3N", Expires: noon.Add(body.Expires)}
+	got := v1.Reservation{Owner: body.Owner, Pool: "default", Addresses: body.Addresses, Token: "T0K3N", Permanent: body.Permanent}
+	if !body.Permanent {
+		got.Expires = noon.Add(body.Expires)
+	}
 	if body.Pool != "" {
 		got.Pool = body.Pool
 	}
@@ -51,7 +54,7 @@ func (a *fakeAgent) release(w http.ResponseWriter, r *http.Request) error {
 func (a *fakeAgent) reservations() (all []v1.Allocation) {
 	for _, one := range a.reserved {
 		all = append(all, v1.Allocation{
-			Address: one.Addresses.IPv4, Pool: one.Pool, Owner: one.Owner, Since: noon.Add(-time.Minute), Expires: one.Expires,
+			Address: one.Addresses.IPv4, Pool: one.Pool, Owner: one.Owner, Since: noon.Add(-time.Minute), Expires: one.Expires, Permanent: one.Permanent,
 		})
 	}
 	return all

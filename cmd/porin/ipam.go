@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -25,8 +26,19 @@ func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string)
 	rangeTable(w, answer, ends)
 	_, _ = fmt.Fprintln(w)
 	row(w, "ADDRESS", "POOL", "OWNER", "AGE")
+	has := map[netip.Addr]bool{}
 	for _, a := range answer.Allocations {
 		row(w, a.Address, a.Pool, a.Owner, s.ageOf(a))
+		has[a.Address] = true
+	}
+	for _, pool := range answer.Pools {
+		for _, r := range pool.Ranges {
+			for _, addr := range r.NodeAddresses {
+				if !has[addr] { // whoever has it is shown above
+					row(w, addr, pool.Name, "the node itself", "")
+				}
+			}
+		}
 	}
 }
 
@@ -80,6 +92,9 @@ func freeOf(r v1.Range) string {
 
 // ageOf is how long somebody has had an address, and how long yet if it is reserved.
 func (s *session) ageOf(a v1.Allocation) string {
+	if a.Permanent {
+		return s.age(a.Since) + " (reserved permanently)"
+	}
 	if a.Expires.IsZero() {
 		return s.age(a.Since)
 	}

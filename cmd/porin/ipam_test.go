@@ -18,7 +18,7 @@ func TestDrainedBlocksAndReservationsAreShownAsSuch(t *testing.T) {
 	usage := v1.IPAM{
 		Mode: "multi-pool",
 		Pools: []v1.Pool{{Name: "blue", Ranges: []v1.Range{
-			{Prefix: netip.MustParsePrefix("10.1.0.0/26"), Capacity: 64, Used: 1, Quarantined: 2, Free: 61},
+			{Prefix: netip.MustParsePrefix("10.1.0.0/26"), Capacity: 64, Used: 1, Quarantined: 2, Free: 61, NodeAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.9")}},
 			{Prefix: netip.MustParsePrefix("10.1.0.64/27"), Capacity: 32, Used: 1, Free: 31, Drained: true},
 		}}},
 		Allocations: []v1.Allocation{
@@ -34,9 +34,10 @@ POOL  PREFIX        CAPACITY  USED  QUARANTINED  FREE     ENDS IN
 blue  10.1.0.0/26   64        1     2            61       12m
 blue  10.1.0.64/27  32        1     0            drained  -
 
-ADDRESS    POOL  OWNER    AGE
-10.1.0.1   blue  c1:eth0  60m
-10.1.0.70  blue  move     60s (reserved, 9m left)
+ADDRESS    POOL  OWNER            AGE
+10.1.0.1   blue  c1:eth0          60m
+10.1.0.70  blue  move             60s (reserved, 9m left)
+10.1.0.9   blue  the node itself  -
 `
 	if diff := cmp.Diff(want, "\n"+out.String()); diff != "" {
 		t.Error(diff)

@@ -31,6 +31,12 @@ type options struct {
 
 	poolName, owner, token string        // ipam reserve, ipam release
 	expires                time.Duration // ipam reserve
+	permanent              bool          // ipam reserve
+
+	incarnation  string // node delete, node reset
+	machineIsOff bool   // node delete
+	begin        bool   // ipam recover
+	exclude      string // ipam recover
 }
 
 func defaultOptions(getenv func(string) string) options {
@@ -69,7 +75,8 @@ func repairFlag(fs *pflag.FlagSet, o *options) {
 func reserveFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.poolName, "pool", "", "the `pool`; default when it is not given")
 	fs.StringVar(&o.owner, "owner", "", "a `name` for who it is that has nothing yet; made up when it is not given")
-	fs.DurationVar(&o.expires, "expires", 10*time.Minute, "`time` after which the reservation ends, an hour at the most")
+	fs.DurationVar(&o.expires, "expires", defaultExpires, "`time` after which the reservation ends, an hour at the most")
+	fs.BoolVar(&o.permanent, "permanent", false, "the reservation has no end")
 }
 
 func releaseFlags(fs *pflag.FlagSet, o *options) {
@@ -80,6 +87,20 @@ func gcFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.network, "network", "", "the CNI `network` whose attachments are looked at")
 	fs.StringSliceVar(&o.valid, "valid", nil, "`attachments` that are to stay, comma separated; --valid= for none")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only show what would be deleted")
+}
+
+func incarnationFlag(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.incarnation, "incarnation", "", "the node's `key`, when its name has several incarnations")
+}
+
+func nodeDeleteFlags(fs *pflag.FlagSet, o *options) {
+	incarnationFlag(fs, o)
+	fs.BoolVar(&o.machineIsOff, "machine-is-off", false, "the machine is off and will not come back: do not ask its agent")
+}
+
+func recoverFlags(fs *pflag.FlagSet, o *options) {
+	fs.BoolVar(&o.begin, "begin", false, "the store was restored from a backup: nobody claims blocks until every node has confirmed its own")
+	fs.StringVar(&o.exclude, "exclude", "", "do not wait for this `node` (NAME/KEY)")
 }
 
 func bpfFlags(fs *pflag.FlagSet, o *options) {

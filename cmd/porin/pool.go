@@ -94,7 +94,7 @@ func poolDelete(ctx context.Context, s *session, args []string) error {
 
 // poolNames are for completion.
 func poolNames(ctx context.Context, s *session) (all []candidate) {
-	list, _ := s.client.Pools(ctx)
+	list, _ := s.client.PoolNames(ctx)
 	for _, p := range list {
 		all = append(all, candidate{p.Name, prefixText(p.Prefixes)})
 	}

@@ -12,10 +12,19 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
+// defaultExpires is that of the agent.
+const defaultExpires = 10 * time.Minute
+
 func ipamReserve(ctx context.Context, s *session, args []string) error {
-	request := v1.ReservationRequest{Owner: s.owner, Pool: s.poolName, Expires: s.expires}
+	request := v1.ReservationRequest{Owner: s.owner, Pool: s.poolName, Expires: s.expires, Permanent: s.permanent}
 	if s.expires <= 0 {
 		return usageOf([]string{"ipam", "reserve"}, "--expires: want a time above zero, such as 10m")
+	}
+	if s.permanent {
+		if s.expires != defaultExpires {
+			return usageOf([]string{"ipam", "reserve"}, "--expires and --permanent: want one of the two")
+		}
+		request.Expires = 0
 	}
 	for _, text := range args {
 		if err := want(&request.Addresses, text); err != nil {
@@ -56,7 +65,11 @@ func (s *session) reservationTable(w io.Writer, r v1.Reservation) {
 	row(w, "Addresses:", addressText(r.Addresses))
 	row(w, "Pool:", r.Pool)
 	row(w, "Owner:", r.Owner)
-	row(w, "Expires:", fmt.Sprintf("%s, in %s", r.Expires.UTC().Format(time.RFC3339), s.ahead(r.Expires)))
+	if r.Permanent {
+		row(w, "Expires:", "never")
+	} else {
+		row(w, "Expires:", fmt.Sprintf("%s, in %s", r.Expires.UTC().Format(time.RFC3339), s.ahead(r.Expires)))
+	}
 	row(w, "Token:", r.Token)
 }
 
@@ -90,7 +103,7 @@ func ipamRelease(ctx context.Context, s *session, args []string) error {
 func reservedAddresses(ctx context.Context, s *session) (all []candidate) {
 	usage, _ := s.client.IPAM(ctx)
 	for _, a := range usage.Allocations {
-		if !a.Expires.IsZero() {
+		if !a.Expires.IsZero() || a.Permanent {
 			all = append(all, candidate{a.Address.String(), "reserved by " + printable(a.Owner)})
 		}
 	}

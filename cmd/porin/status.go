@@ -33,6 +33,7 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	row(w, "Ready:", yesNo(answer.Ready))
 	row(w, "Endpoints:", endpointCounts(answer.Endpoints))
 	restoredRows(w, answer.Restored)
+	heldRows(w, answer.Held)
 	row(w, "Datapath:", datapathLine(answer.Datapath))
 	for _, missing := range answer.Datapath.Missing {
 		row(w, "Missing:", missing)
@@ -49,6 +50,24 @@ func restoredRows(w io.Writer, r v1.Restored) {
 	}
 	for _, removed := range r.Removed {
 		row(w, "Removed:", removed)
+	}
+}
+
+// heldRows are none when nothing is held.
+func heldRows(w io.Writer, held v1.Held) {
+	for _, e := range held.Endpoints {
+		parts := []string{shortAttachment(e.Endpoint), addressText(e.Addresses), e.Detail}
+		row(w, "Held:", strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", "))
+	}
+	if more := held.Count - len(held.Endpoints); more > 0 {
+		row(w, "Held:", fmt.Sprintf("%d more", more))
+	}
+	switch {
+	case held.Count == 0:
+	case held.Endpoints[0].Reason == v1.HeldOtherNamespace: // and so have all
+		row(w, "", "They are kept as they are until the container runtime calls from the agent's network namespace.")
+	default:
+		row(w, "", "They are kept as they are. Find out why; when they are gone: porin restore accept")
 	}
 }
 

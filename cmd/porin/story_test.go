@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/internal/story"
 )
@@ -103,6 +106,11 @@ func (a *fakeAgent) change(verb string) error {
 		a.add()
 	case "not-ready":
 		a.ready = false
+	case "holding":
+		a.held = []v1.HeldEndpoint{
+			{Endpoint: strings.Repeat("5", 64) + ":eth0", Link: "por5", Addresses: v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.5")}, Reason: "link-lost", Detail: "the ledger has it, and its link is gone"},
+			{Endpoint: "por6:/unknown", Link: "por6", Reason: "not-on-record", Detail: "link por6 is there, and the ledger has no record of it"},
+		}
 	case "stuck":
 		a.stuck = true
 	case "failing":

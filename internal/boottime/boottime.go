@@ -3,6 +3,9 @@
 package boottime
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -15,4 +18,13 @@ func Now() time.Duration {
 	// It cannot fail for a clock that is there, and does not block, so the scheduler need not hear of it: 180 ns, and not 245.
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&ts)), 0)
 	return time.Duration(ts.Nano())
+}
+
+// ID names the boot: a UUID that the kernel makes at each one (random(4)).
+func ID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the boot's ID: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }

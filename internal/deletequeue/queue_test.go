@@ -94,7 +94,7 @@ func TestUnreadableFilesAreSetAsideAndReported(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"1.delete": "", "2.delete": "{", "3.delete": `{"ifname":"eth0"}`,
-		"4.delete": `{"containerID":"` + strings.Repeat("x", 1<<20) + `"}`,
+		"4.delete": `{"containerID":"` + strings.Repeat("x", 4<<20) + `"}`,
 		"5.tmp":    `{"containerID":"half`, "other": "not ours",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {

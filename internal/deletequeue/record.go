@@ -14,10 +14,16 @@ type Record struct {
 	IfName      string `json:"ifname,omitempty"`
 	Network     string `json:"network,omitempty"` // name of the CNI network configuration
 	Began       int64  `json:"began"`             // when the DEL began, in nanoseconds of CLOCK_BOOTTIME
+	Boot        string `json:"boot,omitempty"`    // of which boot that is, as internal/boottime.ID; "" when it is not known
+	// These are of an attachment whose addresses another IPAM plugin gave: what that plugin is called with.
+	IPAM   string `json:"ipam,omitempty"`   // its type
+	Config string `json:"config,omitempty"` // the network configuration
+	Args   string `json:"args,omitempty"`   // CNI_ARGS
+	NetNS  string `json:"netns,omitempty"`  // CNI_NETNS
 }
 
-// maxRecord bounds what is read of a file, in bytes.
-const maxRecord = 16 << 10
+// maxRecord bounds what is read of a file, in bytes. A network configuration that the plugin takes may become six times as long.
+const maxRecord = 4 << 20
 
 var errNoContainer = errors.New("it names no container")
 

@@ -1,12 +1,23 @@
 package rtnl
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
+
+var errMalformed = errors.New("malformed netlink message")
+
+// Request is one route-netlink message and what to do with its answer.
+type Request struct {
+	what   string // for errors: "get link porabc"
+	typ    uint16 // RTM_...
+	body   []byte // a struct ifinfomsg, then attributes
+	answer func(body []byte) error
+}
 
 // Conn is a route-netlink socket in one network namespace: the one of the thread that dialled, wherever its later
 // users are. All methods may be called concurrently; exchanges take their turn.
@@ -17,13 +28,8 @@ type Conn struct {
 	buf []byte // for answers
 }
 
-const (
-	// maxBatch bounds the requests of one system call, so that their acknowledgements fit into the socket's default
-	// receive buffer (208 KiB, each ack takes a page at the most).
-	maxBatch = 40
-	// maxAnswer is the size of the largest message that is read. The kernel fills its parts of a list up to it.
-	maxAnswer = 32 << 10
-)
+// maxAnswer is the size of the largest message that is read. One link with all its attributes takes 2 KiB.
+const maxAnswer = 32 << 10
 
 // Dial opens a socket in the network namespace of the calling thread.
 func Dial() (*Conn, error) {
@@ -39,10 +45,6 @@ func socket(flags int) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open a route-netlink socket: %w", err)
 	}
-	// Kernels that lack one of these (before 4.3, 4.12, 4.20) answer longer, say less, and list more than asked.
-	for _, opt := range []int{unix.NETLINK_CAP_ACK, unix.NETLINK_EXT_ACK, unix.NETLINK_GET_STRICT_CHK} {
-		_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, opt, 1)
-	}
 	return fd, nil
 }
 
@@ -53,58 +55,36 @@ func (c *Conn) Close() error {
 	if c.fd < 0 {
 		return nil
 	}
-	fd := c.fd
-	c.fd = -1
-	return unix.Close(fd)
+	defer func() { c.fd = -1 }()
+	return unix.Close(c.fd)
 }
 
-// Do sends all requests in one system call (one for every 40 of them) and waits for every answer. The kernel takes
-// them in order and goes on after one that failed; later ones of the batch are done even so. The error is a *[Error],
-// or [Errors] when several failed.
-func (c *Conn) Do(requests ...Request) error {
+// Do sends the request and waits for its acknowledgement. The error names the request and wraps the kernel's errno.
+func (c *Conn) Do(r Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var errs Errors
-	for len(requests) > 0 {
-		n := min(len(requests), maxBatch)
-		failed, err := c.exchange(requests[:n])
-		if err != nil {
-			return fmt.Errorf("%s: %w", requests[0].What, err)
-		}
-		errs = append(errs, failed...)
-		requests = requests[n:]
+	if err := c.exchange(r); err != nil {
+		return fmt.Errorf("%s: %w", r.what, err)
 	}
-	return errs.err()
+	return nil
 }
 
-// exchange does one batch. The Errors are of single requests; an error is of the socket.
-func (c *Conn) exchange(requests []Request) (Errors, error) {
-	var out message
-	first := c.seq + 1
-	for _, r := range requests {
-		c.seq++
-		out.frame(r.Type, r.Flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK, c.seq, r.Body)
+// exchange expects the lock.
+func (c *Conn) exchange(r Request) error {
+	c.seq++
+	var m message
+	m.u32s(uint32(headerLen + len(r.body)))
+	m.u16s(r.typ, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	m.u32s(c.seq, 0)
+	if err := unix.Sendto(c.fd, append(m.buf, r.body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
 	}
-	if err := c.send(out.bytes()); err != nil {
-		return nil, err
-	}
-	in := newReplies(first, requests)
-	for in.pending > 0 {
+	for {
 		datagram, err := c.receive()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if err := in.take(datagram); err != nil {
-			return nil, err
-		}
-	}
-	return in.errors(), nil
-}
-
-func (c *Conn) send(datagram []byte) error {
-	for {
-		err := unix.Sendto(c.fd, datagram, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-		if !errors.Is(err, unix.EINTR) {
+		if done, err := r.take(datagram, c.seq); done || err != nil {
 			return err
 		}
 	}
@@ -125,4 +105,31 @@ func (c *Conn) receive() ([]byte, error) {
 		}
 		return c.buf[:n], nil
 	}
+}
+
+// take reads one datagram. It is done with the acknowledgement. What answers another request (one that was given up) is
+// skipped.
+func (r Request) take(datagram []byte, seq uint32) (done bool, err error) {
+	for len(datagram) > 0 {
+		typ, answered, body, rest, err := cut(datagram)
+		if datagram = rest; err != nil {
+			return false, err
+		}
+		switch {
+		case answered != seq:
+		case typ == unix.NLMSG_ERROR: // a struct nlmsgerr: a negative errno, or 0
+			if len(body) < 4 {
+				return false, errMalformed
+			}
+			if code := int32(binary.NativeEndian.Uint32(body)); code != 0 {
+				return true, unix.Errno(-code)
+			}
+			return true, nil
+		case r.answer != nil:
+			if err := r.answer(body); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
 }

@@ -6,19 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lengths that netlink aligns to and begins with.
+// The lengths that netlink begins with.
 const (
-	alignTo    = 4
 	headerLen  = unix.SizeofNlMsghdr
 	attrHdrLen = unix.SizeofRtAttr
 )
 
-// message puts a request's body together, in the byte order of the machine. The zero message is empty.
+// align rounds up to what netlink aligns to.
+func align(n int) int { return (n + 3) &^ 3 }
+
+// message puts a request together, in the byte order of the machine. The zero message is empty.
 type message struct{ buf []byte }
-
-func (m *message) bytes() []byte { return m.buf }
-
-func (m *message) u8s(values ...uint8) { m.buf = append(m.buf, values...) }
 
 func (m *message) u16s(values ...uint16) {
 	for _, v := range values {
@@ -34,8 +32,7 @@ func (m *message) u32s(values ...uint32) {
 
 // ifinfo appends a struct ifinfomsg.
 func (m *message) ifinfo(i unix.IfInfomsg) {
-	m.u8s(i.Family, 0)
-	m.u16s(i.Type)
+	m.u16s(uint16(i.Family), i.Type) // the family's second byte is padding
 	m.u32s(uint32(i.Index), i.Flags, i.Change)
 }
 
@@ -43,34 +40,38 @@ func (m *message) ifinfo(i unix.IfInfomsg) {
 func (m *message) attr(typ uint16, value []byte) {
 	m.u16s(uint16(attrHdrLen+len(value)), typ)
 	m.buf = append(m.buf, value...)
-	m.pad()
+	m.buf = append(m.buf, make([]byte, align(len(value))-len(value))...)
 }
 
 func (m *message) attrU32(typ uint16, value uint32) {
 	m.attr(typ, binary.NativeEndian.AppendUint32(nil, value))
 }
 
-func (m *message) attrString(typ uint16, value string) { m.attr(typ, append([]byte(value), 0)) }
-
-// nest appends an attribute whose value is what fill appends.
-func (m *message) nest(typ uint16, fill func()) {
-	start := len(m.buf)
-	m.u16s(0, typ)
-	fill()
-	binary.NativeEndian.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
-}
-
-func (m *message) pad() {
-	for len(m.buf)%alignTo != 0 {
-		m.buf = append(m.buf, 0)
+// cut takes one message off a datagram.
+func cut(datagram []byte) (typ uint16, seq uint32, body, rest []byte, err error) {
+	if len(datagram) < headerLen {
+		return 0, 0, nil, nil, errMalformed
 	}
+	size := int(binary.NativeEndian.Uint32(datagram))
+	if size < headerLen || size > len(datagram) {
+		return 0, 0, nil, nil, errMalformed
+	}
+	typ, seq = binary.NativeEndian.Uint16(datagram[4:]), binary.NativeEndian.Uint32(datagram[8:])
+	return typ, seq, datagram[headerLen:size], datagram[min(align(size), len(datagram)):], nil
 }
 
-// frame appends a whole netlink message.
-func (m *message) frame(typ, flags uint16, seq uint32, body []byte) {
-	m.u32s(uint32(headerLen + len(body)))
-	m.u16s(typ, flags)
-	m.u32s(seq, 0)
-	m.buf = append(m.buf, body...)
-	m.pad()
+// eachAttr calls visit for each attribute.
+func eachAttr(attrs []byte, visit func(typ uint16, value []byte)) error {
+	for len(attrs) > 0 {
+		if len(attrs) < attrHdrLen {
+			return errMalformed
+		}
+		size := int(binary.NativeEndian.Uint16(attrs))
+		if size < attrHdrLen || size > len(attrs) {
+			return errMalformed
+		}
+		visit(binary.NativeEndian.Uint16(attrs[2:]), attrs[attrHdrLen:size])
+		attrs = attrs[min(align(size), len(attrs)):]
+	}
+	return nil
 }

@@ -17,10 +17,9 @@ var ErrOverrun = errors.New("link notifications were lost")
 // LinkWatch hears of the end of every interface in one network namespace, from the time it was made. The kernel
 // notifies it long before a call that deletes the interface returns.
 type LinkWatch struct {
-	file    *os.File
-	raw     syscall.RawConn
-	buf     []byte
-	pending []byte // the rest of a datagram
+	file *os.File
+	raw  syscall.RawConn
+	buf  []byte
 }
 
 // WatchLinks begins to watch the network namespace of the calling thread.
@@ -62,51 +61,35 @@ func onlyEnds() *unix.SockFprog {
 
 // Next waits for the next end of an interface. It returns [ErrOverrun] when some were lost, and goes on afterwards;
 // os.ErrClosed after Close. One goroutine may call it at a time.
-func (w *LinkWatch) Next() (Link, error) {
+func (w *LinkWatch) Next() (index int, err error) {
 	for {
-		for len(w.pending) >= headerLen {
-			if link, ok, err := w.end(); ok || err != nil {
-				return link, err
-			}
+		n, err := w.receive()
+		if err != nil {
+			return 0, err
 		}
-		if err := w.receive(); err != nil {
-			return Link{}, err
+		typ, _, body, _, err := cut(w.buf[:n])
+		if err != nil {
+			return 0, err
+		}
+		if typ == unix.RTM_DELLINK && len(body) > 0 && body[0] == unix.AF_UNSPEC { // a bridge tells of its ports in a family of its own
+			link, err := parseLink(body)
+			return link.Index, err
 		}
 	}
 }
 
-// end takes one message off the datagram; not ok when it is none that matters.
-func (w *LinkWatch) end() (link Link, ok bool, err error) {
-	size := int(binary.NativeEndian.Uint32(w.pending))
-	if size < headerLen || size > len(w.pending) {
-		w.pending = nil
-		return link, false, errMalformed
-	}
-	typ, body := binary.NativeEndian.Uint16(w.pending[4:]), w.pending[headerLen:size]
-	w.pending = w.pending[min(align(size), len(w.pending)):]
-	if typ != unix.RTM_DELLINK || len(body) > 0 && body[0] != unix.AF_UNSPEC {
-		return link, false, nil // a bridge tells of its ports with the same type in a family of its own
-	}
-	link, err = parseLink(body)
-	return link, err == nil, err
-}
-
-func (w *LinkWatch) receive() (err error) {
-	var n int
+func (w *LinkWatch) receive() (n int, err error) {
 	readErr := w.raw.Read(func(fd uintptr) bool {
-		n, _, err = unix.Recvfrom(int(fd), w.buf, 0)
+		n, _, err = unix.Recvfrom(int(fd), w.buf, 0) // which does not block, so no signal interrupts it
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	switch {
 	case readErr != nil:
-		return os.ErrClosed // without a deadline there is no other reason
+		return 0, os.ErrClosed // without a deadline there is no other reason
 	case errors.Is(err, unix.ENOBUFS):
-		return ErrOverrun
-	case errors.Is(err, unix.EINTR):
-		return nil
+		return 0, ErrOverrun
 	case err != nil:
-		return fmt.Errorf("watch links: %w", err)
+		return 0, fmt.Errorf("watch links: %w", err)
 	}
-	w.pending = w.buf[:n]
-	return nil
+	return n, nil
 }

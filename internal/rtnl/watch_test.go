@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestWatchHearsOfTheEndOfALink(t *testing.T) {
+func TestWatchLinks(t *testing.T) {
 	nodeNS, podNS := testutil.NetNS(t), testutil.NetNS(t)
 	var watch *rtnl.LinkWatch
 	err := nodeNS.Do(func() (err error) {
@@ -19,22 +19,16 @@ func TestWatchHearsOfTheEndOfALink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var host rtnl.Link
-	err = nodeNS.Conn(t).Do(
-		rtnl.NewVeth(rtnl.Veth{Name: "por0", MAC: hostMAC, Peer: rtnl.VethPeer{Name: "eth0", MAC: podMAC, NetNS: podNS.FD()}}),
-		rtnl.LinkByName("por0", &host),
-		rtnl.DelLinkByName("por0"),
-	)
-	if err != nil {
+	index := addVeth(t, nodeNS, podNS, "por0")
+	if err := nodeNS.Conn(t).Do(rtnl.DelLink(index)); err != nil {
 		t.Fatal(err)
 	}
 	// It was made, described and changed before that: none of it is heard.
-	if link, err := watch.Next(); err != nil || link.Index != host.Index || link.Name != "por0" {
-		t.Fatalf("the end of %+v, %v", link, err)
+	if gone, err := watch.Next(); err != nil || gone != index {
+		t.Fatalf("the end of %d, %v, want %d", gone, err, index)
 	}
-	var again rtnl.Link
-	if err := nodeNS.Conn(t).Do(rtnl.LinkByIndex(host.Index, &again)); err == nil {
-		t.Errorf("%+v is still there", again)
+	if nodeNS.HasLink(t, index) {
+		t.Error("the link is still there")
 	}
 	done := make(chan error)
 	go func() {

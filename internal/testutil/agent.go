@@ -53,7 +53,7 @@ func (n *Node) StartAgent(t testing.TB, bin string, flags ...string) *Agent {
 func (n *Node) NewAgent(bin string, flags ...string) *Agent {
 	all := []string{
 		"--node-name=" + n.Name, "--api-socket=" + n.Socket, "--state-dir=" + n.StateDir, "--bpf-root=" + n.BPFRoot,
-		"--store-dir=" + filepath.Join(n.Dir, "store"),
+		"--store-dir=" + filepath.Join(n.Dir, "store"), "--cni-bin-dirs=" + n.PluginDir,
 	}
 	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--ipam-") || strings.HasPrefix(f, "--config") }) {
 		all = append(all, "--ipam-pod-cidr="+n.PodIPv4.String()+","+n.PodIPv6.String())

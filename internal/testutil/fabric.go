@@ -1,15 +1,15 @@
 package testutil
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"porin.dev/porin/internal/rtnl"
+	"github.com/vishvananda/netlink"
 )
 
 // Addresses of the world outside the cluster, which the [Fabric] answers for (RFC 5737, RFC 3849).
@@ -22,7 +22,6 @@ var (
 // addresses, and knows nothing of pods.
 type Fabric struct {
 	*Namespace
-	conn  *rtnl.Conn
 	mu    sync.Mutex // guards the field below
 	nodes int
 }
@@ -30,14 +29,11 @@ type Fabric struct {
 // NewFabric makes a network without nodes.
 func NewFabric(t testing.TB) *Fabric {
 	t.Helper()
-	ns := NetNS(t)
-	f := &Fabric{Namespace: ns, conn: ns.Conn(t)}
-	err := f.conn.Do(
-		rtnl.AddAddr(1, netip.PrefixFrom(OutsideIPv4, 32)),
-		rtnl.AddAddr(1, netip.PrefixFrom(OutsideIPv6, 128)),
-	)
-	if err != nil {
-		t.Fatal(err)
+	f := &Fabric{Namespace: NetNS(t)}
+	for _, addr := range []netip.Addr{OutsideIPv4, OutsideIPv6} {
+		if err := f.Netlink(t).AddrAdd(LinkAt(1), Address(netip.PrefixFrom(addr, addr.BitLen()))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	f.Sysctl(t, "net/ipv4/ip_forward", "1")
 	f.Sysctl(t, "net/ipv6/conf/all/forwarding", "1")
@@ -54,44 +50,43 @@ func (n *Namespace) Sysctl(t testing.TB, name, value string) {
 }
 
 // join makes the node's uplink, eth0 with an address of each family and default routes, and the fabric's way to it.
-func (f *Fabric) join(n *Node) error {
-	const nodeEnd = "eth0"
-	fabricEnd := fmt.Sprintf("node%d", n.Number)
-	fabricMAC, nodeMAC := rtnl.MAC{2, 0, 0, 1, 0, byte(n.Number)}, rtnl.MAC{2, 0, 0, 2, 0, byte(n.Number)}
-	var link rtnl.Link
-	err := f.conn.Do(
-		rtnl.NewVeth(rtnl.Veth{Name: fabricEnd, MAC: fabricMAC, Peer: rtnl.VethPeer{Name: nodeEnd, MAC: nodeMAC, NetNS: n.FD()}}),
-		rtnl.LinkByName(fabricEnd, &link),
-	)
+func (f *Fabric) join(t testing.TB, n *Node) error {
+	t.Helper()
+	fabricMAC, nodeMAC := MAC(2, 0, 0, 1, 0, byte(n.Number)), MAC(2, 0, 0, 2, 0, byte(n.Number))
+	link, err := f.AddVeth(Veth{Name: fmt.Sprintf("node%d", n.Number), MAC: fabricMAC, Peer: n.Namespace, PeerName: "eth0", PeerMAC: nodeMAC})
 	if err != nil {
 		return err
 	}
-	if err := n.conn.Do(uplink(link.Peer, fabricMAC, n.IPv4, n.IPv6)...); err != nil {
+	inside, outside := n.Netlink(t), f.Netlink(t)
+	if err := inside.LinkSetUp(LinkAt(link.Attrs().ParentIndex)); err != nil {
 		return err
 	}
-	var routes []rtnl.Request
 	for _, addr := range []netip.Addr{n.IPv4, n.IPv6} {
-		routes = append(routes,
-			rtnl.AddRoute(rtnl.Route{Dst: netip.PrefixFrom(addr, addr.BitLen()), Link: link.Index, Scope: unix.RT_SCOPE_LINK}),
-			rtnl.ReplaceNeigh(rtnl.Neigh{Link: link.Index, Addr: addr, MAC: nodeMAC}),
+		if err := uplink(inside, link.Attrs().ParentIndex, fabricMAC, addr); err != nil {
+			return err
+		}
+		err := errors.Join(
+			outside.RouteAdd(HostRoute(link.Attrs().Index, addr, 0)),
+			outside.NeighSet(PermanentNeighbour(link.Attrs().Index, addr, nodeMAC)),
 		)
+		if err != nil {
+			return err
+		}
 	}
-	return f.conn.Do(routes...)
+	return nil
 }
 
-// uplink configures a node's eth0: everything goes to the fabric.
-func uplink(index int, gatewayMAC rtnl.MAC, addrs ...netip.Addr) []rtnl.Request {
-	requests := []rtnl.Request{rtnl.LinkUp(index)}
-	for _, addr := range addrs {
-		gateway, all := netip.MustParseAddr("169.254.0.1"), netip.MustParsePrefix("0.0.0.0/0")
-		if addr.Is6() {
-			gateway, all = netip.MustParseAddr("fe80::fab"), netip.MustParsePrefix("::/0")
-		}
-		requests = append(requests,
-			rtnl.AddAddr(index, netip.PrefixFrom(addr, addr.BitLen())),
-			rtnl.ReplaceNeigh(rtnl.Neigh{Link: index, Addr: gateway, MAC: gatewayMAC}),
-			rtnl.AddRoute(rtnl.Route{Dst: all, Gateway: gateway, Link: index, OnLink: addr.Is4()}),
-		)
+// uplink gives a node's eth0 an address, and the node a way through it to everything.
+func uplink(node *netlink.Handle, index int, gatewayMAC net.HardwareAddr, addr netip.Addr) error {
+	all, gateway, flags := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("169.254.0.1"), int(netlink.FLAG_ONLINK)
+	if addr.Is6() {
+		all, gateway, flags = netip.MustParsePrefix("::/0"), netip.MustParseAddr("fe80::fab"), 0
 	}
-	return requests
+	route := GatewayRoute(index, all, gateway)
+	route.Flags = flags
+	return errors.Join(
+		node.AddrAdd(LinkAt(index), Address(netip.PrefixFrom(addr, addr.BitLen()))),
+		node.NeighSet(PermanentNeighbour(index, gateway, gatewayMAC)),
+		node.RouteAdd(route),
+	)
 }

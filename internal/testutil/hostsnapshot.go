@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -8,25 +9,26 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
 )
 
-// HostSnapshot is what a network namespace looks like, as sorted lines of text: links, addresses, routes of the main
-// table, permanent neighbours, network sysctls, nftables objects, and the tables of iptables. What the kernel changes
+// HostSnapshot is what a network namespace looks like, as sorted lines of text: links, addresses, unicast
+// routes of the main table, rules, permanent neighbours, qdiscs, network sysctls, nftables objects, and the tables of iptables. What the kernel changes
 // by itself (counters, learned neighbours) is not in it.
 type HostSnapshot []string
 
 // TakeHostSnapshot reads the namespace of the calling thread. What cannot be read without root is left out.
 func TakeHostSnapshot() (HostSnapshot, error) {
-	conn, err := rtnl.Dial()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer handle.Close()
 	var s HostSnapshot
-	if err := s.netlink(conn); err != nil {
+	if err := s.netlink(handle); err != nil {
 		return nil, err
 	}
 	s.sysctls("/proc/sys/net")
@@ -41,38 +43,73 @@ func (s *HostSnapshot) addf(format string, args ...any) {
 	*s = append(*s, fmt.Sprintf(format, args...))
 }
 
-func (s *HostSnapshot) netlink(conn *rtnl.Conn) error {
-	links, err := conn.Links()
-	if err != nil {
-		return err
-	}
-	for _, l := range links {
-		s.addf("link %+v", l)
-	}
-	addrs, err := conn.Addrs(0)
-	if err != nil {
-		return err
-	}
-	for _, a := range addrs {
-		s.addf("address %+v", a)
-	}
-	routes, err := conn.Routes(0)
-	if err != nil {
-		return err
-	}
-	for _, r := range routes {
-		s.addf("route %+v", r)
-	}
-	neighs, err := conn.Neighs(0)
-	if err != nil {
-		return err
-	}
-	for _, n := range neighs {
-		if n.State&unix.NUD_PERMANENT != 0 {
-			s.addf("neighbour %+v", n)
+func (s *HostSnapshot) netlink(handle *netlink.Handle) error {
+	for _, add := range []func(*netlink.Handle) error{s.links, s.addrs, s.routes, s.rules, s.neighbours, s.qdiscs} {
+		if err := add(handle); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (s *HostSnapshot) links(handle *netlink.Handle) error {
+	links, err := nl.Dump(handle.LinkList)
+	for _, link := range links {
+		l := link.Attrs()
+		s.addf("link %d %s altnames %q alias %q kind %s mac %s flags %#x mtu %d group %d master %d parent %d in namespace %d",
+			l.Index, l.Name, l.AltNames, l.Alias, link.Type(), l.HardwareAddr, l.RawFlags, l.MTU, l.Group, l.MasterIndex, l.ParentIndex, l.NetNsID)
+	}
+	return err
+}
+
+func (s *HostSnapshot) addrs(handle *netlink.Handle) error {
+	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return addrsOf(0)(handle) })
+	for _, a := range addrs {
+		s.addf("address %s of link %d scope %d flags %#x", a.IPNet, a.LinkIndex, a.Scope, a.Flags)
+	}
+	return err
+}
+
+func (s *HostSnapshot) routes(handle *netlink.Handle) error {
+	routes, err := nl.Dump(func() ([]netlink.Route, error) { return routesOf(0)(handle) })
+	for _, r := range routes {
+		s.addf("route %s by link %d gateway %s source %s next hops %v protocol %d scope %d priority %d mtu %d onlink %t",
+			r.Dst, r.LinkIndex, r.Gw, r.Src, r.MultiPath, r.Protocol, r.Scope, r.Priority, r.MTU, r.Flags&int(netlink.FLAG_ONLINK) != 0)
+	}
+	return err
+}
+
+func (s *HostSnapshot) rules(handle *netlink.Handle) error {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, err := nl.Dump(func() ([]netlink.Rule, error) { return handle.RuleList(family) })
+		if err != nil {
+			return err
+		}
+		for _, r := range rules {
+			text, err := json.Marshal(r) // which follows its pointers
+			if err != nil {
+				return err
+			}
+			s.addf("rule %s", text)
+		}
+	}
+	return nil
+}
+
+func (s *HostSnapshot) neighbours(handle *netlink.Handle) error {
+	entries, err := nl.Dump(func() ([]netlink.Neigh, error) { return permanentNeighboursOf(0)(handle) })
+	for _, n := range entries {
+		s.addf("neighbour %s on link %d is %s state %#x", n.IP, n.LinkIndex, n.HardwareAddr, n.State)
+	}
+	return err
+}
+
+func (s *HostSnapshot) qdiscs(handle *netlink.Handle) error {
+	qdiscs, err := nl.Dump(func() ([]netlink.Qdisc, error) { return handle.QdiscList(nil) })
+	for _, q := range qdiscs {
+		s.addf("qdisc %s handle %#x of link %d parent %#x", q.Type(), q.Attrs().Handle, q.Attrs().LinkIndex, q.Attrs().Parent)
+	}
+	return err
 }
 
 // busySysctls change by themselves.

@@ -9,9 +9,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"porin.dev/porin/internal/rtnl"
 )
 
 // envInside tells a process that it runs in the namespaces of the tests: "new" when they are yet to be prepared.
@@ -105,10 +104,10 @@ func prepareInside() error {
 
 // loUp brings lo up, which has the index 1 in every namespace, in the one of the calling thread.
 func loUp() error {
-	conn, err := rtnl.Dial()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	return conn.Do(rtnl.LinkUp(1))
+	defer handle.Close()
+	return handle.LinkSetUp(LinkAt(1))
 }

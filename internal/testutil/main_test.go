@@ -11,11 +11,11 @@ func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks(), testutil.Host
 func TestNamespacesAreApart(t *testing.T) {
 	a, b := testutil.NetNS(t), testutil.NetNS(t)
 	for _, ns := range []*testutil.Namespace{a, b} {
-		links, err := ns.Conn(t).Links()
+		links, err := ns.Links()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(links) != 1 || links[0].Name != "lo" || !links[0].Up() {
+		if len(links) != 1 || links[0].Attrs().Name != "lo" || !testutil.IsUp(links[0]) {
 			t.Errorf("links of a fresh namespace = %+v, want lo alone, and up", links)
 		}
 	}

@@ -1,23 +1,24 @@
 package testutil
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/netns"
 )
 
 // Namespace is a network namespace, bound to a file as container runtimes do it. lo is up in it.
 type Namespace struct {
-	path  string
-	file  *os.File
-	close sync.Once
+	path   string
+	file   *os.File
+	close  sync.Once
+	mu     sync.Mutex      // guards the field below
+	handle *netlink.Handle // nil until it is first asked for, and after Close
 }
 
 // NetNS makes a namespace that lives until [Namespace.Close] or the end of the test.
@@ -32,25 +33,18 @@ func NetNS(t testing.TB) *Namespace {
 	return ns
 }
 
-// make lets a thread that ends afterwards unshare its namespace and bind it to the path.
+// make makes a namespace and binds it to the path.
 func (n *Namespace) make() error {
 	if err := os.WriteFile(n.path, nil, 0o600); err != nil {
 		return err
 	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("unshare: %w", err)
-			}
-			if err := loUp(); err != nil {
-				return err
-			}
-			return unix.Mount("/proc/thread-self/ns/net", n.path, "", unix.MS_BIND, "")
-		}()
-	}()
-	if err := <-done; err != nil {
+	err := netns.InNew(func() error {
+		if err := loUp(); err != nil {
+			return err
+		}
+		return unix.Mount("/proc/thread-self/ns/net", n.path, "", unix.MS_BIND, "")
+	})
+	if err != nil {
 		return err
 	}
 	file, err := os.Open(n.path)
@@ -64,24 +58,22 @@ func (n *Namespace) Path() string { return n.path }
 // FD is a file descriptor of the namespace, valid until Close.
 func (n *Namespace) FD() int { return int(n.file.Fd()) }
 
-// Do runs f in the namespace, on a thread of its own. Goroutines that f starts are not in it; sockets that f opens are.
-func (n *Namespace) Do(f func() error) error { return rtnl.In(n.FD(), f) }
+// File is the namespace as an open file, valid until Close.
+func (n *Namespace) File() *os.File { return n.file }
 
-// Conn opens a route-netlink socket in the namespace, closed at the end of the test.
-func (n *Namespace) Conn(t testing.TB) *rtnl.Conn {
-	t.Helper()
-	conn, err := rtnl.DialAt(n.FD())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
+// Do runs f in the namespace, on a thread of its own. Goroutines that f starts are not in it; sockets that f opens are.
+func (n *Namespace) Do(f func() error) error { return netns.In(n.FD(), f) }
 
 // Close lets go of the namespace and leaves an ordinary empty file at its path, as runtimes do for a moment before
 // they remove it. The namespace ends when nobody else holds it. Twice is fine.
 func (n *Namespace) Close() {
 	n.close.Do(func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.handle != nil { // an open socket keeps the namespace alive
+			n.handle.Close()
+			n.handle = nil
+		}
 		_ = n.file.Close()
 		_ = unix.Unmount(n.path, unix.MNT_DETACH)
 	})

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"porin.dev/porin/internal/rtnl"
 )
 
 // Node is a machine of a cluster: a network namespace with an uplink to its [Fabric], and folders of its own for
@@ -24,8 +22,8 @@ type Node struct {
 	IPv4, IPv6        netip.Addr   // its own addresses
 	PodIPv4, PodIPv6  netip.Prefix // what its pods are numbered from, unless StartAgent is told otherwise
 	Socket            string
+	PluginDir         string // where its agents look for IPAM plugins; see [Node.InstallPlugin]
 	StateDir, BPFRoot string
-	conn              *rtnl.Conn
 }
 
 // NewNode makes a node in a fabric of its own.
@@ -46,19 +44,30 @@ func (f *Fabric) NewNode(t testing.TB) *Node {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &Node{
 		Namespace: NetNS(t), Fabric: f, Number: int(number), Name: fmt.Sprintf("node%d", number), Dir: dir,
-		IPv4:     netip.AddrFrom4([4]byte{192, 0, 2, number}),
-		IPv6:     netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: number}),
-		PodIPv4:  netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 100, number, 0}), 24),
-		PodIPv6:  netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0x10, 5: number}), 64),
-		Socket:   filepath.Join(dir, "agent.sock"),
-		StateDir: filepath.Join(dir, "state"),
-		BPFRoot:  filepath.Join(BPFFS(t), "porin"),
+		IPv4:      netip.AddrFrom4([4]byte{192, 0, 2, number}),
+		IPv6:      netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: number}),
+		PodIPv4:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 100, number, 0}), 24),
+		PodIPv6:   netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0x10, 5: number}), 64),
+		Socket:    filepath.Join(dir, "agent.sock"),
+		StateDir:  filepath.Join(dir, "state"),
+		BPFRoot:   filepath.Join(BPFFS(t), "porin"),
+		PluginDir: filepath.Join(dir, "cni-bin"),
 	}
-	n.conn = n.Conn(t)
-	if err := f.join(n); err != nil {
+	if err := os.Mkdir(n.PluginDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.join(t, n); err != nil {
 		t.Fatalf("connect %s to its fabric: %v", n.Name, err)
 	}
 	return n
+}
+
+// InstallPlugin makes a program known to the node's agents and runtimes under its own name.
+func (n *Node) InstallPlugin(t testing.TB, program string) {
+	t.Helper()
+	if err := os.Symlink(program, filepath.Join(n.PluginDir, filepath.Base(program))); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Container is a container as a runtime knows it: an ID and a network namespace. Its fields may be changed before a

@@ -2,8 +2,11 @@ package testutil_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"porin.dev/porin/internal/testutil"
 )
@@ -42,9 +45,32 @@ func TestSnapshotSeesChanges(t *testing.T) {
 	if diff := before.Diff(snapshot()); diff != "" {
 		t.Errorf("nothing happened, and yet:\n%s", diff)
 	}
-	ns.Sysctl(t, "net/ipv4/ip_forward", "1")
-	if diff := before.Diff(snapshot()); diff == "" {
-		t.Error("a changed sysctl is not seen")
+	handle, addr := ns.Netlink(t), netip.MustParseAddr("192.0.2.1")
+	elsewhere := testutil.NetNS(t)
+	for name, change := range map[string]func() error{
+		"sysctl":    func() error { ns.Sysctl(t, "net/ipv4/ip_forward", "1"); return nil },
+		"alias":     func() error { return handle.LinkSetAlias(testutil.LinkAt(1), "other") },
+		"address":   func() error { return handle.AddrAdd(testutil.LinkAt(1), testutil.Address(netip.PrefixFrom(addr, 32))) },
+		"route":     func() error { return handle.RouteAdd(testutil.HostRoute(1, addr.Next(), 0)) },
+		"neighbour": func() error { return handle.NeighSet(testutil.PermanentNeighbour(1, addr, testutil.MAC(2))) },
+		"qdisc":     func() error { return handle.QdiscAdd(testutil.Clsact(1)) },
+		"rule": func() error {
+			rule := netlink.NewRule()
+			rule.Family, rule.Table, rule.Priority = netlink.FAMILY_V6, 99, 99
+			return handle.RuleAdd(rule)
+		},
+		"link": func() error {
+			_, err := ns.AddVeth(testutil.Veth{Name: "veth", Peer: elsewhere, PeerName: "peer"})
+			return err
+		},
+	} {
+		before := snapshot()
+		if err := change(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := before.Diff(snapshot()); !strings.Contains(diff, "+ ") || !strings.Contains(diff, name+" ") && name != "sysctl" && name != "alias" {
+			t.Errorf("a changed %s is not seen:\n%s", name, diff)
+		}
 	}
 	ns.Sysctl(t, "net/ipv4/ip_forward", "0")
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/deletequeue"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -43,7 +41,7 @@ func awayStart(t *testing.T, r *report) {
 	if err := os.RemoveAll(node.StateDir); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, node.StateDir)
+	fill(t, node)
 	agent.Start(t)
 	workedOff(t, agent)
 	slices.Sort(empty)
@@ -53,14 +51,19 @@ func awayStart(t *testing.T, r *report) {
 	r.atMost("10,000 deletion records worked off", (agent.Started - base).Seconds(), 2, " s")
 }
 
-// fill makes a ledger, and a deletion record for each attachment that is in it.
-func fill(t *testing.T, stateDir string) {
+// fill makes a ledger of the node's network namespace, and a deletion record for each attachment that is in it.
+func fill(t *testing.T, node *testutil.Node) {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(testutil.Build(t), "fill"), stateDir, fmt.Sprint(awayRecords)).CombinedOutput()
+	program := filepath.Join(testutil.Build(t), "fill")
+	var out []byte
+	err := node.Do(func() (err error) {
+		out, err = exec.Command(program, node.StateDir, fmt.Sprint(awayRecords)).CombinedOutput()
+		return err
+	})
 	if err != nil {
 		t.Fatalf("fill the ledger (run make bench): %v\n%s", err, out)
 	}
-	queue, err := deletequeue.Begin(filepath.Join(stateDir, "deletions"))
+	queue, err := deletequeue.Begin(filepath.Join(node.StateDir, "deletions"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,22 +124,17 @@ func awayDel(t *testing.T, r *report) {
 // bareDeletions is the time of the system call that deletes a veth pair whose ends are up, one after the other.
 func bareDeletions(t *testing.T, node *testutil.Node, containers []*testutil.Container) (took []time.Duration) {
 	t.Helper()
-	conn := node.Conn(t)
+	handle := node.Netlink(t)
 	for i, c := range containers {
-		name := fmt.Sprintf("bare%d", i)
-		var link rtnl.Link
-		err := conn.Do(
-			rtnl.NewVeth(rtnl.Veth{Name: name, MAC: rtnl.MAC{2, 1}, Peer: rtnl.VethPeer{Name: "bare", MAC: rtnl.MAC{2, 2}, NetNS: c.FD()}}),
-			rtnl.LinkByName(name, &link),
-		)
+		link, err := node.AddVeth(testutil.Veth{Name: fmt.Sprintf("bare%d", i), Peer: c.Namespace, PeerName: "bare"})
 		if err == nil {
-			err = errors.Join(conn.Do(rtnl.LinkUp(link.Index)), c.Conn(t).Do(rtnl.LinkUp(link.Peer)))
+			err = c.Netlink(t).LinkSetUp(testutil.LinkAt(link.Attrs().ParentIndex))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := conn.Do(rtnl.DelLink(link.Index)); err != nil {
+		if err := handle.LinkDel(link); err != nil {
 			t.Fatal(err)
 		}
 		took = append(took, time.Since(began))

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 func TestBench(t *testing.T) {
 	report := newReport()
 	t.Run("attach", func(t *testing.T) { attach(t, report) })
+	t.Run("burst", func(t *testing.T) { burst(t, report) })
 	t.Run("traffic", func(t *testing.T) { traffic(t, report) })
 	t.Run("agent", func(t *testing.T) { agent(t, report) })
 	t.Run("away", func(t *testing.T) { away(t, report) })

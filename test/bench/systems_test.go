@@ -64,6 +64,8 @@ func porinWith(t *testing.T, node *testutil.Node, name string, keys map[string]a
 	maps.Copy(plugin, keys)
 	path := bin
 	if keys["ipam"] != nil {
+		agent.Configure(append(flags, "--log-level=warn", "--cni-bin-dirs="+builtPlugins(t))...)
+		agent.Restart(t)
 		path += string(filepath.ListSeparator) + builtPlugins(t)
 	}
 	s := newSystem(t, name, node, path, plugin)

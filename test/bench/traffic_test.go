@@ -1,12 +1,12 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -88,20 +88,19 @@ func attached(t *testing.T, s *system) path {
 func direct(t *testing.T) path {
 	t.Helper()
 	from, to := testutil.NetNS(t), testutil.NetNS(t)
-	near, far := from.Conn(t), to.Conn(t)
-	veth := rtnl.Veth{Name: "eth0", MAC: rtnl.MAC{2, 0, 0, 0, 0, 1}, Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC{2, 0, 0, 0, 0, 2}, NetNS: to.FD()}}
-	if err := near.Do(rtnl.NewVeth(veth)); err != nil {
+	veth := testutil.Veth{Name: "eth0", MAC: testutil.MAC(2, 0, 0, 0, 0, 1), Peer: to, PeerName: "eth0", PeerMAC: testutil.MAC(2, 0, 0, 0, 0, 2)}
+	if _, err := from.AddVeth(veth); err != nil {
 		t.Fatal(err)
 	}
-	for i, conn := range []*rtnl.Conn{near, far} {
-		var link rtnl.Link
-		if err := conn.Do(rtnl.LinkByName("eth0", &link)); err != nil {
-			t.Fatal(err)
-		}
+	for i, ns := range []*testutil.Namespace{from, to} {
+		handle, link := ns.Netlink(t), ns.Link(t, "eth0")
 		addr := netip.MustParseAddr(fmt.Sprintf("10.201.0.%d", i+1))
 		other := netip.MustParseAddr(fmt.Sprintf("10.201.0.%d", 2-i))
-		err := conn.Do(rtnl.LinkUp(link.Index), rtnl.AddAddr(link.Index, netip.PrefixFrom(addr, 32)),
-			rtnl.AddRoute(rtnl.Route{Dst: netip.PrefixFrom(other, 32), Link: link.Index}))
+		err := errors.Join(
+			handle.LinkSetUp(link),
+			handle.AddrAdd(link, testutil.Address(netip.PrefixFrom(addr, 32))),
+			handle.RouteAdd(testutil.HostRoute(link.Attrs().Index, other, 0)),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -85,7 +85,7 @@ func (e *etcd) kill() {
 	_ = e.input.Close()
 }
 
-// How long etcd is there, and how long it is not. It is away for longer than its leases last, sometimes.
+// How long etcd is there, and how long it is not.
 const shortestPeace, longestPeace, shortestOutage, longestOutage = 500 * time.Millisecond, 4 * time.Second, 50 * time.Millisecond, 5 * time.Second
 
 // disturb kills etcd and starts it again, or stops it for a while with all its connections, until it is told to end. An etcd

@@ -11,7 +11,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -98,8 +97,8 @@ func (h *host) detach(c *testutil.Container, random *rand.Rand) {
 		}
 	}
 	h.counts.dels.Add(1)
-	if links, err := linksIn(c.Namespace); err != nil || len(links) != 1 {
-		h.wrongs.add("link in a container left", fmt.Sprintf("%s: %v, %v", c.ID, links, err))
+	if links, err := c.Links(); err != nil || len(links) != 1 {
+		h.wrongs.add("link in a container left", fmt.Sprintf("%s: %v, %v", c.ID, testutil.Names(links), err))
 	}
 }
 
@@ -109,15 +108,6 @@ func maybeKilled(random *rand.Rand) (context.Context, context.CancelFunc) {
 		return context.WithCancel(context.Background())
 	}
 	return context.WithTimeout(context.Background(), time.Duration(random.Int64N(int64(hurry))))
-}
-
-func linksIn(ns *testutil.Namespace) ([]rtnl.Link, error) {
-	conn, err := rtnl.DialAt(ns.FD())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	return conn.Links()
 }
 
 // owners are the addresses that runtimes have been given and have not given back.

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -72,17 +71,13 @@ func (w *world) newHost(t *testing.T, pods int) *host {
 // announce makes the fabric know where the node's pods are, as the network of a cluster does.
 func (h *host) announce(t *testing.T) {
 	t.Helper()
-	conn := h.fabric.Conn(t)
-	var link rtnl.Link
-	if err := conn.Do(rtnl.LinkByName(fmt.Sprintf("node%d", h.node.Number), &link)); err != nil {
-		t.Fatal(err)
-	}
+	link := h.fabric.Link(t, h.node.Name).Attrs().Index
 	for _, prefix := range h.prefixes() {
 		gateway := h.node.IPv6
 		if prefix.Addr().Is4() {
 			gateway = h.node.IPv4
 		}
-		if err := conn.Do(rtnl.AddRoute(rtnl.Route{Dst: prefix, Gateway: gateway, Link: link.Index})); err != nil {
+		if err := h.fabric.Netlink(t).RouteAdd(testutil.GatewayRoute(link, prefix, gateway)); err != nil {
 			t.Fatal(err)
 		}
 	}

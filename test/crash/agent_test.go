@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// agentAdd: an ADD that succeeded is there with the next agent, and one that failed is not.
+// agentAdd: an ADD that succeeded is there with the next agent. One whose answer the agent's death has taken is whole or gone,
+// and the runtime's DEL ends it.
 func agentAdd(s *scene) operation {
 	var (
 		c   *testutil.Container
@@ -22,13 +23,16 @@ func agentAdd(s *scene) operation {
 		run:     func() { pod, err = s.add(c) },
 		judge: func() error {
 			var added []nodecheck.Pod
+			var maybe []*testutil.Container
 			if err == nil {
 				added = append(added, pod)
+			} else {
+				maybe = append(maybe, c)
 			}
 			if err := errors.Join(s.agentDies(), s.restart()); err != nil {
 				return err
 			}
-			return errors.Join(s.check("after the restart", added), s.gone(c))
+			return errors.Join(s.check("after the restart", added, maybe...), s.gone(c))
 		},
 	}
 }
@@ -58,7 +62,7 @@ func agentSupersede(s *scene) operation {
 				return errors.Join(s.check("after the restart", []nodecheck.Pod{pod}), s.del(older),
 					s.check("after the DEL of the older", []nodecheck.Pod{pod}), s.gone(newer, older))
 			}
-			return errors.Join(s.check("after the restart", nil, older), s.gone(newer, older))
+			return errors.Join(s.check("after the restart", nil, older, newer), s.gone(newer, older))
 		},
 	}
 }

@@ -57,6 +57,8 @@ var operations = []row{
 	{"plugin, DEL without an agent, then DEL", 2, again(away(pluginDel))},
 	{"plugin, DEL without an agent, then an agent", 2, restarting(away(pluginDel))},
 	{"plugin, GC of two attachments", 2, pluginGC},
+	{"agent, ADD with another IPAM", 2, delegated(agentAdd)},
+	{"agent, DEL with another IPAM", 2, delegated(agentDel)},
 	{"plugin, ADD with another IPAM, then DEL", 2, delegated(pluginAdd)},
 	{"plugin, ADD with another IPAM, then a new agent", 2, delegated(restarting(pluginAdd))},
 	{"plugin, DEL with another IPAM, then DEL", 2, delegated(pluginDel)},

@@ -24,12 +24,9 @@ func delegated(of func(*scene) operation) func(*scene) operation {
 // delegate has the runtime take addresses from host-local from now on, and returns the folder where that keeps them.
 func (s *scene) delegate() string {
 	s.t.Helper()
-	bin, data := s.t.TempDir(), filepath.Join(s.node.Dir, "ipam")
-	for _, binary := range []string{filepath.Join(testutil.Build(s.t), "porin-cni"), testutil.IPAMPlugin(s.t, "host-local")} {
-		if err := os.Symlink(binary, filepath.Join(bin, filepath.Base(binary))); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	bin, data := s.node.PluginDir, filepath.Join(s.node.Dir, "ipam")
+	s.node.InstallPlugin(s.t, filepath.Join(testutil.Build(s.t), "porin-cni"))
+	s.node.InstallPlugin(s.t, testutil.IPAMPlugin(s.t, "host-local"))
 	ipam := map[string]any{"type": "host-local", "dataDir": data, "ranges": []any{
 		[]any{map[string]any{"subnet": "10.200.1.0/24"}}, []any{map[string]any{"subnet": "fd00:200:1::/64"}},
 	}}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/ipam/blocks"
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/internal/testutil"
 )
@@ -93,15 +93,15 @@ func (p *pools) owned() (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := partsIn(dir, p.agent.Node.Name)
+	owned, err := blocksIn(dir, p.agent.Node.Name)
 	set := map[string]bool{}
-	for _, part := range parts {
-		set[name(part.Pool, part.Prefix, part.Prefix.Addr().Is4())] = true
+	for _, b := range owned {
+		set[name(b.Pool, b.CIDR, b.CIDR.Addr().Is4())] = true
 	}
 	return set, err
 }
 
-func partsIn(dir, node string) (parts []blocks.Part, err error) {
+func blocksIn(dir, node string) (list []cluster.Block, err error) {
 	cfg := store.DefaultConfig()
 	cfg.Dir = dir
 	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
@@ -112,8 +112,16 @@ func partsIn(dir, node string) (parts []blocks.Part, err error) {
 	if err := s.Start(ctx); err != nil {
 		return nil, err
 	}
-	parts, err = blocks.Owned(ctx, s, node)
-	return parts, errors.Join(err, s.Stop(ctx))
+	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
+	for b, err := range cluster.OnStore(s).Blocks.All(ctx, cluster.BlockFilter{}) {
+		if err != nil {
+			return nil, err
+		}
+		if b.Owner.Name == node {
+			list = append(list, b)
+		}
+	}
+	return list, nil
 }
 
 // within repeats what a round of the agent may be changing.

@@ -2,7 +2,6 @@ package crash
 
 import (
 	"errors"
-	"io/fs"
 	"net/http"
 	"net/netip"
 	"os"
@@ -60,7 +59,7 @@ func ofBlocks(of func(*scene) operation) func(*scene) operation {
 	return func(s *scene) operation {
 		o := of(s)
 		o.only = func(e effect) bool {
-			return strings.HasPrefix(filepath.Base(e.on), "store") || strings.HasPrefix(filepath.Base(e.on), "blocks.json")
+			return strings.HasPrefix(filepath.Base(e.on), "store") || strings.HasPrefix(filepath.Base(e.on), "multipool.json") || strings.HasPrefix(filepath.Base(e.on), "node-key")
 		}
 		return o
 	}
@@ -131,16 +130,9 @@ func emptyStore(s *scene) operation {
 	o := agentFirstStart(s)
 	o.prepare = func() error {
 		s.agent.End()
-		return errors.Join(os.RemoveAll(s.storeDir()), remove(filepath.Join(s.node.StateDir, "blocks.json")))
+		return os.RemoveAll(s.storeDir())
 	}
 	return o
 }
 
 func (s *scene) storeDir() string { return filepath.Join(s.node.Dir, "store") }
-
-func remove(file string) error {
-	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}

@@ -3,7 +3,6 @@ package crash
 import (
 	"encoding/json"
 
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -23,14 +22,4 @@ func gcConfig(node *testutil.Node, valid []nodecheck.Pod) []byte {
 		"cni.dev/valid-attachments": list,
 	})
 	return text
-}
-
-// links lists what is in the container's namespace.
-func (s *scene) links(c *testutil.Container) ([]rtnl.Link, error) {
-	conn, err := rtnl.DialAt(c.FD())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	return conn.Links()
 }

@@ -173,9 +173,9 @@ func (s *scene) gone(all ...*testutil.Container) error {
 	}
 	errs = append(errs, s.check("after the runtime's DEL", nil))
 	for _, c := range all {
-		links, err := s.links(c)
+		links, err := c.Links()
 		if errs = append(errs, err); len(links) != 1 {
-			errs = append(errs, fmt.Errorf("links in the container of %.12s: %v, want lo alone", c.ID, links))
+			errs = append(errs, fmt.Errorf("links in the container of %.12s: %v, want lo alone", c.ID, testutil.Names(links)))
 		}
 	}
 	return errors.Join(errs...)

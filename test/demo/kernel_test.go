@@ -12,10 +12,11 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -50,27 +51,26 @@ func (s *story) events() (events []v1.Event) {
 
 // nothingLeft asks the kernel and the agent for what belonged to the containers.
 func (s *story) nothingLeft() {
-	conn := s.node.Conn(s)
-	links, err := conn.Links()
-	s.must(err, "list links")
+	links := s.node.LinkNames(s)
 	for _, link := range links {
-		if strings.HasPrefix(link.Name, v1.HostInterfacePrefix) {
-			s.Errorf("link %s is left", link.Name)
+		if strings.HasPrefix(link, v1.HostInterfacePrefix) {
+			s.Errorf("link %s is left", link)
 		}
 	}
-	s.say("no link is left on the node, and so no filter on one: it has %s", names(links, func(l rtnl.Link) string { return l.Name }))
+	s.say("no link is left on the node, and so no filter on one: it has %s", strings.Join(links, " "))
 	for _, c := range s.containers {
-		inside, err := c.Conn(s).Links()
-		s.must(err, "list links of "+c.name)
-		if len(inside) != 1 {
+		if inside := c.LinkNames(s); len(inside) != 1 {
 			s.Errorf("links in %s: %v", c.name, inside)
 		}
 	}
 	s.say("no link is left in the containers but lo")
-	routes, err := conn.Routes(0)
+	routes, err := s.node.Routes(0)
 	s.must(err, "list routes")
 	for _, c := range s.containers {
-		if slices.ContainsFunc(routes, func(r rtnl.Route) bool { return r.Dst.Addr() == c.ipv4 || r.Dst.Addr() == c.ipv6 }) {
+		if slices.ContainsFunc(routes, func(r netlink.Route) bool {
+			dst := nl.Addr(r.Dst.IP)
+			return dst == c.ipv4 || dst == c.ipv6
+		}) {
 			s.Errorf("a route to %s is left", c.name)
 		}
 	}
@@ -99,12 +99,4 @@ func (s *story) programsGone(programs []v1.Program) {
 		})
 		s.say("program %s with ID %d is gone from the kernel", p.Name, p.ID)
 	}
-}
-
-func names[T any](all []T, name func(T) string) string {
-	var list []string
-	for _, item := range all {
-		list = append(list, name(item))
-	}
-	return strings.Join(list, " ")
 }

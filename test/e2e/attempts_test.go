@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -52,8 +51,8 @@ func TestAnAgentThatHangsCostsNoMoreThanTheTimeout(t *testing.T) {
 	})
 	calls.Wait()
 	r.noLinks(p.Container)
-	if links, err := c.Conn(t).Links(); err != nil || len(links) != 1 {
-		t.Errorf("links after a failed ADD: %v, %v", links, err)
+	if names := c.LinkNames(t); len(names) != 1 {
+		t.Errorf("links after a failed ADD: %v", names)
 	}
 	r.signal(unix.SIGCONT)
 	r.agrees() // about what both callers have given up
@@ -99,26 +98,13 @@ func TestAnADDThatBeganBeforeTheDELIsRefused(t *testing.T) {
 	p := r.pod()
 	old := r.endpoints()[0]
 	r.cni.MustDel(t, p.Container)
-	var host rtnl.Link
-	mac, err := rtnl.ParseMAC(old.Host.MAC)
-	if err != nil {
-		t.Fatal(err)
-	}
 	// The plugin of an ADD whose runtime has given it up.
-	veth := rtnl.Veth{Name: old.Host.Name, MAC: mac, Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC{2, 1}, NetNS: p.FD()}}
-	conn := r.node.Conn(t)
-	if err := conn.Do(rtnl.NewVeth(veth), rtnl.LinkByName(old.Host.Name, &host)); err != nil {
-		t.Fatal(err)
-	}
-	request := v1.EndpointRequest{
-		Network: "porin", Began: began.Nano(), Container: old.Container,
-		Host: v1.Interface{Name: old.Host.Name, Index: host.Index, MAC: old.Host.MAC},
-	}
-	if _, err := r.api.CreateEndpoint(t.Context(), p.ID, "eth0", request); err == nil {
+	request := v1.EndpointRequest{Network: "porin", Began: began.Nano()}
+	if _, err := r.api.CreateEndpoint(t.Context(), p.ID, "eth0", p.File(), request); err == nil {
 		t.Errorf("it was let in: %+v", r.endpoints())
 	}
-	if err := conn.Do(rtnl.DelLinkByName(old.Host.Name)); err != nil {
-		t.Logf("the link: %v", err)
+	if r.node.HasLink(t, old.Host.Index) {
+		t.Errorf("link %d is there", old.Host.Index)
 	}
 	r.add(p.Container) // one that begins after it is a new life
 	r.cni.MustDel(t, p.Container)

@@ -20,7 +20,7 @@ func TestBadCallsOfThePlugin(t *testing.T) {
 	same := func(*testutil.Container) {}
 	config := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"porin","type":"porin-cni","socket":%q}`, r.node.Socket)
 	failedAs(t, exec("ADD", `{"cniVersion":"1.1.0","name":"porin","type":"porin-cni","socket":7}`, same), codeInvalidConfig)
-	failedAs(t, exec("ADD", `{"cniVersion":"1.1.0","name":"porin","type":"porin-cni","mtu":-5}`, same), codeInvalidConfig)
+	failedAs(t, exec("ADD", `{"cniVersion":"1.1.0","name":"porin","type":"porin-cni","mtu":-5,"socket":"`+r.node.Socket+`"}`, same), codeInvalidConfig)
 	for name, change := range map[string]func(*testutil.Container){
 		"path in the ID":        func(c *testutil.Container) { c.ID = "../../etc/passwd" },
 		"empty ID":              func(c *testutil.Container) { c.ID = "" },

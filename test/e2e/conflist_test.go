@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -70,6 +71,12 @@ func TestTheListIsReplacedAsAWholeAndStays(t *testing.T) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	r.cni.List = loadList(t, path)
+	if err := r.cni.Status(); err != nil {
+		t.Errorf("STATUS right after the agent stopped: %v", err)
+	}
+	if err := os.Remove(filepath.Join(r.node.StateDir, "heartbeat")); err != nil {
+		t.Fatal(err)
+	}
 	failedAs(t, r.cni.Status(), codeNotAvailable)
 }
 
@@ -81,4 +88,26 @@ func TestAnAgentThatFailsWritesNoList(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Errorf("there is %s", path)
 	}
+}
+
+func TestAListThatChangesTheMACIsRefused(t *testing.T) {
+	testutil.Root(t)
+	node := testutil.NewNode(t)
+	folder := filepath.Join(node.Dir, "net.d")
+	r := rigOn(t, node, "--cni-conf-path="+filepath.Join(folder, "05-porin.conflist"))
+	loadList(t, filepath.Join(folder, "05-porin.conflist"))
+	tuned := filepath.Join(folder, "10-tuned.conflist")
+	list := `{"cniVersion":"1.0.0","name":"tuned","plugins":[
+		{"type":"porin-cni","socket":"` + node.Socket + `","stateDir":"` + node.StateDir + `"},
+		{"type":"tuning","mac":"02:00:00:00:00:01"}]}`
+	if err := os.WriteFile(tuned, []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.cni.List = loadList(t, tuned)
+	_, err := r.cni.Add(testutil.NewContainer(t))
+	failedAs(t, err, codeInvalidConfig)
+	if err == nil || !strings.Contains(err.Error(), tuned) {
+		t.Errorf("error %v, want one that names %s", err, tuned)
+	}
+	r.nothingLeft()
 }

@@ -3,48 +3,90 @@ package e2e
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
+	"net"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestAnAddressOfWhichAConnectionIsTrackedIsGivenToNobody: the next container would get the packets that somebody still
-// sends to the last one, and would be taken for it.
-func TestAnAddressOfWhichAConnectionIsTrackedIsGivenToNobody(t *testing.T) {
+// TestDelForgetsConnections: what the node's kernel tracks of a container's address is gone after its DEL, and that of others is not.
+func TestDelForgetsConnections(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	trackConnections(t, node)
-	r := rigOn(t, node, "--ipam-pod-cidr=10.9.0.0/30", "--ipam-quarantine=1s") // one address
-	p := r.pod()
-	if err := testutil.RoundTrip(p.Namespace, node.Echo(t, node.IPv4), reach); err != nil {
-		t.Fatal(err)
+	r := rigOn(t, node)
+	p, other := r.pod(), r.pod()
+	server4, server6 := node.Echo(t, node.IPv4), node.Echo(t, node.IPv6)
+	for _, c := range []pod{p, other} {
+		for _, server := range []netip.AddrPort{server4, server6} {
+			if err := testutil.RoundTrip(c.Namespace, server, reach); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
+	for i, addr := range []netip.Addr{p.ipv4, p.ipv6, other.ipv4, other.ipv6} {
+		r.track(addr, uint16(40000+i))
+	}
+	if got := r.tracked(p.ipv4) + r.tracked(p.ipv6); got < 4 {
+		t.Fatalf("%d connections of the container are tracked, want 4", got)
+	}
+	others := r.tracked(other.ipv4) + r.tracked(other.ipv6)
 	r.cni.MustDel(t, p.Container)
-
-	next := testutil.NewContainer(t)
-	r.stillNamed(next)
-	r.agent.Restart(t) // it asks anew
-	r.stillNamed(next)
-	forgetConnections(t, node)
-	if got := r.add(next); got.ipv4 != p.ipv4 {
-		t.Errorf("the next container got %s, want %s", got.ipv4, p.ipv4)
-	}
-}
-
-// stillNamed waits until the one address has rested, and is refused all the same.
-func (r *rig) stillNamed(c *testutil.Container) {
-	r.Helper()
-	testutil.Eventually(r, reach, func() error {
-		_, err := r.cni.Add(c)
-		if err == nil || !strings.Contains(err.Error(), "1 in quarantine; connections still name some that have rested") {
-			return fmt.Errorf("ADD: %v", err)
+	testutil.Eventually(t, reach, func() error {
+		if left := r.tracked(p.ipv4) + r.tracked(p.ipv6); left > 0 {
+			return fmt.Errorf("%d connections of the container are tracked", left)
 		}
 		return nil
 	})
+	if got := r.tracked(other.ipv4) + r.tracked(other.ipv6); got != others {
+		t.Errorf("of another container %d connections are tracked, want %d", got, others)
+	}
+}
+
+// track has the node's kernel track a connection that somebody has with an address by way of a service.
+func (r *rig) track(addr netip.Addr, port uint16) {
+	r.Helper()
+	family, client, service := netlink.InetFamily(unix.AF_INET), "198.51.100.7", "203.0.113.10"
+	if addr.Is6() {
+		family, client, service = unix.AF_INET6, "2001:db8::7", "2001:db8:1::10"
+	}
+	err := r.node.Do(func() error {
+		return netlink.ConntrackCreate(netlink.ConntrackTable, family, &netlink.ConntrackFlow{
+			FamilyType: uint8(family), TimeOut: 600,
+			Forward: netlink.IPTuple{SrcIP: net.ParseIP(client), DstIP: net.ParseIP(service), Protocol: unix.IPPROTO_UDP, SrcPort: port, DstPort: 53},
+			Reverse: netlink.IPTuple{SrcIP: addr.AsSlice(), DstIP: net.ParseIP(client), Protocol: unix.IPPROTO_UDP, SrcPort: 53, DstPort: port},
+		})
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// tracked counts the connections that an address has begun, and those of which it answers.
+func (r *rig) tracked(addr netip.Addr) (n int) {
+	r.Helper()
+	family := netlink.InetFamily(unix.AF_INET)
+	if addr.Is6() {
+		family = unix.AF_INET6
+	}
+	err := r.node.Do(func() error {
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		for _, flow := range flows {
+			if flow.Forward.SrcIP.Equal(addr.AsSlice()) || flow.Reverse.SrcIP.Equal(addr.AsSlice()) {
+				n++
+			}
+		}
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return n
 }
 
 // trackConnections has the kernel track connections of the node, as any rule about them does.
@@ -62,13 +104,6 @@ func trackConnections(t *testing.T, node *testutil.Node) {
 		nfAttr(1, []byte(table)), nfAttr(2, []byte(chain)), nfAttr(4, expression))...)
 	batch = append(batch, nfMessage(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, nil)...)
 	nfCall(t, node, batch, 3)
-}
-
-// forgetConnections is the end of them all.
-func forgetConnections(t *testing.T, node *testutil.Node) {
-	t.Helper()
-	const deleteConnection = 2 // IPCTNL_MSG_CT_DELETE
-	nfCall(t, node, nfMessage(unix.NFNL_SUBSYS_CTNETLINK<<8|deleteConnection, unix.NLM_F_ACK, unix.AF_UNSPEC, nil), 1)
 }
 
 // nfCall sends messages and expects so many acknowledgements.

@@ -23,12 +23,10 @@ type delegatedRig struct {
 // delegateTo makes a rig with the plugin of that name, for a section of the caller's.
 func delegateTo(t *testing.T, plugin string, flags ...string) *delegatedRig {
 	t.Helper()
-	r := &delegatedRig{rig: newRig(t, flags...), bin: t.TempDir()}
-	for _, binary := range []string{filepath.Join(testutil.Build(t), "porin-cni"), testutil.IPAMPlugin(t, plugin)} {
-		if err := os.Symlink(binary, filepath.Join(r.bin, filepath.Base(binary))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r := &delegatedRig{rig: newRig(t, flags...)}
+	r.bin = r.node.PluginDir
+	r.node.InstallPlugin(t, filepath.Join(testutil.Build(t), "porin-cni"))
+	r.node.InstallPlugin(t, testutil.IPAMPlugin(t, plugin))
 	return r
 }
 
@@ -187,7 +185,7 @@ func TestAddressesOfAnotherIPAMOutliveTheAgent(t *testing.T) {
 	r.reach(a, b)
 	r.cni.MustDel(t, c.Container) // without an agent
 	r.cni.MustDel(t, c.Container)
-	r.holds("after a DEL without an agent", of(a, b)...)
+	r.holds("after a DEL without an agent", of(a, b, c)...) // which the agent gives back
 	r.agent.Start(t)
 	r.reach(b, a)
 	r.holds("after a restart", of(a, b)...)

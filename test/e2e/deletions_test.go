@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -104,8 +103,8 @@ func TestDELNeedsNoNamespace(t *testing.T) {
 					t.Errorf("DEL: %v", err)
 				}
 			}
-			if links, err := p.Conn(t).Links(); err != nil || len(links) != 1 {
-				t.Errorf("links in the container: %v, %v", links, err)
+			if names := p.LinkNames(t); len(names) != 1 {
+				t.Errorf("links in the container: %v", names)
 			}
 			if away {
 				r.agent.Start(t)
@@ -118,8 +117,7 @@ func TestDELNeedsNoNamespace(t *testing.T) {
 func TestDELSucceedsForALinkThatSomebodyHasRemoved(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
-	conn := r.node.Conn(t)
-	if err := conn.Do(rtnl.DelLinkByName(r.endpoints()[0].Host.Name)); err != nil {
+	if err := r.node.Netlink(t).LinkDel(r.node.Link(t, r.endpoints()[0].Host.Name)); err != nil {
 		t.Fatal(err)
 	}
 	r.cni.MustDel(t, p.Container)

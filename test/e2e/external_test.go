@@ -5,36 +5,15 @@ import (
 	"testing"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
 // external attaches a container by the API, with addresses that another IPAM has given.
 func (r *rig) external(c *testutil.Container, addresses v1.Addresses) error {
 	r.Helper()
-	host := v1.Interface{Name: v1.HostInterfaceName(c.ID, c.IfName)}
-	var peer string
-	host.MAC, peer = v1.InterfaceMACs(c.ID, c.IfName)
-	hostMAC, err1 := rtnl.ParseMAC(host.MAC)
-	peerMAC, err2 := rtnl.ParseMAC(peer)
-	var link rtnl.Link
-	err3 := r.node.Conn(r).Do(
-		rtnl.NewVeth(rtnl.Veth{Name: host.Name, MAC: hostMAC, Peer: rtnl.VethPeer{Name: c.IfName, MAC: peerMAC, NetNS: c.FD()}}),
-		rtnl.LinkByName(host.Name, &link),
-	)
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			r.Fatal(err)
-		}
-	}
-	host.Index = link.Index
-	_, err := r.api.CreateEndpoint(r.Context(), c.ID, c.IfName, v1.EndpointRequest{
-		Network: "porin", NetNS: c.Path(), Host: host, Container: v1.Interface{Name: c.IfName, MAC: peer},
-		Addresses: addresses, ExternalIPAM: true,
+	_, err := r.api.CreateEndpoint(r.Context(), c.ID, c.IfName, c.File(), v1.EndpointRequest{
+		Network: "porin", NetNS: c.Path(), Addresses: addresses, ExternalIPAM: true,
 	})
-	if err != nil {
-		_ = r.node.Conn(r).Do(rtnl.DelLink(link.Index)) // as the plugin does
-	}
 	return err
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -50,27 +50,23 @@ func oneFamily(t *testing.T, prefix string, four bool) {
 // onlyOf checks that the container has addresses and default routes of one family.
 func onlyOf(t *testing.T, p pod, four bool) {
 	t.Helper()
-	conn := p.Conn(t)
-	var eth0 rtnl.Link
-	if err := conn.Do(rtnl.LinkByName("eth0", &eth0)); err != nil {
-		t.Fatal(err)
-	}
-	addrs, err := conn.Addrs(eth0.Index)
+	eth0 := p.Link(t, "eth0").Attrs()
+	addrs, err := p.Addrs(eth0.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range addrs {
-		if addr := a.Prefix.Addr(); addr.Is4() != four && !addr.IsLinkLocalUnicast() {
+		if addr := nl.Addr(a.IP); addr.Is4() != four && !addr.IsLinkLocalUnicast() {
 			t.Errorf("the container has %s", addr)
 		}
 	}
-	routes, err := conn.Routes(eth0.Index)
+	routes, err := p.Routes(eth0.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range routes {
-		if r.Dst.Bits() == 0 && r.Dst.Addr().Is4() != four {
-			t.Errorf("the container has a route to %s", r.Dst)
+		if dst := nl.Prefix(r.Dst); dst.Bits() == 0 && dst.Addr().Is4() != four {
+			t.Errorf("the container has a route to %s", dst)
 		}
 	}
 }

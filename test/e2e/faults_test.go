@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -49,7 +49,7 @@ func failedAs(t *testing.T, err error, code uint) {
 func TestANameInUse(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
-	// The same container again, as after a lost answer: the interface that is there is replaced.
+	// The same container again, as after a lost answer: the endpoint that is there is the answer.
 	again := r.add(p.Container)
 	if err := testutil.Ping(again.Namespace, r.node.IPv4, reach); err != nil {
 		t.Error(err)
@@ -60,16 +60,17 @@ func TestANameInUse(t *testing.T) {
 	// An interface of another plugin in the container.
 	c := testutil.NewContainer(t)
 	elsewhere := testutil.NetNS(t)
-	err := c.Conn(t).Do(rtnl.NewVeth(rtnl.Veth{Name: "eth0", MAC: rtnl.MAC{2, 9}, Peer: rtnl.VethPeer{Name: "other", MAC: rtnl.MAC{2, 8}, NetNS: elsewhere.FD()}}))
-	if err != nil {
+	if _, err := c.AddVeth(testutil.Veth{Name: "eth0", MAC: testutil.MAC(2, 9), Peer: elsewhere, PeerName: "other"}); err != nil {
 		t.Fatal(err)
 	}
-	replaced := r.add(c)
-	if err := testutil.Ping(replaced.Namespace, r.node.IPv4, reach); err != nil {
-		t.Error(err)
+	_, err := r.cni.Add(c)
+	failedAs(t, err, codeConflict)
+	failedWith(t, err, "the container already has an interface of this name")
+	r.cni.MustDel(t, c)
+	if mac := c.Link(t, "eth0").Attrs().HardwareAddr; !bytes.Equal(mac, testutil.MAC(2, 9)) {
+		t.Errorf("the other plugin's interface has the MAC %s", mac)
 	}
 	r.cni.MustDel(t, p.Container)
-	r.cni.MustDel(t, c)
 	r.nothingLeft()
 }
 
@@ -98,13 +99,13 @@ func TestASpoofingContainerIsStoppedAndCounted(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	// a takes b's address in place of its own: nothing of it must arrive anywhere.
-	var eth0 rtnl.Link
-	conn := a.Conn(t)
-	if err := conn.Do(rtnl.LinkByName("eth0", &eth0)); err != nil {
-		t.Fatal(err)
-	}
+	handle, eth0 := a.Netlink(t), a.Link(t, "eth0")
 	// In this order: the routes go with an interface's last address.
-	if err := conn.Do(rtnl.AddAddr(eth0.Index, prefixOf(b.ipv4)), rtnl.DelAddr(eth0.Index, prefixOf(a.ipv4))); err != nil {
+	err := handle.AddrAdd(eth0, testutil.Address(prefixOf(b.ipv4)))
+	if err == nil {
+		err = handle.AddrDel(eth0, testutil.Address(prefixOf(a.ipv4)))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := testutil.Ping(a.Namespace, r.node.IPv4, unreachable); err == nil {

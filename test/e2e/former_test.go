@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 
 	"porin.dev/porin/bpf"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -68,15 +68,18 @@ func (r *rig) pinnedMaps(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 // attach puts the programs in the place of those at every host end.
 func (r *rig) attach(collection *ebpf.Collection) {
 	r.Helper()
-	conn := r.node.Conn(r)
+	sides := map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS}
 	for _, at := range r.inspect().Attachments {
-		direction := map[string]rtnl.Direction{"ingress": rtnl.Ingress, "egress": rtnl.Egress}[at.Direction]
-		filters, err := conn.Filters(at.IfIndex, direction)
+		filters, err := r.node.Filters(at.IfIndex, sides[at.Direction])
 		if err != nil || len(filters) != 1 {
 			r.Fatalf("filters of %s: %v, %v", at.IfName, filters, err)
 		}
-		filters[0].Program = collection.Programs[at.Name].FD()
-		if err := conn.Do(rtnl.ReplaceFilter(filters[0])); err != nil {
+		filter, ok := filters[0].(*netlink.BpfFilter)
+		if !ok {
+			r.Fatalf("filter of %s: %+v", at.IfName, filters[0])
+		}
+		filter.Fd = collection.Programs[at.Name].FD()
+		if err := r.node.Netlink(r).FilterReplace(filter); err != nil {
 			r.Fatal(err)
 		}
 	}

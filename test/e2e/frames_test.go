@@ -2,9 +2,13 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -40,6 +44,9 @@ func forgeries(r *rig, w *wire, a, b pod) []forged {
 		{"the node's IPv4 address", "spoofed-address", w.udp4(r.node.IPv4, b.ipv4, "node4")},
 		{"the node's IPv6 address", "spoofed-address", w.udp6(r.node.IPv6, b.ipv6, "node6")},
 		{"an IPv4 address of the world outside", "spoofed-address", w.udp4(testutil.OutsideIPv4, b.ipv4, "out4")},
+		{"a loopback address as source", "loopback", w.udp4(netip.AddrFrom4([4]byte{127, 0, 0, 1}), b.ipv4, "loopback")},
+		{"the receiver's IPv4-mapped address", "mapped-address", w.udp6(a.ipv6, netip.AddrFrom16(b.ipv4.As16()), "mapped")},
+		{"its own IPv4-mapped address", "mapped-address", w.udp6(netip.AddrFrom16(a.ipv4.As16()), b.ipv6, "mapped source")},
 		{"a VLAN tag", "protocol", w.frame(tagged...)},
 		{"an ethertype of no router", "protocol", w.frame(w.eth(layers.EthernetTypeLinkLayerDiscovery), gopacket.Payload("hello, neighbour"))},
 		{"ARP", "arp", broadcast.frame(broadcast.eth(layers.EthernetTypeARP), who)},
@@ -89,6 +96,32 @@ func TestAContainerCannotReachAnotherThroughItsLinkAddress(t *testing.T) {
 	from.send(from.udp4(a.ipv4, b.ipv4, "by the gateway"))
 	if _, others := to.until(carries("by the gateway")); others > 0 {
 		t.Errorf("%d other frames arrived", others)
+	}
+}
+
+// kube-proxy sets route_localnet for node ports on 127.0.0.1. What listens there is meant for the node alone.
+func TestPodCannotReachNodeLoopback(t *testing.T) {
+	r := newRig(t)
+	r.node.Sysctl(t, "net/ipv4/conf/all/route_localnet", "1")
+	a := r.pod()
+	from := r.wire(a)
+	var server net.PacketConn
+	err := r.node.Do(func() (err error) {
+		server, err = net.ListenPacket("udp4", "127.0.0.1:9")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	from.send(from.udp4(a.ipv4, netip.AddrFrom4([4]byte{127, 0, 0, 1}), "to the node's loopback"))
+	_ = server.SetReadDeadline(time.Now().Add(unreachable))
+	var received [64]byte
+	if n, sender, err := server.ReadFrom(received[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("127.0.0.1 of the node got %q from %v, error %v", received[:n], sender, err)
+	}
+	if got := r.drops(a)["loopback"]; got != 1 {
+		t.Errorf("%d packets were counted as loopback, want 1", got)
 	}
 }
 

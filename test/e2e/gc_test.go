@@ -3,6 +3,7 @@ package e2e
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,12 +39,39 @@ func (r *rig) attached(when string, want ...*testutil.Container) {
 	}
 }
 
+// running starts a process in the container's network namespace, as the pause container is one.
+func (r *rig) running(c *testutil.Container) {
+	r.Helper()
+	cmd := exec.Command("sleep", "600")
+	if err := c.Namespace.Do(cmd.Start); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// CRI-O calls GC once, when it starts.
+func TestGCOfMostOfANodeWithoutProcessesTakesOneCall(t *testing.T) {
+	r := newRig(t)
+	a, _, _, d := r.pod().Container, r.pod().Container, r.pod().Container, r.pod().Container
+	r.running(a)
+	r.running(d)
+	err := r.forgetful(nil).GC(a)
+	failedWith(t, err, `3 of the 4 endpoints of network "porin" are not valid`)
+	r.attached("after one call", a, d)
+}
+
 func TestGCOfMostOfANodeTakesTwoCalls(t *testing.T) {
 	r := newRig(t)
 	other := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t), Network: "other"})
 	of := testutil.NewContainer(t)
 	other.MustAdd(t, of)
 	a, b, c, d := r.pod().Container, r.pod().Container, r.pod().Container, r.pod().Container
+	for _, container := range []*testutil.Container{a, b, c, d} {
+		r.running(container)
+	}
 	if err := r.forgetful(map[string]any{"gcDryRun": true}).GC(a); err != nil {
 		t.Errorf("a dry run: %v", err)
 	}
@@ -90,7 +118,7 @@ func TestGCByTheCommandLine(t *testing.T) {
 		t.Errorf("porin gc: %+v", result)
 	}
 	r.attached("after it", keep)
-	if done := r.cli("gc", "--network", "porin", "--valid="); done.code != 1 || !strings.Contains(done.err, "call again") {
+	if done := r.cli("gc", "--network", "porin", "--valid="); done.code != 1 || !strings.Contains(done.err, "Call again") {
 		t.Errorf("nothing valid: exit code %d: %s%s", done.code, done.out, done.err)
 	}
 	r.attached("after a call that was withheld", keep)

@@ -1,40 +1,33 @@
 package e2e
 
 import (
-	"encoding/binary"
+	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
-// newLink makes an interface of a kind that has no parameters, as a bridge.
-func newLink(name, kind string) rtnl.Request {
-	attr := func(typ uint16, value []byte) []byte {
-		out := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtAttr+len(value)))
-		out = append(binary.NativeEndian.AppendUint16(out, typ), value...)
-		return append(out, make([]byte, -len(out)&3)...)
-	}
-	body := append(make([]byte, unix.SizeofIfInfomsg), attr(unix.IFLA_IFNAME, append([]byte(name), 0))...)
-	body = append(body, attr(unix.IFLA_LINKINFO, attr(unix.IFLA_INFO_KIND, append([]byte(kind), 0)))...)
-	return rtnl.Request{What: "create " + kind + " " + name, Type: unix.RTM_NEWLINK, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, Body: body}
+// addBridge makes a bridge on the node.
+func (r *rig) addBridge(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	return r.node.Netlink(r).LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 }
 
 func TestAHostNameInUseIsReplaced(t *testing.T) {
 	r := newRig(t)
 	elsewhere := testutil.NetNS(t)
-	for kind, occupy := range map[string]func(name string) rtnl.Request{
-		"a veth that belongs to nobody": func(name string) rtnl.Request {
-			return rtnl.NewVeth(rtnl.Veth{Name: name, MAC: rtnl.MAC{2, 9}, Peer: rtnl.VethPeer{Name: "other", MAC: rtnl.MAC{2, 8}, NetNS: elsewhere.FD()}})
-		},
-		"a bridge": func(name string) rtnl.Request { return newLink(name, "bridge") },
-	} {
+	for _, kind := range []string{"a veth that belongs to nobody"} {
 		c := testutil.NewContainer(t)
-		if err := r.node.Conn(t).Do(occupy(v1.HostInterfaceName(c.ID, c.IfName))); err != nil {
+		name := v1.HostInterfaceName(c.ID, c.IfName)
+		if _, err := r.node.AddVeth(testutil.Veth{Name: name, MAC: testutil.MAC(2, 9), Peer: elsewhere, PeerName: "other"}); err != nil {
 			t.Fatal(err)
 		}
 		p := r.add(c)
@@ -52,25 +45,20 @@ func TestAHostNameInUseIsReplaced(t *testing.T) {
 func TestALinkThatIsNoVethIsNeitherWiredNorRemoved(t *testing.T) {
 	r := newRig(t)
 	host := v1.HostInterfaceName("c1", "eth0")
-	conn := r.node.Conn(t)
-	var bridge rtnl.Link
-	if err := conn.Do(newLink(host, "bridge"), rtnl.LinkByName(host, &bridge)); err != nil {
+	if err := r.addBridge(host); err != nil {
 		t.Fatal(err)
 	}
-	request := v1.EndpointRequest{
-		Host:      v1.Interface{Name: host, Index: bridge.Index, MAC: bridge.MAC.String()},
-		Container: v1.Interface{Name: "eth0", MAC: "02:00:00:00:00:01"},
-	}
-	if _, err := r.api.CreateEndpoint(t.Context(), "c1", "eth0", request); err == nil || !strings.Contains(err.Error(), "bridge") {
+	bridge := r.node.Link(t, host).Attrs()
+	if _, err := r.api.CreateEndpoint(t.Context(), "c1", "eth0", testutil.NetNS(t).File(), v1.EndpointRequest{}); err == nil || !strings.Contains(err.Error(), "bridge") {
 		t.Errorf("error %v, want one that names the bridge", err)
 	}
-	if err := conn.Do(rtnl.LinkByIndex(bridge.Index, &bridge)); err != nil {
-		t.Errorf("the bridge: %v", err)
+	if !r.node.HasLink(t, bridge.Index) {
+		t.Error("the bridge is gone")
 	}
 	if all := r.endpoints(); len(all) > 0 {
 		t.Errorf("endpoints: %+v", all)
 	}
-	if err := conn.Do(rtnl.DelLink(bridge.Index)); err != nil {
+	if err := r.node.Netlink(t).LinkDel(testutil.LinkAt(bridge.Index)); err != nil {
 		t.Fatal(err)
 	}
 	r.nothingLeft()
@@ -79,7 +67,7 @@ func TestALinkThatIsNoVethIsNeitherWiredNorRemoved(t *testing.T) {
 func TestANodeWithoutAnUplink(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
-	if err := node.Conn(t).Do(rtnl.DelLinkByName("eth0")); err != nil {
+	if err := node.Netlink(t).LinkDel(node.Link(t, "eth0")); err != nil {
 		t.Fatal(err)
 	}
 	r := rigOn(t, node)
@@ -98,6 +86,19 @@ func TestANodeWithoutAnUplink(t *testing.T) {
 	r.nothingLeft()
 }
 
+// tentative returns an error while the kernel looks whether others have an address of the node.
+func tentative(node *testutil.Node) error {
+	return node.Do(func() error {
+		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V6)
+		for _, a := range addrs {
+			if a.Flags&unix.IFA_F_TENTATIVE != 0 {
+				err = fmt.Errorf("%s is tentative", a.IPNet)
+			}
+		}
+		return err
+	})
+}
+
 func TestTheNodeBecomesARouterAndNothingElseOfItChanges(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
@@ -107,6 +108,7 @@ func TestTheNodeBecomesARouterAndNothingElseOfItChanges(t *testing.T) {
 		}
 		return s
 	}
+	testutil.Eventually(t, reach, func() error { return tentative(node) })
 	before := snapshot()
 	r := rigOn(t, node)
 	p := r.pod()
@@ -115,8 +117,10 @@ func TestTheNodeBecomesARouterAndNothingElseOfItChanges(t *testing.T) {
 	}
 	r.cni.MustDel(t, p.Container)
 	r.agent.Stop(t)
+	// The kernel ties accept_redirects to forwarding; accept_ra is 2 where it was 1, so that routers are heard as before.
+	expected := regexp.MustCompile(`forward|conf/all/accept_redirects|- .*/conf/(lo|eth0)/accept_ra = "1"|\+ .*/conf/(lo|eth0)/accept_ra = "2"`)
 	for line := range strings.Lines(before.Diff(snapshot())) {
-		if !strings.Contains(line, "forward") && !strings.Contains(line, "conf/all/accept_redirects") { // which the kernel ties to it
+		if !expected.MatchString(line) {
 			t.Errorf("changed: %s", line)
 		}
 	}
@@ -125,14 +129,10 @@ func TestTheNodeBecomesARouterAndNothingElseOfItChanges(t *testing.T) {
 func TestAContainerReachesTheWorldOutsideThatKnowsTheWayBack(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
-	var uplink rtnl.Link
-	conn := r.node.Fabric.Conn(t)
-	if err := conn.Do(rtnl.LinkByName(r.node.Name, &uplink)); err != nil {
-		t.Fatal(err)
-	}
-	err := conn.Do(
-		rtnl.AddRoute(rtnl.Route{Dst: prefixOf(p.ipv4), Gateway: r.node.IPv4, Link: uplink.Index}),
-		rtnl.AddRoute(rtnl.Route{Dst: prefixOf(p.ipv6), Gateway: r.node.IPv6, Link: uplink.Index}),
+	fabric, link := r.node.Fabric.Netlink(t), r.node.Fabric.Link(t, r.node.Name).Attrs().Index
+	err := errors.Join(
+		fabric.RouteAdd(testutil.GatewayRoute(link, prefixOf(p.ipv4), r.node.IPv4)),
+		fabric.RouteAdd(testutil.GatewayRoute(link, prefixOf(p.ipv6), r.node.IPv6)),
 	)
 	if err != nil {
 		t.Fatal(err)

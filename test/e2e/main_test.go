@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -14,7 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
@@ -154,37 +155,47 @@ func (r *rig) inspect() (found datapath.Inspection) {
 	return found
 }
 
-// kernelState is what the node's kernel knows of links, addresses, routes and neighbours.
+// kernelState is what the node's kernel knows of links, their filters, addresses, routes and neighbours.
 func kernelState(t testing.TB, node *testutil.Node) string {
 	t.Helper()
-	conn := node.Conn(t)
 	var lines []string
-	links, err1 := conn.Links()
-	for _, l := range links {
-		lines = append(lines, fmt.Sprintf("link %d %s %s mtu %d group %d", l.Index, l.Name, l.MAC, l.MTU, l.Group))
+	addf := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	links, err1 := node.Links()
+	for _, link := range links {
+		l := link.Attrs()
+		addf("link %d %s %s mtu %d group %d", l.Index, l.Name, l.HardwareAddr, l.MTU, l.Group)
+		for name, side := range map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS} {
+			filters, err := node.Filters(l.Index, side)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range filters {
+				line := fmt.Sprintf("filter dev %d %s %s priority %d handle %d", l.Index, name, f.Type(), f.Attrs().Priority, f.Attrs().Handle)
+				if program, ok := f.(*netlink.BpfFilter); ok {
+					line += fmt.Sprintf(" program %d", program.Id)
+				}
+				lines = append(lines, line)
+			}
+		}
 	}
-	addrs, err2 := conn.Addrs(0)
+	addrs, err2 := node.Addrs(0)
 	for _, a := range addrs {
-		if !a.Prefix.Addr().IsLinkLocalUnicast() { // comes when the kernel likes
-			lines = append(lines, fmt.Sprintf("address %d %s", a.Link, a.Prefix))
+		if !a.IP.IsLinkLocalUnicast() { // comes when the kernel likes
+			addf("address %d %s", a.LinkIndex, a.IPNet)
 		}
 	}
-	routes, err3 := conn.Routes(0)
+	routes, err3 := node.Routes(0)
 	for _, r := range routes {
-		if !r.Dst.Addr().IsLinkLocalUnicast() {
-			lines = append(lines, fmt.Sprintf("route %s via %s dev %d", r.Dst, r.Gateway, r.Link))
+		if !r.Dst.IP.IsLinkLocalUnicast() {
+			addf("route %s via %s dev %d protocol %d", r.Dst, r.Gw, r.LinkIndex, r.Protocol)
 		}
 	}
-	neighs, err4 := conn.Neighs(0)
-	for _, n := range neighs {
-		if n.State&unix.NUD_PERMANENT != 0 {
-			lines = append(lines, fmt.Sprintf("neighbour %s dev %d", n.Addr, n.Link))
-		}
+	neighbours, err4 := node.PermanentNeighbours(0)
+	for _, n := range neighbours {
+		addf("neighbour %s dev %d is %s", n.IP, n.LinkIndex, n.HardwareAddr)
 	}
-	for _, err := range []error{err1, err2, err3, err4} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n") + "\n"

@@ -33,13 +33,16 @@ func (r *rig) metrics() map[string]float64 {
 	}
 	all := map[string]float64{}
 	for line := range strings.Lines(body) {
-		if name, text, ok := strings.Cut(strings.TrimSpace(line), "} "); ok && !strings.HasPrefix(line, "#") {
-			value, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				r.Errorf("metric %s: %v", name, err)
-			}
-			all[name+"}"] = value
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
 		}
+		at := strings.LastIndexByte(line, ' ') // labels may have spaces, too
+		value, err := strconv.ParseFloat(line[at+1:], 64)
+		if err != nil {
+			r.Errorf("metric %s: %v", line, err)
+		}
+		all[line[:max(at, 0)]] = value
 	}
 	return all
 }
@@ -82,19 +85,19 @@ func TestMetricsFollowTheEndpoints(t *testing.T) {
 	a, b := r.pod(), r.pod()
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 2})
 	r.expect(r.addresses("used", 2))
-	r.expect(phases("add", 2, "plugin", "queue", "admission", "ledger-intent", "ipam", "datapath", "ledger-commit"))
-	r.expect(requests("PUT", "/v1/endpoint/{id}", 2))
+	r.expect(phases("add", 2, "plugin", "queue", "admission", "ledger-intent", "ipam", "link", "datapath", "ledger-commit"))
+	r.expect(requests("POST", "/v1/cni", 2))
 
 	r.cni.MustDel(t, a.Container)
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 1})
 	r.expect(r.addresses("used", 1))
 	r.expect(r.addresses("quarantined", 1))
-	r.expect(phases("del", 1, "plugin", "queue", "admission", "ledger-intent", "ipam", "datapath", "ledger-commit"))
-	r.expect(requests("DELETE", "/v1/endpoint/{id}", 1))
+	r.expect(phases("del", 1, "plugin", "queue", "admission", "ledger-intent", "ipam", "link", "datapath", "ledger-commit"))
+	r.expect(requests("POST", "/v1/cni", 3))
 
 	r.agent.Restart(t)
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 1})
-	r.expect(phases("restore", 1, "ipam", "datapath"))
+	r.expect(phases("restore", 1, "ipam", "link", "datapath"))
 	r.expect(r.addresses("quarantined", 1))
 	r.cni.MustDel(t, b.Container)
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 0})
@@ -132,10 +135,13 @@ func TestAFailedADDIsCountedWithItsPhase(t *testing.T) {
 	if _, err := r.cni.Add(testutil.NewContainer(t)); err == nil {
 		t.Fatal("the pool is not exhausted")
 	}
+	if out := r.cli("doctor").out; !strings.Contains(out, "Note:") || !strings.Contains(out, "0 of 1 left") {
+		t.Errorf("porin doctor does not tell of the pool:\n%s", out)
+	}
 	r.expect(map[string]float64{
-		`porin_endpoints{state="ready"}`:                                                                1,
-		`porin_endpoint_phase_failures_total{operation="add",phase="ipam"}`:                             1,
-		`porin_endpoint_phase_duration_seconds_count{operation="add",phase="undo"}`:                     1,
-		`porin_api_request_duration_seconds_count{method="PUT",route="/v1/endpoint/{id}",status="503"}`: 1,
+		`porin_endpoints{state="ready"}`:                                                       1,
+		`porin_endpoint_phase_failures_total{operation="add",phase="ipam"}`:                    1,
+		`porin_endpoint_phase_duration_seconds_count{operation="add",phase="undo"}`:            1,
+		`porin_api_request_duration_seconds_count{method="POST",route="/v1/cni",status="422"}`: 1,
 	})
 }

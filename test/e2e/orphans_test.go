@@ -13,12 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -34,16 +34,13 @@ func (r *rig) pinned(name string) *ebpf.Map {
 }
 
 // host is the host end of the container.
-func (r *rig) host(c *testutil.Container) (link rtnl.Link) {
+func (r *rig) host(c *testutil.Container) *netlink.LinkAttrs {
 	r.Helper()
-	if err := r.node.Conn(r).Do(rtnl.LinkByName(v1.HostInterfaceName(c.ID, c.IfName), &link)); err != nil {
-		r.Fatal(err)
-	}
-	return link
+	return r.node.HostLink(r, c).Attrs()
 }
 
 // strangers makes what belongs to others, and looks a little like Porin's.
-func (r *rig) strangers(host rtnl.Link) {
+func (r *rig) strangers(host *netlink.LinkAttrs) {
 	r.Helper()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
@@ -52,29 +49,32 @@ func (r *rig) strangers(host rtnl.Link) {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { program.Close() })
-	veth := rtnl.Veth{Name: "porter0", MAC: rtnl.MAC{2, 3}, Peer: rtnl.VethPeer{Name: "eth1", MAC: rtnl.MAC{2, 4}, NetNS: testutil.NetNS(r).FD()}}
-	var porter rtnl.Link
-	conn := r.node.Conn(r)
+	link, err := r.node.AddVeth(testutil.Veth{Name: "porter0", MAC: testutil.MAC(2, 3), Peer: testutil.NetNS(r), PeerName: "eth1"})
+	if err != nil {
+		r.Fatal(err)
+	}
+	handle, porter := r.node.Netlink(r), link.Attrs().Index
+	one, two := netip.MustParseAddr("10.201.0.1"), netip.MustParseAddr("10.201.0.2")
 	err = errors.Join(
-		conn.Do(rtnl.NewVeth(veth), rtnl.LinkByName("porter0", &porter)),
-		conn.Do(
-			rtnl.AddRoute(rtnl.Route{Dst: netip.MustParsePrefix("10.201.0.1/32"), Link: host.Index, Scope: unix.RT_SCOPE_LINK, Protocol: unix.RTPROT_STATIC}),
-			rtnl.AddRoute(rtnl.Route{Dst: netip.MustParsePrefix("10.201.0.2/32"), Link: porter.Index, Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol}),
-			rtnl.AddClsact(porter.Index),
-			rtnl.ReplaceFilter(rtnl.Filter{Link: porter.Index, Direction: rtnl.Ingress, Handle: 1, Priority: 1, Name: "theirs", Program: program.FD()}),
-			rtnl.ReplaceFilter(rtnl.Filter{Link: host.Index, Direction: rtnl.Ingress, Handle: 1, Priority: 9, Name: "theirs", Program: program.FD()}),
-			rtnl.ReplaceNeigh(rtnl.Neigh{Link: porter.Index, Addr: netip.MustParseAddr("10.201.0.2"), MAC: rtnl.MAC{2, 4}}),
-		))
+		handle.RouteAdd(testutil.HostRoute(host.Index, one, unix.RTPROT_STATIC)),
+		handle.RouteAdd(testutil.HostRoute(porter, two, testutil.RouteProtocol)),
+		handle.QdiscAdd(testutil.Clsact(porter)),
+		handle.FilterReplace(testutil.Filter(porter, netlink.HANDLE_MIN_INGRESS, 1, 1, program.FD())),
+		handle.FilterReplace(testutil.Filter(host.Index, netlink.HANDLE_MIN_INGRESS, 1, 9, program.FD())),
+		handle.NeighSet(testutil.PermanentNeighbour(porter, two, testutil.MAC(2, 4))),
+	)
 	if err != nil {
 		r.Fatal(err)
 	}
 }
 
 // orphans makes one of each thing that bears Porin's mark and belongs to nobody, and tells as what each is found.
-func (r *rig) orphans(host rtnl.Link) (kinds map[string]int) {
+func (r *rig) orphans(host *netlink.LinkAttrs) (kinds map[string]int) {
 	r.Helper()
 	stray := netip.MustParseAddr("10.200.0.1")
-	veth := rtnl.Veth{Name: "porabcdefghijkl", MAC: rtnl.MAC{2, 1}, Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC{2, 2}, NetNS: testutil.NetNS(r).FD()}}
+	if _, err := r.node.AddVeth(testutil.Veth{Name: "porabcdefghijkl", MAC: testutil.MAC(2, 1), Peer: testutil.NetNS(r), PeerName: "eth0"}); err != nil {
+		r.Fatal(err)
+	}
 	extra, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
 		r.Fatal(err)
@@ -88,11 +88,8 @@ func (r *rig) orphans(host rtnl.Link) (kinds map[string]int) {
 	former := filepath.Join(r.node.BPFRoot, "programs", formerDigest)
 	err = errors.Join(
 		os.Mkdir(former, 0o700), used.Pin(filepath.Join(former, bpf.FromPod)),
-		r.node.Conn(r).Do(
-			rtnl.NewVeth(veth),
-			rtnl.AddRoute(rtnl.Route{Dst: prefixOf(stray), Link: host.Index, Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol}),
-			rtnl.ReplaceNeigh(rtnl.Neigh{Link: host.Index, Addr: stray, MAC: rtnl.MAC{2, 9}}),
-		),
+		r.node.Netlink(r).RouteAdd(testutil.HostRoute(host.Index, stray, testutil.RouteProtocol)),
+		r.node.Netlink(r).NeighSet(testutil.PermanentNeighbour(host.Index, stray, testutil.MAC(2, 9))),
 		r.pinned(bpf.Endpoints).Put(abi.AddrOf(stray), abi.Endpoint{Ifindex: 9999, Id: 999}),
 		r.pinned(bpf.Links).Put(uint32(9999), abi.Link{Id: 999}),
 		extra.Pin(filepath.Join(r.node.BPFRoot, "maps", "extra")),
@@ -153,8 +150,11 @@ func TestALinkOfNobodyNamesTheContainerThatItWasMadeFor(t *testing.T) {
 	r := newRig(t, "--doctor-repair=false")
 	c := testutil.NewContainer(t)
 	name := v1.HostInterfaceName(c.ID, c.IfName)
-	veth := rtnl.Veth{Name: name, MAC: rtnl.MAC{2, 1}, Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC{2, 2}, NetNS: c.FD()}}
-	if err := r.node.Conn(t).Do(rtnl.NewVeth(veth), rtnl.SetAlias(name, c.ID+":eth0 began=7")); err != nil {
+	link, err := r.node.AddVeth(testutil.Veth{Name: name, MAC: testutil.MAC(2, 1), Peer: c.Namespace, PeerName: "eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.node.Netlink(t).LinkSetAlias(link, c.ID+":eth0 began=7"); err != nil {
 		t.Fatal(err)
 	}
 	found := r.examined().Findings

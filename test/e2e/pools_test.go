@@ -109,9 +109,7 @@ func TestAPodHasAnAddressOfThePoolThatIsChosenForIt(t *testing.T) {
 	if err != nil || ep.Pool != "green" {
 		t.Errorf("the endpoint is of pool %q, %v", ep.Pool, err)
 	}
-	again, err := r.api.CreateEndpoint(context.Background(), ep.ContainerID, ep.IfName, v1.EndpointRequest{
-		Network: ep.Network, Pod: ep.Pod, NetNS: ep.NetNS, Host: ep.Host, Container: ep.Container,
-	})
+	again, err := r.api.CreateEndpoint(context.Background(), ep.ContainerID, ep.IfName, first.File(), v1.EndpointRequest{Network: ep.Network, Pod: ep.Pod, NetNS: ep.NetNS})
 	if err != nil || again.ID != ep.ID || again.Addresses != ep.Addresses || again.Pool != "green" {
 		t.Errorf("the same request got %+v, %v, before %+v", again, err, ep)
 	}
@@ -214,7 +212,7 @@ func TestPoolsOutliveTheBoot(t *testing.T) {
 
 func TestAnAgentWithoutPoolsSaysWhichModeHasThem(t *testing.T) {
 	r := newRig(t)
-	const want = "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool"
+	const want = "this agent runs --ipam-mode pod-cidr: pools and nodes are there in multi-pool"
 	for _, args := range [][]string{{"pool", "list"}, {"pool", "get", "a"}, {"pool", "delete", "a"}} {
 		if got := r.cli(args...); got.code != 3 || !strings.Contains(got.err, want) {
 			t.Errorf("porin %v: %+v", args, got)

@@ -6,38 +6,37 @@ import (
 	"net/netip"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
 // breakage takes something from an endpoint.
 type breakage struct {
 	name  string
-	do    func(r *rig, p pod, host rtnl.Link) error
+	do    func(r *rig, p pod, host *netlink.LinkAttrs) error
 	kinds map[string]int // that the doctor finds about it
 }
 
 var breakages = []breakage{
-	{"no filters", func(r *rig, _ pod, host rtnl.Link) error {
-		return r.node.Conn(r).Do(rtnl.DelClsact(host.Index))
+	{"no filters", func(r *rig, _ pod, host *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).QdiscDel(testutil.Clsact(host.Index))
 	}, map[string]int{"program-missing": 2}},
-	{"no route", func(r *rig, p pod, host rtnl.Link) error {
-		return r.node.Conn(r).Do(rtnl.DelRoute(rtnl.Route{Dst: prefixOf(p.ipv6), Link: host.Index}))
+	{"no route", func(r *rig, p pod, host *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).RouteDel(testutil.HostRoute(host.Index, p.ipv6, 0))
 	}, map[string]int{"route-missing": 1}},
-	{"a route that leads elsewhere", func(r *rig, p pod, _ rtnl.Link) error {
-		return r.node.Conn(r).Do(rtnl.ReplaceRoute(rtnl.Route{Dst: prefixOf(p.ipv4), Link: 1, Scope: unix.RT_SCOPE_LINK}))
+	{"a route that leads elsewhere", func(r *rig, p pod, _ *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).RouteReplace(testutil.HostRoute(1, p.ipv4, 0))
 	}, map[string]int{"route-differs": 1}},
-	{"no neighbour", func(r *rig, p pod, host rtnl.Link) error {
-		return r.node.Conn(r).Do(rtnl.DelNeigh(host.Index, p.ipv4))
+	{"no neighbour", func(r *rig, p pod, host *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).NeighDel(testutil.PermanentNeighbour(host.Index, p.ipv4, nil))
 	}, map[string]int{"neighbour-missing": 1}},
-	{"no map entries", func(r *rig, p pod, host rtnl.Link) error {
+	{"no map entries", func(r *rig, p pod, host *netlink.LinkAttrs) error {
 		return errors.Join(r.pinned(bpf.Endpoints).Delete(abi.AddrOf(p.ipv4)), r.pinned(bpf.Links).Delete(uint32(host.Index)))
 	}, map[string]int{"map-entry-missing": 2}},
-	{"another map entry", func(r *rig, p pod, host rtnl.Link) error {
+	{"another map entry", func(r *rig, p pod, host *netlink.LinkAttrs) error {
 		return r.pinned(bpf.Endpoints).Put(abi.AddrOf(p.ipv6), abi.Endpoint{Ifindex: uint32(host.Index), Id: 999})
 	}, map[string]int{"map-entry-differs": 1}},
 }
@@ -96,7 +95,7 @@ func TestAnEndpointWhoseLinkIsGoneIsTakenDownByTheDoctor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "--doctor-interval=0s")
 	keep, lose := r.pod(), r.pod()
-	if err := r.node.Conn(t).Do(rtnl.DelLink(r.host(lose.Container).Index)); err != nil {
+	if err := r.node.Netlink(t).LinkDel(r.node.HostLink(t, lose.Container)); err != nil {
 		t.Fatal(err)
 	}
 	failedWith(t, r.cni.Check(lose.Container), "interface eth0 is missing in the container")

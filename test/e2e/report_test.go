@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,10 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -30,10 +29,11 @@ func TestAStartReportsWhatItMadeOfEachEndpoint(t *testing.T) {
 	whole, unrouted, deleted, lost := r.pod(), r.pod(), r.pod(), r.pod()
 	r.agent.Kill(t)
 	host, stray := r.host(unrouted.Container), netip.MustParseAddr("10.200.0.1")
-	err := r.node.Conn(t).Do(
-		rtnl.DelRoute(rtnl.Route{Dst: prefixOf(unrouted.ipv6), Link: host.Index}),
-		rtnl.DelLink(r.host(lost.Container).Index),
-		rtnl.AddRoute(rtnl.Route{Dst: prefixOf(stray), Link: r.host(whole.Container).Index, Scope: unix.RT_SCOPE_LINK, Protocol: rtnl.Protocol}),
+	handle := r.node.Netlink(t)
+	err := errors.Join(
+		handle.RouteDel(testutil.HostRoute(host.Index, unrouted.ipv6, 0)),
+		handle.LinkDel(r.node.HostLink(t, lost.Container)),
+		handle.RouteAdd(testutil.HostRoute(r.host(whole.Container).Index, stray, testutil.RouteProtocol)),
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -2,10 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -63,15 +63,17 @@ func TestWithoutAnAgent(t *testing.T) {
 	_, err := r.cni.Add(c)
 	failedAs(t, err, codeTryAgainLater)
 	failedWith(t, err, r.node.Socket)
-	failedAs(t, r.cni.Status(), codeNotAvailable)
-	if links, err := c.Conn(t).Links(); err != nil || len(links) != 1 {
-		t.Errorf("links after a failed ADD: %v, %v", links, err)
+	if err := r.cni.Status(); err != nil {
+		t.Errorf("STATUS while the agent is away: %v", err)
+	}
+	if names := c.LinkNames(t); len(names) != 1 {
+		t.Errorf("links after a failed ADD: %v", names)
 	}
 
 	r.cni.MustDel(t, a.Container)
 	r.cni.MustDel(t, a.Container)
-	if links, err := a.Conn(t).Links(); err != nil || len(links) != 1 {
-		t.Errorf("links after DEL: %v, %v", links, err)
+	if names := a.LinkNames(t); len(names) != 1 {
+		t.Errorf("links after DEL: %v", names)
 	}
 	r.agent.Start(t)
 	all := r.endpoints()
@@ -90,22 +92,16 @@ func TestWhatBelongsToNobodyGoesAtTheStart(t *testing.T) {
 	r.agent.Kill(t)
 	// A link as the plugin makes it, whose ADD died before it called the agent.
 	orphan := testutil.NewContainer(t)
-	veth := rtnl.Veth{Name: "porabcdefghijkl", MAC: rtnl.MAC{2, 1}, Peer: rtnl.VethPeer{Name: "eth0", MAC: rtnl.MAC{2, 2}, NetNS: orphan.FD()}}
+	left := testutil.Veth{Name: "porabcdefghijkl", MAC: testutil.MAC(2, 1), Peer: orphan.Namespace, PeerName: "eth0"}
 	// And one that only looks like it.
-	foreign := rtnl.Veth{Name: "porter0", MAC: rtnl.MAC{2, 3}, Peer: rtnl.VethPeer{Name: "eth1", MAC: rtnl.MAC{2, 4}, NetNS: orphan.FD()}}
-	if err := r.node.Conn(t).Do(rtnl.NewVeth(veth), rtnl.NewVeth(foreign)); err != nil {
-		t.Fatal(err)
+	foreign := testutil.Veth{Name: "porter0", MAC: testutil.MAC(2, 3), Peer: orphan.Namespace, PeerName: "eth1"}
+	for _, veth := range []testutil.Veth{left, foreign} {
+		if _, err := r.node.AddVeth(veth); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.agent.Start(t)
-	links, err := r.node.Conn(t).Links()
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := map[string]bool{}
-	for _, l := range links {
-		names[l.Name] = true
-	}
-	if names[veth.Name] || !names[foreign.Name] {
+	if names := r.node.LinkNames(t); slices.Contains(names, left.Name) || !slices.Contains(names, foreign.Name) {
 		t.Errorf("links: %v", names)
 	}
 	if err := testutil.Ping(p.Namespace, r.node.IPv4, reach); err != nil {
@@ -150,12 +146,7 @@ func TestCHECKNamesTheDifference(t *testing.T) {
 	if err := r.cni.Check(p.Container); err != nil {
 		t.Fatal(err)
 	}
-	conn := p.Conn(t)
-	var eth0 rtnl.Link
-	if err := conn.Do(rtnl.LinkByName("eth0", &eth0)); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Do(rtnl.DelAddr(eth0.Index, prefixOf(p.ipv6))); err != nil {
+	if err := p.Netlink(t).AddrDel(p.Link(t, "eth0"), testutil.Address(prefixOf(p.ipv6))); err != nil {
 		t.Fatal(err)
 	}
 	failedWith(t, r.cni.Check(p.Container), p.ipv6.String())

@@ -2,59 +2,54 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
 
 // eth0 reads a container's interface.
-func (p pod) eth0(t *testing.T) (conn *rtnl.Conn, link rtnl.Link) {
+func (p pod) eth0(t *testing.T) *netlink.LinkAttrs {
 	t.Helper()
-	conn = p.Conn(t)
-	if err := conn.Do(rtnl.LinkByName(p.IfName, &link)); err != nil {
-		t.Fatal(err)
-	}
-	return conn, link
+	return p.Link(t, p.IfName).Attrs()
 }
 
 func TestAContainerHasItsAddressesAloneAndOneWayOut(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	ep := r.endpoints()[0]
-	conn, link := p.eth0(t)
-	addrs, err1 := conn.Addrs(link.Index)
-	routes, err2 := conn.Routes(link.Index)
-	neighs, err3 := conn.Neighs(link.Index)
+	link := p.eth0(t)
+	addrs, err1 := p.Addrs(link.Index)
+	routes, err2 := p.Routes(link.Index)
+	neighbours, err3 := p.PermanentNeighbours(link.Index)
 	if err1 != nil || err2 != nil || err3 != nil {
 		t.Fatal(err1, err2, err3)
 	}
-	got := []string{fmt.Sprintf("mac %s mtu %d up %v", link.MAC, link.MTU, link.Up())}
+	got := []string{fmt.Sprintf("mac %s mtu %d flags %s", link.HardwareAddr, link.MTU, link.Flags&net.FlagUp)}
 	for _, a := range addrs {
-		if !a.Prefix.Addr().IsLinkLocalUnicast() {
-			got = append(got, "address "+a.Prefix.String())
+		if !a.IP.IsLinkLocalUnicast() {
+			got = append(got, "address "+a.IPNet.String())
 		}
 	}
 	for _, r := range routes {
-		if r.Dst.Bits() == 0 {
-			got = append(got, fmt.Sprintf("default %s via %s", r.Dst, r.Gateway))
-		} else if a := r.Dst.Addr(); !a.IsLinkLocalUnicast() && !a.IsMulticast() && r.Type == unix.RTN_UNICAST && r.Table == unix.RT_TABLE_MAIN {
+		if bits, _ := r.Dst.Mask.Size(); bits == 0 {
+			got = append(got, fmt.Sprintf("default %s via %s", r.Dst, r.Gw))
+		} else if !r.Dst.IP.IsLinkLocalUnicast() && !r.Dst.IP.IsMulticast() {
 			got = append(got, "route "+r.Dst.String())
 		}
 	}
-	for _, n := range neighs {
-		if n.State&unix.NUD_PERMANENT != 0 {
-			got = append(got, fmt.Sprintf("neighbour %s is %s", n.Addr, n.MAC))
-		}
+	for _, n := range neighbours {
+		got = append(got, fmt.Sprintf("neighbour %s is %s", n.IP, n.HardwareAddr))
 	}
 	want := []string{
-		fmt.Sprintf("mac %s mtu 1500 up true", ep.Container.MAC),
+		fmt.Sprintf("mac %s mtu 1500 flags up", ep.Container.MAC),
 		"address " + p.ipv4.String() + "/32", "address " + p.ipv6.String() + "/128",
 		"default 0.0.0.0/0 via " + v1.GatewayIPv4.String(), "default ::/0 via " + v1.GatewayIPv6.String(),
 		"neighbour " + v1.GatewayIPv4.String() + " is " + ep.Host.MAC, "neighbour " + v1.GatewayIPv6.String() + " is " + ep.Host.MAC,
@@ -74,11 +69,7 @@ func TestTheResultOfADDSaysWhatWasMade(t *testing.T) {
 	c := testutil.NewContainer(t)
 	result := cni.MustAdd(t, c)
 	ep := r.endpoints()[0]
-	_, link := pod{Container: c}.eth0(t)
-	var host rtnl.Link
-	if err := r.node.Conn(t).Do(rtnl.LinkByName(ep.Host.Name, &host)); err != nil {
-		t.Fatal(err)
-	}
+	link, host := pod{Container: c}.eth0(t), r.node.Link(t, ep.Host.Name).Attrs()
 	if link.MTU != 1400 || host.MTU != 1400 {
 		t.Errorf("MTU %d in the container, %d on the node, want 1400", link.MTU, host.MTU)
 	}
@@ -94,7 +85,7 @@ func TestTheResultOfADDSaysWhatWasMade(t *testing.T) {
 	}
 	got = append(got, fmt.Sprint(result.DNS.Nameservers, result.DNS.Search))
 	want := []string{
-		fmt.Sprintf("%s %s  1400", host.Name, host.MAC), fmt.Sprintf("eth0 %s %s 1400", link.MAC, c.Path()),
+		fmt.Sprintf("%s %s  1400", host.Name, host.HardwareAddr), fmt.Sprintf("eth0 %s %s 1400", link.HardwareAddr, c.Path()),
 		fmt.Sprintf("%s/32 via %s on 1", ep.Addresses.IPv4, v1.GatewayIPv4), fmt.Sprintf("%s/128 via %s on 1", ep.Addresses.IPv6, v1.GatewayIPv6),
 		fmt.Sprintf("0.0.0.0/0 via %s", v1.GatewayIPv4), fmt.Sprintf("::/0 via %s", v1.GatewayIPv6),
 		"[10.96.0.10] [cluster.local]",
@@ -112,34 +103,33 @@ func TestCHECKNamesEveryDifference(t *testing.T) {
 	all4, all6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
 	for name, c := range map[string]struct {
 		words string
-		spoil func(p pod, inside, node *rtnl.Conn, eth0 rtnl.Link) error
+		spoil func(p pod, inside, node *netlink.Handle, eth0 netlink.Link) error
 	}{
-		"no IPv4 route": {"route to 0.0.0.0/0", func(_ pod, inside, _ *rtnl.Conn, eth0 rtnl.Link) error {
-			return inside.Do(rtnl.DelRoute(rtnl.Route{Dst: all4, Link: eth0.Index}))
+		"no IPv4 route": {"route to 0.0.0.0/0", func(_ pod, inside, _ *netlink.Handle, eth0 netlink.Link) error {
+			return inside.RouteDel(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: nl.IPNet(all4)})
 		}},
-		"no IPv6 route": {"route to ::/0", func(_ pod, inside, _ *rtnl.Conn, eth0 rtnl.Link) error {
-			return inside.Do(rtnl.DelRoute(rtnl.Route{Dst: all6, Link: eth0.Index}))
+		"no IPv6 route": {"route to ::/0", func(_ pod, inside, _ *netlink.Handle, eth0 netlink.Link) error {
+			return inside.RouteDel(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: nl.IPNet(all6)})
 		}},
-		"no neighbour": {"neighbour " + v1.GatewayIPv6.String(), func(_ pod, inside, _ *rtnl.Conn, eth0 rtnl.Link) error {
-			return inside.Do(rtnl.DelNeigh(eth0.Index, v1.GatewayIPv6))
+		"no neighbour": {"neighbour " + v1.GatewayIPv6.String(), func(_ pod, inside, _ *netlink.Handle, eth0 netlink.Link) error {
+			return inside.NeighDel(testutil.PermanentNeighbour(eth0.Attrs().Index, v1.GatewayIPv6, nil))
 		}},
-		"down in the container": {"eth0 is down", func(_ pod, inside, _ *rtnl.Conn, eth0 rtnl.Link) error {
-			return inside.Do(rtnl.LinkDown(eth0.Index))
+		"down in the container": {"eth0 is down", func(_ pod, inside, _ *netlink.Handle, eth0 netlink.Link) error {
+			return inside.LinkSetDown(eth0)
 		}},
-		"down on the node": {"is down on the node", func(_ pod, _, node *rtnl.Conn, eth0 rtnl.Link) error {
-			return node.Do(rtnl.LinkDown(eth0.Peer))
+		"down on the node": {"link-down", func(_ pod, _, node *netlink.Handle, eth0 netlink.Link) error {
+			return node.LinkSetDown(testutil.LinkAt(eth0.Attrs().ParentIndex))
 		}},
-		"no interface": {"eth0 is missing in the container", func(_ pod, inside, _ *rtnl.Conn, eth0 rtnl.Link) error {
-			return inside.Do(rtnl.DelLink(eth0.Index))
+		"no interface": {"eth0 is missing in the container", func(_ pod, inside, _ *netlink.Handle, eth0 netlink.Link) error {
+			return inside.LinkDel(eth0)
 		}},
-		"no endpoint": {"no such endpoint", func(p pod, _, _ *rtnl.Conn, _ rtnl.Link) error {
+		"no endpoint": {"no such endpoint", func(p pod, _, _ *netlink.Handle, _ netlink.Link) error {
 			_, err := r.api.DeleteContainer(t.Context(), v1.DeleteRequest{ContainerID: p.ID})
 			return err
 		}},
 	} {
 		p := r.pod()
-		conn, eth0 := p.eth0(t)
-		if err := c.spoil(p, conn, r.node.Conn(t), eth0); err != nil {
+		if err := c.spoil(p, p.Netlink(t), r.node.Netlink(t), p.Link(t, "eth0")); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if err := r.cni.Check(p.Container); err == nil {

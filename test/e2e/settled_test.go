@@ -2,27 +2,29 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/testutil"
 )
 
 // settled tells whether the container takes packets for its IPv6 address. The kernel makes the route for that some time
 // after it has answered that the address is there.
 func settled(p pod) error {
-	conn, err := rtnl.DialAt(p.FD())
+	_, handle, err := netns.Open(p.FD())
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	var way rtnl.Route
-	if err = conn.Do(rtnl.GetRoute(p.ipv6, &way)); err == nil && way.Type != unix.RTN_LOCAL {
-		err = fmt.Errorf("the route to %s is of type %d, and not local", p.ipv6, way.Type)
+	defer handle.Close()
+	ways, err := handle.RouteGetWithOptions(p.ipv6.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err == nil && (len(ways) != 1 || ways[0].Type != unix.RTN_LOCAL) {
+		err = fmt.Errorf("the routes to %s are %+v, want one that is local", p.ipv6, ways)
 	}
 	return err
 }
@@ -44,19 +46,17 @@ func TestAContainerTakesPacketsOnceItsADDHasAnswered(t *testing.T) {
 // running tells whether the kernel passes packets to the host end: it begins to some time after the container's end has
 // come up, in a work queue, and drops them until then. A list does not wait for that, as asking for one link would.
 func running(r *rig, p pod) error {
-	conn, err := rtnl.DialAt(r.node.FD())
+	links, err := r.node.Links()
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	links, err := conn.Links()
-	if err != nil {
-		return err
+	name := v1.HostInterfaceName(p.ID, p.IfName)
+	i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name })
+	if i < 0 {
+		return fmt.Errorf("%s is not there", name)
 	}
-	for _, link := range links {
-		if link.Name == v1.HostInterfaceName(p.ID, p.IfName) && link.Flags&unix.IFF_RUNNING == 0 {
-			return fmt.Errorf("%s has the flags %#x, and is not running", link.Name, link.Flags)
-		}
+	if flags := links[i].Attrs().RawFlags; flags&unix.IFF_RUNNING == 0 {
+		return fmt.Errorf("%s has the flags %#x, and is not running", name, flags)
 	}
 	return nil
 }

@@ -6,19 +6,13 @@ import (
 	"testing"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
 // hasHostLink tells whether the node has the host end of the container.
 func (r *rig) hasHostLink(c *testutil.Container) bool {
 	r.Helper()
-	links, err := r.node.Conn(r).Links()
-	if err != nil {
-		r.Fatal(err)
-	}
-	name := v1.HostInterfaceName(c.ID, c.IfName)
-	return slices.ContainsFunc(links, func(l rtnl.Link) bool { return l.Name == name })
+	return slices.Contains(r.node.LinkNames(r), v1.HostInterfaceName(c.ID, c.IfName))
 }
 
 // alone checks that the container has the node's only endpoint in that place, with its address, and is reached.

@@ -12,7 +12,6 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -34,11 +33,7 @@ func (r *rig) wire(p pod) *wire {
 	w := &wire{t: r.T, received: make([]byte, 1<<16)}
 	w.pod, _ = net.ParseMAC(ep.Container.MAC)
 	w.gw, _ = net.ParseMAC(ep.Host.MAC)
-	var eth0 rtnl.Link
-	if err := p.Conn(r).Do(rtnl.LinkByName(p.IfName, &eth0)); err != nil {
-		r.Fatal(err)
-	}
-	w.link = unix.SockaddrLinklayer{Ifindex: eth0.Index, Protocol: htons(unix.ETH_P_ALL)}
+	w.link = unix.SockaddrLinklayer{Ifindex: p.Link(r, p.IfName).Attrs().Index, Protocol: htons(unix.ETH_P_ALL)}
 	w.open(p.Namespace)
 	return w
 }

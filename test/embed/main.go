@@ -15,7 +15,7 @@ import (
 
 func main() {
 	addresses, endpoints := ipam.DefaultConfig(), endpointmanager.DefaultConfig()
-	addresses.PodCIDRs = []string{"10.0.0.0/24", "fd00::/64"}
+	addresses.PodCIDRs = []string{"10.244.1.0/24", "fd00:10:244:1::/64"}
 	endpoints.StateDir, _ = os.MkdirTemp("", "embed")
 	defer os.RemoveAll(endpoints.StateDir)
 
@@ -28,9 +28,8 @@ func main() {
 	}
 	defer app.Stop(context.Background())
 
-	nic := endpointmanager.Interface{Name: "por0", Index: 1, MAC: endpointmanager.MAC{2}}
 	endpoint, err := manager.Create(context.Background(), endpointmanager.Spec{
-		Attachment: endpointmanager.Attachment{ContainerID: "c1", IfName: "eth0"}, Host: nic, Container: nic,
-	})
+		Attachment: endpointmanager.Attachment{ContainerID: "c1", IfName: "eth0"},
+	}, nil)
 	fmt.Println(endpoint.ID, endpoint.State, endpoint.Addresses.List(), err)
 }

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -51,10 +52,7 @@ func fill(ctx context.Context, stateDir string, count int) error {
 	group.SetLimit(atOnce)
 	for i := 1; i <= count; i++ {
 		group.Go(func() error {
-			spec, err := specOf(i)
-			if err == nil {
-				_, err = manager.Create(ctx, spec)
-			}
+			_, err := manager.Create(ctx, specOf(i), nil)
 			return err
 		})
 	}
@@ -64,32 +62,31 @@ func fill(ctx context.Context, stateDir string, count int) error {
 	return manager.Stop(ctx)
 }
 
+const ifname = "eth0"
+
+func specOf(i int) endpointmanager.Spec {
+	return endpointmanager.Spec{
+		Attachment: endpointmanager.Attachment{ContainerID: "c" + strconv.Itoa(i), IfName: ifname}, Network: "porin",
+	}
+}
+
 // firstIndex is of links that no node has.
 const firstIndex = 1 << 20
 
-func specOf(i int) (endpointmanager.Spec, error) {
-	const ifname = "eth0"
-	id := "c" + strconv.Itoa(i)
-	host, container := v1.InterfaceMACs(id, ifname)
-	hostMAC, err := endpointmanager.ParseMAC(host)
-	if err != nil {
-		return endpointmanager.Spec{}, err
-	}
-	containerMAC, err := endpointmanager.ParseMAC(container)
-	return endpointmanager.Spec{
-		Attachment: endpointmanager.Attachment{ContainerID: id, IfName: ifname}, Network: "porin",
-		Host:      endpointmanager.Interface{Name: v1.HostInterfaceName(id, ifname), Index: firstIndex + i, MAC: hostMAC},
-		Container: endpointmanager.Interface{Name: ifname, MAC: containerMAC},
-	}, err
-}
-
-// numbered is a step that gives an endpoint the address of its link's number, and touches nothing.
+// numbered is a step that gives an endpoint a link that no node has and the address of its number, and touches nothing.
 type numbered struct{}
 
 func (numbered) Name() string { return "numbered" }
 
-func (numbered) Attach(_ context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
-	i := ep.Spec.Host.Index - firstIndex
+func (numbered) Attach(_ context.Context, ep endpointmanager.Endpoint, _ *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+	a := ep.Spec.Attachment
+	i, err := strconv.Atoi(strings.TrimPrefix(a.ContainerID, "c"))
+	if err != nil {
+		return ep, err
+	}
+	ep.LinkKind = endpointmanager.LinkVeth
+	ep.Host = endpointmanager.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Index: firstIndex + i}
+	ep.Container = endpointmanager.Interface{Name: a.IfName}
 	ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)})
 	return ep, nil
 }

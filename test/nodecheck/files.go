@@ -22,6 +22,15 @@ func (a answers) pinsDue() (items []Item) {
 	return items
 }
 
+// inspect reads the pins without the agent.
+func (c *Checker) inspect() (found datapath.Inspection, err error) {
+	err = c.node.Do(func() (err error) {
+		found, err = datapath.Inspect(c.node.BPFRoot)
+		return err
+	})
+	return found, err
+}
+
 // pinItems is everything below the BPF root.
 func (c *Checker) pinItems() (items []Item, err error) {
 	found, err1 := c.inspect()
@@ -41,7 +50,7 @@ func (c *Checker) pinItems() (items []Item, err error) {
 }
 
 // ordinary are the files that an agent at rest has in its state folder: whatever else is there was left.
-var ordinary = []string{"ledger.db", "deletions/lock", "blocks.json"}
+var ordinary = []string{"ledger.db", "deletions/lock", "heartbeat"}
 
 func (c *Checker) fileItems() (items []Item, err error) {
 	files, err := below(c.node.StateDir)

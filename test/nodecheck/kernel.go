@@ -6,12 +6,12 @@ import (
 	"net/netip"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
-	"porin.dev/porin/cells/datapath"
-	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/testutil"
 )
 
 // kernelDue is what the endpoints have in the node's network namespace.
@@ -32,6 +32,8 @@ func (a answers) kernelDue() (items []Item) {
 // directions says where a program belongs.
 var directions = map[string]string{bpf.FromPod: "ingress", bpf.ToPod: "egress"}
 
+var sides = map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS}
+
 func linkItem(name string, index int, mac string, up bool) Item {
 	return Item{"link", fmt.Sprintf("%s, index %d, %s, up: %v", name, index, mac, up)}
 }
@@ -50,43 +52,45 @@ func filterItem(index int, direction string, program uint32) Item {
 
 // kernelItems is what the node's network namespace has of Porin's.
 func (c *Checker) kernelItems() (items []Item, err error) {
-	links, err1 := c.conn.Links()
-	routes, err2 := c.conn.Routes(0)
-	neighs, err3 := c.conn.Neighs(0)
-	ours := map[int]bool{}
-	for _, l := range links {
+	links, err1 := c.node.Links()
+	routes, err2 := c.node.Routes(0)
+	neighbours, err3 := c.node.PermanentNeighbours(0)
+	ours, errs := map[int]bool{}, []error{err1, err2, err3}
+	for _, link := range links {
+		l := link.Attrs()
 		if strings.HasPrefix(l.Name, v1.HostInterfacePrefix) {
 			ours[l.Index] = true
-			items = append(items, linkItem(l.Name, l.Index, l.MAC.String(), l.Up()))
+			items = append(items, linkItem(l.Name, l.Index, l.HardwareAddr.String(), testutil.IsUp(link)))
+			filters, err := c.filterItems(l.Index)
+			items, errs = append(items, filters...), append(errs, err)
 		}
 	}
 	for _, r := range routes {
-		if r.Protocol == rtnl.Protocol {
-			items = append(items, routeItem(r.Dst, r.Link))
+		if r.Protocol == testutil.RouteProtocol {
+			items = append(items, routeItem(nl.Prefix(r.Dst), r.LinkIndex))
 		}
 	}
-	for _, n := range neighs {
-		if n.State&unix.NUD_PERMANENT != 0 && ours[n.Link] && !n.Addr.IsMulticast() {
-			items = append(items, neighItem(n.Addr, n.Link, n.MAC.String()))
+	for _, n := range neighbours {
+		if ours[n.LinkIndex] && !n.IP.IsMulticast() {
+			items = append(items, neighItem(nl.Addr(n.IP), n.LinkIndex, n.HardwareAddr.String()))
 		}
 	}
-	filters, err4 := c.filterItems()
-	return append(items, filters...), errors.Join(err1, err2, err3, err4)
+	return items, errors.Join(errs...)
 }
 
-func (c *Checker) filterItems() (items []Item, err error) {
-	found, err := c.inspect()
-	for _, a := range found.Attachments {
-		items = append(items, filterItem(a.IfIndex, a.Direction, a.ProgramID))
+// filterItems are the filters of every kind on both sides of a link. A link that goes meanwhile has none.
+func (c *Checker) filterItems(link int) (items []Item, err error) {
+	var errs []error
+	for direction, side := range sides {
+		filters, err := c.node.Filters(link, side)
+		errs = append(errs, err)
+		for _, filter := range filters {
+			program := 0 // of a filter that is none
+			if bpf, ok := filter.(*netlink.BpfFilter); ok {
+				program = bpf.Id
+			}
+			items = append(items, filterItem(link, direction, uint32(program)))
+		}
 	}
-	return items, err
-}
-
-// inspect reads filters and pins without the agent.
-func (c *Checker) inspect() (found datapath.Inspection, err error) {
-	err = c.node.Do(func() (err error) {
-		found, err = datapath.Inspect(c.node.BPFRoot)
-		return err
-	})
-	return found, err
+	return items, errors.Join(errs...)
 }

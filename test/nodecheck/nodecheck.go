@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"porin.dev/porin/api/v1/client"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -35,7 +34,6 @@ type Want struct {
 // Checker looks at one node.
 type Checker struct {
 	node *testutil.Node
-	conn *rtnl.Conn
 	api  *client.Client
 }
 
@@ -44,7 +42,7 @@ func New(t testing.TB, node *testutil.Node) *Checker {
 	t.Helper()
 	api := client.New(node.Socket)
 	t.Cleanup(api.Close)
-	return &Checker{node: node, conn: node.Conn(t), api: api}
+	return &Checker{node: node, api: api}
 }
 
 // Look compares once. It needs an agent that answers.

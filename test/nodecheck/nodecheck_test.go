@@ -8,11 +8,9 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/rtnl"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -61,14 +59,10 @@ func (r *rig) finds(want nodecheck.Want, kinds ...string) {
 	}
 }
 
-func (r *rig) host() (host rtnl.Link) {
+// host is the index of the pod's host end.
+func (r *rig) host() int {
 	r.Helper()
-	links, err := r.node.Conn(r).Links()
-	if err != nil {
-		r.Fatal(err)
-	}
-	i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Kind == "veth" && l.Name != "eth0" })
-	return links[i]
+	return r.node.HostLink(r, r.pod.Container).Attrs().Index
 }
 
 // must fails the test for what a break needs.
@@ -96,23 +90,21 @@ func TestWhatIsBrokenIsFound(t *testing.T) {
 		kinds []string
 	}{
 		"a link of nobody": {func(r *rig) error {
-			return r.node.Conn(r).Do(rtnl.NewVeth(rtnl.Veth{
-				Name: "porabcdefghijkl", MAC: rtnl.MAC{2, 1}, Peer: rtnl.VethPeer{Name: "eth9", MAC: rtnl.MAC{2, 2}, NetNS: r.pod.FD()},
-			}))
+			_, err := r.node.AddVeth(testutil.Veth{Name: "porabcdefghijkl", MAC: testutil.MAC(2, 1), Peer: r.pod.Namespace, PeerName: "eth9"})
+			return err
 		}, []string{"link left"}},
-		"a link that is down": {func(r *rig) error { return r.node.Conn(r).Do(rtnl.LinkDown(r.host().Index)) },
+		"a link that is down": {func(r *rig) error { return r.node.Netlink(r).LinkSetDown(testutil.LinkAt(r.host())) },
 			[]string{"link left", "link missing", "neighbour missing", "route missing"}}, // which the kernel takes
 		"a route to nobody": {func(r *rig) error {
-			return r.node.Conn(r).Do(rtnl.AddRoute(rtnl.Route{Dst: netip.PrefixFrom(stranger, 32), Link: r.host().Index, Protocol: rtnl.Protocol}))
+			return r.node.Netlink(r).RouteAdd(testutil.HostRoute(r.host(), stranger, testutil.RouteProtocol))
 		}, []string{"route left"}},
 		"no route": {func(r *rig) error {
-			route := rtnl.Route{Dst: netip.PrefixFrom(r.pod.IPv4, 32), Link: r.host().Index, Scope: unix.RT_SCOPE_LINK}
-			return r.node.Conn(r).Do(rtnl.DelRoute(route))
+			return r.node.Netlink(r).RouteDel(testutil.HostRoute(r.host(), r.pod.IPv4, 0))
 		}, []string{"route missing"}},
 		"a neighbour that is nobody": {func(r *rig) error {
-			return r.node.Conn(r).Do(rtnl.ReplaceNeigh(rtnl.Neigh{Link: r.host().Index, Addr: stranger, MAC: rtnl.MAC{2, 9}}))
+			return r.node.Netlink(r).NeighSet(testutil.PermanentNeighbour(r.host(), stranger, testutil.MAC(2, 9)))
 		}, []string{"neighbour left"}},
-		"no filters": {func(r *rig) error { return r.node.Conn(r).Do(rtnl.DelClsact(r.host().Index)) }, []string{"filter missing"}},
+		"no filters": {func(r *rig) error { return r.node.Netlink(r).QdiscDel(testutil.Clsact(r.host())) }, []string{"filter missing"}},
 		"an entry for nobody": {func(r *rig) error {
 			return r.put(bpf.Endpoints, abi.AddrOf(stranger), abi.Endpoint{Ifindex: 99})
 		}, []string{"entry of map endpoints left"}},

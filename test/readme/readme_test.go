@@ -37,7 +37,7 @@ func TestAnOutsideModuleEmbedsCells(t *testing.T) {
 	cmd := exec.Command("go", "run", ".")
 	cmd.Dir = "../embed"
 	out, err := cmd.CombinedOutput()
-	if want := "1 ready [10.0.0.2 fd00::2] <nil>"; err != nil || !strings.Contains(string(out), want) {
+	if want := "1 ready [10.244.1.2 fd00:10:244:1::2] <nil>"; err != nil || !strings.Contains(string(out), want) {
 		t.Errorf("got %v, want %q in:\n%s", err, want, out)
 	}
 }

@@ -4,45 +4,45 @@ import (
 	"context"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"porin.dev/porin/cells/store"
 )
 
-// counted is a store that counts what one node asks of it. The renewals of leases are the store's own business.
+// counted is a store that counts what one node asks of it.
 type counted struct {
-	store.Store
-	calls, writes, claims atomic.Int64
+	store.Service
+	calls, writes, claims, lists atomic.Int64
 }
 
 func (c *counted) Get(ctx context.Context, key string) (store.Entry, error) {
 	c.calls.Add(1)
-	return c.Store.Get(ctx, key)
+	return c.Service.Get(ctx, key)
 }
 
-func (c *counted) List(ctx context.Context, prefix string) ([]store.Entry, int64, error) {
+func (c *counted) Page(ctx context.Context, prefix, after string, limit int) ([]store.Entry, bool, error) {
 	c.calls.Add(1)
-	return c.Store.List(ctx, prefix)
+	c.lists.Add(1)
+	return c.Service.Page(ctx, prefix, after, limit)
 }
 
-func (c *counted) Create(ctx context.Context, key string, value []byte, lease store.Lease) (int64, error) {
+func (c *counted) Position(ctx context.Context) (store.Position, error) {
+	c.calls.Add(1)
+	return c.Service.Position(ctx)
+}
+
+func (c *counted) Create(ctx context.Context, key string, value []byte) error {
 	c.write(key)
-	return c.Store.Create(ctx, key, value, lease)
+	return c.Service.Create(ctx, key, value)
 }
 
-func (c *counted) CompareAndSwap(ctx context.Context, key string, revision int64, value []byte) (int64, error) {
+func (c *counted) Replace(ctx context.Context, key string, was, value []byte) error {
 	c.write(key)
-	return c.Store.CompareAndSwap(ctx, key, revision, value)
+	return c.Service.Replace(ctx, key, was, value)
 }
 
-func (c *counted) Delete(ctx context.Context, key string, revision int64) error {
+func (c *counted) Remove(ctx context.Context, key string, was []byte) error {
 	c.write(key)
-	return c.Store.Delete(ctx, key, revision)
-}
-
-func (c *counted) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error) {
-	c.write("")
-	return c.Store.Lease(ctx, ttl)
+	return c.Service.Remove(ctx, key, was)
 }
 
 func (c *counted) write(key string) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 const (
@@ -26,10 +27,10 @@ func measureIPAM() (figures, error) {
 			return nil, err
 		}
 		comeAndGo := func() {
-			if _, e := n.Allocator.Allocate(context.Background(), ipam.Request{Owner: "porin.next.eth0"}); e != nil {
+			if _, e := n.Allocate(context.Background(), allocator.Request{Owner: "porin.next.eth0"}); e != nil {
 				err = e
 			}
-			n.Allocator.Release("porin.next.eth0")
+			n.Release("porin.next.eth0")
 		}
 		f[fmt.Sprintf("ns-%d", percent)] = nanoseconds(comeAndGo)
 		f[fmt.Sprintf("allocs-%d", percent)] = testing.AllocsPerRun(perRound, comeAndGo)
@@ -55,30 +56,26 @@ func nanoseconds(call func()) float64 {
 }
 
 // ownBlock is a node of the cluster's pools with one block, of which so many are in use and all have been.
-func ownBlock(inUse int) (ipam.Node, error) {
+func ownBlock(inUse int) (*allocator.Allocator, error) {
 	cfg := ipam.DefaultConfig()
 	cfg.Mode = ipam.ModeMultiPool
-	n, err := ipam.NewNode(cfg)
+	n, err := ipam.New(cfg, nil)
 	if err != nil {
 		return n, err
 	}
-	n.MultiPool.Configure(ipam.DefaultPool, ipam.Settings{IPv4: true})
-	n.MultiPool.Until(forever)
-	if err := n.MultiPool.Add(ipam.DefaultPool, netip.MustParsePrefix("10.0.0.0/16")); err != nil {
+	n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true})
+	if err := n.Pools().Add(allocator.DefaultPool, netip.MustParsePrefix("10.0.0.0/16")); err != nil {
 		return n, err
 	}
 	for i := range blockAddresses {
-		if _, err := n.Allocator.Allocate(context.Background(), ipam.Request{Owner: handle(i)}); err != nil {
+		if _, err := n.Allocate(context.Background(), allocator.Request{Owner: handle(i)}); err != nil {
 			return n, err
 		}
 	}
 	for i := inUse; i < blockAddresses; i++ {
-		n.Allocator.Release(handle(i))
+		n.Release(handle(i))
 	}
 	return n, nil
 }
 
-// forever is later than any boot clock.
-const forever = 1 << 62
-
-func handle(i int) ipam.Handle { return ipam.Handle(fmt.Sprintf("porin.c%d.eth0", i)) }
+func handle(i int) allocator.Handle { return allocator.Handle(fmt.Sprintf("porin.c%d.eth0", i)) }

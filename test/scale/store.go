@@ -8,7 +8,8 @@ import (
 	"os"
 	"strings"
 
-	"porin.dev/porin/cells/ipam/blocks"
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
 )
 
@@ -20,6 +21,8 @@ const (
 
 	blocksPrefix = "blocks/" // of the store's keys
 	nodesPrefix  = "nodes/"
+
+	sessionsPrefix = "sessions/"
 )
 
 // measureStore has nodes claim blocks of one pool in a real etcd.
@@ -42,24 +45,24 @@ func measureStore(ctx context.Context) (_ figures, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
-	pool := blocks.Pool{
-		Name: blocks.DefaultPool, Quarantine: 1, IPv4BlockBits: 26, IPv6BlockBits: 122,
+	pool := cluster.Pool{
+		Name: multipool.DefaultPool, Quarantine: 1, IPv4BlockBits: 26, IPv6BlockBits: 122,
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12"), netip.MustParsePrefix("fd00:10:244::/108")},
 	}
-	if _, err := blocks.NewPools(s).Put(ctx, pool); err != nil {
+	if _, err := multipool.NewPoolAdmin(cluster.OnStore(s)).Put(ctx, pool); err != nil {
 		return nil, err
 	}
 	return measureCluster(ctx, s)
 }
 
-func measureCluster(ctx context.Context, s store.Store) (_ figures, err error) {
+func measureCluster(ctx context.Context, s store.Service) (_ figures, err error) {
 	f := figures{}
 	for i := range sampledNodes {
 		n, err := newNode(s, i)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, n.manager.Stop(ctx)) }()
+		defer func() { err = errors.Join(err, n.stop(ctx)) }()
 		if err := n.fill(ctx, 0, podsPerNode); err != nil {
 			return nil, err
 		}
@@ -76,7 +79,7 @@ func measureCluster(ctx context.Context, s store.Store) (_ figures, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, one.manager.Stop(ctx)) }()
+	defer func() { err = errors.Join(err, one.stop(ctx)) }()
 	return f, measureClaims(ctx, one, f)
 }
 
@@ -84,7 +87,7 @@ func measureCluster(ctx context.Context, s store.Store) (_ figures, err error) {
 func measurePods(ctx context.Context, n *node, f figures) error {
 	before := n.store.writes.Load()
 	for i := range podsPerNode {
-		n.Allocator.Release(handle(i))
+		n.Release(handle(i))
 		if err := n.fill(ctx, i, i+1); err != nil {
 			return err
 		}
@@ -94,24 +97,32 @@ func measurePods(ctx context.Context, n *node, f figures) error {
 }
 
 // measureSize counts what is there, and what there would be of the whole cluster.
-func measureSize(ctx context.Context, s store.Store, f figures) error {
-	entries, _, err := s.List(ctx, "")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		size, times := float64(len(e.Key)+len(e.Value)), 1.0 // what is of no node is there once
-		if strings.HasPrefix(e.Key, blocksPrefix) {
-			times = nodes / sampledNodes
-			f["blocks"] += times
-			f["bytes-per-block"] = max(f["bytes-per-block"], size)
-		} else if strings.HasPrefix(e.Key, nodesPrefix) {
-			times = nodes / sampledNodes
+func measureSize(ctx context.Context, s store.Service, f figures) error {
+	for after, more := "", true; more; {
+		var entries []store.Entry
+		var err error
+		if entries, more, err = s.Page(ctx, "", after, 500); err != nil {
+			return err
 		}
-		f["objects"] += times
-		f["bytes"] += size * times
+		for _, e := range entries {
+			after = e.Key
+			measureEntry(e, f)
+		}
 	}
 	return nil
+}
+
+func measureEntry(e store.Entry, f figures) {
+	size, times := float64(len(e.Key)+len(e.Value)), 1.0 // what is of no node is there once
+	if strings.HasPrefix(e.Key, blocksPrefix) {
+		times = nodes / sampledNodes
+		f["blocks"] += times
+		f["bytes-per-block"] = max(f["bytes-per-block"], size)
+	} else if strings.HasPrefix(e.Key, nodesPrefix) || strings.HasPrefix(e.Key, sessionsPrefix) {
+		times = nodes / sampledNodes
+	}
+	f["objects"] += times
+	f["bytes"] += size * times
 }
 
 // measureClaims counts the calls of a node that needs one block after the other.

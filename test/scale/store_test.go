@@ -8,7 +8,7 @@ func TestWhatAClusterCostsTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, most := range map[string]float64{"round-trips": 2, "bytes-per-block": 1024, "writes-per-pod": 0} {
+	for name, most := range map[string]float64{"round-trips": 8, "bytes-per-block": 1024, "writes-per-pod": 0} {
 		if got, ok := f[name]; !ok || got > most {
 			t.Errorf("%s: %v, want at most %v", name, got, most)
 		}

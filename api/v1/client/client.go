@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
@@ -55,9 +56,9 @@ func (c *Client) Endpoint(ctx context.Context, ref string) (v1.Endpoint, error) 
 }
 
 // CreateEndpoint creates the endpoint of an attachment and returns when it is in the datapath. The same request
-// again returns the endpoint that is there.
-func (c *Client) CreateEndpoint(ctx context.Context, containerID, ifname string, request v1.EndpointRequest) (v1.Endpoint, error) {
-	return call[v1.Endpoint](ctx, c, http.MethodPut, endpointPath(containerID+":"+ifname), request)
+// again returns the endpoint that is there. netns is the container's network namespace, which stays the caller's to close.
+func (c *Client) CreateEndpoint(ctx context.Context, containerID, ifname string, netns *os.File, request v1.EndpointRequest) (v1.Endpoint, error) {
+	return call[v1.Endpoint](ctx, c.withDescriptor(netns), http.MethodPut, endpointPath(containerID+":"+ifname), request)
 }
 
 // DeleteEndpoint deletes one endpoint by a reference, as for [Client.Endpoint]. An attachment that nobody knows is a
@@ -74,6 +75,11 @@ func (c *Client) DeleteContainer(ctx context.Context, request v1.DeleteRequest) 
 // CollectGarbage deletes the attachments of a network that are not valid. A result that is withheld is no error.
 func (c *Client) CollectGarbage(ctx context.Context, request v1.GCRequest) (v1.GCResult, error) {
 	return call[v1.GCResult](ctx, c, http.MethodPost, "/v1/gc", request)
+}
+
+// AcceptRestore removes what the agent's start holds. One that is named and not held is a problem.
+func (c *Client) AcceptRestore(ctx context.Context, request v1.AcceptRequest) (v1.DeleteResult, error) {
+	return call[v1.DeleteResult](ctx, c, http.MethodPost, "/v1/restore/accept", request)
 }
 
 // Traces lists the latest operations, newest first. A reference (a container ID or its beginning, NAMESPACE/NAME, or as for

@@ -50,7 +50,7 @@ func TestCallsAreWhatTheDocumentSays(t *testing.T) {
 		var body any
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		got = fmt.Sprint(r.Method, " ", r.RequestURI, " ", body)
-		isList := r.Method == "GET" && (r.URL.Path == "/v1/endpoint" || r.URL.Path == "/v1/trace")
+		isList := r.Method == "GET" && (r.URL.Path == "/v1/endpoint" || r.URL.Path == "/v1/trace" || r.URL.Path == "/v1/node" || r.URL.Path == "/v1/pool")
 		_, _ = w.Write([]byte(map[bool]string{true: "[]", false: "{}"}[isList]))
 	})
 	ctx := t.Context()
@@ -65,8 +65,8 @@ func TestCallsAreWhatTheDocumentSays(t *testing.T) {
 		{"GET /v1/endpoint/7 <nil>", ignore(func() (v1.Endpoint, error) { return c.Endpoint(ctx, "7") })},
 		{"GET /v1/endpoint/pod-name:default%2Fweb <nil>", ignore(func() (v1.Endpoint, error) { return c.Endpoint(ctx, "pod-name:default/web") })},
 		{"GET /v1/endpoint/..%2F..%2Fstatus%3Fa <nil>", ignore(func() (v1.Endpoint, error) { return c.Endpoint(ctx, "../../status?a") })},
-		{"PUT /v1/endpoint/c1:eth0 map[container:map[mac: name:eth0] host:map[mac: name:]]", ignore(func() (v1.Endpoint, error) {
-			return c.CreateEndpoint(ctx, "c1", "eth0", v1.EndpointRequest{Container: v1.Interface{Name: "eth0"}})
+		{"PUT /v1/endpoint/c1:eth0 map[network:porin]", ignore(func() (v1.Endpoint, error) {
+			return c.CreateEndpoint(ctx, "c1", "eth0", nil, v1.EndpointRequest{Network: "porin"})
 		})},
 		{"DELETE /v1/endpoint/cni-attachment-id:c1:eth0 <nil>", ignore(func() (v1.DeleteResult, error) {
 			return c.DeleteEndpoint(ctx, "cni-attachment-id:c1:eth0")
@@ -85,6 +85,12 @@ func TestCallsAreWhatTheDocumentSays(t *testing.T) {
 		{"DELETE /v1/ipam/fd00::7?token=a%26b <nil>", ignore(func() (v1.Reservation, error) {
 			return c.Release(ctx, netip.MustParseAddr("fd00::7"), "a&b")
 		})},
+		{"GET /v1/pool?use=false <nil>", ignore(func() ([]v1.PoolSpec, error) { return c.PoolNames(ctx) })},
+		{"GET /v1/node <nil>", ignore(func() ([]v1.Node, error) { return c.Nodes(ctx) })},
+		{"POST /v1/node/a%2Fb/delete map[machineIsOff:true]", func() error { return c.DeleteNode(ctx, "a/b", v1.NodeDeletion{MachineIsOff: true}) }},
+		{"POST /v1/node/a/reset map[key:k]", func() error { return c.ResetNode(ctx, "a", v1.NodeReset{Key: "k"}) }},
+		{"GET /v1/recovery <nil>", ignore(func() (v1.Recovery, error) { return c.Recovery(ctx) })},
+		{"POST /v1/recovery map[begin:true]", ignore(func() (v1.Recovery, error) { return c.ChangeRecovery(ctx, v1.RecoveryRequest{Begin: true}) })},
 		{"GET /v1/trace <nil>", ignore(func() ([]v1.Trace, error) { return c.Traces(ctx, "") })},
 		{"GET /v1/trace?ref=default%2Fweb <nil>", ignore(func() ([]v1.Trace, error) { return c.Traces(ctx, "default/web") })},
 		{"POST /v1/gc map[dryRun:true network:porin valid:[c1:eth0]]", ignore(func() (v1.GCResult, error) {

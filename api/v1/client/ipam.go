@@ -15,7 +15,7 @@ func (c *Client) IPAM(ctx context.Context) (v1.IPAM, error) {
 }
 
 // Reserve keeps addresses for somebody who is no endpoint. It is not to be repeated: an owner that has something already is
-// a problem, and what a lost call has reserved comes back by itself.
+// a problem, and what a lost call has reserved comes back by itself, unless it is permanent.
 func (c *Client) Reserve(ctx context.Context, request v1.ReservationRequest) (v1.Reservation, error) {
 	return call[v1.Reservation](ctx, c, http.MethodPost, "/v1/ipam", request)
 }

@@ -13,6 +13,11 @@ func (c *Client) Pools(ctx context.Context) ([]v1.PoolSpec, error) {
 	return call[[]v1.PoolSpec](ctx, c, http.MethodGet, "/v1/pool", nil)
 }
 
+// PoolNames lists the pools without how full they are, for which the agent would read every block.
+func (c *Client) PoolNames(ctx context.Context) ([]v1.PoolSpec, error) {
+	return call[[]v1.PoolSpec](ctx, c, http.MethodGet, "/v1/pool?use=false", nil)
+}
+
 // Pool shows one pool.
 func (c *Client) Pool(ctx context.Context, name string) (v1.PoolSpec, error) {
 	return call[v1.PoolSpec](ctx, c, http.MethodGet, poolPath(name), nil)

@@ -78,10 +78,17 @@ func TestCheckRoutesNamesWhatIsMissingOnEitherSide(t *testing.T) {
 		r.Get(path, nothing)
 	}
 	r.Post("/v1/doctor", nothing)
+	r.Post("/v1/cni", nothing)
 	r.Post("/v1/gc", nothing)
+	r.Post("/v1/restore/accept", nothing)
 	r.Post("/v1/ipam", nothing)
 	r.Delete("/v1/ipam/{ip}", nothing)
 	r.Get("/v1/pool", nothing)
+	r.Get("/v1/node", nothing)
+	r.Post("/v1/node/{name}/delete", nothing)
+	r.Post("/v1/node/{name}/reset", nothing)
+	r.Get("/v1/recovery", nothing)
+	r.Post("/v1/recovery", nothing)
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
 		r.Method(method, "/v1/pool/{name}", http.HandlerFunc(nothing))
 	}

@@ -4,11 +4,16 @@ package datapathtest
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 
+	"github.com/vishvananda/netlink"
+
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/link"
 )
 
 // Kernel is a [datapath.Links], [datapath.Maps] and [datapath.Pins] in memory. The datapath's own tests hold it
@@ -18,18 +23,37 @@ type Kernel struct {
 	// the method's error, and the method did nothing.
 	Fail func(method string) error
 
-	mu      sync.Mutex // guards the fields below
-	links   map[int]datapath.Link
+	mu      sync.Mutex                // guards the fields below
+	links   map[int]netlink.LinkAttrs // of veths
 	wired   map[int]datapath.Entry
 	byLink  map[int]datapath.Entry
 	byAddr  map[netip.Addr]int // the link
 	traffic map[uint16]abi.Traffic
 }
 
-// AddLink adds an interface, as the CNI plugin does.
-func (k *Kernel) AddLink(link datapath.Link) {
+// AddLink adds an end of a veth pair, or changes the one of its index, which it returns.
+func (k *Kernel) AddLink(attrs netlink.LinkAttrs) (index int) {
 	defer k.use()()
-	k.links[link.Index] = link
+	k.links[attrs.Index] = attrs
+	return attrs.Index
+}
+
+// RemoveLink removes an interface with its filters, routes and neighbour entries. The map entries stay.
+func (k *Kernel) RemoveLink(index int) {
+	defer k.use()()
+	delete(k.links, index)
+	delete(k.wired, index)
+}
+
+// HostEnds lists the interfaces that bear Porin's mark.
+func (k *Kernel) HostEnds() (list []netlink.Link) {
+	defer k.use()()
+	for _, attrs := range k.links {
+		if l := netlink.NewVeth(attrs); link.IsHostEnd(l) {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 // Count sets what an endpoint has sent and received.
@@ -69,54 +93,42 @@ func (k *Kernel) lock(method string) (unlock func(), err error) {
 func (k *Kernel) use() (unlock func()) {
 	k.mu.Lock()
 	if k.links == nil {
-		k.links, k.wired, k.byLink = map[int]datapath.Link{}, map[int]datapath.Entry{}, map[int]datapath.Entry{}
+		k.links, k.wired, k.byLink = map[int]netlink.LinkAttrs{}, map[int]datapath.Entry{}, map[int]datapath.Entry{}
 		k.byAddr, k.traffic = map[netip.Addr]int{}, map[uint16]abi.Traffic{}
 	}
 	return k.mu.Unlock
 }
 
 // Link finds a link.
-func (k *Kernel) Link(index int) (datapath.Link, error) {
+func (k *Kernel) Link(index int) (netlink.Link, error) {
 	unlock, err := k.lock("Link")
 	defer unlock()
 	if err != nil {
-		return datapath.Link{}, err
+		return nil, err
 	}
-	link, ok := k.links[index]
+	attrs, ok := k.links[index]
 	if !ok {
-		return datapath.Link{}, datapath.ErrNoLink
+		return nil, datapath.ErrNoLink
 	}
-	return link, nil
+	return netlink.NewVeth(attrs), nil
 }
 
 // LinkByName finds a link.
-func (k *Kernel) LinkByName(name string) (datapath.Link, error) {
+func (k *Kernel) LinkByName(name string) (netlink.Link, error) {
 	unlock, err := k.lock("LinkByName")
 	defer unlock()
 	if err != nil {
-		return datapath.Link{}, err
+		return nil, err
 	}
-	for _, link := range k.links {
-		if link.Name == name {
-			return link, nil
+	for _, attrs := range k.links {
+		if attrs.Name == name {
+			return netlink.NewVeth(attrs), nil
 		}
 	}
-	return datapath.Link{}, datapath.ErrNoLink
+	return nil, datapath.ErrNoLink
 }
 
-// Links lists the host ends.
-func (k *Kernel) Links() (list []datapath.Link, err error) {
-	unlock, err := k.lock("Links")
-	defer unlock()
-	for _, link := range k.links {
-		if link.Marked() {
-			list = append(list, link)
-		}
-	}
-	return list, err
-}
-
-// Wire wires a link that is there.
+// Wire wires a link that is there, and brings it up.
 func (k *Kernel) Wire(e datapath.Entry) error { return k.wire("Wire", e) }
 
 // Rewire is Wire, and says whether the link was wired otherwise or not at all.
@@ -130,20 +142,50 @@ func (k *Kernel) Rewire(e datapath.Entry) (replaced []string, err error) {
 	return replaced, k.wire("Rewire", e)
 }
 
-// BringUp brings a link up.
-func (k *Kernel) BringUp(index int) error {
-	unlock, err := k.lock("BringUp")
+// WaitForCarrier does not wait: a link has a carrier while it is up.
+func (k *Kernel) WaitForCarrier(ctx context.Context, host, _ int, _ *endpointmanager.Namespace) error {
+	unlock, err := k.lock("WaitForCarrier")
 	defer unlock()
 	if err != nil {
 		return err
 	}
-	link, ok := k.links[index]
-	if !ok {
+	attrs, ok := k.links[host]
+	switch {
+	case !ok:
+		return datapath.ErrNoLink
+	case attrs.Flags&net.FlagUp == 0:
+		return fmt.Errorf("%s is down and never has a carrier", attrs.Name)
+	}
+	return ctx.Err()
+}
+
+// BringUp brings a link up.
+func (k *Kernel) BringUp(index int) error { return k.bring("BringUp", index, true) }
+
+// BringDown takes a link down.
+func (k *Kernel) BringDown(index int) error { return k.bring("BringDown", index, false) }
+
+func (k *Kernel) bring(method string, index int, up bool) error {
+	unlock, err := k.lock(method)
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	if _, ok := k.links[index]; !ok {
 		return datapath.ErrNoLink
 	}
-	link.Up = true
-	k.links[index] = link
+	k.set(index, up)
 	return nil
+}
+
+// set expects the lock.
+func (k *Kernel) set(index int, up bool) {
+	attrs := k.links[index]
+	attrs.Flags &^= net.FlagUp
+	if up {
+		attrs.Flags |= net.FlagUp
+	}
+	k.links[index] = attrs
 }
 
 func (k *Kernel) wire(method string, e datapath.Entry) error {
@@ -155,27 +197,18 @@ func (k *Kernel) wire(method string, e datapath.Entry) error {
 	if _, ok := k.links[e.Link]; !ok {
 		return fmt.Errorf("%s: %w", method, datapath.ErrNoLink)
 	}
+	k.set(e.Link, true)
 	k.wired[e.Link] = e
 	return nil
 }
 
-// Unwire unwires a link.
+// Unwire unwires a link, and takes it down.
 func (k *Kernel) Unwire(e datapath.Entry) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	defer k.use()()
 	delete(k.wired, e.Link)
-}
-
-// Remove removes a link and its wiring.
-func (k *Kernel) Remove(ctx context.Context, index int) error {
-	unlock, err := k.lock("Remove")
-	defer unlock()
-	if err != nil {
-		return err
+	if _, ok := k.links[e.Link]; ok {
+		k.set(e.Link, false)
 	}
-	delete(k.links, index)
-	delete(k.wired, index)
-	return ctx.Err()
 }
 
 // PruneWiring finds nothing: there are no routes but those of Wire.

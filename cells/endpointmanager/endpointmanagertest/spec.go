@@ -11,15 +11,22 @@ func Spec(attachment string) endpointmanager.Spec {
 	if err != nil {
 		panic(err)
 	}
-	host, container := v1.InterfaceMACs(a.ContainerID, a.IfName)
 	return endpointmanager.Spec{
 		Attachment: a,
 		Network:    "porin",
 		Pod:        endpointmanager.Pod{Namespace: "default", Name: "pod-" + a.ContainerID, UID: "uid-" + a.ContainerID},
 		NetNS:      "/run/netns/" + a.ContainerID,
-		Host:       endpointmanager.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Index: 7, MAC: mustMAC(host)},
-		Container:  endpointmanager.Interface{Name: a.IfName, MAC: mustMAC(container)},
 	}
+}
+
+// WithLink is the endpoint as the step link leaves it, with a host end of that index.
+func WithLink(ep endpointmanager.Endpoint, index int) endpointmanager.Endpoint {
+	a := ep.Spec.Attachment
+	host, container := v1.InterfaceMACs(a.ContainerID, a.IfName)
+	ep.LinkKind = endpointmanager.LinkVeth
+	ep.Host = endpointmanager.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Index: index, MAC: mustMAC(host)}
+	ep.Container = endpointmanager.Interface{Name: a.IfName, Index: 2, MAC: mustMAC(container)}
+	return ep
 }
 
 func mustMAC(text string) endpointmanager.MAC {

@@ -3,6 +3,7 @@ package endpointmanagertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -23,6 +24,7 @@ type Step struct {
 	hold     chan struct{}
 	next     uint16
 	log      []string
+	unlinked map[endpointmanager.Attachment]bool
 }
 
 type failure struct {
@@ -36,6 +38,7 @@ func NewStep(name string) *Step {
 		name:     name,
 		attached: map[endpointmanager.Attachment]endpointmanager.Endpoint{},
 		failures: map[string]failure{},
+		unlinked: map[endpointmanager.Attachment]bool{},
 	}
 }
 
@@ -43,7 +46,7 @@ func NewStep(name string) *Step {
 func (s *Step) Name() string { return s.name }
 
 // Attach implements endpointmanager.Step. The step called "ipam" gives out addresses.
-func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpointmanager.Endpoint, error) {
+func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, _ *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
 	if err := s.wait(ctx); err != nil {
 		return ep, err
 	}
@@ -57,6 +60,7 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint) (endpoin
 		ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, byte(s.next >> 8), byte(s.next)})
 	}
 	s.attached[ep.Spec.Attachment] = ep
+	delete(s.unlinked, ep.Spec.Attachment)
 	return ep, nil
 }
 
@@ -95,6 +99,52 @@ func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced
 	return replaced, nil
 }
 
+// Survey implements endpointmanager.Surveyor: lost is what [Step.Unlink] has taken away.
+func (s *Step) Survey(_ context.Context, eps []endpointmanager.Endpoint) (map[endpointmanager.Attachment]error, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := map[endpointmanager.Attachment]error{}
+	for _, ep := range eps {
+		if s.unlinked[ep.Spec.Attachment] {
+			lost[ep.Spec.Attachment] = errors.New("no such link")
+		}
+	}
+	return lost, s.fail("survey")
+}
+
+// Find implements endpointmanager.Finder: the step called "datapath" knows the link of whoever is attached, and its addresses.
+func (s *Step) Find(_ context.Context, found []endpointmanager.Endpoint) ([]endpointmanager.Endpoint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.name == "datapath" {
+		for _, ep := range s.attached {
+			link := WithLink(endpointmanager.Endpoint{ID: ep.ID, Spec: endpointmanager.Spec{Attachment: ep.Spec.Attachment, Began: ep.Spec.Began}}, int(ep.ID))
+			link.Addresses = ep.Addresses
+			found = append(found, link)
+		}
+	}
+	return found, s.fail("find")
+}
+
+// Withhold implements endpointmanager.Withholder.
+func (s *Step) Withhold(ep endpointmanager.Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begin("withhold", ep)
+}
+
+// Unlink makes the link of the attachment ("containerID:ifname") go, as if its namespace had ended.
+func (s *Step) Unlink(attachment string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.attached {
+		if a.String() == attachment {
+			s.unlinked[a] = true
+			delete(s.attached, a)
+		}
+	}
+}
+
 // Prune implements endpointmanager.Pruner: whoever is attached and not alive is detached.
 func (s *Step) Prune(_ context.Context, live []endpointmanager.Endpoint) (removed []string, err error) {
 	s.mu.Lock()
@@ -117,8 +167,9 @@ func (s *Step) Prune(_ context.Context, live []endpointmanager.Endpoint) (remove
 }
 
 func (s *Step) begin(what string, ep endpointmanager.Endpoint) error {
-	s.log = append(s.log, fmt.Sprintf("%s %s %s", s.name, what, ep.Spec.Attachment))
-	return s.fail(what)
+	call := what + " " + ep.Spec.Attachment.String()
+	s.log = append(s.log, s.name+" "+call)
+	return errors.Join(s.fail(what), s.fail(call))
 }
 
 func (s *Step) fail(what string) error {
@@ -131,7 +182,8 @@ func (s *Step) fail(what string) error {
 	return f.err
 }
 
-// Fail makes the next calls of the method ("attach", "detach", "restore", "prune") fail, so many times.
+// Fail makes the next calls of the method ("attach", "detach", "restore", "prune") fail, so many times: those for one endpoint,
+// when the method is followed by its attachment ("restore containerID:ifname").
 func (s *Step) Fail(method string, times int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

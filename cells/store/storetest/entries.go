@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/internal/fault"
@@ -13,91 +12,68 @@ import (
 
 func testEntries(t *testing.T, b Backend) {
 	s, ctx := b.Open(t), t.Context()
+	one, two := []byte("one"), []byte("two")
 	_, err := s.Get(ctx, "pool/a")
-	wants(t, "get of nothing", err, store.ErrNotFound)
-	_, err = s.CompareAndSwap(ctx, "pool/a", 1, nil)
-	wants(t, "swap of nothing", err, store.ErrConflict)
-	wants(t, "delete of nothing", s.Delete(ctx, "pool/a", 0), nil)
-	wants(t, "delete of nothing at a revision", s.Delete(ctx, "pool/a", 1), nil)
+	wantError(t, "get of nothing", err, store.ErrNotFound)
+	wantError(t, "replace of nothing", s.Replace(ctx, "pool/a", one, two), store.ErrConflict)
+	wantError(t, "replace of nothing by the same", s.Replace(ctx, "pool/a", one, one), store.ErrConflict)
+	wantError(t, "replace of nothing, which is no empty value", s.Replace(ctx, "pool/a", nil, one), store.ErrConflict)
+	wantError(t, "remove of nothing", s.Remove(ctx, "pool/a", one), nil)
 
-	first := create(t, s, "pool/a", "one", nil)
-	_, err = s.Create(ctx, "pool/a", []byte("again"), nil)
-	wants(t, "create again", err, store.ErrExists)
-	second := swap(t, s, "pool/a", first, "two")
-	if second <= first {
-		t.Errorf("revision %d after %d", second, first)
+	create(t, s, "pool/a", "one")
+	wantError(t, "create again", s.Create(ctx, "pool/a", two), store.ErrExists)
+	before, err := s.Position(ctx)
+	wantError(t, "position", err, nil)
+	wantError(t, "replace by the same", s.Replace(ctx, "pool/a", one, one), nil)
+	unchanged, err := s.Position(ctx)
+	wantError(t, "position", err, nil)
+	if !b.Shared { // others write in the same etcd
+		same(t, "position after a replace by the same", before, unchanged)
 	}
-	for _, old := range []int64{-1, 0, first, second + 1} {
-		_, err = s.CompareAndSwap(ctx, "pool/a", old, []byte("late"))
-		wants(t, fmt.Sprintf("swap of revision %d", old), err, store.ErrConflict)
+	wantError(t, "replace of another value", s.Replace(ctx, "pool/a", two, one), store.ErrConflict)
+	wantError(t, "replace of another value by the same", s.Replace(ctx, "pool/a", two, two), store.ErrConflict)
+	replace(t, s, "pool/a", "one", "two")
+	after, err := s.Position(ctx)
+	wantError(t, "position", err, nil)
+	if after.Before(before) || !before.Before(after) {
+		t.Errorf("position %+v follows %+v", after, before)
 	}
-	wants(t, "delete of an old revision", s.Delete(ctx, "pool/a", first), store.ErrConflict)
 	got, err := s.Get(ctx, "pool/a")
-	wants(t, "get", err, nil)
-	same(t, "entry", store.Entry{Key: "pool/a", Value: []byte("two"), Revision: second}, got)
-	wants(t, "delete", s.Delete(ctx, "pool/a", second), nil)
-	wants(t, "delete again", s.Delete(ctx, "pool/a", second), nil)
-	if third := create(t, s, "pool/a", "", nil); third <= second {
-		t.Errorf("revision %d after %d", third, second)
-	}
-	_, err = s.CompareAndSwap(ctx, "pool/a", second, []byte("late"))
-	wants(t, "swap of a revision of an earlier life", err, store.ErrConflict)
+	wantError(t, "get", err, nil)
+	same(t, "entry", store.Entry{Key: "pool/a", Value: two}, got)
+	wantError(t, "remove of another value", s.Remove(ctx, "pool/a", one), store.ErrConflict)
+	remove(t, s, "pool/a", "two")
+	wantError(t, "remove again", s.Remove(ctx, "pool/a", two), nil)
+	_, err = s.Get(ctx, "pool/a")
+	wantError(t, "get of what was removed", err, store.ErrNotFound)
+	create(t, s, "pool/a", "")
+	replace(t, s, "pool/a", "", "not empty")
 }
 
-func testLists(t *testing.T, b Backend) {
+func testPages(t *testing.T, b Backend) {
 	s := b.Open(t)
-	entries, empty := list(t, s, "")
-	if len(entries) != 0 || empty <= 0 {
-		t.Errorf("%d entries at revision %d", len(entries), empty)
-	}
 	for _, key := range []string{"node/2", "node/1", "node/10", "nodes/1", "node", "node/1/x", "a"} {
-		create(t, s, key, key, nil)
+		create(t, s, key, key)
 	}
 	for prefix, want := range map[string]string{
 		"": "a node node/1 node/1/x node/10 node/2 nodes/1", "node/": "node/1 node/1/x node/10 node/2", "node/1/": "node/1/x", "b/": "",
 	} {
-		entries, revision := list(t, s, prefix)
-		var keys []string
-		for _, entry := range entries {
-			keys = append(keys, entry.Key)
-			if string(entry.Value) != entry.Key || entry.Revision <= empty || entry.Revision > revision {
-				t.Errorf("entry %+v at revision %d", entry, revision)
+		for limit := 1; limit <= 8; limit++ {
+			var keys []string
+			for after, more := "", true; more; {
+				var entries []store.Entry
+				var err error
+				if entries, more, err = s.Page(t.Context(), prefix, after, limit); err != nil || more && len(entries) != limit || len(entries) > limit {
+					t.Fatalf("after %q: %d entries, limit %d, more %t: error %v", after, len(entries), limit, more, err)
+				}
+				for _, e := range entries {
+					keys, after = append(keys, e.Key), e.Key
+					same(t, "value", e.Key, string(e.Value))
+				}
 			}
-		}
-		same(t, "keys below "+prefix, want, strings.Join(keys, " "))
-	}
-}
-
-// testListIsOfOneMoment has a writer that counts at both ends of many entries, at the front first.
-func testListIsOfOneMoment(t *testing.T, b Backend) {
-	s := b.Open(t)
-	_, before := list(t, s, "")
-	for i := range 1100 {
-		create(t, s, fmt.Sprintf("n/m%04d", i), "", nil)
-	}
-	first, last := create(t, s, "n/a", "0", nil), create(t, s, "n/z", "0", nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 1; ctx.Err() == nil; i++ {
-			first = swap(t, s, "n/a", first, fmt.Sprint(i))
-			last = swap(t, s, "n/z", last, fmt.Sprint(i))
-		}
-	}()
-	for range 30 {
-		entries, _ := list(t, s, "n/")
-		var front, back int
-		_, _ = fmt.Sscan(string(entries[0].Value), &front)
-		_, _ = fmt.Sscan(string(entries[len(entries)-1].Value), &back)
-		if len(entries) != 1102 || (front != back && front != back+1) {
-			t.Errorf("%d entries, %d in front and %d at the end", len(entries), front, back)
+			same(t, "keys below "+prefix, want, strings.Join(keys, " "))
 		}
 	}
-	cancel()
-	<-done
-	entries, _ := list(t, s, "n/")
-	watch(t, s, "n/", before).until(valuesOf(entries)) // more than etcd tells at once
 }
 
 func testHostileKeys(t *testing.T, b Backend) {
@@ -106,29 +82,26 @@ func testHostileKeys(t *testing.T, b Backend) {
 		"", "/", "/a", "a/", "a//b", "A", "a b", "ä", "a\x00", "a\xff", "a\n", "%2f", "a\\b", "*", strings.Repeat("a", 513),
 	} {
 		_, get := s.Get(ctx, key)
-		_, create := s.Create(ctx, key, nil, nil)
-		_, swap := s.CompareAndSwap(ctx, key, 1, nil)
-		for name, err := range map[string]error{"get": get, "create": create, "swap": swap, "delete": s.Delete(ctx, key, 0)} {
-			wants(t, fmt.Sprintf("%s of %.20q", name, key), err, store.ErrInvalid)
+		for name, err := range map[string]error{
+			"get": get, "create": s.Create(ctx, key, nil), "replace": s.Replace(ctx, key, nil, nil), "remove": s.Remove(ctx, key, nil),
+		} {
+			wantError(t, fmt.Sprintf("%s of %.20q", name, key), err, store.ErrInvalid)
 			if fault.KindOf(err) != fault.Invalid {
 				t.Errorf("%s of %.20q: kind %s", name, key, fault.KindOf(err))
 			}
 		}
 	}
 	for _, prefix := range []string{"/", "a", "a//", "../A/"} {
-		_, _, err := s.List(ctx, prefix)
-		wants(t, "list of "+prefix, err, store.ErrInvalid)
-		_, err = s.Watch(ctx, prefix, 0)
-		wants(t, "watch of "+prefix, err, store.ErrInvalid)
+		_, _, err := s.Page(ctx, prefix, "", 1)
+		wantError(t, "page of "+prefix, err, store.ErrInvalid)
+		_, err = s.Watch(ctx, prefix)
+		wantError(t, "watch of "+prefix, err, store.ErrInvalid)
 	}
 	for _, key := range []string{"..", "a/../b", "10.0.0.0", "fd00::1:2", "a_b-c.d/e:f", strings.Repeat("a", 512)} {
-		create(t, s, key, key, nil)
-		got, err := s.Get(ctx, key)
-		if err != nil || string(got.Value) != key {
-			t.Errorf("get of %.20q: %.20q, %v", key, got.Value, err)
-		}
+		create(t, s, key, key)
+		wantValue(t, s, key, key)
 	}
-	if entries, _ := list(t, s, ""); len(entries) != 6 {
+	if entries := List(t, s, ""); len(entries) != 6 {
 		t.Errorf("%d entries", len(entries))
 	}
 }
@@ -137,40 +110,33 @@ func testHostileValues(t *testing.T, b Backend) {
 	s, ctx := b.Open(t), t.Context()
 	for i, value := range []string{"", "\x00", "\xff\xfe", "{}", strings.Repeat("\x00", 64*1024)} {
 		key := fmt.Sprintf("v/%d", i)
-		create(t, s, key, value, nil)
-		got, err := s.Get(ctx, key)
-		if err != nil || string(got.Value) != value {
-			t.Errorf("value %d has %d bytes of %d, %v", i, len(got.Value), len(value), err)
-		}
+		create(t, s, key, value)
+		wantValue(t, s, key, value)
 	}
 	large := make([]byte, 64*1024+1)
-	_, err := s.Create(ctx, "large", large, nil)
-	wants(t, "create", err, store.ErrTooLarge)
-	_, err = s.CompareAndSwap(ctx, "v/0", 1, large)
-	wants(t, "swap", err, store.ErrTooLarge)
+	wantError(t, "create", s.Create(ctx, "large", large), store.ErrTooLarge)
+	err := s.Replace(ctx, "v/0", nil, large)
+	wantError(t, "replace", err, store.ErrTooLarge)
 	if fault.KindOf(err) != fault.TooLarge {
 		t.Errorf("kind %s", fault.KindOf(err))
 	}
-	_, before := list(t, s, "")
+	r := watch(t, s, "mine/")
 	value := []byte("mine")
-	revision, err := s.Create(ctx, "mine", value, nil)
-	wants(t, "create", err, nil)
+	wantError(t, "create", s.Create(ctx, "mine/a", value), nil)
 	value[0] = 'x'
-	got, err := s.Get(ctx, "mine")
-	wants(t, "get", err, nil)
-	want := store.Entry{Key: "mine", Value: []byte("mine"), Revision: revision}
-	same(t, "a value that its writer changes afterwards", want, got)
-	same(t, "the same, as it is told", want, watch(t, s, "", before).next().Entry)
+	wantValue(t, s, "mine/a", "mine")
+	same(t, "a value that its writer changes afterwards, as it is told", "mine", string(r.next().Entry.Value))
 }
 
 // calls are all there are, with a context.
 func calls(ctx context.Context, s store.Store) map[string]error {
 	_, get := s.Get(ctx, "a")
-	_, _, list := s.List(ctx, "")
-	_, create := s.Create(ctx, "a", nil, nil)
-	_, swap := s.CompareAndSwap(ctx, "a", 1, nil)
-	_, lease := s.Lease(ctx, time.Second)
-	return map[string]error{"get": get, "list": list, "create": create, "swap": swap, "delete": s.Delete(ctx, "a", 0), "lease": lease}
+	_, _, page := s.Page(ctx, "", "", 1)
+	_, position := s.Position(ctx)
+	return map[string]error{
+		"get": get, "page": page, "position": position,
+		"create": s.Create(ctx, "a", nil), "replace": s.Replace(ctx, "a", nil, []byte("1")), "remove": s.Remove(ctx, "a", nil),
+	}
 }
 
 func testCancelled(t *testing.T, b Backend) {
@@ -178,25 +144,29 @@ func testCancelled(t *testing.T, b Backend) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, err := range calls(ctx, s) {
-		wants(t, name, err, context.Canceled)
+		wantError(t, name, err, context.Canceled)
 	}
-	_, err := s.Watch(ctx, "", 0)
-	wants(t, "watch", err, context.Canceled)
-	if entries, _ := list(t, s, ""); len(entries) != 0 {
+	_, err := s.Watch(ctx, "")
+	wantError(t, "watch", err, context.Canceled)
+	if entries := List(t, s, ""); len(entries) != 0 {
 		t.Errorf("%d entries", len(entries))
 	}
 }
 
 func testStopped(t *testing.T, b Backend) {
 	s := b.Open(t)
-	create(t, s, "kept", "", nil)
+	create(t, s, "kept", "1")
+	before, err := s.Position(t.Context())
+	wantError(t, "position", err, nil)
 	stop(t, s)
 	for name, err := range calls(t.Context(), s) {
-		wants(t, name, err, store.ErrUnavailable)
+		wantError(t, name, err, store.ErrUnavailable)
 	}
-	_, err := s.Watch(t.Context(), "", 0)
-	wants(t, "watch", err, store.ErrUnavailable)
-	if entries, _ := list(t, b.Open(t), ""); len(entries) != 1 {
-		t.Errorf("%d entries after a restart", len(entries))
+	_, err = s.Watch(t.Context(), "")
+	wantError(t, "watch", err, store.ErrUnavailable)
+	again := b.Open(t)
+	wantValue(t, again, "kept", "1")
+	if after, err := again.Position(t.Context()); err != nil || after.Before(before) {
+		t.Errorf("position %+v after a restart, %+v before: error %v", after, before, err)
 	}
 }

@@ -15,80 +15,62 @@ import (
 // patience is how long a test waits for what must come.
 const patience = 10 * time.Second
 
-func create(t testing.TB, s store.Store, key, value string, l store.Lease) int64 {
+// List returns all entries below prefix.
+func List(t testing.TB, s store.Store, prefix string) (all []store.Entry) {
 	t.Helper()
-	revision, err := s.Create(t.Context(), key, []byte(value), l)
-	if err != nil {
-		t.Fatal(err)
+	for after, more := "", true; more; {
+		var page []store.Entry
+		var err error
+		if page, more, err = s.Page(t.Context(), prefix, after, 100); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page {
+			all, after = append(all, e), e.Key
+		}
 	}
-	return revision
+	return all
 }
 
-func swap(t testing.TB, s store.Store, key string, revision int64, value string) int64 {
+func create(t testing.TB, s store.Store, key, value string) {
 	t.Helper()
-	revision, err := s.CompareAndSwap(t.Context(), key, revision, []byte(value))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return revision
-}
-
-func remove(t testing.TB, s store.Store, key string) {
-	t.Helper()
-	if err := s.Delete(t.Context(), key, 0); err != nil {
+	if err := s.Create(t.Context(), key, []byte(value)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func list(t testing.TB, s store.Store, prefix string) ([]store.Entry, int64) {
+func replace(t testing.TB, s store.Store, key, was, value string) {
 	t.Helper()
-	entries, revision, err := s.List(t.Context(), prefix)
-	if err != nil {
+	if err := s.Replace(t.Context(), key, []byte(was), []byte(value)); err != nil {
 		t.Fatal(err)
 	}
-	return entries, revision
 }
 
-func lease(t testing.TB, s store.Store) store.Lease {
+func remove(t testing.TB, s store.Store, key, was string) {
 	t.Helper()
-	l, err := s.Lease(t.Context(), 2*time.Second)
-	if err != nil {
+	if err := s.Remove(t.Context(), key, []byte(was)); err != nil {
 		t.Fatal(err)
 	}
-	return l
 }
 
-// wants fails when err is not want.
-func wants(t testing.TB, what string, err, want error) {
+func wantValue(t testing.TB, s store.Store, key, want string) {
+	t.Helper()
+	if got, err := s.Get(t.Context(), key); err != nil || string(got.Value) != want {
+		t.Errorf("value of %.20q: %.20q, want %.20q: error %v", key, got.Value, want, err)
+	}
+}
+
+// wantError fails when err is not want.
+func wantError(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("%s: error %v, want %v", what, err, want)
 	}
 }
 
-// closes fails when the channel is not closed in time.
-func closes(t testing.TB, what string, ch <-chan struct{}) {
+func same[T any](t testing.TB, what string, want, got T) {
 	t.Helper()
-	select {
-	case <-ch:
-	case <-time.After(patience):
-		t.Fatalf("%s: not within %v", what, patience)
-	}
-}
-
-// gone waits until the entry is.
-func gone(t testing.TB, s store.Store, key string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		_, err := s.Get(t.Context(), key)
-		if errors.Is(err, store.ErrNotFound) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is there (%v)", key, err)
-		}
-		time.Sleep(5 * time.Millisecond)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
@@ -97,59 +79,56 @@ type reader struct {
 	t       testing.TB
 	events  <-chan store.Event
 	known   map[string]string
-	told    int64 // the revision of the last change
-	upto    int64 // where another watch would go on
 	changes int
-	resyncs int
+	resyncs int // after the first
 }
 
-func watch(t testing.TB, s store.Store, prefix string, after int64) *reader {
+// watch returns a reader that has the first resync.
+func watch(t testing.TB, s store.Store, prefix string) *reader {
 	t.Helper()
-	events, err := s.Watch(t.Context(), prefix, after)
+	events, err := s.Watch(t.Context(), prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &reader{t: t, events: events, known: map[string]string{}, told: after, upto: after}
+	r := &reader{t: t, events: events, resyncs: -1}
+	if first := r.next(); first.Type != store.Resync {
+		t.Errorf("the watch begins with %+v", first)
+	}
+	return r
 }
 
-// next takes one event in.
-func (r *reader) next() store.Event {
+// next takes one event in. Each change must follow what is known: none is left out, and none is told twice.
+func (r *reader) next() (event store.Event) {
 	r.t.Helper()
+	var open bool
 	select {
-	case event, open := <-r.events:
-		if !open {
-			r.t.Fatal("the watch has ended")
-		}
-		r.take(event)
-		return event
+	case event, open = <-r.events:
 	case <-time.After(patience):
 		r.t.Fatalf("nothing more is told after %.300s", fmt.Sprint(r.known))
 	}
-	return store.Event{}
-}
-
-func (r *reader) take(event store.Event) {
-	r.t.Helper()
-	if event.Revision < r.upto {
-		r.t.Errorf("revision %d after %d", event.Revision, r.upto)
+	if !open {
+		r.t.Fatal("the watch has ended")
 	}
-	r.upto = event.Revision
-	if event.Type == store.Resync {
+	key, value := event.Entry.Key, string(event.Entry.Value)
+	was, known := r.known[key]
+	switch event.Type {
+	case store.Resync:
 		r.resyncs++
-		r.told = event.Revision
 		r.known = valuesOf(event.Entries)
-		return
+		return event
+	case store.Put:
+		if known && was == value {
+			r.t.Errorf("%s is %.20q already", key, value)
+		}
+		r.known[key] = value
+	case store.Deleted:
+		if !known || value != "" {
+			r.t.Errorf("%s is deleted, with value %.20q; known before: %t", key, value, known)
+		}
+		delete(r.known, key)
 	}
 	r.changes++
-	if event.Entry.Revision < r.told {
-		r.t.Errorf("%s of %s at revision %d is told after %d", event.Type, event.Entry.Key, event.Entry.Revision, r.told)
-	}
-	r.told = event.Entry.Revision
-	if event.Type == store.Put {
-		r.known[event.Entry.Key] = string(event.Entry.Value)
-	} else {
-		delete(r.known, event.Entry.Key)
-	}
+	return event
 }
 
 // until reads until the reader knows just this.
@@ -166,11 +145,4 @@ func valuesOf(entries []store.Entry) map[string]string {
 		values[entry.Key] = string(entry.Value)
 	}
 	return values
-}
-
-func same[T any](t testing.TB, what string, want, got T) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
 }

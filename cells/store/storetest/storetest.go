@@ -43,25 +43,19 @@ type Backend struct {
 	// tests of a Shared one only.
 	Open   func(t testing.TB) store.Service
 	Shared bool
-	// Compact makes it forget the past.
-	Compact func(t testing.TB, s store.Store)
-	// EndLeases ends the leases that have entries, behind their holders' backs.
-	EndLeases func(t testing.TB)
-	// Interrupt takes the store away while during runs. It is nil where no store can be away.
+	// Compact makes the store forget old changes, and Interrupt takes it away while during runs. Both are of a Shared one.
+	Compact   func(t testing.TB)
 	Interrupt func(t testing.TB, during func())
 }
 
 // Run holds a kind of store to what package store promises. fresh returns one that is empty, for each test.
 func Run(t *testing.T, fresh func(t testing.TB) Backend) {
-	t.Run("together", func(t *testing.T) {
-		for name, test := range together {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, fresh(t))
-			})
-		}
-	})
-	t.Run("watch across compaction", func(t *testing.T) { testWatchAcrossCompaction(t, fresh(t)) })
+	for name, test := range together {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, fresh(t))
+		})
+	}
 }
 
 // RunAway holds a kind of store that can be away to the rest of it. Nothing else may use it meanwhile.
@@ -74,32 +68,23 @@ func RunAway(t *testing.T, fresh func(t testing.TB) Backend) {
 type tests map[string]func(*testing.T, Backend)
 
 var together = tests{
-	"entries":                  testEntries,
-	"lists":                    testLists,
-	"a list is of one moment":  testListIsOfOneMoment,
-	"hostile keys":             testHostileKeys,
-	"hostile values":           testHostileValues,
-	"cancelled":                testCancelled,
-	"stopped":                  testStopped,
-	"one creator wins":         testOneCreatorWins,
-	"no count is lost":         testNoCountIsLost,
-	"watch":                    testWatch,
-	"watch from nothing":       testWatchFromNothing,
-	"watch of the future":      testWatchOfTheFuture,
-	"watch ends":               testWatchEnds,
-	"slow reader":              testSlowReader,
-	"watch and writers":        testWatchAndWriters,
-	"lease is kept":            testLeaseIsKept,
-	"lease is released":        testLeaseIsReleased,
-	"lease is lost":            testLeaseIsLost,
-	"lease of another":         testLeaseOfAnother,
-	"lease outlives a restart": testLeaseOutlivesARestart,
-	"lease changes":            testLeaseChanges,
+	"entries":                 testEntries,
+	"pages":                   testPages,
+	"hostile keys":            testHostileKeys,
+	"hostile values":          testHostileValues,
+	"cancelled":               testCancelled,
+	"stopped":                 testStopped,
+	"one creator wins":        testOneCreatorWins,
+	"no count is lost":        testNoCountIsLost,
+	"watch":                   testWatch,
+	"watch ends":              testWatchEnds,
+	"resync is of one moment": testResyncIsOfOneMoment,
+	"slow reader":             testSlowReader,
+	"watch and writers":       testWatchAndWriters,
 }
 
 var away = tests{
-	"calls end":                          testCallsEndWhileAway,
-	"watch goes on":                      testWatchAcrossInterruption,
-	"watch across compaction while away": testWatchAcrossBoth,
-	"lease is over by the clock":         testLeaseIsOverByTheClock,
+	"calls end":               testCallsEndWhileAway,
+	"watch goes on":           testWatchAcrossInterruption,
+	"watch across compaction": testWatchAcrossCompaction,
 }

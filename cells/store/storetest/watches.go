@@ -12,79 +12,51 @@ import (
 
 func testWatch(t *testing.T, b Backend) {
 	s := b.Open(t)
-	_, before := list(t, s, "")
-	a := create(t, s, "n/a", "1", nil)
-	other := create(t, s, "other", "1", nil)
-	a2 := swap(t, s, "n/a", a, "2")
-	r := watch(t, s, "n/", before)
-	want := []store.Event{
-		{Type: store.Put, Entry: store.Entry{Key: "n/a", Value: []byte("1"), Revision: a}, Revision: a},
-		{Type: store.Put, Entry: store.Entry{Key: "n/a", Value: []byte("2"), Revision: a2}, Revision: a2},
+	r := watch(t, s, "n/")
+	same(t, "what an empty store begins with", map[string]string{}, r.known)
+	create(t, s, "n/a", "1")
+	create(t, s, "other", "1")
+	replace(t, s, "n/a", "1", "2")
+	replace(t, s, "other", "1", "2")
+	late := watch(t, s, "n/")
+	same(t, "what a later watch begins with", map[string]string{"n/a": "2"}, late.known)
+	remove(t, s, "n/a", "2")
+	remove(t, s, "n/a", "2") // of nothing: not told
+	create(t, s, "n/b", "1")
+	replace(t, s, "n/b", "1", "1") // no change: not told
+	create(t, s, "n/c", "1")
+	a1, a2 := store.Entry{Key: "n/a", Value: []byte("1")}, store.Entry{Key: "n/a", Value: []byte("2")}
+	b1, c1 := store.Entry{Key: "n/b", Value: []byte("1")}, store.Entry{Key: "n/c", Value: []byte("1")}
+	want := []store.Entry{a1, a2, {Key: "n/a"}, b1, c1}
+	for i, entry := range want {
+		kind := store.Put
+		if entry.Value == nil {
+			kind = store.Deleted
+		}
+		event := r.next()
+		same(t, fmt.Sprintf("event %d", i), kind, event.Type)
+		same(t, fmt.Sprintf("entry of event %d", i), entry, event.Entry)
 	}
-	same(t, "the past", want, []store.Event{r.next(), r.next()})
-	swap(t, s, "other", other, "2")
-	remove(t, s, "n/a")
-	got := r.next()
-	same(t, "a deletion", store.Event{
-		Type: store.Deleted, Entry: store.Entry{Key: "n/a", Revision: got.Revision}, Revision: got.Revision,
-	}, got)
-	remove(t, s, "n/a") // of nothing: not told
-	b2 := create(t, s, "n/b", "1", nil)
-	same(t, "the present", store.Event{
-		Type: store.Put, Entry: store.Entry{Key: "n/b", Value: []byte("1"), Revision: b2}, Revision: b2,
-	}, r.next())
-	again := watch(t, s, "n/", got.Revision)
-	same(t, "another watch from there on", b2, again.next().Revision)
-}
-
-func testWatchFromNothing(t *testing.T, b Backend) {
-	s := b.Open(t)
-	r := watch(t, s, "n/", 0)
-	if first := r.next(); first.Type != store.Resync || len(first.Entries) != 0 {
-		t.Errorf("an empty store begins with %+v", first)
-	}
-	create(t, s, "n/a", "1", nil)
-	create(t, s, "other", "1", nil)
-	r.until(map[string]string{"n/a": "1"})
-	late := watch(t, s, "n/", 0)
-	if first := late.next(); first.Type != store.Resync {
-		t.Errorf("it begins with %+v", first)
-	}
-	same(t, "known", map[string]string{"n/a": "1"}, late.known)
-	create(t, s, "n/b", "1", nil)
-	late.until(map[string]string{"n/a": "1", "n/b": "1"})
-}
-
-// testWatchOfTheFuture has a reader that knows more than the store: that was set back.
-func testWatchOfTheFuture(t *testing.T, b Backend) {
-	s := b.Open(t)
-	create(t, s, "n/a", "1", nil)
-	r := watch(t, s, "n/", 1<<40)
-	r.upto = 0
-	if first := r.next(); first.Type != store.Resync {
-		t.Errorf("it begins with %+v", first)
-	}
-	create(t, s, "n/b", "1", nil)
-	r.until(map[string]string{"n/a": "1", "n/b": "1"})
+	late.until(map[string]string{"n/b": "1", "n/c": "1"})
+	same(t, "changes told to the later watch", 3, late.changes)
 }
 
 func testWatchEnds(t *testing.T, b Backend) {
 	s := b.Open(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancelled, err := s.Watch(ctx, "", 0)
-	wants(t, "watch", err, nil)
-	stopped := watch(t, s, "", 0)
-	stopped.next()
+	cancelled, err := s.Watch(ctx, "")
+	wantError(t, "watch", err, nil)
+	stopped := watch(t, s, "")
 	cancel()
-	drained(t, "cancelled", cancelled)
-	create(t, s, "a", "1", nil)
+	drain(t, "cancelled", cancelled)
+	create(t, s, "a", "1")
 	stopped.next()
 	stop(t, s)
-	drained(t, "stopped", stopped.events)
+	drain(t, "stopped", stopped.events)
 }
 
-// drained reads to the end.
-func drained(t testing.TB, what string, events <-chan store.Event) {
+// drain reads to the end.
+func drain(t testing.TB, what string, events <-chan store.Event) {
 	t.Helper()
 	timeout := time.After(patience)
 	for {
@@ -99,45 +71,65 @@ func drained(t testing.TB, what string, events <-chan store.Event) {
 	}
 }
 
-func testWatchAcrossCompaction(t *testing.T, b Backend) {
+// testResyncIsOfOneMoment has a writer that counts at both ends of many entries, at the front first.
+func testResyncIsOfOneMoment(t *testing.T, b Backend) {
 	s := b.Open(t)
-	_, before := list(t, s, "")
-	open := watch(t, s, "n/", before)
-	create(t, s, "n/a", "1", nil)
-	create(t, s, "n/b", "1", nil)
-	remove(t, s, "n/a")
-	want := map[string]string{"n/b": "1"}
-	open.next()
-	open.next()
-	open.until(want)
-	b.Compact(t, s)
-	late := watch(t, s, "n/", before)
-	if first := late.next(); first.Type != store.Resync {
-		t.Errorf("a revision that is gone begins with %+v", first)
+	whole := watch(t, s, "n/")
+	for i := range 1100 {
+		create(t, s, fmt.Sprintf("n/m%04d", i), "")
 	}
-	same(t, "known", want, late.known)
-	create(t, s, "n/c", "1", nil)
-	want["n/c"] = "1"
-	open.until(want)
-	late.until(want)
-	if open.resyncs != 0 || late.resyncs != 1 {
-		t.Errorf("%d resyncs of who had read all, %d of who had not", open.resyncs, late.resyncs)
+	create(t, s, "n/a", "0")
+	create(t, s, "n/z", "0")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			replace(t, s, "n/a", fmt.Sprint(i), fmt.Sprint(i+1))
+			replace(t, s, "n/z", fmt.Sprint(i), fmt.Sprint(i+1))
+		}
+	}()
+	for range 30 {
+		known := resync(t, s, "n/")
+		var front, back int
+		_, _ = fmt.Sscan(known["n/a"], &front)
+		_, _ = fmt.Sscan(known["n/z"], &back)
+		if len(known) != 1102 || (front != back && front != back+1) {
+			t.Errorf("%d entries, %d in front and %d at the end", len(known), front, back)
+		}
 	}
+	cancel()
+	<-done
+	whole.until(valuesOf(List(t, s, "n/"))) // more than etcd tells at once
+}
+
+// resync returns what a watch begins with.
+func resync(t testing.TB, s store.Store, prefix string) map[string]string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, err := s.Watch(ctx, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return valuesOf((<-events).Entries)
 }
 
 // testSlowReader writes three times what a watch may hold while nobody reads.
 func testSlowReader(t *testing.T, b Backend) {
 	s := b.Open(t)
-	_, before := list(t, s, "")
-	slow, fast := watch(t, s, "n/", before), watch(t, s, "n/", before)
+	slow, fast := watch(t, s, "n/"), watch(t, s, "n/")
 	large := strings.Repeat("x", 60*1024)
 	const rounds = 210
-	revision := create(t, s, "n/a", large, nil)
+	create(t, s, "n/a", large)
+	was := large
 	for i := range rounds {
 		fast.next()
-		revision = swap(t, s, "n/a", revision, fmt.Sprint(i)+large)
+		now := fmt.Sprint(i) + large
+		replace(t, s, "n/a", was, now)
+		was = now
 	}
-	want := map[string]string{"n/a": fmt.Sprint(rounds-1) + large}
+	want := map[string]string{"n/a": was}
 	fast.until(want)
 	slow.until(want)
 	if fast.resyncs != 0 || fast.changes != rounds+1 {
@@ -151,35 +143,22 @@ func testSlowReader(t *testing.T, b Backend) {
 // testWatchAndWriters has readers that begin at any time, while many write.
 func testWatchAndWriters(t *testing.T, b Backend) {
 	stores := several(t, b)
-	_, before := list(t, stores[0], "")
-	first := watch(t, stores[0], "n/", before)
-	late := make(chan *reader, writers)
+	readers := make(chan *reader, 1+writers)
+	readers <- watch(t, stores[0], "n/")
 	each(stores, func(s store.Store, i int) {
-		key := fmt.Sprintf("n/%d", i%7)
+		key, value := fmt.Sprintf("n/%d", i%7), []byte("there")
 		for range 4 {
-			_, _ = s.Create(t.Context(), key, []byte("there"), nil)
-			_ = s.Delete(t.Context(), key, 0)
+			_ = s.Create(t.Context(), key, value)
+			_ = s.Remove(t.Context(), key, value)
 		}
 		if i%10 == 0 {
-			_, now, err := s.List(t.Context(), "n/")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			late <- watch(t, s, "n/", now)
+			readers <- watch(t, s, "n/")
 		}
 	})
-	create(t, stores[0], "n/end", "", nil)
-	close(late)
-	first.until(map[string]string{"n/end": ""})
-	if first.resyncs != 0 {
-		t.Errorf("%d resyncs", first.resyncs)
-	}
-	for r := range late {
-		for r.next().Entry.Key != "n/end" {
-		}
-		if r.resyncs != 0 {
-			t.Errorf("%d resyncs of a watch from a list", r.resyncs)
-		}
+	create(t, stores[0], "n/end", "1")
+	close(readers)
+	for r := range readers {
+		r.until(map[string]string{"n/end": "1"})
+		same(t, "resyncs of a reader that keeps up", 0, r.resyncs)
 	}
 }

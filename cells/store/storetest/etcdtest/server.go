@@ -97,7 +97,7 @@ func Config(dir string) *embed.Config {
 	cfg.ListenClientUrls, cfg.ListenPeerUrls = socket(dir, "client"), socket(dir, "peer")
 	cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs, cfg.ElectionMs = 10, 100 // so leases may be of a second
+	cfg.TickMs, cfg.ElectionMs = 10, 100
 	cfg.UnsafeNoFsync = true
 	cfg.BcryptCost = 4 // the least: a password is checked at every stream, and takes long with the race detector
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
@@ -143,27 +143,5 @@ func (s *Server) Compact(t testing.TB) {
 	}
 	if err != nil {
 		t.Fatalf("compact: %v", err)
-	}
-}
-
-// EndLeases revokes the leases of the entries below an etcd prefix, behind their holders' backs.
-func (s *Server) EndLeases(t testing.TB, prefix string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	client := s.Client(t)
-	entries, err := client.Get(ctx, prefix, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := map[int64]bool{0: true}
-	for _, kv := range entries.Kvs {
-		if ended[kv.Lease] {
-			continue
-		}
-		ended[kv.Lease] = true
-		if _, err := client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -1,0 +1,14 @@
+package cluster
+
+import "porin.dev/porin/internal/fault"
+
+// The errors that callers tell apart.
+var (
+	ErrNotFound = fault.New(fault.NotFound, "no such record")
+	ErrExists   = fault.New(fault.Conflict, "the record exists")
+	ErrConflict = fault.New(fault.Conflict, "the record has changed")
+	// ErrUnreadable is returned for a record that a later version has written, or that is damaged. Lists tell it and go on.
+	ErrUnreadable = fault.New(fault.Internal, "a record cannot be read")
+	// ErrUnavailable is returned when the store did not answer. The change may have been made.
+	ErrUnavailable = fault.New(fault.Unavailable, "the cluster's store cannot be reached")
+)

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+)
+
+// Version is the state of a record that was read. It is a condition of a later change; only equality means something.
+type Version string
+
+// Change is what a watch tells.
+type Change[T any] struct {
+	Kind ChangeKind
+	Name string // of the record of Put and Deleted
+	Item T      // of Put
+	All  []T    // of Snapshot: all records that exist
+}
+
+// ChangeKind says what a [Change] is.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	Snapshot ChangeKind = "snapshot"
+	Put      ChangeKind = "put"
+	Deleted  ChangeKind = "deleted"
+)
+
+// Nodes are the incarnations of the cluster's nodes. Everybody watches them, so a record changes only when a node comes or goes.
+type Nodes interface {
+	// Create adds the record, or returns [ErrExists].
+	Create(ctx context.Context, n Node) (Node, error)
+	Get(ctx context.Context, id NodeID) (Node, error)
+	// Update changes the record if it still has n.Version, or returns [ErrConflict], also when it is gone.
+	Update(ctx context.Context, n Node) (Node, error)
+	// Delete removes the record if it still has n.Version. One that is gone is a success.
+	Delete(ctx context.Context, n Node) error
+	All(ctx context.Context) iter.Seq2[Node, error]
+	// Watch ends when ctx does, or when the backend stops.
+	Watch(ctx context.Context) (<-chan Change[Node], error)
+}
+
+// Sessions say which process is the agent of a node. A session changes at each start of an agent; only the node itself watches it.
+type Sessions interface {
+	Get(ctx context.Context, id NodeID) (Session, error)
+	// Put creates the session when s.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
+	Put(ctx context.Context, s Session) (Session, error)
+	Delete(ctx context.Context, id NodeID) error
+	All(ctx context.Context) iter.Seq2[Session, error]
+	Watch(ctx context.Context, id NodeID) (<-chan Change[Session], error)
+}
+
+// Pools are the cluster's address pools.
+type Pools interface {
+	Create(ctx context.Context, p Pool) (Pool, error)
+	Get(ctx context.Context, name string) (Pool, error)
+	Update(ctx context.Context, p Pool) (Pool, error)
+	Delete(ctx context.Context, p Pool) error
+	All(ctx context.Context) iter.Seq2[Pool, error]
+	Watch(ctx context.Context) (<-chan Change[Pool], error)
+}
+
+// Blocks are the claims of nodes. A record never changes; nobody watches them.
+type Blocks interface {
+	// Create claims the block, or returns [ErrExists].
+	Create(ctx context.Context, b Block) error
+	Get(ctx context.Context, cidr netip.Prefix) (Block, error)
+	// Delete ends a claim. When the block is gone it is a success, when it has another claim [ErrConflict].
+	Delete(ctx context.Context, cidr netip.Prefix, claim string) error
+	All(ctx context.Context, filter BlockFilter) iter.Seq2[Block, error]
+}
+
+// BlockFilter selects blocks. The zero filter selects all.
+type BlockFilter struct {
+	Pool  string // name; "" for any
+	Owner NodeID // the zero ID for any
+}
+
+// Match reports whether the filter selects b.
+func (f BlockFilter) Match(b Block) bool {
+	return (f.Pool == "" || f.Pool == b.Pool) && (f.Owner == NodeID{} || f.Owner == b.Owner)
+}
+
+// Info is the one record of the cluster as a whole.
+type Info interface {
+	// Get returns the record, and where the store was when it was read. When there is no record the position is valid, too.
+	Get(ctx context.Context) (Record, Position, error)
+	// Put creates the record when r.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
+	Put(ctx context.Context, r Record) (Record, error)
+	Watch(ctx context.Context) (<-chan Change[Record], error)
+}
+
+// Backend is all that the nodes share, in one store.
+type Backend struct {
+	Nodes    Nodes
+	Sessions Sessions
+	Pools    Pools
+	Blocks   Blocks
+	Info     Info
+}

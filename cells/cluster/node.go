@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// NodeID is one incarnation of a node: a machine that is replaced under the same name is another one.
+type NodeID struct {
+	Name string `json:"name"` // the node's name, as Kubernetes has it
+	Key  string `json:"key"`  // random, on the node's disk
+}
+
+// String is NAME/KEY.
+func (id NodeID) String() string { return id.Name + "/" + id.Key }
+
+// ParseNodeID is the reverse of [NodeID.String].
+func ParseNodeID(text string) (id NodeID, err error) {
+	var ok bool
+	if id.Name, id.Key, ok = strings.Cut(text, "/"); !ok {
+		return id, fmt.Errorf("node %.64q: want NAME/KEY", text)
+	}
+	return id, id.Validate()
+}
+
+// Validate reports a name or a key that no node has.
+func (id NodeID) Validate() error {
+	if id.Name == "" || len(id.Name) > maxNodeName || strings.ContainsAny(id.Name, "/ \n") {
+		return fmt.Errorf("node name %.64q: want 1 to %d characters and no slash", id.Name, maxNodeName)
+	}
+	if !isKey(id.Key) {
+		return errors.New("node key: want " + fmt.Sprint(keyLength) + " characters of a-z and 2-7")
+	}
+	return nil
+}
+
+const maxNodeName = 253
+
+// NodeState says whether a node may claim blocks.
+type NodeState string
+
+// The states of a node.
+const (
+	NodeActive NodeState = "active"
+	// NodeReleasing is the state while an administrator deletes the node: it claims nothing, and its blocks are deleted.
+	NodeReleasing NodeState = "releasing"
+)
+
+// Node is one incarnation of a node.
+type Node struct {
+	ID    NodeID    `json:"id"`
+	State NodeState `json:"state"`
+	// MachineID is a hash of the machine's ID. Clones of an image share it, so it identifies nothing; a difference shows a copied
+	// disk.
+	MachineID string    `json:"machineID,omitempty"`
+	Created   time.Time `json:"created"`
+	// MachineOff is said by an administrator who deletes the node: its agent is not asked. LastSession is the session of the node that
+	// the administrator knew.
+	MachineOff  bool   `json:"machineOff,omitempty"`
+	LastSession string `json:"lastSession,omitempty"`
+	// Agreed is said by the agent of a node that is to be deleted: it has no block.
+	Agreed bool `json:"agreed,omitempty"`
+	// Reporter is the node that has known this one and found its record missing, as after the restore of a backup; "" when the node
+	// registered itself.
+	Reporter string `json:"reporter,omitempty"`
+
+	Deleting bool    `json:"-"`
+	Version  Version `json:"-"`
+}
+
+// Session is the agent of a node: the process that may give out addresses of its blocks.
+type Session struct {
+	Node    NodeID    `json:"node"`
+	ID      string    `json:"id"`   // random for each start of an agent
+	Boot    string    `json:"boot"` // boot ID of the machine
+	Contact time.Time `json:"contact"`
+	// Contested is the ID of another session that found itself replaced while it was running: two machines have the same key.
+	Contested string `json:"contested,omitempty"`
+	// Confirmed is the last epoch of the cluster in which the node has confirmed its blocks.
+	Confirmed uint64 `json:"confirmed,omitempty"`
+
+	Deleting bool    `json:"-"`
+	Version  Version `json:"-"`
+}

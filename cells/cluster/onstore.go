@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"strings"
+
+	"porin.dev/porin/cells/store"
+)
+
+// formVersion is that of the records' JSON. See [store.Encode] for when it grows.
+const formVersion = 1
+
+// OnStore returns the backend in the embedded store or in etcd.
+func OnStore(s store.Store) Backend {
+	return Backend{
+		Nodes: nodesOnStore{records[Node]{
+			s, "nodes/", func(n Node) string { return n.ID.RecordName() }, func(n *Node) *Version { return &n.Version },
+		}},
+		Sessions: sessionsOnStore{records[Session]{
+			s, "sessions/", func(n Session) string { return sessionKey(n.Node) }, func(n *Session) *Version { return &n.Version },
+		}},
+		Pools: poolsOnStore{records[Pool]{
+			s, "pools/", func(p Pool) string { return p.Name }, func(p *Pool) *Version { return &p.Version },
+		}},
+		Blocks: blocksOnStore{records[Block]{
+			s, "blocks/", func(b Block) string { return BlockName(b.CIDR) }, func(*Block) *Version { return new(Version) },
+		}},
+		Info: infoOnStore{records[Record]{
+			s, "cluster/", func(Record) string { return infoKey }, func(r *Record) *Version { return &r.Version },
+		}},
+	}
+}
+
+const infoKey = "info"
+
+// sessionKey is a folder of its own, because a store watches folders.
+func sessionKey(id NodeID) string { return id.RecordName() + "/session" }
+
+// records are those of one kind, below a prefix. The version of a record is its value.
+type records[T any] struct {
+	store   store.Store
+	prefix  string
+	nameOf  func(T) string
+	version func(*T) *Version
+}
+
+func (r records[T]) create(ctx context.Context, item T) (T, error) {
+	value, err := store.Encode(formVersion, item)
+	if err == nil {
+		err = r.store.Create(ctx, r.prefix+r.nameOf(item), value)
+	}
+	*r.version(&item) = Version(value)
+	return item, translate(err)
+}
+
+func (r records[T]) get(ctx context.Context, name string) (item T, err error) {
+	entry, err := r.store.Get(ctx, r.prefix+name)
+	if err != nil {
+		return item, translate(err)
+	}
+	return r.decode(entry)
+}
+
+func (r records[T]) decode(entry store.Entry) (item T, err error) {
+	if item, err = store.Decode[T](entry, formVersion); err != nil {
+		return item, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if name := r.nameOf(item); r.prefix+name != entry.Key {
+		var none T
+		return none, fmt.Errorf("%w: %s says that it is %s", ErrUnreadable, entry.Key, name)
+	}
+	*r.version(&item) = Version(entry.Value)
+	return item, nil
+}
+
+func (r records[T]) update(ctx context.Context, item T) (T, error) {
+	was := *r.version(&item)
+	value, err := store.Encode(formVersion, item)
+	if err == nil {
+		err = r.store.Replace(ctx, r.prefix+r.nameOf(item), []byte(was), value)
+	}
+	*r.version(&item) = Version(value)
+	return item, translate(err)
+}
+
+// put creates an item without a version, and else updates it.
+func (r records[T]) put(ctx context.Context, item T) (T, error) {
+	if *r.version(&item) == "" {
+		return r.create(ctx, item)
+	}
+	return r.update(ctx, item)
+}
+
+func (r records[T]) remove(ctx context.Context, item T) error {
+	return translate(r.store.Remove(ctx, r.prefix+r.nameOf(item), []byte(*r.version(&item))))
+}
+
+// pageSize is how many records one answer has.
+const pageSize = 500
+
+// entries lists what is below the prefix, page by page.
+func (r records[T]) entries(ctx context.Context) iter.Seq2[store.Entry, error] {
+	return func(yield func(store.Entry, error) bool) {
+		for after, more := "", true; more; {
+			var page []store.Entry
+			var err error
+			if page, more, err = r.store.Page(ctx, r.prefix, after, pageSize); err != nil {
+				yield(store.Entry{}, translate(err))
+				return
+			}
+			for _, e := range page {
+				after = e.Key
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// all tells a record that cannot be read as an error, and goes on.
+func (r records[T]) all(ctx context.Context) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for entry, err := range r.entries(ctx) {
+			var item T
+			if err == nil {
+				item, err = r.decode(entry)
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
+}
+
+// watch leaves out records that cannot be read.
+func (r records[T]) watch(ctx context.Context, folder string) (<-chan Change[T], error) {
+	events, err := r.store.Watch(ctx, r.prefix+folder)
+	if err != nil {
+		return nil, translate(err)
+	}
+	changes := make(chan Change[T])
+	go func() {
+		defer close(changes)
+		for event := range events {
+			change, ok := r.change(event)
+			if !ok {
+				continue
+			}
+			select {
+			case changes <- change:
+			case <-ctx.Done():
+				for range events { // closed soon
+				}
+				return
+			}
+		}
+	}()
+	return changes, nil
+}
+
+func (r records[T]) change(event store.Event) (change Change[T], ok bool) {
+	switch event.Type {
+	case store.Resync:
+		change.Kind = Snapshot
+		for _, entry := range event.Entries {
+			if item, err := r.decode(entry); err == nil {
+				change.All = append(change.All, item)
+			}
+		}
+		return change, true
+	case store.Deleted:
+		return Change[T]{Kind: Deleted, Name: r.nameIn(event.Entry.Key)}, true
+	default:
+		item, err := r.decode(event.Entry)
+		return Change[T]{Kind: Put, Name: r.nameIn(event.Entry.Key), Item: item}, err == nil
+	}
+}
+
+// nameIn is the name of the record with that key; a session has the name of its node.
+func (r records[T]) nameIn(key string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(key, r.prefix), "/")
+	return name
+}
+
+// translate gives the errors of the store the names that they have here.
+func translate(err error) error {
+	for from, to := range map[error]error{
+		store.ErrNotFound: ErrNotFound, store.ErrExists: ErrExists, store.ErrConflict: ErrConflict, store.ErrUnavailable: ErrUnavailable,
+	} {
+		if errors.Is(err, from) {
+			return fmt.Errorf("%w: %w", to, err)
+		}
+	}
+	return err
+}
+
+type nodesOnStore struct{ records[Node] }
+
+func (s nodesOnStore) Create(ctx context.Context, n Node) (Node, error) { return s.create(ctx, n) }
+func (s nodesOnStore) Update(ctx context.Context, n Node) (Node, error) { return s.update(ctx, n) }
+func (s nodesOnStore) Delete(ctx context.Context, n Node) error         { return s.remove(ctx, n) }
+func (s nodesOnStore) All(ctx context.Context) iter.Seq2[Node, error]   { return s.all(ctx) }
+
+func (s nodesOnStore) Get(ctx context.Context, id NodeID) (Node, error) {
+	return s.get(ctx, id.RecordName())
+}
+
+func (s nodesOnStore) Watch(ctx context.Context) (<-chan Change[Node], error) {
+	return s.watch(ctx, "")
+}
+
+type sessionsOnStore struct{ records[Session] }
+
+func (s sessionsOnStore) Get(ctx context.Context, id NodeID) (Session, error) {
+	return s.get(ctx, sessionKey(id))
+}
+func (s sessionsOnStore) Put(ctx context.Context, n Session) (Session, error) { return s.put(ctx, n) }
+func (s sessionsOnStore) All(ctx context.Context) iter.Seq2[Session, error]   { return s.all(ctx) }
+
+func (s sessionsOnStore) Delete(ctx context.Context, id NodeID) error {
+	for {
+		now, err := s.Get(ctx, id)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			err = s.remove(ctx, now)
+		}
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+}
+
+func (s sessionsOnStore) Watch(ctx context.Context, id NodeID) (<-chan Change[Session], error) {
+	return s.watch(ctx, id.RecordName()+"/")
+}
+
+type poolsOnStore struct{ records[Pool] }
+
+func (s poolsOnStore) Create(ctx context.Context, p Pool) (Pool, error)   { return s.create(ctx, p) }
+func (s poolsOnStore) Get(ctx context.Context, name string) (Pool, error) { return s.get(ctx, name) }
+func (s poolsOnStore) Update(ctx context.Context, p Pool) (Pool, error)   { return s.update(ctx, p) }
+func (s poolsOnStore) Delete(ctx context.Context, p Pool) error           { return s.remove(ctx, p) }
+func (s poolsOnStore) All(ctx context.Context) iter.Seq2[Pool, error]     { return s.all(ctx) }
+func (s poolsOnStore) Watch(ctx context.Context) (<-chan Change[Pool], error) {
+	return s.watch(ctx, "")
+}
+
+type blocksOnStore struct{ records[Block] }
+
+func (s blocksOnStore) Create(ctx context.Context, b Block) error {
+	_, err := s.create(ctx, b)
+	return err
+}
+
+func (s blocksOnStore) Get(ctx context.Context, cidr netip.Prefix) (Block, error) {
+	return s.get(ctx, BlockName(cidr))
+}
+
+func (s blocksOnStore) Delete(ctx context.Context, cidr netip.Prefix, claim string) error {
+	key := s.prefix + BlockName(cidr)
+	for {
+		entry, err := s.store.Get(ctx, key)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		var now Block
+		if err == nil {
+			now, err = s.decode(entry)
+		}
+		if err == nil && now.Claim != claim {
+			return fmt.Errorf("block %s has another claim, of node %s: %w", cidr, now.Owner, ErrConflict)
+		}
+		if err == nil { // a record never changes, but another may have its place by now
+			err = s.store.Remove(ctx, key, entry.Value)
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return translate(err)
+		}
+	}
+}
+
+func (s blocksOnStore) All(ctx context.Context, filter BlockFilter) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		for b, err := range s.all(ctx) {
+			if (err != nil || filter.Match(b)) && !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+type infoOnStore struct{ records[Record] }
+
+func (s infoOnStore) Get(ctx context.Context) (Record, Position, error) {
+	position, err := s.store.Position(ctx)
+	if err != nil {
+		return Record{}, position, translate(err)
+	}
+	r, err := s.get(ctx, infoKey)
+	return r, position, err
+}
+
+func (s infoOnStore) Put(ctx context.Context, r Record) (Record, error) { return s.put(ctx, r) }
+func (s infoOnStore) Watch(ctx context.Context) (<-chan Change[Record], error) {
+	return s.watch(ctx, "")
+}

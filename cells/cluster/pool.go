@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/labels"
+)
+
+// PoolState says whether nodes may claim blocks of a pool.
+type PoolState string
+
+// The states of a pool.
+const (
+	// PoolPending is a pool, or a change of one, that nobody has yet compared with the others.
+	PoolPending PoolState = "pending"
+	// PoolAccepted is a pool that has no address in common with another one, nor with a block of another one.
+	PoolAccepted PoolState = "accepted"
+	// PoolDeleting is a pool that an administrator deletes: nobody claims from it any more.
+	PoolDeleting PoolState = "deleting"
+)
+
+// Pool is a named set of addresses. It is a value: its slices and maps are not changed.
+type Pool struct {
+	Name  string    `json:"name"`
+	UID   string    `json:"uid"` // random: a pool that is created again under its name is another one
+	State PoolState `json:"state"`
+
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+	// Pending are the prefixes that the pool is to have, until they were compared with those of the other pools.
+	Pending []netip.Prefix `json:"pending,omitempty"`
+	// IPv4BlockBits and IPv6BlockBits are the prefix lengths of a block. They never change.
+	IPv4BlockBits int `json:"ipv4BlockBits"`
+	IPv6BlockBits int `json:"ipv6BlockBits"`
+	// Exclude are addresses that nobody gets.
+	Exclude []netip.Prefix `json:"exclude,omitempty"`
+	// NodeSelector are labels that a node must have to claim blocks; none is every node.
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// AllowedNamespaces are those of the pods that may have addresses; none is every namespace.
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+	// Disabled pools are not claimed from. What is in use stays.
+	Disabled bool `json:"disabled,omitempty"`
+	// Quarantine is how long a released address rests.
+	Quarantine time.Duration `json:"quarantine"`
+	// ReuseResting says that the address that rests longest is given out when nothing else is free.
+	ReuseResting bool `json:"reuseResting,omitempty"`
+
+	Deleting bool    `json:"-"`
+	Version  Version `json:"-"`
+}
+
+// What holds of a pool that does not say otherwise: blocks of 64 addresses, which rest for 30 s.
+const (
+	DefaultIPv4BlockBits = 26
+	DefaultIPv6BlockBits = 122
+	DefaultQuarantine    = 30 * time.Second
+	MaxQuarantine        = 20 * time.Minute
+)
+
+// The sizes of blocks, as prefix lengths: an IPv4 block has at most 65,536 addresses, an IPv6 block is at most a /64.
+const (
+	minIPv4BlockBits = 16
+	minIPv6BlockBits = 64
+)
+
+// maxRanges bounds the prefixes, the exclusions and the namespaces of one pool, so that its record stays small.
+const maxRanges = 256
+
+// WithDefaults sets what is not set.
+func (p Pool) WithDefaults() Pool {
+	if p.IPv4BlockBits == 0 {
+		p.IPv4BlockBits = DefaultIPv4BlockBits
+	}
+	if p.IPv6BlockBits == 0 {
+		p.IPv6BlockBits = DefaultIPv6BlockBits
+	}
+	if p.Quarantine == 0 {
+		p.Quarantine = DefaultQuarantine
+	}
+	return p
+}
+
+// Validate reports every fault of the pool by itself.
+func (p Pool) Validate() error {
+	var errs []error
+	if err := v1.CheckPoolName(p.Name); err != nil {
+		errs = append(errs, fmt.Errorf("pool name %.64q %w: want %s", p.Name, err, v1.PoolNameRule))
+	}
+	if len(p.Prefixes) == 0 {
+		errs = append(errs, errors.New("no prefix: want at least one, such as 10.244.0.0/16"))
+	}
+	for what, n := range map[string]int{"prefixes": len(p.Prefixes), "exclude": len(p.Exclude), "allowedNamespaces": len(p.AllowedNamespaces)} {
+		if n > maxRanges {
+			errs = append(errs, fmt.Errorf("%s: %d of them, at most %d fit into one pool: make another pool", what, n, maxRanges))
+		}
+	}
+	if p.IPv4BlockBits < minIPv4BlockBits || p.IPv4BlockBits > 32 {
+		errs = append(errs, fmt.Errorf("IPv4 block /%d: want /%d to /32", p.IPv4BlockBits, minIPv4BlockBits))
+	}
+	if p.IPv6BlockBits < minIPv6BlockBits || p.IPv6BlockBits > 128 {
+		errs = append(errs, fmt.Errorf("IPv6 block /%d: want /%d to /128", p.IPv6BlockBits, minIPv6BlockBits))
+	}
+	for i, prefix := range p.Prefixes {
+		errs = append(errs, p.checkPrefix(prefix))
+		for _, other := range p.Prefixes[:i] {
+			if prefix.Overlaps(other) {
+				errs = append(errs, fmt.Errorf("prefix %s overlaps %s", prefix, other))
+			}
+		}
+	}
+	for _, prefix := range p.Exclude {
+		if !prefix.IsValid() || prefix != prefix.Masked() {
+			errs = append(errs, fmt.Errorf("exclude %s: want an address with no bits after its length", prefix))
+		}
+	}
+	if p.Quarantine < 0 || p.Quarantine > MaxQuarantine {
+		errs = append(errs, fmt.Errorf("quarantine %s: want 0 to %s", p.Quarantine, MaxQuarantine))
+	}
+	errs = append(errs, labels.Check("node selector", p.NodeSelector))
+	return fault.Wrap(fault.Invalid, errors.Join(errs...))
+}
+
+func (p Pool) checkPrefix(prefix netip.Prefix) error {
+	switch {
+	case !prefix.IsValid() || prefix != prefix.Masked() || prefix.Addr().Is4In6():
+		return fmt.Errorf("prefix %s: want an address with no bits after its length, such as 10.244.0.0/16", prefix)
+	case !prefix.Addr().IsGlobalUnicast():
+		return fmt.Errorf("prefix %s: its addresses are not unicast addresses", prefix)
+	case prefix.Bits() > p.BlockBits(FamilyOf(prefix.Addr())):
+		return fmt.Errorf("prefix %s is smaller than a block, /%d: want a larger prefix or smaller blocks", prefix, p.BlockBits(FamilyOf(prefix.Addr())))
+	}
+	return nil
+}
+
+// Claimable reports whether a node with these labels may claim blocks of the pool.
+func (p Pool) Claimable(nodeLabels map[string]string) bool {
+	for key, value := range p.NodeSelector {
+		if got, ok := nodeLabels[key]; !ok || got != value {
+			return false
+		}
+	}
+	return p.State == PoolAccepted && !p.Disabled && !p.Deleting
+}
+
+// Overlap returns a prefix of each pool that have addresses in common.
+func (p Pool) Overlap(other Pool) (a, b netip.Prefix, yes bool) {
+	for _, a := range p.Prefixes {
+		for _, b := range other.Prefixes {
+			if a.Overlaps(b) {
+				return a, b, true
+			}
+		}
+	}
+	return a, b, false
+}
+
+// HasBlock reports whether the CIDR is a block of the pool.
+func (p Pool) HasBlock(cidr netip.Prefix) bool {
+	return cidr == cidr.Masked() && cidr.Bits() == p.BlockBits(FamilyOf(cidr.Addr())) && slices.ContainsFunc(p.Prefixes, func(prefix netip.Prefix) bool {
+		return prefix.Bits() <= cidr.Bits() && prefix.Contains(cidr.Addr())
+	})
+}
+
+// BlockOf returns the block that the address is in.
+func (p Pool) BlockOf(addr netip.Addr) (cidr netip.Prefix, ok bool) {
+	cidr = netip.PrefixFrom(addr, p.BlockBits(FamilyOf(addr))).Masked()
+	return cidr, p.HasBlock(cidr)
+}

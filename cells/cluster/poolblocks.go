@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Family is an address family.
+type Family int
+
+// The address families.
+const (
+	IPv4 Family = iota
+	IPv6
+)
+
+// Families are all families, IPv4 first.
+var Families = [...]Family{IPv4, IPv6}
+
+// FamilyOf returns the family of the address.
+func FamilyOf(addr netip.Addr) Family {
+	if addr.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// String is ipv4 or ipv6.
+func (f Family) String() string {
+	if f == IPv4 {
+		return "ipv4"
+	}
+	return "ipv6"
+}
+
+// BlockBits is the prefix length of the pool's blocks of a family.
+func (p Pool) BlockBits(f Family) int {
+	if f == IPv4 {
+		return p.IPv4BlockBits
+	}
+	return p.IPv6BlockBits
+}
+
+// maxBlocks bounds what [Pool.Blocks] counts.
+const maxBlocks = 1 << 62
+
+// Blocks counts the blocks of a family, at most 1<<62.
+func (p Pool) Blocks(f Family) (n uint64) {
+	for _, prefix := range p.Prefixes {
+		if FamilyOf(prefix.Addr()) == f {
+			n = min(n+blocksIn(prefix, p.BlockBits(f)), maxBlocks)
+		}
+	}
+	return n
+}
+
+// Block returns block i of a family, for i below Blocks.
+func (p Pool) Block(f Family, i uint64) netip.Prefix {
+	for _, prefix := range p.Prefixes {
+		if FamilyOf(prefix.Addr()) != f {
+			continue
+		}
+		n := blocksIn(prefix, p.BlockBits(f))
+		if i < n {
+			return subnet(prefix.Addr(), p.BlockBits(f), i)
+		}
+		i -= n
+	}
+	return netip.Prefix{}
+}
+
+// Usable reports whether a block has an address that is not excluded.
+func (p Pool) Usable(cidr netip.Prefix) bool {
+	addr := cidr.Addr()
+	for cidr.Contains(addr) {
+		covered := false
+		for _, e := range p.Exclude {
+			if e.Bits() <= cidr.Bits() && e.Overlaps(cidr) {
+				return false
+			}
+			if e.Contains(addr) {
+				addr, covered = lastOf(e).Next(), true
+				break
+			}
+		}
+		if !covered {
+			return true
+		}
+	}
+	return false
+}
+
+// blocksIn is 0 for a prefix that is smaller than a block, which no valid pool has.
+func blocksIn(prefix netip.Prefix, bits int) uint64 {
+	if bits < prefix.Bits() {
+		return 0
+	}
+	return 1 << min(bits-prefix.Bits(), 62)
+}
+
+// subnet returns the i-th prefix of the length, counted from an address.
+func subnet(from netip.Addr, bits int, i uint64) netip.Prefix {
+	shift := from.BitLen() - bits
+	if from.Is4() {
+		raw := from.As4()
+		binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(raw[:])+uint32(i<<shift))
+		return netip.PrefixFrom(netip.AddrFrom4(raw), bits)
+	}
+	raw := from.As16()
+	high, low := binary.BigEndian.Uint64(raw[:8]), binary.BigEndian.Uint64(raw[8:])
+	if shift >= 64 {
+		high += i << (shift - 64)
+	} else {
+		sum := low + i<<shift
+		if sum < low {
+			high++
+		}
+		low = sum
+		if shift > 0 {
+			high += i >> (64 - shift)
+		}
+	}
+	binary.BigEndian.PutUint64(raw[:8], high)
+	binary.BigEndian.PutUint64(raw[8:], low)
+	return netip.PrefixFrom(netip.AddrFrom16(raw), bits)
+}
+
+func lastOf(p netip.Prefix) netip.Addr {
+	raw := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(raw)*8; i++ {
+		raw[i/8] |= 1 << (7 - i%8)
+	}
+	addr, _ := netip.AddrFromSlice(raw)
+	return addr
+}

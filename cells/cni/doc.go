@@ -1,0 +1,15 @@
+// Package cni is the desk for container runtimes: a call of the CNI plugin comes in, and what the plugin prints goes out.
+//
+//	porin-cni -- POST /v1/cni: environment, configuration, start time; the namespace as a descriptor --> [desk]
+//	  ADD     -> endpointmanager.Create, whose steps do everything     CHECK  -> link.Inspector, doctor, IPAM plugin
+//	  DEL     -> endpointmanager.Delete                                STATUS -> capacity, IPAM plugin
+//	  GC      -> endpointmanager.Collect, IPAM plugin                  VERSION is answered by the plugin itself
+//
+// It speaks CNI 0.3.0 to 1.1.0. Only callers with uid 0 are served, whatever the socket's group may do: the call names
+// programs to run (ipam) and containers of others. An answer with status 200 or 422 is what the plugin prints; any other one
+// is a problem, and means that the agent did not finish the call, though a DEL may still be under way: the plugin then answers
+// ADD with 11 (try again later) and does DEL alone.
+//
+// While the agent serves, a heartbeat file tells plugins that find no agent whether one was there lately: STATUS succeeds
+// while the agent is restarted.
+package cni

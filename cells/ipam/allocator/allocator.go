@@ -1,0 +1,188 @@
+package allocator
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/fault"
+)
+
+// The faults that callers tell apart.
+var (
+	ErrExhausted     = fault.New(fault.Exhausted, "no free address")
+	ErrInUse         = fault.New(fault.Conflict, "address in use")
+	ErrQuarantined   = fault.New(fault.Unavailable, "address released a short while ago")
+	ErrOutside       = fault.New(fault.Invalid, "address cannot be given out")
+	ErrUnknownPool   = fault.New(fault.Invalid, "no such pool")
+	ErrNoReservation = fault.New(fault.Conflict, "no such reservation, or it is over")
+	ErrBlockInUse    = fault.New(fault.Conflict, "addresses of the block are in use")
+	ErrNoOwner       = fault.New(fault.NotFound, "address of nobody")
+)
+
+// ExternalPool is the pool in which addresses of another IPAM are shown.
+const ExternalPool = "external"
+
+// Request asks for addresses.
+type Request struct {
+	Owner Handle
+	// PodHandle is another handle of the owner: what it owns is released with the last owner that names it, if it was there
+	// before that owner.
+	PodHandle Handle
+	Pool      string // "" is [DefaultPool]
+	// Want asks for these very addresses. A family that is zero here gets any, if the pool has that family.
+	Want endpointmanager.Addresses
+	// Reservation is the token of a reservation whose addresses the owner takes over.
+	Reservation string
+}
+
+func (r Request) pool() string {
+	if r.Pool == "" {
+		return DefaultPool
+	}
+	return r.Pool
+}
+
+// Allocation is what one owner has. It is a value, and two can be compared with ==.
+type Allocation struct {
+	Owner     Handle
+	PodHandle Handle
+	Pool      string
+	Addresses endpointmanager.Addresses
+	Since     time.Time
+	// Seq is another one each time that somebody gets something, and greater than all before it, in this life of the agent
+	// and in earlier ones of this boot: a release that names it never hits the next owner of the same handle.
+	Seq uint64
+	// Reserved says that the owner is no endpoint but who has reserved the addresses. Expires is when that ends; zero for a
+	// permanent reservation.
+	Reserved bool
+	Expires  time.Time
+	// External says that another IPAM gave the addresses. As long as the owner has them ours gives them to nobody, and
+	// when it has them no longer they do not rest.
+	External bool
+	// Kept says that the owner is gone, and its addresses are not released on purpose.
+	Kept bool
+	// Asked counts how often the owner has asked for them, so that who acts on an old [Allocator.List] does no harm.
+	Asked int
+}
+
+// Allocator owns the addresses of this node. Every method may be called concurrently, and none blocks but Allocate and Reserve,
+// when nothing is free and a [Refill] is waited for, and what writes to a [ReservationStore].
+type Allocator struct {
+	start time.Time // of its clock
+	store ReservationStore
+
+	mu            sync.Mutex // guards the fields below, and all that they point to
+	pools         map[string]*pool
+	order         []*pool // the same, to go through quickly
+	index         index
+	owners        map[Handle]*record
+	podHandles    map[Handle]int // to how many owners name it
+	reservations  []*record      // by their ends
+	spare         []*record
+	seq           uint64
+	nodeAddresses map[netip.Addr]string // to the interface
+	unknownPools  []string              // that somebody has asked for, in that order
+	refill        Refill
+	lowWatermark  lowWatermark
+	suspended     error             // why nothing is given out; nil: it is
+	wakeCleanup   func(urgent bool) // nil: nobody cleans up
+}
+
+// record is what one owner has.
+type record struct {
+	Allocation
+	addresses [families]*address
+	token     string        // of a reservation; "" for what is none
+	until     time.Duration // when a reservation ends, by the allocator's clock
+	restored  bool          // a reservation of an earlier life of the agent
+}
+
+// New returns an allocator without pools. Reservations are kept in the store; nil keeps them in memory only.
+func New(store ReservationStore) *Allocator {
+	if store == nil {
+		store = noStore{}
+	}
+	return &Allocator{
+		start: time.Now(), store: store,
+		seq:   uint64(boottime.Now()),
+		pools: map[string]*pool{}, index: newIndex(), owners: map[Handle]*record{}, podHandles: map[Handle]int{},
+	}
+}
+
+// now is the allocator's own clock, which nobody sets.
+func (a *Allocator) now() time.Duration { return time.Since(a.start) }
+
+// settle ends what is over by now, and returns now. Whatever looks at the state or changes it does so first.
+func (a *Allocator) settle() time.Duration { return a.settleAt(a.now()) }
+
+// settleAt is settle for who has read the clock.
+func (a *Allocator) settleAt(now time.Duration) time.Duration {
+	for len(a.reservations) > 0 && a.reservations[0].until <= now {
+		a.releaseRecord(a.reservations[0], a.reservations[0].until)
+	}
+	for _, p := range a.order {
+		p.settle(now)
+	}
+	a.index.outside.list.settle(now)
+	return now
+}
+
+func (a *Allocator) nextSeq() uint64 {
+	a.seq++
+	return a.seq
+}
+
+// addRecord records what an owner has got. Nobody else has the addresses.
+func (a *Allocator) addRecord(allocation Allocation, addresses [families]*address) *record {
+	r := a.newRecord()
+	r.Allocation, r.addresses = allocation, addresses
+	r.Seq = a.nextSeq()
+	a.owners[r.Owner] = r
+	a.countPodHandle(r.PodHandle, 1)
+	for _, e := range addresses {
+		if e != nil {
+			e.use(r)
+		}
+	}
+	return r
+}
+
+// newRecord takes one that is not needed any more, so that no garbage is made.
+func (a *Allocator) newRecord() *record {
+	if n := len(a.spare); n > 0 {
+		r := a.spare[n-1]
+		a.spare = a.spare[:n-1]
+		return r
+	}
+	return new(record)
+}
+
+// List shows what every owner has, in no order.
+func (a *Allocator) List() []Allocation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.list()
+}
+
+func (a *Allocator) list() []Allocation {
+	a.settle()
+	list := make([]Allocation, 0, len(a.owners))
+	for _, r := range a.owners {
+		list = append(list, r.Allocation)
+	}
+	return list
+}
+
+// Lookup reports whether an address may be given out, now or later, and who has it, or "".
+func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.index.owner(addr); r != nil {
+		owner = r.Owner
+	}
+	b, e := a.index.home(addr), a.index.known(addr)
+	return !b.drained && (e == nil || e.state != nodeOwn), owner
+}

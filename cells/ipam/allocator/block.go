@@ -1,0 +1,177 @@
+package allocator
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+const (
+	// maxIPv4Bits is the size of the largest IPv4 block, a /16: a node has no more endpoint numbers. A larger block than that,
+	// which is one of IPv6, forgets what has rested.
+	maxIPv4Bits = 16
+	// maxIPv6Bits is the size of the largest IPv6 block, a /64.
+	maxIPv6Bits = 64
+	// maxCountedBits is the size that a larger block is said to have: sums of it overflow nothing, and JSON has it exactly.
+	maxCountedBits = 48
+)
+
+// block is one prefix that this node owns, and what is known of its addresses: of those that are not in known, nothing.
+type block struct {
+	prefix      netip.Prefix
+	list        *freeList
+	first, last netip.Addr // of those that may be given out
+	size        int64      // how many those are, as far as they are counted
+	cursor      netip.Addr // before it nothing is unused, unless the block forgets
+	known       map[netip.Addr]*address
+	drained     bool // nothing is given out
+	forgets     bool // what has rested is as if it had never been used
+	spare       []*address
+
+	used, resting, nodeOwn int64
+}
+
+// newBlock returns a block of which every address may be given out, as a pod has its address as /32 or /128.
+func newBlock(prefix netip.Prefix) *block {
+	bits := min(prefix.Addr().BitLen()-prefix.Bits(), maxIPv6Bits)
+	if prefix.Addr().Is4() {
+		bits = min(bits, maxIPv4Bits)
+	}
+	b := &block{prefix: prefix, first: prefix.Addr(), cursor: prefix.Addr(), known: map[netip.Addr]*address{}, forgets: bits > maxIPv4Bits}
+	b.last = offset(prefix.Addr(), 1<<bits-1) // which of 64 bits is all ones
+	b.size = int64(1) << min(bits, maxCountedBits)
+	return b
+}
+
+// newSubnet returns the block of a prefix that others may take for a subnet. It leaves out the network address (RFC 4291,
+// section 2.6.1: the subnet-router anycast address), the gateway, which is the one after it, and the broadcast address of IPv4.
+func newSubnet(prefix netip.Prefix) (*block, error) {
+	b := newBlock(prefix)
+	left := b.size - 2
+	if prefix.Addr().Is4() && prefix.Bits() >= 32-maxIPv4Bits {
+		b.last = b.last.Prev()
+		left--
+	}
+	if left < 1 {
+		return nil, fmt.Errorf("prefix %s: no address is left after network, gateway and broadcast: want /%d or larger",
+			prefix, prefix.Addr().BitLen()-2)
+	}
+	b.first = offset(prefix.Addr(), 2)
+	b.cursor, b.size = b.first, left
+	return b, nil
+}
+
+// CheckSubnet says why the addresses of a prefix cannot be given out as those of [Pools.AddSubnet].
+func CheckSubnet(prefix netip.Prefix) error {
+	_, err := newSubnet(prefix)
+	return err
+}
+
+// offset returns the address n after base, of which the last 64 bits do not carry.
+func offset(base netip.Addr, n uint64) netip.Addr {
+	raw := base.As16()
+	low := raw[8:]
+	binary.BigEndian.PutUint64(low, binary.BigEndian.Uint64(low)+n)
+	if base.Is4() {
+		return netip.AddrFrom16(raw).Unmap()
+	}
+	return netip.AddrFrom16(raw)
+}
+
+// gives reports whether the block has the address and may give it out.
+func (b *block) gives(addr netip.Addr) bool {
+	return addr.Compare(b.first) >= 0 && addr.Compare(b.last) <= 0 && addr.BitLen() == b.first.BitLen()
+}
+
+// why is the error for an address that the block does not give out.
+func (b *block) why(addr netip.Addr) error {
+	switch {
+	case !b.prefix.Contains(addr):
+		return fmt.Errorf("%w: it is not in %s", ErrOutside, b.prefix)
+	case addr.Less(b.first):
+		return fmt.Errorf("%w: it is the network or the gateway address of %s", ErrOutside, b.prefix)
+	case addr == b.last.Next() && b.prefix.Bits() >= 32-maxIPv4Bits:
+		return fmt.Errorf("%w: it is the broadcast address of %s", ErrOutside, b.prefix)
+	}
+	return fmt.Errorf("%w: the last of %s is %s", ErrOutside, b.prefix, b.last)
+}
+
+// address returns what is known of an address that the block has.
+func (b *block) address(addr netip.Addr) *address {
+	e := b.known[addr]
+	if e == nil {
+		e = b.newAddress()
+		*e = address{addr: addr, block: b, since: never}
+		b.known[addr] = e
+	}
+	return e
+}
+
+// newAddress takes one that was forgotten, so that no garbage is made.
+func (b *block) newAddress() *address {
+	if n := len(b.spare); n > 0 {
+		e := b.spare[n-1]
+		b.spare = b.spare[:n-1]
+		return e
+	}
+	return new(address)
+}
+
+// forget has an address be one of which nothing is known.
+func (b *block) forget(e *address) {
+	e.leave()
+	delete(b.known, e.addr)
+	b.spare = append(b.spare, e)
+}
+
+// nextUnused returns the first address from the cursor on that nobody has had, or nil. In a block that forgets the cursor
+// begins again behind the last.
+func (b *block) nextUnused() *address {
+	for range len(b.known) + 1 {
+		if !b.gives(b.cursor) {
+			if !b.forgets {
+				return nil
+			}
+			b.cursor = b.first
+		}
+		if e := b.known[b.cursor]; e == nil || e.state == unused {
+			return b.address(b.cursor)
+		}
+		b.cursor = b.cursor.Next()
+	}
+	return nil
+}
+
+// countTaken counts an address that begins or ends to take up room.
+func (b *block) countTaken(s state, by int64) {
+	switch s {
+	case inUse:
+		b.used += by
+	case nodeOwn:
+		b.nodeOwn += by
+	default:
+		b.resting += by
+	}
+	if !b.drained && b.list != nil {
+		b.list.available -= by
+	}
+}
+
+func (b *block) capacity() int64 { return b.size - b.nodeOwn }
+
+func (b *block) left() int64 { return b.capacity() - b.used - b.resting }
+
+// Block is what is given out of a block.
+type Block struct {
+	Prefix netip.Prefix
+	// Capacity = Used + Resting + Free. A block of more than 2^48 addresses is said to have that many.
+	Capacity, Used, Resting, Free int64
+	// Drained says that nothing is given out any more, so that what is free is to be had by nobody.
+	Drained bool
+	// NodeAddresses are those that the node itself has. They count only while they have an owner besides.
+	NodeAddresses []netip.Addr
+}
+
+func (b *block) shown() Block {
+	return Block{Prefix: b.prefix, Capacity: b.capacity(), Used: b.used, Resting: b.resting, Free: b.left(), Drained: b.drained}
+}

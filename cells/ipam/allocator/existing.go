@@ -1,0 +1,159 @@
+package allocator
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+// existing answers whoever has something already, and whoever takes over what is reserved.
+func (a *Allocator) existing(req Request, options reservationOptions) (got Allocation, done bool, err error) {
+	r := a.owners[req.Owner]
+	switch {
+	case r != nil && (options.token != "" || r.token != "" && r.token != req.Reservation):
+		return got, true, r.errHasAlready()
+	case r != nil && r.token == "":
+		return r.askedAgain(), true, r.satisfies(req)
+	case req.Reservation != "":
+		got, err = a.takeOver(req)
+		return got, true, err
+	}
+	return got, false, nil
+}
+
+// askedAgain notes that an owner has asked for what it has.
+func (r *record) askedAgain() Allocation {
+	r.Asked++
+	r.Kept = false
+	return r.Allocation
+}
+
+// satisfies returns an error unless what an owner has is what it asks for when it asks again.
+func (r *record) satisfies(req Request) error {
+	for f := range families {
+		if want := f.of(req.Want); want.IsValid() && want != f.of(r.Addresses) {
+			return r.errHasAlready()
+		}
+	}
+	return nil
+}
+
+// errHasAlready is the error of who has something else.
+func (r *record) errHasAlready() error {
+	switch {
+	case r.token == "":
+		return fmt.Errorf("%w: it has %v already", ErrInUse, r.Addresses.List())
+	case r.Expires.IsZero():
+		return fmt.Errorf("%w: it has reserved %v permanently", ErrInUse, r.Addresses.List())
+	}
+	return fmt.Errorf("%w: it has reserved %v until %s", ErrInUse, r.Addresses.List(), r.Expires.UTC().Format(time.RFC3339))
+}
+
+// takeOver makes what is reserved the owner's.
+func (a *Allocator) takeOver(req Request) (Allocation, error) {
+	i := slices.IndexFunc(a.reservations, func(r *record) bool { return r.token == req.Reservation })
+	if i < 0 {
+		return Allocation{}, ErrNoReservation
+	}
+	r := a.reservations[i]
+	if req.Pool != "" && req.Pool != r.Pool {
+		return Allocation{}, fmt.Errorf("%w: it is of pool %s", ErrNoReservation, r.Pool)
+	}
+	if err := r.satisfies(req); err != nil {
+		return Allocation{}, err
+	}
+	delete(a.owners, r.Owner)
+	a.endReservation(r)
+	a.countPodHandle(r.PodHandle, -1)
+	a.countPodHandle(req.PodHandle, 1)
+	r.Owner, r.PodHandle, r.Since, r.Seq = req.Owner, req.PodHandle, time.Now(), a.nextSeq()
+	a.owners[r.Owner] = r
+	return r.Allocation, nil
+}
+
+// Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not. An
+// address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way. Its Seq is a new one. Nothing is recorded of who has no address.
+func (a *Allocator) Adopt(allocation Allocation) error {
+	ended, err := a.adoptOrAgain(allocation)
+	for _, token := range ended {
+		_ = a.store.Delete(token) // one that stays gives way again after the next restart
+	}
+	return err
+}
+
+func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.settle()
+	r := a.owners[allocation.Owner]
+	switch {
+	case len(allocation.Addresses.List()) == 0:
+		return nil, nil
+	case r == nil:
+		ended = a.endRestored(allocation.Addresses, now)
+		_, err := a.adopt(allocation, now)
+		return ended, err
+	case r.token == "" && r.Addresses == allocation.Addresses:
+		r.askedAgain()
+		return nil, nil
+	}
+	return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, r.errHasAlready())
+}
+
+// endRestored ends the reservations of an earlier life of the agent that have one of the addresses, and returns their tokens.
+func (a *Allocator) endRestored(addresses endpointmanager.Addresses, now time.Duration) (ended []string) {
+	for _, addr := range addresses.List() {
+		if r := a.index.owner(addr); r != nil && r.restored {
+			ended = append(ended, r.token)
+			a.releaseRecord(r, now)
+		}
+	}
+	return ended
+}
+
+// adopt is for an owner that has nothing.
+func (a *Allocator) adopt(allocation Allocation, now time.Duration) (*record, error) {
+	if err := a.adoptConflict(allocation, now); err != nil {
+		return nil, err
+	}
+	var addresses [families]*address
+	for f := range families {
+		if addr := f.of(allocation.Addresses); addr.IsValid() {
+			addresses[f] = a.index.home(addr).address(addr)
+		}
+	}
+	return a.addRecord(allocation, addresses), nil
+}
+
+// adoptConflict returns an error when one of the addresses is another owner's. The others rest then: they were in use until now.
+func (a *Allocator) adoptConflict(allocation Allocation, now time.Duration) (conflict error) {
+	addresses := allocation.Addresses.List()
+	for _, addr := range addresses {
+		if r := a.index.owner(addr); r != nil && conflict == nil {
+			conflict = fmt.Errorf("adopt %s for %s: %w by %s", addr, allocation.Owner, ErrInUse, r.Owner)
+		}
+	}
+	if conflict == nil || allocation.External {
+		return conflict
+	}
+	for _, addr := range addresses {
+		if e := a.index.home(addr).address(addr); e.state != inUse {
+			a.rest(e, now)
+		}
+	}
+	return conflict
+}
+
+// Quarantine records that an address was released at the given time, in an earlier life of the agent.
+func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// From now on the clock that nobody sets counts, and what is in the future is now.
+	since := a.settle() - max(0, time.Since(released))
+	if e := a.index.home(addr).address(addr); e.state != inUse {
+		a.rest(e, since)
+	}
+}

@@ -1,0 +1,169 @@
+package allocator_test
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
+)
+
+// universe has the addresses of 10.0.0.0/26: four blocks of 16, or eight halves.
+func universe() (all []netip.Addr) {
+	for last := range byte(64) {
+		all = append(all, netip.AddrFrom4([4]byte{10, 0, 0, last}))
+	}
+	return all
+}
+
+func (m *model) anyAddress() netip.Addr { return universe()[m.IntN(64)] }
+
+// anyPrefix is a block or half of one.
+func (m *model) anyPrefix() netip.Prefix {
+	prefix, _ := m.anyAddress().Prefix(28 + m.IntN(2))
+	return prefix
+}
+
+func (m *model) addBlock(allocator.Handle) {
+	prefix := m.anyPrefix()
+	err := m.n.Pools().Add(allocator.DefaultPool, prefix)
+	for b := range m.blocks {
+		if b.Overlaps(prefix) && b.Bits() < prefix.Bits() {
+			if err == nil {
+				m.Fatalf("%s was added to %s", prefix, b)
+			}
+			return
+		}
+	}
+	if err != nil {
+		m.Fatal(err)
+	}
+	maps.DeleteFunc(m.blocks, func(b netip.Prefix, _ bool) bool { return b.Overlaps(prefix) })
+	m.blocks[prefix] = false
+}
+
+func (m *model) drain(allocator.Handle) {
+	prefix := m.anyPrefix()
+	m.n.Pools().Drain(allocator.DefaultPool, prefix)
+	for b := range m.blocks {
+		if b.Overlaps(prefix) {
+			m.blocks[b] = true
+		}
+	}
+}
+
+// remove holds that it is done exactly when nothing of it is in use or rests.
+func (m *model) remove(allocator.Handle) {
+	prefix := m.anyPrefix()
+	busy := false
+	for _, addr := range universe() {
+		if _, in := m.blockOf(addr); in && prefix.Contains(addr) {
+			_, used := m.ownerOf(addr)
+			busy = busy || used || m.rests(addr)
+		}
+	}
+	err := m.n.Pools().Remove(allocator.DefaultPool, prefix)
+	if (err == nil) == busy {
+		m.Fatalf("remove %s: %v; busy: %v", prefix, err, busy)
+	}
+	if err == nil {
+		m.forget(prefix)
+	}
+}
+
+// rests tells whether an address that nobody has is not to be had.
+func (m *model) rests(addr netip.Addr) bool {
+	return m.dirty[addr] || time.Since(m.free[addr]) < modelRest
+}
+
+func (m *model) forget(prefix netip.Prefix) {
+	for _, addr := range universe() {
+		if _, in := m.blockOf(addr); in && prefix.Contains(addr) {
+			delete(m.free, addr)
+		}
+	}
+	for b, drained := range maps.Clone(m.blocks) {
+		if !b.Overlaps(prefix) {
+			continue
+		}
+		delete(m.blocks, b)
+		if b.Bits() < prefix.Bits() {
+			for addr := b.Addr(); b.Contains(addr); addr = addr.Next() {
+				if !prefix.Contains(addr) {
+					half, _ := addr.Prefix(prefix.Bits())
+					m.blocks[half] = drained
+				}
+			}
+		}
+	}
+}
+
+// restart is a new agent, which is told what store and ledger have, and later what blocks there are. Without a store all
+// reservations are over.
+func (m *model) restart() {
+	for owner, o := range m.has {
+		if o.token != "" && m.store == nil {
+			m.vacate(owner, time.Now())
+			delete(m.free, o.addr) // nobody knows of it
+		}
+	}
+	blocks := m.blocks
+	m.start()
+	maps.DeleteFunc(m.free, func(_ netip.Addr, since time.Time) bool { return time.Since(since) >= modelKnows })
+	for _, r := range m.store {
+		if err := m.n.RestoreReservation(r); err != nil {
+			m.Fatal(err)
+		}
+	}
+	released := slices.SortedFunc(maps.Keys(m.free), func(a, b netip.Addr) int { return m.free[a].Compare(m.free[b]) })
+	for _, addr := range released {
+		m.n.Quarantine(addr, m.free[addr])
+		if _, used := m.ownerOf(addr); m.cleans && !used {
+			m.dirty[addr] = true
+		}
+	}
+	for owner, o := range m.has {
+		if o.token != "" {
+			o.restored = true
+			m.has[owner] = o
+			continue
+		}
+		if err := m.n.Adopt(allocator.Allocation{Owner: owner, External: o.external, Addresses: endpointmanager.Addresses{IPv4: o.addr}}); err != nil {
+			m.Fatal(err)
+		}
+	}
+	for block := range blocks {
+		if m.IntN(4) > 0 { // some come later, or never
+			add(m.T, m.n, block.String())
+			m.blocks[block] = false
+		}
+	}
+}
+
+// check compares what is counted.
+func (m *model) check() {
+	m.expire()
+	wantConsistent(m.T, m.n)
+	if got := len(m.n.List()); got != len(m.has) {
+		m.Fatalf("%d owners, want %d", got, len(m.has))
+	}
+	usage := m.n.Pools().Blocks(allocator.DefaultPool)
+	if len(usage) != len(m.blocks) {
+		m.Fatalf("%d blocks, want %v", len(usage), m.blocks)
+	}
+	for _, u := range usage {
+		var used, resting int64
+		for addr := u.Prefix.Addr(); u.Prefix.Contains(addr); addr = addr.Next() {
+			if _, ok := m.ownerOf(addr); ok {
+				used++
+			} else if m.rests(addr) {
+				resting++
+			}
+		}
+		if drained, ok := m.blocks[u.Prefix]; !ok || drained != u.Drained || used != u.Used || resting != u.Resting {
+			m.Fatalf("%+v, want %d in use, %d resting, drained %v", u, used, resting, drained)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package allocator
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// Pools is the side of the allocator that says what there is to give out: pools, and this node's blocks of them. Who owns which
+// block is not known here. No method blocks.
+type Pools struct{ a *Allocator }
+
+// Pools returns that side.
+func (a *Allocator) Pools() Pools { return Pools{a} }
+
+// maxUnknownPools bounds how many names of pools that are not known are remembered.
+const maxUnknownPools = 64
+
+// largestBlock says what Add takes.
+const largestBlock = "want an IPv4 prefix of /16 or longer, or an IPv6 prefix of /64 or longer"
+
+var errOverlap = fault.New(fault.Conflict, "it overlaps another block")
+
+// Configure says how a pool's addresses are given out, now and from now on. Nothing is given out of a pool before that.
+func (p Pools) Configure(name string, s Settings) {
+	a := p.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.pool(name)
+	one.settings, one.known = s, true
+	if i := slices.Index(a.unknownPools, name); i >= 0 {
+		one.asked = true
+		a.unknownPools = slices.Delete(a.unknownPools, i, i+1)
+	}
+	a.settle() // by what holds now
+}
+
+// pool returns the pool of that name, made if it is not there.
+func (a *Allocator) pool(name string) *pool {
+	p := a.pools[name]
+	if p == nil {
+		p = &pool{name: name}
+		a.pools[name] = p
+		a.order = append(a.order, p)
+	}
+	return p
+}
+
+// Forget says that there is no such pool any more. What is in use of it stays.
+func (p Pools) Forget(name string) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	if one := p.a.pools[name]; one != nil {
+		one.known, one.asked = false, false
+		p.a.forgetIfEmpty(one)
+	}
+}
+
+// forgetIfEmpty forgets a pool that nothing is left of.
+func (a *Allocator) forgetIfEmpty(p *pool) {
+	if !p.known && len(p.blocks()) == 0 {
+		delete(a.pools, p.name)
+		a.order = slices.DeleteFunc(a.order, func(other *pool) bool { return other == p })
+	}
+}
+
+// AddSubnet adds a prefix that others may take for a subnet: the network, gateway and broadcast address are not given out, and of
+// a larger prefix than Add takes only the beginning. The subnets of a pool are used up in the order in which they were added.
+func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	b, err := newSubnet(prefix)
+	if err != nil {
+		return err
+	}
+	if others := p.a.index.overlapping(prefix); len(others) > 0 {
+		return fmt.Errorf("add prefix %s: %w, %s", prefix, errOverlap, others[0].prefix)
+	}
+	p.a.addBlock(b, p.a.pool(name).newList(familyOf(prefix.Addr())))
+	return nil
+}
+
+// Add lets a block be given out from, but for what is in use of it or rests already. One that is there is drained no longer;
+// one of which parts are there is the whole of it from now on.
+func (p Pools) Add(name string, prefix netip.Prefix) error {
+	if bits := prefix.Addr().BitLen() - prefix.Bits(); !prefix.IsValid() || prefix != prefix.Masked() || prefix.Addr().Is4() && bits > maxIPv4Bits || bits > maxIPv6Bits {
+		return fault.New(fault.Invalid, fmt.Sprintf("add block %s: %s", prefix, largestBlock))
+	}
+	a := p.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settle()
+	parts := a.index.overlapping(prefix)
+	for _, b := range parts {
+		if b.list.pool.name != name || b.prefix.Bits() < prefix.Bits() {
+			return fmt.Errorf("add block %s of pool %s: %w, %s of pool %s", prefix, name, errOverlap, b.prefix, b.list.pool.name)
+		}
+	}
+	if len(parts) == 1 && parts[0].prefix == prefix {
+		parts[0].list.undrain(parts[0])
+		return nil
+	}
+	b := newBlock(prefix)
+	a.replaceBlocks(b, parts)
+	a.addBlock(b, a.pool(name).list(familyOf(prefix.Addr())))
+	b.list.undrain(b)
+	return nil
+}
+
+// addBlock has a block be given out from.
+func (a *Allocator) addBlock(b *block, l *freeList) {
+	l.add(b)
+	a.index.add(b)
+	a.index.moveIn(b)
+	for addr := range a.nodeAddresses {
+		a.markNodeAddress(addr)
+	}
+}
+
+// Drain ends that anything is given out from a block. What is in use stays.
+func (p Pools) Drain(name string, prefix netip.Prefix) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.a.settle()
+	for _, b := range p.a.blocksIn(name, prefix) {
+		b.list.drain(b)
+	}
+}
+
+// Remove takes away a block, or half of one, of which nothing is in use or rests; else it is [ErrBlockInUse], and nothing
+// changes. One that is not there is a success.
+func (p Pools) Remove(name string, prefix netip.Prefix) error {
+	a := p.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settle()
+	found := a.blocksIn(name, prefix)
+	for _, b := range found {
+		if b.prefix.Bits() < prefix.Bits()-1 {
+			return fault.New(fault.Invalid, fmt.Sprintf("remove %s: want block %s, or half of it", prefix, b.prefix))
+		}
+		if n := b.busy(prefix); n > 0 {
+			return fmt.Errorf("remove %s of pool %s: %w: %d of %s", prefix, name, ErrBlockInUse, n, b.prefix)
+		}
+	}
+	for _, b := range found {
+		a.removeBlock(b, prefix)
+	}
+	return nil
+}
+
+// blocksIn returns the blocks of a pool that have addresses in common with a prefix.
+func (a *Allocator) blocksIn(name string, prefix netip.Prefix) []*block {
+	return slices.DeleteFunc(a.index.overlapping(prefix), func(b *block) bool { return b.list.pool.name != name })
+}
+
+// Blocks returns the blocks of a pool, in no order.
+func (p Pools) Blocks(name string) (list []Block) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.a.settle()
+	if one := p.a.pools[name]; one != nil {
+		for _, b := range one.blocks() {
+			list = append(list, b.shown())
+		}
+	}
+	return list
+}
+
+// Requested returns the pools that somebody has asked for addresses of, and those that there are blocks of.
+func (p Pools) Requested() []string {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	names := slices.Clone(p.a.unknownPools)
+	for _, name := range slices.Sorted(maps.Keys(p.a.pools)) {
+		if one := p.a.pools[name]; one.asked || len(one.blocks()) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// noteUnknownPool remembers that somebody has asked for a pool that is not known.
+func (a *Allocator) noteUnknownPool(name string) {
+	if slices.Contains(a.unknownPools, name) {
+		return
+	}
+	if len(a.unknownPools) == maxUnknownPools {
+		a.unknownPools = slices.Delete(a.unknownPools, 0, 1)
+	}
+	a.unknownPools = append(a.unknownPools, name)
+}
+
+// Suspend has nothing be given out, and Allocate return the reason, until it is called with nil. Who has an address keeps it.
+func (p Pools) Suspend(reason error) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.a.suspended = reason
+}
+
+// SetLowWatermark says who is told when a pool comes to have fewer free addresses of a family than so many. tell is called with
+// a lock held: it does not block, and does not call back.
+func (p Pools) SetLowWatermark(below int, tell func()) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.a.lowWatermark = lowWatermark{int64(below), tell}
+}
+
+// SetRefill says who is asked when a pool has nothing to give. Nil is nobody.
+func (p Pools) SetRefill(refill Refill) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.a.refill = refill
+}

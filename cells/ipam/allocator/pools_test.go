@@ -1,0 +1,298 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/internal/fault"
+)
+
+func remove(n *allocator.Allocator, block string) error {
+	return n.Pools().Remove(allocator.DefaultPool, netip.MustParsePrefix(block))
+}
+
+func wantBlocks(t *testing.T, n *allocator.Allocator, what string, want ...string) {
+	t.Helper()
+	got := []string{}
+	for _, u := range n.Pools().Blocks(allocator.DefaultPool) {
+		got = append(got, u.Prefix.String())
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: blocks (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestAddGivesEveryAddress(t *testing.T) {
+	n := multiPool(t)
+	add(t, n, "10.0.0.0/30")
+	add(t, n, "10.0.0.0/30")
+	for _, want := range []string{"10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		wantGot(t, n, allocator.Handle(want), want)
+	}
+	_, err := get(n, "e")
+	wantFault(t, "a fifth", err, allocator.ErrExhausted)
+}
+
+// TestAllocateLongestFree though another block has some that were released later.
+func TestAllocateLongestFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t)
+		add(t, n, "10.0.0.0/30")
+		add(t, n, "10.0.1.0/30")
+		for i := range 8 {
+			if _, err := get(n, allocator.Handle('a'+rune(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, owner := range []allocator.Handle{"f", "a", "e"} { // 10.0.1.1, 10.0.0.0, 10.0.1.0
+			n.Release(owner)
+			time.Sleep(time.Minute)
+		}
+		for _, want := range []string{"10.0.1.1", "10.0.0.0", "10.0.1.0"} {
+			wantGot(t, n, allocator.Handle(want), want)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t)
+		add(t, n, "10.0.0.0/30")
+		wantGot(t, n, "a", "10.0.0.0")
+		wantGot(t, n, "b", "10.0.0.1")
+		n.Release("a")
+		time.Sleep(time.Minute) // .0 has rested
+		n.Pools().Drain(allocator.DefaultPool, netip.MustParsePrefix("10.0.0.0/30"))
+		_, err := get(n, "c")
+		wantFault(t, "drained", err, allocator.ErrExhausted)
+		_, err = n.Allocate(t.Context(), allocator.Request{Owner: "c", Want: ipv4("10.0.0.3")})
+		wantFault(t, "by name", err, allocator.ErrOutside)
+		wantFault(t, "in use", remove(n, "10.0.0.0/30"), allocator.ErrBlockInUse)
+		n.Release("b")
+		wantFault(t, "resting", remove(n, "10.0.0.0/30"), allocator.ErrBlockInUse)
+		time.Sleep(time.Minute)
+		add(t, n, "10.0.0.0/30") // is drained no longer
+		wantGot(t, n, "c", "10.0.0.2")
+		wantGot(t, n, "d", "10.0.0.3")
+		wantGot(t, n, "e", "10.0.0.0")
+		wantGot(t, n, "f", "10.0.0.1")
+	})
+}
+
+func TestRemoveHalf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t)
+		add(t, n, "10.0.0.0/28")
+		wantGot(t, n, "a", "10.0.0.0")
+		wantGot(t, n, "b", "10.0.0.1")
+		n.Release("a")
+		wantFault(t, "the half in use", remove(n, "10.0.0.0/29"), allocator.ErrBlockInUse)
+		if err := remove(n, "10.0.0.0/30"); err == nil {
+			t.Error("a quarter was removed")
+		}
+		if err := remove(n, "10.0.0.8/29"); err != nil {
+			t.Fatal(err)
+		}
+		wantBlocks(t, n, "one half", "10.0.0.0/29")
+		if diff := cmp.Diff(allocator.Block{Prefix: netip.MustParsePrefix("10.0.0.0/29"), Capacity: 8, Used: 1, Resting: 1, Free: 6},
+			n.Pools().Blocks(allocator.DefaultPool)[0], cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			t.Error(diff)
+		}
+		add(t, n, "10.0.0.8/29")
+		wantBlocks(t, n, "both halves", "10.0.0.0/29", "10.0.0.8/29")
+		add(t, n, "10.0.0.0/28")
+		wantBlocks(t, n, "the whole", "10.0.0.0/28")
+		time.Sleep(time.Minute)
+		for i := range 15 {
+			if _, err := get(n, allocator.Handle("x"+string('a'+rune(i)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := get(n, "y")
+		wantFault(t, "sixteen are in use", err, allocator.ErrExhausted)
+		wantGot(t, n, "b", "10.0.0.1")
+		wantGot(t, n, "xo", "10.0.0.0") // the one that was released is the last
+	})
+}
+
+func TestRemoveLowHalf(t *testing.T) {
+	n := multiPool(t)
+	add(t, n, "10.0.0.0/29")
+	if _, err := n.Allocate(t.Context(), allocator.Request{Owner: "a", Want: ipv4("10.0.0.6")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(n, "10.0.0.0/30"); err != nil {
+		t.Fatal(err)
+	}
+	wantBlocks(t, n, "the high half", "10.0.0.4/30")
+	wantGot(t, n, "b", "10.0.0.4")
+	wantGot(t, n, "c", "10.0.0.5")
+	wantGot(t, n, "d", "10.0.0.7")
+}
+
+func TestAddOverlap(t *testing.T) {
+	n := multiPool(t)
+	add(t, n, "10.0.0.0/28")
+	for _, row := range []struct{ pool, block string }{
+		{"blue", "10.0.0.0/28"}, {"blue", "10.0.0.0/24"}, {"blue", "10.0.0.0/30"}, {allocator.DefaultPool, "10.0.0.0/30"},
+		{allocator.DefaultPool, "10.1.0.0/15"}, {allocator.DefaultPool, "10.2.0.0/15"},
+	} {
+		if err := n.Pools().Add(row.pool, netip.MustParsePrefix(row.block)); err == nil {
+			t.Errorf("%s was added to pool %s", row.block, row.pool)
+		}
+	}
+	wantBlocks(t, n, "as before", "10.0.0.0/28")
+}
+
+// TestAddAfterAdopt is in use or rests when the block comes, as after a restart with the store away.
+func TestAddAfterAdopt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := multiPool(t)
+		n.Quarantine(netip.MustParseAddr("10.0.0.1"), time.Now().Add(-10*time.Second))
+		for owner, addr := range map[allocator.Handle]string{"a": "10.0.0.0", "b": "10.0.0.2"} {
+			if err := n.Adopt(allocator.Allocation{Owner: owner, Addresses: ipv4(addr)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.Release("b")
+		add(t, n, "10.0.0.0/30")
+		if u := n.Pools().Blocks(allocator.DefaultPool)[0]; u.Used != 1 || u.Resting != 2 {
+			t.Errorf("%+v, want 1 in use and 2 resting", u)
+		}
+		wantGot(t, n, "c", "10.0.0.3")
+		time.Sleep(20 * time.Second)
+		wantGot(t, n, "d", "10.0.0.1")
+		_, err := get(n, "e")
+		wantFault(t, "10.0.0.2 rests", err, allocator.ErrExhausted)
+	})
+}
+
+func TestSuspend(t *testing.T) {
+	n := multiPool(t)
+	add(t, n, "10.0.0.0/30")
+	wantGot(t, n, "a", "10.0.0.0")
+	n.Pools().Suspend(errCloned)
+	_, err := get(n, "b")
+	wantFault(t, "suspended", err, errCloned)
+	wantGot(t, n, "a", "10.0.0.0") // has it already
+	if err := n.Adopt(allocator.Allocation{Owner: "c", Addresses: ipv4("10.0.0.2")}); err != nil {
+		t.Error(err)
+	}
+	if !n.Release("a") {
+		t.Error("nothing was released")
+	}
+	n.Pools().Suspend(nil)
+	wantGot(t, n, "b", "10.0.0.1")
+}
+
+func TestRefillOnce(t *testing.T) {
+	n := multiPool(t)
+	asked, errNoMore := 0, errors.New("the cluster has none")
+	n.Pools().SetRefill(allocator.Refill(func(_ context.Context, pool string, _ endpointmanager.Addresses) error {
+		asked++
+		switch {
+		case pool != allocator.DefaultPool || !slices.Contains(n.Pools().Requested(), pool):
+			t.Errorf("asked for pool %q, and %q are wanted", pool, n.Pools().Requested())
+		case asked == 1:
+			add(t, n, "10.0.0.0/30")
+		case asked == 3:
+			return errNoMore
+		}
+		return nil
+	}))
+	for _, owner := range []allocator.Handle{"a", "b", "c", "d"} {
+		if _, err := get(n, owner); err != nil {
+			t.Error(err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times, want once", asked)
+	}
+	_, err := get(n, "e")
+	wantFault(t, "there was no more", err, allocator.ErrExhausted)
+	_, err = get(n, "e")
+	wantFault(t, "and there will be none", err, errNoMore)
+	wantFault(t, "and there will be none", err, allocator.ErrExhausted)
+	if asked != 3 {
+		t.Errorf("asked %d times, want three", asked)
+	}
+}
+
+// TestAllocateBothFamiliesOrNone of what a pool of both families has, though this node has a block of one family only.
+func TestAllocateBothFamiliesOrNone(t *testing.T) {
+	n := multiPool(t)
+	n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, IPv6: true})
+	add(t, n, "10.0.0.0/30")
+	_, err := get(n, "a")
+	wantFault(t, "without a block of IPv6", err, allocator.ErrExhausted)
+	add(t, n, "fd00::/122")
+	got, err := n.Allocate(t.Context(), allocator.Request{Owner: "a"})
+	want := endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.0"), IPv6: netip.MustParseAddr("fd00::")}
+	if err != nil || got.Addresses != want {
+		t.Errorf("got %v, %v", got.Addresses, err)
+	}
+}
+
+func TestUnknownPool(t *testing.T) {
+	n := multiPool(t)
+	n.Pools().Configure("blue", allocator.Settings{IPv4: true})
+	_, err := n.Allocate(t.Context(), allocator.Request{Owner: "a", Pool: "green"})
+	wantFault(t, "green", err, allocator.ErrUnknownPool)
+	if want := `allocate for a: pool "green": no such pool: there are blue, default`; err.Error() != want {
+		t.Errorf("%s, want %s", err, want)
+	}
+	for i := range 100 {
+		_, _ = n.Allocate(t.Context(), allocator.Request{Owner: "a", Pool: "p" + string('a'+rune(i))})
+	}
+	if got := len(n.Pools().Requested()); got > 64 {
+		t.Errorf("%d pools are wanted", got)
+	}
+	n.Pools().Configure("green", allocator.Settings{IPv4: true})
+	n.Pools().Forget("green")
+	n.Pools().Forget("blue")
+	n.Pools().Forget(allocator.DefaultPool)
+	if pools := n.Usage().Pools; len(pools) > 0 {
+		t.Errorf("pools are left: %v", pools)
+	}
+}
+
+// TestLowWatermark each time that it comes to that, so that more is there before anybody waits for it.
+func TestLowWatermark(t *testing.T) {
+	n, told := multiPool(t), 0
+	n.Pools().SetLowWatermark(3, func() { told++ })
+	add(t, n, "10.0.0.0/29")
+	for i, want := range []int{0, 0, 0, 0, 0, 1, 1} { // of eight: with the sixth two are left
+		if _, err := get(n, allocator.Handle(rune('a'+i))); err != nil || told != want {
+			t.Errorf("address %d: told %d times, want %d, %v", i+1, told, want, err)
+		}
+	}
+	add(t, n, "10.0.1.0/30")
+	for i, want := range []int{1, 1, 2} { // of five
+		if _, err := get(n, allocator.Handle(rune('p'+i))); err != nil || told != want {
+			t.Errorf("address %d of another block: told %d times, want %d, %v", i+1, told, want, err)
+		}
+	}
+}
+
+// TestUnknownPoolWithoutStore: without the store it is not known which there are.
+func TestUnknownPoolWithoutStore(t *testing.T) {
+	n := multiPool(t)
+	n.Pools().SetRefill(allocator.Refill(func(context.Context, string, endpointmanager.Addresses) error {
+		return fault.New(fault.Unavailable, "the store is away")
+	}))
+	_, err := n.Allocate(t.Context(), allocator.Request{Owner: "a", Pool: "blue"})
+	wantFault(t, "a pool that is not known", err, allocator.ErrUnknownPool)
+	if kind := fault.KindOf(err); kind != fault.Unavailable {
+		t.Errorf("%v is %s, want %s", err, kind, fault.Unavailable)
+	}
+}

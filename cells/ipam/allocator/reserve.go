@@ -1,0 +1,196 @@
+package allocator
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/fault"
+)
+
+// How long a reservation lasts unless its caller says otherwise, and at the most if it is not [Permanent].
+const (
+	DefaultReservation = 10 * time.Minute
+	MaxReservation     = time.Hour
+	Permanent          = forever
+)
+
+// forever is later than any time that comes.
+const forever = time.Duration(math.MaxInt64)
+
+// maxOwner bounds the name of who reserves.
+const maxOwner = 253
+
+// Reservation is what somebody has reserved.
+type Reservation struct {
+	Owner     Handle
+	Pool      string
+	Addresses endpointmanager.Addresses
+	Token     string // stops this reservation and no later one
+	Since     time.Time
+	Expires   time.Time // zero for a permanent one
+	Permanent bool
+}
+
+// ReservationStore keeps reservations, by their tokens, over restarts of the agent and of the machine.
+type ReservationStore interface {
+	// Save returns when the reservation is on disk.
+	Save(r Reservation) error
+	// Delete succeeds when there is none.
+	Delete(token string) error
+}
+
+// noStore keeps nothing.
+type noStore struct{}
+
+func (noStore) Save(Reservation) error { return nil }
+func (noStore) Delete(string) error    { return nil }
+
+// reservationOptions are those of a reservation; none for an endpoint.
+type reservationOptions struct {
+	token    string
+	lifetime time.Duration
+}
+
+// Reserve keeps addresses for somebody who is no endpoint, or not yet one. It is Allocate with an end, after
+// [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
+// An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
+// over by Request.Reservation.
+func (a *Allocator) Reserve(ctx context.Context, req Request, lifetime time.Duration) (Reservation, error) {
+	if lifetime == 0 {
+		lifetime = DefaultReservation
+	}
+	if lifetime < 0 || lifetime > MaxReservation && lifetime != Permanent {
+		return Reservation{}, fault.New(fault.Invalid, fmt.Sprintf("reserve for %s: want at most %s, or a permanent reservation", lifetime, MaxReservation))
+	}
+	if err := checkOwner(req.Owner); err != nil {
+		return Reservation{}, err
+	}
+	options := reservationOptions{rand.Text(), lifetime}
+	got, err := a.allocateOrRefill(ctx, req, options)
+	if err != nil {
+		return Reservation{}, err
+	}
+	r := Reservation{
+		Owner: got.Owner, Pool: got.Pool, Addresses: got.Addresses, Token: options.token, Since: got.Since, Expires: got.Expires,
+		Permanent: lifetime == Permanent,
+	}
+	if err := a.store.Save(r); err != nil { // which waits for a disk: without the lock
+		_, _, _ = a.unreserve(got.Addresses.List()[0], options.token)
+		return Reservation{}, fmt.Errorf("reserve for %s: %w", req.Owner, err)
+	}
+	if !a.isReserved(got) { // an operator has ended it meanwhile
+		return Reservation{}, errors.Join(ErrNoReservation, a.store.Delete(options.token))
+	}
+	return r, nil
+}
+
+func (a *Allocator) isReserved(got Allocation) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.owners[got.Owner]
+	return r != nil && r.Seq == got.Seq
+}
+
+func checkOwner(owner Handle) error {
+	if owner == "" || len(owner) > maxOwner || strings.ContainsFunc(string(owner), func(c rune) bool {
+		return c == unicode.ReplacementChar || !unicode.IsPrint(c)
+	}) {
+		return fault.New(fault.Invalid, fmt.Sprintf("owner %.64q: want a name of at most %d printable characters", string(owner), maxOwner))
+	}
+	return nil
+}
+
+// setReservation has what was given be reserved, if the options are those of a reservation.
+func (a *Allocator) setReservation(r *record, options reservationOptions) {
+	if options.token == "" {
+		return
+	}
+	r.token, r.Reserved, r.until = options.token, true, forever
+	if options.lifetime != Permanent {
+		wall := time.Now()
+		r.until, r.Expires = wall.Sub(a.start)+options.lifetime, wall.Add(options.lifetime)
+	}
+	at, _ := slices.BinarySearchFunc(a.reservations, r.until, func(other *record, until time.Duration) int {
+		return cmp.Compare(other.until, until)
+	})
+	a.reservations = slices.Insert(a.reservations, at, r)
+}
+
+// endReservation has a record be no reservation any more. Nothing happens when it is none.
+func (a *Allocator) endReservation(r *record) {
+	if r.token == "" {
+		return
+	}
+	a.reservations = slices.DeleteFunc(a.reservations, func(other *record) bool { return other == r })
+	r.token, r.until, r.Expires, r.Reserved, r.restored = "", 0, time.Time{}, false, false
+}
+
+// RestoreReservation takes up a reservation of an earlier life of the agent, in a block or before its block comes. One that is
+// over is no error. What somebody else has by now is [ErrInUse].
+func (a *Allocator) RestoreReservation(saved Reservation) error {
+	options := reservationOptions{saved.Token, Permanent}
+	if !saved.Permanent {
+		if options.lifetime = min(time.Until(saved.Expires), MaxReservation); options.lifetime <= 0 {
+			return nil
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.settle()
+	if r := a.owners[saved.Owner]; r != nil {
+		return fmt.Errorf("restore the reservation of %s: %w", saved.Owner, r.errHasAlready())
+	}
+	r, err := a.adopt(Allocation{Owner: saved.Owner, Pool: saved.Pool, Addresses: saved.Addresses, Since: saved.Since}, now)
+	if err != nil {
+		return err
+	}
+	a.setReservation(r, options)
+	r.restored = true
+	return nil
+}
+
+// Unreserve releases what is reserved or kept together with an address. With a token it does so only for the reservation of that
+// token; without, for whatever is there: an operator's call. What an endpoint uses is [ErrInUse], what is nobody's
+// [ErrNoOwner].
+func (a *Allocator) Unreserve(addr netip.Addr, token string) (Reservation, error) {
+	was, saved, err := a.unreserve(addr, token)
+	if err != nil {
+		return was, fmt.Errorf("release %s: %w", addr, err)
+	}
+	if saved == "" {
+		return was, nil
+	}
+	if err := a.store.Delete(saved); err != nil {
+		return was, fmt.Errorf("release %s, which is reserved again after a restart of the agent: %w", addr, err)
+	}
+	return was, nil
+}
+
+func (a *Allocator) unreserve(addr netip.Addr, token string) (was Reservation, saved string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.settle()
+	r := a.index.owner(addr)
+	switch {
+	case r == nil:
+		return was, "", ErrNoOwner
+	case r.token == "" && !r.Kept:
+		return was, "", fmt.Errorf("%w by endpoint %s: delete that", ErrInUse, r.Owner)
+	case token != "" && token != r.token:
+		return was, "", fmt.Errorf("%w: it is %s's by now", ErrNoReservation, r.Owner)
+	}
+	was = Reservation{Owner: Handle(r.ShownOwner()), Pool: r.Pool, Addresses: r.Addresses, Since: r.Since, Expires: r.Expires, Permanent: r.Reserved && r.Expires.IsZero()}
+	saved = r.token
+	a.releaseRecord(r, now)
+	return was, saved, nil
+}

@@ -1,0 +1,137 @@
+package ipam_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
+)
+
+// connections is an [ipam.ConnectionCleaner] that takes its time.
+type connections struct {
+	takes time.Duration
+	err   error
+
+	mu      sync.Mutex // guards the fields below
+	batches [][]netip.Addr
+}
+
+func (c *connections) Forget(addrs []netip.Addr) error {
+	time.Sleep(c.takes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batches = append(c.batches, addrs)
+	return c.err
+}
+
+func (c *connections) sizes() (sizes []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, batch := range c.batches {
+		sizes = append(sizes, len(batch))
+	}
+	return sizes
+}
+
+// cleaned runs a test on a node of many addresses whose cleaner runs.
+func cleaned(t *testing.T, connections *connections, run func(t *testing.T, a *allocator.Allocator, c *ipam.Cleaner)) {
+	synctest.Test(t, func(t *testing.T) {
+		a := podCIDRNode(t)
+		c := ipam.NewCleaner(a, connections, new(ipam.CleanFailures), slog.New(slog.DiscardHandler))
+		c.Start()
+		defer c.Stop()
+		run(t, a, c)
+	})
+}
+
+func release(t *testing.T, a *allocator.Allocator, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		if _, err := a.Allocate(t.Context(), allocator.Request{Owner: allocator.Handle(fmt.Sprint(i))}); err != nil {
+			t.Fatal(err)
+		}
+		a.Release(allocator.Handle(fmt.Sprint(i)))
+	}
+}
+
+// TestCleanerBatches: a release waits for nothing, and what is released meanwhile is one batch.
+func TestCleanerBatches(t *testing.T) {
+	kernel := &connections{takes: time.Second}
+	cleaned(t, kernel, func(t *testing.T, a *allocator.Allocator, _ *ipam.Cleaner) {
+		began := time.Now()
+		release(t, a, 0, 1)
+		synctest.Wait()
+		release(t, a, 1, 50)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("releases waited for %s", took)
+		}
+		time.Sleep(time.Hour)
+		if got := fmt.Sprint(kernel.sizes()); got != "[1 49]" {
+			t.Errorf("batches of %s addresses, want [1 49]", got)
+		}
+	})
+}
+
+// TestCleanerPauses: while addresses are released all the time, it works a twentieth of it.
+func TestCleanerPauses(t *testing.T) {
+	kernel := &connections{takes: time.Second}
+	cleaned(t, kernel, func(t *testing.T, a *allocator.Allocator, _ *ipam.Cleaner) {
+		for i := range 210 {
+			release(t, a, i, i+1)
+			time.Sleep(time.Second)
+		}
+		if got := len(kernel.sizes()); got < 10 || got > 11 {
+			t.Errorf("%d batches of 1 s in 210 s, want 10", got)
+		}
+	})
+}
+
+// TestCleanerUrgent: when nothing else is free it does not wait for its share.
+func TestCleanerUrgent(t *testing.T) {
+	kernel := &connections{takes: time.Second}
+	cleaned(t, kernel, func(t *testing.T, a *allocator.Allocator, _ *ipam.Cleaner) {
+		a.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true}) // no quarantine
+		release(t, a, 0, 1)
+		synctest.Wait()
+		release(t, a, 1, 2) // 10.0.0.3
+		time.Sleep(2 * time.Second)
+		want := allocator.Request{Owner: "x", Want: ipv4("10.0.0.3")}
+		_, err := a.Allocate(t.Context(), want)
+		wantFault(t, "in the pause", err, allocator.ErrQuarantined)
+		time.Sleep(time.Second + time.Millisecond)
+		if _, err := a.Allocate(t.Context(), want); err != nil {
+			t.Errorf("a batch later: %v", err)
+		}
+	})
+}
+
+func TestCleanerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		a, kernel := podCIDRNode(t), &connections{err: errors.New("the kernel said no")}
+		failures := new(ipam.CleanFailures)
+		c := ipam.NewCleaner(a, kernel, failures, slog.New(slog.NewTextHandler(&log, nil)))
+		want := allocator.Request{Owner: "x", Want: ipv4("10.0.0.2")}
+		release(t, a, 0, 1)
+		time.Sleep(time.Minute)
+		_, err := a.Allocate(t.Context(), want)
+		wantFault(t, "before the deletion has failed", err, allocator.ErrQuarantined)
+		c.Clean()
+		c.Clean() // there is nothing to do
+		if _, err := a.Allocate(t.Context(), want); err != nil {
+			t.Errorf("after the deletion has failed, and the quarantine: %v", err)
+		}
+		if failures.Load() != 1 || strings.Count(log.String(), "the kernel said no") != 1 {
+			t.Errorf("%d failures, and the log has %s", failures.Load(), log.String())
+		}
+	})
+}

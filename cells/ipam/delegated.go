@@ -1,0 +1,91 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/delegate"
+	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/fault"
+)
+
+// delegated is what an endpoint needs whose addresses another IPAM plugin gives.
+type delegated struct {
+	plugins *delegate.Plugins
+	opener  link.Opener
+}
+
+// dhcp is the type of the reference plugin whose daemon speaks over the container's link.
+const dhcp = "dhcp"
+
+var errNoPlugins = fault.New(fault.Invalid, "this agent calls no other IPAM plugins")
+
+// attachDelegated has the plugin give addresses, and refuses those that another endpoint or the node has. It comes after the
+// ledger's intent: what the plugin gave is taken back when the agent dies. The plugin dhcp needs the link first.
+func (s *Step) attachDelegated(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (_ endpointmanager.Endpoint, err error) {
+	if s.delegated == nil {
+		return ep, errNoPlugins
+	}
+	if ep.Spec.IPAM.Type == dhcp {
+		if ep, err = s.delegated.opener.Open(ctx, ep, namespace); err != nil {
+			return ep, err
+		}
+	}
+	addresses, result, err := s.delegated.plugins.Add(ctx, delegate.CallOf(ep.Spec))
+	if err != nil {
+		return ep, err
+	}
+	ep.Addresses = addresses
+	if err := addresses.Validate(); err != nil {
+		return ep, fault.Wrap(fault.Invalid, fmt.Errorf("the IPAM plugin %s gave an address that a container cannot have: %w", ep.Spec.IPAM.Type, err))
+	}
+	if ep.IPAMResult, err = result.Encode(); err != nil {
+		return ep, err
+	}
+	if err := checkNotOwn(ep); err != nil {
+		return ep, err
+	}
+	if err := s.allocator.Adopt(allocationOf(ep)); err != nil {
+		return ep, fmt.Errorf("take an address that the IPAM plugin %s gave: %w", ep.Spec.IPAM.Type, err)
+	}
+	return ep, nil
+}
+
+// detachDelegated has the plugin take back what it gave, when the link is gone and nothing uses the addresses.
+func (s *Step) detachDelegated(ctx context.Context, ep endpointmanager.Endpoint) error {
+	if ep.Spec.IPAM.Type == "" {
+		return nil
+	}
+	if s.delegated == nil {
+		return errNoPlugins
+	}
+	if ep.Spec.IPAM.Type == dhcp { // when a creation ended before the step link began
+		if err := s.delegated.opener.Close(ctx, ep); err != nil {
+			return err
+		}
+	}
+	err := s.delegated.plugins.Del(ctx, delegate.CallOf(ep.Spec))
+	if errors.Is(err, delegate.ErrNoPlugin) && ep.Addresses == (endpointmanager.Addresses{}) {
+		return nil // it is not installed, so it gave nothing
+	}
+	return err
+}
+
+// checkNotOwn refuses an address of the node itself: the datapath would take the node's packets to the container.
+func checkNotOwn(ep endpointmanager.Endpoint) error {
+	uses, err := NewKernel().Uses()
+	if err != nil {
+		return fmt.Errorf("read the addresses of the node: %w", err)
+	}
+	for _, use := range uses {
+		for _, addr := range ep.Addresses.List() {
+			if use.Own && use.Addr == addr {
+				return fault.New(fault.Conflict, fmt.Sprintf("the IPAM plugin %s gave the address %s, which the node itself has: "+
+					"have it give others (\"ipam\" in the network configuration)", ep.Spec.IPAM.Type, addr))
+			}
+		}
+	}
+	return nil
+}

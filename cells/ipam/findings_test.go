@@ -1,0 +1,54 @@
+package ipam_test
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/ipam"
+)
+
+var (
+	_ doctor.Counter = (*ipam.Checker)(nil)
+
+	other = netip.MustParseAddr("10.0.0.6")
+)
+
+// wantKinds checks that there is one finding of each kind, in the order of their subjects.
+func wantKinds(t *testing.T, findings []doctor.Finding, want ...string) {
+	t.Helper()
+	var got []string
+	for _, f := range findings {
+		got = append(got, f.Kind+": "+f.Subject)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s\n%+v", diff, findings)
+	}
+}
+
+func TestAnAddressOfNoPrefixIsANote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := begin(t, dir)
+		l.start(t)
+		l.add(t, "c1:eth0")
+		if err := l.foreign(t, "x:eth0", "192.0.2.7"); err != nil { // another IPAM's
+			t.Fatal(err)
+		}
+		if err := l.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		again := beginWith(t, dir, "10.9.0.0/29")
+		again.start(t)
+		findings := again.examine(t, "")
+		wantKinds(t, findings, "address-outside: 10.0.0.2 of endpoint 1")
+		for _, kind := range again.checker(nil).Kinds() {
+			if kind.Name == "address-outside" && (!kind.Note || findings[0].Repair != nil) {
+				t.Errorf("kind %+v", kind)
+			}
+		}
+	})
+}

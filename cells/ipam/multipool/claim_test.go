@@ -1,0 +1,108 @@
+package multipool_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/ipam/multipool"
+)
+
+func TestClaim(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		one, two := w.machine("one", 1), w.machine("two", 2)
+		a, c := w.mustAllocate(one), w.mustAllocate(two)
+		if a == c {
+			t.Errorf("both have %s", a)
+		}
+		owners := map[string]int{}
+		for _, bl := range w.blocks() {
+			owners[bl.Owner.Name]++
+		}
+		if owners["one"] != 1 || owners["two"] != 1 {
+			t.Errorf("blocks by owner: %v, want one each", owners)
+		}
+	})
+}
+
+func TestClaimExhausted(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 30, "10.0.0.0/29") // two blocks
+	one, two, three := w.machine("one", 1), w.machine("two", 2), w.machine("three", 3)
+	w.mustAllocate(one)
+	w.mustAllocate(two)
+	w.refused(three, multipool.ErrNoBlock)
+	w.endPods(one) // its block comes free
+	w.mustAllocate(three)
+}
+
+func TestRequestedAddress(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	addr := netip.MustParseAddr("10.0.0.35")
+	w.wait("the block is claimed", func() bool { return one.controller.Refill(t.Context(), "default", addr) == nil })
+	if len(w.blocks()) != 1 || w.blocks()[0].CIDR.String() != "10.0.0.32/28" {
+		t.Errorf("blocks %+v", w.blocks())
+	}
+	var err error
+	w.wait("the owner is named", func() bool {
+		err = two.controller.Refill(t.Context(), "default", addr)
+		return err != nil && errors.Is(err, err)
+	})
+	if err == nil {
+		t.Error("two nodes have the block")
+	}
+}
+
+func TestGiveBackIdle(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		one := w.machine("one", 1)
+		w.mustAllocate(one)
+		w.endPods(one)
+		w.wait("an idle node has no block", func() bool { return len(w.blocks()) == 0 })
+	})
+}
+
+func TestReplacedMachine(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		old := w.machine("one", 1)
+		w.mustAllocate(old)
+		replacement := w.machine("one", 2) // the old one goes on
+		w.mustAllocate(replacement)
+		if n := len(w.blocks()); n != 2 {
+			t.Errorf("%d blocks, want one for each machine", n)
+		}
+	})
+}
+
+func TestRestartWithoutStore(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	one.network.Cut()
+	w.stop(one)
+	w.start(one)
+	if _, err := w.allocate(one, time.Millisecond); err != nil {
+		t.Errorf("after a restart without the store: %v", err)
+	}
+	w.stop(one)
+	w.endPods(one)
+	one.boots++
+	w.start(one)
+	if addr, err := w.allocate(one, 50*time.Millisecond); err == nil {
+		t.Errorf("after a boot without the store: %s is given out", addr)
+	}
+	one.network.Heal()
+	w.mustAllocate(one)
+}

@@ -1,0 +1,269 @@
+package multipool
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// connect makes sure that the store knows this node, that this agent is the node's only one, and that the node's blocks are what the
+// store says. Nothing is claimed before.
+func (c *Controller) connect(ctx context.Context) error {
+	if c.self.connected {
+		return c.self.cloned
+	}
+	if err := c.readInfo(ctx); err != nil {
+		return err
+	}
+	if err := c.register(ctx); err != nil {
+		return err
+	}
+	if err := c.beginSession(ctx); err != nil {
+		return err
+	}
+	if err := c.compareNodes(ctx); err != nil {
+		return err
+	}
+	if err := c.compareBlocks(ctx); err != nil {
+		return err
+	}
+	c.dirty = c.dirty || c.rebooted
+	c.self.connected, c.rebooted = true, false
+	return nil
+}
+
+// voidBlocks forgets what the checkpoint says of blocks: after a boot nothing of them is in use, and a store that has gone back may still
+// have a claim that was over, while another node has the block. A block with a reservation is claimed anew.
+func (c *Controller) voidBlocks(why string) error {
+	if !c.rebooted {
+		return nil
+	}
+	for i, b := range c.checkpoint.Blocks {
+		if b.State != blockOwned {
+			continue
+		}
+		if c.addresses.Remove(b.Pool, b.CIDR) == nil {
+			c.checkpoint.Blocks[i].State = blockReleased
+		} else {
+			c.checkpoint.Blocks[i].State, c.checkpoint.Blocks[i].Claim = blockConflict, rand.Text()
+		}
+	}
+	c.log.Info("the node claims its blocks anew", "reason", why)
+	return c.save()
+}
+
+// readInfo reads the record of the cluster, or creates it, and begins a recovery when the store has gone back.
+func (c *Controller) readInfo(ctx context.Context) error {
+	r, position, err := c.backend.Info.Get(ctx)
+	ck := &c.checkpoint
+	switch {
+	case errors.Is(err, cluster.ErrNotFound) && ck.Cluster == "":
+		r, err = c.backend.Info.Put(ctx, cluster.Record{ID: rand.Text()})
+	case errors.Is(err, cluster.ErrNotFound):
+		r, err = c.backend.Info.Put(ctx, cluster.Record{ID: rand.Text(), Epoch: ck.Epoch + 1, Recovery: c.newRecovery("the record of the cluster is gone")})
+	case err == nil && ck.Cluster != "" && c.wentBack(r, position):
+		r, err = c.beginRecovery(ctx, r, "the store is of an earlier time than node "+c.cfg.Node+" has seen")
+	}
+	if err != nil {
+		return fmt.Errorf("read the record of the cluster: %w", err)
+	}
+	c.self.info = r
+	if ck.Cluster != "" && (r.Recovery != nil || r.Epoch != ck.Epoch || r.ID != ck.Cluster) {
+		if err := c.voidBlocks("the cluster's store has gone back before this boot"); err != nil {
+			return err
+		}
+	}
+	if ck.Cluster != r.ID || ck.Epoch != r.Epoch || ck.Position != position {
+		ck.Cluster, ck.Epoch, ck.Position = r.ID, r.Epoch, position
+		return c.save()
+	}
+	return nil
+}
+
+// positionInterval is the time between two looks at the store's position, in Config.Interval: a watch does not always notice that the
+// store is another one.
+const positionInterval = 3
+
+// checkPosition finds out now and then whether the store has gone back.
+func (c *Controller) checkPosition(ctx context.Context) error {
+	if c.clock() < c.nextPosition {
+		return nil
+	}
+	r, position, err := c.backend.Info.Get(ctx)
+	if errors.Is(err, cluster.ErrNotFound) || err == nil && (r.ID != c.self.info.ID || r.Epoch != c.self.info.Epoch || c.wentBack(r, position)) {
+		c.self.connected = false
+		return c.connect(ctx)
+	}
+	if err == nil {
+		c.nextPosition = c.clock() + positionInterval*c.cfg.Interval/2 + time.Duration(c.rng.Int64N(int64(positionInterval*c.cfg.Interval)))
+	}
+	return err
+}
+
+// wentBack reports whether the store is of an earlier time than the node has seen, and nobody has noticed.
+func (c *Controller) wentBack(r cluster.Record, p cluster.Position) bool {
+	ck := c.checkpoint
+	if r.Epoch > ck.Epoch {
+		return false // somebody has noticed
+	}
+	return r.ID != ck.Cluster || r.Epoch < ck.Epoch || ck.Position != (cluster.Position{}) && p.Before(ck.Position)
+}
+
+// register makes sure that the store has the node's record.
+func (c *Controller) register(ctx context.Context) error {
+	ck := &c.checkpoint
+	n, err := c.backend.Nodes.Get(ctx, ck.Node)
+	if errors.Is(err, cluster.ErrNotFound) && ck.Registered {
+		if slices.Contains(c.self.info.Removed, ck.Node.Key) {
+			return c.becomeAnother("an administrator has deleted the node")
+		}
+		err := errors.Join(c.recordLost(ctx, "the record of node "+ck.Node.String()), c.voidBlocks("the node's record is gone"))
+		if err != nil {
+			return err
+		}
+	}
+	if errors.Is(err, cluster.ErrNotFound) {
+		n, err = c.backend.Nodes.Create(ctx, cluster.Node{ID: ck.Node, State: cluster.NodeActive, MachineID: machineID(), Created: time.Now().UTC()})
+		if errors.Is(err, cluster.ErrExists) { // an answer that was lost: nobody else has the key
+			n, err = c.backend.Nodes.Get(ctx, ck.Node)
+		}
+	}
+	if err == nil && n.State == cluster.NodeReleasing {
+		return c.answerDeletion(ctx, n)
+	}
+	if err == nil && n.Reporter != "" && !n.Deleting {
+		n.Reporter = ""
+		n, err = c.backend.Nodes.Update(ctx, n)
+	}
+	if err != nil {
+		return fmt.Errorf("register node %s: %w", ck.Node, err)
+	}
+	c.self.record = n
+	if !ck.Registered {
+		c.compareUnknown = true // the checkpoint may have been lost
+		ck.Registered = true
+		return c.save()
+	}
+	return nil
+}
+
+// answerDeletion agrees to the deletion of this node when it has no block, and else objects: the machine is not off. One who deletes the
+// node of a machine that is off does not ask; then the node goes on as another.
+func (c *Controller) answerDeletion(ctx context.Context, n cluster.Node) error {
+	switch {
+	case n.MachineOff && slices.Contains(c.checkpoint.Sessions, n.LastSession):
+		return c.becomeAnother("an administrator has deleted the node and said that its machine is off")
+	case n.Agreed || n.Deleting:
+		return ErrReleasing
+	case len(c.checkpoint.Blocks) == 0:
+		n.Agreed = true
+	default:
+		n.State, n.MachineOff, n.LastSession = cluster.NodeActive, false, ""
+	}
+	if _, err := c.backend.Nodes.Update(ctx, n); err != nil {
+		return fmt.Errorf("answer to the deletion of node %s: %w", n.ID, err)
+	}
+	return ErrReleasing // the next round reads the record again
+}
+
+// becomeAnother goes on as a new incarnation of the node. Blocks with addresses in use are claimed for it.
+func (c *Controller) becomeAnother(why string) error {
+	was := c.checkpoint.Node
+	for i, b := range c.checkpoint.Blocks {
+		c.addresses.Drain(b.Pool, b.CIDR)
+		if b.State == blockOwned { // by the incarnation that is gone
+			c.checkpoint.Blocks[i].State = blockConflict
+		}
+	}
+	if err := c.checkpoint.newIncarnation(c.cfg.Dir); err != nil {
+		return fmt.Errorf("give the node another key: %w", err)
+	}
+	c.log.Error("the node goes on as a new one", "reason", why, "was", was.String(), "node", c.checkpoint.Node.String())
+	c.self = self{}
+	return fmt.Errorf("%s: it goes on as %s", why, c.checkpoint.Node)
+}
+
+// beginSession writes this agent's session, unless another agent has written one meanwhile.
+func (c *Controller) beginSession(ctx context.Context) error {
+	ck := &c.checkpoint
+	now, err := c.backend.Sessions.Get(ctx, ck.Node)
+	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
+		return fmt.Errorf("read the session of node %s: %w", ck.Node, err)
+	}
+	own := c.self.session.ID
+	switch {
+	case err != nil: // none yet, or the store has lost it
+		now = cluster.Session{}
+	case now.Contested != "":
+		return c.fence(fmt.Sprintf("sessions %s and %s contest it", now.ID, now.Contested))
+	case own != "" && now.ID == own:
+		c.self.session = now
+		c.unfence()
+		return nil
+	case !slices.Contains(ck.Sessions, now.ID) && len(ck.Sessions) > 0:
+		contested := now
+		contested.Contested = ck.Sessions[len(ck.Sessions)-1]
+		_, err := c.backend.Sessions.Put(ctx, contested)
+		return errors.Join(c.fence(fmt.Sprintf("session %s has replaced its own", now.ID)), err)
+	}
+	if !slices.Contains(ck.Sessions, c.proposed) || c.proposed == own {
+		c.proposed = rand.Text()
+		ck.addSession(c.proposed)
+	}
+	next := cluster.Session{Node: ck.Node, ID: c.proposed, Boot: c.boot, Contact: time.Now().UTC(), Confirmed: now.Confirmed, Version: now.Version}
+	if err := c.save(); err != nil {
+		return err
+	}
+	written, err := c.backend.Sessions.Put(ctx, next)
+	if err != nil {
+		return fmt.Errorf("begin the session of node %s: %w", ck.Node, err)
+	}
+	c.self.session = written
+	c.unfence()
+	return nil
+}
+
+// fence ends that this agent gives out addresses: another machine has its key and may give out the same ones.
+func (c *Controller) fence(why string) error {
+	err := fmt.Errorf("%w, %s: %s; a disk was copied: remove %s in %s on the copy and restart its agent, then run porin node reset %s",
+		ErrCloned, c.checkpoint.Node, why, keyFile, c.cfg.Dir, c.checkpoint.Node)
+	if c.self.cloned == nil {
+		c.log.Error("this node gives out no address", "error", err)
+	}
+	c.self.cloned = err
+	c.addresses.Suspend(err)
+	if c.checkpoint.Contested != why {
+		c.checkpoint.Contested = why
+		return errors.Join(err, c.save())
+	}
+	return err
+}
+
+// unfence ends what fence began.
+func (c *Controller) unfence() {
+	if c.self.cloned != nil {
+		c.log.Info("this node gives out addresses again: nobody contests its key")
+	}
+	c.self.cloned = nil
+	c.dirty = c.dirty || c.checkpoint.Contested != ""
+	c.checkpoint.Contested = ""
+	c.addresses.Suspend(nil)
+}
+
+// machineID is a hash, because the ID itself is not for everybody (machine-id(5)).
+func machineID() string {
+	text, err := os.ReadFile("/etc/machine-id")
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(append([]byte("porin:"), text...))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,322 @@
+package multipool
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/fault"
+)
+
+// The errors that callers tell apart.
+var (
+	// ErrCloned is returned when another machine has the key of this node.
+	ErrCloned = fault.New(fault.Conflict, "another machine has this node's key")
+	// ErrRecovery is returned while nobody claims blocks, because the store has gone back.
+	ErrRecovery = fault.New(fault.Unavailable, "the cluster's store has gone back, and not every node has confirmed its blocks: see porin ipam recover")
+	// ErrReleasing is returned while an administrator deletes the node.
+	ErrReleasing = fault.New(fault.Unavailable, "an administrator deletes this node")
+	// ErrNoBlock is returned when nodes have claimed every block of a pool.
+	ErrNoBlock = fault.New(fault.Exhausted, "every block of the pool is claimed")
+)
+
+// Addresses gives out the addresses of the node's blocks: cells/ipam/allocator. No method blocks.
+type Addresses interface {
+	// Configure says how the addresses of a pool are given out, before the first Add and at each change.
+	Configure(pool cluster.Pool)
+	// Forget says that a pool is gone. What is in use of it stays.
+	Forget(pool string)
+	// Add has a block given out from, but for what is in use of it already. One that was drained is drained no more.
+	Add(pool string, block netip.Prefix) error
+	// Drain ends that anything is given out from a block. What is in use stays.
+	Drain(pool string, block netip.Prefix)
+	// Remove takes a block away, unless addresses of it are in use, reserved or in quarantine. One that is not there is a success.
+	Remove(pool string, block netip.Prefix) error
+	// Usage returns the blocks of a pool that were added, in no order.
+	Usage(pool string) []Usage
+	// Used counts the addresses in use, reserved or in quarantine that lie in a block of the pool, whether it was added or not.
+	Used(pool string, block netip.Prefix) int
+	// Wanted returns the pools that somebody has asked for, and those that have blocks.
+	Wanted() []string
+	// Endpoints counts the owners of addresses that are no reservations.
+	Endpoints() int
+	// Suspend has nothing be given out, for the reason, until it is called with nil.
+	Suspend(reason error)
+}
+
+// Usage is what is given out of a block.
+type Usage struct {
+	Block                   netip.Prefix
+	Capacity, Used, Resting int64 // of a large IPv6 block at most 1<<48
+	Drained                 bool
+}
+
+func (u Usage) free() int {
+	if u.Drained {
+		return 0
+	}
+	return int(u.Capacity - u.Used - u.Resting)
+}
+
+// Controller claims blocks for this node and gives them back. One goroutine does all that the store is asked for.
+type Controller struct {
+	cfg       Config
+	log       *slog.Logger
+	backend   cluster.Backend
+	addresses Addresses
+	clock     func() time.Duration // boot clock
+	boot      string               // boot ID of the machine
+	rng       *rand.Rand
+	meters    *meters
+
+	kick    chan struct{} // holds a token while there may be something to do
+	status  atomic.Pointer[Status]
+	waiters waiters
+
+	mu   sync.Mutex // guards stop
+	stop func()     // nil before Start
+
+	// What is below belongs to the running goroutine.
+	checkpoint checkpoint
+	dirty      bool // the checkpoint has changed in what need not be on disk at once
+	unsaved    bool // the checkpoint could not be written
+	pools      map[string]cluster.Pool
+	poolsKnown bool // the watch has told them once
+	// doubtfulPools are those that the watch says are gone. It may be late: they are read before they are forgotten.
+	doubtfulPools map[string]bool
+	nodes         map[string]cluster.NodeID
+	// doubtfulNodes are those that a snapshot did not have.
+	doubtfulNodes map[string]bool
+	self          self
+	rebooted      bool // the machine was, and the blocks were not yet compared with the store
+	searches      map[poolFamily]*search
+	idle          map[netip.Prefix]time.Duration // since when nothing of a block is in use
+	idleTimes     map[string]idleTime            // by pool
+	deletions     map[netip.Prefix]time.Duration // when a released block is to be deleted again
+	resting       bool                           // a block is kept by the quarantine of its addresses alone
+	nextCheck     time.Duration                  // of the end of a recovery
+	// nextCompare is when blocks in conflict are compared again, and unknownCompared the last epoch in which blocks in this node's name
+	// were looked for that it does not know; compareUnknown says that they are to be, for another reason.
+	nextCompare     time.Duration
+	nextPosition    time.Duration // when the store's position is read again
+	unknownCompared uint64
+	compareUnknown  bool
+	warned          string
+	nodesDirty      bool   // the checkpoint lists other nodes
+	proposed        string // session of this agent, before it is in the store
+}
+
+// self is what the node knows of itself in the store.
+type self struct {
+	connected bool // the store has this node's record and session, and the blocks were compared
+	record    cluster.Node
+	session   cluster.Session
+	info      cluster.Record
+	cloned    error // another machine has the node's key
+}
+
+// poolFamily is a family of a pool.
+type poolFamily struct {
+	pool   string
+	family cluster.Family
+}
+
+// New returns a controller that has not begun. clock is the boot clock: it goes on while the machine sleeps, and nobody sets it.
+func New(cfg Config, backend cluster.Backend, addresses Addresses, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without one, each start is taken for one after a boot
+	c := &Controller{
+		cfg: cfg, log: log, backend: backend, addresses: addresses, clock: clock, boot: strings.TrimSpace(string(boot)),
+		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), meters: newMeters(), kick: make(chan struct{}, 1),
+		pools: map[string]cluster.Pool{}, doubtfulPools: map[string]bool{}, nodes: map[string]cluster.NodeID{}, doubtfulNodes: map[string]bool{}, searches: map[poolFamily]*search{},
+		idle: map[netip.Prefix]time.Duration{}, idleTimes: map[string]idleTime{}, deletions: map[netip.Prefix]time.Duration{},
+	}
+	c.status.Store(&Status{})
+	return c, nil
+}
+
+// Kick has a round begin soon. It does not block.
+func (c *Controller) Kick() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Start reads the checkpoint and runs until Stop. What is in use on the node has been restored in the allocator before.
+func (c *Controller) Start() error {
+	var err error
+	if c.checkpoint, err = loadCheckpoint(c.cfg); err != nil {
+		c.waiters.refuse(err)
+		return err
+	}
+	c.resume()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	c.mu.Lock()
+	c.stop = func() { cancel(); <-ended }
+	c.mu.Unlock()
+	go func() {
+		defer close(ended)
+		c.run(ctx)
+	}()
+	return nil
+}
+
+// Stop ends what Start began, and waits for it. What the node owns it keeps.
+func (c *Controller) Stop(context.Context) error {
+	c.mu.Lock()
+	stop := c.stop
+	c.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	return nil
+}
+
+// resume gives out from the blocks of the checkpoint before the store was asked: after a restart of the agent, but not after a boot of
+// the machine, when somebody may have deleted the node meanwhile.
+func (c *Controller) resume() {
+	for _, p := range c.checkpoint.Pools {
+		c.pools[p.Name] = p
+		c.addresses.Configure(p)
+	}
+	for _, id := range c.checkpoint.Nodes {
+		c.nodes[id.RecordName()] = id
+	}
+	if c.checkpoint.Contested != "" {
+		_ = c.fence(c.checkpoint.Contested)
+	}
+	c.rebooted = c.boot == "" || c.boot != c.checkpoint.Boot
+	for _, b := range c.checkpoint.Blocks {
+		if b.State != blockOwned && b.State != blockConflict {
+			continue
+		}
+		if err := c.addresses.Add(b.Pool, b.CIDR); err != nil {
+			c.log.Warn("a block of the checkpoint is left alone", "cidr", b.CIDR, "error", err)
+		}
+		if c.rebooted || b.State == blockConflict {
+			c.addresses.Drain(b.Pool, b.CIDR)
+		}
+	}
+	c.publish()
+}
+
+// nextRound is the time until something is due that nobody tells.
+func (c *Controller) nextRound() time.Duration {
+	now, next := c.clock(), c.cfg.Interval
+	if !c.self.connected {
+		next = min(next, c.cfg.SearchTime/2+time.Duration(c.rng.Int64N(int64(c.cfg.SearchTime))))
+	}
+	if c.self.info.Recovery != nil {
+		next = min(next, max(c.nextCheck-now, 0))
+	}
+	for _, since := range c.idle {
+		next = min(next, max(since+c.cfg.IdleTime-now, c.cfg.IdleTime/10))
+	}
+	if c.resting {
+		next = min(next, c.cfg.Interval/10)
+	}
+	for _, at := range c.deletions {
+		next = min(next, max(at-now, 0))
+	}
+	return max(next, time.Millisecond)
+}
+
+// round makes what this node holds what it should hold.
+func (c *Controller) round(ctx context.Context) {
+	waiting := c.waiters.all()
+	if slices.ContainsFunc(waiting, func(w *waiter) bool { return w.compare }) {
+		c.self.connected, c.compareUnknown = false, true
+	}
+	if c.hasConflict() && c.clock() >= c.nextCompare {
+		c.nextCompare = c.clock() + c.cfg.Interval
+		c.self.connected = false
+	}
+	err := c.connect(ctx)
+	if err == nil {
+		err = c.checkPosition(ctx)
+	}
+	if err == nil {
+		err = c.readPools(ctx)
+	}
+	if err == nil {
+		c.warn(c.restorePools(ctx), "a pool that the store has lost is not there")
+		c.warn(c.createDefaultPool(ctx), "the pool that the configuration names is not there")
+		c.configure()
+		err = c.recover(ctx)
+	}
+	if err == nil {
+		err = c.settle(ctx)
+	}
+	if err == nil {
+		c.reviewBlocks()
+		c.warn(c.holdDefaultPool(ctx), "the default pool has too few free addresses on this node")
+		for _, w := range waiting {
+			c.waiters.answer(w, c.serve(ctx, w))
+		}
+		c.warn(c.giveBackIdle(ctx), "blocks that nobody needs are kept")
+	} else {
+		if !errors.Is(err, context.Canceled) {
+			c.warn(err, "no block is claimed")
+		}
+		for _, w := range waiting {
+			c.waiters.answer(w, err)
+		}
+	}
+	if c.dirty {
+		c.warn(c.save(), "the checkpoint is old")
+	}
+	c.publish()
+}
+
+// save writes the checkpoint. Who relies on what it says waits for it.
+func (c *Controller) save() error {
+	c.dirty = true
+	if !c.rebooted { // a boot is over when the blocks were compared
+		c.checkpoint.Boot = c.boot
+	}
+	if c.nodesDirty {
+		c.listNodesInCheckpoint()
+	}
+	pools := map[string]cluster.Pool{}
+	for _, p := range c.checkpoint.Pools {
+		pools[p.Name] = p // one that the store has lost stays, for a recovery
+	}
+	maps.Copy(pools, c.pools)
+	c.checkpoint.Pools = nil
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		if slices.ContainsFunc(c.checkpoint.Blocks, func(b ownBlock) bool { return b.Pool == name }) {
+			c.checkpoint.Pools = append(c.checkpoint.Pools, pools[name])
+		}
+	}
+	if err := c.checkpoint.save(c.cfg.Dir); err != nil {
+		c.unsaved = true
+		return err
+	}
+	c.dirty, c.unsaved = false, false
+	return nil
+}
+
+// warn logs what the next round tries again, once as long as it is the same.
+func (c *Controller) warn(err error, what string) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	if text := what + err.Error(); text != c.warned {
+		c.warned = text
+		c.log.Warn(what+"; next try soon", "error", err)
+	}
+}

@@ -1,0 +1,88 @@
+package multipool
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster"
+)
+
+// specs returns pools as the API has them, with how full they are. They come without that when a block cannot be read: the doctor says
+// which, and the pools can be changed all the same.
+func (s routes) specs(ctx context.Context, pools []cluster.Pool) []v1.PoolSpec {
+	specs := make([]v1.PoolSpec, len(pools))
+	for i, p := range pools {
+		specs[i] = specOf(p)
+	}
+	var blocks []cluster.Block
+	for b, err := range s.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
+		if err != nil {
+			return specs
+		}
+		blocks = append(blocks, b)
+	}
+	for i, p := range pools {
+		specs[i].Use = poolUse(p, blocks)
+	}
+	return specs
+}
+
+func specOf(p cluster.Pool) v1.PoolSpec {
+	prefixes := p.Prefixes
+	if p.State == cluster.PoolPending {
+		prefixes = p.Pending
+	}
+	return v1.PoolSpec{
+		Name: p.Name, State: string(p.State), Prefixes: prefixes, IPv4BlockBits: p.IPv4BlockBits, IPv6BlockBits: p.IPv6BlockBits,
+		NodeSelector: p.NodeSelector, Disabled: p.Disabled, Quarantine: p.Quarantine, ReuseResting: p.ReuseResting, Version: shownVersion(p.Version),
+	}
+}
+
+// shownVersion is a version as people and the API know it: the store may have the whole record as one.
+func shownVersion(v cluster.Version) string {
+	sum := sha256.Sum256([]byte(v))
+	return hex.EncodeToString(sum[:8])
+}
+
+// poolOf is the pool that a request asks for, without its version.
+func poolOf(s v1.PoolSpec) cluster.Pool {
+	return cluster.Pool{
+		Name: s.Name, Prefixes: s.Prefixes, IPv4BlockBits: s.IPv4BlockBits, IPv6BlockBits: s.IPv6BlockBits,
+		NodeSelector: s.NodeSelector, Disabled: s.Disabled, Quarantine: s.Quarantine, ReuseResting: s.ReuseResting,
+	}
+}
+
+// poolUse counts the blocks of the pool as it is now. What nodes still have of a prefix that was taken out of it is left out.
+func poolUse(p cluster.Pool, blocks []cluster.Block) (list []v1.PoolUse) {
+	for _, f := range cluster.Families {
+		if p.Blocks(f) == 0 {
+			continue
+		}
+		use, nodes := v1.PoolUse{Family: f.String(), Blocks: int64(p.Blocks(f))}, map[cluster.NodeID]bool{}
+		for _, b := range blocks {
+			if b.PoolUID == p.UID && cluster.FamilyOf(b.CIDR.Addr()) == f && p.HasBlock(b.CIDR) {
+				use.Owned++
+				nodes[b.Owner] = true
+			}
+		}
+		use.Nodes = len(nodes)
+		list = append(list, use)
+	}
+	return list
+}
+
+func nodeOf(n NodeStatus) v1.Node {
+	node := v1.Node{
+		Name: n.Node.ID.Name, Key: n.Node.ID.Key, State: string(n.Node.State), Created: n.Node.Created, Blocks: []v1.NodeBlock{},
+		ReportedBy: n.Node.Reporter,
+	}
+	if n.Session != nil {
+		node.LastContact, node.Contested = n.Session.Contact, n.Session.Contested != ""
+	}
+	for _, b := range n.Blocks {
+		node.Blocks = append(node.Blocks, v1.NodeBlock{CIDR: b.CIDR, Pool: b.Pool})
+	}
+	return node
+}

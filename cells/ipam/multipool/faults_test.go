@@ -1,0 +1,324 @@
+package multipool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/store/storetest"
+	"porin.dev/porin/internal/boottime"
+)
+
+// TestContestOutlivesRestart restarts the agents of a node and its copy while the store is away.
+func TestContestOutlivesRestart(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/28")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	w.endPods(one)
+	w.mustAllocate(one)
+	clone := w.clone(one, 2)
+	w.wait("both know", func() bool { return one.controller.Status().Cloned != nil && clone.controller.Status().Cloned != nil })
+	for _, m := range []*machine{one, clone} {
+		w.stop(m)
+		m.network.Cut()
+		w.start(m)
+	}
+	for range 3 {
+		_, _ = w.allocate(one, 50*time.Millisecond)
+		_, _ = w.allocate(clone, 50*time.Millisecond)
+	}
+}
+
+// listHook calls first at the first list.
+type listHook struct {
+	cluster.Blocks
+	once  *sync.Once
+	first func()
+}
+
+func (l listHook) All(ctx context.Context, f cluster.BlockFilter) iter.Seq2[cluster.Block, error] {
+	l.once.Do(l.first)
+	return l.Blocks.All(ctx, f)
+}
+
+// TestDeleteAfterVeto has a machine boot while its node is deleted, after its session was reset.
+func TestDeleteAfterVeto(t *testing.T) {
+	w := newWorld(t, cluster.OnStore(storetest.New(t)))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28")
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	w.mustAllocate(one)
+	id := one.controller.Status().Node
+	w.stop(one)
+	w.endPods(one)
+	one.boots++
+	if err := w.nodeAdmin().Reset(t.Context(), id); err != nil { // there was a contest once, or a deletion was interrupted
+		t.Fatal(err)
+	}
+	b := w.backend
+	b.Blocks = listHook{b.Blocks, new(sync.Once), func() {
+		w.start(one)
+		w.wait("it is connected", func() bool { return one.controller.Status().Connected })
+		w.mustAllocate(one)
+	}}
+	admin := multipool.NewNodeAdmin(b)
+	admin.Quarantine = time.Second
+	done := make(chan error, 1)
+	go func() { done <- admin.Delete(context.Background(), id, true) }()
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && !t.Failed(); {
+		_, _ = w.allocate(two, 50*time.Millisecond)
+	}
+	if err := <-done; !errors.Is(err, multipool.ErrConnected) {
+		t.Errorf("the deletion ends with %v, want %v", err, multipool.ErrConnected)
+	}
+}
+
+// TestLateChecks loses the answer of one creation in a pool of one block.
+func TestLateChecks(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28")
+	blocks := &loseOne{Blocks: w.backend.Blocks}
+	w.backend.Blocks = blocks
+	one := w.machine("one", 1)
+	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
+	blocks.lose = true
+	w.mustAllocate(one) // the claim whose answer was lost is deleted for a while
+}
+
+type loseOne struct {
+	cluster.Blocks
+	lose bool
+}
+
+func (l *loseOne) Create(ctx context.Context, b cluster.Block) error {
+	if l.lose {
+		l.lose = false
+		return cluster.ErrUnavailable
+	}
+	return l.Blocks.Create(ctx, b)
+}
+
+var _ = boottime.Now
+
+// TestRecoveryWhileDraining has a pod in a prefix that was taken out of its pool, and a recovery.
+func TestRecoveryWhileDraining(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate = 0
+	p := w.pool("default", 28, "10.0.0.0/28", "10.0.1.0/28")
+	one := w.machine("one", 1)
+	addr := w.mustAllocate(one)
+	if p.Prefixes[0].Contains(addr) {
+		p.Prefixes = p.Prefixes[1:]
+	} else {
+		p.Prefixes = p.Prefixes[:1]
+	}
+	if _, err := multipool.NewPoolAdmin(w.backend).Put(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if w.recovered() {
+			return
+		}
+	}
+	r, _, _ := w.backend.Info.Get(t.Context())
+	waiting, _ := multipool.Unconfirmed(t.Context(), w.backend, r)
+	t.Errorf("the recovery waits for %v, whose block is in the store: %+v", waiting, w.blocks())
+}
+
+func TestRestoreOfBackupMadeInRecovery(t *testing.T) {
+	s := clustertest.NewStrict(1)
+	t.Cleanup(s.Close)
+	w := newWorld(t, s.Backend())
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/27") // two blocks
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	for _, m := range []*machine{one, two} {
+		w.wait("it is connected", func() bool { return m.controller.Status().Connected })
+	}
+	w.mustAllocate(one)
+	two.network.Cut()
+	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.wait("one has confirmed", func() bool {
+		s, err := w.backend.Sessions.Get(t.Context(), one.controller.Status().Node)
+		return err == nil && s.Confirmed == 1
+	})
+	backup := s.Backup() // a nightly one; the recovery waits for two
+	two.network.Heal()
+	w.wait("the recovery is over", w.recovered)
+	for range 16 {
+		w.mustAllocate(one) // the other block, too
+	}
+	one.network.Cut()
+	s.Restore(backup)
+	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil { // as documented
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !t.Failed(); {
+		_, _ = w.allocate(two, 100*time.Millisecond)
+	}
+}
+
+// readOnlySessions is a store that is full: it is read, and not written.
+type readOnlySessions struct {
+	cluster.Sessions
+	full  atomic.Bool
+	tries atomic.Int64
+}
+
+func (r *readOnlySessions) Put(ctx context.Context, s cluster.Session) (cluster.Session, error) {
+	if r.full.Load() {
+		r.tries.Add(1)
+		return cluster.Session{}, fmt.Errorf("%w: etcdserver: mvcc: database space exceeded", cluster.ErrUnavailable)
+	}
+	return r.Sessions.Put(ctx, s)
+}
+
+func TestFullStoreMakesNoClone(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	sessions := &readOnlySessions{Sessions: w.backend.Sessions}
+	w.backend.Sessions = sessions
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	sessions.full.Store(true)
+	w.stop(one)
+	w.start(one)
+	w.wait("it has tried for two minutes (of 1 s each)", func() bool { return sessions.tries.Load() > 120 })
+	sessions.full.Store(false) // the administrator has made room
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if one.controller.Status().Connected {
+			return
+		}
+	}
+	t.Errorf("the node does not get going again: %v", one.controller.Status().Cloned)
+}
+
+func TestNodeDeleteSilentIsUndone(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	one := w.machine("one", 1)
+	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
+	w.stop(one) // an upgrade
+	admin := w.nodeAdmin()
+	admin.Wait = 50 * time.Millisecond
+	if err := admin.Delete(t.Context(), one.controller.Status().Node, false); !errors.Is(err, multipool.ErrSilent) {
+		t.Fatal(err)
+	}
+	w.start(one) // the deletion has failed, the administrator has gone home
+	var err error
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		if _, err = w.allocate(one, 100*time.Millisecond); err == nil {
+			return
+		}
+	}
+	n, _ := w.backend.Nodes.Get(t.Context(), one.controller.Status().Node)
+	t.Errorf("no address: %v; %+v", err, n)
+}
+
+func TestStartWithManyNodes(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/16")
+	for i := range 5000 {
+		id := cluster.NodeID{Name: fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i/256, i%256), Key: cluster.NewKey()}
+		if _, err := w.backend.Nodes.Create(t.Context(), cluster.Node{ID: id, State: cluster.NodeActive}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := w.machine("one", 1)
+	w.wait("it is connected", func() bool { return one.controller.Status().Connected }) // 39 s when each node was sorted in
+	w.mustAllocate(one)
+}
+
+// slowPools holds up a read.
+type slowPools struct {
+	cluster.Pools
+	hold    atomic.Bool
+	reached chan struct{}
+	goOn    chan struct{}
+}
+
+func (s *slowPools) Get(ctx context.Context, name string) (cluster.Pool, error) {
+	if s.hold.CompareAndSwap(true, false) {
+		close(s.reached)
+		<-s.goOn
+	}
+	return s.Pools.Get(ctx, name)
+}
+
+func TestDoctorSparesClaim(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28") // one block
+	two := w.machine("two", 2)
+	pools := &slowPools{Pools: w.backend.Pools, reached: make(chan struct{}), goOn: make(chan struct{})}
+	plain := w.backend
+	w.backend.Pools = pools
+	one := w.machine("one", 1)
+	w.backend = plain
+	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
+	pools.hold.Store(true)
+	done := make(chan struct{})
+	go func() { defer close(done); w.mustAllocate(one) }()
+	<-pools.reached // the block is created; the store takes a second for the reads that follow
+	checker := multipool.NewChecker(plain, one.controller)
+	first, err := checker.Examine(t.Context(), "")
+	second, err2 := checker.Examine(t.Context(), "")
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	close(pools.goOn)
+	<-done
+	if len(first) != 1 || len(second) != 1 || second[0].Kind != "block-unknown" {
+		t.Logf("found %+v", second)
+		return
+	}
+	if err := second[0].Repair(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !t.Failed(); {
+		if addr, err := w.allocate(two, 100*time.Millisecond); err == nil {
+			t.Logf("two has %s", addr)
+		}
+	}
+}
+
+func TestRecordDeletedWhileAgentDown(t *testing.T) {
+	w := newWorld(t, cluster.OnStore(storetest.New(t)))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28") // one block
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	w.mustAllocate(one)
+	id := one.controller.Status().Node
+	w.wait("two knows one", func() bool { return multipool.Knows(two.controller, id) })
+	w.stop(one) // an upgrade; its pod runs
+	n, err := w.backend.Nodes.Get(t.Context(), id)
+	if err == nil {
+		err = w.backend.Nodes.Delete(t.Context(), n)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wait("it is gone", func() bool {
+		_, err := w.backend.Nodes.Get(t.Context(), id)
+		return errors.Is(err, cluster.ErrNotFound)
+	})
+	w.wait("two hears of it", func() bool { return !multipool.Knows(two.controller, id) })
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && !t.Failed(); {
+		_, _ = w.allocate(two, 100*time.Millisecond)
+	}
+}

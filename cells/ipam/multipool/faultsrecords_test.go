@@ -1,0 +1,166 @@
+package multipool_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/store/storetest"
+)
+
+// TestPoolRecordInvalid reads a pool whose blocks are larger than its prefix.
+func TestPoolRecordInvalid(t *testing.T) {
+	s := storetest.New(t)
+	w := newWorld(t, cluster.OnStore(s))
+	if err := s.Create(t.Context(), "pools/evil", []byte(`{"version":1,"name":"evil","uid":"x","state":"accepted","prefixes":["10.0.0.0/24"]}`)); err != nil {
+		t.Fatal(err)
+	}
+	one := w.machine("one", 1)
+	t.Log(one.controller.Refill(t.Context(), "evil"))
+}
+
+// failPools fails the first updates.
+type failPools struct {
+	cluster.Pools
+	left atomic.Int64
+}
+
+func (f *failPools) Update(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
+	if f.left.Add(-1) >= 0 {
+		return cluster.Pool{}, cluster.ErrUnavailable
+	}
+	return f.Pools.Update(ctx, p)
+}
+
+func TestDefaultPoolInterrupted(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.DefaultPool = []string{"10.0.0.0/24"}
+	pools := &failPools{Pools: w.backend.Pools}
+	pools.left.Store(1)
+	w.backend.Pools = pools
+	one := w.machine("one", 1)
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		if _, err := w.allocate(one, 100*time.Millisecond); err == nil {
+			return
+		}
+	}
+	p, err := w.backend.Pools.Get(t.Context(), "default")
+	t.Errorf("one call failed when the default pool was made, and it stays %q: %+v, %v", p.State, p, err)
+}
+
+// TestDamagedRecord puts one record that cannot be read beside the others.
+func TestDamagedRecord(t *testing.T) {
+	for _, key := range []string{"nodes/other.aaaaaaaaaa", "pools/other", "blocks/10-9-0-0-28", "sessions/other.aaaaaaaaaa/session"} {
+		for _, recovery := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s recovery=%v", key, recovery), func(t *testing.T) {
+				s := storetest.New(t)
+				w := newWorld(t, cluster.OnStore(s))
+				w.pool("default", 28, "10.0.0.0/24")
+				zero := w.machine("zero", 7)
+				w.mustAllocate(zero)
+				if recovery {
+					if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					w.wait("the recovery is over", w.recovered) // long ago
+				}
+				if err := s.Create(t.Context(), key, []byte(`{"version":2,"of":"a later agent"}`)); err != nil {
+					t.Fatal(err)
+				}
+				one := w.machine("one", 1)
+				var err error
+				for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+					if _, err = w.allocate(one, 100*time.Millisecond); err == nil {
+						return
+					}
+				}
+				t.Errorf("no address: %v", err)
+			})
+		}
+	}
+}
+
+// TestDamagedPool damages a pool that an agent has a block of; it wants one of another pool.
+func TestDamagedPool(t *testing.T) {
+	s := storetest.New(t)
+	w := newWorld(t, cluster.OnStore(s))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/24")
+	w.pool("other", 28, "10.1.0.0/24")
+	one := w.machine("one", 1)
+	w.wait("it has a block of the other pool", func() bool { return one.controller.Refill(t.Context(), "other") == nil })
+	one.addresses.used[one.addresses.anyOf("other")] = true // a pod
+	w.stop(one)
+	entry, err := s.Get(t.Context(), "pools/other")
+	if err == nil {
+		err = s.Replace(t.Context(), "pools/other", entry.Value, []byte(`{"version":2,"of":"a later agent"}`))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(one)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		if err = one.controller.Refill(t.Context(), "default"); err == nil {
+			return
+		}
+	}
+	t.Errorf("no address of the default pool: %v", err)
+}
+
+// TestDamagedOwnBlock damages the record of one block of a node.
+func TestDamagedOwnBlock(t *testing.T) {
+	s := storetest.New(t)
+	w := newWorld(t, cluster.OnStore(s))
+	w.pool("default", 28, "10.0.0.0/24")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	key := "blocks/" + cluster.BlockName(w.blocks()[0].CIDR)
+	w.stop(one)
+	entry, err := s.Get(t.Context(), key)
+	if err == nil {
+		err = s.Replace(t.Context(), key, entry.Value, []byte(`{}`))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(one)
+	for range 16 { // more than the block has
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+			if _, err = w.allocate(one, 100*time.Millisecond); err == nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		t.Errorf("no address of another block: %v", err)
+	}
+}
+
+// TestDamagedForeignBlockFullPool has a pool that is nearly full and one block of another pool that cannot be read.
+func TestDamagedForeignBlock(t *testing.T) {
+	s := storetest.New(t)
+	w := newWorld(t, cluster.OnStore(s))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 32, "10.0.0.0/26") // 64 blocks
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	for range 60 {
+		w.mustAllocate(one)
+	}
+	if err := s.Create(t.Context(), "blocks/10-9-0-0-28", []byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	bad := 0
+	for range 4 {
+		if _, err = w.allocate(two, time.Second); err != nil {
+			bad++
+			t.Log(err)
+		}
+	}
+	if bad > 0 {
+		t.Errorf("%d of 4 free blocks are not found", bad)
+	}
+}

@@ -1,0 +1,155 @@
+package multipool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// idleTime is how long a block of a pool must be idle before it is given back.
+type idleTime struct {
+	time  time.Duration
+	given time.Duration // when a block was given back last
+}
+
+// idleTime returns the pool's.
+func (c *Controller) idleTime(pool string) time.Duration {
+	return max(c.idleTimes[pool].time, c.cfg.IdleTime)
+}
+
+// neededSoon makes the idle time of a pool longer when a block is needed again soon after one was given back.
+func (c *Controller) neededSoon(pool string) {
+	t, ok := c.idleTimes[pool]
+	if !ok {
+		return
+	}
+	if was := c.idleTime(pool); c.clock()-t.given < 2*was {
+		t.time = min(2*was, maxIdleTime)
+	} else {
+		t.time = c.cfg.IdleTime
+	}
+	c.idleTimes[pool] = t
+}
+
+// giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
+func (c *Controller) giveBackIdle(ctx context.Context) error {
+	var errs []error
+	seen := map[netip.Prefix]bool{}
+	c.resting = false
+	for _, b := range slices.Clone(c.checkpoint.Blocks) {
+		if b.State != blockOwned && b.State != blockConflict {
+			continue
+		}
+		seen[b.CIDR] = true
+		if c.addresses.Used(b.Pool, b.CIDR) > 0 || b.State == blockOwned && c.needs(b) {
+			c.resting = c.resting || c.onlyResting(b)
+			delete(c.idle, b.CIDR)
+			continue
+		}
+		since, ok := c.idle[b.CIDR]
+		if !ok {
+			since = c.clock()
+			c.idle[b.CIDR] = since
+		}
+		if b.State == blockConflict {
+			errs = append(errs, c.dropBlock(b)) // another node's
+			c.self.connected = false            // confirm in a recovery
+			continue
+		}
+		if c.clock()-since >= c.idleTime(b.Pool) || c.obsolete(b) {
+			errs = append(errs, c.release(b.Pool, b.CIDR))
+			t := c.idleTimes[b.Pool]
+			t.given, t.time = c.clock(), c.idleTime(b.Pool)
+			c.idleTimes[b.Pool] = t
+		}
+	}
+	for cidr := range c.idle {
+		if !seen[cidr] {
+			delete(c.idle, cidr)
+		}
+	}
+	return errors.Join(append(errs, c.settle(ctx))...)
+}
+
+// onlyResting reports whether nothing but the quarantine of addresses keeps the block. Nobody tells when that ends.
+func (c *Controller) onlyResting(b ownBlock) bool {
+	return slices.ContainsFunc(c.addresses.Usage(b.Pool), func(u Usage) bool { return u.Block == b.CIDR && u.Used == 0 && u.Resting > 0 })
+}
+
+// needs reports whether an empty block is kept: the default pool of a node with endpoints has some addresses ahead.
+func (c *Controller) needs(b ownBlock) bool {
+	if b.Pool != DefaultPool || c.obsolete(b) || c.addresses.Endpoints() == 0 {
+		return false
+	}
+	f, others := cluster.FamilyOf(b.CIDR.Addr()), 0
+	for _, u := range c.addresses.Usage(b.Pool) {
+		if cluster.FamilyOf(u.Block.Addr()) == f && u.Block != b.CIDR {
+			others += u.free()
+		}
+	}
+	return others < c.cfg.PreAllocate
+}
+
+// obsolete reports whether the pool as it is now does not have the block, or this node may have none of it.
+func (c *Controller) obsolete(b ownBlock) bool {
+	p, ok := c.pools[b.Pool]
+	return c.poolsKnown && (!ok || p.UID != b.PoolUID || !p.HasBlock(b.CIDR) || !p.Claimable(c.cfg.Labels) || !p.Usable(b.CIDR))
+}
+
+// release ends that a block is given out from, and has it deleted in the store. It is a success when something is in use by now.
+func (c *Controller) release(pool string, cidr netip.Prefix) error {
+	if err := c.addresses.Remove(pool, cidr); err != nil {
+		return nil //nolint:nilerr // kept
+	}
+	delete(c.idle, cidr)
+	b := c.checkpoint.block(cidr)
+	if b == nil {
+		return nil
+	}
+	was := b.State
+	b.State = blockReleased
+	if err := c.save(); err != nil { // the next agent would give out from it
+		b.State = was
+		return errors.Join(err, c.addresses.Add(pool, cidr))
+	}
+	c.log.Info("block given back", "pool", pool, "cidr", cidr)
+	return nil
+}
+
+// lateChecks is how often a claim is deleted whose creation had no answer: at once, and after pauses that grow from an eighth of the
+// idle time, so over about ten minutes. The creation may be under way for that long.
+const lateChecks = 4
+
+// settle deletes what was released from the store.
+func (c *Controller) settle(ctx context.Context) error {
+	for _, b := range slices.Clone(c.checkpoint.Blocks) {
+		if b.State != blockReleased || c.clock() < c.deletions[b.CIDR] {
+			continue
+		}
+		if c.unsaved { // what the disk does not say must not be deleted
+			if err := c.save(); err != nil {
+				return err
+			}
+		}
+		err := c.backend.Blocks.Delete(ctx, b.CIDR, b.Claim)
+		if err != nil && !errors.Is(err, cluster.ErrConflict) { // which says that the claim is over
+			return fmt.Errorf("give back block %s: %w", b.CIDR, err)
+		}
+		c.dirty = true
+		if b.Checks > 0 {
+			pause := c.cfg.IdleTime / 8 << (2 * (lateChecks - b.Checks))
+			b.Checks--
+			c.checkpoint.set(b)
+			c.deletions[b.CIDR] = c.clock() + pause
+			continue
+		}
+		c.checkpoint.drop(b.CIDR)
+		delete(c.deletions, b.CIDR)
+	}
+	return nil
+}

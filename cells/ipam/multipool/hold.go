@@ -1,0 +1,186 @@
+package multipool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// configure has the allocator give out from the pools as they are now.
+func (c *Controller) configure() {
+	if !c.poolsKnown {
+		return
+	}
+	for _, p := range c.pools {
+		c.addresses.Configure(p)
+	}
+	for _, name := range c.addresses.Wanted() {
+		if _, ok := c.pools[name]; !ok {
+			c.addresses.Forget(name)
+		}
+	}
+}
+
+// readPools lists the pools before the watch has told them.
+func (c *Controller) readPools(ctx context.Context) error {
+	if c.poolsKnown {
+		return c.forgetPools(ctx)
+	}
+	snapshot := cluster.Change[cluster.Pool]{Kind: cluster.Snapshot}
+	for p, err := range c.backend.Pools.All(ctx) {
+		if err != nil {
+			return fmt.Errorf("list the pools: %w", err)
+		}
+		snapshot.All = append(snapshot.All, p)
+	}
+	c.poolsChanged(snapshot)
+	return c.forgetPools(ctx)
+}
+
+// forgetPools forgets the pools that the watch says are gone, if the store says so, too.
+func (c *Controller) forgetPools(ctx context.Context) error {
+	for name := range c.doubtfulPools {
+		p, err := c.backend.Pools.Get(ctx, name)
+		switch {
+		case errors.Is(err, cluster.ErrNotFound):
+			delete(c.pools, name)
+		case errors.Is(err, cluster.ErrUnreadable): // it stays as it was
+		case err != nil:
+			return fmt.Errorf("read pool %s: %w", name, err)
+		default:
+			c.pools[name] = p
+		}
+		delete(c.doubtfulPools, name)
+	}
+	return nil
+}
+
+// restorePools creates, in a recovery, the pools of this node's blocks that the store has lost, as they were.
+func (c *Controller) restorePools(ctx context.Context) error {
+	if c.self.info.Recovery == nil {
+		return nil
+	}
+	for _, p := range c.checkpoint.Pools {
+		if _, ok := c.pools[p.Name]; ok {
+			continue
+		}
+		restored, err := NewPoolAdmin(c.backend).restore(ctx, p)
+		if errors.Is(err, ErrChanged) {
+			restored, err = c.backend.Pools.Get(ctx, p.Name) // another node was quicker
+		}
+		if err != nil {
+			return err
+		}
+		if restored.State != cluster.PoolPending {
+			c.log.Warn("a pool that the store had lost was created again", "pool", p.Name)
+			c.pools[p.Name] = restored
+		}
+	}
+	return nil
+}
+
+// createDefaultPool creates the pool of the configuration, once: from then on it is the cluster's.
+func (c *Controller) createDefaultPool(ctx context.Context) error {
+	prefixes, err := c.cfg.defaultPrefixes()
+	if p, ok := c.pools[DefaultPool]; ok && p.State != cluster.PoolPending || !c.poolsKnown || len(prefixes) == 0 || err != nil {
+		return err
+	}
+	p, err := NewPoolAdmin(c.backend).create(ctx, cluster.Pool{Name: DefaultPool, Prefixes: prefixes})
+	if errors.Is(err, ErrChanged) { // somebody else was quicker, and may have been interrupted
+		if p, err = c.backend.Pools.Get(ctx, DefaultPool); err == nil && p.State == cluster.PoolPending {
+			p, err = NewPoolAdmin(c.backend).resume(ctx, p)
+		}
+		if err != nil || p.State != cluster.PoolAccepted {
+			return err
+		}
+	}
+	if err == nil {
+		c.pools[p.Name] = p
+		c.configure()
+	}
+	return err
+}
+
+// reviewBlocks gives out from the node's blocks by what holds of their pools now.
+func (c *Controller) reviewBlocks() {
+	for _, b := range c.checkpoint.Blocks {
+		if b.State == blockOwned {
+			c.giveOut(b)
+		}
+	}
+}
+
+// giveOut has an own block given out from, unless its pool does not have it any more: then it is given back when it is empty.
+func (c *Controller) giveOut(b ownBlock) {
+	if c.obsolete(b) {
+		c.addresses.Drain(b.Pool, b.CIDR)
+	} else if err := c.addresses.Add(b.Pool, b.CIDR); err != nil {
+		c.warn(err, "a block of this node cannot be given out from")
+	}
+}
+
+// holdDefaultPool claims what a node with endpoints keeps ahead of the default pool. Blocks of other pools are claimed for who waits for
+// an address.
+func (c *Controller) holdDefaultPool(ctx context.Context) error {
+	p, ok := c.pools[DefaultPool]
+	if !ok || !p.Claimable(c.cfg.Labels) || c.addresses.Endpoints() == 0 {
+		return nil
+	}
+	for _, f := range cluster.Families {
+		if p.Blocks(f) == 0 || c.free(p.Name, f) >= c.cfg.PreAllocate {
+			continue
+		}
+		if err := c.claimFamilies(ctx, p, []cluster.Family{f}); err != nil && !errors.Is(err, ErrNoBlock) {
+			return err
+		}
+	}
+	return nil
+}
+
+// free counts the addresses of a family that the node can give out.
+func (c *Controller) free(pool string, f cluster.Family) (n int) {
+	for _, u := range c.addresses.Usage(pool) {
+		if cluster.FamilyOf(u.Block.Addr()) == f {
+			n = max(n, n+u.free())
+		}
+	}
+	return n
+}
+
+// serve claims what somebody waits for.
+func (c *Controller) serve(ctx context.Context, w *waiter) error {
+	if w.compare {
+		return nil
+	}
+	p, ok := c.pools[w.pool]
+	if !ok || !p.Claimable(c.cfg.Labels) { // the watch may be late
+		now, err := c.backend.Pools.Get(ctx, w.pool)
+		if errors.Is(err, cluster.ErrNotFound) {
+			return nil // the allocator says which pools there are
+		}
+		if err != nil {
+			return err
+		}
+		p = now
+		c.pools[p.Name] = p
+		c.addresses.Configure(p)
+	}
+	if err := refusal(p, c.cfg.Labels); err != nil {
+		return err
+	}
+	c.neededSoon(p.Name)
+	for _, addr := range w.want {
+		if err := c.claimAddress(ctx, p, addr); err != nil {
+			return err
+		}
+	}
+	var lacking []cluster.Family
+	for _, f := range cluster.Families {
+		if p.Blocks(f) > 0 && c.free(p.Name, f) == 0 && !w.wants(f) {
+			lacking = append(lacking, f)
+		}
+	}
+	return c.claimFamilies(ctx, p, lacking)
+}

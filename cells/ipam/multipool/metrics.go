@@ -1,0 +1,62 @@
+package multipool
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// meters are the cell's metrics.
+type meters struct {
+	claims *prometheus.CounterVec
+	lists  prometheus.Counter
+	blocks *prometheus.GaugeVec
+}
+
+func newMeters() *meters {
+	return &meters{
+		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "porin_multipool_claims_total", Help: "Claims of blocks that were tried, by result: claimed, exists or error.",
+		}, []string{"result"}),
+		lists: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "porin_multipool_lists_total", Help: "Lists of a pool's blocks, to find a free one.",
+		}),
+		blocks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "porin_multipool_blocks", Help: "Blocks of this node, by pool and state: owned, claiming, released or conflict.",
+		}, []string{"pool", "state"}),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *meters) Describe(ch chan<- *prometheus.Desc) {
+	m.claims.Describe(ch)
+	m.lists.Describe(ch)
+	m.blocks.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (m *meters) Collect(ch chan<- prometheus.Metric) {
+	m.claims.Collect(ch)
+	m.lists.Collect(ch)
+	m.blocks.Collect(ch)
+}
+
+func (m *meters) claim(err error) {
+	result := "claimed"
+	switch {
+	case errors.Is(err, cluster.ErrExists):
+		result = "exists"
+	case err != nil:
+		result = "error"
+	}
+	m.claims.WithLabelValues(result).Inc()
+}
+
+func (m *meters) publish(s Status) {
+	m.blocks.Reset()
+	for _, b := range s.Blocks {
+		m.blocks.WithLabelValues(b.Pool, b.State).Inc()
+	}
+}

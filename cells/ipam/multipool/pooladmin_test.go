@@ -1,0 +1,155 @@
+package multipool_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/ipam/multipool"
+)
+
+func TestPoolDeleteInUse(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		one := w.machine("one", 1)
+		w.mustAllocate(one)
+		admin := multipool.NewPoolAdmin(b)
+		before, err := admin.Get(t.Context(), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.Delete(t.Context(), "default"); !errors.Is(err, multipool.ErrPoolInUse) {
+			t.Errorf("error %v, want %v", err, multipool.ErrPoolInUse)
+		}
+		if after, err := admin.Get(t.Context(), "default"); err != nil || after.Version != before.Version {
+			t.Errorf("the pool has changed: %+v, error %v", after, err)
+		}
+		w.endPods(one)
+		w.wait("the pool is deleted", func() bool { return admin.Delete(t.Context(), "default") == nil })
+	})
+}
+
+func TestPoolChangesRace(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		p := w.pool("default", 28, "10.0.0.0/24")
+		admin := multipool.NewPoolAdmin(b)
+		first, second := p, p
+		first.Quarantine, second.Disabled = time.Minute, true
+		if _, err := admin.Put(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Put(t.Context(), second); !errors.Is(err, multipool.ErrChanged) {
+			t.Errorf("a change of what was read before: error %v, want %v", err, multipool.ErrChanged)
+		}
+		if got, err := admin.Get(t.Context(), "default"); err != nil || got.Quarantine != time.Minute || got.Disabled {
+			t.Errorf("pool %+v, error %v", got, err)
+		}
+	})
+}
+
+// TestPoolsOverlapRace creates overlapping pools at the same time: at most one of each pair is accepted.
+func TestPoolsOverlapRace(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		admin := multipool.NewPoolAdmin(b)
+		for round := range 20 {
+			prefix := netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", round))
+			var creating sync.WaitGroup
+			for i := range 3 {
+				creating.Go(func() {
+					_, err := admin.Put(t.Context(), cluster.Pool{Name: fmt.Sprintf("p%d-%d", round, i), Prefixes: []netip.Prefix{prefix}})
+					if err != nil && !errors.Is(err, multipool.ErrOverlap) {
+						t.Errorf("put: %v", err)
+					}
+				})
+			}
+			creating.Wait()
+		}
+		pools, err := admin.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range pools {
+			if p.State == cluster.PoolAccepted && len(p.Pending) > 0 {
+				t.Errorf("pool %+v has pending prefixes", p)
+			}
+			for _, other := range pools[:i] {
+				if _, _, overlap := p.Overlap(other); overlap {
+					t.Errorf("pools %s and %s overlap", p.Name, other.Name)
+				}
+			}
+		}
+	})
+}
+
+func TestPoolGrowsAndShrinks(t *testing.T) {
+	w := newWorld(t, strict(t))
+	p := w.pool("default", 28, "10.0.0.0/28", "10.0.1.0/28")
+	admin := multipool.NewPoolAdmin(w.backend)
+	one := w.machine("one", 1)
+	addr := w.mustAllocate(one)
+	kept := netip.MustParsePrefix("10.0.0.0/28")
+	if kept.Contains(addr) {
+		kept = netip.MustParsePrefix("10.0.1.0/28")
+	}
+	p.Prefixes = []netip.Prefix{kept, netip.MustParsePrefix("10.0.2.0/28")}
+	p, err := admin.Put(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Put(t.Context(), cluster.Pool{Name: "other", Prefixes: prefixes("10.0.0.0/23"), IPv4BlockBits: 24}); !errors.Is(err, multipool.ErrOverlap) {
+		t.Errorf("a pool with addresses of a block in use: error %v, want %v", err, multipool.ErrOverlap)
+	}
+	w.wait("nothing more of the removed prefix is given out", func() bool {
+		addr, ok := one.addresses.allocate(cluster.IPv4, func(netip.Addr) {})
+		return !ok || p.Prefixes[0].Contains(addr) || p.Prefixes[1].Contains(addr)
+	})
+	p.IPv4BlockBits = 29
+	if _, err := admin.Put(t.Context(), p); err == nil {
+		t.Error("the size of blocks was changed")
+	}
+}
+
+// TestPoolRecreatedWithOtherBlocks has a node that has not heard of it claim: its claim is withdrawn.
+func TestPoolRecreatedWithOtherBlocks(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/27")
+	late := &lateWatch{Pools: w.backend.Pools}
+	w.backend.Pools = late
+	one := w.machine("one", 1)
+	w.mustAllocate(one) // it knows the pool
+	w.endPods(one)
+	w.wait("its block is given back", func() bool { return len(w.blocks()) == 0 })
+	late.hold()
+	admin := multipool.NewPoolAdmin(w.backend)
+	w.wait("the pool is deleted", func() bool { return admin.Delete(t.Context(), "default") == nil })
+	w.wait("the pool is made anew", func() bool {
+		_, err := admin.Put(t.Context(), cluster.Pool{Name: "default", Prefixes: prefixes("10.0.0.0/27"), IPv4BlockBits: 27})
+		return err == nil
+	})
+	two := w.machine("two", 2)
+	w.mustAllocate(two) // the one block
+	if addr, err := w.allocate(one, 300*time.Millisecond); err == nil {
+		t.Errorf("%s is given out of a block that overlaps another node's", addr)
+	}
+	w.wait("one block is left", func() bool { return len(w.blocks()) == 1 })
+}
+
+func TestManyPools(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		admin := multipool.NewPoolAdmin(b)
+		for i := range 400 {
+			if _, err := admin.Put(t.Context(), cluster.Pool{Name: fmt.Sprintf("pool-%d", i), Prefixes: prefixes(fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if pools, err := admin.List(t.Context()); err != nil || len(pools) != 400 {
+			t.Errorf("%d pools, error %v", len(pools), err)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package multipool_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/ipam/multipool"
+)
+
+func strict(t *testing.T) cluster.Backend {
+	s := clustertest.NewStrict(1)
+	t.Cleanup(s.Close)
+	return s.Backend()
+}
+
+// recovered reports whether no recovery is under way.
+func (w *world) recovered() bool {
+	r, _, err := w.backend.Info.Get(w.Context())
+	return err == nil && r.Recovery == nil
+}
+
+func TestRestoreOlderBackup(t *testing.T) {
+	s := clustertest.NewStrict(1)
+	t.Cleanup(s.Close)
+	w := newWorld(t, s.Backend())
+	w.pool("default", 28, "10.0.0.0/26")
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	w.mustAllocate(one)
+	backup := s.Backup()
+	w.mustAllocate(two) // its block is not in the backup
+	s.Restore(backup)
+	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch == 1 })
+	w.wait("the recovery is over", w.recovered)
+	if n := len(w.blocks()); n != 2 {
+		t.Errorf("%d blocks after the recovery: %+v", n, w.blocks())
+	}
+	w.mustAllocate(one)
+	w.mustAllocate(two)
+}
+
+func TestRestoreWaitsForSilentNode(t *testing.T) {
+	s := clustertest.NewStrict(1)
+	t.Cleanup(s.Close)
+	w := newWorld(t, s.Backend())
+	w.pool("default", 28, "10.0.0.0/27") // two blocks
+	one, two, three := w.machine("one", 1), w.machine("two", 2), w.machine("three", 3)
+	for _, m := range []*machine{one, two, three} {
+		w.wait("it is connected", func() bool { return m.controller.Status().Connected })
+	}
+	w.mustAllocate(one)
+	backup := s.Backup()
+	w.mustAllocate(two)
+	two.network.Cut()
+	s.Restore(backup)
+	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil { // the others know nothing newer than the backup
+		t.Fatal(err)
+	}
+	w.wait("the others know", func() bool {
+		return one.controller.Status().Recovery != nil && three.controller.Status().Recovery != nil
+	})
+	w.refused(three, multipool.ErrRecovery)
+	w.mustAllocate(one) // from its confirmed block
+	two.network.Heal()
+	w.wait("the recovery is over", w.recovered)
+	if n := len(w.blocks()); n != 2 {
+		t.Errorf("%d blocks after the recovery: %+v", n, w.blocks())
+	}
+}
+
+func TestWipe(t *testing.T) {
+	s := clustertest.NewStrict(1)
+	t.Cleanup(s.Close)
+	w := newWorld(t, s.Backend())
+	w.pool("default", 28, "10.0.0.0/26")
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	w.mustAllocate(one)
+	w.mustAllocate(two)
+	s.Wipe()
+	w.wait("the blocks in use are there again", func() bool { return len(w.blocks()) == 2 })
+	w.wait("the recovery is over", w.recovered)
+}
+
+func TestCloneStopsAllocating(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/26")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	clone := w.clone(one, 2)
+	w.wait("both know", func() bool { return one.controller.Status().Cloned != nil && clone.controller.Status().Cloned != nil })
+	if addr, ok := one.addresses.allocate(cluster.IPv4, func(netip.Addr) {}); ok {
+		t.Errorf("%s is given out", addr)
+	}
+}

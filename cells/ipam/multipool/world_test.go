@@ -1,0 +1,293 @@
+package multipool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/store/storetest"
+	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
+
+// world is some nodes on one store, and the simple truth: which machine has which address.
+type world struct {
+	*testing.T
+	backend cluster.Backend
+	cfg     multipool.Config
+	loss    float64
+
+	replaced atomic.Int64 // machines
+	log      *slog.Logger
+
+	mu     sync.Mutex // guards the fields below
+	owners map[netip.Addr]*machine
+	done   int // allocations and releases
+}
+
+// machine is one machine with an agent.
+type machine struct {
+	name       string
+	dir        string
+	network    *clustertest.Network
+	addresses  *plain
+	controller *multipool.Controller
+	boots      int
+}
+
+func newWorld(t *testing.T, b cluster.Backend) *world {
+	cfg := multipool.DefaultConfig()
+	cfg.PreAllocate, cfg.IdleTime, cfg.SearchTime, cfg.Interval = 4, 100*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
+	w := &world{T: t, backend: b, cfg: cfg, owners: map[netip.Addr]*machine{}, log: slog.New(slog.DiscardHandler)}
+	if os.Getenv("LOG") != "" {
+		w.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	return w
+}
+
+// each runs the test on each backend.
+func each(t *testing.T, test func(t *testing.T, b cluster.Backend)) {
+	t.Run("embedded", func(t *testing.T) { test(t, cluster.OnStore(storetest.New(t))) })
+	t.Run("etcd", func(t *testing.T) { test(t, cluster.OnStore(storetest.Open(t, etcdtest.Start(t, nil).Config()))) })
+	t.Run("strict", func(t *testing.T) {
+		s := clustertest.NewStrict(1)
+		t.Cleanup(s.Close)
+		test(t, s.Backend())
+	})
+}
+
+func (w *world) pool(name string, blockBits int, cidrs ...string) cluster.Pool {
+	w.Helper()
+	p := cluster.Pool{Name: name, IPv4BlockBits: blockBits}
+	for _, text := range cidrs {
+		p.Prefixes = append(p.Prefixes, netip.MustParsePrefix(text))
+	}
+	p, err := multipool.NewPoolAdmin(w.backend).Put(w.Context(), p)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// machine makes a new machine and starts its agent.
+func (w *world) machine(name string, seed uint64) *machine {
+	m := &machine{name: name, dir: w.TempDir(), network: clustertest.NewNetwork(w.backend, seed, w.loss, time.Millisecond), addresses: newPlain()}
+	w.start(m)
+	w.Cleanup(func() {
+		w.stop(m)
+		m.network.Close()
+	})
+	return m
+}
+
+// start begins another life of the machine's agent: what is in use there outlived the last one.
+func (w *world) start(m *machine) {
+	w.Helper()
+	addresses := newPlain()
+	for _, addr := range m.addresses.all() {
+		addresses.used[addr] = true
+	}
+	m.addresses = addresses
+	cfg := w.cfg
+	cfg.Node, cfg.Dir = m.name, m.dir
+	c, err := multipool.New(cfg, m.network.Backend(), addresses, boottime.Now, w.log.With("node", m.name))
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := multipool.StartAs(c, fmt.Sprintf("%s-boot-%d", m.dir, m.boots)); err != nil {
+		w.Error(err)
+	}
+	m.controller = c
+}
+
+func (w *world) stop(m *machine) { _ = m.controller.Stop(context.Background()) }
+
+// reboot ends all that runs on the machine.
+func (w *world) reboot(m *machine) {
+	w.stop(m)
+	w.endPods(m)
+	m.boots++
+	w.start(m)
+}
+
+func (w *world) endPods(m *machine) {
+	for _, addr := range m.addresses.all() {
+		w.release(m, addr)
+	}
+}
+
+func (w *world) release(m *machine, addr netip.Addr) {
+	m.addresses.release(addr, func(addr netip.Addr) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.done++
+		if w.owners[addr] == m {
+			delete(w.owners, addr)
+		}
+	})
+}
+
+// allocate gives a pod an address, and claims a block for it when there is none.
+func (w *world) allocate(m *machine, timeout time.Duration) (netip.Addr, error) {
+	given := func(addr netip.Addr) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.done++
+		if owner := w.owners[addr]; owner != nil && owner != m {
+			w.Errorf("%s is given to a pod of %s and is in use on %s", addr, m.dir, owner.dir)
+		}
+		w.owners[addr] = m
+	}
+	if addr, ok := m.addresses.allocate(cluster.IPv4, given); ok {
+		return addr, nil
+	}
+	ctx, cancel := context.WithTimeout(w.Context(), timeout)
+	defer cancel()
+	err := m.controller.Refill(ctx, multipool.DefaultPool)
+	if addr, ok := m.addresses.allocate(cluster.IPv4, given); ok {
+		return addr, nil
+	}
+	if err == nil {
+		err = fmt.Errorf("no address and no error")
+	}
+	return netip.Addr{}, err
+}
+
+// mustAllocate is allocate, again and again for a while.
+func (w *world) mustAllocate(m *machine) netip.Addr {
+	w.Helper()
+	var err error
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		var addr netip.Addr
+		if addr, err = w.allocate(m, time.Second); err == nil {
+			return addr
+		}
+	}
+	w.Fatalf("%s gets no address: %v", m.name, err)
+	return netip.Addr{}
+}
+
+// refused waits until a pod of the machine gets no address, for that reason.
+func (w *world) refused(m *machine, reason error) {
+	w.Helper()
+	w.wait("refused: "+reason.Error(), func() bool {
+		addr, err := w.allocate(m, time.Second)
+		if err == nil {
+			w.Fatalf("%s is given out", addr)
+		}
+		return errors.Is(err, reason)
+	})
+}
+
+// wait waits until the condition holds.
+func (w *world) wait(what string, condition func() bool) {
+	w.Helper()
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// blocks are the blocks in the store.
+func (w *world) blocks() (list []cluster.Block) {
+	w.Helper()
+	for b, err := range w.backend.Blocks.All(w.Context(), cluster.BlockFilter{}) {
+		if err != nil {
+			w.Fatal(err)
+		}
+		if !b.Deleting {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// clone copies the machine's disk to a new machine.
+func (w *world) clone(m *machine, seed uint64) *machine {
+	dir := w.TempDir()
+	for _, name := range []string{"node-key", "multipool.json"} {
+		text, err := os.ReadFile(filepath.Join(m.dir, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	c := &machine{name: m.name, dir: dir, network: clustertest.NewNetwork(w.backend, seed, w.loss, time.Millisecond), addresses: newPlain()}
+	w.start(c)
+	w.Cleanup(func() {
+		w.stop(c)
+		c.network.Close()
+	})
+	return c
+}
+
+// forgetKey gives the machine another key at its next start.
+func (w *world) forgetKey(m *machine) {
+	if err := os.Remove(filepath.Join(m.dir, "node-key")); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// lateWatch is pools whose watches tell nothing while they are held.
+type lateWatch struct {
+	cluster.Pools
+	mu   sync.Mutex // guards held
+	held bool
+}
+
+func (l *lateWatch) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = true
+}
+
+func (l *lateWatch) isHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
+func (l *lateWatch) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Pool], error) {
+	changes, err := l.Pools.Watch(ctx)
+	if err != nil || l.isHeld() { // who begins to watch later is told all
+		return changes, err
+	}
+	out := make(chan cluster.Change[cluster.Pool])
+	go func() {
+		defer close(out)
+		for change := range changes {
+			if l.isHeld() {
+				continue
+			}
+			select {
+			case out <- change:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return out, nil
+}
+
+// nodeAdmin waits for no quarantine.
+func (w *world) nodeAdmin() *multipool.NodeAdmin {
+	a := multipool.NewNodeAdmin(w.backend)
+	a.Quarantine = time.Millisecond
+	return a
+}

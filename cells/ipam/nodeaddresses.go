@@ -1,0 +1,79 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/internal/nl"
+)
+
+// NodeAddresses are the addresses of the interfaces of the node.
+type NodeAddresses interface {
+	// List returns all of them, each with the name of an interface that has it.
+	List() (map[netip.Addr]string, error)
+	// Watch returns a channel of the addresses that come or go from now on. The channel is closed when ctx ends, and when
+	// the kernel has dropped notifications.
+	Watch(ctx context.Context) (<-chan netip.Addr, error)
+}
+
+// kernelAddresses asks the kernel of the network namespace that the caller's thread is in.
+type kernelAddresses struct{}
+
+// NewNodeAddresses returns those of the kernel.
+func NewNodeAddresses() NodeAddresses { return kernelAddresses{} }
+
+// List implements [NodeAddresses].
+func (kernelAddresses) List() (map[netip.Addr]string, error) {
+	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // a change is followed by a notification, and another List
+		return nil, fmt.Errorf("list the addresses of the node: %w", err)
+	}
+	links, err := nl.Dump(netlink.LinkList)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list the interfaces of the node: %w", err)
+	}
+	names := map[int]string{}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	ofNode := map[netip.Addr]string{}
+	for _, a := range addrs {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		if !ok || addr.IsLinkLocalUnicast() { // every interface has one of IPv6, and no pool does
+			continue
+		}
+		name := names[a.LinkIndex]
+		if name == "" {
+			name = fmt.Sprintf("interface %d", a.LinkIndex)
+		}
+		ofNode[addr.Unmap()] = name
+	}
+	return ofNode, nil
+}
+
+// Watch implements [NodeAddresses].
+func (kernelAddresses) Watch(ctx context.Context) (<-chan netip.Addr, error) {
+	updates := make(chan netlink.AddrUpdate, 16)
+	if err := netlink.AddrSubscribe(updates, ctx.Done()); err != nil {
+		return nil, fmt.Errorf("subscribe to the addresses of the node: %w", err)
+	}
+	changes := make(chan netip.Addr)
+	go func() {
+		defer close(changes)
+		for u := range updates { // to its end, so that the library's goroutine is not left behind
+			addr, ok := netip.AddrFromSlice(u.LinkAddress.IP)
+			if !ok || addr.IsLinkLocalUnicast() {
+				continue
+			}
+			select {
+			case changes <- addr.Unmap():
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return changes, nil
+}

@@ -1,0 +1,73 @@
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
+)
+
+// PoolSource says which pool an endpoint gets its addresses of when the caller of its ADD names none.
+type PoolSource interface {
+	// PoolFor returns the name of a pool, or "" to leave it to the next source. It does not block.
+	PoolFor(spec endpointmanager.Spec) string
+}
+
+// PoolSources are asked in their order; the first that has something to say is right.
+type PoolSources []PoolSource
+
+// NewPoolSources returns those of a node: what the settings say of the pod's namespace, and what they say of the node.
+func NewPoolSources(cfg Config) PoolSources {
+	return PoolSources{namespacePools(cfg.NamespacePools), nodePool(cfg.NodePool)}
+}
+
+// PoolFor implements [PoolSource]. When no source has something to say it is [allocator.DefaultPool].
+func (s PoolSources) PoolFor(spec endpointmanager.Spec) string {
+	for _, source := range s {
+		if name := source.PoolFor(spec); name != "" {
+			return name
+		}
+	}
+	return allocator.DefaultPool
+}
+
+// namespacePools are the pools of namespaces, as the settings say.
+type namespacePools map[string]string
+
+// PoolFor implements [PoolSource].
+func (p namespacePools) PoolFor(spec endpointmanager.Spec) string { return p[spec.Pod.Namespace] }
+
+// nodePool is the pool of a node, as the settings say; "" for none.
+type nodePool string
+
+// PoolFor implements [PoolSource].
+func (p nodePool) PoolFor(endpointmanager.Spec) string { return string(p) }
+
+// checkChoice reports every fault of the settings that choose a pool. Whether there is such a pool they cannot know.
+func (c Config) checkChoice() error {
+	var errs []error
+	if c.Mode != ModeMultiPool && (c.NodePool != "" || len(c.NamespacePools) > 0) {
+		errs = append(errs, fmt.Errorf("ipam-node-pool, ipam-namespace-pool: of no effect in mode %s, which has no pools to choose from", c.Mode))
+	}
+	if c.NodePool != "" {
+		errs = append(errs, checkPool("ipam-node-pool", c.NodePool))
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(c.NamespacePools)) {
+		if namespace == "" {
+			errs = append(errs, errors.New("ipam-namespace-pool: want namespace=pool, and the namespace is missing"))
+		}
+		errs = append(errs, checkPool("ipam-namespace-pool "+namespace, c.NamespacePools[namespace]))
+	}
+	return errors.Join(errs...)
+}
+
+func checkPool(setting, name string) error {
+	if err := v1.CheckPoolName(name); err != nil {
+		return fmt.Errorf("%s: pool %q %w: want %s", setting, name, err, v1.PoolNameRule)
+	}
+	return nil
+}

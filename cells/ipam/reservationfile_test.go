@@ -1,0 +1,109 @@
+package ipam_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
+)
+
+// withFile is a node with a file of reservations, as an agent has it at its start.
+func withFile(t *testing.T, path string) (*allocator.Allocator, *ipam.ReservationFile) {
+	t.Helper()
+	cfg := ipam.DefaultConfig()
+	cfg.PodCIDRs = []string{"10.0.0.0/24", "fd00::/64"}
+	file := ipam.NewReservationFile(path)
+	a, err := ipam.New(cfg, file)
+	if err == nil {
+		err = file.Restore(a, slog.New(slog.DiscardHandler))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return a, file
+}
+
+func TestReservationFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lib", "reservations.db")
+	a, file := withFile(t, path)
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file is there before the first reservation")
+	}
+	reserve := func(owner allocator.Handle, lifetime time.Duration) allocator.Reservation {
+		t.Helper()
+		r, err := a.Reserve(t.Context(), allocator.Request{Owner: owner}, lifetime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	printer, move := reserve("printer", allocator.Permanent), reserve("move", time.Hour)
+	returned, takenOver := reserve("returned", time.Hour), reserve("taken over", allocator.Permanent)
+	reserve("over", time.Nanosecond)
+	if _, err := a.Unreserve(returned.Addresses.IPv4, returned.Token); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Allocate(t.Context(), allocator.Request{Owner: "porin.c1.eth0", Reservation: takenOver.Token}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		a, file = withFile(t, path)
+		got := map[allocator.Handle]allocator.Allocation{}
+		for _, one := range a.List() {
+			got[one.Owner] = one
+		}
+		if p := got["printer"]; len(got) != 2 || p.Addresses != printer.Addresses || !p.Reserved || !p.Expires.IsZero() || !p.Since.Equal(printer.Since) {
+			t.Errorf("after a restart: %+v", got)
+		}
+		if left := got["move"].Expires.Sub(move.Expires).Abs(); got["move"].Addresses != move.Addresses || left > time.Second {
+			t.Errorf("move: %+v, want %+v", got["move"], move)
+		}
+	}
+	if _, err := a.Unreserve(printer.Addresses.IPv6, printer.Token); err != nil {
+		t.Errorf("by the token of before the restart: %v", err)
+	}
+}
+
+func TestReservationFileDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "reservations.db")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := ipam.NewReservationFile(path)
+	err := file.Restore(allocator.New(nil), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "move the file away") {
+		t.Errorf("error %v", err)
+	}
+	if err := file.Save(allocator.Reservation{Owner: "x", Token: "t"}); err == nil {
+		t.Error("it was written to")
+	}
+}
+
+// TestReservationFileCannotBeWritten: what is not on the disk is not reserved.
+func TestReservationFileCannotBeWritten(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "taken")
+	if err := os.WriteFile(folder, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := ipam.DefaultConfig()
+	cfg.PodCIDRs = []string{"10.0.0.0/24"}
+	a, err := ipam.New(cfg, ipam.NewReservationFile(filepath.Join(folder, "reservations.db")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reserve(t.Context(), allocator.Request{Owner: "x"}, 0); err == nil {
+		t.Error("it is reserved")
+	}
+	if left := a.List(); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}

@@ -1,0 +1,104 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/nl"
+)
+
+// hostEndName matches what v1.HostInterfaceName gives.
+var hostEndName = regexp.MustCompile(`^` + v1.HostInterfacePrefix + `[a-z2-7]{12}$`)
+
+// IsHostEndName reports whether only a host end of Porin's has such a name.
+func IsHostEndName(name string) bool { return hostEndName.MatchString(name) }
+
+// IsHostEnd reports whether the interface bears Porin's mark: a veth with the name of a host end.
+func IsHostEnd(l netlink.Link) bool {
+	return l.Type() == "veth" && hostEndName.MatchString(l.Attrs().Name)
+}
+
+// HostEnds lists the interfaces that bear Porin's mark.
+func HostEnds(handle *netlink.Handle) (ends []netlink.Link, err error) {
+	all, err := nl.Dump(handle.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range all {
+		if IsHostEnd(l) {
+			ends = append(ends, l)
+		}
+	}
+	return ends, nil
+}
+
+// find returns the attachment's own host end: by its index, or by name when none is on record. It wraps [ErrNoLink] or
+// [ErrForeign].
+func find(handle *netlink.Handle, ep endpointmanager.Endpoint) (l netlink.Link, err error) {
+	name := ep.Spec.Attachment.HostEnd()
+	if ep.Host.Index != 0 {
+		l, err = handle.LinkByIndex(ep.Host.Index)
+	} else {
+		l, err = handle.LinkByName(name)
+	}
+	if isNotFound(err) {
+		return nil, fmt.Errorf("%s, index %d: %w", name, ep.Host.Index, ErrNoLink)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get link %s, index %d: %w", name, ep.Host.Index, err)
+	}
+	if l.Attrs().Name != name || l.Type() != "veth" {
+		return nil, fmt.Errorf("index %d is %s %q, not veth %q: %w", l.Attrs().Index, l.Type(), l.Attrs().Name, name, ErrForeign)
+	}
+	return l, nil
+}
+
+// isNotFound reports whether the kernel answered that there is no such interface.
+func isNotFound(err error) bool {
+	_, notFound := errors.AsType[netlink.LinkNotFoundError](err)
+	return notFound
+}
+
+// aliasOf is the text on a host end: "containerID:ifname began=NANOSECONDS". A DEL without an agent reads in it when the ADD
+// began (CLOCK_BOOTTIME), and leaves the link of a later ADD alone. It leaves out an ID that is too long for an alias.
+func aliasOf(ep endpointmanager.Endpoint) string {
+	const maxAlias = 255 // IFALIASZ less the zero at its end
+	began := "began=" + strconv.FormatInt(ep.Spec.Began.Nanoseconds(), 10)
+	if whole := ep.Spec.Attachment.String() + " " + began; len(whole) <= maxAlias {
+		return whole
+	}
+	return began
+}
+
+// parseAlias is the reverse of aliasOf. The attachment is [endpointmanager.Unnamed] when the alias does not say whose the link
+// is, or names one whose host end has another name; began is 0 when it does not say.
+func parseAlias(hostEnd, alias string) (a endpointmanager.Attachment, began time.Duration) {
+	whose, rest, _ := strings.Cut(alias, " ")
+	if text, ok := strings.CutPrefix(whose, "began="); ok {
+		whose, rest = "", "began="+text
+	}
+	if text, ok := strings.CutPrefix(rest, "began="); ok {
+		if ns, err := strconv.ParseInt(text, 10, 64); err == nil && ns > 0 {
+			began = time.Duration(ns)
+		}
+	}
+	a, err := endpointmanager.ParseAttachment(whose)
+	if err != nil || a.HostEnd() != hostEnd {
+		a = endpointmanager.Unnamed(hostEnd)
+	}
+	return a, began
+}
+
+func macOf(text string) (endpointmanager.MAC, net.HardwareAddr) {
+	hw, _ := net.ParseMAC(text) // of v1.InterfaceMACs, which are well formed
+	return endpointmanager.MAC(hw), hw
+}

@@ -1,0 +1,299 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/nl"
+)
+
+// Opener makes the link of an endpoint that has no addresses yet, and lets packets pass: an IPAM plugin that speaks DHCP
+// needs it. The endpoint that it returns has the link, and [Step.Attach] goes on from there. Close takes the link away, as the
+// step's Detach does, and may be called when it is gone.
+type Opener interface {
+	Open(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error)
+	Close(ctx context.Context, ep endpointmanager.Endpoint) error
+}
+
+// Remover deletes an interface of the node. It returns when the kernel says that it is gone, or when ctx ends: it will go
+// then, too. One that is not there is a success.
+type Remover interface {
+	Remove(ctx context.Context, index int) error
+}
+
+// Step is the link's part in an endpoint's life. Attach needs the addresses of the endpoint: it comes after ipam.
+type Step struct {
+	log *slog.Logger
+
+	mu      sync.RWMutex    // guards the fields below
+	node    *netlink.Handle // nil unless started
+	deleter *deleter
+}
+
+var (
+	_ endpointmanager.Step     = (*Step)(nil)
+	_ endpointmanager.Surveyor = (*Step)(nil)
+	_ endpointmanager.Finder   = (*Step)(nil)
+	_ endpointmanager.Pruner   = (*Step)(nil)
+	_ endpointmanager.Renewer  = (*Step)(nil)
+)
+
+// New returns a step that is not started.
+func New(log *slog.Logger) *Step { return &Step{log: log} }
+
+// Start opens the sockets, in the network namespace of the calling thread: the links of the step are in that namespace.
+func (s *Step) Start(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node != nil {
+		return nil
+	}
+	node, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("start links: %w", err)
+	}
+	deleter, err := openDeleter(s.log)
+	if err != nil {
+		node.Close()
+		return fmt.Errorf("start links: %w", err)
+	}
+	s.node, s.deleter = node, deleter
+	return nil
+}
+
+// Stop waits for links that are being deleted.
+func (s *Step) Stop(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil {
+		return nil
+	}
+	err := s.deleter.close()
+	s.node.Close()
+	s.node, s.deleter = nil, nil
+	return err
+}
+
+func (s *Step) handle() (*netlink.Handle, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.node == nil {
+		return nil, ErrNotStarted
+	}
+	return s.node, nil
+}
+
+// Name implements endpointmanager.Step.
+func (s *Step) Name() string { return "link" }
+
+// Attach makes the pair, unless Open has made it, and sets the container's end up. The host end stays down.
+func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+	ep, err := s.create(ctx, ep, namespace)
+	if err != nil {
+		return ep, err
+	}
+	return ep, explain(configure(ep, namespace))
+}
+
+// Open implements [Opener].
+func (s *Step) Open(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+	ep, err := s.create(ctx, ep, namespace)
+	if err != nil {
+		return ep, err
+	}
+	node, err := s.handle()
+	if err != nil {
+		return ep, err
+	}
+	return ep, explain(open(ctx, node, namespace.Netlink(), ep))
+}
+
+// Close implements [Opener].
+func (s *Step) Close(ctx context.Context, ep endpointmanager.Endpoint) error {
+	return s.Detach(ctx, ep, endpointmanager.DeleteConfig{})
+}
+
+// create makes the pair unless it is there.
+func (s *Step) create(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+	if namespace == nil {
+		return ep, ErrNoNamespace
+	}
+	node, err := s.handle()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && ep.Host.Index == 0 {
+		ep, err = s.createPair(ctx, node, ep, namespace)
+	}
+	if err != nil {
+		return ep, explain(err)
+	}
+	end, err := namespace.Netlink().LinkByName(ep.Spec.Attachment.IfName)
+	if err != nil {
+		return ep, fmt.Errorf("get %s in the container: %w", ep.Spec.Attachment.IfName, err)
+	}
+	ep.Container.Index, ep.MTU = end.Attrs().Index, end.Attrs().MTU
+	return ep, nil
+}
+
+// Renew writes the new start time on the host end, for a DEL without an agent.
+func (s *Step) Renew(_ context.Context, ep endpointmanager.Endpoint) error {
+	node, err := s.handle()
+	if err != nil {
+		return err
+	}
+	return node.LinkSetAlias(nl.LinkAt(ep.Host.Index), aliasOf(ep))
+}
+
+// Detach deletes the pair. The container's namespace is not entered: it may be gone, and its end goes with the host end.
+func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, _ endpointmanager.DeleteConfig) error {
+	node, err := s.handle()
+	if err != nil {
+		return err
+	}
+	l, err := find(node, ep)
+	switch {
+	case errors.Is(err, ErrNoLink), errors.Is(err, ErrForeign): // its own link is gone
+		return nil
+	case err != nil:
+		return err
+	}
+	return s.Remove(ctx, l.Attrs().Index)
+}
+
+// Restore fails when the host end is gone. What is in the container is the container's: it is not looked at. A host end that an
+// agent was about to delete when it died goes back to the group of those that stay.
+func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
+	node, err := s.handle()
+	if err != nil {
+		return nil, err
+	}
+	l, err := find(node, ep)
+	if err != nil || l.Attrs().Group != doomedGroup {
+		return nil, err
+	}
+	if err := node.LinkSetGroup(l, 0); err != nil {
+		return nil, fmt.Errorf("set group 0 on %s: %w", l.Attrs().Name, err)
+	}
+	return []string{"group of " + l.Attrs().Name}, nil
+}
+
+// Remove implements [Remover].
+func (s *Step) Remove(ctx context.Context, index int) error {
+	s.mu.RLock()
+	deleter := s.deleter
+	s.mu.RUnlock()
+	if deleter == nil {
+		return ErrNotStarted
+	}
+	return deleter.remove(ctx, index)
+}
+
+// Survey tells which endpoints have lost their link: with one list of all, and a second look at each that is not in it.
+func (s *Step) Survey(ctx context.Context, eps []endpointmanager.Endpoint) (lost map[endpointmanager.Attachment]error, err error) {
+	node, err := s.handle()
+	if err != nil {
+		return nil, err
+	}
+	ends, err := HostEnds(node)
+	if err != nil { // then each is looked for by itself
+		s.log.Warn("links are looked for one by one", "error", err)
+	}
+	there := make(map[int]string, len(ends))
+	for _, l := range ends {
+		there[l.Attrs().Index] = l.Attrs().Name
+	}
+	lost = map[endpointmanager.Attachment]error{}
+	var errs []error
+	for _, ep := range eps {
+		if there[ep.Host.Index] == ep.Spec.Attachment.HostEnd() {
+			continue
+		}
+		_, err := find(node, ep)
+		switch {
+		case errors.Is(err, ErrNoLink), errors.Is(err, ErrForeign):
+			lost[ep.Spec.Attachment] = err
+		case err != nil: // which says nothing about the link
+			errs = append(errs, err)
+		}
+	}
+	return lost, errors.Join(append(errs, ctx.Err())...)
+}
+
+func (s *Step) hostEnds() ([]netlink.Link, error) {
+	node, err := s.handle()
+	if err != nil {
+		return nil, err
+	}
+	return HostEnds(node)
+}
+
+// Find adds an endpoint for each host end that there is: with what its alias and the kernel say of it.
+func (s *Step) Find(_ context.Context, found []endpointmanager.Endpoint) ([]endpointmanager.Endpoint, error) {
+	ends, err := s.hostEnds()
+	if err != nil {
+		return nil, err
+	}
+	for _, end := range ends {
+		attrs := end.Attrs()
+		ep := endpointmanager.Endpoint{LinkKind: endpointmanager.LinkVeth, MTU: attrs.MTU}
+		ep.Spec.Attachment, ep.Spec.Began = parseAlias(attrs.Name, attrs.Alias)
+		mac, _ := endpointmanager.ParseMAC(attrs.HardwareAddr.String())
+		ep.Host = endpointmanager.Interface{Name: attrs.Name, Index: attrs.Index, MAC: mac}
+		found = append(found, ep)
+	}
+	return found, nil
+}
+
+// pruneAtOnce is how many links are removed side by side. The deleter takes what is there together.
+const pruneAtOnce = 64
+
+// Prune removes the host ends that belong to none of live.
+func (s *Step) Prune(ctx context.Context, live []endpointmanager.Endpoint) (removed []string, err error) {
+	ends, err := s.hostEnds()
+	if err != nil {
+		return nil, err
+	}
+	keep := make(map[int]bool, len(live))
+	for _, ep := range live {
+		keep[ep.Host.Index] = true
+	}
+	var mu sync.Mutex // guards removed
+	var group errgroup.Group
+	group.SetLimit(pruneAtOnce)
+	for _, end := range ends {
+		if keep[end.Attrs().Index] {
+			continue
+		}
+		group.Go(func() error {
+			if err := s.Remove(ctx, end.Attrs().Index); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			removed = append(removed, fmt.Sprintf("link %s, index %d", end.Attrs().Name, end.Attrs().Index))
+			return nil
+		})
+	}
+	err = group.Wait()
+	return removed, err
+}
+
+// explain says what to do about a refusal of the kernel.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: run the agent as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN", err)
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EBUSY), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return shortOfResources(err)
+	}
+	return err
+}

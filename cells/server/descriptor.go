@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// A caller passes a file descriptor (SCM_RIGHTS, unix(7)) on the first byte of a connection of its own, at most one. The
+// connection's first request owns it: its handler takes it with [TakeDescriptor], or it is closed when the request ends.
+
+// ErrNoDescriptor is returned when the caller passed no descriptor, or it did not arrive: the kernel drops descriptors when
+// this process has no room for them, so the caller may try again.
+var ErrNoDescriptor = fault.New(fault.Unavailable, "no file descriptor came with the request")
+
+// TakeDescriptor returns the descriptor that came with the request, or an error that wraps [ErrNoDescriptor]. The caller
+// must close the file.
+func TakeDescriptor(ctx context.Context) (*os.File, error) {
+	c, ok := ctx.Value(connectionKey{}).(*connection)
+	if !ok {
+		return nil, ErrNoDescriptor
+	}
+	return c.received.take()
+}
+
+// WithDescriptor returns a context from which [TakeDescriptor] takes the file: for tests of handlers.
+func WithDescriptor(ctx context.Context, file *os.File) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &connection{received: &descriptor{file: file}})
+}
+
+// descriptor is what came with the first byte of a connection.
+type descriptor struct {
+	mu   sync.Mutex // guards the fields below
+	file *os.File   // nil when none came, or it was taken
+	err  error      // why there is none
+}
+
+func (d *descriptor) take() (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file == nil {
+		if d.err != nil {
+			return nil, d.err
+		}
+		return nil, ErrNoDescriptor
+	}
+	file := d.file
+	d.file = nil
+	return file, nil
+}
+
+func (d *descriptor) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file != nil {
+		_ = d.file.Close()
+		d.file = nil
+	}
+}
+
+// closeDescriptors closes what a handler did not take.
+func closeDescriptors(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+			defer c.received.close()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// descriptorListener accepts connections that receive descriptors.
+type descriptorListener struct{ *net.UnixListener }
+
+func (l descriptorListener) Accept() (net.Conn, error) {
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	return &descriptorConn{UnixConn: conn, received: &descriptor{}}, nil
+}
+
+// descriptorConn receives a descriptor with its first byte. Descriptors that come later are closed by the kernel, as the
+// connection is read without room for them from then on.
+type descriptorConn struct {
+	*net.UnixConn
+	received *descriptor
+	begun    bool // the first byte was read; net/http reads from one goroutine at a time
+}
+
+func (c *descriptorConn) Read(buf []byte) (int, error) {
+	if c.begun {
+		return c.UnixConn.Read(buf)
+	}
+	// Room for one descriptor and no more: unix.CmsgSpace would leave room for a second in its padding.
+	control := make([]byte, unix.CmsgLen(4))
+	n, controlLen, flags, _, err := c.ReadMsgUnix(buf, control) // closed on exec: net sets MSG_CMSG_CLOEXEC
+	if n > 0 {
+		c.begun = true
+		c.received.set(control[:controlLen], flags)
+	}
+	return n, err
+}
+
+// Close also closes a descriptor that no request took.
+func (c *descriptorConn) Close() error {
+	c.received.close()
+	return c.UnixConn.Close()
+}
+
+// set takes the control message of the first byte.
+func (d *descriptor) set(control []byte, flags int) {
+	file, err := parseDescriptor(control, flags)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.file, d.err = file, err
+}
+
+func parseDescriptor(control []byte, flags int) (*os.File, error) {
+	var fds []int
+	messages, err := unix.ParseSocketControlMessage(control)
+	for _, message := range messages {
+		some, rightsErr := unix.ParseUnixRights(&message)
+		if rightsErr == nil {
+			fds = append(fds, some...)
+		}
+	}
+	if err == nil && len(fds) == 1 && flags&unix.MSG_CTRUNC == 0 {
+		return os.NewFile(uintptr(fds[0]), "descriptor of the caller"), nil
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	if len(control) == 0 && flags&unix.MSG_CTRUNC == 0 {
+		return nil, nil
+	}
+	return nil, fault.Wrap(fault.Unavailable, errTruncated)
+}
+
+var errTruncated = fault.New(fault.Unavailable, "the control message of the request was truncated: want exactly one file descriptor; "+
+	"the agent may be short of descriptors (RLIMIT_NOFILE)")

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// call is one execution of the plugin.
+type call struct {
+	command                                string
+	containerID, ifname, netns, args, path string
+	raw                                    []byte // the configuration as it came
+	config                                 config
+	began                                  moment
+	deadline                               time.Time
+}
+
+// config is what the plugin itself needs of a network configuration. The agent reads the rest.
+type config struct {
+	CNIVersion string `json:"cniVersion"`
+	Name       string `json:"name"`     // of the network
+	Socket     string `json:"socket"`   // of the agent
+	StateDir   string `json:"stateDir"` // of the agent: deletion records, heartbeat; the folder of the socket when it is not there
+	Timeout    string `json:"timeout"`  // for the whole call
+	IPAM       struct {
+		Type string `json:"type"`
+	} `json:"ipam"`
+}
+
+const (
+	maxStdin       = 16 << 20 // of which the list of valid attachments may be the most
+	maxSocket      = 107      // sun_path in unix(7), less a zero byte
+	defaultTimeout = 30 * time.Second
+)
+
+// readCall reads what the runtime hands over, and checks what the plugin itself uses. The call is never nil.
+func readCall(p process, command string, began moment) (*call, error) {
+	c := &call{
+		command: command, began: began, containerID: p.getenv("CNI_CONTAINERID"), ifname: p.getenv("CNI_IFNAME"),
+		netns: p.getenv("CNI_NETNS"), args: p.getenv("CNI_ARGS"), path: p.getenv("CNI_PATH"),
+	}
+	if err := c.checkEnvironment(); err != nil {
+		return c, err
+	}
+	raw, err := io.ReadAll(io.LimitReader(p.stdin, maxStdin+1))
+	if err == nil && len(raw) > maxStdin {
+		err = fmt.Errorf("it is larger than %d bytes", maxStdin)
+	}
+	if err != nil {
+		return c, &failure{Code: codeIOFailure, Msg: "read the network configuration from stdin: " + err.Error()}
+	}
+	c.raw = raw
+	err = json.Unmarshal(raw, &c.config)
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && mismatch.Field != "" {
+		return c, badConfig(mismatch.Field, err.Error())
+	}
+	if err != nil {
+		return c, &failure{Code: codeNotJSON, Msg: "read the network configuration from stdin: " + err.Error(), Details: "correct the network configuration"}
+	}
+	return c, c.checkConfig()
+}
+
+func (c *call) checkEnvironment() error {
+	switch c.command {
+	case "ADD", "CHECK", "DEL":
+	case "GC", "STATUS":
+		return nil // they concern no container
+	default:
+		return badEnvironment("CNI_COMMAND", fmt.Sprintf("%.64q is unknown: want ADD, DEL, CHECK, GC, STATUS or VERSION", c.command))
+	}
+	if err := v1.CheckContainerID(c.containerID); err != nil {
+		return badEnvironment("CNI_CONTAINERID", fmt.Sprintf("%.64q %s: want %s", c.containerID, err, v1.ContainerIDRule))
+	}
+	if err := v1.CheckInterfaceName(c.ifname); err != nil {
+		return badEnvironment("CNI_IFNAME", fmt.Sprintf("%.64q %s: want %s", c.ifname, err, v1.InterfaceNameRule))
+	}
+	if c.netns == "" && c.command != "DEL" {
+		return badEnvironment("CNI_NETNS", "is missing")
+	}
+	return nil
+}
+
+func (c *call) checkConfig() error {
+	if c.config.Socket == "" {
+		c.config.Socket = v1.DefaultSocket
+	}
+	if c.config.StateDir == "" {
+		c.config.StateDir = filepath.Dir(c.config.Socket)
+	}
+	for _, one := range []struct{ key, path string }{{"socket", c.config.Socket}, {"stateDir", c.config.StateDir}} {
+		if !filepath.IsAbs(one.path) {
+			return badConfig(one.key, fmt.Sprintf("%.64q: want an absolute path", one.path))
+		}
+	}
+	if len(c.config.Socket) > maxSocket {
+		return badConfig("socket", "want at most "+strconv.Itoa(maxSocket)+" characters, which is all that the kernel takes")
+	}
+	timeout := defaultTimeout
+	if text := c.config.Timeout; text != "" {
+		var err error
+		if timeout, err = time.ParseDuration(text); err != nil || timeout <= 0 {
+			return badConfig("timeout", fmt.Sprintf("%.64q: want a duration above zero, such as 30s", text))
+		}
+	}
+	c.deadline = c.began.wall.Add(timeout)
+	return nil
+}
+
+// subject names what the call is about, with an ID that does not fill an error.
+func (c *call) subject() string {
+	if c.containerID == "" {
+		return fmt.Sprintf("network %.64s", c.config.Name)
+	}
+	return fmt.Sprintf("%.12s:%s", c.containerID, c.ifname)
+}
+
+// body is the request to the agent.
+func (c *call) body() ([]byte, error) {
+	return json.Marshal(v1.CNICall{
+		Version: v1.CNICallVersion, Config: c.raw, Began: c.began.boot.Nanoseconds(),
+		Environment: map[string]string{
+			"CNI_COMMAND": c.command, "CNI_CONTAINERID": c.containerID, "CNI_IFNAME": c.ifname, "CNI_NETNS": c.netns,
+			"CNI_ARGS": c.args, "CNI_PATH": c.path,
+		},
+	})
+}

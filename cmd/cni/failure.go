@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"strings"
+)
+
+// Codes of the CNI specification (1.1.0, section 5) that the plugin itself uses.
+const (
+	codeBadEnvironment = 4
+	codeIOFailure      = 5
+	codeNotJSON        = 6
+	codeBadConfig      = 7
+	codeBadNetNS       = 8
+	codeTryAgain       = 11
+	codeNotAvailable   = 50
+	codeInternal       = 999
+)
+
+// failure is an error in the form of the specification.
+type failure struct {
+	CNIVersion string `json:"cniVersion,omitempty"`
+	Code       int    `json:"code"`
+	Msg        string `json:"msg"`               // what failed, and why; one line
+	Details    string `json:"details,omitempty"` // what to do about it
+}
+
+func (f *failure) Error() string { return f.Msg }
+
+func (f *failure) withVersion(version string) *failure {
+	f.CNIVersion, f.Msg = version, strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Msg)
+	return f
+}
+
+func asFailure(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	return &failure{Code: codeInternal, Msg: err.Error(), Details: "this looks like a fault of Porin: please report it"}
+}
+
+func badConfig(key, text string) error {
+	return &failure{Code: codeBadConfig, Msg: "network configuration: " + key + ": " + text, Details: `correct "` + key + `" in the network configuration`}
+}
+
+func badEnvironment(name, text string) error {
+	return &failure{Code: codeBadEnvironment, Msg: name + " " + text, Details: "the container runtime must set it"}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/boottime"
+)
+
+// process is what a process has of the world around it.
+type process struct {
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// versions are those of the CNI specification that the agent speaks, oldest first.
+var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
+// run executes the command that the environment names and returns the exit code. The result or error is on stdout.
+func run(p process) int {
+	began := moment{wall: time.Now(), boot: boottime.Now()}
+	command := p.getenv("CNI_COMMAND")
+	switch command {
+	case "":
+		_, _ = io.WriteString(p.stderr, "porin-cni is a CNI plugin: a container runtime starts it, with CNI_COMMAND in the environment.\n"+
+			"It speaks CNI "+strings.Join(versions, ", ")+".\n")
+		return 0
+	case "VERSION":
+		return p.print(json.Marshal(map[string]any{"cniVersion": versions[len(versions)-1], "supportedVersions": versions}))
+	}
+	c, err := readCall(p, command, began)
+	if err == nil {
+		var out []byte
+		if out, err = c.do(); err == nil {
+			return p.print(out, nil)
+		}
+	}
+	if printed, ok := errors.AsType[*agentError](err); ok {
+		_ = p.print(printed.body, nil)
+		return 1
+	}
+	_ = p.print(json.Marshal(asFailure(err).withVersion(c.config.CNIVersion)))
+	return 1
+}
+
+func (p process) print(out []byte, err error) int {
+	if err == nil && len(out) > 0 {
+		_, err = p.stdout.Write(append(out, '\n'))
+	}
+	if err != nil {
+		return 1 // and nobody left to tell
+	}
+	return 0
+}
+
+// moment is a point in time on both clocks that matter.
+type moment struct {
+	wall time.Time     // and monotonic
+	boot time.Duration // CLOCK_BOOTTIME, which goes on while the machine sleeps, and which the agent shares
+}
+
+// do carries the call to the agent. Its error is what to print.
+func (c *call) do() ([]byte, error) {
+	switch c.command {
+	case "ADD":
+		return c.askPatiently()
+	case "DEL":
+		return nil, c.delete()
+	case "STATUS":
+		return nil, c.status()
+	}
+	out, err := c.ask(c.deadline)
+	return out, c.explain(err)
+}
+
+// waitForAgent is how long an ADD waits for an agent that is not there: one that is being restarted or upgraded.
+const (
+	waitForAgent = 10 * time.Second
+	dialRetry    = 10 * time.Millisecond
+)
+
+// askPatiently is for ADD.
+func (c *call) askPatiently() ([]byte, error) {
+	giveUp := c.began.wall.Add(waitForAgent)
+	for {
+		out, err := c.ask(c.deadline)
+		now := time.Now()
+		if !errors.Is(err, errNoAgent) || now.After(giveUp) || now.Add(dialRetry).After(c.deadline) {
+			return out, c.explain(err)
+		}
+		time.Sleep(dialRetry)
+	}
+}
+
+// explain says what a call that the agent did not carry out means to a runtime.
+func (c *call) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, known := errors.AsType[*failure](err); known || isPrinted(err) {
+		return err
+	}
+	f := &failure{Code: codeTryAgain, Msg: c.command + " of " + c.subject() + ": " + err.Error(), Details: "look at the log of porin-agent"}
+	problem, refused := errors.AsType[*v1.Problem](err)
+	switch {
+	case refused && problem.Code == v1.CodeForbidden:
+		f.Code, f.Details = codeInternal, "run the container runtime as root"
+	case refused && (problem.Code == v1.CodeInvalid || problem.Code == v1.CodeTooLarge):
+		f.Code = codeBadConfig
+	case refused && problem.Code == v1.CodeNotFound:
+		f.Details = "upgrade porin-agent: it does not know this call of porin-cni"
+	case errors.Is(err, errTimeout):
+		f.Details = `look at the log of porin-agent, or raise "timeout" in the network configuration`
+	case errors.Is(err, errNoAgent):
+		f.Details = `start porin-agent, or correct "socket" in the network configuration`
+	}
+	return f
+}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/heartbeat"
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
+
+// fakeAgent answers every call with a status and a body, and remembers what came.
+type fakeAgent struct {
+	t      *testing.T
+	dir    string
+	socket string
+
+	mu     sync.Mutex // guards the fields below
+	status int
+	body   string
+	calls  []v1.CNICall
+	files  []string // what the descriptors were of
+}
+
+func newFakeAgent(t *testing.T) *fakeAgent {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cni") // short enough for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return &fakeAgent{t: t, dir: dir, socket: filepath.Join(dir, "agent.sock"), status: http.StatusOK}
+}
+
+// listen serves until the end of the test.
+func (a *fakeAgent) listen() {
+	a.t.Helper()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: a.socket, Net: "unix"})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			a.answer(conn)
+		}
+	})
+	a.t.Cleanup(func() {
+		_ = listener.Close()
+		serving.Wait()
+	})
+}
+
+func (a *fakeAgent) answer(conn *net.UnixConn) {
+	defer conn.Close()
+	buf, control := make([]byte, 1<<20), make([]byte, 64)
+	n, controlLen, _, _, err := conn.ReadMsgUnix(buf, control)
+	if err != nil {
+		return
+	}
+	file := ""
+	if messages, _ := unix.ParseSocketControlMessage(control[:controlLen]); len(messages) == 1 {
+		fds, _ := unix.ParseUnixRights(&messages[0])
+		for _, fd := range fds {
+			file, _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			_ = unix.Close(fd)
+		}
+	}
+	head, body, _ := bytes.Cut(buf[:n], []byte("\r\n\r\n"))
+	var call v1.CNICall
+	if err := json.Unmarshal(body, &call); err != nil || !strings.HasPrefix(string(head), "POST /v1/cni HTTP/1.0\r\n") {
+		a.t.Errorf("request %q: %v", buf[:n], err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls, a.files = append(a.calls, call), append(a.files, file)
+	_, _ = fmt.Fprintf(conn, "HTTP/1.0 %d X\r\nContent-Length: %d\r\n\r\n%s", a.status, len(a.body), a.body)
+}
+
+// last is the last call, and what its descriptor is of.
+func (a *fakeAgent) last() (v1.CNICall, string) {
+	a.t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.calls) == 0 {
+		a.t.Fatal("the plugin called nobody")
+	}
+	return a.calls[len(a.calls)-1], a.files[len(a.files)-1]
+}
+
+// answers is what it says from now on.
+func (a *fakeAgent) answers(status int, body string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status, a.body = status, body
+}
+
+// execute runs the plugin for the container c1.
+func (a *fakeAgent) execute(command, netns, config string) (code int, stdout string) {
+	a.t.Helper()
+	env := map[string]string{
+		"CNI_COMMAND": command, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": netns, "CNI_ARGS": "K8S_POD_NAME=web", "CNI_PATH": "/opt/cni/bin",
+	}
+	var out bytes.Buffer
+	text := `{"cniVersion":"1.0.0","name":"porin","type":"porin-cni","socket":"` + a.socket + `"` + config + `}`
+	code = run(process{getenv: func(key string) string { return env[key] }, stdin: strings.NewReader(text), stdout: &out, stderr: io.Discard})
+	return code, strings.TrimSpace(out.String())
+}
+
+func problem(status int, code string) (int, string) {
+	text, _ := json.Marshal(v1.Problem{Status: status, Code: code, Detail: "as the test says"})
+	return status, string(text)
+}
+
+func (a *fakeAgent) wants(what string, code int, stdout string, wantCode int, words string) {
+	a.t.Helper()
+	if code != wantCode || !strings.Contains(stdout, words) || strings.Contains(stdout, "\n") {
+		a.t.Errorf("%s: exit code %d, %s, want %d and %q", what, code, stdout, wantCode, words)
+	}
+}
+
+// TestAddCarriesTheCall holds the request against what the agent's tests have recorded.
+func TestAddCarriesTheCall(t *testing.T) {
+	testutil.Root(t)
+	a, container := newFakeAgent(t), testutil.NetNS(t)
+	a.listen()
+	const result = `{"cniVersion":"1.0.0","ips":[]}`
+	a.answers(http.StatusOK, result)
+	code, out := a.execute("ADD", container.Path(), `,"runtimeConfig":{"ips":["10.0.0.7"]}`)
+	a.wants("ADD", code, out, 0, result)
+	call, file := a.last()
+	if call.Version != 1 || call.Began <= 0 || call.Environment["CNI_COMMAND"] != "ADD" || call.Environment["CNI_ARGS"] != "K8S_POD_NAME=web" ||
+		!strings.Contains(string(call.Config), `"runtimeConfig":{"ips":["10.0.0.7"]}`) {
+		t.Errorf("call %+v, configuration %s", call, call.Config)
+	}
+	if !strings.HasPrefix(file, "net:[") && file != container.Path() {
+		t.Errorf("the descriptor is of %q", file)
+	}
+}
+
+func TestAgentsErrorIsPrinted(t *testing.T) {
+	testutil.Root(t)
+	a, container := newFakeAgent(t), testutil.NetNS(t)
+	a.listen()
+	const failure = `{"cniVersion":"1.0.0","code":101,"msg":"taken"}`
+	a.answers(v1.CNIErrorStatus, failure)
+	for _, command := range []string{"ADD", "DEL", "CHECK", "STATUS", "GC"} {
+		code, out := a.execute(command, container.Path(), "")
+		a.wants(command, code, out, 1, failure)
+	}
+}
+
+func TestAddWaitsForAnAgent(t *testing.T) {
+	testutil.Root(t)
+	a, container := newFakeAgent(t), testutil.NetNS(t)
+	began := time.Now()
+	code, out := a.execute("ADD", container.Path(), `,"timeout":"100ms"`)
+	a.wants("ADD without an agent", code, out, 1, `"code":11`)
+	if took := time.Since(began); took < 50*time.Millisecond {
+		t.Errorf("it waited %s for an agent", took)
+	}
+	done := make(chan string)
+	go func() {
+		_, out := a.execute("ADD", container.Path(), "")
+		done <- out
+	}()
+	a.answers(http.StatusOK, `{}`)
+	a.listen()
+	if out := <-done; out != `{}` {
+		t.Errorf("ADD with an agent that comes: %s", out)
+	}
+}
+
+// TestOtherCommandsDoNotWait: runtimes hold locks meanwhile.
+func TestOtherCommandsDoNotWait(t *testing.T) {
+	testutil.Root(t)
+	a, container := newFakeAgent(t), testutil.NetNS(t)
+	began := time.Now()
+	for command, words := range map[string]string{"CHECK": `"code":11`, "GC": `"code":11`, "STATUS": `"code":50`} {
+		code, out := a.execute(command, container.Path(), "")
+		a.wants(command, code, out, 1, words)
+	}
+	code, out := a.execute("DEL", container.Path(), "")
+	a.wants("DEL", code, out, 0, "")
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("they took %s", took)
+	}
+}
+
+func TestStatusWithoutAnAgent(t *testing.T) {
+	a := newFakeAgent(t)
+	if err := heartbeat.Beat(a.dir); err != nil {
+		t.Fatal(err)
+	}
+	code, out := a.execute("STATUS", "", "")
+	a.wants("after a heartbeat", code, out, 0, "")
+	if err := os.WriteFile(filepath.Join(a.dir, "heartbeat"), []byte("another-boot 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out = a.execute("STATUS", "", "")
+	a.wants("after a heartbeat of another boot", code, out, 1, `"code":50`)
+}
+
+// TestAnAgentOfAnotherVersion knows nothing of the call.
+func TestAnAgentOfAnotherVersion(t *testing.T) {
+	testutil.Root(t)
+	a, container := newFakeAgent(t), testutil.NetNS(t)
+	a.listen()
+	a.answers(problem(http.StatusNotFound, v1.CodeNotFound))
+	code, out := a.execute("ADD", container.Path(), "")
+	a.wants("ADD", code, out, 1, `"code":11`)
+	a.wants("ADD", code, out, 1, "upgrade porin-agent")
+	code, out = a.execute("DEL", container.Path(), "")
+	a.wants("DEL", code, out, 0, "")
+	if records, _, err := deletequeue.Look(filepath.Join(a.dir, "deletions")); len(records) != 1 || err != nil {
+		t.Errorf("records %v, %v", records, err)
+	}
+}
+
+func TestDeleteRecordOfADelegatedAttachment(t *testing.T) {
+	testutil.Root(t)
+	a := newFakeAgent(t)
+	code, out := a.execute("DEL", "/run/netns/c1", `,"ipam":{"type":"host-local"}`)
+	a.wants("DEL", code, out, 0, "")
+	var records []deletequeue.Record
+	_, err := deletequeue.Drain(filepath.Join(a.dir, "deletions"), func(found []deletequeue.Record) []error {
+		records = found
+		return make([]error, len(found))
+	})
+	if err != nil || len(records) != 1 {
+		t.Fatalf("records %v, %v", records, err)
+	}
+	r := records[0]
+	if r.IPAM != "host-local" || r.NetNS != "/run/netns/c1" || r.Args != "K8S_POD_NAME=web" || !strings.Contains(r.Config, `"type":"host-local"`) {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// Between the two looks of a DEL an agent may have come, made the attachment anew, and gone again.
+func TestDeleteWithoutAgentSparesALaterADD(t *testing.T) {
+	testutil.Root(t)
+	a, node := newFakeAgent(t), testutil.NetNS(t)
+	name := v1.HostInterfaceName("c1", "eth0")
+	link, err := node.AddVeth(testutil.Veth{Name: name, MAC: testutil.MAC(2, 3), Peer: testutil.NetNS(t), PeerName: "eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, index := node.Netlink(t), link.Attrs().Index
+	if err := errors.Join(handle.LinkSetAlias(link, "c1:eth0 began=1"), handle.LinkSetUp(link)); err != nil {
+		t.Fatal(err)
+	}
+	records := filepath.Join(a.dir, "deletions")
+	writer, err := deletequeue.Begin(records)
+	if err == nil {
+		err = errors.Join(writer.Put(deletequeue.Record{ContainerID: "other"}), writer.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deleted chan struct{}
+	_, err = deletequeue.Drain(records, func(found []deletequeue.Record) []error { // which keeps the plugin waiting
+		deleted = make(chan struct{})
+		go func() {
+			defer close(deleted)
+			_ = node.Do(func() error {
+				code, out := a.execute("DEL", "", "")
+				a.wants("DEL", code, out, 0, "")
+				return nil
+			})
+		}()
+		testutil.Eventually(t, 5*time.Second, func() error {
+			if node.Link(t, name).Attrs().Flags&net.FlagUp != 0 {
+				return errors.New("the link is up")
+			}
+			return nil
+		})
+		if err := handle.LinkSetAlias(link, "c1:eth0 began=9223372036854775807"); err != nil {
+			t.Error(err)
+		}
+		return make([]error, len(found))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-deleted
+	if !node.HasLink(t, index) {
+		t.Error("the link of the later ADD is gone")
+	}
+}
+
+func TestBadCalls(t *testing.T) {
+	a := newFakeAgent(t)
+	for config, words := range map[string]string{
+		`,"socket":"agent.sock"`: `"code":7,"msg":"network configuration: socket`,
+		`,"socket":7`:            `"code":7,"msg":"network configuration: socket`,
+		`,"socket":"/` + strings.Repeat("a", 200) + `"`: `"code":7,"msg":"network configuration: socket`,
+		`,"stateDir":"state"`:                           `"code":7,"msg":"network configuration: stateDir`,
+		`,"timeout":"soon"`:                             `"code":7,"msg":"network configuration: timeout`,
+		`,`:                                             `"code":6`,
+	} {
+		code, out := a.execute("STATUS", "", config)
+		a.wants(config, code, out, 1, words)
+	}
+	code, out := a.execute("ADD", "", "")
+	a.wants("ADD without a namespace", code, out, 1, `"code":4`)
+	code, out = a.execute("ADD", "/nowhere", "")
+	a.wants("ADD of a namespace that is not there", code, out, 1, `"code":8`)
+	code, out = a.execute("EAT", "", "")
+	a.wants("an unknown command", code, out, 1, `"code":4`)
+	code, out = a.execute("VERSION", "", "")
+	a.wants("VERSION", code, out, 0, `"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`)
+}
+
+func TestParseAnswer(t *testing.T) {
+	for answer, words := range map[string]string{
+		"":                    "it ends early",
+		"HTTP/1.0 200 OK\r\n": "it ends early",
+		"SSH-2.0-x\r\n\r\n":   "it begins with",
+		"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{}": "it has 2 bytes",
+		"HTTP/1.0 500 X\r\n\r\noops":                     "status 500",
+	} {
+		if _, err := parseAnswer([]byte(answer)); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v, want %q", answer, err, words)
+		}
+	}
+}
+
+func TestBeganAfter(t *testing.T) {
+	for alias, want := range map[string]bool{
+		"c1:eth0 began=123": true, "began=123": true, "c1:eth0 began=100": false, "": false, "c1:eth0": false, "c1:eth0 began=soon": false,
+		"c1:began=999 began=5": false, "began=99999999999999999999": false,
+	} {
+		if got := beganAfter(alias, 100); got != want {
+			t.Errorf("%q: %v", alias, got)
+		}
+	}
+}
+
+func FuzzParseAnswer(f *testing.F) {
+	f.Add([]byte("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}"))
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		if out, err := parseAnswer(answer); err == nil && !bytes.HasSuffix(answer, out) {
+			t.Errorf("%q is not the end of %q", out, answer)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/httpx"
+)
+
+// mountNodes has a fake agent know two nodes, of which one is silent.
+func mountNodes(r chi.Router) {
+	recovery := v1.Recovery{Epoch: 2, Waiting: []string{}, Excluded: []string{}}
+	r.Method(http.MethodGet, "/v1/node", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
+		return httpx.JSON(w, http.StatusOK, []v1.Node{
+			{Name: "one", Key: "aaaaaaaaaa", State: "active", Created: time.Now(), LastContact: time.Now(), Blocks: []v1.NodeBlock{{CIDR: netip.MustParsePrefix("10.1.0.0/26"), Pool: "blue"}}},
+			{Name: "two", Key: "bbbbbbbbbb", State: "active", ReportedBy: "one/aaaaaaaaaa", Created: time.Now(), Blocks: []v1.NodeBlock{}},
+		})
+	}))
+	r.Method(http.MethodPost, "/v1/node/{name}/delete", httpx.Handler(func(w http.ResponseWriter, r *http.Request) error {
+		body, err := httpx.Decode[v1.NodeDeletion](w, r)
+		if err != nil {
+			return err
+		}
+		if !body.MachineIsOff || body.Key != "bbbbbbbbbb" {
+			return fault.New(fault.Unavailable, "the node's agent does not answer")
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}))
+	r.Method(http.MethodPost, "/v1/node/{name}/reset", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}))
+	r.Method(http.MethodGet, "/v1/recovery", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
+		return httpx.JSON(w, http.StatusOK, recovery)
+	}))
+	r.Method(http.MethodPost, "/v1/recovery", httpx.Handler(func(w http.ResponseWriter, r *http.Request) error {
+		body, err := httpx.Decode[v1.RecoveryRequest](w, r)
+		if err != nil {
+			return err
+		}
+		if body.Begin {
+			recovery = v1.Recovery{UnderWay: true, Epoch: 3, Began: time.Now(), Reason: "an administrator said so", Waiting: []string{"two/bbbbbbbbbb"}, Excluded: []string{}}
+		} else {
+			recovery.Waiting, recovery.Excluded = []string{}, []string{body.Exclude}
+		}
+		return httpx.JSON(w, http.StatusOK, recovery)
+	}))
+}

@@ -1,0 +1,27 @@
+// Package nl holds what github.com/vishvananda/netlink leaves to its users.
+package nl
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+)
+
+// maxDumps bounds how often Dump reads a list that keeps changing.
+const maxDumps = 20
+
+// Dump calls list until the kernel gave the whole list in one piece. The kernel interrupts a dump when what it lists
+// changes meanwhile, and the library then returns a part of the list together with netlink.ErrDumpInterrupted.
+//
+// After 20 interrupted dumps Dump returns the last part and an error that wraps netlink.ErrDumpInterrupted. What is in
+// the part was there; what is not in it may be there all the same. (Handle.RouteList and Handle.RouteListFiltered
+// return no part at all.) Every other error of list is returned as it is.
+func Dump[T any](list func() ([]T, error)) (items []T, err error) {
+	for range maxDumps {
+		if items, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return items, err
+		}
+	}
+	return items, fmt.Errorf("%d dumps were interrupted: %w", maxDumps, err)
+}

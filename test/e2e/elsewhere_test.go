@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"os"
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+// TestStartElsewhereWithoutLedger starts an agent in another network namespace, with the node's BPF maps and no ledger that
+// would tell it so.
+func TestStartElsewhereWithoutLedger(t *testing.T) {
+	r := newRig(t)
+	var pods []pod
+	for range 6 {
+		pods = append(pods, r.pod())
+	}
+	talk := r.converse(pods[0])
+	reaches := func(when string) {
+		t.Helper()
+		talk.goesOn(when)
+		if err := testutil.Ping(pods[0].Namespace, pods[1].ipv4, reach); err != nil {
+			t.Errorf("%s: from pod to pod: %v", when, err)
+		}
+	}
+	r.agent.Kill(t)
+	if err := os.RemoveAll(r.node.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	_, agent := r.elsewhere()
+	agent.Start(t)
+	if held := r.status().Held; held.Count != 6 {
+		t.Errorf("held %+v", held)
+	}
+	reaches("with an agent elsewhere")
+	agent.Stop(t)
+	r.agent.Start(t)
+	reaches("with the agent back")
+	r.reached("a new pod", r.pod()) // whose ADD says that the namespace is the node's
+	if held := r.status().Held; held.Count != 6 {
+		t.Errorf("held when the agent is back: %+v", held)
+	}
+	reaches("with a new pod")
+	for _, p := range pods {
+		r.cni.MustDel(t, p.Container)
+	}
+	if held := r.status().Held; held.Count != 0 {
+		t.Errorf("held after all DELs: %+v", held)
+	}
+}
+
+// TestDELCannotNameWhatIsUnknown asks for the name by which the agent itself knows a link that does not say whose it is.
+func TestDELCannotNameWhatIsUnknown(t *testing.T) {
+	r := newRig(t)
+	p := r.pod()
+	stranger := testutil.NewContainer(t)
+	stranger.ID = r.node.HostLink(t, p.Container).Attrs().Name
+	for _, stranger.IfName = range []string{"unknown", "/unknown"} {
+		_ = r.cni.Del(stranger)
+		r.reached("after DEL of "+stranger.IfName, p)
+	}
+}

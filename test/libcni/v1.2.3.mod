@@ -1,0 +1,5 @@
+module porin.dev/porin/test/libcni
+
+go 1.26.0
+
+require github.com/containernetworking/cni v1.2.3
