@@ -24,12 +24,18 @@ for version; do
 done
 command="TESTS='${TESTS:-}' RUN='${RUN:-}' sh tests.sh"
 declare -A runs
+failed=()
 for version; do
-	(test/kernels/vm.sh "$version" "$dir" "$command" 2>&1 | sed -u "s/^/$version	/") & # fails with vm.sh: pipefail
+	(test/kernels/vm.sh "$version" "$dir" "$command" 2>&1 | sed -u "s/^/$version	/" | tee "$dir/$version.log") & # fails with vm.sh: pipefail
 	runs[$version]=$!
 done
 status=0
 for version; do
-	wait "${runs[$version]}" || status=1
+	wait "${runs[$version]}" || { status=1; failed+=("$version"); }
+done
+# The other machine's lines are in between: once more, what failed.
+for version in "${failed[@]}"; do
+	echo "== failed on kernel $version"
+	grep -aA20 -e '--- FAIL' -e 'panic:' "$dir/$version.log" | tail -60
 done
 exit $status
