@@ -38,8 +38,8 @@ func startPingPong(t *testing.T, from, to *pod) *pingPong {
 	p.end = sync.OnceFunc(func() {
 		stopped.Store(true)
 		server.Close()
+		client.Close() // or it would wait for the server
 		group.Wait()
-		client.Close()
 	})
 	t.Cleanup(p.end)
 	return p
@@ -57,7 +57,7 @@ func bounce(conn net.PacketConn) {
 }
 
 func exchange(conn net.PacketConn, to net.Addr) bool {
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testutil.Patience))
 	if _, err := conn.WriteTo([]byte("ping"), to); err != nil {
 		return false
 	}
@@ -69,7 +69,7 @@ func exchange(conn net.PacketConn, to net.Addr) bool {
 func (p *pingPong) goOn(t *testing.T) {
 	t.Helper()
 	until := p.sent.Load() + 50
-	testutil.Eventually(t, 10*time.Second, func() error {
+	testutil.Eventually(t, func() error {
 		if p.sent.Load() < until {
 			return net.ErrClosed
 		}

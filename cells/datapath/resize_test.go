@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
@@ -71,7 +70,7 @@ func TestMapsOfAnotherSizeTakeTheirPlaceUnderTraffic(t *testing.T) {
 // wantGone waits for the kernel to forget programs and maps that nobody uses.
 func wantGone(t *testing.T, was datapath.Inspection) {
 	t.Helper()
-	testutil.Eventually(t, 5*time.Second, func() error {
+	testutil.Eventually(t, func() error {
 		for _, p := range was.Programs {
 			if program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID)); !errors.Is(err, fs.ErrNotExist) {
 				program.Close()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
@@ -61,7 +60,7 @@ func TestManyComeAndGoAtOnce(t *testing.T) {
 
 // comeAndGo attaches and detaches an endpoint.
 func (n *node) comeAndGo(container *endpointmanager.Namespace, ep endpointmanager.Endpoint) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testutil.Patience)
 	defer cancel()
 	ep, err := n.links.Attach(ctx, ep, container)
 	if err == nil {

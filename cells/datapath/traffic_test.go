@@ -37,12 +37,12 @@ func echo(t testing.TB, from, to *testutil.Namespace, network string, addr netip
 	}()
 	defer func() { listener.Close(); <-done }()
 	return from.Do(func() error {
-		conn, err := net.DialTimeout(network, listener.Addr().String(), 2*time.Second)
+		conn, err := net.DialTimeout(network, listener.Addr().String(), testutil.Patience)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(testutil.Patience))
 		if _, err := conn.Write([]byte("hello\n")); err != nil {
 			return err
 		}
@@ -52,8 +52,15 @@ func echo(t testing.TB, from, to *testutil.Namespace, network string, addr netip
 	})
 }
 
+// unreachable is how long is waited for a reply that must not come.
+const unreachable = 300 * time.Millisecond
+
 // ping sends an ICMP echo request from a namespace and waits for the reply.
 func ping(from *testutil.Namespace, addr netip.Addr) error {
+	return pingWithin(testutil.Patience, from, addr)
+}
+
+func pingWithin(wait time.Duration, from *testutil.Namespace, addr netip.Addr) error {
 	return from.Do(func() error {
 		family, proto, request := unix.AF_INET6, unix.IPPROTO_ICMPV6, byte(128)
 		var to unix.Sockaddr = &unix.SockaddrInet6{Addr: addr.As16()}
@@ -70,7 +77,8 @@ func ping(from *testutil.Namespace, addr netip.Addr) error {
 			return err
 		}
 		defer unix.Close(fd)
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 500_000}); err != nil {
+		timeout := unix.NsecToTimeval(wait.Nanoseconds())
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 			return err
 		}
 		if err := unix.Sendto(fd, []byte{request, 0, 0, 0, 0, 0, 0, 1, 'p'}, 0, to); err != nil {
@@ -134,7 +142,7 @@ func TestDetachedPodIsCutOff(t *testing.T) {
 	n.attach(t, a, b)
 	n.detach(t, b)
 	for _, addr := range b.endpoint.Addresses.List() {
-		if err := ping(a.Namespace, addr); err == nil {
+		if err := pingWithin(unreachable, a.Namespace, addr); err == nil {
 			t.Errorf("%s still answers", addr)
 		}
 	}

@@ -194,7 +194,7 @@ func TestFollowerOfKernel(t *testing.T) {
 	avoided := func() []netip.Addr { return n.Usage().Pools[0].Blocks[0].NodeAddresses }
 	want := func(addrs ...string) {
 		t.Helper()
-		testutil.Eventually(t, 5*time.Second, func() error {
+		testutil.Eventually(t, func() error {
 			got := avoided()
 			if len(got) != len(addrs) {
 				return errors.New("another number of addresses")

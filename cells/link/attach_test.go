@@ -251,7 +251,7 @@ func TestAttachNamespaceEnds(t *testing.T) {
 	ep, err := n.step.Attach(t.Context(), endpointOf("eth0", 1), c.netns)
 	must(t, err)
 	must(t, c.netns.Close())
-	testutil.Eventually(t, wait, func() error {
+	testutil.Eventually(t, func() error {
 		if n.HasLink(t, ep.Host.Index) {
 			return errors.New("the host end is there")
 		}

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/testutil"
 )
-
-// wait bounds what the kernel does in its own time.
-const wait = 5 * time.Second
 
 // doomedGroup is the link group of what is to be deleted.
 const doomedGroup = 0x706f72

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -116,7 +115,7 @@ func TestDescriptorsAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	testutil.Eventually(t, 5*time.Second, func() error {
+	testutil.Eventually(t, func() error {
 		if now := testutil.OpenFiles(t); now > before {
 			return fmt.Errorf("%d files are open, and were %d", now, before)
 		}

@@ -288,7 +288,7 @@ func TestDeleteWithoutAgentSparesALaterADD(t *testing.T) {
 				return nil
 			})
 		}()
-		testutil.Eventually(t, 5*time.Second, func() error {
+		testutil.Eventually(t, func() error {
 			if node.Link(t, name).Attrs().Flags&net.FlagUp != 0 {
 				return errors.New("the link is up")
 			}

@@ -16,9 +16,6 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// agentStart bounds how long an agent may take to be ready. It is generous: a race-detector build on a busy machine.
-const agentStart = 30 * time.Second
-
 // Agent is a running porin-agent on a node.
 type Agent struct {
 	Node *Node
@@ -80,7 +77,7 @@ func (a *Agent) start() error {
 	if err := a.exec(); err != nil {
 		return err
 	}
-	err := poll(agentStart, func() error {
+	err := poll(Patience, func() error {
 		select {
 		case <-a.done:
 			return nil // asked below
@@ -183,7 +180,7 @@ func (a *Agent) Stop(t testing.TB) {
 	_ = a.cmd.Process.Signal(unix.SIGTERM)
 	select {
 	case <-a.done:
-	case <-time.After(agentStart):
+	case <-time.After(Patience):
 		t.Fatalf("the agent on %s does not stop\n%s", a.Node.Name, a.Log())
 	}
 	if code := a.cmd.ProcessState.ExitCode(); code != 0 {

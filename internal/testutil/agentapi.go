@@ -19,7 +19,7 @@ func (a *Agent) Get(path string, answer any) error {
 
 // Do makes one call of the agent's API. A failure of the agent is a *[v1.Problem].
 func (a *Agent) Do(method, path string, request, answer any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), agentStart)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	transport := &http.Transport{
 		DisableKeepAlives: true,

@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
-
-// cniTimeout bounds one call of a plugin.
-const cniTimeout = time.Minute
 
 // CNIConfig says how a runtime on the node calls porin-cni. Zero fields have the values of an ordinary node.
 type CNIConfig struct {
@@ -79,7 +75,7 @@ func (c *CNI) Add(ctr *Container) (types.Result, error) {
 
 // AddContext is Add whose plugin is killed (SIGKILL) when ctx ends.
 func (c *CNI) AddContext(ctx context.Context, ctr *Container) (types.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	return c.conf.AddNetworkList(ctx, c.List, c.runtimeConf(ctr))
 }
@@ -103,7 +99,7 @@ func (c *CNI) Del(ctr *Container) error { return c.DelContext(context.Background
 
 // DelContext is Del whose plugin is killed (SIGKILL) when ctx ends.
 func (c *CNI) DelContext(ctx context.Context, ctr *Container) error {
-	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	return c.conf.DelNetworkList(ctx, c.List, c.runtimeConf(ctr))
 }
@@ -118,14 +114,14 @@ func (c *CNI) MustDel(t testing.TB, ctr *Container) {
 
 // Check asks whether the container is attached as its ADD said.
 func (c *CNI) Check(ctr *Container) error {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	return c.conf.CheckNetworkList(ctx, c.List, c.runtimeConf(ctr))
 }
 
 // Status asks whether the network can attach containers.
 func (c *CNI) Status() error {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	return c.conf.GetStatusNetworkList(ctx, c.List)
 }
@@ -133,7 +129,7 @@ func (c *CNI) Status() error {
 // GC removes every attachment of the network but these. Like a runtime's, it first detaches, one by one, what the
 // cache knows and the list does not.
 func (c *CNI) GC(valid ...*Container) error {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	args := &libcni.GCArgs{ValidAttachments: []types.GCAttachment{}}
 	for _, ctr := range valid {
@@ -144,7 +140,7 @@ func (c *CNI) GC(valid ...*Container) error {
 
 // Exec runs porin-cni once with a command and a configuration that libcni would not send, and returns what it printed.
 func (c *CNI) Exec(command string, ctr *Container, config []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	path, err := c.exec.FindInPath("porin-cni", c.conf.Path)
 	if err != nil {

@@ -5,11 +5,15 @@ import (
 	"time"
 )
 
-// Eventually calls condition until it returns nil, and fails the test with its last error after the time.
-func Eventually(t testing.TB, timeout time.Duration, condition func() error) {
+// Patience bounds whatever a test waits for that must come. It is generous, as emulated and busy machines are slow, and a test
+// that passes does not use it up. How fast something is, make bench says.
+const Patience = 2 * time.Minute
+
+// Eventually calls condition until it returns nil, and fails the test with its last error after Patience.
+func Eventually(t testing.TB, condition func() error) {
 	t.Helper()
-	if err := poll(timeout, condition); err != nil {
-		t.Fatalf("not so within %v: %v", timeout, err)
+	if err := poll(Patience, condition); err != nil {
+		t.Fatalf("not so within %v: %v", Patience, err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // OpenFiles counts the open files of this process.
@@ -41,7 +40,7 @@ func ThreadsAway(t testing.TB) (away int) {
 // NoThreadsAway waits for threads that are about to end, such as the one that made the namespace of the test.
 func NoThreadsAway(t testing.TB) {
 	t.Helper()
-	Eventually(t, 5*time.Second, func() error {
+	Eventually(t, func() error {
 		if away := ThreadsAway(t); away != 0 {
 			return fmt.Errorf("%d threads are left in another namespace", away)
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -116,7 +115,7 @@ func TestCloseEndsTheNamespace(t *testing.T) {
 		t.Fatalf("links %v", names)
 	}
 	far.Close()
-	testutil.Eventually(t, 5*time.Second, func() error {
+	testutil.Eventually(t, func() error {
 		if near.HasLink(t, link.Attrs().Index) {
 			return errors.New("the other end of the link is there: the namespace has not ended")
 		}

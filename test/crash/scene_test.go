@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	reach  = 10 * time.Second // bounds whatever is waited for
-	settle = 3 * time.Second  // bounds how long what is going may still be there
+	reach  = testutil.Patience // bounds whatever is waited for
+	settle = 3 * time.Second   // bounds how long what is going may still be there
 )
 
 // scene is a node with an agent and a runtime, both under a tracer, and pods that live all the time.

@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { testutil.Main(m, testutil.Binaries(), testutil.HostUntouched()) }
 
 // reach bounds how long one packet or connection may take.
-const reach = 5 * time.Second
+const reach = testutil.Patience
 
 func TestDemo(t *testing.T) {
 	began := time.Now()

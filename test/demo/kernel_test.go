@@ -86,7 +86,7 @@ func (s *story) nothingLeft() {
 // programsGone waits until the kernel has freed the programs that nobody pins or attaches any more.
 func (s *story) programsGone(programs []v1.Program) {
 	for _, p := range programs {
-		testutil.Eventually(s, reach, func() error {
+		testutil.Eventually(s, func() error {
 			program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID))
 			if errors.Is(err, os.ErrNotExist) {
 				return nil

@@ -57,7 +57,7 @@ func newAdvertiser(t *testing.T, node *testutil.Node) *advertiser {
 		return netlink.LinkSetUp(own)
 	}))
 	a.open(node.Fabric.Namespace)
-	testutil.Eventually(t, reach, a.ready)
+	testutil.Eventually(t, a.ready)
 	return a
 }
 
@@ -92,7 +92,7 @@ func (a *advertiser) advertise(lifetime uint16) {
 // wantRoute waits until the node has a default route by the router, or has none.
 func (a *advertiser) wantRoute(want bool, when string) {
 	a.t.Helper()
-	testutil.Eventually(a.t, reach, func() error {
+	testutil.Eventually(a.t, func() error {
 		has := false
 		err := a.node.Do(func() error {
 			routes, err := netlink.RouteList(a.link, netlink.FAMILY_V6)

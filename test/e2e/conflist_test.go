@@ -14,7 +14,7 @@ import (
 // loadList reads a configuration list as a runtime does.
 func loadList(t *testing.T, path string) (list *libcni.NetworkConfigList) {
 	t.Helper()
-	testutil.Eventually(t, reach, func() (err error) { // it comes when the API serves, and so after the rig
+	testutil.Eventually(t, func() (err error) { // it comes when the API serves, and so after the rig
 		list, err = libcni.NetworkConfFromFile(path)
 		return err
 	})

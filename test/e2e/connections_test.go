@@ -37,7 +37,7 @@ func TestDelForgetsConnections(t *testing.T) {
 	}
 	others := r.tracked(other.ipv4) + r.tracked(other.ipv6)
 	r.cni.MustDel(t, p.Container)
-	testutil.Eventually(t, reach, func() error {
+	testutil.Eventually(t, func() error {
 		if left := r.tracked(p.ipv4) + r.tracked(p.ipv6); left > 0 {
 			return fmt.Errorf("%d connections of the container are tracked", left)
 		}

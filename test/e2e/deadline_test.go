@@ -40,7 +40,7 @@ func TestOfAnADDWhosePluginIsKilledNothingIsLeft(t *testing.T) {
 		_, err := r.cni.AddContext(ctx, c)
 		done <- err
 	}()
-	testutil.Eventually(t, reach, func() error { // its call is under way when it waits in the socket
+	testutil.Eventually(t, func() error { // its call is under way when it waits in the socket
 		if r.connections() <= before {
 			return errors.New("there is no call yet")
 		}
@@ -51,7 +51,7 @@ func TestOfAnADDWhosePluginIsKilledNothingIsLeft(t *testing.T) {
 		t.Error("ADD succeeded without an agent at work")
 	}
 	r.signal(unix.SIGCONT)
-	testutil.Eventually(t, reach, func() error { // the agent notices that its caller has left, or has not begun by then
+	testutil.Eventually(t, func() error { // the agent notices that its caller has left, or has not begun by then
 		r.answered()
 		if all := r.endpoints(); len(all) > 0 || r.hasHostLink(c) {
 			return fmt.Errorf("endpoints %+v, link %v", all, r.hasHostLink(c))

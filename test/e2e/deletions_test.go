@@ -44,7 +44,7 @@ func TestADeletionWithoutAnAgentIsWorkedOffByTheNext(t *testing.T) {
 	}
 	r.agent.Start(t)
 	r.nothingLeft()
-	testutil.Eventually(t, reach, func() error { // the last of them come after it serves
+	testutil.Eventually(t, func() error { // the last of them come after it serves
 		if names := r.recorded(); len(names) > 0 {
 			return &os.PathError{Op: "work off", Path: names[0], Err: os.ErrExist}
 		}
@@ -129,7 +129,7 @@ func TestALinkThatWentWhileNoAgentRanIsForgotten(t *testing.T) {
 	keep, lose := r.pod(), r.pod()
 	r.agent.Kill(t)
 	lose.Close()
-	testutil.Eventually(t, reach, func() error { // the kernel takes its time
+	testutil.Eventually(t, func() error { // the kernel takes its time
 		if found := r.inspect().Attachments; len(found) != 2 {
 			return fmt.Errorf("attachments %+v", found)
 		}

@@ -39,7 +39,7 @@ func (r *rig) answered() v1.Doctor {
 // apart, is repaired.
 func (r *rig) agrees() {
 	r.Helper()
-	testutil.Eventually(r, reach, func() error {
+	testutil.Eventually(r, func() error {
 		if answer := r.examined(); len(answer.Findings)+len(answer.Errors) > 0 {
 			return fmt.Errorf("findings %+v, errors %v", answer.Findings, answer.Errors)
 		}

@@ -15,9 +15,6 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// noticed bounds how long agents may take to find out that etcd is another one: they read its position every half minute or so.
-const noticed = time.Minute
-
 // TestAnEtcdThatBeginsAnewTakesNothingFromPods: they keep their network, nodes claim again what they have in use, make the
 // pool again, and go on.
 func TestAnEtcdThatBeginsAnewTakesNothingFromPods(t *testing.T) {
@@ -28,7 +25,7 @@ func TestAnEtcdThatBeginsAnewTakesNothingFromPods(t *testing.T) {
 	s := storetest.Open(t, one.storeConfig(etcd))
 	began := time.Now()
 	for name, p := range map[string]pod{"one": a, "two": c} {
-		testutil.Eventually(t, noticed, func() error { return owns(s, name, p.ipv4, p.ipv6) })
+		testutil.Eventually(t, func() error { return owns(s, name, p.ipv4, p.ipv6) })
 	}
 	t.Logf("claimed again after %s", time.Since(began).Round(time.Millisecond))
 	if err := testutil.Ping(a.Namespace, b.ipv4, reach); err != nil {
@@ -44,7 +41,7 @@ func TestAnEtcdThatBeginsAnewTakesNothingFromPods(t *testing.T) {
 		given[p.ipv4] = true
 	}
 	for _, r := range []*rig{one, two, three} {
-		testutil.Eventually(t, noticed, func() error {
+		testutil.Eventually(t, func() error {
 			if answer := r.checked(); len(answer.Findings)+len(answer.Errors) > 0 {
 				return fmt.Errorf("%+v %v", answer.Findings, answer.Errors)
 			}

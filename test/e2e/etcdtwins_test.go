@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
@@ -48,7 +47,7 @@ func TestCopiedDisk(t *testing.T) {
 	}
 	second.agent.Start(t)
 	for _, r := range []*rig{first, second} {
-		testutil.Eventually(t, 10*time.Second, func() error {
+		testutil.Eventually(t, func() error {
 			if found := namesOf(r.examined().Findings); found != "node-cloned" {
 				return fmt.Errorf("the doctor finds %q", found)
 			}
@@ -71,7 +70,7 @@ func TestCopiedDisk(t *testing.T) {
 		t.Errorf("porin node reset: %+v", done)
 	}
 	second.agent.Start(t)
-	testutil.Eventually(t, 30*time.Second, func() error {
+	testutil.Eventually(t, func() error {
 		if found := namesOf(first.examined().Findings); found != "" {
 			return fmt.Errorf("the doctor finds %q", found)
 		}

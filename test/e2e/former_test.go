@@ -96,7 +96,7 @@ func (r *rig) nothingOf(former []ebpf.ProgramID) {
 		r.Errorf("found %+v", found)
 	}
 	for _, id := range former {
-		testutil.Eventually(r, reach, func() error { // the kernel frees it when no CPU runs it any more
+		testutil.Eventually(r, func() error { // the kernel frees it when no CPU runs it any more
 			program, err := ebpf.NewProgramFromID(id)
 			if errors.Is(err, os.ErrNotExist) {
 				return nil

@@ -65,7 +65,7 @@ func TestAContainerCannotForgeFrames(t *testing.T) {
 			for range n {
 				from.send(f.frame)
 			}
-			testutil.Eventually(t, reach, func() error {
+			testutil.Eventually(t, func() error {
 				if now := r.drops(a)[f.reason]; now != before+n {
 					return fmt.Errorf("%d dropped as %s, want %d", now-before, f.reason, n)
 				}

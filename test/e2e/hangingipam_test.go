@@ -48,7 +48,7 @@ func (r *hangingRig) goOn(command string) {
 // hangs waits until a process hangs.
 func (r *hangingRig) hangs(command string) {
 	r.Helper()
-	testutil.Eventually(r, reach, func() error {
+	testutil.Eventually(r, func() error {
 		text, err := os.ReadFile(filepath.Join(r.folder, command))
 		if err == nil && len(text) == 0 {
 			err = errors.New("no process hangs")
@@ -86,7 +86,7 @@ func TestAHangingIPAMPluginHoldsUpNoOtherNetwork(t *testing.T) {
 	group.Wait()
 	plain.MustDel(t, others[2])
 	r.goOn("DEL")
-	testutil.Eventually(t, 2*time.Minute, func() error {
+	testutil.Eventually(t, func() error {
 		if left, reserved := r.endpoints(), r.reserved(); len(left)+len(reserved) > 0 {
 			return fmt.Errorf("%d endpoints and %d addresses are left", len(left), len(reserved))
 		}
@@ -111,7 +111,7 @@ func TestDELWaitsForTheADDOfAKilledAgent(t *testing.T) {
 	<-added             // whatever came of it
 	r.cni.MustDel(t, c) // before the plugin has given anything: it ends with a record
 	r.goOn("ADD")
-	testutil.Eventually(t, 2*time.Minute, func() error {
+	testutil.Eventually(t, func() error {
 		if left := r.endpoints(); len(left) > 0 {
 			return fmt.Errorf("%d endpoints are left", len(left))
 		}

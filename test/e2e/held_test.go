@@ -35,7 +35,7 @@ func (r *rig) hold(plugin map[string]any, call func(*testutil.CNI) error) *held 
 		written.Store(true)
 	}})
 	go func() { h.done <- call(cni) }()
-	testutil.Eventually(r, reach, func() error {
+	testutil.Eventually(r, func() error {
 		if !written.Load() {
 			return errors.New("it was not started")
 		}

@@ -108,7 +108,7 @@ func TestTheNodeBecomesARouterAndNothingElseOfItChanges(t *testing.T) {
 		}
 		return s
 	}
-	testutil.Eventually(t, reach, func() error { return tentative(node) })
+	testutil.Eventually(t, func() error { return tentative(node) })
 	before := snapshot()
 	r := rigOn(t, node)
 	p := r.pod()

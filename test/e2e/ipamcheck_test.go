@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -146,7 +145,7 @@ func TestWhatIsBrokenBehindTheAgentsBackIsNamedByIPAMCheckAndMended(t *testing.T
 // agreesSoon waits until porin ipam check finds nothing.
 func (r *rig) agreesSoon() {
 	r.Helper()
-	testutil.Eventually(r, 20*time.Second, func() error {
+	testutil.Eventually(r, func() error {
 		if answer := r.checked(); len(answer.Findings)+len(answer.Errors) > 0 {
 			return fmt.Errorf("%+v %v", answer.Findings, answer.Errors)
 		}

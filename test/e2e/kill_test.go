@@ -61,7 +61,7 @@ func (c *churn) once(container *testutil.Container) {
 func (c *churn) grows(n int64) {
 	c.Helper()
 	target := c.added.Load() + n
-	testutil.Eventually(c, 2*reach, func() error {
+	testutil.Eventually(c, func() error {
 		if now := c.added.Load(); now < target {
 			return fmt.Errorf("%d containers were attached, want %d", now, target)
 		}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // reach bounds how long one packet or connection may take; unreachable is how long is waited for one that must not.
 const (
-	reach       = 5 * time.Second
+	reach       = testutil.Patience
 	unreachable = 300 * time.Millisecond
 )
 

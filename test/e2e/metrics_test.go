@@ -115,7 +115,7 @@ func TestMetricsCountTrafficAndDropsAlsoOfEndpointsThatAreGone(t *testing.T) {
 		wire.send(wire.udp4(stranger, b.ipv4, "spoofed"))
 	}
 	const bytes, drops = `porin_datapath_bytes_total{direction="from-pod"}`, `porin_datapath_drops_total{reason="spoofed-address"}`
-	testutil.Eventually(t, reach, func() error {
+	testutil.Eventually(t, func() error {
 		if all := r.metrics(); all[drops] != 3 || all[bytes] < 20_000 {
 			return fmt.Errorf("%v drops, %v bytes", all[drops], all[bytes])
 		}

@@ -120,7 +120,7 @@ func TestTheDoctorRemovesWhatBelongsToNobodyAndNothingOfOthers(t *testing.T) {
 
 	// The record that cannot be read is set aside, for a person.
 	unreadable := map[string]int{"deletion-record-unreadable": 1}
-	testutil.Eventually(t, 2*reach, func() error {
+	testutil.Eventually(t, func() error {
 		if found := kindsOf(r.answered().Findings)[""]; !maps.Equal(found, unreadable) {
 			return fmt.Errorf("found %v", found)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // processTimeout ends a process that ought to have ended by itself.
-const processTimeout = 10 * time.Second
+const processTimeout = testutil.Patience
 
 // finished is what became of a process.
 type finished struct {

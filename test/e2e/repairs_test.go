@@ -119,7 +119,7 @@ func TestADoctorThatOnlyReportsRepairsNothing(t *testing.T) {
 	if err := b.do(r, p, r.host(p.Container)); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Eventually(t, reach, func() error {
+	testutil.Eventually(t, func() error {
 		for _, f := range r.answered().Findings {
 			if f.Times > 1 && f.Outcome == "" && f.Kind == "program-missing" {
 				return nil

@@ -110,7 +110,7 @@ func TestStartWithoutLedger(t *testing.T) {
 		}
 	}
 	looks := r.doctorLooks()
-	testutil.Eventually(t, 20*time.Second, func() error { // a repair comes with the second look in a row
+	testutil.Eventually(t, func() error { // a repair comes with the second look in a row
 		if now := r.doctorLooks(); now < looks+3 {
 			return fmt.Errorf("the doctor has looked %v times since", now-looks)
 		}

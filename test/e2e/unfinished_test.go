@@ -43,7 +43,7 @@ func TestADeletionThatCannotBeFinishedIsShownUntilItIs(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Eventually(t, 2*reach, func() error {
+	testutil.Eventually(t, func() error {
 		if found := r.answered().Findings; len(found) > 0 {
 			return fmt.Errorf("found %+v", found)
 		}

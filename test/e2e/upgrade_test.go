@@ -139,7 +139,7 @@ func TestMapsOfAnotherSizeAreTakenOverAndLoseNoPacket(t *testing.T) {
 func (r *rig) noMapOf(former datapath.Inspection) {
 	r.Helper()
 	for _, old := range former.Maps {
-		testutil.Eventually(r, reach, func() error { // the kernel frees it when no CPU uses it any more
+		testutil.Eventually(r, func() error { // the kernel frees it when no CPU uses it any more
 			m, err := ebpf.NewMapFromID(ebpf.MapID(old.ID))
 			if errors.Is(err, os.ErrNotExist) {
 				return nil
