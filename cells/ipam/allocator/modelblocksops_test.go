@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// universe has the addresses of 10.0.0.0/26: four blocks of 16, or eight halves.
+// universe has the addresses of 10.0.0.0/26: four blocks of 16 or eight of 8.
 func universe() (all []netip.Addr) {
 	for last := range byte(64) {
 		all = append(all, netip.AddrFrom4([4]byte{10, 0, 0, last}))
@@ -20,7 +20,7 @@ func universe() (all []netip.Addr) {
 
 func (m *model) anyAddress() netip.Addr { return universe()[m.IntN(64)] }
 
-// anyPrefix is a block or half of one.
+// anyPrefix is one of 16 addresses or 8. A node has no two that overlap.
 func (m *model) anyPrefix() netip.Prefix {
 	prefix, _ := m.anyAddress().Prefix(28 + m.IntN(2))
 	return prefix
@@ -30,9 +30,9 @@ func (m *model) addBlock(allocator.Handle) {
 	prefix := m.anyPrefix()
 	err := m.n.Pools().Add(allocator.DefaultPool, prefix)
 	for b := range m.blocks {
-		if b.Overlaps(prefix) && b.Bits() < prefix.Bits() {
+		if b.Overlaps(prefix) && b != prefix {
 			if err == nil {
-				m.Fatalf("%s was added to %s", prefix, b)
+				m.Fatalf("%s was added beside %s", prefix, b)
 			}
 			return
 		}
@@ -40,26 +40,24 @@ func (m *model) addBlock(allocator.Handle) {
 	if err != nil {
 		m.Fatal(err)
 	}
-	maps.DeleteFunc(m.blocks, func(b netip.Prefix, _ bool) bool { return b.Overlaps(prefix) })
 	m.blocks[prefix] = false
 }
 
 func (m *model) drain(allocator.Handle) {
 	prefix := m.anyPrefix()
 	m.n.Pools().Drain(allocator.DefaultPool, prefix)
-	for b := range m.blocks {
-		if b.Overlaps(prefix) {
-			m.blocks[b] = true
-		}
+	if _, ok := m.blocks[prefix]; ok {
+		m.blocks[prefix] = true
 	}
 }
 
 // remove holds that it is done exactly when nothing of it is in use or rests.
 func (m *model) remove(allocator.Handle) {
 	prefix := m.anyPrefix()
+	_, there := m.blocks[prefix]
 	busy := false
 	for _, addr := range universe() {
-		if _, in := m.blockOf(addr); in && prefix.Contains(addr) {
+		if there && prefix.Contains(addr) {
 			_, used := m.ownerOf(addr)
 			busy = busy || used || m.rests(addr)
 		}
@@ -68,7 +66,7 @@ func (m *model) remove(allocator.Handle) {
 	if (err == nil) == busy {
 		m.Fatalf("remove %s: %v; busy: %v", prefix, err, busy)
 	}
-	if err == nil {
+	if err == nil && there {
 		m.forget(prefix)
 	}
 }
@@ -80,24 +78,11 @@ func (m *model) rests(addr netip.Addr) bool {
 
 func (m *model) forget(prefix netip.Prefix) {
 	for _, addr := range universe() {
-		if _, in := m.blockOf(addr); in && prefix.Contains(addr) {
+		if prefix.Contains(addr) {
 			delete(m.free, addr)
 		}
 	}
-	for b, drained := range maps.Clone(m.blocks) {
-		if !b.Overlaps(prefix) {
-			continue
-		}
-		delete(m.blocks, b)
-		if b.Bits() < prefix.Bits() {
-			for addr := b.Addr(); b.Contains(addr); addr = addr.Next() {
-				if !prefix.Contains(addr) {
-					half, _ := addr.Prefix(prefix.Bits())
-					m.blocks[half] = drained
-				}
-			}
-		}
-	}
+	delete(m.blocks, prefix)
 }
 
 // restart is a new agent, which is told what store and ledger have, and later what blocks there are. Without a store all

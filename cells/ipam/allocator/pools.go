@@ -83,8 +83,7 @@ func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	return nil
 }
 
-// Add lets a block be given out from, but for what is in use of it or rests already. One that is there is drained no longer;
-// one of which parts are there is the whole of it from now on.
+// Add lets a block be given out from, but for what is in use of it or rests already. One that is there is drained no longer.
 func (p Pools) Add(name string, prefix netip.Prefix) error {
 	if bits := prefix.Addr().BitLen() - prefix.Bits(); !prefix.IsValid() || prefix != prefix.Masked() || prefix.Addr().Is4() && bits > maxIPv4Bits || bits > maxIPv6Bits {
 		return fault.New(fault.Invalid, fmt.Sprintf("add block %s: %s", prefix, largestBlock))
@@ -93,20 +92,14 @@ func (p Pools) Add(name string, prefix netip.Prefix) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.settle()
-	parts := a.index.overlapping(prefix)
-	for _, b := range parts {
-		if b.list.pool.name != name || b.prefix.Bits() < prefix.Bits() {
-			return fmt.Errorf("add block %s of pool %s: %w, %s of pool %s", prefix, name, errOverlap, b.prefix, b.list.pool.name)
-		}
-	}
-	if len(parts) == 1 && parts[0].prefix == prefix {
-		parts[0].list.undrain(parts[0])
+	if b := a.block(name, prefix); b != nil {
+		b.list.undrain(b)
 		return nil
 	}
-	b := newBlock(prefix)
-	a.replaceBlocks(b, parts)
-	a.addBlock(b, a.pool(name).list(familyOf(prefix.Addr())))
-	b.list.undrain(b)
+	for _, b := range a.index.overlapping(prefix) {
+		return fmt.Errorf("add block %s of pool %s: %w, %s of pool %s", prefix, name, errOverlap, b.prefix, b.list.pool.name)
+	}
+	a.addBlock(newBlock(prefix), a.pool(name).list(familyOf(prefix.Addr())))
 	return nil
 }
 
@@ -125,36 +118,37 @@ func (p Pools) Drain(name string, prefix netip.Prefix) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	p.a.settle()
-	for _, b := range p.a.blocksIn(name, prefix) {
+	if b := p.a.block(name, prefix); b != nil {
 		b.list.drain(b)
 	}
 }
 
-// Remove takes away a block, or half of one, of which nothing is in use or rests; else it is [ErrBlockInUse], and nothing
-// changes. One that is not there is a success.
+// Remove takes away a block of which nothing is in use or rests; else it is [ErrBlockInUse], and nothing changes. One that is
+// not there is a success.
 func (p Pools) Remove(name string, prefix netip.Prefix) error {
 	a := p.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.settle()
-	found := a.blocksIn(name, prefix)
-	for _, b := range found {
-		if b.prefix.Bits() < prefix.Bits()-1 {
-			return fault.New(fault.Invalid, fmt.Sprintf("remove %s: want block %s, or half of it", prefix, b.prefix))
-		}
-		if n := b.busy(prefix); n > 0 {
-			return fmt.Errorf("remove %s of pool %s: %w: %d of %s", prefix, name, ErrBlockInUse, n, b.prefix)
-		}
+	b := a.block(name, prefix)
+	if b == nil {
+		return nil
 	}
-	for _, b := range found {
-		a.removeBlock(b, prefix)
+	if n := b.used + b.resting; n > 0 {
+		return fmt.Errorf("remove block %s of pool %s: %w: %d", prefix, name, ErrBlockInUse, n)
 	}
+	a.index.remove(b)
+	b.list.remove(b)
+	a.forgetIfEmpty(b.list.pool)
 	return nil
 }
 
-// blocksIn returns the blocks of a pool that have addresses in common with a prefix.
-func (a *Allocator) blocksIn(name string, prefix netip.Prefix) []*block {
-	return slices.DeleteFunc(a.index.overlapping(prefix), func(b *block) bool { return b.list.pool.name != name })
+// block returns the pool's block, or nil.
+func (a *Allocator) block(pool string, prefix netip.Prefix) *block {
+	if b := a.index.blocks[prefix]; b != nil && b.list.pool.name == pool {
+		return b
+	}
+	return nil
 }
 
 // Blocks returns the blocks of a pool, in no order.

@@ -89,57 +89,6 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-func TestRemoveHalf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := multiPool(t)
-		add(t, n, "10.0.0.0/28")
-		wantGot(t, n, "a", "10.0.0.0")
-		wantGot(t, n, "b", "10.0.0.1")
-		n.Release("a")
-		wantFault(t, "the half in use", remove(n, "10.0.0.0/29"), allocator.ErrBlockInUse)
-		if err := remove(n, "10.0.0.0/30"); err == nil {
-			t.Error("a quarter was removed")
-		}
-		if err := remove(n, "10.0.0.8/29"); err != nil {
-			t.Fatal(err)
-		}
-		wantBlocks(t, n, "one half", "10.0.0.0/29")
-		if diff := cmp.Diff(allocator.Block{Prefix: netip.MustParsePrefix("10.0.0.0/29"), Capacity: 8, Used: 1, Resting: 1, Free: 6},
-			n.Pools().Blocks(allocator.DefaultPool)[0], cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
-			t.Error(diff)
-		}
-		add(t, n, "10.0.0.8/29")
-		wantBlocks(t, n, "both halves", "10.0.0.0/29", "10.0.0.8/29")
-		add(t, n, "10.0.0.0/28")
-		wantBlocks(t, n, "the whole", "10.0.0.0/28")
-		time.Sleep(time.Minute)
-		for i := range 15 {
-			if _, err := get(n, allocator.Handle("x"+string('a'+rune(i)))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_, err := get(n, "y")
-		wantFault(t, "sixteen are in use", err, allocator.ErrExhausted)
-		wantGot(t, n, "b", "10.0.0.1")
-		wantGot(t, n, "xo", "10.0.0.0") // the one that was released is the last
-	})
-}
-
-func TestRemoveLowHalf(t *testing.T) {
-	n := multiPool(t)
-	add(t, n, "10.0.0.0/29")
-	if _, err := n.Allocate(t.Context(), allocator.Request{Owner: "a", Want: ipv4("10.0.0.6")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := remove(n, "10.0.0.0/30"); err != nil {
-		t.Fatal(err)
-	}
-	wantBlocks(t, n, "the high half", "10.0.0.4/30")
-	wantGot(t, n, "b", "10.0.0.4")
-	wantGot(t, n, "c", "10.0.0.5")
-	wantGot(t, n, "d", "10.0.0.7")
-}
-
 func TestAddOverlap(t *testing.T) {
 	n := multiPool(t)
 	add(t, n, "10.0.0.0/28")
