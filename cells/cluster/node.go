@@ -56,10 +56,8 @@ type Node struct {
 	// disk.
 	MachineID string    `json:"machineID,omitempty"`
 	Created   time.Time `json:"created"`
-	// MachineOff is said by an administrator who deletes the node: its agent is not asked. LastSession is the session of the node that
-	// the administrator knew.
-	MachineOff  bool   `json:"machineOff,omitempty"`
-	LastSession string `json:"lastSession,omitempty"`
+	// MachineOff is said by an administrator who deletes the node: its agent is not asked.
+	MachineOff bool `json:"machineOff,omitempty"`
 	// Agreed is said by the agent of a node that is to be deleted: it has no block.
 	Agreed bool `json:"agreed,omitempty"`
 	// Reporter is the node that has known this one and found its record missing, as after the restore of a backup; "" when the node

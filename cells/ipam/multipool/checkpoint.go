@@ -29,7 +29,6 @@ type checkpoint struct {
 	Cluster  string           `json:"cluster,omitempty"`
 	Epoch    uint64           `json:"epoch,omitempty"`
 	Position cluster.Position `json:"position"`
-	Nodes    []cluster.NodeID `json:"nodes,omitempty"` // the other nodes that it has seen
 
 	Pools  []cluster.Pool `json:"pools,omitempty"` // of the blocks
 	Blocks []ownBlock     `json:"blocks,omitempty"`
@@ -60,6 +59,7 @@ type ownBlock struct {
 // The files in Config.Dir.
 const (
 	checkpointFile = "multipool.json"
+	otherNodesFile = "multipool-nodes.json"
 	keyFile        = "node-key"
 )
 

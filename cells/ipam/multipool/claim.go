@@ -140,7 +140,7 @@ func (c *Controller) removeOrphan(ctx context.Context, b cluster.Block) (free bo
 			return false, nil
 		}
 		return c.addresses.Used(b.Pool, b.CIDR) == 0, c.endUnknownBlock(ctx, b)
-	case c.nodes[b.Owner.RecordName()] == b.Owner:
+	case c.nodes.has(b.Owner):
 		return false, nil
 	default:
 		if _, err := c.backend.Nodes.Get(ctx, b.Owner); !errors.Is(err, cluster.ErrNotFound) {

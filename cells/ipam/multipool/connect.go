@@ -155,18 +155,18 @@ func (c *Controller) register(ctx context.Context) error {
 	return nil
 }
 
-// answerDeletion agrees to the deletion of this node when it has no block, and else objects: the machine is not off. One who deletes the
-// node of a machine that is off does not ask; then the node goes on as another.
+// answerDeletion agrees to the deletion of this node when it has no block, and else objects. One who says that the machine is off does not
+// ask, and may be deleting its blocks by now: then the node goes on as another.
 func (c *Controller) answerDeletion(ctx context.Context, n cluster.Node) error {
 	switch {
-	case n.MachineOff && slices.Contains(c.checkpoint.Sessions, n.LastSession):
+	case n.MachineOff:
 		return c.becomeAnother("an administrator has deleted the node and said that its machine is off")
 	case n.Agreed || n.Deleting:
 		return ErrReleasing
 	case len(c.checkpoint.Blocks) == 0:
 		n.Agreed = true
 	default:
-		n.State, n.MachineOff, n.LastSession = cluster.NodeActive, false, ""
+		n.State = cluster.NodeActive
 	}
 	if _, err := c.backend.Nodes.Update(ctx, n); err != nil {
 		return fmt.Errorf("answer to the deletion of node %s: %w", n.ID, err)

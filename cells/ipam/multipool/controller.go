@@ -94,9 +94,7 @@ type Controller struct {
 	poolsKnown bool // the watch has told them once
 	// doubtfulPools are those that the watch says are gone. It may be late: they are read before they are forgotten.
 	doubtfulPools map[string]bool
-	nodes         map[string]cluster.NodeID
-	// doubtfulNodes are those that a snapshot did not have.
-	doubtfulNodes map[string]bool
+	nodes         otherNodes
 	self          self
 	rebooted      bool // the machine was, and the blocks were not yet compared with the store
 	searches      map[poolFamily]*search
@@ -112,7 +110,6 @@ type Controller struct {
 	unknownCompared uint64
 	compareUnknown  bool
 	warned          string
-	nodesDirty      bool   // the checkpoint lists other nodes
 	proposed        string // session of this agent, before it is in the store
 }
 
@@ -140,7 +137,7 @@ func New(cfg Config, backend cluster.Backend, addresses Addresses, clock func() 
 	c := &Controller{
 		cfg: cfg, log: log, backend: backend, addresses: addresses, clock: clock, boot: strings.TrimSpace(string(boot)),
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), meters: newMeters(), kick: make(chan struct{}, 1),
-		pools: map[string]cluster.Pool{}, doubtfulPools: map[string]bool{}, nodes: map[string]cluster.NodeID{}, doubtfulNodes: map[string]bool{}, searches: map[poolFamily]*search{},
+		pools: map[string]cluster.Pool{}, doubtfulPools: map[string]bool{}, searches: map[poolFamily]*search{},
 		idle: map[netip.Prefix]time.Duration{}, idleTimes: map[string]idleTime{}, deletions: map[netip.Prefix]time.Duration{},
 	}
 	c.status.Store(&Status{})
@@ -158,7 +155,10 @@ func (c *Controller) Kick() {
 // Start reads the checkpoint and runs until Stop. What is in use on the node has been restored in the allocator before.
 func (c *Controller) Start() error {
 	var err error
-	if c.checkpoint, err = loadCheckpoint(c.cfg); err != nil {
+	if c.checkpoint, err = loadCheckpoint(c.cfg); err == nil {
+		c.nodes, err = loadOtherNodes(c.cfg.Dir)
+	}
+	if err != nil {
 		c.waiters.refuse(err)
 		return err
 	}
@@ -192,9 +192,6 @@ func (c *Controller) resume() {
 	for _, p := range c.checkpoint.Pools {
 		c.pools[p.Name] = p
 		c.addresses.Configure(p)
-	}
-	for _, id := range c.checkpoint.Nodes {
-		c.nodes[id.RecordName()] = id
 	}
 	if c.checkpoint.Contested != "" {
 		_ = c.fence(c.checkpoint.Contested)
@@ -276,6 +273,7 @@ func (c *Controller) round(ctx context.Context) {
 			c.waiters.answer(w, err)
 		}
 	}
+	c.warn(c.nodes.save(), "the disk does not have every node that this one has seen")
 	if c.dirty {
 		c.warn(c.save(), "the checkpoint is old")
 	}
@@ -287,9 +285,6 @@ func (c *Controller) save() error {
 	c.dirty = true
 	if !c.rebooted { // a boot is over when the blocks were compared
 		c.checkpoint.Boot = c.boot
-	}
-	if c.nodesDirty {
-		c.listNodesInCheckpoint()
 	}
 	pools := map[string]cluster.Pool{}
 	for _, p := range c.checkpoint.Pools {

@@ -8,16 +8,8 @@ func StartAs(c *Controller, boot string) error {
 	return c.Start()
 }
 
-// Knows reports whether the checkpoint on the disk has the other node.
+// Knows reports whether the disk has the other node.
 func Knows(c *Controller, id cluster.NodeID) bool {
-	saved, err := loadCheckpoint(c.cfg)
-	if err != nil {
-		return false
-	}
-	for _, known := range saved.Nodes {
-		if known == id {
-			return true
-		}
-	}
-	return false
+	saved, err := loadOtherNodes(c.cfg.Dir)
+	return err == nil && saved.has(id)
 }

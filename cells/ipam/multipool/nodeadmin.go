@@ -185,7 +185,7 @@ func (a *NodeAdmin) markReleasing(ctx context.Context, id cluster.NodeID, machin
 	if err != nil {
 		return err
 	}
-	n.State, n.MachineOff, n.LastSession, n.Agreed = cluster.NodeReleasing, machineOff, session, false
+	n.State, n.MachineOff, n.Agreed = cluster.NodeReleasing, machineOff, false
 	if n, err = a.backend.Nodes.Update(ctx, n); err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (a *NodeAdmin) markReleasing(ctx context.Context, id cluster.NodeID, machin
 		}
 	}
 	if now, err := a.backend.Nodes.Get(ctx, id); err == nil && now.State == cluster.NodeReleasing && !now.Agreed {
-		now.State, now.LastSession = cluster.NodeActive, ""
+		now.State = cluster.NodeActive
 		_, err = a.backend.Nodes.Update(ctx, now)
 		return errors.Join(ErrSilent, err)
 	}

@@ -57,18 +57,18 @@ func (c *Controller) compareNodes(ctx context.Context) error {
 			return err
 		}
 	}
-	for name := range c.doubtfulNodes {
+	for name := range c.nodes.doubtful {
 		if err := c.compareNode(ctx, name); err != nil {
 			return err
 		}
-		delete(c.doubtfulNodes, name)
+		delete(c.nodes.doubtful, name)
 	}
 	return nil
 }
 
 // listNodes doubts the nodes that the store lacks.
 func (c *Controller) listNodes(ctx context.Context) error {
-	there := map[string]bool{}
+	there := map[string]cluster.NodeID{}
 	for n, err := range c.backend.Nodes.All(ctx) {
 		if errors.Is(err, cluster.ErrUnreadable) {
 			continue
@@ -76,19 +76,15 @@ func (c *Controller) listNodes(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("list the nodes: %w", err)
 		}
-		there[n.ID.RecordName()] = true
-		c.addNode(n.ID.RecordName(), n.ID)
+		there[n.ID.RecordName()] = n.ID
+		c.addNode(n.ID)
 	}
-	for name := range c.nodes {
-		if !there[name] {
-			c.doubtfulNodes[name] = true
-		}
-	}
+	c.nodes.doubt(there)
 	return nil
 }
 
 func (c *Controller) compareNode(ctx context.Context, name string) error {
-	id, known := c.nodes[name]
+	id, known := c.nodes.names[name]
 	if !known {
 		return nil
 	}
@@ -102,8 +98,7 @@ func (c *Controller) compareNode(ctx context.Context, name string) error {
 		return err
 	}
 	if slices.Contains(r.Removed, id.Key) {
-		delete(c.nodes, name)
-		c.noteNodes()
+		c.nodes.remove(name)
 		return nil
 	}
 	if err := c.recordLost(ctx, "the record of node "+id.String()); err != nil {
@@ -142,7 +137,7 @@ func (c *Controller) recover(ctx context.Context) error {
 		return ErrRecovery
 	}
 	// All nodes together look about ten times a second.
-	c.nextCheck = c.clock() + c.cfg.SearchTime/2 + time.Duration(c.rng.Int64N(int64(c.cfg.SearchTime)+int64(len(c.nodes))*int64(c.cfg.SearchTime/10)))
+	c.nextCheck = c.clock() + c.cfg.SearchTime/2 + time.Duration(c.rng.Int64N(int64(c.cfg.SearchTime)+int64(len(c.nodes.names))*int64(c.cfg.SearchTime/10)))
 	waiting, err := Unconfirmed(ctx, c.backend, r)
 	if err != nil {
 		return err

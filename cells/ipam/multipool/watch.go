@@ -1,11 +1,8 @@
 package multipool
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
@@ -147,17 +144,14 @@ func (c *Controller) nodesChanged(change cluster.Change[cluster.Node]) (news boo
 			there[n.ID.RecordName()] = n.ID
 			news = news || n.ID == c.checkpoint.Node && n.State != cluster.NodeActive
 		}
-		for name := range c.nodes {
-			if _, ok := there[name]; !ok {
-				c.doubtfulNodes[name] = true
-				c.self.connected, news = false, true // connect finds out why it is gone
-			}
+		if c.nodes.doubt(there) {
+			c.self.connected, news = false, true // connect finds out why it is gone
 		}
 		if _, ok := there[own]; !ok && c.checkpoint.Registered {
 			c.self.connected, news = false, true
 		}
-		for name, id := range there {
-			c.addNode(name, id)
+		for _, id := range there {
+			c.addNode(id)
 		}
 	case cluster.Put:
 		if change.Name == own {
@@ -166,40 +160,21 @@ func (c *Controller) nodesChanged(change cluster.Change[cluster.Node]) (news boo
 			}
 			return news
 		}
-		c.addNode(change.Name, change.Item.ID)
+		c.addNode(change.Item.ID)
 	case cluster.Deleted:
 		if change.Name == own {
 			c.self.connected = false
 			return true
 		}
-		if _, ok := c.nodes[change.Name]; ok {
-			delete(c.nodes, change.Name)
-			c.noteNodes()
-		}
+		c.nodes.remove(change.Name)
 	}
 	return news
 }
 
-func (c *Controller) addNode(name string, id cluster.NodeID) {
-	if _, known := c.nodes[name]; !known && id != c.checkpoint.Node {
-		c.nodes[name] = id
-		c.noteNodes()
+func (c *Controller) addNode(id cluster.NodeID) {
+	if id != c.checkpoint.Node {
+		c.nodes.add(id)
 	}
-}
-
-// noteNodes has the checkpoint say which nodes there are, soon.
-func (c *Controller) noteNodes() { c.nodesDirty, c.dirty = true, true }
-
-// listNodesInCheckpoint is done once for many nodes that come at once.
-func (c *Controller) listNodesInCheckpoint() {
-	c.nodesDirty = false
-	c.checkpoint.Nodes = c.checkpoint.Nodes[:0]
-	for _, id := range c.nodes {
-		c.checkpoint.Nodes = append(c.checkpoint.Nodes, id)
-	}
-	slices.SortFunc(c.checkpoint.Nodes, func(a, b cluster.NodeID) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Key, b.Key))
-	})
 }
 
 // infoChanged reports whether the record of the cluster says something new.

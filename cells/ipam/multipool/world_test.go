@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -220,8 +221,11 @@ func (w *world) blocks() (list []cluster.Block) {
 // clone copies the machine's disk to a new machine.
 func (w *world) clone(m *machine, seed uint64) *machine {
 	dir := w.TempDir()
-	for _, name := range []string{"node-key", "multipool.json"} {
+	for _, name := range []string{"node-key", "multipool.json", "multipool-nodes.json"} {
 		text, err := os.ReadFile(filepath.Join(m.dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
 		}
