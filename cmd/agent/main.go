@@ -81,7 +81,13 @@ func serve(ctx context.Context, cfg Config) error {
 	if err := app.Err(); err != nil {
 		return err
 	}
-	starting, cancel := context.WithTimeout(ctx, app.StartTimeout())
+	return live(ctx, app)
+}
+
+// live starts the cells and stops them when ctx ends or one of them gives up. A start is not interrupted: what a half of it has begun could
+// not be stopped in order.
+func live(ctx context.Context, app *fx.App) error {
+	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.StartTimeout())
 	defer cancel()
 	if err := app.Start(starting); err != nil {
 		return fmt.Errorf("start: %w", err)
