@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/fault"
@@ -15,16 +14,6 @@ import (
 
 // randomTries is how many blocks are tried at random before the names of a pool's blocks are listed.
 const randomTries = 3
-
-// listTime is the time between two lists of a pool that is full.
-const listTime = 10 * time.Minute
-
-// search is what the node knows of a family of a pool that had no free block.
-type search struct {
-	next   time.Duration // when to look again
-	pause  time.Duration
-	listed time.Duration // when its blocks were listed last
-}
 
 // claimFamilies claims a block of each family, or none.
 func (c *Controller) claimFamilies(ctx context.Context, pool cluster.Pool, families []cluster.Family) error {
@@ -45,41 +34,39 @@ func (c *Controller) claimFamilies(ctx context.Context, pool cluster.Pool, famil
 // claimAny claims a free block of the pool.
 func (c *Controller) claimAny(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
 	at := poolFamily{pool.Name, f}
-	s := c.searches[at]
-	if s != nil && c.clock() < s.next {
-		return netip.Prefix{}, fmt.Errorf("pool %s has %d %s blocks: %w", pool.Name, pool.Blocks(f), f, ErrNoBlock)
+	if !c.searches.due(at) {
+		return netip.Prefix{}, errNoBlockOf(pool, f)
 	}
+	cidr, err := c.claimRandom(ctx, pool, f)
+	list := errors.Is(err, ErrNoBlock) && c.searches.mayList(at)
+	if list {
+		cidr, err = c.claimListed(ctx, pool, f)
+	}
+	switch {
+	case err == nil:
+		c.searches.succeeded(at)
+	case errors.Is(err, ErrNoBlock):
+		c.searches.failed(at, list)
+	}
+	return cidr, err
+}
+
+func errNoBlockOf(pool cluster.Pool, f cluster.Family) error {
+	return fmt.Errorf("pool %s has %d %s blocks: %w", pool.Name, pool.Blocks(f), f, ErrNoBlock)
+}
+
+// claimRandom tries a few blocks.
+func (c *Controller) claimRandom(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
 	for range randomTries {
 		cidr := pool.Block(f, c.rng.Uint64N(pool.Blocks(f)))
 		if !pool.Usable(cidr) || c.checkpoint.block(cidr) != nil {
 			continue
 		}
 		if err := c.claim(ctx, pool, cidr); !errors.Is(err, cluster.ErrExists) {
-			return cidr, c.found(at, err)
+			return cidr, err
 		}
 	}
-	if s == nil || c.clock()-s.listed >= listTime {
-		cidr, err := c.claimListed(ctx, pool, f)
-		if !errors.Is(err, ErrNoBlock) {
-			return cidr, c.found(at, err)
-		}
-		if s == nil {
-			s = &search{pause: c.cfg.SearchTime}
-			c.searches[at] = s
-		}
-		s.listed = c.clock()
-	}
-	s.next = c.clock() + s.pause/2 + time.Duration(c.rng.Int64N(int64(s.pause)))
-	s.pause = min(2*s.pause, max(maxSearchTime, c.cfg.SearchTime))
-	return netip.Prefix{}, fmt.Errorf("pool %s has %d %s blocks: %w", pool.Name, pool.Blocks(f), f, ErrNoBlock)
-}
-
-// found forgets that a pool was full.
-func (c *Controller) found(at poolFamily, err error) error {
-	if err == nil {
-		delete(c.searches, at)
-	}
-	return err
+	return netip.Prefix{}, errNoBlockOf(pool, f)
 }
 
 // claimListed lists the claimed blocks and claims one of the others.
@@ -109,7 +96,7 @@ func (c *Controller) claimListed(ctx context.Context, pool cluster.Pool, f clust
 		}
 		claimed[cidr] = true
 	}
-	return netip.Prefix{}, ErrNoBlock
+	return netip.Prefix{}, errNoBlockOf(pool, f)
 }
 
 // claimTries bounds how often other nodes are quicker than this one.
@@ -205,7 +192,7 @@ func (c *Controller) mayClaim(ctx context.Context, b *ownBlock) error {
 		if err != nil {
 			return err
 		}
-		c.pools[pool.Name] = pool
+		c.pools.names[pool.Name] = pool
 		if pool.UID != b.PoolUID || !pool.Claimable(c.cfg.Labels) || !pool.HasBlock(b.CIDR) {
 			return fault.New(fault.Unavailable, fmt.Sprintf("pool %s has changed", pool.Name))
 		}

@@ -90,19 +90,15 @@ type Controller struct {
 	checkpoint checkpoint
 	dirty      bool // the checkpoint has changed in what need not be on disk at once
 	unsaved    bool // the checkpoint could not be written
-	pools      map[string]cluster.Pool
-	poolsKnown bool // the watch has told them once
-	// doubtfulPools are those that the watch says are gone. It may be late: they are read before they are forgotten.
-	doubtfulPools map[string]bool
-	nodes         otherNodes
-	self          self
-	rebooted      bool // the machine was, and the blocks were not yet compared with the store
-	searches      map[poolFamily]*search
-	idle          map[netip.Prefix]time.Duration // since when nothing of a block is in use
-	idleTimes     map[string]idleTime            // by pool
-	deletions     map[netip.Prefix]time.Duration // when a released block is to be deleted again
-	resting       bool                           // a block is kept by the quarantine of its addresses alone
-	nextCheck     time.Duration                  // of the end of a recovery
+	pools      knownPools
+	nodes      otherNodes
+	self       self
+	rebooted   bool // the machine was, and the blocks were not yet compared with the store
+	searches   searches
+	idle       idleBlocks
+	deletions  map[netip.Prefix]time.Duration // when a released block is to be deleted again
+	resting    bool                           // a block is kept by the quarantine of its addresses alone
+	nextCheck  time.Duration                  // of the end of a recovery
 	// nextCompare is when blocks in conflict are compared again, and unknownCompared the last epoch in which blocks in this node's name
 	// were looked for that it does not know; compareUnknown says that they are to be, for another reason.
 	nextCompare     time.Duration
@@ -122,12 +118,6 @@ type self struct {
 	cloned    error // another machine has the node's key
 }
 
-// poolFamily is a family of a pool.
-type poolFamily struct {
-	pool   string
-	family cluster.Family
-}
-
 // New returns a controller that has not begun. clock is the boot clock: it goes on while the machine sleeps, and nobody sets it.
 func New(cfg Config, backend cluster.Backend, addresses Addresses, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
@@ -137,9 +127,10 @@ func New(cfg Config, backend cluster.Backend, addresses Addresses, clock func() 
 	c := &Controller{
 		cfg: cfg, log: log, backend: backend, addresses: addresses, clock: clock, boot: strings.TrimSpace(string(boot)),
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), meters: newMeters(), kick: make(chan struct{}, 1),
-		pools: map[string]cluster.Pool{}, doubtfulPools: map[string]bool{}, searches: map[poolFamily]*search{},
-		idle: map[netip.Prefix]time.Duration{}, idleTimes: map[string]idleTime{}, deletions: map[netip.Prefix]time.Duration{},
+		pools: newKnownPools(), deletions: map[netip.Prefix]time.Duration{},
 	}
+	c.searches = searches{clock, c.rng, cfg.SearchTime, map[poolFamily]search{}}
+	c.idle = idleBlocks{clock, cfg.IdleTime, map[netip.Prefix]time.Duration{}, map[string]idleTime{}}
 	c.status.Store(&Status{})
 	return c, nil
 }
@@ -190,7 +181,7 @@ func (c *Controller) Stop(context.Context) error {
 // the machine, when somebody may have deleted the node meanwhile.
 func (c *Controller) resume() {
 	for _, p := range c.checkpoint.Pools {
-		c.pools[p.Name] = p
+		c.pools.names[p.Name] = p
 		c.addresses.Configure(p)
 	}
 	if c.checkpoint.Contested != "" {
@@ -220,9 +211,7 @@ func (c *Controller) nextRound() time.Duration {
 	if c.self.info.Recovery != nil {
 		next = min(next, max(c.nextCheck-now, 0))
 	}
-	for _, since := range c.idle {
-		next = min(next, max(since+c.cfg.IdleTime-now, c.cfg.IdleTime/10))
-	}
+	next = c.idle.next(next)
 	if c.resting {
 		next = min(next, c.cfg.Interval/10)
 	}
@@ -247,7 +236,7 @@ func (c *Controller) round(ctx context.Context) {
 		err = c.checkPosition(ctx)
 	}
 	if err == nil {
-		err = c.readPools(ctx)
+		err = c.pools.read(ctx, c.backend.Pools)
 	}
 	if err == nil {
 		c.warn(c.restorePools(ctx), "a pool that the store has lost is not there")
@@ -290,7 +279,7 @@ func (c *Controller) save() error {
 	for _, p := range c.checkpoint.Pools {
 		pools[p.Name] = p // one that the store has lost stays, for a recovery
 	}
-	maps.Copy(pools, c.pools)
+	maps.Copy(pools, c.pools.names)
 	c.checkpoint.Pools = nil
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
 		if slices.ContainsFunc(c.checkpoint.Blocks, func(b ownBlock) bool { return b.Pool == name }) {

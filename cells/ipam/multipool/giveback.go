@@ -6,35 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"porin.dev/porin/cells/cluster"
 )
-
-// idleTime is how long a block of a pool must be idle before it is given back.
-type idleTime struct {
-	time  time.Duration
-	given time.Duration // when a block was given back last
-}
-
-// idleTime returns the pool's.
-func (c *Controller) idleTime(pool string) time.Duration {
-	return max(c.idleTimes[pool].time, c.cfg.IdleTime)
-}
-
-// neededSoon makes the idle time of a pool longer when a block is needed again soon after one was given back.
-func (c *Controller) neededSoon(pool string) {
-	t, ok := c.idleTimes[pool]
-	if !ok {
-		return
-	}
-	if was := c.idleTime(pool); c.clock()-t.given < 2*was {
-		t.time = min(2*was, maxIdleTime)
-	} else {
-		t.time = c.cfg.IdleTime
-	}
-	c.idleTimes[pool] = t
-}
 
 // giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
 func (c *Controller) giveBackIdle(ctx context.Context) error {
@@ -48,31 +22,21 @@ func (c *Controller) giveBackIdle(ctx context.Context) error {
 		seen[b.CIDR] = true
 		if c.addresses.Used(b.Pool, b.CIDR) > 0 || b.State == blockOwned && c.needs(b) {
 			c.resting = c.resting || c.onlyResting(b)
-			delete(c.idle, b.CIDR)
+			c.idle.end(b.CIDR)
 			continue
 		}
-		since, ok := c.idle[b.CIDR]
-		if !ok {
-			since = c.clock()
-			c.idle[b.CIDR] = since
-		}
+		idle := c.idle.begin(b.CIDR)
 		if b.State == blockConflict {
 			errs = append(errs, c.dropBlock(b)) // another node's
 			c.self.connected = false            // confirm in a recovery
 			continue
 		}
-		if c.clock()-since >= c.idleTime(b.Pool) || c.obsolete(b) {
+		if idle >= c.idle.time(b.Pool) || c.obsolete(b) {
 			errs = append(errs, c.release(b.Pool, b.CIDR))
-			t := c.idleTimes[b.Pool]
-			t.given, t.time = c.clock(), c.idleTime(b.Pool)
-			c.idleTimes[b.Pool] = t
+			c.idle.givenBack(b.Pool)
 		}
 	}
-	for cidr := range c.idle {
-		if !seen[cidr] {
-			delete(c.idle, cidr)
-		}
-	}
+	c.idle.keep(seen)
 	return errors.Join(append(errs, c.settle(ctx))...)
 }
 
@@ -96,17 +60,14 @@ func (c *Controller) needs(b ownBlock) bool {
 }
 
 // obsolete reports whether the pool as it is now does not have the block, or this node may have none of it.
-func (c *Controller) obsolete(b ownBlock) bool {
-	p, ok := c.pools[b.Pool]
-	return c.poolsKnown && (!ok || p.UID != b.PoolUID || !p.HasBlock(b.CIDR) || !p.Claimable(c.cfg.Labels) || !p.Usable(b.CIDR))
-}
+func (c *Controller) obsolete(b ownBlock) bool { return c.pools.lack(b, c.cfg.Labels) }
 
 // release ends that a block is given out from, and has it deleted in the store. It is a success when something is in use by now.
 func (c *Controller) release(pool string, cidr netip.Prefix) error {
 	if err := c.addresses.Remove(pool, cidr); err != nil {
 		return nil //nolint:nilerr // kept
 	}
-	delete(c.idle, cidr)
+	c.idle.end(cidr)
 	b := c.checkpoint.block(cidr)
 	if b == nil {
 		return nil

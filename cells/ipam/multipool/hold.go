@@ -3,58 +3,23 @@ package multipool
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"porin.dev/porin/cells/cluster"
 )
 
 // configure has the allocator give out from the pools as they are now.
 func (c *Controller) configure() {
-	if !c.poolsKnown {
+	if !c.pools.complete {
 		return
 	}
-	for _, p := range c.pools {
+	for _, p := range c.pools.names {
 		c.addresses.Configure(p)
 	}
 	for _, name := range c.addresses.Wanted() {
-		if _, ok := c.pools[name]; !ok {
+		if _, ok := c.pools.names[name]; !ok {
 			c.addresses.Forget(name)
 		}
 	}
-}
-
-// readPools lists the pools before the watch has told them.
-func (c *Controller) readPools(ctx context.Context) error {
-	if c.poolsKnown {
-		return c.forgetPools(ctx)
-	}
-	snapshot := cluster.Change[cluster.Pool]{Kind: cluster.Snapshot}
-	for p, err := range c.backend.Pools.All(ctx) {
-		if err != nil {
-			return fmt.Errorf("list the pools: %w", err)
-		}
-		snapshot.All = append(snapshot.All, p)
-	}
-	c.poolsChanged(snapshot)
-	return c.forgetPools(ctx)
-}
-
-// forgetPools forgets the pools that the watch says are gone, if the store says so, too.
-func (c *Controller) forgetPools(ctx context.Context) error {
-	for name := range c.doubtfulPools {
-		p, err := c.backend.Pools.Get(ctx, name)
-		switch {
-		case errors.Is(err, cluster.ErrNotFound):
-			delete(c.pools, name)
-		case errors.Is(err, cluster.ErrUnreadable): // it stays as it was
-		case err != nil:
-			return fmt.Errorf("read pool %s: %w", name, err)
-		default:
-			c.pools[name] = p
-		}
-		delete(c.doubtfulPools, name)
-	}
-	return nil
 }
 
 // restorePools creates, in a recovery, the pools of this node's blocks that the store has lost, as they were.
@@ -63,7 +28,7 @@ func (c *Controller) restorePools(ctx context.Context) error {
 		return nil
 	}
 	for _, p := range c.checkpoint.Pools {
-		if _, ok := c.pools[p.Name]; ok {
+		if _, ok := c.pools.names[p.Name]; ok {
 			continue
 		}
 		restored, err := NewPoolAdmin(c.backend).restore(ctx, p)
@@ -75,7 +40,7 @@ func (c *Controller) restorePools(ctx context.Context) error {
 		}
 		if restored.State != cluster.PoolPending {
 			c.log.Warn("a pool that the store had lost was created again", "pool", p.Name)
-			c.pools[p.Name] = restored
+			c.pools.names[p.Name] = restored
 		}
 	}
 	return nil
@@ -84,7 +49,7 @@ func (c *Controller) restorePools(ctx context.Context) error {
 // createDefaultPool creates the pool of the configuration, once: from then on it is the cluster's.
 func (c *Controller) createDefaultPool(ctx context.Context) error {
 	prefixes, err := c.cfg.defaultPrefixes()
-	if p, ok := c.pools[DefaultPool]; ok && p.State != cluster.PoolPending || !c.poolsKnown || len(prefixes) == 0 || err != nil {
+	if p, ok := c.pools.names[DefaultPool]; ok && p.State != cluster.PoolPending || !c.pools.complete || len(prefixes) == 0 || err != nil {
 		return err
 	}
 	p, err := NewPoolAdmin(c.backend).create(ctx, cluster.Pool{Name: DefaultPool, Prefixes: prefixes})
@@ -97,7 +62,7 @@ func (c *Controller) createDefaultPool(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		c.pools[p.Name] = p
+		c.pools.names[p.Name] = p
 		c.configure()
 	}
 	return err
@@ -124,7 +89,7 @@ func (c *Controller) giveOut(b ownBlock) {
 // holdDefaultPool claims what a node with endpoints keeps ahead of the default pool. Blocks of other pools are claimed for who waits for
 // an address.
 func (c *Controller) holdDefaultPool(ctx context.Context) error {
-	p, ok := c.pools[DefaultPool]
+	p, ok := c.pools.names[DefaultPool]
 	if !ok || !p.Claimable(c.cfg.Labels) || c.addresses.Endpoints() == 0 {
 		return nil
 	}
@@ -154,7 +119,7 @@ func (c *Controller) serve(ctx context.Context, w *waiter) error {
 	if w.compare {
 		return nil
 	}
-	p, ok := c.pools[w.pool]
+	p, ok := c.pools.names[w.pool]
 	if !ok || !p.Claimable(c.cfg.Labels) { // the watch may be late
 		now, err := c.backend.Pools.Get(ctx, w.pool)
 		if errors.Is(err, cluster.ErrNotFound) {
@@ -164,13 +129,13 @@ func (c *Controller) serve(ctx context.Context, w *waiter) error {
 			return err
 		}
 		p = now
-		c.pools[p.Name] = p
+		c.pools.names[p.Name] = p
 		c.addresses.Configure(p)
 	}
 	if err := refusal(p, c.cfg.Labels); err != nil {
 		return err
 	}
-	c.neededSoon(p.Name)
+	c.idle.needed(p.Name)
 	for _, addr := range w.want {
 		if err := c.claimAddress(ctx, p, addr); err != nil {
 			return err

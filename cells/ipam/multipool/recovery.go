@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -120,7 +119,7 @@ func (c *Controller) recover(ctx context.Context) error {
 		}
 		c.unknownCompared = r.Epoch
 	}
-	if c.self.session.Confirmed < r.Epoch && c.poolsKnown && !c.hasConflict() && !c.unsettled() {
+	if c.self.session.Confirmed < r.Epoch && c.pools.complete && !c.hasConflict() && !c.unsettled() {
 		s := c.self.session
 		s.Confirmed, s.Contact = r.Epoch, time.Now().UTC()
 		s, err := c.backend.Sessions.Put(ctx, s)
@@ -162,19 +161,8 @@ func (c *Controller) hasConflict() bool {
 // unsettled reports whether addresses are in use of a block that overlaps blocks of a pool, and is none of them: those could be claimed.
 func (c *Controller) unsettled() bool {
 	return slices.ContainsFunc(c.checkpoint.Blocks, func(b ownBlock) bool {
-		return b.State == blockOwned && c.overlapsPool(b.CIDR) && c.addresses.Used(b.Pool, b.CIDR) > 0
+		return b.State == blockOwned && c.pools.overlap(b.CIDR) && c.addresses.Used(b.Pool, b.CIDR) > 0
 	})
-}
-
-func (c *Controller) overlapsPool(cidr netip.Prefix) bool {
-	for _, p := range c.pools {
-		for _, prefix := range slices.Concat(p.Prefixes, p.Pending) {
-			if prefix.Overlaps(cidr) && !p.HasBlock(cidr) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Unconfirmed lists the nodes that a recovery waits for.

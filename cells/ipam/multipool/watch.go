@@ -87,7 +87,7 @@ func (c *Controller) wait(ctx context.Context, w watches) bool {
 			return true
 		case change, open := <-w.pools:
 			if ok = open; ok {
-				c.poolsChanged(change)
+				c.pools.take(change)
 			}
 		case change, open := <-w.nodes:
 			if ok = open; ok {
@@ -108,29 +108,6 @@ func (c *Controller) wait(ctx context.Context, w watches) bool {
 		if news {
 			return true
 		}
-	}
-}
-
-// poolsChanged takes in what the watch of the pools tells. A new pool is none until it is accepted.
-func (c *Controller) poolsChanged(change cluster.Change[cluster.Pool]) {
-	switch change.Kind {
-	case cluster.Snapshot:
-		for name := range c.pools {
-			c.doubtfulPools[name] = true
-		}
-		for _, p := range change.All {
-			delete(c.doubtfulPools, p.Name)
-			if p.State != cluster.PoolPending {
-				c.pools[p.Name] = p
-			}
-		}
-		c.poolsKnown = true
-	case cluster.Put:
-		if change.Item.State != cluster.PoolPending {
-			c.pools[change.Name] = change.Item
-		}
-	case cluster.Deleted:
-		c.doubtfulPools[change.Name] = true
 	}
 }
 
