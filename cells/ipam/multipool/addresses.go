@@ -7,37 +7,26 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// onAllocator is the node's allocator as [Addresses].
-type onAllocator struct {
-	allocator *allocator.Allocator
+// addresses is the node's allocator, as the controller uses it. No method blocks.
+type addresses struct {
 	allocator.Pools
+	allocator *allocator.Allocator
 }
 
-var _ Addresses = onAllocator{}
-
-// Configure implements [Addresses].
-func (a onAllocator) Configure(p cluster.Pool) {
-	a.Pools.Configure(p.Name, allocator.Settings{
+// configure has addresses of the pool given out as it is now.
+func (a addresses) configure(p cluster.Pool) {
+	a.Configure(p.Name, allocator.Settings{
 		IPv4: p.Blocks(cluster.IPv4) > 0, IPv6: p.Blocks(cluster.IPv6) > 0, Quarantine: p.Quarantine, ReuseResting: p.ReuseResting,
 	})
 }
 
-// Usage implements [Addresses].
-func (a onAllocator) Usage(pool string) (list []Usage) {
-	for _, b := range a.Blocks(pool) {
-		list = append(list, Usage{Block: b.Prefix, Capacity: b.Capacity, Used: b.Used, Resting: b.Resting, Drained: b.Drained})
-	}
-	return list
-}
-
-// Used implements [Addresses].
-func (a onAllocator) Used(pool string, block netip.Prefix) int {
+// used counts the addresses in use, reserved or in quarantine that lie in a block of the pool, whether the allocator has it or not.
+func (a addresses) used(pool string, block netip.Prefix) (n int64) {
 	for _, b := range a.Blocks(pool) {
 		if b.Prefix == block {
-			return int(b.Used + b.Resting)
+			return b.Used + b.Resting
 		}
 	}
-	n := 0
 	for _, one := range a.allocator.List() {
 		for _, addr := range one.Addresses.List() {
 			if block.Contains(addr) {
@@ -48,14 +37,21 @@ func (a onAllocator) Used(pool string, block netip.Prefix) int {
 	return n
 }
 
-// Wanted implements [Addresses].
-func (a onAllocator) Wanted() []string { return a.Requested() }
-
-// Endpoints implements [Addresses].
-func (a onAllocator) Endpoints() (n int) {
+// endpoints counts the owners of addresses that are no reservations.
+func (a addresses) endpoints() (n int) {
 	for _, one := range a.allocator.List() {
 		if !one.Reserved && !one.External {
 			n++
+		}
+	}
+	return n
+}
+
+// free counts the addresses of a family that the node can give out of a pool, but for those of one block.
+func (a addresses) free(pool string, f cluster.Family, but netip.Prefix) (n int64) {
+	for _, b := range a.Blocks(pool) {
+		if cluster.FamilyOf(b.Prefix.Addr()) == f && b.Prefix != but && !b.Drained {
+			n += b.Free
 		}
 	}
 	return n

@@ -1,152 +1,98 @@
 package multipool_test
 
 import (
-	"errors"
-	"math"
+	"context"
+	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// plain gives out addresses in the simplest way.
+// plain is the allocator of a machine whose pods have names of no interest.
 type plain struct {
-	mu     sync.Mutex // guards the fields below
-	blocks map[netip.Prefix]*plainBlock
-	used   map[netip.Addr]bool // also of no block of ours
-	wanted []string
-	reason error // why nothing is given out
-}
-
-type plainBlock struct {
-	pool    string
-	drained bool
+	*allocator.Allocator
+	mu    sync.Mutex // guards the fields below
+	pods  map[netip.Addr]allocator.Handle
+	count int
 }
 
 func newPlain() *plain {
-	return &plain{blocks: map[netip.Prefix]*plainBlock{}, used: map[netip.Addr]bool{}}
+	return &plain{Allocator: allocator.New(nil), pods: map[netip.Addr]allocator.Handle{}}
 }
 
-func (p *plain) Configure(cluster.Pool) {}
-func (p *plain) Forget(string)          {}
-
-func (p *plain) Add(pool string, block netip.Prefix) error {
+func (p *plain) name() allocator.Handle {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.blocks[block] = &plainBlock{pool: pool}
-	return nil
+	p.count++
+	return allocator.Handle(fmt.Sprintf("pod%d", p.count))
 }
 
-func (p *plain) Drain(_ string, block netip.Prefix) {
+func (p *plain) note(addr netip.Addr, pod allocator.Handle) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b := p.blocks[block]; b != nil {
-		b.drained = true
+	p.pods[addr] = pod
+}
+
+func of(a endpointmanager.Addresses, f cluster.Family) netip.Addr {
+	if f == cluster.IPv6 {
+		return a.IPv6
 	}
+	return a.IPv4
 }
 
-func (p *plain) Remove(_ string, block netip.Prefix) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.usedOf(block) > 0 {
-		return errors.New("in use")
-	}
-	delete(p.blocks, block)
-	return nil
-}
-
-func (p *plain) usedOf(block netip.Prefix) (n int) {
-	for addr := range p.used {
-		if block.Contains(addr) {
-			n++
-		}
-	}
-	return n
-}
-
-func (p *plain) Suspend(reason error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.reason = reason
-}
-
-func (p *plain) Used(_ string, block netip.Prefix) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.usedOf(block)
-}
-
-func (p *plain) Endpoints() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.used)
-}
-
-func (p *plain) Usage(pool string) (list []multipool.Usage) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for block, b := range p.blocks {
-		if b.pool == pool {
-			list = append(list, multipool.Usage{Block: block, Capacity: int64(capacity(block)), Used: int64(p.usedOf(block)), Drained: b.drained})
-		}
-	}
-	return list
-}
-
-func capacity(block netip.Prefix) int {
-	if bits := block.Addr().BitLen() - block.Bits(); bits < 62 {
-		return 1 << bits
-	}
-	return math.MaxInt
-}
-
-func (p *plain) Wanted() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	names := slices.Clone(p.wanted)
-	for _, b := range p.blocks {
-		if !slices.Contains(names, b.pool) {
-			names = append(names, b.pool)
-		}
-	}
-	return names
-}
-
-// allocate gives out an address of the family, if there is one. given is called before anybody else can have it.
+// allocate gives out an address of the family, if the machine has one.
 func (p *plain) allocate(f cluster.Family, given func(netip.Addr)) (netip.Addr, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for block, b := range p.blocks {
-		if p.reason != nil || b.drained || cluster.FamilyOf(block.Addr()) != f {
-			continue
-		}
-		for addr := block.Addr(); block.Contains(addr); addr = addr.Next() {
-			if !p.used[addr] {
-				p.used[addr] = true
-				given(addr)
-				return addr, true
-			}
-		}
+	pod := p.name()
+	got, err := p.Allocate(context.Background(), allocator.Request{Owner: pod})
+	addr := of(got.Addresses, f)
+	if err != nil || !addr.IsValid() {
+		return netip.Addr{}, false
 	}
-	return netip.Addr{}, false
+	given(addr)
+	p.note(addr, pod)
+	return addr, true
 }
 
+// adopt has a pod have the address that had it before the agent began.
+func (p *plain) adopt(addr netip.Addr) {
+	pod, has := p.name(), endpointmanager.Addresses{IPv4: addr}
+	if addr.Is6() {
+		has = endpointmanager.Addresses{IPv6: addr}
+	}
+	if err := p.Adopt(allocator.Allocation{Owner: pod, Pool: allocator.DefaultPool, Addresses: has}); err != nil {
+		panic(err)
+	}
+	p.note(addr, pod)
+}
+
+// release calls released before anybody else can have the address.
 func (p *plain) release(addr netip.Addr, released func(netip.Addr)) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.used, addr)
+	pod := p.pods[addr]
+	delete(p.pods, addr)
+	p.mu.Unlock()
 	released(addr)
+	p.Release(pod)
 }
 
 func (p *plain) all() (list []netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for addr := range p.used {
+	for addr := range p.pods {
 		list = append(list, addr)
 	}
 	return list
+}
+
+// anyOf is the first address of a block that the machine has of the pool.
+func (p *plain) anyOf(pool string) netip.Addr {
+	for _, b := range p.Pools().Blocks(pool) {
+		return b.Prefix.Addr()
+	}
+	return netip.Addr{}
 }
 
 func prefixes(texts ...string) (list []netip.Prefix) {
@@ -154,15 +100,4 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 		list = append(list, netip.MustParsePrefix(text))
 	}
 	return list
-}
-
-func (p *plain) anyOf(pool string) netip.Addr {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for block, b := range p.blocks {
-		if b.pool == pool {
-			return block.Addr()
-		}
-	}
-	return netip.Addr{}
 }

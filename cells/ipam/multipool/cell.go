@@ -41,7 +41,7 @@ func newController(lc fx.Lifecycle, cfg Config, b cluster.Backend, a *allocator.
 
 // NewOn returns a controller that gives its blocks to the allocator, which asks it for more.
 func NewOn(a *allocator.Allocator, cfg Config, b cluster.Backend, log *slog.Logger) (*Controller, error) {
-	c, err := New(cfg, b, onAllocator{a, a.Pools()}, boottime.Now, log)
+	c, err := New(cfg, b, a, boottime.Now, log)
 	if err != nil {
 		return nil, err
 	}

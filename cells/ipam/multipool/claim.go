@@ -126,7 +126,7 @@ func (c *Controller) removeOrphan(ctx context.Context, b cluster.Block) (free bo
 		if own := c.checkpoint.block(b.CIDR); own != nil {
 			return false, nil
 		}
-		return c.addresses.Used(b.Pool, b.CIDR) == 0, c.endUnknownBlock(ctx, b)
+		return c.addresses.used(b.Pool, b.CIDR) == 0, c.endUnknownBlock(ctx, b)
 	case c.nodes.has(b.Owner):
 		return false, nil
 	default:

@@ -39,7 +39,7 @@ func (c *Controller) compareBlock(ctx context.Context, b ownBlock) error {
 	switch {
 	case errors.Is(err, cluster.ErrNotFound):
 		c.addresses.Drain(b.Pool, b.CIDR)
-		if c.addresses.Used(b.Pool, b.CIDR) > 0 {
+		if c.addresses.used(b.Pool, b.CIDR) > 0 {
 			return c.reclaim(ctx, b)
 		}
 		if err := c.blockLost(ctx, b); err != nil {
@@ -68,7 +68,7 @@ func (c *Controller) compareBlock(ctx context.Context, b ownBlock) error {
 	if err := c.blockLost(ctx, b); err != nil {
 		return err
 	}
-	if c.addresses.Used(b.Pool, b.CIDR) == 0 {
+	if c.addresses.used(b.Pool, b.CIDR) == 0 {
 		return c.dropBlock(b)
 	}
 	if _, err := c.backend.Nodes.Get(ctx, now.Owner); errors.Is(err, cluster.ErrNotFound) { // nobody else will delete it
@@ -87,7 +87,7 @@ func (c *Controller) compareUnknownClaim(ctx context.Context, b ownBlock, now cl
 	if err := c.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
 		return err
 	}
-	if c.addresses.Used(b.Pool, b.CIDR) == 0 {
+	if c.addresses.used(b.Pool, b.CIDR) == 0 {
 		return c.dropBlock(b)
 	}
 	return c.reclaim(ctx, b)
@@ -173,7 +173,7 @@ func (c *Controller) compareUnknownBlocks(ctx context.Context) error {
 // was given back after the backup from which the store was restored. A block whose addresses are in use is adopted: the checkpoint was lost,
 // and a block in use has not been given back.
 func (c *Controller) endUnknownBlock(ctx context.Context, b cluster.Block) error {
-	if c.addresses.Used(b.Pool, b.CIDR) > 0 && !b.Deleting {
+	if c.addresses.used(b.Pool, b.CIDR) > 0 && !b.Deleting {
 		c.checkpoint.set(ownBlock{CIDR: b.CIDR, Pool: b.Pool, PoolUID: b.PoolUID, Claim: b.Claim, State: blockOwned})
 		return c.save()
 	}

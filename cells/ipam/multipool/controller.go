@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -30,50 +31,12 @@ var (
 	ErrNoBlock = fault.New(fault.Exhausted, "every block of the pool is claimed")
 )
 
-// Addresses gives out the addresses of the node's blocks: cells/ipam/allocator. No method blocks.
-type Addresses interface {
-	// Configure says how the addresses of a pool are given out, before the first Add and at each change.
-	Configure(pool cluster.Pool)
-	// Forget says that a pool is gone. What is in use of it stays.
-	Forget(pool string)
-	// Add has a block given out from, but for what is in use of it already. One that was drained is drained no more.
-	Add(pool string, block netip.Prefix) error
-	// Drain ends that anything is given out from a block. What is in use stays.
-	Drain(pool string, block netip.Prefix)
-	// Remove takes a block away, unless addresses of it are in use, reserved or in quarantine. One that is not there is a success.
-	Remove(pool string, block netip.Prefix) error
-	// Usage returns the blocks of a pool that were added, in no order.
-	Usage(pool string) []Usage
-	// Used counts the addresses in use, reserved or in quarantine that lie in a block of the pool, whether it was added or not.
-	Used(pool string, block netip.Prefix) int
-	// Wanted returns the pools that somebody has asked for, and those that have blocks.
-	Wanted() []string
-	// Endpoints counts the owners of addresses that are no reservations.
-	Endpoints() int
-	// Suspend has nothing be given out, for the reason, until it is called with nil.
-	Suspend(reason error)
-}
-
-// Usage is what is given out of a block.
-type Usage struct {
-	Block                   netip.Prefix
-	Capacity, Used, Resting int64 // of a large IPv6 block at most 1<<48
-	Drained                 bool
-}
-
-func (u Usage) free() int {
-	if u.Drained {
-		return 0
-	}
-	return int(u.Capacity - u.Used - u.Resting)
-}
-
 // Controller claims blocks for this node and gives them back. One goroutine does all that the store is asked for.
 type Controller struct {
 	cfg       Config
 	log       *slog.Logger
 	backend   cluster.Backend
-	addresses Addresses
+	addresses addresses
 	clock     func() time.Duration // boot clock
 	boot      string               // boot ID of the machine
 	rng       *rand.Rand
@@ -118,14 +81,15 @@ type self struct {
 	cloned    error // another machine has the node's key
 }
 
-// New returns a controller that has not begun. clock is the boot clock: it goes on while the machine sleeps, and nobody sets it.
-func New(cfg Config, backend cluster.Backend, addresses Addresses, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
+// New returns a controller that has not begun, and that gives its blocks to the allocator. clock is the boot clock: it goes on while the
+// machine sleeps, and nobody sets it.
+func New(cfg Config, backend cluster.Backend, a *allocator.Allocator, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without one, each start is taken for one after a boot
 	c := &Controller{
-		cfg: cfg, log: log, backend: backend, addresses: addresses, clock: clock, boot: strings.TrimSpace(string(boot)),
+		cfg: cfg, log: log, backend: backend, addresses: addresses{a.Pools(), a}, clock: clock, boot: strings.TrimSpace(string(boot)),
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), meters: newMeters(), kick: make(chan struct{}, 1),
 		pools: newKnownPools(), deletions: map[netip.Prefix]time.Duration{},
 	}
@@ -182,7 +146,7 @@ func (c *Controller) Stop(context.Context) error {
 func (c *Controller) resume() {
 	for _, p := range c.checkpoint.Pools {
 		c.pools.names[p.Name] = p
-		c.addresses.Configure(p)
+		c.addresses.configure(p)
 	}
 	if c.checkpoint.Contested != "" {
 		_ = c.fence(c.checkpoint.Contested)

@@ -92,7 +92,7 @@ func TestDamagedPool(t *testing.T) {
 	w.pool("other", 28, "10.1.0.0/24")
 	one := w.machine("one", 1)
 	w.wait("it has a block of the other pool", func() bool { return one.controller.Refill(t.Context(), "other") == nil })
-	one.addresses.used[one.addresses.anyOf("other")] = true // a pod
+	one.addresses.adopt(one.addresses.anyOf("other")) // a pod
 	w.stop(one)
 	entry, err := s.Get(t.Context(), "pools/other")
 	if err == nil {

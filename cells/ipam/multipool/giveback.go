@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 // giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
@@ -20,7 +21,7 @@ func (c *Controller) giveBackIdle(ctx context.Context) error {
 			continue
 		}
 		seen[b.CIDR] = true
-		if c.addresses.Used(b.Pool, b.CIDR) > 0 || b.State == blockOwned && c.needs(b) {
+		if c.addresses.used(b.Pool, b.CIDR) > 0 || b.State == blockOwned && c.needs(b) {
 			c.resting = c.resting || c.onlyResting(b)
 			c.idle.end(b.CIDR)
 			continue
@@ -42,21 +43,15 @@ func (c *Controller) giveBackIdle(ctx context.Context) error {
 
 // onlyResting reports whether nothing but the quarantine of addresses keeps the block. Nobody tells when that ends.
 func (c *Controller) onlyResting(b ownBlock) bool {
-	return slices.ContainsFunc(c.addresses.Usage(b.Pool), func(u Usage) bool { return u.Block == b.CIDR && u.Used == 0 && u.Resting > 0 })
+	return slices.ContainsFunc(c.addresses.Blocks(b.Pool), func(u allocator.Block) bool { return u.Prefix == b.CIDR && u.Used == 0 && u.Resting > 0 })
 }
 
 // needs reports whether an empty block is kept: the default pool of a node with endpoints has some addresses ahead.
 func (c *Controller) needs(b ownBlock) bool {
-	if b.Pool != DefaultPool || c.obsolete(b) || c.addresses.Endpoints() == 0 {
+	if b.Pool != DefaultPool || c.obsolete(b) || c.addresses.endpoints() == 0 {
 		return false
 	}
-	f, others := cluster.FamilyOf(b.CIDR.Addr()), 0
-	for _, u := range c.addresses.Usage(b.Pool) {
-		if cluster.FamilyOf(u.Block.Addr()) == f && u.Block != b.CIDR {
-			others += u.free()
-		}
-	}
-	return others < c.cfg.PreAllocate
+	return c.addresses.free(b.Pool, cluster.FamilyOf(b.CIDR.Addr()), b.CIDR) < int64(c.cfg.PreAllocate)
 }
 
 // obsolete reports whether the pool as it is now does not have the block, or this node may have none of it.

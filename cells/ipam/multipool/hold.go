@@ -3,6 +3,7 @@ package multipool
 import (
 	"context"
 	"errors"
+	"net/netip"
 
 	"porin.dev/porin/cells/cluster"
 )
@@ -13,9 +14,9 @@ func (c *Controller) configure() {
 		return
 	}
 	for _, p := range c.pools.names {
-		c.addresses.Configure(p)
+		c.addresses.configure(p)
 	}
-	for _, name := range c.addresses.Wanted() {
+	for _, name := range c.addresses.Requested() {
 		if _, ok := c.pools.names[name]; !ok {
 			c.addresses.Forget(name)
 		}
@@ -90,11 +91,11 @@ func (c *Controller) giveOut(b ownBlock) {
 // an address.
 func (c *Controller) holdDefaultPool(ctx context.Context) error {
 	p, ok := c.pools.names[DefaultPool]
-	if !ok || !p.Claimable(c.cfg.Labels) || c.addresses.Endpoints() == 0 {
+	if !ok || !p.Claimable(c.cfg.Labels) || c.addresses.endpoints() == 0 {
 		return nil
 	}
 	for _, f := range cluster.Families {
-		if p.Blocks(f) == 0 || c.free(p.Name, f) >= c.cfg.PreAllocate {
+		if p.Blocks(f) == 0 || c.addresses.free(p.Name, f, netip.Prefix{}) >= int64(c.cfg.PreAllocate) {
 			continue
 		}
 		if err := c.claimFamilies(ctx, p, []cluster.Family{f}); err != nil && !errors.Is(err, ErrNoBlock) {
@@ -102,16 +103,6 @@ func (c *Controller) holdDefaultPool(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// free counts the addresses of a family that the node can give out.
-func (c *Controller) free(pool string, f cluster.Family) (n int) {
-	for _, u := range c.addresses.Usage(pool) {
-		if cluster.FamilyOf(u.Block.Addr()) == f {
-			n = max(n, n+u.free())
-		}
-	}
-	return n
 }
 
 // serve claims what somebody waits for.
@@ -130,7 +121,7 @@ func (c *Controller) serve(ctx context.Context, w *waiter) error {
 		}
 		p = now
 		c.pools.names[p.Name] = p
-		c.addresses.Configure(p)
+		c.addresses.configure(p)
 	}
 	if err := refusal(p, c.cfg.Labels); err != nil {
 		return err
@@ -143,7 +134,7 @@ func (c *Controller) serve(ctx context.Context, w *waiter) error {
 	}
 	var lacking []cluster.Family
 	for _, f := range cluster.Families {
-		if p.Blocks(f) > 0 && c.free(p.Name, f) == 0 && !w.wants(f) {
+		if p.Blocks(f) > 0 && c.addresses.free(p.Name, f, netip.Prefix{}) == 0 && !w.wants(f) {
 			lacking = append(lacking, f)
 		}
 	}

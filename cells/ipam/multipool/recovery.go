@@ -161,7 +161,7 @@ func (c *Controller) hasConflict() bool {
 // unsettled reports whether addresses are in use of a block that overlaps blocks of a pool, and is none of them: those could be claimed.
 func (c *Controller) unsettled() bool {
 	return slices.ContainsFunc(c.checkpoint.Blocks, func(b ownBlock) bool {
-		return b.State == blockOwned && c.pools.overlap(b.CIDR) && c.addresses.Used(b.Pool, b.CIDR) > 0
+		return b.State == blockOwned && c.pools.overlap(b.CIDR) && c.addresses.used(b.Pool, b.CIDR) > 0
 	})
 }
 

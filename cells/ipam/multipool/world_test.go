@@ -73,7 +73,7 @@ func each(t *testing.T, test func(t *testing.T, b cluster.Backend)) {
 
 func (w *world) pool(name string, blockBits int, cidrs ...string) cluster.Pool {
 	w.Helper()
-	p := cluster.Pool{Name: name, IPv4BlockBits: blockBits}
+	p := cluster.Pool{Name: name, IPv4BlockBits: blockBits, Quarantine: time.Millisecond}
 	for _, text := range cidrs {
 		p.Prefixes = append(p.Prefixes, netip.MustParsePrefix(text))
 	}
@@ -100,12 +100,12 @@ func (w *world) start(m *machine) {
 	w.Helper()
 	addresses := newPlain()
 	for _, addr := range m.addresses.all() {
-		addresses.used[addr] = true
+		addresses.adopt(addr)
 	}
 	m.addresses = addresses
 	cfg := w.cfg
 	cfg.Node, cfg.Dir = m.name, m.dir
-	c, err := multipool.New(cfg, m.network.Backend(), addresses, boottime.Now, w.log.With("node", m.name))
+	c, err := multipool.New(cfg, m.network.Backend(), addresses.Allocator, boottime.Now, w.log.With("node", m.name))
 	if err != nil {
 		w.Fatal(err)
 	}
