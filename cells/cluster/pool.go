@@ -113,9 +113,10 @@ func (p Pool) Validate() error {
 			}
 		}
 	}
-	for _, prefix := range p.Exclude {
-		if !prefix.IsValid() || prefix != prefix.Masked() {
-			errs = append(errs, fmt.Errorf("exclude %s: want an address with no bits after its length", prefix))
+	errs = append(errs, p.checkExclude())
+	for _, name := range p.AllowedNamespaces {
+		if err := v1.CheckPoolName(name); err != nil { // the rule of Kubernetes is the same
+			errs = append(errs, fmt.Errorf("allowed namespace %.64q %w: want %s", name, err, v1.PoolNameRule))
 		}
 	}
 	if p.Quarantine < 0 || p.Quarantine > MaxQuarantine {
@@ -135,6 +136,26 @@ func (p Pool) checkPrefix(prefix netip.Prefix) error {
 		return fmt.Errorf("prefix %s is smaller than a block, /%d: want a larger prefix or smaller blocks", prefix, p.BlockBits(FamilyOf(prefix.Addr())))
 	}
 	return nil
+}
+
+// checkExclude refuses what nothing can come of, and what leaves nothing of a family.
+func (p Pool) checkExclude() error {
+	var errs []error
+	for _, e := range p.Exclude {
+		switch {
+		case !e.IsValid() || e != e.Masked():
+			errs = append(errs, fmt.Errorf("exclude %s: want an address with no bits after its length", e))
+		case !slices.ContainsFunc(p.Prefixes, func(prefix netip.Prefix) bool { return prefix.Bits() <= e.Bits() && prefix.Contains(e.Addr()) }):
+			errs = append(errs, fmt.Errorf("exclude %s: it is in no prefix of the pool", e))
+		}
+	}
+	for _, f := range Families {
+		has := slices.ContainsFunc(p.Prefixes, func(prefix netip.Prefix) bool { return FamilyOf(prefix.Addr()) == f })
+		if has && p.Blocks(f) == 0 && len(p.Exclude) > 0 && len(errs) == 0 {
+			errs = append(errs, fmt.Errorf("exclude: it leaves no %s address: disable the pool, or take its %[1]s prefixes out", f))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Claimable reports whether a node with these labels may claim blocks of the pool.

@@ -67,6 +67,28 @@ func TestPoolUsable(t *testing.T) {
 	}
 }
 
+// TestPoolBlocksExclude counts and numbers the blocks that have a usable address, and no others.
+func TestPoolBlocksExclude(t *testing.T) {
+	p := cluster.Pool{
+		Prefixes: prefixes("10.0.0.0/24", "10.1.0.0/25", "fd00::/48"), IPv4BlockBits: 26, IPv6BlockBits: 122,
+		Exclude: prefixes("10.0.0.0/26", "10.0.0.64/27", "10.0.0.96/27", "10.0.0.128/32", "10.1.0.0/25", "10.1.0.0/30", "fd00::/49"),
+	}
+	if n := p.Blocks(cluster.IPv4); n != 2 {
+		t.Errorf("%d IPv4 blocks, want 2", n)
+	}
+	for i, want := range []string{"10.0.0.128/26", "10.0.0.192/26"} {
+		if got := p.Block(cluster.IPv4, uint64(i)).String(); got != want {
+			t.Errorf("block %d is %s, want %s", i, got, want)
+		}
+	}
+	if first := p.Block(cluster.IPv6, 0); p.Blocks(cluster.IPv6) != 1<<62 || first.String() != "fd00:0:0:8000::/122" {
+		t.Errorf("%d IPv6 blocks, the first is %s", p.Blocks(cluster.IPv6), first)
+	}
+	if !p.Excluded(netip.MustParseAddr("10.0.0.128")) || p.Excluded(netip.MustParseAddr("10.0.0.129")) {
+		t.Error("10.0.0.128 is excluded, and 10.0.0.129 is not")
+	}
+}
+
 func TestPoolValidate(t *testing.T) {
 	good := cluster.Pool{Name: "a", Prefixes: prefixes("10.0.0.0/16")}.WithDefaults()
 	if err := good.Validate(); err != nil {
@@ -83,6 +105,12 @@ func TestPoolValidate(t *testing.T) {
 		"quarantine":        func(p *cluster.Pool) { p.Quarantine = -1 },
 		"exclude 10.0.0.1/": func(p *cluster.Pool) { p.Exclude = []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")} },
 		"at most 256":       func(p *cluster.Pool) { p.AllowedNamespaces = make([]string, 257) },
+
+		"exclude 10.1.0.0/24: it is in no prefix of the pool": func(p *cluster.Pool) { p.Exclude = prefixes("10.1.0.0/24") },
+		"exclude 10.0.0.0/8: it is in no prefix of the pool":  func(p *cluster.Pool) { p.Exclude = prefixes("10.0.0.0/8") },
+		"exclude: it leaves no ipv4 address":                  func(p *cluster.Pool) { p.Exclude = prefixes("10.0.0.0/17", "10.0.128.0/17") },
+		`allowed namespace "Shop"`:                            func(p *cluster.Pool) { p.AllowedNamespaces = []string{"Shop"} },
+		`allowed namespace ""`:                                func(p *cluster.Pool) { p.AllowedNamespaces = []string{""} },
 	} {
 		p := good
 		edit(&p)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 // Family is an address family.
@@ -44,25 +45,20 @@ func (p Pool) BlockBits(f Family) int {
 // maxBlocks bounds what [Pool.Blocks] counts.
 const maxBlocks = 1 << 62
 
-// Blocks counts the blocks of a family, at most 1<<62.
+// Blocks counts the blocks of a family that have a usable address, at most 1<<62.
 func (p Pool) Blocks(f Family) (n uint64) {
-	for _, prefix := range p.Prefixes {
-		if FamilyOf(prefix.Addr()) == f {
-			n = min(n+blocksIn(prefix, p.BlockBits(f)), maxBlocks)
-		}
+	for _, part := range p.usableParts(f) {
+		n = min(n+blocksIn(part, p.BlockBits(f)), maxBlocks)
 	}
 	return n
 }
 
-// Block returns block i of a family, for i below Blocks.
+// Block returns block i of those that Blocks counts.
 func (p Pool) Block(f Family, i uint64) netip.Prefix {
-	for _, prefix := range p.Prefixes {
-		if FamilyOf(prefix.Addr()) != f {
-			continue
-		}
-		n := blocksIn(prefix, p.BlockBits(f))
+	for _, part := range p.usableParts(f) {
+		n := blocksIn(part, p.BlockBits(f))
 		if i < n {
-			return subnet(prefix.Addr(), p.BlockBits(f), i)
+			return subnet(part.Addr(), p.BlockBits(f), i)
 		}
 		i -= n
 	}
@@ -71,23 +67,48 @@ func (p Pool) Block(f Family, i uint64) netip.Prefix {
 
 // Usable reports whether a block has an address that is not excluded.
 func (p Pool) Usable(cidr netip.Prefix) bool {
-	addr := cidr.Addr()
-	for cidr.Contains(addr) {
-		covered := false
-		for _, e := range p.Exclude {
-			if e.Bits() <= cidr.Bits() && e.Overlaps(cidr) {
-				return false
-			}
-			if e.Contains(addr) {
-				addr, covered = lastOf(e).Next(), true
-				break
-			}
-		}
-		if !covered {
-			return true
+	return len(appendUsable(nil, cidr, cidr.Addr().BitLen(), p.Exclude)) > 0
+}
+
+// Excluded reports whether nobody gets the address.
+func (p Pool) Excluded(addr netip.Addr) bool {
+	return slices.ContainsFunc(p.Exclude, func(e netip.Prefix) bool { return e.Contains(addr) })
+}
+
+// usableParts returns the prefixes of a family, cut so that every block of them has a usable address.
+func (p Pool) usableParts(f Family) (parts []netip.Prefix) {
+	for _, prefix := range p.Prefixes {
+		if FamilyOf(prefix.Addr()) == f {
+			parts = appendUsable(parts, prefix, p.BlockBits(f), p.Exclude)
 		}
 	}
-	return false
+	return parts
+}
+
+// appendUsable appends the prefix, or those parts of it, of the size of a block or larger, of which not every address is excluded.
+func appendUsable(parts []netip.Prefix, prefix netip.Prefix, blockBits int, exclude []netip.Prefix) []netip.Prefix {
+	var inside []netip.Prefix
+	for _, e := range exclude {
+		if e.Overlaps(prefix) {
+			if e.Bits() <= prefix.Bits() {
+				return parts
+			}
+			inside = append(inside, e)
+		}
+	}
+	if len(inside) == 0 {
+		return append(parts, prefix)
+	}
+	if prefix.Bits() >= blockBits {
+		if len(appendUsable(nil, prefix, prefix.Addr().BitLen(), inside)) > 0 {
+			parts = append(parts, prefix)
+		}
+		return parts
+	}
+	for half := range uint64(2) {
+		parts = appendUsable(parts, subnet(prefix.Addr(), prefix.Bits()+1, half), blockBits, inside)
+	}
+	return parts
 }
 
 // blocksIn is 0 for a prefix that is smaller than a block, which no valid pool has.
@@ -123,13 +144,4 @@ func subnet(from netip.Addr, bits int, i uint64) netip.Prefix {
 	binary.BigEndian.PutUint64(raw[:8], high)
 	binary.BigEndian.PutUint64(raw[8:], low)
 	return netip.PrefixFrom(netip.AddrFrom16(raw), bits)
-}
-
-func lastOf(p netip.Prefix) netip.Addr {
-	raw := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(raw)*8; i++ {
-		raw[i/8] |= 1 << (7 - i%8)
-	}
-	addr, _ := netip.AddrFromSlice(raw)
-	return addr
 }
