@@ -57,7 +57,7 @@ const (
 	uncleaned              // it was released, and others may still have to clean up after its owner
 	resting                // it was released a short while ago
 	free                   // it may be given out again
-	drained                // it has rested, and its block is drained
+	drained                // it has rested, and its block is drained or the address is excluded
 	nodeOwn                // nobody has it but the node itself
 )
 
@@ -74,13 +74,14 @@ type address struct {
 	release    uint64        // the number of that release
 	state      state
 	ofNode     bool // an interface of the node has the address, whatever its state
+	excluded   bool // nobody gets it any more, whatever its state
 }
 
 // leave takes the address out of its state's list and count. It is unused then.
 func (e *address) leave() {
-	b, l := e.block, e.block.list
+	l := e.block.list
 	if e.state.takesUp() {
-		b.countTaken(e.state, -1)
+		e.count(-1)
 	}
 	switch e.state {
 	case uncleaned:
@@ -96,9 +97,9 @@ func (e *address) leave() {
 // enter is the reverse of leave. A list is by time of release.
 func (e *address) enter(s state) {
 	e.state = s
-	b, l := e.block, e.block.list
+	l := e.block.list
 	if s.takesUp() {
-		b.countTaken(s, 1)
+		e.count(1)
 	}
 	switch s {
 	case uncleaned:
@@ -107,6 +108,19 @@ func (e *address) enter(s state) {
 		l.resting.insert(e)
 	case free:
 		l.free.insert(e)
+	}
+}
+
+// count counts an address that begins or ends to take up room. One that is excluded takes none from others.
+func (e *address) count(by int64) {
+	b := e.block
+	b.countTaken(e.state, by)
+	if !e.excluded {
+		return
+	}
+	b.excludedTaken += by
+	if !b.drained {
+		b.list.available += by
 	}
 }
 
@@ -149,7 +163,7 @@ func (e *address) becomeFree() {
 		e.enter(nodeOwn)
 	case e.block.forgets:
 		e.block.forget(e)
-	case e.block.drained:
+	case e.block.drained || e.excluded:
 		e.enter(drained)
 	default:
 		e.enter(free)

@@ -92,6 +92,9 @@ func (a *Allocator) allocateLocal(ctx context.Context, req Request, options rese
 		return got, err
 	}
 	p, err := a.servingPool(req.pool())
+	if err == nil && options.token == "" {
+		err = p.checkNamespace(req.Namespace)
+	}
 	if err != nil {
 		return got, err
 	}
@@ -126,6 +129,22 @@ func (a *Allocator) servingPool(name string) (*pool, error) {
 		return nil, a.suspended
 	}
 	return p, nil
+}
+
+// shownNamespaces bounds how many namespaces an error names.
+const shownNamespaces = 10
+
+// checkNamespace returns [ErrNamespace] when the pool is not for pods of the namespace.
+func (p *pool) checkNamespace(namespace string) error {
+	allowed := p.settings.AllowedNamespaces
+	if len(allowed) == 0 || slices.Contains(allowed, namespace) {
+		return nil
+	}
+	names := strings.Join(allowed[:min(len(allowed), shownNamespaces)], ", ")
+	if more := len(allowed) - shownNamespaces; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("pool %s: %w: it is for pods of %s, and not of %q", p.name, ErrNamespace, names, namespace)
 }
 
 func (a *Allocator) knownPools() (names []string) {

@@ -19,6 +19,7 @@ var (
 	ErrUnknownPool   = fault.New(fault.Invalid, "no such pool")
 	ErrNoReservation = fault.New(fault.Conflict, "no such reservation, or it is over")
 	ErrBlockInUse    = fault.New(fault.Conflict, "addresses of the block are in use")
+	ErrNamespace     = fault.New(fault.Invalid, "not for this namespace")
 	ErrNoOwner       = fault.New(fault.NotFound, "address of nobody")
 )
 
@@ -32,6 +33,8 @@ type Request struct {
 	// before that owner.
 	PodHandle Handle
 	Pool      string // "" is [DefaultPool]
+	// Namespace is the pod's, for pools that are not for all; "" for who is no pod. Who reserves needs none.
+	Namespace string
 	// Want asks for these very addresses. A family that is zero here gets any, if the pool has that family.
 	Want endpointmanager.Addresses
 	// Reservation is the token of a reservation whose addresses the owner takes over.

@@ -29,6 +29,10 @@ type block struct {
 	spare       []*address
 
 	used, resting, nodeOwn int64
+
+	exclude       []netip.Prefix // of them nothing is given out
+	excludedSize  int64          // how many of size those are
+	excludedTaken int64          // and how many of these are in use, rest or are the node's all the same
 }
 
 // newBlock returns a block of which every address may be given out, as a pod has its address as /32 or /128.
@@ -101,7 +105,7 @@ func (b *block) address(addr netip.Addr) *address {
 	e := b.known[addr]
 	if e == nil {
 		e = b.newAddress()
-		*e = address{addr: addr, block: b, since: never}
+		*e = address{addr: addr, block: b, since: never, excluded: b.excludes(addr)}
 		b.known[addr] = e
 	}
 	return e
@@ -127,12 +131,16 @@ func (b *block) forget(e *address) {
 // nextUnused returns the first address from the cursor on that nobody has had, or nil. In a block that forgets the cursor
 // begins again behind the last.
 func (b *block) nextUnused() *address {
-	for range len(b.known) + 1 {
+	for range len(b.known) + len(b.exclude) + 1 {
 		if !b.gives(b.cursor) {
 			if !b.forgets {
 				return nil
 			}
 			b.cursor = b.first
+		}
+		if part := b.excludedPart(b.cursor); part.IsValid() {
+			b.cursor = offset(part.Addr(), 1<<hostBits(part)-1).Next()
+			continue
 		}
 		if e := b.known[b.cursor]; e == nil || e.state == unused {
 			return b.address(b.cursor)
@@ -157,14 +165,14 @@ func (b *block) countTaken(s state, by int64) {
 	}
 }
 
-func (b *block) capacity() int64 { return b.size - b.nodeOwn }
+func (b *block) capacity() int64 { return b.size - b.nodeOwn - b.excludedSize + b.excludedTaken }
 
 func (b *block) left() int64 { return b.capacity() - b.used - b.resting }
 
 // Block is what is given out of a block.
 type Block struct {
 	Prefix netip.Prefix
-	// Capacity = Used + Resting + Free. A block of more than 2^48 addresses is said to have that many.
+	// Capacity = Used + Resting + Free, without what is excluded and free. A block of more than 2^48 addresses is said to have that many.
 	Capacity, Used, Resting, Free int64
 	// Drained says that nothing is given out any more, so that what is free is to be had by nobody.
 	Drained bool

@@ -19,5 +19,6 @@
 //     sequence number ([Allocator.ReleaseListed]) it never hits the next owner of the same handle.
 //   - An address that another IPAM gave to an owner is given to nobody else while that owner lives, and never rests.
 //   - A reservation ends by itself, by a clock that nobody sets, or is permanent. A [ReservationStore] keeps it over restarts.
-//   - Nothing is given out from a drained block, and no address that the node itself has.
+//   - Nothing is given out from a drained block, and no address that is excluded or that the node itself has. A pool may be for
+//     pods of some namespaces: nobody else gets an address of it.
 package allocator

@@ -65,6 +65,11 @@ func (a *Allocator) takeOver(req Request) (Allocation, error) {
 	if err := r.satisfies(req); err != nil {
 		return Allocation{}, err
 	}
+	if p := a.pools[r.Pool]; p != nil {
+		if err := p.checkNamespace(req.Namespace); err != nil {
+			return Allocation{}, err
+		}
+	}
 	delete(a.owners, r.Owner)
 	a.endReservation(r)
 	a.countPodHandle(r.PodHandle, -1)

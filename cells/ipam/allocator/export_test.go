@@ -93,7 +93,7 @@ func (c *checker) list(l *freeList) {
 }
 
 func (c *checker) block(b *block) {
-	counts := map[state]int64{}
+	counts, excluded := map[state]int64{}, int64(0)
 	for addr, e := range b.known {
 		counts[e.state]++
 		c.that(e.addr == addr && e.block == b, "%s: block %s", addr, b.prefix)
@@ -103,10 +103,17 @@ func (c *checker) block(b *block) {
 		want := map[state]string{uncleaned: "uncleaned", resting: "resting", free: "free"}[e.state]
 		c.that(c.lists[e] == want, "%s: state %d in list %q", addr, e.state, c.lists[e])
 		c.that(e.state != free || !b.drained, "%s is free, and its block drained", addr)
+		c.that(e.excluded == b.excludes(addr), "%s: excluded %t", addr, e.excluded)
+		c.that(e.state != free || !e.excluded, "%s is free, and excluded", addr)
+		c.that(e.state != drained || b.drained || e.excluded, "%s is withdrawn, and its block gives it out", addr)
+		if e.excluded && e.state.takesUp() {
+			excluded++
+		}
 		c.that(!e.ofNode || e.state != free && e.state != unused, "%s is the node's, and in state %d", addr, e.state)
 	}
 	c.that(b.used == counts[inUse] && b.resting == counts[uncleaned]+counts[resting] && b.nodeOwn == counts[nodeOwn],
 		"block %s counts %d, %d, %d, and has %v", b.prefix, b.used, b.resting, b.nodeOwn, counts)
+	c.that(b.excludedTaken == excluded, "block %s counts %d excluded addresses that are taken, and has %d", b.prefix, b.excludedTaken, excluded)
 }
 
 func (c *checker) reservations() {

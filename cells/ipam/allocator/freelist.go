@@ -48,10 +48,10 @@ func (l *freeList) next() *address {
 }
 
 // oldest returns the address that rests for the longest time of those that may be given out, or nil. It passes those of
-// drained blocks over one by one, which are few.
+// drained blocks, and those that are excluded, over one by one: they are few.
 func (l *freeList) oldest() *address {
 	for e := l.resting.head; e != nil; e = e.next {
-		if !e.block.drained && !e.ofNode {
+		if !e.block.drained && !e.ofNode && !e.excluded {
 			return e
 		}
 	}
@@ -84,14 +84,21 @@ func (l *freeList) undrain(b *block) {
 	l.unused = append(l.unused, b)
 	var back []*address
 	for _, e := range b.known {
-		if e.state == drained {
-			e.state = free
+		if e.state == drained && !e.excluded {
 			back = append(back, e)
 		}
 	}
+	l.giveAgain(back)
+}
+
+// giveAgain frees addresses that have rested and were not given out.
+func (l *freeList) giveAgain(back []*address) {
 	slices.SortFunc(back, func(x, y *address) int {
 		return cmp.Or(cmp.Compare(x.since, y.since), x.addr.Compare(y.addr))
 	})
+	for _, e := range back {
+		e.state = free
+	}
 	l.free.merge(back)
 }
 

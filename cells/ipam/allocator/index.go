@@ -85,7 +85,7 @@ func (x *index) moveIn(b *block) {
 		e.leave()
 		delete(x.outside.known, addr)
 		b.known[addr] = e
-		e.block = b
+		e.block, e.excluded = b, b.excludes(addr)
 		e.enter(s)
 		e.owner = owner
 	}

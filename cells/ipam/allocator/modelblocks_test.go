@@ -47,6 +47,7 @@ type model struct {
 	dirty   map[netip.Addr]bool      // released and not cleaned up
 	listed  []allocator.Allocation   // of some time ago
 	tokens  []allocator.Reservation  // all there ever were
+	exclude []netip.Prefix
 }
 
 type modelOwner struct {
@@ -80,7 +81,7 @@ func (m *model) start() {
 	if m.store != nil {
 		m.n = allocator.New(m.store)
 	}
-	m.n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, Quarantine: modelRest})
+	m.configure()
 	if m.cleans {
 		m.cleanup = m.n.Cleanup(func(bool) {})
 	}
@@ -93,7 +94,7 @@ func (m *model) step() {
 	owner := allocator.Handle(fmt.Sprintf("porin.c%d.eth0", m.IntN(40)))
 	ops := []func(allocator.Handle){
 		m.allocate, m.allocate, m.allocate, m.take, m.adopt, m.release, m.release, m.lateRelease, m.reserve, m.giveUp,
-		m.addBlock, m.addBlock, m.drain, m.remove, m.sleep, m.sleep, m.clean,
+		m.addBlock, m.addBlock, m.drain, m.remove, m.sleep, m.sleep, m.clean, m.changeExclude,
 	}
 	if m.IntN(60) == 0 {
 		m.restart()
@@ -156,7 +157,7 @@ func (m *model) ownerOf(addr netip.Addr) (allocator.Handle, bool) {
 func (m *model) ready(addr netip.Addr) bool {
 	b, ok := m.blockOf(addr)
 	_, used := m.ownerOf(addr)
-	return ok && !used && !m.dirty[addr] && !m.blocks[b] && time.Since(m.free[addr]) >= modelRest
+	return ok && !used && !m.dirty[addr] && !m.blocks[b] && !m.excluded(addr) && time.Since(m.free[addr]) >= modelRest
 }
 
 // judge holds an answer against the longest free address that there is.

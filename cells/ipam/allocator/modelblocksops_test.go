@@ -71,6 +71,24 @@ func (m *model) remove(allocator.Handle) {
 	}
 }
 
+func (m *model) configure() {
+	m.n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, Quarantine: modelRest, Exclude: slices.Clone(m.exclude)})
+}
+
+// changeExclude excludes other addresses, twice in three times none.
+func (m *model) changeExclude(allocator.Handle) {
+	m.exclude = nil
+	for range m.IntN(3) * m.IntN(2) {
+		prefix, _ := m.anyAddress().Prefix(27 + m.IntN(6))
+		m.exclude = append(m.exclude, prefix)
+	}
+	m.configure()
+}
+
+func (m *model) excluded(addr netip.Addr) bool {
+	return slices.ContainsFunc(m.exclude, func(e netip.Prefix) bool { return e.Contains(addr) })
+}
+
 // rests tells whether an address that nobody has is not to be had.
 func (m *model) rests(addr netip.Addr) bool {
 	return m.dirty[addr] || time.Since(m.free[addr]) < modelRest
@@ -139,16 +157,18 @@ func (m *model) check() {
 		m.Fatalf("%d blocks, want %v", len(usage), m.blocks)
 	}
 	for _, u := range usage {
-		var used, resting int64
+		var used, resting, left int64
 		for addr := u.Prefix.Addr(); u.Prefix.Contains(addr); addr = addr.Next() {
 			if _, ok := m.ownerOf(addr); ok {
 				used++
 			} else if m.rests(addr) {
 				resting++
+			} else if !m.excluded(addr) {
+				left++
 			}
 		}
-		if drained, ok := m.blocks[u.Prefix]; !ok || drained != u.Drained || used != u.Used || resting != u.Resting {
-			m.Fatalf("%+v, want %d in use, %d resting, drained %v", u, used, resting, drained)
+		if drained, ok := m.blocks[u.Prefix]; !ok || drained != u.Drained || used != u.Used || resting != u.Resting || left != u.Free || u.Capacity != used+resting+left {
+			m.Fatalf("%+v, want %d in use, %d resting, %d free, drained %v", u, used, resting, left, drained)
 		}
 	}
 }

@@ -21,6 +21,10 @@ type Settings struct {
 	Quarantine time.Duration
 	// ReuseResting has the address that rests for the longest time given out when nothing else is free.
 	ReuseResting bool
+	// Exclude are addresses that nobody gets. What is in use of them stays.
+	Exclude []netip.Prefix
+	// AllowedNamespaces are those of the pods that may have addresses; none is all, and also who is no pod.
+	AllowedNamespaces []string
 }
 
 func (s Settings) has(f family) bool {
@@ -149,6 +153,8 @@ func (p *pool) requested(x *index, addr netip.Addr, now time.Duration) (*address
 // check says why an address cannot be given out now; nil when it can.
 func (e *address) check(now time.Duration) error {
 	switch {
+	case e.excluded:
+		return fmt.Errorf("%w: it is excluded", ErrOutside)
 	case e.ofNode:
 		return fmt.Errorf("%w by the node itself", ErrInUse)
 	case e.state == inUse:

@@ -30,12 +30,18 @@ func (p Pools) Configure(name string, s Settings) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	one := a.pool(name)
+	changed := !slices.Equal(one.settings.Exclude, s.Exclude)
 	one.settings, one.known = s, true
 	if i := slices.Index(a.unknownPools, name); i >= 0 {
 		one.asked = true
 		a.unknownPools = slices.Delete(a.unknownPools, i, i+1)
 	}
 	a.settle() // by what holds now
+	if changed {
+		for _, b := range one.blocks() {
+			b.setExclude(s.Exclude)
+		}
+	}
 }
 
 // pool returns the pool of that name, made if it is not there.
@@ -106,6 +112,7 @@ func (p Pools) Add(name string, prefix netip.Prefix) error {
 // addBlock has a block be given out from.
 func (a *Allocator) addBlock(b *block, l *freeList) {
 	l.add(b)
+	b.setExclude(l.pool.settings.Exclude)
 	a.index.add(b)
 	a.index.moveIn(b)
 	for addr := range a.nodeAddresses {

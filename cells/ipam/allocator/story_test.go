@@ -29,7 +29,7 @@ func TestStories(t *testing.T) {
 		"remember": (*world).remember, "list": (*world).list, "fill": (*world).fill,
 		"multi-pool": (*world).multiPool, "configure": (*world).configure,
 		"add": (*world).add, "drain": (*world).drain, "remove": (*world).remove, "suspend": (*world).suspend, "resume": (*world).resume,
-		"allocate-from": (*world).allocateFrom, "allocate-reserved": (*world).allocateReserved,
+		"allocate-from": (*world).allocateFrom, "allocate-in": (*world).allocateIn, "allocate-reserved": (*world).allocateReserved,
 		"reserve": (*world).reserve, "return": (*world).giveBack, "return-reserved": (*world).returnReserved,
 		"later": (*world).later, "restart": (*world).restart, "cleanup": (*world).cleanUp, "clean": (*world).clean,
 		"allocate-for": (*world).allocateFor, "note": (*world).note, "release-noted": (*world).releaseNoted,

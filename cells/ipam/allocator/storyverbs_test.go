@@ -19,14 +19,30 @@ func (w *world) multiPool(ts *testscript.TestScript, args []string) error {
 	return w.start(func() error { return w.configure(ts, args) })
 }
 
-// configure: configure POOL QUARANTINE FAMILY... [reuse-resting]
+// configure: configure POOL QUARANTINE FAMILY... [reuse-resting] [exclude=CIDR,...] [namespaces=NAME,...]
 func (w *world) configure(ts *testscript.TestScript, args []string) error {
 	quarantine, err := time.ParseDuration(args[1])
-	w.Pools().Configure(args[0], allocator.Settings{
+	settings := allocator.Settings{
 		IPv4: slices.Contains(args[2:], "ipv4"), IPv6: slices.Contains(args[2:], "ipv6"), Quarantine: quarantine,
 		ReuseResting: slices.Contains(args[2:], "reuse-resting"),
-	})
+	}
+	for _, arg := range args[2:] {
+		switch name, value, _ := strings.Cut(arg, "="); name {
+		case "exclude":
+			for _, text := range strings.Split(value, ",") {
+				settings.Exclude = append(settings.Exclude, netip.MustParsePrefix(text))
+			}
+		case "namespaces":
+			settings.AllowedNamespaces = strings.Split(value, ",")
+		}
+	}
+	w.Pools().Configure(args[0], settings)
 	return err
+}
+
+// allocate-in: allocate-in NAMESPACE POOL OWNER
+func (w *world) allocateIn(ts *testscript.TestScript, args []string) error {
+	return w.ask(ts, allocator.Request{Namespace: args[0], Pool: args[1], Owner: allocator.Handle(args[2])})
 }
 
 // add, drain, remove: add POOL BLOCK
