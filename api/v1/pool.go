@@ -13,8 +13,12 @@ type PoolSpec struct {
 	// IPv4BlockBits and IPv6BlockBits are the prefix lengths of the blocks that nodes claim. They cannot change.
 	IPv4BlockBits int `json:"ipv4BlockBits,omitempty"`
 	IPv6BlockBits int `json:"ipv6BlockBits,omitempty"`
+	// Exclude are ranges of the prefixes that nobody gets an address of. What is in use of them stays.
+	Exclude []netip.Prefix `json:"exclude,omitempty"`
 	// NodeSelector are labels that a node must have to claim blocks of the pool; none is every node.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// AllowedNamespaces are those of the pods that may have addresses; none is every namespace. Who has one keeps it.
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 	// Disabled pools are not claimed from, and nothing more is given out of them. What is in use stays.
 	Disabled bool `json:"disabled,omitempty"`
 	// Quarantine is how long a released address rests, in nanoseconds, 20 minutes at the most.
@@ -32,7 +36,7 @@ type PoolSpec struct {
 // PoolUse is how many blocks of a family a pool has, and how many of them nodes own.
 type PoolUse struct {
 	Family string `json:"family"` // "ipv4" or "ipv6"
-	Blocks int64  `json:"blocks"` // 1<<62 at the most
+	Blocks int64  `json:"blocks"` // that have an address that is not excluded; 1<<62 at the most
 	Owned  int64  `json:"owned"`  // by nodes, wholly or in part
 	Nodes  int    `json:"nodes"`  // that own some
 }

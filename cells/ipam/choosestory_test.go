@@ -23,7 +23,7 @@ import (
 
 // TestChoosingStories runs testdata/choosing: an agent of mode multi-pool, with an endpoint manager.
 //
-//	pool NAME BLOCK                 is there from the next start of the agent on
+//	pool NAME BLOCK [NAMESPACE,...] is there from the next start of the agent on, for pods of these namespaces
 //	agent [FLAG...]                 starts it, after the end of the one before, with these settings
 //	attach NAME [KEY=VALUE...]      an ADD: of pool, namespace, ip, reserved (who reserved it), token; shows pool and address
 //	detach NAME                     its DEL
@@ -50,7 +50,7 @@ func TestChoosingStories(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{Dir: "testdata/choosing", Cmds: verbs.Checked(t), Setup: func(env *testscript.Env) error {
 		w := &chooserWorld{
-			dir: filepath.Join(env.WorkDir, "state"), blocks: map[string]netip.Prefix{},
+			dir: filepath.Join(env.WorkDir, "state"), blocks: map[string]netip.Prefix{}, namespaces: map[string][]string{},
 			datapath: endpointmanagertest.NewStep("datapath"), tokens: map[string]string{},
 		}
 		env.Defer(func() { _ = w.end() })
@@ -61,10 +61,12 @@ func TestChoosingStories(t *testing.T) {
 
 // chooserWorld is a node. The datapath stands for its kernel, and outlives the agent.
 type chooserWorld struct {
-	dir      string
-	blocks   map[string]netip.Prefix // by pool
-	datapath *endpointmanagertest.Step
-	tokens   map[string]string // by who reserved
+	dir    string
+	blocks map[string]netip.Prefix // by pool
+
+	namespaces map[string][]string // that may have addresses of a pool
+	datapath   *endpointmanagertest.Step
+	tokens     map[string]string // by who reserved
 
 	node    *allocator.Allocator
 	service endpointmanager.Service
@@ -72,6 +74,10 @@ type chooserWorld struct {
 
 func (w *chooserWorld) pool(_ *testscript.TestScript, args []string) (err error) {
 	w.blocks[args[0]], err = netip.ParsePrefix(args[1])
+	delete(w.namespaces, args[0])
+	if len(args) > 2 {
+		w.namespaces[args[0]] = strings.Split(args[2], ",")
+	}
 	return err
 }
 
@@ -89,7 +95,7 @@ func (w *chooserWorld) agent(_ *testscript.TestScript, args []string) (err error
 		return err
 	}
 	for name, block := range w.blocks {
-		w.node.Pools().Configure(name, allocator.Settings{IPv4: true})
+		w.node.Pools().Configure(name, allocator.Settings{IPv4: true, AllowedNamespaces: w.namespaces[name]})
 		err = errors.Join(err, w.node.Pools().Add(name, block))
 	}
 	manager := endpointmanager.DefaultConfig()

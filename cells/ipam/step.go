@@ -56,8 +56,8 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespac
 		return ep, nil
 	}
 	got, err := s.allocator.Allocate(ctx, allocator.Request{
-		Owner: handleOf(ep), PodHandle: podHandleOf(ep), Pool: s.poolFor(ep.Spec), Want: ep.Spec.Requested,
-		Reservation: ep.Spec.Reservation,
+		Owner: handleOf(ep), PodHandle: podHandleOf(ep), Pool: s.poolFor(ep.Spec), Namespace: ep.Spec.Pod.Namespace,
+		Want: ep.Spec.Requested, Reservation: ep.Spec.Reservation,
 	})
 	if err != nil {
 		return ep, err

@@ -102,13 +102,15 @@ const aboutRelease = `Without --token whatever reservation there is ends. What a
 A released address rests for the pool's quarantine.`
 
 const aboutPoolUse = `OWNED is how many blocks nodes own: a pool of which all are has room in these alone, of which "porin ipam list" shows
-those of this node. NODES are the labels that a node must have to own some.`
+those of this node. NODES are the labels that a node must have to own some. NAMESPACES are those of the pods that may have
+addresses, and nobody gets one that is EXCLUDED: blocks without any other do not count.`
 
 const aboutPoolCreate = `For example: porin pool create blue --prefix 10.65.0.0/16,fd00:65::/64 --node-label zone=a
 A node claims a block at a time: 64 addresses, unless the size is given. A container is given addresses of all the families
-that the pool has.`
+that the pool has. A pod of a namespace that is not allowed gets an error, whatever has chosen the pool for it.`
 
-const aboutPoolSet = `A prefix that is left out is drained: what is in use of it stays, and nothing more of it is given out.`
+const aboutPoolSet = `A prefix that is left out is drained: what is in use of it stays, and nothing more of it is given out. So it is with what is
+excluded, and a pod whose namespace is not allowed any more keeps its addresses.`
 
 const aboutPoolDelete = `A pool that nodes have blocks of is refused, and nothing changes: delete the pods that use it, and disable it. Nodes give a
 block back when nothing of it has been in use for a minute, or longer if they often need one again.`

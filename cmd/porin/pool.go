@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -15,10 +16,10 @@ func poolList(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	return s.print(list, func(w io.Writer) {
-		row(w, "POOL", "PREFIXES", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "NODES", "QUARANTINE", "STATE")
+		row(w, "POOL", "PREFIXES", "EXCLUDED", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "NODES", "NAMESPACES", "QUARANTINE", "STATE")
 		for _, p := range list {
-			row(w, p.Name, prefixText(p.Prefixes), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"),
-				selectorText(p.NodeSelector), plain(p.Quarantine), poolState(p))
+			row(w, p.Name, prefixText(p.Prefixes), prefixText(p.Exclude), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"),
+				selectorText(p.NodeSelector), strings.Join(p.AllowedNamespaces, " "), plain(p.Quarantine), poolState(p))
 		}
 	})
 }
@@ -34,12 +35,18 @@ func poolGet(ctx context.Context, s *session, args []string) error {
 func poolTable(w io.Writer, p v1.PoolSpec) {
 	row(w, "Pool:", p.Name+", "+poolState(p))
 	row(w, "Prefixes:", prefixText(p.Prefixes))
+	if len(p.Exclude) > 0 {
+		row(w, "Excluded:", prefixText(p.Exclude))
+	}
 	row(w, "Blocks:", blockText(p))
 	for _, use := range p.Use {
 		row(w, familyName(use.Family)+":", useLine(use))
 	}
 	if len(p.NodeSelector) > 0 {
 		row(w, "Nodes:", selectorText(p.NodeSelector))
+	}
+	if len(p.AllowedNamespaces) > 0 {
+		row(w, "Namespaces:", strings.Join(p.AllowedNamespaces, " "))
 	}
 	row(w, "Quarantine:", plain(p.Quarantine))
 	if p.ReuseResting {

@@ -219,3 +219,25 @@ func TestAnAgentWithoutPoolsSaysWhichModeHasThem(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolExcludeAndNamespaces is a pool of one block, with an address that nobody gets, for the pods of one namespace.
+func TestPoolExcludeAndNamespaces(t *testing.T) {
+	r := withPools(t, nil)
+	if out, err := r.porin("pool", "create", "blue", "--prefix=10.65.0.0/30", "--ipv4-block=30", "--exclude=10.65.0.0/31,10.65.0.3", "--allowed-namespace=shop"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	inShop, inWeb := []string{"K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=a"}, []string{"K8S_POD_NAMESPACE=web", "K8S_POD_NAME=a"}
+	r.refuses(asking(t, "blue", inWeb...), `pool blue: not for this namespace: it is for pods of shop, and not of "web"`)
+	r.refuses(asking(t, "", append(inWeb, "PORIN_POOL=blue")...), "not for this namespace")
+	r.refuses(asking(t, "blue", append(inShop, "IP=10.65.0.3")...), "excluded")
+	if p := r.add(asking(t, "blue", inShop...)); p.ipv4.String() != "10.65.0.2" {
+		t.Errorf("address %s, and only 10.65.0.2 is not excluded", p.ipv4)
+	}
+	if _, err := r.cni.Add(asking(t, "blue", inShop...)); err == nil || !strings.Contains(err.Error(), "no free address") {
+		t.Errorf("a second pod: error %v", err)
+	}
+	if out, err := r.porin("pool", "set", "blue", "--exclude=10.66.0.0/24"); err == nil || !strings.Contains(out, "exclude 10.66.0.0/24: it is in no prefix of the pool") {
+		t.Errorf("an exclusion outside of the pool: %v\n%s", err, out)
+	}
+	r.agrees()
+}

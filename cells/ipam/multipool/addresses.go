@@ -17,6 +17,7 @@ type addresses struct {
 func (a addresses) configure(p cluster.Pool) {
 	a.Configure(p.Name, allocator.Settings{
 		IPv4: p.Blocks(cluster.IPv4) > 0, IPv6: p.Blocks(cluster.IPv6) > 0, Quarantine: p.Quarantine, ReuseResting: p.ReuseResting,
+		Exclude: p.Exclude, AllowedNamespaces: p.AllowedNamespaces,
 	})
 }
 

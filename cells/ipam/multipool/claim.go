@@ -193,7 +193,8 @@ func (c *Controller) mayClaim(ctx context.Context, b *ownBlock) error {
 			return err
 		}
 		c.pools.names[pool.Name] = pool
-		if pool.UID != b.PoolUID || !pool.Claimable(c.cfg.Labels) || !pool.HasBlock(b.CIDR) {
+		c.addresses.configure(pool) // what is excluded by now is not given out
+		if pool.UID != b.PoolUID || !pool.Claimable(c.cfg.Labels) || !pool.HasBlock(b.CIDR) || !pool.Usable(b.CIDR) {
 			return fault.New(fault.Unavailable, fmt.Sprintf("pool %s has changed", pool.Name))
 		}
 	}
@@ -229,6 +230,9 @@ func (c *Controller) claimAddress(ctx context.Context, pool cluster.Pool, addr n
 	cidr, ok := pool.BlockOf(addr)
 	if !ok {
 		return nil // the allocator says so
+	}
+	if pool.Excluded(addr) {
+		return fault.New(fault.Invalid, fmt.Sprintf("address %s of pool %s is excluded: nobody gets it", addr, pool.Name))
 	}
 	if own := c.checkpoint.block(cidr); own != nil {
 		if own.State == blockOwned {

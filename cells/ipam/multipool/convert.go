@@ -36,7 +36,8 @@ func specOf(p cluster.Pool) v1.PoolSpec {
 	}
 	return v1.PoolSpec{
 		Name: p.Name, State: string(p.State), Prefixes: prefixes, IPv4BlockBits: p.IPv4BlockBits, IPv6BlockBits: p.IPv6BlockBits,
-		NodeSelector: p.NodeSelector, Disabled: p.Disabled, Quarantine: p.Quarantine, ReuseResting: p.ReuseResting, Version: shownVersion(p.Version),
+		Exclude: p.Exclude, NodeSelector: p.NodeSelector, AllowedNamespaces: p.AllowedNamespaces, Disabled: p.Disabled,
+		Quarantine: p.Quarantine, ReuseResting: p.ReuseResting, Version: shownVersion(p.Version),
 	}
 }
 
@@ -50,11 +51,12 @@ func shownVersion(v cluster.Version) string {
 func poolOf(s v1.PoolSpec) cluster.Pool {
 	return cluster.Pool{
 		Name: s.Name, Prefixes: s.Prefixes, IPv4BlockBits: s.IPv4BlockBits, IPv6BlockBits: s.IPv6BlockBits,
-		NodeSelector: s.NodeSelector, Disabled: s.Disabled, Quarantine: s.Quarantine, ReuseResting: s.ReuseResting,
+		Exclude: s.Exclude, NodeSelector: s.NodeSelector, AllowedNamespaces: s.AllowedNamespaces, Disabled: s.Disabled,
+		Quarantine: s.Quarantine, ReuseResting: s.ReuseResting,
 	}
 }
 
-// poolUse counts the blocks of the pool as it is now. What nodes still have of a prefix that was taken out of it is left out.
+// poolUse counts the blocks of the pool as it is now. What nodes still have of a prefix that was taken out of it, or excluded, is left out.
 func poolUse(p cluster.Pool, blocks []cluster.Block) (list []v1.PoolUse) {
 	for _, f := range cluster.Families {
 		if p.Blocks(f) == 0 {
@@ -62,7 +64,7 @@ func poolUse(p cluster.Pool, blocks []cluster.Block) (list []v1.PoolUse) {
 		}
 		use, nodes := v1.PoolUse{Family: f.String(), Blocks: int64(p.Blocks(f))}, map[cluster.NodeID]bool{}
 		for _, b := range blocks {
-			if b.PoolUID == p.UID && cluster.FamilyOf(b.CIDR.Addr()) == f && p.HasBlock(b.CIDR) {
+			if b.PoolUID == p.UID && cluster.FamilyOf(b.CIDR.Addr()) == f && p.HasBlock(b.CIDR) && p.Usable(b.CIDR) {
 				use.Owned++
 				nodes[b.Owner] = true
 			}

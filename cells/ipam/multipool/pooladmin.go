@@ -99,7 +99,7 @@ func (a *PoolAdmin) put(ctx context.Context, p cluster.Pool) (cluster.Pool, erro
 	if len(newPrefixes(wanted, was.Prefixes)) > 0 || p.State == cluster.PoolPending {
 		p.Pending, p.Prefixes = wanted, was.Prefixes
 	}
-	return a.accept(ctx, a.update(ctx, p), was.Prefixes)
+	return a.accept(ctx, a.update(ctx, p), was)
 }
 
 // result is a pool that was written, or why not.
@@ -132,22 +132,23 @@ func (a *PoolAdmin) restore(ctx context.Context, p cluster.Pool) (cluster.Pool, 
 	if errors.Is(err, cluster.ErrExists) {
 		err = ErrChanged
 	}
-	return a.accept(ctx, result{got, err}, nil)
+	return a.accept(ctx, result{got, err}, cluster.Pool{})
 }
 
-// accept gives a pool its pending prefixes, or takes them away and says whose they are. A pool that has no others is deleted then.
-func (a *PoolAdmin) accept(ctx context.Context, r result, was []netip.Prefix) (cluster.Pool, error) {
+// accept gives a pool its pending prefixes, or makes it what it was before them and says whose they are. A pool that has no others is
+// deleted then.
+func (a *PoolAdmin) accept(ctx context.Context, r result, was cluster.Pool) (cluster.Pool, error) {
 	p := r.pool
 	if r.err != nil || len(p.Pending) == 0 {
 		return p, r.err
 	}
-	if err := a.checkOverlap(ctx, p, was); err != nil {
+	if err := a.checkOverlap(ctx, p, was.Prefixes); err != nil {
 		ctx := context.WithoutCancel(ctx)
 		if p.State == cluster.PoolPending {
 			return p, errors.Join(err, a.backend.Pools.Delete(ctx, p))
 		}
-		p.Pending = nil
-		return p, errors.Join(err, a.update(ctx, p).err)
+		was.Pending, was.Version = nil, p.Version
+		return p, errors.Join(err, a.update(ctx, was).err)
 	}
 	p.Prefixes, p.Pending, p.State = p.Pending, nil, cluster.PoolAccepted
 	r = a.update(ctx, p)
@@ -251,5 +252,5 @@ func (a *PoolAdmin) checkUnused(ctx context.Context, p cluster.Pool) error {
 
 // resume goes on with a pool that somebody has begun to create.
 func (a *PoolAdmin) resume(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
-	return a.accept(ctx, result{p, nil}, p.Prefixes)
+	return a.accept(ctx, result{p, nil}, p)
 }

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/internal/fault"
 )
 
 func TestPoolDeleteInUse(t *testing.T) {
@@ -113,6 +116,59 @@ func TestPoolGrowsAndShrinks(t *testing.T) {
 	if _, err := admin.Put(t.Context(), p); err == nil {
 		t.Error("the size of blocks was changed")
 	}
+}
+
+// TestPoolChangeRefused changes several things of a pool, of which one cannot be: nothing is changed.
+func TestPoolChangeRefused(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("other", 28, "10.0.1.0/24")
+	before := w.pool("default", 28, "10.0.0.0/24")
+	admin := multipool.NewPoolAdmin(w.backend)
+	p := before
+	p.Prefixes, p.Exclude, p.Quarantine = prefixes("10.0.0.0/24", "10.0.1.0/24"), prefixes("10.0.1.0/28"), time.Minute
+	if _, err := admin.Put(t.Context(), p); !errors.Is(err, multipool.ErrOverlap) {
+		t.Fatalf("error %v, want %v", err, multipool.ErrOverlap)
+	}
+	if after, err := admin.Get(t.Context(), "default"); err != nil || len(after.Exclude)+len(after.Pending) > 0 || after.Quarantine != before.Quarantine {
+		t.Errorf("pool %+v, error %v", after, err)
+	}
+}
+
+// TestPoolExclude excludes three blocks of four: they are never claimed, and one that is owned already is given back when it is empty.
+func TestPoolExclude(t *testing.T) {
+	w := newWorld(t, strict(t))
+	p, all := w.pool("default", 28, "10.0.0.0/26"), prefixes("10.0.0.0/28", "10.0.0.16/28", "10.0.0.32/28", "10.0.0.48/28")
+	admin := multipool.NewPoolAdmin(w.backend)
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	first, last := w.blocks()[0].CIDR, all[3]
+	if first == last {
+		last = all[2]
+	}
+	p.Exclude = slices.DeleteFunc(all, func(cidr netip.Prefix) bool { return cidr == last })
+	if _, err := admin.Put(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.wait("an address of the block that is left is given out", func() bool {
+		addr, err := w.allocate(one, time.Second)
+		return err == nil && last.Contains(addr)
+	})
+	if blocks := w.blocks(); len(blocks) != 2 {
+		t.Errorf("what is in use of an excluded block is not this node's any more: %+v", blocks)
+	}
+	w.refused(w.machine("two", 2), multipool.ErrNoBlock)
+	for want, addr := range map[string]netip.Addr{"is excluded": first.Addr(), "nobody gets it": p.Exclude[1].Addr()} {
+		err := one.controller.Refill(t.Context(), "default", addr)
+		if err == nil || !strings.Contains(err.Error(), want) || fault.KindOf(err) != fault.Invalid {
+			t.Errorf("address %s is asked for: error %v, want one with %q", addr, err, want)
+		}
+	}
+	w.endPods(one)
+	w.mustAllocate(one)
+	w.wait("the excluded block is given back", func() bool {
+		blocks := w.blocks()
+		return len(blocks) == 1 && blocks[0].CIDR == last
+	})
 }
 
 // TestPoolRecreatedWithOtherBlocks has a node that has not heard of it claim: its claim is withdrawn.
