@@ -57,7 +57,7 @@ func (f *Fabric) join(t testing.TB, n *Node) error {
 	if err != nil {
 		return err
 	}
-	inside, outside := n.Netlink(t), f.Netlink(t)
+	inside := n.Netlink(t)
 	if err := inside.LinkSetUp(LinkAt(link.Attrs().ParentIndex)); err != nil {
 		return err
 	}
@@ -65,15 +65,48 @@ func (f *Fabric) join(t testing.TB, n *Node) error {
 		if err := uplink(inside, link.Attrs().ParentIndex, fabricMAC, addr); err != nil {
 			return err
 		}
+	}
+	n.uplink, n.mac = link.Attrs().Index, nodeMAC
+	return f.routes(n)
+}
+
+// routes makes the fabric's way to the node's own addresses.
+func (f *Fabric) routes(n *Node) error {
+	handle, err := f.netlink()
+	if err != nil {
+		return err
+	}
+	for _, addr := range []netip.Addr{n.IPv4, n.IPv6} {
 		err := errors.Join(
-			outside.RouteAdd(HostRoute(link.Attrs().Index, addr, 0)),
-			outside.NeighSet(PermanentNeighbour(link.Attrs().Index, addr, nodeMAC)),
+			handle.RouteReplace(HostRoute(n.uplink, addr, 0)),
+			handle.NeighSet(PermanentNeighbour(n.uplink, addr, n.mac)),
 		)
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Disconnect takes the node's link down: nothing reaches it, and nothing comes from it. Routes of pods by that link are lost.
+func (f *Fabric) Disconnect(n *Node) error {
+	handle, err := f.netlink()
+	if err != nil {
+		return err
+	}
+	return handle.LinkSetDown(LinkAt(n.uplink))
+}
+
+// Connect ends Disconnect.
+func (f *Fabric) Connect(n *Node) error {
+	handle, err := f.netlink()
+	if err != nil {
+		return err
+	}
+	if err := handle.LinkSetUp(LinkAt(n.uplink)); err != nil {
+		return err
+	}
+	return f.routes(n)
 }
 
 // uplink gives a node's eth0 an address, and the node a way through it to everything.

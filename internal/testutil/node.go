@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,6 +25,9 @@ type Node struct {
 	Socket            string
 	PluginDir         string // where its agents look for IPAM plugins; see [Node.InstallPlugin]
 	StateDir, BPFRoot string
+
+	uplink int              // index of the fabric's end of its link
+	mac    net.HardwareAddr // of the node's end
 }
 
 // NewNode makes a node in a fabric of its own.

@@ -29,6 +29,25 @@ func TestNodesReachEachOtherAndTheWorldOutside(t *testing.T) {
 	}
 }
 
+func TestDisconnectAndConnect(t *testing.T) {
+	fabric := testutil.NewFabric(t)
+	a, b := fabric.NewNode(t), fabric.NewNode(t)
+	if err := fabric.Disconnect(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := testutil.Ping(a.Namespace, b.IPv4, 0); err == nil {
+		t.Error("a node that is disconnected answers")
+	}
+	if err := fabric.Connect(b); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []netip.Addr{b.IPv4, b.IPv6} {
+		if err := testutil.Ping(a.Namespace, to, 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestSnapshotSeesChanges(t *testing.T) {
 	ns := testutil.NetNS(t)
 	snapshot := func() (s testutil.HostSnapshot) {
