@@ -4,7 +4,8 @@
 //
 //	make chaos                    two minutes
 //	make chaos DURATION=1h SEED=7 an hour, with the random choices of seed 7
-//	make chaos MODE=multi-pool    addresses from pools in an etcd, which is killed and stopped at random, too
+//	make chaos MODE=multi-pool    addresses from pools in an etcd of three members, which are killed, stopped, cut off and
+//	                              restored from a snapshot, too; what all nodes have is compared every second
 //
 // How threads and packets interleave is not in the seed: it repeats the choices, not the run.
 package chaos
@@ -26,8 +27,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(envEtcd); dir != "" {
-		if err := etcdMain(dir); err != nil {
+	if config := os.Getenv(envMember); config != "" {
+		if err := memberMain(config); err != nil {
 			fmt.Fprintln(os.Stderr, "etcd:", err)
 			os.Exit(1)
 		}
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
 }
 
-// atOnce is how many containers come and go at the same time, over both nodes.
+// atOnce is how many containers come and go at the same time at most, over all nodes.
 const atOnce = 32
 
 func TestChaos(t *testing.T) {
@@ -48,11 +49,12 @@ func TestChaos(t *testing.T) {
 	if chance == 0 {
 		chance = uint64(time.Now().UnixNano())
 	}
-	fmt.Printf("chaos: %s, seed %d, %v, %d at once on 2 nodes\n", *mode, chance, *duration, atOnce)
 	w := newWorld(t, chance, *mode)
+	fmt.Printf("chaos: %s, seed %d, %v, %d at once on %d nodes\n", *mode, chance, *duration, len(w.hosts)*len(w.hosts[0].spare), len(w.hosts))
 	traffic := w.startTraffic(t)
 	w.run(*duration)
 	traffic.stop()
+	w.agree(t)
 	w.settle()
 	w.counts.print()
 	w.enough(t)

@@ -1,113 +1,167 @@
 package chaos
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/testutil"
 )
 
-// envEtcd names the folder of an etcd, and has this program be that.
-const envEtcd = "PORIN_CHAOS_ETCD"
+// members is how many an etcd has: one may be away at any time.
+const members = 3
 
-// etcdMain is the etcd: until it is killed, or its input ends, which it does however its parent ends.
-func etcdMain(dir string) error {
-	etcd, err := embed.StartEtcd(etcdtest.Config(dir))
-	if err != nil {
-		return err
-	}
-	select {
-	case <-etcd.Server.ReadyNotify():
-	case err := <-etcd.Err():
-		return err
-	}
-	fmt.Println("serving")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
-}
-
-// etcd is one in a process of its own, so that it can be stopped in the middle of anything.
+// etcd is a cluster of members in namespaces of their own, each a process that can be stopped in the middle of anything.
 type etcd struct {
-	dir   string
-	cmd   *exec.Cmd
-	input io.Closer
+	dir      string
+	fabric   *testutil.Fabric
+	members  []*member
+	restored int    // how often; each time another cluster begins
+	snapshot string // file; "" before the first
+	taken    time.Time
 }
 
-func startEtcd(t *testing.T) *etcd {
+func startEtcd(t *testing.T, fabric *testutil.Fabric) *etcd {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &etcd{dir: dir}
-	t.Cleanup(func() {
-		e.kill()
-		_ = os.RemoveAll(dir)
-	})
-	if err := e.start(); err != nil {
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e := &etcd{dir: dir, fabric: fabric}
+	for range members {
+		e.members = append(e.members, newMember(t, fabric))
+	}
+	e.begin()
+	if err := e.start(e.members...); err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-// start returns when it serves.
-func (e *etcd) start() error {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env, cmd.Stderr = append(os.Environ(), envEtcd+"="+e.dir), os.Stderr
-	input, err1 := cmd.StdinPipe()
-	output, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2); err != nil {
+// begin has the members be those of another cluster, with other folders.
+func (e *etcd) begin() {
+	var all []string
+	for _, m := range e.members {
+		all = append(all, m.config.Name+"="+m.config.Peer)
+	}
+	for _, m := range e.members {
+		m.config.Initial, m.config.Token = strings.Join(all, ","), fmt.Sprintf("chaos-%d", e.restored)
+		m.config.Dir = filepath.Join(e.dir, fmt.Sprintf("%s-%d", m.config.Name, e.restored))
+	}
+}
+
+// start returns when these members serve. Most of all must run then.
+func (e *etcd) start(which ...*member) error {
+	var errs []error
+	for _, m := range which {
+		errs = append(errs, m.start())
+	}
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start etcd: %w", err)
+	for _, m := range which {
+		errs = append(errs, m.serves())
 	}
-	e.cmd, e.input = cmd, input
-	if line, err := bufio.NewReader(output).ReadString('\n'); err != nil {
-		return fmt.Errorf("etcd does not begin to serve: %q, %w", line, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
-func (e *etcd) kill() {
-	_ = e.cmd.Process.Kill()
-	_ = e.cmd.Wait()
-	_ = e.input.Close()
+// endpoints are the URLs of all members.
+func (e *etcd) endpoints() string {
+	var urls []string
+	for _, m := range e.members {
+		urls = append(urls, m.config.Client)
+	}
+	return strings.Join(urls, ",")
 }
 
-// How long etcd is there, and how long it is not.
-const shortestPeace, longestPeace, shortestOutage, longestOutage = 500 * time.Millisecond, 4 * time.Second, 50 * time.Millisecond, 5 * time.Second
+// How long etcd is whole, and how long it is not.
+const shortestPeace, longestPeace, shortestOutage, longestOutage = 500 * time.Millisecond, 3 * time.Second, 50 * time.Millisecond, 5 * time.Second
 
-// disturb kills etcd and starts it again, or stops it for a while with all its connections, until it is told to end. An etcd
-// runs at the end.
+// outage is one kind. It ends before it returns, and at once when it is told to stop.
+type outage func(w *world, random *rand.Rand, stop <-chan struct{}) error
+
+// disturb goes through all kinds of outages, in an order by chance, and then restores the whole cluster from a snapshot of a while
+// before, until it is told to end. All members run at the end.
 func (e *etcd) disturb(w *world, random *rand.Rand, stop <-chan struct{}) {
-	for sleep(between(random, shortestPeace, longestPeace), stop) {
-		w.counts.outages.Add(1)
-		outage := between(random, shortestOutage, longestOutage)
-		if random.IntN(2) == 0 {
-			w.counts.hangs.Add(1)
-			_ = e.cmd.Process.Signal(unix.SIGSTOP)
-			sleep(outage, stop)
-			_ = e.cmd.Process.Signal(unix.SIGCONT)
-			continue
+	outages := []outage{e.killOne, e.killMost, e.hang, e.partition, e.partitionNode}
+	for {
+		snapshotBefore := random.IntN(len(outages))
+		for i, kind := range random.Perm(len(outages)) {
+			if !sleep(between(random, shortestPeace, longestPeace), stop) {
+				return
+			}
+			if i == snapshotBefore {
+				e.save(w, random)
+			}
+			if err := outages[kind](w, random, stop); err != nil {
+				w.wrongs.add("etcd does not come back", err.Error())
+				return
+			}
 		}
-		e.kill()
-		sleep(outage, stop)
-		if err := e.start(); err != nil {
-			w.wrongs.add("etcd does not start", err.Error())
+		if !sleep(between(random, shortestPeace, longestPeace), stop) {
+			return
+		}
+		if err := e.restore(w, random.IntN(2) == 0); err != nil {
+			w.wrongs.add("etcd is not restored", err.Error())
 			return
 		}
 	}
+}
+
+// killOne leaves a majority.
+func (e *etcd) killOne(w *world, random *rand.Rand, stop <-chan struct{}) error {
+	return e.killSome(w, random, stop, 1)
+}
+
+// killMost leaves none.
+func (e *etcd) killMost(w *world, random *rand.Rand, stop <-chan struct{}) error {
+	return e.killSome(w, random, stop, 2+random.IntN(members-1))
+}
+
+func (e *etcd) killSome(w *world, random *rand.Rand, stop <-chan struct{}, n int) error {
+	var killed []*member
+	for _, i := range random.Perm(members)[:n] {
+		e.members[i].kill()
+		killed = append(killed, e.members[i])
+		w.counts.membersKilled.Add(1)
+	}
+	sleep(between(random, shortestOutage, longestOutage), stop)
+	return e.start(killed...)
+}
+
+// hang stops one, with all its connections.
+func (e *etcd) hang(w *world, random *rand.Rand, stop <-chan struct{}) error {
+	m := e.members[random.IntN(members)]
+	w.counts.hangs.Add(1)
+	err := m.cmd.Process.Signal(unix.SIGSTOP)
+	sleep(between(random, shortestOutage, longestOutage), stop)
+	return errors.Join(err, m.cmd.Process.Signal(unix.SIGCONT))
+}
+
+// partition takes the link of one down.
+func (e *etcd) partition(w *world, random *rand.Rand, stop <-chan struct{}) error {
+	w.counts.partitions.Add(1)
+	return e.cutOff(e.members[random.IntN(members)].node, random, stop)
+}
+
+// partitionNode takes the link of the last node down, which no traffic goes by.
+func (e *etcd) partitionNode(w *world, random *rand.Rand, stop <-chan struct{}) error {
+	w.counts.nodesCut.Add(1)
+	return e.cutOff(w.hosts[len(w.hosts)-1].node, random, stop)
+}
+
+func (e *etcd) cutOff(node *testutil.Node, random *rand.Rand, stop <-chan struct{}) error {
+	err := e.fabric.Disconnect(node)
+	sleep(between(random, shortestOutage, longestOutage), stop)
+	return errors.Join(err, e.fabric.Connect(node))
 }
 
 func between(random *rand.Rand, least, most time.Duration) time.Duration {

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
 // The modes.
 const (
 	podCIDR   = "pod-cidr"
-	multiPool = "multi-pool" // of one etcd, which is killed and stopped, too
+	multiPool = "multi-pool" // of an etcd, whose members are killed and stopped, too
 )
 
 // pool has small blocks, so that nodes claim some all the time, and about twice as many as they need.
@@ -32,7 +31,7 @@ func (w *world) flags(node *testutil.Node) []string {
 	if w.etcd == nil {
 		return append(always, "--ipam-pod-cidr="+node.PodIPv4.String()+","+node.PodIPv6.String(), "--ipam-quarantine=0s")
 	}
-	return append(always, "--ipam-mode=multi-pool", "--ipam-pre-allocate=4", "--store=etcd", "--store-etcd-endpoints="+etcdtest.Endpoint(w.etcd.dir))
+	return append(always, "--ipam-mode=multi-pool", "--ipam-pre-allocate=4", "--store=etcd", "--store-etcd-endpoints="+w.etcd.endpoints())
 }
 
 // prepare makes the pool, when there are pools.

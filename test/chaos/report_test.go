@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // counts is what happened. That a killed agent or plugin makes calls fail is no fault.
@@ -14,15 +15,23 @@ type counts struct {
 	adds, addsFailed, addsKilled atomic.Int64
 	dels, delsFailed, delsKilled atomic.Int64
 	agents                       atomic.Int64 // killed
-	outages, hangs               atomic.Int64 // of etcd: all, and those that did not end it
+	// Of the members of etcd.
+	membersKilled, hangs, partitions atomic.Int64
+	nodesCut                         atomic.Int64 // Porin's nodes that were cut off
+	restores, announced, backThen    atomic.Int64 // of etcd; backThen is the sum of how long before the snapshots were taken
+	comparisons, blocks, addresses   atomic.Int64 // of all nodes, and what they had, in sum
+	agreed                           atomic.Int64 // nodes that claimed a block at the end
 }
 
 func (c *counts) print() {
 	fmt.Printf("chaos: ADD %d succeeded, %d failed, %d killed; DEL %d succeeded, %d failed, %d killed; %d plugins and %d agents killed\n",
 		c.adds.Load(), c.addsFailed.Load(), c.addsKilled.Load(), c.dels.Load(), c.delsFailed.Load(), c.delsKilled.Load(),
 		c.addsKilled.Load()+c.delsKilled.Load(), c.agents.Load())
-	if all, hangs := c.outages.Load(), c.hangs.Load(); all > 0 {
-		fmt.Printf("chaos: etcd killed %d times, and stopped for a while %d times\n", all-hangs, hangs)
+	if n := c.restores.Load(); n > 0 {
+		fmt.Printf("chaos: etcd: %d members killed, %d stopped for a while, %d cut off; %d times restored from a snapshot of %v before on average, %d of these announced; %d times a node cut off\n",
+			c.membersKilled.Load(), c.hangs.Load(), c.partitions.Load(), n, (time.Duration(c.backThen.Load()) / time.Duration(n)).Round(100*time.Millisecond), c.announced.Load(), c.nodesCut.Load())
+		fmt.Printf("chaos: owners on all nodes compared %d times, %d blocks and %d addresses in sum; %d nodes claimed a block at the end\n",
+			c.comparisons.Load(), c.blocks.Load(), c.addresses.Load(), c.agreed.Load())
 	}
 }
 
@@ -34,7 +43,13 @@ func (w *world) enough(t *testing.T) {
 		"ADD succeeded": &c.adds, "ADD was killed": &c.addsKilled, "DEL was killed": &c.delsKilled, "agent was killed": &c.agents,
 	}
 	if w.etcd != nil {
-		due["etcd was away"] = &c.outages
+		for what, n := range map[string]*atomic.Int64{
+			"member of etcd was killed": &c.membersKilled, "member of etcd was stopped": &c.hangs, "member of etcd was cut off": &c.partitions,
+			"etcd was restored": &c.restores, "comparison of owners": &c.comparisons,
+			"node was cut off": &c.nodesCut, "block was compared": &c.blocks, "address was compared": &c.addresses,
+		} {
+			due[what] = n
+		}
 	}
 	for what, n := range due {
 		if n.Load() == 0 {

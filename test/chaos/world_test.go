@@ -11,12 +11,12 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// world is two nodes, their agents, and pods that live all the time: two on the first node, one on the second.
+// world is two nodes, or three with an etcd, their agents, and pods that live all the time: two on the first node, one on each other.
 type world struct {
 	seed   uint64
 	etcd   *etcd // nil in a mode without
 	fabric *testutil.Fabric
-	hosts  [2]*host
+	hosts  []*host
 	counts counts
 	wrongs wrongs
 	owners owners
@@ -26,6 +26,7 @@ type world struct {
 type host struct {
 	*world
 	node    *testutil.Node
+	bin     string // folder of the binaries
 	agent   *testutil.Agent
 	cni     *testutil.CNI
 	checker *nodecheck.Checker
@@ -36,22 +37,22 @@ type host struct {
 func newWorld(t *testing.T, seed uint64, mode string) *world {
 	t.Helper()
 	w := &world{seed: seed, fabric: testutil.NewFabric(t), owners: owners{by: map[netip.Addr]string{}}, wrongs: wrongs{by: map[string][]string{}}}
+	pods := []int{2, 1}
 	if mode == multiPool {
-		w.etcd = startEtcd(t)
+		w.etcd, pods = startEtcd(t, w.fabric), []int{2, 1, 1}
 	}
-	for i, pods := range []int{2, 1} {
-		w.hosts[i] = w.newHost(t, pods)
+	for _, n := range pods {
+		w.hosts = append(w.hosts, w.newHost(t, n, atOnce/len(pods)))
 	}
 	return w
 }
 
-func (w *world) newHost(t *testing.T, pods int) *host {
+func (w *world) newHost(t *testing.T, pods, atOnce int) *host {
 	t.Helper()
-	bin := testutil.Build(t)
-	h := &host{world: w, node: w.fabric.NewNode(t)}
-	h.agent = h.node.StartAgent(t, bin, w.flags(h.node)...)
+	h := &host{world: w, node: w.fabric.NewNode(t), bin: testutil.Build(t)}
+	h.agent = h.node.StartAgent(t, h.bin, w.flags(h.node)...)
 	h.prepare(t)
-	h.cni = h.node.NewCNI(t, testutil.CNIConfig{Bin: bin})
+	h.cni = h.node.NewCNI(t, testutil.CNIConfig{Bin: h.bin})
 	h.checker = nodecheck.New(t, h.node)
 	for range pods {
 		c := testutil.NewContainer(t)
@@ -62,7 +63,7 @@ func (w *world) newHost(t *testing.T, pods int) *host {
 		h.live = append(h.live, pod)
 	}
 	h.announce(t)
-	for range atOnce / len(w.hosts) {
+	for range atOnce {
 		h.spare = append(h.spare, testutil.NetNS(t))
 	}
 	return h
@@ -95,13 +96,14 @@ func (w *world) run(d time.Duration) {
 	}
 	if w.etcd != nil {
 		killers.Go(func() { w.etcd.disturb(w, w.source(-1, -1), stop) })
+		killers.Go(func() { w.compareOwners(stop) })
 	}
 	loops.Wait()
 	close(stop)
 	killers.Wait()
 }
 
-// settle compares both nodes with what should be there, before and after the pods that lived are detached, too.
+// settle compares all nodes with what should be there, before and after the pods that lived are detached, too.
 func (w *world) settle() {
 	for _, h := range w.hosts {
 		h.compare("at the end", nodecheck.Want{Live: h.live})

@@ -1,0 +1,118 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/snapshot"
+	restorer "go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+// save takes a snapshot of what one member has, which may be behind the others. When it does not answer, an older snapshot stays.
+func (e *etcd) save(w *world, random *rand.Rand) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	dial := func(ctx context.Context, addr string) (conn net.Conn, err error) {
+		err = e.fabric.Do(func() (err error) {
+			conn, err = new(net.Dialer).DialContext(ctx, "tcp", addr)
+			return err
+		})
+		return conn, err
+	}
+	path, now := filepath.Join(e.dir, "snapshot.db"), time.Now()
+	_, err := snapshot.SaveWithVersion(ctx, zap.NewNop(), clientv3.Config{
+		Endpoints: []string{e.members[random.IntN(members)].config.Client}, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
+	}, path)
+	if err != nil {
+		w.wrongs.add("no snapshot of etcd", err.Error())
+		return
+	}
+	e.snapshot, e.taken = path, now
+}
+
+// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has. When it is
+// announced, only the first node reaches them until porin ipam recover --begin has succeeded; else the nodes notice by themselves.
+func (e *etcd) restore(w *world, announced bool) error {
+	if e.snapshot == "" {
+		return nil
+	}
+	for _, m := range e.members {
+		m.kill()
+		if err := os.RemoveAll(m.config.Dir); err != nil {
+			return err
+		}
+	}
+	e.restored++
+	e.begin()
+	for _, m := range e.members {
+		if err := m.restore(e.snapshot); err != nil {
+			return fmt.Errorf("restore etcd on %s: %w", m.node.Name, err)
+		}
+	}
+	w.counts.restores.Add(1)
+	w.counts.backThen.Add(int64(time.Since(e.taken)))
+	if !announced {
+		return e.start(e.members...)
+	}
+	w.counts.announced.Add(1)
+	open, err := e.shun(w.hosts[1:])
+	if err == nil {
+		err = e.start(e.members...)
+	}
+	if err == nil {
+		err = w.hosts[0].beginRecovery()
+	}
+	return errors.Join(err, open())
+}
+
+// restore makes the member's folder of a snapshot.
+func (m *member) restore(path string) error {
+	wal.SegmentSizeBytes = walSegment
+	return restorer.NewV3(zap.NewNop()).Restore(restorer.RestoreConfig{
+		SnapshotPath: path, Name: m.config.Name, OutputDataDir: m.config.Dir, PeerURLs: []string{m.config.Peer},
+		InitialCluster: m.config.Initial, InitialClusterToken: m.config.Token,
+	})
+}
+
+// shun has no member answer these nodes, until it is undone.
+func (e *etcd) shun(hosts []*host) (undo func() error, err error) {
+	var nodes []*testutil.Node
+	for _, h := range hosts {
+		nodes = append(nodes, h.node)
+	}
+	var undos []func() error
+	for _, m := range e.members {
+		undo, failure := m.shun(nodes)
+		undos, err = append(undos, undo), errors.Join(err, failure)
+	}
+	return func() (err error) {
+		for _, undo := range undos {
+			err = errors.Join(err, undo())
+		}
+		return err
+	}, err
+}
+
+// beginRecovery tries again while the agent is away, or does not reach etcd yet.
+func (h *host) beginRecovery() (err error) {
+	for deadline := time.Now().Add(testutil.Patience); time.Now().Before(deadline); time.Sleep(retry) {
+		var out []byte
+		if out, err = h.porin("ipam", "recover", "--begin"); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("porin ipam recover --begin: %w: %s", err, out)
+	}
+	return err
+}
