@@ -62,19 +62,14 @@ func (c *Controller) voidBlocks(why string) error {
 
 // readInfo reads the record of the cluster, or creates it, and begins a recovery when the store has gone back.
 func (c *Controller) readInfo(ctx context.Context) error {
-	r, position, err := c.backend.Info.Get(ctx)
-	ck := &c.checkpoint
-	switch {
-	case errors.Is(err, cluster.ErrNotFound) && ck.Cluster == "":
-		r, err = c.backend.Info.Put(ctx, cluster.Record{ID: rand.Text()})
-	case errors.Is(err, cluster.ErrNotFound):
-		r, err = c.backend.Info.Put(ctx, cluster.Record{ID: rand.Text(), Epoch: ck.Epoch + 1, Recovery: c.newRecovery("the record of the cluster is gone")})
-	case err == nil && ck.Cluster != "" && c.wentBack(r, position):
-		r, err = c.beginRecovery(ctx, r, "the store is of an earlier time than node "+c.cfg.Node+" has seen")
+	r, position, err := c.ensureInfo(ctx)
+	if errors.Is(err, cluster.ErrExists) || errors.Is(err, cluster.ErrConflict) { // another node did it at the same time
+		r, position, err = c.ensureInfo(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("read the record of the cluster: %w", err)
 	}
+	ck := &c.checkpoint
 	c.self.info = r
 	if ck.Cluster != "" && (r.Recovery != nil || r.Epoch != ck.Epoch || r.ID != ck.Cluster) {
 		if err := c.voidBlocks("the cluster's store has gone back before this boot"); err != nil {
@@ -86,6 +81,20 @@ func (c *Controller) readInfo(ctx context.Context) error {
 		return c.save()
 	}
 	return nil
+}
+
+func (c *Controller) ensureInfo(ctx context.Context) (r cluster.Record, position cluster.Position, err error) {
+	r, position, err = c.backend.Info.Get(ctx)
+	ck := c.checkpoint
+	switch {
+	case errors.Is(err, cluster.ErrNotFound) && ck.Cluster == "":
+		r, err = c.backend.Info.Put(ctx, cluster.Record{ID: rand.Text()})
+	case errors.Is(err, cluster.ErrNotFound):
+		r, err = c.backend.Info.Put(ctx, cluster.Record{ID: rand.Text(), Epoch: ck.Epoch + 1, Recovery: c.newRecovery("the record of the cluster is gone")})
+	case err == nil && ck.Cluster != "" && c.wentBack(r, position):
+		r, err = c.beginRecovery(ctx, r, "the store is of an earlier time than node "+c.cfg.Node+" has seen")
+	}
+	return r, position, err
 }
 
 // positionInterval is the time between two looks at the store's position, in Config.Interval: a watch does not always notice that the
