@@ -2,6 +2,7 @@ package multipool
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -264,8 +265,15 @@ func (a *NodeAdmin) Reset(ctx context.Context, id cluster.NodeID) error {
 	return nil
 }
 
-// BeginRecovery marks that the store was restored from a backup. It is a step of every restore.
+// BeginRecovery marks that the store was restored from a backup, or begun anew. It is a step of every restore.
 func (a *NodeAdmin) BeginRecovery(ctx context.Context) error {
+	_, _, err := a.backend.Info.Get(ctx)
+	if errors.Is(err, cluster.ErrNotFound) { // it is empty; the agents have known another one
+		_, err = a.backend.Info.Put(ctx, cluster.Record{ID: rand.Text()})
+	}
+	if err != nil && !errors.Is(err, cluster.ErrExists) {
+		return fmt.Errorf("begin a recovery: %w", err)
+	}
 	return a.changeInfo(ctx, func(r *cluster.Record) error {
 		r.Epoch++
 		r.Recovery = &cluster.Recovery{Began: time.Now().UTC(), Reason: "an administrator said so"}

@@ -93,3 +93,18 @@ func TestCloneStopsAllocating(t *testing.T) {
 		t.Errorf("%s is given out", addr)
 	}
 }
+
+// TestBeginRecoveryInEmptyStore does what the documentation says when etcd is begun anew: the mark is there before an agent is.
+func TestBeginRecoveryInEmptyStore(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+			t.Fatalf("mark an empty store: %v", err)
+		}
+		if r, _, err := b.Info.Get(t.Context()); err != nil || r.Recovery == nil || r.ID == "" || r.Epoch == 0 {
+			t.Errorf("the record of the cluster is %+v, error %v; want a recovery with an identity and an epoch", r, err)
+		}
+		w.pool("default", 28, "10.0.0.0/24")
+		w.mustAllocate(w.machine("one", 1))
+	})
+}
