@@ -108,7 +108,7 @@ var bodies = map[string]any{
 	"pool-spec": v1.PoolSpec{
 		Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, IPv4BlockBits: 26, IPv6BlockBits: 122,
 		Exclude: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/28")}, NodeSelector: map[string]string{"zone": "a"},
-		AllowedNamespaces: []string{"shop"}, Disabled: true, Quarantine: 30 * time.Second, ReuseResting: true,
+		AllowedNamespaces: []string{"shop"}, Disabled: true, Quarantine: new(30 * time.Second), ReuseResting: true,
 		State: "accepted", Version: "1f2e3d4c5b6a7988",
 		Use: []v1.PoolUse{{Family: "ipv4", Blocks: 1024, Owned: 3, Nodes: 2}},
 	},

@@ -21,8 +21,8 @@ type PoolSpec struct {
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 	// Disabled pools are not claimed from, and nothing more is given out of them. What is in use stays.
 	Disabled bool `json:"disabled,omitempty"`
-	// Quarantine is how long a released address rests, in nanoseconds, 20 minutes at the most.
-	Quarantine time.Duration `json:"quarantine,omitempty"`
+	// Quarantine is how long a released address rests, in nanoseconds, 20 minutes at the most; 30 seconds when it is not there.
+	Quarantine *time.Duration `json:"quarantine,omitempty"`
 	// ReuseResting has the address that rests longest be given out when nothing else is free.
 	ReuseResting bool `json:"reuseResting,omitempty"`
 	// State is "pending", "accepted" or "deleting": nodes claim blocks of accepted pools alone. It is of answers alone.

@@ -71,16 +71,13 @@ const (
 // maxRanges bounds the prefixes, the exclusions and the namespaces of one pool, so that its record stays small.
 const maxRanges = 256
 
-// WithDefaults sets what is not set.
+// WithDefaults sets the sizes of blocks that are not set.
 func (p Pool) WithDefaults() Pool {
 	if p.IPv4BlockBits == 0 {
 		p.IPv4BlockBits = DefaultIPv4BlockBits
 	}
 	if p.IPv6BlockBits == 0 {
 		p.IPv6BlockBits = DefaultIPv6BlockBits
-	}
-	if p.Quarantine == 0 {
-		p.Quarantine = DefaultQuarantine
 	}
 	return p
 }

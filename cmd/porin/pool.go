@@ -19,7 +19,7 @@ func poolList(ctx context.Context, s *session, _ []string) error {
 		row(w, "POOL", "PREFIXES", "EXCLUDED", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "NODES", "NAMESPACES", "QUARANTINE", "STATE")
 		for _, p := range list {
 			row(w, p.Name, prefixText(p.Prefixes), prefixText(p.Exclude), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"),
-				selectorText(p.NodeSelector), strings.Join(p.AllowedNamespaces, " "), plain(p.Quarantine), poolState(p))
+				selectorText(p.NodeSelector), strings.Join(p.AllowedNamespaces, " "), quarantineText(p), poolState(p))
 		}
 	})
 }
@@ -48,7 +48,7 @@ func poolTable(w io.Writer, p v1.PoolSpec) {
 	if len(p.AllowedNamespaces) > 0 {
 		row(w, "Namespaces:", strings.Join(p.AllowedNamespaces, " "))
 	}
-	row(w, "Quarantine:", plain(p.Quarantine))
+	row(w, "Quarantine:", quarantineText(p))
 	if p.ReuseResting {
 		row(w, "When full:", "the address that rests longest is given out")
 	}

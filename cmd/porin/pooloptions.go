@@ -38,7 +38,7 @@ func createFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringSliceVar(&p.labels, "node-label", nil, "`LABEL=VALUE` that a node must have to claim blocks, comma separated or repeated")
 	fs.StringSliceVar(&p.namespaces, "allowed-namespace", nil, "`namespaces` of the pods that may have addresses; none is all")
 	fs.BoolVar(&p.disabled, "disabled", false, "claim nothing, and give nothing out")
-	fs.DurationVar(&p.quarantine, "quarantine", 30*time.Second, "`time` that a released address rests, 20m at the most")
+	fs.DurationVar(&p.quarantine, "quarantine", 30*time.Second, "`time` that a released address rests, 20m at the most; 0s for none")
 	fs.BoolVar(&p.reuseResting, "reuse-resting", false, "give out the address that rests longest when nothing else is free")
 }
 
@@ -53,7 +53,7 @@ func setFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringSliceVar(&p.labels, "node-label", nil, "all `LABEL=VALUE` that a node must have to claim blocks; --node-label= for any node")
 	fs.StringSliceVar(&p.namespaces, "allowed-namespace", nil, "all `namespaces` of the pods that may have addresses; --allowed-namespace= for any")
 	fs.BoolVar(&p.disabled, "disabled", false, "claim nothing, and give nothing more out; --disabled=false ends that")
-	fs.DurationVar(&p.quarantine, "quarantine", 0, "`time` that a released address rests, 20m at the most")
+	fs.DurationVar(&p.quarantine, "quarantine", 0, "`time` that a released address rests, 20m at the most; 0s for none")
 	fs.BoolVar(&p.reuseResting, "reuse-resting", false, "give out the address that rests longest when nothing else is free; --reuse-resting=false does not")
 }
 
@@ -104,10 +104,7 @@ func (f poolOptions) onto(p *v1.PoolSpec) error {
 		p.Disabled = f.disabled
 	}
 	if f.set.Changed("quarantine") {
-		if f.quarantine <= 0 { // the API takes zero for what is left out
-			return fmt.Errorf("--quarantine %s: want a time above zero, 20m at the most", f.quarantine)
-		}
-		p.Quarantine = f.quarantine
+		p.Quarantine = &f.quarantine
 	}
 	if f.set.Changed("reuse-resting") {
 		p.ReuseResting = f.reuseResting

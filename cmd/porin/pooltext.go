@@ -38,6 +38,13 @@ func selectorText(labels map[string]string) string {
 	return strings.Join(texts, " ")
 }
 
+func quarantineText(p v1.PoolSpec) string {
+	if p.Quarantine == nil || *p.Quarantine == 0 {
+		return "none"
+	}
+	return plain(*p.Quarantine)
+}
+
 func poolState(p v1.PoolSpec) string {
 	if p.Disabled {
 		return "disabled"

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
@@ -21,7 +22,7 @@ var pool = v1.PoolSpec{
 	Name:          "default",
 	Prefixes:      []netip.Prefix{netip.MustParsePrefix("10.64.0.0/25"), netip.MustParsePrefix("fd00:64::/121")},
 	IPv4BlockBits: 29, IPv6BlockBits: 125,
-	Quarantine: 1,
+	Quarantine: new(time.Duration(0)),
 }
 
 // flags of an agent. Without a quarantine an address that is freed too early is given out again at once; a doctor that

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
@@ -27,8 +28,8 @@ var poolOperations = []row{
 
 // The pools: one that is claimed ahead, and one of which nothing is claimed before it is asked for.
 var (
-	ahead = v1.PoolSpec{Name: "default", Prefixes: prefixes("10.64.0.0/24", "fd00:64::/120"), Quarantine: 1}
-	asked = v1.PoolSpec{Name: "blue", Prefixes: prefixes("10.65.0.0/24", "fd00:65::/120"), Quarantine: 1}
+	ahead = v1.PoolSpec{Name: "default", Prefixes: prefixes("10.64.0.0/24", "fd00:64::/120"), Quarantine: new(time.Duration(0))}
+	asked = v1.PoolSpec{Name: "blue", Prefixes: prefixes("10.65.0.0/24", "fd00:65::/120"), Quarantine: new(time.Duration(0))}
 )
 
 func prefixes(texts ...string) (list []netip.Prefix) {

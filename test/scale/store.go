@@ -46,7 +46,7 @@ func measureStore(ctx context.Context) (_ figures, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
 	pool := cluster.Pool{
-		Name: multipool.DefaultPool, Quarantine: 1, IPv4BlockBits: 26, IPv6BlockBits: 122,
+		Name: multipool.DefaultPool, IPv4BlockBits: 26, IPv6BlockBits: 122,
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12"), netip.MustParsePrefix("fd00:10:244::/108")},
 	}
 	if _, err := multipool.NewPoolAdmin(cluster.OnStore(s)).Put(ctx, pool); err != nil {

@@ -37,7 +37,7 @@ func specOf(p cluster.Pool) v1.PoolSpec {
 	return v1.PoolSpec{
 		Name: p.Name, State: string(p.State), Prefixes: prefixes, IPv4BlockBits: p.IPv4BlockBits, IPv6BlockBits: p.IPv6BlockBits,
 		Exclude: p.Exclude, NodeSelector: p.NodeSelector, AllowedNamespaces: p.AllowedNamespaces, Disabled: p.Disabled,
-		Quarantine: p.Quarantine, ReuseResting: p.ReuseResting, Version: shownVersion(p.Version),
+		Quarantine: &p.Quarantine, ReuseResting: p.ReuseResting, Version: shownVersion(p.Version),
 	}
 }
 
@@ -49,10 +49,14 @@ func shownVersion(v cluster.Version) string {
 
 // poolOf is the pool that a request asks for, without its version.
 func poolOf(s v1.PoolSpec) cluster.Pool {
+	quarantine := cluster.DefaultQuarantine
+	if s.Quarantine != nil {
+		quarantine = *s.Quarantine
+	}
 	return cluster.Pool{
 		Name: s.Name, Prefixes: s.Prefixes, IPv4BlockBits: s.IPv4BlockBits, IPv6BlockBits: s.IPv6BlockBits,
 		Exclude: s.Exclude, NodeSelector: s.NodeSelector, AllowedNamespaces: s.AllowedNamespaces, Disabled: s.Disabled,
-		Quarantine: s.Quarantine, ReuseResting: s.ReuseResting,
+		Quarantine: quarantine, ReuseResting: s.ReuseResting,
 	}
 }
 

@@ -53,7 +53,7 @@ func (c *Controller) createDefaultPool(ctx context.Context) error {
 	if p, ok := c.pools.names[DefaultPool]; ok && p.State != cluster.PoolPending || !c.pools.complete || len(prefixes) == 0 || err != nil {
 		return err
 	}
-	p, err := NewPoolAdmin(c.backend).create(ctx, cluster.Pool{Name: DefaultPool, Prefixes: prefixes})
+	p, err := NewPoolAdmin(c.backend).create(ctx, cluster.Pool{Name: DefaultPool, Prefixes: prefixes, Quarantine: cluster.DefaultQuarantine})
 	if errors.Is(err, ErrChanged) { // somebody else was quicker, and may have been interrupted
 		if p, err = c.backend.Pools.Get(ctx, DefaultPool); err == nil && p.State == cluster.PoolPending {
 			p, err = NewPoolAdmin(c.backend).resume(ctx, p)

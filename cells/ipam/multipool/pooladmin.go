@@ -55,7 +55,7 @@ func (a *PoolAdmin) Get(ctx context.Context, name string) (cluster.Pool, error) 
 const putTries = 20
 
 // Put creates the pool, or changes the one of its name. With a Version it changes only the pool that was read, or returns [ErrChanged].
-// The size of blocks cannot be changed; what is not set gets its default.
+// The size of blocks cannot be changed; one that is not set gets its default.
 func (a *PoolAdmin) Put(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	got, err := a.put(ctx, p)
 	for tries := 1; p.Version == "" && errors.Is(err, ErrChanged) && tries < putTries; tries++ {
