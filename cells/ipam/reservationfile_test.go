@@ -44,7 +44,7 @@ func TestReservationFile(t *testing.T) {
 		return r
 	}
 	printer, move := reserve("printer", allocator.Permanent), reserve("move", time.Hour)
-	returned, takenOver := reserve("returned", time.Hour), reserve("taken over", allocator.Permanent)
+	returned, takenOver := reserve("returned", time.Hour), reserve("taken over", time.Hour)
 	reserve("over", time.Nanosecond)
 	if _, err := a.Unreserve(returned.Addresses.IPv4, returned.Token); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ type lowWatermark struct {
 // and waits for the answer or the end of ctx.
 func (a *Allocator) Allocate(ctx context.Context, req Request) (Allocation, error) {
 	got, err := a.allocateOrRefill(ctx, req, reservationOptions{})
-	if err == nil && req.Reservation != "" {
+	if err == nil && req.Reservation != "" && !a.isLive(req.Reservation) {
 		err = a.store.Delete(req.Reservation)
 	}
 	return got, err

@@ -62,6 +62,8 @@ type Allocation struct {
 	// permanent reservation.
 	Reserved bool
 	Expires  time.Time
+	// ReservedBy has reserved the addresses permanently, and lent them: when they are released they are reserved again.
+	ReservedBy Handle
 	// External says that another IPAM gave the addresses. As long as the owner has them ours gives them to nobody, and
 	// when it has them no longer they do not rest.
 	External bool
@@ -82,8 +84,10 @@ type Allocator struct {
 	order         []*pool // the same, to go through quickly
 	index         index
 	owners        map[Handle]*record
-	podHandles    map[Handle]int // to how many owners name it
-	reservations  []*record      // by their ends
+	podHandles    map[Handle]int     // to how many owners name it
+	reservations  []*record          // by their ends
+	lent          map[Handle]*record // by who has reserved what they use
+	returned      map[*address]bool  // reserved ones that wait for their cleanup
 	spare         []*record
 	seq           uint64
 	nodeAddresses map[netip.Addr]string // to the interface
@@ -101,6 +105,7 @@ type record struct {
 	token     string        // of a reservation; "" for what is none
 	until     time.Duration // when a reservation ends, by the allocator's clock
 	restored  bool          // a reservation of an earlier life of the agent
+	loan      loan          // the reservation that the addresses go back to
 }
 
 // New returns an allocator without pools. Reservations are kept in the store; nil keeps them in memory only.
@@ -112,6 +117,7 @@ func New(store ReservationStore) *Allocator {
 		start: time.Now(), store: store,
 		seq:   uint64(boottime.Now()),
 		pools: map[string]*pool{}, index: newIndex(), owners: map[Handle]*record{}, podHandles: map[Handle]int{},
+		lent: map[Handle]*record{}, returned: map[*address]bool{},
 	}
 }
 

@@ -30,6 +30,9 @@ func (c Cleanup) Pending() (all []Released) {
 			all = append(all, Released{e.addr, e.release})
 		}
 	})
+	for e := range c.a.returned {
+		all = append(all, Released{e.addr, e.release})
+	}
 	return all
 }
 
@@ -38,7 +41,12 @@ func (c Cleanup) Done(all []Released) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
 	for _, r := range all {
-		if e := c.a.index.known(r.Addr); e != nil && e.state == uncleaned && e.release == r.number {
+		e := c.a.index.known(r.Addr)
+		if e == nil || e.release != r.number {
+			continue
+		}
+		delete(c.a.returned, e)
+		if e.state == uncleaned {
 			e.leave()
 			e.enter(resting)
 		}

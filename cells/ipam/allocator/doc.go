@@ -19,6 +19,7 @@
 //     sequence number ([Allocator.ReleaseListed]) it never hits the next owner of the same handle.
 //   - An address that another IPAM gave to an owner is given to nobody else while that owner lives, and never rests.
 //   - A reservation ends by itself, by a clock that nobody sets, or is permanent. A [ReservationStore] keeps it over restarts.
+//     A permanent one lends its addresses to the endpoint that takes it over, and has them again when that is gone and cleaned up after.
 //   - Nothing is given out from a drained block, and no address that is excluded or that the node itself has. A pool may be for
 //     pods of some namespaces: nobody else gets an address of it.
 package allocator

@@ -3,7 +3,6 @@ package allocator
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"porin.dev/porin/cells/endpointmanager"
@@ -13,6 +12,8 @@ import (
 func (a *Allocator) existing(req Request, options reservationOptions) (got Allocation, done bool, err error) {
 	r := a.owners[req.Owner]
 	switch {
+	case r == nil && a.lent[req.Owner] != nil:
+		return got, true, a.errLent(req.Owner)
 	case r != nil && (options.token != "" || r.token != "" && r.token != req.Reservation):
 		return got, true, r.errHasAlready()
 	case r != nil && r.token == "":
@@ -52,13 +53,21 @@ func (r *record) errHasAlready() error {
 	return fmt.Errorf("%w: it has reserved %v until %s", ErrInUse, r.Addresses.List(), r.Expires.UTC().Format(time.RFC3339))
 }
 
+// errLent is the error of who has lent what it has reserved.
+func (a *Allocator) errLent(lender Handle) error {
+	r := a.lent[lender]
+	return fmt.Errorf("%w: it has reserved %v permanently, which %s uses", ErrInUse, r.Addresses.List(), r.Owner)
+}
+
 // takeOver makes what is reserved the owner's.
 func (a *Allocator) takeOver(req Request) (Allocation, error) {
-	i := slices.IndexFunc(a.reservations, func(r *record) bool { return r.token == req.Reservation })
-	if i < 0 {
+	if r := a.borrower(req.Reservation); r != nil {
+		return Allocation{}, fmt.Errorf("%w: %s uses what is reserved", ErrInUse, r.Owner)
+	}
+	r := a.reservation(req.Reservation)
+	if r == nil {
 		return Allocation{}, ErrNoReservation
 	}
-	r := a.reservations[i]
 	if req.Pool != "" && req.Pool != r.Pool {
 		return Allocation{}, fmt.Errorf("%w: it is of pool %s", ErrNoReservation, r.Pool)
 	}
@@ -70,17 +79,16 @@ func (a *Allocator) takeOver(req Request) (Allocation, error) {
 			return Allocation{}, err
 		}
 	}
-	delete(a.owners, r.Owner)
-	a.endReservation(r)
-	a.countPodHandle(r.PodHandle, -1)
-	a.countPodHandle(req.PodHandle, 1)
-	r.Owner, r.PodHandle, r.Since, r.Seq = req.Owner, req.PodHandle, time.Now(), a.nextSeq()
-	a.owners[r.Owner] = r
+	if err := a.checkCleanup(r); err != nil {
+		return Allocation{}, err
+	}
+	a.handOver(r, req.Owner, req.PodHandle, time.Now())
 	return r.Allocation, nil
 }
 
 // Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not. An
-// address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way. Its Seq is a new one. Nothing is recorded of who has no address.
+// address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way: a permanent one of the
+// same addresses is lent, others end. Its Seq is a new one. Nothing is recorded of who has no address.
 func (a *Allocator) Adopt(allocation Allocation) error {
 	ended, err := a.adoptOrAgain(allocation)
 	for _, token := range ended {
@@ -97,6 +105,11 @@ func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err err
 	switch {
 	case len(allocation.Addresses.List()) == 0:
 		return nil, nil
+	case r == nil && a.lent[allocation.Owner] != nil:
+		return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, a.errLent(allocation.Owner))
+	case r == nil && a.lends(allocation):
+		a.handOver(a.index.owner(allocation.Addresses.List()[0]), allocation.Owner, allocation.PodHandle, allocation.Since)
+		return nil, nil
 	case r == nil:
 		ended = a.endRestored(allocation.Addresses, now)
 		_, err := a.adopt(allocation, now)
@@ -106,6 +119,12 @@ func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err err
 		return nil, nil
 	}
 	return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, r.errHasAlready())
+}
+
+// lends reports whether just these addresses are reserved permanently since an earlier life of the agent.
+func (a *Allocator) lends(allocation Allocation) bool {
+	r := a.index.owner(allocation.Addresses.List()[0])
+	return r != nil && r.restored && r.until == forever && r.Addresses == allocation.Addresses && !allocation.External
 }
 
 // endRestored ends the reservations of an earlier life of the agent that have one of the addresses, and returns their tokens.
@@ -158,7 +177,11 @@ func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
 	defer a.mu.Unlock()
 	// From now on the clock that nobody sets counts, and what is in the future is now.
 	since := a.settle() - max(0, time.Since(released))
-	if e := a.index.home(addr).address(addr); e.state != inUse {
+	e := a.index.home(addr).address(addr)
+	switch {
+	case e.state != inUse:
 		a.rest(e, since)
+	case e.owner.restored:
+		a.awaitCleanup(e)
 	}
 }

@@ -128,6 +128,18 @@ func (c *checker) reservations() {
 			named[r.PodHandle]++
 		}
 	}
+	lent := 0
+	for h, r := range c.owners {
+		if r.loan.token != "" {
+			lent++
+			c.that(c.lent[r.ReservedBy] == r && c.owners[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
+		}
+		c.that((r.loan.token != "") == (r.ReservedBy != ""), "%s: reserved by %s", h, r.ReservedBy)
+	}
+	c.that(lent == len(c.lent), "%d loans, and %d lenders", lent, len(c.lent))
+	for e := range c.returned {
+		c.that(e.owner != nil && e.owner.token != "", "%s waits for its cleanup, and is not reserved", e.addr)
+	}
 	c.that(reserved == len(c.Allocator.reservations), "%d reservations, and %d owners with one", len(c.Allocator.reservations), reserved)
 	c.that(fmt.Sprint(named) == fmt.Sprint(c.podHandles), "pod handles %v, counted %v", named, c.podHandles)
 }

@@ -45,6 +45,7 @@ func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 	a.endReservation(r)
 	for _, e := range r.addresses {
 		switch {
+		case r.loan.token != "":
 		case e == nil:
 		case r.External:
 			e.block.list.settle(at)
@@ -53,6 +54,9 @@ func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 			a.rest(e, at)
 		}
 	}
+	if r.loan.token != "" {
+		a.returnLoan(r)
+	}
 	a.releasePodHandle(r, at)
 	*r = record{}
 	a.spare = append(a.spare, r)
@@ -60,6 +64,7 @@ func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 
 // rest has an address be given to nobody for a while from a time on.
 func (a *Allocator) rest(e *address, since time.Duration) {
+	delete(a.returned, e)
 	e.rest(since, a.nextSeq(), a.wakeCleanup != nil)
 	if a.wakeCleanup != nil {
 		a.wakeCleanup(false)

@@ -64,7 +64,7 @@ type reservationOptions struct {
 // Reserve keeps addresses for somebody who is no endpoint, or not yet one. It is Allocate with an end, after
 // [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
 // An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
-// over by Request.Reservation.
+// over by Request.Reservation; a permanent one stays, and has the addresses again when the endpoint releases them.
 func (a *Allocator) Reserve(ctx context.Context, req Request, lifetime time.Duration) (Reservation, error) {
 	if lifetime == 0 {
 		lifetime = DefaultReservation
@@ -184,6 +184,11 @@ func (a *Allocator) unreserve(addr netip.Addr, token string) (was Reservation, s
 	switch {
 	case r == nil:
 		return was, "", ErrNoOwner
+	case r.loan.token != "" && (token == "" || token == r.loan.token): // the endpoint keeps the addresses
+		was = Reservation{Owner: r.ReservedBy, Pool: r.Pool, Addresses: r.Addresses, Since: r.loan.since, Permanent: true}
+		saved = r.loan.token
+		a.endLoan(r)
+		return was, saved, nil
 	case r.token == "" && !r.Kept:
 		return was, "", fmt.Errorf("%w by endpoint %s: delete that", ErrInUse, r.Owner)
 	case token != "" && token != r.token:

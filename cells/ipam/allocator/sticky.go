@@ -1,0 +1,100 @@
+package allocator
+
+import (
+	"fmt"
+	"time"
+)
+
+// loan is a permanent reservation of which an endpoint uses the addresses: it has them again when the endpoint releases them.
+type loan struct {
+	token string // "" for none
+	since time.Time
+}
+
+// handOver makes what is reserved an endpoint's. What is reserved permanently is lent.
+func (a *Allocator) handOver(r *record, owner, pod Handle, since time.Time) {
+	lender, lent := r.Owner, loan{}
+	for _, e := range r.addresses {
+		delete(a.returned, e) // an endpoint that had the address before the restart has it
+	}
+	if r.until == forever {
+		lent = loan{r.token, r.Since}
+	}
+	delete(a.owners, r.Owner)
+	a.endReservation(r)
+	a.countPodHandle(r.PodHandle, -1)
+	a.countPodHandle(pod, 1)
+	r.Owner, r.PodHandle, r.Since, r.Seq = owner, pod, since, a.nextSeq()
+	a.owners[r.Owner] = r
+	if lent.token != "" {
+		r.ReservedBy, r.loan = lender, lent
+		a.lent[lender] = r
+	}
+}
+
+// endLoan has the endpoint's addresses be reserved by nobody.
+func (a *Allocator) endLoan(r *record) {
+	delete(a.lent, r.ReservedBy)
+	r.ReservedBy, r.loan = "", loan{}
+}
+
+// returnLoan gives the addresses of an owner that is gone back to who has reserved them. Nobody can take them over before their
+// cleanup is done; the quarantine is for other owners.
+func (a *Allocator) returnLoan(r *record) {
+	lender, lent, addresses := r.ReservedBy, r.loan, r.addresses
+	allocation := Allocation{Owner: lender, Pool: r.Pool, Addresses: r.Addresses, Since: lent.since}
+	a.endLoan(r)
+	for _, e := range addresses {
+		if e != nil {
+			a.awaitCleanup(e)
+		}
+	}
+	a.setReservation(a.addRecord(allocation, addresses), reservationOptions{lent.token, Permanent})
+}
+
+// awaitCleanup has a reserved address be taken over by nobody before its cleanup is done.
+func (a *Allocator) awaitCleanup(e *address) {
+	if a.wakeCleanup != nil {
+		e.release = a.nextSeq()
+		a.returned[e] = true
+		a.wakeCleanup(false)
+	}
+}
+
+// checkCleanup returns [ErrQuarantined] when the cleanup of a reserved address is not done.
+func (a *Allocator) checkCleanup(r *record) error {
+	for _, e := range r.addresses {
+		if e != nil && a.returned[e] {
+			a.wakeCleanup(true)
+			return fmt.Errorf("address %s: %w: the connections of its last owner are being deleted", e.addr, ErrQuarantined)
+		}
+	}
+	return nil
+}
+
+// borrower returns who uses what is reserved by the token; nil when nobody does.
+func (a *Allocator) borrower(token string) *record {
+	for _, r := range a.lent {
+		if r.loan.token == token {
+			return r
+		}
+	}
+	return nil
+}
+
+// isLive reports whether there is a reservation with the token, lent or not.
+func (a *Allocator) isLive(token string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reservation(token) != nil || a.borrower(token) != nil
+}
+
+// reservation returns the reservation of a token, or nil.
+func (a *Allocator) reservation(token string) *record {
+	for _, r := range a.reservations {
+		if r.token == token {
+			return r
+		}
+	}
+	return nil
+}
