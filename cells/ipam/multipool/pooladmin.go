@@ -80,12 +80,8 @@ func (a *PoolAdmin) put(ctx context.Context, p cluster.Pool) (cluster.Pool, erro
 		return p, ErrChanged
 	case was.Deleting:
 		return p, fault.New(fault.Conflict, "it is being deleted")
-	case was.State == cluster.PoolDeleting: // somebody began to delete it, and will find that it has changed
-		was.State = cluster.PoolAccepted
-		if len(was.Prefixes) == 0 {
-			was.State = cluster.PoolPending
-		}
 	}
+	was.State = undeleted(was) // who began to delete it will find that it has changed
 	if p.IPv4BlockBits != 0 && p.IPv4BlockBits != was.IPv4BlockBits || p.IPv6BlockBits != 0 && p.IPv6BlockBits != was.IPv6BlockBits {
 		return p, fault.New(fault.Invalid, fmt.Sprintf("the size of blocks cannot be changed, it is /%d and /%d: create another pool", was.IPv4BlockBits, was.IPv6BlockBits))
 	}
@@ -100,6 +96,17 @@ func (a *PoolAdmin) put(ctx context.Context, p cluster.Pool) (cluster.Pool, erro
 		p.Pending, p.Prefixes = wanted, was.Prefixes
 	}
 	return a.accept(ctx, a.update(ctx, p), was)
+}
+
+// undeleted is the state of the pool when nobody deletes it.
+func undeleted(p cluster.Pool) cluster.PoolState {
+	switch {
+	case p.State != cluster.PoolDeleting:
+		return p.State
+	case len(p.Prefixes) == 0:
+		return cluster.PoolPending
+	}
+	return cluster.PoolAccepted
 }
 
 // result is a pool that was written, or why not.
@@ -136,7 +143,7 @@ func (a *PoolAdmin) restore(ctx context.Context, p cluster.Pool) (cluster.Pool, 
 }
 
 // accept gives a pool its pending prefixes, or makes it what it was before them and says whose they are. A pool that has no others is
-// deleted then.
+// deleted then. When that cannot be found out, a new pool stays pending until somebody puts it again.
 func (a *PoolAdmin) accept(ctx context.Context, r result, was cluster.Pool) (cluster.Pool, error) {
 	p := r.pool
 	if r.err != nil || len(p.Pending) == 0 {
@@ -144,8 +151,11 @@ func (a *PoolAdmin) accept(ctx context.Context, r result, was cluster.Pool) (clu
 	}
 	if err := a.checkOverlap(ctx, p, was.Prefixes); err != nil {
 		ctx := context.WithoutCancel(ctx)
-		if p.State == cluster.PoolPending {
+		switch {
+		case p.State == cluster.PoolPending && errors.Is(err, ErrOverlap):
 			return p, errors.Join(err, a.backend.Pools.Delete(ctx, p))
+		case p.State == cluster.PoolPending:
+			return p, err
 		}
 		was.Pending, was.Version = nil, p.Version
 		return p, errors.Join(err, a.update(ctx, was).err)
@@ -206,23 +216,32 @@ func (a *PoolAdmin) Delete(ctx context.Context, name string) error {
 
 func (a *PoolAdmin) delete(ctx context.Context, name string) error {
 	p, err := a.Get(ctx, name)
-	if err == nil {
-		err = a.checkUnused(ctx, p)
-	}
 	if err != nil {
 		return err
 	}
-	before := p.State
+	if err := a.checkUnused(ctx, p); errors.Is(err, ErrPoolInUse) {
+		return errors.Join(err, a.undelete(ctx, p)) // a deletion that was interrupted
+	} else if err != nil {
+		return err
+	}
 	p.State = cluster.PoolDeleting // who claims a block reads the pool afterwards
 	r := a.update(ctx, p)
 	if r.err != nil {
 		return r.err
 	}
 	if err := a.checkUnused(ctx, p); err != nil {
-		r.pool.State = before
-		return errors.Join(err, a.update(context.WithoutCancel(ctx), r.pool).err)
+		return errors.Join(err, a.undelete(ctx, r.pool))
 	}
 	return a.backend.Pools.Delete(ctx, r.pool)
+}
+
+// undelete ends the deletion of a pool that stays.
+func (a *PoolAdmin) undelete(ctx context.Context, p cluster.Pool) error {
+	if p.Deleting || p.State != cluster.PoolDeleting {
+		return nil
+	}
+	p.State = undeleted(p)
+	return a.update(context.WithoutCancel(ctx), p).err
 }
 
 // checkUnused returns [ErrPoolInUse] with the nodes that have blocks of the pool.
