@@ -52,3 +52,32 @@ func BlockName(cidr netip.Prefix) string {
 	text := cidr.Addr().StringExpanded()
 	return strings.NewReplacer(".", "-", ":", "-").Replace(text) + "-" + strconv.Itoa(cidr.Bits())
 }
+
+// cidrNamed is the reverse of [BlockName]. What is no name of a block gives no valid prefix.
+func cidrNamed(name string) (none netip.Prefix) {
+	parts := strings.Split(name, "-")
+	last := len(parts) - 1
+	bits, err := strconv.Atoi(parts[last])
+	separator := ":"
+	if last == 4 {
+		separator = "."
+	}
+	addr, err2 := netip.ParseAddr(strings.Join(parts[:last], separator))
+	if err != nil || err2 != nil {
+		return none
+	}
+	if cidr := netip.PrefixFrom(addr, bits); BlockName(cidr) == name {
+		return cidr
+	}
+	return none
+}
+
+// nodeIDNamed is the reverse of [NodeID.RecordName], but for a name that is there as a hash: then the hash is the name. What is no name
+// of a node's record gives no valid ID.
+func nodeIDNamed(name string) NodeID {
+	dot := strings.LastIndex(name, ".")
+	if dot < 0 || !isDNSName(name[:dot]) || !isKey(name[dot+1:]) {
+		return NodeID{}
+	}
+	return NodeID{Name: name[:dot], Key: name[dot+1:]}
+}

@@ -19,18 +19,23 @@ func OnStore(s store.Store) Backend {
 	return Backend{
 		Nodes: nodesOnStore{records[Node]{
 			s, "nodes/", func(n Node) string { return n.ID.RecordName() }, func(n *Node) *Version { return &n.Version },
+			func(name string) Node { return Node{ID: nodeIDNamed(name)} },
 		}},
 		Sessions: sessionsOnStore{records[Session]{
 			s, "sessions/", func(n Session) string { return sessionKey(n.Node) }, func(n *Session) *Version { return &n.Version },
+			func(string) Session { return Session{} },
 		}},
 		Pools: poolsOnStore{records[Pool]{
 			s, "pools/", func(p Pool) string { return p.Name }, func(p *Pool) *Version { return &p.Version },
+			func(name string) Pool { return Pool{Name: name} },
 		}},
 		Blocks: blocksOnStore{records[Block]{
 			s, "blocks/", func(b Block) string { return BlockName(b.CIDR) }, func(*Block) *Version { return new(Version) },
+			func(name string) Block { return Block{CIDR: cidrNamed(name)} },
 		}},
 		Info: infoOnStore{records[Record]{
 			s, "cluster/", func(Record) string { return infoKey }, func(r *Record) *Version { return &r.Version },
+			func(string) Record { return Record{} },
 		}},
 	}
 }
@@ -46,6 +51,7 @@ type records[T any] struct {
 	prefix  string
 	nameOf  func(T) string
 	version func(*T) *Version
+	named   func(name string) T // what is known of a record that cannot be read
 }
 
 func (r records[T]) create(ctx context.Context, item T) (T, error) {
@@ -129,6 +135,9 @@ func (r records[T]) all(ctx context.Context) iter.Seq2[T, error] {
 			var item T
 			if err == nil {
 				item, err = r.decode(entry)
+			}
+			if errors.Is(err, ErrUnreadable) {
+				item = r.named(strings.TrimPrefix(entry.Key, r.prefix))
 			}
 			if !yield(item, err) {
 				return

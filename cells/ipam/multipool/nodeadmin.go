@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -41,16 +42,22 @@ type NodeStatus struct {
 	Blocks  []cluster.Block
 }
 
-// List returns all incarnations of all nodes, by name.
+// NodeUnreadable is the state of a node in a list whose record cannot be read.
+const NodeUnreadable cluster.NodeState = "unreadable"
+
+// List returns all incarnations of all nodes, by name. Sessions and blocks that cannot be read are left out.
 func (a *NodeAdmin) List(ctx context.Context) ([]NodeStatus, error) {
 	nodes := map[cluster.NodeID]*NodeStatus{}
 	for n, err := range a.backend.Nodes.All(ctx) {
+		if errors.Is(err, cluster.ErrUnreadable) {
+			n.State, err = NodeUnreadable, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the nodes: %w", err)
 		}
 		nodes[n.ID] = &NodeStatus{Node: n}
 	}
-	for s, err := range a.backend.Sessions.All(ctx) {
+	for s, err := range readable(a.backend.Sessions.All(ctx)) {
 		if err != nil {
 			return nil, fmt.Errorf("list the sessions: %w", err)
 		}
@@ -58,7 +65,7 @@ func (a *NodeAdmin) List(ctx context.Context) ([]NodeStatus, error) {
 			n.Session = &s
 		}
 	}
-	for b, err := range a.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
+	for b, err := range readable(a.backend.Blocks.All(ctx, cluster.BlockFilter{})) {
 		if err != nil {
 			return nil, fmt.Errorf("list the blocks: %w", err)
 		}
@@ -75,10 +82,21 @@ func (a *NodeAdmin) List(ctx context.Context) ([]NodeStatus, error) {
 	return list, nil
 }
 
+// readable leaves out the records that cannot be read.
+func readable[T any](list iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range list {
+			if !errors.Is(err, cluster.ErrUnreadable) && !yield(item, err) {
+				return
+			}
+		}
+	}
+}
+
 // Find returns the incarnation with the key, or the only one of the name when the key is "".
 func (a *NodeAdmin) Find(ctx context.Context, name, key string) (found cluster.Node, err error) {
 	var keys []string
-	for n, err := range a.backend.Nodes.All(ctx) {
+	for n, err := range readable(a.backend.Nodes.All(ctx)) {
 		if err != nil {
 			return found, fmt.Errorf("list the nodes: %w", err)
 		}
@@ -160,7 +178,7 @@ func (a *NodeAdmin) quarantine(ctx context.Context, id cluster.NodeID) (longest 
 	if a.Quarantine >= 0 {
 		return a.Quarantine, nil
 	}
-	for b, err := range a.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: id}) {
+	for b, err := range readable(a.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: id})) {
 		if err != nil {
 			return 0, err
 		}
@@ -235,8 +253,9 @@ func (a *NodeAdmin) checkReleasing(ctx context.Context, id cluster.NodeID) error
 	return err
 }
 
+// deleteBlocks leaves one that cannot be read: nobody claims it either.
 func (a *NodeAdmin) deleteBlocks(ctx context.Context, id cluster.NodeID) error {
-	for b, err := range a.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: id}) {
+	for b, err := range readable(a.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: id})) {
 		if err == nil {
 			err = a.backend.Blocks.Delete(ctx, b.CIDR, b.Claim)
 		}

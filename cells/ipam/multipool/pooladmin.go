@@ -30,9 +30,15 @@ type PoolAdmin struct{ backend cluster.Backend }
 // NewPoolAdmin returns who administers the pools of a cluster.
 func NewPoolAdmin(b cluster.Backend) *PoolAdmin { return &PoolAdmin{b} }
 
-// List returns all pools by name.
+// PoolUnreadable is the state of a pool in a list whose record cannot be read.
+const PoolUnreadable cluster.PoolState = "unreadable"
+
+// List returns all pools by name. Of one that is [PoolUnreadable] there is no more than that.
 func (a *PoolAdmin) List(ctx context.Context) (list []cluster.Pool, err error) {
 	for p, err := range a.backend.Pools.All(ctx) {
+		if errors.Is(err, cluster.ErrUnreadable) {
+			p.State, err = PoolUnreadable, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the pools: %w", err)
 		}
@@ -175,6 +181,9 @@ func (a *PoolAdmin) checkOverlap(ctx context.Context, p cluster.Pool, was []neti
 		if other.Name == p.Name {
 			continue
 		}
+		if other.State == PoolUnreadable {
+			return fmt.Errorf("pool %s may have the same addresses: %w", other.Name, cluster.ErrUnreadable)
+		}
 		for _, wanted := range p.Pending {
 			for _, theirs := range slices.Concat(other.Prefixes, other.Pending) {
 				if wanted.Overlaps(theirs) {
@@ -185,11 +194,16 @@ func (a *PoolAdmin) checkOverlap(ctx context.Context, p cluster.Pool, was []neti
 	}
 	added := newPrefixes(p.Pending, was)
 	for b, err := range a.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
-		if err != nil {
+		unreadable := errors.Is(err, cluster.ErrUnreadable)
+		if err != nil && !unreadable {
 			return fmt.Errorf("list the blocks: %w", err)
 		}
 		for _, wanted := range added {
-			if wanted.Overlaps(b.CIDR) && b.PoolUID != p.UID {
+			switch {
+			case !wanted.Overlaps(b.CIDR) || !unreadable && b.PoolUID == p.UID:
+			case unreadable:
+				return fmt.Errorf("prefix %s: %w: %w", wanted, ErrOverlap, err)
+			default:
 				return fmt.Errorf("prefix %s: %w: node %s has block %s of pool %s", wanted, ErrOverlap, b.Owner.Name, b.CIDR, b.Pool)
 			}
 		}
@@ -248,6 +262,12 @@ func (a *PoolAdmin) undelete(ctx context.Context, p cluster.Pool) error {
 func (a *PoolAdmin) checkUnused(ctx context.Context, p cluster.Pool) error {
 	owners := map[string]bool{}
 	for b, err := range a.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: p.Name}) {
+		if errors.Is(err, cluster.ErrUnreadable) {
+			if slices.ContainsFunc(p.Prefixes, b.CIDR.Overlaps) {
+				return fmt.Errorf("%w: %w", ErrPoolInUse, err)
+			}
+			continue // another pool's
+		}
 		if err != nil {
 			return fmt.Errorf("list the blocks of the pool: %w", err)
 		}

@@ -165,21 +165,25 @@ func (c *Controller) unsettled() bool {
 	})
 }
 
-// Unconfirmed lists the nodes that a recovery waits for.
+// Unconfirmed lists the nodes that a recovery waits for. It waits for one whose record cannot be read, too, which can be excluded by the
+// name that the list has.
 func Unconfirmed(ctx context.Context, b cluster.Backend, r cluster.Record) (waiting []cluster.NodeID, err error) {
 	if r.Recovery == nil {
 		return nil, nil
 	}
 	confirmed := map[cluster.NodeID]bool{}
-	for s, err := range b.Sessions.All(ctx) {
+	for s, err := range readable(b.Sessions.All(ctx)) {
 		if err != nil {
 			return nil, fmt.Errorf("list the sessions: %w", err)
 		}
 		confirmed[s.Node] = s.Confirmed >= r.Epoch
 	}
 	for n, err := range b.Nodes.All(ctx) {
-		if err != nil {
+		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
 			return nil, fmt.Errorf("list the nodes: %w", err)
+		}
+		if n.ID == (cluster.NodeID{}) {
+			continue // it has no name of a node's record
 		}
 		if !confirmed[n.ID] && !slices.Contains(r.Recovery.Excluded, n.ID.String()) {
 			waiting = append(waiting, n.ID)
