@@ -94,10 +94,15 @@ func (s *Strict) Backup() Backup {
 }
 
 // Restore makes the store what it was at the backup, as a restored etcd is: revisions are given a second time. All watches break.
-func (s *Strict) Restore(b Backup) {
+func (s *Strict) Restore(b Backup) { s.restore(b, b.revision) }
+
+// RestoreAhead is Restore with revisions that nobody has seen yet: the position of the store does not tell that it has gone back.
+func (s *Strict) RestoreAhead(b Backup) { s.restore(b, s.Writes()+b.revision+1) }
+
+func (s *Strict) restore(b Backup, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revision, s.term = b.revision, 1
+	s.revision, s.term = max(revision, b.revision), 1
 	s.nodes.rows, s.sessions.rows, s.pools.rows = maps.Clone(b.nodes), maps.Clone(b.sessions), maps.Clone(b.pools)
 	s.blocks.rows, s.info.rows = maps.Clone(b.blocks), maps.Clone(b.info)
 	s.breakAll()

@@ -62,11 +62,11 @@ type Controller struct {
 	deletions  map[netip.Prefix]time.Duration // when a released block is to be deleted again
 	resting    bool                           // a block is kept by the quarantine of its addresses alone
 	nextCheck  time.Duration                  // of the end of a recovery
-	// nextCompare is when blocks in conflict are compared again, and unknownCompared the last epoch in which blocks in this node's name
+	// nextCompare is when blocks in conflict are compared again, and unknownCompared the last recovery in which blocks in this node's name
 	// were looked for that it does not know; compareUnknown says that they are to be, for another reason.
 	nextCompare     time.Duration
 	nextPosition    time.Duration // when the store's position is read again
-	unknownCompared uint64
+	unknownCompared recoveryID
 	compareUnknown  bool
 	warned          string
 	proposed        string // session of this agent, before it is in the store

@@ -110,14 +110,29 @@ func (c *Controller) compareNode(ctx context.Context, name string) error {
 	return nil
 }
 
+// recoveryID identifies a recovery. Its epoch alone does not: after another restore the same one may begin a second time.
+type recoveryID struct {
+	cluster string
+	epoch   uint64
+	began   int64
+}
+
+func recoveryOf(r cluster.Record) recoveryID {
+	id := recoveryID{cluster: r.ID, epoch: r.Epoch}
+	if r.Recovery != nil {
+		id.began = r.Recovery.Began.UnixNano()
+	}
+	return id
+}
+
 // recover confirms the blocks of this node in a recovery, and ends it when every node has confirmed its own.
 func (c *Controller) recover(ctx context.Context) error {
 	r := c.self.info
-	if c.self.session.Confirmed < r.Epoch && c.unknownCompared < r.Epoch {
+	if at := recoveryOf(r); c.self.session.Confirmed < r.Epoch && c.unknownCompared != at {
 		if err := c.compareUnknownBlocks(ctx); err != nil {
 			return err
 		}
-		c.unknownCompared = r.Epoch
+		c.unknownCompared = at
 	}
 	if c.self.session.Confirmed < r.Epoch && c.pools.complete && !c.hasConflict() && !c.unsettled() {
 		s := c.self.session

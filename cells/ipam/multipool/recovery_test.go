@@ -108,3 +108,40 @@ func TestBeginRecoveryInEmptyStore(t *testing.T) {
 		w.mustAllocate(w.machine("one", 1))
 	})
 }
+
+// TestSecondRestoreToSameEpoch restores a backup, and then another one, and both recoveries have the same number: blocks that the second
+// backup has in a node's name, and that the node has given back, are free in the end.
+func TestSecondRestoreToSameEpoch(t *testing.T) {
+	s := clustertest.NewStrict(1)
+	t.Cleanup(s.Close)
+	w := newWorld(t, s.Backend())
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/27") // two blocks
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	first := w.mustAllocate(one)
+	w.wait("two is connected", func() bool { return two.controller.Status().Connected })
+	id := one.controller.Status().Node
+	before := s.Backup() // has the block
+	w.release(one, first)
+	w.wait("the block is given back", func() bool { return len(w.blocks()) == 0 })
+	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := func() bool {
+		s, err := w.backend.Sessions.Get(t.Context(), id)
+		return err == nil && s.Confirmed == 1
+	}
+	w.wait("one has confirmed", confirmed)
+	w.wait("the recovery is over", w.recovered)
+	one.network.Cut()
+	two.network.Cut()
+	s.RestoreAhead(before)
+	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one.network.Heal()
+	two.network.Heal()
+	w.wait("one has confirmed again", confirmed)
+	w.wait("the recovery is over again", w.recovered)
+	w.wait("no block is left that nobody knows", func() bool { return len(w.blocks()) == 0 })
+}
