@@ -26,6 +26,9 @@ type Config struct {
 	IdleTime time.Duration
 	// SearchTime is the first pause after a search that found every block of a pool taken. It doubles, up to half a minute.
 	SearchTime time.Duration
+	// ContestTime is how long an agent gives out nothing after a boot of its machine, or when the store has a session of another machine:
+	// if its disk is a copy, the other machine has that time to object.
+	ContestTime time.Duration
 	// Interval is the time between two rounds in which nothing else has to be done.
 	Interval time.Duration
 }
@@ -41,7 +44,7 @@ const (
 
 // DefaultConfig is what a node runs with unless told otherwise. Node and Dir are missing.
 func DefaultConfig() Config {
-	return Config{PreAllocate: 8, IdleTime: time.Minute, SearchTime: time.Second, Interval: 10 * time.Second}
+	return Config{PreAllocate: 8, IdleTime: time.Minute, SearchTime: time.Second, ContestTime: time.Second, Interval: 10 * time.Second}
 }
 
 // Flags adds the flags of the cell.
@@ -59,8 +62,9 @@ func (c Config) Validate() error {
 	if c.PreAllocate < 0 || c.PreAllocate > maxPreAllocate {
 		errs = append(errs, fmt.Errorf("ipam-pre-allocate %d: want 0 to %d", c.PreAllocate, maxPreAllocate))
 	}
-	if c.IdleTime <= 0 || c.SearchTime <= 0 || c.Interval <= 0 {
-		errs = append(errs, fmt.Errorf("idle time %s, search time %s, interval %s: want more than zero", c.IdleTime, c.SearchTime, c.Interval))
+	if c.IdleTime <= 0 || c.SearchTime <= 0 || c.ContestTime <= 0 || c.Interval <= 0 {
+		errs = append(errs, fmt.Errorf("idle time %s, search time %s, contest time %s, interval %s: want more than zero",
+			c.IdleTime, c.SearchTime, c.ContestTime, c.Interval))
 	}
 	if prefixes, err := c.defaultPrefixes(); err != nil {
 		errs = append(errs, err)

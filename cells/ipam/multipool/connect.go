@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/fault"
 )
 
 // connect makes sure that the store knows this node, that this agent is the node's only one, and that the node's blocks are what the
@@ -223,6 +224,7 @@ func (c *Controller) beginSession(ctx context.Context) error {
 		_, err := c.backend.Sessions.Put(ctx, contested)
 		return errors.Join(c.fence(fmt.Sprintf("session %s has replaced its own", now.ID)), err)
 	}
+	takesOver := len(ck.Sessions) > 0 && (c.rebooted || now.ID != "" && now.Boot != c.boot)
 	if !slices.Contains(ck.Sessions, c.proposed) || c.proposed == own {
 		c.proposed = rand.Text()
 		ck.addSession(c.proposed)
@@ -235,9 +237,35 @@ func (c *Controller) beginSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("begin the session of node %s: %w", ck.Node, err)
 	}
+	if takesOver {
+		if written, err = c.awaitContest(ctx, written); err != nil {
+			return err
+		}
+	}
 	c.self.session = written
 	c.unfence()
 	return nil
+}
+
+// awaitContest gives an agent that runs on another machine with a copy of this disk the time to see that its session was replaced. One
+// that is cut off does not see it.
+func (c *Controller) awaitContest(ctx context.Context, written cluster.Session) (now cluster.Session, err error) {
+	for end := time.Now().Add(c.cfg.ContestTime); ; {
+		if err := sleep(ctx, min(c.cfg.SearchTime, c.cfg.ContestTime)/4); err != nil {
+			return now, err
+		}
+		now, err = c.backend.Sessions.Get(ctx, written.Node)
+		switch {
+		case err != nil:
+			return now, fmt.Errorf("read the session of node %s: %w", written.Node, err)
+		case now.Contested != "":
+			return now, c.fence(fmt.Sprintf("sessions %s and %s contest it", now.ID, now.Contested))
+		case now.ID != written.ID:
+			return now, fault.New(fault.Unavailable, "another session has this node's name")
+		case time.Now().After(end):
+			return now, nil
+		}
+	}
 }
 
 // fence ends that this agent gives out addresses: another machine has its key and may give out the same ones.
