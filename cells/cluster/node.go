@@ -52,8 +52,8 @@ const (
 type Node struct {
 	ID    NodeID    `json:"id"`
 	State NodeState `json:"state"`
-	// MachineID is a hash of the machine's ID. Clones of an image share it, so it identifies nothing; a difference shows a copied
-	// disk.
+	// MachineID is a hash of the machine's ID; "" when it has none that outlives a boot. Clones of an image share it, so it identifies
+	// nothing; a difference after a boot shows a disk that was copied or moved.
 	MachineID string    `json:"machineID,omitempty"`
 	Created   time.Time `json:"created"`
 	// MachineOff is said by an administrator who deletes the node: its agent is not asked.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/fault"
 )
@@ -141,16 +143,22 @@ func (c *Controller) register(ctx context.Context) error {
 		}
 	}
 	if errors.Is(err, cluster.ErrNotFound) {
-		n, err = c.backend.Nodes.Create(ctx, cluster.Node{ID: ck.Node, State: cluster.NodeActive, MachineID: machineID(), Created: time.Now().UTC()})
+		n, err = c.backend.Nodes.Create(ctx, cluster.Node{ID: ck.Node, State: cluster.NodeActive, MachineID: c.machine, Created: time.Now().UTC()})
 		if errors.Is(err, cluster.ErrExists) { // an answer that was lost: nobody else has the key
 			n, err = c.backend.Nodes.Get(ctx, ck.Node)
 		}
 	}
+	if err == nil && c.rebooted && n.MachineID != "" && c.machine != "" && n.MachineID != c.machine {
+		return c.becomeAnother("its disk was copied from a machine with another machine-id, or moved, or the machine-id has changed")
+	}
 	if err == nil && n.State == cluster.NodeReleasing {
 		return c.answerDeletion(ctx, n)
 	}
-	if err == nil && n.Reporter != "" && !n.Deleting {
+	if err == nil && !n.Deleting && (n.Reporter != "" || !c.rebooted && n.MachineID != c.machine) {
 		n.Reporter = ""
+		if !c.rebooted { // so it is the machine that it was
+			n.MachineID = c.machine
+		}
 		n, err = c.backend.Nodes.Update(ctx, n)
 	}
 	if err != nil {
@@ -295,10 +303,16 @@ func (c *Controller) unfence() {
 	c.addresses.Suspend(nil)
 }
 
-// machineID is a hash, because the ID itself is not for everybody (machine-id(5)).
+const machineIDFile = "/etc/machine-id"
+
+// machineID is "" when the machine has none that outlives a boot. It is a hash, because the ID itself is not for everybody (machine-id(5)).
 func machineID() string {
-	text, err := os.ReadFile("/etc/machine-id")
-	if err != nil {
+	var fs unix.Statfs_t
+	if unix.Statfs(machineIDFile, &fs) != nil || fs.Type == unix.TMPFS_MAGIC { // systemd makes another one at each boot
+		return ""
+	}
+	text, err := os.ReadFile(machineIDFile)
+	if err != nil || len(text) < 32 { // 32 digits, but for "uninitialized" or nothing
 		return ""
 	}
 	sum := sha256.Sum256(append([]byte("porin:"), text...))

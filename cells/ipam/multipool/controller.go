@@ -39,6 +39,7 @@ type Controller struct {
 	addresses addresses
 	clock     func() time.Duration // boot clock
 	boot      string               // boot ID of the machine
+	machine   string               // [machineID]
 	rng       *rand.Rand
 	meters    *meters
 
@@ -89,7 +90,7 @@ func New(cfg Config, backend cluster.Backend, a *allocator.Allocator, clock func
 	}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without one, each start is taken for one after a boot
 	c := &Controller{
-		cfg: cfg, log: log, backend: backend, addresses: addresses{a.Pools(), a}, clock: clock, boot: strings.TrimSpace(string(boot)),
+		cfg: cfg, log: log, backend: backend, addresses: addresses{a.Pools(), a}, clock: clock, boot: strings.TrimSpace(string(boot)), machine: machineID(),
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), meters: newMeters(), kick: make(chan struct{}, 1),
 		pools: newKnownPools(), deletions: map[netip.Prefix]time.Duration{},
 	}
