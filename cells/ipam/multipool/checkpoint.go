@@ -66,9 +66,6 @@ const (
 // loadCheckpoint reads the node's key and checkpoint, or makes the key. A checkpoint of another key or of another node's name is
 // left out of account: the node begins as a new one.
 func loadCheckpoint(cfg Config) (c checkpoint, err error) {
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return c, fmt.Errorf("make the folder of the node's key: %w", err)
-	}
 	key, err := loadKey(cfg.Dir)
 	if err != nil {
 		return c, err

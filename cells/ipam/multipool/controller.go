@@ -47,8 +47,8 @@ type Controller struct {
 	status  atomic.Pointer[Status]
 	waiters waiters
 
-	mu   sync.Mutex // guards stop
-	stop func()     // nil before Start
+	mu   sync.Mutex   // guards stop
+	stop func() error // nil before Start
 
 	// What is below belongs to the running goroutine.
 	checkpoint checkpoint
@@ -110,9 +110,11 @@ func (c *Controller) Kick() {
 
 // Start reads the checkpoint and runs until Stop. What is in use on the node has been restored in the allocator before.
 func (c *Controller) Start() error {
-	var err error
-	if c.checkpoint, err = loadCheckpoint(c.cfg); err == nil {
-		c.nodes, err = loadOtherNodes(c.cfg.Dir)
+	unlock, err := lockFolder(c.cfg.Dir)
+	if err == nil {
+		if err = c.load(); err != nil {
+			err = errors.Join(err, unlock())
+		}
 	}
 	if err != nil {
 		c.waiters.refuse(err)
@@ -122,7 +124,7 @@ func (c *Controller) Start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	c.mu.Lock()
-	c.stop = func() { cancel(); <-ended }
+	c.stop = sync.OnceValue(func() error { cancel(); <-ended; return unlock() })
 	c.mu.Unlock()
 	go func() {
 		defer close(ended)
@@ -131,15 +133,23 @@ func (c *Controller) Start() error {
 	return nil
 }
 
+// load reads what the node remembers.
+func (c *Controller) load() (err error) {
+	if c.checkpoint, err = loadCheckpoint(c.cfg); err == nil {
+		c.nodes, err = loadOtherNodes(c.cfg.Dir)
+	}
+	return err
+}
+
 // Stop ends what Start began, and waits for it. What the node owns it keeps.
 func (c *Controller) Stop(context.Context) error {
 	c.mu.Lock()
 	stop := c.stop
 	c.mu.Unlock()
-	if stop != nil {
-		stop()
+	if stop == nil {
+		return nil
 	}
-	return nil
+	return stop()
 }
 
 // resume gives out from the blocks of the checkpoint before the store was asked: after a restart of the agent, but not after a boot of
