@@ -232,7 +232,8 @@ func (c *Controller) beginSession(ctx context.Context) error {
 		_, err := c.backend.Sessions.Put(ctx, contested)
 		return errors.Join(c.fence(fmt.Sprintf("session %s has replaced its own", now.ID)), err)
 	}
-	takesOver := len(ck.Sessions) > 0 && (c.rebooted || now.ID != "" && now.Boot != c.boot)
+	before := slices.ContainsFunc(ck.Sessions, func(id string) bool { return id != c.proposed })
+	takesOver := before && (c.rebooted || now.ID != "" && now.Boot != c.boot)
 	if !slices.Contains(ck.Sessions, c.proposed) || c.proposed == own {
 		c.proposed = rand.Text()
 		ck.addSession(c.proposed)
