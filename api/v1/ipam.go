@@ -43,6 +43,8 @@ type Allocation struct {
 	Expires time.Time `json:"expires,omitzero"`
 	// Permanent says that it is a reservation without an end.
 	Permanent bool `json:"permanent,omitempty"`
+	// ReservedBy has reserved the address permanently: it is reserved again when its owner, an endpoint, is gone.
+	ReservedBy string `json:"reservedBy,omitempty"`
 }
 
 // ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for somebody who is no endpoint.
@@ -56,7 +58,7 @@ type ReservationRequest struct {
 	// Expires is how long the reservation lasts, in nanoseconds: 10 minutes when it is not there, at most an hour. It outlives
 	// the agent and the boot.
 	Expires time.Duration `json:"expires,omitempty"`
-	// Permanent asks for a reservation without an end. Expires is not there then.
+	// Permanent asks for a reservation without an end, also by an endpoint that takes it over. Expires is not there then.
 	Permanent bool `json:"permanent,omitempty"`
 }
 

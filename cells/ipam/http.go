@@ -115,7 +115,7 @@ func usageToV1(mode string, usage allocator.Usage) v1.IPAM {
 		for _, addr := range a.Addresses.List() {
 			answer.Allocations = append(answer.Allocations, v1.Allocation{
 				Address: addr, Pool: a.Pool, Owner: a.ShownOwner(), Since: a.Since.UTC(), Expires: a.Expires.UTC(),
-				Permanent: a.Reserved && a.Expires.IsZero(),
+				Permanent: a.Reserved && a.Expires.IsZero(), ReservedBy: string(a.ReservedBy),
 			})
 		}
 	}

@@ -96,9 +96,11 @@ have found, and looks again: a finding that is left is one that a person has to 
 The exit code is 1 when something disagrees, or could not be examined.`
 
 const aboutReserve = `Without an ADDRESS it is one of each family of the pool; with one, that one. The token ends this reservation and no later one.
-A reservation ends by itself unless it is permanent, and outlives the agent and the boot. A container takes it over by the token: PORIN_RESERVATION in CNI_ARGS.`
+A reservation ends by itself unless it is permanent, and outlives the agent and the boot. A container takes it over by the token: PORIN_RESERVATION in CNI_ARGS.
+That ends it, unless it is permanent: then it has its addresses again after the container's DEL, so that the next one with the token gets them.`
 
-const aboutRelease = `Without --token whatever reservation there is ends. What an endpoint uses is refused: delete that.
+const aboutRelease = `Without --token whatever reservation there is ends. An endpoint that uses what is reserved permanently keeps it until its end.
+What an endpoint uses otherwise is refused: delete that.
 A released address rests for the pool's quarantine.`
 
 const aboutPoolUse = `OWNED is how many blocks nodes own: a pool of which all are has room in these alone, of which "porin ipam list" shows

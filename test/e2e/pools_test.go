@@ -241,3 +241,34 @@ func TestPoolExcludeAndNamespaces(t *testing.T) {
 	}
 	r.agrees()
 }
+
+// TestPoolOfSingleAddresses has a fixed address: a permanent reservation in a pool of single addresses without a quarantine.
+func TestPoolOfSingleAddresses(t *testing.T) {
+	r := withPools(t, nil)
+	if out, err := r.porin("pool", "create", "fixed", "--prefix=10.65.0.0/28", "--ipv4-block=32", "--quarantine=0s"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	db := decoded[v1.Reservation](r, "ipam", "reserve", "--permanent", "--owner=db", "--pool=fixed", "10.65.0.5")
+	for range 2 {
+		c := asking(t, "", "PORIN_RESERVATION="+db.Token)
+		testutil.Eventually(t, func() error { // the connections of the pod before are deleted first
+			_, err := r.cni.Add(c)
+			return err
+		})
+		p := r.add(c) // the same again
+		if p.ipv4 != db.Addresses.IPv4 {
+			t.Errorf("the pod got %s, want %s", p.ipv4, db.Addresses.IPv4)
+		}
+		r.agent.Kill(t)
+		r.agent.Start(t)
+		r.agrees()
+		r.cni.MustDel(t, p.Container)
+		if out, err := r.porin("ipam", "list"); err != nil || !strings.Contains(out, "reserved permanently") {
+			t.Errorf("after its DEL: %v\n%s", err, out)
+		}
+	}
+	if other := r.add(asking(t, "fixed")); other.ipv4 == db.Addresses.IPv4 || r.pooled()[other.ipv4] != "fixed" {
+		t.Errorf("a pod without the token got %s", other.ipv4)
+	}
+	r.agrees()
+}
