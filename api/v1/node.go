@@ -26,7 +26,7 @@ type NodeBlock struct {
 // NodeDeletion is the body of POST /v1/node/{name}/delete.
 type NodeDeletion struct {
 	Key string `json:"key,omitempty"` // needed when the name has several incarnations
-	// MachineIsOff says that the machine is off and will not come back: its agent is not asked.
+	// MachineIsOff says that the machine is off and will not come back: its agent is not asked, and reservations on its disk are lost.
 	MachineIsOff bool `json:"machineIsOff,omitempty"`
 }
 

@@ -60,6 +60,8 @@ type Node struct {
 	MachineOff bool `json:"machineOff,omitempty"`
 	// Agreed is said by the agent of a node that is to be deleted: it has no block.
 	Agreed bool `json:"agreed,omitempty"`
+	// Objection is what the agent said when it objected last: the reservations, which are on its disk alone.
+	Objection string `json:"objection,omitempty"`
 	// Reporter is the node that has known this one and found its record missing, as after the restore of a backup; "" when the node
 	// registered itself.
 	Reporter string `json:"reporter,omitempty"`

@@ -99,6 +99,25 @@ func (c *Checker) outsiders(before, after map[allocator.Handle]endpointmanager.E
 	return findings
 }
 
+// reserved are the reservations, which only this node knows. They are no disagreement.
+func reserved(allocations []allocator.Allocation) (findings []doctor.Finding) {
+	for _, a := range allocations {
+		by, until, user := a.Owner, "permanently", ""
+		switch {
+		case a.ReservedBy != "":
+			by, user = a.ReservedBy, "; "+a.ShownOwner()+" uses it"
+		case !a.Reserved:
+			continue
+		case !a.Expires.IsZero():
+			until = "until " + a.Expires.UTC().Format("2006-01-02 15:04:05Z")
+		}
+		findings = append(findings, doctor.Finding{
+			Kind: addressHeld, Subject: fmt.Sprintf("%v by %s", a.Addresses.List(), by), Detail: fmt.Sprintf("%s, in pool %s%s", until, a.Pool, user),
+		})
+	}
+	return findings
+}
+
 // counts tells how much was looked at.
 func counts(endpoints int, usage allocator.Usage, uses []Use) []doctor.Compared {
 	addresses, blocks := 0, 0

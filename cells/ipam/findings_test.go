@@ -4,11 +4,13 @@ import (
 	"net/netip"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 var (
@@ -49,6 +51,41 @@ func TestAnAddressOfNoPrefixIsANote(t *testing.T) {
 			if kind.Name == "address-outside" && (!kind.Note || findings[0].Repair != nil) {
 				t.Errorf("kind %+v", kind)
 			}
+		}
+	})
+}
+
+// TestReservationsAreNoted: also one whose addresses an endpoint uses. An address of an endpoint alone is not noted.
+func TestReservationsAreNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(t, t.TempDir())
+		l.start(t)
+		l.add(t, "c1:eth0")
+		for _, owner := range []allocator.Handle{"db", "printer"} {
+			got, err := l.addresses.Reserve(t.Context(), allocator.Request{Owner: owner}, allocator.Permanent)
+			if err == nil && owner == "db" {
+				_, err = l.addresses.Allocate(t.Context(), allocator.Request{Owner: handle("c2:eth0"), Reservation: got.Token})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.addresses.Reserve(t.Context(), allocator.Request{Owner: "move"}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range l.examine(t, "") {
+			if f.Kind == "address-reserved" && f.Repair == nil {
+				got = append(got, f.Subject+": "+f.Detail)
+			}
+		}
+		want := []string{
+			"[10.0.0.3] by db: permanently, in pool default; c2:eth0 uses it",
+			"[10.0.0.4] by printer: permanently, in pool default",
+			"[10.0.0.5] by move: until 2000-01-01 00:01:00Z, in pool default",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

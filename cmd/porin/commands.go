@@ -93,6 +93,7 @@ const aboutCheck = `It compares the addresses in use with the endpoints, the ker
 cluster's store with those that this node gives out from. It counts as a look of "porin doctor", which tells this too, but
 for notes: what is as it may be, and worth knowing. With --repair it looks twice, a second apart, repairs what both looks
 have found, and looks again: a finding that is left is one that a person has to repair, or a repair that failed.
+It names the reservations of this node. Those of other nodes are on their disks: ask there.
 The exit code is 1 when something disagrees, or could not be examined.`
 
 const aboutReserve = `Without an ADDRESS it is one of each family of the pool; with one, that one. The token ends this reservation and no later one.
@@ -120,8 +121,9 @@ block back when nothing of it has been in use for a minute, or longer if they of
 const aboutNodes = `A machine that is replaced under the same name is another incarnation, with another KEY. Nobody takes the blocks of a node
 that is silent: delete it when its machine is gone.`
 
-const aboutNodeDelete = `The node's agent must agree, which it does when the node has no block. When the machine is gone, say --machine-is-off: then
-the agent is not asked. If it runs after all, addresses of its pods are given out a second time.
+const aboutNodeDelete = `The node's agent must agree, which it does when the node has no block. Else it names what is reserved there, which no other
+node knows: a block with a reservation stays. When the machine is gone, say --machine-is-off: then the agent is not asked, and
+reservations are lost with the machine's disk. If it runs after all, addresses of its pods are given out a second time.
 It waits for the quarantine of the pools that the node has blocks of.`
 
 const aboutNodeReset = `Two machines have one key when a disk was copied. Neither gives out addresses then. Remove the file node-key in the

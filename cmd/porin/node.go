@@ -44,7 +44,11 @@ func nodeDelete(ctx context.Context, s *session, args []string) error {
 	if err := s.client.DeleteNode(ctx, args[0], v1.NodeDeletion{Key: s.incarnation, MachineIsOff: s.machineIsOff}); err != nil || s.output.value == "json" {
 		return err
 	}
-	_, err := fmt.Fprintf(s.out, "node %s deleted: its blocks can be claimed\n", args[0])
+	lost := ""
+	if s.machineIsOff {
+		lost = "; what was reserved on it was on its disk alone, and is lost with it"
+	}
+	_, err := fmt.Fprintf(s.out, "node %s deleted: its blocks can be claimed%s\n", args[0], lost)
 	return err
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"testing"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/endpointmanager"
@@ -66,6 +68,13 @@ func (p *plain) adopt(addr netip.Addr) {
 		panic(err)
 	}
 	p.note(addr, pod)
+}
+
+func (p *plain) reserve(t *testing.T, owner allocator.Handle) {
+	t.Helper()
+	if _, err := p.Reserve(t.Context(), allocator.Request{Owner: owner}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // release calls released before anybody else can have the address.

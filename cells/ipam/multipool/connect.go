@@ -184,7 +184,7 @@ func (c *Controller) answerDeletion(ctx context.Context, n cluster.Node) error {
 	case len(c.checkpoint.Blocks) == 0:
 		n.Agreed = true
 	default:
-		n.State = cluster.NodeActive
+		n.State, n.Objection = cluster.NodeActive, objection(c.addresses.reservations())
 	}
 	if _, err := c.backend.Nodes.Update(ctx, n); err != nil {
 		return fmt.Errorf("answer to the deletion of node %s: %w", n.ID, err)

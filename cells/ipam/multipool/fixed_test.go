@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"porin.dev/porin/cells/cluster"
@@ -35,6 +36,10 @@ func TestFixedAddress(t *testing.T) {
 	reserved, err := a.Reserve(t.Context(), allocator.Request{Owner: "db", Pool: "fixed", Want: want}, allocator.Permanent)
 	if err != nil || reserved.Addresses != want {
 		t.Fatalf("reserved %+v, error %v", reserved, err)
+	}
+	w.wait("the node is connected", func() bool { return c.Status().Connected })
+	if err := w.nodeAdmin().Delete(t.Context(), c.Status().Node, false); err == nil || !strings.Contains(err.Error(), "[10.0.0.5 fd00::7] by db") {
+		t.Errorf("the deletion of the node ends with %v, want the reservation named", err)
 	}
 	for _, pod := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
 		got, err := a.Allocate(t.Context(), allocator.Request{Owner: pod, Reservation: reserved.Token})

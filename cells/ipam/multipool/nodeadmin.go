@@ -204,7 +204,7 @@ func (a *NodeAdmin) markReleasing(ctx context.Context, id cluster.NodeID, machin
 	if err != nil {
 		return err
 	}
-	n.State, n.MachineOff, n.Agreed = cluster.NodeReleasing, machineOff, false
+	n.State, n.MachineOff, n.Agreed, n.Objection = cluster.NodeReleasing, machineOff, false, ""
 	if n, err = a.backend.Nodes.Update(ctx, n); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (a *NodeAdmin) markReleasing(ctx context.Context, id cluster.NodeID, machin
 		}
 		switch now, err := a.backend.Nodes.Get(ctx, id); {
 		case err == nil && now.State == cluster.NodeActive:
-			return ErrConnected
+			return errObjected(now)
 		case err == nil && now.Agreed:
 			return nil
 		}
@@ -248,9 +248,32 @@ func (a *NodeAdmin) session(ctx context.Context, id cluster.NodeID) (string, err
 func (a *NodeAdmin) checkReleasing(ctx context.Context, id cluster.NodeID) error {
 	n, err := a.backend.Nodes.Get(ctx, id)
 	if err == nil && n.State != cluster.NodeReleasing {
-		err = ErrConnected
+		err = errObjected(n)
 	}
 	return err
+}
+
+// shownReservations bounds how many an objection names: it is in a record that everybody watches.
+const shownReservations = 10
+
+// objection is what an agent says when it objects to the deletion of its node; "" when nothing is reserved there.
+func objection(reservations []string) string {
+	if len(reservations) == 0 {
+		return ""
+	}
+	text := strings.Join(reservations[:min(len(reservations), shownReservations)], ", ")
+	if more := len(reservations) - shownReservations; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "reserved there, which porin ipam release ends on that node: " + text
+}
+
+// errObjected is [ErrConnected] with what the agent said.
+func errObjected(n cluster.Node) error {
+	if n.Objection == "" {
+		return ErrConnected
+	}
+	return fmt.Errorf("%w; %s", ErrConnected, n.Objection)
 }
 
 // deleteBlocks leaves one that cannot be read: nobody claims it either.

@@ -3,6 +3,7 @@ package multipool_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,9 +17,10 @@ func TestNodeDeleteVeto(t *testing.T) {
 		w.pool("default", 28, "10.0.0.0/24")
 		one := w.machine("one", 1)
 		w.mustAllocate(one)
+		one.addresses.reserve(t, "db")
 		err := w.nodeAdmin().Delete(t.Context(), one.controller.Status().Node, false)
-		if !errors.Is(err, multipool.ErrConnected) {
-			t.Errorf("error %v, want %v", err, multipool.ErrConnected)
+		if !errors.Is(err, multipool.ErrConnected) || !strings.Contains(err.Error(), "] by db") {
+			t.Errorf("error %v, want %v with what is reserved", err, multipool.ErrConnected)
 		}
 		if len(w.blocks()) != 1 {
 			t.Errorf("blocks %+v", w.blocks())
