@@ -110,7 +110,8 @@ var bodies = map[string]any{
 		Exclude: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/28")}, NodeSelector: map[string]string{"zone": "a"},
 		AllowedNamespaces: []string{"shop"}, Disabled: true, Quarantine: new(30 * time.Second), ReuseResting: true,
 		State: "accepted", Version: "1f2e3d4c5b6a7988",
-		Use: []v1.PoolUse{{Family: "ipv4", Blocks: 1024, Owned: 3, Nodes: 2}},
+		Warnings: []string{"it has 2 ipv4 blocks, and the cluster has 3 nodes"},
+		Use:      []v1.PoolUse{{Family: "ipv4", Blocks: 1024, Owned: 3, Nodes: 2}},
 	},
 	"node": v1.Node{
 		Name: "node-1", Key: "abcdefgh23", State: "active", Created: noon, LastContact: noon, Contested: true, ReportedBy: "node-2/bcdefghi34",

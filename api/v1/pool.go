@@ -29,6 +29,8 @@ type PoolSpec struct {
 	State string `json:"state,omitempty"`
 	// Version is that of the pool that was read. A request that has one is refused when the pool has changed since.
 	Version string `json:"version,omitempty"`
+	// Warnings say what may not be meant, such as fewer blocks than nodes. They are of answers alone, and ignored in a request.
+	Warnings []string `json:"warnings,omitempty"`
 	// Use is how full the pool is, one a family that it has. It is of answers alone, and ignored in a request.
 	Use []PoolUse `json:"use,omitempty"`
 }

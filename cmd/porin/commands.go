@@ -110,7 +110,8 @@ addresses, and nobody gets one that is EXCLUDED: blocks without any other do not
 
 const aboutPoolCreate = `For example: porin pool create blue --prefix 10.65.0.0/16,fd00:65::/64 --node-label zone=a
 A node claims a block at a time: 64 addresses, unless the size is given. A container is given addresses of all the families
-that the pool has. A pod of a namespace that is not allowed gets an error, whatever has chosen the pool for it.`
+that the pool has. A pod of a namespace that is not allowed gets an error, whatever has chosen the pool for it.
+A pool with fewer blocks than the cluster has nodes is warned of on stderr ("warnings" in JSON), unless it is for nodes with labels.`
 
 const aboutPoolSet = `A prefix that is left out is drained: what is in use of it stays, and nothing more of it is given out. So it is with what is
 excluded, and a pod whose namespace is not allowed any more keeps its addresses.`

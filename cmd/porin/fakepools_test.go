@@ -85,6 +85,9 @@ func (p fakePools) put(w http.ResponseWriter, r *http.Request) error {
 	}
 	one.IPv4BlockBits, one.IPv6BlockBits = cmp.Or(one.IPv4BlockBits, 26), cmp.Or(one.IPv6BlockBits, 122)
 	one.Use = nil
+	if one.Name == "tiny" {
+		one.Warnings = []string{"it has 1 ipv4 blocks, and the cluster has 2 nodes"}
+	}
 	p[one.Name] = one
 	return httpx.JSON(w, http.StatusOK, one)
 }

@@ -15,6 +15,7 @@ func poolList(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
+	s.warn(list...)
 	return s.print(list, func(w io.Writer) {
 		row(w, "POOL", "PREFIXES", "EXCLUDED", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "NODES", "NAMESPACES", "QUARANTINE", "STATE")
 		for _, p := range list {
@@ -88,7 +89,19 @@ func (s *session) putPool(ctx context.Context, verb string, p v1.PoolSpec) error
 	if err != nil {
 		return err
 	}
+	s.warn(p)
 	return s.print(p, func(w io.Writer) { poolTable(w, p) })
+}
+
+// warn writes what may not be meant of pools. In JSON the answer has it.
+func (s *session) warn(pools ...v1.PoolSpec) {
+	for _, p := range pools {
+		for _, warning := range p.Warnings {
+			if s.output.value != "json" {
+				_, _ = fmt.Fprintf(s.err, "porin: warning: pool %s: %s\n", p.Name, printable(warning))
+			}
+		}
+	}
 }
 
 func poolDelete(ctx context.Context, s *session, args []string) error {

@@ -4,18 +4,21 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
 )
 
-// specs returns pools as the API has them, with how full they are. They come without that when a block cannot be read: the doctor says
-// which, and the pools can be changed all the same.
+// specs returns pools as the API has them, with how full they are and warnings. They come without that when a block cannot be read: the
+// doctor says which, and the pools can be changed all the same.
 func (s routes) specs(ctx context.Context, pools []cluster.Pool) []v1.PoolSpec {
 	specs := make([]v1.PoolSpec, len(pools))
 	for i, p := range pools {
 		specs[i] = specOf(p)
 	}
+	s.warn(ctx, pools, specs)
 	var blocks []cluster.Block
 	for b, err := range s.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
 		if err != nil {
@@ -27,6 +30,26 @@ func (s routes) specs(ctx context.Context, pools []cluster.Pool) []v1.PoolSpec {
 		specs[i].Use = poolUse(p, blocks)
 	}
 	return specs
+}
+
+// warn says of which pools not every node of the cluster can have a block. Which labels nodes have is not in the store, so a pool with a
+// node selector is left out. When the nodes cannot be listed there is no warning.
+func (s routes) warn(ctx context.Context, pools []cluster.Pool, specs []v1.PoolSpec) {
+	nodes := uint64(0)
+	for _, err := range s.backend.Nodes.All(ctx) {
+		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
+			return
+		}
+		nodes++
+	}
+	for i, p := range pools {
+		for _, f := range cluster.Families {
+			if n := p.Blocks(f); n > 0 && n < nodes && len(p.NodeSelector) == 0 && !p.Disabled {
+				specs[i].Warnings = append(specs[i].Warnings, fmt.Sprintf(
+					"it has %d %s blocks, and the cluster has %d nodes: not every node can have one; add prefixes, or create a pool with smaller blocks", n, f, nodes))
+			}
+		}
+	}
 }
 
 func specOf(p cluster.Pool) v1.PoolSpec {

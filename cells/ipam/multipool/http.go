@@ -89,7 +89,9 @@ func (s routes) putPool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpx.JSON(w, http.StatusOK, specOf(p))
+	specs := []v1.PoolSpec{specOf(p)}
+	s.warn(r.Context(), []cluster.Pool{p}, specs)
+	return httpx.JSON(w, http.StatusOK, specs[0])
 }
 
 func (s routes) deletePool(w http.ResponseWriter, r *http.Request) error {

@@ -1,0 +1,82 @@
+package multipool_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/ipam/multipool"
+)
+
+// call makes a call of the API and returns its answer.
+func call[T any](t *testing.T, b cluster.Backend, method, path string, body any) (answer T) {
+	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := chi.NewRouter()
+	multipool.NewRoutes(b, multipool.NewPoolAdmin(b), multipool.NewNodeAdmin(b)).Mount(r)
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest(method, path, bytes.NewReader(text)))
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+	return answer
+}
+
+// TestPoolWarnings makes pools with fewer blocks than there are nodes.
+func TestPoolWarnings(t *testing.T) {
+	b := strict(t)
+	for _, name := range []string{"one", "two", "three"} {
+		if _, err := b.Nodes.Create(t.Context(), cluster.Node{ID: cluster.NodeID{Name: name, Key: cluster.NewKey()}, State: cluster.NodeActive}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const both = "it has 2 ipv4 blocks, and the cluster has 3 nodes: not every node can have one; add prefixes, or create a pool with smaller blocks"
+	for _, c := range []struct {
+		pool v1.PoolSpec
+		want []string
+	}{
+		{v1.PoolSpec{Name: "enough", Prefixes: prefixes("10.0.0.0/24", "fd00::/64")}, nil},
+		{v1.PoolSpec{Name: "few", Prefixes: prefixes("10.0.1.0/25", "fd00:1::/64")}, []string{both}},
+		{v1.PoolSpec{Name: "excluded", Prefixes: prefixes("10.0.2.0/24"), Exclude: prefixes("10.0.2.0/25")}, []string{both}},
+		{v1.PoolSpec{Name: "selected", Prefixes: prefixes("10.0.3.0/25"), NodeSelector: map[string]string{"zone": "a"}}, nil},
+		{v1.PoolSpec{Name: "disabled", Prefixes: prefixes("10.0.4.0/25"), Disabled: true}, nil},
+	} {
+		if got := call[v1.PoolSpec](t, b, http.MethodPut, "/v1/pool/"+c.pool.Name, c.pool).Warnings; !slices.Equal(got, c.want) {
+			t.Errorf("pool %s is made with warnings %q, want %q", c.pool.Name, got, c.want)
+		}
+		list := call[[]v1.PoolSpec](t, b, http.MethodGet, "/v1/pool", nil)
+		if i := slices.IndexFunc(list, func(p v1.PoolSpec) bool { return p.Name == c.pool.Name }); !slices.Equal(list[i].Warnings, c.want) {
+			t.Errorf("pool %s is listed with warnings %q, want %q", c.pool.Name, list[i].Warnings, c.want)
+		}
+	}
+}
+
+// TestPoolOverHTTP writes what a pool has, and reads it again. Only what is left out gets its default.
+func TestPoolOverHTTP(t *testing.T) {
+	b := strict(t)
+	want := v1.PoolSpec{
+		Name: "blue", Prefixes: prefixes("10.0.0.0/24"), Exclude: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")}, AllowedNamespaces: []string{"shop"},
+		Quarantine: new(cluster.DefaultQuarantine * 0),
+	}
+	call[v1.PoolSpec](t, b, http.MethodPut, "/v1/pool/blue", want)
+	got := call[v1.PoolSpec](t, b, http.MethodGet, "/v1/pool/blue", nil)
+	if !slices.Equal(got.Exclude, want.Exclude) || !slices.Equal(got.AllowedNamespaces, want.AllowedNamespaces) || got.Quarantine == nil || *got.Quarantine != 0 {
+		t.Errorf("pool %+v, want %+v", got, want)
+	}
+	got.Quarantine, got.Exclude, got.AllowedNamespaces = nil, nil, nil
+	got = call[v1.PoolSpec](t, b, http.MethodPut, "/v1/pool/blue", got)
+	if len(got.Exclude)+len(got.AllowedNamespaces) > 0 || *got.Quarantine != cluster.DefaultQuarantine {
+		t.Errorf("pool %+v", got)
+	}
+}
