@@ -18,7 +18,7 @@ func ipamCheck(ctx context.Context, s *session, _ []string) error {
 	if s.repair {
 		ask = s.client.Repair
 	}
-	answer, err := ask(ctx, addresses)
+	answer, err := waiting(s, "comparing the addresses with the cluster's store and the kernel", func() (v1.Doctor, error) { return ask(ctx, addresses) })
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], environment{
-		out: os.Stdout, err: os.Stderr, getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
+		out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
 	})
 	stop()
 	os.Exit(code)

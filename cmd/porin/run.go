@@ -13,6 +13,7 @@ import (
 // environment is all that the program takes from the process it runs in.
 type environment struct {
 	out, err io.Writer
+	terminal bool // err is one
 	getenv   func(string) string
 	now      func() time.Time
 	inspect  func(bpfRoot string) (datapath.Inspection, error)
