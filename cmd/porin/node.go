@@ -62,7 +62,7 @@ func nodeReset(ctx context.Context, s *session, args []string) error {
 
 // nodeNames are for completion.
 func nodeNames(ctx context.Context, s *session) (all []candidate) {
-	list, _ := s.client.Nodes(ctx)
+	list, _ := s.client.NodeNames(ctx)
 	for _, n := range list {
 		all = append(all, candidate{n.Name, n.Key})
 	}

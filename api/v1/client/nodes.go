@@ -13,6 +13,11 @@ func (c *Client) Nodes(ctx context.Context) ([]v1.Node, error) {
 	return call[[]v1.Node](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
+// NodeNames lists the nodes without their blocks, for which the agent would read every block.
+func (c *Client) NodeNames(ctx context.Context) ([]v1.Node, error) {
+	return call[[]v1.Node](ctx, c, http.MethodGet, "/v1/node?blocks=false", nil)
+}
+
 // DeleteNode deletes a node, so that others can claim its blocks. It waits for the quarantine of its pools.
 func (c *Client) DeleteNode(ctx context.Context, name string, request v1.NodeDeletion) error {
 	return c.post(ctx, nodePath(name)+"/delete", request)

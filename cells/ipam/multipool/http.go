@@ -107,7 +107,11 @@ func (s routes) deletePool(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s routes) listNodes(w http.ResponseWriter, r *http.Request) error {
-	nodes, err := s.nodes.List(r.Context())
+	read := s.nodes.List
+	if r.URL.Query().Get("blocks") == "false" {
+		read = s.nodes.ListRecords
+	}
+	nodes, err := read(r.Context())
 	if err != nil {
 		return err
 	}

@@ -80,3 +80,18 @@ func TestPoolOverHTTP(t *testing.T) {
 		t.Errorf("pool %+v", got)
 	}
 }
+
+// TestNamesReadNoBlocks asks for what completion asks for.
+func TestNamesReadNoBlocks(t *testing.T) {
+	b := strict(t)
+	for _, name := range []string{"two", "one"} {
+		if _, err := b.Nodes.Create(t.Context(), cluster.Node{ID: cluster.NodeID{Name: name, Key: cluster.NewKey()}, State: cluster.NodeActive}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Blocks = nil // reading one ends the test
+	call[[]v1.PoolSpec](t, b, http.MethodGet, "/v1/pool?use=false", nil)
+	if list := call[[]v1.Node](t, b, http.MethodGet, "/v1/node?blocks=false", nil); len(list) != 2 || list[0].Name != "one" || list[0].State != "active" {
+		t.Errorf("nodes %+v", list)
+	}
+}

@@ -78,7 +78,7 @@ func (a *NodeAdmin) List(ctx context.Context) ([]NodeStatus, error) {
 	for _, n := range nodes {
 		list = append(list, *n)
 	}
-	slices.SortFunc(list, func(a, b NodeStatus) int { return strings.Compare(a.Node.ID.String(), b.Node.ID.String()) })
+	sortNodes(list)
 	return list, nil
 }
 
@@ -91,6 +91,22 @@ func readable[T any](list iter.Seq2[T, error]) iter.Seq2[T, error] {
 			}
 		}
 	}
+}
+
+// ListRecords is List of the nodes' records alone: it reads no blocks.
+func (a *NodeAdmin) ListRecords(ctx context.Context) (list []NodeStatus, err error) {
+	for n, err := range readable(a.backend.Nodes.All(ctx)) {
+		if err != nil {
+			return nil, fmt.Errorf("list the nodes: %w", err)
+		}
+		list = append(list, NodeStatus{Node: n})
+	}
+	sortNodes(list)
+	return list, nil
+}
+
+func sortNodes(list []NodeStatus) {
+	slices.SortFunc(list, func(a, b NodeStatus) int { return strings.Compare(a.Node.ID.String(), b.Node.ID.String()) })
 }
 
 // Find returns the incarnation with the key, or the only one of the name when the key is "".
