@@ -9,7 +9,7 @@ import (
 type Node struct {
 	Name        string      `json:"name"`
 	Key         string      `json:"key"`   // random, on the node's disk
-	State       string      `json:"state"` // "active" or "releasing"; "" when only blocks of it are left
+	State       string      `json:"state"` // "active", "releasing", or "unreadable" as its record is; "" when only blocks of it are left
 	Created     time.Time   `json:"created,omitzero"`
 	LastContact time.Time   `json:"lastContact,omitzero"` // when its agent last began, claimed or confirmed something
 	Contested   bool        `json:"contested,omitempty"`  // two machines have its key

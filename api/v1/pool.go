@@ -25,7 +25,8 @@ type PoolSpec struct {
 	Quarantine *time.Duration `json:"quarantine,omitempty"`
 	// ReuseResting has the address that rests longest be given out when nothing else is free.
 	ReuseResting bool `json:"reuseResting,omitempty"`
-	// State is "pending", "accepted" or "deleting": nodes claim blocks of accepted pools alone. It is of answers alone.
+	// State is "pending", "accepted", "deleting" or, when its record cannot be read, "unreadable": nodes claim blocks of accepted pools
+	// alone. It is of answers alone.
 	State string `json:"state,omitempty"`
 	// Version is that of the pool that was read. A request that has one is refused when the pool has changed since.
 	Version string `json:"version,omitempty"`
