@@ -20,6 +20,7 @@ type Network struct {
 	rng    *rand.Rand
 	loss   float64
 	cut    chan struct{} // closed when it is healed; nil when it is not cut
+	whole  chan struct{} // closed when it is cut
 	paused chan struct{} // closed when the process goes on; nil when it is not paused
 	late   sync.WaitGroup
 	closed chan struct{}
@@ -29,7 +30,7 @@ type Network struct {
 
 // NewNetwork returns the way to a backend that loses answers with a probability. Each call takes up to delay.
 func NewNetwork(b cluster.Backend, seed uint64, loss float64, delay time.Duration) *Network {
-	return &Network{backend: b, delay: delay, rng: rand.New(rand.NewPCG(seed, 11)), loss: loss, closed: make(chan struct{})}
+	return &Network{backend: b, delay: delay, rng: rand.New(rand.NewPCG(seed, 11)), loss: loss, whole: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // Cut has every call fail until Heal.
@@ -38,6 +39,7 @@ func (n *Network) Cut() {
 	defer n.mu.Unlock()
 	if n.cut == nil {
 		n.cut = make(chan struct{})
+		close(n.whole)
 	}
 }
 
@@ -47,7 +49,7 @@ func (n *Network) Heal() {
 	defer n.mu.Unlock()
 	if n.cut != nil {
 		close(n.cut)
-		n.cut = nil
+		n.cut, n.whole = nil, make(chan struct{})
 	}
 }
 
@@ -176,13 +178,15 @@ func forward[T any](ctx context.Context, n *Network, begin func(context.Context)
 		for range changes {
 		}
 	}()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
+	n.mu.Lock()
+	whole := n.whole
+	n.mu.Unlock()
 	for n.healed() == nil {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-whole:
+			return nil
 		case change, ok := <-changes:
 			n.whilePaused()
 			if !ok || n.healed() != nil {

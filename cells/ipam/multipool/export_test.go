@@ -2,9 +2,9 @@ package multipool
 
 import "porin.dev/porin/cells/cluster"
 
-// StartAs is Start on a machine with that boot ID.
-func StartAs(c *Controller, boot string) error {
-	c.boot = boot
+// StartAs is Start on a machine with that boot ID and machine-id.
+func StartAs(c *Controller, boot, machine string) error {
+	c.boot, c.machine = boot, machine
 	return c.Start()
 }
 

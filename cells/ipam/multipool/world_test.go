@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -32,12 +33,15 @@ type world struct {
 	cfg     multipool.Config
 	loss    float64
 
-	replaced atomic.Int64 // machines
-	log      *slog.Logger
+	log *slog.Logger
+	// gate is what all machines go through to the store, so that it can be closed to them; nil for none.
+	gate *clustertest.Network
 
-	mu     sync.Mutex // guards the fields below
-	owners map[netip.Addr]*machine
-	done   int // allocations and releases
+	mu      sync.Mutex // guards the fields below
+	owners  map[netip.Addr]*machine
+	removed map[cluster.NodeID]bool // nodes of machines that are gone
+	done    int                     // allocations and releases
+	notes   []string
 }
 
 // machine is one machine with an agent.
@@ -48,12 +52,19 @@ type machine struct {
 	addresses  *plain
 	controller *multipool.Controller
 	boots      int
+	machineID  string
+	copied     bool
+	ahead      atomic.Int64 // of the boot clock, in nanoseconds
 }
+
+// clock is the boot clock of the machine.
+func (m *machine) clock() time.Duration { return boottime.Now() + time.Duration(m.ahead.Load()) }
 
 func newWorld(t *testing.T, b cluster.Backend) *world {
 	cfg := multipool.DefaultConfig()
 	cfg.PreAllocate, cfg.IdleTime, cfg.SearchTime, cfg.Interval = 4, 100*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
-	w := &world{T: t, backend: b, cfg: cfg, owners: map[netip.Addr]*machine{}, log: slog.New(slog.DiscardHandler)}
+	cfg.ContestTime = 10 * time.Millisecond
+	w := &world{T: t, backend: b, cfg: cfg, owners: map[netip.Addr]*machine{}, removed: map[cluster.NodeID]bool{}, log: slog.New(slog.DiscardHandler)}
 	if os.Getenv("LOG") != "" {
 		w.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
@@ -64,11 +75,7 @@ func newWorld(t *testing.T, b cluster.Backend) *world {
 func each(t *testing.T, test func(t *testing.T, b cluster.Backend)) {
 	t.Run("embedded", func(t *testing.T) { test(t, cluster.OnStore(storetest.New(t))) })
 	t.Run("etcd", func(t *testing.T) { test(t, cluster.OnStore(storetest.Open(t, etcdtest.Start(t, nil).Config()))) })
-	t.Run("strict", func(t *testing.T) {
-		s := clustertest.NewStrict(1)
-		t.Cleanup(s.Close)
-		test(t, s.Backend())
-	})
+	t.Run("strict", func(t *testing.T) { test(t, strict(t)) })
 }
 
 func (w *world) pool(name string, blockBits int, cidrs ...string) cluster.Pool {
@@ -86,9 +93,21 @@ func (w *world) pool(name string, blockBits int, cidrs ...string) cluster.Pool {
 
 // machine makes a new machine and starts its agent.
 func (w *world) machine(name string, seed uint64) *machine {
-	m := &machine{name: name, dir: w.TempDir(), network: clustertest.NewNetwork(w.backend, seed, w.loss, time.Millisecond), addresses: newPlain()}
+	dir := w.TempDir()
+	return w.machineOn(&machine{name: name, dir: dir, machineID: "id of " + dir}, seed)
+}
+
+// machineOn is machine with a disk that may have something on it.
+func (w *world) machineOn(m *machine, seed uint64) *machine {
+	w.Helper()
+	way := w.backend
+	if w.gate != nil {
+		way = w.gate.Backend()
+	}
+	m.network, m.addresses = clustertest.NewNetwork(way, seed, w.loss, time.Millisecond), newPlain()
 	w.start(m)
 	w.Cleanup(func() {
+		m.network.Resume()
 		w.stop(m)
 		m.network.Close()
 	})
@@ -105,11 +124,14 @@ func (w *world) start(m *machine) {
 	m.addresses = addresses
 	cfg := w.cfg
 	cfg.Node, cfg.Dir = m.name, m.dir
-	c, err := multipool.New(cfg, m.network.Backend(), addresses.Allocator, boottime.Now, w.log.With("node", m.name))
+	if m.copied { // the first machine notices, however busy the test's is
+		cfg.ContestTime = testutil.Patience
+	}
+	c, err := multipool.New(cfg, m.network.Backend(), addresses.Allocator, m.clock, w.log.With("node", m.name))
 	if err != nil {
 		w.Fatal(err)
 	}
-	if err := multipool.StartAs(c, fmt.Sprintf("%s-boot-%d", m.dir, m.boots)); err != nil {
+	if err := multipool.StartAs(c, fmt.Sprintf("%s-boot-%d", m.dir, m.boots), m.machineID); err != nil {
 		w.Error(err)
 	}
 	m.controller = c
@@ -150,6 +172,7 @@ func (w *world) allocate(m *machine, timeout time.Duration) (netip.Addr, error) 
 		w.done++
 		if owner := w.owners[addr]; owner != nil && owner != m {
 			w.Errorf("%s is given to a pod of %s and is in use on %s", addr, m.dir, owner.dir)
+			w.notes = append(w.notes, noteNow("%s is given out twice: to %s, and it is in use on %s", addr, m.dir, owner.dir))
 		}
 		w.owners[addr] = m
 	}
@@ -197,11 +220,12 @@ func (w *world) refused(m *machine, reason error) {
 // wait waits until the condition holds.
 func (w *world) wait(what string, condition func() bool) {
 	w.Helper()
-	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("%s: not within 20 s", what)
+	testutil.Eventually(w.T, func() error {
+		if !condition() {
+			return errors.New("wait until " + what)
 		}
-	}
+		return nil
+	})
 }
 
 // blocks are the blocks in the store.
@@ -219,7 +243,10 @@ func (w *world) blocks() (list []cluster.Block) {
 }
 
 // clone copies the machine's disk to a new machine.
-func (w *world) clone(m *machine, seed uint64) *machine {
+func (w *world) clone(m *machine, seed uint64) *machine { return w.cloneAs(m, m.machineID, seed) }
+
+// cloneAs copies it to a machine with that machine-id.
+func (w *world) cloneAs(m *machine, machineID string, seed uint64) *machine {
 	dir := w.TempDir()
 	for _, name := range []string{"node-key", "multipool.json", "multipool-nodes.json"} {
 		text, err := os.ReadFile(filepath.Join(m.dir, name))
@@ -233,13 +260,15 @@ func (w *world) clone(m *machine, seed uint64) *machine {
 			w.Fatal(err)
 		}
 	}
-	c := &machine{name: m.name, dir: dir, network: clustertest.NewNetwork(w.backend, seed, w.loss, time.Millisecond), addresses: newPlain()}
-	w.start(c)
-	w.Cleanup(func() {
-		w.stop(c)
-		c.network.Close()
-	})
-	return c
+	return w.machineOn(&machine{name: m.name, dir: dir, machineID: machineID, copied: machineID == m.machineID}, seed)
+}
+
+// contestedClone is clone, when both machines have noticed.
+func (w *world) contestedClone(m *machine) *machine {
+	w.Helper()
+	clone := w.clone(m, 2)
+	w.wait("both know", func() bool { return m.controller.Status().Cloned != nil && clone.controller.Status().Cloned != nil })
+	return clone
 }
 
 // forgetKey gives the machine another key at its next start.
@@ -247,6 +276,30 @@ func (w *world) forgetKey(m *machine) {
 	if err := os.Remove(filepath.Join(m.dir, "node-key")); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// breakable is a kind of calls of the machines that are made after it, which can be made to fail.
+type breakable struct {
+	left   atomic.Int64 // how many are to fail
+	failed atomic.Int64
+}
+
+func (b *breakable) failNext(n int64) { b.left.Store(n) }
+func (b *breakable) fail()            { b.failNext(math.MaxInt64) }
+func (b *breakable) mend()            { b.failNext(0) }
+
+// breakable has calls such as "Blocks.Create" fail when it is told to.
+func (w *world) breakable(what string) *breakable {
+	b := &breakable{}
+	w.backend = clustertest.Intercept(w.backend, func(ctx context.Context, called string, call func(context.Context) error) error {
+		if called == what && b.left.Load() > 0 {
+			b.left.Add(-1)
+			b.failed.Add(1)
+			return cluster.ErrUnavailable
+		}
+		return call(ctx)
+	})
+	return b
 }
 
 // lateWatch is pools whose watches tell nothing while they are held.

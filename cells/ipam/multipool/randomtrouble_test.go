@@ -1,0 +1,237 @@
+package multipool_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/ipam/multipool"
+)
+
+// troubled is a machine to which things happen.
+type troubled struct {
+	mu      sync.RWMutex // held for writing while the machine has no agent, or is replaced
+	machine *machine
+	rng     *rand.Rand
+}
+
+// Bounds of what takes long: machines that get the name of another one, which keep their blocks until the end, and copies of disks.
+const (
+	maxReplaced = 8
+	maxCopied   = 12
+)
+
+// The pauses below are how long a trouble lasts and how long there is none: nothing is waited for.
+
+// trouble has something happen to a machine again and again, until it is calm.
+func (w *randomWorld) trouble(n *troubled) {
+	kinds := []func(*troubled){
+		w.cut, w.cut, w.cut, w.restart, w.restart, w.rebootOne, w.rebootOne, w.pauseCalls, w.pauseAll, w.jump, w.replace, w.copyDisk,
+	}
+	for !w.Failed() {
+		select {
+		case <-w.calm:
+			return
+		case <-time.After(time.Duration(n.rng.IntN(600)) * time.Millisecond):
+		}
+		kinds[n.rng.IntN(len(kinds))](n)
+	}
+}
+
+func (n *troubled) pause(most int) { time.Sleep(time.Duration(n.rng.IntN(most)) * time.Millisecond) }
+
+// cut takes the network away.
+func (w *randomWorld) cut(n *troubled) {
+	w.note("%s is cut off", n.machine.name)
+	n.machine.network.Cut()
+	n.pause(600)
+	n.machine.network.Heal()
+}
+
+// restart restarts the agent, perhaps without the store.
+func (w *randomWorld) restart(n *troubled) {
+	w.withoutAgent(n, "restarted", func(m *machine) { w.stop(m); w.start(m) })
+}
+
+// rebootOne reboots the machine, perhaps without the store.
+func (w *randomWorld) rebootOne(n *troubled) { w.withoutAgent(n, "rebooted", w.reboot) }
+
+func (w *randomWorld) withoutAgent(n *troubled, what string, do func(*machine)) {
+	cut := n.rng.IntN(2) == 0
+	w.note("%s is %s, cut off: %t", n.machine.name, what, cut)
+	if cut {
+		n.machine.network.Cut()
+	}
+	n.mu.Lock()
+	do(n.machine)
+	n.mu.Unlock()
+	n.pause(300)
+	n.machine.network.Heal()
+}
+
+// pauseCalls stops the goroutine that talks to the store, between two calls or with an answer that it has not read. The agent goes on to
+// give out addresses.
+func (w *randomWorld) pauseCalls(n *troubled) {
+	w.note("the calls of %s pause", n.machine.name)
+	n.machine.network.Pause()
+	defer n.machine.network.Resume()
+	n.pause(600)
+}
+
+// pauseAll stops the whole agent.
+func (w *randomWorld) pauseAll(n *troubled) {
+	w.note("%s pauses", n.machine.name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w.pauseCalls(n)
+}
+
+// jump has the boot clock go forward, as after a sleep of the machine.
+func (w *randomWorld) jump(n *troubled) {
+	d := time.Duration(n.rng.Int64N(int64(2 * time.Hour)))
+	w.note("the clock of %s jumps by %s", n.machine.name, d)
+	n.machine.ahead.Add(int64(d))
+}
+
+// replace gives the name to another machine. The old one keeps its pods.
+func (w *randomWorld) replace(n *troubled) {
+	w.changing.RLock()
+	defer w.changing.RUnlock()
+	m := n.machine
+	if n.rng.IntN(4) > 0 || !w.retire(m, maxReplaced) {
+		return
+	}
+	w.note("%s is replaced", m.name)
+	another := w.machine(m.name, n.rng.Uint64())
+	w.awaitKnown(another)
+	n.mu.Lock()
+	n.machine = another
+	n.mu.Unlock()
+}
+
+// retire has the machine go on without being used, unless there are too many.
+func (w *randomWorld) retire(m *machine, most int) bool {
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	if len(w.gone) >= most {
+		return false
+	}
+	w.gone = append(w.gone, m)
+	return true
+}
+
+// awaitKnown waits until another node knows the machine's incarnation.
+func (w *randomWorld) awaitKnown(m *machine) {
+	w.wait(m.dir+" is known", func() bool {
+		s := m.controller.Status()
+		return s.Connected && slices.ContainsFunc(w.nodes, func(n *troubled) bool {
+			n.mu.RLock()
+			defer n.mu.RUnlock()
+			return multipool.Knows(n.machine.controller, s.Node)
+		})
+	})
+}
+
+// copyDisk starts a machine with a copy of the disk.
+func (w *randomWorld) copyDisk(n *troubled) {
+	if !w.mayCopy() {
+		return
+	}
+	m := n.machine
+	w.wait(m.dir+" is connected", func() bool { return m.controller.Status().Connected })
+	if n.rng.IntN(3) == 0 {
+		w.copyToAnother(n)
+	} else {
+		w.copyWhole(n)
+	}
+}
+
+func (w *randomWorld) mayCopy() bool {
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	if w.copies >= maxCopied {
+		return false
+	}
+	w.copies++
+	return true
+}
+
+// copyToAnother starts the copy under another machine-id: it is another node, and the first one goes on.
+func (w *randomWorld) copyToAnother(n *troubled) {
+	w.changing.RLock()
+	defer w.changing.RUnlock()
+	w.note("the disk of %s is copied to a machine of another ID", n.machine.dir)
+	c := w.cloneAs(n.machine, fmt.Sprint("another-", n.rng.Uint64()), n.rng.Uint64())
+	w.wait("the copy is another node", func() bool {
+		_, _ = w.allocate(c, time.Millisecond)
+		return c.controller.Status().Node != n.machine.controller.Status().Node
+	})
+	w.awaitKnown(c)
+	w.removeMachine(c)
+}
+
+// copyWhole starts a copy that has the machine-id, too. Both notice, and give out nothing. Then the copy goes away.
+func (w *randomWorld) copyWhole(n *troubled) {
+	m := n.machine
+	id := m.controller.Status().Node
+	w.note("the disk of %s is copied", m.dir)
+	c := w.clone(m, n.rng.Uint64())
+	w.wait("both machines with key "+id.Key+" notice", func() bool {
+		_, _ = w.allocate(c, time.Millisecond)
+		return m.controller.Status().Cloned != nil && c.controller.Status().Cloned != nil
+	})
+	w.note("both notice that they are %s", id)
+	w.stop(c)
+	w.endPods(c)
+	c.network.Close()
+	w.wait("the contest for "+id.Key+" is over", func() bool { return w.nodeAdmin().Reset(w.Context(), id) == nil })
+	w.wait(m.name+" goes on", func() bool { return m.controller.Status().Cloned == nil })
+	w.note("%s goes on", id)
+}
+
+// removeMachine ends the machine, and then its node.
+func (w *randomWorld) removeMachine(m *machine) {
+	id := m.controller.Status().Node
+	w.stop(m)
+	w.endPods(m)
+	m.network.Close()
+	w.mu.Lock()
+	w.removed[id] = true
+	w.mu.Unlock()
+	w.deleteNode(id)
+}
+
+func (w *world) deleteNode(id cluster.NodeID) {
+	w.wait("node "+id.String()+" is deleted", func() bool {
+		err := w.nodeAdmin().Delete(w.Context(), id, true)
+		return err == nil || errors.Is(err, multipool.ErrNoNode)
+	})
+	w.note("node %s is deleted", id)
+}
+
+// note remembers what has happened, for who reads of a failure.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notes = append(w.notes, noteNow(format, args...))
+}
+
+func noteNow(format string, args ...any) string {
+	return time.Now().Format("04:05.000 ") + fmt.Sprintf(format, args...)
+}
+
+// showNotes tells what happened last before a failure.
+func (w *world) showNotes() {
+	if !w.Failed() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.notes[max(0, len(w.notes)-200):] {
+		w.Log(line)
+	}
+}
