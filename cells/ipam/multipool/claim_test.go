@@ -30,34 +30,38 @@ func TestClaim(t *testing.T) {
 }
 
 func TestClaimExhausted(t *testing.T) {
-	w := newWorld(t, strict(t))
-	w.cfg.PreAllocate = 0
-	w.pool("default", 30, "10.0.0.0/29") // two blocks
-	one, two, three := w.machine("one", 1), w.machine("two", 2), w.machine("three", 3)
-	w.mustAllocate(one)
-	w.mustAllocate(two)
-	w.refused(three, multipool.ErrNoBlock)
-	w.endPods(one) // its block comes free
-	w.mustAllocate(three)
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.cfg.PreAllocate = 0
+		w.pool("default", 30, "10.0.0.0/29") // two blocks
+		one, two, three := w.machine("one", 1), w.machine("two", 2), w.machine("three", 3)
+		w.mustAllocate(one)
+		w.mustAllocate(two)
+		w.refused(three, multipool.ErrNoBlock)
+		w.endPods(one) // its block comes free
+		w.mustAllocate(three)
+	})
 }
 
 func TestRequestedAddress(t *testing.T) {
-	w := newWorld(t, strict(t))
-	w.pool("default", 28, "10.0.0.0/24")
-	one, two := w.machine("one", 1), w.machine("two", 2)
-	addr := netip.MustParseAddr("10.0.0.35")
-	w.wait("the block is claimed", func() bool { return one.controller.Refill(t.Context(), "default", addr) == nil })
-	if len(w.blocks()) != 1 || w.blocks()[0].CIDR.String() != "10.0.0.32/28" {
-		t.Errorf("blocks %+v", w.blocks())
-	}
-	var err error
-	w.wait("the owner is named", func() bool {
-		err = two.controller.Refill(t.Context(), "default", addr)
-		return err != nil && errors.Is(err, err)
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		one, two := w.machine("one", 1), w.machine("two", 2)
+		addr := netip.MustParseAddr("10.0.0.35")
+		w.wait("the block is claimed", func() bool { return one.controller.Refill(t.Context(), "default", addr) == nil })
+		if len(w.blocks()) != 1 || w.blocks()[0].CIDR.String() != "10.0.0.32/28" {
+			t.Errorf("blocks %+v", w.blocks())
+		}
+		var err error
+		w.wait("the owner is named", func() bool {
+			err = two.controller.Refill(t.Context(), "default", addr)
+			return err != nil && errors.Is(err, err)
+		})
+		if err == nil {
+			t.Error("two nodes have the block")
+		}
 	})
-	if err == nil {
-		t.Error("two nodes have the block")
-	}
 }
 
 func TestGiveBackIdle(t *testing.T) {
@@ -86,23 +90,25 @@ func TestReplacedMachine(t *testing.T) {
 }
 
 func TestRestartWithoutStore(t *testing.T) {
-	w := newWorld(t, strict(t))
-	w.pool("default", 28, "10.0.0.0/24")
-	one := w.machine("one", 1)
-	w.mustAllocate(one)
-	one.network.Cut()
-	w.stop(one)
-	w.start(one)
-	if _, err := w.allocate(one, time.Millisecond); err != nil {
-		t.Errorf("after a restart without the store: %v", err)
-	}
-	w.stop(one)
-	w.endPods(one)
-	one.boots++
-	w.start(one)
-	if addr, err := w.allocate(one, 50*time.Millisecond); err == nil {
-		t.Errorf("after a boot without the store: %s is given out", addr)
-	}
-	one.network.Heal()
-	w.mustAllocate(one)
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		one := w.machine("one", 1)
+		w.mustAllocate(one)
+		one.network.Cut()
+		w.stop(one)
+		w.start(one)
+		if _, err := w.allocate(one, time.Millisecond); err != nil {
+			t.Errorf("after a restart without the store: %v", err)
+		}
+		w.stop(one)
+		w.endPods(one)
+		one.boots++
+		w.start(one)
+		if addr, err := w.allocate(one, 50*time.Millisecond); err == nil {
+			t.Errorf("after a boot without the store: %s is given out", addr)
+		}
+		one.network.Heal()
+		w.mustAllocate(one)
+	})
 }

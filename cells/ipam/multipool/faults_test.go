@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store/storetest"
-	"porin.dev/porin/internal/boottime"
 )
 
 // TestContestOutlivesRestart restarts the agents of a node and its copy while the store is away.
@@ -25,8 +23,7 @@ func TestContestOutlivesRestart(t *testing.T) {
 	w.mustAllocate(one)
 	w.endPods(one)
 	w.mustAllocate(one)
-	clone := w.clone(one, 2)
-	w.wait("both know", func() bool { return one.controller.Status().Cloned != nil && clone.controller.Status().Cloned != nil })
+	clone := w.contestedClone(one)
 	for _, m := range []*machine{one, clone} {
 		w.stop(m)
 		m.network.Cut()
@@ -36,18 +33,6 @@ func TestContestOutlivesRestart(t *testing.T) {
 		_, _ = w.allocate(one, 50*time.Millisecond)
 		_, _ = w.allocate(clone, 50*time.Millisecond)
 	}
-}
-
-// listHook calls first at the first list.
-type listHook struct {
-	cluster.Blocks
-	once  *sync.Once
-	first func()
-}
-
-func (l listHook) All(ctx context.Context, f cluster.BlockFilter) iter.Seq2[cluster.Block, error] {
-	l.once.Do(l.first)
-	return l.Blocks.All(ctx, f)
 }
 
 // TestBootWhileDeleted has a machine boot while its node is deleted as one that is off, after its session was reset. It goes on as another.
@@ -64,12 +49,18 @@ func TestBootWhileDeleted(t *testing.T) {
 	if err := w.nodeAdmin().Reset(t.Context(), id); err != nil { // there was a contest once, or a deletion was interrupted
 		t.Fatal(err)
 	}
-	b, started := w.backend, make(chan struct{})
-	b.Blocks = listHook{b.Blocks, new(sync.Once), func() {
+	started := make(chan struct{})
+	boot := sync.OnceFunc(func() {
 		w.start(one)
 		w.wait("it is another node", func() bool { s := one.controller.Status(); return s.Connected && s.Node != id })
 		close(started)
-	}}
+	})
+	b := clustertest.Intercept(w.backend, func(ctx context.Context, what string, call func(context.Context) error) error {
+		if what == "Blocks.All" {
+			boot()
+		}
+		return call(ctx)
+	})
 	admin := multipool.NewNodeAdmin(b)
 	admin.Quarantine = time.Second
 	done := make(chan error, 1)
@@ -97,28 +88,12 @@ func TestLateChecks(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28")
-	blocks := &loseOne{Blocks: w.backend.Blocks}
-	w.backend.Blocks = blocks
+	create := w.breakable("Blocks.Create")
 	one := w.machine("one", 1)
 	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
-	blocks.lose = true
+	create.failNext(1)
 	w.mustAllocate(one) // the claim whose answer was lost is deleted for a while
 }
-
-type loseOne struct {
-	cluster.Blocks
-	lose bool
-}
-
-func (l *loseOne) Create(ctx context.Context, b cluster.Block) error {
-	if l.lose {
-		l.lose = false
-		return cluster.ErrUnavailable
-	}
-	return l.Blocks.Create(ctx, b)
-}
-
-var _ = boottime.Now
 
 // TestRecoveryWhileDraining has a pod in a prefix that was taken out of its pool, and a recovery.
 func TestRecoveryWhileDraining(t *testing.T) {
@@ -149,8 +124,7 @@ func TestRecoveryWhileDraining(t *testing.T) {
 }
 
 func TestRestoreOfBackupMadeInRecovery(t *testing.T) {
-	s := clustertest.NewStrict(1)
-	t.Cleanup(s.Close)
+	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/27") // two blocks
@@ -183,33 +157,17 @@ func TestRestoreOfBackupMadeInRecovery(t *testing.T) {
 	}
 }
 
-// readOnlySessions is a store that is full: it is read, and not written.
-type readOnlySessions struct {
-	cluster.Sessions
-	full  atomic.Bool
-	tries atomic.Int64
-}
-
-func (r *readOnlySessions) Put(ctx context.Context, s cluster.Session) (cluster.Session, error) {
-	if r.full.Load() {
-		r.tries.Add(1)
-		return cluster.Session{}, fmt.Errorf("%w: etcdserver: mvcc: database space exceeded", cluster.ErrUnavailable)
-	}
-	return r.Sessions.Put(ctx, s)
-}
-
 func TestFullStoreMakesNoClone(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/24")
-	sessions := &readOnlySessions{Sessions: w.backend.Sessions}
-	w.backend.Sessions = sessions
+	put := w.breakable("Sessions.Put") // a store that is full is read, and not written
 	one := w.machine("one", 1)
 	w.mustAllocate(one)
-	sessions.full.Store(true)
+	put.fail()
 	w.stop(one)
 	w.start(one)
-	w.wait("it has tried for two minutes (of 1 s each)", func() bool { return sessions.tries.Load() > 120 })
-	sessions.full.Store(false) // the administrator has made room
+	w.wait("it has tried for two minutes (of 1 s each)", func() bool { return put.failed.Load() > 120 })
+	put.mend() // the administrator has made room
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if one.controller.Status().Connected {
 			return
@@ -254,44 +212,35 @@ func TestStartWithManyNodes(t *testing.T) {
 	w.mustAllocate(one)
 }
 
-// slowPools holds up a read.
-type slowPools struct {
-	cluster.Pools
-	hold    atomic.Bool
-	reached chan struct{}
-	goOn    chan struct{}
-}
-
-func (s *slowPools) Get(ctx context.Context, name string) (cluster.Pool, error) {
-	if s.hold.CompareAndSwap(true, false) {
-		close(s.reached)
-		<-s.goOn
-	}
-	return s.Pools.Get(ctx, name)
-}
-
 func TestDoctorSparesClaim(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	two := w.machine("two", 2)
-	pools := &slowPools{Pools: w.backend.Pools, reached: make(chan struct{}), goOn: make(chan struct{})}
 	plain := w.backend
-	w.backend.Pools = pools
+	var hold atomic.Bool
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	w.backend = clustertest.Intercept(plain, func(ctx context.Context, what string, call func(context.Context) error) error {
+		if what == "Pools.Get" && hold.CompareAndSwap(true, false) {
+			close(reached)
+			<-goOn
+		}
+		return call(ctx)
+	})
 	one := w.machine("one", 1)
 	w.backend = plain
 	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
-	pools.hold.Store(true)
+	hold.Store(true)
 	done := make(chan struct{})
 	go func() { defer close(done); w.mustAllocate(one) }()
-	<-pools.reached // the block is created; the store takes a second for the reads that follow
+	<-reached // the block is created; the store takes a second for the reads that follow
 	checker := multipool.NewChecker(plain, one.controller)
 	first, err := checker.Examine(t.Context(), "")
 	second, err2 := checker.Examine(t.Context(), "")
 	if err != nil || err2 != nil {
 		t.Fatal(err, err2)
 	}
-	close(pools.goOn)
+	close(goOn)
 	<-done
 	if len(first) != 1 || len(second) != 1 || second[0].Kind != "block-unknown" {
 		t.Logf("found %+v", second)

@@ -2,13 +2,16 @@ package multipool_test
 
 import (
 	"context"
+	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/ipam/multipool"
 )
 
 // TestCheckpointMovedAway does what the error message of a damaged checkpoint says; the key stays, and the pods run.
@@ -66,20 +69,6 @@ func TestReleaseNotSaved(t *testing.T) {
 	_, _ = w.allocate(one, 100*time.Millisecond)
 }
 
-// hookBlocks calls after after each creation that succeeds.
-type hookBlocks struct {
-	cluster.Blocks
-	after func()
-}
-
-func (h hookBlocks) Create(ctx context.Context, b cluster.Block) error {
-	err := h.Blocks.Create(ctx, b)
-	if err == nil {
-		h.after()
-	}
-	return err
-}
-
 func TestClaimNotSaved(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
@@ -87,12 +76,13 @@ func TestClaimNotSaved(t *testing.T) {
 	two := w.machine("two", 2)
 	var one *machine
 	var mend func()
-	plain := w.backend
-	w.backend.Blocks = hookBlocks{plain.Blocks, func() {
-		if mend == nil {
+	w.backend = clustertest.Intercept(w.backend, func(ctx context.Context, what string, call func(context.Context) error) error {
+		err := call(ctx)
+		if what == "Blocks.Create" && err == nil && mend == nil {
 			mend = w.breakDisk(one)
 		}
-	}}
+		return err
+	})
 	one = w.machine("one", 1)
 	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
 	var err error
@@ -113,29 +103,13 @@ func TestClaimNotSaved(t *testing.T) {
 	}
 }
 
-// failingNodes fails while asked to.
-type failingNodes struct {
-	cluster.Nodes
-	fail   atomic.Bool
-	failed atomic.Int64
-}
-
-func (f *failingNodes) Get(ctx context.Context, id cluster.NodeID) (cluster.Node, error) {
-	if f.fail.Load() {
-		f.failed.Add(1)
-		return cluster.Node{}, cluster.ErrUnavailable
-	}
-	return f.Nodes.Get(ctx, id)
-}
-
 func TestBootNotedBeforeCompare(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	two := w.machine("two", 2)
-	nodes := &failingNodes{Nodes: w.backend.Nodes}
 	plain := w.backend
-	w.backend.Nodes = nodes
+	get := w.breakable("Nodes.Get")
 	one := w.machine("one", 1)
 	w.backend = plain
 	w.mustAllocate(one)
@@ -147,9 +121,9 @@ func TestBootNotedBeforeCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mustAllocate(two) // what was one's
-	nodes.fail.Store(true)
+	get.fail()
 	w.start(one) // after the boot; the store answers the first call alone
-	w.wait("the position is saved, which comes before the node's record", func() bool { return nodes.failed.Load() > 1 })
+	w.wait("the position is saved, which comes before the node's record", func() bool { return get.failed.Load() > 1 })
 	w.stop(one) // the agent crashes or is upgraded
 	one.network.Cut()
 	w.start(one)
@@ -174,4 +148,35 @@ func TestDiskFullKeepsNoBlock(t *testing.T) {
 		}
 	}
 	t.Errorf("all blocks are free, and the node gets none: %v; %+v; in the store: %v", err, one.controller.Status().Blocks, w.blocks())
+}
+
+// TestTwoAgentsOneFolder starts another agent with the folder of one that runs, as with two agents that have one --store-dir.
+func TestTwoAgentsOneFolder(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/26")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	cfg := w.cfg
+	cfg.Node, cfg.Dir = one.name, one.dir
+	addresses := newPlain()
+	another, err := multipool.New(cfg, w.backend, addresses, one.clock, w.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() error { return multipool.StartAs(another, one.dir+"-boot-0", "") }
+	if err := start(); !errors.Is(err, multipool.ErrFolderInUse) {
+		t.Errorf("the other agent starts with error %v, want %v", err, multipool.ErrFolderInUse)
+	}
+	if addr, ok := addresses.allocate(cluster.IPv4, func(netip.Addr) {}); ok {
+		t.Errorf("the other agent gives out %s", addr)
+	}
+	if err := another.Refill(t.Context(), multipool.DefaultPool); !errors.Is(err, multipool.ErrFolderInUse) {
+		t.Errorf("an ADD ends with error %v, want %v", err, multipool.ErrFolderInUse)
+	}
+	if err := another.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.stop(one)
+	w.start(one)
+	w.mustAllocate(one)
 }

@@ -1,9 +1,7 @@
 package multipool_test
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,25 +20,10 @@ func TestPoolRecordInvalid(t *testing.T) {
 	t.Log(one.controller.Refill(t.Context(), "evil"))
 }
 
-// failPools fails the first updates.
-type failPools struct {
-	cluster.Pools
-	left atomic.Int64
-}
-
-func (f *failPools) Update(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
-	if f.left.Add(-1) >= 0 {
-		return cluster.Pool{}, cluster.ErrUnavailable
-	}
-	return f.Pools.Update(ctx, p)
-}
-
 func TestDefaultPoolInterrupted(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.DefaultPool = []string{"10.0.0.0/24"}
-	pools := &failPools{Pools: w.backend.Pools}
-	pools.left.Store(1)
-	w.backend.Pools = pools
+	w.breakable("Pools.Update").failNext(1)
 	one := w.machine("one", 1)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 		if _, err := w.allocate(one, 100*time.Millisecond); err == nil {

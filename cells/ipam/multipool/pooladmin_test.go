@@ -91,31 +91,33 @@ func TestPoolsOverlapRace(t *testing.T) {
 }
 
 func TestPoolGrowsAndShrinks(t *testing.T) {
-	w := newWorld(t, strict(t))
-	p := w.pool("default", 28, "10.0.0.0/28", "10.0.1.0/28")
-	admin := multipool.NewPoolAdmin(w.backend)
-	one := w.machine("one", 1)
-	addr := w.mustAllocate(one)
-	kept := netip.MustParsePrefix("10.0.0.0/28")
-	if kept.Contains(addr) {
-		kept = netip.MustParsePrefix("10.0.1.0/28")
-	}
-	p.Prefixes = []netip.Prefix{kept, netip.MustParsePrefix("10.0.2.0/28")}
-	p, err := admin.Put(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.Put(t.Context(), cluster.Pool{Name: "other", Prefixes: prefixes("10.0.0.0/23"), IPv4BlockBits: 24}); !errors.Is(err, multipool.ErrOverlap) {
-		t.Errorf("a pool with addresses of a block in use: error %v, want %v", err, multipool.ErrOverlap)
-	}
-	w.wait("nothing more of the removed prefix is given out", func() bool {
-		addr, ok := one.addresses.allocate(cluster.IPv4, func(netip.Addr) {})
-		return !ok || p.Prefixes[0].Contains(addr) || p.Prefixes[1].Contains(addr)
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		p := w.pool("default", 28, "10.0.0.0/28", "10.0.1.0/28")
+		admin := multipool.NewPoolAdmin(w.backend)
+		one := w.machine("one", 1)
+		addr := w.mustAllocate(one)
+		kept := netip.MustParsePrefix("10.0.0.0/28")
+		if kept.Contains(addr) {
+			kept = netip.MustParsePrefix("10.0.1.0/28")
+		}
+		p.Prefixes = []netip.Prefix{kept, netip.MustParsePrefix("10.0.2.0/28")}
+		p, err := admin.Put(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Put(t.Context(), cluster.Pool{Name: "other", Prefixes: prefixes("10.0.0.0/23"), IPv4BlockBits: 24}); !errors.Is(err, multipool.ErrOverlap) {
+			t.Errorf("a pool with addresses of a block in use: error %v, want %v", err, multipool.ErrOverlap)
+		}
+		w.wait("nothing more of the removed prefix is given out", func() bool {
+			addr, ok := one.addresses.allocate(cluster.IPv4, func(netip.Addr) {})
+			return !ok || p.Prefixes[0].Contains(addr) || p.Prefixes[1].Contains(addr)
+		})
+		p.IPv4BlockBits = 29
+		if _, err := admin.Put(t.Context(), p); err == nil {
+			t.Error("the size of blocks was changed")
+		}
 	})
-	p.IPv4BlockBits = 29
-	if _, err := admin.Put(t.Context(), p); err == nil {
-		t.Error("the size of blocks was changed")
-	}
 }
 
 // TestPoolChangeRefused changes several things of a pool, of which one cannot be: nothing is changed.
@@ -173,27 +175,29 @@ func TestPoolExclude(t *testing.T) {
 
 // TestPoolRecreatedWithOtherBlocks has a node that has not heard of it claim: its claim is withdrawn.
 func TestPoolRecreatedWithOtherBlocks(t *testing.T) {
-	w := newWorld(t, strict(t))
-	w.pool("default", 28, "10.0.0.0/27")
-	late := &lateWatch{Pools: w.backend.Pools}
-	w.backend.Pools = late
-	one := w.machine("one", 1)
-	w.mustAllocate(one) // it knows the pool
-	w.endPods(one)
-	w.wait("its block is given back", func() bool { return len(w.blocks()) == 0 })
-	late.hold()
-	admin := multipool.NewPoolAdmin(w.backend)
-	w.wait("the pool is deleted", func() bool { return admin.Delete(t.Context(), "default") == nil })
-	w.wait("the pool is made anew", func() bool {
-		_, err := admin.Put(t.Context(), cluster.Pool{Name: "default", Prefixes: prefixes("10.0.0.0/27"), IPv4BlockBits: 27})
-		return err == nil
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/27")
+		late := &lateWatch{Pools: w.backend.Pools}
+		w.backend.Pools = late
+		one := w.machine("one", 1)
+		w.mustAllocate(one) // it knows the pool
+		w.endPods(one)
+		w.wait("its block is given back", func() bool { return len(w.blocks()) == 0 })
+		late.hold()
+		admin := multipool.NewPoolAdmin(w.backend)
+		w.wait("the pool is deleted", func() bool { return admin.Delete(t.Context(), "default") == nil })
+		w.wait("the pool is made anew", func() bool {
+			_, err := admin.Put(t.Context(), cluster.Pool{Name: "default", Prefixes: prefixes("10.0.0.0/27"), IPv4BlockBits: 27})
+			return err == nil
+		})
+		two := w.machine("two", 2)
+		w.mustAllocate(two) // the one block
+		if addr, err := w.allocate(one, 300*time.Millisecond); err == nil {
+			t.Errorf("%s is given out of a block that overlaps another node's", addr)
+		}
+		w.wait("one block is left", func() bool { return len(w.blocks()) == 1 })
 	})
-	two := w.machine("two", 2)
-	w.mustAllocate(two) // the one block
-	if addr, err := w.allocate(one, 300*time.Millisecond); err == nil {
-		t.Errorf("%s is given out of a block that overlaps another node's", addr)
-	}
-	w.wait("one block is left", func() bool { return len(w.blocks()) == 1 })
 }
 
 func TestManyPools(t *testing.T) {

@@ -9,11 +9,13 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
-func strict(t *testing.T) cluster.Backend {
+func newStrict(t *testing.T) *clustertest.Strict {
 	s := clustertest.NewStrict(1)
 	t.Cleanup(s.Close)
-	return s.Backend()
+	return s
 }
+
+func strict(t *testing.T) cluster.Backend { return newStrict(t).Backend() }
 
 // recovered reports whether no recovery is under way.
 func (w *world) recovered() bool {
@@ -22,8 +24,7 @@ func (w *world) recovered() bool {
 }
 
 func TestRestoreOlderBackup(t *testing.T) {
-	s := clustertest.NewStrict(1)
-	t.Cleanup(s.Close)
+	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.pool("default", 28, "10.0.0.0/26")
 	one, two := w.machine("one", 1), w.machine("two", 2)
@@ -41,8 +42,7 @@ func TestRestoreOlderBackup(t *testing.T) {
 }
 
 func TestRestoreWaitsForSilentNode(t *testing.T) {
-	s := clustertest.NewStrict(1)
-	t.Cleanup(s.Close)
+	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.pool("default", 28, "10.0.0.0/27") // two blocks
 	one, two, three := w.machine("one", 1), w.machine("two", 2), w.machine("three", 3)
@@ -70,8 +70,7 @@ func TestRestoreWaitsForSilentNode(t *testing.T) {
 }
 
 func TestWipe(t *testing.T) {
-	s := clustertest.NewStrict(1)
-	t.Cleanup(s.Close)
+	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.pool("default", 28, "10.0.0.0/26")
 	one, two := w.machine("one", 1), w.machine("two", 2)
@@ -87,8 +86,7 @@ func TestCloneStopsAllocating(t *testing.T) {
 	w.pool("default", 28, "10.0.0.0/26")
 	one := w.machine("one", 1)
 	w.mustAllocate(one)
-	clone := w.clone(one, 2)
-	w.wait("both know", func() bool { return one.controller.Status().Cloned != nil && clone.controller.Status().Cloned != nil })
+	w.contestedClone(one)
 	if addr, ok := one.addresses.allocate(cluster.IPv4, func(netip.Addr) {}); ok {
 		t.Errorf("%s is given out", addr)
 	}
@@ -112,8 +110,7 @@ func TestBeginRecoveryInEmptyStore(t *testing.T) {
 // TestSecondRestoreToSameEpoch restores a backup, and then another one, and both recoveries have the same number: blocks that the second
 // backup has in a node's name, and that the node has given back, are free in the end.
 func TestSecondRestoreToSameEpoch(t *testing.T) {
-	s := clustertest.NewStrict(1)
-	t.Cleanup(s.Close)
+	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/27") // two blocks
