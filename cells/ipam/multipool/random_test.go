@@ -9,6 +9,7 @@ import (
 
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/internal/testutil"
 )
 
 var (
@@ -31,9 +32,6 @@ func TestRandom(t *testing.T) {
 	t.Run("etcd", func(t *testing.T) { random(t, etcdBacking(t), s) })
 	t.Run("strict", func(t *testing.T) { random(t, strictBacking(t, s), s) })
 }
-
-// randomTime bounds the operations on one backend.
-const randomTime = 4 * time.Minute
 
 // randomWorld is a world with trouble.
 type randomWorld struct {
@@ -82,10 +80,12 @@ func (w *world) count() int {
 // use allocates and releases, about as many as want at a time.
 func (w *randomWorld) use(n *troubled, rng *rand.Rand) {
 	want := 20
-	end := time.Now().Add(randomTime)
+	done, since := 0, time.Now()
 	for i := 0; w.count() < *operations && !w.Failed(); i++ {
-		if time.Now().After(end) {
-			w.Errorf("%d operations in %s: nobody gets addresses any more", w.count(), randomTime)
+		if now := w.count(); now > done {
+			done, since = now, time.Now()
+		} else if time.Since(since) > testutil.Patience {
+			w.Errorf("%d operations, and then none in %s: nobody gets addresses any more", done, testutil.Patience)
 		}
 		if i%200 == 0 {
 			want = 1 + rng.IntN(60) // so that blocks come and go

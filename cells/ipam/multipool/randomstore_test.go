@@ -94,7 +94,7 @@ func (w *randomWorld) troubleStore(rng *rand.Rand) {
 	w.store.save()
 	for next := 0; !w.Failed(); {
 		next += w.store.every/2 + rng.IntN(w.store.every)
-		if !w.reach(next) {
+		if !w.reach(next, w.excludeRemoved) {
 			return
 		}
 		switch n := rng.IntN(8); {
@@ -117,16 +117,17 @@ func (w *randomWorld) troubleStore(rng *rand.Rand) {
 	}
 }
 
-// reach waits for the operation, and is false when there will be no more.
-func (w *randomWorld) reach(operation int) bool {
-	tick := time.NewTicker(100 * time.Millisecond)
+// reach waits for the operation, and is false when there will be no more. Trouble comes by operations, so that a busy machine has as much
+// of it, and one on which nothing goes has none. Meanwhile it calls do now and then.
+func (w *randomWorld) reach(operation int, do func()) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for w.count() < operation {
-		w.excludeRemoved()
 		select {
 		case <-w.calm:
 			return false
 		case <-tick.C:
+			do()
 		}
 	}
 	return true

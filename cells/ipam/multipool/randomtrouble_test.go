@@ -25,19 +25,14 @@ const (
 	maxCopied   = 12
 )
 
-// The pauses below are how long a trouble lasts and how long there is none: nothing is waited for.
+// The pauses below are how long a trouble lasts: nothing is waited for.
 
 // trouble has something happen to a machine again and again, until it is calm.
 func (w *randomWorld) trouble(n *troubled) {
 	kinds := []func(*troubled){
 		w.cut, w.cut, w.cut, w.restart, w.restart, w.rebootOne, w.rebootOne, w.pauseCalls, w.pauseAll, w.jump, w.replace, w.copyDisk,
 	}
-	for !w.Failed() {
-		select {
-		case <-w.calm:
-			return
-		case <-time.After(time.Duration(n.rng.IntN(600)) * time.Millisecond):
-		}
+	for !w.Failed() && w.reach(w.count()+n.rng.IntN(1500), func() {}) {
 		kinds[n.rng.IntN(len(kinds))](n)
 	}
 }
