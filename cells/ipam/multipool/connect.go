@@ -72,6 +72,7 @@ func (c *Controller) readInfo(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the record of the cluster: %w", err)
 	}
+	c.positionRead()
 	ck := &c.checkpoint
 	c.self.info = r
 	if ck.Cluster != "" && (r.Recovery != nil || r.Epoch != ck.Epoch || r.ID != ck.Cluster) {
@@ -115,9 +116,14 @@ func (c *Controller) checkPosition(ctx context.Context) error {
 		return c.connect(ctx)
 	}
 	if err == nil {
-		c.nextPosition = c.clock() + positionInterval*c.cfg.Interval/2 + time.Duration(c.rng.Int64N(int64(positionInterval*c.cfg.Interval)))
+		c.positionRead()
 	}
 	return err
+}
+
+// positionRead has the position be read again after a while.
+func (c *Controller) positionRead() {
+	c.nextPosition = c.clock() + positionInterval*c.cfg.Interval/2 + time.Duration(c.rng.Int64N(int64(positionInterval*c.cfg.Interval)))
 }
 
 // wentBack reports whether the store is of an earlier time than the node has seen, and nobody has noticed.
