@@ -93,6 +93,7 @@ bench: build
 		github.com/containernetworking/plugins/plugins/main/bridge \
 		github.com/containernetworking/plugins/plugins/ipam/host-local
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./test/fill ./test/scale
+	$(GO) test -c -o $(BIN)/scale.test ./test/scale
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
 	cd test/bench && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
 

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"porin.dev/porin/internal/testutil"
@@ -24,28 +26,71 @@ func addresses(t *testing.T, r *report) {
 // cluster measures what the blocks of a cluster cost the store.
 func cluster(t *testing.T, r *report) {
 	f := scale(t, "store")
-	const all = "110 pods on each of 5,000 nodes: "
-	r.add("calls of a claim to etcd", "porin", f["round-trips"], "")
+	const all, claim = "110 pods on each of 5,000 nodes: ", "claim of a block, pool half full: "
+	r.add(claim+"creates", "porin", f["claim-creates"], "")
+	r.add(claim+"lists of the pool", "porin", f["claim-lists"], "")
+	r.add(claim+"other reads", "porin", f["claim-reads"]-f["claim-pages"], "")
 	r.add(all+"objects", "porin", f["objects"], "")
 	r.add(all+"of these blocks", "porin", f["blocks"], "")
 	r.add(all+"keys and values", "porin", f["bytes"]/(1<<20), "MiB")
 	r.add("largest block, key and value", "porin", f["bytes-per-block"], "B")
 	r.add("writes to etcd of a pod", "porin", f["writes-per-pod"], "")
-	r.atMost("calls of a claim to etcd", f["round-trips"], 2, "")
+	r.atMost(claim+"creates", f["claim-creates"], 2, "")
 	r.atMost("largest block in etcd", f["bytes-per-block"], 1024, " B")
 	r.atMost("writes to etcd of a pod", f["writes-per-pod"], 0, "")
+
+	f = scale(t, "start")
+	const start = "200 nodes start together: "
+	for _, family := range []string{"ipv4", "dual-stack"} {
+		r.add(start+family+", median has a block", "porin", f[family+"-median-seconds"], "s")
+		r.add(start+family+", last has a block", "porin", f[family+"-last-seconds"], "s")
+		r.add(start+family+", calls of each", "porin", f[family+"-calls"], "")
+	}
+	r.atMost(start+"a block each", f["ipv4-last-seconds"], 1, " s")
+
+	f = simulation(t, "Waiting")
+	const waiting = "80 nodes wait for a block of a full pool: "
+	r.add(waiting+"lists of each at the start", "porin", f["lists-at-start"], "")
+	r.add(waiting+"lists of each in 10 minutes", "porin", f["lists-in-ten-minutes"], "")
+	r.add(waiting+"creates of each in a minute", "porin", f["creates-a-minute"], "")
+	r.atMost(waiting+"lists of each at the start", f["lists-at-start"], 1, "")
+	r.atMost(waiting+"lists of each in 10 minutes", f["lists-in-ten-minutes"], 1, "")
+
+	f = simulation(t, "Idle")
+	r.add("5,000 idle nodes: writes in an hour", "porin", f["writes-an-hour"], "")
+	r.add("5,000 idle nodes: reads a second", "porin", f["reads-a-second"], "")
+	r.atMost("5,000 idle nodes: writes in an hour", f["writes-an-hour"], 0, "")
 }
 
 // scale runs the program of that name, of the module of the agent, which this one has not the libraries of.
 func scale(t *testing.T, what string) (figures map[string]float64) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(testutil.Build(t), "scale"), what)
+	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err == nil {
 		err = json.Unmarshal(out, &figures)
 	}
 	if err != nil {
 		t.Fatalf("scale %s (run make bench): %v\n%s", what, err, out)
+	}
+	return figures
+}
+
+// simulation runs one of the tests of that program, in which hours pass at once.
+func simulation(t *testing.T, name string) (figures map[string]float64) {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command(filepath.Join(testutil.Build(t), "scale.test"), "-test.run", "^Test"+name+"Nodes$", "-figures", dir).CombinedOutput()
+	if err != nil {
+		t.Errorf("scale.test %s (run make bench): %v\n%s", name, err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, strings.ToLower(name)+".json"))
+	if err == nil {
+		err = json.Unmarshal(text, &figures)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return figures
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -38,9 +40,18 @@ func serveEtcd(dir string, input io.Reader) error {
 	return err // it ends with the process: if it were closed it would wait for its clients
 }
 
-// inEtcd is the configuration of a store there.
-func inEtcd(dir string) store.Config {
+// inEtcd is a store in the etcd of a folder, with connections of its own.
+type inEtcd struct {
+	store.Service
+	dir string
+}
+
+func openStore(ctx context.Context, dir string) (*inEtcd, error) {
 	cfg := store.DefaultConfig()
 	cfg.Backend, cfg.Etcd.Endpoints = store.BackendEtcd, []string{etcdtest.Endpoint(dir)}
-	return cfg
+	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return &inEtcd{s, dir}, s.Start(ctx)
 }

@@ -1,10 +1,11 @@
 // Command scale measures what the addresses of a cluster cost, in one process and without root. The bench runs it.
 //
 //	scale ipam      an address of an own block, given out and taken back
-//	scale store     what claims and blocks cost the store, which is an etcd of its own for claims
+//	scale store     what claims and blocks cost the store, which is an etcd of its own
+//	scale start     how long many nodes that start together take until each has a block
 //	scale etcd DIR  is an etcd on the Unix socket DIR/client, until its input ends
 //
-// The first two print figures as a JSON object.
+// The first three print figures as a JSON object.
 package main
 
 import (
@@ -27,11 +28,13 @@ func run(ctx context.Context, args []string) error {
 	case len(args) == 1 && args[0] == "ipam":
 		return print(measureIPAM())
 	case len(args) == 1 && args[0] == "store":
-		return print(measureStore(ctx))
+		return print(inStore(ctx, measureCluster, measureClaims))
+	case len(args) == 1 && args[0] == "start":
+		return print(measureStart(ctx))
 	case len(args) == 2 && args[0] == "etcd":
 		return serveEtcd(args[1], os.Stdin)
 	}
-	return errors.New("usage: scale ipam | scale store | scale etcd DIR")
+	return errors.New("usage: scale ipam | scale store | scale start | scale etcd DIR")
 }
 
 // figures are by name.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
+	"porin.dev/porin/internal/boottime"
 )
 
 // node is what an agent has of addresses, without the agent.
@@ -22,8 +24,8 @@ type node struct {
 	multi *multipool.Controller
 }
 
-// newNode returns the one of a number, as long a name as cloud providers give, and blocks in the store.
-func newNode(s store.Service, number int) (*node, error) {
+// newNode returns the one of a number, as long a name as cloud providers give, and blocks in the store. It does not run yet.
+func newNode(s store.Service, number int, clock func() time.Duration) (*node, error) {
 	cfg := ipam.DefaultConfig()
 	cfg.Mode = ipam.ModeMultiPool
 	a, err := ipam.New(cfg, nil)
@@ -36,8 +38,18 @@ func newNode(s store.Service, number int) (*node, error) {
 	}
 	n := &node{Allocator: a, store: &counted{Service: s}, dir: dir}
 	own := multipool.DefaultConfig()
-	own.Node, own.Dir = fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", number>>8, number&255), dir
-	n.multi, err = multipool.NewOn(a, own, cluster.OnStore(n.store), slog.New(slog.DiscardHandler))
+	own.Node, own.Dir = nodeName(number), dir
+	n.multi, err = multipool.NewOn(own, cluster.OnStore(n.store), a, clock, slog.New(slog.DiscardHandler))
+	return n, err
+}
+
+func nodeName(number int) string {
+	return fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", number>>8, number&255)
+}
+
+// startNode is newNode for one that runs, in real time.
+func startNode(s store.Service, number int) (*node, error) {
+	n, err := newNode(s, number, boottime.Now)
 	if err != nil {
 		return nil, err
 	}

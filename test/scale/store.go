@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
@@ -17,7 +16,6 @@ const (
 	podsPerNode  = 110
 	nodes        = 5000
 	sampledNodes = 200 // that are really there; all are alike
-	claims       = 50
 
 	blocksPrefix = "blocks/" // of the store's keys
 	nodesPrefix  = "nodes/"
@@ -25,62 +23,63 @@ const (
 	sessionsPrefix = "sessions/"
 )
 
-// measureStore has nodes claim blocks of one pool in a real etcd.
-func measureStore(ctx context.Context) (_ figures, err error) {
+// inStore has these measure in a real etcd, each in one of its own.
+func inStore(ctx context.Context, measures ...func(context.Context, *inEtcd, figures) error) (figures, error) {
+	f := figures{}
+	for _, measure := range measures {
+		if err := withEtcd(ctx, defaultPool, func(s *inEtcd) error { return measure(ctx, s, f) }); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// withEtcd calls with a store in an etcd of its own, which has the pool.
+func withEtcd(ctx context.Context, pool cluster.Pool, call func(*inEtcd) error) (err error) {
 	dir, err := os.MkdirTemp("", "scale")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	etcd, err := startEtcd(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer etcd.Close()
-	s, err := store.New(inEtcd(dir), slog.New(slog.DiscardHandler))
+	s, err := openStore(ctx, dir)
 	if err != nil {
-		return nil, err
-	}
-	if err := s.Start(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
-	pool := cluster.Pool{
-		Name: multipool.DefaultPool, IPv4BlockBits: 26, IPv6BlockBits: 122,
-		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12"), netip.MustParsePrefix("fd00:10:244::/108")},
-	}
 	if _, err := multipool.NewPoolAdmin(cluster.OnStore(s)).Put(ctx, pool); err != nil {
-		return nil, err
+		return err
 	}
-	return measureCluster(ctx, s)
+	return call(s)
 }
 
-func measureCluster(ctx context.Context, s store.Service) (_ figures, err error) {
-	f := figures{}
+var defaultPool = cluster.Pool{
+	Name: multipool.DefaultPool, IPv4BlockBits: 26, IPv6BlockBits: 122,
+	Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12"), netip.MustParsePrefix("fd00:10:244::/108")},
+}
+
+// measureCluster counts what the pods of nodes cost the store, and what is there then.
+func measureCluster(ctx context.Context, s *inEtcd, f figures) (err error) {
 	for i := range sampledNodes {
-		n, err := newNode(s, i)
+		n, err := startNode(s, i)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer func() { err = errors.Join(err, n.stop(ctx)) }()
 		if err := n.fill(ctx, 0, podsPerNode); err != nil {
-			return nil, err
+			return err
 		}
 		if i == 0 {
 			if err := measurePods(ctx, n, f); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	if err := measureSize(ctx, s, f); err != nil {
-		return nil, err
-	}
-	one, err := newNode(s, sampledNodes)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, one.stop(ctx)) }()
-	return f, measureClaims(ctx, one, f)
+	return measureSize(ctx, s, f)
 }
 
 // measurePods counts the writes while all pods of a node that has its blocks go and come again, one by one.
@@ -123,19 +122,4 @@ func measureEntry(e store.Entry, f figures) {
 	}
 	f["objects"] += times
 	f["bytes"] += size * times
-}
-
-// measureClaims counts the calls of a node that needs one block after the other.
-func measureClaims(ctx context.Context, n *node, f figures) error {
-	if err := n.fill(ctx, 0, podsPerNode); err != nil { // until it has begun
-		return err
-	}
-	calls, claimed := n.store.calls.Load(), n.store.claims.Load()
-	for i := podsPerNode; n.store.claims.Load()-claimed < claims; i++ {
-		if err := n.fill(ctx, i, i+1); err != nil {
-			return err
-		}
-	}
-	f["round-trips"] = float64(n.store.calls.Load()-calls) / float64(n.store.claims.Load()-claimed)
-	return nil
 }

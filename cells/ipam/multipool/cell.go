@@ -3,6 +3,7 @@ package multipool
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"go.uber.org/fx"
 
@@ -32,16 +33,16 @@ func Module(cfg Config) fx.Option {
 }
 
 func newController(lc fx.Lifecycle, cfg Config, b cluster.Backend, a *allocator.Allocator, log *slog.Logger) (*Controller, error) {
-	c, err := NewOn(a, cfg, b, log)
+	c, err := NewOn(cfg, b, a, boottime.Now, log)
 	if err == nil {
 		lc.Append(fx.StopHook(c.Stop))
 	}
 	return c, err
 }
 
-// NewOn returns a controller that gives its blocks to the allocator, which asks it for more.
-func NewOn(a *allocator.Allocator, cfg Config, b cluster.Backend, log *slog.Logger) (*Controller, error) {
-	c, err := New(cfg, b, a, boottime.Now, log)
+// NewOn is New of a controller that the allocator asks for more.
+func NewOn(cfg Config, b cluster.Backend, a *allocator.Allocator, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
+	c, err := New(cfg, b, a, clock, log)
 	if err != nil {
 		return nil, err
 	}

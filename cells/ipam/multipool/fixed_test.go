@@ -11,6 +11,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/internal/boottime"
 )
 
 // TestFixedAddress has a pool of single addresses without a quarantine, on the real allocator. A permanent reservation keeps its block
@@ -24,7 +25,7 @@ func TestFixedAddress(t *testing.T) {
 	cfg := w.cfg
 	cfg.Node, cfg.Dir = "one", t.TempDir()
 	a := allocator.New(nil)
-	c, err := multipool.NewOn(a, cfg, w.backend, w.log)
+	c, err := multipool.NewOn(cfg, w.backend, a, boottime.Now, w.log)
 	if err == nil {
 		err = c.Start()
 	}
