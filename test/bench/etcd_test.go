@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -18,10 +21,12 @@ import (
 // with the node's own CIDRs.
 func pools(t *testing.T, r *report) {
 	etcd := startEtcd(t)
-	own := porinWith(t, testutil.NewNode(t), "pod-cidr", nil, "--ipam-pod-cidr=10.200.0.0/16")
-	shared := porinWith(t, testutil.NewNode(t), "etcd", nil, "--ipam-mode=multi-pool", "--ipam-default-pool=10.200.0.0/16",
-		"--ipam-pre-allocate=512", // of more containers in half a minute than a node has, all addresses rest
-		"--store=etcd", "--store-etcd-endpoints="+etcd.endpoint)
+	own := porin(t, "pod-cidr", "10.200.0.0/16")
+	shared := porinWith(t, testutil.NewNode(t), "etcd", nil, "--ipam-mode=multi-pool", "--store=etcd", "--store-etcd-endpoints="+etcd.endpoint)
+	pool := v1.PoolSpec{Name: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}, Quarantine: 1}
+	if err := shared.agent.Do(http.MethodPut, "/v1/pool/"+pool.Name, pool, nil); err != nil {
+		t.Fatal(err)
+	}
 	for _, phase := range []struct {
 		name  string
 		begin func(*testing.T)
