@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -23,6 +24,41 @@ var pool = v1.PoolSpec{
 	Prefixes:      []netip.Prefix{netip.MustParsePrefix("10.64.0.0/25"), netip.MustParsePrefix("fd00:64::/121")},
 	IPv4BlockBits: 29, IPv6BlockBits: 125,
 	Quarantine: new(time.Duration(0)),
+}
+
+// favoured is the node whose pods ask for a pool of single addresses: it claims a block for nearly every pod.
+type favoured struct {
+	pool string
+	host *host
+}
+
+// favour has the pods of no other node ask for the pool.
+func (w *world) favour(pool string, h *host) { w.favourite.Store(&favoured{pool, h}) }
+
+// newPool makes a pool of single addresses that nobody has used, and returns its name.
+func (w *world) newPool(stop <-chan struct{}) string {
+	n := w.pools
+	w.pools++
+	fresh := v1.PoolSpec{
+		Name: fmt.Sprintf("fresh-%d", n), IPv4BlockBits: 32, IPv6BlockBits: 128, Quarantine: 1,
+		Prefixes: []netip.Prefix{
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 66, byte(n >> 3), byte(n << 5)}), 27),
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0x66, 6: byte(n >> 8), 7: byte(n)}), 123),
+		},
+	}
+	for {
+		err := w.hosts[0].agent.Do(http.MethodPut, "/v1/pool/"+fresh.Name, fresh, nil)
+		if err == nil || !sleep(retry, stop) {
+			return fresh.Name
+		}
+	}
+}
+
+// choosePool has the container ask for the pool of its node.
+func (h *host) choosePool(c *testutil.Container) {
+	if f := h.favourite.Load(); f != nil && f.host == h {
+		c.Args = append(c.Args, [2]string{"PORIN_POOL", f.pool})
+	}
 }
 
 // flags of an agent. Without a quarantine an address that is freed too early is given out again at once; a doctor that

@@ -32,6 +32,7 @@ func (w *world) source(host, loop int) *rand.Rand {
 func (h *host) comeAndGo(ns *testutil.Namespace, random *rand.Rand, over time.Time) {
 	for time.Now().Before(over) {
 		c := &testutil.Container{Namespace: ns, ID: testutil.NewContainerID(), IfName: "eth0"}
+		h.choosePool(c)
 		pod, ok := h.attach(c, random)
 		if ok {
 			h.use(pod, random)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,9 @@ type world struct {
 	counts counts
 	wrongs wrongs
 	owners owners
+
+	pools     int // that newPool has made
+	favourite atomic.Pointer[favoured]
 }
 
 // host is a node, its agent and its runtime.
