@@ -90,19 +90,20 @@ type outage func(w *world, random *rand.Rand, stop <-chan struct{}) error
 
 // disturb goes through all kinds of outages, in an order by chance, and then restores the whole cluster from a snapshot of a while
 // before, until it is told to end. All members run at the end. One node claims blocks of a new pool from the snapshot until the restore,
-// and another one after it: what the store has forgotten must not be given to that one.
+// and another one, which reaches the restored cluster first, after it: what the store has forgotten must not be given to that one.
 func (e *etcd) disturb(w *world, random *rand.Rand, stop <-chan struct{}) {
 	outages := []outage{e.killOne, e.killMost, e.hang, e.partition, e.partitionNode}
 	for {
-		snapshotBefore := random.IntN(len(outages))
-		fresh := w.newPool(stop)
+		snapshotBefore, order := random.IntN(len(outages)), random.Perm(len(w.hosts))
+		before, after := w.hosts[order[0]], w.hosts[order[1]]
+		pool := w.newPool(stop)
 		for i, kind := range random.Perm(len(outages)) {
 			if !sleep(between(random, shortestPeace, longestPeace), stop) {
 				return
 			}
 			if i == snapshotBefore {
 				e.save(w, random)
-				w.favour(fresh, w.hosts[w.counts.restores.Load()%int64(len(w.hosts))])
+				w.favour(pool, before)
 			}
 			if err := outages[kind](w, random, stop); err != nil {
 				w.wrongs.add("etcd does not come back", err.Error())
@@ -112,11 +113,12 @@ func (e *etcd) disturb(w *world, random *rand.Rand, stop <-chan struct{}) {
 		if !sleep(between(random, shortestPeace, longestPeace), stop) {
 			return
 		}
-		if err := e.restore(w, random.IntN(2) == 0); err != nil {
+		w.favour(pool, after)
+		alone := between(random, shortestPeace, longestPeace)
+		if err := e.restore(w, after, random.IntN(2) == 0, func() { sleep(alone, stop) }); err != nil {
 			w.wrongs.add("etcd is not restored", err.Error())
 			return
 		}
-		w.favour(fresh, w.hosts[w.counts.restores.Load()%int64(len(w.hosts))]) // the next one: restores counts this one
 	}
 }
 

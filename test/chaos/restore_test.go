@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -42,9 +43,10 @@ func (e *etcd) save(w *world, random *rand.Rand) {
 	e.snapshot, e.taken = path, now
 }
 
-// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has. When it is
-// announced, only the first node reaches them until porin ipam recover --begin has succeeded; else the nodes notice by themselves.
-func (e *etcd) restore(w *world, announced bool) error {
+// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has. At first only one
+// node reaches them. When the restore is announced that is until porin ipam recover --begin has succeeded there; else it has to notice
+// by itself.
+func (e *etcd) restore(w *world, first *host, announced bool, wait func()) error {
 	if e.snapshot == "" {
 		return nil
 	}
@@ -63,17 +65,15 @@ func (e *etcd) restore(w *world, announced bool) error {
 	}
 	w.counts.restores.Add(1)
 	w.counts.backThen.Add(int64(time.Since(e.taken)))
-	if !announced {
-		return e.start(e.members...)
-	}
-	w.counts.announced.Add(1)
-	open, err := e.shun(w.hosts[1:])
+	open, err := e.shun(slices.DeleteFunc(slices.Clone(w.hosts), func(h *host) bool { return h == first }))
 	if err == nil {
 		err = e.start(e.members...)
 	}
-	if err == nil {
-		err = w.hosts[0].beginRecovery()
+	if err == nil && announced {
+		w.counts.announced.Add(1)
+		err = first.beginRecovery()
 	}
+	wait()
 	return errors.Join(err, open())
 }
 
