@@ -2,10 +2,12 @@ package multipool_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/fault"
 )
 
 // slowInfo is a record of the cluster that another node creates, or changes, after this one has read it for the first time.
@@ -31,4 +33,32 @@ func TestStartTogether(t *testing.T) {
 	if err := two.controller.Refill(t.Context(), "default"); err != nil {
 		t.Errorf("a node that starts together with another one gets no block at its first try: %v", err)
 	}
+}
+
+// contestedInfo is a record of the cluster that another node changes whenever this one wants to end a recovery.
+type contestedInfo struct{ cluster.Info }
+
+func (i contestedInfo) Put(ctx context.Context, r cluster.Record) (cluster.Record, error) {
+	if r.Epoch > 0 && r.Recovery == nil {
+		return r, cluster.ErrConflict
+	}
+	return i.Info.Put(ctx, r)
+}
+
+func TestRefillWhileOthersChangeTheCluster(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	w.backend.Info = contestedInfo{w.backend.Info}
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.wait("the end of the recovery is contested", func() bool {
+		err := one.controller.Refill(t.Context(), "default")
+		if err != nil && fault.KindOf(err) != fault.Unavailable {
+			t.Fatalf("an ADD fails with %q: %v; another try may succeed", fault.KindOf(err), err)
+		}
+		return errors.Is(err, cluster.ErrConflict)
+	})
 }

@@ -2,6 +2,7 @@ package multipool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -67,8 +68,12 @@ func (w *waiters) remove(one *waiter) {
 	w.list = slices.DeleteFunc(w.list, func(other *waiter) bool { return other == one })
 }
 
+// answer ends the wait. Another node that changed a record first is no conflict of who waits: the next round may succeed.
 func (w *waiters) answer(one *waiter, err error) {
 	w.remove(one)
+	if errors.Is(err, cluster.ErrConflict) || errors.Is(err, cluster.ErrExists) {
+		err = fault.Wrap(fault.Unavailable, err)
+	}
 	one.done <- err
 }
 
