@@ -112,3 +112,13 @@ func TestRestartWithoutStore(t *testing.T) {
 		w.mustAllocate(one)
 	})
 }
+
+func TestPreAllocateOverSeveralBlocks(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate, w.cfg.Interval = 100, time.Hour
+	w.pool("default", 28, "10.0.0.0/24")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	one.controller.Kick() // as the allocator does, once
+	w.wait("all that is kept ahead is claimed at once", func() bool { return len(w.blocks()) == 7 })
+}

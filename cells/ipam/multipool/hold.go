@@ -98,8 +98,12 @@ func (c *Controller) holdDefaultPool(ctx context.Context) error {
 		if p.Blocks(f) == 0 || c.addresses.free(p.Name, f, netip.Prefix{}) >= int64(c.cfg.PreAllocate) {
 			continue
 		}
-		if err := c.claimFamilies(ctx, p, []cluster.Family{f}); err != nil && !errors.Is(err, ErrNoBlock) {
+		err := c.claimFamilies(ctx, p, []cluster.Family{f})
+		if err != nil && !errors.Is(err, ErrNoBlock) {
 			return err
+		}
+		if err == nil && c.free(p.Name, f) < c.cfg.PreAllocate {
+			c.Kick() // a block a round, so that nobody waits for all of them
 		}
 	}
 	return nil
