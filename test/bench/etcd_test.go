@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,7 @@ func pools(t *testing.T, r *report) {
 	etcd := startEtcd(t)
 	own := porin(t, "pod-cidr", "10.200.0.0/16")
 	shared := porinWith(t, testutil.NewNode(t), "etcd", nil, "--ipam-mode=multi-pool", "--store=etcd", "--store-etcd-endpoints="+etcd.endpoint)
-	pool := v1.PoolSpec{Name: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}, Quarantine: 1}
+	pool := v1.PoolSpec{Name: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}, Quarantine: new(time.Duration(0))}
 	if err := shared.agent.Do(http.MethodPut, "/v1/pool/"+pool.Name, pool, nil); err != nil {
 		t.Fatal(err)
 	}

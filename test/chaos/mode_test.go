@@ -40,7 +40,7 @@ func (w *world) newPool(stop <-chan struct{}) string {
 	n := w.pools
 	w.pools++
 	fresh := v1.PoolSpec{
-		Name: fmt.Sprintf("fresh-%d", n), IPv4BlockBits: 32, IPv6BlockBits: 128, Quarantine: 1,
+		Name: fmt.Sprintf("fresh-%d", n), IPv4BlockBits: 32, IPv6BlockBits: 128, Quarantine: new(time.Duration(0)),
 		Prefixes: []netip.Prefix{
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 66, byte(n >> 3), byte(n << 5)}), 27),
 			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0x66, 6: byte(n >> 8), 7: byte(n)}), 123),

@@ -16,7 +16,7 @@ import (
 const claims = 200
 
 // half is a pool of single addresses: who gets one has claimed a block.
-var half = cluster.Pool{Name: "half", Quarantine: 1, IPv4BlockBits: 32, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/20")}}
+var half = cluster.Pool{Name: "half", IPv4BlockBits: 32, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/20")}}
 
 // measureClaims counts the calls of a node that claims one block after the other of a pool that is half full.
 func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {

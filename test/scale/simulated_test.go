@@ -128,7 +128,7 @@ const podRetry = 10 * time.Second
 func TestWaitingNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, cluster.Pool{
-			Name: multipool.DefaultPool, Quarantine: 1, IPv4BlockBits: 26, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/18")},
+			Name: multipool.DefaultPool, IPv4BlockBits: 26, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/18")},
 		})
 		defer s.stop()
 		b := cluster.OnStore(s.store)

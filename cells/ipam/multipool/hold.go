@@ -102,7 +102,7 @@ func (c *Controller) holdDefaultPool(ctx context.Context) error {
 		if err != nil && !errors.Is(err, ErrNoBlock) {
 			return err
 		}
-		if err == nil && c.free(p.Name, f) < c.cfg.PreAllocate {
+		if err == nil && c.addresses.free(p.Name, f, netip.Prefix{}) < int64(c.cfg.PreAllocate) {
 			c.Kick() // a block a round, so that nobody waits for all of them
 		}
 	}
