@@ -160,10 +160,7 @@ func (a *NodeAdmin) delete(ctx context.Context, id cluster.NodeID, machineOff bo
 		return err
 	}
 	for _, wait := range []time.Duration{quarantine, 0} { // a second time for a claim that was under way
-		if err := errors.Join(unchanged(), a.checkReleasing(ctx, id)); err != nil {
-			return err
-		}
-		if err := a.deleteBlocks(ctx, id); err != nil {
+		if err := a.deleteBlocks(ctx, id, unchanged); err != nil {
 			return err
 		}
 		if err := sleep(ctx, wait); err != nil {
@@ -292,13 +289,21 @@ func errObjected(n cluster.Node) error {
 	return fmt.Errorf("%w; %s", ErrConnected, n.Objection)
 }
 
-// deleteBlocks leaves one that cannot be read: nobody claims it either.
-func (a *NodeAdmin) deleteBlocks(ctx context.Context, id cluster.NodeID) error {
+// deleteBlocks deletes the claims of the node. It lists them before it looks whether the agent has objected, so it deletes none that the
+// agent has made after that. It leaves one that cannot be read: nobody claims it either.
+func (a *NodeAdmin) deleteBlocks(ctx context.Context, id cluster.NodeID, unchanged func() error) error {
+	var blocks []cluster.Block
 	for b, err := range readable(a.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: id})) {
-		if err == nil {
-			err = a.backend.Blocks.Delete(ctx, b.CIDR, b.Claim)
+		if err != nil {
+			return err
 		}
-		if err != nil && !errors.Is(err, cluster.ErrConflict) {
+		blocks = append(blocks, b)
+	}
+	if err := errors.Join(unchanged(), a.checkReleasing(ctx, id)); err != nil {
+		return err
+	}
+	for _, b := range blocks {
+		if err := a.backend.Blocks.Delete(ctx, b.CIDR, b.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
 			return err
 		}
 	}
