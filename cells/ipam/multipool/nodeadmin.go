@@ -350,8 +350,9 @@ func (a *NodeAdmin) Exclude(ctx context.Context, id cluster.NodeID) error {
 		if r.Recovery == nil {
 			return fault.New(fault.Conflict, "no recovery is under way")
 		}
-		if !slices.Contains(r.Recovery.Excluded, id.String()) {
-			r.Recovery.Excluded = append(slices.Clone(r.Recovery.Excluded), id.String())
+		if recovery := *r.Recovery; !slices.Contains(recovery.Excluded, id.String()) {
+			recovery.Excluded = append(slices.Clone(recovery.Excluded), id.String())
+			r.Recovery = &recovery // what was read is not changed: others may have it
 		}
 		return nil
 	})

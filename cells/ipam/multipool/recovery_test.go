@@ -142,3 +142,23 @@ func TestSecondRestoreToSameEpoch(t *testing.T) {
 	w.wait("the recovery is over again", w.recovered)
 	w.wait("no block is left that nobody knows", func() bool { return len(w.blocks()) == 0 })
 }
+
+// TestExcludeLeavesWhatWasRead excludes a node while somebody else has the record of the cluster in hand.
+func TestExcludeLeavesWhatWasRead(t *testing.T) {
+	b := strict(t)
+	admin := multipool.NewNodeAdmin(b)
+	if err := admin.BeginRecovery(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, _, err := b.Info.Get(t.Context())
+	if err == nil {
+		err = admin.Exclude(t.Context(), clustertest.NodeNamed("one").ID)
+	}
+	after, _, err2 := b.Info.Get(t.Context())
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	if len(before.Recovery.Excluded) != 0 || len(after.Recovery.Excluded) != 1 || before.Version == after.Version {
+		t.Errorf("read before: %+v, after: %+v", *before.Recovery, *after.Recovery)
+	}
+}
