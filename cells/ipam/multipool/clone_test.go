@@ -76,3 +76,30 @@ func TestMachineIDChanges(t *testing.T) {
 		}
 	})
 }
+
+// TestDiskOnAnotherMachineInRecovery starts the copy in a recovery, in which a machine that was booted claims its blocks anew: those of the
+// copy's checkpoint are the first machine's.
+func TestDiskOnAnotherMachineInRecovery(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.cfg.PreAllocate = 0
+		w.pool("default", 28, "10.0.0.0/26")
+		one := w.machine("one", 1)
+		w.mustAllocate(one)
+		id := one.controller.Status().Node
+		one.network.Cut()
+		if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		other := w.cloneAs(one, "another", 2)
+		w.wait("the copy is another node and has no block", func() bool {
+			s := other.controller.Status()
+			return s.Connected && s.Node != id && len(s.Blocks) == 0
+		})
+		if blocks := w.blocks(); len(blocks) != 1 || blocks[0].Owner != id {
+			t.Errorf("the first machine's block is gone: %+v", blocks)
+		}
+		one.network.Heal()
+		w.wait("the recovery is over", w.recovered)
+	})
+}

@@ -155,6 +155,7 @@ func (c *Controller) register(ctx context.Context) error {
 		}
 	}
 	if err == nil && c.rebooted && n.MachineID != "" && c.machine != "" && n.MachineID != c.machine {
+		c.leaveBlocks()
 		return c.becomeAnother("its disk was copied from a machine with another machine-id, or moved, or the machine-id has changed")
 	}
 	if err == nil && n.State == cluster.NodeReleasing {
@@ -196,6 +197,16 @@ func (c *Controller) answerDeletion(ctx context.Context, n cluster.Node) error {
 		return fmt.Errorf("answer to the deletion of node %s: %w", n.ID, err)
 	}
 	return ErrReleasing // the next round reads the record again
+}
+
+// leaveBlocks forgets the blocks of which nothing is in use, whatever is to become of them: the machine whose disk was copied does that.
+func (c *Controller) leaveBlocks() {
+	for _, b := range slices.Clone(c.checkpoint.Blocks) {
+		if c.addresses.Remove(b.Pool, b.CIDR) == nil {
+			c.checkpoint.drop(b.CIDR)
+			delete(c.deletions, b.CIDR)
+		}
+	}
 }
 
 // becomeAnother goes on as a new incarnation of the node. Blocks with addresses in use are claimed for it.
