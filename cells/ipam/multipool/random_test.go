@@ -1,6 +1,7 @@
 package multipool_test
 
 import (
+	"context"
 	"flag"
 	"math/rand/v2"
 	"sync"
@@ -143,8 +144,9 @@ func (w *randomWorld) settle() {
 
 // show tells why it does not end.
 func (w *randomWorld) show() {
-	r, _, err := w.backend.Info.Get(w.Context())
-	waiting, _ := multipool.Unconfirmed(w.Context(), w.backend, r)
+	ctx := context.Background() // that of the test is over
+	r, _, err := w.backend.Info.Get(ctx)
+	waiting, _ := multipool.Unconfirmed(ctx, w.backend, r)
 	w.Logf("the record of the cluster: %+v, error %v; a recovery waits for %v", r, err, waiting)
 	for _, n := range w.nodes {
 		w.Logf("%s: %+v", n.machine.dir, n.machine.controller.Status())
@@ -152,7 +154,6 @@ func (w *randomWorld) show() {
 	for _, m := range w.gone {
 		w.Logf("replaced: %s: %+v", m.dir, m.controller.Status())
 	}
-	for _, b := range w.blocks() {
-		w.Logf("block %+v", b)
-	}
+	list, err := w.nodeAdmin().List(ctx)
+	w.Logf("nodes and blocks: %+v, error %v", list, err)
 }
