@@ -71,6 +71,11 @@ func (c *Controller) claimRandom(ctx context.Context, pool cluster.Pool, f clust
 
 // claimListed lists the claimed blocks and claims one of the others.
 func (c *Controller) claimListed(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
+	if !c.nodes.complete { // else the owner of each block would be read
+		if err := c.listNodes(ctx); err != nil {
+			return netip.Prefix{}, err
+		}
+	}
 	claimed := map[netip.Prefix]bool{}
 	for b, err := range c.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: pool.Name}) {
 		if errors.Is(err, cluster.ErrUnreadable) {

@@ -1,8 +1,11 @@
 package multipool_test
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,4 +124,45 @@ func TestPreAllocateOverSeveralBlocks(t *testing.T) {
 	w.mustAllocate(one)
 	one.controller.Kick() // as the allocator does, once
 	w.wait("all that is kept ahead is claimed at once", func() bool { return len(w.blocks()) == 7 })
+}
+
+// silentNodes are nodes whose watch tells nothing. It counts how often the record of another node than the own one is read.
+type silentNodes struct {
+	cluster.Nodes
+	own  string
+	read atomic.Int64
+}
+
+func (s *silentNodes) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Node], error) {
+	none := make(chan cluster.Change[cluster.Node])
+	context.AfterFunc(ctx, func() { close(none) })
+	return none, nil
+}
+
+func (s *silentNodes) Get(ctx context.Context, id cluster.NodeID) (cluster.Node, error) {
+	if id.Name != s.own {
+		s.read.Add(1)
+	}
+	return s.Nodes.Get(ctx, id)
+}
+
+func TestListBeforeNodesAreKnown(t *testing.T) {
+	w := newWorld(t, strict(t))
+	pool := w.pool("default", 28, "10.0.0.0/24")
+	other := cluster.NodeID{Name: "other", Key: cluster.NewKey()}
+	if _, err := w.backend.Nodes.Create(t.Context(), cluster.Node{ID: other, State: cluster.NodeActive}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pool.Blocks(cluster.IPv4) {
+		b := cluster.Block{CIDR: pool.Block(cluster.IPv4, i), Pool: pool.Name, PoolUID: pool.UID, Owner: other, Claim: rand.Text()}
+		if err := w.backend.Blocks.Create(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes := &silentNodes{Nodes: w.backend.Nodes, own: "one"}
+	w.backend.Nodes = nodes
+	w.refused(w.machine("one", 1), multipool.ErrNoBlock)
+	if n := nodes.read.Load(); n != 0 {
+		t.Errorf("the owners of %d blocks were read %d times", pool.Blocks(cluster.IPv4), n)
+	}
 }

@@ -22,6 +22,7 @@ type otherNodes struct {
 	// doubtful are those that a list or a watch did not have. Either may be late: they are read before they are forgotten.
 	doubtful map[string]bool
 	dirty    bool // the file is of an earlier time
+	complete bool // all were told once, in this life of the agent
 }
 
 // loadOtherNodes reads the file; none is that no other node was seen.

@@ -79,6 +79,7 @@ func (c *Controller) listNodes(ctx context.Context) error {
 		c.addNode(n.ID)
 	}
 	c.nodes.doubt(there)
+	c.nodes.complete = true
 	return nil
 }
 

@@ -116,6 +116,7 @@ func (c *Controller) nodesChanged(change cluster.Change[cluster.Node]) (news boo
 	own := c.checkpoint.Node.RecordName()
 	switch change.Kind {
 	case cluster.Snapshot:
+		c.nodes.complete = true
 		there := map[string]cluster.NodeID{}
 		for _, n := range change.All {
 			there[n.ID.RecordName()] = n.ID
