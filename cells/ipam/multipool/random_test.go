@@ -113,14 +113,14 @@ func (w *randomWorld) settle() {
 		m.network.Heal()
 		m.network.Calm()
 	}
-	if w.Failed() {
-		return
-	}
 	w.Cleanup(func() {
 		if w.Failed() {
 			w.show()
 		}
 	})
+	if w.Failed() {
+		return
+	}
 	w.wait("the recovery is over", func() bool { w.excludeRemoved(); return w.recovered() })
 	w.deleteRemoved()
 	for _, m := range w.gone {
@@ -134,6 +134,7 @@ func (w *randomWorld) settle() {
 	given := 0
 	w.wait("every address is given out", func() bool {
 		for _, m := range machines {
+			m.ahead.Add(int64(time.Minute)) // a node of a full pool looks every ten minutes for blocks in its name that it does not know
 			if _, err := w.allocate(m, 200*time.Millisecond); err == nil {
 				given++
 			}
