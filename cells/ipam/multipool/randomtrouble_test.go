@@ -19,9 +19,10 @@ type troubled struct {
 	rng     *rand.Rand
 }
 
-// Bounds of what takes long: machines that get the name of another one, which keep their blocks until the end, and copies of disks.
+// Bounds of machines that get the name of another one, which keep their pods until the end: all together at most 20 of the 32 blocks; and
+// of copies of disks, which take long.
 const (
-	maxReplaced = 8
+	maxReplaced = 4
 	maxCopied   = 12
 )
 
