@@ -7,11 +7,13 @@ import (
 
 // Node is one incarnation of a node of the cluster: a machine that is replaced under the same name is another one.
 type Node struct {
-	Name        string      `json:"name"`
-	Key         string      `json:"key"`   // random, on the node's disk
-	State       string      `json:"state"` // "active", "releasing", or "unreadable" as its record is; "" when only blocks of it are left
-	Created     time.Time   `json:"created,omitzero"`
-	LastContact time.Time   `json:"lastContact,omitzero"` // when its agent last began, claimed or confirmed something
+	Name    string    `json:"name"`
+	Key     string    `json:"key"`   // random, on the node's disk
+	State   string    `json:"state"` // "active", "releasing", or "unreadable" as its record is; "" when only blocks of it are left
+	Created time.Time `json:"created,omitzero"`
+	// LastContact is when the node's agent last started, or confirmed its blocks in a recovery. A running agent does not renew it, so an old
+	// time does not mean that the node is gone.
+	LastContact time.Time   `json:"lastContact,omitzero"`
 	Contested   bool        `json:"contested,omitempty"`  // two machines have its key
 	ReportedBy  string      `json:"reportedBy,omitempty"` // the node that has known it and found its record missing
 	Blocks      []NodeBlock `json:"blocks"`

@@ -72,9 +72,10 @@ type Node struct {
 
 // Session is the agent of a node: the process that may give out addresses of its blocks.
 type Session struct {
-	Node    NodeID    `json:"node"`
-	ID      string    `json:"id"`   // random for each start of an agent
-	Boot    string    `json:"boot"` // boot ID of the machine
+	Node NodeID `json:"node"`
+	ID   string `json:"id"`   // random for each start of an agent
+	Boot string `json:"boot"` // boot ID of the machine
+	// Contact is when the agent started, or confirmed its blocks in a recovery. A running agent does not renew it.
 	Contact time.Time `json:"contact"`
 	// Contested is the ID of another session that found itself replaced while it was running: two machines have the same key.
 	Contested string `json:"contested,omitempty"`

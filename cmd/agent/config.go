@@ -76,7 +76,6 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Delegate.Flags(fs)
 	c.MultiPool.Flags(fs)
 	c.Store.Flags(fs)
-	fs.Lookup("store-dir").Usage = "`folder` of what outlives the boot, on a disk: reservations, and the file of the embedded store"
 	c.Datapath.Flags(fs)
 	c.Doctor.Flags(fs)
 	c.Metrics.Flags(fs)

@@ -23,7 +23,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{name: "status", short: "show how the agent is", run: status,
-			long: "A resource is what attaching a container needs: while one is lacking, the CNI verb STATUS fails.\n" +
+			long: "A resource is what attaching a container needs: while one is lacking, ADD fails. STATUS fails only when the ledger cannot be\nwritten. " +
 				"The exit code is 1 when the agent answers and is not ready."},
 		{name: "endpoint list", short: "list the endpoints of this node", flags: networkFlag, run: endpointList},
 		{name: "endpoint get", args: "REF", short: "show one endpoint, its traffic and its drops", long: aboutRefs,
@@ -117,7 +117,7 @@ const aboutPoolSet = `A prefix that is left out is drained: what is in use of it
 excluded, and a pod whose namespace is not allowed any more keeps its addresses.`
 
 const aboutPoolDelete = `A pool that nodes have blocks of is refused, and nothing changes: delete the pods that use it, and disable it. Nodes give a
-block back when nothing of it has been in use for a minute, or longer if they often need one again.`
+block back a minute after its last address was released and has rested, or later if they often need one again.`
 
 const aboutNodes = `A machine that is replaced under the same name is another incarnation, with another KEY. Nobody takes the blocks of a node
 that is silent: delete it when its machine is gone.`
@@ -125,12 +125,14 @@ that is silent: delete it when its machine is gone.`
 const aboutNodeDelete = `The node's agent must agree, which it does when the node has no block. Else it names what is reserved there, which no other
 node knows: a block with a reservation stays. When the machine is gone, say --machine-is-off: then the agent is not asked, and
 reservations are lost with the machine's disk. If it runs after all, addresses of its pods are given out a second time.
-It waits for the quarantine of the pools that the node has blocks of.`
+Its blocks are free at once; the command ends after the longest quarantine of their pools, and deletes claims that arrived late.
+A node that waits for the answer to a claim that was lost does not agree for about ten minutes: try again then.`
 
 const aboutNodeReset = `Two machines have one key when a disk was copied. Neither gives out addresses then. Remove the file node-key in the
 --store-dir of the copy and restart its agent; then reset the node, so that the other one goes on.`
 
-const aboutRecover = `After the cluster's store was restored from a backup, run it with --begin before agents can reach the store. Agents notice a
+const aboutRecover = `After the cluster's store was restored from a backup, let only one node reach the store, run it with --begin on that node,
+then let the others reach the store. Agents notice a
 restore by themselves only if one of them knows something newer than the backup. Until every node that the store or an agent
 knows has confirmed its blocks, nobody claims any; addresses of blocks that are confirmed are given out. There is no time
 limit: exclude a node that is gone, or delete it with "porin node delete --machine-is-off".

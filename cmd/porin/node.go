@@ -14,7 +14,7 @@ func nodeList(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	return s.print(list, func(w io.Writer) {
-		row(w, "NODE", "KEY", "STATE", "BLOCKS", "LAST CONTACT", "AGE")
+		row(w, "NODE", "KEY", "STATE", "BLOCKS", "AGENT SINCE", "AGE")
 		for _, n := range list {
 			row(w, n.Name, n.Key, nodeState(n), len(n.Blocks), s.agoOrNever(n), s.age(n.Created))
 		}
@@ -69,7 +69,7 @@ func nodeNames(ctx context.Context, s *session) (all []candidate) {
 	return all
 }
 
-// ipamRecover shows the recovery, after it has begun one or excluded a node from it. While one is under way it is a failure.
+// ipamRecover shows the recovery, after it has begun one or excluded a node from it. The exit code is 0 also while one is under way.
 func ipamRecover(ctx context.Context, s *session, _ []string) error {
 	var state v1.Recovery
 	var err error

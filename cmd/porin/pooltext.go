@@ -46,7 +46,10 @@ func quarantineText(p v1.PoolSpec) string {
 }
 
 func poolState(p v1.PoolSpec) string {
-	if p.Disabled {
+	switch {
+	case p.State != "" && p.State != "accepted":
+		return p.State
+	case p.Disabled:
 		return "disabled"
 	}
 	return "enabled"

@@ -69,7 +69,7 @@ func (w watcher) Serving() {
 // Stopping implements server.Watcher.
 func (watcher) Stopping() {}
 
-// source tells STATUS whether the node can give out addresses at all.
+// source reports in porin status that the node gives out no address because its key is contested. STATUS does not fail for that.
 type source struct{ controller *Controller }
 
 // Resources implements [capacity.Source].

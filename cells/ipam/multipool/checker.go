@@ -15,6 +15,7 @@ import (
 // The kinds of disagreement, by the names that programs know them by.
 const (
 	findingBlockUnreadable  = "block-unreadable"
+	findingPoolUnreadable   = "pool-unreadable"
 	findingBlockOverlap     = "block-overlap"
 	findingBlockWithoutPool = "block-without-pool"
 	findingBlockUnknown     = "block-unknown"
@@ -50,12 +51,13 @@ func (*Checker) Owner() string { return "multipool" }
 func (*Checker) Kinds() []doctor.Kind {
 	kinds := []doctor.Kind{
 		{Name: findingBlockUnreadable, Meaning: "a block in the store cannot be read: nobody claims it", Repair: "upgrade the agents if a later version has written it; else delete the record"},
+		{Name: findingPoolUnreadable, Meaning: "a pool in the store cannot be read: nobody claims blocks of it", Repair: "upgrade the agents if a later version has written it; else put the pool again"},
 		{Name: findingBlockOverlap, Meaning: "two blocks have addresses in common", Repair: "delete the pods that use one of the two: its node gives it back"},
 		{Name: findingBlockWithoutPool, Meaning: "nodes have blocks of a pool that does not exist or has changed", Repair: "create the pool again, or delete the pods that use its addresses: then the nodes give the blocks back"},
 		{Name: findingBlockUnknown, Meaning: "a block is this node's by the store, and the node does not know it", Repair: "it is deleted"},
 		{Name: findingBlockMissing, Meaning: "this node has a block that the store does not have", Repair: "it is compared with the store; if addresses of it are in use it is claimed again"},
 		{Name: findingBlockConflict, Meaning: "addresses of a block are in use here, and another node owns it: nothing more of it is given out", Repair: "delete the pods that use its addresses on one of the two nodes"},
-		{Name: findingNodeCloned, Meaning: "another machine has this node's key: neither gives out addresses", Repair: "remove the file node-key on the machine that was copied and restart its agent, then run porin node reset"},
+		{Name: findingNodeCloned, Meaning: "another machine has this node's key: neither gives out addresses", Repair: "on the copy, remove the file node-key in its --store-dir and restart its agent; then run porin node reset"},
 		{Name: findingRecovery, Meaning: "the store has gone back, and nobody claims blocks before every node has confirmed its own", Repair: "see porin ipam recover"},
 	}
 	for i := range kinds {
@@ -94,6 +96,10 @@ func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.F
 	}
 	pools := map[string]cluster.Pool{}
 	for p, err := range c.backend.Pools.All(ctx) {
+		if errors.Is(err, cluster.ErrUnreadable) {
+			unreadable = append(unreadable, doctor.Finding{Kind: findingPoolUnreadable, Subject: "pool " + p.Name, Detail: err.Error()})
+			err, p.UID = nil, ""
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +170,9 @@ func overlaps(blocks []cluster.Block) (findings []doctor.Finding) {
 func withoutPool(blocks []cluster.Block, pools map[string]cluster.Pool) (findings []doctor.Finding) {
 	counts := map[string]int{}
 	for _, b := range blocks {
-		if p, ok := pools[b.Pool]; !ok || !p.HasBlock(b.CIDR) {
+		if p, ok := pools[b.Pool]; ok && p.UID == "" { // which cannot be read
+			continue
+		} else if !ok || !p.HasBlock(b.CIDR) {
 			counts[b.Pool]++
 		}
 	}

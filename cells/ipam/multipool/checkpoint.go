@@ -42,7 +42,12 @@ const (
 	blockOwned    blockState = "owned"
 	blockReleased blockState = "released" // nothing of it is given out any more; it is to be deleted
 	blockConflict blockState = "conflict" // another node owns it, and addresses of it are in use here
+	// blockReclaiming is a block whose claim was lost, or belongs to a former incarnation, and is made again: addresses of it are in use.
+	blockReclaiming blockState = "reclaiming"
 )
+
+// inUseOnly reports whether addresses of the block are in use here, and it is not this node's: nothing of it is given out.
+func (s blockState) inUseOnly() bool { return s == blockConflict || s == blockReclaiming }
 
 // ownBlock is a block of the node in the checkpoint.
 type ownBlock struct {
@@ -172,6 +177,13 @@ func (c *checkpoint) block(cidr netip.Prefix) *ownBlock {
 		return nil
 	}
 	return &c.Blocks[i]
+}
+
+// explains reports whether the checkpoint has the claim, or will compare its own one of the same block with it. A released claim does not:
+// it is only deleted.
+func (c *checkpoint) explains(b cluster.Block) bool {
+	own := c.block(b.CIDR)
+	return own != nil && (own.Claim == b.Claim || own.State != blockReleased)
 }
 
 // set adds the block, or replaces it.

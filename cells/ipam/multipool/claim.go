@@ -128,7 +128,7 @@ func (c *Controller) pick(pool cluster.Pool, f cluster.Family, claimed map[netip
 func (c *Controller) removeOrphan(ctx context.Context, b cluster.Block) (free bool, err error) {
 	switch {
 	case b.Owner == c.checkpoint.Node:
-		if own := c.checkpoint.block(b.CIDR); own != nil {
+		if c.checkpoint.explains(b) {
 			return false, nil
 		}
 		return c.addresses.used(b.Pool, b.CIDR) == 0, c.endUnknownBlock(ctx, b)

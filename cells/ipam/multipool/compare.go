@@ -22,10 +22,10 @@ func (c *Controller) compareBlocks(ctx context.Context) error {
 	for _, b := range slices.Clone(c.checkpoint.Blocks) {
 		var err error
 		switch b.State {
-		case blockOwned, blockConflict:
+		case blockOwned, blockConflict, blockReclaiming:
 			err = c.compareBlock(ctx, b)
 		case blockClaiming: // its answer was lost
-			err = c.resolveClaim(ctx, b)
+			err = c.resolveClaim(b)
 		}
 		if err != nil {
 			return fmt.Errorf("compare block %s with the store: %w", b.CIDR, err)
@@ -52,15 +52,7 @@ func (c *Controller) compareBlock(ctx context.Context, b ownBlock) error {
 	case err != nil:
 		return err
 	case now.Owner == c.checkpoint.Node && now.Claim == b.Claim && !now.Deleting:
-		if b.State == blockConflict {
-			b.State, b.Rival = blockOwned, ""
-			c.checkpoint.set(b)
-			if err := c.save(); err != nil {
-				return err
-			}
-		}
-		c.giveOut(b)
-		return nil
+		return c.owned(b)
 	case now.Owner == c.checkpoint.Node:
 		return c.compareUnknownClaim(ctx, b, now)
 	}
@@ -98,7 +90,7 @@ func (c *Controller) reclaim(ctx context.Context, b ownBlock) error {
 	if err := c.blockLost(ctx, b); err != nil {
 		return err
 	}
-	b.Claim, b.State, b.Rival = rand.Text(), blockConflict, "" // drained at the next start, until the creation has an answer
+	b.Claim, b.State, b.Rival = rand.Text(), blockReclaiming, "" // nothing is given out until the creation has an answer
 	c.checkpoint.set(b)
 	if err := c.save(); err != nil {
 		return err
@@ -111,10 +103,17 @@ func (c *Controller) reclaim(ctx context.Context, b ownBlock) error {
 		return err
 	}
 	c.log.Warn("a block that is in use was missing in the store, and was claimed again", "cidr", b.CIDR, "pool", b.Pool)
-	b.State = blockOwned
-	c.checkpoint.set(b)
-	if err := c.save(); err != nil {
-		return err
+	return c.owned(b)
+}
+
+// owned notes that the store has the block under this node's claim, and gives out from it.
+func (c *Controller) owned(b ownBlock) error {
+	if b.State != blockOwned {
+		b.State, b.Rival = blockOwned, ""
+		c.checkpoint.set(b)
+		if err := c.save(); err != nil {
+			return err
+		}
 	}
 	c.giveOut(b)
 	return nil
@@ -127,13 +126,7 @@ func (c *Controller) compareAgain(ctx context.Context, b ownBlock) error {
 	case err != nil:
 		return err
 	case now.Owner == c.checkpoint.Node && now.Claim == b.Claim && !now.Deleting:
-		b.State = blockOwned
-		c.checkpoint.set(b)
-		if err := c.save(); err != nil {
-			return err
-		}
-		c.giveOut(b)
-		return nil
+		return c.owned(b)
 	case now.Deleting:
 		return fmt.Errorf("block %s is being deleted: %w", b.CIDR, cluster.ErrUnavailable)
 	}
@@ -158,7 +151,7 @@ func (c *Controller) compareUnknownBlocks(ctx context.Context) error {
 		if errors.Is(err, cluster.ErrUnreadable) {
 			continue
 		}
-		if err == nil && c.checkpoint.block(b.CIDR) == nil {
+		if err == nil && !c.checkpoint.explains(b) {
 			err = c.endUnknownBlock(ctx, b)
 		}
 		if err != nil {
@@ -194,7 +187,7 @@ func (c *Controller) dropBlock(b ownBlock) error {
 
 // resolveClaim ends a creation whose answer was lost: what it made is deleted. The block is remembered as released until the store says
 // that there is no such claim.
-func (c *Controller) resolveClaim(_ context.Context, b ownBlock) error {
+func (c *Controller) resolveClaim(b ownBlock) error {
 	b.State, b.Checks = blockReleased, lateChecks
 	c.checkpoint.set(b)
 	return c.save()

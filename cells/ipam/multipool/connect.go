@@ -56,7 +56,7 @@ func (c *Controller) voidBlocks(why string) error {
 		if c.addresses.Remove(b.Pool, b.CIDR) == nil {
 			c.checkpoint.Blocks[i].State = blockReleased
 		} else {
-			c.checkpoint.Blocks[i].State, c.checkpoint.Blocks[i].Claim = blockConflict, rand.Text()
+			c.checkpoint.Blocks[i].State, c.checkpoint.Blocks[i].Claim = blockReclaiming, rand.Text()
 		}
 	}
 	c.log.Info("the node claims its blocks anew", "reason", why)
@@ -215,7 +215,7 @@ func (c *Controller) becomeAnother(why string) error {
 	for i, b := range c.checkpoint.Blocks {
 		c.addresses.Drain(b.Pool, b.CIDR)
 		if b.State == blockOwned { // by the incarnation that is gone
-			c.checkpoint.Blocks[i].State = blockConflict
+			c.checkpoint.Blocks[i].State = blockReclaiming
 		}
 	}
 	if err := c.checkpoint.newIncarnation(c.cfg.Dir); err != nil {

@@ -69,8 +69,8 @@ type Controller struct {
 	nextPosition    time.Duration // when the store's position is read again
 	unknownCompared recoveryID
 	compareUnknown  bool
-	warned          string
-	proposed        string // session of this agent, before it is in the store
+	warned          map[string]string // what was warned of last, until it is over
+	proposed        string            // session of this agent, before it is in the store
 }
 
 // self is what the node knows of itself in the store.
@@ -92,7 +92,7 @@ func New(cfg Config, backend cluster.Backend, a *allocator.Allocator, clock func
 	c := &Controller{
 		cfg: cfg, log: log, backend: backend, addresses: addresses{a.Pools(), a}, clock: clock, boot: strings.TrimSpace(string(boot)), machine: machineID(),
 		rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), meters: newMeters(), kick: make(chan struct{}, 1),
-		pools: newKnownPools(), deletions: map[netip.Prefix]time.Duration{},
+		pools: newKnownPools(), deletions: map[netip.Prefix]time.Duration{}, warned: map[string]string{},
 	}
 	c.searches = searches{clock, c.rng, cfg.SearchTime, map[poolFamily]search{}}
 	c.idle = idleBlocks{clock, cfg.IdleTime, map[netip.Prefix]time.Duration{}, map[string]idleTime{}}
@@ -164,13 +164,13 @@ func (c *Controller) resume() {
 	}
 	c.rebooted = c.boot == "" || c.boot != c.checkpoint.Boot
 	for _, b := range c.checkpoint.Blocks {
-		if b.State != blockOwned && b.State != blockConflict {
+		if b.State != blockOwned && !b.State.inUseOnly() {
 			continue
 		}
 		if err := c.addresses.Add(b.Pool, b.CIDR); err != nil {
 			c.log.Warn("a block of the checkpoint is left alone", "cidr", b.CIDR, "error", err)
 		}
-		if c.rebooted || b.State == blockConflict {
+		if c.rebooted || b.State.inUseOnly() {
 			c.addresses.Drain(b.Pool, b.CIDR)
 		}
 	}
@@ -222,6 +222,7 @@ func (c *Controller) round(ctx context.Context) {
 	if err == nil {
 		err = c.settle(ctx)
 	}
+	c.warn(err, "no block is claimed")
 	if err == nil {
 		c.reviewBlocks()
 		c.warn(c.holdDefaultPool(ctx), "the default pool has too few free addresses on this node")
@@ -230,9 +231,6 @@ func (c *Controller) round(ctx context.Context) {
 		}
 		c.warn(c.giveBackIdle(ctx), "blocks that nobody needs are kept")
 	} else {
-		if !errors.Is(err, context.Canceled) {
-			c.warn(err, "no block is claimed")
-		}
 		for _, w := range waiting {
 			c.waiters.answer(w, err)
 		}
@@ -271,11 +269,14 @@ func (c *Controller) save() error {
 
 // warn logs what the next round tries again, once as long as it is the same.
 func (c *Controller) warn(err error, what string) {
+	if err == nil {
+		delete(c.warned, what)
+	}
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	if text := what + err.Error(); text != c.warned {
-		c.warned = text
+	if text := err.Error(); text != c.warned[what] {
+		c.warned[what] = text
 		c.log.Warn(what+"; next try soon", "error", err)
 	}
 }

@@ -19,7 +19,7 @@
 //     node owns is a conflict: its pods keep their addresses, and nobody else gets one.
 //   - When the store has gone back, nobody claims before every node that the store or a checkpoint names has confirmed its blocks.
 //   - Two machines with one key give out nothing. A disk that was booted under another machine-id gets a key of its own.
-//   - A block of which nothing is used, reserved or in quarantine is given back; a node without endpoints keeps none.
+//   - A block is given back when none of its addresses is used, reserved or in quarantine. A node without endpoints keeps no spare block.
 //
 // Package model searches all orders of these steps. docs/adr/0027 has the reasons and the limits.
 package multipool

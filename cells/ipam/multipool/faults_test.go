@@ -62,7 +62,7 @@ func TestBootWhileDeleted(t *testing.T) {
 		return call(ctx)
 	})
 	admin := multipool.NewNodeAdmin(b)
-	admin.Quarantine = time.Second
+	admin.RecordDelay = time.Second
 	done := make(chan error, 1)
 	go func() { done <- admin.Delete(context.Background(), id, true) }()
 	<-started

@@ -17,7 +17,7 @@ func (c *Controller) giveBackIdle(ctx context.Context) error {
 	seen := map[netip.Prefix]bool{}
 	c.resting = false
 	for _, b := range slices.Clone(c.checkpoint.Blocks) {
-		if b.State != blockOwned && b.State != blockConflict {
+		if b.State != blockOwned && !b.State.inUseOnly() {
 			continue
 		}
 		seen[b.CIDR] = true
@@ -27,7 +27,7 @@ func (c *Controller) giveBackIdle(ctx context.Context) error {
 			continue
 		}
 		idle := c.idle.begin(b.CIDR)
-		if b.State == blockConflict {
+		if b.State.inUseOnly() {
 			errs = append(errs, c.dropBlock(b)) // another node's
 			c.self.connected = false            // confirm in a recovery
 			continue
@@ -77,8 +77,8 @@ func (c *Controller) release(pool string, cidr netip.Prefix) error {
 	return nil
 }
 
-// lateChecks is how often a claim is deleted whose creation had no answer: at once, and after pauses that grow from an eighth of the
-// idle time, so over about ten minutes. The creation may be under way for that long.
+// lateChecks is how often the deletion of a claim is repeated whose creation had no answer: after 7.5 s, 30 s, 2 min and 8 min with the
+// default idle time. The creation may arrive that late.
 const lateChecks = 4
 
 // settle deletes what was released from the store.

@@ -24,7 +24,7 @@ func newMeters() *meters {
 			Name: "porin_multipool_lists_total", Help: "Lists of a pool's blocks, to find a free one.",
 		}),
 		blocks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "porin_multipool_blocks", Help: "Blocks of this node, by pool and state: owned, claiming, released or conflict.",
+			Name: "porin_multipool_blocks", Help: "Blocks of this node, by pool and state: owned, claiming, released, conflict or reclaiming.",
 		}, []string{"pool", "state"}),
 	}
 }

@@ -28,8 +28,8 @@ type NodeAdmin struct {
 	backend cluster.Backend
 	// Wait is how long an agent has to agree to the deletion of its node.
 	Wait time.Duration
-	// Quarantine is how long the record of a deleted node stays after its blocks; negative: as long as the pools of its blocks say.
-	Quarantine time.Duration
+	// RecordDelay is how long the record of a deleted node stays after its blocks; negative: the longest quarantine of their pools.
+	RecordDelay time.Duration
 }
 
 // NewNodeAdmin returns who administers the nodes of a cluster.
@@ -129,10 +129,10 @@ func (a *NodeAdmin) Find(ctx context.Context, name, key string) (found cluster.N
 	return found, fault.New(fault.Invalid, fmt.Sprintf("node %s has %d incarnations: say which: %s", name, len(keys), strings.Join(keys, ", ")))
 }
 
-// Delete removes a node and its blocks, so that others can claim them. It waits for the quarantine between the two; when it is
-// interrupted, the next Delete goes on. The node's agent must agree, which it does when it has no block. machineOff says that the machine
-// is off and will not come back: then nobody is asked. Should it come back after all, it goes on as a new incarnation, and what its pods
-// use may be in use elsewhere.
+// Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived meanwhile, and then
+// the node's record. After an interruption it can be called again; the delay is 0 if no block is left. The node's agent must agree, which
+// it does when it has no block. machineOff says that the machine is off and will not come back: then nobody is asked. Should it come back
+// after all, it goes on as a new incarnation, and what its pods use may be in use elsewhere.
 func (a *NodeAdmin) Delete(ctx context.Context, id cluster.NodeID, machineOff bool) error {
 	if err := a.delete(ctx, id, machineOff); err != nil {
 		return fmt.Errorf("delete node %s: %w", id, err)
@@ -155,11 +155,11 @@ func (a *NodeAdmin) delete(ctx context.Context, id cluster.NodeID, machineOff bo
 	if err := a.markReleasing(ctx, id, machineOff); err != nil {
 		return err
 	}
-	quarantine, err := a.quarantine(ctx, id)
+	delay, err := a.recordDelay(ctx, id)
 	if err != nil {
 		return err
 	}
-	for _, wait := range []time.Duration{quarantine, 0} { // a second time for a claim that was under way
+	for _, wait := range []time.Duration{delay, 0} { // a second time for a claim that was under way
 		if err := a.deleteBlocks(ctx, id, unchanged); err != nil {
 			return err
 		}
@@ -186,10 +186,10 @@ func (a *NodeAdmin) delete(ctx context.Context, id cluster.NodeID, machineOff bo
 	return a.backend.Nodes.Delete(ctx, n)
 }
 
-// quarantine is the longest one of the pools of which the node has blocks.
-func (a *NodeAdmin) quarantine(ctx context.Context, id cluster.NodeID) (longest time.Duration, err error) {
-	if a.Quarantine >= 0 {
-		return a.Quarantine, nil
+// recordDelay is RecordDelay, or the longest quarantine of the pools of which the node has blocks.
+func (a *NodeAdmin) recordDelay(ctx context.Context, id cluster.NodeID) (longest time.Duration, err error) {
+	if a.RecordDelay >= 0 {
+		return a.RecordDelay, nil
 	}
 	for b, err := range readable(a.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: id})) {
 		if err != nil {

@@ -42,7 +42,7 @@ func (c *Controller) recordLost(ctx context.Context, what string) error {
 
 // blockLost is recordLost for an own block. A new incarnation has no blocks in the store yet.
 func (c *Controller) blockLost(ctx context.Context, b ownBlock) error {
-	if b.State == blockConflict || c.self.info.Recovery != nil || c.self.session.Confirmed < c.self.info.Epoch {
+	if b.State.inUseOnly() || c.self.info.Recovery != nil || c.self.session.Confirmed < c.self.info.Epoch {
 		return nil
 	}
 	return c.recordLost(ctx, "block "+b.CIDR.String()+" of node "+c.checkpoint.Node.String())
@@ -171,7 +171,7 @@ func (c *Controller) recover(ctx context.Context) error {
 }
 
 func (c *Controller) hasConflict() bool {
-	return slices.ContainsFunc(c.checkpoint.Blocks, func(b ownBlock) bool { return b.State == blockConflict })
+	return slices.ContainsFunc(c.checkpoint.Blocks, func(b ownBlock) bool { return b.State.inUseOnly() })
 }
 
 // unsettled reports whether addresses are in use of a block that overlaps blocks of a pool, and is none of them: those could be claimed.

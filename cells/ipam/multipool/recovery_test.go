@@ -3,6 +3,7 @@ package multipool_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/clustertest"
@@ -161,4 +162,31 @@ func TestExcludeLeavesWhatWasRead(t *testing.T) {
 	if len(before.Recovery.Excluded) != 0 || len(after.Recovery.Excluded) != 1 || before.Version == after.Version {
 		t.Errorf("read before: %+v, after: %+v", *before.Recovery, *after.Recovery)
 	}
+}
+
+// TestRestoredClaimBesideReleased restores a claim of one, which has by then another claim of that block to delete, while two uses the block.
+// One deletes the restored claim, too: else two could never confirm its blocks.
+func TestRestoredClaimBesideReleased(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.cfg.PreAllocate = 0
+	create := w.breakable("Blocks.Create")
+	w.pool("default", 28, "10.0.0.0/28") // one block
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	addr := w.mustAllocate(one)
+	backup := s.Backup()
+	w.release(one, addr)
+	w.wait("the block is given back", func() bool { return len(w.blocks()) == 0 && len(one.controller.Status().Blocks) == 0 })
+	create.failNext(1)
+	_, _ = w.allocate(one, time.Second) // its claim has no answer, and is to be deleted for a while
+	w.wait("the claim is to be deleted", func() bool {
+		all := one.controller.Status().Blocks
+		return len(all) == 1 && all[0].State == "released"
+	})
+	one.network.Cut()
+	w.mustAllocate(two)
+	s.Restore(backup)
+	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch > 0 })
+	one.network.Heal()
+	w.wait("the recovery is over", w.recovered)
 }

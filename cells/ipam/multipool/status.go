@@ -21,7 +21,7 @@ type BlockStatus struct {
 	CIDR  string
 	Pool  string
 	Claim string
-	State string // owned, claiming, released or conflict
+	State string // owned, claiming, released, conflict or reclaiming
 	Rival string // of a conflict: the node that owns the block
 }
 

@@ -345,6 +345,6 @@ func (l *lateWatch) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Po
 // nodeAdmin waits for no quarantine.
 func (w *world) nodeAdmin() *multipool.NodeAdmin {
 	a := multipool.NewNodeAdmin(w.backend)
-	a.Quarantine = time.Millisecond
+	a.RecordDelay = time.Millisecond
 	return a
 }
