@@ -18,7 +18,9 @@ import (
 type checkpoint struct {
 	Node       cluster.NodeID `json:"node"`
 	Registered bool           `json:"registered"` // the node's record has been created
-	Boot       string         `json:"boot"`       // of the machine, when it was written
+	// Boot and Machine are the boot ID of the machine and the hash of its machine-id, when it was written.
+	Boot    string `json:"boot"`
+	Machine string `json:"machine,omitempty"`
 
 	// Sessions are the last sessions of this machine's agents, the newest at the end. Each is here before it is in the store.
 	Sessions []string `json:"sessions,omitempty"`

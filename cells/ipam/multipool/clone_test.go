@@ -103,3 +103,23 @@ func TestDiskOnAnotherMachineInRecovery(t *testing.T) {
 		w.wait("the recovery is over", w.recovered)
 	})
 }
+
+// TestDiskOnAnotherMachineAfterWipe has the copy be the first that finds the empty store.
+func TestDiskOnAnotherMachineAfterWipe(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.pool("default", 28, "10.0.0.0/26")
+	one := w.machineOn(&machine{name: "one", dir: t.TempDir(), machineID: "id-1"}, 1)
+	w.mustAllocate(one)
+	id := one.controller.Status().Node
+	one.network.Cut()
+	s.Wipe()
+	other := w.cloneAs(one, "id-2", 2)
+	w.wait("the copy is another node", func() bool { now := other.controller.Status(); return now.Connected && now.Node != id })
+	one.network.Heal()
+	w.wait("the first machine goes on", func() bool {
+		now := one.controller.Status()
+		return now.Connected && now.Node == id && now.Cloned == nil
+	})
+	w.wait("the recovery is over", w.recovered)
+}

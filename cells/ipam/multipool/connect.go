@@ -23,6 +23,9 @@ func (c *Controller) connect(ctx context.Context) error {
 	if c.self.connected {
 		return c.self.cloned
 	}
+	if c.isAnotherMachine(c.checkpoint.Machine) {
+		return c.leaveMachine()
+	}
 	if err := c.readInfo(ctx); err != nil {
 		return err
 	}
@@ -154,9 +157,8 @@ func (c *Controller) register(ctx context.Context) error {
 			n, err = c.backend.Nodes.Get(ctx, ck.Node)
 		}
 	}
-	if err == nil && c.rebooted && n.MachineID != "" && c.machine != "" && n.MachineID != c.machine {
-		c.leaveBlocks()
-		return c.becomeAnother("its disk was copied from a machine with another machine-id, or moved, or the machine-id has changed")
+	if err == nil && c.isAnotherMachine(n.MachineID) { // the checkpoint was lost
+		return c.leaveMachine()
 	}
 	if err == nil && n.State == cluster.NodeReleasing {
 		return c.answerDeletion(ctx, n)
@@ -197,6 +199,18 @@ func (c *Controller) answerDeletion(ctx context.Context, n cluster.Node) error {
 		return fmt.Errorf("answer to the deletion of node %s: %w", n.ID, err)
 	}
 	return ErrReleasing // the next round reads the record again
+}
+
+// isAnotherMachine reports whether the machine has booted with another machine-id than this one. "" is that none is known.
+func (c *Controller) isAnotherMachine(was string) bool {
+	return c.rebooted && was != "" && c.machine != "" && was != c.machine
+}
+
+// leaveMachine goes on as another node, and leaves the node of the checkpoint to the machine that it is of.
+func (c *Controller) leaveMachine() error {
+	c.leaveBlocks()
+	c.checkpoint.Machine = c.machine
+	return c.becomeAnother("its disk was copied from a machine with another machine-id, or moved, or the machine-id has changed")
 }
 
 // leaveBlocks forgets the blocks of which nothing is in use, whatever is to become of them: the machine whose disk was copied does that.

@@ -221,6 +221,8 @@ func (c *Controller) round(ctx context.Context) {
 	}
 	if err == nil {
 		err = c.settle(ctx)
+	} else if errors.Is(err, ErrRecovery) { // another node may wait for that, which uses the block
+		c.warn(c.settle(ctx), "blocks that were given back are still in the store")
 	}
 	c.warn(err, "no block is claimed")
 	if err == nil {
@@ -246,7 +248,7 @@ func (c *Controller) round(ctx context.Context) {
 func (c *Controller) save() error {
 	c.dirty = true
 	if !c.rebooted { // a boot is over when the blocks were compared
-		c.checkpoint.Boot = c.boot
+		c.checkpoint.Boot, c.checkpoint.Machine = c.boot, c.machine
 	}
 	pools := map[string]cluster.Pool{}
 	for _, p := range c.checkpoint.Pools {

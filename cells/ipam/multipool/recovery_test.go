@@ -1,7 +1,9 @@
 package multipool_test
 
 import (
+	"context"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,6 +186,35 @@ func TestRestoredClaimBesideReleased(t *testing.T) {
 		return len(all) == 1 && all[0].State == "released"
 	})
 	one.network.Cut()
+	w.mustAllocate(two)
+	s.Restore(backup)
+	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch > 0 })
+	one.network.Heal()
+	w.wait("the recovery is over", w.recovered)
+}
+
+// TestRestoredClaimThatIsReleased restores a claim that one is about to delete, while two uses the block.
+func TestRestoredClaimThatIsReleased(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.cfg.PreAllocate = 0
+	var lose atomic.Bool
+	w.backend = clustertest.Intercept(w.backend, func(ctx context.Context, what string, call func(context.Context) error) error {
+		err := call(ctx)
+		if what == "Blocks.Delete" && lose.Load() {
+			return cluster.ErrUnavailable
+		}
+		return err
+	})
+	w.pool("default", 28, "10.0.0.0/28") // one block
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	addr := w.mustAllocate(one)
+	backup := s.Backup()
+	lose.Store(true)
+	w.release(one, addr)
+	w.wait("the block is deleted, without an answer", func() bool { return len(w.blocks()) == 0 && len(one.controller.Status().Blocks) == 1 })
+	one.network.Cut()
+	lose.Store(false)
 	w.mustAllocate(two)
 	s.Restore(backup)
 	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch > 0 })
