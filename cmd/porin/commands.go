@@ -131,8 +131,8 @@ A node that waits for the answer to a claim that was lost does not agree for abo
 const aboutNodeReset = `Two machines have one key when a disk was copied. Neither gives out addresses then. Remove the file node-key in the
 --store-dir of the copy and restart its agent; then reset the node, so that the other one goes on.`
 
-const aboutRecover = `After the cluster's store was restored from a backup, let only one node reach the store, run it with --begin on that node,
-then let the others reach the store. Agents notice a
+const aboutRecover = `After the cluster's store was restored from a backup, let only one node reach the store, whose kubelet is stopped so that it
+claims nothing, run it with --begin on that node, then let the others reach the store. Agents notice a
 restore by themselves only if one of them knows something newer than the backup. Until every node that the store or an agent
 knows has confirmed its blocks, nobody claims any; addresses of blocks that are confirmed are given out. There is no time
 limit: exclude a node that is gone, or delete it with "porin node delete --machine-is-off".

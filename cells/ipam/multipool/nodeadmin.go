@@ -122,6 +122,9 @@ func (a *NodeAdmin) Find(ctx context.Context, name, key string) (found cluster.N
 	}
 	switch len(keys) {
 	case 0:
+		if key != "" {
+			return found, fmt.Errorf("node %.64q with key %.64q: %w", name, key, ErrNoNode)
+		}
 		return found, fmt.Errorf("node %.64q: %w", name, ErrNoNode)
 	case 1:
 		return found, nil
