@@ -17,9 +17,11 @@ func TestPoolRecordInvalid(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := w.machine("one", 1)
-	if err := one.controller.Refill(t.Context(), "evil"); err == nil {
-		t.Error("a pool whose blocks are larger than its prefix gave a block")
+	err := one.controller.Refill(t.Context(), "evil")
+	if blocks := w.blocks(); len(blocks) > 0 {
+		t.Errorf("a pool whose blocks are larger than its prefix gave %+v, %v", blocks, err)
 	}
+	w.wait("the agent goes on", func() bool { return one.controller.Status().Connected })
 }
 
 func TestDefaultPoolInterrupted(t *testing.T) {

@@ -64,6 +64,7 @@ func random(t *testing.T, store *backing, seed uint64) {
 		busy.Go(func() { w.use(n, rand.New(rand.NewPCG(seed, uint64(i+100)))) })
 		trouble.Go(func() { w.trouble(n) })
 	}
+	trouble.Go(w.administrate)
 	trouble.Go(func() { w.troubleStore(rand.New(rand.NewPCG(seed, 1000))) })
 	busy.Wait()
 	close(w.calm)
@@ -121,7 +122,7 @@ func (w *randomWorld) settle() {
 	if w.Failed() {
 		return
 	}
-	w.wait("the recovery is over", func() bool { w.excludeRemoved(); return w.recovered() })
+	w.wait("the recovery is over", func() bool { w.excludeRemoved(); w.resetContests(); return w.recovered() })
 	w.deleteRemoved()
 	for _, m := range w.gone {
 		w.wait("the machine is connected", func() bool { return m.controller.Status().Connected })

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
@@ -17,6 +18,7 @@ type troubled struct {
 	mu      sync.RWMutex // held for writing while the machine has no agent, or is replaced
 	machine *machine
 	rng     *rand.Rand
+	copying atomic.Bool // a copy of its disk may run
 }
 
 // Bounds of machines that get the name of another one, which keep their pods until the end: all together at most 20 of the 32 blocks; and
@@ -139,6 +141,8 @@ func (w *randomWorld) copyDisk(n *troubled) {
 	}
 	m := n.machine
 	w.wait(m.dir+" is connected", func() bool { return m.controller.Status().Connected })
+	n.copying.Store(true)
+	defer n.copying.Store(false)
 	if n.rng.IntN(3) == 0 {
 		w.copyToAnother(n)
 	} else {
@@ -187,6 +191,31 @@ func (w *randomWorld) copyWhole(n *troubled) {
 	w.wait("the contest for "+id.Key+" is over", func() bool { return w.nodeAdmin().Reset(w.Context(), id) == nil })
 	w.wait(m.name+" goes on", func() bool { return m.controller.Status().Cloned == nil })
 	w.note("%s goes on", id)
+}
+
+// resetContests ends what a backup has brought back that was made while a copy ran. An administrator does that, when the doctor says so.
+func (w *randomWorld) resetContests() {
+	for _, n := range w.nodes {
+		n.mu.RLock()
+		if s := n.machine.controller.Status(); s.Cloned != nil && !n.copying.Load() {
+			w.note("the contest for %s is reset: %v", s.Node, w.nodeAdmin().Reset(w.Context(), s.Node))
+		}
+		n.mu.RUnlock()
+	}
+}
+
+// administrate goes on until the trouble ends.
+func (w *randomWorld) administrate() {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.calm:
+			return
+		case <-tick.C:
+			w.resetContests()
+		}
+	}
 }
 
 // removeMachine ends the machine, and then its node.
