@@ -11,8 +11,7 @@
 //
 //   - A block has one owner: the incarnation of a node (name, and a key on its disk) whose create succeeded. Each claim has a random
 //     ID. A claim that the checkpoint does not have is deleted, unless addresses of it are in use here: then the checkpoint was lost.
-//   - Silence is not death: a node that cannot be reached keeps its blocks. An administrator deletes it, with the consent of its agent
-//     or when its machine is off.
+//   - A node that does not answer keeps its blocks. An administrator deletes it, with the consent of its agent or when its machine is off.
 //   - After a restart of the agent the blocks of the checkpoint are given out from at once; after a boot of the machine when they were
 //     compared with the store.
 //   - A block whose addresses are in use and that the store has lost is claimed again before more of it is given out. One that another
