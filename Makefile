@@ -13,11 +13,11 @@ RUN     ?= .
 
 export PATH := $(dir $(GO)):$(PATH)
 
-.PHONY: help build ipam-plugins libcni generate lint test test-kernels demo crash chaos bench image graph schedules fuzz clean
+.PHONY: help build ipam-plugins libcni generate lint test test-kernels demo crash chaos bench graph reference model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
-	@echo "make test      every test; without root, those that need none, and what was left out"
+	@echo "make test      every test in full; without root, those that need none, and what was left out"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
@@ -25,8 +25,11 @@ help:
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
+	@echo "make model     all orders of claims, deletions, restarts and restores of blocks, searched to the end"
+	@echo "make random    nodes that share a pool, and OPERATIONS (50000) at random with trouble on each kind of store"
 	@echo "make schedules the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
+	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 
 build:
@@ -70,12 +73,12 @@ test-kernels: build ipam-plugins libcni
 demo: build
 	@test "$$(id -u)" = 0 || { echo "make demo: a node is a network namespace, and making one needs root: sudo make demo"; exit 1; }
 	@$(GO) test -c -o $(BIN)/demo.test ./test/demo
-	@cd test/demo && PORIN_BIN_DIR=$(BIN) $(BIN)/demo.test -test.run '^TestDemo$$'
+	@cd test/demo && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/demo.test -test.run '^TestDemo$$'
 
 crash: build ipam-plugins
 	@test "$$(id -u)" = 0 || { echo "make crash: a node is a network namespace, and making one needs root: sudo make crash"; exit 1; }
 	@$(GO) test -c -o $(BIN)/crash.test ./test/crash
-	@cd test/crash && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/crash.test -test.timeout 30m
+	@cd test/crash && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/crash.test -test.timeout 30m
 
 DURATION ?= 2m
 SEED     ?= 0
@@ -83,7 +86,7 @@ MODE     ?= pod-cidr
 chaos: build
 	@test "$$(id -u)" = 0 || { echo "make chaos: a node is a network namespace, and making one needs root: sudo make chaos"; exit 1; }
 	@$(GO) test -c -o $(BIN)/chaos.test ./test/chaos
-	@cd test/chaos && PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED) -chaos.mode $(MODE)
+	@cd test/chaos && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED) -chaos.mode $(MODE)
 
 bench: build
 	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }
@@ -95,7 +98,14 @@ bench: build
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./test/fill ./test/scale
 	$(GO) test -c -o $(BIN)/scale.test ./test/scale
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
-	cd test/bench && PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
+	cd test/bench && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
+
+model:
+	HEAVY=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model
+
+OPERATIONS ?= 50000
+random:
+	$(GO) test -count=1 -v -timeout 0 -run '^TestRandom$$' ./cells/ipam/multipool -operations $(OPERATIONS)
 
 SCHEDULES ?= 100000
 schedules:
@@ -107,6 +117,11 @@ fuzz:
 
 graph:
 	$(GO) run ./cmd/agent graph | dot -Tsvg -o docs/graph.svg
+
+# The pages of docs/reference. The same tests without the flag compare them with the code.
+reference:
+	$(GO) test -count=1 -run '^Test(Agent|Metrics|Findings|Command|Plugin|Network|API)Reference$$' \
+		./cmd/agent ./cmd/porin ./cmd/cni ./cells/cni ./api/v1/openapi -reference.write
 
 clean:
 	rm -rf $(BIN)

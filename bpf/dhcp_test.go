@@ -19,7 +19,7 @@ func (f *fixture) leased(t *testing.T) {
 	}
 }
 
-func TestDHCPFromAPodThatLeases(t *testing.T) {
+func TestDHCPFromPod(t *testing.T) {
 	f, a, none := load(t), alice, addr("0.0.0.0")
 	f.leased(t)
 	stranger := a
@@ -43,7 +43,7 @@ func TestDHCPFromAPodThatLeases(t *testing.T) {
 	f.check(t, f.objects.FromPod, rows, func(want *abi.Traffic) *abi.Counter { return &want.FromPod })
 }
 
-func TestDHCPToAPodThatLeases(t *testing.T) {
+func TestDHCPToPod(t *testing.T) {
 	f, host := load(t), party{mac: alice.hostMAC, hostMAC: alice.mac}
 	f.leased(t)
 	rows := []row{

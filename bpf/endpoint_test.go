@@ -171,7 +171,7 @@ func (f *fixture) check(t *testing.T, prog *ebpf.Program, rows []row, passed fun
 	}
 }
 
-func TestLinkOfNobodyLetsNothingPass(t *testing.T) {
+func TestUnknownLink(t *testing.T) {
 	f := load(t)
 	f.resetTraffic(t)
 	for _, prog := range []*ebpf.Program{f.objects.FromPod, f.objects.ToPod} {
@@ -184,7 +184,7 @@ func TestLinkOfNobodyLetsNothingPass(t *testing.T) {
 	}
 }
 
-func TestDeliveryIsWhatARouterDoes(t *testing.T) {
+func TestDelivery(t *testing.T) {
 	f := load(t)
 	// Every TTL and two addresses: the checksum's carries.
 	for ttl := hops(2); ttl != 0; ttl++ {
@@ -201,7 +201,7 @@ func TestDeliveryIsWhatARouterDoes(t *testing.T) {
 	}
 }
 
-func TestPodWithOneFamilyHasNoOther(t *testing.T) {
+func TestPodOneFamily(t *testing.T) {
 	f := load(t)
 	link := abi.Link{Ipv4: abi.AddrOf(alice.ip4), PodMac: abi.MAC{Byte: [6]byte(alice.mac)}, Id: alice.id}
 	if err := f.objects.Links.Put(uint32(f.alice.index), link); err != nil {

@@ -87,7 +87,7 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	return spec
 }
 
-// addLink makes a veth pair, as a program runs on a device: by its address the kernel tells who a frame is for.
+// addLink makes a veth pair, as a program runs on a device: by its address the kernel decides who a frame is for.
 func addLink(t testing.TB, netns *testutil.Namespace, i int, p *party) int {
 	t.Helper()
 	name := string(rune('a' + i))

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestVerifierAcceptsEveryConfiguration(t *testing.T) {
+func TestVerifier(t *testing.T) {
 	testutil.Root(t)
 	for _, gateway := range []netip.Addr{addr("0.0.0.0"), addr("169.254.1.1"), addr("255.255.255.255")} {
 		t.Run("gateway "+gateway.String(), func(t *testing.T) {

@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"net/netip"
 	"time"
 )
 
@@ -29,28 +28,6 @@ type EndpointRequest struct {
 	// of its attachment, or before the ADD of a newer container of its pod, is refused. A DEL takes it as the query
 	// parameter "began", and spares an attachment that began later.
 	Began int64 `json:"began,omitempty"`
-}
-
-// Interface is one end of a veth pair.
-type Interface struct {
-	Name  string `json:"name"`
-	Index int    `json:"index,omitempty"`
-	MAC   string `json:"mac"` // colon separated
-}
-
-// Pod says whose endpoint it is. All parts are empty outside Kubernetes.
-type Pod struct {
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
-	UID       string `json:"uid,omitempty"`
-	// PriorityClass is the name of its priority class, when the caller knows it.
-	PriorityClass string `json:"priorityClass,omitempty"`
-}
-
-// Addresses holds at most one address a family; a family that is not there is the zero netip.Addr ("" in JSON).
-type Addresses struct {
-	IPv4 netip.Addr `json:"ipv4,omitzero"`
-	IPv6 netip.Addr `json:"ipv6,omitzero"`
 }
 
 // Endpoint is what the agent manages for one attachment.
@@ -103,8 +80,8 @@ type DeleteRequest struct {
 // agent, which tries again.
 type DeleteResult struct {
 	Deleted int `json:"deleted"` // endpoints that are gone
-	// Spared counts endpoints that began after the deletion did: they are of a later life, and stay.
-	Spared  int      `json:"spared,omitempty"`
+	// Skipped counts endpoints that began after the deletion did: they are of a later life, and stay.
+	Skipped int      `json:"skipped,omitempty"`
 	Errors  int      `json:"errors"` // parts of them that could not be taken down yet
 	Details []string `json:"details,omitempty"`
 }

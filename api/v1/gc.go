@@ -8,7 +8,7 @@ type GCRequest struct {
 	Valid []string `json:"valid"`
 	// Began is as in [EndpointRequest]. An attachment that began later is not touched.
 	Began int64 `json:"began,omitempty"`
-	// DryRun only tells what would be deleted.
+	// DryRun only lists what would be deleted.
 	DryRun bool `json:"dryRun,omitempty"`
 }
 

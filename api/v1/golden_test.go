@@ -19,8 +19,8 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 var (
-	host      = v1.Interface{Name: "por6nq2b4zvwkly", Index: 12, MAC: "02:00:5e:10:00:01"}
-	container = v1.Interface{Name: "eth0", MAC: "02:00:5e:10:00:02"}
+	host      = v1.Interface{Name: "por6nq2b4zvwkly", Index: 12, MAC: v1.MAC{0x02, 0x00, 0x5e, 0x10, 0x00, 0x01}}
+	container = v1.Interface{Name: "eth0", MAC: v1.MAC{0x02, 0x00, 0x5e, 0x10, 0x00, 0x02}}
 	pod       = v1.Pod{
 		Namespace: "default", Name: "web-0", UID: "6f1c8f0e-2f5b-4c0b-9d0c-1f6d9b7a3a11", PriorityClass: "high",
 	}
@@ -47,13 +47,13 @@ var bodies = map[string]any{
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
-	"delete-result":    v1.DeleteResult{Deleted: 1, Spared: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}},
+	"delete-result":    v1.DeleteResult{Deleted: 1, Skipped: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}},
 	"ipam": v1.IPAM{
 		Mode: "pod-cidr",
 		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{
 			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250, Drained: true, NodeAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.9")}},
 		}}},
-		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", Since: noon, Expires: noon, ReservedBy: "printer"}},
+		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", ContainerID: "0123456789ab", IfName: "eth0", Pod: v1.Pod{Namespace: "default", Name: "web-0"}, Since: noon, Expires: noon, ReservedBy: "printer"}},
 	},
 	"reservation-request-permanent": v1.ReservationRequest{Owner: "printer", Permanent: true},
 	"reservation-permanent":         v1.Reservation{Owner: "printer", Pool: "default", Addresses: addresses, Token: "4UFXKSCNGRY3KIRXEYBGT6NQXC", Permanent: true},
@@ -75,6 +75,12 @@ var bodies = map[string]any{
 			Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
 			Missing: []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
 		},
+		Store: &v1.StoreStatus{
+			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
+			LastError: "the cluster's store is unreachable: no answer in time", LastErrorTime: noon,
+		},
+		Recovery:  &v1.RecoveryStatus{UnderWay: true, Epoch: 13, Began: noon, Reason: "an administrator said so", WaitsForThisNode: true},
+		Conflicts: []v1.BlockConflict{{CIDR: netip.MustParsePrefix("10.1.0.32/29"), Pool: "default", Owner: "one/aaaaaaaaaa"}},
 		Resources: []v1.Resource{{
 			Name: "addresses/default/10.1.0.0/24", Used: 252, Capacity: 253, Available: false, Reason: "1 of 253 is left, and 2 must be",
 			ExhaustedIn: time.Minute,
@@ -110,8 +116,9 @@ var bodies = map[string]any{
 		Exclude: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/28")}, NodeSelector: map[string]string{"zone": "a"},
 		AllowedNamespaces: []string{"shop"}, Disabled: true, Quarantine: new(30 * time.Second), ReuseResting: true,
 		State: "accepted", Version: "1f2e3d4c5b6a7988",
-		Warnings: []string{"it has 2 ipv4 blocks, and the cluster has 3 nodes"},
+		Warnings: []string{"it has 2 IPv4 blocks, and the cluster has 3 nodes"},
 		Use:      []v1.PoolUse{{Family: "ipv4", Blocks: 1024, Owned: 3, Nodes: 2}},
+		Draining: []v1.PoolBlock{{CIDR: netip.MustParsePrefix("10.3.0.0/26"), Node: "node-1", Key: "abcdefgh23"}},
 	},
 	"node": v1.Node{
 		Name: "node-1", Key: "abcdefgh23", State: "active", Created: noon, LastContact: noon, Contested: true, ReportedBy: "node-2/bcdefghi34",
@@ -120,13 +127,16 @@ var bodies = map[string]any{
 	"node-deletion": v1.NodeDeletion{Key: "abcdefgh23", MachineIsOff: true},
 	"node-reset":    v1.NodeReset{Key: "abcdefgh23"},
 	"recovery": v1.Recovery{
-		UnderWay: true, Epoch: 3, Began: noon, Reason: "an administrator said so", Waiting: []string{"node-1/abcdefgh23"}, Excluded: []string{"node-2/bcdefghi34"},
+		UnderWay: true, Epoch: 3, Began: noon, Reason: "an administrator said so", Requested: true,
+		Waiting:   []v1.Unconfirmed{{Node: "node-1/abcdefgh23", Conflicts: []string{"node-3/cdefghij45"}}},
+		Excluded:  []string{"node-2/bcdefghi34"},
+		LostPools: []v1.LostPool{{Name: "blue", Gone: true, Command: "porin pool create blue --prefix=10.2.0.0/16"}},
 	},
 	"recovery-request": v1.RecoveryRequest{Begin: true, Exclude: "node-2/bcdefghi34"},
 	"problem":          v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }
 
-func TestBodiesAreAsTheirGoldenFiles(t *testing.T) {
+func TestGoldenBodies(t *testing.T) {
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
 			got, err := json.MarshalIndent(body, "", "  ")

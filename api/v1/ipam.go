@@ -35,9 +35,15 @@ type Range struct {
 // Allocation is one address in use.
 type Allocation struct {
 	Address netip.Addr `json:"address"`
-	// Pool is "external" when another IPAM gave the address. Where it lies in a prefix of a pool it counts there as used.
-	Pool  string    `json:"pool"`
-	Owner string    `json:"owner"` // containerID:ifname of the attachment, or whoever reserved it
+	// Pool is "external" when another IPAM gave the address, and "" when it is not known: of a held endpoint that the ledger does not
+	// have. Where the address lies in a prefix of a pool it counts there as used.
+	Pool  string `json:"pool"`
+	Owner string `json:"owner"` // containerID:ifname of the attachment, or whoever reserved it
+	// ContainerID and IfName are the attachment's; not there for a reservation.
+	ContainerID string `json:"containerID,omitempty"`
+	IfName      string `json:"ifname,omitempty"`
+	// Pod has the namespace and name, when the attachment's pod is known.
+	Pod   Pod       `json:"pod,omitzero"`
 	Since time.Time `json:"since"`
 	// Expires is when a reservation ends; it is not there for an endpoint's address.
 	Expires time.Time `json:"expires,omitzero"`
@@ -62,7 +68,7 @@ type ReservationRequest struct {
 	Permanent bool `json:"permanent,omitempty"`
 }
 
-// Reservation is the answer of POST /v1/ipam, and of DELETE /v1/ipam/{ip}, which tells what it has ended.
+// Reservation is the answer of POST /v1/ipam, and of DELETE /v1/ipam/{ip}, which has the one that ended.
 type Reservation struct {
 	Owner     string    `json:"owner"`
 	Pool      string    `json:"pool"`

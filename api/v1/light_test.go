@@ -8,7 +8,7 @@ import (
 )
 
 // The CNI plugin is a process a pod, and what a package imports is what its start costs.
-func TestPackageStaysLight(t *testing.T) {
+func TestPackageImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)

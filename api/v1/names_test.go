@@ -9,7 +9,7 @@ import (
 )
 
 // The names are on links that outlive the agent and its version: they must never change.
-func TestNamesOfAnAttachmentNeverChange(t *testing.T) {
+func TestAttachmentNamesStable(t *testing.T) {
 	hostMAC, containerMAC := v1.InterfaceMACs("0123456789ab", "eth0")
 	for got, want := range map[string]string{
 		v1.HostInterfaceName("0123456789ab", "eth0"): "porwuj7qlfgsjck",
@@ -22,7 +22,7 @@ func TestNamesOfAnAttachmentNeverChange(t *testing.T) {
 	}
 }
 
-func TestHostInterfaceNameFitsTheKernelAndTellsAttachmentsApart(t *testing.T) {
+func TestHostInterfaceName(t *testing.T) {
 	seen := map[string]string{}
 	for _, attachment := range [][2]string{{"a", "eth0"}, {"a", "eth1"}, {"b", "eth0"}, {"", ""}, {"ae", "th0"}, {strings.Repeat("a", 256), "net1"}} {
 		name := v1.HostInterfaceName(attachment[0], attachment[1])
@@ -36,7 +36,7 @@ func TestHostInterfaceNameFitsTheKernelAndTellsAttachmentsApart(t *testing.T) {
 	}
 }
 
-func TestMACsAreUnicastAndLocallyAdministered(t *testing.T) {
+func TestInterfaceMACs(t *testing.T) {
 	for _, containerID := range []string{"a", "b", "c", "d", "e", "f"} {
 		host, container := v1.InterfaceMACs(containerID, "eth0")
 		if host == container {

@@ -37,14 +37,34 @@ type NodeReset struct {
 	Key string `json:"key,omitempty"` // needed when the name has several incarnations
 }
 
-// Recovery says whether the cluster recovers from a store that has gone back. Nodes are NAME/KEY.
+// Recovery says whether the cluster recovers from a store that was rolled back. Nodes are NAME/KEY.
 type Recovery struct {
 	UnderWay bool      `json:"underWay"`
 	Epoch    uint64    `json:"epoch"` // counts the recoveries that have begun
 	Began    time.Time `json:"began,omitzero"`
 	Reason   string    `json:"reason,omitempty"`
-	Waiting  []string  `json:"waiting"`  // nodes that have not confirmed their blocks
-	Excluded []string  `json:"excluded"` // nodes that are not waited for
+	// Requested is that one was asked for while the store is away: the agent begins it when it reaches the store, before anything else. Nothing
+	// else is known then.
+	Requested bool          `json:"requested,omitempty"`
+	Waiting   []Unconfirmed `json:"waiting"`  // nodes that have not confirmed their blocks
+	Excluded  []string      `json:"excluded"` // nodes that are not waited for
+	// LostPools are pools that the store has lost, or changes of which it has lost, as the asked agent has seen them. They are there after the
+	// recovery, too, until somebody creates or changes the pool.
+	LostPools []LostPool `json:"lostPools,omitempty"`
+}
+
+// LostPool is a pool that the store has lost, or a change of which it has lost.
+type LostPool struct {
+	Name    string `json:"name"`
+	Gone    bool   `json:"gone,omitempty"` // the pool itself is gone
+	Command string `json:"command"`        // of porin, which makes it what it was
+}
+
+// Unconfirmed is a node that has not confirmed its blocks.
+type Unconfirmed struct {
+	Node string `json:"node"`
+	// Conflicts are the nodes that own blocks of which it has addresses in use: it confirms nothing before the pods are gone that use them.
+	Conflicts []string `json:"conflicts,omitempty"`
 }
 
 // RecoveryRequest is the body of POST /v1/recovery: one of the two.

@@ -34,6 +34,9 @@ type PoolSpec struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Use is how full the pool is, one a family that it has. It is of answers alone, and ignored in a request.
 	Use []PoolUse `json:"use,omitempty"`
+	// Draining are the blocks that nodes still have of addresses that were taken out of the pool, or excluded: nothing more of them is given
+	// out. They are of answers alone, and ignored in a request.
+	Draining []PoolBlock `json:"draining,omitempty"`
 }
 
 // PoolUse is how many blocks of a family a pool has, and how many of them nodes own.
@@ -42,4 +45,11 @@ type PoolUse struct {
 	Blocks int64  `json:"blocks"` // that have an address that is not excluded; 1<<62 at the most
 	Owned  int64  `json:"owned"`  // by nodes, wholly or in part
 	Nodes  int    `json:"nodes"`  // that own some
+}
+
+// PoolBlock is a block of a pool, and the node that has it.
+type PoolBlock struct {
+	CIDR netip.Prefix `json:"cidr"`
+	Node string       `json:"node"` // its name
+	Key  string       `json:"key"`  // which incarnation of the name it is
 }

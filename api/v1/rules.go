@@ -10,6 +10,7 @@ import (
 const (
 	ContainerIDRule   = "letters, digits, '_', '.' and '-', beginning with a letter or digit, 256 at the most"
 	PoolNameRule      = "lower case letters, digits and '-', beginning and ending with a letter or digit, 63 at the most (RFC 1123)"
+	TokenRule         = "letters and digits, 64 at the most"
 	InterfaceNameRule = "an interface name of at most 15 printable characters without '/', ':', '%' and white space, other than lo"
 )
 
@@ -42,6 +43,20 @@ func CheckPoolName(name string) error {
 	return nil
 }
 
+// CheckToken is [CheckContainerID] for the token of a reservation.
+func CheckToken(token string) error {
+	const most = 64 // the agent's have 26
+	switch {
+	case token == "":
+		return errMissing
+	case len(token) > most:
+		return fmt.Errorf("is longer than %d characters", most)
+	case strings.ContainsFunc(token, func(c rune) bool { return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') }):
+		return errMalformed
+	}
+	return nil
+}
+
 // CheckContainerID returns what is wrong with a container ID by the CNI specification and [ContainerIDRule], as the
 // rest of a sentence: "is missing".
 func CheckContainerID(id string) error {
@@ -56,7 +71,7 @@ func CheckContainerID(id string) error {
 	return nil
 }
 
-// IsName tells whether a text is an ID or the name of a network by the CNI specification.
+// IsName reports whether a text is an ID or the name of a network by the CNI specification.
 func IsName(text string) bool {
 	for i, c := range []byte(text) {
 		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'

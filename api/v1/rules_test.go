@@ -24,6 +24,11 @@ func TestRulesForNames(t *testing.T) {
 			[]string{"default", "a", "0", "blue-1", strings.Repeat("p", 63)},
 			[]string{"", "-a", "a-", "A", "a_b", "a.b", "a/b", "ä", strings.Repeat("p", 64)},
 		},
+		"token": {
+			v1.CheckToken,
+			[]string{"4UFXKSCNGRY3KIRXEYBGT6NQXC", "a", "0", strings.Repeat("T", 64)},
+			[]string{"", strings.Repeat("T", 65), "T-0", "T 0", "T\n", "T\x00", "ä", ";", "../T"},
+		},
 		"interface name": {
 			v1.CheckInterfaceName,
 			[]string{"eth0", "net1", "a.100", strings.Repeat("e", 15)},

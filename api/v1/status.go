@@ -1,6 +1,9 @@
 package v1
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Status is the answer of GET /v1/status.
 type Status struct {
@@ -10,9 +13,16 @@ type Status struct {
 	Started   time.Time      `json:"started"`
 	Ready     bool           `json:"ready"`
 	Endpoints map[string]int `json:"endpoints"` // by state
+	Health    Health         `json:"health"`
 	Restored  Restored       `json:"restored"`
 	Held      Held           `json:"held"`
 	Datapath  Datapath       `json:"datapath"`
+	// Store is the store that the nodes share, in multi-pool alone.
+	Store *StoreStatus `json:"store,omitempty"`
+	// Recovery is nil when no recovery of that store is under way, as far as this node knows.
+	Recovery *RecoveryStatus `json:"recovery,omitempty"`
+	// Conflicts are the blocks of which addresses are in use here, and that another node owns.
+	Conflicts []BlockConflict `json:"conflicts,omitempty"`
 	// Resources are what an ADD needs. While one is not available the CNI verb STATUS fails.
 	Resources []Resource `json:"resources"`
 }
@@ -62,7 +72,7 @@ type HeldEndpoint struct {
 
 // AcceptRequest is the body of POST /v1/restore/accept: what is held is gone, and shall be removed.
 type AcceptRequest struct {
-	// Endpoint restricts it to one, as in [HeldEndpoint]; "" is all.
+	// Endpoint restricts it to one, as in [HeldEndpoint], or as a beginning of its container ID that fits one alone; "" is all.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
@@ -73,6 +83,37 @@ type Datapath struct {
 	Programs []Program `json:"programs"`
 	// Missing names what this kernel lacks and what Porin does without it.
 	Missing []string `json:"missing,omitempty"`
+}
+
+// StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's own blocks are given
+// out, and no block is claimed.
+type StoreStatus struct {
+	Location  string `json:"location"` // for people: "etcd at https://10.0.0.5:2379"
+	Reachable bool   `json:"reachable"`
+	// Since is when the first of the answers, or of the failures, came that have come without a break.
+	Since      time.Time `json:"since,omitzero"`
+	LastAnswer time.Time `json:"lastAnswer,omitzero"`
+	// LastError is of the last call without an answer, and stays when the store answers again.
+	LastError     string    `json:"lastError,omitempty"`
+	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
+}
+
+// RecoveryStatus is what the node knows of a recovery of the cluster's store. GET /v1/recovery reads the store, and says which nodes it waits for.
+type RecoveryStatus struct {
+	// Requested says that an administrator has asked this node for one: it begins when the store answers. What else is here is of one before.
+	Requested        bool      `json:"requested,omitempty"`
+	UnderWay         bool      `json:"underWay"`
+	Epoch            uint64    `json:"epoch"` // counts the recoveries that have begun
+	Began            time.Time `json:"began,omitzero"`
+	Reason           string    `json:"reason,omitempty"`
+	WaitsForThisNode bool      `json:"waitsForThisNode,omitempty"` // this node has not confirmed its blocks, and is not excluded
+}
+
+// BlockConflict is a block of which addresses are in use on this node, and that another node owns.
+type BlockConflict struct {
+	CIDR  netip.Prefix `json:"cidr"`
+	Pool  string       `json:"pool"`
+	Owner string       `json:"owner,omitempty"` // NAME/KEY; "" when the block's record cannot be read
 }
 
 // Program is one loaded BPF program.

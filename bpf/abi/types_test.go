@@ -10,7 +10,7 @@ import (
 )
 
 // The shape of pinned maps outlives agents: a test that fails here needs a map of a new name.
-func TestShapesNeverChange(t *testing.T) {
+func TestTypeSizes(t *testing.T) {
 	for name, size := range map[string][2]uintptr{
 		"addr":     {unsafe.Sizeof(abi.Addr{}), 16},
 		"endpoint": {unsafe.Sizeof(abi.Endpoint{}), 20},
@@ -23,7 +23,7 @@ func TestShapesNeverChange(t *testing.T) {
 	}
 }
 
-func TestEveryDropReasonHasAName(t *testing.T) {
+func TestDropReasonNames(t *testing.T) {
 	names := map[string]bool{}
 	for _, reason := range abi.DropReasons() {
 		name := reason.String()

@@ -1,28 +1,125 @@
 package capacity
 
-import "go.uber.org/fx"
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
 
-// Resource is something that an ADD needs and that can run out.
-type Resource struct {
-	Name     string // stable, for programs and metrics: "endpoint-numbers"
-	Used     int64
-	Capacity int64 // 0: it is there or not, and is not counted
-	// Reserve is how much must be left: with less the resource counts as not available. At least 1 where it is counted.
-	Reserve int64
-	// Err is why the next ADD would fail, whatever the numbers say.
-	Err error
-	// Vital says that Err prevents every ADD for a lasting reason: neither time nor the end of a pod helps.
-	Vital bool
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/task"
+)
+
+// Capacity samples the resources of all sources. Its methods may be called concurrently.
+type Capacity struct {
+	sources []Source
+
+	mu        sync.Mutex // guards the fields below
+	histories map[string]history
+	sampled   []v1.Resource // at the last sample
+	broken    string        // at the last sample: see Broken
 }
 
-// Source tells of the resources that its cell gives to an ADD. It is contributed by [Provide].
-type Source interface {
-	// Resources is called for each STATUS and by a loop, concurrently, and must be fast: a small write to a local file at
-	// most. The names stay the same while the agent runs.
-	Resources() []Resource
+// New makes a Capacity without samples.
+func New(sources ...Source) *Capacity {
+	return &Capacity{sources: sources, histories: map[string]history{}}
 }
 
-// Provide contributes the [Source] that newSource builds: capacity.Provide(newSource).
-func Provide(newSource any) fx.Option {
-	return fx.Provide(fx.Annotate(newSource, fx.As(new(Source)), fx.ResultTags(`group:"capacity.sources"`)))
+// Sampler returns the task that takes a sample every few seconds. The first one is taken at once.
+func (c *Capacity) Sampler(log *slog.Logger) *task.Task {
+	return task.Every(log, task.Round{Name: "capacity-sample", Interval: sampleInterval, Run: func(context.Context) error { c.sample(); return nil }})
+}
+
+func (c *Capacity) sample() {
+	found, now := c.read(), time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range found {
+		if r.Capacity > 0 {
+			c.histories[r.Name] = c.histories[r.Name].add(sample{now, r.Used})
+		}
+	}
+	c.sampled, c.broken = c.assess(found), ""
+	for _, r := range found {
+		if r.Vital && r.Err != nil {
+			c.broken = r.Name + ": " + r.Err.Error()
+			break
+		}
+	}
+}
+
+// Broken says why no container can be attached, for a lasting reason, as of the last sample; "" when nothing prevents it. It
+// does not block.
+func (c *Capacity) Broken() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.broken
+}
+
+// Resources returns all resources as they are now, by name.
+func (c *Capacity) Resources() []v1.Resource {
+	return c.assessed(c.read())
+}
+
+func (c *Capacity) assessed(found []Resource) []v1.Resource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.assess(found)
+}
+
+// runningOut returns those resources, as they are now, that no other cell reports to the doctor.
+func (c *Capacity) runningOut() []v1.Resource {
+	return c.assessed(slices.DeleteFunc(c.read(), func(r Resource) bool { return r.Err != nil && r.Finding != "" }))
+}
+
+func (c *Capacity) read() (all []Resource) {
+	byName := map[string]int{}
+	for _, source := range c.sources {
+		for _, r := range source.Resources() {
+			i, known := byName[r.Name]
+			if !known {
+				byName[r.Name] = len(all)
+				all = append(all, r)
+				continue
+			}
+			all[i] = all[i].merge(r)
+		}
+	}
+	slices.SortFunc(all, func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// assess says what is available, and when it runs out. The caller holds the lock.
+func (c *Capacity) assess(found []Resource) []v1.Resource {
+	all := []v1.Resource{}
+	for _, r := range found {
+		reason := r.shortage()
+		shown := v1.Resource{Name: r.Name, Used: r.Used, Capacity: r.Capacity, Available: reason == "", Reason: reason}
+		if !r.Refilled {
+			shown.ExhaustedIn = exhaustedIn(r.Capacity-r.Used, c.histories[r.Name].growth())
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+// Report is server.Reporter.
+func (c *Capacity) Report(status *v1.Status) { status.Resources = c.Resources() }
+
+// Condition implements supervisor.Reporter: an agent that can attach no container is degraded.
+func (c *Capacity) Condition() supervisor.Condition {
+	if why := c.Broken(); why != "" {
+		return supervisor.Condition{Cell: "capacity", State: supervisor.Degraded, Reason: "no container can be attached: " + why}
+	}
+	return supervisor.Condition{Cell: "capacity", State: supervisor.OK}
+}
+
+// lastSample returns the resources of the last sample, which the caller must not change.
+func (c *Capacity) lastSample() []v1.Resource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sampled
 }

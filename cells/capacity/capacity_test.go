@@ -2,6 +2,7 @@ package capacity_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -21,30 +22,33 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/restored"
+	porintest "porin.dev/porin/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shelf is a source whose resources a test changes.
-type shelf struct {
+// fakeSource is a source whose resources a test changes.
+type fakeSource struct {
 	mu  sync.Mutex // guards all
 	all []capacity.Resource
 }
 
-func (s *shelf) Resources() []capacity.Resource {
+func (s *fakeSource) Resources() []capacity.Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]capacity.Resource{}, s.all...)
 }
 
-func (s *shelf) set(all ...capacity.Resource) {
+func (s *fakeSource) set(all ...capacity.Resource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = all
 }
 
-func TestReportSaysWhatIsNotAvailableAndWhy(t *testing.T) {
-	one, two := new(shelf), new(shelf)
+func TestReport(t *testing.T) {
+	one, two := new(fakeSource), new(fakeSource)
 	one.set(
 		capacity.Resource{Name: "plates", Used: 10, Capacity: 10, Reserve: 1},
 		capacity.Resource{Name: "cups", Used: 9, Capacity: 10, Reserve: 1},
@@ -72,13 +76,29 @@ func TestReportSaysWhatIsNotAvailableAndWhy(t *testing.T) {
 	}
 }
 
-func TestWithoutSourcesTheListIsEmptyAndNotNull(t *testing.T) {
+// TestRefilledResource has one source tell the numbers, and another one that there is more to be had.
+func TestRefilledResource(t *testing.T) {
+	numbers, more := new(fakeSource), new(fakeSource)
+	numbers.set(capacity.Resource{Name: "cups", Used: 1, Capacity: 1, Reserve: 1}, capacity.Resource{Name: "plates", Used: 4, Capacity: 4, Reserve: 1})
+	more.set(capacity.Resource{Name: "cups", Refilled: true}, capacity.Resource{Name: "plates", Refilled: true, Err: errors.New("the shop is closed")})
+	want := []v1.Resource{
+		{Name: "cups", Used: 1, Capacity: 1, Available: true},
+		{Name: "plates", Used: 4, Capacity: 4, Reason: "the shop is closed"},
+	}
+	for _, sources := range [][]capacity.Source{{numbers, more}, {more, numbers}} {
+		if diff := cmp.Diff(want, capacity.New(sources...).Resources()); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestReportWithoutSources(t *testing.T) {
 	if got := capacity.New().Resources(); got == nil || len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 }
 
-// TestForecast tells the use at each sample, ten seconds apart, and when it runs out after the last.
+// TestForecast has rows of the use at each sample, ten seconds apart, and when it runs out after the last.
 func TestForecast(t *testing.T) {
 	steps := func(n int, use func(i int) int64) (list []int64) {
 		for i := range n {
@@ -107,21 +127,28 @@ func TestForecast(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				source := new(shelf)
-				c := capacity.New(source)
+				source, refilled := new(fakeSource), new(fakeSource)
+				c := capacity.New(source, refilled)
+				sampler := c.Sampler(slog.New(slog.DiscardHandler))
 				for i, used := range tt.used {
 					source.set(capacity.Resource{Name: "plates", Used: used, Capacity: 200, Reserve: 1})
 					if i == 0 {
-						c.Start()
+						sampler.Start(nil)
 					} else {
 						time.Sleep(10 * time.Second)
 					}
 					synctest.Wait()
 				}
-				c.Stop()
+				if err := sampler.Stop(t.Context()); err != nil {
+					t.Error(err)
+				}
 				got := c.Resources()[0].ExhaustedIn
 				if got < tt.want-5*time.Second || got > tt.want+5*time.Second {
 					t.Errorf("exhausted in %s, want %s", got, tt.want)
+				}
+				refilled.set(capacity.Resource{Name: "plates", Refilled: true})
+				if got := c.Resources()[0].ExhaustedIn; got != 0 {
+					t.Errorf("what is refilled is exhausted in %s", got)
 				}
 			})
 		})
@@ -134,9 +161,10 @@ type checkersIn struct {
 	All []doctor.Checker `group:"doctor.checkers"`
 }
 
-func TestModuleReportsAndCounts(t *testing.T) {
-	source, cfg := new(shelf), server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
-	source.set(capacity.Resource{Name: "plates", Used: 10, Capacity: 10, Reserve: 1}, capacity.Resource{Name: "water"})
+func TestModule(t *testing.T) {
+	source, cfg := new(fakeSource), server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
+	source.set(capacity.Resource{Name: "plates", Used: 10, Capacity: 10, Reserve: 1}, capacity.Resource{Name: "water"},
+		capacity.Resource{Name: "key", Err: errors.New("it was copied"), Finding: "key-copied"})
 	var (
 		c        *capacity.Capacity
 		exporter *metrics.Exporter
@@ -145,14 +173,22 @@ func TestModuleReportsAndCounts(t *testing.T) {
 	app := fxtest.New(t, fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
 		capacity.Module(),
-		capacity.Provide(func() *shelf { return source }),
+		capacity.Provide(func() *fakeSource { return source }),
+		supervisor.Module(supervisor.DefaultConfig()), fx.Supply(restored.Opened()),
 		server.Module(cfg, server.Info{}),
 		metrics.Module(metrics.DefaultConfig()),
 		fx.Populate(&c, &exporter), fx.Invoke(func(in checkersIn) { checkers = in }),
 	)
 	app.RequireStart()
-	app.RequireStop() // it waits for the first sample
-	if got := c.Resources(); len(got) != 2 {
+	porintest.Eventually(t, func() error { // the first sample
+		n, err := testutil.GatherAndCount(exporter.Gatherer(), "porin_resource_available")
+		if err == nil && n != 3 {
+			err = fmt.Errorf("%d resources are counted, want 3", n)
+		}
+		return err
+	})
+	app.RequireStop()
+	if got := c.Resources(); len(got) != 3 {
 		t.Errorf("resources %v", got)
 	}
 	notes, err := checkers.All[0].Examine(t.Context(), "")
@@ -162,10 +198,12 @@ func TestModuleReportsAndCounts(t *testing.T) {
 	want := `
 # HELP porin_resource_available 1 while the next ADD would find what it needs, else 0.
 # TYPE porin_resource_available gauge
+porin_resource_available{resource="key"} 0
 porin_resource_available{resource="plates"} 0
 porin_resource_available{resource="water"} 1
 # HELP porin_resource_used How much is in use of what an ADD needs.
 # TYPE porin_resource_used gauge
+porin_resource_used{resource="key"} 0
 porin_resource_used{resource="plates"} 10
 porin_resource_used{resource="water"} 0
 `

@@ -1,20 +1,25 @@
 package capacity
 
 import (
+	"log/slog"
+
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/task"
 )
 
-// Module is the capacity cell. It provides [*Capacity], which samples from when the API serves until it stops.
+// Module is the capacity cell. It provides [*Capacity], which samples from when everything is restored.
 func Module() fx.Option {
 	return cell.Module("capacity",
 		fx.Provide(build),
 		server.Report(func(c *Capacity) *Capacity { return c }),
-		server.Watch(func(c *Capacity) watcher { return watcher{c} }),
+		supervisor.Tasks(func(c *Capacity, log *slog.Logger) *task.Task { return c.Sampler(log) }),
+		supervisor.Health(func(c *Capacity) *Capacity { return c }),
 		doctor.Check(newChecker),
 		metrics.Collect(newCollector),
 	)
@@ -27,11 +32,3 @@ type params struct {
 }
 
 func build(p params) *Capacity { return New(p.Sources...) }
-
-// watcher begins and ends the samples with the API. A sample is fast, so it is waited for.
-type watcher struct{ capacity *Capacity }
-
-var _ server.Watcher = watcher{}
-
-func (w watcher) Serving()  { w.capacity.Start() }
-func (w watcher) Stopping() { w.capacity.Stop() }

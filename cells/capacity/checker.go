@@ -9,10 +9,10 @@ import (
 	"porin.dev/porin/cells/doctor"
 )
 
-// runsOut is the name of the doctor's note about a resource.
+// runsOut is the kind of the doctor's note about a resource.
 const runsOut = "resource-runs-out"
 
-// checker tells the doctor what the next ADDs will lack. It is no disagreement: nobody can repair it but who runs the node.
+// checker notes what the next ADDs will lack. It is no disagreement: nobody can repair it but who runs the node.
 type checker struct{ capacity *Capacity }
 
 func newChecker(c *Capacity) checker { return checker{c} }
@@ -33,7 +33,7 @@ func (c checker) Examine(_ context.Context, only string) (notes []doctor.Finding
 	if only != "" {
 		return nil, nil
 	}
-	for _, r := range c.capacity.Resources() {
+	for _, r := range c.capacity.runningOut() {
 		if detail := forecast(r); detail != "" {
 			notes = append(notes, doctor.Finding{Kind: runsOut, Subject: r.Name, Detail: detail})
 		}

@@ -1,4 +1,4 @@
-// Package capacity tells whether the next ADD would find what it needs, and when that will end.
+// Package capacity knows whether the next ADD would find what it needs, and when that will end.
 //
 //	every few seconds --> each [Source].Resources (endpointmanager, ipam, datapath) --> trend
 //	GET /v1/status    --> the same, now, with a forecast by the trend               --> porin status, CNI STATUS

@@ -2,8 +2,6 @@ package capacity
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-
-	v1 "porin.dev/porin/api/v1"
 )
 
 // collector shows the last sample.
@@ -45,11 +43,4 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(m.exhausting, r.ExhaustedIn.Seconds())
 		}
 	}
-}
-
-// lastSample is what the caller must not change.
-func (c *Capacity) lastSample() []v1.Resource {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sampled
 }

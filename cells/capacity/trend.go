@@ -23,14 +23,14 @@ type sample struct {
 // history is the samples of one resource, oldest first, none older than the window.
 type history []sample
 
-func (h history) with(s sample) history {
+func (h history) add(s sample) history {
 	for len(h) > 0 && s.at.Sub(h[0].at) > window {
 		h = h[1:]
 	}
 	return append(h, s)
 }
 
-// growth is the slope, a second, of the least-squares line through the samples; 0 when it does not grow, or not like
+// growth returns the slope, a second, of the least-squares line through the samples; 0 when it does not grow, or not like
 // a line.
 func (h history) growth() float64 {
 	if len(h) < leastSamples {
@@ -53,7 +53,7 @@ func (h history) growth() float64 {
 	return tu / tt
 }
 
-// exhaustedIn is when the rest is used up at this growth; 0 without a growth, or a rest, or when it is far away.
+// exhaustedIn returns when the rest is used up at this growth; 0 without a growth, or a rest, or when it is far away.
 func exhaustedIn(left int64, growth float64) time.Duration {
 	if left <= 0 || growth <= 0 {
 		return 0

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -16,4 +18,11 @@ type Block struct {
 	Created time.Time `json:"created"`
 
 	Deleting bool `json:"-"`
+}
+
+// SortedBlocks returns the blocks in the order of their addresses.
+func SortedBlocks(blocks []Block) []Block {
+	return slices.SortedFunc(slices.Values(blocks), func(a, b Block) int {
+		return cmp.Or(a.CIDR.Addr().Compare(b.CIDR.Addr()), cmp.Compare(a.CIDR.Bits(), b.CIDR.Bits()))
+	})
 }

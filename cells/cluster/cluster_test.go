@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"errors"
 	"testing"
 
 	"porin.dev/porin/cells/cluster"
@@ -27,4 +28,38 @@ func TestStrict(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.Backend()
 	})
+}
+
+// TestRecordInvalid reads records with values that nobody writes.
+func TestRecordInvalid(t *testing.T) {
+	const id, none = `{"name":"one","key":"aaaaaaaaaa"}`, `{"name":"one","key":"x"}`
+	for key, text := range map[string]string{
+		"nodes/one.x":            `"id":` + none,
+		"sessions/one.x/session": `"node":` + none,
+		"blocks/10-0-0-1-28":     `"cidr":"10.0.0.1/28","owner":` + id,
+		"blocks/10-0-0-0-28":     `"cidr":"10.0.0.0/28","owner":` + none,
+		"cluster/info":           `"id":"c","epoch":18446744073709551615`,
+	} {
+		s := storetest.New(t)
+		if err := s.Create(t.Context(), key, []byte(`{"version":1,`+text+`}`)); err != nil {
+			t.Fatal(err)
+		}
+		b := cluster.OnStore(s)
+		var errs []error
+		for _, err := range b.Nodes.All(t.Context()) {
+			errs = append(errs, err)
+		}
+		for _, err := range b.Sessions.All(t.Context()) {
+			errs = append(errs, err)
+		}
+		for _, err := range b.Blocks.All(t.Context(), cluster.BlockFilter{}) {
+			errs = append(errs, err)
+		}
+		if _, _, err := b.Info.Get(t.Context()); !errors.Is(err, cluster.ErrNotFound) {
+			errs = append(errs, err)
+		}
+		if len(errs) != 1 || !errors.Is(errs[0], cluster.ErrUnreadable) {
+			t.Errorf("%s: errors %v, want %v", key, errs, cluster.ErrUnreadable)
+		}
+	}
 }

@@ -1,6 +1,11 @@
 package cluster
 
-import "porin.dev/porin/internal/fault"
+import (
+	"errors"
+	"iter"
+
+	"porin.dev/porin/internal/fault"
+)
 
 // The errors that callers tell apart.
 var (
@@ -13,3 +18,14 @@ var (
 	// ErrUnavailable is returned when the store did not answer. The change may have been made.
 	ErrUnavailable = fault.New(fault.Unavailable, "the cluster's store cannot be reached")
 )
+
+// Readable leaves out the records that cannot be read.
+func Readable[T any](list iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range list {
+			if !errors.Is(err, ErrUnreadable) && !yield(item, err) {
+				return
+			}
+		}
+	}
+}

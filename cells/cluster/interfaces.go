@@ -85,10 +85,10 @@ func (f BlockFilter) Match(b Block) bool {
 // Info is the one record of the cluster as a whole.
 type Info interface {
 	// Get returns the record, and where the store was when it was read. When there is no record the position is valid, too.
-	Get(ctx context.Context) (Record, Position, error)
-	// Put creates the record when r.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
-	Put(ctx context.Context, r Record) (Record, error)
-	Watch(ctx context.Context) (<-chan Change[Record], error)
+	Get(ctx context.Context) (ClusterInfo, Position, error)
+	// Put creates the record when info.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
+	Put(ctx context.Context, info ClusterInfo) (ClusterInfo, error)
+	Watch(ctx context.Context) (<-chan Change[ClusterInfo], error)
 }
 
 // Backend is all that the nodes share, in one store.

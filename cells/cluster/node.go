@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -58,7 +60,9 @@ type Node struct {
 	Created   time.Time `json:"created"`
 	// MachineOff is said by an administrator who deletes the node: its agent is not asked.
 	MachineOff bool `json:"machineOff,omitempty"`
-	// Agreed is said by the agent of a node that is to be deleted: it has no block.
+	// Deletion is random for each try to delete the node: a late answer to an earlier one does not match the record.
+	Deletion string `json:"deletion,omitempty"`
+	// Agreed is said by the agent of a node that is to be deleted: its checkpoint has no block, and no address is in use on the node.
 	Agreed bool `json:"agreed,omitempty"`
 	// Objection is what the agent said when it objected last: the reservations, which are on its disk alone.
 	Objection string `json:"objection,omitempty"`
@@ -70,6 +74,20 @@ type Node struct {
 	Version  Version `json:"-"`
 }
 
+// NodeDeleted reports whether somebody has deleted the node. A record that is just missing may be back soon.
+func NodeDeleted(ctx context.Context, b Backend, id NodeID) (bool, error) {
+	if _, err := b.Nodes.Get(ctx, id); err == nil || errors.Is(err, ErrUnreadable) {
+		return false, nil
+	} else if !errors.Is(err, ErrNotFound) {
+		return false, err
+	}
+	info, _, err := b.Info.Get(ctx)  // read after the node: who deletes a node says so before
+	if errors.Is(err, ErrNotFound) { // there are no agents yet
+		return false, nil
+	}
+	return slices.Contains(info.Removed, id.Key), err
+}
+
 // Session is the agent of a node: the process that may give out addresses of its blocks.
 type Session struct {
 	Node NodeID `json:"node"`
@@ -79,8 +97,12 @@ type Session struct {
 	Contact time.Time `json:"contact"`
 	// Contested is the ID of another session that found itself replaced while it was running: two machines have the same key.
 	Contested string `json:"contested,omitempty"`
-	// Confirmed is the last epoch of the cluster in which the node has confirmed its blocks.
+	// Confirmed is the last epoch of the cluster in which the node has confirmed its blocks, and Recovery the ID of the recovery.
 	Confirmed uint64 `json:"confirmed,omitempty"`
+	Recovery  string `json:"recovery,omitempty"`
+	// OtherOwners are the nodes, as NAME/KEY, that own blocks of which this node has addresses in use: if they were deleted, those could be
+	// given out a second time. An owner that cannot be read is there as words.
+	OtherOwners []string `json:"otherOwners,omitempty"`
 
 	Deleting bool    `json:"-"`
 	Version  Version `json:"-"`

@@ -19,23 +19,23 @@ func OnStore(s store.Store) Backend {
 	return Backend{
 		Nodes: nodesOnStore{records[Node]{
 			s, "nodes/", func(n Node) string { return n.ID.RecordName() }, func(n *Node) *Version { return &n.Version },
-			func(name string) Node { return Node{ID: nodeIDNamed(name)} },
+			func(name string) Node { return Node{ID: nodeIDNamed(name)} }, checkNode,
 		}},
 		Sessions: sessionsOnStore{records[Session]{
 			s, "sessions/", func(n Session) string { return sessionKey(n.Node) }, func(n *Session) *Version { return &n.Version },
-			func(string) Session { return Session{} },
+			func(key string) Session { return Session{Node: nodeIDNamed(strings.TrimSuffix(key, sessionSuffix))} }, checkSession,
 		}},
 		Pools: poolsOnStore{records[Pool]{
 			s, "pools/", func(p Pool) string { return p.Name }, func(p *Pool) *Version { return &p.Version },
-			func(name string) Pool { return Pool{Name: name} },
+			func(name string) Pool { return Pool{Name: name} }, checkPool,
 		}},
 		Blocks: blocksOnStore{records[Block]{
 			s, "blocks/", func(b Block) string { return BlockName(b.CIDR) }, func(*Block) *Version { return new(Version) },
-			func(name string) Block { return Block{CIDR: cidrNamed(name)} },
+			func(name string) Block { return Block{CIDR: cidrNamed(name)} }, checkBlock,
 		}},
-		Info: infoOnStore{records[Record]{
-			s, "cluster/", func(Record) string { return infoKey }, func(r *Record) *Version { return &r.Version },
-			func(string) Record { return Record{} },
+		Info: infoOnStore{records[ClusterInfo]{
+			s, "cluster/", func(ClusterInfo) string { return infoKey }, func(r *ClusterInfo) *Version { return &r.Version },
+			func(string) ClusterInfo { return ClusterInfo{} }, checkInfo,
 		}},
 	}
 }
@@ -43,7 +43,9 @@ func OnStore(s store.Store) Backend {
 const infoKey = "info"
 
 // sessionKey is a folder of its own, because a store watches folders.
-func sessionKey(id NodeID) string { return id.RecordName() + "/session" }
+func sessionKey(id NodeID) string { return id.RecordName() + sessionSuffix }
+
+const sessionSuffix = "/session"
 
 // records are those of one kind, below a prefix. The version of a record is its value.
 type records[T any] struct {
@@ -52,6 +54,7 @@ type records[T any] struct {
 	nameOf  func(T) string
 	version func(*T) *Version
 	named   func(name string) T // what is known of a record that cannot be read
+	check   func(T) error
 }
 
 func (r records[T]) create(ctx context.Context, item T) (T, error) {
@@ -71,13 +74,17 @@ func (r records[T]) get(ctx context.Context, name string) (item T, err error) {
 	return r.decode(entry)
 }
 
-func (r records[T]) decode(entry store.Entry) (item T, err error) {
-	if item, err = store.Decode[T](entry, formVersion); err != nil {
-		return item, fmt.Errorf("%w: %w", ErrUnreadable, err)
+func (r records[T]) decode(entry store.Entry) (T, error) {
+	var none T
+	item, err := store.Decode[T](entry, formVersion)
+	if err != nil {
+		return none, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	if name := r.nameOf(item); r.prefix+name != entry.Key {
-		var none T
 		return none, fmt.Errorf("%w: %s says that it is %s", ErrUnreadable, entry.Key, name)
+	}
+	if err := r.check(item); err != nil {
+		return none, fmt.Errorf("%w: value of %s: %w", ErrUnreadable, entry.Key, err)
 	}
 	*r.version(&item) = Version(entry.Value)
 	return item, nil
@@ -305,18 +312,20 @@ func (s blocksOnStore) All(ctx context.Context, filter BlockFilter) iter.Seq2[Bl
 	}
 }
 
-type infoOnStore struct{ records[Record] }
+type infoOnStore struct{ records[ClusterInfo] }
 
-func (s infoOnStore) Get(ctx context.Context) (Record, Position, error) {
+func (s infoOnStore) Get(ctx context.Context) (ClusterInfo, Position, error) {
 	position, err := s.store.Position(ctx)
 	if err != nil {
-		return Record{}, position, translate(err)
+		return ClusterInfo{}, position, translate(err)
 	}
-	r, err := s.get(ctx, infoKey)
-	return r, position, err
+	info, err := s.get(ctx, infoKey)
+	return info, position, err
 }
 
-func (s infoOnStore) Put(ctx context.Context, r Record) (Record, error) { return s.put(ctx, r) }
-func (s infoOnStore) Watch(ctx context.Context) (<-chan Change[Record], error) {
+func (s infoOnStore) Put(ctx context.Context, info ClusterInfo) (ClusterInfo, error) {
+	return s.put(ctx, info)
+}
+func (s infoOnStore) Watch(ctx context.Context) (<-chan Change[ClusterInfo], error) {
 	return s.watch(ctx, "")
 }

@@ -27,9 +27,12 @@ const (
 
 // Pool is a named set of addresses. It is a value: its slices and maps are not changed.
 type Pool struct {
-	Name  string    `json:"name"`
-	UID   string    `json:"uid"` // random: a pool that is created again under its name is another one
-	State PoolState `json:"state"`
+	Name string `json:"name"`
+	UID  string `json:"uid"` // random: a pool that is created again under its name is another one
+	// Generation grows with each change that an administrator makes; 0 when none has. After a recovery has begun, the next change gets one
+	// that no earlier change has had, also none that the store has lost: the upper 32 bits are the epoch.
+	Generation uint64    `json:"generation,omitempty"`
+	State      PoolState `json:"state"`
 
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
 	// Pending are the prefixes that the pool is to have, until they were compared with those of the other pools.
@@ -53,6 +56,9 @@ type Pool struct {
 	Deleting bool    `json:"-"`
 	Version  Version `json:"-"`
 }
+
+// DefaultPool is the pool of whoever asks for none.
+const DefaultPool = "default"
 
 // What holds of a pool that does not say otherwise: blocks of 64 addresses, which rest for 30 s.
 const (
@@ -96,12 +102,7 @@ func (p Pool) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: %d of them, at most %d fit into one pool: make another pool", what, n, maxRanges))
 		}
 	}
-	if p.IPv4BlockBits < minIPv4BlockBits || p.IPv4BlockBits > 32 {
-		errs = append(errs, fmt.Errorf("IPv4 block /%d: want /%d to /32", p.IPv4BlockBits, minIPv4BlockBits))
-	}
-	if p.IPv6BlockBits < minIPv6BlockBits || p.IPv6BlockBits > 128 {
-		errs = append(errs, fmt.Errorf("IPv6 block /%d: want /%d to /128", p.IPv6BlockBits, minIPv6BlockBits))
-	}
+	errs = append(errs, p.checkBlockBits())
 	for i, prefix := range p.Prefixes {
 		errs = append(errs, p.checkPrefix(prefix))
 		for _, other := range p.Prefixes[:i] {
@@ -116,11 +117,26 @@ func (p Pool) Validate() error {
 			errs = append(errs, fmt.Errorf("allowed namespace %.64q %w: want %s", name, err, v1.PoolNameRule))
 		}
 	}
-	if p.Quarantine < 0 || p.Quarantine > MaxQuarantine {
-		errs = append(errs, fmt.Errorf("quarantine %s: want 0 to %s", p.Quarantine, MaxQuarantine))
-	}
-	errs = append(errs, labels.Check("node selector", p.NodeSelector))
+	errs = append(errs, p.checkQuarantine(), labels.Check("node selector", p.NodeSelector))
 	return fault.Wrap(fault.Invalid, errors.Join(errs...))
+}
+
+func (p Pool) checkBlockBits() error {
+	var errs []error
+	if p.IPv4BlockBits < minIPv4BlockBits || p.IPv4BlockBits > 32 {
+		errs = append(errs, fmt.Errorf("IPv4 block /%d: want /%d to /32", p.IPv4BlockBits, minIPv4BlockBits))
+	}
+	if p.IPv6BlockBits < minIPv6BlockBits || p.IPv6BlockBits > 128 {
+		errs = append(errs, fmt.Errorf("IPv6 block /%d: want /%d to /128", p.IPv6BlockBits, minIPv6BlockBits))
+	}
+	return errors.Join(errs...)
+}
+
+func (p Pool) checkQuarantine() error {
+	if p.Quarantine < 0 || p.Quarantine > MaxQuarantine {
+		return fmt.Errorf("quarantine %s: want 0 to %s", p.Quarantine, MaxQuarantine)
+	}
+	return nil
 }
 
 func (p Pool) checkPrefix(prefix netip.Prefix) error {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 )
@@ -86,6 +87,49 @@ func TestPoolBlocksExclude(t *testing.T) {
 	}
 	if !p.Excluded(netip.MustParseAddr("10.0.0.128")) || p.Excluded(netip.MustParseAddr("10.0.0.129")) {
 		t.Error("10.0.0.128 is excluded, and 10.0.0.129 is not")
+	}
+}
+
+// excluding is a pool of small blocks with the most exclusions.
+func excluding() cluster.Pool {
+	p := cluster.Pool{Name: "full", Prefixes: prefixes("10.0.0.0/16"), IPv4BlockBits: 32}.WithDefaults()
+	for i := range 256 {
+		p.Exclude = append(p.Exclude, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(i * 31)}), 32))
+	}
+	return p
+}
+
+// TestUsableBlocks goes through all blocks of a pool, as a search in a full pool does: in seconds, were the exclusions compared for each.
+func TestUsableBlocks(t *testing.T) {
+	p := excluding()
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	begin, seen := time.Now(), map[netip.Prefix]bool{}
+	blocks := p.UsableBlocks(cluster.IPv4)
+	for i := range blocks.Len() {
+		seen[blocks.At(i)] = true
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("all blocks take %s", took)
+	}
+	if len(seen) != 1<<16-256 || blocks.Len() != 1<<16-256 || blocks.At(blocks.Len()).IsValid() {
+		t.Errorf("%d blocks, %d different ones, and after them %s", blocks.Len(), len(seen), blocks.At(blocks.Len()))
+	}
+	for _, e := range p.Exclude {
+		if seen[e] {
+			t.Errorf("block %s is excluded", e)
+		}
+	}
+}
+
+func BenchmarkUsableBlocks(b *testing.B) {
+	p := excluding()
+	for b.Loop() {
+		blocks := p.UsableBlocks(cluster.IPv4)
+		for i := range blocks.Len() {
+			_ = blocks.At(i)
+		}
 	}
 }
 

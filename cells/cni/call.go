@@ -11,28 +11,28 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/delegate"
 )
 
 // call is one execution of the plugin, checked.
 type call struct {
 	command    string
-	attachment endpointmanager.Attachment // the zero one for STATUS and GC
-	netns      string                     // path, for people and IPAM plugins
-	args       string                     // CNI_ARGS
+	attachment endpoint.Attachment // the zero one for STATUS and GC
+	netns      string              // path, for people and IPAM plugins
+	args       string              // CNI_ARGS
 	began      time.Duration
 	raw        []byte // the configuration
 	config     baseConfig
 }
 
 // baseConfig is what every command needs of a network configuration. A DEL above all reads nothing else: it must not fail for
-// what it does not use, as it would fail for ever.
+// what it does not use, as it would fail for ever. The tags doc are for docs/reference.
 type baseConfig struct {
-	CNIVersion string `json:"cniVersion"`
-	Name       string `json:"name"`
+	CNIVersion string `json:"cniVersion" doc:"version of the CNI specification"`
+	Name       string `json:"name" doc:"name of the network; GC deletes attachments of this network alone"`
 	IPAM       struct {
-		Type string `json:"type"`
+		Type string `json:"type" doc:"the IPAM plugin that the agent calls for addresses; none: Porin gives them"`
 	} `json:"ipam"`
 }
 
@@ -51,7 +51,7 @@ func parse(body v1.CNICall) (c call, err error) {
 	}
 	switch c.command {
 	case "ADD", "DEL", "CHECK":
-		c.attachment = endpointmanager.Attachment{ContainerID: env["CNI_CONTAINERID"], IfName: env["CNI_IFNAME"]}
+		c.attachment = endpoint.Attachment{ContainerID: env["CNI_CONTAINERID"], IfName: env["CNI_IFNAME"]}
 		if err := c.attachment.Validate(); err != nil {
 			return c, fail(types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID, CNI_IFNAME: "+err.Error(), "the container runtime must set them")
 		}
@@ -92,11 +92,11 @@ func badConfig(key, text string) error {
 func (c *call) delegated() bool { return c.config.IPAM.Type != "" }
 
 // plugin is what that plugin is called with.
-func (c *call) plugin() endpointmanager.IPAMPlugin {
+func (c *call) plugin() endpoint.IPAMPlugin {
 	if !c.delegated() {
-		return endpointmanager.IPAMPlugin{}
+		return endpoint.IPAMPlugin{}
 	}
-	return endpointmanager.IPAMPlugin{Type: c.config.IPAM.Type, Config: string(c.raw), Args: c.args}
+	return endpoint.IPAMPlugin{Type: c.config.IPAM.Type, Config: string(c.raw), Args: c.args}
 }
 
 func (c *call) delegateCall() delegate.Call {

@@ -4,14 +4,17 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the cni cell. It needs [Examiner] and [Vitals] besides what endpointmanager, link and ipam provide.
+// Module is the cni cell. It needs [Examiner] and [Capacity] and *delegate.Plugins besides what endpointmanager, link and ipam provide.
 func Module(cfg Config) fx.Option {
 	return cell.Module("cni",
 		fx.Supply(fx.Private, cfg, newChains(cfg.ConfDir)),
-		server.Provide(newDesk),
-		server.Watch(newHeartbeat),
+		server.Provide(newHandler),
+		fx.Provide(newHeartbeat, fx.Private),
+		server.Watch(func(w *heartbeatWriter) *heartbeatWriter { return w }),
+		supervisor.Tasks(newHeartbeatTask),
 	)
 }

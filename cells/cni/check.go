@@ -12,35 +12,35 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"porin.dev/porin/cells/doctor"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // check names the first difference between the result of ADD, the agent, the container and the node. It repairs nothing.
-func (d desk) check(ctx context.Context, c call) error {
+func (h handler) check(ctx context.Context, c call) error {
 	previous, err := c.previousResult()
 	if err != nil {
 		return err
 	}
-	ep, err := d.Lookup.Get(endpointmanager.ByAttachment(c.attachment))
+	ep, err := h.Lookup.Get(endpoint.ByAttachment(c.attachment))
 	if err != nil {
 		return fmt.Errorf("check the endpoint of %s: %w", c.subject(), err)
 	}
 	if difference := compareResult(previous, ep); difference != "" {
 		return differs(difference)
 	}
-	namespace, err := takeNamespace(ctx, c)
+	namespace, err := receiveNamespace(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer namespace.Close()
-	difference, err := d.Inspector.Inspect(ctx, ep, namespace)
+	difference, err := h.Inspector.Inspect(ctx, ep, namespace)
 	if err != nil {
 		return err
 	}
 	if difference != "" {
 		return differs(difference)
 	}
-	examined, err := d.Examiner.Examine(ctx, doctor.Scope{Endpoint: c.attachment.String()})
+	examined, err := h.Examiner.Examine(ctx, doctor.Scope{Endpoint: c.attachment.String()})
 	if err != nil {
 		return fmt.Errorf("examine the endpoint of %s: %w", c.subject(), err)
 	}
@@ -50,7 +50,7 @@ func (d desk) check(ctx context.Context, c call) error {
 			"the agent repairs what it can: look at porin doctor; if it stays, remove the container and create it again")
 	}
 	if c.delegated() {
-		return d.Plugins.Check(ctx, c.delegateCall())
+		return h.Plugins.Check(ctx, c.delegateCall())
 	}
 	return nil
 }
@@ -59,11 +59,14 @@ func differs(difference string) error {
 	return fail(codeDiffers, difference, "remove the container and create it again")
 }
 
+// checkConfig is what CHECK reads of a network configuration besides.
+type checkConfig struct {
+	PrevResult json.RawMessage `json:"prevResult" doc:"CHECK: the result of the ADD, from the runtime"`
+}
+
 // previousResult is the result of the ADD, with what later plugins of a chain may have added.
 func (c *call) previousResult() (*types100.Result, error) {
-	var config struct {
-		PrevResult json.RawMessage `json:"prevResult"`
-	}
+	var config checkConfig
 	if err := json.Unmarshal(c.raw, &config); err != nil || !isSet(config.PrevResult) {
 		return nil, fail(types.ErrInvalidNetworkConfig, "CHECK without prevResult", "the container runtime must pass the result of ADD")
 	}
@@ -78,7 +81,7 @@ func (c *call) previousResult() (*types100.Result, error) {
 }
 
 // compareResult wants the agent's interface and addresses in the result, and no other addresses on that interface.
-func compareResult(previous *types100.Result, ep endpointmanager.Endpoint) string {
+func compareResult(previous *types100.Result, ep endpoint.Endpoint) string {
 	index := slices.IndexFunc(previous.Interfaces, func(i *types100.Interface) bool { return i.Name == ep.Container.Name && i.Sandbox != "" })
 	if index < 0 {
 		return "the result of ADD has no interface " + ep.Container.Name

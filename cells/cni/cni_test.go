@@ -17,6 +17,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam/delegate"
@@ -32,7 +33,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // linked is a step that gives an endpoint a link without a kernel.
 type linked struct{ *endpointmanagertest.Step }
 
-func (l linked) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (l linked) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	ep, err := l.Step.Attach(ctx, ep, namespace)
 	ep = endpointmanagertest.WithLink(ep, 7)
 	ep.MTU = 1500
@@ -44,11 +45,11 @@ type noDifference struct{}
 // brokenInterface is an inspector that finds the interface missing.
 type brokenInterface struct{}
 
-func (brokenInterface) Inspect(context.Context, endpointmanager.Endpoint, *endpointmanager.Namespace) (string, error) {
+func (brokenInterface) Inspect(context.Context, endpoint.Endpoint, *endpoint.Namespace) (string, error) {
 	return "interface eth0 is missing in the container", nil
 }
 
-func (noDifference) Inspect(context.Context, endpointmanager.Endpoint, *endpointmanager.Namespace) (string, error) {
+func (noDifference) Inspect(context.Context, endpoint.Endpoint, *endpoint.Namespace) (string, error) {
 	return "", nil
 }
 
@@ -56,26 +57,26 @@ type healthy struct{}
 
 func (healthy) Examine(context.Context, doctor.Scope) (v1.Doctor, error) { return v1.Doctor{}, nil }
 
-type vitals string
+type brokenReason string
 
-func (v vitals) Broken() string { return string(v) }
+func (r brokenReason) Broken() string { return string(r) }
 
-// testDesk is a desk whose manager has steps without a kernel.
-type testDesk struct {
-	desk
+// testAgent is a handler whose manager has steps without a kernel.
+type testAgent struct {
+	handler
 	t       *testing.T
 	manager endpointmanager.Service
 	caller  server.Caller
 }
 
-func newTestDesk(t *testing.T) *testDesk {
+func newTestAgent(t *testing.T) *testAgent {
 	t.Helper()
 	table := endpointmanager.NewTable()
 	config := endpointmanager.DefaultConfig()
 	config.StateDir = t.TempDir()
 	manager := endpointmanager.New(endpointmanager.Params{
 		Config: config, Log: slog.New(slog.DiscardHandler), Table: table,
-		Steps: endpointmanager.Steps{endpointmanagertest.NewStep("ipam"), linked{endpointmanagertest.NewStep("link")}},
+		Steps: endpoint.Steps{endpointmanagertest.NewStep("ipam"), linked{endpointmanagertest.NewStep("link")}},
 	})
 	if err := manager.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -85,31 +86,31 @@ func newTestDesk(t *testing.T) *testDesk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testDesk{t: t, manager: manager, caller: server.Caller{NetNSCookie: own}, desk: desk{
+	return &testAgent{t: t, manager: manager, caller: server.Caller{NetNSCookie: own}, handler: handler{
 		Log: slog.New(slog.DiscardHandler), Manager: manager, Lookup: table, Holder: manager.(endpointmanager.Holder), Inspector: noDifference{},
-		Plugins: delegate.New(delegate.Config{BinDirs: []string{t.TempDir()}}), Examiner: healthy{}, Vitals: vitals(""),
+		Plugins: delegate.New(delegate.Config{BinDirs: []string{t.TempDir()}}), Examiner: healthy{}, Capacity: brokenReason(""),
 		Chains: newChains(""),
 	}}
 }
 
 // post sends a body as the plugin does, with a descriptor unless that is nil.
-func (d *testDesk) post(body []byte, descriptor *os.File) (status int, answer string) {
-	d.t.Helper()
+func (a *testAgent) post(body []byte, descriptor *os.File) (status int, answer string) {
+	a.t.Helper()
 	router := chi.NewRouter()
-	d.Mount(router)
-	ctx := d.t.Context()
+	a.Mount(router)
+	ctx := a.t.Context()
 	if descriptor != nil {
 		ctx = server.WithDescriptor(ctx, descriptor)
 	}
-	r := httptest.NewRequest(http.MethodPost, "/v1/cni", bytes.NewReader(body)).WithContext(server.WithCaller(ctx, d.caller))
+	r := httptest.NewRequest(http.MethodPost, "/v1/cni", bytes.NewReader(body)).WithContext(server.WithCaller(ctx, a.caller))
 	w := httptest.NewRecorder()
 	router.ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 
 // call sends a call for the container c1 with more members of the configuration, and more of the environment.
-func (d *testDesk) call(command string, descriptor *os.File, config string, environment ...string) (status int, answer string) {
-	d.t.Helper()
+func (a *testAgent) call(command string, descriptor *os.File, config string, environment ...string) (status int, answer string) {
+	a.t.Helper()
 	call := v1.CNICall{
 		Version:     v1.CNICallVersion,
 		Environment: map[string]string{"CNI_COMMAND": command, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "/run/netns/c1"},
@@ -121,12 +122,12 @@ func (d *testDesk) call(command string, descriptor *os.File, config string, envi
 	}
 	body, err := json.Marshal(call)
 	if err != nil {
-		d.t.Fatal(err)
+		a.t.Fatal(err)
 	}
-	return d.post(body, descriptor)
+	return a.post(body, descriptor)
 }
 
-// namespace is a descriptor of a container's network namespace, which the desk closes.
+// namespace is a descriptor of a container's network namespace, which the handler closes.
 func namespace(t *testing.T, of *testutil.Namespace) *os.File {
 	t.Helper()
 	file, err := os.Open(of.Path())
@@ -136,26 +137,26 @@ func namespace(t *testing.T, of *testutil.Namespace) *os.File {
 	return file
 }
 
-func (d *testDesk) wants(what string, status int, answer string, wantStatus int, words string) {
-	d.t.Helper()
+func (a *testAgent) wants(what string, status int, answer string, wantStatus int, words string) {
+	a.t.Helper()
 	if status != wantStatus || !strings.Contains(answer, words) {
-		d.t.Errorf("%s: %d %s, want %d and %q", what, status, answer, wantStatus, words)
+		a.t.Errorf("%s: %d %s, want %d and %q", what, status, answer, wantStatus, words)
 	}
 }
 
-func TestOnlyRootIsServed(t *testing.T) {
-	d := newTestDesk(t)
-	d.caller.UID = 1000
-	status, answer := d.call("STATUS", nil, "")
-	d.wants("user 1000", status, answer, http.StatusForbidden, `"code":"forbidden"`)
+func TestCallerNotRoot(t *testing.T) {
+	a := newTestAgent(t)
+	a.caller.UID = 1000
+	status, answer := a.call("STATUS", nil, "")
+	a.wants("user 1000", status, answer, http.StatusForbidden, `"code":"forbidden"`)
 }
 
-func TestCallOfAnotherVersion(t *testing.T) {
-	d := newTestDesk(t)
-	status, answer := d.post([]byte(`{"version":2,"environment":{"CNI_COMMAND":"STATUS"},"config":{"cniVersion":"1.1.0","name":"porin"}}`), nil)
-	d.wants("a newer version", status, answer, http.StatusNotFound, `"code":"not-found"`)
-	status, answer = d.post([]byte(`{"version":1,"color":"blue","environment":{"CNI_COMMAND":"STATUS","CNI_NEW":"x"},"config":{"cniVersion":"1.1.0","name":"porin"},"began":7}`), nil)
-	d.wants("an unknown member", status, answer, http.StatusOK, "")
+func TestCallVersion(t *testing.T) {
+	a := newTestAgent(t)
+	status, answer := a.post([]byte(`{"version":2,"environment":{"CNI_COMMAND":"STATUS"},"config":{"cniVersion":"1.1.0","name":"porin"}}`), nil)
+	a.wants("a newer version", status, answer, http.StatusNotFound, `"code":"not-found"`)
+	status, answer = a.post([]byte(`{"version":1,"color":"blue","environment":{"CNI_COMMAND":"STATUS","CNI_NEW":"x"},"config":{"cniVersion":"1.1.0","name":"porin"},"began":7}`), nil)
+	a.wants("an unknown member", status, answer, http.StatusOK, "")
 }
 
 // TestRecordedCalls posts what plugins of each version have sent. Files are added, never changed: a plugin may be one version
@@ -167,14 +168,14 @@ func TestRecordedCalls(t *testing.T) {
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	d := newTestDesk(t)
+	a := newTestAgent(t)
 	for _, file := range files { // in the order of their names
 		body, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		status, answer := d.post(body, namespace(t, container))
-		d.wants(file, status, answer, http.StatusOK, "")
+		status, answer := a.post(body, namespace(t, container))
+		a.wants(file, status, answer, http.StatusOK, "")
 	}
 }
 
@@ -182,8 +183,8 @@ func TestAddResultOfEachVersion(t *testing.T) {
 	testutil.Root(t)
 	container := testutil.NetNS(t)
 	for _, version := range versions.SupportedVersions() {
-		d := newTestDesk(t)
-		status, answer := d.call("ADD", namespace(t, container), `,"dns":{"nameservers":["10.0.0.53"]},"cniVersion":"`+version+`"`)
+		a := newTestAgent(t)
+		status, answer := a.call("ADD", namespace(t, container), `,"dns":{"nameservers":["10.0.0.53"]},"cniVersion":"`+version+`"`)
 		if status != http.StatusOK {
 			t.Errorf("version %s: %d %s", version, status, answer)
 			continue
@@ -216,7 +217,7 @@ func TestAddRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newTestDesk(t)
+	a := newTestAgent(t)
 	for name, c := range map[string]struct {
 		descriptor *os.File
 		config     string
@@ -237,19 +238,19 @@ func TestAddRefusals(t *testing.T) {
 		"a MAC of the network":  {namespace(t, container), `,"args":{"cni":{"mac":"02:00:00:00:00:01"}}`, "", `"code":7,"msg":"the MAC of an interface`},
 		"a pool and a plugin":   {namespace(t, container), `,"pool":"blue","ipam":{"type":"host-local"}`, "", `"code":7,"msg":"network configuration: pool`},
 	} {
-		status, answer := d.call("ADD", c.descriptor, c.config, "CNI_ARGS="+c.args)
-		d.wants(name, status, answer, v1.CNIErrorStatus, c.words)
+		status, answer := a.call("ADD", c.descriptor, c.config, "CNI_ARGS="+c.args)
+		a.wants(name, status, answer, v1.CNIErrorStatus, c.words)
 		if !strings.HasPrefix(answer, `{"cniVersion":"1.1.0"`) {
 			t.Errorf("%s: the error has no cniVersion: %s", name, answer)
 		}
 	}
-	d.caller.NetNSCookie++
-	status, answer := d.call("ADD", namespace(t, container), "")
-	d.wants("another network namespace", status, answer, v1.CNIErrorStatus, `"code":11,"msg":"porin-agent runs in another network namespace`)
+	a.caller.NetNSCookie++
+	status, answer := a.call("ADD", namespace(t, container), "")
+	a.wants("another network namespace", status, answer, v1.CNIErrorStatus, `"code":11,"msg":"porin-agent runs in another network namespace`)
 }
 
 func TestBadCalls(t *testing.T) {
-	d := newTestDesk(t)
+	a := newTestAgent(t)
 	for name, c := range map[string]struct{ command, config, environment, words string }{
 		"a path in the ID":     {"DEL", "", "CNI_CONTAINERID=../../etc", `"code":4`},
 		"a path in the name":   {"DEL", "", "CNI_IFNAME=../eth0", `"code":4`},
@@ -260,42 +261,43 @@ func TestBadCalls(t *testing.T) {
 		"GC without a list":    {"GC", "", "", `"code":7,"msg":"GC without cni.dev/valid-attachments"`},
 		"CHECK without result": {"CHECK", "", "", `"code":7,"msg":"CHECK without prevResult"`},
 	} {
-		status, answer := d.call(c.command, nil, c.config, c.environment)
-		d.wants(name, status, answer, v1.CNIErrorStatus, c.words)
+		status, answer := a.call(c.command, nil, c.config, c.environment)
+		a.wants(name, status, answer, v1.CNIErrorStatus, c.words)
 	}
-	status, answer := d.post([]byte(`{`), nil)
-	d.wants("no JSON", status, answer, http.StatusBadRequest, `"code":"invalid"`)
+	status, answer := a.post([]byte(`{`), nil)
+	a.wants("no JSON", status, answer, http.StatusBadRequest, `"code":"invalid"`)
 }
 
-func TestDeleteOfAnAgentThatStops(t *testing.T) {
-	d := newTestDesk(t)
-	status, answer := d.call("DEL", nil, "")
-	d.wants("DEL of nobody", status, answer, http.StatusOK, "")
-	if err := d.manager.Stop(t.Context()); err != nil {
+func TestDeleteWhileStopping(t *testing.T) {
+	a := newTestAgent(t)
+	status, answer := a.call("DEL", nil, "")
+	a.wants("DEL of nobody", status, answer, http.StatusOK, "")
+	if err := a.manager.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	status, answer = d.call("DEL", nil, "")
-	d.wants("DEL", status, answer, http.StatusServiceUnavailable, `"code":"unavailable"`) // which the plugin does without the agent
+	status, answer = a.call("DEL", nil, "")
+	a.wants("DEL", status, answer, http.StatusServiceUnavailable, `"code":"unavailable"`) // which the plugin does without the agent
 }
 
-func TestDeleteReadsNothingThatItDoesNotUse(t *testing.T) {
-	d := newTestDesk(t)
-	status, answer := d.call("DEL", nil, `,"mtu":"big","runtimeConfig":7,"args":[],"dns":"none","prevResult":{"cniVersion":"0"}`)
-	d.wants("DEL", status, answer, http.StatusOK, "")
+func TestDeleteIgnoresBadConfig(t *testing.T) {
+	a := newTestAgent(t)
+	status, answer := a.call("DEL", nil, `,"mtu":"big","runtimeConfig":7,"args":[],"dns":"none","prevResult":{"cniVersion":"0"}`)
+	a.wants("DEL", status, answer, http.StatusOK, "")
 }
 
 func TestStatus(t *testing.T) {
-	d := newTestDesk(t)
-	status, answer := d.call("STATUS", nil, "")
-	d.wants("a healthy agent", status, answer, http.StatusOK, "")
-	d.Vitals = vitals("ledger: no space left on device")
-	status, answer = d.call("STATUS", nil, "")
-	d.wants("a full disk", status, answer, v1.CNIErrorStatus, `"code":50,"msg":"no container can be attached: ledger: no space left on device"`)
+	a := newTestAgent(t)
+	status, answer := a.call("STATUS", nil, "")
+	a.wants("a healthy agent", status, answer, http.StatusOK, "")
+	a.Capacity = brokenReason("ledger: no space left on device")
+	status, answer = a.call("STATUS", nil, "")
+	a.wants("a full disk", status, answer, v1.CNIErrorStatus, `"code":50,"msg":"no container can be attached: ledger: no space left on device"`)
 }
 
 func FuzzCall(f *testing.F) {
 	f.Add([]byte(`{"version":1,"environment":{"CNI_COMMAND":"DEL","CNI_CONTAINERID":"c1","CNI_IFNAME":"eth0"},"config":{"cniVersion":"1.1.0","name":"porin"}}`))
 	f.Add([]byte(`{"version":1,"environment":{"CNI_COMMAND":"ADD","CNI_CONTAINERID":"c1","CNI_IFNAME":"eth0","CNI_ARGS":"IP=1.2.3.4;;="},"config":{"cniVersion":"1.1.0","name":"porin","runtimeConfig":{"ips":["::1"]}}}`))
+	f.Add([]byte(`{"version":1,"environment":{"CNI_COMMAND":"ADD","CNI_CONTAINERID":"c1","CNI_IFNAME":"eth0"},"config":{"cniVersion":"1.1.0","name":"porin","runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"porin.dev/pool":"blue","porin.dev/reservation":"T0K3N"}}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var decoded v1.CNICall
 		if json.Unmarshal(body, &decoded) != nil {
@@ -303,31 +305,31 @@ func FuzzCall(f *testing.F) {
 		}
 		c, err := parse(decoded)
 		if err != nil {
-			if printed := answerTo(err); printed.Code == 0 || printed.Msg == "" || strings.ContainsAny(printed.Msg, "\r\n") {
+			if printed := toCNIError(err); printed.Code == 0 || printed.Msg == "" || strings.ContainsAny(printed.Msg, "\r\n") {
 				t.Errorf("error %+v", printed)
 			}
 			return
 		}
-		if spec, err := c.spec(); err == nil && spec.Attachment != c.attachment {
-			t.Errorf("spec of %s for %s", spec.Attachment, c.attachment)
+		if spec, err := c.spec(); err == nil && (spec.Attachment != c.attachment || spec.Reservation != "" && v1.CheckToken(spec.Reservation) != nil) {
+			t.Errorf("spec of %s and reservation %q for %s", spec.Attachment, spec.Reservation, c.attachment)
 		}
 	})
 }
 
-func TestARepeatedAddOfABrokenInterfaceMakesItAnew(t *testing.T) {
+func TestAddRepeatedAfterDamage(t *testing.T) {
 	testutil.Root(t)
 	container := testutil.NetNS(t)
-	d := newTestDesk(t)
+	a := newTestAgent(t)
 	add := func(want uint16) {
 		t.Helper()
-		status, answer := d.call("ADD", namespace(t, container), "")
-		d.wants("ADD", status, answer, http.StatusOK, "")
-		if list := d.Lookup.List(); len(list) != 1 || list[0].ID != want {
+		status, answer := a.call("ADD", namespace(t, container), "")
+		a.wants("ADD", status, answer, http.StatusOK, "")
+		if list := a.Lookup.List(); len(list) != 1 || list[0].ID != want {
 			t.Errorf("endpoints %+v, want one with number %d", list, want)
 		}
 	}
 	add(1)
 	add(1) // it is whole
-	d.Inspector = brokenInterface{}
+	a.Inspector = brokenInterface{}
 	add(2)
 }

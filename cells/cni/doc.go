@@ -1,6 +1,6 @@
-// Package cni is the desk for container runtimes: a call of the CNI plugin comes in, and what the plugin prints goes out.
+// Package cni answers the calls that the CNI plugin carries from container runtimes: its answer is what the plugin prints.
 //
-//	porin-cni -- POST /v1/cni: environment, configuration, start time; the namespace as a descriptor --> [desk]
+//	porin-cni -- POST /v1/cni: environment, configuration, start time; the namespace as a descriptor --> [handler]
 //	  ADD     -> endpointmanager.Create, whose steps do everything     CHECK  -> link.Inspector, doctor, IPAM plugin
 //	  DEL     -> endpointmanager.Delete                                STATUS -> capacity, IPAM plugin
 //	  GC      -> endpointmanager.Collect, IPAM plugin                  VERSION is answered by the plugin itself
@@ -10,6 +10,6 @@
 // is a problem, and means that the agent did not finish the call, though a DEL may still be under way: the plugin then answers
 // ADD with 11 (try again later) and does DEL alone.
 //
-// While the agent serves, a heartbeat file tells plugins that find no agent whether one was there lately: STATUS succeeds
+// While the agent serves, a heartbeat file shows plugins that find no agent whether one was there lately: STATUS succeeds
 // while the agent is restarted.
 package cni

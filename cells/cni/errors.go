@@ -29,30 +29,33 @@ func (f *failure) Error() string { return f.Text }
 
 func fail(code uint, text, hint string) error { return &failure{code, text, hint} }
 
-// answerTo is the error in the form of the CNI specification (1.1.0, section 5). An error that an IPAM plugin printed is
+// toCNIError returns the error in the form of the CNI specification (1.1.0, section 5). An error that an IPAM plugin printed is
 // passed on as it is.
-func answerTo(err error) *types.Error {
+func toCNIError(err error) *types.Error {
 	if printed, ok := errors.AsType[*types.Error](err); ok {
 		return printed
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
 		return &types.Error{Code: f.Code, Msg: oneLine(f.Text), Details: f.Hint}
 	}
-	code, hint := meaning(fault.KindOf(err))
+	code, hint := codeOf(fault.KindOf(err))
+	if own, ok := fault.HintOf(err); ok {
+		hint = own
+	}
 	return &types.Error{Code: code, Msg: oneLine(err.Error()), Details: hint}
 }
 
-// meaning is the CNI code for a kind of fault, and what to do about it.
-func meaning(kind fault.Kind) (code uint, hint string) {
+// codeOf returns the CNI code for a kind of fault, and what can be done about any of that kind. An error may have a hint of its own that says more.
+func codeOf(kind fault.Kind) (code uint, hint string) {
 	switch kind {
 	case fault.Invalid, fault.TooLarge:
 		return types.ErrInvalidNetworkConfig, "correct what the pod or the network configuration asks for"
 	case fault.NotFound:
 		return types.ErrUnknownContainer, "attach the container first"
 	case fault.Conflict:
-		return codeConflict, "ask for another one, or release what holds it"
+		return codeConflict, "release what holds it"
 	case fault.Exhausted:
-		return types.ErrTryAgainLater, "remove pods from this node, or give it more addresses"
+		return types.ErrTryAgainLater, "remove pods from this node"
 	case fault.Unavailable:
 		return types.ErrTryAgainLater, "it may work in a while; look at the log of porin-agent"
 	case fault.Deadline:
@@ -68,7 +71,7 @@ func writeError(w http.ResponseWriter, cniVersion string, err error) error {
 	body, encodeErr := json.Marshal(struct {
 		CNIVersion string `json:"cniVersion,omitempty"`
 		*types.Error
-	}{cniVersion, answerTo(err)})
+	}{cniVersion, toCNIError(err)})
 	if encodeErr != nil {
 		return encodeErr
 	}

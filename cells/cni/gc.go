@@ -7,6 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/netns"
@@ -14,14 +15,14 @@ import (
 
 // gcConfig is what GC reads of a network configuration besides.
 type gcConfig struct {
-	Valid  *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
-	DryRun bool                  `json:"gcDryRun"`
+	Valid  *[]types.GCAttachment `json:"cni.dev/valid-attachments" doc:"GC: the attachments to keep, from the runtime"`
+	DryRun bool                  `json:"gcDryRun" doc:"GC: true only logs what would be deleted"`
 }
 
 // gc takes down every attachment of the network that is not valid and began before the call: a container that is attached
 // meanwhile is in no list yet. What could not be taken down is on record and tried again. The IPAM plugin comes after that,
 // and not at all when something was withheld: endpoints that are still there use their addresses.
-func (d desk) gc(ctx context.Context, c call) error {
+func (h handler) gc(ctx context.Context, c call) error {
 	var config gcConfig
 	if err := json.Unmarshal(c.raw, &config); err != nil {
 		return badConfig("cni.dev/valid-attachments", err.Error())
@@ -29,33 +30,33 @@ func (d desk) gc(ctx context.Context, c call) error {
 	if config.Valid == nil {
 		return fail(types.ErrInvalidNetworkConfig, "GC without cni.dev/valid-attachments", "the container runtime must list the attachments to keep")
 	}
-	gc := endpointmanager.GC{Network: c.config.Name, Valid: validOf(*config.Valid), Began: c.began, DryRun: config.DryRun}
+	gc := endpointmanager.GC{Network: c.config.Name, Valid: validAttachments(*config.Valid), Began: c.began, DryRun: config.DryRun}
 	if caller, _ := server.CallerOf(ctx); caller.PID != 0 { // the runtime's process is visible, and so are those of its pods
 		gc.InUse = netns.InUse
 	}
-	result := d.Manager.Collect(ctx, gc)
+	result := h.Manager.Collect(ctx, gc)
 	switch {
 	case config.DryRun:
 		var stale []string
 		for _, a := range result.Stale {
 			stale = append(stale, a.String())
 		}
-		d.Log.Info("GC would delete", "network", c.config.Name, "count", len(stale), "endpoints", strings.Join(stale, " "))
+		h.Log.Info("GC would delete", "network", c.config.Name, "count", len(stale), "endpoints", strings.Join(stale, " "))
 		return nil
 	case result.Withheld != nil:
 		return fail(types.ErrTryAgainLater, "not all was deleted: "+result.Withheld.Error(),
 			"call GC again if the list of valid attachments is right; porin gc --dry-run shows what would go")
 	case c.delegated():
-		return d.Plugins.GC(ctx, c.delegateCall())
+		return h.Plugins.GC(ctx, c.delegateCall())
 	}
 	return nil
 }
 
-// validOf are those of the list that may be Porin's.
-func validOf(list []types.GCAttachment) map[endpointmanager.Attachment]bool {
-	valid := make(map[endpointmanager.Attachment]bool, len(list))
+// validAttachments are those of the list that may be Porin's.
+func validAttachments(list []types.GCAttachment) map[endpoint.Attachment]bool {
+	valid := make(map[endpoint.Attachment]bool, len(list))
 	for _, one := range list {
-		valid[endpointmanager.Attachment{ContainerID: one.ContainerID, IfName: one.IfName}] = true
+		valid[endpoint.Attachment{ContainerID: one.ContainerID, IfName: one.IfName}] = true
 	}
 	return valid
 }

@@ -1,11 +1,14 @@
 package cni
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"porin.dev/porin/internal/heartbeat"
+	"porin.dev/porin/internal/task"
 )
 
 // Config says where the heartbeat file is.
@@ -16,47 +19,51 @@ type Config struct {
 	ConfDir string
 }
 
-// beatInterval is a small part of heartbeat.Fresh.
-const beatInterval = 30 * time.Second
+// heartbeatInterval is a small part of heartbeat.Fresh.
+const heartbeatInterval = 30 * time.Second
 
-// beater writes the heartbeat file while the API serves. It is a server.Watcher.
-type beater struct {
+// heartbeatWriter writes the heartbeat file while the API serves. It is a server.Watcher.
+type heartbeatWriter struct {
 	stateDir string
 	log      *slog.Logger
-	stop     chan struct{}
-	loop     sync.WaitGroup
+	serving  atomic.Bool
 }
 
-func newHeartbeat(cfg Config, log *slog.Logger) *beater {
-	return &beater{stateDir: cfg.StateDir, log: log, stop: make(chan struct{})}
+func newHeartbeat(cfg Config, log *slog.Logger) *heartbeatWriter {
+	return &heartbeatWriter{stateDir: cfg.StateDir, log: log}
+}
+
+// newHeartbeatTask returns the task that writes the file again and again. An agent that never serves must not look alive.
+func newHeartbeatTask(w *heartbeatWriter, log *slog.Logger) *task.Task {
+	return task.Every(log, task.Round{Name: "cni-heartbeat", Interval: heartbeatInterval, Run: func(context.Context) error {
+		if !w.serving.Load() {
+			return nil
+		}
+		return w.write()
+	}})
 }
 
 // Serving implements server.Watcher.
-func (b *beater) Serving() {
-	b.beat()
-	b.loop.Go(func() {
-		tick := time.NewTicker(beatInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				b.beat()
-			case <-b.stop:
-				return
-			}
-		}
-	})
+func (w *heartbeatWriter) Serving() {
+	w.serving.Store(true)
+	w.writeOrWarn()
 }
 
 // Stopping implements server.Watcher. The file stays: it says when the agent was there last.
-func (b *beater) Stopping() {
-	b.beat()
-	close(b.stop)
-	b.loop.Wait()
+func (w *heartbeatWriter) Stopping() {
+	w.writeOrWarn()
+	w.serving.Store(false)
 }
 
-func (b *beater) beat() {
-	if err := heartbeat.Beat(b.stateDir); err != nil {
-		b.log.Warn("heartbeat not written: STATUS may fail while the agent is restarted", "path", b.stateDir, "error", err)
+func (w *heartbeatWriter) writeOrWarn() {
+	if err := w.write(); err != nil {
+		w.log.Warn("STATUS may fail while the agent is restarted", "error", err)
 	}
+}
+
+func (w *heartbeatWriter) write() error {
+	if err := heartbeat.Beat(w.stateDir); err != nil {
+		return fmt.Errorf("write the heartbeat: %w", err)
+	}
+	return nil
 }

@@ -21,16 +21,16 @@ func (s *suspended) Confirm(context.Context) error {
 }
 
 func TestCallsFromOtherNamespace(t *testing.T) {
-	d := newTestDesk(t)
+	a := newTestAgent(t)
 	holder := &suspended{}
-	d.Holder = holder
-	d.caller.NetNSCookie++
+	a.Holder = holder
+	a.caller.NetNSCookie++
 	for command, want := range map[string]int{
 		"ADD": v1.CNIErrorStatus, "GC": v1.CNIErrorStatus, "STATUS": v1.CNIErrorStatus,
 		"DEL": http.StatusServiceUnavailable, // so that the plugin does it without the agent
 	} {
-		status, answer := d.call(command, nil, `,"cni.dev/valid-attachments":[]`)
-		d.wants(command, status, answer, want, "hostNetwork")
+		status, answer := a.call(command, nil, `,"cni.dev/valid-attachments":[]`)
+		a.wants(command, status, answer, want, "hostNetwork")
 	}
 	if holder.confirmed > 0 {
 		t.Error("a call from another namespace tells which one is the host's")
@@ -38,9 +38,9 @@ func TestCallsFromOtherNamespace(t *testing.T) {
 }
 
 func TestCallsOfSuspendedManager(t *testing.T) {
-	d := newTestDesk(t)
+	a := newTestAgent(t)
 	holder := &suspended{}
-	d.Holder = holder
+	a.Holder = holder
 	for _, row := range []struct {
 		command         string
 		status, confirm int
@@ -51,8 +51,8 @@ func TestCallsOfSuspendedManager(t *testing.T) {
 		{"GC", v1.CNIErrorStatus, 1},
 	} {
 		holder.confirmed = 0
-		status, answer := d.call(row.command, nil, `,"cni.dev/valid-attachments":[]`)
-		d.wants(row.command, status, answer, row.status, "")
+		status, answer := a.call(row.command, nil, `,"cni.dev/valid-attachments":[]`)
+		a.wants(row.command, status, answer, row.status, "")
 		if holder.confirmed != row.confirm {
 			t.Errorf("%s tells %d times that the runtime is in the agent's namespace, want %d", row.command, holder.confirmed, row.confirm)
 		}

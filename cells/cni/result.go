@@ -10,11 +10,11 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // resultOf is the result of an ADD, in the version of its configuration.
-func (c *call) resultOf(ep endpointmanager.Endpoint) ([]byte, error) {
+func (c *call) resultOf(ep endpoint.Endpoint) ([]byte, error) {
 	newest, err := c.newestResult(ep)
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (c *call) resultOf(ep endpointmanager.Endpoint) ([]byte, error) {
 	return json.Marshal(result)
 }
 
-func (c *call) newestResult(ep endpointmanager.Endpoint) (*types100.Result, error) {
+func (c *call) newestResult(ep endpoint.Endpoint) (*types100.Result, error) {
 	ipam, err := ep.DecodeIPAMResult()
 	if err != nil {
 		return nil, err
@@ -66,11 +66,14 @@ func (c *call) newestResult(ep endpointmanager.Endpoint) (*types100.Result, erro
 	return result, nil
 }
 
+// resultConfig is what a result has of a network configuration.
+type resultConfig struct {
+	DNS types.DNS `json:"dns" doc:"DNS of the result; that of the IPAM plugin when it is not there"`
+}
+
 // dns is that of the configuration, or else of the IPAM plugin, as in the reference plugins.
-func (c *call) dns(ipam endpointmanager.IPAMResult) (dns types.DNS, err error) {
-	var config struct {
-		DNS types.DNS `json:"dns"`
-	}
+func (c *call) dns(ipam endpoint.IPAMResult) (dns types.DNS, err error) {
+	var config resultConfig
 	if err := json.Unmarshal(c.raw, &config); err != nil {
 		return dns, badConfig("dns", err.Error())
 	}

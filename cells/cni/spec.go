@@ -10,24 +10,24 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // addConfig is what ADD reads of a network configuration besides.
 type addConfig struct {
-	MTU           int             `json:"mtu"`
-	Pool          string          `json:"pool"`
-	PrevResult    json.RawMessage `json:"prevResult"`
+	MTU           int             `json:"mtu" doc:"MTU of the interface; the kernel's default when it is not there"`
+	Pool          string          `json:"pool" doc:"multi-pool: the pool of containers for which nothing nearer names one"`
+	PrevResult    json.RawMessage `json:"prevResult" doc:"ADD refuses one: porin-cni is the first plugin of a list"`
 	RuntimeConfig struct {
-		IPs         []string          `json:"ips"`
-		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
-		Bandwidth   json.RawMessage   `json:"bandwidth"`
-		MAC         string            `json:"mac"`
+		IPs         []string          `json:"ips" doc:"addresses that the container asks for, one of each family at the most (capability ips)"`
+		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations" doc:"annotations of the pod (capability io.kubernetes.cri.pod-annotations)"`
+		Bandwidth   json.RawMessage   `json:"bandwidth" doc:"refused: it is not implemented"`
+		MAC         string            `json:"mac" doc:"refused: the MAC cannot be chosen"`
 	} `json:"runtimeConfig"`
 	Args struct {
 		CNI struct {
-			IPs []string `json:"ips"`
-			MAC string   `json:"mac"`
+			IPs []string `json:"ips" doc:"as runtimeConfig.ips"`
+			MAC string   `json:"mac" doc:"refused: the MAC cannot be chosen"`
 		} `json:"cni"`
 	} `json:"args"`
 }
@@ -35,63 +35,92 @@ type addConfig struct {
 // podArgs are the keys of CNI_ARGS that Porin knows. Others are no fault.
 type podArgs struct {
 	types.CommonArgs
-	K8S_POD_NAMESPACE, K8S_POD_NAME, K8S_POD_UID, K8S_POD_PRIORITY_CLASS types.UnmarshallableString
-	IP, MAC, PORIN_POOL, PORIN_RESERVATION                               types.UnmarshallableString
+	K8S_POD_NAMESPACE      types.UnmarshallableString `doc:"namespace of the pod"`
+	K8S_POD_NAME           types.UnmarshallableString `doc:"name of the pod"`
+	K8S_POD_UID            types.UnmarshallableString `doc:"UID of the pod: a newer container of the same pod takes the older one's place"`
+	K8S_POD_PRIORITY_CLASS types.UnmarshallableString `doc:"priority class of the pod, for --endpoint-critical-priority-classes"`
+	IP                     types.UnmarshallableString `doc:"addresses that the container asks for, comma separated, one of each family at the most"`
+	MAC                    types.UnmarshallableString `doc:"refused: the MAC cannot be chosen"`
+	PORIN_POOL             types.UnmarshallableString `doc:"multi-pool: the pool of the container's addresses"`
+	PORIN_RESERVATION      types.UnmarshallableString `doc:"token of the reservation whose addresses the container takes over"`
 }
 
-// poolAnnotation is the pod's annotation that names the pool of its addresses.
-const poolAnnotation = "porin.dev/pool"
+// The pod's annotations that name the pool of its addresses, and the token of the reservation whose addresses it takes over.
+const (
+	poolAnnotation        = "porin.dev/pool"
+	reservationAnnotation = "porin.dev/reservation"
+)
 
 // spec is what an ADD asks for.
-func (c *call) spec() (endpointmanager.Spec, error) {
+func (c *call) spec() (endpoint.Spec, error) {
 	var config addConfig
 	if err := json.Unmarshal(c.raw, &config); err != nil {
-		return endpointmanager.Spec{}, fail(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "correct the network configuration")
+		return endpoint.Spec{}, fail(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "correct the network configuration")
 	}
 	if isSet(config.PrevResult) {
-		return endpointmanager.Spec{}, fail(types.ErrInvalidNetworkConfig,
+		return endpoint.Spec{}, fail(types.ErrInvalidNetworkConfig,
 			"porin-cni is chained after another plugin, but makes the interface itself", "make it the first of the list of plugins")
 	}
 	if isSet(config.RuntimeConfig.Bandwidth) {
-		return endpointmanager.Spec{}, fail(types.ErrInvalidNetworkConfig,
+		return endpoint.Spec{}, fail(types.ErrInvalidNetworkConfig,
 			"the capability bandwidth is not implemented", "remove it from the capabilities of porin-cni, and the annotations kubernetes.io/ingress-bandwidth and egress-bandwidth from the pod")
 	}
 	var args podArgs
 	if err := types.LoadArgs("IgnoreUnknown=1;"+strings.Trim(c.args, ";"), &args); c.args != "" && err != nil {
-		return endpointmanager.Spec{}, fail(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_ARGS: %.200s", err),
+		return endpoint.Spec{}, fail(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_ARGS: %.200s", err),
 			"the container runtime must set it to KEY=VALUE, with ';' between two of them")
 	}
 	if cmp.Or(string(args.MAC), config.RuntimeConfig.MAC, config.Args.CNI.MAC) != "" {
-		return endpointmanager.Spec{}, fail(types.ErrInvalidNetworkConfig, "the MAC of an interface of porin-cni cannot be chosen",
+		return endpoint.Spec{}, fail(types.ErrInvalidNetworkConfig, "the MAC of an interface of porin-cni cannot be chosen",
 			"do not ask for one (CNI_ARGS MAC, runtimeConfig.mac, args.cni.mac)")
 	}
 	requested, err := requestedAddresses(config, string(args.IP))
 	if err != nil {
-		return endpointmanager.Spec{}, err
+		return endpoint.Spec{}, err
 	}
-	pool, err := c.pool(config, string(args.PORIN_POOL))
+	reservation, err := reservationOf(config, string(args.PORIN_RESERVATION))
 	if err != nil {
-		return endpointmanager.Spec{}, err
+		return endpoint.Spec{}, err
 	}
-	spec := endpointmanager.Spec{
+	pool, err := c.pool(config, string(args.PORIN_POOL), reservation)
+	if err != nil {
+		return endpoint.Spec{}, err
+	}
+	spec := endpoint.Spec{
 		Attachment: c.attachment, Network: c.config.Name, NetNS: c.netns, MTU: config.MTU, Began: c.began,
-		Pod: endpointmanager.Pod{
+		Pod: endpoint.Pod{
 			Namespace: string(args.K8S_POD_NAMESPACE), Name: string(args.K8S_POD_NAME), UID: string(args.K8S_POD_UID),
 			PriorityClass: string(args.K8S_POD_PRIORITY_CLASS),
 		},
 		ExternalIPAM: c.delegated(), IPAM: c.plugin(),
 	}
 	if !c.delegated() { // what a pod asks of Porin's pools may be meant for its other networks
-		spec.Requested, spec.Pool, spec.Reservation = requested, pool, string(args.PORIN_RESERVATION)
+		spec.Requested, spec.Pool, spec.Reservation = requested, pool, reservation
 	}
 	return spec, nil
 }
 
 func isSet(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
 
+// reservationOf is the token of the reservation that the container takes over: of CNI_ARGS, or else of the pod's annotation; "" is none.
+// The error does not show it: who knows it can take the address.
+func reservationOf(config addConfig, arg string) (string, error) {
+	token, where := arg, "PORIN_RESERVATION in CNI_ARGS"
+	if token == "" {
+		token, where = config.RuntimeConfig.Annotations[reservationAnnotation], "the pod's annotation "+reservationAnnotation
+	}
+	if token == "" {
+		return "", nil
+	}
+	if err := v1.CheckToken(token); err != nil {
+		return "", fail(types.ErrInvalidNetworkConfig, where+" "+err.Error(), "it is the token that porin ipam reserve has printed: "+v1.TokenRule)
+	}
+	return token, nil
+}
+
 // pool is the pool that addresses are asked from; "" leaves it to the agent's settings. What is nearer to the container is
-// right: CNI_ARGS, then the pod's annotation, then the network's configuration.
-func (c *call) pool(config addConfig, arg string) (string, error) {
+// right: CNI_ARGS, then the pod's annotation, then the network's configuration. A reservation is nearer than that, and has its pool.
+func (c *call) pool(config addConfig, arg, reservation string) (string, error) {
 	annotation := config.RuntimeConfig.Annotations[poolAnnotation]
 	for name, where := range map[string]string{arg: "PORIN_POOL in CNI_ARGS", annotation: "the pod's annotation " + poolAnnotation, config.Pool: "pool of the network configuration"} {
 		if name != "" && v1.CheckPoolName(name) != nil {
@@ -101,11 +130,14 @@ func (c *call) pool(config addConfig, arg string) (string, error) {
 	if config.Pool != "" && c.delegated() {
 		return "", badConfig("pool", fmt.Sprintf("%q: the addresses come from the IPAM plugin %.64s, which has no pools of Porin's", config.Pool, c.config.IPAM.Type))
 	}
+	if reservation != "" {
+		return cmp.Or(arg, annotation), nil
+	}
 	return cmp.Or(arg, annotation, config.Pool), nil
 }
 
 // requestedAddresses are those that CNI_ARGS (IP), runtimeConfig.ips and args.cni.ips ask for: at most one of each family.
-func requestedAddresses(config addConfig, arg string) (a endpointmanager.Addresses, err error) {
+func requestedAddresses(config addConfig, arg string) (a endpoint.Addresses, err error) {
 	texts := append(config.RuntimeConfig.IPs, config.Args.CNI.IPs...)
 	if arg != "" {
 		texts = append(texts, strings.Split(arg, ",")...)

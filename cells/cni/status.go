@@ -13,8 +13,8 @@ const statusTimeout = time.Second
 
 // status fails only for what prevents every ADD for a lasting reason: a runtime that hears of a failure makes the node
 // NotReady, and its pods are evicted. A full pool is the failure of an ADD.
-func (d desk) status(ctx context.Context, c call) error {
-	if reason := d.Vitals.Broken(); reason != "" {
+func (h handler) status(ctx context.Context, c call) error {
+	if reason := h.Capacity.Broken(); reason != "" {
 		return fail(types.ErrPluginNotAvailable, "no container can be attached: "+reason, "look at porin status, and at the log of porin-agent")
 	}
 	if !c.delegated() {
@@ -22,7 +22,7 @@ func (d desk) status(ctx context.Context, c call) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	err := d.Plugins.Status(ctx, c.delegateCall(), c.config.CNIVersion)
+	err := h.Plugins.Status(ctx, c.delegateCall(), c.config.CNIVersion)
 	if err == nil || ctx.Err() != nil { // one that is slow is not known to be broken
 		return nil
 	}

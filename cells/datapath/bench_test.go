@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/datapath"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/testutil"
 )
@@ -21,24 +21,24 @@ import (
 // left to the kernel.
 const pace = 3 * time.Millisecond
 
-// yard is a node with one container that has the other ends of any number of links.
-type yard struct {
+// benchNode is a node with one container that has the other ends of any number of links.
+type benchNode struct {
 	*node
-	container *endpointmanager.Namespace
+	container *endpoint.Namespace
 }
 
-func newYard(b *testing.B) *yard {
+func newBenchNode(b *testing.B) *benchNode {
 	b.Helper()
-	return &yard{node: newNode(b), container: endpointmanagertest.OpenNamespace(b, testutil.NetNS(b).Path())}
+	return &benchNode{node: newNode(b), container: endpointmanagertest.OpenNamespace(b, testutil.NetNS(b).Path())}
 }
 
 // endpoint makes endpoint number i and its link.
-func (y *yard) endpoint(b *testing.B, i int) endpointmanager.Endpoint {
+func (y *benchNode) endpoint(b *testing.B, i int) endpoint.Endpoint {
 	b.Helper()
-	return y.link(b, y.container, endpointAt(b, i, endpointmanager.Attachment{ContainerID: "container", IfName: "eth" + strconv.Itoa(i)}))
+	return y.link(b, y.container, endpointAt(b, i, endpoint.Attachment{ContainerID: "container", IfName: "eth" + strconv.Itoa(i)}))
 }
 
-func (y *yard) endpoints(b *testing.B, n int) (all []endpointmanager.Endpoint) {
+func (y *benchNode) endpoints(b *testing.B, n int) (all []endpoint.Endpoint) {
 	b.Helper()
 	for i := range n {
 		ep := y.endpoint(b, 1+i)
@@ -48,7 +48,7 @@ func (y *yard) endpoints(b *testing.B, n int) (all []endpointmanager.Endpoint) {
 	return all
 }
 
-func (y *yard) attachOne(b *testing.B, ep endpointmanager.Endpoint) {
+func (y *benchNode) attachOne(b *testing.B, ep endpoint.Endpoint) {
 	b.Helper()
 	_, err := y.step.Attach(context.Background(), ep, y.container)
 	must(b, err)
@@ -102,8 +102,8 @@ func BenchmarkAttachDetach(b *testing.B) {
 			_, err := n.step.Attach(context.Background(), ep, container)
 			must(b, err)
 		})
-		detaching.measure(b, func() { must(b, n.step.Detach(context.Background(), ep, endpointmanager.DeleteConfig{})) })
-		deleting.measure(b, func() { must(b, n.links.Detach(context.Background(), ep, endpointmanager.DeleteConfig{})) })
+		detaching.measure(b, func() { must(b, n.step.Detach(context.Background(), ep, endpoint.DeleteConfig{})) })
+		deleting.measure(b, func() { must(b, n.links.Detach(context.Background(), ep, endpoint.DeleteConfig{})) })
 		container.Close()
 	}
 	b.ReportMetric(0, "ns/op")
@@ -114,12 +114,12 @@ func BenchmarkAttachDetach(b *testing.B) {
 }
 
 func BenchmarkDetach32AtOnce(b *testing.B) {
-	y := newYard(b)
+	y := newBenchNode(b)
 	var total time.Duration
 	count := 0
 	for b.Loop() {
 		all := y.endpoints(b, 256)
-		work := make(chan endpointmanager.Endpoint, len(all))
+		work := make(chan endpoint.Endpoint, len(all))
 		for _, ep := range all {
 			work <- ep
 		}
@@ -142,7 +142,7 @@ func BenchmarkDetach32AtOnce(b *testing.B) {
 }
 
 func BenchmarkRestartWith250(b *testing.B) {
-	y := newYard(b)
+	y := newBenchNode(b)
 	all := y.endpoints(b, 250)
 	var starting, restoring, pruning []time.Duration
 	for b.Loop() {
@@ -175,12 +175,13 @@ func reportTimes(b *testing.B, all []time.Duration, what string) {
 
 // BenchmarkExamine250 is what the doctor's loop costs a node, and what a CHECK does.
 func BenchmarkExamine250(b *testing.B) {
-	y := newYard(b)
+	y := newBenchNode(b)
 	all := y.endpoints(b, 250)
 	for i := range all {
-		all[i].State = endpointmanager.Ready
+		all[i].State = endpoint.Ready
 	}
-	c := &clinic{node: y.node, endpoints: all}
+	c := &checkedNode{node: y.node, Manager: endpointmanagertest.NewManager(nil)}
+	c.Set(all...)
 	c.checker = datapath.NewChecker(y.datapath, c, c, y.links)
 	var whole, one []time.Duration
 	for b.Loop() {

@@ -65,7 +65,7 @@ var breakages = []breakage{
 	{"the link is down", func(t *testing.T, n *node, p *pod) {
 		must(t, n.Netlink(t).LinkSetDown(testutil.LinkAt(p.index())))
 	}, "link-down neighbour-missing neighbour-missing route-missing route-missing",
-		"NAME: down; route to ADDR4: missing; route to ADDR6: missing; neighbour ADDR4: missing; neighbour ADDR6: missing"},
+		"link NAME: down; route to ADDR4: missing; route to ADDR6: missing; neighbour ADDR4: missing; neighbour ADDR6: missing"},
 }
 
 func (p *pod) index() int { return p.endpoint.Host.Index }

@@ -14,20 +14,20 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the datapath cell. It provides [Links], [Maps] and the [Step] on them, for the ordered steps.
+// Module is the datapath cell. It provides [Links], [Maps], [Counters] and the [Step] on them, for the ordered steps.
 func Module(cfg Config) fx.Option {
 	return cell.Module("datapath",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(
 			newStarted,
-			func(d *Datapath) (Links, Maps, Pins) { return d.Links(), d.Maps(), d },
+			func(d *Datapath) (Links, Maps, Counters, Pins) { return d.Links(), d.Maps(), d.Counters(), d.Pins() },
 			NewStep,
 		),
 		endpointmanager.Describe(newDescriber),
 		doctor.Check(func(d *Datapath, l endpointmanager.Lookup, m endpointmanager.Manager, r link.Remover) *Checker {
 			return NewChecker(d, l, m, r)
 		}),
-		capacity.Provide(NewRoom),
+		capacity.Provide(NewCapacitySource),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 	)

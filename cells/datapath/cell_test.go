@@ -32,7 +32,7 @@ type parts struct {
 	Sources    []capacity.Source           `group:"capacity.sources"`
 }
 
-// build makes the cell with the double in place of the kernel, and starts nothing.
+// build makes the cell with the fake in place of the kernel, and starts nothing.
 func build(t *testing.T, kernel *datapathtest.Kernel) (p parts) {
 	t.Helper()
 	app := fx.New(
@@ -40,18 +40,19 @@ func build(t *testing.T, kernel *datapathtest.Kernel) (p parts) {
 		fx.Supply(slog.New(slog.DiscardHandler)),
 		link.Module(),
 		datapath.Module(datapath.DefaultConfig()),
-		fx.Decorate(func() datapath.Links { return kernel }, func() datapath.Maps { return kernel }, func() datapath.Pins { return kernel }),
+		fx.Decorate(func() datapath.Links { return kernel.Links() }, func() datapath.Maps { return kernel.Maps() },
+			func() datapath.Counters { return kernel }, func() datapath.Pins { return kernel }),
 		fx.Invoke(func(got parts) { p = got }),
 	)
 	must(t, app.Err())
 	return p
 }
 
-func TestCellTellsWhatItCounts(t *testing.T) {
+func TestCellReportsTraffic(t *testing.T) {
 	kernel := &datapathtest.Kernel{}
 	p := build(t, kernel)
-	w := &double{kernel: kernel}
-	ep := endpoint(t, w, 1)
+	w := &fakeKernel{kernel: kernel}
+	ep := newEndpoint(t, w, 1)
 	_, err := p.Step.Attach(context.Background(), ep, nil)
 	must(t, err)
 	counted := abi.Traffic{FromPod: abi.Counter{Packets: 3, Bytes: 300}, ToPod: abi.Counter{Packets: 2, Bytes: 200}}
@@ -82,7 +83,7 @@ porin_datapath_packets_total{direction="to-pod"} 2
 	}
 }
 
-func TestEndpointOnItsWayHasNoTraffic(t *testing.T) {
+func TestDescribeWithoutCounters(t *testing.T) {
 	p := build(t, &datapathtest.Kernel{})
 	var got v1.Endpoint
 	p.Describers[0].Describe(endpointOf(t, 1), &got)
@@ -91,7 +92,7 @@ func TestEndpointOnItsWayHasNoTraffic(t *testing.T) {
 	}
 }
 
-func TestStatusIsEmptyBeforeStart(t *testing.T) {
+func TestStatusBeforeStart(t *testing.T) {
 	var status v1.Status
 	build(t, &datapathtest.Kernel{}).Reporters[0].Report(&status)
 	if diff := cmp.Diff(v1.Datapath{}, status.Datapath); diff != "" {
@@ -99,7 +100,7 @@ func TestStatusIsEmptyBeforeStart(t *testing.T) {
 	}
 }
 
-func TestConfigReportsEveryFault(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	cfg := datapath.DefaultConfig()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	cfg.Flags(fs)
@@ -116,15 +117,15 @@ func TestConfigReportsEveryFault(t *testing.T) {
 	}
 }
 
-func TestTotalsNeverFall(t *testing.T) {
+func TestTotalsAfterDetach(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)
 	must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
-	before, err := n.datapath.Maps().Totals()
+	before, err := n.datapath.Counters().Totals()
 	must(t, err)
 	n.detach(t, a, b)
-	after, err := n.datapath.Maps().Totals()
+	after, err := n.datapath.Counters().Totals()
 	must(t, err)
 	if after.FromPod.Packets < before.FromPod.Packets || before.FromPod.Packets == 0 {
 		t.Errorf("totals fell from %+v to %+v", before, after)

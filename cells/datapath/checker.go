@@ -6,24 +6,26 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/link"
 )
 
 // Keeper is what repairs need of the endpoints' manager.
 type Keeper interface {
-	Repair(ctx context.Context, attachment endpointmanager.Attachment) error
-	Delete(ctx context.Context, attachment endpointmanager.Attachment, cfg endpointmanager.DeleteConfig) endpointmanager.DeleteResult
-	Coming() []endpointmanager.Attachment
+	Repair(ctx context.Context, attachment endpoint.Attachment) error
+	Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) endpointmanager.DeleteResult
+	Creating() []endpoint.Attachment
 }
 
 // Checker compares the endpoints with what the kernel has of them: the datapath's doctor.Checker.
 //
-// Endpoints come and go while it looks. It judges those that were ready before it looked and are the same afterwards,
-// and takes nothing for an orphan that belongs to an endpoint of either time, whatever its state. Only what an endpoint
-// had that came and went while it looked is found once, and never again.
+// Endpoints come and go meanwhile. It compares those that were ready before it read the kernel and are the same afterwards,
+// and takes nothing for stale that belongs to an endpoint of either time, whatever its state. Only what an endpoint
+// had that came and went while it read is found once, and never again.
 type Checker struct {
 	datapath  *Datapath
+	parts     []Part
 	endpoints endpointmanager.Lookup
 	keeper    Keeper
 	remover   link.Remover
@@ -31,7 +33,7 @@ type Checker struct {
 
 // NewChecker returns the checker of a datapath.
 func NewChecker(d *Datapath, endpoints endpointmanager.Lookup, keeper Keeper, remover link.Remover) *Checker {
-	return &Checker{datapath: d, endpoints: endpoints, keeper: keeper, remover: remover}
+	return &Checker{datapath: d, parts: []Part{d.Links(), d.Maps()}, endpoints: endpoints, keeper: keeper, remover: remover}
 }
 
 // Owner implements doctor.Checker.
@@ -43,7 +45,7 @@ func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, err
 	if err != nil {
 		return nil, err
 	}
-	judged, err := c.datapath.examine(before)
+	compared, err := c.compare(before)
 	if err != nil {
 		return nil, err
 	}
@@ -51,27 +53,40 @@ func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, err
 	if err != nil {
 		return nil, err
 	}
-	findings := c.ofEndpoints(judged, after)
+	findings := c.endpointFindings(compared, after)
 	if only != "" {
 		return findings, nil
 	}
-	orphans, orphansErr := c.ofNobody()
-	node, nodeErr := c.ofTheNode(judged)
-	return slices.Concat(findings, orphans, node), errors.Join(orphansErr, nodeErr)
+	stale, staleErr := c.staleFindings()
+	node, nodeErr := c.nodeFindings()
+	return slices.Concat(findings, stale, node), errors.Join(staleErr, nodeErr)
 }
 
 // list returns all endpoints, or the one of an attachment if it is there.
-func (c *Checker) list(only string) ([]endpointmanager.Endpoint, error) {
+func (c *Checker) list(only string) ([]endpoint.Endpoint, error) {
 	if only == "" {
 		return c.endpoints.List(), nil
 	}
-	attachment, err := endpointmanager.ParseAttachment(only)
+	attachment, err := endpoint.ParseAttachment(only)
 	if err != nil {
 		return nil, err
 	}
-	ep, err := c.endpoints.Get(endpointmanager.ByAttachment(attachment))
+	ep, err := c.endpoints.Get(endpoint.ByAttachment(attachment))
 	if errors.Is(err, endpointmanager.ErrNotFound) {
 		return nil, nil
 	}
-	return []endpointmanager.Endpoint{ep}, err
+	return []endpoint.Endpoint{ep}, err
+}
+
+// nodeFindings finds what has to do with no endpoint. It goes on after what could not be read.
+func (c *Checker) nodeFindings() ([]doctor.Finding, error) {
+	links, pins := &c.datapath.links, &c.datapath.pins
+	router := links.router
+	if router == nil {
+		return nil, ErrNotStarted
+	}
+	pinFindings, pinsErr := pins.findings()
+	programs, programsErr := pins.programFindings(links)
+	sysctls, sysctlsErr := router.findings()
+	return slices.Concat(pinFindings, programs, sysctls), errors.Join(pinsErr, programsErr, sysctlsErr)
 }

@@ -7,14 +7,15 @@ import (
 
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/testutil"
 )
 
 var _ doctor.Checker = (*datapath.Checker)(nil)
 
-func TestWhatIsBrokenIsFoundAndRepaired(t *testing.T) {
-	c, pods := newClinic(t, 2)
+func TestExamineBrokenEndpoint(t *testing.T) {
+	c, pods := newCheckedNode(t, 2)
 	a, b := pods[0], pods[1]
 	c.wantHealthy(t)
 	for _, row := range breakages {
@@ -35,15 +36,15 @@ func TestWhatIsBrokenIsFoundAndRepaired(t *testing.T) {
 			if got := c.examine(t, b.endpoint.Spec.Attachment.String()); len(got) > 0 {
 				t.Errorf("for another attachment: found %q", kindsOf(got))
 			}
-			cure(t, findings)
+			repairAll(t, findings)
 			c.wantHealthy(t)
 			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
 		})
 	}
 }
 
-func TestEveryKindIsExplained(t *testing.T) {
-	c, _ := newClinic(t, 0)
+func TestKinds(t *testing.T) {
+	c, _ := newCheckedNode(t, 0)
 	known := map[string]bool{}
 	for _, kind := range c.checker.Kinds() {
 		if known[kind.Name] || kind.Meaning == "" || kind.Repair == "" {
@@ -60,8 +61,8 @@ func TestEveryKindIsExplained(t *testing.T) {
 	}
 }
 
-func TestAnEndpointWithoutItsLinkIsGivenUp(t *testing.T) {
-	c, pods := newClinic(t, 2)
+func TestRepairMissingLink(t *testing.T) {
+	c, pods := newCheckedNode(t, 2)
 	a := pods[0]
 	must(t, c.Netlink(t).LinkDel(testutil.LinkAt(a.index())))
 	findings := c.examine(t, "")
@@ -69,54 +70,54 @@ func TestAnEndpointWithoutItsLinkIsGivenUp(t *testing.T) {
 		t.Fatalf("found %q", got)
 	}
 	other := a.endpoint
-	other.State = endpointmanager.Disconnecting
-	c.set(other, pods[1].endpoint)
-	cure(t, findings) // its deletion has begun meanwhile
+	other.State = endpoint.Disconnecting
+	c.Set(other, pods[1].endpoint)
+	repairAll(t, findings) // its deletion has begun meanwhile
 	if len(c.List()) != 2 {
 		t.Error("an endpoint that is on its way was deleted")
 	}
-	c.set(a.endpoint, pods[1].endpoint)
-	cure(t, findings)
+	c.Set(a.endpoint, pods[1].endpoint)
+	repairAll(t, findings)
 	c.wantHealthy(t)
 	if len(c.List()) != 1 {
 		t.Error("the endpoint is there")
 	}
 }
 
-func TestGivingUpAnEndpointSparesItsNextLife(t *testing.T) {
+func TestRepairMissingLinkSparesNextEndpoint(t *testing.T) {
 	for _, began := range []time.Duration{0, 10} { // 0 is in the ledger of an agent that did not ask
-		c, pods := newClinic(t, 1)
+		c, pods := newCheckedNode(t, 1)
 		gone := pods[0].endpoint
 		gone.Spec.Began = began
-		c.set(gone)
+		c.Set(gone)
 		must(t, c.Netlink(t).LinkDel(testutil.LinkAt(pods[0].index())))
 		findings := c.examine(t, "")
 		next := c.newPod(t, 1).endpoint
-		next.Spec.Began, next.State = 20, endpointmanager.Ready
-		c.beforeDelete = func() { c.set(next) }
-		cure(t, findings)
+		next.Spec.Began, next.State = 20, endpoint.Ready
+		c.beforeDelete = func() { c.Set(next) }
+		repairAll(t, findings)
 		if left := c.List(); len(left) != 1 || left[0] != next {
 			t.Errorf("left %+v, want the attachment's next life", left)
 		}
 	}
 }
 
-func TestWhatOnlyAPersonCanRepair(t *testing.T) {
+func TestExamineForeignLink(t *testing.T) {
 	rows := []struct {
 		name, kind string
-		do         func(t *testing.T, c *clinic, p *pod)
+		do         func(t *testing.T, c *checkedNode, p *pod)
 	}{
-		{"the link has another name", "link-differs", func(t *testing.T, c *clinic, p *pod) {
+		{"the link has another name", "link-differs", func(t *testing.T, c *checkedNode, p *pod) {
 			must(t, c.Netlink(t).LinkSetDown(testutil.LinkAt(p.index())))
 			must(t, c.Netlink(t).LinkSetName(testutil.LinkAt(p.index()), "renamed"))
 		}},
-		{"the link has another MAC", "link-differs", func(t *testing.T, c *clinic, p *pod) {
+		{"the link has another MAC", "link-differs", func(t *testing.T, c *checkedNode, p *pod) {
 			must(t, c.Netlink(t).LinkSetHardwareAddr(testutil.LinkAt(p.index()), testutil.MAC(2, 0, 0, 0, 9, 9)))
 		}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			c, pods := newClinic(t, 1)
+			c, pods := newCheckedNode(t, 1)
 			row.do(t, c, pods[0])
 			findings := c.examine(t, "")
 			if kindsOf(findings) != row.kind || findings[0].Repair != nil {
@@ -126,21 +127,21 @@ func TestWhatOnlyAPersonCanRepair(t *testing.T) {
 	}
 }
 
-func TestWhatIsMadeOrTakenDownIsNotJudged(t *testing.T) {
-	for _, state := range []endpointmanager.State{endpointmanager.Waiting, endpointmanager.Regenerating, endpointmanager.Disconnecting} {
-		c, pods := newClinic(t, 1)
+func TestExamineEndpointNotReady(t *testing.T) {
+	for _, state := range []endpoint.State{endpoint.Waiting, endpoint.Regenerating, endpoint.Disconnecting} {
+		c, pods := newCheckedNode(t, 1)
 		pods[0].endpoint.State = state
-		c.set(pods[0].endpoint)
+		c.Set(pods[0].endpoint)
 		c.wantHealthy(t) // none of its parts is an orphan
 		c.detach(t, pods[0])
 		c.wantHealthy(t) // and none is missing
 	}
 }
 
-// moments is a lookup whose endpoints are others at each look, and the last ones from then on.
-type moments [][]endpointmanager.Endpoint
+// listSequence is a lookup whose endpoints are others at each List, and the last ones from then on.
+type listSequence [][]endpoint.Endpoint
 
-func (m *moments) List() []endpointmanager.Endpoint {
+func (m *listSequence) List() []endpoint.Endpoint {
 	now := (*m)[0]
 	if len(*m) > 1 {
 		*m = (*m)[1:]
@@ -148,30 +149,30 @@ func (m *moments) List() []endpointmanager.Endpoint {
 	return now
 }
 
-func (m *moments) Get(endpointmanager.Ref) (endpointmanager.Endpoint, error) {
-	return endpointmanager.Endpoint{}, endpointmanager.ErrNotFound
+func (m *listSequence) Get(endpoint.Ref) (endpoint.Endpoint, error) {
+	return endpoint.Endpoint{}, endpointmanager.ErrNotFound
 }
 
-func TestWhatChangesDuringTheLookIsNotJudged(t *testing.T) {
-	c, pods := newClinic(t, 1)
+func TestExamineEndpointChanges(t *testing.T) {
+	c, pods := newCheckedNode(t, 1)
 	ready := pods[0].endpoint
-	leaving, none := ready, []endpointmanager.Endpoint(nil)
-	leaving.State = endpointmanager.Disconnecting
-	one := []endpointmanager.Endpoint{ready}
+	leaving, none := ready, []endpoint.Endpoint(nil)
+	leaving.State = endpoint.Disconnecting
+	one := []endpoint.Endpoint{ready}
 	breakages[0].do(t, c.node, pods[0])
 	rows := []struct {
 		name  string
-		looks moments
+		lists listSequence
 		want  string
 	}{
-		{"it is broken", moments{one}, "program-missing program-missing"},
-		{"its deletion begins", moments{one, {leaving}}, ""},
-		{"it comes after the first look", moments{none, none, none, one, one}, ""},
-		{"it goes before the last look", moments{{leaving}, {leaving}, {leaving}, {leaving}, none}, ""},
+		{"it is broken", listSequence{one}, "program-missing program-missing"},
+		{"its deletion begins", listSequence{one, {leaving}}, ""},
+		{"it comes after the first lists", listSequence{none, none, none, one, one}, ""},
+		{"it goes before the last list", listSequence{{leaving}, {leaving}, {leaving}, {leaving}, {leaving}, none}, ""},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			findings, err := datapath.NewChecker(c.datapath, &row.looks, c, c.links).Examine(t.Context(), "")
+			findings, err := datapath.NewChecker(c.datapath, &row.lists, c, c.links).Examine(t.Context(), "")
 			if must(t, err); kindsOf(findings) != row.want {
 				t.Errorf("found %q, want %q", kindsOf(findings), row.want)
 			}
@@ -179,8 +180,8 @@ func TestWhatChangesDuringTheLookIsNotJudged(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnownBeforeTheStart(t *testing.T) {
-	c, pods := newClinic(t, 1)
+func TestExamineBeforeStart(t *testing.T) {
+	c, pods := newCheckedNode(t, 1)
 	c.stop(t)
 	for _, only := range []string{"", pods[0].endpoint.Spec.Attachment.String()} {
 		if findings, err := c.checker.Examine(t.Context(), only); err == nil || len(findings) > 0 {

@@ -9,37 +9,21 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam/ipamtest"
 	"porin.dev/porin/internal/testutil"
 )
 
-// numbering is a step that gives each endpoint the addresses that it asks for.
-type numbering struct{}
-
-func (numbering) Name() string { return "ipam" }
-
-func (numbering) Attach(_ context.Context, ep endpointmanager.Endpoint, _ *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
-	ep.Addresses = ep.Spec.Requested
-	return ep, nil
-}
-
-func (numbering) Detach(context.Context, endpointmanager.Endpoint, endpointmanager.DeleteConfig) error {
-	return nil
-}
-
-func (numbering) Restore(context.Context, endpointmanager.Endpoint) ([]string, error) {
-	return nil, nil
-}
-
 // Endpoints that come and go, by a real manager, are never found to be wrong, and neither are those that stay.
-func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
+func TestExamineDuringChurn(t *testing.T) {
 	n := newNode(t)
 	table := endpointmanager.NewTable()
 	cfg := endpointmanager.DefaultConfig()
 	cfg.StateDir = t.TempDir()
 	manager := endpointmanager.New(endpointmanager.Params{
 		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: table,
-		Steps: endpointmanager.Steps{numbering{}, n.links, n.step},
+		Steps: endpoint.Steps{ipamtest.New(t, "10.0.0.0/16", "fd00::/112"), n.links, n.step},
 	})
 	must(t, manager.Start(t.Context()))
 	defer func() { must(t, manager.Stop(context.Background())) }()
@@ -50,15 +34,14 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 		group.Go(func() {
 			for round := range rounds {
 				spec := endpointOf(t, 1+i+round*workers).Spec
-				spec.Requested = endpointOf(t, 1+i+round*workers).Addresses
 				file, err := os.Open(own.Path())
 				must(t, err)
-				namespace, err := endpointmanager.OpenNamespace(file)
+				namespace, err := endpoint.OpenNamespace(file)
 				must(t, err)
 				if _, err = manager.Create(context.Background(), spec, namespace); err != nil {
 					t.Errorf("create %s: %v", spec.Attachment, err)
 				}
-				for _, err := range manager.Delete(context.Background(), spec.Attachment, endpointmanager.DeleteConfig{}).Errors {
+				for _, err := range manager.Delete(context.Background(), spec.Attachment, endpoint.DeleteConfig{}).Errors {
 					t.Errorf("delete %s: %v", spec.Attachment, err)
 				}
 			}
@@ -68,22 +51,22 @@ func TestNothingIsFoundWhileEndpointsComeAndGo(t *testing.T) {
 	go func() { group.Wait(); close(done) }()
 	checker := datapath.NewChecker(n.datapath, table, manager, n.links)
 	var last map[string]bool
-	for looks := 1; ; looks++ {
+	for examinations := 1; ; examinations++ {
 		findings, err := checker.Examine(context.Background(), "")
 		if err != nil { // and goes on: the others work with what ends with the test
-			t.Errorf("look %d: %v", looks, err)
+			t.Errorf("examination %d: %v", examinations, err)
 		}
 		found := map[string]bool{}
 		for _, f := range findings {
 			found[textOf(f)] = true
 			if last[textOf(f)] || !strings.HasSuffix(f.Kind, "-orphan") {
-				t.Errorf("look %d found %s: %s", looks, textOf(f), f.Detail)
+				t.Errorf("examination %d found %s: %s", examinations, textOf(f), f.Detail)
 			}
 		}
 		last = found
 		select {
 		case <-done:
-			t.Logf("%d looks", looks)
+			t.Logf("%d examinations", examinations)
 			return
 		default:
 		}

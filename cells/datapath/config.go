@@ -13,7 +13,7 @@ type Config struct {
 	// BPFRoot is a folder of a BPF file system, made when it is not there. No other program may use it.
 	BPFRoot string
 	// MaxEndpoints is the size of the maps. When it has changed, a start moves what they hold to maps of the new size while
-	// packets pass, or answers [ErrIncompatible] when they hold too much for it.
+	// packets pass, or answers [loader.ErrIncompatible] when they hold too much for it.
 	MaxEndpoints uint32
 }
 
@@ -37,8 +37,3 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
-
-// These are the folders below the root.
-func (c *Config) mapsDir() string     { return filepath.Join(c.BPFRoot, "maps") }
-func (c *Config) programsDir() string { return filepath.Join(c.BPFRoot, "programs") }
-func (c *Config) stagingDir() string  { return filepath.Join(c.BPFRoot, "staging") }

@@ -59,8 +59,8 @@ func sumCPUs(traffic *ebpf.Map, id uint32) (sum abi.Traffic, err error) {
 }
 
 func (k *kernelMaps) Traffic(id uint16) (sum abi.Traffic, err error) {
-	err = k.use(func(m *pinnedMaps) error {
-		sum, err = sumCPUs(m.traffic, uint32(id))
+	err = k.use(func(m *bpfMaps) error {
+		sum, err = sumCPUs(m.Traffic, uint32(id))
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("counters of endpoint %d: %w", id, ErrNoLink)
 		}
@@ -70,8 +70,8 @@ func (k *kernelMaps) Traffic(id uint16) (sum abi.Traffic, err error) {
 }
 
 func (k *kernelMaps) Totals() (total abi.Traffic, err error) {
-	err = k.use(func(m *pinnedMaps) error {
-		total, err = k.retired.totals(m.traffic)
+	err = k.use(func(m *bpfMaps) error {
+		total, err = k.retired.totals(m.Traffic)
 		return err
 	})
 	return total, err

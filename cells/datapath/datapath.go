@@ -10,18 +10,21 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/datapath/loader"
 )
 
-// Datapath is this node's part of the kernel. Its Links and Maps answer [ErrNotStarted] unless it is started.
+// Datapath is this node's part of the kernel. Its Links, Maps and Pins answer [ErrNotStarted] unless it is started.
 type Datapath struct {
-	loader loader
-	maps   kernelMaps
-	links  nodeLinks
+	cfg   Config
+	log   *slog.Logger
+	pins  pins
+	maps  kernelMaps
+	links nodeLinks
 
-	mu        sync.Mutex // guards the fields below
-	loaded    *loaded    // nil unless started
-	namespace *os.File   // the network namespace it was started in
-	root      *os.File   // the claim on the BPF root
+	mu        sync.Mutex      // guards the fields below
+	objects   *loader.Objects // nil unless started
+	namespace *os.File        // the network namespace it was started in
+	root      *os.File        // the lock of the BPF root
 	status    v1.Datapath
 }
 
@@ -30,15 +33,19 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the datapath: %w", err)
 	}
-	return &Datapath{loader: loader{cfg: cfg, log: log, object: bpf.EndpointObject()}, links: nodeLinks{log: log}}, nil
+	return &Datapath{cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)}}, nil
+}
+
+func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
+	return loader.New(loader.Config{Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, Object: object}, log)
 }
 
 // Start adopts or loads the programs, on maps of the configured size, makes the node an IPv4 router, and opens the sockets.
-// Only one Datapath may be started in a network namespace. One on the BPF root of another is [ErrRootInUse].
+// Only one Datapath may be started in a network namespace. One on the BPF root of another is [loader.ErrRootInUse].
 func (d *Datapath) Start(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.loaded != nil {
+	if d.objects != nil {
 		return nil
 	}
 	if err := d.start(ctx); err != nil {
@@ -49,7 +56,7 @@ func (d *Datapath) Start(ctx context.Context) error {
 
 // start expects the lock.
 func (d *Datapath) start(ctx context.Context) error {
-	root, err := d.loader.cfg.claim(ctx)
+	root, err := d.pins.loader.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,39 +64,40 @@ func (d *Datapath) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, root.Close())
 	}
-	loaded, err := d.load(namespace)
+	objects, err := d.load(ctx, namespace)
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
 	}
-	d.maps.set(loaded.maps)
-	d.loaded, d.namespace, d.root, d.status = loaded, namespace, root, loaded.describe()
+	d.maps.set((*bpfMaps)(objects.Maps))
+	d.pins.set(objects)
+	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)
 	return nil
 }
 
-func (d *Datapath) load(namespace *os.File) (*loaded, error) {
-	loaded, err := d.loader.load()
+func (d *Datapath) load(ctx context.Context, namespace *os.File) (*loader.Objects, error) {
+	objects, err := d.pins.loader.Load(ctx, probeAttach)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.links.start(loaded.programs, namespace); err != nil {
-		loaded.close()
+	if err := d.links.start(objects.Programs, namespace, d.log); err != nil {
+		objects.Close()
 		return nil, err
 	}
-	return loaded, nil
+	return objects, nil
 }
 
 // Stop waits for links that are being deleted and lets go of everything. What is in the kernel stays, and works.
 func (d *Datapath) Stop(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.loaded == nil {
+	if d.objects == nil {
 		return nil
 	}
-	d.links.stop()
-	err := d.namespace.Close()
+	err := errors.Join(d.links.stop(), d.namespace.Close())
 	d.maps.set(nil)
-	d.loaded.close()
-	d.loaded = nil
+	d.pins.set(nil)
+	d.objects.Close()
+	d.objects = nil
 	return errors.Join(err, d.root.Close())
 }
 
@@ -99,17 +107,11 @@ func (d *Datapath) Links() Links { return &d.links }
 // Maps are those in the kernel.
 func (d *Datapath) Maps() Maps { return &d.maps }
 
-// PrunePins removes the pins of programs and maps of agents before this one. What a link uses lives on.
-func (d *Datapath) PrunePins() (removed []string, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.loaded == nil {
-		return nil, ErrNotStarted
-	}
-	programs, programsErr := d.loader.prune(d.loaded.digest)
-	maps, mapsErr := d.loader.pruneMaps()
-	return append(programs, maps...), errors.Join(programsErr, mapsErr)
-}
+// Counters are those in the maps.
+func (d *Datapath) Counters() Counters { return &d.maps }
+
+// Pins are those below the BPF root.
+func (d *Datapath) Pins() Pins { return &d.pins }
 
 // Status says what is loaded; it is empty before Start.
 func (d *Datapath) Status() v1.Datapath {
@@ -118,13 +120,14 @@ func (d *Datapath) Status() v1.Datapath {
 	return d.status
 }
 
-func (l *loaded) describe() v1.Datapath {
-	status := v1.Datapath{Digest: l.digest, Adopted: l.programs.adopted, Missing: lacking()}
+func describe(objects *loader.Objects) v1.Datapath {
+	programs := objects.Programs
+	status := v1.Datapath{Digest: objects.Digest, Adopted: programs.Adopted, Missing: loader.MissingFeatures()}
 	for _, p := range []struct {
 		name string
-		*program
-	}{{bpf.FromPod, l.programs.fromPod}, {bpf.ToPod, l.programs.toPod}} {
-		status.Programs = append(status.Programs, v1.Program{Name: p.name, ID: p.id, Tag: p.tag})
+		*loader.Program
+	}{{bpf.FromPod, programs.FromPod}, {bpf.ToPod, programs.ToPod}} {
+		status.Programs = append(status.Programs, v1.Program{Name: p.name, ID: p.ID, Tag: p.Tag})
 	}
 	return status
 }

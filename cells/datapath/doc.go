@@ -4,15 +4,20 @@
 //	CNI ADD -> endpointmanager -> [Step] --> [Maps]    entries by link, by address and by endpoint
 //	                                 `-----> [Links]   clsact filters, routes, neighbours; the end of a link
 //
-//	[Datapath] Start: adopt the pinned programs by digest, or load and pin them; open sockets
-//	[Checker]  what the kernel has <-> the endpoints          [Room]  how many more the maps can have
+//	[Datapath] Start: loader adopts the pinned programs by digest, or loads and pins them; open sockets
+//	[Checker]  the doctor's: compares the endpoints with what the kernel has      [CapacitySource]  how many more fit
 //
-// Programs are loaded once and shared: an endpoint is data, and making one takes two netlink calls and four map
-// updates. All state is in the kernel, so packets pass while no agent runs, and an agent that starts finds the same
-// programs by the digest of object and configuration, checks that they are what they are said to be, and loads
-// nothing. What changed is replaced filter by filter, between two packets. Maps of another size than configured are
-// copied into maps of this size, which are pinned in their place; links go over to them with their filters, and the old
-// ones end with the last program that uses them.
+// Programs are loaded once and shared: an endpoint is data, and making one takes eight netlink calls and four map
+// updates, with both families. All state is in the kernel, so packets pass while no agent runs, and an agent that starts finds the same
+// programs and loads nothing. What changed is replaced filter by filter, between two packets.
+//
+// [Maps] and [Links] are each a [Part], which says in one place what an endpoint should have and how that differs from what
+// there is:
+//
+//	Attach     Update, which asks for nothing
+//	Restore    Compare, and Update if there is a [Difference]; a repair is a Restore
+//	Prune      Stale, and Remove of each
+//	doctor     Compare and Stale; the repairs are Restore and Remove
 //
 // It touches links of its own only: veth host ends named by [v1.HostInterfaceName] after the attachment. Its marks are
 // that name, the protocol number of its routes, and what is below the BPF root.

@@ -14,14 +14,8 @@ var (
 	ErrFull         = fault.New(fault.Exhausted, "no room in the BPF maps (see --datapath-max-endpoints)")
 )
 
-// errPut is that an endpoint came while something was to be removed as nobody's.
-var errPut = fault.New(fault.Unavailable, "an endpoint was attached meanwhile")
+// errUpdated is returned when an endpoint came while something stale was to be removed.
+var errUpdated = fault.New(fault.Unavailable, "an endpoint was attached meanwhile")
 
-// The faults of the node.
-var (
-	ErrNotStarted   = fault.New(fault.Unavailable, "datapath is not running")
-	ErrNoBPFFS      = fault.New(fault.Unavailable, "not on a BPF file system")
-	ErrIncompatible = fault.New(fault.Conflict, "pinned map does not fit this agent")
-	ErrKernel       = fault.New(fault.Unavailable, "kernel lacks what Porin needs")
-	ErrRootInUse    = fault.New(fault.Conflict, "another process has it open; one agent a bpf-root: end the other one or give this one its own")
-)
+// ErrNotStarted is returned before Start and after Stop. Package loader has the faults of a start.
+var ErrNotStarted = fault.New(fault.Unavailable, "datapath is not running")

@@ -46,7 +46,7 @@ func datagram(t *testing.T, a, b *pod, typ layers.EthernetType, size int, betwee
 }
 
 // These are frames that a test run of a program cannot have: the kernel's own receive path makes them what they are.
-func TestFramesThatOnlyALinkCanCarry(t *testing.T) {
+func TestFramesOnLink(t *testing.T) {
 	n := newNode(t)
 	n.mtu = 9000
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
@@ -86,7 +86,7 @@ func TestFramesThatOnlyALinkCanCarry(t *testing.T) {
 
 func (n *node) traffic(t *testing.T, p *pod) abi.Traffic {
 	t.Helper()
-	counted, err := n.datapath.Maps().Traffic(p.endpoint.ID)
+	counted, err := n.datapath.Counters().Traffic(p.endpoint.ID)
 	must(t, err)
 	return counted
 }

@@ -4,38 +4,20 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/nl"
 )
 
 // Inspection is what the kernel has of Porin's.
 type Inspection struct {
-	Programs    []PinnedProgram  `json:"programs"`
-	Maps        []PinnedMap      `json:"maps"`
-	Attachments []ProgramAtALink `json:"attachments"`
-}
-
-// PinnedProgram is a program below the BPF root.
-type PinnedProgram struct {
-	Name   string    `json:"name"`
-	Digest string    `json:"digest"` // of the object and configuration it was loaded from
-	ID     uint32    `json:"id"`
-	Tag    string    `json:"tag"` // the kernel's digest of its instructions
-	Loaded time.Time `json:"loaded,omitzero"`
-}
-
-// PinnedMap is a map below the BPF root.
-type PinnedMap struct {
-	Name       string `json:"name"`
-	ID         uint32 `json:"id"`
-	Type       string `json:"type"`
-	Entries    int    `json:"entries"`
-	MaxEntries uint32 `json:"maxEntries"`
+	Programs    []loader.PinnedProgram `json:"programs"`
+	Maps        []loader.PinnedMap     `json:"maps"`
+	Attachments []ProgramAtALink       `json:"attachments"`
 }
 
 // ProgramAtALink is a filter on a host end.
@@ -50,11 +32,9 @@ type ProgramAtALink struct {
 // Inspect reads, without an agent, what is pinned below the BPF root and what is attached to the host ends in the
 // network namespace of the calling thread. A root that is not there has nothing.
 func Inspect(bpfRoot string) (Inspection, error) {
-	cfg := Config{BPFRoot: bpfRoot}
-	programs, programsErr := inspectPrograms(cfg.programsDir())
-	maps, mapsErr := inspectMaps(cfg.mapsDir())
+	programs, maps, pinsErr := loader.Inspect(bpfRoot)
 	attachments, attachmentsErr := inspectLinks()
-	return Inspection{programs, maps, attachments}, errors.Join(programsErr, mapsErr, attachmentsErr)
+	return Inspection{programs, maps, attachments}, errors.Join(pinsErr, attachmentsErr)
 }
 
 func inspectLinks() (attachments []ProgramAtALink, err error) {
@@ -63,6 +43,11 @@ func inspectLinks() (attachments []ProgramAtALink, err error) {
 		return nil, err
 	}
 	defer handle.Close()
+	return attachedTo(handle)
+}
+
+// attachedTo lists the filters of all host ends. It leaves out links that go meanwhile.
+func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error) {
 	ends, err := link.HostEnds(handle)
 	if err != nil {
 		return nil, err
@@ -87,4 +72,17 @@ func inspectLinks() (attachments []ProgramAtALink, err error) {
 		}
 	}
 	return attachments, nil
+}
+
+// attachedPrograms are the IDs of the programs on host ends.
+func (n *nodeLinks) attachedPrograms() (map[uint32]bool, error) {
+	if n.reader == nil {
+		return nil, ErrNotStarted
+	}
+	attachments, err := attachedTo(n.reader)
+	attached := map[uint32]bool{}
+	for _, at := range attachments {
+		attached[at.ProgramID] = true
+	}
+	return attached, err
 }

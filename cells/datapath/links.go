@@ -5,21 +5,41 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/nl"
 )
 
+// Links is what [Step] needs of the node's network interfaces. As a [Part] it is the filters on an endpoint's host end, and the
+// routes and neighbour entries that lead there: Update brings the host end up, Delete takes it down, and the link stays.
+type Links interface {
+	Part
+	// Link describes an interface, or returns [ErrNoLink].
+	Link(index int) (netlink.Link, error)
+	// LinkByName is for who has no index.
+	LinkByName(name string) (netlink.Link, error)
+	// Forward makes the node forward what comes from the endpoint, and comes before Update.
+	Forward(e Entry) error
+	// WaitForCarrier returns when both ends pass packets: the host end, and the one of that index in the container's
+	// namespace unless namespace is nil.
+	WaitForCarrier(ctx context.Context, host, container int, namespace *endpoint.Namespace) error
+	// BringDown stops all packets of the interface, but for those that another pod's program redirects to its peer.
+	BringDown(index int) error
+	// Addresses returns what routes of ours lead to each link, by its index.
+	Addresses() (map[int][]netip.Addr, error)
+}
+
 // nodeLinks is [Links] in the network namespace of the thread that started it.
 type nodeLinks struct {
-	log        *slog.Logger
-	node       *netlink.Handle // nil unless started
-	lists      *netlink.Handle // for long lists, so that nobody else waits for them
+	handle     *netlink.Handle // nil unless started
+	reader     *netlink.Handle // for long lists, so that no ADD waits for them
 	neighbours *nl.Neighbours
 	router     *router
 	filters    [2]netlink.BpfFilter // less their LinkIndex
@@ -27,55 +47,58 @@ type nodeLinks struct {
 
 // start opens the sockets and makes the node an IPv4 router. The programs and the namespace, which is the calling thread's,
 // must stay open until stop.
-func (n *nodeLinks) start(programs *pinnedPrograms, namespace *os.File) error {
-	node, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
+func (n *nodeLinks) start(programs *loader.Programs, namespace *os.File, log *slog.Logger) (err error) {
+	opened := &nodeLinks{filters: filters(programs)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, opened.stop())
+		}
+	}()
+	if opened.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
-	lists, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		node.Close()
+	if opened.reader, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
-	neighbours, err := nl.OpenNeighbours()
-	if err != nil {
-		node.Close()
-		lists.Close()
+	if opened.neighbours, err = nl.OpenNeighbours(); err != nil {
 		return err
 	}
-	router, err := startRouter(namespace, n.log)
-	if err != nil {
-		node.Close()
-		lists.Close()
-		neighbours.Close()
+	if opened.router, err = startRouter(namespace, log); err != nil {
 		return err
 	}
-	n.node, n.lists, n.neighbours, n.router, n.filters = node, lists, neighbours, router, filters(programs)
+	*n = *opened
 	return nil
 }
 
-// stop closes the sockets. Nothing may be called any more.
-func (n *nodeLinks) stop() error {
-	n.node.Close()
-	n.lists.Close()
-	n.neighbours.Close()
-	err := n.router.stop()
-	n.node, n.lists, n.neighbours, n.router = nil, nil, nil, nil
+// stop closes what is open. Nothing may be called any more.
+func (n *nodeLinks) stop() (err error) {
+	for _, handle := range []*netlink.Handle{n.handle, n.reader} {
+		if handle != nil {
+			handle.Close()
+		}
+	}
+	if n.neighbours != nil {
+		n.neighbours.Close()
+	}
+	if n.router != nil {
+		err = n.router.stop()
+	}
+	*n = nodeLinks{}
 	return err
 }
 
 func (n *nodeLinks) Link(index int) (netlink.Link, error) {
-	if n.node == nil {
+	if n.handle == nil {
 		return nil, ErrNotStarted
 	}
-	return linkOrErrNoLink(n.node.LinkByIndex(index))
+	return linkOrErrNoLink(n.handle.LinkByIndex(index))
 }
 
 func (n *nodeLinks) LinkByName(name string) (netlink.Link, error) {
-	if n.node == nil {
+	if n.handle == nil {
 		return nil, ErrNotStarted
 	}
-	return linkOrErrNoLink(n.node.LinkByName(name))
+	return linkOrErrNoLink(n.handle.LinkByName(name))
 }
 
 func linkOrErrNoLink(l netlink.Link, err error) (netlink.Link, error) {
@@ -85,28 +108,28 @@ func linkOrErrNoLink(l netlink.Link, err error) (netlink.Link, error) {
 	return l, err
 }
 
-func (n *nodeLinks) WaitForCarrier(ctx context.Context, host, container int, namespace *endpointmanager.Namespace) error {
-	if n.node == nil {
+func (n *nodeLinks) Forward(e Entry) error {
+	if n.handle == nil {
 		return ErrNotStarted
 	}
-	if err := link.WaitForCarrier(ctx, n.node, host); err != nil || namespace == nil {
+	return n.router.forward(e)
+}
+
+func (n *nodeLinks) WaitForCarrier(ctx context.Context, host, container int, namespace *endpoint.Namespace) error {
+	if n.handle == nil {
+		return ErrNotStarted
+	}
+	if err := link.WaitForCarrier(ctx, n.handle, host); err != nil || namespace == nil {
 		return err
 	}
 	return link.WaitForCarrier(ctx, namespace.Netlink(), container)
 }
 
 func (n *nodeLinks) BringDown(index int) error {
-	if n.node == nil {
+	if n.handle == nil {
 		return ErrNotStarted
 	}
-	return explain("take down link", index, n.node.LinkSetDown(nl.LinkAt(index)))
-}
-
-func (n *nodeLinks) BringUp(index int) error {
-	if n.node == nil {
-		return ErrNotStarted
-	}
-	return explain("bring up link", index, n.node.LinkSetUp(nl.LinkAt(index)))
+	return explain("take down link", index, n.handle.LinkSetDown(nl.LinkAt(index)))
 }
 
 // explain says what was refused, and that the link is gone when that is why.

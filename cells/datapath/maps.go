@@ -1,24 +1,217 @@
 package datapath
 
-import "porin.dev/porin/bpf/abi"
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// Maps is what [Step] and the readers of counters need of the BPF maps. All methods may be called concurrently, Put
-// and Delete not for the same endpoint.
+	"golang.org/x/sys/unix"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath/loader"
+)
+
+// Maps is what [Step] needs of the BPF maps. As a [Part] it is an endpoint's entries by link, by address and by number. Update
+// fails with [ErrAddressInUse] when another link has one of the addresses. From Delete on, which removes the entries by link only
+// when they are the endpoint's or e.ID is abi.NoEndpoint, its packets are dropped in both directions.
 type Maps interface {
-	// Put makes the endpoint's entries what e says, whatever they were; its counters go on. It fails with
-	// [ErrAddressInUse] when another link has one of the addresses: then what it wrote is left to Delete.
-	Put(e Entry) error
-	// Mend is Put after a restart: it leaves alone what is right, and says what it made anew.
-	Mend(e Entry) (replaced []string, err error)
-	// Delete removes the entries of the link, if they are the endpoint's or id is abi.NoEndpoint, and its counters. From here on its packets
-	// are dropped in both directions.
-	Delete(link int, id uint16) error
+	Part
 	// Entries returns what the programs know of each link, by its index: ID, PodMAC and Addresses.
 	Entries() (map[int]Entry, error)
-	// Prune removes every entry that belongs to none of live, and names each.
-	Prune(live []Entry) (removed []string, err error)
+}
+
+// Counters reads what the programs have counted.
+type Counters interface {
 	// Traffic reads an endpoint's counters; [ErrNoLink] when it has none.
 	Traffic(id uint16) (abi.Traffic, error)
 	// Totals sums the counters of all endpoints, those that are gone since Start as well.
 	Totals() (abi.Traffic, error)
+}
+
+// bpfMaps are the maps, with what is done in them for an endpoint.
+type bpfMaps loader.Maps
+
+// kernelMaps is [Maps] and [Counters] in the kernel. The order of writing and deleting matters: the entry by link, which knows the
+// addresses, is there first and goes last, so that whatever was interrupted can be found again.
+type kernelMaps struct {
+	mu      sync.RWMutex // guards the field below; held while a map is read or written, or a link goes down: none blocks long
+	maps    *bpfMaps     // nil unless started
+	retired retired
+	updates atomic.Uint64 // how often an endpoint was written
+}
+
+// use runs f with the maps.
+func (k *kernelMaps) use(f func(m *bpfMaps) error) error {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.maps == nil {
+		return ErrNotStarted
+	}
+	return f(k.maps)
+}
+
+// set gives it the maps, or takes them away with nil.
+func (k *kernelMaps) set(m *bpfMaps) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.maps = m
+}
+
+// unlessUpdated calls f, while nobody else uses the maps, unless an endpoint was written since k.updates was as given.
+func (k *kernelMaps) unlessUpdated(updates uint64, f func(m *bpfMaps) error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.maps == nil:
+		return ErrNotStarted
+	case k.updates.Load() != updates:
+		return errUpdated
+	}
+	return f(k.maps)
+}
+
+func (k *kernelMaps) Update(e Entry) error {
+	return k.use(func(m *bpfMaps) error {
+		k.updates.Add(1)
+		if err := despiteENOMEM(func() error { return m.put(e) }); err != nil {
+			return fmt.Errorf("write map entries: %w", err)
+		}
+		return nil
+	})
+}
+
+func (k *kernelMaps) Delete(e Entry) error {
+	return k.use(func(m *bpfMaps) error {
+		err := m.deleteLink(e.Link, e.ID)
+		if e.ID != uint16(abi.NoEndpoint) {
+			err = errors.Join(err, k.retired.retire(m.Traffic, e.ID))
+		}
+		if err != nil {
+			return fmt.Errorf("delete map entries: %w", err)
+		}
+		return nil
+	})
+}
+
+// lastWait is the longest wait for the kernel's reserve of map elements, of twice as long in all.
+const lastWait = 100 * time.Millisecond
+
+// despiteENOMEM calls write again while the kernel has no element at hand. Maps that are not preallocated take their elements
+// from a small reserve of each CPU, which is filled up after it was used (bpf_mem_alloc, Linux 6.1): many writes in a row can
+// find it empty on a node with memory to spare.
+func despiteENOMEM(write func() error) error {
+	for wait := 100 * time.Microsecond; ; wait *= 2 {
+		if err := write(); !errors.Is(err, unix.ENOMEM) || wait > lastWait {
+			return err
+		}
+		time.Sleep(wait)
+	}
+}
+
+func (m *bpfMaps) put(e Entry) error {
+	link := linkValue(e)
+	var before abi.Link
+	if err := m.Links.Lookup(uint32(e.Link), &before); err == nil && before != link {
+		if err := m.deleteAddrs(e.Link, before); err != nil {
+			return err
+		}
+	}
+	if err := m.Links.Put(uint32(e.Link), link); err != nil {
+		return full(err)
+	}
+	err := m.Traffic.Update(uint32(e.ID), make([]abi.Traffic, m.CPUs), ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return full(err)
+	}
+	for _, addr := range e.Addresses.List() {
+		if err := m.putAddr(abi.AddrOf(addr), e); err != nil {
+			return fmt.Errorf("%s: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+// putAddr writes the entry of an address unless another link has it. An entry of which its link's own knows nothing is
+// nobody's.
+func (m *bpfMaps) putAddr(addr abi.Addr, e Entry) error {
+	value := endpointValue(e)
+	err := m.Endpoints.Update(addr, value, ebpf.UpdateNoExist)
+	if !errors.Is(err, ebpf.ErrKeyExist) {
+		return full(err)
+	}
+	var owner abi.Endpoint
+	if err := m.Endpoints.Lookup(addr, &owner); err != nil {
+		return err
+	}
+	if owner.Ifindex != value.Ifindex && m.has(owner.Ifindex, addr) {
+		return fmt.Errorf("%w: link %d, endpoint %d", ErrAddressInUse, owner.Ifindex, owner.Id)
+	}
+	return m.Endpoints.Put(addr, value)
+}
+
+// has reports whether the address is among those of the link. What cannot be read may be.
+func (m *bpfMaps) has(index uint32, addr abi.Addr) bool {
+	var link abi.Link
+	err := m.Links.Lookup(index, &link)
+	return gone(err) != nil || err == nil && (link.Ipv4 == addr || link.Ipv6 == addr)
+}
+
+// deleteLink removes the entries that a link has, unless they are another endpoint's; abi.NoEndpoint stands for any.
+func (m *bpfMaps) deleteLink(index int, id uint16) error {
+	var link abi.Link
+	err := m.Links.Lookup(uint32(index), &link)
+	if errors.Is(err, ebpf.ErrKeyNotExist) || err == nil && link.Id != id && id != uint16(abi.NoEndpoint) {
+		return nil
+	}
+	if err == nil {
+		err = m.deleteAddrs(index, link)
+	}
+	if err != nil {
+		return err
+	}
+	return gone(m.Links.Delete(uint32(index)))
+}
+
+// deleteAddrs removes the entries of the link's addresses, where they do point to it.
+func (m *bpfMaps) deleteAddrs(index int, link abi.Link) error {
+	for _, addr := range []abi.Addr{link.Ipv4, link.Ipv6} {
+		var owner abi.Endpoint
+		err := m.Endpoints.Lookup(addr, &owner)
+		if err == nil && owner.Ifindex == uint32(index) {
+			err = m.Endpoints.Delete(addr)
+		}
+		if gone(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteSame deletes an entry if it is still as given.
+func deleteSame[K, V comparable](m *ebpf.Map, key K, value V) error {
+	var now V
+	if err := m.Lookup(key, &now); err != nil || now != value {
+		return gone(err)
+	}
+	return gone(m.Delete(key))
+}
+
+// gone takes "it was not there" for a success.
+func gone(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// full gives the kernel's E2BIG its meaning.
+func full(err error) error {
+	if errors.Is(err, unix.E2BIG) {
+		return ErrFull
+	}
+	return err
 }

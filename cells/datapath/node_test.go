@@ -10,7 +10,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/testutil"
@@ -56,7 +56,7 @@ func (n *node) tryStart(t testing.TB, change func(*datapath.Datapath)) error {
 	}
 	links := link.New(slog.New(slog.DiscardHandler))
 	must(t, n.Do(func() error { return links.Start(context.Background()) }))
-	n.datapath, n.step, n.links = d, datapath.NewStep(d.Links(), d.Maps(), d, slog.New(slog.DiscardHandler)), links
+	n.datapath, n.step, n.links = d, datapath.NewStep(d.Links(), d.Maps(), d.Pins(), slog.New(slog.DiscardHandler)), links
 	t.Cleanup(func() { n.stop(t) }) // twice is fine
 	return nil
 }
@@ -71,8 +71,8 @@ func (n *node) stop(t testing.TB) {
 // pod is a container with its link.
 type pod struct {
 	*testutil.Namespace
-	netns    *endpointmanager.Namespace
-	endpoint endpointmanager.Endpoint
+	netns    *endpoint.Namespace
+	endpoint endpoint.Endpoint
 }
 
 // newPod makes pod number i, which is not attached yet.
@@ -85,7 +85,7 @@ func (n *node) newPod(t testing.TB, i int) *pod {
 }
 
 // link makes the link of an endpoint, whose host end is down.
-func (n *node) link(t testing.TB, netns *endpointmanager.Namespace, ep endpointmanager.Endpoint) endpointmanager.Endpoint {
+func (n *node) link(t testing.TB, netns *endpoint.Namespace, ep endpoint.Endpoint) endpoint.Endpoint {
 	t.Helper()
 	ep.Spec.MTU = n.mtu
 	ep, err := n.links.Attach(context.Background(), ep, netns)
@@ -94,25 +94,25 @@ func (n *node) link(t testing.TB, netns *endpointmanager.Namespace, ep endpointm
 }
 
 // endpointOf is endpoint number i, all of it made up but the indexes of its link's ends.
-func endpointOf(t testing.TB, i int) endpointmanager.Endpoint {
+func endpointOf(t testing.TB, i int) endpoint.Endpoint {
 	t.Helper()
-	return endpointAt(t, i, endpointmanager.Attachment{ContainerID: fmt.Sprintf("container-%d", i), IfName: "eth0"})
+	return endpointAt(t, i, endpoint.Attachment{ContainerID: fmt.Sprintf("container-%d", i), IfName: "eth0"})
 }
 
-func endpointAt(t testing.TB, i int, a endpointmanager.Attachment) endpointmanager.Endpoint {
+func endpointAt(t testing.TB, i int, a endpoint.Attachment) endpoint.Endpoint {
 	t.Helper()
 	hostMAC, containerMAC := v1.InterfaceMACs(a.ContainerID, a.IfName)
-	mac := func(text string) endpointmanager.MAC {
-		mac, err := endpointmanager.ParseMAC(text)
+	mac := func(text string) endpoint.MAC {
+		mac, err := v1.ParseMAC(text)
 		must(t, err)
 		return mac
 	}
-	return endpointmanager.Endpoint{
+	return endpoint.Endpoint{
 		ID:        uint16(i),
-		Spec:      endpointmanager.Spec{Attachment: a},
-		Host:      endpointmanager.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), MAC: mac(hostMAC)},
-		Container: endpointmanager.Interface{Name: a.IfName, MAC: mac(containerMAC)},
-		Addresses: endpointmanager.Addresses{
+		Spec:      endpoint.Spec{Attachment: a},
+		Host:      endpoint.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), MAC: mac(hostMAC)},
+		Container: endpoint.Interface{Name: a.IfName, MAC: mac(containerMAC)},
+		Addresses: endpoint.Addresses{
 			IPv4: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
 			IPv6: netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 8), 15: byte(i)}),
 		},
@@ -136,6 +136,6 @@ func (n *node) detach(t testing.TB, pods ...*pod) {
 	}
 }
 
-func (n *node) detachOne(ctx context.Context, ep endpointmanager.Endpoint) error {
-	return errors.Join(n.step.Detach(ctx, ep, endpointmanager.DeleteConfig{}), n.links.Detach(ctx, ep, endpointmanager.DeleteConfig{}))
+func (n *node) detachOne(ctx context.Context, ep endpoint.Endpoint) error {
+	return errors.Join(n.step.Detach(ctx, ep, endpoint.DeleteConfig{}), n.links.Detach(ctx, ep, endpoint.DeleteConfig{}))
 }

@@ -13,69 +13,70 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/testutil"
 )
 
 // orphan is a way to leave something that is nobody's. It returns the subject that it is found by.
 type orphan struct {
 	name, kind string
-	do         func(t *testing.T, c *clinic, p *pod) (subject string)
+	do         func(t *testing.T, c *checkedNode, p *pod) (subject string)
 }
 
-var stray = netip.MustParseAddr("10.0.0.99")
+var unknownAddr = netip.MustParseAddr("10.0.0.99")
 
 var orphans = []orphan{
-	{"a link", "link-orphan", func(t *testing.T, c *clinic, p *pod) string {
-		return (&pod{endpoint: endpoint(t, &real{node: c.node}, 9)}).fill("link NAME, index LINK")
+	{"a link", "link-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
+		return (&pod{endpoint: newEndpoint(t, &realKernel{node: c.node}, 9)}).fill("link NAME, index LINK")
 	}},
-	{"a route", "route-orphan", func(t *testing.T, c *clinic, p *pod) string {
-		must(t, c.Netlink(t).RouteAdd(testutil.HostRoute(p.index(), stray, testutil.RouteProtocol)))
+	{"a route", "route-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
+		must(t, c.Netlink(t).RouteAdd(testutil.HostRoute(p.index(), unknownAddr, testutil.RouteProtocol)))
 		return p.fill("route to 10.0.0.99/32 by link LINK")
 	}},
-	{"a neighbour", "neighbour-orphan", func(t *testing.T, c *clinic, p *pod) string {
-		must(t, c.Netlink(t).NeighSet(testutil.PermanentNeighbour(p.index(), stray, testutil.MAC(2))))
+	{"a neighbour", "neighbour-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
+		must(t, c.Netlink(t).NeighSet(testutil.PermanentNeighbour(p.index(), unknownAddr, testutil.MAC(2))))
 		return p.fill("neighbour 10.0.0.99 on link LINK")
 	}},
-	{"an entry by link", "map-entry-orphan", func(t *testing.T, c *clinic, p *pod) string {
+	{"an entry by link", "map-entry-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
 		must(t, c.pinned(t, bpf.Links).Put(uint32(4711), abi.Link{Id: 99}))
 		return "map entry links 4711"
 	}},
-	{"an entry by address", "map-entry-orphan", func(t *testing.T, c *clinic, p *pod) string {
-		must(t, c.pinned(t, bpf.Endpoints).Put(abi.AddrOf(stray), abi.Endpoint{Ifindex: uint32(p.index()), Id: p.endpoint.ID}))
+	{"an entry by address", "map-entry-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
+		must(t, c.pinned(t, bpf.Endpoints).Put(abi.AddrOf(unknownAddr), abi.Endpoint{Ifindex: uint32(p.index()), Id: p.endpoint.ID}))
 		return "map entry endpoints 10.0.0.99"
 	}},
-	{"counters", "map-entry-orphan", func(t *testing.T, c *clinic, p *pod) string {
+	{"counters", "map-entry-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
 		must(t, c.pinned(t, bpf.Traffic).Put(uint32(99), make([]abi.Traffic, ebpf.MustPossibleCPU())))
 		return "map entry traffic 99"
 	}},
-	{"programs of another agent", "program-orphan", func(t *testing.T, c *clinic, p *pod) string {
+	{"programs of another agent", "program-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
 		c.pin(t, "programs", "0123456789abcdef", "from_pod")
 		return "pinned programs 0123456789abcdef"
 	}},
-	{"a map of another agent", "map-orphan", func(t *testing.T, c *clinic, p *pod) string {
+	{"a map of another agent", "map-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
 		c.pin(t, "maps", "policy")
 		return "pinned map maps/policy"
 	}},
-	{"a map that was staged", "map-orphan", func(t *testing.T, c *clinic, p *pod) string {
+	{"a map that was staged", "map-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
 		c.pin(t, "staging", "links")
 		return "pinned map staging/links"
 	}},
-	{"a map is not pinned", "pin-missing", func(t *testing.T, c *clinic, p *pod) string {
+	{"a map is not pinned", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
 		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Links)))
 		return "pin maps/links"
 	}},
-	{"another map is pinned in its place", "pin-missing", func(t *testing.T, c *clinic, p *pod) string {
+	{"another map is pinned in its place", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
 		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Traffic)))
 		c.pin(t, "maps", bpf.Traffic)
 		return "pin maps/traffic"
 	}},
-	{"a program is not pinned", "pin-missing", func(t *testing.T, c *clinic, p *pod) string {
+	{"a program is not pinned", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
 		digest := c.datapath.Status().Digest
 		must(t, os.RemoveAll(filepath.Join(c.cfg.BPFRoot, "programs", digest, bpf.ToPod)))
 		return "pin programs/" + digest + "/to_pod"
 	}},
-	{"forwarding is off", "forwarding-off", func(t *testing.T, c *clinic, p *pod) string {
+	{"forwarding is off", "forwarding-off", func(t *testing.T, c *checkedNode, p *pod) string {
 		must(t, c.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0) }))
 		return "net.ipv4.ip_forward"
 	}},
@@ -92,8 +93,8 @@ func (n *node) pin(t *testing.T, path ...string) {
 	must(t, m.Pin(pin))
 }
 
-func TestWhatIsNobodysIsFoundAndRemoved(t *testing.T) {
-	c, pods := newClinic(t, 1)
+func TestExamineOrphans(t *testing.T) {
+	c, pods := newCheckedNode(t, 1)
 	for _, row := range orphans {
 		t.Run(row.name, func(t *testing.T) {
 			subject := row.do(t, c, pods[0])
@@ -104,9 +105,9 @@ func TestWhatIsNobodysIsFoundAndRemoved(t *testing.T) {
 			if got := c.examine(t, pods[0].endpoint.Spec.Attachment.String()); len(got) > 0 {
 				t.Errorf("for the attachment alone: found %q", kindsOf(got))
 			}
-			cure(t, findings)
+			repairAll(t, findings)
 			c.wantHealthy(t)
-			cure(t, findings) // again, when there is nothing to do
+			repairAll(t, findings) // again, when there is nothing to do
 			if got := c.restore(t, pods[0]); got != nil {
 				t.Errorf("the repair broke %q", got)
 			}
@@ -120,33 +121,33 @@ func TestWhatIsNobodysIsFoundAndRemoved(t *testing.T) {
 }
 
 // A repair looks again: what was nobody's when it was found may be somebody's now.
-func TestWhatHasBecomeSomebodysStays(t *testing.T) {
-	c, pods := newClinic(t, 1)
+func TestRepairOrphanOwnedMeanwhile(t *testing.T) {
+	c, pods := newCheckedNode(t, 1)
 	late := c.newPod(t, 2)
 	c.attach(t, late)
 	findings := c.examine(t, "") // the manager did not tell of it yet
 	if got, want := kindsOf(findings), "link-orphan map-entry-orphan map-entry-orphan map-entry-orphan map-entry-orphan"; got != want {
 		t.Fatalf("found %q, want %q", got, want)
 	}
-	late.endpoint.State = endpointmanager.Regenerating
-	c.set(pods[0].endpoint, late.endpoint)
-	cure(t, findings)
+	late.endpoint.State = endpoint.Regenerating
+	c.Set(pods[0].endpoint, late.endpoint)
+	repairAll(t, findings)
 	if got := c.restore(t, late); got != nil {
 		t.Errorf("repairs took from a living endpoint: %q", got)
 	}
 }
 
-// TestALinkWhoseEndpointWaitsIsNobodysOrphan: its ADD waits for what its container had before to go.
-func TestALinkWhoseEndpointWaitsIsNobodysOrphan(t *testing.T) {
-	c, pods := newClinic(t, 2)
+// TestExamineLinkOfComingEndpoint: its ADD waits for what its container had before to go.
+func TestExamineLinkOfComingEndpoint(t *testing.T) {
+	c, pods := newCheckedNode(t, 2)
 	waits := pods[1].endpoint
-	must(t, c.datapath.Maps().Delete(waits.Host.Index, waits.ID))
-	c.set(pods[0].endpoint)
+	must(t, c.datapath.Maps().Delete(datapath.Entry{Link: waits.Host.Index, ID: waits.ID}))
+	c.Set(pods[0].endpoint)
 	findings := c.examine(t, "")
 	if kindsOf(findings) != "link-orphan" {
 		t.Fatalf("found %v", findings)
 	}
-	c.coming = []endpointmanager.Attachment{waits.Spec.Attachment}
+	c.coming = []endpoint.Attachment{waits.Spec.Attachment}
 	c.wantHealthy(t)
 	must(t, findings[0].Repair(t.Context()))
 	if _, err := c.datapath.Links().Link(waits.Host.Index); err != nil {
@@ -154,9 +155,9 @@ func TestALinkWhoseEndpointWaitsIsNobodysOrphan(t *testing.T) {
 	}
 }
 
-func TestAnOrphanLinkSaysWhoseItWas(t *testing.T) {
-	c, _ := newClinic(t, 0)
-	ep := endpoint(t, &real{node: c.node}, 9)
+func TestExamineOrphanLinkAttachment(t *testing.T) {
+	c, _ := newCheckedNode(t, 0)
+	ep := newEndpoint(t, &realKernel{node: c.node}, 9)
 	must(t, c.Netlink(t).LinkSetAlias(testutil.LinkAt(ep.Host.Index), "container-9:eth0 began=12345"))
 	if findings := c.examine(t, ""); len(findings) != 1 || findings[0].Endpoint != "container-9:eth0" {
 		t.Errorf("found %+v", findings)
@@ -168,8 +169,8 @@ func TestAnOrphanLinkSaysWhoseItWas(t *testing.T) {
 }
 
 // A program that somebody else holds cannot be ended from here.
-func TestALoadedProgramOfNobodyIsReported(t *testing.T) {
-	c, _ := newClinic(t, 0)
+func TestExamineLoadedProgram(t *testing.T) {
+	c, _ := newCheckedNode(t, 0)
 	spec, err := bpf.Endpoint()
 	must(t, err)
 	must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
@@ -190,18 +191,18 @@ func TestALoadedProgramOfNobodyIsReported(t *testing.T) {
 	c.wantHealthy(t)
 }
 
-func TestWhatIsOthersIsNoFinding(t *testing.T) {
-	c, pods := newClinic(t, 1)
-	another, _ := newClinic(t, 1) // another agent, with its own programs, in a namespace of its own
-	w := &real{node: c.node}
+func TestExamineForeignObjects(t *testing.T) {
+	c, pods := newCheckedNode(t, 1)
+	another, _ := newCheckedNode(t, 1) // another agent, with its own programs, in a namespace of its own
+	w := &realKernel{node: c.node}
 	uplink := w.addOther(t, "eth0")
 	w.addOther(t, "portal0")
 	w.addOther(t, "porABCDEFGHIJKL")
 	link := pods[0].index()
 	handle := c.Netlink(t)
-	must(t, handle.RouteAdd(testutil.HostRoute(link, stray, unix.RTPROT_STATIC)))
-	must(t, handle.RouteAdd(testutil.HostRoute(uplink, stray.Next(), testutil.RouteProtocol)))
-	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, stray, testutil.MAC(2))))
+	must(t, handle.RouteAdd(testutil.HostRoute(link, unknownAddr, unix.RTPROT_STATIC)))
+	must(t, handle.RouteAdd(testutil.HostRoute(uplink, unknownAddr.Next(), testutil.RouteProtocol)))
+	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, unknownAddr, testutil.MAC(2))))
 	must(t, handle.FilterReplace(testutil.Filter(link, netlink.HANDLE_MIN_INGRESS, 7, 9, passAll(t))))
 	c.pin(t, "..", "other")
 	c.pin(t, "others", "map")

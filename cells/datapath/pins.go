@@ -1,63 +1,125 @@
 package datapath
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
-	"github.com/cilium/ebpf"
+	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/cells/doctor"
 )
 
-// pinnedPrograms are the programs of one digest.
-type pinnedPrograms struct {
-	fromPod, toPod *program
-	adopted        bool
+// pins are the programs and maps below the BPF root. It is [Pins].
+type pins struct {
+	root   string
+	loader *loader.Loader
+
+	mu      sync.Mutex      // guards the field below; held while pins are read or removed
+	objects *loader.Objects // nil unless started
 }
 
-// program is a loaded program and what the kernel calls it.
-type program struct {
-	*ebpf.Program
-	id  uint32
-	tag string
+// set gives it what was loaded, or takes it away with nil.
+func (p *pins) set(objects *loader.Objects) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.objects = objects
 }
 
-func newProgram(p *ebpf.Program) (*program, *ebpf.ProgramInfo, error) {
-	info, err := p.Info()
-	if err != nil {
-		return nil, nil, err
+// use runs f with what was loaded.
+func (p *pins) use(f func(*loader.Objects) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objects == nil {
+		return ErrNotStarted
 	}
-	id, ok := info.ID()
-	if !ok {
-		return nil, nil, fmt.Errorf("%w: IDs of programs (4.13)", ErrKernel)
-	}
-	return &program{Program: p, id: uint32(id), tag: info.Tag}, info, nil
+	return f(p.objects)
 }
 
-func (p *pinnedPrograms) close() {
-	for _, one := range []*program{p.fromPod, p.toPod} {
-		if one != nil {
-			one.Close()
+// repair is a repair that needs the objects of its moment: the agent may have been started anew.
+func (p *pins) repair(f func(*loader.Objects) error) func(context.Context) error {
+	return func(context.Context) error { return p.use(f) }
+}
+
+func (p *pins) PrunePins() (removed []string, err error) {
+	err = p.use(func(objects *loader.Objects) error {
+		stale, err := p.loader.StalePins(objects)
+		for _, pin := range stale {
+			if removeErr := p.loader.RemovePin(pin); removeErr != nil {
+				err = errors.Join(err, removeErr)
+				continue
+			}
+			removed = append(removed, stalePinText(pin))
 		}
-	}
+		return err
+	})
+	return removed, err
 }
 
-// removePins removes a folder of pins and names each. What was pinned lives on as long as a link or a program uses it.
-func removePins(dir string) (removed []string, err error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+func stalePinText(pin loader.StalePin) string {
+	if pin.Program {
+		return "pinned programs " + filepath.Base(pin.Path)
 	}
-	if err != nil {
+	return "pinned map " + pin.Path
+}
+
+// findings compares what is pinned with what this agent uses.
+func (p *pins) findings() (findings []doctor.Finding, err error) {
+	err = p.use(func(objects *loader.Objects) error {
+		stale, staleErr := p.loader.StalePins(objects)
+		for _, pin := range stale {
+			findings = append(findings, p.staleFinding(pin))
+		}
+		missing, missingErr := p.loader.MissingPins(objects)
+		for _, pin := range missing {
+			findings = append(findings, doctor.Finding{
+				Kind: pinMissing, Subject: "pin " + pin.Path, Detail: pin.Detail,
+				Repair: p.repair(func(objects *loader.Objects) error { return p.loader.PinAgain(objects, pin) }),
+			})
+		}
+		return errors.Join(staleErr, missingErr)
+	})
+	return findings, err
+}
+
+func (p *pins) staleFinding(pin loader.StalePin) doctor.Finding {
+	f := doctor.Finding{
+		Kind: mapOrphan, Subject: stalePinText(pin), Detail: filepath.Join(p.root, pin.Path) + " is no map of this agent",
+		Repair: p.repair(func(objects *loader.Objects) error {
+			stale, err := p.loader.StalePins(objects)
+			if slices.Contains(stale, pin) {
+				err = errors.Join(err, p.loader.RemovePin(pin))
+			}
+			return err
+		}),
+	}
+	if pin.Program {
+		f.Kind, f.Detail = programOrphan, "they are of another agent than this one"
+	}
+	return f
+}
+
+// programFindings are programs on our maps that are neither this agent's nor attached to a host end.
+func (p *pins) programFindings(links *nodeLinks) (findings []doctor.Finding, err error) {
+	var stale []uint32
+	err = p.use(func(objects *loader.Objects) error {
+		stale, err = p.loader.StalePrograms(objects)
+		return err
+	})
+	if len(stale) == 0 || err != nil {
 		return nil, err
 	}
-	for _, entry := range entries {
-		pin := filepath.Join(dir, entry.Name())
-		if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return removed, err
+	attached, err := links.attachedPrograms()
+	for _, id := range stale {
+		if attached[id] {
+			continue
 		}
-		removed = append(removed, entry.Name())
+		findings = append(findings, doctor.Finding{
+			Kind: programOrphan, Subject: fmt.Sprintf("program %d", id),
+			Detail: "it is loaded on the maps of this agent, and neither pinned nor attached to an endpoint",
+		})
 	}
-	return removed, os.Remove(dir)
+	return findings, err
 }

@@ -16,6 +16,7 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -31,7 +32,7 @@ func (n *node) takeOver(t *testing.T, pods ...*pod) {
 	must(t, err)
 }
 
-func TestMapsOfAnotherSizeTakeTheirPlaceUnderTraffic(t *testing.T) {
+func TestResizeUnderTraffic(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)
@@ -87,8 +88,21 @@ func wantGone(t *testing.T, was datapath.Inspection) {
 	})
 }
 
-// Whatever an agent has done of it when it is killed, the next one finds every entry, of whichever size it is.
-func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
+// interrupted is a context that ends when it was asked so often, as an agent may that is killed.
+type interrupted struct {
+	context.Context
+	asked int
+}
+
+func (i *interrupted) Err() error {
+	if i.asked--; i.asked < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestResizeInterrupted: at whatever operation a start ends, the next one finds every entry, of whichever size it is.
+func TestResizeInterrupted(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)
@@ -97,11 +111,13 @@ func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
 		for _, next := range []uint32{16, 4096} { // to the end, or back
 			n.stop(t)
 			n.cfg.MaxEndpoints = 16
-			var err error
-			must(t, n.Do(func() error {
-				more, err = datapath.StartAndCrash(n.cfg, slog.New(slog.DiscardHandler), points)
-				return err
-			}))
+			d, err := datapath.New(n.cfg, slog.New(slog.DiscardHandler))
+			must(t, err)
+			err = n.Do(func() error { return d.Start(&interrupted{context.Background(), points}) })
+			if more = err != nil; more && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			must(t, d.Stop(t.Context()))
 			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
 			n.cfg.MaxEndpoints = next
 			n.start(t)
@@ -109,7 +125,7 @@ func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
 				t.Errorf("after %d operations counters fell from %d to %d", points, counted, got)
 			}
 			n.takeOver(t, a, b)
-			wantState(t, &real{node: n}, attached(2))
+			wantState(t, &realKernel{node: n}, attached(2))
 			for _, m := range n.inspect(t).Maps {
 				if m.Name == bpf.Links && m.MaxEntries != next {
 					t.Errorf("after %d operations: map %+v, want the size %d", points, m, next)
@@ -126,10 +142,12 @@ func TestAResizeThatIsInterruptedIsTakenUp(t *testing.T) {
 			n.takeOver(t, a, b)
 		}
 	}
-	t.Logf("interrupted at %d points", points)
+	if points < 13 { // four operations a map, and one before
+		t.Errorf("interrupted at %d points", points)
+	}
 }
 
-func TestMapsThatCannotBeResizedAreRefusedAndStay(t *testing.T) {
+func TestResizeRefused(t *testing.T) {
 	rows := []struct {
 		name    string
 		size    uint32
@@ -150,8 +168,8 @@ func TestMapsThatCannotBeResizedAreRefusedAndStay(t *testing.T) {
 			before := n.inspect(t)
 			n.cfg.MaxEndpoints = row.size
 			err := n.tryStart(t, func(*datapath.Datapath) {})
-			if !errors.Is(err, datapath.ErrIncompatible) || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "drain the node") {
-				t.Errorf("error %v, want %v, %q and what to do", err, datapath.ErrIncompatible, row.want)
+			if !errors.Is(err, loader.ErrIncompatible) || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "drain the node") {
+				t.Errorf("error %v, want %v, %q and what to do", err, loader.ErrIncompatible, row.want)
 			}
 			if diff := cmp.Diff(before, n.inspect(t)); diff != "" {
 				t.Errorf("what is in the kernel (-before +after):\n%s", diff)
@@ -173,7 +191,7 @@ func plantOldLayout(t *testing.T, n *node) {
 }
 
 // What the node dropped for nobody is counted on, too.
-func TestTheNodesOwnCountersAreResized(t *testing.T) {
+func TestResizeNodeCounters(t *testing.T) {
 	n := newNode(t)
 	counted := make([]abi.Traffic, ebpf.MustPossibleCPU())
 	counted[0].Drops[abi.DropNoEndpoint] = 7
@@ -181,7 +199,7 @@ func TestTheNodesOwnCountersAreResized(t *testing.T) {
 	n.stop(t)
 	n.cfg.MaxEndpoints *= 2
 	n.start(t)
-	got, err := n.datapath.Maps().Totals()
+	got, err := n.datapath.Counters().Totals()
 	if must(t, err); got.Drops[abi.DropNoEndpoint] != 7 {
 		t.Errorf("totals %+v, want 7 drops", got)
 	}

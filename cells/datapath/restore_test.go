@@ -14,7 +14,6 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
-	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
@@ -26,7 +25,7 @@ func (n *node) restore(t testing.TB, p *pod) (replaced []string) {
 	return replaced
 }
 
-func TestRestoreSaysWhatItMadeAnew(t *testing.T) {
+func TestRestoreReportsReplaced(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)
@@ -55,7 +54,7 @@ func TestRestoreSaysWhatItMadeAnew(t *testing.T) {
 }
 
 // A rule may lead the node past the main table, and our route is in it all the same.
-func TestARuleOfTheNodesIsNoFaultOfOurRoute(t *testing.T) {
+func TestRestoreWithBetterRoute(t *testing.T) {
 	n := newNode(t)
 	a := n.newPod(t, 1)
 	n.attach(t, a)
@@ -67,24 +66,24 @@ func TestARuleOfTheNodesIsNoFaultOfOurRoute(t *testing.T) {
 	}
 }
 
-func TestPruneNamesWhatItRemovesAndLeavesTheRest(t *testing.T) {
+func TestPruneReportsRemoved(t *testing.T) {
 	n := newNode(t)
 	a, gone := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, gone)
 	link := a.index()
-	stray, others := netip.MustParseAddr("10.0.0.99"), netip.MustParseAddr("10.0.0.98")
-	uplink := (&real{node: n}).addOther(t, "eth0")
+	unknownAddr, others := netip.MustParseAddr("10.0.0.99"), netip.MustParseAddr("10.0.0.98")
+	uplink := (&realKernel{node: n}).addOther(t, "eth0")
 	handle := n.Netlink(t)
-	must(t, handle.RouteAdd(testutil.HostRoute(link, stray, testutil.RouteProtocol)))
+	must(t, handle.RouteAdd(testutil.HostRoute(link, unknownAddr, testutil.RouteProtocol)))
 	must(t, handle.RouteAdd(testutil.HostRoute(link, others, unix.RTPROT_STATIC)))
-	must(t, handle.NeighSet(testutil.PermanentNeighbour(link, stray, testutil.MAC(2))))
-	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, stray, testutil.MAC(2))))
+	must(t, handle.NeighSet(testutil.PermanentNeighbour(link, unknownAddr, testutil.MAC(2))))
+	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, unknownAddr, testutil.MAC(2))))
 	must(t, n.pinned(t, bpf.Traffic).Put(uint32(77), make([]abi.Traffic, ebpf.MustPossibleCPU())))
 	removed, err := n.step.Prune(context.Background(), endpoints(a))
 	must(t, err)
 	want := []string{
-		"entry of map endpoints: 10.0.0.2", "entry of map endpoints: fd00::2", "entry of map links: LINK",
-		"entry of map traffic: 2", "entry of map traffic: 77",
+		"map entry endpoints 10.0.0.2", "map entry endpoints fd00::2", "map entry links LINK",
+		"map entry traffic 2", "map entry traffic 77",
 		"neighbour 10.0.0.99 on link HOST", "route to 10.0.0.99/32 by link HOST",
 	}
 	for i := range want {
@@ -104,18 +103,16 @@ func TestPruneNamesWhatItRemovesAndLeavesTheRest(t *testing.T) {
 	}
 	neighbours, err := n.PermanentNeighbours(uplink)
 	must(t, err)
-	if len(neighbours) != 1 || nl.Addr(neighbours[0].IP) != stray {
-		t.Errorf("neighbours of the uplink %v, want %s", neighbours, stray)
+	if len(neighbours) != 1 || nl.Addr(neighbours[0].IP) != unknownAddr {
+		t.Errorf("neighbours of the uplink %v, want %s", neighbours, unknownAddr)
 	}
 }
 
-// TestALinkThatGoesWhileItIsLookedAtHasNoRoutes: it was there when its filters were asked for, and the list of its routes is
-// refused.
-func TestALinkThatGoesWhileItIsLookedAtHasNoRoutes(t *testing.T) {
+// TestReadRoutesWithoutLink: the link was there when its filters were read, and the list of its routes is refused.
+func TestReadRoutesWithoutLink(t *testing.T) {
 	n := newNode(t)
-	gone := datapath.Entry{ID: 1, Link: 4711, Addresses: endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.9")}}
-	flaws, err := datapath.RouteFlaws(n.Netlink(t), gone)
-	if err != nil || len(flaws) != 1 {
-		t.Errorf("flaws %v, error %v, want a route that is missing", flaws, err)
+	routes, err := datapath.ReadRoutes(n.Netlink(t), 4711, netip.MustParseAddr("10.0.0.9"))
+	if err != nil || len(routes) > 0 {
+		t.Errorf("routes %v, error %v, want none", routes, err)
 	}
 }

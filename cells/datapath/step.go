@@ -5,39 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
+	"maps"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
-
-// Links is what [Step] needs of the node's network interfaces.
-type Links interface {
-	// Link describes an interface, or returns [ErrNoLink].
-	Link(index int) (netlink.Link, error)
-	// LinkByName is for who has no index.
-	LinkByName(name string) (netlink.Link, error)
-	// Wire attaches the programs to e.Link, brings it up, and leads e.Addresses there. When it fails, Unwire undoes its parts.
-	Wire(e Entry) error
-	// Rewire is Wire after a restart: it leaves alone what is right, and says what it made anew.
-	Rewire(e Entry) (replaced []string, err error)
-	// WaitForCarrier returns when both ends pass packets: the host end, and the one of that index in the container's
-	// namespace unless namespace is nil.
-	WaitForCarrier(ctx context.Context, host, container int, namespace *endpointmanager.Namespace) error
-	// BringUp lets packets pass again.
-	BringUp(index int) error
-	// BringDown stops all packets of the interface, but for those that another pod's program redirects to its peer.
-	BringDown(index int) error
-	// Unwire takes off what Wire made, as far as it is there, and brings the link down. The link stays.
-	Unwire(e Entry)
-	// HostRoutes returns the addresses that routes of ours lead to each link, by its index.
-	HostRoutes() (map[int][]netip.Addr, error)
-	// PruneWiring removes routes and neighbour entries of ours, on the links of live, for other addresses than theirs.
-	PruneWiring(live []Entry) (removed []string, err error)
-}
 
 // Pins is what [Step] needs of the pinned programs.
 type Pins interface {
@@ -45,18 +20,19 @@ type Pins interface {
 	PrunePins() (removed []string, err error)
 }
 
-// Step is the datapath's [endpointmanager.Step] and [endpointmanager.Pruner]. Attach needs the addresses of ep: it
+// Step is the datapath's [endpoint.Step] and [endpoint.Pruner]. Attach needs the addresses of ep: it
 // comes after ipam and link.
 type Step struct {
 	links Links
 	maps  Maps
+	parts []Part // in the order of Update: the programs know an endpoint before they see its packets
 	pins  Pins
 	log   *slog.Logger
 }
 
-// NewStep returns the step on what a [Datapath] gives, or on doubles of it.
+// NewStep returns the step on what a [Datapath] gives, or on fakes of it.
 func NewStep(links Links, maps Maps, pins Pins, log *slog.Logger) *Step {
-	return &Step{links: links, maps: maps, pins: pins, log: log}
+	return &Step{links: links, maps: maps, parts: []Part{maps, links}, pins: pins, log: log}
 }
 
 // Name is "datapath".
@@ -64,31 +40,48 @@ func (s *Step) Name() string { return "datapath" }
 
 // Attach puts the endpoint behind its host end and lets packets pass: map entries, filters, the host end up, routes of the
 // node; then it waits until both ends have a carrier. On failure the host end is down again.
-func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (_ endpointmanager.Endpoint, err error) {
+func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (_ endpoint.Endpoint, err error) {
 	if err := ctx.Err(); err != nil {
 		return ep, err
 	}
-	e, _, err := s.entry(ep)
+	e, err := s.entry(ep)
 	if err != nil {
 		return ep, fmt.Errorf("attach to the datapath: %w", err)
 	}
-	if err = s.maps.Put(e); err == nil {
-		err = s.links.Wire(e)
-	}
-	if err == nil {
+	if err = s.attach(e); err == nil {
 		err = s.links.WaitForCarrier(ctx, e.Link, ep.Container.Index, namespace)
 	}
 	if err != nil {
-		s.links.Unwire(e)
-		return ep, errors.Join(fmt.Errorf("attach %s to the datapath: %w", ep.Host.Name, err), s.maps.Delete(e.Link, e.ID))
+		return ep, errors.Join(fmt.Errorf("attach %s to the datapath: %w", ep.Host.Name, err), s.undo(e))
 	}
 	return ep, nil
 }
 
+func (s *Step) attach(e Entry) error {
+	if err := s.links.Forward(e); err != nil {
+		return err
+	}
+	for _, part := range s.parts {
+		if err := part.Update(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undo goes on after what fails.
+func (s *Step) undo(e Entry) error {
+	var errs []error
+	for _, part := range slices.Backward(s.parts) {
+		errs = append(errs, part.Delete(e))
+	}
+	return errors.Join(errs...)
+}
+
 // Detach takes the endpoint out of the datapath. It begins with the host end: from its first microseconds no packet passes
 // the stack, and with the map entries no other pod's.
-func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
-	index := ep.Host.Index // which may be somebody else's by now: maps.Delete looks at the ID, too
+func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
+	index := ep.Host.Index // which may be another endpoint's by now: maps.Delete compares the ID, too
 	link, err := s.find(ep)
 	if err == nil {
 		index = link.Attrs().Index
@@ -101,7 +94,7 @@ func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpoi
 	if cfg.Sweep { // of an endpoint that nobody knows, so its entries have another number
 		id = uint16(abi.NoEndpoint)
 	}
-	if err := errors.Join(err, s.maps.Delete(index, id)); err != nil {
+	if err := errors.Join(err, s.maps.Delete(Entry{Link: index, ID: id})); err != nil {
 		return fmt.Errorf("detach %s from the datapath: %w", ep.Spec.Attachment, err)
 	}
 	return nil
@@ -109,7 +102,7 @@ func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpoi
 
 // Restore makes the endpoint's part of the kernel what it should be, and says what was not. It fails when the link is
 // gone. One that is down is brought up: a deletion that took it down is on record, and not restored.
-func (s *Step) Restore(ctx context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
+func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -119,41 +112,58 @@ func (s *Step) Restore(ctx context.Context, ep endpointmanager.Endpoint) (replac
 	return replaced, nil
 }
 
-func (s *Step) restore(ep endpointmanager.Endpoint) (replaced []string, err error) {
-	e, link, err := s.entry(ep)
+func (s *Step) restore(ep endpoint.Endpoint) (replaced []string, err error) {
+	e, err := s.entry(ep)
 	if err != nil {
 		return nil, err
 	}
-	if !isUp(link) {
-		if err := s.links.BringUp(e.Link); err != nil {
-			return nil, err
+	if err := s.links.Forward(e); err != nil {
+		return nil, err
+	}
+	for _, part := range s.parts {
+		one, err := restorePart(part, e)
+		if replaced = append(replaced, one...); err != nil {
+			return replaced, err
 		}
-		replaced = append(replaced, ep.Host.Name+": down")
 	}
-	entries, err := s.maps.Mend(e)
-	if replaced = append(replaced, entries...); err != nil {
-		return replaced, err
+	return replaced, nil
+}
+
+// Prune removes routes, neighbour entries, map entries and pins that bear Porin's mark and belong to none of live.
+func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []string, err error) {
+	d := DesiredOf(entriesOf(live))
+	var errs []error
+	for _, part := range s.parts {
+		one, err := prunePart(part, func() Desired { return d })
+		removed, errs = append(removed, one...), append(errs, err)
 	}
-	wiring, err := s.links.Rewire(e)
-	return append(replaced, wiring...), err
+	pins, err := s.pins.PrunePins()
+	removed, errs = append(removed, pins...), append(errs, err)
+	if len(removed) > 0 {
+		s.log.Info("datapath pruned", "removed", len(removed), "pins", len(pins))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return removed, fmt.Errorf("prune the datapath: %w", err)
+	}
+	return removed, nil
 }
 
 // entry checks that the host end is the endpoint's own.
-func (s *Step) entry(ep endpointmanager.Endpoint) (Entry, netlink.Link, error) {
+func (s *Step) entry(ep endpoint.Endpoint) (Entry, error) {
 	link, err := s.find(ep)
 	if err != nil {
-		return Entry{}, nil, err
+		return Entry{}, err
 	}
 	if mac := link.Attrs().HardwareAddr.String(); mac != ep.Host.MAC.String() {
-		return Entry{}, nil, fmt.Errorf("%s has MAC %s, not %s: %w", link.Attrs().Name, mac, ep.Host.MAC, ErrForeignLink)
+		return Entry{}, fmt.Errorf("%s has MAC %s, not %s: %w", link.Attrs().Name, mac, ep.Host.MAC, ErrForeignLink)
 	}
 	e := entryOf(ep)
 	e.Link, e.LinkName = link.Attrs().Index, link.Attrs().Name
-	return e, link, e.check()
+	return e, e.check()
 }
 
 // find returns the attachment's own link. Without an index it is found by its name alone.
-func (s *Step) find(ep endpointmanager.Endpoint) (link netlink.Link, err error) {
+func (s *Step) find(ep endpoint.Endpoint) (link netlink.Link, err error) {
 	name := ep.Spec.Attachment.HostEnd()
 	if index := ep.Host.Index; index != 0 {
 		link, err = s.links.Link(index)
@@ -169,4 +179,37 @@ func (s *Step) find(ep endpointmanager.Endpoint) (link netlink.Link, err error) 
 	return link, nil
 }
 
-func isUp(link netlink.Link) bool { return link.Attrs().Flags&net.FlagUp != 0 }
+// Find completes the endpoints found, by the index of their host end, with what the maps know of them; and with the addresses
+// of routes where the maps know none. The kernel removes the routes of a link that goes down. For an entry whose link is not
+// among them it adds an endpoint: the link may be in another network namespace, and need the entry.
+func (s *Step) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.Endpoint, error) {
+	entries, err := s.maps.Entries()
+	if err != nil {
+		return nil, fmt.Errorf("read what the programs know of links: %w", err)
+	}
+	addresses, err := s.links.Addresses()
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of links: %w", err)
+	}
+	for i, ep := range found {
+		e := entries[ep.Host.Index]
+		ep.ID, ep.Addresses = e.ID, e.Addresses
+		ep.Container = endpoint.Interface{Name: ep.Spec.Attachment.IfName, MAC: e.PodMAC}
+		for _, addr := range addresses[ep.Host.Index] {
+			if addr.Is4() && !ep.Addresses.IPv4.IsValid() {
+				ep.Addresses.IPv4 = addr
+			} else if addr.Is6() && !ep.Addresses.IPv6.IsValid() {
+				ep.Addresses.IPv6 = addr
+			}
+		}
+		found[i] = ep
+		delete(entries, ep.Host.Index)
+	}
+	for _, index := range slices.Sorted(maps.Keys(entries)) {
+		e := entries[index]
+		ep := endpoint.Endpoint{ID: e.ID, Addresses: e.Addresses, Host: endpoint.Interface{Index: index}}
+		ep.Spec.Attachment = endpoint.Unnamed(fmt.Sprintf("link/%d", index)) // which is the name of no interface
+		found = append(found, ep)
+	}
+	return found, nil
+}

@@ -6,9 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/testutil"
 )
@@ -20,25 +19,17 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func tags(programs []v1.Program) map[string]string {
-	byName := map[string]string{}
-	for _, p := range programs {
-		byName[p.Name] = p.Tag
-	}
-	return byName
-}
-
-func endpoints(pods ...*pod) (list []endpointmanager.Endpoint) {
+func endpoints(pods ...*pod) (list []endpoint.Endpoint) {
 	for _, p := range pods {
 		list = append(list, p.endpoint)
 	}
 	return list
 }
 
-func TestManyComeAndGoAtOnce(t *testing.T) {
+func TestAttachDetachConcurrently(t *testing.T) {
 	n := newNode(t)
 	const workers, rounds = 16, 4
-	containers := make([]*endpointmanager.Namespace, workers)
+	containers := make([]*endpoint.Namespace, workers)
 	for i := range containers {
 		containers[i] = endpointmanagertest.OpenNamespace(t, testutil.NetNS(t).Path())
 	}
@@ -54,12 +45,12 @@ func TestManyComeAndGoAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	w := &real{node: n}
+	w := &realKernel{node: n}
 	wantState(t, w, attached(0))
 }
 
 // comeAndGo attaches and detaches an endpoint.
-func (n *node) comeAndGo(container *endpointmanager.Namespace, ep endpointmanager.Endpoint) error {
+func (n *node) comeAndGo(container *endpoint.Namespace, ep endpoint.Endpoint) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testutil.Patience)
 	defer cancel()
 	ep, err := n.links.Attach(ctx, ep, container)
@@ -69,7 +60,7 @@ func (n *node) comeAndGo(container *endpointmanager.Namespace, ep endpointmanage
 	return errors.Join(err, n.detachOne(ctx, ep))
 }
 
-func TestNoFileDescriptorIsLeft(t *testing.T) {
+func TestFileDescriptors(t *testing.T) {
 	testutil.Root(t)
 	life := func(t *testing.T) {
 		n := newNode(t)

@@ -93,7 +93,7 @@ func pingWithin(wait time.Duration, from *testutil.Namespace, addr netip.Addr) e
 	})
 }
 
-func TestPacketsFlowBetweenPodsAndTheNode(t *testing.T) {
+func TestTraffic(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)
@@ -121,7 +121,7 @@ func TestPacketsFlowBetweenPodsAndTheNode(t *testing.T) {
 		}
 	}
 	for _, p := range []*pod{a, b} {
-		counted, err := n.datapath.Maps().Traffic(p.endpoint.ID)
+		counted, err := n.datapath.Counters().Traffic(p.endpoint.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestPacketsFlowBetweenPodsAndTheNode(t *testing.T) {
 	}
 }
 
-func TestDetachedPodIsCutOff(t *testing.T) {
+func TestTrafficAfterDetach(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
 	n.attach(t, a, b)

@@ -7,16 +7,19 @@ import (
 
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/task"
 )
 
-// Module is the doctor cell. It provides [*Doctor], which examines from when the API serves until it stops.
+// Module is the doctor cell. It provides [*Doctor], which examines from when everything is restored.
 func Module(cfg Config) fx.Option {
 	return cell.Module("doctor",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(build),
 		server.Provide(func(d *Doctor) *routes { return &routes{d} }),
-		server.Watch(func(d *Doctor) *watcher { return &watcher{d} }),
+		supervisor.Tasks(func(d *Doctor) *task.Task { return d.examinations }),
+		supervisor.Tasks(func(d *Doctor) *task.Task { return d.repairs }),
 		metrics.Collect(func(d *Doctor) *meters { return d.meters }),
 	)
 }
@@ -37,11 +40,3 @@ func build(p params) (*Doctor, error) {
 	}
 	return d, err
 }
-
-// watcher begins and ends the examinations with the API. The stop hook waits for the last one.
-type watcher struct{ doctor *Doctor }
-
-func (w *watcher) Serving()  { w.doctor.Start() }
-func (w *watcher) Stopping() { w.doctor.loop.cancel() }
-
-var _ server.Watcher = (*watcher)(nil)

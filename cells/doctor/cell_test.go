@@ -18,27 +18,27 @@ import (
 	"porin.dev/porin/cells/server"
 )
 
-func TestModuleExaminesWithTheCheckersOfAllCellsAndCounts(t *testing.T) {
+func TestModule(t *testing.T) {
 	var (
 		d        *doctor.Doctor
 		exporter *metrics.Exporter
-		lamps    = doctortest.New("lamps", "lamp-dark")
-		cables   = doctortest.New("cables", "cable-loose")
+		routes   = doctortest.New("routes", "route-missing")
+		links    = doctortest.New("links", "link-orphan")
 	)
 	app := fxtest.New(t, fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
 		doctor.Module(doctor.DefaultConfig()),
-		doctor.Check(func() *doctortest.Checker { return lamps }),
-		doctor.Check(func() *doctortest.Checker { return cables }),
+		doctor.Check(func() *doctortest.Checker { return routes }),
+		doctor.Check(func() *doctortest.Checker { return links }),
 		server.Module(server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}, server.Info{}),
 		metrics.Module(metrics.DefaultConfig()),
 		fx.Populate(&d, &exporter),
 	)
 	app.RequireStart()
 	defer app.RequireStop()
-	lamps.Break("hall", "", nil)
-	lamps.Break("stairs", "", nil)
-	cables.Fail(func(context.Context) error { return errors.New("blind") })
+	routes.Break("por3", "", nil)
+	routes.Break("por5", "", nil)
+	links.Fail(func(context.Context) error { return errors.New("broken pipe") })
 	answer, err := d.Examine(t.Context(), doctor.Scope{})
 	if err != nil || len(answer.Findings) != 2 || len(answer.Errors) != 1 {
 		t.Errorf("answer %+v, %v", answer, err)
@@ -46,8 +46,8 @@ func TestModuleExaminesWithTheCheckersOfAllCellsAndCounts(t *testing.T) {
 	want := `
 # HELP porin_doctor_findings Disagreements that are known, by kind.
 # TYPE porin_doctor_findings gauge
-porin_doctor_findings{kind="cable-loose",owner="cables"} 0
-porin_doctor_findings{kind="lamp-dark",owner="lamps"} 2
+porin_doctor_findings{kind="link-orphan",owner="links"} 0
+porin_doctor_findings{kind="route-missing",owner="routes"} 2
 `
 	if err := testutil.GatherAndCompare(exporter.Gatherer(), strings.NewReader(want), "porin_doctor_findings"); err != nil {
 		t.Error(err)

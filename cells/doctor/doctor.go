@@ -1,48 +1,81 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
 
-	"go.uber.org/fx"
+	"porin.dev/porin/internal/task"
 )
 
-// Kind is a sort of disagreement: every one has a name.
-type Kind struct {
-	Name    string // stable, for programs and metrics: "link-orphan"
-	Meaning string // for people: "an interface bears Porin's mark and belongs to no endpoint"
-	Repair  string // what [Finding].Repair does, or what a person has to do when there is none
-	About   string // what whoever asks for that alone has examined, such as [Addresses]; "" is nothing in particular
-	// Note says that it is as it may be, and worth knowing. It is not logged, counted or repaired.
-	Note bool
+// examinationTimeout bounds a periodic examination.
+const examinationTimeout = time.Minute
+
+// Doctor examines, remembers what it found, and has it repaired. Its methods may be called concurrently.
+type Doctor struct {
+	cfg                   Config
+	log                   *slog.Logger
+	checkers              []Checker // by owner
+	meters                *meters
+	findings              *findings
+	now                   func() time.Time
+	examineSlot           chan struct{}        // holds one token while an examination runs
+	repairSlot            chan struct{}        // holds one while a repair runs
+	nextCostly            map[string]time.Time // when the periodic examination calls a costly checker again, by owner
+	examinations, repairs *task.Task
 }
 
-// Addresses is what a kind is about that has to do with who has which address.
-const Addresses = "addresses"
-
-// Finding is one disagreement.
-type Finding struct {
-	Kind     string // the name of one of the checker's kinds
-	Subject  string // what it is about, with all that tells it from a later one: "por6nq2b4zvwkly, index 12"
-	Endpoint string // the attachment as containerID:ifname, or ""
-	Detail   string // what is, and what should be
-	// Repair makes it right. It is called when two examinations in a row have found the same, and looks again before it
-	// acts: much may have happened since. Nil when a person has to.
-	Repair func(ctx context.Context) error
+// New makes a doctor that examines when it is asked, and periodically after Start. Every kind of a checker must have a
+// name that no other has.
+func New(cfg Config, log *slog.Logger, checkers ...Checker) (*Doctor, error) {
+	checkers = slices.Clone(checkers)
+	slices.SortStableFunc(checkers, func(a, b Checker) int { return cmp.Compare(a.Owner(), b.Owner()) })
+	if err := errors.Join(cfg.Validate(), checkKinds(checkers)); err != nil {
+		return nil, err
+	}
+	found := newFindings(cfg)
+	d := &Doctor{
+		cfg: cfg, log: log, checkers: checkers, findings: found, meters: newMeters(found, checkers), now: time.Now,
+		examineSlot: make(chan struct{}, 1), repairSlot: make(chan struct{}, 1), nextCostly: map[string]time.Time{},
+	}
+	d.examinations = task.Every(log, task.Round{Name: "doctor-examine", Interval: cfg.Interval, Later: true, Run: d.examinePeriodically})
+	d.repairs = task.Every(log, task.Round{Name: "doctor-repair", Run: func(ctx context.Context) error { d.repairDue(ctx); return nil }})
+	return d, nil
 }
 
-// Checker compares what its cell knows with what is. It is contributed by [Check].
-type Checker interface {
-	// Owner is the cell's name.
-	Owner() string
-	// Kinds are all that Examine may find.
-	Kinds() []Kind
-	// Examine finds the disagreements there are now. only restricts it to one attachment (containerID:ifname), and to
-	// what is about it; "" is all. It changes nothing, is called by one caller at a time, and leaves out what is being
-	// made or taken down at the moment.
-	Examine(ctx context.Context, only string) ([]Finding, error)
+func checkKinds(checkers []Checker) error {
+	var faults []error
+	owners := map[string]string{}
+	for _, checker := range checkers {
+		for _, kind := range checker.Kinds() {
+			if first, taken := owners[kind.Name]; taken || kind.Name == "" {
+				faults = append(faults, fmt.Errorf("kind %q of %s: want a name that %q has not taken", kind.Name, checker.Owner(), first))
+			}
+			owners[kind.Name] = checker.Owner()
+		}
+	}
+	return errors.Join(faults...)
 }
 
-// Check contributes the [Checker] that newChecker builds: doctor.Check(newChecker).
-func Check(newChecker any) fx.Option {
-	return fx.Provide(fx.Annotate(newChecker, fx.As(new(Checker)), fx.ResultTags(`group:"doctor.checkers"`)))
+// Start has the doctor examine at each interval, and repair, until Stop.
+func (d *Doctor) Start() {
+	d.examinations.Start(nil)
+	d.repairs.Start(nil)
+}
+
+// Stop ends what Start began and waits for it, as long as ctx lasts. Without a Start it does nothing.
+func (d *Doctor) Stop(ctx context.Context) error {
+	return task.StopAll(ctx, d.examinations, d.repairs)
+}
+
+func (d *Doctor) examinePeriodically(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, examinationTimeout)
+	defer cancel()
+	_, err := d.examine(ctx, Scope{}, d.isDue)
+	d.repairs.Trigger()
+	return err
 }

@@ -47,16 +47,16 @@ func (rt *routes) repair(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, answer)
 }
 
-// checkAbout takes what kinds are about, and "" for all.
+// checkAbout accepts the values of [Scope].About.
 func (rt *routes) checkAbout(text string) error {
-	known := rt.doctor.subjects()
+	known := rt.doctor.abouts()
 	if text == "" || slices.Contains(known, text) {
 		return nil
 	}
 	return fault.New(fault.Invalid, fmt.Sprintf("about=%.64q: want one of %s", text, strings.Join(known, ", ")))
 }
 
-// checkAttachment takes containerID:ifname, and "" for all.
+// checkAttachment accepts containerID:ifname, and "" for all.
 func checkAttachment(text string) error {
 	if text == "" {
 		return nil

@@ -12,17 +12,17 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// numbers is a checker of one kind that is about addresses.
-type numbers struct{ things }
+// addresses is a checker of one kind that is about addresses.
+type addresses struct{ things }
 
-func (n *numbers) Kinds() []Kind {
-	return []Kind{{Name: n.kind, Repair: "mend it", About: Addresses}}
+func (n *addresses) Kinds() []Kind {
+	return []Kind{{Name: n.kind, Repair: "repair it", About: Addresses}}
 }
 
-func TestTheCallsOfTheDoctor(t *testing.T) {
-	lamps := &things{owner: "lamps", kind: "lamp-dark", broken: map[string]string{"hall": ""}}
-	n := &numbers{things{owner: "numbers", kind: "number-odd", broken: map[string]string{"seven": ""}}}
-	d, err := New(Config{}, slog.New(slog.DiscardHandler), lamps, n)
+func TestRoutes(t *testing.T) {
+	checker := &things{owner: "routes", kind: "route-missing", broken: map[string]string{"por3": ""}}
+	n := &addresses{things{owner: "addresses", kind: "address-reserved", broken: map[string]string{"10.0.0.7": ""}}}
+	d, err := New(Config{}, slog.New(slog.DiscardHandler), checker, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,15 +31,15 @@ func TestTheCallsOfTheDoctor(t *testing.T) {
 		code       int
 		has, lacks string
 	}{
-		{"GET /v1/doctor", 200, "hall", "repaired"},
-		{"GET /v1/doctor?about=addresses", 200, "seven", "hall"},
-		{"GET /v1/doctor?about=hats", 400, `about=\"hats\": want one of addresses`, "hall"},
-		{"POST /v1/doctor?about=hats", 400, `want one of addresses`, "hall"},
-		{"GET /v1/doctor?about=addresses&endpoint=x", 400, "want an attachment", "hall"},
-		{"POST /v1/doctor?about=addresses", 200, `"findings":[]`, "hall"},
+		{"GET /v1/doctor", 200, "por3", "repaired"},
+		{"GET /v1/doctor?about=addresses", 200, "10.0.0.7", "por3"},
+		{"GET /v1/doctor?about=hats", 400, `about=\"hats\": want one of addresses`, "por3"},
+		{"POST /v1/doctor?about=hats", 400, `want one of addresses`, "por3"},
+		{"GET /v1/doctor?about=addresses&endpoint=x", 400, "want an attachment", "por3"},
+		{"POST /v1/doctor?about=addresses", 200, `"findings":[]`, "por3"},
 		{"GET /v1/doctor?about=addresses", 200, `"findings":[]`, "repaired"},
-		{"POST /v1/doctor", 200, `"repaired":[{"kind":"lamp-dark"`, "seven"},
-		{"GET /v1/doctor", 200, `"findings":[]`, "hall"},
+		{"POST /v1/doctor", 200, `"repaired":[{"kind":"route-missing"`, "10.0.0.7"},
+		{"GET /v1/doctor", 200, `"findings":[]`, "por3"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, recorder := chi.NewRouter(), httptest.NewRecorder()

@@ -4,16 +4,16 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // meters are the findings there are by kind, the repairs, and what examinations take.
 type meters struct {
-	chart    *chart
+	known    *findings
 	owners   map[string]string // of the kinds that are found
 	findings *prometheus.Desc
 	repairs  *prometheus.CounterVec
 	duration prometheus.Histogram
 }
 
-func newMeters(c *chart, checkers []Checker) *meters {
+func newMeters(known *findings, checkers []Checker) *meters {
 	m := &meters{
-		chart: c, owners: map[string]string{},
+		known: known, owners: map[string]string{},
 		findings: prometheus.NewDesc("porin_doctor_findings", "Disagreements that are known, by kind.", []string{"kind", "owner"}, nil),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "porin_doctor_repairs_total", Help: "Repairs of disagreements, by kind and outcome (repaired, failed).",
@@ -42,7 +42,7 @@ func (m *meters) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *meters) Collect(ch chan<- prometheus.Metric) {
-	for kind, n := range m.chart.count(m.owners) {
+	for kind, n := range m.known.count(m.owners) {
 		ch <- prometheus.MustNewConstMetric(m.findings, prometheus.GaugeValue, float64(n), kind.name, kind.owner)
 	}
 	m.repairs.Collect(ch)

@@ -18,30 +18,71 @@ const (
 // repaired is the outcome of a repair that succeeded.
 const repaired = "repaired"
 
-// repairDue runs the repairs that are due.
-func (d *Doctor) repairDue(ctx context.Context) {
-	_ = d.repair(ctx, func(r *record) bool { return r.due }) // the end of the loop
+// Repair examines twice, a second apart, repairs at once what both have found, and examines once more. It does so whatever
+// the configuration says of repairs, and without a pause after one that failed, as somebody has asked for it. What is found
+// in the end are the answer's Findings; what was repaired and is gone is Repaired. It fails only when ctx ends.
+func (d *Doctor) Repair(ctx context.Context, about string) (v1.Doctor, error) {
+	s := Scope{About: about}
+	first, err := d.examine(ctx, s, always)
+	if err != nil || len(d.findings.list(s.repairable)) == 0 {
+		return first, err
+	}
+	select {
+	case <-time.After(minGap):
+	case <-ctx.Done():
+		return first, fmt.Errorf("wait for the second examination: %w", ctx.Err())
+	}
+	second, err := d.examine(ctx, s, always)
+	if err != nil {
+		return second, err
+	}
+	foundTwice := func(r *record) bool {
+		return s.repairable(r) && r.Times > 1 && !r.seen.Before(second.Examined) && r.repaired.Before(second.Examined)
+	}
+	if err := d.repair(ctx, foundTwice); err != nil {
+		return second, err
+	}
+	done := d.findings.list(func(r *record) bool {
+		return r.Outcome == repaired && !r.repaired.Before(second.Examined) && (about == "" || r.about == about)
+	})
+	answer, err := d.Examine(ctx, s)
+	answer.Repaired = without(done, answer.Findings)
+	return answer, err
 }
 
-// repair runs the chosen repairs, one after the other. The only error is that ctx ended.
+// without leaves out what is in the other list.
+func without(list, other []v1.Finding) []v1.Finding {
+	return slices.DeleteFunc(list, func(f v1.Finding) bool {
+		return slices.ContainsFunc(other, func(o v1.Finding) bool {
+			return o.Kind == f.Kind && o.Owner == f.Owner && o.Subject == f.Subject
+		})
+	})
+}
+
+// repairDue runs the repairs that are due.
+func (d *Doctor) repairDue(ctx context.Context) {
+	_ = d.repair(ctx, func(r *record) bool { return r.due }) // fails only when the agent stops
+}
+
+// repair runs the chosen repairs, one after the other. It fails only when ctx ends.
 func (d *Doctor) repair(ctx context.Context, chosen func(*record) bool) error {
 	select {
-	case d.hands <- struct{}{}:
-		defer func() { <-d.hands }()
+	case d.repairSlot <- struct{}{}:
+		defer func() { <-d.repairSlot }()
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the repair that runs: %w", ctx.Err())
 	}
-	for _, r := range d.chart.take(chosen) {
+	for _, p := range d.findings.pendingRepairs(chosen) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := attempt(ctx, r.repair)
-		d.report(d.chart.conclude(r.record, err, d.now()), err)
+		err := runRepair(ctx, p.repair)
+		d.reportRepair(d.findings.recordRepair(p.record, err, d.now()), err)
 	}
 	return nil
 }
 
-func (d *Doctor) report(f v1.Finding, err error) {
+func (d *Doctor) reportRepair(f v1.Finding, err error) {
 	log := d.log.With("kind", f.Kind, "owner", f.Owner, "subject", f.Subject, "endpoint", f.Endpoint)
 	if err != nil {
 		d.meters.repairs.WithLabelValues(f.Kind, "failed").Inc()
@@ -52,8 +93,8 @@ func (d *Doctor) report(f v1.Finding, err error) {
 	log.Info("repaired", "reason", f.Detail)
 }
 
-// attempt runs a repair that may panic.
-func attempt(ctx context.Context, repair func(context.Context) error) (err error) {
+// runRepair takes a panic of the repair for its failure.
+func runRepair(ctx context.Context, repair func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
 	defer func() {
@@ -64,41 +105,42 @@ func attempt(ctx context.Context, repair func(context.Context) error) (err error
 	return repair(ctx)
 }
 
-// dueRepair is a record and its repair as of the look that made it due: a later look may replace it.
-type dueRepair struct {
+// pendingRepair is a record and its repair as of the examination that made it due: a later one may replace it.
+type pendingRepair struct {
 	record *record
 	repair func(context.Context) error
 }
 
-// take returns what is chosen, in the order in which it was found. It is due again when another look has found it.
-func (c *chart) take(chosen func(*record) bool) (due []dueRepair) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.records {
+// pendingRepairs returns the chosen repairs, oldest finding first. None of them is due again before another examination has
+// found the same.
+func (fs *findings) pendingRepairs(chosen func(*record) bool) (pending []pendingRepair) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, r := range fs.records {
 		if chosen(r) {
 			r.due = false
-			due = append(due, dueRepair{r, r.repair})
+			pending = append(pending, pendingRepair{r, r.repair})
 		}
 	}
-	slices.SortFunc(due, func(a, b dueRepair) int {
+	slices.SortFunc(pending, func(a, b pendingRepair) int {
 		if order := a.record.Since.Compare(b.record.Since); order != 0 {
 			return order
 		}
 		return byName(a.record.Finding, b.record.Finding)
 	})
-	return due
+	return pending
 }
 
-// conclude writes down how a repair ended. One that succeeded and did not help counts as one that failed.
-func (c *chart) conclude(r *record, err error, now time.Time) v1.Finding {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// recordRepair records how a repair ended. One that succeeded and did not help counts as one that failed.
+func (fs *findings) recordRepair(r *record, err error, now time.Time) v1.Finding {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
 	r.Outcome = repaired
 	if err != nil {
 		r.Outcome = err.Error()
 	}
-	r.acted = now
-	r.next = now.Add(min(c.pause<<min(r.tries, 16), maxPause))
+	r.repaired, r.due = now, false // a look during the repair saw what was before it
+	r.notBefore = now.Add(min(fs.pause<<min(r.tries, 16), maxPause))
 	r.tries++
 	return r.Finding
 }

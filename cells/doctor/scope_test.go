@@ -28,44 +28,44 @@ func (a addressed) Compared() []doctor.Compared {
 	return []doctor.Compared{{What: a.Owner(), Count: 3}}
 }
 
-func TestOnlyWhatIsAskedAboutIsToldAndRepaired(t *testing.T) {
+func TestScopeAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lamps, numbers := doctortest.New("lamps", "lamp-dark"), doctortest.New("numbers", "number-missing")
-		lamps.Break("hall", "", nil)
-		numbers.Break("seven", "", nil)
-		d := newDoctor(t, doctor.Config{}, lamps, addressed{Checker: numbers})
+		routes, addresses := doctortest.New("routes", "route-missing"), doctortest.New("addresses", "address-missing")
+		routes.Break("por3", "", nil)
+		addresses.Break("10.0.0.7", "", nil)
+		d := newDoctor(t, doctor.Config{}, routes, addressed{Checker: addresses})
 		answer, err := d.Examine(t.Context(), doctor.Scope{About: doctor.Addresses})
 		succeeded(t, err)
-		wantSubjects(t, "found", answer.Findings, "seven")
-		if diff := cmp.Diff([]v1.Compared{{What: "numbers", Count: 3}}, answer.Compared); diff != "" {
+		wantSubjects(t, "found", answer.Findings, "10.0.0.7")
+		if diff := cmp.Diff([]v1.Compared{{What: "addresses", Count: 3}}, answer.Compared); diff != "" {
 			t.Errorf("compared (-want +got):\n%s", diff)
 		}
 		answer, err = d.Repair(t.Context(), doctor.Addresses)
 		succeeded(t, err)
-		wantSubjects(t, "repaired", answer.Repaired, "seven")
-		if lamps.Looks() != 0 || len(lamps.Broken()) != 1 {
-			t.Errorf("%d looks at the lamps, %v is broken", lamps.Looks(), lamps.Broken())
+		wantSubjects(t, "repaired", answer.Repaired, "10.0.0.7")
+		if routes.Calls() != 0 || len(routes.Broken()) != 1 {
+			t.Errorf("%d calls at the routes, %v is broken", routes.Calls(), routes.Broken())
 		}
 	})
 }
 
-func TestANoteIsToldAndNotRepaired(t *testing.T) {
+func TestNoteWithoutRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		numbers := doctortest.New("numbers", "number-odd")
-		numbers.Break("seven", "", nil)
-		d := newDoctor(t, doctor.DefaultConfig(), addressed{numbers, true})
+		addresses := doctortest.New("addresses", "address-reserved")
+		addresses.Break("10.0.0.7", "", nil)
+		d := newDoctor(t, doctor.DefaultConfig(), addressed{addresses, true})
 		d.Start()
 		defer func() { _ = d.Stop(t.Context()) }()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if len(numbers.Broken()) != 1 {
+		if len(addresses.Broken()) != 1 {
 			t.Error("a note was repaired")
 		}
 		for _, scope := range []doctor.Scope{{}, {About: doctor.Addresses}} {
 			answer, err := d.Examine(t.Context(), scope)
 			succeeded(t, err)
 			wantSubjects(t, "found", answer.Findings)
-			wantSubjects(t, "noted", answer.Notes, "seven")
+			wantSubjects(t, "noted", answer.Notes, "10.0.0.7")
 		}
 	})
 }

@@ -22,15 +22,15 @@ import (
 	"porin.dev/porin/internal/story"
 )
 
-// TestStories runs the scripts of testdata: a doctor, two things that break, and a clock that the script moves.
+// TestStories runs the scripts of testdata: a doctor, two checkers, and a clock that the script moves.
 func TestStories(t *testing.T) {
 	story.Run(t, newWorld, map[string]story.Command[*world]{
-		"doctor": (*world).doctor, "break": (*world).breakThing, "mend": (*world).mend, "blind": (*world).blind,
-		"later": (*world).later, "look": (*world).look, "asked": (*world).asked,
+		"doctor": (*world).doctor, "break": (*world).breakThing, "fix": (*world).fix, "fail": (*world).fail,
+		"later": (*world).later, "tick": (*world).tick, "get": (*world).get,
 	})
 }
 
-// world is a doctor without a loop: "look" is what it does at an interval.
+// world is a doctor without a loop: "tick" is what it does at an interval.
 type world struct {
 	*Doctor
 	clock  time.Time
@@ -41,28 +41,28 @@ type world struct {
 func newWorld(*testscript.Env) *world {
 	return &world{
 		clock:  time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
-		things: map[string]*things{"cables": {kind: "cable-loose"}, "lamps": {kind: "lamp-dark"}},
+		things: map[string]*things{"links": {kind: "link-orphan"}, "routes": {kind: "route-missing"}},
 	}
 }
 
-// things are a checker, in words.
+// things are a checker whose findings the script writes.
 type things struct {
 	owner, kind string
 	broken      map[string]string // what its repair fails with; "" for success, "manual" when a person has to
-	blind       string            // how an examination fails
+	fails       string            // how an examination fails
 }
 
 func (th *things) Owner() string { return th.owner }
 
-func (th *things) Kinds() []Kind { return []Kind{{Name: th.kind, Repair: "mend it"}} }
+func (th *things) Kinds() []Kind { return []Kind{{Name: th.kind, Repair: "repair it"}} }
 
 func (th *things) Examine(_ context.Context, only string) (found []Finding, err error) {
-	switch th.blind {
+	switch th.fails {
 	case "":
 	case "panic":
-		panic("it is dark")
+		panic("a bug")
 	default:
-		return nil, errors.New(th.blind)
+		return nil, errors.New(th.fails)
 	}
 	for _, subject := range slices.Sorted(maps.Keys(th.broken)) {
 		endpoint := subject + ":eth0"
@@ -83,7 +83,7 @@ func (th *things) repair(subject string) func(context.Context) error {
 			delete(th.broken, subject)
 		case "in-vain":
 		case "panic":
-			panic("it is dark")
+			panic("a bug")
 		default:
 			return errors.New(fails)
 		}
@@ -129,14 +129,14 @@ func (w *world) breakThing(_ *testscript.TestScript, args []string) error {
 	return nil
 }
 
-func (w *world) mend(_ *testscript.TestScript, args []string) error {
+func (w *world) fix(_ *testscript.TestScript, args []string) error {
 	delete(w.things[args[0]].broken, args[1])
 	return nil
 }
 
-// blind CELL [how its examinations fail]
-func (w *world) blind(_ *testscript.TestScript, args []string) error {
-	w.things[args[0]].blind = strings.Join(args[1:], " ")
+// fail CELL [how its examinations fail]
+func (w *world) fail(_ *testscript.TestScript, args []string) error {
+	w.things[args[0]].fails = strings.Join(args[1:], " ")
 	return nil
 }
 
@@ -147,17 +147,17 @@ func (w *world) later(ts *testscript.TestScript, args []string) error {
 	return err
 }
 
-// look does what the loop does: it examines, and repairs what is due. Its log is on stdout.
-func (w *world) look(ts *testscript.TestScript, _ []string) error {
+// tick does what the loop does: it examines, and repairs what is due. Its log is on stdout.
+func (w *world) tick(ts *testscript.TestScript, _ []string) error {
 	w.log = ts.Stdout()
 	defer func() { w.log = nil }()
-	w.Doctor.look(context.Background())
+	_ = w.examinePeriodically(context.Background())
 	w.repairDue(context.Background())
 	return nil
 }
 
-// asked [ENDPOINT] prints the answer of GET /v1/doctor.
-func (w *world) asked(ts *testscript.TestScript, args []string) error {
+// get [ENDPOINT] prints the answer of GET /v1/doctor.
+func (w *world) get(ts *testscript.TestScript, args []string) error {
 	r := chi.NewRouter()
 	(&routes{w.Doctor}).Mount(r)
 	recorder := httptest.NewRecorder()

@@ -5,18 +5,23 @@ import (
 
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpointmanager/admission"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/restored"
+	"porin.dev/porin/internal/task"
 )
 
-// Module is the endpointmanager cell. It provides [Manager], [Lookup], [Holder] and [Service], and needs [Steps].
+// Module is the endpointmanager cell. It provides [Manager], [Lookup], [Holder] and [Service], and needs [endpoint.Steps].
 func Module(cfg Config) fx.Option {
 	return cell.Module("endpointmanager",
 		fx.Supply(fx.Private, cfg),
+		fx.Provide(restored.New),
 		fx.Provide(NewTable, fx.Private),
-		fx.Provide(func(cfg Config) *admissions { return newAdmissions(cfg.Parallel) }, fx.Private),
-		fx.Provide(newHold, fx.Private),
+		fx.Provide(newQueues, newWaits, fx.Private),
+		fx.Provide(newHeldSet, fx.Private),
 		fx.Provide(newManager, fx.Private),
 		fx.Provide(
 			func(m *manager) Service { return m },
@@ -32,14 +37,20 @@ func Module(cfg Config) fx.Option {
 		metrics.Collect(func(m *instruments) *instruments { return m }),
 		server.Provide(newRoutes),
 		server.Report(newReporter),
-		server.Watch(newLatecomers),
+		supervisor.Tasks(func(m *manager) *task.Task { return m.expiry }),
+		supervisor.Tasks(func(m *manager) *task.Task { return m.deletionRecords.task }),
+		supervisor.Health(newHealth),
+		server.Watch(func(m *manager) *deletionRecords { return m.deletionRecords }),
 	)
 }
 
 // newManager ties the manager's life to the program's.
-func newManager(lc fx.Lifecycle, p Params, a *admissions, h *hold) *manager {
-	m := build(p)
-	m.admissions, m.held = a, h
+func newManager(lc fx.Lifecycle, p Params, queues *admission.Queues, held *heldSet, barrier *restored.Barrier) *manager {
+	m := build(p, queues, held, barrier)
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
 	return m
+}
+
+func newQueues(cfg Config, w waits) *admission.Queues {
+	return admission.NewQueues(cfg.Parallel, w.observe)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/deletequeue"
 )
 
@@ -58,12 +60,12 @@ func (c checker) Examine(ctx context.Context, only string) ([]doctor.Finding, er
 // ledger compares it with the endpoints that were ready before it was read and still are.
 func (c checker) ledger(only string) (findings []doctor.Finding, err error) {
 	before := c.m.table.byAttachment()
-	records, err := c.m.ledger.attachments()
+	records, err := c.m.records.ledger.Attachments()
 	if err != nil {
 		return nil, err
 	}
 	after := c.m.table.byAttachment()
-	recorded := map[Attachment]bool{}
+	recorded := map[endpoint.Attachment]bool{}
 	for _, rec := range records {
 		a := rec.Endpoint.Spec.Attachment
 		recorded[a] = true
@@ -76,27 +78,27 @@ func (c checker) ledger(only string) (findings []doctor.Finding, err error) {
 				Kind: kindRecordOrphan, Subject: a.String(), Endpoint: a.String(),
 				Detail: fmt.Sprintf("the ledger has it in phase %q, written %s", rec.Phase, rec.At.Format("2006-01-02 15:04:05Z07:00")),
 			})
-		case ep.State == Ready && before[a] == ep && (rec.Phase != committed || !rec.Endpoint.same(ep)):
+		case ep.State == endpoint.Ready && before[a] == ep && (rec.Phase != ledger.Committed || !sameEndpoint(rec.Endpoint, ep)):
 			findings = append(findings, c.record(kindRecordDiffers, ep,
 				fmt.Sprintf("in the ledger it is number %d with %v in phase %q, and it is number %d with %v",
 					rec.Endpoint.ID, rec.Endpoint.Addresses.List(), rec.Phase, ep.ID, ep.Addresses.List())))
 		}
 	}
 	for a, ep := range after {
-		if (only == "" || a.String() == only) && ep.State == Ready && before[a] == ep && !recorded[a] {
+		if (only == "" || a.String() == only) && ep.State == endpoint.Ready && before[a] == ep && !recorded[a] {
 			findings = append(findings, c.record(kindRecordMissing, ep, "it is ready and has no record"))
 		}
 	}
 	return findings, nil
 }
 
-// same tells whether two are one endpoint, whatever state they are in.
-func (ep Endpoint) same(other Endpoint) bool {
-	ep.State, other.State = "", ""
-	return ep == other
+// sameEndpoint reports whether two are one endpoint, whatever state they are in.
+func sameEndpoint(a, b endpoint.Endpoint) bool {
+	a.State, b.State = "", ""
+	return a == b
 }
 
-func (c checker) record(kind string, ep Endpoint, detail string) doctor.Finding {
+func (c checker) record(kind string, ep endpoint.Endpoint, detail string) doctor.Finding {
 	a := ep.Spec.Attachment
 	return doctor.Finding{
 		Kind: kind, Subject: fmt.Sprintf("%s, number %d", a, ep.ID), Endpoint: a.String(), Detail: detail,
@@ -106,9 +108,7 @@ func (c checker) record(kind string, ep Endpoint, detail string) doctor.Finding 
 
 // unfinished are the deletions that have failed and are tried again by their workers.
 func (c checker) unfinished(only string) (findings []doctor.Finding) {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	for _, w := range c.m.roster.each() {
+	for _, w := range c.m.registry.all() {
 		failed := w.failed.Load()
 		if failed == nil || only != "" && w.attachment.String() != only {
 			continue
@@ -117,7 +117,7 @@ func (c checker) unfinished(only string) (findings []doctor.Finding) {
 			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: w.attachment.String(),
 			Detail: fmt.Sprintf("tried %d times: %v", failed.times, failed.err),
 			Repair: func(ctx context.Context) error {
-				return errors.Join(c.m.deleteWorker(ctx, w, failed.cfg, startWatch(Del)).Errors...)
+				return errors.Join(c.m.deleter.deleteWorker(ctx, w, failed.cfg, startWatch(endpoint.OperationDel)).Errors...)
 			},
 		})
 	}
@@ -137,10 +137,10 @@ func (c checker) held(only string) (findings []doctor.Finding) {
 // deletionRecords have one repair in common, which works off all of them.
 func (c checker) deletionRecords() (findings []doctor.Finding, err error) {
 	waiting, unreadable, err := deletequeue.Look(c.m.cfg.deletionsPath())
-	workOff := once(c.m.workOff)
+	deleteAll := once(c.m.deletionRecords.deleteRecorded)
 	for _, path := range waiting {
 		findings = append(findings, doctor.Finding{
-			Kind: kindWaiting, Subject: filepath.Base(path), Detail: "the deletion that " + path + " asks for is not done", Repair: workOff,
+			Kind: kindWaiting, Subject: filepath.Base(path), Detail: "the deletion that " + path + " asks for is not done", Repair: deleteAll,
 		})
 	}
 	for _, path := range unreadable {

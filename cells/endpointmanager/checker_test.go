@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
+	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
 	"porin.dev/porin/internal/deletequeue"
 )
 
@@ -53,7 +56,7 @@ func repairAll(t *testing.T, m *manager) {
 	}
 }
 
-func TestTheCheckerFindsAndRepairsEachKind(t *testing.T) {
+func TestChecker(t *testing.T) {
 	dir := t.TempDir()
 	p := &probe{}
 	m := started(t, dir, p)
@@ -65,20 +68,20 @@ func TestTheCheckerFindsAndRepairsEachKind(t *testing.T) {
 	if found := kinds(t, m, ""); found != nil {
 		t.Fatalf("found %v on a healthy node", found)
 	}
-	records, err := m.ledger.attachments()
+	records, err := m.records.ledger.Attachments()
 	if err != nil {
 		t.Fatal(err)
 	}
 	half := records[0] // of c1, as if its commit had been lost
-	half.Phase = intent
-	orphan := recordFor("c9", committed, wallTime())
+	half.Phase = ledger.Intent
+	orphan := recordFor("c9", ledger.Committed, wallTime())
 	orphan.Endpoint.ID = 99
-	err = errors.Join(m.ledger.put(half), m.ledger.bury(recordFor("c2", buried, wallTime())), m.ledger.put(orphan))
+	err = errors.Join(m.records.ledger.Put(half), m.records.ledger.PutTombstone(recordFor("c2", ledger.Tombstone, wallTime())), m.records.ledger.Put(orphan))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.detach = func() error { return errors.New("the kernel said no") }
-	m.Delete(t.Context(), Attachment{"c3", "eth0"}, DeleteConfig{})
+	m.Delete(t.Context(), endpoint.Attachment{ContainerID: "c3", IfName: "eth0"}, endpoint.DeleteConfig{})
 	if err := os.MkdirAll(m.cfg.deletionsPath(), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +108,7 @@ func TestTheCheckerFindsAndRepairsEachKind(t *testing.T) {
 	}
 }
 
-func TestRecordsThatWaitAreTriedOnceALook(t *testing.T) {
+func TestCheckerRetriesDeletionRecords(t *testing.T) {
 	var tried atomic.Int32
 	p := &probe{detach: func() error { tried.Add(1); return errors.New("the kernel said no") }}
 	m := started(t, t.TempDir(), p)
@@ -133,7 +136,7 @@ func TestRecordsThatWaitAreTriedOnceALook(t *testing.T) {
 	}
 }
 
-func TestTheLedgerIsAResourceThatTurnsBeforeAnADDFails(t *testing.T) {
+func TestResourcesLedger(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	lacking := func() (names []string) {
 		for _, r := range newResources(m).Resources() {
@@ -153,7 +156,7 @@ func TestTheLedgerIsAResourceThatTurnsBeforeAnADDFails(t *testing.T) {
 		t.Errorf("%v are lacking while a deletion waits", got)
 	}
 	full := errors.New("no space left on device")
-	m.ledger = memoryLedger{NewDisk(), func(string) error { return full }}
+	m.records.ledger = ledgertest.Memory{Disk: ledgertest.NewDisk(), Gate: func(string) error { return full }}
 	if got := lacking(); !slices.Equal(got, []string{"ledger", "deletion-records"}) {
 		t.Errorf("%v are lacking when the ledger cannot be written", got)
 	}

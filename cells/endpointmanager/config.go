@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/admission"
 )
 
 // Config says where the manager keeps its record, and who comes first.
@@ -66,3 +70,12 @@ func (c Config) Validate() error {
 
 func (c Config) ledgerPath() string    { return filepath.Join(c.StateDir, "ledger.db") }
 func (c Config) deletionsPath() string { return filepath.Join(c.StateDir, "deletions") }
+
+// laneOf is the lane of a creation.
+func (c Config) laneOf(pod endpoint.Pod) admission.Lane {
+	if slices.Contains(c.CriticalNamespaces, pod.Namespace) && pod.Namespace != "" ||
+		slices.Contains(c.CriticalPriorityClasses, pod.PriorityClass) && pod.PriorityClass != "" {
+		return admission.Critical
+	}
+	return admission.Fair
+}

@@ -4,88 +4,117 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/admission"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 )
 
-// detachTimeout bounds one try of a deletion. What it does not finish is tried again.
-const detachTimeout = 30 * time.Second
+const (
+	// undoTimeout bounds the undo of an ADD, which runs when its caller's time is over.
+	undoTimeout = 10 * time.Second
+	// detachTimeout bounds one try of a deletion. What it does not finish is tried again.
+	detachTimeout = 30 * time.Second
+	// maxRetryInterval bounds the doubling of Config.RetryInterval.
+	maxRetryInterval = time.Minute
+)
 
-// maxRetryInterval bounds the doubling of Config.RetryInterval.
-const maxRetryInterval = time.Minute
-
-// Delete implements [Manager].
-func (m *manager) Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult {
-	if err := m.refusal(); err != nil {
-		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, err)}}
-	}
-	cfg.Began = m.since(cfg.Began)
-	return m.deleteAttachment(ctx, attachment, cfg, startWatchSince(Del, m.boot()-cfg.Began))
+// deleter takes endpoints down. From the call to the end of an endpoint it goes
+//
+//	Delete -> removeEndpoint -> deleteWorker -> (queue of the endpoint) takeDown -> detach -> finish -> EndpointDeleted
+type deleter struct {
+	log           *slog.Logger
+	retryInterval time.Duration
+	clock         *clock
+	registry      *registry
+	records       *recorder
+	steps         *stepRunner
+	listeners     *listeners
+	queues        *admission.Queues
+	held          *heldSet
 }
 
-func (m *manager) deleteAttachment(ctx context.Context, attachment Attachment, cfg DeleteConfig, watch *stopwatch) DeleteResult {
-	m.mu.Lock()
-	m.history.noteDeletion(attachment, cfg.Began)
-	w, ok := m.roster.byAttachment[attachment]
-	swept := false
-	if !ok && cfg.Sweep {
-		w, swept = m.launchSweep(attachment, cfg)
+// DeleteResult counts what a deletion did. What is in Errors stays on record and is tried again, but for [ErrStopped]
+// and [ErrPending]: after these the caller asks again.
+type DeleteResult struct {
+	Deleted int
+	Skipped int // endpoints that began after the deletion did, and stay
+	Errors  []error
+}
+
+// Delete implements [Manager].
+func (d *deleter) Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult {
+	if err := d.registry.refusal(); err != nil {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, err)}}
 	}
-	m.mu.Unlock()
-	unnamed := m.endUnnamed(ctx, attachment, cfg)
+	cfg.Began = d.clock.since(cfg.Began)
+	return d.removeEndpoint(ctx, attachment, cfg, startWatchSince(endpoint.OperationDel, d.clock.boot()-cfg.Began))
+}
+
+// DeleteContainer implements [Manager].
+func (d *deleter) DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult {
+	if err := d.registry.refusal(); err != nil {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %.64s: %w", containerID, err)}}
+	}
+	cfg.Began = d.clock.since(cfg.Began)
+	return d.removeContainer(ctx, containerID, cfg)
+}
+
+// removeEndpoint takes down the endpoint of the attachment, unless it is of a later life, and remembers the deletion: an ADD that began before it
+// may come late. It returns when the endpoint is gone or ctx ends; the deletion goes on.
+func (d *deleter) removeEndpoint(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig, watch *stopwatch) DeleteResult {
+	w, swept := d.registry.recordDelete(attachment, cfg, len(d.steps.list))
+	unnamed := d.removeUnnamed(ctx, attachment, cfg)
 	var result DeleteResult
 	switch {
-	case swept:
-		result = m.deleteWorker(ctx, w, cfg, watch)
-		result.Deleted = 0 // it was none
+	case swept: // there was none: whatever is left of the attachment goes
+		result = d.deleteWorker(ctx, w, cfg, watch)
+		result.Deleted = 0
 		result.Errors = append(result.Errors, unnamed...)
 		return result
-	case ok && w.outlives(cfg):
-		result.Spared = 1
-	case ok:
+	case w != nil && w.outlives(cfg):
+		result.Skipped = 1
+	case w != nil:
 		w.learn(cfg)
-		result = m.deleteWorker(ctx, w, cfg.withoutSweep(), watch)
+		result = d.deleteWorker(ctx, w, withoutSweep(cfg), watch)
 	}
-	if !result.buried() {
-		result.addError(m.remember(attachment, cfg))
+	if !result.isOnRecord() {
+		result.addError(d.noteDeletion(attachment, cfg.Began))
 	}
 	result.Errors = append(result.Errors, unnamed...)
 	return result
 }
 
-// outlives tells whether the endpoint is of a life that began after the deletion did: it came late, and is of an
-// earlier one.
-func (w *worker) outlives(cfg DeleteConfig) bool { return w.beganAt() > cfg.Began }
-
-// buried tells whether the deletion is on record for sure: with a tombstone, or with what is to be tried again.
-func (r DeleteResult) buried() bool { return r.Deleted > 0 || len(r.Errors) > 0 }
-
-// remember puts a deletion on record of which the ledger would know nothing else. When that cannot be written it is a
-// success all the same, and known as long as this agent lives: a full disk is no reason to keep a pod from going.
-func (m *manager) remember(a Attachment, cfg DeleteConfig) error {
-	err := m.ledger.note(note{Attachment: a, Began: cfg.Began, Boot: m.boot()})
-	if err != nil && m.isStopped() {
-		return fmt.Errorf("delete endpoint %s: %w", a, ErrStopped)
+// removeContainer takes down, one after the other, the endpoints of the container that are there now, and remembers that
+// the container was deleted: the ADD of another interface may come late.
+func (d *deleter) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
+	for _, w := range d.registry.recordContainerDelete(containerID, cfg.Began) {
+		if w.outlives(cfg) {
+			sum.Skipped++
+			continue
+		}
+		sum.add(d.deleteWorker(ctx, w, cfg, startWatch(endpoint.OperationDel)))
 	}
-	if err != nil {
-		m.log.Warn("deletion is remembered until the agent ends, and not on record", "container", a.ContainerID,
-			"ifname", a.IfName, "error", err)
+	sum.addError(d.noteDeletion(endpoint.Attachment{ContainerID: containerID}, cfg.Began))
+	return sum
+}
+
+// removeUnnamed takes down what is held under the link of the attachment without being known as it.
+func (d *deleter) removeUnnamed(ctx context.Context, a endpoint.Attachment, cfg endpoint.DeleteConfig) []error {
+	if w := d.held.unnamedOf(a); w != nil && !w.outlives(cfg) {
+		return d.deleteWorker(ctx, w, cfg, startWatch(endpoint.OperationDel)).Errors
 	}
 	return nil
 }
 
-// deletedAt is when the latest deletion of the attachment began; 0 when none is remembered.
-func (m *manager) deletedAt(a Attachment) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.history.deleted[a]
-}
-
-// deleteWorker takes down this very life of an attachment.
-func (m *manager) deleteWorker(ctx context.Context, w *worker, cfg DeleteConfig, watch *stopwatch) DeleteResult {
+// deleteWorker takes down this very life of an attachment, in its turn.
+func (d *deleter) deleteWorker(ctx context.Context, w *worker, cfg endpoint.DeleteConfig, watch *stopwatch) DeleteResult {
 	w.end() // a creation that is under way gives up
 	done := make(chan DeleteResult, 1)
-	queued := w.queue.push(func() { done <- m.remove(context.WithoutCancel(ctx), w, cfg, watch) })
+	queued := w.queue.push(func() { done <- d.takeDown(context.WithoutCancel(ctx), w, cfg, watch) })
 	if !queued {
 		return afterClose(ctx, w)
 	}
@@ -95,6 +124,179 @@ func (m *manager) deleteWorker(ctx context.Context, w *worker, cfg DeleteConfig,
 	case <-ctx.Done():
 		return notDeleted(w, fmt.Errorf("%w: %w", ErrPending, ctx.Err()))
 	}
+}
+
+// takeDown waits for its turn among all endpoints, writes down that the endpoint is to go, and detaches every step. It runs in the worker's queue.
+func (d *deleter) takeDown(ctx context.Context, w *worker, cfg endpoint.DeleteConfig, watch *stopwatch) DeleteResult {
+	if w.isGone() {
+		return DeleteResult{}
+	}
+	if w.ep.State == endpoint.Ready && cfg.Began > 0 && w.outlives(cfg) { // the same ADD has come again, after the deletion began
+		return DeleteResult{Skipped: 1}
+	}
+	_ = watch.lap("queue", nil)
+	d.held.remove(w)
+	leave := d.enter(w)
+	defer leave()
+	_ = watch.lap("admission", nil)
+	if w.ep.State != endpoint.Disconnecting {
+		w.become(outside, endpoint.Disconnecting)
+	}
+	cfg.NoIPRelease = cfg.NoIPRelease || w.ep.Spec.ExternalIPAM
+	_ = watch.lap("ledger-intent", d.putIntent(w, cfg))
+	ctx, cancel := context.WithTimeout(ctx, detachTimeout)
+	defer cancel()
+	errs := d.detach(ctx, w, cfg, watch)
+	unrecorded := d.finish(w, cfg, errs)
+	_ = watch.lap("ledger-commit", errors.Join(unrecorded...))
+	errs = append(errs, unrecorded...)
+	d.listeners.observe(watch.finish(w.ep, errors.Join(errs...)))
+	if len(errs) > 0 {
+		return DeleteResult{Errors: errs}
+	}
+	if !cfg.Sweep {
+		d.log.Info("endpoint deleted", attrs(w.ep), "duration", watch.trace.Duration)
+	}
+	return DeleteResult{Deleted: 1}
+}
+
+// enter waits for the deletion's turn, however long: what is asked for will be done. Those on record need none before the
+// agent serves.
+func (d *deleter) enter(w *worker) (leave func()) {
+	if w.recorded.Load() && d.registry.isStopped() {
+		return func() {}
+	}
+	leave, _ = d.queues.Of(w.ep.Spec).Enter(context.Background(), admission.Deletions, "")
+	return leave
+}
+
+// putIntent puts a deletion on record before its first effect. When that cannot be written it goes on all the same:
+// the worst is that after a crash it begins anew.
+func (d *deleter) putIntent(w *worker, cfg endpoint.DeleteConfig) error {
+	if w.recorded.Load() {
+		return nil // it is, in a file
+	}
+	err := d.records.putDeleting(w, cfg)
+	if err != nil {
+		d.log.Warn("deletion is not on record before it begins", attrs(w.ep), "error", err)
+	}
+	return err
+}
+
+// detach runs every step in the reverse order, even when one fails: those after it are told. Each is a phase of watch,
+// when there is one.
+func (d *deleter) detach(ctx context.Context, w *worker, cfg endpoint.DeleteConfig, watch *stopwatch) []error {
+	var errs []error
+	for _, step := range slices.Backward(d.steps.list[:w.attached]) {
+		err := step.Detach(ctx, w.ep, cfg)
+		if watch != nil {
+			_ = watch.lap(step.Name(), err)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: detach %s: %w", step.Name(), w.attachment, err))
+			cfg.Incomplete = true
+		}
+	}
+	return errs
+}
+
+// finish ends a deletion: with a tombstone when every step is detached, else with a record and a timer for the next
+// try. It returns what went wrong in doing so: [ErrPending] when the deletion is neither whole nor on record.
+func (d *deleter) finish(w *worker, cfg endpoint.DeleteConfig, failed []error) []error {
+	if len(failed) > 0 {
+		err := d.records.putDeleting(w, cfg)
+		d.retryLater(w, cfg, failed)
+		switch {
+		case err == nil:
+			return nil
+		case !w.deleting && !w.recorded.Load():
+			return []error{fmt.Errorf("%w: %w", ErrPending, err)}
+		}
+		return []error{err}
+	}
+	if err := d.records.putTombstone(w, cfg); err != nil {
+		failed = []error{err}
+		d.retryLater(w, cfg, failed)
+		return failed
+	}
+	w.become(outside, endpoint.Disconnected)
+	d.tellDeleted(w, cfg) // before another life of the attachment can begin
+	d.registry.remove(w)
+	return nil
+}
+
+// tellDeleted tells the subscribers, but not of an endpoint whose creation failed: nobody has heard of it.
+func (d *deleter) tellDeleted(w *worker, cfg endpoint.DeleteConfig) {
+	if !w.told {
+		return
+	}
+	for _, s := range d.listeners.subscribers {
+		s.EndpointDeleted(w.ep, cfg)
+	}
+}
+
+// tellDeletedEarly tells of the end of an endpoint whose deletion has failed and goes on.
+func (d *deleter) tellDeletedEarly(w *worker, cfg endpoint.DeleteConfig) {
+	w.do(func() {
+		if w.isGone() {
+			return
+		}
+		d.tellDeleted(w, cfg)
+		w.told = false
+		if err := d.records.put(w, ledger.Deleting, cfg); err != nil {
+			d.log.Warn("subscribers may hear twice of the end of an endpoint", attrs(w.ep), "error", err)
+		}
+	})
+}
+
+// retryLater tries a deletion again after a while that doubles with each failure.
+func (d *deleter) retryLater(w *worker, cfg endpoint.DeleteConfig, failed []error) {
+	w.failures++
+	wait := min(d.retryInterval<<min(w.failures-1, 16), maxRetryInterval)
+	w.failed.Store(&failedDeletion{w.failures, errors.Join(failed...), cfg})
+	d.log.Warn("deletion is not whole, trying again", attrs(w.ep), "after", wait, "error", errors.Join(failed...))
+	if w.retry != nil {
+		w.retry.Stop()
+	}
+	try := w.failures
+	w.retry = time.AfterFunc(wait, func() {
+		w.queue.push(func() {
+			if w.failures == try { // nobody else has tried since
+				d.takeDown(context.Background(), w, cfg, startWatch(endpoint.OperationDel))
+			}
+		})
+	})
+}
+
+// undo takes down an endpoint that could not be brought up. Its caller is waiting, or gone, so it has a time of its
+// own. It runs in the worker's queue.
+func (d *deleter) undo(w *worker, watch *stopwatch) {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	w.become(outside, endpoint.Disconnecting)
+	errs := d.detach(ctx, w, endpoint.DeleteConfig{}, nil)
+	errs = append(errs, d.finish(w, endpoint.DeleteConfig{}, errs)...)
+	_ = watch.lap("undo", errors.Join(errs...))
+}
+
+// noteDeletion puts a deletion on record of which the ledger would know nothing else. When that cannot be written it is a
+// success all the same, and known as long as this agent lives: a full disk is no reason to keep a pod from going.
+func (d *deleter) noteDeletion(a endpoint.Attachment, began time.Duration) error {
+	err := d.records.noteDeletion(a, began)
+	if err != nil && d.registry.isStopped() {
+		return fmt.Errorf("delete endpoint %s: %w", a, ErrStopped)
+	}
+	if err != nil {
+		d.log.Warn("deletion is remembered until the agent ends, and not on record", "container", a.ContainerID,
+			"ifname", a.IfName, "error", err)
+	}
+	return nil
+}
+
+// withoutSweep is the deletion of an endpoint that is known.
+func withoutSweep(cfg endpoint.DeleteConfig) endpoint.DeleteConfig {
+	cfg.Sweep, cfg.Network, cfg.NetNS, cfg.IPAM = false, "", "", endpoint.IPAMPlugin{}
+	return cfg
 }
 
 func notDeleted(w *worker, err error) DeleteResult {
@@ -112,36 +314,12 @@ func afterClose(ctx context.Context, w *worker) DeleteResult {
 	return notDeleted(w, ErrStopped)
 }
 
-// DeleteContainer implements [Manager].
-func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult {
-	if err := m.refusal(); err != nil {
-		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %s: %w", clip(containerID), err)}}
-	}
-	cfg.Began = m.since(cfg.Began)
-	return m.deleteContainer(ctx, containerID, cfg)
-}
-
-// deleteContainer takes down, one after the other, the endpoints of the container that are there now, and remembers that
-// the container was deleted: the ADD of another interface may come late.
-func (m *manager) deleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) (sum DeleteResult) {
-	whole := Attachment{ContainerID: containerID}
-	m.mu.Lock()
-	m.history.noteDeletion(whole, cfg.Began)
-	list := m.roster.ofContainer(containerID)
-	m.mu.Unlock()
-	for _, w := range list {
-		if w.outlives(cfg) {
-			sum.Spared++
-			continue
-		}
-		sum.add(m.deleteWorker(ctx, w, cfg, startWatch(Del)))
-	}
-	sum.addError(m.remember(whole, cfg))
-	return sum
-}
+// isOnRecord reports whether the deletion is on record for sure: with a tombstone, or with what is to be tried again.
+func (r DeleteResult) isOnRecord() bool { return r.Deleted > 0 || len(r.Errors) > 0 }
 
 func (r *DeleteResult) add(other DeleteResult) {
 	r.Deleted += other.Deleted
+	r.Skipped += other.Skipped
 	r.Errors = append(r.Errors, other.Errors...)
 }
 
@@ -149,139 +327,4 @@ func (r *DeleteResult) addError(err error) {
 	if err != nil {
 		r.Errors = append(r.Errors, err)
 	}
-}
-
-// remove takes an endpoint down. It runs in the worker's queue.
-func (m *manager) remove(ctx context.Context, w *worker, cfg DeleteConfig, watch *stopwatch) DeleteResult {
-	if w.isGone() {
-		return DeleteResult{}
-	}
-	if w.ep.State == Ready && cfg.Began > 0 && w.outlives(cfg) { // the same ADD has come again, after the deletion began
-		return DeleteResult{Spared: 1}
-	}
-	_ = watch.lap("queue", nil)
-	m.held.end(w)
-	leave := m.admitDeletion(w)
-	defer leave()
-	_ = watch.lap("admission", nil)
-	if w.ep.State != Disconnecting {
-		m.become(w, outside, Disconnecting)
-	}
-	cfg.NoIPRelease = cfg.NoIPRelease || w.ep.Spec.ExternalIPAM
-	_ = watch.lap("ledger-intent", m.intendDeletion(w, cfg))
-	ctx, cancel := context.WithTimeout(ctx, detachTimeout)
-	defer cancel()
-	errs := m.detach(ctx, w, cfg, watch)
-	errs = append(errs, watchErrors(watch, "ledger-commit", m.settle(w, cfg, errs))...)
-	m.observe(watch.finish(w.ep, errors.Join(errs...)))
-	if len(errs) > 0 {
-		return DeleteResult{Errors: errs}
-	}
-	if !cfg.Sweep {
-		m.log.Info("endpoint deleted", attrs(w.ep), "duration", watch.trace.Duration)
-	}
-	return DeleteResult{Deleted: 1}
-}
-
-// intendDeletion puts a deletion on record before its first effect. When that cannot be written it goes on all the same:
-// the worst is that after a crash it begins anew.
-func (m *manager) intendDeletion(w *worker, cfg DeleteConfig) error {
-	if w.recorded.Load() {
-		return nil // it is, in a file
-	}
-	err := m.putDeleting(w, cfg)
-	if err != nil {
-		m.log.Warn("deletion is not on record before it begins", attrs(w.ep), "error", err)
-	}
-	return err
-}
-
-func (m *manager) putDeleting(w *worker, cfg DeleteConfig) error {
-	err := m.ledger.put(m.recordOf(w, deleting, cfg))
-	w.deleting = w.deleting || err == nil
-	return err
-}
-
-// admitDeletion waits for its turn, however long: what is asked for will be done. Those on record need none before the
-// agent serves.
-func (m *manager) admitDeletion(w *worker) (leave func()) {
-	if w.recorded.Load() && m.isStopped() {
-		return func() {}
-	}
-	leave, _ = m.admissions.of(w.ep.Spec).enter(context.Background(), laneDelete, "")
-	return leave
-}
-
-func watchErrors(watch *stopwatch, name string, errs []error) []error {
-	_ = watch.lap(name, errors.Join(errs...))
-	return errs
-}
-
-// detach runs every step in the reverse order, even when one fails: those after it are told. Each is a phase of watch,
-// when there is one.
-func (m *manager) detach(ctx context.Context, w *worker, cfg DeleteConfig, watch *stopwatch) []error {
-	var errs []error
-	for _, step := range slices.Backward(m.steps[:w.ran]) {
-		err := step.Detach(ctx, w.ep, cfg)
-		if watch != nil {
-			_ = watch.lap(step.Name(), err)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: detach %s: %w", step.Name(), w.attachment, err))
-			cfg.Incomplete = true
-		}
-	}
-	return errs
-}
-
-// settle ends a deletion: with a tombstone when every step is detached, else with a record and a timer for the next
-// try. It returns what went wrong in doing so: [ErrPending] when the deletion is neither whole nor on record.
-func (m *manager) settle(w *worker, cfg DeleteConfig, failed []error) []error {
-	if len(failed) == 0 {
-		if err := m.ledger.bury(m.recordOf(w, buried, cfg)); err != nil {
-			failed = []error{err}
-			m.retryLater(w, cfg, failed)
-			return failed
-		}
-		m.become(w, outside, Disconnected)
-		m.tellDeleted(w, cfg) // before another life of the attachment can begin
-		m.retire(w)
-		return nil
-	}
-	err := m.putDeleting(w, cfg)
-	m.retryLater(w, cfg, failed)
-	switch {
-	case err == nil:
-		return nil
-	case !w.deleting && !w.recorded.Load():
-		return []error{fmt.Errorf("%w: %w", ErrPending, err)}
-	}
-	return []error{err}
-}
-
-// retryLater tries a deletion again after a while that doubles with each failure.
-func (m *manager) retryLater(w *worker, cfg DeleteConfig, failed []error) {
-	w.failures++
-	wait := min(m.cfg.RetryInterval<<min(w.failures-1, 16), maxRetryInterval)
-	w.failed.Store(&setback{w.failures, errors.Join(failed...), cfg})
-	m.log.Warn("deletion is not whole, trying again", attrs(w.ep), "after", wait, "error", errors.Join(failed...))
-	if w.retry != nil {
-		w.retry.Stop()
-	}
-	try := w.failures
-	w.retry = time.AfterFunc(wait, func() {
-		w.queue.push(func() {
-			if w.failures == try { // nobody else has tried since
-				m.remove(context.Background(), w, cfg, startWatch(Del))
-			}
-		})
-	})
-}
-
-// recordOf says of a deletion when the latest of those began that were asked for, whichever of them does it.
-func (m *manager) recordOf(w *worker, p phase, cfg DeleteConfig) record {
-	if p == deleting || p == buried {
-		cfg.Began = max(cfg.Began, m.deletedAt(w.attachment))
-	}
-	return record{Phase: p, Endpoint: w.ep, Config: cfg, At: wallTime(), Boot: m.boot(), Told: w.born}
 }

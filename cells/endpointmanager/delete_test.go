@@ -3,12 +3,39 @@ package endpointmanager
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
+	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
 )
 
 // What is neither done nor on record must be asked for again: a success would be the last that anybody hears of it.
-func TestADeletionThatIsNotOnRecordIsNotASuccess(t *testing.T) {
+// TestDeleteContainerSkipsLaterLife deletes a container whose second interface is of a later ADD than the DEL.
+func TestDeleteContainerSkipsLaterLife(t *testing.T) {
+	m := started(t, t.TempDir(), &probe{})
+	for a, began := range map[string]time.Duration{"c1:eth0": 10, "c1:net1": 30} {
+		spec := specOf(a)
+		spec.Pod.UID += a // two pods, or one interface would supersede the other
+		spec.Began = began
+		if _, err := m.Create(t.Context(), spec, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result := m.DeleteContainer(t.Context(), "c1", endpoint.DeleteConfig{Began: 20})
+	if result.Deleted != 1 || result.Skipped != 1 || len(result.Errors) != 0 {
+		t.Errorf("%+v, want one deleted and one skipped", result)
+	}
+	var sum DeleteResult
+	sum.add(result)
+	if sum.Deleted != 1 || sum.Skipped != 1 {
+		t.Errorf("the sum is %+v", sum)
+	}
+}
+
+func TestDeleteNotRecorded(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		writes  int // of the deletion, that the disk takes
@@ -23,8 +50,8 @@ func TestADeletionThatIsNotOnRecordIsNotASuccess(t *testing.T) {
 			p := &probe{}
 			left := -1 // writes until the disk is full; without a limit below zero
 			m := unstarted(t.TempDir(), p)
-			m.open = func(string) (ledger, error) {
-				return memoryLedger{NewDisk(), func(string) error {
+			m.open = func(string) (ledger.Ledger, error) {
+				return ledgertest.Memory{Disk: ledgertest.NewDisk(), Gate: func(string) error {
 					if left == 0 {
 						return unix.ENOSPC
 					}
@@ -38,7 +65,7 @@ func TestADeletionThatIsNotOnRecordIsNotASuccess(t *testing.T) {
 				t.Fatal(err)
 			}
 			left, p.detach = row.writes, func() error { return row.detach }
-			result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{})
+			result := m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{})
 			if got := errors.Is(errors.Join(result.Errors...), ErrPending); got != row.pending {
 				t.Errorf("errors %v: %v that the caller must ask again, want %v", result.Errors, got, row.pending)
 			}

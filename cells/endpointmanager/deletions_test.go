@@ -7,11 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/deletequeue"
 )
 
 // Who is served meanwhile would wait behind all of them.
-func TestRecordsTakeTurnsWhileTheAgentServes(t *testing.T) {
+func TestDeletionRecordsAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most atomic.Int32
 		m := started(t, t.TempDir(), &probe{detach: func() error {
@@ -21,7 +22,7 @@ func TestRecordsTakeTurnsWhileTheAgentServes(t *testing.T) {
 			return nil
 		}})
 		for i := range 2 * m.cfg.Parallel {
-			a := Attachment{fmt.Sprintf("c%d", i), "eth0"}
+			a := endpoint.Attachment{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}
 			if _, err := m.Create(t.Context(), specOf(a.String()), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -29,7 +30,7 @@ func TestRecordsTakeTurnsWhileTheAgentServes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := m.workOff(t.Context()); err != nil || len(m.table.List()) != 0 {
+		if err := m.deletionRecords.deleteRecorded(t.Context()); err != nil || len(m.table.List()) != 0 {
 			t.Errorf("left %v, error %v", m.table.List(), err)
 		}
 		if int(most.Load()) != m.cfg.Parallel {

@@ -1,11 +1,12 @@
 // Package endpointmanager gives every attachment of this node its life: it brings an endpoint up step by step, keeps
 // it on record, and takes it down again without leaving anything behind.
 //
-//	PUT, DELETE /v1/endpoint -> routes -> [Manager] --+--> history: is it late?           admission: is it its turn?
-//	POST /v1/gc                                       +--> ledger (bbolt): intent, committed, deleting, tombstone
-//	                                                  +--> [Steps]: ipam, ..., datapath     (must succeed; has an undo)
-//	                                                  +--> [Table] --> [Lookup]             (everybody reads)
-//	                                                  '--> [Subscriber], [Observer]         (told after the fact)
+//	PUT, DELETE /v1/endpoint -> routes -> [Manager] --+--> registry: is the call late? whose queue?   admission: is it its turn?
+//	POST /v1/gc                                       +--> creator, deleter, restorer: each in a file of its own
+//	                                                  +--> ledger (bbolt): intent, committed, deleting, tombstone
+//	                                                  +--> [endpoint.Steps]: ipam, ..., datapath     (must succeed; has an undo)
+//	                                                  +--> [Table] --> [Lookup]                      (everybody reads)
+//	                                                  '--> [endpoint.Subscriber], [endpoint.Observer] (told after the fact)
 //
 // What it promises:
 //
@@ -21,7 +22,7 @@
 //   - Deletions come first, then critical pods, then the namespaces in turn. Nobody is refused before its own deadline, and
 //     whatever its caller gave up on is gone.
 //   - A deletion runs every step, whatever fails; what failed stays on record and is tried again.
-//   - A state changes only as the table in state.go allows.
+//   - A state changes only as transitions, in table.go, allows.
 //   - A number is free again only when nothing of its last owner can run any more.
 //
 // The manager knows no step by name, no kernel and no Kubernetes, and runs without fx ([New]) and without root.

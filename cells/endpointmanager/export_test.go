@@ -3,27 +3,49 @@ package endpointmanager
 import (
 	"fmt"
 	"time"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
+	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
 )
 
 // NewOn is [New] with a ledger on a Disk, whose writes pass the gate, and with another clock.
-func NewOn(p Params, disk *Disk, gate func(write string) error, boot func() time.Duration) Service {
-	m := build(p)
-	m.boot = boot
-	m.turn = func(what string, a Attachment) { _ = gate(fmt.Sprintf("%s %s", what, a)) }
-	m.open = func(string) (ledger, error) { return memoryLedger{disk, gate}, nil }
+func NewOn(p Params, disk *ledgertest.Disk, gate func(write string) error, boot func() time.Duration) Service {
+	m := newUnmeasured(p)
+	m.records.clock.boot = boot
+	m.creator.resumed = func(a endpoint.Attachment) { _ = gate(fmt.Sprintf("resume %s", a)) }
+	m.open = func(string) (ledger.Ledger, error) { return ledgertest.Memory{Disk: disk, Gate: gate}, nil }
 	return m
 }
 
-// Serving tells a manager that the API serves.
-func Serving(s Service) { latecomers{s.(*manager)}.Serving() }
+// Serving notifies a manager that the API serves.
+func Serving(s Service) { s.(*manager).deletionRecords.Serving() }
 
 // Refused counts the transitions that the table has refused.
 func (t *Table) Refused() uint64 { return t.refused.Load() }
 
 // At has a manager run in a boot and a network namespace.
 func At(s Service, boot string, netns uint64) {
-	s.(*manager).here = func() (origin, error) { return origin{boot, netns}, nil }
+	m := s.(*manager)
+	here := func() (ledger.Origin, error) { return ledger.Origin{Boot: boot, NetNS: netns}, nil }
+	m.restorer.here, m.deletionRecords.here = here, here
 }
 
 // Hold returns the manager's other side.
 func Hold(s Service) Holder { return s.(*manager) }
+
+// ForgetDeletions is a fault: an ADD that began before a deletion of its attachment is no longer refused.
+func ForgetDeletions(s Service) {
+	m := s.(*manager)
+	m.registry.mu.Lock()
+	defer m.registry.mu.Unlock()
+	clear(m.registry.calls.deleted)
+}
+
+// ForgetPods is a fault: the next container of a pod does not supersede those that it has.
+func ForgetPods(s Service) {
+	m := s.(*manager)
+	m.registry.mu.Lock()
+	defer m.registry.mu.Unlock()
+	clear(m.registry.workers.byPod)
+}

@@ -8,29 +8,34 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 )
 
 // finding is a step that finds links.
 type finding struct {
 	*probe
-	links    []Endpoint
+	links    []endpoint.Endpoint
 	findErr  error
-	detached []Endpoint
+	detached []endpoint.Endpoint
 }
 
-func (f *finding) Find(context.Context, []Endpoint) ([]Endpoint, error) { return f.links, f.findErr }
+func (f *finding) Find(context.Context, []endpoint.Endpoint) ([]endpoint.Endpoint, error) {
+	return f.links, f.findErr
+}
 
-func (f *finding) Detach(_ context.Context, ep Endpoint, _ DeleteConfig) error {
+func (f *finding) Detach(_ context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.detached = append(f.detached, ep)
 	return nil
 }
 
-func withSteps(t *testing.T, dir string, steps ...Step) *manager {
+func withSteps(t *testing.T, dir string, steps ...endpoint.Step) *manager {
 	t.Helper()
 	m := unstarted(dir, &probe{})
-	m.steps = steps
+	m.creator.steps.list = steps
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -39,12 +44,12 @@ func withSteps(t *testing.T, dir string, steps ...Step) *manager {
 }
 
 // hostEnds are links of containers c1, c2 and so on, the first of which does not say whose it is.
-func hostEnds(n int) (links []Endpoint) {
+func hostEnds(n int) (links []endpoint.Endpoint) {
 	for i := range n {
-		a := Attachment{fmt.Sprintf("c%d", i+1), "eth0"}
-		ep := Endpoint{ID: uint16(i + 1), Spec: Spec{Attachment: a}, Host: Interface{Name: a.HostEnd(), Index: i + 10}}
+		a := endpoint.Attachment{ContainerID: fmt.Sprintf("c%d", i+1), IfName: "eth0"}
+		ep := endpoint.Endpoint{ID: uint16(i + 1), Spec: endpoint.Spec{Attachment: a}, Host: endpoint.Interface{Name: a.HostEnd(), Index: i + 10}}
 		if i == 0 {
-			ep.Spec.Attachment = Unnamed(ep.Host.Name)
+			ep.Spec.Attachment = endpoint.Unnamed(ep.Host.Name)
 		}
 		links = append(links, ep)
 	}
@@ -52,12 +57,12 @@ func hostEnds(n int) (links []Endpoint) {
 }
 
 func TestHoldEndsForUnnamedLink(t *testing.T) {
-	a := Attachment{"c1", "eth0"}
+	a := endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}
 	for name, end := range map[string]func(*manager) error{
 		"DEL": func(m *manager) error {
-			return errors.Join(m.Delete(t.Context(), a, DeleteConfig{Sweep: true}).Errors...)
+			return errors.Join(m.Delete(t.Context(), a, endpoint.DeleteConfig{Sweep: true}).Errors...)
 		},
-		"ADD": func(m *manager) error { _, err := m.Create(t.Context(), Spec{Attachment: a}, nil); return err },
+		"ADD": func(m *manager) error { _, err := m.Create(t.Context(), endpoint.Spec{Attachment: a}, nil); return err },
 	} {
 		dir := t.TempDir()
 		f := &finding{probe: &probe{}, links: hostEnds(5)}
@@ -78,8 +83,8 @@ func TestHoldEndsForUnnamedLink(t *testing.T) {
 func TestHoldLearnsIPAMPlugin(t *testing.T) {
 	f := &finding{probe: &probe{}, links: hostEnds(5)}
 	m := withSteps(t, t.TempDir(), f)
-	plugin := IPAMPlugin{Type: "host-local", Config: "{}"}
-	result := m.Delete(t.Context(), Attachment{"c2", "eth0"}, DeleteConfig{Sweep: true, IPAM: plugin, NetNS: "/netns"})
+	plugin := endpoint.IPAMPlugin{Type: "host-local", Config: "{}"}
+	result := m.Delete(t.Context(), endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}, endpoint.DeleteConfig{Sweep: true, IPAM: plugin, NetNS: "/netns"})
 	if len(result.Errors) > 0 || result.Deleted != 1 || len(f.detached) != 1 || f.detached[0].Spec.IPAM != plugin {
 		t.Errorf("result %+v, detached %+v", result, f.detached)
 	}
@@ -90,31 +95,31 @@ func TestStartRemovesNothingUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it tries for more than a second
 		m := unstarted(t.TempDir(), &probe{})
 		no := errors.New("the kernel said no")
-		m.steps = Steps{&finding{probe: &probe{}, findErr: no}}
+		m.creator.steps.list = endpoint.Steps{&finding{probe: &probe{}, findErr: no}}
 		if err := m.Start(t.Context()); !errors.Is(err, no) {
 			t.Errorf("error %v, want the kernel's", err)
 		}
 	})
 }
 
-func TestLinksOfUnfinishedRecordsAreExplained(t *testing.T) {
+func TestHoldUnfinishedRecords(t *testing.T) {
 	dir := t.TempDir()
 	links := hostEnds(6)[1:]
-	l, err := openLedgerFile(unstarted(dir, nil).cfg.ledgerPath())
+	l, err := ledger.Open(unstarted(dir, nil).cfg.ledgerPath())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ep := range links { // killed after the link was made, before that was on record
-		rec := record{Phase: intent, Endpoint: Endpoint{ID: ep.ID, Spec: ep.Spec}}
-		if err := l.put(rec); err != nil {
+		rec := ledger.Record{Phase: ledger.Intent, Endpoint: endpoint.Endpoint{ID: ep.ID, Spec: ep.Spec}}
+		if err := l.Put(rec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, ep := range links { // map entries of such links, which are gone
-		links = append(links, Endpoint{ID: ep.ID, Spec: Spec{Attachment: Unnamed(fmt.Sprintf("link-%d", ep.Host.Index+100))}, Host: Interface{Index: ep.Host.Index + 100}})
+		links = append(links, endpoint.Endpoint{ID: ep.ID, Spec: endpoint.Spec{Attachment: endpoint.Unnamed(fmt.Sprintf("link-%d", ep.Host.Index+100))}, Host: endpoint.Interface{Index: ep.Host.Index + 100}})
 	}
 	m := withSteps(t, dir, &finding{probe: &probe{}, links: links})
 	if diff := cmp.Diff(0, len(m.Held())); diff != "" || m.Restored().Undone != 5 {
@@ -123,18 +128,18 @@ func TestLinksOfUnfinishedRecordsAreExplained(t *testing.T) {
 }
 
 // The kernel counts links from the beginning in each boot: what a record of another one calls its link is another's by now.
-func TestLinksAreNotThoseOfAnotherBoot(t *testing.T) {
+func TestHoldOtherBoot(t *testing.T) {
 	dir := t.TempDir()
 	m := withSteps(t, dir, &finding{probe: &probe{}})
-	l := m.ledger
+	l := m.records.ledger
 	for i, link := range hostEnds(6) {
-		ep := Endpoint{ID: link.ID, Spec: specOf(fmt.Sprintf("former%d:eth0", i)), Host: link.Host}
+		ep := endpoint.Endpoint{ID: link.ID, Spec: specOf(fmt.Sprintf("former%d:eth0", i)), Host: link.Host}
 		ep.Host.Name = ep.Spec.Attachment.HostEnd()
-		if err := l.put(record{Phase: committed, Endpoint: ep}); err != nil {
+		if err := l.Put(ledger.Record{Phase: ledger.Committed, Endpoint: ep}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(l.setOrigin(origin{Boot: "another", NetNS: 1}), m.Stop(t.Context())); err != nil {
+	if err := errors.Join(l.SetOrigin(ledger.Origin{Boot: "another", NetNS: 1}), m.Stop(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	f := &finding{probe: &probe{}, links: hostEnds(6)}
@@ -149,18 +154,18 @@ func TestLinksAreNotThoseOfAnotherBoot(t *testing.T) {
 	}
 }
 
-// surveyor is a step that tells which endpoints have lost their link, unless err says that it cannot.
+// surveyor is a step that returns which endpoints have lost their link, unless err says that it cannot.
 type surveyor struct {
 	probe
 	lost bool
 	err  error
 }
 
-func (s *surveyor) Survey(_ context.Context, eps []Endpoint) (map[Attachment]error, error) {
+func (s *surveyor) Survey(_ context.Context, eps []endpoint.Endpoint) (map[endpoint.Attachment]error, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	lost := map[Attachment]error{}
+	lost := map[endpoint.Attachment]error{}
 	for _, ep := range eps {
 		if s.lost {
 			lost[ep.Spec.Attachment] = errors.New("no such link")
@@ -169,7 +174,7 @@ func (s *surveyor) Survey(_ context.Context, eps []Endpoint) (map[Attachment]err
 	return lost, nil
 }
 
-func TestWhatIsHeldStaysHeldWhenNobodyCanLook(t *testing.T) {
+func TestHoldSurveyFails(t *testing.T) {
 	dir := t.TempDir()
 	m := started(t, dir, &probe{})
 	const all = 6
@@ -191,7 +196,7 @@ func TestWhatIsHeldStaysHeldWhenNobodyCanLook(t *testing.T) {
 			t.Fatal(err)
 		}
 		m = unstarted(dir, &row.step.probe)
-		m.steps = Steps{row.step}
+		m.creator.steps.list = endpoint.Steps{row.step}
 		start(t, m)
 		if held := m.Held(); len(held) != row.held || len(m.table.List()) != all {
 			t.Errorf("%s: %d held of %d, want %d of %d", row.name, len(held), len(m.table.List()), row.held, all)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/fx"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
@@ -43,7 +44,7 @@ func (s routes) Mount(r chi.Router) {
 }
 
 func (s routes) create(w http.ResponseWriter, r *http.Request) error {
-	attachment, err := pathValue(r, ParseAttachment)
+	attachment, err := pathValue(r, endpoint.ParseAttachment)
 	if err != nil {
 		return err
 	}
@@ -65,13 +66,13 @@ func (s routes) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := httpx.Send(w, http.StatusOK, ToV1(ep)); err != nil && !ep.Renewed {
 		// The caller has left. It takes what it asked for to have failed, and may never ask for the deletion.
-		s.Manager.Delete(context.WithoutCancel(r.Context()), attachment, DeleteConfig{Began: ep.Spec.Began})
+		s.Manager.Delete(context.WithoutCancel(r.Context()), attachment, endpoint.DeleteConfig{Began: ep.Spec.Began})
 	}
 	return nil
 }
 
 // takeNamespace takes the descriptor of the container's network namespace that came with the request, if one did.
-func takeNamespace(ctx context.Context) (*Namespace, error) {
+func takeNamespace(ctx context.Context) (*endpoint.Namespace, error) {
 	file, err := server.TakeDescriptor(ctx)
 	if errors.Is(err, server.ErrNoDescriptor) {
 		return nil, nil // a step that needs one says so
@@ -79,7 +80,7 @@ func takeNamespace(ctx context.Context) (*Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	namespace, err := OpenNamespace(file)
+	namespace, err := endpoint.OpenNamespace(file)
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, fmt.Errorf("descriptor of the request: %w", err))
 	}
@@ -98,7 +99,7 @@ func (s routes) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s routes) get(w http.ResponseWriter, r *http.Request) error {
-	ref, err := pathValue(r, ParseRef)
+	ref, err := pathValue(r, endpoint.ParseRef)
 	if err != nil {
 		return err
 	}
@@ -112,11 +113,11 @@ func (s routes) get(w http.ResponseWriter, r *http.Request) error {
 // delete takes an attachment that nobody knows for a success, as a runtime may ask twice. Any other reference comes
 // from a person or a program that has seen the endpoint, and deserves to hear that it is not there.
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
-	ref, err := pathValue(r, ParseRef)
+	ref, err := pathValue(r, endpoint.ParseRef)
 	if err != nil {
 		return err
 	}
-	attachment, ok := ref.attachment()
+	attachment, ok := ref.Attachment()
 	if !ok {
 		ep, err := s.Lookup.Get(ref)
 		if err != nil {
@@ -128,7 +129,7 @@ func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, DeleteConfig{Began: began}))
+	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, endpoint.DeleteConfig{Began: began}))
 }
 
 // beganOf reads the query parameter "began"; 0 when there is none.
@@ -149,13 +150,13 @@ func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := ValidateContainerID(body.ContainerID); err != nil {
+	if err := endpoint.ValidateContainerID(body.ContainerID); err != nil {
 		return err
 	}
 	if body.Began < 0 {
 		return errBegan
 	}
-	return answerDeletion(w, s.Manager.DeleteContainer(r.Context(), body.ContainerID, DeleteConfig{Began: time.Duration(body.Began)}))
+	return answerDeletion(w, s.Manager.DeleteContainer(r.Context(), body.ContainerID, endpoint.DeleteConfig{Began: time.Duration(body.Began)}))
 }
 
 // answerDeletion answers with a success only when what could not be done is on record: whoever hears it never asks again.
@@ -168,7 +169,7 @@ func answerDeletion(w http.ResponseWriter, result DeleteResult) error {
 	return httpx.JSON(w, http.StatusOK, resultToV1(result))
 }
 
-func (s routes) describe(ep Endpoint) v1.Endpoint {
+func (s routes) describe(ep endpoint.Endpoint) v1.Endpoint {
 	description := ToV1(ep)
 	for _, d := range s.Describers {
 		d.Describe(ep, &description)
@@ -177,7 +178,7 @@ func (s routes) describe(ep Endpoint) v1.Endpoint {
 }
 
 func resultToV1(result DeleteResult) v1.DeleteResult {
-	out := v1.DeleteResult{Deleted: result.Deleted, Spared: result.Spared, Errors: len(result.Errors)}
+	out := v1.DeleteResult{Deleted: result.Deleted, Skipped: result.Skipped, Errors: len(result.Errors)}
 	for _, err := range result.Errors {
 		out.Details = append(out.Details, err.Error())
 	}
@@ -192,4 +193,55 @@ func pathValue[T any](r *http.Request, parse func(string) (T, error)) (T, error)
 		return none, err
 	}
 	return parse(text)
+}
+
+// ToV1 is the endpoint as the API shows it, without what a [Describer] adds.
+func ToV1(ep endpoint.Endpoint) v1.Endpoint {
+	return v1.Endpoint{
+		ID:           ep.ID,
+		ContainerID:  ep.Spec.Attachment.ContainerID,
+		IfName:       ep.Spec.Attachment.IfName,
+		State:        string(ep.State),
+		Network:      ep.Spec.Network,
+		Pod:          ep.Spec.Pod,
+		NetNS:        ep.Spec.NetNS,
+		Host:         ep.Host,
+		Container:    ep.Container,
+		Addresses:    ep.Addresses,
+		Pool:         ep.Pool,
+		ExternalIPAM: ep.Spec.ExternalIPAM,
+		Created:      ep.Created,
+		Gateways:     gatewaysOf(ep.Addresses),
+	}
+}
+
+func gatewaysOf(a endpoint.Addresses) (gateways v1.Addresses) {
+	if a.IPv4.IsValid() {
+		gateways.IPv4 = v1.GatewayIPv4
+	}
+	if a.IPv6.IsValid() {
+		gateways.IPv6 = v1.GatewayIPv6
+	}
+	return gateways
+}
+
+var errBegan = fault.New(fault.Invalid, "began: want nanoseconds since the node booted")
+
+// specFromV1 reads what a caller asks for; [endpoint.Spec.Validate] does the rest.
+func specFromV1(a endpoint.Attachment, body v1.EndpointRequest) (endpoint.Spec, error) {
+	if body.Began < 0 {
+		return endpoint.Spec{}, errBegan
+	}
+	return endpoint.Spec{
+		Attachment:   a,
+		Network:      body.Network,
+		Pod:          body.Pod,
+		NetNS:        body.NetNS,
+		MTU:          body.MTU,
+		Pool:         body.Pool,
+		Requested:    body.Addresses,
+		Reservation:  body.Reservation,
+		ExternalIPAM: body.ExternalIPAM,
+		Began:        time.Duration(body.Began),
+	}, nil
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/httpx"
 )
 
@@ -22,7 +24,7 @@ import (
 func call(t *testing.T, m *manager) func(method, path, body string) (int, string) {
 	router := chi.NewRouter()
 	kept := newTraces()
-	m.observers = append(m.observers, kept)
+	m.creator.listeners.observers = append(m.creator.listeners.observers, kept)
 	routes{Manager: m, Lookup: m.table, Traces: kept}.Mount(router)
 	return func(method, path, body string) (int, string) {
 		t.Helper()
@@ -34,7 +36,7 @@ func call(t *testing.T, m *manager) func(method, path, body string) (int, string
 
 const request = `{"network":"porin","pod":{"namespace":"default","name":"web"}}`
 
-func TestALifeOverHTTP(t *testing.T) {
+func TestCreateAndDeleteOverHTTP(t *testing.T) {
 	ask := call(t, started(t, t.TempDir(), &probe{}))
 	for _, step := range []struct {
 		method, path, body string
@@ -64,8 +66,8 @@ func TestALifeOverHTTP(t *testing.T) {
 	}
 }
 
-// TestALateCallOverHTTP has each caller say when it began.
-func TestALateCallOverHTTP(t *testing.T) {
+// TestLateCallOverHTTP has each caller say when it began.
+func TestLateCallOverHTTP(t *testing.T) {
 	ask := call(t, started(t, t.TempDir(), &probe{}))
 	began := func(ns string) string { return strings.Replace(request, "{", `{"began":`+ns+",", 1) }
 	for _, step := range []struct {
@@ -74,8 +76,8 @@ func TestALateCallOverHTTP(t *testing.T) {
 		answer             string
 	}{
 		{"PUT", "/v1/endpoint/c1:eth0", began("2000"), 200, `"id":1,`},
-		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=1000", "", 200, `{"deleted":0,"spared":1,"errors":0}`},
-		{"DELETE", "/v1/endpoint", `{"containerID":"c1","began":1500}`, 200, `{"deleted":0,"spared":1,"errors":0}`},
+		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=1000", "", 200, `{"deleted":0,"skipped":1,"errors":0}`},
+		{"DELETE", "/v1/endpoint", `{"containerID":"c1","began":1500}`, 200, `{"deleted":0,"skipped":1,"errors":0}`},
 		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=3000", "", 200, `{"deleted":1,"errors":0}`},
 		{"PUT", "/v1/endpoint/c1:eth0", began("2500"), 503, `it was deleted meanwhile`},
 		{"DELETE", "/v1/endpoint/cni-attachment-id:c1:eth0?began=0", "", 400, `began: want nanoseconds`},
@@ -96,7 +98,7 @@ func TestALateCallOverHTTP(t *testing.T) {
 	}
 }
 
-func TestTracesAreFoundByWhatTheyAreOf(t *testing.T) {
+func TestTraceLookup(t *testing.T) {
 	p := &probe{}
 	ask := call(t, started(t, t.TempDir(), p))
 	for _, a := range []string{"c1:eth0", "c2:eth0"} {
@@ -133,12 +135,12 @@ func TestTracesAreFoundByWhatTheyAreOf(t *testing.T) {
 	}
 }
 
-func TestTheLatestThousandTracesAreKept(t *testing.T) {
+func TestTraceLimit(t *testing.T) {
 	kept := newTraces()
 	for i := range 2*keptTraces + 7 {
-		kept.Observe(Trace{Duration: time.Duration(i)})
+		kept.Observe(endpoint.Trace{Duration: time.Duration(i)})
 	}
-	list := kept.latest(func(Endpoint) bool { return true })
+	list := kept.latest(func(endpoint.Endpoint) bool { return true })
 	if len(list) != keptTraces || list[0].Duration != 2*keptTraces+6 || list[keptTraces-1].Duration != keptTraces+7 {
 		t.Errorf("%d traces, from %d to %d", len(list), list[0].Duration, list[len(list)-1].Duration)
 	}
@@ -149,7 +151,7 @@ type deaf struct{ *httptest.ResponseRecorder }
 
 func (deaf) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-func TestAnAnswerThatNobodyTakesIsUndone(t *testing.T) {
+func TestCreateAnswerNotTaken(t *testing.T) {
 	p := &probe{}
 	m := started(t, t.TempDir(), p)
 	router := chi.NewRouter()
@@ -161,7 +163,7 @@ func TestAnAnswerThatNobodyTakesIsUndone(t *testing.T) {
 }
 
 // The first call has been answered with the endpoint, and whoever made that relies on it.
-func TestTheUntakenAnswerOfARepeatedCallUndoesNothing(t *testing.T) {
+func TestCreateRepeatedAnswerNotTaken(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	router := chi.NewRouter()
 	routes{Manager: m, Lookup: m.table, Traces: newTraces()}.Mount(router)
@@ -171,12 +173,12 @@ func TestTheUntakenAnswerOfARepeatedCallUndoesNothing(t *testing.T) {
 	taken := httptest.NewRecorder()
 	put(taken)
 	put(deaf{httptest.NewRecorder()})
-	if list := m.table.List(); taken.Code != http.StatusOK || len(list) != 1 || list[0].State != Ready {
+	if list := m.table.List(); taken.Code != http.StatusOK || len(list) != 1 || list[0].State != endpoint.Ready {
 		t.Errorf("first answer %d, left %v", taken.Code, list)
 	}
 }
 
-func TestBadCallsAreAnsweredWithTheRightCode(t *testing.T) {
+func TestBadCalls(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	ask := call(t, m)
 	long := strings.Repeat("a", v1.MaxContainerID+1)
@@ -215,7 +217,7 @@ func TestBadCallsAreAnsweredWithTheRightCode(t *testing.T) {
 func FuzzCreateBody(f *testing.F) {
 	f.Add(request)
 	f.Add(`{"addresses":{"ipv4":"fe80::1%eth0","ipv6":"::ffff:10.0.0.1"},"externalIPAM":true}`)
-	attachment := Attachment{ContainerID: "c1", IfName: "eth0"}
+	attachment := endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}
 	f.Fuzz(func(t *testing.T, text string) {
 		r := httptest.NewRequest(http.MethodPut, "/v1/endpoint/c1:eth0", strings.NewReader(text))
 		body, err := httpx.Decode[v1.EndpointRequest](httptest.NewRecorder(), r)
@@ -227,12 +229,13 @@ func FuzzCreateBody(f *testing.F) {
 			return
 		}
 		// What is taken can be written to the ledger and read again.
-		want := record{Phase: committed, Endpoint: Endpoint{ID: 1, Spec: spec}}
+		want := ledger.Record{Phase: ledger.Committed, Endpoint: endpoint.Endpoint{ID: 1, Spec: spec}}
 		value, err := json.Marshal(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := decodeRecord(want.key(), value); err != nil || got != want {
+		var got ledger.Record
+		if err := json.Unmarshal(value, &got); err != nil || got != want {
 			t.Fatalf("read %+v, %v, want %+v", got, err, want)
 		}
 	})

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/boottime"
 )
 
-func TestAnOlderADDDoesNotReplaceANewer(t *testing.T) {
+func TestLateADDOfOlderContainer(t *testing.T) {
 	p := &probe{}
 	m := started(t, t.TempDir(), p)
 	newer, older := specOf("c1:eth0"), specOf("c1:eth0")
@@ -28,7 +29,7 @@ func TestAnOlderADDDoesNotReplaceANewer(t *testing.T) {
 }
 
 // The DEL ends the ADD, and nothing of it is ever on record but that the attachment was deleted.
-func TestADELThatCancelsAnADDOutlivesTheAgent(t *testing.T) {
+func TestCancelingDELOutlivesAgent(t *testing.T) {
 	dir, spec := t.TempDir(), specOf("c1:eth0")
 	attaching := make(chan struct{})
 	spec.Began = boottime.Now()
@@ -45,7 +46,7 @@ func TestADELThatCancelsAnADDOutlivesTheAgent(t *testing.T) {
 		failed <- err
 	}()
 	<-attaching
-	if result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{}); len(result.Errors) > 0 {
+	if result := m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{}); len(result.Errors) > 0 {
 		t.Fatal(result.Errors)
 	}
 	if err := <-failed; !errors.Is(err, ErrDeleted) {

@@ -12,12 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/fault"
 )
 
-// TestADeletionNeverComesBeforeTheCreationItSees deletes the attachment again and again from the moment that its
+// TestDeleteEventAfterCreateEvent deletes the attachment again and again from the moment that its
 // worker can be seen.
-func TestADeletionNeverComesBeforeTheCreationItSees(t *testing.T) {
+func TestDeleteEventAfterCreateEvent(t *testing.T) {
 	p := &probe{}
 	m := started(t, t.TempDir(), p)
 	spec := specOf("c1:eth0")
@@ -26,7 +27,7 @@ func TestADeletionNeverComesBeforeTheCreationItSees(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				m.Delete(context.Background(), spec.Attachment, DeleteConfig{})
+				m.Delete(context.Background(), spec.Attachment, endpoint.DeleteConfig{})
 			}
 		})
 	}
@@ -35,13 +36,13 @@ func TestADeletionNeverComesBeforeTheCreationItSees(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	m.Delete(t.Context(), spec.Attachment, DeleteConfig{})
+	m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{})
 	if refused := m.table.refused.Load(); refused != 0 || p.attached != 0 || len(m.table.List()) != 0 {
 		t.Errorf("%d transitions refused, %d attached, table %v", refused, p.attached, m.table.List())
 	}
 }
 
-func TestSubscribersHearOfADeletionBeforeTheNextLife(t *testing.T) {
+func TestDeleteEventBeforeNextCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{}
 		m := started(t, t.TempDir(), p)
@@ -50,14 +51,14 @@ func TestSubscribersHearOfADeletionBeforeTheNextLife(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := make(chan error, 1)
-		p.deleted = func(Endpoint) {
+		p.deleted = func(endpoint.Endpoint) {
 			go func() {
 				_, err := m.Create(context.Background(), spec, nil)
 				again <- err
 			}()
 			synctest.Wait() // the next life has come as far as it can
 		}
-		m.Delete(t.Context(), spec.Attachment, DeleteConfig{})
+		m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{})
 		if err := <-again; err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,7 @@ func TestSubscribersHearOfADeletionBeforeTheNextLife(t *testing.T) {
 	})
 }
 
-func TestACreationThatIsDeletedSaysSo(t *testing.T) {
+func TestCreateDeletedMeanwhile(t *testing.T) {
 	attaching := make(chan struct{})
 	p := &probe{attach: func(ctx context.Context) error { close(attaching); <-ctx.Done(); return ctx.Err() }}
 	m := started(t, t.TempDir(), p)
@@ -77,13 +78,13 @@ func TestACreationThatIsDeletedSaysSo(t *testing.T) {
 		errs <- err
 	}()
 	<-attaching
-	m.DeleteContainer(t.Context(), "c1", DeleteConfig{})
+	m.DeleteContainer(t.Context(), "c1", endpoint.DeleteConfig{})
 	if err := <-errs; !errors.Is(err, ErrDeleted) || fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("error %v of kind %s, want ErrDeleted", err, fault.KindOf(err))
 	}
 }
 
-func TestTheNextLifeWaitsForTheDetachOfTheLast(t *testing.T) {
+func TestCreateWaitsForDetach(t *testing.T) {
 	p := &probe{detach: func() error { return errors.New("the kernel said no") }}
 	m := started(t, t.TempDir(), p)
 	if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
@@ -100,8 +101,8 @@ func TestTheNextLifeWaitsForTheDetachOfTheLast(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsOnRecordIsASuccess asks over HTTP: a plugin that hears of a success never comes back.
-func TestOnlyWhatIsOnRecordIsASuccess(t *testing.T) {
+// TestDeleteNotRecordedOverHTTP asks over HTTP: a plugin that hears of a success never comes back.
+func TestDeleteNotRecordedOverHTTP(t *testing.T) {
 	detaching, release := make(chan struct{}), make(chan struct{})
 	p := &probe{}
 	m := started(t, t.TempDir(), p)
@@ -111,8 +112,8 @@ func TestOnlyWhatIsOnRecordIsASuccess(t *testing.T) {
 		}
 	}
 	del := func(ctx context.Context, a string) error {
-		attachment, _ := ParseAttachment(a)
-		return answerDeletion(httptest.NewRecorder(), m.Delete(ctx, attachment, DeleteConfig{}))
+		attachment, _ := endpoint.ParseAttachment(a)
+		return answerDeletion(httptest.NewRecorder(), m.Delete(ctx, attachment, endpoint.DeleteConfig{}))
 	}
 	p.detach = sync.OnceValue(func() error { close(detaching); <-release; return nil })
 	ctx, leave := context.WithCancel(t.Context())
@@ -137,7 +138,7 @@ func TestOnlyWhatIsOnRecordIsASuccess(t *testing.T) {
 	}
 }
 
-func TestARetryEndsWithItsWorker(t *testing.T) {
+func TestRetryEndsWithWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{detach: func() error { return errors.New("the kernel said no") }}
 		m := started(t, t.TempDir(), p)
@@ -145,7 +146,7 @@ func TestARetryEndsWithItsWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			m.Delete(t.Context(), specOf("c1:eth0").Attachment, DeleteConfig{})
+			m.Delete(t.Context(), specOf("c1:eth0").Attachment, endpoint.DeleteConfig{})
 		}
 		w, _ := workerOf(m, specOf("c1:eth0").Attachment)
 		if err := m.Stop(t.Context()); err != nil {
@@ -157,7 +158,7 @@ func TestARetryEndsWithItsWorker(t *testing.T) {
 	})
 }
 
-func TestADeletionIsTriedAgainAfterAWhileThatDoubles(t *testing.T) {
+func TestDeleteRetryBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var tries []time.Duration
@@ -171,7 +172,7 @@ func TestADeletionIsTriedAgainAfterAWhileThatDoubles(t *testing.T) {
 		if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
-		m.Delete(t.Context(), specOf("c1:eth0").Attachment, DeleteConfig{})
+		m.Delete(t.Context(), specOf("c1:eth0").Attachment, endpoint.DeleteConfig{})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		var want []time.Duration
@@ -184,14 +185,14 @@ func TestADeletionIsTriedAgainAfterAWhileThatDoubles(t *testing.T) {
 	})
 }
 
-func TestMoreBadRequestsAreRefused(t *testing.T) {
-	for name, spoil := range map[string]func(*Spec){
-		"an interface of no name":            func(s *Spec) { s.Attachment.IfName = "" },
-		"an interface named a path":          func(s *Spec) { s.Attachment.IfName = "../../etc" },
-		"an MTU too small for IPv6":          func(s *Spec) { s.MTU = 576 },
-		"a namespace with a slash":           func(s *Spec) { s.Pod.Namespace = "a/b" },
-		"the broadcast address":              func(s *Spec) { s.Requested.IPv4 = broadcast },
-		"an external IPAM without addresses": func(s *Spec) { s.ExternalIPAM = true },
+func TestCreateInvalid(t *testing.T) {
+	for name, spoil := range map[string]func(*endpoint.Spec){
+		"an interface of no name":            func(s *endpoint.Spec) { s.Attachment.IfName = "" },
+		"an interface named a path":          func(s *endpoint.Spec) { s.Attachment.IfName = "../../etc" },
+		"an MTU too small for IPv6":          func(s *endpoint.Spec) { s.MTU = 576 },
+		"a namespace with a slash":           func(s *endpoint.Spec) { s.Pod.Namespace = "a/b" },
+		"the broadcast address":              func(s *endpoint.Spec) { s.Requested.IPv4 = netip.MustParseAddr("255.255.255.255") },
+		"an external IPAM without addresses": func(s *endpoint.Spec) { s.ExternalIPAM = true },
 	} {
 		spec := specOf("c1:eth0")
 		if spoil(&spec); fault.KindOf(spec.Validate()) != fault.Invalid {
@@ -203,15 +204,15 @@ func TestMoreBadRequestsAreRefused(t *testing.T) {
 // sameAddress is a step that gives everybody one address.
 type sameAddress struct{ *probe }
 
-func (sameAddress) Attach(_ context.Context, ep Endpoint, _ *Namespace) (Endpoint, error) {
+func (sameAddress) Attach(_ context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	ep.Addresses.IPv4 = netip.MustParseAddr("10.0.0.1")
 	return ep, nil
 }
 
-func TestAnAddressLeadsToItsOwnerWhateverASecondOneDoes(t *testing.T) {
+func TestTableAddressOwner(t *testing.T) {
 	p := &probe{}
 	m := unstarted(t.TempDir(), p)
-	m.steps = Steps{sameAddress{p}}
+	m.creator.steps.list = endpoint.Steps{sameAddress{p}}
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -224,26 +225,26 @@ func TestAnAddressLeadsToItsOwnerWhateverASecondOneDoes(t *testing.T) {
 	if _, err := m.Create(t.Context(), specOf("c2:eth0"), nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("error %v, want ErrInUse", err)
 	}
-	if got, err := m.table.Get(ByAddress(first.Addresses.IPv4)); err != nil || got != first {
+	if got, err := m.table.Get(endpoint.ByAddress(first.Addresses.IPv4)); err != nil || got != first {
 		t.Errorf("the address leads to %v, %v", got.Spec.Attachment, err)
 	}
 }
 
-func TestAManagerThatHasNotStartedTakesNothing(t *testing.T) {
+func TestCreateBeforeStart(t *testing.T) {
 	if _, err := unstarted(t.TempDir(), &probe{}).Create(t.Context(), specOf("c1:eth0"), nil); !errors.Is(err, ErrStopped) {
 		t.Errorf("error %v, want ErrStopped", err)
 	}
 }
 
-func workerOf(m *manager, a Attachment) (*worker, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w, ok := m.roster.byAttachment[a]
+func workerOf(m *manager, a endpoint.Attachment) (*worker, bool) {
+	m.registry.mu.Lock()
+	defer m.registry.mu.Unlock()
+	w, ok := m.registry.workers.byAttachment[a]
 	return w, ok
 }
 
-// TestACreationThatWaitsIsComing: its link is there and its endpoint is not, as long as what was before does not go.
-func TestACreationThatWaitsIsComing(t *testing.T) {
+// TestCreatingWhileWaiting: its link is there and its endpoint is not, as long as what was before does not go.
+func TestCreatingWhileWaiting(t *testing.T) {
 	detaching, release := make(chan struct{}), make(chan struct{})
 	p := &probe{}
 	m := started(t, t.TempDir(), p)
@@ -252,7 +253,7 @@ func TestACreationThatWaitsIsComing(t *testing.T) {
 	if _, err := m.Create(t.Context(), first, nil); err != nil {
 		t.Fatal(err)
 	}
-	if coming := m.Coming(); len(coming) != 0 {
+	if coming := m.Creating(); len(coming) != 0 {
 		t.Errorf("coming %v, and nothing is under way", coming)
 	}
 	p.detach = sync.OnceValue(func() error { close(detaching); <-release; return nil })
@@ -262,14 +263,14 @@ func TestACreationThatWaitsIsComing(t *testing.T) {
 		done <- err
 	}()
 	<-detaching
-	if coming := m.Coming(); !slices.Equal(coming, []Attachment{second.Attachment}) {
+	if coming := m.Creating(); !slices.Equal(coming, []endpoint.Attachment{second.Attachment}) {
 		t.Errorf("coming %v, want %s", coming, second.Attachment)
 	}
 	close(release)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if coming := m.Coming(); len(coming) != 0 {
+	if coming := m.Creating(); len(coming) != 0 {
 		t.Errorf("coming %v afterwards", coming)
 	}
 }

@@ -2,6 +2,19 @@ package endpointmanager
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/admission"
+	"porin.dev/porin/cells/endpointmanager/ledger"
+	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/restored"
+	"porin.dev/porin/internal/task"
 )
 
 // Manager changes endpoints. All methods may be called concurrently; calls for one attachment take their turn.
@@ -13,41 +26,33 @@ type Manager interface {
 	// for the same interface of the same pod in a newer container supersedes the older container's.
 	// One that began before the deletion of its attachment is [ErrDeleted], one that began before the creation for a
 	// newer container of its pod [ErrSuperseded].
-	Create(ctx context.Context, spec Spec, namespace *Namespace) (Endpoint, error)
+	Create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error)
 
 	// Delete takes down the endpoint of the attachment. One that is unknown is a success, and remembered. One that began
 	// after the deletion did is another life, and stays. A deletion goes on after ctx has ended.
-	Delete(ctx context.Context, attachment Attachment, cfg DeleteConfig) DeleteResult
+	Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult
 
 	// DeleteContainer takes down every endpoint of the container. None is a success.
-	DeleteContainer(ctx context.Context, containerID string, cfg DeleteConfig) DeleteResult
+	DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult
 
 	// Repair makes anew what the steps and the ledger lack of an endpoint that is ready: each step's Restore. Any other
 	// endpoint is [ErrNotReady] or [ErrNotFound].
-	Repair(ctx context.Context, attachment Attachment) error
+	Repair(ctx context.Context, attachment endpoint.Attachment) error
 
-	// Coming returns the attachments of the creations that are under way, also of those that wait for something of before
+	// Creating returns the attachments of the creations that are under way, also of those that wait for something of before
 	// to go and have no endpoint yet.
-	Coming() []Attachment
+	Creating() []endpoint.Attachment
 
 	// Collect takes down what a network no longer has.
 	Collect(ctx context.Context, request GC) GCResult
 }
 
-// DeleteResult counts what a deletion did. What is in Errors stays on record and is tried again, but for [ErrStopped]
-// and [ErrPending]: after these the caller asks again.
-type DeleteResult struct {
-	Deleted int
-	Spared  int // endpoints that began after the deletion did, and stay
-	Errors  []error
-}
-
 // Lookup reads endpoints. It knows no subscriber, so a subscriber may have it.
 type Lookup interface {
-	// Get finds one endpoint, or returns [ErrNotFound]. A [Ref] that fits several endpoints is [ErrAmbiguous].
-	Get(ref Ref) (Endpoint, error)
+	// Get finds one endpoint, or returns [ErrNotFound]. A [endpoint.Ref] that fits several endpoints is [ErrAmbiguous].
+	Get(ref endpoint.Ref) (endpoint.Endpoint, error)
 	// List returns all endpoints by ascending ID.
-	List() []Endpoint
+	List() []endpoint.Endpoint
 }
 
 // Service is a [Manager] with a life of its own: Start before the first call, Stop after the last.
@@ -60,4 +65,151 @@ type Service interface {
 	Stop(ctx context.Context) error
 	// Restored says what Start found.
 	Restored() Report
+}
+
+// Params is what a manager is made of. Config, Log and Table are needed.
+type Params struct {
+	fx.In
+
+	Config      Config
+	Log         *slog.Logger
+	Table       *Table
+	Steps       endpoint.Steps
+	Subscribers []endpoint.Subscriber `group:"endpoint.subscribers"`
+	Observers   []endpoint.Observer   `group:"endpoint.observers"`
+}
+
+// New returns a manager that has not started.
+func New(p Params) Service { return newUnmeasured(p) }
+
+func newUnmeasured(p Params) *manager {
+	return build(p, admission.NewQueues(p.Config.Parallel, func(admission.Lane, time.Duration) {}), newHeldSet(), restored.New())
+}
+
+// manager is the whole of its parts, each in a file of its own: the creator makes endpoints, the deleter takes them down, the restorer brings
+// them back at a start.
+type manager struct {
+	*creator
+	*deleter
+	*repairer
+	*collector
+	*restorer
+	*holder
+
+	cfg             Config
+	log             *slog.Logger
+	table           *Table
+	registry        *registry
+	records         *recorder
+	held            *heldSet
+	deletionRecords *deletionRecords
+	open            func(path string) (ledger.Ledger, error)
+
+	barrier    *restored.Barrier // opens when what the ledger has is restored
+	expiry     *task.Task
+	resumes    context.Context // ends with Stop; nil until Start
+	stopResume context.CancelFunc
+}
+
+func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.Barrier) *manager {
+	registry := newRegistry(p.Table, p.Log)
+	clock := clock{boottime.Now}
+	records := &recorder{clock: &clock, registry: registry}
+	steps := &stepRunner{list: p.Steps, table: p.Table, log: p.Log}
+	listeners := &listeners{p.Subscribers, p.Observers}
+	m := &manager{
+		cfg: p.Config, log: p.Log, table: p.Table, registry: registry, records: records, held: held, barrier: barrier,
+		open: func(path string) (ledger.Ledger, error) { return ledger.Open(path) },
+	}
+	m.deleter = &deleter{
+		log: p.Log, retryInterval: p.Config.RetryInterval, clock: &clock, registry: registry, records: records, steps: steps,
+		listeners: listeners, queues: queues, held: held,
+	}
+	m.creator = &creator{
+		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, records: records, steps: steps, listeners: listeners, queues: queues,
+		deleter: m.deleter, resumed: func(endpoint.Attachment) {},
+	}
+	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
+	m.holder = &holder{registry: registry, held: held, deleter: m.deleter}
+	m.collector = &collector{share: p.Config.GCShare, clock: &clock, registry: registry, deleter: m.deleter}
+	m.deletionRecords = &deletionRecords{
+		path: p.Config.deletionsPath(), log: p.Log, clock: &clock, here: originHere, registry: registry, deleter: m.deleter,
+	}
+	m.deletionRecords.task = m.deletionRecords.newTask(p.Log)
+	m.restorer = &restorer{
+		log: p.Log, tombstoneTTL: p.Config.TombstoneTTL, clock: &clock, here: originHere, registry: registry, records: records,
+		steps: steps, listeners: listeners, held: held, deleter: m.deleter, deletionRecords: m.deletionRecords,
+	}
+	m.expiry = task.Every(p.Log, task.Round{
+		Name: "endpointmanager-expire", Interval: max(p.Config.TombstoneTTL/10, time.Second), Later: true, Run: m.expire,
+	})
+	return m
+}
+
+// Start implements [Service].
+func (m *manager) Start(ctx context.Context) (err error) {
+	if err := m.cfg.Validate(); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	opened, err := m.open(m.cfg.ledgerPath())
+	if err != nil {
+		return err
+	}
+	m.records.ledger = opened
+	defer func() {
+		if err != nil { // perhaps because ctx has ended
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			err = errors.Join(err, m.Stop(ctx))
+		}
+	}()
+	if err := m.restorer.restore(ctx); err != nil {
+		return err
+	}
+	m.resumes, m.stopResume = context.WithCancel(context.Background())
+	m.restorer.resumes = m.resumes
+	m.registry.open()
+	m.barrier.Open()              // what is not restored is held
+	for _, t := range m.tasks() { // a supervisor that starts them, too, does nothing
+		t.Start(m.barrier.Done())
+	}
+	return nil
+}
+
+func (m *manager) tasks() []*task.Task { return []*task.Task{m.expiry, m.deletionRecords.task} }
+
+// Stop implements [Service].
+func (m *manager) Stop(ctx context.Context) error {
+	m.registry.close()
+	if m.records.ledger == nil {
+		return nil // it never started
+	}
+	if m.stopResume != nil {
+		m.stopResume()
+	}
+	stopped := task.StopAll(ctx, m.tasks()...)
+	closed := make(chan error, 1)
+	go func() {
+		m.registry.background.Wait()
+		closed <- m.records.ledger.Close()
+	}()
+	select {
+	case err := <-closed:
+		return errors.Join(stopped, err)
+	case <-ctx.Done():
+		return errors.Join(stopped, fmt.Errorf("wait for endpoints: %w", ctx.Err()))
+	}
+}
+
+// expire forgets old tombstones.
+func (m *manager) expire(context.Context) error {
+	if m.registry.isSuspended() {
+		return nil
+	}
+	before := m.records.clock.boot() - m.cfg.TombstoneTTL
+	m.registry.forget(before)
+	if err := m.records.expire(before); err != nil {
+		return fmt.Errorf("old tombstones stay: %w", err)
+	}
+	return nil
 }

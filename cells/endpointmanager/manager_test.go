@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/fault"
@@ -22,7 +23,7 @@ func node(t *testing.T) (endpointmanager.Service, *endpointmanager.Table, []*end
 	steps := []*endpointmanagertest.Step{endpointmanagertest.NewStep("ipam"), endpointmanagertest.NewStep("datapath")}
 	table := endpointmanager.NewTable()
 	service := endpointmanager.New(endpointmanager.Params{
-		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: table, Steps: endpointmanager.Steps{steps[0], steps[1]},
+		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: table, Steps: endpoint.Steps{steps[0], steps[1]},
 	})
 	if err := service.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -43,7 +44,7 @@ func attachedTo(steps []*endpointmanagertest.Step) string {
 	return strings.Join(all, " ")
 }
 
-func TestACreationIsUndoneWhenItsCallerLeaves(t *testing.T) {
+func TestCreateCanceled(t *testing.T) {
 	service, table, steps := node(t)
 	defer steps[1].Hold()()
 	ctx, leave := context.WithCancel(t.Context())
@@ -62,7 +63,7 @@ func TestACreationIsUndoneWhenItsCallerLeaves(t *testing.T) {
 	}
 }
 
-func TestADeletionEndsTheCreationBeforeIt(t *testing.T) {
+func TestDeleteCancelsCreate(t *testing.T) {
 	service, table, steps := node(t)
 	defer steps[1].Hold()()
 	spec := endpointmanagertest.Spec("c1:eth0")
@@ -72,7 +73,7 @@ func TestADeletionEndsTheCreationBeforeIt(t *testing.T) {
 		errs <- err
 	}()
 	waitFor(t, func() bool { return len(steps[0].Attached()) == 1 })
-	result := service.Delete(t.Context(), spec.Attachment, endpointmanager.DeleteConfig{})
+	result := service.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{})
 	if len(result.Errors) > 0 {
 		t.Errorf("delete: %v", result.Errors)
 	}
@@ -84,7 +85,7 @@ func TestADeletionEndsTheCreationBeforeIt(t *testing.T) {
 	}
 }
 
-func TestManyAttachmentsComeAndGoSideBySide(t *testing.T) {
+func TestCreateAndDeleteConcurrently(t *testing.T) {
 	service, table, steps := node(t)
 	var wg sync.WaitGroup
 	for i := range 40 {
@@ -94,7 +95,7 @@ func TestManyAttachmentsComeAndGoSideBySide(t *testing.T) {
 				if _, err := service.Create(t.Context(), spec, nil); err != nil {
 					t.Error(err)
 				}
-				if result := service.Delete(t.Context(), spec.Attachment, endpointmanager.DeleteConfig{}); result.Deleted != 1 {
+				if result := service.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{}); result.Deleted != 1 {
 					t.Errorf("delete: %+v", result)
 				}
 			}
@@ -106,20 +107,20 @@ func TestManyAttachmentsComeAndGoSideBySide(t *testing.T) {
 	}
 }
 
-// TestCallsForOneAttachmentAtOnceAgree has many callers create and delete the same attachment: whatever the order,
+// TestSameAttachmentConcurrently has many callers create and delete the same attachment: whatever the order,
 // steps and table agree in the end.
-func TestCallsForOneAttachmentAtOnceAgree(t *testing.T) {
+func TestSameAttachmentConcurrently(t *testing.T) {
 	service, table, steps := node(t)
 	spec := endpointmanagertest.Spec("c1:eth0")
 	var wg sync.WaitGroup
 	for i := range 30 {
 		wg.Go(func() {
 			if i%3 == 0 {
-				service.Delete(t.Context(), spec.Attachment, endpointmanager.DeleteConfig{})
+				service.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{})
 				return
 			}
 			ep, err := service.Create(t.Context(), spec, nil)
-			if err == nil && ep.State != endpointmanager.Ready {
+			if err == nil && ep.State != endpoint.Ready {
 				t.Errorf("created in state %s", ep.State)
 			}
 		})
@@ -133,7 +134,7 @@ func TestCallsForOneAttachmentAtOnceAgree(t *testing.T) {
 	}
 }
 
-func TestBadRequestsAreRefusedWithEveryFault(t *testing.T) {
+func TestCreateInvalidAllFaults(t *testing.T) {
 	service, _, steps := node(t)
 	spec := endpointmanagertest.Spec("c1:eth0")
 	spec.Attachment.IfName = "../eth0"
@@ -153,7 +154,7 @@ func TestBadRequestsAreRefusedWithEveryFault(t *testing.T) {
 	}
 }
 
-func TestAStoppedManagerTakesNoMore(t *testing.T) {
+func TestCreateAfterStop(t *testing.T) {
 	service, _, _ := node(t)
 	if err := service.Stop(t.Context()); err != nil {
 		t.Fatal(err)

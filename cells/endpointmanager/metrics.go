@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/admission"
 )
 
 // instruments are the endpoints by state, the refused transitions, and the durations of what was done to endpoints.
@@ -14,14 +17,14 @@ type instruments struct {
 	duration *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 
-	hold             *hold
+	heldSet          *heldSet
 	held             *prometheus.Desc
-	admissions       *admissions
+	admissions       *admission.Queues
 	waiting, running *prometheus.Desc
-	waits            *prometheus.HistogramVec
+	waits            waits
 }
 
-func newInstruments(table *Table, a *admissions, h *hold) *instruments {
+func newInstruments(table *Table, a *admission.Queues, h *heldSet, w waits) *instruments {
 	i := &instruments{
 		table:   table,
 		states:  prometheus.NewDesc("porin_endpoints", "Endpoints of this node by state.", []string{"state"}, nil),
@@ -35,27 +38,37 @@ func newInstruments(table *Table, a *admissions, h *hold) *instruments {
 			Name: "porin_endpoint_phase_failures_total",
 			Help: "Phases of an ADD, DEL or restore that failed.",
 		}, []string{"operation", "phase"}),
-		hold:       h,
+		heldSet:    h,
 		held:       prometheus.NewDesc("porin_held_endpoints", "Attachments that the agent's start could not explain, and keeps as they are.", []string{"reason"}, nil),
 		admissions: a,
+		waits:      w,
 		waiting:    prometheus.NewDesc("porin_admission_waiting", "Operations that wait for their turn.", []string{"lane"}, nil),
 		running:    prometheus.NewDesc("porin_admission_running", "Operations that are at work.", []string{"lane"}, nil),
-		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "porin_admission_wait_seconds",
-			Help:    "How long operations waited for their turn.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
-		}, []string{"lane"}),
 	}
-	for l := range lanes {
-		i.waits.WithLabelValues(l.String()) // so that it is there from the beginning
-	}
-	waits := func(l lane, d time.Duration) { i.waits.WithLabelValues(l.String()).Observe(d.Seconds()) }
-	a.own.waits, a.delegated.waits = waits, waits
 	return i
 }
 
-// Observe implements [Observer].
-func (m *instruments) Observe(trace Trace) {
+// waits are how long operations waited for their turn, by lane.
+type waits struct{ *prometheus.HistogramVec }
+
+func newWaits() waits {
+	w := waits{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "porin_admission_wait_seconds",
+		Help:    "How long operations waited for their turn.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
+	}, []string{"lane"})}
+	for l := range admission.Lanes {
+		w.WithLabelValues(l.String()) // so that it is there from the beginning
+	}
+	return w
+}
+
+func (w waits) observe(l admission.Lane, d time.Duration) {
+	w.WithLabelValues(l.String()).Observe(d.Seconds())
+}
+
+// Observe implements [endpoint.Observer].
+func (m *instruments) Observe(trace endpoint.Trace) {
 	op := string(trace.Operation)
 	m.duration.WithLabelValues(op, "total").Observe(trace.Duration.Seconds())
 	for _, phase := range trace.Phases {
@@ -84,11 +97,11 @@ func (m *instruments) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.states, prometheus.GaugeValue, float64(n), string(state))
 	}
 	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.table.refused.Load()))
-	for reason, n := range m.hold.counts() {
+	for reason, n := range m.heldSet.counts() {
 		ch <- prometheus.MustNewConstMetric(m.held, prometheus.GaugeValue, float64(n), string(reason))
 	}
-	waiting, running := m.admissions.counts()
-	for l := range lanes {
+	waiting, running := m.admissions.Counts()
+	for l := range admission.Lanes {
 		ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting[l]), l.String())
 		ch <- prometheus.MustNewConstMetric(m.running, prometheus.GaugeValue, float64(running[l]), l.String())
 	}

@@ -7,17 +7,19 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/deletequeue"
 )
 
 func TestRelationOf(t *testing.T) {
-	here := origin{"boot2", 7}
-	for ledger, want := range map[origin]relation{
-		{}: current, here: current, {"boot1", 7}: former, {"boot1", 8}: former, {"boot2", 8}: undetermined,
+	here := ledger.Origin{Boot: "boot2", NetNS: 7}
+	for origin, want := range map[ledger.Origin]relation{
+		{}: current, here: current, {Boot: "boot1", NetNS: 7}: former, {Boot: "boot1", NetNS: 8}: former, {Boot: "boot2", NetNS: 8}: undetermined,
 	} {
-		if got := relationOf(ledger, here); got != want {
-			t.Errorf("ledger of %+v: %d, want %d", ledger, got, want)
+		if got := relationOf(origin, here); got != want {
+			t.Errorf("ledger of %+v: %d, want %d", origin, got, want)
 		}
 	}
 }
@@ -25,11 +27,19 @@ func TestRelationOf(t *testing.T) {
 // spoil changes the ledger of a manager that does not run.
 func spoil(t *testing.T, dir string, change func(*bbolt.Tx) error) {
 	t.Helper()
-	l, err := openLedgerFile(unstarted(dir, nil).cfg.ledgerPath())
+	path := unstarted(dir, nil).cfg.ledgerPath()
+	l, err := ledger.Open(path) // which makes it
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.db.Update(change), l.close()); err != nil {
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(change), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -38,13 +48,13 @@ func spoil(t *testing.T, dir string, change func(*bbolt.Tx) error) {
 func TestStartReadsLedgerWithoutOrigin(t *testing.T) {
 	dir := t.TempDir()
 	leaveOne(t, dir)
-	spoil(t, dir, func(tx *bbolt.Tx) error { return tx.DeleteBucket(originBucket) })
+	spoil(t, dir, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("origin-v1")) })
 	m := started(t, dir, &probe{})
 	if m.Restored().Adopted != 1 {
 		t.Errorf("restored %+v", m.Restored())
 	}
 	here, err := originHere()
-	if got, ledgerErr := m.ledger.origin(); err != nil || ledgerErr != nil || got != here {
+	if got, ledgerErr := m.records.ledger.Origin(); err != nil || ledgerErr != nil || got != here {
 		t.Errorf("the ledger is of %+v, %v, want %+v, %v", got, ledgerErr, here, err)
 	}
 }
@@ -54,13 +64,13 @@ func TestStartReadsLedgerWithoutOrigin(t *testing.T) {
 func TestStartIgnoresTimesOfAnotherBoot(t *testing.T) {
 	dir := t.TempDir()
 	later := boottime.Now() + 1000*time.Hour
-	l, err := openLedgerFile(unstarted(dir, nil).cfg.ledgerPath())
+	l, err := ledger.Open(unstarted(dir, nil).cfg.ledgerPath())
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := recordFor("c1", deleting, time.Now())
+	rec := recordFor("c1", ledger.Deleting, time.Now())
 	rec.Boot, rec.Config.Began, rec.Endpoint.Spec.Began = later, later, later
-	err = errors.Join(l.put(rec), l.note(note{Attachment: Attachment{"c2", "eth0"}, Began: later, Boot: later}), l.close())
+	err = errors.Join(l.Put(rec), l.NoteDeletion(ledger.DeletionNote{Attachment: endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}, Began: later, Boot: later}), l.Close())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +90,7 @@ func TestDeletionRecordOfAnotherBoot(t *testing.T) {
 	}
 	for _, container := range []string{"c1", "c2"} {
 		rec := deletequeue.Record{ContainerID: container, IfName: "eth0", Began: int64(boottime.Now() + time.Hour), Boot: "another"}
-		if result := m.deleteRecorded(t.Context(), rec); len(result.Errors) > 0 {
+		if result := m.deletionRecords.delete(t.Context(), rec); len(result.Errors) > 0 {
 			t.Fatal(result.Errors)
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"porin.dev/porin/cells/endpoint"
 )
 
-func TestNumbersComeRoundAsLateAsPossible(t *testing.T) {
+func TestNumbersReuse(t *testing.T) {
 	ids := newIDs()
 	first, _ := ids.allocate()
 	ids.free(first)
@@ -29,7 +31,7 @@ func TestNumbersComeRoundAsLateAsPossible(t *testing.T) {
 	}
 }
 
-func TestAQueueRunsInOrderAndDrainsWhenClosed(t *testing.T) {
+func TestQueueOrderAndClose(t *testing.T) {
 	q := newQueue()
 	go q.run()
 	var got []int
@@ -46,7 +48,7 @@ func TestAQueueRunsInOrderAndDrainsWhenClosed(t *testing.T) {
 	}
 }
 
-func TestAQueueTakesEventsFromManyAtOnce(t *testing.T) {
+func TestQueueConcurrently(t *testing.T) {
 	q := newQueue()
 	go q.run()
 	var wg sync.WaitGroup
@@ -62,14 +64,14 @@ func TestAQueueTakesEventsFromManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestOnlyTheTransitionsOfTheTableHappen(t *testing.T) {
-	states := []State{"", Waiting, Queued, Regenerating, Ready, Restoring, Disconnecting, Disconnected, Invalid}
+func TestStateTransitions(t *testing.T) {
+	states := []endpoint.State{"", endpoint.Waiting, endpoint.Queued, endpoint.Regenerating, endpoint.Ready, endpoint.Restoring, endpoint.Disconnecting, endpoint.Disconnected, endpoint.Invalid}
 	allowed := 0
 	for _, who := range []actor{outside, builder} {
 		for _, from := range states {
 			for _, to := range states {
 				table := NewTable()
-				ep := Endpoint{ID: 1, State: from}
+				ep := endpoint.Endpoint{ID: 1, State: from}
 				ok := table.transition(&ep, who, to)
 				if ok {
 					allowed++
@@ -83,28 +85,28 @@ func TestOnlyTheTransitionsOfTheTableHappen(t *testing.T) {
 	if allowed != 18 {
 		t.Errorf("%d transitions are allowed, want the 18 of the table", allowed)
 	}
-	for _, terminal := range []State{Disconnected, Invalid} {
+	for _, terminal := range []endpoint.State{endpoint.Disconnected, endpoint.Invalid} {
 		if len(transitions[outside][terminal])+len(transitions[builder][terminal]) > 0 {
 			t.Errorf("%s is not terminal", terminal)
 		}
 	}
 }
 
-func TestAnAddressHasOneEndpoint(t *testing.T) {
+func TestTableAddressConflict(t *testing.T) {
 	table := NewTable()
-	addr := Addresses{IPv4: netip.MustParseAddr("10.0.0.1")}
-	first := Endpoint{ID: 1, Spec: Spec{Attachment: Attachment{"c1", "eth0"}}, Addresses: addr}
-	second := Endpoint{ID: 2, Spec: Spec{Attachment: Attachment{"c2", "eth0"}}, Addresses: addr}
+	addr := endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.1")}
+	first := endpoint.Endpoint{ID: 1, Spec: endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}}, Addresses: addr}
+	second := endpoint.Endpoint{ID: 2, Spec: endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}}, Addresses: addr}
 	if err := table.put(first); err != nil {
 		t.Fatal(err)
 	}
 	if err := table.put(second); !errors.Is(err, ErrInUse) {
 		t.Fatalf("error %v, want ErrInUse", err)
 	}
-	if got, err := table.Get(ByAddress(addr.IPv4)); err != nil || got != first {
+	if got, err := table.Get(endpoint.ByAddress(addr.IPv4)); err != nil || got != first {
 		t.Errorf("the address leads to %v, %v", got.ID, err)
 	}
-	if _, err := table.Get(ByID(2)); !errors.Is(err, ErrNotFound) {
+	if _, err := table.Get(endpoint.ByID(2)); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the refused endpoint is in the table: %v", err)
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 )
 
 // probe is a step and a subscriber that does what a test tells it.
@@ -15,16 +19,16 @@ type probe struct {
 	mu       sync.Mutex // guards the fields below
 	attach   func(context.Context) error
 	detach   func() error
-	restore  func(Endpoint) error
-	deleted  func(Endpoint)
+	restore  func(endpoint.Endpoint) error
+	deleted  func(endpoint.Endpoint)
 	told     []string
-	buried   []Deletion
+	buried   []endpoint.Deletion
 	attached int
 }
 
 func (p *probe) Name() string { return "probe" }
 
-func (p *probe) Attach(ctx context.Context, ep Endpoint, _ *Namespace) (Endpoint, error) {
+func (p *probe) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if p.attach != nil {
 		if err := p.attach(ctx); err != nil {
 			return ep, err
@@ -37,7 +41,7 @@ func (p *probe) Attach(ctx context.Context, ep Endpoint, _ *Namespace) (Endpoint
 	return ep, nil
 }
 
-func (p *probe) Detach(context.Context, Endpoint, DeleteConfig) error {
+func (p *probe) Detach(context.Context, endpoint.Endpoint, endpoint.DeleteConfig) error {
 	if p.detach != nil {
 		if err := p.detach(); err != nil {
 			return err
@@ -49,25 +53,25 @@ func (p *probe) Detach(context.Context, Endpoint, DeleteConfig) error {
 	return nil
 }
 
-func (p *probe) Restore(_ context.Context, ep Endpoint) ([]string, error) {
+func (p *probe) Restore(_ context.Context, ep endpoint.Endpoint) ([]string, error) {
 	if p.restore != nil {
 		return nil, p.restore(ep)
 	}
 	return nil, nil
 }
 
-func (p *probe) Remember(d []Deletion)        { p.buried = d }
-func (p *probe) EndpointCreated(ep Endpoint)  { p.tell("created", ep) }
-func (p *probe) EndpointRestored(ep Endpoint) { p.tell("restored", ep) }
+func (p *probe) Remember(d []endpoint.Deletion)        { p.buried = d }
+func (p *probe) EndpointCreated(ep endpoint.Endpoint)  { p.tell("created", ep) }
+func (p *probe) EndpointRestored(ep endpoint.Endpoint) { p.tell("restored", ep) }
 
-func (p *probe) EndpointDeleted(ep Endpoint, _ DeleteConfig) {
+func (p *probe) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 	if p.deleted != nil {
 		p.deleted(ep)
 	}
 	p.tell("deleted", ep)
 }
 
-func (p *probe) tell(what string, ep Endpoint) {
+func (p *probe) tell(what string, ep endpoint.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told = append(p.told, fmt.Sprint(what, " ", ep.ID))
@@ -76,8 +80,8 @@ func (p *probe) tell(what string, ep Endpoint) {
 func unstarted(dir string, p *probe) *manager {
 	cfg := DefaultConfig()
 	cfg.StateDir = dir
-	return build(Params{
-		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: NewTable(), Steps: Steps{p}, Subscribers: []Subscriber{p},
+	return newUnmeasured(Params{
+		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: NewTable(), Steps: endpoint.Steps{p}, Subscribers: []endpoint.Subscriber{p},
 	})
 }
 
@@ -112,10 +116,17 @@ func leaveOne(t *testing.T, dir string) {
 	}
 }
 
-func specOf(attachment string) Spec {
-	a, err := ParseAttachment(attachment)
+func specOf(attachment string) endpoint.Spec {
+	a, err := endpoint.ParseAttachment(attachment)
 	if err != nil {
 		panic(err)
 	}
-	return Spec{Attachment: a}
+	return endpoint.Spec{Attachment: a}
+}
+
+func recordFor(container string, p ledger.Phase, at time.Time) ledger.Record {
+	return ledger.Record{
+		Phase: p, Endpoint: endpoint.Endpoint{ID: 1, Spec: endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: container, IfName: "eth0"}}},
+		At: at, Boot: time.Duration(at.UnixNano()),
+	}
 }

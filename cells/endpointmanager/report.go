@@ -4,6 +4,8 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 )
 
 // Report is what a start found in the ledger and made of it.
@@ -21,18 +23,18 @@ const most = 100
 
 // ReportReason is why an endpoint was not brought back as it was.
 type ReportReason struct {
-	Attachment Attachment
+	Attachment endpoint.Attachment
 	Undone     bool // else replaced
 	Reasons    []string
 }
 
 // halfDone is why a record of that phase is undone at a start.
-var halfDone = map[phase]string{
-	intent:   "its ADD was not whole when the agent ended",
-	deleting: "its DEL was not whole when the agent ended",
+var halfDone = map[ledger.Phase]string{
+	ledger.Intent:   "its ADD was not whole when the agent ended",
+	ledger.Deleting: "its DEL was not whole when the agent ended",
 }
 
-func (r *Report) adopted(a Attachment, replaced []string) {
+func (r *Report) adopted(a endpoint.Attachment, replaced []string) {
 	if len(replaced) == 0 {
 		r.Adopted++
 		return
@@ -41,7 +43,7 @@ func (r *Report) adopted(a Attachment, replaced []string) {
 	r.explain(ReportReason{Attachment: a, Reasons: replaced})
 }
 
-func (r *Report) undone(a Attachment, why string) {
+func (r *Report) undone(a endpoint.Attachment, why string) {
 	r.Undone++
 	r.explain(ReportReason{Attachment: a, Undone: true, Reasons: []string{why}})
 }
@@ -56,16 +58,6 @@ func (r *Report) removed(names []string) {
 	r.Removed = append(r.Removed, names[:min(len(names), most-len(r.Removed))]...)
 }
 
-// Restored implements [Service]. There is none while the manager is suspended.
-func (m *manager) Restored() Report {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.suspended != nil {
-		return Report{}
-	}
-	return m.report
-}
-
 func (r Report) toV1() v1.Restored {
 	out := v1.Restored{Adopted: r.Adopted, Replaced: r.Replaced, Undone: r.Undone, Duration: r.Duration, Removed: r.Removed}
 	for _, reason := range r.Reasons {
@@ -78,4 +70,27 @@ func (r Report) toV1() v1.Restored {
 		})
 	}
 	return out
+}
+
+// reporter is the manager's part of GET /v1/status.
+type reporter struct {
+	table   *Table
+	service Service
+	holder  Holder
+}
+
+func newReporter(table *Table, service Service, holder Holder) reporter {
+	return reporter{table, service, holder}
+}
+
+// Report implements server.Reporter.
+func (r reporter) Report(status *v1.Status) {
+	status.Endpoints = map[string]int{}
+	for state, n := range r.table.countByState() {
+		if n > 0 {
+			status.Endpoints[string(state)] = n
+		}
+	}
+	status.Restored = r.service.Restored().toV1()
+	status.Held = heldToV1(r.holder.Held())
 }

@@ -1,13 +1,17 @@
 package endpointmanager
 
-import "testing"
+import (
+	"testing"
 
-// TestAReportStaysSmall: it is a part of each answer of GET /v1/status, which a runtime asks for every few seconds.
-func TestAReportStaysSmall(t *testing.T) {
+	"porin.dev/porin/cells/endpoint"
+)
+
+// TestReportLimit: it is a part of each answer of GET /v1/status, which a runtime asks for every few seconds.
+func TestReportLimit(t *testing.T) {
 	var r Report
 	for range 3 * most {
-		r.undone(Attachment{"c1", "eth0"}, "why")
-		r.adopted(Attachment{"c1", "eth0"}, []string{"what"})
+		r.undone(endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}, "why")
+		r.adopted(endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}, []string{"what"})
 		r.removed([]string{"a", "b", "c"})
 	}
 	out := r.toV1()

@@ -22,14 +22,14 @@ func newResources(m *manager) resources { return resources{m} }
 func (r resources) Resources() []capacity.Resource {
 	return []capacity.Resource{
 		{Name: "ledger", Err: r.ledger(), Vital: true},
-		{Name: "endpoint-numbers", Used: int64(r.m.ids.count()), Capacity: maxID, Reserve: maxID / 100},
+		{Name: "endpoint-numbers", Used: int64(r.m.registry.ids.count()), Capacity: maxID, Reserve: maxID / 100},
 		{Name: "deletion-records", Err: r.deletionRecords()},
 	}
 }
 
 // ledger finds out whether it can be written.
 func (r resources) ledger() error {
-	if r.m.isStopped() {
+	if r.m.registry.isStopped() {
 		return ErrStopped
 	}
 	var fs unix.Statfs_t
@@ -39,7 +39,7 @@ func (r resources) ledger() error {
 	if err := checkRoom(r.m.cfg.StateDir, fs); err != nil {
 		return err
 	}
-	return r.m.ledger.try()
+	return r.m.records.ledger.Probe()
 }
 
 // checkRoom takes a file system without any blocks for one without a limit: a tmpfs of size=0 and a ramfs count none.
@@ -51,7 +51,7 @@ func checkRoom(dir string, fs unix.Statfs_t) error {
 	return fmt.Errorf("%d KiB are free in %s, of %d that the ledger wants: free space there", free>>10, dir, leastFree>>10)
 }
 
-// deletionRecords are there while no agent runs. One that is left when it serves could not be worked off.
+// deletionRecords are there while no agent runs. One that is left when it serves could not be processed.
 func (r resources) deletionRecords() error {
 	waiting, _, err := deletequeue.Look(r.m.cfg.deletionsPath())
 	if len(waiting) > 0 {

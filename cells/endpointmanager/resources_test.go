@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAStateDirWithoutALimitHasRoom(t *testing.T) {
+func TestResourcesStateDirWithoutLimit(t *testing.T) {
 	const block = 4096
 	rows := []struct {
 		name string

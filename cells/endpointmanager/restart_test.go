@@ -10,13 +10,14 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/deletequeue"
-	"porin.dev/porin/internal/fault"
 )
 
-// TestAStartThatFailsLeavesNothingOpen gives up a start half-way, and starts again on the same ledger.
-func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
+// TestStartFails gives up a start half-way, and starts again on the same ledger.
+func TestStartFails(t *testing.T) {
 	dir := t.TempDir()
 	leaveOne(t, dir)
 	ctx, giveUp := context.WithCancel(t.Context())
@@ -31,21 +32,21 @@ func TestAStartThatFailsLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock has tombstones whose wall clock was wrong by a year either way.
-func TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock(t *testing.T) {
+// TestDeletionTimeWallClock has tombstones whose wall clock was wrong by a year either way.
+func TestDeletionTimeWallClock(t *testing.T) {
 	dir := t.TempDir()
-	l, err := openLedgerFile(unstarted(dir, nil).cfg.ledgerPath())
+	l, err := ledger.Open(unstarted(dir, nil).cfg.ledgerPath())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, jump := range map[string]time.Duration{"past": -8760 * time.Hour, "future": 8760 * time.Hour} {
-		rec := recordFor(name, buried, time.Now().Add(jump))
+		rec := recordFor(name, ledger.Tombstone, time.Now().Add(jump))
 		rec.Boot = boottime.Now() - 5*time.Second
-		if err := l.bury(rec); err != nil {
+		if err := l.PutTombstone(rec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p := &probe{}
@@ -60,7 +61,7 @@ func TestWhenSomethingWasDeletedDoesNotDependOnTheWallClock(t *testing.T) {
 	}
 }
 
-func TestAnEndpointReadsBackEqual(t *testing.T) {
+func TestLedgerRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	m := started(t, dir, &probe{})
 	want, err := m.Create(t.Context(), specOf("c1:eth0"), nil)
@@ -71,71 +72,32 @@ func TestAnEndpointReadsBackEqual(t *testing.T) {
 		t.Fatal(err)
 	}
 	m = started(t, dir, &probe{})
-	if got, err := m.table.Get(ByID(want.ID)); err != nil || got != want {
+	if got, err := m.table.Get(endpoint.ByID(want.ID)); err != nil || got != want {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 	}
 }
 
-// TestALedgerOfALaterVersionIsRefused: what it holds may be alive, and must not be taken for nothing.
-func TestALedgerOfALaterVersionIsRefused(t *testing.T) {
+// TestLedgerLaterVersion: what it holds may be alive, and must not be taken for nothing.
+func TestLedgerLaterVersion(t *testing.T) {
 	changes := map[string]func(*bbolt.Tx) error{
 		"another bucket": func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("attachments-v2")); return err },
 		"another phase": func(tx *bbolt.Tx) error {
-			return tx.Bucket(attachmentsBucket).Put([]byte("c1:eth0"), []byte(`{"Phase":"moving","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
+			return tx.Bucket([]byte("attachments-v1")).Put([]byte("c1:eth0"), []byte(`{"Phase":"moving","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
 		},
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			m := unstarted(dir, &probe{})
-			l, err := openLedgerFile(m.cfg.ledgerPath())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(l.db.Update(change), l.close()); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Start(t.Context()); !errors.Is(err, errOtherVersion) {
-				t.Errorf("error %v, want errOtherVersion", err)
+			spoil(t, dir, change)
+			if err := m.Start(t.Context()); !errors.Is(err, ledger.ErrOtherVersion) {
+				t.Errorf("error %v, want ledger.ErrOtherVersion", err)
 			}
 		})
 	}
 }
 
-func TestALedgerMayHoldMoreThanThisVersionKnows(t *testing.T) {
-	l, path := tempLedger(t)
-	err := l.db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucket([]byte("forecasts-v1"))
-		record := `{"Phase":"committed","Colour":"red","Endpoint":{"ID":1,"Shape":"round","Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`
-		return errors.Join(err, tx.Bucket(attachmentsBucket).Put([]byte("c1:eth0"), []byte(record)))
-	})
-	if err := errors.Join(err, l.close()); err != nil {
-		t.Fatal(err)
-	}
-	l, err = openLedgerFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.close() }()
-	if records, err := l.attachments(); err != nil || len(records) != 1 {
-		t.Errorf("read %v, %v", records, err)
-	}
-}
-
-func TestARecordUnderTheNameOfAnotherIsDamage(t *testing.T) {
-	l, _ := tempLedger(t)
-	err := l.update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(attachmentsBucket).Put([]byte("c2:eth0"), []byte(`{"Phase":"committed","Endpoint":{"ID":1,"Spec":{"Attachment":{"ContainerID":"c1","IfName":"eth0"}}}}`))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.attachments(); fault.KindOf(err) != fault.Internal {
-		t.Errorf("error %v, want damage", err)
-	}
-}
-
-func TestARecordedDeletionSparesWhatBeganAfterIt(t *testing.T) {
+func TestDeletionRecordOfEarlierLife(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	for a, began := range map[string]time.Duration{"c1:eth0": 10, "c1:net1": 30, "c2:eth0": 10} {
 		spec := specOf(a)
@@ -145,7 +107,7 @@ func TestARecordedDeletionSparesWhatBeganAfterIt(t *testing.T) {
 		}
 	}
 	for _, rec := range []deletequeue.Record{{ContainerID: "c1", Began: 20}, {ContainerID: "c2", IfName: "eth0", Began: 5}} {
-		if result := m.deleteRecorded(t.Context(), rec); len(result.Errors) > 0 {
+		if result := m.deletionRecords.delete(t.Context(), rec); len(result.Errors) > 0 {
 			t.Fatal(result.Errors)
 		}
 	}
@@ -159,12 +121,12 @@ func TestARecordedDeletionSparesWhatBeganAfterIt(t *testing.T) {
 	}
 }
 
-// TestNobodyHearsOfTheEndOfWhatNeverWas has a creation fail, and its undo, and the agent end before it is whole.
-func TestNobodyHearsOfTheEndOfWhatNeverWas(t *testing.T) {
+// TestRestoreUnannouncedEndpoint has a creation fail, and its undo, and the agent end before it is whole.
+func TestRestoreUnannouncedEndpoint(t *testing.T) {
 	dir, no := t.TempDir(), errors.New("the kernel said no")
 	p := &probe{detach: func() error { return no }}
 	m := unstarted(dir, p)
-	m.steps = Steps{p, &probe{attach: func(context.Context) error { return no }}}
+	m.creator.steps.list = endpoint.Steps{p, &probe{attach: func(context.Context) error { return no }}}
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +142,8 @@ func TestNobodyHearsOfTheEndOfWhatNeverWas(t *testing.T) {
 	}
 }
 
-// TestADeletionRecordIsWorkedOffWhileTheAgentRuns: a plugin whose DEL was not answered in time leaves one.
-func TestADeletionRecordIsWorkedOffWhileTheAgentRuns(t *testing.T) {
+// TestDeletionRecordWhileRunning: a plugin whose DEL was not answered in time leaves one.
+func TestDeletionRecordWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := started(t, t.TempDir(), &probe{})
 		if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {

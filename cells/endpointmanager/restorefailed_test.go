@@ -7,11 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/fault"
 )
 
 // A fault of the node is none of its endpoints.
-func TestAStartThatCanRestoreFewEndpointsTakesNoneDown(t *testing.T) {
+func TestRestoreMostFail(t *testing.T) {
 	const all = 10
 	for _, row := range []struct{ fail, held, left int }{
 		{fail: 10, held: 10, left: 10},
@@ -35,7 +36,7 @@ func TestAStartThatCanRestoreFewEndpointsTakesNoneDown(t *testing.T) {
 				}
 				m = started(t, dir, p)
 			}
-			broken := func(ep Endpoint) error {
+			broken := func(ep endpoint.Endpoint) error {
 				if ep.Spec.Attachment.ContainerID < fmt.Sprintf("c%d", row.fail) || row.fail == all {
 					return fault.New(fault.Invalid, "the kernel refuses it")
 				}
@@ -48,7 +49,7 @@ func TestAStartThatCanRestoreFewEndpointsTakesNoneDown(t *testing.T) {
 					t.Errorf("%s: %d held and %d left, want %d and %d", when, len(list), len(m.table.List()), held, left)
 				}
 				for _, one := range list {
-					if one.Reason != RestoreFailed || one.Endpoint.State != Restoring || one.Detail == "" {
+					if one.Reason != RestoreFailed || one.Endpoint.State != endpoint.Restoring || one.Detail == "" {
 						t.Errorf("%s: held %+v", when, one)
 					}
 				}
@@ -60,7 +61,7 @@ func TestAStartThatCanRestoreFewEndpointsTakesNoneDown(t *testing.T) {
 			restart(&probe{})
 			wants("when all is well", 0, row.left)
 			for _, ep := range m.table.List() {
-				if ep.State != Ready {
+				if ep.State != endpoint.Ready {
 					t.Errorf("%s is %s", ep.Spec.Attachment, ep.State)
 				}
 			}
@@ -69,7 +70,7 @@ func TestAStartThatCanRestoreFewEndpointsTakesNoneDown(t *testing.T) {
 }
 
 // All endpoints are tried again together: the waiting of a start does not grow with their number.
-func TestAFaultOfTheNodeCostsAStartTheWaitingOfOneEndpoint(t *testing.T) {
+func TestRestoreNodeFault(t *testing.T) {
 	dir := t.TempDir()
 	const all = 100
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +84,7 @@ func TestAFaultOfTheNodeCostsAStartTheWaitingOfOneEndpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		tries, began := 0, time.Now()
-		m = started(t, dir, &probe{restore: func(Endpoint) error {
+		m = started(t, dir, &probe{restore: func(endpoint.Endpoint) error {
 			tries++
 			return errors.New("the kernel is short of memory")
 		}})

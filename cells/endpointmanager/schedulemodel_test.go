@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"porin.dev/porin/cells/datapath/datapathtest"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // The model: a life begins with an ADD that succeeded, and ends with a DEL or a GC that began later, or with the ADD of
@@ -24,7 +24,7 @@ const (
 
 // lifeOf returns the latest successful ADD of an attachment and what has become of it. A call that has not ended may have
 // ended it or not.
-func (r *simRuntime) lifeOf(a endpointmanager.Attachment) (born *simOp, is life) {
+func (r *simRuntime) lifeOf(a endpoint.Attachment) (born *simOp, is life) {
 	for _, o := range r.ops {
 		_, ended, err := o.outcome()
 		if o.verb == "ADD" && o.attachment == a && ended && err == nil {
@@ -61,10 +61,10 @@ func (r *simRuntime) endedBy(born, o *simOp) life {
 }
 
 // attached are the attachments that the runtime takes for valid.
-func (r *simRuntime) attached() map[endpointmanager.Attachment]bool {
-	valid := map[endpointmanager.Attachment]bool{}
+func (r *simRuntime) attached() map[endpoint.Attachment]bool {
+	valid := map[endpoint.Attachment]bool{}
 	for _, container := range sortedContainers() {
-		a := endpointmanager.Attachment{ContainerID: container, IfName: "eth0"}
+		a := endpoint.Attachment{ContainerID: container, IfName: "eth0"}
 		if _, is := r.lifeOf(a); is == alive {
 			valid[a] = true
 		}
@@ -78,10 +78,10 @@ func (r *simRuntime) check() error {
 	if agent == nil {
 		return nil
 	}
-	owners := map[string]endpointmanager.Attachment{}
-	ready := map[endpointmanager.Attachment]endpointmanager.Endpoint{}
+	owners := map[string]endpoint.Attachment{}
+	ready := map[endpoint.Attachment]endpoint.Endpoint{}
 	for _, ep := range agent.table.List() {
-		if ep.State != endpointmanager.Ready {
+		if ep.State != endpoint.Ready {
 			continue
 		}
 		ready[ep.Spec.Attachment] = ep
@@ -92,7 +92,7 @@ func (r *simRuntime) check() error {
 		owners[addr] = ep.Spec.Attachment
 	}
 	for _, container := range sortedContainers() {
-		a := endpointmanager.Attachment{ContainerID: container, IfName: "eth0"}
+		a := endpoint.Attachment{ContainerID: container, IfName: "eth0"}
 		if err := r.checkOne(a, ready); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (r *simRuntime) check() error {
 	return nil
 }
 
-func (r *simRuntime) checkOne(a endpointmanager.Attachment, ready map[endpointmanager.Attachment]endpointmanager.Endpoint) error {
+func (r *simRuntime) checkOne(a endpoint.Attachment, ready map[endpoint.Attachment]endpoint.Endpoint) error {
 	born, is := r.lifeOf(a)
 	ep, there := ready[a]
 	if is == alive {
@@ -124,7 +124,7 @@ func (r *simRuntime) checkOne(a endpointmanager.Attachment, ready map[endpointma
 	return nil
 }
 
-// forgotten tells whether a deletion of what nobody knew could not be written down, and the agent that knew of it is gone:
+// forgotten reports whether a deletion of what nobody knew could not be written down, and the agent that knew of it is gone:
 // a full disk is no reason to keep a pod from going.
 func (r *simRuntime) forgotten(o *simOp) bool {
 	unwritten := fmt.Sprintf(" ledger.note %s %d: %v", o.attachment, o.began, errInjected)
@@ -139,10 +139,10 @@ func (r *simRuntime) forgotten(o *simOp) bool {
 // compare holds everything that there is against the model, when nothing is under way.
 func (r *simRuntime) compare() error {
 	agent := r.serves()
-	want := map[endpointmanager.Attachment]string{}
+	want := map[endpoint.Attachment]string{}
 	pods := map[string]string{}
 	for container, pod := range podOf {
-		a := endpointmanager.Attachment{ContainerID: container, IfName: "eth0"}
+		a := endpoint.Attachment{ContainerID: container, IfName: "eth0"}
 		_, is := r.lifeOf(a)
 		_, there := r.endpoint(a)
 		if is == either && there || is == alive {
@@ -156,7 +156,7 @@ func (r *simRuntime) compare() error {
 	if got := len(agent.table.List()); got != n {
 		return fmt.Errorf("the table has %d endpoints, want %d", got, n)
 	}
-	if got, want := r.kernel.State(), (datapathtest.State{Links: n, Addresses: n, Endpoints: n, Wired: n}); got != want {
+	if got, want := r.kernel.State(), (datapathtest.State{Links: n, Addresses: n, Endpoints: n, Attached: n}); got != want {
 		return fmt.Errorf("the kernel has %+v, want %+v", got, want)
 	}
 	if links := r.kernel.HostEnds(); len(links) != n {

@@ -12,7 +12,9 @@ import (
 
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/datapath/datapathtest"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
 )
@@ -21,8 +23,9 @@ import (
 type simNode struct {
 	*scheduler
 	dir    string
+	fault  simFault
 	kernel *datapathtest.Kernel
-	disk   *endpointmanager.Disk
+	disk   *ledgertest.Disk
 	epoch  time.Time
 
 	mu    sync.Mutex      // guards the fields below
@@ -42,8 +45,8 @@ type simAgent struct {
 	serving   bool          // guarded by the node's lock
 }
 
-func newSimNode(s *scheduler, dir string) *simNode {
-	return &simNode{scheduler: s, dir: dir, kernel: &datapathtest.Kernel{}, disk: endpointmanager.NewDisk(), epoch: time.Now()}
+func newSimNode(s *scheduler, dir string, fault simFault) *simNode {
+	return &simNode{scheduler: s, dir: dir, fault: fault, kernel: &datapathtest.Kernel{}, disk: ledgertest.NewDisk(), epoch: time.Now()}
 }
 
 // boot is the node's boot clock.
@@ -67,8 +70,8 @@ func (n *simNode) start() {
 
 	a.service = endpointmanager.NewOn(endpointmanager.Params{
 		Config: config, Log: slog.New(slog.DiscardHandler), Table: a.table,
-		Steps:       endpointmanager.Steps{ipam.NewStep(a.allocator), simLinkStep{n, a}, gatedStep{n, a}},
-		Subscribers: []endpointmanager.Subscriber{a.published},
+		Steps:       endpoint.Steps{ipam.NewStep(ipam.NewSource(cfg, a.allocator, nil)), simLinkStep{n, a}, n.datapathStep(a)},
+		Subscribers: []endpoint.Subscriber{a.published},
 	}, n.disk, func(write string) error { return n.pass(a.process, write) }, n.boot)
 	go n.run(a)
 }
@@ -123,40 +126,44 @@ type gatedStep struct {
 	agent *simAgent
 }
 
+func (n *simNode) datapathStep(a *simAgent) endpoint.Step {
+	step := gatedStep{n, a}
+	if n.fault.datapath != nil {
+		return n.fault.datapath(step)
+	}
+	return step
+}
+
 func (g gatedStep) of(what string) *datapath.Step {
 	gate := func(effect string) error { return g.node.pass(g.agent.process, "kernel."+effect+" "+what) }
 	k := g.node.kernel
-	return datapath.NewStep(gatedLinks{k, gate}, gatedMaps{k, gate}, k, slog.New(slog.DiscardHandler))
+	return datapath.NewStep(gatedLinks{k.Links(), gate}, gatedMaps{k.Maps(), gate}, k, slog.New(slog.DiscardHandler))
 }
 
 func (g gatedStep) Name() string { return "datapath" }
 
-func (g gatedStep) Attach(ctx context.Context, ep endpointmanager.Endpoint, netns *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (g gatedStep) Attach(ctx context.Context, ep endpoint.Endpoint, netns *endpoint.Namespace) (endpoint.Endpoint, error) {
 	return g.of(ep.Spec.Attachment.String()).Attach(ctx, ep, netns)
 }
 
-func (g gatedStep) Detach(ctx context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
+func (g gatedStep) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
 	return g.of(ep.Spec.Attachment.String()).Detach(ctx, ep, cfg)
 }
 
-func (g gatedStep) Restore(ctx context.Context, ep endpointmanager.Endpoint) ([]string, error) {
+func (g gatedStep) Restore(ctx context.Context, ep endpoint.Endpoint) ([]string, error) {
 	return g.of(ep.Spec.Attachment.String()).Restore(ctx, ep)
 }
 
-func (g gatedStep) Prune(ctx context.Context, live []endpointmanager.Endpoint) ([]string, error) {
+func (g gatedStep) Prune(ctx context.Context, live []endpoint.Endpoint) ([]string, error) {
 	if err := g.node.pass(g.agent.process, "kernel.Prune"); err != nil {
 		return nil, err
 	}
-	return datapath.NewStep(g.node.kernel, g.node.kernel, g.node.kernel, slog.New(slog.DiscardHandler)).Prune(ctx, live)
+	k := g.node.kernel
+	return datapath.NewStep(k.Links(), k.Maps(), k, slog.New(slog.DiscardHandler)).Prune(ctx, live)
 }
 
-type (
-	allLinks = datapath.Links // by another name, for it has a method of its own
-	allMaps  = datapath.Maps
-)
-
 type gatedLinks struct {
-	allLinks
+	datapath.Links
 	gate func(string) error
 }
 
@@ -164,60 +171,61 @@ func (l gatedLinks) Link(index int) (netlink.Link, error) {
 	if err := l.gate("Link"); err != nil {
 		return nil, err
 	}
-	return l.allLinks.Link(index)
+	return l.Links.Link(index)
 }
 
-func (l gatedLinks) Wire(e datapath.Entry) error {
-	if err := l.gate("Wire"); err != nil {
+func (l gatedLinks) Update(e datapath.Entry) error {
+	if err := l.gate("Links.Update"); err != nil {
 		return err
 	}
-	return l.allLinks.Wire(e)
+	return l.Links.Update(e)
 }
 
-func (l gatedLinks) Rewire(e datapath.Entry) ([]string, error) {
-	if err := l.gate("Rewire"); err != nil {
+func (l gatedLinks) Compare(e datapath.Entry) ([]datapath.Difference, error) {
+	if err := l.gate("Links.Compare"); err != nil {
 		return nil, err
 	}
-	return l.allLinks.Rewire(e)
+	return l.Links.Compare(e)
 }
 
-func (l gatedLinks) Unwire(e datapath.Entry) {
-	if err := l.gate("Unwire"); err == nil {
-		l.allLinks.Unwire(e)
+func (l gatedLinks) Delete(e datapath.Entry) error {
+	if err := l.gate("Links.Delete"); err != nil {
+		return err
 	}
+	return l.Links.Delete(e)
 }
 
 func (l gatedLinks) BringDown(index int) error {
 	if err := l.gate("BringDown"); err != nil {
 		return err
 	}
-	return l.allLinks.BringDown(index)
+	return l.Links.BringDown(index)
 }
 
 type gatedMaps struct {
-	allMaps
+	datapath.Maps
 	gate func(string) error
 }
 
-func (m gatedMaps) Put(e datapath.Entry) error {
-	if err := m.gate("Put"); err != nil {
+func (m gatedMaps) Update(e datapath.Entry) error {
+	if err := m.gate("Maps.Update"); err != nil {
 		return err
 	}
-	return m.allMaps.Put(e)
+	return m.Maps.Update(e)
 }
 
-func (m gatedMaps) Mend(e datapath.Entry) ([]string, error) {
-	if err := m.gate("Mend"); err != nil {
+func (m gatedMaps) Compare(e datapath.Entry) ([]datapath.Difference, error) {
+	if err := m.gate("Maps.Compare"); err != nil {
 		return nil, err
 	}
-	return m.allMaps.Mend(e)
+	return m.Maps.Compare(e)
 }
 
-func (m gatedMaps) Delete(link int, id uint16) error {
-	if err := m.gate("Delete"); err != nil {
+func (m gatedMaps) Delete(e datapath.Entry) error {
+	if err := m.gate("Maps.Delete"); err != nil {
 		return err
 	}
-	return m.allMaps.Delete(link, id)
+	return m.Maps.Delete(e)
 }
 
 // publisher publishes endpoints by pod, as a simple subscriber would: it relies on being told in order.
@@ -228,15 +236,15 @@ type publisher struct {
 
 func newPublisher() *publisher { return &publisher{byPod: map[string]string{}} }
 
-func (p *publisher) EndpointCreated(ep endpointmanager.Endpoint) {
+func (p *publisher) EndpointCreated(ep endpoint.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.byPod[ep.Spec.Pod.UID] = ep.Spec.Attachment.String()
 }
 
-func (p *publisher) EndpointRestored(ep endpointmanager.Endpoint) { p.EndpointCreated(ep) }
+func (p *publisher) EndpointRestored(ep endpoint.Endpoint) { p.EndpointCreated(ep) }
 
-func (p *publisher) EndpointDeleted(ep endpointmanager.Endpoint, _ endpointmanager.DeleteConfig) {
+func (p *publisher) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.byPod, ep.Spec.Pod.UID)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/deletequeue"
@@ -16,28 +17,28 @@ import (
 type simOp struct {
 	*process
 	verb       string
-	attachment endpointmanager.Attachment
+	attachment endpoint.Attachment
 	pod        string // its UID
 	began      time.Duration
 	timeout    time.Duration // of an ADD
 	cookie     uint64        // of the container's network namespace
-	valid      map[endpointmanager.Attachment]bool
+	valid      map[endpoint.Attachment]bool
 	cancel     context.CancelFunc
 
 	mu    sync.Mutex // guards the fields below
 	ended bool
 	err   error // of what the runtime was told
-	ep    endpointmanager.Endpoint
+	ep    endpoint.Endpoint
 }
 
-func (o *simOp) end(ep endpointmanager.Endpoint, err error) {
+func (o *simOp) end(ep endpoint.Endpoint, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended, o.ep, o.err = true, ep, err
 }
 
 // outcome is what the runtime knows of the call.
-func (o *simOp) outcome() (ep endpointmanager.Endpoint, ended bool, err error) {
+func (o *simOp) outcome() (ep endpoint.Endpoint, ended bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.ep, o.ended, o.err
@@ -52,7 +53,7 @@ func (n *simNode) add(o *simOp) {
 	o.end(ep, err)
 }
 
-func (n *simNode) tryAdd(o *simOp) (none endpointmanager.Endpoint, err error) {
+func (n *simNode) tryAdd(o *simOp) (none endpoint.Endpoint, err error) {
 	if err := n.pass(o.process, "call"); err != nil {
 		return none, err
 	}
@@ -67,7 +68,7 @@ func (n *simNode) tryAdd(o *simOp) (none endpointmanager.Endpoint, err error) {
 }
 
 // create is the call and the agent's side of it: an answer that nobody takes is undone.
-func (n *simNode) create(o *simOp) (ep endpointmanager.Endpoint, err error) {
+func (n *simNode) create(o *simOp) (ep endpoint.Endpoint, err error) {
 	a := n.serves()
 	if a == nil {
 		return ep, errNoAgent
@@ -79,9 +80,12 @@ func (n *simNode) create(o *simOp) (ep endpointmanager.Endpoint, err error) {
 	o.mu.Lock()
 	o.cancel = cancel
 	o.mu.Unlock()
+	if n.fault.beforeAdd != nil {
+		n.fault.beforeAdd(a.service)
+	}
 	ep, err = a.service.Create(ctx, spec, nil)
 	if err == nil && n.isDead(o.process) {
-		a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: ep.Spec.Began})
+		a.service.Delete(context.Background(), o.attachment, endpoint.DeleteConfig{Began: ep.Spec.Began})
 		return ep, errDead
 	}
 	if n.isDead(a.process) {
@@ -104,7 +108,7 @@ func (n *simNode) killPlugin(o *simOp) {
 func (n *simNode) del(o *simOp) {
 	err := n.tryDel(o)
 	n.say("%s ends: %v", o.name, err)
-	o.end(endpointmanager.Endpoint{}, err)
+	o.end(endpoint.Endpoint{}, err)
 }
 
 func (n *simNode) tryDel(o *simOp) error {
@@ -131,7 +135,11 @@ func (n *simNode) delete(o *simOp) error {
 	if a == nil {
 		return errNoAgent
 	}
-	result := a.service.Delete(context.Background(), o.attachment, endpointmanager.DeleteConfig{Began: o.began, Sweep: true, Network: "porin"})
+	began := o.began
+	if n.fault.arrivalDel {
+		began = n.boot()
+	}
+	result := a.service.Delete(context.Background(), o.attachment, endpoint.DeleteConfig{Began: began, Sweep: true, Network: "porin"})
 	err := errors.Join(result.Errors...)
 	switch {
 	case n.isDead(a.process), errors.Is(err, endpointmanager.ErrStopped):
@@ -168,15 +176,15 @@ func (n *simNode) collect(o *simOp) {
 		}
 	}
 	n.say("%s ends: %v", o.name, err)
-	o.end(endpointmanager.Endpoint{}, err)
+	o.end(endpoint.Endpoint{}, err)
 }
 
 // endpoint is what the agent that serves has of the attachment.
-func (n *simNode) endpoint(a endpointmanager.Attachment) (endpointmanager.Endpoint, bool) {
+func (n *simNode) endpoint(a endpoint.Attachment) (endpoint.Endpoint, bool) {
 	agent := n.serves()
 	if agent == nil {
-		return endpointmanager.Endpoint{}, false
+		return endpoint.Endpoint{}, false
 	}
-	ep, err := agent.table.Get(endpointmanager.ByAttachment(a))
+	ep, err := agent.table.Get(endpoint.ByAttachment(a))
 	return ep, err == nil
 }

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 var (
@@ -86,8 +86,8 @@ func (c *tally) String() string {
 		c.schedules, c.effects, c.served, c.kills, c.failures, c.added, c.refused)
 }
 
-// TestAScheduleIsTheSameEachTime is what makes a seed worth anything.
-func TestAScheduleIsTheSameEachTime(t *testing.T) {
+// TestScheduleDeterministic is what makes a seed worth anything.
+func TestScheduleDeterministic(t *testing.T) {
 	dir := scratch(t)
 	for seed := uint64(1); seed <= 100; seed++ {
 		first, _ := trySchedule(t, seed, dir)
@@ -114,11 +114,15 @@ func scratch(t *testing.T) string {
 
 // trySchedule returns what happened, and what was wrong with it.
 func trySchedule(t *testing.T, seed uint64, scratch string) (log []string, err error) {
+	return tryFaulty(t, seed, scratch, simFault{})
+}
+
+func tryFaulty(t *testing.T, seed uint64, scratch string, fault simFault) (log []string, err error) {
 	dir := filepath.Join(scratch, fmt.Sprint(seed))
 	defer func() { _ = os.RemoveAll(dir) }()
 	synctest.Test(t, func(*testing.T) {
 		s := newScheduler(seed)
-		r := &simRuntime{simNode: newSimNode(s, dir)}
+		r := &simRuntime{simNode: newSimNode(s, dir, fault)}
 		err = r.play()
 		r.end()
 		log = s.log
@@ -189,7 +193,7 @@ func (r *simRuntime) callFor(verb, container string) *simOp {
 	o := &simOp{
 		process: &process{name: fmt.Sprintf("%s%d(%s)", verb, len(r.ops)+1, container), slow: r.rng.IntN(4) == 0},
 		verb:    verb, pod: podOf[container],
-		attachment: endpointmanager.Attachment{ContainerID: container, IfName: "eth0"},
+		attachment: endpoint.Attachment{ContainerID: container, IfName: "eth0"},
 		began:      r.boot(), timeout: time.Duration(1+r.rng.IntN(30)) * time.Second, cookie: 1 + r.rng.Uint64N(2),
 	}
 	r.ops = append(r.ops, o)
@@ -229,7 +233,7 @@ func (r *simRuntime) finish() error {
 	}
 	attached := r.attached()
 	for _, container := range sortedContainers() {
-		a := endpointmanager.Attachment{ContainerID: container, IfName: "eth0"}
+		a := endpoint.Attachment{ContainerID: container, IfName: "eth0"}
 		if !attached[a] {
 			r.deleteUntilDone(container)
 		}
@@ -276,10 +280,10 @@ func (r *simRuntime) drain() error {
 	return fmt.Errorf("it does not come to an end: %d calls, agent %v", len(r.running()), r.current())
 }
 
-// quiet tells whether no deletion waits for its next try.
+// quiet reports whether no deletion waits for its next try.
 func (r *simRuntime) quiet() bool {
 	for _, ep := range r.serves().table.List() {
-		if ep.State != endpointmanager.Ready {
+		if ep.State != endpoint.Ready {
 			return false
 		}
 	}
@@ -307,7 +311,7 @@ func (r *simRuntime) running() (list []*simOp) {
 	return list
 }
 
-// idle tells whether no call is under way, in a plugin or in the agent for one that is gone.
+// idle reports whether no call is under way, in a plugin or in the agent for one that is gone.
 func (r *simRuntime) idle() bool {
 	for _, o := range r.ops {
 		if _, ended, _ := o.outcome(); !ended {

@@ -4,12 +4,13 @@ import (
 	"net/netip"
 	"testing"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/fault"
 )
 
-// TestThePoolThatAStepChoseIsTheEndpoints for its life, over a restart, whatever the step would choose by then. What the
+// TestCreatePoolOfStep for its life, over a restart, whatever the step would choose by then. What the
 // caller asked for stays what it was.
-func TestThePoolThatAStepChoseIsTheEndpoints(t *testing.T) {
+func TestCreatePoolOfStep(t *testing.T) {
 	dir, p, spec := t.TempDir(), &probe{pool: "red"}, specOf("c1:eth0")
 	m := started(t, dir, p)
 	first, err := m.Create(t.Context(), spec, nil)
@@ -36,14 +37,14 @@ func TestThePoolThatAStepChoseIsTheEndpoints(t *testing.T) {
 }
 
 // sameLife reports whether a repeated ADD was answered with the endpoint that is there: only its start time is later.
-func sameLife(again, first Endpoint) bool {
+func sameLife(again, first endpoint.Endpoint) bool {
 	later := again.Spec.Began > first.Spec.Began
 	again.Spec.Began, again.Renewed = first.Spec.Began, first.Renewed
 	return later && again == first
 }
 
-// TestRepeatedCreateOutlivesEarlierDelete has a DEL begin between an ADD and its repetition, and arrive after both.
-func TestRepeatedCreateOutlivesEarlierDelete(t *testing.T) {
+// TestCreateRepeatedThenEarlierDelete has a DEL begin between an ADD and its repetition, and arrive after both.
+func TestCreateRepeatedThenEarlierDelete(t *testing.T) {
 	dir, spec := t.TempDir(), specOf("c1:eth0")
 	m := started(t, dir, &probe{})
 	spec.Began = 1000
@@ -54,23 +55,23 @@ func TestRepeatedCreateOutlivesEarlierDelete(t *testing.T) {
 	if _, err := m.Create(t.Context(), spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	if result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{Began: 2000}); result.Spared != 1 {
-		t.Errorf("DEL of before the repeated ADD: %+v, want it spared", result)
+	if result := m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{Began: 2000}); result.Skipped != 1 {
+		t.Errorf("DEL of before the repeated ADD: %+v, want it skipped", result)
 	}
 	if err := m.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m = started(t, dir, &probe{})
-	if result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{Began: 2500}); result.Spared != 1 {
-		t.Errorf("after a restart: %+v, want it spared", result)
+	if result := m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{Began: 2500}); result.Skipped != 1 {
+		t.Errorf("after a restart: %+v, want it skipped", result)
 	}
-	if result := m.Delete(t.Context(), spec.Attachment, DeleteConfig{Began: 3500}); result.Deleted != 1 {
+	if result := m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{Began: 3500}); result.Deleted != 1 {
 		t.Errorf("DEL of after the repeated ADD: %+v", result)
 	}
 }
 
-// TestRepeatedCreateInAnotherNamespace is a new life of the attachment.
-func TestRepeatedCreateInAnotherNamespace(t *testing.T) {
+// TestCreateRepeatedOtherNamespace is a new life of the attachment.
+func TestCreateRepeatedOtherNamespace(t *testing.T) {
 	m, spec := started(t, t.TempDir(), &probe{}), specOf("c1:eth0")
 	spec.NetNSCookie = 7
 	first, err := m.Create(t.Context(), spec, nil)
@@ -83,13 +84,13 @@ func TestRepeatedCreateInAnotherNamespace(t *testing.T) {
 	}
 }
 
-func TestAReservationIsRefusedWhereItCannotBeTakenOver(t *testing.T) {
-	for name, spoil := range map[string]func(*Spec){
-		"with addresses of another IPAM": func(s *Spec) {
+func TestCreateReservationUnsupported(t *testing.T) {
+	for name, spoil := range map[string]func(*endpoint.Spec){
+		"with addresses of another IPAM": func(s *endpoint.Spec) {
 			s.ExternalIPAM, s.Requested.IPv4 = true, netip.MustParseAddr("10.0.0.7")
 		},
-		"that is no token":    func(s *Spec) { s.Reservation = "a\x00b" },
-		"longer than a token": func(s *Spec) { s.Reservation = string(make([]byte, 129)) },
+		"that is no token":    func(s *endpoint.Spec) { s.Reservation = "a\x00b" },
+		"longer than a token": func(s *endpoint.Spec) { s.Reservation = string(make([]byte, 129)) },
 	} {
 		spec := specOf("c1:eth0")
 		spec.Reservation = "4UFXKSCNGRY3KIRXEYBGT6NQXC"

@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/boottime"
@@ -64,14 +65,14 @@ func newWorld(env *testscript.Env) *world {
 func (w *world) start(*testscript.TestScript, []string) error {
 	cfg := endpointmanager.DefaultConfig()
 	cfg.StateDir, cfg.RetryInterval = w.dir, time.Millisecond
-	var steps endpointmanager.Steps
+	var steps endpoint.Steps
 	for _, s := range w.steps {
 		steps = append(steps, s)
 	}
 	w.table = endpointmanager.NewTable()
 	w.service = endpointmanager.New(endpointmanager.Params{
 		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: w.table, Steps: steps,
-		Subscribers: []endpointmanager.Subscriber{w},
+		Subscribers: []endpoint.Subscriber{w},
 	})
 	endpointmanager.At(w.service, w.boot, w.netns)
 	return w.service.Start(context.Background())
@@ -112,10 +113,10 @@ func (w *world) held(ts *testscript.TestScript, _ []string) error {
 
 // accept ends the hold of an attachment, or of all.
 func (w *world) accept(ts *testscript.TestScript, args []string) error {
-	var a endpointmanager.Attachment
+	var a endpoint.Attachment
 	if len(args) > 0 {
 		var err error
-		if a, err = endpointmanager.ParseAttachment(args[0]); err != nil {
+		if a, err = endpoint.ParseAttachment(args[0]); err != nil {
 			return err
 		}
 	}
@@ -173,7 +174,7 @@ func (w *world) add(ts *testscript.TestScript, args []string) error {
 }
 
 func (w *world) del(ts *testscript.TestScript, args []string) error {
-	a, err := endpointmanager.ParseAttachment(args[0])
+	a, err := endpoint.ParseAttachment(args[0])
 	if err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func (w *world) delContainer(ts *testscript.TestScript, args []string) error {
 }
 
 // beganAt reads "began=N".
-func beganAt(args []string) (cfg endpointmanager.DeleteConfig) {
+func beganAt(args []string) (cfg endpoint.DeleteConfig) {
 	for _, arg := range args {
 		began, _ := strconv.Atoi(strings.TrimPrefix(arg, "began="))
 		cfg.Began = time.Duration(began)
@@ -195,13 +196,13 @@ func beganAt(args []string) (cfg endpointmanager.DeleteConfig) {
 
 // gc keeps what is named: gc NETWORK [dry] [ATTACHMENT...].
 func (w *world) gc(ts *testscript.TestScript, args []string) error {
-	gc := endpointmanager.GC{Network: args[0], Valid: map[endpointmanager.Attachment]bool{}}
+	gc := endpointmanager.GC{Network: args[0], Valid: map[endpoint.Attachment]bool{}}
 	for _, arg := range args[1:] {
 		if arg == "dry" {
 			gc.DryRun = true
 			continue
 		}
-		a, err := endpointmanager.ParseAttachment(arg)
+		a, err := endpoint.ParseAttachment(arg)
 		ts.Check(err)
 		gc.Valid[a] = true
 	}
@@ -247,7 +248,7 @@ func (w *world) again(ts *testscript.TestScript, args []string) error {
 }
 
 func (w *world) repair(ts *testscript.TestScript, args []string) error {
-	a, err := endpointmanager.ParseAttachment(args[0])
+	a, err := endpoint.ParseAttachment(args[0])
 	ts.Check(err)
 	return w.service.Repair(context.Background(), a)
 }
@@ -289,7 +290,7 @@ func (w *world) list(ts *testscript.TestScript, _ []string) error {
 }
 
 func (w *world) get(ts *testscript.TestScript, args []string) error {
-	ref, err := endpointmanager.ParseRef(args[0])
+	ref, err := endpoint.ParseRef(args[0])
 	if err != nil {
 		return err
 	}
@@ -327,7 +328,7 @@ func (w *world) events(ts *testscript.TestScript, _ []string) error {
 
 // record leaves a deletion record, as the plugin does when no agent answers.
 func (w *world) record(ts *testscript.TestScript, args []string) error {
-	a, err := endpointmanager.ParseAttachment(args[0])
+	a, err := endpoint.ParseAttachment(args[0])
 	ts.Check(err)
 	return deletequeue.Put(filepath.Join(w.dir, "deletions"), deletequeue.Record{
 		ContainerID: a.ContainerID, IfName: a.IfName, Began: boottime.Now().Nanoseconds(),
@@ -345,18 +346,18 @@ func show(ts *testscript.TestScript, lines []string) error {
 
 // until waits for the attachment to be gone.
 func (w *world) until(ts *testscript.TestScript, args []string) error {
-	a, err := endpointmanager.ParseAttachment(args[1])
+	a, err := endpoint.ParseAttachment(args[1])
 	if err != nil || args[0] != "gone" {
 		ts.Fatalf("usage: until gone containerID:ifname")
 	}
 	_ = eventually(func() bool {
-		_, err = w.table.Get(endpointmanager.ByAttachment(a))
+		_, err = w.table.Get(endpoint.ByAttachment(a))
 		return errors.Is(err, endpointmanager.ErrNotFound)
 	})
 	if err == nil {
 		return fmt.Errorf("%s is still there", a)
 	}
-	w.service.Delete(context.Background(), a, endpointmanager.DeleteConfig{}) // takes its turn after what tells subscribers
+	w.service.Delete(context.Background(), a, endpoint.DeleteConfig{}) // takes its turn after what tells subscribers
 	return nil
 }
 
@@ -377,18 +378,18 @@ func waitFor(t *testing.T, yes func() bool) {
 	}
 }
 
-// EndpointCreated implements endpointmanager.Subscriber.
-func (w *world) EndpointCreated(ep endpointmanager.Endpoint) { w.tell("created", ep) }
+// EndpointCreated implements endpoint.Subscriber.
+func (w *world) EndpointCreated(ep endpoint.Endpoint) { w.tell("created", ep) }
 
-// EndpointDeleted implements endpointmanager.Subscriber.
-func (w *world) EndpointDeleted(ep endpointmanager.Endpoint, _ endpointmanager.DeleteConfig) {
+// EndpointDeleted implements endpoint.Subscriber.
+func (w *world) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 	w.tell("deleted", ep)
 }
 
-// EndpointRestored implements endpointmanager.Subscriber.
-func (w *world) EndpointRestored(ep endpointmanager.Endpoint) { w.tell("restored", ep) }
+// EndpointRestored implements endpoint.Subscriber.
+func (w *world) EndpointRestored(ep endpoint.Endpoint) { w.tell("restored", ep) }
 
-func (w *world) tell(what string, ep endpointmanager.Endpoint) {
+func (w *world) tell(what string, ep endpoint.Endpoint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told = append(w.told, fmt.Sprintf("%s %d %s\n", what, ep.ID, ep.Spec.Attachment))

@@ -3,59 +3,62 @@ package endpointmanager
 import (
 	"context"
 	"fmt"
+
+	"porin.dev/porin/cells/endpointmanager/ledger"
+	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/netns"
 )
 
-// suspension is the state of a manager whose ledger speaks of another network namespace of this boot. Either the agent was
+// suspension is the state of a restorer whose ledger speaks of another network namespace of this boot. Either the agent was
 // started in a wrong one (a DaemonSet without hostNetwork), and the endpoints live in the other; or the other one is gone (a
 // test, a nested node). Who calls for a container runtime tells which: it is in the host's network.
 //
-// Until then nothing is restored, pruned or worked off, nothing is written, what would change endpoints is refused with
+// Until then nothing is restored, pruned or deleted, nothing is written, what would change endpoints is refused with
 // [ErrSuspended], and all that the ledger has is held.
 type suspension struct {
-	list         []*revived
-	ledger, here origin
+	list         []*restoration
+	origin, here ledger.Origin
 
-	// Of the attempt to go on, guarded by the manager's lock.
+	// Of the attempt to go on, guarded by the registry's lock.
 	resumed chan struct{} // nil unless one is under way; closed at its end
 	err     error         // of the latest
 }
 
 // suspend holds all that the ledger has, in memory only.
-func (m *manager) suspend(list []*revived, ledger, here origin) {
-	detail := fmt.Sprintf("the ledger is of network namespace %d of this boot, and the agent runs in %d: it must run in the host's network (hostNetwork: true)", ledger.NetNS, here.NetNS)
+func (r *restorer) suspend(list []*restoration, origin, here ledger.Origin) {
+	detail := fmt.Sprintf("the ledger is of network namespace %d of this boot, and the agent runs in %d: it must run in the host's network (hostNetwork: true)", origin.NetNS, here.NetNS)
 	for _, one := range list {
-		m.withhold(one.record.Endpoint)
-		m.held.begin(one.worker, Held{Endpoint: one.record.Endpoint, Reason: OtherNamespace, Detail: detail})
+		r.steps.withhold(one.record.Endpoint)
+		r.held.add(one.worker, Held{Endpoint: one.record.Endpoint, Reason: OtherNamespace, Detail: detail})
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.suspended = &suspension{list: list, ledger: ledger, here: here}
-	m.log.Error("nothing is restored or removed until a container runtime calls from the network namespace of the agent: it must run in the host's network (hostNetwork: true)",
+	r.suspension = suspension{list: list, origin: origin, here: here}
+	r.registry.suspend()
+	r.log.Error("nothing is restored or removed until a container runtime calls from the network namespace of the agent: it must run in the host's network (hostNetwork: true)",
 		"endpoints", len(list), "reason", detail)
 }
 
 // Confirm implements [Holder].
-func (m *manager) Confirm(ctx context.Context) error {
-	m.mu.Lock()
-	s := m.suspended
+func (r *restorer) Confirm(ctx context.Context) error {
+	s, mu := &r.suspension, &r.registry.mu
+	mu.Lock()
 	switch {
-	case m.stopped:
-		m.mu.Unlock()
+	case r.registry.stopped:
+		mu.Unlock()
 		return ErrStopped
-	case s == nil:
-		m.mu.Unlock()
+	case !r.registry.suspended:
+		mu.Unlock()
 		return nil
 	}
 	if s.resumed == nil {
-		s.resumed = make(chan struct{})
-		m.background.Go(func() { m.resume(s) })
+		s.resumed, r.registry.resuming = make(chan struct{}), true
+		r.registry.background.Go(r.resume)
 	}
 	resumed := s.resumed
-	m.mu.Unlock()
+	mu.Unlock()
 	select {
 	case <-resumed:
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		return s.err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrSuspended, ctx.Err())
@@ -63,24 +66,47 @@ func (m *manager) Confirm(ctx context.Context) error {
 }
 
 // resume takes the ledger for that of a namespace that is gone, as after a boot.
-func (m *manager) resume(s *suspension) {
-	m.log.Warn("a container runtime has called from the agent's network namespace: the one of the ledger is gone, and its endpoints are taken down",
+func (r *restorer) resume() {
+	s := &r.suspension
+	r.log.Warn("a container runtime has called from the agent's network namespace: the one of the ledger is gone, and its endpoints are taken down",
 		"endpoints", len(s.list))
-	err := m.bringAllBack(m.loop, s.list, s.ledger, s.here)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	err := r.restoreAll(r.resumes, s.list, s.origin, s.here)
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
 	if s.err = err; err != nil {
-		m.log.Error("endpoints of a network namespace that is gone are left: the next call tries again", "error", err)
-	} else if m.suspended = nil; !m.stopped {
-		m.startLoops()
+		r.log.Error("endpoints of a network namespace that is gone are left: the next call tries again", "error", err)
+	} else {
+		r.registry.suspended = false
 	}
 	close(s.resumed)
-	s.resumed = nil
+	s.resumed, r.registry.resuming = nil, false
 }
 
-// isSuspended is false while the manager goes on again.
-func (m *manager) isSuspended() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.suspended != nil && m.suspended.resumed == nil
+// originHere is that of this process.
+func originHere() (here ledger.Origin, err error) {
+	if here.Boot, err = boottime.ID(); err != nil {
+		return here, err
+	}
+	here.NetNS, err = netns.OwnCookie()
+	return here, err
+}
+
+// relation says what a ledger's records are worth to this process.
+type relation int
+
+const (
+	current      relation = iota // of this boot and this namespace
+	former                       // of another boot, or of a namespace that is gone: nothing of what they name is there
+	undetermined                 // of another namespace of this boot, which may be the host's: see suspension
+)
+
+// relationOf compares the origin of a ledger with that of this process.
+func relationOf(origin, here ledger.Origin) relation {
+	switch {
+	case origin == ledger.Origin{} || origin == here:
+		return current
+	case origin.Boot != here.Boot:
+		return former
+	}
+	return undetermined
 }

@@ -7,52 +7,54 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"porin.dev/porin/cells/endpoint"
 )
 
-// Table is the endpoints of the node in memory, with an index for each kind of [Ref]. Only the manager of its package
+// Table is the endpoints of the node in memory, with an index for each kind of [endpoint.Ref]. Only the manager of its package
 // writes it; everybody reads it, as a [Lookup].
 type Table struct {
 	mu    sync.RWMutex // guards the fields below
-	byID  map[uint16]Endpoint
-	byRef map[Ref][]uint16 // every other kind of reference, each list ascending
+	byID  map[uint16]endpoint.Endpoint
+	byRef map[endpoint.Ref][]uint16 // every other kind of reference, each list ascending
 
 	refused atomic.Uint64 // transitions
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{byID: map[uint16]Endpoint{}, byRef: map[Ref][]uint16{}}
+	return &Table{byID: map[uint16]endpoint.Endpoint{}, byRef: map[endpoint.Ref][]uint16{}}
 }
 
 // Get implements [Lookup].
-func (t *Table) Get(ref Ref) (Endpoint, error) {
+func (t *Table) Get(ref endpoint.Ref) (endpoint.Endpoint, error) {
 	found := t.find(ref)
 	switch len(found) {
 	case 0:
-		return Endpoint{}, fmt.Errorf("endpoint %s: %w", ref, ErrNotFound)
+		return endpoint.Endpoint{}, fmt.Errorf("endpoint %s: %w", ref, ErrNotFound)
 	case 1:
 		return found[0], nil
 	}
-	return Endpoint{}, fmt.Errorf("endpoint %s: %w: numbers %d and %d among them", ref, ErrAmbiguous, found[0].ID, found[1].ID)
+	return endpoint.Endpoint{}, fmt.Errorf("endpoint %s: %w: numbers %d and %d among them", ref, ErrAmbiguous, found[0].ID, found[1].ID)
 }
 
 // List implements [Lookup].
-func (t *Table) List() []Endpoint {
+func (t *Table) List() []endpoint.Endpoint {
 	t.mu.RLock()
-	list := make([]Endpoint, 0, len(t.byID))
+	list := make([]endpoint.Endpoint, 0, len(t.byID))
 	for _, ep := range t.byID {
 		list = append(list, ep)
 	}
 	t.mu.RUnlock()
-	slices.SortFunc(list, func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b endpoint.Endpoint) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
 // byAttachment returns all endpoints as they are now.
-func (t *Table) byAttachment() map[Attachment]Endpoint {
+func (t *Table) byAttachment() map[endpoint.Attachment]endpoint.Endpoint {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	all := make(map[Attachment]Endpoint, len(t.byID))
+	all := make(map[endpoint.Attachment]endpoint.Endpoint, len(t.byID))
 	for _, ep := range t.byID {
 		all[ep.Spec.Attachment] = ep
 	}
@@ -60,11 +62,11 @@ func (t *Table) byAttachment() map[Attachment]Endpoint {
 }
 
 // find returns every endpoint that the reference fits.
-func (t *Table) find(ref Ref) []Endpoint {
+func (t *Table) find(ref endpoint.Ref) []endpoint.Endpoint {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	var found []Endpoint
-	if id, ok := ref.number(); ok {
+	var found []endpoint.Endpoint
+	if id, ok := ref.ID(); ok {
 		if ep, ok := t.byID[id]; ok {
 			found = append(found, ep)
 		}
@@ -78,7 +80,7 @@ func (t *Table) find(ref Ref) []Endpoint {
 
 // put inserts or replaces the endpoint with the number of ep. An address that another endpoint has is refused with
 // [ErrInUse], and nothing changes.
-func (t *Table) put(ep Endpoint) error {
+func (t *Table) put(ep endpoint.Endpoint) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, addr := range ep.Addresses.List() {
@@ -91,10 +93,10 @@ func (t *Table) put(ep Endpoint) error {
 }
 
 // insert expects the lock.
-func (t *Table) insert(ep Endpoint) {
+func (t *Table) insert(ep endpoint.Endpoint) {
 	t.drop(ep.ID)
 	t.byID[ep.ID] = ep
-	for _, ref := range refsOf(ep) {
+	for _, ref := range ep.Refs() {
 		ids := append(slices.Clone(t.byRef[ref]), ep.ID)
 		slices.Sort(ids)
 		t.byRef[ref] = ids
@@ -102,7 +104,7 @@ func (t *Table) insert(ep Endpoint) {
 }
 
 func (t *Table) checkAddress(id uint16, addr netip.Addr) error {
-	for _, other := range t.byRef[ByAddress(addr)] {
+	for _, other := range t.byRef[endpoint.ByAddress(addr)] {
 		if other != id {
 			return fmt.Errorf("address %s: %w, number %d (%s)", addr, ErrInUse, other, t.byID[other].Spec.Attachment)
 		}
@@ -112,7 +114,7 @@ func (t *Table) checkAddress(id uint16, addr netip.Addr) error {
 
 // transition moves ep to another state, here and in the table, or refuses and counts it. An endpoint in a terminal
 // state is not in the table.
-func (t *Table) transition(ep *Endpoint, who actor, to State) bool {
+func (t *Table) transition(ep *endpoint.Endpoint, who actor, to endpoint.State) bool {
 	if !mayBecome(who, ep.State, to) {
 		t.refused.Add(1)
 		return false
@@ -120,7 +122,7 @@ func (t *Table) transition(ep *Endpoint, who actor, to State) bool {
 	ep.State = to
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if to == Disconnected || to == Invalid {
+	if to == endpoint.Disconnected || to == endpoint.Invalid {
 		t.drop(ep.ID)
 	} else {
 		t.insert(*ep)
@@ -135,7 +137,7 @@ func (t *Table) drop(id uint16) {
 		return
 	}
 	delete(t.byID, id)
-	for _, ref := range refsOf(ep) {
+	for _, ref := range ep.Refs() {
 		rest := slices.DeleteFunc(slices.Clone(t.byRef[ref]), func(other uint16) bool { return other == id })
 		if len(rest) == 0 {
 			delete(t.byRef, ref)
@@ -145,25 +147,44 @@ func (t *Table) drop(id uint16) {
 	}
 }
 
-// refsOf returns every reference to ep but its number.
-func refsOf(ep Endpoint) []Ref {
-	refs := []Ref{ByAttachment(ep.Spec.Attachment), ByContainerID(ep.Spec.Attachment.ContainerID)}
-	if pod := ep.Spec.Pod; pod.Namespace != "" && pod.Name != "" {
-		refs = append(refs, ByPodName(pod.Namespace, pod.Name))
-	}
-	for _, addr := range ep.Addresses.List() {
-		refs = append(refs, ByAddress(addr))
-	}
-	return refs
-}
-
 // countByState counts the endpoints in each state that an endpoint of the table can be in, zeros too.
-func (t *Table) countByState() map[State]int {
-	count := map[State]int{Waiting: 0, Queued: 0, Regenerating: 0, Ready: 0, Restoring: 0, Disconnecting: 0}
+func (t *Table) countByState() map[endpoint.State]int {
+	count := map[endpoint.State]int{endpoint.Waiting: 0, endpoint.Queued: 0, endpoint.Regenerating: 0, endpoint.Ready: 0, endpoint.Restoring: 0, endpoint.Disconnecting: 0}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, ep := range t.byID {
 		count[ep.State]++
 	}
 	return count
+}
+
+// actor is who asks for a transition.
+type actor string
+
+const (
+	outside actor = "outside" // the API and the restore
+	builder actor = "builder" // the endpoint's own regeneration
+)
+
+// transitions says which next states each actor may choose. What is not here is refused. Disconnected and Invalid are
+// terminal.
+var transitions = map[actor]map[endpoint.State][]endpoint.State{
+	outside: {
+		"":                     {endpoint.Waiting, endpoint.Restoring, endpoint.Disconnecting},
+		endpoint.Waiting:       {endpoint.Queued, endpoint.Disconnecting, endpoint.Invalid},
+		endpoint.Queued:        {endpoint.Disconnecting},
+		endpoint.Regenerating:  {endpoint.Disconnecting},
+		endpoint.Ready:         {endpoint.Waiting, endpoint.Queued, endpoint.Disconnecting},
+		endpoint.Restoring:     {endpoint.Disconnecting},
+		endpoint.Disconnecting: {endpoint.Disconnected},
+	},
+	builder: {
+		endpoint.Queued:       {endpoint.Regenerating},
+		endpoint.Restoring:    {endpoint.Regenerating},
+		endpoint.Regenerating: {endpoint.Queued, endpoint.Ready, endpoint.Restoring},
+	},
+}
+
+func mayBecome(who actor, from, to endpoint.State) bool {
+	return slices.Contains(transitions[who][from], to)
 }

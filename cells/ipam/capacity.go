@@ -25,7 +25,7 @@ func (c CapacitySource) Resources() (resources []capacity.Resource) {
 				family = "ipv4"
 			}
 			if byFamily[family] == nil {
-				byFamily[family] = &capacity.Resource{Name: "addresses/" + pool.Name + "/" + family, Reserve: 1}
+				byFamily[family] = &capacity.Resource{Name: capacity.Addresses(pool.Name, family), Reserve: 1}
 			}
 			byFamily[family].Used += block.Used + block.Resting
 			byFamily[family].Capacity += block.Capacity

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
 )
@@ -23,7 +24,7 @@ const (
 
 // Repairer mends an endpoint: an endpointmanager.Manager does.
 type Repairer interface {
-	Repair(ctx context.Context, attachment endpointmanager.Attachment) error
+	Repair(ctx context.Context, attachment endpoint.Attachment) error
 }
 
 // Checker compares the endpoints' addresses with what the allocator says who has, and that with what the node's kernel uses:
@@ -90,19 +91,19 @@ func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, err
 }
 
 // list returns all endpoints by their handles, or the one of an attachment if it is there.
-func (c *Checker) list(only string) (map[allocator.Handle]endpointmanager.Endpoint, error) {
-	found := map[allocator.Handle]endpointmanager.Endpoint{}
+func (c *Checker) list(only string) (map[allocator.Handle]endpoint.Endpoint, error) {
+	found := map[allocator.Handle]endpoint.Endpoint{}
 	if only == "" {
 		for _, ep := range c.Endpoints.List() {
 			found[handleOf(ep)] = ep
 		}
 		return found, nil
 	}
-	attachment, err := endpointmanager.ParseAttachment(only)
+	attachment, err := endpoint.ParseAttachment(only)
 	if err != nil {
 		return nil, err
 	}
-	ep, err := c.Endpoints.Get(endpointmanager.ByAttachment(attachment))
+	ep, err := c.Endpoints.Get(endpoint.ByAttachment(attachment))
 	if errors.Is(err, endpointmanager.ErrNotFound) {
 		return found, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/doctor"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
@@ -61,8 +61,8 @@ func handle(attachment string) allocator.Handle {
 	return allocator.NewHandle(spec.Network, spec.Attachment)
 }
 
-func ipv4(text string) endpointmanager.Addresses {
-	return endpointmanager.Addresses{IPv4: netip.MustParseAddr(text)}
+func ipv4(text string) endpoint.Addresses {
+	return endpoint.Addresses{IPv4: netip.MustParseAddr(text)}
 }
 
 func TestDisagreementsAreFoundAndRepaired(t *testing.T) {
@@ -114,7 +114,7 @@ func TestDisagreementsAreFoundAndRepaired(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatWasAskedForAgainIsNotReleased(t *testing.T) {
+func TestReleaseAfterRepeatedAdd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
@@ -129,7 +129,7 @@ func TestAnAddressThatWasAskedForAgainIsNotReleased(t *testing.T) {
 		}
 		l.wantHealthy(t)
 		listed := l.addresses.List()[0]
-		if _, err := l.addresses.Allocate(t.Context(), allocator.Request{Owner: handle("c1:eth0")}); err != nil {
+		if _, err := l.addresses.Allocate(allocator.Request{Owner: handle("c1:eth0")}); err != nil {
 			t.Error(err)
 		}
 		if l.addresses.ReleaseListed(listed) {
@@ -139,7 +139,7 @@ func TestAnAddressThatWasAskedForAgainIsNotReleased(t *testing.T) {
 	})
 }
 
-func TestNothingIsFoundDuringADeletionThatFails(t *testing.T) {
+func TestExamineDuringFailedDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
@@ -153,7 +153,7 @@ func TestNothingIsFoundDuringADeletionThatFails(t *testing.T) {
 	})
 }
 
-func TestAnEndpointOutsideOfEveryPrefixIsHealthy(t *testing.T) {
+func TestExamineEndpointOutsidePools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := begin(t, dir)
@@ -178,7 +178,7 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, owner := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
-			if _, err := a.Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
+			if _, err := a.Allocate(allocator.Request{Owner: owner}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -190,7 +190,7 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 		if diff := cmp.Diff(want, ipam.NewCapacitySource(a).Resources()); diff != "" {
 			t.Errorf("resources (-want +got):\n%s", diff)
 		}
-		if _, err := a.Allocate(t.Context(), allocator.Request{Owner: "c3:eth0"}); err == nil {
+		if _, err := a.Allocate(allocator.Request{Owner: "c3:eth0"}); err == nil {
 			t.Error("there was an address")
 		}
 		time.Sleep(cfg.Quarantine)

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/pflag"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
@@ -102,7 +103,7 @@ func (w *chooserWorld) agent(_ *testscript.TestScript, args []string) (err error
 	manager.StateDir = w.dir
 	w.service = endpointmanager.New(endpointmanager.Params{
 		Config: manager, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(),
-		Steps: endpointmanager.Steps{ipam.NewStep(w.node, ipam.NewPoolSources(cfg)...), w.datapath},
+		Steps: endpoint.Steps{ipam.NewStep(allocator.NewSource(w.node, nil), ipam.NewPoolSources(cfg)...), w.datapath},
 	})
 	return errors.Join(err, w.service.Start(context.Background()))
 }
@@ -141,7 +142,7 @@ func (w *chooserWorld) attach(ts *testscript.TestScript, args []string) error {
 
 func (w *chooserWorld) detach(_ *testscript.TestScript, args []string) error {
 	attachment := endpointmanagertest.Spec(args[0] + ":eth0").Attachment
-	return errors.Join(w.service.Delete(context.Background(), attachment, endpointmanager.DeleteConfig{}).Errors...)
+	return errors.Join(w.service.Delete(context.Background(), attachment, endpoint.DeleteConfig{}).Errors...)
 }
 
 func (w *chooserWorld) broken(*testscript.TestScript, []string) error {
@@ -150,7 +151,7 @@ func (w *chooserWorld) broken(*testscript.TestScript, []string) error {
 }
 
 func (w *chooserWorld) reserve(ts *testscript.TestScript, args []string) error {
-	got, err := w.node.Reserve(context.Background(), allocator.Request{Owner: allocator.Handle(args[0]), Pool: args[1]}, 0)
+	got, err := w.node.Reserve(allocator.Request{Owner: allocator.Handle(args[0]), Pool: args[1]}, 0)
 	if err == nil {
 		w.tokens[args[0]] = got.Token
 		_, _ = fmt.Fprintln(ts.Stdout(), got.Addresses.IPv4)

@@ -2,13 +2,14 @@ package ipam
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/internal/task"
 )
 
 // ConnectionCleaner deletes what the kernel tracks of connections from and to addresses, in both directions.
@@ -28,80 +29,58 @@ const (
 type Cleaner struct {
 	connections ConnectionCleaner
 	cleanup     allocator.Cleanup
-	wake        chan struct{} // has room for one: it is before what the cleaner has read
-	urgent      chan struct{} // so has this
-	log         *slog.Logger
+	urgent      chan struct{} // holds one token while an allocation has found nothing free
 	failures    *CleanFailures
-	cancel      context.CancelFunc
-	done        sync.WaitGroup
+	task        *task.Task
 }
 
 // CleanFailures counts the batches that failed.
 type CleanFailures struct{ atomic.Int64 }
 
-// NewCleaner returns a Cleaner that is not started. From now on a released address waits for it: who makes one starts it.
+// NewCleaner returns a Cleaner whose task is not started. From now on a released address waits for it: who makes one starts it.
 func NewCleaner(a *allocator.Allocator, connections ConnectionCleaner, failures *CleanFailures, log *slog.Logger) *Cleaner {
-	c := &Cleaner{connections: connections, failures: failures, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), log: log}
+	c := &Cleaner{connections: connections, failures: failures, urgent: make(chan struct{}, 1)}
+	c.task = task.Every(log, task.Round{Name: "ipam-clean-connections", Run: c.cleanAndPause})
 	c.cleanup = a.Cleanup(func(urgent bool) {
-		notify(c.wake)
+		c.task.Trigger() // before what the cleaner reads
 		if urgent {
-			notify(c.urgent)
+			select {
+			case c.urgent <- struct{}{}:
+			default:
+			}
 		}
 	})
 	return c
 }
 
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+// Task is the cleaner's loop.
+func (c *Cleaner) Task() *task.Task { return c.task }
 
-// Start begins it. It is to be called once at the most.
-func (c *Cleaner) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel = cancel
-	c.done.Go(func() { c.run(ctx) })
-}
-
-// Stop ends it, and waits for the batch that is under way.
-func (c *Cleaner) Stop() {
-	if c.cancel != nil {
-		c.cancel()
-		c.done.Wait()
-	}
-}
-
-func (c *Cleaner) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.wake:
-		}
-		began := time.Now()
-		c.Clean()
-		took := time.Since(began)
-		least := max(cleanPause, took)
-		pause(ctx, least, nil)
-		pause(ctx, cleanShare*took-least, c.urgent)
-	}
+func (c *Cleaner) cleanAndPause(ctx context.Context) error {
+	began := time.Now()
+	err := c.Clean()
+	took := time.Since(began)
+	least := max(cleanPause, took)
+	pause(ctx, least, nil)
+	pause(ctx, cleanShare*took-least, c.urgent)
+	return err
 }
 
 // Clean does once, now, what is to be done. When the deletion fails the quarantine is all the rest that the addresses get.
-func (c *Cleaner) Clean() {
+func (c *Cleaner) Clean() error {
 	released := c.cleanup.Pending()
 	if len(released) == 0 {
-		return
+		return nil
 	}
 	addrs := make([]netip.Addr, len(released))
 	for i, r := range released {
 		addrs[i] = r.Addr
 	}
-	if err := c.connections.Forget(addrs); err != nil {
+	err := c.connections.Forget(addrs)
+	if err != nil {
 		c.failures.Add(1)
-		c.log.Warn("cannot delete tracked connections of released addresses; they may be given out after their quarantine all the same", "addresses", len(addrs), "error", err)
+		err = fmt.Errorf("delete the tracked connections of %d released addresses, which may be given out after their quarantine all the same: %w", len(addrs), err)
 	}
 	c.cleanup.Done(released)
+	return err
 }

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -130,11 +131,11 @@ func BenchmarkReleaseAmongConnections(b *testing.B) {
 		b.Fatal(err)
 	}
 	c := NewCleaner(a, inNamespace{ns, NewConntrack(slog.New(slog.DiscardHandler))}, new(CleanFailures), slog.New(slog.DiscardHandler))
-	c.Start()
-	defer c.Stop()
+	c.Task().Start(nil)
+	defer func() { _ = c.Task().Stop(context.Background()) }()
 	var took []time.Duration
 	for b.Loop() {
-		if _, err := a.Allocate(b.Context(), allocator.Request{Owner: "c1"}); err != nil {
+		if _, err := a.Allocate(allocator.Request{Owner: "c1"}); err != nil {
 			b.Fatal(err)
 		}
 		began := time.Now()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/fault"
@@ -24,7 +24,7 @@ var errNoPlugins = fault.New(fault.Invalid, "this agent calls no other IPAM plug
 
 // attachDelegated has the plugin give addresses, and refuses those that another endpoint or the node has. It comes after the
 // ledger's intent: what the plugin gave is taken back when the agent dies. The plugin dhcp needs the link first.
-func (s *Step) attachDelegated(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (_ endpointmanager.Endpoint, err error) {
+func (s *Step) attachDelegated(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (_ endpoint.Endpoint, err error) {
 	if s.delegated == nil {
 		return ep, errNoPlugins
 	}
@@ -38,7 +38,7 @@ func (s *Step) attachDelegated(ctx context.Context, ep endpointmanager.Endpoint,
 		return ep, err
 	}
 	ep.Addresses = addresses
-	if err := addresses.Validate(); err != nil {
+	if err := endpoint.ValidateAddresses(addresses); err != nil {
 		return ep, fault.Wrap(fault.Invalid, fmt.Errorf("the IPAM plugin %s gave an address that a container cannot have: %w", ep.Spec.IPAM.Type, err))
 	}
 	if ep.IPAMResult, err = result.Encode(); err != nil {
@@ -54,7 +54,7 @@ func (s *Step) attachDelegated(ctx context.Context, ep endpointmanager.Endpoint,
 }
 
 // detachDelegated has the plugin take back what it gave, when the link is gone and nothing uses the addresses.
-func (s *Step) detachDelegated(ctx context.Context, ep endpointmanager.Endpoint) error {
+func (s *Step) detachDelegated(ctx context.Context, ep endpoint.Endpoint) error {
 	if ep.Spec.IPAM.Type == "" {
 		return nil
 	}
@@ -67,14 +67,14 @@ func (s *Step) detachDelegated(ctx context.Context, ep endpointmanager.Endpoint)
 		}
 	}
 	err := s.delegated.plugins.Del(ctx, delegate.CallOf(ep.Spec))
-	if errors.Is(err, delegate.ErrNoPlugin) && ep.Addresses == (endpointmanager.Addresses{}) {
+	if errors.Is(err, delegate.ErrNoPlugin) && ep.Addresses == (endpoint.Addresses{}) {
 		return nil // it is not installed, so it gave nothing
 	}
 	return err
 }
 
 // checkNotOwn refuses an address of the node itself: the datapath would take the node's packets to the container.
-func checkNotOwn(ep endpointmanager.Endpoint) error {
+func checkNotOwn(ep endpoint.Endpoint) error {
 	uses, err := NewKernel().Uses()
 	if err != nil {
 		return fmt.Errorf("read the addresses of the node: %w", err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
@@ -59,7 +59,7 @@ func TestAnAddressOfAnotherIPAMIsNobodyElses(t *testing.T) {
 	})
 }
 
-func TestAnAddressOfAnotherIPAMStaysWhileTheDatapathMayPointAtIt(t *testing.T) {
+func TestDelegatedReleaseIncomplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := begin(t, dir)
@@ -83,13 +83,13 @@ func TestAnAddressOfAnotherIPAMStaysWhileTheDatapathMayPointAtIt(t *testing.T) {
 	})
 }
 
-// TestADeletionThatReleasesNothingKeepsTheAddress, and nobody takes it for a leak.
-func TestADeletionThatReleasesNothingKeepsTheAddress(t *testing.T) {
+// TestDetachNoIPRelease, and nobody takes it for a leak.
+func TestDetachNoIPRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
 		l.add(t, "c1:eth0")
-		l.Delete(context.Background(), endpointmanagertest.Spec("c1:eth0").Attachment, endpointmanager.DeleteConfig{NoIPRelease: true})
+		l.Delete(context.Background(), endpointmanagertest.Spec("c1:eth0").Attachment, endpoint.DeleteConfig{NoIPRelease: true})
 		l.want(t, 1, 0)
 		if findings := l.examine(t, ""); len(findings) > 0 {
 			t.Errorf("found %+v", findings)
@@ -102,7 +102,7 @@ func TestADeletionThatReleasesNothingKeepsTheAddress(t *testing.T) {
 	})
 }
 
-func TestTheUndoOfACreationGivesBackItsAddress(t *testing.T) {
+func TestUndoReleasesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)

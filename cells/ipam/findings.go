@@ -7,11 +7,12 @@ import (
 	"net/netip"
 
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpointmanager.Endpoint, allocations []allocator.Allocation) (findings []doctor.Finding) {
+func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpoint.Endpoint, allocations []allocator.Allocation) (findings []doctor.Finding) {
 	owners, has := map[netip.Addr]allocator.Handle{}, map[allocator.Handle]allocator.Allocation{}
 	for _, a := range allocations {
 		has[a.Owner] = a
@@ -20,7 +21,7 @@ func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpointmanager
 		}
 	}
 	for handle, ep := range before {
-		if ep.State != endpointmanager.Ready || after[handle] != ep {
+		if ep.State != endpoint.Ready || after[handle] != ep {
 			continue
 		}
 		if a, ok := has[handle]; ok && a.Addresses != ep.Addresses {
@@ -40,7 +41,7 @@ func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpointmanager
 }
 
 // notIts finds an endpoint with an address that is another's, or nobody's.
-func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner allocator.Handle) doctor.Finding {
+func (c *Checker) notIts(ep endpoint.Endpoint, addr netip.Addr, owner allocator.Handle) doctor.Finding {
 	f := doctor.Finding{
 		Kind: addressMissing, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),
 		Detail: "it is nobody's for the allocator",
@@ -54,7 +55,7 @@ func (c *Checker) notIts(ep endpointmanager.Endpoint, addr netip.Addr, owner all
 
 // orphans leaves out owners that are no attachments, and reservations: whoever else asked for an address gives it back
 // himself.
-func (c *Checker) orphans(before, after map[allocator.Handle]endpointmanager.Endpoint, allocations []allocator.Allocation) (findings []doctor.Finding) {
+func (c *Checker) orphans(before, after map[allocator.Handle]endpoint.Endpoint, allocations []allocator.Allocation) (findings []doctor.Finding) {
 	for _, a := range allocations {
 		attachment, ok := a.Owner.Attachment()
 		_, was := before[a.Owner]
@@ -72,8 +73,8 @@ func (c *Checker) orphans(before, after map[allocator.Handle]endpointmanager.End
 }
 
 // release looks again. An endpoint that begins after the look asks for its addresses, and that is noticed.
-func (c *Checker) release(attachment endpointmanager.Attachment, a allocator.Allocation) error {
-	_, err := c.Endpoints.Get(endpointmanager.ByAttachment(attachment))
+func (c *Checker) release(attachment endpoint.Attachment, a allocator.Allocation) error {
+	_, err := c.Endpoints.Get(endpoint.ByAttachment(attachment))
 	if errors.Is(err, endpointmanager.ErrNotFound) {
 		c.Allocator.ReleaseListed(a)
 		return nil
@@ -82,9 +83,9 @@ func (c *Checker) release(attachment endpointmanager.Attachment, a allocator.All
 }
 
 // outsiders are the endpoints' addresses that the node would not give out. That is no disagreement.
-func (c *Checker) outsiders(before, after map[allocator.Handle]endpointmanager.Endpoint) (findings []doctor.Finding) {
+func (c *Checker) outsiders(before, after map[allocator.Handle]endpoint.Endpoint) (findings []doctor.Finding) {
 	for handle, ep := range before {
-		if ep.State != endpointmanager.Ready || after[handle] != ep || ep.Spec.ExternalIPAM {
+		if ep.State != endpoint.Ready || after[handle] != ep || ep.Spec.ExternalIPAM {
 			continue
 		}
 		for _, addr := range ep.Addresses.List() {

@@ -31,7 +31,7 @@ func wantKinds(t *testing.T, findings []doctor.Finding, want ...string) {
 	}
 }
 
-func TestAnAddressOfNoPrefixIsANote(t *testing.T) {
+func TestIPAMCheckNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := begin(t, dir)
@@ -62,15 +62,15 @@ func TestReservationsAreNoted(t *testing.T) {
 		l.start(t)
 		l.add(t, "c1:eth0")
 		for _, owner := range []allocator.Handle{"db", "printer"} {
-			got, err := l.addresses.Reserve(t.Context(), allocator.Request{Owner: owner}, allocator.Permanent)
+			got, err := l.addresses.Reserve(allocator.Request{Owner: owner}, allocator.Permanent)
 			if err == nil && owner == "db" {
-				_, err = l.addresses.Allocate(t.Context(), allocator.Request{Owner: handle("c2:eth0"), Reservation: got.Token})
+				_, err = l.addresses.Allocate(allocator.Request{Owner: handle("c2:eth0"), Reservation: got.Token})
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := l.addresses.Reserve(t.Context(), allocator.Request{Owner: "move"}, time.Minute); err != nil {
+		if _, err := l.addresses.Reserve(allocator.Request{Owner: "move"}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		var got []string

@@ -4,10 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"time"
 
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/internal/task"
 )
 
 // followPause passes before the node's addresses are watched again, after that has failed.
@@ -19,14 +19,20 @@ type Follower struct {
 	source    NodeAddresses
 	allocator *allocator.Allocator
 	log       *slog.Logger
-	cancel    context.CancelFunc
-	done      sync.WaitGroup
+	task      *task.Task
+	changes   <-chan netip.Addr // what the watch that Start began tells
+	end       context.CancelFunc
 }
 
 // NewFollower returns a Follower that is not started.
 func NewFollower(source NodeAddresses, a *allocator.Allocator, log *slog.Logger) *Follower {
-	return &Follower{source: source, allocator: a, log: log}
+	f := &Follower{source: source, allocator: a, log: log}
+	f.task = task.Forever(log, "ipam-follow-node-addresses", f.run)
+	return f
 }
+
+// Task is the follower's loop. [Follower.Start] starts it.
+func (f *Follower) Task() *task.Task { return f.task }
 
 // Start returns when the allocator knows what the node has now. It is to be called once at the most.
 func (f *Follower) Start() error {
@@ -39,24 +45,22 @@ func (f *Follower) Start() error {
 		cancel()
 		return err
 	}
-	f.cancel = cancel
-	f.done.Go(func() {
-		f.follow(ctx, changes)
-		f.run(ctx)
-	})
+	f.changes, f.end = changes, cancel
+	f.task.Start(nil)
 	return nil
 }
 
 // Stop ends it.
-func (f *Follower) Stop() {
-	if f.cancel != nil {
-		f.cancel()
-		f.done.Wait()
+func (f *Follower) Stop(ctx context.Context) error {
+	if f.end != nil {
+		f.end()
 	}
+	return f.task.Stop(ctx)
 }
 
-// run watches again whenever notifications were lost.
-func (f *Follower) run(ctx context.Context) {
+// run follows, and watches again whenever notifications were lost.
+func (f *Follower) run(ctx context.Context) error {
+	f.follow(ctx, f.changes)
 	for pause(ctx, followPause, nil); ctx.Err() == nil; pause(ctx, followPause, nil) {
 		changes, err := f.source.Watch(ctx)
 		if err == nil {
@@ -69,6 +73,7 @@ func (f *Follower) run(ctx context.Context) {
 			f.follow(ctx, changes)
 		}
 	}
+	return ctx.Err()
 }
 
 // follow returns when changes is closed.

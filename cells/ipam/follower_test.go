@@ -82,7 +82,7 @@ func podCIDRNode(t *testing.T) *allocator.Allocator {
 
 func next(t *testing.T, n *allocator.Allocator, owner allocator.Handle, want string) {
 	t.Helper()
-	got, err := n.Allocate(t.Context(), allocator.Request{Owner: owner})
+	got, err := n.Allocate(allocator.Request{Owner: owner})
 	if err != nil || got.Addresses.IPv4.String() != want {
 		t.Errorf("%s got %s, error %v, want %s", owner, got.Addresses.IPv4, err, want)
 	}
@@ -120,7 +120,9 @@ func TestFollower(t *testing.T) {
 		if usage := n.Usage().Pools[0].Blocks[0]; len(usage.NodeAddresses) != 3 || usage.Free != 253-2-3 {
 			t.Errorf("after an address went: %+v, want 3 addresses of the node, and 1 of them in use", usage)
 		}
-		f.Stop()
+		if err := f.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
 
 		for line, want := range map[string]int{
 			"level=INFO": 3, "level=ERROR": 1, "ip=10.0.0.2 ifname=cni0": 1, "ip=10.0.0.3 ifname=eth0 owner=c1": 1,
@@ -138,7 +140,9 @@ func TestFollowerStartFails(t *testing.T) {
 	if err := f.Start(); !errors.Is(err, broken) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
-	f.Stop()
+	if err := f.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // nodeNamespace is the [ipam.NodeAddresses] of a namespace.
@@ -190,7 +194,7 @@ func TestFollowerOfKernel(t *testing.T) {
 	if err := f.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Stop()
+	defer func() { _ = f.Stop(context.Background()) }()
 	avoided := func() []netip.Addr { return n.Usage().Pools[0].Blocks[0].NodeAddresses }
 	want := func(addrs ...string) {
 		t.Helper()

@@ -9,7 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
@@ -19,9 +19,10 @@ import (
 type routes struct {
 	mode      string
 	allocator *allocator.Allocator
+	source    *allocator.Source // of the same allocator
 }
 
-func newRoutes(cfg Config, a *allocator.Allocator) routes { return routes{cfg.Mode, a} }
+func newRoutes(cfg Config, s *allocator.Source) routes { return routes{cfg.Mode, s.Allocator(), s} }
 
 // Mount implements server.Routes.
 func (s routes) Mount(r chi.Router) {
@@ -39,7 +40,7 @@ func (s routes) reserve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req := allocator.Request{Owner: allocator.Handle(body.Owner), Pool: body.Pool, Want: endpointmanager.Addresses(body.Addresses)}
+	req := allocator.Request{Owner: allocator.Handle(body.Owner), Pool: body.Pool, Want: endpoint.Addresses(body.Addresses)}
 	if err := checkRequest(req); err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func (s routes) reserve(w http.ResponseWriter, r *http.Request) error {
 		}
 		lifetime = allocator.Permanent
 	}
-	got, err := s.allocator.Reserve(r.Context(), req, lifetime)
+	got, err := s.source.Reserve(r.Context(), req, lifetime)
 	if err != nil {
 		return err
 	}
@@ -99,6 +100,21 @@ func reservationToV1(r allocator.Reservation) v1.Reservation {
 	}
 }
 
+// allocationToV1 leaves the address out.
+func allocationToV1(a allocator.Allocation) v1.Allocation {
+	shown := v1.Allocation{
+		Pool: a.Pool, Owner: a.ShownOwner(), Since: a.Since.UTC(), Expires: a.Expires.UTC(),
+		Permanent: a.Reserved && a.Expires.IsZero(), ReservedBy: string(a.ReservedBy),
+	}
+	if attachment, ok := a.Owner.Attachment(); ok && !a.Reserved { // who reserves has a name of its own choice
+		shown.ContainerID, shown.IfName = attachment.ContainerID, attachment.IfName
+	}
+	if namespace, name, ok := a.PodHandle.Pod(); ok {
+		shown.Pod = v1.Pod{Namespace: namespace, Name: name}
+	}
+	return shown
+}
+
 func usageToV1(mode string, usage allocator.Usage) v1.IPAM {
 	answer := v1.IPAM{Mode: mode, Pools: []v1.Pool{}, Allocations: []v1.Allocation{}}
 	for _, pool := range usage.Pools {
@@ -112,11 +128,10 @@ func usageToV1(mode string, usage allocator.Usage) v1.IPAM {
 		answer.Pools = append(answer.Pools, shown)
 	}
 	for _, a := range usage.Allocations {
+		shown := allocationToV1(a)
 		for _, addr := range a.Addresses.List() {
-			answer.Allocations = append(answer.Allocations, v1.Allocation{
-				Address: addr, Pool: a.Pool, Owner: a.ShownOwner(), Since: a.Since.UTC(), Expires: a.Expires.UTC(),
-				Permanent: a.Reserved && a.Expires.IsZero(), ReservedBy: string(a.ReservedBy),
-			})
+			shown.Address = addr
+			answer.Allocations = append(answer.Allocations, shown)
 		}
 	}
 	slices.SortFunc(answer.Allocations, func(x, y v1.Allocation) int { return x.Address.Compare(y.Address) })

@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"context"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	router := chi.NewRouter()
-	newRoutes(cfg, a).Mount(router)
+	newRoutes(cfg, allocator.NewSource(a, nil)).Mount(router)
 	get := func() string {
 		recorder := httptest.NewRecorder()
 		router.ServeHTTP(recorder, httptest.NewRequest("GET", "/v1/ipam", nil))
@@ -30,13 +29,14 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 	if got := get(); got != empty {
 		t.Errorf("got  %s\nwant %s", got, empty)
 	}
-	for _, owner := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
-		if _, err := a.Allocate(context.Background(), allocator.Request{Owner: owner}); err != nil {
+	for _, owner := range []allocator.Handle{"porin.c1.eth0", "porin.c2.eth0"} {
+		if _, err := a.Allocate(allocator.Request{Owner: owner, PodHandle: allocator.PodHandle("shop", "web.2%")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.Release("c1:eth0")
-	if got := get(); !strings.Contains(got, `"allocations":[{"address":"10.0.0.3","pool":"default","owner":"c2:eth0","since":"`) || !strings.Contains(got, `Z"}]`) {
+	a.Release("porin.c1.eth0")
+	if got := get(); !strings.Contains(got, `"allocations":[{"address":"10.0.0.3","pool":"default","owner":"c2:eth0","containerID":"c2","ifname":"eth0",`+
+		`"pod":{"namespace":"shop","name":"web.2%"},"since":"`) || !strings.Contains(got, `Z"}]`) {
 		t.Errorf("got %s", got)
 	}
 	want := `

@@ -12,7 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -32,7 +32,7 @@ func newAPI(t *testing.T) api {
 		t.Fatal(err)
 	}
 	a := api{t, n, chi.NewRouter()}
-	newRoutes(cfg, n).Mount(a.router)
+	newRoutes(cfg, allocator.NewSource(n, nil)).Mount(a.router)
 	return a
 }
 
@@ -92,10 +92,10 @@ func TestReservePermanentOverHTTP(t *testing.T) {
 	}
 }
 
-func TestAnAddressOfAnEndpointIsNotReleasedByHand(t *testing.T) {
+func TestReleaseAddressInUse(t *testing.T) {
 	a := newAPI(t)
-	owner := allocator.NewHandle("porin", endpointmanager.Attachment{ContainerID: "c1", IfName: "eth0"})
-	if _, err := a.Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
+	owner := allocator.NewHandle("porin", endpoint.Attachment{ContainerID: "c1", IfName: "eth0"})
+	if _, err := a.Allocate(allocator.Request{Owner: owner}); err != nil {
 		t.Fatal(err)
 	}
 	_, p := a.call("DELETE", "/v1/ipam/10.0.0.2", "", 409)

@@ -3,8 +3,10 @@ package ipam
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"go.uber.org/fx"
+
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 )
@@ -20,17 +22,37 @@ func New(cfg Config, reservations allocator.ReservationStore) (*allocator.Alloca
 		return nil, err
 	}
 	a := allocator.New(reservations)
-	switch cfg.Mode {
-	case ModeMultiPool:
-	case ModeDelegated:
-		a.Pools().SetRefill(func(context.Context, string, endpointmanager.Addresses) error { return ErrDelegated })
-	default:
+	if cfg.Mode == ModePodCIDR {
 		if err := addPrefixes(a.Pools(), cfg); err != nil {
 			return nil, err
 		}
 	}
 	return a, nil
 }
+
+// sourceParts are what a source is made of. Only in mode multi-pool somebody can get the node more addresses.
+type sourceParts struct {
+	fx.In
+	Config    Config
+	Allocator *allocator.Allocator
+	Refiller  allocator.Refiller `optional:"true"`
+}
+
+func newSource(p sourceParts) *allocator.Source { return NewSource(p.Config, p.Allocator, p.Refiller) }
+
+// NewSource returns what gives out the addresses of a node. Only in mode multi-pool there is a refiller; else it is nil.
+func NewSource(cfg Config, a *allocator.Allocator, r allocator.Refiller) *allocator.Source {
+	if cfg.Mode == ModeDelegated {
+		r = delegatedRefiller{}
+	}
+	return allocator.NewSource(a, r)
+}
+
+// delegatedRefiller has nothing: another IPAM has the addresses.
+type delegatedRefiller struct{}
+
+// Refill implements [allocator.Refiller].
+func (delegatedRefiller) Refill(context.Context, string, ...netip.Addr) error { return ErrDelegated }
 
 // addPrefixes makes the one pool of mode pod-cidr.
 func addPrefixes(pools allocator.Pools, cfg Config) error {

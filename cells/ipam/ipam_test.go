@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-func TestNewReportsEveryFault(t *testing.T) {
+func TestNewAllFaults(t *testing.T) {
 	for name, row := range map[string]struct {
 		prefixes   []string
 		quarantine time.Duration
@@ -40,8 +40,8 @@ func TestModeDelegated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []endpointmanager.Addresses{{}, ipv4("10.0.0.7")} {
-		_, err = a.Allocate(t.Context(), allocator.Request{Owner: "a", Want: want})
+	for _, want := range []endpoint.Addresses{{}, ipv4("10.0.0.7")} {
+		_, err = ipam.NewSource(cfg, a, nil).Allocate(t.Context(), allocator.Request{Owner: "a", Want: want})
 		wantFault(t, "an address of ours", err, ipam.ErrDelegated)
 	}
 	foreign := allocator.Allocation{Owner: "a", External: true, Addresses: ipv4("192.0.2.7")}

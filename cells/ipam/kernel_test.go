@@ -70,7 +70,7 @@ func TestWhatTheKernelUsesAndIsNotPorinsDoing(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatTheKernelUsesAndNobodyHasIsFound(t *testing.T) {
+func TestExamineAddressInKernel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)

@@ -7,14 +7,15 @@ import (
 	"slices"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
 // PoolSource says which pool an endpoint gets its addresses of when the caller of its ADD names none.
 type PoolSource interface {
-	// PoolFor returns the name of a pool, or "" to leave it to the next source. It does not block.
-	PoolFor(spec endpointmanager.Spec) string
+	// PoolFor returns the name of a pool, or "" to leave it to the next source, and what to do to have another one chosen, for
+	// errors. It does not block.
+	PoolFor(spec endpoint.Spec) (pool, otherwise string)
 }
 
 // PoolSources are asked in their order; the first that has something to say is right.
@@ -26,26 +27,30 @@ func NewPoolSources(cfg Config) PoolSources {
 }
 
 // PoolFor implements [PoolSource]. When no source has something to say it is [allocator.DefaultPool].
-func (s PoolSources) PoolFor(spec endpointmanager.Spec) string {
+func (s PoolSources) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
 	for _, source := range s {
-		if name := source.PoolFor(spec); name != "" {
-			return name
+		if pool, otherwise = source.PoolFor(spec); pool != "" {
+			return pool, otherwise
 		}
 	}
-	return allocator.DefaultPool
+	return allocator.DefaultPool, "name another one with --ipam-node-pool of the agent"
 }
 
 // namespacePools are the pools of namespaces, as the settings say.
 type namespacePools map[string]string
 
 // PoolFor implements [PoolSource].
-func (p namespacePools) PoolFor(spec endpointmanager.Spec) string { return p[spec.Pod.Namespace] }
+func (p namespacePools) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
+	return p[spec.Pod.Namespace], fmt.Sprintf("correct --ipam-namespace-pool of the agent, which has it for namespace %.64q", spec.Pod.Namespace)
+}
 
 // nodePool is the pool of a node, as the settings say; "" for none.
 type nodePool string
 
 // PoolFor implements [PoolSource].
-func (p nodePool) PoolFor(endpointmanager.Spec) string { return string(p) }
+func (p nodePool) PoolFor(endpoint.Spec) (pool, otherwise string) {
+	return string(p), "correct --ipam-node-pool of the agent"
+}
 
 // checkChoice reports every fault of the settings that choose a pool. Whether there is such a pool they cannot know.
 func (c Config) checkChoice() error {

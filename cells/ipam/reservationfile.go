@@ -13,7 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/boltfile"
 	"porin.dev/porin/internal/fault"
@@ -70,7 +70,7 @@ func parseReservation(token, value []byte) (allocator.Reservation, error) {
 		return allocator.Reservation{}, fmt.Errorf("reservation %q: %w", token, err)
 	}
 	return allocator.Reservation{
-		Owner: allocator.Handle(s.Owner), Pool: s.Pool, Addresses: endpointmanager.Addresses{IPv4: s.IPv4, IPv6: s.IPv6},
+		Owner: allocator.Handle(s.Owner), Pool: s.Pool, Addresses: endpoint.Addresses{IPv4: s.IPv4, IPv6: s.IPv6},
 		Token: string(token), Since: s.Since, Expires: s.Expires, Permanent: s.Expires.IsZero(),
 	}, nil
 }
@@ -102,7 +102,8 @@ func (f *ReservationFile) Close() error {
 	return err
 }
 
-// Save implements [allocator.ReservationStore]. It forgets those that are over.
+// Save implements [allocator.ReservationStore]. It forgets those that are over, and earlier ones of the owner, which has one at a time: the
+// disk was full when they ended.
 func (f *ReservationFile) Save(r allocator.Reservation) error {
 	value, err := json.Marshal(savedReservation{
 		Owner: string(r.Owner), Pool: r.Pool, IPv4: r.Addresses.IPv4, IPv6: r.Addresses.IPv6, Since: r.Since.UTC(), Expires: r.Expires.UTC(),
@@ -116,15 +117,18 @@ func (f *ReservationFile) Save(r allocator.Reservation) error {
 	}
 	return db.Update(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket(reservationsBucket)
-		return errors.Join(deleteOver(bucket), bucket.Put([]byte(r.Token), value))
+		return errors.Join(deleteOver(bucket, r), bucket.Put([]byte(r.Token), value))
 	})
 }
 
-func deleteOver(bucket *bbolt.Bucket) error {
+// deleteOver deletes what has ended by the time that a reservation is saved. A later one of the same owner stays: then the saved one has ended
+// while it waited for the disk.
+func deleteOver(bucket *bbolt.Bucket, saved allocator.Reservation) error {
 	var over [][]byte
 	err := bucket.ForEach(func(token, value []byte) error {
 		r, err := parseReservation(token, value)
-		if err == nil && !r.Permanent && time.Now().After(r.Expires) {
+		expired, replaced := !r.Permanent && time.Now().After(r.Expires), r.Owner == saved.Owner && !r.Since.After(saved.Since)
+		if err == nil && (expired || replaced) {
 			over = append(over, token)
 		}
 		return err

@@ -1,6 +1,7 @@
 package ipam_test
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -37,7 +38,7 @@ func TestReservationFile(t *testing.T) {
 	}
 	reserve := func(owner allocator.Handle, lifetime time.Duration) allocator.Reservation {
 		t.Helper()
-		r, err := a.Reserve(t.Context(), allocator.Request{Owner: owner}, lifetime)
+		r, err := a.Reserve(allocator.Request{Owner: owner}, lifetime)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +50,7 @@ func TestReservationFile(t *testing.T) {
 	if _, err := a.Unreserve(returned.Addresses.IPv4, returned.Token); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Allocate(t.Context(), allocator.Request{Owner: "porin.c1.eth0", Reservation: takenOver.Token}); err != nil {
+	if _, err := a.Allocate(allocator.Request{Owner: "porin.c1.eth0", Reservation: takenOver.Token}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -70,6 +71,47 @@ func TestReservationFile(t *testing.T) {
 	}
 	if _, err := a.Unreserve(printer.Addresses.IPv6, printer.Token); err != nil {
 		t.Errorf("by the token of before the restart: %v", err)
+	}
+}
+
+// fullDisk is a store of reservations whose deletions fail.
+type fullDisk struct{ *ipam.ReservationFile }
+
+func (fullDisk) Delete(string) error { return errors.New("no space left on device") }
+
+// TestReservationFileReplaces has an owner reserve again after the end of its reservation did not get to the disk: a restart knows the later
+// one alone.
+func TestReservationFileReplaces(t *testing.T) {
+	for range 10 { // the order in the file is that of random tokens
+		file := ipam.NewReservationFile(filepath.Join(t.TempDir(), "reservations.db"))
+		cfg := ipam.DefaultConfig()
+		cfg.PodCIDRs = []string{"10.0.0.0/24"}
+		a, err := ipam.New(cfg, fullDisk{file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last allocator.Reservation
+		for range 2 {
+			if last, err = a.Reserve(allocator.Request{Owner: "db"}, allocator.Permanent); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Unreserve(last.Addresses.IPv4, ""); err == nil {
+				t.Error("a release that is not on the disk is no error")
+			}
+		}
+		next, err := ipam.New(cfg, file)
+		if err == nil {
+			err = file.Restore(next, slog.New(slog.DiscardHandler))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := next.List(); len(all) != 1 || all[0].Addresses != last.Addresses {
+			t.Errorf("after a restart: %+v, want %s", all, last.Addresses.IPv4)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -100,7 +142,7 @@ func TestReservationFileCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Reserve(t.Context(), allocator.Request{Owner: "x"}, 0); err == nil {
+	if _, err := a.Reserve(allocator.Request{Owner: "x"}, 0); err == nil {
 		t.Error("it is reserved")
 	}
 	if left := a.List(); len(left) > 0 {

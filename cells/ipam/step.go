@@ -3,48 +3,52 @@ package ipam
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/fault"
 )
 
 // Step is ipam's part in an endpoint's life: the first to attach and the last to detach.
 type Step struct {
 	allocator *allocator.Allocator
+	source    *allocator.Source // of the same allocator
 	pools     PoolSources
 	delegated *delegated // nil when no other IPAM plugin may be named
 }
 
 var (
-	_ endpointmanager.Step       = (*Step)(nil)
-	_ endpointmanager.Rememberer = (*Step)(nil)
-	_ endpointmanager.Withholder = (*Step)(nil)
+	_ endpoint.Step       = (*Step)(nil)
+	_ endpoint.Rememberer = (*Step)(nil)
+	_ endpoint.Withholder = (*Step)(nil)
 )
 
-// NewStep returns the step of an allocator. The sources say which pool is whose that names none.
-func NewStep(a *allocator.Allocator, sources ...PoolSource) *Step {
-	return &Step{allocator: a, pools: sources}
+// NewStep returns the step that gives out addresses of a source. The pool sources say which pool is whose that names none.
+func NewStep(s *allocator.Source, pools ...PoolSource) *Step {
+	return &Step{allocator: s.Allocator(), source: s, pools: pools}
 }
 
-func newStep(cfg Config, a *allocator.Allocator) *Step { return NewStep(a, NewPoolSources(cfg)...) }
+func newStep(cfg Config, s *allocator.Source) *Step { return NewStep(s, NewPoolSources(cfg)...) }
 
 // WithPlugins returns the step that calls the IPAM plugin of an endpoint which names one. The opener is for plugins that speak
 // over the endpoint's link.
 func (s *Step) WithPlugins(plugins *delegate.Plugins, opener link.Opener) *Step {
-	return &Step{s.allocator, s.pools, &delegated{plugins, opener}}
+	return &Step{s.allocator, s.source, s.pools, &delegated{plugins, opener}}
 }
 
-// Name implements endpointmanager.Step.
+// Name implements endpoint.Step.
 func (s *Step) Name() string { return "ipam" }
 
 // Attach gives the endpoint its addresses: those that its caller has reserved, or others of the pool that is chosen for it.
 // That pool is the endpoint's from then on, whatever the sources say later. Until the ledger has it nobody needs it: an
 // endpoint that was half made is taken down by its handle. Addresses of another IPAM are taken as they are, if nobody else
 // has them.
-func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if ep.Spec.IPAM.Type != "" {
 		return s.attachDelegated(ctx, ep, namespace)
 	}
@@ -55,21 +59,31 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespac
 		}
 		return ep, nil
 	}
-	got, err := s.allocator.Allocate(ctx, allocator.Request{
-		Owner: handleOf(ep), PodHandle: podHandleOf(ep), Pool: s.poolFor(ep.Spec), Namespace: ep.Spec.Pod.Namespace,
+	pool, otherwise := s.poolFor(ep.Spec)
+	got, err := s.source.Allocate(ctx, allocator.Request{
+		Owner: handleOf(ep), PodHandle: podHandleOf(ep), Pool: pool, Namespace: ep.Spec.Pod.Namespace,
 		Want: ep.Spec.Requested, Reservation: ep.Spec.Reservation,
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, allocator.ErrUnknownPool):
+		return ep, fault.WithHint(err, "create it with porin pool create, or "+otherwise)
+	case errors.Is(err, allocator.ErrNamespace):
+		return ep, fault.WithHint(err, "allow the namespace with porin pool set --allowed-namespace, or "+otherwise)
+	case err != nil:
 		return ep, err
 	}
 	ep.Addresses, ep.Pool = got.Addresses, got.Pool
 	return ep, nil
 }
 
-// poolFor is the pool that is asked: what the caller names, or what the sources say. What is reserved has one already.
-func (s *Step) poolFor(spec endpointmanager.Spec) string {
-	if spec.Pool != "" || spec.Reservation != "" {
-		return spec.Pool
+// poolFor is the pool that is asked, and what to do to have another one chosen: what the caller names, or what the sources say. What is
+// reserved has one already.
+func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
+	switch {
+	case spec.Reservation != "":
+		return spec.Pool, "reserve an address of another pool"
+	case spec.Pool != "":
+		return spec.Pool, "have the pod or its network name another one"
 	}
 	return s.pools.PoolFor(spec)
 }
@@ -78,12 +92,12 @@ func (s *Step) poolFor(spec endpointmanager.Spec) string {
 // them. After a restart in the middle of a deletion they are nobody's, so it takes them over first: to keep them, or so
 // that they rest when they are released. What is not to be released is kept; addresses of another IPAM never were ours
 // to release or to keep.
-func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
+func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
 	if cfg.NoIPRelease && !ep.Spec.ExternalIPAM {
 		s.allocator.Keep(handleOf(ep))
 		return nil
 	}
-	if ep.Addresses != (endpointmanager.Addresses{}) {
+	if ep.Addresses != (endpoint.Addresses{}) {
 		_ = s.allocator.Adopt(allocationOf(ep)) // what somebody else has by now is theirs
 	}
 	if cfg.Incomplete {
@@ -97,7 +111,7 @@ func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, cfg endp
 }
 
 // Restore takes the endpoint's addresses again.
-func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
+func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	if err := s.allocator.Adopt(allocationOf(ep)); err != nil {
 		return nil, fmt.Errorf("%w: %w", endpointmanager.ErrAddressNotTaken, err)
 	}
@@ -105,15 +119,15 @@ func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced
 }
 
 // Withhold takes the endpoint's addresses, so that nobody else gets them before its Detach.
-func (s *Step) Withhold(ep endpointmanager.Endpoint) error {
-	if ep.Addresses == (endpointmanager.Addresses{}) {
+func (s *Step) Withhold(ep endpoint.Endpoint) error {
+	if ep.Addresses == (endpoint.Addresses{}) {
 		return nil
 	}
 	return s.allocator.Adopt(allocationOf(ep))
 }
 
 // Remember puts into quarantine what was released before the agent started.
-func (s *Step) Remember(deletions []endpointmanager.Deletion) {
+func (s *Step) Remember(deletions []endpoint.Deletion) {
 	for _, d := range deletions {
 		if d.Config.NoIPRelease || d.Endpoint.Spec.ExternalIPAM {
 			continue
@@ -124,20 +138,30 @@ func (s *Step) Remember(deletions []endpointmanager.Deletion) {
 	}
 }
 
-// allocationOf is what the endpoint has. The record of an earlier version has no pool but what the caller asked for.
-func allocationOf(ep endpointmanager.Endpoint) allocator.Allocation {
-	pool := cmp.Or(ep.Pool, ep.Spec.Pool, allocator.DefaultPool)
-	a := allocator.Allocation{Owner: handleOf(ep), PodHandle: podHandleOf(ep), Pool: pool, Addresses: ep.Addresses, Since: ep.Created}
-	if ep.Spec.ExternalIPAM {
-		a.Pool, a.External = allocator.ExternalPool, true
+// allocationOf is what the endpoint has.
+func allocationOf(ep endpoint.Endpoint) allocator.Allocation {
+	return allocator.Allocation{
+		Owner: handleOf(ep), PodHandle: podHandleOf(ep), Pool: poolOf(ep), Addresses: ep.Addresses, Since: ep.Created, External: ep.Spec.ExternalIPAM,
 	}
-	return a
 }
 
-func handleOf(ep endpointmanager.Endpoint) allocator.Handle {
+// poolOf is the pool of the endpoint's addresses, for people: what counts is in which block they lie. "" is that it is not known, as only
+// the endpoint's link is, which has no network's name either.
+func poolOf(ep endpoint.Endpoint) string {
+	pool := cmp.Or(ep.Pool, ep.Spec.Pool)
+	switch {
+	case ep.Spec.ExternalIPAM:
+		return allocator.ExternalPool
+	case pool == "" && ep.Spec.Network != "": // on record by an earlier version
+		return allocator.DefaultPool
+	}
+	return pool
+}
+
+func handleOf(ep endpoint.Endpoint) allocator.Handle {
 	return allocator.NewHandle(ep.Spec.Network, ep.Spec.Attachment)
 }
 
-func podHandleOf(ep endpointmanager.Endpoint) allocator.Handle {
+func podHandleOf(ep endpoint.Endpoint) allocator.Handle {
 	return allocator.PodHandle(ep.Spec.Pod.Namespace, ep.Spec.Pod.Name)
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
@@ -48,7 +49,7 @@ func beginWith(t *testing.T, dir, prefix string) life {
 	manager.StateDir = dir
 	l.Service = endpointmanager.New(endpointmanager.Params{
 		Config: manager, Log: slog.New(slog.DiscardHandler), Table: l.endpoints,
-		Steps: endpointmanager.Steps{ipam.NewStep(addresses), l.datapath},
+		Steps: endpoint.Steps{ipam.NewStep(allocator.NewSource(addresses, nil)), l.datapath},
 	})
 	return l
 }
@@ -71,7 +72,7 @@ func (l life) add(t *testing.T, attachment string) netip.Addr {
 }
 
 func (l life) del(attachment string) {
-	l.Delete(context.Background(), endpointmanagertest.Spec(attachment).Attachment, endpointmanager.DeleteConfig{})
+	l.Delete(context.Background(), endpointmanagertest.Spec(attachment).Attachment, endpoint.DeleteConfig{})
 }
 
 func (l life) want(t *testing.T, used, quarantined int64) {
@@ -83,7 +84,7 @@ func (l life) want(t *testing.T, used, quarantined int64) {
 
 var errKernel = errors.New("the kernel said no")
 
-func TestAnAddressStaysWithItsOwnerWhileTheDatapathMayPointAtIt(t *testing.T) {
+func TestReleaseIncomplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
@@ -103,8 +104,8 @@ func TestAnAddressStaysWithItsOwnerWhileTheDatapathMayPointAtIt(t *testing.T) {
 	})
 }
 
-// TestADeletionHalfDoneIsFinishedByTheNextAgent: until then the address is its owner's, and then it rests.
-func TestADeletionHalfDoneIsFinishedByTheNextAgent(t *testing.T) {
+// TestRestoreUnfinishedDeletion: until then the address is its owner's, and then it rests.
+func TestRestoreUnfinishedDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := begin(t, dir)
@@ -125,8 +126,8 @@ func TestADeletionHalfDoneIsFinishedByTheNextAgent(t *testing.T) {
 	})
 }
 
-// TestAnAgentKilledBeforeItsCommitLeavesNoAddress keeps the ledger as it was before the commit.
-func TestAnAgentKilledBeforeItsCommitLeavesNoAddress(t *testing.T) {
+// TestRestoreUncommitted keeps the ledger as it was before the commit.
+func TestRestoreUncommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := begin(t, dir)
@@ -156,7 +157,7 @@ func TestAnAgentKilledBeforeItsCommitLeavesNoAddress(t *testing.T) {
 	})
 }
 
-func TestAnAddressThatWasGivenBackIsFreeAtOnce(t *testing.T) {
+func TestReleaseUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := ipam.DefaultConfig()
 		cfg.PodCIDRs = []string{"10.0.0.0/29", "fd00::/126"} // five addresses, and two
@@ -166,23 +167,23 @@ func TestAnAddressThatWasGivenBackIsFreeAtOnce(t *testing.T) {
 		}
 		a.Quarantine(netip.MustParseAddr("fd00::2"), time.Now().Add(-20*time.Second))
 		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now())
-		get := func(owner allocator.Handle, want endpointmanager.Addresses) error {
-			_, err := a.Allocate(t.Context(), allocator.Request{Owner: owner, Want: want})
+		get := func(owner allocator.Handle, want endpoint.Addresses) error {
+			_, err := a.Allocate(allocator.Request{Owner: owner, Want: want})
 			return err
 		}
-		if err := get("c1:eth0", endpointmanager.Addresses{}); err != nil { // fd00::3
+		if err := get("c1:eth0", endpoint.Addresses{}); err != nil { // fd00::3
 			t.Fatal(err)
 		}
 		for range 2 {
 			for last := byte(3); last < 7; last++ { // each IPv4 address is taken, and IPv6 has none
-				_ = get("c2:eth0", endpointmanager.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 0, 0, last})})
+				_ = get("c2:eth0", endpoint.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 0, 0, last})})
 			}
-			if err := get("c2:eth0", endpointmanager.Addresses{}); !errors.Is(err, allocator.ErrExhausted) {
+			if err := get("c2:eth0", endpoint.Addresses{}); !errors.Is(err, allocator.ErrExhausted) {
 				t.Fatalf("error %v, want ErrExhausted", err)
 			}
 		}
 		time.Sleep(10 * time.Second) // fd00::2 is free, and 10.0.0.2 is not
-		if err := get("c2:eth0", endpointmanager.Addresses{}); err != nil {
+		if err := get("c2:eth0", endpoint.Addresses{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -198,7 +199,7 @@ func TestAReleaseInTheFutureIsAReleaseNow(t *testing.T) {
 		}
 		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now().Add(time.Hour)) // the wall clock was set back
 		time.Sleep(cfg.Quarantine)
-		if _, err := a.Allocate(t.Context(), allocator.Request{Owner: "c1:eth0"}); err != nil {
+		if _, err := a.Allocate(allocator.Request{Owner: "c1:eth0"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -230,7 +231,7 @@ func TestTheLegacyHandleGoesWithItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
-		if _, err := l.addresses.Allocate(t.Context(), allocator.Request{Owner: "default.pod-c1"}); err != nil {
+		if _, err := l.addresses.Allocate(allocator.Request{Owner: "default.pod-c1"}); err != nil {
 			t.Fatal(err)
 		}
 		l.add(t, "c1:eth0")
@@ -244,7 +245,7 @@ func TestTheLegacyHandleGoesWithItsPod(t *testing.T) {
 func TestWhatIsBroughtBackIsOfItsPool(t *testing.T) {
 	for name, test := range map[string]struct {
 		asked, recorded string
-		external        bool
+		external, found bool
 		want            string
 	}{
 		"chosen":            {recorded: "red", want: "red"},
@@ -253,12 +254,16 @@ func TestWhatIsBroughtBackIsOfItsPool(t *testing.T) {
 		"nothing, once":     {want: allocator.DefaultPool},
 		"of another IPAM":   {external: true, want: allocator.ExternalPool},
 		"of another, asked": {asked: "blue", external: true, want: allocator.ExternalPool},
+		"a link without":    {found: true, want: ""},
 	} {
 		l := begin(t, t.TempDir())
-		ep := endpointmanager.Endpoint{Spec: endpointmanagertest.Spec("c1:eth0"), Pool: test.recorded}
+		ep := endpoint.Endpoint{Spec: endpointmanagertest.Spec("c1:eth0"), Pool: test.recorded}
 		ep.Spec.Pool, ep.Spec.ExternalIPAM = test.asked, test.external
+		if test.found {
+			ep.Spec.Network, ep.Spec.Pod = "", endpoint.Pod{}
+		}
 		ep.Addresses.IPv4 = netip.MustParseAddr("10.0.0.2")
-		if _, err := ipam.NewStep(l.addresses).Restore(t.Context(), ep); err != nil {
+		if _, err := ipam.NewStep(allocator.NewSource(l.addresses, nil)).Restore(t.Context(), ep); err != nil {
 			t.Fatal(err)
 		}
 		if got := l.addresses.List(); len(got) != 1 || got[0].Pool != test.want {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
@@ -26,18 +26,21 @@ func TestWithhold(t *testing.T) {
 			if !late {
 				addBlock()
 			}
-			step := ipam.NewStep(n)
-			held := endpointmanager.Endpoint{Spec: endpointmanagertest.Spec("held:eth0"), Addresses: ipv4("10.0.0.1")}
-			held.Spec.Network, held.Spec.Pod = "", endpointmanager.Pod{} // its link does not say
+			step := ipam.NewStep(allocator.NewSource(n, nil))
+			held := endpoint.Endpoint{Spec: endpointmanagertest.Spec("held:eth0"), Addresses: ipv4("10.0.0.1")}
+			held.Spec.Network, held.Spec.Pod = "", endpoint.Pod{} // its link does not say
 			if err := step.Withhold(held); err != nil {
 				t.Fatal(err)
 			}
 			if late {
 				addBlock()
 			}
+			if got := n.List(); len(got) != 1 || got[0].Pool != "" {
+				t.Errorf("it has %+v, want no pool, as its link does not say which", got)
+			}
 			given := 0
 			for i := range 4 {
-				got, err := n.Allocate(t.Context(), allocator.Request{Owner: allocator.Handle(rune('a' + i))})
+				got, err := n.Allocate(allocator.Request{Owner: allocator.Handle(rune('a' + i))})
 				if err != nil {
 					break
 				}
@@ -48,7 +51,7 @@ func TestWithhold(t *testing.T) {
 			if given != 3 {
 				t.Errorf("%d addresses were given out, want 3 of the block's 4", given)
 			}
-			if err := step.Detach(context.Background(), held, endpointmanager.DeleteConfig{}); err != nil {
+			if err := step.Detach(context.Background(), held, endpoint.DeleteConfig{}); err != nil {
 				t.Fatal(err)
 			}
 			for _, a := range n.List() {

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
 
-var _ endpointmanager.Step = (*link.Step)(nil)
+var _ endpoint.Step = (*link.Step)(nil)
 
 // setup lists what somebody has set up in the namespace: interfaces, addresses, routes, permanent neighbours and rules. What
 // the kernel makes by itself is left out.
@@ -77,7 +77,7 @@ func setup(t testing.TB, ns *testutil.Namespace) (lines []string) {
 }
 
 // firstSetup is what Attach makes of the first interface of a container.
-func firstSetup(ep endpointmanager.Endpoint, mtu int) []string {
+func firstSetup(ep endpoint.Endpoint, mtu int) []string {
 	return []string{
 		"address eth0 10.0.0.1/32 noprefixroute=true",
 		"address eth0 fd00::1/128 noprefixroute=true nodad=true tentative=false",
@@ -109,9 +109,9 @@ func TestAttach(t *testing.T) {
 			}
 			host, eth0 := n.Link(t, got.Host.Name).Attrs(), c.Link(t, "eth0").Attrs()
 			want := ep
-			want.LinkKind, want.MTU = endpointmanager.LinkVeth, mtu
-			want.Host = endpointmanager.Interface{Name: v1.HostInterfaceName("c1", "eth0"), Index: host.Index, MAC: endpointmanager.MAC(host.HardwareAddr)}
-			want.Container = endpointmanager.Interface{Name: "eth0", Index: eth0.Index, MAC: endpointmanager.MAC(eth0.HardwareAddr)}
+			want.LinkKind, want.MTU = endpoint.LinkVeth, mtu
+			want.Host = endpoint.Interface{Name: v1.HostInterfaceName("c1", "eth0"), Index: host.Index, MAC: endpoint.MAC(host.HardwareAddr)}
+			want.Container = endpoint.Interface{Name: "eth0", Index: eth0.Index, MAC: endpoint.MAC(eth0.HardwareAddr)}
 			if got != want {
 				t.Errorf("endpoint %+v, want %+v", got, want)
 			}
@@ -145,7 +145,7 @@ func TestAttachRoutesOfIPAMPlugin(t *testing.T) {
 	n, c := newNode(t), newContainer(t)
 	ep := endpointOf("eth0", 1)
 	var err error
-	ep.IPAMResult, err = endpointmanager.IPAMResult{Routes: []netip.Prefix{
+	ep.IPAMResult, err = endpoint.IPAMResult{Routes: []netip.Prefix{
 		netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("2001:db8::/32"),
 	}}.Encode()
 	must(t, err)
@@ -280,7 +280,7 @@ func TestOpen(t *testing.T) {
 	n, c := newNode(t), newContainer(t)
 	ep := endpointOf("eth0", 1)
 	addresses := ep.Addresses
-	ep.Addresses = endpointmanager.Addresses{}
+	ep.Addresses = endpoint.Addresses{}
 	ep, err := n.step.Open(t.Context(), ep, c.netns)
 	must(t, err)
 	for _, l := range []netlink.Link{n.Link(t, ep.Host.Name), c.Link(t, "eth0")} {
@@ -310,7 +310,7 @@ func TestNotStarted(t *testing.T) {
 	_, surveyErr := step.Survey(t.Context(), nil)
 	for name, err := range map[string]error{
 		"attach": attachErr, "open": openErr, "restore": restoreErr, "prune": pruneErr, "survey": surveyErr,
-		"detach": step.Detach(t.Context(), ep, endpointmanager.DeleteConfig{}), "remove": step.Remove(t.Context(), 1),
+		"detach": step.Detach(t.Context(), ep, endpoint.DeleteConfig{}), "remove": step.Remove(t.Context(), 1),
 	} {
 		if !errors.Is(err, link.ErrNotStarted) {
 			t.Errorf("%s: error %v, want %v", name, err, link.ErrNotStarted)

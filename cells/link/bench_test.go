@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // pace is about the time that the exec of a CNI plugin takes. It keeps a measurement from paying for what the last one left to
@@ -19,7 +19,7 @@ func pairs(b *testing.B, n *node, c *container, count int) (indexes []int) {
 	b.Helper()
 	for i := range count {
 		ep := endpointOf(fmt.Sprintf("net%d", i), byte(1+i%250))
-		ep.Addresses = endpointmanager.Addresses{}
+		ep.Addresses = endpoint.Addresses{}
 		indexes = append(indexes, n.attach(b, c, ep).Host.Index)
 	}
 	return indexes

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 )
@@ -25,7 +25,7 @@ type family struct {
 }
 
 // familiesOf lists the families that the endpoint has an address of, IPv4 first.
-func familiesOf(ep endpointmanager.Endpoint) (list []family, err error) {
+func familiesOf(ep endpoint.Endpoint) (list []family, err error) {
 	ipam, err := ep.DecodeIPAMResult()
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func familiesOf(ep endpointmanager.Endpoint) (list []family, err error) {
 }
 
 // configure gives the container's end its addresses, neighbours and routes, and brings it up.
-func configure(ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) error {
+func configure(ep endpoint.Endpoint, namespace *endpoint.Namespace) error {
 	families, err := familiesOf(ep)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func configure(ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace
 // setAddress gives the interface its address: usable at once, as nobody else is on the link to detect a duplicate, and
 // without a route to a network of its own. Where IPv6 is turned off for the interface it is turned on: the agent gave it an
 // IPv6 address.
-func setAddress(end netlink.Link, f family, name string, namespace *endpointmanager.Namespace) error {
+func setAddress(end netlink.Link, f family, name string, namespace *endpoint.Namespace) error {
 	container := namespace.Netlink()
 	addr := &netlink.Addr{IPNet: nl.HostNet(f.address), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
 	err := container.AddrReplace(end, addr)

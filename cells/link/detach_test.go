@@ -6,17 +6,17 @@ import (
 	"slices"
 	"testing"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/testutil"
 )
 
-// doomedGroup is the link group of what is to be deleted.
-const doomedGroup = 0x706f72
+// deleteGroup is the link group of what is to be deleted.
+const deleteGroup = 0x706f72
 
 var (
-	_ endpointmanager.Pruner   = (*link.Step)(nil)
-	_ endpointmanager.Surveyor = (*link.Step)(nil)
+	_ endpoint.Pruner   = (*link.Step)(nil)
+	_ endpoint.Surveyor = (*link.Step)(nil)
 )
 
 func TestDetach(t *testing.T) {
@@ -55,12 +55,12 @@ func TestDetachForeign(t *testing.T) {
 	wantLinks(t, n.Namespace, "eth0", second.Host.Name, ep.Host.Name)
 }
 
-// A link that cannot be deleted in the doomed group (lo cannot be deleted at all) does not keep others from it.
+// A link that cannot be deleted in the delete group (lo cannot be deleted at all) does not keep others from it.
 func TestDetachGroupFails(t *testing.T) {
 	n, c := newNode(t), newContainer(t)
 	ep := n.attach(t, c, endpointOf("eth0", 1))
 	must(t, n.Netlink(t).LinkSetDown(testutil.LinkAt(1)))
-	must(t, n.Netlink(t).LinkSetGroup(testutil.LinkAt(1), doomedGroup))
+	must(t, n.Netlink(t).LinkSetGroup(testutil.LinkAt(1), deleteGroup))
 	n.detach(t, ep)
 	wantLinks(t, n.Namespace)
 }
@@ -70,7 +70,7 @@ func TestDetachEndsWithContext(t *testing.T) {
 	ep := n.attach(t, c, endpointOf("eth0", 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := n.step.Detach(ctx, ep, endpointmanager.DeleteConfig{}); err != nil && !errors.Is(err, context.Canceled) {
+	if err := n.step.Detach(ctx, ep, endpoint.DeleteConfig{}); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v or none", err, context.Canceled)
 	}
 	n.detach(t, ep) // and again, with time
@@ -82,7 +82,7 @@ func TestStopFinishesDeletion(t *testing.T) {
 	ep := n.attach(t, c, endpointOf("eth0", 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = n.step.Detach(ctx, ep, endpointmanager.DeleteConfig{})
+	_ = n.step.Detach(ctx, ep, endpoint.DeleteConfig{})
 	must(t, n.step.Stop(context.Background()))
 	wantLinks(t, n.Namespace)
 }
@@ -105,11 +105,11 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// An agent that dies while it deletes leaves the host end in the doomed group, with which it would go at the next deletion.
-func TestRestoreOfDoomedLink(t *testing.T) {
+// An agent that dies while it deletes leaves the host end in the delete group, with which it would go at the next deletion.
+func TestRestoreLinkBeingDeleted(t *testing.T) {
 	n, c := newNode(t), newContainer(t)
 	ep, other := n.attach(t, c, endpointOf("eth0", 1)), n.attach(t, c, endpointOf("eth1", 2))
-	must(t, n.Netlink(t).LinkSetGroup(testutil.LinkAt(ep.Host.Index), doomedGroup))
+	must(t, n.Netlink(t).LinkSetGroup(testutil.LinkAt(ep.Host.Index), deleteGroup))
 	for _, want := range []int{1, 0} {
 		replaced, err := n.step.Restore(t.Context(), ep)
 		if err != nil || len(replaced) != want {
@@ -126,9 +126,9 @@ func TestSurvey(t *testing.T) {
 	never := endpointOf("eth3", 4)
 	n.detach(t, gone)
 	foreign.Host.Index = addVeth(t, n.Namespace, "eth0", other, "peer")
-	lost, err := n.step.Survey(t.Context(), []endpointmanager.Endpoint{whole, gone, foreign, never})
+	lost, err := n.step.Survey(t.Context(), []endpoint.Endpoint{whole, gone, foreign, never})
 	must(t, err)
-	want := map[endpointmanager.Attachment]error{
+	want := map[endpoint.Attachment]error{
 		gone.Spec.Attachment: link.ErrNoLink, foreign.Spec.Attachment: link.ErrForeign, never.Spec.Attachment: link.ErrNoLink,
 	}
 	for a, err := range want {
@@ -152,12 +152,12 @@ func TestPrune(t *testing.T) {
 	for _, name := range []string{"eth0", "portal0", "porABCDEFGHIJKL"} {
 		addVeth(t, n.Namespace, name, other, name)
 	}
-	removed, err := n.step.Prune(t.Context(), []endpointmanager.Endpoint{live})
+	removed, err := n.step.Prune(t.Context(), []endpoint.Endpoint{live})
 	if err != nil || len(removed) != len(names) {
 		t.Errorf("removed %d links, error %v, want %d", len(removed), err, len(names))
 	}
 	wantLinks(t, n.Namespace, live.Host.Name, "eth0", "portal0", "porABCDEFGHIJKL")
-	if again, err := n.step.Prune(t.Context(), []endpointmanager.Endpoint{live}); err != nil || len(again) > 0 {
+	if again, err := n.step.Prune(t.Context(), []endpoint.Endpoint{live}); err != nil || len(again) > 0 {
 		t.Errorf("the second time: removed %q, error %v", again, err)
 	}
 }

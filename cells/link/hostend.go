@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -41,9 +41,9 @@ func HostEnds(handle *netlink.Handle) (ends []netlink.Link, err error) {
 	return ends, nil
 }
 
-// find returns the attachment's own host end: by its index, or by name when none is on record. It wraps [ErrNoLink] or
+// findHostEnd returns the attachment's own host end: by its index, or by name when none is on record. It wraps [ErrNoLink] or
 // [ErrForeign].
-func find(handle *netlink.Handle, ep endpointmanager.Endpoint) (l netlink.Link, err error) {
+func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, err error) {
 	name := ep.Spec.Attachment.HostEnd()
 	if ep.Host.Index != 0 {
 		l, err = handle.LinkByIndex(ep.Host.Index)
@@ -70,7 +70,7 @@ func isNotFound(err error) bool {
 
 // aliasOf is the text on a host end: "containerID:ifname began=NANOSECONDS". A DEL without an agent reads in it when the ADD
 // began (CLOCK_BOOTTIME), and leaves the link of a later ADD alone. It leaves out an ID that is too long for an alias.
-func aliasOf(ep endpointmanager.Endpoint) string {
+func aliasOf(ep endpoint.Endpoint) string {
 	const maxAlias = 255 // IFALIASZ less the zero at its end
 	began := "began=" + strconv.FormatInt(ep.Spec.Began.Nanoseconds(), 10)
 	if whole := ep.Spec.Attachment.String() + " " + began; len(whole) <= maxAlias {
@@ -79,9 +79,9 @@ func aliasOf(ep endpointmanager.Endpoint) string {
 	return began
 }
 
-// parseAlias is the reverse of aliasOf. The attachment is [endpointmanager.Unnamed] when the alias does not say whose the link
+// parseAlias is the reverse of aliasOf. The attachment is [endpoint.Unnamed] when the alias does not say whose the link
 // is, or names one whose host end has another name; began is 0 when it does not say.
-func parseAlias(hostEnd, alias string) (a endpointmanager.Attachment, began time.Duration) {
+func parseAlias(hostEnd, alias string) (a endpoint.Attachment, began time.Duration) {
 	whose, rest, _ := strings.Cut(alias, " ")
 	if text, ok := strings.CutPrefix(whose, "began="); ok {
 		whose, rest = "", "began="+text
@@ -91,14 +91,14 @@ func parseAlias(hostEnd, alias string) (a endpointmanager.Attachment, began time
 			began = time.Duration(ns)
 		}
 	}
-	a, err := endpointmanager.ParseAttachment(whose)
+	a, err := endpoint.ParseAttachment(whose)
 	if err != nil || a.HostEnd() != hostEnd {
-		a = endpointmanager.Unnamed(hostEnd)
+		a = endpoint.Unnamed(hostEnd)
 	}
 	return a, began
 }
 
-func macOf(text string) (endpointmanager.MAC, net.HardwareAddr) {
+func macOf(text string) (endpoint.MAC, net.HardwareAddr) {
 	hw, _ := net.ParseMAC(text) // of v1.InterfaceMACs, which are well formed
-	return endpointmanager.MAC(hw), hw
+	return endpoint.MAC(hw), hw
 }

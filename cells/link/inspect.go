@@ -9,18 +9,19 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/endpointmanager"
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/nl"
 )
 
 // Inspector compares the container's end of a link with what [Step.Attach] made. It changes nothing.
 type Inspector interface {
 	// Inspect returns the first difference, for people; "" when there is none.
-	Inspect(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (difference string, err error)
+	Inspect(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (difference string, err error)
 }
 
 // Inspect implements [Inspector].
-func (s *Step) Inspect(_ context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (difference string, err error) {
+func (s *Step) Inspect(_ context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (difference string, err error) {
 	if namespace == nil {
 		return "", ErrNoNamespace
 	}
@@ -48,9 +49,9 @@ func (s *Step) Inspect(_ context.Context, ep endpointmanager.Endpoint, namespace
 	return "", nil
 }
 
-func inspectLink(end netlink.Link, ep endpointmanager.Endpoint) string {
+func inspectLink(end netlink.Link, ep endpoint.Endpoint) string {
 	attrs, name := end.Attrs(), ep.Container.Name
-	mac, _ := endpointmanager.ParseMAC(attrs.HardwareAddr.String())
+	mac, _ := v1.ParseMAC(attrs.HardwareAddr.String())
 	switch {
 	case end.Type() != "veth" || attrs.ParentIndex != ep.Host.Index:
 		return fmt.Sprintf("interface %s in the container is not the other end of %s on the node", name, ep.Host.Name)
@@ -62,7 +63,7 @@ func inspectLink(end netlink.Link, ep endpointmanager.Endpoint) string {
 	return ""
 }
 
-func inspectFamily(container *netlink.Handle, end netlink.Link, f family, ep endpointmanager.Endpoint) (difference string, err error) {
+func inspectFamily(container *netlink.Handle, end netlink.Link, f family, ep endpoint.Endpoint) (difference string, err error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return container.AddrList(end, f.number) })
 	if err != nil {
 		return "", fmt.Errorf("list addresses of %s in the container: %w", ep.Container.Name, err)
@@ -80,7 +81,7 @@ func inspectFamily(container *netlink.Handle, end netlink.Link, f family, ep end
 		return "", fmt.Errorf("list neighbours on %s in the container: %w", ep.Container.Name, err)
 	}
 	permanent := func(n netlink.Neigh) bool {
-		mac, _ := endpointmanager.ParseMAC(n.HardwareAddr.String())
+		mac, _ := v1.ParseMAC(n.HardwareAddr.String())
 		return nl.Addr(n.IP) == f.gateway && mac == ep.Host.MAC && n.State&netlink.NUD_PERMANENT != 0
 	}
 	if !slices.ContainsFunc(neighs, permanent) {

@@ -5,20 +5,20 @@ import (
 	"os"
 	"testing"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/testutil"
 )
 
 // Whether a call succeeds or fails, it leaves no thread in the container's namespace and no descriptor.
-func TestNoThreadOrDescriptorIsLeft(t *testing.T) {
+func TestLeaks(t *testing.T) {
 	n, c, disabled := newNode(t), newContainer(t), newContainer(t)
 	life := func() {
 		ep := n.attach(t, c, endpointOf("eth0", 1))
 		second := n.attach(t, c, endpointOf("net1", 2))
 		_, inspectErr := n.step.Inspect(t.Context(), ep, c.netns)
 		must(t, inspectErr)
-		_, takenErr := n.step.Attach(t.Context(), endpointmanager.Endpoint{Spec: endpointmanager.Spec{
-			Attachment: endpointmanager.Attachment{ContainerID: "c2", IfName: "eth0"},
+		_, takenErr := n.step.Attach(t.Context(), endpoint.Endpoint{Spec: endpoint.Spec{
+			Attachment: endpoint.Attachment{ContainerID: "c2", IfName: "eth0"},
 		}}, c.netns)
 		if takenErr == nil {
 			t.Error("attached in the place of a foreign interface")

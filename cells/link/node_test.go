@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/testutil"
@@ -36,7 +36,7 @@ func newNode(t testing.TB) *node {
 // container is a container's namespace, with the descriptor that a step is given.
 type container struct {
 	*testutil.Namespace
-	netns *endpointmanager.Namespace
+	netns *endpoint.Namespace
 }
 
 func newContainer(t testing.TB) *container {
@@ -46,26 +46,26 @@ func newContainer(t testing.TB) *container {
 }
 
 // endpointOf is what the step is given of the container's interface: its number i is in its addresses.
-func endpointOf(ifname string, i byte) endpointmanager.Endpoint {
-	return endpointmanager.Endpoint{
+func endpointOf(ifname string, i byte) endpoint.Endpoint {
+	return endpoint.Endpoint{
 		ID:   uint16(i),
-		Spec: endpointmanager.Spec{Attachment: endpointmanager.Attachment{ContainerID: "c1", IfName: ifname}, Began: 12345},
-		Addresses: endpointmanager.Addresses{
+		Spec: endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "c1", IfName: ifname}, Began: 12345},
+		Addresses: endpoint.Addresses{
 			IPv4: netip.AddrFrom4([4]byte{10, 0, 0, i}), IPv6: netip.AddrFrom16([16]byte{0xfd, 15: i}),
 		},
 	}
 }
 
-func (n *node) attach(t testing.TB, c *container, ep endpointmanager.Endpoint) endpointmanager.Endpoint {
+func (n *node) attach(t testing.TB, c *container, ep endpoint.Endpoint) endpoint.Endpoint {
 	t.Helper()
 	ep, err := n.step.Attach(t.Context(), ep, c.netns)
 	must(t, err)
 	return ep
 }
 
-func (n *node) detach(t testing.TB, ep endpointmanager.Endpoint) {
+func (n *node) detach(t testing.TB, ep endpoint.Endpoint) {
 	t.Helper()
-	must(t, n.step.Detach(context.Background(), ep, endpointmanager.DeleteConfig{}))
+	must(t, n.step.Detach(context.Background(), ep, endpoint.DeleteConfig{}))
 }
 
 // wantLinks compares the names of the interfaces other than lo.

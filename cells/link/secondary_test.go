@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
@@ -19,7 +19,7 @@ import (
 func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
 // secondSetup is what Attach makes of a later interface of a container.
-func secondSetup(ep endpointmanager.Endpoint) []string {
+func secondSetup(ep endpoint.Endpoint) []string {
 	name, table, metric := ep.Container.Name, 80000+ep.Container.Index, 1024+ep.Container.Index
 	ipv4, ipv6, mac := ep.Addresses.IPv4, ep.Addresses.IPv6, ep.Host.MAC
 	return []string{
@@ -59,7 +59,7 @@ func TestAttachSecondInterface(t *testing.T) {
 	first := n.attach(t, c, endpointOf("eth0", 1))
 	second := n.attach(t, c, endpointOf("net1", 2))
 	wantSetup(t, c.Namespace, both(firstSetup(first, 1500), secondSetup(second)))
-	for _, ep := range []endpointmanager.Endpoint{first, second} {
+	for _, ep := range []endpoint.Endpoint{first, second} {
 		if again := n.attach(t, c, ep); again != ep {
 			t.Errorf("the second time: %+v, want %+v", again, ep)
 		}
@@ -94,7 +94,7 @@ func TestAttachRemovesStaleRules(t *testing.T) {
 type ways struct {
 	*node
 	*container
-	first, second endpointmanager.Endpoint
+	first, second endpoint.Endpoint
 }
 
 func newWays(t *testing.T) *ways {
@@ -108,7 +108,7 @@ func newWays(t *testing.T) *ways {
 }
 
 // connect attaches the interface and does the datapath's part.
-func (w *ways) connect(t *testing.T, ep endpointmanager.Endpoint) endpointmanager.Endpoint {
+func (w *ways) connect(t *testing.T, ep endpoint.Endpoint) endpoint.Endpoint {
 	t.Helper()
 	ep = w.attach(t, w.container, ep)
 	handle := w.node.Netlink(t)
@@ -121,13 +121,13 @@ func (w *ways) connect(t *testing.T, ep endpointmanager.Endpoint) endpointmanage
 }
 
 // received counts the packets that came out of the container by that interface.
-func (w *ways) received(t *testing.T, ep endpointmanager.Endpoint) uint64 {
+func (w *ways) received(t *testing.T, ep endpoint.Endpoint) uint64 {
 	t.Helper()
 	return w.node.Link(t, ep.Host.Name).Attrs().Statistics.RxPackets
 }
 
 // wantAnswers sends requests to the interface's addresses, and wants the answers by the same interface.
-func (w *ways) wantAnswers(t *testing.T, ep endpointmanager.Endpoint) {
+func (w *ways) wantAnswers(t *testing.T, ep endpoint.Endpoint) {
 	t.Helper()
 	for _, addr := range ep.Addresses.List() {
 		before := w.received(t, ep)
@@ -152,21 +152,21 @@ func (w *ways) wantReached(t *testing.T) {
 	}
 }
 
-func TestAnswersLeaveByTheInterfaceOfTheRequest(t *testing.T) {
+func TestSecondaryReplyRoute(t *testing.T) {
 	w := newWays(t)
 	w.wantAnswers(t, w.first)
 	w.wantAnswers(t, w.second)
 	w.wantReached(t)
 }
 
-func TestRemovalOfOneInterfaceKeepsTheOther(t *testing.T) {
+func TestDetachOneOfTwoInterfaces(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		choose func(w *ways) (removed, kept *endpointmanager.Endpoint)
-		again  endpointmanager.Endpoint // in the place of what was removed
+		choose func(w *ways) (removed, kept *endpoint.Endpoint)
+		again  endpoint.Endpoint // in the place of what was removed
 	}{
-		{"of the first", func(w *ways) (removed, kept *endpointmanager.Endpoint) { return &w.first, &w.second }, endpointOf("eth0", 1)},
-		{"of the second", func(w *ways) (removed, kept *endpointmanager.Endpoint) { return &w.second, &w.first }, endpointOf("net1", 3)},
+		{"of the first", func(w *ways) (removed, kept *endpoint.Endpoint) { return &w.first, &w.second }, endpointOf("eth0", 1)},
+		{"of the second", func(w *ways) (removed, kept *endpoint.Endpoint) { return &w.second, &w.first }, endpointOf("net1", 3)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWays(t)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/endpointmanager"
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -19,8 +20,8 @@ import (
 // needs it. The endpoint that it returns has the link, and [Step.Attach] goes on from there. Close takes the link away, as the
 // step's Detach does, and may be called when it is gone.
 type Opener interface {
-	Open(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error)
-	Close(ctx context.Context, ep endpointmanager.Endpoint) error
+	Open(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error)
+	Close(ctx context.Context, ep endpoint.Endpoint) error
 }
 
 // Remover deletes an interface of the node. It returns when the kernel says that it is gone, or when ctx ends: it will go
@@ -39,11 +40,11 @@ type Step struct {
 }
 
 var (
-	_ endpointmanager.Step     = (*Step)(nil)
-	_ endpointmanager.Surveyor = (*Step)(nil)
-	_ endpointmanager.Finder   = (*Step)(nil)
-	_ endpointmanager.Pruner   = (*Step)(nil)
-	_ endpointmanager.Renewer  = (*Step)(nil)
+	_ endpoint.Step     = (*Step)(nil)
+	_ endpoint.Surveyor = (*Step)(nil)
+	_ endpoint.Finder   = (*Step)(nil)
+	_ endpoint.Pruner   = (*Step)(nil)
+	_ endpoint.Renewer  = (*Step)(nil)
 )
 
 // New returns a step that is not started.
@@ -91,11 +92,11 @@ func (s *Step) handle() (*netlink.Handle, error) {
 	return s.node, nil
 }
 
-// Name implements endpointmanager.Step.
+// Name implements endpoint.Step.
 func (s *Step) Name() string { return "link" }
 
 // Attach makes the pair, unless Open has made it, and sets the container's end up. The host end stays down.
-func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	ep, err := s.create(ctx, ep, namespace)
 	if err != nil {
 		return ep, err
@@ -104,7 +105,7 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, namespac
 }
 
 // Open implements [Opener].
-func (s *Step) Open(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (s *Step) Open(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	ep, err := s.create(ctx, ep, namespace)
 	if err != nil {
 		return ep, err
@@ -117,12 +118,12 @@ func (s *Step) Open(ctx context.Context, ep endpointmanager.Endpoint, namespace 
 }
 
 // Close implements [Opener].
-func (s *Step) Close(ctx context.Context, ep endpointmanager.Endpoint) error {
-	return s.Detach(ctx, ep, endpointmanager.DeleteConfig{})
+func (s *Step) Close(ctx context.Context, ep endpoint.Endpoint) error {
+	return s.Detach(ctx, ep, endpoint.DeleteConfig{})
 }
 
 // create makes the pair unless it is there.
-func (s *Step) create(ctx context.Context, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (s *Step) create(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if namespace == nil {
 		return ep, ErrNoNamespace
 	}
@@ -145,7 +146,7 @@ func (s *Step) create(ctx context.Context, ep endpointmanager.Endpoint, namespac
 }
 
 // Renew writes the new start time on the host end, for a DEL without an agent.
-func (s *Step) Renew(_ context.Context, ep endpointmanager.Endpoint) error {
+func (s *Step) Renew(_ context.Context, ep endpoint.Endpoint) error {
 	node, err := s.handle()
 	if err != nil {
 		return err
@@ -154,12 +155,12 @@ func (s *Step) Renew(_ context.Context, ep endpointmanager.Endpoint) error {
 }
 
 // Detach deletes the pair. The container's namespace is not entered: it may be gone, and its end goes with the host end.
-func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, _ endpointmanager.DeleteConfig) error {
+func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
 	node, err := s.handle()
 	if err != nil {
 		return err
 	}
-	l, err := find(node, ep)
+	l, err := findHostEnd(node, ep)
 	switch {
 	case errors.Is(err, ErrNoLink), errors.Is(err, ErrForeign): // its own link is gone
 		return nil
@@ -171,13 +172,13 @@ func (s *Step) Detach(ctx context.Context, ep endpointmanager.Endpoint, _ endpoi
 
 // Restore fails when the host end is gone. What is in the container is the container's: it is not looked at. A host end that an
 // agent was about to delete when it died goes back to the group of those that stay.
-func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
+func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	node, err := s.handle()
 	if err != nil {
 		return nil, err
 	}
-	l, err := find(node, ep)
-	if err != nil || l.Attrs().Group != doomedGroup {
+	l, err := findHostEnd(node, ep)
+	if err != nil || l.Attrs().Group != deleteGroup {
 		return nil, err
 	}
 	if err := node.LinkSetGroup(l, 0); err != nil {
@@ -197,8 +198,8 @@ func (s *Step) Remove(ctx context.Context, index int) error {
 	return deleter.remove(ctx, index)
 }
 
-// Survey tells which endpoints have lost their link: with one list of all, and a second look at each that is not in it.
-func (s *Step) Survey(ctx context.Context, eps []endpointmanager.Endpoint) (lost map[endpointmanager.Attachment]error, err error) {
+// Survey returns the endpoints that have lost their link: it lists all links once, and checks each that is missing in the list again.
+func (s *Step) Survey(ctx context.Context, eps []endpoint.Endpoint) (lost map[endpoint.Attachment]error, err error) {
 	node, err := s.handle()
 	if err != nil {
 		return nil, err
@@ -211,13 +212,13 @@ func (s *Step) Survey(ctx context.Context, eps []endpointmanager.Endpoint) (lost
 	for _, l := range ends {
 		there[l.Attrs().Index] = l.Attrs().Name
 	}
-	lost = map[endpointmanager.Attachment]error{}
+	lost = map[endpoint.Attachment]error{}
 	var errs []error
 	for _, ep := range eps {
 		if there[ep.Host.Index] == ep.Spec.Attachment.HostEnd() {
 			continue
 		}
-		_, err := find(node, ep)
+		_, err := findHostEnd(node, ep)
 		switch {
 		case errors.Is(err, ErrNoLink), errors.Is(err, ErrForeign):
 			lost[ep.Spec.Attachment] = err
@@ -237,17 +238,17 @@ func (s *Step) hostEnds() ([]netlink.Link, error) {
 }
 
 // Find adds an endpoint for each host end that there is: with what its alias and the kernel say of it.
-func (s *Step) Find(_ context.Context, found []endpointmanager.Endpoint) ([]endpointmanager.Endpoint, error) {
+func (s *Step) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.Endpoint, error) {
 	ends, err := s.hostEnds()
 	if err != nil {
 		return nil, err
 	}
 	for _, end := range ends {
 		attrs := end.Attrs()
-		ep := endpointmanager.Endpoint{LinkKind: endpointmanager.LinkVeth, MTU: attrs.MTU}
+		ep := endpoint.Endpoint{LinkKind: endpoint.LinkVeth, MTU: attrs.MTU}
 		ep.Spec.Attachment, ep.Spec.Began = parseAlias(attrs.Name, attrs.Alias)
-		mac, _ := endpointmanager.ParseMAC(attrs.HardwareAddr.String())
-		ep.Host = endpointmanager.Interface{Name: attrs.Name, Index: attrs.Index, MAC: mac}
+		mac, _ := v1.ParseMAC(attrs.HardwareAddr.String())
+		ep.Host = endpoint.Interface{Name: attrs.Name, Index: attrs.Index, MAC: mac}
 		found = append(found, ep)
 	}
 	return found, nil
@@ -257,7 +258,7 @@ func (s *Step) Find(_ context.Context, found []endpointmanager.Endpoint) ([]endp
 const pruneAtOnce = 64
 
 // Prune removes the host ends that belong to none of live.
-func (s *Step) Prune(ctx context.Context, live []endpointmanager.Endpoint) (removed []string, err error) {
+func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []string, err error) {
 	ends, err := s.hostEnds()
 	if err != nil {
 		return nil, err

@@ -4,19 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/nl"
 )
 
 // createPair makes the veth pair, both ends down, with the peer in the container's namespace. What an earlier attempt for the
 // same attachment left is replaced: its host end, and the peer with it. Any other interface of the requested name in the
 // container is [ErrNameTaken] (CNI specification 1.1.0, section 2, ADD).
-func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpointmanager.Endpoint, namespace *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	a := ep.Spec.Attachment
 	hostText, containerText := v1.InterfaceMACs(a.ContainerID, a.IfName)
 	hostMAC, hostHW := macOf(hostText)
@@ -45,9 +46,9 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 	if pair.Index == 0 { // the library asks for it, and leaves out an error
 		return ep, fmt.Errorf("create veth pair %s: it was removed meanwhile: %w", attrs.Name, ErrNoLink)
 	}
-	ep.LinkKind = endpointmanager.LinkVeth
-	ep.Host = endpointmanager.Interface{Name: attrs.Name, Index: pair.Index, MAC: hostMAC}
-	ep.Container = endpointmanager.Interface{Name: a.IfName, MAC: containerMAC}
+	ep.LinkKind = endpoint.LinkVeth
+	ep.Host = endpoint.Interface{Name: attrs.Name, Index: pair.Index, MAC: hostMAC}
+	ep.Container = endpoint.Interface{Name: a.IfName, MAC: containerMAC}
 	if err := node.LinkSetAlias(pair, aliasOf(ep)); err != nil {
 		return ep, fmt.Errorf("set the alias of %s: %w", attrs.Name, err)
 	}
@@ -55,9 +56,9 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 }
 
 // removeEarlier removes the host end that an earlier attempt for this attachment left, if there is one.
-func (s *Step) removeEarlier(ctx context.Context, node *netlink.Handle, ep endpointmanager.Endpoint) error {
-	ep.Host = endpointmanager.Interface{}
-	earlier, err := find(node, ep)
+func (s *Step) removeEarlier(ctx context.Context, node *netlink.Handle, ep endpoint.Endpoint) error {
+	ep.Host = endpoint.Interface{}
+	earlier, err := findHostEnd(node, ep)
 	switch {
 	case errors.Is(err, ErrNoLink):
 		return nil
@@ -70,7 +71,7 @@ func (s *Step) removeEarlier(ctx context.Context, node *netlink.Handle, ep endpo
 }
 
 // open brings both ends up for a plugin that speaks over the link before the endpoint has addresses.
-func open(ctx context.Context, node, container *netlink.Handle, ep endpointmanager.Endpoint) error {
+func open(ctx context.Context, node, container *netlink.Handle, ep endpoint.Endpoint) error {
 	if err := container.LinkSetUp(nl.LinkAt(ep.Container.Index)); err != nil {
 		return fmt.Errorf("bring up %s in the container: %w", ep.Container.Name, err)
 	}
@@ -78,4 +79,30 @@ func open(ctx context.Context, node, container *netlink.Handle, ep endpointmanag
 		return fmt.Errorf("bring up %s: %w", ep.Host.Name, err)
 	}
 	return errors.Join(WaitForCarrier(ctx, node, ep.Host.Index), WaitForCarrier(ctx, container, ep.Container.Index))
+}
+
+// carrierRetry is how often a link without a carrier is checked.
+const carrierRetry = time.Millisecond
+
+// WaitForCarrier returns when the interface passes packets. The kernel drops packets for a while after both ends of a pair are
+// up, until its link-watch work has run for each of them. Since Linux 6.8 a request for the link runs that work before it is
+// answered (rtnl_getlink); earlier kernels do it in their own time, mostly within a millisecond.
+func WaitForCarrier(ctx context.Context, handle *netlink.Handle, index int) error {
+	for {
+		l, err := handle.LinkByIndex(index)
+		if isNotFound(err) {
+			return fmt.Errorf("link %d: %w", index, ErrNoLink)
+		}
+		if err != nil {
+			return fmt.Errorf("get link %d: %w", index, err)
+		}
+		if l.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		select {
+		case <-time.After(carrierRetry):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the carrier of %s: %w", l.Attrs().Name, ctx.Err())
+		}
+	}
 }

@@ -1,10 +1,9 @@
 package metrics
 
 import (
-	"fmt"
-	"net"
-
 	"github.com/spf13/pflag"
+
+	"porin.dev/porin/internal/httpx"
 )
 
 // Config says where the metrics are served.
@@ -13,7 +12,7 @@ type Config struct {
 	Address string
 }
 
-// DefaultConfig is what the agent runs with unless told otherwise.
+// DefaultConfig is what the agent runs with by default.
 func DefaultConfig() Config { return Config{} }
 
 // Flags adds the flags of the metrics.
@@ -23,15 +22,5 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 
 // Validate reports every fault.
 func (c Config) Validate() error {
-	if c.Address == "" {
-		return nil
-	}
-	_, port, err := net.SplitHostPort(c.Address)
-	if err != nil {
-		return fmt.Errorf("metrics-address %q: want host:port, such as 127.0.0.1:9090 or :9090", c.Address)
-	}
-	if _, err := net.LookupPort("tcp", port); err != nil {
-		return fmt.Errorf("metrics-address %q: no such port: %s", c.Address, port)
-	}
-	return nil
+	return httpx.CheckAddress("metrics-address", c.Address, "127.0.0.1:9090 or :9090")
 }

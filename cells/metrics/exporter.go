@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/httpx"
 )
@@ -61,12 +59,9 @@ func (e *Exporter) Start(ctx context.Context, failed func(error)) error {
 	if e.cfg.Address == "" {
 		return nil
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", e.cfg.Address)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Errorf("serve metrics on %s: the address is in use; choose another --metrics-address: %w", e.cfg.Address, err)
-	}
+	listener, err := httpx.Listen(ctx, "metrics", "metrics-address", e.cfg.Address)
 	if err != nil {
-		return fmt.Errorf("serve metrics on %s: %w", e.cfg.Address, err)
+		return err
 	}
 	e.background = httpx.Serve(e.newHTTP(), listener, failed)
 	e.log.Info("metrics served", "address", listener.Addr().String())

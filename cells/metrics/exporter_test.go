@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestExporterServesWhatCellsContributeAndTheRuntime(t *testing.T) {
+func TestExporter(t *testing.T) {
 	var e *metrics.Exporter
 	app := fxtest.New(t,
 		fx.NopLogger,
@@ -39,7 +39,7 @@ func TestExporterServesWhatCellsContributeAndTheRuntime(t *testing.T) {
 	}
 }
 
-func TestExporterListensOnlyWhenAsked(t *testing.T) {
+func TestExporterDisabled(t *testing.T) {
 	e := exporter(t, metrics.Config{})
 	if err := e.Start(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestExporterListensOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-func TestExporterNamesTheAddressThatIsInUse(t *testing.T) {
+func TestExporterAddressInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestExporterNamesTheAddressThatIsInUse(t *testing.T) {
 	}
 }
 
-func TestExporterServesUntilItIsStopped(t *testing.T) {
+func TestExporterStop(t *testing.T) {
 	address := freeAddress(t)
 	e := exporter(t, metrics.Config{Address: address})
 	if err := e.Start(t.Context(), func(err error) { t.Error(err) }); err != nil {
@@ -82,7 +82,7 @@ func TestExporterServesUntilItIsStopped(t *testing.T) {
 	}
 }
 
-func TestNewReportsEveryFault(t *testing.T) {
+func TestNewAllFaults(t *testing.T) {
 	_, err := metrics.New(metrics.Config{Address: "9090"}, slog.New(slog.DiscardHandler), newCounter(), newCounter())
 	if err == nil {
 		t.Fatal("no error")

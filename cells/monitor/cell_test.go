@@ -11,7 +11,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
 )
@@ -20,13 +20,13 @@ import (
 type observers struct {
 	fx.In
 
-	All []endpointmanager.Observer `group:"endpoint.observers"`
+	All []endpoint.Observer `group:"endpoint.observers"`
 }
 
-func TestModuleTellsWhatCellsPublishAndEndpointsDo(t *testing.T) {
+func TestModule(t *testing.T) {
 	var (
 		publisher monitor.Publisher
-		operation endpointmanager.Observer
+		operation endpoint.Observer
 		cfg       = server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
 	)
 	app := fxtest.New(t, fx.NopLogger,
@@ -38,7 +38,7 @@ func TestModuleTellsWhatCellsPublishAndEndpointsDo(t *testing.T) {
 	)
 	app.RequireStart()
 	defer app.RequireStop()
-	operation.Observe(endpointmanager.Trace{Operation: endpointmanager.Del})
+	operation.Observe(endpoint.Trace{Operation: endpoint.OperationDel})
 	publisher.Publish(v1.Event{Type: "proxy-ready"})
 
 	c := client.New(cfg.Socket)

@@ -12,7 +12,7 @@ type Config struct {
 	Events int
 }
 
-// DefaultConfig is what the agent runs with unless told otherwise.
+// DefaultConfig is what the agent runs with by default.
 func DefaultConfig() Config { return Config{Events: 1000} }
 
 // Flags adds the flags of the monitor.

@@ -1,4 +1,4 @@
-// Package monitor tells clients what the agent does.
+// Package monitor streams to clients what the agent does.
 //
 //	endpointmanager  -- Observe -->  [Monitor]  -->  ring of the last events  -->  GET /v1/events, any number of readers
 //	server           -- Watch ---->      ^

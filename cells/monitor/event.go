@@ -2,10 +2,11 @@ package monitor
 
 import (
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 )
 
-func eventOf(trace endpointmanager.Trace) v1.Event {
+func eventOf(trace endpoint.Trace) v1.Event {
 	ep := endpointmanager.ToV1(trace.Endpoint)
 	return v1.Event{
 		Type:      typeOf(trace),
@@ -16,20 +17,20 @@ func eventOf(trace endpointmanager.Trace) v1.Event {
 	}
 }
 
-func typeOf(trace endpointmanager.Trace) string {
+func typeOf(trace endpoint.Trace) string {
 	switch {
 	case trace.Err != nil:
 		return v1.EventEndpointFailed
-	case trace.Operation == endpointmanager.Add:
+	case trace.Operation == endpoint.OperationAdd:
 		return v1.EventEndpointCreated
-	case trace.Operation == endpointmanager.Del:
+	case trace.Operation == endpoint.OperationDel:
 		return v1.EventEndpointDeleted
 	default:
 		return v1.EventEndpointRestored
 	}
 }
 
-func phasesOf(phases []endpointmanager.Phase) []v1.Phase {
+func phasesOf(phases []endpoint.Phase) []v1.Phase {
 	out := make([]v1.Phase, len(phases))
 	for i, p := range phases {
 		out[i] = v1.Phase{Name: p.Name, Duration: p.Duration, Error: text(p.Err)}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // Publisher takes events from other cells.
@@ -23,8 +23,8 @@ type Monitor struct {
 }
 
 var (
-	_ Publisher                = (*Monitor)(nil)
-	_ endpointmanager.Observer = (*Monitor)(nil)
+	_ Publisher         = (*Monitor)(nil)
+	_ endpoint.Observer = (*Monitor)(nil)
 )
 
 // New builds a monitor that has seen nothing yet.
@@ -45,8 +45,8 @@ func (m *Monitor) Publish(event v1.Event) {
 	m.ring.add(event)
 }
 
-// Observe is endpointmanager.Observer.
-func (m *Monitor) Observe(trace endpointmanager.Trace) { m.Publish(eventOf(trace)) }
+// Observe is endpoint.Observer.
+func (m *Monitor) Observe(trace endpoint.Trace) { m.Publish(eventOf(trace)) }
 
 // Serving is server.Watcher.
 func (m *Monitor) Serving() { m.Publish(v1.Event{Type: v1.EventAgentReady}) }

@@ -21,7 +21,7 @@ import (
 	"porin.dev/porin/cells/monitor"
 )
 
-func TestSlowClientLosesEventsAndStopsNobody(t *testing.T) {
+func TestSlowClient(t *testing.T) {
 	m := newMonitor(t, 10)
 	events := connect(t, m)
 	const published = 20_000 // ten megabytes, and a socket holds less than one
@@ -42,7 +42,7 @@ func TestSlowClientLosesEventsAndStopsNobody(t *testing.T) {
 	}
 }
 
-func TestClientThatReadsNothingDoesNotHoldUpTheEnd(t *testing.T) {
+func TestStopClientNotReading(t *testing.T) {
 	m := newMonitor(t, 10_000)
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	s, err := serve(socket, m)
@@ -60,7 +60,7 @@ func TestClientThatReadsNothingDoesNotHoldUpTheEnd(t *testing.T) {
 	}
 }
 
-func TestPublishKeepsTheTimeOrSetsIt(t *testing.T) {
+func TestPublishTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMonitor(t, 10)
 		now := time.Now()
@@ -76,7 +76,7 @@ func TestPublishKeepsTheTimeOrSetsIt(t *testing.T) {
 	})
 }
 
-func TestPublishersAndReadersDoNotMeet(t *testing.T) {
+func TestPublishConcurrently(t *testing.T) {
 	m := newMonitor(t, 8)
 	var all sync.WaitGroup
 	for range 4 {
@@ -96,7 +96,7 @@ func TestPublishersAndReadersDoNotMeet(t *testing.T) {
 	all.Wait()
 }
 
-func TestQueryThatCannotBeReadIsRefused(t *testing.T) {
+func TestBadQuery(t *testing.T) {
 	for _, query := range []string{"?since=x", "?since=-1", "?since=99999999999999999999", "?follow=perhaps"} {
 		if w := get(newMonitor(t, 1), query); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: answer %d %s", query, w.Code, w.Body)

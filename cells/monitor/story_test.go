@@ -18,7 +18,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/story"
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStories(t *testing.T) {
 	story.Run(t, newWorld, map[string]story.Command[*world]{
 		"start": (*world).start, "shutdown": (*world).stop,
-		"add": operation(endpointmanager.Add), "del": operation(endpointmanager.Del),
-		"restore": operation(endpointmanager.Restore),
+		"add": operation(endpoint.OperationAdd), "del": operation(endpoint.OperationDel),
+		"restore": operation(endpoint.OperationRestore),
 		"events":  (*world).events, "follow": (*world).follow, "read": (*world).read,
 		"leave": (*world).leave, "ended": (*world).ended,
 	})
@@ -96,16 +96,16 @@ func (w *world) stop(*testscript.TestScript, []string) error {
 }
 
 // operation ATTACHMENT [error=TEXT]
-func operation(op endpointmanager.Operation) func(*world, *testscript.TestScript, []string) error {
+func operation(op endpoint.Operation) func(*world, *testscript.TestScript, []string) error {
 	return func(w *world, _ *testscript.TestScript, args []string) error {
-		a, err := endpointmanager.ParseAttachment(args[0])
+		a, err := endpoint.ParseAttachment(args[0])
 		if err != nil {
 			return err
 		}
-		trace := endpointmanager.Trace{
+		trace := endpoint.Trace{
 			Operation: op,
-			Endpoint:  endpointmanager.Endpoint{ID: 7, Spec: endpointmanager.Spec{Attachment: a}},
-			Phases:    []endpointmanager.Phase{{Name: "queue"}, {Name: "ipam"}},
+			Endpoint:  endpoint.Endpoint{ID: 7, Spec: endpoint.Spec{Attachment: a}},
+			Phases:    []endpoint.Phase{{Name: "queue"}, {Name: "ipam"}},
 		}
 		for _, arg := range args[1:] {
 			trace.Err = errors.New(strings.TrimPrefix(arg, "error="))

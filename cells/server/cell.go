@@ -10,14 +10,14 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the server cell. It provides [*Server] and runs it: list it after the cells that mount routes, and [Hold]
+// Module is the server cell. It provides [*Server] and runs it: list it after the cells that mount routes, and [LockSocket]
 // before all cells.
 func Module(cfg Config, info Info) fx.Option {
 	return cell.Module("server",
 		fx.Supply(cfg, info, fx.Private),
 		fx.Provide(newRequests, fx.Private),
 		metrics.Collect(func(r *requests) *requests { return r }),
-		fx.Provide(NewClaim, build),
+		fx.Provide(NewSocketLock, build),
 		fx.Invoke(run),
 	)
 }
@@ -30,14 +30,14 @@ type params struct {
 	Info      Info
 	Log       *slog.Logger
 	Requests  *requests
-	Claim     *Claim
+	Lock      *SocketLock
 	Routes    []Routes   `group:"server.routes"`
 	Reporters []Reporter `group:"server.reporters"`
 	Watchers  []Watcher  `group:"server.watchers"`
 }
 
 func build(p params) *Server {
-	return newServer(p.Config, p.Info, p.Log, p.Requests, p.Claim, Parts{
+	return newServer(p.Config, p.Info, p.Log, p.Requests, p.Lock, Parts{
 		Routes: p.Routes, Reporters: p.Reporters, Watchers: p.Watchers,
 	})
 }

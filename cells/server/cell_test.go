@@ -21,12 +21,12 @@ import (
 	"porin.dev/porin/cells/metrics"
 )
 
-// story tells in what order things happened.
+// story records in what order things happened.
 type story struct{ lines []string }
 
 func (s *story) add(line string) { s.lines = append(s.lines, line) }
 
-func TestSocketOpensAfterTheCellsThatItServesAndClosesBeforeThem(t *testing.T) {
+func TestModuleStartOrder(t *testing.T) {
 	cfg := Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
 	told := new(story)
 	isOpen := func() string {
@@ -44,7 +44,7 @@ func TestSocketOpensAfterTheCellsThatItServesAndClosesBeforeThem(t *testing.T) {
 	}
 	app := fxtest.New(t, fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
-		Hold(),
+		LockSocket(),
 		Module(cfg, Info{Version: "v0", Node: "here"}),
 		Provide(newCell),
 		Watch(func() Watcher { return storyWatcher{told, isOpen} }),
@@ -71,14 +71,14 @@ type storyWatcher struct {
 func (w storyWatcher) Serving()  { w.add("serving, socket is " + w.isOpen()) }
 func (w storyWatcher) Stopping() { w.add("stopping, socket is " + w.isOpen()) }
 
-func TestSecondAgentFailsBeforeAnyOfItsCellsStarts(t *testing.T) {
+func TestLockSocketSecondAgent(t *testing.T) {
 	first := newRig(t, Parts{})
 	newCell := func(lc fx.Lifecycle) Routes {
 		lc.Append(fx.StartHook(func() { t.Error("a cell started") }))
 		return routesFunc(func(chi.Router) {})
 	}
 	app := fx.New(fx.NopLogger, fx.Supply(slog.New(slog.DiscardHandler)),
-		Hold(), Provide(newCell), Module(first.cfg, Info{}))
+		LockSocket(), Provide(newCell), Module(first.cfg, Info{}))
 	if err := app.Start(context.Background()); !errors.Is(err, ErrInUse) {
 		t.Errorf("start: %v", err)
 	}
@@ -87,14 +87,14 @@ func TestSecondAgentFailsBeforeAnyOfItsCellsStarts(t *testing.T) {
 	}
 }
 
-func TestServersOwnRoutesAreInTheDocument(t *testing.T) {
+func TestRoutesInOpenAPI(t *testing.T) {
 	err := openapi.CheckRoutes(newRig(t, Parts{}).Routes()) // it names the routes of the cells that are not here
 	if err == nil || strings.Contains(err.Error(), "is served, and not in") {
 		t.Error(err)
 	}
 }
 
-func TestRequestsAreInTheMetricsOfTheAgent(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	cfg := Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
 	var exporter *metrics.Exporter
 	app := fxtest.New(t, fx.NopLogger,

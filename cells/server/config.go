@@ -19,7 +19,7 @@ type Config struct {
 	Group string
 }
 
-// DefaultConfig is what the agent runs with unless told otherwise.
+// DefaultConfig is what the agent runs with by default.
 func DefaultConfig() Config { return Config{Socket: v1.DefaultSocket} }
 
 // Flags adds the flags of the server.

@@ -94,8 +94,8 @@ func TestTakeDescriptor(t *testing.T) {
 	}
 }
 
-// TestDescriptorsAreClosed sends descriptors that no handler takes, and too many of them.
-func TestDescriptorsAreClosed(t *testing.T) {
+// TestDescriptorsClosed sends descriptors that no handler takes, and too many of them.
+func TestDescriptorsClosed(t *testing.T) {
 	socket := descriptorServer(t)
 	file := passedFile(t)
 	fd := int(file.Fd())
@@ -123,8 +123,8 @@ func TestDescriptorsAreClosed(t *testing.T) {
 	})
 }
 
-// TestLaterDescriptorIsNotTaken passes a descriptor with the second request of a connection, and with a later byte of one.
-func TestLaterDescriptorIsNotTaken(t *testing.T) {
+// TestTakeDescriptorAfterFirstByte passes a descriptor with the second request of a connection, and with a later byte of one.
+func TestTakeDescriptorAfterFirstByte(t *testing.T) {
 	socket := descriptorServer(t)
 	file, err := os.CreateTemp(t.TempDir(), "passed")
 	if err != nil {

@@ -3,11 +3,11 @@
 //	porin-cni, porin  ->  socket  ->  measure, log, recover, peer, deadline, body limit  ->  a cell's handler
 //	                                                                                          ^
 //	ipam, endpointmanager, monitor  -- [Provide] their [Routes] -------------------------------'
-//	datapath, endpointmanager       -- [Report] on GET /v1/status
-//	monitor, endpointmanager        -- [Watch] when serving begins and ends
+//	datapath, endpointmanager, ...  -- [Report] on GET /v1/status
+//	monitor, endpointmanager, ...   -- [Watch] when serving begins and ends
 //
 // What it promises: only root, the agent's own user and the socket's group are served. One agent a socket: a second
-// one is refused and named the first (with [Hold] before it has touched anything), and what a killed one left is
+// one is refused and named the first (with [LockSocket] before it has touched anything), and what a killed one left is
 // cleared away, without a race between two that start. Every failure is a problem body with a stable code, a panic
 // too. The socket is there only while everything behind it works: it opens after the cells whose routes it carries have
 // started, and closes before they stop.

@@ -22,14 +22,14 @@ type guard struct {
 // the peer connected, and cannot be forged (unix(7)).
 func (g guard) admit(ctx context.Context, conn net.Conn) context.Context {
 	c := &connection{received: &descriptor{}}
-	c.caller, c.refusal = g.judge(conn)
+	c.caller, c.refusal = g.check(conn)
 	if d, ok := conn.(*descriptorConn); ok {
 		c.received = d.received
 	}
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-func (g guard) judge(conn net.Conn) (Caller, error) {
+func (g guard) check(conn net.Conn) (Caller, error) {
 	peer, err := peerOf(conn)
 	if err != nil {
 		return Caller{}, fault.Wrap(fault.Forbidden, fmt.Errorf("read who calls: %w", err))
@@ -45,13 +45,13 @@ func (g guard) judge(conn net.Conn) (Caller, error) {
 	return caller, fault.New(fault.Forbidden, fmt.Sprintf("user %d, group %d may not use %s: it takes root and group %d", peer.uid, peer.gid, g.path, g.gid))
 }
 
-// refuseStrangers answers whom the guard did not admit.
-func refuseStrangers(next http.Handler) http.Handler {
+// refuseUnauthorized answers callers that the guard does not admit.
+func refuseUnauthorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connectionKey{}).(*connection)
 		switch {
 		case !ok:
-			httpx.WriteProblem(w, fault.New(fault.Forbidden, "nobody looked who calls"))
+			httpx.WriteProblem(w, fault.New(fault.Forbidden, "the caller is unknown"))
 		case c.refusal != nil:
 			httpx.WriteProblem(w, c.refusal)
 		default:

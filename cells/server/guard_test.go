@@ -25,7 +25,7 @@ type identity struct {
 	Groups   []int
 }
 
-func TestOnlyRootAndTheGroupOfTheSocketAreServed(t *testing.T) {
+func TestGuard(t *testing.T) {
 	testutil.Root(t)
 	const group = 4242
 	socket := strangersSocket(t, "4242")

@@ -21,7 +21,7 @@ var echo = httpx.Handler(func(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, body)
 }).ServeHTTP
 
-func TestBodyThatIsTooLargeIsRefused(t *testing.T) {
+func TestBodyTooLarge(t *testing.T) {
 	r := newRig(t, handle(http.MethodPut, "/", echo), func(s *Server) { s.limits.bodyBytes = 100 })
 	large := `{"containerID":"` + strings.Repeat("a", 100) + `"}`
 	bodies := map[string]io.Reader{
@@ -40,7 +40,7 @@ func TestBodyThatIsTooLargeIsRefused(t *testing.T) {
 	}
 }
 
-func TestSlowBodyIsGivenUp(t *testing.T) {
+func TestBodyTooSlow(t *testing.T) {
 	r := newRig(t, handle(http.MethodPut, "/", echo), func(s *Server) { s.limits.read = 20 * time.Millisecond })
 	body, never := io.Pipe()
 	defer func() { _ = never.Close() }()
@@ -50,7 +50,7 @@ func TestSlowBodyIsGivenUp(t *testing.T) {
 }
 
 // The time to send a request must not end that of a handler which has read it.
-func TestHandlerMayTakeLongerThanTheRequestTook(t *testing.T) {
+func TestSlowHandler(t *testing.T) {
 	r := newRig(t, handle(http.MethodPut, "/", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := httpx.Decode[v1.DeleteRequest](w, r); err != nil {
 			httpx.WriteProblem(w, err)
@@ -67,7 +67,7 @@ func TestHandlerMayTakeLongerThanTheRequestTook(t *testing.T) {
 	}
 }
 
-func TestSilentClientIsCut(t *testing.T) {
+func TestSilentClient(t *testing.T) {
 	r := newRig(t, Parts{}, func(s *Server) { s.limits.header = 20 * time.Millisecond })
 	conn, err := r.http.Transport.(*http.Transport).DialContext(t.Context(), "", "")
 	if err != nil {
@@ -83,7 +83,7 @@ func TestSilentClientIsCut(t *testing.T) {
 	}
 }
 
-func TestClientThatTakesNoAnswerIsCut(t *testing.T) {
+func TestClientNotReading(t *testing.T) {
 	failed := make(chan error, 1)
 	r := newRig(t, handle(http.MethodGet, "/", func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write(make([]byte, 64<<20)) // more than a socket buffers
@@ -99,7 +99,7 @@ func TestClientThatTakesNoAnswerIsCut(t *testing.T) {
 	}
 }
 
-func TestTimeoutHeaderBoundsTheHandler(t *testing.T) {
+func TestTimeoutHeader(t *testing.T) {
 	r := newRig(t, handle(http.MethodGet, "/", func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		httpx.WriteProblem(w, r.Context().Err())
@@ -109,7 +109,7 @@ func TestTimeoutHeaderBoundsTheHandler(t *testing.T) {
 	}
 }
 
-func TestTimeoutHeaderIsReservedCappedAndOptional(t *testing.T) {
+func TestTimeoutHeaderLimits(t *testing.T) {
 	tests := []struct {
 		header   string
 		min, max time.Duration
@@ -133,7 +133,7 @@ func TestTimeoutHeaderIsReservedCappedAndOptional(t *testing.T) {
 	}
 }
 
-func TestTimeoutHeaderThatIsNoneIsRefused(t *testing.T) {
+func TestTimeoutHeaderInvalid(t *testing.T) {
 	r := newRig(t, handle(http.MethodGet, "/", func(http.ResponseWriter, *http.Request) {}))
 	for _, header := range []string{"0s", "-1s", "30", "soon", strings.Repeat("9", 1000) + "h"} {
 		if p := r.problem(t, http.MethodGet, "/", nil, v1.TimeoutHeader, header); p.Status != 400 || p.Code != v1.CodeInvalid {
@@ -142,7 +142,7 @@ func TestTimeoutHeaderThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestContextEndsWhenTheClientLeaves(t *testing.T) {
+func TestContextOfClosedConnection(t *testing.T) {
 	began, ended := make(chan bool), make(chan bool)
 	r := newRig(t, handle(http.MethodGet, "/", func(_ http.ResponseWriter, r *http.Request) {
 		close(began)

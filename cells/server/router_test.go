@@ -16,7 +16,7 @@ type reporterFunc func(*v1.Status)
 
 func (f reporterFunc) Report(s *v1.Status) { f(s) }
 
-func TestStatusIsPutTogetherFromReporters(t *testing.T) {
+func TestStatus(t *testing.T) {
 	r := newRig(t, Parts{Reporters: []Reporter{
 		reporterFunc(func(s *v1.Status) { s.Endpoints["ready"] = 3 }),
 		reporterFunc(func(s *v1.Status) { s.Datapath.Digest = "abc" }),
@@ -33,14 +33,14 @@ func TestStatusIsPutTogetherFromReporters(t *testing.T) {
 	}
 }
 
-func TestDocumentIsServed(t *testing.T) {
+func TestDocument(t *testing.T) {
 	status, header, body := newRig(t, Parts{}).do(t, http.MethodGet, "/v1/openapi.json", nil)
 	if status != http.StatusOK || header.Get("Content-Type") != "application/json" || !json.Valid([]byte(body)) {
 		t.Errorf("answer %d %v %.80s", status, header, body)
 	}
 }
 
-func TestUnknownCallsAreProblems(t *testing.T) {
+func TestUnknownCalls(t *testing.T) {
 	r := newRig(t, Parts{})
 	if p := r.problem(t, http.MethodGet, "/v2/nothing", nil); p.Status != 404 || p.Code != v1.CodeNotFound {
 		t.Errorf("unknown path: %+v", p)
@@ -53,7 +53,7 @@ func TestUnknownCallsAreProblems(t *testing.T) {
 	}
 }
 
-func TestRequestsAreMeasuredByRouteAndNotByWhatCallersMakeUp(t *testing.T) {
+func TestMetricsOfUnknownRoute(t *testing.T) {
 	r := newRig(t, handle(http.MethodGet, "/v1/endpoint/{id}", func(http.ResponseWriter, *http.Request) {}))
 	r.do(t, http.MethodGet, "/v1/endpoint/1", nil)
 	r.do(t, http.MethodGet, "/v1/endpoint/2", nil)
@@ -70,7 +70,7 @@ func TestRequestsAreMeasuredByRouteAndNotByWhatCallersMakeUp(t *testing.T) {
 	}
 }
 
-func TestPanicIsAProblemAndItsStackIsInTheLog(t *testing.T) {
+func TestPanic(t *testing.T) {
 	r := newRig(t, handle(http.MethodGet, "/boom", func(http.ResponseWriter, *http.Request) { panic("kaput") }))
 	p := r.problem(t, http.MethodGet, "/boom", nil)
 	if p.Status != 500 || p.Code != v1.CodeInternal || strings.Contains(p.Detail, "kaput") {
@@ -84,7 +84,7 @@ func TestPanicIsAProblemAndItsStackIsInTheLog(t *testing.T) {
 	}
 }
 
-func TestPanicAfterTheAnswerBeganCutsTheConnection(t *testing.T) {
+func TestPanicAfterAnswerBegan(t *testing.T) {
 	r := newRig(t, handle(http.MethodGet, "/boom", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"half":`))
 		_ = http.NewResponseController(w).Flush()

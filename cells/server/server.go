@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// Info is what the server tells about the agent.
+// Info is what the server shows about the agent.
 type Info struct {
 	Version string
 	Node    string
@@ -34,7 +34,7 @@ type Server struct {
 	parts    Parts
 	limits   limits
 	requests *requests
-	claim    *Claim
+	lock     *SocketLock
 	router   chi.Router
 	started  time.Time // when it was built
 
@@ -46,16 +46,16 @@ type Server struct {
 
 // New builds a server that carries all routes of parts, and opens nothing.
 func New(cfg Config, info Info, log *slog.Logger, parts Parts) (*Server, error) {
-	claim, err := NewClaim(cfg)
+	lock, err := NewSocketLock(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return newServer(cfg, info, log, newRequests(), claim, parts), nil
+	return newServer(cfg, info, log, newRequests(), lock, parts), nil
 }
 
-func newServer(cfg Config, info Info, log *slog.Logger, requests *requests, claim *Claim, parts Parts) *Server {
+func newServer(cfg Config, info Info, log *slog.Logger, requests *requests, lock *SocketLock, parts Parts) *Server {
 	s := &Server{
-		cfg: cfg, info: info, log: log, parts: parts, limits: defaultLimits(), requests: requests, claim: claim,
+		cfg: cfg, info: info, log: log, parts: parts, limits: defaultLimits(), requests: requests, lock: lock,
 		started: time.Now(),
 	}
 	s.router = s.newRouter()
@@ -68,11 +68,11 @@ func (s *Server) Routes() chi.Routes { return s.router }
 // Start opens the socket and serves it in the background. When serving ends for another reason than Stop, failed is
 // called once, from another goroutine.
 func (s *Server) Start(ctx context.Context, failed func(error)) (err error) {
-	if err := s.claim.Take(ctx); err != nil {
+	if err := s.lock.Acquire(ctx); err != nil {
 		return err
 	}
 	if s.socket, err = openSocket(ctx, s.cfg.Socket, s.cfg.Group); err != nil {
-		return errors.Join(err, s.claim.Release())
+		return errors.Join(err, s.lock.Release())
 	}
 	s.guard = s.socket.guard()
 	s.serving.Store(true)
@@ -84,7 +84,7 @@ func (s *Server) Start(ctx context.Context, failed func(error)) (err error) {
 	return nil
 }
 
-// Stop tells the watchers, accepts no more, waits for the running requests as long as ctx lasts, and removes the
+// Stop notifies the watchers, accepts no more, waits for the running requests as long as ctx lasts, and removes the
 // socket. Without a Start it does nothing.
 func (s *Server) Stop(ctx context.Context) error {
 	if !s.serving.Swap(false) {
@@ -93,7 +93,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	for _, w := range s.parts.Watchers {
 		w.Stopping()
 	}
-	return errors.Join(s.background.Stop(ctx), s.socket.remove(), s.claim.Release())
+	return errors.Join(s.background.Stop(ctx), s.socket.remove(), s.lock.Release())
 }
 
 func (s *Server) newHTTP() *http.Server {

@@ -21,13 +21,13 @@ type socket struct {
 	uid, gid uint32
 }
 
-// openSocket listens at path with mode 0660. The caller has the [Claim] to it.
+// openSocket listens at path with mode 0660. The caller has the [SocketLock] to it.
 func openSocket(ctx context.Context, path, group string) (_ *socket, err error) {
 	s := &socket{path: path}
 	if s.listener, err = listen(ctx, path); err != nil {
 		return nil, err
 	}
-	if err := s.handOver(group); err != nil {
+	if err := s.setGroup(group); err != nil {
 		return nil, errors.Join(err, s.listener.Close(), s.remove())
 	}
 	return s, nil
@@ -61,8 +61,8 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	return listener, nil
 }
 
-// handOver gives the socket to the group and lets that group use it.
-func (s *socket) handOver(group string) error {
+// setGroup gives the socket to the group and lets that group use it.
+func (s *socket) setGroup(group string) error {
 	gid, err := groupID(group)
 	if err != nil {
 		return fmt.Errorf("find group of socket %s: %w", s.path, err)
@@ -99,4 +99,4 @@ func groupID(group string) (int, error) {
 func (s *socket) guard() guard { return guard{path: s.path, uid: s.uid, gid: s.gid} }
 
 // remove takes the socket out of the file system. That it has gone already is fine.
-func (s *socket) remove() error { return removeIfThere(s.path) }
+func (s *socket) remove() error { return removeIfExists(s.path) }

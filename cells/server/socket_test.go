@@ -19,22 +19,22 @@ import (
 
 func open(t *testing.T, path string) (*socket, error) {
 	t.Helper()
-	claim, err := NewClaim(Config{Socket: path})
+	lock, err := NewSocketLock(Config{Socket: path})
 	if err != nil {
 		return nil, err
 	}
-	if err := claim.Take(t.Context()); err != nil {
+	if err := lock.Acquire(t.Context()); err != nil {
 		return nil, err
 	}
 	s, err := openSocket(t.Context(), path, "")
 	if err != nil {
-		return nil, errors.Join(err, claim.Release())
+		return nil, errors.Join(err, lock.Release())
 	}
-	t.Cleanup(func() { _ = errors.Join(s.listener.Close(), s.remove(), claim.Release()) })
+	t.Cleanup(func() { _ = errors.Join(s.listener.Close(), s.remove(), lock.Release()) })
 	return s, nil
 }
 
-func TestSocketIsForOwnerAndGroupOnly(t *testing.T) {
+func TestSocketMode(t *testing.T) {
 	old := unix.Umask(0o077) // process-wide, and taken over by nothing but this test's files
 	defer unix.Umask(old)
 	path := filepath.Join(t.TempDir(), "made", "for", "it", "agent.sock")
@@ -49,7 +49,7 @@ func TestSocketIsForOwnerAndGroupOnly(t *testing.T) {
 	}
 }
 
-func TestSocketThatAKilledAgentLeftIsReplaced(t *testing.T) {
+func TestSocketOfKilledAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	leaveStale(t, path)
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
@@ -58,12 +58,12 @@ func TestSocketThatAKilledAgentLeftIsReplaced(t *testing.T) {
 	if _, err := open(t, path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t.Context(), path); err != nil {
+	if _, err := listenerPID(t.Context(), path); err != nil {
 		t.Errorf("nobody listens: %v", err)
 	}
 }
 
-func TestSecondAgentIsRefusedAndToldOfTheFirst(t *testing.T) {
+func TestSocketOfRunningAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	if _, err := open(t, path); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestSecondAgentIsRefusedAndToldOfTheFirst(t *testing.T) {
 	}
 }
 
-func TestSocketThatAnswersIsLeftAloneWithoutALockToo(t *testing.T) {
+func TestSocketOfRunningAgentWithoutLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	other, err := net.Listen("unix", path)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestSocketThatAnswersIsLeftAloneWithoutALockToo(t *testing.T) {
 	}
 }
 
-func TestOneOfManyAgentsThatStartAtOnceWins(t *testing.T) {
+func TestSocketLockConcurrently(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	leaveStale(t, path)
 	var (
@@ -116,7 +116,7 @@ func TestOneOfManyAgentsThatStartAtOnceWins(t *testing.T) {
 	}
 }
 
-func TestWhatIsInTheWayIsNamedAndKept(t *testing.T) {
+func TestSocketPathTaken(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
@@ -140,7 +140,7 @@ func TestWhatIsInTheWayIsNamedAndKept(t *testing.T) {
 	}
 }
 
-func TestUnknownGroupIsRefusedAndLeavesNothing(t *testing.T) {
+func TestSocketUnknownGroup(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{Socket: filepath.Join(dir, "agent.sock"), Group: "no-such-group"}
 	s, err := New(cfg, Info{}, slog.New(slog.DiscardHandler), Parts{})
@@ -179,7 +179,7 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-func TestLongestPathIsTaken(t *testing.T) {
+func TestSocketPathLongest(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, strings.Repeat("a", maxSocketPath-len(dir)-1))
 	if _, err := open(t, path); err != nil {

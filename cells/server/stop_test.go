@@ -16,7 +16,7 @@ type watcher struct{ seen []string }
 func (w *watcher) Serving()  { w.seen = append(w.seen, "serving") }
 func (w *watcher) Stopping() { w.seen = append(w.seen, "stopping") }
 
-func TestWatchersHearOfBothEnds(t *testing.T) {
+func TestWatchers(t *testing.T) {
 	w := new(watcher)
 	r := newRig(t, Parts{Watchers: []Watcher{w}})
 	r.stop(t)
@@ -26,7 +26,7 @@ func TestWatchersHearOfBothEnds(t *testing.T) {
 	}
 }
 
-func TestStopWaitsForRunningRequestsAndRemovesTheSocket(t *testing.T) {
+func TestStopWaitsForRequests(t *testing.T) {
 	running, finish := make(chan bool), make(chan bool)
 	r := newRig(t, handle(http.MethodGet, "/", func(w http.ResponseWriter, _ *http.Request) {
 		close(running)
@@ -66,13 +66,13 @@ func TestStopWaitsForRunningRequestsAndRemovesTheSocket(t *testing.T) {
 func waitRefused(t *testing.T, r *rig) {
 	t.Helper()
 	for {
-		if _, err := ask(t.Context(), r.cfg.Socket); err != nil {
+		if _, err := listenerPID(t.Context(), r.cfg.Socket); err != nil {
 			return
 		}
 	}
 }
 
-func TestStopCutsWhatRunsLongerThanItMayWait(t *testing.T) {
+func TestStopTimeout(t *testing.T) {
 	running, ended := make(chan bool), make(chan bool)
 	r := newRig(t, handle(http.MethodGet, "/", func(_ http.ResponseWriter, r *http.Request) {
 		close(running)
@@ -94,7 +94,7 @@ func TestStopCutsWhatRunsLongerThanItMayWait(t *testing.T) {
 	<-ended
 }
 
-func TestServerThatNeverStartedStops(t *testing.T) {
+func TestStopWithoutStart(t *testing.T) {
 	if err := new(Server).Stop(context.Background()); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
@@ -16,6 +18,9 @@ func Module(cfg Config) fx.Option {
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(newStarted, fx.Private),
 		fx.Provide(func(s *service) Store { return s }),
+		fx.Provide(newReporter, fx.Private),
+		server.Report(func(r *reporter) *reporter { return r }),
+		supervisor.Health(func(r *reporter) *reporter { return r }),
 		doctor.Check(func(s *service) *checker { return &checker{s} }),
 		metrics.Collect(func(s *service) *meters { return s.meters }),
 	)

@@ -17,12 +17,12 @@ import (
 )
 
 // module runs the cell with those that look after it.
-func module(t *testing.T, cfg store.Config, targets ...any) {
+func module(t *testing.T, cfg store.Config, more ...fx.Option) {
 	app := fxtest.New(t, fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
 		store.Module(cfg), doctor.Module(doctor.DefaultConfig()), metrics.Module(metrics.DefaultConfig()),
 		server.Module(server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}, server.Info{}),
-		fx.Populate(targets...),
+		fx.Options(more...),
 	)
 	app.RequireStart()
 	t.Cleanup(app.RequireStop)
@@ -34,7 +34,7 @@ func TestMetrics(t *testing.T) {
 		exporter *metrics.Exporter
 	)
 	cfg, _ := inFolder(t)
-	module(t, cfg, &s, &exporter)
+	module(t, cfg, fx.Populate(&s, &exporter))
 	create(t, s, "a")
 	_ = s.Create(t.Context(), "a", nil)
 	_, _ = s.Get(t.Context(), "A")
@@ -68,7 +68,7 @@ func TestDoctorEtcdAway(t *testing.T) {
 	var d *doctor.Doctor
 	cfg := store.DefaultConfig()
 	cfg.Backend, cfg.Etcd.Endpoints = store.BackendEtcd, []string{"unix:///nowhere/etcd.sock"}
-	module(t, cfg, &d)
+	module(t, cfg, fx.Populate(&d))
 	answer, err := d.Examine(t.Context(), doctor.Scope{})
 	if err != nil || len(answer.Findings) != 1 {
 		t.Fatalf("%+v, %v", answer, err)
@@ -82,7 +82,7 @@ func TestDoctorEtcdAway(t *testing.T) {
 func TestDoctorEmbedded(t *testing.T) {
 	var d *doctor.Doctor
 	cfg, _ := inFolder(t)
-	module(t, cfg, &d)
+	module(t, cfg, fx.Populate(&d))
 	if answer, err := d.Examine(t.Context(), doctor.Scope{}); err != nil || len(answer.Findings) != 0 {
 		t.Errorf("%+v, %v", answer, err)
 	}

@@ -2,20 +2,12 @@ package store
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"porin.dev/porin/cells/doctor"
 )
 
 // storeUnreachable is the kind of disagreement, by the name that programs know it by.
 const storeUnreachable = "store-unreachable"
-
-// probeTime is how long the doctor waits for an answer.
-const probeTime = time.Second
-
-// probeKey is a key that nobody writes.
-const probeKey = "doctor/probe"
 
 // checker asks the store something: its doctor.Checker.
 type checker struct{ service *service }
@@ -37,13 +29,10 @@ func (c *checker) Examine(ctx context.Context, only string) ([]doctor.Finding, e
 	if only != "" {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	_, err := c.service.Get(ctx, probeKey)
-	if err == nil || errors.Is(err, ErrNotFound) {
-		return nil, nil
+	if err := c.service.probe(ctx); err != nil {
+		return []doctor.Finding{{Kind: storeUnreachable, Subject: c.service.backend.location(), Detail: err.Error()}}, nil
 	}
-	return []doctor.Finding{{Kind: storeUnreachable, Subject: c.service.backend.location(), Detail: err.Error()}}, nil
+	return nil, nil
 }
 
 var _ doctor.Checker = (*checker)(nil)

@@ -25,7 +25,7 @@ type Config struct {
 	Etcd    EtcdConfig
 }
 
-// DefaultConfig is what the agent runs with unless told otherwise: a cluster of one node.
+// DefaultConfig is what the agent runs with by default: a cluster of one node.
 func DefaultConfig() Config {
 	return Config{Backend: BackendEmbedded, Dir: "/var/lib/porin", Timeout: 5 * time.Second, Etcd: EtcdConfig{Prefix: "/porin/"}}
 }

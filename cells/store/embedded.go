@@ -139,7 +139,7 @@ func putOf(key string, value []byte) Event {
 
 func (e *embedded) view(read func(*bbolt.Tx) error) error { return e.unavailable(e.db.View(read)) }
 
-// write makes the change of an entry that decide returns for what is there now, and tells it.
+// write makes the change of an entry that decide returns for what is there now, and sends it to the watches.
 func (e *embedded) write(ctx context.Context, key string, decide func(now []byte, exists bool) (Event, error)) error {
 	if err := e.lock(ctx); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// TestTailWaitsForWriter: what is written and not told yet may be in the list that the watch goes on from.
+// TestTailWaitsForWriter: what is written and not sent yet may be in the list that the watch goes on from.
 func TestTailWaitsForWriter(t *testing.T) {
 	e := newEmbedded(filepath.Join(t.TempDir(), "store.db"))
 	synctest.Test(t, func(t *testing.T) {

@@ -121,12 +121,12 @@ func (e *etcd) read(ctx context.Context, key string, opts ...clientv3.OpOption) 
 	if err != nil {
 		return nil, err
 	}
-	asked := e.progress.now()
+	before := e.progress.now()
 	answer, err := c.Get(ctx, e.cfg.Prefix+key, opts...)
 	if err != nil {
 		return nil, e.fault(err)
 	}
-	e.progress.observe(asked, answer.Header)
+	e.progress.observe(before, answer.Header)
 	return answer, nil
 }
 
@@ -150,12 +150,12 @@ func (e *etcd) change(ctx context.Context, condition clientv3.Cmp, do clientv3.O
 	if err != nil {
 		return nil, err
 	}
-	asked := e.progress.now()
+	before := e.progress.now()
 	answer, err := c.Txn(ctx).If(condition).Then(do).Else(otherwise...).Commit()
 	if err != nil {
 		return nil, e.fault(err)
 	}
-	e.progress.observe(asked, answer.Header)
+	e.progress.observe(before, answer.Header)
 	return answer, nil
 }
 

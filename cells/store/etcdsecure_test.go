@@ -90,8 +90,8 @@ func givesUp(t testing.TB, s store.Store) {
 	}
 }
 
-// TestEtcdWithAUser has an etcd that wants a password, and lets the user have its own prefix.
-func TestEtcdWithAUser(t *testing.T) {
+// TestEtcdWithUser has an etcd that wants a password, and lets the user have its own prefix.
+func TestEtcdWithUser(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t, nil)
 	cfg := server.Config()

@@ -37,6 +37,7 @@ type service struct {
 	backend   backend
 	log       *slog.Logger
 	meters    *meters
+	health    health
 	lifecycle lifecycle
 	timeout   time.Duration // of a call
 }
@@ -133,6 +134,7 @@ func (s *service) call(ctx context.Context, operation, subject string, fault err
 	err := fault
 	if err == nil {
 		err = s.within(ctx, run)
+		s.health.observe(err, time.Now())
 	}
 	s.meters.operation(operation, err, time.Since(began))
 	if err != nil {

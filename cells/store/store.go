@@ -43,17 +43,17 @@ type Entry struct {
 	Value []byte
 }
 
-// EventType says what an [Event] tells.
+// EventType is the type of an [Event].
 type EventType string
 
-// What a watch tells.
+// The types of events.
 const (
 	Put     EventType = "put"     // Entry is there, or has a new value
 	Deleted EventType = "deleted" // Entry is gone; it has no value
 	Resync  EventType = "resync"  // Entries are all there are; forget what else you know
 )
 
-// Event is what a watch tells.
+// Event is what a watch sends.
 type Event struct {
 	Type    EventType
 	Entry   Entry   // of Put and Deleted
@@ -62,7 +62,7 @@ type Event struct {
 	revision int64 // of Put and Deleted
 }
 
-// Position is a place in the history of a store. The history has gone back, as by a restore from a backup, when a later
+// Position is a place in the history of a store. The store was rolled back, as by a restore from a backup, when a later
 // position has another store, a lower term or a lower revision.
 type Position struct {
 	Store    string `json:"store"`    // identity of the store, as far as the backend has one
@@ -91,7 +91,7 @@ var (
 )
 
 var (
-	// errGone is returned when the changes after a revision cannot be told: they are no longer known, or the store was set back.
+	// errGone is returned when the changes after a revision cannot be sent: they are no longer known, or the store was rolled back.
 	errGone       = errors.New("the revision is gone")
 	errNotRunning = errors.New("it is starting or stopping")
 	errNoAnswer   = errors.New("no answer in time")

@@ -13,7 +13,7 @@ import (
 type watch struct {
 	service *service
 	prefix  string
-	after   int64 // the revision up to which all was told; 0 when a resync is due
+	after   int64 // the revision up to which all was sent; 0 when a resync is due
 	out     chan Event
 	pause   time.Duration // before the last attempt
 }

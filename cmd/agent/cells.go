@@ -12,6 +12,7 @@ import (
 	"porin.dev/porin/cells/cni"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/delegate"
@@ -21,6 +22,7 @@ import (
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/version"
 )
 
@@ -34,7 +36,7 @@ const (
 // so that a second agent touches nothing, and last of all it serves.
 func Cells(cfg Config) fx.Option {
 	return fx.Options(
-		server.Hold(),
+		server.LockSocket(),
 		endpointmanager.Module(cfg.EndpointManager),
 		ipam.Module(cfg.ipam()),
 		link.Module(),
@@ -45,12 +47,13 @@ func Cells(cfg Config) fx.Option {
 		monitor.Module(cfg.Monitor),
 		metrics.Module(cfg.Metrics),
 		cni.Module(cni.Config{StateDir: cfg.EndpointManager.StateDir, ConfDir: cfg.cniConfDir()}),
+		supervisor.Module(cfg.Supervisor),
 		server.Module(cfg.Server, server.Info{Version: version.Of(), Node: cfg.NodeName}),
 		cniConfModule(cfg),
 		fx.Provide(
 			func() *delegate.Plugins { return delegate.New(cfg.Delegate) },
 			func(d *doctor.Doctor) cni.Examiner { return d },
-			func(c *capacity.Capacity) cni.Vitals { return c },
+			func(c *capacity.Capacity) cni.Capacity { return c },
 			steps,
 		),
 	)
@@ -69,11 +72,11 @@ func multiPool(cfg Config) fx.Option {
 }
 
 // steps is the order in which an endpoint comes up; it goes down in the reverse order.
-func steps(ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, datapath *datapath.Step) endpointmanager.Steps {
-	return endpointmanager.Steps{ipam.WithPlugins(plugins, link), link, datapath}
+func steps(ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, datapath *datapath.Step) endpoint.Steps {
+	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, datapath}
 }
 
-// quiet sends what fx tells of itself to the debug log.
+// quiet sends the log of fx to the debug log.
 var quiet = fx.WithLogger(func(log *slog.Logger) fxevent.Logger {
 	logger := &fxevent.SlogLogger{Logger: log.With("cell", "fx")}
 	logger.UseLogLevel(slog.LevelDebug)

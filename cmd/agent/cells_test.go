@@ -35,7 +35,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-func TestTheGraphIsDrawn(t *testing.T) {
+func TestGraphDrawing(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"graph"}, &out); err != nil {
 		t.Fatal(err)

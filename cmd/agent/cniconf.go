@@ -77,7 +77,7 @@ func writeSynced(path string, content []byte) error {
 }
 
 // capabilities are what a runtime is to hand over besides: the addresses that are asked for, and the annotations of the pod,
-// of which one names a pool.
+// of which one names a pool and one a reservation.
 var capabilities = map[string]bool{"ips": true, "io.kubernetes.cri.pod-annotations": true}
 
 // list names 1.0.0 for libraries that read one version only, such as libcni 1.1 of containerd 1.6 and 1.7, which refuse a

@@ -29,7 +29,7 @@ func filesIn(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestTheRuntimeFindsThePlugin(t *testing.T) {
+func TestCNIConfigFound(t *testing.T) {
 	c := cniConfOf(t)
 	c.stateDir = "/elsewhere"
 	c.Serving()
@@ -67,7 +67,7 @@ func TestConfigurationVersions(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatIsRightIsLeftAlone(t *testing.T) {
+func TestCNIConfigUnchanged(t *testing.T) {
 	c := cniConfOf(t)
 	inode := func() os.FileInfo {
 		if err := c.write(); err != nil {
@@ -89,7 +89,7 @@ func TestAConfigurationThatIsRightIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatCannotBeWrittenLeavesNothing(t *testing.T) {
+func TestCNIConfigNotWritable(t *testing.T) {
 	c := cniConfOf(t)
 	if err := os.MkdirAll(filepath.Join(c.path, "in-the-way"), 0o755); err != nil {
 		t.Fatal(err)

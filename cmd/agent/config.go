@@ -19,6 +19,7 @@ import (
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/labels"
 )
 
@@ -40,9 +41,10 @@ type Config struct {
 	Doctor          doctor.Config
 	Metrics         metrics.Config
 	Monitor         monitor.Config
+	Supervisor      supervisor.Config
 }
 
-// DefaultConfig is what the agent runs with unless told otherwise.
+// DefaultConfig is what the agent runs with by default.
 func DefaultConfig() Config {
 	name, _ := os.Hostname() // without one Validate asks for --node-name
 	return Config{
@@ -59,6 +61,7 @@ func DefaultConfig() Config {
 		Doctor:          doctor.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
 		Monitor:         monitor.DefaultConfig(),
+		Supervisor:      supervisor.DefaultConfig(),
 	}
 }
 
@@ -80,6 +83,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Doctor.Flags(fs)
 	c.Metrics.Flags(fs)
 	c.Monitor.Flags(fs)
+	c.Supervisor.Flags(fs)
 }
 
 // multiPool is the configuration of the node's blocks, with what the agent knows of the node.
@@ -106,7 +110,7 @@ func (c Config) cniConfDir() string {
 func (c Config) Validate() error {
 	errs := []error{
 		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
-		c.Metrics.Validate(), c.Monitor.Validate(),
+		c.Metrics.Validate(), c.Monitor.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("node-name: want a name"))

@@ -7,7 +7,7 @@ import (
 	"porin.dev/porin/cells/ipam"
 )
 
-func TestLabelsOfANodeAreForItsPools(t *testing.T) {
+func TestNodeLabels(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.NodeLabels = map[string]string{"zone": "a"}
 	if err := cfg.Validate(); err != nil || cfg.multiPool().Labels["zone"] != "a" {

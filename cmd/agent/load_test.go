@@ -36,7 +36,7 @@ func parse(t *testing.T, yaml string, env map[string]string, args ...string) (Co
 	return cfg, err
 }
 
-func TestTheCommandLineWinsOverTheEnvironmentOverTheFile(t *testing.T) {
+func TestLoadPrecedence(t *testing.T) {
 	yaml := "state-dir: /file\nbpf-root: /file\nlog-level: warn\nipam-pod-cidr: [10.0.0.0/24, 'fd00::/64']\n"
 	env := map[string]string{"PORIN_STATE_DIR": "/env", "PORIN_BPF_ROOT": "/env", "PORIN_SERVICE_HOST": "10.96.0.7"}
 	cfg, err := parse(t, yaml, env, "--state-dir=/flag")
@@ -51,7 +51,7 @@ func TestTheCommandLineWinsOverTheEnvironmentOverTheFile(t *testing.T) {
 	}
 }
 
-func TestEveryFaultOfAFileIsReportedAtOnce(t *testing.T) {
+func TestLoadFileFaults(t *testing.T) {
 	_, err := parse(t, "state-dri: /x\nconfig: /y\nipam-quarantine: soon\nbpf-root: [/a, /b]\n", map[string]string{"PORIN_MONITOR_EVENTS": "many"})
 	if err == nil {
 		t.Fatal("no error")
@@ -63,7 +63,7 @@ func TestEveryFaultOfAFileIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoMapOfValuesIsRefused(t *testing.T) {
+func TestLoadFileNotMap(t *testing.T) {
 	for _, yaml := range []string{
 		"- a\n", "state-dir: {a: b}\n", "ipam-pod-cidr: [[a]]\n", "state-dir: [unclosed\n",
 		"state-dir: [/a, /b]\n",        // no list
@@ -86,7 +86,7 @@ func TestAFileThatIsNoMapOfValuesIsRefused(t *testing.T) {
 	}
 }
 
-func TestEveryFaultOfTheValuesIsReportedAtOnce(t *testing.T) {
+func TestLoadValueFaults(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.NodeName, cfg.LogLevel, cfg.CNIConfPath = "", "loud", "relative"
 	cfg.EndpointManager.StateDir, cfg.Server.Socket = "relative", "relative"
@@ -102,7 +102,7 @@ func TestEveryFaultOfTheValuesIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestASourceReplacesTheListOfTheNextOne(t *testing.T) {
+func TestLoadListPrecedence(t *testing.T) {
 	const yaml = "ipam-pod-cidr: [10.1.0.0/24, 10.2.0.0/24]\ncni-conf-path: /file\n"
 	env := map[string]string{"PORIN_IPAM_POD_CIDR": "10.3.0.0/24, 10.4.0.0/24", "PORIN_CNI_CONF_PATH": ""}
 	for _, test := range []struct {
@@ -127,7 +127,7 @@ func TestASourceReplacesTheListOfTheNextOne(t *testing.T) {
 	}
 }
 
-func TestAMapIsTakenFromOneSource(t *testing.T) {
+func TestLoadMapPrecedence(t *testing.T) {
 	const yaml = "node-labels: {zone: a, gpu: '', n: 7}\nipam-namespace-pool: shop=red,bank=blue\n"
 	for _, test := range []struct {
 		env  map[string]string
@@ -152,7 +152,7 @@ func TestAMapIsTakenFromOneSource(t *testing.T) {
 	}
 }
 
-func TestFaultsOfTheFileAndOfTheValuesComeTogether(t *testing.T) {
+func TestLoadAllFaults(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "porin.yaml")
 	if err := os.WriteFile(file, []byte("state-dri: /x\nlog-level: loud\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func FuzzConfigurationFile(f *testing.F) {
 	})
 }
 
-func TestHelpNamesEveryFlag(t *testing.T) {
+func TestHelpFlags(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"--help"}, &out); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// noPools answers the calls about pools and nodes in a mode that has none: the caller is told why.
+// noPools answers the calls about pools and nodes in a mode that has none: the error says why.
 type noPools struct{ mode string }
 
 // Mount implements server.Routes.

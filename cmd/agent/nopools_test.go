@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/cells/server"
 )
 
-func TestAnAgentWithoutPoolsSaysSo(t *testing.T) {
+func TestNoPools(t *testing.T) {
 	r := chi.NewRouter()
 	noPools{ipam.ModePodCIDR}.Mount(r)
 	for _, call := range [][2]string{
@@ -30,8 +30,8 @@ func TestAnAgentWithoutPoolsSaysSo(t *testing.T) {
 	}
 }
 
-// TestEveryModeHasTheCallsOfTheDocument, whether it can do what they ask or not.
-func TestEveryModeHasTheCallsOfTheDocument(t *testing.T) {
+// TestRoutesOfEveryMode, whether it can do what they ask or not.
+func TestRoutesOfEveryMode(t *testing.T) {
 	for _, mode := range []string{ipam.ModePodCIDR, ipam.ModeMultiPool, ipam.ModeDelegated} {
 		cfg := testConfig(t)
 		cfg.IPAM.Mode = mode

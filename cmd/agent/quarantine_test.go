@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestARestartedAgentKnowsOfEveryReleaseThatStillCounts: an address may have to rest for twenty minutes, and what a restarted
+// TestQuarantineRestart: an address may have to rest for twenty minutes, and what a restarted
 // agent knows of a release is its tombstone.
-func TestARestartedAgentKnowsOfEveryReleaseThatStillCounts(t *testing.T) {
+func TestQuarantineRestart(t *testing.T) {
 	for quarantine, valid := range map[time.Duration]bool{20 * time.Minute: true, 20*time.Minute + 1: false} {
 		cfg := DefaultConfig()
 		cfg.NodeName, cfg.IPAM.PodCIDRs, cfg.IPAM.Quarantine = "node", []string{"10.0.0.0/24"}, quarantine

@@ -22,15 +22,16 @@ type call struct {
 	deadline                               time.Time
 }
 
-// config is what the plugin itself needs of a network configuration. The agent reads the rest.
+// config is what the plugin itself needs of a network configuration. The agent reads the rest. The tags doc are for
+// docs/reference.
 type config struct {
-	CNIVersion string `json:"cniVersion"`
-	Name       string `json:"name"`     // of the network
-	Socket     string `json:"socket"`   // of the agent
-	StateDir   string `json:"stateDir"` // of the agent: deletion records, heartbeat; the folder of the socket when it is not there
-	Timeout    string `json:"timeout"`  // for the whole call
+	CNIVersion string `json:"cniVersion" doc:"version of the CNI specification"`
+	Name       string `json:"name" doc:"name of the network"`
+	Socket     string `json:"socket" doc:"path of the agent's socket; /run/porin/agent.sock when it is not there"`
+	StateDir   string `json:"stateDir" doc:"the agent's --state-dir, which has deletion records and heartbeat; the folder of the socket when it is not there"`
+	Timeout    string `json:"timeout" doc:"time for the whole call, such as 30s, which is the default"`
 	IPAM       struct {
-		Type string `json:"type"`
+		Type string `json:"type" doc:"the IPAM plugin that the agent calls for addresses; none: Porin gives them"`
 	} `json:"ipam"`
 }
 

@@ -19,39 +19,39 @@ import (
 // delete has the agent delete, or does it without one: it cuts the host end, so that the stack passes no packet any more,
 // leaves a record for the agent, and removes the link. It fails only when another try can help.
 func (c *call) delete() error {
-	err := c.askToDelete(c.deadline.Add(-keptForDelete(c.deadline.Sub(c.began.wall))))
-	if err == nil || isPrinted(err) {
+	err := c.askToDelete(c.deadline.Add(-reservedForDelete(c.deadline.Sub(c.began.wall))))
+	if err == nil || isAgentError(err) {
 		return err
 	}
 	// A container that is to be gone sends nothing more, whatever comes of the rest.
-	if err := c.toHostEnd(rtnl.LinkDown); err != nil {
+	if err := c.requestHostEnd(rtnl.LinkDown); err != nil {
 		return c.retry("take down the interface", err)
 	}
 	answered, err := c.record(errors.Is(err, errTimeout))
 	switch {
-	case isPrinted(err):
+	case isAgentError(err):
 		return err
 	case err != nil:
 		return c.retry("record the deletion for the agent, which does not answer", err)
 	case answered: // and what is there now is what the agent has left, of a later ADD
 		return nil
 	}
-	if err := c.toHostEnd(rtnl.DelLink); err != nil {
+	if err := c.requestHostEnd(rtnl.DelLink); err != nil {
 		return c.retry("remove the interface", err)
 	}
 	return nil
 }
 
-// keptForDelete is the part of a DEL's time in which it does without an agent that hangs.
-func keptForDelete(timeout time.Duration) time.Duration { return min(timeout/3, 5*time.Second) }
+// reservedForDelete is the part of a DEL's time in which it does without an agent that hangs.
+func reservedForDelete(timeout time.Duration) time.Duration { return min(timeout/3, 5*time.Second) }
 
 func (c *call) askToDelete(deadline time.Time) error {
 	_, err := c.ask(deadline)
 	return err
 }
 
-// isPrinted reports whether the agent has answered with an error for the runtime.
-func isPrinted(err error) bool {
+// isAgentError reports whether the agent has answered with an error for the runtime.
+func isAgentError(err error) bool {
 	_, printed := errors.AsType[*agentError](err)
 	return printed
 }
@@ -66,7 +66,7 @@ func (c *call) record(hangs bool) (answered bool, err error) {
 	}
 	defer writer.Close()
 	if !hangs {
-		if err := c.askToDelete(c.deadline); err == nil || isPrinted(err) {
+		if err := c.askToDelete(c.deadline); err == nil || isAgentError(err) {
 			return true, err
 		}
 	}
@@ -78,9 +78,9 @@ func (c *call) record(hangs bool) (answered bool, err error) {
 	return false, writer.Put(record)
 }
 
-// toHostEnd sends the request for the attachment's host end, unless there is none, or only that of a later ADD: the agent may
+// requestHostEnd sends the request for the attachment's host end, unless there is none, or only that of a later ADD: the agent may
 // have come and gone since the last look.
-func (c *call) toHostEnd(request func(index int) rtnl.Request) error {
+func (c *call) requestHostEnd(request func(index int) rtnl.Request) error {
 	conn, err := rtnl.Dial()
 	if err != nil {
 		return err

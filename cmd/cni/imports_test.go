@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestThePluginLinksNothingHeavy keeps out what makes a process start late: a package costs by being linked.
-func TestThePluginLinksNothingHeavy(t *testing.T) {
+// TestImports keeps out what makes a process start late: a package costs by being linked.
+func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)

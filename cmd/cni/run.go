@@ -68,7 +68,7 @@ type moment struct {
 func (c *call) do() ([]byte, error) {
 	switch c.command {
 	case "ADD":
-		return c.askPatiently()
+		return c.askUntilAgentIsThere()
 	case "DEL":
 		return nil, c.delete()
 	case "STATUS":
@@ -84,8 +84,8 @@ const (
 	dialRetry    = 10 * time.Millisecond
 )
 
-// askPatiently is for ADD.
-func (c *call) askPatiently() ([]byte, error) {
+// askUntilAgentIsThere is for ADD: it asks again while no agent listens.
+func (c *call) askUntilAgentIsThere() ([]byte, error) {
 	giveUp := c.began.wall.Add(waitForAgent)
 	for {
 		out, err := c.ask(c.deadline)
@@ -102,7 +102,7 @@ func (c *call) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, known := errors.AsType[*failure](err); known || isPrinted(err) {
+	if _, known := errors.AsType[*failure](err); known || isAgentError(err) {
 		return err
 	}
 	f := &failure{Code: codeTryAgain, Msg: c.command + " of " + c.subject() + ": " + err.Error(), Details: "look at the log of porin-agent"}

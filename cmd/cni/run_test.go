@@ -139,8 +139,8 @@ func (a *fakeAgent) wants(what string, code int, stdout string, wantCode int, wo
 	}
 }
 
-// TestAddCarriesTheCall holds the request against what the agent's tests have recorded.
-func TestAddCarriesTheCall(t *testing.T) {
+// TestAdd holds the request against what the agent's tests have recorded.
+func TestAdd(t *testing.T) {
 	testutil.Root(t)
 	a, container := newFakeAgent(t), testutil.NetNS(t)
 	a.listen()
@@ -158,7 +158,7 @@ func TestAddCarriesTheCall(t *testing.T) {
 	}
 }
 
-func TestAgentsErrorIsPrinted(t *testing.T) {
+func TestAgentError(t *testing.T) {
 	testutil.Root(t)
 	a, container := newFakeAgent(t), testutil.NetNS(t)
 	a.listen()
@@ -170,7 +170,7 @@ func TestAgentsErrorIsPrinted(t *testing.T) {
 	}
 }
 
-func TestAddWaitsForAnAgent(t *testing.T) {
+func TestAddWaitsForAgent(t *testing.T) {
 	testutil.Root(t)
 	a, container := newFakeAgent(t), testutil.NetNS(t)
 	began := time.Now()
@@ -191,8 +191,8 @@ func TestAddWaitsForAnAgent(t *testing.T) {
 	}
 }
 
-// TestOtherCommandsDoNotWait: runtimes hold locks meanwhile.
-func TestOtherCommandsDoNotWait(t *testing.T) {
+// TestOtherCommandsWithoutAgent: runtimes hold locks meanwhile.
+func TestOtherCommandsWithoutAgent(t *testing.T) {
 	testutil.Root(t)
 	a, container := newFakeAgent(t), testutil.NetNS(t)
 	began := time.Now()
@@ -207,7 +207,7 @@ func TestOtherCommandsDoNotWait(t *testing.T) {
 	}
 }
 
-func TestStatusWithoutAnAgent(t *testing.T) {
+func TestStatusWithoutAgent(t *testing.T) {
 	a := newFakeAgent(t)
 	if err := heartbeat.Beat(a.dir); err != nil {
 		t.Fatal(err)
@@ -221,8 +221,8 @@ func TestStatusWithoutAnAgent(t *testing.T) {
 	a.wants("after a heartbeat of another boot", code, out, 1, `"code":50`)
 }
 
-// TestAnAgentOfAnotherVersion knows nothing of the call.
-func TestAnAgentOfAnotherVersion(t *testing.T) {
+// TestAgentOfOtherVersion knows nothing of the call.
+func TestAgentOfOtherVersion(t *testing.T) {
 	testutil.Root(t)
 	a, container := newFakeAgent(t), testutil.NetNS(t)
 	a.listen()
@@ -237,7 +237,7 @@ func TestAnAgentOfAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestDeleteRecordOfADelegatedAttachment(t *testing.T) {
+func TestDeleteRecordWithIPAMPlugin(t *testing.T) {
 	testutil.Root(t)
 	a := newFakeAgent(t)
 	code, out := a.execute("DEL", "/run/netns/c1", `,"ipam":{"type":"host-local"}`)
@@ -257,7 +257,7 @@ func TestDeleteRecordOfADelegatedAttachment(t *testing.T) {
 }
 
 // Between the two looks of a DEL an agent may have come, made the attachment anew, and gone again.
-func TestDeleteWithoutAgentSparesALaterADD(t *testing.T) {
+func TestDeleteWithoutAgentLaterADD(t *testing.T) {
 	testutil.Root(t)
 	a, node := newFakeAgent(t), testutil.NetNS(t)
 	name := v1.HostInterfaceName("c1", "eth0")

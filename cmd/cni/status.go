@@ -17,7 +17,7 @@ func (c *call) status() error {
 		deadline = c.deadline
 	}
 	_, err := c.ask(deadline)
-	if err == nil || isPrinted(err) {
+	if err == nil || isAgentError(err) {
 		return err
 	}
 	if stale := heartbeat.Check(c.config.StateDir); stale != nil {

@@ -29,11 +29,14 @@ type fakeAgent struct {
 
 	mu        sync.Mutex // guards the fields below, while a request or a verb of the script runs
 	ready     bool
-	stuck     bool // answers nothing
-	failing   bool // a deletion leaves a part
-	sick      bool // something disagrees, and something lacks
-	blind     bool // something cannot be examined
-	outside   bool // an endpoint has an address of no pool
+	stuck     bool   // answers nothing
+	failing   bool   // a deletion leaves a part
+	sick      bool   // something disagrees, and something lacks
+	blind     bool   // something cannot be examined
+	outside   bool   // an endpoint has an address of no pool
+	etcd      string // "etcd-away", "etcd-back" or "etcd-never-away"; "" for no store
+	recovery  *v1.RecoveryStatus
+	conflicts []v1.BlockConflict
 	endpoints []v1.Endpoint
 	events    []v1.Event
 	reserved  []v1.Reservation
@@ -75,6 +78,8 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodGet, "/v1/doctor", httpx.Handler(a.doctor))
 	r.Method(http.MethodPost, "/v1/doctor", httpx.Handler(a.repair))
 	r.Method(http.MethodPost, "/v1/restore/accept", httpx.Handler(a.accept))
+	r.Method(http.MethodGet, "/v1/controller", httpx.Handler(a.controllers))
+	r.Method(http.MethodPost, "/v1/controller/{name}/run", httpx.Handler(a.runController))
 	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(a.trace))
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(a.gc))
 	r.Method(http.MethodGet, "/v1/events", httpx.Handler(a.stream))
@@ -100,8 +105,8 @@ func (a *fakeAgent) add() {
 	ep := v1.Endpoint{
 		ID: uint16(n), ContainerID: strings.Repeat(strconv.Itoa(n), 64), IfName: "eth0", State: "ready", Network: "porin",
 		NetNS:     fmt.Sprintf("/run/netns/c%d", n),
-		Host:      v1.Interface{Name: fmt.Sprintf("por%012d", n), Index: 10 + n, MAC: fmt.Sprintf("02:00:00:00:01:%02x", n)},
-		Container: v1.Interface{Name: "eth0", MAC: fmt.Sprintf("02:00:00:00:02:%02x", n)},
+		Host:      v1.Interface{Name: fmt.Sprintf("por%012d", n), Index: 10 + n, MAC: v1.MAC{2, 0, 0, 0, 1, byte(n)}},
+		Container: v1.Interface{Name: "eth0", MAC: v1.MAC{2, 0, 0, 0, 2, byte(n)}},
 		Addresses: v1.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)})},
 		Pool:      "default",
 		Created:   noon.Add(-time.Duration(n) * time.Hour),
@@ -135,13 +140,39 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 			},
 			Removed: []string{"interface por000000000009"},
 		},
+		Health:    a.health(),
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},
+		Store:     a.store(),
+		Recovery:  a.recovery,
+		Conflicts: a.conflicts,
 		Resources: a.resources(),
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"},
 			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}},
 		},
 	})
+}
+
+// store is away when it was told so, has been, or is not there.
+func (a *fakeAgent) store() *v1.StoreStatus {
+	status := &v1.StoreStatus{Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon.Add(-5 * time.Minute)}
+	if a.etcd == "" {
+		return nil
+	}
+	if a.etcd != "etcd-never-away" {
+		status.LastError, status.LastErrorTime = "the cluster's store is unreachable: no answer in time", noon.Add(-10*time.Second)
+	}
+	status.Reachable = a.etcd != "etcd-away"
+	return status
+}
+
+// clash has six blocks in conflict, and a recovery wait for that.
+func (a *fakeAgent) clash() {
+	a.recovery = &v1.RecoveryStatus{UnderWay: true, Epoch: 13, Began: noon.Add(-time.Hour), WaitsForThisNode: true}
+	for i := range 6 {
+		a.conflicts = append(a.conflicts, v1.BlockConflict{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, 0, byte(8 * i)}), 29), Pool: "default", Owner: "n1/aaaaaaaaaa"})
+	}
+	a.conflicts[1].Owner = ""
 }
 
 // accept removes what is held.
@@ -168,7 +199,7 @@ func (a *fakeAgent) list(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, list)
 }
 
-func (a *fakeAgent) find(r *http.Request) (int, error) {
+func (a *fakeAgent) endpointByRef(r *http.Request) (int, error) {
 	ref, err := httpx.Param(r, "id")
 	if err != nil {
 		return 0, err
@@ -188,7 +219,7 @@ func (a *fakeAgent) find(r *http.Request) (int, error) {
 }
 
 func (a *fakeAgent) get(w http.ResponseWriter, r *http.Request) error {
-	i, err := a.find(r)
+	i, err := a.endpointByRef(r)
 	if err != nil {
 		return err
 	}
@@ -196,7 +227,7 @@ func (a *fakeAgent) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *fakeAgent) delete(w http.ResponseWriter, r *http.Request) error {
-	i, err := a.find(r)
+	i, err := a.endpointByRef(r)
 	if err != nil {
 		return err
 	}
@@ -229,6 +260,7 @@ func (a *fakeAgent) ipam(w http.ResponseWriter, _ *http.Request) error {
 	for _, ep := range a.endpoints {
 		answer.Allocations = append(answer.Allocations, v1.Allocation{
 			Address: ep.Addresses.IPv4, Pool: "default", Owner: shortID(ep.ContainerID) + ":" + ep.IfName, Since: ep.Created,
+			ContainerID: ep.ContainerID, IfName: ep.IfName, Pod: ep.Pod,
 		})
 	}
 	if a.delegated {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/loader"
 )
 
 const aboutBPF = `It reads the kernel and needs no agent, but root, and the network namespace that the agent runs in.`
@@ -40,8 +41,8 @@ func (s *session) bpfTables(w io.Writer, found datapath.Inspection) {
 
 // withoutNull makes lists that are not there [] in JSON.
 func withoutNull(found datapath.Inspection) datapath.Inspection {
-	found.Programs = append([]datapath.PinnedProgram{}, found.Programs...)
-	found.Maps = append([]datapath.PinnedMap{}, found.Maps...)
+	found.Programs = append([]loader.PinnedProgram{}, found.Programs...)
+	found.Maps = append([]loader.PinnedMap{}, found.Maps...)
 	found.Attachments = append([]datapath.ProgramAtALink{}, found.Attachments...)
 	return found
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestBashCompletes presses the tab key in a real bash, at "porin endpoint g".
-func TestBashCompletes(t *testing.T) {
+// TestCompletionBash presses the tab key in a real bash, at "porin endpoint g".
+func TestCompletionBash(t *testing.T) {
 	bash := shell(t, "bash")
 	for typed, want := range map[string]string{
 		"porin endpoint g":         "get",
@@ -30,7 +30,7 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
-func TestScriptsAreReadByTheirShells(t *testing.T) {
+func TestCompletionScripts(t *testing.T) {
 	for _, name := range shells() {
 		t.Run(name, func(t *testing.T) {
 			program := shell(t, name)

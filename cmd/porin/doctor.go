@@ -5,22 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
 
-// examine is "porin doctor". What it finds is on stdout, and a failure.
-func examine(ctx context.Context, s *session, _ []string) error {
-	answer, err := s.examined(ctx)
+// doctorCommand is "porin doctor". What it finds is on stdout, and a failure.
+func doctorCommand(ctx context.Context, s *session, _ []string) error {
+	answer, err := s.runDoctor(ctx)
 	if err != nil {
 		return err
 	}
 	return s.printFindings(answer, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "All agrees, as examined in %s.\n", short(answer.Duration))
+		_, _ = fmt.Fprintf(w, "All agrees, as examined in %s.\n", shortDuration(answer.Duration))
 	})
 }
 
-func (s *session) examined(ctx context.Context) (v1.Doctor, error) {
+func (s *session) runDoctor(ctx context.Context) (v1.Doctor, error) {
 	switch {
 	case s.repair && s.endpoint != "":
 		return v1.Doctor{}, usageOf([]string{"doctor"}, "want --endpoint or --repair, not both")
@@ -30,23 +31,23 @@ func (s *session) examined(ctx context.Context) (v1.Doctor, error) {
 	return s.client.Doctor(ctx, s.endpoint)
 }
 
-// printFindings ends with what well writes when all agrees.
-func (s *session) printFindings(answer v1.Doctor, well func(io.Writer)) error {
-	if err := s.print(answer, func(w io.Writer) { s.doctorTable(w, answer, well) }); err != nil {
+// printFindings ends with what noFindings writes when all agrees.
+func (s *session) printFindings(answer v1.Doctor, noFindings func(io.Writer)) error {
+	if err := s.print(answer, func(w io.Writer) { s.doctorTable(w, answer, noFindings) }); err != nil {
 		return err
 	}
 	switch found, blind := len(answer.Findings), len(answer.Errors); {
 	case found > 0 && blind > 0:
-		return fmt.Errorf("%s, and %s could not be examined", count(found, "disagreement"), count(blind, "part"))
+		return fmt.Errorf("%s, and %s could not be examined", plural(found, "disagreement"), plural(blind, "part"))
 	case found > 0:
-		return errors.New(count(found, "disagreement"))
+		return errors.New(plural(found, "disagreement"))
 	case blind > 0:
-		return fmt.Errorf("%s could not be examined", count(blind, "part"))
+		return fmt.Errorf("%s could not be examined", plural(blind, "part"))
 	}
 	return nil
 }
 
-func (s *session) doctorTable(w io.Writer, answer v1.Doctor, well func(io.Writer)) {
+func (s *session) doctorTable(w io.Writer, answer v1.Doctor, noFindings func(io.Writer)) {
 	for _, f := range answer.Notes {
 		row(w, "Note:", f.Kind+" of "+f.Owner+", "+f.Subject)
 		row(w, "  Because:", f.Detail)
@@ -62,7 +63,7 @@ func (s *session) doctorTable(w io.Writer, answer v1.Doctor, well func(io.Writer
 		row(w, "Not examined:", fault)
 	}
 	if len(answer.Findings)+len(answer.Errors) == 0 {
-		well(w)
+		noFindings(w)
 	}
 }
 
@@ -72,17 +73,42 @@ func (s *session) findingRows(w io.Writer, f v1.Finding) {
 	if f.Endpoint != "" {
 		row(w, "  Endpoint:", shortAttachment(f.Endpoint))
 	}
-	row(w, "  Since:", fmt.Sprintf("%s, in %s", s.age(f.Since), count(f.Times, "examination")))
-	row(w, "  Repair:", repairer(f)+": "+f.Repair)
+	row(w, "  Since:", fmt.Sprintf("%s, in %s", s.age(f.Since), plural(f.Times, "examination")))
+	row(w, "  Repair:", whoRepairs(f)+": "+f.Repair)
 	if f.Outcome != "" {
 		row(w, "  Outcome:", f.Outcome)
 	}
 }
 
-// repairer is who has to.
-func repairer(f v1.Finding) string {
+// whoRepairs is the agent, or the reader.
+func whoRepairs(f v1.Finding) string {
 	if f.Manual {
 		return "by you"
 	}
 	return "by the agent"
+}
+
+// addresses is what "porin ipam check" asks the doctor about.
+const addresses = "addresses"
+
+// ipamCheck is the doctor's examination of what is about addresses. What it finds is on stdout, and a failure.
+func ipamCheck(ctx context.Context, s *session, _ []string) error {
+	ask := s.client.DoctorAbout
+	if s.repair {
+		ask = s.client.Repair
+	}
+	answer, err := withProgress(s, "comparing the addresses with the cluster's store and the kernel", func() (v1.Doctor, error) { return ask(ctx, addresses) })
+	if err != nil {
+		return err
+	}
+	return s.printFindings(answer, func(w io.Writer) { checkLine(w, answer) })
+}
+
+// checkLine says what was compared.
+func checkLine(w io.Writer, answer v1.Doctor) {
+	var parts []string
+	for _, c := range answer.Compared {
+		parts = append(parts, fmt.Sprintf("%s %d", printable(c.What), c.Count))
+	}
+	_, _ = fmt.Fprintf(w, "All agrees: %s; compared in %s.\n", strings.Join(parts, ", "), shortDuration(answer.Duration))
 }

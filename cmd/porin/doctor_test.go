@@ -38,10 +38,10 @@ func (a *fakeAgent) disagreements(about string) (all []v1.Finding) {
 }
 
 func (a *fakeAgent) doctor(w http.ResponseWriter, r *http.Request) error {
-	return httpx.JSON(w, http.StatusOK, a.examined(r))
+	return httpx.JSON(w, http.StatusOK, a.runDoctor(r))
 }
 
-func (a *fakeAgent) examined(r *http.Request) v1.Doctor {
+func (a *fakeAgent) runDoctor(r *http.Request) v1.Doctor {
 	about := r.URL.Query().Get("about")
 	answer := v1.Doctor{
 		Findings: append([]v1.Finding{}, a.disagreements(about)...), Examined: noon, Duration: 3 * time.Millisecond,
@@ -61,7 +61,7 @@ func (a *fakeAgent) examined(r *http.Request) v1.Doctor {
 
 // repair repairs what is not manual.
 func (a *fakeAgent) repair(w http.ResponseWriter, r *http.Request) error {
-	answer := a.examined(r)
+	answer := a.runDoctor(r)
 	for i, f := range answer.Findings {
 		if !f.Manual {
 			answer.Repaired = append(answer.Repaired, f)

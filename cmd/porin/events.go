@@ -21,7 +21,7 @@ func events(ctx context.Context, s *session, _ []string) error {
 			return err
 		}
 		if last > 0 && event.Seq > last+1 {
-			_, _ = fmt.Fprintf(s.err, "porin: %s lost\n", count(event.Seq-last-1, "event"))
+			_, _ = fmt.Fprintf(s.err, "porin: %s lost\n", plural(event.Seq-last-1, "event"))
 		}
 		last = event.Seq
 		if err := s.printEvent(event); err != nil {
@@ -41,7 +41,7 @@ func (s *session) printEvent(event v1.Event) error {
 
 // eventLine has columns of fixed width, as nobody knows the next line.
 func eventLine(e v1.Event) string {
-	parts := []string{fmt.Sprintf("%s  %-5d %-17s", moment(e.Time), e.Seq, e.Type)}
+	parts := []string{fmt.Sprintf("%s  %-5d %-17s", timestamp(e.Time), e.Seq, e.Type)}
 	if e.Endpoint != nil {
 		parts = append(parts, endpointWords(*e.Endpoint))
 	}
@@ -57,7 +57,7 @@ func eventLine(e v1.Event) string {
 }
 
 func endpointWords(ep v1.Endpoint) string {
-	return present(fmt.Sprint(ep.ID), podName(ep.Pod), shortID(ep.ContainerID)+":"+ep.IfName,
+	return joinNonEmpty(fmt.Sprint(ep.ID), podName(ep.Pod), shortID(ep.ContainerID)+":"+ep.IfName,
 		address(ep.Addresses.IPv4), address(ep.Addresses.IPv6))
 }
 
@@ -67,7 +67,7 @@ func phaseWords(operation string, phases []v1.Phase) string {
 	var parts []string
 	for _, p := range phases {
 		total += p.Duration
-		parts = append(parts, p.Name+" "+short(p.Duration))
+		parts = append(parts, p.Name+" "+shortDuration(p.Duration))
 	}
-	return fmt.Sprintf("%s %s (%s)", operation, short(total), strings.Join(parts, ", "))
+	return fmt.Sprintf("%s %s (%s)", operation, shortDuration(total), strings.Join(parts, ", "))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -14,7 +15,7 @@ import (
 
 // mountNodes has a fake agent know two nodes, of which one is silent.
 func mountNodes(r chi.Router) {
-	recovery := v1.Recovery{Epoch: 2, Waiting: []string{}, Excluded: []string{}}
+	recovery := v1.Recovery{Epoch: 2, Waiting: []v1.Unconfirmed{}, Excluded: []string{}}
 	r.Method(http.MethodGet, "/v1/node", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
 		return httpx.JSON(w, http.StatusOK, []v1.Node{
 			{Name: "one", Key: "aaaaaaaaaa", State: "active", Created: time.Now(), LastContact: time.Now(), Blocks: []v1.NodeBlock{{CIDR: netip.MustParsePrefix("10.1.0.0/26"), Pool: "blue"}}},
@@ -26,7 +27,7 @@ func mountNodes(r chi.Router) {
 		if err != nil {
 			return err
 		}
-		if !body.MachineIsOff || body.Key != "bbbbbbbbbb" {
+		if chi.URLParam(r, "name") != "one" && (!body.MachineIsOff || body.Key != "bbbbbbbbbb") {
 			return fault.New(fault.Unavailable, "the node's agent does not answer")
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -45,9 +46,14 @@ func mountNodes(r chi.Router) {
 			return err
 		}
 		if body.Begin {
-			recovery = v1.Recovery{UnderWay: true, Epoch: 3, Began: time.Now(), Reason: "an administrator said so", Waiting: []string{"two/bbbbbbbbbb"}, Excluded: []string{}}
+			recovery = v1.Recovery{UnderWay: true, Epoch: 3, Began: time.Now(), Reason: "an administrator said so", LostPools: []v1.LostPool{
+				{Name: "blue", Command: "porin pool set blue --disabled=true"}, {Name: "red", Gone: true, Command: "porin pool create red --prefix=10.9.0.0/24"},
+			}, Waiting: []v1.Unconfirmed{
+				{Node: "two/bbbbbbbbbb", Conflicts: []string{"one/aaaaaaaaaa"}}, {Node: "three/cccccccccc"}, {Node: "four/dddddddddd"}, {Node: "four/eeeeeeeeee"},
+			}, Excluded: []string{}}
 		} else {
-			recovery.Waiting, recovery.Excluded = []string{}, []string{body.Exclude}
+			recovery.Waiting = slices.DeleteFunc(slices.Clone(recovery.Waiting), func(n v1.Unconfirmed) bool { return n.Node == body.Exclude })
+			recovery.Excluded = append(recovery.Excluded, body.Exclude)
 		}
 		return httpx.JSON(w, http.StatusOK, recovery)
 	}))

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"net/http"
+	"net/netip"
 
 	"github.com/go-chi/chi/v5"
 
@@ -11,7 +12,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// fakePools are the pools of a fake agent, by name.
+// fakePools are the pools of a fake agent, by name. One of which a prefix was taken out has 52 blocks that are draining.
 type fakePools map[string]v1.PoolSpec
 
 // errNoPools is what an agent of another mode answers.
@@ -46,7 +47,7 @@ func (p fakePools) list(w http.ResponseWriter, _ *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, list)
 }
 
-func (p fakePools) find(r *http.Request) (v1.PoolSpec, error) {
+func (p fakePools) pool(r *http.Request) (v1.PoolSpec, error) {
 	name := chi.URLParam(r, "name")
 	one, ok := p[name]
 	if !ok {
@@ -56,7 +57,7 @@ func (p fakePools) find(r *http.Request) (v1.PoolSpec, error) {
 }
 
 func (p fakePools) get(w http.ResponseWriter, r *http.Request) error {
-	one, err := p.find(r)
+	one, err := p.pool(r)
 	if err != nil {
 		return err
 	}
@@ -84,16 +85,22 @@ func (p fakePools) put(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Invalid, "no prefix: want at least one, such as 10.244.0.0/16")
 	}
 	one.IPv4BlockBits, one.IPv6BlockBits = cmp.Or(one.IPv4BlockBits, 26), cmp.Or(one.IPv6BlockBits, 122)
-	one.Use = nil
+	one.Use, one.Draining = nil, nil
+	if was := p[one.Name].Prefixes; len(one.Prefixes) < len(was) {
+		for i := range 52 {
+			cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 4, byte(i), 0}), 26)
+			one.Draining = append(one.Draining, v1.PoolBlock{CIDR: cidr, Node: "two", Key: "bbbbbbbbbb"})
+		}
+	}
 	if one.Name == "tiny" {
-		one.Warnings = []string{"it has 1 ipv4 blocks, and the cluster has 2 nodes"}
+		one.Warnings = []string{"it has 1 IPv4 block, and the cluster has 2 nodes"}
 	}
 	p[one.Name] = one
 	return httpx.JSON(w, http.StatusOK, one)
 }
 
 func (p fakePools) delete(w http.ResponseWriter, r *http.Request) error {
-	one, err := p.find(r)
+	one, err := p.pool(r)
 	if err != nil {
 		return err
 	}

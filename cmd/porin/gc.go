@@ -29,7 +29,7 @@ func gc(ctx context.Context, s *session, _ []string) error {
 	if result.Withheld != "" {
 		return fmt.Errorf("nothing was deleted: %s", printable(result.Withheld))
 	}
-	return leftover(result.Errors, result.Details)
+	return partsLeft(result.Errors, result.Details)
 }
 
 func gcTable(w io.Writer, result v1.GCResult, dryRun bool) {
@@ -37,17 +37,17 @@ func gcTable(w io.Writer, result v1.GCResult, dryRun bool) {
 		row(w, "Not valid:", attachment)
 	}
 	if dryRun {
-		_, _ = fmt.Fprintln(w, count(len(result.Stale), "attachment")+" would be deleted")
+		_, _ = fmt.Fprintln(w, plural(len(result.Stale), "attachment")+" would be deleted")
 		return
 	}
-	_, _ = fmt.Fprintln(w, count(result.Deleted, "attachment")+" deleted")
+	_, _ = fmt.Fprintln(w, plural(result.Deleted, "attachment")+" deleted")
 }
 
-// leftover is the failure of a deletion that left parts.
-func leftover(parts int, details []string) error {
+// partsLeft is the failure of a deletion that left parts.
+func partsLeft(parts int, details []string) error {
 	if parts == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s could not be taken down yet, and the agent tries again: %w",
-		count(parts, "part"), errors.New(printable(strings.Join(details, "; "))))
+		plural(parts, "part"), errors.New(printable(strings.Join(details, "; "))))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func helpCommand(_ context.Context, s *session, args []string) error {
-	if _, ok := find(strings.Join(args, " ")); !ok && len(below(args)) == 0 {
+	if _, ok := findCommand(strings.Join(args, " ")); !ok && len(subcommands(args)) == 0 {
 		return usageOf([]string{"help"}, fmt.Sprintf("unknown command %q", strings.Join(args, " ")))
 	}
 	return help(s.out, args)
@@ -18,7 +18,7 @@ func helpCommand(_ context.Context, s *session, args []string) error {
 // help explains one command, a group of commands, or all.
 func help(w io.Writer, words []string) error {
 	text := new(strings.Builder)
-	if c, ok := find(strings.Join(words, " ")); ok {
+	if c, ok := findCommand(strings.Join(words, " ")); ok {
 		helpOne(text, c)
 	} else {
 		helpGroup(text, words)
@@ -33,7 +33,7 @@ func helpOne(w io.Writer, c command) {
 	if c.flags != nil {
 		c.flags(fs, &o)
 	}
-	_, _ = fmt.Fprintln(w, present("Usage: porin", c.name, c.args, "[FLAGS]"))
+	_, _ = fmt.Fprintln(w, joinNonEmpty("Usage: porin", c.name, c.args, "[FLAGS]"))
 	_, _ = fmt.Fprintf(w, "\n%s.\n", capital(c.short))
 	if c.long != "" {
 		_, _ = fmt.Fprintf(w, "\n%s\n", c.long)
@@ -43,7 +43,7 @@ func helpOne(w io.Writer, c command) {
 
 func helpGroup(w io.Writer, words []string) {
 	prefix := strings.Join(words, " ")
-	_, _ = fmt.Fprintln(w, present("Usage: porin", prefix, "COMMAND [FLAGS]"))
+	_, _ = fmt.Fprintln(w, joinNonEmpty("Usage: porin", prefix, "COMMAND [FLAGS]"))
 	if prefix == "" {
 		_, _ = fmt.Fprint(w, "\nPorin gives the containers of this node their network; this is the way to ask its agent.\n")
 	}
@@ -51,7 +51,7 @@ func helpGroup(w io.Writer, words []string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range commands() {
 		if prefix == "" || strings.HasPrefix(c.name, prefix+" ") {
-			_, _ = fmt.Fprintf(tw, "  %s\t%s\n", present(c.name, c.args), c.short)
+			_, _ = fmt.Fprintf(tw, "  %s\t%s\n", joinNonEmpty(c.name, c.args), c.short)
 		}
 	}
 	_ = tw.Flush()
@@ -63,3 +63,98 @@ func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // noEnvironment is for help, which shows the same defaults everywhere.
 func noEnvironment(string) string { return "" }
+
+// The longer help of commands.
+
+const aboutRefs = `REF is a number, or one of
+  container-id:ID    cni-attachment-id:ID:INTERFACE    pod-name:NAMESPACE/NAME
+  ipv4:ADDRESS       ipv6:ADDRESS`
+
+const aboutDelete = aboutRefs + `
+container-id: takes down every endpoint of the container; one that is not known is a success.
+The exit code is 1 when a part could not be taken down yet: the agent tries again.`
+
+const aboutDoctor = `The command examines: what two examinations in a row find, a second apart or more, the agent repairs,
+unless it runs with --doctor-repair=false. A finding that was found once may be a passing state. With --repair the agent
+examines twice itself, repairs what both have found, whatever --doctor-repair says, and examines again.
+The exit code is 1 when something disagrees, or could not be examined.`
+
+const aboutAccept = `A start that finds more than four attachments unexplained, and more than half of all, holds them, and with a new ledger any: their links are gone though
+the ledger has them, or their links are there and the ledger does not have them. It neither brings them back nor removes
+them, and gives their addresses to nobody. "porin status" lists them. A DEL or a newer ADD of the pod ends the hold of one;
+this ends that of ENDPOINT (CONTAINERID:INTERFACE, of which a beginning of the container ID suffices that fits one alone, as
+"porin status" prints it), or of all: links and records are removed, and addresses come free. A container that still runs is cut
+off.`
+
+const aboutList = `ENDS IN is when what this node has of a pool is used up, if its use goes on growing as it does now. A node that can claim
+another block of the pool (--ipam-mode multi-pool) goes on with that, so there is no end then.
+OWNER is the pod, or whoever has reserved the address. The pool is "-" when it is not known: of an endpoint that the agent holds
+and that its ledger does not have ("porin status"). "-o json" has the whole ID of the container.`
+
+const aboutCheck = `It compares the addresses in use with the endpoints, the kernel's routes, neighbours and addresses, and the blocks of the
+cluster's store with those that this node gives out from. It is the examination of "porin doctor", restricted to addresses.
+With --repair it examines twice, a second apart, repairs what both have found, and examines again: a finding that is left is one
+that a person has to repair, or a repair that failed.
+It names the reservations of this node. Those of other nodes are on their disks: ask there.
+The exit code is 1 when something disagrees, or could not be examined.`
+
+const aboutReserve = `Without an ADDRESS it is one of each family of the pool; with one, that one. The token ends this reservation and no later one.
+A reservation ends by itself unless it is permanent, and outlives the agent and the boot. A pod takes it over by the token: its annotation porin.dev/reservation, or PORIN_RESERVATION in CNI_ARGS.
+That ends it, unless it is permanent: then it has its addresses again after the container's DEL, so that the next one with the token gets them.`
+
+const aboutRelease = `Without --token whatever reservation there is ends. An endpoint that uses what is reserved permanently keeps it until its end.
+What an endpoint uses otherwise is refused: delete that.
+A released address rests for the pool's quarantine.`
+
+const aboutPoolUse = `OWNED is how many blocks nodes own: a pool of which all are has room in these alone, of which "porin ipam list" shows
+those of this node. DRAINING is how many blocks nodes still have of addresses that were taken out of the pool, or excluded;
+"porin pool get" names them, with their nodes. NODES are the labels that a node must have to own some. NAMESPACES are those of
+the pods that may have addresses, and nobody gets one that is EXCLUDED: blocks without any other do not count.`
+
+const aboutPoolCreate = `For example: porin pool create blue --prefix 10.65.0.0/16,fd00:65::/64 --node-label zone=a
+A node claims a block at a time: 64 addresses, unless the size is given. A container is given addresses of all the families
+that the pool has. A pod of a namespace that is not allowed gets an error, whatever has chosen the pool for it.
+A pool with fewer blocks than the cluster has nodes is warned of on stderr ("warnings" in JSON), unless it is for nodes with labels.`
+
+const aboutPoolSet = `A prefix that is left out is drained: what is in use of it stays, and nothing more of it is given out; "porin pool
+get" shows the blocks of it that are left. So it is with what is excluded, and a pod whose namespace is not allowed any more
+keeps its addresses.`
+
+const aboutPoolDelete = `A pool that nodes have blocks of is refused, and nothing changes: disable it, delete the pods that use it, and end the
+reservations of its addresses. Those are on the nodes' disks: "porin ipam list" shows them, and "porin ipam release" ends them,
+on the node alone. Nodes give a block back a minute after its last address was released and has rested, or later if they often
+need one again.`
+
+const aboutNodes = `A machine that is replaced under the same name is another incarnation, with another KEY. Nobody takes the blocks of a node
+that is silent: delete it when its machine is gone.`
+
+const aboutNodeDelete = `To remove a node, stop its machine and use --machine-is-off: its agent is not asked, and reservations are lost with the machine's
+disk. If the machine runs after all, addresses of its pods are given out a second time.
+Without --machine-is-off the node's agent must agree, which it does when the node has no block and no address in use; else it
+objects, and names what is reserved there. The node registers again at once, with a new key.
+It is refused while another node uses addresses of its blocks, as the machine itself does after its --store-dir was lost: delete
+those pods, or begin a recovery, in which no other node can claim the blocks, and delete the node then.
+Its blocks are free at once; the command ends after the longest quarantine of their pools, and deletes claims that arrived late.
+A node that waits for the answer to a claim that was lost does not agree for about ten minutes: try again then.`
+
+const aboutNodeReset = `Two machines have one key when a disk was copied. Neither gives out addresses then. Remove the file node-key in the
+--store-dir of the copy and restart its agent; then reset the node, so that the other one goes on.`
+
+const aboutRecover = `Before the cluster's store is started again from a backup, run it with --begin on every node: each agent begins a recovery
+when it reaches the store, before it claims anything. (One node suffices if no other reaches the store before a recovery is under
+way; where no agent runs, create the file begin-recovery in --store-dir.) Agents notice a restore by themselves only if one of
+them knows something newer than the backup. Until every node that the store or an agent knows has confirmed its blocks, no node
+claims a new one; addresses of blocks that are confirmed are given out. There is no time limit: exclude a node that is gone
+(--exclude NAME, with --incarnation if it waits for several of that name), or delete it with "porin node delete
+--machine-is-off". A pool that this node has seen and that is gone is created again. Of one that has lost a change since, it
+shows the command that makes the change again; other nodes may have seen more. It shows it until somebody changes the pool.
+A node that is excluded although it runs may have addresses in use that are given out a second time.`
+
+const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
+What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`
+
+const aboutGC = `An attachment is CONTAINERID:INTERFACE. Those of other networks are not touched, and none that begins after the call.
+When many of the live attachments are not valid, the first call deletes nothing, and a second one in a row does.
+The exit code is 1 when it was withheld, or when a part could not be taken down yet: the agent tries that again.`
+
+const aboutEvents = `In JSON each event is a line of its own. The agent keeps the last events only: what is missing shows in seq.`

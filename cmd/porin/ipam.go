@@ -25,21 +25,29 @@ func ipamList(ctx context.Context, s *session, _ []string) error {
 func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string) {
 	rangeTable(w, answer, ends)
 	_, _ = fmt.Fprintln(w)
-	row(w, "ADDRESS", "POOL", "OWNER", "AGE")
+	row(w, "ADDRESS", "POOL", "OWNER", "INTERFACE", "CONTAINER", "AGE")
 	has := map[netip.Addr]bool{}
 	for _, a := range answer.Allocations {
-		row(w, a.Address, a.Pool, a.Owner, s.ageOf(a))
+		row(w, a.Address, a.Pool, ownerOf(a), a.IfName, shortID(a.ContainerID), s.ageOf(a))
 		has[a.Address] = true
 	}
 	for _, pool := range answer.Pools {
 		for _, r := range pool.Ranges {
 			for _, addr := range r.NodeAddresses {
 				if !has[addr] { // whoever has it is shown above
-					row(w, addr, pool.Name, "the node itself", "")
+					row(w, addr, pool.Name, "the node itself", "", "", "")
 				}
 			}
 		}
 	}
+}
+
+// ownerOf is the pod, or whoever has reserved the address; "" when only the container is known.
+func ownerOf(a v1.Allocation) string {
+	if pod := podName(a.Pod); pod != "" || a.ContainerID != "" {
+		return pod
+	}
+	return a.Owner
 }
 
 // rangeTable is of what the agent itself gives out from.

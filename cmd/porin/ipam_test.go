@@ -12,7 +12,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-func TestDrainedBlocksAndReservationsAreShownAsSuch(t *testing.T) {
+func TestIPAMListDrainedAndReserved(t *testing.T) {
 	var out strings.Builder
 	s := &session{environment: environment{out: &out, now: func() time.Time { return noon }}, options: options{output: newChoice("table", "json")}}
 	usage := v1.IPAM{
@@ -22,7 +22,11 @@ func TestDrainedBlocksAndReservationsAreShownAsSuch(t *testing.T) {
 			{Prefix: netip.MustParsePrefix("10.1.0.64/27"), Capacity: 32, Used: 1, Free: 31, Drained: true},
 		}}},
 		Allocations: []v1.Allocation{
-			{Address: netip.MustParseAddr("10.1.0.1"), Pool: "blue", Owner: "c1:eth0", Since: noon.Add(-time.Hour)},
+			{
+				Address: netip.MustParseAddr("10.1.0.1"), Pool: "blue", Owner: "0123456789abcdef:eth0", Since: noon.Add(-time.Hour),
+				ContainerID: "0123456789abcdef", IfName: "eth0", Pod: v1.Pod{Namespace: "shop", Name: "web\x1b[1m"},
+			},
+			{Address: netip.MustParseAddr("10.1.0.3"), Owner: "c2:net1", ContainerID: "c2", IfName: "net1"},
 			{Address: netip.MustParseAddr("10.1.0.70"), Pool: "blue", Owner: "move", Since: noon.Add(-time.Minute), Expires: noon.Add(9 * time.Minute)},
 		},
 	}
@@ -34,10 +38,11 @@ POOL  PREFIX        CAPACITY  USED  QUARANTINED  FREE     ENDS IN
 blue  10.1.0.0/26   64        1     2            61       12m
 blue  10.1.0.64/27  32        1     0            drained  -
 
-ADDRESS    POOL  OWNER            AGE
-10.1.0.1   blue  c1:eth0          60m
-10.1.0.70  blue  move             60s (reserved, 9m left)
-10.1.0.9   blue  the node itself  -
+ADDRESS    POOL  OWNER            INTERFACE  CONTAINER     AGE
+10.1.0.1   blue  shop/web�[1m     eth0       0123456789ab  60m
+10.1.0.3   -     -                net1       c2            -
+10.1.0.70  blue  move             -          -             60s (reserved, 9m left)
+10.1.0.9   blue  the node itself  -          -             -
 `
 	if diff := cmp.Diff(want, "\n"+out.String()); diff != "" {
 		t.Error(diff)

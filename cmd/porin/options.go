@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,21 +22,22 @@ type options struct {
 	output  choice
 	timeout time.Duration
 
-	network  string   // endpoint list, gc
-	endpoint string   // doctor
-	repair   bool     // doctor, ipam check
-	valid    []string // gc; nil when it is not given
-	dryRun   bool     // gc
-	follow   bool     // events
-	since    uint64   // events
-	bpfRoot  string   // bpf
-	pool     poolOptions
+	controllers bool     // status
+	network     string   // endpoint list, gc
+	endpoint    string   // doctor
+	repair      bool     // doctor, ipam check
+	valid       []string // gc; nil when it is not given
+	dryRun      bool     // gc
+	follow      bool     // events
+	since       uint64   // events
+	bpfRoot     string   // bpf
+	pool        poolOptions
 
 	poolName, owner, token string        // ipam reserve, ipam release
 	expires                time.Duration // ipam reserve
 	permanent              bool          // ipam reserve
 
-	incarnation  string // node delete, node reset
+	incarnation  string // node delete, node reset, ipam recover
 	machineIsOff bool   // node delete
 	begin        bool   // ipam recover
 	exclude      string // ipam recover
@@ -64,12 +68,12 @@ func networkFlag(fs *pflag.FlagSet, o *options) {
 }
 
 func doctorFlags(fs *pflag.FlagSet, o *options) {
-	fs.StringVar(&o.endpoint, "endpoint", "", "only what is about this `attachment` (CONTAINERID:INTERFACE); does not count as a look")
+	fs.StringVar(&o.endpoint, "endpoint", "", "only what is about this `attachment` (CONTAINERID:INTERFACE); does not count as an examination")
 	repairFlag(fs, o)
 }
 
 func repairFlag(fs *pflag.FlagSet, o *options) {
-	fs.BoolVar(&o.repair, "repair", false, "look twice, and repair now what both looks have found")
+	fs.BoolVar(&o.repair, "repair", false, "examine twice, and repair now what both have found")
 }
 
 func reserveFlags(fs *pflag.FlagSet, o *options) {
@@ -83,8 +87,12 @@ func releaseFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.token, "token", "", "the reservation's `token`: a later reservation is not touched")
 }
 
+func statusFlags(fs *pflag.FlagSet, o *options) {
+	fs.BoolVar(&o.controllers, "controllers", false, "show the loops of the agent, and what became of their last rounds")
+}
+
 func gcFlags(fs *pflag.FlagSet, o *options) {
-	fs.StringVar(&o.network, "network", "", "the CNI `network` whose attachments are looked at")
+	fs.StringVar(&o.network, "network", "", "the CNI `network` whose attachments are checked")
 	fs.StringSliceVar(&o.valid, "valid", nil, "`attachments` that are to stay, comma separated; --valid= for none")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only show what would be deleted")
 }
@@ -99,8 +107,9 @@ func nodeDeleteFlags(fs *pflag.FlagSet, o *options) {
 }
 
 func recoverFlags(fs *pflag.FlagSet, o *options) {
-	fs.BoolVar(&o.begin, "begin", false, "the store was restored from a backup: nobody claims blocks until every node has confirmed its own")
-	fs.StringVar(&o.exclude, "exclude", "", "do not wait for this `node` (NAME/KEY)")
+	fs.BoolVar(&o.begin, "begin", false, "the store was restored from a backup: no node claims a new block until every node has confirmed its own")
+	fs.StringVar(&o.exclude, "exclude", "", "do not wait for this `node`")
+	incarnationFlag(fs, o)
 }
 
 func bpfFlags(fs *pflag.FlagSet, o *options) {
@@ -110,4 +119,27 @@ func bpfFlags(fs *pflag.FlagSet, o *options) {
 func eventFlags(fs *pflag.FlagSet, o *options) {
 	fs.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens, until interrupted")
 	fs.Uint64Var(&o.since, "since", 0, "only events after this `seq`")
+}
+
+// choice is a flag that takes one of a few values; the first is the default.
+type choice struct {
+	value string
+	all   []string
+}
+
+func newChoice(all ...string) choice { return choice{all[0], all} }
+
+// String is pflag.Value.
+func (c *choice) String() string { return c.value }
+
+// Type is pflag.Value.
+func (c *choice) Type() string { return "string" }
+
+// Set is pflag.Value.
+func (c *choice) Set(value string) error {
+	if !slices.Contains(c.all, value) {
+		return fmt.Errorf("want %s", strings.Join(c.all, " or "))
+	}
+	c.value = value
+	return nil
 }

@@ -70,11 +70,11 @@ func age(d time.Duration) string {
 	}
 }
 
-// moment is a point in time to the millisecond.
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// timestamp is a point in time to the millisecond.
+func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// short is a duration with about three digits.
-func short(d time.Duration) string {
+// shortDuration is a duration with about three digits.
+func shortDuration(d time.Duration) string {
 	for unit := time.Second; unit > time.Nanosecond; unit /= 1000 {
 		if d >= unit {
 			return d.Round(unit / 100).String()
@@ -83,8 +83,8 @@ func short(d time.Duration) string {
 	return d.String()
 }
 
-// plain is a duration as people write it: "1m", not "1m0s".
-func plain(d time.Duration) string {
+// plainDuration is a duration as people write it: "1m", not "1m0s".
+func plainDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -95,15 +95,15 @@ func plain(d time.Duration) string {
 	return text
 }
 
-// count is "1 endpoint" or "2 endpoints".
-func count[N int | uint64](n N, what string) string {
+// plural is "1 endpoint" or "2 endpoints".
+func plural[N int | uint64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// present joins the texts that are not empty by a space.
-func present(texts ...string) string {
+// joinNonEmpty joins the texts that are not empty by a space.
+func joinNonEmpty(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,11 +30,11 @@ func parse(args []string, getenv func(string) string) (*call, error) {
 		if fs.NArg() == 0 {
 			return c, c.unfinished()
 		}
-		if rest = fs.Args(); !slices.Contains(below(c.words), rest[0]) {
+		if rest = fs.Args(); !slices.Contains(subcommands(c.words), rest[0]) {
 			return nil, c.unknown(rest[0])
 		}
 		c.words, rest = append(c.words, rest[0]), rest[1:]
-		if command, ok := find(strings.Join(c.words, " ")); ok {
+		if command, ok := findCommand(strings.Join(c.words, " ")); ok {
 			c.command = command
 			return c, c.parseArguments(fs, rest)
 		}
@@ -56,7 +57,7 @@ func (c *call) parseArguments(fs *pflag.FlagSet, rest []string) error {
 }
 
 func (c *call) checkArguments() error {
-	least, most := c.command.takes()
+	least, most := c.command.argumentCount()
 	switch {
 	case len(c.args) < least:
 		return c.usage(fmt.Sprintf("want %s", c.command.args))
@@ -75,11 +76,11 @@ func (c *call) unfinished() error {
 	if c.options.help {
 		return nil
 	}
-	return c.usage("want one of " + strings.Join(below(c.words), ", "))
+	return c.usage("want one of " + strings.Join(subcommands(c.words), ", "))
 }
 
 func (c *call) unknown(word string) error {
-	return c.usage(fmt.Sprintf("unknown command %q: want one of %s", word, strings.Join(below(c.words), ", ")))
+	return c.usage(fmt.Sprintf("unknown command %q: want one of %s", word, strings.Join(subcommands(c.words), ", ")))
 }
 
 func (c *call) usage(text string) error { return usageOf(c.words, text) }
@@ -91,4 +92,18 @@ func usageOf(words []string, text string) error {
 		return usageError{fmt.Sprintf("%s; see porin --help", text)}
 	}
 	return usageError{fmt.Sprintf("%s: %s; see %s --help", strings.Join(words, " "), text, program)}
+}
+
+// flagFault is what is wrong with a flag, in the words of this program and not in those of a parser of numbers.
+func flagFault(err error) string {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err.Error()
+	}
+	want := map[string]string{"int": "a number", "uint64": "a number", "duration": "a time, such as 30s", "bool": "true or false"}
+	wanted, ok := want[invalid.GetFlag().Value.Type()]
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("--%s %q: want %s", invalid.GetFlag().Name, invalid.GetValue(), wanted)
 }

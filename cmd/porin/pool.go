@@ -11,48 +11,26 @@ import (
 )
 
 func poolList(ctx context.Context, s *session, _ []string) error {
-	list, err := waiting(s, "reading the blocks of the cluster", func() ([]v1.PoolSpec, error) { return s.client.Pools(ctx) })
+	list, err := withProgress(s, "reading the blocks of the cluster", func() ([]v1.PoolSpec, error) { return s.client.Pools(ctx) })
 	if err != nil {
 		return err
 	}
 	s.warn(list...)
 	return s.print(list, func(w io.Writer) {
-		row(w, "POOL", "PREFIXES", "EXCLUDED", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "NODES", "NAMESPACES", "QUARANTINE", "STATE")
+		row(w, "POOL", "PREFIXES", "EXCLUDED", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "DRAINING", "NODES", "NAMESPACES", "QUARANTINE", "STATE")
 		for _, p := range list {
-			row(w, p.Name, prefixText(p.Prefixes), prefixText(p.Exclude), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"),
+			row(w, p.Name, prefixText(p.Prefixes), prefixText(p.Exclude), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"), drainingText(p),
 				selectorText(p.NodeSelector), strings.Join(p.AllowedNamespaces, " "), quarantineText(p), poolState(p))
 		}
 	})
 }
 
 func poolGet(ctx context.Context, s *session, args []string) error {
-	p, err := waiting(s, "reading the blocks of the cluster", func() (v1.PoolSpec, error) { return s.client.Pool(ctx, args[0]) })
+	p, err := withProgress(s, "reading the blocks of the cluster", func() (v1.PoolSpec, error) { return s.client.Pool(ctx, args[0]) })
 	if err != nil {
 		return err
 	}
 	return s.print(p, func(w io.Writer) { poolTable(w, p) })
-}
-
-func poolTable(w io.Writer, p v1.PoolSpec) {
-	row(w, "Pool:", p.Name+", "+poolState(p))
-	row(w, "Prefixes:", prefixText(p.Prefixes))
-	if len(p.Exclude) > 0 {
-		row(w, "Excluded:", prefixText(p.Exclude))
-	}
-	row(w, "Blocks:", blockText(p))
-	for _, use := range p.Use {
-		row(w, familyName(use.Family)+":", useLine(use))
-	}
-	if len(p.NodeSelector) > 0 {
-		row(w, "Nodes:", selectorText(p.NodeSelector))
-	}
-	if len(p.AllowedNamespaces) > 0 {
-		row(w, "Namespaces:", strings.Join(p.AllowedNamespaces, " "))
-	}
-	row(w, "Quarantine:", quarantineText(p))
-	if p.ReuseResting {
-		row(w, "When full:", "the address that rests longest is given out")
-	}
 }
 
 // poolCreate refuses a pool that is there: its owner would not expect it to change.
@@ -67,7 +45,7 @@ func poolCreate(ctx context.Context, s *session, args []string) error {
 
 // poolSet refuses to change nothing, and what cannot change: whoever asks for it would think that it is done.
 func poolSet(ctx context.Context, s *session, args []string) error {
-	if !s.pool.given() {
+	if !s.pool.anyGiven() {
 		return usageOf([]string{"pool", "set"}, "want what to change")
 	}
 	p, err := s.client.Pool(ctx, args[0])
@@ -82,9 +60,10 @@ func poolSet(ctx context.Context, s *session, args []string) error {
 
 // putPool writes the pool with what the flags say.
 func (s *session) putPool(ctx context.Context, verb string, p v1.PoolSpec) error {
-	if err := s.pool.onto(&p); err != nil {
+	if err := s.pool.applyTo(&p); err != nil {
 		return usageOf([]string{"pool", verb}, err.Error())
 	}
+	p.Use, p.Draining, p.Warnings = nil, nil, nil // they are of answers, and may be long
 	p, err := s.client.PutPool(ctx, p)
 	if err != nil {
 		return err

@@ -22,8 +22,8 @@ type poolOptions struct {
 	quarantine             time.Duration
 }
 
-// given tells whether any of them was given.
-func (p poolOptions) given() bool {
+// anyGiven reports whether any of them was given.
+func (p poolOptions) anyGiven() bool {
 	names := []string{"prefix", "exclude", "ipv4-block", "ipv6-block", "node-label", "allowed-namespace", "disabled", "quarantine", "reuse-resting"}
 	return slices.ContainsFunc(names, p.set.Changed)
 }
@@ -57,8 +57,8 @@ func setFlags(fs *pflag.FlagSet, o *options) {
 	fs.BoolVar(&p.reuseResting, "reuse-resting", false, "give out the address that rests longest when nothing else is free; --reuse-resting=false does not")
 }
 
-// onto sets what was given.
-func (f poolOptions) onto(p *v1.PoolSpec) error {
+// applyTo sets what was given.
+func (f poolOptions) applyTo(p *v1.PoolSpec) error {
 	if f.set.Changed("prefix") {
 		p.Prefixes = nil
 		for _, text := range f.prefixes {

@@ -26,7 +26,7 @@ func TestProgress(t *testing.T) {
 				var shown bytes.Buffer
 				s := &session{environment: environment{err: &shown, terminal: c.terminal}}
 				failure := errors.New("no answer")
-				got, err := waiting(s, "reading", func() (int, error) {
+				got, err := withProgress(s, "reading", func() (int, error) {
 					time.Sleep(c.takes) // of a clock that does not wait
 					return 7, failure
 				})

@@ -28,12 +28,12 @@ func ipamReserve(ctx context.Context, s *session, args []string) error {
 		request.Expires = 0
 	}
 	for _, text := range args {
-		if err := want(&request.Addresses, text); err != nil {
+		if err := addAddress(&request.Addresses, text); err != nil {
 			return usageOf([]string{"ipam", "reserve"}, err.Error())
 		}
 	}
 	if request.Owner == "" {
-		request.Owner = madeUpOwner()
+		request.Owner = randomOwner()
 	}
 	got, err := s.client.Reserve(ctx, request)
 	if err != nil {
@@ -42,8 +42,8 @@ func ipamReserve(ctx context.Context, s *session, args []string) error {
 	return s.print(got, func(w io.Writer) { s.reservationTable(w, got) })
 }
 
-// want adds an address to those asked for: one a family.
-func want(all *v1.Addresses, text string) error {
+// addAddress adds an address to those asked for: one a family.
+func addAddress(all *v1.Addresses, text string) error {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
 		return fmt.Errorf("%q: want an IP address", text)
@@ -59,8 +59,8 @@ func want(all *v1.Addresses, text string) error {
 	return nil
 }
 
-// madeUpOwner is another one each time, as an owner has one reservation only.
-func madeUpOwner() string { return "porin-cli-" + strings.ToLower(rand.Text()[:8]) }
+// randomOwner is another one each time, as an owner has one reservation only.
+func randomOwner() string { return "porin-cli-" + strings.ToLower(rand.Text()[:8]) }
 
 func (s *session) reservationTable(w io.Writer, r v1.Reservation) {
 	row(w, "Addresses:", addressText(r.Addresses))

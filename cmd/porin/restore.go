@@ -19,12 +19,12 @@ func restoreAccept(ctx context.Context, s *session, args []string) error {
 		return err
 	}
 	err = s.print(result, func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, count(result.Deleted, "held endpoint")+" removed")
+		_, _ = fmt.Fprintln(w, plural(result.Deleted, "held endpoint")+" removed")
 	})
 	if err != nil {
 		return err
 	}
-	return leftover(result.Errors, result.Details)
+	return partsLeft(result.Errors, result.Details)
 }
 
 // heldEndpoints are what the argument of restore accept may be.

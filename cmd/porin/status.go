@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -15,6 +16,9 @@ import (
 var errNotReady = errors.New("the agent is not ready")
 
 func status(ctx context.Context, s *session, _ []string) error {
+	if s.controllers {
+		return controllers(ctx, s)
+	}
 	answer, err := s.client.Status(ctx)
 	if err != nil {
 		return err
@@ -31,6 +35,7 @@ func status(ctx context.Context, s *session, _ []string) error {
 func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	row(w, "Agent:", fmt.Sprintf("%s on %s, pid %d, up %s", answer.Version, answer.Node, answer.PID, s.age(answer.Started)))
 	row(w, "Ready:", yesNo(answer.Ready))
+	healthRows(w, answer.Health)
 	row(w, "Endpoints:", endpointCounts(answer.Endpoints))
 	restoredRows(w, answer.Restored)
 	heldRows(w, answer.Held)
@@ -38,13 +43,67 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	for _, missing := range answer.Datapath.Missing {
 		row(w, "Missing:", missing)
 	}
+	if answer.Store != nil {
+		s.storeRows(w, *answer.Store)
+	}
+	if answer.Recovery != nil {
+		recoveryRows(w, *answer.Recovery)
+	}
+	conflictRows(w, answer.Conflicts)
 	for _, r := range answer.Resources {
 		row(w, resourceLabel(r), resourceLine(r))
 	}
 }
 
+// storeRows say whether the store answers, and what the last error was.
+func (s *session) storeRows(w io.Writer, store v1.StoreStatus) {
+	ago := func(t time.Time) string { return s.age(t) + " ago" }
+	switch {
+	case store.Reachable && store.LastError != "":
+		row(w, "Store:", fmt.Sprintf("%s, reachable since %s; before, %s: %s", store.Location, ago(store.Since), ago(store.LastErrorTime), store.LastError))
+	case store.Reachable:
+		row(w, "Store:", fmt.Sprintf("%s, reachable since %s", store.Location, ago(store.Since)))
+	case store.Since.IsZero():
+		row(w, "Store:", store.Location+", not asked yet")
+	default:
+		row(w, "Store:", fmt.Sprintf("%s, NOT reachable for %s: %s", store.Location, s.age(store.Since), store.LastError))
+		row(w, "", "Addresses of this node's own blocks are given out; it claims no block until the store answers.")
+	}
+}
+
+// recoveryRows have "13, since 2026-11-20 11:00:00 UTC, waits for other nodes: see porin ipam recover".
+func recoveryRows(w io.Writer, r v1.RecoveryStatus) {
+	if r.Requested {
+		row(w, "Recovery:", "requested; it begins when the store answers")
+	}
+	if !r.UnderWay {
+		return
+	}
+	who := "other nodes"
+	if r.WaitsForThisNode {
+		who = "this node"
+	}
+	row(w, "Recovery:", fmt.Sprintf("%s, waits for %s: see porin ipam recover", sinceText(r.Epoch, r.Began), who))
+}
+
+// shownConflicts bounds how many blocks in conflict are printed.
+const shownConflicts = 5
+
+func conflictRows(w io.Writer, list []v1.BlockConflict) {
+	for _, c := range list[:min(len(list), shownConflicts)] {
+		what := "node " + c.Owner + " owns it"
+		if c.Owner == "" {
+			what = "its record in the store cannot be read"
+		}
+		row(w, "Conflict:", fmt.Sprintf("addresses of %s are in use here, and %s: see porin doctor", c.CIDR, what))
+	}
+	if more := len(list) - shownConflicts; more > 0 {
+		row(w, "Conflict:", fmt.Sprintf("and %d more", more))
+	}
+}
+
 func restoredRows(w io.Writer, r v1.Restored) {
-	row(w, "Restored:", fmt.Sprintf("%d taken over, %d replaced, %d undone, in %s", r.Adopted, r.Replaced, r.Undone, short(r.Duration)))
+	row(w, "Restored:", fmt.Sprintf("%d taken over, %d replaced, %d undone, in %s", r.Adopted, r.Replaced, r.Undone, shortDuration(r.Duration)))
 	for _, e := range r.Reasons {
 		row(w, capital(e.Outcome+":"), shortAttachment(e.Endpoint)+", "+strings.Join(e.Reasons, "; "))
 	}
@@ -91,7 +150,7 @@ func resourceLine(r v1.Resource) string {
 		parts = append(parts, r.Reason)
 	}
 	if r.ExhaustedIn > 0 {
-		parts = append(parts, "used up in about "+plain(r.ExhaustedIn))
+		parts = append(parts, "used up in about "+plainDuration(r.ExhaustedIn))
 	}
 	return strings.Join(parts, ", ")
 }

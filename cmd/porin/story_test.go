@@ -17,6 +17,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/internal/story"
 )
 
@@ -82,7 +83,8 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools
+// agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools | etcd-away | etcd-back | etcd-never-away |
+// recovery-requested | recovering | clashing
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch args[0] {
@@ -125,6 +127,14 @@ func (a *fakeAgent) change(verb string) error {
 		a.delegated = true
 	case "without-pools":
 		a.pools = nil
+	case "etcd-away", "etcd-back", "etcd-never-away":
+		a.etcd = verb
+	case "recovery-requested":
+		a.recovery = &v1.RecoveryStatus{Requested: true}
+	case "recovering":
+		a.recovery = &v1.RecoveryStatus{UnderWay: true, Epoch: 12, Began: noon.Add(-time.Hour)}
+	case "clashing":
+		a.clash()
 	default:
 		return fmt.Errorf("agent: unknown verb %q", verb)
 	}
@@ -140,8 +150,8 @@ func inspect(bpfRoot string) (datapath.Inspection, error) {
 		return datapath.Inspection{}, nil
 	}
 	return datapath.Inspection{
-		Programs:    []datapath.PinnedProgram{{Name: "from_pod", Digest: "5e8fa7c0b1d2e3f4", ID: 41, Tag: "a1b2c3d4e5f60718", Loaded: noon.Add(-time.Minute)}},
-		Maps:        []datapath.PinnedMap{{Name: "endpoints", ID: 7, Type: "Hash", Entries: 2, MaxEntries: 4096}},
+		Programs:    []loader.PinnedProgram{{Name: "from_pod", Digest: "5e8fa7c0b1d2e3f4", ID: 41, Tag: "a1b2c3d4e5f60718", Loaded: noon.Add(-time.Minute)}},
+		Maps:        []loader.PinnedMap{{Name: "endpoints", ID: 7, Type: "Hash", Entries: 2, MaxEntries: 4096}},
 		Attachments: []datapath.ProgramAtALink{{IfName: "por000000000001", IfIndex: 11, Direction: "ingress", Name: "from_pod", ProgramID: 41}},
 	}, nil
 }

@@ -35,8 +35,8 @@ func traceTable(w io.Writer, list []v1.Trace) {
 	row(w, "BEGAN", "OPERATION", "ENDPOINT", "POD", "TOTAL", "SLOWEST", "TOOK", "ERROR")
 	for _, t := range list {
 		slowest := slowestPhase(t)
-		row(w, moment(t.Began), t.Operation, shortAttachment(t.Endpoint), t.Pod, short(t.Duration), slowest.Name,
-			short(slowest.Duration), t.Error)
+		row(w, timestamp(t.Began), t.Operation, shortAttachment(t.Endpoint), t.Pod, shortDuration(t.Duration), slowest.Name,
+			shortDuration(slowest.Duration), t.Error)
 	}
 }
 
@@ -54,18 +54,18 @@ func traceRows(w io.Writer, t v1.Trace) {
 	if t.Pod != "" {
 		row(w, "  Pod:", t.Pod)
 	}
-	row(w, "  Began:", moment(t.Began))
-	row(w, "  Total:", short(t.Duration))
+	row(w, "  Began:", timestamp(t.Began))
+	row(w, "  Total:", shortDuration(t.Duration))
 	for _, p := range t.Phases {
-		row(w, "    "+p.Name, strings.TrimSuffix(short(p.Duration)+", "+p.Error, ", "))
+		row(w, "    "+p.Name, strings.TrimSuffix(shortDuration(p.Duration)+", "+p.Error, ", "))
 	}
 	if t.Error != "" {
 		row(w, "  Error:", t.Error)
 	}
 }
 
-// tracedRefs are pods, and the containers that belong to none.
-func tracedRefs(ctx context.Context, s *session) (all []candidate) {
+// traceRefs are pods, and the containers that belong to none.
+func traceRefs(ctx context.Context, s *session) (all []candidate) {
 	list, _ := s.client.Traces(ctx, "")
 	for _, t := range list {
 		containerID, _, _ := strings.Cut(t.Endpoint, ":")

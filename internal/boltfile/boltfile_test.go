@@ -26,7 +26,7 @@ func kind(check func(*bbolt.Tx) error) boltfile.Kind {
 	}
 }
 
-func TestAFileIsMadeOnceAndFoundAgain(t *testing.T) {
+func TestOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "things.db")
 	for range 2 {
 		db, err := kind(nil).Open(path)
@@ -53,7 +53,7 @@ func TestAFileIsMadeOnceAndFoundAgain(t *testing.T) {
 	}
 }
 
-func TestTheFoldersOfAFileAreMade(t *testing.T) {
+func TestOpenMakesFolders(t *testing.T) {
 	top := filepath.Join(t.TempDir(), "a")
 	db, err := kind(nil).Open(filepath.Join(top, "b", "c", "things.db"))
 	if err != nil {
@@ -69,7 +69,7 @@ func TestTheFoldersOfAFileAreMade(t *testing.T) {
 	}
 }
 
-func TestAFileWhereItsFolderShouldBeIsNamed(t *testing.T) {
+func TestOpenFolderIsFile(t *testing.T) {
 	taken := filepath.Join(t.TempDir(), "taken")
 	if err := os.WriteFile(taken, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestAFileWhereItsFolderShouldBeIsNamed(t *testing.T) {
 	}
 }
 
-func TestADamagedFileIsRefusedAndStays(t *testing.T) {
+func TestOpenDamaged(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"empty":      func(path string) error { return os.Truncate(path, 0) },
 		"cut":        func(path string) error { return os.Truncate(path, int64(os.Getpagesize())*2) },
@@ -105,7 +105,7 @@ func TestADamagedFileIsRefusedAndStays(t *testing.T) {
 	}
 }
 
-func TestContentThatIsNotOursIsRefused(t *testing.T) {
+func TestOpenForeignContent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "things.db")
 	db, err := kind(nil).Open(path)
 	if err == nil {

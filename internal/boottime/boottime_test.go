@@ -6,7 +6,7 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-func TestTheClockRunsFromTheBootOn(t *testing.T) {
+func TestNow(t *testing.T) {
 	first := boottime.Now()
 	if second := boottime.Now(); first <= 0 || second < first {
 		t.Errorf("first %s, then %s", first, second)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestOnlyWhatIsNoRecordIsSetAside(t *testing.T) {
+func TestDrainSetsAside(t *testing.T) {
 	for why, stays := range map[error]bool{
 		unix.EMFILE: true, unix.ENFILE: true, unix.ENOMEM: true, unix.EISDIR: false, unix.EIO: false, errNoContainer: false,
 	} {

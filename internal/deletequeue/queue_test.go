@@ -51,7 +51,7 @@ func drained(t *testing.T, dir string) (records []deletequeue.Record) {
 	return records
 }
 
-func TestRecordsAreWorkedOffOnceInTheOrderTheyBegan(t *testing.T) {
+func TestDrainOrder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state", "deletions")
 	put(t, dir, record("c", 3), record("a", 1), record("b", 2), record("a", 1))
 	want := []deletequeue.Record{record("a", 1), record("b", 2), record("c", 3)}
@@ -63,7 +63,7 @@ func TestRecordsAreWorkedOffOnceInTheOrderTheyBegan(t *testing.T) {
 	}
 }
 
-func TestAMissingFolderIsEmptyAndNotMade(t *testing.T) {
+func TestDrainMissingFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deletions")
 	if got := drained(t, dir); len(got) != 0 {
 		t.Errorf("records = %v", got)
@@ -73,7 +73,7 @@ func TestAMissingFolderIsEmptyAndNotMade(t *testing.T) {
 	}
 }
 
-func TestARecordStaysUntilItsCallbackSucceeds(t *testing.T) {
+func TestDrainCallbackFails(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, record("a", 1), record("b", 2))
 	done, err := deletequeue.Drain(dir, each(func(r deletequeue.Record) error {
@@ -90,7 +90,7 @@ func TestARecordStaysUntilItsCallbackSucceeds(t *testing.T) {
 	}
 }
 
-func TestUnreadableFilesAreSetAsideAndReported(t *testing.T) {
+func TestDrainUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"1.delete": "", "2.delete": "{", "3.delete": `{"ifname":"eth0"}`,
@@ -121,7 +121,7 @@ func TestUnreadableFilesAreSetAsideAndReported(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenDuringDrain(t *testing.T) {
+func TestPutDuringDrain(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, record("a", 1))
 	_, err := deletequeue.Drain(dir, each(func(deletequeue.Record) error {
@@ -137,7 +137,7 @@ func TestNothingIsWrittenDuringDrain(t *testing.T) {
 	}
 }
 
-func TestManyWritersAtOnceLoseNothing(t *testing.T) {
+func TestPutConcurrently(t *testing.T) {
 	dir := t.TempDir()
 	var writers sync.WaitGroup
 	for i := range 300 {
@@ -153,13 +153,13 @@ func TestManyWritersAtOnceLoseNothing(t *testing.T) {
 	}
 }
 
-func TestPutRefusesARecordWithoutContainer(t *testing.T) {
+func TestPutInvalid(t *testing.T) {
 	if err := deletequeue.Put(t.TempDir(), deletequeue.Record{}); err == nil {
 		t.Error("it was accepted")
 	}
 }
 
-func TestPutSaysWhenTheFolderCannotBe(t *testing.T) {
+func TestPutFolderFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

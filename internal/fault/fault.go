@@ -23,6 +23,11 @@ const (
 	Internal    Kind = "internal"    // our fault, and the kind of every error that has none
 )
 
+// Kinds returns all kinds.
+func Kinds() []Kind {
+	return []Kind{Invalid, NotFound, Conflict, Exhausted, Unavailable, Deadline, Forbidden, TooLarge, Internal}
+}
+
 type fault struct {
 	kind Kind
 	text string

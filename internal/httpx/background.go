@@ -14,7 +14,7 @@ type Background struct {
 	done   chan struct{} // closed when the goroutine has ended
 }
 
-// Serve serves listener until Stop. When serving ends for another reason, failed is told once, from the goroutine.
+// Serve serves listener until Stop. When serving ends for another reason, failed is called once, from the goroutine.
 func Serve(server *http.Server, listener net.Listener, failed func(error)) *Background {
 	b := &Background{server: server, done: make(chan struct{})}
 	go func() {

@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-func TestHandlerTurnsAnErrorIntoAProblem(t *testing.T) {
+func TestHandlerError(t *testing.T) {
 	tests := []struct {
 		kind   fault.Kind
 		status int
@@ -46,7 +46,7 @@ func TestHandlerTurnsAnErrorIntoAProblem(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesWhatIsNotOneKnownValue(t *testing.T) {
+func TestDecodeInvalid(t *testing.T) {
 	tests := []struct {
 		name, body string
 		want       fault.Kind
@@ -68,14 +68,14 @@ func TestDecodeRefusesWhatIsNotOneKnownValue(t *testing.T) {
 	}
 }
 
-func TestDecodeNamesABodyThatDidNotArrive(t *testing.T) {
+func TestDecodeIncomplete(t *testing.T) {
 	_, err := decode(io.MultiReader(strings.NewReader(`{"cont`), failingReader{os.ErrDeadlineExceeded}))
 	if fault.KindOf(err) != fault.Deadline {
 		t.Errorf("error %v, want a deadline", err)
 	}
 }
 
-func TestParamIsTheSameWhetherEscapedOrNot(t *testing.T) {
+func TestParamEscaped(t *testing.T) {
 	for path, want := range map[string]string{
 		"/x/pod-name:default%2Fweb": "pod-name:default/web",
 		"/x/ipv6:fd00::1":           "ipv6:fd00::1",

@@ -19,10 +19,14 @@ func WriteStatusProblem(w http.ResponseWriter, status int, kind fault.Kind, err 
 	if recorder, ok := w.(FaultRecorder); ok {
 		recorder.RecordFault(err)
 	}
+	detail := err.Error()
+	if hint, _ := fault.HintOf(err); hint != "" {
+		detail += "; " + hint
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v1.Problem{ // the caller may be gone; there is nobody left to tell
-		Title: http.StatusText(status), Status: status, Code: string(kind), Detail: err.Error(),
+		Title: http.StatusText(status), Status: status, Code: string(kind), Detail: detail,
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/internal/labels"
 )
 
-func TestLabelsAreThoseOfKubernetes(t *testing.T) {
+func TestLabels(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for label, good := range map[string]bool{
 		"zone=a":                               true,
@@ -37,7 +37,7 @@ func TestLabelsAreThoseOfKubernetes(t *testing.T) {
 	}
 }
 
-func TestEveryLabelThatIsNoneIsNamed(t *testing.T) {
+func TestLabelsAllFaults(t *testing.T) {
 	err := labels.Check("node-labels", map[string]string{"-b": "c", "fine": "", "a ": ""})
 	want := []string{`node-labels "-b=c": want key=value`, `node-labels "a =": want key=value`}
 	lines := strings.Split(fmt.Sprint(err), "\n")

@@ -45,7 +45,7 @@ func startIn(t *testing.T, ns *testutil.Namespace) {
 }
 
 // What the agent may not look at could be a pod, also when it is not listed (hidepid).
-func TestInUseWithoutTheRightToLook(t *testing.T) {
+func TestInUseWithoutPermission(t *testing.T) {
 	testutil.Root(t)
 	failed := make(chan error)
 	go func() {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -158,12 +158,17 @@ func TestInStranded(t *testing.T) {
 	if !errors.Is(err, unix.EPERM) || !errors.Is(err, errOfTest) {
 		t.Errorf("error = %v, want the function's, and EPERM", err)
 	}
-	// The thread ends with its goroutine: many others at once do not meet it.
+	// The thread ends with its goroutine: many others, each with a thread of its own, do not meet it.
 	own := ownNamespace(t)
 	met := make(chan string)
+	var locked sync.WaitGroup
+	locked.Add(100)
 	for range 100 {
 		go func() {
-			time.Sleep(time.Millisecond)
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			locked.Done()
+			locked.Wait()
 			name, err := os.Readlink("/proc/thread-self/ns/net")
 			if err != nil {
 				name = err.Error()

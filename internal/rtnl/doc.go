@@ -6,7 +6,7 @@
 //	var host rtnl.Link
 //	err = conn.Do(rtnl.LinkByName("porabc", &host))   // errors.Is(err, unix.ENODEV): there is none
 //	err = conn.Do(rtnl.LinkDownAndGroup(host.Index, group))
-//	err = conn.Do(rtnl.DelLinkGroup(group))           // blocks; [LinkWatch] tells sooner that the link is gone
+//	err = conn.Do(rtnl.DelLinkGroup(group))           // blocks; [LinkWatch] knows sooner that the link is gone
 //
 // It imports next to nothing on purpose.
 package rtnl

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOverrun says that notifications were lost, because nobody read them fast enough. What they told must be read anew.
+// ErrOverrun says that notifications were lost, because nobody read them fast enough. Their content must be read anew.
 var ErrOverrun = errors.New("link notifications were lost")
 
 // LinkWatch hears of the end of every interface in one network namespace, from the time it was made. The kernel
@@ -29,7 +29,7 @@ func WatchLinks() (*LinkWatch, error) {
 		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "route-netlink") // it is non-blocking, so the runtime polls it, and Close wakes Next
-	// Unheard, the changes of links that stay cost nothing. A kernel that takes no filter tells of them, too.
+	// Unheard, the changes of links that stay cost nothing. A kernel that takes no filter sends them, too.
 	_ = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyEnds())
 	// A burst of many deletions (one per pod of a drained node) must fit; without CAP_NET_ADMIN the default stays.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20)
@@ -71,7 +71,7 @@ func (w *LinkWatch) Next() (index int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if typ == unix.RTM_DELLINK && len(body) > 0 && body[0] == unix.AF_UNSPEC { // a bridge tells of its ports in a family of its own
+		if typ == unix.RTM_DELLINK && len(body) > 0 && body[0] == unix.AF_UNSPEC { // a bridge reports its ports in a family of its own
 			link, err := parseLink(body)
 			return link.Index, err
 		}

@@ -17,8 +17,8 @@ type seen struct {
 func (s *seen) Errorf(string, ...any) { s.failed = true }
 func (s *seen) Helper()               {}
 
-// TestEveryOwnWordHidesAVerb holds the list against testscript: a verb of such a name is refused, and not called.
-func TestEveryOwnWordHidesAVerb(t *testing.T) {
+// TestCommandsHideBuiltins holds the list against testscript: a verb of such a name is refused, and not called.
+func TestCommandsHideBuiltins(t *testing.T) {
 	for _, word := range ownWords {
 		called := false
 		verbs := Verbs{word: func(*testscript.TestScript, bool, []string) { called = true }}

@@ -27,7 +27,11 @@ func (o *options) outer() (code int, err error) {
 		}
 		defer func() { err = errors.Join(err, before.unchanged()) }()
 	}
-	if o.binaries {
+	if o.binaries && !Heavy() {
+		if err := os.Setenv(envNoBinaries, "1"); err != nil {
+			return 1, err
+		}
+	} else if o.binaries {
 		cleanup, err := buildForAll()
 		if err != nil {
 			return 1, err

@@ -48,7 +48,7 @@ func helper(what string) *exec.Cmd {
 	return cmd
 }
 
-func TestTheExitCodeOfTheTestsIsPassedOn(t *testing.T) {
+func TestExitCode(t *testing.T) {
 	testutil.Root(t)
 	cmd := helper("exit")
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 7 {
@@ -56,7 +56,7 @@ func TestTheExitCodeOfTheTestsIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestAllProcessesOfTheTestsEndWithTheOuterOne(t *testing.T) {
+func TestInnerProcessesEnd(t *testing.T) {
 	testutil.Root(t)
 	for _, signal := range []os.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGINT} {
 		cmd := helper("wait")

@@ -26,7 +26,8 @@ func NoLeaks(ignore ...goleak.Option) Option {
 // HostUntouched fails the run, as root, when the machine's own network namespace is not as it was: see [HostSnapshot].
 func HostUntouched() Option { return func(o *options) { o.host = true } }
 
-// Binaries builds the project's binaries once for all tests, before they lose the way to the network. See [Build].
+// Binaries builds the project's binaries once for all tests, before they lose the way to the network. See [Build]. The tests run
+// only with HEAVY=1.
 func Binaries() Option { return func(o *options) { o.binaries = true } }
 
 // Main runs the tests and exits. TestMain calls it and nothing else. As root it does so in an inner process with
@@ -67,14 +68,21 @@ func (o *options) run(m *testing.M) int {
 	return code
 }
 
-// Root skips the test without root, or fails it when REQUIRE_ROOT=1 says that there must be.
+// Root skips the test without root, or when it would run the project's binaries and [Heavy] tests are left out. With
+// REQUIRE_ROOT=1 the test fails instead.
 func Root(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() == 0 && inside() {
+	left := ""
+	switch {
+	case os.Geteuid() != 0 || !inside():
+		left = "needs root, and a TestMain that calls testutil.Main"
+	case os.Getenv(envNoBinaries) == "1":
+		left = "runs the project's binaries: make test, or HEAVY=1"
+	default:
 		return
 	}
 	if os.Getenv("REQUIRE_ROOT") == "1" {
-		t.Fatal("REQUIRE_ROOT=1, and the test runs without root, or its TestMain does not call testutil.Main")
+		t.Fatalf("REQUIRE_ROOT=1, and the test cannot run: %s", left)
 	}
-	t.Skip("needs root")
+	t.Skip(left)
 }

@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks(), testutil.HostUntouched()) }
 
-func TestNamespacesAreApart(t *testing.T) {
+func TestNamespaceIsolation(t *testing.T) {
 	a, b := testutil.NetNS(t), testutil.NetNS(t)
 	for _, ns := range []*testutil.Namespace{a, b} {
 		links, err := ns.Links()

@@ -105,7 +105,7 @@ func TestNetlinkLists(t *testing.T) {
 	}
 }
 
-func TestCloseEndsTheNamespace(t *testing.T) {
+func TestCloseNamespace(t *testing.T) {
 	near, far := testutil.NetNS(t), testutil.NetNS(t)
 	link, err := near.AddVeth(testutil.Veth{Name: "one", Peer: far, PeerName: "one"})
 	if err != nil {

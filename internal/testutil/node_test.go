@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestNodesReachEachOtherAndTheWorldOutside(t *testing.T) {
+func TestNodesConnectivity(t *testing.T) {
 	fabric := testutil.NewFabric(t)
 	a, b := fabric.NewNode(t), fabric.NewNode(t)
 	for _, to := range []netip.Addr{a.IPv4, a.IPv6, b.IPv4, b.IPv6, testutil.OutsideIPv4, testutil.OutsideIPv6} {

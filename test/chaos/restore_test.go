@@ -43,9 +43,8 @@ func (e *etcd) save(w *world, random *rand.Rand) {
 	e.snapshot, e.taken = path, now
 }
 
-// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has. At first only one
-// node reaches them. When the restore is announced that is until porin ipam recover --begin has succeeded there; else it has to notice
-// by itself.
+// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has. When the restore is
+// announced, every node was told so before they begin. Else only one node reaches them at first, and has to notice by itself.
 func (e *etcd) restore(w *world, first *host, announced bool, wait func()) error {
 	if e.snapshot == "" {
 		return nil
@@ -65,13 +64,18 @@ func (e *etcd) restore(w *world, first *host, announced bool, wait func()) error
 	}
 	w.counts.restores.Add(1)
 	w.counts.backThen.Add(int64(time.Since(e.taken)))
+	if announced {
+		w.counts.announced.Add(1)
+		for _, h := range w.hosts {
+			if err := h.requestRecovery(); err != nil {
+				return err
+			}
+		}
+		return e.start(e.members...)
+	}
 	open, err := e.shun(slices.DeleteFunc(slices.Clone(w.hosts), func(h *host) bool { return h == first }))
 	if err == nil {
 		err = e.start(e.members...)
-	}
-	if err == nil && announced {
-		w.counts.announced.Add(1)
-		err = first.beginRecovery()
 	}
 	wait()
 	return errors.Join(err, open())
@@ -105,8 +109,8 @@ func (e *etcd) shun(hosts []*host) (undo func() error, err error) {
 	}, err
 }
 
-// beginRecovery tries again while the agent is away, or does not reach etcd yet.
-func (h *host) beginRecovery() (err error) {
+// requestRecovery tries again while the agent is away.
+func (h *host) requestRecovery() (err error) {
 	for deadline := time.Now().Add(testutil.Patience); time.Now().Before(deadline); time.Sleep(retry) {
 		var out []byte
 		if out, err = h.porin("ipam", "recover", "--begin"); err == nil {

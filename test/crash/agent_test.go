@@ -29,7 +29,11 @@ func agentAdd(s *scene) operation {
 			} else {
 				maybe = append(maybe, c)
 			}
-			if err := errors.Join(s.agentDies(), s.restart()); err != nil {
+			failed := err
+			if s.hit != nil {
+				failed = nil // the agent died on the way
+			}
+			if err := errors.Join(failed, s.agentDies(), s.restart()); err != nil {
 				return err
 			}
 			return errors.Join(s.check("after the restart", added, maybe...), s.gone(c))

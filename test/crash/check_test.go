@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestWhatOnlyLooks holds CHECK and STATUS to it that they change nothing. STATUS asks whether the ledger can be
+// TestReadOnlyCalls holds CHECK and STATUS to it that they change nothing. STATUS asks whether the ledger can be
 // written, and there is one way to know.
-func TestWhatOnlyLooks(t *testing.T) {
+func TestReadOnlyCalls(t *testing.T) {
 	s := newScene(t, 1)
 	for name, verb := range map[string]struct {
 		call func() error

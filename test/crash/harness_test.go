@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestTheProcessDiesBeforeTheEffect kills a shell at each effect of a script, and finds what came before it and no more.
-func TestTheProcessDiesBeforeTheEffect(t *testing.T) {
+// TestHarnessKillsBeforeEffect kills a shell at each effect of a script, and finds what came before it and no more.
+func TestHarnessKillsBeforeEffect(t *testing.T) {
 	testutil.Root(t)
 	const first, second = "one\n", "two\n"
 	for name, row := range map[string]struct {
@@ -45,14 +45,14 @@ func TestTheProcessDiesBeforeTheEffect(t *testing.T) {
 	}
 }
 
-// TestACallThatNobodyKnowsIsAnEffect: what is not known to be harmless counts.
-func TestACallThatNobodyKnowsIsAnEffect(t *testing.T) {
+// TestHarnessUnknownCall: what is not known to be harmless counts.
+func TestHarnessUnknownCall(t *testing.T) {
 	if e, is := (process{}).effectOf(notification{nr: 9999}); !is || e.call != "system call 9999" || e.talk {
 		t.Errorf("%+v, %v", e, is)
 	}
 }
 
-func TestQuestionsAreNoEffects(t *testing.T) {
+func TestHarnessReadOnlyCalls(t *testing.T) {
 	question := []byte{16, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // RTM_GETLINK
 	change := []byte{16, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}   // RTM_DELLINK
 	if e, is := netlinkEffect(question); is {

@@ -16,14 +16,12 @@ func (p *pools) put(pool v1.PoolSpec) error {
 	return nil
 }
 
-// empty has the pool be there, and the node own nothing of it, nor be asked for any.
+// empty has the pool be there, and the node own nothing of it, nor be asked for any. A disabled pool's blocks are given back at once.
 func (p *pools) empty(pool v1.PoolSpec) error {
-	return errors.Join(p.within(func() error {
-		err := p.agent.Do(http.MethodDelete, "/v1/pool/"+pool.Name, nil, nil)
-		if problem, ok := errors.AsType[*v1.Problem](err); ok && problem.Code == v1.CodeNotFound {
-			return nil
-		}
-		return err
+	disabled := pool
+	disabled.Disabled = true
+	return errors.Join(p.put(disabled), p.within(func() error {
+		return p.agent.Do(http.MethodDelete, "/v1/pool/"+pool.Name, nil, nil)
 	}), p.put(pool))
 }
 

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) { testutil.Main(m, testutil.Binaries(), testutil.Hos
 const reach = testutil.Patience
 
 func TestDemo(t *testing.T) {
+	testutil.Root(t)
 	began := time.Now()
 	s := &story{T: t, bin: testutil.Build(t)}
 	s.chapter("A node: a network namespace of its own, with a BPF file system of its own")

@@ -18,7 +18,7 @@ func texts(pods []pod) (list []string) {
 	return list
 }
 
-func TestNetworkGatewayAndBroadcastAreNobodys(t *testing.T) {
+func TestReservedAddresses(t *testing.T) {
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/29")
 	var all []pod
 	for range 5 {
@@ -36,7 +36,7 @@ func TestNetworkGatewayAndBroadcastAreNobodys(t *testing.T) {
 	}
 }
 
-func TestTheLongestFreeAddressComesFirst(t *testing.T) {
+func TestAllocateLongestFree(t *testing.T) {
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/29", "--ipam-quarantine=0s")
 	var all []pod
 	for range 5 {
@@ -73,7 +73,7 @@ func TestBothFamiliesOrNone(t *testing.T) {
 	refused(t, r, last, "fd00:9::/126")
 }
 
-func TestAddressesAreAskedForByTheCapabilityToo(t *testing.T) {
+func TestRequestedAddressCapability(t *testing.T) {
 	r := newRig(t)
 	c := testutil.NewContainer(t)
 	want4, want6 := netip.MustParseAddr("10.100.1.77"), netip.MustParseAddr("fd00:10:1::77")
@@ -91,7 +91,7 @@ func TestAddressesAreAskedForByTheCapabilityToo(t *testing.T) {
 	}
 }
 
-func TestARequestedAddressIsKeptOverARestart(t *testing.T) {
+func TestRequestedAddressRestart(t *testing.T) {
 	r := newRig(t)
 	c := testutil.NewContainer(t)
 	c.Args = [][2]string{{"IgnoreUnknown", "1"}, {"IP", "10.100.1.77"}}

@@ -7,7 +7,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestManyADDsAtOnceTakeTurnsAndNoneIsRefused(t *testing.T) {
+func TestAdmissionManyADDs(t *testing.T) {
 	r := newRig(t, "--endpoint-parallel=1", "--metrics-address="+metricsAddress)
 	const waits, sum = `porin_admission_wait_seconds_count{lane="fair"}`, `porin_admission_wait_seconds_sum{lane="fair"}`
 	r.expect(map[string]float64{waits: 0, sum: 0})

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestAContainerGetsItsNetworkAndGivesItBack(t *testing.T) {
+func TestAttachAndDetach(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	for _, to := range []netip.Addr{b.ipv4, b.ipv6, r.node.IPv4, r.node.IPv6} {
@@ -42,7 +42,7 @@ func TestAContainerGetsItsNetworkAndGivesItBack(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestCountersTellWhatPassed(t *testing.T) {
+func TestTrafficCounters(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	if err := testutil.RoundTrip(a.Namespace, b.Echo(t, b.ipv4), reach); err != nil {
@@ -60,7 +60,7 @@ func TestCountersTellWhatPassed(t *testing.T) {
 	}
 }
 
-func TestEveryVersionOfTheSpecification(t *testing.T) {
+func TestCNIVersions(t *testing.T) {
 	r := newRig(t)
 	for _, version := range []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestEveryVersionOfTheSpecification(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestTwoAttachmentsOfOneContainerAreTwoEndpoints(t *testing.T) {
+func TestTwoAttachments(t *testing.T) {
 	r := newRig(t)
 	first := r.pod()
 	second := *first.Container
@@ -104,7 +104,7 @@ func TestTwoAttachmentsOfOneContainerAreTwoEndpoints(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestManyComeAndGoAtOnce(t *testing.T) {
+func TestAttachConcurrently(t *testing.T) {
 	r := newRig(t)
 	const n = 64
 	var wg sync.WaitGroup
@@ -129,7 +129,7 @@ func TestManyComeAndGoAtOnce(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestAgentsRunSideBySide(t *testing.T) {
+func TestTwoAgents(t *testing.T) {
 	testutil.Root(t)
 	fabric := testutil.NewFabric(t)
 	var rigs []*rig
@@ -152,7 +152,7 @@ func TestAgentsRunSideBySide(t *testing.T) {
 	}
 }
 
-func TestARequestedAddressIsHonouredOrRefused(t *testing.T) {
+func TestRequestedAddress(t *testing.T) {
 	r := newRig(t)
 	ask := func(address string) *testutil.Container {
 		c := testutil.NewContainer(t)

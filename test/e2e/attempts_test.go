@@ -33,7 +33,7 @@ func within(t *testing.T, limit time.Duration, call func() error) error {
 	return err
 }
 
-func TestAnAgentThatHangsCostsNoMoreThanTheTimeout(t *testing.T) {
+func TestAgentHangs(t *testing.T) {
 	t.Parallel()
 	const timeout = 300 * time.Millisecond
 	r := newRig(t, "--doctor-interval=0s")
@@ -63,7 +63,7 @@ func TestAnAgentThatHangsCostsNoMoreThanTheTimeout(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestTheSameADDManyTimesAtOnceIsOneAttachment(t *testing.T) {
+func TestSameADDConcurrently(t *testing.T) {
 	r := newRig(t)
 	c := testutil.NewContainer(t)
 	var calls sync.WaitGroup
@@ -89,7 +89,7 @@ func TestTheSameADDManyTimesAtOnceIsOneAttachment(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestAnADDThatBeganBeforeTheDELIsRefused(t *testing.T) {
+func TestADDBeganBeforeDEL(t *testing.T) {
 	r := newRig(t)
 	var began unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &began); err != nil {

@@ -35,7 +35,7 @@ func TestBadCallsOfThePlugin(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestCallsThatAreNone(t *testing.T) {
+func TestBadCalls(t *testing.T) {
 	r := newRig(t)
 	good := r.pluginConfig()
 	for name, c := range map[string]struct{ command, config string }{
@@ -56,7 +56,7 @@ func TestCallsThatAreNone(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestANamespaceThatIsNone(t *testing.T) {
+func TestBadNamespace(t *testing.T) {
 	r := newRig(t)
 	c := testutil.NewContainer(t)
 	c.Close() // an ordinary file is left at its path
@@ -66,7 +66,7 @@ func TestANamespaceThatIsNone(t *testing.T) {
 	r.cni.MustDel(t, c)
 }
 
-func TestPathsThatAreNoNamespaceOfAContainer(t *testing.T) {
+func TestBadNamespacePaths(t *testing.T) {
 	r := newRig(t)
 	for _, path := range []string{
 		"", "/no/such/namespace", "relative", "/", "/dev/null", "/proc/self/ns/mnt", "/proc/self/ns/net", "/proc/1/ns/user", strings.Repeat("/long", 1000),

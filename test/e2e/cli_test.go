@@ -47,7 +47,7 @@ func (r *rig) named(namespace, name string) pod {
 	return r.add(c)
 }
 
-func TestTheCommandLinePrintsWhatTheAPIAnswers(t *testing.T) {
+func TestCommandLineJSON(t *testing.T) {
 	r := newRig(t)
 	r.named("demo", "web")
 	r.named("demo", "db")
@@ -67,7 +67,7 @@ func TestTheCommandLinePrintsWhatTheAPIAnswers(t *testing.T) {
 	}
 }
 
-func TestTheCommandLinePrintsTablesForPeople(t *testing.T) {
+func TestCommandLineTables(t *testing.T) {
 	r := newRig(t)
 	web := r.named("demo", "web")
 	ep := r.endpoints()[0]
@@ -82,8 +82,8 @@ func TestTheCommandLinePrintsTablesForPeople(t *testing.T) {
 	}
 	for command, words := range map[string][]string{
 		"status":        {"node1", fmt.Sprintf("pid %d", r.agent.PID()), "1 ready", "from_pod", "to_pod"},
-		"endpoint get ": {"demo/web", web.ID, web.ipv4.String(), web.ipv6.String(), ep.Host.Name, ep.Container.MAC},
-		"ipam list":     {"default", r.node.PodIPv4.String(), web.ipv4.String(), web.ID + ":eth0"},
+		"endpoint get ": {"demo/web", web.ID, web.ipv4.String(), web.ipv6.String(), ep.Host.Name, ep.Container.MAC.String()},
+		"ipam list":     {"default", r.node.PodIPv4.String(), web.ipv4.String(), "demo/web", "eth0", web.ID[:12]},
 		"events":        {"endpoint-created", "demo/web", "ledger-commit"},
 	} {
 		args := strings.Fields(command)
@@ -99,7 +99,7 @@ func TestTheCommandLinePrintsTablesForPeople(t *testing.T) {
 	}
 }
 
-func TestAnEndpointIsFoundByEachOfItsNames(t *testing.T) {
+func TestEndpointReferences(t *testing.T) {
 	r := newRig(t)
 	web := r.named("demo", "web")
 	r.named("demo", "db")

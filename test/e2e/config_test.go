@@ -32,7 +32,7 @@ func configFile(t *testing.T, text string) string {
 	return file
 }
 
-func TestTheCommandLineWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
+func TestConfigPrecedence(t *testing.T) {
 	testutil.Root(t)
 	file := configFile(t, "node-name: of-the-file\nlog-format: json\nlog-level: debug\nipam-quarantine: 10m\n"+
 		"ipam-pod-cidr:\n- 10.50.0.0/24\n- fd00:50::/64\n")
@@ -51,7 +51,7 @@ func TestTheCommandLineWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	}
 }
 
-func TestTheLogIsJSONWhenAsked(t *testing.T) {
+func TestLogJSON(t *testing.T) {
 	r := newRig(t, "--log-format=json", "--log-level=debug")
 	r.cni.MustDel(t, r.pod().Container)
 	for line := range strings.Lines(r.agent.Log()) {
@@ -61,7 +61,7 @@ func TestTheLogIsJSONWhenAsked(t *testing.T) {
 	}
 }
 
-func TestABadConfigurationIsRefusedInOneLine(t *testing.T) {
+func TestConfigBad(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	for _, c := range []struct{ flag, words string }{
@@ -88,7 +88,7 @@ func TestABadConfigurationIsRefusedInOneLine(t *testing.T) {
 	failsWith(t, node, nil, "PORIN_IPAM_QUARANTINE")
 }
 
-func TestEveryFaultOfAConfigurationIsReportedAtOnce(t *testing.T) {
+func TestConfigAllFaults(t *testing.T) {
 	testutil.Root(t)
 	file := configFile(t, "colour: red\nipam-quarantine: soon\nlog-level: loud\n")
 	t.Setenv("PORIN_DATAPATH_MAX_ENDPOINTS", "many")
@@ -102,7 +102,7 @@ func TestEveryFaultOfAConfigurationIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheAgentExplainsItself(t *testing.T) {
+func TestAgentHelp(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	for args, words := range map[string][]string{

@@ -21,7 +21,7 @@ func loadList(t *testing.T, path string) (list *libcni.NetworkConfigList) {
 	return list
 }
 
-func TestTheAgentWritesTheListByWhichARuntimeFindsIt(t *testing.T) {
+func TestConflist(t *testing.T) {
 	testutil.Root(t)
 	for name, move := range map[string]func(*testutil.Node){
 		"state and socket in one folder": func(n *testutil.Node) { n.StateDir = filepath.Dir(n.Socket) },
@@ -51,7 +51,7 @@ func TestTheAgentWritesTheListByWhichARuntimeFindsIt(t *testing.T) {
 	}
 }
 
-func TestTheListIsReplacedAsAWholeAndStays(t *testing.T) {
+func TestConflistReplaced(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	folder := t.TempDir()
@@ -80,7 +80,7 @@ func TestTheListIsReplacedAsAWholeAndStays(t *testing.T) {
 	failedAs(t, r.cni.Status(), codeNotAvailable)
 }
 
-func TestAnAgentThatFailsWritesNoList(t *testing.T) {
+func TestConflistAgentFails(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	path := filepath.Join(node.Dir, "05-porin.conflist")
@@ -90,7 +90,7 @@ func TestAnAgentThatFailsWritesNoList(t *testing.T) {
 	}
 }
 
-func TestAListThatChangesTheMACIsRefused(t *testing.T) {
+func TestConflistTuningMAC(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	folder := filepath.Join(node.Dir, "net.d")

@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestDelForgetsConnections: what the node's kernel tracks of a container's address is gone after its DEL, and that of others is not.
-func TestDelForgetsConnections(t *testing.T) {
+// TestDELDeletesConnections: what the node's kernel tracks of a container's address is gone after its DEL, and that of others is not.
+func TestDELDeletesConnections(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	trackConnections(t, node)

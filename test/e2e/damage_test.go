@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestADamagedLedgerNeverCostsARunningContainer(t *testing.T) {
+func TestDamagedLedger(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	r.agent.Kill(t)
@@ -49,7 +49,7 @@ func TestADamagedLedgerNeverCostsARunningContainer(t *testing.T) {
 	}
 }
 
-func TestAnEmptyLedgerFileIsNotANewOne(t *testing.T) {
+func TestEmptyLedgerFile(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	r.agent.Kill(t)
@@ -64,7 +64,7 @@ func TestAnEmptyLedgerFileIsNotANewOne(t *testing.T) {
 	}
 }
 
-func TestUnreadableDeletionRecordsAreSetAside(t *testing.T) {
+func TestUnreadableDeletionRecords(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	r.agent.Kill(t)

@@ -27,7 +27,7 @@ func (r *rig) connections() int {
 	return strings.Count(string(table), r.node.Socket+"\n") - 1 // less the listener
 }
 
-func TestOfAnADDWhosePluginIsKilledNothingIsLeft(t *testing.T) {
+func TestADDPluginKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "--doctor-interval=0s")
 	c := testutil.NewContainer(t)

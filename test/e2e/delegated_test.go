@@ -101,7 +101,7 @@ func (r *delegatedRig) reach(from, to pod) {
 	}
 }
 
-func TestAnotherIPAMPluginGivesTheAddresses(t *testing.T) {
+func TestIPAMPlugin(t *testing.T) {
 	r := newDelegatedRig(t)
 	a, b := r.pod(), r.pod()
 	theirs4, theirs6 := netip.MustParsePrefix("10.200.1.0/24"), netip.MustParsePrefix("fd00:200:1::/64")
@@ -139,7 +139,7 @@ func TestAnotherIPAMPluginGivesTheAddresses(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestAnADDThatFailsGivesTheAddressesBack(t *testing.T) {
+func TestIPAMPluginADDFails(t *testing.T) {
 	r := newDelegatedRig(t)
 	keep := r.pod()
 
@@ -178,7 +178,7 @@ func TestAnADDThatFailsGivesTheAddressesBack(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestAddressesOfAnotherIPAMOutliveTheAgent(t *testing.T) {
+func TestIPAMPluginRestart(t *testing.T) {
 	r := newDelegatedRig(t)
 	a, b, c := r.pod(), r.pod(), r.pod()
 	r.agent.Kill(t)
@@ -200,8 +200,8 @@ func TestAddressesOfAnotherIPAMOutliveTheAgent(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestAnAgentWithoutAddressesOfItsOwn has a network that takes its own from elsewhere, and none for another.
-func TestAnAgentWithoutAddressesOfItsOwn(t *testing.T) {
+// TestIPAMPluginOnly has a network that takes its own from elsewhere, and none for another.
+func TestIPAMPluginOnly(t *testing.T) {
 	r := newDelegatedRig(t, "--ipam-mode=delegated")
 	a, b := r.pod(), r.pod()
 	r.reach(a, b)
@@ -221,8 +221,8 @@ func TestAnAgentWithoutAddressesOfItsOwn(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestManyAtOnceWithAnotherIPAM kills the agent in between: an ADD may fail, and what it had goes back.
-func TestManyAtOnceWithAnotherIPAM(t *testing.T) {
+// TestIPAMPluginConcurrently kills the agent in between: an ADD may fail, and what it had goes back.
+func TestIPAMPluginConcurrently(t *testing.T) {
 	r := newDelegatedRig(t)
 	c := r.churnDelegated(8)
 	for range 3 {

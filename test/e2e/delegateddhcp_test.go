@@ -56,7 +56,7 @@ func (r *dhcpRig) daemon(socket string) {
 	})
 }
 
-func TestDHCPGivesTheAddresses(t *testing.T) {
+func TestDHCP(t *testing.T) {
 	r := newDHCPRig(t, time.Hour)
 	a, b := r.pod(), r.pod()
 	for i, p := range []pod{a, b} {
@@ -87,8 +87,8 @@ func TestDHCPGivesTheAddresses(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestNobodyAnswersDHCP: the ADD ends in its own time and leaves nothing, and the next one is as good as any.
-func TestNobodyAnswersDHCP(t *testing.T) {
+// TestDHCPNoAnswer: the ADD ends in its own time and leaves nothing, and the next one is as good as any.
+func TestDHCPNoAnswer(t *testing.T) {
 	r := newDHCPRig(t, time.Hour)
 	r.server.answers(false)
 	hasty := r.node.NewCNI(t, testutil.CNIConfig{Bin: r.bin, Plugin: map[string]any{"ipam": r.ipam, "timeout": "1500ms"}})
@@ -114,8 +114,8 @@ func TestNobodyAnswersDHCP(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestTheDHCPDaemonIsAway: ADD says so at once. What a DEL cannot give back is on record, and given back when the daemon is there.
-func TestTheDHCPDaemonIsAway(t *testing.T) {
+// TestDHCPDaemonUnavailable: ADD says so at once. What a DEL cannot give back is on record, and given back when the daemon is there.
+func TestDHCPDaemonUnavailable(t *testing.T) {
 	r := newDHCPRig(t, time.Hour)
 	p := r.pod()
 	r.cni = r.runtime("porin", map[string]any{"type": "dhcp", "daemonSocketPath": filepath.Join(r.node.Dir, "nobody.sock")})
@@ -133,9 +133,9 @@ func TestTheDHCPDaemonIsAway(t *testing.T) {
 	}
 }
 
-// TestALeaseIsRenewed by the daemon, from inside the container: it takes the container's interface down when nobody answers
+// TestDHCPLeaseRenewal by the daemon, from inside the container: it takes the container's interface down when nobody answers
 // until the lease ends.
-func TestALeaseIsRenewed(t *testing.T) {
+func TestDHCPLeaseRenewal(t *testing.T) {
 	const lifetime = 4 * time.Second
 	r := newDHCPRig(t, lifetime)
 	p, began := r.pod(), time.Now()

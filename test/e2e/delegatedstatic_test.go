@@ -28,7 +28,7 @@ func staticRig(t *testing.T) *delegatedRig {
 	return r
 }
 
-func TestStaticAddressesAndRoutesAndDNS(t *testing.T) {
+func TestStaticIPAM(t *testing.T) {
 	r := staticRig(t)
 	c := testutil.NewContainer(t)
 	result := r.cni.MustAdd(t, c)
@@ -60,8 +60,8 @@ func TestStaticAddressesAndRoutesAndDNS(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestAStaticAddressIsOneContainers has static give an address twice, as it keeps no books: the agent does.
-func TestAStaticAddressIsOneContainers(t *testing.T) {
+// TestStaticIPAMAddressInUse has static give an address twice, as it keeps no books: the agent does.
+func TestStaticIPAMAddressInUse(t *testing.T) {
 	r := staticRig(t)
 	first := r.pod()
 	second := testutil.NewContainer(t)
@@ -90,8 +90,8 @@ func TestAStaticAddressIsOneContainers(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestAStaticAddressThatTheContainerAsksFor comes by CNI_ARGS or the capability; the agent's own pools have no say.
-func TestAStaticAddressThatTheContainerAsksFor(t *testing.T) {
+// TestStaticIPAMRequestedAddress comes by CNI_ARGS or the capability; the agent's own pools have no say.
+func TestStaticIPAMRequestedAddress(t *testing.T) {
 	r := staticRig(t)
 	r.cni = r.runtime("porin", map[string]any{"type": "static"})
 	byArgs, byCaps, byNone := testutil.NewContainer(t), testutil.NewContainer(t), testutil.NewContainer(t)
@@ -115,8 +115,8 @@ func TestAStaticAddressThatTheContainerAsksFor(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestStaticAddressesThatCannotBe are given back, and the agent says what is wrong with them.
-func TestStaticAddressesThatCannotBe(t *testing.T) {
+// TestStaticIPAMBadAddresses are given back, and the agent says what is wrong with them.
+func TestStaticIPAMBadAddresses(t *testing.T) {
 	r := staticRig(t)
 	for addr, words := range map[string]string{
 		"127.0.0.1/8": "127.0.0.1", "224.0.0.5/24": "224.0.0.5", "0.0.0.0/0": "0.0.0.0", "fe80::7/64": "fe80::7", "255.255.255.255/32": "255.255.255.255",
@@ -145,8 +145,8 @@ func wantIPs(t *testing.T, result *types100.Result, want ...string) {
 	}
 }
 
-// TestARouteOfTheIPAMPluginTakesASecondInterface, whose default route is the lesser one.
-func TestARouteOfTheIPAMPluginTakesASecondInterface(t *testing.T) {
+// TestStaticIPAMSecondInterface, whose default route is the lesser one.
+func TestStaticIPAMSecondInterface(t *testing.T) {
 	r := staticRig(t)
 	first := r.pod()
 	second := *first.Container

@@ -30,7 +30,7 @@ func (r *rig) complaints() (lines []string) {
 	return lines
 }
 
-func TestADeletionWithoutAnAgentIsWorkedOffByTheNext(t *testing.T) {
+func TestDeletionRecordReplay(t *testing.T) {
 	r := newRig(t)
 	known, gone, unknown := r.pod(), r.pod(), testutil.NewContainer(t)
 	r.agent.Kill(t)
@@ -57,7 +57,7 @@ func TestADeletionWithoutAnAgentIsWorkedOffByTheNext(t *testing.T) {
 	}
 }
 
-func TestARecordIsOfOneLife(t *testing.T) {
+func TestDeletionRecordOfEarlierLife(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	r.agent.Kill(t)
@@ -89,7 +89,7 @@ func bare(c *testutil.Container) *testutil.Container {
 	return &testutil.Container{Namespace: &testutil.Namespace{}, ID: c.ID, IfName: c.IfName}
 }
 
-func TestDELNeedsNoNamespace(t *testing.T) {
+func TestDELWithoutNamespace(t *testing.T) {
 	r := newRig(t)
 	config := []byte(`{"cniVersion":"1.1.0","name":"porin","type":"porin-cni","socket":"` + r.node.Socket + `","stateDir":"` + r.node.StateDir + `"}`)
 	for name, away := range map[string]bool{"with an agent": false, "without an agent": true} {
@@ -114,7 +114,7 @@ func TestDELNeedsNoNamespace(t *testing.T) {
 	}
 }
 
-func TestDELSucceedsForALinkThatSomebodyHasRemoved(t *testing.T) {
+func TestDELLinkGone(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	if err := r.node.Netlink(t).LinkDel(r.node.Link(t, r.endpoints()[0].Host.Name)); err != nil {
@@ -124,7 +124,7 @@ func TestDELSucceedsForALinkThatSomebodyHasRemoved(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestALinkThatWentWhileNoAgentRanIsForgotten(t *testing.T) {
+func TestRestartLinkGone(t *testing.T) {
 	r := newRig(t)
 	keep, lose := r.pod(), r.pod()
 	r.agent.Kill(t)

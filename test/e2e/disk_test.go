@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestAFullDiskUnderTheStateDir(t *testing.T) {
+func TestFullDisk(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	disk := smallDisk(t, 256<<10)
@@ -51,7 +51,7 @@ func TestAFullDiskUnderTheStateDir(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestDELWithoutAgentAndDiskCutsTheContainerOff(t *testing.T) {
+func TestDELWithoutAgentFullDisk(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	node.StateDir = filepath.Join(smallDisk(t, 256<<10), "state")

@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// examined asks the doctor by the command line, whose exit code tells whether all agrees.
+// examined asks the doctor by the command line, whose exit code says whether all agrees.
 func (r *rig) examined() (answer v1.Doctor) {
 	r.Helper()
 	done := r.cli("doctor", "-o", "json")
@@ -63,9 +63,9 @@ func kindsOf(findings []v1.Finding) map[string]map[string]int {
 	return kinds
 }
 
-// TestTheDoctorFindsNothingWhereEndpointsComeAndGo, although a look may see a link between the moment when the plugin makes
+// TestDoctorNoFalseFindings, although a look may see a link between the moment when the plugin makes
 // it and the one when the plugin calls.
-func TestTheDoctorFindsNothingWhereEndpointsComeAndGo(t *testing.T) {
+func TestDoctorNoFalseFindings(t *testing.T) {
 	r := newRig(t, "--doctor-interval=1s", "--metrics-address="+metricsAddress, "--ipam-quarantine=0s", "--ipam-pod-cidr=10.9.0.0/24,fd00:9::/64")
 	var loops sync.WaitGroup
 	var running atomic.Int64

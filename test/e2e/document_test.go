@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheAgentServesTheDocumentOfItsAPI(t *testing.T) {
+func TestOpenAPIDocument(t *testing.T) {
 	r := newRig(t, "--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--ipam-default-pool=10.64.0.0/16") // which has all calls
 	status, body := rawRequest(t, r.node.Socket, http.MethodGet, "/v1/openapi.json", "")
 	var document struct {

@@ -49,8 +49,8 @@ func TestStartElsewhereWithoutLedger(t *testing.T) {
 	}
 }
 
-// TestDELCannotNameWhatIsUnknown asks for the name by which the agent itself knows a link that does not say whose it is.
-func TestDELCannotNameWhatIsUnknown(t *testing.T) {
+// TestDELUnknownElsewhere asks for the name by which the agent itself knows a link that does not say whose it is.
+func TestDELUnknownElsewhere(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	stranger := testutil.NewContainer(t)

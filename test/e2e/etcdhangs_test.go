@@ -41,8 +41,8 @@ func (r *rig) addTimes(n int) (median, worst time.Duration) {
 	return took[n/2], took[n-1]
 }
 
-// TestAnEtcdThatHangsHoldsNothingUp: it takes connections, and answers nothing, which is worse than one that is away.
-func TestAnEtcdThatHangsHoldsNothingUp(t *testing.T) {
+// TestEtcdHangs: it takes connections, and answers nothing, which is worse than one that is away.
+func TestEtcdHangs(t *testing.T) {
 	etcd := etcdtest.Start(t, nil)
 	wire := etcd.Wire(t)
 	r := newRig(t, "--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--store=etcd", "--store-etcd-endpoints="+wire.Config(etcd.Config()).Etcd.Endpoints[0],

@@ -72,7 +72,7 @@ func tells(t *testing.T, event v1.Event, p pod, operation string, phases ...stri
 	}
 }
 
-func TestEventsTellWhatTheAgentDoes(t *testing.T) {
+func TestEvents(t *testing.T) {
 	r := newRig(t)
 	stream := r.follow()
 	r.next(stream, v1.EventAgentReady)
@@ -99,7 +99,7 @@ func TestEventsTellWhatTheAgentDoes(t *testing.T) {
 	r.next(stream, v1.EventAgentReady)
 }
 
-func TestEventsTellWhyAnADDFailed(t *testing.T) {
+func TestEventsFailedADD(t *testing.T) {
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/30")
 	stream := r.follow()
 	r.next(stream, v1.EventAgentReady)
@@ -115,7 +115,7 @@ func TestEventsTellWhyAnADDFailed(t *testing.T) {
 	}
 }
 
-func TestFollowingOnTheCommandLineEndsWithAnInterrupt(t *testing.T) {
+func TestEventsFollowInterrupt(t *testing.T) {
 	r := newRig(t)
 	cmd := exec.Command(filepath.Join(testutil.Build(t), "porin"), "--socket", r.node.Socket, "events", "--follow")
 	out, err := cmd.StdoutPipe()

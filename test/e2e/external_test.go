@@ -17,7 +17,7 @@ func (r *rig) external(c *testutil.Container, addresses v1.Addresses) error {
 	return err
 }
 
-func TestAnAddressOfAnotherIPAMIsNeitherGivenOutNorReleased(t *testing.T) {
+func TestExternalIPAM(t *testing.T) {
 	r := newRig(t)
 	// The first that this agent would give out itself.
 	theirs := v1.Addresses{IPv4: netip.MustParseAddr("10.100.1.2"), IPv6: netip.MustParseAddr("fd00:10:1::2")}

@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestANodeWithIPv4Only(t *testing.T) { oneFamily(t, "10.9.0.0/24", true) }
-func TestANodeWithIPv6Only(t *testing.T) { oneFamily(t, "fd00:9::/64", false) }
+func TestNodeIPv4Only(t *testing.T) { oneFamily(t, "10.9.0.0/24", true) }
+func TestNodeIPv6Only(t *testing.T) { oneFamily(t, "fd00:9::/64", false) }
 
 // oneFamily attaches two containers to a node that has addresses of one family to give.
 func oneFamily(t *testing.T, prefix string, four bool) {
@@ -71,7 +71,7 @@ func onlyOf(t *testing.T, p pod, four bool) {
 	}
 }
 
-func TestTwoPrefixesOfAFamilyAreUsedUpInOrder(t *testing.T) {
+func TestTwoPrefixesOfFamily(t *testing.T) {
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/30,10.8.0.0/30", "--ipam-pod-cidr=10.7.0.0/30")
 	var got []string
 	for range 3 {

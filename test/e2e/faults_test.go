@@ -46,7 +46,7 @@ func failedAs(t *testing.T, err error, code uint) {
 	}
 }
 
-func TestANameInUse(t *testing.T) {
+func TestInterfaceNameInUse(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	// The same container again, as after a lost answer: the endpoint that is there is the answer.
@@ -74,7 +74,7 @@ func TestANameInUse(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestAnExhaustedPool(t *testing.T) {
+func TestExhaustedPool(t *testing.T) {
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/30", "--ipam-quarantine=10m")
 	p := r.pod()
 	c := testutil.NewContainer(t)
@@ -84,7 +84,7 @@ func TestAnExhaustedPool(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestIPv6DisabledInTheContainer(t *testing.T) {
+func TestIPv6Disabled(t *testing.T) {
 	r := newRig(t)
 	c := testutil.NewContainer(t)
 	c.Sysctl(t, "net/ipv6/conf/all/disable_ipv6", "1")
@@ -95,7 +95,7 @@ func TestIPv6DisabledInTheContainer(t *testing.T) {
 	}
 }
 
-func TestASpoofingContainerIsStoppedAndCounted(t *testing.T) {
+func TestSpoofedSource(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	// a takes b's address in place of its own: nothing of it must arrive anywhere.
@@ -147,7 +147,7 @@ func failingAgent(t *testing.T, node *testutil.Node, flags ...string) string {
 	return out.String()
 }
 
-func TestASecondAgentIsRefused(t *testing.T) {
+func TestSecondAgent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	out := failingAgent(t, r.node)
@@ -168,7 +168,7 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFileInTheWayOfTheSocket(t *testing.T) {
+func TestSocketPathIsFile(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	if err := os.WriteFile(node.Socket, []byte("precious"), 0o600); err != nil {

@@ -54,7 +54,7 @@ func forgeries(r *rig, w *wire, a, b pod) []forged {
 	}
 }
 
-func TestAContainerCannotForgeFrames(t *testing.T) {
+func TestForgedFrames(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	from, to := r.wire(a), r.wire(b)
@@ -85,7 +85,7 @@ func TestAContainerCannotForgeFrames(t *testing.T) {
 	}
 }
 
-func TestAContainerCannotReachAnotherThroughItsLinkAddress(t *testing.T) {
+func TestFramesToOtherMAC(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	from, to := r.wire(a), r.wire(b)

@@ -53,7 +53,7 @@ func (r *rig) running(c *testutil.Container) {
 }
 
 // CRI-O calls GC once, when it starts.
-func TestGCOfMostOfANodeWithoutProcessesTakesOneCall(t *testing.T) {
+func TestGCMostWithoutProcesses(t *testing.T) {
 	r := newRig(t)
 	a, _, _, d := r.pod().Container, r.pod().Container, r.pod().Container, r.pod().Container
 	r.running(a)
@@ -63,7 +63,7 @@ func TestGCOfMostOfANodeWithoutProcessesTakesOneCall(t *testing.T) {
 	r.attached("after one call", a, d)
 }
 
-func TestGCOfMostOfANodeTakesTwoCalls(t *testing.T) {
+func TestGCMostWithProcesses(t *testing.T) {
 	r := newRig(t)
 	other := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t), Network: "other"})
 	of := testutil.NewContainer(t)
@@ -93,7 +93,7 @@ func TestGCOfMostOfANodeTakesTwoCalls(t *testing.T) {
 	r.attached("after one more call", a, of)
 }
 
-func TestGCSparesWhatIsAttachedWhileItRuns(t *testing.T) {
+func TestGCConcurrentADD(t *testing.T) {
 	r := newRig(t)
 	keep, lose := r.pod().Container, r.pod().Container
 	_ = r.forgetful(nil)

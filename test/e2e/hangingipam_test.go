@@ -57,7 +57,7 @@ func (r *hangingRig) hangs(command string) {
 	})
 }
 
-func TestAHangingIPAMPluginHoldsUpNoOtherNetwork(t *testing.T) {
+func TestIPAMPluginHangs(t *testing.T) {
 	r := newHangingRig(t, "9s")
 	plain := r.node.NewCNI(t, testutil.CNIConfig{Bin: r.bin, Network: "plain", Plugin: map[string]any{"timeout": "20s"}})
 	var pods []pod
@@ -95,8 +95,8 @@ func TestAHangingIPAMPluginHoldsUpNoOtherNetwork(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestDELWaitsForTheADDOfAKilledAgent: the IPAM plugin outlives the agent, and gives an address that is to be released.
-func TestDELWaitsForTheADDOfAKilledAgent(t *testing.T) {
+// TestDELWaitsForADDOfKilledAgent: the IPAM plugin outlives the agent, and gives an address that is to be released.
+func TestDELWaitsForADDOfKilledAgent(t *testing.T) {
 	r := newHangingRig(t, "9s")
 	r.hang("ADD")
 	c := testutil.NewContainer(t)

@@ -31,7 +31,7 @@ func (w *wire) withHops(a, b pod, six bool, n uint8, payload string) []byte {
 	return w.frame(append([]gopacket.SerializableLayer{w.eth(layers.EthernetTypeIPv4), ip}, udp(ip, payload)...)...)
 }
 
-func TestLocalDeliveryIsOneHop(t *testing.T) {
+func TestLocalDeliveryHops(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	from, to := r.wire(a), r.wire(b)
@@ -63,7 +63,7 @@ func checksumOf(t *testing.T, ip *layers.IPv4) uint16 {
 	return right.Checksum
 }
 
-func TestTheNodeAnswersWhoHasNoHopLeft(t *testing.T) {
+func TestHopLimitExceeded(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	from, to := r.wire(a), r.wire(b)

@@ -21,7 +21,7 @@ func (r *rig) addBridge(name string) error {
 	return r.node.Netlink(r).LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 }
 
-func TestAHostNameInUseIsReplaced(t *testing.T) {
+func TestHostLinkNameInUse(t *testing.T) {
 	r := newRig(t)
 	elsewhere := testutil.NetNS(t)
 	for _, kind := range []string{"a veth that belongs to nobody"} {
@@ -42,7 +42,7 @@ func TestAHostNameInUseIsReplaced(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestALinkThatIsNoVethIsNeitherWiredNorRemoved(t *testing.T) {
+func TestHostLinkNotVeth(t *testing.T) {
 	r := newRig(t)
 	host := v1.HostInterfaceName("c1", "eth0")
 	if err := r.addBridge(host); err != nil {
@@ -64,7 +64,7 @@ func TestALinkThatIsNoVethIsNeitherWiredNorRemoved(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestANodeWithoutAnUplink(t *testing.T) {
+func TestNodeWithoutUplink(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	if err := node.Netlink(t).LinkDel(node.Link(t, "eth0")); err != nil {
@@ -99,7 +99,7 @@ func tentative(node *testutil.Node) error {
 	})
 }
 
-func TestTheNodeBecomesARouterAndNothingElseOfItChanges(t *testing.T) {
+func TestNodeSysctls(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	snapshot := func() (s testutil.HostSnapshot) {
@@ -126,7 +126,7 @@ func TestTheNodeBecomesARouterAndNothingElseOfItChanges(t *testing.T) {
 	}
 }
 
-func TestAContainerReachesTheWorldOutsideThatKnowsTheWayBack(t *testing.T) {
+func TestContainerReachesOutside(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	fabric, link := r.node.Fabric.Netlink(t), r.node.Fabric.Link(t, r.node.Name).Attrs().Index

@@ -19,7 +19,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// checked runs "porin ipam check", whose exit code tells whether all agrees.
+// checked runs "porin ipam check", whose exit code says whether all agrees.
 func (r *rig) checked(flags ...string) (answer v1.Doctor) {
 	r.Helper()
 	done := r.cli(append([]string{"ipam", "check", "-o", "json"}, flags...)...)
@@ -66,7 +66,7 @@ func otherBlocks(addr netip.Addr) []netip.Prefix {
 	return all[:2]
 }
 
-func TestWhatIsBrokenBehindTheAgentsBackIsNamedByIPAMCheckAndMended(t *testing.T) {
+func TestIPAMCheckRepair(t *testing.T) {
 	etcd := etcdtest.Start(t, nil)
 	r := onEtcd(t, etcd, "--node-name=one", "--doctor-interval=0s")
 	file := storetest.Open(t, r.storeConfig(etcd))
@@ -131,7 +131,7 @@ func TestWhatIsBrokenBehindTheAgentsBackIsNamedByIPAMCheckAndMended(t *testing.T
 	if err := errors.Join(err, behind.Blocks.Create(t.Context(), gone)); err != nil {
 		t.Fatal(err)
 	}
-	r.wantChecked(r.checked("--repair"), "", "block-unreadable block-without-pool")
+	r.wantChecked(r.checked("--repair"), "", "block-orphan block-unreadable block-without-pool")
 
 	// Without the store nothing is said to agree.
 	etcd.Stop()
@@ -160,7 +160,7 @@ func (r *rig) storeConfig(etcd *etcdtest.Server) store.Config {
 	return cfg
 }
 
-func TestAnAddressOfNoPrefixIsANote(t *testing.T) {
+func TestIPAMCheckNote(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	r.wantChecked(r.checked(), "", "")
@@ -181,7 +181,7 @@ func TestAnAddressOfNoPrefixIsANote(t *testing.T) {
 	}
 }
 
-func TestAReservationByTheCommandLine(t *testing.T) {
+func TestReservationCommands(t *testing.T) {
 	r := newRig(t)
 	got := decoded[v1.Reservation](r, "ipam", "reserve", "--owner", "move", "--expires", "5m")
 	wanted := got.Addresses.IPv4

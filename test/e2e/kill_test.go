@@ -94,7 +94,7 @@ func (r *rig) ownedOnce() {
 	}
 }
 
-func TestNothingLeaksWhenTheAgentIsKilledAtRandomTimes(t *testing.T) {
+func TestKillAtRandomTimes(t *testing.T) {
 	r := newRig(t, "--ipam-quarantine=0s", "--ipam-pod-cidr=10.9.0.0/24,fd00:9::/64")
 	witness, other := r.pod(), r.pod()
 	c := r.churn(20)
@@ -114,7 +114,7 @@ func TestNothingLeaksWhenTheAgentIsKilledAtRandomTimes(t *testing.T) {
 	c.end()
 }
 
-func TestNothingLeaksWhenTheAgentIsStoppedInTheMiddleOfADDs(t *testing.T) {
+func TestStopDuringADDs(t *testing.T) {
 	r := newRig(t, "--ipam-quarantine=0s", "--ipam-pod-cidr=10.9.0.0/24,fd00:9::/64")
 	c := r.churn(8)
 	for range 3 {

@@ -16,7 +16,7 @@ func (r *rig) noLinks(c *testutil.Container) {
 	}
 }
 
-func TestALateADDIsRefusedAfterTheDELOfAContainerThatNobodyKnows(t *testing.T) {
+func TestLateADDOfUnknownContainer(t *testing.T) {
 	for name, restart := range map[string]func(*rig){
 		"the same agent":                 func(*rig) {},
 		"another agent":                  func(r *rig) { r.agent.Restart(r) },
@@ -46,7 +46,7 @@ func TestALateADDIsRefusedAfterTheDELOfAContainerThatNobodyKnows(t *testing.T) {
 	}
 }
 
-func TestALateADDSparesALaterLife(t *testing.T) {
+func TestLateADD(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	late := r.hold(nil, addOf(p.Container))
@@ -59,7 +59,7 @@ func TestALateADDSparesALaterLife(t *testing.T) {
 	}
 }
 
-func TestALateDELSparesALaterLife(t *testing.T) {
+func TestLateDEL(t *testing.T) {
 	for name, c := range map[string]struct{ between, after func(*rig) }{
 		"with an agent":                  {func(*rig) {}, func(*rig) {}},
 		"with another agent":             {func(r *rig) { r.agent.Restart(r) }, func(*rig) {}},

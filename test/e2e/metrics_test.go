@@ -79,7 +79,7 @@ func requests(method, route string, n float64) map[string]float64 {
 	return map[string]float64{fmt.Sprintf(`porin_api_request_duration_seconds_count{method=%q,route=%q,status="200"}`, method, route): n}
 }
 
-func TestMetricsFollowTheEndpoints(t *testing.T) {
+func TestMetricsOfEndpoints(t *testing.T) {
 	r := newRig(t, "--metrics-address="+metricsAddress)
 	r.expect(r.addresses("used", 0))
 	a, b := r.pod(), r.pod()
@@ -103,7 +103,7 @@ func TestMetricsFollowTheEndpoints(t *testing.T) {
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 0})
 }
 
-func TestMetricsCountTrafficAndDropsAlsoOfEndpointsThatAreGone(t *testing.T) {
+func TestMetricsOfTraffic(t *testing.T) {
 	r := newRig(t, "--metrics-address="+metricsAddress)
 	a, b := r.pod(), r.pod()
 	if err := testutil.RoundTrip(a.Namespace, b.Echo(t, b.ipv4), reach); err != nil {
@@ -129,7 +129,7 @@ func TestMetricsCountTrafficAndDropsAlsoOfEndpointsThatAreGone(t *testing.T) {
 	}
 }
 
-func TestAFailedADDIsCountedWithItsPhase(t *testing.T) {
+func TestMetricsOfFailedADD(t *testing.T) {
 	r := newRig(t, "--metrics-address="+metricsAddress, "--ipam-pod-cidr=10.9.0.0/30")
 	r.pod()
 	if _, err := r.cni.Add(testutil.NewContainer(t)); err == nil {

@@ -22,9 +22,9 @@ func onEtcd(t *testing.T, etcd *etcdtest.Server, flags ...string) *rig {
 	}, flags...)...)
 }
 
-// TestNodesOfAClusterHaveAddressesOfTheirOwnBlocks has two nodes on one etcd. It stops, and they go on, over a restart of
+// TestMultiPoolTwoNodes has two nodes on one etcd. It stops, and they go on, over a restart of
 // an agent too.
-func TestNodesOfAClusterHaveAddressesOfTheirOwnBlocks(t *testing.T) {
+func TestMultiPoolTwoNodes(t *testing.T) {
 	etcd := etcdtest.Start(t, nil)
 	one, two := onEtcd(t, etcd, "--node-name=one"), onEtcd(t, etcd, "--node-name=two")
 	pool := netip.MustParsePrefix("10.64.0.0/16")

@@ -12,7 +12,7 @@ import (
 )
 
 // As Multus attaches a second network: of another pool, with the same agent.
-func TestAContainerOfTwoNetworksAnswersByEach(t *testing.T) {
+func TestTwoNetworks(t *testing.T) {
 	testutil.Root(t)
 	for _, goes := range []string{"eth0", "net1"} {
 		t.Run("DEL of "+goes, func(t *testing.T) {
@@ -86,7 +86,7 @@ func (r *rig) answersByEach(container string, interfaces ...string) {
 }
 
 // gVisor takes the addresses off eth0 and serves them itself. Putting them back would cut the pod off.
-func TestWhatAContainerDoesToItsInterfaceIsItsOwn(t *testing.T) {
+func TestContainerChangesInterface(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	handle, eth0 := p.Netlink(t), p.Link(t, "eth0")

@@ -23,7 +23,7 @@ func nodeAddress(t *testing.T, node *testutil.Node, change func(netlink.Link, *n
 }
 
 // Another agent has left its bridge, with addresses that lie in the node's prefixes now.
-func TestAddressOfNodeIsGivenToNoContainer(t *testing.T) {
+func TestNodeAddress(t *testing.T) {
 	node := testutil.NewNode(t)
 	must(t, node.Do(func() error {
 		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}})

@@ -104,7 +104,7 @@ func (r *rig) orphans(host *netlink.LinkAttrs) (kinds map[string]int) {
 	}
 }
 
-func TestTheDoctorRemovesWhatBelongsToNobodyAndNothingOfOthers(t *testing.T) {
+func TestDoctorOrphans(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "--doctor-interval=1s", "--metrics-address="+metricsAddress)
 	p := r.pod()
@@ -146,7 +146,7 @@ func TestTheDoctorRemovesWhatBelongsToNobodyAndNothingOfOthers(t *testing.T) {
 	r.agrees()
 }
 
-func TestALinkOfNobodyNamesTheContainerThatItWasMadeFor(t *testing.T) {
+func TestDoctorOrphanLink(t *testing.T) {
 	r := newRig(t, "--doctor-repair=false")
 	c := testutil.NewContainer(t)
 	name := v1.HostInterfaceName(c.ID, c.IfName)

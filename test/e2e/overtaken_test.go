@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestADDAndDELAtTheSameTimeLeaveAllOrNothing(t *testing.T) {
+func TestConcurrentADDAndDEL(t *testing.T) {
 	r := newRig(t, "--ipam-quarantine=0s", "--ipam-pod-cidr=10.9.0.0/24,fd00:9::/64")
 	var loops sync.WaitGroup
 	for range 8 {

@@ -51,7 +51,7 @@ func install(t *testing.T, from, to string) {
 	}
 }
 
-func TestOnlyRootAndTheGroupOfTheSocketMayUseTheAPI(t *testing.T) {
+func TestSocketPermissions(t *testing.T) {
 	r, porin := opened(t, "--api-group="+strconv.Itoa(friends))
 	var stat unix.Stat_t
 	if err := unix.Stat(r.node.Socket, &stat); err != nil || stat.Mode&0o777 != 0o660 || stat.Uid != 0 || stat.Gid != friends {
@@ -77,7 +77,7 @@ func TestOnlyRootAndTheGroupOfTheSocketMayUseTheAPI(t *testing.T) {
 	}
 }
 
-func TestASocketThatIsOpenToAllIsNot(t *testing.T) {
+func TestSocketModeChanged(t *testing.T) {
 	r, porin := opened(t, "--api-group="+strconv.Itoa(friends))
 	p := r.pod()
 	if err := os.Chmod(r.node.Socket, 0o777); err != nil { // as by hand, or bound into a container
@@ -95,7 +95,7 @@ func TestASocketThatIsOpenToAllIsNot(t *testing.T) {
 	}
 }
 
-func TestOnlyRootMayLookAtTheKernelsSide(t *testing.T) {
+func TestBPFCommandWithoutRoot(t *testing.T) {
 	r, porin := opened(t)
 	done := runIn(t, r.node, &syscall.Credential{Uid: stranger, Gid: stranger}, porin, "bpf", "--bpf-root", r.node.BPFRoot)
 	if done.code != 1 || done.err == "" {
@@ -103,7 +103,7 @@ func TestOnlyRootMayLookAtTheKernelsSide(t *testing.T) {
 	}
 }
 
-func TestAGroupThatIsNoneIsRefused(t *testing.T) {
+func TestSocketUnknownGroup(t *testing.T) {
 	testutil.Root(t)
 	failsWith(t, testutil.NewNode(t), []string{"--api-group=no-such-group"}, "no-such-group")
 }

@@ -72,7 +72,7 @@ func (r *rig) pooled() map[netip.Addr]string {
 	return pools
 }
 
-func TestAPodHasAnAddressOfThePoolThatIsChosenForIt(t *testing.T) {
+func TestPoolOfPod(t *testing.T) {
 	prefixes := map[string]string{"blue": "10.65.0.0/24", "green": "10.66.0.0/24", "red": "10.67.0.0/24"}
 	r := withPools(t, prefixes, "--ipam-namespace-pool=shop=red", "--ipam-node-pool=green")
 	prefixes["default"] = "10.64.0.0/24"
@@ -116,7 +116,7 @@ func TestAPodHasAnAddressOfThePoolThatIsChosenForIt(t *testing.T) {
 	r.agrees()
 }
 
-func TestANetworkHasAPoolOfItsOwn(t *testing.T) {
+func TestPoolOfNetwork(t *testing.T) {
 	r := withPools(t, map[string]string{"blue": "10.65.0.0/24"}, "--ipam-namespace-pool=shop=default")
 	r.cni = r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t), Plugin: map[string]any{"pool": "blue"}})
 	inShop := []string{"K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=a"}
@@ -128,7 +128,7 @@ func TestANetworkHasAPoolOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAContainerTakesOverWhatWasReservedForIt(t *testing.T) {
+func TestPoolReservation(t *testing.T) {
 	r := withPools(t, map[string]string{"blue": "10.65.0.0/24"})
 	reserved, err := r.api.Reserve(t.Context(), v1.ReservationRequest{Owner: "migration", Pool: "blue"})
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *rig) refuses(c *testutil.Container, why string) {
 	failedWith(r.T, err, why)
 }
 
-func TestAPoolMayBeForNodesOfALabel(t *testing.T) {
+func TestPoolNodeSelector(t *testing.T) {
 	r := withPools(t, nil)
 	r.putPool(v1.PoolSpec{
 		Name: "gpu", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/24")}, NodeSelector: map[string]string{"zone": "b"},
@@ -174,7 +174,7 @@ func TestAPoolMayBeForNodesOfALabel(t *testing.T) {
 	}
 }
 
-func TestAPoolMayBeDisabled(t *testing.T) {
+func TestPoolDisabled(t *testing.T) {
 	r := withPools(t, nil)
 	pool := v1.PoolSpec{Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/24")}, Disabled: true}
 	r.putPool(pool)
@@ -191,7 +191,7 @@ func TestAPoolMayBeDisabled(t *testing.T) {
 	r.agrees()
 }
 
-func TestPoolsOutliveTheBoot(t *testing.T) {
+func TestPoolsAfterBoot(t *testing.T) {
 	r := withPools(t, map[string]string{"blue": "10.65.0.0/24"})
 	before := r.add(asking(t, "blue"))
 	r.cni.MustDel(t, before.Container)
@@ -210,7 +210,7 @@ func TestPoolsOutliveTheBoot(t *testing.T) {
 	r.agrees()
 }
 
-func TestAnAgentWithoutPoolsSaysWhichModeHasThem(t *testing.T) {
+func TestPoolsOtherMode(t *testing.T) {
 	r := newRig(t)
 	const want = "this agent runs --ipam-mode pod-cidr: pools and nodes are there in multi-pool"
 	for _, args := range [][]string{{"pool", "list"}, {"pool", "get", "a"}, {"pool", "delete", "a"}} {

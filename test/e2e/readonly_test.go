@@ -12,7 +12,7 @@ import (
 )
 
 // A container that is not privileged has a read-only /proc/sys. Each ADD writes there, so the agent must not seem to be well.
-func TestTheAgentRefusesReadOnlySysctls(t *testing.T) {
+func TestReadOnlySysctls(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), reach)

@@ -51,7 +51,7 @@ func (r *rig) reached(what string, p pod) {
 	}
 }
 
-func TestWhatAnEndpointLacksIsNamedByCHECKAndMadeAnewByTheDoctor(t *testing.T) {
+func TestDoctorRepairsEndpoint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "--doctor-interval=0s", "--metrics-address="+metricsAddress)
 	var pods []pod
@@ -91,7 +91,7 @@ func TestWhatAnEndpointLacksIsNamedByCHECKAndMadeAnewByTheDoctor(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestAnEndpointWhoseLinkIsGoneIsTakenDownByTheDoctor(t *testing.T) {
+func TestDoctorLinkGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "--doctor-interval=0s")
 	keep, lose := r.pod(), r.pod()
@@ -111,7 +111,7 @@ func TestAnEndpointWhoseLinkIsGoneIsTakenDownByTheDoctor(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestADoctorThatOnlyReportsRepairsNothing(t *testing.T) {
+func TestDoctorReportOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "--doctor-interval=0s", "--doctor-repair=false")
 	p := r.pod()

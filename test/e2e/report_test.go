@@ -24,7 +24,7 @@ func reportOf(restored v1.Restored, c *testutil.Container) string {
 	return ""
 }
 
-func TestAStartReportsWhatItMadeOfEachEndpoint(t *testing.T) {
+func TestRestartReport(t *testing.T) {
 	r := newRig(t)
 	whole, unrouted, deleted, lost := r.pod(), r.pod(), r.pod(), r.pod()
 	r.agent.Kill(t)
@@ -73,7 +73,7 @@ func TestAStartReportsWhatItMadeOfEachEndpoint(t *testing.T) {
 	r.reached("unrouted", unrouted)
 }
 
-func TestAnUndisturbedRestartHasNothingToReport(t *testing.T) {
+func TestRestartReportUndisturbed(t *testing.T) {
 	r := newRig(t)
 	r.pod()
 	r.pod()

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestARestartIsInvisible(t *testing.T) {
+func TestRestartKeepsConnections(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	server := b.Echo(t, b.ipv6)
@@ -86,7 +86,7 @@ func TestWithoutAnAgent(t *testing.T) {
 	r.cni.MustDel(t, b.Container)
 }
 
-func TestWhatBelongsToNobodyGoesAtTheStart(t *testing.T) {
+func TestRestartRemovesOrphans(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	r.agent.Kill(t)
@@ -109,7 +109,7 @@ func TestWhatBelongsToNobodyGoesAtTheStart(t *testing.T) {
 	}
 }
 
-func TestDELSucceedsWhateverIsGone(t *testing.T) {
+func TestDELPartsGone(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	p.Close() // the namespace ends, and eth0 with it
@@ -119,7 +119,7 @@ func TestDELSucceedsWhateverIsGone(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestGCKeepsWhatIsValidAndNothingElse(t *testing.T) {
+func TestGC(t *testing.T) {
 	r := newRig(t)
 	keep, lose := r.pod(), r.pod()
 	other := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t), Network: "other"})
@@ -140,7 +140,7 @@ func TestGCKeepsWhatIsValidAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestCHECKNamesTheDifference(t *testing.T) {
+func TestCHECKAddressRemoved(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	if err := r.cni.Check(p.Container); err != nil {

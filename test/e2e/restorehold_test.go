@@ -153,7 +153,7 @@ func TestStartWithoutLedger(t *testing.T) {
 	r.agrees()
 }
 
-// TestStartWithoutLedgerFewPods: what is not more than four is pruned.
+// TestStartWithoutLedgerFewPods: a new ledger explains nothing, so two pods are held, too.
 func TestStartWithoutLedgerFewPods(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
@@ -162,9 +162,23 @@ func TestStartWithoutLedgerFewPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.agent.Start(t)
-	if held := r.status().Held; held.Count != 0 || r.hasHostLink(a.Container) || r.hasHostLink(b.Container) {
+	if held := r.status().Held; held.Count != 2 || !r.hasHostLink(a.Container) || !r.hasHostLink(b.Container) {
 		t.Errorf("held %+v, links %v", held, r.node.LinkNames(t))
 	}
+	if err := testutil.Ping(a.Namespace, b.ipv4, reach); err != nil {
+		t.Error(err)
+	}
+	if c := r.pod(); c.ipv4 == a.ipv4 || c.ipv4 == b.ipv4 {
+		t.Errorf("the address %s of a held container was given out", c.ipv4)
+	} else {
+		r.cni.MustDel(t, c.Container)
+	}
+	r.agent.Restart(t) // the ledger is not new any more, and has them as held
+	if held := r.status().Held; held.Count != 2 {
+		t.Errorf("after another start: held %+v", held)
+	}
+	r.cni.MustDel(t, a.Container)
+	r.cni.MustDel(t, b.Container)
 	r.nothingLeft()
 }
 

@@ -21,7 +21,7 @@ func (p pod) eth0(t *testing.T) *netlink.LinkAttrs {
 	return p.Link(t, p.IfName).Attrs()
 }
 
-func TestAContainerHasItsAddressesAloneAndOneWayOut(t *testing.T) {
+func TestContainerInterface(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()
 	ep := r.endpoints()[0]
@@ -52,7 +52,7 @@ func TestAContainerHasItsAddressesAloneAndOneWayOut(t *testing.T) {
 		fmt.Sprintf("mac %s mtu 1500 flags up", ep.Container.MAC),
 		"address " + p.ipv4.String() + "/32", "address " + p.ipv6.String() + "/128",
 		"default 0.0.0.0/0 via " + v1.GatewayIPv4.String(), "default ::/0 via " + v1.GatewayIPv6.String(),
-		"neighbour " + v1.GatewayIPv4.String() + " is " + ep.Host.MAC, "neighbour " + v1.GatewayIPv6.String() + " is " + ep.Host.MAC,
+		"neighbour " + v1.GatewayIPv4.String() + " is " + ep.Host.MAC.String(), "neighbour " + v1.GatewayIPv6.String() + " is " + ep.Host.MAC.String(),
 	}
 	slices.Sort(want)
 	slices.Sort(got)
@@ -61,7 +61,7 @@ func TestAContainerHasItsAddressesAloneAndOneWayOut(t *testing.T) {
 	}
 }
 
-func TestTheResultOfADDSaysWhatWasMade(t *testing.T) {
+func TestADDResult(t *testing.T) {
 	r := newRig(t)
 	cni := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t), Plugin: map[string]any{
 		"mtu": 1400, "dns": map[string]any{"nameservers": []string{"10.96.0.10"}, "search": []string{"cluster.local"}},
@@ -97,8 +97,8 @@ func TestTheResultOfADDSaysWhatWasMade(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestCHECKNamesEveryDifference breaks one thing after the other, in fresh containers.
-func TestCHECKNamesEveryDifference(t *testing.T) {
+// TestCHECKDifferences breaks one thing after the other, in fresh containers.
+func TestCHECKDifferences(t *testing.T) {
 	r := newRig(t)
 	all4, all6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
 	for name, c := range map[string]struct {

@@ -9,9 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/loader"
 )
 
-func TestExitCodesAreForScripts(t *testing.T) {
+func TestExitCodes(t *testing.T) {
 	r := newRig(t)
 	for command, code := range map[string]int{
 		"status":                               0,
@@ -41,11 +42,11 @@ func TestExitCodesAreForScripts(t *testing.T) {
 	}
 }
 
-func TestTheKernelsSideIsShownWithAndWithoutAnAgent(t *testing.T) {
+func TestBPFCommand(t *testing.T) {
 	r := newRig(t)
 	r.pod()
 	r.pod()
-	rounded := cmpopts.IgnoreFields(datapath.PinnedProgram{}, "Loaded") // to a second
+	rounded := cmpopts.IgnoreFields(loader.PinnedProgram{}, "Loaded") // to a second
 	agrees := func(when string) {
 		t.Helper()
 		found := decoded[datapath.Inspection](r, "bpf", "--bpf-root", r.node.BPFRoot)

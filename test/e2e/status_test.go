@@ -26,7 +26,7 @@ func (r *rig) lacks(resource, reason string, relieve func()) {
 	testutil.Eventually(r, r.cni.Status)
 }
 
-func TestStatusSucceedsWithAFullPool(t *testing.T) {
+func TestStatusFullPool(t *testing.T) {
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/29,fd00:9::/64", "--ipam-quarantine=0s")
 	last := r.pod()
 	for range 4 {
@@ -38,7 +38,7 @@ func TestStatusSucceedsWithAFullPool(t *testing.T) {
 	r.lacks("addresses/default/ipv4", "0 of 5 left", func() { r.cni.MustDel(t, last.Container) })
 }
 
-func TestStatusSucceedsWithFullMaps(t *testing.T) {
+func TestStatusFullMaps(t *testing.T) {
 	r := newRig(t, "--datapath-max-endpoints=2")
 	r.pod()
 	if err := r.cni.Status(); err != nil {
@@ -48,7 +48,7 @@ func TestStatusSucceedsWithFullMaps(t *testing.T) {
 	r.lacks("datapath-maps", "0 of 2 left", func() { r.cni.MustDel(t, last.Container) })
 }
 
-func TestStatusFailsWithoutRoomForTheLedger(t *testing.T) {
+func TestStatusLedgerNotWritable(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	disk := smallDisk(t, 4<<20)
@@ -81,7 +81,7 @@ func TestStatusFailsWithoutRoomForTheLedger(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestStatusSucceedsWithDeletionsOnRecord(t *testing.T) {
+func TestStatusPendingDeletions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := testutil.NewContainer(t)
@@ -103,7 +103,7 @@ func TestStatusSucceedsWithDeletionsOnRecord(t *testing.T) {
 	}
 }
 
-func TestResourcesAreCounted(t *testing.T) {
+func TestStatusResources(t *testing.T) {
 	r := newRig(t, "--metrics-address="+metricsAddress)
 	r.pod()
 	r.pod()

@@ -34,7 +34,7 @@ func pairs(r *rig, a, b pod) [][2]party {
 	return [][2]party{{one, other}, {one, node}, {node, one}}
 }
 
-func TestLargeStreamsArriveIntact(t *testing.T) {
+func TestLargeStreams(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	for _, pair := range pairs(r, a, b) {
@@ -93,7 +93,7 @@ func stream(t *testing.T, from, to *testutil.Namespace, addr netip.Addr) (sent, 
 	return sent, got, err
 }
 
-func TestDatagramsInFragmentsArriveWhole(t *testing.T) {
+func TestFragmentedDatagrams(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	for _, pair := range pairs(r, a, b) {

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// hasHostLink tells whether the node has the host end of the container.
+// hasHostLink reports whether the node has the host end of the container.
 func (r *rig) hasHostLink(c *testutil.Container) bool {
 	r.Helper()
 	return slices.Contains(r.node.LinkNames(r), v1.HostInterfaceName(c.ID, c.IfName))
@@ -30,7 +30,7 @@ func (r *rig) alone(when string, all int, p pod) {
 	}
 }
 
-func TestANewSandboxOfAPodTakesThePlaceOfTheOld(t *testing.T) {
+func TestSupersedeSandbox(t *testing.T) {
 	r := newRig(t)
 	witness := r.pod()
 	older := r.named("demo", "web")
@@ -65,7 +65,7 @@ func TestANewSandboxOfAPodTakesThePlaceOfTheOld(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestALateADDOfAnOlderSandboxIsRefused(t *testing.T) {
+func TestSupersedeLateADD(t *testing.T) {
 	r := newRig(t)
 	older := testutil.NewContainer(t)
 	older.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "demo"}, {"K8S_POD_NAME", "web"}, {"K8S_POD_UID", "u-web"}}

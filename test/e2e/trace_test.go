@@ -16,7 +16,7 @@ func phasesOf(t v1.Trace) (names []string) {
 	return names
 }
 
-func TestTracesNameThePhasesOfWhatWasDoneToAPod(t *testing.T) {
+func TestTrace(t *testing.T) {
 	r := newRig(t)
 	p := r.named("demo", "web")
 	other := r.pod()
@@ -46,7 +46,7 @@ func TestTracesNameThePhasesOfWhatWasDoneToAPod(t *testing.T) {
 	}
 }
 
-func TestAFailedADDSaysWhatTookTheTime(t *testing.T) {
+func TestTraceFailedADD(t *testing.T) {
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/30")
 	r.pod()
 	c := testutil.NewContainer(t)

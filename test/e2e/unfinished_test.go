@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestADeletionThatCannotBeFinishedIsShownUntilItIs(t *testing.T) {
+func TestUnfinishedDeletion(t *testing.T) {
 	t.Parallel()
 	testutil.Root(t)
 	node := testutil.NewNode(t)

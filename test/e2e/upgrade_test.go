@@ -76,7 +76,7 @@ func answered(client *net.UDPConn, want string) bool {
 
 func (p *pingPong) end() { close(p.stop); p.running.Wait() }
 
-func TestAnUpgradeOfTheProgramsLosesNoPacket(t *testing.T) {
+func TestUpgradePrograms(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	ours := r.status().Datapath
@@ -107,7 +107,7 @@ func TestAnUpgradeOfTheProgramsLosesNoPacket(t *testing.T) {
 	r.nothingLeft()
 }
 
-func TestMapsOfAnotherSizeAreTakenOverAndLoseNoPacket(t *testing.T) {
+func TestUpgradeMapSize(t *testing.T) {
 	r := newRig(t, "--datapath-max-endpoints=100")
 	a, b := r.pod(), r.pod()
 	four, six := r.pingPong(a, b, b.ipv4), r.pingPong(b, a, a.ipv6)
@@ -150,7 +150,7 @@ func (r *rig) noMapOf(former datapath.Inspection) {
 	}
 }
 
-func TestMapsTooSmallForTheEndpointsAreRefusedAndNothingBreaks(t *testing.T) {
+func TestUpgradeMapsTooSmall(t *testing.T) {
 	r := newRig(t, "--datapath-max-endpoints=100")
 	a, b, c := r.pod(), r.pod(), r.pod()
 	before := fmt.Sprint(r.inspect())
@@ -170,7 +170,7 @@ func TestMapsTooSmallForTheEndpointsAreRefusedAndNothingBreaks(t *testing.T) {
 	}
 }
 
-func TestMoreEndpointsThanTheMapsHaveRoomForAreRefused(t *testing.T) {
+func TestMapsFull(t *testing.T) {
 	r := newRig(t, "--datapath-max-endpoints=2")
 	first := r.pod()
 	r.pod()

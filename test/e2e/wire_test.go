@@ -31,8 +31,8 @@ func (r *rig) wire(p pod) *wire {
 		r.Fatal(err)
 	}
 	w := &wire{t: r.T, received: make([]byte, 1<<16)}
-	w.pod, _ = net.ParseMAC(ep.Container.MAC)
-	w.gw, _ = net.ParseMAC(ep.Host.MAC)
+	w.pod = ep.Container.MAC[:]
+	w.gw = ep.Host.MAC[:]
 	w.link = unix.SockaddrLinklayer{Ifindex: p.Link(r, p.IfName).Attrs().Index, Protocol: htons(unix.ETH_P_ALL)}
 	w.open(p.Namespace)
 	return w

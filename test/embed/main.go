@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
 )
@@ -22,14 +23,14 @@ func main() {
 	var manager endpointmanager.Manager
 	app := fx.New(fx.NopLogger, fx.Supply(slog.Default()), fx.Populate(&manager),
 		ipam.Module(addresses), endpointmanager.Module(endpoints),
-		fx.Provide(func(s *ipam.Step) endpointmanager.Steps { return endpointmanager.Steps{s} }))
+		fx.Provide(func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }))
 	if err := app.Start(context.Background()); err != nil {
 		panic(err)
 	}
 	defer app.Stop(context.Background())
 
-	endpoint, err := manager.Create(context.Background(), endpointmanager.Spec{
-		Attachment: endpointmanager.Attachment{ContainerID: "c1", IfName: "eth0"},
+	endpoint, err := manager.Create(context.Background(), endpoint.Spec{
+		Attachment: endpoint.Attachment{ContainerID: "c1", IfName: "eth0"},
 	}, nil)
 	fmt.Println(endpoint.ID, endpoint.State, endpoint.Addresses.List(), err)
 }

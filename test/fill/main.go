@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 )
 
@@ -43,7 +44,7 @@ func fill(ctx context.Context, stateDir string, count int) error {
 	cfg := endpointmanager.DefaultConfig()
 	cfg.StateDir, cfg.Parallel = stateDir, atOnce
 	manager := endpointmanager.New(endpointmanager.Params{
-		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(), Steps: endpointmanager.Steps{numbered{}},
+		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(), Steps: endpoint.Steps{numbered{}},
 	})
 	if err := manager.Start(ctx); err != nil {
 		return err
@@ -64,9 +65,9 @@ func fill(ctx context.Context, stateDir string, count int) error {
 
 const ifname = "eth0"
 
-func specOf(i int) endpointmanager.Spec {
-	return endpointmanager.Spec{
-		Attachment: endpointmanager.Attachment{ContainerID: "c" + strconv.Itoa(i), IfName: ifname}, Network: "porin",
+func specOf(i int) endpoint.Spec {
+	return endpoint.Spec{
+		Attachment: endpoint.Attachment{ContainerID: "c" + strconv.Itoa(i), IfName: ifname}, Network: "porin",
 	}
 }
 
@@ -78,21 +79,21 @@ type numbered struct{}
 
 func (numbered) Name() string { return "numbered" }
 
-func (numbered) Attach(_ context.Context, ep endpointmanager.Endpoint, _ *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+func (numbered) Attach(_ context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	a := ep.Spec.Attachment
 	i, err := strconv.Atoi(strings.TrimPrefix(a.ContainerID, "c"))
 	if err != nil {
 		return ep, err
 	}
-	ep.LinkKind = endpointmanager.LinkVeth
-	ep.Host = endpointmanager.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Index: firstIndex + i}
-	ep.Container = endpointmanager.Interface{Name: a.IfName}
+	ep.LinkKind = endpoint.LinkVeth
+	ep.Host = endpoint.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Index: firstIndex + i}
+	ep.Container = endpoint.Interface{Name: a.IfName}
 	ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)})
 	return ep, nil
 }
 
-func (numbered) Detach(context.Context, endpointmanager.Endpoint, endpointmanager.DeleteConfig) error {
+func (numbered) Detach(context.Context, endpoint.Endpoint, endpoint.DeleteConfig) error {
 	return nil
 }
 
-func (numbered) Restore(context.Context, endpointmanager.Endpoint) ([]string, error) { return nil, nil }
+func (numbered) Restore(context.Context, endpoint.Endpoint) ([]string, error) { return nil, nil }

@@ -2,10 +2,10 @@
 # Runs in the machine: every test binary of this folder, one line for each, and the whole log of one that fails.
 # Of e2e it runs what the kernel has a say in: with all of it an emulated machine is busy for an hour.
 # TESTS and RUN restrict it, and RUN may name any test of e2e.
-export PORIN_BIN_DIR=$PWD/bin PORIN_PLUGIN_DIR=$PWD/bin/plugins PORIN_LIBCNI_DIR=$PWD/bin/libcni REQUIRE_ROOT=1
-e2e='GetsItsNetwork|EveryVersionOf|TwoNetworks|ItsInterfaceIsItsOwn|Spoofing|GCOfMost|BecomesARouter|RestartIsInvisible|CHECKNames|TestStart'
+export PORIN_BIN_DIR=$PWD/bin PORIN_PLUGIN_DIR=$PWD/bin/plugins PORIN_LIBCNI_DIR=$PWD/bin/libcni REQUIRE_ROOT=1 HEAVY=1
+e2e='TestAttachAndDetach|TestCNIVersions|TestTwoNetworks|TestContainerChangesInterface|TestSpoofedSource|TestGCMost|TestNodeSysctls|TestRestartKeepsConnections|TestCHECK(Differences|AddressRemoved)|TestStart'
 status=0
-for test in ${TESTS:-bpf datapath netns demo e2e}; do
+for test in ${TESTS:-bpf datapath loader netns demo e2e}; do
 	began=$(date +%s)
 	result=ok run=.
 	[ $test != e2e ] || run=$e2e

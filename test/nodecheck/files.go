@@ -9,6 +9,7 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/loader"
 )
 
 // pinsDue are the programs that the agent says it has, and their maps.
@@ -39,7 +40,7 @@ func (c *Checker) pinItems() (items []Item, err error) {
 	}
 	pins, err2 := below(c.node.BPFRoot)
 	known := func(path string) bool { // counted above, by what is pinned there
-		return slices.ContainsFunc(found.Programs, func(p datapath.PinnedProgram) bool { return path == filepath.Join("programs", p.Digest, p.Name) })
+		return slices.ContainsFunc(found.Programs, func(p loader.PinnedProgram) bool { return path == filepath.Join("programs", p.Digest, p.Name) })
 	}
 	for _, path := range pins {
 		if !known(path) {

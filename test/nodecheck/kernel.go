@@ -18,12 +18,12 @@ import (
 func (a answers) kernelDue() (items []Item) {
 	for _, ep := range a.endpoints {
 		index := ep.Host.Index
-		items = append(items, linkItem(ep.Host.Name, index, ep.Host.MAC, true))
+		items = append(items, linkItem(ep.Host.Name, index, ep.Host.MAC.String(), true))
 		for _, p := range a.status.Datapath.Programs {
 			items = append(items, filterItem(index, directions[p.Name], p.ID))
 		}
 		for _, addr := range addresses(ep) {
-			items = append(items, routeItem(netip.PrefixFrom(addr, addr.BitLen()), index), neighItem(addr, index, ep.Container.MAC))
+			items = append(items, routeItem(netip.PrefixFrom(addr, addr.BitLen()), index), neighItem(addr, index, ep.Container.MAC.String()))
 		}
 	}
 	return items

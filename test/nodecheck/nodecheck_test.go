@@ -73,7 +73,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-func TestAllIsAsItShouldBe(t *testing.T) {
+func TestNodeCheckPasses(t *testing.T) {
 	r := newRig(t)
 	r.finds(nodecheck.Want{Live: []nodecheck.Pod{r.pod}})
 	r.finds(nodecheck.Want{Maybe: []string{r.pod.Attachment()}})
@@ -83,7 +83,7 @@ func TestAllIsAsItShouldBe(t *testing.T) {
 	r.finds(nodecheck.Want{Live: []nodecheck.Pod{other}}, "endpoint left", "endpoint missing")
 }
 
-func TestWhatIsBrokenIsFound(t *testing.T) {
+func TestNodeCheckFindings(t *testing.T) {
 	stranger := netip.MustParseAddr("10.9.0.77")
 	for name, broken := range map[string]struct {
 		how   func(r *rig) error

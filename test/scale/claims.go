@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/ipam/allocator"
-	"porin.dev/porin/cells/ipam/multipool"
 )
 
 // claims is how many are measured. The pool is half full in the middle of them.
@@ -21,7 +21,7 @@ var half = cluster.Pool{Name: "half", IPv4BlockBits: 32, Prefixes: []netip.Prefi
 // measureClaims counts the calls of a node that claims one block after the other of a pool that is half full.
 func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {
 	b := cluster.OnStore(s)
-	pool, err := multipool.NewPoolAdmin(b).Put(ctx, half)
+	pool, err := admin.NewPools(b).Put(ctx, half)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {
 	}
 	reads, creates, lists, pages := n.store.reads.Load(), n.store.creates.Load(), n.store.lists.Load(), n.store.pages.Load()
 	for i := range claims {
-		if _, err := n.Allocate(ctx, allocator.Request{Owner: handle(i + 1), Pool: half.Name}); err != nil {
+		if _, err := n.source.Allocate(ctx, allocator.Request{Owner: handle(i + 1), Pool: half.Name}); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,7 +26,7 @@ func measureIPAM() (figures, error) {
 			return nil, err
 		}
 		comeAndGo := func() {
-			if _, e := n.Allocate(context.Background(), allocator.Request{Owner: "porin.next.eth0"}); e != nil {
+			if _, e := n.Allocate(allocator.Request{Owner: "porin.next.eth0"}); e != nil {
 				err = e
 			}
 			n.Release("porin.next.eth0")
@@ -68,7 +67,7 @@ func ownBlock(inUse int) (*allocator.Allocator, error) {
 		return n, err
 	}
 	for i := range blockAddresses {
-		if _, err := n.Allocate(context.Background(), allocator.Request{Owner: handle(i)}); err != nil {
+		if _, err := n.Allocate(allocator.Request{Owner: handle(i)}); err != nil {
 			return n, err
 		}
 	}

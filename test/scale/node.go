@@ -19,9 +19,10 @@ import (
 // node is what an agent has of addresses, without the agent.
 type node struct {
 	*allocator.Allocator
-	store *counted
-	dir   string
-	multi *multipool.Controller
+	source *allocator.Source
+	store  *counted
+	dir    string
+	multi  *multipool.Controller
 }
 
 // newNode returns the one of a number, as long a name as cloud providers give, and blocks in the store. It does not run yet.
@@ -39,7 +40,8 @@ func newNode(s store.Service, number int, clock func() time.Duration) (*node, er
 	n := &node{Allocator: a, store: &counted{Service: s}, dir: dir}
 	own := multipool.DefaultConfig()
 	own.Node, own.Dir = nodeName(number), dir
-	n.multi, err = multipool.NewOn(own, cluster.OnStore(n.store), a, clock, slog.New(slog.DiscardHandler))
+	n.multi, err = multipool.New(own, cluster.OnStore(n.store), a, clock, slog.New(slog.DiscardHandler))
+	n.source = allocator.NewSource(a, n.multi)
 	return n, err
 }
 
@@ -63,7 +65,7 @@ func (n *node) stop(ctx context.Context) error {
 // fill has pods of these numbers come.
 func (n *node) fill(ctx context.Context, from, to int) error {
 	for i := from; i < to; i++ {
-		if _, err := n.Allocate(ctx, allocator.Request{Owner: handle(i)}); err != nil {
+		if _, err := n.source.Allocate(ctx, allocator.Request{Owner: handle(i)}); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
@@ -63,7 +64,7 @@ func newSimulation(t *testing.T, pool cluster.Pool) *simulation {
 		err = s.Start(t.Context())
 	}
 	if err == nil {
-		_, err = multipool.NewPoolAdmin(cluster.OnStore(s)).Put(t.Context(), pool)
+		_, err = admin.NewPools(cluster.OnStore(s)).Put(t.Context(), pool)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func TestWaitingNodes(t *testing.T) {
 		for i, n := range s.nodes {
 			pods.Go(func() {
 				for ctx.Err() == nil {
-					if a, err := n.Allocate(ctx, allocator.Request{Owner: handle(0)}); err == nil {
+					if a, err := n.source.Allocate(ctx, allocator.Request{Owner: handle(0)}); err == nil {
 						t.Errorf("node %d has %v of a pool without a free block", i, a)
 					}
 					select {

@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// TestWhatAClusterCostsTheStore holds the goals that do not depend on the machine.
-func TestWhatAClusterCostsTheStore(t *testing.T) {
+// TestStoreLoad holds the goals that do not depend on the machine.
+func TestStoreLoad(t *testing.T) {
 	f, err := inStore(t.Context(), measureCluster, measureClaims)
 	if err != nil {
 		t.Fatal(err)

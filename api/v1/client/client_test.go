@@ -44,7 +44,7 @@ func agent(t *testing.T, handler http.HandlerFunc) *client.Client {
 	return c
 }
 
-func TestCallsAreWhatTheDocumentSays(t *testing.T) {
+func TestCalls(t *testing.T) {
 	var got string
 	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
 		var body any
@@ -108,7 +108,7 @@ func ignore[T any](call func() (T, error)) func() error {
 	return func() error { _, err := call(); return err }
 }
 
-func TestProblemIsTheError(t *testing.T) {
+func TestProblem(t *testing.T) {
 	want := v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "10.1.0.7 is in use"}
 	c := agent(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json; charset=utf-8")
@@ -125,7 +125,7 @@ func TestProblemIsTheError(t *testing.T) {
 	}
 }
 
-func TestAnswerOfSomethingElseIsSaidToBeThat(t *testing.T) {
+func TestAnswerOfOtherServer(t *testing.T) {
 	c := agent(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) })
 	_, err := c.Status(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "502 Bad Gateway without a problem") {
@@ -137,7 +137,7 @@ func TestAnswerOfSomethingElseIsSaidToBeThat(t *testing.T) {
 	}
 }
 
-func TestAgentThatIsNotThereIsUnreachable(t *testing.T) {
+func TestUnreachableNoAgent(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale.sock")
 	l, err := net.Listen("unix", stale)
@@ -167,7 +167,7 @@ func TestAgentThatIsNotThereIsUnreachable(t *testing.T) {
 	}
 }
 
-func TestAgentThatDiesDuringTheCallIsUnreachable(t *testing.T) {
+func TestUnreachableAgentDies(t *testing.T) {
 	c := agent(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	if _, err := c.IPAM(t.Context()); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("error %v", err)
@@ -177,8 +177,8 @@ func TestAgentThatDiesDuringTheCallIsUnreachable(t *testing.T) {
 // forbiddenSocket names, to the child of a test, a socket that it may not use.
 const forbiddenSocket = "CLIENT_TEST_FORBIDDEN_SOCKET"
 
-// TestSocketThatOneMayNotUseIsNotUnreachable asks as nobody, for root may use every socket.
-func TestSocketThatOneMayNotUseIsNotUnreachable(t *testing.T) {
+// TestSocketPermissionDenied asks as nobody, for root may use every socket.
+func TestSocketPermissionDenied(t *testing.T) {
 	if socket := os.Getenv(forbiddenSocket); socket != "" {
 		_, err := client.New(socket).Status(t.Context())
 		if err == nil || errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "only root and its group") {
@@ -210,7 +210,7 @@ func TestSocketThatOneMayNotUseIsNotUnreachable(t *testing.T) {
 	}
 }
 
-func TestDeadlineTravelsWithTheCallAndEndsIt(t *testing.T) {
+func TestDeadline(t *testing.T) {
 	header := make(chan string, 1)
 	c := agent(t, func(_ http.ResponseWriter, r *http.Request) {
 		header <- r.Header.Get(v1.TimeoutHeader)
@@ -226,7 +226,7 @@ func TestDeadlineTravelsWithTheCallAndEndsIt(t *testing.T) {
 	}
 }
 
-func TestEventsAreReadOneByOneAndBrokenOff(t *testing.T) {
+func TestEvents(t *testing.T) {
 	left := make(chan bool)
 	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.URL.RawQuery; got != "follow=true&since=4" {
@@ -254,7 +254,7 @@ func TestEventsAreReadOneByOneAndBrokenOff(t *testing.T) {
 	<-left
 }
 
-func TestEventsEndWithTheContextsError(t *testing.T) {
+func TestEventsContextEnds(t *testing.T) {
 	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()

@@ -20,7 +20,7 @@ func (c *Client) Reserve(ctx context.Context, request v1.ReservationRequest) (v1
 	return call[v1.Reservation](ctx, c, http.MethodPost, "/v1/ipam", request)
 }
 
-// Release ends the reservation of an address, and tells what it was. With a token it ends that reservation and no later
+// Release ends the reservation of an address, and returns it. With a token it ends that reservation and no later
 // one; "" is whatever is there.
 func (c *Client) Release(ctx context.Context, addr netip.Addr, token string) (v1.Reservation, error) {
 	return call[v1.Reservation](ctx, c, http.MethodDelete, withQuery("/v1/ipam/"+url.PathEscape(addr.String()), "token", token), nil)

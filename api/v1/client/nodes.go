@@ -28,7 +28,7 @@ func (c *Client) ResetNode(ctx context.Context, name string, request v1.NodeRese
 	return c.post(ctx, nodePath(name)+"/reset", request)
 }
 
-// Recovery shows whether the cluster recovers from a store that has gone back.
+// Recovery shows whether the cluster recovers from a store that was rolled back.
 func (c *Client) Recovery(ctx context.Context) (v1.Recovery, error) {
 	return call[v1.Recovery](ctx, c, http.MethodGet, "/v1/recovery", nil)
 }

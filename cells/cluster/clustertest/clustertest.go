@@ -196,9 +196,9 @@ func testInfo(t *testing.T, b cluster.Backend) {
 	ctx := t.Context()
 	_, before, err := b.Info.Get(ctx)
 	want(t, "get of nothing", err, cluster.ErrNotFound)
-	r, err := b.Info.Put(ctx, cluster.Record{ID: "x"})
+	r, err := b.Info.Put(ctx, cluster.ClusterInfo{ID: "x"})
 	want(t, "put", err, nil)
-	_, err = b.Info.Put(ctx, cluster.Record{ID: "y"})
+	_, err = b.Info.Put(ctx, cluster.ClusterInfo{ID: "y"})
 	want(t, "put without a version", err, cluster.ErrExists)
 	old := r
 	r.Epoch, r.Recovery = 1, &cluster.Recovery{Reason: "test", Excluded: []string{"a/b"}}

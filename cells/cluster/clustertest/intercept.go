@@ -165,9 +165,9 @@ type info struct {
 	of cluster.Info
 }
 
-func (s info) Get(ctx context.Context) (cluster.Record, cluster.Position, error) {
+func (s info) Get(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
 	type answer struct {
-		record   cluster.Record
+		record   cluster.ClusterInfo
 		position cluster.Position
 	}
 	got, err := ask(ctx, s.between, "Info.Get", func(ctx context.Context) (answer, error) {
@@ -177,10 +177,10 @@ func (s info) Get(ctx context.Context) (cluster.Record, cluster.Position, error)
 	return got.record, got.position, err
 }
 
-func (s info) Put(ctx context.Context, r cluster.Record) (cluster.Record, error) {
-	return ask(ctx, s.between, "Info.Put", func(ctx context.Context) (cluster.Record, error) { return s.of.Put(ctx, r) })
+func (s info) Put(ctx context.Context, r cluster.ClusterInfo) (cluster.ClusterInfo, error) {
+	return ask(ctx, s.between, "Info.Put", func(ctx context.Context) (cluster.ClusterInfo, error) { return s.of.Put(ctx, r) })
 }
 
-func (s info) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Record], error) {
+func (s info) Watch(ctx context.Context) (<-chan cluster.Change[cluster.ClusterInfo], error) {
 	return follow(ctx, s.between, s.of.Watch)
 }

@@ -2,38 +2,25 @@ package datapathtest
 
 import (
 	"fmt"
-	"slices"
+	stdmaps "maps"
+	"net/netip"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
 )
 
-// Put writes an endpoint's entries.
-func (k *Kernel) Put(e datapath.Entry) error {
-	unlock, err := k.lock("Put")
+// maps is [datapath.Maps] of a Kernel.
+type maps struct{ kernel *Kernel }
+
+func (m maps) Update(e datapath.Entry) error {
+	unlock, err := m.kernel.lock("Maps.Update")
 	defer unlock()
 	if err != nil {
 		return err
 	}
-	return k.put(e)
-}
-
-// Mend is Put, and says whether the entries were others or not there.
-func (k *Kernel) Mend(e datapath.Entry) (replaced []string, err error) {
-	unlock, err := k.lock("Mend")
-	defer unlock()
-	if err != nil {
-		return nil, err
-	}
-	if before, ok := k.byLink[e.Link]; !ok || before != e {
-		replaced = []string{fmt.Sprintf("map entries of link %d", e.Link)}
-	}
-	return replaced, k.put(e)
-}
-
-func (k *Kernel) put(e datapath.Entry) error {
-	k.deleteAddrs(e.Link)
+	k := m.kernel
+	k.deleteAddresses(e.Link)
 	k.byLink[e.Link] = e
 	if _, ok := k.traffic[e.ID]; !ok {
 		k.traffic[e.ID] = abi.Traffic{}
@@ -47,61 +34,74 @@ func (k *Kernel) put(e datapath.Entry) error {
 	return nil
 }
 
-// Delete removes an endpoint's entries.
-func (k *Kernel) Delete(link int, id uint16) error {
-	unlock, err := k.lock("Delete")
+func (m maps) Delete(e datapath.Entry) error {
+	unlock, err := m.kernel.lock("Maps.Delete")
 	defer unlock()
 	if err != nil {
 		return err
 	}
-	delete(k.traffic, id)
-	if k.byLink[link].ID == id {
-		k.deleteAddrs(link)
-		delete(k.byLink, link)
+	delete(m.kernel.traffic, e.ID)
+	if e.ID == uint16(abi.NoEndpoint) || m.kernel.byLink[e.Link].ID == e.ID {
+		m.kernel.deleteAddresses(e.Link)
+		delete(m.kernel.byLink, e.Link)
 	}
 	return nil
 }
 
-func (k *Kernel) deleteAddrs(link int) {
-	for addr, owner := range k.byAddr {
-		if owner == link {
-			delete(k.byAddr, addr)
-		}
-	}
+// deleteAddresses expects the lock.
+func (k *Kernel) deleteAddresses(link int) {
+	stdmaps.DeleteFunc(k.byAddr, func(_ netip.Addr, owner int) bool { return owner == link })
 }
 
-// Prune removes the entries of others.
-func (k *Kernel) Prune(live []datapath.Entry) (removed []string, err error) {
-	unlock, err := k.lock("Prune")
+func (m maps) Compare(e datapath.Entry) (differences []datapath.Difference, err error) {
+	unlock, err := m.kernel.lock("Maps.Compare")
+	defer unlock()
+	if err == nil && m.kernel.byLink[e.Link] != e {
+		differences = append(differences, datapath.Difference{Kind: "map-entry-differs", Subject: fmt.Sprintf("map entry links %d", e.Link), Detail: "differs"})
+	}
+	return differences, err
+}
+
+func (m maps) Stale(want datapath.Want) (stale []datapath.Stale, err error) {
+	unlock, err := m.kernel.lock("Maps.Stale")
 	defer unlock()
 	if err != nil {
 		return nil, err
 	}
-	keep := map[int]bool{}
-	ids := map[uint16]bool{}
-	for _, e := range live {
-		keep[e.Link], ids[e.ID] = true, true
+	k, desired := m.kernel, want()
+	add := func(name string, key any, remove func()) {
+		stale = append(stale, datapath.Stale{
+			Difference: datapath.Difference{Kind: "map-entry-orphan", Subject: fmt.Sprintf("map entry %s %v", name, key)},
+			Remove: func(datapath.Want) error {
+				defer k.use()()
+				remove()
+				return nil
+			},
+		})
 	}
-	for addr, link := range k.byAddr {
-		if !keep[link] {
-			delete(k.byAddr, addr)
-			removed = append(removed, fmt.Sprintf("entry of map %s: %s", bpf.Endpoints, addr))
+	for addr := range k.byAddr {
+		if !desired.HasAddress(addr) {
+			add(bpf.Endpoints, addr, func() { delete(k.byAddr, addr) })
 		}
 	}
-	for link := range k.byLink {
-		if !keep[link] {
-			delete(k.byLink, link)
-			removed = append(removed, fmt.Sprintf("entry of map %s: %d", bpf.Links, link))
+	for index := range k.byLink {
+		if !desired.HasLink(index) {
+			add(bpf.Links, index, func() { delete(k.byLink, index) })
 		}
 	}
 	for id := range k.traffic {
-		if !ids[id] {
-			delete(k.traffic, id)
-			removed = append(removed, fmt.Sprintf("entry of map %s: %d", bpf.Traffic, id))
+		if !desired.HasID(uint32(id)) {
+			add(bpf.Traffic, id, func() { delete(k.traffic, id) })
 		}
 	}
-	slices.Sort(removed)
-	return removed, nil
+	return stale, nil
+}
+
+// Entries returns the entries by link.
+func (m maps) Entries() (map[int]datapath.Entry, error) {
+	unlock, err := m.kernel.lock("Maps.Entries")
+	defer unlock()
+	return stdmaps.Clone(m.kernel.byLink), err
 }
 
 // Traffic returns what Count set.

@@ -12,23 +12,23 @@ import (
 
 // Kind is the one kind that a [Checker] finds.
 func Kind(name string) doctor.Kind {
-	return doctor.Kind{Name: name, Meaning: "a thing is broken", Repair: "mend it"}
+	return doctor.Kind{Name: name, Meaning: "a thing is broken", Repair: "repair it"}
 }
 
-// Checker finds what is broken, and mends it. It may be used concurrently.
+// Checker finds what is broken, and repairs it. It may be used concurrently.
 type Checker struct {
 	owner, kind string
 
 	mu     sync.Mutex // guards the fields below
 	broken map[string]broken
-	looks  int
+	calls  int
 	fault  func(ctx context.Context) error
 }
 
 // broken is a thing that is.
 type broken struct {
 	endpoint string
-	mend     func(ctx context.Context) error // nil when a person has to
+	repair   func(ctx context.Context) error // nil when a person has to
 }
 
 // New makes a checker of a cell that finds nothing broken.
@@ -36,16 +36,16 @@ func New(owner, kind string) *Checker {
 	return &Checker{owner: owner, kind: kind, broken: map[string]broken{}}
 }
 
-// Break breaks a thing of an attachment, or of none. mend is asked before it is mended; nil mends it without.
-func (c *Checker) Break(subject, endpoint string, mend func(ctx context.Context) error) {
-	if mend == nil {
-		mend = func(context.Context) error { return nil }
+// Break breaks a thing of an attachment, or of none. repair is called first, and may fail; nil succeeds.
+func (c *Checker) Break(subject, endpoint string, repair func(ctx context.Context) error) {
+	if repair == nil {
+		repair = func(context.Context) error { return nil }
 	}
-	c.put(subject, broken{endpoint, mend})
+	c.put(subject, broken{endpoint, repair})
 }
 
-// BreakForGood breaks a thing that a person has to mend.
-func (c *Checker) BreakForGood(subject, endpoint string) { c.put(subject, broken{endpoint, nil}) }
+// BreakManual breaks a thing that a person has to repair.
+func (c *Checker) BreakManual(subject, endpoint string) { c.put(subject, broken{endpoint, nil}) }
 
 func (c *Checker) put(subject string, b broken) {
 	c.mu.Lock()
@@ -53,14 +53,14 @@ func (c *Checker) put(subject string, b broken) {
 	c.broken[subject] = b
 }
 
-// Mend makes a thing whole.
-func (c *Checker) Mend(subject string) {
+// Fix repairs a thing, as if somebody else had done so.
+func (c *Checker) Fix(subject string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.broken, subject)
 }
 
-// Fail has every examination do this before it looks, which may fail or panic; nil is nothing.
+// Fail has every examination do this before it calls, which may fail or panic; nil is nothing.
 func (c *Checker) Fail(fault func(ctx context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,11 +74,11 @@ func (c *Checker) Broken() []string {
 	return slices.Sorted(maps.Keys(c.broken))
 }
 
-// Looks is the number of examinations so far.
-func (c *Checker) Looks() int {
+// Calls is the number of examinations so far.
+func (c *Checker) Calls() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.looks
+	return c.calls
 }
 
 // Owner is [doctor.Checker].
@@ -91,7 +91,7 @@ func (c *Checker) Kinds() []doctor.Kind { return []doctor.Kind{Kind(c.kind)} }
 func (c *Checker) Examine(ctx context.Context, only string) (found []doctor.Finding, err error) {
 	c.mu.Lock()
 	fault := c.fault
-	c.looks++
+	c.calls++
 	c.mu.Unlock()
 	if fault != nil {
 		if err := fault(ctx); err != nil {
@@ -110,12 +110,12 @@ func (c *Checker) Examine(ctx context.Context, only string) (found []doctor.Find
 
 func (c *Checker) finding(subject string, b broken) doctor.Finding {
 	f := doctor.Finding{Kind: c.kind, Subject: subject, Endpoint: b.endpoint, Detail: subject + " is broken"}
-	if b.mend != nil {
+	if b.repair != nil {
 		f.Repair = func(ctx context.Context) error {
-			if err := b.mend(ctx); err != nil {
+			if err := b.repair(ctx); err != nil {
 				return err
 			}
-			c.Mend(subject)
+			c.Fix(subject)
 			return nil
 		}
 	}

@@ -4,17 +4,17 @@ import (
 	"os"
 	"testing"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // OpenNamespace opens the network namespace at the path, as a call for a container does, until the end of the test.
-func OpenNamespace(t testing.TB, path string) *endpointmanager.Namespace {
+func OpenNamespace(t testing.TB, path string) *endpoint.Namespace {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace, err := endpointmanager.OpenNamespace(file)
+	namespace, err := endpoint.OpenNamespace(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/testutil"
@@ -26,7 +26,7 @@ func TestOpenNamespace(t *testing.T) {
 	}
 }
 
-func TestOpenNamespaceOfAnythingElse(t *testing.T) {
+func TestOpenNamespaceInvalid(t *testing.T) {
 	for path, want := range map[string]error{
 		os.DevNull: netns.ErrNotNetNS, "/proc/self/ns/mnt": netns.ErrNotNetNS, "/proc/thread-self/ns/net": netns.ErrOwn,
 	} {
@@ -34,7 +34,7 @@ func TestOpenNamespaceOfAnythingElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := endpointmanager.OpenNamespace(file); !errors.Is(err, want) {
+		if _, err := endpoint.OpenNamespace(file); !errors.Is(err, want) {
 			t.Errorf("%s: error %v, want %v", path, err, want)
 		}
 		if err := file.Close(); !errors.Is(err, os.ErrClosed) {

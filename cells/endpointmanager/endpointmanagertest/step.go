@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // Step is a step without a kernel: it remembers who is attached, as the kernel would across restarts of the agent,
@@ -19,12 +19,13 @@ type Step struct {
 	name string
 
 	mu       sync.Mutex // guards the fields below
-	attached map[endpointmanager.Attachment]endpointmanager.Endpoint
+	attached map[endpoint.Attachment]endpoint.Endpoint
 	failures map[string]failure
 	hold     chan struct{}
 	next     uint16
 	log      []string
-	unlinked map[endpointmanager.Attachment]bool
+	unlinked map[endpoint.Attachment]bool
+	given    endpoint.Addresses // for everybody; none when each gets its own
 }
 
 type failure struct {
@@ -36,17 +37,17 @@ type failure struct {
 func NewStep(name string) *Step {
 	return &Step{
 		name:     name,
-		attached: map[endpointmanager.Attachment]endpointmanager.Endpoint{},
+		attached: map[endpoint.Attachment]endpoint.Endpoint{},
 		failures: map[string]failure{},
-		unlinked: map[endpointmanager.Attachment]bool{},
+		unlinked: map[endpoint.Attachment]bool{},
 	}
 }
 
-// Name implements endpointmanager.Step.
+// Name implements endpoint.Step.
 func (s *Step) Name() string { return s.name }
 
-// Attach implements endpointmanager.Step. The step called "ipam" gives out addresses.
-func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, _ *endpointmanager.Namespace) (endpointmanager.Endpoint, error) {
+// Attach implements endpoint.Step. The step called "ipam" gives out addresses, to an attachment the same ones until its Detach.
+func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if err := s.wait(ctx); err != nil {
 		return ep, err
 	}
@@ -56,16 +57,27 @@ func (s *Step) Attach(ctx context.Context, ep endpointmanager.Endpoint, _ *endpo
 		return ep, err
 	}
 	if s.name == "ipam" {
-		s.next++
-		ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, byte(s.next >> 8), byte(s.next)})
+		ep.Addresses = s.addressesFor(ep.Spec.Attachment)
 	}
 	s.attached[ep.Spec.Attachment] = ep
 	delete(s.unlinked, ep.Spec.Attachment)
 	return ep, nil
 }
 
-// Detach implements endpointmanager.Step.
-func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpointmanager.DeleteConfig) error {
+// addressesFor expects the lock.
+func (s *Step) addressesFor(a endpoint.Attachment) endpoint.Addresses {
+	if before, ok := s.attached[a]; ok {
+		return before.Addresses
+	}
+	if s.given != (endpoint.Addresses{}) {
+		return s.given
+	}
+	s.next++
+	return endpoint.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 0, byte(s.next >> 8), byte(s.next)})}
+}
+
+// Detach implements endpoint.Step.
+func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	what := "detach"
@@ -85,8 +97,8 @@ func (s *Step) Detach(_ context.Context, ep endpointmanager.Endpoint, cfg endpoi
 	return nil
 }
 
-// Restore implements endpointmanager.Step.
-func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced []string, err error) {
+// Restore implements endpoint.Step.
+func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.begin("restore", ep); err != nil {
@@ -100,10 +112,10 @@ func (s *Step) Restore(_ context.Context, ep endpointmanager.Endpoint) (replaced
 }
 
 // Survey implements endpointmanager.Surveyor: lost is what [Step.Unlink] has taken away.
-func (s *Step) Survey(_ context.Context, eps []endpointmanager.Endpoint) (map[endpointmanager.Attachment]error, error) {
+func (s *Step) Survey(_ context.Context, eps []endpoint.Endpoint) (map[endpoint.Attachment]error, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lost := map[endpointmanager.Attachment]error{}
+	lost := map[endpoint.Attachment]error{}
 	for _, ep := range eps {
 		if s.unlinked[ep.Spec.Attachment] {
 			lost[ep.Spec.Attachment] = errors.New("no such link")
@@ -113,12 +125,12 @@ func (s *Step) Survey(_ context.Context, eps []endpointmanager.Endpoint) (map[en
 }
 
 // Find implements endpointmanager.Finder: the step called "datapath" knows the link of whoever is attached, and its addresses.
-func (s *Step) Find(_ context.Context, found []endpointmanager.Endpoint) ([]endpointmanager.Endpoint, error) {
+func (s *Step) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.Endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.name == "datapath" {
 		for _, ep := range s.attached {
-			link := WithLink(endpointmanager.Endpoint{ID: ep.ID, Spec: endpointmanager.Spec{Attachment: ep.Spec.Attachment, Began: ep.Spec.Began}}, int(ep.ID))
+			link := WithLink(endpoint.Endpoint{ID: ep.ID, Spec: endpoint.Spec{Attachment: ep.Spec.Attachment, Began: ep.Spec.Began}}, int(ep.ID))
 			link.Addresses = ep.Addresses
 			found = append(found, link)
 		}
@@ -126,8 +138,8 @@ func (s *Step) Find(_ context.Context, found []endpointmanager.Endpoint) ([]endp
 	return found, s.fail("find")
 }
 
-// Withhold implements endpointmanager.Withholder.
-func (s *Step) Withhold(ep endpointmanager.Endpoint) error {
+// Withhold implements endpoint.Withholder.
+func (s *Step) Withhold(ep endpoint.Endpoint) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.begin("withhold", ep)
@@ -146,17 +158,17 @@ func (s *Step) Unlink(attachment string) {
 }
 
 // Prune implements endpointmanager.Pruner: whoever is attached and not alive is detached.
-func (s *Step) Prune(_ context.Context, live []endpointmanager.Endpoint) (removed []string, err error) {
+func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.fail("prune"); err != nil {
 		return nil, err
 	}
-	alive := map[endpointmanager.Attachment]bool{}
+	alive := map[endpoint.Attachment]bool{}
 	for _, ep := range live {
 		alive[ep.Spec.Attachment] = true
 	}
-	maps.DeleteFunc(s.attached, func(a endpointmanager.Attachment, _ endpointmanager.Endpoint) bool {
+	maps.DeleteFunc(s.attached, func(a endpoint.Attachment, _ endpoint.Endpoint) bool {
 		if !alive[a] {
 			removed = append(removed, s.name+" of "+a.String())
 		}
@@ -166,7 +178,7 @@ func (s *Step) Prune(_ context.Context, live []endpointmanager.Endpoint) (remove
 	return removed, nil
 }
 
-func (s *Step) begin(what string, ep endpointmanager.Endpoint) error {
+func (s *Step) begin(what string, ep endpoint.Endpoint) error {
 	call := what + " " + ep.Spec.Attachment.String()
 	s.log = append(s.log, s.name+" "+call)
 	return errors.Join(s.fail(what), s.fail(call))
@@ -188,6 +200,13 @@ func (s *Step) Fail(method string, times int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures[method] = failure{times, err}
+}
+
+// Give makes the step called "ipam" give these addresses to everybody from now on, as one with a fault would.
+func (s *Step) Give(addresses endpoint.Addresses) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.given = addresses
 }
 
 // Hold makes Attach wait until the returned function is called or its context ends.
@@ -223,7 +242,7 @@ func (s *Step) wait(ctx context.Context) error {
 func (s *Step) Lose(attachment string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.attached, func(a endpointmanager.Attachment, _ endpointmanager.Endpoint) bool { return a.String() == attachment })
+	maps.DeleteFunc(s.attached, func(a endpoint.Attachment, _ endpoint.Endpoint) bool { return a.String() == attachment })
 }
 
 // Attached returns who is attached, in order.

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // family is one of IP.
@@ -32,7 +32,7 @@ func (f family) String() string {
 }
 
 // of returns the address of the family.
-func (f family) of(a endpointmanager.Addresses) netip.Addr {
+func (f family) of(a endpoint.Addresses) netip.Addr {
 	if f == ipv6 {
 		return a.IPv6
 	}
@@ -40,7 +40,7 @@ func (f family) of(a endpointmanager.Addresses) netip.Addr {
 }
 
 // set is the reverse of of.
-func (f family) set(a *endpointmanager.Addresses, addr netip.Addr) {
+func (f family) set(a *endpoint.Addresses, addr netip.Addr) {
 	if f == ipv6 {
 		a.IPv6 = addr
 	} else {

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/fault"
 )
@@ -13,14 +13,23 @@ import (
 // The faults that callers tell apart.
 var (
 	ErrExhausted     = fault.New(fault.Exhausted, "no free address")
-	ErrInUse         = fault.New(fault.Conflict, "address in use")
+	ErrInUse         = fault.WithHint(fault.New(fault.Conflict, "address in use"), "ask for another address, or release this one: porin ipam list shows whose it is")
 	ErrQuarantined   = fault.New(fault.Unavailable, "address released a short while ago")
 	ErrOutside       = fault.New(fault.Invalid, "address cannot be given out")
 	ErrUnknownPool   = fault.New(fault.Invalid, "no such pool")
-	ErrNoReservation = fault.New(fault.Conflict, "no such reservation, or it is over")
+	ErrNoReservation = fault.WithHint(fault.New(fault.Conflict, "no such reservation, or it is over"), hintNoReservation)
 	ErrBlockInUse    = fault.New(fault.Conflict, "addresses of the block are in use")
 	ErrNamespace     = fault.New(fault.Invalid, "not for this namespace")
 	ErrNoOwner       = fault.New(fault.NotFound, "address of nobody")
+)
+
+// errNoOwnBlock is the ErrExhausted of a node that has no block of the pool.
+var errNoOwnBlock = fault.Wrap(fault.Exhausted, ErrExhausted)
+
+const (
+	hintNoReservation = "a reservation is of one node, and ends by its time or with the pod that has used it: reserve again with porin ipam reserve " +
+		"on the node of the pod"
+	hintExhausted = "remove pods from this node, or give it more addresses"
 )
 
 // ExternalPool is the pool in which addresses of another IPAM are shown.
@@ -36,7 +45,7 @@ type Request struct {
 	// Namespace is the pod's, for pools that are not for all; "" for who is no pod. Who reserves needs none.
 	Namespace string
 	// Want asks for these very addresses. A family that is zero here gets any, if the pool has that family.
-	Want endpointmanager.Addresses
+	Want endpoint.Addresses
 	// Reservation is the token of a reservation whose addresses the owner takes over.
 	Reservation string
 }
@@ -52,8 +61,8 @@ func (r Request) pool() string {
 type Allocation struct {
 	Owner     Handle
 	PodHandle Handle
-	Pool      string
-	Addresses endpointmanager.Addresses
+	Pool      string // for people; "" when it is not known: what counts is the block that an address lies in
+	Addresses endpoint.Addresses
 	Since     time.Time
 	// Seq is another one each time that somebody gets something, and greater than all before it, in this life of the agent
 	// and in earlier ones of this boot: a release that names it never hits the next owner of the same handle.
@@ -73,11 +82,12 @@ type Allocation struct {
 	Asked int
 }
 
-// Allocator owns the addresses of this node. Every method may be called concurrently, and none blocks but Allocate and Reserve,
-// when nothing is free and a [Refill] is waited for, and what writes to a [ReservationStore].
+// Allocator owns the addresses of this node. Every method may be called concurrently, and none blocks but what writes to a
+// [ReservationStore].
 type Allocator struct {
 	start time.Time // of its clock
 	store ReservationStore
+	low   chan struct{} // has a token when a pool has come to have little
 
 	mu            sync.Mutex // guards the fields below, and all that they point to
 	pools         map[string]*pool
@@ -92,10 +102,8 @@ type Allocator struct {
 	seq           uint64
 	nodeAddresses map[netip.Addr]string // to the interface
 	unknownPools  []string              // that somebody has asked for, in that order
-	refill        Refill
-	lowWatermark  lowWatermark
-	suspended     error             // why nothing is given out; nil: it is
-	wakeCleanup   func(urgent bool) // nil: nobody cleans up
+	suspended     error                 // why nothing is given out; nil: it is
+	wakeCleanup   func(urgent bool)     // nil: nobody cleans up
 }
 
 // record is what one owner has.
@@ -114,7 +122,7 @@ func New(store ReservationStore) *Allocator {
 		store = noStore{}
 	}
 	return &Allocator{
-		start: time.Now(), store: store,
+		start: time.Now(), store: store, low: make(chan struct{}, 1),
 		seq:   uint64(boottime.Now()),
 		pools: map[string]*pool{}, index: newIndex(), owners: map[Handle]*record{}, podHandles: map[Handle]int{},
 		lent: map[Handle]*record{}, returned: map[*address]bool{},
@@ -124,18 +132,18 @@ func New(store ReservationStore) *Allocator {
 // now is the allocator's own clock, which nobody sets.
 func (a *Allocator) now() time.Duration { return time.Since(a.start) }
 
-// settle ends what is over by now, and returns now. Whatever looks at the state or changes it does so first.
-func (a *Allocator) settle() time.Duration { return a.settleAt(a.now()) }
+// expire ends what is over by now, and returns now. Whatever looks at the state or changes it does so first.
+func (a *Allocator) expire() time.Duration { return a.expireAt(a.now()) }
 
-// settleAt is settle for who has read the clock.
-func (a *Allocator) settleAt(now time.Duration) time.Duration {
+// expireAt is expire for who has read the clock.
+func (a *Allocator) expireAt(now time.Duration) time.Duration {
 	for len(a.reservations) > 0 && a.reservations[0].until <= now {
 		a.releaseRecord(a.reservations[0], a.reservations[0].until)
 	}
 	for _, p := range a.order {
-		p.settle(now)
+		p.expire(now)
 	}
-	a.index.outside.list.settle(now)
+	a.index.outside.list.expire(now)
 	return now
 }
 
@@ -177,7 +185,7 @@ func (a *Allocator) List() []Allocation {
 }
 
 func (a *Allocator) list() []Allocation {
-	a.settle()
+	a.expire()
 	list := make([]Allocation, 0, len(a.owners))
 	for _, r := range a.owners {
 		list = append(list, r.Allocation)

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -15,7 +14,7 @@ func filled(tb testing.TB, inUse int) *allocator.Allocator {
 	a.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true})
 	const all = 1<<16 - 3
 	for i := range all {
-		if _, err := a.Allocate(context.Background(), allocator.Request{Owner: numbered(i)}); err != nil {
+		if _, err := a.Allocate(allocator.Request{Owner: numbered(i)}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -44,7 +43,7 @@ func BenchmarkAllocateRelease(b *testing.B) {
 	b.Run("used=60000,pod", func(b *testing.B) {
 		a, pod := filled(b, 60000), allocator.Handle("default.web")
 		for _, req := range []allocator.Request{{Owner: pod}, {Owner: "porin.other.eth0", PodHandle: pod}} {
-			if _, err := a.Allocate(context.Background(), req); err != nil {
+			if _, err := a.Allocate(req); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -53,10 +52,9 @@ func BenchmarkAllocateRelease(b *testing.B) {
 }
 
 func comeAndGo(b *testing.B, a *allocator.Allocator, req allocator.Request) {
-	ctx := context.Background()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := a.Allocate(ctx, req); err != nil {
+		if _, err := a.Allocate(req); err != nil {
 			b.Fatal(err)
 		}
 		a.Release(req.Owner)
@@ -64,9 +62,9 @@ func comeAndGo(b *testing.B, a *allocator.Allocator, req allocator.Request) {
 }
 
 func TestAllocateMakesNoGarbage(t *testing.T) {
-	a, ctx := filled(t, 110), context.Background()
+	a := filled(t, 110)
 	allocs := testing.AllocsPerRun(1000, func() {
-		if _, err := a.Allocate(ctx, allocator.Request{Owner: "porin.next.eth0"}); err != nil {
+		if _, err := a.Allocate(allocator.Request{Owner: "porin.next.eth0"}); err != nil {
 			t.Fatal(err)
 		}
 		a.Release("porin.next.eth0")

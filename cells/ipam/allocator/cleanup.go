@@ -51,7 +51,7 @@ func (c Cleanup) Done(all []Released) {
 			e.enter(resting)
 		}
 	}
-	c.a.settle()
+	c.a.expire()
 }
 
 // eachList calls visit for every free list there is.

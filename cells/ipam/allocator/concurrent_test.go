@@ -1,13 +1,12 @@
 package allocator_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"sync"
 	"testing"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -23,7 +22,7 @@ func TestConcurrentOwners(t *testing.T) {
 		taken = map[netip.Addr]allocator.Handle{}
 		all   sync.WaitGroup
 	)
-	take := func(owner allocator.Handle, addresses endpointmanager.Addresses, has bool) {
+	take := func(owner allocator.Handle, addresses endpoint.Addresses, has bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, addr := range addresses.List() {
@@ -37,7 +36,7 @@ func TestConcurrentOwners(t *testing.T) {
 		all.Go(func() {
 			owner := allocator.Handle(fmt.Sprintf("porin.c%d.eth0", worker))
 			for range 500 {
-				got, err := n.Allocate(context.Background(), allocator.Request{Owner: owner})
+				got, err := n.Allocate(allocator.Request{Owner: owner})
 				if err != nil {
 					continue // none is free, or none is cleaned up
 				}

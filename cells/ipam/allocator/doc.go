@@ -1,8 +1,8 @@
 // Package allocator gives out the addresses of the blocks that this node owns. It is pure: no netlink, no HTTP, no store, no fx.
 //
-//	Allocate -> allocateOrRefill -> allocateLocal -> existing: the owner has something, or takes over a reservation
-//	                |                    '---------> pool.choose -> freeList.next -> block.nextUnused
-//	                '- Refill: nothing is free, and others may have more
+//	[Source.Allocate] -> [Allocator.Allocate] -> existing: the owner has something, or takes over a reservation
+//	      |                      '-------------> pool.choose -> freeList.next -> block.nextUnused
+//	      '- [Refiller]: nothing is free, and the cluster may have more
 //	Release --> uncleaned -> resting -> free      [Pools]: which blocks there are      [Cleanup]: what was released
 //
 // What it promises:
@@ -20,6 +20,7 @@
 //   - An address that another IPAM gave to an owner is given to nobody else while that owner lives, and never rests.
 //   - A reservation ends by itself, by a clock that nobody sets, or is permanent. A [ReservationStore] keeps it over restarts.
 //     A permanent one lends its addresses to the endpoint that takes it over, and has them again when that is gone and cleaned up after.
+//     Nobody takes one over while nothing is given out of its block.
 //   - Nothing is given out from a drained block, and no address that is excluded or that the node itself has. A pool may be for
 //     pods of some namespaces: nobody else gets an address of it.
 package allocator

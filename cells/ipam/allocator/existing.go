@@ -5,7 +5,8 @@ import (
 	"net/netip"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/fault"
 )
 
 // existing answers whoever has something already, and whoever takes over what is reserved.
@@ -62,28 +63,62 @@ func (a *Allocator) errLent(lender Handle) error {
 // takeOver makes what is reserved the owner's.
 func (a *Allocator) takeOver(req Request) (Allocation, error) {
 	if r := a.borrower(req.Reservation); r != nil {
-		return Allocation{}, fmt.Errorf("%w: %s uses what is reserved", ErrInUse, r.Owner)
+		return Allocation{}, fault.WithHint(fmt.Errorf("%w: %s uses what is reserved", ErrInUse, r.Owner), "wait until that is deleted, or reserve another address")
 	}
 	r := a.reservation(req.Reservation)
 	if r == nil {
 		return Allocation{}, ErrNoReservation
 	}
 	if req.Pool != "" && req.Pool != r.Pool {
-		return Allocation{}, fmt.Errorf("%w: it is of pool %s", ErrNoReservation, r.Pool)
+		return Allocation{}, fault.WithHint(fault.New(fault.Conflict, fmt.Sprintf("the reservation is of pool %s, and not of pool %s", r.Pool, req.Pool)),
+			"name no pool besides the reservation")
 	}
 	if err := r.satisfies(req); err != nil {
 		return Allocation{}, err
 	}
-	if p := a.pools[r.Pool]; p != nil {
-		if err := p.checkNamespace(req.Namespace); err != nil {
-			return Allocation{}, err
-		}
+	if err := a.checkGiven(r, req.Namespace); err != nil {
+		return Allocation{}, err
 	}
 	if err := a.checkCleanup(r); err != nil {
 		return Allocation{}, err
 	}
 	a.handOver(r, req.Owner, req.PodHandle, time.Now())
 	return r.Allocation, nil
+}
+
+// errNotGiven is returned for what is reserved when its block is not given out from.
+var errNotGiven = fault.WithHint(fault.New(fault.Unavailable, "nothing is given out of its block now"), "see porin ipam list and porin ipam check")
+
+// ofReservation is the request that names what is reserved, if it is for a reservation that there is.
+func (a *Allocator) ofReservation(req Request) Request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.reservation(req.Reservation); r != nil {
+		req.Pool, req.Want = r.Pool, r.Addresses
+	}
+	return req
+}
+
+// checkGiven returns an error unless what is reserved may be given to a pod of the namespace: the reservation holds the address, but the
+// block may be another node's by now.
+func (a *Allocator) checkGiven(r *record, namespace string) error {
+	p := a.pools[r.Pool]
+	switch {
+	case a.suspended != nil:
+		return a.suspended
+	case p == nil || !p.known:
+		return fmt.Errorf("pool %q of the reservation is not known: %w", r.Pool, errNotGiven)
+	}
+	for _, e := range r.addresses {
+		switch {
+		case e == nil:
+		case e.ofNode:
+			return fmt.Errorf("address %s: %w by the node itself", e.addr, ErrInUse)
+		case e.block.drained:
+			return fmt.Errorf("address %s is reserved: %w", e.addr, errNotGiven)
+		}
+	}
+	return p.checkNamespace(namespace)
 }
 
 // Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not. An
@@ -100,7 +135,7 @@ func (a *Allocator) Adopt(allocation Allocation) error {
 func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.settle()
+	now := a.expire()
 	r := a.owners[allocation.Owner]
 	switch {
 	case len(allocation.Addresses.List()) == 0:
@@ -128,7 +163,7 @@ func (a *Allocator) lends(allocation Allocation) bool {
 }
 
 // endRestored ends the reservations of an earlier life of the agent that have one of the addresses, and returns their tokens.
-func (a *Allocator) endRestored(addresses endpointmanager.Addresses, now time.Duration) (ended []string) {
+func (a *Allocator) endRestored(addresses endpoint.Addresses, now time.Duration) (ended []string) {
 	for _, addr := range addresses.List() {
 		if r := a.index.owner(addr); r != nil && r.restored {
 			ended = append(ended, r.token)
@@ -176,7 +211,7 @@ func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// From now on the clock that nobody sets counts, and what is in the future is now.
-	since := a.settle() - max(0, time.Since(released))
+	since := a.expire() - max(0, time.Since(released))
 	e := a.index.home(addr).address(addr)
 	switch {
 	case e.state != inUse:

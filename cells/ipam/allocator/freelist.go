@@ -28,8 +28,8 @@ func (l *freeList) add(b *block) {
 	}
 }
 
-// settle frees what has rested.
-func (l *freeList) settle(now time.Duration) {
+// expire frees what has rested.
+func (l *freeList) expire(now time.Duration) {
 	for e := l.resting.head; e != nil && e.since <= now-l.pool.settings.Quarantine; e = l.resting.head {
 		e.leave()
 		e.becomeFree()
@@ -118,7 +118,11 @@ func (l *freeList) remove(b *block) {
 // describe says what holds the list's addresses.
 func (l *freeList) describe(now time.Duration) string {
 	var capacity, used, rest, ofNode int64
+	drained := 0
 	for _, b := range l.blocks {
+		if b.drained {
+			drained++
+		}
 		capacity, used, rest, ofNode = capacity+b.capacity(), used+b.used, rest+b.resting, ofNode+b.nodeOwn
 	}
 	what := l.blocks[0].prefix.String() + " has"
@@ -136,6 +140,9 @@ func (l *freeList) describe(now time.Duration) string {
 		text += " (the connections of its last owner are being deleted)"
 	} else if next != forever {
 		text += fmt.Sprintf(" (the next is free in %s)", next.Round(time.Millisecond))
+	}
+	if drained > 0 { // for good, or until it was compared with the store
+		text += fmt.Sprintf("; %d of %d gives out nothing now", drained, len(l.blocks))
 	}
 	if ofNode > 0 {
 		text += fmt.Sprintf("; the node itself has %d more", ofNode)

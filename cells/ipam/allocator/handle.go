@@ -3,7 +3,7 @@ package allocator
 import (
 	"strings"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 )
 
 // Handle says who owns an address: an attachment ([NewHandle]), a pod as others name it ([PodHandle]), or whoever reserved
@@ -15,7 +15,7 @@ const noNetwork = "-"
 
 // NewHandle returns the handle of an attachment: network.containerID.ifname. A '.' in a part is written %2E, a '%' is %25,
 // so that no two attachments have the same one.
-func NewHandle(network string, a endpointmanager.Attachment) Handle {
+func NewHandle(network string, a endpoint.Attachment) Handle {
 	return Handle(networkPart(network) + "." + escape.Replace(a.ContainerID) + "." + escape.Replace(a.IfName))
 }
 
@@ -44,13 +44,22 @@ var (
 )
 
 // Attachment is the reverse of [NewHandle], without the network. It is false for the handle of something else.
-func (h Handle) Attachment() (a endpointmanager.Attachment, ok bool) {
+func (h Handle) Attachment() (a endpoint.Attachment, ok bool) {
 	parts := strings.Split(string(h), ".")
 	if len(parts) != 3 || parts[0] == "" {
 		return a, false
 	}
-	a = endpointmanager.Attachment{ContainerID: unescape.Replace(parts[1]), IfName: unescape.Replace(parts[2])}
+	a = endpoint.Attachment{ContainerID: unescape.Replace(parts[1]), IfName: unescape.Replace(parts[2])}
 	return a, a.Validate() == nil
+}
+
+// Pod is the reverse of [PodHandle]. It is false for the handle of something else.
+func (h Handle) Pod() (namespace, name string, ok bool) {
+	namespace, name, ok = strings.Cut(string(h), ".")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, ".") {
+		return "", "", false
+	}
+	return unescape.Replace(namespace), unescape.Replace(name), true
 }
 
 // String is the attachment if it is one's, as people and the API know it: containerID:ifname.

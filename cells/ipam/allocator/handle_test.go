@@ -3,7 +3,7 @@ package allocator_test
 import (
 	"testing"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -19,7 +19,7 @@ func TestTheHandleOfAnAttachment(t *testing.T) {
 	}
 	seen := map[allocator.Handle]bool{}
 	for _, row := range rows {
-		a := endpointmanager.Attachment{ContainerID: row.container, IfName: row.ifname}
+		a := endpoint.Attachment{ContainerID: row.container, IfName: row.ifname}
 		h := allocator.NewHandle(row.network, a)
 		if string(h) != row.want || seen[h] {
 			t.Errorf("%s of %q is %q, want %q", a, row.network, string(h), row.want)
@@ -36,6 +36,17 @@ func TestTheHandleOfAnAttachment(t *testing.T) {
 	}
 	if h := allocator.PodHandle("porin", "c1.eth0"); h != "porin.c1%2Eeth0" {
 		t.Errorf("a pod's handle is %q, which may be an attachment's", string(h))
+	}
+	for _, pod := range [][2]string{{"shop", "web"}, {"a.b", "web.2%2E"}, {"%", "."}} {
+		namespace, name, ok := allocator.PodHandle(pod[0], pod[1]).Pod()
+		if !ok || namespace != pod[0] || name != pod[1] {
+			t.Errorf("the handle of %v is read as %q, %q, %v", pod, namespace, name, ok)
+		}
+	}
+	for _, other := range []allocator.Handle{"", "x", ".web", "shop.", "porin.c1.eth0"} {
+		if namespace, name, ok := other.Pod(); ok {
+			t.Errorf("%q is read as pod %s/%s", string(other), namespace, name)
+		}
 	}
 	if h := allocator.PodHandle("", "web"); h != "" {
 		t.Errorf("the handle of a pod without namespace is %q", string(h))

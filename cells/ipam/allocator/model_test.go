@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -37,11 +37,11 @@ func runModel(t *testing.T, random *rand.Rand) {
 		owner := allocator.Handle(fmt.Sprintf("c%d:eth0", random.IntN(20)))
 		switch random.IntN(5) {
 		case 0, 1:
-			got, err := a.Allocate(t.Context(), allocator.Request{Owner: owner})
+			got, err := a.Allocate(allocator.Request{Owner: owner})
 			model.allocated(t, quarantine, owner, got.Addresses.IPv4, err)
 		case 2:
 			want := netip.AddrFrom4([4]byte{10, 0, 0, byte(random.IntN(16))})
-			_, err := a.Allocate(t.Context(), allocator.Request{Owner: owner, Want: endpointmanager.Addresses{IPv4: want}})
+			_, err := a.Allocate(allocator.Request{Owner: owner, Want: endpoint.Addresses{IPv4: want}})
 			model.requested(t, quarantine, owner, want, err)
 		case 3:
 			if got, want := a.Release(owner), model.release(owner); got != want {

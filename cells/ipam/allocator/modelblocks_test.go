@@ -11,8 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/internal/fault"
 )
 
 // TestBlocksModel runs random operations on a node whose blocks come and go, with restarts, and checks each answer against plain
@@ -182,7 +183,7 @@ func (m *model) ownerOf(addr netip.Addr) (allocator.Handle, bool) {
 	return "", false
 }
 
-// ready tells whether an address may be given out now.
+// ready reports whether an address may be given out now.
 func (m *model) ready(addr netip.Addr) bool {
 	b, ok := m.blockOf(addr)
 	_, used := m.ownerOf(addr)
@@ -243,8 +244,8 @@ func (m *model) again(owner allocator.Handle, o modelOwner, got string, err erro
 
 func (m *model) take(owner allocator.Handle) {
 	addr := m.anyAddress()
-	want := endpointmanager.Addresses{IPv4: addr}
-	_, err := m.n.Allocate(m.Context(), allocator.Request{Owner: owner, Want: want})
+	want := endpoint.Addresses{IPv4: addr}
+	_, err := m.n.Allocate(allocator.Request{Owner: owner, Want: want})
 	if m.lends(owner) {
 		wantFault(m.T, "take for who has lent", err, allocator.ErrInUse)
 		return
@@ -264,7 +265,7 @@ func (m *model) take(owner allocator.Handle) {
 
 func (m *model) adopt(owner allocator.Handle) {
 	o := modelOwner{addr: m.anyAddress(), external: m.IntN(2) == 0}
-	err := m.n.Adopt(allocator.Allocation{Owner: owner, External: o.external, Addresses: endpointmanager.Addresses{IPv4: o.addr}})
+	err := m.n.Adopt(allocator.Allocation{Owner: owner, External: o.external, Addresses: endpoint.Addresses{IPv4: o.addr}})
 	if m.lends(owner) {
 		wantFault(m.T, "adopt for who has lent", err, allocator.ErrInUse)
 		return
@@ -327,7 +328,7 @@ func (m *model) reserve(owner allocator.Handle) {
 	if m.IntN(4) == 0 {
 		lifetime = allocator.Permanent
 	}
-	got, err := m.n.Reserve(m.Context(), allocator.Request{Owner: owner}, lifetime)
+	got, err := m.n.Reserve(allocator.Request{Owner: owner}, lifetime)
 	if _, ok := m.has[owner]; ok || m.lends(owner) {
 		wantFault(m.T, "reserve for who has something", err, allocator.ErrInUse)
 		return
@@ -360,9 +361,15 @@ func (m *model) giveUp(owner allocator.Handle) {
 		}
 		return
 	}
-	_, err := m.n.Allocate(m.Context(), allocator.Request{Owner: owner, Reservation: r.Token})
+	_, err := m.n.Allocate(allocator.Request{Owner: owner, Reservation: r.Token})
 	if m.lends(owner) {
 		wantFault(m.T, "take over for who has lent", err, allocator.ErrInUse)
+		return
+	}
+	if block, in := m.blockOf(r.Addresses.IPv4); lives && (!in || m.blocks[block]) {
+		if fault.KindOf(err) != fault.Unavailable {
+			m.Fatalf("take over %+v, whose block gives nothing out: %v", r, err)
+		}
 		return
 	}
 	if lives && m.dirty[r.Addresses.IPv4] {
@@ -380,7 +387,7 @@ func (m *model) giveUp(owner allocator.Handle) {
 // endLent ends a reservation that is lent, or asks for it while it is.
 func (m *model) endLent(owner, user allocator.Handle, r allocator.Reservation) {
 	if _, has := m.has[owner]; !has && !m.lends(owner) && m.IntN(2) == 0 {
-		_, err := m.n.Allocate(m.Context(), allocator.Request{Owner: owner, Reservation: r.Token})
+		_, err := m.n.Allocate(allocator.Request{Owner: owner, Reservation: r.Token})
 		wantFault(m.T, "take over what is lent", err, allocator.ErrInUse)
 		return
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -89,7 +89,7 @@ func (m *model) excluded(addr netip.Addr) bool {
 	return slices.ContainsFunc(m.exclude, func(e netip.Prefix) bool { return e.Contains(addr) })
 }
 
-// rests tells whether an address that nobody has is not to be had.
+// rests reports whether an address that nobody has is not to be had.
 func (m *model) rests(addr netip.Addr) bool {
 	return m.dirty[addr] || time.Since(m.free[addr]) < modelRest
 }
@@ -136,7 +136,7 @@ func (m *model) restart() {
 			m.has[owner] = o
 			continue
 		}
-		if err := m.n.Adopt(allocator.Allocation{Owner: owner, External: o.external, Addresses: endpointmanager.Addresses{IPv4: o.addr}}); err != nil {
+		if err := m.n.Adopt(allocator.Allocation{Owner: owner, External: o.external, Addresses: endpoint.Addresses{IPv4: o.addr}}); err != nil {
 			m.Fatal(err)
 		}
 	}

@@ -19,7 +19,7 @@ type NodeAddress struct {
 func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []NodeAddress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.settle()
+	a.expire()
 	before := a.nodeAddresses
 	a.nodeAddresses = ofNode
 	for addr := range before {

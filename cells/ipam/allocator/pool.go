@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/fault"
 )
 
 // DefaultPool is the pool of whoever asks for none.
@@ -23,6 +24,8 @@ type Settings struct {
 	ReuseResting bool
 	// Exclude are addresses that nobody gets. What is in use of them stays.
 	Exclude []netip.Prefix
+	// LowWatermark is how many free addresses of each family a node keeps: [Pools.Low] tells when there are less; 0 is never.
+	LowWatermark int64
 	// AllowedNamespaces are those of the pods that may have addresses; none is all, and also who is no pod.
 	AllowedNamespaces []string
 }
@@ -67,16 +70,16 @@ func (p *pool) blocks() (all []*block) {
 	return all
 }
 
-func (p *pool) settle(now time.Duration) {
+func (p *pool) expire(now time.Duration) {
 	for _, lists := range p.lists {
 		for _, l := range lists {
-			l.settle(now)
+			l.expire(now)
 		}
 	}
 }
 
 // choose finds an address of each family of the pool: the wanted one, or the next. It changes nothing.
-func (p *pool) choose(x *index, want endpointmanager.Addresses, now time.Duration) (found [families]*address, err error) {
+func (p *pool) choose(x *index, want endpoint.Addresses, now time.Duration) (found [families]*address, err error) {
 	for f := range families {
 		if addr := f.of(want); addr.IsValid() {
 			found[f], err = p.requested(x, addr, now)
@@ -129,9 +132,9 @@ func (p *pool) exhausted(f family, now time.Duration) error {
 		}
 	}
 	if len(parts) == 0 {
-		parts = []string{fmt.Sprintf("this node has no %s block of it", f)}
+		return fmt.Errorf("pool %s: %w: this node has no %s block of it", p.name, errNoOwnBlock, f)
 	}
-	return fmt.Errorf("pool %s: %w: %s", p.name, ErrExhausted, strings.Join(parts, "; "))
+	return fault.WithHint(fmt.Errorf("pool %s: %w: %s", p.name, ErrExhausted, strings.Join(parts, "; ")), hintExhausted)
 }
 
 // requested returns the very address that is wanted, or says why it cannot be had now.

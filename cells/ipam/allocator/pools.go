@@ -36,7 +36,7 @@ func (p Pools) Configure(name string, s Settings) {
 		one.asked = true
 		a.unknownPools = slices.Delete(a.unknownPools, i, i+1)
 	}
-	a.settle() // by what holds now
+	a.expire() // by what holds now
 	if changed {
 		for _, b := range one.blocks() {
 			b.setExclude(s.Exclude)
@@ -97,7 +97,7 @@ func (p Pools) Add(name string, prefix netip.Prefix) error {
 	a := p.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.settle()
+	a.expire()
 	if b := a.block(name, prefix); b != nil {
 		b.list.undrain(b)
 		return nil
@@ -124,7 +124,7 @@ func (a *Allocator) addBlock(b *block, l *freeList) {
 func (p Pools) Drain(name string, prefix netip.Prefix) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	p.a.settle()
+	p.a.expire()
 	if b := p.a.block(name, prefix); b != nil {
 		b.list.drain(b)
 	}
@@ -136,7 +136,7 @@ func (p Pools) Remove(name string, prefix netip.Prefix) error {
 	a := p.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.settle()
+	a.expire()
 	b := a.block(name, prefix)
 	if b == nil {
 		return nil
@@ -162,7 +162,7 @@ func (a *Allocator) block(pool string, prefix netip.Prefix) *block {
 func (p Pools) Blocks(name string) (list []Block) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	p.a.settle()
+	p.a.expire()
 	if one := p.a.pools[name]; one != nil {
 		for _, b := range one.blocks() {
 			list = append(list, b.shown())
@@ -202,17 +202,5 @@ func (p Pools) Suspend(reason error) {
 	p.a.suspended = reason
 }
 
-// SetLowWatermark says who is told when a pool comes to have fewer free addresses of a family than so many. tell is called with
-// a lock held: it does not block, and does not call back.
-func (p Pools) SetLowWatermark(below int, tell func()) {
-	p.a.mu.Lock()
-	defer p.a.mu.Unlock()
-	p.a.lowWatermark = lowWatermark{int64(below), tell}
-}
-
-// SetRefill says who is asked when a pool has nothing to give. Nil is nobody.
-func (p Pools) SetRefill(refill Refill) {
-	p.a.mu.Lock()
-	defer p.a.mu.Unlock()
-	p.a.refill = refill
-}
+// Low receives when a pool has come to have fewer free addresses of a family than its [Settings].LowWatermark.
+func (p Pools) Low() <-chan struct{} { return p.a.low }

@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 )
@@ -75,7 +76,7 @@ func TestDrain(t *testing.T) {
 		n.Pools().Drain(allocator.DefaultPool, netip.MustParsePrefix("10.0.0.0/30"))
 		_, err := get(n, "c")
 		wantFault(t, "drained", err, allocator.ErrExhausted)
-		_, err = n.Allocate(t.Context(), allocator.Request{Owner: "c", Want: ipv4("10.0.0.3")})
+		_, err = n.Allocate(allocator.Request{Owner: "c", Want: ipv4("10.0.0.3")})
 		wantFault(t, "by name", err, allocator.ErrOutside)
 		wantFault(t, "in use", remove(n, "10.0.0.0/30"), allocator.ErrBlockInUse)
 		n.Release("b")
@@ -144,36 +145,43 @@ func TestSuspend(t *testing.T) {
 	wantGot(t, n, "b", "10.0.0.1")
 }
 
-func TestRefillOnce(t *testing.T) {
+// refiller is one whose answers do not depend on who asks.
+type refiller func(pool string) error
+
+// Refill implements [allocator.Refiller].
+func (r refiller) Refill(_ context.Context, pool string, _ ...netip.Addr) error { return r(pool) }
+
+// TestRefill asks for more when nothing is free, and again, a few times, when others were quicker.
+func TestRefill(t *testing.T) {
 	n := multiPool(t)
 	asked, errNoMore := 0, errors.New("the cluster has none")
-	n.Pools().SetRefill(allocator.Refill(func(_ context.Context, pool string, _ endpointmanager.Addresses) error {
+	source := allocator.NewSource(n, refiller(func(pool string) error {
 		asked++
 		switch {
 		case pool != allocator.DefaultPool || !slices.Contains(n.Pools().Requested(), pool):
 			t.Errorf("asked for pool %q, and %q are wanted", pool, n.Pools().Requested())
 		case asked == 1:
 			add(t, n, "10.0.0.0/30")
-		case asked == 3:
+		case asked == 6:
 			return errNoMore
 		}
 		return nil
 	}))
 	for _, owner := range []allocator.Handle{"a", "b", "c", "d"} {
-		if _, err := get(n, owner); err != nil {
+		if _, err := source.Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
 			t.Error(err)
 		}
 	}
 	if asked != 1 {
 		t.Errorf("asked %d times, want once", asked)
 	}
-	_, err := get(n, "e")
+	_, err := source.Allocate(t.Context(), allocator.Request{Owner: "e"})
 	wantFault(t, "there was no more", err, allocator.ErrExhausted)
-	_, err = get(n, "e")
+	_, err = source.Allocate(t.Context(), allocator.Request{Owner: "e"})
 	wantFault(t, "and there will be none", err, errNoMore)
 	wantFault(t, "and there will be none", err, allocator.ErrExhausted)
-	if asked != 3 {
-		t.Errorf("asked %d times, want three", asked)
+	if asked != 6 {
+		t.Errorf("asked %d times, want four times in vain, and once more", asked)
 	}
 }
 
@@ -185,8 +193,8 @@ func TestAllocateBothFamiliesOrNone(t *testing.T) {
 	_, err := get(n, "a")
 	wantFault(t, "without a block of IPv6", err, allocator.ErrExhausted)
 	add(t, n, "fd00::/122")
-	got, err := n.Allocate(t.Context(), allocator.Request{Owner: "a"})
-	want := endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.0"), IPv6: netip.MustParseAddr("fd00::")}
+	got, err := n.Allocate(allocator.Request{Owner: "a"})
+	want := endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.0"), IPv6: netip.MustParseAddr("fd00::")}
 	if err != nil || got.Addresses != want {
 		t.Errorf("got %v, %v", got.Addresses, err)
 	}
@@ -195,13 +203,13 @@ func TestAllocateBothFamiliesOrNone(t *testing.T) {
 func TestUnknownPool(t *testing.T) {
 	n := multiPool(t)
 	n.Pools().Configure("blue", allocator.Settings{IPv4: true})
-	_, err := n.Allocate(t.Context(), allocator.Request{Owner: "a", Pool: "green"})
+	_, err := n.Allocate(allocator.Request{Owner: "a", Pool: "green"})
 	wantFault(t, "green", err, allocator.ErrUnknownPool)
 	if want := `allocate for a: pool "green": no such pool: there are blue, default`; err.Error() != want {
 		t.Errorf("%s, want %s", err, want)
 	}
 	for i := range 100 {
-		_, _ = n.Allocate(t.Context(), allocator.Request{Owner: "a", Pool: "p" + string('a'+rune(i))})
+		_, _ = n.Allocate(allocator.Request{Owner: "a", Pool: "p" + string('a'+rune(i))})
 	}
 	if got := len(n.Pools().Requested()); got > 64 {
 		t.Errorf("%d pools are wanted", got)
@@ -218,30 +226,66 @@ func TestUnknownPool(t *testing.T) {
 // TestLowWatermark each time that it comes to that, so that more is there before anybody waits for it.
 func TestLowWatermark(t *testing.T) {
 	n, told := multiPool(t), 0
-	n.Pools().SetLowWatermark(3, func() { told++ })
+	n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, LowWatermark: 3})
+	get := func(owner allocator.Handle) error {
+		_, err := n.Allocate(allocator.Request{Owner: owner})
+		select {
+		case <-n.Pools().Low():
+			told++
+		default:
+		}
+		return err
+	}
 	add(t, n, "10.0.0.0/29")
 	for i, want := range []int{0, 0, 0, 0, 0, 1, 1} { // of eight: with the sixth two are left
-		if _, err := get(n, allocator.Handle(rune('a'+i))); err != nil || told != want {
+		if err := get(allocator.Handle(rune('a' + i))); err != nil || told != want {
 			t.Errorf("address %d: told %d times, want %d, %v", i+1, told, want, err)
 		}
 	}
 	add(t, n, "10.0.1.0/30")
 	for i, want := range []int{1, 1, 2} { // of five
-		if _, err := get(n, allocator.Handle(rune('p'+i))); err != nil || told != want {
+		if err := get(allocator.Handle(rune('p' + i))); err != nil || told != want {
 			t.Errorf("address %d of another block: told %d times, want %d, %v", i+1, told, want, err)
 		}
 	}
 }
 
-// TestUnknownPoolWithoutStore: without the store it is not known which there are.
-func TestUnknownPoolWithoutStore(t *testing.T) {
-	n := multiPool(t)
-	n.Pools().SetRefill(allocator.Refill(func(context.Context, string, endpointmanager.Addresses) error {
-		return fault.New(fault.Unavailable, "the store is away")
-	}))
-	_, err := n.Allocate(t.Context(), allocator.Request{Owner: "a", Pool: "blue"})
-	wantFault(t, "a pool that is not known", err, allocator.ErrUnknownPool)
-	if kind := fault.KindOf(err); kind != fault.Unavailable {
-		t.Errorf("%v is %s, want %s", err, kind, fault.Unavailable)
+// TestAllocateRefillFails has an error tell what is missing on the node, why there is no more, and what to do about that.
+func TestAllocateRefillFails(t *testing.T) {
+	away := fault.WithHint(fault.New(fault.Unavailable, "the store is away"), "find it")
+	full := fault.WithHint(fault.New(fault.Exhausted, "pool default is full"), "make it larger")
+	used := "pool default: no free address: 10.0.0.0/30 has 4, of which 4 in use and 0 in quarantine"
+	for name, c := range map[string]struct {
+		refill error
+		pool   string
+		want   endpoint.Addresses
+		block  bool // of which all addresses are in use
+		text   string
+		hint   string
+	}{
+		"unknown pool":           {away, "blue", endpoint.Addresses{}, false, `pool "blue" is not known yet: the store is away`, "find it"},
+		"no block, store away":   {away, "", endpoint.Addresses{}, false, "pool default: no block of it can be claimed: the store is away", "find it"},
+		"block used, store away": {away, "", endpoint.Addresses{}, true, used + "; no further block can be claimed: the store is away", "find it"},
+		"address, store away":    {away, "", ipv4("10.0.9.9"), false, "pool default: the block of [10.0.9.9] cannot be claimed: the store is away", "find it"},
+		"no block, pool full":    {full, "", endpoint.Addresses{}, false, "pool default is full", "make it larger"},
+		"block used, pool full":  {full, "", endpoint.Addresses{}, true, used + "; pool default is full", "make it larger"},
+		"nothing to say":         {nil, "", endpoint.Addresses{}, true, used, "remove pods from this node, or give it more addresses"},
+	} {
+		n := multiPool(t)
+		if c.block {
+			add(t, n, "10.0.0.0/30")
+			for i, owner := range []allocator.Handle{"w", "x", "y", "z"} {
+				wantGot(t, n, owner, fmt.Sprintf("10.0.0.%d", i))
+			}
+		}
+		source := allocator.NewSource(n, refiller(func(string) error { return c.refill }))
+		_, err := source.Allocate(t.Context(), allocator.Request{Owner: "a", Pool: c.pool, Want: c.want})
+		hint, _ := fault.HintOf(err)
+		if err == nil || err.Error() != "allocate for a: "+c.text || hint != c.hint {
+			t.Errorf("%s: error %v, hint %q, want %q, %q", name, err, hint, c.text, c.hint)
+		}
+		if c.refill != nil && !c.block && fault.KindOf(err) != fault.KindOf(c.refill) {
+			t.Errorf("%s: %v is %s, want %s", name, err, fault.KindOf(err), fault.KindOf(c.refill))
+		}
 	}
 }

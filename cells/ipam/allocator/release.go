@@ -6,7 +6,7 @@ import "time"
 func (a *Allocator) Release(owner Handle) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.settle()
+	now := a.expire()
 	r := a.owners[owner]
 	ok := r != nil && !r.Reserved
 	if ok {
@@ -20,7 +20,7 @@ func (a *Allocator) Release(owner Handle) bool {
 func (a *Allocator) ReleaseListed(allocation Allocation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.settle()
+	now := a.expire()
 	r := a.owners[allocation.Owner]
 	ok := r != nil && r.Allocation == allocation && !r.Reserved
 	if ok {
@@ -48,7 +48,7 @@ func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 		case r.loan.token != "":
 		case e == nil:
 		case r.External:
-			e.block.list.settle(at)
+			e.block.list.expire(at)
 			e.yield(at)
 		default:
 			a.rest(e, at)

@@ -10,7 +10,7 @@ import (
 // with has an attachment of pod default/web allocate.
 func with(t *testing.T, n *allocator.Allocator, owner allocator.Handle) allocator.Allocation {
 	t.Helper()
-	got, err := n.Allocate(t.Context(), allocator.Request{Owner: owner, PodHandle: "default.web"})
+	got, err := n.Allocate(allocator.Request{Owner: owner, PodHandle: "default.web"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestReleasePodHandleWithLastOwner(t *testing.T) {
 func TestReleaseSparesNewerPodHandle(t *testing.T) {
 	n := podCIDR(t, "10.0.0.0/28")
 	with(t, n, "porin.c1.eth0")
-	if _, err := n.Reserve(t.Context(), allocator.Request{Owner: "default.web"}, time.Minute); err != nil {
+	if _, err := n.Reserve(allocator.Request{Owner: "default.web"}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	n.Release("porin.c1.eth0")

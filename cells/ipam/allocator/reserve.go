@@ -3,8 +3,6 @@ package allocator
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -13,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -34,7 +32,7 @@ const maxOwner = 253
 type Reservation struct {
 	Owner     Handle
 	Pool      string
-	Addresses endpointmanager.Addresses
+	Addresses endpoint.Addresses
 	Token     string // stops this reservation and no later one
 	Since     time.Time
 	Expires   time.Time // zero for a permanent one
@@ -43,7 +41,7 @@ type Reservation struct {
 
 // ReservationStore keeps reservations, by their tokens, over restarts of the agent and of the machine.
 type ReservationStore interface {
-	// Save returns when the reservation is on disk.
+	// Save returns when the reservation is on disk, in place of earlier ones of its owner whose Delete failed.
 	Save(r Reservation) error
 	// Delete succeeds when there is none.
 	Delete(token string) error
@@ -65,33 +63,8 @@ type reservationOptions struct {
 // [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
 // An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
 // over by Request.Reservation; a permanent one stays, and has the addresses again when the endpoint releases them.
-func (a *Allocator) Reserve(ctx context.Context, req Request, lifetime time.Duration) (Reservation, error) {
-	if lifetime == 0 {
-		lifetime = DefaultReservation
-	}
-	if lifetime < 0 || lifetime > MaxReservation && lifetime != Permanent {
-		return Reservation{}, fault.New(fault.Invalid, fmt.Sprintf("reserve for %s: want at most %s, or a permanent reservation", lifetime, MaxReservation))
-	}
-	if err := checkOwner(req.Owner); err != nil {
-		return Reservation{}, err
-	}
-	options := reservationOptions{rand.Text(), lifetime}
-	got, err := a.allocateOrRefill(ctx, req, options)
-	if err != nil {
-		return Reservation{}, err
-	}
-	r := Reservation{
-		Owner: got.Owner, Pool: got.Pool, Addresses: got.Addresses, Token: options.token, Since: got.Since, Expires: got.Expires,
-		Permanent: lifetime == Permanent,
-	}
-	if err := a.store.Save(r); err != nil { // which waits for a disk: without the lock
-		_, _, _ = a.unreserve(got.Addresses.List()[0], options.token)
-		return Reservation{}, fmt.Errorf("reserve for %s: %w", req.Owner, err)
-	}
-	if !a.isReserved(got) { // an operator has ended it meanwhile
-		return Reservation{}, errors.Join(ErrNoReservation, a.store.Delete(options.token))
-	}
-	return r, nil
+func (a *Allocator) Reserve(req Request, lifetime time.Duration) (Reservation, error) {
+	return NewSource(a, nil).Reserve(context.Background(), req, lifetime)
 }
 
 func (a *Allocator) isReserved(got Allocation) bool {
@@ -146,7 +119,7 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.settle()
+	now := a.expire()
 	if r := a.owners[saved.Owner]; r != nil {
 		return fmt.Errorf("restore the reservation of %s: %w", saved.Owner, r.errHasAlready())
 	}
@@ -179,7 +152,7 @@ func (a *Allocator) Unreserve(addr netip.Addr, token string) (Reservation, error
 func (a *Allocator) unreserve(addr netip.Addr, token string) (was Reservation, saved string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.settle()
+	now := a.expire()
 	r := a.index.owner(addr)
 	switch {
 	case r == nil:

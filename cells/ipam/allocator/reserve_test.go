@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
 func reserve(t *testing.T, n *allocator.Allocator, owner allocator.Handle, lifetime time.Duration) allocator.Reservation {
 	t.Helper()
-	got, err := n.Reserve(t.Context(), allocator.Request{Owner: owner}, lifetime)
+	got, err := n.Reserve(allocator.Request{Owner: owner}, lifetime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,13 +49,13 @@ func TestUnreserveByToken(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		want := allocator.Request{Owner: "x", Want: first.Addresses}
-		second, err := n.Reserve(t.Context(), want, time.Minute)
+		second, err := n.Reserve(want, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = n.Unreserve(first.Addresses.IPv4, first.Token)
 		wantFault(t, "the token of an earlier one", err, allocator.ErrNoReservation)
-		_, err = n.Reserve(t.Context(), want, time.Minute)
+		_, err = n.Reserve(want, time.Minute)
 		wantFault(t, "the same owner again", err, allocator.ErrInUse)
 		_, err = get(n, "x")
 		wantFault(t, "an endpoint of that handle", err, allocator.ErrInUse)
@@ -72,17 +72,17 @@ func TestAllocateTakesOverReservation(t *testing.T) {
 		n := podCIDR(t, "10.0.0.0/29")
 		got := reserve(t, n, "x", time.Minute)
 		req := allocator.Request{Owner: "porin.c1.eth0", Want: ipv4("10.0.0.5"), Reservation: got.Token}
-		_, err := n.Allocate(t.Context(), req)
+		_, err := n.Allocate(req)
 		wantFault(t, "another address", err, allocator.ErrInUse)
-		req.Want = endpointmanager.Addresses{}
+		req.Want = endpoint.Addresses{}
 		for range 2 {
-			has, err := n.Allocate(t.Context(), req)
+			has, err := n.Allocate(req)
 			if err != nil || has.Addresses != got.Addresses || !has.Expires.IsZero() {
 				t.Errorf("got %+v, %v", has, err)
 			}
 		}
 		req.Owner = "porin.c2.eth0"
-		_, err = n.Allocate(t.Context(), req)
+		_, err = n.Allocate(req)
 		wantFault(t, "a second endpoint", err, allocator.ErrNoReservation)
 		time.Sleep(time.Hour)
 		if used := n.Usage().Pools[0].Blocks[0].Used; used != 1 {
@@ -120,7 +120,7 @@ func TestReserveRefusesBadRequests(t *testing.T) {
 		"negative":     {allocator.Request{Owner: "a"}, -1},
 		"no such pool": {allocator.Request{Owner: "a", Pool: "blue"}, 0},
 	} {
-		if _, err := n.Reserve(t.Context(), row.req, row.lifetime); err == nil {
+		if _, err := n.Reserve(row.req, row.lifetime); err == nil {
 			t.Errorf("%s: it is accepted", name)
 		}
 	}

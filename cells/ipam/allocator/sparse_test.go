@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -20,7 +20,7 @@ func TestSparseBlock(t *testing.T) {
 		seen := map[netip.Addr]bool{}
 		for i := range 20_000 {
 			owner := allocator.Handle(fmt.Sprint(i))
-			got, err := n.Allocate(t.Context(), allocator.Request{Owner: owner})
+			got, err := n.Allocate(allocator.Request{Owner: owner})
 			if addr := got.Addresses.IPv6; err != nil || seen[addr] {
 				t.Fatalf("address %d: %s, %v; given out before: %v", i, addr, err, seen[addr])
 			}
@@ -32,13 +32,13 @@ func TestSparseBlock(t *testing.T) {
 			t.Errorf("%d addresses are remembered, want those of 30 s", known)
 		}
 		wantConsistent(t, n)
-		last := endpointmanager.Addresses{IPv6: netip.MustParseAddr("fd00::ffff:ffff:ffff:ffff")}
-		if _, err := n.Allocate(t.Context(), allocator.Request{Owner: "last", Want: last}); err != nil {
+		last := endpoint.Addresses{IPv6: netip.MustParseAddr("fd00::ffff:ffff:ffff:ffff")}
+		if _, err := n.Allocate(allocator.Request{Owner: "last", Want: last}); err != nil {
 			t.Error(err)
 		}
 		for i := range 1000 { // what is refused is not remembered
-			want := endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.1"), IPv6: netip.MustParseAddr(fmt.Sprintf("fd00::1:%x", i))}
-			_, err := n.Allocate(t.Context(), allocator.Request{Owner: "refused", Want: want})
+			want := endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.1"), IPv6: netip.MustParseAddr(fmt.Sprintf("fd00::1:%x", i))}
+			_, err := n.Allocate(allocator.Request{Owner: "refused", Want: want})
 			wantFault(t, "a family that the pool has not", err, allocator.ErrOutside)
 		}
 		time.Sleep(time.Minute)
@@ -55,7 +55,7 @@ func TestSparseBlockReusesNothing(t *testing.T) {
 		n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv6: true, Quarantine: 30 * time.Second})
 		add(t, n, "fd00::/64")
 		for i := range 100 {
-			got, err := n.Allocate(t.Context(), allocator.Request{Owner: "a"})
+			got, err := n.Allocate(allocator.Request{Owner: "a"})
 			if want := netip.MustParseAddr(fmt.Sprintf("fd00::%x", i)); err != nil || got.Addresses.IPv6 != want {
 				t.Fatalf("got %v, %v, want %s", got.Addresses, err, want)
 			}
@@ -68,7 +68,7 @@ func TestSparseBlockReusesNothing(t *testing.T) {
 func TestPoolWithoutFamily(t *testing.T) {
 	n := multiPool(t)
 	n.Pools().Configure(allocator.DefaultPool, allocator.Settings{})
-	_, err := n.Allocate(t.Context(), allocator.Request{Owner: "a"})
+	_, err := n.Allocate(allocator.Request{Owner: "a"})
 	wantFault(t, "no address at all", err, allocator.ErrExhausted)
 	wantConsistent(t, n)
 }

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/story"
 	"porin.dev/porin/internal/testutil"
@@ -28,7 +27,7 @@ func TestStories(t *testing.T) {
 		"foreign": (*world).foreign, "node-addresses": (*world).nodeAddresses,
 		"remember": (*world).remember, "list": (*world).list, "fill": (*world).fill,
 		"multi-pool": (*world).multiPool, "configure": (*world).configure,
-		"add": (*world).add, "drain": (*world).drain, "remove": (*world).remove, "suspend": (*world).suspend, "resume": (*world).resume,
+		"add": (*world).add, "drain": (*world).drain, "remove": (*world).remove, "forget": (*world).forget, "suspend": (*world).suspend, "resume": (*world).resume,
 		"allocate-from": (*world).allocateFrom, "allocate-in": (*world).allocateIn, "allocate-reserved": (*world).allocateReserved,
 		"reserve": (*world).reserve, "return": (*world).giveBack, "return-reserved": (*world).returnReserved,
 		"later": (*world).later, "restart": (*world).restart, "cleanup": (*world).cleanUp, "clean": (*world).clean,
@@ -74,18 +73,18 @@ func (w *world) allocate(ts *testscript.TestScript, args []string) error {
 }
 
 func (w *world) ask(ts *testscript.TestScript, req allocator.Request) error {
-	got, err := w.Allocate(context.Background(), req)
+	got, err := w.Allocate(req)
 	if err == nil {
 		show(ts, got.Addresses)
 	}
 	return err
 }
 
-func show(ts *testscript.TestScript, addresses endpointmanager.Addresses) {
+func show(ts *testscript.TestScript, addresses endpoint.Addresses) {
 	_, _ = fmt.Fprintln(ts.Stdout(), strings.Trim(fmt.Sprint(addresses.List()), "[]"))
 }
 
-func pair(ts *testscript.TestScript, args []string) (out endpointmanager.Addresses) {
+func pair(ts *testscript.TestScript, args []string) (out endpoint.Addresses) {
 	for _, text := range args {
 		addr, err := netip.ParseAddr(text)
 		ts.Check(err)
@@ -132,7 +131,7 @@ func (w *world) fill(ts *testscript.TestScript, args []string) error {
 	_, err := fmt.Sscan(args[0], &n)
 	ts.Check(err)
 	for i := range n {
-		if _, err := w.Allocate(context.Background(), allocator.Request{Owner: allocator.Handle(fmt.Sprintf("fill-%d", i+1))}); err != nil {
+		if _, err := w.Allocate(allocator.Request{Owner: allocator.Handle(fmt.Sprintf("fill-%d", i+1))}); err != nil {
 			return err
 		}
 	}
@@ -203,7 +202,7 @@ func TestQuarantineEndsOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := podCIDR(t, "10.0.0.0/30") // one address is left: .2
 		get := func(owner allocator.Handle) error {
-			_, err := a.Allocate(t.Context(), allocator.Request{Owner: owner})
+			_, err := a.Allocate(allocator.Request{Owner: owner})
 			return err
 		}
 		if err := get("c1:eth0"); err != nil {

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -59,6 +58,12 @@ func (w *world) remove(ts *testscript.TestScript, args []string) error {
 	return w.Pools().Remove(args[0], netip.MustParsePrefix(args[1]))
 }
 
+// forget: forget POOL, which the cluster has no longer.
+func (w *world) forget(_ *testscript.TestScript, args []string) error {
+	w.Pools().Forget(args[0])
+	return nil
+}
+
 // suspend: another machine has the node's key; resume: no longer.
 func (w *world) suspend(*testscript.TestScript, []string) error {
 	w.Pools().Suspend(errCloned)
@@ -90,7 +95,7 @@ func (w *world) reserve(ts *testscript.TestScript, args []string) error {
 		lifetime, err = time.ParseDuration(args[1])
 		ts.Check(err)
 	}
-	got, err := w.Reserve(context.Background(), allocator.Request{Owner: allocator.Handle(args[0]), Want: pair(ts, args[2:])}, lifetime)
+	got, err := w.Reserve(allocator.Request{Owner: allocator.Handle(args[0]), Want: pair(ts, args[2:])}, lifetime)
 	if err == nil {
 		w.reserved[args[0]] = got
 		show(ts, got.Addresses)

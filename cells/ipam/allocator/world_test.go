@@ -1,13 +1,12 @@
 package allocator_test
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"testing"
 	"time"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -46,13 +45,13 @@ func multiPool(t testing.TB) *allocator.Allocator {
 	return a
 }
 
-func ipv4(text string) endpointmanager.Addresses {
-	return endpointmanager.Addresses{IPv4: netip.MustParseAddr(text)}
+func ipv4(text string) endpoint.Addresses {
+	return endpoint.Addresses{IPv4: netip.MustParseAddr(text)}
 }
 
 // get allocates, and returns the IPv4 address as text.
 func get(a *allocator.Allocator, owner allocator.Handle) (string, error) {
-	got, err := a.Allocate(context.Background(), allocator.Request{Owner: owner})
+	got, err := a.Allocate(allocator.Request{Owner: owner})
 	return got.Addresses.IPv4.String(), err
 }
 

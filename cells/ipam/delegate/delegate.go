@@ -17,7 +17,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -41,26 +41,26 @@ func New(cfg Config) *Plugins {
 
 // Call is what a plugin is called with.
 type Call struct {
-	endpointmanager.IPAMPlugin
-	Attachment endpointmanager.Attachment // the zero one for STATUS and GC
-	NetNS      string                     // path, as the caller named it
+	endpoint.IPAMPlugin
+	Attachment endpoint.Attachment // the zero one for STATUS and GC
+	NetNS      string              // path, as the caller named it
 }
 
 // CallOf is what the plugin of an endpoint is called with.
-func CallOf(spec endpointmanager.Spec) Call {
+func CallOf(spec endpoint.Spec) Call {
 	return Call{IPAMPlugin: spec.IPAM, Attachment: spec.Attachment, NetNS: spec.NetNS}
 }
 
 // Add has the plugin give addresses: at most one of each family. After an error it may have given some, and Del takes them
 // back.
-func (p *Plugins) Add(ctx context.Context, call Call) (endpointmanager.Addresses, endpointmanager.IPAMResult, error) {
+func (p *Plugins) Add(ctx context.Context, call Call) (endpoint.Addresses, endpoint.IPAMResult, error) {
 	var result types.Result
 	err := p.do(ctx, "ADD", call, func(path string, args invoke.CNIArgs, exec invoke.Exec) (err error) {
 		result, err = invoke.ExecPluginWithResult(ctx, path, []byte(call.Config), args, exec)
 		return err
 	})
 	if err != nil {
-		return endpointmanager.Addresses{}, endpointmanager.IPAMResult{}, err
+		return endpoint.Addresses{}, endpoint.IPAMResult{}, err
 	}
 	addresses, parsed, err := parse(result)
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *Plugins) do(ctx context.Context, command string, call Call, f func(path
 	if err != nil {
 		return err
 	}
-	if call.Attachment != (endpointmanager.Attachment{}) {
+	if call.Attachment != (endpoint.Attachment{}) {
 		if exec.lock, err = p.locks.acquire(ctx, call.Attachment.String()); err != nil {
 			return fmt.Errorf("%s: %w", doing, err)
 		}
@@ -158,7 +158,7 @@ func (p *Plugins) environment(command string, call Call) environment {
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"CNI_COMMAND=" + command, "CNI_PATH=" + strings.Join(p.cfg.BinDirs, string(filepath.ListSeparator)),
 	}
-	if call.Attachment != (endpointmanager.Attachment{}) {
+	if call.Attachment != (endpoint.Attachment{}) {
 		env = append(env, "CNI_CONTAINERID="+call.Attachment.ContainerID, "CNI_IFNAME="+call.Attachment.IfName,
 			"CNI_NETNS="+call.NetNS, "CNI_ARGS="+call.Args)
 	}
@@ -167,7 +167,7 @@ func (p *Plugins) environment(command string, call Call) environment {
 
 // parse reads a result of any version. Prefix lengths do not matter, as a container has its address alone; nor do the next
 // hops of routes, as on a veth there is one; nor routes of other tables.
-func parse(result types.Result) (a endpointmanager.Addresses, r endpointmanager.IPAMResult, err error) {
+func parse(result types.Result) (a endpoint.Addresses, r endpoint.IPAMResult, err error) {
 	newest, err := types100.NewResultFromResult(result)
 	if err != nil {
 		return a, r, err
@@ -186,7 +186,7 @@ func parse(result types.Result) (a endpointmanager.Addresses, r endpointmanager.
 			*beside = gateway
 		}
 	}
-	if a == (endpointmanager.Addresses{}) {
+	if a == (endpoint.Addresses{}) {
 		return a, r, errors.New("it has no address")
 	}
 	for _, route := range newest.Routes {

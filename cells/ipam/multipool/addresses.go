@@ -13,14 +13,15 @@ import (
 // addresses is the node's allocator, as the controller uses it. No method blocks.
 type addresses struct {
 	allocator.Pools
-	allocator *allocator.Allocator
+	allocator    *allocator.Allocator
+	lowWatermark int64
 }
 
-// configure has addresses of the pool given out as it is now.
+// configure sets how addresses of the pool are given out.
 func (a addresses) configure(p cluster.Pool) {
 	a.Configure(p.Name, allocator.Settings{
 		IPv4: p.Blocks(cluster.IPv4) > 0, IPv6: p.Blocks(cluster.IPv6) > 0, Quarantine: p.Quarantine, ReuseResting: p.ReuseResting,
-		Exclude: p.Exclude, AllowedNamespaces: p.AllowedNamespaces,
+		LowWatermark: a.lowWatermark, Exclude: p.Exclude, AllowedNamespaces: p.AllowedNamespaces,
 	})
 }
 
@@ -41,7 +42,17 @@ func (a addresses) used(pool string, block netip.Prefix) (n int64) {
 	return n
 }
 
-// endpoints counts the owners of addresses that are no reservations.
+// inUse lists the addresses of endpoints and reservations. Addresses of other IPAM plugins are of no pool.
+func (a addresses) inUse() (list []netip.Addr) {
+	for _, one := range a.allocator.List() {
+		if !one.External {
+			list = append(list, one.Addresses.List()...)
+		}
+	}
+	return list
+}
+
+// endpoints counts the endpoints with addresses.
 func (a addresses) endpoints() (n int) {
 	for _, one := range a.allocator.List() {
 		if !one.Reserved && !one.External {
@@ -51,7 +62,7 @@ func (a addresses) endpoints() (n int) {
 	return n
 }
 
-// free counts the addresses of a family that the node can give out of a pool, but for those of one block.
+// free counts the free addresses of a pool and family, without those of the block but.
 func (a addresses) free(pool string, f cluster.Family, but netip.Prefix) (n int64) {
 	for _, b := range a.Blocks(pool) {
 		if cluster.FamilyOf(b.Prefix.Addr()) == f && b.Prefix != but && !b.Drained {
@@ -61,7 +72,7 @@ func (a addresses) free(pool string, f cluster.Family, but netip.Prefix) (n int6
 	return n
 }
 
-// reservations are what is reserved on this node, and by whom, for people.
+// reservations lists for people what is reserved on this node, and by whom.
 func (a addresses) reservations() (list []string) {
 	for _, one := range a.allocator.List() {
 		if by := cmp.Or(one.ReservedBy, one.Owner); one.Reserved || one.ReservedBy != "" {

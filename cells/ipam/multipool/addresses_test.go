@@ -1,7 +1,6 @@
 package multipool_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -9,7 +8,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -38,7 +37,7 @@ func (p *plain) note(addr netip.Addr, pod allocator.Handle) {
 	p.pods[addr] = pod
 }
 
-func of(a endpointmanager.Addresses, f cluster.Family) netip.Addr {
+func of(a endpoint.Addresses, f cluster.Family) netip.Addr {
 	if f == cluster.IPv6 {
 		return a.IPv6
 	}
@@ -48,7 +47,7 @@ func of(a endpointmanager.Addresses, f cluster.Family) netip.Addr {
 // allocate gives out an address of the family, if the machine has one.
 func (p *plain) allocate(f cluster.Family, given func(netip.Addr)) (netip.Addr, bool) {
 	pod := p.name()
-	got, err := p.Allocate(context.Background(), allocator.Request{Owner: pod})
+	got, err := p.Allocate(allocator.Request{Owner: pod})
 	addr := of(got.Addresses, f)
 	if err != nil || !addr.IsValid() {
 		return netip.Addr{}, false
@@ -60,9 +59,9 @@ func (p *plain) allocate(f cluster.Family, given func(netip.Addr)) (netip.Addr, 
 
 // adopt has a pod have the address that had it before the agent began.
 func (p *plain) adopt(addr netip.Addr) {
-	pod, has := p.name(), endpointmanager.Addresses{IPv4: addr}
+	pod, has := p.name(), endpoint.Addresses{IPv4: addr}
 	if addr.Is6() {
-		has = endpointmanager.Addresses{IPv6: addr}
+		has = endpoint.Addresses{IPv6: addr}
 	}
 	if err := p.Adopt(allocator.Allocation{Owner: pod, Pool: allocator.DefaultPool, Addresses: has}); err != nil {
 		panic(err)
@@ -72,7 +71,7 @@ func (p *plain) adopt(addr netip.Addr) {
 
 func (p *plain) reserve(t *testing.T, owner allocator.Handle) {
 	t.Helper()
-	if _, err := p.Reserve(t.Context(), allocator.Request{Owner: owner}, time.Minute); err != nil {
+	if _, err := p.Reserve(allocator.Request{Owner: owner}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }

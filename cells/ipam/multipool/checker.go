@@ -1,28 +1,32 @@
 package multipool
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/doctor"
 )
 
-// The kinds of disagreement, by the names that programs know them by.
+// The kinds of findings.
 const (
 	findingBlockUnreadable  = "block-unreadable"
 	findingPoolUnreadable   = "pool-unreadable"
 	findingBlockOverlap     = "block-overlap"
 	findingBlockWithoutPool = "block-without-pool"
+	findingBlockDraining    = "block-draining"
+	findingBlockOrphan      = "block-orphan"
 	findingBlockUnknown     = "block-unknown"
 	findingBlockMissing     = "block-missing"
 	findingBlockConflict    = "block-conflict"
-	findingNodeCloned       = "node-cloned"
+	findingNodeContested    = "node-contested"
 	findingRecovery         = "store-recovery"
+	findingPoolRolledBack   = "pool-rolled-back"
 )
 
 // Checker compares the blocks of the cluster with each other, with the pools and with what this node holds. Each examination lists all
@@ -30,7 +34,7 @@ const (
 type Checker struct {
 	backend    cluster.Backend
 	controller *Controller
-	nodes      int // that had blocks at the last examination
+	nodes      int // nodes with blocks at the last examination
 	compared   []doctor.Compared
 }
 
@@ -53,12 +57,15 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: findingBlockUnreadable, Meaning: "a block in the store cannot be read: nobody claims it", Repair: "upgrade the agents if a later version has written it; else delete the record"},
 		{Name: findingPoolUnreadable, Meaning: "a pool in the store cannot be read: nobody claims blocks of it", Repair: "upgrade the agents if a later version has written it; else put the pool again"},
 		{Name: findingBlockOverlap, Meaning: "two blocks have addresses in common", Repair: "delete the pods that use one of the two: its node gives it back"},
-		{Name: findingBlockWithoutPool, Meaning: "nodes have blocks of a pool that does not exist or has changed", Repair: "create the pool again, or delete the pods that use its addresses: then the nodes give the blocks back"},
-		{Name: findingBlockUnknown, Meaning: "a block is this node's by the store, and the node does not know it", Repair: "it is deleted"},
-		{Name: findingBlockMissing, Meaning: "this node has a block that the store does not have", Repair: "it is compared with the store; if addresses of it are in use it is claimed again"},
+		{Name: findingBlockWithoutPool, Meaning: "nodes have blocks of a pool that does not exist, or was created anew since", Repair: "create the pool again, or delete the pods that use its addresses: then the nodes give the blocks back"},
+		{Name: findingBlockDraining, Meaning: "nodes have blocks of addresses that were taken out of their pool, or excluded", Repair: "none is needed: a node gives each back when nothing of it is in use", Note: true},
+		{Name: findingBlockOrphan, Meaning: "the owner of a block is no node of the cluster", Repair: "run the command that it names"},
+		{Name: findingBlockUnknown, Meaning: "a block is this node's by the store, and the node does not know it", Repair: "it is deleted, or adopted if addresses of it are in use here"},
+		{Name: findingBlockMissing, Meaning: "this node has a block that the store does not have", Repair: "it is reconciled with the store; if addresses of it are in use it is claimed again"},
 		{Name: findingBlockConflict, Meaning: "addresses of a block are in use here, and another node owns it: nothing more of it is given out", Repair: "delete the pods that use its addresses on one of the two nodes"},
-		{Name: findingNodeCloned, Meaning: "another machine has this node's key: neither gives out addresses", Repair: "on the copy, remove the file node-key in its --store-dir and restart its agent; then run porin node reset"},
-		{Name: findingRecovery, Meaning: "the store has gone back, and nobody claims blocks before every node has confirmed its own", Repair: "see porin ipam recover"},
+		{Name: findingNodeContested, Meaning: "another machine has this node's key: neither gives out addresses", Repair: "on the copy, remove the file node-key in its --store-dir and restart its agent; then run porin node reset"},
+		{Name: findingRecovery, Meaning: "the store was rolled back, and nobody claims blocks before every node has confirmed its own", Repair: "see porin ipam recover"},
+		{Name: findingPoolRolledBack, Meaning: "the store has lost a pool, or a change of one, that this node has seen", Repair: "run the command that it names; any other change of the pool says that it is to be as it is then"},
 	}
 	for i := range kinds {
 		kinds[i].About = doctor.Addresses
@@ -68,9 +75,9 @@ func (*Checker) Kinds() []doctor.Kind {
 
 const (
 	leastEvery  = 30 * time.Minute // between two examinations that nobody has asked for
-	perNode     = 2 * time.Second  // longer for each node: all agents together examine about every other second
-	examineTime = 10 * time.Second // that the store may take for everything
-	answerTime  = time.Second      // that it may take for the first answer: who asks the doctor does not wait for a store that hangs
+	perNode     = 2 * time.Second  // added for each node: all agents together examine about every other second
+	examineTime = 10 * time.Second // limit for an examination
+	answerTime  = time.Second      // limit for the first answer of the store: who asks the doctor does not wait for a store that hangs
 )
 
 // Every implements doctor.Costly.
@@ -79,11 +86,17 @@ func (c *Checker) Every() time.Duration { return max(leastEvery, time.Duration(c
 // Compared implements doctor.Counter.
 func (c *Checker) Compared() []doctor.Compared { return c.compared }
 
-// Examine implements doctor.Checker. What the node claims or gives back meanwhile is left out: it asks the node before and after.
+// Examine implements doctor.Checker. When the store does not answer it still returns the findings about the node itself.
 func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.Finding, err error) {
 	if only != "" {
 		return nil, nil
 	}
+	findings, err = c.compare(ctx)
+	return append(findings, c.own(c.controller.Status())...), err
+}
+
+// compare compares the cluster's blocks. It reads the status before and after, to leave out blocks that the node claims or gives back meanwhile.
+func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, examineTime)
 	defer cancel()
 	if err := c.answers(ctx); err != nil {
@@ -105,6 +118,10 @@ func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.F
 		}
 		pools[p.Name] = p
 	}
+	orphans, err := c.orphans(ctx, blocks)
+	if err != nil {
+		return nil, err
+	}
 	after := c.controller.Status()
 	nodes, own := map[cluster.NodeID]bool{}, 0
 	for _, b := range blocks {
@@ -116,12 +133,14 @@ func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.F
 	c.nodes = len(nodes)
 	c.compared = []doctor.Compared{{What: "blocks of the cluster", Count: len(blocks)}, {What: "of them this node's", Count: own}}
 	findings = append(unreadable, overlaps(blocks)...)
-	findings = append(findings, withoutPool(blocks, pools)...)
+	findings = append(findings, poolFindings(blocks, pools)...)
+	findings = append(findings, orphans...)
+	findings = append(findings, rolledBack(after.RolledBackPools, pools)...)
 	findings = append(findings, c.unknown(blocks, before, after)...)
-	findings = append(findings, c.missing(blocks, before, after)...)
-	return append(findings, c.own(after)...), nil
+	return append(findings, c.missing(blocks, before, after)...), nil
 }
 
+// answers returns an error when the store does not answer in time.
 func (c *Checker) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -129,6 +148,7 @@ func (c *Checker) answers(ctx context.Context) error {
 	return err
 }
 
+// blocks lists the cluster's blocks.
 func (c *Checker) blocks(ctx context.Context) (blocks []cluster.Block, unreadable []doctor.Finding, err error) {
 	for b, err := range c.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
 		switch {
@@ -145,17 +165,11 @@ func (c *Checker) blocks(ctx context.Context) (blocks []cluster.Block, unreadabl
 
 func isUnavailable(err error) bool { return errors.Is(err, cluster.ErrUnavailable) }
 
-func sortedByAddress(blocks []cluster.Block) []cluster.Block {
-	return slices.SortedFunc(slices.Values(blocks), func(a, b cluster.Block) int {
-		return cmp.Or(a.CIDR.Addr().Compare(b.CIDR.Addr()), cmp.Compare(a.CIDR.Bits(), b.CIDR.Bits()))
-	})
-}
-
 func subjectOf(b cluster.Block) string { return fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool) }
 
-// overlaps expects the blocks in no order.
+// overlaps finds blocks that overlap.
 func overlaps(blocks []cluster.Block) (findings []doctor.Finding) {
-	sorted := sortedByAddress(blocks)
+	sorted := cluster.SortedBlocks(blocks)
 	for i := 1; i < len(sorted); i++ { // one that overlaps another overlaps the largest before it
 		if a, b := sorted[i-1], sorted[i]; a.CIDR.Overlaps(b.CIDR) {
 			findings = append(findings, doctor.Finding{
@@ -167,22 +181,96 @@ func overlaps(blocks []cluster.Block) (findings []doctor.Finding) {
 	return findings
 }
 
-func withoutPool(blocks []cluster.Block, pools map[string]cluster.Pool) (findings []doctor.Finding) {
-	counts := map[string]int{}
+// poolFindings finds blocks of pools that do not exist or were created anew, and notes blocks that are drained.
+func poolFindings(blocks []cluster.Block, pools map[string]cluster.Pool) (findings []doctor.Finding) {
+	lost, leaving := map[string]int{}, map[string][]cluster.Block{}
 	for _, b := range blocks {
-		if p, ok := pools[b.Pool]; ok && p.UID == "" { // which cannot be read
-			continue
-		} else if !ok || !p.HasBlock(b.CIDR) {
-			counts[b.Pool]++
+		switch p, ok := pools[b.Pool]; {
+		case ok && p.UID == "": // which cannot be read
+		case !ok || p.UID != b.PoolUID:
+			lost[b.Pool]++
+		case p.Draining(b):
+			leaving[b.Pool] = append(leaving[b.Pool], b)
 		}
 	}
-	for pool, n := range counts {
+	for pool, n := range lost {
 		findings = append(findings, doctor.Finding{Kind: findingBlockWithoutPool, Subject: "pool " + pool, Detail: fmt.Sprintf("blocks that it does not have: %d", n)})
+	}
+	for pool, list := range leaving {
+		findings = append(findings, doctor.Finding{Kind: findingBlockDraining, Subject: "pool " + pool, Detail: drainingText(list)})
 	}
 	return findings
 }
 
-// unknown are the blocks in this node's name that it knew neither before nor after the list.
+// shownBlocks bounds how many blocks a finding names.
+const shownBlocks = 10
+
+// drainingText returns a text such as "2 blocks, 1 node: 10.0.0.0/26 of node one, 10.0.0.64/26 of node one".
+func drainingText(blocks []cluster.Block) string {
+	var texts []string
+	nodes := map[string]bool{}
+	for _, b := range cluster.SortedBlocks(blocks) {
+		texts = append(texts, b.CIDR.String()+" of node "+b.Owner.Name)
+		nodes[b.Owner.Name] = true
+	}
+	text := fmt.Sprintf("%s, %s: %s", count(len(blocks), "block"), count(len(nodes), "node"), strings.Join(texts[:min(len(texts), shownBlocks)], ", "))
+	if more := len(texts) - shownBlocks; more > 0 {
+		text += fmt.Sprintf(" and %d more; porin pool get shows all", more)
+	}
+	return text
+}
+
+// count returns a text such as "1 block" or "2 blocks".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// orphans finds the blocks of nodes without a record. In a recovery there are none, as the record may be back soon.
+func (c *Checker) orphans(ctx context.Context, blocks []cluster.Block) (findings []doctor.Finding, err error) {
+	there := map[string]bool{}
+	for n, err := range c.backend.Nodes.All(ctx) {
+		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
+			return nil, err
+		}
+		there[n.ID.RecordName()] = true
+	}
+	for _, b := range blocks {
+		if there[b.Owner.RecordName()] {
+			continue
+		}
+		now, err := c.backend.Blocks.Get(ctx, b.CIDR)
+		if err != nil || now.Claim != b.Claim || now.Deleting {
+			continue // its node was just deleted
+		}
+		r, _, err := c.backend.Info.Get(ctx)
+		if err != nil || r.Recovery != nil {
+			return nil, err
+		}
+		command := "porin node delete " + b.Owner.Name + " --incarnation " + b.Owner.Key
+		if !slices.Contains(r.Removed, b.Owner.Key) {
+			command = "if its machine is off: " + command + " --machine-is-off"
+		}
+		findings = append(findings, doctor.Finding{Kind: findingBlockOrphan, Subject: subjectOf(b), Detail: fmt.Sprintf("node %s has it; %s", b.Owner, command)})
+	}
+	return findings, nil
+}
+
+// rolledBack returns a finding for each pool that the store has lost, or a change of which it has lost.
+func rolledBack(lost []cluster.Pool, pools map[string]cluster.Pool) (findings []doctor.Finding) {
+	for _, p := range lost {
+		detail := "it is gone; as it was: " + admin.PoolCommand(p, nil)
+		if now, ok := pools[p.Name]; ok {
+			detail = "a change of it is gone; as it was: " + admin.PoolCommand(p, &now)
+		}
+		findings = append(findings, doctor.Finding{Kind: findingPoolRolledBack, Subject: "pool " + p.Name, Detail: detail})
+	}
+	return findings
+}
+
+// unknown finds blocks in this node's name that it knew neither before nor after the list.
 func (c *Checker) unknown(blocks []cluster.Block, before, after Status) (findings []doctor.Finding) {
 	if !after.Connected {
 		return nil
@@ -195,14 +283,14 @@ func (c *Checker) unknown(blocks []cluster.Block, before, after Status) (finding
 		if b.Owner == after.Node && !known[b.Claim] {
 			findings = append(findings, doctor.Finding{
 				Kind: findingBlockUnknown, Subject: subjectOf(b) + ", claim " + b.Claim, Detail: "the node does not know the claim",
-				Repair: c.controller.Compare,
+				Repair: c.controller.Reconcile,
 			})
 		}
 	}
 	return findings
 }
 
-// missing are the blocks that the node has owned all the time and that the store does not have.
+// missing finds blocks that the node has owned all the time and that the store does not have.
 func (c *Checker) missing(blocks []cluster.Block, before, after Status) (findings []doctor.Finding) {
 	there := map[string]bool{}
 	for _, b := range blocks {
@@ -215,25 +303,39 @@ func (c *Checker) missing(blocks []cluster.Block, before, after Status) (finding
 	for _, b := range after.Blocks {
 		if owned[b.Claim] && b.State == string(blockOwned) && !there[b.Claim] {
 			findings = append(findings, doctor.Finding{
-				Kind: findingBlockMissing, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: "claim " + b.Claim, Repair: c.controller.Compare,
+				Kind: findingBlockMissing, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: "claim " + b.Claim, Repair: c.controller.Reconcile,
 			})
 		}
 	}
 	return findings
 }
 
-// own is what the node itself reports.
+// own returns the findings about the node itself, without the store.
 func (c *Checker) own(s Status) (findings []doctor.Finding) {
 	for _, b := range s.Blocks {
 		if b.State == string(blockConflict) {
-			findings = append(findings, doctor.Finding{Kind: findingBlockConflict, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: "node " + b.Rival + " owns it"})
+			findings = append(findings, doctor.Finding{Kind: findingBlockConflict, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: conflictText(s.Node, b)})
 		}
 	}
-	if s.Cloned != nil {
-		findings = append(findings, doctor.Finding{Kind: findingNodeCloned, Subject: "node " + s.Node.String(), Detail: s.Cloned.Error()})
+	if s.Contested != nil {
+		findings = append(findings, doctor.Finding{Kind: findingNodeContested, Subject: "node " + s.Node.String(), Detail: s.Contested.Error()})
 	}
 	if s.Recovery != nil {
 		findings = append(findings, doctor.Finding{Kind: findingRecovery, Subject: fmt.Sprintf("epoch %d", s.Epoch), Detail: s.Recovery.Reason})
 	}
 	return findings
+}
+
+// conflictText says who owns a block in conflict. When it is another incarnation of this node, this machine may have lost its folder: then there
+// is a way to get its blocks without ending its pods.
+func conflictText(own cluster.NodeID, b BlockStatus) string {
+	owner, err := cluster.ParseNodeID(b.OtherOwner)
+	switch {
+	case err != nil:
+		return "its record in the store cannot be read"
+	case owner.Name != own.Name:
+		return "node " + b.OtherOwner + " owns it"
+	}
+	return fmt.Sprintf("node %s owns it, another incarnation of this node: it may be this machine before it lost its --store-dir; delete the pods that use the block, "+
+		"or run porin ipam recover --begin and then porin node delete %s --incarnation %s --machine-is-off", owner, owner.Name, owner.Key)
 }

@@ -16,116 +16,88 @@ import (
 // checkpoint is what the node remembers on its disk. It is written before anybody else can rely on what it says: a claim before the
 // block is created, a release before the block is deleted.
 type checkpoint struct {
+	checkpointFields
+
+	dir     string
+	boot    string // boot ID of the machine, now
+	machine string // [machineID], now
+	// rebooted is true after a boot of the machine until the blocks were reconciled with the store.
+	rebooted bool
+	changed  bool // since the file was written; it is written at the end of the round
+	unsaved  bool // the last write failed
+}
+
+// checkpointFields is the content of the file.
+type checkpointFields struct {
 	Node       cluster.NodeID `json:"node"`
 	Registered bool           `json:"registered"` // the node's record has been created
-	// Boot and Machine are the boot ID of the machine and the hash of its machine-id, when it was written.
+	// Boot and Machine are the boot ID of the machine and the hash of its machine-id at the time of writing.
 	Boot    string `json:"boot"`
 	Machine string `json:"machine,omitempty"`
 
 	// Sessions are the last sessions of this machine's agents, the newest at the end. Each is here before it is in the store.
 	Sessions []string `json:"sessions,omitempty"`
-	// Contested says why this agent gives out nothing: another machine has its key.
+	// Contested is why this agent gives out nothing, because another machine has its key; "" when none has.
 	Contested string `json:"contested,omitempty"`
 
-	// Cluster, Epoch and Position say which store the node knows, and how far it has seen its history.
+	// Cluster, Epoch and Position are the store that the node knows, and the last of its history that the node has seen.
 	Cluster  string           `json:"cluster,omitempty"`
 	Epoch    uint64           `json:"epoch,omitempty"`
 	Position cluster.Position `json:"position"`
 
-	Pools  []cluster.Pool `json:"pools,omitempty"` // of the blocks
-	Blocks []ownBlock     `json:"blocks,omitempty"`
+	Blocks []ownBlock `json:"blocks,omitempty"`
 }
 
-// blockState says what the node knows of a block that it has claimed.
-type blockState string
-
-const (
-	blockClaiming blockState = "claiming" // the creation was sent; it is never adopted without an answer
-	blockOwned    blockState = "owned"
-	blockReleased blockState = "released" // nothing of it is given out any more; it is to be deleted
-	blockConflict blockState = "conflict" // another node owns it, and addresses of it are in use here
-	// blockReclaiming is a block whose claim was lost, or belongs to a former incarnation, and is made again: addresses of it are in use.
-	blockReclaiming blockState = "reclaiming"
-)
-
-// inUseOnly reports whether addresses of the block are in use here, and it is not this node's: nothing of it is given out.
-func (s blockState) inUseOnly() bool { return s == blockConflict || s == blockReclaiming }
-
-// ownBlock is a block of the node in the checkpoint.
-type ownBlock struct {
-	CIDR    netip.Prefix `json:"cidr"`
-	Pool    string       `json:"pool"`
-	PoolUID string       `json:"poolUID"`
-	Claim   string       `json:"claim"`
-	State   blockState   `json:"state"`
-	Rival   string       `json:"rival,omitempty"` // of a conflict: the node that owns the block
-	// Checks is how often a released block is to be looked for again: its creation had no answer, and may yet arrive.
-	Checks int `json:"checks,omitempty"`
-}
-
-// The files in Config.Dir.
-const (
-	checkpointFile = "multipool.json"
-	otherNodesFile = "multipool-nodes.json"
-	keyFile        = "node-key"
-)
-
-// loadCheckpoint reads the node's key and checkpoint, or makes the key. A checkpoint of another key or of another node's name is
-// left out of account: the node begins as a new one.
-func loadCheckpoint(cfg Config) (c checkpoint, err error) {
-	key, err := loadKey(cfg.Dir)
+// load reads the node's key and the file, or makes the key. It ignores a file of another key or of another node's name: the node begins as a
+// new one.
+func (c *checkpoint) load(name string) error {
+	key, err := loadKey(c.dir)
 	if err != nil {
-		return c, err
-	}
-	id := cluster.NodeID{Name: cfg.Node, Key: key}
-	text, err := os.ReadFile(filepath.Join(cfg.Dir, checkpointFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return checkpoint{Node: id}, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &c)
-	}
-	if err != nil {
-		return c, fmt.Errorf("read the checkpoint of the node's blocks: %w: move the file away if it is damaged; the node begins as a new one when %s is removed, too", err, keyFile)
-	}
-	if c.Node != id {
-		return checkpoint{Node: id}, nil
-	}
-	return c, nil
-}
-
-func loadKey(dir string) (string, error) {
-	path := filepath.Join(dir, keyFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		key := cluster.NewKey()
-		return key, writeFile(path, []byte(key+"\n"))
-	}
-	if err != nil {
-		return "", fmt.Errorf("read the node's key: %w", err)
-	}
-	id := cluster.NodeID{Name: "x", Key: string(text[:max(0, len(text)-1)])}
-	if err := id.Validate(); err != nil {
-		return "", fmt.Errorf("read the node's key %s: %w", path, err)
-	}
-	return id.Key, nil
-}
-
-// newIncarnation replaces the key: the node goes on as another one, with the blocks of which it has addresses in use.
-func (c *checkpoint) newIncarnation(dir string) error {
-	key := cluster.NewKey()
-	if err := writeFile(filepath.Join(dir, keyFile), []byte(key+"\n")); err != nil {
 		return err
 	}
-	c.Node.Key, c.Registered, c.Sessions, c.Contested = key, false, nil, ""
-	return c.save(dir)
+	id := cluster.NodeID{Name: name, Key: key}
+	var saved checkpointFields
+	text, err := os.ReadFile(filepath.Join(c.dir, checkpointFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		saved.Node, err = id, nil
+	case err == nil:
+		err = json.Unmarshal(text, &saved)
+	}
+	if err != nil {
+		return fmt.Errorf("read the checkpoint of the node's blocks: %w: move the file away if it is damaged; the node begins as a new one when %s is removed, too", err, keyFile)
+	}
+	if saved.Node.Key == key && saved.Node.Name != name { // the key says that this is the other node
+		if id.Key, err = newKey(c.dir); err != nil {
+			return fmt.Errorf("give the node another key, as its name has changed: %w", err)
+		}
+	}
+	if saved.Node != id {
+		saved = checkpointFields{Node: id}
+	}
+	c.checkpointFields = saved
+	c.rebooted = c.boot == "" || c.boot != c.Boot
+	return nil
 }
 
-// save replaces the file, as a whole or not at all, and returns when it is on the disk.
-func (c *checkpoint) save(dir string) error {
-	text, err := json.MarshalIndent(c, "", " ")
+// save writes the file. Nothing that relies on it may happen before.
+func (c *checkpoint) save() error {
+	c.changed = true
+	if !c.rebooted { // a boot is over when the blocks were reconciled
+		c.Boot, c.Machine = c.boot, c.machine
+	}
+	if err := c.write(); err != nil {
+		c.unsaved = true
+		return err
+	}
+	c.changed, c.unsaved = false, false
+	return nil
+}
+
+func (c *checkpoint) write() error {
+	text, err := json.MarshalIndent(c.checkpointFields, "", " ")
 	if err == nil {
-		err = writeFile(filepath.Join(dir, checkpointFile), text)
+		err = writeFile(filepath.Join(c.dir, checkpointFile), text)
 	}
 	if err != nil {
 		return fmt.Errorf("write the checkpoint of the node's blocks: %w", err)
@@ -133,36 +105,22 @@ func (c *checkpoint) save(dir string) error {
 	return nil
 }
 
-// newSuffix ends the name of a file that is being written.
-const newSuffix = ".new"
+// isAnotherMachine reports whether the machine has booted with another machine-id than the given one. It is false when one of them is unknown.
+func (c *checkpoint) isAnotherMachine(machineID string) bool {
+	return c.rebooted && machineID != "" && c.machine != "" && machineID != c.machine
+}
 
-func writeFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// newIncarnation replaces the key: the node continues as another one, with the blocks of which it has addresses in use.
+func (c *checkpoint) newIncarnation() error {
+	key, err := newKey(c.dir)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+newSuffix, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	c.Node.Key, c.Registered, c.Sessions, c.Contested = key, false, nil, ""
+	return c.write()
 }
 
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// maxSessions is how many sessions are remembered: a store that was restored has an older one.
+// maxSessions bounds the sessions that are remembered: a store that was restored has an older one.
 const maxSessions = 100
 
 func (c *checkpoint) addSession(id string) {
@@ -181,11 +139,18 @@ func (c *checkpoint) block(cidr netip.Prefix) *ownBlock {
 	return &c.Blocks[i]
 }
 
-// explains reports whether the checkpoint has the claim, or will compare its own one of the same block with it. A released claim does not:
-// it is only deleted.
+// explains reports whether the checkpoint has the claim, or has a claim of the same block that is going to be reconciled with it. A released
+// claim is not: it is only deleted.
 func (c *checkpoint) explains(b cluster.Block) bool {
 	own := c.block(b.CIDR)
 	return own != nil && (own.Claim == b.Claim || own.State != blockReleased)
+}
+
+// claimable reports whether the node may claim the block: it does not have it, or an earlier claim had no answer and was deleted since. Should the
+// earlier claim arrive late, it is this node's, and is deleted with the new one.
+func (c *checkpoint) claimable(cidr netip.Prefix) bool {
+	b := c.block(cidr)
+	return b == nil || b.State == blockReleased && 0 < b.Checks && b.Checks < lateChecks
 }
 
 // set adds the block, or replaces it.

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestCheckpointCannotBeWritten takes the folder of the checkpoint away: nothing is claimed or given back that the next agent would not
+// TestCheckpointWriteFails takes the folder of the checkpoint away: nothing is claimed or given back that the next agent would not
 // know, and what is owned is given out.
-func TestCheckpointCannotBeWritten(t *testing.T) {
+func TestCheckpointWriteFails(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 30, "10.0.0.0/26")

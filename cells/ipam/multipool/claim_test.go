@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
@@ -116,7 +118,7 @@ func TestRestartWithoutStore(t *testing.T) {
 	})
 }
 
-func TestPreAllocateOverSeveralBlocks(t *testing.T) {
+func TestPreAllocateSeveralBlocks(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate, w.cfg.Interval = 100, time.Hour
 	w.pool("default", 28, "10.0.0.0/24")
@@ -146,7 +148,7 @@ func (s *silentNodes) Get(ctx context.Context, id cluster.NodeID) (cluster.Node,
 	return s.Nodes.Get(ctx, id)
 }
 
-func TestListBeforeNodesAreKnown(t *testing.T) {
+func TestClaimListBeforeNodesKnown(t *testing.T) {
 	w := newWorld(t, strict(t))
 	pool := w.pool("default", 28, "10.0.0.0/24")
 	other := cluster.NodeID{Name: "other", Key: cluster.NewKey()}
@@ -164,5 +166,38 @@ func TestListBeforeNodesAreKnown(t *testing.T) {
 	w.refused(w.machine("one", 1), multipool.ErrNoBlock)
 	if n := nodes.read.Load(); n != 0 {
 		t.Errorf("the owners of %d blocks were read %d times", pool.Blocks(cluster.IPv4), n)
+	}
+}
+
+// TestClaimDualStackFull asks for addresses of a pool that has free IPv4 blocks and no IPv6 block: while the latter is known, nothing is claimed.
+func TestClaimDualStackFull(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate, w.cfg.SearchTime = 0, time.Hour
+	p := cluster.Pool{Name: "dual", Prefixes: prefixes("10.0.0.0/24", "fd00::/122"), IPv4BlockBits: 28}
+	p, err := admin.NewPools(w.backend).Put(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := clustertest.NodeNamed("other")
+	if _, err := w.backend.Nodes.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	b := cluster.Block{CIDR: p.Block(cluster.IPv6, 0), Pool: p.Name, PoolUID: p.UID, Owner: other.ID, Claim: rand.Text()}
+	if err := w.backend.Blocks.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	backend, creations := countCalls(w.backend, "Blocks.Create")
+	w.backend = backend
+	one := w.machine("one", 1)
+	full := func() bool { return errors.Is(one.controller.Refill(t.Context(), "dual"), multipool.ErrNoBlock) }
+	w.wait("the node knows", full)
+	known := creations.Load()
+	for range 20 {
+		if !full() {
+			t.Error("the pool is not full")
+		}
+	}
+	if n := creations.Load() - known; n != 0 {
+		t.Errorf("20 pods that can get nothing: %d blocks are claimed", n)
 	}
 }

@@ -19,7 +19,8 @@ type Config struct {
 	Dir string
 	// PreAllocate is how many free addresses of each family a node with endpoints keeps of the default pool.
 	PreAllocate int
-	// DefaultPool are the prefixes of the pool [DefaultPool], which the first node creates; none is that people create it.
+	// DefaultPool are the prefixes of the pool [DefaultPool], which the first node creates, once: one that people delete stays
+	// deleted. None is that people create it.
 	DefaultPool []string
 	// IdleTime is how long nothing of a block must be in use before it is given back. It doubles, up to an hour, for a pool of which
 	// the node soon needs a block again.
@@ -34,7 +35,7 @@ type Config struct {
 }
 
 // DefaultPool is the pool of whoever asks for none.
-const DefaultPool = "default"
+const DefaultPool = cluster.DefaultPool
 
 const (
 	maxIdleTime    = time.Hour
@@ -49,7 +50,7 @@ func DefaultConfig() Config {
 
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.DefaultPool, "ipam-default-pool", c.DefaultPool, "`CIDRs` of the pool \"default\", which the first node of a cluster creates (multi-pool)")
+	fs.StringSliceVar(&c.DefaultPool, "ipam-default-pool", c.DefaultPool, "`CIDRs` of the pool \"default\", which the first node of a cluster creates, once (multi-pool)")
 	fs.IntVar(&c.PreAllocate, "ipam-pre-allocate", c.PreAllocate, "free addresses of the default pool that a node with endpoints keeps (multi-pool)")
 }
 

@@ -1,18 +1,39 @@
 package multipool
 
-import "porin.dev/porin/cells/cluster"
+import (
+	"slices"
+
+	"porin.dev/porin/cells/cluster"
+)
 
 // StartAs is Start on a machine with that boot ID and machine-id.
 func StartAs(c *Controller, boot, machine string) error {
-	c.boot, c.machine = boot, machine
+	c.checkpoint.boot, c.checkpoint.machine = boot, machine
 	return c.Start()
 }
 
 // Knows reports whether the disk has the other node.
 func Knows(c *Controller, id cluster.NodeID) bool {
-	saved, err := loadOtherNodes(c.cfg.Dir)
-	return err == nil && saved.has(id)
+	saved := newOtherNodes(&checkpoint{dir: c.cfg.Dir}, nil)
+	return saved.load() == nil && saved.has(id)
 }
 
-// NewRoutes is the part of the API.
-var NewRoutes = newRoutes
+// HasUnownedBlocks reports whether addresses are in use on the machine of a block that is not its own.
+func HasUnownedBlocks(c *Controller) bool {
+	return slices.ContainsFunc(c.Status().Blocks, func(b BlockStatus) bool { return blockState(b.State).notOwned() })
+}
+
+// NewReporter is the part of porin status.
+var NewReporter = newReporter
+
+// NewSource is what the node says of resources.
+func NewSource(c *Controller) source { return source{c} }
+
+// Seen is the pool as the disk has it.
+func Seen(c *Controller, name string) cluster.Pool {
+	saved := newSeenPools(c.cfg.Dir)
+	if err := saved.load(); err != nil {
+		panic(err)
+	}
+	return saved.byName[name].Pool
+}

@@ -10,33 +10,34 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store/storetest"
 )
 
-// TestContestOutlivesRestart restarts the agents of a node and its copy while the store is away.
-func TestContestOutlivesRestart(t *testing.T) {
+// TestContestAfterRestart restarts the agents of a node and its copy while the store is away.
+func TestContestAfterRestart(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/28")
 	one := w.machine("one", 1)
 	w.mustAllocate(one)
 	w.endPods(one)
 	w.mustAllocate(one)
-	clone := w.contestedClone(one)
-	for _, m := range []*machine{one, clone} {
+	copied := w.contestedCopy(one)
+	for _, m := range []*machine{one, copied} {
 		w.stop(m)
 		m.network.Cut()
 		w.start(m)
 	}
 	for range 3 {
 		_, _ = w.allocate(one, 50*time.Millisecond)
-		_, _ = w.allocate(clone, 50*time.Millisecond)
+		_, _ = w.allocate(copied, 50*time.Millisecond)
 	}
 }
 
-// TestBootWhileDeleted has a machine boot while its node is deleted as one that is off, after its session was reset. It goes on as another.
-func TestBootWhileDeleted(t *testing.T) {
+// TestNodeDeleteDuringBoot has a machine boot while its node is deleted as one that is off, after its session was reset. It goes on as another.
+func TestNodeDeleteDuringBoot(t *testing.T) {
 	w := newWorld(t, cluster.OnStore(storetest.New(t)))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28")
@@ -61,10 +62,10 @@ func TestBootWhileDeleted(t *testing.T) {
 		}
 		return call(ctx)
 	})
-	admin := multipool.NewNodeAdmin(b)
-	admin.RecordDelay = time.Second
+	nodes := admin.NewNodes(b)
+	nodes.RecordDelay = time.Second
 	done := make(chan error, 1)
-	go func() { done <- admin.Delete(context.Background(), id, true) }()
+	go func() { done <- nodes.Delete(context.Background(), id, true) }()
 	<-started
 	for deleted := false; !deleted && !t.Failed(); {
 		_, _ = w.allocate(one, 50*time.Millisecond)
@@ -95,6 +96,19 @@ func TestLateChecks(t *testing.T) {
 	w.mustAllocate(one) // the claim whose answer was lost is deleted for a while
 }
 
+// TestClaimAfterLostAnswer loses the answer of a creation in a pool of one block, and needs the block long before it is sure that the creation
+// does not arrive late.
+func TestClaimAfterLostAnswer(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate, w.cfg.IdleTime = 0, time.Hour
+	w.pool("default", 28, "10.0.0.0/28")
+	create := w.breakable("Blocks.Create")
+	one := w.machine("one", 1)
+	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
+	create.failNext(1)
+	w.mustAllocate(one)
+}
+
 // TestRecoveryWhileDraining has a pod in a prefix that was taken out of its pool, and a recovery.
 func TestRecoveryWhileDraining(t *testing.T) {
 	w := newWorld(t, strict(t))
@@ -107,23 +121,21 @@ func TestRecoveryWhileDraining(t *testing.T) {
 	} else {
 		p.Prefixes = p.Prefixes[:1]
 	}
-	if _, err := multipool.NewPoolAdmin(w.backend).Put(t.Context(), p); err != nil {
+	if _, err := admin.NewPools(w.backend).Put(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.beginRecovery()
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if w.recovered() {
 			return
 		}
 	}
 	r, _, _ := w.backend.Info.Get(t.Context())
-	waiting, _ := multipool.Unconfirmed(t.Context(), w.backend, r)
+	waiting, _ := cluster.UnconfirmedNodes(t.Context(), w.backend, r)
 	t.Errorf("the recovery waits for %v, whose block is in the store: %+v", waiting, w.blocks())
 }
 
-func TestRestoreOfBackupMadeInRecovery(t *testing.T) {
+func TestRestoreBackupOfRecovery(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
@@ -134,9 +146,7 @@ func TestRestoreOfBackupMadeInRecovery(t *testing.T) {
 	}
 	w.mustAllocate(one)
 	two.network.Cut()
-	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.beginRecovery()
 	w.wait("one has confirmed", func() bool {
 		s, err := w.backend.Sessions.Get(t.Context(), one.controller.Status().Node)
 		return err == nil && s.Confirmed == 1
@@ -149,15 +159,13 @@ func TestRestoreOfBackupMadeInRecovery(t *testing.T) {
 	}
 	one.network.Cut()
 	s.Restore(backup)
-	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil { // as documented
-		t.Fatal(err)
-	}
+	w.beginRecovery() // as documented
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !t.Failed(); {
 		_, _ = w.allocate(two, 100*time.Millisecond)
 	}
 }
 
-func TestFullStoreMakesNoClone(t *testing.T) {
+func TestSessionStoreFull(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/24")
 	put := w.breakable("Sessions.Put") // a store that is full is read, and not written
@@ -173,18 +181,18 @@ func TestFullStoreMakesNoClone(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("the node does not get going again: %v", one.controller.Status().Cloned)
+	t.Errorf("the node does not get going again: %v", one.controller.Status().Contested)
 }
 
-func TestNodeDeleteSilentIsUndone(t *testing.T) {
+func TestNodeDeleteSilentUndone(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/24")
 	one := w.machine("one", 1)
 	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
 	w.stop(one) // an upgrade
-	admin := w.nodeAdmin()
-	admin.Wait = 50 * time.Millisecond
-	if err := admin.Delete(t.Context(), one.controller.Status().Node, false); !errors.Is(err, multipool.ErrSilent) {
+	nodes := w.nodeAdmin()
+	nodes.Wait = 50 * time.Millisecond
+	if err := nodes.Delete(t.Context(), one.controller.Status().Node, false); !errors.Is(err, admin.ErrSilent) {
 		t.Fatal(err)
 	}
 	w.start(one) // the deletion has failed, the administrator has gone home
@@ -212,7 +220,7 @@ func TestStartWithManyNodes(t *testing.T) {
 	w.mustAllocate(one)
 }
 
-func TestDoctorSparesClaim(t *testing.T) {
+func TestCheckDuringClaim(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
@@ -256,7 +264,7 @@ func TestDoctorSparesClaim(t *testing.T) {
 	}
 }
 
-func TestRecordDeletedWhileAgentDown(t *testing.T) {
+func TestNodeRecordDeletedWhileDown(t *testing.T) {
 	w := newWorld(t, cluster.OnStore(storetest.New(t)))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block

@@ -103,7 +103,7 @@ func TestClaimNotSaved(t *testing.T) {
 	}
 }
 
-func TestBootNotedBeforeCompare(t *testing.T) {
+func TestBootSavedAfterReconcile(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
@@ -130,7 +130,7 @@ func TestBootNotedBeforeCompare(t *testing.T) {
 	_, _ = w.allocate(one, 100*time.Millisecond)
 }
 
-func TestDiskFullKeepsNoBlock(t *testing.T) {
+func TestClaimDiskFull(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/26") // four blocks

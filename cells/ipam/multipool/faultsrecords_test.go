@@ -1,6 +1,7 @@
 package multipool_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,19 +10,34 @@ import (
 	"porin.dev/porin/cells/store/storetest"
 )
 
-// TestPoolRecordInvalid reads a pool whose blocks are larger than its prefix.
+// TestPoolRecordInvalid puts a pool that nobody writes beside the others: no agent has it.
 func TestPoolRecordInvalid(t *testing.T) {
-	s := storetest.New(t)
-	w := newWorld(t, cluster.OnStore(s))
-	if err := s.Create(t.Context(), "pools/evil", []byte(`{"version":1,"name":"evil","uid":"x","state":"accepted","prefixes":["10.0.0.0/24"]}`)); err != nil {
-		t.Fatal(err)
+	for name, values := range map[string]string{
+		"no size":         `"prefixes":["10.8.0.0/24"]`,
+		"IPv4 size":       `"prefixes":["10.8.0.0/24"],"exclude":["10.8.0.1/32"],"ipv4BlockBits":40,"ipv6BlockBits":122`,
+		"IPv6 size":       `"prefixes":["fd00::/64"],"exclude":["fd00::1/128"],"ipv4BlockBits":26,"ipv6BlockBits":200`,
+		"empty prefix":    `"prefixes":[""],"ipv4BlockBits":26,"ipv6BlockBits":122`,
+		"pending":         `"pending":[""],"ipv4BlockBits":26,"ipv6BlockBits":122`,
+		"empty exclusion": `"prefixes":["10.8.0.0/24"],"exclude":[""],"ipv4BlockBits":26,"ipv6BlockBits":122`,
+		"generation":      `"prefixes":["10.8.0.0/24"],"ipv4BlockBits":26,"ipv6BlockBits":122,"generation":18446744073709551615`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storetest.New(t)
+			w := newWorld(t, cluster.OnStore(s))
+			w.pool("default", 28, "10.0.0.0/24")
+			if err := s.Create(t.Context(), "pools/evil", []byte(`{"version":1,"name":"evil","uid":"x","state":"accepted",`+values+`}`)); err != nil {
+				t.Fatal(err)
+			}
+			if p, err := w.backend.Pools.Get(t.Context(), "evil"); !errors.Is(err, cluster.ErrUnreadable) {
+				t.Fatalf("it is read as %+v, error %v", p, err)
+			}
+			one := w.machine("one", 1)
+			w.mustAllocate(one)
+			if err := one.controller.Refill(t.Context(), "evil"); err == nil {
+				t.Errorf("it gave %+v", w.blocks())
+			}
+		})
 	}
-	one := w.machine("one", 1)
-	err := one.controller.Refill(t.Context(), "evil")
-	if blocks := w.blocks(); len(blocks) > 0 {
-		t.Errorf("a pool whose blocks are larger than its prefix gave %+v, %v", blocks, err)
-	}
-	w.wait("the agent goes on", func() bool { return one.controller.Status().Connected })
 }
 
 func TestDefaultPoolInterrupted(t *testing.T) {
@@ -49,9 +65,7 @@ func TestDamagedRecord(t *testing.T) {
 				zero := w.machine("zero", 7)
 				w.mustAllocate(zero)
 				if recovery {
-					if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					w.beginRecovery()
 					w.wait("the recovery is over", w.recovered) // long ago
 				}
 				if err := s.Create(t.Context(), key, []byte(`{"version":2,"of":"a later agent"}`)); err != nil {

@@ -2,21 +2,22 @@ package multipool_test
 
 import (
 	"errors"
-	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/store/storetest"
 )
 
 const unreadable = `{"version":2,"of":"a later agent"}`
 
-// TestPoolsBesideUnreadable administers pools beside a record that cannot be read. What may be in it is not given to another pool.
-func TestPoolsBesideUnreadable(t *testing.T) {
+// TestPoolsUnreadableRecord administers pools beside a record that cannot be read. What may be in it is not given to another pool.
+func TestPoolsUnreadableRecord(t *testing.T) {
 	for key, want := range map[string]struct{ create, overlap, remove error }{
-		"blocks/10-9-0-0-28": {nil, multipool.ErrOverlap, nil},
-		"blocks/10-1-0-0-28": {nil, nil, multipool.ErrPoolInUse},
+		"blocks/10-9-0-0-28": {nil, admin.ErrOverlap, nil},
+		"blocks/10-1-0-0-28": {nil, nil, admin.ErrPoolInUse},
 		"pools/other":        {cluster.ErrUnreadable, cluster.ErrUnreadable, nil},
 	} {
 		t.Run(key, func(t *testing.T) {
@@ -26,36 +27,36 @@ func TestPoolsBesideUnreadable(t *testing.T) {
 			if err := s.Create(t.Context(), key, []byte(unreadable)); err != nil {
 				t.Fatal(err)
 			}
-			admin := multipool.NewPoolAdmin(w.backend)
+			pools := admin.NewPools(w.backend)
 			check := func(what string, err, want error) {
 				t.Helper()
 				if !errors.Is(err, want) || want == nil && err != nil {
 					t.Errorf("%s: error %v, want %v", what, err, want)
 				}
 			}
-			_, err := admin.Put(t.Context(), cluster.Pool{Name: "apart", Prefixes: prefixes("10.2.0.0/24")})
+			_, err := pools.Put(t.Context(), cluster.Pool{Name: "apart", Prefixes: prefixes("10.2.0.0/24")})
 			check("create", err, want.create)
-			_, err = admin.Put(t.Context(), cluster.Pool{Name: "around", Prefixes: prefixes("10.9.0.0/24")})
+			_, err = pools.Put(t.Context(), cluster.Pool{Name: "around", Prefixes: prefixes("10.9.0.0/24")})
 			check("create around it", err, want.overlap)
 			p.Disabled = true
-			_, err = admin.Put(t.Context(), p)
+			_, err = pools.Put(t.Context(), p)
 			check("change", err, nil)
-			list, err := admin.List(t.Context())
+			list, err := pools.List(t.Context())
 			check("list", err, nil)
 			states := map[string]cluster.PoolState{}
 			for _, p := range list {
 				states[p.Name] = p.State
 			}
-			if key == "pools/other" && states["other"] != multipool.PoolUnreadable || states["there"] != cluster.PoolAccepted {
+			if key == "pools/other" && states["other"] != admin.PoolUnreadable || states["there"] != cluster.PoolAccepted {
 				t.Errorf("the list has %v", states)
 			}
-			check("delete", admin.Delete(t.Context(), "there"), want.remove)
+			check("delete", pools.Delete(t.Context(), "there"), want.remove)
 		})
 	}
 }
 
-// TestRecoveryBesideUnreadable has a recovery wait for a node whose record cannot be read, until it is excluded.
-func TestRecoveryBesideUnreadable(t *testing.T) {
+// TestRecoveryUnreadableRecord has a recovery wait for a node whose record cannot be read, until it is excluded.
+func TestRecoveryUnreadableRecord(t *testing.T) {
 	for _, key := range []string{"nodes/other.aaaaaaaaaa", "sessions/other.aaaaaaaaaa/session"} {
 		t.Run(key, func(t *testing.T) {
 			s := storetest.New(t)
@@ -69,20 +70,18 @@ func TestRecoveryBesideUnreadable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			w.beginRecovery()
 			one := w.machine("one", 1)
 			w.wait("the recovery waits for the other node alone", func() bool {
 				r, _, err := w.backend.Info.Get(t.Context())
 				if err != nil || r.Recovery == nil {
 					t.Fatalf("the record of the cluster is %+v, error %v", r, err)
 				}
-				waiting, err := multipool.Unconfirmed(t.Context(), w.backend, r)
+				waiting, err := cluster.UnconfirmedNodes(t.Context(), w.backend, r)
 				if err != nil {
 					t.Fatal(err)
 				}
-				return fmt.Sprint(waiting) == fmt.Sprint([]cluster.NodeID{other})
+				return len(waiting) == 1 && waiting[0].Node == other
 			})
 			if err := w.nodeAdmin().Exclude(t.Context(), other); err != nil {
 				t.Fatal(err)
@@ -92,7 +91,41 @@ func TestRecoveryBesideUnreadable(t *testing.T) {
 	}
 }
 
-func TestNodeAdminBesideUnreadable(t *testing.T) {
+// TestNodeDeleteUnreadableConflict has the session that names a conflict be written by a later version: the node that it names may not be
+// deleted, but in a recovery.
+func TestNodeDeleteUnreadableConflict(t *testing.T) {
+	s := storetest.New(t)
+	w := newWorld(t, cluster.OnStore(s))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28") // one block
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	former := w.loseFolder(one)
+	w.wait("the conflict is reported", func() bool {
+		s, err := w.backend.Sessions.Get(t.Context(), one.controller.Status().Node)
+		return err == nil && slices.Contains(s.OtherOwners, former.String())
+	})
+	w.stop(one)
+	now := one.controller.Status().Node
+	key := "sessions/" + now.RecordName() + "/session"
+	e, err := s.Get(t.Context(), key)
+	if err == nil {
+		err = s.Replace(t.Context(), key, e.Value, []byte(unreadable))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.nodeAdmin().Delete(t.Context(), former, true)
+	if !errors.Is(err, admin.ErrConflictsUnknown) || !strings.Contains(err.Error(), now.String()) || len(w.blocks()) != 1 {
+		t.Errorf("error %v, want %v with node %s; blocks %v", err, admin.ErrConflictsUnknown, now, w.blocks())
+	}
+	w.beginRecovery()
+	if err := w.nodeAdmin().Delete(t.Context(), former, true); err != nil {
+		t.Errorf("in a recovery: %v", err)
+	}
+}
+
+func TestNodeAdminUnreadableRecord(t *testing.T) {
 	for _, key := range []string{"nodes/other.aaaaaaaaaa", "sessions/other.aaaaaaaaaa/session", "blocks/10-9-0-0-28"} {
 		t.Run(key, func(t *testing.T) {
 			s := storetest.New(t)
@@ -103,24 +136,24 @@ func TestNodeAdminBesideUnreadable(t *testing.T) {
 			if err := s.Create(t.Context(), key, []byte(unreadable)); err != nil {
 				t.Fatal(err)
 			}
-			admin := w.nodeAdmin()
-			list, err := admin.List(t.Context())
+			nodes := w.nodeAdmin()
+			list, err := nodes.List(t.Context())
 			if err != nil {
 				t.Errorf("list: %v", err)
 			}
 			for _, n := range list {
-				if n.Node.ID.Name == "other" && n.Node.State != multipool.NodeUnreadable || n.Node.ID.Name == "one" && len(n.Blocks) != 1 {
+				if n.Node.ID.Name == "other" && n.Node.State != admin.NodeUnreadable || n.Node.ID.Name == "one" && len(n.Blocks) != 1 {
 					t.Errorf("the list has %+v", n)
 				}
 			}
 			w.stop(one)
 			w.endPods(one)
-			found, err := admin.Find(t.Context(), "one", "")
+			found, err := nodes.Find(t.Context(), "one", "")
 			if err == nil {
-				err = admin.Delete(t.Context(), found.ID, true)
+				err = nodes.Delete(t.Context(), found.ID, true)
 			}
-			if err != nil {
-				t.Errorf("delete another node: %v", err)
+			if want := map[bool]error{true: admin.ErrConflictsUnknown}[strings.HasPrefix(key, "sessions/")]; !errors.Is(err, want) {
+				t.Errorf("delete another node: error %v, want %v", err, want)
 			}
 		})
 	}

@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/internal/boottime"
@@ -19,13 +20,14 @@ import (
 func TestFixedAddress(t *testing.T) {
 	w := newWorld(t, strict(t))
 	pool := cluster.Pool{Name: "fixed", Prefixes: prefixes("10.0.0.0/28", "fd00::/124"), IPv4BlockBits: 32, IPv6BlockBits: 128}
-	if _, err := multipool.NewPoolAdmin(w.backend).Put(t.Context(), pool); err != nil {
+	if _, err := admin.NewPools(w.backend).Put(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
 	cfg := w.cfg
 	cfg.Node, cfg.Dir = "one", t.TempDir()
 	a := allocator.New(nil)
-	c, err := multipool.NewOn(cfg, w.backend, a, boottime.Now, w.log)
+	c, err := multipool.New(cfg, w.backend, a, boottime.Now, w.log)
+	source := allocator.NewSource(a, c)
 	if err == nil {
 		err = c.Start()
 	}
@@ -33,8 +35,8 @@ func TestFixedAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
-	want := endpointmanager.Addresses{IPv4: netip.MustParseAddr("10.0.0.5"), IPv6: netip.MustParseAddr("fd00::7")}
-	reserved, err := a.Reserve(t.Context(), allocator.Request{Owner: "db", Pool: "fixed", Want: want}, allocator.Permanent)
+	want := endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.5"), IPv6: netip.MustParseAddr("fd00::7")}
+	reserved, err := source.Reserve(t.Context(), allocator.Request{Owner: "db", Pool: "fixed", Want: want}, allocator.Permanent)
 	if err != nil || reserved.Addresses != want {
 		t.Fatalf("reserved %+v, error %v", reserved, err)
 	}
@@ -43,11 +45,11 @@ func TestFixedAddress(t *testing.T) {
 		t.Errorf("the deletion of the node ends with %v, want the reservation named", err)
 	}
 	for _, pod := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
-		got, err := a.Allocate(t.Context(), allocator.Request{Owner: pod, Reservation: reserved.Token})
+		got, err := source.Allocate(t.Context(), allocator.Request{Owner: pod, Reservation: reserved.Token})
 		if err != nil || got.Addresses != want || got.ReservedBy != "db" {
 			t.Fatalf("%s: %+v, error %v", pod, got, err)
 		}
-		other, err := a.Allocate(t.Context(), allocator.Request{Owner: "other:eth0", Pool: "fixed"})
+		other, err := source.Allocate(t.Context(), allocator.Request{Owner: "other:eth0", Pool: "fixed"})
 		if err != nil || other.Addresses.IPv4 == want.IPv4 || other.Addresses.IPv6 == want.IPv6 {
 			t.Fatalf("a pod without a reservation: %+v, error %v", other, err)
 		}

@@ -8,18 +8,19 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/internal/testutil"
 )
 
 var (
-	operations = flag.Int("operations", 50_000, "how many allocations and releases TestRandom makes on each backend")
+	operations = flag.Int("operations", 0, "how many allocations and releases TestRandom makes on each backend; 0: 50,000 with HEAVY=1, else 5,000")
 	seed       = flag.Uint64("seed", 0, "of TestRandom; 0 draws one")
 )
 
 // TestRandom has several machines on one store allocate and release at random. Meanwhile answers are lost and calls arrive late; machines
-// are cut off, rebooted, and replaced under the same name; agents are restarted and paused, clocks jump, disks are copied; the store is
+// are cut off, rebooted, and replaced under the same name; agents are restarted and paused, clocks jump, disks are copied and lost; the store is
 // restored from a backup, wiped and compacted. No address is in use on two machines, and in the end every address can be given out.
 //
 // The seed decides what happens to whom, not the order of what happens at the same time: run a failure again with its -seed and -count.
@@ -32,6 +33,17 @@ func TestRandom(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) { random(t, embeddedBacking(t), s) })
 	t.Run("etcd", func(t *testing.T) { random(t, etcdBacking(t), s) })
 	t.Run("strict", func(t *testing.T) { random(t, strictBacking(t, s), s) })
+}
+
+// goal is the number of allocations and releases on each backend.
+func goal() int {
+	switch {
+	case *operations > 0:
+		return *operations
+	case testutil.Heavy():
+		return 50_000
+	}
+	return 5_000
 }
 
 // randomWorld is a world with trouble.
@@ -47,6 +59,8 @@ type randomWorld struct {
 	goneMu sync.Mutex // guards the fields below
 	gone   []*machine // machines that were replaced: they go on, and nobody uses them
 	copies int
+	lost   []cluster.NodeID // nodes of machines that have lost their folders
+	losses int              // how often one has, or should have
 }
 
 func random(t *testing.T, store *backing, seed uint64) {
@@ -70,7 +84,7 @@ func random(t *testing.T, store *backing, seed uint64) {
 	close(w.calm)
 	trouble.Wait()
 	w.settle()
-	t.Logf("%d operations, %d machines were replaced, %d disks copied; %s", w.count(), len(w.gone), w.copies, store.summary())
+	t.Logf("%d operations, %d machines were replaced, %d disks copied, %d lost; %s", w.count(), len(w.gone), w.copies, min(w.losses, maxLost), store.summary())
 }
 
 func (w *world) count() int {
@@ -83,7 +97,7 @@ func (w *world) count() int {
 func (w *randomWorld) use(n *troubled, rng *rand.Rand) {
 	want := 20
 	done, since := 0, time.Now()
-	for i := 0; w.count() < *operations && !w.Failed(); i++ {
+	for i := 0; w.count() < goal() && !w.Failed(); i++ {
 		if now := w.count(); now > done {
 			done, since = now, time.Now()
 		} else if time.Since(since) > testutil.Patience {
@@ -122,8 +136,16 @@ func (w *randomWorld) settle() {
 	if w.Failed() {
 		return
 	}
-	w.wait("the recovery is over", func() bool { w.excludeRemoved(); w.resetContests(); return w.recovered() })
-	w.deleteRemoved()
+	w.wait("the recovery is over", func() bool { w.excludeRemoved(); w.deleteLost(); w.resetContests(); return w.recovered() })
+	for _, m := range append(machines, w.gone...) {
+		if multipool.HasUnownedBlocks(m.controller) { // that lasts as long as the pods
+			w.endPods(m)
+		}
+	}
+	w.wait("nodes of lost folders, and those that a backup brought back, are deleted", func() bool {
+		w.deleteLost()
+		return w.deleteRemoved() && len(w.lost) == 0
+	})
 	for _, m := range w.gone {
 		w.wait("the machine is connected", func() bool { return m.controller.Status().Connected })
 		w.removeMachine(m)
@@ -148,7 +170,7 @@ func (w *randomWorld) settle() {
 func (w *randomWorld) show() {
 	ctx := context.Background() // that of the test is over
 	r, _, err := w.backend.Info.Get(ctx)
-	waiting, _ := multipool.Unconfirmed(ctx, w.backend, r)
+	waiting, _ := cluster.UnconfirmedNodes(ctx, w.backend, r)
 	w.Logf("the record of the cluster: %+v, error %v; a recovery waits for %v", r, err, waiting)
 	for _, n := range w.nodes {
 		w.Logf("%s: %+v", n.machine.dir, n.machine.controller.Status())

@@ -2,6 +2,7 @@ package multipool_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,7 +12,6 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/clustertest"
-	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
@@ -140,35 +140,42 @@ func (w *randomWorld) setBack(do func()) {
 	w.gate.Cut()
 	defer w.gate.Heal()
 	do()
-	w.wait("a recovery is begun", func() bool { return multipool.NewNodeAdmin(w.backend).BeginRecovery(w.Context()) == nil })
+	w.beginRecovery()
 }
 
-// excludeRemoved is what an administrator does when a recovery waits for machines that are gone, which the backup had.
+// excludeRemoved is what an administrator does when a recovery waits for machines that are gone, which the backup had, or for who uses
+// blocks of these by now.
 func (w *randomWorld) excludeRemoved() {
-	admin := w.nodeAdmin()
+	nodes := w.nodeAdmin()
 	r, _, err := w.backend.Info.Get(w.Context())
 	if err != nil || r.Recovery == nil {
 		return
 	}
-	waiting, _ := multipool.Unconfirmed(w.Context(), w.backend, r)
-	for _, id := range waiting {
-		if w.isRemoved(id) {
-			w.note("node %s is excluded: %v", id, admin.Exclude(w.Context(), id))
+	waiting, _ := cluster.UnconfirmedNodes(w.Context(), w.backend, r)
+	for _, n := range waiting {
+		if w.isRemoved(n.Node) || w.isLost(n.Node) {
+			w.note("node %s is excluded: %v", n.Node, nodes.Exclude(w.Context(), n.Node))
+		}
+		for _, other := range n.OtherOwners {
+			if id, err := cluster.ParseNodeID(other); err == nil && w.isRemoved(id) {
+				w.note("node %s, whose blocks %s uses, is deleted: %v", other, n.Node, nodes.Delete(w.Context(), id, true))
+			}
 		}
 	}
 }
 
-// deleteRemoved deletes what a backup brought back of machines that are gone.
-func (w *randomWorld) deleteRemoved() {
+// deleteRemoved deletes what a backup brought back of machines that are gone, and reports whether that is all. One may have reported a
+// conflict with another: that is deleted after it.
+func (w *randomWorld) deleteRemoved() bool {
 	list, err := w.nodeAdmin().List(w.Context())
-	if err != nil {
-		w.Error(err)
-	}
 	for _, n := range list {
 		if w.isRemoved(n.Node.ID) && n.Node.State != "" {
-			w.deleteNode(n.Node.ID)
+			deleted := w.nodeAdmin().Delete(w.Context(), n.Node.ID, true)
+			w.note("node %s, which a backup brought back, is deleted: %v", n.Node.ID, deleted)
+			err = errors.Join(err, deleted)
 		}
 	}
+	return err == nil
 }
 
 func (w *randomWorld) isRemoved(id cluster.NodeID) bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
@@ -22,10 +23,11 @@ type troubled struct {
 }
 
 // Bounds of machines that get the name of another one, which keep their pods until the end: all together at most 20 of the 32 blocks; and
-// of copies of disks, which take long.
+// of copies of disks, which take long; and of lost folders, whose blocks wait for the ends of the pods.
 const (
 	maxReplaced = 4
 	maxCopied   = 12
+	maxLost     = 12
 )
 
 // The pauses below are how long a trouble lasts: nothing is waited for.
@@ -33,7 +35,7 @@ const (
 // trouble has something happen to a machine again and again, until it is calm.
 func (w *randomWorld) trouble(n *troubled) {
 	kinds := []func(*troubled){
-		w.cut, w.cut, w.cut, w.restart, w.restart, w.rebootOne, w.rebootOne, w.pauseCalls, w.pauseAll, w.jump, w.replace, w.copyDisk,
+		w.cut, w.cut, w.cut, w.restart, w.restart, w.rebootOne, w.rebootOne, w.pauseCalls, w.pauseAll, w.jump, w.replace, w.copyDisk, w.lose,
 	}
 	for !w.Failed() && w.reach(w.count()+n.rng.IntN(1500), func() {}) {
 		kinds[n.rng.IntN(len(kinds))](n)
@@ -122,6 +124,64 @@ func (w *randomWorld) retire(m *machine, most int) bool {
 	return true
 }
 
+// lose has the machine lose what its agent remembers, while its pods run. It is another node from then on. What it knew of other nodes the
+// store has: a recovery that begins before it has read that, or that is under way, might not wait for a node that it alone had seen.
+func (w *randomWorld) lose(n *troubled) {
+	w.changing.RLock()
+	defer w.changing.RUnlock()
+	if n.copying.Load() || !w.recovered() || !w.mayLose() {
+		return
+	}
+	m := n.machine
+	n.mu.Lock()
+	former := w.loseFolder(m)
+	n.mu.Unlock()
+	w.note("%s has lost its folder, and was %s", m.dir, former)
+	w.awaitKnown(m)
+	w.wait(m.dir+" knows the others", func() bool {
+		list, err := w.nodeAdmin().ListRecords(w.Context())
+		return err == nil && !slices.ContainsFunc(list, func(other admin.NodeStatus) bool {
+			return other.Node.ID != m.controller.Status().Node && !multipool.Knows(m.controller, other.Node.ID)
+		})
+	})
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	w.lost = append(w.lost, former)
+}
+
+func (w *randomWorld) mayLose() bool {
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	w.losses++
+	return w.losses <= maxLost
+}
+
+// deleteLost deletes the nodes that machines were before they lost their folders, unless pods use their blocks.
+func (w *randomWorld) deleteLost() {
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	w.lost = slices.DeleteFunc(w.lost, func(id cluster.NodeID) bool {
+		err := w.nodeAdmin().Delete(w.Context(), id, true)
+		if !errors.Is(err, admin.ErrBlocksInUse) {
+			w.note("node %s, whose folder was lost, is deleted: %v", id, err)
+		}
+		if err != nil && !errors.Is(err, admin.ErrNoNode) {
+			return false
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.removed[id] = true
+		return true
+	})
+}
+
+// isLost reports whether the node is one of deleteLost. What its machine uses the machine confirms.
+func (w *randomWorld) isLost(id cluster.NodeID) bool {
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	return slices.Contains(w.lost, id)
+}
+
 // awaitKnown waits until another node knows the machine's incarnation.
 func (w *randomWorld) awaitKnown(m *machine) {
 	w.wait(m.dir+" is known", func() bool {
@@ -165,7 +225,7 @@ func (w *randomWorld) copyToAnother(n *troubled) {
 	w.changing.RLock()
 	defer w.changing.RUnlock()
 	w.note("the disk of %s is copied to a machine of another ID", n.machine.dir)
-	c := w.cloneAs(n.machine, fmt.Sprint("another-", n.rng.Uint64()), n.rng.Uint64())
+	c := w.copyOn(n.machine, fmt.Sprint("another-", n.rng.Uint64()), n.rng.Uint64())
 	w.wait("the copy is another node", func() bool {
 		_, _ = w.allocate(c, time.Millisecond)
 		return c.controller.Status().Node != n.machine.controller.Status().Node
@@ -179,17 +239,17 @@ func (w *randomWorld) copyWhole(n *troubled) {
 	m := n.machine
 	id := m.controller.Status().Node
 	w.note("the disk of %s is copied", m.dir)
-	c := w.clone(m, n.rng.Uint64())
+	c := w.copyOf(m, n.rng.Uint64())
 	w.wait("both machines with key "+id.Key+" notice", func() bool {
 		_, _ = w.allocate(c, time.Millisecond)
-		return m.controller.Status().Cloned != nil && c.controller.Status().Cloned != nil
+		return m.controller.Status().Contested != nil && c.controller.Status().Contested != nil
 	})
 	w.note("both notice that they are %s", id)
 	w.stop(c)
 	w.endPods(c)
 	c.network.Close()
 	w.wait("the contest for "+id.Key+" is over", func() bool { return w.nodeAdmin().Reset(w.Context(), id) == nil })
-	w.wait(m.name+" goes on", func() bool { return m.controller.Status().Cloned == nil })
+	w.wait(m.name+" goes on", func() bool { return m.controller.Status().Contested == nil })
 	w.note("%s goes on", id)
 }
 
@@ -197,7 +257,7 @@ func (w *randomWorld) copyWhole(n *troubled) {
 func (w *randomWorld) resetContests() {
 	for _, n := range w.nodes {
 		n.mu.RLock()
-		if s := n.machine.controller.Status(); s.Cloned != nil && !n.copying.Load() {
+		if s := n.machine.controller.Status(); s.Contested != nil && !n.copying.Load() {
 			w.note("the contest for %s is reset: %v", s.Node, w.nodeAdmin().Reset(w.Context(), s.Node))
 		}
 		n.mu.RUnlock()
@@ -214,6 +274,7 @@ func (w *randomWorld) administrate() {
 			return
 		case <-tick.C:
 			w.resetContests()
+			w.deleteLost()
 		}
 	}
 }
@@ -233,7 +294,7 @@ func (w *randomWorld) removeMachine(m *machine) {
 func (w *world) deleteNode(id cluster.NodeID) {
 	w.wait("node "+id.String()+" is deleted", func() bool {
 		err := w.nodeAdmin().Delete(w.Context(), id, true)
-		return err == nil || errors.Is(err, multipool.ErrNoNode)
+		return err == nil || errors.Is(err, admin.ErrNoNode)
 	})
 	w.note("node %s is deleted", id)
 }

@@ -2,12 +2,12 @@ package multipool_test
 
 import (
 	"context"
-	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
 )
@@ -57,9 +57,7 @@ func TestRestoreWaitsForSilentNode(t *testing.T) {
 	w.mustAllocate(two)
 	two.network.Cut()
 	s.Restore(backup)
-	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil { // the others know nothing newer than the backup
-		t.Fatal(err)
-	}
+	w.beginRecovery() // the others know nothing newer than the backup
 	w.wait("the others know", func() bool {
 		return one.controller.Status().Recovery != nil && three.controller.Status().Recovery != nil
 	})
@@ -84,32 +82,6 @@ func TestWipe(t *testing.T) {
 	w.wait("the recovery is over", w.recovered)
 }
 
-func TestCloneStopsAllocating(t *testing.T) {
-	w := newWorld(t, strict(t))
-	w.pool("default", 28, "10.0.0.0/26")
-	one := w.machine("one", 1)
-	w.mustAllocate(one)
-	w.contestedClone(one)
-	if addr, ok := one.addresses.allocate(cluster.IPv4, func(netip.Addr) {}); ok {
-		t.Errorf("%s is given out", addr)
-	}
-}
-
-// TestBeginRecoveryInEmptyStore does what the documentation says when etcd is begun anew: the mark is there before an agent is.
-func TestBeginRecoveryInEmptyStore(t *testing.T) {
-	each(t, func(t *testing.T, b cluster.Backend) {
-		w := newWorld(t, b)
-		if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
-			t.Fatalf("mark an empty store: %v", err)
-		}
-		if r, _, err := b.Info.Get(t.Context()); err != nil || r.Recovery == nil || r.ID == "" || r.Epoch == 0 {
-			t.Errorf("the record of the cluster is %+v, error %v; want a recovery with an identity and an epoch", r, err)
-		}
-		w.pool("default", 28, "10.0.0.0/24")
-		w.mustAllocate(w.machine("one", 1))
-	})
-}
-
 // TestSecondRestoreToSameEpoch restores a backup, and then another one, and both recoveries have the same number: blocks that the second
 // backup has in a node's name, and that the node has given back, are free in the end.
 func TestSecondRestoreToSameEpoch(t *testing.T) {
@@ -124,9 +96,7 @@ func TestSecondRestoreToSameEpoch(t *testing.T) {
 	before := s.Backup() // has the block
 	w.release(one, first)
 	w.wait("the block is given back", func() bool { return len(w.blocks()) == 0 })
-	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.beginRecovery()
 	confirmed := func() bool {
 		s, err := w.backend.Sessions.Get(t.Context(), id)
 		return err == nil && s.Confirmed == 1
@@ -136,9 +106,7 @@ func TestSecondRestoreToSameEpoch(t *testing.T) {
 	one.network.Cut()
 	two.network.Cut()
 	s.RestoreAhead(before)
-	if err := w.nodeAdmin().BeginRecovery(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.beginRecovery()
 	one.network.Heal()
 	two.network.Heal()
 	w.wait("one has confirmed again", confirmed)
@@ -146,16 +114,16 @@ func TestSecondRestoreToSameEpoch(t *testing.T) {
 	w.wait("no block is left that nobody knows", func() bool { return len(w.blocks()) == 0 })
 }
 
-// TestExcludeLeavesWhatWasRead excludes a node while somebody else has the record of the cluster in hand.
-func TestExcludeLeavesWhatWasRead(t *testing.T) {
+// TestExcludeCopiesRecovery excludes a node while somebody else has the record of the cluster in hand.
+func TestExcludeCopiesRecovery(t *testing.T) {
 	b := strict(t)
-	admin := multipool.NewNodeAdmin(b)
-	if err := admin.BeginRecovery(t.Context()); err != nil {
+	nodes := admin.NewNodes(b)
+	if _, err := b.Info.Put(t.Context(), cluster.ClusterInfo{ID: "x", Epoch: 1, Recovery: &cluster.Recovery{}}); err != nil {
 		t.Fatal(err)
 	}
 	before, _, err := b.Info.Get(t.Context())
 	if err == nil {
-		err = admin.Exclude(t.Context(), clustertest.NodeNamed("one").ID)
+		err = nodes.Exclude(t.Context(), clustertest.NodeNamed("one").ID)
 	}
 	after, _, err2 := b.Info.Get(t.Context())
 	if err != nil || err2 != nil {
@@ -166,9 +134,9 @@ func TestExcludeLeavesWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestRestoredClaimBesideReleased restores a claim of one, which has by then another claim of that block to delete, while two uses the block.
+// TestRestoreClaimBesideReleased restores a claim of one, which has by then another claim of that block to delete, while two uses the block.
 // One deletes the restored claim, too: else two could never confirm its blocks.
-func TestRestoredClaimBesideReleased(t *testing.T) {
+func TestRestoreClaimBesideReleased(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
@@ -193,8 +161,8 @@ func TestRestoredClaimBesideReleased(t *testing.T) {
 	w.wait("the recovery is over", w.recovered)
 }
 
-// TestRestoredClaimThatIsReleased restores a claim that one is about to delete, while two uses the block.
-func TestRestoredClaimThatIsReleased(t *testing.T) {
+// TestRestoreReleasedClaim restores a claim that one is about to delete, while two uses the block.
+func TestRestoreReleasedClaim(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
@@ -220,4 +188,78 @@ func TestRestoredClaimThatIsReleased(t *testing.T) {
 	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch > 0 })
 	one.network.Heal()
 	w.wait("the recovery is over", w.recovered)
+}
+
+// TestExcludeEndsRecovery excludes the node that a recovery waits for, while the agents of the others have read the record long ago.
+func TestExcludeEndsRecovery(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		one, two := w.machine("one", 1), w.machine("two", 2)
+		for _, m := range []*machine{one, two} {
+			w.wait("it is connected", func() bool { return m.controller.Status().Connected })
+		}
+		id := two.controller.Status().Node
+		w.stop(two)
+		w.beginRecovery()
+		w.refused(one, multipool.ErrRecovery)
+		if err := w.nodeAdmin().Exclude(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		w.wait("the recovery is over", w.recovered)
+		w.mustAllocate(one)
+	})
+}
+
+// TestConfirmEarlierRecovery restores one backup twice: a confirmation that is under way at the second restore is none for that one,
+// though both recoveries have the same epoch.
+func TestConfirmEarlierRecovery(t *testing.T) {
+	s := newStrict(t)
+	plain := s.Backend()
+	w := newWorld(t, plain)
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28")
+	var hold atomic.Bool
+	reached, goOn, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w.backend = clustertest.Intercept(plain, func(ctx context.Context, what string, call func(context.Context) error) error {
+		if what == "Sessions.Put" && hold.CompareAndSwap(true, false) {
+			close(reached)
+			<-goOn
+			_ = call(context.WithoutCancel(ctx))
+			close(done)
+			<-ctx.Done() // and then it is cut off
+			return cluster.ErrUnavailable
+		}
+		return call(ctx)
+	})
+	one := w.machine("one", 1)
+	w.backend = plain
+	two := w.machine("two", 2)
+	w.wait("they know each other", func() bool {
+		return multipool.Knows(one.controller, two.controller.Status().Node) && multipool.Knows(two.controller, one.controller.Status().Node)
+	})
+	backup := s.Backup()
+	w.mustAllocate(one) // not in the backup
+	hold.Store(true)
+	two.network.Cut()
+	one.network.Pause()
+	s.Restore(backup)
+	w.beginRecovery()
+	one.network.Resume()
+	<-reached
+	s.Restore(backup)
+	w.beginRecovery()
+	close(goOn)
+	<-done
+	two.network.Heal()
+	w.refused(two, multipool.ErrRecovery)
+	w.wait("two has confirmed, and waits for one", func() bool {
+		r, _, err := plain.Info.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting, err := cluster.UnconfirmedNodes(t.Context(), plain, r)
+		return err == nil && len(waiting) == 1 && waiting[0].Node == one.controller.Status().Node
+	})
+	w.refused(two, multipool.ErrRecovery)
 }

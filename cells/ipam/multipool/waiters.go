@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,24 +13,27 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// waiter is somebody who waits for addresses of a pool.
+// waiter is a call that waits for the next round, for addresses of a pool.
 type waiter struct {
 	pool string
-	want []netip.Addr // these very addresses; none is any
+	want []netip.Addr // the wanted addresses; empty for any
 	done chan error   // has room for the one answer
 
-	compare bool // instead of that: until the blocks were compared with the store
+	reconcile bool // it waits until the blocks were reconciled, and for no address
 }
 
+// wants reports whether the waiter wants certain addresses of the family.
 func (w *waiter) wants(f cluster.Family) bool {
 	return slices.ContainsFunc(w.want, func(addr netip.Addr) bool { return cluster.FamilyOf(addr) == f })
 }
 
-// waiters are those that wait for the next round.
+// waiters are the calls that wait for the next round. It is safe for concurrent use.
 type waiters struct {
+	kick func() // makes a round begin soon
+
 	mu      sync.Mutex // guards the fields below
 	list    []*waiter
-	refused error // nobody will answer
+	refused error // why no round will answer; nil: it will
 }
 
 func (w *waiters) add(one *waiter) {
@@ -45,7 +46,7 @@ func (w *waiters) add(one *waiter) {
 	w.list = append(w.list, one)
 }
 
-// refuse answers all that come.
+// refuse answers all waiters with the error, now and later.
 func (w *waiters) refuse(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,6 +55,13 @@ func (w *waiters) refuse(err error) {
 		one.done <- err
 	}
 	w.list = nil
+}
+
+// refusal returns the error of refuse, or nil.
+func (w *waiters) refusal() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
 }
 
 func (w *waiters) all() []*waiter {
@@ -68,7 +76,7 @@ func (w *waiters) remove(one *waiter) {
 	w.list = slices.DeleteFunc(w.list, func(other *waiter) bool { return other == one })
 }
 
-// answer ends the wait. Another node that changed a record first is no conflict of who waits: the next round may succeed.
+// answer ends a wait. When another node changed a record first, that is no conflict for the waiter: the next round may succeed.
 func (w *waiters) answer(one *waiter, err error) {
 	w.remove(one)
 	if errors.Is(err, cluster.ErrConflict) || errors.Is(err, cluster.ErrExists) {
@@ -77,46 +85,27 @@ func (w *waiters) answer(one *waiter, err error) {
 	one.done <- err
 }
 
-// patience bounds how long somebody waits for a store that does not answer.
+// patience bounds how long a call waits for a store that does not answer.
 const patience = 3 * time.Second
 
-// Refill has the node claim more of a pool: anything of each family that it has none of, or the blocks of the addresses that are
-// wanted. It returns when it has, and else says why not.
-func (c *Controller) Refill(ctx context.Context, pool string, want ...netip.Addr) error {
-	return c.await(ctx, &waiter{pool: pool, want: want})
-}
+// errNoAnswer is returned when no round has answered in time.
+var errNoAnswer = fault.New(fault.Unavailable, "the cluster's store did not answer in time")
 
-// Compare makes the node's blocks what the store says, now.
-func (c *Controller) Compare(ctx context.Context) error { return c.await(ctx, &waiter{compare: true}) }
-
-func (c *Controller) await(ctx context.Context, w *waiter) error {
-	w.done = make(chan error, 1)
-	c.waiters.add(w)
-	defer c.waiters.remove(w)
-	c.Kick()
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fault.New(fault.Unavailable, fmt.Sprintf("the cluster's store did not answer in %s", patience)))
+// await makes a round begin, and returns its answer.
+func (w *waiters) await(ctx context.Context, one *waiter, patience time.Duration) error {
+	one.done = make(chan error, 1)
+	w.add(one)
+	defer w.remove(one)
+	w.kick()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fault.WithHint(fmt.Errorf("%w: %s", errNoAnswer, patience), hintStore))
 	defer cancel()
 	select {
-	case err := <-w.done:
+	case err := <-one.done:
+		if errors.Is(err, cluster.ErrUnavailable) {
+			err = fault.WithHint(err, hintStore)
+		}
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// refusal says why a node with these labels gets no block of the pool, or nil.
-func refusal(p cluster.Pool, labels map[string]string) error {
-	switch {
-	case p.Claimable(labels):
-		return nil
-	case p.Disabled:
-		return fault.New(fault.Invalid, fmt.Sprintf("pool %s is disabled", p.Name))
-	case p.State != cluster.PoolAccepted || p.Deleting:
-		return fault.New(fault.Unavailable, fmt.Sprintf("pool %s is %s", p.Name, p.State))
-	}
-	var wanted []string
-	for _, key := range slices.Sorted(maps.Keys(p.NodeSelector)) {
-		wanted = append(wanted, key+"="+p.NodeSelector[key])
-	}
-	return fault.New(fault.Invalid, fmt.Sprintf("pool %s is not for this node: it is for nodes with %s", p.Name, strings.Join(wanted, ",")))
 }

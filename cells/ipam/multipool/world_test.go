@@ -2,6 +2,7 @@ package multipool_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store/storetest"
@@ -84,7 +86,7 @@ func (w *world) pool(name string, blockBits int, cidrs ...string) cluster.Pool {
 	for _, text := range cidrs {
 		p.Prefixes = append(p.Prefixes, netip.MustParsePrefix(text))
 	}
-	p, err := multipool.NewPoolAdmin(w.backend).Put(w.Context(), p)
+	p, err := admin.NewPools(w.backend).Put(w.Context(), p)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -242,13 +244,13 @@ func (w *world) blocks() (list []cluster.Block) {
 	return list
 }
 
-// clone copies the machine's disk to a new machine.
-func (w *world) clone(m *machine, seed uint64) *machine { return w.cloneAs(m, m.machineID, seed) }
+// copyOf copies the machine's disk to a new machine.
+func (w *world) copyOf(m *machine, seed uint64) *machine { return w.copyOn(m, m.machineID, seed) }
 
-// cloneAs copies it to a machine with that machine-id.
-func (w *world) cloneAs(m *machine, machineID string, seed uint64) *machine {
+// copyOn copies it to a machine with that machine-id.
+func (w *world) copyOn(m *machine, machineID string, seed uint64) *machine {
 	dir := w.TempDir()
-	for _, name := range []string{"node-key", "multipool.json", "multipool-nodes.json"} {
+	for _, name := range []string{"node-key", "multipool.json", "multipool-nodes.json", "multipool-pools.json"} {
 		text, err := os.ReadFile(filepath.Join(m.dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -263,12 +265,14 @@ func (w *world) cloneAs(m *machine, machineID string, seed uint64) *machine {
 	return w.machineOn(&machine{name: m.name, dir: dir, machineID: machineID, copied: machineID == m.machineID}, seed)
 }
 
-// contestedClone is clone, when both machines have noticed.
-func (w *world) contestedClone(m *machine) *machine {
+// contestedCopy is copyOf, when both machines have noticed.
+func (w *world) contestedCopy(m *machine) *machine {
 	w.Helper()
-	clone := w.clone(m, 2)
-	w.wait("both know", func() bool { return m.controller.Status().Cloned != nil && clone.controller.Status().Cloned != nil })
-	return clone
+	copied := w.copyOf(m, 2)
+	w.wait("both know", func() bool {
+		return m.controller.Status().Contested != nil && copied.controller.Status().Contested != nil
+	})
+	return copied
 }
 
 // forgetKey gives the machine another key at its next start.
@@ -343,8 +347,35 @@ func (l *lateWatch) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Po
 }
 
 // nodeAdmin waits for no quarantine.
-func (w *world) nodeAdmin() *multipool.NodeAdmin {
-	a := multipool.NewNodeAdmin(w.backend)
+func (w *world) nodeAdmin() *admin.Nodes {
+	a := admin.NewNodes(w.backend)
 	a.RecordDelay = time.Millisecond
 	return a
+}
+
+// beginRecovery marks in the store that it was rolled back. No agent has read it since.
+func (w *world) beginRecovery() {
+	w.Helper()
+	w.wait("a recovery is begun", func() bool {
+		r, _, err := w.backend.Info.Get(w.Context())
+		if errors.Is(err, cluster.ErrNotFound) {
+			r, err = cluster.ClusterInfo{ID: rand.Text()}, nil
+		}
+		r.Epoch, r.Recovery = r.Epoch+1, &cluster.Recovery{ID: rand.Text(), Began: time.Now(), Reason: "the test has set it back"}
+		if err == nil {
+			_, err = w.backend.Info.Put(w.Context(), r)
+		}
+		return err == nil
+	})
+}
+
+// oneBlock is a world with a pool of one block, of which machine one has an address, and a machine two that wants it.
+func oneBlock(t *testing.T, b cluster.Backend) (w *world, one, two *machine) {
+	w = newWorld(t, b)
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28")
+	one, two = w.machine("one", 1), w.machine("two", 2)
+	w.mustAllocate(one)
+	w.wait("two is connected", func() bool { return two.controller.Status().Connected })
+	return w, one, two
 }

@@ -74,7 +74,7 @@ func same[T any](t testing.TB, what string, want, got T) {
 	}
 }
 
-// reader knows what a watch has told it, and fails when that cannot be.
+// reader knows what a watch has sent, and fails when that cannot be.
 type reader struct {
 	t       testing.TB
 	events  <-chan store.Event
@@ -97,7 +97,7 @@ func watch(t testing.TB, s store.Store, prefix string) *reader {
 	return r
 }
 
-// next takes one event in. Each change must follow what is known: none is left out, and none is told twice.
+// next takes one event in. Each change must follow what is known: none is left out, and none is sent twice.
 func (r *reader) next() (event store.Event) {
 	r.t.Helper()
 	var open bool

@@ -21,9 +21,9 @@ func testWatch(t *testing.T, b Backend) {
 	late := watch(t, s, "n/")
 	same(t, "what a later watch begins with", map[string]string{"n/a": "2"}, late.known)
 	remove(t, s, "n/a", "2")
-	remove(t, s, "n/a", "2") // of nothing: not told
+	remove(t, s, "n/a", "2") // of nothing: not sent
 	create(t, s, "n/b", "1")
-	replace(t, s, "n/b", "1", "1") // no change: not told
+	replace(t, s, "n/b", "1", "1") // no change: not sent
 	create(t, s, "n/c", "1")
 	a1, a2 := store.Entry{Key: "n/a", Value: []byte("1")}, store.Entry{Key: "n/a", Value: []byte("2")}
 	b1, c1 := store.Entry{Key: "n/b", Value: []byte("1")}, store.Entry{Key: "n/c", Value: []byte("1")}
@@ -100,7 +100,7 @@ func testResyncIsOfOneMoment(t *testing.T, b Backend) {
 	}
 	cancel()
 	<-done
-	whole.until(valuesOf(List(t, s, "n/"))) // more than etcd tells at once
+	whole.until(valuesOf(List(t, s, "n/"))) // more than etcd sends at once
 }
 
 // resync returns what a watch begins with.

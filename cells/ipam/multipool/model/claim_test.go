@@ -114,11 +114,11 @@ func (x *explorer) verifyClaim(s *state, i int) {
 	case readsNodeRecord:
 		x.conclude(&t, i, has(t.store.nodes, i) && !has(t.store.releasing, i), "reads its own node record")
 	case readsClusterRecord:
-		wentBack := n.seen != t.position()
-		if wentBack {
+		rolledBack := n.seen != t.position()
+		if rolledBack {
 			x.notice(&t, i)
 		}
-		x.conclude(&t, i, !wentBack && !x.recovering(&t, i), "reads the cluster record and the store's position")
+		x.conclude(&t, i, !rolledBack && !x.recovering(&t, i), "reads the cluster record and the store's position")
 	}
 }
 

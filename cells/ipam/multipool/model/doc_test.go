@@ -24,9 +24,8 @@
 // whether its node may be deleted agrees if it has no block, and vetoes otherwise.
 //
 // Not modelled: cloned disks and sessions (one incarnation on two machines), machines that go back to a snapshot of
-// their memory, a store that went back to a position that looks like a later one, a second restore, quarantine,
+// their memory, a store that was rolled back to a position that looks like a later one, a second restore, quarantine,
 // reservations, dual-stack claims, several administrators at a time, and clocks, of which the design has none.
 //
-// With -race or -short only the smaller searches run; `go test ./cells/ipam/multipool/model` runs them all in a minute
-// and one gigabyte. -v prints the number of states of each search, and the counterexamples.
+// `go test` runs only the smaller searches; `make model` runs them all in a minute and one gigabyte. -v prints the number of states of each search, and the counterexamples.
 package model

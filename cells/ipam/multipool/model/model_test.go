@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"porin.dev/porin/internal/testutil"
 )
 
 // limit is above the largest search. A search that meets it has proved nothing, and the test fails.
@@ -38,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 // quick reports whether only the smaller searches run.
-func quick() bool { return raceDetector || testing.Short() }
+func quick() bool { return !testutil.Heavy() }
 
 // search logs the bounds and the number of states.
 func search(t *testing.T, r rules, b bounds) (*explorer, result) {
@@ -73,7 +75,7 @@ func TestDesign(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.large && quick() {
-				t.Skip("a large search: it runs without -race and without -short")
+				t.Skip("a large search: make model runs it")
 			}
 			_, found := search(t, designRules(), c.bounds)
 			if found.trace != nil {
@@ -86,8 +88,8 @@ func TestDesign(t *testing.T) {
 	}
 }
 
-// TestEachRuleIsNeeded takes out one rule at a time.
-func TestEachRuleIsNeeded(t *testing.T) {
+// TestRulesNeeded takes out one rule at a time.
+func TestRulesNeeded(t *testing.T) {
 	for _, c := range []struct {
 		rule    string
 		bounds  bounds
@@ -124,7 +126,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			if c.large && quick() {
-				t.Skip("a large search: it runs without -race and without -short")
+				t.Skip("a large search: make model runs it")
 			}
 			r := designRules()
 			c.without(&r)
@@ -163,7 +165,7 @@ func TestLimits(t *testing.T) {
 // record is gone, then requests may be executed twice, and after a restore.
 func TestStrongerRules(t *testing.T) {
 	if quick() {
-		t.Skip("large searches: they run without -race and without -short")
+		t.Skip("large searches: make model runs them")
 	}
 	r := designRules()
 	r.renewInUse, r.deletionVoids = true, true
@@ -174,7 +176,7 @@ func TestStrongerRules(t *testing.T) {
 	}
 }
 
-func TestNoBlockIsLost(t *testing.T) {
+func TestNoBlockLost(t *testing.T) {
 	anyStep := func(*step) bool { return true }
 	for name, b := range map[string]bounds{"claim": claims, "node delete": deletion, "restore": known, "pool": poolOnly} {
 		x, _ := search(t, designRules(), b)

@@ -56,18 +56,18 @@ func (x *explorer) compareWithStore(s *state, i int) {
 	if x.rules.sessionGuards && i == nodeA && t.removal == removalBegun {
 		t.removal = removalNone // the session that the command read is not there any more
 	}
-	wentBack := n.seen == seenBeforeRestore && t.restored
-	if wentBack {
+	rolledBack := n.seen == seenBeforeRestore && t.restored
+	if rolledBack {
 		x.notice(&t, i)
 	}
-	void := x.rules.restoreVoids && (wentBack || x.recovering(&t, i)) || x.rules.deletionVoids && !has(t.store.nodes, i)
+	void := x.rules.restoreVoids && (rolledBack || x.recovering(&t, i)) || x.rules.deletionVoids && !has(t.store.nodes, i)
 	if n.check == checkAfterBoot && void {
 		n.memory, n.disk = [maxBlocks]claim{}, [maxBlocks]claim{}
 	}
 	x.register(&t, i)
 	settled := true
 	for b := range x.blocks() {
-		settled = x.compareBlock(&t, i, b) && settled
+		settled = x.reconcileBlock(&t, i, b) && settled
 	}
 	n.check, n.leaving = checked, false
 	if settled {
@@ -94,8 +94,8 @@ func (x *explorer) register(t *state, i int) {
 	}
 }
 
-// compareBlock reports whether the node's use of the block and the record agree.
-func (x *explorer) compareBlock(t *state, i, b int) bool {
+// reconcileBlock reports whether the node's use of the block and the record agree.
+func (x *explorer) reconcileBlock(t *state, i, b int) bool {
 	n := &t.nodes[i]
 	r := t.store.blocks[b]
 	used := has(n.inUse, b)

@@ -31,7 +31,7 @@ func (x *explorer) backupAndRestore(s *state) {
 	x.add(&t, nobody, what, noClaim)
 }
 
-// notice: a node finds that the store went back.
+// notice: a node finds that the store was rolled back.
 func (x *explorer) notice(t *state, i int) {
 	n := &t.nodes[i]
 	n.check = max(n.check, checkDue)

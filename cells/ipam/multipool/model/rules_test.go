@@ -29,7 +29,7 @@ type rules struct {
 	// Rules that the model needed and the issue does not state.
 	blocksBeforeNodes bool // who deletes a block whose owner has no record has read the block first, then the owner's record
 	poolUnsettled     bool // a node with a block in use of a pool that is not accepted has not confirmed; unused, it is given back
-	restoreVoids      bool // after a boot the checkpoint is void if the store went back since it was written, or is in recovery
+	restoreVoids      bool // after a boot the checkpoint is void if the store was rolled back since it was written, or is in recovery
 	waitForAll        bool // the administrator adds the nodes that neither the store nor a connected node names
 	deleteOwnUnknown  bool // also in recovery a node deletes a record in its own name that it does not know
 

@@ -1,0 +1,304 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived meanwhile, and then
+// the node's record. After an interruption it can be called again; the delay is 0 if no block is left. The node's agent must agree, see
+// [cluster.Node].Agreed. machineOff says that the machine is off and will not come back: then nobody is asked. Should it come back
+// after all, it continues as a new incarnation, and what its pods use may be in use elsewhere. Of a node without a record it deletes the blocks,
+// as of claims that arrived after its deletion; one that nobody has deleted must be said to be off.
+func (a *Nodes) Delete(ctx context.Context, id cluster.NodeID, machineOff bool) error {
+	d := nodeDeletion{backend: a.backend, wait: a.Wait, recordDelay: a.RecordDelay, id: id, machineOff: machineOff}
+	if err := d.run(ctx); err != nil {
+		return fmt.Errorf("delete node %s: %w", id, err)
+	}
+	return nil
+}
+
+// nodeDeletion is one try to delete a node.
+type nodeDeletion struct {
+	backend     cluster.Backend
+	wait        time.Duration // see [Nodes]
+	recordDelay time.Duration
+	id          cluster.NodeID
+	machineOff  bool
+
+	// began and position are the cluster's record and the store's position at the beginning.
+	began    cluster.ClusterInfo
+	position cluster.Position
+}
+
+func (d *nodeDeletion) run(ctx context.Context) (err error) {
+	if d.began, d.position, err = d.backend.Info.Get(ctx); err != nil {
+		return err
+	}
+	if err := d.checkUnused(ctx); err != nil {
+		return err
+	}
+	if err := d.markReleasing(ctx); errors.Is(err, ErrNoNode) {
+		return d.deleteOrphans(ctx)
+	} else if err != nil {
+		return err
+	}
+	delay, err := d.delay(ctx)
+	if err != nil {
+		return err
+	}
+	for _, wait := range []time.Duration{delay, 0} { // a second time for a claim that was under way
+		if err := d.deleteBlocks(ctx); err != nil {
+			return err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+	n, err := d.checkReleasing(ctx)
+	if err := errors.Join(d.checkNotRestored(ctx), err); err != nil {
+		return err
+	}
+	if err := d.noteRemoved(ctx); err != nil {
+		return err
+	}
+	if err := d.backend.Sessions.Delete(ctx, d.id); err != nil {
+		return err
+	}
+	return d.backend.Nodes.Delete(ctx, n) // not one that a restore has brought back since
+}
+
+// checkNotRestored returns [ErrRestored] when the store was restored since the deletion began: it has other claims now.
+func (d *nodeDeletion) checkNotRestored(ctx context.Context) error {
+	info, position, err := d.backend.Info.Get(ctx)
+	if err == nil && (info.ID != d.began.ID || info.Epoch != d.began.Epoch || position.Before(d.position)) {
+		err = ErrRestored
+	}
+	return err
+}
+
+// checkUnused returns [ErrBlocksInUse] when another node has reported that addresses of this one's blocks are in use there, and
+// [ErrConflictsUnknown] when what it has reported cannot be read. In a recovery that node alone can claim them.
+func (d *nodeDeletion) checkUnused(ctx context.Context) error {
+	if info, _, err := d.backend.Info.Get(ctx); err != nil || info.Recovery != nil {
+		return err
+	}
+	for s, err := range d.backend.Sessions.All(ctx) {
+		switch {
+		case errors.Is(err, cluster.ErrUnreadable) && s.Node.RecordName() == d.id.RecordName():
+			continue // a node does not conflict with itself
+		case errors.Is(err, cluster.ErrUnreadable):
+			return fmt.Errorf("%w: node %s: %w", ErrConflictsUnknown, s.Node, err)
+		case err != nil:
+			return fmt.Errorf("list the sessions: %w", err)
+		case slices.Contains(s.OtherOwners, d.id.String()):
+			return fmt.Errorf("%w: node %s", ErrBlocksInUse, s.Node)
+		}
+	}
+	return nil
+}
+
+// delay is RecordDelay, or the longest quarantine of the pools of which the node has blocks.
+func (d *nodeDeletion) delay(ctx context.Context) (longest time.Duration, err error) {
+	if d.recordDelay >= 0 {
+		return d.recordDelay, nil
+	}
+	for b, err := range cluster.Readable(d.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: d.id})) {
+		if err != nil {
+			return 0, err
+		}
+		p, err := d.backend.Pools.Get(ctx, b.Pool)
+		if err != nil && !errors.Is(err, cluster.ErrNotFound) {
+			return 0, err
+		}
+		longest = max(longest, p.Quarantine)
+	}
+	return longest, nil
+}
+
+// markReleasing makes the node claim nothing any more, and waits until its agent agrees unless the machine is off.
+func (d *nodeDeletion) markReleasing(ctx context.Context) error {
+	session, err := d.session(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := d.backend.Nodes.Get(ctx, d.id)
+	if errors.Is(err, cluster.ErrNotFound) {
+		return ErrNoNode
+	}
+	if err != nil {
+		return err
+	}
+	begun := n.State == cluster.NodeReleasing && n.MachineOff // its blocks may be deleted: the record can only be deleted, too
+	if begun && !d.machineOff {
+		return fmt.Errorf("%w, as in the deletion that was interrupted", ErrSilent)
+	}
+	n.State, n.MachineOff, n.Agreed, n.Objection, n.Deletion = cluster.NodeReleasing, d.machineOff, false, "", rand.Text()
+	marked := n
+	if n, err = d.backend.Nodes.Update(ctx, n); err != nil && !d.machineOff { // the store may have marked it
+		return errors.Join(err, d.undoUnanswered(ctx, marked))
+	} else if err != nil {
+		return err
+	}
+	if d.machineOff {
+		now, err := d.session(ctx)
+		if err == nil && now == session {
+			return nil
+		}
+		if !begun { // an agent has started: it is not off
+			err = errors.Join(err, d.undoReleasing(ctx, n))
+		}
+		if err == nil {
+			err = ErrMachineRuns
+		}
+		return err
+	}
+	return d.awaitAgreement(ctx, n)
+}
+
+// awaitAgreement waits until the node's agent agrees. Else the node goes on.
+func (d *nodeDeletion) awaitAgreement(ctx context.Context, n cluster.Node) error {
+	for end := time.Now().Add(d.wait); time.Now().Before(end); {
+		if err := sleep(ctx, d.wait/100); err != nil {
+			return errors.Join(err, d.undoUnanswered(ctx, n))
+		}
+		switch now, err := d.backend.Nodes.Get(ctx, d.id); {
+		case err == nil && now.State == cluster.NodeActive:
+			return errObjected(now)
+		case err == nil && now.Agreed:
+			return nil
+		}
+	}
+	if now, err := d.backend.Nodes.Get(ctx, d.id); err == nil && now.State == cluster.NodeReleasing && now.Agreed { // at the last moment
+		return nil
+	}
+	return errors.Join(ErrSilent, d.undoUnanswered(ctx, n))
+}
+
+// undoUnanswered ends this deletion before anything was deleted. Another deletion, which somebody has begun meanwhile, goes on.
+func (d *nodeDeletion) undoUnanswered(ctx context.Context, marked cluster.Node) error {
+	now, err := d.backend.Nodes.Get(context.WithoutCancel(ctx), marked.ID)
+	if err != nil || now.State != cluster.NodeReleasing || now.Deletion != marked.Deletion {
+		return err
+	}
+	return d.undoReleasing(ctx, now)
+}
+
+// undoReleasing makes the node active again.
+func (d *nodeDeletion) undoReleasing(ctx context.Context, n cluster.Node) error {
+	n.State, n.MachineOff, n.Agreed = cluster.NodeActive, false, false
+	_, err := d.backend.Nodes.Update(context.WithoutCancel(ctx), n)
+	return err
+}
+
+// session is the ID of the node's session; "" when it has none.
+func (d *nodeDeletion) session(ctx context.Context) (string, error) {
+	s, err := d.backend.Sessions.Get(ctx, d.id)
+	if errors.Is(err, cluster.ErrNotFound) {
+		return "", nil
+	}
+	return s.ID, err
+}
+
+// checkReleasing returns [ErrConnected] when the node's agent has objected.
+func (d *nodeDeletion) checkReleasing(ctx context.Context) (cluster.Node, error) {
+	n, err := d.backend.Nodes.Get(ctx, d.id)
+	if err == nil && n.State != cluster.NodeReleasing {
+		err = errObjected(n)
+	}
+	return n, err
+}
+
+// errObjected is [ErrConnected] with what the agent said.
+func errObjected(n cluster.Node) error {
+	if n.Objection == "" {
+		return ErrConnected
+	}
+	return fmt.Errorf("%w; %s", ErrConnected, n.Objection)
+}
+
+// deleteOrphans deletes the blocks of a node without a record.
+func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
+	blocks, err := d.blocks(ctx)
+	if err != nil {
+		return err
+	}
+	if len(blocks) == 0 {
+		return ErrNoNode
+	}
+	if err := errors.Join(d.checkNotRestored(ctx), d.checkUnused(ctx)); err != nil {
+		return err
+	}
+	deleted, err := cluster.NodeDeleted(ctx, d.backend, d.id)
+	switch {
+	case err != nil:
+		return err
+	case !deleted && !d.machineOff:
+		return ErrSilent
+	case !deleted:
+		if err := d.noteRemoved(ctx); err != nil {
+			return err
+		}
+	}
+	return d.remove(ctx, blocks)
+}
+
+// deleteBlocks deletes the claims of the node. It lists them before it looks whether the agent has objected, so it deletes none that the
+// agent has made after that.
+func (d *nodeDeletion) deleteBlocks(ctx context.Context) error {
+	blocks, err := d.blocks(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = d.checkReleasing(ctx)
+	if err := errors.Join(d.checkNotRestored(ctx), err, d.checkUnused(ctx)); err != nil {
+		return err
+	}
+	return d.remove(ctx, blocks)
+}
+
+// blocks lists the blocks of the node. It leaves out one that cannot be read: nobody claims it either.
+func (d *nodeDeletion) blocks(ctx context.Context) (blocks []cluster.Block, err error) {
+	for b, err := range cluster.Readable(d.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: d.id})) {
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
+}
+
+// remove deletes these claims, and none that a node has made since.
+func (d *nodeDeletion) remove(ctx context.Context, blocks []cluster.Block) error {
+	for _, b := range blocks {
+		if err := d.backend.Blocks.Delete(ctx, b.CIDR, b.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteRemoved notes that the node was deleted, before its record goes: its absence is no loss.
+func (d *nodeDeletion) noteRemoved(ctx context.Context) error {
+	return changeInfo(ctx, d.backend.Info, func(info *cluster.ClusterInfo) error {
+		if !slices.Contains(info.Removed, d.id.Key) {
+			info.NoteRemovedNode(d.id)
+		}
+		return nil
+	})
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

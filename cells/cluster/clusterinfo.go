@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"slices"
+
+	"porin.dev/porin/cells/store"
+)
+
+// Position is a place in the history of the store.
+type Position = store.Position
+
+// ClusterInfo is what holds for the cluster as a whole.
+type ClusterInfo struct {
+	// ID is random. Another ID is another cluster: the store was wiped.
+	ID string `json:"id"`
+	// Epoch counts the recoveries that have begun.
+	Epoch    uint64    `json:"epoch"`
+	Recovery *Recovery `json:"recovery,omitempty"` // nil when none is under way
+	// Removed are the keys of the nodes that were deleted last, so that nobody takes their absence for a loss.
+	Removed []string `json:"removed,omitempty"`
+	// RemovedPools are the UIDs of the pools that were deleted last, for the same reason.
+	RemovedPools []string `json:"removedPools,omitempty"`
+	// DefaultPoolRemoved says that an administrator has deleted [DefaultPool]: no agent creates it any more.
+	DefaultPoolRemoved bool `json:"defaultPoolRemoved,omitempty"`
+
+	Version Version `json:"-"`
+}
+
+// maxRemoved bounds ClusterInfo.Removed: 12 KiB.
+const maxRemoved = 1000
+
+// maxRemovedPools bounds ClusterInfo.RemovedPools: 6 KiB.
+const maxRemovedPools = 200
+
+// NoteRemovedNode notes that a node was deleted.
+func (i *ClusterInfo) NoteRemovedNode(id NodeID) {
+	i.Removed = appendLast(i.Removed, id.Key, maxRemoved)
+}
+
+// NoteRemovedPool notes that a pool was deleted.
+func (i *ClusterInfo) NoteRemovedPool(p Pool) {
+	i.RemovedPools = appendLast(i.RemovedPools, p.UID, maxRemovedPools)
+	i.DefaultPoolRemoved = i.DefaultPoolRemoved || p.Name == DefaultPool
+}
+
+// appendLast keeps the last ones. It does not change the list that it is given.
+func appendLast(list []string, one string, most int) []string {
+	list = append(slices.Clone(list), one)
+	return list[max(0, len(list)-most):]
+}

@@ -1,0 +1,130 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/endpoint"
+)
+
+// Entry is what the kernel has, or should have, of an endpoint.
+type Entry struct {
+	ID        uint16
+	Link      int          // index of the host end
+	LinkName  string       // its name
+	PodMAC    endpoint.MAC // of the container's end
+	HostMAC   endpoint.MAC // of the host end, the gateway's MAC for the container
+	Addresses endpoint.Addresses
+	// Leased says that another IPAM gave the addresses: it may have leased them, and renews the lease on the container's link.
+	Leased bool
+}
+
+// entryOf is the endpoint as it should be in the kernel.
+func entryOf(ep endpoint.Endpoint) Entry {
+	name := ep.Host.Name
+	if name == "" { // the link is not made yet, or not on record
+		name = ep.Spec.Attachment.HostEnd()
+	}
+	return Entry{
+		ID: ep.ID, Link: ep.Host.Index, LinkName: name, PodMAC: ep.Container.MAC, HostMAC: ep.Host.MAC, Addresses: ep.Addresses,
+		Leased: ep.Spec.ExternalIPAM,
+	}
+}
+
+func entriesOf(endpoints []endpoint.Endpoint) []Entry {
+	entries := make([]Entry, len(endpoints))
+	for i, ep := range endpoints {
+		entries[i] = entryOf(ep)
+	}
+	return entries
+}
+
+// check refuses addresses that would cut the node from itself or from others. An IPAM of Porin gives none of these,
+// but with an external one they come from the caller.
+func (e Entry) check() error {
+	if len(e.Addresses.List()) == 0 {
+		return fmt.Errorf("endpoint %d has none: %w", e.ID, ErrAddress)
+	}
+	if v4 := e.Addresses.IPv4; v4.IsValid() && !v4.Is4() {
+		return fmt.Errorf("%s as IPv4: %w", v4, ErrAddress)
+	}
+	if v6 := e.Addresses.IPv6; v6.IsValid() && (!v6.Is6() || v6.Is4In6() || v6.Zone() != "") {
+		return fmt.Errorf("%s as IPv6: %w", v6, ErrAddress)
+	}
+	for _, addr := range e.Addresses.List() {
+		if !addr.IsGlobalUnicast() { // private addresses are, too
+			return fmt.Errorf("%s: %w", addr, ErrAddress)
+		}
+	}
+	return nil
+}
+
+// linkValue is what the programs know of the endpoint by its link.
+func linkValue(e Entry) abi.Link {
+	return abi.Link{
+		Ipv4: abi.AddrOf(e.Addresses.IPv4), Ipv6: abi.AddrOf(e.Addresses.IPv6),
+		PodMac: abi.MAC{Byte: e.PodMAC}, Id: e.ID,
+	}
+}
+
+// endpointValue is what they know of it by each of its addresses.
+func endpointValue(e Entry) abi.Endpoint {
+	value := abi.Endpoint{
+		Ifindex: uint32(e.Link), Id: e.ID, PodMac: abi.MAC{Byte: e.PodMAC}, HostMac: abi.MAC{Byte: e.HostMAC},
+	}
+	if e.Leased {
+		value.Flags = abi.EndpointDHCP
+	}
+	return value
+}
+
+// hostPrefix is the address alone.
+func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+
+// Desired is what endpoints should have in the kernel, by what names it there.
+type Desired struct {
+	names     map[string]bool
+	addresses map[netip.Addr]bool
+	ids       map[uint32]bool
+	links     map[int][]netip.Addr // what is led to each link, by its index
+}
+
+// DesiredOf is what the endpoints of all the lists should have. An endpoint may be in several of them, with what it had at
+// different times.
+func DesiredOf(lists ...[]Entry) Desired {
+	d := Desired{map[string]bool{}, map[netip.Addr]bool{}, map[uint32]bool{abi.NoEndpoint: true}, map[int][]netip.Addr{}}
+	for _, list := range lists {
+		for _, e := range list {
+			d.names[e.LinkName], d.ids[uint32(e.ID)] = true, true
+			addresses := e.Addresses.List()
+			for _, addr := range addresses {
+				d.addresses[addr] = true
+			}
+			d.links[e.Link] = append(d.links[e.Link], addresses...)
+		}
+	}
+	return d
+}
+
+// HasName reports whether the name is of an endpoint's link.
+func (d Desired) HasName(name string) bool { return d.names[name] }
+
+// HasLink reports whether the index is of an endpoint's link.
+func (d Desired) HasLink(index int) bool {
+	_, ok := d.links[index]
+	return ok
+}
+
+// HasAddress reports whether an endpoint has the address.
+func (d Desired) HasAddress(addr netip.Addr) bool { return d.addresses[addr] }
+
+// HasID reports whether the number is an endpoint's. That of the node's own counters is.
+func (d Desired) HasID(id uint32) bool { return d.ids[id] }
+
+// LacksAddress reports whether the link is an endpoint's that does not have the address. What is on a link that is nobody's goes
+// with the link.
+func (d Desired) LacksAddress(link int, addr netip.Addr) bool {
+	return d.HasLink(link) && !slices.Contains(d.links[link], addr)
+}

@@ -1,0 +1,97 @@
+package loader
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// errNotOurs is why a pinned program is not adopted.
+var errNotOurs = errors.New("pinned program is another than this agent would load")
+
+// adopt takes over the programs that are pinned in dir, when they are those of the spec: the kernel's digest of their
+// instructions, the maps they use and the configuration they were loaded with say so, not the path.
+func adopt(dir string, spec *ebpf.CollectionSpec, maps *Maps) (_ *Programs, err error) {
+	out := &Programs{Adopted: true}
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
+	for name, to := range out.byName() {
+		if *to, err = adoptProgram(filepath.Join(dir, name), spec, name, maps); err != nil {
+			return nil, fmt.Errorf("adopt BPF program %s: %w", name, err)
+		}
+	}
+	return out, nil
+}
+
+func adoptProgram(pin string, spec *ebpf.CollectionSpec, name string, maps *Maps) (*Program, error) {
+	pinned, err := ebpf.LoadPinnedProgram(pin, nil)
+	if err != nil {
+		return nil, err
+	}
+	p, info, err := newProgram(pinned)
+	if err == nil {
+		err = verify(info, spec, name, maps)
+	}
+	if err != nil {
+		pinned.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// verify compares a loaded program with its specification.
+func verify(info *ebpf.ProgramInfo, spec *ebpf.CollectionSpec, name string, maps *Maps) error {
+	want := spec.Programs[name]
+	if info.Type != want.Type {
+		return fmt.Errorf("%w: its type is %s", errNotOurs, info.Type)
+	}
+	if err := want.Compatible(info); err != nil {
+		return fmt.Errorf("%w: %w", errNotOurs, err)
+	}
+	used, ok := info.MapIDs()
+	if !ok {
+		return fmt.Errorf("%w: the kernel does not say which maps it uses", errNotOurs)
+	}
+	ours, err := maps.ids()
+	if err != nil {
+		return err
+	}
+	for _, id := range used {
+		if ours[id] {
+			continue
+		}
+		if err := verifyConfiguration(id, spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyConfiguration accepts the one map that is not pinned: the read-only data, when it is what we would set.
+func verifyConfiguration(id ebpf.MapID, spec *ebpf.CollectionSpec) error {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil {
+		return err
+	}
+	var data []byte
+	if !info.Frozen() || m.Type() != ebpf.Array || m.Lookup(uint32(0), &data) != nil {
+		return fmt.Errorf("%w: it uses map %d (%s), which is not pinned", errNotOurs, id, info.Name)
+	}
+	for _, v := range spec.Variables {
+		if end := v.Offset + v.Size(); int(end) > len(data) || !bytes.Equal(data[v.Offset:end], v.Value) {
+			return fmt.Errorf("%w: %s is set differently", errNotOurs, v.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package loader
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf"
+)
+
+// Config says where programs and maps are pinned, and how large the maps are.
+type Config struct {
+	Root         string // a folder of a BPF file system, made when it is not there
+	MaxEndpoints uint32
+	Object       []byte // the compiled programs of bpf.EndpointObject, for the digest
+}
+
+// These are the folders below the root.
+func (c Config) mapsDir() string     { return filepath.Join(c.Root, "maps") }
+func (c Config) programsDir() string { return filepath.Join(c.Root, "programs") }
+func (c Config) stagingDir() string  { return filepath.Join(c.Root, "staging") }
+
+// Loader loads or adopts the programs and maps of one configuration.
+type Loader struct {
+	cfg Config
+	log *slog.Logger
+}
+
+// New returns a loader. It touches nothing.
+func New(cfg Config, log *slog.Logger) *Loader { return &Loader{cfg: cfg, log: log} }
+
+// Objects are the programs and maps of an agent. Close lets go of them; what is pinned or attached stays.
+type Objects struct {
+	Digest   string
+	Programs *Programs
+	Maps     *Maps
+}
+
+// Close lets go of the objects.
+func (o *Objects) Close() {
+	o.Programs.close()
+	o.Maps.close()
+}
+
+// Load adopts what is pinned under the digest, or else loads and pins it, on the maps that are there. tryAttach gets programs
+// that were just loaded, before they are pinned: its error ends Load.
+//
+// Maps of another size take their place when the programs on them are loaded, so a start that fails before leaves them as they
+// are. When ctx ends meanwhile, some maps are of the new size and some of the old one: the next Load goes on from there.
+func (l *Loader) Load(ctx context.Context, tryAttach func(*Programs) error) (_ *Objects, err error) {
+	spec, err := l.spec()
+	if err != nil {
+		return nil, err
+	}
+	out := &Objects{Digest: l.digest()}
+	dir := filepath.Join(l.cfg.programsDir(), out.Digest)
+	if out.Maps, err = openMaps(l.cfg.mapsDir(), spec); err != nil {
+		return nil, err
+	}
+	if err = makeFolders(l.cfg.mapsDir(), dir); err == nil {
+		out.Programs, err = l.programs(dir, spec, out.Maps, tryAttach)
+	}
+	if err != nil {
+		out.Maps.close()
+		return nil, err
+	}
+	if err := out.Maps.publish(ctx, l.cfg); err != nil {
+		out.Close()
+		return nil, err
+	}
+	return out, nil
+}
+
+// programs adopts what is pinned in dir, or loads and pins it.
+func (l *Loader) programs(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach func(*Programs) error) (*Programs, error) {
+	programs, err := adopt(dir, spec, maps)
+	if err == nil {
+		return programs, nil
+	}
+	reason := err.Error()
+	if errors.Is(err, fs.ErrNotExist) {
+		reason = "none are pinned"
+	}
+	l.log.Info("loading BPF programs", "digest", filepath.Base(dir), "reason", reason)
+	return loadPrograms(dir, spec, maps, tryAttach)
+}
+
+// spec is the object as it is configured.
+func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := bpf.Endpoint()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()); err != nil {
+		return nil, fmt.Errorf("configure BPF programs: %w", err)
+	}
+	spec.Maps[bpf.Links].MaxEntries = l.cfg.MaxEndpoints
+	spec.Maps[bpf.Traffic].MaxEntries = l.cfg.MaxEndpoints + 1 // and the node's own
+	spec.Maps[bpf.Endpoints].MaxEntries = 2 * l.cfg.MaxEndpoints
+	return spec, nil
+}
+
+// digest names object and configuration.
+func (l *Loader) digest() string {
+	h := sha256.New()
+	h.Write(l.cfg.Object)
+	fmt.Fprintf(h, "gateway %s endpoints %d", v1.GatewayIPv4, l.cfg.MaxEndpoints)
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

@@ -1,0 +1,229 @@
+package loader_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node has a BPF root, which agents of different configurations use one after the other.
+type node struct{ cfg loader.Config }
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	return &node{loader.Config{Root: testutil.BPFFS(t) + "/porin", MaxEndpoints: 16, Object: bpf.EndpointObject()}}
+}
+
+func (n *node) loader(t *testing.T) *loader.Loader {
+	return loader.New(n.cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
+}
+
+func anyLink(*loader.Programs) error { return nil }
+
+// load returns what an agent has after its start, until the test ends or closes it.
+func (n *node) load(t *testing.T) *loader.Objects {
+	t.Helper()
+	objects, err := n.loader(t).Load(t.Context(), anyLink)
+	must(t, err)
+	t.Cleanup(objects.Close) // twice is fine
+	return objects
+}
+
+func tags(o *loader.Objects) map[string]string {
+	return map[string]string{bpf.FromPod: o.Programs.FromPod.Tag, bpf.ToPod: o.Programs.ToPod.Tag}
+}
+
+func TestLoadAdopts(t *testing.T) {
+	n := newNode(t)
+	first := n.load(t)
+	if first.Programs.Adopted {
+		t.Error("the first start has adopted programs")
+	}
+	first.Close()
+	second := n.load(t)
+	if !second.Programs.Adopted || second.Digest != first.Digest || second.Programs.FromPod.ID != first.Programs.FromPod.ID {
+		t.Errorf("loaded %+v, want it to adopt %+v", second, first)
+	}
+}
+
+// TestLoadRefusesToAdopt pins what is not what the agent would load.
+func TestLoadRefusesToAdopt(t *testing.T) {
+	rows := []struct {
+		name   string
+		tamper func(t *testing.T, n *node, dir string)
+	}{
+		{"a pin is missing", func(t *testing.T, _ *node, dir string) {
+			must(t, os.Remove(filepath.Join(dir, bpf.ToPod)))
+		}},
+		{"another program bears the name", func(t *testing.T, _ *node, dir string) {
+			must(t, os.Remove(filepath.Join(dir, bpf.FromPod)))
+			other, err := ebpf.LoadPinnedProgram(filepath.Join(dir, bpf.ToPod), nil)
+			must(t, err)
+			defer other.Close()
+			must(t, other.Pin(filepath.Join(dir, bpf.FromPod)))
+		}},
+		{"it was configured differently", func(t *testing.T, n *node, dir string) {
+			n.plant(t, dir, func(spec *ebpf.CollectionSpec) {
+				must(t, spec.Variables[bpf.GatewayIPv4].Set([4]byte{169, 254, 9, 9}))
+			}, bpf.Links, bpf.Endpoints, bpf.Traffic)
+		}},
+		{"it uses other maps", func(t *testing.T, n *node, dir string) {
+			n.plant(t, dir, func(*ebpf.CollectionSpec) {}, bpf.Links, bpf.Traffic)
+		}},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			n := newNode(t)
+			before := n.load(t)
+			before.Close()
+			row.tamper(t, n, filepath.Join(n.cfg.Root, "programs", before.Digest))
+			after := n.load(t)
+			if after.Programs.Adopted || !maps.Equal(tags(before), tags(after)) {
+				t.Errorf("loaded %+v, want programs like %v", after.Programs, tags(before))
+			}
+			after.Close()
+			if !n.load(t).Programs.Adopted {
+				t.Error("what was loaded instead is not adopted")
+			}
+		})
+	}
+}
+
+// plant pins a from_pod that is not what the agent would load, on the named ones of the pinned maps.
+func (n *node) plant(t *testing.T, dir string, change func(*ebpf.CollectionSpec), maps ...string) {
+	t.Helper()
+	spec, err := bpf.Endpoint()
+	must(t, err)
+	change(spec)
+	replacements := map[string]*ebpf.Map{}
+	for _, name := range maps {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(n.cfg.Root, "maps", name), nil)
+		must(t, err)
+		defer m.Close()
+		replacements[name] = m
+	}
+	for name, m := range spec.Maps {
+		if m.MaxEntries == 0 {
+			m.MaxEntries = 16
+		}
+		if pinned, ok := replacements[name]; ok {
+			m.MaxEntries = pinned.MaxEntries()
+		}
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	must(t, err)
+	defer collection.Close()
+	pin := filepath.Join(dir, bpf.FromPod)
+	must(t, os.Remove(pin))
+	must(t, collection.Programs[bpf.FromPod].Pin(pin))
+}
+
+// TestLoadCannotAttach: the kernel takes the programs, and refuses to attach them.
+func TestLoadCannotAttach(t *testing.T) {
+	n := newNode(t)
+	refused := errors.New("refused")
+	if _, err := n.loader(t).Load(t.Context(), func(*loader.Programs) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("error %v, want %v", err, refused)
+	}
+	if n.load(t).Programs.Adopted {
+		t.Error("the programs that could not be attached were pinned")
+	}
+}
+
+func TestLoadResizesMaps(t *testing.T) {
+	n := newNode(t)
+	small := n.load(t)
+	counted := make([]abi.Traffic, small.Maps.CPUs)
+	counted[0].FromPod.Packets = 7
+	must(t, small.Maps.Links.Put(uint32(3), abi.Link{Id: 1}))
+	must(t, small.Maps.Traffic.Put(uint32(1), counted))
+	small.Close()
+	n.cfg.MaxEndpoints = 32
+	large := n.load(t)
+	var link abi.Link
+	if err := large.Maps.Links.Lookup(uint32(3), &link); err != nil || link.Id != 1 || large.Maps.Links.MaxEntries() != 32 {
+		t.Errorf("link %+v of %d entries, error %v", link, large.Maps.Links.MaxEntries(), err)
+	}
+	var got []abi.Traffic
+	if err := large.Maps.Traffic.Lookup(uint32(1), &got); err != nil || got[0].FromPod.Packets != 7 {
+		t.Errorf("counters %+v, error %v", got, err)
+	}
+	if stale, err := n.loader(t).StalePins(large); err != nil || len(stale) != 1 || !stale[0].Program {
+		t.Errorf("stale %+v, error %v, want the programs on the small maps", stale, err)
+	}
+}
+
+func TestStaleAndMissingPins(t *testing.T) {
+	n := newNode(t)
+	l, own := n.loader(t), n.load(t)
+	n.cfg.Object = append([]byte("another"), n.cfg.Object...)
+	other := n.load(t)
+	for _, want := range []loader.StalePin{{Path: "programs/" + other.Digest, Program: true}} {
+		stale, err := l.StalePins(own)
+		if err != nil || len(stale) != 1 || stale[0] != want {
+			t.Errorf("stale %+v, error %v, want %+v", stale, err, want)
+		}
+		must(t, l.RemovePin(want))
+		must(t, l.RemovePin(want)) // again, when there is nothing to do
+	}
+	loaded, err := l.StalePrograms(own)
+	if err != nil || len(loaded) != 2 {
+		t.Errorf("loaded and not ours: %v, error %v, want two", loaded, err)
+	}
+	must(t, os.Remove(filepath.Join(n.cfg.Root, "maps", bpf.Links)))
+	missing, err := l.MissingPins(own)
+	if err != nil || len(missing) != 1 || missing[0].Detail != "maps/links is not there" {
+		t.Fatalf("missing %+v, error %v", missing, err)
+	}
+	must(t, l.PinAgain(own, missing[0]))
+	if missing, err := l.MissingPins(own); err != nil || len(missing) > 0 {
+		t.Errorf("missing %+v, error %v", missing, err)
+	}
+}
+
+func TestLockOutsideBPFFS(t *testing.T) {
+	n := newNode(t)
+	for _, root := range []string{t.TempDir(), filepath.Join(t.TempDir(), "not", "there")} {
+		n.cfg.Root = root
+		_, err := n.loader(t).Lock(t.Context())
+		if !errors.Is(err, loader.ErrNoBPFFS) || !strings.Contains(err.Error(), "mount -t bpf bpf "+filepath.Dir(root)) {
+			t.Errorf("error %v, want %v, and how to mount one", err, loader.ErrNoBPFFS)
+		}
+	}
+}
+
+func TestLockTaken(t *testing.T) {
+	n := newNode(t)
+	root, err := n.loader(t).Lock(t.Context())
+	must(t, err)
+	impatient, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := n.loader(t).Lock(impatient); !errors.Is(err, loader.ErrRootInUse) {
+		t.Errorf("error %v, want %v", err, loader.ErrRootInUse)
+	}
+	must(t, root.Close())
+	again, err := n.loader(t).Lock(t.Context())
+	must(t, err)
+	must(t, again.Close())
+}

@@ -1,0 +1,120 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+)
+
+// Maps are the maps that stay when programs come and go.
+type Maps struct {
+	Endpoints, Links, Traffic *ebpf.Map
+	CPUs                      int             // that may ever come up: a per-CPU value has so many copies
+	unpinned                  map[string]bool // by name: made just now
+}
+
+// openMaps opens what is pinned and makes what is not, and pins nothing: publish does. A
+// map of another size than the one of spec is copied into a map of this size. It returns [ErrIncompatible] for a map
+// that the programs of this agent cannot use, or whose entries do not fit.
+func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
+	m := &Maps{unpinned: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if m.CPUs, err = ebpf.PossibleCPU(); err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	for name, to := range m.pointers() {
+		if *to, m.unpinned[name], err = openMap(filepath.Join(dir, name), name, spec.Maps[name]); err != nil {
+			return nil, fmt.Errorf("open map %s: %w", name, err)
+		}
+	}
+	err = m.Traffic.Update(abi.NoEndpoint, make([]abi.Traffic, m.CPUs), ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return nil, fmt.Errorf("make the node's own counters: %w", err)
+	}
+	return m, nil
+}
+
+func openMap(pin, name string, spec *ebpf.MapSpec) (_ *ebpf.Map, unpinned bool, err error) {
+	m, err := ebpf.LoadPinnedMap(pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		m, err = newMap(spec)
+		return m, true, err
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if m.MaxEntries() == spec.MaxEntries {
+		err = compatible(m, spec, pin)
+		if err != nil {
+			m.Close()
+			m = nil
+		}
+		return m, false, err
+	}
+	defer m.Close()
+	resized, err := resize(m, name, spec, pin)
+	return resized, true, err
+}
+
+func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, err
+	}
+	return ebpf.NewMap(spec)
+}
+
+// compatible compares all but the size.
+func compatible(m *ebpf.Map, spec *ebpf.MapSpec, pin string) error {
+	ofThisSize := spec.Copy()
+	ofThisSize.MaxEntries = m.MaxEntries()
+	if err := ofThisSize.Compatible(m); err != nil {
+		return fmt.Errorf("%w: %w; run the agent that made it, or drain the node and remove %s", ErrIncompatible, err, pin)
+	}
+	return nil
+}
+
+func (m *Maps) pointers() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Traffic: &m.Traffic}
+}
+
+func (m *Maps) byName() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{bpf.Endpoints: m.Endpoints, bpf.Links: m.Links, bpf.Traffic: m.Traffic}
+}
+
+func (m *Maps) close() {
+	for _, one := range m.byName() {
+		one.Close()
+	}
+}
+
+func (m *Maps) ids() (map[ebpf.MapID]bool, error) {
+	ids := map[ebpf.MapID]bool{}
+	for name, one := range m.byName() {
+		id, err := idOf(one)
+		if err != nil {
+			return nil, fmt.Errorf("describe map %s: %w", name, err)
+		}
+		ids[ebpf.MapID(id)] = true
+	}
+	return ids, nil
+}
+
+func idOf(m *ebpf.Map) (uint32, error) {
+	info, err := m.Info()
+	if err != nil {
+		return 0, err
+	}
+	id, _ := info.ID()
+	return uint32(id), nil
+}

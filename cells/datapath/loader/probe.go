@@ -1,0 +1,59 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// loopback is the index of lo in every network namespace.
+const loopback = 1
+
+// required is what no program can do without, and the kernel that brought it.
+var required = []struct {
+	what, since string
+	probe       func() error
+}{
+	{"BPF programs for tc", "4.1", func() error { return features.HaveProgramType(ebpf.SchedCLS) }},
+	{"per-CPU hash maps", "4.6", func() error { return features.HaveMapType(ebpf.PerCPUHash) }},
+	{"32-bit BPF instructions (mcpu v3)", "5.1", features.HaveV3ISA},
+	{"bpf_redirect_peer", "5.10", func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer) }},
+}
+
+// probe names everything that the kernel lacks. It takes milliseconds: it runs when programs are loaded, not when
+// they are adopted.
+func probe() error {
+	var errs []error
+	for _, r := range required {
+		if err := r.probe(); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %s, in Linux %s and later: %w", ErrKernel, r.what, r.since, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// optional is what Porin works without, and what it does instead. The attach types are those of linux/bpf.h.
+var optional = []struct {
+	attach ebpf.AttachType
+	text   string
+}{
+	{ebpf.AttachTCXIngress, "TCX links (Linux 6.6): clsact filters are used on every device"},
+	{ebpf.AttachNetkitPrimary, "netkit devices (Linux 6.7, CONFIG_NETKIT): containers get veth pairs"},
+}
+
+// MissingFeatures lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs of a
+// kind that it does not know, whatever the device.
+func MissingFeatures() (texts []string) {
+	for _, o := range optional {
+		_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: o.attach})
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+			texts = append(texts, o.text)
+		}
+	}
+	return texts
+}

@@ -1,0 +1,90 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"porin.dev/porin/bpf"
+)
+
+// Programs are those of one digest.
+type Programs struct {
+	FromPod, ToPod *Program
+	Adopted        bool // they were pinned, and not loaded anew
+}
+
+// Program is a loaded program and what the kernel calls it.
+type Program struct {
+	*ebpf.Program
+	ID  uint32
+	Tag string // the kernel's digest of its instructions
+}
+
+func newProgram(p *ebpf.Program) (*Program, *ebpf.ProgramInfo, error) {
+	info, err := p.Info()
+	if err != nil {
+		return nil, nil, err
+	}
+	id, ok := info.ID()
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: IDs of programs (4.13)", ErrKernel)
+	}
+	return &Program{Program: p, ID: uint32(id), Tag: info.Tag}, info, nil
+}
+
+func (p *Programs) byName() map[string]**Program {
+	return map[string]**Program{bpf.FromPod: &p.FromPod, bpf.ToPod: &p.ToPod}
+}
+
+func (p *Programs) close() {
+	for _, one := range []*Program{p.FromPod, p.ToPod} {
+		if one != nil {
+			one.Close()
+		}
+	}
+}
+
+// loadPrograms loads the programs and pins them in dir, in place of what is there.
+func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach func(*Programs) error) (_ *Programs, err error) {
+	if err := errors.Join(probe(), rlimit.RemoveMemlock()); err != nil {
+		return nil, err
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName()})
+	if err != nil {
+		return nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	defer collection.Close()
+	out := &Programs{}
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
+	for name, to := range out.byName() {
+		if *to, _, err = newProgram(collection.DetachProgram(name)); err != nil {
+			return nil, fmt.Errorf("describe BPF program %s: %w", name, err)
+		}
+	}
+	if err := tryAttach(out); err != nil {
+		return nil, err
+	}
+	for name, p := range out.byName() {
+		if err := replaceProgramPin((*p).Program, filepath.Join(dir, name)); err != nil {
+			return nil, fmt.Errorf("pin BPF program %s: %w", name, err)
+		}
+	}
+	return out, nil
+}
+
+// replaceProgramPin pins the program in place of what bears the name.
+func replaceProgramPin(p *ebpf.Program, pin string) error {
+	if err := absentFile(os.Remove(pin)); err != nil {
+		return err
+	}
+	return p.Pin(pin)
+}

@@ -1,0 +1,43 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// publish pins each new map in place of the one that has its name: in the staging folder first, then by a rename, which
+// replaces it at once. An agent that ends between two of the operations leaves some maps of the new size and some of the old
+// one, each with all its entries, and the next start goes on from there, to whichever size. Programs that use the old maps
+// keep them until they go themselves.
+func (m *Maps) publish(ctx context.Context, cfg Config) error {
+	for _, operation := range m.publication(cfg) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("pin maps: %w", err)
+		}
+		if err := operation(); err != nil {
+			return fmt.Errorf("pin maps: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *Maps) publication(cfg Config) (operations []func() error) {
+	// What an agent that was killed staged may be older than what is pinned.
+	clearStaging := func() error { _, err := removePins(cfg.stagingDir()); return err }
+	operations = append(operations, clearStaging)
+	for name, one := range m.byName() {
+		if !m.unpinned[name] {
+			continue
+		}
+		staged, pin := filepath.Join(cfg.stagingDir(), name), filepath.Join(cfg.mapsDir(), name)
+		operations = append(operations,
+			func() error { return makeFolders(cfg.stagingDir()) },
+			func() error { return one.Pin(staged) },
+			func() error { return os.Rename(staged, pin) },
+			clearStaging,
+		)
+	}
+	return operations
+}

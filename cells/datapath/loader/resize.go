@@ -1,0 +1,59 @@
+package loader
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+)
+
+// resize makes a map of the spec's size with all that m has, and leaves m as it is. Programs go on counting in m until
+// their filters are replaced: what they count from here on is lost with it.
+func resize(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.Map, err error) {
+	if err := compatible(m, spec, pin); err != nil {
+		return nil, err
+	}
+	resized, err := newMap(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := copyAs[name](m, resized); err != nil {
+		resized.Close()
+		return nil, err
+	}
+	return resized, nil
+}
+
+// copyAs has the types of each map.
+var copyAs = map[string]func(from, to *ebpf.Map) error{
+	bpf.Endpoints: copyEntries[abi.Addr, abi.Endpoint],
+	bpf.Links:     copyEntries[uint32, abi.Link],
+	bpf.Traffic:   copyEntries[uint32, []abi.Traffic], // one value a CPU
+}
+
+// copyEntries expects that no agent writes meanwhile.
+func copyEntries[K comparable, V any](from, to *ebpf.Map) error {
+	all := map[K]V{}
+	var key K
+	var value V
+	entries := from.Iterate()
+	for entries.Next(&key, &value) {
+		all[key] = value
+		value = *new(V) // a slice is not written again
+	}
+	if err := entries.Err(); err != nil {
+		return fmt.Errorf("read map %s: %w", from, err)
+	}
+	if len(all) > int(to.MaxEntries()) {
+		return fmt.Errorf("%w: it has %d entries, and there would be room for %d; give --datapath-max-endpoints a larger number, or drain the node",
+			ErrIncompatible, len(all), to.MaxEntries())
+	}
+	for key, value := range all {
+		if err := to.Put(key, value); err != nil {
+			return fmt.Errorf("copy an entry: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package endpoint
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/fault"
+)
+
+// Attachment names one interface of one container, as the CNI specification does (1.1.0, section 2).
+type Attachment struct {
+	ContainerID string
+	IfName      string
+}
+
+// ParseAttachment reads "containerID:ifname".
+func ParseAttachment(text string) (Attachment, error) {
+	containerID, ifname, ok := strings.Cut(text, ":")
+	if !ok {
+		return Attachment{}, fault.New(fault.Invalid, fmt.Sprintf("attachment %q: want containerID:ifname", clip(text)))
+	}
+	a := Attachment{ContainerID: containerID, IfName: ifname}
+	return a, a.Validate()
+}
+
+// String is "containerID:ifname", the key of the attachment everywhere.
+func (a Attachment) String() string { return a.ContainerID + ":" + a.IfName }
+
+// unknownIfName is the name of no interface.
+const unknownIfName = "/unknown"
+
+// Unnamed stands for the attachment of a host end that does not say whose it is. No call can name it.
+func Unnamed(hostEnd string) Attachment {
+	return Attachment{ContainerID: hostEnd, IfName: unknownIfName}
+}
+
+// HostEnd is the name of the attachment's host end.
+func (a Attachment) HostEnd() string {
+	if a.IfName == unknownIfName {
+		return a.ContainerID
+	}
+	return v1.HostInterfaceName(a.ContainerID, a.IfName)
+}
+
+// Validate checks both parts against the CNI specification and the kernel's rules for interface names.
+func (a Attachment) Validate() error {
+	if err := ValidateContainerID(a.ContainerID); err != nil {
+		return err
+	}
+	return validateIfName(a.IfName)
+}
+
+// ValidateContainerID checks a container ID against the CNI specification.
+func ValidateContainerID(id string) error {
+	return nameFault("container ID", id, v1.CheckContainerID(id), v1.ContainerIDRule)
+}
+
+func validateIfName(name string) error {
+	return nameFault("interface name", name, v1.CheckInterfaceName(name), v1.InterfaceNameRule)
+}
+
+func nameFault(what, name string, err error, rule string) error {
+	if err == nil {
+		return nil
+	}
+	if name != "" {
+		what = fmt.Sprintf("%s %q", what, clip(name))
+	}
+	return fault.New(fault.Invalid, fmt.Sprintf("%s %s: want %s", what, err, rule))
+}
+
+// clip keeps hostile input from filling an error or a log line.
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "..."
+	}
+	return s
+}

@@ -1,0 +1,43 @@
+package endpoint
+
+import (
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// The values that the API shows as they are.
+type (
+	Addresses = v1.Addresses
+	Interface = v1.Interface
+	MAC       = v1.MAC
+	Pod       = v1.Pod
+)
+
+// LinkKind is the kind of an endpoint's link. The ledger keeps it with each endpoint.
+type LinkKind string
+
+// The kinds there are. Records of agents before this one have none, and mean LinkVeth.
+const (
+	LinkNone LinkKind = ""     // not made yet
+	LinkVeth LinkKind = "veth" // a veth pair that the step link made
+)
+
+// Endpoint is what Porin manages for one attachment. It is a value: a copy stays as it was, and two can be compared
+// with ==.
+type Endpoint struct {
+	ID        uint16 // unique on the node while the endpoint lives; 0 before it has one
+	Spec      Spec
+	State     State
+	Addresses Addresses // as ipam gave them
+	Pool      string    // that they are of; "" when another IPAM gave them
+	// IPAMResult is what a delegated IPAM plugin answered besides, an encoded [IPAMResult]; "" when none was asked.
+	IPAMResult string
+	// LinkKind says which step made the link, and takes it away again.
+	LinkKind  LinkKind
+	Host      Interface // in the node's namespace; the zero Interface before it is made
+	Container Interface // in the container's namespace, with its index there
+	MTU       int       // of both, in bytes
+	Created   time.Time
+	Renewed   bool `json:",omitempty"` // a later call for the same has been answered with it
+}

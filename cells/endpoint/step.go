@@ -1,0 +1,95 @@
+package endpoint
+
+import (
+	"context"
+	"time"
+)
+
+// Step is one cell's part in bringing an endpoint up or down. The manager knows no step by name; their order is one
+// slice, [Steps].
+//
+// All methods are idempotent, may run concurrently for different endpoints and never for the same one, and stop when
+// ctx ends. They run without any lock of the manager, so they may block.
+type Step interface {
+	// Name is the step's phase in traces and metrics: "ipam".
+	Name() string
+
+	// Attach does the step's part and returns ep with what the step adds to it (ipam: addresses and pool; link: the link).
+	// When it or a later step fails, Detach is called. namespace is the container's network namespace, valid during the call
+	// only; nil when the caller passed none.
+	Attach(ctx context.Context, ep Endpoint, namespace *Namespace) (Endpoint, error)
+
+	// Detach undoes Attach, whether it ran whole, in part or not at all. ep may lack what the step added, when the
+	// agent died between Attach and the record of it: then the step finds its part by ep.Spec.Attachment.
+	Detach(ctx context.Context, ep Endpoint, cfg DeleteConfig) error
+
+	// Restore takes over, after a start of the agent, what Attach did in an earlier life of it, and makes anew what is not
+	// as it should be: replaced names that, each with what was wrong ("program from_pod: 12 instead of 17"). It is also
+	// how an endpoint is repaired. After a start a failure that may pass is tried again. Then the endpoint is taken down, or
+	// held when most endpoints failed.
+	Restore(ctx context.Context, ep Endpoint) (replaced []string, err error)
+}
+
+// Steps are in the order of Attach; Detach runs in the reverse order.
+type Steps []Step
+
+// Pruner is a Step that owns things outside the agent's memory. Prune is called at a start, after every Restore and
+// before the API serves, and again when a suspended start goes on, with what is alive: the step removes whatever bears its mark and belongs to none of it, and
+// names each thing that it removed.
+type Pruner interface {
+	Prune(ctx context.Context, live []Endpoint) (removed []string, err error)
+}
+
+// Renewer is a Step that shows the world when the latest ADD of an endpoint began. Renew is called when the same ADD has come
+// again, before it is answered; the endpoint has the new start time.
+type Renewer interface {
+	Renew(ctx context.Context, ep Endpoint) error
+}
+
+// Surveyor is a Step that can tell, for many endpoints in one look and without changing anything, which of them the
+// kernel has lost for good: Restore would fail for these. Survey is called at a start, before any Restore.
+type Surveyor interface {
+	Survey(ctx context.Context, eps []Endpoint) (lost map[Attachment]error, err error)
+}
+
+// Finder is a Step that can list what the kernel has, without changing anything. Find is called at a start, and again after a failure: after what
+// was deleted meanwhile or is of another boot is taken down, and before anything else is restored or removed, with what the steps before it have found: it adds attachments, or completes those. An
+// attachment that it cannot name is [Unnamed]. The manager finds by the ledger which of them nobody knows.
+type Finder interface {
+	Find(ctx context.Context, found []Endpoint) ([]Endpoint, error)
+}
+
+// Withholder is a Step that gives things out. After Withhold nobody gets what the endpoint has, until its Detach.
+type Withholder interface {
+	Withhold(ep Endpoint) error
+}
+
+// Rememberer is a Step that must know, at start, what was deleted lately. Remember is called once, before any
+// Restore, oldest deletion first.
+type Rememberer interface {
+	Remember(deletions []Deletion)
+}
+
+// Deletion is the content of a tombstone.
+type Deletion struct {
+	Endpoint Endpoint // with the addresses it had; only the attachment when it was never known
+	Config   DeleteConfig
+	At       time.Time
+}
+
+// DeleteConfig travels with a deletion.
+type DeleteConfig struct {
+	// NoIPRelease keeps the address: another IPAM gave it, or a restored endpoint cannot be brought back and its address was never taken.
+	NoIPRelease bool
+	// Began is when the caller that asked for the deletion began, on CLOCK_BOOTTIME: an ADD of the attachment that
+	// began earlier is refused from then on. 0 when no caller asked: an undo.
+	Began time.Duration
+	// Incomplete says that a step which comes down before this one has failed, and that this Detach will come again:
+	// what the other may still point at (an address) is kept until then.
+	Incomplete bool
+	// Sweep also detaches every step of an attachment that the agent has no endpoint of: a link may be left, or addresses
+	// that an IPAM plugin gave. The fields below say what the caller knows of it, as in [Spec].
+	Sweep          bool       `json:",omitempty"`
+	Network, NetNS string     `json:",omitempty"`
+	IPAM           IPAMPlugin `json:",omitzero"`
+}

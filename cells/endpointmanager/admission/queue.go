@@ -1,0 +1,228 @@
+// Package admission says whose turn it is when more endpoints are to be made and taken down than may be at the same time: deletions first, then
+// critical pods, then all others, a namespace at a time.
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/fault"
+)
+
+// Lane is where a piece of work waits for its turn. Lower lanes go first.
+type Lane int
+
+// The lanes, in the order of their turns.
+const (
+	Deletions Lane = iota // deletions: they make room
+	Critical              // creations that the node cannot do without
+	Fair                  // all others, a namespace at a time
+	Lanes
+)
+
+func (l Lane) String() string { return [...]string{"delete", "critical", "fair"}[l] }
+
+// ErrBusy is what a creation ends with whose caller could not wait for its turn. Nobody is refused earlier.
+var ErrBusy = fault.New(fault.Deadline, "its turn did not come in the caller's time")
+
+// Queue bounds what is done at the same time, and says who is next.
+//
+// Creations share limit places with the deletions, and get none while a deletion waits. Deletions have as many places of
+// their own, so that creations which hang in the kernel never hold one up. Among the namespaces of the fair lane turns go
+// round: one that starts a thousand pods waits for itself, not others for it.
+type Queue struct {
+	limit  int
+	waited func(Lane, time.Duration) // told of each wait that ended in an admission
+
+	mu       sync.Mutex // guards the fields below
+	running  [Lanes]int
+	deletes  []*ticket
+	critical []*ticket
+	fair     map[string][]*ticket
+	turns    []string // the namespaces of fair, in the order of their turns
+}
+
+// Queues keeps apart what an IPAM plugin that hangs can hold up, and what not.
+type Queues struct {
+	own       *Queue // of endpoints whose addresses Porin gives
+	delegated *Queue // of those with an IPAM plugin
+}
+
+// NewQueues returns queues that work on limit endpoints each. waited is told of each wait that ended in an admission.
+func NewQueues(limit int, waited func(Lane, time.Duration)) *Queues {
+	return &Queues{newQueue(limit, waited), newQueue(limit, waited)}
+}
+
+func (a *Queues) Of(spec endpoint.Spec) *Queue {
+	if spec.IPAM.Type == "" {
+		return a.own
+	}
+	return a.delegated
+}
+
+// Counts are those of both.
+func (a *Queues) Counts() (waiting, running [Lanes]int) {
+	waiting, running = a.own.Counts()
+	moreWaiting, moreRunning := a.delegated.Counts()
+	for l := range Lanes {
+		waiting[l] += moreWaiting[l]
+		running[l] += moreRunning[l]
+	}
+	return waiting, running
+}
+
+// ticket is one that waits. turn is closed when it has come.
+type ticket struct {
+	lane      Lane
+	namespace string
+	turn      chan struct{}
+}
+
+func newQueue(limit int, waited func(Lane, time.Duration)) *Queue {
+	return &Queue{limit: limit, waited: waited, fair: map[string][]*ticket{}}
+}
+
+// Enter waits for a turn, at most until ctx ends; then its error wraps [ErrBusy] or the context's cause. leave must be
+// called when the work is done.
+func (a *Queue) Enter(ctx context.Context, l Lane, namespace string) (leave func(), err error) {
+	began, t := time.Now(), &ticket{lane: l, namespace: namespace, turn: make(chan struct{})}
+	a.mu.Lock()
+	a.enqueue(t)
+	a.admit()
+	a.mu.Unlock()
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		if ahead, waiting := a.giveUp(t); waiting {
+			return nil, fmt.Errorf("%w: it waited %s behind %d others: %w", ErrBusy, time.Since(began).Round(time.Millisecond), ahead, ctx.Err())
+		}
+	}
+	a.waited(l, time.Since(began))
+	return func() { a.leave(t) }, nil
+}
+
+// admit lets in whoever is next, as long as there are places. It expects the lock.
+func (a *Queue) admit() {
+	for {
+		t := a.next()
+		if t == nil {
+			return
+		}
+		a.dequeue(t)
+		a.rotate(t.namespace)
+		a.running[t.lane]++
+		close(t.turn)
+	}
+}
+
+// next returns whose turn it is, or nil when nobody waits or there is no place.
+func (a *Queue) next() *ticket {
+	creations := a.running[Critical] + a.running[Fair]
+	switch {
+	case len(a.deletes) > 0:
+		if a.running[Deletions] < a.limit {
+			return a.deletes[0]
+		}
+	case creations+a.running[Deletions] >= a.limit:
+	case len(a.critical) > 0:
+		return a.critical[0]
+	case len(a.turns) > 0:
+		return a.fair[a.turns[0]][0]
+	}
+	return nil
+}
+
+func (a *Queue) leave(t *ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running[t.lane]--
+	a.admit()
+}
+
+// giveUp takes back a ticket that waits yet, and tells how many were before it.
+func (a *Queue) giveUp(t *ticket) (ahead int, waiting bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case <-t.turn:
+		return 0, false // its turn has just come
+	default:
+	}
+	ahead = a.ahead(t)
+	a.dequeue(t)
+	a.admit() // a deletion that gives up may have been all that creations waited for
+	return ahead, true
+}
+
+// ahead expects the lock.
+func (a *Queue) ahead(t *ticket) int {
+	switch t.lane {
+	case Deletions:
+		return slices.Index(a.deletes, t)
+	case Critical:
+		return len(a.deletes) + slices.Index(a.critical, t)
+	}
+	mine := slices.Index(a.fair[t.namespace], t)
+	ahead := len(a.deletes) + len(a.critical) + mine
+	for namespace, others := range a.fair {
+		if namespace != t.namespace {
+			ahead += min(len(others), mine+1)
+		}
+	}
+	return ahead
+}
+
+// enqueue expects the lock.
+func (a *Queue) enqueue(t *ticket) {
+	switch t.lane {
+	case Deletions:
+		a.deletes = append(a.deletes, t)
+	case Critical:
+		a.critical = append(a.critical, t)
+	default:
+		if len(a.fair[t.namespace]) == 0 {
+			a.turns = append(a.turns, t.namespace)
+		}
+		a.fair[t.namespace] = append(a.fair[t.namespace], t)
+	}
+}
+
+// dequeue expects the lock.
+func (a *Queue) dequeue(t *ticket) {
+	same := func(other *ticket) bool { return other == t }
+	switch t.lane {
+	case Deletions:
+		a.deletes = slices.DeleteFunc(a.deletes, same)
+		return
+	case Critical:
+		a.critical = slices.DeleteFunc(a.critical, same)
+		return
+	}
+	a.fair[t.namespace] = slices.DeleteFunc(a.fair[t.namespace], same)
+	if len(a.fair[t.namespace]) == 0 {
+		delete(a.fair, t.namespace)
+		a.turns = slices.DeleteFunc(a.turns, func(n string) bool { return n == t.namespace })
+	}
+}
+
+// rotate puts a namespace that has had its turn behind the others. It expects the lock.
+func (a *Queue) rotate(namespace string) {
+	if i := slices.Index(a.turns, namespace); i >= 0 {
+		a.turns = append(slices.Delete(a.turns, i, i+1), namespace)
+	}
+}
+
+// Counts returns how many wait and how many are at work, by lane.
+func (a *Queue) Counts() (waiting, running [Lanes]int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	waiting[Deletions], waiting[Critical] = len(a.deletes), len(a.critical)
+	for _, tickets := range a.fair {
+		waiting[Fair] += len(tickets)
+	}
+	return waiting, a.running
+}

@@ -1,0 +1,162 @@
+package endpointmanager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
+	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/task"
+)
+
+// deletionsAtOnce is how many endpoints are taken down side by side when many are to go: their writes to the ledger go together.
+const deletionsAtOnce = 64
+
+// recordsTimeout bounds how long deletion records are processed at a time: plugins that do a DEL without the agent wait for the
+// lock of the records. What is not deleted by then goes on, and its record stays for the next time.
+const recordsTimeout = 3 * time.Second
+
+// deletionRecords deletes what the plugin was asked to delete while no agent answered: it leaves a file for each.
+type deletionRecords struct {
+	path     string
+	log      *slog.Logger
+	clock    *clock
+	here     func() (ledger.Origin, error)
+	registry *registry
+	deleter  *deleter
+	task     *task.Task
+}
+
+// deleteRecorded does the deletions on record. A record whose deletion fails stays in
+// the folder for the next time; one that cannot be read is set aside there, and reported.
+func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
+	if d.registry.isSuspended() {
+		return ErrSuspended
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordsTimeout)
+	defer cancel()
+	done, err := deletequeue.Drain(d.path, func(records []deletequeue.Record) []error {
+		errs := make([]error, len(records))
+		var group errgroup.Group
+		group.SetLimit(deletionsAtOnce)
+		for _, ofContainer := range byContainer(records) {
+			group.Go(func() error {
+				for _, i := range ofContainer {
+					errs[i] = errors.Join(d.delete(ctx, records[i]).Errors...)
+				}
+				return nil
+			})
+		}
+		_ = group.Wait()
+		return errs
+	})
+	if done > 0 {
+		d.log.Info("deletions on record done", "records", done)
+	}
+	return err
+}
+
+// ledgerOrder returns the places of the records in the order of the ledger's keys, so that what is written together is
+// close together, and of one attachment in the order in which they are.
+func ledgerOrder(records []deletequeue.Record) []int {
+	order := make([]int, len(records))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(records[a].ContainerID, records[b].ContainerID), cmp.Compare(records[a].IfName, records[b].IfName))
+	})
+	return order
+}
+
+// byContainer groups the places of the records by container, in the order of [ledgerOrder]: records of one container are worked
+// off one after the other.
+func byContainer(records []deletequeue.Record) (groups [][]int) {
+	for _, i := range ledgerOrder(records) {
+		last := len(groups) - 1
+		if last >= 0 && records[groups[last][0]].ContainerID == records[i].ContainerID {
+			groups[last] = append(groups[last], i)
+			continue
+		}
+		groups = append(groups, []int{i})
+	}
+	return groups
+}
+
+// delete passes over an attachment that began a new life after the recorded deletion did. When the plugin did not
+// say when that was, it was before this agent.
+func (d *deletionRecords) delete(ctx context.Context, rec deletequeue.Record) DeleteResult {
+	cfg := endpoint.DeleteConfig{
+		Began: d.beganAt(rec), Sweep: true, Network: rec.Network, NetNS: rec.NetNS,
+		IPAM: endpoint.IPAMPlugin{Type: rec.IPAM, Config: rec.Config, Args: rec.Args},
+	}
+	d.markWorkers(rec, cfg)
+	if rec.IfName == "" {
+		return d.deleter.removeContainer(ctx, rec.ContainerID, cfg)
+	}
+	return d.deleter.removeEndpoint(ctx, endpoint.Attachment{ContainerID: rec.ContainerID, IfName: rec.IfName}, cfg, startWatch(endpoint.OperationDel))
+}
+
+// markWorkers lets the workers know that a record asks for their end.
+func (d *deletionRecords) markWorkers(rec deletequeue.Record, cfg endpoint.DeleteConfig) {
+	for _, w := range d.registry.ofContainer(rec.ContainerID) {
+		if (rec.IfName == "" || rec.IfName == w.attachment.IfName) && !w.outlives(cfg) {
+			w.recorded.Store(true)
+		}
+	}
+}
+
+// deleteOrWarn is for where nobody waits for the outcome.
+func (d *deletionRecords) deleteOrWarn(ctx context.Context) {
+	if err := d.deleteRecorded(ctx); err != nil && !errors.Is(err, ErrSuspended) {
+		d.log.Error("deletion records are left, and will be tried again", "path", d.path, "error", err)
+	}
+}
+
+// beforeThisBoot is when a deletion of an earlier boot began, by the clock of this one: before any ADD.
+const beforeThisBoot = time.Nanosecond
+
+// beganAt is when the recorded deletion began. A time of another boot means nothing.
+func (d *deletionRecords) beganAt(rec deletequeue.Record) time.Duration {
+	if here, err := d.here(); err == nil && rec.Boot != "" && rec.Boot != here.Boot {
+		return beforeThisBoot
+	}
+	return d.clock.since(time.Duration(rec.Began))
+}
+
+// recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in time
+// leaves a record, too. It doubles while records fail.
+const recordsInterval = 5 * time.Second
+
+// newTask returns the task that looks at the folder.
+func (d *deletionRecords) newTask(log *slog.Logger) *task.Task {
+	return task.Every(log, task.Round{
+		Name: "endpointmanager-deletion-records", Interval: recordsInterval, Later: true, Retry: recordsInterval, MaxRetry: maxRetryInterval, Run: d.deleteIfAny,
+	})
+}
+
+func (d *deletionRecords) deleteIfAny(ctx context.Context) error {
+	if waiting, _, err := deletequeue.Look(d.path); err == nil && len(waiting) == 0 {
+		return nil
+	}
+	if err := d.deleteRecorded(ctx); errors.Is(err, ErrSuspended) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("deletion records are left in %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// Serving implements server.Watcher: a plugin may have left records between the first look at them and the moment the API served.
+func (d *deletionRecords) Serving() { d.deleteOrWarn(context.Background()) }
+
+// Stopping implements server.Watcher.
+func (*deletionRecords) Stopping() {}

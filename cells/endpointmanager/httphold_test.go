@@ -1,0 +1,57 @@
+package endpointmanager
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
+)
+
+// TestAcceptByShortName accepts held attachments by what porin status prints of them.
+func TestAcceptByShortName(t *testing.T) {
+	unnamed := hostEnds(1)
+	links := unnamed
+	for i, id := range []string{"238e954f92c2aa", "238e954f92c2bb", "238e954f92c3", "c1", "c10", "c11"} {
+		a := endpoint.Attachment{ContainerID: id, IfName: "eth0"}
+		links = append(links, endpoint.Endpoint{ID: uint16(i + 2), Spec: endpoint.Spec{Attachment: a}, Host: endpoint.Interface{Name: a.HostEnd(), Index: i + 20}})
+	}
+	links = append(links, endpoint.Endpoint{ID: 48, Spec: endpoint.Spec{Attachment: endpoint.Unnamed("link/48")}, Host: endpoint.Interface{Index: 48}})
+	m := withSteps(t, t.TempDir(), &finding{probe: &probe{}, links: links})
+	router := chi.NewRouter()
+	routes{Manager: m, Holder: m, Lookup: m.table, Traces: newTraces()}.Mount(router)
+	accept := func(name string) (code int, body string) {
+		text, _ := json.Marshal(v1.AcceptRequest{Endpoint: name})
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/restore/accept", strings.NewReader(string(text))))
+		return w.Code, w.Body.String()
+	}
+	for _, c := range []struct {
+		name   string
+		status int
+		text   string
+		left   int
+	}{
+		{"link/48:/unknown", http.StatusOK, `"deleted":1`, 7},
+		{"238e954f92c2:eth0", http.StatusConflict, "it fits 2 of what the agent holds: 238e954f92c2aa:eth0, 238e954f92c2bb:eth0", 7},
+		{"238e", http.StatusConflict, "it fits 3 of what the agent holds", 7},
+		{"238e954f92c3:eth1", http.StatusNotFound, "holds no such attachment", 7},
+		{":eth0", http.StatusBadRequest, "", 7},
+		{"238e954f92c2a:eth0", http.StatusOK, `"deleted":1`, 6},
+		{"238e954f92c2:eth0", http.StatusOK, `"deleted":1`, 5},
+		{"238e954f92c3", http.StatusOK, `"deleted":1`, 4},
+		{"c1", http.StatusOK, `"deleted":1`, 3}, // the whole ID, though others begin with it
+		{unnamed[0].Host.Name[:12] + ":/unknown", http.StatusOK, `"deleted":1`, 2},
+		{"d", http.StatusNotFound, "holds no such attachment", 2},
+	} {
+		code, body := accept(c.name)
+		if code != c.status || !strings.Contains(body, c.text) || len(m.Held()) != c.left {
+			t.Errorf("accept %s: %d %s, %d held, want %d with %q and %d held", c.name, code, body, len(m.Held()), c.status, c.text, c.left)
+		}
+	}
+}

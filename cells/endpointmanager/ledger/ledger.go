@@ -1,0 +1,79 @@
+// Package ledger is the agent's record of endpoints on disk: what is being made, what is there, what is being deleted, and what was deleted lately.
+package ledger
+
+import (
+	"time"
+
+	"porin.dev/porin/cells/endpoint"
+)
+
+// Ledger is the node's crash-safe record of attachments. What a method has written when it returns nil outlives the
+// process.
+type Ledger interface {
+	// Put writes the record in place of what was there of the same attachment.
+	Put(rec Record) error
+	// PutTombstone moves the attachment to the tombstones, in one transaction.
+	PutTombstone(rec Record) error
+	// NoteDeletion remembers a deletion of something that the ledger has no record of: the one that began last.
+	NoteDeletion(n DeletionNote) error
+	// Expire forgets the tombstones and notes written before oldest, and after newest: those are of another boot.
+	Expire(oldest, newest time.Duration) error
+	// Attachments returns the records, ordered by attachment.
+	Attachments() ([]Record, error)
+	// Tombstones returns those that are not expired, the oldest first.
+	Tombstones() ([]Record, error)
+	// DeletionNotes returns those that are not expired, ordered by attachment.
+	DeletionNotes() ([]DeletionNote, error)
+	// Origin returns what boot and namespace the ledger speaks of; the zero Origin when it does not say.
+	Origin() (Origin, error)
+	SetOrigin(o Origin) error
+	// Probe writes something that nobody reads, and reports whether it could.
+	Probe() error
+	Path() string
+	Close() error
+}
+
+// Phase says what is to be done about a record after a crash.
+type Phase string
+
+// The phases.
+const (
+	Intent    Phase = "intent"
+	Committed Phase = "committed"
+	Deleting  Phase = "deleting"
+	Held      Phase = "held"
+	Tombstone Phase = "buried" // of a tombstone
+)
+
+// Record is a value of the ledger. It is JSON, so that a person can read it and a later version extend it.
+type Record struct {
+	Phase    Phase
+	Endpoint endpoint.Endpoint
+	Config   endpoint.DeleteConfig // of phase deleting, and of a tombstone
+	At       time.Time             // when the record was written, for people
+	Boot     time.Duration         // the same on CLOCK_BOOTTIME
+	Told     bool                  // subscribers have heard of the endpoint
+	Held     string                `json:",omitempty"` // of phase held
+}
+
+// DeletionNote is the deletion of an attachment of which nothing else is known, or of a whole container when it has no IfName.
+type DeletionNote struct {
+	Attachment  endpoint.Attachment
+	Began, Boot time.Duration // when the deletion began, and when this was written
+}
+
+// Origin is the boot of the node and the network namespace that a ledger speaks of. The zero Origin is that of a ledger from
+// before origins were written.
+type Origin struct {
+	Boot  string // as internal/boottime.ID
+	NetNS uint64 // its cookie
+}
+
+// WithoutTimes is the record without what means nothing in another boot: the times of the boot clock.
+func (r Record) WithoutTimes() Record {
+	r.Endpoint.Spec.Began, r.Config.Began, r.Boot = 0, 0, 0
+	return r
+}
+
+// FromFuture reports whether the record is of another boot although the ledger does not say so: it was written in the future.
+func (r Record) FromFuture(now time.Duration) bool { return r.Boot > now }

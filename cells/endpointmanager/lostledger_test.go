@@ -1,0 +1,64 @@
+package endpointmanager
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/supervisor"
+)
+
+// pruning is a step that has links in the kernel, and removes those that belong to nobody.
+type pruning struct{ *finding }
+
+func (p *pruning) Prune(_ context.Context, live []endpoint.Endpoint) (removed []string, err error) {
+	for _, link := range p.links {
+		if !slices.ContainsFunc(live, func(ep endpoint.Endpoint) bool { return ep.Spec.Attachment.HostEnd() == link.Host.Name }) {
+			removed = append(removed, link.Host.Name)
+		}
+	}
+	return removed, nil
+}
+
+// TestHealthLedgerLostThenRestart: an agent whose ledger was removed is failing, and the one that a kubelet starts then removes nothing.
+func TestHealthLedgerLostThenRestart(t *testing.T) {
+	dir := t.TempDir()
+	m := withSteps(t, dir, &pruning{&finding{probe: &probe{}}})
+	for _, a := range []string{"c2:eth0", "c3:eth0", "c4:eth0"} {
+		if _, err := m.Create(t.Context(), specOf(a), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(m.cfg.ledgerPath()); err != nil {
+		t.Fatal(err)
+	}
+	state := newHealth(m).Condition()
+	if state.State != supervisor.Failing {
+		t.Errorf("without its ledger the agent is %+v", state)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := withSteps(t, dir, &pruning{&finding{probe: &probe{}, links: hostEnds(4)[1:]}})
+	if removed := next.Restored().Removed; len(removed) > 0 || len(next.Held()) != 3 {
+		t.Errorf("the condition is %+v, and the restart that it asks for holds %d of 3 links of running containers and removes %v", state, len(next.Held()), removed)
+	}
+}
+
+// TestNewLedgerHoldsLinks starts with a new ledger beside a link and a few map entries without one: no DEL can come for these.
+func TestNewLedgerHoldsLinks(t *testing.T) {
+	links := hostEnds(1)
+	for i := range 3 {
+		index := 90 + i
+		links = append(links, endpoint.Endpoint{
+			ID: uint16(index), Spec: endpoint.Spec{Attachment: endpoint.Unnamed(fmt.Sprintf("link/%d", index))}, Host: endpoint.Interface{Index: index},
+		})
+	}
+	m := withSteps(t, t.TempDir(), &finding{probe: &probe{}, links: links})
+	if held := m.Held(); len(held) != 1 || held[0].Endpoint.Host != links[0].Host {
+		t.Errorf("held %+v, want the link alone", held)
+	}
+}

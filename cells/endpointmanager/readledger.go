@@ -1,0 +1,148 @@
+package endpointmanager
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager/ledger"
+)
+
+// readLedger makes a worker for each record. Living endpoints come first: a half made one must not find the address of a living
+// one free. Of a ledger that is not of here it changes nothing.
+func (r *restorer) readLedger(relation relation) ([]*restoration, error) {
+	now := r.clock.boot()
+	if relation == current {
+		if err := r.records.ledger.Expire(now-r.tombstoneTTL, now); err != nil {
+			return nil, err
+		}
+		if err := r.readDeletions(); err != nil {
+			return nil, err
+		}
+	}
+	records, err := r.records.ledger.Attachments()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(records, func(a, b ledger.Record) int { return phaseOrder(a.Phase) - phaseOrder(b.Phase) })
+	list, err := r.makeWorkers(records, func(rec ledger.Record) bool { return relation != current || rec.FromFuture(now) })
+	if err != nil {
+		return nil, err
+	}
+	findSuperseded(list)
+	r.newLedger = r.newLedger && len(records) == 0
+	return list, nil
+}
+
+func phaseOrder(p ledger.Phase) int {
+	switch p {
+	case ledger.Committed:
+		return 0
+	case ledger.Held:
+		return 1
+	}
+	return 2
+}
+
+// readDeletions reads what was deleted lately, for the order of calls and for the steps that want to know.
+func (r *restorer) readDeletions() error {
+	tombstones, err := r.records.ledger.Tombstones()
+	if err != nil {
+		return err
+	}
+	notes, err := r.records.ledger.DeletionNotes()
+	if err != nil {
+		return err
+	}
+	r.newLedger = len(tombstones)+len(notes) == 0
+	now, boot := time.Now(), r.clock.boot()
+	deletions := make([]endpoint.Deletion, len(tombstones))
+	r.registry.mu.Lock()
+	for i, rec := range tombstones {
+		r.registry.calls.recordDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+		r.registry.calls.recordAdd(rec.Endpoint.Spec)
+		deletions[i] = endpoint.Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: now.Add(rec.Boot - boot)}
+	}
+	for _, n := range notes {
+		r.registry.calls.recordDelete(n.Attachment, n.Began)
+	}
+	r.registry.mu.Unlock()
+	r.steps.remember(deletions)
+	return nil
+}
+
+// makeWorkers makes a worker for each record, with the number it had.
+func (r *restorer) makeWorkers(records []ledger.Record, isFormer func(ledger.Record) bool) ([]*restoration, error) {
+	list := make([]*restoration, len(records))
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	for i, rec := range records {
+		if !r.registry.ids.reserve(rec.Endpoint.ID) {
+			return nil, ledger.Damaged(r.records.ledger.Path(), fmt.Errorf("endpoint %s: number %d: %w", rec.Endpoint.Spec.Attachment, rec.Endpoint.ID, ErrInUse))
+		}
+		isFormer := isFormer(rec)
+		if isFormer {
+			rec = rec.WithoutTimes()
+		}
+		list[i] = r.launch(rec)
+		list[i].former = isFormer
+		r.registry.calls.recordAdd(rec.Endpoint.Spec)
+		r.registry.calls.recordDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+	}
+	return list, nil
+}
+
+// launch expects the registry's lock. What was held for the loss of its link is whole if the link is back, and what could not be
+// restored is tried again.
+func (r *restorer) launch(rec ledger.Record) *restoration {
+	reason := HoldReason(rec.Held)
+	one := &restoration{reason: reason}
+	if reason == RestoreFailed { // it is tried again
+		one.reason = ""
+	}
+	if reason == LinkLost || reason == RestoreFailed {
+		rec.Phase = ledger.Committed
+	}
+	w := r.registry.newWorker(rec.Endpoint.Spec, rec.Endpoint.ID)
+	w.ep, w.attached, w.told, w.found = rec.Endpoint, len(r.steps.list), rec.Phase == ledger.Committed || rec.Told, reason == NotOnRecord
+	w.deleting = rec.Phase == ledger.Deleting || rec.Phase == ledger.Intent // either is detached by any start
+	w.ep.State = ""
+	w.become(outside, endpoint.Restoring)
+	r.registry.launch(w)
+	one.worker, one.record = w, rec
+	return one
+}
+
+// findSuperseded notes whose place in its pod a newer container has, which is on record as whole. The ledger may hold the older ones still: their
+// deletion failed, or could not be written.
+func findSuperseded(list []*restoration) {
+	newest := map[podInterface]*worker{}
+	for _, one := range list {
+		place, ok := podInterfaceOf(one.worker.spec)
+		if !ok || one.record.Phase != ledger.Committed {
+			continue
+		}
+		if now := newest[place]; now == nil || now.beganAt() < one.worker.beganAt() {
+			newest[place] = one.worker
+		}
+	}
+	for _, one := range list {
+		place, _ := podInterfaceOf(one.worker.spec)
+		if newer := newest[place]; newer != nil && newer.beganAt() > one.worker.beganAt() {
+			one.newer, one.worker.superseded = newer, true
+		}
+	}
+}
+
+// deleteConfig is that of the deletion of who is not brought back because it was deleted or superseded.
+func (e *restoration) deleteConfig() endpoint.DeleteConfig {
+	if e.record.Phase == ledger.Committed && e.newer != nil {
+		return endpoint.DeleteConfig{Began: e.newer.beganAt()}
+	}
+	cfg := e.record.Config
+	if cfg.Began > 0 { // perhaps that of a deletion before this life, whose undo was not whole
+		cfg.Began = max(cfg.Began, e.worker.beganAt())
+	}
+	return cfg
+}

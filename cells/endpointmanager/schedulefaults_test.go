@@ -1,0 +1,81 @@
+package endpointmanager_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager"
+)
+
+// simFault breaks one rule of the manager or of its step. The zero value breaks none.
+type simFault struct {
+	name       string
+	message    string // part of what the schedules report
+	beforeAdd  func(endpointmanager.Service)
+	arrivalDel bool // a DEL has the time of its arrival, and not that of its call
+	datapath   func(gatedStep) endpoint.Step
+}
+
+// TestSchedulesFindFaults breaks one rule at a time. A schedule must fail for each, or the schedules prove nothing about it.
+func TestSchedulesFindFaults(t *testing.T) {
+	for _, fault := range []simFault{
+		{name: "forgotten deletions", message: "is there after DEL", beforeAdd: endpointmanager.ForgetDeletions},
+		{name: "forgotten pods", message: "published is", beforeAdd: endpointmanager.ForgetPods},
+		{name: "stale DEL", message: "and is there: false", arrivalDel: true},
+		{name: "hidden Attach error", message: "its address leads to link", datapath: func(s gatedStep) endpoint.Step { return silentStep{s} }},
+		{name: "no Detach after a failed Attach", message: "the kernel has", datapath: func(s gatedStep) endpoint.Step {
+			return &forgetfulStep{gatedStep: s, failed: map[endpoint.Attachment]bool{}}
+		}},
+	} {
+		t.Run(strings.ReplaceAll(fault.name, " ", "_"), func(t *testing.T) {
+			dir := scratch(t)
+			for seed := uint64(1); seed <= 10_000; seed++ {
+				log, err := tryFaulty(t, seed, dir, fault)
+				switch {
+				case err == nil:
+				case strings.Contains(err.Error(), fault.message):
+					return
+				default:
+					t.Fatalf("schedule %d reports something else than %q: %v\n%s", seed, fault.message, err, strings.Join(log, "\n"))
+				}
+			}
+			t.Error("10,000 schedules pass with this fault")
+		})
+	}
+}
+
+// silentStep hides the errors of Attach, unless nobody waits for them.
+type silentStep struct{ gatedStep }
+
+func (s silentStep) Attach(ctx context.Context, ep endpoint.Endpoint, netns *endpoint.Namespace) (endpoint.Endpoint, error) {
+	ep, _ = s.gatedStep.Attach(ctx, ep, netns)
+	return ep, ctx.Err()
+}
+
+// forgetfulStep does not undo an Attach that failed.
+type forgetfulStep struct {
+	gatedStep
+	mu     sync.Mutex // guards the field below
+	failed map[endpoint.Attachment]bool
+}
+
+func (s *forgetfulStep) Attach(ctx context.Context, ep endpoint.Endpoint, netns *endpoint.Namespace) (endpoint.Endpoint, error) {
+	ep, err := s.gatedStep.Attach(ctx, ep, netns)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed[ep.Spec.Attachment] = err != nil
+	return ep, err
+}
+
+func (s *forgetfulStep) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
+	s.mu.Lock()
+	failed := s.failed[ep.Spec.Attachment]
+	s.mu.Unlock()
+	if failed {
+		return nil
+	}
+	return s.gatedStep.Detach(ctx, ep, cfg)
+}

@@ -1,0 +1,139 @@
+package multipool_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/store/storetest"
+)
+
+// countCalls counts the calls of that kind.
+func countCalls(b cluster.Backend, what string) (cluster.Backend, *atomic.Int64) {
+	var n atomic.Int64
+	return clustertest.Intercept(b, func(ctx context.Context, called string, call func(context.Context) error) error {
+		if called == what {
+			n.Add(1)
+		}
+		return call(ctx)
+	}), &n
+}
+
+// rounds has the agent make rounds, whatever comes of them.
+func (w *world) rounds(m *machine, n int) {
+	w.Helper()
+	for range n {
+		_ = m.controller.Reconcile(w.Context())
+	}
+}
+
+// TestDefaultPoolOverlaps configures a default pool that overlaps another one: nothing is written, and pools are listed once in a while.
+func TestDefaultPoolOverlaps(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("pods", 28, "10.0.0.0/16")
+		w.cfg.DefaultPool, w.cfg.Interval = []string{"10.0.0.0/16"}, time.Hour
+		var creations, lists *atomic.Int64
+		w.backend, creations = countCalls(w.backend, "Pools.Create")
+		w.backend, lists = countCalls(w.backend, "Pools.All")
+		w.rounds(w.machine("one", 1), 20)
+		if creations.Load() > 0 || lists.Load() > 3 {
+			t.Errorf("%d creations of a pool, and %d lists of the pools in 20 rounds", creations.Load(), lists.Load())
+		}
+	})
+}
+
+// TestDefaultPoolOverlapEnds deletes the pool that the default pool overlaps.
+func TestDefaultPoolOverlapEnds(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("pods", 28, "10.0.0.0/16")
+	w.cfg.DefaultPool = []string{"10.0.0.0/16"}
+	one := w.machine("one", 1)
+	w.rounds(one, 1)
+	if err := admin.NewPools(w.backend).Delete(t.Context(), "pods"); err != nil {
+		t.Fatal(err)
+	}
+	w.mustAllocate(one)
+}
+
+// TestDefaultPoolDeleted deletes the pool that an agent has created: no agent creates it again, before the store is another one.
+func TestDefaultPoolDeleted(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.cfg.PreAllocate, w.cfg.DefaultPool = 0, []string{"10.0.0.0/24"}
+	one := w.machine("one", 1)
+	pools := admin.NewPools(w.backend)
+	w.wait("the pool is there", func() bool { return multipool.Seen(one.controller, "default").UID != "" })
+	w.wait("the pool is deleted", func() bool { return pools.Delete(t.Context(), "default") == nil })
+	w.rounds(one, 20)
+	w.rounds(w.machine("two", 2), 5)
+	if p, err := pools.Get(t.Context(), "default"); !errors.Is(err, admin.ErrNoPool) {
+		t.Errorf("the pool that was deleted is there again: %+v, error %v", p, err)
+	}
+	s.Wipe()
+	w.mustAllocate(one)
+}
+
+// TestRestoredPoolOverlaps has nodes restore a pool that the store has lost, whose addresses are another pool's by now, and one beside it.
+func TestRestoredPoolOverlaps(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.pool("a", 28, "10.0.0.0/24")
+	w.pool("b", 28, "10.9.0.0/24")
+	var creations *atomic.Int64
+	w.backend, creations = countCalls(w.backend, "Pools.Create")
+	one := w.machine("one", 1)
+	w.wait("it has seen the pools", func() bool {
+		return multipool.Seen(one.controller, "a").UID != "" && multipool.Seen(one.controller, "b").UID != ""
+	})
+	one.network.Cut()
+	s.Wipe()
+	w.beginRecovery()
+	if _, err := w.backend.Nodes.Create(t.Context(), clustertest.NodeNamed("gone")); err != nil { // the recovery waits for it
+		t.Fatal(err)
+	}
+	w.pool("new", 28, "10.0.0.0/16")
+	created := creations.Load()
+	one.network.Heal()
+	w.wait("the pool beside it is there again", func() bool {
+		p, err := w.backend.Pools.Get(t.Context(), "b")
+		return err == nil && p.State == cluster.PoolAccepted
+	})
+	w.rounds(one, 20)
+	if n := creations.Load() - created; n != 1 {
+		t.Errorf("%d creations of pools, want 1", n)
+	}
+}
+
+// TestPendingPoolNoRound creates pools that are refused: no agent asks the store anything about them.
+func TestPendingPoolNoRound(t *testing.T) {
+	w := newWorld(t, cluster.OnStore(storetest.New(t)))
+	w.cfg.Interval = time.Hour
+	pools := w.backend.Pools
+	var reads *atomic.Int64
+	w.backend, reads = countCalls(w.backend, "Pools.Get")
+	one := w.machine("one", 1)
+	w.rounds(one, 1)
+	for range 20 {
+		p, err := pools.Create(t.Context(), cluster.Pool{Name: "pending", UID: "x", State: cluster.PoolPending, Pending: prefixes("10.0.0.0/16")}.WithDefaults())
+		if err == nil {
+			err = pools.Delete(t.Context(), p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pools.Create(t.Context(), cluster.Pool{Name: "last", UID: "y", State: cluster.PoolAccepted, Prefixes: prefixes("10.0.0.0/16"), IPv4BlockBits: 28}.WithDefaults()); err != nil {
+		t.Fatal(err)
+	}
+	w.wait("it has seen the last pool", func() bool { return multipool.Seen(one.controller, "last").UID != "" })
+	if n := reads.Load(); n != 0 {
+		t.Errorf("%d reads of a pool that nobody has accepted", n)
+	}
+}

@@ -1,0 +1,145 @@
+package multipool
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/fault"
+)
+
+// The files in Config.Dir.
+const (
+	checkpointFile = "multipool.json"
+	otherNodesFile = "multipool-nodes.json"
+	seenPoolsFile  = "multipool-pools.json"
+	keyFile        = "node-key"
+)
+
+// loadKey reads the node's key, or makes it.
+func loadKey(dir string) (string, error) {
+	path := filepath.Join(dir, keyFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return newKey(dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the node's key: %w", err)
+	}
+	id := cluster.NodeID{Name: "x", Key: string(text[:max(0, len(text)-1)])}
+	if err := id.Validate(); err != nil {
+		return "", fmt.Errorf("read the node's key %s: %w", path, err)
+	}
+	return id.Key, nil
+}
+
+// newKey replaces the node's key.
+func newKey(dir string) (string, error) {
+	key := cluster.NewKey()
+	return key, writeFile(filepath.Join(dir, keyFile), []byte(key+"\n"))
+}
+
+// readSeen reads a file of what the node has seen in the store; none is nothing.
+func readSeen(dir, name string, list any) error {
+	path := filepath.Join(dir, name)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, list)
+	}
+	if err != nil {
+		return fmt.Errorf("read what this node has seen in the store: %w: remove %s if it is damaged", err, path)
+	}
+	return nil
+}
+
+// writeSeen writes what readSeen reads.
+func writeSeen(dir, name string, list any) error {
+	text, err := json.Marshal(list)
+	if err == nil {
+		err = writeFile(filepath.Join(dir, name), text)
+	}
+	if err != nil {
+		return fmt.Errorf("write what this node has seen in the store: %w", err)
+	}
+	return nil
+}
+
+// newSuffix ends the name of a file that is being written.
+const newSuffix = ".new"
+
+// writeFile replaces the file, as a whole or not at all, and returns when it is on the disk.
+func writeFile(path string, text []byte) error {
+	f, err := os.OpenFile(path+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir has the names in a folder be on the disk.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// ErrFolderInUse is returned when another agent runs with the same checkpoint.
+var ErrFolderInUse = fault.New(fault.Conflict, "another process has it open; one agent a store-dir: end the other one or give this one its own")
+
+// lockFolder keeps other processes from the folder until unlock, or until this process ends. It makes the folder if there is none.
+func lockFolder(path string) (unlock func() error, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the node's key: %w", err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of the node's key: %w", err)
+	}
+	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrFolderInUse
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the folder of the node's key %s: %w", path, err), dir.Close())
+	}
+	return dir.Close, nil
+}
+
+const machineIDFile = "/etc/machine-id"
+
+// machineID is "" when the machine has none that outlives a boot. It is a hash, because the ID itself is not for everybody (machine-id(5)).
+func machineID() string {
+	var fs unix.Statfs_t
+	if unix.Statfs(machineIDFile, &fs) != nil || fs.Type == unix.TMPFS_MAGIC { // systemd makes another one at each boot
+		return ""
+	}
+	text, err := os.ReadFile(machineIDFile)
+	if err != nil || len(text) < 32 { // 32 digits, but for "uninitialized" or nothing
+		return ""
+	}
+	sum := sha256.Sum256(append([]byte("porin:"), text...))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,215 @@
+package multipool
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// reconciler makes this node's blocks agree with the store, and finds the blocks of addresses in use that the node does not have.
+type reconciler struct {
+	backend    cluster.Backend
+	checkpoint *checkpoint
+	blocks     *ownBlocks
+	pools      *knownPools
+	losses     *lossDetector
+	log        *slog.Logger
+
+	// unknownDue is true when reconcileUnknownBlocks is to run.
+	unknownDue bool
+}
+
+// reconcileBlocks makes the blocks of the checkpoint agree with the store. A block whose addresses are in use and that the store has lost is claimed
+// again before anything else of it is given out; one that another node owns is a conflict.
+func (r *reconciler) reconcileBlocks(ctx context.Context) error {
+	if r.unknownDue {
+		if err := r.reconcileUnknownBlocks(ctx); err != nil {
+			return err
+		}
+	}
+	for _, b := range slices.Clone(r.checkpoint.Blocks) {
+		var err error
+		switch b.State {
+		case blockOwned, blockConflict, blockReclaiming:
+			err = r.reconcileBlock(ctx, b)
+		case blockClaiming: // its answer was lost
+			err = r.blocks.releaseUnanswered(b)
+		}
+		if err != nil {
+			return fmt.Errorf("reconcile block %s with the store: %w", b.CIDR, err)
+		}
+	}
+	return nil
+}
+
+// reconcileBlock is reconcileBlocks for one block.
+func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
+	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
+	switch {
+	case errors.Is(err, cluster.ErrNotFound):
+		r.blocks.drain(b)
+		if r.blocks.used(b) {
+			return r.reclaim(ctx, b)
+		}
+		if err := r.losses.reportLostBlock(ctx, b); err != nil {
+			return err
+		}
+		return r.blocks.forget(b)
+	case errors.Is(err, cluster.ErrUnreadable):
+		r.blocks.drain(b)
+		return r.blocks.setConflict(b, "nobody: its record cannot be read")
+	case err != nil:
+		return err
+	case now.Owner == r.checkpoint.Node && now.Claim == b.Claim && !now.Deleting:
+		return r.blocks.setOwned(b)
+	case now.Owner == r.checkpoint.Node:
+		return r.deleteUnknownClaim(ctx, b, now)
+	}
+	r.blocks.drain(b)
+	if err := r.losses.reportLostBlock(ctx, b); err != nil {
+		return err
+	}
+	if !r.blocks.used(b) {
+		return r.blocks.forget(b)
+	}
+	if deleted, err := cluster.NodeDeleted(ctx, r.backend, now.Owner); err != nil || !deleted {
+		return errors.Join(err, r.blocks.setConflict(b, now.Owner.String()))
+	}
+	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil { // nobody else will
+		return err
+	}
+	return r.reclaim(ctx, b)
+}
+
+// deleteUnknownClaim deletes a record in this node's name with another claim than the checkpoint has, as after a creation or a deletion that came
+// late. It is never adopted, because its deletion may be under way.
+func (r *reconciler) deleteUnknownClaim(ctx context.Context, b ownBlock, now cluster.Block) error {
+	r.blocks.drain(b)
+	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
+		return err
+	}
+	if !r.blocks.used(b) {
+		return r.blocks.forget(b)
+	}
+	return r.reclaim(ctx, b)
+}
+
+// reclaim claims a block again whose addresses are in use and that the store lacks.
+func (r *reconciler) reclaim(ctx context.Context, b ownBlock) error {
+	if err := r.losses.reportLostBlock(ctx, b); err != nil {
+		return err
+	}
+	b.Claim, b.State, b.OtherOwner = rand.Text(), blockReclaiming, "" // nothing is given out until the creation has an answer
+	r.checkpoint.set(b)
+	if err := r.checkpoint.save(); err != nil {
+		return err
+	}
+	err := r.backend.Blocks.Create(ctx, blockRecord(r.checkpoint.Node, b))
+	if errors.Is(err, cluster.ErrExists) {
+		return r.resolveRace(ctx, b)
+	}
+	if err != nil {
+		return err
+	}
+	r.log.Warn("a block that is in use was missing in the store, and was claimed again", "cidr", b.CIDR, "pool", b.Pool)
+	return r.blocks.setOwned(b)
+}
+
+// resolveRace reads who has created the block before reclaim.
+func (r *reconciler) resolveRace(ctx context.Context, b ownBlock) error {
+	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
+	switch {
+	case err != nil:
+		return err
+	case now.Owner == r.checkpoint.Node && now.Claim == b.Claim && !now.Deleting:
+		return r.blocks.setOwned(b)
+	case now.Deleting:
+		return fmt.Errorf("block %s is being deleted: %w", b.CIDR, cluster.ErrUnavailable)
+	}
+	return r.blocks.setConflict(b, now.Owner.String())
+}
+
+// reconcileUnknownBlocks looks for blocks in this node's name that the checkpoint does not have.
+func (r *reconciler) reconcileUnknownBlocks(ctx context.Context) error {
+	for b, err := range r.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: r.checkpoint.Node}) {
+		if errors.Is(err, cluster.ErrUnreadable) {
+			continue
+		}
+		if err == nil && !r.checkpoint.explains(b) {
+			err = r.resolveUnknownBlock(ctx, b)
+		}
+		if err != nil {
+			return fmt.Errorf("list the blocks of node %s: %w", r.checkpoint.Node, err)
+		}
+	}
+	r.unknownDue = false
+	return nil
+}
+
+// resolveUnknownBlock deletes a claim in this node's name that the checkpoint does not have: its creation came late, or the block was given back
+// after the backup from which the store was restored. A block whose addresses are in use is adopted: the checkpoint was lost, as a block in use is
+// never given back.
+func (r *reconciler) resolveUnknownBlock(ctx context.Context, b cluster.Block) error {
+	if r.blocks.addresses.used(b.Pool, b.CIDR) > 0 && !b.Deleting {
+		r.checkpoint.set(ownBlock{CIDR: b.CIDR, Pool: b.Pool, PoolUID: b.PoolUID, Claim: b.Claim, State: blockOwned})
+		return r.checkpoint.save()
+	}
+	if err := r.backend.Blocks.Delete(ctx, b.CIDR, b.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
+		return fmt.Errorf("delete block %s, which node %s does not know: %w", b.CIDR, r.checkpoint.Node, err)
+	}
+	return nil
+}
+
+// reconcileAddresses finds addresses in use that lie in no block of this node, as after the agent's folder was lost. Their blocks are claimed, or
+// in conflict.
+func (r *reconciler) reconcileAddresses(ctx context.Context) error {
+	for _, addr := range r.blocks.addresses.inUse() {
+		pool, cidr, ok := r.pools.blockOf(addr)
+		if !ok || r.checkpoint.block(cidr) != nil { // an own block of another size does not keep others from claiming this one
+			continue
+		}
+		b := ownBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockReclaiming}
+		r.log.Warn("addresses are in use of a block that this node does not have", "address", addr, "cidr", cidr, "pool", pool.Name)
+		r.checkpoint.set(b)
+		if err := r.checkpoint.save(); err != nil {
+			r.checkpoint.drop(cidr)
+			return err
+		}
+		if err := r.reconcileBlock(ctx, b); err != nil {
+			return fmt.Errorf("reconcile block %s with the store: %w", cidr, err)
+		}
+	}
+	return nil
+}
+
+// findOtherOwners lists the nodes that own blocks of which addresses are in use here, for the first session of a node. Without that one of them
+// could be deleted before reconcileAddresses has found it.
+func (r *reconciler) findOtherOwners(ctx context.Context) (owners []string, err error) {
+	if err := r.pools.read(ctx, r.backend.Pools); err != nil {
+		return nil, err
+	}
+	looked := map[netip.Prefix]bool{}
+	for _, addr := range r.blocks.addresses.inUse() {
+		_, cidr, ok := r.pools.blockOf(addr)
+		if !ok || looked[cidr] {
+			continue
+		}
+		looked[cidr] = true
+		b, err := r.backend.Blocks.Get(ctx, cidr)
+		switch {
+		case errors.Is(err, cluster.ErrNotFound), errors.Is(err, cluster.ErrUnreadable):
+		case err != nil:
+			return nil, fmt.Errorf("read the blocks whose addresses are in use: %w", err)
+		case b.Owner != r.checkpoint.Node && !slices.Contains(owners, b.Owner.String()):
+			owners = append(owners, b.Owner.String())
+		}
+	}
+	slices.Sort(owners)
+	return owners, nil
+}

@@ -1,0 +1,114 @@
+package multipool_test
+
+import (
+	"slices"
+	"testing"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/store/storetest"
+)
+
+// reported is what the agent of a machine says in porin status.
+func reported(m *machine) (status v1.Status) {
+	multipool.NewReporter(m.controller).Report(&status)
+	return status
+}
+
+// conflictDetail is what the doctor of a machine says of its conflict.
+func conflictDetail(w *world, m *machine) string {
+	w.Helper()
+	found, err := multipool.NewChecker(w.backend, m.controller).Examine(w.Context(), "")
+	i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Kind == "block-conflict" })
+	if err != nil || i < 0 {
+		w.Fatalf("found %+v, error %v, want a conflict", found, err)
+	}
+	return found[i].Detail
+}
+
+// TestStatusInRecovery has a node that lacks no address.
+func TestStatusInRecovery(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	w.mustAllocate(one)
+	w.wait("both are connected", func() bool { return one.controller.Status().Connected && two.controller.Status().Connected })
+	if got := reported(one); got.Recovery != nil || len(got.Conflicts) > 0 {
+		t.Errorf("before: %+v, conflicts %+v", got.Recovery, got.Conflicts)
+	}
+	w.stop(two) // so that the recovery does not end
+	w.beginRecovery()
+	w.wait("it tells that it has confirmed its blocks", func() bool {
+		got := reported(one).Recovery
+		return got != nil && got.UnderWay && got.Epoch == 1 && !got.Began.IsZero() && got.Reason != "" && !got.WaitsForThisNode
+	})
+	w.start(two)
+	w.wait("it tells of none when the recovery is over", func() bool { return reported(one).Recovery == nil })
+}
+
+// TestStatusConflict has a machine use addresses of a block that the node has which it was before.
+func TestStatusConflict(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	one := w.machine("one", 1)
+	addr := w.mustAllocate(one)
+	former := w.loseFolder(one)
+	w.wait("it tells of the conflict", func() bool {
+		all := reported(one).Conflicts
+		return len(all) == 1 && all[0].CIDR.Contains(addr) && all[0].Pool == "default" && all[0].Owner == former.String()
+	})
+	if got, want := conflictDetail(w, one), "node "+former.String()+" owns it, another incarnation of this node: it may be this machine before it lost its --store-dir; "+
+		"delete the pods that use the block, or run porin ipam recover --begin and then porin node delete one --incarnation "+former.Key+" --machine-is-off"; got != want {
+		t.Errorf("the doctor says %q, want %q", got, want)
+	}
+	w.beginRecovery()
+	w.wait("it tells that the recovery waits for it", func() bool { got := reported(one).Recovery; return got != nil && got.WaitsForThisNode })
+	w.wait("it is excluded", func() bool { return w.nodeAdmin().Exclude(t.Context(), one.controller.Status().Node) == nil })
+	w.wait("it tells that the recovery does not wait for it", func() bool { got := reported(one).Recovery; return got == nil || !got.WaitsForThisNode })
+}
+
+// TestStatusInRecoverySameEpoch has another recovery with the number of one that the node has confirmed, as after a second restore.
+func TestStatusInRecoverySameEpoch(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	w.loseFolder(one)
+	w.wait("it tells of the conflict", func() bool { return len(reported(one).Conflicts) == 1 })
+	w.wait("it has confirmed epoch 1", func() bool {
+		s, err := w.backend.Sessions.Get(t.Context(), one.controller.Status().Node)
+		if s.Confirmed, s.Recovery = 1, "the first"; err == nil {
+			_, err = w.backend.Sessions.Put(t.Context(), s)
+		}
+		return err == nil
+	})
+	w.beginRecovery()
+	w.wait("it tells that the recovery waits for it", func() bool {
+		got := reported(one).Recovery
+		return got != nil && got.Epoch == 1 && got.WaitsForThisNode
+	})
+}
+
+// TestStatusUnreadableBlock has the record of a block be one that nobody can read.
+func TestStatusUnreadableBlock(t *testing.T) {
+	store := storetest.New(t)
+	w := newWorld(t, cluster.OnStore(store))
+	w.pool("default", 28, "10.0.0.0/28") // one block
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	b := w.blocks()[0]
+	if err := w.backend.Blocks.Delete(t.Context(), b.CIDR, b.Claim); err != nil {
+		t.Fatal(err)
+	}
+	w.wait("its record cannot be read", func() bool { return store.Create(t.Context(), "blocks/10-0-0-0-28", []byte(unreadable)) == nil })
+	w.wait("it tells of the conflict, without an owner", func() bool {
+		_ = one.controller.Reconcile(t.Context())
+		all := reported(one).Conflicts
+		return len(all) == 1 && all[0].CIDR == b.CIDR && all[0].Owner == ""
+	})
+	if got := conflictDetail(w, one); got != "its record in the store cannot be read" {
+		t.Errorf("the doctor says %q", got)
+	}
+}

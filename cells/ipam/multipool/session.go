@@ -1,0 +1,210 @@
+package multipool
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/fault"
+)
+
+// session is this agent's session in the store. When two agents have one key they contest it, and neither gives out addresses.
+type session struct {
+	cfg        Config
+	store      cluster.Sessions
+	checkpoint *checkpoint
+	addresses  addresses
+	log        *slog.Logger
+
+	connected bool            // the store has the node's record and this session, and the blocks were reconciled
+	current   cluster.Session // as it is in the store
+	proposed  string          // ID of the session, before it is in the store
+	contested error           // another machine has the node's key
+}
+
+// errReplaced is returned when the store has the session of another agent.
+var errReplaced = fault.New(fault.Unavailable, "another session has this node's name")
+
+// reconnect makes the next round read the node's record and session and reconcile its blocks.
+func (s *session) reconnect() { s.connected = false }
+
+// reset forgets the session of an incarnation that is gone.
+func (s *session) reset() { s.connected, s.current, s.contested = false, cluster.Session{}, nil }
+
+// hasConfirmed reports whether the node has confirmed its blocks in the last recovery.
+func (s *session) hasConfirmed(info cluster.ClusterInfo) bool { return s.current.HasConfirmed(info) }
+
+// begin writes this agent's session, unless another agent has written one meanwhile. otherOwners lists the nodes that the first session of a node
+// names, see [cluster.Session].OtherOwners.
+func (s *session) begin(ctx context.Context, otherOwners func(context.Context) ([]string, error)) error {
+	ck := s.checkpoint
+	now, err := s.store.Get(ctx, ck.Node)
+	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
+		return fmt.Errorf("read the session of node %s: %w", ck.Node, err)
+	}
+	own := s.current.ID
+	switch {
+	case err != nil: // none yet, or the store has lost it
+		if now.OtherOwners, err = otherOwners(ctx); err != nil {
+			return err
+		}
+	case now.Contested != "":
+		return s.contest(fmt.Sprintf("sessions %s and %s contest it", now.ID, now.Contested))
+	case own != "" && now.ID == own:
+		s.current = now
+		s.endContest()
+		return nil
+	case !slices.Contains(ck.Sessions, now.ID) && len(ck.Sessions) > 0:
+		contested := now
+		contested.Contested = ck.Sessions[len(ck.Sessions)-1]
+		_, err := s.store.Put(ctx, contested)
+		return errors.Join(s.contest(fmt.Sprintf("session %s has replaced its own", now.ID)), err)
+	}
+	return s.replace(ctx, now)
+}
+
+// replace writes a session in place of the one that the store has.
+func (s *session) replace(ctx context.Context, now cluster.Session) error {
+	ck := s.checkpoint
+	before := slices.ContainsFunc(ck.Sessions, func(id string) bool { return id != s.proposed })
+	another := now.ID != "" && now.Boot != ck.boot // perhaps of a machine of which this disk, or only its key, is a copy
+	takesOver := another || before && ck.rebooted
+	if !slices.Contains(ck.Sessions, s.proposed) || s.proposed == s.current.ID {
+		s.proposed = rand.Text()
+		ck.addSession(s.proposed)
+	}
+	next := cluster.Session{
+		Node: ck.Node, ID: s.proposed, Boot: ck.boot, Contact: time.Now().UTC(),
+		Confirmed: now.Confirmed, Recovery: now.Recovery, OtherOwners: now.OtherOwners, Version: now.Version,
+	}
+	if err := ck.save(); err != nil {
+		return err
+	}
+	written, err := s.store.Put(ctx, next)
+	if err != nil {
+		return fmt.Errorf("begin the session of node %s: %w", ck.Node, err)
+	}
+	if takesOver {
+		if written, err = s.awaitContest(ctx, written); err != nil {
+			return err
+		}
+	}
+	s.current = written
+	s.endContest()
+	return nil
+}
+
+// awaitContest waits Config.ContestTime: an agent that runs on another machine with a copy of this disk sees by then that its session was
+// replaced, unless it is cut off from the store.
+func (s *session) awaitContest(ctx context.Context, written cluster.Session) (now cluster.Session, err error) {
+	for end := time.Now().Add(s.cfg.ContestTime); ; {
+		select {
+		case <-time.After(min(s.cfg.SearchTime, s.cfg.ContestTime) / 4):
+		case <-ctx.Done():
+			return now, ctx.Err()
+		}
+		now, err = s.store.Get(ctx, written.Node)
+		switch {
+		case err != nil:
+			return now, fmt.Errorf("read the session of node %s: %w", written.Node, err)
+		case now.Contested != "":
+			return now, s.contest(fmt.Sprintf("sessions %s and %s contest it", now.ID, now.Contested))
+		case now.ID != written.ID:
+			return now, errReplaced
+		case time.Now().After(end):
+			return now, nil
+		}
+	}
+}
+
+// contest stops giving out addresses: another machine has the key, and may give out the same ones.
+func (s *session) contest(why string) error {
+	id := s.checkpoint.Node
+	err := fmt.Errorf("%w, %s: %s; a disk was copied: remove %s in %s on the copy and restart its agent, then run porin node reset %s --incarnation %s",
+		ErrContested, id, why, keyFile, s.cfg.Dir, id.Name, id.Key)
+	if s.contested == nil {
+		s.log.Error("this node gives out no address", "error", err)
+	}
+	s.contested = err
+	s.addresses.Suspend(err)
+	if s.checkpoint.Contested != why {
+		s.checkpoint.Contested = why
+		return errors.Join(err, s.checkpoint.save())
+	}
+	return err
+}
+
+// endContest gives out addresses again.
+func (s *session) endContest() {
+	if s.contested != nil {
+		s.log.Info("this node gives out addresses again: nobody contests its key")
+	}
+	s.contested = nil
+	s.checkpoint.changed = s.checkpoint.changed || s.checkpoint.Contested != ""
+	s.checkpoint.Contested = ""
+	s.addresses.Suspend(nil)
+}
+
+// reportOtherOwners writes to the session which nodes own blocks of which addresses are in use here: these are not deleted.
+func (s *session) reportOtherOwners(ctx context.Context, owners []string) error {
+	if slices.Equal(owners, s.current.OtherOwners) {
+		return nil
+	}
+	next := s.current
+	next.OtherOwners = owners
+	if err := s.put(ctx, next); err != nil {
+		return fmt.Errorf("report the conflicts of node %s: %w", s.checkpoint.Node, err)
+	}
+	return nil
+}
+
+// confirm notes that the node has confirmed its blocks in the recovery.
+func (s *session) confirm(ctx context.Context, info cluster.ClusterInfo) error {
+	next := s.current
+	next.Confirmed, next.Recovery, next.Contact = info.Epoch, recoveryOf(info).recovery, time.Now().UTC()
+	if err := s.put(ctx, next); err != nil {
+		return fmt.Errorf("confirm the blocks of node %s: %w", s.checkpoint.Node, err)
+	}
+	return nil
+}
+
+func (s *session) put(ctx context.Context, next cluster.Session) error {
+	next, err := s.store.Put(ctx, next)
+	if err != nil {
+		s.reconnect()
+		return err
+	}
+	s.current = next
+	return nil
+}
+
+// verify reads the session again after a claim.
+func (s *session) verify(ctx context.Context) error {
+	now, err := s.store.Get(ctx, s.checkpoint.Node)
+	if err != nil || now.ID != s.current.ID {
+		s.reconnect()
+		return errors.Join(err, errReplaced)
+	}
+	return nil
+}
+
+// changed reports whether the store has another session of this node than the one that this agent has written. first is true for the first
+// snapshot of the watch.
+func (s *session) changed(change cluster.Change[cluster.Session], first bool) bool {
+	now := change.Item
+	if change.Kind == cluster.Snapshot {
+		if len(change.All) == 1 {
+			now = change.All[0]
+		}
+		own := now.ID == "" || slices.Contains(s.checkpoint.Sessions, now.ID)
+		if first && own && now.Contested == "" {
+			return false
+		}
+	}
+	return s.current.ID != "" && (now.ID != s.current.ID || now.Contested != "")
+}

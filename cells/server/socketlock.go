@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/fx"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// SocketLock makes this process the only agent of a socket. The agent holds it while it serves, and with [LockSocket] from
+// before its first cell starts until after its last has stopped. It is for one goroutine at a time, as the hooks of fx are.
+type SocketLock struct {
+	path    string // of the socket
+	holders int
+	file    *fileLock // nil without holders
+}
+
+// NewSocketLock does not lock yet.
+func NewSocketLock(cfg Config) (*SocketLock, error) {
+	return &SocketLock{path: cfg.Socket}, cfg.Validate()
+}
+
+// LockSocket makes the agent lock its socket before any cell starts that is listed after it: list it first. A second agent
+// then fails before it has touched what is in the kernel, which is the first one's.
+func LockSocket() fx.Option {
+	// A module of its own: what a module invokes comes before what the program itself invokes.
+	return fx.Module("socket-lock", fx.Invoke(func(lc fx.Lifecycle, l *SocketLock) {
+		lc.Append(fx.Hook{OnStart: l.Acquire, OnStop: func(context.Context) error { return l.Release() }})
+	}))
+}
+
+// Acquire locks the socket and removes what a killed agent left of it. It returns [ErrInUse] when another agent lives, and
+// leaves alone what is no socket. It may be called more than once, and takes as many calls of Release.
+func (l *SocketLock) Acquire(ctx context.Context) error {
+	if l.holders == 0 {
+		if err := l.acquire(ctx); err != nil {
+			return err
+		}
+	}
+	l.holders++
+	return nil
+}
+
+func (l *SocketLock) acquire(ctx context.Context) (err error) {
+	if err := makeParent(filepath.Dir(l.path)); err != nil {
+		return fmt.Errorf("make room for socket %s: %w", l.path, err)
+	}
+	file, err := lockFile(l.path + ".lock")
+	if err != nil {
+		return explainLocked(ctx, l.path, err)
+	}
+	if err := removeStale(ctx, l.path); err != nil {
+		return errors.Join(err, file.release())
+	}
+	l.file = file
+	return nil
+}
+
+// Release takes back one Acquire.
+func (l *SocketLock) Release() error {
+	if l.holders--; l.holders > 0 {
+		return nil
+	}
+	file := l.file
+	l.file = nil
+	return file.release()
+}
+
+// fileLock is an flock(2) on a file: the kernel lets go of it when the process dies, however it dies.
+type fileLock struct{ file *os.File }
+
+// errLocked is returned when another process holds the lock.
+var errLocked = errors.New("locked by another process")
+
+// lockFile does not wait.
+func lockFile(path string) (*fileLock, error) {
+	for {
+		l, err := tryLockFile(path)
+		if err != nil || l != nil {
+			return l, err
+		}
+	}
+}
+
+// tryLockFile returns nil when the file it has locked is no longer the one at path: its holder removed it in between, and
+// the next one locks another.
+func tryLockFile(path string) (_ *fileLock, err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	l := &fileLock{file}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errLocked
+		}
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
+	if !l.holds(path) {
+		return nil, file.Close()
+	}
+	return l, nil
+}
+
+func (l *fileLock) holds(path string) bool {
+	ours, err := l.file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(ours, there)
+}
+
+// release removes the file while it is still locked, so that nobody locks a file that is about to go.
+func (l *fileLock) release() error {
+	return errors.Join(removeIfExists(l.file.Name()), l.file.Close())
+}
+
+func removeIfExists(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// ErrInUse is returned when another agent serves the socket.
+var ErrInUse = fault.New(fault.Conflict, "another agent serves it")
+
+// removeStale removes the socket that a killed agent left at path. The caller holds the lock.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("open socket %s: a file that is no socket is in the way (%s); remove it, or choose another --api-socket", path, info.Mode())
+	}
+	pid, err := listenerPID(ctx, path)
+	switch {
+	case err == nil:
+		return errorInUse(path, pid)
+	case errors.Is(err, unix.ECONNREFUSED): // bound once, and nobody listens: its owner is dead
+		return os.Remove(path)
+	default:
+		return fmt.Errorf("ask who serves socket: %w", err)
+	}
+}
+
+// explainLocked explains why the lock could not be taken.
+func explainLocked(ctx context.Context, path string, err error) error {
+	if !errors.Is(err, errLocked) {
+		return fmt.Errorf("open socket %s: %w", path, err)
+	}
+	pid, _ := listenerPID(ctx, path) // it may not listen yet; then nobody knows its number
+	return errorInUse(path, pid)
+}
+
+func errorInUse(path string, pid int) error {
+	who := ""
+	if pid != 0 {
+		who = fmt.Sprintf(" (pid %d)", pid)
+	}
+	return fmt.Errorf("open socket %s: %w%s; stop it, or choose another --api-socket", path, ErrInUse, who)
+}
+
+// listenerPID connects to the socket and returns the process that listens. The number is 0 when it is of another PID
+// namespace.
+func listenerPID(ctx context.Context, path string) (pid int, err error) {
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	p, err := peerOf(conn)
+	return p.pid, err
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+func poolTable(w io.Writer, p v1.PoolSpec) {
+	row(w, "Pool:", p.Name+", "+poolState(p))
+	row(w, "Prefixes:", prefixText(p.Prefixes))
+	if len(p.Exclude) > 0 {
+		row(w, "Excluded:", prefixText(p.Exclude))
+	}
+	row(w, "Blocks:", blockText(p))
+	for _, use := range p.Use {
+		row(w, familyName(use.Family)+":", useLine(use))
+	}
+	drainingRows(w, p.Draining)
+	if len(p.NodeSelector) > 0 {
+		row(w, "Nodes:", selectorText(p.NodeSelector))
+	}
+	if len(p.AllowedNamespaces) > 0 {
+		row(w, "Namespaces:", strings.Join(p.AllowedNamespaces, " "))
+	}
+	row(w, "Quarantine:", quarantineText(p))
+	if p.ReuseResting {
+		row(w, "When full:", "the address that rests longest is given out")
+	}
+}
+
+func prefixText(prefixes []netip.Prefix) string {
+	var texts []string
+	for _, p := range prefixes {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, " ")
+}
+
+// blockText is the size of the blocks of the families that the pool has.
+func blockText(p v1.PoolSpec) string {
+	var texts []string
+	if slices.ContainsFunc(p.Prefixes, func(prefix netip.Prefix) bool { return prefix.Addr().Is4() }) {
+		texts = append(texts, fmt.Sprintf("/%d", p.IPv4BlockBits))
+	}
+	if slices.ContainsFunc(p.Prefixes, func(prefix netip.Prefix) bool { return prefix.Addr().Is6() }) {
+		texts = append(texts, fmt.Sprintf("/%d", p.IPv6BlockBits))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func selectorText(labels map[string]string) string {
+	var texts []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		texts = append(texts, key+"="+labels[key])
+	}
+	return strings.Join(texts, " ")
+}
+
+func quarantineText(p v1.PoolSpec) string {
+	if p.Quarantine == nil || *p.Quarantine == 0 {
+		return "none"
+	}
+	return plainDuration(*p.Quarantine)
+}
+
+func poolState(p v1.PoolSpec) string {
+	switch {
+	case p.State != "" && p.State != "accepted":
+		return p.State
+	case p.Disabled:
+		return "disabled"
+	}
+	return "enabled"
+}
+
+// ownedText is "3 of 1024", and "" for a family that the pool has not.
+func ownedText(p v1.PoolSpec, family string) string {
+	for _, use := range p.Use {
+		if use.Family == family {
+			return fmt.Sprintf("%d of %s", use.Owned, blockCount(use.Blocks))
+		}
+	}
+	return ""
+}
+
+// useLine is "3 of 1024 blocks owned, by 2 nodes; 1021 free".
+func useLine(use v1.PoolUse) string {
+	return fmt.Sprintf("%d of %s blocks owned, by %s; %s free", use.Owned, blockCount(use.Blocks), plural(use.Nodes, "node"), blockCount(use.Blocks-use.Owned))
+}
+
+// blockCount is about how many there are: of those of a large IPv6 prefix nobody wants to read the digits.
+func blockCount(n int64) string {
+	const readable = 1 << 24
+	if n <= readable {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("2^%d", bits.Len64(uint64(n-1))) // 2^58 less a few is 2^58
+}
+
+func familyName(family string) string {
+	if family == "ipv6" {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// drainingText is how many blocks nodes still have of what was taken out of the pool; "" for none.
+func drainingText(p v1.PoolSpec) string {
+	if len(p.Draining) == 0 {
+		return ""
+	}
+	return fmt.Sprint(len(p.Draining))
+}
+
+// shownDraining is how many blocks a table names. JSON has all.
+const shownDraining = 50
+
+func drainingRows(w io.Writer, blocks []v1.PoolBlock) {
+	for _, b := range blocks[:min(len(blocks), shownDraining)] {
+		row(w, "Draining:", fmt.Sprintf("%s, on node %s", b.CIDR, b.Node))
+	}
+	if more := len(blocks) - shownDraining; more > 0 {
+		row(w, "Draining:", fmt.Sprintf("%d more; -o json has all", more))
+	}
+}
