@@ -76,14 +76,22 @@ func (f *Follower) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// follow returns when changes is closed.
+// follow returns when changes is closed, or ctx ends: the first watch lasts until [Follower.Stop], and the supervisor stops the task before.
 func (f *Follower) follow(ctx context.Context, changes <-chan netip.Addr) {
-	for addr := range changes {
-		if ctx.Err() != nil || !f.allocator.Covers(addr) {
-			continue
-		}
-		if err := f.update(); err != nil {
-			f.log.Warn("cannot list the addresses of the node; trying again at the next change", "error", err)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case addr, watched := <-changes:
+			if !watched {
+				return
+			}
+			if !f.allocator.Covers(addr) {
+				continue
+			}
+			if err := f.update(); err != nil {
+				f.log.Warn("cannot list the addresses of the node; trying again at the next change", "error", err)
+			}
 		}
 	}
 }

@@ -219,3 +219,21 @@ func TestFollowerOfKernel(t *testing.T) {
 	change(netlink.AddrDel, "10.0.0.2/24") // the primary address: the kernel takes the secondary one with it
 	want()
 }
+
+// The supervisor stops a task before the cell that it is of.
+func TestFollowerTaskStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := ipam.NewFollower(&interfaces{has: map[netip.Addr]string{}}, podCIDRNode(t), slog.New(slog.DiscardHandler))
+		if err := f.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
+		defer cancel()
+		if err := f.Task().Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := f.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
