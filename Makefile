@@ -31,6 +31,9 @@ help:
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
 	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
+	@echo "make ipam-plugins  the reference IPAM plugins that tests delegate addresses to, in bin/plugins"
+	@echo "make libcni    the small container runtimes of the tests, in bin/libcni"
+	@echo "make clean     removes bin/"
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-agent ./cmd/agent

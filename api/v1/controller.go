@@ -5,7 +5,7 @@ import "time"
 // Controller is a loop of the agent: GET /v1/controller.
 type Controller struct {
 	Name     string        `json:"name"`
-	Runs     uint64        `json:"runs"`              // rounds that have ended
+	Runs     uint64        `json:"runs"`              // rounds that have ended; 0 for a loop that has none and waits by itself
 	Failures int           `json:"failures"`          // of the last rounds, in a row
 	Duration time.Duration `json:"duration"`          // of the last round, in nanoseconds
 	LastRun  *time.Time    `json:"lastRun,omitempty"` // when the last round ended

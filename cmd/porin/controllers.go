@@ -19,14 +19,17 @@ func controllers(ctx context.Context, s *session) error {
 	return s.print(list, func(w io.Writer) {
 		row(w, "NAME", "RUNS", "FAILURES", "LAST RUN", "TOOK", "NEXT", "ERROR")
 		for _, c := range list {
-			last, took, next := "-", "-", "-"
+			runs, last, took, next := "-", "-", "-", "-"
+			if c.Runs > 0 {
+				runs = strconv.FormatUint(c.Runs, 10)
+			}
 			if c.LastRun != nil {
 				last, took = s.age(*c.LastRun)+" ago", shortDuration(c.Duration)
 			}
 			if c.Next != nil {
 				next = "in " + shortDuration(c.Next.Sub(s.now()).Round(time.Second))
 			}
-			row(w, c.Name, strconv.FormatUint(c.Runs, 10), strconv.Itoa(c.Failures), last, took, next, c.Error)
+			row(w, c.Name, runs, strconv.Itoa(c.Failures), last, took, next, c.Error)
 		}
 	})
 }
