@@ -11,14 +11,6 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Config says where the heartbeat file is.
-type Config struct {
-	// StateDir is the agent's, which plugins know.
-	StateDir string
-	// ConfDir has the lists of plugins that the container runtime reads; the empty string when the agent cannot see it.
-	ConfDir string
-}
-
 // heartbeatInterval is a small part of heartbeat.Fresh.
 const heartbeatInterval = 30 * time.Second
 
