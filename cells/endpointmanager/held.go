@@ -18,8 +18,8 @@ import (
 )
 
 // A start that finds many attachments which it cannot explain holds them: they are neither brought back nor removed, and their
-// addresses are given to nobody, until somebody says that they are gone. A held attachment is an endpoint that stays in state
-// restoring. So whatever looks for an endpoint finds it, and what ends an endpoint ends the hold: its DEL, a newer ADD of the
+// addresses are given to nobody, until somebody says that they are gone. A held attachment is an endpoint in state
+// held. So whatever looks for an endpoint finds it, and what ends an endpoint ends the hold: its DEL, a newer ADD of the
 // pod or of the attachment, and [Holder].Accept. It is on record (phase held). At the next start a link without a record stays
 // held, a lost link that is back is restored, and a failed restore is tried again. Only what is held because the ledger is of
 // another network namespace is not on record.

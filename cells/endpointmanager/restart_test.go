@@ -1,6 +1,7 @@
 package endpointmanager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -29,6 +30,27 @@ func TestStartFails(t *testing.T) {
 	}
 	if m := started(t, dir, &probe{}); len(m.table.List()) != 1 {
 		t.Errorf("restored %v", m.table.List())
+	}
+}
+
+// TestStartIgnoresRecordedState: the phase of a record says what becomes of it, and the state is that of another life of the agent.
+func TestStartIgnoresRecordedState(t *testing.T) {
+	for _, state := range []endpoint.State{endpoint.Held, endpoint.Disconnected, "of a later version"} {
+		dir := t.TempDir()
+		leaveOne(t, dir)
+		spoil(t, dir, func(tx *bbolt.Tx) error {
+			bucket := tx.Bucket([]byte("attachments-v1"))
+			key, value := bucket.Cursor().First()
+			changed := bytes.Replace(value, []byte(`"State":"regenerating"`), []byte(`"State":"`+state+`"`), 1)
+			if bytes.Equal(changed, value) {
+				t.Fatalf("the record has no state to change: %s", value)
+			}
+			return bucket.Put(bytes.Clone(key), changed)
+		})
+		m := started(t, dir, &probe{})
+		if list := m.table.List(); len(list) != 1 || list[0].State != endpoint.Ready || m.Restored().Adopted != 1 {
+			t.Errorf("recorded as %q: %+v, restored %+v", state, list, m.Restored())
+		}
 	}
 }
 

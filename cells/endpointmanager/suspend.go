@@ -28,8 +28,7 @@ type suspension struct {
 func (r *restorer) suspend(list []*restoration, origin, here ledger.Origin) {
 	detail := fmt.Sprintf("the ledger is of network namespace %d of this boot, and the agent runs in %d: it must run in the host's network (hostNetwork: true)", origin.NetNS, here.NetNS)
 	for _, one := range list {
-		r.steps.withhold(one.record.Endpoint)
-		r.held.add(one.worker, Held{Endpoint: one.record.Endpoint, Reason: OtherNamespace, Detail: detail})
+		one.worker.do(func() { r.hold(one.worker, OtherNamespace, detail) })
 	}
 	r.suspension = suspension{list: list, origin: origin, here: here}
 	r.registry.suspend()

@@ -130,12 +130,18 @@ func (r *restorer) addFound(ep endpoint.Endpoint) (*restoration, error) {
 
 // keep holds the endpoint as it is, and what it has from everybody else. It runs in the worker's queue.
 func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
-	r.steps.withhold(w.ep)
-	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
+	r.hold(w, reason, detail)
 	if err := r.records.putHeld(w, reason); err != nil {
 		r.log.Warn("hold is not on record: the next start decides anew", attrs(w.ep), "error", err)
 	}
 	r.log.Warn("attachment is held", attrs(w.ep), "reason", reason, "detail", detail)
+}
+
+// hold holds the endpoint in memory. It runs in the worker's queue.
+func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
+	r.steps.withhold(w.ep)
+	w.become(outside, endpoint.Held)
+	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
 }
 
 // heldBecause says why an attachment is held.
