@@ -75,7 +75,7 @@ func (c checker) ledger(only string) (findings []doctor.Finding, err error) {
 		case only != "" && a.String() != only:
 		case !known && !was:
 			findings = append(findings, doctor.Finding{
-				Kind: kindRecordOrphan, Subject: a.String(), Endpoint: a.String(),
+				Kind: kindRecordOrphan, Subject: a.String(), Endpoint: knownText(a),
 				Detail: fmt.Sprintf("the ledger has it in phase %q, written %s", rec.Phase, rec.At.Format("2006-01-02 15:04:05Z07:00")),
 			})
 		case ep.State == endpoint.Ready && before[a] == ep && (rec.Phase != ledger.Committed || !sameEndpoint(rec.Endpoint, ep)):
@@ -114,7 +114,7 @@ func (c checker) unfinished(only string) (findings []doctor.Finding) {
 			continue
 		}
 		findings = append(findings, doctor.Finding{
-			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: w.attachment.String(),
+			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: knownText(w.attachment),
 			Detail: fmt.Sprintf("tried %d times: %v", failed.times, failed.err),
 			Repair: func(ctx context.Context) error {
 				return errors.Join(c.m.deleter.deleteWorker(ctx, w, failed.cfg, startWatch(endpoint.OperationDel)).Errors...)
@@ -127,11 +127,19 @@ func (c checker) unfinished(only string) (findings []doctor.Finding) {
 // held have no repair: whether they are gone is for a person to say.
 func (c checker) held(only string) (findings []doctor.Finding) {
 	for _, h := range c.m.Held() {
-		if a := h.Endpoint.Spec.Attachment.String(); only == "" || a == only {
-			findings = append(findings, doctor.Finding{Kind: kindHeld, Subject: a, Endpoint: a, Detail: h.Detail})
+		if a := h.Endpoint.Spec.Attachment; only == "" || a.String() == only {
+			findings = append(findings, doctor.Finding{Kind: kindHeld, Subject: a.String(), Endpoint: knownText(a), Detail: h.Detail})
 		}
 	}
 	return findings
+}
+
+// knownText is the text of the attachment, and "" when nobody knows it.
+func knownText(a endpoint.Attachment) string {
+	if a.IsUnnamed() {
+		return ""
+	}
+	return a.String()
 }
 
 // deletionRecords have one repair in common, which works off all of them.

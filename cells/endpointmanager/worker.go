@@ -125,6 +125,9 @@ func (w *worker) learn(cfg endpoint.DeleteConfig) {
 
 // attrs are the log attributes of an endpoint.
 func attrs(ep endpoint.Endpoint) slog.Attr {
+	if ep.Spec.Attachment.IsUnnamed() {
+		return slog.Group("", "endpoint", ep.ID, "link", ep.Spec.Attachment.HostEnd())
+	}
 	return slog.Group("", "endpoint", ep.ID, "container", ep.Spec.Attachment.ContainerID,
 		"ifname", ep.Spec.Attachment.IfName, "pod", ep.Spec.Pod.String())
 }

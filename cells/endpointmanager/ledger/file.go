@@ -249,7 +249,11 @@ func (l *File) update(change func(*bbolt.Tx) error) error {
 	return nil
 }
 
-func (r Record) key() []byte { return []byte(r.Endpoint.Spec.Attachment.String()) }
+// key is another text than that of the attachment when that is [endpoint.Unnamed].
+func (r Record) key() []byte {
+	a := r.Endpoint.Spec.Attachment
+	return []byte(a.ContainerID + ":" + a.IfName)
+}
 
 // timeKey sorts as the time does.
 func timeKey(t time.Duration) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t)) }
