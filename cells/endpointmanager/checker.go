@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // The disagreements that the manager owns.
@@ -144,7 +144,7 @@ func knownText(a endpoint.Attachment) string {
 
 // deletionRecords have one repair in common, which works off all of them.
 func (c checker) deletionRecords() (findings []doctor.Finding, err error) {
-	waiting, unreadable, err := deletequeue.Look(c.m.cfg.deletionsPath())
+	waiting, unreadable, err := deletionrecords.Look(c.m.cfg.deletionsPath())
 	deleteAll := once(c.m.deletionRecords.deleteRecorded)
 	for _, path := range waiting {
 		findings = append(findings, doctor.Finding{

@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // kinds returns what the manager's checker finds.
@@ -85,7 +85,7 @@ func TestChecker(t *testing.T) {
 	if err := os.MkdirAll(m.cfg.deletionsPath(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
+	if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(m.cfg.deletionsPath(), "x.bad"), nil, 0o600); err != nil {
@@ -118,7 +118,7 @@ func TestCheckerRetriesDeletionRecords(t *testing.T) {
 		if _, err := m.Create(t.Context(), specOf(a+":eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: a, IfName: "eth0"}); err != nil {
+		if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: a, IfName: "eth0"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestResourcesLedger(t *testing.T) {
 	if got := lacking(); got != nil {
 		t.Errorf("%v are lacking on a healthy node", got)
 	}
-	if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
+	if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := lacking(); !slices.Equal(got, []string{"deletion-records"}) {

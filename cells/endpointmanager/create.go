@@ -28,8 +28,8 @@ type creator struct {
 	queues    *admission.Queues
 	deleter   *deleter
 
-	// resumed is called when a creation that had to wait for another life of its attachment goes on: a simulation orders the two by it.
-	resumed func(endpoint.Attachment)
+	// beforeNextClaim is called when a creation that had to wait for another life of its attachment goes on: a simulation orders the two by it.
+	beforeNextClaim func(endpoint.Attachment)
 }
 
 // Create implements [Manager].
@@ -41,7 +41,7 @@ func (c *creator) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 	if err := spec.Validate(); err != nil {
 		return endpoint.Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
-	spec.Began = c.clock.since(spec.Began)
+	spec.Began = c.clock.startTime(spec.Began)
 	ep, err := c.bringUp(ctx, spec, namespace)
 	if err != nil {
 		return endpoint.Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
@@ -75,7 +75,7 @@ func (c *creator) bringUp(ctx context.Context, spec endpoint.Spec, namespace *en
 	}
 	for waited := false; ; waited = true {
 		if waited {
-			c.resumed(spec.Attachment)
+			c.beforeNextClaim(spec.Attachment)
 		}
 		w, older, isNew, err := c.registry.claim(spec, creation)
 		if err != nil {
@@ -233,7 +233,7 @@ func (c *creator) replace(ctx context.Context, w *worker, spec endpoint.Spec) er
 func (c *creator) supersede(ctx context.Context, spec endpoint.Spec, older []*worker) error {
 	cfg := endpoint.DeleteConfig{Began: spec.Began}
 	for _, w := range older {
-		c.registry.recordDelete(w.attachment, cfg, 0)
+		c.registry.rememberDelete(w.attachment, cfg, 0)
 		c.log.Info("endpoint is superseded by a newer container of its pod", "container", w.attachment.ContainerID,
 			"ifname", w.attachment.IfName, "pod", spec.Pod.String(), "by", spec.Attachment.ContainerID)
 		result := c.deleter.deleteWorker(ctx, w, cfg, startWatch(endpoint.OperationDel))

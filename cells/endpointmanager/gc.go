@@ -64,7 +64,7 @@ func (c *collector) Collect(ctx context.Context, gc GC) (result GCResult) {
 		result.Errors = []error{fmt.Errorf("collect garbage of network %q: %w", gc.Network, err)}
 		return result
 	}
-	gc.Began = c.clock.since(gc.Began)
+	gc.Began = c.clock.startTime(gc.Began)
 	stale, live := c.stale(gc)
 	for _, w := range stale {
 		result.Stale = append(result.Stale, w.attachment)

@@ -7,12 +7,12 @@ import (
 	"porin.dev/porin/cells/supervisor"
 )
 
-// health says how the manager is. It is a supervisor.Reporter.
+// health says how the manager is. It is a supervisor.HealthReporter.
 type health struct{ m *manager }
 
 func newHealth(m *manager) health { return health{m} }
 
-// Condition implements supervisor.Reporter. The agent goes on without the file of its ledger, but what it writes is lost with it. A restart finds
+// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but what it writes is lost with it. A restart finds
 // a new ledger, and holds what is there. What is held is for a person to look at, and no fault of the agent.
 func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "endpointmanager", State: supervisor.OK}

@@ -250,7 +250,7 @@ func namesOf(list []endpoint.Attachment) string {
 
 func heldToV1(list []Held) v1.Held {
 	out := v1.Held{Count: len(list)}
-	for _, h := range list[:min(len(list), most)] {
+	for _, h := range list[:min(len(list), maxReported)] {
 		ep := h.Endpoint
 		out.Endpoints = append(out.Endpoints, v1.HeldEndpoint{
 			Endpoint: ep.Spec.Attachment.String(), Link: ep.Host.Name, Addresses: v1.Addresses(ep.Addresses),

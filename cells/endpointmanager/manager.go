@@ -127,7 +127,7 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 	}
 	m.creator = &creator{
 		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, records: records, steps: steps, listeners: listeners, queues: queues,
-		deleter: m.deleter, resumed: func(endpoint.Attachment) {},
+		deleter: m.deleter, beforeNextClaim: func(endpoint.Attachment) {},
 	}
 	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
 	m.holder = &holder{registry: registry, held: held, deleter: m.deleter}

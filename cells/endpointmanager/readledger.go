@@ -60,12 +60,12 @@ func (r *restorer) readDeletions() error {
 	deletions := make([]endpoint.Deletion, len(tombstones))
 	r.registry.mu.Lock()
 	for i, rec := range tombstones {
-		r.registry.calls.recordDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
-		r.registry.calls.recordAdd(rec.Endpoint.Spec)
+		r.registry.calls.rememberDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+		r.registry.calls.rememberAdd(rec.Endpoint.Spec)
 		deletions[i] = endpoint.Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: now.Add(rec.Boot - boot)}
 	}
 	for _, n := range notes {
-		r.registry.calls.recordDelete(n.Attachment, n.Began)
+		r.registry.calls.rememberDelete(n.Attachment, n.Began)
 	}
 	r.registry.mu.Unlock()
 	r.steps.remember(deletions)
@@ -87,8 +87,8 @@ func (r *restorer) makeWorkers(records []ledger.Record, isFormer func(ledger.Rec
 		}
 		list[i] = r.launch(rec)
 		list[i].former = isFormer
-		r.registry.calls.recordAdd(rec.Endpoint.Spec)
-		r.registry.calls.recordDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+		r.registry.calls.rememberAdd(rec.Endpoint.Spec)
+		r.registry.calls.rememberDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
 	}
 	return list, nil
 }

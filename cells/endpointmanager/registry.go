@@ -101,7 +101,7 @@ func (r *registry) claim(spec endpoint.Spec, first func(*worker)) (w *worker, ol
 	if err := r.calls.refuse(spec); err != nil {
 		return nil, nil, false, err
 	}
-	r.calls.recordAdd(spec)
+	r.calls.rememberAdd(spec)
 	if older := r.workers.olderOfPod(spec); len(older) > 0 {
 		return nil, older, false, nil
 	}
@@ -171,13 +171,13 @@ func (r *registry) ofContainer(id string) []*worker {
 	return r.workers.ofContainer(id)
 }
 
-// recordDelete remembers the deletion of the attachment, and returns its worker. cfg.Sweep makes one for an attachment that the agent has no
+// rememberDelete remembers the deletion of the attachment, and returns its worker. cfg.Sweep makes one for an attachment that the agent has no
 // endpoint of, so that the deletion and an ADD that comes meanwhile take their turn; there is none when the node has no number left, or the
 // manager has stopped.
-func (r *registry) recordDelete(a endpoint.Attachment, cfg endpoint.DeleteConfig, steps int) (w *worker, swept bool) {
+func (r *registry) rememberDelete(a endpoint.Attachment, cfg endpoint.DeleteConfig, steps int) (w *worker, swept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls.recordDelete(a, cfg.Began)
+	r.calls.rememberDelete(a, cfg.Began)
 	if w := r.workers.byAttachment[a]; w != nil || !cfg.Sweep || r.closed {
 		return w, false
 	}
@@ -189,16 +189,16 @@ func (r *registry) recordDelete(a endpoint.Attachment, cfg endpoint.DeleteConfig
 		Attachment: a, Network: cfg.Network, NetNS: cfg.NetNS, IPAM: cfg.IPAM, ExternalIPAM: cfg.IPAM != (endpoint.IPAMPlugin{}), Began: cfg.Began,
 	}, id)
 	w.attached = steps
-	w.recorded.Store(r.stopped) // before the agent serves nobody asks but a deletion record
+	w.hasDeletionRecord.Store(r.stopped) // before the agent serves nobody asks but a deletion record
 	r.launch(w)
 	return w, true
 }
 
-// recordContainerDelete remembers the deletion of a whole container, and returns its workers.
-func (r *registry) recordContainerDelete(containerID string, began time.Duration) []*worker {
+// rememberContainerDelete remembers the deletion of a whole container, and returns its workers.
+func (r *registry) rememberContainerDelete(containerID string, began time.Duration) []*worker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls.recordDelete(endpoint.Attachment{ContainerID: containerID}, began)
+	r.calls.rememberDelete(endpoint.Attachment{ContainerID: containerID}, began)
 	return r.workers.ofContainer(containerID)
 }
 

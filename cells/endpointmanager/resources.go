@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/capacity"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // leastFree is the room that the ledger's file system must have left, in bytes: enough for the records of some hundred
@@ -53,7 +53,7 @@ func checkRoom(dir string, fs unix.Statfs_t) error {
 
 // deletionRecords are there while no agent runs. One that is left when it serves could not be processed.
 func (r resources) deletionRecords() error {
-	waiting, _, err := deletequeue.Look(r.m.cfg.deletionsPath())
+	waiting, _, err := deletionrecords.Look(r.m.cfg.deletionsPath())
 	if len(waiting) > 0 {
 		return fmt.Errorf("%d deletions that were asked for without an agent are not done: porin doctor says why", len(waiting))
 	}

@@ -110,9 +110,9 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 			return err
 		}
 	}
-	undo, cancel := context.WithTimeout(ctx, undoTimeAtStart)
+	undoCtx, cancel := context.WithTimeout(ctx, undoTimeAtStart)
 	defer cancel()
-	list, err := r.check(ctx, undo, list)
+	list, err := r.check(ctx, undoCtx, list)
 	if err != nil {
 		return err
 	}
@@ -122,14 +122,14 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 		}
 	}
 	for _, one := range list {
-		if err := r.bringBack(ctx, undo, one); err != nil {
+		if err := r.bringBack(ctx, undoCtx, one); err != nil {
 			return err
 		}
 	}
-	if err := r.bringBackAgain(ctx, undo, list); err != nil {
+	if err := r.bringBackAgain(ctx, undoCtx, list); err != nil {
 		return err
 	}
-	if err := r.endFailed(ctx, undo, list); err != nil {
+	if err := r.endFailed(ctx, undoCtx, list); err != nil {
 		return err
 	}
 	r.report.Duration = time.Since(began)
@@ -146,9 +146,9 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 
 // check is the first phase: what is to go is not brought back first, and neither is what the kernel has lost. What is of another
 // boot goes before anything of this one is looked at.
-func (r *restorer) check(ctx, undo context.Context, list []*restoration) ([]*restoration, error) {
+func (r *restorer) check(ctx, undoCtx context.Context, list []*restoration) ([]*restoration, error) {
 	r.deletionRecords.deleteOrWarn(ctx)
-	r.undoFormer(undo, list)
+	r.undoFormer(undoCtx, list)
 	r.findLost(ctx, list)
 	found, err := r.steps.find(ctx)
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *restorer) findLost(ctx context.Context, list []*restoration) {
 
 // undoFormer takes down all that is of another boot, side by side: other IPAM plugins take their addresses back. What fails
 // stays on record, and is tried again.
-func (r *restorer) undoFormer(undo context.Context, list []*restoration) {
+func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
 	var group errgroup.Group
 	group.SetLimit(deletionsAtOnce)
 	for _, one := range list {
@@ -200,7 +200,7 @@ func (r *restorer) undoFormer(undo context.Context, list []*restoration) {
 			group.Go(func() error {
 				r.held.remove(one.worker)
 				one.worker.queue.push(one.worker.forgetIndexes)
-				r.deleter.deleteWorker(undo, one.worker, one.deleteConfig(), startWatch(endpoint.OperationDel))
+				r.deleter.deleteWorker(undoCtx, one.worker, one.deleteConfig(), startWatch(endpoint.OperationDel))
 				return nil
 			})
 		}
@@ -208,14 +208,14 @@ func (r *restorer) undoFormer(undo context.Context, list []*restoration) {
 	_ = group.Wait()
 }
 
-// bringBack waits for one endpoint to be restored or undone, the second phase: the latter until undo ends. Its error is the end
+// bringBack waits for one endpoint to be restored or undone, the second phase: the latter until undoCtx ends. Its error is the end
 // of the start.
-func (r *restorer) bringBack(ctx, undo context.Context, one *restoration) error {
+func (r *restorer) bringBack(ctx, undoCtx context.Context, one *restoration) error {
 	w := one.worker
 	switch {
 	case one.former:
 		return nil // undone
-	case w.recorded.Load(): // its deletion is under way, however long that takes
+	case w.hasDeletionRecord.Load(): // its deletion is under way, however long that takes
 		r.report.undone(w.attachment, reasonDeleted)
 		return nil
 	}
@@ -225,14 +225,14 @@ func (r *restorer) bringBack(ctx, undo context.Context, one *restoration) error 
 			r.report.undone(w.attachment, reasonDeleted)
 		case one.newer != nil && one.record.Phase == ledger.Committed:
 			r.report.undone(w.attachment, reasonSuperseded)
-			r.deleter.takeDown(undo, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
+			r.deleter.takeDown(undoCtx, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
 		case one.reason != "":
 			r.keep(w, one.reason, one.heldBecause())
 		case one.record.Phase != ledger.Committed:
 			r.report.undone(w.attachment, halfDone[one.record.Phase])
-			r.deleter.takeDown(undo, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
+			r.deleter.takeDown(undoCtx, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
 		case one.lost != nil:
-			r.giveUp(undo, w, one.lost)
+			r.giveUp(undoCtx, w, one.lost)
 		default:
 			one.failed = r.adopt(ctx, one)
 		}
@@ -245,7 +245,7 @@ func (r *restorer) bringBack(ctx, undo context.Context, one *restoration) error 
 
 // bringBackAgain tries again the endpoints whose Restore has failed, all of them before the next wait: a fault of the node costs
 // a start the waiting of one endpoint.
-func (r *restorer) bringBackAgain(ctx, undo context.Context, list []*restoration) error {
+func (r *restorer) bringBackAgain(ctx, undoCtx context.Context, list []*restoration) error {
 	for try := range restoreTries - 1 {
 		var again []*restoration
 		for _, one := range list {
@@ -263,7 +263,7 @@ func (r *restorer) bringBackAgain(ctx, undo context.Context, list []*restoration
 		}
 		for _, one := range again {
 			one.failed = nil
-			if err := r.bringBack(ctx, undo, one); err != nil {
+			if err := r.bringBack(ctx, undoCtx, one); err != nil {
 				return err
 			}
 		}
@@ -282,7 +282,7 @@ func isFinal(err error) bool {
 
 // endFailed takes down the endpoints whose Restore has failed. When these are most of those tried, it is not the endpoints that
 // are wrong: they are held.
-func (r *restorer) endFailed(ctx, undo context.Context, list []*restoration) error {
+func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) error {
 	var failed []*restoration
 	tried := 0
 	for _, one := range list {
@@ -306,7 +306,7 @@ func (r *restorer) endFailed(ctx, undo context.Context, list []*restoration) err
 			case tooMany:
 				r.keep(w, RestoreFailed, one.failed.Error())
 			default:
-				r.giveUp(undo, w, one.failed)
+				r.giveUp(undoCtx, w, one.failed)
 			}
 		})
 	}

@@ -64,7 +64,7 @@ func isTooMany(n, counted int) bool { return n > maxUnexplained && 2*n > counted
 
 // isWhole reports whether the attachment is to be brought back, if its link is there.
 func (e *restoration) isWhole() bool {
-	return !e.former && e.record.Phase == ledger.Committed && e.newer == nil && !e.worker.recorded.Load() && !e.worker.isGone()
+	return !e.former && e.record.Phase == ledger.Committed && e.newer == nil && !e.worker.hasDeletionRecord.Load() && !e.worker.isGone()
 }
 
 // withoutRecord returns those of the links found that belong to nothing on record: by their index, or by their name where the
@@ -139,7 +139,7 @@ func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
 
 // hold holds the endpoint in memory. It runs in the worker's queue.
 func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
-	r.steps.withhold(w.ep)
+	r.steps.occupy(w.ep)
 	w.become(outside, endpoint.Held)
 	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
 }

@@ -28,7 +28,7 @@ type cell struct{ condition supervisor.Condition }
 func (c *cell) Condition() supervisor.Condition { return c.condition }
 
 // started returns a supervisor that runs until the end of the test, and what it was told of a task that ended.
-func started(t *testing.T, barrier *restored.Barrier, tasks []*task.Task, cells ...supervisor.Reporter) (*supervisor.Supervisor, <-chan error) {
+func started(t *testing.T, barrier *restored.Barrier, tasks []*task.Task, cells ...supervisor.HealthReporter) (*supervisor.Supervisor, <-chan error) {
 	t.Helper()
 	s, err := supervisor.New(supervisor.DefaultConfig(), quiet, barrier, tasks, cells)
 	if err != nil {
