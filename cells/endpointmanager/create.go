@@ -22,6 +22,7 @@ type creator struct {
 	log       *slog.Logger
 	clock     *clock
 	registry  *registry
+	creations *creations
 	records   *recorder
 	steps     *stepRunner
 	listeners *listeners
@@ -50,7 +51,7 @@ func (c *creator) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 }
 
 // Creating implements [Manager].
-func (c *creator) Creating() []endpoint.Attachment { return c.registry.announced() }
+func (c *creator) Creating() []endpoint.Attachment { return c.creations.list() }
 
 // created is the outcome of a creation.
 type created struct {
@@ -62,7 +63,7 @@ type created struct {
 // after that of an older container in the same place of the pod. A creation that has begun is waited for, as it ends soon
 // after ctx does.
 func (c *creator) bringUp(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
-	defer c.registry.announce(spec.Attachment)()
+	defer c.creations.begin(spec.Attachment)()
 	watch, done := startWatchSince(endpoint.OperationAdd, c.clock.boot()-spec.Began), make(chan created, 1)
 	creation := func(w *worker) {
 		ep, err := c.create(ctx, w, namespace, watch)
@@ -245,7 +246,7 @@ func (c *creator) supersede(ctx context.Context, spec endpoint.Spec, older []*wo
 			c.log.Warn("superseded endpoint is not gone yet, which is tried again", "container", w.attachment.ContainerID, "error", err)
 			c.deleter.tellDeletedEarly(w, cfg)
 		}
-		c.registry.setSuperseded(w)
+		w.superseded.Store(true)
 	}
 	return nil
 }

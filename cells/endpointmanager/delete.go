@@ -29,6 +29,7 @@ type deleter struct {
 	log           *slog.Logger
 	retryInterval time.Duration
 	clock         *clock
+	gate          *gate
 	registry      *registry
 	records       *recorder
 	steps         *stepRunner
@@ -47,7 +48,7 @@ type DeleteResult struct {
 
 // Delete implements [Manager].
 func (d *deleter) Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult {
-	if err := d.registry.refusal(); err != nil {
+	if err := d.gate.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, err)}}
 	}
 	cfg.Began = d.clock.startTime(cfg.Began)
@@ -56,7 +57,7 @@ func (d *deleter) Delete(ctx context.Context, attachment endpoint.Attachment, cf
 
 // DeleteContainer implements [Manager].
 func (d *deleter) DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult {
-	if err := d.registry.refusal(); err != nil {
+	if err := d.gate.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %.64s: %w", containerID, err)}}
 	}
 	cfg.Began = d.clock.startTime(cfg.Began)
@@ -163,7 +164,7 @@ func (d *deleter) takeDown(ctx context.Context, w *worker, cfg endpoint.DeleteCo
 // enter waits for the deletion's turn, however long: what is asked for will be done. Those on record need none before the
 // agent serves.
 func (d *deleter) enter(w *worker) (leave func()) {
-	if w.hasDeletionRecord.Load() && d.registry.isStopped() {
+	if w.hasDeletionRecord.Load() && d.gate.isStopped() {
 		return func() {}
 	}
 	leave, _ = d.queues.Of(w.ep.Spec).Enter(context.Background(), admission.Deletions, "")
@@ -283,7 +284,7 @@ func (d *deleter) undo(w *worker, watch *stopwatch) {
 // success all the same, and known as long as this agent lives: a full disk is no reason to keep a pod from going.
 func (d *deleter) noteDeletion(a endpoint.Attachment, began time.Duration) error {
 	err := d.records.noteDeletion(a, began)
-	if err != nil && d.registry.isStopped() {
+	if err != nil && d.gate.isStopped() {
 		return fmt.Errorf("delete endpoint %s: %w", a, ErrStopped)
 	}
 	if err != nil {

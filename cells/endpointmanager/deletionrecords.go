@@ -30,6 +30,7 @@ type deletionRecords struct {
 	log      *slog.Logger
 	clock    *clock
 	here     func() (ledger.Origin, error)
+	gate     *gate
 	registry *registry
 	deleter  *deleter
 	task     *task.Task
@@ -38,7 +39,7 @@ type deletionRecords struct {
 // deleteRecorded does the deletions on record. A record whose deletion fails stays in
 // the folder for the next time; one that cannot be read is set aside there, and reported.
 func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
-	if d.registry.isSuspended() {
+	if d.gate.isSuspended() {
 		return ErrSuspended
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordsTimeout)

@@ -18,10 +18,10 @@ func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "endpointmanager", State: supervisor.OK}
 	path := h.m.cfg.ledgerPath()
 	switch _, err := os.Stat(path); {
-	case h.m.registry.isStopped():
+	case h.m.gate.isStopped():
 	case err != nil:
 		c.State, c.Reason = supervisor.Failing, fmt.Sprintf("the ledger is lost: %v", err)
-	case h.m.registry.isSuspended():
+	case h.m.gate.isSuspended():
 		c.State, c.Reason = supervisor.Degraded, ErrSuspended.Error()
 	default:
 		if held := len(h.m.Held()); held > 0 {

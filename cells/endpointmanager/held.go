@@ -142,9 +142,9 @@ func (h *heldSet) counts() map[HoldReason]int {
 
 // holder lists what is held and ends it. Confirm is the restorer's, in suspend.go.
 type holder struct {
-	registry *registry
-	held     *heldSet
-	deleter  *deleter
+	gate    *gate
+	held    *heldSet
+	deleter *deleter
 }
 
 // Held implements [Holder].
@@ -152,7 +152,7 @@ func (h *holder) Held() []Held { return h.held.list() }
 
 // Accept implements [Holder].
 func (h *holder) Accept(ctx context.Context, a endpoint.Attachment) (sum DeleteResult) {
-	if err := h.registry.refusal(); err != nil {
+	if err := h.gate.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("accept what the restore holds: %w", err)}}
 	}
 	list := h.held.of(a)

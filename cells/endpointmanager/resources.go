@@ -29,7 +29,7 @@ func (r resources) Resources() []capacity.Resource {
 
 // ledger finds out whether it can be written.
 func (r resources) ledger() error {
-	if r.m.registry.isStopped() {
+	if r.m.gate.isStopped() {
 		return ErrStopped
 	}
 	var fs unix.Statfs_t

@@ -33,14 +33,15 @@ const (
 	reasonSuperseded = "a newer container of its pod has its place"
 )
 
-// restorer makes of the ledger, at a start, what an earlier life of the agent had: it reads the records, compares them with the kernel, brings
-// back what is whole, holds what it cannot explain, undoes the rest, and removes what belongs to nobody.
+// restorer makes of the ledger, at a start, what an earlier life of the agent had. Its reader reads the records, its comparer compares them with
+// the kernel; the restorer brings back what is whole, holds what cannot be explained, undoes the rest, and removes what belongs to nobody.
 type restorer struct {
 	log             *slog.Logger
-	tombstoneTTL    time.Duration
-	clock           *clock
 	here            func() (ledger.Origin, error)
+	gate            *gate
 	registry        *registry
+	reader          *ledgerReader
+	comparer        *comparer
 	records         *recorder
 	steps           *stepRunner
 	listeners       *listeners
@@ -69,9 +70,9 @@ type restoration struct {
 
 // Restored implements [Service]. There is none while the manager is suspended.
 func (r *restorer) Restored() Report {
-	r.registry.mu.Lock()
-	defer r.registry.mu.Unlock()
-	if r.registry.suspended {
+	r.gate.mu.Lock()
+	defer r.gate.mu.Unlock()
+	if r.gate.suspended {
 		return Report{}
 	}
 	return r.report
@@ -89,11 +90,11 @@ func (r *restorer) restore(ctx context.Context) error {
 		return err
 	}
 	relation := relationOf(origin, here)
-	list, err := r.readLedger(relation)
+	list, isNew, err := r.reader.read(relation)
 	if err != nil {
 		return err
 	}
-	r.newLedger = r.newLedger && origin == ledger.Origin{}
+	r.newLedger = isNew && origin == ledger.Origin{}
 	if relation == undetermined {
 		r.suspend(list, origin, here)
 		return nil
@@ -149,12 +150,10 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 func (r *restorer) check(ctx, undoCtx context.Context, list []*restoration) ([]*restoration, error) {
 	r.deletionRecords.deleteOrWarn(ctx)
 	r.undoFormer(undoCtx, list)
-	r.findLost(ctx, list)
-	found, err := r.steps.find(ctx)
+	list, err := r.comparer.compare(ctx, list, r.newLedger)
 	if err != nil {
 		return nil, err
 	}
-	list = r.holdUnexplained(list, found)
 	slices.SortStableFunc(list, func(a, b *restoration) int { return a.order() - b.order() })
 	return list, nil
 }
@@ -170,23 +169,6 @@ func (e *restoration) order() int {
 		return 2
 	}
 	return phaseOrder(e.record.Phase)
-}
-
-// findLost notes which endpoints the kernel has lost.
-func (r *restorer) findLost(ctx context.Context, list []*restoration) {
-	var eps []endpoint.Endpoint
-	for _, one := range list {
-		if one.record.Phase == ledger.Committed && !one.former {
-			eps = append(eps, one.record.Endpoint)
-		}
-	}
-	lost, complete := r.steps.findLost(ctx, eps)
-	for _, one := range list {
-		one.lost = lost[one.worker.attachment]
-		if complete && one.reason == LinkLost && one.lost == nil {
-			one.reason = "" // it is back
-		}
-	}
 }
 
 // undoFormer takes down all that is of another boot, side by side: other IPAM plugins take their addresses back. What fails
@@ -311,6 +293,22 @@ func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) 
 		})
 	}
 	return ctx.Err()
+}
+
+// keep holds the endpoint as it is, and what it has from everybody else. It runs in the worker's queue.
+func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
+	r.hold(w, reason, detail)
+	if err := r.records.putHeld(w, reason); err != nil {
+		r.log.Warn("hold is not on record: the next start decides anew", attrs(w.ep), "error", err)
+	}
+	r.log.Warn("attachment is held", attrs(w.ep), "reason", reason, "detail", detail)
+}
+
+// hold holds the endpoint in memory. It runs in the worker's queue.
+func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
+	r.steps.occupy(w.ep)
+	w.become(outside, endpoint.Held)
+	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
 }
 
 // giveUp takes down an endpoint that cannot be brought back. When its address was never taken it is not released either. It runs in the worker's

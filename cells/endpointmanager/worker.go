@@ -24,7 +24,7 @@ type worker struct {
 	gone              chan struct{}      // closed when nothing of the endpoint is left but its number
 	failed            atomic.Pointer[failedDeletion]
 	hasDeletionRecord atomic.Bool // a deletion record asks for its end, until that is done
-	superseded        bool        // a newer container has its place; guarded by the registry's lock
+	superseded        atomic.Bool // a newer container has its place
 	found             bool        // only its link is known, and what that says; never changes
 
 	ep       endpoint.Endpoint
