@@ -15,6 +15,7 @@ import (
 
 // The disagreements that the manager owns.
 const (
+	kindLedgerLost    = "ledger-lost"
 	kindRecordMissing = "record-missing"
 	kindRecordDiffers = "record-differs"
 	kindRecordOrphan  = "record-orphan"
@@ -35,6 +36,7 @@ func (checker) Owner() string { return "endpointmanager" }
 // Kinds implements doctor.Checker.
 func (checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
+		{Name: kindLedgerLost, Meaning: "the file of the ledger was removed or replaced while the agent runs: what it writes goes with it", Repair: "put the file back; or restart the agent: it holds what it finds, and porin status says what to do then"},
 		{Name: kindRecordMissing, About: doctor.Addresses, Meaning: "an endpoint is ready and not in the ledger: the next agent would not know it", Repair: "the record is written"},
 		{Name: kindRecordDiffers, About: doctor.Addresses, Meaning: "the ledger has an endpoint other than it is", Repair: "the record is written"},
 		{Name: kindRecordOrphan, About: doctor.Addresses, Meaning: "the ledger has an attachment that the agent does not know", Repair: "restart the agent: it brings the endpoint back, or takes it down"},
@@ -52,6 +54,9 @@ func (c checker) Examine(ctx context.Context, only string) ([]doctor.Finding, er
 	findings = append(findings, c.held(only)...)
 	if err != nil || only != "" {
 		return findings, err
+	}
+	if lost := c.m.ledgerFile.check(); lost != nil {
+		findings = append(findings, doctor.Finding{Kind: kindLedgerLost, Subject: c.m.records.ledger.Path(), Detail: lost.Error()})
 	}
 	records, err := c.deletionRecords()
 	return append(findings, records...), err

@@ -2,7 +2,8 @@ package endpointmanager
 
 import (
 	"fmt"
-	"os"
+	"log/slog"
+	"sync"
 
 	"porin.dev/porin/cells/supervisor"
 )
@@ -16,11 +17,12 @@ func newHealth(m *manager) health { return health{m} }
 // a new ledger, and holds what is there. What is held is for a person to look at, and no fault of the agent.
 func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "endpointmanager", State: supervisor.OK}
-	path := h.m.cfg.ledgerPath()
-	switch _, err := os.Stat(path); {
-	case h.m.gate.isStopped():
-	case err != nil:
-		c.State, c.Reason = supervisor.Failing, fmt.Sprintf("the ledger is lost: %v", err)
+	if h.m.gate.isStopped() {
+		return c
+	}
+	switch lost := h.m.ledgerFile.check(); {
+	case lost != nil:
+		c.State, c.Reason = supervisor.Failing, lost.Error()
 	case h.m.gate.isSuspended():
 		c.State, c.Reason = supervisor.Degraded, ErrSuspended.Error()
 	default:
@@ -29,4 +31,30 @@ func (h health) Condition() supervisor.Condition {
 		}
 	}
 	return c
+}
+
+// ledgerFile notices that the ledger's file is lost. All who report that ask it.
+type ledgerFile struct {
+	log     *slog.Logger
+	records *recorder
+
+	mu   sync.Mutex // guards the field below
+	lost bool       // at the last check
+}
+
+// check returns why the ledger is lost, and logs it the first time.
+func (l *ledgerFile) check() error {
+	err := l.records.ledger.Lost()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch was := l.lost; {
+	case err != nil && !was:
+		l.log.Error("the ledger is lost: put its file back, or restart the agent, which then holds the attachments that it finds", "error", err)
+	case err == nil && was:
+		l.log.Info("the ledger is there again")
+	}
+	if l.lost = err != nil; l.lost {
+		return fmt.Errorf("the ledger is lost: %w", err)
+	}
+	return nil
 }

@@ -102,6 +102,7 @@ type manager struct {
 	gate            *gate
 	registry        *registry
 	records         *recorder
+	ledgerFile      *ledgerFile
 	held            *heldSet
 	deletionRecords *deletionRecords
 	open            func(path string) (ledger.Ledger, error)
@@ -120,7 +121,8 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 	steps := &stepRunner{list: p.Steps, table: p.Table, log: p.Log}
 	listeners := &listeners{p.Subscribers, p.Observers}
 	m := &manager{
-		cfg: p.Config, log: p.Log, table: p.Table, gate: gate, registry: registry, records: records, held: held, barrier: barrier,
+		cfg: p.Config, log: p.Log, table: p.Table, gate: gate, registry: registry, records: records,
+		ledgerFile: &ledgerFile{log: p.Log, records: records}, held: held, barrier: barrier,
 		open: func(path string) (ledger.Ledger, error) { return ledger.Open(path) },
 	}
 	m.deleter = &deleter{

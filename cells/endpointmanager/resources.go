@@ -21,14 +21,26 @@ func newResources(m *manager) resources { return resources{m} }
 // Resources implements capacity.Source.
 func (r resources) Resources() []capacity.Resource {
 	return []capacity.Resource{
-		{Name: "ledger", Err: r.ledger(), Vital: true},
+		r.ledger(),
 		{Name: "endpoint-numbers", Used: int64(r.m.registry.ids.count()), Capacity: maxID, Reserve: maxID / 100},
 		{Name: "deletion-records", Err: r.deletionRecords()},
 	}
 }
 
-// ledger finds out whether it can be written.
-func (r resources) ledger() error {
+// ledger is not vital when it is lost: an ADD succeeds, and a node that is NotReady would lose pods that run well. A kubelet restarts
+// the agent for it.
+func (r resources) ledger() capacity.Resource {
+	ledger := capacity.Resource{Name: "ledger", Err: r.writable(), Vital: true}
+	if ledger.Err == nil {
+		if lost := r.m.ledgerFile.check(); lost != nil {
+			ledger.Err, ledger.Vital, ledger.Finding = lost, false, kindLedgerLost
+		}
+	}
+	return ledger
+}
+
+// writable finds out whether the ledger can be written.
+func (r resources) writable() error {
 	if r.m.gate.isStopped() {
 		return ErrStopped
 	}

@@ -75,9 +75,10 @@ func worst(all []Condition) State {
 	return state
 }
 
-// Report implements server.StatusReporter.
+// Report implements server.StatusReporter. An agent that is failing is not ready, as at /readyz.
 func (s *Supervisor) Report(status *v1.Status) {
 	all := s.Conditions()
+	status.Ready = status.Ready && worst(all) != Failing
 	status.Health = v1.Health{State: string(worst(all)), Cells: []v1.Condition{}}
 	for _, c := range all {
 		status.Health.Cells = append(status.Health.Cells, v1.Condition{Cell: c.Cell, State: string(c.State), Reason: c.Reason})

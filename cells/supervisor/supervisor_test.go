@@ -101,9 +101,9 @@ func TestProbes(t *testing.T) {
 				t.Errorf("%s of an agent that is %s: %d %q, want %d", path, state, code, body, want)
 			}
 		}
-		var status v1.Status
-		if s.Report(&status); status.Health.State != string(state) || len(status.Health.Cells) != 2 {
-			t.Errorf("the status of an agent that is %s has %+v", state, status.Health)
+		status := v1.Status{Ready: true}
+		if s.Report(&status); status.Ready != (want == http.StatusOK) || status.Health.State != string(state) || len(status.Health.Cells) != 2 {
+			t.Errorf("the status of an agent that is %s has ready %v, %+v", state, status.Ready, status.Health)
 		}
 	}
 	s.Stopping()
