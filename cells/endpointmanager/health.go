@@ -26,7 +26,7 @@ func (h health) Condition() supervisor.Condition {
 	case h.m.gate.isSuspended():
 		c.State, c.Reason = supervisor.Degraded, ErrSuspended.Error()
 	default:
-		if held := len(h.m.Held()); held > 0 {
+		if held := h.m.held.count(); held > 0 {
 			c.Reason = fmt.Sprintf("%d attachments are held: porin doctor says why", held)
 		}
 	}

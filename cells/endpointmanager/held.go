@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -126,6 +127,13 @@ func (h *heldSet) list() (list []Held) {
 	return list
 }
 
+// count is the number of attachments that are held.
+func (h *heldSet) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.workers)
+}
+
 // counts has a number for each reason, zeros too.
 func (h *heldSet) counts() map[HoldReason]int {
 	h.mu.Lock()
@@ -142,6 +150,7 @@ func (h *heldSet) counts() map[HoldReason]int {
 
 // holder lists what is held and ends it. Confirm is the restorer's, in suspend.go.
 type holder struct {
+	log     *slog.Logger
 	gate    *gate
 	held    *heldSet
 	deleter *deleter
@@ -172,6 +181,12 @@ func (h *holder) Accept(ctx context.Context, a endpoint.Attachment) (sum DeleteR
 		})
 	}
 	_ = group.Wait()
+	asked := "all"
+	if a != (endpoint.Attachment{}) {
+		asked = a.String()
+	}
+	h.log.Info("held attachments are accepted as gone", "asked", asked, "held", len(list), "removed", sum.Deleted,
+		"failed", len(sum.Errors), "left", h.held.count())
 	return sum
 }
 

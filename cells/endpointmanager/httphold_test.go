@@ -49,6 +49,33 @@ func TestHeldUnnamedShown(t *testing.T) {
 	}
 }
 
+// TestRestoreAndAcceptLogged: the log says what a start made of the ledger, and what was accepted as gone.
+func TestRestoreAndAcceptLogged(t *testing.T) {
+	dir := t.TempDir()
+	leaveOne(t, dir)
+	var log strings.Builder
+	m := unstarted(dir, &probe{})
+	m.creator.steps.list = endpoint.Steps{&finding{probe: &probe{}, links: hostEnds(7)[1:]}}
+	m.restorer.log = slog.New(slog.NewTextHandler(&log, nil))
+	m.holder.log = m.restorer.log
+	start(t, m)
+	if result := m.Accept(t.Context(), endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}); len(result.Errors) > 0 {
+		t.Fatal(result.Errors)
+	}
+	if result := m.Accept(t.Context(), endpoint.Attachment{}); len(result.Errors) > 0 {
+		t.Fatal(result.Errors)
+	}
+	for _, want := range []string{
+		`msg="endpoints restored" adopted=1 replaced=0 undone=0 held=6 removed=0 duration=`,
+		`msg="held attachments are accepted as gone" asked=c2:eth0 held=1 removed=1 failed=0 left=5`,
+		`msg="held attachments are accepted as gone" asked=all held=5 removed=5 failed=0 left=0`,
+	} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("want one line with %s in\n%s", want, log.String())
+		}
+	}
+}
+
 // TestAcceptByShortName accepts held attachments by what porin status prints of them.
 func TestAcceptByShortName(t *testing.T) {
 	unnamed := hostEnds(1)

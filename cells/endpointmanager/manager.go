@@ -134,7 +134,7 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 		listeners: listeners, queues: queues, deleter: m.deleter, beforeNextClaim: func(endpoint.Attachment) {},
 	}
 	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
-	m.holder = &holder{gate: gate, held: held, deleter: m.deleter}
+	m.holder = &holder{log: p.Log, gate: gate, held: held, deleter: m.deleter}
 	m.collector = &collector{share: p.Config.GCShare, clock: &clock, gate: gate, registry: registry, deleter: m.deleter}
 	m.deletionRecords = &deletionRecords{
 		path: p.Config.deletionsPath(), log: p.Log, clock: &clock, here: originHere, gate: gate, registry: registry, deleter: m.deleter,

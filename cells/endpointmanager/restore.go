@@ -140,9 +140,15 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 		r.log.Error("what belongs to nobody is left; doctor shows it", "error", err)
 	}
 	if ctx.Err() == nil && origin != here {
-		return r.records.ledger.SetOrigin(here)
+		err = r.records.ledger.SetOrigin(here)
+	} else {
+		err = ctx.Err()
 	}
-	return ctx.Err()
+	if err == nil {
+		r.log.Info("endpoints restored", "adopted", r.report.Adopted, "replaced", r.report.Replaced, "undone", r.report.Undone,
+			"held", r.held.count(), "removed", len(removed), "duration", r.report.Duration)
+	}
+	return err
 }
 
 // check is the first phase: what is to go is not brought back first, and neither is what the kernel has lost. What is of another
