@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/doctor/doctortest"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
@@ -106,6 +108,33 @@ func TestChecker(t *testing.T) {
 	if got := kinds(t, m, ""); !slices.Equal(got, []string{"deletion-record-unreadable ", "record-orphan c9:eth0"}) {
 		t.Errorf("after the repair it finds %q", got)
 	}
+}
+
+// TestCheckerConformance has a record lost, one changed, a deletion record, and what only a person can mend.
+func TestCheckerConformance(t *testing.T) {
+	doctortest.TestChecker(t, func(t *testing.T) doctor.Checker {
+		m := started(t, t.TempDir(), &probe{})
+		for _, a := range []string{"c1:eth0", "c2:eth0", "c3:eth0"} {
+			if _, err := m.Create(t.Context(), specOf(a), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		records, err := m.records.ledger.Attachments()
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, orphan := records[0], recordFor("c9", ledger.Committed, wallTime())
+		changed.Phase, orphan.Endpoint.ID = ledger.Intent, 99
+		err = errors.Join(
+			m.records.ledger.Put(changed), m.records.ledger.Put(orphan), m.records.ledger.PutTombstone(recordFor("c2", ledger.Tombstone, wallTime())),
+			deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c4", IfName: "eth0", Began: 1}),
+			os.Remove(m.cfg.ledgerPath()),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newChecker(m)
+	})
 }
 
 func TestCheckerRetriesDeletionRecords(t *testing.T) {
