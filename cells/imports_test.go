@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"internal/netns":                  {},
 	"internal/nl":                     {},
 	"internal/rtnl":                   {},
-	"internal/deletequeue":            {},
+	"internal/deletionrecords":        {},
 	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/fault"},
 }
 

@@ -32,21 +32,23 @@ type EndpointRequest struct {
 
 // Endpoint is what the agent manages for one attachment.
 type Endpoint struct {
-	ID          uint16    `json:"id"`
-	ContainerID string    `json:"containerID"`
-	IfName      string    `json:"ifname"`
-	State       string    `json:"state"`
-	Network     string    `json:"network,omitempty"`
-	Pod         Pod       `json:"pod,omitzero"`
-	NetNS       string    `json:"netns,omitempty"`
-	Host        Interface `json:"host"`
-	Container   Interface `json:"container"`
-	Addresses   Addresses `json:"addresses"`
+	ID uint16 `json:"id"`
+	// ContainerID and IfName are empty when nobody knows whose the link is: then Host says which it is.
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifname"`
+	// State is "ready", or where the endpoint is on the way there or to its end. In "held" the agent's start left it as it was: see [Held].
+	State     string    `json:"state"`
+	Network   string    `json:"network,omitempty"`
+	Pod       Pod       `json:"pod,omitzero"`
+	NetNS     string    `json:"netns,omitempty"`
+	Host      Interface `json:"host"`
+	Container Interface `json:"container"`
+	Addresses Addresses `json:"addresses"`
 	// Pool is the one that the addresses are of, whatever the settings say by now; not there when another IPAM gave them.
 	Pool string `json:"pool,omitempty"`
 	// ExternalIPAM says that the addresses belong to another IPAM.
 	ExternalIPAM bool      `json:"externalIPAM,omitempty"`
-	Created      time.Time `json:"created"`
+	Created      time.Time `json:"created,omitzero"`
 	// Gateways are the link-local next hops of the container's default routes, one a family that it has an address
 	// of. Both answer at the MAC of Host, and nothing on the link answers ARP or neighbour discovery: the neighbour
 	// entries must be permanent.

@@ -60,7 +60,7 @@ const HeldOtherNamespace = "other-namespace"
 
 // HeldEndpoint is why an attachment is held.
 type HeldEndpoint struct {
-	Endpoint  string    `json:"endpoint"` // containerID:ifname; the name of the host end instead of the ID where that is not known
+	Endpoint  string    `json:"endpoint"` // containerID:ifname; where that is not known, the name of the host end or link/INDEX
 	Link      string    `json:"link"`     // name of the host end
 	Addresses Addresses `json:"addresses"`
 	// Reason is "link-lost" (the ledger has it, its link is gone), "not-on-record" (its link is there, the ledger does not

@@ -106,10 +106,10 @@ func (c *Capacity) assess(found []Resource) []v1.Resource {
 	return all
 }
 
-// Report is server.Reporter.
+// Report is server.StatusReporter.
 func (c *Capacity) Report(status *v1.Status) { status.Resources = c.Resources() }
 
-// Condition implements supervisor.Reporter: an agent that can attach no container is degraded.
+// Condition implements supervisor.HealthReporter: an agent that can attach no container is degraded.
 func (c *Capacity) Condition() supervisor.Condition {
 	if why := c.Broken(); why != "" {
 		return supervisor.Condition{Cell: "capacity", State: supervisor.Degraded, Reason: "no container can be attached: " + why}

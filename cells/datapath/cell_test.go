@@ -27,7 +27,7 @@ type parts struct {
 	fx.In
 	Step       *datapath.Step
 	Describers []endpointmanager.Describer `group:"endpoint.describers"`
-	Reporters  []server.Reporter           `group:"server.reporters"`
+	Reporters  []server.StatusReporter     `group:"server.reporters"`
 	Collectors []prometheus.Collector      `group:"metrics.collectors"`
 	Sources    []capacity.Source           `group:"capacity.sources"`
 }

@@ -7,12 +7,23 @@ import (
 
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/doctor/doctortest"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/testutil"
 )
 
 var _ doctor.Checker = (*datapath.Checker)(nil)
+
+func TestCheckerConformance(t *testing.T) {
+	doctortest.TestChecker(t, func(t *testing.T) doctor.Checker {
+		c, pods := newCheckedNode(t, 2)
+		for i, row := range breakages[:6] {
+			row.do(t, c.node, pods[i%2])
+		}
+		return c.checker
+	})
+}
 
 func TestExamineBrokenEndpoint(t *testing.T) {
 	c, pods := newCheckedNode(t, 2)

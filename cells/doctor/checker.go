@@ -39,7 +39,7 @@ type Checker interface {
 	Kinds() []Kind
 	// Examine finds the disagreements there are now. only restricts it to one attachment (containerID:ifname), and to
 	// what is about it; "" is all. It changes nothing, is called by one caller at a time, and leaves out what is being
-	// made or taken down at the moment.
+	// made or taken down at the moment. When ctx ends it returns soon, with an error or the whole answer.
 	Examine(ctx context.Context, only string) ([]Finding, error)
 }
 

@@ -24,8 +24,13 @@ func ParseAttachment(text string) (Attachment, error) {
 	return a, a.Validate()
 }
 
-// String is "containerID:ifname", the key of the attachment everywhere.
-func (a Attachment) String() string { return a.ContainerID + ":" + a.IfName }
+// String is "containerID:ifname", the key of the attachment everywhere; of one that is [Unnamed] it is the name of the host end.
+func (a Attachment) String() string {
+	if a.IsUnnamed() {
+		return a.ContainerID
+	}
+	return a.ContainerID + ":" + a.IfName
+}
 
 // unknownIfName is the name of no interface.
 const unknownIfName = "/unknown"
@@ -35,9 +40,12 @@ func Unnamed(hostEnd string) Attachment {
 	return Attachment{ContainerID: hostEnd, IfName: unknownIfName}
 }
 
+// IsUnnamed reports whether the attachment is one of [Unnamed].
+func (a Attachment) IsUnnamed() bool { return a.IfName == unknownIfName }
+
 // HostEnd is the name of the attachment's host end.
 func (a Attachment) HostEnd() string {
-	if a.IfName == unknownIfName {
+	if a.IsUnnamed() {
 		return a.ContainerID
 	}
 	return v1.HostInterfaceName(a.ContainerID, a.IfName)

@@ -59,9 +59,9 @@ type Finder interface {
 	Find(ctx context.Context, found []Endpoint) ([]Endpoint, error)
 }
 
-// Withholder is a Step that gives things out. After Withhold nobody gets what the endpoint has, until its Detach.
-type Withholder interface {
-	Withhold(ep Endpoint) error
+// Occupier is a Step that gives things out. After Occupy nobody gets what the endpoint has, until its Detach.
+type Occupier interface {
+	Occupy(ep Endpoint) error
 }
 
 // Rememberer is a Step that must know, at start, what was deleted lately. Remember is called once, before any

@@ -29,15 +29,15 @@ func newCallOrder() callOrder {
 	return callOrder{deleted: map[endpoint.Attachment]time.Duration{}, newest: map[podInterface]latestAdd{}}
 }
 
-// recordDelete remembers a deletion that a caller began at that time; 0 is one that no caller asked for.
-func (c *callOrder) recordDelete(a endpoint.Attachment, began time.Duration) {
+// rememberDelete remembers a deletion that a caller began at that time; 0 is one that no caller asked for.
+func (c *callOrder) rememberDelete(a endpoint.Attachment, began time.Duration) {
 	if began > 0 {
 		c.deleted[a] = max(c.deleted[a], began)
 	}
 }
 
-// recordAdd remembers an ADD that was not refused.
-func (c *callOrder) recordAdd(spec endpoint.Spec) {
+// rememberAdd remembers an ADD that was not refused.
+func (c *callOrder) rememberAdd(spec endpoint.Spec) {
 	pod, ok := podInterfaceOf(spec)
 	if ok && spec.Began >= c.newest[pod].began {
 		c.newest[pod] = latestAdd{spec.Began, spec.Attachment.ContainerID}
@@ -68,9 +68,9 @@ func (c *callOrder) forget(before time.Duration, alive func(podInterface) bool) 
 // clock is CLOCK_BOOTTIME.
 type clock struct{ boot func() time.Duration }
 
-// since is when a caller began, as it says, but never in the future: nothing could come after that. A caller that does
+// startTime is when a caller began, as it says, but never in the future: nothing could come after that. A caller that does
 // not say began now.
-func (c *clock) since(began time.Duration) time.Duration {
+func (c *clock) startTime(began time.Duration) time.Duration {
 	if now := c.boot(); began <= 0 || began > now {
 		return now
 	}

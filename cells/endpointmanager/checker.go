@@ -10,11 +10,12 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // The disagreements that the manager owns.
 const (
+	kindLedgerLost    = "ledger-lost"
 	kindRecordMissing = "record-missing"
 	kindRecordDiffers = "record-differs"
 	kindRecordOrphan  = "record-orphan"
@@ -35,6 +36,7 @@ func (checker) Owner() string { return "endpointmanager" }
 // Kinds implements doctor.Checker.
 func (checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
+		{Name: kindLedgerLost, Meaning: "the file of the ledger was removed or replaced while the agent runs: what it writes goes with it", Repair: "put the file back; or restart the agent: it holds what it finds, and porin status says what to do then"},
 		{Name: kindRecordMissing, About: doctor.Addresses, Meaning: "an endpoint is ready and not in the ledger: the next agent would not know it", Repair: "the record is written"},
 		{Name: kindRecordDiffers, About: doctor.Addresses, Meaning: "the ledger has an endpoint other than it is", Repair: "the record is written"},
 		{Name: kindRecordOrphan, About: doctor.Addresses, Meaning: "the ledger has an attachment that the agent does not know", Repair: "restart the agent: it brings the endpoint back, or takes it down"},
@@ -52,6 +54,9 @@ func (c checker) Examine(ctx context.Context, only string) ([]doctor.Finding, er
 	findings = append(findings, c.held(only)...)
 	if err != nil || only != "" {
 		return findings, err
+	}
+	if lost := c.m.ledgerFile.check(); lost != nil {
+		findings = append(findings, doctor.Finding{Kind: kindLedgerLost, Subject: c.m.records.ledger.Path(), Detail: lost.Error()})
 	}
 	records, err := c.deletionRecords()
 	return append(findings, records...), err
@@ -75,7 +80,7 @@ func (c checker) ledger(only string) (findings []doctor.Finding, err error) {
 		case only != "" && a.String() != only:
 		case !known && !was:
 			findings = append(findings, doctor.Finding{
-				Kind: kindRecordOrphan, Subject: a.String(), Endpoint: a.String(),
+				Kind: kindRecordOrphan, Subject: a.String(), Endpoint: knownText(a),
 				Detail: fmt.Sprintf("the ledger has it in phase %q, written %s", rec.Phase, rec.At.Format("2006-01-02 15:04:05Z07:00")),
 			})
 		case ep.State == endpoint.Ready && before[a] == ep && (rec.Phase != ledger.Committed || !sameEndpoint(rec.Endpoint, ep)):
@@ -114,7 +119,7 @@ func (c checker) unfinished(only string) (findings []doctor.Finding) {
 			continue
 		}
 		findings = append(findings, doctor.Finding{
-			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: w.attachment.String(),
+			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: knownText(w.attachment),
 			Detail: fmt.Sprintf("tried %d times: %v", failed.times, failed.err),
 			Repair: func(ctx context.Context) error {
 				return errors.Join(c.m.deleter.deleteWorker(ctx, w, failed.cfg, startWatch(endpoint.OperationDel)).Errors...)
@@ -127,16 +132,24 @@ func (c checker) unfinished(only string) (findings []doctor.Finding) {
 // held have no repair: whether they are gone is for a person to say.
 func (c checker) held(only string) (findings []doctor.Finding) {
 	for _, h := range c.m.Held() {
-		if a := h.Endpoint.Spec.Attachment.String(); only == "" || a == only {
-			findings = append(findings, doctor.Finding{Kind: kindHeld, Subject: a, Endpoint: a, Detail: h.Detail})
+		if a := h.Endpoint.Spec.Attachment; only == "" || a.String() == only {
+			findings = append(findings, doctor.Finding{Kind: kindHeld, Subject: a.String(), Endpoint: knownText(a), Detail: h.Detail})
 		}
 	}
 	return findings
 }
 
+// knownText is the text of the attachment, and "" when nobody knows it.
+func knownText(a endpoint.Attachment) string {
+	if a.IsUnnamed() {
+		return ""
+	}
+	return a.String()
+}
+
 // deletionRecords have one repair in common, which works off all of them.
 func (c checker) deletionRecords() (findings []doctor.Finding, err error) {
-	waiting, unreadable, err := deletequeue.Look(c.m.cfg.deletionsPath())
+	waiting, unreadable, err := deletionrecords.Look(c.m.cfg.deletionsPath())
 	deleteAll := once(c.m.deletionRecords.deleteRecorded)
 	for _, path := range waiting {
 		findings = append(findings, doctor.Finding{

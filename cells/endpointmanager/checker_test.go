@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/doctor/doctortest"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // kinds returns what the manager's checker finds.
@@ -85,7 +87,7 @@ func TestChecker(t *testing.T) {
 	if err := os.MkdirAll(m.cfg.deletionsPath(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
+	if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(m.cfg.deletionsPath(), "x.bad"), nil, 0o600); err != nil {
@@ -108,6 +110,33 @@ func TestChecker(t *testing.T) {
 	}
 }
 
+// TestCheckerConformance has a record lost, one changed, a deletion record, and what only a person can mend.
+func TestCheckerConformance(t *testing.T) {
+	doctortest.TestChecker(t, func(t *testing.T) doctor.Checker {
+		m := started(t, t.TempDir(), &probe{})
+		for _, a := range []string{"c1:eth0", "c2:eth0", "c3:eth0"} {
+			if _, err := m.Create(t.Context(), specOf(a), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		records, err := m.records.ledger.Attachments()
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, orphan := records[0], recordFor("c9", ledger.Committed, wallTime())
+		changed.Phase, orphan.Endpoint.ID = ledger.Intent, 99
+		err = errors.Join(
+			m.records.ledger.Put(changed), m.records.ledger.Put(orphan), m.records.ledger.PutTombstone(recordFor("c2", ledger.Tombstone, wallTime())),
+			deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c4", IfName: "eth0", Began: 1}),
+			os.Remove(m.cfg.ledgerPath()),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newChecker(m)
+	})
+}
+
 func TestCheckerRetriesDeletionRecords(t *testing.T) {
 	var tried atomic.Int32
 	p := &probe{detach: func() error { tried.Add(1); return errors.New("the kernel said no") }}
@@ -118,7 +147,7 @@ func TestCheckerRetriesDeletionRecords(t *testing.T) {
 		if _, err := m.Create(t.Context(), specOf(a+":eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: a, IfName: "eth0"}); err != nil {
+		if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: a, IfName: "eth0"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,7 +178,7 @@ func TestResourcesLedger(t *testing.T) {
 	if got := lacking(); got != nil {
 		t.Errorf("%v are lacking on a healthy node", got)
 	}
-	if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
+	if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c4", IfName: "eth0", Began: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := lacking(); !slices.Equal(got, []string{"deletion-records"}) {

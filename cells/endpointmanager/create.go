@@ -22,14 +22,15 @@ type creator struct {
 	log       *slog.Logger
 	clock     *clock
 	registry  *registry
+	creations *creations
 	records   *recorder
 	steps     *stepRunner
 	listeners *listeners
 	queues    *admission.Queues
 	deleter   *deleter
 
-	// resumed is called when a creation that had to wait for another life of its attachment goes on: a simulation orders the two by it.
-	resumed func(endpoint.Attachment)
+	// beforeNextClaim is called when a creation that had to wait for another life of its attachment goes on: a simulation orders the two by it.
+	beforeNextClaim func(endpoint.Attachment)
 }
 
 // Create implements [Manager].
@@ -41,7 +42,7 @@ func (c *creator) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 	if err := spec.Validate(); err != nil {
 		return endpoint.Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
-	spec.Began = c.clock.since(spec.Began)
+	spec.Began = c.clock.startTime(spec.Began)
 	ep, err := c.bringUp(ctx, spec, namespace)
 	if err != nil {
 		return endpoint.Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
@@ -50,7 +51,7 @@ func (c *creator) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 }
 
 // Creating implements [Manager].
-func (c *creator) Creating() []endpoint.Attachment { return c.registry.announced() }
+func (c *creator) Creating() []endpoint.Attachment { return c.creations.list() }
 
 // created is the outcome of a creation.
 type created struct {
@@ -62,7 +63,7 @@ type created struct {
 // after that of an older container in the same place of the pod. A creation that has begun is waited for, as it ends soon
 // after ctx does.
 func (c *creator) bringUp(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
-	defer c.registry.announce(spec.Attachment)()
+	defer c.creations.begin(spec.Attachment)()
 	watch, done := startWatchSince(endpoint.OperationAdd, c.clock.boot()-spec.Began), make(chan created, 1)
 	creation := func(w *worker) {
 		ep, err := c.create(ctx, w, namespace, watch)
@@ -75,7 +76,7 @@ func (c *creator) bringUp(ctx context.Context, spec endpoint.Spec, namespace *en
 	}
 	for waited := false; ; waited = true {
 		if waited {
-			c.resumed(spec.Attachment)
+			c.beforeNextClaim(spec.Attachment)
 		}
 		w, older, isNew, err := c.registry.claim(spec, creation)
 		if err != nil {
@@ -233,7 +234,7 @@ func (c *creator) replace(ctx context.Context, w *worker, spec endpoint.Spec) er
 func (c *creator) supersede(ctx context.Context, spec endpoint.Spec, older []*worker) error {
 	cfg := endpoint.DeleteConfig{Began: spec.Began}
 	for _, w := range older {
-		c.registry.recordDelete(w.attachment, cfg, 0)
+		c.registry.rememberDelete(w.attachment, cfg, 0)
 		c.log.Info("endpoint is superseded by a newer container of its pod", "container", w.attachment.ContainerID,
 			"ifname", w.attachment.IfName, "pod", spec.Pod.String(), "by", spec.Attachment.ContainerID)
 		result := c.deleter.deleteWorker(ctx, w, cfg, startWatch(endpoint.OperationDel))
@@ -245,7 +246,7 @@ func (c *creator) supersede(ctx context.Context, spec endpoint.Spec, older []*wo
 			c.log.Warn("superseded endpoint is not gone yet, which is tried again", "container", w.attachment.ContainerID, "error", err)
 			c.deleter.tellDeletedEarly(w, cfg)
 		}
-		c.registry.setSuperseded(w)
+		w.superseded.Store(true)
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ type deleter struct {
 	log           *slog.Logger
 	retryInterval time.Duration
 	clock         *clock
+	gate          *gate
 	registry      *registry
 	records       *recorder
 	steps         *stepRunner
@@ -47,26 +48,26 @@ type DeleteResult struct {
 
 // Delete implements [Manager].
 func (d *deleter) Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult {
-	if err := d.registry.refusal(); err != nil {
+	if err := d.gate.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, err)}}
 	}
-	cfg.Began = d.clock.since(cfg.Began)
+	cfg.Began = d.clock.startTime(cfg.Began)
 	return d.removeEndpoint(ctx, attachment, cfg, startWatchSince(endpoint.OperationDel, d.clock.boot()-cfg.Began))
 }
 
 // DeleteContainer implements [Manager].
 func (d *deleter) DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult {
-	if err := d.registry.refusal(); err != nil {
+	if err := d.gate.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %.64s: %w", containerID, err)}}
 	}
-	cfg.Began = d.clock.since(cfg.Began)
+	cfg.Began = d.clock.startTime(cfg.Began)
 	return d.removeContainer(ctx, containerID, cfg)
 }
 
 // removeEndpoint takes down the endpoint of the attachment, unless it is of a later life, and remembers the deletion: an ADD that began before it
 // may come late. It returns when the endpoint is gone or ctx ends; the deletion goes on.
 func (d *deleter) removeEndpoint(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig, watch *stopwatch) DeleteResult {
-	w, swept := d.registry.recordDelete(attachment, cfg, len(d.steps.list))
+	w, swept := d.registry.rememberDelete(attachment, cfg, len(d.steps.list))
 	unnamed := d.removeUnnamed(ctx, attachment, cfg)
 	var result DeleteResult
 	switch {
@@ -91,7 +92,7 @@ func (d *deleter) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 // removeContainer takes down, one after the other, the endpoints of the container that are there now, and remembers that
 // the container was deleted: the ADD of another interface may come late.
 func (d *deleter) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
-	for _, w := range d.registry.recordContainerDelete(containerID, cfg.Began) {
+	for _, w := range d.registry.rememberContainerDelete(containerID, cfg.Began) {
 		if w.outlives(cfg) {
 			sum.Skipped++
 			continue
@@ -163,7 +164,7 @@ func (d *deleter) takeDown(ctx context.Context, w *worker, cfg endpoint.DeleteCo
 // enter waits for the deletion's turn, however long: what is asked for will be done. Those on record need none before the
 // agent serves.
 func (d *deleter) enter(w *worker) (leave func()) {
-	if w.recorded.Load() && d.registry.isStopped() {
+	if w.hasDeletionRecord.Load() && d.gate.isStopped() {
 		return func() {}
 	}
 	leave, _ = d.queues.Of(w.ep.Spec).Enter(context.Background(), admission.Deletions, "")
@@ -173,7 +174,7 @@ func (d *deleter) enter(w *worker) (leave func()) {
 // putIntent puts a deletion on record before its first effect. When that cannot be written it goes on all the same:
 // the worst is that after a crash it begins anew.
 func (d *deleter) putIntent(w *worker, cfg endpoint.DeleteConfig) error {
-	if w.recorded.Load() {
+	if w.hasDeletionRecord.Load() {
 		return nil // it is, in a file
 	}
 	err := d.records.putDeleting(w, cfg)
@@ -209,7 +210,7 @@ func (d *deleter) finish(w *worker, cfg endpoint.DeleteConfig, failed []error) [
 		switch {
 		case err == nil:
 			return nil
-		case !w.deleting && !w.recorded.Load():
+		case !w.deleting && !w.hasDeletionRecord.Load():
 			return []error{fmt.Errorf("%w: %w", ErrPending, err)}
 		}
 		return []error{err}
@@ -283,7 +284,7 @@ func (d *deleter) undo(w *worker, watch *stopwatch) {
 // success all the same, and known as long as this agent lives: a full disk is no reason to keep a pod from going.
 func (d *deleter) noteDeletion(a endpoint.Attachment, began time.Duration) error {
 	err := d.records.noteDeletion(a, began)
-	if err != nil && d.registry.isStopped() {
+	if err != nil && d.gate.isStopped() {
 		return fmt.Errorf("delete endpoint %s: %w", a, ErrStopped)
 	}
 	if err != nil {

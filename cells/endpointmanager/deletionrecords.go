@@ -13,7 +13,7 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 	"porin.dev/porin/internal/task"
 )
 
@@ -30,6 +30,7 @@ type deletionRecords struct {
 	log      *slog.Logger
 	clock    *clock
 	here     func() (ledger.Origin, error)
+	gate     *gate
 	registry *registry
 	deleter  *deleter
 	task     *task.Task
@@ -38,12 +39,12 @@ type deletionRecords struct {
 // deleteRecorded does the deletions on record. A record whose deletion fails stays in
 // the folder for the next time; one that cannot be read is set aside there, and reported.
 func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
-	if d.registry.isSuspended() {
+	if d.gate.isSuspended() {
 		return ErrSuspended
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordsTimeout)
 	defer cancel()
-	done, err := deletequeue.Drain(d.path, func(records []deletequeue.Record) []error {
+	done, err := deletionrecords.Drain(d.path, func(records []deletionrecords.Record) []error {
 		errs := make([]error, len(records))
 		var group errgroup.Group
 		group.SetLimit(deletionsAtOnce)
@@ -66,7 +67,7 @@ func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
 
 // ledgerOrder returns the places of the records in the order of the ledger's keys, so that what is written together is
 // close together, and of one attachment in the order in which they are.
-func ledgerOrder(records []deletequeue.Record) []int {
+func ledgerOrder(records []deletionrecords.Record) []int {
 	order := make([]int, len(records))
 	for i := range order {
 		order[i] = i
@@ -79,7 +80,7 @@ func ledgerOrder(records []deletequeue.Record) []int {
 
 // byContainer groups the places of the records by container, in the order of [ledgerOrder]: records of one container are worked
 // off one after the other.
-func byContainer(records []deletequeue.Record) (groups [][]int) {
+func byContainer(records []deletionrecords.Record) (groups [][]int) {
 	for _, i := range ledgerOrder(records) {
 		last := len(groups) - 1
 		if last >= 0 && records[groups[last][0]].ContainerID == records[i].ContainerID {
@@ -93,7 +94,7 @@ func byContainer(records []deletequeue.Record) (groups [][]int) {
 
 // delete passes over an attachment that began a new life after the recorded deletion did. When the plugin did not
 // say when that was, it was before this agent.
-func (d *deletionRecords) delete(ctx context.Context, rec deletequeue.Record) DeleteResult {
+func (d *deletionRecords) delete(ctx context.Context, rec deletionrecords.Record) DeleteResult {
 	cfg := endpoint.DeleteConfig{
 		Began: d.beganAt(rec), Sweep: true, Network: rec.Network, NetNS: rec.NetNS,
 		IPAM: endpoint.IPAMPlugin{Type: rec.IPAM, Config: rec.Config, Args: rec.Args},
@@ -106,10 +107,10 @@ func (d *deletionRecords) delete(ctx context.Context, rec deletequeue.Record) De
 }
 
 // markWorkers lets the workers know that a record asks for their end.
-func (d *deletionRecords) markWorkers(rec deletequeue.Record, cfg endpoint.DeleteConfig) {
+func (d *deletionRecords) markWorkers(rec deletionrecords.Record, cfg endpoint.DeleteConfig) {
 	for _, w := range d.registry.ofContainer(rec.ContainerID) {
 		if (rec.IfName == "" || rec.IfName == w.attachment.IfName) && !w.outlives(cfg) {
-			w.recorded.Store(true)
+			w.hasDeletionRecord.Store(true)
 		}
 	}
 }
@@ -125,11 +126,11 @@ func (d *deletionRecords) deleteOrWarn(ctx context.Context) {
 const beforeThisBoot = time.Nanosecond
 
 // beganAt is when the recorded deletion began. A time of another boot means nothing.
-func (d *deletionRecords) beganAt(rec deletequeue.Record) time.Duration {
+func (d *deletionRecords) beganAt(rec deletionrecords.Record) time.Duration {
 	if here, err := d.here(); err == nil && rec.Boot != "" && rec.Boot != here.Boot {
 		return beforeThisBoot
 	}
-	return d.clock.since(time.Duration(rec.Began))
+	return d.clock.startTime(time.Duration(rec.Began))
 }
 
 // recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in time
@@ -144,7 +145,7 @@ func (d *deletionRecords) newTask(log *slog.Logger) *task.Task {
 }
 
 func (d *deletionRecords) deleteIfAny(ctx context.Context) error {
-	if waiting, _, err := deletequeue.Look(d.path); err == nil && len(waiting) == 0 {
+	if waiting, _, err := deletionrecords.Look(d.path); err == nil && len(waiting) == 0 {
 		return nil
 	}
 	if err := d.deleteRecorded(ctx); errors.Is(err, ErrSuspended) {

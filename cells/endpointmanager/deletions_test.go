@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // Who is served meanwhile would wait behind all of them.
@@ -26,7 +26,7 @@ func TestDeletionRecordsAdmission(t *testing.T) {
 			if _, err := m.Create(t.Context(), specOf(a.String()), nil); err != nil {
 				t.Fatal(err)
 			}
-			if err := deletequeue.Put(m.cfg.deletionsPath(), deletequeue.Record{ContainerID: a.ContainerID, IfName: a.IfName}); err != nil {
+			if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: a.ContainerID, IfName: a.IfName}); err != nil {
 				t.Fatal(err)
 			}
 		}

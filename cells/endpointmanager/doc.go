@@ -1,7 +1,8 @@
 // Package endpointmanager gives every attachment of this node its life: it brings an endpoint up step by step, keeps
 // it on record, and takes it down again without leaving anything behind.
 //
-//	PUT, DELETE /v1/endpoint -> routes -> [Manager] --+--> registry: is the call late? whose queue?   admission: is it its turn?
+//	PUT, DELETE /v1/endpoint -> routes -> [Manager] --+--> gate: may anything change?   admission: is it its turn?
+//	                                                  +--> registry: is the call late? whose queue?
 //	POST /v1/gc                                       +--> creator, deleter, restorer: each in a file of its own
 //	                                                  +--> ledger (bbolt): intent, committed, deleting, tombstone
 //	                                                  +--> [endpoint.Steps]: ipam, ..., datapath     (must succeed; has an undo)

@@ -37,6 +37,7 @@ type GCResult struct {
 type collector struct {
 	share    float64 // Config.GCShare
 	clock    *clock
+	gate     *gate
 	registry *registry
 	deleter  *deleter
 
@@ -60,11 +61,11 @@ const inARow = time.Hour
 // kernel shows it. The rest is withheld, and the next call of that network takes down what both of them name. A dry run
 // counts as no call.
 func (c *collector) Collect(ctx context.Context, gc GC) (result GCResult) {
-	if err := c.registry.refusal(); err != nil {
+	if err := c.gate.refusal(); err != nil {
 		result.Errors = []error{fmt.Errorf("collect garbage of network %q: %w", gc.Network, err)}
 		return result
 	}
-	gc.Began = c.clock.since(gc.Began)
+	gc.Began = c.clock.startTime(gc.Began)
 	stale, live := c.stale(gc)
 	for _, w := range stale {
 		result.Stale = append(result.Stale, w.attachment)

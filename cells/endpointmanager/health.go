@@ -2,31 +2,59 @@ package endpointmanager
 
 import (
 	"fmt"
-	"os"
+	"log/slog"
+	"sync"
 
 	"porin.dev/porin/cells/supervisor"
 )
 
-// health says how the manager is. It is a supervisor.Reporter.
+// health says how the manager is. It is a supervisor.HealthReporter.
 type health struct{ m *manager }
 
 func newHealth(m *manager) health { return health{m} }
 
-// Condition implements supervisor.Reporter. The agent goes on without the file of its ledger, but what it writes is lost with it. A restart finds
+// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but what it writes is lost with it. A restart finds
 // a new ledger, and holds what is there. What is held is for a person to look at, and no fault of the agent.
 func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "endpointmanager", State: supervisor.OK}
-	path := h.m.cfg.ledgerPath()
-	switch _, err := os.Stat(path); {
-	case h.m.registry.isStopped():
-	case err != nil:
-		c.State, c.Reason = supervisor.Failing, fmt.Sprintf("the ledger is lost: %v", err)
-	case h.m.registry.isSuspended():
+	if h.m.gate.isStopped() {
+		return c
+	}
+	switch lost := h.m.ledgerFile.check(); {
+	case lost != nil:
+		c.State, c.Reason = supervisor.Failing, lost.Error()
+	case h.m.gate.isSuspended():
 		c.State, c.Reason = supervisor.Degraded, ErrSuspended.Error()
 	default:
-		if held := len(h.m.Held()); held > 0 {
+		if held := h.m.held.count(); held > 0 {
 			c.Reason = fmt.Sprintf("%d attachments are held: porin doctor says why", held)
 		}
 	}
 	return c
+}
+
+// ledgerFile notices that the ledger's file is lost. All who report that ask it.
+type ledgerFile struct {
+	log     *slog.Logger
+	records *recorder
+
+	mu   sync.Mutex // guards the field below
+	lost bool       // at the last check
+}
+
+// check returns why the ledger is lost, and logs it the first time.
+func (l *ledgerFile) check() error {
+	err := l.records.ledger.Lost()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch was := l.lost; {
+	case err != nil && !was:
+		l.log.Error("the ledger is lost: put its file back, or restart the agent, which then holds the attachments that it finds", "error", err)
+	case err == nil && was:
+		l.log.Info("the ledger is there again")
+	}
+	if l.lost = err != nil; l.lost {
+		return fmt.Errorf("the ledger is lost: %w", err)
+	}
+	return nil
 }

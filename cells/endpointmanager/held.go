@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,8 +19,8 @@ import (
 )
 
 // A start that finds many attachments which it cannot explain holds them: they are neither brought back nor removed, and their
-// addresses are given to nobody, until somebody says that they are gone. A held attachment is an endpoint that stays in state
-// restoring. So whatever looks for an endpoint finds it, and what ends an endpoint ends the hold: its DEL, a newer ADD of the
+// addresses are given to nobody, until somebody says that they are gone. A held attachment is an endpoint in state
+// held. So whatever looks for an endpoint finds it, and what ends an endpoint ends the hold: its DEL, a newer ADD of the
 // pod or of the attachment, and [Holder].Accept. It is on record (phase held). At the next start a link without a record stays
 // held, a lost link that is back is restored, and a failed restore is tried again. Only what is held because the ledger is of
 // another network namespace is not on record.
@@ -126,6 +127,13 @@ func (h *heldSet) list() (list []Held) {
 	return list
 }
 
+// count is the number of attachments that are held.
+func (h *heldSet) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.workers)
+}
+
 // counts has a number for each reason, zeros too.
 func (h *heldSet) counts() map[HoldReason]int {
 	h.mu.Lock()
@@ -142,9 +150,10 @@ func (h *heldSet) counts() map[HoldReason]int {
 
 // holder lists what is held and ends it. Confirm is the restorer's, in suspend.go.
 type holder struct {
-	registry *registry
-	held     *heldSet
-	deleter  *deleter
+	log     *slog.Logger
+	gate    *gate
+	held    *heldSet
+	deleter *deleter
 }
 
 // Held implements [Holder].
@@ -152,7 +161,7 @@ func (h *holder) Held() []Held { return h.held.list() }
 
 // Accept implements [Holder].
 func (h *holder) Accept(ctx context.Context, a endpoint.Attachment) (sum DeleteResult) {
-	if err := h.registry.refusal(); err != nil {
+	if err := h.gate.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("accept what the restore holds: %w", err)}}
 	}
 	list := h.held.of(a)
@@ -172,6 +181,12 @@ func (h *holder) Accept(ctx context.Context, a endpoint.Attachment) (sum DeleteR
 		})
 	}
 	_ = group.Wait()
+	asked := "all"
+	if a != (endpoint.Attachment{}) {
+		asked = a.String()
+	}
+	h.log.Info("held attachments are accepted as gone", "asked", asked, "held", len(list), "removed", sum.Deleted,
+		"failed", len(sum.Errors), "left", h.held.count())
 	return sum
 }
 
@@ -250,7 +265,7 @@ func namesOf(list []endpoint.Attachment) string {
 
 func heldToV1(list []Held) v1.Held {
 	out := v1.Held{Count: len(list)}
-	for _, h := range list[:min(len(list), most)] {
+	for _, h := range list[:min(len(list), maxReported)] {
 		ep := h.Endpoint
 		out.Endpoints = append(out.Endpoints, v1.HeldEndpoint{
 			Endpoint: ep.Spec.Attachment.String(), Link: ep.Host.Name, Addresses: v1.Addresses(ep.Addresses),

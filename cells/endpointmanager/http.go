@@ -195,8 +195,11 @@ func pathValue[T any](r *http.Request, parse func(string) (T, error)) (T, error)
 	return parse(text)
 }
 
-// ToV1 is the endpoint as the API shows it, without what a [Describer] adds.
+// ToV1 is the endpoint as the API shows it, without what a [Describer] adds. What nobody knows of it is left empty.
 func ToV1(ep endpoint.Endpoint) v1.Endpoint {
+	if ep.Spec.Attachment.IsUnnamed() {
+		ep.Spec.Attachment, ep.Container.Name = endpoint.Attachment{}, ""
+	}
 	return v1.Endpoint{
 		ID:           ep.ID,
 		ContainerID:  ep.Spec.Attachment.ContainerID,

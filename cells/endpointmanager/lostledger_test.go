@@ -2,11 +2,16 @@ package endpointmanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
+	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/supervisor"
 )
@@ -21,6 +26,54 @@ func (p *pruning) Prune(_ context.Context, live []endpoint.Endpoint) (removed []
 		}
 	}
 	return removed, nil
+}
+
+// TestLedgerLost: health, resource, doctor and log tell the same of a ledger whose file is not there, or is another one.
+func TestLedgerLost(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"removed":  func(string) error { return nil },
+		"replaced": func(path string) error { return os.WriteFile(path, []byte("another one"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			m := unstarted(t.TempDir(), &probe{})
+			m.ledgerFile.log = slog.New(slog.NewTextHandler(&log, nil))
+			start(t, m)
+			told := func() (state supervisor.State, resource capacity.Resource, found []doctor.Finding) {
+				t.Helper()
+				found, err := newChecker(m).Examine(t.Context(), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return newHealth(m).Condition().State, newResources(m).Resources()[0], found
+			}
+			if state, resource, found := told(); state != supervisor.OK || resource.Err != nil || len(found) > 0 {
+				t.Fatalf("before: %s, resource %+v, findings %+v", state, resource, found)
+			}
+			path := m.cfg.ledgerPath()
+			if err := errors.Join(os.Rename(path, path+".away"), lose(path)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				state, resource, found := told()
+				if state != supervisor.Failing || resource.Err == nil || resource.Vital || resource.Finding != kindLedgerLost {
+					t.Errorf("it is %s, with resource %+v", state, resource)
+				}
+				if len(found) != 1 || found[0].Kind != kindLedgerLost || found[0].Subject != path || found[0].Repair != nil {
+					t.Errorf("the doctor finds %+v", found)
+				}
+			}
+			if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+				t.Errorf("%d errors in the log, want one:\n%s", n, log.String())
+			}
+			if err := os.Rename(path+".away", path); err != nil {
+				t.Fatal(err)
+			}
+			if state, resource, found := told(); state != supervisor.OK || resource.Err != nil || len(found) > 0 || !strings.Contains(log.String(), "the ledger is there again") {
+				t.Errorf("when it is back: %s, resource %+v, findings %+v, log\n%s", state, resource, found, log.String())
+			}
+		})
+	}
 }
 
 // TestHealthLedgerLostThenRestart: an agent whose ledger was removed is failing, and the one that a kubelet starts then removes nothing.

@@ -99,8 +99,10 @@ type manager struct {
 	cfg             Config
 	log             *slog.Logger
 	table           *Table
+	gate            *gate
 	registry        *registry
 	records         *recorder
+	ledgerFile      *ledgerFile
 	held            *heldSet
 	deletionRecords *deletionRecords
 	open            func(path string) (ledger.Ledger, error)
@@ -112,33 +114,37 @@ type manager struct {
 }
 
 func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.Barrier) *manager {
-	registry := newRegistry(p.Table, p.Log)
+	gate := newGate()
+	registry := newRegistry(p.Table, p.Log, gate)
 	clock := clock{boottime.Now}
 	records := &recorder{clock: &clock, registry: registry}
 	steps := &stepRunner{list: p.Steps, table: p.Table, log: p.Log}
 	listeners := &listeners{p.Subscribers, p.Observers}
 	m := &manager{
-		cfg: p.Config, log: p.Log, table: p.Table, registry: registry, records: records, held: held, barrier: barrier,
+		cfg: p.Config, log: p.Log, table: p.Table, gate: gate, registry: registry, records: records,
+		ledgerFile: &ledgerFile{log: p.Log, records: records}, held: held, barrier: barrier,
 		open: func(path string) (ledger.Ledger, error) { return ledger.Open(path) },
 	}
 	m.deleter = &deleter{
-		log: p.Log, retryInterval: p.Config.RetryInterval, clock: &clock, registry: registry, records: records, steps: steps,
-		listeners: listeners, queues: queues, held: held,
+		log: p.Log, retryInterval: p.Config.RetryInterval, clock: &clock, gate: gate, registry: registry, records: records,
+		steps: steps, listeners: listeners, queues: queues, held: held,
 	}
 	m.creator = &creator{
-		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, records: records, steps: steps, listeners: listeners, queues: queues,
-		deleter: m.deleter, resumed: func(endpoint.Attachment) {},
+		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, creations: newCreations(), records: records, steps: steps,
+		listeners: listeners, queues: queues, deleter: m.deleter, beforeNextClaim: func(endpoint.Attachment) {},
 	}
 	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
-	m.holder = &holder{registry: registry, held: held, deleter: m.deleter}
-	m.collector = &collector{share: p.Config.GCShare, clock: &clock, registry: registry, deleter: m.deleter}
+	m.holder = &holder{log: p.Log, gate: gate, held: held, deleter: m.deleter}
+	m.collector = &collector{share: p.Config.GCShare, clock: &clock, gate: gate, registry: registry, deleter: m.deleter}
 	m.deletionRecords = &deletionRecords{
-		path: p.Config.deletionsPath(), log: p.Log, clock: &clock, here: originHere, registry: registry, deleter: m.deleter,
+		path: p.Config.deletionsPath(), log: p.Log, clock: &clock, here: originHere, gate: gate, registry: registry, deleter: m.deleter,
 	}
 	m.deletionRecords.task = m.deletionRecords.newTask(p.Log)
+	reader := &ledgerReader{tombstoneTTL: p.Config.TombstoneTTL, clock: &clock, registry: registry, records: records, steps: steps}
 	m.restorer = &restorer{
-		log: p.Log, tombstoneTTL: p.Config.TombstoneTTL, clock: &clock, here: originHere, registry: registry, records: records,
-		steps: steps, listeners: listeners, held: held, deleter: m.deleter, deletionRecords: m.deletionRecords,
+		log: p.Log, here: originHere, gate: gate, registry: registry, records: records, reader: reader,
+		comparer: &comparer{log: p.Log, registry: registry, records: records, steps: steps, reader: reader},
+		steps:    steps, listeners: listeners, held: held, deleter: m.deleter, deletionRecords: m.deletionRecords,
 	}
 	m.expiry = task.Every(p.Log, task.Round{
 		Name: "endpointmanager-expire", Interval: max(p.Config.TombstoneTTL/10, time.Second), Later: true, Run: m.expire,
@@ -168,7 +174,7 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	}
 	m.resumes, m.stopResume = context.WithCancel(context.Background())
 	m.restorer.resumes = m.resumes
-	m.registry.open()
+	m.gate.open()
 	m.barrier.Open()              // what is not restored is held
 	for _, t := range m.tasks() { // a supervisor that starts them, too, does nothing
 		t.Start(m.barrier.Done())
@@ -203,7 +209,7 @@ func (m *manager) Stop(ctx context.Context) error {
 
 // expire forgets old tombstones.
 func (m *manager) expire(context.Context) error {
-	if m.registry.isSuspended() {
+	if m.gate.isSuspended() {
 		return nil
 	}
 	before := m.records.clock.boot() - m.cfg.TombstoneTTL

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/boottime"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 func TestRelationOf(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDeletionRecordOfAnotherBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, container := range []string{"c1", "c2"} {
-		rec := deletequeue.Record{ContainerID: container, IfName: "eth0", Began: int64(boottime.Now() + time.Hour), Boot: "another"}
+		rec := deletionrecords.Record{ContainerID: container, IfName: "eth0", Began: int64(boottime.Now() + time.Hour), Boot: "another"}
 		if result := m.deletionRecords.delete(t.Context(), rec); len(result.Errors) > 0 {
 			t.Fatal(result.Errors)
 		}

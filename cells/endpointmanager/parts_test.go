@@ -65,7 +65,7 @@ func TestQueueConcurrently(t *testing.T) {
 }
 
 func TestStateTransitions(t *testing.T) {
-	states := []endpoint.State{"", endpoint.Waiting, endpoint.Queued, endpoint.Regenerating, endpoint.Ready, endpoint.Restoring, endpoint.Disconnecting, endpoint.Disconnected, endpoint.Invalid}
+	states := []endpoint.State{"", endpoint.Waiting, endpoint.Queued, endpoint.Regenerating, endpoint.Ready, endpoint.Restoring, endpoint.Held, endpoint.Disconnecting, endpoint.Disconnected, endpoint.Invalid}
 	allowed := 0
 	for _, who := range []actor{outside, builder} {
 		for _, from := range states {
@@ -82,8 +82,8 @@ func TestStateTransitions(t *testing.T) {
 			}
 		}
 	}
-	if allowed != 18 {
-		t.Errorf("%d transitions are allowed, want the 18 of the table", allowed)
+	if allowed != 20 {
+		t.Errorf("%d transitions are allowed, want the 20 of the table", allowed)
 	}
 	for _, terminal := range []endpoint.State{endpoint.Disconnected, endpoint.Invalid} {
 		if len(transitions[outside][terminal])+len(transitions[builder][terminal]) > 0 {

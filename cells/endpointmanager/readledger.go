@@ -9,30 +9,38 @@ import (
 	"porin.dev/porin/cells/endpointmanager/ledger"
 )
 
-// readLedger makes a worker for each record. Living endpoints come first: a half made one must not find the address of a living
-// one free. Of a ledger that is not of here it changes nothing.
-func (r *restorer) readLedger(relation relation) ([]*restoration, error) {
+// ledgerReader makes workers of the ledger's records, at a start.
+type ledgerReader struct {
+	tombstoneTTL time.Duration
+	clock        *clock
+	registry     *registry
+	records      *recorder
+	steps        *stepRunner
+}
+
+// read makes a worker for each record. Living endpoints come first: a half made one must not find the address of a living
+// one free. isNew is that nothing was ever written to a ledger of here. Of another one it changes nothing.
+func (r *ledgerReader) read(relation relation) (list []*restoration, isNew bool, err error) {
 	now := r.clock.boot()
 	if relation == current {
 		if err := r.records.ledger.Expire(now-r.tombstoneTTL, now); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if err := r.readDeletions(); err != nil {
-			return nil, err
+		if isNew, err = r.readDeletions(); err != nil {
+			return nil, false, err
 		}
 	}
 	records, err := r.records.ledger.Attachments()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	slices.SortStableFunc(records, func(a, b ledger.Record) int { return phaseOrder(a.Phase) - phaseOrder(b.Phase) })
-	list, err := r.makeWorkers(records, func(rec ledger.Record) bool { return relation != current || rec.FromFuture(now) })
+	list, err = r.makeWorkers(records, func(rec ledger.Record) bool { return relation != current || rec.FromFuture(now) })
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	findSuperseded(list)
-	r.newLedger = r.newLedger && len(records) == 0
-	return list, nil
+	return list, isNew && len(records) == 0, nil
 }
 
 func phaseOrder(p ledger.Phase) int {
@@ -45,35 +53,34 @@ func phaseOrder(p ledger.Phase) int {
 	return 2
 }
 
-// readDeletions reads what was deleted lately, for the order of calls and for the steps that want to know.
-func (r *restorer) readDeletions() error {
+// readDeletions reads what was deleted lately, for the order of calls and for the steps that want to know. none is that there is nothing of it.
+func (r *ledgerReader) readDeletions() (none bool, err error) {
 	tombstones, err := r.records.ledger.Tombstones()
 	if err != nil {
-		return err
+		return false, err
 	}
 	notes, err := r.records.ledger.DeletionNotes()
 	if err != nil {
-		return err
+		return false, err
 	}
-	r.newLedger = len(tombstones)+len(notes) == 0
 	now, boot := time.Now(), r.clock.boot()
 	deletions := make([]endpoint.Deletion, len(tombstones))
 	r.registry.mu.Lock()
 	for i, rec := range tombstones {
-		r.registry.calls.recordDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
-		r.registry.calls.recordAdd(rec.Endpoint.Spec)
+		r.registry.calls.rememberDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+		r.registry.calls.rememberAdd(rec.Endpoint.Spec)
 		deletions[i] = endpoint.Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: now.Add(rec.Boot - boot)}
 	}
 	for _, n := range notes {
-		r.registry.calls.recordDelete(n.Attachment, n.Began)
+		r.registry.calls.rememberDelete(n.Attachment, n.Began)
 	}
 	r.registry.mu.Unlock()
 	r.steps.remember(deletions)
-	return nil
+	return len(tombstones)+len(notes) == 0, nil
 }
 
 // makeWorkers makes a worker for each record, with the number it had.
-func (r *restorer) makeWorkers(records []ledger.Record, isFormer func(ledger.Record) bool) ([]*restoration, error) {
+func (r *ledgerReader) makeWorkers(records []ledger.Record, isFormer func(ledger.Record) bool) ([]*restoration, error) {
 	list := make([]*restoration, len(records))
 	r.registry.mu.Lock()
 	defer r.registry.mu.Unlock()
@@ -87,15 +94,15 @@ func (r *restorer) makeWorkers(records []ledger.Record, isFormer func(ledger.Rec
 		}
 		list[i] = r.launch(rec)
 		list[i].former = isFormer
-		r.registry.calls.recordAdd(rec.Endpoint.Spec)
-		r.registry.calls.recordDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+		r.registry.calls.rememberAdd(rec.Endpoint.Spec)
+		r.registry.calls.rememberDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
 	}
 	return list, nil
 }
 
 // launch expects the registry's lock. What was held for the loss of its link is whole if the link is back, and what could not be
 // restored is tried again.
-func (r *restorer) launch(rec ledger.Record) *restoration {
+func (r *ledgerReader) launch(rec ledger.Record) *restoration {
 	reason := HoldReason(rec.Held)
 	one := &restoration{reason: reason}
 	if reason == RestoreFailed { // it is tried again
@@ -130,7 +137,8 @@ func findSuperseded(list []*restoration) {
 	for _, one := range list {
 		place, _ := podInterfaceOf(one.worker.spec)
 		if newer := newest[place]; newer != nil && newer.beganAt() > one.worker.beganAt() {
-			one.newer, one.worker.superseded = newer, true
+			one.newer = newer
+			one.worker.superseded.Store(true)
 		}
 	}
 }

@@ -4,90 +4,37 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
 )
 
-// registry knows the worker of each endpoint and which calls came for it, and says whether anything may be changed now.
+// registry knows the worker of each endpoint and which calls came for it.
 type registry struct {
 	table      *Table
 	log        *slog.Logger
+	gate       *gate
 	ids        *ids
 	background sync.WaitGroup // workers and loops
 
-	mu        sync.Mutex // guards the fields below
-	workers   workerIndex
-	calls     callOrder
-	creating  map[endpoint.Attachment]int // creations under way
-	stopped   bool                        // or not started yet
-	closed    bool                        // stopped, and no worker may begin
-	suspended bool                        // the ledger is of another network namespace
-	resuming  bool                        // suspended, and about to go on
+	mu      sync.Mutex // guards the fields below; taken before the lock of the gate
+	workers workerIndex
+	calls   callOrder
 }
 
-func newRegistry(table *Table, log *slog.Logger) *registry {
-	return &registry{
-		table: table, log: log, ids: newIDs(), workers: newWorkerIndex(), calls: newCallOrder(),
-		creating: map[endpoint.Attachment]int{}, stopped: true,
-	}
+func newRegistry(table *Table, log *slog.Logger, gate *gate) *registry {
+	return &registry{table: table, log: log, gate: gate, ids: newIDs(), workers: newWorkerIndex(), calls: newCallOrder()}
 }
 
-// open lets changes in, unless they are suspended.
-func (r *registry) open() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped = false
-}
-
-// close lets no change in any more. What is under way goes on.
+// close closes the gate and the queues: what is in these still runs.
 func (r *registry) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopped, r.closed = true, true
+	r.gate.close()
 	for _, w := range r.workers.all() {
 		w.queue.close()
 	}
-}
-
-func (r *registry) isStopped() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stopped
-}
-
-// refusal is why nothing is changed now, which wraps [ErrStopped]; or nil.
-func (r *registry) refusal() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.refusalLocked()
-}
-
-func (r *registry) refusalLocked() error {
-	switch {
-	case r.stopped:
-		return ErrStopped
-	case r.suspended:
-		return ErrSuspended
-	}
-	return nil
-}
-
-// suspend refuses all changes until the ledger is known to be of this network namespace.
-func (r *registry) suspend() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.suspended = true
-}
-
-// isSuspended is false while the agent goes on again.
-func (r *registry) isSuspended() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.suspended && !r.resuming
 }
 
 // claim returns the worker of the attachment, or those that spec supersedes, or makes one. The first event of a new one
@@ -95,13 +42,13 @@ func (r *registry) isSuspended() bool {
 func (r *registry) claim(spec endpoint.Spec, first func(*worker)) (w *worker, older []*worker, isNew bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.refusalLocked(); err != nil {
+	if err := r.gate.refusal(); err != nil {
 		return nil, nil, false, err
 	}
 	if err := r.calls.refuse(spec); err != nil {
 		return nil, nil, false, err
 	}
-	r.calls.recordAdd(spec)
+	r.calls.rememberAdd(spec)
 	if older := r.workers.olderOfPod(spec); len(older) > 0 {
 		return nil, older, false, nil
 	}
@@ -171,14 +118,14 @@ func (r *registry) ofContainer(id string) []*worker {
 	return r.workers.ofContainer(id)
 }
 
-// recordDelete remembers the deletion of the attachment, and returns its worker. cfg.Sweep makes one for an attachment that the agent has no
+// rememberDelete remembers the deletion of the attachment, and returns its worker. cfg.Sweep makes one for an attachment that the agent has no
 // endpoint of, so that the deletion and an ADD that comes meanwhile take their turn; there is none when the node has no number left, or the
 // manager has stopped.
-func (r *registry) recordDelete(a endpoint.Attachment, cfg endpoint.DeleteConfig, steps int) (w *worker, swept bool) {
+func (r *registry) rememberDelete(a endpoint.Attachment, cfg endpoint.DeleteConfig, steps int) (w *worker, swept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls.recordDelete(a, cfg.Began)
-	if w := r.workers.byAttachment[a]; w != nil || !cfg.Sweep || r.closed {
+	r.calls.rememberDelete(a, cfg.Began)
+	if w := r.workers.byAttachment[a]; w != nil || !cfg.Sweep || r.gate.isClosed() {
 		return w, false
 	}
 	id, err := r.ids.allocate()
@@ -189,16 +136,16 @@ func (r *registry) recordDelete(a endpoint.Attachment, cfg endpoint.DeleteConfig
 		Attachment: a, Network: cfg.Network, NetNS: cfg.NetNS, IPAM: cfg.IPAM, ExternalIPAM: cfg.IPAM != (endpoint.IPAMPlugin{}), Began: cfg.Began,
 	}, id)
 	w.attached = steps
-	w.recorded.Store(r.stopped) // before the agent serves nobody asks but a deletion record
+	w.hasDeletionRecord.Store(r.gate.isStopped()) // before the agent serves nobody asks but a deletion record
 	r.launch(w)
 	return w, true
 }
 
-// recordContainerDelete remembers the deletion of a whole container, and returns its workers.
-func (r *registry) recordContainerDelete(containerID string, began time.Duration) []*worker {
+// rememberContainerDelete remembers the deletion of a whole container, and returns its workers.
+func (r *registry) rememberContainerDelete(containerID string, began time.Duration) []*worker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls.recordDelete(endpoint.Attachment{ContainerID: containerID}, began)
+	r.calls.rememberDelete(endpoint.Attachment{ContainerID: containerID}, began)
 	return r.workers.ofContainer(containerID)
 }
 
@@ -207,34 +154,6 @@ func (r *registry) deletedAt(a endpoint.Attachment) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.calls.deleted[a]
-}
-
-// setSuperseded notes that a newer container has the worker's place in its pod.
-func (r *registry) setSuperseded(w *worker) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w.superseded = true
-}
-
-// announce lets others know of a creation until it is over.
-func (r *registry) announce(a endpoint.Attachment) (over func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.creating[a]++
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.creating[a]--; r.creating[a] == 0 {
-			delete(r.creating, a)
-		}
-	}
-}
-
-// announced returns the attachments of the creations under way.
-func (r *registry) announced() []endpoint.Attachment {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.creating))
 }
 
 // forget drops what is known of calls that began before the given time.

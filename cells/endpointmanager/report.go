@@ -18,8 +18,8 @@ type Report struct {
 	Removed  []string       // what bore Porin's mark and belonged to nobody, the first 100
 }
 
-// most bounds the lists of a Report: it is a part of each answer of GET /v1/status.
-const most = 100
+// maxReported bounds the lists of a Report: it is a part of each answer of GET /v1/status.
+const maxReported = 100
 
 // ReportReason is why an endpoint was not brought back as it was.
 type ReportReason struct {
@@ -49,13 +49,13 @@ func (r *Report) undone(a endpoint.Attachment, why string) {
 }
 
 func (r *Report) explain(reason ReportReason) {
-	if len(r.Reasons) < most {
+	if len(r.Reasons) < maxReported {
 		r.Reasons = append(r.Reasons, reason)
 	}
 }
 
 func (r *Report) removed(names []string) {
-	r.Removed = append(r.Removed, names[:min(len(names), most-len(r.Removed))]...)
+	r.Removed = append(r.Removed, names[:min(len(names), maxReported-len(r.Removed))]...)
 }
 
 func (r Report) toV1() v1.Restored {
@@ -83,7 +83,7 @@ func newReporter(table *Table, service Service, holder Holder) reporter {
 	return reporter{table, service, holder}
 }
 
-// Report implements server.Reporter.
+// Report implements server.StatusReporter.
 func (r reporter) Report(status *v1.Status) {
 	status.Endpoints = map[string]int{}
 	for state, n := range r.table.countByState() {

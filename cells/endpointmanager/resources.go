@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/capacity"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // leastFree is the room that the ledger's file system must have left, in bytes: enough for the records of some hundred
@@ -21,15 +21,27 @@ func newResources(m *manager) resources { return resources{m} }
 // Resources implements capacity.Source.
 func (r resources) Resources() []capacity.Resource {
 	return []capacity.Resource{
-		{Name: "ledger", Err: r.ledger(), Vital: true},
+		r.ledger(),
 		{Name: "endpoint-numbers", Used: int64(r.m.registry.ids.count()), Capacity: maxID, Reserve: maxID / 100},
 		{Name: "deletion-records", Err: r.deletionRecords()},
 	}
 }
 
-// ledger finds out whether it can be written.
-func (r resources) ledger() error {
-	if r.m.registry.isStopped() {
+// ledger is not vital when it is lost: an ADD succeeds, and a node that is NotReady would lose pods that run well. A kubelet restarts
+// the agent for it.
+func (r resources) ledger() capacity.Resource {
+	ledger := capacity.Resource{Name: "ledger", Err: r.writable(), Vital: true}
+	if ledger.Err == nil {
+		if lost := r.m.ledgerFile.check(); lost != nil {
+			ledger.Err, ledger.Vital, ledger.Finding = lost, false, kindLedgerLost
+		}
+	}
+	return ledger
+}
+
+// writable finds out whether the ledger can be written.
+func (r resources) writable() error {
+	if r.m.gate.isStopped() {
 		return ErrStopped
 	}
 	var fs unix.Statfs_t
@@ -53,7 +65,7 @@ func checkRoom(dir string, fs unix.Statfs_t) error {
 
 // deletionRecords are there while no agent runs. One that is left when it serves could not be processed.
 func (r resources) deletionRecords() error {
-	waiting, _, err := deletequeue.Look(r.m.cfg.deletionsPath())
+	waiting, _, err := deletionrecords.Look(r.m.cfg.deletionsPath())
 	if len(waiting) > 0 {
 		return fmt.Errorf("%d deletions that were asked for without an agent are not done: porin doctor says why", len(waiting))
 	}

@@ -1,6 +1,7 @@
 package endpointmanager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -13,7 +14,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/boottime"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // TestStartFails gives up a start half-way, and starts again on the same ledger.
@@ -29,6 +30,27 @@ func TestStartFails(t *testing.T) {
 	}
 	if m := started(t, dir, &probe{}); len(m.table.List()) != 1 {
 		t.Errorf("restored %v", m.table.List())
+	}
+}
+
+// TestStartIgnoresRecordedState: the phase of a record says what becomes of it, and the state is that of another life of the agent.
+func TestStartIgnoresRecordedState(t *testing.T) {
+	for _, state := range []endpoint.State{endpoint.Held, endpoint.Disconnected, "of a later version"} {
+		dir := t.TempDir()
+		leaveOne(t, dir)
+		spoil(t, dir, func(tx *bbolt.Tx) error {
+			bucket := tx.Bucket([]byte("attachments-v1"))
+			key, value := bucket.Cursor().First()
+			changed := bytes.Replace(value, []byte(`"State":"regenerating"`), []byte(`"State":"`+state+`"`), 1)
+			if bytes.Equal(changed, value) {
+				t.Fatalf("the record has no state to change: %s", value)
+			}
+			return bucket.Put(bytes.Clone(key), changed)
+		})
+		m := started(t, dir, &probe{})
+		if list := m.table.List(); len(list) != 1 || list[0].State != endpoint.Ready || m.Restored().Adopted != 1 {
+			t.Errorf("recorded as %q: %+v, restored %+v", state, list, m.Restored())
+		}
 	}
 }
 
@@ -106,7 +128,7 @@ func TestDeletionRecordOfEarlierLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, rec := range []deletequeue.Record{{ContainerID: "c1", Began: 20}, {ContainerID: "c2", IfName: "eth0", Began: 5}} {
+	for _, rec := range []deletionrecords.Record{{ContainerID: "c1", Began: 20}, {ContainerID: "c2", IfName: "eth0", Began: 5}} {
 		if result := m.deletionRecords.delete(t.Context(), rec); len(result.Errors) > 0 {
 			t.Fatal(result.Errors)
 		}
@@ -149,13 +171,13 @@ func TestDeletionRecordWhileRunning(t *testing.T) {
 		if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
 			t.Fatal(err)
 		}
-		rec := deletequeue.Record{ContainerID: "c1", IfName: "eth0", Began: int64(boottime.Now())}
-		if err := deletequeue.Put(m.cfg.deletionsPath(), rec); err != nil {
+		rec := deletionrecords.Record{ContainerID: "c1", IfName: "eth0", Began: int64(boottime.Now())}
+		if err := deletionrecords.Put(m.cfg.deletionsPath(), rec); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(recordsInterval + time.Second)
 		synctest.Wait()
-		waiting, _, err := deletequeue.Look(m.cfg.deletionsPath())
+		waiting, _, err := deletionrecords.Look(m.cfg.deletionsPath())
 		if err != nil || len(waiting) != 0 || len(m.table.List()) != 0 {
 			t.Errorf("left: records %v, endpoints %v, error %v", waiting, m.table.List(), err)
 		}

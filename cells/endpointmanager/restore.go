@@ -33,14 +33,15 @@ const (
 	reasonSuperseded = "a newer container of its pod has its place"
 )
 
-// restorer makes of the ledger, at a start, what an earlier life of the agent had: it reads the records, compares them with the kernel, brings
-// back what is whole, holds what it cannot explain, undoes the rest, and removes what belongs to nobody.
+// restorer makes of the ledger, at a start, what an earlier life of the agent had. Its reader reads the records, its comparer compares them with
+// the kernel; the restorer brings back what is whole, holds what cannot be explained, undoes the rest, and removes what belongs to nobody.
 type restorer struct {
 	log             *slog.Logger
-	tombstoneTTL    time.Duration
-	clock           *clock
 	here            func() (ledger.Origin, error)
+	gate            *gate
 	registry        *registry
+	reader          *ledgerReader
+	comparer        *comparer
 	records         *recorder
 	steps           *stepRunner
 	listeners       *listeners
@@ -69,9 +70,9 @@ type restoration struct {
 
 // Restored implements [Service]. There is none while the manager is suspended.
 func (r *restorer) Restored() Report {
-	r.registry.mu.Lock()
-	defer r.registry.mu.Unlock()
-	if r.registry.suspended {
+	r.gate.mu.Lock()
+	defer r.gate.mu.Unlock()
+	if r.gate.suspended {
 		return Report{}
 	}
 	return r.report
@@ -89,11 +90,11 @@ func (r *restorer) restore(ctx context.Context) error {
 		return err
 	}
 	relation := relationOf(origin, here)
-	list, err := r.readLedger(relation)
+	list, isNew, err := r.reader.read(relation)
 	if err != nil {
 		return err
 	}
-	r.newLedger = r.newLedger && origin == ledger.Origin{}
+	r.newLedger = isNew && origin == ledger.Origin{}
 	if relation == undetermined {
 		r.suspend(list, origin, here)
 		return nil
@@ -110,9 +111,9 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 			return err
 		}
 	}
-	undo, cancel := context.WithTimeout(ctx, undoTimeAtStart)
+	undoCtx, cancel := context.WithTimeout(ctx, undoTimeAtStart)
 	defer cancel()
-	list, err := r.check(ctx, undo, list)
+	list, err := r.check(ctx, undoCtx, list)
 	if err != nil {
 		return err
 	}
@@ -122,14 +123,14 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 		}
 	}
 	for _, one := range list {
-		if err := r.bringBack(ctx, undo, one); err != nil {
+		if err := r.bringBack(ctx, undoCtx, one); err != nil {
 			return err
 		}
 	}
-	if err := r.bringBackAgain(ctx, undo, list); err != nil {
+	if err := r.bringBackAgain(ctx, undoCtx, list); err != nil {
 		return err
 	}
-	if err := r.endFailed(ctx, undo, list); err != nil {
+	if err := r.endFailed(ctx, undoCtx, list); err != nil {
 		return err
 	}
 	r.report.Duration = time.Since(began)
@@ -139,22 +140,26 @@ func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, 
 		r.log.Error("what belongs to nobody is left; doctor shows it", "error", err)
 	}
 	if ctx.Err() == nil && origin != here {
-		return r.records.ledger.SetOrigin(here)
+		err = r.records.ledger.SetOrigin(here)
+	} else {
+		err = ctx.Err()
 	}
-	return ctx.Err()
+	if err == nil {
+		r.log.Info("endpoints restored", "adopted", r.report.Adopted, "replaced", r.report.Replaced, "undone", r.report.Undone,
+			"held", r.held.count(), "removed", len(removed), "duration", r.report.Duration)
+	}
+	return err
 }
 
 // check is the first phase: what is to go is not brought back first, and neither is what the kernel has lost. What is of another
 // boot goes before anything of this one is looked at.
-func (r *restorer) check(ctx, undo context.Context, list []*restoration) ([]*restoration, error) {
+func (r *restorer) check(ctx, undoCtx context.Context, list []*restoration) ([]*restoration, error) {
 	r.deletionRecords.deleteOrWarn(ctx)
-	r.undoFormer(undo, list)
-	r.findLost(ctx, list)
-	found, err := r.steps.find(ctx)
+	r.undoFormer(undoCtx, list)
+	list, err := r.comparer.compare(ctx, list, r.newLedger)
 	if err != nil {
 		return nil, err
 	}
-	list = r.holdUnexplained(list, found)
 	slices.SortStableFunc(list, func(a, b *restoration) int { return a.order() - b.order() })
 	return list, nil
 }
@@ -172,26 +177,9 @@ func (e *restoration) order() int {
 	return phaseOrder(e.record.Phase)
 }
 
-// findLost notes which endpoints the kernel has lost.
-func (r *restorer) findLost(ctx context.Context, list []*restoration) {
-	var eps []endpoint.Endpoint
-	for _, one := range list {
-		if one.record.Phase == ledger.Committed && !one.former {
-			eps = append(eps, one.record.Endpoint)
-		}
-	}
-	lost, complete := r.steps.findLost(ctx, eps)
-	for _, one := range list {
-		one.lost = lost[one.worker.attachment]
-		if complete && one.reason == LinkLost && one.lost == nil {
-			one.reason = "" // it is back
-		}
-	}
-}
-
 // undoFormer takes down all that is of another boot, side by side: other IPAM plugins take their addresses back. What fails
 // stays on record, and is tried again.
-func (r *restorer) undoFormer(undo context.Context, list []*restoration) {
+func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
 	var group errgroup.Group
 	group.SetLimit(deletionsAtOnce)
 	for _, one := range list {
@@ -200,7 +188,7 @@ func (r *restorer) undoFormer(undo context.Context, list []*restoration) {
 			group.Go(func() error {
 				r.held.remove(one.worker)
 				one.worker.queue.push(one.worker.forgetIndexes)
-				r.deleter.deleteWorker(undo, one.worker, one.deleteConfig(), startWatch(endpoint.OperationDel))
+				r.deleter.deleteWorker(undoCtx, one.worker, one.deleteConfig(), startWatch(endpoint.OperationDel))
 				return nil
 			})
 		}
@@ -208,14 +196,14 @@ func (r *restorer) undoFormer(undo context.Context, list []*restoration) {
 	_ = group.Wait()
 }
 
-// bringBack waits for one endpoint to be restored or undone, the second phase: the latter until undo ends. Its error is the end
+// bringBack waits for one endpoint to be restored or undone, the second phase: the latter until undoCtx ends. Its error is the end
 // of the start.
-func (r *restorer) bringBack(ctx, undo context.Context, one *restoration) error {
+func (r *restorer) bringBack(ctx, undoCtx context.Context, one *restoration) error {
 	w := one.worker
 	switch {
 	case one.former:
 		return nil // undone
-	case w.recorded.Load(): // its deletion is under way, however long that takes
+	case w.hasDeletionRecord.Load(): // its deletion is under way, however long that takes
 		r.report.undone(w.attachment, reasonDeleted)
 		return nil
 	}
@@ -225,14 +213,14 @@ func (r *restorer) bringBack(ctx, undo context.Context, one *restoration) error 
 			r.report.undone(w.attachment, reasonDeleted)
 		case one.newer != nil && one.record.Phase == ledger.Committed:
 			r.report.undone(w.attachment, reasonSuperseded)
-			r.deleter.takeDown(undo, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
+			r.deleter.takeDown(undoCtx, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
 		case one.reason != "":
 			r.keep(w, one.reason, one.heldBecause())
 		case one.record.Phase != ledger.Committed:
 			r.report.undone(w.attachment, halfDone[one.record.Phase])
-			r.deleter.takeDown(undo, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
+			r.deleter.takeDown(undoCtx, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
 		case one.lost != nil:
-			r.giveUp(undo, w, one.lost)
+			r.giveUp(undoCtx, w, one.lost)
 		default:
 			one.failed = r.adopt(ctx, one)
 		}
@@ -245,7 +233,7 @@ func (r *restorer) bringBack(ctx, undo context.Context, one *restoration) error 
 
 // bringBackAgain tries again the endpoints whose Restore has failed, all of them before the next wait: a fault of the node costs
 // a start the waiting of one endpoint.
-func (r *restorer) bringBackAgain(ctx, undo context.Context, list []*restoration) error {
+func (r *restorer) bringBackAgain(ctx, undoCtx context.Context, list []*restoration) error {
 	for try := range restoreTries - 1 {
 		var again []*restoration
 		for _, one := range list {
@@ -263,7 +251,7 @@ func (r *restorer) bringBackAgain(ctx, undo context.Context, list []*restoration
 		}
 		for _, one := range again {
 			one.failed = nil
-			if err := r.bringBack(ctx, undo, one); err != nil {
+			if err := r.bringBack(ctx, undoCtx, one); err != nil {
 				return err
 			}
 		}
@@ -282,7 +270,7 @@ func isFinal(err error) bool {
 
 // endFailed takes down the endpoints whose Restore has failed. When these are most of those tried, it is not the endpoints that
 // are wrong: they are held.
-func (r *restorer) endFailed(ctx, undo context.Context, list []*restoration) error {
+func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) error {
 	var failed []*restoration
 	tried := 0
 	for _, one := range list {
@@ -306,11 +294,27 @@ func (r *restorer) endFailed(ctx, undo context.Context, list []*restoration) err
 			case tooMany:
 				r.keep(w, RestoreFailed, one.failed.Error())
 			default:
-				r.giveUp(undo, w, one.failed)
+				r.giveUp(undoCtx, w, one.failed)
 			}
 		})
 	}
 	return ctx.Err()
+}
+
+// keep holds the endpoint as it is, and what it has from everybody else. It runs in the worker's queue.
+func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
+	r.hold(w, reason, detail)
+	if err := r.records.putHeld(w, reason); err != nil {
+		r.log.Warn("hold is not on record: the next start decides anew", attrs(w.ep), "error", err)
+	}
+	r.log.Warn("attachment is held", attrs(w.ep), "reason", reason, "detail", detail)
+}
+
+// hold holds the endpoint in memory. It runs in the worker's queue.
+func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
+	r.steps.occupy(w.ep)
+	w.become(outside, endpoint.Held)
+	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
 }
 
 // giveUp takes down an endpoint that cannot be brought back. When its address was never taken it is not released either. It runs in the worker's

@@ -49,7 +49,7 @@ func TestRestoreMostFail(t *testing.T) {
 					t.Errorf("%s: %d held and %d left, want %d and %d", when, len(list), len(m.table.List()), held, left)
 				}
 				for _, one := range list {
-					if one.Reason != RestoreFailed || one.Endpoint.State != endpoint.Restoring || one.Detail == "" {
+					if one.Reason != RestoreFailed || one.Endpoint.State != endpoint.Held || one.Detail == "" {
 						t.Errorf("%s: held %+v", when, one)
 					}
 				}

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
 // simOp is one call of the CNI plugin, by a runtime that keeps what it was told.
@@ -155,7 +155,7 @@ func (n *simNode) record(o *simOp) error {
 	if err := n.pass(o.process, "record"); err != nil {
 		return err
 	}
-	w, err := deletequeue.Begin(filepath.Join(n.dir, "deletions"))
+	w, err := deletionrecords.Begin(filepath.Join(n.dir, "deletions"))
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (n *simNode) record(o *simOp) error {
 	if err := n.delete(o); !errors.Is(err, errNoAgent) {
 		return err
 	}
-	return w.Put(deletequeue.Record{ContainerID: o.attachment.ContainerID, IfName: o.attachment.IfName, Began: o.began.Nanoseconds()})
+	return w.Put(deletionrecords.Record{ContainerID: o.attachment.ContainerID, IfName: o.attachment.IfName, Began: o.began.Nanoseconds()})
 }
 
 // collect is the plugin's GC.

@@ -67,11 +67,11 @@ func (s *stepRunner) renew(ctx context.Context, renewed endpoint.Endpoint) error
 	return nil
 }
 
-// withhold keeps what the endpoint has from everybody else.
-func (s *stepRunner) withhold(ep endpoint.Endpoint) {
+// occupy keeps what the endpoint has from everybody else.
+func (s *stepRunner) occupy(ep endpoint.Endpoint) {
 	for _, step := range s.list {
-		if holder, ok := step.(endpoint.Withholder); ok {
-			if err := holder.Withhold(ep); err != nil {
+		if holder, ok := step.(endpoint.Occupier); ok {
+			if err := holder.Occupy(ep); err != nil {
 				s.log.Warn("part of a held attachment belongs to somebody else", "step", step.Name(), attrs(ep), "error", err)
 			}
 		}

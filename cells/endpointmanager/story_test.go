@@ -20,7 +20,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/boottime"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 	"porin.dev/porin/internal/story"
 )
 
@@ -330,7 +330,7 @@ func (w *world) events(ts *testscript.TestScript, _ []string) error {
 func (w *world) record(ts *testscript.TestScript, args []string) error {
 	a, err := endpoint.ParseAttachment(args[0])
 	ts.Check(err)
-	return deletequeue.Put(filepath.Join(w.dir, "deletions"), deletequeue.Record{
+	return deletionrecords.Put(filepath.Join(w.dir, "deletions"), deletionrecords.Record{
 		ContainerID: a.ContainerID, IfName: a.IfName, Began: boottime.Now().Nanoseconds(),
 	})
 }

@@ -19,7 +19,7 @@ type suspension struct {
 	list         []*restoration
 	origin, here ledger.Origin
 
-	// Of the attempt to go on, guarded by the registry's lock.
+	// Of the attempt to go on, guarded by the gate's lock.
 	resumed chan struct{} // nil unless one is under way; closed at its end
 	err     error         // of the latest
 }
@@ -28,29 +28,28 @@ type suspension struct {
 func (r *restorer) suspend(list []*restoration, origin, here ledger.Origin) {
 	detail := fmt.Sprintf("the ledger is of network namespace %d of this boot, and the agent runs in %d: it must run in the host's network (hostNetwork: true)", origin.NetNS, here.NetNS)
 	for _, one := range list {
-		r.steps.withhold(one.record.Endpoint)
-		r.held.add(one.worker, Held{Endpoint: one.record.Endpoint, Reason: OtherNamespace, Detail: detail})
+		one.worker.do(func() { r.hold(one.worker, OtherNamespace, detail) })
 	}
 	r.suspension = suspension{list: list, origin: origin, here: here}
-	r.registry.suspend()
+	r.gate.suspend()
 	r.log.Error("nothing is restored or removed until a container runtime calls from the network namespace of the agent: it must run in the host's network (hostNetwork: true)",
 		"endpoints", len(list), "reason", detail)
 }
 
 // Confirm implements [Holder].
 func (r *restorer) Confirm(ctx context.Context) error {
-	s, mu := &r.suspension, &r.registry.mu
+	s, mu := &r.suspension, &r.gate.mu
 	mu.Lock()
 	switch {
-	case r.registry.stopped:
+	case r.gate.stopped:
 		mu.Unlock()
 		return ErrStopped
-	case !r.registry.suspended:
+	case !r.gate.suspended:
 		mu.Unlock()
 		return nil
 	}
 	if s.resumed == nil {
-		s.resumed, r.registry.resuming = make(chan struct{}), true
+		s.resumed, r.gate.resuming = make(chan struct{}), true
 		r.registry.background.Go(r.resume)
 	}
 	resumed := s.resumed
@@ -71,15 +70,15 @@ func (r *restorer) resume() {
 	r.log.Warn("a container runtime has called from the agent's network namespace: the one of the ledger is gone, and its endpoints are taken down",
 		"endpoints", len(s.list))
 	err := r.restoreAll(r.resumes, s.list, s.origin, s.here)
-	r.registry.mu.Lock()
-	defer r.registry.mu.Unlock()
+	r.gate.mu.Lock()
+	defer r.gate.mu.Unlock()
 	if s.err = err; err != nil {
 		r.log.Error("endpoints of a network namespace that is gone are left: the next call tries again", "error", err)
 	} else {
-		r.registry.suspended = false
+		r.gate.suspended = false
 	}
 	close(s.resumed)
-	s.resumed, r.registry.resuming = nil, false
+	s.resumed, r.gate.resuming = nil, false
 }
 
 // originHere is that of this process.

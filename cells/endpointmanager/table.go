@@ -149,7 +149,10 @@ func (t *Table) drop(id uint16) {
 
 // countByState counts the endpoints in each state that an endpoint of the table can be in, zeros too.
 func (t *Table) countByState() map[endpoint.State]int {
-	count := map[endpoint.State]int{endpoint.Waiting: 0, endpoint.Queued: 0, endpoint.Regenerating: 0, endpoint.Ready: 0, endpoint.Restoring: 0, endpoint.Disconnecting: 0}
+	count := map[endpoint.State]int{
+		endpoint.Waiting: 0, endpoint.Queued: 0, endpoint.Regenerating: 0, endpoint.Ready: 0, endpoint.Restoring: 0, endpoint.Held: 0,
+		endpoint.Disconnecting: 0,
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, ep := range t.byID {
@@ -175,7 +178,8 @@ var transitions = map[actor]map[endpoint.State][]endpoint.State{
 		endpoint.Queued:        {endpoint.Disconnecting},
 		endpoint.Regenerating:  {endpoint.Disconnecting},
 		endpoint.Ready:         {endpoint.Waiting, endpoint.Queued, endpoint.Disconnecting},
-		endpoint.Restoring:     {endpoint.Disconnecting},
+		endpoint.Restoring:     {endpoint.Held, endpoint.Disconnecting},
+		endpoint.Held:          {endpoint.Disconnecting},
 		endpoint.Disconnecting: {endpoint.Disconnected},
 	},
 	builder: {

@@ -1,7 +1,9 @@
 package endpointmanager
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"porin.dev/porin/cells/endpoint"
@@ -11,6 +13,42 @@ import (
 // maxUnexplained is how many unexplained attachments a start takes down as usual.
 const maxUnexplained = 4
 
+// comparer compares, at a start, what the ledger has with what the kernel has.
+type comparer struct {
+	log      *slog.Logger
+	registry *registry
+	records  *recorder
+	steps    *stepRunner
+	reader   *ledgerReader
+}
+
+// compare notes what the kernel has lost and what is to be held, and returns the list with the links that it adds to it.
+func (c *comparer) compare(ctx context.Context, list []*restoration, isNew bool) ([]*restoration, error) {
+	c.findLost(ctx, list)
+	found, err := c.steps.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.holdUnexplained(list, found, isNew), nil
+}
+
+// findLost notes which endpoints the kernel has lost.
+func (c *comparer) findLost(ctx context.Context, list []*restoration) {
+	var eps []endpoint.Endpoint
+	for _, one := range list {
+		if one.record.Phase == ledger.Committed && !one.former {
+			eps = append(eps, one.record.Endpoint)
+		}
+	}
+	lost, complete := c.steps.findLost(ctx, eps)
+	for _, one := range list {
+		one.lost = lost[one.worker.attachment]
+		if complete && one.reason == LinkLost && one.lost == nil {
+			one.reason = "" // it is back
+		}
+	}
+}
+
 // holdUnexplained decides what is held, and returns the list with the links that it adds to it.
 //
 // An attachment is unexplained when the ledger has it as whole and its link is lost, or when its link is there and the ledger
@@ -19,7 +57,7 @@ const maxUnexplained = 4
 // the links without a record: each attachment once. Not counted are records that a deletion record or a newer ADD of their pod
 // and interface explains, records of what was half made or half deleted, their links, records of another boot, and what is held
 // already.
-func (r *restorer) holdUnexplained(list []*restoration, found []endpoint.Endpoint) []*restoration {
+func (c *comparer) holdUnexplained(list []*restoration, found []endpoint.Endpoint, isNew bool) []*restoration {
 	var lost []*restoration
 	counted := 0
 	for _, one := range list {
@@ -31,27 +69,27 @@ func (r *restorer) holdUnexplained(list []*restoration, found []endpoint.Endpoin
 			lost = append(lost, one)
 		}
 	}
-	links := r.withoutRecord(list, found)
+	links := c.withoutRecord(list, found)
 	unexplained, counted := len(lost)+len(links), counted+len(links)
 	switch tooMany := isTooMany(unexplained, counted); {
-	case !tooMany && !r.newLedger:
+	case !tooMany && !isNew:
 		return list
 	case !tooMany: // a few map entries without a link are of nobody
 		if links = slices.DeleteFunc(links, isEntry); len(links) == 0 {
 			return list
 		}
-		r.log.Error("the ledger is new, and attachments of an earlier one are there: they are held, neither brought back nor removed, until a DEL or porin restore accept",
+		c.log.Error("the ledger is new, and attachments of an earlier one are there: they are held, neither brought back nor removed, until a DEL or porin restore accept",
 			"links", len(links))
 	default:
-		r.log.Error("most attachments cannot be explained: they are held, neither brought back nor removed, until a DEL or porin restore accept",
+		c.log.Error("most attachments cannot be explained: they are held, neither brought back nor removed, until a DEL or porin restore accept",
 			"unexplained", unexplained, "counted", counted, "lost", len(lost), "links", len(links))
 	}
 	for _, one := range lost {
 		one.reason = LinkLost
 	}
 	for _, ep := range links {
-		if one, err := r.addFound(ep); err != nil {
-			r.log.Error("link is not held, and pruned", "ifname", ep.Host.Name, "error", err)
+		if one, err := c.addFound(ep); err != nil {
+			c.log.Error("link is not held, and pruned", "ifname", ep.Host.Name, "error", err)
 		} else {
 			list = append(list, one)
 		}
@@ -64,14 +102,14 @@ func isTooMany(n, counted int) bool { return n > maxUnexplained && 2*n > counted
 
 // isWhole reports whether the attachment is to be brought back, if its link is there.
 func (e *restoration) isWhole() bool {
-	return !e.former && e.record.Phase == ledger.Committed && e.newer == nil && !e.worker.recorded.Load() && !e.worker.isGone()
+	return !e.former && e.record.Phase == ledger.Committed && e.newer == nil && !e.worker.hasDeletionRecord.Load() && !e.worker.isGone()
 }
 
 // withoutRecord returns those of the links found that belong to nothing on record: by their index, or by their name where the
 // index of the record is not known.
-func (r *restorer) withoutRecord(list []*restoration, found []endpoint.Endpoint) (links []endpoint.Endpoint) {
+func (c *comparer) withoutRecord(list []*restoration, found []endpoint.Endpoint) (links []endpoint.Endpoint) {
 	indexes, names := map[int]bool{}, map[string]bool{}
-	for _, w := range r.registry.all() { // also of deletion records
+	for _, w := range c.registry.all() { // also of deletion records
 		names[w.attachment.HostEnd()] = true
 	}
 	for _, one := range list {
@@ -82,7 +120,7 @@ func (r *restorer) withoutRecord(list []*restoration, found []endpoint.Endpoint)
 			delete(names, one.worker.attachment.HostEnd())
 		}
 	}
-	ids := r.numbersOnRecord(list)
+	ids := c.numbersOnRecord(list)
 	for _, ep := range found {
 		if !indexes[ep.Host.Index] && !names[ep.Host.Name] && !(isEntry(ep) && ids[ep.ID]) {
 			links = append(links, ep)
@@ -96,14 +134,14 @@ func isEntry(ep endpoint.Endpoint) bool { return ep.Host.Name == "" }
 
 // numbersOnRecord are those of the endpoints that the ledger knows, or has known lately: an agent that was killed may have left
 // map entries of these before their link was on record.
-func (r *restorer) numbersOnRecord(list []*restoration) map[uint16]bool {
+func (c *comparer) numbersOnRecord(list []*restoration) map[uint16]bool {
 	ids := map[uint16]bool{}
 	for _, one := range list {
 		ids[one.record.Endpoint.ID] = true
 	}
-	buried, err := r.records.ledger.Tombstones()
+	buried, err := c.records.ledger.Tombstones()
 	if err != nil {
-		r.log.Warn("what was deleted lately is not known", "error", err)
+		c.log.Warn("what was deleted lately is not known", "error", err)
 	}
 	for _, rec := range buried {
 		ids[rec.Endpoint.ID] = true
@@ -112,30 +150,20 @@ func (r *restorer) numbersOnRecord(list []*restoration) map[uint16]bool {
 }
 
 // addFound makes a worker for an attachment of which only the link is known.
-func (r *restorer) addFound(ep endpoint.Endpoint) (*restoration, error) {
-	r.registry.mu.Lock()
-	defer r.registry.mu.Unlock()
-	if !r.registry.ids.reserve(ep.ID) {
-		id, err := r.registry.ids.allocate()
+func (c *comparer) addFound(ep endpoint.Endpoint) (*restoration, error) {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	if !c.registry.ids.reserve(ep.ID) {
+		id, err := c.registry.ids.allocate()
 		if err != nil {
 			return nil, err
 		}
 		ep.ID = id
 	}
-	if r.registry.workers.byAttachment[ep.Spec.Attachment] != nil { // a record has it, with another link
+	if c.registry.workers.byAttachment[ep.Spec.Attachment] != nil { // a record has it, with another link
 		ep.Spec.Attachment = endpoint.Unnamed(ep.Host.Name)
 	}
-	return r.launch(ledger.Record{Phase: ledger.Held, Held: string(NotOnRecord), Endpoint: ep}), nil
-}
-
-// keep holds the endpoint as it is, and what it has from everybody else. It runs in the worker's queue.
-func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
-	r.steps.withhold(w.ep)
-	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
-	if err := r.records.putHeld(w, reason); err != nil {
-		r.log.Warn("hold is not on record: the next start decides anew", attrs(w.ep), "error", err)
-	}
-	r.log.Warn("attachment is held", attrs(w.ep), "reason", reason, "detail", detail)
+	return c.reader.launch(ledger.Record{Phase: ledger.Held, Held: string(NotOnRecord), Endpoint: ep}), nil
 }
 
 // heldBecause says why an attachment is held.

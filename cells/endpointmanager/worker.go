@@ -13,19 +13,19 @@ import (
 // worker is one endpoint's goroutine and what it knows. The fields from ep on are touched by events of the queue alone, so
 // none needs a lock.
 type worker struct {
-	table      *Table
-	log        *slog.Logger
-	attachment endpoint.Attachment
-	spec       endpoint.Spec // as the first ADD asked for it, for everybody; see began
-	began      atomic.Int64  // when the latest ADD of this life began: ep.Spec.Began, for everybody
-	queue      *queue
-	life       context.Context    // ends when the endpoint is to go: it stops a creation that is under way
-	end        context.CancelFunc // idempotent
-	gone       chan struct{}      // closed when nothing of the endpoint is left but its number
-	failed     atomic.Pointer[failedDeletion]
-	recorded   atomic.Bool // a deletion record asks for its end, until that is done
-	superseded bool        // a newer container has its place; guarded by the registry's lock
-	found      bool        // only its link is known, and what that says; never changes
+	table             *Table
+	log               *slog.Logger
+	attachment        endpoint.Attachment
+	spec              endpoint.Spec // as the first ADD asked for it, for everybody; see began
+	began             atomic.Int64  // when the latest ADD of this life began: ep.Spec.Began, for everybody
+	queue             *queue
+	life              context.Context    // ends when the endpoint is to go: it stops a creation that is under way
+	end               context.CancelFunc // idempotent
+	gone              chan struct{}      // closed when nothing of the endpoint is left but its number
+	failed            atomic.Pointer[failedDeletion]
+	hasDeletionRecord atomic.Bool // a deletion record asks for its end, until that is done
+	superseded        atomic.Bool // a newer container has its place
+	found             bool        // only its link is known, and what that says; never changes
 
 	ep       endpoint.Endpoint
 	attached int  // how many steps have attached, or tried
@@ -125,6 +125,9 @@ func (w *worker) learn(cfg endpoint.DeleteConfig) {
 
 // attrs are the log attributes of an endpoint.
 func attrs(ep endpoint.Endpoint) slog.Attr {
+	if ep.Spec.Attachment.IsUnnamed() {
+		return slog.Group("", "endpoint", ep.ID, "link", ep.Spec.Attachment.HostEnd())
+	}
 	return slog.Group("", "endpoint", ep.ID, "container", ep.Spec.Attachment.ContainerID,
 		"ifname", ep.Spec.Attachment.IfName, "pod", ep.Spec.Pod.String())
 }

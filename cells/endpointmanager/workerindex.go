@@ -62,7 +62,7 @@ func (i *workerIndex) olderOfPod(spec endpoint.Spec) (list []*worker) {
 		return nil
 	}
 	for w := range i.byPod[pod] {
-		if w.attachment != spec.Attachment && !w.superseded {
+		if w.attachment != spec.Attachment && !w.superseded.Load() {
 			list = append(list, w)
 		}
 	}

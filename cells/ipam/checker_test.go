@@ -13,6 +13,7 @@ import (
 
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/doctor/doctortest"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
@@ -63,6 +64,20 @@ func handle(attachment string) allocator.Handle {
 
 func ipv4(text string) endpoint.Addresses {
 	return endpoint.Addresses{IPv4: netip.MustParseAddr(text)}
+}
+
+func TestCheckerConformance(t *testing.T) {
+	doctortest.TestChecker(t, func(t *testing.T) doctor.Checker {
+		l := begin(t, t.TempDir())
+		l.start(t)
+		l.add(t, "c1:eth0")
+		l.add(t, "c2:eth0")
+		l.addresses.Release(handle("c1:eth0"))
+		if err := l.addresses.Adopt(allocator.Allocation{Owner: handle("gone:eth0"), Pool: allocator.DefaultPool, Addresses: ipv4("10.0.0.6")}); err != nil {
+			t.Fatal(err)
+		}
+		return l.checker(nil)
+	})
 }
 
 func TestDisagreementsAreFoundAndRepaired(t *testing.T) {

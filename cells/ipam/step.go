@@ -25,7 +25,7 @@ type Step struct {
 var (
 	_ endpoint.Step       = (*Step)(nil)
 	_ endpoint.Rememberer = (*Step)(nil)
-	_ endpoint.Withholder = (*Step)(nil)
+	_ endpoint.Occupier   = (*Step)(nil)
 )
 
 // NewStep returns the step that gives out addresses of a source. The pool sources say which pool is whose that names none.
@@ -118,8 +118,8 @@ func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []stri
 	return nil, nil
 }
 
-// Withhold takes the endpoint's addresses, so that nobody else gets them before its Detach.
-func (s *Step) Withhold(ep endpoint.Endpoint) error {
+// Occupy takes the endpoint's addresses, so that nobody else gets them before its Detach.
+func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	if ep.Addresses == (endpoint.Addresses{}) {
 		return nil
 	}

@@ -31,9 +31,9 @@ type params struct {
 	Log       *slog.Logger
 	Requests  *requests
 	Lock      *SocketLock
-	Routes    []Routes   `group:"server.routes"`
-	Reporters []Reporter `group:"server.reporters"`
-	Watchers  []Watcher  `group:"server.watchers"`
+	Routes    []Routes         `group:"server.routes"`
+	Reporters []StatusReporter `group:"server.reporters"`
+	Watchers  []Watcher        `group:"server.watchers"`
 }
 
 func build(p params) *Server {

@@ -16,13 +16,13 @@ func Provide(newRoutes any) fx.Option {
 	return fx.Provide(fx.Annotate(newRoutes, fx.As(new(Routes)), fx.ResultTags(`group:"server.routes"`)))
 }
 
-// Reporter adds a cell's part to the answer of GET /v1/status. Report is called for each request, concurrently, and
+// StatusReporter adds a cell's part to the answer of GET /v1/status. Report is called for each request, concurrently, and
 // takes a second at the most.
-type Reporter interface{ Report(status *v1.Status) }
+type StatusReporter interface{ Report(status *v1.Status) }
 
-// Report contributes the [Reporter] that newReporter builds: server.Report(newReporter).
+// Report contributes the [StatusReporter] that newReporter builds: server.Report(newReporter).
 func Report(newReporter any) fx.Option {
-	return fx.Provide(fx.Annotate(newReporter, fx.As(new(Reporter)), fx.ResultTags(`group:"server.reporters"`)))
+	return fx.Provide(fx.Annotate(newReporter, fx.As(new(StatusReporter)), fx.ResultTags(`group:"server.reporters"`)))
 }
 
 // Watcher is notified when the API begins and ends to serve. Both are called one watcher after the other and must return

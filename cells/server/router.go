@@ -72,7 +72,7 @@ func document(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(openapi.Document())
 }
 
-// status answers GET /v1/status with what the server knows and what every [Reporter] adds.
+// status answers GET /v1/status with what the server knows and what every [StatusReporter] adds.
 func (s *Server) status() httpx.Handler {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		status := v1.Status{

@@ -17,7 +17,7 @@ type reporterFunc func(*v1.Status)
 func (f reporterFunc) Report(s *v1.Status) { f(s) }
 
 func TestStatus(t *testing.T) {
-	r := newRig(t, Parts{Reporters: []Reporter{
+	r := newRig(t, Parts{Reporters: []StatusReporter{
 		reporterFunc(func(s *v1.Status) { s.Endpoints["ready"] = 3 }),
 		reporterFunc(func(s *v1.Status) { s.Datapath.Digest = "abc" }),
 	}})

@@ -22,7 +22,7 @@ type Info struct {
 // Parts are what other cells contribute.
 type Parts struct {
 	Routes    []Routes
-	Reporters []Reporter
+	Reporters []StatusReporter
 	Watchers  []Watcher
 }
 

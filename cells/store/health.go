@@ -51,13 +51,13 @@ func newReporter(s *service) *reporter { return &reporter{s, make(chan struct{},
 // recent is how old the last answer or failure in a report may be. An idle node asks the store less often.
 const recent = 10 * time.Second
 
-// Report implements server.Reporter.
+// Report implements server.StatusReporter.
 func (r *reporter) Report(status *v1.Status) {
 	now := r.current()
 	status.Store = &now
 }
 
-// Condition implements supervisor.Reporter: a store that does not answer is waited for.
+// Condition implements supervisor.HealthReporter: a store that does not answer is waited for.
 func (r *reporter) Condition() supervisor.Condition {
 	if now := r.current(); !now.Reachable && !now.Since.IsZero() {
 		return supervisor.Condition{Cell: "store", State: supervisor.Degraded, Reason: now.Location + " does not answer: " + now.LastError}

@@ -17,7 +17,7 @@ import (
 type reportersIn struct {
 	fx.In
 
-	All []server.Reporter `group:"server.reporters"`
+	All []server.StatusReporter `group:"server.reporters"`
 }
 
 // reported is what the status of an agent says of its store.

@@ -35,8 +35,8 @@ type params struct {
 	Config    Config
 	Log       *slog.Logger
 	Barrier   *restored.Barrier
-	Tasks     []*task.Task `group:"supervisor.tasks"`
-	Reporters []Reporter   `group:"supervisor.reporters"`
+	Tasks     []*task.Task     `group:"supervisor.tasks"`
+	Reporters []HealthReporter `group:"supervisor.reporters"`
 }
 
 func build(p params) (*Supervisor, error) {

@@ -29,12 +29,12 @@ type Condition struct {
 	Reason string
 }
 
-// Reporter tells how its cell is. Condition is called for each request, concurrently, and takes a second at the most.
-type Reporter interface{ Condition() Condition }
+// HealthReporter tells how its cell is. Condition is called for each request, concurrently, and takes a second at the most.
+type HealthReporter interface{ Condition() Condition }
 
-// Health contributes the [Reporter] that newReporter builds: supervisor.Health(newReporter).
+// Health contributes the [HealthReporter] that newReporter builds: supervisor.Health(newReporter).
 func Health(newReporter any) fx.Option {
-	return fx.Provide(fx.Annotate(newReporter, fx.As(new(Reporter)), fx.ResultTags(`group:"supervisor.reporters"`)))
+	return fx.Provide(fx.Annotate(newReporter, fx.As(new(HealthReporter)), fx.ResultTags(`group:"supervisor.reporters"`)))
 }
 
 // failuresInARow is from how many on a task degrades the agent.
@@ -75,9 +75,10 @@ func worst(all []Condition) State {
 	return state
 }
 
-// Report implements server.Reporter.
+// Report implements server.StatusReporter. An agent that is failing is not ready, as at /readyz.
 func (s *Supervisor) Report(status *v1.Status) {
 	all := s.Conditions()
+	status.Ready = status.Ready && worst(all) != Failing
 	status.Health = v1.Health{State: string(worst(all)), Cells: []v1.Condition{}}
 	for _, c := range all {
 		status.Health.Cells = append(status.Health.Cells, v1.Condition{Cell: c.Cell, State: string(c.State), Reason: c.Reason})

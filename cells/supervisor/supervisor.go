@@ -23,7 +23,7 @@ type Supervisor struct {
 	log       *slog.Logger
 	barrier   *restored.Barrier
 	tasks     []*task.Task
-	reporters []Reporter
+	reporters []HealthReporter
 	serving   atomic.Bool
 
 	stop       chan struct{} // closed by Stop
@@ -32,7 +32,7 @@ type Supervisor struct {
 }
 
 // New returns a supervisor that has not started. Two tasks of one name are an error, and a nil one is none.
-func New(cfg Config, log *slog.Logger, barrier *restored.Barrier, tasks []*task.Task, reporters []Reporter) (*Supervisor, error) {
+func New(cfg Config, log *slog.Logger, barrier *restored.Barrier, tasks []*task.Task, reporters []HealthReporter) (*Supervisor, error) {
 	tasks = slices.DeleteFunc(slices.Clone(tasks), func(t *task.Task) bool { return t == nil })
 	slices.SortFunc(tasks, func(a, b *task.Task) int { return strings.Compare(a.Status().Name, b.Status().Name) })
 	for i := range len(tasks) - 1 {

@@ -28,7 +28,7 @@ type cell struct{ condition supervisor.Condition }
 func (c *cell) Condition() supervisor.Condition { return c.condition }
 
 // started returns a supervisor that runs until the end of the test, and what it was told of a task that ended.
-func started(t *testing.T, barrier *restored.Barrier, tasks []*task.Task, cells ...supervisor.Reporter) (*supervisor.Supervisor, <-chan error) {
+func started(t *testing.T, barrier *restored.Barrier, tasks []*task.Task, cells ...supervisor.HealthReporter) (*supervisor.Supervisor, <-chan error) {
 	t.Helper()
 	s, err := supervisor.New(supervisor.DefaultConfig(), quiet, barrier, tasks, cells)
 	if err != nil {
@@ -101,9 +101,9 @@ func TestProbes(t *testing.T) {
 				t.Errorf("%s of an agent that is %s: %d %q, want %d", path, state, code, body, want)
 			}
 		}
-		var status v1.Status
-		if s.Report(&status); status.Health.State != string(state) || len(status.Health.Cells) != 2 {
-			t.Errorf("the status of an agent that is %s has %+v", state, status.Health)
+		status := v1.Status{Ready: true}
+		if s.Report(&status); status.Ready != (want == http.StatusOK) || status.Health.State != string(state) || len(status.Health.Cells) != 2 {
+			t.Errorf("the status of an agent that is %s has ready %v, %+v", state, status.Ready, status.Health)
 		}
 	}
 	s.Stopping()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/fx"
 
+	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/version"
 )
 
@@ -81,30 +83,49 @@ func serve(ctx context.Context, cfg Config) error {
 	if err := app.Err(); err != nil {
 		return err
 	}
-	return live(ctx, app)
+	log.Info("agent starts", "version", version.Of(), "pid", os.Getpid(), "node", cfg.NodeName, networkNamespace())
+	return live(ctx, app, log)
 }
+
+// networkNamespace is the log attribute of the agent's own: its cookie, which the ledger names, too.
+func networkNamespace() slog.Attr {
+	cookie, err := netns.OwnCookie()
+	if err != nil {
+		return slog.Attr{} // which is left out: what needs the cookie reports that
+	}
+	return slog.Uint64("netns", cookie)
+}
+
+var errGaveUp = errors.New("a cell gave up; the log says which and why")
 
 // live starts the cells and stops them when ctx ends or one of them gives up. A start is not interrupted: what a half of it has begun could
 // not be stopped in order.
-func live(ctx context.Context, app *fx.App) error {
+func live(ctx context.Context, app *fx.App, log *slog.Logger) error {
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.StartTimeout())
 	defer cancel()
 	if err := app.Start(starting); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
 	code := 0
+	var reason error
 	select {
 	case <-ctx.Done():
-	case signal := <-app.Wait():
-		code = signal.ExitCode
+		reason = context.Cause(ctx)
+	case stop := <-app.Wait(): // fx listens for signals, too
+		if code = stop.ExitCode; code == 0 {
+			reason = fmt.Errorf("%s signal received", stop.Signal)
+		} else {
+			reason = errGaveUp
+		}
 	}
+	log.Info("agent stops", "reason", reason)
 	stopping, cancel := context.WithTimeout(context.Background(), app.StopTimeout())
 	defer cancel()
 	if err := app.Stop(stopping); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
 	if code != 0 {
-		return errors.New("a cell gave up; the log says which and why")
+		return errGaveUp
 	}
 	return nil
 }

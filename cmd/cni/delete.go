@@ -12,7 +12,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/boottime"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 	"porin.dev/porin/internal/rtnl"
 )
 
@@ -60,7 +60,7 @@ func isAgentError(err error) bool {
 // came up before that does not look at the folder again at once. An agent that hangs is not asked again; if it has heard of
 // the deletion, doing it twice is harmless.
 func (c *call) record(hangs bool) (answered bool, err error) {
-	writer, err := deletequeue.BeginUntil(filepath.Join(c.config.StateDir, "deletions"), c.deadline)
+	writer, err := deletionrecords.BeginUntil(filepath.Join(c.config.StateDir, "deletions"), c.deadline)
 	if err != nil {
 		return false, err
 	}
@@ -71,7 +71,7 @@ func (c *call) record(hangs bool) (answered bool, err error) {
 		}
 	}
 	boot, _ := boottime.ID() // without it the agent takes the time for one of its own boot
-	record := deletequeue.Record{ContainerID: c.containerID, IfName: c.ifname, Network: c.config.Name, Began: c.began.boot.Nanoseconds(), Boot: boot}
+	record := deletionrecords.Record{ContainerID: c.containerID, IfName: c.ifname, Network: c.config.Name, Began: c.began.boot.Nanoseconds(), Boot: boot}
 	if c.config.IPAM.Type != "" {
 		record.IPAM, record.Config, record.Args, record.NetNS = c.config.IPAM.Type, string(c.raw), c.args, c.netns
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 	"porin.dev/porin/internal/heartbeat"
 	"porin.dev/porin/internal/testutil"
 )
@@ -232,7 +232,7 @@ func TestAgentOfOtherVersion(t *testing.T) {
 	a.wants("ADD", code, out, 1, "upgrade porin-agent")
 	code, out = a.execute("DEL", container.Path(), "")
 	a.wants("DEL", code, out, 0, "")
-	if records, _, err := deletequeue.Look(filepath.Join(a.dir, "deletions")); len(records) != 1 || err != nil {
+	if records, _, err := deletionrecords.Look(filepath.Join(a.dir, "deletions")); len(records) != 1 || err != nil {
 		t.Errorf("records %v, %v", records, err)
 	}
 }
@@ -242,8 +242,8 @@ func TestDeleteRecordWithIPAMPlugin(t *testing.T) {
 	a := newFakeAgent(t)
 	code, out := a.execute("DEL", "/run/netns/c1", `,"ipam":{"type":"host-local"}`)
 	a.wants("DEL", code, out, 0, "")
-	var records []deletequeue.Record
-	_, err := deletequeue.Drain(filepath.Join(a.dir, "deletions"), func(found []deletequeue.Record) []error {
+	var records []deletionrecords.Record
+	_, err := deletionrecords.Drain(filepath.Join(a.dir, "deletions"), func(found []deletionrecords.Record) []error {
 		records = found
 		return make([]error, len(found))
 	})
@@ -270,15 +270,15 @@ func TestDeleteWithoutAgentLaterADD(t *testing.T) {
 		t.Fatal(err)
 	}
 	records := filepath.Join(a.dir, "deletions")
-	writer, err := deletequeue.Begin(records)
+	writer, err := deletionrecords.Begin(records)
 	if err == nil {
-		err = errors.Join(writer.Put(deletequeue.Record{ContainerID: "other"}), writer.Close())
+		err = errors.Join(writer.Put(deletionrecords.Record{ContainerID: "other"}), writer.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	var deleted chan struct{}
-	_, err = deletequeue.Drain(records, func(found []deletequeue.Record) []error { // which keeps the plugin waiting
+	_, err = deletionrecords.Drain(records, func(found []deletionrecords.Record) []error { // which keeps the plugin waiting
 		deleted = make(chan struct{})
 		go func() {
 			defer close(deleted)

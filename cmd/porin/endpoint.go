@@ -95,11 +95,21 @@ func counterLine(c v1.Counter) string {
 	return fmt.Sprintf("%s, %s", plural(c.Packets, "packet"), plural(c.Bytes, "byte"))
 }
 
+// interfaceLine is what is known of the interface; "" for nothing.
 func interfaceLine(i v1.Interface) string {
-	if i.Index == 0 {
-		return fmt.Sprintf("%s, %s", i.Name, i.MAC)
+	var known []string
+	switch {
+	case i.Name == "" && i.Index != 0:
+		known = append(known, fmt.Sprintf("index %d", i.Index))
+	case i.Index != 0:
+		known = append(known, fmt.Sprintf("%s (%d)", i.Name, i.Index))
+	case i.Name != "":
+		known = append(known, i.Name)
 	}
-	return fmt.Sprintf("%s (%d), %s", i.Name, i.Index, i.MAC)
+	if i.MAC != (v1.MAC{}) {
+		known = append(known, i.MAC.String())
+	}
+	return strings.Join(known, ", ")
 }
 
 func addressLine(addr netip.Addr, external bool) string {

@@ -111,8 +111,11 @@ func (a *fakeAgent) change(verb string) error {
 	case "holding":
 		a.held = []v1.HeldEndpoint{
 			{Endpoint: strings.Repeat("5", 64) + ":eth0", Link: "por5", Addresses: v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.5")}, Reason: "link-lost", Detail: "the ledger has it, and its link is gone"},
-			{Endpoint: "por6:/unknown", Link: "por6", Reason: "not-on-record", Detail: "link por6 is there, and the ledger has no record of it"},
+			{Endpoint: "por6", Link: "por6", Reason: "not-on-record", Detail: "link por6 is there, and the ledger has no record of it"},
 		}
+		a.endpoints = append(a.endpoints,
+			v1.Endpoint{ID: 48, State: "held", Host: v1.Interface{Index: 48}, Addresses: v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.48")}},
+			v1.Endpoint{ID: 49, State: "held", Host: v1.Interface{Name: "por6", Index: 12, MAC: v1.MAC{2, 0, 0, 0, 1, 49}}})
 	case "stuck":
 		a.stuck = true
 	case "failing":

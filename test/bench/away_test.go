@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -63,7 +63,7 @@ func fill(t *testing.T, node *testutil.Node) {
 	if err != nil {
 		t.Fatalf("fill the ledger (run make bench): %v\n%s", err, out)
 	}
-	queue, err := deletequeue.Begin(filepath.Join(node.StateDir, "deletions"))
+	queue, err := deletionrecords.Begin(filepath.Join(node.StateDir, "deletions"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func fill(t *testing.T, node *testutil.Node) {
 		t.Fatal(err)
 	}
 	for i := 1; i <= awayRecords; i++ {
-		err := queue.Put(deletequeue.Record{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0", Network: "porin", Began: now.Nano()})
+		err := queue.Put(deletionrecords.Record{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0", Network: "porin", Began: now.Nano()})
 		if err != nil {
 			t.Fatal(err)
 		}

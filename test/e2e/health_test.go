@@ -49,9 +49,18 @@ func TestHealthLedgerLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.healthIs(http.StatusServiceUnavailable, "endpointmanager: failing: the ledger is lost: ")
-	if out, err := r.porin("status"); err != nil || !strings.Contains(out, "Failing:") {
+	if out, err := r.porin("status"); err == nil || !strings.Contains(out, "Failing:") || !strings.Contains(out, "Ready:      no") {
 		t.Errorf("porin status: %v\n%s", err, out)
 	}
+	if out, err := r.porin("doctor"); err == nil || !strings.Contains(out, "ledger-lost of endpointmanager") {
+		t.Errorf("porin doctor: %v\n%s", err, out)
+	}
+	testutil.Eventually(t, func() error { // the sample of the resources may come first, or the doctor
+		if log := r.agent.Log(); strings.Count(log, "level=ERROR msg=\"the ledger is lost") != 1 {
+			return fmt.Errorf("want one error in the log:\n%s", log)
+		}
+		return nil
+	})
 	if err := os.Rename(ledger+".away", ledger); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package doctortest has a checker for tests of and around the doctor.
+// Package doctortest has a checker for tests of and around the doctor, and the test that every checker passes.
 package doctortest
 
 import (

@@ -149,28 +149,28 @@ func checkSurvey(t testing.TB, s Subject) {
 	}
 }
 
-// checkWithhold withholds what an endpoint of an earlier agent has, and gives the rest to others.
-func checkWithhold(t testing.TB, s Subject) {
-	if _, ok := s.Step.(endpoint.Withholder); !ok {
+// checkOccupy occupies what an endpoint of an earlier agent has, and gives the rest to others.
+func checkOccupy(t testing.TB, s Subject) {
+	if _, ok := s.Step.(endpoint.Occupier); !ok {
 		return
 	}
 	held := s.attach(t, 1)
 	s = s.restart(t)
 	for range 2 {
-		if err := s.Step.(endpoint.Withholder).Withhold(held); err != nil {
-			t.Errorf("withhold: %v", err)
+		if err := s.Step.(endpoint.Occupier).Occupy(held); err != nil {
+			t.Errorf("occupy: %v", err)
 		}
 	}
 	for i := 2; i <= s.capacity(); i++ {
 		other := s.attach(t, i)
 		for _, addr := range other.Addresses.List() {
 			if slices.Contains(held.Addresses.List(), addr) {
-				t.Errorf("%s got %s, which is withheld for %s", other.Spec.Attachment, addr, held.Spec.Attachment)
+				t.Errorf("%s got %s, which is occupied for %s", other.Spec.Attachment, addr, held.Spec.Attachment)
 			}
 		}
 	}
 	s.detach(t, held, endpoint.DeleteConfig{})
-	s.wants(t, held, false, "after Withhold and Detach")
+	s.wants(t, held, false, "after Occupy and Detach")
 }
 
 // checkRemember passes the deletion of an endpoint, which is not brought back by it and may come again.

@@ -23,7 +23,7 @@ type Subject struct {
 }
 
 // TestStep holds a step to what [endpoint.Step] promises, and the optional interfaces that it implements: [endpoint.Pruner], [endpoint.Renewer],
-// [endpoint.Finder], [endpoint.Surveyor], [endpoint.Withholder] and [endpoint.Rememberer]. newSubject returns a step that has nothing, for each test. Run it with
+// [endpoint.Finder], [endpoint.Surveyor], [endpoint.Occupier] and [endpoint.Rememberer]. newSubject returns a step that has nothing, for each test. Run it with
 // the race detector.
 func TestStep(t *testing.T, newSubject func(t *testing.T) Subject) {
 	for _, check := range stepChecks {
@@ -53,7 +53,7 @@ var stepChecks = []struct {
 	{"renew", checkRenew},
 	{"find", checkFind},
 	{"survey", checkSurvey},
-	{"withhold", checkWithhold},
+	{"occupy", checkOccupy},
 	{"remember", checkRemember},
 }
 

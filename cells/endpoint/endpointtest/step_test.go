@@ -48,7 +48,7 @@ func (s *simpleStep) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoi
 func (s *simpleStep) free(id uint16) netip.Addr {
 	for i := byte(1); ; i++ {
 		addr := netip.AddrFrom4([4]byte{10, 0, byte(id), i})
-		if s.defect == "gives what is withheld" {
+		if s.defect == "gives what is occupied" {
 			return netip.AddrFrom4([4]byte{10, 0, 0, 1})
 		}
 		if !slices.ContainsFunc(slices.Collect(maps.Values(s.has)), func(ep endpoint.Endpoint) bool { return ep.Addresses.IPv4 == addr }) {
@@ -122,7 +122,7 @@ func (s *simpleStep) Survey(_ context.Context, eps []endpoint.Endpoint) (map[end
 	return nil, nil
 }
 
-func (s *simpleStep) Withhold(ep endpoint.Endpoint) error {
+func (s *simpleStep) Occupy(ep endpoint.Endpoint) error {
 	_, err := s.Restore(context.Background(), ep)
 	return err
 }
@@ -171,7 +171,7 @@ func TestStepFindsDefects(t *testing.T) {
 		{"renew", "does not renew"},
 		{"find", "loses what was found"},
 		{"survey", "says that all is lost"},
-		{"withhold", "gives what is withheld"},
+		{"occupy", "gives what is occupied"},
 		{"remember", "brings back what is remembered"},
 	} {
 		t.Run(row.check+" "+row.defect, func(t *testing.T) {

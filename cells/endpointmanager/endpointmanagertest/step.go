@@ -138,11 +138,11 @@ func (s *Step) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.En
 	return found, s.fail("find")
 }
 
-// Withhold implements endpoint.Withholder.
-func (s *Step) Withhold(ep endpoint.Endpoint) error {
+// Occupy implements endpoint.Occupier.
+func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.begin("withhold", ep)
+	return s.begin("occupy", ep)
 }
 
 // Unlink makes the link of the attachment ("containerID:ifname") go, as if its namespace had ended.

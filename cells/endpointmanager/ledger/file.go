@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -33,6 +34,7 @@ import (
 // of their own, by attachment. One bucket says which boot and which network namespace all of it is of.
 type File struct {
 	db      *bbolt.DB
+	opened  os.FileInfo // the file that db writes to
 	commits commits
 }
 
@@ -65,11 +67,23 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(ledgerFault(path, err), db.Close())
 	}
-	return &File{db: db, commits: commits{run: db.Update}}, nil
+	opened, err := os.Stat(path)
+	if err != nil {
+		return nil, errors.Join(ledgerFault(path, err), db.Close())
+	}
+	return &File{db: db, opened: opened, commits: commits{run: db.Update}}, nil
 }
 
 func (l *File) Close() error { return l.db.Close() }
 func (l *File) Path() string { return l.db.Path() }
+
+func (l *File) Lost() error {
+	now, err := os.Stat(l.Path())
+	if err == nil && !os.SameFile(now, l.opened) {
+		err = fmt.Errorf("%s is not the file that the agent has open", l.Path())
+	}
+	return err
+}
 
 func (l *File) Put(rec Record) error {
 	value, err := json.Marshal(rec)
@@ -249,7 +263,11 @@ func (l *File) update(change func(*bbolt.Tx) error) error {
 	return nil
 }
 
-func (r Record) key() []byte { return []byte(r.Endpoint.Spec.Attachment.String()) }
+// key is another text than that of the attachment when that is [endpoint.Unnamed].
+func (r Record) key() []byte {
+	a := r.Endpoint.Spec.Attachment
+	return []byte(a.ContainerID + ":" + a.IfName)
+}
 
 // timeKey sorts as the time does.
 func timeKey(t time.Duration) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t)) }

@@ -192,3 +192,22 @@ func TestReadRecordUnderOtherKey(t *testing.T) {
 		t.Errorf("error %v, want damage", err)
 	}
 }
+
+// TestPutUnnamed: the key is that of agents before, whatever the text of the attachment is.
+func TestPutUnnamed(t *testing.T) {
+	l, _ := tempLedger(t)
+	rec := recordFor("link/48", Held, time.Unix(1000, 0))
+	rec.Endpoint.Spec.Attachment = endpoint.Unnamed("link/48")
+	if err := l.Put(rec); err != nil {
+		t.Fatal(err)
+	}
+	err := l.db.View(func(tx *bbolt.Tx) error {
+		if key, _ := tx.Bucket(attachmentsBucket).Cursor().First(); string(key) != "link/48:/unknown" {
+			t.Errorf("the key is %q", key)
+		}
+		return nil
+	})
+	if list, readErr := l.Attachments(); err != nil || readErr != nil || len(list) != 1 {
+		t.Errorf("read %v, %v, %v", list, err, readErr)
+	}
+}

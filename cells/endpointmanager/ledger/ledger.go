@@ -29,6 +29,8 @@ type Ledger interface {
 	SetOrigin(o Origin) error
 	// Probe writes something that nobody reads, and reports whether it could.
 	Probe() error
+	// Lost reports that what is written goes with this process: the file was removed, or another one has its place.
+	Lost() error
 	Path() string
 	Close() error
 }

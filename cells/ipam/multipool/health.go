@@ -2,10 +2,10 @@ package multipool
 
 import "porin.dev/porin/cells/supervisor"
 
-// health says how the controller is. It is a supervisor.Reporter.
+// health says how the controller is. It is a supervisor.HealthReporter.
 type health struct{ controller *Controller }
 
-// Condition implements supervisor.Reporter. A store that does not answer is the store's to report.
+// Condition implements supervisor.HealthReporter. A store that does not answer is the store's to report.
 func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "multipool", State: supervisor.OK}
 	if err := h.controller.waiters.refusal(); err != nil {

@@ -67,7 +67,7 @@ type reporter struct{ controller *Controller }
 
 func newReporter(c *Controller) reporter { return reporter{c} }
 
-// Report implements server.Reporter.
+// Report implements server.StatusReporter.
 func (r reporter) Report(status *v1.Status) {
 	s := r.controller.Status()
 	if s.Recovery != nil {

@@ -125,5 +125,6 @@ func (l Memory) SetOrigin(o ledger.Origin) error {
 }
 
 func (l Memory) Probe() error { return l.Gate("ledger.try") }
+func (l Memory) Lost() error  { return nil }
 func (l Memory) Path() string { return "memory" }
 func (l Memory) Close() error { return nil }

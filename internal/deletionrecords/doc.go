@@ -1,4 +1,4 @@
-// Package deletequeue keeps, on disk, deletions that the CNI plugin could not tell the agent, until the agent works
+// Package deletionrecords keeps, on disk, deletions that the CNI plugin could not tell the agent, until the agent works
 // them off.
 //
 //	plugin (agent does not answer)                     agent
@@ -12,4 +12,4 @@
 //
 // A folder has one file for each record, "<sha256 of its content>.delete", so that the same twice is one, and two
 // writers never meet in a file. It imports little, for the plugin is a process that starts for every pod.
-package deletequeue
+package deletionrecords

@@ -1,4 +1,4 @@
-package deletequeue_test
+package deletionrecords_test
 
 import (
 	"errors"
@@ -12,25 +12,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"porin.dev/porin/internal/deletequeue"
+	"porin.dev/porin/internal/deletionrecords"
 )
 
-func record(id string, began int64) deletequeue.Record {
-	return deletequeue.Record{ContainerID: id, IfName: "eth0", Network: "porin", Began: began}
+func record(id string, began int64) deletionrecords.Record {
+	return deletionrecords.Record{ContainerID: id, IfName: "eth0", Network: "porin", Began: began}
 }
 
-func put(t *testing.T, dir string, records ...deletequeue.Record) {
+func put(t *testing.T, dir string, records ...deletionrecords.Record) {
 	t.Helper()
 	for _, r := range records {
-		if err := deletequeue.Put(dir, r); err != nil {
+		if err := deletionrecords.Put(dir, r); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // each is a callback of Drain that takes one record at a time.
-func each(remove func(deletequeue.Record) error) func([]deletequeue.Record) []error {
-	return func(records []deletequeue.Record) (errs []error) {
+func each(remove func(deletionrecords.Record) error) func([]deletionrecords.Record) []error {
+	return func(records []deletionrecords.Record) (errs []error) {
 		for _, r := range records {
 			errs = append(errs, remove(r))
 		}
@@ -39,9 +39,9 @@ func each(remove func(deletequeue.Record) error) func([]deletequeue.Record) []er
 }
 
 // drained are the records that a Drain hands over.
-func drained(t *testing.T, dir string) (records []deletequeue.Record) {
+func drained(t *testing.T, dir string) (records []deletionrecords.Record) {
 	t.Helper()
-	done, err := deletequeue.Drain(dir, each(func(r deletequeue.Record) error {
+	done, err := deletionrecords.Drain(dir, each(func(r deletionrecords.Record) error {
 		records = append(records, r)
 		return nil
 	}))
@@ -54,7 +54,7 @@ func drained(t *testing.T, dir string) (records []deletequeue.Record) {
 func TestDrainOrder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state", "deletions")
 	put(t, dir, record("c", 3), record("a", 1), record("b", 2), record("a", 1))
-	want := []deletequeue.Record{record("a", 1), record("b", 2), record("c", 3)}
+	want := []deletionrecords.Record{record("a", 1), record("b", 2), record("c", 3)}
 	if diff := cmp.Diff(want, drained(t, dir)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
@@ -76,7 +76,7 @@ func TestDrainMissingFolder(t *testing.T) {
 func TestDrainCallbackFails(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, record("a", 1), record("b", 2))
-	done, err := deletequeue.Drain(dir, each(func(r deletequeue.Record) error {
+	done, err := deletionrecords.Drain(dir, each(func(r deletionrecords.Record) error {
 		if r.ContainerID == "a" {
 			return errors.New("the kernel is busy")
 		}
@@ -85,7 +85,7 @@ func TestDrainCallbackFails(t *testing.T) {
 	if done != 1 || err == nil || !strings.Contains(err.Error(), "deletion of a:eth0: the kernel is busy") {
 		t.Errorf("Drain = %d, %v", done, err)
 	}
-	if diff := cmp.Diff([]deletequeue.Record{record("a", 1)}, drained(t, dir)); diff != "" {
+	if diff := cmp.Diff([]deletionrecords.Record{record("a", 1)}, drained(t, dir)); diff != "" {
 		t.Errorf("records left (-want +got):\n%s", diff)
 	}
 }
@@ -102,7 +102,7 @@ func TestDrainUnreadable(t *testing.T) {
 		}
 	}
 	put(t, dir, record("a", 1))
-	done, err := deletequeue.Drain(dir, each(func(deletequeue.Record) error { return nil }))
+	done, err := deletionrecords.Drain(dir, each(func(deletionrecords.Record) error { return nil }))
 	if done != 1 || err == nil || strings.Count(err.Error(), "unreadable") != 4 {
 		t.Errorf("Drain = %d, %v, want 1 and four complaints", done, err)
 	}
@@ -115,7 +115,7 @@ func TestDrainUnreadable(t *testing.T) {
 		t.Errorf("files left (-want +got):\n%s", diff)
 	}
 	put(t, dir, record("b", 1))
-	waiting, unreadable, err := deletequeue.Look(dir)
+	waiting, unreadable, err := deletionrecords.Look(dir)
 	if len(waiting) != 1 || len(unreadable) != 4 || err != nil {
 		t.Errorf("Look = %v, %v, %v, want one that waits and four that are unreadable", waiting, unreadable, err)
 	}
@@ -124,8 +124,8 @@ func TestDrainUnreadable(t *testing.T) {
 func TestPutDuringDrain(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, record("a", 1))
-	_, err := deletequeue.Drain(dir, each(func(deletequeue.Record) error {
-		w, err := deletequeue.BeginUntil(dir, time.Now())
+	_, err := deletionrecords.Drain(dir, each(func(deletionrecords.Record) error {
+		w, err := deletionrecords.BeginUntil(dir, time.Now())
 		if err == nil {
 			w.Close()
 			t.Error("the lock was free during Drain")
@@ -142,7 +142,7 @@ func TestPutConcurrently(t *testing.T) {
 	var writers sync.WaitGroup
 	for i := range 300 {
 		writers.Go(func() {
-			if err := deletequeue.Put(dir, record(fmt.Sprintf("c%03d", i), int64(i))); err != nil {
+			if err := deletionrecords.Put(dir, record(fmt.Sprintf("c%03d", i), int64(i))); err != nil {
 				t.Error(err)
 			}
 		})
@@ -154,7 +154,7 @@ func TestPutConcurrently(t *testing.T) {
 }
 
 func TestPutInvalid(t *testing.T) {
-	if err := deletequeue.Put(t.TempDir(), deletequeue.Record{}); err == nil {
+	if err := deletionrecords.Put(t.TempDir(), deletionrecords.Record{}); err == nil {
 		t.Error("it was accepted")
 	}
 }
@@ -164,7 +164,7 @@ func TestPutFolderFails(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := deletequeue.Put(filepath.Join(file, "deletions"), record("a", 1)); err == nil {
+	if err := deletionrecords.Put(filepath.Join(file, "deletions"), record("a", 1)); err == nil {
 		t.Error("it was accepted")
 	}
 }

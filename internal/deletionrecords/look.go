@@ -1,4 +1,4 @@
-package deletequeue
+package deletionrecords
 
 import (
 	"errors"

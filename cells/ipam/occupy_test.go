@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// TestWithhold: what a start holds has its addresses until its Detach, also when their block comes later.
-func TestWithhold(t *testing.T) {
+// TestOccupy: what a start holds has its addresses until its Detach, also when their block comes later.
+func TestOccupy(t *testing.T) {
 	for name, late := range map[string]bool{"the block is there": false, "the block comes later": true} {
 		t.Run(name, func(t *testing.T) {
 			n := allocator.New(nil)
@@ -29,7 +29,7 @@ func TestWithhold(t *testing.T) {
 			step := ipam.NewStep(allocator.NewSource(n, nil))
 			held := endpoint.Endpoint{Spec: endpointmanagertest.Spec("held:eth0"), Addresses: ipv4("10.0.0.1")}
 			held.Spec.Network, held.Spec.Pod = "", endpoint.Pod{} // its link does not say
-			if err := step.Withhold(held); err != nil {
+			if err := step.Occupy(held); err != nil {
 				t.Fatal(err)
 			}
 			if late {
