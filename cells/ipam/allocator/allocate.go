@@ -33,9 +33,7 @@ func (a *Allocator) allocate(req Request, options reservationOptions) (got Alloc
 	}
 	addresses, err := p.choose(&a.index, req.Want, now)
 	if err != nil {
-		if a.wakeCleanup != nil {
-			a.wakeCleanup(true)
-		}
+		a.cleanups.hurry()
 		return got, err
 	}
 	allocation := Allocation{Owner: req.Owner, PodHandle: req.PodHandle, Pool: p.name, Since: wall}

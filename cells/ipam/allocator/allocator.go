@@ -97,13 +97,12 @@ type Allocator struct {
 	podHandles    map[Handle]int     // to how many owners name it
 	reservations  []*record          // by their ends
 	lent          map[Handle]*record // by who has reserved what they use
-	returned      map[*address]bool  // reserved ones that wait for their cleanup
+	cleanups      cleanups
 	spare         []*record
 	seq           uint64
 	nodeAddresses map[netip.Addr]string // to the interface
 	unknownPools  []string              // that somebody has asked for, in that order
 	suspended     error                 // why nothing is given out; nil: it is
-	wakeCleanup   func(urgent bool)     // nil: nobody cleans up
 }
 
 // record is what one owner has.
@@ -125,7 +124,7 @@ func New(store ReservationStore) *Allocator {
 		start: time.Now(), store: store, low: make(chan struct{}, 1),
 		seq:   uint64(boottime.Now()),
 		pools: map[string]*pool{}, index: newIndex(), owners: map[Handle]*record{}, podHandles: map[Handle]int{},
-		lent: map[Handle]*record{}, returned: map[*address]bool{},
+		lent: map[Handle]*record{}, cleanups: cleanups{returned: map[*address]bool{}},
 	}
 }
 

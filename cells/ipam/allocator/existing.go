@@ -79,7 +79,7 @@ func (a *Allocator) takeOver(req Request) (Allocation, error) {
 	if err := a.checkGiven(r, req.Namespace); err != nil {
 		return Allocation{}, err
 	}
-	if err := a.checkCleanup(r); err != nil {
+	if err := a.cleanups.check(r); err != nil {
 		return Allocation{}, err
 	}
 	a.handOver(r, req.Owner, req.PodHandle, time.Now())
@@ -200,7 +200,7 @@ func (a *Allocator) adoptConflict(allocation Allocation, now time.Duration) (con
 	}
 	for _, addr := range addresses {
 		if e := a.index.home(addr).address(addr); e.state != inUse {
-			a.rest(e, now)
+			a.cleanups.rest(e, now)
 		}
 	}
 	return conflict
@@ -215,8 +215,8 @@ func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
 	e := a.index.home(addr).address(addr)
 	switch {
 	case e.state != inUse:
-		a.rest(e, since)
+		a.cleanups.rest(e, since)
 	case e.owner.restored:
-		a.awaitCleanup(e)
+		a.cleanups.await(e)
 	}
 }

@@ -137,7 +137,7 @@ func (c *checker) reservations() {
 		c.that((r.loan.token != "") == (r.ReservedBy != ""), "%s: reserved by %s", h, r.ReservedBy)
 	}
 	c.that(lent == len(c.lent), "%d loans, and %d lenders", lent, len(c.lent))
-	for e := range c.returned {
+	for e := range c.cleanups.returned {
 		c.that(e.owner != nil && e.owner.token != "", "%s waits for its cleanup, and is not reserved", e.addr)
 	}
 	c.that(reserved == len(c.Allocator.reservations), "%d reservations, and %d owners with one", len(c.Allocator.reservations), reserved)

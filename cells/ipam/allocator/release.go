@@ -51,7 +51,7 @@ func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 			e.block.list.expire(at)
 			e.yield(at)
 		default:
-			a.rest(e, at)
+			a.cleanups.rest(e, at)
 		}
 	}
 	if r.loan.token != "" {
@@ -60,15 +60,6 @@ func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 	a.releasePodHandle(r, at)
 	*r = record{}
 	a.spare = append(a.spare, r)
-}
-
-// rest has an address be given to nobody for a while from a time on.
-func (a *Allocator) rest(e *address, since time.Duration) {
-	delete(a.returned, e)
-	e.rest(since, a.nextSeq(), a.wakeCleanup != nil)
-	if a.wakeCleanup != nil {
-		a.wakeCleanup(false)
-	}
 }
 
 // countPodHandle counts the owners that name a pod's handle, so that nobody needs to look for the last.

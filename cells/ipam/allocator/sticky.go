@@ -1,9 +1,6 @@
 package allocator
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // loan is a permanent reservation of which an endpoint uses the addresses: it has them again when the endpoint releases them.
 type loan struct {
@@ -15,7 +12,7 @@ type loan struct {
 func (a *Allocator) handOver(r *record, owner, pod Handle, since time.Time) {
 	lender, lent := r.Owner, loan{}
 	for _, e := range r.addresses {
-		delete(a.returned, e) // an endpoint that had the address before the restart has it
+		delete(a.cleanups.returned, e) // an endpoint that had the address before the restart has it
 	}
 	if r.until == forever {
 		lent = loan{r.token, r.Since}
@@ -46,30 +43,10 @@ func (a *Allocator) returnLoan(r *record) {
 	a.endLoan(r)
 	for _, e := range addresses {
 		if e != nil {
-			a.awaitCleanup(e)
+			a.cleanups.await(e)
 		}
 	}
 	a.setReservation(a.addRecord(allocation, addresses), reservationOptions{lent.token, Permanent})
-}
-
-// awaitCleanup has a reserved address be taken over by nobody before its cleanup is done.
-func (a *Allocator) awaitCleanup(e *address) {
-	if a.wakeCleanup != nil {
-		e.release = a.nextSeq()
-		a.returned[e] = true
-		a.wakeCleanup(false)
-	}
-}
-
-// checkCleanup returns [ErrQuarantined] when the cleanup of a reserved address is not done.
-func (a *Allocator) checkCleanup(r *record) error {
-	for _, e := range r.addresses {
-		if e != nil && a.returned[e] {
-			a.wakeCleanup(true)
-			return fmt.Errorf("address %s: %w: the connections of its last owner are being deleted", e.addr, ErrQuarantined)
-		}
-	}
-	return nil
 }
 
 // borrower returns who uses what is reserved by the token; nil when nobody does.
