@@ -42,7 +42,7 @@ func (a *Allocator) allocate(req Request, options reservationOptions) (got Alloc
 			family(f).set(&allocation.Addresses, e.addr)
 		}
 	}
-	r := a.addRecord(allocation, addresses)
+	r := a.owners.add(allocation, addresses)
 	a.setReservation(r, options)
 	a.tellIfLow(p)
 	return r.Allocation, nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -93,26 +92,13 @@ type Allocator struct {
 	pools         map[string]*pool
 	order         []*pool // the same, to go through quickly
 	index         index
-	owners        map[Handle]*record
-	podHandles    map[Handle]int     // to how many owners name it
+	owners        owners
 	reservations  []*record          // by their ends
 	lent          map[Handle]*record // by who has reserved what they use
 	cleanups      cleanups
-	spare         []*record
-	seq           uint64
 	nodeAddresses map[netip.Addr]string // to the interface
 	unknownPools  []string              // that somebody has asked for, in that order
 	suspended     error                 // why nothing is given out; nil: it is
-}
-
-// record is what one owner has.
-type record struct {
-	Allocation
-	addresses [families]*address
-	token     string        // of a reservation; "" for what is none
-	until     time.Duration // when a reservation ends, by the allocator's clock
-	restored  bool          // a reservation of an earlier life of the agent
-	loan      loan          // the reservation that the addresses go back to
 }
 
 // New returns an allocator without pools. Reservations are kept in the store; nil keeps them in memory only.
@@ -122,8 +108,7 @@ func New(store ReservationStore) *Allocator {
 	}
 	return &Allocator{
 		start: time.Now(), store: store, low: make(chan struct{}, 1),
-		seq:   uint64(boottime.Now()),
-		pools: map[string]*pool{}, index: newIndex(), owners: map[Handle]*record{}, podHandles: map[Handle]int{},
+		pools: map[string]*pool{}, index: newIndex(), owners: newOwners(),
 		lent: map[Handle]*record{}, cleanups: cleanups{returned: map[*address]bool{}},
 	}
 }
@@ -146,50 +131,12 @@ func (a *Allocator) expireAt(now time.Duration) time.Duration {
 	return now
 }
 
-func (a *Allocator) nextSeq() uint64 {
-	a.seq++
-	return a.seq
-}
-
-// addRecord records what an owner has got. Nobody else has the addresses.
-func (a *Allocator) addRecord(allocation Allocation, addresses [families]*address) *record {
-	r := a.newRecord()
-	r.Allocation, r.addresses = allocation, addresses
-	r.Seq = a.nextSeq()
-	a.owners[r.Owner] = r
-	a.countPodHandle(r.PodHandle, 1)
-	for _, e := range addresses {
-		if e != nil {
-			e.use(r)
-		}
-	}
-	return r
-}
-
-// newRecord takes one that is not needed any more, so that no garbage is made.
-func (a *Allocator) newRecord() *record {
-	if n := len(a.spare); n > 0 {
-		r := a.spare[n-1]
-		a.spare = a.spare[:n-1]
-		return r
-	}
-	return new(record)
-}
-
 // List shows what every owner has, in no order.
 func (a *Allocator) List() []Allocation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.list()
-}
-
-func (a *Allocator) list() []Allocation {
 	a.expire()
-	list := make([]Allocation, 0, len(a.owners))
-	for _, r := range a.owners {
-		list = append(list, r.Allocation)
-	}
-	return list
+	return a.owners.list()
 }
 
 // Lookup reports whether an address may be given out, now or later, and who has it, or "".

@@ -11,7 +11,7 @@ import (
 
 // existing answers whoever has something already, and whoever takes over what is reserved.
 func (a *Allocator) existing(req Request, options reservationOptions) (got Allocation, done bool, err error) {
-	r := a.owners[req.Owner]
+	r := a.owners.records[req.Owner]
 	switch {
 	case r == nil && a.lent[req.Owner] != nil:
 		return got, true, a.errLent(req.Owner)
@@ -136,7 +136,7 @@ func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err err
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.expire()
-	r := a.owners[allocation.Owner]
+	r := a.owners.records[allocation.Owner]
 	switch {
 	case len(allocation.Addresses.List()) == 0:
 		return nil, nil
@@ -184,7 +184,7 @@ func (a *Allocator) adopt(allocation Allocation, now time.Duration) (*record, er
 			addresses[f] = a.index.home(addr).address(addr)
 		}
 	}
-	return a.addRecord(allocation, addresses), nil
+	return a.owners.add(allocation, addresses), nil
 }
 
 // adoptConflict returns an error when one of the addresses is another owner's. The others rest then: they were in use until now.

@@ -28,7 +28,7 @@ func CheckInvariants(a *Allocator) (faults []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := checker{Allocator: a, lists: map[*address]string{}}
-	for h, r := range a.owners {
+	for h, r := range a.owners.records {
 		c.owner(h, r)
 	}
 	a.eachList(c.list)
@@ -99,7 +99,7 @@ func (c *checker) block(b *block) {
 		c.that(e.addr == addr && e.block == b, "%s: block %s", addr, b.prefix)
 		c.that(c.index.home(addr) == b, "%s is not where it is looked for", addr)
 		c.that((e.owner != nil) == (e.state == inUse), "%s: state %d, owner %v", addr, e.state, e.owner)
-		c.that(e.owner == nil || c.owners[e.owner.Owner] == e.owner, "%s: its owner is not on record", addr)
+		c.that(e.owner == nil || c.owners.records[e.owner.Owner] == e.owner, "%s: its owner is not on record", addr)
 		want := map[state]string{uncleaned: "uncleaned", resting: "resting", free: "free"}[e.state]
 		c.that(c.lists[e] == want, "%s: state %d in list %q", addr, e.state, c.lists[e])
 		c.that(e.state != free || !b.drained, "%s is free, and its block drained", addr)
@@ -119,7 +119,7 @@ func (c *checker) block(b *block) {
 func (c *checker) reservations() {
 	c.that(slices.IsSortedFunc(c.Allocator.reservations, func(x, y *record) int { return int(max(-1, min(1, x.until-y.until))) }), "order of reservations")
 	reserved, named := 0, map[Handle]int{}
-	for h, r := range c.owners {
+	for h, r := range c.owners.records {
 		if r.token != "" {
 			reserved++
 			c.that(slices.Contains(c.Allocator.reservations, r) && r.Reserved, "%s: reservation", h)
@@ -129,10 +129,10 @@ func (c *checker) reservations() {
 		}
 	}
 	lent := 0
-	for h, r := range c.owners {
+	for h, r := range c.owners.records {
 		if r.loan.token != "" {
 			lent++
-			c.that(c.lent[r.ReservedBy] == r && c.owners[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
+			c.that(c.lent[r.ReservedBy] == r && c.owners.records[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
 		}
 		c.that((r.loan.token != "") == (r.ReservedBy != ""), "%s: reserved by %s", h, r.ReservedBy)
 	}
@@ -141,5 +141,5 @@ func (c *checker) reservations() {
 		c.that(e.owner != nil && e.owner.token != "", "%s waits for its cleanup, and is not reserved", e.addr)
 	}
 	c.that(reserved == len(c.Allocator.reservations), "%d reservations, and %d owners with one", len(c.Allocator.reservations), reserved)
-	c.that(fmt.Sprint(named) == fmt.Sprint(c.podHandles), "pod handles %v, counted %v", named, c.podHandles)
+	c.that(fmt.Sprint(named) == fmt.Sprint(c.owners.podHandles), "pod handles %v, counted %v", named, c.owners.podHandles)
 }

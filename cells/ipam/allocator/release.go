@@ -7,7 +7,7 @@ func (a *Allocator) Release(owner Handle) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.expire()
-	r := a.owners[owner]
+	r := a.owners.records[owner]
 	ok := r != nil && !r.Reserved
 	if ok {
 		a.releaseRecord(r, now)
@@ -21,7 +21,7 @@ func (a *Allocator) ReleaseListed(allocation Allocation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.expire()
-	r := a.owners[allocation.Owner]
+	r := a.owners.records[allocation.Owner]
 	ok := r != nil && r.Allocation == allocation && !r.Reserved
 	if ok {
 		a.releaseRecord(r, now)
@@ -33,15 +33,14 @@ func (a *Allocator) ReleaseListed(allocation Allocation) bool {
 func (a *Allocator) Keep(owner Handle) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.owners[owner]; r != nil {
+	if r := a.owners.records[owner]; r != nil {
 		r.Kept = true
 	}
 }
 
 // releaseRecord frees what a record has, at a time. Nothing was released later.
 func (a *Allocator) releaseRecord(r *record, at time.Duration) {
-	delete(a.owners, r.Owner)
-	a.countPodHandle(r.PodHandle, -1)
+	a.owners.remove(r)
 	a.endReservation(r)
 	for _, e := range r.addresses {
 		switch {
@@ -57,28 +56,8 @@ func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 	if r.loan.token != "" {
 		a.returnLoan(r)
 	}
-	a.releasePodHandle(r, at)
-	*r = record{}
-	a.spare = append(a.spare, r)
-}
-
-// countPodHandle counts the owners that name a pod's handle, so that nobody needs to look for the last.
-func (a *Allocator) countPodHandle(h Handle, by int) {
-	if h == "" {
-		return
-	}
-	if a.podHandles[h] += by; a.podHandles[h] == 0 {
-		delete(a.podHandles, h)
-	}
-}
-
-// releasePodHandle frees what the pod's handle of an owner has that is gone, if no other owner names it and it is not reserved. What that handle has
-// got later is for an owner that is yet to come.
-func (a *Allocator) releasePodHandle(r *record, at time.Duration) {
-	if r.PodHandle == "" || a.podHandles[r.PodHandle] > 0 {
-		return
-	}
-	if pod := a.owners[r.PodHandle]; pod != nil && pod.Seq < r.Seq && !pod.Reserved {
+	if pod := a.owners.left(r); pod != nil {
 		a.releaseRecord(pod, at)
 	}
+	a.owners.recycle(r)
 }

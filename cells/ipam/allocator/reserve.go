@@ -70,7 +70,7 @@ func (a *Allocator) Reserve(req Request, lifetime time.Duration) (Reservation, e
 func (a *Allocator) isReserved(got Allocation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := a.owners[got.Owner]
+	r := a.owners.records[got.Owner]
 	return r != nil && r.Seq == got.Seq
 }
 
@@ -120,7 +120,7 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.expire()
-	if r := a.owners[saved.Owner]; r != nil {
+	if r := a.owners.records[saved.Owner]; r != nil {
 		return fmt.Errorf("restore the reservation of %s: %w", saved.Owner, r.errHasAlready())
 	}
 	r, err := a.adopt(Allocation{Owner: saved.Owner, Pool: saved.Pool, Addresses: saved.Addresses, Since: saved.Since}, now)

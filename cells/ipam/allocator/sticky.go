@@ -17,12 +17,10 @@ func (a *Allocator) handOver(r *record, owner, pod Handle, since time.Time) {
 	if r.until == forever {
 		lent = loan{r.token, r.Since}
 	}
-	delete(a.owners, r.Owner)
+	a.owners.remove(r)
 	a.endReservation(r)
-	a.countPodHandle(r.PodHandle, -1)
-	a.countPodHandle(pod, 1)
-	r.Owner, r.PodHandle, r.Since, r.Seq = owner, pod, since, a.nextSeq()
-	a.owners[r.Owner] = r
+	r.Owner, r.PodHandle, r.Since = owner, pod, since
+	a.owners.insert(r)
 	if lent.token != "" {
 		r.ReservedBy, r.loan = lender, lent
 		a.lent[lender] = r
@@ -46,7 +44,7 @@ func (a *Allocator) returnLoan(r *record) {
 			a.cleanups.await(e)
 		}
 	}
-	a.setReservation(a.addRecord(allocation, addresses), reservationOptions{lent.token, Permanent})
+	a.setReservation(a.owners.add(allocation, addresses), reservationOptions{lent.token, Permanent})
 }
 
 // borrower returns who uses what is reserved by the token; nil when nobody does.

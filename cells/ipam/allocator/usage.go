@@ -22,7 +22,8 @@ type PoolUsage struct {
 func (a *Allocator) Usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	usage := Usage{Allocations: a.list()}
+	a.expire()
+	usage := Usage{Allocations: a.owners.list()}
 	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
 		pool := PoolUsage{Name: name}
 		for _, b := range a.pools[name].blocks() {
