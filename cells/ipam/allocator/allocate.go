@@ -43,7 +43,7 @@ func (a *Allocator) allocate(req Request, options reservationOptions) (got Alloc
 		}
 	}
 	r := a.owners.add(allocation, addresses)
-	a.setReservation(r, options)
+	a.reservations.add(r, options, now, wall)
 	a.tellIfLow(p)
 	return r.Allocation, nil
 }

@@ -93,8 +93,7 @@ type Allocator struct {
 	order         []*pool // the same, to go through quickly
 	index         index
 	owners        owners
-	reservations  []*record          // by their ends
-	lent          map[Handle]*record // by who has reserved what they use
+	reservations  reservations
 	cleanups      cleanups
 	nodeAddresses map[netip.Addr]string // to the interface
 	unknownPools  []string              // that somebody has asked for, in that order
@@ -109,7 +108,7 @@ func New(store ReservationStore) *Allocator {
 	return &Allocator{
 		start: time.Now(), store: store, low: make(chan struct{}, 1),
 		pools: map[string]*pool{}, index: newIndex(), owners: newOwners(),
-		lent: map[Handle]*record{}, cleanups: cleanups{returned: map[*address]bool{}},
+		reservations: reservations{lent: map[Handle]*record{}}, cleanups: cleanups{returned: map[*address]bool{}},
 	}
 }
 
@@ -121,8 +120,8 @@ func (a *Allocator) expire() time.Duration { return a.expireAt(a.now()) }
 
 // expireAt is expire for who has read the clock.
 func (a *Allocator) expireAt(now time.Duration) time.Duration {
-	for len(a.reservations) > 0 && a.reservations[0].until <= now {
-		a.releaseRecord(a.reservations[0], a.reservations[0].until)
+	for r := a.reservations.over(now); r != nil; r = a.reservations.over(now) {
+		a.releaseRecord(r, r.until)
 	}
 	for _, p := range a.order {
 		p.expire(now)

@@ -11,10 +11,11 @@ import (
 
 // existing answers whoever has something already, and whoever takes over what is reserved.
 func (a *Allocator) existing(req Request, options reservationOptions) (got Allocation, done bool, err error) {
+	if err := a.reservations.checkLent(req.Owner); err != nil {
+		return got, true, err
+	}
 	r := a.owners.records[req.Owner]
 	switch {
-	case r == nil && a.lent[req.Owner] != nil:
-		return got, true, a.errLent(req.Owner)
 	case r != nil && (options.token != "" || r.token != "" && r.token != req.Reservation):
 		return got, true, r.errHasAlready()
 	case r != nil && r.token == "":
@@ -54,18 +55,12 @@ func (r *record) errHasAlready() error {
 	return fmt.Errorf("%w: it has reserved %v until %s", ErrInUse, r.Addresses.List(), r.Expires.UTC().Format(time.RFC3339))
 }
 
-// errLent is the error of who has lent what it has reserved.
-func (a *Allocator) errLent(lender Handle) error {
-	r := a.lent[lender]
-	return fmt.Errorf("%w: it has reserved %v permanently, which %s uses", ErrInUse, r.Addresses.List(), r.Owner)
-}
-
 // takeOver makes what is reserved the owner's.
 func (a *Allocator) takeOver(req Request) (Allocation, error) {
-	if r := a.borrower(req.Reservation); r != nil {
+	if r := a.reservations.borrower(req.Reservation); r != nil {
 		return Allocation{}, fault.WithHint(fmt.Errorf("%w: %s uses what is reserved", ErrInUse, r.Owner), "wait until that is deleted, or reserve another address")
 	}
-	r := a.reservation(req.Reservation)
+	r := a.reservations.find(req.Reservation)
 	if r == nil {
 		return Allocation{}, ErrNoReservation
 	}
@@ -93,7 +88,7 @@ var errNotGiven = fault.WithHint(fault.New(fault.Unavailable, "nothing is given 
 func (a *Allocator) ofReservation(req Request) Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.reservation(req.Reservation); r != nil {
+	if r := a.reservations.find(req.Reservation); r != nil {
 		req.Pool, req.Want = r.Pool, r.Addresses
 	}
 	return req
@@ -136,12 +131,14 @@ func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err err
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.expire()
+	if len(allocation.Addresses.List()) == 0 {
+		return nil, nil
+	}
+	if err := a.reservations.checkLent(allocation.Owner); err != nil {
+		return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, err)
+	}
 	r := a.owners.records[allocation.Owner]
 	switch {
-	case len(allocation.Addresses.List()) == 0:
-		return nil, nil
-	case r == nil && a.lent[allocation.Owner] != nil:
-		return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, a.errLent(allocation.Owner))
 	case r == nil && a.lends(allocation):
 		a.handOver(a.index.owner(allocation.Addresses.List()[0]), allocation.Owner, allocation.PodHandle, allocation.Since)
 		return nil, nil

@@ -117,12 +117,12 @@ func (c *checker) block(b *block) {
 }
 
 func (c *checker) reservations() {
-	c.that(slices.IsSortedFunc(c.Allocator.reservations, func(x, y *record) int { return int(max(-1, min(1, x.until-y.until))) }), "order of reservations")
+	c.that(slices.IsSortedFunc(c.Allocator.reservations.byEnd, func(x, y *record) int { return int(max(-1, min(1, x.until-y.until))) }), "order of reservations")
 	reserved, named := 0, map[Handle]int{}
 	for h, r := range c.owners.records {
 		if r.token != "" {
 			reserved++
-			c.that(slices.Contains(c.Allocator.reservations, r) && r.Reserved, "%s: reservation", h)
+			c.that(slices.Contains(c.Allocator.reservations.byEnd, r) && r.Reserved, "%s: reservation", h)
 		}
 		if r.PodHandle != "" {
 			named[r.PodHandle]++
@@ -132,14 +132,14 @@ func (c *checker) reservations() {
 	for h, r := range c.owners.records {
 		if r.loan.token != "" {
 			lent++
-			c.that(c.lent[r.ReservedBy] == r && c.owners.records[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
+			c.that(c.Allocator.reservations.lent[r.ReservedBy] == r && c.owners.records[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
 		}
 		c.that((r.loan.token != "") == (r.ReservedBy != ""), "%s: reserved by %s", h, r.ReservedBy)
 	}
-	c.that(lent == len(c.lent), "%d loans, and %d lenders", lent, len(c.lent))
+	c.that(lent == len(c.Allocator.reservations.lent), "%d loans, and %d lenders", lent, len(c.Allocator.reservations.lent))
 	for e := range c.cleanups.returned {
 		c.that(e.owner != nil && e.owner.token != "", "%s waits for its cleanup, and is not reserved", e.addr)
 	}
-	c.that(reserved == len(c.Allocator.reservations), "%d reservations, and %d owners with one", len(c.Allocator.reservations), reserved)
+	c.that(reserved == len(c.Allocator.reservations.byEnd), "%d reservations, and %d owners with one", len(c.Allocator.reservations.byEnd), reserved)
 	c.that(fmt.Sprint(named) == fmt.Sprint(c.owners.podHandles), "pod handles %v, counted %v", named, c.owners.podHandles)
 }

@@ -41,7 +41,7 @@ func (a *Allocator) Keep(owner Handle) {
 // releaseRecord frees what a record has, at a time. Nothing was released later.
 func (a *Allocator) releaseRecord(r *record, at time.Duration) {
 	a.owners.remove(r)
-	a.endReservation(r)
+	a.reservations.remove(r)
 	for _, e := range r.addresses {
 		switch {
 		case r.loan.token != "":
