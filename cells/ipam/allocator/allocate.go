@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,14 +23,17 @@ func (a *Allocator) allocate(req Request, options reservationOptions) (got Alloc
 	if got, done, err := a.existing(req, options); done {
 		return got, err
 	}
-	p, err := a.servingPool(req.pool())
+	p, err := a.pools.serving(req.pool())
+	if err == nil {
+		err = a.suspended
+	}
 	if err == nil && options.token == "" {
 		err = p.checkNamespace(req.Namespace)
 	}
 	if err != nil {
 		return got, err
 	}
-	addresses, err := p.choose(&a.index, req.Want, now)
+	addresses, err := p.choose(&a.pools.index, req.Want, now)
 	if err != nil {
 		a.cleanups.hurry()
 		return got, err
@@ -48,20 +50,6 @@ func (a *Allocator) allocate(req Request, options reservationOptions) (got Alloc
 	return r.Allocation, nil
 }
 
-// servingPool returns the pool to allocate from.
-func (a *Allocator) servingPool(name string) (*pool, error) {
-	p := a.pools[name]
-	if p == nil || !p.known {
-		a.noteUnknownPool(name)
-		return nil, fmt.Errorf("pool %q: %w: there are %s", name, ErrUnknownPool, strings.Join(a.knownPools(), ", "))
-	}
-	p.asked = true
-	if a.suspended != nil {
-		return nil, a.suspended
-	}
-	return p, nil
-}
-
 // shownNamespaces bounds how many namespaces an error names.
 const shownNamespaces = 10
 
@@ -76,15 +64,6 @@ func (p *pool) checkNamespace(namespace string) error {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	return fmt.Errorf("pool %s: %w: it is for pods of %s, and not of %q", p.name, ErrNamespace, names, namespace)
-}
-
-func (a *Allocator) knownPools() (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
-		if a.pools[name].known {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // tellIfLow tells when a pool has come to have too little of a family: once, and not at each address after that.

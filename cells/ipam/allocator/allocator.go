@@ -88,16 +88,12 @@ type Allocator struct {
 	store ReservationStore
 	low   chan struct{} // has a token when a pool has come to have little
 
-	mu            sync.Mutex // guards the fields below, and all that they point to
-	pools         map[string]*pool
-	order         []*pool // the same, to go through quickly
-	index         index
-	owners        owners
-	reservations  reservations
-	cleanups      cleanups
-	nodeAddresses map[netip.Addr]string // to the interface
-	unknownPools  []string              // that somebody has asked for, in that order
-	suspended     error                 // why nothing is given out; nil: it is
+	mu           sync.Mutex // guards the fields below, and all that they point to
+	pools        poolSet
+	owners       owners
+	reservations reservations
+	cleanups     cleanups
+	suspended    error // why nothing is given out; nil: it is
 }
 
 // New returns an allocator without pools. Reservations are kept in the store; nil keeps them in memory only.
@@ -107,7 +103,7 @@ func New(store ReservationStore) *Allocator {
 	}
 	return &Allocator{
 		start: time.Now(), store: store, low: make(chan struct{}, 1),
-		pools: map[string]*pool{}, index: newIndex(), owners: newOwners(),
+		pools: newPoolSet(), owners: newOwners(),
 		reservations: reservations{lent: map[Handle]*record{}}, cleanups: cleanups{returned: map[*address]bool{}},
 	}
 }
@@ -123,10 +119,7 @@ func (a *Allocator) expireAt(now time.Duration) time.Duration {
 	for r := a.reservations.over(now); r != nil; r = a.reservations.over(now) {
 		a.releaseRecord(r, r.until)
 	}
-	for _, p := range a.order {
-		p.expire(now)
-	}
-	a.index.outside.list.expire(now)
+	a.pools.expire(now)
 	return now
 }
 
@@ -142,9 +135,9 @@ func (a *Allocator) List() []Allocation {
 func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.index.owner(addr); r != nil {
+	if r := a.pools.index.owner(addr); r != nil {
 		owner = r.Owner
 	}
-	b, e := a.index.home(addr), a.index.known(addr)
+	b, e := a.pools.index.home(addr), a.pools.index.known(addr)
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
 }

@@ -86,7 +86,7 @@ func (a *Allocator) Cleanup(wake func(urgent bool)) Cleanup {
 func (c Cleanup) Pending() (all []Released) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
-	c.a.eachList(func(l *freeList) {
+	c.a.pools.eachList(func(l *freeList) {
 		for e := l.uncleaned.head; e != nil; e = e.next {
 			all = append(all, Released{e.addr, e.release})
 		}
@@ -102,19 +102,7 @@ func (c Cleanup) Done(all []Released) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
 	for _, r := range all {
-		c.a.cleanups.done(c.a.index.known(r.Addr), r.number)
+		c.a.cleanups.done(c.a.pools.index.known(r.Addr), r.number)
 	}
 	c.a.expire()
-}
-
-// eachList calls visit for every free list there is.
-func (a *Allocator) eachList(visit func(*freeList)) {
-	for _, p := range a.order {
-		for _, lists := range p.lists {
-			for _, l := range lists {
-				visit(l)
-			}
-		}
-	}
-	visit(a.index.outside.list)
 }

@@ -97,7 +97,7 @@ func (a *Allocator) ofReservation(req Request) Request {
 // checkGiven returns an error unless what is reserved may be given to a pod of the namespace: the reservation holds the address, but the
 // block may be another node's by now.
 func (a *Allocator) checkGiven(r *record, namespace string) error {
-	p := a.pools[r.Pool]
+	p := a.pools.byName[r.Pool]
 	switch {
 	case a.suspended != nil:
 		return a.suspended
@@ -140,7 +140,7 @@ func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err err
 	r := a.owners.records[allocation.Owner]
 	switch {
 	case r == nil && a.lends(allocation):
-		a.handOver(a.index.owner(allocation.Addresses.List()[0]), allocation.Owner, allocation.PodHandle, allocation.Since)
+		a.handOver(a.pools.index.owner(allocation.Addresses.List()[0]), allocation.Owner, allocation.PodHandle, allocation.Since)
 		return nil, nil
 	case r == nil:
 		ended = a.endRestored(allocation.Addresses, now)
@@ -155,14 +155,14 @@ func (a *Allocator) adoptOrAgain(allocation Allocation) (ended []string, err err
 
 // lends reports whether just these addresses are reserved permanently since an earlier life of the agent.
 func (a *Allocator) lends(allocation Allocation) bool {
-	r := a.index.owner(allocation.Addresses.List()[0])
+	r := a.pools.index.owner(allocation.Addresses.List()[0])
 	return r != nil && r.restored && r.until == forever && r.Addresses == allocation.Addresses && !allocation.External
 }
 
 // endRestored ends the reservations of an earlier life of the agent that have one of the addresses, and returns their tokens.
 func (a *Allocator) endRestored(addresses endpoint.Addresses, now time.Duration) (ended []string) {
 	for _, addr := range addresses.List() {
-		if r := a.index.owner(addr); r != nil && r.restored {
+		if r := a.pools.index.owner(addr); r != nil && r.restored {
 			ended = append(ended, r.token)
 			a.releaseRecord(r, now)
 		}
@@ -178,7 +178,7 @@ func (a *Allocator) adopt(allocation Allocation, now time.Duration) (*record, er
 	var addresses [families]*address
 	for f := range families {
 		if addr := f.of(allocation.Addresses); addr.IsValid() {
-			addresses[f] = a.index.home(addr).address(addr)
+			addresses[f] = a.pools.index.home(addr).address(addr)
 		}
 	}
 	return a.owners.add(allocation, addresses), nil
@@ -188,7 +188,7 @@ func (a *Allocator) adopt(allocation Allocation, now time.Duration) (*record, er
 func (a *Allocator) adoptConflict(allocation Allocation, now time.Duration) (conflict error) {
 	addresses := allocation.Addresses.List()
 	for _, addr := range addresses {
-		if r := a.index.owner(addr); r != nil && conflict == nil {
+		if r := a.pools.index.owner(addr); r != nil && conflict == nil {
 			conflict = fmt.Errorf("adopt %s for %s: %w by %s", addr, allocation.Owner, ErrInUse, r.Owner)
 		}
 	}
@@ -196,7 +196,7 @@ func (a *Allocator) adoptConflict(allocation Allocation, now time.Duration) (con
 		return conflict
 	}
 	for _, addr := range addresses {
-		if e := a.index.home(addr).address(addr); e.state != inUse {
+		if e := a.pools.index.home(addr).address(addr); e.state != inUse {
 			a.cleanups.rest(e, now)
 		}
 	}
@@ -209,7 +209,7 @@ func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
 	defer a.mu.Unlock()
 	// From now on the clock that nobody sets counts, and what is in the future is now.
 	since := a.expire() - max(0, time.Since(released))
-	e := a.index.home(addr).address(addr)
+	e := a.pools.index.home(addr).address(addr)
 	switch {
 	case e.state != inUse:
 		a.cleanups.rest(e, since)

@@ -17,7 +17,7 @@ func Later(a *Allocator, by time.Duration) {
 func Known(a *Allocator) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, b := range a.index.blocks {
+	for _, b := range a.pools.index.blocks {
 		n += len(b.known)
 	}
 	return n
@@ -31,17 +31,17 @@ func CheckInvariants(a *Allocator) (faults []string) {
 	for h, r := range a.owners.records {
 		c.owner(h, r)
 	}
-	a.eachList(c.list)
-	c.block(a.index.outside)
+	a.pools.eachList(c.list)
+	c.block(a.pools.index.outside)
 	blocks := 0
-	for _, p := range a.order {
+	for _, p := range a.pools.order {
 		for _, b := range p.blocks() {
 			blocks++
-			c.that(a.index.blocks[b.prefix] == b, "the index does not have block %s", b.prefix)
+			c.that(a.pools.index.blocks[b.prefix] == b, "the index does not have block %s", b.prefix)
 			c.block(b)
 		}
 	}
-	c.that(blocks == len(a.index.blocks), "%d blocks are in pools, and %d in the index", blocks, len(a.index.blocks))
+	c.that(blocks == len(a.pools.index.blocks), "%d blocks are in pools, and %d in the index", blocks, len(a.pools.index.blocks))
 	c.reservations()
 	return c.faults
 }
@@ -65,7 +65,7 @@ func (c *checker) owner(h Handle, r *record) {
 		c.that((e != nil) == addr.IsValid(), "%s: address %s and its record are not both there", h, addr)
 		if e != nil {
 			c.that(e.addr == addr && e.owner == r && e.state == inUse, "%s of %s: state %d", addr, h, e.state)
-			c.that(c.index.known(addr) == e, "%s of %s is not where it is looked for", addr, h)
+			c.that(c.pools.index.known(addr) == e, "%s of %s is not where it is looked for", addr, h)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (c *checker) block(b *block) {
 	for addr, e := range b.known {
 		counts[e.state]++
 		c.that(e.addr == addr && e.block == b, "%s: block %s", addr, b.prefix)
-		c.that(c.index.home(addr) == b, "%s is not where it is looked for", addr)
+		c.that(c.pools.index.home(addr) == b, "%s is not where it is looked for", addr)
 		c.that((e.owner != nil) == (e.state == inUse), "%s: state %d, owner %v", addr, e.state, e.owner)
 		c.that(e.owner == nil || c.owners.records[e.owner.Owner] == e.owner, "%s: its owner is not on record", addr)
 		want := map[state]string{uncleaned: "uncleaned", resting: "resting", free: "free"}[e.state]

@@ -70,14 +70,6 @@ func (p *pool) blocks() (all []*block) {
 	return all
 }
 
-func (p *pool) expire(now time.Duration) {
-	for _, lists := range p.lists {
-		for _, l := range lists {
-			l.expire(now)
-		}
-	}
-}
-
 // choose finds an address of each family of the pool: the wanted one, or the next. It changes nothing.
 func (p *pool) choose(x *index, want endpoint.Addresses, now time.Duration) (found [families]*address, err error) {
 	for f := range families {

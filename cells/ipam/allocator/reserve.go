@@ -120,7 +120,7 @@ func (a *Allocator) unreserve(addr netip.Addr, token string) (was Reservation, s
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.expire()
-	r := a.index.owner(addr)
+	r := a.pools.index.owner(addr)
 	switch {
 	case r == nil:
 		return was, "", ErrNoOwner
