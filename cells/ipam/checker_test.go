@@ -129,7 +129,7 @@ func TestReleaseAfterRepeatedAdd(t *testing.T) {
 		}
 		l.wantHealthy(t)
 		listed := l.addresses.List()[0]
-		if _, err := l.addresses.Allocate(allocator.Request{Owner: handle("c1:eth0")}); err != nil {
+		if _, err := allocator.NewSource(l.addresses, nil).Allocate(t.Context(), allocator.Request{Owner: handle("c1:eth0")}); err != nil {
 			t.Error(err)
 		}
 		if l.addresses.ReleaseListed(listed) {
@@ -178,7 +178,7 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, owner := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
-			if _, err := a.Allocate(allocator.Request{Owner: owner}); err != nil {
+			if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -190,7 +190,7 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 		if diff := cmp.Diff(want, ipam.NewCapacitySource(a).Resources()); diff != "" {
 			t.Errorf("resources (-want +got):\n%s", diff)
 		}
-		if _, err := a.Allocate(allocator.Request{Owner: "c3:eth0"}); err == nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: "c3:eth0"}); err == nil {
 			t.Error("there was an address")
 		}
 		time.Sleep(cfg.Quarantine)

@@ -30,7 +30,7 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, empty)
 	}
 	for _, owner := range []allocator.Handle{"porin.c1.eth0", "porin.c2.eth0"} {
-		if _, err := a.Allocate(allocator.Request{Owner: owner, PodHandle: allocator.PodHandle("shop", "web.2%")}); err != nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: owner, PodHandle: allocator.PodHandle("shop", "web.2%")}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -86,14 +86,9 @@ type Allocation struct {
 type Allocator struct {
 	start time.Time // of its clock
 	store ReservationStore
-	low   chan struct{} // has a token when a pool has come to have little
 
-	mu           sync.Mutex // guards the fields below, and all that they point to
-	pools        poolSet
-	owners       owners
-	reservations reservations
-	cleanups     cleanups
-	suspended    error // why nothing is given out; nil: it is
+	mu   sync.Mutex // guards core, and all that it points to
+	core core
 }
 
 // New returns an allocator without pools. Reservations are kept in the store; nil keeps them in memory only.
@@ -101,43 +96,116 @@ func New(store ReservationStore) *Allocator {
 	if store == nil {
 		store = noStore{}
 	}
-	return &Allocator{
-		start: time.Now(), store: store, low: make(chan struct{}, 1),
-		pools: newPoolSet(), owners: newOwners(),
-		reservations: reservations{lent: map[Handle]*record{}}, cleanups: cleanups{returned: map[*address]bool{}},
-	}
+	return &Allocator{start: time.Now(), store: store, core: newCore()}
 }
 
-// now is the allocator's own clock, which nobody sets.
-func (a *Allocator) now() time.Duration { return time.Since(a.start) }
-
-// expire ends what is over by now, and returns now. Whatever looks at the state or changes it does so first.
-func (a *Allocator) expire() time.Duration { return a.expireAt(a.now()) }
-
-// expireAt is expire for who has read the clock.
-func (a *Allocator) expireAt(now time.Duration) time.Duration {
-	for r := a.reservations.over(now); r != nil; r = a.reservations.over(now) {
-		a.releaseRecord(r, r.until)
-	}
-	a.pools.expire(now)
+// lock locks what mu guards, ends what is over by now, and returns now by the allocator's own clock, which nobody sets.
+func (a *Allocator) lock() (now time.Duration) {
+	a.mu.Lock()
+	now = time.Since(a.start)
+	a.core.expire(now)
 	return now
+}
+
+func (a *Allocator) allocate(req Request, options reservationOptions) (Allocation, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wall := time.Now()
+	now := wall.Sub(a.start) // by the clock that nobody sets, which both times have, too
+	a.core.expire(now)
+	r, err := a.core.allocate(&req, options, now, wall)
+	if err != nil {
+		return Allocation{}, err
+	}
+	return r.Allocation, nil
 }
 
 // List shows what every owner has, in no order.
 func (a *Allocator) List() []Allocation {
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	a.expire()
-	return a.owners.list()
+	return a.core.owners.list()
 }
 
 // Lookup reports whether an address may be given out, now or later, and who has it, or "".
 func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.pools.index.owner(addr); r != nil {
+	if r := a.core.pools.index.owner(addr); r != nil {
 		owner = r.Owner
 	}
-	b, e := a.pools.index.home(addr), a.pools.index.known(addr)
+	b, e := a.core.pools.index.home(addr), a.core.pools.index.known(addr)
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
+}
+
+// Release frees all that the owner has, but for what is reserved, and puts it in quarantine. It is false when that was nothing.
+func (a *Allocator) Release(owner Handle) bool { return a.release(owner, nil) }
+
+// ReleaseListed is Release of what List or Allocate has shown, if the owner still has just that, by its Seq too, and has not
+// asked for it again.
+func (a *Allocator) ReleaseListed(allocation Allocation) bool {
+	return a.release(allocation.Owner, &allocation)
+}
+
+// release is Release. What is listed is nil or all that the owner may have.
+func (a *Allocator) release(owner Handle, listed *Allocation) bool {
+	now := a.lock()
+	defer a.mu.Unlock()
+	r := a.core.owners.records[owner]
+	ok := r != nil && !r.Reserved && (listed == nil || r.Allocation == *listed)
+	if ok {
+		a.core.release(r, now)
+	}
+	return ok
+}
+
+// Keep records that an owner is gone and that what it has is not released on purpose.
+func (a *Allocator) Keep(owner Handle) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.core.owners.records[owner]; r != nil {
+		r.Kept = true
+	}
+}
+
+// Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not. An
+// address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way: a permanent one of the
+// same addresses is lent, others end. Its Seq is a new one. Nothing is recorded of who has no address.
+func (a *Allocator) Adopt(allocation Allocation) error {
+	ended, err := a.adopt(allocation)
+	for _, token := range ended {
+		_ = a.store.Delete(token) // one that stays gives way again after the next restart
+	}
+	return err
+}
+
+func (a *Allocator) adopt(allocation Allocation) (ended []string, err error) {
+	now := a.lock()
+	defer a.mu.Unlock()
+	return a.core.adopt(allocation, now)
+}
+
+// Quarantine records that an address was released at the given time, in an earlier life of the agent.
+func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
+	now := a.lock()
+	defer a.mu.Unlock()
+	// From now on the clock that nobody sets counts, and what is in the future is now.
+	a.core.quarantine(addr, now-max(0, time.Since(released)))
+}
+
+// ofReservation is the request that names what is reserved, if it is for a reservation that there is.
+func (a *Allocator) ofReservation(req Request) Request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.core.reservations.find(req.Reservation); r != nil {
+		req.Pool, req.Want = r.Pool, r.Addresses
+	}
+	return req
+}
+
+// isLive reports whether there is a reservation with the token, lent or not.
+func (a *Allocator) isLive(token string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.core.reservations.find(token) != nil || a.core.reservations.borrower(token) != nil
 }

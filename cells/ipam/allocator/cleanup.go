@@ -78,7 +78,7 @@ type Released struct {
 func (a *Allocator) Cleanup(wake func(urgent bool)) Cleanup {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.cleanups.wake = wake
+	a.core.cleanups.wake = wake
 	return Cleanup{a}
 }
 
@@ -86,12 +86,12 @@ func (a *Allocator) Cleanup(wake func(urgent bool)) Cleanup {
 func (c Cleanup) Pending() (all []Released) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
-	c.a.pools.eachList(func(l *freeList) {
+	c.a.core.pools.eachList(func(l *freeList) {
 		for e := l.uncleaned.head; e != nil; e = e.next {
 			all = append(all, Released{e.addr, e.release})
 		}
 	})
-	for e := range c.a.cleanups.returned {
+	for e := range c.a.core.cleanups.returned {
 		all = append(all, Released{e.addr, e.release})
 	}
 	return all
@@ -102,7 +102,7 @@ func (c Cleanup) Done(all []Released) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
 	for _, r := range all {
-		c.a.cleanups.done(c.a.pools.index.known(r.Addr), r.number)
+		c.a.core.cleanups.done(c.a.core.pools.index.known(r.Addr), r.number)
 	}
-	c.a.expire()
+	c.a.core.expire(time.Since(c.a.start))
 }

@@ -75,15 +75,14 @@ func (n *nodeAddresses) in(b *block) (addrs []netip.Addr) {
 // returns what is new since the call before and lies in a block. An allocation pays nothing for it: the addresses are no
 // longer among those that are free.
 func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []NodeAddress) {
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	a.expire()
-	return a.pools.nodeAddresses.set(&a.pools.index, ofNode)
+	return a.core.pools.nodeAddresses.set(&a.core.pools.index, ofNode)
 }
 
 // Covers reports whether an address lies in a block and may be given out from it.
 func (a *Allocator) Covers(addr netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.pools.index.covers(addr)
+	return a.core.pools.index.covers(addr)
 }

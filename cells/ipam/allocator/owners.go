@@ -1,20 +1,8 @@
 package allocator
 
 import (
-	"time"
-
 	"porin.dev/porin/internal/boottime"
 )
-
-// record is what one owner has.
-type record struct {
-	Allocation
-	addresses [families]*address
-	token     string        // of a reservation; "" for what is none
-	until     time.Duration // when a reservation ends, by the allocator's clock
-	restored  bool          // a reservation of an earlier life of the agent
-	loan      loan          // the reservation that the addresses go back to
-}
 
 // owners finds what every owner has. It is not safe for concurrent use.
 type owners struct {
@@ -89,9 +77,9 @@ func (o *owners) countPodHandle(h Handle, by int) {
 	}
 }
 
-// left returns what the pod's handle of an owner that is gone has, if no other owner names it and it is not reserved; else nil. What
-// that handle has got later is for an owner that is yet to come.
-func (o *owners) left(gone *record) *record {
+// releasedWith returns what the pod's handle of an owner that is gone has, if no other owner names it and it is not reserved; else nil.
+// What that handle has got later is for an owner that is yet to come.
+func (o *owners) releasedWith(gone *record) *record {
 	if gone.PodHandle == "" || o.podHandles[gone.PodHandle] > 0 {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"porin.dev/porin/internal/fault"
 )
@@ -25,9 +26,9 @@ func (p Pools) Configure(name string, s Settings) {
 	a := p.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed := !slices.Equal(a.pools.pool(name).settings.Exclude, s.Exclude)
-	one := a.pools.configure(name, s)
-	a.expire() // by what holds now
+	changed := !slices.Equal(a.core.pools.pool(name).settings.Exclude, s.Exclude)
+	one := a.core.pools.configure(name, s)
+	a.core.expire(time.Since(a.start)) // by what holds now
 	if changed {
 		for _, b := range one.blocks() {
 			b.setExclude(s.Exclude)
@@ -39,9 +40,9 @@ func (p Pools) Configure(name string, s Settings) {
 func (p Pools) Forget(name string) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	if one := p.a.pools.byName[name]; one != nil {
+	if one := p.a.core.pools.byName[name]; one != nil {
 		one.known, one.asked = false, false
-		p.a.pools.forgetIfEmpty(one)
+		p.a.core.pools.forgetIfEmpty(one)
 	}
 }
 
@@ -54,10 +55,10 @@ func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	if others := p.a.pools.index.overlapping(prefix); len(others) > 0 {
+	if others := p.a.core.pools.index.overlapping(prefix); len(others) > 0 {
 		return fmt.Errorf("add prefix %s: %w, %s", prefix, errOverlap, others[0].prefix)
 	}
-	p.a.pools.add(b, p.a.pools.pool(name).newList(familyOf(prefix.Addr())))
+	p.a.core.pools.add(b, p.a.core.pools.pool(name).newList(familyOf(prefix.Addr())))
 	return nil
 }
 
@@ -67,26 +68,24 @@ func (p Pools) Add(name string, prefix netip.Prefix) error {
 		return fault.New(fault.Invalid, fmt.Sprintf("add block %s: %s", prefix, largestBlock))
 	}
 	a := p.a
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	a.expire()
-	if b := a.pools.block(name, prefix); b != nil {
+	if b := a.core.pools.block(name, prefix); b != nil {
 		b.list.undrain(b)
 		return nil
 	}
-	for _, b := range a.pools.index.overlapping(prefix) {
+	for _, b := range a.core.pools.index.overlapping(prefix) {
 		return fmt.Errorf("add block %s of pool %s: %w, %s of pool %s", prefix, name, errOverlap, b.prefix, b.list.pool.name)
 	}
-	a.pools.add(newBlock(prefix), a.pools.pool(name).list(familyOf(prefix.Addr())))
+	a.core.pools.add(newBlock(prefix), a.core.pools.pool(name).list(familyOf(prefix.Addr())))
 	return nil
 }
 
 // Drain ends that anything is given out from a block. What is in use stays.
 func (p Pools) Drain(name string, prefix netip.Prefix) {
-	p.a.mu.Lock()
+	p.a.lock()
 	defer p.a.mu.Unlock()
-	p.a.expire()
-	if b := p.a.pools.block(name, prefix); b != nil {
+	if b := p.a.core.pools.block(name, prefix); b != nil {
 		b.list.drain(b)
 	}
 }
@@ -95,26 +94,24 @@ func (p Pools) Drain(name string, prefix netip.Prefix) {
 // not there is a success.
 func (p Pools) Remove(name string, prefix netip.Prefix) error {
 	a := p.a
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	a.expire()
-	b := a.pools.block(name, prefix)
+	b := a.core.pools.block(name, prefix)
 	if b == nil {
 		return nil
 	}
 	if n := b.used + b.resting; n > 0 {
 		return fmt.Errorf("remove block %s of pool %s: %w: %d", prefix, name, ErrBlockInUse, n)
 	}
-	a.pools.remove(b)
+	a.core.pools.remove(b)
 	return nil
 }
 
 // Blocks returns the blocks of a pool, in no order.
 func (p Pools) Blocks(name string) (list []Block) {
-	p.a.mu.Lock()
+	p.a.lock()
 	defer p.a.mu.Unlock()
-	p.a.expire()
-	if one := p.a.pools.byName[name]; one != nil {
+	if one := p.a.core.pools.byName[name]; one != nil {
 		for _, b := range one.blocks() {
 			list = append(list, b.shown())
 		}
@@ -126,15 +123,15 @@ func (p Pools) Blocks(name string) (list []Block) {
 func (p Pools) Requested() []string {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	return p.a.pools.requested()
+	return p.a.core.pools.requested()
 }
 
 // Suspend has nothing be given out, and Allocate return the reason, until it is called with nil. Who has an address keeps it.
 func (p Pools) Suspend(reason error) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	p.a.suspended = reason
+	p.a.core.suspended = reason
 }
 
 // Low receives when a pool has come to have fewer free addresses of a family than its [Settings].LowWatermark.
-func (p Pools) Low() <-chan struct{} { return p.a.low }
+func (p Pools) Low() <-chan struct{} { return p.a.core.pools.low }

@@ -18,10 +18,13 @@ type poolSet struct {
 	order         []*pool // the same, to go through quickly
 	index         index
 	nodeAddresses nodeAddresses
-	unknown       []string // that somebody has asked for, in that order
+	unknown       []string      // that somebody has asked for, in that order
+	low           chan struct{} // has a token when a pool has come to have little
 }
 
-func newPoolSet() poolSet { return poolSet{byName: map[string]*pool{}, index: newIndex()} }
+func newPoolSet() poolSet {
+	return poolSet{byName: map[string]*pool{}, index: newIndex(), low: make(chan struct{}, 1)}
+}
 
 // pool returns the pool of that name, made if it is not there.
 func (s *poolSet) pool(name string) *pool {
@@ -118,7 +121,10 @@ func (s *poolSet) remove(b *block) {
 
 // expire frees what has rested.
 func (s *poolSet) expire(now time.Duration) {
-	s.eachList(func(l *freeList) { l.expire(now) })
+	for _, p := range s.order {
+		p.expire(now)
+	}
+	s.index.outside.list.expire(now)
 }
 
 // eachList calls visit for every free list there is.
@@ -145,4 +151,17 @@ func (s *poolSet) usage() (pools []PoolUsage) {
 		pools = append(pools, pool)
 	}
 	return pools
+}
+
+// tellIfLow tells when a pool has come to have too little of a family: once, and not at each address after that.
+func (s *poolSet) tellIfLow(p *pool) {
+	for f := range families {
+		if !p.settings.has(f) || p.available(f) != p.settings.LowWatermark-1 {
+			continue
+		}
+		select {
+		case s.low <- struct{}{}:
+		default: // it was told, and nobody has looked yet
+		}
+	}
 }

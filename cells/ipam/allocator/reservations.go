@@ -49,8 +49,8 @@ func (s *reservations) remove(r *record) {
 	r.token, r.until, r.Expires, r.Reserved, r.restored = "", 0, time.Time{}, false, false
 }
 
-// over returns a reservation that has ended by now, or nil.
-func (s *reservations) over(now time.Duration) *record {
+// ended returns a reservation that has ended by now, or nil.
+func (s *reservations) ended(now time.Duration) *record {
 	if len(s.byEnd) > 0 && s.byEnd[0].until <= now {
 		return s.byEnd[0]
 	}

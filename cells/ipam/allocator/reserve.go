@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"net/netip"
@@ -51,18 +50,10 @@ type noStore struct{}
 func (noStore) Save(Reservation) error { return nil }
 func (noStore) Delete(string) error    { return nil }
 
-// Reserve keeps addresses for somebody who is no endpoint, or not yet one. It is Allocate with an end, after
-// [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
-// An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
-// over by Request.Reservation; a permanent one stays, and has the addresses again when the endpoint releases them.
-func (a *Allocator) Reserve(req Request, lifetime time.Duration) (Reservation, error) {
-	return NewSource(a, nil).Reserve(context.Background(), req, lifetime)
-}
-
 func (a *Allocator) isReserved(got Allocation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := a.owners.records[got.Owner]
+	r := a.core.owners.records[got.Owner]
 	return r != nil && r.Seq == got.Seq
 }
 
@@ -84,19 +75,9 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 			return nil
 		}
 	}
-	a.mu.Lock()
+	now := a.lock()
 	defer a.mu.Unlock()
-	now := a.expire()
-	if r := a.owners.records[saved.Owner]; r != nil {
-		return fmt.Errorf("restore the reservation of %s: %w", saved.Owner, r.errHasAlready())
-	}
-	r, err := a.adopt(Allocation{Owner: saved.Owner, Pool: saved.Pool, Addresses: saved.Addresses, Since: saved.Since}, now)
-	if err != nil {
-		return err
-	}
-	a.reservations.add(r, options, now, time.Now())
-	r.restored = true
-	return nil
+	return a.core.restore(saved, options, now)
 }
 
 // Unreserve releases what is reserved or kept together with an address. With a token it does so only for the reservation of that
@@ -117,25 +98,7 @@ func (a *Allocator) Unreserve(addr netip.Addr, token string) (Reservation, error
 }
 
 func (a *Allocator) unreserve(addr netip.Addr, token string) (was Reservation, saved string, err error) {
-	a.mu.Lock()
+	now := a.lock()
 	defer a.mu.Unlock()
-	now := a.expire()
-	r := a.pools.index.owner(addr)
-	switch {
-	case r == nil:
-		return was, "", ErrNoOwner
-	case r.loan.token != "" && (token == "" || token == r.loan.token): // the endpoint keeps the addresses
-		was = Reservation{Owner: r.ReservedBy, Pool: r.Pool, Addresses: r.Addresses, Since: r.loan.since, Permanent: true}
-		saved = r.loan.token
-		a.reservations.endLoan(r)
-		return was, saved, nil
-	case r.token == "" && !r.Kept:
-		return was, "", fmt.Errorf("%w by endpoint %s: delete that", ErrInUse, r.Owner)
-	case token != "" && token != r.token:
-		return was, "", fmt.Errorf("%w: it is %s's by now", ErrNoReservation, r.Owner)
-	}
-	was = Reservation{Owner: Handle(r.ShownOwner()), Pool: r.Pool, Addresses: r.Addresses, Since: r.Since, Expires: r.Expires, Permanent: r.Reserved && r.Expires.IsZero()}
-	saved = r.token
-	a.releaseRecord(r, now)
-	return was, saved, nil
+	return a.core.unreserve(addr, token, now)
 }

@@ -14,10 +14,9 @@ type PoolUsage struct {
 
 // Usage shows pools and allocations, these in no order.
 func (a *Allocator) Usage() Usage {
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	a.expire()
-	return Usage{Pools: a.pools.usage(), Allocations: a.owners.list()}
+	return Usage{Pools: a.core.pools.usage(), Allocations: a.core.owners.list()}
 }
 
 // ShownOwner is the owner as people and the API know it. Who reserves has a name of its own choice, though it looks like a handle.
