@@ -39,7 +39,10 @@ type Allocation struct {
 	// have. Where the address lies in a prefix of a pool it counts there as used.
 	Pool  string `json:"pool"`
 	Owner string `json:"owner"` // containerID:ifname of the attachment, or whoever reserved it
-	// ContainerID and IfName are the attachment's; not there for a reservation.
+	// Unnamed says that the owner is held, and that only its host end is known, not its container: Owner is "link/48:/unknown", where
+	// 48 is the index of the host end, or has its name instead.
+	Unnamed bool `json:"unnamed,omitempty"`
+	// ContainerID and IfName are the attachment's; not there for a reservation and for what is unnamed.
 	ContainerID string `json:"containerID,omitempty"`
 	IfName      string `json:"ifname,omitempty"`
 	// Pod has the namespace and name, when the attachment's pod is known.
