@@ -184,8 +184,8 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 		}
 		a.Release("c1:eth0")
 		want := []capacity.Resource{
-			{Name: "addresses/default/ipv4", Used: 2, Capacity: 6, Reserve: 1},
-			{Name: "addresses/default/ipv6", Used: 2, Capacity: 2, Reserve: 1},
+			{Name: "addresses/default/ipv4", Used: 1, Quarantined: 1, Capacity: 6, Reserve: 1},
+			{Name: "addresses/default/ipv6", Used: 1, Quarantined: 1, Capacity: 2, Reserve: 1},
 		}
 		if diff := cmp.Diff(want, ipam.NewCapacitySource(a).Resources()); diff != "" {
 			t.Errorf("resources (-want +got):\n%s", diff)
@@ -194,8 +194,8 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 			t.Error("there was an address")
 		}
 		time.Sleep(cfg.Quarantine)
-		if got := ipam.NewCapacitySource(a).Resources()[1].Used; got != 1 {
-			t.Errorf("%d used after the quarantine, want 1", got)
+		if got := ipam.NewCapacitySource(a).Resources()[1]; got.Used != 1 || got.Quarantined != 0 {
+			t.Errorf("%+v after the quarantine, want 1 used and none in quarantine", got)
 		}
 	})
 }
