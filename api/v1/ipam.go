@@ -21,7 +21,7 @@ type Pool struct {
 // Range is one prefix of a pool. Capacity = Used + Quarantined + Free.
 type Range struct {
 	Prefix      netip.Prefix `json:"prefix"`
-	Capacity    int64        `json:"capacity"` // addresses that may be given out; network, broadcast and gateway are not among them
+	Capacity    int64        `json:"capacity"` // addresses that may be given out, without network, broadcast and gateway; a prefix of more than 2^48 counts as 2^48
 	Used        int64        `json:"used"`
 	Quarantined int64        `json:"quarantined"` // released a short while ago
 	Free        int64        `json:"free"`
