@@ -77,7 +77,7 @@ var bodies = map[string]any{
 		},
 		Store: &v1.StoreStatus{
 			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
-			LastError: "the cluster's store is unreachable: no answer in time", LastErrorTime: noon,
+			LastError: "no answer in time", LastErrorTime: noon,
 		},
 		Recovery:  &v1.RecoveryStatus{UnderWay: true, Epoch: 13, Began: noon, Reason: "an administrator said so", WaitsForThisNode: true},
 		Conflicts: []v1.BlockConflict{{CIDR: netip.MustParsePrefix("10.1.0.32/29"), Pool: "default", Owner: "one/aaaaaaaaaa"}},
