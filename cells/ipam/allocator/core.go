@@ -37,8 +37,7 @@ func (c *core) release(r *record, at time.Duration) {
 	c.reservations.remove(r)
 	for _, e := range r.addresses {
 		switch {
-		case r.loan.token != "":
-		case e == nil:
+		case e == nil || r.loan.token != "": // what is lent goes back to its lender
 		case r.External:
 			e.block.list.expire(at)
 			e.yield(at)
