@@ -53,7 +53,7 @@ var bodies = map[string]any{
 		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{
 			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250, Drained: true, NodeAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.9")}},
 		}}},
-		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", ContainerID: "0123456789ab", IfName: "eth0", Pod: v1.Pod{Namespace: "default", Name: "web-0"}, Since: noon, Expires: noon, ReservedBy: "printer"}},
+		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", ContainerID: "0123456789ab", IfName: "eth0", Pod: v1.Pod{Namespace: "default", Name: "web-0"}, Since: noon, Expires: noon, ReservedBy: "printer", Unnamed: true}},
 	},
 	"reservation-request-permanent": v1.ReservationRequest{Owner: "printer", Permanent: true},
 	"reservation-permanent":         v1.Reservation{Owner: "printer", Pool: "default", Addresses: addresses, Token: "4UFXKSCNGRY3KIRXEYBGT6NQXC", Permanent: true},
@@ -77,12 +77,12 @@ var bodies = map[string]any{
 		},
 		Store: &v1.StoreStatus{
 			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
-			LastError: "the cluster's store is unreachable: no answer in time", LastErrorTime: noon,
+			LastError: "no answer in time", LastErrorTime: noon,
 		},
 		Recovery:  &v1.RecoveryStatus{UnderWay: true, Epoch: 13, Began: noon, Reason: "an administrator said so", WaitsForThisNode: true},
 		Conflicts: []v1.BlockConflict{{CIDR: netip.MustParsePrefix("10.1.0.32/29"), Pool: "default", Owner: "one/aaaaaaaaaa"}},
 		Resources: []v1.Resource{{
-			Name: "addresses/default/10.1.0.0/24", Used: 252, Capacity: 253, Available: false, Reason: "1 of 253 is left, and 2 must be",
+			Name: "addresses/default/10.1.0.0/24", Used: 250, Quarantined: 2, Capacity: 253, Available: false, Reason: "1 of 253 is left, and 2 must be",
 			ExhaustedIn: time.Minute,
 		}},
 	},

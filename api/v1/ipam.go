@@ -21,7 +21,7 @@ type Pool struct {
 // Range is one prefix of a pool. Capacity = Used + Quarantined + Free.
 type Range struct {
 	Prefix      netip.Prefix `json:"prefix"`
-	Capacity    int64        `json:"capacity"` // addresses that may be given out; network, broadcast and gateway are not among them
+	Capacity    int64        `json:"capacity"` // addresses that may be given out, without network, broadcast and gateway; a prefix of more than 2^48 counts as 2^48
 	Used        int64        `json:"used"`
 	Quarantined int64        `json:"quarantined"` // released a short while ago
 	Free        int64        `json:"free"`
@@ -39,7 +39,10 @@ type Allocation struct {
 	// have. Where the address lies in a prefix of a pool it counts there as used.
 	Pool  string `json:"pool"`
 	Owner string `json:"owner"` // containerID:ifname of the attachment, or whoever reserved it
-	// ContainerID and IfName are the attachment's; not there for a reservation.
+	// Unnamed says that the owner is held, and that only its host end is known, not its container: Owner is "link/48:/unknown", where
+	// 48 is the index of the host end, or has its name instead.
+	Unnamed bool `json:"unnamed,omitempty"`
+	// ContainerID and IfName are the attachment's; not there for a reservation and for what is unnamed.
 	ContainerID string `json:"containerID,omitempty"`
 	IfName      string `json:"ifname,omitempty"`
 	// Pod has the namespace and name, when the attachment's pod is known.

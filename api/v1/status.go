@@ -93,7 +93,7 @@ type StoreStatus struct {
 	// Since is when the first of the answers, or of the failures, came that have come without a break.
 	Since      time.Time `json:"since,omitzero"`
 	LastAnswer time.Time `json:"lastAnswer,omitzero"`
-	// LastError is of the last call without an answer, and stays when the store answers again.
+	// LastError is why the last call had no answer, and stays when the store answers again.
 	LastError     string    `json:"lastError,omitempty"`
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 }

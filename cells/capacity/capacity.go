@@ -39,7 +39,7 @@ func (c *Capacity) sample() {
 	defer c.mu.Unlock()
 	for _, r := range found {
 		if r.Capacity > 0 {
-			c.histories[r.Name] = c.histories[r.Name].add(sample{now, r.Used})
+			c.histories[r.Name] = c.histories[r.Name].add(sample{now, r.taken()})
 		}
 	}
 	c.sampled, c.broken = c.assess(found), ""
@@ -97,9 +97,9 @@ func (c *Capacity) assess(found []Resource) []v1.Resource {
 	all := []v1.Resource{}
 	for _, r := range found {
 		reason := r.shortage()
-		shown := v1.Resource{Name: r.Name, Used: r.Used, Capacity: r.Capacity, Available: reason == "", Reason: reason}
+		shown := v1.Resource{Name: r.Name, Used: r.Used, Quarantined: r.Quarantined, Capacity: r.Capacity, Available: reason == "", Reason: reason}
 		if !r.Refilled {
-			shown.ExhaustedIn = exhaustedIn(r.Capacity-r.Used, c.histories[r.Name].growth())
+			shown.ExhaustedIn = exhaustedIn(r.Capacity-r.taken(), c.histories[r.Name].growth())
 		}
 		all = append(all, shown)
 	}

@@ -54,6 +54,7 @@ func TestReport(t *testing.T) {
 		capacity.Resource{Name: "cups", Used: 9, Capacity: 10, Reserve: 1},
 		capacity.Resource{Name: "bowls", Used: 95, Capacity: 100, Reserve: 8},
 		capacity.Resource{Name: "forks", Used: 12, Capacity: 10, Reserve: 1},
+		capacity.Resource{Name: "glasses", Used: 7, Quarantined: 3, Capacity: 10, Reserve: 1},
 	)
 	two.set(
 		capacity.Resource{Name: "water"},
@@ -67,6 +68,7 @@ func TestReport(t *testing.T) {
 		{Name: "cups", Used: 9, Capacity: 10, Available: true},
 		{Name: "forks", Used: 12, Capacity: 10, Reason: "0 of 10 left"},
 		{Name: "gas", Reason: "the pipe is cut"},
+		{Name: "glasses", Used: 7, Quarantined: 3, Capacity: 10, Reason: "0 of 10 left"},
 		{Name: "knives", Used: 1, Capacity: 10, Reason: "they are blunt"},
 		{Name: "plates", Used: 10, Capacity: 10, Reason: "0 of 10 left"},
 		{Name: "water", Available: true},
@@ -131,7 +133,7 @@ func TestForecast(t *testing.T) {
 				c := capacity.New(source, refilled)
 				sampler := c.Sampler(slog.New(slog.DiscardHandler))
 				for i, used := range tt.used {
-					source.set(capacity.Resource{Name: "plates", Used: used, Capacity: 200, Reserve: 1})
+					source.set(capacity.Resource{Name: "plates", Used: used / 2, Quarantined: used - used/2, Capacity: 200, Reserve: 1})
 					if i == 0 {
 						sampler.Start(nil)
 					} else {
@@ -163,7 +165,7 @@ type checkersIn struct {
 
 func TestModule(t *testing.T) {
 	source, cfg := new(fakeSource), server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
-	source.set(capacity.Resource{Name: "plates", Used: 10, Capacity: 10, Reserve: 1}, capacity.Resource{Name: "water"},
+	source.set(capacity.Resource{Name: "plates", Used: 8, Quarantined: 2, Capacity: 10, Reserve: 1}, capacity.Resource{Name: "water"},
 		capacity.Resource{Name: "key", Err: errors.New("it was copied"), Finding: "key-copied"})
 	var (
 		c        *capacity.Capacity
@@ -201,7 +203,7 @@ func TestModule(t *testing.T) {
 porin_resource_available{resource="key"} 0
 porin_resource_available{resource="plates"} 0
 porin_resource_available{resource="water"} 1
-# HELP porin_resource_used How much is in use of what an ADD needs.
+# HELP porin_resource_used How much is in use, or in quarantine, of what an ADD needs.
 # TYPE porin_resource_used gauge
 porin_resource_used{resource="key"} 0
 porin_resource_used{resource="plates"} 10

@@ -47,7 +47,8 @@ func forecast(r v1.Resource) string {
 	case !r.Available:
 		return r.Reason
 	case r.ExhaustedIn > 0:
-		return fmt.Sprintf("%d of %d are used, and all will be in %s as it grows now", r.Used, r.Capacity, r.ExhaustedIn.Round(time.Second))
+		left := r.Capacity - r.Used - r.Quarantined
+		return fmt.Sprintf("%d of %d are left, and none will be in %s as its use grows now", left, r.Capacity, r.ExhaustedIn.Round(time.Second))
 	}
 	return ""
 }

@@ -16,7 +16,7 @@ func newCollector(c *Capacity) *collector {
 	}
 	return &collector{
 		capacity:   c,
-		used:       desc("used", "How much is in use of what an ADD needs."),
+		used:       desc("used", "How much is in use, or in quarantine, of what an ADD needs."),
 		limit:      desc("capacity", "How much there is of what an ADD needs; 0: it is not counted."),
 		available:  desc("available", "1 while the next ADD would find what it needs, else 0."),
 		exhausting: desc("exhausted_seconds", "When it runs out, while its use grows steadily."),
@@ -36,7 +36,7 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, r.Name)
 		}
-		gauge(m.used, float64(r.Used))
+		gauge(m.used, float64(r.Used+r.Quarantined))
 		gauge(m.limit, float64(r.Capacity))
 		gauge(m.available, map[bool]float64{true: 1}[r.Available])
 		if r.ExhaustedIn > 0 {

@@ -11,6 +11,8 @@ type Resource struct {
 	Name     string // stable, for programs and metrics: "endpoint-numbers"
 	Used     int64
 	Capacity int64 // 0: it is there or not, and is not counted
+	// Quarantined was released a short while ago: it is not in use, and not there for the next ADD.
+	Quarantined int64
 	// Reserve is how much must be left: with less the resource counts as not available. At least 1 where it is counted.
 	Reserve int64
 	// Err is why the next ADD would fail, whatever the numbers say.
@@ -41,7 +43,7 @@ func Provide(newSource any) fx.Option {
 // merge adds what another source knows of the resource.
 func (r Resource) merge(other Resource) Resource {
 	if r.Capacity == 0 {
-		r.Used, r.Capacity, r.Reserve = other.Used, other.Capacity, other.Reserve
+		r.Used, r.Quarantined, r.Capacity, r.Reserve = other.Used, other.Quarantined, other.Capacity, other.Reserve
 	}
 	if r.Err == nil {
 		r.Err, r.Finding, r.Vital = other.Err, other.Finding, other.Vital
@@ -50,9 +52,12 @@ func (r Resource) merge(other Resource) Resource {
 	return r
 }
 
+// taken is how much the next ADD cannot have.
+func (r Resource) taken() int64 { return r.Used + r.Quarantined }
+
 // shortage says why the resource is not available; "" when it is.
 func (r Resource) shortage() string {
-	left := max(r.Capacity-r.Used, 0)
+	left := max(r.Capacity-r.taken(), 0)
 	switch {
 	case r.Err != nil:
 		return r.Err.Error()

@@ -2,12 +2,16 @@ package cluster_test
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -28,6 +32,36 @@ func TestStrict(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.Backend()
 	})
+}
+
+// TestUnavailableError names the store and the reason once, from whichever layer they come.
+func TestUnavailableError(t *testing.T) {
+	t.Parallel()
+	cfg := store.DefaultConfig()
+	cfg.Backend, cfg.Etcd.Endpoints, cfg.Timeout = store.BackendEtcd, []string{"unix:///nowhere/etcd.sock"}, 200*time.Millisecond
+	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = s.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := cluster.OnStore(s)
+	check := func(err error, want string) {
+		t.Helper()
+		if err == nil || err.Error() != want || !errors.Is(err, cluster.ErrUnavailable) || fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	_, err = on.Nodes.Get(t.Context(), cluster.NodeID{Name: "one", Key: "aaaaaaaaaa"})
+	check(err, `get "nodes/one.aaaaaaaaaa" in the store: etcd at unix:///nowhere/etcd.sock is unreachable: no answer in time`)
+	_, _, err = on.Info.Get(t.Context())
+	check(err, `position in the store: etcd at unix:///nowhere/etcd.sock is unreachable: no answer in time`)
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, _, err = on.Info.Get(t.Context())
+	check(err, `position in the store: etcd at unix:///nowhere/etcd.sock is unreachable: it is starting or stopping`)
 }
 
 // TestRecordInvalid reads records with values that nobody writes.

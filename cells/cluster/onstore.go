@@ -203,13 +203,21 @@ func (r records[T]) nameIn(key string) string {
 	return name
 }
 
+// renamed has the text of an error of the store, and is one of this package, too.
+type renamed struct {
+	error
+	name error
+}
+
+func (r renamed) Unwrap() []error { return []error{r.name, r.error} }
+
 // translate gives the errors of the store the names that they have here.
 func translate(err error) error {
 	for from, to := range map[error]error{
 		store.ErrNotFound: ErrNotFound, store.ErrExists: ErrExists, store.ErrConflict: ErrConflict, store.ErrUnavailable: ErrUnavailable,
 	} {
 		if errors.Is(err, from) {
-			return fmt.Errorf("%w: %w", to, err)
+			return renamed{err, to}
 		}
 	}
 	return err

@@ -181,18 +181,6 @@ func (p Pool) Claimable(nodeLabels map[string]string) bool {
 	return p.State == PoolAccepted && !p.Disabled && !p.Deleting
 }
 
-// Overlap returns a prefix of each pool that have addresses in common.
-func (p Pool) Overlap(other Pool) (a, b netip.Prefix, yes bool) {
-	for _, a := range p.Prefixes {
-		for _, b := range other.Prefixes {
-			if a.Overlaps(b) {
-				return a, b, true
-			}
-		}
-	}
-	return a, b, false
-}
-
 // HasBlock reports whether the CIDR is a block of the pool.
 func (p Pool) HasBlock(cidr netip.Prefix) bool {
 	return cidr == cidr.Masked() && cidr.Bits() == p.BlockBits(FamilyOf(cidr.Addr())) && slices.ContainsFunc(p.Prefixes, func(prefix netip.Prefix) bool {

@@ -27,7 +27,8 @@ func (c CapacitySource) Resources() (resources []capacity.Resource) {
 			if byFamily[family] == nil {
 				byFamily[family] = &capacity.Resource{Name: capacity.Addresses(pool.Name, family), Reserve: 1}
 			}
-			byFamily[family].Used += block.Used + block.Resting
+			byFamily[family].Used += block.Used
+			byFamily[family].Quarantined += block.Resting
 			byFamily[family].Capacity += block.Capacity
 		}
 		for _, family := range []string{"ipv4", "ipv6"} {

@@ -144,7 +144,7 @@ func TestReleaseAfterRepeatedAdd(t *testing.T) {
 		}
 		l.wantHealthy(t)
 		listed := l.addresses.List()[0]
-		if _, err := l.addresses.Allocate(allocator.Request{Owner: handle("c1:eth0")}); err != nil {
+		if _, err := allocator.NewSource(l.addresses, nil).Allocate(t.Context(), allocator.Request{Owner: handle("c1:eth0")}); err != nil {
 			t.Error(err)
 		}
 		if l.addresses.ReleaseListed(listed) {
@@ -193,24 +193,24 @@ func TestWhatRestsIsNotThereForTheNextADD(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, owner := range []allocator.Handle{"c1:eth0", "c2:eth0"} {
-			if _, err := a.Allocate(allocator.Request{Owner: owner}); err != nil {
+			if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		a.Release("c1:eth0")
 		want := []capacity.Resource{
-			{Name: "addresses/default/ipv4", Used: 2, Capacity: 6, Reserve: 1},
-			{Name: "addresses/default/ipv6", Used: 2, Capacity: 2, Reserve: 1},
+			{Name: "addresses/default/ipv4", Used: 1, Quarantined: 1, Capacity: 6, Reserve: 1},
+			{Name: "addresses/default/ipv6", Used: 1, Quarantined: 1, Capacity: 2, Reserve: 1},
 		}
 		if diff := cmp.Diff(want, ipam.NewCapacitySource(a).Resources()); diff != "" {
 			t.Errorf("resources (-want +got):\n%s", diff)
 		}
-		if _, err := a.Allocate(allocator.Request{Owner: "c3:eth0"}); err == nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: "c3:eth0"}); err == nil {
 			t.Error("there was an address")
 		}
 		time.Sleep(cfg.Quarantine)
-		if got := ipam.NewCapacitySource(a).Resources()[1].Used; got != 1 {
-			t.Errorf("%d used after the quarantine, want 1", got)
+		if got := ipam.NewCapacitySource(a).Resources()[1]; got.Used != 1 || got.Quarantined != 0 {
+			t.Errorf("%+v after the quarantine, want 1 used and none in quarantine", got)
 		}
 	})
 }

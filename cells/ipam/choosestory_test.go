@@ -151,7 +151,7 @@ func (w *chooserWorld) broken(*testscript.TestScript, []string) error {
 }
 
 func (w *chooserWorld) reserve(ts *testscript.TestScript, args []string) error {
-	got, err := w.node.Reserve(allocator.Request{Owner: allocator.Handle(args[0]), Pool: args[1]}, 0)
+	got, err := allocator.NewSource(w.node, nil).Reserve(context.Background(), allocator.Request{Owner: allocator.Handle(args[0]), Pool: args[1]}, 0)
 	if err == nil {
 		w.tokens[args[0]] = got.Token
 		_, _ = fmt.Fprintln(ts.Stdout(), got.Addresses.IPv4)

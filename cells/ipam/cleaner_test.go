@@ -55,7 +55,7 @@ func cleaned(t *testing.T, connections *connections, run func(t *testing.T, a *a
 func release(t *testing.T, a *allocator.Allocator, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if _, err := a.Allocate(allocator.Request{Owner: allocator.Handle(fmt.Sprint(i))}); err != nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: allocator.Handle(fmt.Sprint(i))}); err != nil {
 			t.Fatal(err)
 		}
 		a.Release(allocator.Handle(fmt.Sprint(i)))
@@ -104,10 +104,10 @@ func TestCleanerUrgent(t *testing.T) {
 		release(t, a, 1, 2) // 10.0.0.3
 		time.Sleep(2 * time.Second)
 		want := allocator.Request{Owner: "x", Want: ipv4("10.0.0.3")}
-		_, err := a.Allocate(want)
+		_, err := allocator.NewSource(a, nil).Allocate(t.Context(), want)
 		wantFault(t, "in the pause", err, allocator.ErrQuarantined)
 		time.Sleep(time.Second + time.Millisecond)
-		if _, err := a.Allocate(want); err != nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), want); err != nil {
 			t.Errorf("a batch later: %v", err)
 		}
 	})
@@ -121,7 +121,7 @@ func TestCleanerFails(t *testing.T) {
 		want := allocator.Request{Owner: "x", Want: ipv4("10.0.0.2")}
 		release(t, a, 0, 1)
 		time.Sleep(time.Minute)
-		_, err := a.Allocate(want)
+		_, err := allocator.NewSource(a, nil).Allocate(t.Context(), want)
 		wantFault(t, "before the deletion has failed", err, allocator.ErrQuarantined)
 		if err := c.Clean(); !errors.Is(err, kernel.err) {
 			t.Errorf("the deletion ends with %v, want %v", err, kernel.err)
@@ -129,7 +129,7 @@ func TestCleanerFails(t *testing.T) {
 		if err := c.Clean(); err != nil { // there is nothing to do
 			t.Error(err)
 		}
-		if _, err := a.Allocate(want); err != nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), want); err != nil {
 			t.Errorf("after the deletion has failed, and the quarantine: %v", err)
 		}
 		if failures.Load() != 1 {

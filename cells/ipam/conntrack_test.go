@@ -135,7 +135,7 @@ func BenchmarkReleaseAmongConnections(b *testing.B) {
 	defer func() { _ = c.Task().Stop(context.Background()) }()
 	var took []time.Duration
 	for b.Loop() {
-		if _, err := a.Allocate(allocator.Request{Owner: "c1"}); err != nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(b.Context(), allocator.Request{Owner: "c1"}); err != nil {
 			b.Fatal(err)
 		}
 		began := time.Now()

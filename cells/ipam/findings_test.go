@@ -62,15 +62,15 @@ func TestReservationsAreNoted(t *testing.T) {
 		l.start(t)
 		l.add(t, "c1:eth0")
 		for _, owner := range []allocator.Handle{"db", "printer"} {
-			got, err := l.addresses.Reserve(allocator.Request{Owner: owner}, allocator.Permanent)
+			got, err := allocator.NewSource(l.addresses, nil).Reserve(t.Context(), allocator.Request{Owner: owner}, allocator.Permanent)
 			if err == nil && owner == "db" {
-				_, err = l.addresses.Allocate(allocator.Request{Owner: handle("c2:eth0"), Reservation: got.Token})
+				_, err = allocator.NewSource(l.addresses, nil).Allocate(t.Context(), allocator.Request{Owner: handle("c2:eth0"), Reservation: got.Token})
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := l.addresses.Reserve(allocator.Request{Owner: "move"}, time.Minute); err != nil {
+		if _, err := allocator.NewSource(l.addresses, nil).Reserve(t.Context(), allocator.Request{Owner: "move"}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		var got []string

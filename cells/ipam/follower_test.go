@@ -82,7 +82,7 @@ func podCIDRNode(t *testing.T) *allocator.Allocator {
 
 func next(t *testing.T, n *allocator.Allocator, owner allocator.Handle, want string) {
 	t.Helper()
-	got, err := n.Allocate(allocator.Request{Owner: owner})
+	got, err := allocator.NewSource(n, nil).Allocate(t.Context(), allocator.Request{Owner: owner})
 	if err != nil || got.Addresses.IPv4.String() != want {
 		t.Errorf("%s got %s, error %v, want %s", owner, got.Addresses.IPv4, err, want)
 	}

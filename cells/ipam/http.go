@@ -104,7 +104,7 @@ func reservationToV1(r allocator.Reservation) v1.Reservation {
 func allocationToV1(a allocator.Allocation) v1.Allocation {
 	shown := v1.Allocation{
 		Pool: a.Pool, Owner: a.ShownOwner(), Since: a.Since.UTC(), Expires: a.Expires.UTC(),
-		Permanent: a.Reserved && a.Expires.IsZero(), ReservedBy: string(a.ReservedBy),
+		Permanent: a.Reserved && a.Expires.IsZero(), ReservedBy: string(a.ReservedBy), Unnamed: !a.Reserved && a.Owner.Unnamed(),
 	}
 	if attachment, ok := a.Owner.Attachment(); ok && !a.Reserved { // who reserves has a name of its own choice
 		shown.ContainerID, shown.IfName = attachment.ContainerID, attachment.IfName

@@ -2,12 +2,14 @@ package ipam
 
 import (
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -30,7 +32,7 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, empty)
 	}
 	for _, owner := range []allocator.Handle{"porin.c1.eth0", "porin.c2.eth0"} {
-		if _, err := a.Allocate(allocator.Request{Owner: owner, PodHandle: allocator.PodHandle("shop", "web.2%")}); err != nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: owner, PodHandle: allocator.PodHandle("shop", "web.2%")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,6 +40,13 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 	if got := get(); !strings.Contains(got, `"allocations":[{"address":"10.0.0.3","pool":"default","owner":"c2:eth0","containerID":"c2","ifname":"eth0",`+
 		`"pod":{"namespace":"shop","name":"web.2%"},"since":"`) || !strings.Contains(got, `Z"}]`) {
 		t.Errorf("got %s", got)
+	}
+	held := endpoint.Endpoint{Spec: endpoint.Spec{Attachment: endpoint.Unnamed("link/48")}, Addresses: endpoint.Addresses{IPv4: netip.MustParseAddr("192.0.2.7")}}
+	if err := NewStep(allocator.NewSource(a, nil)).Withhold(held); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := get(), `{"address":"192.0.2.7","pool":"","owner":"link/48:/unknown","unnamed":true,`; !strings.Contains(got, want) {
+		t.Errorf("got %s, want %s", got, want)
 	}
 	want := `
 # HELP porin_ipam_addresses Addresses of this node by pool, prefix and use.

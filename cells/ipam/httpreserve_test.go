@@ -95,7 +95,7 @@ func TestReservePermanentOverHTTP(t *testing.T) {
 func TestReleaseAddressInUse(t *testing.T) {
 	a := newAPI(t)
 	owner := allocator.NewHandle("porin", endpoint.Attachment{ContainerID: "c1", IfName: "eth0"})
-	if _, err := a.Allocate(allocator.Request{Owner: owner}); err != nil {
+	if _, err := allocator.NewSource(a.Allocator, nil).Allocate(t.Context(), allocator.Request{Owner: owner}); err != nil {
 		t.Fatal(err)
 	}
 	_, p := a.call("DELETE", "/v1/ipam/10.0.0.2", "", 409)

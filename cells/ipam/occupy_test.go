@@ -40,7 +40,7 @@ func TestOccupy(t *testing.T) {
 			}
 			given := 0
 			for i := range 4 {
-				got, err := n.Allocate(allocator.Request{Owner: allocator.Handle(rune('a' + i))})
+				got, err := allocator.NewSource(n, nil).Allocate(t.Context(), allocator.Request{Owner: allocator.Handle(rune('a' + i))})
 				if err != nil {
 					break
 				}

@@ -38,7 +38,7 @@ func TestReservationFile(t *testing.T) {
 	}
 	reserve := func(owner allocator.Handle, lifetime time.Duration) allocator.Reservation {
 		t.Helper()
-		r, err := a.Reserve(allocator.Request{Owner: owner}, lifetime)
+		r, err := allocator.NewSource(a, nil).Reserve(t.Context(), allocator.Request{Owner: owner}, lifetime)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestReservationFile(t *testing.T) {
 	if _, err := a.Unreserve(returned.Addresses.IPv4, returned.Token); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Allocate(allocator.Request{Owner: "porin.c1.eth0", Reservation: takenOver.Token}); err != nil {
+	if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: "porin.c1.eth0", Reservation: takenOver.Token}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -92,7 +92,7 @@ func TestReservationFileReplaces(t *testing.T) {
 		}
 		var last allocator.Reservation
 		for range 2 {
-			if last, err = a.Reserve(allocator.Request{Owner: "db"}, allocator.Permanent); err != nil {
+			if last, err = allocator.NewSource(a, nil).Reserve(t.Context(), allocator.Request{Owner: "db"}, allocator.Permanent); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := a.Unreserve(last.Addresses.IPv4, ""); err == nil {
@@ -142,7 +142,7 @@ func TestReservationFileCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Reserve(allocator.Request{Owner: "x"}, 0); err == nil {
+	if _, err := allocator.NewSource(a, nil).Reserve(t.Context(), allocator.Request{Owner: "x"}, 0); err == nil {
 		t.Error("it is reserved")
 	}
 	if left := a.List(); len(left) > 0 {

@@ -168,7 +168,7 @@ func TestReleaseUndo(t *testing.T) {
 		a.Quarantine(netip.MustParseAddr("fd00::2"), time.Now().Add(-20*time.Second))
 		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now())
 		get := func(owner allocator.Handle, want endpoint.Addresses) error {
-			_, err := a.Allocate(allocator.Request{Owner: owner, Want: want})
+			_, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: owner, Want: want})
 			return err
 		}
 		if err := get("c1:eth0", endpoint.Addresses{}); err != nil { // fd00::3
@@ -199,7 +199,7 @@ func TestAReleaseInTheFutureIsAReleaseNow(t *testing.T) {
 		}
 		a.Quarantine(netip.MustParseAddr("10.0.0.2"), time.Now().Add(time.Hour)) // the wall clock was set back
 		time.Sleep(cfg.Quarantine)
-		if _, err := a.Allocate(allocator.Request{Owner: "c1:eth0"}); err != nil {
+		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: "c1:eth0"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -231,7 +231,7 @@ func TestTheLegacyHandleGoesWithItsPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
 		l.start(t)
-		if _, err := l.addresses.Allocate(allocator.Request{Owner: "default.pod-c1"}); err != nil {
+		if _, err := allocator.NewSource(l.addresses, nil).Allocate(t.Context(), allocator.Request{Owner: "default.pod-c1"}); err != nil {
 			t.Fatal(err)
 		}
 		l.add(t, "c1:eth0")

@@ -74,7 +74,7 @@ func TestDoctorEtcdAway(t *testing.T) {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	found := answer.Findings[0]
-	if found.Kind != "store-unreachable" || found.Subject != "etcd at unix:///nowhere/etcd.sock" || !found.Manual {
+	if found.Kind != "store-unreachable" || found.Subject != "etcd at unix:///nowhere/etcd.sock" || found.Detail != "no answer in time" || !found.Manual {
 		t.Errorf("%+v", found)
 	}
 }

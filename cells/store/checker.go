@@ -30,7 +30,7 @@ func (c *checker) Examine(ctx context.Context, only string) ([]doctor.Finding, e
 		return nil, nil
 	}
 	if err := c.service.probe(ctx); err != nil {
-		return []doctor.Finding{{Kind: storeUnreachable, Subject: c.service.backend.location(), Detail: err.Error()}}, nil
+		return []doctor.Finding{{Kind: storeUnreachable, Subject: c.service.backend.location(), Detail: reasonOf(err).Error()}}, nil
 	}
 	return nil, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 
 	"go.etcd.io/bbolt"
@@ -178,7 +177,7 @@ func (e *embedded) unavailable(err error) error {
 	if err == nil || fault.KindOf(err) != fault.Internal {
 		return err
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, e.path, err)
+	return &unavailable{e.location(), err}
 }
 
 // lookup returns a value that is valid until the transaction ends.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -119,7 +118,7 @@ func (e *etcd) remove(ctx context.Context, key string, was []byte) error {
 func (e *etcd) read(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	c, err := e.dialer.client(ctx)
 	if err != nil {
-		return nil, err
+		return nil, e.fault(err)
 	}
 	before := e.progress.now()
 	answer, err := c.Get(ctx, e.cfg.Prefix+key, opts...)
@@ -148,7 +147,7 @@ func (e *etcd) readPage(ctx context.Context, prefix, after string, limit int, re
 func (e *etcd) change(ctx context.Context, condition clientv3.Cmp, do clientv3.Op, otherwise ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	c, err := e.dialer.client(ctx)
 	if err != nil {
-		return nil, err
+		return nil, e.fault(err)
 	}
 	before := e.progress.now()
 	answer, err := c.Txn(ctx).If(condition).Then(do).Else(otherwise...).Commit()
@@ -180,5 +179,5 @@ func (e *etcd) fault(err error) error {
 	case errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev), errors.Is(err, errGone):
 		return errGone
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, e.location(), err)
+	return &unavailable{e.location(), err}
 }

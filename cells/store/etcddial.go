@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -52,7 +51,7 @@ func (d *dialer) client(ctx context.Context) (*clientv3.Client, error) {
 	}
 	made, err := d.dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, err
 	}
 	d.made = made
 	return made, nil

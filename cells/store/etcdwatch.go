@@ -30,7 +30,7 @@ var errWatchEnded = errors.New("the watch has ended")
 func (e *etcd) fill(ctx context.Context, h *history, prefix string, after int64) error {
 	c, err := e.dialer.client(ctx)
 	if err != nil {
-		return err
+		return e.fault(err)
 	}
 	rolledBack := e.progress.rolledBack()
 	// Without a leader a member knows nothing new: try another one.

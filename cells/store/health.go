@@ -30,7 +30,7 @@ func (h *health) observe(err error, now time.Time) {
 	if answered {
 		h.last.LastAnswer = now
 	} else {
-		h.last.LastError, h.last.LastErrorTime = err.Error(), now
+		h.last.LastError, h.last.LastErrorTime = reasonOf(err).Error(), now
 	}
 }
 
@@ -60,7 +60,7 @@ func (r *reporter) Report(status *v1.Status) {
 // Condition implements supervisor.HealthReporter: a store that does not answer is waited for.
 func (r *reporter) Condition() supervisor.Condition {
 	if now := r.current(); !now.Reachable && !now.Since.IsZero() {
-		return supervisor.Condition{Cell: "store", State: supervisor.Degraded, Reason: now.Location + " does not answer: " + now.LastError}
+		return supervisor.Condition{Cell: "store", State: supervisor.Degraded, Reason: now.Location + " is unreachable: " + now.LastError}
 	}
 	return supervisor.Condition{Cell: "store", State: supervisor.OK}
 }
@@ -93,7 +93,7 @@ const probeKey = "doctor/probe"
 
 // probe asks the store something, and returns nil when it answers.
 func (s *service) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTime, errNoAnswer)
 	defer cancel()
 	_, err := s.Get(ctx, probeKey)
 	if errors.Is(err, ErrNotFound) {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"sync"
 )
 
@@ -39,12 +38,12 @@ func (l *lifecycle) end() bool {
 // enter begins a call, which calls leave when it is done. The returned context ends with ctx and with the lifecycle.
 func (l *lifecycle) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+		return nil, nil, context.Cause(ctx)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.running {
-		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning)
+		return nil, nil, errNotRunning
 	}
 	l.calls.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -23,7 +23,7 @@ func TestLifecycleEndWaitsForCalls(t *testing.T) {
 		if ctx.Err() == nil || ended {
 			t.Errorf("the call's context has error %v, the lifecycle has ended: %t", ctx.Err(), ended)
 		}
-		if _, _, err := l.enter(t.Context()); !errors.Is(err, ErrUnavailable) {
+		if _, _, err := l.enter(t.Context()); !errors.Is(err, errNotRunning) {
 			t.Errorf("another call: error %v", err)
 		}
 		leave()

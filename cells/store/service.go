@@ -137,14 +137,17 @@ func (s *service) call(ctx context.Context, operation, subject string, fault err
 		s.health.observe(err, time.Now())
 	}
 	s.meters.operation(operation, err, time.Since(began))
-	if err != nil {
-		return fmt.Errorf("%s %q in the store: %w", operation, subject, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if subject != "" {
+		operation += fmt.Sprintf(" %q", subject)
+	}
+	return fmt.Errorf("%s in the store: %w", operation, err)
 }
 
 func (s *service) within(ctx context.Context, run func(context.Context) error) error {
-	ctx, leave, err := s.lifecycle.enter(ctx)
+	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,20 @@ func (s *service) within(ctx context.Context, run func(context.Context) error) e
 	defer cancel()
 	err = run(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %s: %w", ErrUnavailable, s.backend.location(), cmp.Or(context.Cause(ctx), err))
+		return s.unavailable(cmp.Or(context.Cause(ctx), errNoAnswer))
 	}
 	return err
+}
+
+// enter is that of the lifecycle.
+func (s *service) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	ctx, leave, err = s.lifecycle.enter(ctx)
+	if err != nil {
+		err = s.unavailable(err)
+	}
+	return ctx, leave, err
+}
+
+func (s *service) unavailable(reason error) error {
+	return &unavailable{s.backend.location(), reason}
 }

@@ -96,3 +96,20 @@ var (
 	errNotRunning = errors.New("it is starting or stopping")
 	errNoAnswer   = errors.New("no answer in time")
 )
+
+// unavailable is [ErrUnavailable] of a store at a location, with the reason.
+type unavailable struct {
+	location string
+	reason   error
+}
+
+func (u *unavailable) Error() string   { return u.location + " is unreachable: " + u.reason.Error() }
+func (u *unavailable) Unwrap() []error { return []error{ErrUnavailable, u.reason} }
+
+// reasonOf returns why the store did not answer, without its location.
+func reasonOf(err error) error {
+	if u, ok := errors.AsType[*unavailable](err); ok {
+		return u.reason
+	}
+	return err
+}

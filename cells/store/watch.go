@@ -23,7 +23,7 @@ func (s *service) Watch(ctx context.Context, prefix string) (<-chan Event, error
 	err := checkPrefix(prefix)
 	var leave func()
 	if err == nil {
-		ctx, leave, err = s.lifecycle.enter(ctx)
+		ctx, leave, err = s.enter(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %q in the store: %w", prefix, err)

@@ -160,7 +160,7 @@ func (a *fakeAgent) store() *v1.StoreStatus {
 		return nil
 	}
 	if a.etcd != "etcd-never-away" {
-		status.LastError, status.LastErrorTime = "the cluster's store is unreachable: no answer in time", noon.Add(-10*time.Second)
+		status.LastError, status.LastErrorTime = "no answer in time", noon.Add(-10*time.Second)
 	}
 	status.Reachable = a.etcd != "etcd-away"
 	return status

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -42,8 +43,13 @@ func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string)
 	}
 }
 
-// ownerOf is the pod, or whoever has reserved the address; "" when only the container is known.
+// ownerOf is the pod, or whoever has reserved the address; "" when only the container is known. Of what is held and unnamed it says by
+// what to find it on the node, and in porin status.
 func ownerOf(a v1.Allocation) string {
+	if a.Unnamed {
+		hostEnd, _, _ := strings.Cut(a.Owner, ":")
+		return "held: unknown container of " + hostEnd
+	}
 	if pod := podName(a.Pod); pod != "" || a.ContainerID != "" {
 		return pod
 	}

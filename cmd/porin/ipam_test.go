@@ -27,6 +27,7 @@ func TestIPAMListDrainedAndReserved(t *testing.T) {
 				ContainerID: "0123456789abcdef", IfName: "eth0", Pod: v1.Pod{Namespace: "shop", Name: "web\x1b[1m"},
 			},
 			{Address: netip.MustParseAddr("10.1.0.3"), Owner: "c2:net1", ContainerID: "c2", IfName: "net1"},
+			{Address: netip.MustParseAddr("10.1.0.4"), Owner: "link/48:/unknown", Unnamed: true, Since: noon.Add(-time.Minute)},
 			{Address: netip.MustParseAddr("10.1.0.70"), Pool: "blue", Owner: "move", Since: noon.Add(-time.Minute), Expires: noon.Add(9 * time.Minute)},
 		},
 	}
@@ -38,11 +39,12 @@ POOL  PREFIX        CAPACITY  USED  QUARANTINED  FREE     ENDS IN
 blue  10.1.0.0/26   64        1     2            61       12m
 blue  10.1.0.64/27  32        1     0            drained  -
 
-ADDRESS    POOL  OWNER            INTERFACE  CONTAINER     AGE
-10.1.0.1   blue  shop/web�[1m     eth0       0123456789ab  60m
-10.1.0.3   -     -                net1       c2            -
-10.1.0.70  blue  move             -          -             60s (reserved, 9m left)
-10.1.0.9   blue  the node itself  -          -             -
+ADDRESS    POOL  OWNER                               INTERFACE  CONTAINER     AGE
+10.1.0.1   blue  shop/web�[1m                        eth0       0123456789ab  60m
+10.1.0.3   -     -                                   net1       c2            -
+10.1.0.4   -     held: unknown container of link/48  -          -             60s
+10.1.0.70  blue  move                                -          -             60s (reserved, 9m left)
+10.1.0.9   blue  the node itself                     -          -             -
 `
 	if diff := cmp.Diff(want, "\n"+out.String()); diff != "" {
 		t.Error(diff)

@@ -137,12 +137,15 @@ func resourceLabel(r v1.Resource) string {
 	return "Lacking:"
 }
 
-// resourceLine is "addresses/default/10.1.0.0/24, 1 of 253 in use, used up in about 2m".
+// resourceLine is "addresses/default/ipv4, 1 of 253 in use, 2 in quarantine, used up in about 2m".
 func resourceLine(r v1.Resource) string {
 	parts := []string{r.Name}
 	switch {
 	case r.Capacity > 0:
 		parts = append(parts, fmt.Sprintf("%d of %d in use", r.Used, r.Capacity))
+		if r.Quarantined > 0 {
+			parts = append(parts, fmt.Sprintf("%d in quarantine", r.Quarantined))
+		}
 	case r.Available:
 		parts = append(parts, "available")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -25,8 +26,9 @@ func measureIPAM() (figures, error) {
 		if err != nil {
 			return nil, err
 		}
+		source := allocator.NewSource(n, nil)
 		comeAndGo := func() {
-			if _, e := n.Allocate(allocator.Request{Owner: "porin.next.eth0"}); e != nil {
+			if _, e := source.Allocate(context.Background(), allocator.Request{Owner: "porin.next.eth0"}); e != nil {
 				err = e
 			}
 			n.Release("porin.next.eth0")
@@ -66,8 +68,9 @@ func ownBlock(inUse int) (*allocator.Allocator, error) {
 	if err := n.Pools().Add(allocator.DefaultPool, netip.MustParsePrefix("10.0.0.0/16")); err != nil {
 		return n, err
 	}
+	source := allocator.NewSource(n, nil)
 	for i := range blockAddresses {
-		if _, err := n.Allocate(allocator.Request{Owner: handle(i)}); err != nil {
+		if _, err := source.Allocate(context.Background(), allocator.Request{Owner: handle(i)}); err != nil {
 			return n, err
 		}
 	}

@@ -1,42 +1,31 @@
 package allocator
 
 import (
-	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
+
+	"porin.dev/porin/internal/fault"
 )
 
-// Allocate gives the owner one address of each family of the pool, or none and one of the package's errors. An owner that has
-// addresses already gets them again, unless it wants others: that is [ErrInUse].
-func (a *Allocator) Allocate(req Request) (Allocation, error) {
-	return NewSource(a, nil).Allocate(context.Background(), req)
-}
-
-// allocate gives the owner what it has already, or what is free on this node, or says why not.
-func (a *Allocator) allocate(req Request, options reservationOptions) (got Allocation, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	wall := time.Now()
-	now := a.expireAt(wall.Sub(a.start)) // by the clock that nobody sets, which both times have, too
-	if got, done, err := a.existing(req, options); done {
-		return got, err
+// allocate gives the owner what it has already, or what is free on this node, or says why not. Both times are the present.
+func (c *core) allocate(req *Request, options reservationOptions, now time.Duration, wall time.Time) (*record, error) {
+	if r, err := c.existing(req, options); r != nil || err != nil {
+		return r, err
 	}
-	p, err := a.servingPool(req.pool())
+	p, err := c.pools.serving(req.pool())
+	if err == nil {
+		err = c.suspended
+	}
 	if err == nil && options.token == "" {
 		err = p.checkNamespace(req.Namespace)
 	}
 	if err != nil {
-		return got, err
+		return nil, err
 	}
-	addresses, err := p.choose(&a.index, req.Want, now)
+	addresses, err := p.choose(&c.pools.index, req.Want, now)
 	if err != nil {
-		if a.wakeCleanup != nil {
-			a.wakeCleanup(true)
-		}
-		return got, err
+		c.cleanups.hurry()
+		return nil, err
 	}
 	allocation := Allocation{Owner: req.Owner, PodHandle: req.PodHandle, Pool: p.name, Since: wall}
 	for f, e := range addresses {
@@ -44,60 +33,77 @@ func (a *Allocator) allocate(req Request, options reservationOptions) (got Alloc
 			family(f).set(&allocation.Addresses, e.addr)
 		}
 	}
-	r := a.addRecord(allocation, addresses)
-	a.setReservation(r, options)
-	a.tellIfLow(p)
-	return r.Allocation, nil
+	r := c.owners.add(allocation, addresses)
+	c.reservations.add(r, options, now, wall)
+	c.pools.tellIfLow(p)
+	return r, nil
 }
 
-// servingPool returns the pool to allocate from.
-func (a *Allocator) servingPool(name string) (*pool, error) {
-	p := a.pools[name]
-	if p == nil || !p.known {
-		a.noteUnknownPool(name)
-		return nil, fmt.Errorf("pool %q: %w: there are %s", name, ErrUnknownPool, strings.Join(a.knownPools(), ", "))
+// existing answers whoever has something already, and whoever takes over what is reserved; nil for who needs something new.
+func (c *core) existing(req *Request, options reservationOptions) (*record, error) {
+	if err := c.reservations.checkLent(req.Owner); err != nil {
+		return nil, err
 	}
-	p.asked = true
-	if a.suspended != nil {
-		return nil, a.suspended
+	r := c.owners.records[req.Owner]
+	switch {
+	case r != nil && (options.token != "" || r.token != "" && r.token != req.Reservation):
+		return nil, r.errHasAlready()
+	case r != nil && r.token == "":
+		r.askedAgain()
+		return r, r.satisfies(req)
+	case req.Reservation != "":
+		return c.takeOver(req)
 	}
-	return p, nil
+	return nil, nil
 }
 
-// shownNamespaces bounds how many namespaces an error names.
-const shownNamespaces = 10
-
-// checkNamespace returns [ErrNamespace] when the pool is not for pods of the namespace.
-func (p *pool) checkNamespace(namespace string) error {
-	allowed := p.settings.AllowedNamespaces
-	if len(allowed) == 0 || slices.Contains(allowed, namespace) {
-		return nil
+// takeOver makes what is reserved the owner's.
+func (c *core) takeOver(req *Request) (*record, error) {
+	if r := c.reservations.borrower(req.Reservation); r != nil {
+		return nil, fault.WithHint(fmt.Errorf("%w: %s uses what is reserved", ErrInUse, r.Owner), "wait until that is deleted, or reserve another address")
 	}
-	names := strings.Join(allowed[:min(len(allowed), shownNamespaces)], ", ")
-	if more := len(allowed) - shownNamespaces; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
+	r := c.reservations.find(req.Reservation)
+	if r == nil {
+		return nil, ErrNoReservation
 	}
-	return fmt.Errorf("pool %s: %w: it is for pods of %s, and not of %q", p.name, ErrNamespace, names, namespace)
+	if req.Pool != "" && req.Pool != r.Pool {
+		return nil, fault.WithHint(fault.New(fault.Conflict, fmt.Sprintf("the reservation is of pool %s, and not of pool %s", r.Pool, req.Pool)),
+			"name no pool besides the reservation")
+	}
+	if err := r.satisfies(req); err != nil {
+		return nil, err
+	}
+	if err := c.checkGiven(r, req.Namespace); err != nil {
+		return nil, err
+	}
+	if err := c.cleanups.check(r); err != nil {
+		return nil, err
+	}
+	c.handOver(r, req.Owner, req.PodHandle, time.Now())
+	return r, nil
 }
 
-func (a *Allocator) knownPools() (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
-		if a.pools[name].known {
-			names = append(names, name)
+// errNotGiven is returned for what is reserved when its block is not given out from.
+var errNotGiven = fault.WithHint(fault.New(fault.Unavailable, "nothing is given out of its block now"), "see porin ipam list and porin ipam check")
+
+// checkGiven returns an error unless what is reserved may be given to a pod of the namespace: the reservation holds the address, but the
+// block may be another node's by now.
+func (c *core) checkGiven(r *record, namespace string) error {
+	p := c.pools.byName[r.Pool]
+	switch {
+	case c.suspended != nil:
+		return c.suspended
+	case p == nil || !p.known:
+		return fmt.Errorf("pool %q of the reservation is not known: %w", r.Pool, errNotGiven)
+	}
+	for _, e := range r.addresses {
+		switch {
+		case e == nil:
+		case e.ofNode:
+			return fmt.Errorf("address %s: %w by the node itself", e.addr, ErrInUse)
+		case e.block.drained:
+			return fmt.Errorf("address %s is reserved: %w", e.addr, errNotGiven)
 		}
 	}
-	return names
-}
-
-// tellIfLow tells when a pool has come to have too little of a family: once, and not at each address after that.
-func (a *Allocator) tellIfLow(p *pool) {
-	for f := range families {
-		if !p.settings.has(f) || p.available(f) != p.settings.LowWatermark-1 {
-			continue
-		}
-		select {
-		case a.low <- struct{}{}:
-		default: // it was told, and nobody has looked yet
-		}
-	}
+	return p.checkNamespace(namespace)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -87,33 +86,9 @@ type Allocation struct {
 type Allocator struct {
 	start time.Time // of its clock
 	store ReservationStore
-	low   chan struct{} // has a token when a pool has come to have little
 
-	mu            sync.Mutex // guards the fields below, and all that they point to
-	pools         map[string]*pool
-	order         []*pool // the same, to go through quickly
-	index         index
-	owners        map[Handle]*record
-	podHandles    map[Handle]int     // to how many owners name it
-	reservations  []*record          // by their ends
-	lent          map[Handle]*record // by who has reserved what they use
-	returned      map[*address]bool  // reserved ones that wait for their cleanup
-	spare         []*record
-	seq           uint64
-	nodeAddresses map[netip.Addr]string // to the interface
-	unknownPools  []string              // that somebody has asked for, in that order
-	suspended     error                 // why nothing is given out; nil: it is
-	wakeCleanup   func(urgent bool)     // nil: nobody cleans up
-}
-
-// record is what one owner has.
-type record struct {
-	Allocation
-	addresses [families]*address
-	token     string        // of a reservation; "" for what is none
-	until     time.Duration // when a reservation ends, by the allocator's clock
-	restored  bool          // a reservation of an earlier life of the agent
-	loan      loan          // the reservation that the addresses go back to
+	mu   sync.Mutex // guards core, and all that it points to
+	core core
 }
 
 // New returns an allocator without pools. Reservations are kept in the store; nil keeps them in memory only.
@@ -121,85 +96,116 @@ func New(store ReservationStore) *Allocator {
 	if store == nil {
 		store = noStore{}
 	}
-	return &Allocator{
-		start: time.Now(), store: store, low: make(chan struct{}, 1),
-		seq:   uint64(boottime.Now()),
-		pools: map[string]*pool{}, index: newIndex(), owners: map[Handle]*record{}, podHandles: map[Handle]int{},
-		lent: map[Handle]*record{}, returned: map[*address]bool{},
-	}
+	return &Allocator{start: time.Now(), store: store, core: newCore()}
 }
 
-// now is the allocator's own clock, which nobody sets.
-func (a *Allocator) now() time.Duration { return time.Since(a.start) }
-
-// expire ends what is over by now, and returns now. Whatever looks at the state or changes it does so first.
-func (a *Allocator) expire() time.Duration { return a.expireAt(a.now()) }
-
-// expireAt is expire for who has read the clock.
-func (a *Allocator) expireAt(now time.Duration) time.Duration {
-	for len(a.reservations) > 0 && a.reservations[0].until <= now {
-		a.releaseRecord(a.reservations[0], a.reservations[0].until)
-	}
-	for _, p := range a.order {
-		p.expire(now)
-	}
-	a.index.outside.list.expire(now)
+// lock locks what mu guards, ends what is over by now, and returns now by the allocator's own clock, which nobody sets.
+func (a *Allocator) lock() (now time.Duration) {
+	a.mu.Lock()
+	now = time.Since(a.start)
+	a.core.expire(now)
 	return now
 }
 
-func (a *Allocator) nextSeq() uint64 {
-	a.seq++
-	return a.seq
-}
-
-// addRecord records what an owner has got. Nobody else has the addresses.
-func (a *Allocator) addRecord(allocation Allocation, addresses [families]*address) *record {
-	r := a.newRecord()
-	r.Allocation, r.addresses = allocation, addresses
-	r.Seq = a.nextSeq()
-	a.owners[r.Owner] = r
-	a.countPodHandle(r.PodHandle, 1)
-	for _, e := range addresses {
-		if e != nil {
-			e.use(r)
-		}
+func (a *Allocator) allocate(req Request, options reservationOptions) (Allocation, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wall := time.Now()
+	now := wall.Sub(a.start) // by the clock that nobody sets, which both times have, too
+	a.core.expire(now)
+	r, err := a.core.allocate(&req, options, now, wall)
+	if err != nil {
+		return Allocation{}, err
 	}
-	return r
-}
-
-// newRecord takes one that is not needed any more, so that no garbage is made.
-func (a *Allocator) newRecord() *record {
-	if n := len(a.spare); n > 0 {
-		r := a.spare[n-1]
-		a.spare = a.spare[:n-1]
-		return r
-	}
-	return new(record)
+	return r.Allocation, nil
 }
 
 // List shows what every owner has, in no order.
 func (a *Allocator) List() []Allocation {
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	return a.list()
-}
-
-func (a *Allocator) list() []Allocation {
-	a.expire()
-	list := make([]Allocation, 0, len(a.owners))
-	for _, r := range a.owners {
-		list = append(list, r.Allocation)
-	}
-	return list
+	return a.core.owners.list()
 }
 
 // Lookup reports whether an address may be given out, now or later, and who has it, or "".
 func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.index.owner(addr); r != nil {
+	if r := a.core.pools.index.owner(addr); r != nil {
 		owner = r.Owner
 	}
-	b, e := a.index.home(addr), a.index.known(addr)
+	b, e := a.core.pools.index.home(addr), a.core.pools.index.known(addr)
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
+}
+
+// Release frees all that the owner has, but for what is reserved, and puts it in quarantine. It is false when that was nothing.
+func (a *Allocator) Release(owner Handle) bool { return a.release(owner, nil) }
+
+// ReleaseListed is Release of what List or Allocate has shown, if the owner still has just that, by its Seq too, and has not
+// asked for it again.
+func (a *Allocator) ReleaseListed(allocation Allocation) bool {
+	return a.release(allocation.Owner, &allocation)
+}
+
+// release is Release. What is listed is nil or all that the owner may have.
+func (a *Allocator) release(owner Handle, listed *Allocation) bool {
+	now := a.lock()
+	defer a.mu.Unlock()
+	r := a.core.owners.records[owner]
+	ok := r != nil && !r.Reserved && (listed == nil || r.Allocation == *listed)
+	if ok {
+		a.core.release(r, now)
+	}
+	return ok
+}
+
+// Keep records that an owner is gone and that what it has is not released on purpose.
+func (a *Allocator) Keep(owner Handle) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.core.owners.records[owner]; r != nil {
+		r.Kept = true
+	}
+}
+
+// Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not. An
+// address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way: a permanent one of the
+// same addresses is lent, others end. Its Seq is a new one. Nothing is recorded of who has no address.
+func (a *Allocator) Adopt(allocation Allocation) error {
+	ended, err := a.adopt(allocation)
+	for _, token := range ended {
+		_ = a.store.Delete(token) // one that stays gives way again after the next restart
+	}
+	return err
+}
+
+func (a *Allocator) adopt(allocation Allocation) (ended []string, err error) {
+	now := a.lock()
+	defer a.mu.Unlock()
+	return a.core.adopt(allocation, now)
+}
+
+// Quarantine records that an address was released at the given time, in an earlier life of the agent.
+func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
+	now := a.lock()
+	defer a.mu.Unlock()
+	// From now on the clock that nobody sets counts, and what is in the future is now.
+	a.core.quarantine(addr, now-max(0, time.Since(released)))
+}
+
+// ofReservation is the request that names what is reserved, if it is for a reservation that there is.
+func (a *Allocator) ofReservation(req Request) Request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.core.reservations.find(req.Reservation); r != nil {
+		req.Pool, req.Want = r.Pool, r.Addresses
+	}
+	return req
+}
+
+// isLive reports whether there is a reservation with the token, lent or not.
+func (a *Allocator) isLive(token string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.core.reservations.find(token) != nil || a.core.reservations.borrower(token) != nil
 }

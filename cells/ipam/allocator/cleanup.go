@@ -1,6 +1,67 @@
 package allocator
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// cleanups follows the addresses whose last owner is gone, and after whom somebody has to clean up. It is not safe for concurrent use.
+type cleanups struct {
+	wake     func(urgent bool) // nil: nobody cleans up
+	returned map[*address]bool // reserved ones that wait for their cleanup
+	number   uint64            // of the last release
+}
+
+// rest has an address be given to nobody for a while from a time on.
+func (c *cleanups) rest(e *address, since time.Duration) {
+	delete(c.returned, e)
+	c.number++
+	e.rest(since, c.number, c.wake != nil)
+	if c.wake != nil {
+		c.wake(false)
+	}
+}
+
+// await has a reserved address be taken over by nobody before its cleanup is done.
+func (c *cleanups) await(e *address) {
+	if c.wake != nil {
+		c.number++
+		e.release = c.number
+		c.returned[e] = true
+		c.wake(false)
+	}
+}
+
+// check returns [ErrQuarantined] when the cleanup of a reserved address is not done.
+func (c *cleanups) check(r *record) error {
+	for _, e := range r.addresses {
+		if e != nil && c.returned[e] {
+			c.hurry()
+			return fmt.Errorf("address %s: %w: the connections of its last owner are being deleted", e.addr, ErrQuarantined)
+		}
+	}
+	return nil
+}
+
+// hurry says that somebody waits for an address.
+func (c *cleanups) hurry() {
+	if c.wake != nil {
+		c.wake(true)
+	}
+}
+
+// done has a release be cleaned up after, if it is the address's last one.
+func (c *cleanups) done(e *address, number uint64) {
+	if e == nil || e.release != number {
+		return
+	}
+	delete(c.returned, e)
+	if e.state == uncleaned {
+		e.leave()
+		e.enter(resting)
+	}
+}
 
 // Cleanup is the side of the allocator for whoever removes what others still have of an address whose owner is gone, such as
 // tracked connections. From [Allocator.Cleanup] on a released address is given to nobody before its cleanup is done.
@@ -17,7 +78,7 @@ type Released struct {
 func (a *Allocator) Cleanup(wake func(urgent bool)) Cleanup {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.wakeCleanup = wake
+	a.core.cleanups.wake = wake
 	return Cleanup{a}
 }
 
@@ -25,12 +86,12 @@ func (a *Allocator) Cleanup(wake func(urgent bool)) Cleanup {
 func (c Cleanup) Pending() (all []Released) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
-	c.a.eachList(func(l *freeList) {
+	c.a.core.pools.eachList(func(l *freeList) {
 		for e := l.uncleaned.head; e != nil; e = e.next {
 			all = append(all, Released{e.addr, e.release})
 		}
 	})
-	for e := range c.a.returned {
+	for e := range c.a.core.cleanups.returned {
 		all = append(all, Released{e.addr, e.release})
 	}
 	return all
@@ -41,27 +102,7 @@ func (c Cleanup) Done(all []Released) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
 	for _, r := range all {
-		e := c.a.index.known(r.Addr)
-		if e == nil || e.release != r.number {
-			continue
-		}
-		delete(c.a.returned, e)
-		if e.state == uncleaned {
-			e.leave()
-			e.enter(resting)
-		}
+		c.a.core.cleanups.done(c.a.core.pools.index.known(r.Addr), r.number)
 	}
-	c.a.expire()
-}
-
-// eachList calls visit for every free list there is.
-func (a *Allocator) eachList(visit func(*freeList)) {
-	for _, p := range a.order {
-		for _, lists := range p.lists {
-			for _, l := range lists {
-				visit(l)
-			}
-		}
-	}
-	visit(a.index.outside.list)
+	c.a.core.expire(time.Since(c.a.start))
 }

@@ -1,9 +1,12 @@
 // Package allocator gives out the addresses of the blocks that this node owns. It is pure: no netlink, no HTTP, no store, no fx.
 //
-//	[Source.Allocate] -> [Allocator.Allocate] -> existing: the owner has something, or takes over a reservation
-//	      |                      '-------------> pool.choose -> freeList.next -> block.nextUnused
+//	[Source.Allocate] -> [Allocator] -> core.existing: the owner has something, or takes over a reservation
+//	      |                     '-----> core.allocate -> pool.choose -> freeList.next -> block.nextUnused
 //	      '- [Refiller]: nothing is free, and the cluster may have more
 //	Release --> uncleaned -> resting -> free      [Pools]: which blocks there are      [Cleanup]: what was released
+//
+// [Allocator], [Pools] and [Cleanup] lock. The core changes four parts together, of which none knows another: poolSet (blocks, free
+// lists, the node's addresses), owners, reservations and cleanups.
 //
 // What it promises:
 //

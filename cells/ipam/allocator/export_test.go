@@ -1,10 +1,21 @@
 package allocator
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
 )
+
+// Allocate is that of a [Source] without refiller.
+func (a *Allocator) Allocate(req Request) (Allocation, error) {
+	return NewSource(a, nil).Allocate(context.Background(), req)
+}
+
+// Reserve is that of a [Source] without refiller.
+func (a *Allocator) Reserve(req Request, lifetime time.Duration) (Reservation, error) {
+	return NewSource(a, nil).Reserve(context.Background(), req, lifetime)
+}
 
 // Later has the clock of an allocator go forward, for stories, which wait for nothing.
 func Later(a *Allocator, by time.Duration) {
@@ -17,7 +28,7 @@ func Later(a *Allocator, by time.Duration) {
 func Known(a *Allocator) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, b := range a.index.blocks {
+	for _, b := range a.core.pools.index.blocks {
 		n += len(b.known)
 	}
 	return n
@@ -27,27 +38,27 @@ func Known(a *Allocator) (n int) {
 func CheckInvariants(a *Allocator) (faults []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := checker{Allocator: a, lists: map[*address]string{}}
-	for h, r := range a.owners {
+	c := checker{core: &a.core, lists: map[*address]string{}}
+	for h, r := range a.core.owners.records {
 		c.owner(h, r)
 	}
-	a.eachList(c.list)
-	c.block(a.index.outside)
+	a.core.pools.eachList(c.list)
+	c.block(a.core.pools.index.outside)
 	blocks := 0
-	for _, p := range a.order {
+	for _, p := range a.core.pools.order {
 		for _, b := range p.blocks() {
 			blocks++
-			c.that(a.index.blocks[b.prefix] == b, "the index does not have block %s", b.prefix)
+			c.that(a.core.pools.index.blocks[b.prefix] == b, "the index does not have block %s", b.prefix)
 			c.block(b)
 		}
 	}
-	c.that(blocks == len(a.index.blocks), "%d blocks are in pools, and %d in the index", blocks, len(a.index.blocks))
+	c.that(blocks == len(a.core.pools.index.blocks), "%d blocks are in pools, and %d in the index", blocks, len(a.core.pools.index.blocks))
 	c.reservations()
 	return c.faults
 }
 
 type checker struct {
-	*Allocator
+	*core
 	faults []string
 	lists  map[*address]string // to the list that has it
 }
@@ -65,7 +76,7 @@ func (c *checker) owner(h Handle, r *record) {
 		c.that((e != nil) == addr.IsValid(), "%s: address %s and its record are not both there", h, addr)
 		if e != nil {
 			c.that(e.addr == addr && e.owner == r && e.state == inUse, "%s of %s: state %d", addr, h, e.state)
-			c.that(c.index.known(addr) == e, "%s of %s is not where it is looked for", addr, h)
+			c.that(c.pools.index.known(addr) == e, "%s of %s is not where it is looked for", addr, h)
 		}
 	}
 }
@@ -97,9 +108,9 @@ func (c *checker) block(b *block) {
 	for addr, e := range b.known {
 		counts[e.state]++
 		c.that(e.addr == addr && e.block == b, "%s: block %s", addr, b.prefix)
-		c.that(c.index.home(addr) == b, "%s is not where it is looked for", addr)
+		c.that(c.pools.index.home(addr) == b, "%s is not where it is looked for", addr)
 		c.that((e.owner != nil) == (e.state == inUse), "%s: state %d, owner %v", addr, e.state, e.owner)
-		c.that(e.owner == nil || c.owners[e.owner.Owner] == e.owner, "%s: its owner is not on record", addr)
+		c.that(e.owner == nil || c.owners.records[e.owner.Owner] == e.owner, "%s: its owner is not on record", addr)
 		want := map[state]string{uncleaned: "uncleaned", resting: "resting", free: "free"}[e.state]
 		c.that(c.lists[e] == want, "%s: state %d in list %q", addr, e.state, c.lists[e])
 		c.that(e.state != free || !b.drained, "%s is free, and its block drained", addr)
@@ -117,29 +128,29 @@ func (c *checker) block(b *block) {
 }
 
 func (c *checker) reservations() {
-	c.that(slices.IsSortedFunc(c.Allocator.reservations, func(x, y *record) int { return int(max(-1, min(1, x.until-y.until))) }), "order of reservations")
+	c.that(slices.IsSortedFunc(c.core.reservations.byEnd, func(x, y *record) int { return int(max(-1, min(1, x.until-y.until))) }), "order of reservations")
 	reserved, named := 0, map[Handle]int{}
-	for h, r := range c.owners {
+	for h, r := range c.owners.records {
 		if r.token != "" {
 			reserved++
-			c.that(slices.Contains(c.Allocator.reservations, r) && r.Reserved, "%s: reservation", h)
+			c.that(slices.Contains(c.core.reservations.byEnd, r) && r.Reserved, "%s: reservation", h)
 		}
 		if r.PodHandle != "" {
 			named[r.PodHandle]++
 		}
 	}
 	lent := 0
-	for h, r := range c.owners {
+	for h, r := range c.owners.records {
 		if r.loan.token != "" {
 			lent++
-			c.that(c.lent[r.ReservedBy] == r && c.owners[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
+			c.that(c.core.reservations.lent[r.ReservedBy] == r && c.owners.records[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
 		}
 		c.that((r.loan.token != "") == (r.ReservedBy != ""), "%s: reserved by %s", h, r.ReservedBy)
 	}
-	c.that(lent == len(c.lent), "%d loans, and %d lenders", lent, len(c.lent))
-	for e := range c.returned {
+	c.that(lent == len(c.core.reservations.lent), "%d loans, and %d lenders", lent, len(c.core.reservations.lent))
+	for e := range c.cleanups.returned {
 		c.that(e.owner != nil && e.owner.token != "", "%s waits for its cleanup, and is not reserved", e.addr)
 	}
-	c.that(reserved == len(c.Allocator.reservations), "%d reservations, and %d owners with one", len(c.Allocator.reservations), reserved)
-	c.that(fmt.Sprint(named) == fmt.Sprint(c.podHandles), "pod handles %v, counted %v", named, c.podHandles)
+	c.that(reserved == len(c.core.reservations.byEnd), "%d reservations, and %d owners with one", len(c.core.reservations.byEnd), reserved)
+	c.that(fmt.Sprint(named) == fmt.Sprint(c.owners.podHandles), "pod handles %v, counted %v", named, c.owners.podHandles)
 }

@@ -45,12 +45,21 @@ var (
 
 // Attachment is the reverse of [NewHandle], without the network. It is false for the handle of something else.
 func (h Handle) Attachment() (a endpoint.Attachment, ok bool) {
-	parts := strings.Split(string(h), ".")
-	if len(parts) != 3 || parts[0] == "" {
-		return a, false
-	}
-	a = endpoint.Attachment{ContainerID: unescape.Replace(parts[1]), IfName: unescape.Replace(parts[2])}
+	a = h.parse()
 	return a, a.Validate() == nil
+}
+
+// Unnamed reports whether it is of a host end that does not say whose it is: [endpoint.Unnamed].
+func (h Handle) Unnamed() bool {
+	a := h.parse()
+	return a == endpoint.Unnamed(a.ContainerID)
+}
+
+func (h Handle) parse() (a endpoint.Attachment) {
+	if parts := strings.Split(string(h), "."); len(parts) == 3 && parts[0] != "" {
+		a = endpoint.Attachment{ContainerID: unescape.Replace(parts[1]), IfName: unescape.Replace(parts[2])}
+	}
+	return a
 }
 
 // Pod is the reverse of [PodHandle]. It is false for the handle of something else.
@@ -64,7 +73,7 @@ func (h Handle) Pod() (namespace, name string, ok bool) {
 
 // String is the attachment if it is one's, as people and the API know it: containerID:ifname.
 func (h Handle) String() string {
-	if a, ok := h.Attachment(); ok {
+	if a, ok := h.Attachment(); ok || h.Unnamed() {
 		return a.String()
 	}
 	return string(h)

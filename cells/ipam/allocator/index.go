@@ -64,6 +64,9 @@ func (x *index) home(addr netip.Addr) *block {
 	return x.outside
 }
 
+// covers reports whether an address lies in a block and may be given out from it.
+func (x *index) covers(addr netip.Addr) bool { return x.home(addr) != x.outside }
+
 // known returns what is known of an address, or nil.
 func (x *index) known(addr netip.Addr) *address { return x.home(addr).known[addr] }
 

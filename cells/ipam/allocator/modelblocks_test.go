@@ -184,11 +184,7 @@ func (m *model) ownerOf(addr netip.Addr) (allocator.Handle, bool) {
 }
 
 // ready reports whether an address may be given out now.
-func (m *model) ready(addr netip.Addr) bool {
-	b, ok := m.blockOf(addr)
-	_, used := m.ownerOf(addr)
-	return ok && !used && !m.dirty[addr] && !m.blocks[b] && !m.excluded(addr) && time.Since(m.free[addr]) >= modelRest
-}
+func (m *model) ready(addr netip.Addr) bool { return m.refusal(addr) == nil }
 
 // judge holds an answer against the longest free address that there is.
 func (m *model) judge(owner allocator.Handle, got netip.Addr, err error) (given bool) {
@@ -256,11 +252,30 @@ func (m *model) take(owner allocator.Handle) {
 		}
 		return
 	}
-	if err == nil && m.ready(addr) {
+	if want := m.refusal(addr); want != nil {
+		wantFault(m.T, fmt.Sprintf("take %s", addr), err, want)
+	} else if err != nil {
+		m.Fatalf("take %s for %s: %v", addr, owner, err)
+	} else {
 		m.give(owner, modelOwner{addr: addr})
-	} else if err == nil || m.ready(addr) {
-		m.Fatalf("take %s for %s: %v; ready: %v", addr, owner, err, m.ready(addr))
 	}
+}
+
+// refusal is the error for who wants an address; nil when it is to be had.
+func (m *model) refusal(addr netip.Addr) error {
+	block, in := m.blockOf(addr)
+	_, used := m.ownerOf(addr)
+	switch {
+	case !in || m.excluded(addr):
+		return allocator.ErrOutside
+	case used:
+		return allocator.ErrInUse
+	case m.rests(addr):
+		return allocator.ErrQuarantined
+	case m.blocks[block]:
+		return allocator.ErrOutside
+	}
+	return nil
 }
 
 func (m *model) adopt(owner allocator.Handle) {

@@ -12,18 +12,17 @@ type NodeAddress struct {
 	Owner  Handle // who had the address before the node; "" is nobody
 }
 
-// SetNodeAddresses says which addresses the interfaces of the node have, and the names of the interfaces. From now on these are
-// given to nobody, and those of the call before that are not among them may be given again. Who has one already keeps it. It
-// returns what is new since the call before and lies in a block. An allocation pays nothing for it: the addresses are no
-// longer among those that are free.
-func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []NodeAddress) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.expire()
-	before := a.nodeAddresses
-	a.nodeAddresses = ofNode
+// nodeAddresses has the addresses of the node's interfaces, which nobody gets. It is not safe for concurrent use.
+type nodeAddresses struct {
+	ifnames map[netip.Addr]string
+}
+
+// set is [Allocator.SetNodeAddresses].
+func (n *nodeAddresses) set(x *index, ofNode map[netip.Addr]string) (added []NodeAddress) {
+	before := n.ifnames
+	n.ifnames = ofNode
 	for addr := range before {
-		if e := a.index.known(addr); e != nil && ofNode[addr] == "" {
+		if e := x.known(addr); e != nil && ofNode[addr] == "" {
 			e.ofNode = false
 			if e.state == nodeOwn {
 				e.leave()
@@ -31,10 +30,11 @@ func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []Node
 			}
 		}
 	}
+	n.markAll(x)
 	for addr, ifname := range ofNode {
-		if a.markNodeAddress(addr) && before[addr] == "" {
+		if x.covers(addr) && before[addr] == "" {
 			one := NodeAddress{Addr: addr, IfName: ifname}
-			if r := a.index.owner(addr); r != nil {
+			if r := x.owner(addr); r != nil {
 				one.Owner = r.Owner
 			}
 			added = append(added, one)
@@ -44,24 +44,45 @@ func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []Node
 	return added
 }
 
-// markNodeAddress has an address be given to nobody, and reports whether it lies in a block.
-func (a *Allocator) markNodeAddress(addr netip.Addr) bool {
-	b := a.index.home(addr)
-	if b == a.index.outside {
-		return false
+// markAll has those that lie in a block be given to nobody.
+func (n *nodeAddresses) markAll(x *index) {
+	for addr := range n.ifnames {
+		if !x.covers(addr) {
+			continue
+		}
+		e := x.home(addr).address(addr)
+		e.ofNode = true
+		if e.state == unused || e.state == free || e.state == drained {
+			e.leave()
+			e.enter(nodeOwn)
+		}
 	}
-	e := b.address(addr)
-	e.ofNode = true
-	if e.state == unused || e.state == free || e.state == drained {
-		e.leave()
-		e.enter(nodeOwn)
+}
+
+// in returns those that a block would give out.
+func (n *nodeAddresses) in(b *block) (addrs []netip.Addr) {
+	for addr := range n.ifnames {
+		if b.gives(addr) {
+			addrs = append(addrs, addr)
+		}
 	}
-	return true
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return addrs
+}
+
+// SetNodeAddresses says which addresses the interfaces of the node have, and the names of the interfaces. From now on these are
+// given to nobody, and those of the call before that are not among them may be given again. Who has one already keeps it. It
+// returns what is new since the call before and lies in a block. An allocation pays nothing for it: the addresses are no
+// longer among those that are free.
+func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []NodeAddress) {
+	a.lock()
+	defer a.mu.Unlock()
+	return a.core.pools.nodeAddresses.set(&a.core.pools.index, ofNode)
 }
 
 // Covers reports whether an address lies in a block and may be given out from it.
 func (a *Allocator) Covers(addr netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.index.home(addr) != a.index.outside
+	return a.core.pools.index.covers(addr)
 }

@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,4 +180,20 @@ func (p *pool) available(f family) (n int64) {
 		n += l.available
 	}
 	return n
+}
+
+// shownNamespaces bounds how many namespaces an error names.
+const shownNamespaces = 10
+
+// checkNamespace returns [ErrNamespace] when the pool is not for pods of the namespace.
+func (p *pool) checkNamespace(namespace string) error {
+	allowed := p.settings.AllowedNamespaces
+	if len(allowed) == 0 || slices.Contains(allowed, namespace) {
+		return nil
+	}
+	names := strings.Join(allowed[:min(len(allowed), shownNamespaces)], ", ")
+	if more := len(allowed) - shownNamespaces; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("pool %s: %w: it is for pods of %s, and not of %q", p.name, ErrNamespace, names, namespace)
 }

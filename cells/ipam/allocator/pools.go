@@ -2,9 +2,9 @@ package allocator
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"porin.dev/porin/internal/fault"
 )
@@ -16,9 +16,6 @@ type Pools struct{ a *Allocator }
 // Pools returns that side.
 func (a *Allocator) Pools() Pools { return Pools{a} }
 
-// maxUnknownPools bounds how many names of pools that are not known are remembered.
-const maxUnknownPools = 64
-
 // largestBlock says what Add takes.
 const largestBlock = "want an IPv4 prefix of /16 or longer, or an IPv6 prefix of /64 or longer"
 
@@ -29,14 +26,9 @@ func (p Pools) Configure(name string, s Settings) {
 	a := p.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	one := a.pool(name)
-	changed := !slices.Equal(one.settings.Exclude, s.Exclude)
-	one.settings, one.known = s, true
-	if i := slices.Index(a.unknownPools, name); i >= 0 {
-		one.asked = true
-		a.unknownPools = slices.Delete(a.unknownPools, i, i+1)
-	}
-	a.expire() // by what holds now
+	changed := !slices.Equal(a.core.pools.pool(name).settings.Exclude, s.Exclude)
+	one := a.core.pools.configure(name, s)
+	a.core.expire(time.Since(a.start)) // by what holds now
 	if changed {
 		for _, b := range one.blocks() {
 			b.setExclude(s.Exclude)
@@ -44,32 +36,13 @@ func (p Pools) Configure(name string, s Settings) {
 	}
 }
 
-// pool returns the pool of that name, made if it is not there.
-func (a *Allocator) pool(name string) *pool {
-	p := a.pools[name]
-	if p == nil {
-		p = &pool{name: name}
-		a.pools[name] = p
-		a.order = append(a.order, p)
-	}
-	return p
-}
-
 // Forget says that there is no such pool any more. What is in use of it stays.
 func (p Pools) Forget(name string) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	if one := p.a.pools[name]; one != nil {
+	if one := p.a.core.pools.byName[name]; one != nil {
 		one.known, one.asked = false, false
-		p.a.forgetIfEmpty(one)
-	}
-}
-
-// forgetIfEmpty forgets a pool that nothing is left of.
-func (a *Allocator) forgetIfEmpty(p *pool) {
-	if !p.known && len(p.blocks()) == 0 {
-		delete(a.pools, p.name)
-		a.order = slices.DeleteFunc(a.order, func(other *pool) bool { return other == p })
+		p.a.core.pools.forgetIfEmpty(one)
 	}
 }
 
@@ -82,10 +55,10 @@ func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	if others := p.a.index.overlapping(prefix); len(others) > 0 {
+	if others := p.a.core.pools.index.overlapping(prefix); len(others) > 0 {
 		return fmt.Errorf("add prefix %s: %w, %s", prefix, errOverlap, others[0].prefix)
 	}
-	p.a.addBlock(b, p.a.pool(name).newList(familyOf(prefix.Addr())))
+	p.a.core.pools.add(b, p.a.core.pools.pool(name).newList(familyOf(prefix.Addr())))
 	return nil
 }
 
@@ -95,37 +68,24 @@ func (p Pools) Add(name string, prefix netip.Prefix) error {
 		return fault.New(fault.Invalid, fmt.Sprintf("add block %s: %s", prefix, largestBlock))
 	}
 	a := p.a
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	a.expire()
-	if b := a.block(name, prefix); b != nil {
+	if b := a.core.pools.block(name, prefix); b != nil {
 		b.list.undrain(b)
 		return nil
 	}
-	for _, b := range a.index.overlapping(prefix) {
+	for _, b := range a.core.pools.index.overlapping(prefix) {
 		return fmt.Errorf("add block %s of pool %s: %w, %s of pool %s", prefix, name, errOverlap, b.prefix, b.list.pool.name)
 	}
-	a.addBlock(newBlock(prefix), a.pool(name).list(familyOf(prefix.Addr())))
+	a.core.pools.add(newBlock(prefix), a.core.pools.pool(name).list(familyOf(prefix.Addr())))
 	return nil
-}
-
-// addBlock has a block be given out from.
-func (a *Allocator) addBlock(b *block, l *freeList) {
-	l.add(b)
-	b.setExclude(l.pool.settings.Exclude)
-	a.index.add(b)
-	a.index.moveIn(b)
-	for addr := range a.nodeAddresses {
-		a.markNodeAddress(addr)
-	}
 }
 
 // Drain ends that anything is given out from a block. What is in use stays.
 func (p Pools) Drain(name string, prefix netip.Prefix) {
-	p.a.mu.Lock()
+	p.a.lock()
 	defer p.a.mu.Unlock()
-	p.a.expire()
-	if b := p.a.block(name, prefix); b != nil {
+	if b := p.a.core.pools.block(name, prefix); b != nil {
 		b.list.drain(b)
 	}
 }
@@ -134,36 +94,24 @@ func (p Pools) Drain(name string, prefix netip.Prefix) {
 // not there is a success.
 func (p Pools) Remove(name string, prefix netip.Prefix) error {
 	a := p.a
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	a.expire()
-	b := a.block(name, prefix)
+	b := a.core.pools.block(name, prefix)
 	if b == nil {
 		return nil
 	}
 	if n := b.used + b.resting; n > 0 {
 		return fmt.Errorf("remove block %s of pool %s: %w: %d", prefix, name, ErrBlockInUse, n)
 	}
-	a.index.remove(b)
-	b.list.remove(b)
-	a.forgetIfEmpty(b.list.pool)
-	return nil
-}
-
-// block returns the pool's block, or nil.
-func (a *Allocator) block(pool string, prefix netip.Prefix) *block {
-	if b := a.index.blocks[prefix]; b != nil && b.list.pool.name == pool {
-		return b
-	}
+	a.core.pools.remove(b)
 	return nil
 }
 
 // Blocks returns the blocks of a pool, in no order.
 func (p Pools) Blocks(name string) (list []Block) {
-	p.a.mu.Lock()
+	p.a.lock()
 	defer p.a.mu.Unlock()
-	p.a.expire()
-	if one := p.a.pools[name]; one != nil {
+	if one := p.a.core.pools.byName[name]; one != nil {
 		for _, b := range one.blocks() {
 			list = append(list, b.shown())
 		}
@@ -175,32 +123,15 @@ func (p Pools) Blocks(name string) (list []Block) {
 func (p Pools) Requested() []string {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	names := slices.Clone(p.a.unknownPools)
-	for _, name := range slices.Sorted(maps.Keys(p.a.pools)) {
-		if one := p.a.pools[name]; one.asked || len(one.blocks()) > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// noteUnknownPool remembers that somebody has asked for a pool that is not known.
-func (a *Allocator) noteUnknownPool(name string) {
-	if slices.Contains(a.unknownPools, name) {
-		return
-	}
-	if len(a.unknownPools) == maxUnknownPools {
-		a.unknownPools = slices.Delete(a.unknownPools, 0, 1)
-	}
-	a.unknownPools = append(a.unknownPools, name)
+	return p.a.core.pools.requested()
 }
 
 // Suspend has nothing be given out, and Allocate return the reason, until it is called with nil. Who has an address keeps it.
 func (p Pools) Suspend(reason error) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	p.a.suspended = reason
+	p.a.core.suspended = reason
 }
 
 // Low receives when a pool has come to have fewer free addresses of a family than its [Settings].LowWatermark.
-func (p Pools) Low() <-chan struct{} { return p.a.low }
+func (p Pools) Low() <-chan struct{} { return p.a.core.pools.low }

@@ -44,27 +44,6 @@ func TestAddGivesEveryAddress(t *testing.T) {
 	wantFault(t, "a fifth", err, allocator.ErrExhausted)
 }
 
-// TestAllocateLongestFree though another block has some that were released later.
-func TestAllocateLongestFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := multiPool(t)
-		add(t, n, "10.0.0.0/30")
-		add(t, n, "10.0.1.0/30")
-		for i := range 8 {
-			if _, err := get(n, allocator.Handle('a'+rune(i))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, owner := range []allocator.Handle{"f", "a", "e"} { // 10.0.1.1, 10.0.0.0, 10.0.1.0
-			n.Release(owner)
-			time.Sleep(time.Minute)
-		}
-		for _, want := range []string{"10.0.1.1", "10.0.0.0", "10.0.1.0"} {
-			wantGot(t, n, allocator.Handle(want), want)
-		}
-	})
-}
-
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := multiPool(t)
@@ -125,24 +104,6 @@ func TestAddAfterAdopt(t *testing.T) {
 		_, err := get(n, "e")
 		wantFault(t, "10.0.0.2 rests", err, allocator.ErrExhausted)
 	})
-}
-
-func TestSuspend(t *testing.T) {
-	n := multiPool(t)
-	add(t, n, "10.0.0.0/30")
-	wantGot(t, n, "a", "10.0.0.0")
-	n.Pools().Suspend(errCloned)
-	_, err := get(n, "b")
-	wantFault(t, "suspended", err, errCloned)
-	wantGot(t, n, "a", "10.0.0.0") // has it already
-	if err := n.Adopt(allocator.Allocation{Owner: "c", Addresses: ipv4("10.0.0.2")}); err != nil {
-		t.Error(err)
-	}
-	if !n.Release("a") {
-		t.Error("nothing was released")
-	}
-	n.Pools().Suspend(nil)
-	wantGot(t, n, "b", "10.0.0.1")
 }
 
 // refiller is one whose answers do not depend on who asks.

@@ -1,12 +1,9 @@
 package allocator
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"math"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -53,24 +50,10 @@ type noStore struct{}
 func (noStore) Save(Reservation) error { return nil }
 func (noStore) Delete(string) error    { return nil }
 
-// reservationOptions are those of a reservation; none for an endpoint.
-type reservationOptions struct {
-	token    string
-	lifetime time.Duration
-}
-
-// Reserve keeps addresses for somebody who is no endpoint, or not yet one. It is Allocate with an end, after
-// [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
-// An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
-// over by Request.Reservation; a permanent one stays, and has the addresses again when the endpoint releases them.
-func (a *Allocator) Reserve(req Request, lifetime time.Duration) (Reservation, error) {
-	return NewSource(a, nil).Reserve(context.Background(), req, lifetime)
-}
-
 func (a *Allocator) isReserved(got Allocation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := a.owners[got.Owner]
+	r := a.core.owners.records[got.Owner]
 	return r != nil && r.Seq == got.Seq
 }
 
@@ -83,31 +66,6 @@ func checkOwner(owner Handle) error {
 	return nil
 }
 
-// setReservation has what was given be reserved, if the options are those of a reservation.
-func (a *Allocator) setReservation(r *record, options reservationOptions) {
-	if options.token == "" {
-		return
-	}
-	r.token, r.Reserved, r.until = options.token, true, forever
-	if options.lifetime != Permanent {
-		wall := time.Now()
-		r.until, r.Expires = wall.Sub(a.start)+options.lifetime, wall.Add(options.lifetime)
-	}
-	at, _ := slices.BinarySearchFunc(a.reservations, r.until, func(other *record, until time.Duration) int {
-		return cmp.Compare(other.until, until)
-	})
-	a.reservations = slices.Insert(a.reservations, at, r)
-}
-
-// endReservation has a record be no reservation any more. Nothing happens when it is none.
-func (a *Allocator) endReservation(r *record) {
-	if r.token == "" {
-		return
-	}
-	a.reservations = slices.DeleteFunc(a.reservations, func(other *record) bool { return other == r })
-	r.token, r.until, r.Expires, r.Reserved, r.restored = "", 0, time.Time{}, false, false
-}
-
 // RestoreReservation takes up a reservation of an earlier life of the agent, in a block or before its block comes. One that is
 // over is no error. What somebody else has by now is [ErrInUse].
 func (a *Allocator) RestoreReservation(saved Reservation) error {
@@ -117,19 +75,9 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 			return nil
 		}
 	}
-	a.mu.Lock()
+	now := a.lock()
 	defer a.mu.Unlock()
-	now := a.expire()
-	if r := a.owners[saved.Owner]; r != nil {
-		return fmt.Errorf("restore the reservation of %s: %w", saved.Owner, r.errHasAlready())
-	}
-	r, err := a.adopt(Allocation{Owner: saved.Owner, Pool: saved.Pool, Addresses: saved.Addresses, Since: saved.Since}, now)
-	if err != nil {
-		return err
-	}
-	a.setReservation(r, options)
-	r.restored = true
-	return nil
+	return a.core.restore(saved, options, now)
 }
 
 // Unreserve releases what is reserved or kept together with an address. With a token it does so only for the reservation of that
@@ -150,25 +98,7 @@ func (a *Allocator) Unreserve(addr netip.Addr, token string) (Reservation, error
 }
 
 func (a *Allocator) unreserve(addr netip.Addr, token string) (was Reservation, saved string, err error) {
-	a.mu.Lock()
+	now := a.lock()
 	defer a.mu.Unlock()
-	now := a.expire()
-	r := a.index.owner(addr)
-	switch {
-	case r == nil:
-		return was, "", ErrNoOwner
-	case r.loan.token != "" && (token == "" || token == r.loan.token): // the endpoint keeps the addresses
-		was = Reservation{Owner: r.ReservedBy, Pool: r.Pool, Addresses: r.Addresses, Since: r.loan.since, Permanent: true}
-		saved = r.loan.token
-		a.endLoan(r)
-		return was, saved, nil
-	case r.token == "" && !r.Kept:
-		return was, "", fmt.Errorf("%w by endpoint %s: delete that", ErrInUse, r.Owner)
-	case token != "" && token != r.token:
-		return was, "", fmt.Errorf("%w: it is %s's by now", ErrNoReservation, r.Owner)
-	}
-	was = Reservation{Owner: Handle(r.ShownOwner()), Pool: r.Pool, Addresses: r.Addresses, Since: r.Since, Expires: r.Expires, Permanent: r.Reserved && r.Expires.IsZero()}
-	saved = r.token
-	a.releaseRecord(r, now)
-	return was, saved, nil
+	return a.core.unreserve(addr, token, now)
 }

@@ -30,7 +30,8 @@ func NewSource(a *Allocator, r Refiller) *Source { return &Source{a, r} }
 // Allocator returns the allocator whose addresses the source gives out.
 func (s *Source) Allocator() *Allocator { return s.allocator }
 
-// Allocate is [Allocator.Allocate], with a refill.
+// Allocate gives the owner one address of each family of the pool, or none and one of the package's errors. An owner that has
+// addresses already gets them again, unless it wants others: that is [ErrInUse].
 func (s *Source) Allocate(ctx context.Context, req Request) (Allocation, error) {
 	got, err := s.allocate(ctx, req, reservationOptions{})
 	if err == nil && req.Reservation != "" && !s.allocator.isLive(req.Reservation) {
@@ -39,7 +40,10 @@ func (s *Source) Allocate(ctx context.Context, req Request) (Allocation, error) 
 	return got, err
 }
 
-// Reserve is [Allocator.Reserve], with a refill.
+// Reserve keeps addresses for somebody who is no endpoint, or not yet one. It is Allocate with an end, after
+// [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
+// An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
+// over by Request.Reservation; a permanent one stays, and has the addresses again when the endpoint releases them.
 func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duration) (Reservation, error) {
 	if lifetime == 0 {
 		lifetime = DefaultReservation

@@ -1,11 +1,5 @@
 package allocator
 
-import (
-	"maps"
-	"net/netip"
-	"slices"
-)
-
 // Usage is what the node's pools have, and who has addresses.
 type Usage struct {
 	Pools       []PoolUsage // by name
@@ -20,30 +14,9 @@ type PoolUsage struct {
 
 // Usage shows pools and allocations, these in no order.
 func (a *Allocator) Usage() Usage {
-	a.mu.Lock()
+	a.lock()
 	defer a.mu.Unlock()
-	usage := Usage{Allocations: a.list()}
-	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
-		pool := PoolUsage{Name: name}
-		for _, b := range a.pools[name].blocks() {
-			shown := b.shown()
-			shown.NodeAddresses = a.nodeAddressesIn(b)
-			pool.Blocks = append(pool.Blocks, shown)
-		}
-		usage.Pools = append(usage.Pools, pool)
-	}
-	return usage
-}
-
-// nodeAddressesIn are the addresses of the node itself that a block would give out.
-func (a *Allocator) nodeAddressesIn(b *block) (addrs []netip.Addr) {
-	for addr := range a.nodeAddresses {
-		if b.gives(addr) {
-			addrs = append(addrs, addr)
-		}
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return addrs
+	return Usage{Pools: a.core.pools.usage(), Allocations: a.core.owners.list()}
 }
 
 // ShownOwner is the owner as people and the API know it. Who reserves has a name of its own choice, though it looks like a handle.

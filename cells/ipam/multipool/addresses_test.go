@@ -1,6 +1,7 @@
 package multipool_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -47,7 +48,7 @@ func of(a endpoint.Addresses, f cluster.Family) netip.Addr {
 // allocate gives out an address of the family, if the machine has one.
 func (p *plain) allocate(f cluster.Family, given func(netip.Addr)) (netip.Addr, bool) {
 	pod := p.name()
-	got, err := p.Allocate(allocator.Request{Owner: pod})
+	got, err := allocator.NewSource(p.Allocator, nil).Allocate(context.Background(), allocator.Request{Owner: pod})
 	addr := of(got.Addresses, f)
 	if err != nil || !addr.IsValid() {
 		return netip.Addr{}, false
@@ -71,7 +72,7 @@ func (p *plain) adopt(addr netip.Addr) {
 
 func (p *plain) reserve(t *testing.T, owner allocator.Handle) {
 	t.Helper()
-	if _, err := p.Reserve(allocator.Request{Owner: owner}, time.Minute); err != nil {
+	if _, err := allocator.NewSource(p.Allocator, nil).Reserve(t.Context(), allocator.Request{Owner: owner}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }

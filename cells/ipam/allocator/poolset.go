@@ -1,0 +1,167 @@
+package allocator
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxUnknownPools bounds how many names of pools that are not known are remembered.
+const maxUnknownPools = 64
+
+// poolSet has the pools, and this node's blocks of them. It is not safe for concurrent use.
+type poolSet struct {
+	byName        map[string]*pool
+	order         []*pool // the same, to go through quickly
+	index         index
+	nodeAddresses nodeAddresses
+	unknown       []string      // that somebody has asked for, in that order
+	low           chan struct{} // has a token when a pool has come to have little
+}
+
+func newPoolSet() poolSet {
+	return poolSet{byName: map[string]*pool{}, index: newIndex(), low: make(chan struct{}, 1)}
+}
+
+// pool returns the pool of that name, made if it is not there.
+func (s *poolSet) pool(name string) *pool {
+	p := s.byName[name]
+	if p == nil {
+		p = &pool{name: name}
+		s.byName[name] = p
+		s.order = append(s.order, p)
+	}
+	return p
+}
+
+// serving returns the pool to allocate from.
+func (s *poolSet) serving(name string) (*pool, error) {
+	p := s.byName[name]
+	if p == nil || !p.known {
+		s.noteUnknown(name)
+		return nil, fmt.Errorf("pool %q: %w: there are %s", name, ErrUnknownPool, strings.Join(s.knownNames(), ", "))
+	}
+	p.asked = true
+	return p, nil
+}
+
+func (s *poolSet) names() []string { return slices.Sorted(maps.Keys(s.byName)) }
+
+func (s *poolSet) knownNames() []string {
+	return slices.DeleteFunc(s.names(), func(name string) bool { return !s.byName[name].known })
+}
+
+// noteUnknown remembers that somebody has asked for a pool that is not known.
+func (s *poolSet) noteUnknown(name string) {
+	if slices.Contains(s.unknown, name) {
+		return
+	}
+	if len(s.unknown) == maxUnknownPools {
+		s.unknown = slices.Delete(s.unknown, 0, 1)
+	}
+	s.unknown = append(s.unknown, name)
+}
+
+// configure has a pool be known. What is excluded of it does not apply to its blocks yet.
+func (s *poolSet) configure(name string, settings Settings) *pool {
+	p := s.pool(name)
+	p.settings, p.known = settings, true
+	if i := slices.Index(s.unknown, name); i >= 0 {
+		p.asked = true
+		s.unknown = slices.Delete(s.unknown, i, i+1)
+	}
+	return p
+}
+
+// requested returns the pools that somebody has asked for addresses of, and those that there are blocks of.
+func (s *poolSet) requested() []string {
+	names := slices.Clone(s.unknown)
+	for _, name := range s.names() {
+		if p := s.byName[name]; p.asked || len(p.blocks()) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// forgetIfEmpty forgets a pool that nothing is left of.
+func (s *poolSet) forgetIfEmpty(p *pool) {
+	if !p.known && len(p.blocks()) == 0 {
+		delete(s.byName, p.name)
+		s.order = slices.DeleteFunc(s.order, func(other *pool) bool { return other == p })
+	}
+}
+
+// block returns the pool's block, or nil.
+func (s *poolSet) block(pool string, prefix netip.Prefix) *block {
+	if b := s.index.blocks[prefix]; b != nil && b.list.pool.name == pool {
+		return b
+	}
+	return nil
+}
+
+// add has a block be given out from.
+func (s *poolSet) add(b *block, l *freeList) {
+	l.add(b)
+	b.setExclude(l.pool.settings.Exclude)
+	s.index.add(b)
+	s.index.moveIn(b)
+	s.nodeAddresses.markAll(&s.index)
+}
+
+// remove is the reverse of add. Nothing of the block is in use or rests.
+func (s *poolSet) remove(b *block) {
+	s.index.remove(b)
+	b.list.remove(b)
+	s.forgetIfEmpty(b.list.pool)
+}
+
+// expire frees what has rested.
+func (s *poolSet) expire(now time.Duration) {
+	for _, p := range s.order {
+		p.expire(now)
+	}
+	s.index.outside.list.expire(now)
+}
+
+// eachList calls visit for every free list there is.
+func (s *poolSet) eachList(visit func(*freeList)) {
+	for _, p := range s.order {
+		for _, lists := range p.lists {
+			for _, l := range lists {
+				visit(l)
+			}
+		}
+	}
+	visit(s.index.outside.list)
+}
+
+// usage shows the pools by their names.
+func (s *poolSet) usage() (pools []PoolUsage) {
+	for _, name := range s.names() {
+		pool := PoolUsage{Name: name}
+		for _, b := range s.byName[name].blocks() {
+			shown := b.shown()
+			shown.NodeAddresses = s.nodeAddresses.in(b)
+			pool.Blocks = append(pool.Blocks, shown)
+		}
+		pools = append(pools, pool)
+	}
+	return pools
+}
+
+// tellIfLow tells when a pool has come to have too little of a family: once, and not at each address after that.
+func (s *poolSet) tellIfLow(p *pool) {
+	for f := range families {
+		if !p.settings.has(f) || p.available(f) != p.settings.LowWatermark-1 {
+			continue
+		}
+		select {
+		case s.low <- struct{}{}:
+		default: // it was told, and nobody has looked yet
+		}
+	}
+}
