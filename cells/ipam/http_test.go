@@ -42,7 +42,7 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	held := endpoint.Endpoint{Spec: endpoint.Spec{Attachment: endpoint.Unnamed("link/48")}, Addresses: endpoint.Addresses{IPv4: netip.MustParseAddr("192.0.2.7")}}
-	if err := NewStep(allocator.NewSource(a, nil)).Withhold(held); err != nil {
+	if err := NewStep(allocator.NewSource(a, nil)).Occupy(held); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := get(), `{"address":"192.0.2.7","pool":"","owner":"link/48:/unknown","unnamed":true,`; !strings.Contains(got, want) {
