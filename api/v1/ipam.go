@@ -39,7 +39,7 @@ type Allocation struct {
 	// have. Where the address lies in a prefix of a pool it counts there as used.
 	Pool  string `json:"pool"`
 	Owner string `json:"owner"` // containerID:ifname of the attachment, or whoever reserved it
-	// Unnamed says that the owner is held, and that only its host end is known, not its container: Owner is "link/48:/unknown", where
+	// Unnamed says that the owner is held, and that only its host end is known, not its container: Owner is "link/48", where
 	// 48 is the index of the host end, or has its name instead.
 	Unnamed bool `json:"unnamed,omitempty"`
 	// ContainerID and IfName are the attachment's; not there for a reservation and for what is unnamed.

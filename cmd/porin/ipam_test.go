@@ -27,7 +27,7 @@ func TestIPAMListDrainedAndReserved(t *testing.T) {
 				ContainerID: "0123456789abcdef", IfName: "eth0", Pod: v1.Pod{Namespace: "shop", Name: "web\x1b[1m"},
 			},
 			{Address: netip.MustParseAddr("10.1.0.3"), Owner: "c2:net1", ContainerID: "c2", IfName: "net1"},
-			{Address: netip.MustParseAddr("10.1.0.4"), Owner: "link/48:/unknown", Unnamed: true, Since: noon.Add(-time.Minute)},
+			{Address: netip.MustParseAddr("10.1.0.4"), Owner: "link/48", Unnamed: true, Since: noon.Add(-time.Minute)},
 			{Address: netip.MustParseAddr("10.1.0.70"), Pool: "blue", Owner: "move", Since: noon.Add(-time.Minute), Expires: noon.Add(9 * time.Minute)},
 		},
 	}

@@ -35,7 +35,7 @@ func TestTheHandleOfAnAttachment(t *testing.T) {
 		}
 	}
 	h := allocator.NewHandle("", endpoint.Unnamed("link/48"))
-	if _, ok := h.Attachment(); ok || !h.Unnamed() || h.String() != "link/48:/unknown" || allocator.Handle("-.c1.eth0").Unnamed() {
+	if _, ok := h.Attachment(); ok || !h.Unnamed() || h.String() != "link/48" || allocator.Handle("-.c1.eth0").Unnamed() {
 		t.Errorf("the handle of a host end that does not say whose it is: %q, unnamed %v", h, h.Unnamed())
 	}
 	if h := allocator.PodHandle("porin", "c1.eth0"); h != "porin.c1%2Eeth0" {
