@@ -13,10 +13,12 @@ func (c *core) adopt(allocation Allocation, now time.Duration) (ended []string, 
 	if len(allocation.Addresses.List()) == 0 {
 		return nil, nil
 	}
-	if err := c.reservations.checkLent(allocation.Owner); err != nil {
-		return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, err)
-	}
 	r := c.owners.records[allocation.Owner]
+	if r == nil {
+		if err := c.reservations.checkLent(allocation.Owner); err != nil {
+			return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, err)
+		}
+	}
 	switch {
 	case r == nil && c.lends(allocation):
 		c.handOver(c.pools.index.owner(allocation.Addresses.List()[0]), allocation.Owner, allocation.PodHandle, allocation.Since)

@@ -41,10 +41,12 @@ func (c *core) allocate(req *Request, options reservationOptions, now time.Durat
 
 // existing answers whoever has something already, and whoever takes over what is reserved; nil for who needs something new.
 func (c *core) existing(req *Request, options reservationOptions) (*record, error) {
-	if err := c.reservations.checkLent(req.Owner); err != nil {
-		return nil, err
-	}
 	r := c.owners.records[req.Owner]
+	if r == nil { // who has something may have lent it to itself
+		if err := c.reservations.checkLent(req.Owner); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case r != nil && (options.token != "" || r.token != "" && r.token != req.Reservation):
 		return nil, r.errHasAlready()
