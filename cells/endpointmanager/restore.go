@@ -301,11 +301,14 @@ func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) 
 	return ctx.Err()
 }
 
-// keep holds the endpoint as it is, and what it has from everybody else. It runs in the worker's queue.
+// keep holds the endpoint as it is, and what it has from everybody else. What could not be explained is on record already, all of it at once:
+// a start that is killed between two records would decide on the rest alone. It runs in the worker's queue.
 func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
 	r.hold(w, reason, detail)
-	if err := r.records.putHeld(w, reason); err != nil {
-		r.log.Warn("hold is not on record: the next start decides anew", attrs(w.ep), "error", err)
+	if reason == RestoreFailed {
+		if err := r.records.putHeld(w, reason); err != nil {
+			r.log.Warn("hold is not on record: the next start decides anew", attrs(w.ep), "error", err)
+		}
 	}
 	r.log.Warn("attachment is held", attrs(w.ep), "reason", reason, "detail", detail)
 }

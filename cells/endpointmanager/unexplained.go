@@ -84,17 +84,30 @@ func (c *comparer) holdUnexplained(list []*restoration, found []endpoint.Endpoin
 		c.log.Error("most attachments cannot be explained: they are held, neither brought back nor removed, until a DEL or porin restore accept",
 			"unexplained", unexplained, "counted", counted, "lost", len(lost), "links", len(links))
 	}
+	recs := []ledger.Record{}
 	for _, one := range lost {
 		one.reason = LinkLost
+		recs = append(recs, c.heldRecord(one))
 	}
 	for _, ep := range links {
 		if one, err := c.addFound(ep); err != nil {
 			c.log.Error("link is not held, and pruned", "ifname", ep.Host.Name, "error", err)
 		} else {
 			list = append(list, one)
+			recs = append(recs, c.heldRecord(one))
 		}
 	}
+	if err := c.records.ledger.PutAll(recs); err != nil { // all or none: a start that is killed meanwhile decides on all of them again
+		c.log.Warn("holds are not on record: the next start decides anew", "error", err)
+	}
 	return list
+}
+
+// heldRecord is that of an endpoint that is about to be held. Nobody else has its worker yet.
+func (c *comparer) heldRecord(one *restoration) ledger.Record {
+	rec := c.records.recordOf(one.worker, ledger.Held, endpoint.DeleteConfig{})
+	rec.Held = string(one.reason)
+	return rec
 }
 
 // isTooMany reports whether so many of those counted are no accident of single attachments.

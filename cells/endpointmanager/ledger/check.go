@@ -15,6 +15,9 @@ import (
 // an orphan.
 var ledgerKind = boltfile.Kind{Name: "ledger", Fault: ledgerFault, Damaged: Damaged}
 
+// ErrRemoved is why a ledger is lost when its file is not there any more.
+var ErrRemoved = errors.New("it was removed")
+
 // ErrOtherVersion is returned when the ledger holds what this agent does not know, and must not take for nothing.
 var ErrOtherVersion = errors.New("it was written by another version of porin-agent")
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -34,6 +35,7 @@ import (
 // of their own, by attachment. One bucket says which boot and which network namespace all of it is of.
 type File struct {
 	db      *bbolt.DB
+	path    string
 	opened  os.FileInfo // the file that db writes to
 	commits commits
 }
@@ -71,16 +73,19 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(ledgerFault(path, err), db.Close())
 	}
-	return &File{db: db, opened: opened, commits: commits{run: db.Update}}, nil
+	return &File{db: db, path: path, opened: opened, commits: commits{run: db.Update}}, nil
 }
 
 func (l *File) Close() error { return l.db.Close() }
-func (l *File) Path() string { return l.db.Path() }
+func (l *File) Path() string { return l.path }
 
 func (l *File) Lost() error {
-	now, err := os.Stat(l.Path())
-	if err == nil && !os.SameFile(now, l.opened) {
-		err = fmt.Errorf("%s is not the file that the agent has open", l.Path())
+	now, err := os.Stat(l.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", ErrRemoved, err)
+	case err == nil && !os.SameFile(now, l.opened):
+		return fmt.Errorf("%s is not the file that the agent has open", l.path)
 	}
 	return err
 }
@@ -92,6 +97,24 @@ func (l *File) Put(rec Record) error {
 	}
 	return l.update(func(tx *bbolt.Tx) error {
 		return tx.Bucket(attachmentsBucket).Put(rec.key(), value)
+	})
+}
+
+func (l *File) PutAll(recs []Record) error {
+	values := make([][]byte, len(recs))
+	for i, rec := range recs {
+		var err error
+		if values[i], err = json.Marshal(rec); err != nil {
+			return fmt.Errorf("encode ledger record of %s: %w", rec.Endpoint.Spec.Attachment, err)
+		}
+	}
+	return l.update(func(tx *bbolt.Tx) error {
+		for i, rec := range recs {
+			if err := tx.Bucket(attachmentsBucket).Put(rec.key(), values[i]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 type Ledger interface {
 	// Put writes the record in place of what was there of the same attachment.
 	Put(rec Record) error
+	// PutAll is Put of all records or of none.
+	PutAll(recs []Record) error
 	// PutTombstone moves the attachment to the tombstones, in one transaction.
 	PutTombstone(rec Record) error
 	// NoteDeletion remembers a deletion of something that the ledger has no record of: the one that began last.
@@ -29,7 +31,7 @@ type Ledger interface {
 	SetOrigin(o Origin) error
 	// Probe writes something that nobody reads, and reports whether it could.
 	Probe() error
-	// Lost reports that what is written goes with this process: the file was removed, or another one has its place.
+	// Lost reports that what is written goes with this process: the file was removed ([ErrRemoved]), or another one has its place.
 	Lost() error
 	Path() string
 	Close() error

@@ -82,6 +82,11 @@ func testRecords(t *testing.T, l *reopened) {
 	l.restart(t)
 	wants(t, "attachments after a restart", l.Attachments, other, whole)
 	wants(t, "tombstones", l.Tombstones)
+	whole.Endpoint.MTU = 1400
+	must(t, l.PutAll([]ledger.Record{whole, record("c3", 4, ledger.Held, 5)}))
+	must(t, l.PutAll(nil))
+	l.restart(t)
+	wants(t, "attachments after PutAll", l.Attachments, other, whole, record("c3", 4, ledger.Held, 5))
 }
 
 func testTombstones(t *testing.T, l *reopened) {

@@ -55,6 +55,14 @@ func (l Memory) write(what string, change func(d *Disk)) error {
 	return nil
 }
 
+func (l Memory) PutAll(recs []ledger.Record) error {
+	return l.write(fmt.Sprintf("ledger.putAll %d", len(recs)), func(d *Disk) {
+		for _, rec := range recs {
+			d.attachments[rec.Endpoint.Spec.Attachment] = rec
+		}
+	})
+}
+
 func (l Memory) Put(rec ledger.Record) error {
 	a := rec.Endpoint.Spec.Attachment
 	return l.write(fmt.Sprintf("ledger.put %s %s", a, rec.Phase), func(d *Disk) { d.attachments[a] = rec })
