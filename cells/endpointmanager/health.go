@@ -1,10 +1,12 @@
 package endpointmanager
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 
+	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/cells/supervisor"
 )
 
@@ -13,16 +15,19 @@ type health struct{ m *manager }
 
 func newHealth(m *manager) health { return health{m} }
 
-// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but what it writes is lost with it. A restart finds
-// a new ledger, and holds what is there. What is held is for a person to look at, and no fault of the agent.
+// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but what it writes is lost with it. A restart
+// makes a new ledger, and holds what is there; but beside another file, which may lack endpoints, it would remove them: that is for a person to look at,
+// and so is what is held.
 func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "endpointmanager", State: supervisor.OK}
 	if h.m.gate.isStopped() {
 		return c
 	}
 	switch lost := h.m.ledgerFile.check(); {
-	case lost != nil:
+	case errors.Is(lost, ledger.ErrRemoved):
 		c.State, c.Reason = supervisor.Failing, lost.Error()
+	case lost != nil:
+		c.State, c.Reason = supervisor.Degraded, lost.Error()
 	case h.m.gate.isSuspended():
 		c.State, c.Reason = supervisor.Degraded, ErrSuspended.Error()
 	default:
@@ -49,7 +54,7 @@ func (l *ledgerFile) check() error {
 	defer l.mu.Unlock()
 	switch was := l.lost; {
 	case err != nil && !was:
-		l.log.Error("the ledger is lost: put its file back, or restart the agent, which then holds the attachments that it finds", "error", err)
+		l.log.Error("the ledger is lost: put its file back; or move away what has its place and restart the agent, which then holds the attachments that it finds", "error", err)
 	case err == nil && was:
 		l.log.Info("the ledger is there again")
 	}

@@ -30,11 +30,15 @@ func (p *pruning) Prune(_ context.Context, live []endpoint.Endpoint) (removed []
 
 // TestLedgerLost: health, resource, doctor and log tell the same of a ledger whose file is not there, or is another one.
 func TestLedgerLost(t *testing.T) {
-	for name, lose := range map[string]func(path string) error{
-		"removed":  func(string) error { return nil },
-		"replaced": func(path string) error { return os.WriteFile(path, []byte("another one"), 0o600) },
+	for _, row := range []struct {
+		name  string
+		lose  func(path string) error
+		state supervisor.State // a kubelet restarts an agent that is failing: beside another file that would remove endpoints
+	}{
+		{"removed", func(string) error { return nil }, supervisor.Failing},
+		{"replaced", func(path string) error { return os.WriteFile(path, []byte("another one"), 0o600) }, supervisor.Degraded},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			var log strings.Builder
 			m := unstarted(t.TempDir(), &probe{})
 			m.ledgerFile.log = slog.New(slog.NewTextHandler(&log, nil))
@@ -51,12 +55,12 @@ func TestLedgerLost(t *testing.T) {
 				t.Fatalf("before: %s, resource %+v, findings %+v", state, resource, found)
 			}
 			path := m.cfg.ledgerPath()
-			if err := errors.Join(os.Rename(path, path+".away"), lose(path)); err != nil {
+			if err := errors.Join(os.Rename(path, path+".away"), row.lose(path)); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
 				state, resource, found := told()
-				if state != supervisor.Failing || resource.Err == nil || resource.Vital || resource.Finding != kindLedgerLost {
+				if state != row.state || resource.Err == nil || resource.Vital || resource.Finding != kindLedgerLost {
 					t.Errorf("it is %s, with resource %+v", state, resource)
 				}
 				if len(found) != 1 || found[0].Kind != kindLedgerLost || found[0].Subject != path || found[0].Repair != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -47,8 +46,7 @@ func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string)
 // what to find it on the node, and in porin status.
 func ownerOf(a v1.Allocation) string {
 	if a.Unnamed {
-		hostEnd, _, _ := strings.Cut(a.Owner, ":")
-		return "held: unknown container of " + hostEnd
+		return "held: unknown container of " + a.Owner
 	}
 	if pod := podName(a.Pod); pod != "" || a.ContainerID != "" {
 		return pod
