@@ -13,7 +13,7 @@ import (
 func BenchmarkProgram(b *testing.B) {
 	const repeat = 250
 	f := load(b)
-	f.resetTraffic(b)
+	f.reset(b)
 	zero := make(net.HardwareAddr, 6)
 	from := party{id: alice.id, index: 1, mac: alice.mac, hostMAC: zero, ip4: alice.ip4, ip6: alice.ip6}
 	to := party{id: bob.id, index: f.bob.index, mac: zero, hostMAC: alice.mac, ip4: bob.ip4, ip6: bob.ip6}

@@ -37,7 +37,7 @@ func TestDHCPFromPod(t *testing.T) {
 		{"an answer", dhcp(a, none, everybody.ip4, 67, 68), dropped, abi.DropLinkLocal},
 		{"another service", dhcp(a, none, everybody.ip4, 68, 69), dropped, abi.DropLinkLocal},
 		{"a part of one", fragment, dropped, abi.DropLinkLocal},
-		{"one that ends too early", shorten(dhcp(a, none, everybody.ip4, 68, 67)), dropped, abi.DropLinkLocal},
+		{"one that ends too early", shorten(dhcp(a, none, everybody.ip4, 68, 67)), dropped, abi.DropMalformed},
 		{"a group on the link", udp(a, a.ip4, addr("224.0.0.251"), 1), dropped, abi.DropLinkLocal},
 	}
 	f.check(t, f.objects.FromPod, rows, func(want *abi.Traffic) *abi.Counter { return &want.FromPod })

@@ -2,73 +2,110 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The two programs at the host end of every pod's veth pair. All pods share them: what differs between pods is data.
+ * The two programs at the host end of every pod's veth pair, and the one that removes old connections. All pods share them: what differs between
+ * pods is data.
  *
- * Both run under tc (clsact, direct action) with the link header in place.
+ * The first two run under tc (clsact, direct action) with the link header in place.
  */
 #include <linux/bpf.h>
 #include <linux/if_packet.h>
 #include <bpf/bpf_helpers.h>
 
+#include "lib/connection.h"
 #include "lib/count.h"
 #include "lib/dhcp.h"
 #include "lib/endpoint.h"
+#include "lib/flow.h"
 #include "lib/parse.h"
+#include "lib/path.h"
 #include "lib/rewrite.h"
 #include "lib/source.h"
+#include "lib/sweep.h"
 #include "lib/verdict.h"
 
-/* is_plain: nothing that a router has to answer (no hop left) or read (options), or that was not sent to it. */
-static __always_inline _Bool is_plain(const struct __sk_buff *ctx, const struct packet *pkt)
+static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id)
 {
-	return pkt->hops > 1 && !pkt->for_routers && ctx->pkt_type == PACKET_HOST;
+	count_from_pod(ctx, id);
+	return VERDICT_STACK;
 }
 
 /*
  * deliver hands a packet to another pod of this node, past the stack and straight into its namespace (5.10). The
  * kernel drops it when that pod is gone in the meantime.
  */
-static __always_inline enum verdict deliver(struct __sk_buff *ctx, struct packet *pkt, __u16 from,
-					    const struct endpoint *to)
+static __always_inline enum verdict deliver(struct __sk_buff *ctx, struct packet *pkt, const struct connection *c)
 {
-	rewrite_macs(pkt, to);
+	rewrite_macs(pkt, c);
 	if (rewrite_hops(ctx, pkt))
 		return drop(ctx, DROP_MALFORMED);
-	count_from_pod(ctx, from);
-	count_to_pod(ctx, to->id);
-	return bpf_redirect_peer(to->ifindex, 0);
+	count_from_pod(ctx, c->id);
+	count_to_pod(ctx, c->peer_id);
+	return bpf_redirect_peer(c->peer_ifindex, 0);
+}
+
+/* from_pod_open is for packets of which the pod has no entry. */
+static __always_inline enum verdict from_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
+						  const struct connection_key *key, __u32 now)
+{
+	const struct link *link = link_lookup(ctx);
+	struct connection c;
+	enum drop_reason reason;
+
+	if (!link)
+		return drop(ctx, DROP_NO_ENDPOINT);
+	reason = source_verify(pkt, link);
+	if (reason == DROP_LINK_LOCAL && dhcp_from_pod(ctx, pkt, link))
+		return to_stack(ctx, link->id);
+	if (reason)
+		return drop(ctx, reason);
+	if (!(flow->flags & FLOW_TRACKED) || path_from_pod(ctx, pkt, flow, key, link, &c, now) == PATH_STACK)
+		return to_stack(ctx, link->id);
+	return deliver(ctx, pkt, &c);
 }
 
 /* from_pod sees what a pod sends: host end, ingress. */
 SEC("tc")
 int from_pod(struct __sk_buff *ctx)
 {
-	const struct link *link = link_lookup(ctx);
-	const struct endpoint *to;
+	__u32 now = ticks_now();
+	struct connection_key key;
+	struct connection *own;
 	enum drop_reason reason;
 	struct packet pkt;
+	struct flow flow;
+
+	reason = packet_parse(ctx, &pkt);
+	if (!reason)
+		reason = flow_parse(ctx, &pkt, &flow);
+	if (reason)
+		return drop(ctx, reason);
+	key_outgoing(&key, ctx, &pkt, &flow);
+	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
+	if (!own || !addr_equal(&pkt.source, &own->local) || !mac_equal(pkt.eth->h_source, &own->mac))
+		return from_pod_open(ctx, &pkt, &flow, &key, now);
+	connection_note_outgoing(own, &key, &flow, now);
+	if (own->path != PATH_SHORTCUT || !is_plain(ctx, &pkt))
+		return to_stack(ctx, own->id);
+	return deliver(ctx, &pkt, own);
+}
+
+/* to_pod_open is for packets of which the pod has no entry. */
+static __always_inline enum verdict to_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
+						const struct connection_key *key, __u32 now)
+{
+	const struct link *link = link_lookup(ctx);
+	enum drop_reason reason;
 
 	if (!link)
 		return drop(ctx, DROP_NO_ENDPOINT);
-	reason = packet_parse(ctx, &pkt);
+	reason = destination_verify(pkt, link);
+	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, pkt, link))
+		reason = DROP_NONE;
 	if (reason)
 		return drop(ctx, reason);
-	reason = source_verify(&pkt, link);
-	if (reason == DROP_LINK_LOCAL && dhcp_from_pod(ctx, &pkt, link)) {
-		count_from_pod(ctx, link->id);
-		return VERDICT_STACK;
-	}
-	if (reason)
-		return drop(ctx, reason);
-
-	/* Connection tracking and egress policy belong here. */
-
-	to = endpoint_lookup(&pkt.destination);
-	if (to && is_plain(ctx, &pkt)) {
-		/* The ingress policy of the destination belongs here. */
-		return deliver(ctx, &pkt, link->id, to);
-	}
-	count_from_pod(ctx, link->id);
+	if ((flow->flags & (FLOW_TRACKED | FLOW_ERROR)) == FLOW_TRACKED)
+		connection_open_stack(key, &pkt->destination, link, 0, now);
+	count_to_pod(ctx, link->id);
 	return VERDICT_STACK;
 }
 
@@ -76,24 +113,26 @@ int from_pod(struct __sk_buff *ctx)
 SEC("tc")
 int to_pod(struct __sk_buff *ctx)
 {
-	const struct link *link = link_lookup(ctx);
+	__u32 now = ticks_now();
+	struct connection_key key;
+	struct connection *own;
 	enum drop_reason reason;
 	struct packet pkt;
+	struct flow flow;
 
-	if (!link)
-		return drop(ctx, DROP_NO_ENDPOINT);
 	reason = packet_parse(ctx, &pkt);
+	if (!reason)
+		reason = flow_parse(ctx, &pkt, &flow);
 	if (reason)
 		return drop(ctx, reason);
-	reason = destination_verify(&pkt, link);
-	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, &pkt, link))
-		reason = DROP_NONE;
+	key_incoming(&key, ctx, &pkt, &flow);
+	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
+	if (!own || !addr_equal(&pkt.destination, &own->local))
+		return to_pod_open(ctx, &pkt, &flow, &key, now);
+	reason = connection_note_incoming(own, &key, &flow, now);
 	if (reason)
 		return drop(ctx, reason);
-
-	/* Connection tracking and ingress policy belong here. */
-
-	count_to_pod(ctx, link->id);
+	count_to_pod(ctx, own->id);
 	return VERDICT_STACK;
 }
 

@@ -16,10 +16,15 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	endpointMapConnections = "connections"
 	endpointMapEndpoints   = "endpoints"
+	endpointMapLimits      = "limits"
 	endpointMapLinks       = "links"
+	endpointMapSlots       = "slots"
 	endpointMapTraffic     = "traffic"
+	endpointMapUsage       = "usage"
 	endpointProgFromPod    = "from_pod"
+	endpointProgSweep      = "sweep"
 	endpointProgToPod      = "to_pod"
 	endpointVarGatewayIpv4 = "gateway_ipv4"
 )
@@ -67,6 +72,7 @@ type endpointSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointProgramSpecs struct {
 	FromPod *ebpf.ProgramSpec `ebpf:"from_pod"`
+	Sweep   *ebpf.ProgramSpec `ebpf:"sweep"`
 	ToPod   *ebpf.ProgramSpec `ebpf:"to_pod"`
 }
 
@@ -74,9 +80,13 @@ type endpointProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointMapSpecs struct {
-	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
-	Links     *ebpf.MapSpec `ebpf:"links"`
-	Traffic   *ebpf.MapSpec `ebpf:"traffic"`
+	Connections *ebpf.MapSpec `ebpf:"connections"`
+	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
+	Limits      *ebpf.MapSpec `ebpf:"limits"`
+	Links       *ebpf.MapSpec `ebpf:"links"`
+	Slots       *ebpf.MapSpec `ebpf:"slots"`
+	Traffic     *ebpf.MapSpec `ebpf:"traffic"`
+	Usage       *ebpf.MapSpec `ebpf:"usage"`
 }
 
 // endpointVariableSpecs contains global variables before they are loaded into the kernel.
@@ -106,16 +116,24 @@ func (o *endpointObjects) Close() error {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointMaps struct {
-	Endpoints *ebpf.Map `ebpf:"endpoints"`
-	Links     *ebpf.Map `ebpf:"links"`
-	Traffic   *ebpf.Map `ebpf:"traffic"`
+	Connections *ebpf.Map `ebpf:"connections"`
+	Endpoints   *ebpf.Map `ebpf:"endpoints"`
+	Limits      *ebpf.Map `ebpf:"limits"`
+	Links       *ebpf.Map `ebpf:"links"`
+	Slots       *ebpf.Map `ebpf:"slots"`
+	Traffic     *ebpf.Map `ebpf:"traffic"`
+	Usage       *ebpf.Map `ebpf:"usage"`
 }
 
 func (m *endpointMaps) Close() error {
 	return _EndpointClose(
+		m.Connections,
 		m.Endpoints,
+		m.Limits,
 		m.Links,
+		m.Slots,
 		m.Traffic,
+		m.Usage,
 	)
 }
 
@@ -131,12 +149,14 @@ type endpointVariables struct {
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointPrograms struct {
 	FromPod *ebpf.Program `ebpf:"from_pod"`
+	Sweep   *ebpf.Program `ebpf:"sweep"`
 	ToPod   *ebpf.Program `ebpf:"to_pod"`
 }
 
 func (p *endpointPrograms) Close() error {
 	return _EndpointClose(
 		p.FromPod,
+		p.Sweep,
 		p.ToPod,
 	)
 }

@@ -146,7 +146,7 @@ func TestToPod(t *testing.T) {
 func (f *fixture) check(t *testing.T, prog *ebpf.Program, rows []row, passed func(*abi.Traffic) *abi.Counter) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			f.resetTraffic(t)
+			f.reset(t)
 			size := uint64(len(row.in))
 			verdict, _ := f.run(t, prog, f.alice, row.in)
 			if verdict != row.verdict {
@@ -173,7 +173,7 @@ func (f *fixture) check(t *testing.T, prog *ebpf.Program, rows []row, passed fun
 
 func TestUnknownLink(t *testing.T) {
 	f := load(t)
-	f.resetTraffic(t)
+	f.reset(t)
 	for _, prog := range []*ebpf.Program{f.objects.FromPod, f.objects.ToPod} {
 		if verdict, _ := f.run(t, prog, f.eve, udp(eve, eve.ip4, bob.ip4, 64)); verdict != dropped {
 			t.Errorf("%s: verdict = %d, want %d", prog, verdict, dropped)

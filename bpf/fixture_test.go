@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -42,6 +43,12 @@ type fixture struct {
 		Endpoints *ebpf.Map     `ebpf:"endpoints"`
 		Links     *ebpf.Map     `ebpf:"links"`
 		Traffic   *ebpf.Map     `ebpf:"traffic"`
+
+		Sweep       *ebpf.Program `ebpf:"sweep"`
+		Connections *ebpf.Map     `ebpf:"connections"`
+		Slots       *ebpf.Map     `ebpf:"slots"`
+		Usage       *ebpf.Map     `ebpf:"usage"`
+		Limits      *ebpf.Map     `ebpf:"limits"`
 	}
 	cpus            int
 	alice, bob, eve party // with their links
@@ -56,13 +63,16 @@ func load(t testing.TB) *fixture {
 	}
 	o := &f.objects
 	t.Cleanup(func() {
-		o.FromPod.Close()
-		o.ToPod.Close()
-		o.Endpoints.Close()
-		o.Links.Close()
-		o.Traffic.Close()
+		for _, one := range []io.Closer{
+			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Traffic, o.Connections, o.Slots, o.Usage, o.Limits,
+		} {
+			one.Close()
+		}
 	})
 	f.cpus, _ = ebpf.PossibleCPU()
+	if err := o.Limits.Put(uint32(0), abi.Limits{Common: 16}); err != nil {
+		t.Fatal(err)
+	}
 	for i, p := range []*party{&f.alice, &f.bob, &f.eve} {
 		p.index = addLink(t, f.netns, i, p)
 	}
@@ -78,7 +88,7 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic} {
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic, bpf.Connections, bpf.Slots, bpf.Usage} {
 		spec.Maps[name].MaxEntries = 16
 	}
 	if err := spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()); err != nil {
@@ -107,6 +117,9 @@ func (f *fixture) register(t testing.TB, p party) {
 			t.Fatal(err)
 		}
 	}
+	if err := f.objects.Slots.Put(uint32(p.id), abi.Slot{Generation: 1}); err != nil {
+		t.Fatal(err)
+	}
 	link := abi.Link{Ipv4: abi.AddrOf(p.ip4), Ipv6: abi.AddrOf(p.ip6), PodMac: podMAC, Id: p.id}
 	if err := f.objects.Links.Put(uint32(p.index), link); err != nil {
 		t.Fatal(err)
@@ -133,14 +146,37 @@ func (f *fixture) run(t testing.TB, prog *ebpf.Program, link party, frame []byte
 	return verdict, opts.DataOut
 }
 
-// resetTraffic sets the counters of everybody to zero.
-func (f *fixture) resetTraffic(t testing.TB) {
+// reset forgets all connections, and sets the counters of everybody to zero.
+func (f *fixture) reset(t testing.TB) {
 	t.Helper()
+	for key := range f.connections(t) {
+		if err := f.objects.Connections.Delete(key); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, id := range []uint32{abi.NoEndpoint, uint32(f.alice.id), uint32(f.bob.id)} {
 		if err := f.objects.Traffic.Put(id, make([]abi.Traffic, f.cpus)); err != nil {
 			t.Fatal(err)
 		}
+		if err := f.objects.Usage.Put(id, abi.Usage{}); err != nil {
+			t.Fatal(err)
+		}
 	}
+}
+
+func (f *fixture) connections(t testing.TB) map[abi.ConnectionKey]abi.Connection {
+	t.Helper()
+	all := map[abi.ConnectionKey]abi.Connection{}
+	var key abi.ConnectionKey
+	var c abi.Connection
+	entries := f.objects.Connections.Iterate()
+	for entries.Next(&key, &c) {
+		all[key] = c
+	}
+	if err := entries.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func (f *fixture) traffic(t testing.TB, id uint16) (sum abi.Traffic) {

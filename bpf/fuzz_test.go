@@ -26,7 +26,7 @@ func FuzzPackets(f *testing.F) {
 			return // and on whole IP headers
 		}
 		for _, prog := range []*ebpf.Program{fix.objects.FromPod, fix.objects.ToPod} {
-			fix.resetTraffic(t)
+			fix.reset(t)
 			verdict, _ := fix.run(t, prog, fix.alice, in)
 			counted := fix.traffic(t, alice.id)
 			drops := uint64(0)

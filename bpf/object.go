@@ -7,9 +7,16 @@ const (
 	FromPod = endpointProgFromPod // at the host end's ingress: what the pod sends
 	ToPod   = endpointProgToPod   // at the host end's egress: what the pod gets
 
+	Sweep = endpointProgSweep // removes connections that are over; abi.Sweep says how many
+
 	Endpoints = endpointMapEndpoints // address -> abi.Endpoint
 	Links     = endpointMapLinks     // index of the host end -> abi.Link
 	Traffic   = endpointMapTraffic   // endpoint ID -> abi.Traffic
+
+	Connections = endpointMapConnections // abi.ConnectionKey -> abi.Connection
+	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot
+	Usage       = endpointMapUsage       // endpoint ID -> abi.Usage
+	Limits      = endpointMapLimits      // 0 -> abi.Limits
 
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 )

@@ -12,4 +12,12 @@ struct abi {
 	struct traffic traffic;
 	enum drop_reason drop_reason;
 	enum endpoint_flag endpoint_flag;
+	struct connection_key connection_key;
+	struct connection connection;
+	enum connection_path connection_path;
+	enum connection_state connection_state;
+	struct slot slot;
+	struct usage usage;
+	struct limits limits;
+	struct sweep sweep;
 } abi;

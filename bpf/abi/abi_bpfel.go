@@ -69,14 +69,122 @@ type cAbi struct {
 		}
 		Drops [16]uint64
 	}
-	DropReason   uint32
-	EndpointFlag uint32
+	DropReason    uint32
+	EndpointFlag  uint32
+	ConnectionKey struct {
+		_      structs.HostLayout
+		Remote struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Ifindex    uint32
+		LocalPort  uint16
+		RemotePort uint16
+		Protocol   uint8
+		Pad        [7]uint8
+	}
+	Connection struct {
+		_     structs.HostLayout
+		Local struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Generation     uint32
+		PeerGeneration uint32
+		PeerIfindex    uint32
+		Expires        uint32
+		Mac            struct {
+			_    structs.HostLayout
+			Byte [6]uint8
+		}
+		PeerMac struct {
+			_    structs.HostLayout
+			Byte [6]uint8
+		}
+		PeerHostMac struct {
+			_    structs.HostLayout
+			Byte [6]uint8
+		}
+		Id      uint16
+		PeerId  uint16
+		Charged uint16
+		Path    uint8
+		State   uint8
+		Pad     [6]uint8
+	}
+	ConnectionPath  uint32
+	ConnectionState uint32
+	Slot            struct {
+		_          structs.HostLayout
+		Generation uint32
+		Pad        uint32
+	}
+	Usage struct {
+		_           structs.HostLayout
+		Connections uint32
+		Refused     uint32
+	}
+	Limits struct {
+		_      structs.HostLayout
+		Common uint32
+		Share  uint32
+	}
+	Sweep struct {
+		_       structs.HostLayout
+		Visited uint32
+		Removed uint32
+	}
 }
 
 type cAddr struct {
 	_    structs.HostLayout
 	Byte [16]uint8
 }
+
+type cConnection struct {
+	_              structs.HostLayout
+	Local          cAddr
+	Generation     uint32
+	PeerGeneration uint32
+	PeerIfindex    uint32
+	Expires        uint32
+	Mac            cMac
+	PeerMac        cMac
+	PeerHostMac    cMac
+	Id             uint16
+	PeerId         uint16
+	Charged        uint16
+	Path           uint8
+	State          uint8
+	Pad            [6]uint8
+}
+
+type cConnectionKey struct {
+	_          structs.HostLayout
+	Remote     cAddr
+	Ifindex    uint32
+	LocalPort  uint16
+	RemotePort uint16
+	Protocol   uint8
+	Pad        [7]uint8
+}
+
+type cConnectionPath uint32
+
+const (
+	cConnectionPathPATH_STACK    cConnectionPath = 1
+	cConnectionPathPATH_SHORTCUT cConnectionPath = 2
+)
+
+type cConnectionState uint32
+
+const (
+	cConnectionStateSTATE_OPENED_HERE   cConnectionState = 1
+	cConnectionStateSTATE_REPLIED       cConnectionState = 2
+	cConnectionStateSTATE_LOCAL_CLOSED  cConnectionState = 4
+	cConnectionStateSTATE_REMOTE_CLOSED cConnectionState = 8
+	cConnectionStateSTATE_RESET         cConnectionState = 16
+)
 
 type cCounter struct {
 	_       structs.HostLayout
@@ -98,6 +206,9 @@ const (
 	cDropReasonDROP_WRONG_DESTINATION cDropReason = 8
 	cDropReasonDROP_LOOPBACK          cDropReason = 9
 	cDropReasonDROP_MAPPED_ADDRESS    cDropReason = 10
+	cDropReasonDROP_SOURCE_ROUTE      cDropReason = 11
+	cDropReasonDROP_EXTENSIONS        cDropReason = 12
+	cDropReasonDROP_PATH_CLASH        cDropReason = 13
 )
 
 type cEndpoint struct {
@@ -115,6 +226,12 @@ const (
 	cEndpointFlagENDPOINT_DHCP cEndpointFlag = 1
 )
 
+type cLimits struct {
+	_      structs.HostLayout
+	Common uint32
+	Share  uint32
+}
+
 type cLink struct {
 	_      structs.HostLayout
 	Ipv4   cAddr
@@ -128,11 +245,29 @@ type cMac struct {
 	Byte [6]uint8
 }
 
+type cSlot struct {
+	_          structs.HostLayout
+	Generation uint32
+	Pad        uint32
+}
+
+type cSweep struct {
+	_       structs.HostLayout
+	Visited uint32
+	Removed uint32
+}
+
 type cTraffic struct {
 	_       structs.HostLayout
 	FromPod cCounter
 	ToPod   cCounter
 	Drops   [16]uint64
+}
+
+type cUsage struct {
+	_           structs.HostLayout
+	Connections uint32
+	Refused     uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -3,6 +3,7 @@ package abi
 import (
 	"net/netip"
 	"strconv"
+	"time"
 )
 
 // The types of bpf/lib/types.h under their Go names.
@@ -14,6 +15,13 @@ type (
 	Counter    = cCounter
 	Traffic    = cTraffic
 	DropReason = cDropReason
+
+	ConnectionKey = cConnectionKey
+	Connection    = cConnection
+	Slot          = cSlot
+	Usage         = cUsage
+	Limits        = cLimits
+	Sweep         = cSweep
 )
 
 // NoEndpoint is the ID under which drops are counted that belong to no endpoint.
@@ -35,7 +43,28 @@ const (
 	DropWrongDestination = cDropReasonDROP_WRONG_DESTINATION
 	DropLoopback         = cDropReasonDROP_LOOPBACK
 	DropMappedAddress    = cDropReasonDROP_MAPPED_ADDRESS
+	DropSourceRoute      = cDropReasonDROP_SOURCE_ROUTE
+	DropExtensions       = cDropReasonDROP_EXTENSIONS
+	DropPathClash        = cDropReasonDROP_PATH_CLASH
 )
+
+// The paths of a connection.
+const (
+	PathStack    = uint8(cConnectionPathPATH_STACK)
+	PathShortcut = uint8(cConnectionPathPATH_SHORTCUT)
+)
+
+// What has been seen of a connection: bits.
+const (
+	StateOpenedHere   = uint8(cConnectionStateSTATE_OPENED_HERE)
+	StateReplied      = uint8(cConnectionStateSTATE_REPLIED)
+	StateLocalClosed  = uint8(cConnectionStateSTATE_LOCAL_CLOSED)
+	StateRemoteClosed = uint8(cConnectionStateSTATE_REMOTE_CLOSED)
+	StateReset        = uint8(cConnectionStateSTATE_RESET)
+)
+
+// ConnectionTick is the unit of Connection.Expires.
+const ConnectionTick = time.Duration(1 << 30)
 
 // dropReasons are the reasons' names in the API and in metrics: never renamed.
 var dropReasons = [...]string{
@@ -50,6 +79,9 @@ var dropReasons = [...]string{
 	DropWrongDestination: "wrong-destination",
 	DropLoopback:         "loopback",
 	DropMappedAddress:    "mapped-address",
+	DropSourceRoute:      "source-route",
+	DropExtensions:       "extension-headers",
+	DropPathClash:        "path-clash",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

@@ -51,8 +51,10 @@ static __always_inline enum verdict drop(const struct __sk_buff *ctx, enum drop_
 	const struct link *link = link_lookup(ctx);
 	__u32 id = link ? link->id : NO_ENDPOINT;
 	struct traffic *t = bpf_map_lookup_elem(&traffic, &id);
+	__u32 i = reason;
 
-	if (t && reason < DROP_REASONS)
-		t->drops[reason]++;
+	barrier_var(i); /* or else clang takes the values of the enum for a bound, and the verifier does not */
+	if (t && i < DROP_REASONS)
+		t->drops[i]++;
 	return VERDICT_DROP;
 }

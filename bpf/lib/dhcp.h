@@ -21,7 +21,6 @@
 
 #define DHCP_SERVER bpf_htons(67)
 #define DHCP_CLIENT bpf_htons(68)
-#define IP_FRAGMENT bpf_htons(0x3fff) /* more fragments, or an offset */
 
 /* link_speaks_dhcp: has the pod at the end of the link leased its address? */
 static __always_inline _Bool link_speaks_dhcp(const struct link *link)
@@ -35,18 +34,16 @@ static __always_inline _Bool link_speaks_dhcp(const struct link *link)
 static __always_inline _Bool is_broadcast_udp(struct __sk_buff *ctx, const struct packet *pkt, __be16 from, __be16 to)
 {
 	struct ethhdr *eth;
-	struct iphdr *ip;
 	struct udphdr *udp;
 
 	if (pkt->protocol != bpf_htons(ETH_P_IP) || pkt->for_routers ||
 	    addr_word(&pkt->destination, 3) != bpf_htonl(0xffffffff))
 		return 0;
-	eth = packet_head(ctx, ETH_HLEN + sizeof(*ip) + sizeof(*udp));
+	eth = packet_head(ctx, ETH_HLEN + sizeof(struct iphdr) + sizeof(*udp));
 	if (!eth)
 		return 0;
-	ip = (void *)(eth + 1);
-	udp = (void *)(ip + 1);
-	return ip->protocol == IPPROTO_UDP && !(ip->frag_off & IP_FRAGMENT) && udp->source == from && udp->dest == to;
+	udp = (void *)(eth + 1) + sizeof(struct iphdr);
+	return pkt->transport.protocol == IPPROTO_UDP && !pkt->transport.fragment && udp->source == from && udp->dest == to;
 }
 
 /* dhcp_from_pod: a request, from the pod's own MAC (see source_verify), and from its address or from none yet. */

@@ -9,6 +9,7 @@
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -18,6 +19,13 @@
 #include "addr.h"
 #include "types.h"
 
+/* Where the transport header is. */
+struct transport {
+	__u16 offset; /* from the start of the frame */
+	__u8 protocol; /* IPPROTO_..., after all IPv6 extension headers */
+	_Bool fragment; /* of a datagram: there may be no transport header */
+};
+
 struct packet {
 	struct addr source;
 	struct addr destination;
@@ -25,6 +33,7 @@ struct packet {
 	__be16 protocol;   /* ETH_P_IP or ETH_P_IPV6, never anything else */
 	__u8 hops;	   /* TTL or hop limit */
 	_Bool for_routers; /* IPv4 options or an IPv6 hop-by-hop header: routers have to read them */
+	struct transport transport;
 };
 
 /*
@@ -68,6 +77,43 @@ static __always_inline _Bool length_ok(const struct __sk_buff *ctx, __u32 stated
 	return ETH_HLEN + stated <= ctx->len || ctx->gso_size;
 }
 
+#define IP_FRAGMENT bpf_htons(0x3fff) /* more fragments, or an offset */
+#define OPTIONS_MAX 40		      /* bytes of IPv4 options */
+#define OPTION_END 0
+#define OPTION_NOP 1
+#define OPTION_LSRR 131
+#define OPTION_SSRR 137
+
+/*
+ * options_verify refuses source routes (RFC 7126, section 4.3): with one, the destination is none that policy could judge. It returns an enum
+ * drop_reason. As a global function it is verified by itself, once.
+ */
+__noinline int options_verify(struct __sk_buff *ctx, __u32 end)
+{
+	__u32 at = ETH_HLEN + sizeof(struct iphdr);
+	__u8 option[2];
+	int i;
+
+	for (i = 0; i < OPTIONS_MAX && at < end; i++) {
+		if (bpf_skb_load_bytes(ctx, at, option, sizeof(option)))
+			return DROP_MALFORMED;
+		switch (option[0]) {
+		case OPTION_END:
+			return DROP_NONE;
+		case OPTION_NOP:
+			at++;
+			continue;
+		case OPTION_LSRR:
+		case OPTION_SSRR:
+			return DROP_SOURCE_ROUTE;
+		}
+		if (option[1] < 2)
+			return DROP_MALFORMED;
+		at += option[1];
+	}
+	return DROP_NONE;
+}
+
 static __always_inline enum drop_reason packet_parse_ipv4(struct __sk_buff *ctx, struct packet *pkt)
 {
 	struct iphdr *ip;
@@ -85,7 +131,53 @@ static __always_inline enum drop_reason packet_parse_ipv4(struct __sk_buff *ctx,
 	pkt->protocol = bpf_htons(ETH_P_IP);
 	pkt->hops = ip->ttl;
 	pkt->for_routers = ip->ihl * 4 > sizeof(*ip);
-	return DROP_NONE;
+	pkt->transport.fragment = (ip->frag_off & IP_FRAGMENT) != 0;
+	pkt->transport.protocol = ip->protocol;
+	pkt->transport.offset = ETH_HLEN + ip->ihl * 4;
+	return pkt->for_routers ? options_verify(ctx, pkt->transport.offset) : DROP_NONE;
+}
+
+#define EXTENSIONS_MAX 8 /* IPv6 extension headers that are read */
+#define IPPROTO_MOBILITY 135
+
+/* is_extension: a header of IPv6 that another one follows, and that is not encrypted (RFC 7045). */
+static __always_inline _Bool is_extension(__u8 header)
+{
+	return header == IPPROTO_HOPOPTS || header == IPPROTO_ROUTING || header == IPPROTO_FRAGMENT || header == IPPROTO_AH ||
+	       header == IPPROTO_DSTOPTS || header == IPPROTO_MOBILITY;
+}
+
+/*
+ * extensions_skip finds the transport header, and returns an enum drop_reason. As a global function it is verified by itself, once.
+ */
+__noinline int extensions_skip(struct __sk_buff *ctx, struct transport *transport)
+{
+	__u8 header[4]; /* next header; its length, or 0; of a fragment header, the offset and flags */
+	__u32 length;
+	int i;
+
+	if (!transport)
+		return DROP_MALFORMED;
+	for (i = 0; i < EXTENSIONS_MAX; i++) {
+		if (!is_extension(transport->protocol))
+			return DROP_NONE;
+		if (transport->protocol == IPPROTO_ROUTING)
+			return DROP_SOURCE_ROUTE;
+		if (bpf_skb_load_bytes(ctx, transport->offset, header, sizeof(header)))
+			return DROP_MALFORMED;
+		length = (header[1] + 1) * 8;
+		if (transport->protocol == IPPROTO_AH)
+			length = (header[1] + 2) * 4; /* RFC 4302, section 2.2 */
+		if (transport->protocol == IPPROTO_FRAGMENT) {
+			length = 8;
+			transport->fragment = 1;
+		}
+		transport->protocol = header[0];
+		transport->offset += length;
+		if (transport->fragment && (header[2] || header[3] & 0xf8))
+			return DROP_NONE; /* not the first fragment: what follows is data */
+	}
+	return is_extension(transport->protocol) ? DROP_EXTENSIONS : DROP_NONE;
 }
 
 static __always_inline enum drop_reason packet_parse_ipv6(struct __sk_buff *ctx, struct packet *pkt)
@@ -103,7 +195,10 @@ static __always_inline enum drop_reason packet_parse_ipv6(struct __sk_buff *ctx,
 	pkt->protocol = bpf_htons(ETH_P_IPV6);
 	pkt->hops = ip->hop_limit;
 	pkt->for_routers = ip->nexthdr == IPPROTO_HOPOPTS;
-	return DROP_NONE;
+	pkt->transport.fragment = 0;
+	pkt->transport.protocol = ip->nexthdr;
+	pkt->transport.offset = ETH_HLEN + sizeof(*ip);
+	return is_extension(ip->nexthdr) ? extensions_skip(ctx, &pkt->transport) : DROP_NONE;
 }
 
 /*

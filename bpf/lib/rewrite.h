@@ -14,11 +14,11 @@
 
 #define HOP_LIMIT_OFFSET (ETH_HLEN + __builtin_offsetof(struct ipv6hdr, hop_limit))
 
-/* rewrite_macs addresses the frame to the endpoint, as its own host end would. */
-static __always_inline void rewrite_macs(struct packet *pkt, const struct endpoint *to)
+/* rewrite_macs addresses the frame to the pod at the other end, as its own host end would. */
+static __always_inline void rewrite_macs(struct packet *pkt, const struct connection *c)
 {
-	mac_copy(pkt->eth->h_dest, &to->pod_mac);
-	mac_copy(pkt->eth->h_source, &to->host_mac);
+	mac_copy(pkt->eth->h_dest, &c->peer_mac);
+	mac_copy(pkt->eth->h_source, &c->peer_host_mac);
 }
 
 /* rewrite_ttl takes one from the TTL and corrects the checksum for it (RFC 1624, equation 3). */

@@ -54,6 +54,9 @@ enum drop_reason {
 	DROP_WRONG_DESTINATION = 8, /* sent down the link of a pod that does not have this address */
 	DROP_LOOPBACK = 9,	    /* from or to 127.0.0.0/8 or ::1, which are never valid on a link */
 	DROP_MAPPED_ADDRESS = 10,   /* IPv6 from or to ::ffff:0:0/96, which would be the IPv4 address as a map key */
+	DROP_SOURCE_ROUTE = 11,	    /* IPv4 source route option or IPv6 routing header: the sender says which way it goes */
+	DROP_EXTENSIONS = 12,	    /* more IPv6 extension headers than are read */
+	DROP_PATH_CLASH = 13,	    /* opens a connection through the stack, with the ports of one that takes the shortcut */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct traffic. */
@@ -73,3 +76,76 @@ struct traffic {
 
 /* The endpoint ID under which drops are counted that belong to no endpoint. */
 #define NO_ENDPOINT 0
+
+/*
+ * Key of the map connections: a connection as the pod sees it whose host end has the index. A connection between two pods
+ * of the node has an entry at each. The ports are in wire order; those of an ICMP echo are its identifier.
+ */
+struct connection_key {
+	struct addr remote;
+	__u32 ifindex;
+	__be16 local_port;
+	__be16 remote_port;
+	__u8 protocol;
+	__u8 pad[7];
+};
+
+/* Which way the packets of a connection go, both ways alike. */
+enum connection_path {
+	PATH_STACK = 1,	   /* through the node's stack, which may translate addresses */
+	PATH_SHORTCUT = 2, /* from the pod straight into another pod of the node */
+};
+
+/* What has been seen of a connection. Bits. */
+enum connection_state {
+	STATE_OPENED_HERE = 1,	 /* the pod sent the first packet */
+	STATE_REPLIED = 2,	 /* the other side has answered */
+	STATE_LOCAL_CLOSED = 4,	 /* the pod has sent a FIN */
+	STATE_REMOTE_CLOSED = 8, /* the other side has */
+	STATE_RESET = 16,
+};
+
+/* Value of the map connections: all that the next packet needs. One cache line. */
+struct connection {
+	struct addr local;	/* the pod's address */
+	__u32 generation;	/* slot.generation of the pod when this was written: another one makes the entry invalid */
+	__u32 peer_generation;	/* PATH_SHORTCUT: of the pod at the other end; so are all peer_... */
+	__u32 peer_ifindex;	/* of its host end */
+	__u32 expires;		/* CONNECTION_TICKS since boot, CLOCK_MONOTONIC */
+	struct mac mac;		/* the pod's */
+	struct mac peer_mac;
+	struct mac peer_host_mac;
+	__u16 id;
+	__u16 peer_id;
+	__u16 charged;		/* endpoint ID in whose share this counts */
+	__u8 path;		/* enum connection_path */
+	__u8 state;		/* enum connection_state */
+	__u8 pad[6];
+};
+
+/* A tick is 2^30 ns, a little more than a second. */
+#define CONNECTION_TICK_SHIFT 30
+
+/* Value of the map slots, by endpoint ID: what the agent says of an endpoint to all its connections at once. */
+struct slot {
+	__u32 generation; /* is raised when the endpoint comes and when it goes */
+	__u32 pad;
+};
+
+/* Value of the map usage, by endpoint ID; that of NO_ENDPOINT is the sum. */
+struct usage {
+	__u32 connections; /* entries in the map connections that count in its share */
+	__u32 refused;	   /* packets for which no entry was made, as there was no room */
+};
+
+/* Value of the map limits: how the room in the map connections is shared. */
+struct limits {
+	__u32 common; /* up to so many entries in all, any endpoint gets one */
+	__u32 share;  /* of more, so many are an endpoint's own */
+};
+
+/* What a run of the program sweep has done. */
+struct sweep {
+	__u32 visited;
+	__u32 removed;
+};

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The connections of the pods of this node: the map, its shares, and how long an entry lasts.
+ *
+ * A plain hash: an LRU would let a flood of short connections evict the idle ones of others. What is not there costs a
+ * question to the node's conntrack, no connection; so an entry may be lost at any time.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <bpf/bpf_helpers.h>
+
+#include "endpoint.h"
+#include "flow.h"
+#include "types.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct connection_key);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/* By endpoint ID. The agent writes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+/* By endpoint ID. The programs write it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct usage);
+} usage SEC(".maps");
+
+/* One entry. The agent writes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct limits);
+} limits SEC(".maps");
+
+/* How long an entry lasts after the last packet, in ticks of a little more than a second. */
+#define LASTS_TCP 3600
+#define LASTS_TCP_HALF_OPEN 60
+#define LASTS_TCP_CLOSED 10
+#define LASTS_UDP 120
+#define LASTS_UDP_UNANSWERED 30
+#define LASTS_ECHO 30
+
+static __always_inline __u32 ticks_now(void)
+{
+	return bpf_ktime_get_coarse_ns() >> CONNECTION_TICK_SHIFT;
+}
+
+static __always_inline _Bool is_closed(const struct connection *c)
+{
+	const __u8 both = STATE_LOCAL_CLOSED | STATE_REMOTE_CLOSED;
+
+	return c->state & STATE_RESET || (c->state & both) == both;
+}
+
+static __always_inline __u32 connection_lasts(const struct connection *c, __u8 protocol)
+{
+	switch (protocol) {
+	case IPPROTO_TCP:
+		if (is_closed(c))
+			return LASTS_TCP_CLOSED;
+		return c->state & STATE_REPLIED ? LASTS_TCP : LASTS_TCP_HALF_OPEN;
+	case IPPROTO_UDP:
+		return c->state & STATE_REPLIED ? LASTS_UDP : LASTS_UDP_UNANSWERED;
+	}
+	return LASTS_ECHO;
+}
+
+/* slot_is: is the endpoint still the one that an entry was written for? */
+static __always_inline _Bool slot_is(__u32 id, __u32 generation)
+{
+	const struct slot *slot = bpf_map_lookup_elem(&slots, &id);
+
+	return slot && slot->generation == generation;
+}
+
+static __always_inline __u32 slot_generation(__u32 id)
+{
+	const struct slot *slot = bpf_map_lookup_elem(&slots, &id);
+
+	return slot ? slot->generation : 0;
+}
+
+/* connection_is_valid: neither expired, nor of a pod that is gone. */
+static __always_inline _Bool connection_is_valid(const struct connection *c, __u32 now)
+{
+	return (__s32)(c->expires - now) > 0 && slot_is(c->id, c->generation) &&
+	       (c->path != PATH_SHORTCUT || slot_is(c->peer_id, c->peer_generation));
+}
+
+/* usage_add counts entries in the share of an endpoint and in the sum. */
+static __always_inline void usage_add(__u32 id, __s32 n)
+{
+	__u32 all = NO_ENDPOINT;
+	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
+
+	if (!own || !sum)
+		return;
+	__sync_fetch_and_add(&own->connections, n);
+	__sync_fetch_and_add(&sum->connections, n);
+}
+
+/* usage_allows: may the endpoint have n more entries? If not, that counts. */
+static __always_inline _Bool usage_allows(__u32 id, __u32 n)
+{
+	__u32 all = NO_ENDPOINT;
+	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
+	const struct limits *l = bpf_map_lookup_elem(&limits, &all);
+
+	if (!own || !sum || !l)
+		return 0;
+	if (sum->connections + n <= l->common || own->connections + n <= l->share)
+		return 1;
+	__sync_fetch_and_add(&own->refused, 1);
+	__sync_fetch_and_add(&sum->refused, 1);
+	return 0;
+}
+
+/* connection_delete is safe against another CPU that does the same: one of them counts. */
+static __always_inline void connection_delete(const struct connection_key *key, __u32 charged)
+{
+	if (!bpf_map_delete_elem(&connections, key))
+		usage_add(charged, -1);
+}
+
+/*
+ * connection_find returns the entry, or NULL. An invalid one is deleted, and so is a closed one when the packet opens a connection with the same
+ * ports.
+ */
+static __always_inline struct connection *connection_find(const struct connection_key *key, const struct flow *flow, __u32 now)
+{
+	struct connection *c = bpf_map_lookup_elem(&connections, key);
+
+	if (!c)
+		return NULL;
+	if (connection_is_valid(c, now) && !(flow->flags & FLOW_OPENS && is_closed(c)))
+		return c;
+	connection_delete(key, c->charged);
+	return NULL;
+}
+
+/* connection_insert writes an entry that its caller has asked usage_allows for. It is there, or is not, when this is false. */
+static __always_inline _Bool connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
+{
+	long err;
+
+	c->expires = now + connection_lasts(c, key->protocol);
+	err = bpf_map_update_elem(&connections, key, c, BPF_NOEXIST);
+	if (!err)
+		usage_add(c->charged, 1);
+	return !err;
+}
+
+/* connection_touch notes a packet. The entry is written only when that changes something: other CPUs read it, too. */
+static __always_inline void connection_touch(struct connection *c, __u8 protocol, __u8 state, __u32 now)
+{
+	__u32 expires;
+
+	if ((c->state | state) != c->state)
+		c->state |= state;
+	expires = now + connection_lasts(c, protocol);
+	if (c->expires != expires)
+		c->expires = expires;
+}
+
+/* key_outgoing is the key of a packet that the pod sends. */
+static __always_inline void key_outgoing(struct connection_key *key, const struct __sk_buff *ctx, const struct packet *pkt,
+					 const struct flow *flow)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	key->remote = pkt->destination;
+	key->ifindex = ctx->ifindex;
+	key->local_port = flow->source_port;
+	key->remote_port = flow->destination_port;
+	key->protocol = flow->protocol;
+}
+
+/* key_incoming is the key of a packet that the pod gets. */
+static __always_inline void key_incoming(struct connection_key *key, const struct __sk_buff *ctx, const struct packet *pkt,
+					 const struct flow *flow)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	key->remote = flow->flags & FLOW_ERROR ? flow->about : pkt->source;
+	key->ifindex = ctx->ifindex;
+	key->local_port = flow->destination_port;
+	key->remote_port = flow->source_port;
+	key->protocol = flow->protocol;
+}
+
+/* key_of_peer is the key of the same connection at the other end. */
+static __always_inline void key_of_peer(struct connection_key *key, const struct connection_key *own, const struct addr *local,
+					__u32 ifindex)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	key->remote = *local;
+	key->ifindex = ifindex;
+	key->local_port = own->remote_port;
+	key->remote_port = own->local_port;
+	key->protocol = own->protocol;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The node's own connection tracking, nf_conntrack: what it knows has been through the stack, where Services, host ports and masquerading
+ * translate. It is only asked for a packet of which nothing else is known.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <bpf/bpf_helpers.h>
+
+#include "addr.h"
+#include "flow.h"
+#include "parse.h"
+
+/* As in net/netfilter/nf_conntrack_bpf.c, Linux 5.18. */
+struct bpf_ct_opts {
+	__s32 netns_id;
+	__s32 error;
+	__u8 l4proto;
+	__u8 dir;
+	__u8 reserved[2];
+};
+
+#define CURRENT_NETNS -1
+
+struct nf_conn {
+	unsigned long status;
+} __attribute__((preserve_access_index));
+
+extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts *opts,
+					 __u32 opts_size) __ksym __weak;
+extern void bpf_ct_release(struct nf_conn *conn) __ksym __weak;
+
+/* conntrack_can_tell: does the kernel have the function, and does it know the protocol? */
+static __always_inline _Bool conntrack_can_tell(__u8 protocol)
+{
+	return bpf_skb_ct_lookup && (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP);
+}
+
+static __always_inline _Bool conntrack_has(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
+{
+	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS, .l4proto = protocol };
+	struct nf_conn *conn = bpf_skb_ct_lookup(ctx, tuple, size, &opts, sizeof(opts));
+
+	if (!conn)
+		return 0;
+	bpf_ct_release(conn);
+	return 1;
+}
+
+static __always_inline void addr_to_ipv6(__be32 *to, const struct addr *addr)
+{
+	const __be32 *word = (const __be32 *)addr->byte;
+
+	to[0] = word[0];
+	to[1] = word[1];
+	to[2] = word[2];
+	to[3] = word[3];
+}
+
+static __always_inline _Bool conntrack_has_tuple(struct __sk_buff *ctx, const struct addr *from, __be16 from_port, const struct addr *to,
+						 __be16 to_port, __u8 protocol)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
+		tuple.ipv4.saddr = ((const __be32 *)from->byte)[3];
+		tuple.ipv4.daddr = ((const __be32 *)to->byte)[3];
+		tuple.ipv4.sport = from_port;
+		tuple.ipv4.dport = to_port;
+		return conntrack_has(ctx, &tuple, sizeof(tuple.ipv4), protocol);
+	}
+	addr_to_ipv6(tuple.ipv6.saddr, from);
+	addr_to_ipv6(tuple.ipv6.daddr, to);
+	tuple.ipv6.sport = from_port;
+	tuple.ipv6.dport = to_port;
+	return conntrack_has(ctx, &tuple, sizeof(tuple.ipv6), protocol);
+}
+
+/*
+ * conntrack_knows: has the connection been through the stack? Its tuple finds one whose packets or replies look like this; the
+ * inverse, one whose replies were translated. As a global function it is verified by itself, once.
+ */
+__noinline int conntrack_knows(struct __sk_buff *ctx, const struct connection_key *key, const struct addr *local)
+{
+	if (!key || !local)
+		return 0;
+	return conntrack_has_tuple(ctx, local, key->local_port, &key->remote, key->remote_port, key->protocol) ||
+	       conntrack_has_tuple(ctx, &key->remote, key->remote_port, local, key->local_port, key->protocol);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Which connection a packet belongs to, and what it does to it. An ICMP error belongs to the connection that it is about
+ * (RFC 5508).
+ */
+#pragma once
+
+#include <linux/in.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include "addr.h"
+#include "parse.h"
+#include "types.h"
+
+struct flow {
+	struct addr about;	 /* FLOW_ERROR: where the packet went that could not be delivered */
+	__be16 source_port;	 /* of an echo, both are its identifier */
+	__be16 destination_port; /* FLOW_ERROR: as a reply to the undelivered packet would have them */
+	__u8 protocol;
+	__u8 flags;
+};
+
+enum flow_flag {
+	FLOW_TRACKED = 1, /* the ports are known. All others are for the stack. */
+	FLOW_OPENS = 2,	  /* begins a connection: a SYN or an echo request. A datagram does not say. */
+	FLOW_FIN = 4,
+	FLOW_RESET = 8,
+	FLOW_ERROR = 16,
+};
+
+/* As in linux/icmp.h and linux/icmpv6.h, which need headers of a libc. */
+#define ICMP_ECHOREPLY 0
+#define ICMP_DEST_UNREACH 3
+#define ICMP_ECHO 8
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+#define ICMPV6_ECHO_REQUEST 128
+#define ICMPV6_ECHO_REPLY 129
+
+#define TCP_FLAGS_OFFSET 13
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+static __always_inline __u8 tcp_flags(__u8 tcp)
+{
+	if ((tcp & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN)
+		return FLOW_TRACKED | FLOW_OPENS;
+	return FLOW_TRACKED | (tcp & TCP_FIN ? FLOW_FIN : 0) | (tcp & TCP_RST ? FLOW_RESET : 0);
+}
+
+/* is_echo: request or reply of a ping. */
+static __always_inline _Bool is_echo(__u8 protocol, __u8 type)
+{
+	if (protocol == IPPROTO_ICMP)
+		return type == ICMP_ECHO || type == ICMP_ECHOREPLY;
+	return type == ICMPV6_ECHO_REQUEST || type == ICMPV6_ECHO_REPLY;
+}
+
+static __always_inline _Bool is_icmp_error(__u8 protocol, __u8 type)
+{
+	if (protocol == IPPROTO_ICMP)
+		return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;
+	return type && type < ICMPV6_ECHO_REQUEST; /* RFC 4443, section 2.1 */
+}
+
+/* inner_addresses reads the IP header that an ICMP error quotes, and returns the offset of what follows it, or 0. */
+static __always_inline __u32 inner_addresses(struct __sk_buff *ctx, __u32 at, struct addr *source, struct flow *flow)
+{
+	union {
+		struct iphdr v4;
+		struct ipv6hdr v6;
+	} ip;
+
+	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(ctx, at, &ip.v4, sizeof(ip.v4)) || ip.v4.version != 4 || ip.v4.frag_off & bpf_htons(0x1fff))
+			return 0;
+		addr_from_ipv4(source, ip.v4.saddr);
+		addr_from_ipv4(&flow->about, ip.v4.daddr);
+		flow->protocol = ip.v4.protocol;
+		return at + ip.v4.ihl * 4;
+	}
+	if (bpf_skb_load_bytes(ctx, at, &ip.v6, sizeof(ip.v6)) || ip.v6.version != 6)
+		return 0;
+	addr_from_ipv6(source, &ip.v6.saddr);
+	addr_from_ipv6(&flow->about, &ip.v6.daddr);
+	flow->protocol = ip.v6.nexthdr;
+	return at + sizeof(ip.v6);
+}
+
+/*
+ * flow_of_error reads what an ICMP error is about: at is the offset of its inner IP header, to where the error goes. It returns an enum
+ * drop_reason, and leaves an error untracked that says nothing of a connection. As a global function it is verified by itself, once.
+ */
+__noinline int flow_of_error(struct __sk_buff *ctx, __u32 at, const struct addr *to, struct flow *flow)
+{
+	__u8 first[8] __attribute__((aligned(4))); /* of the inner transport header */
+	struct addr source;
+
+	if (!to || !flow)
+		return DROP_MALFORMED;
+	at = inner_addresses(ctx, at, &source, flow);
+	if (!at || bpf_skb_load_bytes(ctx, at, first, sizeof(first)))
+		return DROP_NONE;
+	if (!addr_equal(&source, to))
+		return DROP_MALFORMED; /* an error goes to who sent what it is about */
+	switch (flow->protocol) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+		flow->destination_port = *(__be16 *)&first[0];
+		flow->source_port = *(__be16 *)&first[2];
+		break;
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		if (!is_echo(flow->protocol, first[0]))
+			return DROP_NONE;
+		flow->destination_port = flow->source_port = *(__be16 *)&first[4];
+		break;
+	default:
+		return DROP_NONE;
+	}
+	flow->flags = FLOW_TRACKED | FLOW_ERROR;
+	return DROP_NONE;
+}
+
+/*
+ * flow_parse fills *flow. pkt->eth stays valid. What has no ports that could be known is left untracked: fragments, which only the stack can
+ * put together, and other protocols.
+ */
+static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct packet *pkt, struct flow *flow)
+{
+	__u8 header[TCP_FLAGS_OFFSET + 1] __attribute__((aligned(4)));
+
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->protocol = pkt->transport.protocol;
+	if (pkt->transport.fragment)
+		return DROP_NONE;
+	switch (pkt->transport.protocol) {
+	case IPPROTO_TCP:
+		if (bpf_skb_load_bytes(ctx, pkt->transport.offset, header, sizeof(header)))
+			return DROP_MALFORMED;
+		flow->source_port = *(__be16 *)&header[0];
+		flow->destination_port = *(__be16 *)&header[2];
+		flow->flags = tcp_flags(header[TCP_FLAGS_OFFSET]);
+		return DROP_NONE;
+	case IPPROTO_UDP:
+		if (bpf_skb_load_bytes(ctx, pkt->transport.offset, header, sizeof(struct udphdr)))
+			return DROP_MALFORMED;
+		flow->source_port = *(__be16 *)&header[0];
+		flow->destination_port = *(__be16 *)&header[2];
+		flow->flags = FLOW_TRACKED;
+		return DROP_NONE;
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		if (bpf_skb_load_bytes(ctx, pkt->transport.offset, header, 8))
+			return DROP_MALFORMED;
+		if (is_icmp_error(pkt->transport.protocol, header[0]))
+			return flow_of_error(ctx, pkt->transport.offset + 8, &pkt->destination, flow);
+		if (!is_echo(pkt->transport.protocol, header[0]))
+			return DROP_NONE;
+		flow->source_port = flow->destination_port = *(__be16 *)&header[4];
+		flow->flags = FLOW_TRACKED;
+		if (header[0] == ICMP_ECHO || header[0] == ICMPV6_ECHO_REQUEST)
+			flow->flags |= FLOW_OPENS;
+		return DROP_NONE;
+	}
+	return DROP_NONE;
+}
