@@ -26,6 +26,7 @@ const (
 	endpointProgFromPod    = "from_pod"
 	endpointProgSweep      = "sweep"
 	endpointProgToPod      = "to_pod"
+	endpointVarDigest      = "digest"
 	endpointVarGatewayIpv4 = "gateway_ipv4"
 )
 
@@ -93,6 +94,7 @@ type endpointMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointVariableSpecs struct {
+	Digest      *ebpf.VariableSpec `ebpf:"digest"`
 	GatewayIpv4 *ebpf.VariableSpec `ebpf:"gateway_ipv4"`
 }
 
@@ -141,6 +143,7 @@ func (m *endpointMaps) Close() error {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointVariables struct {
+	Digest      *ebpf.Variable `ebpf:"digest"`
 	GatewayIpv4 *ebpf.Variable `ebpf:"gateway_ipv4"`
 }
 

@@ -88,7 +88,7 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic, bpf.Connections, bpf.Slots, bpf.Usage} {
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic, bpf.Connections} {
 		spec.Maps[name].MaxEntries = 16
 	}
 	if err := spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()); err != nil {

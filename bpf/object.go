@@ -19,6 +19,7 @@ const (
 	Limits      = endpointMapLimits      // 0 -> abi.Limits
 
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
+	Digest      = endpointVarDigest      // of the object and its configuration, 8 bytes
 )
 
 // Endpoint returns a new copy of the endpoint object's specification. The sizes of its maps are not set.

@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"cells/ipam/delegate":             {"cells/endpoint", "internal"},
 	"cells/link":                      {"api/v1", "cells/endpoint", "internal"},
 	"cells/cni":                       {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/ipam/delegate", "cells/link", "cells/server", "cells/supervisor", "internal"},
-	"cells/datapath":                  {"api/v1", "bpf", "bpf/abi", "cells/capacity", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "cells/metrics", "cells/server", "internal"},
+	"cells/datapath":                  {"api/v1", "bpf", "bpf/abi", "cells/capacity", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/monitor":                   {"api/v1", "cells/endpoint", "cells/endpointmanager", "cells/server", "internal"},
 	"cmd/agent":                       {"api/v1/openapi", "cells", "internal"},
 	"cmd/cni":                         {"api/v1", "internal"},

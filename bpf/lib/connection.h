@@ -25,6 +25,7 @@ struct {
 /* By endpoint ID. The agent writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENDPOINT_IDS);
 	__type(key, __u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
@@ -32,6 +33,7 @@ struct {
 /* By endpoint ID. The programs write it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENDPOINT_IDS);
 	__type(key, __u32);
 	__type(value, struct usage);
 } usage SEC(".maps");

@@ -13,6 +13,9 @@
 #include "parse.h"
 #include "types.h"
 
+/* Of the object and its configuration: the agent writes it, and knows by it what it finds loaded. Nothing reads it here. */
+volatile const __u64 digest;
+
 /* The next hop of every pod's default route; on no interface. */
 volatile const __be32 gateway_ipv4;
 

@@ -77,6 +77,9 @@ struct traffic {
 /* The endpoint ID under which drops are counted that belong to no endpoint. */
 #define NO_ENDPOINT 0
 
+/* How many endpoint IDs there are, NO_ENDPOINT included. */
+#define ENDPOINT_IDS 65536
+
 /*
  * Key of the map connections: a connection as the pod sees it whose host end has the index. A connection between two pods
  * of the node has an entry at each. The ports are in wire order; those of an ICMP echo are its identifier.

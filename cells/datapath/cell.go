@@ -11,6 +11,7 @@ import (
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
@@ -28,6 +29,7 @@ func Module(cfg Config) fx.Option {
 			return NewChecker(d, l, m, r)
 		}),
 		capacity.Provide(NewCapacitySource),
+		supervisor.Tasks(newSweepTask),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 	)

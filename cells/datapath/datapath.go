@@ -37,7 +37,7 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 }
 
 func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
-	return loader.New(loader.Config{Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, Object: object}, log)
+	return loader.New(loader.Config{Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, MaxConnections: cfg.MaxConnections, Object: object}, log)
 }
 
 // Start adopts or loads the programs, on maps of the configured size, makes the node an IPv4 router, and opens the sockets.
@@ -67,6 +67,10 @@ func (d *Datapath) start(ctx context.Context) error {
 	objects, err := d.load(ctx, namespace)
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
+	}
+	if err := (*bpfMaps)(objects.Maps).shareConnections(); err != nil {
+		objects.Close()
+		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
 	d.maps.set((*bpfMaps)(objects.Maps))
 	d.pins.set(objects)

@@ -37,6 +37,9 @@ func (m *bpfMaps) compare(e Entry) (differences []Difference, err error) {
 		add(&Difference{mapEntryMissing, entryName(bpf.Traffic, strconv.Itoa(int(e.ID))), missing}, nil)
 	}
 	add(nil, gone(lookupErr))
+	if m.generation(e.ID) == 0 {
+		add(&Difference{mapEntryMissing, entryName(bpf.Slots, strconv.Itoa(int(e.ID))), missing}, nil)
+	}
 	return differences, err
 }
 

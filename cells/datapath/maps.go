@@ -30,6 +30,8 @@ type Counters interface {
 	Traffic(id uint16) (abi.Traffic, error)
 	// Totals sums the counters of all endpoints, those that are gone since Start as well.
 	Totals() (abi.Traffic, error)
+	// Connections tells how full the map of connections is.
+	Connections() (ConnectionUse, error)
 }
 
 // bpfMaps are the maps, with what is done in them for an endpoint.
@@ -120,6 +122,11 @@ func (m *bpfMaps) put(e Entry) error {
 			return err
 		}
 	}
+	if before.Id != link.Id || m.generation(e.ID) == 0 {
+		if err := m.raiseGeneration(e.ID); err != nil {
+			return err
+		}
+	}
 	if err := m.Links.Put(uint32(e.Link), link); err != nil {
 		return full(err)
 	}
@@ -131,6 +138,27 @@ func (m *bpfMaps) put(e Entry) error {
 		if err := m.putAddr(abi.AddrOf(addr), e); err != nil {
 			return fmt.Errorf("%s: %w", addr, err)
 		}
+	}
+	return nil
+}
+
+// generation is 0 for a number that no endpoint has had, or when it cannot be read.
+func (m *bpfMaps) generation(id uint16) uint32 {
+	var slot abi.Slot
+	if err := m.Slots.Lookup(uint32(id), &slot); err != nil {
+		return 0
+	}
+	return slot.Generation
+}
+
+// raiseGeneration makes all connections of the number's former endpoint invalid.
+func (m *bpfMaps) raiseGeneration(id uint16) error {
+	slot := abi.Slot{Generation: m.generation(id) + 1}
+	if slot.Generation == 0 {
+		slot.Generation = 1
+	}
+	if err := m.Slots.Put(uint32(id), slot); err != nil {
+		return fmt.Errorf("raise the generation of endpoint %d: %w", id, err)
 	}
 	return nil
 }
@@ -169,6 +197,9 @@ func (m *bpfMaps) deleteLink(index int, id uint16) error {
 	}
 	if err == nil {
 		err = m.deleteAddrs(index, link)
+	}
+	if err == nil {
+		err = m.raiseGeneration(link.Id)
 	}
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -176,7 +177,7 @@ func TestExamineLoadedProgram(t *testing.T) {
 	must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
 	maps := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
-		if name == bpf.Links || name == bpf.Endpoints || name == bpf.Traffic {
+		if !strings.HasPrefix(name, ".") { // the configuration
 			maps[name] = c.pinned(t, name)
 			spec.Maps[name].MaxEntries = maps[name].MaxEntries()
 		}

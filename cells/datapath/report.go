@@ -1,6 +1,8 @@
 package datapath
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "porin.dev/porin/api/v1"
@@ -12,22 +14,30 @@ import (
 type collector struct {
 	counters              Counters
 	packets, bytes, drops *prometheus.Desc
+
+	connections, capacity, refused *prometheus.Desc
 }
 
 func newCollector(counters Counters) *collector {
 	describe := func(name, help, label string) *prometheus.Desc {
 		return prometheus.NewDesc("porin_datapath_"+name, help, []string{label}, nil)
 	}
+	plain := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("porin_datapath_"+name, help, nil, nil)
+	}
 	return &collector{
-		counters: counters,
-		packets:  describe("packets_total", "Packets from and to pods that passed.", "direction"),
-		bytes:    describe("bytes_total", "Bytes from and to pods that passed, link headers included.", "direction"),
-		drops:    describe("drops_total", "Packets from and to pods that were dropped.", "reason"),
+		counters:    counters,
+		connections: plain("connections", "Entries in the map of connections; one between two pods of the node has two."),
+		capacity:    plain("connections_capacity", "Entries that the map of connections has room for."),
+		refused:     plain("connections_refused_total", "Packets of connections for which no entry was made, as there was no room: they go through the stack."),
+		packets:     describe("packets_total", "Packets from and to pods that passed.", "direction"),
+		bytes:       describe("bytes_total", "Bytes from and to pods that passed, link headers included.", "direction"),
+		drops:       describe("drops_total", "Packets from and to pods that were dropped.", "reason"),
 	}
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.packets, c.bytes, c.drops} {
+	for _, desc := range []*prometheus.Desc{c.packets, c.bytes, c.drops, c.connections, c.capacity, c.refused} {
 		ch <- desc
 	}
 }
@@ -35,7 +45,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect sends every reason, also those that never were, so that a rate is right from the first drop on.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	totals, err := c.counters.Totals()
-	if err != nil {
+	use, useErr := c.counters.Connections()
+	if err = errors.Join(err, useErr); err != nil {
 		ch <- prometheus.NewInvalidMetric(c.packets, err)
 		return
 	}
@@ -46,6 +57,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(c.packets, totals.ToPod.Packets, "to-pod")
 	send(c.bytes, totals.FromPod.Bytes, "from-pod")
 	send(c.bytes, totals.ToPod.Bytes, "to-pod")
+	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(use.Entries))
+	ch <- prometheus.MustNewConstMetric(c.capacity, prometheus.GaugeValue, float64(use.Capacity))
+	ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(use.Refused))
 	for _, reason := range abi.DropReasons() {
 		send(c.drops, totals.Drops[reason], reason.String())
 	}

@@ -118,6 +118,13 @@ func (k *Kernel) Traffic(id uint16) (abi.Traffic, error) {
 	return counted, nil
 }
 
+// Connections has none: no packet passes here.
+func (k *Kernel) Connections() (datapath.ConnectionUse, error) {
+	unlock, err := k.lock("Connections")
+	defer unlock()
+	return datapath.ConnectionUse{}, err
+}
+
 // Totals sums what Count set.
 func (k *Kernel) Totals() (total abi.Traffic, err error) {
 	unlock, err := k.lock("Totals")

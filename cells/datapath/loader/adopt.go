@@ -12,8 +12,9 @@ import (
 // errNotOurs is why a pinned program is not adopted.
 var errNotOurs = errors.New("pinned program is another than this agent would load")
 
-// adopt takes over the programs that are pinned in dir, when they are those of the spec: the kernel's digest of their
-// instructions, the maps they use and the configuration they were loaded with say so, not the path.
+// adopt takes over the programs that are pinned in dir, when they are those of the spec: their names, the maps they use and the
+// configuration they were loaded with say so, not the path. The configuration has the digest of object and configuration, and is frozen. The
+// kernel's digest of their instructions does not help: it is another one on every kernel, as they call functions of the kernel by number.
 func adopt(dir string, spec *ebpf.CollectionSpec, maps *Maps) (_ *Programs, err error) {
 	out := &Programs{Adopted: true}
 	defer func() {
@@ -51,8 +52,8 @@ func verify(info *ebpf.ProgramInfo, spec *ebpf.CollectionSpec, name string, maps
 	if info.Type != want.Type {
 		return fmt.Errorf("%w: its type is %s", errNotOurs, info.Type)
 	}
-	if err := want.Compatible(info); err != nil {
-		return fmt.Errorf("%w: %w", errNotOurs, err)
+	if info.Name != name {
+		return fmt.Errorf("%w: its name is %s", errNotOurs, info.Name)
 	}
 	used, ok := info.MapIDs()
 	if !ok {
@@ -62,6 +63,7 @@ func verify(info *ebpf.ProgramInfo, spec *ebpf.CollectionSpec, name string, maps
 	if err != nil {
 		return err
 	}
+	configured := false
 	for _, id := range used {
 		if ours[id] {
 			continue
@@ -69,6 +71,10 @@ func verify(info *ebpf.ProgramInfo, spec *ebpf.CollectionSpec, name string, maps
 		if err := verifyConfiguration(id, spec); err != nil {
 			return err
 		}
+		configured = true
+	}
+	if !configured {
+		return fmt.Errorf("%w: it has no configuration", errNotOurs)
 	}
 	return nil
 }

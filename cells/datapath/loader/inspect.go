@@ -89,8 +89,11 @@ func inspectMaps(dir string) (maps []PinnedMap, err error) {
 	return maps, err
 }
 
-// countEntries is as right as it can be while others write.
+// countEntries is as right as it can be while others write. An array has all its entries.
 func countEntries(m *ebpf.Map) (n int) {
+	if m.Type() == ebpf.Array {
+		return int(m.MaxEntries())
+	}
 	key := make([]byte, m.KeySize())
 	for err := m.NextKey(nil, key); err == nil && n < int(m.MaxEntries()); err = m.NextKey(key, key) {
 		n++

@@ -20,6 +20,8 @@ import (
 type Config struct {
 	Root         string // a folder of a BPF file system, made when it is not there
 	MaxEndpoints uint32
+	// MaxConnections is the size of the map of connections. When it has changed the map is made anew and empty: see bpf/lib/connection.h.
+	MaxConnections uint32
 	Object       []byte // the compiled programs of bpf.EndpointObject, for the digest
 }
 
@@ -42,12 +44,14 @@ type Objects struct {
 	Digest   string
 	Programs *Programs
 	Maps     *Maps
+	Sweep    *ebpf.Program // bpf.Sweep: the agent runs it, so it is loaded by each, and not pinned
 }
 
 // Close lets go of the objects.
 func (o *Objects) Close() {
 	o.Programs.close()
 	o.Maps.close()
+	o.Sweep.Close()
 }
 
 // Load adopts what is pinned under the digest, or else loads and pins it, on the maps that are there. tryAttach gets programs
@@ -68,8 +72,11 @@ func (l *Loader) Load(ctx context.Context, tryAttach func(*Programs) error) (_ *
 	if err = makeFolders(l.cfg.mapsDir(), dir); err == nil {
 		out.Programs, err = l.programs(dir, spec, out.Maps, tryAttach)
 	}
+	if err == nil {
+		out.Sweep, err = loadSweep(spec, out.Maps)
+	}
 	if err != nil {
-		out.Maps.close()
+		out.Close()
 		return nil, err
 	}
 	if err := out.Maps.publish(ctx, l.cfg); err != nil {
@@ -99,19 +106,27 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()); err != nil {
+	sum := l.sum()
+	err = errors.Join(spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()), spec.Variables[bpf.Digest].Set(sum[:]))
+	if err != nil {
 		return nil, fmt.Errorf("configure BPF programs: %w", err)
 	}
 	spec.Maps[bpf.Links].MaxEntries = l.cfg.MaxEndpoints
 	spec.Maps[bpf.Traffic].MaxEntries = l.cfg.MaxEndpoints + 1 // and the node's own
 	spec.Maps[bpf.Endpoints].MaxEntries = 2 * l.cfg.MaxEndpoints
+	spec.Maps[bpf.Connections].MaxEntries = l.cfg.MaxConnections
 	return spec, nil
 }
 
 // digest names object and configuration.
 func (l *Loader) digest() string {
+	sum := l.sum()
+	return hex.EncodeToString(sum[:])
+}
+
+func (l *Loader) sum() [8]byte {
 	h := sha256.New()
 	h.Write(l.cfg.Object)
-	fmt.Fprintf(h, "gateway %s endpoints %d", v1.GatewayIPv4, l.cfg.MaxEndpoints)
-	return hex.EncodeToString(h.Sum(nil)[:8])
+	fmt.Fprintf(h, "gateway %s endpoints %d connections %d", v1.GatewayIPv4, l.cfg.MaxEndpoints, l.cfg.MaxConnections)
+	return [8]byte(h.Sum(nil))
 }

@@ -32,7 +32,7 @@ type node struct{ cfg loader.Config }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	return &node{loader.Config{Root: testutil.BPFFS(t) + "/porin", MaxEndpoints: 16, Object: bpf.EndpointObject()}}
+	return &node{loader.Config{Root: testutil.BPFFS(t) + "/porin", MaxEndpoints: 16, MaxConnections: 1024, Object: bpf.EndpointObject()}}
 }
 
 func (n *node) loader(t *testing.T) *loader.Loader {

@@ -15,7 +15,8 @@ import (
 
 // Maps are the maps that stay when programs come and go.
 type Maps struct {
-	Endpoints, Links, Traffic *ebpf.Map
+	Endpoints, Links, Traffic         *ebpf.Map
+	Connections, Slots, Usage, Limits *ebpf.Map
 	CPUs                      int             // that may ever come up: a per-CPU value has so many copies
 	unpinned                  map[string]bool // by name: made just now
 }
@@ -37,6 +38,13 @@ func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 		if *to, m.unpinned[name], err = openMap(filepath.Join(dir, name), name, spec.Maps[name]); err != nil {
 			return nil, fmt.Errorf("open map %s: %w", name, err)
 		}
+	}
+	if m.unpinned[bpf.Connections] && !m.unpinned[bpf.Usage] { // it counts the entries of a map that is not used any more
+		m.Usage.Close()
+		if m.Usage, err = newMap(spec.Maps[bpf.Usage]); err != nil {
+			return nil, fmt.Errorf("make map %s: %w", bpf.Usage, err)
+		}
+		m.unpinned[bpf.Usage] = true
 	}
 	err = m.Traffic.Update(abi.NoEndpoint, make([]abi.Traffic, m.CPUs), ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
@@ -85,11 +93,18 @@ func compatible(m *ebpf.Map, spec *ebpf.MapSpec, pin string) error {
 }
 
 func (m *Maps) pointers() map[string]**ebpf.Map {
-	return map[string]**ebpf.Map{bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Traffic: &m.Traffic}
+	return map[string]**ebpf.Map{
+		bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Traffic: &m.Traffic,
+		bpf.Connections: &m.Connections, bpf.Slots: &m.Slots, bpf.Usage: &m.Usage, bpf.Limits: &m.Limits,
+	}
 }
 
 func (m *Maps) byName() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{bpf.Endpoints: m.Endpoints, bpf.Links: m.Links, bpf.Traffic: m.Traffic}
+	all := map[string]*ebpf.Map{}
+	for name, one := range m.pointers() {
+		all[name] = *one
+	}
+	return all
 }
 
 func (m *Maps) close() {

@@ -42,6 +42,9 @@ func (p *Programs) byName() map[string]**Program {
 }
 
 func (p *Programs) close() {
+	if p == nil {
+		return
+	}
 	for _, one := range []*Program{p.FromPod, p.ToPod} {
 		if one != nil {
 			one.Close()
@@ -54,6 +57,8 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 	if err := errors.Join(probe(), rlimit.RemoveMemlock()); err != nil {
 		return nil, err
 	}
+	spec = spec.Copy()
+	delete(spec.Programs, bpf.Sweep)
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName()})
 	if err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w", err)
@@ -79,6 +84,22 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 		}
 	}
 	return out, nil
+}
+
+// loadSweep loads the program that removes old connections.
+func loadSweep(spec *ebpf.CollectionSpec, maps *Maps) (*ebpf.Program, error) {
+	spec = spec.Copy()
+	for name := range spec.Programs {
+		if name != bpf.Sweep {
+			delete(spec.Programs, name)
+		}
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName()})
+	if err != nil {
+		return nil, fmt.Errorf("load BPF program %s: %w", bpf.Sweep, err)
+	}
+	defer collection.Close()
+	return collection.DetachProgram(bpf.Sweep), nil
 }
 
 // replaceProgramPin pins the program in place of what bears the name.
