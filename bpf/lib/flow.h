@@ -131,40 +131,47 @@ __noinline int flow_of_error(struct __sk_buff *ctx, __u32 at, const struct addr 
  */
 static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct packet *pkt, struct flow *flow)
 {
-	__u8 header[TCP_FLAGS_OFFSET + 1] __attribute__((aligned(4)));
+	__u8 buf[TCP_FLAGS_OFFSET + 1] __attribute__((aligned(4)));
+	__u8 protocol = pkt->transport.protocol;
+	const __be16 *ports;
+	const __u8 *header;
 
 	__builtin_memset(flow, 0, sizeof(*flow));
-	flow->protocol = pkt->transport.protocol;
+	flow->protocol = protocol;
 	if (pkt->transport.fragment)
 		return DROP_NONE;
-	switch (pkt->transport.protocol) {
+	switch (protocol) {
 	case IPPROTO_TCP:
-		if (bpf_skb_load_bytes(ctx, pkt->transport.offset, header, sizeof(header)))
+		header = packet_at(ctx, pkt->transport.offset, buf, sizeof(buf));
+		if (!header)
 			return DROP_MALFORMED;
-		flow->source_port = *(__be16 *)&header[0];
-		flow->destination_port = *(__be16 *)&header[2];
 		flow->flags = tcp_flags(header[TCP_FLAGS_OFFSET]);
-		return DROP_NONE;
+		break;
 	case IPPROTO_UDP:
-		if (bpf_skb_load_bytes(ctx, pkt->transport.offset, header, sizeof(struct udphdr)))
+		header = packet_at(ctx, pkt->transport.offset, buf, 8);
+		if (!header)
 			return DROP_MALFORMED;
-		flow->source_port = *(__be16 *)&header[0];
-		flow->destination_port = *(__be16 *)&header[2];
 		flow->flags = FLOW_TRACKED;
-		return DROP_NONE;
+		break;
 	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6:
-		if (bpf_skb_load_bytes(ctx, pkt->transport.offset, header, 8))
+		header = packet_at(ctx, pkt->transport.offset, buf, 8);
+		if (!header)
 			return DROP_MALFORMED;
-		if (is_icmp_error(pkt->transport.protocol, header[0]))
+		if (is_icmp_error(protocol, header[0]))
 			return flow_of_error(ctx, pkt->transport.offset + 8, &pkt->destination, flow);
-		if (!is_echo(pkt->transport.protocol, header[0]))
+		if (!is_echo(protocol, header[0]))
 			return DROP_NONE;
-		flow->source_port = flow->destination_port = *(__be16 *)&header[4];
+		flow->source_port = flow->destination_port = *(const __be16 *)&header[4];
 		flow->flags = FLOW_TRACKED;
 		if (header[0] == ICMP_ECHO || header[0] == ICMPV6_ECHO_REQUEST)
 			flow->flags |= FLOW_OPENS;
 		return DROP_NONE;
+	default:
+		return DROP_NONE;
 	}
+	ports = (const __be16 *)header;
+	flow->source_port = ports[0];
+	flow->destination_port = ports[1];
 	return DROP_NONE;
 }

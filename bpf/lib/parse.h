@@ -68,6 +68,22 @@ static __always_inline void *packet_head(struct __sk_buff *ctx, __u32 len)
 	return NULL;
 }
 
+#define PACKET_DIRECT 256 /* bytes that the headers of nearly all packets are within */
+
+/* packet_at returns len bytes from an offset, directly or, where they are not accessible, copied to buf; or NULL. */
+static __always_inline const void *packet_at(struct __sk_buff *ctx, __u32 offset, void *buf, __u32 len)
+{
+	void *data;
+
+	barrier_var(offset);
+	if (offset < PACKET_DIRECT) { /* the verifier wants to know that the end cannot overflow */
+		data = packet_data(ctx) + offset;
+		if (data + len <= packet_end(ctx))
+			return data;
+	}
+	return bpf_skb_load_bytes(ctx, offset, buf, len) ? NULL : buf;
+}
+
 /*
  * length_ok compares the length that the header states with what is there. Link padding may follow. A packet for
  * segmentation offload may be too long for the field (BIG TCP), and the stack has checked it.
