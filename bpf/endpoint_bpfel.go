@@ -17,11 +17,12 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	endpointMapConnections = "connections"
+	endpointMapDrops       = "drops"
 	endpointMapEndpoints   = "endpoints"
 	endpointMapLimits      = "limits"
 	endpointMapLinks       = "links"
+	endpointMapPassed      = "passed"
 	endpointMapSlots       = "slots"
-	endpointMapTraffic     = "traffic"
 	endpointMapUsage       = "usage"
 	endpointProgFromPod    = "from_pod"
 	endpointProgSweep      = "sweep"
@@ -82,11 +83,12 @@ type endpointProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointMapSpecs struct {
 	Connections *ebpf.MapSpec `ebpf:"connections"`
+	Drops       *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
 	Limits      *ebpf.MapSpec `ebpf:"limits"`
 	Links       *ebpf.MapSpec `ebpf:"links"`
+	Passed      *ebpf.MapSpec `ebpf:"passed"`
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
-	Traffic     *ebpf.MapSpec `ebpf:"traffic"`
 	Usage       *ebpf.MapSpec `ebpf:"usage"`
 }
 
@@ -119,22 +121,24 @@ func (o *endpointObjects) Close() error {
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointMaps struct {
 	Connections *ebpf.Map `ebpf:"connections"`
+	Drops       *ebpf.Map `ebpf:"drops"`
 	Endpoints   *ebpf.Map `ebpf:"endpoints"`
 	Limits      *ebpf.Map `ebpf:"limits"`
 	Links       *ebpf.Map `ebpf:"links"`
+	Passed      *ebpf.Map `ebpf:"passed"`
 	Slots       *ebpf.Map `ebpf:"slots"`
-	Traffic     *ebpf.Map `ebpf:"traffic"`
 	Usage       *ebpf.Map `ebpf:"usage"`
 }
 
 func (m *endpointMaps) Close() error {
 	return _EndpointClose(
 		m.Connections,
+		m.Drops,
 		m.Endpoints,
 		m.Limits,
 		m.Links,
+		m.Passed,
 		m.Slots,
-		m.Traffic,
 		m.Usage,
 	)
 }

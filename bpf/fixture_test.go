@@ -42,7 +42,8 @@ type fixture struct {
 		ToPod     *ebpf.Program `ebpf:"to_pod"`
 		Endpoints *ebpf.Map     `ebpf:"endpoints"`
 		Links     *ebpf.Map     `ebpf:"links"`
-		Traffic   *ebpf.Map     `ebpf:"traffic"`
+		Passed    *ebpf.Map     `ebpf:"passed"`
+		Drops     *ebpf.Map     `ebpf:"drops"`
 
 		Sweep       *ebpf.Program `ebpf:"sweep"`
 		Connections *ebpf.Map     `ebpf:"connections"`
@@ -64,7 +65,7 @@ func load(t testing.TB) *fixture {
 	o := &f.objects
 	t.Cleanup(func() {
 		for _, one := range []io.Closer{
-			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Traffic, o.Connections, o.Slots, o.Usage, o.Limits,
+			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits,
 		} {
 			one.Close()
 		}
@@ -88,7 +89,7 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic, bpf.Connections} {
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Connections} {
 		spec.Maps[name].MaxEntries = 16
 	}
 	if err := spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()); err != nil {
@@ -155,7 +156,10 @@ func (f *fixture) reset(t testing.TB) {
 		}
 	}
 	for _, id := range []uint32{abi.NoEndpoint, uint32(f.alice.id), uint32(f.bob.id)} {
-		if err := f.objects.Traffic.Put(id, make([]abi.Traffic, f.cpus)); err != nil {
+		if err := f.objects.Passed.Put(id, make([]abi.Passed, f.cpus)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.objects.Drops.Put(id, make([]abi.Drops, f.cpus)); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.objects.Usage.Put(id, abi.Usage{}); err != nil {
@@ -181,12 +185,17 @@ func (f *fixture) connections(t testing.TB) map[abi.ConnectionKey]abi.Connection
 
 func (f *fixture) traffic(t testing.TB, id uint16) (sum abi.Traffic) {
 	t.Helper()
-	var perCPU []abi.Traffic
-	if err := f.objects.Traffic.Lookup(uint32(id), &perCPU); err != nil {
+	var passed []abi.Passed
+	if err := f.objects.Passed.Lookup(uint32(id), &passed); err != nil {
 		t.Fatal(err)
 	}
-	for _, counted := range perCPU {
-		sum.Add(counted)
+	var drops []abi.Drops
+	if err := f.objects.Drops.Lookup(uint32(id), &drops); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range passed {
+		sum.AddPassed(passed[cpu])
+		sum.AddDrops(drops[cpu])
 	}
 	return sum
 }

@@ -11,7 +11,8 @@ const (
 
 	Endpoints = endpointMapEndpoints // address -> abi.Endpoint
 	Links     = endpointMapLinks     // index of the host end -> abi.Link
-	Traffic   = endpointMapTraffic   // endpoint ID -> abi.Traffic
+	Passed    = endpointMapPassed    // endpoint ID -> abi.Passed of each CPU
+	Drops     = endpointMapDrops     // endpoint ID -> abi.Drops of each CPU
 
 	Connections = endpointMapConnections // abi.ConnectionKey -> abi.Connection
 	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot
@@ -21,6 +22,11 @@ const (
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 	Digest      = endpointVarDigest      // of the object and its configuration, 8 bytes
 )
+
+// MapNames are the names of the maps that outlive programs.
+func MapNames() []string {
+	return []string{Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits}
+}
 
 // Endpoint returns a new copy of the endpoint object's specification. The sizes of its maps are not set.
 func Endpoint() (*ebpf.CollectionSpec, error) { return loadEndpoint() }

@@ -9,7 +9,8 @@ struct abi {
 	struct mac mac;
 	struct endpoint endpoint;
 	struct link link;
-	struct traffic traffic;
+	struct passed passed;
+	struct drops drops;
 	enum drop_reason drop_reason;
 	enum endpoint_flag endpoint_flag;
 	struct connection_key connection_key;

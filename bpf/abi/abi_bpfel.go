@@ -55,7 +55,7 @@ type cAbi struct {
 		}
 		Id uint16
 	}
-	Traffic struct {
+	Passed struct {
 		_       structs.HostLayout
 		FromPod struct {
 			_       structs.HostLayout
@@ -67,7 +67,10 @@ type cAbi struct {
 			Packets uint64
 			Bytes   uint64
 		}
-		Drops [16]uint64
+	}
+	Drops struct {
+		_        structs.HostLayout
+		ByReason [16]uint64
 	}
 	DropReason    uint32
 	EndpointFlag  uint32
@@ -211,6 +214,11 @@ const (
 	cDropReasonDROP_PATH_CLASH        cDropReason = 13
 )
 
+type cDrops struct {
+	_        structs.HostLayout
+	ByReason [16]uint64
+}
+
 type cEndpoint struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -245,6 +253,12 @@ type cMac struct {
 	Byte [6]uint8
 }
 
+type cPassed struct {
+	_       structs.HostLayout
+	FromPod cCounter
+	ToPod   cCounter
+}
+
 type cSlot struct {
 	_          structs.HostLayout
 	Generation uint32
@@ -255,13 +269,6 @@ type cSweep struct {
 	_       structs.HostLayout
 	Visited uint32
 	Removed uint32
-}
-
-type cTraffic struct {
-	_       structs.HostLayout
-	FromPod cCounter
-	ToPod   cCounter
-	Drops   [16]uint64
 }
 
 type cUsage struct {

@@ -13,7 +13,8 @@ type (
 	Endpoint   = cEndpoint
 	Link       = cLink
 	Counter    = cCounter
-	Traffic    = cTraffic
+	Passed     = cPassed
+	Drops      = cDrops
 	DropReason = cDropReason
 
 	ConnectionKey = cConnectionKey
@@ -117,11 +118,30 @@ func (a Addr) IP() netip.Addr {
 	return netip.AddrFrom16(a.Byte).Unmap()
 }
 
-// Add sums the counters, as those of several CPUs.
+// Traffic is what passed of an endpoint, and what did not.
+type Traffic struct {
+	FromPod, ToPod Counter
+	Drops          [dropReasonsRoom]uint64 // by [DropReason]
+}
+
+// dropReasonsRoom is the number of reasons that the maps have room for.
+const dropReasonsRoom = len(Drops{}.ByReason)
+
+// Add sums the counters.
 func (t *Traffic) Add(other Traffic) {
-	t.FromPod.add(other.FromPod)
-	t.ToPod.add(other.ToPod)
-	for i, n := range other.Drops {
+	t.AddPassed(Passed{FromPod: other.FromPod, ToPod: other.ToPod})
+	t.AddDrops(Drops{ByReason: other.Drops})
+}
+
+// AddPassed adds what one CPU has counted.
+func (t *Traffic) AddPassed(p Passed) {
+	t.FromPod.add(p.FromPod)
+	t.ToPod.add(p.ToPod)
+}
+
+// AddDrops adds what one CPU has counted.
+func (t *Traffic) AddDrops(d Drops) {
+	for i, n := range d.ByReason {
 		t.Drops[i] += n
 	}
 }

@@ -15,7 +15,14 @@ func TestTypeSizes(t *testing.T) {
 		"addr":     {unsafe.Sizeof(abi.Addr{}), 16},
 		"endpoint": {unsafe.Sizeof(abi.Endpoint{}), 20},
 		"link":     {unsafe.Sizeof(abi.Link{}), 40},
-		"traffic":  {unsafe.Sizeof(abi.Traffic{}), 160},
+		"passed":   {unsafe.Sizeof(abi.Passed{}), 32},
+		"drops":    {unsafe.Sizeof(abi.Drops{}), 128},
+
+		"connection_key": {unsafe.Sizeof(abi.ConnectionKey{}), 32},
+		"connection":     {unsafe.Sizeof(abi.Connection{}), 64},
+		"slot":           {unsafe.Sizeof(abi.Slot{}), 8},
+		"usage":          {unsafe.Sizeof(abi.Usage{}), 8},
+		"limits":         {unsafe.Sizeof(abi.Limits{}), 8},
 	} {
 		if size[0] != size[1] {
 			t.Errorf("struct %s has %d bytes, want %d", name, size[0], size[1])

@@ -59,7 +59,7 @@ enum drop_reason {
 	DROP_PATH_CLASH = 13,	    /* opens a connection through the stack, with the ports of one that takes the shortcut */
 };
 
-/* Room for reasons, so that a new one does not change the shape of struct traffic. */
+/* Room for reasons, so that a new one does not change the shape of struct drops. */
 #define DROP_REASONS 16
 
 struct counter {
@@ -67,11 +67,15 @@ struct counter {
 	__u64 bytes;   /* link header included */
 };
 
-/* Value of the map traffic: what passed and what did not, one copy for each CPU. */
-struct traffic {
+/* Value of the map passed, by endpoint ID, one copy for each CPU. */
+struct passed {
 	struct counter from_pod;
 	struct counter to_pod;
-	__u64 drops[DROP_REASONS];
+};
+
+/* Value of the map drops, by endpoint ID, one copy for each CPU. */
+struct drops {
+	__u64 by_reason[DROP_REASONS];
 };
 
 /* The endpoint ID under which drops are counted that belong to no endpoint. */

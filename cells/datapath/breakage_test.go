@@ -60,8 +60,8 @@ var breakages = []breakage{
 		must(t, n.pinned(t, bpf.Endpoints).Put(abi.AddrOf(p.endpoint.Addresses.IPv4), abi.Endpoint{Ifindex: 4711, Id: 99}))
 	}, "map-entry-differs", "map entry endpoints ADDR4: endpoint 99 on link 4711, * instead of endpoint ID on link LINK, *"},
 	{"no counters", func(t *testing.T, n *node, p *pod) {
-		must(t, n.pinned(t, bpf.Traffic).Delete(uint32(p.endpoint.ID)))
-	}, "map-entry-missing", "map entry traffic ID: missing"},
+		must(t, n.pinned(t, bpf.Drops).Delete(uint32(p.endpoint.ID)))
+	}, "map-entry-missing", "map entry drops ID: missing"},
 	{"the link is down", func(t *testing.T, n *node, p *pod) {
 		must(t, n.Netlink(t).LinkSetDown(testutil.LinkAt(p.index())))
 	}, "link-down neighbour-missing neighbour-missing route-missing route-missing",

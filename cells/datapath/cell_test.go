@@ -105,9 +105,10 @@ func TestConfigValidate(t *testing.T) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	cfg.Flags(fs)
 	must(t, cfg.Validate())
-	must(t, fs.Parse([]string{"--bpf-root", "relative/../path", "--datapath-max-endpoints", "65536"}))
+	must(t, fs.Parse([]string{"--bpf-root", "relative/../path", "--datapath-max-connections", "7"}))
+	cfg.MaxEndpoints = 0
 	err := cfg.Validate()
-	for _, want := range []string{"bpf-root", "datapath-max-endpoints"} {
+	for _, want := range []string{"bpf-root", "max-endpoints", "datapath-max-connections"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want it to name %s", err, want)
 		}

@@ -12,7 +12,7 @@ import (
 type Config struct {
 	// BPFRoot is a folder of a BPF file system, made when it is not there. No other program may use it.
 	BPFRoot string
-	// MaxEndpoints is the size of the maps. When it has changed, a start moves what they hold to maps of the new size while
+	// MaxEndpoints is the size of the maps, and the largest endpoint number. When it has changed, a start moves what they hold to maps of the new size while
 	// packets pass, or answers [loader.ErrIncompatible] when they hold too much for it.
 	MaxEndpoints uint32
 	// MaxConnections is the size of the map of connections between the endpoints and others. One between two endpoints of the node has two entries.
@@ -28,18 +28,17 @@ func DefaultConfig() Config {
 // Flags adds the flags of the cell, with the values of c as their defaults.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BPFRoot, "bpf-root", c.BPFRoot, "folder of a BPF file system where programs and maps are pinned")
-	fs.Uint32Var(&c.MaxEndpoints, "datapath-max-endpoints", c.MaxEndpoints, "endpoints that the BPF maps have room for; a start moves the entries when it has changed")
 	fs.Uint32Var(&c.MaxConnections, "datapath-max-connections", c.MaxConnections, "connections that the programs remember, about 150 bytes of the kernel's memory each; a connection between two pods of the node counts twice")
 }
 
 // Validate reports every fault at once.
-func (c *Config) Validate() error {
+func (c Config) Validate() error {
 	var errs []error
 	if !filepath.IsAbs(c.BPFRoot) || filepath.Clean(c.BPFRoot) != c.BPFRoot || c.BPFRoot == "/" {
 		errs = append(errs, fmt.Errorf("bpf-root %q: want a clean absolute path", c.BPFRoot))
 	}
 	if c.MaxEndpoints == 0 || c.MaxEndpoints > 1<<16-1 {
-		errs = append(errs, fmt.Errorf("datapath-max-endpoints %d: want 1 to 65535, the number of endpoint IDs", c.MaxEndpoints))
+		errs = append(errs, fmt.Errorf("max-endpoints %d: want 1 to 65535, the number of endpoint IDs", c.MaxEndpoints))
 	}
 	if c.MaxConnections < 1024 || c.MaxConnections > 1<<24 {
 		errs = append(errs, fmt.Errorf("datapath-max-connections %d: want 1024 to %d", c.MaxConnections, 1<<24))

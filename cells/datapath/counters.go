@@ -12,17 +12,20 @@ import (
 
 // retired keeps what endpoints had counted when they went, so that the node's totals never fall while the agent runs.
 type retired struct {
-	mu  sync.Mutex // guards sum, and an endpoint's way from the map into it
+	mu  sync.Mutex // guards sum, and an endpoint's way from the maps into it
 	sum abi.Traffic
 }
 
-// retire takes an endpoint's counters out of the map and adds them to the sum.
-func (r *retired) retire(traffic *ebpf.Map, id uint16) error {
+// retire takes an endpoint's counters out of the maps and adds them to the sum. Without an entry in the map of drops it has none.
+func (r *retired) retire(m *bpfMaps, id uint16) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	counted, err := sumCPUs(traffic, uint32(id))
+	counted, err := m.traffic(uint32(id))
 	if err == nil {
-		err = traffic.Delete(uint32(id))
+		err = m.Passed.Put(uint32(id), make([]abi.Passed, m.CPUs))
+	}
+	if err == nil {
+		err = m.Drops.Delete(uint32(id))
 	}
 	if err != nil {
 		return gone(err)
@@ -31,36 +34,44 @@ func (r *retired) retire(traffic *ebpf.Map, id uint16) error {
 	return nil
 }
 
-// totals adds the sum to what is in the map.
-func (r *retired) totals(traffic *ebpf.Map) (abi.Traffic, error) {
+// totals adds the sum to what is in the maps.
+func (r *retired) totals(m *bpfMaps) (abi.Traffic, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	total := r.sum
 	var id uint32
-	var perCPU []abi.Traffic
-	entries := traffic.Iterate()
-	for entries.Next(&id, &perCPU) {
-		for _, counted := range perCPU {
-			total.Add(counted)
+	var drops []abi.Drops
+	entries := m.Drops.Iterate()
+	for entries.Next(&id, &drops) {
+		counted, err := m.traffic(id)
+		if gone(err) != nil {
+			return total, err
 		}
+		total.Add(counted)
 	}
 	return total, entries.Err()
 }
 
-func sumCPUs(traffic *ebpf.Map, id uint32) (sum abi.Traffic, err error) {
-	var perCPU []abi.Traffic
-	if err := traffic.Lookup(id, &perCPU); err != nil {
+// traffic sums what the CPUs have counted of an endpoint.
+func (m *bpfMaps) traffic(id uint32) (sum abi.Traffic, err error) {
+	var drops []abi.Drops
+	if err := m.Drops.Lookup(id, &drops); err != nil {
 		return sum, err
 	}
-	for _, counted := range perCPU {
-		sum.Add(counted)
+	var passed []abi.Passed
+	if err := m.Passed.Lookup(id, &passed); err != nil {
+		return sum, err
+	}
+	for cpu := range drops {
+		sum.AddPassed(passed[cpu])
+		sum.AddDrops(drops[cpu])
 	}
 	return sum, nil
 }
 
 func (k *kernelMaps) Traffic(id uint16) (sum abi.Traffic, err error) {
 	err = k.use(func(m *bpfMaps) error {
-		sum, err = sumCPUs(m.Traffic, uint32(id))
+		sum, err = m.traffic(uint32(id))
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("counters of endpoint %d: %w", id, ErrNoLink)
 		}
@@ -71,7 +82,7 @@ func (k *kernelMaps) Traffic(id uint16) (sum abi.Traffic, err error) {
 
 func (k *kernelMaps) Totals() (total abi.Traffic, err error) {
 	err = k.use(func(m *bpfMaps) error {
-		total, err = k.retired.totals(m.Traffic)
+		total, err = k.retired.totals(m)
 		return err
 	})
 	return total, err

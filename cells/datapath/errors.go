@@ -11,7 +11,7 @@ var (
 	ErrForeignLink  = link.ErrForeign
 	ErrAddress      = fault.New(fault.Invalid, "not an address that a container can have")
 	ErrAddressInUse = fault.New(fault.Conflict, "address belongs to another link")
-	ErrFull         = fault.New(fault.Exhausted, "no room in the BPF maps (see --datapath-max-endpoints)")
+	ErrFull         = fault.New(fault.Exhausted, "no room in the BPF maps (see --max-endpoints)")
 )
 
 // errUpdated is returned when an endpoint came while something stale was to be removed.

@@ -100,7 +100,7 @@ func (r *realKernel) state(t *testing.T) datapathtest.State {
 	}
 	return datapathtest.State{
 		Links: entries[bpf.Links], Addresses: entries[bpf.Endpoints],
-		Endpoints: entries[bpf.Traffic] - 1, // less the node's own
+		Endpoints: entries[bpf.Drops] - 1, // less the node's own
 		Attached:  r.node.filters(t) / 2,
 	}
 }

@@ -32,9 +32,10 @@ func (m *bpfMaps) compare(e Entry) (differences []Difference, err error) {
 	for _, addr := range e.Addresses.List() {
 		add(compareEntry(m.Endpoints, abi.AddrOf(addr), endpointValue(e), entryName(bpf.Endpoints, addr.String())))
 	}
-	_, lookupErr := sumCPUs(m.Traffic, uint32(e.ID))
+	var drops []abi.Drops
+	lookupErr := m.Drops.Lookup(uint32(e.ID), &drops)
 	if errors.Is(lookupErr, ebpf.ErrKeyNotExist) {
-		add(&Difference{mapEntryMissing, entryName(bpf.Traffic, strconv.Itoa(int(e.ID))), missing}, nil)
+		add(&Difference{mapEntryMissing, entryName(bpf.Drops, strconv.Itoa(int(e.ID))), missing}, nil)
 	}
 	add(nil, gone(lookupErr))
 	if m.generation(e.ID) == 0 {
@@ -92,8 +93,8 @@ func (k *kernelMaps) Stale(want Want) (stale []Stale, err error) {
 	for id, value := range all.counters {
 		owned := func(d Desired) bool { return d.HasID(id) }
 		if !owned(d) {
-			remove := func(m *bpfMaps) error { return gone(m.Traffic.Delete(id)) }
-			stale = append(stale, k.stale(bpf.Traffic, strconv.Itoa(int(id)), value, owned, remove))
+			remove := func(m *bpfMaps) error { return gone(m.Drops.Delete(id)) }
+			stale = append(stale, k.stale(bpf.Drops, strconv.Itoa(int(id)), value, owned, remove))
 		}
 	}
 	return stale, err

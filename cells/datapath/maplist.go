@@ -56,7 +56,7 @@ func readAll[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
 type actualEntries struct {
 	byLink    map[uint32]abi.Link
 	byAddress map[abi.Addr]abi.Endpoint
-	counters  map[uint32]abi.Traffic // of one CPU
+	counters  map[uint32]abi.Drops // of one CPU
 }
 
 func (k *kernelMaps) list() (all actualEntries, err error) {
@@ -64,7 +64,7 @@ func (k *kernelMaps) list() (all actualEntries, err error) {
 		var linksErr, addressesErr, countersErr error
 		all.byLink, linksErr = readAll[uint32, abi.Link](m.Links)
 		all.byAddress, addressesErr = readAll[abi.Addr, abi.Endpoint](m.Endpoints)
-		all.counters, countersErr = readAll[uint32, abi.Traffic](m.Traffic)
+		all.counters, countersErr = readAll[uint32, abi.Drops](m.Drops)
 		return errors.Join(linksErr, addressesErr, countersErr)
 	})
 	return all, err

@@ -90,7 +90,7 @@ func (k *kernelMaps) Delete(e Entry) error {
 	return k.use(func(m *bpfMaps) error {
 		err := m.deleteLink(e.Link, e.ID)
 		if e.ID != uint16(abi.NoEndpoint) {
-			err = errors.Join(err, k.retired.retire(m.Traffic, e.ID))
+			err = errors.Join(err, k.retired.retire(m, e.ID))
 		}
 		if err != nil {
 			return fmt.Errorf("delete map entries: %w", err)
@@ -115,6 +115,9 @@ func despiteENOMEM(write func() error) error {
 }
 
 func (m *bpfMaps) put(e Entry) error {
+	if uint32(e.ID) >= m.Passed.MaxEntries() {
+		return fmt.Errorf("endpoint %d: %w", e.ID, ErrFull)
+	}
 	link := linkValue(e)
 	var before abi.Link
 	if err := m.Links.Lookup(uint32(e.Link), &before); err == nil && before != link {
@@ -130,7 +133,7 @@ func (m *bpfMaps) put(e Entry) error {
 	if err := m.Links.Put(uint32(e.Link), link); err != nil {
 		return full(err)
 	}
-	err := m.Traffic.Update(uint32(e.ID), make([]abi.Traffic, m.CPUs), ebpf.UpdateNoExist)
+	err := m.Drops.Update(uint32(e.ID), make([]abi.Drops, m.CPUs), ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return full(err)
 	}

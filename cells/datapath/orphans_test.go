@@ -48,8 +48,8 @@ var orphans = []orphan{
 		return "map entry endpoints 10.0.0.99"
 	}},
 	{"counters", "map-entry-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
-		must(t, c.pinned(t, bpf.Traffic).Put(uint32(99), make([]abi.Traffic, ebpf.MustPossibleCPU())))
-		return "map entry traffic 99"
+		must(t, c.pinned(t, bpf.Drops).Put(uint32(99), make([]abi.Drops, ebpf.MustPossibleCPU())))
+		return "map entry drops 99"
 	}},
 	{"programs of another agent", "program-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
 		c.pin(t, "programs", "0123456789abcdef", "from_pod")
@@ -68,9 +68,9 @@ var orphans = []orphan{
 		return "pin maps/links"
 	}},
 	{"another map is pinned in its place", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
-		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Traffic)))
-		c.pin(t, "maps", bpf.Traffic)
-		return "pin maps/traffic"
+		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Drops)))
+		c.pin(t, "maps", bpf.Drops)
+		return "pin maps/drops"
 	}},
 	{"a program is not pinned", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
 		digest := c.datapath.Status().Digest

@@ -51,7 +51,7 @@ func TestResizeUnderTraffic(t *testing.T) {
 		n.takeOver(t, a, b)
 		traffic.goOn(t)
 		after := n.inspect(t)
-		want := map[string]uint32{bpf.Endpoints: 2 * size, bpf.Links: size, bpf.Traffic: size + 1}
+		want := map[string]uint32{bpf.Endpoints: 2 * size, bpf.Links: size, bpf.Drops: size + 1}
 		for i, m := range after.Maps {
 			if most, resized := want[m.Name]; resized && (m.MaxEntries != most || m.Entries != before.Maps[i].Entries) {
 				t.Errorf("map %+v, want %d of %d entries", m, before.Maps[i].Entries, most)
@@ -200,9 +200,9 @@ func plantOldLayout(t *testing.T, n *node) {
 // What the node dropped for nobody is counted on, too.
 func TestResizeNodeCounters(t *testing.T) {
 	n := newNode(t)
-	counted := make([]abi.Traffic, ebpf.MustPossibleCPU())
-	counted[0].Drops[abi.DropNoEndpoint] = 7
-	must(t, n.pinned(t, bpf.Traffic).Put(abi.NoEndpoint, counted))
+	counted := make([]abi.Drops, ebpf.MustPossibleCPU())
+	counted[0].ByReason[abi.DropNoEndpoint] = 7
+	must(t, n.pinned(t, bpf.Drops).Put(abi.NoEndpoint, counted))
 	n.stop(t)
 	n.cfg.MaxEndpoints *= 2
 	n.start(t)

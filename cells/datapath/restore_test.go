@@ -78,12 +78,12 @@ func TestPruneReportsRemoved(t *testing.T) {
 	must(t, handle.RouteAdd(testutil.HostRoute(link, others, unix.RTPROT_STATIC)))
 	must(t, handle.NeighSet(testutil.PermanentNeighbour(link, unknownAddr, testutil.MAC(2))))
 	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, unknownAddr, testutil.MAC(2))))
-	must(t, n.pinned(t, bpf.Traffic).Put(uint32(77), make([]abi.Traffic, ebpf.MustPossibleCPU())))
+	must(t, n.pinned(t, bpf.Drops).Put(uint32(77), make([]abi.Drops, ebpf.MustPossibleCPU())))
 	removed, err := n.step.Prune(context.Background(), endpoints(a))
 	must(t, err)
 	want := []string{
+		"map entry drops 2", "map entry drops 77",
 		"map entry endpoints 10.0.0.2", "map entry endpoints fd00::2", "map entry links LINK",
-		"map entry traffic 2", "map entry traffic 77",
 		"neighbour 10.0.0.99 on link HOST", "route to 10.0.0.99/32 by link HOST",
 	}
 	for i := range want {

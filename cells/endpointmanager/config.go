@@ -24,6 +24,8 @@ type Config struct {
 	RetryInterval time.Duration
 	// Parallel is how many endpoints are made at the same time, and how many are taken down.
 	Parallel int
+	// MaxEndpoints is how many endpoints the node may have, and the largest endpoint number.
+	MaxEndpoints uint16
 	// CriticalNamespaces and CriticalPriorityClasses say which pods' endpoints are made before all others.
 	CriticalNamespaces, CriticalPriorityClasses []string
 	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. Of more it deletes only those
@@ -34,7 +36,7 @@ type Config struct {
 // DefaultConfig is what the agent runs with unless told otherwise.
 func DefaultConfig() Config {
 	return Config{
-		StateDir: "/run/porin", TombstoneTTL: 20 * time.Minute, RetryInterval: time.Second, Parallel: 16,
+		StateDir: "/run/porin", TombstoneTTL: 20 * time.Minute, RetryInterval: time.Second, Parallel: 16, MaxEndpoints: 4096,
 		CriticalNamespaces:      []string{"kube-system"},
 		CriticalPriorityClasses: []string{"system-node-critical", "system-cluster-critical"},
 		GCShare:                 0.5,
@@ -44,6 +46,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of the manager.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` of the ledger and the deletion records, on a tmpfs")
+	fs.Uint16Var(&c.MaxEndpoints, "max-endpoints", c.MaxEndpoints, "endpoints that the node may have; the BPF maps have room for as many, and a start moves their entries when it has changed")
 	fs.IntVar(&c.Parallel, "endpoint-parallel", c.Parallel, "endpoints that are made at the same time; as many are taken down")
 	fs.StringSliceVar(&c.CriticalNamespaces, "endpoint-critical-namespaces", c.CriticalNamespaces, "namespaces whose pods are attached before all others")
 	fs.StringSliceVar(&c.CriticalPriorityClasses, "endpoint-critical-priority-classes", c.CriticalPriorityClasses, "priority classes whose pods are attached before all others")
@@ -55,6 +58,9 @@ func (c Config) Validate() error {
 	var errs []error
 	if !filepath.IsAbs(c.StateDir) {
 		errs = append(errs, fmt.Errorf("state-dir %q: want an absolute path, such as /run/porin", c.StateDir))
+	}
+	if c.MaxEndpoints == 0 {
+		errs = append(errs, errors.New("max-endpoints 0: want 1 to 65535"))
 	}
 	if c.TombstoneTTL <= 0 || c.RetryInterval <= 0 {
 		errs = append(errs, fmt.Errorf("tombstone TTL %s, retry interval %s: want both above zero", c.TombstoneTTL, c.RetryInterval))

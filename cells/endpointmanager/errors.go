@@ -16,7 +16,7 @@ var (
 	// ErrSuperseded is what ends a creation that began before another one of its attachment, or for a newer container of
 	// its pod, has taken its place.
 	ErrSuperseded = fault.New(fault.Unavailable, "a newer ADD has taken its place")
-	ErrNoID       = fault.New(fault.Exhausted, "all 65535 endpoint numbers of the node are in use")
+	ErrNoID       = fault.New(fault.Exhausted, "all endpoint numbers of the node are in use (see --max-endpoints)")
 	// ErrAddressNotTaken is what a Step's Restore wraps when the endpoint's address could not be taken again: the
 	// deletion that follows must not release it.
 	ErrAddressNotTaken = fault.New(fault.Conflict, "the address could not be taken again")

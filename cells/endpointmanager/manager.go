@@ -115,7 +115,7 @@ type manager struct {
 
 func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.Barrier) *manager {
 	gate := newGate()
-	registry := newRegistry(p.Table, p.Log, gate)
+	registry := newRegistry(p.Table, p.Log, gate, p.Config.MaxEndpoints)
 	clock := clock{boottime.Now}
 	records := &recorder{clock: &clock, registry: registry}
 	steps := &stepRunner{list: p.Steps, table: p.Table, log: p.Log}

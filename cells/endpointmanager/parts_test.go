@@ -11,10 +11,10 @@ import (
 )
 
 func TestNumbersReuse(t *testing.T) {
-	ids := newIDs()
+	ids := newIDs(100)
 	first, _ := ids.allocate()
 	ids.free(first)
-	for want := first + 1; want != 0; want++ {
+	for want := first + 1; want <= 100; want++ {
 		got, err := ids.allocate()
 		if err != nil || got != want {
 			t.Fatalf("allocate = %d, %v, want %d", got, err, want)
@@ -28,6 +28,13 @@ func TestNumbersReuse(t *testing.T) {
 	}
 	if ids.reserve(0) || ids.reserve(first) {
 		t.Error("0 and a number in use can be reserved")
+	}
+	if !ids.reserve(101) {
+		t.Error("a number of an agent with more endpoints cannot be reserved")
+	}
+	ids.free(7)
+	if got, err := ids.allocate(); err != nil || got != 7 {
+		t.Fatalf("with one free: allocate = %d, %v, want 7", got, err)
 	}
 }
 

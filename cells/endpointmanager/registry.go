@@ -23,8 +23,8 @@ type registry struct {
 	calls   callOrder
 }
 
-func newRegistry(table *Table, log *slog.Logger, gate *gate) *registry {
-	return &registry{table: table, log: log, gate: gate, ids: newIDs(), workers: newWorkerIndex(), calls: newCallOrder()}
+func newRegistry(table *Table, log *slog.Logger, gate *gate, maxEndpoints uint16) *registry {
+	return &registry{table: table, log: log, gate: gate, ids: newIDs(maxEndpoints), workers: newWorkerIndex(), calls: newCallOrder()}
 }
 
 // close closes the gate and the queues: what is in these still runs.

@@ -22,7 +22,7 @@ func newResources(m *manager) resources { return resources{m} }
 func (r resources) Resources() []capacity.Resource {
 	return []capacity.Resource{
 		r.ledger(),
-		{Name: "endpoint-numbers", Used: int64(r.m.registry.ids.count()), Capacity: maxID, Reserve: maxID / 100},
+		{Name: "endpoint-numbers", Used: int64(r.m.registry.ids.count()), Capacity: int64(r.m.registry.ids.max), Reserve: max(1, int64(r.m.registry.ids.max)/100)},
 		{Name: "deletion-records", Err: r.deletionRecords()},
 	}
 }

@@ -99,26 +99,25 @@ func (i *workerIndex) all() (list []*worker) {
 	return sorted(list)
 }
 
-// ids gives out endpoint numbers: 16 bits, never 0, and one that was freed comes round again as late as possible, so
+// ids gives out endpoint numbers: from 1 to max, and one that was freed comes round again as late as possible, so
 // that a stale reference meets nobody rather than somebody else.
 type ids struct {
+	max uint16
+
 	mu   sync.Mutex // guards the fields below
 	used map[uint16]bool
 	last uint16
 }
 
-// maxID is the largest endpoint number, and how many there are.
-const maxID = 1<<16 - 1
-
-func newIDs() *ids { return &ids{used: map[uint16]bool{}} }
+func newIDs(max uint16) *ids { return &ids{max: max, used: map[uint16]bool{}} }
 
 // allocate returns a free number or [ErrNoID].
 func (i *ids) allocate() (uint16, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for range 1 << 16 {
-		i.last++
-		if i.last != 0 && !i.used[i.last] {
+	for range i.max {
+		i.last = i.last%i.max + 1
+		if !i.used[i.last] {
 			i.used[i.last] = true
 			return i.last, nil
 		}
@@ -134,7 +133,9 @@ func (i *ids) reserve(id uint16) bool {
 		return false
 	}
 	i.used[id] = true
-	i.last = max(i.last, id)
+	if id <= i.max {
+		i.last = max(i.last, id)
+	}
 	return true
 }
 

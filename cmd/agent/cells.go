@@ -41,7 +41,7 @@ func Cells(cfg Config) fx.Option {
 		ipam.Module(cfg.ipam()),
 		link.Module(),
 		multiPool(cfg),
-		datapath.Module(cfg.Datapath),
+		datapath.Module(cfg.datapath()),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
 		monitor.Module(cfg.Monitor),

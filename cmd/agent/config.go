@@ -92,6 +92,12 @@ func (c Config) multiPool() multipool.Config {
 	return c.MultiPool
 }
 
+// datapath is the configuration of the node's part of the kernel, with what the agent knows of the node.
+func (c Config) datapath() datapath.Config {
+	c.Datapath.MaxEndpoints = uint32(c.EndpointManager.MaxEndpoints)
+	return c.Datapath
+}
+
 // ipam is the configuration of the node's addresses, with what the agent knows of the node.
 func (c Config) ipam() ipam.Config {
 	c.IPAM.ReservationsPath = filepath.Join(c.Store.Dir, "reservations.db")
@@ -109,7 +115,7 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.datapath().Validate(), c.Doctor.Validate(),
 		c.Metrics.Validate(), c.Monitor.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {

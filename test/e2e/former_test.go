@@ -54,7 +54,7 @@ func (r *rig) formerVersion() (ids []ebpf.ProgramID) {
 func (r *rig) pinnedMaps(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	r.Helper()
 	maps := map[string]*ebpf.Map{}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic} {
+	for _, name := range bpf.MapNames() {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(r.node.BPFRoot, "maps", name), nil)
 		if err != nil {
 			r.Fatal(err)

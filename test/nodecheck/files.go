@@ -14,7 +14,7 @@ import (
 
 // pinsDue are the programs that the agent says it has, and their maps.
 func (a answers) pinsDue() (items []Item) {
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Traffic} {
+	for _, name := range bpf.MapNames() {
 		items = append(items, Item{"pin", filepath.Join("maps", name)})
 	}
 	for _, p := range a.status.Datapath.Programs {

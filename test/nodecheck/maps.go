@@ -14,10 +14,10 @@ import (
 
 // mapsDue are the entries of the endpoints, and the node's own counters.
 func (a answers) mapsDue() []Item {
-	items := []Item{trafficEntry(abi.NoEndpoint)}
+	items := []Item{dropsEntry(abi.NoEndpoint)}
 	for _, ep := range a.endpoints {
 		index := uint32(ep.Host.Index)
-		items = append(items, trafficEntry(uint32(ep.ID)), linkEntry(index, ep.ID, ep.Addresses.IPv4, ep.Addresses.IPv6))
+		items = append(items, dropsEntry(uint32(ep.ID)), linkEntry(index, ep.ID, ep.Addresses.IPv4, ep.Addresses.IPv6))
 		for _, addr := range addresses(ep) {
 			items = append(items, endpointEntry(addr, index, ep.ID))
 		}
@@ -33,8 +33,8 @@ func linkEntry(index uint32, id uint16, v4, v6 netip.Addr) Item {
 	return Item{"entry of map " + bpf.Links, fmt.Sprintf("link %d: endpoint %d, %s %s", index, id, v4, v6)}
 }
 
-func trafficEntry(id uint32) Item {
-	return Item{"entry of map " + bpf.Traffic, fmt.Sprintf("endpoint %d", id)}
+func dropsEntry(id uint32) Item {
+	return Item{"entry of map " + bpf.Drops, fmt.Sprintf("endpoint %d", id)}
 }
 
 // mapItems are the entries in the kernel.
@@ -46,8 +46,8 @@ func (c *Checker) mapItems() (items []Item, err error) {
 	err2 := eachEntry(filepath.Join(dir, bpf.Links), func(index uint32, l abi.Link) {
 		items = append(items, linkEntry(index, l.Id, abi.Addr(l.Ipv4).IP(), abi.Addr(l.Ipv6).IP()))
 	})
-	err3 := eachEntry(filepath.Join(dir, bpf.Traffic), func(id uint32, _ []abi.Traffic) {
-		items = append(items, trafficEntry(id))
+	err3 := eachEntry(filepath.Join(dir, bpf.Drops), func(id uint32, _ []abi.Drops) {
+		items = append(items, dropsEntry(id))
 	})
 	return items, errors.Join(err1, err2, err3)
 }

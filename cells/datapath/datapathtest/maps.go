@@ -91,7 +91,7 @@ func (m maps) Stale(want datapath.Want) (stale []datapath.Stale, err error) {
 	}
 	for id := range k.traffic {
 		if !desired.HasID(uint32(id)) {
-			add(bpf.Traffic, id, func() { delete(k.traffic, id) })
+			add(bpf.Drops, id, func() { delete(k.traffic, id) })
 		}
 	}
 	return stale, nil

@@ -91,7 +91,7 @@ func inspectMaps(dir string) (maps []PinnedMap, err error) {
 
 // countEntries is as right as it can be while others write. An array has all its entries.
 func countEntries(m *ebpf.Map) (n int) {
-	if m.Type() == ebpf.Array {
+	if m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray {
 		return int(m.MaxEntries())
 	}
 	key := make([]byte, m.KeySize())

@@ -22,7 +22,7 @@ type Config struct {
 	MaxEndpoints uint32
 	// MaxConnections is the size of the map of connections. When it has changed the map is made anew and empty: see bpf/lib/connection.h.
 	MaxConnections uint32
-	Object       []byte // the compiled programs of bpf.EndpointObject, for the digest
+	Object         []byte // the compiled programs of bpf.EndpointObject, for the digest
 }
 
 // These are the folders below the root.
@@ -112,7 +112,8 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("configure BPF programs: %w", err)
 	}
 	spec.Maps[bpf.Links].MaxEntries = l.cfg.MaxEndpoints
-	spec.Maps[bpf.Traffic].MaxEntries = l.cfg.MaxEndpoints + 1 // and the node's own
+	spec.Maps[bpf.Passed].MaxEntries = l.cfg.MaxEndpoints + 1 // by number, of which 0 is nobody's
+	spec.Maps[bpf.Drops].MaxEntries = l.cfg.MaxEndpoints + 1  // and the node's own
 	spec.Maps[bpf.Endpoints].MaxEntries = 2 * l.cfg.MaxEndpoints
 	spec.Maps[bpf.Connections].MaxEntries = l.cfg.MaxConnections
 	return spec, nil

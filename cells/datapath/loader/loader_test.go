@@ -86,10 +86,10 @@ func TestLoadRefusesToAdopt(t *testing.T) {
 		{"it was configured differently", func(t *testing.T, n *node, dir string) {
 			n.plant(t, dir, func(spec *ebpf.CollectionSpec) {
 				must(t, spec.Variables[bpf.GatewayIPv4].Set([4]byte{169, 254, 9, 9}))
-			}, bpf.Links, bpf.Endpoints, bpf.Traffic)
+			}, bpf.MapNames()...)
 		}},
 		{"it uses other maps", func(t *testing.T, n *node, dir string) {
-			n.plant(t, dir, func(*ebpf.CollectionSpec) {}, bpf.Links, bpf.Traffic)
+			n.plant(t, dir, func(*ebpf.CollectionSpec) {}, bpf.Links, bpf.Drops)
 		}},
 	}
 	for _, row := range rows {
@@ -154,10 +154,13 @@ func TestLoadCannotAttach(t *testing.T) {
 func TestLoadResizesMaps(t *testing.T) {
 	n := newNode(t)
 	small := n.load(t)
-	counted := make([]abi.Traffic, small.Maps.CPUs)
+	counted := make([]abi.Passed, small.Maps.CPUs)
 	counted[0].FromPod.Packets = 7
+	dropped := make([]abi.Drops, small.Maps.CPUs)
+	dropped[0].ByReason[abi.DropARP] = 3
 	must(t, small.Maps.Links.Put(uint32(3), abi.Link{Id: 1}))
-	must(t, small.Maps.Traffic.Put(uint32(1), counted))
+	must(t, small.Maps.Passed.Put(uint32(1), counted))
+	must(t, small.Maps.Drops.Put(uint32(1), dropped))
 	small.Close()
 	n.cfg.MaxEndpoints = 32
 	large := n.load(t)
@@ -165,12 +168,49 @@ func TestLoadResizesMaps(t *testing.T) {
 	if err := large.Maps.Links.Lookup(uint32(3), &link); err != nil || link.Id != 1 || large.Maps.Links.MaxEntries() != 32 {
 		t.Errorf("link %+v of %d entries, error %v", link, large.Maps.Links.MaxEntries(), err)
 	}
-	var got []abi.Traffic
-	if err := large.Maps.Traffic.Lookup(uint32(1), &got); err != nil || got[0].FromPod.Packets != 7 {
-		t.Errorf("counters %+v, error %v", got, err)
+	var passed []abi.Passed
+	if err := large.Maps.Passed.Lookup(uint32(1), &passed); err != nil || passed[0].FromPod.Packets != 7 {
+		t.Errorf("counters %+v, error %v", passed, err)
+	}
+	var drops []abi.Drops
+	if err := large.Maps.Drops.Lookup(uint32(1), &drops); err != nil || drops[0].ByReason[abi.DropARP] != 3 {
+		t.Errorf("drops %+v, error %v", drops, err)
 	}
 	if stale, err := n.loader(t).StalePins(large); err != nil || len(stale) != 1 || !stale[0].Program {
 		t.Errorf("stale %+v, error %v, want the programs on the small maps", stale, err)
+	}
+}
+
+// TestLoadSmallerThanNumbers: there are few endpoints, and one has a number that has no place in smaller maps.
+func TestLoadSmallerThanNumbers(t *testing.T) {
+	n := newNode(t)
+	large := n.load(t)
+	must(t, large.Maps.Links.Put(uint32(3), abi.Link{Id: 12}))
+	large.Close()
+	n.cfg.MaxEndpoints = 11
+	if _, err := n.loader(t).Load(t.Context(), anyLink); !errors.Is(err, loader.ErrIncompatible) || !strings.Contains(err.Error(), "--max-endpoints") {
+		t.Errorf("error %v, want ErrIncompatible, and what to do", err)
+	}
+	n.cfg.MaxEndpoints = 12
+	n.load(t)
+}
+
+// TestLoadResizesConnections: the map of connections is made anew, and what counts its entries, too.
+func TestLoadResizesConnections(t *testing.T) {
+	n := newNode(t)
+	small := n.load(t)
+	must(t, small.Maps.Connections.Put(abi.ConnectionKey{Ifindex: 3}, abi.Connection{Id: 1, Charged: 1}))
+	must(t, small.Maps.Usage.Put(abi.NoEndpoint, abi.Usage{Connections: 1}))
+	small.Close()
+	n.cfg.MaxConnections *= 2
+	large := n.load(t)
+	var usage abi.Usage
+	if err := large.Maps.Usage.Lookup(abi.NoEndpoint, &usage); err != nil || usage.Connections != 0 || large.Maps.Connections.MaxEntries() != n.cfg.MaxConnections {
+		t.Errorf("%d entries are counted in a map of %d, error %v", usage.Connections, large.Maps.Connections.MaxEntries(), err)
+	}
+	var c abi.Connection
+	if err := large.Maps.Connections.Lookup(abi.ConnectionKey{Ifindex: 3}, &c); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("an entry of the small map is in the large one, error %v", err)
 	}
 }
 

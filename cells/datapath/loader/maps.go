@@ -15,10 +15,10 @@ import (
 
 // Maps are the maps that stay when programs come and go.
 type Maps struct {
-	Endpoints, Links, Traffic         *ebpf.Map
+	Endpoints, Links, Passed, Drops   *ebpf.Map
 	Connections, Slots, Usage, Limits *ebpf.Map
-	CPUs                      int             // that may ever come up: a per-CPU value has so many copies
-	unpinned                  map[string]bool // by name: made just now
+	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
+	unpinned                          map[string]bool // by name: made just now
 }
 
 // openMaps opens what is pinned and makes what is not, and pins nothing: publish does. A
@@ -46,7 +46,7 @@ func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 		}
 		m.unpinned[bpf.Usage] = true
 	}
-	err = m.Traffic.Update(abi.NoEndpoint, make([]abi.Traffic, m.CPUs), ebpf.UpdateNoExist)
+	err = m.Drops.Update(abi.NoEndpoint, make([]abi.Drops, m.CPUs), ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return nil, fmt.Errorf("make the node's own counters: %w", err)
 	}
@@ -94,7 +94,7 @@ func compatible(m *ebpf.Map, spec *ebpf.MapSpec, pin string) error {
 
 func (m *Maps) pointers() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
-		bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Traffic: &m.Traffic,
+		bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Passed: &m.Passed, bpf.Drops: &m.Drops,
 		bpf.Connections: &m.Connections, bpf.Slots: &m.Slots, bpf.Usage: &m.Usage, bpf.Limits: &m.Limits,
 	}
 }

@@ -1,7 +1,9 @@
 package loader
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -32,8 +34,44 @@ func resize(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.M
 // copyAs has the types of each map.
 var copyAs = map[string]func(from, to *ebpf.Map) error{
 	bpf.Endpoints: copyEntries[abi.Addr, abi.Endpoint],
-	bpf.Links:     copyEntries[uint32, abi.Link],
-	bpf.Traffic:   copyEntries[uint32, []abi.Traffic], // one value a CPU
+	bpf.Links:     copyLinks,
+	bpf.Passed:    copyArray[abi.Passed],
+	bpf.Drops:     copyEntries[uint32, []abi.Drops], // one value a CPU
+}
+
+// copyArray copies an array of one value a CPU, as far as anything is counted in it.
+func copyArray[V comparable](from, to *ebpf.Map) error {
+	for id := range from.MaxEntries() {
+		var values []V
+		if err := from.Lookup(id, &values); err != nil {
+			return fmt.Errorf("read map %s: %w", from, err)
+		}
+		if !slices.ContainsFunc(values, func(v V) bool { return v != *new(V) }) {
+			continue
+		}
+		if id >= to.MaxEntries() {
+			return fmt.Errorf("%w: endpoint %d is in it, and there would be room up to %d; give --max-endpoints a larger number, or drain the node",
+				ErrIncompatible, id, to.MaxEntries()-1)
+		}
+		if err := to.Put(id, values); err != nil {
+			return fmt.Errorf("copy an entry: %w", err)
+		}
+	}
+	return nil
+}
+
+// copyLinks refuses numbers for which other maps would have no room.
+func copyLinks(from, to *ebpf.Map) error {
+	var index uint32
+	var link abi.Link
+	entries := from.Iterate()
+	for entries.Next(&index, &link) {
+		if uint32(link.Id) > to.MaxEntries() {
+			return fmt.Errorf("%w: endpoint %d is in it, and there would be room up to %d; give --max-endpoints a larger number, or drain the node",
+				ErrIncompatible, link.Id, to.MaxEntries())
+		}
+	}
+	return errors.Join(entries.Err(), copyEntries[uint32, abi.Link](from, to))
 }
 
 // copyEntries expects that no agent writes meanwhile.
@@ -50,7 +88,7 @@ func copyEntries[K comparable, V any](from, to *ebpf.Map) error {
 		return fmt.Errorf("read map %s: %w", from, err)
 	}
 	if len(all) > int(to.MaxEntries()) {
-		return fmt.Errorf("%w: it has %d entries, and there would be room for %d; give --datapath-max-endpoints a larger number, or drain the node",
+		return fmt.Errorf("%w: it has %d entries, and there would be room for %d; give --max-endpoints a larger number, or drain the node",
 			ErrIncompatible, len(all), to.MaxEntries())
 	}
 	for key, value := range all {
