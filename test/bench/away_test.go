@@ -31,7 +31,7 @@ func away(t *testing.T, r *report) {
 // awayStart measures a start with the records of containers whose links are gone, less one with nothing to do.
 func awayStart(t *testing.T, r *report) {
 	node := testutil.NewNode(t)
-	agent := node.StartAgent(t, testutil.Build(t), "--ipam-pod-cidr=10.200.0.0/16", "--datapath-max-endpoints=16384", "--log-level=warn")
+	agent := node.StartAgent(t, testutil.Build(t), "--ipam-pod-cidr=10.200.0.0/16", "--max-endpoints=16384", "--log-level=warn")
 	var empty []time.Duration
 	for range awayStarts {
 		agent.Restart(t)

@@ -77,7 +77,7 @@ func (s *scene) halfMade(c *testutil.Container) error {
 
 // agentResize: the next start carries on with the maps as they are, and nobody loses an entry.
 func agentResize(s *scene) operation {
-	sizes := []string{"--datapath-max-endpoints=2048", "--datapath-max-endpoints=1024"}
+	sizes := []string{"--max-endpoints=2048", "--max-endpoints=1024"}
 	return operation{
 		victim: s.agents,
 		prepare: func() error {

@@ -66,8 +66,8 @@ func TestConfigBad(t *testing.T) {
 	node := testutil.NewNode(t)
 	for _, c := range []struct{ flag, words string }{
 		{"--no-such-flag", "no-such-flag"},
-		{"--datapath-max-endpoints=many", "datapath-max-endpoints"},
-		{"--datapath-max-endpoints=0", "datapath-max-endpoints"},
+		{"--max-endpoints=many", "max-endpoints"},
+		{"--max-endpoints=0", "max-endpoints"},
 		{"--ipam-quarantine=soon", "ipam-quarantine"},
 		{"--log-level=loud", "want debug, info, warn or error"},
 		{"--ipam-pod-cidr=10.1.2.3/24", "10.1.2.0/24"},
@@ -91,10 +91,10 @@ func TestConfigBad(t *testing.T) {
 func TestConfigAllFaults(t *testing.T) {
 	testutil.Root(t)
 	file := configFile(t, "colour: red\nipam-quarantine: soon\nlog-level: loud\n")
-	t.Setenv("PORIN_DATAPATH_MAX_ENDPOINTS", "many")
+	t.Setenv("PORIN_MAX_ENDPOINTS", "many")
 	out := failingAgent(t, testutil.NewNode(t), "--config="+file, "--metrics-address=9964", "--cni-conf-path=relative")
 	for _, fault := range []string{
-		`unknown key "colour"`, "soon", `log-level "loud"`, "PORIN_DATAPATH_MAX_ENDPOINTS", `metrics-address "9964"`, `cni-conf-path "relative"`,
+		`unknown key "colour"`, "soon", `log-level "loud"`, "PORIN_MAX_ENDPOINTS", `metrics-address "9964"`, `cni-conf-path "relative"`,
 	} {
 		if !strings.Contains(out, fault) {
 			t.Errorf("%s is not reported in\n%s", fault, out)

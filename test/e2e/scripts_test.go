@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/datapath/loader"
 )
@@ -53,7 +54,7 @@ func TestBPFCommand(t *testing.T) {
 		if diff := cmp.Diff(r.inspect(), found, rounded); diff != "" {
 			t.Errorf("%s (-kernel +porin):\n%s", when, diff)
 		}
-		if len(found.Programs) != 2 || len(found.Maps) != 3 || len(found.Attachments) != 4 {
+		if len(found.Programs) != 2 || len(found.Maps) != len(bpf.MapNames()) || len(found.Attachments) != 4 {
 			t.Errorf("%s: %+v", when, found)
 		}
 	}

@@ -39,7 +39,7 @@ func TestStatusFullPool(t *testing.T) {
 }
 
 func TestStatusFullMaps(t *testing.T) {
-	r := newRig(t, "--datapath-max-endpoints=2")
+	r := newRig(t, "--max-endpoints=2")
 	r.pod()
 	if err := r.cni.Status(); err != nil {
 		t.Errorf("there is room for another, and STATUS: %v", err)
