@@ -126,7 +126,7 @@ func (d *Datapath) Status() v1.Datapath {
 
 func describe(objects *loader.Objects) v1.Datapath {
 	programs := objects.Programs
-	status := v1.Datapath{Digest: objects.Digest, Adopted: programs.Adopted, Missing: loader.MissingFeatures()}
+	status := v1.Datapath{Digest: objects.Digest, Adopted: programs.Adopted, Missing: objects.MissingFeatures()}
 	for _, p := range []struct {
 		name string
 		*loader.Program

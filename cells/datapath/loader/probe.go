@@ -22,6 +22,8 @@ var required = []struct {
 	{"BPF programs for tc", "4.1", func() error { return features.HaveProgramType(ebpf.SchedCLS) }},
 	{"per-CPU hash maps", "4.6", func() error { return features.HaveMapType(ebpf.PerCPUHash) }},
 	{"32-bit BPF instructions (mcpu v3)", "5.1", features.HaveV3ISA},
+	{"programs that run without a packet (BPF_PROG_TYPE_SYSCALL)", "5.14", func() error { return features.HaveProgramType(ebpf.Syscall) }},
+	{"bpf_ktime_get_coarse_ns", "5.11", func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs) }},
 	{"bpf_redirect_peer", "5.10", func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer) }},
 }
 
@@ -46,13 +48,19 @@ var optional = []struct {
 	{ebpf.AttachNetkitPrimary, "netkit devices (Linux 6.7, CONFIG_NETKIT): containers get veth pairs"},
 }
 
+// withoutConntrack is what a kernel lacks whose connection tracking programs cannot ask.
+const withoutConntrack = "bpf_skb_ct_lookup (Linux 5.18, nf_conntrack with BTF): only connections that begin with a SYN or a ping take the shortcut between pods"
+
 // MissingFeatures lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs of a
 // kind that it does not know, whatever the device.
-func MissingFeatures() (texts []string) {
-	for _, o := range optional {
-		_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: o.attach})
+func (o *Objects) MissingFeatures() (texts []string) {
+	if !o.Programs.FromPod.asksConntrack() {
+		texts = append(texts, withoutConntrack)
+	}
+	for _, f := range optional {
+		_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: f.attach})
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
-			texts = append(texts, o.text)
+			texts = append(texts, f.text)
 		}
 	}
 	return texts

@@ -57,6 +57,7 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 	if err := errors.Join(probe(), rlimit.RemoveMemlock()); err != nil {
 		return nil, err
 	}
+	loadConntrack()
 	spec = spec.Copy()
 	delete(spec.Programs, bpf.Sweep)
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName()})
