@@ -153,9 +153,7 @@ func (l life) known(t *testing.T, from, to netip.AddrPort, replyTo netip.AddrPor
 
 func (l life) flushConntrack(t *testing.T) {
 	t.Helper()
-	if err := l.netns.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }); err != nil {
-		t.Fatal(err)
-	}
+	loadConntrack(t, l.netns)
 }
 
 // TestConnectionPath: the first packet decides, and all others follow, whatever is lost.

@@ -16,19 +16,20 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	endpointMapConnections = "connections"
-	endpointMapDrops       = "drops"
-	endpointMapEndpoints   = "endpoints"
-	endpointMapLimits      = "limits"
-	endpointMapLinks       = "links"
-	endpointMapPassed      = "passed"
-	endpointMapSlots       = "slots"
-	endpointMapUsage       = "usage"
-	endpointProgFromPod    = "from_pod"
-	endpointProgSweep      = "sweep"
-	endpointProgToPod      = "to_pod"
-	endpointVarDigest      = "digest"
-	endpointVarGatewayIpv4 = "gateway_ipv4"
+	endpointMapConnections      = "connections"
+	endpointMapDrops            = "drops"
+	endpointMapEndpoints        = "endpoints"
+	endpointMapLimits           = "limits"
+	endpointMapLinks            = "links"
+	endpointMapPassed           = "passed"
+	endpointMapSlots            = "slots"
+	endpointMapUsage            = "usage"
+	endpointProgFromPod         = "from_pod"
+	endpointProgSweep           = "sweep"
+	endpointProgToPod           = "to_pod"
+	endpointVarConntrackPresent = "conntrack_present"
+	endpointVarDigest           = "digest"
+	endpointVarGatewayIpv4      = "gateway_ipv4"
 )
 
 // loadEndpoint returns the embedded CollectionSpec for endpoint.
@@ -96,8 +97,9 @@ type endpointMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointVariableSpecs struct {
-	Digest      *ebpf.VariableSpec `ebpf:"digest"`
-	GatewayIpv4 *ebpf.VariableSpec `ebpf:"gateway_ipv4"`
+	ConntrackPresent *ebpf.VariableSpec `ebpf:"conntrack_present"`
+	Digest           *ebpf.VariableSpec `ebpf:"digest"`
+	GatewayIpv4      *ebpf.VariableSpec `ebpf:"gateway_ipv4"`
 }
 
 // endpointObjects contains all objects after they have been loaded into the kernel.
@@ -147,8 +149,9 @@ func (m *endpointMaps) Close() error {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointVariables struct {
-	Digest      *ebpf.Variable `ebpf:"digest"`
-	GatewayIpv4 *ebpf.Variable `ebpf:"gateway_ipv4"`
+	ConntrackPresent *ebpf.Variable `ebpf:"conntrack_present"`
+	Digest           *ebpf.Variable `ebpf:"digest"`
+	GatewayIpv4      *ebpf.Variable `ebpf:"gateway_ipv4"`
 }
 
 // endpointPrograms contains all programs after they have been loaded into the kernel.

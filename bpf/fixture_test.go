@@ -1,12 +1,14 @@
 package bpf_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
@@ -58,6 +60,7 @@ type fixture struct {
 func load(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{netns: testutil.NetNS(t), alice: alice, bob: bob, eve: eve}
+	loadConntrack(t, f.netns)
 	spec := specWith(t, gateway.ip4)
 	if err := spec.LoadAndAssign(&f.objects, nil); err != nil {
 		t.Fatalf("load: %+v", err)
@@ -82,6 +85,14 @@ func load(t testing.TB) *fixture {
 	return f
 }
 
+// loadConntrack has the kernel load its connection tracking, where that is a module.
+func loadConntrack(t testing.TB, netns *testutil.Namespace) {
+	t.Helper()
+	if err := netns.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // specWith is the object with room in its maps and every configuration switch set.
 func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	t.Helper()
@@ -92,7 +103,7 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Connections} {
 		spec.Maps[name].MaxEntries = 16
 	}
-	if err := spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()); err != nil {
+	if err := errors.Join(spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()), spec.Variables[bpf.ConntrackPresent].Set(uint8(1))); err != nil {
 		t.Fatal(err)
 	}
 	return spec

@@ -20,7 +20,16 @@ const (
 	Limits      = endpointMapLimits      // 0 -> abi.Limits
 
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
+	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
+	ConntrackPresent = endpointVarConntrackPresent
+
 	Digest      = endpointVarDigest      // of the object and its configuration, 8 bytes
+)
+
+// The function by which the programs ask the node's conntrack.
+const (
+	ConntrackLookup = "bpf_skb_ct_lookup"
+	ConntrackModule = "nf_conntrack"
 )
 
 // MapNames are the names of the maps that outlive programs.

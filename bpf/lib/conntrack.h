@@ -32,10 +32,15 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_
 					 __u32 opts_size) __ksym __weak;
 extern void bpf_ct_release(struct nf_conn *conn) __ksym __weak;
 
-/* conntrack_can_tell: does the kernel have the function, and does it know the protocol? */
+/*
+ * Does the kernel have the functions? The agent finds out and writes it: a comparison of their addresses is refused when they are those of a module.
+ */
+volatile const __u8 conntrack_present;
+
+/* conntrack_can_tell: can the kernel be asked, and does it know the protocol? */
 static __always_inline _Bool conntrack_can_tell(__u8 protocol)
 {
-	return bpf_skb_ct_lookup && (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP);
+	return conntrack_present && (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP);
 }
 
 static __always_inline _Bool conntrack_has(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)

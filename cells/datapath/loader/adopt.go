@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"porin.dev/porin/bpf"
 )
 
 // errNotOurs is why a pinned program is not adopted.
@@ -94,7 +95,10 @@ func verifyConfiguration(id ebpf.MapID, spec *ebpf.CollectionSpec) error {
 	if !info.Frozen() || m.Type() != ebpf.Array || m.Lookup(uint32(0), &data) != nil {
 		return fmt.Errorf("%w: it uses map %d (%s), which is not pinned", errNotOurs, id, info.Name)
 	}
-	for _, v := range spec.Variables {
+	for name, v := range spec.Variables {
+		if name == bpf.ConntrackPresent { // as it was when they were loaded
+			continue
+		}
 		if end := v.Offset + v.Size(); int(end) > len(data) || !bytes.Equal(data[v.Offset:end], v.Value) {
 			return fmt.Errorf("%w: %s is set differently", errNotOurs, v.Name)
 		}

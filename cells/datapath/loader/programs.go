@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/rlimit"
 
 	"porin.dev/porin/bpf"
@@ -60,7 +61,11 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 	loadConntrack()
 	spec = spec.Copy()
 	delete(spec.Programs, bpf.Sweep)
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName()})
+	kernel := btf.NewCache()
+	if err := configureConntrack(spec, kernel); err != nil {
+		return nil, fmt.Errorf("configure BPF programs: %w", err)
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName(), Cache: kernel})
 	if err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w", err)
 	}
