@@ -129,7 +129,7 @@ int to_pod(struct __sk_buff *ctx)
 	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
 	if (!own || !addr_equal(&pkt.destination, &own->local))
 		return to_pod_open(ctx, &pkt, &flow, &key, now);
-	reason = connection_note_incoming(own, &key, &flow, now);
+	reason = connection_note_incoming(ctx, own, &key, &flow, now);
 	if (reason)
 		return drop(ctx, reason);
 	count_to_pod(ctx, own->id);

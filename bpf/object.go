@@ -23,7 +23,7 @@ const (
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
 	ConntrackPresent = endpointVarConntrackPresent
 
-	Digest      = endpointVarDigest      // of the object and its configuration, 8 bytes
+	Digest = endpointVarDigest // of the object and its configuration, 8 bytes
 )
 
 // The function by which the programs ask the node's conntrack.

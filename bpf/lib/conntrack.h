@@ -43,15 +43,27 @@ static __always_inline _Bool conntrack_can_tell(__u8 protocol)
 	return conntrack_present && (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP);
 }
 
-static __always_inline _Bool conntrack_has(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
+#define IPS_NAT 0x30 /* IPS_SRC_NAT | IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h */
+
+/* What conntrack knows of a connection. */
+enum known {
+	KNOWN_NOTHING = 0,
+	KNOWN = 1,	      /* it has been through the stack */
+	KNOWN_TRANSLATED = 2, /* and addresses or ports of it were translated */
+};
+
+static __always_inline enum known conntrack_has(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
 {
 	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS, .l4proto = protocol };
 	struct nf_conn *conn = bpf_skb_ct_lookup(ctx, tuple, size, &opts, sizeof(opts));
+	enum known known = KNOWN_NOTHING;
 
-	if (!conn)
-		return 0;
-	bpf_ct_release(conn);
-	return 1;
+	if (conn) {
+		known = conn->status & IPS_NAT ? KNOWN_TRANSLATED : KNOWN;
+		bpf_ct_release(conn);
+		barrier_var(known); /* one comparison of conn alone: after a second one Linux 6.1 takes it for not released */
+	}
+	return known;
 }
 
 static __always_inline void addr_to_ipv6(__be32 *to, const struct addr *addr)
@@ -64,8 +76,8 @@ static __always_inline void addr_to_ipv6(__be32 *to, const struct addr *addr)
 	to[3] = word[3];
 }
 
-static __always_inline _Bool conntrack_has_tuple(struct __sk_buff *ctx, const struct addr *from, __be16 from_port, const struct addr *to,
-						 __be16 to_port, __u8 protocol)
+static __always_inline enum known conntrack_has_tuple(struct __sk_buff *ctx, const struct addr *from, __be16 from_port,
+						      const struct addr *to, __be16 to_port, __u8 protocol)
 {
 	struct bpf_sock_tuple tuple = {};
 
@@ -84,13 +96,17 @@ static __always_inline _Bool conntrack_has_tuple(struct __sk_buff *ctx, const st
 }
 
 /*
- * conntrack_knows: has the connection been through the stack? Its tuple finds one whose packets or replies look like this; the
- * inverse, one whose replies were translated. As a global function it is verified by itself, once.
+ * conntrack_knows returns an enum known: the connection's tuple finds one whose packets or replies look like this; the inverse, one whose
+ * replies were translated. As a global function it is verified by itself, once.
  */
 __noinline int conntrack_knows(struct __sk_buff *ctx, const struct connection_key *key, const struct addr *local)
 {
+	enum known known;
+
 	if (!key || !local)
-		return 0;
-	return conntrack_has_tuple(ctx, local, key->local_port, &key->remote, key->remote_port, key->protocol) ||
-	       conntrack_has_tuple(ctx, &key->remote, key->remote_port, local, key->local_port, key->protocol);
+		return KNOWN_NOTHING;
+	known = conntrack_has_tuple(ctx, local, key->local_port, &key->remote, key->remote_port, key->protocol);
+	if (known)
+		return known;
+	return conntrack_has_tuple(ctx, &key->remote, key->remote_port, local, key->local_port, key->protocol);
 }

@@ -100,34 +100,54 @@ static __always_inline _Bool length_ok(const struct __sk_buff *ctx, __u32 stated
 #define OPTION_LSRR 131
 #define OPTION_SSRR 137
 
+/* Where a loop through IPv4 options is. */
+struct options {
+	struct __sk_buff *ctx;
+	__u32 at;
+	__u32 end;
+	enum drop_reason reason;
+};
+
+static long options_next(__u32 i, struct options *o)
+{
+	__u8 option[2]; /* kind and length; there is a byte after the last option, too */
+
+	(void)i;
+	if (o->at >= o->end)
+		return 1;
+	if (bpf_skb_load_bytes(o->ctx, o->at, option, sizeof(option))) {
+		o->reason = DROP_MALFORMED;
+		return 1;
+	}
+	switch (option[0]) {
+	case OPTION_END:
+		return 1;
+	case OPTION_NOP:
+		o->at++;
+		return 0;
+	case OPTION_LSRR:
+	case OPTION_SSRR:
+		o->reason = DROP_SOURCE_ROUTE;
+		return 1;
+	}
+	if (option[1] < 2) {
+		o->reason = DROP_MALFORMED;
+		return 1;
+	}
+	o->at += option[1];
+	return 0;
+}
+
 /*
  * options_verify refuses source routes (RFC 7126, section 4.3): with one, the destination is none that policy could judge. It returns an enum
- * drop_reason. As a global function it is verified by itself, once.
+ * drop_reason. As a global function it is verified by itself, once, and so is the body of its loop (bpf_loop, Linux 5.17).
  */
 __noinline int options_verify(struct __sk_buff *ctx, __u32 end)
 {
-	__u32 at = ETH_HLEN + sizeof(struct iphdr);
-	__u8 option[2];
-	int i;
+	struct options o = { .ctx = ctx, .at = ETH_HLEN + sizeof(struct iphdr), .end = end };
 
-	for (i = 0; i < OPTIONS_MAX && at < end; i++) {
-		if (bpf_skb_load_bytes(ctx, at, option, sizeof(option)))
-			return DROP_MALFORMED;
-		switch (option[0]) {
-		case OPTION_END:
-			return DROP_NONE;
-		case OPTION_NOP:
-			at++;
-			continue;
-		case OPTION_LSRR:
-		case OPTION_SSRR:
-			return DROP_SOURCE_ROUTE;
-		}
-		if (option[1] < 2)
-			return DROP_MALFORMED;
-		at += option[1];
-	}
-	return DROP_NONE;
+	bpf_loop(OPTIONS_MAX, options_next, &o, 0);
+	return o.reason;
 }
 
 static __always_inline enum drop_reason packet_parse_ipv4(struct __sk_buff *ctx, struct packet *pkt)
@@ -163,37 +183,59 @@ static __always_inline _Bool is_extension(__u8 header)
 	       header == IPPROTO_DSTOPTS || header == IPPROTO_MOBILITY;
 }
 
+/* Where a loop through IPv6 extension headers is. */
+struct extensions {
+	struct __sk_buff *ctx;
+	struct transport transport;
+	enum drop_reason reason;
+};
+
+static long extensions_next(__u32 i, struct extensions *e)
+{
+	__u8 header[4]; /* next header; its length, or 0; of a fragment header, the offset and flags */
+	__u8 protocol = e->transport.protocol;
+
+	(void)i;
+	if (!is_extension(protocol))
+		return 1;
+	if (protocol == IPPROTO_ROUTING) {
+		e->reason = DROP_SOURCE_ROUTE;
+		return 1;
+	}
+	if (bpf_skb_load_bytes(e->ctx, e->transport.offset, header, sizeof(header))) {
+		e->reason = DROP_MALFORMED;
+		return 1;
+	}
+	e->transport.protocol = header[0];
+	switch (protocol) {
+	case IPPROTO_FRAGMENT:
+		e->transport.fragment = 1;
+		e->transport.offset += 8;
+		return header[2] || header[3] & 0xf8; /* not the first fragment: what follows is data */
+	case IPPROTO_AH:
+		e->transport.offset += (header[1] + 2) * 4; /* RFC 4302, section 2.2 */
+		return 0;
+	}
+	e->transport.offset += (header[1] + 1) * 8;
+	return 0;
+}
+
 /*
- * extensions_skip finds the transport header, and returns an enum drop_reason. As a global function it is verified by itself, once.
+ * extensions_skip finds the transport header, and returns an enum drop_reason. As a global function it is verified by itself, once, and so is the body
+ * of its loop.
  */
 __noinline int extensions_skip(struct __sk_buff *ctx, struct transport *transport)
 {
-	__u8 header[4]; /* next header; its length, or 0; of a fragment header, the offset and flags */
-	__u32 length;
-	int i;
+	struct extensions e = { .ctx = ctx };
 
 	if (!transport)
 		return DROP_MALFORMED;
-	for (i = 0; i < EXTENSIONS_MAX; i++) {
-		if (!is_extension(transport->protocol))
-			return DROP_NONE;
-		if (transport->protocol == IPPROTO_ROUTING)
-			return DROP_SOURCE_ROUTE;
-		if (bpf_skb_load_bytes(ctx, transport->offset, header, sizeof(header)))
-			return DROP_MALFORMED;
-		length = (header[1] + 1) * 8;
-		if (transport->protocol == IPPROTO_AH)
-			length = (header[1] + 2) * 4; /* RFC 4302, section 2.2 */
-		if (transport->protocol == IPPROTO_FRAGMENT) {
-			length = 8;
-			transport->fragment = 1;
-		}
-		transport->protocol = header[0];
-		transport->offset += length;
-		if (transport->fragment && (header[2] || header[3] & 0xf8))
-			return DROP_NONE; /* not the first fragment: what follows is data */
-	}
-	return is_extension(transport->protocol) ? DROP_EXTENSIONS : DROP_NONE;
+	e.transport = *transport;
+	bpf_loop(EXTENSIONS_MAX, extensions_next, &e, 0);
+	*transport = e.transport;
+	if (e.reason)
+		return e.reason;
+	return is_extension(transport->protocol) && !transport->fragment ? DROP_EXTENSIONS : DROP_NONE;
 }
 
 static __always_inline enum drop_reason packet_parse_ipv6(struct __sk_buff *ctx, struct packet *pkt)

@@ -102,7 +102,7 @@ static __always_inline enum connection_path path_asked(struct __sk_buff *ctx, co
 {
 	if (!conntrack_can_tell(flow->protocol))
 		return flow->flags & FLOW_OPENS ? PATH_SHORTCUT : PATH_STACK;
-	return conntrack_knows(ctx, key, local) ? PATH_STACK : PATH_SHORTCUT;
+	return conntrack_knows(ctx, key, local) == KNOWN_NOTHING ? PATH_SHORTCUT : PATH_STACK;
 }
 
 /*
@@ -123,10 +123,10 @@ static __always_inline enum connection_path path_from_pod(struct __sk_buff *ctx,
 		key_of_peer(&peer_key, key, &pkt->source, to->ifindex);
 		peer = connection_find(&peer_key, flow, now);
 		path = peer ? peer->path : path_asked(ctx, key, &pkt->source, flow);
-		if (peer) 
+		if (peer)
 			c->state = STATE_REPLIED;
 		if (path == PATH_SHORTCUT && !is_plain(ctx, pkt))
-			return PATH_STACK; 
+			return PATH_STACK;
 		if (flow->flags & FLOW_ERROR)
 			return path;
 		if (path == PATH_SHORTCUT && peer && usage_allows(c->id, 1) && connection_insert(key, c, now))
@@ -169,30 +169,47 @@ static __always_inline void connection_note_outgoing(struct connection *own, con
 }
 
 /*
- * connection_note_incoming notes a packet that has come through the stack. What opens a connection there with the ports of one that takes the
- * shortcut was translated: its replies could not be told from those of the other. A SYN is refused, so that its sender tries other
- * ports. For datagrams, which do not say what they open, both go through the stack from now on.
+ * connection_meets_stack is for a packet that has come through the stack, of a connection by the shortcut. When it was translated, it opens
+ * another connection with the same addresses and ports as the pod sees them, and the replies of the two could not be told apart. So a SYN is refused:
+ * its sender tries other ports. A datagram is refused while the other's first one has no answer; afterwards both go through the stack. What was not
+ * translated is of the connection itself: it was a fragment, or had IP options.
  */
-static __always_inline enum drop_reason connection_note_incoming(struct connection *own, const struct connection_key *key,
-								 const struct flow *flow, __u32 now)
+static __always_inline enum drop_reason connection_meets_stack(struct __sk_buff *ctx, struct connection *own,
+							       const struct connection_key *key, const struct flow *flow)
 {
-	__u8 opened_by_sender = !(own->state & STATE_OPENED_HERE);
 	struct connection_key peer_key;
 	struct connection *peer;
 
+	if (key->protocol == IPPROTO_TCP)
+		return flow->flags & FLOW_OPENS ? DROP_PATH_CLASH : DROP_NONE;
+	if (key->protocol != IPPROTO_UDP)
+		return DROP_NONE;
+	if (conntrack_can_tell(key->protocol)) {
+		if (conntrack_knows(ctx, key, &own->local) != KNOWN_TRANSLATED)
+			return DROP_NONE;
+		if (!(own->state & STATE_REPLIED))
+			return DROP_PATH_CLASH;
+	}
+	key_of_peer(&peer_key, key, &own->local, own->peer_ifindex);
+	peer = bpf_map_lookup_elem(&connections, &peer_key);
+	if (peer)
+		peer->path = PATH_STACK;
+	own->path = PATH_STACK;
+	return DROP_NONE;
+}
+
+/* connection_note_incoming notes a packet that has come through the stack. */
+static __always_inline enum drop_reason connection_note_incoming(struct __sk_buff *ctx, struct connection *own,
+								 const struct connection_key *key, const struct flow *flow, __u32 now)
+{
+	__u8 opened_by_sender = !(own->state & STATE_OPENED_HERE);
+	enum drop_reason reason = DROP_NONE;
+
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
-	if (own->path == PATH_SHORTCUT) {
-		if (flow->flags & FLOW_OPENS && key->protocol == IPPROTO_TCP)
-			return DROP_PATH_CLASH;
-		if (key->protocol == IPPROTO_UDP) {
-			key_of_peer(&peer_key, key, &own->local, own->peer_ifindex);
-			peer = bpf_map_lookup_elem(&connections, &peer_key);
-			if (peer)
-				peer->path = PATH_STACK;
-			own->path = PATH_STACK;
-		}
-	}
-	connection_touch(own, key->protocol, state_of(flow, opened_by_sender, STATE_REMOTE_CLOSED), now);
-	return DROP_NONE;
+	if (own->path == PATH_SHORTCUT)
+		reason = connection_meets_stack(ctx, own, key, flow);
+	if (!reason)
+		connection_touch(own, key->protocol, state_of(flow, opened_by_sender, STATE_REMOTE_CLOSED), now);
+	return reason;
 }
