@@ -88,6 +88,18 @@ func (f *Fabric) routes(n *Node) error {
 	return nil
 }
 
+// RoutePods makes the fabric's way to the pods of the node, as a network does that knows of them.
+func (f *Fabric) RoutePods(t testing.TB, n *Node) {
+	t.Helper()
+	err := errors.Join(
+		f.Netlink(t).RouteReplace(GatewayRoute(n.uplink, n.PodIPv4, n.IPv4)),
+		f.Netlink(t).RouteReplace(GatewayRoute(n.uplink, n.PodIPv6, n.IPv6)),
+	)
+	if err != nil {
+		t.Fatalf("route to the pods of %s: %v", n.Name, err)
+	}
+}
+
 // Disconnect takes the node's link down: nothing reaches it, and nothing comes from it. Routes of pods by that link are lost.
 func (f *Fabric) Disconnect(n *Node) error {
 	handle, err := f.netlink()

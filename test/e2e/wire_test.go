@@ -143,3 +143,16 @@ func carries(payload string) func(gopacket.Packet) bool {
 		return app != nil && string(app.Payload()) == payload
 	}
 }
+
+// strayReset is a TCP reset of no connection.
+func (w *wire) strayReset(from, to netip.Addr) []byte {
+	tcp := &layers.TCP{SrcPort: 7, DstPort: 9, RST: true}
+	if from.Is6() {
+		ip := ip6(from, to, layers.IPProtocolTCP)
+		_ = tcp.SetNetworkLayerForChecksum(ip)
+		return w.frame(w.eth(layers.EthernetTypeIPv6), ip, tcp)
+	}
+	ip := ip4(from, to, layers.IPProtocolTCP)
+	_ = tcp.SetNetworkLayerForChecksum(ip)
+	return w.frame(w.eth(layers.EthernetTypeIPv4), ip, tcp)
+}
