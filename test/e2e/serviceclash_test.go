@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// clashPort is the local port of clients that use it twice.
+const clashPort = 45000
+
+const clashes = `porin_datapath_drops_total{reason="path-clash"}`
+
+// TestServicePathClash: a client uses one local port to a pod directly and to its Service. No answer may come from another address than
+// was asked: a connected socket does not get it, and a dialog waits in vain.
+func TestServicePathClash(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode proxyMode) {
+		n := newServiceNodes(t, mode)
+		n.forEachFamily(func(t *testing.T, six bool) {
+			t.Run("direct first", func(t *testing.T) { n.directThenService(t, six, clashPort) })
+			t.Run("Service first", func(t *testing.T) { n.serviceThenDirect(t, six, clashPort+1) })
+			t.Run("Service at the same time by UDP", func(t *testing.T) { n.alternate(t, six, []netip.AddrPort{n.b.at(six, backendPort), n.at(local, six)}) })
+			t.Run("node port at the same time by UDP", func(t *testing.T) {
+				n.alternate(t, six, []netip.AddrPort{n.b.at(six, backendPort), n.nodePort(local, n.node1, six), n.at(local, six)})
+			})
+		})
+		n.nothingDropped("path-clash")
+	})
+}
+
+// mustOpen connects from the first pod.
+func (n *serviceNodes) mustOpen(t *testing.T, port uint16, to netip.AddrPort) *dialog {
+	t.Helper()
+	conn, err := openDialog(n.a.Namespace, "tcp", port, to, answerTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// mustAnswer asks a few times.
+func mustAnswer(t *testing.T, conn *dialog, when string) {
+	t.Helper()
+	for range 3 {
+		if _, err := conn.ask(); err != nil {
+			t.Fatalf("%s: %s to %s: %v", when, conn.protocol, conn.RemoteAddr(), err)
+		}
+	}
+}
+
+// directThenService: the Service's SYN is dropped and counted while the direct connection is open, and not when it has ended.
+func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
+	direct := n.mustOpen(t, port, n.b.at(six, backendPort))
+	mustAnswer(t, direct, "before the clash")
+	before := n.one.metrics()[clashes]
+	conn, err := openDialog(n.a.Namespace, "tcp", port, n.at(local, six), unreachable)
+	if failure, ok := errors.AsType[net.Error](err); !ok || !failure.Timeout() {
+		t.Fatalf("a second connection with the port: %+v, %v", conn, err)
+	}
+	if after := n.one.metrics()[clashes]; after <= before {
+		t.Errorf("%v packets were dropped as path-clash, before %v", after, before)
+	}
+	mustAnswer(t, direct, "after the clash")
+	direct.Close()
+	before = n.one.metrics()[clashes]
+	again := n.mustOpen(t, port, n.at(local, six))
+	mustAnswer(t, again, "after the first has ended")
+	if after := n.one.metrics()[clashes]; after != before {
+		t.Errorf("%v packets were dropped as path-clash when the first had ended", after-before)
+	}
+}
+
+// serviceThenDirect: the direct connection takes the path of the one that is open, through the stack, which gives it another port.
+func (n *serviceNodes) serviceThenDirect(t *testing.T, six bool, port uint16) {
+	before := n.one.metrics()[clashes]
+	first := n.mustOpen(t, port, n.at(local, six))
+	mustAnswer(t, first, "before the second")
+	second := n.mustOpen(t, port, n.b.at(six, backendPort))
+	for range 3 {
+		mustAnswer(t, second, "beside the first")
+		mustAnswer(t, first, "beside the second")
+	}
+	first.Close()
+	mustAnswer(t, second, "after the first has ended")
+	if after := n.one.metrics()[clashes]; after != before {
+		t.Errorf("%v packets were dropped as path-clash", after-before)
+	}
+}
+
+// alternate sends datagrams from one socket to all the targets in turn. Each answer must come from where its question went.
+func (n *serviceNodes) alternate(t *testing.T, six bool, targets []netip.AddrPort) {
+	for start := range targets {
+		socket := listenUDP(t, n.a.Namespace, n.a.addr(six))
+		for i := range 4 * len(targets) {
+			to := targets[(start+i)%len(targets)]
+			if err := questionAndAnswer(socket, to, fmt.Sprint(i)); err != nil {
+				t.Fatalf("datagram %d from %s to %s: %v", i, socket.LocalAddr(), to, err)
+			}
+		}
+	}
+}
+
+func questionAndAnswer(socket *net.UDPConn, to netip.AddrPort, text string) error {
+	if _, err := socket.WriteToUDPAddrPort([]byte(text), to); err != nil {
+		return err
+	}
+	buf := make([]byte, 200)
+	_ = socket.SetReadDeadline(time.Now().Add(answerTime))
+	size, from, err := socket.ReadFromUDPAddrPort(buf)
+	if err != nil {
+		return err
+	}
+	if from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port()); from != to {
+		return fmt.Errorf("the answer %q came from %s", buf[:size], from)
+	}
+	_, err = parseAnswer(string(buf[:size]), text)
+	return err
+}
