@@ -31,7 +31,7 @@ help:
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
 	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
-	@echo "make ipam-plugins  the reference IPAM plugins that tests delegate addresses to, in bin/plugins"
+	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
 	@echo "make libcni    the small container runtimes of the tests, in bin/libcni"
 	@echo "make clean     removes bin/"
 
@@ -50,12 +50,13 @@ lint:
 	cd test/bench && $(GO) vet ./...
 	cd test/libcni && $(GO) vet -tags libcni12 . && $(GO) vet -modfile=v1.1.2.mod .
 
-# The reference plugins that the tests delegate addresses to, each with the dependencies that their own module pins.
+# The reference plugins that the tests delegate addresses to, and portmap that they chain, each with the dependencies that their own module pins.
 ipam-plugins:
 	mkdir -p $(BIN)/plugins
 	cd test/bench && $(GO) mod download github.com/containernetworking/plugins
 	cd "$$(cd test/bench && $(GO) list -m -f '{{.Dir}}' github.com/containernetworking/plugins)" && \
-		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/ipam/dhcp
+		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/ipam/dhcp \
+		./plugins/meta/portmap
 
 # A small container runtime with each of the versions of libcni that real ones have.
 libcni:

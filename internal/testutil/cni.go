@@ -14,11 +14,12 @@ import (
 
 // CNIConfig says how a runtime on the node calls porin-cni. Zero fields have the values of an ordinary node.
 type CNIConfig struct {
-	Bin     string         // folder of porin-cni
+	Bin     string         // folder of porin-cni, and of those after it
 	Version string         // of the specification; 1.1.0
 	Network string         // porin
 	Plugin  map[string]any // more keys of the plugin, or others than the usual: "type" and "socket"
-	Wrap    Wrapper        // of every process of the plugin
+	Chained []any          // configurations of plugins after it, in order
+	Wrap    Wrapper        // of every process of the plugins
 }
 
 // CNI calls porin-cni as a container runtime does: through libcni, with a network configuration list, with the results
@@ -39,7 +40,7 @@ func (n *Node) NewCNI(t testing.TB, cfg CNIConfig) *CNI {
 	text, err := json.Marshal(map[string]any{
 		"cniVersion": orDefault(cfg.Version, "1.1.0"),
 		"name":       orDefault(cfg.Network, "porin"),
-		"plugins":    []any{plugin},
+		"plugins":    append([]any{plugin}, cfg.Chained...),
 	})
 	if err != nil {
 		t.Fatal(err)

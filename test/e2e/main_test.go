@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
@@ -68,8 +69,13 @@ type pod struct {
 
 func (r *rig) add(c *testutil.Container) pod {
 	r.Helper()
+	return podOf(c, r.cni.MustAdd(r, c))
+}
+
+// podOf has the addresses that ADD has answered.
+func podOf(c *testutil.Container, result *types100.Result) pod {
 	p := pod{Container: c}
-	for _, ip := range r.cni.MustAdd(r, c).IPs {
+	for _, ip := range result.IPs {
 		addr, _ := netip.AddrFromSlice(ip.Address.IP)
 		if addr = addr.Unmap(); addr.Is4() {
 			p.ipv4 = addr
