@@ -154,17 +154,23 @@ func (c *dialog) ask() (answer, error) {
 	return c.askText(strconv.Itoa(c.asked))
 }
 
-func (c *dialog) askText(text string) (answer, error) {
-	_ = c.SetDeadline(time.Now().Add(answerTime))
+func (c *dialog) askText(text string) (answer, error) { return c.askWithin(text, answerTime) }
+
+func (c *dialog) askWithin(text string, timeout time.Duration) (answer, error) {
+	_ = c.SetDeadline(time.Now().Add(timeout))
 	if _, err := c.Write([]byte(text + "\n")); err != nil {
 		return answer{}, err
 	}
-	return c.hear(text)
+	return c.read(text)
 }
 
 // hear returns the next answer, which must have the text.
 func (c *dialog) hear(text string) (a answer, err error) {
 	_ = c.SetDeadline(time.Now().Add(answerTime))
+	return c.read(text)
+}
+
+func (c *dialog) read(text string) (a answer, err error) {
 	line, err := c.in.ReadString('\n')
 	if err != nil {
 		return a, err

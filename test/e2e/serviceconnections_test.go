@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf"
-
-	"porin.dev/porin/bpf"
-	"porin.dev/porin/bpf/abi"
 )
 
 // openConnection is one that must outlive what happens to its node.
@@ -169,26 +165,12 @@ func (r *rig) hostEnd(p pod) uint32 {
 // loseConnections deletes the entries of the link of one pod of the first node, or of all with 0.
 func (n *serviceNodes) loseConnections(link uint32) {
 	n.Helper()
-	m, err := ebpf.LoadPinnedMap(filepath.Join(n.one.node.BPFRoot, "maps", bpf.Connections), nil)
-	if err != nil {
-		n.Fatal(err)
-	}
+	m := n.connectionMap()
 	defer m.Close()
-	var (
-		key  abi.ConnectionKey
-		c    abi.Connection
-		lost []abi.ConnectionKey
-	)
-	all := m.Iterate()
-	for all.Next(&key, &c) {
-		if link == 0 || key.Ifindex == link {
-			lost = append(lost, key)
+	for key := range n.connections() {
+		if link != 0 && key.Ifindex != link {
+			continue
 		}
-	}
-	if err := all.Err(); err != nil || len(lost) == 0 {
-		n.Fatalf("%d connections, %v", len(lost), err)
-	}
-	for _, key := range lost {
 		if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			n.Fatal(err)
 		}
