@@ -10,18 +10,21 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// iptablesMode writes the rules for iptables, the kernel's own where the machine has it and not the one of nftables.
+// iptablesMode writes the rules for iptables.
 type iptablesMode struct{}
 
 func (iptablesMode) String() string { return "iptables" }
 
-func (iptablesMode) program(t testing.TB, six bool, verb string) string {
-	t.Helper()
+// program is one for the kernel's own iptables where that works, or else for the one over nftables.
+func (iptablesMode) program(node *testutil.Node, six bool, verb string) string {
 	tool := "iptables"
 	if six {
 		tool = "ip6tables"
 	}
-	return firstProgram(t, tool+"-legacy-"+verb, tool+"-"+verb)
+	if _, err := runOnNode(node, "", tool+"-legacy-save", "-t", "nat"); err == nil {
+		return tool + "-legacy-" + verb
+	}
+	return tool + "-" + verb
 }
 
 func (m iptablesMode) apply(t testing.TB, node *testutil.Node, p proxy) {
@@ -35,14 +38,14 @@ func (m iptablesMode) apply(t testing.TB, node *testutil.Node, p proxy) {
 		}
 	}
 	nat.rule("KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS") // after all others
-	onNode(t, node, filter.String("filter")+nat.String("nat"), m.program(t, p.node.Is6(), "restore"), "--wait")
+	onNode(t, node, filter.String("filter")+nat.String("nat"), m.program(node, p.node.Is6(), "restore"), "--wait")
 }
 
 var iptablesInvalid = regexp.MustCompile(`(?m)^\[(\d+):\d+\] -A KUBE-FORWARD .*INVALID.* -j DROP$`)
 
 func (m iptablesMode) invalid(t testing.TB, node *testutil.Node, six bool) int {
 	t.Helper()
-	return packetsIn(t, iptablesInvalid, onNode(t, node, "", m.program(t, six, "save"), "-c", "-t", "filter"))
+	return packetsIn(t, iptablesInvalid, onNode(t, node, "", m.program(node, six, "save"), "-c", "-t", "filter"))
 }
 
 // iptablesTable is a table as iptables-restore reads it.

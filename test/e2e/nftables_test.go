@@ -17,7 +17,7 @@ func (nftablesMode) String() string { return "nftables" }
 
 func (nftablesMode) apply(t testing.TB, node *testutil.Node, p proxy) {
 	t.Helper()
-	onNode(t, node, newNFTables(p).String(), firstProgram(t, "nft"), "-f", "-")
+	onNode(t, node, newNFTables(p).String(), "nft", "-f", "-")
 }
 
 var nftablesInvalid = regexp.MustCompile(`packets (\d+) bytes`)
@@ -28,7 +28,7 @@ func (nftablesMode) invalid(t testing.TB, node *testutil.Node, six bool) int {
 	if six {
 		family = "ip6"
 	}
-	return packetsIn(t, nftablesInvalid, onNode(t, node, "", firstProgram(t, "nft"), "list", "counter", family, "kube-proxy", "invalid"))
+	return packetsIn(t, nftablesInvalid, onNode(t, node, "", "nft", "list", "counter", family, "kube-proxy", "invalid"))
 }
 
 // nftables is the table of kube-proxy, of one family.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -22,6 +23,8 @@ func TestServicePathClash(t *testing.T) {
 		n.forEachFamily(func(t *testing.T, six bool) {
 			t.Run("direct first", func(t *testing.T) { n.directThenService(t, six, clashPort) })
 			t.Run("Service first", func(t *testing.T) { n.serviceThenDirect(t, six, clashPort+1) })
+			t.Run("in turn, closed", func(t *testing.T) { n.inTurn(t, six, clashPort+2, false) })
+			t.Run("in turn, reset", func(t *testing.T) { n.inTurn(t, six, clashPort+3, true) })
 			t.Run("Service at the same time by UDP", func(t *testing.T) { n.alternate(t, six, []netip.AddrPort{n.b.at(six, backendPort), n.at(local, six)}) })
 			t.Run("node port at the same time by UDP", func(t *testing.T) {
 				n.alternate(t, six, []netip.AddrPort{n.b.at(six, backendPort), n.nodePort(local, n.node1, six), n.at(local, six)})
@@ -52,6 +55,17 @@ func mustAnswer(t *testing.T, conn *dialog, when string) {
 	}
 }
 
+// mustFinish closes a connection at both ends.
+func mustFinish(t *testing.T, conn *dialog) {
+	t.Helper()
+	_ = conn.Conn.(*net.TCPConn).CloseWrite()
+	_ = conn.SetDeadline(time.Now().Add(answerTime))
+	if left, err := conn.in.ReadString('\n'); !errors.Is(err, io.EOF) {
+		t.Fatalf("after the end: %q, %v", left, err)
+	}
+	conn.Close()
+}
+
 // directThenService: the Service's SYN is dropped and counted while the direct connection is open, and not when it has ended.
 func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
 	direct := n.mustOpen(t, port, n.b.at(six, backendPort))
@@ -65,7 +79,7 @@ func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
 		t.Errorf("%v packets were dropped as path-clash, before %v", after, before)
 	}
 	mustAnswer(t, direct, "after the clash")
-	direct.Close()
+	mustFinish(t, direct)
 	before = n.one.metrics()[clashes]
 	again := n.mustOpen(t, port, n.at(local, six))
 	mustAnswer(t, again, "after the first has ended")
@@ -84,8 +98,31 @@ func (n *serviceNodes) serviceThenDirect(t *testing.T, six bool, port uint16) {
 		mustAnswer(t, second, "beside the first")
 		mustAnswer(t, first, "beside the second")
 	}
-	first.Close()
+	mustFinish(t, first)
 	mustAnswer(t, second, "after the first has ended")
+	if after := n.one.metrics()[clashes]; after != before {
+		t.Errorf("%v packets were dropped as path-clash", after-before)
+	}
+}
+
+// inTurn uses a port for one connection after the other, each when the one before has ended.
+func (n *serviceNodes) inTurn(t *testing.T, six bool, port uint16, reset bool) {
+	before := n.one.metrics()[clashes]
+	targets := []netip.AddrPort{n.b.at(six, backendPort), n.at(local, six), n.nodePort(local, n.node1, six)}
+	if reset {
+		targets = append(targets, targets...) // a port that was closed waits before it goes to the same address
+		targets = append(targets, targets[1], targets[0], targets[0], targets[1])
+	}
+	for _, to := range targets {
+		conn := n.mustOpen(t, port, to)
+		mustAnswer(t, conn, "in turn")
+		if reset {
+			_ = conn.Conn.(*net.TCPConn).SetLinger(0)
+			conn.Close()
+		} else {
+			mustFinish(t, conn)
+		}
+	}
 	if after := n.one.metrics()[clashes]; after != before {
 		t.Errorf("%v packets were dropped as path-clash", after-before)
 	}

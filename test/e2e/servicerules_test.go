@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"regexp"
@@ -77,9 +78,8 @@ func forEachMode(t *testing.T, test func(*testing.T, proxyMode)) {
 	}
 }
 
-// onNode runs a program in the node's namespace and returns its output.
-func onNode(t testing.TB, node *testutil.Node, input, program string, args ...string) string {
-	t.Helper()
+// runOnNode runs a program in the node's namespace and returns its output.
+func runOnNode(node *testutil.Node, input, program string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(program, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
@@ -88,21 +88,19 @@ func onNode(t testing.TB, node *testutil.Node, input, program string, args ...st
 		err = cmd.Wait()
 	}
 	if err != nil {
-		t.Fatalf("%s: %v: %s\n%s", cmd, err, stderr.String(), input)
+		return "", fmt.Errorf("%s: %w: %s", cmd, err, stderr.String())
 	}
-	return stdout.String()
+	return stdout.String(), nil
 }
 
-// firstProgram is the first of the programs that the machine has.
-func firstProgram(t testing.TB, programs ...string) string {
+// onNode is runOnNode that fails the test.
+func onNode(t testing.TB, node *testutil.Node, input, program string, args ...string) string {
 	t.Helper()
-	for _, program := range programs {
-		if path, err := exec.LookPath(program); err == nil {
-			return path
-		}
+	out, err := runOnNode(node, input, program, args...)
+	if err != nil {
+		t.Fatalf("%v\nThe rules of kube-proxy need nftables and iptables, in the kernel and as programs.\n%s", err, input)
 	}
-	t.Fatalf("rules of kube-proxy need a program that is not installed: %s", strings.Join(programs, " or "))
-	return ""
+	return out
 }
 
 // packetsIn reads the counter that the expression finds.

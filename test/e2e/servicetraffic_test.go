@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // serviceTraffic opens and closes connections of all kinds until it is ended.
@@ -25,6 +29,8 @@ func (n *serviceNodes) startTraffic() *serviceTraffic {
 			}
 			c.running.Go(func() { c.client(n.b, protocol, n.at(local, six)) })
 			c.running.Go(func() { c.client(n.d, protocol, n.at(local, six)) })
+			c.running.Go(func() { c.refused(n.a, protocol, n.at(closed, six)) })
+			c.running.Go(func() { c.refused(n.a, protocol, n.b.at(six, closedPort)) })
 			c.running.Go(func() { c.client(n.outside, protocol, n.nodePort(localPolicy, n.node1, six)) })
 		}
 	}
@@ -32,17 +38,45 @@ func (n *serviceNodes) startTraffic() *serviceTraffic {
 }
 
 func (c *serviceTraffic) client(from party, protocol string, to netip.AddrPort) {
+	c.repeat(func() error {
+		if err := connectAndAsk(from, protocol, to); err != nil {
+			return fmt.Errorf("%s to %s by %s: %w", from.name, to, protocol, err)
+		}
+		return nil
+	})
+}
+
+// refused connects to a port where nobody listens. The kernel sends only so many ICMP errors a second, so that a datagram is repeated.
+func (c *serviceTraffic) refused(from party, protocol string, to netip.AddrPort) {
+	c.repeat(func() error {
+		conn, err := openDialog(from.Namespace, protocol, 0, to, answerTime)
+		if err == nil {
+			defer conn.Close()
+		}
+		for range 50 {
+			if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				_, err = conn.askWithin("anybody", unreachable)
+			}
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			return fmt.Errorf("%s to the closed %s by %s: %w", from.name, to, protocol, err)
+		}
+		return nil
+	})
+}
+
+func (c *serviceTraffic) repeat(connect func() error) {
 	for {
 		select {
 		case <-c.stop:
 			return
 		default:
 		}
-		err := connectAndAsk(from, protocol, to)
+		err := connect()
 		c.mu.Lock()
 		c.opened++
 		if err != nil {
-			c.errors = append(c.errors, fmt.Errorf("%s to %s by %s: %w", from.name, to, protocol, err))
+			c.errors = append(c.errors, err)
 		}
 		c.mu.Unlock()
 	}
