@@ -22,13 +22,15 @@ func TestServicePathClash(t *testing.T) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			t.Run("direct first", func(t *testing.T) { n.directThenService(t, six, clashPort) })
-			t.Run("Service first", func(t *testing.T) { n.serviceThenDirect(t, six, clashPort+1) })
+			t.Run("Service first", func(t *testing.T) { n.serviceThenDirect(t, six, clashPort+1, func() {}) })
+			t.Run("Service first, entries lost", func(t *testing.T) { n.serviceThenDirect(t, six, clashPort+4, n.loseAll) })
 			t.Run("in turn, closed", func(t *testing.T) { n.inTurn(t, six, clashPort+2, false) })
 			t.Run("in turn, reset", func(t *testing.T) { n.inTurn(t, six, clashPort+3, true) })
-			t.Run("Service at the same time by UDP", func(t *testing.T) { n.alternate(t, six, []netip.AddrPort{n.b.at(six, backendPort), n.at(local, six)}) })
-			t.Run("node port at the same time by UDP", func(t *testing.T) {
-				n.alternate(t, six, []netip.AddrPort{n.b.at(six, backendPort), n.nodePort(local, n.node1, six), n.at(local, six)})
-			})
+			direct, service, nodePort := n.b.at(six, backendPort), n.at(local, six), n.nodePort(local, n.node1, six)
+			for name, between := range map[string]func(){"": func() {}, ", entries lost": n.loseAll} {
+				t.Run("Service at the same time by UDP"+name, func(t *testing.T) { n.alternate(t, six, between, direct, service) })
+				t.Run("node port at the same time by UDP"+name, func(t *testing.T) { n.alternate(t, six, between, direct, nodePort, service) })
+			}
 		})
 		n.nothingDropped("path-clash")
 	})
@@ -89,10 +91,11 @@ func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
 }
 
 // serviceThenDirect: the direct connection takes the path of the one that is open, through the stack, which gives it another port.
-func (n *serviceNodes) serviceThenDirect(t *testing.T, six bool, port uint16) {
+func (n *serviceNodes) serviceThenDirect(t *testing.T, six bool, port uint16, between func()) {
 	before := n.one.metrics()[clashes]
 	first := n.mustOpen(t, port, n.at(local, six))
 	mustAnswer(t, first, "before the second")
+	between()
 	second := n.mustOpen(t, port, n.b.at(six, backendPort))
 	for range 3 {
 		mustAnswer(t, second, "beside the first")
@@ -129,10 +132,11 @@ func (n *serviceNodes) inTurn(t *testing.T, six bool, port uint16, reset bool) {
 }
 
 // alternate sends datagrams from one socket to all the targets in turn. Each answer must come from where its question went.
-func (n *serviceNodes) alternate(t *testing.T, six bool, targets []netip.AddrPort) {
+func (n *serviceNodes) alternate(t *testing.T, six bool, between func(), targets ...netip.AddrPort) {
 	for start := range targets {
 		socket := listenUDP(t, n.a.Namespace, n.a.addr(six))
 		for i := range 4 * len(targets) {
+			between()
 			to := targets[(start+i)%len(targets)]
 			if err := questionAndAnswer(socket, to, fmt.Sprint(i)); err != nil {
 				t.Fatalf("datagram %d from %s to %s: %v", i, socket.LocalAddr(), to, err)

@@ -141,7 +141,7 @@ func TestServiceConnectionsSurviveLoss(t *testing.T) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
 		for _, serverFirst := range []bool{false, true} {
-			n.loseConnections(0)
+			n.loseAll()
 			open.goOn("after the loss of all entries", serverFirst)
 			for _, p := range []pod{n.podA, n.podB} {
 				n.loseConnections(n.one.hostEnd(p))
@@ -162,7 +162,10 @@ func (r *rig) hostEnd(p pod) uint32 {
 	return uint32(ep.Host.Index)
 }
 
-// loseConnections deletes the entries of the link of one pod of the first node, or of all with 0.
+// loseAll deletes all entries of the first node.
+func (n *serviceNodes) loseAll() { n.loseConnections(0) }
+
+// loseConnections deletes the entries of one link of the first node, or of all with 0.
 func (n *serviceNodes) loseConnections(link uint32) {
 	n.Helper()
 	m := n.connectionMap()

@@ -18,7 +18,7 @@ func TestServiceErrorAfterLoss(t *testing.T) {
 		n.forEachFamily(func(t *testing.T, six bool) {
 			for _, to := range []netip.AddrPort{n.b.at(six, backendPort), n.at(local, six)} {
 				for _, lose := range []func(){
-					func() {}, func() { n.loseConnections(0) },
+					func() {}, n.loseAll,
 					func() { n.loseConnections(n.one.hostEnd(n.podA)) }, func() { n.loseConnections(n.one.hostEnd(n.podB)) },
 				} {
 					conn := n.mustConverse(t, "udp", to)

@@ -68,7 +68,7 @@ func TestServicePaths(t *testing.T) {
 				for _, when := range []string{"at first", "after a loss"} {
 					n.takes(t, when, direct, backendPort, abi.PathShortcut)
 					n.takes(t, when, byService, servicePort, abi.PathStack)
-					n.loseConnections(0)
+					n.loseAll()
 				}
 			}
 		})
@@ -119,13 +119,41 @@ func TestServiceConnectionsFull(t *testing.T) {
 			for _, conn := range open {
 				mustAnswer(t, conn, "when it is full")
 			}
-			n.loseConnections(0)
+			n.loseAll()
+			n.forgetUsage()
 			for _, conn := range open {
 				mustAnswer(t, conn, "when there is room")
+				if conn.RemoteAddr().String() == n.b.at(six, backendPort).String() {
+					n.takes(t, "opened when it was full", conn, backendPort, abi.PathStack)
+				}
 			}
 		})
 		n.nothingDropped()
 	})
+}
+
+// forgetUsage makes room: no entry is counted any more.
+func (n *serviceNodes) forgetUsage() {
+	n.Helper()
+	m, err := ebpf.LoadPinnedMap(filepath.Join(n.one.node.BPFRoot, "maps", bpf.Usage), nil)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer m.Close()
+	ids := []uint32{abi.NoEndpoint} // which has the sum
+	for _, ep := range n.one.endpoints() {
+		ids = append(ids, uint32(ep.ID))
+	}
+	for _, id := range ids {
+		var usage abi.Usage
+		err := m.Lookup(id, &usage)
+		if usage.Connections = 0; err == nil {
+			err = m.Put(id, usage)
+		}
+		if err != nil {
+			n.Fatal(err)
+		}
+	}
 }
 
 // TestServicePathMTU: a link on the way is smaller than those at its ends, and ICMP errors say so to who sends too much.

@@ -121,12 +121,12 @@ func TestServiceTrafficDuringLoss(t *testing.T) {
 		n := newServiceNodes(t, mode)
 		traffic := n.startTraffic()
 		for range 50 {
-			n.loseConnections(0)
+			n.loseAll()
 			n.loseConnections(n.one.hostEnd(n.podA))
 			n.loseConnections(n.one.hostEnd(n.podB))
 		}
 		traffic.end(t)
-		n.nothingDropped()
+		n.nothingDropped("path-clash") // the last packet of a connection that is over makes an entry, and another may have its port
 	})
 }
 
