@@ -161,3 +161,59 @@ func questionAndAnswer(socket *net.UDPConn, to netip.AddrPort, text string) erro
 	_, err = parseAnswer(string(buf[:size]), text)
 	return err
 }
+
+// TestServicePathClashLateAnswer: a pod answers what it was asked directly after the same client has asked it by the Service, too.
+func TestServicePathClashLateAnswer(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode proxyMode) {
+		n := newServiceNodes(t, mode)
+		n.forEachFamily(func(t *testing.T, six bool) {
+			direct, service := n.b.at(six, closedPort), n.at(closed, six)
+			t.Run("direct first", func(t *testing.T) { n.answersInOrder(t, six, direct, service) })
+			t.Run("Service first", func(t *testing.T) { n.answersInOrder(t, six, service, direct) })
+		})
+		n.nothingDropped("path-clash")
+	})
+}
+
+// answersInOrder asks by both ways from one socket before there is an answer. Each must come from where its question went.
+func (n *serviceNodes) answersInOrder(t *testing.T, six bool, targets ...netip.AddrPort) {
+	server, err := listenUDPAt(n.b, n.b.at(six, closedPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	client := listenUDP(t, n.a.Namespace, n.a.addr(six))
+	buf, peers := make([]byte, 200), map[string]netip.AddrPort{}
+	for _, to := range targets {
+		if _, err := client.WriteToUDPAddrPort([]byte(to.String()), to); err != nil {
+			t.Fatal(err)
+		}
+		_ = server.SetReadDeadline(time.Now().Add(unreachable)) // one that was dropped gets no answer
+		if size, peer, err := server.ReadFromUDPAddrPort(buf); err == nil {
+			peers[string(buf[:size])] = peer
+		}
+	}
+	for question, peer := range peers {
+		if _, err := server.WriteToUDPAddrPort([]byte(question), peer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range peers {
+		_ = client.SetReadDeadline(time.Now().Add(answerTime))
+		size, from, err := client.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if question := string(buf[:size]); question != netip.AddrPortFrom(from.Addr().Unmap(), from.Port()).String() {
+			t.Errorf("the answer to what %s was asked came from %s; the server saw %v", question, from, peers)
+		}
+	}
+}
+
+func listenUDPAt(p party, at netip.AddrPort) (conn *net.UDPConn, err error) {
+	err = p.Do(func() error {
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+		return err
+	})
+	return conn, err
+}
