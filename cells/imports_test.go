@@ -43,6 +43,8 @@ var mayImport = map[string][]string{
 	"cells/cni":                       {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/ipam/delegate", "cells/link", "cells/server", "cells/supervisor", "internal"},
 	"cells/datapath":                  {"api/v1", "bpf", "bpf/abi", "cells/capacity", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "cells/metrics", "cells/server", "internal"},
 	"cells/monitor":                   {"api/v1", "cells/endpoint", "cells/endpointmanager", "cells/server", "internal"},
+	"cells/policy/model":              {},
+	"cells/policy/manifest":           {"cells/policy/model"},
 	"cmd/agent":                       {"api/v1/openapi", "cells", "internal"},
 	"cmd/cni":                         {"api/v1", "internal"},
 	"cmd/porin":                       {"api/v1", "api/v1/client", "bpf/abi", "cells/datapath", "internal"},
