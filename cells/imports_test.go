@@ -44,6 +44,8 @@ var mayImport = map[string][]string{
 	"cells/datapath":                  {"api/v1", "bpf", "bpf/abi", "cells/capacity", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "cells/metrics", "cells/server", "internal"},
 	"cells/monitor":                   {"api/v1", "cells/endpoint", "cells/endpointmanager", "cells/server", "internal"},
 	"cells/policy/model":              {},
+	"cells/policy/engine":             {"cells/policy/model"},
+	"cells/policy/oracle":             {"cells/policy/model"},
 	"cells/policy/manifest":           {"cells/policy/model"},
 	"cmd/agent":                       {"api/v1/openapi", "cells", "internal"},
 	"cmd/cni":                         {"api/v1", "internal"},
