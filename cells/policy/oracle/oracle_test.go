@@ -47,8 +47,9 @@ func compare(t *testing.T, seed uint64, seen map[engine.Reason]int) int {
 	e := engine.New(engine.Config{HostPolicy: world.HostPolicy})
 	d := newDatapath(e)
 	asked := 0
+	var history []model.Endpoint
 	for range 1 + r.IntN(8) {
-		d.follow(e.Apply(update(r, &world)))
+		d.follow(e.Apply(update(r, &world, &history)))
 		for range 20 {
 			asked++
 			if fault := disagreement(world, e, d, r.Connection(world), seen); fault != "" {
@@ -91,8 +92,8 @@ func same(want oracle.Answer, got engine.Outcome) bool {
 	return want == oracle.Answer{Allowed: got.Allowed, Policy: got.Rule.Policy, Rule: got.Rule.Index}
 }
 
-// update makes random changes to the world, and returns them.
-func update(r oracle.Random, w *oracle.World) engine.Update {
+// update makes random changes to the world, and returns them. Endpoints that were there come back, some with one change.
+func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.Update {
 	var u engine.Update
 	for range r.IntN(3) {
 		if len(w.Policies) > 0 {
@@ -113,7 +114,21 @@ func update(r oracle.Random, w *oracle.World) engine.Update {
 		w.Policies = append(w.Policies, p)
 	}
 	for range r.IntN(8) {
-		setEndpoint(w, &u, r.Endpoint())
+		ep := r.Endpoint()
+		if len(*history) > 0 && r.IntN(3) == 0 {
+			changed := ep
+			ep = (*history)[r.IntN(len(*history))]
+			switch r.IntN(4) {
+			case 0:
+				ep.NamedPorts = changed.NamedPorts
+			case 1:
+				ep.Labels = changed.Labels
+			case 2:
+				ep.Addresses = changed.Addresses
+			}
+		}
+		*history = append(*history, ep)
+		setEndpoint(w, &u, ep)
 	}
 	return u
 }

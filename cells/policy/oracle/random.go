@@ -58,7 +58,11 @@ func (r Random) Endpoint() model.Endpoint {
 		ep.Addresses = append(ep.Addresses, r.Address())
 	}
 	for range r.IntN(3) {
-		ep.NamedPorts = append(ep.NamedPorts, model.NamedPort{Name: pick(r, "web", "dns"), Protocol: r.protocol(), Number: r.Port()})
+		port := model.NamedPort{Name: pick(r, "web", "dns"), Protocol: r.protocol(), Number: r.Port()}
+		if r.chance(5) {
+			port.Protocol = model.ICMP // which has no ports
+		}
+		ep.NamedPorts = append(ep.NamedPorts, port)
 	}
 	return ep
 }
@@ -215,9 +219,9 @@ func (r Random) Policy() model.Policy {
 		p.Subject = model.Pods{Namespace: p.ID.Namespace, Labels: p.Subject.Labels}
 	case model.KindClusterNetworkPolicy:
 		p.Tier = pick(r, model.TierAdmin, model.TierBaseline)
-		p.Priority = r.IntN(4)
+		p.Priority = r.IntN(3)
 	case model.KindAdminNetworkPolicy:
-		p.Priority = r.IntN(4)
+		p.Priority = r.IntN(3)
 	case model.KindBaselineAdminNetworkPolicy:
 		p.Tier, p.Priority, p.ID.Name = model.TierBaseline, model.BaselineAdminPriority, "default"
 	}
