@@ -124,13 +124,13 @@ func BenchmarkApply(b *testing.B) {
 				e.Apply(back)
 			})
 		}
-		one := benchPolicy(505)
+		one := benchPolicy(5)
 		one.ID.Name = "one-more"
 		(*one.Ingress)[0].Peers = []model.Peer{{Pods: &model.Pods{Namespaces: model.Selector{label("team", "t5")}, Labels: model.Selector{label("app", "app1")}}}}
 		alternate(name+"/policy", engine.Update{SetPolicies: []model.Policy{one}}, engine.Update{RemovePolicies: []model.PolicyID{one.ID}})
 		admin := benchAdmin()
 		alternate(name+"/admin-policy-for-all", engine.Update{SetPolicies: []model.Policy{admin}}, engine.Update{RemovePolicies: []model.PolicyID{admin.ID}})
-		all := benchPolicy(505)
+		all := benchPolicy(5)
 		all.ID.Name = "all"
 		(*all.Ingress)[0].Peers = []model.Peer{{Pods: &model.Pods{}}}
 		alternate(name+"/policy-from-all-pods", engine.Update{SetPolicies: []model.Policy{all}}, engine.Update{RemovePolicies: []model.PolicyID{all.ID}})

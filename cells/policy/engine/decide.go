@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -108,9 +107,14 @@ func (s *step) hits(ports []model.NamedPort, protocol model.Protocol, port uint1
 	if len(s.ports) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(s.ports, func(p model.Port) bool {
-		return slices.ContainsFunc(resolvePort(p, ports, protocol), func(r [2]uint16) bool { return r[0] <= port && port <= r[1] })
-	})
+	for _, p := range s.ports {
+		for first, last := range resolvePort(p, ports, protocol) {
+			if first <= port && port <= last {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Decision is the answer for a connection. Both directions have to allow it.

@@ -72,6 +72,8 @@ func New(config Config) *Engine {
 		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, hostTables: map[*table]struct{}{},
 	}
 	e.none = e.intern(nil)
+	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.
+	(&apply{e: e}).acquire(model.Peer{Pods: &model.Pods{}})
 	for kind := model.World; kind < model.Pod; kind++ {
 		c := &class{id: FixedClass(kind), members: 1} // itself, so that it stays
 		e.enter(c, classKey{kind: kind, labels: e.none, blocks: e.none})
@@ -211,11 +213,14 @@ func (a *apply) setEndpoint(set model.Endpoint) {
 	ep.Endpoint = set
 	ep.portsKey = portsKey(e.asked(set.NamedPorts))
 	if p := e.profileOf(set); p != ep.profile {
-		p.endpoints[ep] = struct{}{}
+		p.endpoints = append(p.endpoints, ep)
 		if ep.profile != nil {
 			e.leave(ep)
 		}
 		ep.profile = p
+	}
+	if set.Kind == model.Pod { // equal labels are in memory once
+		ep.Labels, ep.NamespaceLabels = ep.profile.labels, ep.profile.space.labels
 	}
 	a.setAddresses(ep)
 	switch isLocal := set.Local && ep.subject(); {

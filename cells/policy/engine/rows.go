@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"iter"
 	"math/bits"
 	"slices"
 
@@ -59,8 +60,11 @@ func (t *table) resolve(steps []int32, ports []model.NamedPort) []Row {
 			rows = append(rows, Row{Protocol: protocol, Outcome: fallback})
 		}
 		for _, s := range spans {
-			if s.outcome != fallback {
-				rows = appendPrefixes(rows, protocol, s)
+			if s.outcome == fallback {
+				continue
+			}
+			for port, bits := range s.prefixes() {
+				rows = append(rows, Row{Protocol: protocol, Port: port, Bits: bits, Outcome: s.outcome})
 			}
 		}
 	}
@@ -72,8 +76,8 @@ func (t *table) spans(steps []int32, ports []model.NamedPort, protocol model.Pro
 	cuts := []int{0}
 	for _, i := range steps {
 		for _, p := range t.steps[i].ports {
-			for _, r := range resolvePort(p, ports, protocol) {
-				cuts = append(cuts, int(r[0]), int(r[1])+1)
+			for first, last := range resolvePort(p, ports, protocol) {
+				cuts = append(cuts, int(first), int(last)+1)
 			}
 		}
 	}
@@ -100,6 +104,9 @@ func (t *table) spans(steps []int32, ports []model.NamedPort, protocol model.Pro
 
 // costliest returns the outcome that one row without bits saves most rows for; that of the other protocols needs none at all.
 func costliest(spans []span, rest Outcome) Outcome {
+	if len(spans) == 1 {
+		return spans[0].outcome
+	}
 	best, most := rest, 0
 	for i, s := range spans {
 		if slices.ContainsFunc(spans[:i], func(other span) bool { return other.outcome == s.outcome }) {
@@ -108,7 +115,9 @@ func costliest(spans []span, rest Outcome) Outcome {
 		cost := 0
 		for _, other := range spans[i:] {
 			if other.outcome == s.outcome {
-				cost += len(appendPrefixes(nil, 0, other))
+				for range other.prefixes() {
+					cost++
+				}
 			}
 		}
 		if s.outcome == rest {
@@ -121,29 +130,32 @@ func costliest(spans []span, rest Outcome) Outcome {
 	return best
 }
 
-// appendPrefixes covers a span with the fewest prefixes.
-func appendPrefixes(rows []Row, protocol model.Protocol, s span) []Row {
-	for first, end := uint32(s.first), uint32(s.last)+1; first < end; {
-		size := min(bits.TrailingZeros32(first|1<<16), bits.Len32(end-first)-1)
-		rows = append(rows, Row{Protocol: protocol, Port: uint16(first), Bits: uint8(16 - size), Outcome: s.outcome})
-		first += 1 << size
+// prefixes covers a span with the fewest prefixes.
+func (s span) prefixes() iter.Seq2[uint16, uint8] {
+	return func(yield func(port uint16, bits uint8) bool) {
+		for first, end := uint32(s.first), uint32(s.last)+1; first < end; {
+			size := min(bits.TrailingZeros32(first|1<<16), bits.Len32(end-first)-1)
+			if !yield(uint16(first), uint8(16-size)) {
+				return
+			}
+			first += 1 << size
+		}
 	}
-	return rows
 }
 
-// resolvePort returns the ranges of ports of a protocol that a rule's port means.
-func resolvePort(p model.Port, named []model.NamedPort, protocol model.Protocol) [][2]uint16 {
-	if p.Name == "" {
-		if p.Protocol != protocol {
-			return nil
+// resolvePort gives the ranges of ports of a protocol that a rule's port means.
+func resolvePort(p model.Port, named []model.NamedPort, protocol model.Protocol) iter.Seq2[uint16, uint16] {
+	return func(yield func(first, last uint16) bool) {
+		if p.Name == "" {
+			if p.Protocol == protocol {
+				yield(p.First, p.Last)
+			}
+			return
 		}
-		return [][2]uint16{{p.First, p.Last}}
-	}
-	var ranges [][2]uint16
-	for _, n := range named {
-		if n.Name == p.Name && n.Protocol == protocol && (p.Protocol == 0 || p.Protocol == protocol) {
-			ranges = append(ranges, [2]uint16{n.Number, n.Number})
+		for _, n := range named {
+			if n.Name == p.Name && n.Protocol == protocol && (p.Protocol == 0 || p.Protocol == protocol) && !yield(n.Number, n.Number) {
+				return
+			}
 		}
 	}
-	return ranges
 }
