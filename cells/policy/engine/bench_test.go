@@ -92,19 +92,33 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
+// BenchmarkMemory counts all that stays of a remote endpoint, its labels and addresses too.
+func BenchmarkMemory(b *testing.B) {
+	for _, distinct := range []bool{false, true} {
+		b.Run(map[bool]string{false: "equal-labels", true: "distinct-labels"}[distinct], func(b *testing.B) {
+			e := engine.New(engine.Config{})
+			e.Apply(engine.Update{SetPolicies: benchUpdate(distinct).SetPolicies})
+			before := heap()
+			for b.Loop() {
+				e.Apply(engine.Update{SetEndpoints: benchUpdate(distinct).SetEndpoints[:benchNamespaces*benchApps*benchReplicas]})
+			}
+			b.ReportMetric(float64(heap()-before)/(benchNamespaces*benchApps*benchReplicas), "bytes/endpoint")
+			runtime.KeepAlive(e)
+		})
+	}
+}
+
 // BenchmarkApply has 10,000 remote endpoints, 1,000 policies, 250 local endpoints.
 func BenchmarkApply(b *testing.B) {
 	for _, distinct := range []bool{false, true} {
 		name := map[bool]string{false: "equal-labels", true: "distinct-labels"}[distinct]
 		b.Run(name+"/first", func(b *testing.B) {
 			u := benchUpdate(distinct)
-			before := heap()
 			var e *engine.Engine
 			for b.Loop() {
 				e = engine.New(engine.Config{})
 				e.Apply(u)
 			}
-			b.ReportMetric(float64(heap()-before)/(benchNamespaces*benchApps*benchReplicas), "bytes/endpoint")
 			classes, rows := count(e, u)
 			b.ReportMetric(float64(classes), "class-tables")
 			b.ReportMetric(float64(rows), "rows")
