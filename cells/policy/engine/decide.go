@@ -144,8 +144,10 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 	case other == ep:
 		return Outcome{Allowed: true, Reason: ReasonSelf}
 	}
-	t := ep.tables[d]
-	if t == nil {
+	var t *table
+	if ep.enforced != nil {
+		t = ep.tables[d]
+	} else {
 		t = e.buildTable(ep, e.policiesOf(ep), d)
 	}
 	if ep.Local && t.freeFor(e, c) {

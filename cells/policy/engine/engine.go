@@ -53,11 +53,13 @@ type endpoint struct {
 	model.Endpoint
 	profile   *profile
 	portsKey  string
-	addresses []*member
-	// lostAddress says that another endpoint was set with one of the addresses.
-	lostAddress bool
-	policies    []*policy // that select it, in their order, if it is local
-	tables      [2]*table // by direction, if it is local
+	*enforced // only of a local endpoint
+}
+
+// enforced is what a local endpoint has more.
+type enforced struct {
+	policies []*policy // that select it, in their order
+	tables   [2]*table // by direction
 }
 
 // subject reports whether policies apply to the endpoint.
@@ -192,9 +194,7 @@ func (a *apply) updateNames() {
 	for _, ep := range a.e.endpoints {
 		if slices.ContainsFunc(ep.NamedPorts, func(p model.NamedPort) bool { return turned[p.Name] }) {
 			ep.portsKey = portsKey(a.e.asked(ep.NamedPorts))
-			for _, m := range ep.addresses {
-				a.dirty(m)
-			}
+			a.dirtyAddresses(ep)
 		}
 	}
 }
@@ -202,16 +202,17 @@ func (a *apply) updateNames() {
 func (a *apply) setEndpoint(set model.Endpoint) {
 	e := a.e
 	ep := e.endpoints[set.ID]
+	var before []netip.Addr
 	if ep == nil {
 		ep = &endpoint{}
 		e.endpoints[set.ID] = ep
-	} else if reflect.DeepEqual(ep.Endpoint, set) && !ep.lostAddress {
-		return
+	} else {
+		if reflect.DeepEqual(ep.Endpoint, set) && e.ownsAll(ep) {
+			return
+		}
+		before = ep.Addresses
 	}
-	ep.lostAddress = false
-	wasLocal := e.local[set.ID] != nil
 	ep.Endpoint = set
-	ep.portsKey = portsKey(e.asked(set.NamedPorts))
 	if p := e.profileOf(set); p != ep.profile {
 		p.endpoints = append(p.endpoints, ep)
 		if ep.profile != nil {
@@ -219,59 +220,91 @@ func (a *apply) setEndpoint(set model.Endpoint) {
 		}
 		ep.profile = p
 	}
-	if set.Kind == model.Pod { // equal labels are in memory once
-		ep.Labels, ep.NamespaceLabels = ep.profile.labels, ep.profile.space.labels
-	}
-	a.setAddresses(ep)
+	e.share(ep)
+	a.setAddresses(ep, before)
 	switch isLocal := set.Local && ep.subject(); {
 	case isLocal:
-		e.local[set.ID] = ep
+		if ep.enforced == nil {
+			ep.enforced = &enforced{}
+			e.local[set.ID] = ep
+		}
 		ep.policies = e.policiesOf(ep)
 		a.changed[ep] = struct{}{}
-		if !wasLocal {
-			a.endpoints[set.ID] = struct{}{}
-		}
-	case wasLocal:
+	case ep.enforced != nil:
 		a.dropLocal(ep)
 	}
 }
 
-func (a *apply) setAddresses(ep *endpoint) {
-	e := a.e
-	var kept []*member
-	for _, addr := range ep.Addresses {
-		addr = addr.Unmap()
-		cidr := netip.PrefixFrom(addr, addr.BitLen())
-		m, ok := e.addresses.Get(cidr)
-		if !ok {
-			m = &member{prefix: cidr}
-			e.addresses.Insert(cidr, m)
-		} else if m.owner != ep {
-			m.owner.addresses = slices.DeleteFunc(m.owner.addresses, func(other *member) bool { return other == m })
-			m.owner.lostAddress = true
+// share keeps in memory only once what endpoints of a profile have in common.
+func (e *Engine) share(ep *endpoint) {
+	if ep.Kind == model.Pod {
+		ep.Namespace, ep.NamespaceLabels, ep.Labels = ep.profile.space.namespace, ep.profile.space.labels, ep.profile.labels
+	}
+	first := ep.profile.endpoints[0]
+	if first != ep && slices.Equal(first.NamedPorts, ep.NamedPorts) {
+		ep.NamedPorts, ep.portsKey = first.NamedPorts, first.portsKey
+		return // what is out of date in the key, updateNames mends for both
+	}
+	ep.portsKey = portsKey(e.asked(ep.NamedPorts))
+}
+
+func single(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap()
+	return netip.PrefixFrom(addr, addr.BitLen())
+}
+
+// owned gives those of the addresses that no other endpoint was set with later.
+func (e *Engine) owned(ep *endpoint, addresses []netip.Addr) iter.Seq[*member] {
+	return func(yield func(*member) bool) {
+		for _, addr := range addresses {
+			if m, ok := e.addresses.Get(single(addr)); ok && m.owner == ep && !yield(m) {
+				return
+			}
 		}
-		m.owner = ep
-		if !slices.Contains(kept, m) {
-			kept = append(kept, m)
-		}
+	}
+}
+
+func (e *Engine) ownsAll(ep *endpoint) bool {
+	n := 0
+	for range e.owned(ep, ep.Addresses) {
+		n++
+	}
+	return n == len(ep.Addresses)
+}
+
+func (a *apply) dirtyAddresses(ep *endpoint) {
+	for m := range a.e.owned(ep, ep.Addresses) {
 		a.dirty(m)
 	}
-	for _, m := range ep.addresses {
-		if !slices.Contains(kept, m) {
+}
+
+func (a *apply) setAddresses(ep *endpoint, before []netip.Addr) {
+	e := a.e
+	for m := range e.owned(ep, before) {
+		if !slices.ContainsFunc(ep.Addresses, func(addr netip.Addr) bool { return single(addr) == m.prefix }) {
 			e.addresses.Delete(m.prefix)
 			a.remove(m)
 		}
 	}
-	ep.addresses = kept
+	for _, addr := range ep.Addresses {
+		m, ok := e.addresses.Get(single(addr))
+		if !ok {
+			m = &member{prefix: single(addr)}
+			e.addresses.Insert(m.prefix, m)
+		}
+		m.owner = ep
+		a.dirty(m)
+	}
 }
 
 func (a *apply) removeEndpoint(ep *endpoint) {
 	e := a.e
 	delete(e.endpoints, ep.ID)
+	before := ep.Addresses
 	ep.Addresses = nil
-	a.setAddresses(ep)
+	a.setAddresses(ep, before)
 	e.leave(ep)
-	if e.local[ep.ID] == ep {
+	if ep.enforced != nil {
 		a.dropLocal(ep)
 	}
 }
@@ -280,13 +313,12 @@ func (a *apply) dropLocal(ep *endpoint) {
 	delete(a.e.local, ep.ID)
 	delete(a.changed, ep)
 	a.endpoints[ep.ID] = struct{}{}
-	ep.policies = nil
-	for d, t := range ep.tables {
-		ep.tables[d] = nil
+	for _, t := range ep.tables {
 		if t != nil {
 			a.releaseTable(t)
 		}
 	}
+	ep.enforced = nil
 }
 
 func (a *apply) moved(m *member) {

@@ -183,8 +183,6 @@ func (a *apply) updateProfile(p *profile, added []*selector) {
 	p.set = a.e.intern(found)
 	a.e.release(old)
 	for _, ep := range p.endpoints {
-		for _, m := range ep.addresses {
-			a.dirty(m)
-		}
+		a.dirtyAddresses(ep)
 	}
 }
