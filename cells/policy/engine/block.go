@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// prefix is a range of addresses that a block begins or excepts. Nobody's addresses in it, and in no longer one, are in the same blocks.
+type prefix struct {
+	member
+	refs   int
+	begins []*selector // blocks with just these addresses
+}
+
+func (e *Engine) addBlock(a *apply, sel *selector) {
+	for _, cidr := range append([]netip.Prefix{sel.peer.Block.CIDR}, sel.peer.Block.Except...) {
+		p, ok := e.prefixes.Get(cidr)
+		if !ok {
+			p = &prefix{member: member{prefix: cidr, blocks: e.intern(nil)}}
+			e.prefixes.Insert(cidr, p)
+		}
+		p.refs++
+	}
+	p, _ := e.prefixes.Get(sel.peer.Block.CIDR)
+	p.begins = append(p.begins, sel)
+	a.blocks = append(a.blocks, sel.peer.Block.CIDR)
+}
+
+func (e *Engine) removeBlock(a *apply, sel *selector) {
+	p, _ := e.prefixes.Get(sel.peer.Block.CIDR)
+	p.begins = slices.DeleteFunc(p.begins, func(s *selector) bool { return s == sel })
+	for _, cidr := range append([]netip.Prefix{sel.peer.Block.CIDR}, sel.peer.Block.Except...) {
+		p, _ := e.prefixes.Get(cidr)
+		if p.refs--; p.refs == 0 {
+			e.prefixes.Delete(cidr)
+			e.release(p.blocks)
+			a.remove(&p.member)
+		}
+	}
+	a.blocks = append(a.blocks, sel.peer.Block.CIDR)
+}
+
+// updateBlocks computes anew what lies in the ranges of new and dead blocks.
+func (a *apply) updateBlocks() {
+	e := a.e
+	seen := map[*prefix]bool{}
+	for _, cidr := range a.blocks {
+		for _, p := range e.prefixes.Subnets(cidr) {
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+			old := p.blocks
+			p.blocks = e.intern(e.blocksOf(p.prefix))
+			e.release(old)
+			a.dirty(&p.member)
+		}
+		for _, m := range e.addresses.Subnets(cidr) {
+			a.dirty(m)
+		}
+	}
+}
+
+func (e *Engine) blocksOf(cidr netip.Prefix) []*selector {
+	var found []*selector
+	for _, p := range e.prefixes.Supernets(cidr) {
+		for _, sel := range p.begins {
+			excepted := func(except netip.Prefix) bool { return except.Bits() <= cidr.Bits() && except.Contains(cidr.Addr()) }
+			if !slices.ContainsFunc(sel.peer.Block.Except, excepted) {
+				found = append(found, sel)
+			}
+		}
+	}
+	slices.SortFunc(found, byID)
+	return found
+}
+
+// blocksAt returns the blocks of an address.
+func (e *Engine) blocksAt(addr netip.Addr) *set {
+	if p, ok := e.prefixes.Lookup(addr); ok {
+		return p.blocks
+	}
+	return e.none
+}

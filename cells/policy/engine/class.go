@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// ClassID is the number of a class.
+type ClassID uint32
+
+// FixedClass returns the class of a kind's addresses that no rule tells apart. Pods have none.
+func FixedClass(kind model.EndpointKind) ClassID { return ClassID(kind) + 1 }
+
+type class struct {
+	id      ClassID
+	key     classKey
+	ports   []model.NamedPort // of key.ports
+	members int
+}
+
+type classKey struct {
+	kind           model.EndpointKind
+	labels, blocks *set
+	ports          string
+}
+
+// uses returns the selectors that the class matches.
+func (k classKey) uses() []*selector { return slices.Concat(k.labels.selectors, k.blocks.selectors) }
+
+// member is an address of an endpoint, or a range of addresses that nobody has.
+type member struct {
+	prefix netip.Prefix // of one address, if there is an owner
+	owner  *endpoint
+	blocks *set // without an owner
+	class  *class
+	dirty  bool
+}
+
+func (e *Engine) keyOf(m *member) classKey {
+	if m.owner == nil {
+		return classKey{kind: model.World, labels: e.none, blocks: m.blocks}
+	}
+	return classKey{kind: m.owner.Kind, labels: m.owner.profile.set, blocks: e.blocksAt(m.prefix.Addr()), ports: m.owner.portsKey}
+}
+
+// asked returns those of an endpoint's ports that rules for egress ask for by name.
+func (e *Engine) asked(ports []model.NamedPort) []model.NamedPort {
+	var found []model.NamedPort
+	for _, p := range ports {
+		if e.names[p.Name] > 0 {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func (e *Engine) portsOf(owner *endpoint) []model.NamedPort {
+	if owner == nil {
+		return nil
+	}
+	return e.asked(owner.NamedPorts)
+}
+
+// portsKey is equal for equal sets of ports.
+func portsKey(ports []model.NamedPort) string {
+	var parts []string
+	for _, p := range ports {
+		parts = append(parts, strconv.Quote(p.Name)+p.Protocol.String()+strconv.Itoa(int(p.Number)))
+	}
+	slices.Sort(parts)
+	return strings.Join(slices.Compact(parts), "")
+}
+
+// classChange is what becomes of a class in an update.
+type classChange struct {
+	old  classKey
+	made bool
+}
+
+func (a *apply) dirty(m *member) {
+	if !m.dirty {
+		m.dirty = true
+		a.members = append(a.members, m)
+	}
+}
+
+// remove takes a member out of its class for good. It may be dirty.
+func (a *apply) remove(m *member) {
+	a.moved(m)
+	m.prefix, m.owner = netip.Prefix{}, nil
+	a.quit(m)
+}
+
+func (a *apply) quit(m *member) {
+	if c := m.class; c != nil {
+		m.class = nil
+		c.members--
+		if c.members == 0 {
+			a.emptied = append(a.emptied, c)
+		}
+	}
+}
+
+// reclassify gives all dirty members their class. A class whose members all leave becomes the class that one of them needs, if
+// there is none yet, and so keeps its number.
+func (a *apply) reclassify() {
+	e := a.e
+	leaving := map[*class]int{}
+	var moves []*member
+	var keys []classKey
+	for _, m := range a.members {
+		m.dirty = false
+		if !m.prefix.IsValid() {
+			continue // removed
+		}
+		key := e.keyOf(m)
+		if m.class == nil || m.class.key != key {
+			moves, keys = append(moves, m), append(keys, key)
+			if m.class != nil {
+				leaving[m.class]++
+			}
+		}
+	}
+	for i, m := range moves {
+		if m.class != nil && leaving[m.class] == m.class.members && e.classes[keys[i]] == nil {
+			leaving[m.class] = -1 // has its new key
+			a.rekey(m.class, keys[i], m.owner)
+		}
+	}
+	for i, m := range moves {
+		if m.class != nil && m.class.key == keys[i] {
+			continue
+		}
+		a.quit(m)
+		c := e.classes[keys[i]]
+		if c == nil {
+			c = a.makeClass(keys[i], m.owner)
+		}
+		m.class = c
+		c.members++
+		a.moved(m)
+	}
+	for _, c := range a.emptied {
+		if c.members == 0 && e.classes[c.key] == c {
+			a.note(c)
+			e.leaveKey(c)
+		}
+	}
+}
+
+func (a *apply) makeClass(key classKey, owner *endpoint) *class {
+	a.e.lastClass++
+	c := &class{id: a.e.lastClass}
+	a.classes[c] = classChange{made: true}
+	a.e.enter(c, key)
+	c.ports = a.e.portsOf(owner)
+	return c
+}
+
+func (a *apply) rekey(c *class, key classKey, owner *endpoint) {
+	a.note(c)
+	key.labels.refs++ // it may be the old key's last one
+	key.blocks.refs++
+	a.e.leaveKey(c)
+	a.e.enter(c, key)
+	a.e.release(key.labels)
+	a.e.release(key.blocks)
+	c.ports = a.e.portsOf(owner)
+}
+
+// note keeps the first key that a class had in this update.
+func (a *apply) note(c *class) {
+	if _, ok := a.classes[c]; !ok {
+		a.classes[c] = classChange{old: c.key}
+	}
+}
+
+// enter lists a class under its key. It needs references of its own to the sets.
+func (e *Engine) enter(c *class, key classKey) {
+	c.key = key
+	e.classes[key] = c
+	key.labels.refs++
+	key.blocks.refs++
+	key.labels.classes[c] = struct{}{}
+	key.blocks.classes[c] = struct{}{}
+	if key.kind == model.Host {
+		e.hostClasses[c] = struct{}{}
+	}
+	if key.ports != "" {
+		e.portClasses[c] = struct{}{}
+	}
+}
+
+// leaveKey takes a class off the list of its key.
+func (e *Engine) leaveKey(c *class) {
+	delete(e.classes, c.key)
+	delete(e.hostClasses, c)
+	delete(e.portClasses, c)
+	for _, s := range []*set{c.key.labels, c.key.blocks} {
+		delete(s.classes, c)
+		e.release(s)
+	}
+}

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Reason says why traffic is allowed or denied in one direction.
+type Reason uint8
+
+// The reasons.
+const (
+	ReasonRule          Reason = iota // a rule accepts or denies it
+	ReasonDefaultDeny                 // NetworkPolicies select the pod, and none accepts it
+	ReasonNoPolicy                    // no policy for the direction selects the pod
+	ReasonNoRule                      // policies select the pod, none decides
+	ReasonNoSubject                   // this end is no pod
+	ReasonSelf                        // a pod reaches itself
+	ReasonHost                        // the node reaches its pods
+	ReasonUnknownLabels               // the labels of the pod are not known
+)
+
+func (r Reason) String() string {
+	return [...]string{
+		"rule", "default deny", "no policy selects the pod", "no rule matches", "not a pod", "the pod itself", "this node", "the pod's labels are not known",
+	}[r]
+}
+
+// Outcome is the answer for one direction.
+type Outcome struct {
+	Allowed bool
+	Reason  Reason
+	Rule    *Rule    // of ReasonRule and ReasonDefaultDeny
+	Passed  [2]*Rule // the rules of the admin and of the baseline tier that passed it on
+}
+
+func (o Outcome) String() string {
+	text := "denied"
+	if o.Allowed {
+		text = "allowed"
+	}
+	text += ": " + o.Reason.String()
+	if o.Rule != nil {
+		text += ": " + o.Rule.String()
+	}
+	for _, r := range o.Passed {
+		if r != nil {
+			text += ", passed on by " + r.String()
+		}
+	}
+	return text
+}
+
+// String is "Kind name, ingress rule 2 (name)".
+func (r *Rule) String() string {
+	switch {
+	case r.Index < 0:
+		return fmt.Sprintf("%s, %s", r.Policy, r.Direction)
+	case r.Name != "":
+		return fmt.Sprintf("%s, %s rule %d (%s)", r.Policy, r.Direction, r.Index, r.Name)
+	}
+	return fmt.Sprintf("%s, %s rule %d", r.Policy, r.Direction, r.Index)
+}
+
+// decide evaluates the steps that match a peer, for one port. Protocol 0 stands for those without ports.
+func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) Outcome {
+	if t.unknown {
+		return Outcome{Reason: ReasonUnknownLabels}
+	}
+	var o Outcome
+	for tier := model.TierAdmin; tier <= model.TierBaseline; tier++ {
+		for len(matching) > 0 && t.steps[matching[0]].tier < tier {
+			matching = matching[1:] // passed over
+		}
+		for len(matching) > 0 && t.steps[matching[0]].tier == tier {
+			s := &t.steps[matching[0]]
+			matching = matching[1:]
+			if !s.hits(ports, protocol, port) {
+				continue
+			}
+			if s.action != model.Pass {
+				o.Allowed, o.Reason, o.Rule = s.action == model.Accept, ReasonRule, s.rule
+				return o
+			}
+			if tier == model.TierAdmin {
+				o.Passed[0] = s.rule
+			} else {
+				o.Passed[1] = s.rule
+			}
+			break
+		}
+		if tier == model.TierNetworkPolicy && t.denies != nil {
+			o.Reason, o.Rule = ReasonDefaultDeny, t.denies
+			return o
+		}
+	}
+	o.Allowed, o.Reason = true, ReasonNoPolicy
+	if t.selected {
+		o.Reason = ReasonNoRule
+	}
+	return o
+}
+
+func (s *step) hits(ports []model.NamedPort, protocol model.Protocol, port uint16) bool {
+	if len(s.ports) == 0 {
+		return true
+	}
+	for _, p := range s.ports {
+		for first, last := range resolvePort(p, ports, protocol) {
+			if first <= port && port <= last {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Decision is the answer for a connection. Both directions have to allow it.
+type Decision struct {
+	Allowed         bool
+	Egress, Ingress Outcome
+}
+
+// Evaluate decides about a connection between two addresses, as they are after translation. It evaluates the rules themselves,
+// not the rows of tables, and the policies of remote pods, too. Who knows that a connection from a node's address is forwarded
+// asks for its original source.
+func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Decision {
+	d := Decision{
+		Egress:  e.evaluate(from, to, model.Egress, protocol, port),
+		Ingress: e.evaluate(to, from, model.Ingress, protocol, port),
+	}
+	d.Allowed = d.Egress.Allowed && d.Ingress.Allowed
+	return d
+}
+
+func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol model.Protocol, port uint16) Outcome {
+	_, ep := e.lookup(subject)
+	c, other := e.lookup(peer)
+	switch {
+	case ep == nil || !ep.subject():
+		return Outcome{Allowed: true, Reason: ReasonNoSubject}
+	case other == ep:
+		return Outcome{Allowed: true, Reason: ReasonSelf}
+	}
+	var t *table
+	if ep.enforced != nil {
+		t = ep.tables[d]
+	} else {
+		t = e.buildTable(ep, e.policiesOf(ep), d)
+	}
+	if ep.Local && t.freeFor(e, c) {
+		return Outcome{Allowed: true, Reason: ReasonHost}
+	}
+	ports := c.ports
+	if d == model.Ingress {
+		ports = t.ports
+	}
+	if !protocol.HasPorts() {
+		protocol = 0
+	}
+	return t.decide(t.matching(c), ports, protocol, port)
+}

@@ -1,0 +1,34 @@
+// Package engine turns policies and endpoints into verdicts, and into rows from which a datapath can read the same verdicts.
+// It is plain Go: no kernel, no store, no fx, no locks.
+//
+//	[Update] --> [Engine.Apply] --> selectors --> profiles --> classes --> tables --> [Change]
+//	                                                              |           |
+//	                 [Engine.Class]: address -> class ------------'           '-- [Engine.Table]: (class), else (any) -> rows
+//	                 [Engine.Evaluate]: two addresses, protocol, port -> verdict, deciding policy and rule, reason
+//
+//	selector  what a rule's peer selects by: labels of pods, labels of nodes, or a block of addresses. Equal ones are one
+//	profile   endpoints with equal namespace and labels: they match the same selectors
+//	class     addresses of the same kind which match the same selectors and have the same named ports, as far as rules ask for
+//	          them. An address may be a pod's and match blocks. Every kind but pods has a class with a fixed number (its kind + 1)
+//	          for addresses that no rule tells apart. An address that nobody has is of the class of its longest prefix in [Engine.Prefixes]
+//	table     the rows of all local endpoints that the same policies select, in one direction
+//	row       a protocol and a prefix of destination ports, with the verdict. All rules are resolved when a table is
+//	          compiled: a class with rows of its own has all that it needs, so the first hit of (class), else (any), is
+//	          final. Prefixes of a protocol are disjoint, but for one without bits, which stands for the remaining ports; the
+//	          row without a protocol stands for the remaining protocols
+//
+// What the API says is in the model's picture of the tiers. What it leaves open:
+//
+//   - Policies of equal priority are evaluated by kind and name, and [Engine.Reports] lists them.
+//   - A domain name matches nothing, and is reported.
+//   - Rules with ports match TCP, UDP and SCTP only. ICMP is matched by rules without ports.
+//   - A named port is one of the destination pod's, whatever selected the pod. A destination that is no pod has none.
+//   - A pod reaches itself. No row says so: rows know classes only, and such packets do not leave the pod.
+//   - This node reaches its own pods, unless [Config] says otherwise. Egress from a pod to its node is subject to policy.
+//   - A pod whose labels are not known (kind init) is denied everything but itself and this node, as long as it lasts.
+//   - An address belongs to the endpoint that was set last.
+//
+// Apply recomputes what its update can affect: profiles that a new selector matches, classes that are split by that, rows of these
+// classes in the tables that use their selectors, and tables of endpoints which a changed policy selects. A class keeps its number
+// when all its members go on together.
+package engine

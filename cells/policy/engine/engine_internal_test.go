@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/oracle"
+)
+
+func TestApplyRemovesEverything(t *testing.T) {
+	for seed := range uint64(200) {
+		r := oracle.NewRandom(seed)
+		e := New(Config{})
+		for range 4 {
+			var u Update
+			for range 5 {
+				u.SetPolicies = append(u.SetPolicies, r.Policy())
+				u.SetEndpoints = append(u.SetEndpoints, r.Endpoint())
+			}
+			e.Apply(u)
+		}
+		u := Update{RemovePolicies: slices.Collect(maps.Keys(e.policies)), RemoveEndpoints: slices.Collect(maps.Keys(e.endpoints))}
+		change := e.Apply(u)
+		fixed := int(model.Pod) // one for each kind below
+		for what, n := range map[string]int{
+			"policies": len(e.policies), "endpoints": len(e.endpoints), "local endpoints": len(e.local), "selectors but that of all pods": len(e.selectors) - 1,
+			"sets but the empty one": len(e.sets) - 1, "spaces": len(e.spaces), "names": len(e.names), "addresses": e.addresses.Size(),
+			"prefixes": e.prefixes.Size(), "classes but the fixed ones": len(e.classes) - fixed, "classes of the empty set": len(e.none.classes) - fixed,
+			"host classes but the fixed one": len(e.hostClasses) - 1, "classes with ports": len(e.portClasses), "tables": len(e.tables),
+			"tables with names": len(e.nameTables), "ingress tables": len(e.hostTables),
+		} {
+			if n != 0 {
+				t.Errorf("seed %d: %d %s are left", seed, n, what)
+			}
+		}
+		for _, table := range change.Tables {
+			if !table.Removed {
+				t.Errorf("seed %d: the last change has %+v, want only removed tables", seed, table)
+			}
+		}
+	}
+}
+
+func TestRowsAreDisjoint(t *testing.T) {
+	for seed := range uint64(300) {
+		r := oracle.NewRandom(seed)
+		e := New(Config{})
+		var u Update
+		for range 10 {
+			u.SetPolicies = append(u.SetPolicies, r.Policy())
+			u.SetEndpoints = append(u.SetEndpoints, r.Endpoint())
+		}
+		e.Apply(u)
+		for _, table := range e.tables {
+			sets := append(slices.Collect(maps.Values(table.rows)), table.any)
+			for _, set := range sets {
+				checkDisjoint(t, set.rows)
+			}
+		}
+	}
+}
+
+func checkDisjoint(t *testing.T, rows []Row) {
+	t.Helper()
+	if rows[0].Protocol != 0 || rows[0].Bits != 0 {
+		t.Errorf("the first row is %+v, want that for all protocols", rows[0])
+	}
+	for i, x := range rows {
+		if x.Bits < 16 && x.Port<<x.Bits != 0 {
+			t.Errorf("%+v: bits are set behind the prefix", x)
+		}
+		for _, y := range rows[i+1:] {
+			short := min(x.Bits, y.Bits)
+			overlap := x.Protocol == y.Protocol && (x.Port^y.Port)>>(16-short) == 0
+			if overlap && (short > 0 || x.Bits == y.Bits) {
+				t.Errorf("%+v and %+v match together", x, y)
+			}
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Table is a view of the rows of an endpoint in one direction. It is valid until the next [Engine.Apply].
+type Table struct{ t *table }
+
+// Table returns the rows for a local endpoint.
+func (e *Engine) Table(endpoint string, d model.Direction) (Table, bool) {
+	ep := e.local[endpoint]
+	if ep == nil {
+		return Table{}, false
+	}
+	return Table{ep.tables[d]}, true
+}
+
+// ID is shared by endpoints with the same policies.
+func (t Table) ID() TableID { return t.t.id }
+
+// Any returns the rows for all classes without rows of their own.
+func (t Table) Any() []Row { return t.t.any.rows }
+
+// Rows gives the classes that have rows of their own, with these. They are complete.
+func (t Table) Rows() iter.Seq2[ClassID, []Row] {
+	return func(yield func(ClassID, []Row) bool) {
+		for c, set := range t.t.rows {
+			if !yield(c.id, set.rows) {
+				return
+			}
+		}
+	}
+}
+
+// Lookup finds the outcome in a class's rows, as a datapath does: of the rows that match, the most exact one.
+func Lookup(rows []Row, protocol model.Protocol, port uint16) (Outcome, bool) {
+	matching := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
+		return r.Protocol != 0 && (r.Protocol != protocol || (r.Port^port)>>(16-r.Bits) != 0)
+	})
+	if len(matching) == 0 {
+		return Outcome{}, false
+	}
+	best := slices.MaxFunc(matching, func(x, y Row) int {
+		return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Bits, y.Bits))
+	})
+	return best.Outcome, true
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Rule names a rule of a policy, for people.
+type Rule struct {
+	Policy    model.PolicyID
+	Direction model.Direction
+	Index     int    // in the policy's rules for the direction; -1: none of them, but what the policy denies by selecting the pod
+	Name      string // may be empty
+}
+
+// policy is a policy with its peers' selectors.
+type policy struct {
+	model.Policy
+	serial uint64 // another one for each content
+	steps  [2][]step
+	denies [2]*Rule // what a NetworkPolicy denies by default
+}
+
+// step is one rule in the order of evaluation.
+type step struct {
+	rule      *Rule
+	tier      model.Tier
+	action    model.Action
+	any       bool
+	selectors []*selector
+	ports     []model.Port
+}
+
+// before orders policies by their evaluation. Equal priorities are decided by kind and name.
+func before(x, y *policy) int {
+	return cmp.Or(cmp.Compare(x.Tier, y.Tier), cmp.Compare(x.Priority, y.Priority), cmp.Compare(x.ID.Kind, y.ID.Kind),
+		cmp.Compare(x.ID.Namespace, y.ID.Namespace), cmp.Compare(x.ID.Name, y.ID.Name))
+}
+
+func (a *apply) setPolicy(set model.Policy) {
+	e := a.e
+	old := e.policies[set.ID]
+	if old != nil && reflect.DeepEqual(old.Policy, set) {
+		return
+	}
+	e.lastPolicy++
+	p := &policy{Policy: set, serial: e.lastPolicy}
+	for _, d := range []model.Direction{model.Egress, model.Ingress} {
+		if set.Part(d) == nil {
+			continue
+		}
+		p.denies[d] = &Rule{Policy: set.ID, Direction: d, Index: -1}
+		for i, r := range *set.Part(d) {
+			p.steps[d] = append(p.steps[d], a.step(r, p, d, i))
+		}
+	}
+	if old != nil {
+		a.removePolicy(old)
+	}
+	e.policies[set.ID] = p
+	for _, ep := range e.local {
+		if p.selects(ep) {
+			at, _ := slices.BinarySearchFunc(ep.policies, p, before)
+			ep.policies = slices.Insert(ep.policies, at, p)
+			a.changed[ep] = struct{}{}
+		}
+	}
+}
+
+func (a *apply) step(r model.Rule, p *policy, d model.Direction, index int) step {
+	s := step{rule: &Rule{Policy: p.ID, Direction: d, Index: index, Name: r.Name}, tier: p.Tier, action: r.Action, ports: r.Ports}
+	for _, peer := range r.Peers {
+		switch {
+		case peer.Any:
+			s.any = true
+		case peer.Pods != nil || peer.Nodes != nil || peer.Block != nil:
+			s.selectors = append(s.selectors, a.acquire(peer))
+		}
+	}
+	if d == model.Egress {
+		a.useNames(r.Ports, 1)
+	}
+	return s
+}
+
+func (a *apply) useNames(ports []model.Port, n int) {
+	for _, port := range ports {
+		if port.Name == "" {
+			continue
+		}
+		if _, ok := a.names[port.Name]; !ok {
+			a.names[port.Name] = a.e.names[port.Name] > 0
+		}
+		if a.e.names[port.Name] += n; a.e.names[port.Name] == 0 {
+			delete(a.e.names, port.Name)
+		}
+	}
+}
+
+func (a *apply) acquire(peer model.Peer) *selector {
+	e := a.e
+	key := peerKey(peer)
+	sel := e.selectors[key]
+	if sel == nil {
+		e.lastSelector++
+		sel = &selector{id: e.lastSelector, key: key, peer: peer, sets: map[*set]struct{}{}, tables: map[*table]struct{}{}}
+		e.selectors[key] = sel
+		a.newSelectors = append(a.newSelectors, sel)
+	}
+	sel.refs++
+	return sel
+}
+
+func (a *apply) removePolicy(p *policy) {
+	delete(a.e.policies, p.ID)
+	for d, steps := range p.steps {
+		for _, s := range steps {
+			for _, sel := range s.selectors {
+				sel.refs--
+				a.deadSelector = a.deadSelector || sel.refs == 0
+			}
+			if model.Direction(d) == model.Egress {
+				a.useNames(s.ports, -1)
+			}
+		}
+	}
+	for _, ep := range a.e.local {
+		if at := slices.Index(ep.policies, p); at >= 0 {
+			ep.policies = slices.Delete(ep.policies, at, at+1)
+			a.changed[ep] = struct{}{}
+		}
+	}
+}
+
+// selects reports whether the endpoint is a subject of the policy.
+func (p *policy) selects(ep *endpoint) bool {
+	return ep.Kind == model.Pod && podsAdmit(&p.Subject, ep.Namespace, ep.NamespaceLabels) && matches(p.Subject.Labels, ep.Labels)
+}
+
+// policiesOf returns what selects the endpoint, in the order of evaluation.
+func (e *Engine) policiesOf(ep *endpoint) []*policy {
+	var found []*policy
+	for _, p := range e.policies {
+		if p.selects(ep) {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, before)
+	return found
+}

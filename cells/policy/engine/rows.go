@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"encoding/binary"
+	"iter"
+	"math/bits"
+	"slices"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Row is a verdict for destination ports. Of the rows that match, the one with a protocol comes before the one without, and the
+// longer prefix before the one without bits; others never match together.
+type Row struct {
+	Protocol model.Protocol // 0: every protocol that has no row which matches
+	Port     uint16
+	Bits     uint8 // of Port that count; 0: every port
+	Outcome  Outcome
+}
+
+type rowSet struct{ rows []Row }
+
+var hostRows = &rowSet{[]Row{{Outcome: Outcome{Allowed: true, Reason: ReasonHost}}}}
+
+func (r *rowSet) equal(other *rowSet) bool { return slices.Equal(r.rows, other.rows) }
+
+// rowsFor returns the complete rows of a class that the steps match.
+func (t *table) rowsFor(steps []int32, ports []model.NamedPort) *rowSet {
+	if t.direction == model.Ingress {
+		ports = t.ports
+	}
+	key := make([]byte, 0, 4*len(steps)+16)
+	for _, i := range steps {
+		key = binary.BigEndian.AppendUint32(key, uint32(i))
+	}
+	if t.named {
+		key = append(append(key, '/'), portsKey(ports)...)
+	}
+	rows := t.seen[string(key)]
+	if rows == nil {
+		rows = &rowSet{t.resolve(steps, ports)}
+		t.seen[string(key)] = rows
+	}
+	return rows
+}
+
+// span is a range of ports with one outcome.
+type span struct {
+	first, last uint16
+	outcome     Outcome
+}
+
+func (t *table) resolve(steps []int32, ports []model.NamedPort) []Row {
+	rest := t.decide(steps, ports, 0, 0)
+	rows := []Row{{Outcome: rest}}
+	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		spans := t.spans(steps, ports, protocol)
+		fallback := costliest(spans, rest)
+		if fallback != rest {
+			rows = append(rows, Row{Protocol: protocol, Outcome: fallback})
+		}
+		for _, s := range spans {
+			if s.outcome == fallback {
+				continue
+			}
+			for port, bits := range s.prefixes() {
+				rows = append(rows, Row{Protocol: protocol, Port: port, Bits: bits, Outcome: s.outcome})
+			}
+		}
+	}
+	return rows
+}
+
+// spans cuts the ports where a rule begins or ends, and joins neighbours of equal outcome.
+func (t *table) spans(steps []int32, ports []model.NamedPort, protocol model.Protocol) []span {
+	cuts := []int{0}
+	for _, i := range steps {
+		for _, p := range t.steps[i].ports {
+			for first, last := range resolvePort(p, ports, protocol) {
+				cuts = append(cuts, int(first), int(last)+1)
+			}
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var spans []span
+	for i, first := range cuts {
+		if first > 65535 {
+			break
+		}
+		last := 65535
+		if i+1 < len(cuts) {
+			last = cuts[i+1] - 1
+		}
+		outcome := t.decide(steps, ports, protocol, uint16(first))
+		if n := len(spans); n > 0 && spans[n-1].outcome == outcome {
+			spans[n-1].last = uint16(last)
+			continue
+		}
+		spans = append(spans, span{uint16(first), uint16(last), outcome})
+	}
+	return spans
+}
+
+// costliest returns the outcome that one row without bits saves most rows for; that of the other protocols needs none at all.
+func costliest(spans []span, rest Outcome) Outcome {
+	if len(spans) == 1 {
+		return spans[0].outcome
+	}
+	best, most := rest, 0
+	for i, s := range spans {
+		if slices.ContainsFunc(spans[:i], func(other span) bool { return other.outcome == s.outcome }) {
+			continue
+		}
+		cost := 0
+		for _, other := range spans[i:] {
+			if other.outcome == s.outcome {
+				for range other.prefixes() {
+					cost++
+				}
+			}
+		}
+		if s.outcome == rest {
+			cost++
+		}
+		if cost > most {
+			best, most = s.outcome, cost
+		}
+	}
+	return best
+}
+
+// prefixes covers a span with the fewest prefixes.
+func (s span) prefixes() iter.Seq2[uint16, uint8] {
+	return func(yield func(port uint16, bits uint8) bool) {
+		for first, end := uint32(s.first), uint32(s.last)+1; first < end; {
+			size := min(bits.TrailingZeros32(first|1<<16), bits.Len32(end-first)-1)
+			if !yield(uint16(first), uint8(16-size)) {
+				return
+			}
+			first += 1 << size
+		}
+	}
+}
+
+// resolvePort gives the ranges of ports of a protocol that a rule's port means.
+func resolvePort(p model.Port, named []model.NamedPort, protocol model.Protocol) iter.Seq2[uint16, uint16] {
+	return func(yield func(first, last uint16) bool) {
+		if p.Name == "" {
+			if p.Protocol == protocol {
+				yield(p.First, p.Last)
+			}
+			return
+		}
+		for _, n := range named {
+			if n.Name == p.Name && n.Protocol == protocol && (p.Protocol == 0 || p.Protocol == protocol) && !yield(n.Number, n.Number) {
+				return
+			}
+		}
+	}
+}

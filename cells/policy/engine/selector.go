@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// selector is what a peer selects by. It lives as long as a rule uses it.
+type selector struct {
+	id     uint32 // grows, never used again
+	key    string
+	peer   model.Peer // Pods, Nodes or Block
+	refs   int
+	sets   map[*set]struct{}
+	tables map[*table]struct{}
+}
+
+// set is an interned set of selectors, in the order of their numbers.
+type set struct {
+	key       string
+	selectors []*selector
+	refs      int // profiles, prefixes and classes
+	classes   map[*class]struct{}
+}
+
+func setKey(selectors []*selector) string {
+	key := make([]byte, 0, 4*len(selectors))
+	for _, s := range selectors {
+		key = binary.BigEndian.AppendUint32(key, s.id)
+	}
+	return string(key)
+}
+
+// intern returns the set of the selectors, with one more reference. It keeps the slice.
+func (e *Engine) intern(selectors []*selector) *set {
+	key := setKey(selectors)
+	s := e.sets[key]
+	if s == nil {
+		s = &set{key: key, selectors: selectors, classes: map[*class]struct{}{}}
+		e.sets[key] = s
+		for _, selector := range selectors {
+			selector.sets[s] = struct{}{}
+		}
+	}
+	s.refs++
+	return s
+}
+
+func (e *Engine) release(s *set) {
+	if s.refs--; s.refs > 0 {
+		return
+	}
+	delete(e.sets, s.key)
+	for _, selector := range s.selectors {
+		delete(selector.sets, s)
+	}
+}
+
+// peerKey is equal for peers that select the same by the same requirements.
+func peerKey(p model.Peer) string {
+	switch {
+	case p.Pods != nil:
+		return "pods " + strconv.Quote(p.Pods.Namespace) + " " + selectorKey(p.Pods.Namespaces) + " " + selectorKey(p.Pods.Labels)
+	case p.Nodes != nil:
+		return "nodes " + selectorKey(*p.Nodes)
+	}
+	key := "block " + p.Block.CIDR.String()
+	for _, except := range p.Block.Except {
+		key += " " + except.String()
+	}
+	return key
+}
+
+func selectorKey(s model.Selector) string {
+	parts := make([]string, 0, len(s))
+	for _, r := range s {
+		parts = append(parts, strconv.Quote(r.Key)+r.Operator.String()+strings.Join(quoted(r.Values), ","))
+	}
+	slices.Sort(parts)
+	return "{" + strings.Join(parts, ";") + "}"
+}
+
+func quoted(values []string) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = strconv.Quote(v)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// matches reports whether labels meet all requirements.
+func matches(s model.Selector, labels map[string]string) bool {
+	for _, r := range s {
+		value, has := labels[r.Key]
+		var met bool
+		switch r.Operator {
+		case model.In:
+			met = has && slices.Contains(r.Values, value)
+		case model.NotIn:
+			met = !has || !slices.Contains(r.Values, value)
+		case model.Exists:
+			met = has
+		case model.DoesNotExist:
+			met = !has
+		}
+		if !met {
+			return false
+		}
+	}
+	return true
+}

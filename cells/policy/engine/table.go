@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strconv"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// TableID is the number of a table. It is never used again, and stands for the same policies as long as it exists.
+type TableID uint32
+
+// table is what a set of policies says in one direction.
+type table struct {
+	id         TableID
+	key        string
+	direction  model.Direction
+	unknown    bool // the endpoint's labels are not known
+	selected   bool // there are policies
+	steps      []step
+	denies     *Rule             // the first NetworkPolicy
+	ports      []model.NamedPort // of the endpoint, for ingress
+	named      bool              // rules ask for named ports of the peers
+	anySteps   []int32           // that match every peer
+	bySelector map[*selector][]int32
+	refs       int
+
+	any  *rowSet
+	rows map[*class]*rowSet
+	seen map[string]*rowSet // by the steps that match, and the peer's named ports
+}
+
+// buildTable returns a table without rows and number.
+func (e *Engine) buildTable(ep *endpoint, policies []*policy, d model.Direction) *table {
+	t := &table{
+		direction: d, unknown: ep.Kind == model.Init, bySelector: map[*selector][]int32{}, rows: map[*class]*rowSet{}, seen: map[string]*rowSet{},
+	}
+	key := strconv.AppendBool([]byte{byte(d)}, t.unknown)
+	names := map[string]bool{}
+	for _, p := range policies {
+		if p.Part(d) == nil {
+			continue
+		}
+		t.selected = true
+		key = binary.BigEndian.AppendUint64(key, p.serial)
+		if p.Tier == model.TierNetworkPolicy && t.denies == nil {
+			t.denies = p.denies[d]
+		}
+		for _, s := range p.steps[d] {
+			t.addStep(s, names)
+		}
+	}
+	if d == model.Egress {
+		t.named = len(names) > 0
+	} else {
+		for _, p := range ep.NamedPorts {
+			if names[p.Name] {
+				t.ports = append(t.ports, p)
+			}
+		}
+	}
+	t.key = string(key) + portsKey(t.ports)
+	return t
+}
+
+func (t *table) addStep(s step, names map[string]bool) {
+	i := int32(len(t.steps))
+	t.steps = append(t.steps, s)
+	if s.any {
+		t.anySteps = append(t.anySteps, i)
+	}
+	for _, sel := range s.selectors {
+		t.bySelector[sel] = append(t.bySelector[sel], i)
+	}
+	for _, p := range s.ports {
+		if p.Name != "" {
+			names[p.Name] = true
+		}
+	}
+}
+
+// updateTables gives changed endpoints their tables, changed classes their rows in the tables that there were, and new tables all rows.
+func (a *apply) updateTables() {
+	for ep := range a.changed {
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			a.assign(ep, d)
+		}
+	}
+	for c, change := range a.classes {
+		a.updateRows(c, change)
+	}
+	for _, t := range a.newTables {
+		if t.refs > 0 {
+			t.compile(a.e)
+		}
+	}
+}
+
+func (a *apply) assign(ep *endpoint, d model.Direction) {
+	e := a.e
+	built := e.buildTable(ep, ep.policies, d)
+	t := e.tables[built.key]
+	if t == nil {
+		t = built
+		e.lastTable++
+		t.id = e.lastTable
+		e.tables[t.key] = t
+		for sel := range t.bySelector {
+			sel.tables[t] = struct{}{}
+		}
+		if t.named {
+			e.nameTables[t] = struct{}{}
+		}
+		if d == model.Ingress {
+			e.hostTables[t] = struct{}{}
+		}
+		a.newTables = append(a.newTables, t)
+		a.tables[t] = &TableChange{Table: t.id, New: true}
+	}
+	old := ep.tables[d]
+	if t == old {
+		return
+	}
+	t.refs++
+	ep.tables[d] = t
+	a.endpoints[ep.ID] = struct{}{}
+	if old != nil {
+		a.releaseTable(old)
+	}
+}
+
+func (a *apply) releaseTable(t *table) {
+	if t.refs--; t.refs > 0 {
+		return
+	}
+	delete(a.e.tables, t.key)
+	delete(a.e.nameTables, t)
+	delete(a.e.hostTables, t)
+	for sel := range t.bySelector {
+		delete(sel.tables, t)
+	}
+	if change := a.tables[t]; change != nil && change.New {
+		delete(a.tables, t)
+		return
+	}
+	a.tables[t] = &TableChange{Table: t.id, Removed: true}
+}
+
+// updateRows brings a class up to date in the tables for which it has changed.
+func (a *apply) updateRows(c *class, change classChange) {
+	e := a.e
+	exists := e.classes[c.key] == c
+	affected := map[*table]struct{}{}
+	add := func(tables map[*table]struct{}) { maps.Copy(affected, tables) }
+	switch {
+	case !exists && change.made:
+		return
+	case exists && !change.made && change.old.ports == c.key.ports && change.old.kind == c.key.kind:
+		old, now := change.old.uses(), c.key.uses()
+		for _, sel := range old {
+			if !slices.Contains(now, sel) {
+				add(sel.tables)
+			}
+		}
+		for _, sel := range now {
+			if !slices.Contains(old, sel) {
+				add(sel.tables)
+			}
+		}
+	default:
+		for _, key := range []classKey{change.old, c.key} {
+			if key.labels == nil {
+				continue // there was none
+			}
+			for _, sel := range key.uses() {
+				add(sel.tables)
+			}
+			if key.ports != "" {
+				add(e.nameTables)
+			}
+			if key.kind == model.Host {
+				add(e.hostTables)
+			}
+		}
+	}
+	for t := range affected {
+		if t.any == nil {
+			continue // new
+		}
+		before := t.rows[c]
+		if exists {
+			t.setRows(e, c)
+		} else {
+			delete(t.rows, c)
+		}
+		if t.rows[c] == before {
+			continue
+		}
+		if a.tables[t] == nil {
+			a.tables[t] = &TableChange{Table: t.id}
+		}
+		a.tables[t].Classes = append(a.tables[t].Classes, c.id)
+	}
+}
+
+// compile gives a table its rows.
+func (t *table) compile(e *Engine) {
+	t.any = t.rowsFor(t.anySteps, nil)
+	done := map[*class]struct{}{}
+	set := func(classes map[*class]struct{}) {
+		for c := range classes {
+			if _, ok := done[c]; !ok {
+				done[c] = struct{}{}
+				t.setRows(e, c)
+			}
+		}
+	}
+	for sel := range t.bySelector {
+		for s := range sel.sets {
+			set(s.classes)
+		}
+	}
+	if t.named {
+		set(e.portClasses)
+	}
+	if t.direction == model.Ingress {
+		set(e.hostClasses)
+	}
+}
+
+// setRows gives a class rows of its own if it differs from any other one.
+func (t *table) setRows(e *Engine, c *class) {
+	rows := t.any
+	if t.freeFor(e, c) {
+		rows = hostRows
+	} else if steps := t.matching(c); len(steps) > len(t.anySteps) || t.named && len(c.ports) > 0 {
+		rows = t.rowsFor(steps, c.ports)
+	}
+	if rows == t.any || rows != hostRows && rows.equal(t.any) {
+		delete(t.rows, c)
+		return
+	}
+	t.rows[c] = rows
+}
+
+// freeFor reports whether the class is this node, which reaches its pods.
+func (t *table) freeFor(e *Engine, c *class) bool {
+	return t.direction == model.Ingress && c.key.kind == model.Host && !e.config.HostPolicy && (t.selected || t.unknown)
+}
+
+// matching returns the steps that match a class, in their order.
+func (t *table) matching(c *class) []int32 {
+	found := t.anySteps
+	owned := false
+	for _, selectors := range [][]*selector{c.key.labels.selectors, c.key.blocks.selectors} {
+		for _, sel := range selectors {
+			if steps, ok := t.bySelector[sel]; ok {
+				if !owned {
+					found, owned = slices.Clone(found), true
+				}
+				found = append(found, steps...)
+			}
+		}
+	}
+	if owned {
+		slices.Sort(found)
+		found = slices.Compact(found)
+	}
+	return found
+}

@@ -1,0 +1,16 @@
+// Package model has the words of network policy: policies as they are after reading, and what they apply to. It is data only.
+//
+//	Kubernetes' manifests --> manifest --> [Policy]   -.
+//	                                                    +--> engine: verdicts, and rows for the datapath
+//	pods and nodes of the cluster -------> [Endpoint] -'
+//
+//	[TierAdmin]          ClusterNetworkPolicy (tier Admin), AdminNetworkPolicy        by priority, then the rules in order
+//	      | pass, or no rule matched
+//	[TierNetworkPolicy]  NetworkPolicy                  any rule accepts; otherwise deny, if one selects the pod
+//	      | no NetworkPolicy selects the pod
+//	[TierBaseline]       ClusterNetworkPolicy (tier Baseline), BaselineAdminNetworkPolicy
+//	      | pass, or no rule matched
+//	   allowed
+//
+// All values are immutable: who has made one does not change it, so that everybody may keep it without a copy.
+package model

@@ -1,0 +1,41 @@
+package model
+
+import "net/netip"
+
+// EndpointKind is what an address belongs to.
+type EndpointKind uint8
+
+// The kinds. Policies apply to pods; the others are only peers, matched by address (and nodes by the node's labels).
+const (
+	World      EndpointKind = iota // not known in the cluster
+	Host                           // this node
+	RemoteNode                     // another node
+	Health                         // a node's health endpoint
+	Unmanaged                      // a pod that another network plugin manages
+	Init                           // a pod whose labels are not known yet: all is denied to it
+	Pod
+)
+
+func (k EndpointKind) String() string {
+	return name(k, "world", "host", "remote-node", "health", "unmanaged", "init", "pod")
+}
+
+// Endpoint is a pod or node.
+type Endpoint struct {
+	ID   string // unique: "namespace/name" of a pod
+	Kind EndpointKind
+	// Local says that this node runs the pod, and so enforces the policies that select it.
+	Local           bool
+	Namespace       string
+	NamespaceLabels map[string]string // all of them: kubernetes.io/metadata.name, too, which policies often name
+	Labels          map[string]string // of the pod or node
+	Addresses       []netip.Addr
+	NamedPorts      []NamedPort
+}
+
+// NamedPort is a port of a pod's containers. A name may stand for several ports.
+type NamedPort struct {
+	Name     string
+	Protocol Protocol
+	Number   uint16
+}

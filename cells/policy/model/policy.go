@@ -1,0 +1,148 @@
+package model
+
+import "strconv"
+
+// The kinds of policies that there are.
+const (
+	KindNetworkPolicy              = "NetworkPolicy"
+	KindClusterNetworkPolicy       = "ClusterNetworkPolicy"
+	KindAdminNetworkPolicy         = "AdminNetworkPolicy"
+	KindBaselineAdminNetworkPolicy = "BaselineAdminNetworkPolicy"
+)
+
+// PolicyID names a policy. Only a NetworkPolicy has a namespace.
+type PolicyID struct{ Kind, Namespace, Name string }
+
+// String is "Kind namespace/name", or "Kind name".
+func (id PolicyID) String() string {
+	if id.Namespace == "" {
+		return id.Kind + " " + id.Name
+	}
+	return id.Kind + " " + id.Namespace + "/" + id.Name
+}
+
+// Tier is the group of policies that are evaluated together.
+type Tier uint8
+
+// The tiers, in the order of their evaluation.
+const (
+	TierAdmin Tier = iota
+	TierNetworkPolicy
+	TierBaseline
+)
+
+func (t Tier) String() string {
+	return name(t, "admin", "networkpolicy", "baseline")
+}
+
+// Direction is a connection's direction as seen by a policy's subject.
+type Direction uint8
+
+// The directions.
+const (
+	Egress Direction = iota
+	Ingress
+)
+
+func (d Direction) String() string {
+	return name(d, "egress", "ingress")
+}
+
+// Action is what a rule does with what it matches.
+type Action uint8
+
+// The actions. Pass ends the evaluation of the tier.
+const (
+	Accept Action = iota
+	Deny
+	Pass
+)
+
+func (a Action) String() string {
+	return name(a, "accept", "deny", "pass")
+}
+
+func name[N ~uint8](n N, names ...string) string {
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return strconv.Itoa(int(n))
+}
+
+// MaxPriority is the greatest priority that a policy may ask for. A lower one is evaluated first.
+const MaxPriority = 1000
+
+// BaselineAdminPriority is the priority of a BaselineAdminNetworkPolicy, which has none of its own: after all others.
+const BaselineAdminPriority = MaxPriority + 1
+
+// Policy is a policy of any kind.
+type Policy struct {
+	ID       PolicyID
+	Tier     Tier
+	Priority int // not in TierNetworkPolicy
+	// Subject selects the pods that the policy is for.
+	Subject Pods
+	// Egress and Ingress are the parts of the policy; nil means that the policy does not affect the direction.
+	Egress, Ingress *Rules
+}
+
+// Rules is a policy's part for one direction. In [TierNetworkPolicy] a subject is denied what no rule accepts, so an empty one denies all.
+type Rules []Rule
+
+// Part returns the policy's part for a direction, or nil.
+func (p *Policy) Part(direction Direction) *Rules {
+	if direction == Egress {
+		return p.Egress
+	}
+	return p.Ingress
+}
+
+// Rule matches a connection when one of its peers and one of its ports match.
+type Rule struct {
+	Name   string // may be empty
+	Action Action
+	Peers  []Peer
+	Ports  []Port // empty: every protocol and every port
+}
+
+// Protocol is a number of an IP protocol.
+type Protocol uint8
+
+// The protocols that have ports. Any other one is matched by rules without ports only.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// The protocols for which a rule without ports is the only one that matches.
+const (
+	ICMP   Protocol = 1
+	ICMPv6 Protocol = 58
+)
+
+// HasPorts reports whether rules with ports may match the protocol.
+func (p Protocol) HasPorts() bool { return p == TCP || p == UDP || p == SCTP }
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	case SCTP:
+		return "SCTP"
+	case ICMP:
+		return "ICMP"
+	case ICMPv6:
+		return "ICMPv6"
+	}
+	return strconv.Itoa(int(p))
+}
+
+// Port matches destination ports: those from First to Last, or the port that the destination pod has under Name.
+type Port struct {
+	Protocol    Protocol // 0, with a name only: the protocol that the pod's port has
+	First, Last uint16
+	Name        string // if not empty, First and Last mean nothing
+}

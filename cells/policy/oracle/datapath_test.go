@@ -1,0 +1,106 @@
+package oracle_test
+
+import (
+	"maps"
+	"net/netip"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/oracle"
+)
+
+// datapath keeps maps as a real one does: it copies from the engine only what a change names.
+type datapath struct {
+	e         *engine.Engine
+	addresses map[netip.Addr]engine.ClassID
+	prefixes  map[netip.Prefix]engine.ClassID
+	endpoints map[string][2]engine.TableID
+	tables    map[engine.TableID]*rows
+}
+
+type rows struct {
+	any     []engine.Row
+	classes map[engine.ClassID][]engine.Row
+}
+
+func newDatapath(e *engine.Engine) *datapath {
+	return &datapath{e, map[netip.Addr]engine.ClassID{}, map[netip.Prefix]engine.ClassID{}, map[string][2]engine.TableID{}, map[engine.TableID]*rows{}}
+}
+
+func (d *datapath) follow(c engine.Change) {
+	for _, addr := range c.Addresses {
+		delete(d.addresses, addr)
+		if class, known := d.e.Class(addr); known {
+			d.addresses[addr] = class
+		}
+	}
+	now := maps.Collect(d.e.Prefixes())
+	for _, cidr := range c.Prefixes {
+		delete(d.prefixes, cidr)
+		if class, ok := now[cidr]; ok {
+			d.prefixes[cidr] = class
+		}
+	}
+	for _, id := range c.Endpoints {
+		delete(d.endpoints, id)
+		egress, ok := d.e.Table(id, model.Egress)
+		if ingress, _ := d.e.Table(id, model.Ingress); ok {
+			d.endpoints[id] = [2]engine.TableID{egress.ID(), ingress.ID()}
+		}
+	}
+	current := d.current()
+	for _, change := range c.Tables {
+		switch {
+		case change.Removed:
+			delete(d.tables, change.Table)
+		case change.New:
+			d.tables[change.Table] = &rows{current[change.Table].Any(), maps.Collect(current[change.Table].Rows())}
+		}
+		for _, class := range change.Classes {
+			own := maps.Collect(current[change.Table].Rows())
+			delete(d.tables[change.Table].classes, class)
+			if set, ok := own[class]; ok {
+				d.tables[change.Table].classes[class] = set
+			}
+		}
+	}
+}
+
+func (d *datapath) current() map[engine.TableID]engine.Table {
+	tables := map[engine.TableID]engine.Table{}
+	for id := range d.endpoints {
+		for _, direction := range []model.Direction{model.Egress, model.Ingress} {
+			table, _ := d.e.Table(id, direction)
+			tables[table.ID()] = table
+		}
+	}
+	return tables
+}
+
+// decide looks the verdict up in the maps. It has none for an end that is not local, and for a pod with itself.
+func (d *datapath) decide(subject, peer netip.Addr, direction model.Direction, c oracle.Connection) (engine.Outcome, bool) {
+	owner, other := d.e.Endpoint(subject), d.e.Endpoint(peer)
+	tables, ok := d.endpoints[owner]
+	if !ok || owner == other {
+		return engine.Outcome{}, false
+	}
+	table := d.tables[tables[direction]]
+	set, ok := table.classes[d.class(peer)]
+	if !ok {
+		set = table.any
+	}
+	return engine.Lookup(set, c.Protocol, c.Port)
+}
+
+func (d *datapath) class(addr netip.Addr) engine.ClassID {
+	if class, ok := d.addresses[addr]; ok {
+		return class
+	}
+	class, longest := engine.FixedClass(model.World), -1
+	for cidr, c := range d.prefixes {
+		if cidr.Contains(addr) && cidr.Bits() > longest {
+			class, longest = c, cidr.Bits()
+		}
+	}
+	return class
+}

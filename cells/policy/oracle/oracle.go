@@ -1,0 +1,262 @@
+package oracle
+
+import (
+	"net/netip"
+	"slices"
+	"sort"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// World is all that a verdict depends on.
+type World struct {
+	Policies   []model.Policy
+	Endpoints  []model.Endpoint // of an address that several have, the last one counts
+	HostPolicy bool             // traffic from the node to its pods is subject to policy
+}
+
+// Answer is the verdict for one direction and what has decided.
+type Answer struct {
+	Allowed bool
+	Policy  model.PolicyID // empty if no policy has decided
+	Rule    int            // -1: no rule, but that NetworkPolicies select the pod
+}
+
+// Connection is what is asked about.
+type Connection struct {
+	From, To netip.Addr
+	Protocol model.Protocol
+	Port     uint16
+}
+
+// Evaluate returns the answers for egress at the connection's source and for ingress at its destination.
+func (w World) Evaluate(c Connection) (egress, ingress Answer) {
+	return w.direction(c, model.Egress), w.direction(c, model.Ingress)
+}
+
+var allowed = Answer{Allowed: true}
+
+func (w World) direction(c Connection, d model.Direction) Answer {
+	subjectAddr, peerAddr := c.From, c.To
+	if d == model.Ingress {
+		subjectAddr, peerAddr = c.To, c.From
+	}
+	subject, peer := w.owner(subjectAddr), w.owner(peerAddr)
+	// "Note that host-networked pods are not included in subject selection": policies are for pods with their own address.
+	if subject == nil || subject.Kind != model.Pod && subject.Kind != model.Init {
+		return allowed
+	}
+	// A pod cannot block access to itself.
+	if peer != nil && peer.ID == subject.ID {
+		return allowed
+	}
+	// "OR if the traffic source is the pod's local node".
+	if d == model.Ingress && subject.Local && peer != nil && peer.Kind == model.Host && !w.HostPolicy {
+		return allowed
+	}
+	if subject.Kind == model.Init {
+		return Answer{}
+	}
+	destination := w.owner(c.To)
+	asked := question{subject: subject, peer: peer, peerAddr: peerAddr, protocol: c.Protocol, port: c.Port}
+	if destination != nil {
+		asked.named = destination.NamedPorts
+	}
+
+	if answer, final := w.ordered(model.TierAdmin, d, asked); final {
+		return answer
+	}
+	if answer, final := w.networkPolicies(d, asked); final {
+		return answer
+	}
+	if answer, final := w.ordered(model.TierBaseline, d, asked); final {
+		return answer
+	}
+	// "all pods can communicate with each other"
+	return allowed
+}
+
+type question struct {
+	subject, peer *model.Endpoint
+	peerAddr      netip.Addr
+	protocol      model.Protocol
+	port          uint16
+	named         []model.NamedPort // of the destination
+}
+
+// ordered is the admin or baseline tier: "Policies with lower priority values have higher precedence", then "the order in which
+// the rule is written". Pass "skips all further rules in the current tier".
+func (w World) ordered(tier model.Tier, d model.Direction, q question) (_ Answer, final bool) {
+	var policies []model.Policy
+	for _, p := range w.Policies {
+		if p.Tier == tier && selectsPod(p.Subject, q.subject) {
+			policies = append(policies, p)
+		}
+	}
+	sort.Slice(policies, func(i, j int) bool {
+		a, b := policies[i], policies[j]
+		if a.Priority != b.Priority {
+			return a.Priority < b.Priority
+		}
+		// The API leaves this open. Porin's documentation says: by kind and name.
+		return a.ID.Kind+"\x00"+a.ID.Name < b.ID.Kind+"\x00"+b.ID.Name
+	})
+	for _, p := range policies {
+		for i, r := range rules(p, d) {
+			if !ruleMatches(r, q) {
+				continue
+			}
+			switch r.Action {
+			case model.Accept:
+				return Answer{true, p.ID, i}, true
+			case model.Deny:
+				return Answer{false, p.ID, i}, true
+			case model.Pass:
+				return Answer{}, false
+			}
+		}
+	}
+	return Answer{}, false
+}
+
+// networkPolicies: "Traffic is allowed to a pod if there are no NetworkPolicies selecting the pod, OR if the traffic matches at least
+// one rule across all of the NetworkPolicy objects whose podSelector matches the pod." It "always makes a final decision for
+// selected pods". Who decides, of several, is the first by namespace and name.
+func (w World) networkPolicies(d model.Direction, q question) (_ Answer, final bool) {
+	var selecting []model.Policy
+	for _, p := range w.Policies {
+		affects := p.Ingress != nil
+		if d == model.Egress {
+			affects = p.Egress != nil
+		}
+		if p.Tier == model.TierNetworkPolicy && affects && selectsPod(p.Subject, q.subject) {
+			selecting = append(selecting, p)
+		}
+	}
+	if len(selecting) == 0 {
+		return Answer{}, false
+	}
+	sort.Slice(selecting, func(i, j int) bool {
+		return selecting[i].ID.Namespace+"\x00"+selecting[i].ID.Name < selecting[j].ID.Namespace+"\x00"+selecting[j].ID.Name
+	})
+	for _, p := range selecting {
+		for i, r := range rules(p, d) {
+			if ruleMatches(r, q) {
+				return Answer{true, p.ID, i}, true
+			}
+		}
+	}
+	return Answer{false, selecting[0].ID, -1}, true
+}
+
+func rules(p model.Policy, d model.Direction) []model.Rule {
+	part := p.Ingress
+	if d == model.Egress {
+		part = p.Egress
+	}
+	if part == nil {
+		return nil
+	}
+	return *part
+}
+
+// ruleMatches: "The traffic must match both ports and from."
+func ruleMatches(r model.Rule, q question) bool {
+	return slices.ContainsFunc(r.Peers, func(p model.Peer) bool { return peerMatches(p, q) }) && portsMatch(r.Ports, q)
+}
+
+func peerMatches(p model.Peer, q question) bool {
+	switch {
+	case p.Any:
+		return true
+	case p.Pods != nil:
+		return q.peer != nil && selectsPod(*p.Pods, q.peer)
+	case p.Nodes != nil:
+		// "It selects the nodeIPs as the peer type by matching on the IPs present in the node's status."
+		return q.peer != nil && (q.peer.Kind == model.Host || q.peer.Kind == model.RemoteNode) && labelsMatch(*p.Nodes, q.peer.Labels)
+	case p.Block != nil:
+		// "cluster-internal traffic will be checked against the rule as well"
+		addr := q.peerAddr.Unmap()
+		if !p.Block.CIDR.Contains(addr) {
+			return false
+		}
+		for _, except := range p.Block.Except {
+			if except.Contains(addr) {
+				return false
+			}
+		}
+		return true
+	}
+	return false // domain names
+}
+
+// portsMatch: "If this field is empty or missing, this rule matches all ports."
+func portsMatch(ports []model.Port, q question) bool {
+	if len(ports) == 0 {
+		return true
+	}
+	switch q.protocol {
+	case model.TCP, model.UDP, model.SCTP:
+	default:
+		return false
+	}
+	for _, p := range ports {
+		if p.Protocol != 0 && p.Protocol != q.protocol {
+			continue
+		}
+		if p.Name == "" {
+			if q.port >= p.First && q.port <= p.Last {
+				return true
+			}
+			continue
+		}
+		for _, n := range q.named {
+			if n.Name == p.Name && n.Protocol == q.protocol && n.Number == q.port {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func selectsPod(p model.Pods, ep *model.Endpoint) bool {
+	if ep.Kind != model.Pod {
+		return false
+	}
+	if p.Namespace != "" && p.Namespace != ep.Namespace {
+		return false
+	}
+	return labelsMatch(p.Namespaces, ep.NamespaceLabels) && labelsMatch(p.Labels, ep.Labels)
+}
+
+// labelsMatch: "The requirements are ANDed. An empty label selector matches all objects."
+func labelsMatch(s model.Selector, labels map[string]string) bool {
+	for _, r := range s {
+		value, exists := labels[r.Key]
+		listed := false
+		for _, v := range r.Values {
+			listed = listed || v == value
+		}
+		ok := map[model.Operator]bool{
+			model.In:           exists && listed,
+			model.NotIn:        !(exists && listed),
+			model.Exists:       exists,
+			model.DoesNotExist: !exists,
+		}[r.Operator]
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (w World) owner(addr netip.Addr) *model.Endpoint {
+	for i := len(w.Endpoints) - 1; i >= 0; i-- {
+		for _, a := range w.Endpoints[i].Addresses {
+			if a.Unmap() == addr.Unmap() {
+				return &w.Endpoints[i]
+			}
+		}
+	}
+	return nil
+}

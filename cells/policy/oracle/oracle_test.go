@@ -1,0 +1,167 @@
+package oracle_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/oracle"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "seed of the random cases; 0: another one in each run")
+	cases = flag.Int("cases", 20_000, "number of connections that are compared")
+)
+
+func TestEngineAgainstOracle(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	t.Logf("-seed=%d", first)
+	seen := map[engine.Reason]int{}
+	for done, n := 0, uint64(0); done < *cases && !t.Failed(); n++ {
+		done += compare(t, first+n, seen)
+	}
+	for reason := engine.ReasonRule; reason <= engine.ReasonUnknownLabels; reason++ {
+		if seen[reason] < *cases/500 {
+			t.Errorf("-seed=%d: %d cases with reason %q: too few", first, seen[reason], reason)
+		}
+	}
+}
+
+func FuzzEngineAgainstOracle(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { compare(t, seed, map[engine.Reason]int{}) })
+}
+
+// compare applies some updates and asks about connections after each. It returns how many, and counts the reasons.
+func compare(t *testing.T, seed uint64, seen map[engine.Reason]int) int {
+	r := oracle.NewRandom(seed)
+	world := oracle.World{HostPolicy: r.IntN(4) == 0}
+	e := engine.New(engine.Config{HostPolicy: world.HostPolicy})
+	d := newDatapath(e)
+	asked := 0
+	var history []model.Endpoint
+	for range 1 + r.IntN(8) {
+		d.follow(e.Apply(update(r, &world, &history)))
+		for range 20 {
+			asked++
+			if fault := disagreement(world, e, d, r.Connection(world), seen); fault != "" {
+				t.Errorf("-seed=%d: %s\n%s", seed, fault, describe(world))
+				return asked
+			}
+		}
+	}
+	return asked
+}
+
+func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Connection, seen map[engine.Reason]int) string {
+	egress, ingress := world.Evaluate(c)
+	decision := e.Evaluate(c.From, c.To, c.Protocol, c.Port)
+	what := fmt.Sprintf("%s -> %s %s %d", c.From, c.To, c.Protocol, c.Port)
+	if decision.Allowed != (egress.Allowed && ingress.Allowed) {
+		return what + ": the verdict is not that of both directions"
+	}
+	for _, side := range []struct {
+		direction     model.Direction
+		subject, peer netip.Addr
+		want          oracle.Answer
+		got           engine.Outcome
+	}{{model.Egress, c.From, c.To, egress, decision.Egress}, {model.Ingress, c.To, c.From, ingress, decision.Ingress}} {
+		seen[side.got.Reason]++
+		if !same(side.want, side.got) {
+			return fmt.Sprintf("%s, %s: the oracle says %+v, the engine %s", what, side.direction, side.want, side.got)
+		}
+		if got, has := d.decide(side.subject, side.peer, side.direction, c); has && got != side.got {
+			return fmt.Sprintf("%s, %s: the oracle says %+v, the rows say %s", what, side.direction, side.want, got)
+		}
+	}
+	return ""
+}
+
+func same(want oracle.Answer, got engine.Outcome) bool {
+	if got.Rule == nil {
+		return want.Allowed == got.Allowed && want.Policy == model.PolicyID{}
+	}
+	return want == oracle.Answer{Allowed: got.Allowed, Policy: got.Rule.Policy, Rule: got.Rule.Index}
+}
+
+// update makes random changes to the world, and returns them. Endpoints that were there come back, some with one change.
+func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.Update {
+	var u engine.Update
+	for range r.IntN(3) {
+		if len(w.Policies) > 0 {
+			i := r.IntN(len(w.Policies))
+			u.RemovePolicies = append(u.RemovePolicies, w.Policies[i].ID)
+			w.Policies = slices.Delete(w.Policies, i, i+1)
+		}
+		if len(w.Endpoints) > 0 {
+			i := r.IntN(len(w.Endpoints))
+			u.RemoveEndpoints = append(u.RemoveEndpoints, w.Endpoints[i].ID)
+			w.Endpoints = slices.Delete(w.Endpoints, i, i+1)
+		}
+	}
+	for range r.IntN(6) {
+		p := r.Policy()
+		u.SetPolicies = append(u.SetPolicies, p)
+		w.Policies = slices.DeleteFunc(w.Policies, func(old model.Policy) bool { return old.ID == p.ID })
+		w.Policies = append(w.Policies, p)
+	}
+	for range r.IntN(8) {
+		ep := r.Endpoint()
+		if len(*history) > 0 && r.IntN(3) == 0 {
+			changed := ep
+			ep = (*history)[r.IntN(len(*history))]
+			switch r.IntN(4) {
+			case 0:
+				ep.NamedPorts = changed.NamedPorts
+			case 1:
+				ep.Labels = changed.Labels
+			case 2:
+				ep.Addresses = changed.Addresses
+			}
+		}
+		*history = append(*history, ep)
+		setEndpoint(w, &u, ep)
+	}
+	return u
+}
+
+// setEndpoint takes the endpoint's addresses from all others, as the engine has one owner of an address.
+func setEndpoint(w *oracle.World, u *engine.Update, ep model.Endpoint) {
+	u.SetEndpoints = append(u.SetEndpoints, ep)
+	w.Endpoints = slices.DeleteFunc(w.Endpoints, func(old model.Endpoint) bool { return old.ID == ep.ID })
+	for i, old := range w.Endpoints {
+		w.Endpoints[i].Addresses = slices.DeleteFunc(slices.Clone(old.Addresses), func(a netip.Addr) bool { return slices.Contains(ep.Addresses, a) })
+	}
+	w.Endpoints = append(w.Endpoints, ep)
+}
+
+func describe(w oracle.World) string {
+	text := fmt.Sprintf("host policy: %v\n", w.HostPolicy)
+	for _, ep := range w.Endpoints {
+		text += fmt.Sprintf("%+v\n", ep)
+	}
+	for _, p := range w.Policies {
+		text += fmt.Sprintf("%s %s %d subject %+v\n", p.ID, p.Tier, p.Priority, p.Subject)
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			if p.Part(d) == nil {
+				continue
+			}
+			text += fmt.Sprintf("  %s:\n", d)
+			for _, r := range *p.Part(d) {
+				text += fmt.Sprintf("    %s ports %+v\n", r.Action, r.Ports)
+				for _, peer := range r.Peers {
+					text += fmt.Sprintf("      any %v pods %+v block %+v nodes %+v %s\n", peer.Any, peer.Pods, peer.Block, peer.Nodes, peer.Domain)
+				}
+			}
+		}
+	}
+	return text
+}
