@@ -97,9 +97,13 @@ func (l life) keys() (atAlice, atBob abi.ConnectionKey) {
 	if l.udp {
 		protocol = unix.IPPROTO_UDP
 	}
+	family := uint8(4)
+	if l.alice.Addr().Is6() {
+		family = 6
+	}
 	key := func(p party, own, remote netip.AddrPort) abi.ConnectionKey {
 		return abi.ConnectionKey{
-			Remote: abi.AddrOf(remote.Addr()), Ifindex: uint32(p.index), Protocol: protocol,
+			Remote: abi.AddrOf(remote.Addr()), Ifindex: uint32(p.index), Protocol: protocol, Family: family,
 			LocalPort: own.Port()<<8 | own.Port()>>8, RemotePort: remote.Port()<<8 | remote.Port()>>8,
 		}
 	}

@@ -69,7 +69,7 @@ int from_pod(struct __sk_buff *ctx)
 {
 	__u32 now = ticks_now();
 	struct connection_key key;
-	struct connection *own;
+	struct connection *own, c;
 	enum drop_reason reason;
 	struct packet pkt;
 	struct flow flow;
@@ -77,16 +77,18 @@ int from_pod(struct __sk_buff *ctx)
 	reason = packet_parse(ctx, &pkt);
 	if (!reason)
 		reason = flow_parse(ctx, &pkt, &flow);
+	if (!reason && flow.flags & FLOW_ERROR && !addr_equal(&flow.about, &pkt.source))
+		reason = DROP_MALFORMED; /* it is about a packet that was for somebody else */
 	if (reason)
 		return drop(ctx, reason);
 	key_outgoing(&key, ctx, &pkt, &flow);
 	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
-	if (!own || !addr_equal(&pkt.source, &own->local) || !mac_equal(pkt.eth->h_source, &own->mac))
+	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(pkt.eth->h_source, &c.mac))
 		return from_pod_open(ctx, &pkt, &flow, &key, now);
 	connection_note_outgoing(own, &key, &flow, now);
-	if (own->path != PATH_SHORTCUT || !is_plain(ctx, &pkt))
-		return to_stack(ctx, own->id);
-	return deliver(ctx, &pkt, own);
+	if (c.path != PATH_SHORTCUT || !is_plain(ctx, &pkt))
+		return to_stack(ctx, c.id);
+	return deliver(ctx, &pkt, &c);
 }
 
 /* to_pod_open is for packets of which the pod has no entry. */
@@ -99,11 +101,13 @@ static __always_inline enum verdict to_pod_open(struct __sk_buff *ctx, struct pa
 	if (!link)
 		return drop(ctx, DROP_NO_ENDPOINT);
 	reason = destination_verify(pkt, link);
-	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, pkt, link))
-		reason = DROP_NONE;
+	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, pkt, link)) {
+		count_to_pod(ctx, link->id);
+		return VERDICT_STACK;
+	}
 	if (reason)
 		return drop(ctx, reason);
-	if ((flow->flags & (FLOW_TRACKED | FLOW_ERROR)) == FLOW_TRACKED)
+	if ((flow->flags & (FLOW_TRACKED | FLOW_ERROR)) == FLOW_TRACKED && !source_is_link_local(pkt))
 		connection_open_stack(key, &pkt->destination, link, 0, now);
 	count_to_pod(ctx, link->id);
 	return VERDICT_STACK;

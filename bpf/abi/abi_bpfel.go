@@ -84,7 +84,8 @@ type cAbi struct {
 		LocalPort  uint16
 		RemotePort uint16
 		Protocol   uint8
-		Pad        [7]uint8
+		Family     uint8
+		Pad        [6]uint8
 	}
 	Connection struct {
 		_     structs.HostLayout
@@ -92,6 +93,12 @@ type cAbi struct {
 			_    structs.HostLayout
 			Byte [16]uint8
 		}
+		Remote struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		LocalPort      uint16
+		RemotePort     uint16
 		Generation     uint32
 		PeerGeneration uint32
 		PeerIfindex    uint32
@@ -113,7 +120,7 @@ type cAbi struct {
 		Charged uint16
 		Path    uint8
 		State   uint8
-		Pad     [6]uint8
+		Pad     [2]uint8
 	}
 	ConnectionPath  uint32
 	ConnectionState uint32
@@ -147,6 +154,9 @@ type cAddr struct {
 type cConnection struct {
 	_              structs.HostLayout
 	Local          cAddr
+	Remote         cAddr
+	LocalPort      uint16
+	RemotePort     uint16
 	Generation     uint32
 	PeerGeneration uint32
 	PeerIfindex    uint32
@@ -159,7 +169,7 @@ type cConnection struct {
 	Charged        uint16
 	Path           uint8
 	State          uint8
-	Pad            [6]uint8
+	Pad            [2]uint8
 }
 
 type cConnectionKey struct {
@@ -169,7 +179,8 @@ type cConnectionKey struct {
 	LocalPort  uint16
 	RemotePort uint16
 	Protocol   uint8
-	Pad        [7]uint8
+	Family     uint8
+	Pad        [6]uint8
 }
 
 type cConnectionPath uint32

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/in.h>
 #include <bpf/bpf_helpers.h>
 
@@ -45,6 +46,8 @@ struct {
 	__type(key, __u32);
 	__type(value, struct limits);
 } limits SEC(".maps");
+
+#define E2BIG 7 /* no room in a map */
 
 /* How long an entry lasts after the last packet, in ticks of a little more than a second. */
 #define LASTS_TCP 3600
@@ -122,11 +125,23 @@ static __always_inline _Bool usage_allows(__u32 id, __u32 n)
 
 	if (!own || !sum || !l)
 		return 0;
-	if (sum->connections + n <= l->common || own->connections + n <= l->share)
+	if ((__s32)(sum->connections + n) <= (__s32)l->common || (__s32)(own->connections + n) <= (__s32)l->share)
 		return 1;
 	__sync_fetch_and_add(&own->refused, 1);
 	__sync_fetch_and_add(&sum->refused, 1);
 	return 0;
+}
+
+/* usage_refuse counts a packet that got no entry as the map is full. */
+static __always_inline void usage_refuse(__u32 id)
+{
+	__u32 all = NO_ENDPOINT;
+	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
+
+	if (!own || !sum)
+		return;
+	__sync_fetch_and_add(&own->refused, 1);
+	__sync_fetch_and_add(&sum->refused, 1);
 }
 
 /* connection_delete is safe against another CPU that does the same: one of them counts. */
@@ -152,16 +167,33 @@ static __always_inline struct connection *connection_find(const struct connectio
 	return NULL;
 }
 
-/* connection_insert writes an entry that its caller has asked usage_allows for. It is there, or is not, when this is false. */
+/* connection_insert writes an entry that its caller has asked usage_allows for. When this is false another CPU has written one, or the map is full. */
 static __always_inline _Bool connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
 {
 	long err;
 
+	c->remote = key->remote;
+	c->local_port = key->local_port;
+	c->remote_port = key->remote_port;
 	c->expires = now + connection_lasts(c, key->protocol);
 	err = bpf_map_update_elem(&connections, key, c, BPF_NOEXIST);
 	if (!err)
 		usage_add(c->charged, 1);
+	else if (err == -E2BIG)
+		usage_refuse(c->charged);
 	return !err;
+}
+
+/*
+ * connection_copy copies an entry that was found by the key, or returns false: it was deleted, and its memory is another one's. What it is checked by is read
+ * after all the rest.
+ */
+static __always_inline _Bool connection_copy(struct connection *copy, const struct connection *c, const struct connection_key *key)
+{
+	*copy = *c;
+	asm volatile("" ::: "memory");
+	return addr_equal(&c->remote, &key->remote) && c->local_port == key->local_port && c->remote_port == key->remote_port &&
+	       addr_equal(&c->local, &copy->local);
 }
 
 /* connection_touch notes a packet. The entry is written only when that changes something: other CPUs read it, too. */
@@ -186,6 +218,7 @@ static __always_inline void key_outgoing(struct connection_key *key, const struc
 	key->local_port = flow->source_port;
 	key->remote_port = flow->destination_port;
 	key->protocol = flow->protocol;
+	key->family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
 }
 
 /* key_incoming is the key of a packet that the pod gets. */
@@ -198,6 +231,7 @@ static __always_inline void key_incoming(struct connection_key *key, const struc
 	key->local_port = flow->destination_port;
 	key->remote_port = flow->source_port;
 	key->protocol = flow->protocol;
+	key->family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
 }
 
 /* key_of_peer is the key of the same connection at the other end. */
@@ -210,4 +244,5 @@ static __always_inline void key_of_peer(struct connection_key *key, const struct
 	key->local_port = own->remote_port;
 	key->remote_port = own->local_port;
 	key->protocol = own->protocol;
+	key->family = own->family;
 }

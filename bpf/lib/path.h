@@ -82,17 +82,29 @@ static __always_inline _Bool connection_back(struct connection *back, const stru
 	return 1;
 }
 
-/* connection_open_shortcut writes both ends, or none. */
+/* connection_open_shortcut writes both ends, or none. True: the connection takes the shortcut, as this or another CPU has decided. */
 static __always_inline _Bool connection_open_shortcut(const struct connection_key *key, struct connection *c,
 						      const struct connection_key *peer, __u32 now)
 {
 	struct connection back;
+	const struct connection *other;
+	_Bool inserted;
 
-	if (!connection_back(&back, c, &key->remote) || !usage_allows(c->id, 2) || !connection_insert(peer, &back, now))
+	if (!connection_back(&back, c, &key->remote) || !usage_allows(c->id, 2))
 		return 0;
+	inserted = connection_insert(peer, &back, now);
+	if (!inserted) {
+		other = bpf_map_lookup_elem(&connections, peer);
+		if (!other || other->path != PATH_SHORTCUT)
+			return 0;
+	}
 	if (connection_insert(key, c, now))
 		return 1;
-	connection_delete(peer, back.charged);
+	other = bpf_map_lookup_elem(&connections, key);
+	if (other) /* of another CPU, which had the same to decide */
+		return other->path == PATH_SHORTCUT;
+	if (inserted)
+		connection_delete(peer, back.charged);
 	return 0;
 }
 
@@ -124,13 +136,16 @@ static __always_inline enum connection_path path_from_pod(struct __sk_buff *ctx,
 		peer = connection_find(&peer_key, flow, now);
 		path = peer ? peer->path : path_asked(ctx, key, &pkt->source, flow);
 		if (peer)
-			c->state = STATE_REPLIED;
+			c->state = peer->state & STATE_OPENED_HERE ? STATE_REPLIED : STATE_OPENED_HERE | (peer->state & STATE_REPLIED);
 		if (path == PATH_SHORTCUT && !is_plain(ctx, pkt))
 			return PATH_STACK;
 		if (flow->flags & FLOW_ERROR)
 			return path;
-		if (path == PATH_SHORTCUT && peer && usage_allows(c->id, 1) && connection_insert(key, c, now))
-			return path;
+		if (path == PATH_SHORTCUT && peer) {
+			if (usage_allows(c->id, 1))
+				connection_insert(key, c, now);
+			return path; /* without an entry here, too: the other end's says so */
+		}
 		if (path == PATH_SHORTCUT && !peer && connection_open_shortcut(key, c, &peer_key, now))
 			return path;
 	}

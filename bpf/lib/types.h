@@ -94,7 +94,8 @@ struct connection_key {
 	__be16 local_port;
 	__be16 remote_port;
 	__u8 protocol;
-	__u8 pad[7];
+	__u8 family; /* 4 or 6: an IPv6 packet may have IPv4-mapped addresses, and is none of the IPv4 connection */
+	__u8 pad[6];
 };
 
 /* Which way the packets of a connection go, both ways alike. */
@@ -112,9 +113,15 @@ enum connection_state {
 	STATE_RESET = 16,
 };
 
-/* Value of the map connections: all that the next packet needs. One cache line. */
+/*
+ * Value of the map connections: all that the next packet needs. remote and the ports are those of the key: the memory of an entry that is deleted may become that of
+ * another one while it is read.
+ */
 struct connection {
 	struct addr local;	/* the pod's address */
+	struct addr remote;
+	__be16 local_port;
+	__be16 remote_port;
 	__u32 generation;	/* slot.generation of the pod when this was written: another one makes the entry invalid */
 	__u32 peer_generation;	/* PATH_SHORTCUT: of the pod at the other end; so are all peer_... */
 	__u32 peer_ifindex;	/* of its host end */
@@ -127,7 +134,7 @@ struct connection {
 	__u16 charged;		/* endpoint ID in whose share this counts */
 	__u8 path;		/* enum connection_path */
 	__u8 state;		/* enum connection_state */
-	__u8 pad[6];
+	__u8 pad[2];
 };
 
 /* A tick is 2^30 ns, a little more than a second. */

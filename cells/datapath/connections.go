@@ -36,14 +36,14 @@ func (k *kernelMaps) Connections() (use ConnectionUse, err error) {
 	return use, err
 }
 
-// shareConnections sets the room of each endpoint anew: an equal part of the map, which only counts when the map is nearly full.
+// shareConnections sets the room of each endpoint anew: an equal part of what is reserved.
 func (m *bpfMaps) shareConnections() error {
 	endpoints := uint32(0)
 	if err := eachEntry(m.Links, func(uint32, []abi.Link) { endpoints++ }); err != nil {
 		return err
 	}
 	size := m.Connections.MaxEntries()
-	limits := abi.Limits{Common: size - size/reservedPart, Share: size / max(endpoints, 1)}
+	limits := abi.Limits{Common: size - size/reservedPart, Share: size / reservedPart / max(endpoints, 1)}
 	if err := m.Limits.Put(uint32(0), limits); err != nil {
 		return fmt.Errorf("share the map of connections: %w", err)
 	}

@@ -1,10 +1,15 @@
 package datapath_test
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
 	"testing"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpoint"
 )
 
@@ -48,7 +53,79 @@ func TestConnectionShares(t *testing.T) {
 	var got abi.Limits
 	must(t, n.pinned(t, bpf.Limits).Lookup(uint32(0), &got))
 	size := n.cfg.MaxConnections
-	if want := (abi.Limits{Common: size / 4 * 3, Share: size / 2}); got != want {
+	if want := (abi.Limits{Common: size / 4 * 3, Share: size / 8}); got != want {
 		t.Errorf("limits %+v, want %+v", got, want)
+	}
+}
+
+// generation is that of an endpoint's number.
+func (n *node) generation(t *testing.T, id uint16) uint32 {
+	t.Helper()
+	var slot abi.Slot
+	must(t, n.pinned(t, bpf.Slots).Lookup(uint32(id), &slot))
+	return slot.Generation
+}
+
+// The open connections of a pod end when its entries are pruned.
+func TestPruneEndsConnections(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	must(t, ping(b.Namespace, a.endpoint.Addresses.IPv4))
+	before := n.generation(t, b.endpoint.ID)
+	_, err := n.step.Prune(t.Context(), endpoints(a))
+	must(t, err)
+	if after := n.generation(t, b.endpoint.ID); after == before {
+		t.Errorf("generation %d, as before", after)
+	}
+	must(t, n.datapath.SweepConnections(t.Context()))
+	wantConnections(t, n, 0)
+}
+
+// An endpoint that gets the link index of another one ends the connections of that, and so does a deletion that comes late.
+func TestIndexReusedEndsConnections(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	before := n.generation(t, b.endpoint.ID)
+	successor := datapath.Entry{ID: 5, Link: b.index(), PodMAC: b.endpoint.Container.MAC, HostMAC: b.endpoint.Host.MAC}
+	successor.Addresses.IPv4 = netip.MustParseAddr("10.0.0.55")
+	must(t, n.datapath.Maps().Update(successor))
+	came := n.generation(t, b.endpoint.ID)
+	must(t, n.datapath.Maps().Delete(datapath.Entry{ID: b.endpoint.ID, Link: b.index()}))
+	if late := n.generation(t, b.endpoint.ID); came == before || late == came {
+		t.Errorf("generations %d, %d when the successor came, %d after the deletion", before, came, late)
+	}
+}
+
+// TestResizeConnectionsInterrupted: at whatever operation a start ends that makes the map of connections anew, the next one counts what is in it.
+func TestResizeConnectionsInterrupted(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	sizes := []uint32{1024, 2048, 4096}
+	for points, more := 1, true; more; points++ {
+		n.takeOver(t, a, b)
+		must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
+		n.stop(t)
+		n.cfg.MaxConnections = sizes[points%len(sizes)]
+		d, err := datapath.New(n.cfg, slog.New(slog.DiscardHandler))
+		must(t, err)
+		err = n.Do(func() error { return d.Start(&interrupted{context.Background(), points}) })
+		if more = err != nil; more && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		must(t, d.Stop(t.Context()))
+		if points%2 == 0 {
+			n.cfg.MaxConnections = sizes[(points+2)%len(sizes)] // back to what it was
+		}
+		n.start(t)
+		use, err := n.datapath.Counters().Connections()
+		must(t, err)
+		for _, m := range n.inspect(t).Maps {
+			if m.Name == bpf.Connections && m.Entries != int(use.Entries) {
+				t.Errorf("ended after %d operations: %d entries are counted, %d are in the map", points, use.Entries, m.Entries)
+			}
+		}
 	}
 }

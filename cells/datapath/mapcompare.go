@@ -86,7 +86,9 @@ func (k *kernelMaps) Stale(want Want) (stale []Stale, err error) {
 	for index, value := range all.byLink {
 		owned := func(d Desired) bool { return d.HasLink(int(index)) }
 		if !owned(d) {
-			remove := func(m *bpfMaps) error { return deleteSame(m.Links, index, value) }
+			remove := func(m *bpfMaps) error {
+				return errors.Join(deleteSame(m.Links, index, value), m.raiseGeneration(value.Id)) // its connections end, too
+			}
 			stale = append(stale, k.stale(bpf.Links, strconv.Itoa(int(index)), value, owned, remove))
 		}
 	}

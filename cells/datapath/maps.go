@@ -90,7 +90,7 @@ func (k *kernelMaps) Delete(e Entry) error {
 	return k.use(func(m *bpfMaps) error {
 		err := m.deleteLink(e.Link, e.ID)
 		if e.ID != uint16(abi.NoEndpoint) {
-			err = errors.Join(err, k.retired.retire(m, e.ID))
+			err = errors.Join(err, m.raiseGeneration(e.ID), k.retired.retire(m, e.ID))
 		}
 		if err != nil {
 			return fmt.Errorf("delete map entries: %w", err)
@@ -122,6 +122,11 @@ func (m *bpfMaps) put(e Entry) error {
 	var before abi.Link
 	if err := m.Links.Lookup(uint32(e.Link), &before); err == nil && before != link {
 		if err := m.deleteAddrs(e.Link, before); err != nil {
+			return err
+		}
+	}
+	if before.Id != uint16(abi.NoEndpoint) && before.Id != link.Id { // its index is another endpoint's now
+		if err := m.raiseGeneration(before.Id); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -32,6 +33,8 @@ func TestRestoreReportsReplaced(t *testing.T) {
 	for _, prefix := range []string{"192.0.2.1/32", "2001:db8::1/128"} {
 		must(t, n.Netlink(t).AddrAdd(testutil.LinkAt(1), testutil.Address(netip.MustParsePrefix(prefix))))
 	}
+	// The kernel adds the local routes of the addresses a little later.
+	testutil.Eventually(t, func() error { return pingWithin(100*time.Millisecond, n.Namespace, a.endpoint.Addresses.IPv6) })
 	for _, row := range breakages {
 		t.Run(row.name, func(t *testing.T) {
 			row.do(t, n, a)

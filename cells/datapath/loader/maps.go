@@ -39,12 +39,15 @@ func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 			return nil, fmt.Errorf("open map %s: %w", name, err)
 		}
 	}
-	if m.unpinned[bpf.Connections] && !m.unpinned[bpf.Usage] { // it counts the entries of a map that is not used any more
-		m.Usage.Close()
-		if m.Usage, err = newMap(spec.Maps[bpf.Usage]); err != nil {
-			return nil, fmt.Errorf("make map %s: %w", bpf.Usage, err)
+	if m.unpinned[bpf.Connections] != m.unpinned[bpf.Usage] { // one counts the entries of the other
+		for _, name := range []string{bpf.Connections, bpf.Usage} {
+			to := m.pointers()[name]
+			(*to).Close()
+			if *to, err = newMap(spec.Maps[name]); err != nil {
+				return nil, fmt.Errorf("make map %s: %w", name, err)
+			}
+			m.unpinned[name] = true
 		}
-		m.unpinned[bpf.Usage] = true
 	}
 	err = m.Drops.Update(abi.NoEndpoint, make([]abi.Drops, m.CPUs), ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {

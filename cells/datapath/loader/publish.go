@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"porin.dev/porin/bpf"
 )
 
 // publish pins each new map in place of the one that has its name: in the staging folder first, then by a rename, which
@@ -27,7 +30,13 @@ func (m *Maps) publication(cfg Config) (operations []func() error) {
 	// What an agent that was killed staged may be older than what is pinned.
 	clearStaging := func() error { _, err := removePins(cfg.stagingDir()); return err }
 	operations = append(operations, clearStaging)
-	for name, one := range m.byName() {
+	// Usage counts the entries of Connections: its pin goes first and comes last, so that the two are never of different starts.
+	if m.unpinned[bpf.Usage] {
+		operations = append(operations, func() error { return absentFile(os.Remove(filepath.Join(cfg.mapsDir(), bpf.Usage))) })
+	}
+	names := slices.DeleteFunc(bpf.MapNames(), func(name string) bool { return name == bpf.Usage })
+	for _, name := range append(names, bpf.Usage) {
+		one := m.byName()[name]
 		if !m.unpinned[name] {
 			continue
 		}
