@@ -1,6 +1,8 @@
 // Package bpf is the datapath in C, and what it is compiled to.
 //
-//	endpoint.bpf.c   the programs at a pod's link: parse, look up, decide, act
+//	endpoint.bpf.c   the programs at a pod's link: parse, look up, decide, act; and the one that removes old connections
+//	  parse, flow    what a packet is, and which connection it belongs to        path         stack or shortcut, for all packets of a connection
+//	  connection     the map of connections and its shares                       conntrack    what the node's conntrack knows
 //	lib/             what they are made of, one idea a header
 //	abi/             the types that C and Go share, generated
 //	include/         asm headers for a target that is no machine

@@ -4,6 +4,8 @@
 //	CNI ADD -> endpointmanager -> [Step] --> [Maps]    entries by link, by address and by endpoint
 //	                                 `-----> [Links]   clsact filters, routes, neighbours; the end of a link
 //
+//	from_pod, to_pod <--> map connections --> [Datapath.SweepConnections], every 10 s: removes what is over
+//
 //	[Datapath] Start: loader adopts the pinned programs by digest, or loads and pins them; open sockets
 //	[Checker]  the doctor's: compares the endpoints with what the kernel has      [CapacitySource]  how many more fit
 //
