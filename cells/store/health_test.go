@@ -36,7 +36,7 @@ func TestStatusEtcdUnavailable(t *testing.T) {
 	var s store.Store
 	r := &reportersIn{}
 	cfg := wire.Config(etcd.Config())
-	cfg.Timeout = 200 * time.Millisecond
+	cfg.Timeout = 3 * time.Second // a busy machine answers within it
 	module(t, cfg, fx.Populate(&s), fx.Invoke(func(in reportersIn) { *r = in }))
 	asked := r.reported() // nobody has asked before
 	if !asked.Reachable || !strings.HasPrefix(asked.Location, "etcd at unix:") || asked.LastAnswer.IsZero() || asked.LastError != "" {

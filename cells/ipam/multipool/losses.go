@@ -86,7 +86,15 @@ func (l *lossDetector) detectLostPools(ctx context.Context) error {
 		return nil
 	}
 	for _, p := range l.pools.byName {
-		if was, ok := l.seen.byName[p.Name]; noPendingChange(p) && (!ok || follows(p, was.Pool) && (was.RolledBack || p.Version != was.Pool.Version)) {
+		was, ok := l.seen.byName[p.Name]
+		if !noPendingChange(p) || ok && !follows(p, was.Pool) {
+			continue
+		}
+		if was.RolledBack { // the watch may be late, and tell what the store has lost
+			if err := l.detectChange(ctx, was.Pool); err != nil {
+				return err
+			}
+		} else if !ok || p.Version != was.Pool.Version {
 			l.seen.set(seenPool{Pool: p})
 		}
 	}
@@ -110,6 +118,22 @@ func noPendingChange(p cluster.Pool) bool {
 // follows reports whether p can come after the pool that was seen, when nothing of it was lost.
 func follows(p, seen cluster.Pool) bool {
 	return p.Generation > seen.Generation || p.Generation == seen.Generation && p.UID == seen.UID
+}
+
+// detectChange reads a pool of which the store had lost a change, and ends the report of it if an administrator has changed it since.
+func (l *lossDetector) detectChange(ctx context.Context, was cluster.Pool) error {
+	now, err := l.backend.Pools.Get(ctx, was.Name)
+	switch {
+	case errors.Is(err, cluster.ErrNotFound) || errors.Is(err, cluster.ErrUnreadable):
+		return nil
+	case err != nil:
+		return err
+	}
+	l.pools.byName[was.Name] = now
+	if noPendingChange(now) && follows(now, was) {
+		l.seen.set(seenPool{Pool: now})
+	}
+	return nil
 }
 
 // detectLostPool reads a pool that is gone, or older than the one that was seen, by a watch that may be late.

@@ -203,7 +203,7 @@ func TestPoolRecreatedWithOtherBlocks(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
 		w.pool("default", 28, "10.0.0.0/27")
-		late := &lateWatch{Pools: w.backend.Pools}
+		late := newLateWatch(w.backend.Pools)
 		w.backend.Pools = late
 		one := w.machine("one", 1)
 		w.mustAllocate(one) // it knows the pool

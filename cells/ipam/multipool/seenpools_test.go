@@ -3,6 +3,7 @@ package multipool_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/internal/testutil"
 )
 
 // put changes the pool as an administrator does.
@@ -73,9 +75,12 @@ func (w *world) waitForLostPools(m *machine, want ...v1.LostPool) {
 
 func (w *world) waitUntilRecovered(epoch uint64) {
 	w.Helper()
-	w.wait("the recovery is over", func() bool {
+	testutil.Eventually(w.T, func() error {
 		r, _, err := w.backend.Info.Get(w.Context())
-		return err == nil && r.Recovery == nil && r.Epoch == epoch
+		if err == nil && (r.Recovery != nil || r.Epoch != epoch) {
+			err = fmt.Errorf("wait until recovery %d is over: %+v", epoch, r)
+		}
+		return err
 	})
 }
 
@@ -123,6 +128,30 @@ func TestPoolChangeLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPoolChangeLostLateWatch has the watch tell the change that the store has lost, after the node has noticed: one recovery is enough.
+func TestPoolChangeLostLateWatch(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.pool("default", 28, "10.0.0.0/24")
+	before := w.pool("blue", 28, "10.1.0.0/24")
+	late := newLateWatch(w.backend.Pools)
+	w.backend.Pools = late
+	one := w.machine("one", 1)
+	after := before
+	after.Quarantine = time.Minute
+	after = w.put(after)
+	w.wait("the node has seen the change", func() bool { return multipool.Seen(one.controller, "blue").Generation == after.Generation })
+	w.lose("blue", &before)
+	lost := v1.LostPool{Name: "blue", Command: "porin pool set blue --quarantine=1m0s"}
+	w.waitForLostPools(one, lost)
+	w.waitUntilRecovered(1)
+	late.late <- after
+	late.late <- before // the rounds for both are over when it is taken again
+	late.late <- before
+	w.waitForLostPools(one, lost)
+	w.mustAllocate(one)
+	w.waitUntilRecovered(1)
 }
 
 // TestPoolChangeRevertedLost has nothing for an administrator to do.

@@ -311,6 +311,11 @@ type lateWatch struct {
 	cluster.Pools
 	mu   sync.Mutex // guards held
 	held bool
+	late chan cluster.Pool // a watch tells these, as if they came late
+}
+
+func newLateWatch(pools cluster.Pools) *lateWatch {
+	return &lateWatch{Pools: pools, late: make(chan cluster.Pool)}
 }
 
 func (l *lateWatch) hold() {
@@ -333,7 +338,17 @@ func (l *lateWatch) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Po
 	out := make(chan cluster.Change[cluster.Pool])
 	go func() {
 		defer close(out)
-		for change := range changes {
+		for {
+			var change cluster.Change[cluster.Pool]
+			open := true
+			select {
+			case change, open = <-changes:
+			case p := <-l.late:
+				change = cluster.Change[cluster.Pool]{Kind: cluster.Put, Name: p.Name, Item: p}
+			}
+			if !open {
+				return
+			}
 			if l.isHeld() {
 				continue
 			}
