@@ -2,10 +2,15 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The two programs at the host end of every pod's veth pair, and the one that removes old connections. All pods share them: what differs between
- * pods is data.
+ * The two programs at the host end of every pod's veth pair, the one on the node's other devices, and the one that removes old connections. All pods share
+ * them: what differs between pods is data.
  *
- * The first two run under tc (clsact, direct action) with the link header in place.
+ *	pod -> from_pod --> another pod                        decided: shortcut
+ *	               `--> the node's stack --> to_pod        decided: after translation, or a reply
+ *	                                    `--> to_uplink     decided: after translation
+ *
+ * The first three run under tc (clsact, direct action) with the link header in place. tc_index goes with a packet through the stack: the ID of the pod that has sent it as
+ * a request, or 0.
  */
 #include <linux/bpf.h>
 #include <linux/if_packet.h>
@@ -18,13 +23,17 @@
 #include "lib/flow.h"
 #include "lib/parse.h"
 #include "lib/path.h"
+#include "lib/policy.h"
 #include "lib/rewrite.h"
 #include "lib/source.h"
+#include "lib/incoming.h"
 #include "lib/sweep.h"
 #include "lib/verdict.h"
 
-static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id)
+/* to_stack lets a packet of a pod go on. request: nobody has decided about it yet. */
+static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id, _Bool request)
 {
+	ctx->tc_index = request ? id : 0;
 	count_from_pod(ctx, id);
 	return VERDICT_STACK;
 }
@@ -45,22 +54,26 @@ static __always_inline enum verdict deliver(struct __sk_buff *ctx, struct packet
 
 /* from_pod_open is for packets of which the pod has no entry. */
 static __always_inline enum verdict from_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
-						  const struct connection_key *key, __u32 now)
+						  const struct connection_key *key, struct connection *c, __u32 now)
 {
 	const struct link *link = link_lookup(ctx);
-	struct connection c;
 	enum drop_reason reason;
 
 	if (!link)
 		return drop(ctx, DROP_NO_ENDPOINT);
 	reason = source_verify(pkt, link);
 	if (reason == DROP_LINK_LOCAL && dhcp_from_pod(ctx, pkt, link))
-		return to_stack(ctx, link->id);
+		return to_stack(ctx, link->id, 0);
 	if (reason)
 		return drop(ctx, reason);
-	if (!(flow->flags & FLOW_TRACKED) || path_from_pod(ctx, pkt, flow, key, link, &c, now) == PATH_STACK)
-		return to_stack(ctx, link->id);
-	return deliver(ctx, pkt, &c);
+	if (!(flow->flags & FLOW_TRACKED))
+		return to_stack(ctx, link->id, 1);
+	reason = path_from_pod(ctx, pkt, flow, key, link, c, now);
+	if (reason)
+		return drop(ctx, reason);
+	if (c->path != PATH_SHORTCUT)
+		return to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
+	return deliver(ctx, pkt, c);
 }
 
 /* from_pod sees what a pod sends: host end, ingress. */
@@ -84,16 +97,19 @@ int from_pod(struct __sk_buff *ctx)
 	key_outgoing(&key, ctx, &pkt, &flow);
 	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
 	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(pkt.eth->h_source, &c.mac))
-		return from_pod_open(ctx, &pkt, &flow, &key, now);
+		return from_pod_open(ctx, &pkt, &flow, &key, &c, now);
+	reason = flow.flags & FLOW_ERROR ? DROP_NONE : connection_decide_again(ctx, &key, &c);
+	if (reason)
+		return drop(ctx, reason);
 	connection_note_outgoing(own, &key, &flow, now);
 	if (c.path != PATH_SHORTCUT || !is_plain(ctx, &pkt))
-		return to_stack(ctx, c.id);
+		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE && !(flow.flags & FLOW_ERROR));
 	return deliver(ctx, &pkt, &c);
 }
 
 /* to_pod_open is for packets of which the pod has no entry. */
 static __always_inline enum verdict to_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
-						const struct connection_key *key, __u32 now)
+						struct connection_key *key, struct connection *c, __u32 now)
 {
 	const struct link *link = link_lookup(ctx);
 	enum drop_reason reason;
@@ -105,10 +121,11 @@ static __always_inline enum verdict to_pod_open(struct __sk_buff *ctx, struct pa
 		count_to_pod(ctx, link->id);
 		return VERDICT_STACK;
 	}
+	if (!reason)
+		reason = incoming_open(ctx, pkt, flow, key, link, c, now);
 	if (reason)
 		return drop(ctx, reason);
-	if ((flow->flags & (FLOW_TRACKED | FLOW_ERROR)) == FLOW_TRACKED && !source_is_link_local(pkt))
-		connection_open_stack(key, &pkt->destination, link, 0, now);
+	ctx->tc_index = 0;
 	count_to_pod(ctx, link->id);
 	return VERDICT_STACK;
 }
@@ -119,7 +136,7 @@ int to_pod(struct __sk_buff *ctx)
 {
 	__u32 now = ticks_now();
 	struct connection_key key;
-	struct connection *own;
+	struct connection *own, c;
 	enum drop_reason reason;
 	struct packet pkt;
 	struct flow flow;
@@ -131,13 +148,43 @@ int to_pod(struct __sk_buff *ctx)
 		return drop(ctx, reason);
 	key_incoming(&key, ctx, &pkt, &flow);
 	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
-	if (!own || !addr_equal(&pkt.destination, &own->local))
-		return to_pod_open(ctx, &pkt, &flow, &key, now);
-	reason = connection_note_incoming(ctx, own, &key, &flow, now);
+	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.destination, &c.local))
+		return to_pod_open(ctx, &pkt, &flow, &key, &c, now);
+	reason = incoming_known(ctx, &flow, &key, &c);
+	if (!reason)
+		reason = connection_note_incoming(ctx, own, &key, &flow, now);
 	if (reason)
 		return drop(ctx, reason);
-	count_to_pod(ctx, own->id);
+	ctx->tc_index = 0;
+	count_to_pod(ctx, c.id);
 	return VERDICT_STACK;
+}
+
+/*
+ * to_uplink sees what leaves the node: egress of every device that is no pod's. What pods send as requests is decided here, packet by packet, as it is after
+ * translation.
+ */
+SEC("tc")
+int to_uplink(struct __sk_buff *ctx)
+{
+	__u32 id = ctx->tc_index;
+	enum drop_reason reason;
+	struct packet pkt;
+	struct flow flow;
+
+	if (!id || !policy_restricts(id))
+		return VERDICT_NEXT;
+	ctx->tc_index = 0; /* a device on top of another one: once is enough */
+	reason = packet_parse(ctx, &pkt);
+	if (!reason)
+		reason = flow_parse(ctx, &pkt, &flow);
+	if (reason)
+		return drop_of(id, reason);
+	if (pkt.transport.later)
+		return VERDICT_NEXT; /* without the first fragment nobody can put it together */
+	if (!egress_allows(id, &pkt.destination, pkt.transport.protocol, flow.flags & FLOW_ERROR ? 0 : flow.destination_port))
+		return drop_of(id, DROP_POLICY_EGRESS);
+	return VERDICT_NEXT;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

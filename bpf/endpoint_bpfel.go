@@ -16,17 +16,24 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	endpointMapActiveCopy       = "active_copy"
+	endpointMapAddresses        = "addresses"
 	endpointMapConnections      = "connections"
 	endpointMapDrops            = "drops"
 	endpointMapEndpoints        = "endpoints"
 	endpointMapLimits           = "limits"
 	endpointMapLinks            = "links"
 	endpointMapPassed           = "passed"
+	endpointMapPolicies         = "policies"
+	endpointMapPrefixes         = "prefixes"
+	endpointMapRows             = "rows"
 	endpointMapSlots            = "slots"
+	endpointMapTables           = "tables"
 	endpointMapUsage            = "usage"
 	endpointProgFromPod         = "from_pod"
 	endpointProgSweep           = "sweep"
 	endpointProgToPod           = "to_pod"
+	endpointProgToUplink        = "to_uplink"
 	endpointVarConntrackPresent = "conntrack_present"
 	endpointVarDigest           = "digest"
 	endpointVarGatewayIpv4      = "gateway_ipv4"
@@ -74,22 +81,29 @@ type endpointSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointProgramSpecs struct {
-	FromPod *ebpf.ProgramSpec `ebpf:"from_pod"`
-	Sweep   *ebpf.ProgramSpec `ebpf:"sweep"`
-	ToPod   *ebpf.ProgramSpec `ebpf:"to_pod"`
+	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
+	Sweep    *ebpf.ProgramSpec `ebpf:"sweep"`
+	ToPod    *ebpf.ProgramSpec `ebpf:"to_pod"`
+	ToUplink *ebpf.ProgramSpec `ebpf:"to_uplink"`
 }
 
 // endpointMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointMapSpecs struct {
+	ActiveCopy  *ebpf.MapSpec `ebpf:"active_copy"`
+	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
 	Connections *ebpf.MapSpec `ebpf:"connections"`
 	Drops       *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
 	Limits      *ebpf.MapSpec `ebpf:"limits"`
 	Links       *ebpf.MapSpec `ebpf:"links"`
 	Passed      *ebpf.MapSpec `ebpf:"passed"`
+	Policies    *ebpf.MapSpec `ebpf:"policies"`
+	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
+	Rows        *ebpf.MapSpec `ebpf:"rows"`
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
+	Tables      *ebpf.MapSpec `ebpf:"tables"`
 	Usage       *ebpf.MapSpec `ebpf:"usage"`
 }
 
@@ -122,25 +136,37 @@ func (o *endpointObjects) Close() error {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointMaps struct {
+	ActiveCopy  *ebpf.Map `ebpf:"active_copy"`
+	Addresses   *ebpf.Map `ebpf:"addresses"`
 	Connections *ebpf.Map `ebpf:"connections"`
 	Drops       *ebpf.Map `ebpf:"drops"`
 	Endpoints   *ebpf.Map `ebpf:"endpoints"`
 	Limits      *ebpf.Map `ebpf:"limits"`
 	Links       *ebpf.Map `ebpf:"links"`
 	Passed      *ebpf.Map `ebpf:"passed"`
+	Policies    *ebpf.Map `ebpf:"policies"`
+	Prefixes    *ebpf.Map `ebpf:"prefixes"`
+	Rows        *ebpf.Map `ebpf:"rows"`
 	Slots       *ebpf.Map `ebpf:"slots"`
+	Tables      *ebpf.Map `ebpf:"tables"`
 	Usage       *ebpf.Map `ebpf:"usage"`
 }
 
 func (m *endpointMaps) Close() error {
 	return _EndpointClose(
+		m.ActiveCopy,
+		m.Addresses,
 		m.Connections,
 		m.Drops,
 		m.Endpoints,
 		m.Limits,
 		m.Links,
 		m.Passed,
+		m.Policies,
+		m.Prefixes,
+		m.Rows,
 		m.Slots,
+		m.Tables,
 		m.Usage,
 	)
 }
@@ -158,9 +184,10 @@ type endpointVariables struct {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointPrograms struct {
-	FromPod *ebpf.Program `ebpf:"from_pod"`
-	Sweep   *ebpf.Program `ebpf:"sweep"`
-	ToPod   *ebpf.Program `ebpf:"to_pod"`
+	FromPod  *ebpf.Program `ebpf:"from_pod"`
+	Sweep    *ebpf.Program `ebpf:"sweep"`
+	ToPod    *ebpf.Program `ebpf:"to_pod"`
+	ToUplink *ebpf.Program `ebpf:"to_uplink"`
 }
 
 func (p *endpointPrograms) Close() error {
@@ -168,6 +195,7 @@ func (p *endpointPrograms) Close() error {
 		p.FromPod,
 		p.Sweep,
 		p.ToPod,
+		p.ToUplink,
 	)
 }
 

@@ -52,6 +52,14 @@ type fixture struct {
 		Slots       *ebpf.Map     `ebpf:"slots"`
 		Usage       *ebpf.Map     `ebpf:"usage"`
 		Limits      *ebpf.Map     `ebpf:"limits"`
+
+		ToUplink   *ebpf.Program `ebpf:"to_uplink"`
+		Policies   *ebpf.Map     `ebpf:"policies"`
+		ActiveCopy *ebpf.Map     `ebpf:"active_copy"`
+		Addresses  *ebpf.Map     `ebpf:"addresses"`
+		Prefixes   *ebpf.Map     `ebpf:"prefixes"`
+		Tables     *ebpf.Map     `ebpf:"tables"`
+		Rows       *ebpf.Map     `ebpf:"rows"`
 	}
 	cpus            int
 	alice, bob, eve party // with their links
@@ -69,6 +77,7 @@ func load(t testing.TB) *fixture {
 	t.Cleanup(func() {
 		for _, one := range []io.Closer{
 			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits,
+			o.ToUplink, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows,
 		} {
 			one.Close()
 		}

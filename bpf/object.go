@@ -7,6 +7,8 @@ const (
 	FromPod = endpointProgFromPod // at the host end's ingress: what the pod sends
 	ToPod   = endpointProgToPod   // at the host end's egress: what the pod gets
 
+	ToUplink = endpointProgToUplink // at the egress of the node's other devices: what leaves the node
+
 	Sweep = endpointProgSweep // removes connections that are over; abi.Sweep says how many
 
 	Endpoints = endpointMapEndpoints // address -> abi.Endpoint
@@ -18,6 +20,13 @@ const (
 	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot
 	Usage       = endpointMapUsage       // endpoint ID -> abi.Usage
 	Limits      = endpointMapLimits      // 0 -> abi.Limits
+
+	Policies   = endpointMapPolicies   // endpoint ID -> abi.Policy
+	ActiveCopy = endpointMapActiveCopy // 0 -> which copy of the policy is active, uint32
+	Addresses  = endpointMapAddresses  // abi.AddressKey -> class, uint32
+	Prefixes   = endpointMapPrefixes   // abi.PrefixKey -> class, uint32
+	Tables     = endpointMapTables     // abi.TableKey -> set of rows, uint32
+	Rows       = endpointMapRows       // abi.RowKey -> 1 to allow, uint32
 
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
@@ -34,7 +43,10 @@ const (
 
 // MapNames are the names of the maps that outlive programs.
 func MapNames() []string {
-	return []string{Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits}
+	return []string{
+		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits,
+		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows,
+	}
 }
 
 // Endpoint returns a new copy of the endpoint object's specification. The sizes of its maps are not set.

@@ -21,4 +21,9 @@ struct abi {
 	struct usage usage;
 	struct limits limits;
 	struct sweep sweep;
+	struct policy policy;
+	struct address_key address_key;
+	struct prefix_key prefix_key;
+	struct table_key table_key;
+	struct row_key row_key;
 } abi;

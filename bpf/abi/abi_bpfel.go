@@ -70,7 +70,7 @@ type cAbi struct {
 	}
 	Drops struct {
 		_        structs.HostLayout
-		ByReason [16]uint64
+		ByReason [32]uint64
 	}
 	DropReason    uint32
 	EndpointFlag  uint32
@@ -115,12 +115,14 @@ type cAbi struct {
 			_    structs.HostLayout
 			Byte [6]uint8
 		}
-		Id      uint16
-		PeerId  uint16
-		Charged uint16
-		Path    uint8
-		State   uint8
-		Pad     [2]uint8
+		Id           uint16
+		PeerId       uint16
+		Charged      uint16
+		Path         uint8
+		State        uint8
+		Pad          [2]uint8
+		Revision     uint32
+		PeerRevision uint32
 	}
 	ConnectionPath  uint32
 	ConnectionState uint32
@@ -144,11 +146,54 @@ type cAbi struct {
 		Visited uint32
 		Removed uint32
 	}
+	Policy struct {
+		_        structs.HostLayout
+		Revision uint32
+		Egress   [2]uint32
+		Ingress  [2]uint32
+		Pad      uint32
+	}
+	AddressKey struct {
+		_    structs.HostLayout
+		Addr struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Copy uint32
+		Pad  uint32
+	}
+	PrefixKey struct {
+		_    structs.HostLayout
+		Bits uint32
+		Copy uint32
+		Addr [16]uint8
+	}
+	TableKey struct {
+		_     structs.HostLayout
+		Table uint32
+		Class uint32
+	}
+	RowKey struct {
+		_        structs.HostLayout
+		Bits     uint32
+		Rows     uint32
+		Protocol uint8
+		Port     [2]uint8
+		Pad      uint8
+	}
+	_ [4]byte
 }
 
 type cAddr struct {
 	_    structs.HostLayout
 	Byte [16]uint8
+}
+
+type cAddressKey struct {
+	_    structs.HostLayout
+	Addr cAddr
+	Copy uint32
+	Pad  uint32
 }
 
 type cConnection struct {
@@ -170,6 +215,8 @@ type cConnection struct {
 	Path           uint8
 	State          uint8
 	Pad            [2]uint8
+	Revision       uint32
+	PeerRevision   uint32
 }
 
 type cConnectionKey struct {
@@ -198,6 +245,7 @@ const (
 	cConnectionStateSTATE_LOCAL_CLOSED  cConnectionState = 4
 	cConnectionStateSTATE_REMOTE_CLOSED cConnectionState = 8
 	cConnectionStateSTATE_RESET         cConnectionState = 16
+	cConnectionStateSTATE_TRANSLATED    cConnectionState = 32
 )
 
 type cCounter struct {
@@ -223,11 +271,13 @@ const (
 	cDropReasonDROP_SOURCE_ROUTE      cDropReason = 11
 	cDropReasonDROP_EXTENSIONS        cDropReason = 12
 	cDropReasonDROP_PATH_CLASH        cDropReason = 13
+	cDropReasonDROP_POLICY_EGRESS     cDropReason = 14
+	cDropReasonDROP_POLICY_INGRESS    cDropReason = 15
 )
 
 type cDrops struct {
 	_        structs.HostLayout
-	ByReason [16]uint64
+	ByReason [32]uint64
 }
 
 type cEndpoint struct {
@@ -270,6 +320,30 @@ type cPassed struct {
 	ToPod   cCounter
 }
 
+type cPolicy struct {
+	_        structs.HostLayout
+	Revision uint32
+	Egress   [2]uint32
+	Ingress  [2]uint32
+	Pad      uint32
+}
+
+type cPrefixKey struct {
+	_    structs.HostLayout
+	Bits uint32
+	Copy uint32
+	Addr [16]uint8
+}
+
+type cRowKey struct {
+	_        structs.HostLayout
+	Bits     uint32
+	Rows     uint32
+	Protocol uint8
+	Port     [2]uint8
+	Pad      uint8
+}
+
 type cSlot struct {
 	_          structs.HostLayout
 	Generation uint32
@@ -280,6 +354,12 @@ type cSweep struct {
 	_       structs.HostLayout
 	Visited uint32
 	Removed uint32
+}
+
+type cTableKey struct {
+	_     structs.HostLayout
+	Table uint32
+	Class uint32
 }
 
 type cUsage struct {

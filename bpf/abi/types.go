@@ -23,6 +23,12 @@ type (
 	Usage         = cUsage
 	Limits        = cLimits
 	Sweep         = cSweep
+
+	Policy     = cPolicy
+	AddressKey = cAddressKey
+	PrefixKey  = cPrefixKey
+	TableKey   = cTableKey
+	RowKey     = cRowKey
 )
 
 // NoEndpoint is the ID under which drops are counted that belong to no endpoint.
@@ -47,6 +53,8 @@ const (
 	DropSourceRoute      = cDropReasonDROP_SOURCE_ROUTE
 	DropExtensions       = cDropReasonDROP_EXTENSIONS
 	DropPathClash        = cDropReasonDROP_PATH_CLASH
+	DropPolicyEgress     = cDropReasonDROP_POLICY_EGRESS
+	DropPolicyIngress    = cDropReasonDROP_POLICY_INGRESS
 )
 
 // The paths of a connection.
@@ -62,6 +70,22 @@ const (
 	StateLocalClosed  = uint8(cConnectionStateSTATE_LOCAL_CLOSED)
 	StateRemoteClosed = uint8(cConnectionStateSTATE_REMOTE_CLOSED)
 	StateReset        = uint8(cConnectionStateSTATE_RESET)
+	StateTranslated   = uint8(cConnectionStateSTATE_TRANSLATED)
+)
+
+// PolicyCopies is the number of copies of the policy that the maps have room for.
+const PolicyCopies = uint32(len(Policy{}.Egress))
+
+// The class of addresses that the maps do not have, and the bit in a value of the map addresses that is set for the node's own.
+const (
+	ClassWorld uint32 = 1
+	ClassHost  uint32 = 1 << 31
+)
+
+// The sets of rows that have none: one verdict about everything.
+const (
+	RowsDeny  uint32 = 0
+	RowsAllow uint32 = 1
 )
 
 // ConnectionTick is the unit of Connection.Expires.
@@ -83,6 +107,8 @@ var dropReasons = [...]string{
 	DropSourceRoute:      "source-route",
 	DropExtensions:       "extension-headers",
 	DropPathClash:        "path-clash",
+	DropPolicyEgress:     "policy-egress",
+	DropPolicyIngress:    "policy-ingress",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

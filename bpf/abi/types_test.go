@@ -16,13 +16,19 @@ func TestTypeSizes(t *testing.T) {
 		"endpoint": {unsafe.Sizeof(abi.Endpoint{}), 20},
 		"link":     {unsafe.Sizeof(abi.Link{}), 40},
 		"passed":   {unsafe.Sizeof(abi.Passed{}), 32},
-		"drops":    {unsafe.Sizeof(abi.Drops{}), 128},
+		"drops":    {unsafe.Sizeof(abi.Drops{}), 256},
 
 		"connection_key": {unsafe.Sizeof(abi.ConnectionKey{}), 32},
-		"connection":     {unsafe.Sizeof(abi.Connection{}), 80},
+		"connection":     {unsafe.Sizeof(abi.Connection{}), 88},
 		"slot":           {unsafe.Sizeof(abi.Slot{}), 8},
 		"usage":          {unsafe.Sizeof(abi.Usage{}), 8},
 		"limits":         {unsafe.Sizeof(abi.Limits{}), 8},
+
+		"policy":      {unsafe.Sizeof(abi.Policy{}), 24},
+		"address_key": {unsafe.Sizeof(abi.AddressKey{}), 24},
+		"prefix_key":  {unsafe.Sizeof(abi.PrefixKey{}), 24},
+		"table_key":   {unsafe.Sizeof(abi.TableKey{}), 8},
+		"row_key":     {unsafe.Sizeof(abi.RowKey{}), 12},
 	} {
 		if size[0] != size[1] {
 			t.Errorf("struct %s has %d bytes, want %d", name, size[0], size[1])

@@ -53,7 +53,7 @@ struct {
 #define LASTS_TCP 3600
 #define LASTS_TCP_HALF_OPEN 60
 #define LASTS_TCP_CLOSED 10
-#define LASTS_UDP 120
+#define LASTS_UDP 120 /* and of other protocols */
 #define LASTS_UDP_UNANSWERED 30
 #define LASTS_ECHO 30
 
@@ -76,11 +76,19 @@ static __always_inline __u32 connection_lasts(const struct connection *c, __u8 p
 		if (is_closed(c))
 			return LASTS_TCP_CLOSED;
 		return c->state & STATE_REPLIED ? LASTS_TCP : LASTS_TCP_HALF_OPEN;
-	case IPPROTO_UDP:
-		return c->state & STATE_REPLIED ? LASTS_UDP : LASTS_UDP_UNANSWERED;
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		return LASTS_ECHO;
 	}
-	return LASTS_ECHO;
+	return c->state & STATE_REPLIED ? LASTS_UDP : LASTS_UDP_UNANSWERED;
 }
+
+/* Who has opened a connection, and whether the node itself has. */
+enum opened {
+	OPENED_BY_POD = 1, /* the one whose entry it is */
+	OPENED_BY_OTHER = 2,
+	OPENED_BY_NODE = 6, /* which is an other, too */
+};
 
 /* slot_is: is the endpoint still the one that an entry was written for? */
 static __always_inline _Bool slot_is(__u32 id, __u32 generation)

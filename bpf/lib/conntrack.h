@@ -24,8 +24,30 @@ struct bpf_ct_opts {
 
 #define CURRENT_NETNS -1
 
+union nf_inet_addr {
+	__u32 all[4];
+} __attribute__((preserve_access_index));
+
+union nf_conntrack_man_proto {
+	__be16 all;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_man {
+	union nf_inet_addr u3;
+	union nf_conntrack_man_proto u;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_tuple {
+	struct nf_conntrack_man src;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_tuple_hash {
+	struct nf_conntrack_tuple tuple;
+} __attribute__((preserve_access_index));
+
 struct nf_conn {
 	unsigned long status;
+	struct nf_conntrack_tuple_hash tuplehash[2]; /* as it was opened, and as replies to it come */
 } __attribute__((preserve_access_index));
 
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts *opts,
@@ -76,23 +98,78 @@ static __always_inline void addr_to_ipv6(__be32 *to, const struct addr *addr)
 	to[3] = word[3];
 }
 
+static __always_inline void tuple_of(struct bpf_sock_tuple *tuple, _Bool ipv4, const struct addr *from, __be16 from_port,
+				     const struct addr *to, __be16 to_port)
+{
+	if (ipv4) {
+		tuple->ipv4.saddr = ((const __be32 *)from->byte)[3];
+		tuple->ipv4.daddr = ((const __be32 *)to->byte)[3];
+		tuple->ipv4.sport = from_port;
+		tuple->ipv4.dport = to_port;
+		return;
+	}
+	addr_to_ipv6(tuple->ipv6.saddr, from);
+	addr_to_ipv6(tuple->ipv6.daddr, to);
+	tuple->ipv6.sport = from_port;
+	tuple->ipv6.dport = to_port;
+}
+
 static __always_inline enum known conntrack_has_tuple(struct __sk_buff *ctx, const struct addr *from, __be16 from_port,
 						      const struct addr *to, __be16 to_port, __u8 protocol)
 {
+	_Bool ipv4 = ctx->protocol == bpf_htons(ETH_P_IP);
 	struct bpf_sock_tuple tuple = {};
 
-	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
-		tuple.ipv4.saddr = ((const __be32 *)from->byte)[3];
-		tuple.ipv4.daddr = ((const __be32 *)to->byte)[3];
-		tuple.ipv4.sport = from_port;
-		tuple.ipv4.dport = to_port;
-		return conntrack_has(ctx, &tuple, sizeof(tuple.ipv4), protocol);
+	tuple_of(&tuple, ipv4, from, from_port, to, to_port);
+	return conntrack_has(ctx, &tuple, ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), protocol);
+}
+
+/* man_read copies one end of a connection. */
+static __always_inline void man_read(struct connection_key *key, const struct nf_conntrack_man *man)
+{
+	struct addr addr = {};
+	__be32 *word = (__be32 *)addr.byte;
+
+	if (key->family == 4) {
+		word[2] = bpf_htonl(0xffff);
+		word[3] = man->u3.all[0];
+	} else {
+		word[0] = man->u3.all[0];
+		word[1] = man->u3.all[1];
+		word[2] = man->u3.all[2];
+		word[3] = man->u3.all[3];
 	}
-	addr_to_ipv6(tuple.ipv6.saddr, from);
-	addr_to_ipv6(tuple.ipv6.daddr, to);
-	tuple.ipv6.sport = from_port;
-	tuple.ipv6.dport = to_port;
-	return conntrack_has(ctx, &tuple, sizeof(tuple.ipv6), protocol);
+	key->remote = addr;
+	key->remote_port = man->u.all;
+}
+
+/*
+ * conntrack_opened returns who has opened the pod's connection, an enum opened, or 0 when conntrack does not know it. Then *key names the real other side: where
+ * it was translated to, or where it was translated from. As a global function it is verified by itself, once.
+ */
+__noinline int conntrack_opened(struct __sk_buff *ctx, struct connection_key *key, const struct addr *local)
+{
+	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn *conn;
+	int opened;
+
+	if (!key || !local || !conntrack_can_tell(key->protocol))
+		return 0;
+	opts.l4proto = key->protocol;
+	tuple_of(&tuple, key->family == 4, local, key->local_port, &key->remote, key->remote_port);
+	conn = bpf_skb_ct_lookup(ctx, &tuple, key->family == 4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), &opts, sizeof(opts));
+	if (!conn)
+		return 0;
+	if (opts.dir) {
+		opened = OPENED_BY_OTHER;
+		man_read(key, &conn->tuplehash[0].tuple.src);
+	} else {
+		opened = OPENED_BY_POD;
+		man_read(key, &conn->tuplehash[1].tuple.src);
+	}
+	bpf_ct_release(conn);
+	return opened;
 }
 
 /*

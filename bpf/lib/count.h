@@ -55,11 +55,9 @@ static __always_inline void count_to_pod(const struct __sk_buff *ctx, __u32 id)
 		counter_add(&p->to_pod, ctx);
 }
 
-/* drop is the only way to drop a packet. The reason counts at the pod whose link this is. */
-static __always_inline enum verdict drop(const struct __sk_buff *ctx, enum drop_reason reason)
+/* drop_of is the only way to drop a packet. The reason counts at the pod. */
+static __always_inline enum verdict drop_of(__u32 id, enum drop_reason reason)
 {
-	const struct link *link = link_lookup(ctx);
-	__u32 id = link ? link->id : NO_ENDPOINT;
 	struct drops *d = bpf_map_lookup_elem(&drops, &id);
 	__u32 i = reason;
 
@@ -67,4 +65,12 @@ static __always_inline enum verdict drop(const struct __sk_buff *ctx, enum drop_
 	if (d && i < DROP_REASONS)
 		d->by_reason[i]++;
 	return VERDICT_DROP;
+}
+
+/* drop counts at the pod whose link this is. */
+static __always_inline enum verdict drop(const struct __sk_buff *ctx, enum drop_reason reason)
+{
+	const struct link *link = link_lookup(ctx);
+
+	return drop_of(link ? link->id : NO_ENDPOINT, reason);
 }

@@ -22,11 +22,12 @@ struct flow {
 };
 
 enum flow_flag {
-	FLOW_TRACKED = 1, /* the ports are known. All others are for the stack. */
-	FLOW_OPENS = 2,	  /* begins a connection: a SYN or an echo request. A datagram does not say. */
+	FLOW_TRACKED = 1, /* the ports are known, or the protocol has none. All others are for the stack. */
+	FLOW_OPENS = 2,	  /* begins a connection: a SYN, an INIT or an echo request. A datagram does not say. */
 	FLOW_FIN = 4,
 	FLOW_RESET = 8,
 	FLOW_ERROR = 16,
+	FLOW_FOLLOWS = 32, /* belongs to a connection that was opened before: it says so itself */
 };
 
 /* As in linux/icmp.h and linux/icmpv6.h, which need headers of a libc. */
@@ -38,6 +39,9 @@ enum flow_flag {
 #define ICMPV6_ECHO_REQUEST 128
 #define ICMPV6_ECHO_REPLY 129
 
+#define SCTP_HEADER 12 /* bytes before the first chunk, RFC 9260, section 3.1 */
+#define SCTP_INIT 1
+
 #define TCP_FLAGS_OFFSET 13
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -48,7 +52,7 @@ static __always_inline __u8 tcp_flags(__u8 tcp)
 {
 	if ((tcp & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN)
 		return FLOW_TRACKED | FLOW_OPENS;
-	return FLOW_TRACKED | (tcp & TCP_FIN ? FLOW_FIN : 0) | (tcp & TCP_RST ? FLOW_RESET : 0);
+	return FLOW_TRACKED | FLOW_FOLLOWS | (tcp & TCP_FIN ? FLOW_FIN : 0) | (tcp & TCP_RST ? FLOW_RESET : 0);
 }
 
 /* is_echo: request or reply of a ping. */
@@ -121,13 +125,12 @@ __noinline int flow_of_error(struct __sk_buff *ctx, __u32 at, const struct addr 
 	default:
 		return DROP_NONE;
 	}
-	flow->flags = FLOW_TRACKED | FLOW_ERROR;
+	flow->flags = FLOW_TRACKED | FLOW_ERROR | FLOW_FOLLOWS;
 	return DROP_NONE;
 }
 
 /*
- * flow_parse fills *flow. pkt->eth stays valid. What has no ports that could be known is left untracked: fragments, which only the stack can
- * put together, and other protocols.
+ * flow_parse fills *flow. pkt->eth stays valid. All but the first fragment is left untracked. Protocols without ports are tracked by their addresses.
  */
 static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct packet *pkt, struct flow *flow)
 {
@@ -138,7 +141,7 @@ static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct
 
 	__builtin_memset(flow, 0, sizeof(*flow));
 	flow->protocol = protocol;
-	if (pkt->transport.fragment)
+	if (pkt->transport.later)
 		return DROP_NONE;
 	switch (protocol) {
 	case IPPROTO_TCP:
@@ -160,14 +163,20 @@ static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct
 			return DROP_MALFORMED;
 		if (is_icmp_error(protocol, header[0]))
 			return flow_of_error(ctx, pkt->transport.offset + 8, &pkt->destination, flow);
+		flow->flags = FLOW_TRACKED;
 		if (!is_echo(protocol, header[0]))
 			return DROP_NONE;
 		flow->source_port = flow->destination_port = *(const __be16 *)&header[4];
-		flow->flags = FLOW_TRACKED;
-		if (header[0] == ICMP_ECHO || header[0] == ICMPV6_ECHO_REQUEST)
-			flow->flags |= FLOW_OPENS;
+		flow->flags |= header[0] == ICMP_ECHO || header[0] == ICMPV6_ECHO_REQUEST ? FLOW_OPENS : FLOW_FOLLOWS;
 		return DROP_NONE;
+	case IPPROTO_SCTP:
+		header = packet_at(ctx, pkt->transport.offset, buf, SCTP_HEADER + 1);
+		if (!header)
+			return DROP_MALFORMED;
+		flow->flags = FLOW_TRACKED | (header[SCTP_HEADER] == SCTP_INIT ? FLOW_OPENS : FLOW_FOLLOWS);
+		break;
 	default:
+		flow->flags = FLOW_TRACKED;
 		return DROP_NONE;
 	}
 	ports = (const __be16 *)header;

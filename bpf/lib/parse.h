@@ -23,7 +23,8 @@
 struct transport {
 	__u16 offset; /* from the start of the frame */
 	__u8 protocol; /* IPPROTO_..., after all IPv6 extension headers */
-	_Bool fragment; /* of a datagram: there may be no transport header */
+	_Bool fragment; /* of a datagram */
+	_Bool later;	/* none but the first fragment has the transport header */
 };
 
 struct packet {
@@ -94,6 +95,7 @@ static __always_inline _Bool length_ok(const struct __sk_buff *ctx, __u32 stated
 }
 
 #define IP_FRAGMENT bpf_htons(0x3fff) /* more fragments, or an offset */
+#define IP_OFFSET bpf_htons(0x1fff)
 #define OPTIONS_MAX 40		      /* bytes of IPv4 options */
 #define OPTION_END 0
 #define OPTION_NOP 1
@@ -168,6 +170,7 @@ static __always_inline enum drop_reason packet_parse_ipv4(struct __sk_buff *ctx,
 	pkt->hops = ip->ttl;
 	pkt->for_routers = ip->ihl * 4 > sizeof(*ip);
 	pkt->transport.fragment = (ip->frag_off & IP_FRAGMENT) != 0;
+	pkt->transport.later = (ip->frag_off & IP_OFFSET) != 0;
 	pkt->transport.protocol = ip->protocol;
 	pkt->transport.offset = ETH_HLEN + ip->ihl * 4;
 	return pkt->for_routers ? options_verify(ctx, pkt->transport.offset) : DROP_NONE;
@@ -211,7 +214,8 @@ static long extensions_next(__u32 i, struct extensions *e)
 	case IPPROTO_FRAGMENT:
 		e->transport.fragment = 1;
 		e->transport.offset += 8;
-		return header[2] || header[3] & 0xf8; /* not the first fragment: what follows is data */
+		e->transport.later = header[2] || header[3] & 0xf8;
+		return e->transport.later; /* what follows is data */
 	case IPPROTO_AH:
 		e->transport.offset += (header[1] + 2) * 4; /* RFC 4302, section 2.2 */
 		return 0;
@@ -235,7 +239,7 @@ __noinline int extensions_skip(struct __sk_buff *ctx, struct transport *transpor
 	*transport = e.transport;
 	if (e.reason)
 		return e.reason;
-	return is_extension(transport->protocol) && !transport->fragment ? DROP_EXTENSIONS : DROP_NONE;
+	return is_extension(transport->protocol) && !transport->later ? DROP_EXTENSIONS : DROP_NONE;
 }
 
 static __always_inline enum drop_reason packet_parse_ipv6(struct __sk_buff *ctx, struct packet *pkt)
@@ -254,6 +258,7 @@ static __always_inline enum drop_reason packet_parse_ipv6(struct __sk_buff *ctx,
 	pkt->hops = ip->hop_limit;
 	pkt->for_routers = ip->nexthdr == IPPROTO_HOPOPTS;
 	pkt->transport.fragment = 0;
+	pkt->transport.later = 0;
 	pkt->transport.protocol = ip->nexthdr;
 	pkt->transport.offset = ETH_HLEN + sizeof(*ip);
 	return is_extension(ip->nexthdr) ? extensions_skip(ctx, &pkt->transport) : DROP_NONE;

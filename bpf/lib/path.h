@@ -6,6 +6,9 @@
  *
  * Without an entry the other end's entry says it, or else the node's conntrack: what it knows has been through the stack.
  * Without an answer, or without room for entries, it is the stack.
+ *
+ * Network policy is decided here for the shortcut, and for replies. What a pod sends up the stack otherwise goes there undecided, as nobody knows yet where
+ * its destination will be translated to.
  */
 #pragma once
 
@@ -17,47 +20,35 @@
 #include "endpoint.h"
 #include "flow.h"
 #include "parse.h"
+#include "policy.h"
 #include "types.h"
 
-/* is_plain: nothing that a router has to answer (no hop left) or read (options), or that was not sent to it. */
+/* is_plain: nothing that a router has to answer (no hop left), read (options) or put together (fragments), or that was not sent to it. */
 static __always_inline _Bool is_plain(const struct __sk_buff *ctx, const struct packet *pkt)
 {
-	return pkt->hops > 1 && !pkt->for_routers && ctx->pkt_type == PACKET_HOST;
+	return pkt->hops > 1 && !pkt->for_routers && !pkt->transport.fragment && ctx->pkt_type == PACKET_HOST;
 }
 
-/* connection_open_stack writes the pod's end of a connection that goes through the stack, if there is room. */
-static __always_inline void connection_open_stack(const struct connection_key *key, const struct addr *local,
-						  const struct link *link, __u8 state, __u32 now)
-{
-	struct connection c = {};
-
-	if (!usage_allows(link->id, 1))
-		return;
-	c.local = *local;
-	c.mac = link->pod_mac;
-	c.charged = c.id = link->id;
-	c.generation = slot_generation(c.id);
-	c.path = PATH_STACK;
-	c.state = state;
-	connection_insert(key, &c, now);
-}
-
-/* connection_to is the sender's end of a connection by the shortcut. */
-static __always_inline void connection_to(struct connection *c, const struct addr *local, const struct link *link,
-					  const struct endpoint *to)
+/* connection_start is a pod's end of a connection that goes through the stack, and that nobody has decided about. */
+static __always_inline void connection_start(struct connection *c, const struct addr *local, const struct link *link)
 {
 	__builtin_memset(c, 0, sizeof(*c));
 	c->local = *local;
 	c->mac = link->pod_mac;
 	c->charged = c->id = link->id;
 	c->generation = slot_generation(c->id);
+	c->path = PATH_STACK;
+}
+
+/* connection_shortcut makes it one that goes straight to another pod. */
+static __always_inline void connection_shortcut(struct connection *c, const struct endpoint *to)
+{
 	c->peer_ifindex = to->ifindex;
 	c->peer_mac = to->pod_mac;
 	c->peer_host_mac = to->host_mac;
 	c->peer_id = to->id;
 	c->peer_generation = slot_generation(c->peer_id);
 	c->path = PATH_SHORTCUT;
-	c->state = STATE_OPENED_HERE;
 }
 
 /* connection_back is the receiver's end of the connection *c. It counts in the sender's share. False: the sender is not known by its address. */
@@ -71,14 +62,13 @@ static __always_inline _Bool connection_back(struct connection *back, const stru
 	back->local = *remote;
 	back->mac = c->peer_mac;
 	back->id = c->peer_id;
-	back->generation = c->peer_generation;
 	back->charged = c->id;
-	back->peer_ifindex = from->ifindex;
-	back->peer_mac = from->pod_mac;
-	back->peer_host_mac = from->host_mac;
-	back->peer_id = c->id;
+	back->generation = c->peer_generation;
+	back->revision = c->peer_revision;
+	connection_shortcut(back, from);
 	back->peer_generation = c->generation;
-	back->path = PATH_SHORTCUT;
+	back->peer_revision = c->revision;
+	back->state = c->state & STATE_OPENED_HERE ? 0 : STATE_OPENED_HERE | STATE_REPLIED;
 	return 1;
 }
 
@@ -117,41 +107,129 @@ static __always_inline enum connection_path path_asked(struct __sk_buff *ctx, co
 	return conntrack_knows(ctx, key, local) == KNOWN_NOTHING ? PATH_SHORTCUT : PATH_STACK;
 }
 
-/*
- * path_from_pod decides for a packet of which the pod has no entry, and makes the entries. For the shortcut it fills *c. Data of the packet
- * must be read again afterwards.
- */
-static __always_inline enum connection_path path_from_pod(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
-							  const struct connection_key *key, const struct link *link,
-							  struct connection *c, __u32 now)
+/* decide_shortcut returns an enum drop_reason. A packet that follows others says not who has opened the connection: either may have. */
+static __always_inline enum drop_reason decide_shortcut(const struct connection_key *key, struct connection *c, const struct flow *flow,
+							_Bool opened_here_is_known)
 {
-	const struct endpoint *to = endpoint_lookup(&pkt->destination);
+	enum drop_reason reason;
+
+	connection_read_revisions(c);
+	reason = connection_decide(key, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
+	if (!reason || opened_here_is_known || !(flow->flags & FLOW_FOLLOWS) || connection_decide(key, c, OPENED_BY_OTHER))
+		return reason;
+	c->state = STATE_REPLIED;
+	return DROP_NONE;
+}
+
+/*
+ * decide_stack decides about a packet of a pod to the stack if it is a reply. For a request there is nothing to decide yet: c->state says so. A packet that
+ * follows others, of which conntrack knows nothing, is a reply if it may be.
+ */
+static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c,
+						     const struct flow *flow)
+{
+	struct connection_key real = *key;
+	enum drop_reason reason;
+	int opened;
+
+	connection_read_revisions(c);
+	if (flow->flags & FLOW_OPENS || !policy_restricts(c->id))
+		return DROP_NONE;
+	opened = conntrack_opened(ctx, &real, &c->local);
+	if (opened == OPENED_BY_POD || (!opened && !(flow->flags & FLOW_FOLLOWS)))
+		return DROP_NONE;
+	reason = connection_decide(&real, c, OPENED_BY_OTHER);
+	if (!reason)
+		c->state = STATE_REPLIED;
+	return opened ? reason : DROP_NONE;
+}
+
+/*
+ * path_to_pod_of_node decides about a packet to another pod of this node, and makes the entries. When *c is not one of the shortcut afterwards, the packet is for
+ * the stack.
+ */
+static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
+							    const struct connection_key *key, struct connection *c,
+							    const struct endpoint *to, __u32 now)
+{
 	struct connection_key peer_key;
 	struct connection *peer;
-	enum connection_path path = PATH_STACK;
+	enum connection_path path;
+	enum drop_reason reason;
 
-	if (to && to->id != link->id) {
-		connection_to(c, &pkt->source, link, to);
-		key_of_peer(&peer_key, key, &pkt->source, to->ifindex);
-		peer = connection_find(&peer_key, flow, now);
-		path = peer ? peer->path : path_asked(ctx, key, &pkt->source, flow);
-		if (peer)
-			c->state = peer->state & STATE_OPENED_HERE ? STATE_REPLIED : STATE_OPENED_HERE | (peer->state & STATE_REPLIED);
-		if (path == PATH_SHORTCUT && !is_plain(ctx, pkt))
-			return PATH_STACK;
-		if (flow->flags & FLOW_ERROR)
-			return path;
-		if (path == PATH_SHORTCUT && peer) {
-			if (usage_allows(c->id, 1))
-				connection_insert(key, c, now);
-			return path; /* without an entry here, too: the other end's says so */
-		}
-		if (path == PATH_SHORTCUT && !peer && connection_open_shortcut(key, c, &peer_key, now))
-			return path;
+	key_of_peer(&peer_key, key, &pkt->source, to->ifindex);
+	peer = connection_find(&peer_key, flow, now);
+	path = peer ? peer->path : path_asked(ctx, key, &pkt->source, flow);
+	if (path != PATH_SHORTCUT || !is_plain(ctx, pkt))
+		return DROP_NONE;
+	if (peer)
+		c->state = peer->state & STATE_OPENED_HERE ? STATE_REPLIED : STATE_OPENED_HERE | (peer->state & STATE_REPLIED);
+	connection_shortcut(c, to);
+	reason = decide_shortcut(key, c, flow, peer != NULL);
+	if (reason || flow->flags & FLOW_ERROR)
+		return reason;
+	if (!peer) {
+		if (!connection_open_shortcut(key, c, &peer_key, now))
+			c->path = PATH_STACK;
+	} else if (usage_allows(c->id, 1)) {
+		connection_insert(key, c, now); /* without an entry here, too: the other end's says so */
 	}
-	if (!(flow->flags & FLOW_ERROR))
-		connection_open_stack(key, &pkt->source, link, STATE_OPENED_HERE, now);
-	return PATH_STACK;
+	return DROP_NONE;
+}
+
+/*
+ * path_from_pod decides for a packet of which the pod has no entry, and makes the entries. It fills *c: the path, and in its state whether the pod has opened the
+ * connection. Data of the packet must be read again afterwards.
+ */
+static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
+						      const struct connection_key *key, const struct link *link,
+						      struct connection *c, __u32 now)
+{
+	const struct endpoint *to = endpoint_lookup(&pkt->destination);
+	enum drop_reason reason;
+
+	connection_start(c, &pkt->source, link);
+	c->state = STATE_OPENED_HERE;
+	if (to && to->id != link->id) {
+		reason = path_to_pod_of_node(ctx, pkt, flow, key, c, to, now);
+		if (reason || c->path == PATH_SHORTCUT)
+			return reason;
+		connection_start(c, &pkt->source, link);
+		c->state = STATE_OPENED_HERE;
+	}
+	if (flow->flags & FLOW_ERROR)
+		return DROP_NONE;
+	reason = decide_stack(ctx, key, c, flow);
+	if (!reason && !(to && !is_plain(ctx, pkt)) && usage_allows(c->id, 1))
+		connection_insert(key, c, now);
+	return reason;
+}
+
+/* connection_store writes an entry again, after a new decision. Its memory may be another one's by now: the map is asked by the key. */
+static __always_inline void connection_store(const struct connection_key *key, const struct connection *c)
+{
+	bpf_map_update_elem(&connections, key, c, BPF_EXIST);
+}
+
+/*
+ * connection_decide_again is for a packet that a pod sends, of a connection *c that it has an entry of, when a policy has changed since. Requests through the stack are
+ * not decided here.
+ */
+static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
+								struct connection *c)
+{
+	struct connection_key real = *key;
+	enum drop_reason reason;
+
+	if (connection_is_current(c) || (c->path == PATH_STACK && c->state & STATE_OPENED_HERE))
+		return DROP_NONE;
+	connection_read_revisions(c);
+	if (c->path == PATH_STACK)
+		conntrack_opened(ctx, &real, &c->local);
+	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
+	if (!reason)
+		connection_store(key, c);
+	return reason;
 }
 
 /* state_of is what a packet says of its connection, seen from the end that sends it. */
@@ -195,7 +273,7 @@ static __always_inline enum drop_reason connection_meets_stack(struct __sk_buff 
 	struct connection_key peer_key;
 	struct connection *peer;
 
-	if (key->protocol == IPPROTO_TCP)
+	if (key->protocol == IPPROTO_TCP || key->protocol == IPPROTO_SCTP)
 		return flow->flags & FLOW_OPENS ? DROP_PATH_CLASH : DROP_NONE;
 	if (key->protocol != IPPROTO_UDP)
 		return DROP_NONE;

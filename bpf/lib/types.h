@@ -57,10 +57,12 @@ enum drop_reason {
 	DROP_SOURCE_ROUTE = 11,	    /* IPv4 source route option or IPv6 routing header: the sender says which way it goes */
 	DROP_EXTENSIONS = 12,	    /* more IPv6 extension headers than are read */
 	DROP_PATH_CLASH = 13,	    /* opens a connection through the stack, with the ports of one that takes the shortcut */
+	DROP_POLICY_EGRESS = 14,    /* a network policy of the sender denies it */
+	DROP_POLICY_INGRESS = 15,   /* a network policy of the receiver denies it */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct drops. */
-#define DROP_REASONS 16
+#define DROP_REASONS 32
 
 struct counter {
 	__u64 packets; /* as the stack has them: one that is to be cut into segments later counts once */
@@ -111,6 +113,7 @@ enum connection_state {
 	STATE_LOCAL_CLOSED = 4,	 /* the pod has sent a FIN */
 	STATE_REMOTE_CLOSED = 8, /* the other side has */
 	STATE_RESET = 16,
+	STATE_TRANSLATED = 32, /* the other side is not who it seems: every packet that it sends is decided anew */
 };
 
 /*
@@ -130,11 +133,13 @@ struct connection {
 	struct mac peer_mac;
 	struct mac peer_host_mac;
 	__u16 id;
-	__u16 peer_id;
+	__u16 peer_id;		/* of a pod of this node; 0: the other side is none, or its policy is not decided with this entry */
 	__u16 charged;		/* endpoint ID in whose share this counts */
 	__u8 path;		/* enum connection_path */
 	__u8 state;		/* enum connection_state */
 	__u8 pad[2];
+	__u32 revision;		/* policy.revision of the pod when this was decided: another one means a new decision */
+	__u32 peer_revision;	/* of the pod peer_id */
 };
 
 /* A tick is 2^30 ns, a little more than a second. */
@@ -156,6 +161,61 @@ struct usage {
 struct limits {
 	__u32 common; /* up to so many entries in all, any endpoint gets one */
 	__u32 share;  /* of more, so many are an endpoint's own */
+};
+
+/*
+ * Network policy. The maps have room for two copies of it: the active one, and one that a starting agent writes before it makes that active.
+ * The numbers of tables and of sets of rows are those of one copy only.
+ */
+#define POLICY_COPIES 2
+
+/* Value of the map policies, by endpoint ID: what restricts the pod. A table number 0 means that nothing does in that direction. */
+struct policy {
+	__u32 revision; /* is raised when a verdict for the pod may have changed */
+	__u32 egress[POLICY_COPIES];
+	__u32 ingress[POLICY_COPIES];
+	__u32 pad;
+};
+
+/*
+ * Key of the map addresses. Its value is the number of the address's class, and CLASS_HOST for those of the node itself: addresses of one class are alike to
+ * all policies.
+ */
+struct address_key {
+	struct addr addr;
+	__u32 copy;
+	__u32 pad;
+};
+
+/* Key of the map prefixes, for addresses that are not in the map addresses. bits counts those of copy, too. */
+struct prefix_key {
+	__u32 bits;
+	__u32 copy;
+	__u8 addr[16]; /* as in struct addr */
+};
+
+/* The class of an address that is in neither map. */
+#define CLASS_WORLD 1
+
+#define CLASS_HOST 0x80000000
+
+/* Key of the map tables. Its value is the number of a set of rows, or ROWS_... */
+struct table_key {
+	__u32 table;
+	__u32 class; /* 0: all classes that have no entry of their own */
+};
+
+/* Sets of rows for one verdict about everything: they have no rows. */
+#define ROWS_DENY 0
+#define ROWS_ALLOW 1
+
+/* Key of the map rows. Its value is 1 to allow, 0 to deny. */
+struct row_key {
+	__u32 bits; /* of the rest: 32 for all protocols, 40 for all ports of one, up to 56 */
+	__u32 rows;
+	__u8 protocol;
+	__u8 port[2]; /* of the destination, in wire order */
+	__u8 pad;
 };
 
 /* What a run of the program sweep has done. */

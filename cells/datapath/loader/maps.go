@@ -17,6 +17,8 @@ import (
 type Maps struct {
 	Endpoints, Links, Passed, Drops   *ebpf.Map
 	Connections, Slots, Usage, Limits *ebpf.Map
+	Policies, ActiveCopy              *ebpf.Map
+	Addresses, Prefixes, Tables, Rows *ebpf.Map
 	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
 	unpinned                          map[string]bool // by name: made just now
 }
@@ -99,6 +101,8 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Passed: &m.Passed, bpf.Drops: &m.Drops,
 		bpf.Connections: &m.Connections, bpf.Slots: &m.Slots, bpf.Usage: &m.Usage, bpf.Limits: &m.Limits,
+		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy,
+		bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows,
 	}
 }
 

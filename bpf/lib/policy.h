@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Network policy, as the agent has compiled it: may one address open a connection to another?
+ *
+ *	address --addresses, else prefixes--> class --.
+ *	endpoint ID --policies--> table ---------------+--tables: (table, class), else (table, 0)--> set of rows --rows--> verdict
+ *
+ * A set of rows never changes, so that a class gets all its new verdicts in one update of the map tables.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "connection.h"
+#include "types.h"
+
+/* By endpoint ID. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENDPOINT_IDS);
+	__type(key, __u32);
+	__type(value, struct policy);
+} policies SEC(".maps");
+
+/* One entry: which copy is active. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} active_copy SEC(".maps");
+
+/* Addresses that somebody in the cluster has -> class. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct address_key);
+	__type(value, __u32);
+} addresses SEC(".maps");
+
+/* All other addresses -> class. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct prefix_key);
+	__type(value, __u32);
+} prefixes SEC(".maps");
+
+/* Table and class -> set of rows. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct table_key);
+	__type(value, __u32);
+} tables SEC(".maps");
+
+/* Set of rows, protocol and port -> verdict. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct row_key);
+	__type(value, __u32);
+} rows SEC(".maps");
+
+static __always_inline const struct policy *policy_of(__u32 id)
+{
+	return bpf_map_lookup_elem(&policies, &id);
+}
+
+static __always_inline __u32 policy_revision(__u32 id)
+{
+	const struct policy *p = policy_of(id);
+
+	return p ? p->revision : 0;
+}
+
+/* policy_copy is 0 or 1. */
+static __always_inline __u32 policy_copy(void)
+{
+	__u32 first = 0;
+	const __u32 *copy = bpf_map_lookup_elem(&active_copy, &first);
+
+	return copy ? *copy & 1 : 0;
+}
+
+/* policy_restricts: does any policy apply to the pod? */
+static __always_inline _Bool policy_restricts(__u32 id)
+{
+	const struct policy *p = policy_of(id);
+	__u32 copy = policy_copy();
+
+	return p && (copy ? p->egress[1] | p->ingress[1] : p->egress[0] | p->ingress[0]);
+}
+
+/* class_of returns what the map addresses has as a value. As a global function it is verified by itself, once. */
+__noinline int class_of(const struct addr *addr, __u32 copy)
+{
+	struct prefix_key prefix = { .bits = 160, .copy = copy };
+	struct address_key key = { .copy = copy };
+	const __u32 *class;
+
+	if (!addr)
+		return CLASS_WORLD;
+	key.addr = *addr;
+	class = bpf_map_lookup_elem(&addresses, &key);
+	if (class)
+		return *class;
+	__builtin_memcpy(prefix.addr, addr->byte, sizeof(prefix.addr));
+	class = bpf_map_lookup_elem(&prefixes, &prefix);
+	return class ? *class : CLASS_WORLD;
+}
+
+/*
+ * table_allows looks a verdict up. port is in wire order. What has no rows is denied: an agent gives each table rows for all classes. As a global
+ * function it is verified by itself, once.
+ */
+__noinline int table_allows(__u32 table, __u32 class, __u32 protocol, __u32 port)
+{
+	struct table_key key = { .table = table, .class = class & ~CLASS_HOST };
+	struct row_key row = { .bits = 56, .protocol = protocol };
+	const __u32 *set, *verdict;
+
+	set = bpf_map_lookup_elem(&tables, &key);
+	if (!set) {
+		key.class = 0;
+		set = bpf_map_lookup_elem(&tables, &key);
+	}
+	if (!set || *set == ROWS_DENY)
+		return 0;
+	if (*set == ROWS_ALLOW)
+		return 1;
+	row.rows = *set;
+	row.port[0] = port;
+	row.port[1] = port >> 8;
+	verdict = bpf_map_lookup_elem(&rows, &row);
+	return verdict && *verdict;
+}
+
+/* egress_allows: may the pod open a connection to the address? */
+static __always_inline _Bool egress_allows(__u32 id, const struct addr *to, __u8 protocol, __be16 port)
+{
+	const struct policy *p = policy_of(id);
+	__u32 copy = policy_copy(), table;
+
+	if (!p)
+		return 0;
+	table = copy ? p->egress[1] : p->egress[0];
+	return !table || table_allows(table, class_of(to, copy), protocol, port);
+}
+
+/* ingress_allows: may the address open a connection to the pod? Only what the node itself has sent is from the node; it forwards, too. */
+static __always_inline _Bool ingress_allows(__u32 id, const struct addr *from, _Bool sent_here, __u8 protocol, __be16 port)
+{
+	const struct policy *p = policy_of(id);
+	__u32 copy = policy_copy(), table, class;
+
+	if (!p)
+		return 0;
+	table = copy ? p->ingress[1] : p->ingress[0];
+	if (!table)
+		return 1;
+	class = class_of(from, copy);
+	if (class & CLASS_HOST && !sent_here)
+		class = CLASS_WORLD;
+	return table_allows(table, class, protocol, port);
+}
+
+/*
+ * connection_decide returns an enum drop_reason: may the one who has opened the connection do so? The addresses and ports are real ones, after
+ * translation. A policy of c->peer_id is decided as well. As a global function it is verified by itself, once.
+ */
+__noinline int connection_decide(const struct connection_key *key, const struct connection *c, __u32 opened)
+{
+	if (!key || !c)
+		return DROP_MALFORMED;
+	if (c->id == c->peer_id)
+		return DROP_NONE; /* a pod reaches itself */
+	if (opened == OPENED_BY_POD) {
+		if (!egress_allows(c->id, &key->remote, key->protocol, key->remote_port))
+			return DROP_POLICY_EGRESS;
+		if (c->peer_id && !ingress_allows(c->peer_id, &c->local, 0, key->protocol, key->remote_port))
+			return DROP_POLICY_INGRESS;
+		return DROP_NONE;
+	}
+	if (c->peer_id && !egress_allows(c->peer_id, &c->local, key->protocol, key->local_port))
+		return DROP_POLICY_EGRESS;
+	if (!ingress_allows(c->id, &key->remote, opened == OPENED_BY_NODE, key->protocol, key->local_port))
+		return DROP_POLICY_INGRESS;
+	return DROP_NONE;
+}
+
+/* connection_is_current: no policy that was asked has changed since. */
+static __always_inline _Bool connection_is_current(const struct connection *c)
+{
+	return c->revision == policy_revision(c->id) && c->peer_revision == policy_revision(c->peer_id);
+}
+
+/* connection_read_revisions comes before connection_decide: what changes in between is decided anew. */
+static __always_inline void connection_read_revisions(struct connection *c)
+{
+	c->revision = policy_revision(c->id);
+	c->peer_revision = policy_revision(c->peer_id);
+}
