@@ -109,9 +109,10 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Connections} {
-		spec.Maps[name].MaxEntries = 16
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops} {
+		spec.Maps[name].MaxEntries = 64
 	}
+	spec.Maps[bpf.Connections].MaxEntries = 16
 	if err := errors.Join(spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()), spec.Variables[bpf.ConntrackPresent].Set(uint8(1))); err != nil {
 		t.Fatal(err)
 	}
@@ -149,22 +150,38 @@ func (f *fixture) register(t testing.TB, p party) {
 
 // skBuff is struct __sk_buff as far as a test run takes it.
 type skBuff struct {
-	_       [10]uint32
-	Ifindex uint32
+	_              [2]uint32
+	Mark           uint32
+	_              [6]uint32
+	IngressIfindex uint32
+	Ifindex        uint32
 }
 
 // run runs a program on a frame that came by, or leaves by, a party's link.
 func (f *fixture) run(t testing.TB, prog *ebpf.Program, link party, frame []byte) (verdict uint32, out []byte) {
 	t.Helper()
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: skBuff{Ifindex: uint32(link.index)}}
+	verdict = f.runWith(t, prog, opts)
+	return verdict, opts.DataOut
+}
+
+// runFrom is run for a packet of which more is known.
+func (f *fixture) runFrom(t testing.TB, prog *ebpf.Program, link party, from skBuff, frame []byte) (verdict uint32) {
+	t.Helper()
+	from.Ifindex = uint32(link.index)
+	return f.runWith(t, prog, &ebpf.RunOptions{Data: frame, Context: from})
+}
+
+func (f *fixture) runWith(t testing.TB, prog *ebpf.Program, opts *ebpf.RunOptions) (verdict uint32) {
+	t.Helper()
 	err := f.netns.Do(func() (err error) {
 		verdict, err = prog.Run(opts)
 		return err
 	})
 	if err != nil {
-		t.Fatalf("run %s on % x: %v", prog, frame, err)
+		t.Fatalf("run %s on % x: %v", prog, opts.Data, err)
 	}
-	return verdict, opts.DataOut
+	return verdict
 }
 
 // reset forgets all connections, and sets the counters of everybody to zero.

@@ -103,9 +103,16 @@ type Change struct {
 // TableChange is a change of one table.
 type TableChange struct {
 	Table   TableID
-	New     bool      // all rows are new
-	Removed bool      // no endpoint uses it any more
-	Classes []ClassID // of a table that stays: those whose rows have changed, or are gone
+	New     bool        // all rows are new
+	Removed bool        // no endpoint uses it any more
+	Classes []ClassRows // of a table that stays: what has changed
+}
+
+// ClassRows are the rows that a class has of its own in a table.
+type ClassRows struct {
+	Class ClassID
+	Rows  []Row // nil: it has none any more
+	Gone  bool  // nothing is of this class any more
 }
 
 // apply is the state of one update.
@@ -338,7 +345,7 @@ func (a *apply) change() Change {
 	c.Prefixes = slices.SortedFunc(maps.Keys(a.prefixes), netip.Prefix.Compare)
 	c.Endpoints = slices.Sorted(maps.Keys(a.endpoints))
 	for _, t := range a.tables {
-		slices.Sort(t.Classes)
+		slices.SortFunc(t.Classes, func(x, y ClassRows) int { return cmp.Compare(x.Class, y.Class) })
 		c.Tables = append(c.Tables, *t)
 	}
 	slices.SortFunc(c.Tables, func(x, y TableChange) int { return cmp.Compare(x.Table, y.Table) })
@@ -349,6 +356,25 @@ func (a *apply) change() Change {
 func (e *Engine) Class(addr netip.Addr) (id ClassID, owned bool) {
 	c, owner := e.lookup(addr)
 	return c.id, owner != nil
+}
+
+// Addresses gives the addresses of endpoints and their classes.
+func (e *Engine) Addresses() iter.Seq2[netip.Addr, ClassID] {
+	return func(yield func(netip.Addr, ClassID) bool) {
+		for cidr, m := range e.addresses.All() {
+			if !yield(cidr.Addr(), m.class.id) {
+				return
+			}
+		}
+	}
+}
+
+// Kind returns what the address belongs to.
+func (e *Engine) Kind(addr netip.Addr) model.EndpointKind {
+	if _, ep := e.lookup(addr); ep != nil {
+		return ep.Kind
+	}
+	return model.World
 }
 
 // Endpoint returns the ID of the endpoint that has an address, or nothing.

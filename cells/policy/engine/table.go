@@ -201,7 +201,11 @@ func (a *apply) updateRows(c *class, change classChange) {
 		if a.tables[t] == nil {
 			a.tables[t] = &TableChange{Table: t.id}
 		}
-		a.tables[t].Classes = append(a.tables[t].Classes, c.id)
+		own := ClassRows{Class: c.id, Gone: !exists}
+		if set := t.rows[c]; set != nil {
+			own.Rows = set.rows
+		}
+		a.tables[t].Classes = append(a.tables[t].Classes, own)
 	}
 }
 

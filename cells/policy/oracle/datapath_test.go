@@ -56,11 +56,11 @@ func (d *datapath) follow(c engine.Change) {
 		case change.New:
 			d.tables[change.Table] = &rows{current[change.Table].Any(), maps.Collect(current[change.Table].Rows())}
 		}
-		for _, class := range change.Classes {
-			own := maps.Collect(current[change.Table].Rows())
-			delete(d.tables[change.Table].classes, class)
-			if set, ok := own[class]; ok {
-				d.tables[change.Table].classes[class] = set
+		for _, own := range change.Classes {
+			if own.Rows == nil {
+				delete(d.tables[change.Table].classes, own.Class)
+			} else {
+				d.tables[change.Table].classes[own.Class] = own.Rows
 			}
 		}
 	}

@@ -1,0 +1,65 @@
+package policymap
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf/abi"
+)
+
+// Maps are the maps of bpf/lib/policy.h.
+type Maps struct {
+	Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows *ebpf.Map
+}
+
+// ErrNoRoom is returned for a policy that does not fit. The one before stays in force.
+var ErrNoRoom = errors.New("the policy does not fit into the maps")
+
+// room is how many entries one copy may have.
+func room(m *ebpf.Map) int { return int(m.MaxEntries() / abi.PolicyCopies) }
+
+// noRoom adds [ErrNoRoom] to the kernel's errors that mean it.
+func noRoom(err error) error {
+	if errors.Is(err, syscall.E2BIG) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.ENOMEM) {
+		return fmt.Errorf("%w: %w", ErrNoRoom, err)
+	}
+	return err
+}
+
+func isEnd(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }
+
+// clearCopy removes all entries of a copy.
+func clearCopy(m Maps, number uint32) error {
+	ofCopy := func(n uint32) bool { return n%abi.PolicyCopies == number }
+	return errors.Join(
+		clearMap(m.Addresses, func(k abi.AddressKey) bool { return k.Copy == number }),
+		clearMap(m.Prefixes, func(k abi.PrefixKey) bool { return k.Copy == number }),
+		clearMap(m.Tables, func(k abi.TableKey) bool { return ofCopy(k.Table) }),
+		clearMap(m.Rows, func(k abi.RowKey) bool { return ofCopy(k.Rows) }),
+	)
+}
+
+// clearMap removes the keys that f reports.
+func clearMap[K any](m *ebpf.Map, f func(K) bool) error {
+	var remove []K
+	var key K
+	var value uint32
+	entries := m.Iterate()
+	for entries.Next(&key, &value) {
+		if f(key) {
+			remove = append(remove, key)
+		}
+	}
+	if err := entries.Err(); err != nil {
+		return fmt.Errorf("read map %s: %w", m, err)
+	}
+	for _, k := range remove {
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove from map %s: %w", m, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package policymap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
+)
+
+// rowSet is a complete answer about a class: a verdict for each protocol and port.
+type rowSet struct {
+	content string // equal for sets with equal rows
+	number  uint32 // in the maps
+	keys    []abi.RowKey
+	refs    int
+}
+
+// Bits of a row's key that count.
+const (
+	bitsAllProtocols = 32
+	bitsProtocol     = 40
+)
+
+// keyOf returns the key of a row, without the number of its set.
+func keyOf(r engine.Row) abi.RowKey {
+	k := abi.RowKey{Bits: bitsAllProtocols, Protocol: uint8(r.Protocol)}
+	if r.Protocol != 0 {
+		k.Bits = bitsProtocol + uint32(r.Bits)
+		binary.BigEndian.PutUint16(k.Port[:], r.Port&^(0xffff>>r.Bits))
+	}
+	return k
+}
+
+// contentOf is equal for sets of rows with the same verdicts.
+func contentOf(rows []engine.Row) string {
+	text := make([]byte, 0, 8*len(rows))
+	for _, r := range rows {
+		k := keyOf(r)
+		verdict := byte(0)
+		if r.Outcome.Allowed {
+			verdict = 1
+		}
+		text = append(text, byte(k.Bits), k.Protocol, k.Port[0], k.Port[1], verdict)
+	}
+	return string(text)
+}
+
+// verdictOf returns the one verdict that all rows have. They are complete, so it is about everything.
+func verdictOf(rows []engine.Row) (allowed, one bool) {
+	for _, r := range rows {
+		if r.Outcome.Allowed != rows[0].Outcome.Allowed {
+			return false, false
+		}
+	}
+	return len(rows) > 0 && rows[0].Outcome.Allowed, true
+}
+
+// acquire returns the set with these rows, which stays until it is released as often. A new one is written before anything points to it.
+func (c *policyCopy) acquire(rows []engine.Row) (*rowSet, error) {
+	content := contentOf(rows)
+	allowed, one := verdictOf(rows)
+	if one {
+		content = fmt.Sprint(allowed)
+	}
+	set := c.sets[content]
+	if set == nil {
+		set = &rowSet{content: content, number: abi.RowsDeny}
+		if one && allowed {
+			set.number = abi.RowsAllow
+		} else if !one {
+			if err := c.writeRows(set, rows); err != nil {
+				return nil, err
+			}
+		}
+		c.sets[content] = set
+	}
+	set.refs++
+	return set, nil
+}
+
+func (c *policyCopy) writeRows(set *rowSet, rows []engine.Row) error {
+	if c.rowCount+len(rows) > room(c.maps.Rows) {
+		return fmt.Errorf("%w: more than %d rows of ports", ErrNoRoom, room(c.maps.Rows))
+	}
+	c.lastSet++
+	set.number = c.numbered(c.lastSet)
+	for _, r := range rows {
+		k := keyOf(r)
+		k.Rows = set.number
+		verdict := uint32(0)
+		if r.Outcome.Allowed {
+			verdict = 1
+		}
+		set.keys = append(set.keys, k)
+		c.rowCount++
+		if err := c.maps.Rows.Put(k, verdict); err != nil {
+			return fmt.Errorf("write rows of the policy: %w", noRoom(err))
+		}
+	}
+	return nil
+}
+
+// release lets go of a set, or of nil. Its rows are removed in the next update: a program may be about to read them.
+func (c *policyCopy) release(set *rowSet) {
+	if set == nil {
+		return
+	}
+	if set.refs--; set.refs == 0 {
+		c.unused = append(c.unused, set)
+	}
+}
+
+// removeUnused removes the rows of sets that nobody has acquired again.
+func (c *policyCopy) removeUnused() error {
+	for _, set := range c.unused {
+		if set.refs > 0 || c.sets[set.content] != set {
+			continue
+		}
+		delete(c.sets, set.content)
+		for _, k := range set.keys {
+			if err := c.maps.Rows.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("remove rows of the policy: %w", err)
+			}
+			c.rowCount--
+		}
+	}
+	c.unused = nil
+	return nil
+}

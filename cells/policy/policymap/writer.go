@@ -1,0 +1,241 @@
+package policymap
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Writer is the only one that writes the maps. It is for one goroutine at a time.
+type Writer struct {
+	maps    Maps
+	current *policyCopy // the active one, if this agent has written it; else nil
+	stale   bool        // the copy that is not active has entries
+	// removals are entries to which nothing points since the last Apply. A program that has read the pointer before may have needed them.
+	removals []func() error
+}
+
+// New returns a writer. What former agents wrote stays in force until the first [Writer.Apply].
+func New(m Maps) *Writer { return &Writer{maps: m, stale: true} }
+
+// Apply makes the maps say what the engine says after a change. numbers has the endpoint ID of each local endpoint. The first call writes all, whatever the
+// change. After an error the last policy stays in force, or parts of both are; the next call writes all.
+func (w *Writer) Apply(e *engine.Engine, change engine.Change, numbers map[string]uint16) error {
+	if w.current == nil {
+		return w.rewrite(e, numbers)
+	}
+	err := w.update(e, change, numbers)
+	if err != nil {
+		w.current = nil
+	}
+	return err
+}
+
+// rewrite writes a whole copy, and makes it active.
+func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
+	var active uint32
+	if err := w.maps.ActiveCopy.Lookup(uint32(0), &active); err != nil {
+		return fmt.Errorf("read which copy of the policy is active: %w", err)
+	}
+	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
+	w.removals = nil
+	if w.stale {
+		if err := clearCopy(w.maps, next.number); err != nil {
+			return err
+		}
+	}
+	w.stale = true
+	if err := next.write(e, numbers); err != nil {
+		return err
+	}
+	if err := next.denyUnknown(); err != nil {
+		return err
+	}
+	if err := w.maps.ActiveCopy.Put(uint32(0), next.number); err != nil {
+		return fmt.Errorf("activate a copy of the policy: %w", err)
+	}
+	if err := next.raiseAll(); err != nil {
+		return err
+	}
+	w.current = next
+	w.removals = append(w.removals, func() error {
+		w.stale = false
+		return clearCopy(w.maps, active)
+	})
+	return nil
+}
+
+func (w *Writer) update(e *engine.Engine, change engine.Change, numbers map[string]uint16) error {
+	for _, remove := range w.removals {
+		if err := remove(); err != nil {
+			return err
+		}
+	}
+	w.removals = nil
+	if err := w.current.removeUnused(); err != nil {
+		return err
+	}
+	u := &update{policyCopy: w.current, e: e, numbers: numbers, affected: map[engine.TableID]bool{}, raise: map[string]bool{}}
+	if err := u.apply(change); err != nil {
+		return err
+	}
+	w.removals = u.removals
+	return nil
+}
+
+// update is one change of the active copy.
+type update struct {
+	*policyCopy
+	e        *engine.Engine
+	numbers  map[string]uint16
+	affected map[engine.TableID]bool // verdicts in the table have changed
+	raise    map[string]bool         // endpoints that need a new revision for another reason
+	removals []func() error
+}
+
+func (u *update) apply(change engine.Change) error {
+	views := u.views()
+	for _, t := range change.Tables {
+		if t.New {
+			if err := u.addTable(views[t.Table]); err != nil {
+				return err
+			}
+		}
+		for _, own := range t.Classes {
+			if err := u.changeClass(t.Table, own); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(u.changeAddresses(change.Addresses), u.changePrefixes(change.Prefixes)); err != nil {
+		return err
+	}
+	if err := u.changeEndpoints(change.Endpoints); err != nil {
+		return err
+	}
+	for _, t := range change.Tables {
+		if t.Removed {
+			u.removals = append(u.removals, func() error { return u.removeTable(t.Table) })
+		}
+	}
+	return nil
+}
+
+// views are the engine's tables by number.
+func (u *update) views() map[engine.TableID]engine.Table { return viewsOf(u.e, u.numbers) }
+
+func viewsOf(e *engine.Engine, numbers map[string]uint16) map[engine.TableID]engine.Table {
+	views := map[engine.TableID]engine.Table{}
+	for id := range numbers {
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			if t, ok := e.Table(id, d); ok {
+				views[t.ID()] = t
+			}
+		}
+	}
+	return views
+}
+
+// changeClass points a class in a table to other rows. What is removed goes in the next Apply only: until the addresses have left a class that is gone, and a
+// program that has read their class is through, the class keeps its rows.
+func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
+	t := u.tables[id]
+	if t == nil {
+		return fmt.Errorf("table %d of the policy is not in the maps", id)
+	}
+	u.affected[id] = true
+	switch {
+	case own.Rows != nil:
+		return u.setRows(t, own.Class, own.Rows)
+	case t.rows[own.Class] == nil:
+		return nil
+	case !own.Gone:
+		t.any.refs++
+		if err := u.point(t, own.Class, t.any); err != nil {
+			return err
+		}
+	}
+	u.removals = append(u.removals, func() error { return u.removeRows(t, own.Class) })
+	return nil
+}
+
+// changeAddresses also finds the tables in which the verdict about an address has changed.
+func (u *update) changeAddresses(list []netip.Addr) error {
+	for _, addr := range list {
+		class, owned := u.e.Class(addr)
+		was, known := u.classes[addr]
+		if !known {
+			was = u.prefixClass(addr)
+		}
+		for id, t := range u.tables {
+			if !u.affected[id] && t.setOf(was) != t.setOf(class) {
+				u.affected[id] = true
+			}
+		}
+		var err error
+		if owned {
+			err = u.setAddress(u.e, addr, class)
+		} else if known {
+			err = u.removeAddress(addr)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changePrefixes takes the verdicts of all tables for changed: it is not known which addresses are meant.
+func (u *update) changePrefixes(list []netip.Prefix) error {
+	if len(list) == 0 {
+		return nil
+	}
+	for id := range u.tables {
+		u.affected[id] = true
+	}
+	now := maps.Collect(u.e.Prefixes())
+	for _, cidr := range list {
+		if class, ok := now[cidr]; ok {
+			if err := u.setPrefix(cidr, class); err != nil {
+				return err
+			}
+		} else if err := u.removePrefix(cidr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeEndpoints gives endpoints their tables, and raises the revision of all whose verdicts may have changed.
+func (u *update) changeEndpoints(list []string) error {
+	for _, id := range list {
+		u.raise[id] = true
+	}
+	for id, ep := range u.endpoints {
+		if u.affected[ep.tables[model.Egress]] || u.affected[ep.tables[model.Ingress]] {
+			u.raise[id] = true
+		}
+	}
+	for id := range u.raise {
+		if was, ok := u.endpoints[id]; ok && was.number != u.numbers[id] {
+			delete(u.endpoints, id)
+			if err := u.forget(was.number); err != nil { // before another endpoint gets the number
+				return err
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(u.raise)) {
+		if number, local := u.numbers[id]; local {
+			if err := u.setEndpoint(u.e, id, number); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
