@@ -109,7 +109,7 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops} {
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Policies} {
 		spec.Maps[name].MaxEntries = 64
 	}
 	spec.Maps[bpf.Connections].MaxEntries = 16

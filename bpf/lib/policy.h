@@ -18,7 +18,6 @@
 /* By endpoint ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ENDPOINT_IDS);
 	__type(key, __u32);
 	__type(value, struct policy);
 } policies SEC(".maps");

@@ -37,6 +37,7 @@ var copyAs = map[string]func(from, to *ebpf.Map) error{
 	bpf.Links:     copyLinks,
 	bpf.Passed:    copyArray[abi.Passed],
 	bpf.Drops:     copyEntries[uint32, []abi.Drops], // one value a CPU
+	bpf.Policies:  copyPolicies,
 }
 
 // copyArray copies an array of one value a CPU, as far as anything is counted in it.
@@ -55,6 +56,21 @@ func copyArray[V comparable](from, to *ebpf.Map) error {
 		}
 		if err := to.Put(id, values); err != nil {
 			return fmt.Errorf("copy an entry: %w", err)
+		}
+	}
+	return nil
+}
+
+// copyPolicies copies those of all endpoints that there may be: copyLinks refuses the others.
+func copyPolicies(from, to *ebpf.Map) error {
+	for id := range min(from.MaxEntries(), to.MaxEntries()) {
+		var policy abi.Policy
+		err := from.Lookup(id, &policy)
+		if err == nil && policy != (abi.Policy{}) {
+			err = to.Put(id, policy)
+		}
+		if err != nil {
+			return fmt.Errorf("copy the policy of endpoint %d: %w", id, err)
 		}
 	}
 	return nil

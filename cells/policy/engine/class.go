@@ -106,7 +106,7 @@ func (a *apply) quit(m *member) {
 }
 
 // reclassify gives all dirty members their class. A class whose members all leave becomes the class that one of them needs, if
-// there is none yet, and so keeps its number.
+// there is none yet, and so keeps its number. It stays of its kind, which a datapath may have noted with the addresses.
 func (a *apply) reclassify() {
 	e := a.e
 	leaving := map[*class]int{}
@@ -126,7 +126,7 @@ func (a *apply) reclassify() {
 		}
 	}
 	for i, m := range moves {
-		if m.class != nil && leaving[m.class] == m.class.members && e.classes[keys[i]] == nil {
+		if m.class != nil && leaving[m.class] == m.class.members && m.class.key.kind == keys[i].kind && e.classes[keys[i]] == nil {
 			leaving[m.class] = -1 // has its new key
 			a.rekey(m.class, keys[i], m.owner)
 		}

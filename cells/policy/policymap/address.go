@@ -40,7 +40,9 @@ func (c *policyCopy) setAddress(e *engine.Engine, addr netip.Addr, class engine.
 	if err := c.maps.Addresses.Put(c.addressKey(addr), value); err != nil {
 		return fmt.Errorf("write the class of %s: %w", addr, noRoom(err))
 	}
+	c.leave(addr)
 	c.classes[addr] = class
+	c.members[class]++
 	return nil
 }
 
@@ -48,8 +50,15 @@ func (c *policyCopy) removeAddress(addr netip.Addr) error {
 	if err := c.maps.Addresses.Delete(c.addressKey(addr)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", addr, err)
 	}
-	delete(c.classes, addr)
+	c.leave(addr)
 	return nil
+}
+
+func (c *policyCopy) leave(addr netip.Addr) {
+	if class, ok := c.classes[addr]; ok {
+		c.members[class]--
+		delete(c.classes, addr)
+	}
 }
 
 func (c *policyCopy) setPrefix(cidr netip.Prefix, class engine.ClassID) error {
@@ -59,8 +68,17 @@ func (c *policyCopy) setPrefix(cidr netip.Prefix, class engine.ClassID) error {
 	if err := c.maps.Prefixes.Put(c.prefixKey(cidr), uint32(class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", cidr, noRoom(err))
 	}
+	c.leavePrefix(cidr)
 	c.prefixes[cidr] = class
+	c.members[class]++
 	return nil
+}
+
+func (c *policyCopy) leavePrefix(cidr netip.Prefix) {
+	if class, ok := c.prefixes[cidr]; ok {
+		c.members[class]--
+		delete(c.prefixes, cidr)
+	}
 }
 
 func (c *policyCopy) removePrefix(cidr netip.Prefix) error {
@@ -70,16 +88,16 @@ func (c *policyCopy) removePrefix(cidr netip.Prefix) error {
 	if err := c.maps.Prefixes.Delete(c.prefixKey(cidr)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", cidr, err)
 	}
-	delete(c.prefixes, cidr)
+	c.leavePrefix(cidr)
 	return nil
 }
 
-// prefixClass is the class of an address that no endpoint has.
-func (c *policyCopy) prefixClass(addr netip.Addr) engine.ClassID {
-	class, longest := engine.FixedClass(model.World), -1
-	for cidr, one := range c.prefixes {
-		if cidr.Bits() > longest && cidr.Contains(addr) {
-			class, longest = one, cidr.Bits()
+// longest is the class of the addresses in a range that are in no longer one.
+func longest(prefixes map[netip.Prefix]engine.ClassID, in netip.Prefix) engine.ClassID {
+	class, bits := engine.FixedClass(model.World), -1
+	for cidr, one := range prefixes {
+		if cidr.Bits() > bits && cidr.Bits() <= in.Bits() && cidr.Contains(in.Addr()) {
+			class, bits = one, cidr.Bits()
 		}
 	}
 	return class

@@ -19,6 +19,7 @@ type policyCopy struct {
 
 	classes   map[netip.Addr]engine.ClassID
 	prefixes  map[netip.Prefix]engine.ClassID
+	members   map[engine.ClassID]int // how many of classes and prefixes are of it
 	tables    map[engine.TableID]*table
 	endpoints map[string]endpoint
 	sets      map[string]*rowSet // by content
@@ -52,7 +53,7 @@ type endpoint struct {
 
 func newPolicyCopy(m Maps, number uint32) *policyCopy {
 	return &policyCopy{
-		maps: m, number: number, classes: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{},
+		maps: m, number: number, classes: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{}, members: map[engine.ClassID]int{},
 		tables: map[engine.TableID]*table{}, endpoints: map[string]endpoint{}, sets: map[string]*rowSet{},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/cilium/ebpf"
 
@@ -35,8 +36,11 @@ func keyOf(r engine.Row) abi.RowKey {
 	return k
 }
 
-// contentOf is equal for sets of rows with the same verdicts.
+// contentOf is equal for sets of equal rows, and for those that give one verdict about everything.
 func contentOf(rows []engine.Row) string {
+	if allowed, one := verdictOf(rows); one {
+		return strconv.FormatBool(allowed)
+	}
 	text := make([]byte, 0, 8*len(rows))
 	for _, r := range rows {
 		k := keyOf(r)
@@ -62,12 +66,9 @@ func verdictOf(rows []engine.Row) (allowed, one bool) {
 // acquire returns the set with these rows, which stays until it is released as often. A new one is written before anything points to it.
 func (c *policyCopy) acquire(rows []engine.Row) (*rowSet, error) {
 	content := contentOf(rows)
-	allowed, one := verdictOf(rows)
-	if one {
-		content = fmt.Sprint(allowed)
-	}
 	set := c.sets[content]
 	if set == nil {
+		allowed, one := verdictOf(rows)
 		set = &rowSet{content: content, number: abi.RowsDeny}
 		if one && allowed {
 			set.number = abi.RowsAllow
@@ -104,7 +105,7 @@ func (c *policyCopy) writeRows(set *rowSet, rows []engine.Row) error {
 	return nil
 }
 
-// release lets go of a set, or of nil. Its rows are removed in the next update: a program may be about to read them.
+// release lets go of a set, or of nil. Its rows are removed later: a program may be about to read them.
 func (c *policyCopy) release(set *rowSet) {
 	if set == nil {
 		return
@@ -114,20 +115,23 @@ func (c *policyCopy) release(set *rowSet) {
 	}
 }
 
-// removeUnused removes the rows of sets that nobody has acquired again.
-func (c *policyCopy) removeUnused() error {
-	for _, set := range c.unused {
-		if set.refs > 0 || c.sets[set.content] != set {
-			continue
-		}
-		delete(c.sets, set.content)
-		for _, k := range set.keys {
-			if err := c.maps.Rows.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return fmt.Errorf("remove rows of the policy: %w", err)
-			}
-			c.rowCount--
-		}
-	}
+// takeUnused returns what removes the rows of sets that nobody has now, and nobody acquires until then.
+func (c *policyCopy) takeUnused() func() error {
+	unused := c.unused
 	c.unused = nil
-	return nil
+	return func() error {
+		for _, set := range unused {
+			if set.refs > 0 || c.sets[set.content] != set {
+				continue
+			}
+			delete(c.sets, set.content)
+			for _, k := range set.keys {
+				if err := c.maps.Rows.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+					return fmt.Errorf("remove rows of the policy: %w", err)
+				}
+				c.rowCount--
+			}
+		}
+		return nil
+	}
 }

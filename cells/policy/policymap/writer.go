@@ -17,20 +17,25 @@ type Writer struct {
 	maps    Maps
 	current *policyCopy // the active one, if this agent has written it; else nil
 	stale   bool        // the copy that is not active has entries
-	// removals are entries to which nothing points since the last Apply. A program that has read the pointer before may have needed them.
-	removals []func() error
+	pending pending
 }
 
 // New returns a writer. What former agents wrote stays in force until the first [Writer.Apply].
 func New(m Maps) *Writer { return &Writer{maps: m, stale: true} }
 
 // Apply makes the maps say what the engine says after a change. numbers has the endpoint ID of each local endpoint. The first call writes all, whatever the
-// change. After an error the last policy stays in force, or parts of both are; the next call writes all.
-func (w *Writer) Apply(e *engine.Engine, change engine.Change, numbers map[string]uint16) error {
-	if w.current == nil {
+// change. After an error the last policy stays in force, or for some packets the new one; the next call writes all.
+func (w *Writer) Apply(e *engine.Engine, change engine.Change, numbers map[string]uint16) (err error) {
+	if w.pending, err = w.pending.run(); err != nil {
+		return err
+	}
+	if w.current != nil {
+		err = w.update(e, change, numbers)
+	}
+	if w.current == nil || errors.Is(err, errNotInPlace) {
+		w.current = nil
 		return w.rewrite(e, numbers)
 	}
-	err := w.update(e, change, numbers)
 	if err != nil {
 		w.current = nil
 	}
@@ -44,7 +49,7 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 		return fmt.Errorf("read which copy of the policy is active: %w", err)
 	}
 	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
-	w.removals = nil
+	w.pending = nil
 	if w.stale {
 		if err := clearCopy(w.maps, next.number); err != nil {
 			return err
@@ -64,28 +69,32 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 		return err
 	}
 	w.current = next
-	w.removals = append(w.removals, func() error {
+	w.removeLater(func() error {
 		w.stale = false
 		return clearCopy(w.maps, active)
 	})
 	return nil
 }
 
+func (w *Writer) removeLater(list ...func() error) {
+	if len(list) == 0 {
+		return
+	}
+	r := &removals{list: list}
+	r.whenSafe()
+	w.pending = append(w.pending, r)
+}
+
 func (w *Writer) update(e *engine.Engine, change engine.Change, numbers map[string]uint16) error {
-	for _, remove := range w.removals {
-		if err := remove(); err != nil {
-			return err
-		}
-	}
-	w.removals = nil
-	if err := w.current.removeUnused(); err != nil {
-		return err
-	}
 	u := &update{policyCopy: w.current, e: e, numbers: numbers, affected: map[engine.TableID]bool{}, raise: map[string]bool{}}
-	if err := u.apply(change); err != nil {
+	p := u.plan(change)
+	if err := u.check(change, p); err != nil {
 		return err
 	}
-	w.removals = u.removals
+	if err := u.apply(change, p); err != nil {
+		return err
+	}
+	w.removeLater(append(u.removals, u.takeUnused())...)
 	return nil
 }
 
@@ -99,8 +108,8 @@ type update struct {
 	removals []func() error
 }
 
-func (u *update) apply(change engine.Change) error {
-	views := u.views()
+func (u *update) apply(change engine.Change, p plan) error {
+	views := viewsOf(u.e, u.numbers)
 	for _, t := range change.Tables {
 		if t.New {
 			if err := u.addTable(views[t.Table]); err != nil {
@@ -113,7 +122,7 @@ func (u *update) apply(change engine.Change) error {
 			}
 		}
 	}
-	if err := errors.Join(u.changeAddresses(change.Addresses), u.changePrefixes(change.Prefixes)); err != nil {
+	if err := u.moveAddresses(change.Addresses, p); err != nil {
 		return err
 	}
 	if err := u.changeEndpoints(change.Endpoints); err != nil {
@@ -127,9 +136,6 @@ func (u *update) apply(change engine.Change) error {
 	return nil
 }
 
-// views are the engine's tables by number.
-func (u *update) views() map[engine.TableID]engine.Table { return viewsOf(u.e, u.numbers) }
-
 func viewsOf(e *engine.Engine, numbers map[string]uint16) map[engine.TableID]engine.Table {
 	views := map[engine.TableID]engine.Table{}
 	for id := range numbers {
@@ -142,8 +148,8 @@ func viewsOf(e *engine.Engine, numbers map[string]uint16) map[engine.TableID]eng
 	return views
 }
 
-// changeClass points a class in a table to other rows. What is removed goes in the next Apply only: until the addresses have left a class that is gone, and a
-// program that has read their class is through, the class keeps its rows.
+// changeClass points a class in a table to other rows. What is removed is removed later: until the addresses have left a class that is gone, and a program that
+// has read their class is through, the class keeps its rows.
 func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
 	t := u.tables[id]
 	if t == nil {
@@ -161,51 +167,44 @@ func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
 			return err
 		}
 	}
-	u.removals = append(u.removals, func() error { return u.removeRows(t, own.Class) })
+	set := t.rows[own.Class]
+	u.removals = append(u.removals, func() error {
+		if t.rows[own.Class] != set {
+			return nil // it has rows again
+		}
+		return u.removeRows(t, own.Class)
+	})
 	return nil
 }
 
-// changeAddresses also finds the tables in which the verdict about an address has changed.
-func (u *update) changeAddresses(list []netip.Addr) error {
-	for _, addr := range list {
-		class, owned := u.e.Class(addr)
-		was, known := u.classes[addr]
-		if !known {
-			was = u.prefixClass(addr)
-		}
-		for id, t := range u.tables {
-			if !u.affected[id] && t.setOf(was) != t.setOf(class) {
+// moveAddresses gives addresses their classes, and finds the tables in which a verdict about one of them changes by that.
+func (u *update) moveAddresses(list []netip.Addr, p plan) error {
+	for id, t := range u.tables {
+		for m := range p.moves {
+			if t.setOf(m.from) != t.setOf(m.to) {
 				u.affected[id] = true
 			}
 		}
+	}
+	for _, addr := range list {
+		class, owned := u.e.Class(addr)
 		var err error
 		if owned {
 			err = u.setAddress(u.e, addr, class)
-		} else if known {
+		} else {
 			err = u.removeAddress(addr)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// changePrefixes takes the verdicts of all tables for changed: it is not known which addresses are meant.
-func (u *update) changePrefixes(list []netip.Prefix) error {
-	if len(list) == 0 {
-		return nil
+	for _, cidr := range p.setPrefix {
+		if err := u.setPrefix(cidr, p.now[cidr]); err != nil {
+			return err
+		}
 	}
-	for id := range u.tables {
-		u.affected[id] = true
-	}
-	now := maps.Collect(u.e.Prefixes())
-	for _, cidr := range list {
-		if class, ok := now[cidr]; ok {
-			if err := u.setPrefix(cidr, class); err != nil {
-				return err
-			}
-		} else if err := u.removePrefix(cidr); err != nil {
+	for _, cidr := range p.freePrefix {
+		if err := u.removePrefix(cidr); err != nil {
 			return err
 		}
 	}

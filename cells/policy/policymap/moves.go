@@ -1,0 +1,116 @@
+package policymap
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/cells/policy/engine"
+)
+
+// errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a verdict that is neither the old one nor the new one.
+var errNotInPlace = errors.New("the change needs a new copy of the policy")
+
+// move is a change of the class of addresses.
+type move struct{ from, to engine.ClassID }
+
+// plan is how addresses change their classes.
+type plan struct {
+	moves      map[move]bool
+	setPrefix  []netip.Prefix // the longest first, so that no address is of a shorter one in between
+	freePrefix []netip.Prefix // the shortest first
+	now        map[netip.Prefix]engine.ClassID
+}
+
+func (u *update) plan(change engine.Change) plan {
+	p := plan{moves: map[move]bool{}, now: maps.Collect(u.e.Prefixes())}
+	p.now[allIPv4] = cmp.Or(p.now[allIPv4], u.prefixes[allIPv4])
+	for _, addr := range change.Addresses {
+		to, _ := u.e.Class(addr)
+		p.moves[move{u.classOf(addr), to}] = true
+	}
+	for _, cidr := range change.Prefixes {
+		p.moves[move{longest(u.prefixes, cidr), longest(p.now, cidr)}] = true
+		if _, ok := p.now[cidr]; ok {
+			p.setPrefix = append(p.setPrefix, cidr)
+		} else {
+			p.freePrefix = append(p.freePrefix, cidr)
+		}
+	}
+	byBits := func(x, y netip.Prefix) int { return cmp.Compare(x.Bits(), y.Bits()) }
+	slices.SortFunc(p.freePrefix, byBits)
+	slices.SortFunc(p.setPrefix, byBits)
+	slices.Reverse(p.setPrefix)
+	for m := range p.moves {
+		if m.from == m.to {
+			delete(p.moves, m)
+		}
+	}
+	return p
+}
+
+// check finds out whether the change can be made in place: first the rows of tables change, then the addresses move, then endpoints get other tables. It gives classes
+// in tables that are going away the rows that their addresses have there now. Otherwise it returns errNotInPlace.
+func (u *update) check(change engine.Change, p plan) error {
+	changes := map[engine.TableID]map[engine.ClassID]string{}
+	removed := map[engine.TableID]bool{}
+	for _, t := range change.Tables {
+		removed[t.Table] = t.Removed
+		if t.New || t.Removed {
+			continue
+		}
+		rows := map[engine.ClassID]string{}
+		for _, own := range t.Classes {
+			switch {
+			case own.Rows != nil:
+				rows[own.Class] = contentOf(own.Rows)
+			case !own.Gone:
+				rows[own.Class] = u.tables[t.Table].any.content
+			}
+		}
+		changes[t.Table] = rows
+	}
+	for id, t := range u.tables {
+		then := func(c engine.ClassID) string {
+			if content, ok := changes[id][c]; ok {
+				return content
+			}
+			return t.setOf(c).content
+		}
+		for m := range p.moves {
+			before := t.setOf(m.from).content
+			switch {
+			case removed[id]:
+				if err := u.keep(t, m); err != nil {
+					return err
+				}
+			case then(m.from) != before && then(m.from) != then(m.to):
+				return errNotInPlace
+			}
+		}
+	}
+	return nil
+}
+
+// keep gives the class to which addresses move the rows of the one that they leave.
+func (u *update) keep(t *table, m move) error {
+	set := t.setOf(m.from)
+	if t.setOf(m.to) == set {
+		return nil
+	}
+	if u.members[m.to] > 0 || t.rows[m.to] != nil {
+		return errNotInPlace
+	}
+	set.refs++
+	return u.point(t, m.to, set)
+}
+
+// classOf is the class that an address has in the maps.
+func (c *policyCopy) classOf(addr netip.Addr) engine.ClassID {
+	if class, ok := c.classes[addr]; ok {
+		return class
+	}
+	return longest(c.prefixes, netip.PrefixFrom(addr, addr.BitLen()))
+}
