@@ -20,6 +20,7 @@
 #include "lib/count.h"
 #include "lib/dhcp.h"
 #include "lib/endpoint.h"
+#include "lib/event.h"
 #include "lib/flow.h"
 #include "lib/parse.h"
 #include "lib/path.h"
@@ -46,46 +47,56 @@ static __always_inline enum verdict deliver(struct __sk_buff *ctx, struct packet
 {
 	rewrite_macs(pkt, c);
 	if (rewrite_hops(ctx, pkt))
-		return drop(ctx, DROP_MALFORMED);
+		return drop_of(c->id, DROP_MALFORMED);
 	count_from_pod(ctx, c->id);
 	count_to_pod(ctx, c->peer_id);
 	return bpf_redirect_peer(c->peer_ifindex, 0);
 }
 
-/* from_pod_open is for packets of which the pod has no entry. */
-static __always_inline enum verdict from_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
-						  const struct connection_key *key, struct connection *c, __u32 now)
+/* from_pod_open is for packets of which the pod has no entry. It returns an enum drop_reason, or gives the verdict. */
+static __always_inline enum drop_reason from_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
+						      const struct connection_key *key, struct connection *c, __u32 now,
+						      enum verdict *verdict)
 {
 	const struct link *link = link_lookup(ctx);
 	enum drop_reason reason;
 
 	if (!link)
-		return drop(ctx, DROP_NO_ENDPOINT);
+		return DROP_NO_ENDPOINT;
 	reason = source_verify(pkt, link);
-	if (reason == DROP_LINK_LOCAL && dhcp_from_pod(ctx, pkt, link))
-		return to_stack(ctx, link->id, 0);
+	if (reason == DROP_LINK_LOCAL && dhcp_from_pod(ctx, pkt, link)) {
+		*verdict = to_stack(ctx, link->id, 0);
+		return DROP_NONE;
+	}
 	if (reason)
-		return drop(ctx, reason);
-	if (!(flow->flags & FLOW_TRACKED))
-		return to_stack(ctx, link->id, 1);
+		return reason;
+	if (!(flow->flags & FLOW_TRACKED)) {
+		*verdict = to_stack(ctx, link->id, 1);
+		return DROP_NONE;
+	}
 	reason = path_from_pod(ctx, pkt, flow, key, link, c, now);
 	if (reason)
-		return drop(ctx, reason);
+		return reason;
+	if (c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
+		tell_opened(ctx, pkt, flow, c->id, EVENT_FROM_POD, now);
 	if (c->path != PATH_SHORTCUT)
-		return to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
-	return deliver(ctx, pkt, c);
+		*verdict = to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
+	else
+		*verdict = deliver(ctx, pkt, c);
+	return DROP_NONE;
 }
 
 /* from_pod sees what a pod sends: host end, ingress. */
 SEC("tc")
 int from_pod(struct __sk_buff *ctx)
 {
+	enum verdict verdict = VERDICT_DROP;
+	struct connection *own = NULL, c;
 	__u32 now = ticks_now();
 	struct connection_key key;
-	struct connection *own, c;
 	enum drop_reason reason;
-	struct packet pkt;
-	struct flow flow;
+	struct packet pkt = {};
+	struct flow flow = {};
 
 	reason = packet_parse(ctx, &pkt);
 	if (!reason)
@@ -93,71 +104,81 @@ int from_pod(struct __sk_buff *ctx)
 	if (!reason && flow.flags & FLOW_ERROR && !addr_equal(&flow.about, &pkt.source))
 		reason = DROP_MALFORMED; /* it is about a packet that was for somebody else */
 	if (reason)
-		return drop(ctx, reason);
+		goto drop;
 	key_outgoing(&key, ctx, &pkt, &flow);
-	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
-	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(pkt.eth->h_source, &c.mac))
-		return from_pod_open(ctx, &pkt, &flow, &key, &c, now);
+	if (flow.flags & FLOW_TRACKED)
+		own = connection_find(&key, &flow, now);
+	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(pkt.eth->h_source, &c.mac)) {
+		reason = from_pod_open(ctx, &pkt, &flow, &key, &c, now, &verdict);
+		if (reason)
+			goto drop;
+		return verdict;
+	}
 	reason = flow.flags & FLOW_ERROR ? DROP_NONE : connection_decide_again(ctx, &key, &c);
 	if (reason)
-		return drop(ctx, reason);
+		goto drop;
 	connection_note_outgoing(own, &key, &flow, now);
 	if (c.path != PATH_SHORTCUT || !is_plain(ctx, &pkt))
 		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE && !(flow.flags & FLOW_ERROR));
 	return deliver(ctx, &pkt, &c);
+drop:
+	return tell_dropped(ctx, &pkt, &flow, link_id(ctx), EVENT_FROM_POD, reason, now);
 }
 
-/* to_pod_open is for packets of which the pod has no entry. */
-static __always_inline enum verdict to_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
-						struct connection_key *key, struct connection *c, __u32 now)
+/* to_pod_open is for packets of which the pod has no entry. It returns an enum drop_reason. */
+static __always_inline enum drop_reason to_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
+						    struct connection_key *key, struct connection *c, __u32 now)
 {
 	const struct link *link = link_lookup(ctx);
 	enum drop_reason reason;
 
 	if (!link)
-		return drop(ctx, DROP_NO_ENDPOINT);
+		return DROP_NO_ENDPOINT;
+	c->id = link->id;
 	reason = destination_verify(pkt, link);
-	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, pkt, link)) {
-		count_to_pod(ctx, link->id);
-		return VERDICT_STACK;
-	}
-	if (!reason)
-		reason = incoming_open(ctx, pkt, flow, key, link, c, now);
+	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, pkt, link))
+		return DROP_NONE;
 	if (reason)
-		return drop(ctx, reason);
-	ctx->tc_index = 0;
-	count_to_pod(ctx, link->id);
-	return VERDICT_STACK;
+		return reason;
+	reason = incoming_open(ctx, pkt, flow, key, link, c, now);
+	if (!reason && flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR) && !(c->state & STATE_OPENED_HERE))
+		tell_opened(ctx, pkt, flow, link->id, EVENT_TO_POD, now);
+	return reason;
 }
 
 /* to_pod sees what the node, or another one, sends to a pod: host end, egress. */
 SEC("tc")
 int to_pod(struct __sk_buff *ctx)
 {
+	struct connection *own = NULL, c;
 	__u32 now = ticks_now();
 	struct connection_key key;
-	struct connection *own, c;
 	enum drop_reason reason;
-	struct packet pkt;
-	struct flow flow;
+	struct packet pkt = {};
+	struct flow flow = {};
 
 	reason = packet_parse(ctx, &pkt);
 	if (!reason)
 		reason = flow_parse(ctx, &pkt, &flow);
 	if (reason)
-		return drop(ctx, reason);
+		goto drop;
 	key_incoming(&key, ctx, &pkt, &flow);
-	own = flow.flags & FLOW_TRACKED ? connection_find(&key, &flow, now) : NULL;
-	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.destination, &c.local))
-		return to_pod_open(ctx, &pkt, &flow, &key, &c, now);
-	reason = incoming_known(ctx, &flow, &key, &c);
-	if (!reason)
-		reason = connection_note_incoming(ctx, own, &key, &flow, now);
+	if (flow.flags & FLOW_TRACKED)
+		own = connection_find(&key, &flow, now);
+	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.destination, &c.local)) {
+		reason = to_pod_open(ctx, &pkt, &flow, &key, &c, now);
+	} else {
+		reason = incoming_known(ctx, &flow, &key, &c);
+		if (!reason)
+			reason = connection_note_incoming(ctx, own, &key, &flow, now);
+	}
 	if (reason)
-		return drop(ctx, reason);
+		goto drop;
 	ctx->tc_index = 0;
 	count_to_pod(ctx, c.id);
 	return VERDICT_STACK;
+drop:
+	return tell_dropped(ctx, &pkt, &flow, link_id(ctx), EVENT_TO_POD, reason, now);
 }
 
 /*
@@ -167,10 +188,10 @@ int to_pod(struct __sk_buff *ctx)
 SEC("tc")
 int to_uplink(struct __sk_buff *ctx)
 {
-	__u32 id = ctx->tc_index;
+	__u32 id = ctx->tc_index, now = ticks_now();
 	enum drop_reason reason;
-	struct packet pkt;
-	struct flow flow;
+	struct packet pkt = {};
+	struct flow flow = {};
 
 	if (!id || !policy_restricts(id))
 		return VERDICT_NEXT;
@@ -178,12 +199,14 @@ int to_uplink(struct __sk_buff *ctx)
 	reason = packet_parse(ctx, &pkt);
 	if (!reason)
 		reason = flow_parse(ctx, &pkt, &flow);
-	if (reason)
-		return drop_of(id, reason);
-	if (pkt.transport.later)
+	if (!reason && pkt.transport.later)
 		return VERDICT_NEXT; /* without the first fragment nobody can put it together */
-	if (!egress_allows(id, &pkt.destination, pkt.transport.protocol, flow.flags & FLOW_ERROR ? 0 : flow.destination_port))
-		return drop_of(id, DROP_POLICY_EGRESS);
+	if (!reason && !egress_allows(id, &pkt.destination, pkt.transport.protocol, flow.flags & FLOW_ERROR ? 0 : flow.destination_port))
+		reason = DROP_POLICY_EGRESS;
+	if (reason)
+		return tell_dropped(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
+	if (flow.flags & FLOW_OPENS)
+		tell_opened(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, now);
 	return VERDICT_NEXT;
 }
 

@@ -21,6 +21,8 @@ const (
 	endpointMapConnections      = "connections"
 	endpointMapDrops            = "drops"
 	endpointMapEndpoints        = "endpoints"
+	endpointMapEventBudgets     = "event_budgets"
+	endpointMapFlowEvents       = "flow_events"
 	endpointMapLimits           = "limits"
 	endpointMapLinks            = "links"
 	endpointMapPassed           = "passed"
@@ -91,20 +93,22 @@ type endpointProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointMapSpecs struct {
-	ActiveCopy  *ebpf.MapSpec `ebpf:"active_copy"`
-	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
-	Connections *ebpf.MapSpec `ebpf:"connections"`
-	Drops       *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
-	Limits      *ebpf.MapSpec `ebpf:"limits"`
-	Links       *ebpf.MapSpec `ebpf:"links"`
-	Passed      *ebpf.MapSpec `ebpf:"passed"`
-	Policies    *ebpf.MapSpec `ebpf:"policies"`
-	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
-	Rows        *ebpf.MapSpec `ebpf:"rows"`
-	Slots       *ebpf.MapSpec `ebpf:"slots"`
-	Tables      *ebpf.MapSpec `ebpf:"tables"`
-	Usage       *ebpf.MapSpec `ebpf:"usage"`
+	ActiveCopy   *ebpf.MapSpec `ebpf:"active_copy"`
+	Addresses    *ebpf.MapSpec `ebpf:"addresses"`
+	Connections  *ebpf.MapSpec `ebpf:"connections"`
+	Drops        *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints    *ebpf.MapSpec `ebpf:"endpoints"`
+	EventBudgets *ebpf.MapSpec `ebpf:"event_budgets"`
+	FlowEvents   *ebpf.MapSpec `ebpf:"flow_events"`
+	Limits       *ebpf.MapSpec `ebpf:"limits"`
+	Links        *ebpf.MapSpec `ebpf:"links"`
+	Passed       *ebpf.MapSpec `ebpf:"passed"`
+	Policies     *ebpf.MapSpec `ebpf:"policies"`
+	Prefixes     *ebpf.MapSpec `ebpf:"prefixes"`
+	Rows         *ebpf.MapSpec `ebpf:"rows"`
+	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	Tables       *ebpf.MapSpec `ebpf:"tables"`
+	Usage        *ebpf.MapSpec `ebpf:"usage"`
 }
 
 // endpointVariableSpecs contains global variables before they are loaded into the kernel.
@@ -136,20 +140,22 @@ func (o *endpointObjects) Close() error {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointMaps struct {
-	ActiveCopy  *ebpf.Map `ebpf:"active_copy"`
-	Addresses   *ebpf.Map `ebpf:"addresses"`
-	Connections *ebpf.Map `ebpf:"connections"`
-	Drops       *ebpf.Map `ebpf:"drops"`
-	Endpoints   *ebpf.Map `ebpf:"endpoints"`
-	Limits      *ebpf.Map `ebpf:"limits"`
-	Links       *ebpf.Map `ebpf:"links"`
-	Passed      *ebpf.Map `ebpf:"passed"`
-	Policies    *ebpf.Map `ebpf:"policies"`
-	Prefixes    *ebpf.Map `ebpf:"prefixes"`
-	Rows        *ebpf.Map `ebpf:"rows"`
-	Slots       *ebpf.Map `ebpf:"slots"`
-	Tables      *ebpf.Map `ebpf:"tables"`
-	Usage       *ebpf.Map `ebpf:"usage"`
+	ActiveCopy   *ebpf.Map `ebpf:"active_copy"`
+	Addresses    *ebpf.Map `ebpf:"addresses"`
+	Connections  *ebpf.Map `ebpf:"connections"`
+	Drops        *ebpf.Map `ebpf:"drops"`
+	Endpoints    *ebpf.Map `ebpf:"endpoints"`
+	EventBudgets *ebpf.Map `ebpf:"event_budgets"`
+	FlowEvents   *ebpf.Map `ebpf:"flow_events"`
+	Limits       *ebpf.Map `ebpf:"limits"`
+	Links        *ebpf.Map `ebpf:"links"`
+	Passed       *ebpf.Map `ebpf:"passed"`
+	Policies     *ebpf.Map `ebpf:"policies"`
+	Prefixes     *ebpf.Map `ebpf:"prefixes"`
+	Rows         *ebpf.Map `ebpf:"rows"`
+	Slots        *ebpf.Map `ebpf:"slots"`
+	Tables       *ebpf.Map `ebpf:"tables"`
+	Usage        *ebpf.Map `ebpf:"usage"`
 }
 
 func (m *endpointMaps) Close() error {
@@ -159,6 +165,8 @@ func (m *endpointMaps) Close() error {
 		m.Connections,
 		m.Drops,
 		m.Endpoints,
+		m.EventBudgets,
+		m.FlowEvents,
 		m.Limits,
 		m.Links,
 		m.Passed,

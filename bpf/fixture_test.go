@@ -60,6 +60,9 @@ type fixture struct {
 		Prefixes   *ebpf.Map     `ebpf:"prefixes"`
 		Tables     *ebpf.Map     `ebpf:"tables"`
 		Rows       *ebpf.Map     `ebpf:"rows"`
+
+		FlowEvents   *ebpf.Map `ebpf:"flow_events"`
+		EventBudgets *ebpf.Map `ebpf:"event_budgets"`
 	}
 	cpus            int
 	alice, bob, eve party // with their links
@@ -78,6 +81,7 @@ func load(t testing.TB) *fixture {
 		for _, one := range []io.Closer{
 			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits,
 			o.ToUplink, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows,
+			o.FlowEvents, o.EventBudgets,
 		} {
 			one.Close()
 		}

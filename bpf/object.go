@@ -28,6 +28,9 @@ const (
 	Tables     = endpointMapTables     // abi.TableKey -> set of rows, uint32
 	Rows       = endpointMapRows       // abi.RowKey -> 1 to allow, uint32
 
+	FlowEvents   = endpointMapFlowEvents   // ring buffer of abi.FlowEvent
+	EventBudgets = endpointMapEventBudgets // 0 -> abi.EventBudget of each CPU
+
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
 	ConntrackPresent = endpointVarConntrackPresent
@@ -45,7 +48,7 @@ const (
 func MapNames() []string {
 	return []string{
 		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits,
-		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows,
+		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, FlowEvents, EventBudgets,
 	}
 }
 

@@ -22,6 +22,9 @@ struct abi {
 	struct limits limits;
 	struct sweep sweep;
 	struct policy policy;
+	struct flow_event flow_event;
+	enum event_place event_place;
+	struct event_budget event_budget;
 	struct address_key address_key;
 	struct prefix_key prefix_key;
 	struct table_key table_key;

@@ -153,6 +153,35 @@ type cAbi struct {
 		Ingress  [2]uint32
 		Pad      uint32
 	}
+	FlowEvent struct {
+		_      structs.HostLayout
+		Time   uint64
+		Source struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Destination struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		SourcePort      uint16
+		DestinationPort uint16
+		Length          uint32
+		Id              uint16
+		Protocol        uint8
+		Flags           uint8
+		Place           uint8
+		Reason          uint8
+		Pad             [2]uint8
+	}
+	EventPlace  uint32
+	_           [4]byte
+	EventBudget struct {
+		_    structs.HostLayout
+		Tick uint32
+		Used uint32
+		Lost uint64
+	}
 	AddressKey struct {
 		_    structs.HostLayout
 		Addr struct {
@@ -294,6 +323,37 @@ type cEndpointFlag uint32
 const (
 	cEndpointFlagENDPOINT_DHCP cEndpointFlag = 1
 )
+
+type cEventBudget struct {
+	_    structs.HostLayout
+	Tick uint32
+	Used uint32
+	Lost uint64
+}
+
+type cEventPlace uint32
+
+const (
+	cEventPlaceEVENT_FROM_POD  cEventPlace = 1
+	cEventPlaceEVENT_TO_POD    cEventPlace = 2
+	cEventPlaceEVENT_TO_UPLINK cEventPlace = 3
+)
+
+type cFlowEvent struct {
+	_               structs.HostLayout
+	Time            uint64
+	Source          cAddr
+	Destination     cAddr
+	SourcePort      uint16
+	DestinationPort uint16
+	Length          uint32
+	Id              uint16
+	Protocol        uint8
+	Flags           uint8
+	Place           uint8
+	Reason          uint8
+	Pad             [2]uint8
+}
 
 type cLimits struct {
 	_      structs.HostLayout

@@ -3,4 +3,4 @@
 // Maps hold them in the byte order of the wire where the C code says so, and that of the machine elsewhere.
 package abi
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-stem abi -type addr -type mac -type endpoint -type link -type counter -type passed -type drops -type drop_reason -type endpoint_flag -type connection_key -type connection -type connection_path -type connection_state -type slot -type usage -type limits -type sweep -type policy -type address_key -type prefix_key -type table_key -type row_key c abi.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -I../include
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-stem abi -type addr -type mac -type endpoint -type link -type counter -type passed -type drops -type drop_reason -type endpoint_flag -type connection_key -type connection -type connection_path -type connection_state -type slot -type usage -type limits -type sweep -type policy -type flow_event -type event_place -type event_budget -type address_key -type prefix_key -type table_key -type row_key c abi.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -I../include

@@ -24,6 +24,9 @@ type (
 	Limits        = cLimits
 	Sweep         = cSweep
 
+	FlowEvent   = cFlowEvent
+	EventBudget = cEventBudget
+
 	Policy     = cPolicy
 	AddressKey = cAddressKey
 	PrefixKey  = cPrefixKey
@@ -71,6 +74,13 @@ const (
 	StateRemoteClosed = uint8(cConnectionStateSTATE_REMOTE_CLOSED)
 	StateReset        = uint8(cConnectionStateSTATE_RESET)
 	StateTranslated   = uint8(cConnectionStateSTATE_TRANSLATED)
+)
+
+// Where a packet was seen that the agent is told of.
+const (
+	EventFromPod  = uint8(cEventPlaceEVENT_FROM_POD)
+	EventToPod    = uint8(cEventPlaceEVENT_TO_POD)
+	EventToUplink = uint8(cEventPlaceEVENT_TO_UPLINK)
 )
 
 // PolicyCopies is the number of copies of the policy that the maps have room for.
@@ -143,6 +153,9 @@ func (a Addr) IP() netip.Addr {
 	}
 	return netip.AddrFrom16(a.Byte).Unmap()
 }
+
+// Port is a port in wire order, as the maps have it, as a number.
+func Port(wire uint16) uint16 { return wire>>8 | wire<<8 }
 
 // Traffic is what passed of an endpoint, and what did not.
 type Traffic struct {

@@ -24,6 +24,9 @@ func TestTypeSizes(t *testing.T) {
 		"usage":          {unsafe.Sizeof(abi.Usage{}), 8},
 		"limits":         {unsafe.Sizeof(abi.Limits{}), 8},
 
+		"flow_event":   {unsafe.Sizeof(abi.FlowEvent{}), 56},
+		"event_budget": {unsafe.Sizeof(abi.EventBudget{}), 16},
+
 		"policy":      {unsafe.Sizeof(abi.Policy{}), 24},
 		"address_key": {unsafe.Sizeof(abi.AddressKey{}), 24},
 		"prefix_key":  {unsafe.Sizeof(abi.PrefixKey{}), 24},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Counting. Every packet ends in exactly one count_from_pod(), count_to_pod() or drop(); one that goes straight from a
+ * Counting. Every packet ends in exactly one count_from_pod(), count_to_pod() or drop_of(); one that goes straight from a
  * pod to a pod is counted at both.
  *
  * Counters are per CPU, so they need no atomic operation: both hooks run with bottom halves off, hence never
@@ -67,10 +67,10 @@ static __always_inline enum verdict drop_of(__u32 id, enum drop_reason reason)
 	return VERDICT_DROP;
 }
 
-/* drop counts at the pod whose link this is. */
-static __always_inline enum verdict drop(const struct __sk_buff *ctx, enum drop_reason reason)
+/* link_id is the ID of the pod whose link this is. */
+static __always_inline __u32 link_id(const struct __sk_buff *ctx)
 {
 	const struct link *link = link_lookup(ctx);
 
-	return drop_of(link ? link->id : NO_ENDPOINT, reason);
+	return link ? link->id : NO_ENDPOINT;
 }

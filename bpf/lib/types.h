@@ -218,6 +218,36 @@ struct row_key {
 	__u8 pad;
 };
 
+/* Where a packet was seen. */
+enum event_place {
+	EVENT_FROM_POD = 1,
+	EVENT_TO_POD = 2,
+	EVENT_TO_UPLINK = 3,
+};
+
+/* A packet that the agent is told of: it has opened a connection, or was dropped. */
+struct flow_event {
+	__u64 time; /* ns since boot, CLOCK_BOOTTIME */
+	struct addr source;
+	struct addr destination;
+	__be16 source_port; /* both are 0 where the protocol has none; of an echo, its identifier */
+	__be16 destination_port;
+	__u32 length; /* of the packet, link header included */
+	__u16 id;     /* of the pod that it is from, or to */
+	__u8 protocol;
+	__u8 flags; /* enum flow_flag */
+	__u8 place; /* enum event_place */
+	__u8 reason; /* enum drop_reason */
+	__u8 pad[2];
+};
+
+/* Value of the map event_budgets. */
+struct event_budget {
+	__u32 tick; /* CONNECTION_TICKS since boot */
+	__u32 used; /* events in it */
+	__u64 lost; /* events that were not told, since the map was made */
+};
+
 /* What a run of the program sweep has done. */
 struct sweep {
 	__u32 visited;

@@ -19,6 +19,7 @@ type Maps struct {
 	Connections, Slots, Usage, Limits *ebpf.Map
 	Policies, ActiveCopy              *ebpf.Map
 	Addresses, Prefixes, Tables, Rows *ebpf.Map
+	FlowEvents, EventBudgets          *ebpf.Map
 	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
 	unpinned                          map[string]bool // by name: made just now
 }
@@ -103,6 +104,7 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 		bpf.Connections: &m.Connections, bpf.Slots: &m.Slots, bpf.Usage: &m.Usage, bpf.Limits: &m.Limits,
 		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy,
 		bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows,
+		bpf.FlowEvents: &m.FlowEvents, bpf.EventBudgets: &m.EventBudgets,
 	}
 }
 
