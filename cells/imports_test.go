@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 	"internal/rtnl":                   {},
 	"internal/deletionrecords":        {},
 	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/fault"},
+	"cells/datapath/hostfilter":       {"internal/fault"},
 }
 
 func TestImports(t *testing.T) {

@@ -59,7 +59,9 @@ func newHost(t testing.TB) *host {
 
 // newFilter is that of an agent that has just started.
 func (h *host) newFilter(t testing.TB) *hostfilter.Filter {
-	return hostfilter.New(h.File(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	filter := hostfilter.New(h.File(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Cleanup(func() { must(t, filter.Close()) })
+	return filter
 }
 
 // newPeer adds a device with somebody at the other end, and routes both ways, as for a pod: neighbour entries are permanent.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"porin.dev/porin/internal/fault"
 )
@@ -43,51 +44,76 @@ type Filter struct {
 	namespace *os.File
 	log       *slog.Logger
 
-	mu sync.Mutex // guards the fields below; held during a transaction
-	// last is what the table was at the generation of the ruleset, which the kernel raises with each transaction of anybody. It is nil when
-	// that is not known, or the table is not there.
+	mu     sync.Mutex // guards the fields below; held during a transaction
+	kernel *kernel    // nil before the first use, and after a failure
+	// last is what the table was, if known, at that generation of the ruleset, which the kernel raises with each transaction of anybody.
 	last       state
 	generation uint32
 	known      bool
 }
 
-// New returns the filter of the namespace, which must stay open while it is used. It touches nothing.
+// New returns the filter of the namespace, which must stay open until Close. It touches nothing.
 func New(namespace *os.File, log *slog.Logger) *Filter {
 	return &Filter{namespace: namespace, log: log}
+}
+
+// Close lets go of the socket. The table stays.
+func (f *Filter) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.disconnect()
+}
+
+// use runs do with a socket, and keeps it unless do fails: answers to what failed may still come.
+func (f *Filter) use(do func(*kernel) error) (err error) {
+	if f.kernel == nil {
+		if f.kernel, err = connect(f.namespace); err != nil {
+			return err
+		}
+	}
+	err = f.kernel.socket.SetDeadline(time.Now().Add(timeout))
+	if err == nil {
+		err = do(f.kernel)
+	}
+	if err != nil {
+		return errors.Join(err, f.disconnect())
+	}
+	return nil
+}
+
+func (f *Filter) disconnect() (err error) {
+	f.known = false
+	if f.kernel != nil {
+		err = f.kernel.close()
+		f.kernel = nil
+	}
+	return err
 }
 
 // attempts is how often Apply reads the table again, when others change the ruleset meanwhile.
 const attempts = 5
 
 // Apply makes the table what d says, whatever it was: what it finds changed by others it repairs. When it fails, the table is as before.
-func (f *Filter) Apply(d Desired) (err error) {
+func (f *Filter) Apply(d Desired) error {
 	want, err := stateOf(d)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer func() {
-		if err != nil {
-			f.known = false
-			err = fmt.Errorf("apply the filter for the node itself: %w", err)
-		}
-	}()
-	k, err := connect(f.namespace)
-	if err != nil {
-		return err
-	}
-	defer k.close()
 	for range attempts {
-		if err = f.apply(k, want); !errors.Is(err, errChanged) {
+		err = f.use(func(k *kernel) error { return f.apply(k, want) })
+		if !errors.Is(err, errChanged) {
 			break
 		}
-		f.known = false
 	}
 	if want == nil && errors.Is(err, ErrUnsupported) {
 		return nil // there is no table where there can be none
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("apply the filter for the node itself: %w", err)
+	}
+	return nil
 }
 
 // apply expects the lock.
@@ -129,11 +155,12 @@ type Counters struct {
 }
 
 // Counters reads the table's counters, which are 0 without a table.
-func (f *Filter) Counters() (Counters, error) {
-	k, err := connect(f.namespace)
-	if err != nil {
-		return Counters{}, err
-	}
-	defer k.close()
-	return k.counters()
+func (f *Filter) Counters() (c Counters, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err = f.use(func(k *kernel) error {
+		c, err = k.counters()
+		return err
+	})
+	return c, err
 }

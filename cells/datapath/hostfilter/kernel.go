@@ -17,8 +17,8 @@ import (
 // errChanged is returned when somebody else has changed the ruleset meanwhile.
 var errChanged = errors.New("the ruleset changes all the time")
 
-// deadline is for all exchanges of one Apply: the kernel never answers some requests that it does not understand.
-const deadline = 30 * time.Second
+// timeout is for all exchanges of one Apply: the kernel never answers some requests that it does not understand.
+const timeout = 30 * time.Second
 
 // A transaction is one message of all elements, and has an acknowledgement for each part.
 const (
@@ -29,7 +29,7 @@ const (
 
 const nfgenmsgLen = 4 // struct nfgenmsg; all zero is every family
 
-// kernel is the ruleset of a network namespace.
+// kernel is the ruleset of a network namespace. Closing it takes as long as the kernel needs to free what was removed, 5 to 15 ms.
 type kernel struct {
 	conn   *nftables.Conn
 	socket *netlink.Conn // of conn
@@ -40,7 +40,7 @@ func connect(namespace *os.File) (k *kernel, err error) {
 	k.conn, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(int(namespace.Fd())), nftables.WithSockOptions(
 		func(socket *netlink.Conn) error {
 			k.socket = socket
-			return errors.Join(socket.SetDeadline(time.Now().Add(deadline)), socket.SetWriteBuffer(sendBuffer), socket.SetReadBuffer(receiveBuffer))
+			return errors.Join(socket.SetWriteBuffer(sendBuffer), socket.SetReadBuffer(receiveBuffer))
 		},
 	))
 	if err != nil {
@@ -49,7 +49,7 @@ func connect(namespace *os.File) (k *kernel, err error) {
 	return k, nil
 }
 
-func (k *kernel) close() { _ = k.conn.CloseLasting() }
+func (k *kernel) close() error { return k.conn.CloseLasting() }
 
 // explain says what was refused, and that the kernel lacks something when that is why.
 func explain(doing string, err error) error {
