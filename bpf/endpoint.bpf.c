@@ -2,10 +2,10 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The two programs at the host end of every pod's veth pair, and the one that removes old connections. All pods share them: what differs between
- * pods is data.
+ * The two programs at the host end of every pod's veth pair, the one at all other devices of the node, and the one that removes old
+ * connections. All pods share them: what differs between pods is data.
  *
- * The first two run under tc (clsact, direct action) with the link header in place.
+ * The first three run under tc (clsact, direct action) with the link header in place.
  */
 #include <linux/bpf.h>
 #include <linux/if_packet.h>
@@ -138,6 +138,21 @@ int to_pod(struct __sk_buff *ctx)
 		return drop(ctx, reason);
 	count_to_pod(ctx, own->id);
 	return VERDICT_STACK;
+}
+
+/*
+ * to_uplink sees what leaves the node by a device that is no pod's host end: egress, after routing and translation. Filters of others
+ * on the device come after it. tc_index is the endpoint whose egress is not decided yet, or 0.
+ */
+SEC("tc")
+int to_uplink(struct __sk_buff *ctx)
+{
+	__u32 id = ctx->tc_index;
+
+	(void)digest; /* so that the program has the configuration by which it is known */
+	if (id && bpf_map_lookup_elem(&slots, &id))
+		ctx->tc_index = 0;
+	return VERDICT_NEXT;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -27,6 +27,7 @@ const (
 	endpointProgFromPod         = "from_pod"
 	endpointProgSweep           = "sweep"
 	endpointProgToPod           = "to_pod"
+	endpointProgToUplink        = "to_uplink"
 	endpointVarConntrackPresent = "conntrack_present"
 	endpointVarDigest           = "digest"
 	endpointVarGatewayIpv4      = "gateway_ipv4"
@@ -74,9 +75,10 @@ type endpointSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointProgramSpecs struct {
-	FromPod *ebpf.ProgramSpec `ebpf:"from_pod"`
-	Sweep   *ebpf.ProgramSpec `ebpf:"sweep"`
-	ToPod   *ebpf.ProgramSpec `ebpf:"to_pod"`
+	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
+	Sweep    *ebpf.ProgramSpec `ebpf:"sweep"`
+	ToPod    *ebpf.ProgramSpec `ebpf:"to_pod"`
+	ToUplink *ebpf.ProgramSpec `ebpf:"to_uplink"`
 }
 
 // endpointMapSpecs contains maps before they are loaded into the kernel.
@@ -158,9 +160,10 @@ type endpointVariables struct {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointPrograms struct {
-	FromPod *ebpf.Program `ebpf:"from_pod"`
-	Sweep   *ebpf.Program `ebpf:"sweep"`
-	ToPod   *ebpf.Program `ebpf:"to_pod"`
+	FromPod  *ebpf.Program `ebpf:"from_pod"`
+	Sweep    *ebpf.Program `ebpf:"sweep"`
+	ToPod    *ebpf.Program `ebpf:"to_pod"`
+	ToUplink *ebpf.Program `ebpf:"to_uplink"`
 }
 
 func (p *endpointPrograms) Close() error {
@@ -168,6 +171,7 @@ func (p *endpointPrograms) Close() error {
 		p.FromPod,
 		p.Sweep,
 		p.ToPod,
+		p.ToUplink,
 	)
 }
 

@@ -130,7 +130,7 @@ func describe(objects *loader.Objects) v1.Datapath {
 	for _, p := range []struct {
 		name string
 		*loader.Program
-	}{{bpf.FromPod, programs.FromPod}, {bpf.ToPod, programs.ToPod}} {
+	}{{bpf.FromPod, programs.FromPod}, {bpf.ToPod, programs.ToPod}, {bpf.ToUplink, programs.ToUplink}} {
 		status.Programs = append(status.Programs, v1.Program{Name: p.name, ID: p.ID, Tag: p.Tag})
 	}
 	return status
