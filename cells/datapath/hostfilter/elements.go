@@ -49,7 +49,9 @@ func stateOf(d Desired) (state, error) {
 		s.add(p.Link, elements...)
 	}
 	for _, link := range d.Decided {
-		s.add(link, element{set: decided})
+		if e := (element{set: decided}); !slices.Contains(s[link], e) {
+			s.add(link, e)
+		}
 	}
 	for link, elements := range s {
 		for i := range elements[1:] {
