@@ -159,6 +159,13 @@ func TestUplinksFollowed(t *testing.T) {
 		eventually(first, second)
 		n.wantEgress(t, second, n.toUplink(t))
 		n.wantEgress(t, p.index(), n.egress(t, p.index())[0])
+		must(t, n.Netlink(t).QdiscDel(testutil.Clsact(second)))
+		testutil.Eventually(t, func() error {
+			if got := n.egress(t, second); !slices.Equal(got, []uint32{n.toUplink(t)}) {
+				return fmt.Errorf("after somebody took it off, there are %v", got)
+			}
+			return nil
+		})
 		must(t, n.Netlink(t).LinkDel(testutil.LinkAt(second)))
 		eventually(first)
 		n.require(t, false)

@@ -2,15 +2,17 @@ package datapath
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/netns"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/task"
 )
 
@@ -47,14 +49,14 @@ func newUplinksTask(d *Datapath, log *slog.Logger) *task.Task {
 // follow returns nil when the program is not required any more.
 func (u *uplinks) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	updates, err := u.subscribe(ctx)
+	notifications, err := u.subscribe(ctx)
 	if err != nil {
 		cancel()
 		return err
 	}
 	defer func() {
 		cancel()
-		for range updates { // to its end, so that the library's goroutine is not left behind
+		for range notifications { // to its end
 		}
 	}()
 	if err := u.compareAll(); err != nil { // after the subscription, so that no device is between the two
@@ -70,11 +72,11 @@ func (u *uplinks) follow(ctx context.Context) error {
 			if !u.isRequired() {
 				return nil
 			}
-		case update, open := <-updates:
+		case m, open := <-notifications:
 			if !open {
 				return errors.New("the kernel has dropped notifications")
 			}
-			err = u.note(update)
+			err = u.note(m)
 		case <-tick.C:
 			err = u.compareAll()
 		}
@@ -84,33 +86,57 @@ func (u *uplinks) follow(ctx context.Context) error {
 	}
 }
 
-func (u *uplinks) subscribe(ctx context.Context) (<-chan netlink.LinkUpdate, error) {
+// subscribe is for devices, and for what is taken off them.
+func (u *uplinks) subscribe(ctx context.Context) (notifications <-chan syscall.NetlinkMessage, err error) {
 	u.netlink.Lock()
-	namespace := u.namespace
-	started := u.handle != nil
-	u.netlink.Unlock()
-	if !started {
+	defer u.netlink.Unlock()
+	if u.handle == nil {
 		return nil, ErrNotStarted
 	}
-	updates := make(chan netlink.LinkUpdate, 16)
-	err := netns.In(int(namespace.Fd()), func() error { return netlink.LinkSubscribe(updates, ctx.Done()) })
-	if err != nil {
-		return nil, fmt.Errorf("subscribe to the devices of the node: %w", err)
-	}
-	return updates, nil
+	err = netns.In(int(u.namespace.Fd()), func() error {
+		notifications, err = nl.Watch(ctx, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
+		return err
+	})
+	return notifications, err
 }
 
 // note is for one notification. Those of pods' host ends, which are most, cost nothing more.
-func (u *uplinks) note(update netlink.LinkUpdate) error {
-	index := int(update.Index)
-	switch {
-	case update.Family != unix.AF_UNSPEC: // of a bridge's port
-		return nil
-	case update.Header.Type == unix.RTM_DELLINK:
-		u.forget(index)
-		return nil
-	case !isUplink(update.Link) || u.isDecided(index):
+func (u *uplinks) note(m syscall.NetlinkMessage) error {
+	// A struct ifinfomsg and a struct tcmsg both begin with the family, and have the index of the device at the same place.
+	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // of a bridge's port
 		return nil
 	}
-	return u.compareOne(update.Link)
+	index := int(int32(binary.NativeEndian.Uint32(m.Data[4:])))
+	switch m.Header.Type {
+	case unix.RTM_DELLINK:
+		u.forget(index)
+	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
+		if u.isDecided(index) {
+			return u.compareIndex(index)
+		}
+	case unix.RTM_NEWLINK:
+		header := unix.NlMsghdr(m.Header)
+		if l, err := netlink.LinkDeserialize(&header, m.Data); err == nil && isUplink(l) && !u.isDecided(index) {
+			return u.compareOne(l)
+		}
+	}
+	return nil
+}
+
+// compareIndex is compareOne of a device that is there.
+func (u *uplinks) compareIndex(index int) error {
+	u.netlink.Lock()
+	defer u.netlink.Unlock()
+	if u.handle == nil {
+		return ErrNotStarted
+	}
+	l, err := linkOrErrNoLink(u.handle.LinkByIndex(index))
+	if err == nil {
+		u.compare(l)
+	}
+	if errors.Is(err, ErrNoLink) {
+		u.forget(index)
+		return nil
+	}
+	return err
 }

@@ -6,7 +6,10 @@
 //
 // [Filter.Apply] makes the table inet porin what [Desired] says, in one transaction. The number of rules is fixed: pods are elements of
 // maps from (interface), (interface, protocol) and (interface, protocol, range of ports) to a verdict, of which the most specific decides. Only
-// elements that differ are written. The table is there only while a pod is restricted.
+// elements that differ are written. The table is there only while a pod is restricted. [Filter.Watch] tells when somebody has changed it.
+//
+// A pod's policy is in force when to_uplink is on the devices, and then the pod and the devices are in the table; a device that leaves Decided leaves
+// the table before it loses the program.
 //
 // Verdicts are for each packet that belongs to a connection that the pod opened, so a right that is revoked ends open
 // connections. Replies of connections that others opened pass, and so do ICMP errors about any connection. Connections that are older
