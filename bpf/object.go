@@ -4,10 +4,9 @@ import "github.com/cilium/ebpf"
 
 // The names of what is in the endpoint object.
 const (
-	FromPod = endpointProgFromPod // at the host end's ingress: what the pod sends
-	ToPod   = endpointProgToPod   // at the host end's egress: what the pod gets
-
-	ToUplink = endpointProgToUplink // at the egress of the node's other devices: what leaves the node
+	FromPod  = endpointProgFromPod  // at the host end's ingress: what the pod sends
+	ToPod    = endpointProgToPod    // at the host end's egress: what the pod gets
+	ToUplink = endpointProgToUplink // at the egress of all other devices: what leaves the node
 
 	Sweep = endpointProgSweep // removes connections that are over; abi.Sweep says how many
 

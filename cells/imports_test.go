@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 	"internal/rtnl":                   {},
 	"internal/deletionrecords":        {},
 	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/fault"},
+	"cells/datapath/hostfilter":       {"internal/fault", "internal/netns", "internal/nl"},
 }
 
 func TestImports(t *testing.T) {

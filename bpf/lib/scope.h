@@ -13,7 +13,7 @@
 #include "parse.h"
 #include "types.h"
 
-/* Of the object and its configuration: the agent writes it, and knows by it what it finds loaded. Nothing reads it here. */
+/* Of the object and its configuration: the agent writes it, and knows by it what it finds loaded. No decision depends on it. */
 volatile const __u64 digest;
 
 /* The next hop of every pod's default route; on no interface. */

@@ -5,7 +5,7 @@
 #include <linux/pkt_cls.h>
 
 enum verdict {
-	VERDICT_NEXT = TC_ACT_UNSPEC,	   /* on the uplink: go on, and other programs may see it, too */
+	VERDICT_NEXT = TC_ACT_UNSPEC,	   /* go on with the next filter of the device, which is not a pod's */
 	VERDICT_STACK = TC_ACT_OK,	   /* go on: from a pod into the stack, to a pod into its link */
 	VERDICT_DROP = TC_ACT_SHOT,	   /* only ever returned by drop_of() */
 	VERDICT_DELIVER = TC_ACT_REDIRECT, /* straight into another pod */

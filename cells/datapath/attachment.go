@@ -128,7 +128,12 @@ func probeAttach(programs *loader.Programs) error {
 			return err
 		}
 		defer handle.Close()
-		return attachFilters(handle, filters(programs), loopback)
+		uplink := uplinkFilter(programs.ToUplink)
+		uplink.LinkIndex = loopback
+		if err := attachFilters(handle, filters(programs), loopback); err != nil {
+			return err
+		}
+		return explainFilter("attach "+uplink.Name+" to link", loopback, handle.FilterReplace(&uplink))
 	})
 	if err != nil {
 		return fmt.Errorf("attach BPF programs to a link for a trial: %w", err)

@@ -15,13 +15,14 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the datapath cell. It provides [Links], [Maps], [Counters] and the [Step] on them, for the ordered steps.
+// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters] and the [Step] on them, for the ordered steps.
 func Module(cfg Config) fx.Option {
 	return cell.Module("datapath",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(
 			newStarted,
 			func(d *Datapath) (Links, Maps, Counters, Pins) { return d.Links(), d.Maps(), d.Counters(), d.Pins() },
+			(*Datapath).Uplinks,
 			NewStep,
 		),
 		endpointmanager.Describe(newDescriber),
@@ -30,6 +31,7 @@ func Module(cfg Config) fx.Option {
 		}),
 		capacity.Provide(NewCapacitySource),
 		supervisor.Tasks(newSweepTask),
+		supervisor.Tasks(newUplinksTask),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 	)

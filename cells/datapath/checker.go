@@ -88,5 +88,6 @@ func (c *Checker) nodeFindings() ([]doctor.Finding, error) {
 	pinFindings, pinsErr := pins.findings()
 	programs, programsErr := pins.programFindings(links)
 	sysctls, sysctlsErr := router.findings()
-	return slices.Concat(pinFindings, programs, sysctls), errors.Join(pinsErr, programsErr, sysctlsErr)
+	uplinks, uplinksErr := c.datapath.uplinks.findings()
+	return slices.Concat(pinFindings, programs, sysctls, uplinks), errors.Join(pinsErr, programsErr, sysctlsErr, uplinksErr)
 }

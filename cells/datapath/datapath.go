@@ -13,13 +13,14 @@ import (
 	"porin.dev/porin/cells/datapath/loader"
 )
 
-// Datapath is this node's part of the kernel. Its Links, Maps and Pins answer [ErrNotStarted] unless it is started.
+// Datapath is this node's part of the kernel. Its Links, Uplinks, Maps and Pins answer [ErrNotStarted] unless it is started.
 type Datapath struct {
-	cfg   Config
-	log   *slog.Logger
-	pins  pins
-	maps  kernelMaps
-	links nodeLinks
+	cfg     Config
+	log     *slog.Logger
+	pins    pins
+	maps    kernelMaps
+	links   nodeLinks
+	uplinks *uplinks
 
 	mu        sync.Mutex      // guards the fields below
 	objects   *loader.Objects // nil unless started
@@ -33,7 +34,9 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the datapath: %w", err)
 	}
-	return &Datapath{cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)}}, nil
+	return &Datapath{
+		cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)}, uplinks: newUplinks(log),
+	}, nil
 }
 
 func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
@@ -68,7 +71,11 @@ func (d *Datapath) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
 	}
-	if err := (*bpfMaps)(objects.Maps).shareConnections(); err != nil {
+	err = (*bpfMaps)(objects.Maps).shareConnections()
+	if err == nil {
+		err = d.uplinks.start(objects.Programs.ToUplink, namespace)
+	}
+	if err != nil {
 		objects.Close()
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
@@ -97,6 +104,7 @@ func (d *Datapath) Stop(context.Context) error {
 	if d.objects == nil {
 		return nil
 	}
+	d.uplinks.stop()
 	err := errors.Join(d.links.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.pins.set(nil)
@@ -107,6 +115,9 @@ func (d *Datapath) Stop(context.Context) error {
 
 // Links are those of the node.
 func (d *Datapath) Links() Links { return &d.links }
+
+// Uplinks are the other devices of the node.
+func (d *Datapath) Uplinks() Uplinks { return d.uplinks }
 
 // Maps are those in the kernel.
 func (d *Datapath) Maps() Maps { return &d.maps }
@@ -130,7 +141,7 @@ func describe(objects *loader.Objects) v1.Datapath {
 	for _, p := range []struct {
 		name string
 		*loader.Program
-	}{{bpf.FromPod, programs.FromPod}, {bpf.ToPod, programs.ToPod}} {
+	}{{bpf.FromPod, programs.FromPod}, {bpf.ToPod, programs.ToPod}, {bpf.ToUplink, programs.ToUplink}} {
 		status.Programs = append(status.Programs, v1.Program{Name: p.name, ID: p.ID, Tag: p.Tag})
 	}
 	return status

@@ -6,6 +6,9 @@
 //
 //	from_pod, to_pod <--> map connections --> [Datapath.SweepConnections], every 10 s: removes what is over
 //
+//	egress policies -> [Uplinks]   to_uplink on the node's other devices, while required
+//	                -> hostfilter  nftables: what ends at the node, and a guard for devices without to_uplink
+//
 //	[Datapath] Start: loader adopts the pinned programs by digest, or loads and pins them; open sockets
 //	[Checker]  the doctor's: compares the endpoints with what the kernel has      [CapacitySource]  how many more fit
 //

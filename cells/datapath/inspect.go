@@ -3,6 +3,7 @@ package datapath
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -20,7 +21,7 @@ type Inspection struct {
 	Attachments []ProgramAtALink       `json:"attachments"`
 }
 
-// ProgramAtALink is a filter on a host end.
+// ProgramAtALink is a filter on a host end, or ours on another device.
 type ProgramAtALink struct {
 	IfName    string `json:"ifname"`
 	IfIndex   int    `json:"ifindex"`
@@ -29,7 +30,7 @@ type ProgramAtALink struct {
 	ProgramID uint32 `json:"programID"`
 }
 
-// Inspect reads, without an agent, what is pinned below the BPF root and what is attached to the host ends in the
+// Inspect reads, without an agent, what is pinned below the BPF root and what is attached to the devices of the
 // network namespace of the calling thread. A root that is not there has nothing.
 func Inspect(bpfRoot string) (Inspection, error) {
 	programs, maps, pinsErr := loader.Inspect(bpfRoot)
@@ -46,14 +47,14 @@ func inspectLinks() (attachments []ProgramAtALink, err error) {
 	return attachedTo(handle)
 }
 
-// attachedTo lists the filters of all host ends. It leaves out links that go meanwhile.
+// attachedTo lists the filters of all host ends, and ours of other devices. It leaves out links that go meanwhile.
 func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error) {
-	ends, err := link.HostEnds(handle)
+	links, err := nl.Dump(handle.LinkList)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list links: %w", err)
 	}
-	slices.SortFunc(ends, func(a, b netlink.Link) int { return cmp.Compare(a.Attrs().Index, b.Attrs().Index) })
-	for _, end := range ends {
+	slices.SortFunc(links, func(a, b netlink.Link) int { return cmp.Compare(a.Attrs().Index, b.Attrs().Index) })
+	for _, end := range links {
 		for _, side := range []struct {
 			name   string
 			parent uint32
@@ -63,6 +64,9 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 				continue // the link has no clsact, or went
 			}
 			for _, filter := range filters {
+				if !link.IsHostEnd(end) && filter.Attrs().Handle != uplinkHandle {
+					continue // somebody else's
+				}
 				at := ProgramAtALink{IfName: end.Attrs().Name, IfIndex: end.Attrs().Index, Direction: side.name}
 				if bpf, ok := filter.(*netlink.BpfFilter); ok {
 					at.Name, at.ProgramID = bpf.Name, uint32(bpf.Id)
@@ -74,7 +78,7 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 	return attachments, nil
 }
 
-// attachedPrograms are the IDs of the programs on host ends.
+// attachedPrograms are the IDs of the programs on devices.
 func (n *nodeLinks) attachedPrograms() (map[uint32]bool, error) {
 	if n.reader == nil {
 		return nil, ErrNotStarted

@@ -22,6 +22,8 @@ const (
 	mapOrphan       = "map-orphan"
 	pinMissing      = "pin-missing"
 	forwardingOff   = "forwarding-off"
+
+	uplinkProgramMissing = "uplink-program-missing"
 )
 
 // Kinds implements doctor.Checker.
@@ -48,6 +50,7 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: mapEntryOrphan, Meaning: "the programs know an endpoint that does not exist", Repair: removed, About: doctor.Addresses},
 		{Name: mapOrphan, Meaning: "a map is pinned below the BPF root that no program of this agent uses", Repair: "the pin is removed"},
 		{Name: pinMissing, Meaning: "a program or map of this agent is not pinned where the next agent looks for it", Repair: "it is pinned again"},
+		{Name: uplinkProgramMissing, Meaning: "an endpoint has an egress policy, and a device by which packets leave the node lacks the program that decides them: what such endpoints send there is dropped", Repair: "it is attached; if the device refuses it, remove the filter of priority 1 or the qdisc ingress that another program has there"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
 	}
 }

@@ -30,7 +30,7 @@ func (n *nodeLinks) readOf(e Entry) (a actualLinks, err error) {
 		return a, err
 	}
 	for i, filter := range n.filters {
-		if a.programs[i], err = programAt(n.reader, e.Link, filter.Parent); err != nil {
+		if a.programs[i], err = programAt(n.reader, e.Link, filter); err != nil {
 			return a, err
 		}
 	}
@@ -51,12 +51,12 @@ func (n *nodeLinks) readOf(e Entry) (a actualLinks, err error) {
 	return a, nil
 }
 
-// programAt is the ID of the program in the place of ours on that side of the link; 0 for none.
-func programAt(handle *netlink.Handle, link int, side uint32) (id int, err error) {
-	filters, err := nl.Dump(func() ([]netlink.Filter, error) { return handle.FilterList(nl.LinkAt(link), side) })
+// programAt is the ID of the program in the place of our filter on the link; 0 for none.
+func programAt(handle *netlink.Handle, link int, ours netlink.BpfFilter) (id int, err error) {
+	filters, err := nl.Dump(func() ([]netlink.Filter, error) { return handle.FilterList(nl.LinkAt(link), ours.Parent) })
 	for _, filter := range filters {
 		bpf, ok := filter.(*netlink.BpfFilter)
-		if ok && bpf.Handle == filterHandle && bpf.Priority == filterPriority {
+		if ok && bpf.Handle == ours.Handle && bpf.Priority == ours.Priority {
 			return bpf.Id, nil
 		}
 	}

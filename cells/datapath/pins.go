@@ -101,7 +101,7 @@ func (p *pins) staleFinding(pin loader.StalePin) doctor.Finding {
 	return f
 }
 
-// programFindings are programs on our maps that are neither this agent's nor attached to a host end.
+// programFindings are programs on our maps that are neither this agent's nor attached to a device.
 func (p *pins) programFindings(links *nodeLinks) (findings []doctor.Finding, err error) {
 	var stale []uint32
 	err = p.use(func(objects *loader.Objects) error {
@@ -118,7 +118,7 @@ func (p *pins) programFindings(links *nodeLinks) (findings []doctor.Finding, err
 		}
 		findings = append(findings, doctor.Finding{
 			Kind: programOrphan, Subject: fmt.Sprintf("program %d", id),
-			Detail: "it is loaded on the maps of this agent, and neither pinned nor attached to an endpoint",
+			Detail: "it is loaded on the maps of this agent, and neither pinned nor attached to a device",
 		})
 	}
 	return findings, err

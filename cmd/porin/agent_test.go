@@ -148,7 +148,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 		Resources: a.resources(),
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"},
-			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}},
+			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}, {Name: "to_uplink", ID: 43}},
 		},
 	})
 }

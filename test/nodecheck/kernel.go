@@ -20,7 +20,9 @@ func (a answers) kernelDue() (items []Item) {
 		index := ep.Host.Index
 		items = append(items, linkItem(ep.Host.Name, index, ep.Host.MAC.String(), true))
 		for _, p := range a.status.Datapath.Programs {
-			items = append(items, filterItem(index, directions[p.Name], p.ID))
+			if direction := directions[p.Name]; direction != "" {
+				items = append(items, filterItem(index, direction, p.ID))
+			}
 		}
 		for _, addr := range addresses(ep) {
 			items = append(items, routeItem(netip.PrefixFrom(addr, addr.BitLen()), index), neighItem(addr, index, ep.Container.MAC.String()))
@@ -29,7 +31,7 @@ func (a answers) kernelDue() (items []Item) {
 	return items
 }
 
-// directions says where a program belongs.
+// directions says where a program belongs on the host end of a pod.
 var directions = map[string]string{bpf.FromPod: "ingress", bpf.ToPod: "egress"}
 
 var sides = map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS}

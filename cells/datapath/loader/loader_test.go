@@ -51,7 +51,7 @@ func (n *node) load(t *testing.T) *loader.Objects {
 }
 
 func tags(o *loader.Objects) map[string]string {
-	return map[string]string{bpf.FromPod: o.Programs.FromPod.Tag, bpf.ToPod: o.Programs.ToPod.Tag}
+	return map[string]string{bpf.FromPod: o.Programs.FromPod.Tag, bpf.ToPod: o.Programs.ToPod.Tag, bpf.ToUplink: o.Programs.ToUplink.Tag}
 }
 
 func TestLoadAdopts(t *testing.T) {
@@ -228,8 +228,8 @@ func TestStaleAndMissingPins(t *testing.T) {
 		must(t, l.RemovePin(want)) // again, when there is nothing to do
 	}
 	loaded, err := l.StalePrograms(own)
-	if err != nil || len(loaded) != 2 {
-		t.Errorf("loaded and not ours: %v, error %v, want two", loaded, err)
+	if err != nil || len(loaded) != 3 {
+		t.Errorf("loaded and not ours: %v, error %v, want three", loaded, err)
 	}
 	must(t, os.Remove(filepath.Join(n.cfg.Root, "maps", bpf.Links)))
 	missing, err := l.MissingPins(own)

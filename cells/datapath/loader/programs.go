@@ -15,8 +15,8 @@ import (
 
 // Programs are those of one digest.
 type Programs struct {
-	FromPod, ToPod *Program
-	Adopted        bool // they were pinned, and not loaded anew
+	FromPod, ToPod, ToUplink *Program
+	Adopted                  bool // they were pinned, and not loaded anew
 }
 
 // Program is a loaded program and what the kernel calls it.
@@ -39,16 +39,16 @@ func newProgram(p *ebpf.Program) (*Program, *ebpf.ProgramInfo, error) {
 }
 
 func (p *Programs) byName() map[string]**Program {
-	return map[string]**Program{bpf.FromPod: &p.FromPod, bpf.ToPod: &p.ToPod}
+	return map[string]**Program{bpf.FromPod: &p.FromPod, bpf.ToPod: &p.ToPod, bpf.ToUplink: &p.ToUplink}
 }
 
 func (p *Programs) close() {
 	if p == nil {
 		return
 	}
-	for _, one := range []*Program{p.FromPod, p.ToPod} {
-		if one != nil {
-			one.Close()
+	for _, one := range p.byName() {
+		if *one != nil {
+			(*one).Close()
 		}
 	}
 }

@@ -61,14 +61,23 @@ func (l *Loader) StalePrograms(of *Objects) (stale []uint32, err error) {
 		if err != nil {
 			return stale, fmt.Errorf("list loaded programs: %w", err)
 		}
-		if loaded := uint32(id); loaded != of.Programs.FromPod.ID && loaded != of.Programs.ToPod.ID && isOurs(id, ours) {
+		if loaded := uint32(id); !of.Programs.has(loaded) && isOurs(id, ours) {
 			stale = append(stale, loaded)
 		}
 	}
 }
 
+func (p *Programs) has(id uint32) bool {
+	for _, one := range p.byName() {
+		if (*one).ID == id {
+			return true
+		}
+	}
+	return false
+}
+
 // ourNames are those of the programs.
-var ourNames = map[string]bool{bpf.FromPod: true, bpf.ToPod: true}
+var ourNames = map[string]bool{bpf.FromPod: true, bpf.ToPod: true, bpf.ToUplink: true}
 
 // isOurs is false for a program that ends meanwhile.
 func isOurs(id ebpf.ProgramID, maps map[ebpf.MapID]bool) bool {

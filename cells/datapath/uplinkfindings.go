@@ -1,0 +1,70 @@
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/internal/nl"
+)
+
+// findings compares the devices with what [Uplinks.Require] was told last.
+func (u *uplinks) findings() (findings []doctor.Finding, err error) {
+	u.mu.Lock()
+	asked, required := u.asked, u.required
+	u.mu.Unlock()
+	if !asked {
+		return nil, nil
+	}
+	u.netlink.Lock()
+	defer u.netlink.Unlock()
+	if u.handle == nil {
+		return nil, ErrNotStarted
+	}
+	links, err := nl.Dump(u.handle.LinkList)
+	for _, l := range links {
+		if !isUplink(l) {
+			continue
+		}
+		found, programErr := programAt(u.handle, l.Attrs().Index, u.filter)
+		err = errors.Join(err, programErr)
+		if finding, ok := u.finding(l, found, required); ok && programErr == nil {
+			findings = append(findings, finding)
+		}
+	}
+	return findings, ignoreInterrupted(err)
+}
+
+// finding is about a device that has the program, or 0 for none.
+func (u *uplinks) finding(l netlink.Link, found int, required bool) (f doctor.Finding, ok bool) {
+	index, name := l.Attrs().Index, l.Attrs().Name
+	f = doctor.Finding{
+		Subject: fmt.Sprintf("program %s on link %s, index %d", u.filter.Name, name, index),
+		Repair:  func(context.Context) error { return u.repair(l) },
+	}
+	switch {
+	case required && found == 0:
+		f.Kind, f.Detail = uplinkProgramMissing, missing
+	case required && found != u.filter.Id:
+		f.Kind, f.Detail = uplinkProgramMissing, fmt.Sprintf("%d instead of %d", found, u.filter.Id)
+	case !required && found != 0:
+		f.Kind, f.Detail = programOrphan, "no endpoint has an egress policy"
+	}
+	return f, f.Kind != ""
+}
+
+// repair says why the device refuses the program, if it does.
+func (u *uplinks) repair(l netlink.Link) error {
+	if err := u.compareOne(l); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if reason := u.refusals[l.Attrs().Index]; reason != "" {
+		return errors.New(reason)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package datapath
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/netns"
+	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/task"
+)
+
+// Devices are followed by the kernel's notifications, and compared all together now and then.
+const (
+	uplinksInterval = time.Minute
+	uplinksPause    = time.Second // before they are followed again, after that has failed
+)
+
+// FollowUplinks gives devices that come the program while it is required, until ctx ends.
+func (d *Datapath) FollowUplinks(ctx context.Context) error {
+	u := d.uplinks
+	for ctx.Err() == nil {
+		var retry <-chan time.Time
+		if u.isRequired() {
+			if err := u.follow(ctx); err != nil && ctx.Err() == nil {
+				u.log.Warn("cannot follow the devices of the node; trying again", "in", uplinksPause, "error", err)
+				retry = time.After(uplinksPause)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-retry:
+		case <-u.wake:
+		}
+	}
+	return ctx.Err()
+}
+
+func newUplinksTask(d *Datapath, log *slog.Logger) *task.Task {
+	return task.Forever(log, "datapath-follow-uplinks", d.FollowUplinks)
+}
+
+// follow returns nil when the program is not required any more.
+func (u *uplinks) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	notifications, err := u.subscribe(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer func() {
+		cancel()
+		for range notifications { // to its end
+		}
+	}()
+	if err := u.compareAll(); err != nil { // after the subscription, so that no device is between the two
+		return err
+	}
+	tick := time.NewTicker(uplinksInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-u.wake:
+			if !u.isRequired() {
+				return nil
+			}
+		case m, open := <-notifications:
+			if !open {
+				return errors.New("the kernel has dropped notifications")
+			}
+			err = u.note(m)
+		case <-tick.C:
+			err = u.compareAll()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// subscribe is for devices, and for what is taken off them.
+func (u *uplinks) subscribe(ctx context.Context) (notifications <-chan syscall.NetlinkMessage, err error) {
+	u.netlink.Lock()
+	defer u.netlink.Unlock()
+	if u.handle == nil {
+		return nil, ErrNotStarted
+	}
+	err = netns.In(int(u.namespace.Fd()), func() error {
+		notifications, err = nl.Watch(ctx, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
+		return err
+	})
+	return notifications, err
+}
+
+// note is for one notification. Those of pods' host ends, which are most, cost nothing more.
+func (u *uplinks) note(m syscall.NetlinkMessage) error {
+	// A struct ifinfomsg and a struct tcmsg both begin with the family, and have the index of the device at the same place.
+	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // of a bridge's port
+		return nil
+	}
+	index := int(int32(binary.NativeEndian.Uint32(m.Data[4:])))
+	switch m.Header.Type {
+	case unix.RTM_DELLINK:
+		u.forget(index)
+	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
+		if u.isDecided(index) {
+			return u.compareIndex(index)
+		}
+	case unix.RTM_NEWLINK:
+		header := unix.NlMsghdr(m.Header)
+		if l, err := netlink.LinkDeserialize(&header, m.Data); err == nil && isUplink(l) && !u.isDecided(index) {
+			return u.compareOne(l)
+		}
+	}
+	return nil
+}
+
+// compareIndex is compareOne of a device that is there.
+func (u *uplinks) compareIndex(index int) error {
+	u.netlink.Lock()
+	defer u.netlink.Unlock()
+	if u.handle == nil {
+		return ErrNotStarted
+	}
+	l, err := linkOrErrNoLink(u.handle.LinkByIndex(index))
+	if err == nil {
+		u.compare(l)
+	}
+	if errors.Is(err, ErrNoLink) {
+		u.forget(index)
+		return nil
+	}
+	return err
+}
