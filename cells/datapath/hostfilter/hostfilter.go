@@ -93,7 +93,8 @@ func (f *Filter) disconnect() (err error) {
 // attempts is how often Apply reads the table again, when others change the ruleset meanwhile.
 const attempts = 5
 
-// Apply makes the table what d says, whatever it was: what it finds changed by others it repairs. When it fails, the table is as before.
+// Apply makes the table what d says, whatever it was: what it finds changed by others it repairs. When it fails, the table is as before. A pod that a
+// former agent restricted, and that is not in d, is free: the first d must have all pods.
 func (f *Filter) Apply(d Desired) error {
 	want, err := stateOf(d)
 	if err != nil {
