@@ -31,10 +31,13 @@
 #include "lib/sweep.h"
 #include "lib/verdict.h"
 
-/* to_stack lets a packet of a pod go on. request: nobody has decided about it yet. */
+/*
+ * to_stack lets a packet of a pod go on. request: nobody has decided about it yet. With this verdict the kernel sets tc_index to the minor number of tc_classid
+ * (sch_handle_ingress in net/core/dev.c).
+ */
 static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id, _Bool request)
 {
-	ctx->tc_index = request ? id : 0;
+	ctx->tc_classid = request ? id : 0;
 	count_from_pod(ctx, id);
 	return VERDICT_STACK;
 }
@@ -174,7 +177,6 @@ int to_pod(struct __sk_buff *ctx)
 	}
 	if (reason)
 		goto drop;
-	ctx->tc_index = 0;
 	count_to_pod(ctx, c.id);
 	return VERDICT_STACK;
 drop:
@@ -194,8 +196,8 @@ int to_uplink(struct __sk_buff *ctx)
 	struct flow flow = {};
 
 	(void)digest; /* so that the program has the configuration by which it is known */
-	if (!id || !policy_restricts(id))
-		return VERDICT_NEXT;
+	if (!id || (ctx->ingress_ifindex && !sender_of(ctx)) || !policy_restricts(id))
+		return VERDICT_NEXT; /* no pod's request; others may use tc_index for what comes by other devices */
 	ctx->tc_index = 0; /* a device on top of another one: once is enough */
 	reason = packet_parse(ctx, &pkt);
 	if (!reason)

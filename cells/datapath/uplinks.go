@@ -65,9 +65,9 @@ func uplinkFilter(p *loader.Program) netlink.BpfFilter {
 	}
 }
 
-// isUplink reports whether the device is one.
+// isUplink reports whether the device is one. The program expects a link header: what has none, as a tunnel of IP in IP, is left to the guard.
 func isUplink(l netlink.Link) bool {
-	return l.Attrs().Flags&net.FlagLoopback == 0 && !link.IsHostEnd(l)
+	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && !link.IsHostEnd(l)
 }
 
 // start opens a socket in the namespace of the calling thread. The program and the namespace must stay open until stop.

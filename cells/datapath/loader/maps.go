@@ -37,7 +37,9 @@ func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 	if m.CPUs, err = ebpf.PossibleCPU(); err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
-	for name, to := range m.pointers() {
+	pointers := m.pointers()
+	for _, name := range bpf.MapNames() {
+		to := pointers[name]
 		if *to, m.unpinned[name], err = openMap(filepath.Join(dir, name), name, spec.Maps[name]); err != nil {
 			return nil, fmt.Errorf("open map %s: %w", name, err)
 		}
