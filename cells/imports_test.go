@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"cells/store":                     {"api/v1", "cells/doctor", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/doctor":                    {"api/v1", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/capacity":                  {"api/v1", "cells/doctor", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
-	"cells/endpoint":                  {"api/v1", "internal/fault", "internal/netns"},
+	"cells/endpoint":                  {"api/v1", "internal/fault", "internal/labels", "internal/netns"},
 	"cells/endpointmanager":           {"api/v1", "cells/capacity", "cells/doctor", "cells/endpoint", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/endpointmanager/admission": {"cells/endpoint", "internal"},
 	"cells/endpointmanager/ledger":    {"cells/endpoint", "internal"},

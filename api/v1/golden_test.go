@@ -26,9 +26,14 @@ var (
 	}
 	addresses = v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.7"), IPv6: netip.MustParseAddr("fd00::7")}
 	noon      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	endpoint  = v1.Endpoint{
+
+	labels, namespaceLabels = map[string]string{"app": "web"}, map[string]string{"team": "shop"}
+	namedPorts              = []v1.NamedPort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}}
+
+	endpoint = v1.Endpoint{
 		ID: 7, ContainerID: "0123456789ab", IfName: "eth0", State: "ready", Network: "porin", Pod: pod,
 		NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses, Pool: "blue", ExternalIPAM: true, Created: noon,
+		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts,
 		Gateways: v1.Addresses{IPv4: v1.GatewayIPv4, IPv6: v1.GatewayIPv6},
 		Traffic: &v1.Traffic{
 			FromPod: v1.Counter{Packets: 10, Bytes: 840}, ToPod: v1.Counter{Packets: 9, Bytes: 756},
@@ -43,7 +48,9 @@ var bodies = map[string]any{
 	"endpoint-request": v1.EndpointRequest{
 		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", MTU: 1400, Pool: "blue",
 		Addresses: addresses, Reservation: "4UFXKSCNGRY3KIRXEYBGT6NQXC", ExternalIPAM: true, Began: 123456789,
+		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts,
 	},
+	"endpoint-patch":   v1.EndpointPatch{Labels: labels, NamespaceLabels: map[string]string{}, NamedPorts: namedPorts},
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
