@@ -86,6 +86,8 @@ type Endpoint struct {
 	// of. Both answer at the MAC of Host, and nothing on the link answers ARP or neighbour discovery: the neighbour
 	// entries must be permanent.
 	Gateways Addresses `json:"gateways"`
+	// Policy is nil while the agent does not know the endpoint's policies.
+	Policy *EndpointPolicy `json:"policy,omitempty"`
 	// Traffic counts what the endpoint sent and received; nil when the datapath does not say.
 	Traffic *Traffic `json:"traffic,omitempty"`
 }

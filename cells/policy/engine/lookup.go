@@ -23,6 +23,9 @@ func (e *Engine) Table(endpoint string, d model.Direction) (Table, bool) {
 // ID is shared by endpoints with the same policies.
 func (t Table) ID() TableID { return t.t.id }
 
+// Restricts reports whether rules decide; otherwise everything is allowed.
+func (t Table) Restricts() bool { return t.t.selected || t.t.unknown }
+
 // Any returns the rows for all classes without rows of their own.
 func (t Table) Any() []Row { return t.t.any.rows }
 
