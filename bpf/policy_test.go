@@ -50,7 +50,8 @@ var nodeIPv4 = netip.MustParseAddr("192.0.2.1")
 
 func (p *policed) apply(t testing.TB, u engine.Update) {
 	t.Helper()
-	if err := p.writer.Apply(p.e, p.e.Apply(u), p.numbers); err != nil {
+	change := p.e.Apply(u)
+	if err := p.writer.Apply(p.e, &change, p.numbers); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -300,7 +301,7 @@ func TestPolicyOutlivesAgent(t *testing.T) {
 	wantVerdict(t, "without an agent", p.fromClient(t, syn), verdictDrop)
 	restarted := engine.New(engine.Config{})
 	change := restarted.Apply(engine.Update{})
-	if err := p.writer.Apply(restarted, change, nil); err != nil {
+	if err := p.writer.Apply(restarted, &change, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantVerdict(t, "with an agent that does not know the pods", p.fromClient(t, syn), verdictDrop)
@@ -309,7 +310,7 @@ func TestPolicyOutlivesAgent(t *testing.T) {
 		{ID: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{p.client.ip4}},
 		{ID: "shop/server", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{p.server.ip4}},
 	}})
-	if err := p.writer.Apply(restarted, change, p.numbers); err != nil {
+	if err := p.writer.Apply(restarted, &change, p.numbers); err != nil {
 		t.Fatal(err)
 	}
 	wantVerdict(t, "with an agent that knows of no policy", p.fromClient(t, syn), verdictDeliver)

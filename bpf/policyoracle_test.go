@@ -133,7 +133,7 @@ func (c *cluster) compare(t *testing.T, seed uint64, seen map[string]int) {
 		if r.IntN(8) == 0 {
 			c.writer = c.newWriter() // the agent is restarted
 		}
-		if err := c.writer.Apply(e, change, c.numbers); err != nil {
+		if err := c.writer.Apply(e, &change, c.numbers); err != nil {
 			t.Fatalf("-seed=%d: %v", seed, err)
 		}
 		for range 20 {

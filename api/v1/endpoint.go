@@ -24,11 +24,40 @@ type EndpointRequest struct {
 	Reservation string `json:"reservation,omitempty"`
 	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.
 	ExternalIPAM bool `json:"externalIPAM,omitempty"`
+	// Labels are the pod's, and NamespaceLabels its namespace's, for policies. Without them the pod has no labels. Of a namespace
+	// the label kubernetes.io/metadata.name need not be given. When the endpoint is there already they replace what it has, as in
+	// an [EndpointPatch]: what is not given stays.
+	Labels          map[string]string `json:"labels,omitzero"`
+	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
+	// NamedPorts are the ports of its containers that have a name.
+	NamedPorts []NamedPort `json:"namedPorts,omitzero"`
 	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now. An ADD that began before the DEL
 	// of its attachment, or before the ADD of a newer container of its pod, is refused. A DEL takes it as the query
 	// parameter "began", and spares an attachment that began later.
 	Began int64 `json:"began,omitempty"`
 }
+
+// EndpointPatch is the body of PATCH /v1/endpoint/{id}. What is given replaces all that the endpoint has of it; what is not given
+// stays. The answer is the endpoint, when the datapath enforces the policies that follow from it.
+type EndpointPatch struct {
+	Labels          map[string]string `json:"labels,omitzero"`
+	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
+	NamedPorts      []NamedPort       `json:"namedPorts,omitzero"`
+}
+
+// NamedPort is a port of a pod that policies may name. A name may stand for several ports.
+type NamedPort struct {
+	Name     string `json:"name"`
+	Protocol string `json:"protocol,omitempty"` // TCP, which it is when it is not there, UDP or SCTP
+	Port     uint16 `json:"port"`
+}
+
+// The protocols of a [NamedPort].
+const (
+	ProtocolTCP  = "TCP"
+	ProtocolUDP  = "UDP"
+	ProtocolSCTP = "SCTP"
+)
 
 // Endpoint is what the agent manages for one attachment.
 type Endpoint struct {
@@ -47,12 +76,18 @@ type Endpoint struct {
 	// Pool is the one that the addresses are of, whatever the settings say by now; not there when another IPAM gave them.
 	Pool string `json:"pool,omitempty"`
 	// ExternalIPAM says that the addresses belong to another IPAM.
-	ExternalIPAM bool      `json:"externalIPAM,omitempty"`
-	Created      time.Time `json:"created,omitzero"`
+	ExternalIPAM bool `json:"externalIPAM,omitempty"`
+	// Labels, NamespaceLabels and NamedPorts are as they were given last.
+	Labels          map[string]string `json:"labels,omitempty"`
+	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`
+	NamedPorts      []NamedPort       `json:"namedPorts,omitempty"`
+	Created         time.Time         `json:"created,omitzero"`
 	// Gateways are the link-local next hops of the container's default routes, one a family that it has an address
 	// of. Both answer at the MAC of Host, and nothing on the link answers ARP or neighbour discovery: the neighbour
 	// entries must be permanent.
 	Gateways Addresses `json:"gateways"`
+	// Policy is nil while the agent does not know the endpoint's policies.
+	Policy *EndpointPolicy `json:"policy,omitempty"`
 	// Traffic counts what the endpoint sent and received; nil when the datapath does not say.
 	Traffic *Traffic `json:"traffic,omitempty"`
 }

@@ -26,10 +26,16 @@ var (
 	}
 	addresses = v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.7"), IPv6: netip.MustParseAddr("fd00::7")}
 	noon      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	endpoint  = v1.Endpoint{
+
+	labels, namespaceLabels = map[string]string{"app": "web"}, map[string]string{"team": "shop"}
+	namedPorts              = []v1.NamedPort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}}
+
+	endpoint = v1.Endpoint{
 		ID: 7, ContainerID: "0123456789ab", IfName: "eth0", State: "ready", Network: "porin", Pod: pod,
 		NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses, Pool: "blue", ExternalIPAM: true, Created: noon,
+		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts,
 		Gateways: v1.Addresses{IPv4: v1.GatewayIPv4, IPv6: v1.GatewayIPv6},
+		Policy:   &v1.EndpointPolicy{Egress: true, Ingress: true, Error: "policies: no space left on device"},
 		Traffic: &v1.Traffic{
 			FromPod: v1.Counter{Packets: 10, Bytes: 840}, ToPod: v1.Counter{Packets: 9, Bytes: 756},
 			Drops: map[string]uint64{"source-address": 1},
@@ -43,7 +49,9 @@ var bodies = map[string]any{
 	"endpoint-request": v1.EndpointRequest{
 		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", MTU: 1400, Pool: "blue",
 		Addresses: addresses, Reservation: "4UFXKSCNGRY3KIRXEYBGT6NQXC", ExternalIPAM: true, Began: 123456789,
+		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts,
 	},
+	"endpoint-patch":   v1.EndpointPatch{Labels: labels, NamespaceLabels: map[string]string{}, NamedPorts: namedPorts},
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
@@ -74,6 +82,10 @@ var bodies = map[string]any{
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
 			Missing: []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
+		},
+		Policy: v1.PolicyStatus{
+			Policies: 2, Revision: 12, Identities: 9, Error: "policies: no space left on device", FailedSince: noon,
+			Reports: []v1.PolicyReport{{Policies: []string{"ClusterNetworkPolicy a", "ClusterNetworkPolicy b"}, Text: "equal priority 7 in tier admin"}},
 		},
 		Store: &v1.StoreStatus{
 			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
@@ -133,7 +145,21 @@ var bodies = map[string]any{
 		LostPools: []v1.LostPool{{Name: "blue", Gone: true, Command: "porin pool create blue --prefix=10.2.0.0/16"}},
 	},
 	"recovery-request": v1.RecoveryRequest{Begin: true, Exclude: "node-2/bcdefghi34"},
-	"problem":          v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
+	"policy": v1.Policy{
+		Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Tier: "networkpolicy", Priority: 7, Egress: -1, Ingress: 2,
+		Reports: []string{"ingress rule 0: domain name example.com matches nothing so far"}, Outcome: "created",
+		Manifest: json.RawMessage("{\n    \"kind\": \"NetworkPolicy\"\n  }"),
+	},
+	"policy-explanation": v1.PolicyExplanation{
+		From: v1.PolicyPeer{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7}, To: v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"},
+		Protocol: "TCP", Port: 80, Allowed: true, Error: "policies: no space left on device",
+		Egress: v1.PolicyDecision{
+			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "shop", Policy: "web", Direction: "egress"},
+			Passed: []v1.PolicyRule{{Kind: "ClusterNetworkPolicy", Policy: "cluster", Direction: "egress", Index: 2, Name: "to-all"}},
+		},
+		Ingress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
+	},
+	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }
 
 func TestGoldenBodies(t *testing.T) {

@@ -17,6 +17,7 @@ type Status struct {
 	Restored  Restored       `json:"restored"`
 	Held      Held           `json:"held"`
 	Datapath  Datapath       `json:"datapath"`
+	Policy    PolicyStatus   `json:"policy"`
 	// Store is the store that the nodes share, in multi-pool alone.
 	Store *StoreStatus `json:"store,omitempty"`
 	// Recovery is nil when no recovery of that store is under way, as far as this node knows.

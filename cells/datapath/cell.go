@@ -10,12 +10,13 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters] and the [Step] on them, for the ordered steps.
+// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer] and the [Step] on them, for the ordered steps.
 func Module(cfg Config) fx.Option {
 	return cell.Module("datapath",
 		fx.Supply(cfg, fx.Private),
@@ -23,6 +24,8 @@ func Module(cfg Config) fx.Option {
 			newStarted,
 			func(d *Datapath) (Links, Maps, Counters, Pins) { return d.Links(), d.Maps(), d.Counters(), d.Pins() },
 			(*Datapath).Uplinks,
+			(*Datapath).Enforcer,
+			func(x *Enforcer) policy.Enforcer { return x },
 			NewStep,
 		),
 		endpointmanager.Describe(newDescriber),
@@ -32,6 +35,7 @@ func Module(cfg Config) fx.Option {
 		capacity.Provide(NewCapacitySource),
 		supervisor.Tasks(newSweepTask),
 		supervisor.Tasks(newUplinksTask),
+		supervisor.Tasks(newFilterTask),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 	)

@@ -10,17 +10,20 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/datapath/hostfilter"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/cells/policy/policymap"
 )
 
 // Datapath is this node's part of the kernel. Its Links, Uplinks, Maps and Pins answer [ErrNotStarted] unless it is started.
 type Datapath struct {
-	cfg     Config
-	log     *slog.Logger
-	pins    pins
-	maps    kernelMaps
-	links   nodeLinks
-	uplinks *uplinks
+	cfg      Config
+	log      *slog.Logger
+	pins     pins
+	maps     kernelMaps
+	links    nodeLinks
+	uplinks  *uplinks
+	enforcer *Enforcer
 
 	mu        sync.Mutex      // guards the fields below
 	objects   *loader.Objects // nil unless started
@@ -34,8 +37,10 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the datapath: %w", err)
 	}
+	uplinks := newUplinks(log)
 	return &Datapath{
-		cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)}, uplinks: newUplinks(log),
+		cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)},
+		uplinks: uplinks, enforcer: newEnforcer(uplinks, log),
 	}, nil
 }
 
@@ -80,6 +85,7 @@ func (d *Datapath) start(ctx context.Context) error {
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
 	d.maps.set((*bpfMaps)(objects.Maps))
+	d.enforcer.start(policyWriter(objects.Maps), hostfilter.New(namespace, d.log))
 	d.pins.set(objects)
 	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)
 	return nil
@@ -105,7 +111,7 @@ func (d *Datapath) Stop(context.Context) error {
 		return nil
 	}
 	d.uplinks.stop()
-	err := errors.Join(d.links.stop(), d.namespace.Close())
+	err := errors.Join(d.enforcer.stop(), d.links.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.pins.set(nil)
 	d.objects.Close()
@@ -115,6 +121,15 @@ func (d *Datapath) Stop(context.Context) error {
 
 // Links are those of the node.
 func (d *Datapath) Links() Links { return &d.links }
+
+// Enforcer has the kernel decide as policies say.
+func (d *Datapath) Enforcer() *Enforcer { return d.enforcer }
+
+func policyWriter(m *loader.Maps) *policymap.Writer {
+	return policymap.New(policymap.Maps{
+		Policies: m.Policies, ActiveCopy: m.ActiveCopy, Addresses: m.Addresses, Prefixes: m.Prefixes, Tables: m.Tables, Rows: m.Rows,
+	})
+}
 
 // Uplinks are the other devices of the node.
 func (d *Datapath) Uplinks() Uplinks { return d.uplinks }

@@ -33,6 +33,8 @@ type Endpoint struct {
 	Pool      string    // that they are of; "" when another IPAM gave them
 	// IPAMResult is what a delegated IPAM plugin answered besides, an encoded [IPAMResult]; "" when none was asked.
 	IPAMResult string
+	// Metadata is what policies know of the pod, an encoded [Metadata]; "" when nobody gave any.
+	Metadata string `json:",omitempty"`
 	// LinkKind says which step made the link, and takes it away again.
 	LinkKind  LinkKind
 	Host      Interface // in the node's namespace; the zero Interface before it is made

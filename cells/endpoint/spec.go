@@ -29,6 +29,8 @@ type Spec struct {
 	// that gives them, or else the caller has them already, in Requested.
 	ExternalIPAM bool
 	IPAM         IPAMPlugin
+	// Metadata is an encoded [Metadata]; "" when the caller gave none. An endpoint's Spec has none: see [Endpoint.Metadata].
+	Metadata string `json:",omitempty"`
 	// Began is when the caller began, on CLOCK_BOOTTIME; zero when it did not say.
 	Began time.Duration
 }
@@ -46,6 +48,7 @@ func (s Spec) Validate() error {
 		validatePool(s.Pool),
 		validateText("reservation", s.Reservation, 128),
 		validateMTU(s.MTU),
+		validateMetadata(s.Metadata, s.Pod.Namespace),
 		s.IPAM.validate(),
 		ValidateAddresses(s.Requested),
 	)
@@ -61,6 +64,11 @@ func (s Spec) Validate() error {
 	return fault.Wrap(fault.Invalid, err)
 }
 
+// ValidateMetadata is the part of [Spec.Validate] that is about the metadata.
+func (s Spec) ValidateMetadata() error {
+	return fault.Wrap(fault.Invalid, validateMetadata(s.Metadata, s.Pod.Namespace))
+}
+
 func validatePool(name string) error {
 	if name == "" {
 		return nil
@@ -68,9 +76,11 @@ func validatePool(name string) error {
 	return nameFault("pool", name, v1.CheckPoolName(name), v1.PoolNameRule)
 }
 
-// SameRequest reports whether two callers ask for the same thing; when they began does not matter.
+// SameRequest reports whether two callers ask for the same thing. When they began does not matter, and neither do labels, which
+// change during an endpoint's life.
 func (s Spec) SameRequest(other Spec) bool {
 	s.Began, other.Began = 0, 0
+	s.Metadata, other.Metadata = "", ""
 	return s == other
 }
 

@@ -46,6 +46,12 @@ type Renewer interface {
 	Renew(ctx context.Context, ep Endpoint) error
 }
 
+// Updater is a Step that depends on [Endpoint.Metadata]. Update is called with the endpoint that has other metadata than before. When it fails,
+// or what follows, it is called again with the endpoint as it was.
+type Updater interface {
+	Update(ctx context.Context, ep Endpoint) error
+}
+
 // Surveyor is a Step that can tell, for many endpoints in one look and without changing anything, which of them the
 // kernel has lost for good: Restore would fail for these. Survey is called at a start, before any Restore.
 type Surveyor interface {

@@ -28,6 +28,7 @@ type creator struct {
 	listeners *listeners
 	queues    *admission.Queues
 	deleter   *deleter
+	updater   *updater
 
 	// beforeNextClaim is called when a creation that had to wait for another life of its attachment goes on: a simulation orders the two by it.
 	beforeNextClaim func(endpoint.Attachment)
@@ -198,13 +199,14 @@ func (c *creator) renew(ctx context.Context, w *worker, spec endpoint.Spec) (ep 
 	}
 }
 
-// renewInQueue gives the endpoint the later start time: on disk, with the steps that keep it, and in the table.
-func (c *creator) renewInQueue(ctx context.Context, w *worker, spec endpoint.Spec) (endpoint.Endpoint, error) {
+// renewInQueue gives the endpoint the later start time, and the metadata that came with the call: on disk, with the steps that keep it, and in the table.
+func (c *creator) renewInQueue(ctx context.Context, w *worker, spec endpoint.Spec) (_ endpoint.Endpoint, err error) {
 	renewed := w.ep
 	renewed.Spec.Began, renewed.Renewed = max(renewed.Spec.Began, spec.Began), true
-	rec := c.records.recordOf(w, ledger.Committed, endpoint.DeleteConfig{})
-	rec.Endpoint = renewed
-	if err := c.records.ledger.Put(rec); err != nil {
+	if renewed.Metadata, err = endpoint.ChangeMetadata(renewed.Metadata, spec.Metadata); err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	if err := c.updater.put(ctx, w, renewed); err != nil {
 		return endpoint.Endpoint{}, err
 	}
 	if err := c.steps.renew(ctx, renewed); err != nil {

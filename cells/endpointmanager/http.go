@@ -37,6 +37,7 @@ func (s routes) Mount(r chi.Router) {
 	r.Method(http.MethodDelete, "/v1/endpoint", httpx.Handler(s.deleteContainer))
 	r.Method(http.MethodPut, "/v1/endpoint/{id}", httpx.Handler(s.create))
 	r.Method(http.MethodGet, "/v1/endpoint/{id}", httpx.Handler(s.get))
+	r.Method(http.MethodPatch, "/v1/endpoint/{id}", httpx.Handler(s.update))
 	r.Method(http.MethodDelete, "/v1/endpoint/{id}", httpx.Handler(s.delete))
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(s.collect))
 	r.Method(http.MethodPost, "/v1/restore/accept", httpx.Handler(s.accept))
@@ -105,6 +106,25 @@ func (s routes) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	ep, err := s.Lookup.Get(ref)
 	if err != nil {
+		return err
+	}
+	return httpx.JSON(w, http.StatusOK, s.describe(ep))
+}
+
+func (s routes) update(w http.ResponseWriter, r *http.Request) error {
+	ref, err := pathValue(r, endpoint.ParseRef)
+	if err != nil {
+		return err
+	}
+	body, err := httpx.Decode[v1.EndpointPatch](w, r)
+	if err != nil {
+		return err
+	}
+	ep, err := s.Lookup.Get(ref)
+	if err != nil {
+		return err
+	}
+	if ep, err = s.Manager.Update(r.Context(), ep.Spec.Attachment, endpoint.Metadata(body)); err != nil {
 		return err
 	}
 	return httpx.JSON(w, http.StatusOK, s.describe(ep))
@@ -200,6 +220,7 @@ func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 	if ep.Spec.Attachment.IsUnnamed() {
 		ep.Spec.Attachment, ep.Container.Name = endpoint.Attachment{}, ""
 	}
+	metadata, _ := endpoint.DecodeMetadata(ep.Metadata) // checked when it was given
 	return v1.Endpoint{
 		ID:           ep.ID,
 		ContainerID:  ep.Spec.Attachment.ContainerID,
@@ -215,6 +236,8 @@ func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 		ExternalIPAM: ep.Spec.ExternalIPAM,
 		Created:      ep.Created,
 		Gateways:     gatewaysOf(ep.Addresses),
+
+		Labels: metadata.Labels, NamespaceLabels: metadata.NamespaceLabels, NamedPorts: metadata.NamedPorts,
 	}
 }
 
@@ -235,7 +258,12 @@ func specFromV1(a endpoint.Attachment, body v1.EndpointRequest) (endpoint.Spec, 
 	if body.Began < 0 {
 		return endpoint.Spec{}, errBegan
 	}
+	metadata, err := endpoint.Metadata{Labels: body.Labels, NamespaceLabels: body.NamespaceLabels, NamedPorts: body.NamedPorts}.Encode()
+	if err != nil {
+		return endpoint.Spec{}, err
+	}
 	return endpoint.Spec{
+		Metadata:     metadata,
 		Attachment:   a,
 		Network:      body.Network,
 		Pod:          body.Pod,

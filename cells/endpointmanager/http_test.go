@@ -66,6 +66,36 @@ func TestCreateAndDeleteOverHTTP(t *testing.T) {
 	}
 }
 
+func TestLabelsOverHTTP(t *testing.T) {
+	ask := call(t, started(t, t.TempDir(), &probe{}))
+	labelled := func(more string) string { return strings.Replace(request, "{", "{"+more+",", 1) }
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		answer             string
+	}{
+		{"PUT", "/v1/endpoint/c1:eth0", labelled(`"labels":{"app":"web"},"namespaceLabels":{"kubernetes.io/metadata.name":"default"},"namedPorts":[{"name":"http","port":80}]`), 200,
+			`"labels":{"app":"web"},"namespaceLabels":{"kubernetes.io/metadata.name":"default"},"namedPorts":[{"name":"http","protocol":"TCP","port":80}]`},
+		{"PUT", "/v1/endpoint/c1:eth0", request, 200, `"labels":{"app":"web"}`},
+		{"PATCH", "/v1/endpoint/1", `{"labels":{"app":"db"}}`, 200, `"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"default"}`},
+		{"PATCH", "/v1/endpoint/pod-name:default%2Fweb", `{"namespaceLabels":{}}`, 200, `"labels":{"app":"db"},"namedPorts"`},
+		{"GET", "/v1/endpoint/1", "", 200, `"labels":{"app":"db"},"namedPorts"`},
+		{"PATCH", "/v1/endpoint/1", `{"labels":{"app":"a b"}}`, 400, `labels \"app=a b\": want key=value`},
+		{"PATCH", "/v1/endpoint/1", `{"namespaceLabels":{"kubernetes.io/metadata.name":"other"}}`, 400, `is \"other\", and the pod's namespace is \"default\"`},
+		{"PATCH", "/v1/endpoint/1", `{"namedPorts":[{"name":"HTTP","port":80}]}`, 400, `want a name of lower case letters`},
+		{"PATCH", "/v1/endpoint/1", `{"namedPorts":[{"name":"http","port":0}]}`, 400, `want a port`},
+		{"PATCH", "/v1/endpoint/1", `{"namedPorts":[{"name":"http","port":80,"protocol":"ICMP"}]}`, 400, `want TCP, UDP or SCTP`},
+		{"PATCH", "/v1/endpoint/1", `{"label":{}}`, 400, `unknown field`},
+		{"PATCH", "/v1/endpoint/9", `{"labels":{}}`, 404, `"code":"not-found"`},
+		{"PUT", "/v1/endpoint/c2:eth0", labelled(`"labels":{"-":""}`), 400, `labels`},
+	} {
+		status, answer := ask(step.method, step.path, step.body)
+		if status != step.status || !strings.Contains(answer, step.answer) {
+			t.Errorf("%s %s: %d %s, want %d and %s", step.method, step.path, status, answer, step.status, step.answer)
+		}
+	}
+}
+
 // TestLateCallOverHTTP has each caller say when it began.
 func TestLateCallOverHTTP(t *testing.T) {
 	ask := call(t, started(t, t.TempDir(), &probe{}))

@@ -23,7 +23,8 @@ type Manager interface {
 	// when ctx ends, and returns when what it did is undone. namespace is the container's network namespace, or nil; Create
 	// closes it in any case.
 	// The same Spec again returns the endpoint that is there; another Spec for a living attachment replaces it, and one
-	// for the same interface of the same pod in a newer container supersedes the older container's.
+	// for the same interface of the same pod in a newer container supersedes the older container's. Metadata is not what
+	// makes it another Spec: it changes the endpoint that is there, as Update does.
 	// One that began before the deletion of its attachment is [ErrDeleted], one that began before the creation for a
 	// newer container of its pod [ErrSuperseded].
 	Create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error)
@@ -38,6 +39,10 @@ type Manager interface {
 	// Repair makes anew what the steps and the ledger lack of an endpoint that is ready: each step's Restore. Any other
 	// endpoint is [ErrNotReady] or [ErrNotFound].
 	Repair(ctx context.Context, attachment endpoint.Attachment) error
+
+	// Update changes the metadata of an endpoint that is ready, and returns it when the steps follow it and it is on record. Any
+	// other endpoint is [ErrNotReady] or [ErrNotFound].
+	Update(ctx context.Context, attachment endpoint.Attachment, change endpoint.Metadata) (endpoint.Endpoint, error)
 
 	// Creating returns the attachments of the creations that are under way, also of those that wait for something of before
 	// to go and have no endpoint yet.
@@ -92,6 +97,7 @@ type manager struct {
 	*creator
 	*deleter
 	*repairer
+	*updater
 	*collector
 	*restorer
 	*holder
@@ -129,9 +135,10 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 		log: p.Log, retryInterval: p.Config.RetryInterval, clock: &clock, gate: gate, registry: registry, records: records,
 		steps: steps, listeners: listeners, queues: queues, held: held,
 	}
+	m.updater = &updater{log: p.Log, registry: registry, records: records, steps: steps}
 	m.creator = &creator{
 		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, creations: newCreations(), records: records, steps: steps,
-		listeners: listeners, queues: queues, deleter: m.deleter, beforeNextClaim: func(endpoint.Attachment) {},
+		listeners: listeners, queues: queues, deleter: m.deleter, updater: m.updater, beforeNextClaim: func(endpoint.Attachment) {},
 	}
 	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
 	m.holder = &holder{log: p.Log, gate: gate, held: held, deleter: m.deleter}

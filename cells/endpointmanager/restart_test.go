@@ -183,3 +183,26 @@ func TestDeletionRecordWhileRunning(t *testing.T) {
 		}
 	})
 }
+
+// TestRestartKeepsLabels, those of the creation and those that were changed later.
+func TestRestartKeepsLabels(t *testing.T) {
+	dir, spec := t.TempDir(), specOf("c1:eth0")
+	spec.Metadata = `{"labels":{"app":"web"}}`
+	m := started(t, dir, &probe{})
+	ep, err := m.Create(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Update(t.Context(), ep.Spec.Attachment, endpoint.Metadata{NamedPorts: []endpoint.NamedPort{{Name: "http", Port: 80}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"labels":{"app":"web"},"namedPorts":[{"name":"http","protocol":"TCP","port":80}]}`
+	restored := ""
+	m = started(t, dir, &probe{restore: func(ep endpoint.Endpoint) error { restored = ep.Metadata; return nil }})
+	if ep, err := m.table.Get(endpoint.ByAttachment(ep.Spec.Attachment)); err != nil || ep.Metadata != want || restored != want {
+		t.Errorf("after a restart %s (%v), restored with %s, want %s", ep.Metadata, err, restored, want)
+	}
+}

@@ -67,6 +67,18 @@ func (s *stepRunner) renew(ctx context.Context, renewed endpoint.Endpoint) error
 	return nil
 }
 
+// update has the steps follow the metadata of the endpoint.
+func (s *stepRunner) update(ctx context.Context, ep endpoint.Endpoint) error {
+	for _, step := range s.list {
+		if u, ok := step.(endpoint.Updater); ok {
+			if err := u.Update(ctx, ep); err != nil {
+				return fmt.Errorf("%s: %w", step.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
 // occupy keeps what the endpoint has from everybody else.
 func (s *stepRunner) occupy(ep endpoint.Endpoint) {
 	for _, step := range s.list {

@@ -49,8 +49,9 @@ func newWorker(spec endpoint.Spec, id uint16, table *Table, log *slog.Logger) *w
 		table: table, log: log,
 		attachment: spec.Attachment, spec: spec,
 		queue: newQueue(), life: life, end: end, gone: make(chan struct{}),
-		ep: endpoint.Endpoint{ID: id, Spec: spec},
+		ep: endpoint.Endpoint{ID: id, Spec: spec, Metadata: spec.Metadata},
 	}
+	w.ep.Spec.Metadata = ""
 	w.began.Store(int64(spec.Began))
 	return w
 }

@@ -13,6 +13,7 @@ import (
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/nodeaddr"
 	"porin.dev/porin/internal/task"
 )
 
@@ -22,7 +23,7 @@ func Module(cfg Config) fx.Option {
 	return cell.Module("ipam",
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(build, newSource, newStep),
-		fx.Provide(newCleaner, func() *CleanFailures { return new(CleanFailures) }, NewConntrack, NewKernel, NewNodeAddresses, fx.Private),
+		fx.Provide(newCleaner, func() *CleanFailures { return new(CleanFailures) }, NewConntrack, NewKernel, nodeaddr.NewKernel, fx.Private),
 		doctor.Check(newChecker),
 		capacity.Provide(NewCapacitySource),
 		server.Provide(newRoutes),
@@ -33,7 +34,7 @@ func Module(cfg Config) fx.Option {
 }
 
 // build returns no follower outside pod-cidr. It has the allocator know what is reserved, and the node's own addresses before anybody starts who needs it.
-func build(lc fx.Lifecycle, cfg Config, addresses NodeAddresses, log *slog.Logger) (a *allocator.Allocator, follower *Follower, err error) {
+func build(lc fx.Lifecycle, cfg Config, addresses nodeaddr.Source, log *slog.Logger) (a *allocator.Allocator, follower *nodeaddr.Follower, err error) {
 	reservations := NewReservationFile(cfg.ReservationsPath)
 	if a, err = New(cfg, reservations); err != nil {
 		return nil, nil, err
@@ -47,7 +48,7 @@ func build(lc fx.Lifecycle, cfg Config, addresses NodeAddresses, log *slog.Logge
 }
 
 // followerTask is nil where nobody follows the node's addresses.
-func followerTask(f *Follower) *task.Task {
+func followerTask(f *nodeaddr.Follower) *task.Task {
 	if f == nil {
 		return nil
 	}

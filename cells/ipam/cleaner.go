@@ -84,3 +84,14 @@ func (c *Cleaner) Clean() error {
 	c.cleanup.Done(released)
 	return err
 }
+
+// pause returns after a time, or early, or when ctx ends.
+func pause(ctx context.Context, wait time.Duration, early <-chan struct{}) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-early:
+	case <-timer.C:
+	}
+}

@@ -17,10 +17,11 @@ import (
 
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/internal/nodeaddr"
 	"porin.dev/porin/internal/testutil"
 )
 
-// interfaces is an [ipam.NodeAddresses] that is told what the node has.
+// interfaces is an [nodeaddr.Source] that is told what the node has.
 type interfaces struct {
 	mu      sync.Mutex // guards the fields below
 	has     map[netip.Addr]string
@@ -145,12 +146,12 @@ func TestFollowerStartFails(t *testing.T) {
 	}
 }
 
-// nodeNamespace is the [ipam.NodeAddresses] of a namespace.
+// nodeNamespace is the [nodeaddr.Source] of a namespace.
 type nodeNamespace struct{ *testutil.Namespace }
 
 func (n nodeNamespace) List() (list map[netip.Addr]string, err error) {
 	err = n.Do(func() (err error) {
-		list, err = ipam.NewNodeAddresses().List()
+		list, err = nodeaddr.NewKernel().List()
 		return err
 	})
 	return list, err
@@ -158,7 +159,7 @@ func (n nodeNamespace) List() (list map[netip.Addr]string, err error) {
 
 func (n nodeNamespace) Watch(ctx context.Context) (changes <-chan netip.Addr, err error) {
 	err = n.Do(func() (err error) {
-		changes, err = ipam.NewNodeAddresses().Watch(ctx)
+		changes, err = nodeaddr.NewKernel().Watch(ctx)
 		return err
 	})
 	return changes, err

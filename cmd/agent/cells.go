@@ -20,6 +20,7 @@ import (
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
@@ -41,6 +42,7 @@ func Cells(cfg Config) fx.Option {
 		ipam.Module(cfg.ipam()),
 		link.Module(),
 		multiPool(cfg),
+		policy.Module(cfg.policy()),
 		datapath.Module(cfg.datapath()),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
@@ -72,8 +74,8 @@ func multiPool(cfg Config) fx.Option {
 }
 
 // steps is the order in which an endpoint comes up; it goes down in the reverse order.
-func steps(ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, datapath *datapath.Step) endpoint.Steps {
-	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, datapath}
+func steps(ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, policy *policy.Step, datapath *datapath.Step) endpoint.Steps {
+	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, policy, datapath}
 }
 
 // quiet sends the log of fx to the debug log.

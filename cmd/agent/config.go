@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
@@ -37,6 +38,7 @@ type Config struct {
 	Delegate        delegate.Config
 	Store           store.Config
 	MultiPool       multipool.Config
+	Policy          policy.Config
 	Datapath        datapath.Config
 	Doctor          doctor.Config
 	Metrics         metrics.Config
@@ -57,6 +59,7 @@ func DefaultConfig() Config {
 		Delegate:        delegate.DefaultConfig(),
 		Store:           store.DefaultConfig(),
 		MultiPool:       multipool.DefaultConfig(),
+		Policy:          policy.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
 		Doctor:          doctor.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
@@ -79,6 +82,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Delegate.Flags(fs)
 	c.MultiPool.Flags(fs)
 	c.Store.Flags(fs)
+	c.Policy.Flags(fs)
 	c.Datapath.Flags(fs)
 	c.Doctor.Flags(fs)
 	c.Metrics.Flags(fs)
@@ -102,6 +106,12 @@ func (c Config) datapath() datapath.Config {
 func (c Config) ipam() ipam.Config {
 	c.IPAM.ReservationsPath = filepath.Join(c.Store.Dir, "reservations.db")
 	return c.IPAM
+}
+
+// policy is the configuration of the node's policies, with what the agent knows of the node.
+func (c Config) policy() policy.Config {
+	c.Policy.Dir = c.Store.Dir
+	return c.Policy
 }
 
 // cniConfDir is where the container runtime reads its lists of plugins.

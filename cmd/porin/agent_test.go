@@ -41,6 +41,7 @@ type fakeAgent struct {
 	events    []v1.Event
 	reserved  []v1.Reservation
 	pools     fakePools // nil where there are none
+	policies  *fakePolicies
 	held      []v1.HeldEndpoint
 	delegated bool // addresses come from another IPAM plugin
 }
@@ -51,7 +52,7 @@ func startFakeAgent(socket string) (*fakeAgent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &fakeAgent{ready: true, pools: fakePools{}}
+	a := &fakeAgent{ready: true, pools: fakePools{}, policies: new(fakePolicies)}
 	a.server = httptest.NewUnstartedServer(a.routes())
 	_ = a.server.Listener.Close()
 	a.server.Listener = listener
@@ -84,6 +85,7 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(a.gc))
 	r.Method(http.MethodGet, "/v1/events", httpx.Handler(a.stream))
 	r.Group(a.mountPools)
+	a.policies.mount(r)
 	return r
 }
 
@@ -116,6 +118,9 @@ func (a *fakeAgent) add() {
 		ep.Pod = v1.Pod{Namespace: "default", Name: fmt.Sprintf("web-%d", n)}
 		ep.Addresses.IPv6 = netip.MustParseAddr(fmt.Sprintf("fd00::%d", n))
 		ep.Traffic.Drops = map[string]uint64{"source-address": 3, "not-ip": 1}
+		ep.Labels, ep.NamespaceLabels = map[string]string{"tier": "front", "app": "web"}, map[string]string{"team": "shop"}
+		ep.NamedPorts = []v1.NamedPort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}}
+		ep.Policy = &v1.EndpointPolicy{Ingress: true}
 	}
 	a.endpoints = append(a.endpoints, ep)
 	a.tell(v1.Event{Type: v1.EventEndpointCreated, Endpoint: &ep, Operation: "add", Phases: []v1.Phase{
@@ -140,6 +145,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 			},
 			Removed: []string{"interface por000000000009"},
 		},
+		Policy:    a.policies.status(),
 		Health:    a.health(),
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},
 		Store:     a.store(),

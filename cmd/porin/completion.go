@@ -44,6 +44,8 @@ func candidates(ctx context.Context, before []string, current string, env enviro
 	switch {
 	case line.open != nil && line.open.Name == "pool":
 		return line.ask(ctx, env, poolNames)
+	case line.open != nil && (line.open.Name == "from" || line.open.Name == "to"):
+		return line.ask(ctx, env, podNames)
 	case line.open != nil:
 		return valuesOf(line.open)
 	case strings.HasPrefix(current, "-"):

@@ -75,9 +75,45 @@ func (s *session) endpointTable(w io.Writer, ep v1.Endpoint) {
 	row(w, "IPv6:", addressLine(ep.Addresses.IPv6, ep.ExternalIPAM))
 	row(w, "Pool:", ep.Pool)
 	row(w, "Age:", s.age(ep.Created))
+	if len(ep.Labels) > 0 {
+		row(w, "Labels:", labelsText(ep.Labels))
+	}
+	if len(ep.NamespaceLabels) > 0 {
+		row(w, "Of the namespace:", labelsText(ep.NamespaceLabels))
+	}
+	for _, p := range ep.NamedPorts {
+		row(w, "Named port:", fmt.Sprintf("%s, %s %d", p.Name, p.Protocol, p.Port))
+	}
+	if ep.Policy != nil {
+		row(w, "Policy:", endpointPolicyText(*ep.Policy))
+	}
 	if ep.Traffic != nil {
 		trafficRows(w, *ep.Traffic)
 	}
+}
+
+func labelsText(labels map[string]string) string {
+	var texts []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		texts = append(texts, key+"="+labels[key])
+	}
+	return strings.Join(texts, " ")
+}
+
+func endpointPolicyText(p v1.EndpointPolicy) string {
+	text := "nothing is restricted"
+	switch {
+	case p.Egress && p.Ingress:
+		text = "egress and ingress are restricted"
+	case p.Egress:
+		text = "egress is restricted"
+	case p.Ingress:
+		text = "ingress is restricted"
+	}
+	if p.Error != "" {
+		text += ", but the datapath may have what was before: " + p.Error
+	}
+	return text
 }
 
 func trafficRows(w io.Writer, t v1.Traffic) {

@@ -150,6 +150,24 @@ claims a new one; addresses of blocks that are confirmed are given out. There is
 shows the command that makes the change again; other nodes may have seen more. It shows it until somebody changes the pool.
 A node that is excluded although it runs may have addresses in use that are given out a second time.`
 
+const aboutPolicyApply = `For example: porin policy apply -f policies.yaml
+FILE has Kubernetes manifests: NetworkPolicy (networking.k8s.io/v1), ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2),
+AdminNetworkPolicy and BaselineAdminNetworkPolicy (v1alpha1), or a List of these. Policies that it does not name stay. They are in
+force when the command ends, also for connections that are open, and stay so after the agent's end and the next boot. When one of
+them is wrong or does not fit, none is set. What its author should know of a policy is a warning on stderr ("reports" in JSON).`
+
+const aboutPolicyList = `EGRESS and INGRESS are how many rules a policy has for what its pods begin, and for what others begin with them; "-" is that
+it does not affect it. A tier is evaluated after the other, and in a tier the lower PRIORITY first. "porin policy get" shows the
+REPORTS: what has no effect, and what the API leaves undefined.`
+
+const aboutPolicyRefs = `REF is NAMESPACE/NAME of a NetworkPolicy, or KIND/NAME of a policy of the cluster: clusternetworkpolicy/NAME,
+adminnetworkpolicy/NAME or baselineadminnetworkpolicy/NAME. The case of the kind does not matter.`
+
+const aboutPolicyExplain = `For example: porin policy explain --from shop/web-0 --to shop/db-0 --port 5432
+A pod is one of this node; name others by their address. Both ends are as they are after translation: the pod behind a Service, not
+the Service. Egress is decided by the policies of the first, ingress by those of the second; both must allow it. IPv4 is taken when
+both have addresses of both families. "Not in force" is why the datapath may decide as before.`
+
 const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
 What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`
 

@@ -17,7 +17,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], environment{
-		out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
 	})
 	stop()
 	os.Exit(code)
@@ -25,6 +25,7 @@ func main() {
 
 // environment is all that the program takes from the process it runs in.
 type environment struct {
+	in       io.Reader
 	out, err io.Writer
 	terminal bool // err is one
 	getenv   func(string) string

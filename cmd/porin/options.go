@@ -37,6 +37,11 @@ type options struct {
 	expires                time.Duration // ipam reserve
 	permanent              bool          // ipam reserve
 
+	file     string // policy apply
+	from, to string // policy explain
+	protocol string // policy explain
+	port     uint16 // policy explain
+
 	incarnation  string // node delete, node reset, ipam recover
 	machineIsOff bool   // node delete
 	begin        bool   // ipam recover
@@ -110,6 +115,17 @@ func recoverFlags(fs *pflag.FlagSet, o *options) {
 	fs.BoolVar(&o.begin, "begin", false, "the store was restored from a backup: no node claims a new block until every node has confirmed its own")
 	fs.StringVar(&o.exclude, "exclude", "", "do not wait for this `node`")
 	incarnationFlag(fs, o)
+}
+
+func applyFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVarP(&o.file, "file", "f", "", "`file` of manifests, YAML or JSON; - is what comes in on stdin")
+}
+
+func explainFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.from, "from", "", "who begins: a `pod` (NAMESPACE/NAME) or an address")
+	fs.StringVar(&o.to, "to", "", "the destination: a `pod` or an address")
+	fs.Uint16Var(&o.port, "port", 0, "destination `port`")
+	fs.StringVar(&o.protocol, "protocol", "tcp", "`protocol`: tcp, udp, sctp, icmp, icmpv6 or a number")
 }
 
 func bpfFlags(fs *pflag.FlagSet, o *options) {

@@ -43,6 +43,7 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	for _, missing := range answer.Datapath.Missing {
 		row(w, "Missing:", missing)
 	}
+	policyRows(w, answer.Policy)
 	if answer.Store != nil {
 		s.storeRows(w, *answer.Store)
 	}
@@ -52,6 +53,27 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	conflictRows(w, answer.Conflicts)
 	for _, r := range answer.Resources {
 		row(w, resourceLabel(r), resourceLine(r))
+	}
+}
+
+// shownReports bounds how many reports of policies are printed.
+const shownReports = 5
+
+// policyRows have "3, 9 identities, revision 12", and what authors of policies should know.
+func policyRows(w io.Writer, p v1.PolicyStatus) {
+	identities := "1 identity"
+	if p.Identities != 1 {
+		identities = fmt.Sprintf("%d identities", p.Identities)
+	}
+	row(w, "Policies:", fmt.Sprintf("%d, %s, revision %d", p.Policies, identities, p.Revision))
+	if p.Error != "" {
+		row(w, "", "The last change is NOT in the datapath, which has what was before; it is tried again: "+p.Error)
+	}
+	for _, report := range p.Reports[:min(len(p.Reports), shownReports)] {
+		row(w, "Report:", strings.Join(report.Policies, ", ")+": "+report.Text)
+	}
+	if more := len(p.Reports) - shownReports; more > 0 {
+		row(w, "Report:", fmt.Sprintf("and %d more: see porin policy list", more))
 	}
 }
 

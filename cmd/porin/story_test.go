@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -68,12 +69,25 @@ func porin(ts *testscript.TestScript, neg bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	out, errs := ts.Stdout(), ts.Stderr()
 	w.code = run(context.Background(), args, environment{
-		out: out, err: errs, getenv: ts.Getenv, now: func() time.Time { return noon },
+		in: &stdin{ts: ts}, out: out, err: errs, getenv: ts.Getenv, now: func() time.Time { return noon },
 		inspect: inspect,
 	})
 	if (w.code != 0) != neg {
 		ts.Fatalf("exit code %d", w.code)
 	}
+}
+
+// stdin is the script's file of that name.
+type stdin struct {
+	ts *testscript.TestScript
+	io.Reader
+}
+
+func (s *stdin) Read(p []byte) (int, error) {
+	if s.Reader == nil {
+		s.Reader = strings.NewReader(s.ts.ReadFile("stdin"))
+	}
+	return s.Reader.Read(p)
 }
 
 // code N holds that the last porin ended with that code.
@@ -84,7 +98,7 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools | etcd-away | etcd-back | etcd-never-away |
-// recovery-requested | recovering | clashing
+// recovery-requested | recovering | clashing | unwritable | writable | without-policies
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch args[0] {
@@ -126,6 +140,10 @@ func (a *fakeAgent) change(verb string) error {
 		a.blind = true
 	case "outside":
 		a.outside = true
+	case "unwritable", "writable":
+		a.policies.failing = verb == "unwritable"
+	case "without-policies":
+		a.policies.all = nil
 	case "delegated":
 		a.delegated = true
 	case "without-pools":

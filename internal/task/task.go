@@ -133,6 +133,9 @@ func StopAll(ctx context.Context, tasks ...*Task) error {
 	return errors.Join(errs...)
 }
 
+// Ended is closed when a task that was started has ended.
+func (t *Task) Ended() <-chan struct{} { return t.ended }
+
 // Failed gets why the task has ended by itself, once. It is never closed.
 func (t *Task) Failed() <-chan error { return t.failed }
 

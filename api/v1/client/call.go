@@ -44,7 +44,10 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 
 func newRequest(ctx context.Context, method, path string, body any) (*http.Request, error) {
 	var content io.Reader
-	if body != nil {
+	contentType := "application/json"
+	if text, ok := body.(manifests); ok {
+		content, contentType = bytes.NewReader(text), "application/yaml"
+	} else if body != nil {
 		encoded, err := json.Marshal(body)
 		if err != nil {
 			return nil, fmt.Errorf("encode body of %s %s: %w", method, path, err)
@@ -56,7 +59,7 @@ func newRequest(ctx context.Context, method, path string, body any) (*http.Reque
 		return nil, err
 	}
 	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Content-Type", contentType)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		request.Header.Set(v1.TimeoutHeader, max(time.Until(deadline), 1).String())

@@ -61,6 +61,11 @@ func (c *Client) CreateEndpoint(ctx context.Context, containerID, ifname string,
 	return call[v1.Endpoint](ctx, c.withDescriptor(netns), http.MethodPut, endpointPath(containerID+":"+ifname), request)
 }
 
+// UpdateEndpoint changes what policies know of an endpoint's pod, by a reference as for [Client.Endpoint].
+func (c *Client) UpdateEndpoint(ctx context.Context, ref string, patch v1.EndpointPatch) (v1.Endpoint, error) {
+	return call[v1.Endpoint](ctx, c, http.MethodPatch, endpointPath(ref), patch)
+}
+
 // DeleteEndpoint deletes one endpoint by a reference, as for [Client.Endpoint]. An attachment that nobody knows is a
 // success with none deleted; any other reference is a problem then.
 func (c *Client) DeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResult, error) {

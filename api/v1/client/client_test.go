@@ -50,7 +50,8 @@ func TestCalls(t *testing.T) {
 		var body any
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		got = fmt.Sprint(r.Method, " ", r.RequestURI, " ", body)
-		isList := r.Method == "GET" && (r.URL.Path == "/v1/endpoint" || r.URL.Path == "/v1/trace" || r.URL.Path == "/v1/node" || r.URL.Path == "/v1/pool")
+		isList := r.Method == "GET" && (r.URL.Path == "/v1/endpoint" || r.URL.Path == "/v1/trace" || r.URL.Path == "/v1/node" || r.URL.Path == "/v1/pool" || r.URL.Path == "/v1/policy")
+		isList = isList || r.Method == "PUT" && r.URL.Path == "/v1/policy"
 		_, _ = w.Write([]byte(map[bool]string{true: "[]", false: "{}"}[isList]))
 	})
 	ctx := t.Context()
@@ -67,6 +68,16 @@ func TestCalls(t *testing.T) {
 		{"GET /v1/endpoint/..%2F..%2Fstatus%3Fa <nil>", ignore(func() (v1.Endpoint, error) { return c.Endpoint(ctx, "../../status?a") })},
 		{"PUT /v1/endpoint/c1:eth0 map[network:porin]", ignore(func() (v1.Endpoint, error) {
 			return c.CreateEndpoint(ctx, "c1", "eth0", nil, v1.EndpointRequest{Network: "porin"})
+		})},
+		{"PATCH /v1/endpoint/7 map[labels:map[] namedPorts:[]]", ignore(func() (v1.Endpoint, error) {
+			return c.UpdateEndpoint(ctx, "7", v1.EndpointPatch{Labels: map[string]string{}, NamedPorts: []v1.NamedPort{}})
+		})},
+		{"GET /v1/policy <nil>", ignore(func() ([]v1.Policy, error) { return c.Policies(ctx) })},
+		{"PUT /v1/policy map[kind:List]", ignore(func() ([]v1.Policy, error) { return c.PutPolicies(ctx, []byte(`{"kind": "List"}`)) })},
+		{"GET /v1/policy/NetworkPolicy/a%2Fb/web <nil>", ignore(func() (v1.Policy, error) { return c.Policy(ctx, "NetworkPolicy", "a/b", "web") })},
+		{"DELETE /v1/policy/ClusterNetworkPolicy/all <nil>", func() error { return c.DeletePolicy(ctx, "ClusterNetworkPolicy", "", "all") }},
+		{"GET /v1/policy/explain?from=default%2Fweb&port=80&to=fd00%3A%3A7 <nil>", ignore(func() (v1.PolicyExplanation, error) {
+			return c.ExplainPolicy(ctx, "default/web", "fd00::7", "", 80)
 		})},
 		{"DELETE /v1/endpoint/cni-attachment-id:c1:eth0 <nil>", ignore(func() (v1.DeleteResult, error) {
 			return c.DeleteEndpoint(ctx, "cni-attachment-id:c1:eth0")

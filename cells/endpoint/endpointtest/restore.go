@@ -99,6 +99,28 @@ func checkRenew(t testing.TB, s Subject) {
 	}
 }
 
+// checkUpdate changes the labels and takes that back.
+func checkUpdate(t testing.TB, s Subject) {
+	updater, ok := s.Step.(endpoint.Updater)
+	if !ok {
+		return
+	}
+	ep := s.attach(t, 1)
+	labelled := ep
+	labelled.Metadata = `{"labels":{"app":"web"}}`
+	for _, ep := range []endpoint.Endpoint{labelled, labelled, ep} {
+		if err := updater.Update(t.Context(), ep); err != nil {
+			t.Errorf("update: %v", err)
+		}
+		s.wants(t, ep, true, "after Update")
+		if replaced := s.restore(t, ep); len(replaced) > 0 {
+			t.Errorf("Restore after Update replaced %q, want nothing", replaced)
+		}
+	}
+	s.detach(t, ep, endpoint.DeleteConfig{})
+	s.wants(t, ep, false, "after Update and Detach")
+}
+
 func (s Subject) find(t testing.TB, known []endpoint.Endpoint) []endpoint.Endpoint {
 	t.Helper()
 	found, err := s.Step.(endpoint.Finder).Find(t.Context(), slices.Clone(known))

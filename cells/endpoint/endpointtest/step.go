@@ -22,7 +22,7 @@ type Subject struct {
 	Endpoints int
 }
 
-// TestStep holds a step to what [endpoint.Step] promises, and the optional interfaces that it implements: [endpoint.Pruner], [endpoint.Renewer],
+// TestStep holds a step to what [endpoint.Step] promises, and the optional interfaces that it implements: [endpoint.Pruner], [endpoint.Renewer], [endpoint.Updater],
 // [endpoint.Finder], [endpoint.Surveyor], [endpoint.Occupier] and [endpoint.Rememberer]. newSubject returns a step that has nothing, for each test. Run it with
 // the race detector.
 func TestStep(t *testing.T, newSubject func(t *testing.T) Subject) {
@@ -51,6 +51,7 @@ var stepChecks = []struct {
 	{"concurrent endpoints", checkConcurrent},
 	{"prune", checkPrune},
 	{"renew", checkRenew},
+	{"update", checkUpdate},
 	{"find", checkFind},
 	{"survey", checkSurvey},
 	{"occupy", checkOccupy},

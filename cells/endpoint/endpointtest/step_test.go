@@ -106,6 +106,16 @@ func (s *simpleStep) Renew(_ context.Context, ep endpoint.Endpoint) error {
 	return nil
 }
 
+func (s *simpleStep) Update(_ context.Context, ep endpoint.Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.has[ep.Spec.Attachment] = ep
+	if s.defect == "forgets what it updates" {
+		delete(s.has, ep.Spec.Attachment)
+	}
+	return nil
+}
+
 func (s *simpleStep) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.Endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,6 +179,7 @@ func TestStepFindsDefects(t *testing.T) {
 		{"prune", "prunes what is alive"},
 		{"prune", "prunes nothing"},
 		{"renew", "does not renew"},
+		{"update", "forgets what it updates"},
 		{"find", "loses what was found"},
 		{"survey", "says that all is lost"},
 		{"occupy", "gives what is occupied"},

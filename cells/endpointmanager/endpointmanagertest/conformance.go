@@ -41,6 +41,9 @@ var managerTests = map[string]func(*testing.T, testNode){
 	"delete container":              testDeleteContainer,
 	"delete with sweep":             testSweep,
 	"repair":                        testRepair,
+	"update":                        testUpdate,
+	"update fails":                  testUpdateFails,
+	"create again with labels":      testCreateAgainWithLabels,
 	"collect":                       testCollect,
 	"many side by side":             testSideBySide,
 }

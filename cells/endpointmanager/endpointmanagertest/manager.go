@@ -112,7 +112,7 @@ func (m *Manager) create(ctx context.Context, spec endpoint.Spec, namespace *end
 		case spec.Began < before.Spec.Began:
 			return endpoint.Endpoint{}, fmt.Errorf("%w: another ADD of it began later", endpointmanager.ErrSuperseded)
 		case before.State == endpoint.Ready && before.Spec.SameRequest(spec):
-			return m.renew(ctx, before, spec.Began)
+			return m.renew(ctx, before, spec)
 		}
 		if result := m.takeDown(spec.Attachment, endpoint.DeleteConfig{Began: spec.Began}); len(result.Errors) > 0 {
 			return endpoint.Endpoint{}, fault.Wrap(fault.Unavailable, fmt.Errorf("take down the endpoint it had before: %w", result.Errors[0]))
@@ -135,8 +135,12 @@ func (m *Manager) supersede(ctx context.Context, spec endpoint.Spec) {
 	}
 }
 
-func (m *Manager) renew(ctx context.Context, ep endpoint.Endpoint, began time.Duration) (endpoint.Endpoint, error) {
-	ep.Spec.Began, ep.Renewed = began, true
+func (m *Manager) renew(ctx context.Context, ep endpoint.Endpoint, spec endpoint.Spec) (endpoint.Endpoint, error) {
+	ep, err := m.change(ctx, ep, spec.Metadata)
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	ep.Spec.Began, ep.Renewed = spec.Began, true
 	for _, step := range m.steps {
 		if r, ok := step.(endpoint.Renewer); ok {
 			if err := r.Renew(ctx, ep); err != nil {
@@ -150,7 +154,10 @@ func (m *Manager) renew(ctx context.Context, ep endpoint.Endpoint, began time.Du
 
 // bringUp runs the steps, and undoes those that ran when one fails.
 func (m *Manager) bringUp(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
-	ep := endpoint.Endpoint{ID: m.nextID(), Spec: spec, State: endpoint.Regenerating, Created: time.Now().Round(0).UTC()}
+	ep := endpoint.Endpoint{
+		ID: m.nextID(), Spec: spec, Metadata: spec.Metadata, State: endpoint.Regenerating, Created: time.Now().Round(0).UTC(),
+	}
+	ep.Spec.Metadata = ""
 	m.endpoints.Put(ep)
 	for i, step := range m.steps {
 		added, err := step.Attach(ctx, ep, namespace)
@@ -201,6 +208,57 @@ func (m *Manager) Repair(ctx context.Context, a endpoint.Attachment) error {
 		}
 	}
 	return nil
+}
+
+// Update implements endpointmanager.Manager.
+func (m *Manager) Update(ctx context.Context, a endpoint.Attachment, change endpoint.Metadata) (endpoint.Endpoint, error) {
+	leave, err := m.turns.enter(ctx, a)
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	defer leave()
+	ep, err := m.Get(endpoint.ByAttachment(a))
+	if err == nil && ep.State != endpoint.Ready {
+		err = endpointmanager.ErrNotReady
+	}
+	if err != nil {
+		return endpoint.Endpoint{}, fmt.Errorf("update endpoint %s: %w", a, err)
+	}
+	text, err := change.Encode()
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	spec := ep.Spec
+	spec.Metadata = text
+	if err := spec.ValidateMetadata(); err != nil {
+		return endpoint.Endpoint{}, fmt.Errorf("update endpoint %s: %w", a, err)
+	}
+	if ep, err = m.change(ctx, ep, text); err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	m.endpoints.Put(ep)
+	return ep, nil
+}
+
+// change has the steps follow a change of the endpoint's metadata.
+func (m *Manager) change(ctx context.Context, before endpoint.Endpoint, change string) (_ endpoint.Endpoint, err error) {
+	ep := before
+	if ep.Metadata, err = endpoint.ChangeMetadata(ep.Metadata, change); err != nil || ep == before {
+		return ep, err
+	}
+	for _, step := range m.steps {
+		if u, ok := step.(endpoint.Updater); ok && err == nil {
+			err = u.Update(ctx, ep)
+		}
+	}
+	if err != nil {
+		for _, step := range m.steps {
+			if u, ok := step.(endpoint.Updater); ok {
+				_ = u.Update(ctx, before)
+			}
+		}
+	}
+	return ep, err
 }
 
 func (m *Manager) nextID() uint16 {

@@ -111,6 +111,17 @@ func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []stri
 	return replaced, nil
 }
 
+// Update implements endpoint.Updater.
+func (s *Step) Update(_ context.Context, ep endpoint.Endpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin("update", ep); err != nil {
+		return err
+	}
+	s.attached[ep.Spec.Attachment] = ep
+	return nil
+}
+
 // Survey implements endpointmanager.Surveyor: lost is what [Step.Unlink] has taken away.
 func (s *Step) Survey(_ context.Context, eps []endpoint.Endpoint) (map[endpoint.Attachment]error, error) {
 	s.mu.Lock()

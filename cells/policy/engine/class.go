@@ -205,3 +205,6 @@ func (e *Engine) leaveKey(c *class) {
 		e.release(s)
 	}
 }
+
+// Classes returns how many classes there are, those with a fixed number included.
+func (e *Engine) Classes() int { return len(e.classes) }

@@ -369,6 +369,20 @@ func (e *Engine) Addresses() iter.Seq2[netip.Addr, ClassID] {
 	}
 }
 
+// HostClasses returns the classes of the node's own addresses; without addresses, the one that they would have.
+func (e *Engine) HostClasses() (ids []ClassID) {
+	for c := range e.hostClasses {
+		if c.id != FixedClass(model.Host) || c.members > 1 { // itself
+			ids = append(ids, c.id)
+		}
+	}
+	if len(ids) == 0 {
+		ids = append(ids, FixedClass(model.Host))
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // Kind returns what the address belongs to.
 func (e *Engine) Kind(addr netip.Addr) model.EndpointKind {
 	if _, ep := e.lookup(addr); ep != nil {

@@ -23,8 +23,21 @@ func (e *Engine) Table(endpoint string, d model.Direction) (Table, bool) {
 // ID is shared by endpoints with the same policies.
 func (t Table) ID() TableID { return t.t.id }
 
+// Restricts reports whether rules decide; otherwise everything is allowed.
+func (t Table) Restricts() bool { return t.t.selected || t.t.unknown }
+
 // Any returns the rows for all classes without rows of their own.
 func (t Table) Any() []Row { return t.t.any.rows }
+
+// RowsOf returns the complete rows for a class.
+func (t Table) RowsOf(id ClassID) []Row {
+	for c, set := range t.t.rows {
+		if c.id == id {
+			return set.rows
+		}
+	}
+	return t.Any()
+}
 
 // Rows gives the classes that have rows of their own, with these. They are complete.
 func (t Table) Rows() iter.Seq2[ClassID, []Row] {

@@ -22,11 +22,27 @@ import (
 
 // Read returns the policies of all documents in data. Empty documents are passed over.
 func Read(data []byte) ([]model.Policy, error) {
+	manifests, err := ReadAll(data)
+	var policies []model.Policy
+	for _, m := range manifests {
+		policies = append(policies, m.Policy)
+	}
+	return policies, err
+}
+
+// Manifest is a policy and its document.
+type Manifest struct {
+	Policy model.Policy
+	JSON   json.RawMessage // the document without white space, keys in their order
+}
+
+// ReadAll is [Read] for who keeps the documents.
+func ReadAll(data []byte) ([]Manifest, error) {
 	docs, err := documents(data)
 	if err != nil {
 		return nil, err
 	}
-	var policies []model.Policy
+	var manifests []Manifest
 	var errs []error
 	first := map[model.PolicyID]string{}
 	for _, doc := range docs {
@@ -43,12 +59,27 @@ func Read(data []byte) ([]model.Policy, error) {
 		} else if len(faults) == 0 {
 			first[policy.ID] = doc.where
 		}
-		policies = append(policies, policy)
+		text, err := canonical(doc.json)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", where, err))
+		}
+		manifests = append(manifests, Manifest{policy, text})
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return policies, nil
+	return manifests, nil
+}
+
+// canonical is the same text for the same document.
+func canonical(data []byte) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
 }
 
 // read returns the policy's ID also with faults, as far as it is known.

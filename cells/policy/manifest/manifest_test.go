@@ -297,3 +297,17 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+func TestReadAll(t *testing.T) {
+	const policy = `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"a"},"spec":{"podSelector":{}}}`
+	for name, text := range map[string]string{
+		"JSON": "{\"kind\": \"NetworkPolicy\", \"apiVersion\": \"networking.k8s.io/v1\",\n \"spec\": {\"podSelector\": {}}, \"metadata\": {\"name\": \"a\"}}",
+		"YAML": "spec: {podSelector: {}}\nmetadata: {name: a}\nkind: NetworkPolicy\napiVersion: networking.k8s.io/v1\n",
+		"List": `{"apiVersion":"v1","kind":"List","items":[` + policy + `]}`,
+	} {
+		manifests, err := manifest.ReadAll([]byte(text))
+		if err != nil || len(manifests) != 1 || string(manifests[0].JSON) != policy || manifests[0].Policy.ID.Name != "a" {
+			t.Errorf("%s: %+v, %v, want %s", name, manifests, err, policy)
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package model
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // The kinds of policies that there are.
 const (
@@ -9,6 +13,11 @@ const (
 	KindAdminNetworkPolicy         = "AdminNetworkPolicy"
 	KindBaselineAdminNetworkPolicy = "BaselineAdminNetworkPolicy"
 )
+
+// Kinds returns them.
+func Kinds() []string {
+	return []string{KindNetworkPolicy, KindClusterNetworkPolicy, KindAdminNetworkPolicy, KindBaselineAdminNetworkPolicy}
+}
 
 // PolicyID names a policy. Only a NetworkPolicy has a namespace.
 type PolicyID struct{ Kind, Namespace, Name string }
@@ -145,4 +154,18 @@ type Port struct {
 	Protocol    Protocol // 0, with a name only: the protocol that the pod's port has
 	First, Last uint16
 	Name        string // if not empty, First and Last mean nothing
+}
+
+// ParseProtocol reads what [Protocol.String] writes, in any case, and a number from 1 to 255.
+func ParseProtocol(text string) (Protocol, error) {
+	for _, p := range []Protocol{TCP, UDP, SCTP, ICMP, ICMPv6} {
+		if strings.EqualFold(text, p.String()) {
+			return p, nil
+		}
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("protocol %.32q: want TCP, UDP, SCTP, ICMP, ICMPv6 or a number from 1 to 255", text)
+	}
+	return Protocol(n), nil
 }

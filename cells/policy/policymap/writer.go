@@ -23,16 +23,16 @@ type Writer struct {
 // New returns a writer. What former agents wrote stays in force until the first [Writer.Apply].
 func New(m Maps) *Writer { return &Writer{maps: m, stale: true} }
 
-// Apply makes the maps say what the engine says after a change. numbers has the endpoint ID of each local endpoint. The first call writes all, whatever the
-// change. After an error the last policy stays in force, or for some packets the new one; the next call writes all.
-func (w *Writer) Apply(e *engine.Engine, change engine.Change, numbers map[string]uint16) (err error) {
+// Apply makes the maps say what the engine says after a change; nil stands for everything. numbers has the endpoint ID of each local endpoint. The first call, and the
+// one after an error, writes everything. After an error the last policy stays in force, or for some packets the new one.
+func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[string]uint16) (err error) {
 	if w.pending, err = w.pending.run(); err != nil {
 		return err
 	}
-	if w.current != nil {
-		err = w.update(e, change, numbers)
+	if w.current != nil && change != nil {
+		err = w.update(e, *change, numbers)
 	}
-	if w.current == nil || errors.Is(err, errNotInPlace) {
+	if w.current == nil || change == nil || errors.Is(err, errNotInPlace) {
 		w.current = nil
 		return w.rewrite(e, numbers)
 	}

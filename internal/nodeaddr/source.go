@@ -1,4 +1,5 @@
-package ipam
+// Package nodeaddr knows the addresses of the node's interfaces, and follows them.
+package nodeaddr
 
 import (
 	"context"
@@ -11,8 +12,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// NodeAddresses are the addresses of the interfaces of the node.
-type NodeAddresses interface {
+// Source has the addresses of the interfaces of the node, link-local ones left out.
+type Source interface {
 	// List returns all of them, each with the name of an interface that has it.
 	List() (map[netip.Addr]string, error)
 	// Watch returns a channel of the addresses that come or go from now on. The channel is closed when ctx ends, and when
@@ -20,14 +21,14 @@ type NodeAddresses interface {
 	Watch(ctx context.Context) (<-chan netip.Addr, error)
 }
 
-// kernelAddresses asks the kernel of the network namespace that the caller's thread is in.
-type kernelAddresses struct{}
+// kernel asks the kernel of the network namespace that the caller's thread is in.
+type kernel struct{}
 
-// NewNodeAddresses returns those of the kernel.
-func NewNodeAddresses() NodeAddresses { return kernelAddresses{} }
+// NewKernel returns the kernel as a [Source].
+func NewKernel() Source { return kernel{} }
 
-// List implements [NodeAddresses].
-func (kernelAddresses) List() (map[netip.Addr]string, error) {
+// List implements [Source].
+func (kernel) List() (map[netip.Addr]string, error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // a change is followed by a notification, and another List
 		return nil, fmt.Errorf("list the addresses of the node: %w", err)
@@ -43,7 +44,7 @@ func (kernelAddresses) List() (map[netip.Addr]string, error) {
 	ofNode := map[netip.Addr]string{}
 	for _, a := range addrs {
 		addr, ok := netip.AddrFromSlice(a.IP)
-		if !ok || addr.IsLinkLocalUnicast() { // every interface has one of IPv6, and no pool does
+		if !ok || addr.IsLinkLocalUnicast() { // every interface has one of IPv6
 			continue
 		}
 		name := names[a.LinkIndex]
@@ -55,8 +56,8 @@ func (kernelAddresses) List() (map[netip.Addr]string, error) {
 	return ofNode, nil
 }
 
-// Watch implements [NodeAddresses].
-func (kernelAddresses) Watch(ctx context.Context) (<-chan netip.Addr, error) {
+// Watch implements [Source].
+func (kernel) Watch(ctx context.Context) (<-chan netip.Addr, error) {
 	updates := make(chan netlink.AddrUpdate, 16)
 	if err := netlink.AddrSubscribe(updates, ctx.Done()); err != nil {
 		return nil, fmt.Errorf("subscribe to the addresses of the node: %w", err)

@@ -1,0 +1,58 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+// manifests are a body that is sent as it is.
+type manifests []byte
+
+// Policies lists the network policies in the order of their evaluation.
+func (c *Client) Policies(ctx context.Context) ([]v1.Policy, error) {
+	return call[[]v1.Policy](ctx, c, http.MethodGet, "/v1/policy", nil)
+}
+
+// Policy shows one policy, with its manifest. Only a NetworkPolicy has a namespace.
+func (c *Client) Policy(ctx context.Context, kind, namespace, name string) (v1.Policy, error) {
+	return call[v1.Policy](ctx, c, http.MethodGet, policyPath(kind, namespace, name), nil)
+}
+
+// PutPolicies sets the policies of Kubernetes manifests, YAML or JSON: all or none. It returns what became of each.
+func (c *Client) PutPolicies(ctx context.Context, documents []byte) ([]v1.Policy, error) {
+	return call[[]v1.Policy](ctx, c, http.MethodPut, "/v1/policy", manifests(documents))
+}
+
+// DeletePolicy ends a policy.
+func (c *Client) DeletePolicy(ctx context.Context, kind, namespace, name string) error {
+	response, err := c.do(ctx, http.MethodDelete, policyPath(kind, namespace, name), nil)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+// ExplainPolicy says what the policies decide about a connection. from and to are addresses, or references as for [Client.Endpoint]; protocol
+// "" is TCP, and port 0 none.
+func (c *Client) ExplainPolicy(ctx context.Context, from, to, protocol string, port uint16) (v1.PolicyExplanation, error) {
+	query := url.Values{"from": {from}, "to": {to}}
+	if protocol != "" {
+		query.Set("protocol", protocol)
+	}
+	if port != 0 {
+		query.Set("port", strconv.Itoa(int(port)))
+	}
+	return call[v1.PolicyExplanation](ctx, c, http.MethodGet, "/v1/policy/explain?"+query.Encode(), nil)
+}
+
+func policyPath(kind, namespace, name string) string {
+	path := "/v1/policy/" + url.PathEscape(kind)
+	if namespace != "" {
+		path += "/" + url.PathEscape(namespace)
+	}
+	return path + "/" + url.PathEscape(name)
+}

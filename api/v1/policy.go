@@ -1,0 +1,99 @@
+package v1
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+)
+
+// Policy is a network policy that was put. Only a NetworkPolicy has a namespace.
+type Policy struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Tier is "admin", "networkpolicy" or "baseline". They are evaluated in this order, and in a tier the lower priority first. There are
+	// no priorities in "networkpolicy".
+	Tier     string `json:"tier"`
+	Priority int    `json:"priority,omitempty"`
+	// Egress and Ingress count the rules for a direction; -1 is that the policy does not affect it.
+	Egress  int `json:"egress"`
+	Ingress int `json:"ingress"`
+	// Reports are what its author should know: what has no effect, and what the API leaves undefined.
+	Reports []string `json:"reports,omitempty"`
+	// Outcome is "created", "changed" or "unchanged" in the answer to PUT /v1/policy.
+	Outcome string `json:"outcome,omitempty"`
+	// Manifest is the document that was put, as JSON. Lists are without.
+	Manifest json.RawMessage `json:"manifest,omitempty"`
+}
+
+// PolicyStatus is what is in force, in [Status].
+type PolicyStatus struct {
+	Policies int `json:"policies"`
+	// Revision counts the changes of policies, labels and addresses that were written to the datapath since the agent's start.
+	Revision   uint64 `json:"revision"`
+	Identities int    `json:"identities"` // sets of addresses that the rules of no policy tell apart
+	// Reports are the first 100, as in [Policy].
+	Reports []PolicyReport `json:"reports,omitempty"`
+	// Error is why the latest change is not in the datapath, which has what was before; the agent tries again. FailedSince is when it failed first.
+	Error       string    `json:"error,omitempty"`
+	FailedSince time.Time `json:"failedSince,omitzero"`
+}
+
+// PolicyReport is what the authors of policies should know.
+type PolicyReport struct {
+	Policies []string `json:"policies"` // "KIND NAMESPACE/NAME", or "KIND NAME"
+	Text     string   `json:"text"`
+}
+
+// EndpointPolicy says by which directions policies restrict an endpoint.
+type EndpointPolicy struct {
+	Egress  bool `json:"egress"`  // what it begins is decided by rules
+	Ingress bool `json:"ingress"` // what others begin with it is
+	// Error is as in [PolicyStatus]. What the datapath has for this endpoint may be what was before.
+	Error string `json:"error,omitempty"`
+}
+
+// PolicyExplanation is the answer of GET /v1/policy/explain: what the policies say of a connection.
+type PolicyExplanation struct {
+	From     PolicyPeer `json:"from"`
+	To       PolicyPeer `json:"to"`
+	Protocol string     `json:"protocol"` // "TCP", "UDP", "SCTP", "ICMP", "ICMPv6", or a number
+	Port     uint16     `json:"port,omitempty"`
+	Allowed  bool       `json:"allowed"` // by both directions
+	// Egress is decided by the policies of From, Ingress by those of To.
+	Egress  PolicyDecision `json:"egress"`
+	Ingress PolicyDecision `json:"ingress"`
+	// Error is as in [PolicyStatus]: the datapath may decide as before.
+	Error string `json:"error,omitempty"`
+}
+
+// PolicyPeer is one end of a connection.
+type PolicyPeer struct {
+	Address netip.Addr `json:"address"`
+	// Kind is "pod", "host" (this node), or "world": not known here.
+	Kind string `json:"kind"`
+	// Pod and Endpoint are those of an endpoint of this node.
+	Pod      Pod    `json:"pod,omitzero"`
+	Endpoint uint16 `json:"endpoint,omitempty"`
+}
+
+// PolicyDecision is what is decided for one direction, and why.
+type PolicyDecision struct {
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason"` // "rule", "default deny", "no policy selects the pod" and others
+	// Rule has decided; nil when no policy has.
+	Rule *PolicyRule `json:"rule,omitempty"`
+	// Passed are the rules that left the decision to the next tier.
+	Passed []PolicyRule `json:"passed,omitempty"`
+}
+
+// PolicyRule is a rule of a policy.
+type PolicyRule struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Policy    string `json:"policy"`
+	Direction string `json:"direction"` // "egress" or "ingress"
+	// Index is the rule's place in the policy's list, from 0 on; -1 is none of them, but what the policy denies by selecting the pod.
+	Index int    `json:"index"`
+	Name  string `json:"name,omitempty"`
+}

@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"context"
+	"log/slog"
+
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/nodeaddr"
+	"porin.dev/porin/internal/task"
+)
+
+// Module is the policy cell. It provides the [Step], for the ordered steps, and [*Policies]. It takes an [Enforcer] if there is one.
+func Module(cfg Config) fx.Option {
+	return cell.Module("policy",
+		fx.Supply(cfg, fx.Private),
+		fx.Provide(nodeaddr.NewKernel, fx.Private),
+		fx.Provide(build),
+		fx.Provide(NewStep),
+		server.Provide(newRoutes),
+		server.Report(newReporter),
+		supervisor.Health(newReporter),
+		endpointmanager.Describe(newReporter),
+		supervisor.Tasks((*Queue).Task),
+		supervisor.Tasks(func(f *follower) *task.Task { return f.Task() }),
+		metrics.Collect(newCollector),
+	)
+}
+
+type params struct {
+	fx.In
+
+	Lifecycle fx.Lifecycle
+	Config    Config
+	Log       *slog.Logger
+	Addresses nodeaddr.Source
+	Enforcer  Enforcer `optional:"true"`
+}
+
+// follower is the one of this cell.
+type follower struct{ *nodeaddr.Follower }
+
+// build has everything known before the manager restores endpoints.
+func build(p params) (*Queue, *Policies, *follower) {
+	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost}, p.Enforcer, p.Log)
+	policies := New(p.Config, q, p.Log)
+	f := &follower{newFollower(p.Addresses, q, p.Log)}
+	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))
+	p.Lifecycle.Append(fx.StartStopHook(f.Start, f.Stop))
+	p.Lifecycle.Append(fx.StartStopHook(func(context.Context) error { q.Start(); return nil }, q.Stop))
+	return q, policies, f
+}

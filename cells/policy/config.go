@@ -1,0 +1,31 @@
+package policy
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+)
+
+// Config is the configuration of the cell.
+type Config struct {
+	// AllowHost lets this node always reach its own pods, as the probes of a kubelet need.
+	AllowHost bool
+	// Dir is the folder of the policies, on a disk. It is made with the first one. "" keeps none over a restart.
+	Dir string
+}
+
+// DefaultConfig is what the agent runs with unless told otherwise.
+func DefaultConfig() Config { return Config{AllowHost: true} }
+
+// Flags adds the flags of the cell.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.AllowHost, "policy-allow-host", c.AllowHost, "this node always reaches its own pods, whatever policies say, as a kubelet's probes do")
+}
+
+// path is the file of the policies.
+func (c Config) path() string {
+	if c.Dir == "" {
+		return ""
+	}
+	return filepath.Join(c.Dir, "policies.db")
+}

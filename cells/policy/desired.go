@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"slices"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// subject is an endpoint of the engine. A local one has its place in the datapath.
+type subject struct {
+	model.Endpoint
+	local Local
+}
+
+// update is a set of changes: what each endpoint and policy is to be, nil for nothing. The order is that of the last mention.
+type update struct {
+	endpoints entries[string, subject]
+	policies  entries[model.PolicyID, model.Policy]
+}
+
+func setEndpoint(s subject) (u update) {
+	u.endpoints.set(s.ID, &s)
+	return u
+}
+
+func removeEndpoint(id string) (u update) {
+	u.endpoints.set(id, nil)
+	return u
+}
+
+func (u *update) add(later update) {
+	u.endpoints.add(later.endpoints)
+	u.policies.add(later.policies)
+}
+
+// entries are values by key, in order.
+type entries[K comparable, V any] struct {
+	keys   []K
+	values map[K]*V
+}
+
+func (e *entries[K, V]) set(key K, value *V) {
+	if _, again := e.values[key]; again {
+		e.keys = slices.DeleteFunc(e.keys, func(k K) bool { return k == key })
+	}
+	if e.values == nil {
+		e.values = map[K]*V{}
+	}
+	e.keys = append(e.keys, key)
+	e.values[key] = value
+}
+
+func (e *entries[K, V]) add(later entries[K, V]) {
+	for _, key := range later.keys {
+		e.set(key, later.values[key])
+	}
+}
+
+// desired is the engine, and what it was told.
+type desired struct {
+	engine    *engine.Engine
+	endpoints map[string]subject
+	policies  map[model.PolicyID]model.Policy
+	locals    map[string]Local
+}
+
+func newDesired(cfg engine.Config) desired {
+	return desired{
+		engine: engine.New(cfg), endpoints: map[string]subject{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
+	}
+}
+
+// apply changes the engine, and returns what takes the update back.
+func (d *desired) apply(u update) (change engine.Change, undo update) {
+	var told engine.Update
+	var moved []string
+	for _, id := range u.policies.keys {
+		undo.policies.set(id, lookup(d.policies, id))
+		if policy := u.policies.values[id]; policy != nil {
+			told.SetPolicies = append(told.SetPolicies, *policy)
+			d.policies[id] = *policy
+		} else {
+			told.RemovePolicies = append(told.RemovePolicies, id)
+			delete(d.policies, id)
+		}
+	}
+	for _, id := range u.endpoints.keys {
+		before, set := lookup(d.endpoints, id), u.endpoints.values[id]
+		undo.endpoints.set(id, before)
+		delete(d.locals, id)
+		if set == nil {
+			told.RemoveEndpoints = append(told.RemoveEndpoints, id)
+			delete(d.endpoints, id)
+			continue
+		}
+		told.SetEndpoints = append(told.SetEndpoints, set.Endpoint)
+		d.endpoints[id] = *set
+		if set.Local {
+			d.locals[id] = set.local
+		}
+		if before != nil && before.local != set.local {
+			moved = append(moved, id)
+		}
+	}
+	change = d.engine.Apply(told)
+	for _, id := range moved {
+		if !slices.Contains(change.Endpoints, id) {
+			change.Endpoints = append(change.Endpoints, id)
+		}
+	}
+	return change, undo
+}
+
+func lookup[K comparable, V any](all map[K]V, key K) *V {
+	if value, ok := all[key]; ok {
+		return &value
+	}
+	return nil
+}

@@ -1,0 +1,19 @@
+// Package policy has this node's network policies enforced: it keeps them, knows which endpoints they are about, and has the datapath follow.
+//
+//	PUT /v1/policy --> [Policies] --> [Store] on the disk      GET /v1/policy, /v1/policy/explain, status, metrics
+//	                       |                                        |
+//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps)
+//	node's addresses --------------^
+//
+// What it promises:
+//
+//   - An endpoint's creation is answered when its policy is in the datapath, so that its first packet meets it. So is a change of
+//     labels, and so is a change of policies.
+//   - What cannot be written is refused, and what was in force before stays in force. What must not be refused (an endpoint that is
+//     gone, a new address of the node) is tried again, with pauses that grow. Meanwhile status, health, metrics and the endpoint say so.
+//   - After a start nothing is written before all endpoints are restored, and then all at once: what the agent before has written
+//     stays in force until then. An endpoint that the manager holds keeps its policy, too.
+//   - Policies outlive the agent and the boot. An agent that cannot read them does not start.
+//
+// The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine (verdicts).
+package policy

@@ -1,0 +1,213 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/manifest"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/httpx"
+)
+
+// routes are the calls on /v1/policy.
+type routes struct {
+	policies  *Policies
+	endpoints endpointmanager.Lookup
+}
+
+func newRoutes(p *Policies, l endpointmanager.Lookup) routes { return routes{p, l} }
+
+// Mount implements server.Routes.
+func (s routes) Mount(r chi.Router) {
+	r.Method(http.MethodGet, "/v1/policy", httpx.Handler(s.list))
+	r.Method(http.MethodPut, "/v1/policy", httpx.Handler(s.put))
+	r.Method(http.MethodGet, "/v1/policy/explain", httpx.Handler(s.explain))
+	for _, path := range []string{"/v1/policy/{kind}/{name}", "/v1/policy/{kind}/{namespace}/{name}"} {
+		r.Method(http.MethodGet, path, httpx.Handler(s.get))
+		r.Method(http.MethodDelete, path, httpx.Handler(s.delete))
+	}
+}
+
+func (s routes) list(w http.ResponseWriter, _ *http.Request) error {
+	reports := s.policies.Reports()
+	list := []v1.Policy{} // an empty list is [] and not null
+	for _, m := range s.policies.List() {
+		one := policyToV1(m, reports)
+		one.Manifest = nil
+		list = append(list, one)
+	}
+	return httpx.JSON(w, http.StatusOK, list)
+}
+
+func (s routes) get(w http.ResponseWriter, r *http.Request) error {
+	id, err := policyIn(r)
+	if err != nil {
+		return err
+	}
+	m, ok := s.policies.Get(id)
+	if !ok {
+		return fmt.Errorf("%s: %w", id, ErrNotFound)
+	}
+	return httpx.JSON(w, http.StatusOK, policyToV1(m, s.policies.Reports()))
+}
+
+func (s routes) put(w http.ResponseWriter, r *http.Request) error {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, httpx.MaxBody))
+	if err != nil {
+		return bodyFault(err)
+	}
+	given, outcomes, err := s.policies.Put(r.Context(), data)
+	if err != nil {
+		return err
+	}
+	reports := s.policies.Reports()
+	list := []v1.Policy{}
+	for i, m := range given {
+		one := policyToV1(m, reports)
+		one.Manifest, one.Outcome = nil, string(outcomes[i])
+		list = append(list, one)
+	}
+	return httpx.JSON(w, http.StatusOK, list)
+}
+
+func bodyFault(err error) error {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fault.New(fault.TooLarge, fmt.Sprintf("read body: larger than %d bytes: put the policies in several calls", tooLarge.Limit))
+	}
+	return fault.Wrap(fault.Invalid, fmt.Errorf("read body: %w", err))
+}
+
+func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
+	id, err := policyIn(r)
+	if err != nil {
+		return err
+	}
+	if err := s.policies.Delete(r.Context(), id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// policyIn reads the policy that the path names; the case of the kind does not matter.
+func policyIn(r *http.Request) (id model.PolicyID, err error) {
+	kind, err := httpx.Param(r, "kind")
+	if err != nil {
+		return id, err
+	}
+	for _, known := range model.Kinds() {
+		if strings.EqualFold(kind, known) {
+			id.Kind = known
+		}
+	}
+	if id.Kind == "" {
+		return id, fault.New(fault.Invalid, fmt.Sprintf("kind %.64q: want %s", kind, strings.Join(model.Kinds(), ", ")))
+	}
+	if id.Namespace, err = httpx.Param(r, "namespace"); err != nil {
+		return id, err
+	}
+	if id.Name, err = httpx.Param(r, "name"); err != nil {
+		return id, err
+	}
+	if (id.Kind == model.KindNetworkPolicy) != (id.Namespace != "") {
+		return id, fault.New(fault.Invalid, fmt.Sprintf("policy %.64s %.64s: a %s has a namespace, and no other kind has", id.Kind, id.Name, model.KindNetworkPolicy))
+	}
+	return id, nil
+}
+
+func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	protocol, port, err := portIn(query.Get("protocol"), query.Get("port"))
+	if err != nil {
+		return err
+	}
+	x, err := s.policies.Explain(s.endpoints, query.Get("from"), query.Get("to"), protocol, port)
+	if err != nil {
+		return err
+	}
+	answer := v1.PolicyExplanation{
+		From: peerToV1(x.From), To: peerToV1(x.To), Protocol: protocol.String(), Port: port,
+		Allowed: x.Allowed, Egress: decisionToV1(x.Egress), Ingress: decisionToV1(x.Ingress),
+	}
+	if applied := s.policies.queue.Applied(); applied.Err != nil {
+		answer.Error = applied.Err.Error()
+	}
+	return httpx.JSON(w, http.StatusOK, answer)
+}
+
+// portIn reads protocol and port: TCP when there is none, and a port for the protocols that have some.
+func portIn(protocolText, portText string) (protocol model.Protocol, port uint16, err error) {
+	protocol = model.TCP
+	if protocolText != "" {
+		if protocol, err = model.ParseProtocol(protocolText); err != nil {
+			return 0, 0, fault.Wrap(fault.Invalid, err)
+		}
+	}
+	if !protocol.HasPorts() {
+		if portText != "" {
+			return 0, 0, fault.New(fault.Invalid, fmt.Sprintf("port %.32q: %s has no ports", portText, protocol))
+		}
+		return protocol, 0, nil
+	}
+	number, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil || number == 0 {
+		return 0, 0, fault.New(fault.Invalid, fmt.Sprintf("port %.32q: want a number from 1 to 65535", portText))
+	}
+	return protocol, uint16(number), nil
+}
+
+func policyToV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
+	p := m.Policy
+	out := v1.Policy{
+		Kind: p.ID.Kind, Namespace: p.ID.Namespace, Name: p.ID.Name, Tier: p.Tier.String(), Priority: p.Priority,
+		Egress: ruleCount(p.Egress), Ingress: ruleCount(p.Ingress), Manifest: m.JSON,
+	}
+	for _, r := range reports {
+		for _, id := range r.Policies {
+			if id == p.ID {
+				out.Reports = append(out.Reports, r.Text)
+			}
+		}
+	}
+	return out
+}
+
+func ruleCount(rules *model.Rules) int {
+	if rules == nil {
+		return -1
+	}
+	return len(*rules)
+}
+
+func peerToV1(p Peer) v1.PolicyPeer {
+	return v1.PolicyPeer{Address: p.Address, Kind: p.Kind.String(), Pod: v1.Pod{Namespace: p.Endpoint.Spec.Pod.Namespace, Name: p.Endpoint.Spec.Pod.Name}, Endpoint: p.Endpoint.ID}
+}
+
+func decisionToV1(o engine.Outcome) v1.PolicyDecision {
+	d := v1.PolicyDecision{Allowed: o.Allowed, Reason: o.Reason.String()}
+	if o.Rule != nil {
+		d.Rule = new(ruleToV1(*o.Rule))
+	}
+	for _, r := range o.Passed {
+		if r != nil {
+			d.Passed = append(d.Passed, ruleToV1(*r))
+		}
+	}
+	return d
+}
+
+func ruleToV1(r engine.Rule) v1.PolicyRule {
+	return v1.PolicyRule{
+		Kind: r.Policy.Kind, Namespace: r.Policy.Namespace, Policy: r.Policy.Name, Direction: r.Direction.String(), Index: r.Index, Name: r.Name,
+	}
+}

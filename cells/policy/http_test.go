@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpoint/endpointtest"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// call is a client of the routes: it returns the status, and the body or the problem.
+func call(n *node, live ...endpoint.Endpoint) func(method, path, body string) (int, string) {
+	table := endpointtest.NewEndpoints()
+	for _, ep := range live {
+		table.Put(ep)
+	}
+	router := chi.NewRouter()
+	newRoutes(n.policies, table).Mount(router)
+	return func(method, path, body string) (int, string) {
+		recorder := httptest.NewRecorder()
+		router.ServeHTTP(recorder, httptest.NewRequest(method, path, strings.NewReader(body)))
+		return recorder.Code, recorder.Body.String()
+	}
+}
+
+func TestPoliciesOverHTTP(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	ask := call(n)
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		answer             string
+	}{
+		{"GET", "/v1/policy", "", 200, `[]`},
+		{"PUT", "/v1/policy", toWebFrom("client"), 200, `[{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"outcome":"created"}]`},
+		{"PUT", "/v1/policy", toWebFrom("client"), 200, `"outcome":"unchanged"`},
+		{"PUT", "/v1/policy", twoPolicies, 200, `"name":"first","tier":"admin","priority":7,"egress":-1,"ingress":1,"reports":["equal priority 7 in tier admin: evaluated in the order of kind and name"],"outcome":"created"}`},
+		{"GET", "/v1/policy", "", 200, `{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1}]`},
+		{"GET", "/v1/policy/networkpolicy/default/web", "", 200, `"manifest":{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy"`},
+		{"GET", "/v1/policy/ClusterNetworkPolicy/first", "", 200, `"manifest":{"apiVersion":"policy.networking.k8s.io/v1alpha2"`},
+		{"GET", "/v1/policy/NetworkPolicy/default/other", "", 404, `NetworkPolicy default/other: no such policy`},
+		{"GET", "/v1/policy/Pod/default/web", "", 400, `want NetworkPolicy, ClusterNetworkPolicy`},
+		{"GET", "/v1/policy/NetworkPolicy/web", "", 400, `a NetworkPolicy has a namespace`},
+		{"GET", "/v1/policy/ClusterNetworkPolicy/default/web", "", 400, `no other kind has`},
+		{"DELETE", "/v1/policy/ClusterNetworkPolicy/first", "", 204, ""},
+		{"DELETE", "/v1/policy/ClusterNetworkPolicy/first", "", 404, `no such policy`},
+		{"DELETE", "/v1/policy/NetworkPolicy/default/web", "", 204, ""},
+		{"PUT", "/v1/policy", strings.Replace(twoPolicies, "subject:", "subjects:", 1), 400, `document 1, line 2 (ClusterNetworkPolicy first): unknown field`},
+		{"PUT", "/v1/policy", "kind: Pod\napiVersion: v1\n", 400, `not a kind of policy that is known here`},
+		{"PUT", "/v1/policy", "", 400, `want one document or more`},
+		{"PUT", "/v1/policy", strings.Repeat("# \n", 1<<19), 413, `in several calls`},
+		{"GET", "/v1/policy", "", 200, `[{"kind":"ClusterNetworkPolicy","name":"second"`},
+	} {
+		status, answer := ask(step.method, step.path, step.body)
+		if status != step.status || !strings.Contains(answer, step.answer) {
+			t.Errorf("%s %s: %d %s, want %d and %s", step.method, step.path, status, answer, step.status, step.answer)
+		}
+	}
+}
+
+func TestExplainOverHTTP(t *testing.T) {
+	n := servingNode(t, "")
+	web, client, both := pod(1, "web"), pod(2, "client"), pod(3, "other")
+	both.Addresses.IPv6 = netip.MustParseAddr("fd00::3")
+	for _, ep := range []endpoint.Endpoint{web, client, both} {
+		n.attach(t, ep)
+	}
+	n.queue.collect(setEndpoint(subject{Endpoint: model.Endpoint{ID: hostID, Kind: model.Host, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}))
+	n.put(t, toWebFrom("client"))
+	n.put(t, twoPolicies)
+	ask := call(n, web, client, both)
+	for _, row := range []struct {
+		query  string
+		status int
+		answer string
+	}{
+		{"from=default/pod-c2&to=default/pod-c1&port=80", 200, `"protocol":"TCP","port":80,"allowed":true,"egress":{"allowed":true,"reason":"no rule matches","passed":[{"kind":"ClusterNetworkPolicy","policy":"second","direction":"egress","index":0}]},` +
+			`"ingress":{"allowed":true,"reason":"rule","rule":{"kind":"NetworkPolicy","namespace":"default","policy":"web","direction":"ingress","index":0}}`},
+		{"from=3&to=1&port=80", 200, `"allowed":false,"egress":{"allowed":true,`},
+		{"from=3&to=1&port=80", 200, `"ingress":{"allowed":false,"reason":"default deny","rule":{"kind":"NetworkPolicy","namespace":"default","policy":"web","direction":"ingress","index":-1}}`},
+		{"from=3&to=1&port=53&protocol=tcp", 200, `"policy":"first","direction":"ingress","index":0,"name":"no-dns"}`},
+		{"from=192.0.2.1&to=10.0.0.1&port=81", 200, `{"from":{"address":"192.0.2.1","kind":"host"},"to":{"address":"10.0.0.1","kind":"pod","pod":{"namespace":"default","name":"pod-c1"},"endpoint":1}`},
+		{"from=192.0.2.1&to=10.0.0.1&port=81", 200, `"ingress":{"allowed":true,"reason":"this node"}`},
+		{"from=fd00::9&to=3&port=80", 200, `{"from":{"address":"fd00::9","kind":"world"},"to":{"address":"fd00::3","kind":"pod"`},
+		{"from=3&to=1&protocol=icmp", 200, `"protocol":"ICMP","allowed":false`},
+		{"from=fd00::9&to=1&port=80", 400, `have no address of the same family`},
+		{"from=default/none&to=1&port=80", 404, `no such endpoint`},
+		{"to=1&port=80", 400, `from: endpoint reference`},
+		{"from=1&to=2", 400, `port \"\": want a number from 1 to 65535`},
+		{"from=1&to=2&port=http", 400, `want a number`},
+		{"from=1&to=2&port=80&protocol=icmp", 400, `ICMP has no ports`},
+		{"from=1&to=2&port=80&protocol=tpc", 400, `protocol \"tpc\": want TCP`},
+	} {
+		status, answer := ask("GET", "/v1/policy/explain?"+row.query, "")
+		if status != row.status || !strings.Contains(answer, row.answer) {
+			t.Errorf("%s: %d %s, want %d and %s", row.query, status, answer, row.status, row.answer)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	n := servingNode(t, "")
+	web := pod(1, "web")
+	n.attach(t, web)
+	n.put(t, toWebFrom("client")+"---"+twoPolicies)
+	r := newReporter(n.policies)
+	var status v1.Status
+	r.Report(&status)
+	if p := status.Policy; p.Policies != 3 || p.Revision != 3 || p.Identities == 0 || p.Error != "" || fmt.Sprint(p.Reports) !=
+		"[{[ClusterNetworkPolicy first ClusterNetworkPolicy second] equal priority 7 in tier admin: evaluated in the order of kind and name}]" {
+		t.Errorf("status %+v", p)
+	}
+	var described v1.Endpoint
+	r.Describe(pod(9, ""), &described)
+	if described.Policy != nil {
+		t.Errorf("an endpoint that is not known: %+v", described.Policy)
+	}
+	if r.Describe(web, &described); described.Policy == nil || *described.Policy != (v1.EndpointPolicy{Egress: true, Ingress: true}) {
+		t.Errorf("described as %+v, want both directions restricted", described.Policy)
+	}
+	n.kernel.refuseWith(errKernel)
+	if err := n.step.Detach(t.Context(), web, endpoint.DeleteConfig{}); err == nil {
+		t.Fatal("detached")
+	}
+	r.Report(&status)
+	if p := status.Policy; p.Error != errKernel.Error() || p.FailedSince.IsZero() {
+		t.Errorf("status %+v, want the error", p)
+	}
+}

@@ -1,0 +1,200 @@
+package policy
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+var errKernel = errors.New("the kernel says no")
+
+// fakeKernel is an [Enforcer] that decides by what changes have told it, and by nothing else.
+type fakeKernel struct {
+	mu        sync.Mutex // guards the fields below
+	applied   int
+	refuse    func(locals map[string]Local) error // nil refuses nothing
+	addresses map[netip.Addr]engine.ClassID
+	prefixes  map[netip.Prefix]engine.ClassID
+	endpoints map[string]fakeEndpoint
+	tables    map[engine.TableID]fakeTable
+}
+
+type fakeEndpoint struct {
+	number uint16
+	tables [2]engine.TableID
+}
+
+type fakeTable struct {
+	any  []engine.Row
+	rows map[engine.ClassID][]engine.Row
+}
+
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{
+		addresses: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{},
+		endpoints: map[string]fakeEndpoint{}, tables: map[engine.TableID]fakeTable{},
+	}
+}
+
+// refuseWith makes every change fail from now on; nil ends that.
+func (k *fakeKernel) refuseWith(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refuse = func(map[string]Local) error { return err }
+}
+
+func (k *fakeKernel) times() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.applied
+}
+
+func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[string]Local) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.applied++
+	if k.refuse != nil {
+		if err := k.refuse(locals); err != nil {
+			return err
+		}
+	}
+	change := k.everything(e, locals)
+	if changed != nil {
+		change = *changed
+	} else {
+		clear(k.addresses)
+		clear(k.prefixes)
+		clear(k.endpoints)
+		clear(k.tables)
+	}
+	for _, addr := range change.Addresses {
+		delete(k.addresses, addr)
+		if class, owned := e.Class(addr); owned {
+			k.addresses[addr] = class
+		}
+	}
+	for _, prefix := range change.Prefixes {
+		delete(k.prefixes, prefix)
+	}
+	for prefix, class := range e.Prefixes() {
+		if slices.Contains(change.Prefixes, prefix) {
+			k.prefixes[prefix] = class
+		}
+	}
+	k.applyTables(e, change, locals)
+	for _, id := range change.Endpoints {
+		local, ok := locals[id]
+		if !ok {
+			delete(k.endpoints, id)
+			continue
+		}
+		egress, _ := e.Table(id, model.Egress)
+		ingress, _ := e.Table(id, model.Ingress)
+		k.endpoints[id] = fakeEndpoint{local.Number, [2]engine.TableID{egress.ID(), ingress.ID()}}
+	}
+	return nil
+}
+
+// everything is a change from nothing.
+func (k *fakeKernel) everything(e *engine.Engine, locals map[string]Local) (c engine.Change) {
+	for addr := range e.Addresses() {
+		c.Addresses = append(c.Addresses, addr)
+	}
+	for prefix := range e.Prefixes() {
+		c.Prefixes = append(c.Prefixes, prefix)
+	}
+	tables := map[engine.TableID]bool{}
+	for id := range locals {
+		c.Endpoints = append(c.Endpoints, id)
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			if t, ok := e.Table(id, d); ok && !tables[t.ID()] {
+				tables[t.ID()] = true
+				c.Tables = append(c.Tables, engine.TableChange{Table: t.ID(), New: true})
+			}
+		}
+	}
+	return c
+}
+
+func (k *fakeKernel) applyTables(e *engine.Engine, change engine.Change, locals map[string]Local) {
+	inUse := map[engine.TableID]engine.Table{}
+	for id := range locals {
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			if t, ok := e.Table(id, d); ok {
+				inUse[t.ID()] = t
+			}
+		}
+	}
+	for _, c := range change.Tables {
+		if c.Removed {
+			delete(k.tables, c.Table)
+			continue
+		}
+		t := inUse[c.Table]
+		all := maps.Collect(t.Rows())
+		if c.New {
+			k.tables[c.Table] = fakeTable{t.Any(), all}
+		}
+		for _, class := range c.Classes {
+			delete(k.tables[c.Table].rows, class.Class)
+			if class.Rows != nil {
+				k.tables[c.Table].rows[class.Class] = class.Rows
+			}
+		}
+	}
+}
+
+// number returns the endpoint number that the kernel has for an ID; 0 for none.
+func (k *fakeKernel) number(id string) uint16 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.endpoints[id].number
+}
+
+// allows decides about a TCP connection between two endpoints.
+func (k *fakeKernel) allows(t testing.TB, from, to subject, port uint16) bool {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.decide(t, from, model.Egress, to.Addresses[0], port) && k.decide(t, to, model.Ingress, from.Addresses[0], port)
+}
+
+func (k *fakeKernel) decide(t testing.TB, ep subject, d model.Direction, peer netip.Addr, port uint16) bool {
+	t.Helper()
+	known, ok := k.endpoints[ep.ID]
+	if !ok {
+		if ep.Local {
+			t.Errorf("the kernel does not know %s", ep.ID)
+		}
+		return true
+	}
+	table, ok := k.tables[known.tables[d]]
+	if !ok {
+		t.Errorf("the kernel does not have the %s table %d of %s", d, known.tables[d], ep.ID)
+	}
+	rows, ok := table.rows[k.classOf(peer)]
+	if !ok {
+		rows = table.any
+	}
+	o, ok := engine.Lookup(rows, model.TCP, port)
+	return ok && o.Allowed
+}
+
+func (k *fakeKernel) classOf(addr netip.Addr) engine.ClassID {
+	if class, ok := k.addresses[addr]; ok {
+		return class
+	}
+	best, bits := engine.FixedClass(model.World), -1
+	for prefix, class := range k.prefixes {
+		if prefix.Contains(addr) && prefix.Bits() > bits {
+			best, bits = class, prefix.Bits()
+		}
+	}
+	return best
+}

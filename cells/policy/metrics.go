@@ -1,0 +1,47 @@
+package policy
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"porin.dev/porin/cells/policy/engine"
+)
+
+// collector shows what is in force.
+type collector struct {
+	queue                                               *Queue
+	policies, identities, revision, failures, applyTime *prometheus.Desc
+}
+
+func newCollector(q *Queue) *collector {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("porin_policy_"+name, help, nil, nil)
+	}
+	return &collector{
+		queue:      q,
+		policies:   desc("policies", "Network policies."),
+		identities: desc("identities", "Sets of addresses that the rules of no policy tell apart."),
+		revision:   desc("revision", "Changes of policies, labels and addresses that were written to the datapath since the agent's start."),
+		failures:   desc("apply_failures_total", "How often a change could not be written to the datapath."),
+		applyTime:  desc("apply_seconds", "How long it took to write the last change to the datapath."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{c.policies, c.identities, c.revision, c.failures, c.applyTime} {
+		ch <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
+	}
+	applied := c.queue.Applied()
+	gauge(c.policies, float64(c.queue.policyCount()))
+	gauge(c.revision, float64(applied.Revision))
+	gauge(c.applyTime, applied.Duration.Seconds())
+	c.queue.view(func(e *engine.Engine) { gauge(c.identities, float64(e.Classes())) })
+	ch <- prometheus.MustNewConstMetric(c.failures, prometheus.CounterValue, float64(applied.Failures))
+}

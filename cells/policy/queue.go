@@ -1,0 +1,260 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
+)
+
+// The pauses before what could not be written is tried again.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
+
+// Queue is the one writer of the engine, and of what the [Enforcer] has of it. Its loop takes all requests that wait, makes one
+// change of them and has it written. Its methods may be called concurrently.
+type Queue struct {
+	log      *slog.Logger
+	enforcer Enforcer
+	task     *task.Task
+	opened   chan struct{} // closed when everything is restored: nothing is written before
+	open     sync.Once
+
+	mu      sync.Mutex // guards the field below
+	waiting []*request
+
+	state sync.RWMutex // guards the fields below, which the loop alone writes
+	desired
+	status Applied
+
+	// Of the loop alone.
+	pending []engine.Change // what is not written
+	written bool            // everything has been, once
+}
+
+// Applied is what became of the changes so far.
+type Applied struct {
+	Revision uint64        // changes that were written since the start of the agent
+	Failures uint64        // tries that failed
+	Duration time.Duration // of the last one that did not
+	Err      error         // why the last change is not written; nil when all is
+	Since    time.Time     // of Err
+}
+
+// request is a change that somebody asks for.
+type request struct {
+	update
+	// keep has the change stay in the engine when it cannot be written, and be tried again. Others are taken back.
+	keep bool
+	done chan error // with room for one
+}
+
+// NewQueue returns a queue that is not started. A nil enforcer writes nothing.
+func NewQueue(cfg engine.Config, enforcer Enforcer, log *slog.Logger) *Queue {
+	if enforcer == nil {
+		enforcer = noEnforcer{}
+	}
+	q := &Queue{log: log, enforcer: enforcer, opened: make(chan struct{}), desired: newDesired(cfg)}
+	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
+	return q
+}
+
+// Task is the queue's loop. [Queue.Start] starts it.
+func (q *Queue) Task() *task.Task { return q.task }
+
+// Start begins the loop.
+func (q *Queue) Start() { q.task.Start(nil) }
+
+// Stop ends it. Who waits gets an error.
+func (q *Queue) Stop(ctx context.Context) error { return q.task.Stop(ctx) }
+
+// Open has everything written that was collected so far, and returns when it is. From now on requests are written when they come.
+func (q *Queue) Open(ctx context.Context) error {
+	q.open.Do(func() { close(q.opened) })
+	return q.do(ctx, update{}, true)
+}
+
+func (q *Queue) isOpen() bool {
+	select {
+	case <-q.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// do returns when the update is written. Without keep it is taken back when it cannot be; then the error says so, and nothing has
+// changed. It waits until the queue is open.
+func (q *Queue) do(ctx context.Context, u update, keep bool) error {
+	select {
+	case <-q.opened:
+	case <-ctx.Done():
+		return fmt.Errorf("wait until all endpoints are restored: %w", ctx.Err())
+	case <-q.task.Ended():
+		return errStopped
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := q.push(u, keep)
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("write policies to the datapath: %w", ctx.Err())
+	case <-q.task.Ended():
+		return errStopped
+	}
+}
+
+// collect has the update written without waiting for it: when the queue opens, or soon.
+func (q *Queue) collect(u update) { q.push(u, true) }
+
+func (q *Queue) push(u update, keep bool) *request {
+	r := &request{update: u, keep: keep, done: make(chan error, 1)}
+	q.mu.Lock()
+	q.waiting = append(q.waiting, r)
+	q.mu.Unlock()
+	if q.isOpen() {
+		q.task.Trigger()
+	}
+	return r
+}
+
+func (q *Queue) take() []*request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := q.waiting
+	q.waiting = nil
+	return waiting
+}
+
+// round writes what waits, and what is left of before. Its error is that something is left: the task runs it again.
+func (q *Queue) round(context.Context) error {
+	if !q.isOpen() {
+		return nil
+	}
+	q.serve(q.take())
+	if !q.written || len(q.pending) > 0 {
+		return q.Applied().Err
+	}
+	return nil
+}
+
+// serve makes one change of the requests. When it cannot be written, each has a change of its own, so that nobody suffers for another.
+func (q *Queue) serve(requests []*request) {
+	undo := q.commit(requests...)
+	err := q.write()
+	refusable := slices.ContainsFunc(requests, func(r *request) bool { return !r.keep })
+	switch {
+	case err == nil || !refusable:
+		for _, r := range requests {
+			r.done <- err
+		}
+	case len(requests) > 1:
+		q.commit(&request{update: undo})
+		for _, r := range requests {
+			q.serve([]*request{r})
+		}
+	default:
+		q.commit(&request{update: undo})
+		if undoErr := q.write(); undoErr != nil {
+			err = errors.Join(err, fmt.Errorf("write what was before: %w", undoErr))
+		}
+		requests[0].done <- fault.Wrap(kindOf(err), fmt.Errorf("write policies to the datapath: %w", err))
+	}
+}
+
+// kindOf is unavailable for an error without a kind: what the kernel lacks now it may have later.
+func kindOf(err error) fault.Kind {
+	if kind := fault.KindOf(err); kind != fault.Internal {
+		return kind
+	}
+	return fault.Unavailable
+}
+
+// commit makes the changes in the engine, later ones in place of earlier ones of the same endpoint or policy, and returns what takes them back.
+func (q *Queue) commit(requests ...*request) (undo update) {
+	all := update{}
+	for _, r := range requests {
+		all.add(r.update)
+	}
+	q.state.Lock()
+	defer q.state.Unlock()
+	change, undo := q.apply(all)
+	if !isEmpty(change) {
+		q.pending = append(q.pending, change)
+	}
+	return undo
+}
+
+// write has the enforcer write what is pending.
+func (q *Queue) write() error {
+	if q.written && len(q.pending) == 0 {
+		return nil
+	}
+	var change *engine.Change
+	if q.written && len(q.pending) == 1 {
+		change = &q.pending[0]
+	}
+	began := time.Now()
+	err := q.enforcer.Apply(q.engine, change, q.locals)
+	took := time.Since(began)
+	q.state.Lock()
+	defer q.state.Unlock()
+	s := &q.status
+	if err != nil {
+		if s.Failures++; s.Err == nil {
+			s.Since = began
+		}
+		s.Err = err
+		q.written = false
+		return err
+	}
+	q.pending, q.written = nil, true
+	s.Revision++
+	s.Duration, s.Err, s.Since = took, nil, time.Time{}
+	return nil
+}
+
+// Applied says what became of the changes so far.
+func (q *Queue) Applied() Applied {
+	q.state.RLock()
+	defer q.state.RUnlock()
+	return q.status
+}
+
+// view calls read with the engine, which does not change meanwhile.
+func (q *Queue) view(read func(*engine.Engine)) {
+	q.state.RLock()
+	defer q.state.RUnlock()
+	read(q.engine)
+}
+
+// policyCount returns how many policies the engine has.
+func (q *Queue) policyCount() int {
+	q.state.RLock()
+	defer q.state.RUnlock()
+	return len(q.policies)
+}
+
+// locally returns the IDs of the local endpoints that the engine has.
+func (q *Queue) locally() (ids []string) {
+	q.state.RLock()
+	defer q.state.RUnlock()
+	for id := range q.locals {
+		ids = append(ids, id)
+	}
+	return ids
+}

@@ -1,0 +1,171 @@
+package policy
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/supervisor"
+)
+
+// after is for tests in a bubble, where it takes no time.
+func after(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// fakeAddresses is a nodeaddr.Source.
+type fakeAddresses struct {
+	mu      sync.Mutex // guards the field below
+	has     map[netip.Addr]string
+	changes chan netip.Addr
+}
+
+func (a *fakeAddresses) List() (map[netip.Addr]string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.has), nil
+}
+
+// Watch closes its channel when ctx ends, as the kernel's does.
+func (a *fakeAddresses) Watch(ctx context.Context) (<-chan netip.Addr, error) {
+	changes := make(chan netip.Addr)
+	go func() {
+		defer close(changes)
+		for {
+			select {
+			case addr := <-a.changes:
+				changes <- addr
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return changes, nil
+}
+
+// TestFollowNodeAddresses: the node reaches its pods by every address that it has, also after the kernel has refused a new one for a while.
+func TestFollowNodeAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, "", newFakeKernel())
+		first, second, loopback := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("127.0.0.1")
+		source := &fakeAddresses{has: map[netip.Addr]string{first: "eth0", loopback: "lo"}, changes: make(chan netip.Addr)}
+		f := newFollower(source, n.queue, quiet)
+		if err := f.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Stop(t.Context())
+		n.prune(t)
+		n.put(t, toWebFrom("client"))
+		web := pod(1, "web")
+		n.attach(t, web)
+		reached := func(addr netip.Addr) bool {
+			return n.kernel.allows(t, subject{Endpoint: model.Endpoint{ID: hostID, Addresses: []netip.Addr{addr}}}, subjectFor(t, web), 80)
+		}
+		if !reached(first) || reached(second) || reached(loopback) {
+			t.Errorf("reached from %s: %t, %s: %t, %s: %t; want the first alone", first, reached(first), second, reached(second), loopback, reached(loopback))
+		}
+		n.kernel.refuseWith(errKernel)
+		source.mu.Lock()
+		delete(source.has, first)
+		source.has[second] = "eth0"
+		source.mu.Unlock()
+		source.changes <- second
+		<-after(3 * time.Second)
+		tries := n.kernel.times()
+		if c := newReporter(n.policies).Condition(); c.State != supervisor.Degraded || tries < 4 || tries > 12 {
+			t.Errorf("after 3 s of failures: %+v after %d changes, want it degraded, and a few tries", c, tries)
+		}
+		if reached(second) || !reached(first) {
+			t.Error("what cannot be written is in force, or what was before is not")
+		}
+		n.kernel.refuseWith(nil)
+		<-after(lastRetry)
+		if !reached(second) || reached(first) {
+			t.Error("the address that the node has now does not reach the pod, or the one of before does")
+		}
+		if c := newReporter(n.policies).Condition(); c.State != supervisor.OK {
+			t.Errorf("after all is written: %+v", c)
+		}
+	})
+}
+
+// TestRandomFailures makes changes of all kinds while the kernel refuses some: what it has in the end is what the engine says.
+func TestRandomFailures(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 20 {
+		randomFailures(t, r)
+	}
+}
+
+func randomFailures(t *testing.T, r *rand.Rand) {
+	k := newFakeKernel()
+	q := NewQueue(engine.Config{}, k, quiet)
+	q.open.Do(func() { close(q.opened) })
+	k.refuse = func(map[string]Local) error { return map[bool]error{true: errKernel}[r.IntN(3) == 0] }
+	apps := []string{"web", "client", "other", ""}
+	for range 60 {
+		var requests []*request
+		for range 1 + r.IntN(3) {
+			var u update
+			switch i := 1 + r.IntN(8); r.IntN(5) {
+			case 0:
+				u = removeEndpoint(pod(i, "").Spec.Attachment.String())
+			case 1:
+				u.policies.set(model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "web"}, nil)
+			case 2:
+				p := policyOf(t, toWebFrom(apps[r.IntN(3)]))
+				u.policies.set(p.ID, &p)
+			default:
+				s := subjectFor(t, pod(i, apps[r.IntN(4)]))
+				s.local.Number += uint16(100 * r.IntN(2))
+				u = setEndpoint(s)
+			}
+			requests = append(requests, &request{update: u, keep: r.IntN(3) == 0, done: make(chan error, 1)})
+		}
+		q.serve(requests)
+		for _, one := range requests {
+			<-one.done
+		}
+	}
+	k.refuse = nil
+	q.serve(nil)
+	for id, s := range q.endpoints {
+		if k.endpoints[id].number != s.local.Number {
+			t.Errorf("the kernel has number %d for %s, want %d", k.endpoints[id].number, id, s.local.Number)
+		}
+		for _, peer := range q.endpoints {
+			want := q.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
+			if id != peer.ID && k.allows(t, s, peer, 80) != want.Allowed {
+				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", id, peer.ID, want.Allowed, want.Egress, want.Ingress)
+			}
+		}
+	}
+	if len(k.endpoints) != len(q.endpoints) || len(k.addresses) != len(q.endpoints) {
+		t.Errorf("the kernel has %d endpoints and %d addresses, want %d", len(k.endpoints), len(k.addresses), len(q.endpoints))
+	}
+	tables := map[engine.TableID]bool{}
+	for _, ep := range k.endpoints {
+		tables[ep.tables[0]], tables[ep.tables[1]] = true, true
+	}
+	if len(k.tables) != len(tables) {
+		t.Errorf("the kernel has %d tables, and %d are in use", len(k.tables), len(tables))
+	}
+}
+
+func TestEntriesLastMention(t *testing.T) {
+	var e entries[string, int]
+	e.set("a", new(1))
+	e.set("b", new(2))
+	e.set("a", nil)
+	if !slices.Equal(e.keys, []string{"b", "a"}) || e.values["a"] != nil || *e.values["b"] != 2 {
+		t.Errorf("keys %q, values %v", e.keys, e.values)
+	}
+}

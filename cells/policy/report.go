@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"fmt"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/supervisor"
+)
+
+// maxReported bounds the lists in each answer of GET /v1/status.
+const maxReported = 100
+
+// reporter tells how policy is: in the agent's status, of each endpoint, and to the supervisor.
+type reporter struct{ policies *Policies }
+
+func newReporter(p *Policies) reporter { return reporter{p} }
+
+// Report implements server.StatusReporter.
+func (r reporter) Report(status *v1.Status) {
+	q := r.policies.queue
+	applied := q.Applied()
+	status.Policy = v1.PolicyStatus{
+		Policies: len(r.policies.List()), Revision: applied.Revision, Error: errorText(applied.Err), FailedSince: applied.Since,
+	}
+	var reports []engine.Report
+	q.view(func(e *engine.Engine) { status.Policy.Identities, reports = e.Classes(), e.Reports() })
+	for _, report := range reports[:min(len(reports), maxReported)] {
+		out := v1.PolicyReport{Policies: []string{}, Text: report.Text}
+		for _, id := range report.Policies[:min(len(report.Policies), maxReported)] {
+			out.Policies = append(out.Policies, id.String())
+		}
+		status.Policy.Reports = append(status.Policy.Reports, out)
+	}
+}
+
+// Describe implements endpointmanager.Describer.
+func (r reporter) Describe(ep endpoint.Endpoint, description *v1.Endpoint) {
+	q := r.policies.queue
+	out := v1.EndpointPolicy{Error: errorText(q.Applied().Err)}
+	known := false
+	q.view(func(e *engine.Engine) {
+		id := idOf(ep.Spec.Attachment)
+		egress, ok := e.Table(id, model.Egress)
+		ingress, _ := e.Table(id, model.Ingress)
+		if known = ok; known {
+			out.Egress, out.Ingress = egress.Restricts(), ingress.Restricts()
+		}
+	})
+	if known {
+		description.Policy = &out
+	}
+}
+
+// Condition implements supervisor.HealthReporter.
+func (r reporter) Condition() supervisor.Condition {
+	c := supervisor.Condition{Cell: "policy", State: supervisor.OK}
+	if applied := r.policies.queue.Applied(); applied.Err != nil {
+		c.State = supervisor.Degraded
+		c.Reason = fmt.Sprintf("the last change of policies is not in the datapath, which has what was before; it is tried again: %v", applied.Err)
+	}
+	return c
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,118 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Step is policy's part in an endpoint's life: it comes after ipam, for it needs the addresses, and before the datapath lets packets pass.
+type Step struct{ queue *Queue }
+
+var (
+	_ endpoint.Step     = (*Step)(nil)
+	_ endpoint.Pruner   = (*Step)(nil)
+	_ endpoint.Updater  = (*Step)(nil)
+	_ endpoint.Occupier = (*Step)(nil)
+)
+
+// NewStep returns the step that has the queue's policies enforced.
+func NewStep(q *Queue) *Step { return &Step{q} }
+
+// Name implements endpoint.Step.
+func (s *Step) Name() string { return "policy" }
+
+// Attach returns when the policies of the endpoint, and those of others that its addresses match, are in the datapath.
+func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
+	return ep, s.set(ctx, ep)
+}
+
+// Update implements endpoint.Updater. When the policies that follow from the labels cannot be written, those of before stay.
+func (s *Step) Update(ctx context.Context, ep endpoint.Endpoint) error { return s.set(ctx, ep) }
+
+func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
+	subject, err := subjectOf(ep)
+	if err != nil {
+		return err
+	}
+	return s.queue.do(ctx, setEndpoint(subject), false)
+}
+
+// Detach returns when the datapath knows nothing of the endpoint any more, so that its addresses may be another's. Before everything is
+// restored the datapath is as the agent before has left it.
+func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
+	gone := removeEndpoint(idOf(ep.Spec.Attachment))
+	if !s.queue.isOpen() {
+		s.queue.collect(gone)
+		return nil
+	}
+	return s.queue.do(ctx, gone, true)
+}
+
+// Restore collects the endpoint: [Step.Prune] has all of them written at once. Later, it is a repair.
+func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
+	if s.queue.isOpen() {
+		return nil, s.set(ctx, ep)
+	}
+	return nil, s.Occupy(ep)
+}
+
+// Occupy has the policies of an endpoint that the manager holds stay in force.
+func (s *Step) Occupy(ep endpoint.Endpoint) error {
+	subject, err := subjectOf(ep)
+	if err != nil {
+		return err
+	}
+	s.queue.collect(setEndpoint(subject))
+	return nil
+}
+
+// Prune has what is restored written, for the first time after a start. What it removes is what the engine has of endpoints that are not alive.
+func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []string, err error) {
+	if err := s.queue.Open(ctx); err != nil {
+		return nil, fmt.Errorf("policies are not in the datapath, which has those of before: %w", err)
+	}
+	alive := map[string]bool{}
+	for _, ep := range live {
+		alive[idOf(ep.Spec.Attachment)] = true
+	}
+	var gone update
+	for _, id := range s.queue.locally() {
+		if !alive[id] {
+			gone.endpoints.set(id, nil)
+			removed = append(removed, "policy of "+id)
+		}
+	}
+	if len(removed) == 0 {
+		return nil, nil
+	}
+	slices.Sort(removed)
+	return removed, s.queue.do(ctx, gone, true)
+}
+
+// idOf is the endpoint's ID in the engine: a pod may have several interfaces.
+func idOf(a endpoint.Attachment) string { return a.String() }
+
+// subjectOf is the endpoint as the engine knows it. Without labels it is a pod that has none.
+func subjectOf(ep endpoint.Endpoint) (subject, error) {
+	metadata, err := endpoint.DecodeMetadata(ep.Metadata)
+	if err != nil {
+		return subject{}, fmt.Errorf("endpoint %s: %w", ep.Spec.Attachment, err)
+	}
+	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
+	s := subject{local: Local{Number: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
+		ID: idOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
+		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
+	}}
+	for _, p := range metadata.NamedPorts {
+		protocol, err := model.ParseProtocol(p.Protocol)
+		if err != nil {
+			return subject{}, fmt.Errorf("endpoint %s: port %s: %w", ep.Spec.Attachment, p.Name, err)
+		}
+		s.NamedPorts = append(s.NamedPorts, model.NamedPort{Name: p.Name, Protocol: protocol, Number: p.Port})
+	}
+	return s, nil
+}

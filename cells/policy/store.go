@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"go.etcd.io/bbolt"
+
+	"porin.dev/porin/cells/policy/manifest"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/boltfile"
+	"porin.dev/porin/internal/fault"
+)
+
+// store keeps the manifests of policies on a disk. The file is made with the first one.
+type store struct {
+	path string    // "" keeps nothing
+	db   *bbolt.DB // nil: there is no file yet
+}
+
+var policiesBucket = []byte("policies-v1") // the policy's ID as text -> its manifest
+
+var storeKind = boltfile.Kind{
+	Name:  "the policies",
+	Fill:  func(tx *bbolt.Tx) error { _, err := tx.CreateBucket(policiesBucket); return err },
+	Check: func(tx *bbolt.Tx) error { _, err := readPolicies(tx); return err },
+	Fault: func(path string, err error) error {
+		return fault.Wrap(fault.Unavailable, fmt.Errorf("open the policies in %s: %w", path, err))
+	},
+	Damaged: func(path string, err error) error {
+		return fault.Wrap(fault.Internal, fmt.Errorf("the policies in %s cannot be read: %w; the agent does not start without them, and what it has written to the datapath "+
+			"stays in force. To go on, restore the file; or move it away, start the agent, which then has no policies, and apply them again", path, err))
+	},
+}
+
+func readPolicies(tx *bbolt.Tx) (all []manifest.Manifest, err error) {
+	bucket := tx.Bucket(policiesBucket)
+	if bucket == nil {
+		return nil, errors.New("it has no policies in it")
+	}
+	err = bucket.ForEach(func(key, value []byte) error {
+		one, err := manifest.ReadAll(value)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", key, err)
+		case len(one) != 1 || one[0].Policy.ID.String() != string(key):
+			return fmt.Errorf("%s: it is another policy's manifest", key)
+		}
+		all = append(all, one[0])
+		return nil
+	})
+	return all, err
+}
+
+// open returns what the file has, if there is one.
+func (s *store) open() (all []manifest.Manifest, err error) {
+	if s.path == "" {
+		return nil, nil
+	}
+	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if s.db, err = storeKind.Open(s.path); err != nil {
+		return nil, err
+	}
+	err = s.db.View(func(tx *bbolt.Tx) error { all, err = readPolicies(tx); return err })
+	return all, err
+}
+
+func (s *store) close() error {
+	if s.db == nil {
+		return nil
+	}
+	err := s.db.Close()
+	s.db = nil
+	return err
+}
+
+// change writes all or nothing. When it returns nil, all is on the disk.
+func (s *store) change(set []manifest.Manifest, remove []model.PolicyID) (err error) {
+	if s.path == "" {
+		return nil
+	}
+	if s.db == nil {
+		if s.db, err = storeKind.Open(s.path); err != nil {
+			return err
+		}
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket(policiesBucket)
+		for _, m := range set {
+			if err := bucket.Put([]byte(m.Policy.ID.String()), m.JSON); err != nil {
+				return err
+			}
+		}
+		for _, id := range remove {
+			if err := bucket.Delete([]byte(id.String())); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, fmt.Errorf("write the policies to %s: %w", s.path, err))
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "porin.dev/porin/api/v1"
+)
+
+func policyList(ctx context.Context, s *session, _ []string) error {
+	list, err := s.client.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	return s.print(list, func(w io.Writer) {
+		row(w, "KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "EGRESS", "INGRESS", "REPORTS")
+		for _, p := range list {
+			row(w, p.Kind, p.Namespace, p.Name, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), len(p.Reports))
+		}
+	})
+}
+
+func policyGet(ctx context.Context, s *session, args []string) error {
+	ref, err := parsePolicyRef("get", args[0])
+	if err != nil {
+		return err
+	}
+	p, err := s.client.Policy(ctx, ref.kind, ref.namespace, ref.name)
+	if err != nil {
+		return err
+	}
+	return s.print(p, func(w io.Writer) {
+		row(w, "Policy:", policyName(p.Kind, p.Namespace, p.Name))
+		row(w, "Tier:", p.Tier)
+		row(w, "Priority:", priorityText(p))
+		row(w, "Egress:", rulesText(p.Egress))
+		row(w, "Ingress:", rulesText(p.Ingress))
+		for _, report := range p.Reports {
+			row(w, "Report:", report)
+		}
+	})
+}
+
+func policyApply(ctx context.Context, s *session, _ []string) error {
+	if s.file == "" {
+		return usageOf([]string{"policy", "apply"}, "want --file")
+	}
+	documents, err := s.read(s.file)
+	if err != nil {
+		return err
+	}
+	list, err := s.client.PutPolicies(ctx, documents)
+	if err != nil {
+		return err
+	}
+	if s.output.value != "json" {
+		for _, p := range list {
+			for _, report := range p.Reports {
+				_, _ = fmt.Fprintf(s.err, "porin: warning: %s: %s\n", policyName(p.Kind, p.Namespace, p.Name), printable(report))
+			}
+		}
+	}
+	return s.print(list, func(w io.Writer) {
+		for _, p := range list {
+			_, _ = fmt.Fprintln(w, printable(policyName(p.Kind, p.Namespace, p.Name)+" "+p.Outcome))
+		}
+	})
+}
+
+// read reads a file, or what comes in when it is "-".
+func (s *session) read(file string) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(s.in)
+	}
+	return os.ReadFile(file)
+}
+
+func policyDelete(ctx context.Context, s *session, args []string) error {
+	ref, err := parsePolicyRef("delete", args[0])
+	if err != nil {
+		return err
+	}
+	if err := s.client.DeletePolicy(ctx, ref.kind, ref.namespace, ref.name); err != nil || s.output.value == "json" {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "%s deleted\n", printable(policyName(ref.kind, ref.namespace, ref.name)))
+	return err
+}
+
+func policyExplain(ctx context.Context, s *session, _ []string) error {
+	if s.from == "" || s.to == "" {
+		return usageOf([]string{"policy", "explain"}, "want --from and --to")
+	}
+	x, err := s.client.ExplainPolicy(ctx, s.from, s.to, s.protocol, s.port)
+	if err != nil {
+		return err
+	}
+	return s.print(x, func(w io.Writer) {
+		row(w, "From:", peerText(x.From))
+		row(w, "To:", peerText(x.To))
+		row(w, "Protocol:", portText(x))
+		row(w, "Egress:", decisionText(x.Egress))
+		row(w, "Ingress:", decisionText(x.Ingress))
+		row(w, "Verdict:", verdictText(x.Allowed))
+		if x.Error != "" {
+			row(w, "Not in force:", x.Error)
+		}
+	})
+}
+
+// policyRef is a policy as the command line names it.
+type policyRef struct{ kind, namespace, name string }
+
+const networkPolicy = "NetworkPolicy"
+
+func clusterKinds() []string {
+	return []string{"ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"}
+}
+
+// parsePolicyRef reads KIND/NAMESPACE/NAME and NAMESPACE/NAME of a NetworkPolicy, and KIND/NAME of the others.
+func parsePolicyRef(verb, text string) (policyRef, error) {
+	parts := strings.Split(text, "/")
+	if slices.Contains(parts, "") {
+		parts = nil
+	}
+	switch {
+	case len(parts) == 3:
+		return policyRef{kindOf(parts[0]), parts[1], parts[2]}, nil
+	case len(parts) == 2 && slices.Contains(clusterKinds(), kindOf(parts[0])):
+		return policyRef{kindOf(parts[0]), "", parts[1]}, nil
+	case len(parts) == 2:
+		return policyRef{networkPolicy, parts[0], parts[1]}, nil
+	}
+	return policyRef{}, usageOf([]string{"policy", verb}, fmt.Sprintf("%q: want NAMESPACE/NAME of a %s, or KIND/NAME of a policy of the cluster", text, networkPolicy))
+}
+
+// kindOf is the kind in the case that Kubernetes writes it.
+func kindOf(text string) string {
+	for _, kind := range append(clusterKinds(), networkPolicy) {
+		if strings.EqualFold(kind, text) {
+			return kind
+		}
+	}
+	return text
+}
+
+func policyName(kind, namespace, name string) string {
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return kind + " " + name
+}
+
+// policyNames are for completion.
+func policyNames(ctx context.Context, s *session) (all []candidate) {
+	list, _ := s.client.Policies(ctx)
+	for _, p := range list {
+		ref := p.Kind + "/" + p.Name
+		if p.Namespace != "" {
+			ref = p.Namespace + "/" + p.Name
+		}
+		all = append(all, candidate{ref, p.Kind})
+	}
+	return all
+}
+
+// podNames are for completion, too.
+func podNames(ctx context.Context, s *session) (all []candidate) {
+	list, _ := s.client.Endpoints(ctx, "")
+	for _, ep := range list {
+		if name := podName(ep.Pod); name != "" {
+			all = append(all, candidate{printable(name), address(ep.Addresses.IPv4)})
+		}
+	}
+	return all
+}
+
+func priorityText(p v1.Policy) string {
+	if p.Tier == "networkpolicy" {
+		return ""
+	}
+	return strconv.Itoa(p.Priority)
+}
+
+func rulesText(n int) string {
+	if n < 0 {
+		return ""
+	}
+	return plural(n, "rule")
+}
+
+func peerText(p v1.PolicyPeer) string {
+	if name := podName(p.Pod); name != "" {
+		return fmt.Sprintf("%s, %s", name, p.Address)
+	}
+	return fmt.Sprintf("%s, %s", p.Kind, p.Address)
+}
+
+func portText(x v1.PolicyExplanation) string {
+	if x.Port == 0 {
+		return x.Protocol
+	}
+	return fmt.Sprintf("%s, port %d", x.Protocol, x.Port)
+}
+
+func verdictText(allowed bool) string {
+	if allowed {
+		return "allowed"
+	}
+	return "denied"
+}
+
+// decisionText is "denied by NetworkPolicy default/web (ingress), default deny".
+func decisionText(d v1.PolicyDecision) string {
+	text := verdictText(d.Allowed)
+	if d.Rule != nil {
+		text += " by " + ruleText(*d.Rule)
+	}
+	if d.Reason != "rule" {
+		text += ", " + d.Reason
+	}
+	for _, r := range d.Passed {
+		text += "; passed on by " + ruleText(r)
+	}
+	return text
+}
+
+func ruleText(r v1.PolicyRule) string {
+	name := policyName(r.Kind, r.Namespace, r.Policy)
+	switch {
+	case r.Index < 0:
+		return fmt.Sprintf("%s (%s)", name, r.Direction)
+	case r.Name != "":
+		return fmt.Sprintf("%s (%s rule %d, %s)", name, r.Direction, r.Index, r.Name)
+	}
+	return fmt.Sprintf("%s (%s rule %d)", name, r.Direction, r.Index)
+}
