@@ -33,8 +33,8 @@ func newServiceNodes(t *testing.T, mode proxyMode) *serviceNodes {
 	n := &serviceNodes{T: t, mode: mode, responders: map[string]*responder{}}
 	n.one = rigOn(t, fabric.NewNode(t), "--metrics-address="+metricsAddress)
 	n.two = rigOn(t, fabric.NewNode(t), "--metrics-address="+metricsAddress)
-	n.podA, n.podB, n.podC = n.one.pod(), n.one.pod(), n.one.pod()
-	n.a, n.b, n.c, n.d = n.podA.party("a"), n.podB.party("b"), n.podC.party("c"), n.two.pod().party("d")
+	n.podA, n.podB, n.podC = n.one.named("demo", "a"), n.one.named("demo", "b"), n.one.named("demo", "c")
+	n.a, n.b, n.c, n.d = n.podA.party("a"), n.podB.party("b"), n.podC.party("c"), n.two.named("demo", "d").party("d")
 	n.node1, n.node2 = nodeParty(n.one.node), nodeParty(n.two.node)
 	n.outside = party{"outside", fabric.Namespace, testutil.OutsideIPv4, testutil.OutsideIPv6}
 	for _, r := range []*rig{n.one, n.two} {
