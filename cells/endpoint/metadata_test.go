@@ -76,3 +76,25 @@ func TestMetadataLimits(t *testing.T) {
 		t.Errorf("text that is none: error %v", err)
 	}
 }
+
+// FuzzMetadata holds that what is accepted has one text, whoever reads and writes it.
+func FuzzMetadata(f *testing.F) {
+	f.Add(`{"labels":{"app":"web"},"namespaceLabels":{},"namedPorts":[{"name":"http","port":80}]}`)
+	f.Add(`{"labels":{"a/b":""}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := endpoint.DecodeMetadata(text)
+		if err != nil {
+			return
+		}
+		first, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (endpoint.Spec{Metadata: first}).ValidateMetadata() != nil {
+			return
+		}
+		if again, err := endpoint.ChangeMetadata(first, first); err != nil || again != first {
+			t.Errorf("%s became %s, %v", first, again, err)
+		}
+	})
+}

@@ -33,7 +33,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Backend, "store", c.Backend, "where the cluster's state is: embedded (a file of this node) or etcd")
-	fs.StringVar(&c.Dir, "store-dir", c.Dir, "`folder` on a disk for what outlives the boot: reservations; in multi-pool the node's key and checkpoints; the embedded store")
+	fs.StringVar(&c.Dir, "store-dir", c.Dir, "`folder` on a disk for what outlives the boot: reservations and policies; in multi-pool the node's key and checkpoints; the embedded store")
 	c.Etcd.flags(fs)
 }
 
