@@ -22,6 +22,7 @@ const (
 	endpointMapLimits           = "limits"
 	endpointMapLinks            = "links"
 	endpointMapPassed           = "passed"
+	endpointMapRecount          = "recount"
 	endpointMapSlots            = "slots"
 	endpointMapUsage            = "usage"
 	endpointProgFromPod         = "from_pod"
@@ -89,6 +90,7 @@ type endpointMapSpecs struct {
 	Limits      *ebpf.MapSpec `ebpf:"limits"`
 	Links       *ebpf.MapSpec `ebpf:"links"`
 	Passed      *ebpf.MapSpec `ebpf:"passed"`
+	Recount     *ebpf.MapSpec `ebpf:"recount"`
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
 	Usage       *ebpf.MapSpec `ebpf:"usage"`
 }
@@ -128,6 +130,7 @@ type endpointMaps struct {
 	Limits      *ebpf.Map `ebpf:"limits"`
 	Links       *ebpf.Map `ebpf:"links"`
 	Passed      *ebpf.Map `ebpf:"passed"`
+	Recount     *ebpf.Map `ebpf:"recount"`
 	Slots       *ebpf.Map `ebpf:"slots"`
 	Usage       *ebpf.Map `ebpf:"usage"`
 }
@@ -140,6 +143,7 @@ func (m *endpointMaps) Close() error {
 		m.Limits,
 		m.Links,
 		m.Passed,
+		m.Recount,
 		m.Slots,
 		m.Usage,
 	)

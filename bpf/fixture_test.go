@@ -100,8 +100,8 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Connections} {
-		spec.Maps[name].MaxEntries = 16
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Connections, bpf.Recount} {
+		spec.Maps[name].MaxEntries = 256
 	}
 	if err := errors.Join(spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()), spec.Variables[bpf.ConntrackPresent].Set(uint8(1))); err != nil {
 		t.Fatal(err)

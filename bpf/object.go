@@ -18,6 +18,7 @@ const (
 	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot
 	Usage       = endpointMapUsage       // endpoint ID -> abi.Usage
 	Limits      = endpointMapLimits      // 0 -> abi.Limits
+	Recount     = endpointMapRecount     // endpoint ID -> what Sweep has found; it is Sweep's own
 
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.

@@ -130,9 +130,10 @@ type cAbi struct {
 		Pad        uint32
 	}
 	Usage struct {
-		_           structs.HostLayout
-		Connections uint32
-		Refused     uint32
+		_        structs.HostLayout
+		Inserted uint32
+		Removed  uint32
+		Refused  uint32
 	}
 	Limits struct {
 		_      structs.HostLayout
@@ -140,9 +141,10 @@ type cAbi struct {
 		Share  uint32
 	}
 	Sweep struct {
-		_       structs.HostLayout
-		Visited uint32
-		Removed uint32
+		_         structs.HostLayout
+		Visited   uint32
+		Removed   uint32
+		Corrected uint32
 	}
 }
 
@@ -277,15 +279,17 @@ type cSlot struct {
 }
 
 type cSweep struct {
-	_       structs.HostLayout
-	Visited uint32
-	Removed uint32
+	_         structs.HostLayout
+	Visited   uint32
+	Removed   uint32
+	Corrected uint32
 }
 
 type cUsage struct {
-	_           structs.HostLayout
-	Connections uint32
-	Refused     uint32
+	_        structs.HostLayout
+	Inserted uint32
+	Removed  uint32
+	Refused  uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -118,6 +118,9 @@ func (a Addr) IP() netip.Addr {
 	return netip.AddrFrom16(a.Byte).Unmap()
 }
 
+// Connections are the entries that count in the endpoint's share.
+func (u Usage) Connections() uint32 { return u.Inserted - u.Removed }
+
 // Traffic is what passed of an endpoint, and what did not.
 type Traffic struct {
 	FromPod, ToPod Counter

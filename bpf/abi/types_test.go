@@ -21,7 +21,7 @@ func TestTypeSizes(t *testing.T) {
 		"connection_key": {unsafe.Sizeof(abi.ConnectionKey{}), 32},
 		"connection":     {unsafe.Sizeof(abi.Connection{}), 80},
 		"slot":           {unsafe.Sizeof(abi.Slot{}), 8},
-		"usage":          {unsafe.Sizeof(abi.Usage{}), 8},
+		"usage":          {unsafe.Sizeof(abi.Usage{}), 12},
 		"limits":         {unsafe.Sizeof(abi.Limits{}), 8},
 	} {
 		if size[0] != size[1] {

@@ -104,51 +104,73 @@ static __always_inline _Bool connection_is_valid(const struct connection *c, __u
 	       (c->path != PATH_SHORTCUT || slot_is(c->peer_id, c->peer_generation));
 }
 
-/* usage_add counts entries in the share of an endpoint and in the sum. */
-static __always_inline void usage_add(__u32 id, __s32 n)
+/* usage_lookup finds what is counted of an endpoint, and the sum. */
+static __always_inline _Bool usage_lookup(__u32 id, struct usage **own, struct usage **sum)
 {
 	__u32 all = NO_ENDPOINT;
-	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
 
-	if (!own || !sum)
+	*own = bpf_map_lookup_elem(&usage, &id);
+	*sum = bpf_map_lookup_elem(&usage, &all);
+	return *own && *sum;
+}
+
+static __always_inline void usage_inserted(__u32 id)
+{
+	struct usage *own, *sum;
+
+	if (!usage_lookup(id, &own, &sum))
 		return;
-	__sync_fetch_and_add(&own->connections, n);
-	__sync_fetch_and_add(&sum->connections, n);
+	__sync_fetch_and_add(&own->inserted, 1);
+	__sync_fetch_and_add(&sum->inserted, 1);
+}
+
+static __always_inline void usage_removed(__u32 id)
+{
+	struct usage *own, *sum;
+
+	if (!usage_lookup(id, &own, &sum))
+		return;
+	__sync_fetch_and_add(&own->removed, 1);
+	__sync_fetch_and_add(&sum->removed, 1);
+}
+
+/* usage_refuse counts a packet that got no entry as there is no room. */
+static __always_inline void usage_refuse(__u32 id)
+{
+	struct usage *own, *sum;
+
+	if (!usage_lookup(id, &own, &sum))
+		return;
+	__sync_fetch_and_add(&own->refused, 1);
+	__sync_fetch_and_add(&sum->refused, 1);
+}
+
+/* usage_has_room: is there room for n more entries that are counted here? */
+static __always_inline _Bool usage_has_room(const struct usage *u, __u32 n, __u32 room)
+{
+	return (__s32)(u->inserted - u->removed + n) <= (__s32)room;
 }
 
 /* usage_allows: may the endpoint have n more entries? If not, that counts. */
 static __always_inline _Bool usage_allows(__u32 id, __u32 n)
 {
-	__u32 all = NO_ENDPOINT;
-	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
-	const struct limits *l = bpf_map_lookup_elem(&limits, &all);
+	__u32 zero = 0;
+	const struct limits *l = bpf_map_lookup_elem(&limits, &zero);
+	struct usage *own, *sum;
 
-	if (!own || !sum || !l)
+	if (!usage_lookup(id, &own, &sum) || !l)
 		return 0;
-	if ((__s32)(sum->connections + n) <= (__s32)l->common || (__s32)(own->connections + n) <= (__s32)l->share)
+	if (usage_has_room(sum, n, l->common) || usage_has_room(own, n, l->share))
 		return 1;
-	__sync_fetch_and_add(&own->refused, 1);
-	__sync_fetch_and_add(&sum->refused, 1);
+	usage_refuse(id);
 	return 0;
-}
-
-/* usage_refuse counts a packet that got no entry as the map is full. */
-static __always_inline void usage_refuse(__u32 id)
-{
-	__u32 all = NO_ENDPOINT;
-	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
-
-	if (!own || !sum)
-		return;
-	__sync_fetch_and_add(&own->refused, 1);
-	__sync_fetch_and_add(&sum->refused, 1);
 }
 
 /* connection_delete is safe against another CPU that does the same: one of them counts. */
 static __always_inline void connection_delete(const struct connection_key *key, __u32 charged)
 {
 	if (!bpf_map_delete_elem(&connections, key))
-		usage_add(charged, -1);
+		usage_removed(charged);
 }
 
 /*
@@ -178,7 +200,7 @@ static __always_inline _Bool connection_insert(const struct connection_key *key,
 	c->expires = now + connection_lasts(c, key->protocol);
 	err = bpf_map_update_elem(&connections, key, c, BPF_NOEXIST);
 	if (!err)
-		usage_add(c->charged, 1);
+		usage_inserted(c->charged);
 	else if (err == -E2BIG)
 		usage_refuse(c->charged);
 	return !err;

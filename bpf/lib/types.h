@@ -148,8 +148,9 @@ struct slot {
 
 /* Value of the map usage, by endpoint ID; that of NO_ENDPOINT is the sum. */
 struct usage {
-	__u32 connections; /* entries in the map connections that count in its share */
-	__u32 refused;	   /* packets for which no entry was made, as there was no room */
+	__u32 inserted; /* entries of the map connections that count in its share: so many were made */
+	__u32 removed;	/* and so many are gone */
+	__u32 refused;	/* packets for which no entry was made, as there was no room */
 };
 
 /* Value of the map limits: how the room in the map connections is shared. */
@@ -162,4 +163,13 @@ struct limits {
 struct sweep {
 	__u32 visited;
 	__u32 removed;
+	__u32 corrected; /* counts in the map usage, an endpoint's or the sum */
+};
+
+/* Value of the map recount, by endpoint ID; that of NO_ENDPOINT is the sum: what a sweep finds, and struct usage as it was before. */
+struct recount {
+	__u32 inserted;
+	__u32 removed; /* and what the sweep itself has removed */
+	__u32 found;
+	__s32 difference; /* so many more entries than are counted; 0 when what came and went meanwhile can be the reason */
 };

@@ -21,6 +21,8 @@ type Datapath struct {
 	maps  kernelMaps
 	links nodeLinks
 
+	sweeper sweeper
+
 	mu        sync.Mutex      // guards the fields below
 	objects   *loader.Objects // nil unless started
 	namespace *os.File        // the network namespace it was started in
@@ -74,6 +76,7 @@ func (d *Datapath) start(ctx context.Context) error {
 	}
 	d.maps.set((*bpfMaps)(objects.Maps))
 	d.pins.set(objects)
+	d.sweeper.set(objects.Sweep)
 	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)
 	return nil
 }
@@ -100,6 +103,7 @@ func (d *Datapath) Stop(context.Context) error {
 	err := errors.Join(d.links.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.pins.set(nil)
+	d.sweeper.set(nil)
 	d.objects.Close()
 	d.objects = nil
 	return errors.Join(err, d.root.Close())

@@ -114,6 +114,7 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[bpf.Links].MaxEntries = l.cfg.MaxEndpoints
 	spec.Maps[bpf.Passed].MaxEntries = l.cfg.MaxEndpoints + 1 // by number, of which 0 is nobody's
 	spec.Maps[bpf.Drops].MaxEntries = l.cfg.MaxEndpoints + 1  // and the node's own
+	spec.Maps[bpf.Recount].MaxEntries = l.cfg.MaxEndpoints + 1
 	spec.Maps[bpf.Endpoints].MaxEntries = 2 * l.cfg.MaxEndpoints
 	spec.Maps[bpf.Connections].MaxEntries = l.cfg.MaxConnections
 	return spec, nil

@@ -200,13 +200,13 @@ func TestLoadResizesConnections(t *testing.T) {
 	n := newNode(t)
 	small := n.load(t)
 	must(t, small.Maps.Connections.Put(abi.ConnectionKey{Ifindex: 3}, abi.Connection{Id: 1, Charged: 1}))
-	must(t, small.Maps.Usage.Put(abi.NoEndpoint, abi.Usage{Connections: 1}))
+	must(t, small.Maps.Usage.Put(abi.NoEndpoint, abi.Usage{Inserted: 1}))
 	small.Close()
 	n.cfg.MaxConnections *= 2
 	large := n.load(t)
 	var usage abi.Usage
-	if err := large.Maps.Usage.Lookup(abi.NoEndpoint, &usage); err != nil || usage.Connections != 0 || large.Maps.Connections.MaxEntries() != n.cfg.MaxConnections {
-		t.Errorf("%d entries are counted in a map of %d, error %v", usage.Connections, large.Maps.Connections.MaxEntries(), err)
+	if err := large.Maps.Usage.Lookup(abi.NoEndpoint, &usage); err != nil || usage.Connections() != 0 || large.Maps.Connections.MaxEntries() != n.cfg.MaxConnections {
+		t.Errorf("%d entries are counted in a map of %d, error %v", usage.Connections(), large.Maps.Connections.MaxEntries(), err)
 	}
 	var c abi.Connection
 	if err := large.Maps.Connections.Lookup(abi.ConnectionKey{Ifindex: 3}, &c); !errors.Is(err, ebpf.ErrKeyNotExist) {
