@@ -2,6 +2,7 @@ package loader_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath/loader"
@@ -86,6 +88,14 @@ func TestLoadRefusesToAdopt(t *testing.T) {
 		{"it was configured differently", func(t *testing.T, n *node, dir string) {
 			n.plant(t, dir, func(spec *ebpf.CollectionSpec) {
 				must(t, spec.Variables[bpf.GatewayIPv4].Set([4]byte{169, 254, 9, 9}))
+			}, bpf.MapNames()...)
+		}},
+		{"one of them was loaded when the node's connection tracking could not be asked", func(t *testing.T, n *node, dir string) {
+			digest, err := hex.DecodeString(filepath.Base(dir))
+			must(t, err)
+			n.plant(t, dir, func(spec *ebpf.CollectionSpec) {
+				must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
+				must(t, spec.Variables[bpf.Digest].Set(digest))
 			}, bpf.MapNames()...)
 		}},
 		{"it uses other maps", func(t *testing.T, n *node, dir string) {
