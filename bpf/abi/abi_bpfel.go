@@ -225,6 +225,7 @@ const (
 	cDropReasonDROP_SOURCE_ROUTE      cDropReason = 11
 	cDropReasonDROP_EXTENSIONS        cDropReason = 12
 	cDropReasonDROP_PATH_CLASH        cDropReason = 13
+	cDropReasonDROP_MULTICAST         cDropReason = 14
 )
 
 type cDrops struct {

@@ -47,6 +47,7 @@ const (
 	DropSourceRoute      = cDropReasonDROP_SOURCE_ROUTE
 	DropExtensions       = cDropReasonDROP_EXTENSIONS
 	DropPathClash        = cDropReasonDROP_PATH_CLASH
+	DropMulticast        = cDropReasonDROP_MULTICAST
 )
 
 // The paths of a connection.
@@ -83,6 +84,7 @@ var dropReasons = [...]string{
 	DropSourceRoute:      "source-route",
 	DropExtensions:       "extension-headers",
 	DropPathClash:        "path-clash",
+	DropMulticast:        "multicast",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

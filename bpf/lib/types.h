@@ -57,6 +57,7 @@ enum drop_reason {
 	DROP_SOURCE_ROUTE = 11,	    /* IPv4 source route option or IPv6 routing header: the sender says which way it goes */
 	DROP_EXTENSIONS = 12,	    /* more IPv6 extension headers than are read */
 	DROP_PATH_CLASH = 13,	    /* opens a connection through the stack, with the ports of one that takes the shortcut */
+	DROP_MULTICAST = 14,	    /* to a group beyond the link: the node routes none */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct drops. */
