@@ -19,6 +19,8 @@ const (
 	endpointMapConnections      = "connections"
 	endpointMapDrops            = "drops"
 	endpointMapEndpoints        = "endpoints"
+	endpointMapExpirer          = "expirer"
+	endpointMapKeyQueue         = "key_queue"
 	endpointMapLimits           = "limits"
 	endpointMapLinks            = "links"
 	endpointMapPassed           = "passed"
@@ -31,6 +33,7 @@ const (
 	endpointVarConntrackPresent = "conntrack_present"
 	endpointVarDigest           = "digest"
 	endpointVarGatewayIpv4      = "gateway_ipv4"
+	endpointVarKeyQueueMask     = "key_queue_mask"
 )
 
 // loadEndpoint returns the embedded CollectionSpec for endpoint.
@@ -87,6 +90,8 @@ type endpointMapSpecs struct {
 	Connections *ebpf.MapSpec `ebpf:"connections"`
 	Drops       *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
+	Expirer     *ebpf.MapSpec `ebpf:"expirer"`
+	KeyQueue    *ebpf.MapSpec `ebpf:"key_queue"`
 	Limits      *ebpf.MapSpec `ebpf:"limits"`
 	Links       *ebpf.MapSpec `ebpf:"links"`
 	Passed      *ebpf.MapSpec `ebpf:"passed"`
@@ -102,6 +107,7 @@ type endpointVariableSpecs struct {
 	ConntrackPresent *ebpf.VariableSpec `ebpf:"conntrack_present"`
 	Digest           *ebpf.VariableSpec `ebpf:"digest"`
 	GatewayIpv4      *ebpf.VariableSpec `ebpf:"gateway_ipv4"`
+	KeyQueueMask     *ebpf.VariableSpec `ebpf:"key_queue_mask"`
 }
 
 // endpointObjects contains all objects after they have been loaded into the kernel.
@@ -127,6 +133,8 @@ type endpointMaps struct {
 	Connections *ebpf.Map `ebpf:"connections"`
 	Drops       *ebpf.Map `ebpf:"drops"`
 	Endpoints   *ebpf.Map `ebpf:"endpoints"`
+	Expirer     *ebpf.Map `ebpf:"expirer"`
+	KeyQueue    *ebpf.Map `ebpf:"key_queue"`
 	Limits      *ebpf.Map `ebpf:"limits"`
 	Links       *ebpf.Map `ebpf:"links"`
 	Passed      *ebpf.Map `ebpf:"passed"`
@@ -140,6 +148,8 @@ func (m *endpointMaps) Close() error {
 		m.Connections,
 		m.Drops,
 		m.Endpoints,
+		m.Expirer,
+		m.KeyQueue,
 		m.Limits,
 		m.Links,
 		m.Passed,
@@ -156,6 +166,7 @@ type endpointVariables struct {
 	ConntrackPresent *ebpf.Variable `ebpf:"conntrack_present"`
 	Digest           *ebpf.Variable `ebpf:"digest"`
 	GatewayIpv4      *ebpf.Variable `ebpf:"gateway_ipv4"`
+	KeyQueueMask     *ebpf.Variable `ebpf:"key_queue_mask"`
 }
 
 // endpointPrograms contains all programs after they have been loaded into the kernel.

@@ -18,7 +18,11 @@ const (
 	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot
 	Usage       = endpointMapUsage       // endpoint ID -> abi.Usage
 	Limits      = endpointMapLimits      // 0 -> abi.Limits
+	KeyQueue    = endpointMapKeyQueue    // number -> abi.ConnectionKey
+	Expirer     = endpointMapExpirer     // 0 -> the timer that removes connections while no agent runs Sweep; BPF programs alone can write it
 	Recount     = endpointMapRecount     // endpoint ID -> what Sweep has found; it is Sweep's own
+
+	KeyQueueMask = endpointVarKeyQueueMask // the size of KeyQueue, a power of two, less one
 
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
@@ -35,7 +39,7 @@ const (
 
 // MapNames are the names of the maps that outlive programs.
 func MapNames() []string {
-	return []string{Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits}
+	return []string{Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits, KeyQueue, Expirer}
 }
 
 // Endpoint returns a new copy of the endpoint object's specification. The sizes of its maps are not set.

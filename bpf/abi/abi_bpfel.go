@@ -142,10 +142,12 @@ type cAbi struct {
 	}
 	Sweep struct {
 		_         structs.HostLayout
+		WaitMs    uint32
 		Visited   uint32
 		Removed   uint32
 		Corrected uint32
 	}
+	_ [4]byte
 }
 
 type cAddr struct {
@@ -281,6 +283,7 @@ type cSlot struct {
 
 type cSweep struct {
 	_         structs.HostLayout
+	WaitMs    uint32
 	Visited   uint32
 	Removed   uint32
 	Corrected uint32

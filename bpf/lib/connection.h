@@ -14,6 +14,7 @@
 
 #include "endpoint.h"
 #include "flow.h"
+#include "keyqueue.h"
 #include "types.h"
 
 struct {
@@ -199,10 +200,12 @@ static __always_inline _Bool connection_insert(const struct connection_key *key,
 	c->remote_port = key->remote_port;
 	c->expires = now + connection_lasts(c, key->protocol);
 	err = bpf_map_update_elem(&connections, key, c, BPF_NOEXIST);
-	if (!err)
+	if (!err) {
 		usage_inserted(c->charged);
-	else if (err == -E2BIG)
+		key_queue_put(key);
+	} else if (err == -E2BIG) {
 		usage_refuse(c->charged);
+	}
 	return !err;
 }
 

@@ -13,6 +13,8 @@
 #include <bpf/bpf_helpers.h>
 
 #include "connection.h"
+#include "expiry.h"
+#include "keyqueue.h"
 #include "types.h"
 
 /* By endpoint ID. Only the sweep uses it, and it ends with the agent. */
@@ -62,7 +64,9 @@ static long sweep_one(void *map, const struct connection_key *key, struct connec
 	s->done.visited++;
 	if (!stays && bpf_map_delete_elem(&connections, key))
 		return 0;
-	if (!stays) {
+	if (stays) {
+		key_queue_put(key);
+	} else {
 		s->done.removed++;
 		usage_removed(charged);
 	}
@@ -117,11 +121,16 @@ static long recount_end(void *map, const __u32 *id, struct recount *r, struct sw
 SEC("syscall")
 int sweep(struct sweep *out)
 {
-	struct sweeping s = { .now = bpf_ktime_get_ns() >> CONNECTION_TICK_SHIFT };
+	struct sweeping s = { .now = ticks_exact() };
+	struct expirer *e = expirer_lookup();
+	__u64 wait = out->wait_ms * 1000000ull;
 
+	if (!e)
+		return -1;
+	e->tail = e->head;
 	bpf_for_each_map_elem(&recount, recount_begin, &s, 0);
 	bpf_for_each_map_elem(&connections, sweep_one, &s, 0);
 	bpf_for_each_map_elem(&recount, recount_end, &s, 0);
 	*out = s.done;
-	return 0;
+	return expiry_put_off(e, wait);
 }

@@ -160,8 +160,9 @@ struct limits {
 	__u32 share;  /* of more, so many are an endpoint's own */
 };
 
-/* What a run of the program sweep has done. */
+/* What a run of the program sweep is told and has done. */
 struct sweep {
+	__u32 wait_ms; /* in: when it is not run again in this time, the timer goes on */
 	__u32 visited;
 	__u32 removed;
 	__u32 corrected; /* counts in the map usage, an endpoint's or the sum */

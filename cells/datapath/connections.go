@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/task"
@@ -16,6 +17,9 @@ import (
 
 // sweepInterval is the time between two removals of connections that are over. A visit takes some 50 ns an entry.
 const sweepInterval = 10 * time.Second
+
+// takeOverAfter is the time without a sweep after which the kernel removes connections by itself.
+const takeOverAfter = 3 * sweepInterval
 
 // reservedPart is the part of the map of connections, one in so many, in which endpoints have their shares alone.
 const reservedPart = 4
@@ -55,7 +59,11 @@ func (m *bpfMaps) shareConnections() error {
 // SweepConnections removes the connections that are over, corrects what is counted of the others, and shares the room among the endpoints that there
 // are.
 func (d *Datapath) SweepConnections(context.Context) error {
-	done, err := d.sweeper.run()
+	var done abi.Sweep
+	err := despiteENOMEM(func() (err error) { // Linux 6.18 may lack it for a moment, when the timer is made
+		done, err = d.sweeper.run()
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -70,6 +78,8 @@ func (d *Datapath) SweepConnections(context.Context) error {
 type sweeper struct {
 	mu      sync.Mutex    // guards the field below; held while the program runs
 	program *ebpf.Program // nil unless started
+
+	takeOverAfter time.Duration
 }
 
 // set gives it the program, or takes it away with nil.
@@ -85,8 +95,15 @@ func (s *sweeper) run() (done abi.Sweep, err error) {
 	if s.program == nil {
 		return done, ErrNotStarted
 	}
-	out := make([]byte, binary.Size(done))
-	if _, err := s.program.Run(&ebpf.RunOptions{Context: out, ContextOut: out}); err != nil {
+	out, err := binary.Append(nil, binary.NativeEndian, abi.Sweep{WaitMs: uint32(s.takeOverAfter.Milliseconds())})
+	if err != nil {
+		return done, err
+	}
+	code, err := s.program.Run(&ebpf.RunOptions{Context: out, ContextOut: out})
+	if err == nil && code != 0 {
+		err = unix.Errno(-int32(code)) // of the timer
+	}
+	if err != nil {
 		return done, fmt.Errorf("sweep connections: %w", err)
 	}
 	_, err = binary.Decode(out, binary.NativeEndian, &done)

@@ -35,7 +35,7 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the datapath: %w", err)
 	}
-	return &Datapath{cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)}}, nil
+	return &Datapath{cfg: cfg, log: log, sweeper: sweeper{takeOverAfter: takeOverAfter}, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)}}, nil
 }
 
 func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
@@ -70,14 +70,13 @@ func (d *Datapath) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
 	}
-	if err := (*bpfMaps)(objects.Maps).shareConnections(); err != nil {
-		objects.Close()
-		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
-	}
 	d.maps.set((*bpfMaps)(objects.Maps))
 	d.pins.set(objects)
 	d.sweeper.set(objects.Sweep)
 	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)
+	if err := d.SweepConnections(ctx); err != nil { // from here on the timer is not a former agent's
+		return errors.Join(err, d.stop())
+	}
 	return nil
 }
 
@@ -97,6 +96,11 @@ func (d *Datapath) load(ctx context.Context, namespace *os.File) (*loader.Object
 func (d *Datapath) Stop(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.stop()
+}
+
+// stop expects the lock.
+func (d *Datapath) stop() error {
 	if d.objects == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -12,6 +13,9 @@ import (
 func (d *Datapath) Upgrade() {
 	d.pins.loader = newLoader(d.cfg, append([]byte("another"), bpf.EndpointObject()...), d.log)
 }
+
+// TakeOverAfter makes the kernel wait so long for a sweep.
+func (d *Datapath) TakeOverAfter(wait time.Duration) { d.sweeper.takeOverAfter = wait }
 
 // ReadRoutes is what is read of the routes to an endpoint's address.
 func ReadRoutes(handle *netlink.Handle, link int, addr netip.Addr) ([]netlink.Route, error) {

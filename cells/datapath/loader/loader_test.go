@@ -95,6 +95,7 @@ func TestLoadRefusesToAdopt(t *testing.T) {
 			must(t, err)
 			n.plant(t, dir, func(spec *ebpf.CollectionSpec) {
 				must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
+				must(t, spec.Variables[bpf.KeyQueueMask].Set(n.cfg.MaxConnections-1))
 				must(t, spec.Variables[bpf.Digest].Set(digest))
 			}, bpf.MapNames()...)
 		}},

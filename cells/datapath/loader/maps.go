@@ -17,6 +17,7 @@ import (
 type Maps struct {
 	Endpoints, Links, Passed, Drops   *ebpf.Map
 	Connections, Slots, Usage, Limits *ebpf.Map
+	KeyQueue, Expirer                 *ebpf.Map
 	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
 	unpinned                          map[string]bool // by name: made just now
 }
@@ -99,6 +100,7 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Passed: &m.Passed, bpf.Drops: &m.Drops,
 		bpf.Connections: &m.Connections, bpf.Slots: &m.Slots, bpf.Usage: &m.Usage, bpf.Limits: &m.Limits,
+		bpf.KeyQueue: &m.KeyQueue, bpf.Expirer: &m.Expirer,
 	}
 }
 
