@@ -93,12 +93,7 @@ type cAbi struct {
 			_    structs.HostLayout
 			Byte [16]uint8
 		}
-		Remote struct {
-			_    structs.HostLayout
-			Byte [16]uint8
-		}
-		LocalPort      uint16
-		RemotePort     uint16
+		Checksum       uint32
 		Generation     uint32
 		PeerGeneration uint32
 		PeerIfindex    uint32
@@ -158,9 +153,7 @@ type cAddr struct {
 type cConnection struct {
 	_              structs.HostLayout
 	Local          cAddr
-	Remote         cAddr
-	LocalPort      uint16
-	RemotePort     uint16
+	Checksum       uint32
 	Generation     uint32
 	PeerGeneration uint32
 	PeerIfindex    uint32

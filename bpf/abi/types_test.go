@@ -19,7 +19,7 @@ func TestTypeSizes(t *testing.T) {
 		"drops":    {unsafe.Sizeof(abi.Drops{}), 128},
 
 		"connection_key": {unsafe.Sizeof(abi.ConnectionKey{}), 32},
-		"connection":     {unsafe.Sizeof(abi.Connection{}), 80},
+		"connection":     {unsafe.Sizeof(abi.Connection{}), 64},
 		"slot":           {unsafe.Sizeof(abi.Slot{}), 8},
 		"usage":          {unsafe.Sizeof(abi.Usage{}), 12},
 		"limits":         {unsafe.Sizeof(abi.Limits{}), 8},

@@ -114,15 +114,10 @@ enum connection_state {
 	STATE_RESET = 16,
 };
 
-/*
- * Value of the map connections: all that the next packet needs. remote and the ports are those of the key: the memory of an entry that is deleted may become that of
- * another one while it is read.
- */
+/* Value of the map connections: all that the next packet needs. */
 struct connection {
 	struct addr local;	/* the pod's address */
-	struct addr remote;
-	__be16 local_port;
-	__be16 remote_port;
+	__u32 checksum;		/* of the key and of all that does not change: see connection_copy */
 	__u32 generation;	/* slot.generation of the pod when this was written: another one makes the entry invalid */
 	__u32 peer_generation;	/* PATH_SHORTCUT: of the pod at the other end; so are all peer_... */
 	__u32 peer_ifindex;	/* of its host end */
