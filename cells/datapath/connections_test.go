@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"porin.dev/porin/bpf"
@@ -42,6 +43,24 @@ func wantConnections(t *testing.T, n *node, want int) {
 			t.Errorf("%d connections are in the map, want %d", m.Entries, want)
 		}
 	}
+}
+
+// The status does not wait for a sweep, and neither does a write of an endpoint.
+func TestStatusDuringSweep(t *testing.T) {
+	n := newNode(t)
+	a := n.newPod(t, 1)
+	release := n.datapath.HoldSweep()
+	swept := make(chan error)
+	go func() { swept <- n.datapath.SweepConnections(context.Background()) }()
+	for range 1000 { // so that the sweep has begun
+		if n.datapath.Status().Digest == "" {
+			t.Fatal("no digest")
+		}
+		runtime.Gosched()
+	}
+	n.attach(t, a)
+	release()
+	must(t, <-swept)
 }
 
 // A count that is wrong is corrected by sweeps, and that is counted, too.

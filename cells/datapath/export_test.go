@@ -17,6 +17,12 @@ func (d *Datapath) Upgrade() {
 // TakeOverAfter makes the kernel wait so long for a sweep.
 func (d *Datapath) TakeOverAfter(wait time.Duration) { d.sweeper.takeOverAfter = wait }
 
+// HoldSweep makes a sweep wait until it is released.
+func (d *Datapath) HoldSweep() (release func()) {
+	d.sweeper.mu.Lock()
+	return d.sweeper.mu.Unlock
+}
+
 // ReadRoutes is what is read of the routes to an endpoint's address.
 func ReadRoutes(handle *netlink.Handle, link int, addr netip.Addr) ([]netlink.Route, error) {
 	return readRoutes(handle, link, addr)
