@@ -122,7 +122,7 @@ func (l life) forget(t *testing.T, key abi.ConnectionKey) {
 		if err := l.objects.Usage.Lookup(id, &usage); err != nil {
 			t.Fatal(err)
 		}
-		usage.Connections--
+		usage.Removed++
 		if err := l.objects.Usage.Put(id, usage); err != nil {
 			t.Fatal(err)
 		}
@@ -296,8 +296,8 @@ func (f *fixture) checkUsage(t testing.TB) {
 		if err := f.objects.Usage.Lookup(id, &usage); err != nil {
 			t.Fatal(err)
 		}
-		if usage.Connections != 0 {
-			got[id] = usage.Connections
+		if usage.Connections() != 0 {
+			got[id] = usage.Connections()
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

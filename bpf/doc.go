@@ -3,6 +3,7 @@
 //	endpoint.bpf.c   the programs at a pod's link: parse, look up, decide, act; and the one that removes old connections
 //	  parse, flow    what a packet is, and which connection it belongs to        path         stack or shortcut, for all packets of a connection
 //	  connection     the map of connections and its shares                       conntrack    what the node's conntrack knows
+//	  sweep, expiry  removing those that are over: by the agent, by a timer      keyqueue     the keys of all connections, for the timer
 //	lib/             what they are made of, one idea a header
 //	abi/             the types that C and Go share, generated
 //	include/         asm headers for a target that is no machine

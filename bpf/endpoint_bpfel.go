@@ -22,12 +22,15 @@ const (
 	endpointMapDrops            = "drops"
 	endpointMapEndpoints        = "endpoints"
 	endpointMapEventBudgets     = "event_budgets"
+	endpointMapExpirer          = "expirer"
 	endpointMapFlowEvents       = "flow_events"
+	endpointMapKeyQueue         = "key_queue"
 	endpointMapLimits           = "limits"
 	endpointMapLinks            = "links"
 	endpointMapPassed           = "passed"
 	endpointMapPolicies         = "policies"
 	endpointMapPrefixes         = "prefixes"
+	endpointMapRecount          = "recount"
 	endpointMapRows             = "rows"
 	endpointMapSlots            = "slots"
 	endpointMapTables           = "tables"
@@ -39,6 +42,7 @@ const (
 	endpointVarConntrackPresent = "conntrack_present"
 	endpointVarDigest           = "digest"
 	endpointVarGatewayIpv4      = "gateway_ipv4"
+	endpointVarKeyQueueMask     = "key_queue_mask"
 )
 
 // loadEndpoint returns the embedded CollectionSpec for endpoint.
@@ -99,12 +103,15 @@ type endpointMapSpecs struct {
 	Drops        *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints    *ebpf.MapSpec `ebpf:"endpoints"`
 	EventBudgets *ebpf.MapSpec `ebpf:"event_budgets"`
+	Expirer      *ebpf.MapSpec `ebpf:"expirer"`
 	FlowEvents   *ebpf.MapSpec `ebpf:"flow_events"`
+	KeyQueue     *ebpf.MapSpec `ebpf:"key_queue"`
 	Limits       *ebpf.MapSpec `ebpf:"limits"`
 	Links        *ebpf.MapSpec `ebpf:"links"`
 	Passed       *ebpf.MapSpec `ebpf:"passed"`
 	Policies     *ebpf.MapSpec `ebpf:"policies"`
 	Prefixes     *ebpf.MapSpec `ebpf:"prefixes"`
+	Recount      *ebpf.MapSpec `ebpf:"recount"`
 	Rows         *ebpf.MapSpec `ebpf:"rows"`
 	Slots        *ebpf.MapSpec `ebpf:"slots"`
 	Tables       *ebpf.MapSpec `ebpf:"tables"`
@@ -118,6 +125,7 @@ type endpointVariableSpecs struct {
 	ConntrackPresent *ebpf.VariableSpec `ebpf:"conntrack_present"`
 	Digest           *ebpf.VariableSpec `ebpf:"digest"`
 	GatewayIpv4      *ebpf.VariableSpec `ebpf:"gateway_ipv4"`
+	KeyQueueMask     *ebpf.VariableSpec `ebpf:"key_queue_mask"`
 }
 
 // endpointObjects contains all objects after they have been loaded into the kernel.
@@ -146,12 +154,15 @@ type endpointMaps struct {
 	Drops        *ebpf.Map `ebpf:"drops"`
 	Endpoints    *ebpf.Map `ebpf:"endpoints"`
 	EventBudgets *ebpf.Map `ebpf:"event_budgets"`
+	Expirer      *ebpf.Map `ebpf:"expirer"`
 	FlowEvents   *ebpf.Map `ebpf:"flow_events"`
+	KeyQueue     *ebpf.Map `ebpf:"key_queue"`
 	Limits       *ebpf.Map `ebpf:"limits"`
 	Links        *ebpf.Map `ebpf:"links"`
 	Passed       *ebpf.Map `ebpf:"passed"`
 	Policies     *ebpf.Map `ebpf:"policies"`
 	Prefixes     *ebpf.Map `ebpf:"prefixes"`
+	Recount      *ebpf.Map `ebpf:"recount"`
 	Rows         *ebpf.Map `ebpf:"rows"`
 	Slots        *ebpf.Map `ebpf:"slots"`
 	Tables       *ebpf.Map `ebpf:"tables"`
@@ -166,12 +177,15 @@ func (m *endpointMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.EventBudgets,
+		m.Expirer,
 		m.FlowEvents,
+		m.KeyQueue,
 		m.Limits,
 		m.Links,
 		m.Passed,
 		m.Policies,
 		m.Prefixes,
+		m.Recount,
 		m.Rows,
 		m.Slots,
 		m.Tables,
@@ -186,6 +200,7 @@ type endpointVariables struct {
 	ConntrackPresent *ebpf.Variable `ebpf:"conntrack_present"`
 	Digest           *ebpf.Variable `ebpf:"digest"`
 	GatewayIpv4      *ebpf.Variable `ebpf:"gateway_ipv4"`
+	KeyQueueMask     *ebpf.Variable `ebpf:"key_queue_mask"`
 }
 
 // endpointPrograms contains all programs after they have been loaded into the kernel.

@@ -63,6 +63,8 @@ type fixture struct {
 
 		FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 		EventBudgets *ebpf.Map `ebpf:"event_budgets"`
+		KeyQueue     *ebpf.Map `ebpf:"key_queue"`
+		Expirer      *ebpf.Map `ebpf:"expirer"`
 	}
 	cpus            int
 	alice, bob, eve party // with their links
@@ -70,18 +72,27 @@ type fixture struct {
 
 func load(t testing.TB) *fixture {
 	t.Helper()
+	return loadSized(t, 256)
+}
+
+// loadSized loads the programs with room for so many connections, a power of two.
+func loadSized(t testing.TB, connections uint32) *fixture {
+	t.Helper()
 	f := &fixture{netns: testutil.NetNS(t), alice: alice, bob: bob, eve: eve}
 	loadConntrack(t, f.netns)
 	spec := specWith(t, gateway.ip4)
+	spec.Maps[bpf.Connections].MaxEntries, spec.Maps[bpf.KeyQueue].MaxEntries = connections, connections
+	if err := spec.Variables[bpf.KeyQueueMask].Set(connections - 1); err != nil {
+		t.Fatal(err)
+	}
 	if err := spec.LoadAndAssign(&f.objects, nil); err != nil {
 		t.Fatalf("load: %+v", err)
 	}
 	o := &f.objects
 	t.Cleanup(func() {
 		for _, one := range []io.Closer{
-			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits,
-			o.ToUplink, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows,
-			o.FlowEvents, o.EventBudgets,
+			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits, o.KeyQueue, o.Expirer,
+			o.ToUplink, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows, o.FlowEvents, o.EventBudgets,
 		} {
 			one.Close()
 		}
@@ -113,11 +124,11 @@ func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Policies} {
-		spec.Maps[name].MaxEntries = 64
+	for _, name := range []string{bpf.Endpoints, bpf.Links, bpf.Passed, bpf.Drops, bpf.Policies, bpf.Connections, bpf.KeyQueue, bpf.Recount} {
+		spec.Maps[name].MaxEntries = 256
 	}
-	spec.Maps[bpf.Connections].MaxEntries = 16
-	if err := errors.Join(spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()), spec.Variables[bpf.ConntrackPresent].Set(uint8(1))); err != nil {
+	if err := errors.Join(spec.Variables[bpf.GatewayIPv4].Set(gateway.As4()), spec.Variables[bpf.ConntrackPresent].Set(uint8(1)),
+		spec.Variables[bpf.KeyQueueMask].Set(uint32(255))); err != nil {
 		t.Fatal(err)
 	}
 	return spec

@@ -92,7 +92,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("verdict %d, want %d: alice has a share", verdict, deliver)
 	}
 	var usage abi.Usage
-	if err := f.objects.Usage.Lookup(uint32(f.bob.id), &usage); err != nil || usage.Connections != 12 || usage.Refused != 99-12 {
+	if err := f.objects.Usage.Lookup(uint32(f.bob.id), &usage); err != nil || usage.Connections() != 12 || usage.Refused != 99-12 {
 		t.Errorf("bob uses %+v, error %v, want 12 entries and all others refused", usage, err)
 	}
 	f.checkUsage(t)

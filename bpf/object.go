@@ -19,6 +19,11 @@ const (
 	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot
 	Usage       = endpointMapUsage       // endpoint ID -> abi.Usage
 	Limits      = endpointMapLimits      // 0 -> abi.Limits
+	KeyQueue    = endpointMapKeyQueue    // number -> abi.ConnectionKey
+	Expirer     = endpointMapExpirer     // 0 -> the timer that removes connections while no agent runs Sweep; BPF programs alone can write it
+	Recount     = endpointMapRecount     // endpoint ID -> what Sweep has found; it is Sweep's own
+
+	KeyQueueMask = endpointVarKeyQueueMask // the size of KeyQueue, a power of two, less one
 
 	Policies   = endpointMapPolicies   // endpoint ID -> abi.Policy
 	ActiveCopy = endpointMapActiveCopy // 0 -> which copy of the policy is active, uint32
@@ -46,7 +51,7 @@ const (
 // MapNames are the names of the maps that outlive programs.
 func MapNames() []string {
 	return []string{
-		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits,
+		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits, KeyQueue, Expirer,
 		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, FlowEvents, EventBudgets,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/oracle"
@@ -259,8 +260,8 @@ func (c *cluster) forgetConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, id := range []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16} {
-		if err := c.objects.Usage.Put(id, [2]uint32{}); err != nil {
+	for id := range uint32(len(c.links) + 1) {
+		if err := c.objects.Usage.Put(id, abi.Usage{}); err != nil {
 			t.Fatal(err)
 		}
 	}

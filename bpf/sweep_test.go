@@ -3,21 +3,43 @@ package bpf_test
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
 )
 
-func (f *fixture) sweep(t testing.TB) (done abi.Sweep) {
+// sweep runs the sweep, and puts the timer off for longer than a test takes.
+func (f *fixture) sweep(t testing.TB) abi.Sweep {
 	t.Helper()
-	out := make([]byte, binary.Size(done))
-	if _, err := f.objects.Sweep.Run(&ebpf.RunOptions{Context: out, ContextOut: out}); err != nil {
+	return f.sweepOnce(t, time.Hour)
+}
+
+// sweepOnce runs the sweep; after the wait the timer goes on.
+func (f *fixture) sweepOnce(t testing.TB, wait time.Duration) (done abi.Sweep) {
+	t.Helper()
+	done.WaitMs = uint32(wait.Milliseconds())
+	out, err := binary.Append(nil, binary.NativeEndian, done)
+	if err != nil {
 		t.Fatal(err)
+	}
+	code := -int32(unix.ENOMEM) // in Linux 6.18 that may be so for a moment, when the timer is made
+	for tries := 0; code == -int32(unix.ENOMEM) && tries < 1000; tries++ {
+		returned, err := f.objects.Sweep.Run(&ebpf.RunOptions{Context: out, ContextOut: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code = int32(returned)
+	}
+	if code != 0 {
+		t.Fatalf("code %d", code)
 	}
 	if _, err := binary.Decode(out, binary.NativeEndian, &done); err != nil {
 		t.Fatal(err)
 	}
+	done.WaitMs = 0
 	return done
 }
 

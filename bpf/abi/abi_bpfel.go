@@ -93,12 +93,7 @@ type cAbi struct {
 			_    structs.HostLayout
 			Byte [16]uint8
 		}
-		Remote struct {
-			_    structs.HostLayout
-			Byte [16]uint8
-		}
-		LocalPort      uint16
-		RemotePort     uint16
+		Checksum       uint32
 		Generation     uint32
 		PeerGeneration uint32
 		PeerIfindex    uint32
@@ -132,9 +127,10 @@ type cAbi struct {
 		Pad        uint32
 	}
 	Usage struct {
-		_           structs.HostLayout
-		Connections uint32
-		Refused     uint32
+		_        structs.HostLayout
+		Inserted uint32
+		Removed  uint32
+		Refused  uint32
 	}
 	Limits struct {
 		_      structs.HostLayout
@@ -142,9 +138,11 @@ type cAbi struct {
 		Share  uint32
 	}
 	Sweep struct {
-		_       structs.HostLayout
-		Visited uint32
-		Removed uint32
+		_         structs.HostLayout
+		WaitMs    uint32
+		Visited   uint32
+		Removed   uint32
+		Corrected uint32
 	}
 	Policy struct {
 		_        structs.HostLayout
@@ -153,6 +151,7 @@ type cAbi struct {
 		Ingress  [2]uint32
 		Pad      uint32
 	}
+	_         [4]byte
 	FlowEvent struct {
 		_      structs.HostLayout
 		Time   uint64
@@ -228,9 +227,7 @@ type cAddressKey struct {
 type cConnection struct {
 	_              structs.HostLayout
 	Local          cAddr
-	Remote         cAddr
-	LocalPort      uint16
-	RemotePort     uint16
+	Checksum       uint32
 	Generation     uint32
 	PeerGeneration uint32
 	PeerIfindex    uint32
@@ -302,6 +299,7 @@ const (
 	cDropReasonDROP_PATH_CLASH        cDropReason = 13
 	cDropReasonDROP_POLICY_EGRESS     cDropReason = 14
 	cDropReasonDROP_POLICY_INGRESS    cDropReason = 15
+	cDropReasonDROP_MULTICAST         cDropReason = 16
 )
 
 type cDrops struct {
@@ -411,9 +409,11 @@ type cSlot struct {
 }
 
 type cSweep struct {
-	_       structs.HostLayout
-	Visited uint32
-	Removed uint32
+	_         structs.HostLayout
+	WaitMs    uint32
+	Visited   uint32
+	Removed   uint32
+	Corrected uint32
 }
 
 type cTableKey struct {
@@ -423,9 +423,10 @@ type cTableKey struct {
 }
 
 type cUsage struct {
-	_           structs.HostLayout
-	Connections uint32
-	Refused     uint32
+	_        structs.HostLayout
+	Inserted uint32
+	Removed  uint32
+	Refused  uint32
 }
 
 // Names of all BPF objects in the ELF.

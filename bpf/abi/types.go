@@ -58,6 +58,7 @@ const (
 	DropPathClash        = cDropReasonDROP_PATH_CLASH
 	DropPolicyEgress     = cDropReasonDROP_POLICY_EGRESS
 	DropPolicyIngress    = cDropReasonDROP_POLICY_INGRESS
+	DropMulticast        = cDropReasonDROP_MULTICAST
 )
 
 // The paths of a connection.
@@ -119,6 +120,7 @@ var dropReasons = [...]string{
 	DropPathClash:        "path-clash",
 	DropPolicyEgress:     "policy-egress",
 	DropPolicyIngress:    "policy-ingress",
+	DropMulticast:        "multicast",
 }
 
 // DropReasons are all reasons there are, less [DropNone].
@@ -156,6 +158,9 @@ func (a Addr) IP() netip.Addr {
 
 // Port is a port in wire order, as the maps have it, as a number.
 func Port(wire uint16) uint16 { return wire>>8 | wire<<8 }
+
+// Connections are the entries that count in the endpoint's share.
+func (u Usage) Connections() uint32 { return u.Inserted - u.Removed }
 
 // Traffic is what passed of an endpoint, and what did not.
 type Traffic struct {

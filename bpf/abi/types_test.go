@@ -19,9 +19,9 @@ func TestTypeSizes(t *testing.T) {
 		"drops":    {unsafe.Sizeof(abi.Drops{}), 256},
 
 		"connection_key": {unsafe.Sizeof(abi.ConnectionKey{}), 32},
-		"connection":     {unsafe.Sizeof(abi.Connection{}), 88},
+		"connection":     {unsafe.Sizeof(abi.Connection{}), 72},
 		"slot":           {unsafe.Sizeof(abi.Slot{}), 8},
-		"usage":          {unsafe.Sizeof(abi.Usage{}), 8},
+		"usage":          {unsafe.Sizeof(abi.Usage{}), 12},
 		"limits":         {unsafe.Sizeof(abi.Limits{}), 8},
 
 		"flow_event":   {unsafe.Sizeof(abi.FlowEvent{}), 56},

@@ -14,6 +14,7 @@
 
 #include "endpoint.h"
 #include "flow.h"
+#include "keyqueue.h"
 #include "types.h"
 
 struct {
@@ -112,51 +113,73 @@ static __always_inline _Bool connection_is_valid(const struct connection *c, __u
 	       (c->path != PATH_SHORTCUT || slot_is(c->peer_id, c->peer_generation));
 }
 
-/* usage_add counts entries in the share of an endpoint and in the sum. */
-static __always_inline void usage_add(__u32 id, __s32 n)
+/* usage_lookup finds what is counted of an endpoint, and the sum. */
+static __always_inline _Bool usage_lookup(__u32 id, struct usage **own, struct usage **sum)
 {
 	__u32 all = NO_ENDPOINT;
-	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
 
-	if (!own || !sum)
+	*own = bpf_map_lookup_elem(&usage, &id);
+	*sum = bpf_map_lookup_elem(&usage, &all);
+	return *own && *sum;
+}
+
+static __always_inline void usage_inserted(__u32 id)
+{
+	struct usage *own, *sum;
+
+	if (!usage_lookup(id, &own, &sum))
 		return;
-	__sync_fetch_and_add(&own->connections, n);
-	__sync_fetch_and_add(&sum->connections, n);
+	__sync_fetch_and_add(&own->inserted, 1);
+	__sync_fetch_and_add(&sum->inserted, 1);
+}
+
+static __always_inline void usage_removed(__u32 id)
+{
+	struct usage *own, *sum;
+
+	if (!usage_lookup(id, &own, &sum))
+		return;
+	__sync_fetch_and_add(&own->removed, 1);
+	__sync_fetch_and_add(&sum->removed, 1);
+}
+
+/* usage_refuse counts a packet that got no entry as there is no room. */
+static __always_inline void usage_refuse(__u32 id)
+{
+	struct usage *own, *sum;
+
+	if (!usage_lookup(id, &own, &sum))
+		return;
+	__sync_fetch_and_add(&own->refused, 1);
+	__sync_fetch_and_add(&sum->refused, 1);
+}
+
+/* usage_has_room: is there room for n more entries that are counted here? */
+static __always_inline _Bool usage_has_room(const struct usage *u, __u32 n, __u32 room)
+{
+	return (__s32)(u->inserted - u->removed + n) <= (__s32)room;
 }
 
 /* usage_allows: may the endpoint have n more entries? If not, that counts. */
 static __always_inline _Bool usage_allows(__u32 id, __u32 n)
 {
-	__u32 all = NO_ENDPOINT;
-	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
-	const struct limits *l = bpf_map_lookup_elem(&limits, &all);
+	__u32 zero = 0;
+	const struct limits *l = bpf_map_lookup_elem(&limits, &zero);
+	struct usage *own, *sum;
 
-	if (!own || !sum || !l)
+	if (!usage_lookup(id, &own, &sum) || !l)
 		return 0;
-	if ((__s32)(sum->connections + n) <= (__s32)l->common || (__s32)(own->connections + n) <= (__s32)l->share)
+	if (usage_has_room(sum, n, l->common) || usage_has_room(own, n, l->share))
 		return 1;
-	__sync_fetch_and_add(&own->refused, 1);
-	__sync_fetch_and_add(&sum->refused, 1);
+	usage_refuse(id);
 	return 0;
-}
-
-/* usage_refuse counts a packet that got no entry as the map is full. */
-static __always_inline void usage_refuse(__u32 id)
-{
-	__u32 all = NO_ENDPOINT;
-	struct usage *own = bpf_map_lookup_elem(&usage, &id), *sum = bpf_map_lookup_elem(&usage, &all);
-
-	if (!own || !sum)
-		return;
-	__sync_fetch_and_add(&own->refused, 1);
-	__sync_fetch_and_add(&sum->refused, 1);
 }
 
 /* connection_delete is safe against another CPU that does the same: one of them counts. */
 static __always_inline void connection_delete(const struct connection_key *key, __u32 charged)
 {
 	if (!bpf_map_delete_elem(&connections, key))
-		usage_add(charged, -1);
+		usage_removed(charged);
 }
 
 /*
@@ -175,33 +198,56 @@ static __always_inline struct connection *connection_find(const struct connectio
 	return NULL;
 }
 
+static __always_inline __u64 words_of(__u16 a, __u16 b, __u16 c, __u16 d)
+{
+	return a | (__u64)b << 16 | (__u64)c << 32 | (__u64)d << 48;
+}
+
+/* connection_checksum is that of the key and of what never changes in an entry. The products are independent, so that it takes some 5 ns. */
+static __always_inline __u32 connection_checksum(const struct connection_key *key, const struct connection *c)
+{
+	const __u64 multiplier = 0x9e3779b97f4a7c15; /* 2^64 divided by the golden ratio; odd, as all its odd multiples are */
+	const __u64 *of_key = (const __u64 *)key, *local = (const __u64 *)c->local.byte;
+	const __u16 *mac = (const __u16 *)c->mac.byte, *peer_mac = (const __u16 *)c->peer_mac.byte;
+	const __u16 *peer_host_mac = (const __u16 *)c->peer_host_mac.byte;
+	__u64 sum = of_key[0] * multiplier + of_key[1] * 3 * multiplier + of_key[2] * 5 * multiplier + of_key[3] * 7 * multiplier;
+
+	sum += local[0] * 9 * multiplier + local[1] * 11 * multiplier;
+	sum += words_of(c->generation, c->generation >> 16, c->peer_generation, c->peer_generation >> 16) * 13 * multiplier;
+	sum += words_of(c->peer_ifindex, c->peer_ifindex >> 16, c->id, c->peer_id) * 15 * multiplier;
+	sum += words_of(mac[0], mac[1], mac[2], c->charged) * 17 * multiplier;
+	sum += words_of(peer_mac[0], peer_mac[1], peer_mac[2], peer_host_mac[0]) * 19 * multiplier;
+	sum += words_of(peer_host_mac[1], peer_host_mac[2], c->revision, c->revision >> 16) * 21 * multiplier;
+	sum += c->peer_revision * 23 * multiplier;
+	return sum >> 32;
+}
+
 /* connection_insert writes an entry that its caller has asked usage_allows for. When this is false another CPU has written one, or the map is full. */
 static __always_inline _Bool connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
 {
 	long err;
 
-	c->remote = key->remote;
-	c->local_port = key->local_port;
-	c->remote_port = key->remote_port;
+	c->checksum = connection_checksum(key, c);
 	c->expires = now + connection_lasts(c, key->protocol);
 	err = bpf_map_update_elem(&connections, key, c, BPF_NOEXIST);
-	if (!err)
-		usage_add(c->charged, 1);
-	else if (err == -E2BIG)
+	if (!err) {
+		usage_inserted(c->charged);
+		key_queue_put(key);
+	} else if (err == -E2BIG) {
 		usage_refuse(c->charged);
+	}
 	return !err;
 }
 
 /*
- * connection_copy copies an entry that was found by the key, or returns false: it was deleted, and its memory is another one's. What it is checked by is read
- * after all the rest.
+ * connection_copy copies an entry that was found by the key, or returns false: it was deleted, and its memory has become another one's before or while
+ * it was copied. To compare it with the key again would not do: the memory may have become its own once more.
  */
 static __always_inline _Bool connection_copy(struct connection *copy, const struct connection *c, const struct connection_key *key)
 {
 	*copy = *c;
-	asm volatile("" ::: "memory");
-	return addr_equal(&c->remote, &key->remote) && c->local_port == key->local_port && c->remote_port == key->remote_port &&
-	       addr_equal(&c->local, &copy->local);
+	asm volatile("" ::: "memory"); /* nothing is read from the entry after this */
+	return copy->checksum == connection_checksum(key, copy);
 }
 
 /* connection_touch notes a packet. The entry is written only when that changes something: other CPUs read it, too. */

@@ -206,8 +206,9 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 }
 
 /* connection_store writes an entry again, after a new decision. Its memory may be another one's by now: the map is asked by the key. */
-static __always_inline void connection_store(const struct connection_key *key, const struct connection *c)
+static __always_inline void connection_store(const struct connection_key *key, struct connection *c)
 {
+	c->checksum = connection_checksum(key, c);
 	bpf_map_update_elem(&connections, key, c, BPF_EXIST);
 }
 

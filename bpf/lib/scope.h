@@ -53,6 +53,16 @@ static __always_inline _Bool destination_is_link_local(const struct packet *pkt)
 	       prefix_is(addr_word(a, 0), 0xff010000, 0xff0f0000) || prefix_is(addr_word(a, 0), 0xff020000, 0xff0f0000);
 }
 
+/* destination_is_multicast: a group, on this link or beyond (RFC 1112, RFC 4291). */
+static __always_inline _Bool destination_is_multicast(const struct packet *pkt)
+{
+	const struct addr *a = &pkt->destination;
+
+	if (pkt->protocol == bpf_htons(ETH_P_IP))
+		return prefix_is(addr_word(a, 3), 0xe0000000, 0xf0000000);
+	return prefix_is(addr_word(a, 0), 0xff000000, 0xff000000);
+}
+
 /*
  * addr_verify refuses the addresses that are valid on no link (RFC 1122, RFC 4291, RFC 4942 section 2.2). The stack cannot be
  * relied on: with route_localnet it delivers 127.0.0.0/8 to the node's own services, and the maps have IPv4 addresses

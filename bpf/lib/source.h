@@ -29,8 +29,10 @@ static __always_inline enum drop_reason source_verify(const struct packet *pkt, 
 	if (source_is_link_local(pkt) || destination_is_link_local(pkt))
 		return DROP_LINK_LOCAL;
 	reason = addr_verify(pkt, &pkt->destination);
-	if (reason || link_owns(link, pkt, &pkt->source))
+	if (reason)
 		return reason;
+	if (link_owns(link, pkt, &pkt->source))
+		return destination_is_multicast(pkt) ? DROP_MULTICAST : DROP_NONE;
 	reason = addr_verify(pkt, &pkt->source); /* no pod owns such an address */
 	return reason ? reason : DROP_SPOOFED_ADDRESS;
 }
@@ -44,6 +46,8 @@ static __always_inline enum drop_reason destination_verify(const struct packet *
 		return reason;
 	if (destination_is_link_local(pkt))
 		return DROP_LINK_LOCAL;
+	if (destination_is_multicast(pkt))
+		return DROP_MULTICAST;
 	reason = addr_verify(pkt, &pkt->destination);
 	return reason ? reason : DROP_WRONG_DESTINATION;
 }

@@ -59,6 +59,7 @@ enum drop_reason {
 	DROP_PATH_CLASH = 13,	    /* opens a connection through the stack, with the ports of one that takes the shortcut */
 	DROP_POLICY_EGRESS = 14,    /* a network policy of the sender denies it */
 	DROP_POLICY_INGRESS = 15,   /* a network policy of the receiver denies it */
+	DROP_MULTICAST = 16,	    /* to a group beyond the link: the node routes none */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct drops. */
@@ -116,15 +117,10 @@ enum connection_state {
 	STATE_TRANSLATED = 32, /* the other side is not who it seems: every packet that it sends is decided anew */
 };
 
-/*
- * Value of the map connections: all that the next packet needs. remote and the ports are those of the key: the memory of an entry that is deleted may become that of
- * another one while it is read.
- */
+/* Value of the map connections: all that the next packet needs. */
 struct connection {
 	struct addr local;	/* the pod's address */
-	struct addr remote;
-	__be16 local_port;
-	__be16 remote_port;
+	__u32 checksum;		/* of the key and of all that does not change: see connection_copy */
 	__u32 generation;	/* slot.generation of the pod when this was written: another one makes the entry invalid */
 	__u32 peer_generation;	/* PATH_SHORTCUT: of the pod at the other end; so are all peer_... */
 	__u32 peer_ifindex;	/* of its host end */
@@ -153,8 +149,9 @@ struct slot {
 
 /* Value of the map usage, by endpoint ID; that of NO_ENDPOINT is the sum. */
 struct usage {
-	__u32 connections; /* entries in the map connections that count in its share */
-	__u32 refused;	   /* packets for which no entry was made, as there was no room */
+	__u32 inserted; /* entries of the map connections that count in its share: so many were made */
+	__u32 removed;	/* and so many are gone */
+	__u32 refused;	/* packets for which no entry was made, as there was no room */
 };
 
 /* Value of the map limits: how the room in the map connections is shared. */
@@ -248,8 +245,18 @@ struct event_budget {
 	__u64 lost; /* events that were not told, since the map was made */
 };
 
-/* What a run of the program sweep has done. */
+/* What a run of the program sweep is told and has done. */
 struct sweep {
+	__u32 wait_ms; /* in: when it is not run again in this time, the timer goes on */
 	__u32 visited;
 	__u32 removed;
+	__u32 corrected; /* counts in the map usage, an endpoint's or the sum */
+};
+
+/* Value of the map recount, by endpoint ID; that of NO_ENDPOINT is the sum: what a sweep finds, and struct usage as it was before. */
+struct recount {
+	__u32 inserted;
+	__u32 removed; /* and what the sweep itself has removed */
+	__u32 found;
+	__s32 difference; /* so many more entries than are counted; 0 when what came and went meanwhile can be the reason */
 };

@@ -28,7 +28,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of the cell, with the values of c as their defaults.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BPFRoot, "bpf-root", c.BPFRoot, "folder of a BPF file system where programs and maps are pinned")
-	fs.Uint32Var(&c.MaxConnections, "datapath-max-connections", c.MaxConnections, "connections that the programs remember, about 200 bytes of the kernel's memory each; a connection between two pods of the node counts twice")
+	fs.Uint32Var(&c.MaxConnections, "datapath-max-connections", c.MaxConnections, "connections that the programs remember, about 240 bytes of the kernel's memory each; a connection between two pods of the node counts twice")
 }
 
 // Validate reports every fault at once.

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/task"
@@ -16,6 +18,9 @@ import (
 // sweepInterval is the time between two removals of connections that are over. A visit takes some 50 ns an entry.
 const sweepInterval = 10 * time.Second
 
+// takeOverAfter is the time without a sweep after which the kernel removes connections by itself.
+const takeOverAfter = 3 * sweepInterval
+
 // reservedPart is the part of the map of connections, one in so many, in which endpoints have their shares alone.
 const reservedPart = 4
 
@@ -23,6 +28,7 @@ const reservedPart = 4
 type ConnectionUse struct {
 	Entries, Capacity uint32
 	Refused           uint32 // packets that got no entry, as there was no room
+	Corrected         uint64 // counts, of an endpoint or of all, that were wrong and were corrected since Start
 }
 
 // Connections implements [Counters].
@@ -30,7 +36,7 @@ func (k *kernelMaps) Connections() (use ConnectionUse, err error) {
 	err = k.use(func(m *bpfMaps) error {
 		var sum abi.Usage
 		err := m.Usage.Lookup(abi.NoEndpoint, &sum)
-		use = ConnectionUse{Entries: sum.Connections, Capacity: m.Connections.MaxEntries(), Refused: sum.Refused}
+		use = ConnectionUse{Entries: sum.Connections(), Capacity: m.Connections.MaxEntries(), Refused: sum.Refused, Corrected: k.corrected.Load()}
 		return err
 	})
 	return use, err
@@ -50,22 +56,54 @@ func (m *bpfMaps) shareConnections() error {
 	return nil
 }
 
-// SweepConnections removes the connections that are over, and shares the room among the endpoints that there are.
+// SweepConnections removes the connections that are over, corrects what is counted of the others, and shares the room among the endpoints that there
+// are.
 func (d *Datapath) SweepConnections(context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.objects == nil {
-		return ErrNotStarted
-	}
-	if _, err := sweep(d.objects.Sweep); err != nil {
+	var done abi.Sweep
+	err := despiteENOMEM(func() (err error) { // Linux 6.18 may lack it for a moment, when the timer is made
+		done, err = d.sweeper.run()
 		return err
+	})
+	if err != nil {
+		return err
+	}
+	if done.Corrected > 0 {
+		d.maps.corrected.Add(uint64(done.Corrected))
+		d.log.Info("count of connections corrected", "counts", done.Corrected)
 	}
 	return d.maps.use((*bpfMaps).shareConnections)
 }
 
-func sweep(program *ebpf.Program) (done abi.Sweep, err error) {
-	out := make([]byte, binary.Size(done))
-	if _, err := program.Run(&ebpf.RunOptions{Context: out, ContextOut: out}); err != nil {
+// sweeper runs the program that removes old connections.
+type sweeper struct {
+	mu      sync.Mutex    // guards the field below; held while the program runs
+	program *ebpf.Program // nil unless started
+
+	takeOverAfter time.Duration
+}
+
+// set gives it the program, or takes it away with nil.
+func (s *sweeper) set(program *ebpf.Program) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.program = program
+}
+
+func (s *sweeper) run() (done abi.Sweep, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.program == nil {
+		return done, ErrNotStarted
+	}
+	out, err := binary.Append(nil, binary.NativeEndian, abi.Sweep{WaitMs: uint32(s.takeOverAfter.Milliseconds())})
+	if err != nil {
+		return done, err
+	}
+	code, err := s.program.Run(&ebpf.RunOptions{Context: out, ContextOut: out})
+	if err == nil && code != 0 {
+		err = unix.Errno(-int32(code)) // of the timer
+	}
+	if err != nil {
 		return done, fmt.Errorf("sweep connections: %w", err)
 	}
 	_, err = binary.Decode(out, binary.NativeEndian, &done)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"porin.dev/porin/bpf"
@@ -42,6 +43,52 @@ func wantConnections(t *testing.T, n *node, want int) {
 			t.Errorf("%d connections are in the map, want %d", m.Entries, want)
 		}
 	}
+}
+
+// The status does not wait for a sweep, and neither does a write of an endpoint.
+func TestStatusDuringSweep(t *testing.T) {
+	n := newNode(t)
+	a := n.newPod(t, 1)
+	release := n.datapath.HoldSweep()
+	swept := make(chan error)
+	go func() { swept <- n.datapath.SweepConnections(context.Background()) }()
+	for range 1000 { // so that the sweep has begun
+		if n.datapath.Status().Digest == "" {
+			t.Fatal("no digest")
+		}
+		runtime.Gosched()
+	}
+	n.attach(t, a)
+	release()
+	must(t, <-swept)
+}
+
+// A count that is wrong is corrected by sweeps, and that is counted, too.
+func TestSweepCorrectsCount(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	traffic := startPingPong(t, a, b)
+	traffic.goOn(t)
+	for i, by := range []int32{100, -100} {
+		for _, id := range []uint32{abi.NoEndpoint, uint32(a.endpoint.ID)} {
+			var usage abi.Usage
+			must(t, n.pinned(t, bpf.Usage).Lookup(id, &usage))
+			usage.Inserted += uint32(by)
+			must(t, n.pinned(t, bpf.Usage).Put(id, usage))
+		}
+		for range 3 {
+			must(t, n.datapath.SweepConnections(t.Context()))
+			traffic.goOn(t)
+		}
+		use, err := n.datapath.Counters().Connections()
+		must(t, err)
+		if want := uint64(2 * (i + 1)); use.Corrected != want {
+			t.Errorf("%d counts were corrected, want %d", use.Corrected, want)
+		}
+		wantConnections(t, n, 2)
+	}
+	traffic.stop()
 }
 
 // The room is shared among the endpoints that there are.

@@ -25,6 +25,8 @@ type Datapath struct {
 	uplinks  *uplinks
 	enforcer *Enforcer
 
+	sweeper sweeper
+
 	mu        sync.Mutex      // guards the fields below
 	objects   *loader.Objects // nil unless started
 	namespace *os.File        // the network namespace it was started in
@@ -40,7 +42,7 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	uplinks := newUplinks(log)
 	return &Datapath{
 		cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)},
-		uplinks: uplinks, enforcer: newEnforcer(uplinks, log),
+		uplinks: uplinks, enforcer: newEnforcer(uplinks, log), sweeper: sweeper{takeOverAfter: takeOverAfter},
 	}, nil
 }
 
@@ -76,18 +78,18 @@ func (d *Datapath) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
 	}
-	err = (*bpfMaps)(objects.Maps).shareConnections()
-	if err == nil {
-		err = d.uplinks.start(objects.Programs.ToUplink, namespace)
-	}
-	if err != nil {
+	if err := d.uplinks.start(objects.Programs.ToUplink, namespace); err != nil {
 		objects.Close()
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
 	d.maps.set((*bpfMaps)(objects.Maps))
 	d.enforcer.start(policyWriter(objects.Maps), hostfilter.New(namespace, d.log))
 	d.pins.set(objects)
+	d.sweeper.set(objects.Sweep)
 	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)
+	if err := d.SweepConnections(ctx); err != nil { // from here on the timer is not a former agent's
+		return errors.Join(err, d.stop())
+	}
 	return nil
 }
 
@@ -107,6 +109,11 @@ func (d *Datapath) load(ctx context.Context, namespace *os.File) (*loader.Object
 func (d *Datapath) Stop(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.stop()
+}
+
+// stop expects the lock.
+func (d *Datapath) stop() error {
 	if d.objects == nil {
 		return nil
 	}
@@ -114,6 +121,7 @@ func (d *Datapath) Stop(context.Context) error {
 	err := errors.Join(d.enforcer.stop(), d.links.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.pins.set(nil)
+	d.sweeper.set(nil)
 	d.objects.Close()
 	d.objects = nil
 	return errors.Join(err, d.root.Close())

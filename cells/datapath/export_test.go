@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -11,6 +12,15 @@ import (
 // Upgrade makes the datapath that of another version: the digest of its object is another.
 func (d *Datapath) Upgrade() {
 	d.pins.loader = newLoader(d.cfg, append([]byte("another"), bpf.EndpointObject()...), d.log)
+}
+
+// TakeOverAfter makes the kernel wait so long for a sweep.
+func (d *Datapath) TakeOverAfter(wait time.Duration) { d.sweeper.takeOverAfter = wait }
+
+// HoldSweep makes a sweep wait until it is released.
+func (d *Datapath) HoldSweep() (release func()) {
+	d.sweeper.mu.Lock()
+	return d.sweeper.mu.Unlock
 }
 
 // ReadRoutes is what is read of the routes to an endpoint's address.

@@ -44,6 +44,8 @@ type kernelMaps struct {
 	maps    *bpfMaps     // nil unless started
 	retired retired
 	updates atomic.Uint64 // how often an endpoint was written
+
+	corrected atomic.Uint64 // as in ConnectionUse
 }
 
 // use runs f with the maps.

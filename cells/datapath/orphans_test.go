@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -176,12 +175,11 @@ func TestExamineLoadedProgram(t *testing.T) {
 	must(t, err)
 	must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
 	maps := map[string]*ebpf.Map{}
-	for name := range spec.Maps {
-		if !strings.HasPrefix(name, ".") { // the configuration
-			maps[name] = c.pinned(t, name)
-			spec.Maps[name].MaxEntries = maps[name].MaxEntries()
-		}
+	for _, name := range bpf.MapNames() {
+		maps[name] = c.pinned(t, name)
+		spec.Maps[name].MaxEntries = maps[name].MaxEntries()
 	}
+	spec.Maps[bpf.Recount].MaxEntries = 1
 	other, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	must(t, err)
 	findings := c.examine(t, "")

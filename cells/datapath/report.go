@@ -15,7 +15,7 @@ type collector struct {
 	counters              Counters
 	packets, bytes, drops *prometheus.Desc
 
-	connections, capacity, refused *prometheus.Desc
+	connections, capacity, refused, corrected *prometheus.Desc
 }
 
 func newCollector(counters Counters) *collector {
@@ -30,6 +30,7 @@ func newCollector(counters Counters) *collector {
 		connections: plain("connections", "Entries in the map of connections; one between two pods of the node has two."),
 		capacity:    plain("connections_capacity", "Entries that the map of connections has room for."),
 		refused:     plain("connections_refused_total", "Packets of connections for which no entry was made, as there was no room: they go through the stack."),
+		corrected:   plain("connections_corrected_total", "How often a count of connections, of an endpoint or of all, was wrong and was corrected by what is in the map."),
 		packets:     describe("packets_total", "Packets from and to pods that passed.", "direction"),
 		bytes:       describe("bytes_total", "Bytes from and to pods that passed, link headers included.", "direction"),
 		drops:       describe("drops_total", "Packets from and to pods that were dropped.", "reason"),
@@ -37,7 +38,7 @@ func newCollector(counters Counters) *collector {
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.packets, c.bytes, c.drops, c.connections, c.capacity, c.refused} {
+	for _, desc := range []*prometheus.Desc{c.packets, c.bytes, c.drops, c.connections, c.capacity, c.refused, c.corrected} {
 		ch <- desc
 	}
 }
@@ -60,6 +61,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(use.Entries))
 	ch <- prometheus.MustNewConstMetric(c.capacity, prometheus.GaugeValue, float64(use.Capacity))
 	ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(use.Refused))
+	ch <- prometheus.MustNewConstMetric(c.corrected, prometheus.CounterValue, float64(use.Corrected))
 	for _, reason := range abi.DropReasons() {
 		send(c.drops, totals.Drops[reason], reason.String())
 	}

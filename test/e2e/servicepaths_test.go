@@ -147,7 +147,7 @@ func (n *serviceNodes) forgetUsage() {
 	for _, id := range ids {
 		var usage abi.Usage
 		err := m.Lookup(id, &usage)
-		if usage.Connections = 0; err == nil {
+		if usage.Removed = usage.Inserted; err == nil {
 			err = m.Put(id, usage)
 		}
 		if err != nil {

@@ -16,6 +16,7 @@ var errNotOurs = errors.New("pinned program is another than this agent would loa
 // adopt takes over the programs that are pinned in dir, when they are those of the spec: their names, the maps they use and the
 // configuration they were loaded with say so, not the path. The configuration has the digest of object and configuration, and is frozen. The
 // kernel's digest of their instructions does not help: it is another one on every kernel, as they call functions of the kernel by number.
+// Programs that were loaded together have one configuration: those of two starts may differ in what the kernel could do then.
 func adopt(dir string, spec *ebpf.CollectionSpec, maps *Maps) (_ *Programs, err error) {
 	out := &Programs{Adopted: true}
 	defer func() {
@@ -23,61 +24,66 @@ func adopt(dir string, spec *ebpf.CollectionSpec, maps *Maps) (_ *Programs, err 
 			out.close()
 		}
 	}()
+	configurations := map[ebpf.MapID]bool{}
 	for name, to := range out.byName() {
-		if *to, err = adoptProgram(filepath.Join(dir, name), spec, name, maps); err != nil {
+		var configuration ebpf.MapID
+		if *to, configuration, err = adoptProgram(filepath.Join(dir, name), spec, name, maps); err != nil {
 			return nil, fmt.Errorf("adopt BPF program %s: %w", name, err)
 		}
+		configurations[configuration] = true
+	}
+	if len(configurations) != 1 {
+		return nil, fmt.Errorf("adopt BPF programs: %w: they were not loaded together", errNotOurs)
 	}
 	return out, nil
 }
 
-func adoptProgram(pin string, spec *ebpf.CollectionSpec, name string, maps *Maps) (*Program, error) {
+func adoptProgram(pin string, spec *ebpf.CollectionSpec, name string, maps *Maps) (_ *Program, configuration ebpf.MapID, err error) {
 	pinned, err := ebpf.LoadPinnedProgram(pin, nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	p, info, err := newProgram(pinned)
 	if err == nil {
-		err = verify(info, spec, name, maps)
+		configuration, err = verify(info, spec, name, maps)
 	}
 	if err != nil {
 		pinned.Close()
-		return nil, err
+		return nil, 0, err
 	}
-	return p, nil
+	return p, configuration, nil
 }
 
-// verify compares a loaded program with its specification.
-func verify(info *ebpf.ProgramInfo, spec *ebpf.CollectionSpec, name string, maps *Maps) error {
+// verify compares a loaded program with its specification, and returns the map that has its configuration.
+func verify(info *ebpf.ProgramInfo, spec *ebpf.CollectionSpec, name string, maps *Maps) (configuration ebpf.MapID, err error) {
 	want := spec.Programs[name]
 	if info.Type != want.Type {
-		return fmt.Errorf("%w: its type is %s", errNotOurs, info.Type)
+		return 0, fmt.Errorf("%w: its type is %s", errNotOurs, info.Type)
 	}
 	if info.Name != name {
-		return fmt.Errorf("%w: its name is %s", errNotOurs, info.Name)
+		return 0, fmt.Errorf("%w: its name is %s", errNotOurs, info.Name)
 	}
 	used, ok := info.MapIDs()
 	if !ok {
-		return fmt.Errorf("%w: the kernel does not say which maps it uses", errNotOurs)
+		return 0, fmt.Errorf("%w: the kernel does not say which maps it uses", errNotOurs)
 	}
 	ours, err := maps.ids()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	configured := false
 	for _, id := range used {
 		if ours[id] {
 			continue
 		}
 		if err := verifyConfiguration(id, spec); err != nil {
-			return err
+			return 0, err
 		}
-		configured = true
+		configuration = id
 	}
-	if !configured {
-		return fmt.Errorf("%w: it has no configuration", errNotOurs)
+	if configuration == 0 {
+		return 0, fmt.Errorf("%w: it has no configuration", errNotOurs)
 	}
-	return nil
+	return configuration, nil
 }
 
 // verifyConfiguration accepts the one map that is not pinned: the read-only data, when it is what we would set.

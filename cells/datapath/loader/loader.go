@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/bits"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
@@ -107,7 +108,10 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	sum := l.sum()
-	err = errors.Join(spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()), spec.Variables[bpf.Digest].Set(sum[:]))
+	keys := uint32(1) << bits.Len32(l.cfg.MaxConnections-1) // the next power of two
+	err = errors.Join(
+		spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()), spec.Variables[bpf.KeyQueueMask].Set(keys-1), spec.Variables[bpf.Digest].Set(sum[:]),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("configure BPF programs: %w", err)
 	}
@@ -115,8 +119,10 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[bpf.Passed].MaxEntries = l.cfg.MaxEndpoints + 1 // by number, of which 0 is nobody's
 	spec.Maps[bpf.Policies].MaxEntries = l.cfg.MaxEndpoints + 1
 	spec.Maps[bpf.Drops].MaxEntries = l.cfg.MaxEndpoints + 1 // and the node's own
+	spec.Maps[bpf.Recount].MaxEntries = l.cfg.MaxEndpoints + 1
 	spec.Maps[bpf.Endpoints].MaxEntries = 2 * l.cfg.MaxEndpoints
 	spec.Maps[bpf.Connections].MaxEntries = l.cfg.MaxConnections
+	spec.Maps[bpf.KeyQueue].MaxEntries = keys
 	return spec, nil
 }
 

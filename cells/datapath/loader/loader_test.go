@@ -2,6 +2,7 @@ package loader_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath/loader"
@@ -86,6 +88,15 @@ func TestLoadRefusesToAdopt(t *testing.T) {
 		{"it was configured differently", func(t *testing.T, n *node, dir string) {
 			n.plant(t, dir, func(spec *ebpf.CollectionSpec) {
 				must(t, spec.Variables[bpf.GatewayIPv4].Set([4]byte{169, 254, 9, 9}))
+			}, bpf.MapNames()...)
+		}},
+		{"one of them was loaded when the node's connection tracking could not be asked", func(t *testing.T, n *node, dir string) {
+			digest, err := hex.DecodeString(filepath.Base(dir))
+			must(t, err)
+			n.plant(t, dir, func(spec *ebpf.CollectionSpec) {
+				must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
+				must(t, spec.Variables[bpf.KeyQueueMask].Set(n.cfg.MaxConnections-1))
+				must(t, spec.Variables[bpf.Digest].Set(digest))
 			}, bpf.MapNames()...)
 		}},
 		{"it uses other maps", func(t *testing.T, n *node, dir string) {
@@ -200,13 +211,13 @@ func TestLoadResizesConnections(t *testing.T) {
 	n := newNode(t)
 	small := n.load(t)
 	must(t, small.Maps.Connections.Put(abi.ConnectionKey{Ifindex: 3}, abi.Connection{Id: 1, Charged: 1}))
-	must(t, small.Maps.Usage.Put(abi.NoEndpoint, abi.Usage{Connections: 1}))
+	must(t, small.Maps.Usage.Put(abi.NoEndpoint, abi.Usage{Inserted: 1}))
 	small.Close()
 	n.cfg.MaxConnections *= 2
 	large := n.load(t)
 	var usage abi.Usage
-	if err := large.Maps.Usage.Lookup(abi.NoEndpoint, &usage); err != nil || usage.Connections != 0 || large.Maps.Connections.MaxEntries() != n.cfg.MaxConnections {
-		t.Errorf("%d entries are counted in a map of %d, error %v", usage.Connections, large.Maps.Connections.MaxEntries(), err)
+	if err := large.Maps.Usage.Lookup(abi.NoEndpoint, &usage); err != nil || usage.Connections() != 0 || large.Maps.Connections.MaxEntries() != n.cfg.MaxConnections {
+		t.Errorf("%d entries are counted in a map of %d, error %v", usage.Connections(), large.Maps.Connections.MaxEntries(), err)
 	}
 	var c abi.Connection
 	if err := large.Maps.Connections.Lookup(abi.ConnectionKey{Ifindex: 3}, &c); !errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -20,6 +20,7 @@ type Maps struct {
 	Policies, ActiveCopy              *ebpf.Map
 	Addresses, Prefixes, Tables, Rows *ebpf.Map
 	FlowEvents, EventBudgets          *ebpf.Map
+	KeyQueue, Expirer                 *ebpf.Map
 	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
 	unpinned                          map[string]bool // by name: made just now
 }
@@ -107,6 +108,7 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy,
 		bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows,
 		bpf.FlowEvents: &m.FlowEvents, bpf.EventBudgets: &m.EventBudgets,
+		bpf.KeyQueue: &m.KeyQueue, bpf.Expirer: &m.Expirer,
 	}
 }
 

@@ -61,6 +61,7 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 	loadConntrack()
 	spec = spec.Copy()
 	delete(spec.Programs, bpf.Sweep)
+	delete(spec.Maps, bpf.Recount)
 	kernel := btf.NewCache()
 	if err := configureConntrack(spec, kernel); err != nil {
 		return nil, fmt.Errorf("configure BPF programs: %w", err)

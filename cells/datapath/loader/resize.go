@@ -21,7 +21,7 @@ func resize(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.M
 	if err != nil {
 		return nil, err
 	}
-	if name == bpf.Connections { // may be lost: with them what counts them
+	if name == bpf.Connections || name == bpf.KeyQueue { // may be lost; with the connections what counts them
 		return resized, nil
 	}
 	if err := copyAs[name](m, resized); err != nil {
