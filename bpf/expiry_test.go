@@ -1,11 +1,15 @@
 package bpf_test
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/testutil"
 )
@@ -31,27 +35,30 @@ func TestExpiryWithoutSweep(t *testing.T) {
 		left[here] = true
 		over = append(over, there)
 	}
-	for _, key := range append(over, seen) {
+	over = append(over, seen)
+	for _, key := range over {
 		f.expire(t, key)
 	}
-	testutil.Eventually(t, func() error {
-		if n := len(f.connections(t)); n != len(left) {
-			return fmt.Errorf("%d connections, want %d", n, len(left))
-		}
-		return nil
-	})
-	for key := range f.connections(t) {
-		if !left[key] {
-			t.Errorf("connection %+v is left", key)
-		}
+	f.wantGone(t, over)
+	if got := f.connections(t); !maps.EqualFunc(got, left, func(abi.Connection, bool) bool { return true }) {
+		t.Errorf("%d connections are left, want the %d that are not over", len(got), len(left))
 	}
 	f.checkUsage(t)
 	f.raise(t, f.alice) // and all others end with her
+	f.wantGone(t, slices.Collect(maps.Keys(left)))
+	f.checkUsage(t)
+}
+
+// wantGone waits for connections to be removed.
+func (f *fixture) wantGone(t *testing.T, keys []abi.ConnectionKey) {
+	t.Helper()
 	testutil.Eventually(t, func() error {
-		if n := len(f.connections(t)); n != 0 {
-			return fmt.Errorf("%d connections, want none", n)
+		for _, key := range keys {
+			var c abi.Connection
+			if err := f.objects.Connections.Lookup(key, &c); !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("%+v is there, error %v", key, err)
+			}
 		}
 		return nil
 	})
-	f.checkUsage(t)
 }

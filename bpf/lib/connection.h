@@ -203,7 +203,10 @@ static __always_inline __u64 words_of(__u16 a, __u16 b, __u16 c, __u16 d)
 	return a | (__u64)b << 16 | (__u64)c << 32 | (__u64)d << 48;
 }
 
-/* connection_checksum is that of the key and of what never changes in an entry. The products are independent, so that it takes some 5 ns. */
+/*
+ * connection_checksum is that of the key and of what never changes in an entry: all but expires, path and
+ * state. The products are independent, so that it takes some 5 ns.
+ */
 static __always_inline __u32 connection_checksum(const struct connection_key *key, const struct connection *c)
 {
 	const __u64 multiplier = 0x9e3779b97f4a7c15; /* 2^64 divided by the golden ratio; odd, as all its odd multiples are */

@@ -27,6 +27,7 @@ func (r *rig) formerVersion() (ids []ebpf.ProgramID) {
 	if err != nil {
 		r.Fatal(err)
 	}
+	spec.Maps[bpf.Recount].MaxEntries = 1
 	programs := filepath.Join(r.node.BPFRoot, "programs")
 	if err := errors.Join(os.RemoveAll(programs), os.MkdirAll(filepath.Join(programs, formerDigest), 0o700)); err != nil {
 		r.Fatal(err)
