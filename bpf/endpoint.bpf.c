@@ -117,7 +117,7 @@ int from_pod(struct __sk_buff *ctx)
 			goto drop;
 		return verdict;
 	}
-	reason = flow.flags & FLOW_ERROR ? DROP_NONE : connection_decide_again(ctx, &key, &c);
+	reason = flow.flags & FLOW_ERROR ? DROP_NONE : connection_decide_again(ctx, &key, own, &c);
 	if (reason)
 		goto drop;
 	connection_note_outgoing(own, &key, &flow, now);
@@ -171,7 +171,7 @@ int to_pod(struct __sk_buff *ctx)
 	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.destination, &c.local)) {
 		reason = to_pod_open(ctx, &pkt, &flow, &key, &c, now);
 	} else {
-		reason = incoming_known(ctx, &flow, &key, &c);
+		reason = incoming_known(ctx, &flow, &key, own, &c);
 		if (!reason)
 			reason = connection_note_incoming(ctx, own, &key, &flow, now);
 	}

@@ -117,7 +117,7 @@ static __always_inline enum drop_reason incoming_open(struct __sk_buff *ctx, con
 
 /* incoming_known is for a packet of which the pod has the entry *c. */
 static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, const struct flow *flow, const struct connection_key *key,
-						       struct connection *c)
+						       struct connection *own, struct connection *c)
 {
 	_Bool current = connection_is_current(c);
 	enum drop_reason reason;
@@ -128,6 +128,6 @@ static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, co
 		return DROP_NONE;
 	reason = decide_incoming(ctx, key, c, flow->flags, 1);
 	if (!reason && !current)
-		connection_store(key, c);
+		connection_store(own, c);
 	return reason;
 }

@@ -205,11 +205,20 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 	return reason;
 }
 
-/* connection_store writes an entry again, after a new decision. Its memory may be another one's by now: the map is asked by the key. */
-static __always_inline void connection_store(const struct connection_key *key, struct connection *c)
+/*
+ * connection_store notes a new decision *c in the entry that *c was copied from. What other CPUs note in it meanwhile stays. The revision comes last: who reads the
+ * entry between two writes decides again.
+ */
+static __always_inline void connection_store(struct connection *own, const struct connection *c)
 {
-	c->checksum = connection_checksum(key, c);
-	bpf_map_update_elem(&connections, key, c, BPF_EXIST);
+	if (own->checksum != c->checksum)
+		return; /* its memory is another one's */
+	if ((own->state | c->state) != own->state)
+		own->state |= c->state;
+	own->peer_id = c->peer_id;
+	own->peer_revision = c->peer_revision;
+	asm volatile("" ::: "memory");
+	own->revision = c->revision;
 }
 
 /*
@@ -217,7 +226,7 @@ static __always_inline void connection_store(const struct connection_key *key, s
  * not decided here.
  */
 static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
-								struct connection *c)
+								struct connection *own, struct connection *c)
 {
 	struct connection_key real = *key;
 	enum drop_reason reason;
@@ -229,7 +238,7 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 		conntrack_opened(ctx, &real, &c->local);
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
 	if (!reason)
-		connection_store(key, c);
+		connection_store(own, c);
 	return reason;
 }
 

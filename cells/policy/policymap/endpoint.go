@@ -24,8 +24,11 @@ func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) err
 	if err != nil {
 		return err
 	}
+	before := p
 	p.Egress[c.number], p.Ingress[c.number] = c.tableNumber(egress.ID()), c.tableNumber(ingress.ID())
-	p.Revision++
+	if restricts(before) || restricts(p) { // else everything was allowed, and is
+		p.Revision++
+	}
 	if err := c.writePolicy(number, p); err != nil {
 		return err
 	}
@@ -84,10 +87,13 @@ func (c *policyCopy) denyUnknown() error {
 	})
 }
 
-// raiseAll has all connections decided anew.
+// restricts reports whether a policy of any copy restricts the endpoint.
+func restricts(p abi.Policy) bool { return p.Egress != [2]uint32{} || p.Ingress != [2]uint32{} }
+
+// raiseAll has all connections of pods that are or were restricted decided anew.
 func (c *policyCopy) raiseAll() error {
 	return c.eachPolicy(func(number uint16, p abi.Policy) error {
-		if p == (abi.Policy{}) {
+		if !restricts(p) {
 			return nil
 		}
 		p.Revision++
