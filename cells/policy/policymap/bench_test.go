@@ -1,0 +1,158 @@
+package policymap_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/policymap"
+	"porin.dev/porin/internal/testutil"
+)
+
+func newMaps(tb testing.TB) policymap.Maps {
+	tb.Helper()
+	testutil.Root(tb)
+	if err := rlimit.RemoveMemlock(); err != nil {
+		tb.Fatal(err)
+	}
+	spec, err := bpf.Endpoint()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	spec.Maps[bpf.Policies].MaxEntries = 4096
+	var m policymap.Maps
+	for name, to := range map[string]**ebpf.Map{
+		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy, bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows,
+	} {
+		if *to, err = ebpf.NewMap(spec.Maps[name]); err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { (*to).Close() })
+	}
+	return m
+}
+
+const (
+	remotePods = 10_000
+	localPods  = 250
+	policies   = 1_000
+	apps       = 200
+)
+
+func podOf(i int, local bool) model.Endpoint {
+	return model.Endpoint{
+		ID: fmt.Sprintf("pod%d", i), Kind: model.Pod, Local: local, Namespace: "shop",
+		Labels: map[string]string{"app": fmt.Sprint("app", i%apps)}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})},
+	}
+}
+
+func policyOf(i int) model.Policy {
+	apply := func(app int) model.Pods {
+		return model.Pods{Namespace: "shop", Labels: model.Selector{{Key: "app", Operator: model.In, Values: []string{fmt.Sprint("app", app%apps)}}}}
+	}
+	from := apply(7 * i)
+	return model.Policy{
+		ID: model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: fmt.Sprint("policy", i)}, Tier: model.TierNetworkPolicy, Subject: apply(i),
+		Ingress: &model.Rules{{Action: model.Accept, Peers: []model.Peer{{Pods: &from}}, Ports: []model.Port{{Protocol: model.TCP, First: 80, Last: uint16(80 + i%50)}}}},
+	}
+}
+
+// BenchmarkApply writes the policy of a large cluster, then one more policy, and one more label, with 10,000 pods of other nodes, 1,000 policies and 250 local pods.
+func BenchmarkApply(b *testing.B) {
+	var all engine.Update
+	numbers := map[string]uint16{}
+	for i := range remotePods + localPods {
+		all.SetEndpoints = append(all.SetEndpoints, podOf(i, i < localPods))
+		if i < localPods {
+			numbers[podOf(i, true).ID] = uint16(i + 1)
+		}
+	}
+	for i := range policies {
+		all.SetPolicies = append(all.SetPolicies, policyOf(i))
+	}
+	e := engine.New(engine.Config{})
+	e.Apply(all)
+	maps := newMaps(b)
+	apply := func(b *testing.B, w *policymap.Writer, change *engine.Change) {
+		if err := w.Apply(e, change, numbers); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("everything", func(b *testing.B) {
+		for b.Loop() {
+			apply(b, policymap.New(maps), nil)
+		}
+	})
+	w := policymap.New(maps)
+	apply(b, w, nil)
+	b.Run("one policy", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			one := policyOf(i)
+			one.ID.Name = "another"
+			change := e.Apply(engine.Update{SetPolicies: []model.Policy{one}})
+			apply(b, w, &change)
+		}
+	})
+	b.Run("one label of a remote pod", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			one := podOf(remotePods, false)
+			one.Labels = map[string]string{"app": fmt.Sprint("app", i%apps)}
+			change := e.Apply(engine.Update{SetEndpoints: []model.Endpoint{one}})
+			apply(b, w, &change)
+		}
+	})
+	b.Run("one local pod", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			one := podOf(remotePods+localPods+1, true)
+			numbers[one.ID] = 3000
+			change := e.Apply(engine.Update{SetEndpoints: []model.Endpoint{one}})
+			apply(b, w, &change)
+			delete(numbers, one.ID)
+			change = e.Apply(engine.Update{RemoveEndpoints: []string{one.ID}})
+			apply(b, w, &change)
+		}
+	})
+}
+
+// TestNoRoom has a policy that does not fit: it is refused, and what was before can be written again.
+func TestNoRoom(t *testing.T) {
+	maps := newMaps(t)
+	small, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 8, Flags: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { small.Close() })
+	maps.Tables = small
+	e, w := engine.New(engine.Config{}), policymap.New(maps)
+	numbers := map[string]uint16{"pod0": 1}
+	change := e.Apply(engine.Update{SetEndpoints: []model.Endpoint{podOf(0, true)}})
+	if err := w.Apply(e, &change, numbers); err != nil {
+		t.Fatal(err)
+	}
+	var u, undo engine.Update
+	for i := range 8 {
+		one := policyOf(i * apps)
+		one.ID.Name = fmt.Sprint("policy", i)
+		from := &model.Pods{Namespace: "shop", Labels: model.Selector{{Key: "app", Operator: model.In, Values: []string{fmt.Sprint("app", i)}}}}
+		(*one.Ingress)[0].Peers[0].Pods = from
+		u.SetPolicies = append(u.SetPolicies, one)
+		u.SetEndpoints = append(u.SetEndpoints, podOf(1+i, false))
+		undo.RemovePolicies = append(undo.RemovePolicies, one.ID)
+	}
+	change = e.Apply(u)
+	for range 2 {
+		if err := w.Apply(e, &change, numbers); err == nil {
+			t.Fatal("a policy fits that is too large")
+		}
+	}
+	change = e.Apply(undo)
+	if err := w.Apply(e, &change, numbers); err != nil {
+		t.Errorf("what was before: %v", err)
+	}
+}
