@@ -158,7 +158,7 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 	enum drop_reason reason;
 
 	key_of_peer(&peer_key, key, &pkt->source, to->ifindex);
-	peer = connection_find(&peer_key, flow, now);
+	peer = connection_find(&peer_key, flow, OPENED_BY_OTHER, 0, now);
 	path = peer ? peer->path : path_asked(ctx, key, &pkt->source, flow);
 	if (path != PATH_SHORTCUT || !is_plain(ctx, pkt))
 		return DROP_NONE;
