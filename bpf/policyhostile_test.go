@@ -9,6 +9,14 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
+// udpFrame is a UDP datagram in an Ethernet frame.
+func udpFrame(from, to party, src, dst netip.AddrPort) []byte {
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice()}
+	udp := &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port()), Length: 8}
+	_ = udp.SetNetworkLayerForChecksum(ip)
+	return frame(ether(from.mac, to.mac, layers.EthernetTypeIPv4), ip, udp)
+}
+
 // sends runs a pod's packet up the stack, and at the uplink when the pod has sent it as a request. It reports whether it leaves the node.
 func (p *policed) sends(t *testing.T, pod party, packet []byte) bool {
 	t.Helper()
@@ -67,4 +75,17 @@ func TestPolicyForgedFollower(t *testing.T) {
 		arrives(ack)
 		wantVerdict(t, "a SYN after an ACK", arrives(syn), verdictDrop)
 	})
+}
+
+// TestPolicySameSourceAgain has one pod's masqueraded datagrams give no right to another one, which the node gives the same address and port.
+func TestPolicySameSourceAgain(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "deny", denyEgress)
+	other := p.links[2]
+	other.ip4, other.ip6 = addr("10.0.0.3"), addr("fd00::3")
+	p.register(t, other)
+	toServer := udpFrame(party{mac: p.server.hostMAC}, p.server, netip.AddrPortFrom(nodeIPv4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort))
+	wantVerdict(t, "a pod that nothing restricts", p.request(t, p.objects.ToPod, p.server, &other, toServer), verdictStack)
+	wantVerdict(t, "one whose egress is denied", p.request(t, p.objects.ToPod, p.server, &p.client, toServer), verdictDrop)
+	wantVerdict(t, "the former again", p.request(t, p.objects.ToPod, p.server, &other, toServer), verdictStack)
 }

@@ -115,6 +115,12 @@ static __always_inline enum drop_reason incoming_open(struct __sk_buff *ctx, con
 	return reason;
 }
 
+/* is_sender_known: is the packet, as a request or none, of the pod that the entry was decided for? Masqueraded senders may have had the same address and port in turn. */
+static __always_inline _Bool is_sender_known(const struct __sk_buff *ctx, const struct connection *c)
+{
+	return c->path != PATH_STACK || ctx->tc_index == c->peer_id;
+}
+
 /* incoming_known is for a packet of which the pod has the entry *c. */
 static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, const struct flow *flow, const struct connection_key *key,
 						       struct connection *c)
@@ -124,7 +130,7 @@ static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, co
 
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
-	if (current && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)
+	if (current && is_sender_known(ctx, c) && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)
 		return DROP_NONE;
 	reason = decide_incoming(ctx, key, c, flow->flags, 1);
 	if (!reason && !current)
