@@ -89,3 +89,15 @@ func TestPolicySameSourceAgain(t *testing.T) {
 	wantVerdict(t, "one whose egress is denied", p.request(t, p.objects.ToPod, p.server, &p.client, toServer), verdictDrop)
 	wantVerdict(t, "the former again", p.request(t, p.objects.ToPod, p.server, &other, toServer), verdictStack)
 }
+
+// TestPolicyDeniedRequest has a request that is dropped at the uplink open the pod for no answer.
+func TestPolicyDeniedRequest(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "isolate", isolate)
+	own, peer := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(outsider, 53)
+	if p.sends(t, p.client, udpFrame(p.client, party{mac: p.client.hostMAC}, own, peer)) {
+		t.Fatal("a denied request leaves the node")
+	}
+	answer := udpFrame(party{mac: p.client.hostMAC}, p.client, peer, own)
+	wantVerdict(t, "an answer to a denied request", p.runFrom(t, p.objects.ToPod, p.client, skBuff{IngressIfindex: uint32(p.uplink.index)}, answer), verdictDrop)
+}

@@ -133,11 +133,14 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 	int opened;
 
 	connection_read_revisions(c);
-	if (flow->flags & FLOW_OPENS || !policy_restricts(c->id))
+	if (!policy_restricts(c->id))
 		return DROP_NONE;
-	opened = conntrack_opened(ctx, &real, &c->local);
-	if (opened == OPENED_BY_POD || (!opened && !(flow->flags & FLOW_FOLLOWS)))
+	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opened(ctx, &real, &c->local);
+	if (opened == OPENED_BY_POD || (!opened && !(flow->flags & FLOW_FOLLOWS))) {
+		if (conntrack_can_tell(key->protocol))
+			c->revision = ~c->revision; /* not decided: the first reply is */
 		return DROP_NONE;
+	}
 	reason = connection_decide(&real, c, OPENED_BY_OTHER);
 	if (!reason)
 		c->state = STATE_REPLIED;
