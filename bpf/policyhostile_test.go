@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"porin.dev/porin/bpf/abi"
@@ -100,4 +101,14 @@ func TestPolicyDeniedRequest(t *testing.T) {
 	}
 	answer := udpFrame(party{mac: p.client.hostMAC}, p.client, peer, own)
 	wantVerdict(t, "an answer to a denied request", p.runFrom(t, p.objects.ToPod, p.client, skBuff{IngressIfindex: uint32(p.uplink.index)}, answer), verdictDrop)
+}
+
+// TestPolicyUntrackedToFreePod has the sender's policy decide about an ICMP error that says nothing of a connection, though nothing restricts the receiver.
+func TestPolicyUntrackedToFreePod(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "deny", denyEgress)
+	inner := append([]byte{3, 1, 0, 0, 0, 0, 0, 0}, "not the beginning of an IP packet, but what somebody wants to tell"...)
+	down := frame(ether(p.server.hostMAC, p.server.mac, layers.EthernetTypeIPv4),
+		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: p.client.ip4.AsSlice(), DstIP: p.server.ip4.AsSlice()}, gopacket.Payload(inner))
+	wantVerdict(t, "an ICMP error", p.request(t, p.objects.ToPod, p.server, &p.client, down), verdictDrop)
 }

@@ -100,8 +100,6 @@ static __always_inline enum drop_reason incoming_open(struct __sk_buff *ctx, con
 		return DROP_NONE; /* without the first fragment nobody can put it together */
 	connection_start(c, &pkt->destination, link);
 	if (flow->flags & FLOW_ERROR || !(flow->flags & FLOW_TRACKED)) {
-		if (!policy_restricts(link->id))
-			return DROP_NONE;
 		if (flow->flags & FLOW_ERROR && conntrack_knows(ctx, key, &c->local))
 			return DROP_NONE;
 		key->remote = pkt->source;
