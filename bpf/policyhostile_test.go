@@ -112,3 +112,12 @@ func TestPolicyUntrackedToFreePod(t *testing.T) {
 		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: p.client.ip4.AsSlice(), DstIP: p.server.ip4.AsSlice()}, gopacket.Payload(inner))
 	wantVerdict(t, "an ICMP error", p.request(t, p.objects.ToPod, p.server, &p.client, down), verdictDrop)
 }
+
+// TestPolicySpoofedFollower has outside not speak as a pod of this node in a connection by the shortcut.
+func TestPolicySpoofedFollower(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "from", fromClient)
+	wantVerdict(t, "SYN", p.fromClient(t, syn), verdictDeliver)
+	f := segment(p.server.hostMAC, p.server.mac, netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort), ack)
+	wantVerdict(t, "outside, under the client's address", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, f), verdictDrop)
+}

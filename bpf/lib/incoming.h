@@ -119,6 +119,14 @@ static __always_inline _Bool is_sender_known(const struct __sk_buff *ctx, const 
 	return c->path != PATH_STACK || ctx->tc_index == c->peer_id;
 }
 
+/* is_from_outside: neither a pod nor the node has sent it. What belongs to a connection by the shortcut comes from a pod, even when it takes the stack for once. */
+static __always_inline _Bool is_from_outside(const struct __sk_buff *ctx)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+
+	return ifindex && !bpf_map_lookup_elem(&links, &ifindex);
+}
+
 /* incoming_known is for a packet of which the pod has the entry *c. */
 static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, const struct flow *flow, const struct connection_key *key,
 						       struct connection *c)
@@ -128,6 +136,8 @@ static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, co
 
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
+	if (c->path == PATH_SHORTCUT && is_from_outside(ctx) && policy_restricts(c->id))
+		return DROP_POLICY_INGRESS;
 	if (current && is_sender_known(ctx, c) && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)
 		return DROP_NONE;
 	reason = decide_incoming(ctx, key, c, flow->flags, 1);
