@@ -113,6 +113,21 @@ func TestPolicyUntrackedToFreePod(t *testing.T) {
 	wantVerdict(t, "an ICMP error", p.request(t, p.objects.ToPod, p.server, &p.client, down), verdictDrop)
 }
 
+// TestPolicyReplyBeforeRestriction has a pod's reply, for which there was no entry when nothing restricted it, be no request once its egress is denied.
+func TestPolicyReplyBeforeRestriction(t *testing.T) {
+	p := newPoliced(t)
+	own, peer := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(outsider, 5000)
+	life{fixture: p.fixture}.known(t, peer, own, peer)
+	reply := segment(p.client.mac, p.client.hostMAC, own, peer, ack)
+	if !p.sends(t, p.client, reply) {
+		t.Fatal("a reply without policy is dropped")
+	}
+	p.policy(t, "deny", denyEgress)
+	if !p.sends(t, p.client, reply) {
+		t.Error("a reply is dropped as a request")
+	}
+}
+
 // TestPolicySpoofedFollower has outside not speak as a pod of this node in a connection by the shortcut.
 func TestPolicySpoofedFollower(t *testing.T) {
 	p := newPoliced(t)

@@ -129,15 +129,16 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 						     const struct flow *flow)
 {
 	struct connection_key real = *key;
+	_Bool restricted = policy_restricts(c->id);
 	enum drop_reason reason;
 	int opened;
 
 	connection_read_revisions(c);
-	if (!policy_restricts(c->id))
+	if (!restricted && !(flow->flags & FLOW_FOLLOWS))
 		return DROP_NONE;
 	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opened(ctx, &real, &c->local);
-	if (opened == OPENED_BY_POD || (!opened && !(flow->flags & FLOW_FOLLOWS))) {
-		if (conntrack_can_tell(key->protocol))
+	if (opened == OPENED_BY_POD || (!opened && !(restricted && flow->flags & FLOW_FOLLOWS))) {
+		if (restricted && conntrack_can_tell(key->protocol))
 			c->revision = ~c->revision; /* not decided: the first reply is */
 		return DROP_NONE;
 	}
