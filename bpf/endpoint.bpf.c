@@ -110,7 +110,7 @@ int from_pod(struct __sk_buff *ctx)
 		goto drop;
 	key_outgoing(&key, ctx, &pkt, &flow);
 	if (flow.flags & FLOW_TRACKED)
-		own = connection_find(&key, &flow, now);
+		own = connection_find(&key, &flow, OPENED_BY_POD, 0, now);
 	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(pkt.eth->h_source, &c.mac)) {
 		reason = from_pod_open(ctx, &pkt, &flow, &key, &c, now, &verdict);
 		if (reason)
@@ -167,7 +167,7 @@ int to_pod(struct __sk_buff *ctx)
 		goto drop;
 	key_incoming(&key, ctx, &pkt, &flow);
 	if (flow.flags & FLOW_TRACKED)
-		own = connection_find(&key, &flow, now);
+		own = connection_find(&key, &flow, OPENED_BY_OTHER, 1, now);
 	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.destination, &c.local)) {
 		reason = to_pod_open(ctx, &pkt, &flow, &key, &c, now);
 	} else {

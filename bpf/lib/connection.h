@@ -183,16 +183,27 @@ static __always_inline void connection_delete(const struct connection_key *key, 
 }
 
 /*
- * connection_find returns the entry, or NULL. An invalid one is deleted, and so is a closed one when the packet opens a connection with the same
- * ports.
+ * opens_another: does the packet open another connection with the same ports? The entry's is closed, or the other side has opened it: what replies may do, a packet that
+ * opens a connection may not. What comes through the stack never replaces a connection by the shortcut.
  */
-static __always_inline struct connection *connection_find(const struct connection_key *key, const struct flow *flow, __u32 now)
+static __always_inline _Bool opens_another(const struct connection *c, const struct flow *flow, enum opened by, _Bool by_stack)
+{
+	_Bool opened_here = c->state & STATE_OPENED_HERE;
+
+	if (!(flow->flags & FLOW_OPENS))
+		return 0;
+	return is_closed(c) || (opened_here != (by == OPENED_BY_POD) && !(by_stack && c->path == PATH_SHORTCUT));
+}
+
+/* connection_find returns the entry, or NULL. An invalid one is deleted, and so is one whose ports another connection has now. by is who sends the packet. */
+static __always_inline struct connection *connection_find(const struct connection_key *key, const struct flow *flow, enum opened by,
+							  _Bool by_stack, __u32 now)
 {
 	struct connection *c = bpf_map_lookup_elem(&connections, key);
 
 	if (!c)
 		return NULL;
-	if (connection_is_valid(c, now) && !(flow->flags & FLOW_OPENS && is_closed(c)))
+	if (connection_is_valid(c, now) && !opens_another(c, flow, by, by_stack))
 		return c;
 	connection_delete(key, c->charged);
 	return NULL;

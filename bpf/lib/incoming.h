@@ -100,8 +100,6 @@ static __always_inline enum drop_reason incoming_open(struct __sk_buff *ctx, con
 		return DROP_NONE; /* without the first fragment nobody can put it together */
 	connection_start(c, &pkt->destination, link);
 	if (flow->flags & FLOW_ERROR || !(flow->flags & FLOW_TRACKED)) {
-		if (!policy_restricts(link->id))
-			return DROP_NONE;
 		if (flow->flags & FLOW_ERROR && conntrack_knows(ctx, key, &c->local))
 			return DROP_NONE;
 		key->remote = pkt->source;
@@ -115,6 +113,20 @@ static __always_inline enum drop_reason incoming_open(struct __sk_buff *ctx, con
 	return reason;
 }
 
+/* is_sender_known: is the packet, as a request or none, of the pod that the entry was decided for? Masqueraded senders may have had the same address and port in turn. */
+static __always_inline _Bool is_sender_known(const struct __sk_buff *ctx, const struct connection *c)
+{
+	return c->path != PATH_STACK || ctx->tc_index == c->peer_id;
+}
+
+/* is_from_outside: neither a pod nor the node has sent it. What belongs to a connection by the shortcut comes from a pod, even when it takes the stack for once. */
+static __always_inline _Bool is_from_outside(const struct __sk_buff *ctx)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+
+	return ifindex && !bpf_map_lookup_elem(&links, &ifindex);
+}
+
 /* incoming_known is for a packet of which the pod has the entry *c. */
 static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, const struct flow *flow, const struct connection_key *key,
 						       struct connection *own, struct connection *c)
@@ -124,7 +136,9 @@ static __always_inline enum drop_reason incoming_known(struct __sk_buff *ctx, co
 
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
-	if (current && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)
+	if (c->path == PATH_SHORTCUT && is_from_outside(ctx) && policy_restricts(c->id))
+		return DROP_POLICY_INGRESS;
+	if (current && is_sender_known(ctx, c) && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)
 		return DROP_NONE;
 	reason = decide_incoming(ctx, key, c, flow->flags, 1);
 	if (!reason && !current)

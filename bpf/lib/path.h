@@ -129,15 +129,19 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 						     const struct flow *flow)
 {
 	struct connection_key real = *key;
+	_Bool restricted = policy_restricts(c->id);
 	enum drop_reason reason;
 	int opened;
 
 	connection_read_revisions(c);
-	if (flow->flags & FLOW_OPENS || !policy_restricts(c->id))
+	if (!restricted && !(flow->flags & FLOW_FOLLOWS))
 		return DROP_NONE;
-	opened = conntrack_opened(ctx, &real, &c->local);
-	if (opened == OPENED_BY_POD || (!opened && !(flow->flags & FLOW_FOLLOWS)))
+	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opened(ctx, &real, &c->local);
+	if (opened == OPENED_BY_POD || (!opened && !(restricted && flow->flags & FLOW_FOLLOWS))) {
+		if (restricted && conntrack_can_tell(key->protocol))
+			c->revision = ~c->revision; /* not decided: the first reply is */
 		return DROP_NONE;
+	}
 	reason = connection_decide(&real, c, OPENED_BY_OTHER);
 	if (!reason)
 		c->state = STATE_REPLIED;
@@ -158,7 +162,7 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 	enum drop_reason reason;
 
 	key_of_peer(&peer_key, key, &pkt->source, to->ifindex);
-	peer = connection_find(&peer_key, flow, now);
+	peer = connection_find(&peer_key, flow, OPENED_BY_OTHER, 0, now);
 	path = peer ? peer->path : path_asked(ctx, key, &pkt->source, flow);
 	if (path != PATH_SHORTCUT || !is_plain(ctx, pkt))
 		return DROP_NONE;

@@ -60,13 +60,21 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	if x.writer == nil {
 		return ErrNotStarted
 	}
-	x.desired, x.applied = desiredFilter(e, locals), true
-	if err := x.applyFilter(); err != nil {
-		return err
-	}
+	desired := desiredFilter(e, locals)
 	numbers := make(map[string]uint16, len(locals))
 	for id, local := range locals {
 		numbers[id] = local.Number
+	}
+	if len(desired.Pods) == 0 { // until the maps say so, too, nothing is taken away
+		if err := x.writer.Apply(e, change, numbers); err != nil {
+			return err
+		}
+		x.desired, x.applied = desired, true
+		return x.applyFilter()
+	}
+	x.desired, x.applied = desired, true
+	if err := x.applyFilter(); err != nil {
+		return err
 	}
 	return x.writer.Apply(e, change, numbers)
 }
@@ -87,7 +95,7 @@ func (x *Enforcer) applyFilter() error {
 	if err := x.filter.Apply(d); err != nil {
 		return err
 	}
-	if !restricted {
+	if !restricted && !x.writer.DeniesUnknown() {
 		return x.uplinks.Require(false)
 	}
 	return nil

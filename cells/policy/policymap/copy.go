@@ -22,6 +22,7 @@ type policyCopy struct {
 	members   map[engine.ClassID]int // how many of classes and prefixes are of it
 	tables    map[engine.TableID]*table
 	endpoints map[string]endpoint
+	unknown   map[uint16]bool    // numbers of no endpoint, which are denied everything
 	sets      map[string]*rowSet // by content
 	unused    []*rowSet
 	lastSet   uint32
@@ -54,7 +55,7 @@ type endpoint struct {
 func newPolicyCopy(m Maps, number uint32) *policyCopy {
 	return &policyCopy{
 		maps: m, number: number, classes: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{}, members: map[engine.ClassID]int{},
-		tables: map[engine.TableID]*table{}, endpoints: map[string]endpoint{}, sets: map[string]*rowSet{},
+		tables: map[engine.TableID]*table{}, endpoints: map[string]endpoint{}, unknown: map[uint16]bool{}, sets: map[string]*rowSet{},
 	}
 }
 

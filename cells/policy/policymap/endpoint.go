@@ -32,6 +32,7 @@ func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) err
 	if err := c.writePolicy(number, p); err != nil {
 		return err
 	}
+	delete(c.unknown, number)
 	c.endpoints[id] = endpoint{number, [2]engine.TableID{model.Egress: egress.ID(), model.Ingress: ingress.ID()}}
 	return nil
 }
@@ -78,6 +79,9 @@ func (c *policyCopy) denyUnknown() error {
 		egress, ingress := uint32(0), uint32(0)
 		if p.Egress[active]|p.Ingress[active] != 0 {
 			egress, ingress = noTable, noTable
+			if !known[number] {
+				c.unknown[number] = true
+			}
 		}
 		if known[number] || p.Egress[c.number] == egress && p.Ingress[c.number] == ingress {
 			return nil

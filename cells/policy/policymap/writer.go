@@ -76,6 +76,9 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 	return nil
 }
 
+// DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.
+func (w *Writer) DeniesUnknown() bool { return w.current != nil && len(w.current.unknown) > 0 }
+
 func (w *Writer) removeLater(list ...func() error) {
 	if len(list) == 0 {
 		return
