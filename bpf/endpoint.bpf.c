@@ -122,7 +122,7 @@ int from_pod(struct __sk_buff *ctx)
 		goto drop;
 	connection_note_outgoing(own, &key, &flow, now);
 	if (c.path != PATH_SHORTCUT || !is_plain(ctx, &pkt))
-		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE && !(flow.flags & FLOW_ERROR));
+		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE);
 	return deliver(ctx, &pkt, &c);
 drop:
 	return tell_dropped(ctx, &pkt, &flow, link_id(ctx), EVENT_FROM_POD, reason, now);
@@ -194,6 +194,7 @@ int to_uplink(struct __sk_buff *ctx)
 	enum drop_reason reason;
 	struct packet pkt = {};
 	struct flow flow = {};
+	__u8 protocol;
 
 	(void)digest; /* so that the program has the configuration by which it is known */
 	if (!id || (ctx->ingress_ifindex && !sender_of(ctx)) || !policy_restricts(id))
@@ -204,7 +205,8 @@ int to_uplink(struct __sk_buff *ctx)
 		reason = flow_parse(ctx, &pkt, &flow);
 	if (!reason && pkt.transport.later)
 		return VERDICT_NEXT; /* without the first fragment nobody can put it together */
-	if (!reason && !egress_allows(id, &pkt.destination, pkt.transport.protocol, flow.flags & FLOW_ERROR ? 0 : flow.destination_port))
+	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol; /* an error is as good as the connection that it is about */
+	if (!reason && !egress_allows(id, &pkt.destination, protocol, flow.destination_port))
 		reason = DROP_POLICY_EGRESS;
 	if (reason)
 		return tell_dropped(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);

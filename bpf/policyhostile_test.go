@@ -136,3 +136,15 @@ func TestPolicySpoofedFollower(t *testing.T) {
 	f := segment(p.server.hostMAC, p.server.mac, netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort), ack)
 	wantVerdict(t, "outside, under the client's address", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, f), verdictDrop)
 }
+
+// TestPolicyUnaskedEchoReply has an answer that nobody has asked for be the pod's own.
+func TestPolicyUnaskedEchoReply(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "deny", denyEgress)
+	echo := append([]byte{0, 0, 0, 0, 0, 7, 0, 1}, "anything"...)
+	up := frame(ether(p.client.mac, p.client.hostMAC, layers.EthernetTypeIPv4),
+		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: p.client.ip4.AsSlice(), DstIP: outsider.AsSlice()}, gopacket.Payload(echo))
+	if p.sends(t, p.client, up) {
+		t.Error("an echo reply that nobody has asked for leaves the node")
+	}
+}

@@ -27,7 +27,7 @@ enum flow_flag {
 	FLOW_FIN = 4,
 	FLOW_RESET = 8,
 	FLOW_ERROR = 16,
-	FLOW_FOLLOWS = 32, /* belongs to a connection that was opened before: it says so itself */
+	FLOW_FOLLOWS = 32, /* belongs to a connection that was opened before: it says so itself. An echo reply would carry anything */
 };
 
 /* As in linux/icmp.h and linux/icmpv6.h, which need headers of a libc. */
@@ -167,7 +167,8 @@ static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct
 		if (!is_echo(protocol, header[0]))
 			return DROP_NONE;
 		flow->source_port = flow->destination_port = *(const __be16 *)&header[4];
-		flow->flags |= header[0] == ICMP_ECHO || header[0] == ICMPV6_ECHO_REQUEST ? FLOW_OPENS : FLOW_FOLLOWS;
+		if (header[0] == ICMP_ECHO || header[0] == ICMPV6_ECHO_REQUEST)
+			flow->flags |= FLOW_OPENS;
 		return DROP_NONE;
 	case IPPROTO_SCTP:
 		header = packet_at(ctx, pkt->transport.offset, buf, SCTP_HEADER + 1);

@@ -99,9 +99,9 @@ static __always_inline enum drop_reason incoming_open(struct __sk_buff *ctx, con
 	if (pkt->transport.later)
 		return DROP_NONE; /* without the first fragment nobody can put it together */
 	connection_start(c, &pkt->destination, link);
-	if (flow->flags & FLOW_ERROR || !(flow->flags & FLOW_TRACKED)) {
-		if (flow->flags & FLOW_ERROR && conntrack_knows(ctx, key, &c->local))
-			return DROP_NONE;
+	if (flow->flags & FLOW_ERROR) /* as good as the connection that it is about */
+		return decide_incoming(ctx, key, c, FLOW_FOLLOWS, 0);
+	if (!(flow->flags & FLOW_TRACKED)) {
 		key->remote = pkt->source;
 		key->protocol = pkt->transport.protocol;
 		key->local_port = key->remote_port = 0;

@@ -57,17 +57,25 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 	if s.queue.isOpen() {
 		return nil, s.set(ctx, ep)
 	}
-	return nil, s.Occupy(ep)
+	return nil, s.collect(ep)
 }
 
-// Occupy has the policies of an endpoint that the manager holds stay in force.
-func (s *Step) Occupy(ep endpoint.Endpoint) error {
+func (s *Step) collect(ep endpoint.Endpoint) error {
 	subject, err := subjectOf(ep)
 	if err != nil {
 		return err
 	}
 	s.queue.collect(setEndpoint(subject))
 	return nil
+}
+
+// Occupy has the policies of an endpoint that the manager holds stay in force. Of one that only the kernel knows, nobody can say which these are: it is not told of, and the
+// enforcer denies it everything if it was restricted.
+func (s *Step) Occupy(ep endpoint.Endpoint) error {
+	if ep.Spec.Pod == (endpoint.Pod{}) && ep.Metadata == "" {
+		return nil
+	}
+	return s.collect(ep)
 }
 
 // Prune has what is restored written, for the first time after a start. What it removes is what the engine has of endpoints that are not alive.

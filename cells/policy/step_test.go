@@ -216,3 +216,22 @@ func TestRestoreWithDamagedLabels(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// TestOccupyWithoutRecord holds an attachment that only the kernel knows: without its labels no policy would select it, and it would be free.
+func TestOccupyWithoutRecord(t *testing.T) {
+	n := servingNode(t, "")
+	unknown := pod(7, "")
+	unknown.Spec.Pod, unknown.Metadata = endpoint.Pod{}, ""
+	if err := n.step.Occupy(unknown); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.step.Occupy(pod(8, "web")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.step.Attach(t.Context(), pod(9, "web"), nil); err != nil { // comes after both
+		t.Fatal(err)
+	}
+	if n.kernel.number("c7:eth0") != 0 || n.kernel.number("c8:eth0") != 8 {
+		t.Errorf("the kernel has %d and %d, want nothing of the unknown one", n.kernel.number("c7:eth0"), n.kernel.number("c8:eth0"))
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
 )
 
 // errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a verdict that is neither the old one nor the new one.
@@ -71,6 +72,14 @@ func (u *update) check(change engine.Change, p plan) error {
 			}
 		}
 		changes[t.Table] = rows
+	}
+	for _, id := range change.Endpoints { // until it has its new table, it would have the new rows of the old one
+		was, local := u.endpoints[id]
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			if now, ok := u.e.Table(id, d); local && ok && now.ID() != was.tables[d] && len(changes[was.tables[d]]) > 0 {
+				return errNotInPlace
+			}
+		}
 	}
 	for id, t := range u.tables {
 		then := func(c engine.ClassID) string {
