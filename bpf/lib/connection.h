@@ -215,8 +215,8 @@ static __always_inline __u64 words_of(__u16 a, __u16 b, __u16 c, __u16 d)
 }
 
 /*
- * connection_checksum is that of the key and of what never changes in an entry: all but expires, path, state,
- * peer_id and the revisions. The products are independent, so that it takes some 5 ns.
+ * connection_checksum is that of the key and of what never changes in an entry: all but expires, path, state
+ * and the revisions, and peer_id of a connection that never took the shortcut. The products are independent, so that it takes some 5 ns.
  */
 static __always_inline __u32 connection_checksum(const struct connection_key *key, const struct connection *c)
 {
@@ -228,7 +228,7 @@ static __always_inline __u32 connection_checksum(const struct connection_key *ke
 
 	sum += local[0] * 9 * multiplier + local[1] * 11 * multiplier;
 	sum += words_of(c->generation, c->generation >> 16, c->peer_generation, c->peer_generation >> 16) * 13 * multiplier;
-	sum += words_of(c->peer_ifindex, c->peer_ifindex >> 16, c->id, 0) * 15 * multiplier;
+	sum += words_of(c->peer_ifindex, c->peer_ifindex >> 16, c->id, c->peer_ifindex ? c->peer_id : 0) * 15 * multiplier;
 	sum += words_of(mac[0], mac[1], mac[2], c->charged) * 17 * multiplier;
 	sum += words_of(peer_mac[0], peer_mac[1], peer_mac[2], peer_host_mac[0]) * 19 * multiplier;
 	sum += words_of(peer_host_mac[1], peer_host_mac[2], 0, 0) * 21 * multiplier;

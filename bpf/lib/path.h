@@ -219,7 +219,8 @@ static __always_inline void connection_store(struct connection *own, const struc
 		return; /* its memory is another one's */
 	if ((own->state | c->state) != own->state)
 		own->state |= c->state;
-	own->peer_id = c->peer_id;
+	if (!c->peer_ifindex) /* else the checksum has it */
+		own->peer_id = c->peer_id;
 	own->peer_revision = c->peer_revision;
 	asm volatile("" ::: "memory");
 	own->revision = c->revision;
