@@ -11,6 +11,7 @@ for test in ${TESTS:-bpf datapath hostfilter loader netns demo e2e}; do
 	result=ok run=. flags=
 	[ $test != e2e ] || run=$e2e
 	[ $test != hostfilter ] || run=$hostfilter
+	[ $test != datapath ] || flags='-test.skip Interrupted' # starts that are killed at each operation: some hundred loads of programs
 	[ $test != bpf ] || flags='-cases 2000' # of random policies; an emulated machine takes 100 times as long
 	./$test.test -test.v -test.timeout 25m -test.run "${RUN:-$run}" $flags >/tmp/log 2>&1 || result=FAIL
 	echo "$result	$test	$(grep -c '^--- PASS' /tmp/log) passed, $(grep -c '^--- SKIP' /tmp/log) skipped	$(($(date +%s) - began)) s"
