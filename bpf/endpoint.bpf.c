@@ -81,7 +81,7 @@ static __always_inline enum drop_reason from_pod_open(struct __sk_buff *ctx, str
 	if (reason)
 		return reason;
 	if (c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
-		tell_opened(ctx, pkt, flow, c->id, EVENT_FROM_POD, now);
+		tell_opened(ctx, pkt, flow, c, EVENT_FROM_POD, now);
 	if (c->path != PATH_SHORTCUT)
 		*verdict = to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
 	else
@@ -145,7 +145,7 @@ static __always_inline enum drop_reason to_pod_open(struct __sk_buff *ctx, struc
 		return reason;
 	reason = incoming_open(ctx, pkt, flow, key, link, c, now);
 	if (!reason && flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR) && !(c->state & STATE_OPENED_HERE))
-		tell_opened(ctx, pkt, flow, link->id, EVENT_TO_POD, now);
+		tell_opened(ctx, pkt, flow, c, EVENT_TO_POD, now);
 	return reason;
 }
 
@@ -210,8 +210,6 @@ int to_uplink(struct __sk_buff *ctx)
 		reason = DROP_POLICY_EGRESS;
 	if (reason)
 		return tell_dropped(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
-	if (flow.flags & FLOW_OPENS)
-		tell_opened(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, now);
 	return VERDICT_NEXT;
 }
 
