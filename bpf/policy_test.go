@@ -152,6 +152,31 @@ func TestPolicyRevoked(t *testing.T) {
 	}
 }
 
+// TestPolicyRevisionWraps revokes a right when the revision of the policy is the last there is, and the next one is 0.
+func TestPolicyRevisionWraps(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "from", fromClient)
+	for _, id := range []uint16{p.client.id, p.server.id} {
+		var policy abi.Policy
+		if err := p.objects.Policies.Lookup(uint32(id), &policy); err != nil {
+			t.Fatal(err)
+		}
+		policy.Revision = ^uint32(0)
+		if err := p.objects.Policies.Put(uint32(id), policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantVerdict(t, "SYN", p.fromClient(t, syn), verdictDeliver)
+	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), verdictDeliver)
+	p.policy(t, "from", denyIngress)
+	var policy abi.Policy
+	if err := p.objects.Policies.Lookup(uint32(p.server.id), &policy); err != nil || policy.Revision > 9 {
+		t.Errorf("revision %d, %v, want one of the first again", policy.Revision, err)
+	}
+	wantVerdict(t, "a request after the right was revoked", p.fromClient(t, ack), verdictDrop)
+	wantVerdict(t, "a reply after it was revoked", p.fromServer(t, ack), verdictDrop)
+}
+
 // TestPolicyLostEntries has a connection go on without its entries, when only the one direction is allowed.
 func TestPolicyLostEntries(t *testing.T) {
 	p := newPoliced(t)
