@@ -22,7 +22,8 @@ type Enforcer struct {
 	uplinks Uplinks
 	log     *slog.Logger
 
-	mu      sync.Mutex        // guards the fields below
+	mu      sync.Mutex // guards the fields below
+	maps    policymap.Maps
 	writer  *policymap.Writer // nil unless started
 	filter  *hostfilter.Filter
 	desired hostfilter.Desired // without the uplinks
@@ -35,10 +36,10 @@ func newEnforcer(uplinks Uplinks, log *slog.Logger) *Enforcer {
 	return &Enforcer{uplinks: uplinks, log: log}
 }
 
-func (x *Enforcer) start(writer *policymap.Writer, filter *hostfilter.Filter) {
+func (x *Enforcer) start(maps policymap.Maps, filter *hostfilter.Filter) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.writer, x.filter = writer, filter
+	x.maps, x.writer, x.filter = maps, policymap.New(maps), filter
 }
 
 // stop leaves in the kernel what is there.
@@ -99,6 +100,19 @@ func (x *Enforcer) applyFilter() error {
 		return x.uplinks.Require(false)
 	}
 	return nil
+}
+
+// Allows implements [policy.Enforcer].
+func (x *Enforcer) Allows(q policy.Question) (bool, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return false, ErrNotStarted
+	}
+	if q.Direction == model.Egress {
+		return x.maps.EgressAllows(q.Local.Number, q.Peer, q.Protocol, q.Port)
+	}
+	return x.maps.IngressAllows(q.Local.Number, q.Peer, q.SentHere, q.Protocol, q.Port)
 }
 
 // Follow repairs the filter when somebody else has changed it, and brings it up to date when uplinks come and go, until ctx ends.

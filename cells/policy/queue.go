@@ -29,6 +29,7 @@ type Queue struct {
 	enforcer Enforcer
 	task     *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
+	turn     chan struct{} // holds one token while something is written, or compared with the kernel
 	open     sync.Once
 
 	mu      sync.Mutex // guards the field below
@@ -65,7 +66,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, log *slog.Logger) *Queue {
 	if enforcer == nil {
 		enforcer = noEnforcer{}
 	}
-	q := &Queue{log: log, enforcer: enforcer, opened: make(chan struct{}), desired: newDesired(cfg)}
+	q := &Queue{log: log, enforcer: enforcer, opened: make(chan struct{}), turn: make(chan struct{}, 1), desired: newDesired(cfg)}
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
@@ -141,16 +142,31 @@ func (q *Queue) take() []*request {
 }
 
 // round writes what waits, and what is left of before. Its error is that something is left: the task runs it again.
-func (q *Queue) round(context.Context) error {
+func (q *Queue) round(ctx context.Context) error {
 	if !q.isOpen() {
 		return nil
 	}
+	if err := q.begin(ctx); err != nil {
+		return err
+	}
+	defer q.end()
 	q.serve(q.take())
 	if !q.written || len(q.pending) > 0 {
 		return q.Applied().Err
 	}
 	return nil
 }
+
+func (q *Queue) begin(ctx context.Context) error {
+	select {
+	case q.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait until a change of policies is written: %w", ctx.Err())
+	}
+}
+
+func (q *Queue) end() { <-q.turn }
 
 // serve makes one change of the requests. When it cannot be written, each has a change of its own, so that nobody suffers for another.
 func (q *Queue) serve(requests []*request) {

@@ -37,7 +37,11 @@ func TestPolicyOverRestart(t *testing.T) {
 		t.Fatalf("policy apply: %+v", done)
 	}
 	explain := func(from, to string) v1.PolicyExplanation {
-		return decoded[v1.PolicyExplanation](r, "policy", "explain", "--from", from, "--to", to, "--port", "80")
+		x := decoded[v1.PolicyExplanation](r, "policy", "explain", "--from", from, "--to", to, "--port", "80")
+		if d := x.Datapath; d.Ingress == nil || *d.Ingress != x.Ingress.Allowed || d.Differs || d.NotAsked != "" {
+			t.Errorf("%s to %s: the kernel says %+v of ingress, want what the engine says: %t", from, to, d, x.Ingress.Allowed)
+		}
+		return x
 	}
 	for _, end := range []func(){func() {}, func() { r.agent.Kill(t); r.agent.Start(t) }, func() { r.agent.Stop(t); r.agent.Start(t) }} {
 		end()

@@ -20,7 +20,7 @@ func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) err
 	if !ok {
 		return fmt.Errorf("endpoint %s has no policy", id)
 	}
-	p, err := c.readPolicy(number)
+	p, err := c.maps.readPolicy(number)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) err
 
 // forget says that nothing restricts a number, which is no endpoint's any more.
 func (c *policyCopy) forget(number uint16) error {
-	p, err := c.readPolicy(number)
+	p, err := c.maps.readPolicy(number)
 	if err != nil {
 		return err
 	}
@@ -52,13 +52,6 @@ func (c *policyCopy) tableNumber(id engine.TableID) uint32 {
 		return 0
 	}
 	return c.numbered(uint32(id))
-}
-
-func (c *policyCopy) readPolicy(number uint16) (p abi.Policy, err error) {
-	if err = c.maps.Policies.Lookup(uint32(number), &p); err != nil {
-		err = fmt.Errorf("read the policy of endpoint number %d: %w", number, err)
-	}
-	return p, err
 }
 
 func (c *policyCopy) writePolicy(number uint16, p abi.Policy) error {

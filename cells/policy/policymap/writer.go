@@ -44,9 +44,9 @@ func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[stri
 
 // rewrite writes a whole copy, and makes it active.
 func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
-	var active uint32
-	if err := w.maps.ActiveCopy.Lookup(uint32(0), &active); err != nil {
-		return fmt.Errorf("read which copy of the policy is active: %w", err)
+	active, err := w.maps.activeCopy()
+	if err != nil {
+		return err
 	}
 	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
 	w.pending = nil
