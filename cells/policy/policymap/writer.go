@@ -29,11 +29,11 @@ func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[stri
 	if w.pending, err = w.pending.run(); err != nil {
 		return err
 	}
-	if w.current != nil && change != nil {
-		err = w.update(e, *change, numbers)
+	if w.current == nil || change == nil {
+		return w.rewrite(e, numbers)
 	}
-	if w.current == nil || change == nil || errors.Is(err, errNotInPlace) {
-		w.current = nil
+	err = w.update(e, *change, numbers)
+	if errors.Is(err, errNotInPlace) {
 		return w.rewrite(e, numbers)
 	}
 	if err != nil {
@@ -44,6 +44,7 @@ func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[stri
 
 // rewrite writes a whole copy, and makes it active.
 func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
+	w.current = nil
 	active, err := w.maps.activeCopy()
 	if err != nil {
 		return err
