@@ -61,11 +61,7 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	if x.writer == nil {
 		return ErrNotStarted
 	}
-	desired := desiredFilter(e, locals)
-	numbers := make(map[string]uint16, len(locals))
-	for id, local := range locals {
-		numbers[id] = local.Number
-	}
+	desired, numbers := desiredFilter(e, locals), numbersOf(locals)
 	if len(desired.Pods) == 0 { // until the maps say so, too, nothing is taken away
 		if err := x.writer.Apply(e, change, numbers); err != nil {
 			return err
@@ -115,10 +111,33 @@ func (x *Enforcer) Allows(q policy.Question) (bool, error) {
 	return x.maps.IngressAllows(q.Local.Number, q.Peer, q.SentHere, q.Protocol, q.Port)
 }
 
-// Follow repairs the filter when somebody else has changed it, and brings it up to date when uplinks come and go, until ctx ends.
+// Compare implements [policy.Enforcer].
+func (x *Enforcer) Compare(e *engine.Engine, locals map[string]policy.Local) (list []policy.Difference, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return nil, ErrNotStarted
+	}
+	found, err := x.writer.Compare(e, numbersOf(locals))
+	for _, d := range found {
+		list = append(list, policy.Difference{Kind: d.Kind, Map: d.Map, Key: d.Key, Detail: d.Detail})
+	}
+	return list, err
+}
+
+func numbersOf(locals map[string]policy.Local) map[string]uint16 {
+	numbers := make(map[string]uint16, len(locals))
+	for id, local := range locals {
+		numbers[id] = local.Number
+	}
+	return numbers
+}
+
+// Follow repairs the filter when somebody else has changed it, brings it up to date when uplinks come and go, and removes from the maps what no program needs any more, until
+// ctx ends.
 func (x *Enforcer) Follow(ctx context.Context) error {
 	x.mu.Lock()
-	filter := x.filter
+	filter, writer := x.filter, x.writer
 	x.mu.Unlock()
 	if filter == nil {
 		return ErrNotStarted
@@ -138,6 +157,11 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-writer.Removable():
+			if err := x.clean(); err != nil {
+				return err
+			}
+			continue
 		case <-x.uplinks.Changed():
 		case _, open := <-changes:
 			if !open && ctx.Err() == nil {
@@ -148,6 +172,15 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 			return fmt.Errorf("bring the filter of nftables up to date: %w", err)
 		}
 	}
+}
+
+func (x *Enforcer) clean() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return nil
+	}
+	return x.writer.Clean()
 }
 
 func (x *Enforcer) repair() error {

@@ -16,6 +16,15 @@ type Enforcer interface {
 	Apply(e *engine.Engine, change *engine.Change, locals map[string]Local) error
 	// Allows reads what the kernel decides about a connection, by the policies of one of its ends.
 	Allows(q Question) (bool, error)
+	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
+	Compare(e *engine.Engine, locals map[string]Local) ([]Difference, error)
+}
+
+// Difference is an entry of the kernel's that is not as the engine says.
+type Difference struct {
+	Kind     string // "missing", "differs" or "orphan"
+	Map, Key string
+	Detail   string // what is there, and what should be
 }
 
 // Question is about a connection that an endpoint of this node begins (egress), or that another one begins with it (ingress).
@@ -40,6 +49,8 @@ type noEnforcer struct{}
 var errNoDatapath = fault.New(fault.NotFound, "this agent has no datapath")
 
 func (noEnforcer) Apply(*engine.Engine, *engine.Change, map[string]Local) error { return nil }
+
+func (noEnforcer) Compare(*engine.Engine, map[string]Local) ([]Difference, error) { return nil, nil }
 
 func (noEnforcer) Allows(Question) (bool, error) { return false, errNoDatapath }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -111,6 +112,18 @@ func (k *fakeKernel) Allows(q Question) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// Compare finds damaged endpoints alone.
+func (k *fakeKernel) Compare(e *engine.Engine, locals map[string]Local) (found []Difference, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, local := range locals {
+		if table, _ := e.Table(id, model.Ingress); k.endpoints[id].tables[model.Ingress] != table.ID() {
+			found = append(found, Difference{"differs", "policies", fmt.Sprint(local.Number), "another table"})
+		}
+	}
+	return found, nil
 }
 
 // everything is a change from nothing.

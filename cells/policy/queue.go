@@ -56,6 +56,8 @@ type Applied struct {
 // request is a change that somebody asks for.
 type request struct {
 	update
+	// anew has everything written.
+	anew bool
 	// keep has the change stay in the engine when it cannot be written, and be tried again. Others are taken back.
 	keep bool
 	done chan error // with room for one
@@ -108,7 +110,15 @@ func (q *Queue) do(ctx context.Context, u update, keep bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := q.push(u, keep)
+	return q.wait(ctx, q.push(&request{update: u, keep: keep}))
+}
+
+// rewrite has everything written anew, and returns when it is.
+func (q *Queue) rewrite(ctx context.Context) error {
+	return q.wait(ctx, q.push(&request{anew: true, keep: true}))
+}
+
+func (q *Queue) wait(ctx context.Context, r *request) error {
 	select {
 	case err := <-r.done:
 		return err
@@ -120,10 +130,10 @@ func (q *Queue) do(ctx context.Context, u update, keep bool) error {
 }
 
 // collect has the update written without waiting for it: when the queue opens, or soon.
-func (q *Queue) collect(u update) { q.push(u, true) }
+func (q *Queue) collect(u update) { q.push(&request{update: u, keep: true}) }
 
-func (q *Queue) push(u update, keep bool) *request {
-	r := &request{update: u, keep: keep, done: make(chan error, 1)}
+func (q *Queue) push(r *request) *request {
+	r.done = make(chan error, 1)
 	q.mu.Lock()
 	q.waiting = append(q.waiting, r)
 	q.mu.Unlock()
@@ -171,6 +181,9 @@ func (q *Queue) end() { <-q.turn }
 // serve makes one change of the requests. When it cannot be written, each has a change of its own, so that nobody suffers for another.
 func (q *Queue) serve(requests []*request) {
 	undo := q.commit(requests...)
+	if slices.ContainsFunc(requests, func(r *request) bool { return r.anew }) {
+		q.written = false
+	}
 	err := q.write()
 	refusable := slices.ContainsFunc(requests, func(r *request) bool { return !r.keep })
 	switch {
@@ -242,6 +255,18 @@ func (q *Queue) write() error {
 	s.Revision++
 	s.Duration, s.Err, s.Since = took, nil, time.Time{}
 	return nil
+}
+
+// compare returns where the kernel does not have what the engine says, when no change is being written. While one cannot be written there is nothing to compare.
+func (q *Queue) compare(ctx context.Context) ([]Difference, error) {
+	if err := q.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer q.end()
+	if !q.written || len(q.pending) > 0 {
+		return nil, nil
+	}
+	return q.enforcer.Compare(q.engine, q.locals)
 }
 
 // Applied says what became of the changes so far.

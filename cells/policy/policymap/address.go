@@ -19,8 +19,10 @@ func addressKey(addr netip.Addr, copyNumber uint32) abi.AddressKey {
 	return abi.AddressKey{Addr: abi.AddrOf(addr), Copy: copyNumber}
 }
 
+// Bits of a prefix' key before those of an address, and of an IPv6 address before those of an IPv4 address.
+const copyBits, mappedBits = 32, 96
+
 func prefixKey(cidr netip.Prefix, copyNumber uint32) abi.PrefixKey {
-	const copyBits, mappedBits = 32, 96
 	k := abi.PrefixKey{Bits: copyBits + uint32(cidr.Bits()), Copy: copyNumber, Addr: cidr.Addr().As16()}
 	if cidr.Addr().Is4() {
 		k.Bits += mappedBits
@@ -28,16 +30,19 @@ func prefixKey(cidr netip.Prefix, copyNumber uint32) abi.PrefixKey {
 	return k
 }
 
+func addressValue(e *engine.Engine, addr netip.Addr, class engine.ClassID) uint32 {
+	if e.Kind(addr) == model.Host {
+		return uint32(class) | abi.ClassHost
+	}
+	return uint32(class)
+}
+
 // setAddress says of which class the address of an endpoint is.
 func (c *policyCopy) setAddress(e *engine.Engine, addr netip.Addr, class engine.ClassID) error {
 	if _, ok := c.classes[addr]; !ok && len(c.classes) >= room(c.maps.Addresses) {
 		return fmt.Errorf("%w: more than %d addresses", ErrNoRoom, room(c.maps.Addresses))
 	}
-	value := uint32(class)
-	if e.Kind(addr) == model.Host {
-		value |= abi.ClassHost
-	}
-	if err := c.maps.Addresses.Put(addressKey(addr, c.number), value); err != nil {
+	if err := c.maps.Addresses.Put(addressKey(addr, c.number), addressValue(e, addr, class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", addr, noRoom(err))
 	}
 	c.leave(addr)
