@@ -157,7 +157,8 @@ var bodies = map[string]any{
 			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "shop", Policy: "web", Direction: "egress"},
 			Passed: []v1.PolicyRule{{Kind: "ClusterNetworkPolicy", Policy: "cluster", Direction: "egress", Index: 2, Name: "to-all"}},
 		},
-		Ingress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
+		Ingress:  v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
+		Datapath: v1.PolicyDatapath{Egress: new(false), Differs: true, NotAsked: "neither end is a pod of this node"},
 	},
 	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }

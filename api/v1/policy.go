@@ -63,8 +63,21 @@ type PolicyExplanation struct {
 	// Egress is decided by the policies of From, Ingress by those of To.
 	Egress  PolicyDecision `json:"egress"`
 	Ingress PolicyDecision `json:"ingress"`
+	// Datapath is what this node's kernel decides.
+	Datapath PolicyDatapath `json:"datapath"`
 	// Error is as in [PolicyStatus]: the datapath may decide as before.
 	Error string `json:"error,omitempty"`
+}
+
+// PolicyDatapath is what this node's kernel decides about a connection, read from the maps of its programs.
+type PolicyDatapath struct {
+	// Egress and Ingress say whether it is allowed by the policies of either end; absent for an end that is no pod of this node.
+	Egress  *bool `json:"egress,omitempty"`
+	Ingress *bool `json:"ingress,omitempty"`
+	// Differs is that the kernel does not decide as the policies say.
+	Differs bool `json:"differs,omitempty"`
+	// NotAsked is why the kernel was not asked.
+	NotAsked string `json:"notAsked,omitempty"`
 }
 
 // PolicyPeer is one end of a connection.

@@ -83,7 +83,7 @@ func (d *Datapath) start(ctx context.Context) error {
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
 	d.maps.set((*bpfMaps)(objects.Maps))
-	d.enforcer.start(policyWriter(objects.Maps), hostfilter.New(namespace, d.log))
+	d.enforcer.start(policyMaps(objects.Maps), hostfilter.New(namespace, d.log))
 	d.pins.set(objects)
 	d.sweeper.set(objects.Sweep)
 	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)
@@ -133,10 +133,10 @@ func (d *Datapath) Links() Links { return &d.links }
 // Enforcer has the kernel decide as policies say.
 func (d *Datapath) Enforcer() *Enforcer { return d.enforcer }
 
-func policyWriter(m *loader.Maps) *policymap.Writer {
-	return policymap.New(policymap.Maps{
+func policyMaps(m *loader.Maps) policymap.Maps {
+	return policymap.Maps{
 		Policies: m.Policies, ActiveCopy: m.ActiveCopy, Addresses: m.Addresses, Prefixes: m.Prefixes, Tables: m.Tables, Rows: m.Rows,
-	})
+	}
 }
 
 // Uplinks are the other devices of the node.

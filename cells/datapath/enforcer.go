@@ -22,7 +22,8 @@ type Enforcer struct {
 	uplinks Uplinks
 	log     *slog.Logger
 
-	mu      sync.Mutex        // guards the fields below
+	mu      sync.Mutex // guards the fields below
+	maps    policymap.Maps
 	writer  *policymap.Writer // nil unless started
 	filter  *hostfilter.Filter
 	desired hostfilter.Desired // without the uplinks
@@ -35,10 +36,10 @@ func newEnforcer(uplinks Uplinks, log *slog.Logger) *Enforcer {
 	return &Enforcer{uplinks: uplinks, log: log}
 }
 
-func (x *Enforcer) start(writer *policymap.Writer, filter *hostfilter.Filter) {
+func (x *Enforcer) start(maps policymap.Maps, filter *hostfilter.Filter) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.writer, x.filter = writer, filter
+	x.maps, x.writer, x.filter = maps, policymap.New(maps), filter
 }
 
 // stop leaves in the kernel what is there.
@@ -60,11 +61,7 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	if x.writer == nil {
 		return ErrNotStarted
 	}
-	desired := desiredFilter(e, locals)
-	numbers := make(map[string]uint16, len(locals))
-	for id, local := range locals {
-		numbers[id] = local.Number
-	}
+	desired, numbers := desiredFilter(e, locals), numbersOf(locals)
 	if len(desired.Pods) == 0 { // until the maps say so, too, nothing is taken away
 		if err := x.writer.Apply(e, change, numbers); err != nil {
 			return err
@@ -101,10 +98,46 @@ func (x *Enforcer) applyFilter() error {
 	return nil
 }
 
-// Follow repairs the filter when somebody else has changed it, and brings it up to date when uplinks come and go, until ctx ends.
+// Allows implements [policy.Enforcer].
+func (x *Enforcer) Allows(q policy.Question) (bool, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return false, ErrNotStarted
+	}
+	if q.Direction == model.Egress {
+		return x.maps.EgressAllows(q.Local.Number, q.Peer, q.Protocol, q.Port)
+	}
+	return x.maps.IngressAllows(q.Local.Number, q.Peer, q.SentHere, q.Protocol, q.Port)
+}
+
+// Compare implements [policy.Enforcer].
+func (x *Enforcer) Compare(e *engine.Engine, locals map[string]policy.Local) (list []policy.Difference, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return nil, ErrNotStarted
+	}
+	found, err := x.writer.Compare(e, numbersOf(locals))
+	for _, d := range found {
+		list = append(list, policy.Difference{Kind: d.Kind, Map: d.Map, Key: d.Key, Detail: d.Detail})
+	}
+	return list, err
+}
+
+func numbersOf(locals map[string]policy.Local) map[string]uint16 {
+	numbers := make(map[string]uint16, len(locals))
+	for id, local := range locals {
+		numbers[id] = local.Number
+	}
+	return numbers
+}
+
+// Follow repairs the filter when somebody else has changed it, brings it up to date when uplinks come and go, and removes from the maps what no program needs any more, until
+// ctx ends.
 func (x *Enforcer) Follow(ctx context.Context) error {
 	x.mu.Lock()
-	filter := x.filter
+	filter, writer := x.filter, x.writer
 	x.mu.Unlock()
 	if filter == nil {
 		return ErrNotStarted
@@ -124,6 +157,11 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-writer.Removable():
+			if err := x.clean(); err != nil {
+				return err
+			}
+			continue
 		case <-x.uplinks.Changed():
 		case _, open := <-changes:
 			if !open && ctx.Err() == nil {
@@ -134,6 +172,15 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 			return fmt.Errorf("bring the filter of nftables up to date: %w", err)
 		}
 	}
+}
+
+func (x *Enforcer) clean() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return nil
+	}
+	return x.writer.Clean()
 }
 
 func (x *Enforcer) repair() error {

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/policy/engine"
@@ -27,6 +28,7 @@ func Module(cfg Config) fx.Option {
 		server.Report(newReporter),
 		supervisor.Health(newReporter),
 		endpointmanager.Describe(newReporter),
+		doctor.Check(newChecker),
 		supervisor.Tasks((*Queue).Task),
 		supervisor.Tasks(func(f *follower) *task.Task { return f.Task() }),
 		metrics.Collect(newCollector),

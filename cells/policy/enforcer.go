@@ -1,13 +1,40 @@
 package policy
 
-import "porin.dev/porin/cells/policy/engine"
+import (
+	"net/netip"
 
-// Enforcer writes into the kernel what the engine says.
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/fault"
+)
+
+// Enforcer writes into the kernel what the engine says, and reads it back.
 type Enforcer interface {
 	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after an error. Until the first call what
 	// former agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
 	// of the change. It is called from one goroutine at a time, and the engine does not change during a call.
 	Apply(e *engine.Engine, change *engine.Change, locals map[string]Local) error
+	// Allows reads what the kernel decides about a connection, by the policies of one of its ends.
+	Allows(q Question) (bool, error)
+	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
+	Compare(e *engine.Engine, locals map[string]Local) ([]Difference, error)
+}
+
+// Difference is an entry of the kernel's that is not as the engine says.
+type Difference struct {
+	Kind     string // "missing", "differs" or "orphan"
+	Map, Key string
+	Detail   string // what is there, and what should be
+}
+
+// Question is about a connection that an endpoint of this node begins (egress), or that another one begins with it (ingress).
+type Question struct {
+	Local     Local
+	Direction model.Direction
+	Peer      netip.Addr // the other end
+	SentHere  bool       // the other end is this node, which has begun the connection itself
+	Protocol  model.Protocol
+	Port      uint16
 }
 
 // Local is where the datapath has an endpoint of this node.
@@ -19,7 +46,13 @@ type Local struct {
 // noEnforcer is for a program without a datapath.
 type noEnforcer struct{}
 
+var errNoDatapath = fault.New(fault.NotFound, "this agent has no datapath")
+
 func (noEnforcer) Apply(*engine.Engine, *engine.Change, map[string]Local) error { return nil }
+
+func (noEnforcer) Compare(*engine.Engine, map[string]Local) ([]Difference, error) { return nil, nil }
+
+func (noEnforcer) Allows(Question) (bool, error) { return false, errNoDatapath }
 
 func isEmpty(c engine.Change) bool {
 	return len(c.Addresses)+len(c.Prefixes)+len(c.Endpoints)+len(c.Tables) == 0

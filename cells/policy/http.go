@@ -131,13 +131,14 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x, err := s.policies.Explain(s.endpoints, query.Get("from"), query.Get("to"), protocol, port)
+	x, err := s.policies.Explain(r.Context(), s.endpoints, query.Get("from"), query.Get("to"), protocol, port)
 	if err != nil {
 		return err
 	}
 	answer := v1.PolicyExplanation{
 		From: peerToV1(x.From), To: peerToV1(x.To), Protocol: protocol.String(), Port: port,
 		Allowed: x.Allowed, Egress: decisionToV1(x.Egress), Ingress: decisionToV1(x.Ingress),
+		Datapath: datapathToV1(x),
 	}
 	if applied := s.policies.queue.Applied(); applied.Err != nil {
 		answer.Error = applied.Err.Error()
@@ -205,6 +206,19 @@ func decisionToV1(o engine.Outcome) v1.PolicyDecision {
 	}
 	return d
 }
+
+func datapathToV1(x Explanation) v1.PolicyDatapath {
+	d := v1.PolicyDatapath{
+		Egress: x.Datapath.Egress, Ingress: x.Datapath.Ingress,
+		Differs: differs(x.Datapath.Egress, x.Egress) || differs(x.Datapath.Ingress, x.Ingress),
+	}
+	if x.Datapath.NotAsked != nil {
+		d.NotAsked = x.Datapath.NotAsked.Error()
+	}
+	return d
+}
+
+func differs(kernel *bool, o engine.Outcome) bool { return kernel != nil && *kernel != o.Allowed }
 
 func ruleToV1(r engine.Rule) v1.PolicyRule {
 	return v1.PolicyRule{

@@ -12,6 +12,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 )
 
@@ -90,6 +91,11 @@ func TestExplainOverHTTP(t *testing.T) {
 		{"from=192.0.2.1&to=10.0.0.1&port=81", 200, `"ingress":{"allowed":true,"reason":"this node"}`},
 		{"from=fd00::9&to=3&port=80", 200, `{"from":{"address":"fd00::9","kind":"world"},"to":{"address":"fd00::3","kind":"pod"`},
 		{"from=3&to=1&protocol=icmp", 200, `"protocol":"ICMP","allowed":false`},
+		{"from=3&to=1&port=80", 200, `"datapath":{"egress":true,"ingress":false}}`},
+		{"from=192.0.2.1&to=10.0.0.1&port=81", 200, `"datapath":{"ingress":true}}`},
+		{"from=3&to=3&port=80", 200, `"datapath":{"egress":true,"ingress":true}}`},
+		{"from=192.0.2.7&to=192.0.2.8&port=80", 200, `"datapath":{"notAsked":"neither end is a pod of this node"}}`},
+		{"from=1&to=192.0.2.1&port=80", 200, `"datapath":{"notAsked":"what reaches the node itself is decided by nftables"}}`},
 		{"from=fd00::9&to=1&port=80", 400, `have no address of the same family`},
 		{"from=default/none&to=1&port=80", 404, `no such endpoint`},
 		{"to=1&port=80", 400, `from: endpoint reference`},
@@ -102,6 +108,45 @@ func TestExplainOverHTTP(t *testing.T) {
 		if status != row.status || !strings.Contains(answer, row.answer) {
 			t.Errorf("%s: %d %s, want %d and %s", row.query, status, answer, row.status, row.answer)
 		}
+	}
+}
+
+// TestExplainDatapathDiffers has a kernel in which somebody has removed the table of a pod.
+func TestExplainDatapathDiffers(t *testing.T) {
+	n := servingNode(t, "")
+	web, client := pod(1, "web"), pod(2, "client")
+	ask := call(n, web, client)
+	const query = "/v1/policy/explain?from=2&to=1&port=80"
+	if _, answer := ask("GET", query, ""); !strings.Contains(answer, `"datapath":{"notAsked":"neither end is a pod of this node"}`) {
+		t.Errorf("before the pods are in the datapath: %s", answer)
+	}
+	n.attach(t, web)
+	n.attach(t, client)
+	n.put(t, toWebFrom("client"))
+	n.kernel.mu.Lock()
+	delete(n.kernel.tables, n.kernel.endpoints["c1:eth0"].tables[model.Ingress])
+	n.kernel.mu.Unlock()
+	if _, answer := ask("GET", query, ""); !strings.Contains(answer, `"datapath":{"egress":true,"ingress":false,"differs":true}`) {
+		t.Errorf("without the table: %s", answer)
+	}
+}
+
+func TestExplainWithoutDatapath(t *testing.T) {
+	n := &node{queue: NewQueue(engine.Config{}, nil, quiet)}
+	n.policies, n.step = New(Config{}, n.queue, quiet), NewStep(n.queue)
+	n.queue.Start()
+	t.Cleanup(func() { n.stop(t) })
+	web, client := pod(1, "web"), pod(2, "client")
+	ask := call(n, web, client)
+	const query = "/v1/policy/explain?from=2&to=1&port=80"
+	if _, answer := ask("GET", query, ""); !strings.Contains(answer, `"datapath":{"notAsked":"the agent has not written its policies yet"}`) {
+		t.Errorf("before everything is restored: %s", answer)
+	}
+	n.prune(t)
+	n.attach(t, web)
+	n.attach(t, client)
+	if _, answer := ask("GET", query, ""); !strings.Contains(answer, `"datapath":{"notAsked":"this agent has no datapath"}`) {
+		t.Errorf("without a datapath: %s", answer)
 	}
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -101,6 +102,30 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 	return nil
 }
 
+func (k *fakeKernel) Allows(q Question) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, ep := range k.endpoints {
+		if ep.number == q.Local.Number {
+			o, ok := engine.Lookup(k.rowsOf(ep, q.Direction, q.Peer), q.Protocol, q.Port)
+			return ok && o.Allowed, nil
+		}
+	}
+	return true, nil
+}
+
+// Compare finds damaged endpoints alone.
+func (k *fakeKernel) Compare(e *engine.Engine, locals map[string]Local) (found []Difference, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, local := range locals {
+		if table, _ := e.Table(id, model.Ingress); k.endpoints[id].tables[model.Ingress] != table.ID() {
+			found = append(found, Difference{"differs", "policies", fmt.Sprint(local.Number), "another table"})
+		}
+	}
+	return found, nil
+}
+
 // everything is a change from nothing.
 func (k *fakeKernel) everything(e *engine.Engine, locals map[string]Local) (c engine.Change) {
 	for addr := range e.Addresses() {
@@ -174,16 +199,19 @@ func (k *fakeKernel) decide(t testing.TB, ep subject, d model.Direction, peer ne
 		}
 		return true
 	}
-	table, ok := k.tables[known.tables[d]]
-	if !ok {
+	if _, ok := k.tables[known.tables[d]]; !ok {
 		t.Errorf("the kernel does not have the %s table %d of %s", d, known.tables[d], ep.ID)
 	}
-	rows, ok := table.rows[k.classOf(peer)]
-	if !ok {
-		rows = table.any
-	}
-	o, ok := engine.Lookup(rows, model.TCP, port)
+	o, ok := engine.Lookup(k.rowsOf(known, d, peer), model.TCP, port)
 	return ok && o.Allowed
+}
+
+func (k *fakeKernel) rowsOf(ep fakeEndpoint, d model.Direction, peer netip.Addr) []engine.Row {
+	table := k.tables[ep.tables[d]]
+	if rows, ok := table.rows[k.classOf(peer)]; ok {
+		return rows
+	}
+	return table.any
 }
 
 func (k *fakeKernel) classOf(addr netip.Addr) engine.ClassID {

@@ -29,6 +29,7 @@ type Queue struct {
 	enforcer Enforcer
 	task     *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
+	turn     chan struct{} // holds one token while something is written, or compared with the kernel
 	open     sync.Once
 
 	mu      sync.Mutex // guards the field below
@@ -55,6 +56,8 @@ type Applied struct {
 // request is a change that somebody asks for.
 type request struct {
 	update
+	// anew has everything written.
+	anew bool
 	// keep has the change stay in the engine when it cannot be written, and be tried again. Others are taken back.
 	keep bool
 	done chan error // with room for one
@@ -65,7 +68,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, log *slog.Logger) *Queue {
 	if enforcer == nil {
 		enforcer = noEnforcer{}
 	}
-	q := &Queue{log: log, enforcer: enforcer, opened: make(chan struct{}), desired: newDesired(cfg)}
+	q := &Queue{log: log, enforcer: enforcer, opened: make(chan struct{}), turn: make(chan struct{}, 1), desired: newDesired(cfg)}
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
@@ -107,7 +110,15 @@ func (q *Queue) do(ctx context.Context, u update, keep bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := q.push(u, keep)
+	return q.wait(ctx, q.push(&request{update: u, keep: keep}))
+}
+
+// rewrite has everything written anew, and returns when it is.
+func (q *Queue) rewrite(ctx context.Context) error {
+	return q.wait(ctx, q.push(&request{anew: true, keep: true}))
+}
+
+func (q *Queue) wait(ctx context.Context, r *request) error {
 	select {
 	case err := <-r.done:
 		return err
@@ -119,10 +130,10 @@ func (q *Queue) do(ctx context.Context, u update, keep bool) error {
 }
 
 // collect has the update written without waiting for it: when the queue opens, or soon.
-func (q *Queue) collect(u update) { q.push(u, true) }
+func (q *Queue) collect(u update) { q.push(&request{update: u, keep: true}) }
 
-func (q *Queue) push(u update, keep bool) *request {
-	r := &request{update: u, keep: keep, done: make(chan error, 1)}
+func (q *Queue) push(r *request) *request {
+	r.done = make(chan error, 1)
 	q.mu.Lock()
 	q.waiting = append(q.waiting, r)
 	q.mu.Unlock()
@@ -141,10 +152,14 @@ func (q *Queue) take() []*request {
 }
 
 // round writes what waits, and what is left of before. Its error is that something is left: the task runs it again.
-func (q *Queue) round(context.Context) error {
+func (q *Queue) round(ctx context.Context) error {
 	if !q.isOpen() {
 		return nil
 	}
+	if err := q.begin(ctx); err != nil {
+		return err
+	}
+	defer q.end()
 	q.serve(q.take())
 	if !q.written || len(q.pending) > 0 {
 		return q.Applied().Err
@@ -152,9 +167,23 @@ func (q *Queue) round(context.Context) error {
 	return nil
 }
 
+func (q *Queue) begin(ctx context.Context) error {
+	select {
+	case q.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait until a change of policies is written: %w", ctx.Err())
+	}
+}
+
+func (q *Queue) end() { <-q.turn }
+
 // serve makes one change of the requests. When it cannot be written, each has a change of its own, so that nobody suffers for another.
 func (q *Queue) serve(requests []*request) {
 	undo := q.commit(requests...)
+	if slices.ContainsFunc(requests, func(r *request) bool { return r.anew }) {
+		q.written = false
+	}
 	err := q.write()
 	refusable := slices.ContainsFunc(requests, func(r *request) bool { return !r.keep })
 	switch {
@@ -226,6 +255,18 @@ func (q *Queue) write() error {
 	s.Revision++
 	s.Duration, s.Err, s.Since = took, nil, time.Time{}
 	return nil
+}
+
+// compare returns where the kernel does not have what the engine says, when no change is being written. While one cannot be written there is nothing to compare.
+func (q *Queue) compare(ctx context.Context) ([]Difference, error) {
+	if err := q.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer q.end()
+	if !q.written || len(q.pending) > 0 {
+		return nil, nil
+	}
+	return q.enforcer.Compare(q.engine, q.locals)
 }
 
 // Applied says what became of the changes so far.

@@ -113,9 +113,17 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Index: 1},
 			Passed: []v1.PolicyRule{{Kind: "ClusterNetworkPolicy", Policy: "all", Direction: "egress", Name: "pass-on"}},
 		},
-		Ingress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
+		Ingress:  v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
+		Datapath: v1.PolicyDatapath{Egress: new(port != 82), Differs: port == 82},
+	}
+	if port == 443 {
+		answer.Datapath = v1.PolicyDatapath{Egress: new(true), Ingress: new(true)}
+	}
+	if port == 53 {
+		answer.Datapath = v1.PolicyDatapath{NotAsked: "neither end is a pod of this node"}
 	}
 	if port == 81 {
+		answer.Datapath.Egress = new(false)
 		answer.Egress = v1.PolicyDecision{Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Index: -1}}
 	}
 	if query.Get("to") != "192.0.2.1" {

@@ -166,7 +166,8 @@ adminnetworkpolicy/NAME or baselineadminnetworkpolicy/NAME. The case of the kind
 const aboutPolicyExplain = `For example: porin policy explain --from shop/web-0 --to shop/db-0 --port 5432
 A pod is one of this node; name others by their address. Both ends are as they are after translation: the pod behind a Service, not
 the Service. Egress is decided by the policies of the first, ingress by those of the second; both must allow it. IPv4 is taken when
-both have addresses of both families. "Not in force" is why the datapath may decide as before.`
+both have addresses of both families. "Datapath" is what the maps of the kernel's programs say of the pods of this node; when it is not
+the same, see "porin doctor". "Not in force" is why the datapath may decide as before.`
 
 const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
 What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`

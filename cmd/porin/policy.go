@@ -107,6 +107,7 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 		row(w, "Egress:", decisionText(x.Egress))
 		row(w, "Ingress:", decisionText(x.Ingress))
 		row(w, "Verdict:", verdictText(x.Allowed))
+		row(w, "Datapath:", datapathText(x.Datapath))
 		if x.Error != "" {
 			row(w, "Not in force:", x.Error)
 		}
@@ -228,6 +229,28 @@ func decisionText(d v1.PolicyDecision) string {
 		text += "; passed on by " + ruleText(r)
 	}
 	return text
+}
+
+// datapathText is "the same", or "egress denied, ingress allowed: NOT as the engine says".
+func datapathText(d v1.PolicyDatapath) string {
+	var asked, verdicts []string
+	for _, side := range []struct {
+		name   string
+		allows *bool
+	}{{"egress", d.Egress}, {"ingress", d.Ingress}} {
+		if side.allows != nil {
+			asked, verdicts = append(asked, side.name), append(verdicts, side.name+" "+verdictText(*side.allows))
+		}
+	}
+	switch {
+	case d.Differs:
+		return strings.Join(verdicts, ", ") + ": NOT as the engine says"
+	case d.NotAsked != "":
+		return "not asked, " + d.NotAsked
+	case len(asked) == 2:
+		return "the same"
+	}
+	return "the same for " + strings.Join(asked, "")
 }
 
 func ruleText(r v1.PolicyRule) string {

@@ -6,7 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
 )
 
 const clientsReachWeb = `
@@ -37,7 +41,11 @@ func TestPolicyOverRestart(t *testing.T) {
 		t.Fatalf("policy apply: %+v", done)
 	}
 	explain := func(from, to string) v1.PolicyExplanation {
-		return decoded[v1.PolicyExplanation](r, "policy", "explain", "--from", from, "--to", to, "--port", "80")
+		x := decoded[v1.PolicyExplanation](r, "policy", "explain", "--from", from, "--to", to, "--port", "80")
+		if d := x.Datapath; d.Ingress == nil || *d.Ingress != x.Ingress.Allowed || d.Differs || d.NotAsked != "" {
+			t.Errorf("%s to %s: the kernel says %+v of ingress, want what the engine says: %t", from, to, d, x.Ingress.Allowed)
+		}
+		return x
 	}
 	for _, end := range []func(){func() {}, func() { r.agent.Kill(t); r.agent.Start(t) }, func() { r.agent.Stop(t); r.agent.Start(t) }} {
 		end()
@@ -65,6 +73,54 @@ func TestPolicyOverRestart(t *testing.T) {
 	}
 	if x := explain("192.0.2.7", "demo/web"); !x.Allowed {
 		t.Errorf("after the policy's end: %+v, want it allowed", x)
+	}
+}
+
+// TestDoctorPolicyMaps has somebody empty the map that says which address is of which class: a client is denied what its label allows, until the doctor repairs it.
+func TestDoctorPolicyMaps(t *testing.T) {
+	r := newRig(t, "--doctor-interval=0")
+	r.named("demo", "web")
+	r.named("demo", "client")
+	for _, name := range []string{"web", "client"} {
+		patch := v1.EndpointPatch{Labels: map[string]string{"app": name}}
+		if _, err := r.api.UpdateEndpoint(t.Context(), "pod-name:demo/"+name, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.api.PutPolicies(t.Context(), []byte(clientsReachWeb)); err != nil {
+		t.Fatal(err)
+	}
+	r.agrees()
+	addresses, err := ebpf.LoadPinnedMap(filepath.Join(r.node.BPFRoot, "maps", bpf.Addresses), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer addresses.Close()
+	var keys []abi.AddressKey
+	var key abi.AddressKey
+	var class uint32
+	for entries := addresses.Iterate(); entries.Next(&key, &class); {
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
+		if err := addresses.Delete(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	explain := func() string {
+		return r.cli("policy", "explain", "--from", "demo/client", "--to", "demo/web", "--port", "80").out
+	}
+	if text := explain(); !strings.Contains(text, "egress allowed, ingress denied: NOT as the engine says") {
+		t.Errorf("explained without the addresses:\n%s", text)
+	}
+	if found := r.answered().Findings; len(found) < 2 || found[0].Kind != "policy-entry-missing" || found[0].Owner != "policy" {
+		t.Errorf("found %+v, want the addresses", found)
+	}
+	if done := r.cli("doctor", "--repair"); done.code != 0 || !strings.Contains(done.out, "policy-entry-missing of policy, map entry addresses") {
+		t.Errorf("doctor --repair: %+v", done)
+	}
+	if text := explain(); !strings.Contains(text, "Datapath:  the same\n") {
+		t.Errorf("explained after the repair:\n%s", text)
 	}
 }
 

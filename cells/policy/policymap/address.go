@@ -15,17 +15,26 @@ import (
 // allIPv4 always has an entry: to the map, IPv4 addresses are a part of ::/0.
 var allIPv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
-func (c *policyCopy) addressKey(addr netip.Addr) abi.AddressKey {
-	return abi.AddressKey{Addr: abi.AddrOf(addr), Copy: c.number}
+func addressKey(addr netip.Addr, copyNumber uint32) abi.AddressKey {
+	return abi.AddressKey{Addr: abi.AddrOf(addr), Copy: copyNumber}
 }
 
-func (c *policyCopy) prefixKey(cidr netip.Prefix) abi.PrefixKey {
-	const copyBits, mappedBits = 32, 96
-	k := abi.PrefixKey{Bits: copyBits + uint32(cidr.Bits()), Copy: c.number, Addr: cidr.Addr().As16()}
+// Bits of a prefix' key before those of an address, and of an IPv6 address before those of an IPv4 address.
+const copyBits, mappedBits = 32, 96
+
+func prefixKey(cidr netip.Prefix, copyNumber uint32) abi.PrefixKey {
+	k := abi.PrefixKey{Bits: copyBits + uint32(cidr.Bits()), Copy: copyNumber, Addr: cidr.Addr().As16()}
 	if cidr.Addr().Is4() {
 		k.Bits += mappedBits
 	}
 	return k
+}
+
+func addressValue(e *engine.Engine, addr netip.Addr, class engine.ClassID) uint32 {
+	if e.Kind(addr) == model.Host {
+		return uint32(class) | abi.ClassHost
+	}
+	return uint32(class)
 }
 
 // setAddress says of which class the address of an endpoint is.
@@ -33,11 +42,7 @@ func (c *policyCopy) setAddress(e *engine.Engine, addr netip.Addr, class engine.
 	if _, ok := c.classes[addr]; !ok && len(c.classes) >= room(c.maps.Addresses) {
 		return fmt.Errorf("%w: more than %d addresses", ErrNoRoom, room(c.maps.Addresses))
 	}
-	value := uint32(class)
-	if e.Kind(addr) == model.Host {
-		value |= abi.ClassHost
-	}
-	if err := c.maps.Addresses.Put(c.addressKey(addr), value); err != nil {
+	if err := c.maps.Addresses.Put(addressKey(addr, c.number), addressValue(e, addr, class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", addr, noRoom(err))
 	}
 	c.leave(addr)
@@ -47,7 +52,7 @@ func (c *policyCopy) setAddress(e *engine.Engine, addr netip.Addr, class engine.
 }
 
 func (c *policyCopy) removeAddress(addr netip.Addr) error {
-	if err := c.maps.Addresses.Delete(c.addressKey(addr)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := c.maps.Addresses.Delete(addressKey(addr, c.number)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", addr, err)
 	}
 	c.leave(addr)
@@ -65,7 +70,7 @@ func (c *policyCopy) setPrefix(cidr netip.Prefix, class engine.ClassID) error {
 	if _, ok := c.prefixes[cidr]; !ok && len(c.prefixes) >= room(c.maps.Prefixes) {
 		return fmt.Errorf("%w: more than %d ranges of addresses", ErrNoRoom, room(c.maps.Prefixes))
 	}
-	if err := c.maps.Prefixes.Put(c.prefixKey(cidr), uint32(class)); err != nil {
+	if err := c.maps.Prefixes.Put(prefixKey(cidr, c.number), uint32(class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", cidr, noRoom(err))
 	}
 	c.leavePrefix(cidr)
@@ -85,7 +90,7 @@ func (c *policyCopy) removePrefix(cidr netip.Prefix) error {
 	if cidr == allIPv4 {
 		return c.setPrefix(cidr, engine.FixedClass(model.World))
 	}
-	if err := c.maps.Prefixes.Delete(c.prefixKey(cidr)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := c.maps.Prefixes.Delete(prefixKey(cidr, c.number)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", cidr, err)
 	}
 	c.leavePrefix(cidr)

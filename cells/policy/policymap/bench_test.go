@@ -91,6 +91,13 @@ func BenchmarkApply(b *testing.B) {
 	})
 	w := policymap.New(maps)
 	apply(b, w, nil)
+	b.Run("compare", func(b *testing.B) {
+		for b.Loop() {
+			if found, err := w.Compare(e, numbers); err != nil || len(found) > 0 {
+				b.Fatalf("%+v, %v", found, err)
+			}
+		}
+	})
 	b.Run("one policy", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			one := policyOf(i)

@@ -54,8 +54,9 @@ type endpoint struct {
 
 func newPolicyCopy(m Maps, number uint32) *policyCopy {
 	return &policyCopy{
-		maps: m, number: number, classes: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{}, members: map[engine.ClassID]int{},
-		tables: map[engine.TableID]*table{}, endpoints: map[string]endpoint{}, unknown: map[uint16]bool{}, sets: map[string]*rowSet{},
+		maps: m, number: number, classes: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{},
+		members: map[engine.ClassID]int{engine.FixedClass(model.World): 1}, // all addresses that the maps do not have
+		tables:  map[engine.TableID]*table{}, endpoints: map[string]endpoint{}, unknown: map[uint16]bool{}, sets: map[string]*rowSet{},
 	}
 }
 

@@ -3,8 +3,6 @@ package policymap
 import (
 	"fmt"
 
-	"github.com/cilium/ebpf"
-
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
@@ -20,7 +18,7 @@ func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) err
 	if !ok {
 		return fmt.Errorf("endpoint %s has no policy", id)
 	}
-	p, err := c.readPolicy(number)
+	p, err := c.maps.readPolicy(number)
 	if err != nil {
 		return err
 	}
@@ -39,7 +37,7 @@ func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) err
 
 // forget says that nothing restricts a number, which is no endpoint's any more.
 func (c *policyCopy) forget(number uint16) error {
-	p, err := c.readPolicy(number)
+	p, err := c.maps.readPolicy(number)
 	if err != nil {
 		return err
 	}
@@ -54,13 +52,6 @@ func (c *policyCopy) tableNumber(id engine.TableID) uint32 {
 	return c.numbered(uint32(id))
 }
 
-func (c *policyCopy) readPolicy(number uint16) (p abi.Policy, err error) {
-	if err = c.maps.Policies.Lookup(uint32(number), &p); err != nil {
-		err = fmt.Errorf("read the policy of endpoint number %d: %w", number, err)
-	}
-	return p, err
-}
-
 func (c *policyCopy) writePolicy(number uint16, p abi.Policy) error {
 	if err := c.maps.Policies.Put(uint32(number), p); err != nil {
 		return fmt.Errorf("write the policy of endpoint number %d: %w", number, err)
@@ -68,60 +59,49 @@ func (c *policyCopy) writePolicy(number uint16, p abi.Policy) error {
 	return nil
 }
 
-// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change.
-func (c *policyCopy) denyUnknown() error {
+// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change. were are those of the last
+// copy of this agent; when there was none, all may be such endpoints of a former one. It returns what is or was restricted.
+func (c *policyCopy) denyUnknown(were map[uint16]bool) (restricted map[uint16]abi.Policy, err error) {
 	known := map[uint16]bool{}
 	for _, ep := range c.endpoints {
 		known[ep.number] = true
 	}
+	restricted = map[uint16]abi.Policy{}
 	active := (c.number + 1) % abi.PolicyCopies
-	return c.eachPolicy(func(number uint16, p abi.Policy) error {
-		egress, ingress := uint32(0), uint32(0)
-		if p.Egress[active]|p.Ingress[active] != 0 {
-			egress, ingress = noTable, noTable
-			if !known[number] {
-				c.unknown[number] = true
+	return restricted, c.eachPolicy(func(number uint16, p abi.Policy) error {
+		table := uint32(0)
+		if !known[number] && p.Egress[active]|p.Ingress[active] != 0 && (were == nil || were[number]) {
+			table = noTable
+			c.unknown[number] = true
+		}
+		if !known[number] && (p.Egress[c.number] != table || p.Ingress[c.number] != table) {
+			p.Egress[c.number], p.Ingress[c.number] = table, table
+			if err := c.writePolicy(number, p); err != nil {
+				return err
 			}
 		}
-		if known[number] || p.Egress[c.number] == egress && p.Ingress[c.number] == ingress {
-			return nil
+		if restricts(p) {
+			restricted[number] = p
 		}
-		p.Egress[c.number], p.Ingress[c.number] = egress, ingress
-		return c.writePolicy(number, p)
+		return nil
 	})
 }
 
 // restricts reports whether a policy of any copy restricts the endpoint.
 func restricts(p abi.Policy) bool { return p.Egress != [2]uint32{} || p.Ingress != [2]uint32{} }
 
-// raiseAll has all connections of pods that are or were restricted decided anew.
-func (c *policyCopy) raiseAll() error {
-	return c.eachPolicy(func(number uint16, p abi.Policy) error {
-		if !restricts(p) {
-			return nil
-		}
+// raise has all connections of these pods decided anew.
+func (c *policyCopy) raise(pods map[uint16]abi.Policy) error {
+	for number, p := range pods {
 		p.Revision++
-		return c.writePolicy(number, p)
-	})
+		if err := c.writePolicy(number, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // eachPolicy calls f for all endpoint numbers that there may be.
 func (c *policyCopy) eachPolicy(f func(number uint16, p abi.Policy) error) error {
-	const chunk = 4096
-	keys, values := make([]uint32, chunk), make([]abi.Policy, chunk)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := c.maps.Policies.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			if err := f(uint16(keys[i]), values[i]); err != nil {
-				return err
-			}
-		}
-		if isEnd(err) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read the policies of endpoints: %w", err)
-		}
-	}
+	return eachEntry(c.maps.Policies, func(number uint32, p abi.Policy) error { return f(uint16(number), p) })
 }

@@ -27,7 +27,7 @@ type plan struct {
 
 func (u *update) plan(change engine.Change) plan {
 	p := plan{moves: map[move]bool{}, now: maps.Collect(u.e.Prefixes())}
-	p.now[allIPv4] = cmp.Or(p.now[allIPv4], u.prefixes[allIPv4])
+	p.now[allIPv4] = cmp.Or(p.now[allIPv4], engine.FixedClass(model.World))
 	for _, addr := range change.Addresses {
 		to, _ := u.e.Class(addr)
 		p.moves[move{u.classOf(addr), to}] = true

@@ -29,7 +29,26 @@ func noRoom(err error) error {
 	return err
 }
 
-func isEnd(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }
+// eachEntry calls f for all entries.
+func eachEntry[K, V any](m *ebpf.Map, f func(K, V) error) error {
+	const chunk = 4096
+	keys, values := make([]K, chunk), make([]V, chunk)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			if err := f(keys[i], values[i]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read map %s: %w", m, err)
+		}
+	}
+}
 
 // clearCopy removes all entries of a copy.
 func clearCopy(m Maps, number uint32) error {
@@ -45,16 +64,14 @@ func clearCopy(m Maps, number uint32) error {
 // clearMap removes the keys that f reports.
 func clearMap[K any](m *ebpf.Map, f func(K) bool) error {
 	var remove []K
-	var key K
-	var value uint32
-	entries := m.Iterate()
-	for entries.Next(&key, &value) {
+	err := eachEntry(m, func(key K, _ uint32) error {
 		if f(key) {
 			remove = append(remove, key)
 		}
-	}
-	if err := entries.Err(); err != nil {
-		return fmt.Errorf("read map %s: %w", m, err)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for _, k := range remove {
 		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -19,17 +19,17 @@ const membarrierGlobal = 1
 // longRun is longer than any program runs, for a kernel that refuses the call, as one with nohz_full does.
 const longRun = time.Second
 
-// whenSafe finds out when the entries may be removed.
-func (r *removals) whenSafe() {
-	if len(r.list) == 0 {
-		r.safe.Store(true)
-		return
-	}
+// whenSafe finds out when the entries may be removed, and tells.
+func (r *removals) whenSafe(tell chan<- struct{}) {
 	go func() {
 		if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
 			time.Sleep(longRun)
 		}
 		r.safe.Store(true)
+		select {
+		case tell <- struct{}{}:
+		default:
+		}
 	}()
 }
 

@@ -36,12 +36,15 @@ func keyOf(r engine.Row) abi.RowKey {
 	return k
 }
 
+// rowText is the length of a row in the content of a set. The verdict comes last.
+const rowText = 5
+
 // contentOf is equal for sets of equal rows, and for those that give one verdict about everything.
 func contentOf(rows []engine.Row) string {
 	if allowed, one := verdictOf(rows); one {
 		return strconv.FormatBool(allowed)
 	}
-	text := make([]byte, 0, 8*len(rows))
+	text := make([]byte, 0, rowText*len(rows))
 	for _, r := range rows {
 		k := keyOf(r)
 		verdict := byte(0)
@@ -52,6 +55,9 @@ func contentOf(rows []engine.Row) string {
 	}
 	return string(text)
 }
+
+// verdict is the one of a key of the set.
+func (s *rowSet) verdict(i int) uint32 { return uint32(s.content[rowText*i+rowText-1]) }
 
 // verdictOf returns the one verdict that all rows have. They are complete, so it is about everything.
 func verdictOf(rows []engine.Row) (allowed, one bool) {

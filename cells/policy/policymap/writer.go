@@ -14,26 +14,40 @@ import (
 
 // Writer is the only one that writes the maps. It is for one goroutine at a time.
 type Writer struct {
-	maps    Maps
-	current *policyCopy // the active one, if this agent has written it; else nil
-	stale   bool        // the copy that is not active has entries
-	pending pending
+	maps      Maps
+	current   *policyCopy     // the active one, if this agent has written it; else nil
+	stale     bool            // the copy that is not active has entries
+	unknown   map[uint16]bool // of the last copy that became active; nil before the first one
+	pending   pending
+	removable chan struct{} // with room for one
 }
 
 // New returns a writer. What former agents wrote stays in force until the first [Writer.Apply].
-func New(m Maps) *Writer { return &Writer{maps: m, stale: true} }
+func New(m Maps) *Writer { return &Writer{maps: m, stale: true, removable: make(chan struct{}, 1)} }
 
-// Apply makes the maps say what the engine says after a change; nil stands for everything. numbers has the endpoint ID of each local endpoint. The first call, and the
-// one after an error, writes everything. After an error the last policy stays in force, or for some packets the new one.
-func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[string]uint16) (err error) {
+// Removable is sent to when there is something that [Writer.Clean] can remove.
+func (w *Writer) Removable() <-chan struct{} { return w.removable }
+
+// Clean removes what nothing points to any more, as far as no program can need it.
+func (w *Writer) Clean() (err error) {
 	if w.pending, err = w.pending.run(); err != nil {
 		return err
 	}
-	if w.current != nil && change != nil {
-		err = w.update(e, *change, numbers)
+	w.removeLater() // what the removals have let go of
+	return nil
+}
+
+// Apply makes the maps say what the engine says after a change; nil stands for everything. numbers has the endpoint ID of each local endpoint. The first call, and the
+// one after an error, writes everything. After an error the last policy stays in force, or for some packets the new one.
+func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[string]uint16) error {
+	if err := w.Clean(); err != nil {
+		return err
 	}
-	if w.current == nil || change == nil || errors.Is(err, errNotInPlace) {
-		w.current = nil
+	if w.current == nil || change == nil {
+		return w.rewrite(e, numbers)
+	}
+	err := w.update(e, *change, numbers)
+	if errors.Is(err, errNotInPlace) {
 		return w.rewrite(e, numbers)
 	}
 	if err != nil {
@@ -44,9 +58,10 @@ func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[stri
 
 // rewrite writes a whole copy, and makes it active.
 func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
-	var active uint32
-	if err := w.maps.ActiveCopy.Lookup(uint32(0), &active); err != nil {
-		return fmt.Errorf("read which copy of the policy is active: %w", err)
+	w.current = nil
+	active, err := w.maps.activeCopy()
+	if err != nil {
+		return err
 	}
 	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
 	w.pending = nil
@@ -59,19 +74,23 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 	if err := next.write(e, numbers); err != nil {
 		return err
 	}
-	if err := next.denyUnknown(); err != nil {
+	restricted, err := next.denyUnknown(w.unknown)
+	if err != nil {
 		return err
 	}
 	if err := w.maps.ActiveCopy.Put(uint32(0), next.number); err != nil {
 		return fmt.Errorf("activate a copy of the policy: %w", err)
 	}
-	if err := next.raiseAll(); err != nil {
+	if err := next.raise(restricted); err != nil {
 		return err
 	}
-	w.current = next
+	w.current, w.unknown = next, next.unknown
 	w.removeLater(func() error {
+		if err := clearCopy(w.maps, active); err != nil {
+			return err
+		}
 		w.stale = false
-		return clearCopy(w.maps, active)
+		return nil
 	})
 	return nil
 }
@@ -79,12 +98,16 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 // DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.
 func (w *Writer) DeniesUnknown() bool { return w.current != nil && len(w.current.unknown) > 0 }
 
+// removeLater has these run, and then the rows removed that nothing points to.
 func (w *Writer) removeLater(list ...func() error) {
+	if w.current != nil && len(w.current.unused) > 0 {
+		list = append(list, w.current.takeUnused())
+	}
 	if len(list) == 0 {
 		return
 	}
 	r := &removals{list: list}
-	r.whenSafe()
+	r.whenSafe(w.removable)
 	w.pending = append(w.pending, r)
 }
 
@@ -97,7 +120,7 @@ func (w *Writer) update(e *engine.Engine, change engine.Change, numbers map[stri
 	if err := u.apply(change, p); err != nil {
 		return err
 	}
-	w.removeLater(append(u.removals, u.takeUnused())...)
+	w.removeLater(u.removals...)
 	return nil
 }
 

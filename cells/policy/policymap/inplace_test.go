@@ -1,0 +1,128 @@
+package policymap_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/oracle"
+	"porin.dev/porin/cells/policy/policymap"
+)
+
+// allIPv4Policy lets a pod be reached from every IPv4 address, and from no other.
+func allIPv4Policy() model.Policy {
+	return model.Policy{
+		ID: model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "all"}, Tier: model.TierNetworkPolicy, Subject: model.Pods{Namespace: "shop"},
+		Ingress: &model.Rules{{Action: model.Accept, Peers: []model.Peer{{Block: &model.Block{CIDR: netip.MustParsePrefix("0.0.0.0/0")}}}}},
+	}
+}
+
+// TestRemoveAllIPv4 ends a policy for 0.0.0.0/0: its class must not stay.
+func TestRemoveAllIPv4(t *testing.T) {
+	for _, interrupted := range []bool{false, true} {
+		m := newMaps(t)
+		e, w, numbers := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}
+		change := e.Apply(engine.Update{SetPolicies: []model.Policy{allIPv4Policy()}, SetEndpoints: []model.Endpoint{podOf(0, true)}})
+		if err := w.Apply(e, &change, numbers); err != nil {
+			t.Fatal(err)
+		}
+		change = e.Apply(engine.Update{RemovePolicies: []model.PolicyID{allIPv4Policy().ID}})
+		if interrupted {
+			if err := m.Policies.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Apply(e, &change, numbers); (err != nil) != interrupted {
+			t.Fatalf("interrupted %t: %v", interrupted, err)
+		}
+		addr := netip.MustParseAddr("192.0.2.1")
+		if allowed, err := m.IngressAllows(1, addr, false, model.TCP, 80); !allowed || err != nil {
+			t.Errorf("interrupted %t: an address that was allowed, and is: allowed %t, %v", interrupted, allowed, err)
+		}
+		if class := classIn(t, m, addr); !interrupted && class != abi.ClassWorld {
+			t.Errorf("the address has class %d, want %d", class, abi.ClassWorld)
+		}
+	}
+}
+
+// TestRemoveAllIPv4Interrupted has a second policy, which denies everything: IPv6 addresses, which the maps do not have, are denied before, after and in between.
+func TestRemoveAllIPv4Interrupted(t *testing.T) {
+	m := newMaps(t)
+	deny := allIPv4Policy()
+	deny.ID.Name, deny.Ingress = "deny", &model.Rules{}
+	e, w, numbers := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}
+	change := e.Apply(engine.Update{SetPolicies: []model.Policy{allIPv4Policy(), deny}, SetEndpoints: []model.Endpoint{podOf(0, true)}})
+	if err := w.Apply(e, &change, numbers); err != nil {
+		t.Fatal(err)
+	}
+	change = e.Apply(engine.Update{RemovePolicies: []model.PolicyID{allIPv4Policy().ID}})
+	if err := m.Policies.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Apply(e, &change, numbers); err == nil {
+		t.Fatal("written to a map that cannot be written")
+	}
+	if allowed, err := m.IngressAllows(1, netip.MustParseAddr("2001:db8::1"), false, model.TCP, 80); allowed || err != nil {
+		t.Errorf("an IPv6 address: allowed %t, %v; want it denied", allowed, err)
+	}
+}
+
+// classIn is the class of an address that is nobody's, in the active copy.
+func classIn(t *testing.T, m policymap.Maps, addr netip.Addr) (class uint32) {
+	t.Helper()
+	var active uint32
+	if err := m.ActiveCopy.Lookup(uint32(0), &active); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Prefixes.Lookup(abi.PrefixKey{Bits: 160, Copy: active, Addr: addr.As16()}, &class); err != nil {
+		t.Fatal(err)
+	}
+	return class
+}
+
+// TestInterruptedChange has random changes fail at the endpoints' tables, which come last: the maps must have for each connection the old verdict or the new one.
+func TestInterruptedChange(t *testing.T) {
+	first := rand.Uint64()
+	failed := 0
+	for seed := first; seed < first+40 && !t.Failed(); seed++ {
+		w := newWorld(t, newMaps(t), seed)
+		for range 3 {
+			w.change(t)
+		}
+		var asked []oracle.Connection
+		var before []engine.Decision
+		for range 200 {
+			c := w.Connection(oracle.World{})
+			asked, before = append(asked, c), append(before, w.e.Evaluate(c.From, c.To, c.Protocol, c.Port))
+		}
+		numbers := map[netip.Addr]uint16{}
+		for _, c := range asked {
+			if number, ok := w.numberOf(c.To); ok && w.e.Endpoint(c.From) != w.e.Endpoint(c.To) {
+				numbers[c.To] = number
+			}
+		}
+		if err := w.maps.Policies.Freeze(); err != nil {
+			t.Fatal(err)
+		}
+		if w.tryChange() != nil {
+			failed++
+		}
+		for i, c := range asked {
+			number, ok := numbers[c.To]
+			if now, same := w.numberOf(c.To); !ok || !same || now != number || w.e.Endpoint(c.From) == w.e.Endpoint(c.To) || w.e.Kind(c.From) == model.Host {
+				continue
+			}
+			got, err := w.maps.IngressAllows(number, c.From, false, c.Protocol, c.Port)
+			after := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
+			if err != nil || got != before[i].Ingress.Allowed && got != after.Ingress.Allowed {
+				t.Errorf("seed %d: %+v: allowed %t, %v; before %s, after %s", seed, c, got, err, before[i].Ingress, after.Ingress)
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("no change has failed")
+	}
+}

@@ -1,0 +1,108 @@
+package policymap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// The functions of this file look up what the programs do, in the same way: bpf/lib/policy.h has the same names.
+
+// EgressAllows reports whether the endpoint with this number may open a connection to an address.
+func (m Maps) EgressAllows(number uint16, to netip.Addr, protocol model.Protocol, port uint16) (bool, error) {
+	copyNumber, p, err := m.policyOf(number)
+	if err != nil || p.Egress[copyNumber] == 0 {
+		return err == nil, err
+	}
+	class, err := m.classOf(to, copyNumber)
+	if err != nil {
+		return false, err
+	}
+	return m.tableAllows(p.Egress[copyNumber], class, protocol, port)
+}
+
+// IngressAllows reports whether an address may open a connection to the endpoint with this number. Of a connection from an address of this node, sentHere says that the
+// node has not forwarded it.
+func (m Maps) IngressAllows(number uint16, from netip.Addr, sentHere bool, protocol model.Protocol, port uint16) (bool, error) {
+	copyNumber, p, err := m.policyOf(number)
+	if err != nil || p.Ingress[copyNumber] == 0 {
+		return err == nil, err
+	}
+	class, err := m.classOf(from, copyNumber)
+	if err != nil {
+		return false, err
+	}
+	if class&abi.ClassHost != 0 && !sentHere {
+		class = abi.ClassWorld
+	}
+	return m.tableAllows(p.Ingress[copyNumber], class, protocol, port)
+}
+
+func (m Maps) policyOf(number uint16) (copyNumber uint32, p abi.Policy, err error) {
+	if copyNumber, err = m.activeCopy(); err != nil {
+		return 0, p, err
+	}
+	p, err = m.readPolicy(number)
+	return copyNumber, p, err
+}
+
+func (m Maps) activeCopy() (number uint32, err error) {
+	if err = m.ActiveCopy.Lookup(uint32(0), &number); err != nil {
+		return 0, fmt.Errorf("read which copy of the policy is active: %w", err)
+	}
+	return number % abi.PolicyCopies, nil
+}
+
+func (m Maps) readPolicy(number uint16) (p abi.Policy, err error) {
+	if err = m.Policies.Lookup(uint32(number), &p); err != nil {
+		err = fmt.Errorf("read the policy of endpoint number %d: %w", number, err)
+	}
+	return p, err
+}
+
+func (m Maps) classOf(addr netip.Addr, copyNumber uint32) (class uint32, err error) {
+	class, found, err := lookup(m.Addresses, addressKey(addr, copyNumber))
+	if err != nil || found {
+		return class, err
+	}
+	class, found, err = lookup(m.Prefixes, prefixKey(netip.PrefixFrom(addr, addr.BitLen()), copyNumber))
+	if err != nil || found {
+		return class, err
+	}
+	return abi.ClassWorld, nil
+}
+
+func (m Maps) tableAllows(table, class uint32, protocol model.Protocol, port uint16) (bool, error) {
+	key := abi.TableKey{Table: table, Class: class &^ abi.ClassHost}
+	set, found, err := lookup(m.Tables, key)
+	if err == nil && !found {
+		key.Class = uint32(anyClass)
+		set, found, err = lookup(m.Tables, key)
+	}
+	switch {
+	case err != nil || !found || set == abi.RowsDeny:
+		return false, err
+	case set == abi.RowsAllow:
+		return true, nil
+	}
+	row := abi.RowKey{Bits: bitsProtocol + 16, Rows: set, Protocol: uint8(protocol)}
+	binary.BigEndian.PutUint16(row.Port[:], port)
+	verdict, found, err := lookup(m.Rows, row)
+	return found && verdict != 0, err
+}
+
+func lookup[K any](m *ebpf.Map, key K) (value uint32, found bool, err error) {
+	switch err = m.Lookup(key, &value); {
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, fmt.Errorf("read map %s: %w", m, err)
+	}
+	return value, true, nil
+}

@@ -1,0 +1,143 @@
+package policymap_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/oracle"
+	"porin.dev/porin/cells/policy/policymap"
+)
+
+// world is random policies and endpoints, in an engine and in the maps.
+type world struct {
+	oracle.Random
+	e         *engine.Engine
+	maps      policymap.Maps
+	writer    *policymap.Writer
+	numbers   map[string]uint16
+	policies  []model.PolicyID
+	endpoints map[string]model.Endpoint
+}
+
+func newWorld(t *testing.T, m policymap.Maps, seed uint64) *world {
+	t.Helper()
+	return &world{
+		Random: oracle.NewRandom(seed), e: engine.New(engine.Config{}), maps: m, writer: policymap.New(m), numbers: map[string]uint16{},
+		endpoints: map[string]model.Endpoint{},
+	}
+}
+
+// change makes a few random changes, and has them written.
+func (w *world) change(t *testing.T) {
+	t.Helper()
+	if err := w.tryChange(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) tryChange() error {
+	var u engine.Update
+	if len(w.policies) > 0 && w.IntN(2) == 0 {
+		i := w.IntN(len(w.policies))
+		u.RemovePolicies = append(u.RemovePolicies, w.policies[i])
+		w.policies = slices.Delete(w.policies, i, i+1)
+	}
+	for range w.IntN(4) {
+		p := w.Policy()
+		u.SetPolicies = append(u.SetPolicies, p)
+		if !slices.Contains(w.policies, p.ID) {
+			w.policies = append(w.policies, p.ID)
+		}
+	}
+	for range w.IntN(6) {
+		ep := w.Endpoint()
+		u.SetEndpoints = append(u.SetEndpoints, ep)
+		w.endpoints[ep.ID] = ep
+	}
+	change := w.e.Apply(u)
+	clear(w.numbers)
+	for id, ep := range w.endpoints {
+		if ep.Local && (ep.Kind == model.Pod || ep.Kind == model.Init) {
+			var i int
+			_, _ = fmt.Sscanf(id, "e%d", &i)
+			w.numbers[id] = uint16(100 + i)
+		}
+	}
+	return w.writer.Apply(w.e, &change, w.numbers)
+}
+
+// numberOf is the number of the local endpoint that has an address.
+func (w *world) numberOf(addr netip.Addr) (uint16, bool) {
+	number, ok := w.numbers[w.e.Endpoint(addr)]
+	return number, ok
+}
+
+// TestReadAgainstEngine asks the maps what the programs would, and the engine the same.
+func TestReadAgainstEngine(t *testing.T) {
+	m := newMaps(t)
+	first := rand.Uint64()
+	seen := map[bool]int{}
+	for seed := first; seed < first+30; seed++ {
+		w := newWorld(t, m, seed)
+		for range 8 {
+			w.change(t)
+			for range 40 {
+				w.compareConnection(t, seed, seen)
+			}
+		}
+	}
+	if seen[true] < 100 || seen[false] < 100 {
+		t.Errorf("%d were allowed and %d denied: too few", seen[true], seen[false])
+	}
+}
+
+func (w *world) compareConnection(t *testing.T, seed uint64, seen map[bool]int) {
+	t.Helper()
+	c := w.Connection(oracle.World{})
+	if w.e.Endpoint(c.From) == w.e.Endpoint(c.To) {
+		return // a pod with itself
+	}
+	want := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
+	if number, ok := w.numberOf(c.From); ok {
+		got, err := w.maps.EgressAllows(number, c.To, c.Protocol, c.Port)
+		if err != nil || got != want.Egress.Allowed {
+			t.Errorf("seed %d: %+v: egress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Egress)
+		}
+		seen[got]++
+	}
+	if number, ok := w.numberOf(c.To); ok {
+		got, err := w.maps.IngressAllows(number, c.From, w.e.Kind(c.From) == model.Host, c.Protocol, c.Port)
+		if err != nil || got != want.Ingress.Allowed {
+			t.Errorf("seed %d: %+v: ingress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Ingress)
+		}
+		seen[got]++
+	}
+}
+
+// TestReadForwarded has a connection that the node has forwarded: its address is not the node's right to reach its pods.
+func TestReadForwarded(t *testing.T) {
+	m := newMaps(t)
+	node := netip.MustParseAddr("192.0.2.1")
+	e := engine.New(engine.Config{})
+	deny := model.Policy{
+		ID: model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "deny"}, Tier: model.TierNetworkPolicy,
+		Subject: model.Pods{Namespace: "shop"}, Ingress: &model.Rules{},
+	}
+	change := e.Apply(engine.Update{
+		SetPolicies:  []model.Policy{deny},
+		SetEndpoints: []model.Endpoint{podOf(0, true), {ID: "host", Kind: model.Host, Addresses: []netip.Addr{node}}},
+	})
+	if err := policymap.New(m).Apply(e, &change, map[string]uint16{"pod0": 1}); err != nil {
+		t.Fatal(err)
+	}
+	for sentHere, want := range map[bool]bool{true: true, false: false} {
+		if got, err := m.IngressAllows(1, node, sentHere, model.TCP, 80); err != nil || got != want {
+			t.Errorf("from the node, sent here %t: allowed %t, %v; want %t", sentHere, got, err, want)
+		}
+	}
+}
