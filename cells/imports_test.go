@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"cells/cni":                       {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/ipam/delegate", "cells/link", "cells/server", "cells/supervisor", "internal"},
 	"cells/datapath":                  {"api/v1", "bpf", "bpf/abi", "cells/capacity", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "cells/metrics", "cells/policy", "cells/server", "cells/supervisor", "internal"},
 	"cells/monitor":                   {"api/v1", "cells/endpoint", "cells/endpointmanager", "cells/server", "internal"},
+	"cells/monitor/stream":            {"internal"},
 	"cells/policy":                    {"api/v1", "cells/endpoint", "cells/endpointmanager", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/policy/model":              {},
 	"cells/policy/engine":             {"cells/policy/model"},
