@@ -55,6 +55,7 @@ var mayImport = map[string][]string{
 	"cmd/porin":                       {"api/v1", "api/v1/client", "bpf/abi", "cells/datapath", "internal"},
 	"internal/fault":                  {},
 	"internal/boltfile":               {},
+	"internal/conntrack":              {},
 	"internal/labels":                 {},
 	"internal/httpx":                  {"api/v1", "internal/fault"},
 	"internal/netns":                  {},
