@@ -41,6 +41,7 @@ func Module(cfg Config) fx.Option {
 		supervisor.Tasks(newFilterTask),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
+		metrics.Collect(newPolicyCollector),
 	)
 }
 

@@ -105,10 +105,8 @@ func TestFlows(t *testing.T) {
 		n.forEachFamily(func(t *testing.T, six bool) {
 			for _, protocol := range protocols {
 				_, seq := n.flowsNow()
-				var cases []policyCase
 				want := map[string]int{}
 				for _, c := range n.flowCases(six, protocol) {
-					cases = append(cases, c.policyCase)
 					want[c.want]++
 					within := deniedTime
 					if c.allowed {
@@ -193,7 +191,12 @@ func TestMonitorCommand(t *testing.T) {
 	if done := n.one.cli("monitor", "--pod", "a"); done.code != 2 || !strings.Contains(done.err, `pod="a": want NAMESPACE/NAME`) {
 		t.Errorf("monitor --pod a: %+v", done)
 	}
+	_ = reachWithin(n.a, "tcp", n.node1.at(false, backendPort), deniedTime)
 	n.one.expectAtLeast(map[string]float64{
+		`porin_datapath_filter_drops_total{chain="input"}`:                   1,
+		`porin_datapath_policy_entries{map="addresses"}`:                     6,
+		`porin_datapath_policy_entries{map="tables"}`:                        1,
+		`porin_datapath_policy_capacity{map="rows"}`:                         1000,
 		`porin_monitor_flows_total{reason="",verdict="allowed"}`:             1,
 		`porin_monitor_flows_total{reason="policy-egress",verdict="denied"}`: 1,
 	})

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// recentCount is how many distinct flows are remembered, at about 250 bytes each.
+// recentCount is how many distinct flows are remembered, at about 300 bytes each.
 const recentCount = 10_000
 
 // Recent is what was seen of connections from one address to a port of another. Both are as they are without translation.
