@@ -37,10 +37,11 @@ type options struct {
 	expires                time.Duration // ipam reserve
 	permanent              bool          // ipam reserve
 
-	file     string // policy apply
-	from, to string // policy explain
-	protocol string // policy explain
-	port     uint16 // policy explain
+	file     string   // policy apply, policy diff
+	deleted  []string // policy diff
+	from, to string   // policy explain
+	protocol string   // policy explain
+	port     uint16   // policy explain
 
 	incarnation  string // node delete, node reset, ipam recover
 	machineIsOff bool   // node delete
@@ -119,6 +120,11 @@ func recoverFlags(fs *pflag.FlagSet, o *options) {
 
 func applyFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVarP(&o.file, "file", "f", "", "`file` of manifests, YAML or JSON; - is what comes in on stdin")
+}
+
+func diffFlags(fs *pflag.FlagSet, o *options) {
+	applyFlags(fs, o)
+	fs.StringSliceVar(&o.deleted, "delete", nil, "`policies` as if they were deleted, comma separated: NAMESPACE/NAME, or KIND/NAME")
 }
 
 func explainFlags(fs *pflag.FlagSet, o *options) {
