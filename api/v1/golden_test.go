@@ -51,7 +51,7 @@ var bodies = map[string]any{
 		Addresses: addresses, Reservation: "4UFXKSCNGRY3KIRXEYBGT6NQXC", ExternalIPAM: true, Began: 123456789,
 		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts,
 	},
-	"endpoint-patch":   v1.EndpointPatch{Labels: labels, NamespaceLabels: map[string]string{}, NamedPorts: namedPorts},
+	"endpoint-patch":   v1.EndpointPatch{Labels: labels, NamespaceLabels: map[string]string{}, NamedPorts: namedPorts, Audit: new(false)},
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
@@ -168,8 +168,17 @@ var bodies = map[string]any{
 			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "shop", Policy: "web", Direction: "egress"},
 			Passed: []v1.PolicyRule{{Kind: "ClusterNetworkPolicy", Policy: "cluster", Direction: "egress", Index: 2, Name: "to-all"}},
 		},
-		Ingress:  v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
+		Ingress:     v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
+		AuditEgress: &v1.PolicyDecision{Reason: "default deny"}, AuditIngress: &v1.PolicyDecision{Reason: "default deny"},
 		Datapath: v1.PolicyDatapath{Egress: new(false), Differs: true, NotAsked: "neither end is a pod of this node"},
+	},
+	"policy-diff": v1.PolicyDiff{
+		Flows: 345, Since: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Changed: 1, Changes: []v1.PolicyFlowChange{{
+			From: v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}, To: v1.PolicyPeer{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7},
+			Protocol: "TCP", Port: 80, Count: 12, LastSeen: time.Date(2026, 11, 22, 13, 0, 0, 0, time.UTC),
+			Now:  v1.PolicyVerdict{Allowed: true, Egress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"}, Ingress: v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}},
+			Then: v1.PolicyVerdict{Egress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"}, Ingress: v1.PolicyDecision{Reason: "default deny"}},
+		}},
 	},
 	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }

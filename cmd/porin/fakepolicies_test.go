@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -19,6 +20,7 @@ import (
 type fakePolicies struct {
 	all     []v1.Policy
 	failing bool // the datapath refuses changes
+	audit   bool // the agent runs with --policy-audit
 }
 
 func (f *fakePolicies) mount(r chi.Router) {
@@ -27,6 +29,7 @@ func (f *fakePolicies) mount(r chi.Router) {
 	}))
 	r.Method(http.MethodPut, "/v1/policy", httpx.Handler(f.put))
 	r.Method(http.MethodGet, "/v1/policy/explain", httpx.Handler(f.explain))
+	r.Method(http.MethodPost, "/v1/policy/diff", httpx.Handler(f.diff))
 	for _, path := range []string{"/v1/policy/{kind}/{name}", "/v1/policy/{kind}/{namespace}/{name}"} {
 		r.Method(http.MethodGet, path, httpx.Handler(f.get))
 		r.Method(http.MethodDelete, path, httpx.Handler(f.delete))
@@ -34,7 +37,7 @@ func (f *fakePolicies) mount(r chi.Router) {
 }
 
 func (f *fakePolicies) status() v1.PolicyStatus {
-	status := v1.PolicyStatus{Policies: len(f.all), Identities: 7 + len(f.all), Revision: 12}
+	status := v1.PolicyStatus{Audit: f.audit, Policies: len(f.all), Identities: 7 + len(f.all), Revision: 12}
 	for _, p := range f.all {
 		for _, text := range p.Reports {
 			status.Reports = append(status.Reports, v1.PolicyReport{Policies: []string{policyName(p.Kind, p.Namespace, p.Name)}, Text: text})
@@ -54,10 +57,10 @@ func (f *fakePolicies) put(w http.ResponseWriter, r *http.Request) error {
 	answer := []v1.Policy{}
 	for line := range strings.Lines(string(body)) {
 		words := strings.Fields(line)
-		if len(words) != 3 {
+		if len(words) < 3 {
 			return fault.New(fault.Invalid, "document 1, line 2: unknown field \"spec.podSelectors\"")
 		}
-		p := v1.Policy{Kind: words[0], Name: words[2], Tier: "networkpolicy", Egress: -1, Ingress: 2, Outcome: "created"}
+		p := v1.Policy{Kind: words[0], Name: words[2], Tier: "networkpolicy", Egress: -1, Ingress: 2, Outcome: "created", Audit: len(words) > 3}
 		if words[1] != "-" {
 			p.Namespace = words[1]
 		} else {
@@ -101,6 +104,34 @@ func (f *fakePolicies) delete(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// diff has two connections decided otherwise when a policy is proposed, and none when one is deleted.
+func (f *fakePolicies) diff(w http.ResponseWriter, r *http.Request) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	answer := v1.PolicyDiff{Flows: 345, Since: noon.Add(-10 * time.Minute), Changes: []v1.PolicyFlowChange{}}
+	if len(body) == 0 && r.URL.Query().Get("delete") != "NetworkPolicy/default/web" {
+		return fault.New(fault.Invalid, "delete "+r.URL.Query().Get("delete"))
+	}
+	allowed, denied := v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}, v1.PolicyDecision{
+		Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "ingress", Index: -1},
+	}
+	web := v1.PolicyPeer{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1}
+	outside := v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}
+	if len(body) > 0 {
+		answer.Changed = 3
+		answer.Changes = append(answer.Changes, v1.PolicyFlowChange{
+			From: outside, To: web, Protocol: "TCP", Port: 80, Count: 12, LastSeen: noon,
+			Now: v1.PolicyVerdict{Allowed: true, Egress: allowed, Ingress: allowed}, Then: v1.PolicyVerdict{Egress: allowed, Ingress: denied},
+		}, v1.PolicyFlowChange{
+			From: web, To: outside, Protocol: "ICMP", Count: 1, LastSeen: noon,
+			Now: v1.PolicyVerdict{Egress: denied, Ingress: allowed}, Then: v1.PolicyVerdict{Allowed: true, Egress: allowed, Ingress: allowed},
+		})
+	}
+	return httpx.JSON(w, http.StatusOK, answer)
+}
+
 // explain denies what is for port 81.
 func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
@@ -118,6 +149,9 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	if port == 443 {
 		answer.Datapath = v1.PolicyDatapath{Egress: new(true), Ingress: new(true)}
+	}
+	if port == 22 {
+		answer.AuditEgress = &v1.PolicyDecision{Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Index: -1}}
 	}
 	if port == 53 {
 		answer.Datapath = v1.PolicyDatapath{NotAsked: "neither end is a pod of this node"}

@@ -18,9 +18,9 @@ func policyList(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	return s.print(list, func(w io.Writer) {
-		row(w, "KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "EGRESS", "INGRESS", "REPORTS")
+		row(w, "KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "EGRESS", "INGRESS", "AUDIT", "REPORTS")
 		for _, p := range list {
-			row(w, p.Kind, p.Namespace, p.Name, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), len(p.Reports))
+			row(w, p.Kind, p.Namespace, p.Name, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), yes(p.Audit), len(p.Reports))
 		}
 	})
 }
@@ -40,6 +40,9 @@ func policyGet(ctx context.Context, s *session, args []string) error {
 		row(w, "Priority:", priorityText(p))
 		row(w, "Egress:", rulesText(p.Egress))
 		row(w, "Ingress:", rulesText(p.Ingress))
+		if p.Audit {
+			row(w, "Audit:", "it is not in force: what it would deny passes")
+		}
 		for _, report := range p.Reports {
 			row(w, "Report:", report)
 		}
@@ -70,6 +73,75 @@ func policyApply(ctx context.Context, s *session, _ []string) error {
 			_, _ = fmt.Fprintln(w, printable(policyName(p.Kind, p.Namespace, p.Name)+" "+p.Outcome))
 		}
 	})
+}
+
+func policyDiff(ctx context.Context, s *session, _ []string) error {
+	if s.file == "" && len(s.deleted) == 0 {
+		return usageOf([]string{"policy", "diff"}, "want --file or --delete")
+	}
+	var documents []byte
+	if s.file != "" {
+		var err error
+		if documents, err = s.read(s.file); err != nil {
+			return err
+		}
+	}
+	var remove []string
+	for _, text := range s.deleted {
+		ref, err := parsePolicyRef("diff", text)
+		if err != nil {
+			return err
+		}
+		remove = append(remove, strings.Join(slices.DeleteFunc([]string{ref.kind, ref.namespace, ref.name}, func(part string) bool { return part == "" }), "/"))
+	}
+	diff, err := s.client.DiffPolicies(ctx, documents, remove)
+	if err != nil {
+		return err
+	}
+	return s.print(diff, func(w io.Writer) { s.diffTable(w, diff) })
+}
+
+func (s *session) diffTable(w io.Writer, diff v1.PolicyDiff) {
+	seen := plural(diff.Flows, "connection") + " seen in " + s.age(diff.Since)
+	if diff.Changed == 0 {
+		_, _ = fmt.Fprintf(w, "Nothing would be decided otherwise of %s.\n", seen)
+		return
+	}
+	row(w, "FROM", "TO", "PORT", "NOW", "THEN", "BY")
+	for _, c := range diff.Changes {
+		row(w, peerName(c.From), peerName(c.To), portName(c.Protocol, c.Port), verdictText(c.Now.Allowed), verdictText(c.Then.Allowed), deciderText(c))
+	}
+	if more := diff.Changed - len(diff.Changes); more > 0 {
+		_, _ = fmt.Fprintf(w, "and %d more.\n", more)
+	}
+	_, _ = fmt.Fprintf(w, "%d of %s would be decided otherwise.\n", diff.Changed, seen)
+}
+
+// deciderText is what decides then, in the direction in which it is something else.
+func deciderText(c v1.PolicyFlowChange) string {
+	direction, decision := "egress", c.Then.Egress
+	if c.Now.Egress.Allowed == c.Then.Egress.Allowed {
+		direction, decision = "ingress", c.Then.Ingress
+	}
+	if decision.Rule != nil {
+		return ruleText(*decision.Rule)
+	}
+	return direction + ": " + decision.Reason
+}
+
+// peerName is the pod, or the address of anybody else.
+func peerName(p v1.PolicyPeer) string {
+	if name := podName(p.Pod); name != "" {
+		return name
+	}
+	return p.Address.String()
+}
+
+func portName(protocol string, port uint16) string {
+	if port == 0 {
+		return protocol
+	}
+	return fmt.Sprintf("%s %d", protocol, port)
 }
 
 // read reads a file, or what comes in when it is "-".
@@ -107,6 +179,14 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 		row(w, "Egress:", decisionText(x.Egress))
 		row(w, "Ingress:", decisionText(x.Ingress))
 		row(w, "Verdict:", verdictText(x.Allowed))
+		for _, side := range []struct {
+			name     string
+			decision *v1.PolicyDecision
+		}{{"egress", x.AuditEgress}, {"ingress", x.AuditIngress}} {
+			if side.decision != nil {
+				row(w, "Audit:", side.name+" would be "+decisionText(*side.decision))
+			}
+		}
 		row(w, "Datapath:", datapathText(x.Datapath))
 		if x.Error != "" {
 			row(w, "Not in force:", x.Error)
@@ -186,6 +266,14 @@ func priorityText(p v1.Policy) string {
 		return ""
 	}
 	return strconv.Itoa(p.Priority)
+}
+
+// yes is "" for no.
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return ""
 }
 
 func rulesText(n int) string {
