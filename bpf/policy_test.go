@@ -232,6 +232,20 @@ func TestPolicyThroughStack(t *testing.T) {
 	}
 }
 
+// TestPolicyReplyToNode changes the policy of a pod that the node has opened a connection to, which it always may, while the pod alone sends.
+func TestPolicyReplyToNode(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "deny", denyIngress)
+	node, server := netip.AddrPortFrom(nodeIPv4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
+	request, _ := p.run(t, p.objects.ToPod, p.server, segment(p.server.hostMAC, p.server.mac, node, server, syn))
+	wantVerdict(t, "the node's request", request, verdictStack)
+	for _, when := range []string{"the answer", "more of it"} {
+		reply, _ := p.run(t, p.objects.FromPod, p.server, segment(p.server.mac, p.server.hostMAC, server, node, ack))
+		wantVerdict(t, when, reply, verdictStack)
+		p.policy(t, "from", fromClient)
+	}
+}
+
 // TestPolicyReplyThroughStack has the server's reply to what reached it by a Service be none of its own requests.
 func TestPolicyReplyThroughStack(t *testing.T) {
 	p := newPoliced(t)
