@@ -121,40 +121,52 @@ func (s *step) hits(ports []model.NamedPort, protocol model.Protocol, port uint1
 type Decision struct {
 	Allowed         bool
 	Egress, Ingress Outcome
+	// AuditEgress and AuditIngress are what the outcomes would be if nothing was in audit; nil for the same.
+	AuditEgress, AuditIngress *Outcome
 }
 
 // Evaluate decides about a connection between two addresses, as they are after translation. It evaluates the rules themselves,
 // not the rows of tables, and the policies of remote pods, too. Who knows that a connection from a node's address is forwarded
 // asks for its original source.
 func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Decision {
-	d := Decision{
-		Egress:  e.evaluate(from, to, model.Egress, protocol, port),
-		Ingress: e.evaluate(to, from, model.Ingress, protocol, port),
-	}
+	var d Decision
+	d.Egress, d.AuditEgress = e.evaluate(from, to, model.Egress, protocol, port)
+	d.Ingress, d.AuditIngress = e.evaluate(to, from, model.Ingress, protocol, port)
 	d.Allowed = d.Egress.Allowed && d.Ingress.Allowed
 	return d
 }
 
-func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol model.Protocol, port uint16) Outcome {
+func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol model.Protocol, port uint16) (o Outcome, audit *Outcome) {
 	_, ep := e.lookup(subject)
 	c, other := e.lookup(peer)
 	switch {
 	case ep == nil || !ep.subject():
-		return Outcome{Allowed: true, Reason: ReasonNoSubject}
+		return Outcome{Allowed: true, Reason: ReasonNoSubject}, nil
 	case other == ep:
-		return Outcome{Allowed: true, Reason: ReasonSelf}
+		return Outcome{Allowed: true, Reason: ReasonSelf}, nil
 	}
-	var t *table
+	var inForce, proposed *table
 	if ep.enforced != nil {
-		t = ep.tables[d]
+		inForce, proposed = ep.tables[d], ep.proposed[d]
 	} else {
-		t = e.buildTable(ep, e.policiesOf(ep), d)
+		inForce, proposed = e.build(ep, e.policiesOf(ep), d)
 	}
+	o = e.outcome(ep, inForce, c, protocol, port)
+	if proposed != nil {
+		if would := e.outcome(ep, proposed, c, protocol, port); would != o {
+			audit = &would
+		}
+	}
+	return o, audit
+}
+
+// outcome is a table's answer about an endpoint and a class.
+func (e *Engine) outcome(ep *endpoint, t *table, c *class, protocol model.Protocol, port uint16) Outcome {
 	if ep.Local && t.freeFor(e, c) {
 		return Outcome{Allowed: true, Reason: ReasonHost}
 	}
 	ports := c.ports
-	if d == model.Ingress {
+	if t.direction == model.Ingress {
 		ports = t.ports
 	}
 	if !protocol.HasPorts() {

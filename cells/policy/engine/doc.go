@@ -17,6 +17,8 @@
 //	          final. Prefixes of a protocol are disjoint, but for one without bits, which stands for the remaining ports; the
 //	          row without a protocol stands for the remaining protocols
 //
+// A policy or an endpoint in audit, or a node, counts for nothing in what tables, rows and changes say. [Engine.Evaluate] has also what it would be otherwise.
+//
 // What the API says is in the model's picture of the tiers. What it leaves open:
 //
 //   - Policies of equal priority are evaluated by kind and name, and [Engine.Reports] lists them.

@@ -17,6 +17,8 @@ import (
 type Config struct {
 	// HostPolicy subjects traffic from this node to its own pods to policy. Without it, it is always allowed.
 	HostPolicy bool
+	// Audit says that no policy is in force for any local endpoint: what they would decide is only reported.
+	Audit bool
 }
 
 // Engine holds policies, endpoints, and what follows from them. It is for one goroutine at a time; any number may read between
@@ -60,6 +62,7 @@ type endpoint struct {
 type enforced struct {
 	policies []*policy // that select it, in their order
 	tables   [2]*table // by direction
+	proposed [2]*table // what tables would be if nothing was in audit, without rows; nil when it is the same
 }
 
 // subject reports whether policies apply to the endpoint.

@@ -20,6 +20,12 @@ func (e *Engine) Table(endpoint string, d model.Direction) (Table, bool) {
 	return Table{ep.tables[d]}, true
 }
 
+// InAudit reports whether a local endpoint would be restricted otherwise if nothing was in audit.
+func (e *Engine) InAudit(endpoint string) bool {
+	ep := e.local[endpoint]
+	return ep != nil && ep.proposed != [2]*table{}
+}
+
 // ID is shared by endpoints with the same policies.
 func (t Table) ID() TableID { return t.t.id }
 

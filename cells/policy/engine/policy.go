@@ -135,6 +135,8 @@ func (a *apply) removePolicy(p *policy) {
 	}
 }
 
+func (p *policy) inAudit() bool { return p.Audit }
+
 // selects reports whether the endpoint is a subject of the policy.
 func (p *policy) selects(ep *endpoint) bool {
 	return ep.Kind == model.Pod && podsAdmit(&p.Subject, ep.Namespace, ep.NamespaceLabels) && matches(p.Subject.Labels, ep.Labels)

@@ -32,10 +32,26 @@ type table struct {
 	seen map[string]*rowSet // by the steps that match, and the peer's named ports
 }
 
+// build returns the table that is in force and, if that is another one, what it would be if nothing was in audit.
+func (e *Engine) build(ep *endpoint, policies []*policy, d model.Direction) (inForce, proposed *table) {
+	unknown := ep.Kind == model.Init
+	all := buildTable(ep, policies, unknown, d)
+	switch {
+	case ep.Audit || ep.Local && e.config.Audit:
+		inForce = buildTable(ep, nil, false, d)
+	case slices.ContainsFunc(policies, (*policy).inAudit):
+		inForce = buildTable(ep, slices.DeleteFunc(slices.Clone(policies), (*policy).inAudit), unknown, d)
+	}
+	if inForce == nil || inForce.key == all.key {
+		return all, nil
+	}
+	return inForce, all
+}
+
 // buildTable returns a table without rows and number.
-func (e *Engine) buildTable(ep *endpoint, policies []*policy, d model.Direction) *table {
+func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Direction) *table {
 	t := &table{
-		direction: d, unknown: ep.Kind == model.Init, bySelector: map[*selector][]int32{}, rows: map[*class]*rowSet{}, seen: map[string]*rowSet{},
+		direction: d, unknown: unknown, bySelector: map[*selector][]int32{}, rows: map[*class]*rowSet{}, seen: map[string]*rowSet{},
 	}
 	key := strconv.AppendBool([]byte{byte(d)}, t.unknown)
 	names := map[string]bool{}
@@ -100,7 +116,8 @@ func (a *apply) updateTables() {
 
 func (a *apply) assign(ep *endpoint, d model.Direction) {
 	e := a.e
-	built := e.buildTable(ep, ep.policies, d)
+	built, proposed := e.build(ep, ep.policies, d)
+	ep.proposed[d] = proposed
 	t := e.tables[built.key]
 	if t == nil {
 		t = built

@@ -31,6 +31,8 @@ type Endpoint struct {
 	Labels          map[string]string // of the pod or node
 	Addresses       []netip.Addr
 	NamedPorts      []NamedPort
+	// Audit says that no policy is in force for the endpoint: what they would decide is only reported.
+	Audit bool
 }
 
 // NamedPort is a port of a pod's containers. A name may stand for several ports.

@@ -93,6 +93,8 @@ type Policy struct {
 	Subject Pods
 	// Egress and Ingress are the parts of the policy; nil means that the policy does not affect the direction.
 	Egress, Ingress *Rules
+	// Audit says that the policy is not in force: what it would decide is only reported.
+	Audit bool
 }
 
 // Rules is a policy's part for one direction. In [TierNetworkPolicy] a subject is denied what no rule accepts, so an empty one denies all.

@@ -13,6 +13,7 @@ type World struct {
 	Policies   []model.Policy
 	Endpoints  []model.Endpoint // of an address that several have, the last one counts
 	HostPolicy bool             // traffic from the node to its pods is subject to policy
+	Audit      bool             // no policy is in force for local pods
 }
 
 // Answer is the verdict for one direction and what has decided.
@@ -32,6 +33,18 @@ type Connection struct {
 // Evaluate returns the answers for egress at the connection's source and for ingress at its destination.
 func (w World) Evaluate(c Connection) (egress, ingress Answer) {
 	return w.direction(c, model.Egress), w.direction(c, model.Ingress)
+}
+
+// WithoutAudit is the world in which everything is in force.
+func (w World) WithoutAudit() World {
+	all := World{Policies: slices.Clone(w.Policies), Endpoints: slices.Clone(w.Endpoints), HostPolicy: w.HostPolicy}
+	for i := range all.Policies {
+		all.Policies[i].Audit = false
+	}
+	for i := range all.Endpoints {
+		all.Endpoints[i].Audit = false
+	}
+	return all
 }
 
 var allowed = Answer{Allowed: true}
@@ -54,6 +67,11 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 	if d == model.Ingress && subject.Local && peer != nil && peer.Kind == model.Host && !w.HostPolicy {
 		return allowed
 	}
+	// Porin's documentation says: in audit what would be denied passes.
+	if subject.Audit || subject.Local && w.Audit {
+		return allowed
+	}
+	w.Policies = slices.DeleteFunc(slices.Clone(w.Policies), func(p model.Policy) bool { return p.Audit })
 	if subject.Kind == model.Init {
 		return Answer{}
 	}

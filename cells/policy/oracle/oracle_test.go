@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -24,35 +25,50 @@ func TestEngineAgainstOracle(t *testing.T) {
 		first = rand.Uint64()
 	}
 	t.Logf("-seed=%d", first)
-	seen := map[engine.Reason]int{}
+	seen := newCounts()
 	for done, n := 0, uint64(0); done < *cases && !t.Failed(); n++ {
 		done += compare(t, first+n, seen)
 	}
 	for reason := engine.ReasonRule; reason <= engine.ReasonUnknownLabels; reason++ {
-		if seen[reason] < *cases/500 {
-			t.Errorf("-seed=%d: %d cases with reason %q: too few", first, seen[reason], reason)
+		if seen.reasons[reason] < *cases/500 {
+			t.Errorf("-seed=%d: %d cases with reason %q: too few", first, seen.reasons[reason], reason)
 		}
+	}
+	if seen.audited < *cases/100 {
+		t.Errorf("-seed=%d: %d outcomes that would be denied without audit: too few", first, seen.audited)
 	}
 }
 
 func FuzzEngineAgainstOracle(f *testing.F) {
 	f.Add(uint64(1))
-	f.Fuzz(func(t *testing.T, seed uint64) { compare(t, seed, map[engine.Reason]int{}) })
+	f.Fuzz(func(t *testing.T, seed uint64) { compare(t, seed, newCounts()) })
 }
 
+// counts says how much of what matters was among the random cases.
+type counts struct {
+	reasons map[engine.Reason]int
+	audited int // outcomes that would be denied without audit
+}
+
+func newCounts() *counts { return &counts{reasons: map[engine.Reason]int{}} }
+
 // compare applies some updates and asks about connections after each. It returns how many, and counts the reasons.
-func compare(t *testing.T, seed uint64, seen map[engine.Reason]int) int {
+func compare(t *testing.T, seed uint64, seen *counts) int {
 	r := oracle.NewRandom(seed)
-	world := oracle.World{HostPolicy: r.IntN(4) == 0}
-	e := engine.New(engine.Config{HostPolicy: world.HostPolicy})
+	world := oracle.World{HostPolicy: r.IntN(4) == 0, Audit: r.IntN(8) == 0}
+	e := engine.New(engine.Config{HostPolicy: world.HostPolicy, Audit: world.Audit})
+	all := engine.New(engine.Config{HostPolicy: world.HostPolicy}) // in which nothing is in audit
 	d := newDatapath(e)
 	asked := 0
 	var history []model.Endpoint
 	for range 1 + r.IntN(8) {
-		d.follow(e.Apply(update(r, &world, &history)))
+		u := update(r, &world, &history)
+		d.follow(e.Apply(u))
+		all.Apply(withoutAudit(u))
 		for range 20 {
 			asked++
-			if fault := disagreement(world, e, d, r.Connection(world), seen); fault != "" {
+			c := r.Connection(world)
+			if fault := cmp.Or(disagreement(world, e, d, c, seen), auditDisagreement(world, e, all, c, seen)); fault != "" {
 				t.Errorf("-seed=%d: %s\n%s", seed, fault, describe(world))
 				return asked
 			}
@@ -61,7 +77,7 @@ func compare(t *testing.T, seed uint64, seen map[engine.Reason]int) int {
 	return asked
 }
 
-func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Connection, seen map[engine.Reason]int) string {
+func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Connection, seen *counts) string {
 	egress, ingress := world.Evaluate(c)
 	decision := e.Evaluate(c.From, c.To, c.Protocol, c.Port)
 	what := fmt.Sprintf("%s -> %s %s %d", c.From, c.To, c.Protocol, c.Port)
@@ -74,7 +90,7 @@ func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Co
 		want          oracle.Answer
 		got           engine.Outcome
 	}{{model.Egress, c.From, c.To, egress, decision.Egress}, {model.Ingress, c.To, c.From, ingress, decision.Ingress}} {
-		seen[side.got.Reason]++
+		seen.reasons[side.got.Reason]++
 		if !same(side.want, side.got) {
 			return fmt.Sprintf("%s, %s: the oracle says %+v, the engine %s", what, side.direction, side.want, side.got)
 		}
@@ -83,6 +99,43 @@ func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Co
 		}
 	}
 	return ""
+}
+
+// auditDisagreement compares what the engine says that would be if nothing was in audit.
+func auditDisagreement(world oracle.World, e, all *engine.Engine, c oracle.Connection, seen *counts) string {
+	egress, ingress := world.WithoutAudit().Evaluate(c)
+	got, other := e.Evaluate(c.From, c.To, c.Protocol, c.Port), all.Evaluate(c.From, c.To, c.Protocol, c.Port)
+	for _, side := range []struct {
+		direction model.Direction
+		want      oracle.Answer
+		inForce   engine.Outcome
+		audit     *engine.Outcome
+		other     engine.Outcome
+	}{{model.Egress, egress, got.Egress, got.AuditEgress, other.Egress}, {model.Ingress, ingress, got.Ingress, got.AuditIngress, other.Ingress}} {
+		would := side.inForce
+		if side.audit != nil {
+			would = *side.audit
+		}
+		if !would.Allowed && side.inForce.Allowed {
+			seen.audited++
+		}
+		if !same(side.want, would) || would.String() != side.other.String() || side.audit != nil && *side.audit == side.inForce {
+			return fmt.Sprintf("%s -> %s %s %d, %s without audit: the oracle says %+v, the engine %s, an engine without audit %s", c.From, c.To, c.Protocol, c.Port,
+				side.direction, side.want, would, side.other)
+		}
+	}
+	return ""
+}
+
+func withoutAudit(u engine.Update) engine.Update {
+	u.SetPolicies, u.SetEndpoints = slices.Clone(u.SetPolicies), slices.Clone(u.SetEndpoints)
+	for i := range u.SetPolicies {
+		u.SetPolicies[i].Audit = false
+	}
+	for i := range u.SetEndpoints {
+		u.SetEndpoints[i].Audit = false
+	}
+	return u
 }
 
 func same(want oracle.Answer, got engine.Outcome) bool {
@@ -118,13 +171,15 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 		if len(*history) > 0 && r.IntN(3) == 0 {
 			changed := ep
 			ep = (*history)[r.IntN(len(*history))]
-			switch r.IntN(4) {
+			switch r.IntN(5) {
 			case 0:
 				ep.NamedPorts = changed.NamedPorts
 			case 1:
 				ep.Labels = changed.Labels
 			case 2:
 				ep.Addresses = changed.Addresses
+			case 3:
+				ep.Audit = !ep.Audit
 			}
 		}
 		*history = append(*history, ep)
@@ -144,12 +199,12 @@ func setEndpoint(w *oracle.World, u *engine.Update, ep model.Endpoint) {
 }
 
 func describe(w oracle.World) string {
-	text := fmt.Sprintf("host policy: %v\n", w.HostPolicy)
+	text := fmt.Sprintf("host policy: %v, audit: %v\n", w.HostPolicy, w.Audit)
 	for _, ep := range w.Endpoints {
 		text += fmt.Sprintf("%+v\n", ep)
 	}
 	for _, p := range w.Policies {
-		text += fmt.Sprintf("%s %s %d subject %+v\n", p.ID, p.Tier, p.Priority, p.Subject)
+		text += fmt.Sprintf("%s %s %d audit %v subject %+v\n", p.ID, p.Tier, p.Priority, p.Audit, p.Subject)
 		for _, d := range []model.Direction{model.Egress, model.Ingress} {
 			if p.Part(d) == nil {
 				continue

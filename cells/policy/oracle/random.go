@@ -49,6 +49,7 @@ func (r Random) Endpoint() model.Endpoint {
 	if r.chance(25) {
 		ep.Kind = pick(r, model.Host, model.Host, model.Host, model.RemoteNode, model.Health, model.Unmanaged, model.Init)
 	}
+	ep.Audit = r.chance(10)
 	ep.Namespace = pick(r, "red", "green", "blue")
 	ep.NamespaceLabels = map[string]string{"name": ep.Namespace}
 	if r.chance(30) {
@@ -209,7 +210,7 @@ func (r Random) rules(kind string, d model.Direction) *model.Rules {
 
 // Policy returns one of the few that there are, with random properties.
 func (r Random) Policy() model.Policy {
-	p := model.Policy{Subject: r.pods()}
+	p := model.Policy{Subject: r.pods(), Audit: r.chance(15)}
 	p.ID = model.PolicyID{Kind: pick(r, model.KindNetworkPolicy, model.KindNetworkPolicy, model.KindClusterNetworkPolicy,
 		model.KindAdminNetworkPolicy, model.KindBaselineAdminNetworkPolicy), Name: fmt.Sprint("p", r.IntN(4))}
 	switch p.ID.Kind {
