@@ -31,6 +31,8 @@ type EndpointRequest struct {
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	// NamedPorts are the ports of its containers that have a name.
 	NamedPorts []NamedPort `json:"namedPorts,omitzero"`
+	// Audit has what policies would deny the pod pass, and be reported. It is as labels are: what is not given stays.
+	Audit *bool `json:"audit,omitempty"`
 	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now. An ADD that began before the DEL
 	// of its attachment, or before the ADD of a newer container of its pod, is refused. A DEL takes it as the query
 	// parameter "began", and spares an attachment that began later.
@@ -43,6 +45,7 @@ type EndpointPatch struct {
 	Labels          map[string]string `json:"labels,omitzero"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	NamedPorts      []NamedPort       `json:"namedPorts,omitzero"`
+	Audit           *bool             `json:"audit,omitempty"`
 }
 
 // NamedPort is a port of a pod that policies may name. A name may stand for several ports.
@@ -81,7 +84,9 @@ type Endpoint struct {
 	Labels          map[string]string `json:"labels,omitempty"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`
 	NamedPorts      []NamedPort       `json:"namedPorts,omitempty"`
-	Created         time.Time         `json:"created,omitzero"`
+	// Audit says that no policy is in force for the endpoint: what they would deny passes.
+	Audit   bool      `json:"audit,omitempty"`
+	Created time.Time `json:"created,omitzero"`
 	// Gateways are the link-local next hops of the container's default routes, one a family that it has an address
 	// of. Both answer at the MAC of Host, and nothing on the link answers ARP or neighbour discovery: the neighbour
 	// entries must be permanent.

@@ -18,6 +18,8 @@ type Policy struct {
 	// Egress and Ingress count the rules for a direction; -1 is that the policy does not affect it.
 	Egress  int `json:"egress"`
 	Ingress int `json:"ingress"`
+	// Audit says that the policy is not in force: what it would deny passes.
+	Audit bool `json:"audit,omitempty"`
 	// Reports are what its author should know: what has no effect, and what the API leaves undefined.
 	Reports []string `json:"reports,omitempty"`
 	// Outcome is "created", "changed" or "unchanged" in the answer to PUT /v1/policy.
@@ -32,6 +34,8 @@ type PolicyStatus struct {
 	// Revision counts the changes of policies, labels and addresses that were written to the datapath since the agent's start.
 	Revision   uint64 `json:"revision"`
 	Identities int    `json:"identities"` // sets of addresses that the rules of no policy tell apart
+	// Audit says that no policy is in force on this node: what they would deny passes.
+	Audit bool `json:"audit,omitempty"`
 	// Reports are the first 100, as in [Policy].
 	Reports []PolicyReport `json:"reports,omitempty"`
 	// Error is why the latest change is not in the datapath, which has what was before; the agent tries again. FailedSince is when it failed first.
@@ -49,6 +53,8 @@ type PolicyReport struct {
 type EndpointPolicy struct {
 	Egress  bool `json:"egress"`  // what it begins is decided by rules
 	Ingress bool `json:"ingress"` // what others begin with it is
+	// Audit says that rules would decide otherwise if nothing was in audit.
+	Audit bool `json:"audit,omitempty"`
 	// Error is as in [PolicyStatus]. What the datapath has for this endpoint may be what was before.
 	Error string `json:"error,omitempty"`
 }
@@ -63,6 +69,9 @@ type PolicyExplanation struct {
 	// Egress is decided by the policies of From, Ingress by those of To.
 	Egress  PolicyDecision `json:"egress"`
 	Ingress PolicyDecision `json:"ingress"`
+	// AuditEgress and AuditIngress are what these would be if nothing was in audit; nil when it is the same.
+	AuditEgress  *PolicyDecision `json:"auditEgress,omitempty"`
+	AuditIngress *PolicyDecision `json:"auditIngress,omitempty"`
 	// Datapath is what this node's kernel decides.
 	Datapath PolicyDatapath `json:"datapath"`
 	// Error is as in [PolicyStatus]: the datapath may decide as before.

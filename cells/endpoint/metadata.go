@@ -24,6 +24,7 @@ type Metadata struct {
 	Labels          map[string]string `json:"labels,omitzero"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	NamedPorts      []NamedPort       `json:"namedPorts,omitzero"`
+	Audit           *bool             `json:"audit,omitempty"`
 }
 
 // Encode is the form that an [Endpoint] and a [Spec] carry: the same text for the same metadata, "" when nothing is given.
@@ -39,7 +40,7 @@ func (m Metadata) Encode() (string, error) {
 		})
 		m.NamedPorts = slices.Compact(ports)
 	}
-	if m.Labels == nil && m.NamespaceLabels == nil && m.NamedPorts == nil {
+	if m.Labels == nil && m.NamespaceLabels == nil && m.NamedPorts == nil && m.Audit == nil {
 		return "", nil
 	}
 	text, err := json.Marshal(m) // which sorts keys
@@ -78,6 +79,9 @@ func ChangeMetadata(text, change string) (string, error) {
 	}
 	if given.NamedPorts != nil {
 		m.NamedPorts = given.NamedPorts
+	}
+	if given.Audit != nil {
+		m.Audit = given.Audit
 	}
 	return m.Encode()
 }

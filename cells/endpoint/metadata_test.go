@@ -21,10 +21,21 @@ func TestMetadataEncode(t *testing.T) {
 	}
 	for text, m := range map[string]endpoint.Metadata{
 		"": {}, `{"labels":{}}`: {Labels: map[string]string{}}, `{"namedPorts":[]}`: {NamedPorts: []endpoint.NamedPort{}},
+		`{"audit":true}`: {Audit: new(true)}, `{"audit":false}`: {Audit: new(false)},
 		`{"labels":{"a":"1","b":"2"}}`: {Labels: map[string]string{"b": "2", "a": "1"}},
 	} {
 		if got, err := m.Encode(); got != text || err != nil {
 			t.Errorf("%+v: %s, %v, want %s", m, got, err, text)
+		}
+	}
+}
+
+func TestChangeAudit(t *testing.T) {
+	for _, row := range [][3]string{
+		{"", `{"audit":true}`, `{"audit":true}`}, {`{"audit":true}`, `{"audit":false}`, `{"audit":false}`}, {`{"audit":true}`, `{"labels":{}}`, `{"labels":{},"audit":true}`},
+	} {
+		if got, err := endpoint.ChangeMetadata(row[0], row[1]); got != row[2] || err != nil {
+			t.Errorf("%s changed by %s: %s, %v; want %s", row[0], row[1], got, err, row[2])
 		}
 	}
 }

@@ -238,6 +238,7 @@ func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 		Gateways:     gatewaysOf(ep.Addresses),
 
 		Labels: metadata.Labels, NamespaceLabels: metadata.NamespaceLabels, NamedPorts: metadata.NamedPorts,
+		Audit: metadata.Audit != nil && *metadata.Audit,
 	}
 }
 
@@ -258,7 +259,7 @@ func specFromV1(a endpoint.Attachment, body v1.EndpointRequest) (endpoint.Spec, 
 	if body.Began < 0 {
 		return endpoint.Spec{}, errBegan
 	}
-	metadata, err := endpoint.Metadata{Labels: body.Labels, NamespaceLabels: body.NamespaceLabels, NamedPorts: body.NamedPorts}.Encode()
+	metadata, err := endpoint.Metadata{Labels: body.Labels, NamespaceLabels: body.NamespaceLabels, NamedPorts: body.NamedPorts, Audit: body.Audit}.Encode()
 	if err != nil {
 		return endpoint.Spec{}, err
 	}

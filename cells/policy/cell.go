@@ -50,7 +50,7 @@ type follower struct{ *nodeaddr.Follower }
 
 // build has everything known before the manager restores endpoints.
 func build(p params) (*Queue, *Policies, *follower) {
-	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost}, p.Enforcer, p.Log)
+	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit}, p.Enforcer, p.Log)
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))

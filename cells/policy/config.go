@@ -10,6 +10,8 @@ import (
 type Config struct {
 	// AllowHost lets this node always reach its own pods, as the probes of a kubelet need.
 	AllowHost bool
+	// Audit has what policies would deny on this node pass, and be reported.
+	Audit bool
 	// Dir is the folder of the policies, on a disk. It is made with the first one. "" keeps none over a restart.
 	Dir string
 }
@@ -20,6 +22,7 @@ func DefaultConfig() Config { return Config{AllowHost: true} }
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.AllowHost, "policy-allow-host", c.AllowHost, "this node always reaches its own pods, whatever policies say, as a kubelet's probes do")
+	fs.BoolVar(&c.Audit, "policy-audit", c.Audit, "what policies would deny the pods of this node passes, and is reported")
 }
 
 // path is the file of the policies.

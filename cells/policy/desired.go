@@ -59,6 +59,7 @@ func (e *entries[K, V]) add(later entries[K, V]) {
 
 // desired is the engine, and what it was told.
 type desired struct {
+	config    engine.Config
 	engine    *engine.Engine
 	endpoints map[string]subject
 	policies  map[model.PolicyID]model.Policy
@@ -67,7 +68,7 @@ type desired struct {
 
 func newDesired(cfg engine.Config) desired {
 	return desired{
-		engine: engine.New(cfg), endpoints: map[string]subject{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
+		config: cfg, engine: engine.New(cfg), endpoints: map[string]subject{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
 	}
 }
 

@@ -140,6 +140,12 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 		Allowed: x.Allowed, Egress: decisionToV1(x.Egress), Ingress: decisionToV1(x.Ingress),
 		Datapath: datapathToV1(x),
 	}
+	if x.AuditEgress != nil {
+		answer.AuditEgress = new(decisionToV1(*x.AuditEgress))
+	}
+	if x.AuditIngress != nil {
+		answer.AuditIngress = new(decisionToV1(*x.AuditIngress))
+	}
 	if applied := s.policies.queue.Applied(); applied.Err != nil {
 		answer.Error = applied.Err.Error()
 	}
@@ -171,7 +177,7 @@ func policyToV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
 	p := m.Policy
 	out := v1.Policy{
 		Kind: p.ID.Kind, Namespace: p.ID.Namespace, Name: p.ID.Name, Tier: p.Tier.String(), Priority: p.Priority,
-		Egress: ruleCount(p.Egress), Ingress: ruleCount(p.Ingress), Manifest: m.JSON,
+		Egress: ruleCount(p.Egress), Ingress: ruleCount(p.Ingress), Audit: p.Audit, Manifest: m.JSON,
 	}
 	for _, r := range reports {
 		for _, id := range r.Policies {

@@ -11,6 +11,8 @@ import (
 type Judgement struct {
 	From, To        Side
 	Egress, Ingress engine.Outcome // the connection is allowed if both allow it
+	// AuditEgress and AuditIngress are what the outcomes would be if nothing was in audit; nil for the same.
+	AuditEgress, AuditIngress *engine.Outcome
 }
 
 // Side is one end of a connection, as the engine knows it.
@@ -26,6 +28,7 @@ func (q *Queue) Judge(from, to netip.Addr, protocol model.Protocol, port uint16)
 		j.From, j.To = sideOf(e, from), sideOf(e, to)
 		decision := e.Evaluate(from, to, protocol, port)
 		j.Egress, j.Ingress = decision.Egress, decision.Ingress
+		j.AuditEgress, j.AuditIngress = decision.AuditEgress, decision.AuditIngress
 	})
 	return j
 }

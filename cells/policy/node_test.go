@@ -31,7 +31,12 @@ type node struct {
 // startNode returns a node that has restored nothing yet. It ends with the test, or with stop.
 func startNode(t *testing.T, dir string, kernel *fakeKernel) *node {
 	t.Helper()
-	n := &node{kernel: kernel, queue: NewQueue(engine.Config{}, kernel, quiet)}
+	return startNodeWith(t, engine.Config{}, dir, kernel)
+}
+
+func startNodeWith(t *testing.T, cfg engine.Config, dir string, kernel *fakeKernel) *node {
+	t.Helper()
+	n := &node{kernel: kernel, queue: NewQueue(cfg, kernel, quiet)}
 	n.policies, n.step = New(Config{Dir: dir}, n.queue, quiet), NewStep(n.queue)
 	if err := n.policies.Start(); err != nil {
 		t.Fatal(err)
@@ -45,6 +50,13 @@ func startNode(t *testing.T, dir string, kernel *fakeKernel) *node {
 func servingNode(t *testing.T, dir string) *node {
 	t.Helper()
 	n := startNode(t, dir, newFakeKernel())
+	n.prune(t)
+	return n
+}
+
+func servingNodeWith(t *testing.T, cfg engine.Config) *node {
+	t.Helper()
+	n := startNodeWith(t, cfg, "", newFakeKernel())
 	n.prune(t)
 	return n
 }
@@ -78,6 +90,13 @@ func (n *node) attach(t *testing.T, ep endpoint.Endpoint) {
 	t.Helper()
 	if same, err := n.step.Attach(t.Context(), ep, nil); err != nil || same != ep {
 		t.Fatalf("attach %s: %+v, %v", ep.Spec.Attachment, same, err)
+	}
+}
+
+func (n *node) update(t *testing.T, ep endpoint.Endpoint) {
+	t.Helper()
+	if err := n.step.Update(t.Context(), ep); err != nil {
+		t.Fatal(err)
 	}
 }
 

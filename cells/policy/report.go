@@ -24,6 +24,7 @@ func (r reporter) Report(status *v1.Status) {
 	applied := q.Applied()
 	status.Policy = v1.PolicyStatus{
 		Policies: len(r.policies.List()), Revision: applied.Revision, Error: errorText(applied.Err), FailedSince: applied.Since,
+		Audit: q.config.Audit,
 	}
 	var reports []engine.Report
 	q.view(func(e *engine.Engine) { status.Policy.Identities, reports = e.Classes(), e.Reports() })
@@ -46,7 +47,7 @@ func (r reporter) Describe(ep endpoint.Endpoint, description *v1.Endpoint) {
 		egress, ok := e.Table(id, model.Egress)
 		ingress, _ := e.Table(id, model.Ingress)
 		if known = ok; known {
-			out.Egress, out.Ingress = egress.Restricts(), ingress.Restricts()
+			out.Egress, out.Ingress, out.Audit = egress.Restricts(), ingress.Restricts(), e.InAudit(id)
 		}
 	})
 	if known {

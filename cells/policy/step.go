@@ -114,6 +114,7 @@ func subjectOf(ep endpoint.Endpoint) (subject, error) {
 	s := subject{local: Local{Number: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
 		ID: idOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
+		Audit: metadata.Audit != nil && *metadata.Audit,
 	}}
 	for _, p := range metadata.NamedPorts {
 		protocol, err := model.ParseProtocol(p.Protocol)

@@ -84,6 +84,9 @@ func (s *session) endpointTable(w io.Writer, ep v1.Endpoint) {
 	for _, p := range ep.NamedPorts {
 		row(w, "Named port:", fmt.Sprintf("%s, %s %d", p.Name, p.Protocol, p.Port))
 	}
+	if ep.Audit {
+		row(w, "Audit:", "no policy is in force for it: what they would deny passes")
+	}
 	if ep.Policy != nil {
 		row(w, "Policy:", endpointPolicyText(*ep.Policy))
 	}
@@ -109,6 +112,9 @@ func endpointPolicyText(p v1.EndpointPolicy) string {
 		text = "egress is restricted"
 	case p.Ingress:
 		text = "ingress is restricted"
+	}
+	if p.Audit {
+		text += "; more would be, if nothing was in audit"
 	}
 	if p.Error != "" {
 		text += ", but the datapath may have what was before: " + p.Error

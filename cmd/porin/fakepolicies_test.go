@@ -19,6 +19,7 @@ import (
 type fakePolicies struct {
 	all     []v1.Policy
 	failing bool // the datapath refuses changes
+	audit   bool // the agent runs with --policy-audit
 }
 
 func (f *fakePolicies) mount(r chi.Router) {
@@ -34,7 +35,7 @@ func (f *fakePolicies) mount(r chi.Router) {
 }
 
 func (f *fakePolicies) status() v1.PolicyStatus {
-	status := v1.PolicyStatus{Policies: len(f.all), Identities: 7 + len(f.all), Revision: 12}
+	status := v1.PolicyStatus{Audit: f.audit, Policies: len(f.all), Identities: 7 + len(f.all), Revision: 12}
 	for _, p := range f.all {
 		for _, text := range p.Reports {
 			status.Reports = append(status.Reports, v1.PolicyReport{Policies: []string{policyName(p.Kind, p.Namespace, p.Name)}, Text: text})
@@ -54,10 +55,10 @@ func (f *fakePolicies) put(w http.ResponseWriter, r *http.Request) error {
 	answer := []v1.Policy{}
 	for line := range strings.Lines(string(body)) {
 		words := strings.Fields(line)
-		if len(words) != 3 {
+		if len(words) < 3 {
 			return fault.New(fault.Invalid, "document 1, line 2: unknown field \"spec.podSelectors\"")
 		}
-		p := v1.Policy{Kind: words[0], Name: words[2], Tier: "networkpolicy", Egress: -1, Ingress: 2, Outcome: "created"}
+		p := v1.Policy{Kind: words[0], Name: words[2], Tier: "networkpolicy", Egress: -1, Ingress: 2, Outcome: "created", Audit: len(words) > 3}
 		if words[1] != "-" {
 			p.Namespace = words[1]
 		} else {
@@ -118,6 +119,9 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	if port == 443 {
 		answer.Datapath = v1.PolicyDatapath{Egress: new(true), Ingress: new(true)}
+	}
+	if port == 22 {
+		answer.AuditEgress = &v1.PolicyDecision{Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Index: -1}}
 	}
 	if port == 53 {
 		answer.Datapath = v1.PolicyDatapath{NotAsked: "neither end is a pod of this node"}

@@ -18,9 +18,9 @@ func policyList(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	return s.print(list, func(w io.Writer) {
-		row(w, "KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "EGRESS", "INGRESS", "REPORTS")
+		row(w, "KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "EGRESS", "INGRESS", "AUDIT", "REPORTS")
 		for _, p := range list {
-			row(w, p.Kind, p.Namespace, p.Name, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), len(p.Reports))
+			row(w, p.Kind, p.Namespace, p.Name, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), yes(p.Audit), len(p.Reports))
 		}
 	})
 }
@@ -40,6 +40,9 @@ func policyGet(ctx context.Context, s *session, args []string) error {
 		row(w, "Priority:", priorityText(p))
 		row(w, "Egress:", rulesText(p.Egress))
 		row(w, "Ingress:", rulesText(p.Ingress))
+		if p.Audit {
+			row(w, "Audit:", "it is not in force: what it would deny passes")
+		}
 		for _, report := range p.Reports {
 			row(w, "Report:", report)
 		}
@@ -107,6 +110,14 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 		row(w, "Egress:", decisionText(x.Egress))
 		row(w, "Ingress:", decisionText(x.Ingress))
 		row(w, "Verdict:", verdictText(x.Allowed))
+		for _, side := range []struct {
+			name     string
+			decision *v1.PolicyDecision
+		}{{"egress", x.AuditEgress}, {"ingress", x.AuditIngress}} {
+			if side.decision != nil {
+				row(w, "Audit:", side.name+" would be "+decisionText(*side.decision))
+			}
+		}
 		row(w, "Datapath:", datapathText(x.Datapath))
 		if x.Error != "" {
 			row(w, "Not in force:", x.Error)
@@ -186,6 +197,14 @@ func priorityText(p v1.Policy) string {
 		return ""
 	}
 	return strconv.Itoa(p.Priority)
+}
+
+// yes is "" for no.
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return ""
 }
 
 func rulesText(n int) string {

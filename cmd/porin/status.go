@@ -66,6 +66,9 @@ func policyRows(w io.Writer, p v1.PolicyStatus) {
 		identities = fmt.Sprintf("%d identities", p.Identities)
 	}
 	row(w, "Policies:", fmt.Sprintf("%d, %s, revision %d", p.Policies, identities, p.Revision))
+	if p.Audit {
+		row(w, "Audit:", "NO policy is in force: the agent runs with --policy-audit")
+	}
 	if p.Error != "" {
 		row(w, "", "The last change is NOT in the datapath, which has what was before; it is tried again: "+p.Error)
 	}

@@ -98,7 +98,7 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools | etcd-away | etcd-back | etcd-never-away |
-// recovery-requested | recovering | clashing | unwritable | writable | without-policies
+// recovery-requested | recovering | clashing | unwritable | writable | in-audit | without-policies
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch args[0] {
@@ -142,6 +142,8 @@ func (a *fakeAgent) change(verb string) error {
 		a.outside = true
 	case "unwritable", "writable":
 		a.policies.failing = verb == "unwritable"
+	case "in-audit":
+		a.policies.audit = true
 	case "without-policies":
 		a.policies.all = nil
 	case "delegated":

@@ -114,6 +114,7 @@ func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.P
 		return model.Policy{}, []error{err}
 	}
 	policy := convert(object, found)
+	policy.Audit = found.audit()
 	for _, err := range found.list {
 		strict = append(strict, err)
 	}
@@ -138,6 +139,19 @@ func (f *faults) has(names ...string) bool {
 		}
 	}
 	return true
+}
+
+// AuditAnnotation has a policy be in audit, with the value "true".
+const AuditAnnotation = "porin.dev/audit"
+
+func (f *faults) audit() bool {
+	metadata, _ := f.raw["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	value, given := annotations[AuditAnnotation]
+	if given && value != "true" {
+		f.add(field.NotSupported(field.NewPath("metadata", "annotations").Key(AuditAnnotation), value, []string{"true"}))
+	}
+	return given
 }
 
 func (f *faults) checkName(meta metav1.ObjectMeta, kindName string) model.PolicyID {

@@ -198,6 +198,15 @@ const (
 	banp = "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: BaselineAdminNetworkPolicy\nmetadata: {name: default}\nspec: "
 )
 
+func TestReadAudit(t *testing.T) {
+	for annotations, want := range map[string]bool{"": false, "annotations: {other: x}": false, `annotations: {porin.dev/audit: "true"}`: true} {
+		text := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: shop, " + annotations + "}\nspec: {podSelector: {}}"
+		if got := read(t, text); got[0].Audit != want {
+			t.Errorf("%s: in audit %t, want %t", annotations, got[0].Audit, want)
+		}
+	}
+}
+
 func TestReadFaults(t *testing.T) {
 	for _, row := range []struct {
 		name, text string
@@ -225,6 +234,9 @@ func TestReadFaults(t *testing.T) {
 		{"peer", np + "{egress: [{to: [{}, {ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}]}", []string{"to[0]: Required", "to[1]: Forbidden"}},
 		{"ports", np + "{egress: [{ports: [{port: 0}, {port: 65536}, {port: 9, endPort: 8}, {port: web, endPort: 8}, {endPort: 8}, {protocol: ICMP}, {port: '80'}]}]}", []string{
 			"ports[0].port", "ports[1].port", "ports[2].endPort", "ports[3].endPort", "ports[4].port", "ports[5].protocol", "ports[6].port",
+		}},
+		{"audit", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a, annotations: {porin.dev/audit: 'yes'}}\nspec: {podSelector: {}}", []string{
+			`metadata.annotations[porin.dev/audit]: Unsupported value: "yes": supported values: "true"`,
 		}},
 		{"policy types", np + "{policyTypes: [ingress]}", []string{"policyTypes[0]"}},
 		{"missing fields", cnp + "{}", []string{"spec.priority: Required", "spec.tier", "spec.subject: Required"}},
