@@ -172,6 +172,14 @@ var bodies = map[string]any{
 		AuditEgress: &v1.PolicyDecision{Reason: "default deny"}, AuditIngress: &v1.PolicyDecision{Reason: "default deny"},
 		Datapath: v1.PolicyDatapath{Egress: new(false), Differs: true, NotAsked: "neither end is a pod of this node"},
 	},
+	"policy-diff": v1.PolicyDiff{
+		Flows: 345, Since: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Changed: 1, Changes: []v1.PolicyFlowChange{{
+			From: v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}, To: v1.PolicyPeer{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7},
+			Protocol: "TCP", Port: 80, Count: 12, LastSeen: time.Date(2026, 11, 22, 13, 0, 0, 0, time.UTC),
+			Now:  v1.PolicyVerdict{Allowed: true, Egress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"}, Ingress: v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}},
+			Then: v1.PolicyVerdict{Egress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"}, Ingress: v1.PolicyDecision{Reason: "default deny"}},
+		}},
+	},
 	"problem": v1.Problem{Title: "Conflict", Status: 409, Code: v1.CodeConflict, Detail: "address 10.1.0.7 is in use"},
 }
 

@@ -89,6 +89,34 @@ type PolicyDatapath struct {
 	NotAsked string `json:"notAsked,omitempty"`
 }
 
+// PolicyDiff is the answer of POST /v1/policy/diff: which of the connections that were seen lately proposed policies decide otherwise.
+type PolicyDiff struct {
+	Flows   int       `json:"flows"`          // how many connections were judged
+	Since   time.Time `json:"since,omitzero"` // when the agent began to note them
+	Changed int       `json:"changed"`        // how many are decided otherwise
+	// Changes are the first 1,000 of these; what was seen most comes first.
+	Changes []PolicyFlowChange `json:"changes"`
+}
+
+// PolicyFlowChange is a connection that proposed policies decide otherwise.
+type PolicyFlowChange struct {
+	From     PolicyPeer    `json:"from"`
+	To       PolicyPeer    `json:"to"`
+	Protocol string        `json:"protocol"` // as in [PolicyExplanation]
+	Port     uint16        `json:"port,omitempty"`
+	Count    uint64        `json:"count"` // how often it was seen
+	LastSeen time.Time     `json:"lastSeen,omitzero"`
+	Now      PolicyVerdict `json:"now"`
+	Then     PolicyVerdict `json:"then"`
+}
+
+// PolicyVerdict is what policies decide about a connection.
+type PolicyVerdict struct {
+	Allowed bool           `json:"allowed"` // by both directions
+	Egress  PolicyDecision `json:"egress"`
+	Ingress PolicyDecision `json:"ingress"`
+}
+
 // PolicyPeer is one end of a connection.
 type PolicyPeer struct {
 	Address netip.Addr `json:"address"`

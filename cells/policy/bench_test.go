@@ -2,10 +2,13 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpoint/endpointtest"
 	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
 )
 
 // BenchmarkAttach is what the step adds to an ADD and a DEL, without the kernel: on a node with 250 pods and 1,000 policies.
@@ -41,5 +44,40 @@ func BenchmarkAttach(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkDiff judges 10,000 flows by one more policy, with 1,000 policies and 10,000 endpoints, 250 of these local.
+func BenchmarkDiff(b *testing.B) {
+	q := NewQueue(engine.Config{}, nil, quiet)
+	q.Start()
+	defer q.Stop(b.Context())
+	var u update
+	var flows fakeFlows
+	for i := range 10_000 {
+		s, err := subjectOf(pod(i+1, fmt.Sprint("app", i%50)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Local = i < 250
+		u.endpoints.set(s.ID, &s)
+		flows = append(flows, Flow{From: s.Addresses[0], To: pod(i%250+1, "").Addresses.IPv4, Protocol: model.TCP, Port: 80})
+	}
+	for i := range 1000 {
+		p := policyOf(b, strings.Replace(toWebFrom(fmt.Sprint("app", i%50)), "app: web", fmt.Sprint("app: app", i%49), 1))
+		p.ID.Name = fmt.Sprint("policy", i)
+		u.policies.set(p.ID, &p)
+	}
+	q.collect(u)
+	if err := q.Open(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	policies, endpoints := New(Config{}, q, quiet), endpointtest.NewEndpoints()
+	proposed := []byte(strings.Replace(toWebFrom("app1"), "app: web", "app: app49", 1))
+	for b.Loop() {
+		d, err := policies.Diff(endpoints, flows, proposed, nil)
+		if err != nil || len(d.Changes) == 0 {
+			b.Fatalf("%d changes, %v", len(d.Changes), err)
+		}
 	}
 }

@@ -1,14 +1,17 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
+	"go.uber.org/fx"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpointmanager"
@@ -23,15 +26,25 @@ import (
 type routes struct {
 	policies  *Policies
 	endpoints endpointmanager.Lookup
+	flows     Flows // nil for none
 }
 
-func newRoutes(p *Policies, l endpointmanager.Lookup) routes { return routes{p, l} }
+type routeParams struct {
+	fx.In
+
+	Policies  *Policies
+	Endpoints endpointmanager.Lookup
+	Flows     Flows `optional:"true"`
+}
+
+func newRoutes(p routeParams) routes { return routes{p.Policies, p.Endpoints, p.Flows} }
 
 // Mount implements server.Routes.
 func (s routes) Mount(r chi.Router) {
 	r.Method(http.MethodGet, "/v1/policy", httpx.Handler(s.list))
 	r.Method(http.MethodPut, "/v1/policy", httpx.Handler(s.put))
 	r.Method(http.MethodGet, "/v1/policy/explain", httpx.Handler(s.explain))
+	r.Method(http.MethodPost, "/v1/policy/diff", httpx.Handler(s.diff))
 	for _, path := range []string{"/v1/policy/{kind}/{name}", "/v1/policy/{kind}/{namespace}/{name}"} {
 		r.Method(http.MethodGet, path, httpx.Handler(s.get))
 		r.Method(http.MethodDelete, path, httpx.Handler(s.delete))
@@ -62,9 +75,9 @@ func (s routes) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s routes) put(w http.ResponseWriter, r *http.Request) error {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, httpx.MaxBody))
+	data, err := manifestsIn(w, r)
 	if err != nil {
-		return bodyFault(err)
+		return err
 	}
 	given, outcomes, err := s.policies.Put(r.Context(), data)
 	if err != nil {
@@ -80,11 +93,56 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, list)
 }
 
-func bodyFault(err error) error {
+func manifestsIn(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, httpx.MaxBody))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return fault.New(fault.TooLarge, fmt.Sprintf("read body: larger than %d bytes: put the policies in several calls", tooLarge.Limit))
+		return nil, fault.New(fault.TooLarge, fmt.Sprintf("read body: larger than %d bytes: put the policies in several calls", tooLarge.Limit))
 	}
-	return fault.Wrap(fault.Invalid, fmt.Errorf("read body: %w", err))
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, fmt.Errorf("read body: %w", err))
+	}
+	return data, nil
+}
+
+// maxChanges bounds the list in the answer of POST /v1/policy/diff.
+const maxChanges = 1000
+
+func (s routes) diff(w http.ResponseWriter, r *http.Request) error {
+	data, err := manifestsIn(w, r)
+	if err != nil {
+		return err
+	}
+	var remove []model.PolicyID
+	for _, text := range r.URL.Query()["delete"] {
+		parts := strings.Split(text, "/")
+		if len(parts) == 2 {
+			parts = slices.Insert(parts, 1, "") // no namespace
+		}
+		if len(parts) != 3 {
+			return fault.New(fault.Invalid, fmt.Sprintf("delete %.64q: want KIND/NAMESPACE/NAME, or KIND/NAME", text))
+		}
+		id, err := policyID(parts[0], parts[1], parts[2])
+		if err != nil {
+			return err
+		}
+		remove = append(remove, id)
+	}
+	d, err := s.policies.Diff(s.endpoints, s.flows, data, remove)
+	if err != nil {
+		return err
+	}
+	answer := v1.PolicyDiff{Flows: d.Flows, Since: d.Since, Changed: len(d.Changes), Changes: []v1.PolicyFlowChange{}}
+	for _, c := range d.Changes[:min(len(d.Changes), maxChanges)] {
+		answer.Changes = append(answer.Changes, v1.PolicyFlowChange{
+			From: peerToV1(c.FromPeer), To: peerToV1(c.ToPeer), Protocol: c.Protocol.String(), Port: c.Port, Count: c.Count, LastSeen: c.LastSeen,
+			Now: verdictToV1(c.Now), Then: verdictToV1(c.Then),
+		})
+	}
+	return httpx.JSON(w, http.StatusOK, answer)
+}
+
+func verdictToV1(d engine.Decision) v1.PolicyVerdict {
+	return v1.PolicyVerdict{Allowed: d.Allowed, Egress: decisionToV1(d.Egress), Ingress: decisionToV1(d.Ingress)}
 }
 
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
@@ -99,12 +157,20 @@ func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// policyIn reads the policy that the path names; the case of the kind does not matter.
-func policyIn(r *http.Request) (id model.PolicyID, err error) {
-	kind, err := httpx.Param(r, "kind")
-	if err != nil {
-		return id, err
+// policyIn reads the policy that the path names.
+func policyIn(r *http.Request) (model.PolicyID, error) {
+	kind, kindErr := httpx.Param(r, "kind")
+	namespace, namespaceErr := httpx.Param(r, "namespace")
+	name, nameErr := httpx.Param(r, "name")
+	if err := cmp.Or(kindErr, namespaceErr, nameErr); err != nil {
+		return model.PolicyID{}, err
 	}
+	return policyID(kind, namespace, name)
+}
+
+// policyID is a policy by the names that a caller gives. The case of the kind does not matter.
+func policyID(kind, namespace, name string) (model.PolicyID, error) {
+	id := model.PolicyID{Namespace: namespace, Name: name}
 	for _, known := range model.Kinds() {
 		if strings.EqualFold(kind, known) {
 			id.Kind = known
@@ -112,12 +178,6 @@ func policyIn(r *http.Request) (id model.PolicyID, err error) {
 	}
 	if id.Kind == "" {
 		return id, fault.New(fault.Invalid, fmt.Sprintf("kind %.64q: want %s", kind, strings.Join(model.Kinds(), ", ")))
-	}
-	if id.Namespace, err = httpx.Param(r, "namespace"); err != nil {
-		return id, err
-	}
-	if id.Name, err = httpx.Param(r, "name"); err != nil {
-		return id, err
 	}
 	if (id.Kind == model.KindNetworkPolicy) != (id.Namespace != "") {
 		return id, fault.New(fault.Invalid, fmt.Sprintf("policy %.64s %.64s: a %s has a namespace, and no other kind has", id.Kind, id.Name, model.KindNetworkPolicy))

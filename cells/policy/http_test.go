@@ -23,7 +23,7 @@ func call(n *node, live ...endpoint.Endpoint) func(method, path, body string) (i
 		table.Put(ep)
 	}
 	router := chi.NewRouter()
-	newRoutes(n.policies, table).Mount(router)
+	routes{n.policies, table, n.flows}.Mount(router)
 	return func(method, path, body string) (int, string) {
 		recorder := httptest.NewRecorder()
 		router.ServeHTTP(recorder, httptest.NewRequest(method, path, strings.NewReader(body)))

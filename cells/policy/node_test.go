@@ -26,6 +26,7 @@ type node struct {
 	queue    *Queue
 	policies *Policies
 	step     *Step
+	flows    Flows
 }
 
 // startNode returns a node that has restored nothing yet. It ends with the test, or with stop.

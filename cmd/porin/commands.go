@@ -55,6 +55,7 @@ func commands() []command {
 		{name: "policy list", short: "list the network policies in the order of their evaluation", run: policyList, long: aboutPolicyList},
 		{name: "policy get", args: "REF", short: "show one network policy; its manifest with -o json", arguments: policyNames, run: policyGet, long: aboutPolicyRefs},
 		{name: "policy delete", args: "REF", short: "end a network policy", arguments: policyNames, run: policyDelete, long: aboutPolicyRefs},
+		{name: "policy diff", short: "say which of the connections seen lately proposed policies would decide otherwise", flags: diffFlags, run: policyDiff, long: aboutPolicyDiff},
 		{name: "policy explain", short: "say what the policies decide about a connection, and by which rule", flags: explainFlags, run: policyExplain,
 			long: aboutPolicyExplain},
 		{name: "monitor", short: "show which connections are opened and which packets are dropped, and by which rules", flags: monitorFlags, run: monitor,

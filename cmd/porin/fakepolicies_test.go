@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -28,6 +29,7 @@ func (f *fakePolicies) mount(r chi.Router) {
 	}))
 	r.Method(http.MethodPut, "/v1/policy", httpx.Handler(f.put))
 	r.Method(http.MethodGet, "/v1/policy/explain", httpx.Handler(f.explain))
+	r.Method(http.MethodPost, "/v1/policy/diff", httpx.Handler(f.diff))
 	for _, path := range []string{"/v1/policy/{kind}/{name}", "/v1/policy/{kind}/{namespace}/{name}"} {
 		r.Method(http.MethodGet, path, httpx.Handler(f.get))
 		r.Method(http.MethodDelete, path, httpx.Handler(f.delete))
@@ -100,6 +102,34 @@ func (f *fakePolicies) delete(w http.ResponseWriter, r *http.Request) error {
 	f.all = slices.Delete(f.all, i, i+1)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// diff has two connections decided otherwise when a policy is proposed, and none when one is deleted.
+func (f *fakePolicies) diff(w http.ResponseWriter, r *http.Request) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	answer := v1.PolicyDiff{Flows: 345, Since: noon.Add(-10 * time.Minute), Changes: []v1.PolicyFlowChange{}}
+	if len(body) == 0 && r.URL.Query().Get("delete") != "NetworkPolicy/default/web" {
+		return fault.New(fault.Invalid, "delete "+r.URL.Query().Get("delete"))
+	}
+	allowed, denied := v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}, v1.PolicyDecision{
+		Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "ingress", Index: -1},
+	}
+	web := v1.PolicyPeer{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1}
+	outside := v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}
+	if len(body) > 0 {
+		answer.Changed = 3
+		answer.Changes = append(answer.Changes, v1.PolicyFlowChange{
+			From: outside, To: web, Protocol: "TCP", Port: 80, Count: 12, LastSeen: noon,
+			Now: v1.PolicyVerdict{Allowed: true, Egress: allowed, Ingress: allowed}, Then: v1.PolicyVerdict{Egress: allowed, Ingress: denied},
+		}, v1.PolicyFlowChange{
+			From: web, To: outside, Protocol: "ICMP", Count: 1, LastSeen: noon,
+			Now: v1.PolicyVerdict{Egress: denied, Ingress: allowed}, Then: v1.PolicyVerdict{Allowed: true, Egress: allowed, Ingress: allowed},
+		})
+	}
+	return httpx.JSON(w, http.StatusOK, answer)
 }
 
 // explain denies what is for port 81.

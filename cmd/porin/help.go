@@ -163,6 +163,10 @@ REPORTS: what has no effect, and what the API leaves undefined.`
 const aboutPolicyRefs = `REF is NAMESPACE/NAME of a NetworkPolicy, or KIND/NAME of a policy of the cluster: clusternetworkpolicy/NAME,
 adminnetworkpolicy/NAME or baselineadminnetworkpolicy/NAME. The case of the kind does not matter.`
 
+const aboutPolicyDiff = `It changes nothing. The policies of the file count as applied: those of the same kind, namespace and name are replaced, others stay. "By" is what
+decides then. A connection that the agent has not seen, or does not remember, is not in the answer. The audit of the node and of pods does not count:
+the answer is as if they were in force. That of policies does.`
+
 const aboutPolicyExplain = `For example: porin policy explain --from shop/web-0 --to shop/db-0 --port 5432
 A pod is one of this node; name others by their address. Both ends are as they are after translation: the pod behind a Service, not
 the Service. Egress is decided by the policies of the first, ingress by those of the second; both must allow it. IPv4 is taken when

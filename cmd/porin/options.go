@@ -37,10 +37,11 @@ type options struct {
 	expires                time.Duration // ipam reserve
 	permanent              bool          // ipam reserve
 
-	file     string // policy apply
-	from, to string // policy explain
-	protocol string // policy explain, monitor
-	port     uint16 // policy explain, monitor
+	file     string   // policy apply, policy diff
+	deleted  []string // policy diff
+	from, to string   // policy explain
+	protocol string   // policy explain, monitor
+	port     uint16   // policy explain, monitor
 
 	last              uint     // monitor
 	pod               string   // monitor
@@ -123,6 +124,11 @@ func recoverFlags(fs *pflag.FlagSet, o *options) {
 
 func applyFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVarP(&o.file, "file", "f", "", "`file` of manifests, YAML or JSON; - is what comes in on stdin")
+}
+
+func diffFlags(fs *pflag.FlagSet, o *options) {
+	applyFlags(fs, o)
+	fs.StringSliceVar(&o.deleted, "delete", nil, "`policies` as if they were deleted, comma separated: NAMESPACE/NAME, or KIND/NAME")
 }
 
 func explainFlags(fs *pflag.FlagSet, o *options) {

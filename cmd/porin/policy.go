@@ -75,6 +75,75 @@ func policyApply(ctx context.Context, s *session, _ []string) error {
 	})
 }
 
+func policyDiff(ctx context.Context, s *session, _ []string) error {
+	if s.file == "" && len(s.deleted) == 0 {
+		return usageOf([]string{"policy", "diff"}, "want --file or --delete")
+	}
+	var documents []byte
+	if s.file != "" {
+		var err error
+		if documents, err = s.read(s.file); err != nil {
+			return err
+		}
+	}
+	var remove []string
+	for _, text := range s.deleted {
+		ref, err := parsePolicyRef("diff", text)
+		if err != nil {
+			return err
+		}
+		remove = append(remove, strings.Join(slices.DeleteFunc([]string{ref.kind, ref.namespace, ref.name}, func(part string) bool { return part == "" }), "/"))
+	}
+	diff, err := s.client.DiffPolicies(ctx, documents, remove)
+	if err != nil {
+		return err
+	}
+	return s.print(diff, func(w io.Writer) { s.diffTable(w, diff) })
+}
+
+func (s *session) diffTable(w io.Writer, diff v1.PolicyDiff) {
+	seen := plural(diff.Flows, "connection") + " seen in " + s.age(diff.Since)
+	if diff.Changed == 0 {
+		_, _ = fmt.Fprintf(w, "Nothing would be decided otherwise of %s.\n", seen)
+		return
+	}
+	row(w, "FROM", "TO", "PORT", "NOW", "THEN", "BY")
+	for _, c := range diff.Changes {
+		row(w, peerName(c.From), peerName(c.To), portName(c.Protocol, c.Port), verdictText(c.Now.Allowed), verdictText(c.Then.Allowed), deciderText(c))
+	}
+	if more := diff.Changed - len(diff.Changes); more > 0 {
+		_, _ = fmt.Fprintf(w, "and %d more.\n", more)
+	}
+	_, _ = fmt.Fprintf(w, "%d of %s would be decided otherwise.\n", diff.Changed, seen)
+}
+
+// deciderText is what decides then, in the direction in which it is something else.
+func deciderText(c v1.PolicyFlowChange) string {
+	direction, decision := "egress", c.Then.Egress
+	if c.Now.Egress.Allowed == c.Then.Egress.Allowed {
+		direction, decision = "ingress", c.Then.Ingress
+	}
+	if decision.Rule != nil {
+		return ruleText(*decision.Rule)
+	}
+	return direction + ": " + decision.Reason
+}
+
+// peerName is the pod, or the address of anybody else.
+func peerName(p v1.PolicyPeer) string {
+	if name := podName(p.Pod); name != "" {
+		return name
+	}
+	return p.Address.String()
+}
+
+func portName(protocol string, port uint16) string {
+	if port == 0 {
+		return protocol
+	}
+	return fmt.Sprintf("%s %d", protocol, port)
+}
+
 // read reads a file, or what comes in when it is "-".
 func (s *session) read(file string) ([]byte, error) {
 	if file == "-" {

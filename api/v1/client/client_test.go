@@ -73,6 +73,9 @@ func TestCalls(t *testing.T) {
 			return c.UpdateEndpoint(ctx, "7", v1.EndpointPatch{Labels: map[string]string{}, NamedPorts: []v1.NamedPort{}})
 		})},
 		{"GET /v1/policy <nil>", ignore(func() ([]v1.Policy, error) { return c.Policies(ctx) })},
+		{"POST /v1/policy/diff?delete=NetworkPolicy%2Fdefault%2Fweb map[kind:List]", ignore(func() (v1.PolicyDiff, error) {
+			return c.DiffPolicies(ctx, []byte(`{"kind": "List"}`), []string{"NetworkPolicy/default/web"})
+		})},
 		{"PUT /v1/policy map[kind:List]", ignore(func() ([]v1.Policy, error) { return c.PutPolicies(ctx, []byte(`{"kind": "List"}`)) })},
 		{"GET /v1/policy/NetworkPolicy/a%2Fb/web <nil>", ignore(func() (v1.Policy, error) { return c.Policy(ctx, "NetworkPolicy", "a/b", "web") })},
 		{"DELETE /v1/policy/ClusterNetworkPolicy/all <nil>", func() error { return c.DeletePolicy(ctx, "ClusterNetworkPolicy", "", "all") }},

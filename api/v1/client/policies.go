@@ -49,6 +49,16 @@ func (c *Client) ExplainPolicy(ctx context.Context, from, to, protocol string, p
 	return call[v1.PolicyExplanation](ctx, c, http.MethodGet, "/v1/policy/explain?"+query.Encode(), nil)
 }
 
+// DiffPolicies says which of the connections that were seen lately would be decided otherwise with the policies of Kubernetes manifests, and without those to
+// delete: each is KIND/NAMESPACE/NAME, or KIND/NAME. It changes nothing.
+func (c *Client) DiffPolicies(ctx context.Context, documents []byte, remove []string) (v1.PolicyDiff, error) {
+	path := "/v1/policy/diff"
+	if len(remove) > 0 {
+		path += "?" + url.Values{"delete": remove}.Encode()
+	}
+	return call[v1.PolicyDiff](ctx, c, http.MethodPost, path, manifests(documents))
+}
+
 func policyPath(kind, namespace, name string) string {
 	path := "/v1/policy/" + url.PathEscape(kind)
 	if namespace != "" {

@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/manifest"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/fault"
+)
+
+// Flow is a connection that was seen. Its addresses are as they are after translation, and From has begun it.
+type Flow struct {
+	From, To netip.Addr
+	Protocol model.Protocol
+	Port     uint16 // of To
+	Count    uint64 // how often it was seen
+	LastSeen time.Time
+}
+
+// Flows knows the connections that were seen lately. It may be called concurrently.
+type Flows interface {
+	// Recent returns each once, and since when they were noted.
+	Recent() (flows []Flow, since time.Time)
+}
+
+var errNoFlows = fault.New(fault.NotFound, "this agent does not note flows")
+
+// Diff is what proposed policies decide otherwise than those of now.
+type Diff struct {
+	Flows   int // how many were judged
+	Since   time.Time
+	Changes []FlowChange // what was seen most comes first
+}
+
+// FlowChange is a flow that proposed policies allow and those of now deny, or the other way round.
+type FlowChange struct {
+	Flow
+	FromPeer, ToPeer Peer
+	Now, Then        engine.Decision
+}
+
+// Diff judges the flows that were seen lately by the policies of now, and as if those of all documents in data were put and others deleted. It changes nothing. Audit
+// of the node and of pods does not count, that of policies does.
+func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []byte, remove []model.PolicyID) (d Diff, err error) {
+	if flows == nil {
+		return d, errNoFlows
+	}
+	proposed, err := manifest.Read(data)
+	if err != nil {
+		return d, fault.Wrap(fault.Invalid, err)
+	}
+	if len(proposed)+len(remove) == 0 {
+		return d, fault.New(fault.Invalid, "no policy: want one document or more, or a policy to delete")
+	}
+	for _, id := range remove {
+		if _, ok := p.Get(id); !ok {
+			return d, fmt.Errorf("delete %s: %w", id, ErrNotFound)
+		}
+	}
+	seen, since := flows.Recent()
+	e := p.queue.copyEngine()
+	now := evaluateAll(e, seen)
+	e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed})
+	then := evaluateAll(e, seen)
+	d.Flows, d.Since = len(seen), since
+	for i, flow := range seen {
+		if now[i].Allowed != then[i].Allowed {
+			d.Changes = append(d.Changes, FlowChange{flow, peerAt(e, endpoints, flow.From), peerAt(e, endpoints, flow.To), now[i], then[i]})
+		}
+	}
+	slices.SortFunc(d.Changes, func(x, y FlowChange) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), x.From.Compare(y.From), x.To.Compare(y.To), cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Port, y.Port))
+	})
+	return d, nil
+}
+
+// copyEngine returns an engine that knows the same policies and endpoints, none of these in audit.
+func (q *Queue) copyEngine() *engine.Engine {
+	q.state.RLock()
+	u := engine.Update{SetPolicies: slices.Collect(maps.Values(q.policies))}
+	for _, s := range q.endpoints {
+		s.Audit = false
+		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return q.engine.Endpoint(a) != s.ID }) // the order of endpoints is lost
+		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
+	}
+	config := q.config
+	q.state.RUnlock()
+	config.Audit = false
+	e := engine.New(config)
+	e.Apply(u)
+	return e
+}
+
+func evaluateAll(e *engine.Engine, flows []Flow) []engine.Decision {
+	decisions := make([]engine.Decision, len(flows))
+	for i, f := range flows {
+		decisions[i] = e.Evaluate(f.From, f.To, f.Protocol, f.Port)
+	}
+	return decisions
+}
+
+func peerAt(e *engine.Engine, endpoints endpointmanager.Lookup, addr netip.Addr) Peer {
+	peer := Peer{Address: addr.Unmap()}
+	if found, err := peersOf(endpoints, addr.String()); err == nil {
+		peer = found[0]
+	}
+	peer.Kind = kindAt(e, peer)
+	return peer
+}
