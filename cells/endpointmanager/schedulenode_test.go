@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/cells/policy"
 )
 
 // simNode is a node without a kernel: what outlives the agent, and the agent that runs. The cells are the real ones.
@@ -27,6 +28,8 @@ type simNode struct {
 	kernel *datapathtest.Kernel
 	disk   *ledgertest.Disk
 	epoch  time.Time
+
+	policies simPolicies
 
 	mu    sync.Mutex      // guards the fields below
 	links []time.Duration // when the ADD of each began, by index
@@ -40,13 +43,14 @@ type simAgent struct {
 	service   endpointmanager.Service
 	table     *endpointmanager.Table
 	allocator *allocator.Allocator
+	policies  *policy.Queue
 	published *publisher
 	started   chan struct{} // closed when Start has returned
 	serving   bool          // guarded by the node's lock
 }
 
 func newSimNode(s *scheduler, dir string, fault simFault) *simNode {
-	return &simNode{scheduler: s, dir: dir, fault: fault, kernel: &datapathtest.Kernel{}, disk: ledgertest.NewDisk(), epoch: time.Now()}
+	return &simNode{scheduler: s, dir: dir, fault: fault, kernel: &datapathtest.Kernel{}, disk: ledgertest.NewDisk(), epoch: time.Now(), policies: simPolicies{of: map[uint16]string{}}}
 }
 
 // boot is the node's boot clock.
@@ -65,12 +69,14 @@ func (n *simNode) start() {
 	if a.allocator, err = ipam.New(cfg, nil); err != nil {
 		panic(err)
 	}
+	a.policies = n.policyQueue(a)
+	a.policies.Start()
 	config := endpointmanager.DefaultConfig()
 	config.StateDir, config.Parallel = n.dir, 4 // whose turn it is would depend on goroutines, were there fewer places than containers
 
 	a.service = endpointmanager.NewOn(endpointmanager.Params{
 		Config: config, Log: slog.New(slog.DiscardHandler), Table: a.table,
-		Steps:       endpoint.Steps{ipam.NewStep(ipam.NewSource(cfg, a.allocator, nil)), simLinkStep{n, a}, n.datapathStep(a)},
+		Steps:       endpoint.Steps{ipam.NewStep(ipam.NewSource(cfg, a.allocator, nil)), simLinkStep{n, a}, policy.NewStep(a.policies), n.datapathStep(a)},
 		Subscribers: []endpoint.Subscriber{a.published},
 	}, n.disk, func(write string) error { return n.pass(a.process, write) }, n.boot)
 	go n.run(a)
@@ -100,6 +106,7 @@ func (n *simNode) crash() {
 	go func() {
 		<-a.started
 		_ = a.service.Stop(context.Background())
+		_ = a.policies.Stop(context.Background())
 	}()
 	synctest.Wait() // what it had locked is free before another agent or plugin tries
 }
