@@ -52,7 +52,6 @@ func agentSupersede(s *scene) operation {
 		victim: s.agents,
 		prepare: func() error {
 			older, newer = s.fresh(0), s.fresh(1)
-			older.Args = [][2]string{{"K8S_POD_NAMESPACE", "crash"}, {"K8S_POD_NAME", "pod"}, {"K8S_POD_UID", older.ID}}
 			newer.Args = older.Args
 			_, err := s.add(older)
 			return err
@@ -118,7 +117,7 @@ func agentBatch(s *scene) operation {
 // twoInterfaces attaches a container twice.
 func (s *scene) twoInterfaces() (first, second *testutil.Container, err error) {
 	first = s.fresh(0)
-	second = &testutil.Container{Namespace: first.Namespace, ID: first.ID, IfName: "eth1"}
+	second = &testutil.Container{Namespace: first.Namespace, ID: first.ID, IfName: "eth1", Args: first.Args}
 	_, err1 := s.add(first)
 	_, err2 := s.add(second)
 	return first, second, errors.Join(err1, err2)

@@ -38,9 +38,9 @@ type row struct {
 
 // operations are those of a node with CIDRs of its own.
 var operations = []row{
-	{"agent, ADD", 2, agentAdd},
+	{"agent, ADD of a pod with an egress policy", 2, confined(agentAdd)},
 	{"agent, ADD of a pod's next container", 2, agentSupersede},
-	{"agent, DEL", 2, agentDel},
+	{"agent, DEL of a pod with an egress policy", 2, confined(agentDel)},
 	{"agent, ADD, and once more in the next start", 2, relapsing(agentAdd)},
 	{"agent, ADD of a pod's next container, and once more in the next start", 2, relapsing(agentSupersede)},
 	{"agent, DEL, and once more in the next start", 2, relapsing(agentDel)},

@@ -33,12 +33,13 @@ type scene struct {
 	guests  []*testutil.Container // that came for the point
 }
 
-// newScene has a node with CIDRs of its own.
+// newScene has a node with CIDRs of its own, and policies.
 func newScene(t *testing.T, pods int) *scene {
 	t.Helper()
 	s := prepareScene(t)
 	s.mode = []string{"--ipam-pod-cidr=" + s.node.PodIPv4.String() + "," + s.node.PodIPv6.String(), "--ipam-quarantine=0s"}
 	s.begin()
+	s.restrict(ingressPolicies)
 	s.settleIn(pods)
 	return s
 }
@@ -74,7 +75,9 @@ func (s *scene) begin() {
 func (s *scene) settleIn(pods int) {
 	s.t.Helper()
 	for range pods {
-		p, err := s.add(testutil.NewContainer(s.t))
+		c := testutil.NewContainer(s.t)
+		c.Args = podArgs(residents, c.ID[:16])
+		p, err := s.add(c)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -93,6 +96,7 @@ func tail(text string, n int) string { return text[max(0, len(text)-n):] }
 // fresh is a container with an ID that nobody has seen, in one of the spare namespaces.
 func (s *scene) fresh(spare int) *testutil.Container {
 	c := &testutil.Container{Namespace: s.spare[spare], ID: testutil.NewContainerID(), IfName: "eth0"}
+	c.Args = podArgs(guests, c.ID[:16])
 	s.guests = append(s.guests, c)
 	return c
 }

@@ -52,6 +52,43 @@ func (c *Checker) mapItems() (items []Item, err error) {
 	return items, errors.Join(err1, err2, err3)
 }
 
+// policiesDue are the classes of the endpoints' addresses, and which endpoints are restricted.
+func (a answers) policiesDue() (items []Item) {
+	for _, ep := range a.endpoints {
+		for _, addr := range addresses(ep) {
+			items = append(items, classEntry(addr))
+		}
+		if p := ep.Policy; p != nil && (p.Egress || p.Ingress) {
+			items = append(items, policyEntry(uint32(ep.ID), p.Egress, p.Ingress))
+		}
+	}
+	return items
+}
+
+func classEntry(addr netip.Addr) Item { return Item{"entry of map " + bpf.Addresses, addr.String()} }
+
+func policyEntry(id uint32, egress, ingress bool) Item {
+	return Item{"entry of map " + bpf.Policies, fmt.Sprintf("endpoint %d: egress %t, ingress %t restricted", id, egress, ingress)}
+}
+
+// policyItems are those of the policy that is active. What the node's own addresses have, and what the other copy has, the doctor knows.
+func (c *Checker) policyItems() (items []Item, err error) {
+	dir := filepath.Join(c.node.BPFRoot, "maps")
+	var active uint32
+	err1 := eachEntry(filepath.Join(dir, bpf.ActiveCopy), func(_, number uint32) { active = number })
+	err2 := eachEntry(filepath.Join(dir, bpf.Addresses), func(k abi.AddressKey, class uint32) {
+		if k.Copy == active && class&abi.ClassHost == 0 {
+			items = append(items, classEntry(k.Addr.IP()))
+		}
+	})
+	err3 := eachInBatches(filepath.Join(dir, bpf.Policies), func(id uint32, p abi.Policy) {
+		if p.Egress[active] != 0 || p.Ingress[active] != 0 {
+			items = append(items, policyEntry(id, p.Egress[active] != 0, p.Ingress[active] != 0))
+		}
+	})
+	return items, errors.Join(err1, err2, err3)
+}
+
 // eachEntry visits what is in a pinned map. A deletion meanwhile can make it visit an entry twice, or end with an error.
 func eachEntry[K, V any](pin string, visit func(K, V)) error {
 	m, err := ebpf.LoadPinnedMap(pin, &ebpf.LoadPinOptions{ReadOnly: true})
@@ -71,4 +108,28 @@ func eachEntry[K, V any](pin string, visit func(K, V)) error {
 		return fmt.Errorf("read map %s: %w", pin, err)
 	}
 	return nil
+}
+
+// eachInBatches is eachEntry for an array with an entry for every endpoint that there may be.
+func eachInBatches[K, V any](pin string, visit func(K, V)) error {
+	const size = 1 << 14
+	m, err := ebpf.LoadPinnedMap(pin, &ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	keys, values := make([]K, size), make([]V, size)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			visit(keys[i], values[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read map %s: %w", pin, err)
+		}
+	}
 }

@@ -56,13 +56,15 @@ func (c *Checker) Look(want Want) ([]Finding, error) {
 	maps, err2 := c.mapItems()
 	pins, err3 := c.pinItems()
 	files, err4 := c.fileItems()
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	policies, err5 := c.policyItems()
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}
 	findings := compare(want.items(), a.endpointItems(want))
 	findings = append(findings, compare(a.addressesDue(), a.addressItems())...)
 	findings = append(findings, compare(a.kernelDue(), kernel)...)
 	findings = append(findings, compare(a.mapsDue(), maps)...)
+	findings = append(findings, compare(a.policiesDue(), policies)...)
 	findings = append(findings, compare(a.pinsDue(), pins)...)
 	findings = append(findings, compare(nil, files)...)
 	return append(findings, a.doctorFindings()...), nil

@@ -1,6 +1,7 @@
 package nodecheck_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -108,6 +109,15 @@ func TestNodeCheckFindings(t *testing.T) {
 		"an entry for nobody": {func(r *rig) error {
 			return r.put(bpf.Endpoints, abi.AddrOf(stranger), abi.Endpoint{Ifindex: 99})
 		}, []string{"entry of map endpoints left"}},
+		"the class of an address of nobody": {func(r *rig) error {
+			key := func(copyNumber uint32) abi.AddressKey {
+				return abi.AddressKey{Addr: abi.AddrOf(stranger), Copy: copyNumber}
+			}
+			return errors.Join(r.put(bpf.Addresses, key(0), uint32(abi.ClassWorld)), r.put(bpf.Addresses, key(1), uint32(abi.ClassWorld)))
+		}, []string{"entry of map addresses left"}},
+		"a policy of nobody": {func(r *rig) error {
+			return r.put(bpf.Policies, uint32(77), abi.Policy{Ingress: [2]uint32{9, 9}})
+		}, []string{"entry of map policies left"}},
 		"a file of a writer that died": {func(r *rig) error {
 			dir := filepath.Join(r.node.StateDir, "deletions")
 			if err := os.MkdirAll(dir, 0o700); err != nil {
