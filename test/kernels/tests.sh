@@ -6,17 +6,20 @@ export PORIN_BIN_DIR=$PWD/bin PORIN_PLUGIN_DIR=$PWD/bin/plugins PORIN_LIBCNI_DIR
 e2e='TestAttachAndDetach|TestCNIVersions|TestTwoNetworks|TestContainerChangesInterface|TestSpoofedSource|TestGCMost|TestNodeSysctls|TestRestartKeepsConnections|TestCHECK(Differences|AddressRemoved)|TestStart'
 hostfilter='TestPodToNode|TestPrecedence|TestRevoked|TestNodeToPod|TestNeighbour|TestGuard(NewTunnel)?$|TestApplyChange'
 datapath='TestAttachDetach$|TestTraffic|TestFrames|TestUplinks|TestHostFilter|TestSweep|TestConnectionsExpire|TestTimer|TestUpgrade|TestRestartAdopts|TestForward|TestStart|TestPruneRoutes|TestFlowEvents|TestTranslations'
+policy='TestConformance$/v1alpha2|TestExamples$' # directly: a Service needs the program nft. Here SCTP has sockets, and connections
 status=0
-for test in ${TESTS:-bpf datapath hostfilter loader netns demo e2e}; do
+for test in ${TESTS:-bpf datapath hostfilter loader netns demo e2e policy}; do
 	began=$(date +%s)
 	result=ok run=. flags=
 	[ $test != e2e ] || run=$e2e
 	[ $test != hostfilter ] || run=$hostfilter
 	[ $test != datapath ] || run=$datapath
+	[ $test != policy ] || run=$policy
 	[ $test != bpf ] || flags='-cases 2000' # of random policies; an emulated machine takes 100 times as long
 	./$test.test -test.v -test.timeout 25m -test.run "${RUN:-$run}" $flags >/tmp/log 2>&1 || result=FAIL
 	echo "$result	$test	$(grep -c '^--- PASS' /tmp/log) passed, $(grep -c '^--- SKIP' /tmp/log) skipped	$(($(date +%s) - began)) s"
 	grep '^--- SKIP' /tmp/log
+	grep -o 'SCTP of the kernel [a-z]*' /tmp/log | sort -u
 	if [ $result = FAIL ]; then
 		status=1
 		cat /tmp/log
