@@ -48,8 +48,7 @@ static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id, _B
  */
 static __always_inline enum verdict deliver(struct __sk_buff *ctx, struct packet *pkt, const struct connection *c)
 {
-	rewrite_macs(pkt, c);
-	if (rewrite_hops(ctx, pkt))
+	if (rewrite(ctx, pkt, c))
 		return drop_of(c->id, DROP_MALFORMED);
 	count_from_pod(ctx, c->id);
 	count_to_pod(ctx, c->peer_id);
@@ -81,7 +80,7 @@ static __always_inline enum drop_reason from_pod_open(struct __sk_buff *ctx, str
 	if (reason)
 		return reason;
 	if (c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
-		tell_opened(ctx, pkt, flow, c->id, EVENT_FROM_POD, now);
+		tell_opened(ctx, pkt, flow, c, EVENT_FROM_POD, now);
 	if (c->path != PATH_SHORTCUT)
 		*verdict = to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
 	else
@@ -101,9 +100,7 @@ int from_pod(struct __sk_buff *ctx)
 	struct packet pkt = {};
 	struct flow flow = {};
 
-	reason = packet_parse(ctx, &pkt);
-	if (!reason)
-		reason = flow_parse(ctx, &pkt, &flow);
+	reason = packet_read(ctx, &pkt, &flow);
 	if (!reason && flow.flags & FLOW_ERROR && !addr_equal(&flow.about, &pkt.source))
 		reason = DROP_MALFORMED; /* it is about a packet that was for somebody else */
 	if (reason)
@@ -111,7 +108,7 @@ int from_pod(struct __sk_buff *ctx)
 	key_outgoing(&key, ctx, &pkt, &flow);
 	if (flow.flags & FLOW_TRACKED)
 		own = connection_find(&key, &flow, OPENED_BY_POD, 0, now);
-	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(pkt.eth->h_source, &c.mac)) {
+	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(&pkt.sender, &c.mac)) {
 		reason = from_pod_open(ctx, &pkt, &flow, &key, &c, now, &verdict);
 		if (reason)
 			goto drop;
@@ -145,7 +142,7 @@ static __always_inline enum drop_reason to_pod_open(struct __sk_buff *ctx, struc
 		return reason;
 	reason = incoming_open(ctx, pkt, flow, key, link, c, now);
 	if (!reason && flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR) && !(c->state & STATE_OPENED_HERE))
-		tell_opened(ctx, pkt, flow, link->id, EVENT_TO_POD, now);
+		tell_opened(ctx, pkt, flow, c, EVENT_TO_POD, now);
 	return reason;
 }
 
@@ -160,9 +157,7 @@ int to_pod(struct __sk_buff *ctx)
 	struct packet pkt = {};
 	struct flow flow = {};
 
-	reason = packet_parse(ctx, &pkt);
-	if (!reason)
-		reason = flow_parse(ctx, &pkt, &flow);
+	reason = packet_read(ctx, &pkt, &flow);
 	if (reason)
 		goto drop;
 	key_incoming(&key, ctx, &pkt, &flow);
@@ -200,9 +195,7 @@ int to_uplink(struct __sk_buff *ctx)
 	if (!id || (ctx->ingress_ifindex && !sender_of(ctx)) || !policy_restricts(id))
 		return VERDICT_NEXT; /* no pod's request; others may use tc_index for what comes by other devices */
 	ctx->tc_index = 0; /* a device on top of another one: once is enough */
-	reason = packet_parse(ctx, &pkt);
-	if (!reason)
-		reason = flow_parse(ctx, &pkt, &flow);
+	reason = packet_read(ctx, &pkt, &flow);
 	if (!reason && pkt.transport.later)
 		return VERDICT_NEXT; /* without the first fragment nobody can put it together */
 	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol; /* an error is as good as the connection that it is about */
@@ -210,8 +203,6 @@ int to_uplink(struct __sk_buff *ctx)
 		reason = DROP_POLICY_EGRESS;
 	if (reason)
 		return tell_dropped(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
-	if (flow.flags & FLOW_OPENS)
-		tell_opened(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, now);
 	return VERDICT_NEXT;
 }
 

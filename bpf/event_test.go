@@ -55,10 +55,11 @@ func TestFlowEvents(t *testing.T) {
 	for i, want := range []struct {
 		port   uint16
 		reason abi.DropReason
-	}{{serverPort, abi.DropNone}, {22, abi.DropPolicyIngress}} {
+		path   uint8
+	}{{serverPort, abi.DropNone, abi.PathShortcut}, {22, abi.DropPolicyIngress, 0}} {
 		e := events[i]
 		if e.Source.IP() != p.client.ip4 || e.Destination.IP() != p.server.ip4 || abi.Port(e.SourcePort) != clientPort || abi.Port(e.DestinationPort) != want.port ||
-			e.Id != p.client.id || e.Place != abi.EventFromPod || abi.DropReason(e.Reason) != want.reason || e.Protocol != 6 || e.Time == 0 || e.Length == 0 {
+			e.Id != p.client.id || e.Place != abi.EventFromPod || abi.DropReason(e.Reason) != want.reason || e.Protocol != 6 || e.Path != want.path || e.Time == 0 || e.Length == 0 {
 			t.Errorf("event %+v, want port %d, reason %s", e, want.port, want.reason)
 		}
 	}

@@ -152,6 +152,31 @@ func TestPolicyRevoked(t *testing.T) {
 	}
 }
 
+// TestPolicyRevisionWraps revokes a right when the revision of the policy is the last there is, and the next one is 0.
+func TestPolicyRevisionWraps(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "from", fromClient)
+	for _, id := range []uint16{p.client.id, p.server.id} {
+		var policy abi.Policy
+		if err := p.objects.Policies.Lookup(uint32(id), &policy); err != nil {
+			t.Fatal(err)
+		}
+		policy.Revision = ^uint32(0)
+		if err := p.objects.Policies.Put(uint32(id), policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantVerdict(t, "SYN", p.fromClient(t, syn), verdictDeliver)
+	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), verdictDeliver)
+	p.policy(t, "from", denyIngress)
+	var policy abi.Policy
+	if err := p.objects.Policies.Lookup(uint32(p.server.id), &policy); err != nil || policy.Revision > 9 {
+		t.Errorf("revision %d, %v, want one of the first again", policy.Revision, err)
+	}
+	wantVerdict(t, "a request after the right was revoked", p.fromClient(t, ack), verdictDrop)
+	wantVerdict(t, "a reply after it was revoked", p.fromServer(t, ack), verdictDrop)
+}
+
 // TestPolicyLostEntries has a connection go on without its entries, when only the one direction is allowed.
 func TestPolicyLostEntries(t *testing.T) {
 	p := newPoliced(t)
@@ -204,6 +229,20 @@ func TestPolicyThroughStack(t *testing.T) {
 			outside := p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, down(syn))
 			wantVerdict(t, "outside, under this address", outside, verdictDrop)
 		})
+	}
+}
+
+// TestPolicyReplyToNode changes the policy of a pod that the node has opened a connection to, which it always may, while the pod alone sends.
+func TestPolicyReplyToNode(t *testing.T) {
+	p := newPoliced(t)
+	p.policy(t, "deny", denyIngress)
+	node, server := netip.AddrPortFrom(nodeIPv4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
+	request, _ := p.run(t, p.objects.ToPod, p.server, segment(p.server.hostMAC, p.server.mac, node, server, syn))
+	wantVerdict(t, "the node's request", request, verdictStack)
+	for _, when := range []string{"the answer", "more of it"} {
+		reply, _ := p.run(t, p.objects.FromPod, p.server, segment(p.server.mac, p.server.hostMAC, server, node, ack))
+		wantVerdict(t, when, reply, verdictStack)
+		p.policy(t, "from", fromClient)
 	}
 }
 

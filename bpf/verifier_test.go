@@ -12,6 +12,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
+// mostVerified is so many instructions that the verifier may go through in one program: 10,000 take it some 15 ms, at each start that loads programs.
+const mostVerified = 40_000
+
 func TestVerifier(t *testing.T) {
 	testutil.Root(t)
 	loadConntrack(t, testutil.NetNS(t))
@@ -28,7 +31,17 @@ func TestVerifier(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			collection.Close()
+			defer collection.Close()
+			for name, program := range collection.Programs {
+				info, err := program.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Linux 5.16 and later say it.
+				if verified, known := info.VerifiedInstructions(); known && verified > mostVerified {
+					t.Errorf("the verifier goes through %d instructions of %s, want %d at the most: a global function is verified once", verified, name, mostVerified)
+				}
+			}
 		})
 	}
 }

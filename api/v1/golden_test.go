@@ -123,6 +123,17 @@ var bodies = map[string]any{
 		Phases:  []v1.Phase{{Name: "ipam", Duration: 21 * time.Microsecond, Error: "no free address"}},
 		Message: "for people", Error: "no free address",
 	},
+	"flow": v1.Flow{
+		Seq: 9, Time: noon, Lost: 12, Verdict: v1.FlowDenied, Reason: "policy-ingress", Place: "to-pod", Protocol: "TCP", Reply: true, Length: 74,
+		From: v1.FlowEnd{
+			Address: netip.MustParseAddr("10.1.0.8"), Port: 41234, Kind: "pod", Identity: 5, Pod: v1.Pod{Namespace: "demo", Name: "client"}, Endpoint: 8, Labels: labels,
+		},
+		To:      v1.FlowEnd{Address: netip.MustParseAddr("10.1.0.7"), Port: 8080, Kind: "pod", Identity: 4, Pod: v1.Pod{Namespace: "demo", Name: "web"}, Endpoint: 7},
+		Service: v1.FlowEnd{Address: netip.MustParseAddr("10.96.0.1"), Port: 80},
+		Egress:  &v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"},
+		Ingress: &v1.PolicyDecision{Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "demo", Policy: "web", Direction: "ingress", Index: -1}},
+	},
+	"flow-minimal": v1.Flow{},
 	"pool-spec": v1.PoolSpec{
 		Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, IPv4BlockBits: 26, IPv6BlockBits: 122,
 		Exclude: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/28")}, NodeSelector: map[string]string{"zone": "a"},

@@ -171,7 +171,8 @@ type cAbi struct {
 		Flags           uint8
 		Place           uint8
 		Reason          uint8
-		Pad             [2]uint8
+		Path            uint8
+		Pad             uint8
 	}
 	EventPlace  uint32
 	_           [4]byte
@@ -350,7 +351,8 @@ type cFlowEvent struct {
 	Flags           uint8
 	Place           uint8
 	Reason          uint8
-	Pad             [2]uint8
+	Path            uint8
+	Pad             uint8
 }
 
 type cLimits struct {

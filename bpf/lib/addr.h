@@ -12,11 +12,22 @@
 #include "types.h"
 
 /* mac_equal compares a link address on the wire with one of ours. */
-static __always_inline _Bool mac_equal(const __u8 *wire, const struct mac *mac)
+static __always_inline _Bool mac_equal(const struct mac *x, const struct mac *y)
 {
-	const __u16 *a = (const __u16 *)wire, *b = (const __u16 *)mac->byte;
+	const __u16 *a = (const __u16 *)x->byte, *b = (const __u16 *)y->byte;
 
 	return ((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2])) == 0;
+}
+
+/* mac_read copies a link address from the wire. */
+static __always_inline void mac_read(struct mac *mac, const __u8 *wire)
+{
+	const __u16 *from = (const __u16 *)wire;
+	__u16 *to = (__u16 *)mac->byte;
+
+	to[0] = from[0];
+	to[1] = from[1];
+	to[2] = from[2];
 }
 
 /* mac_copy writes one of our link addresses to the wire. */

@@ -124,8 +124,8 @@ static __always_inline enum known conntrack_has_tuple(struct __sk_buff *ctx, con
 	return conntrack_has(ctx, &tuple, ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), protocol);
 }
 
-/* man_read copies one end of a connection. */
-static __always_inline void man_read(struct connection_key *key, const struct nf_conntrack_man *man)
+/* remote_read makes one end of a connection the other side of the key. */
+static __always_inline void remote_read(struct connection_key *key, const struct nf_conntrack_man *man)
 {
 	struct addr addr = {};
 	__be32 *word = (__be32 *)addr.byte;
@@ -163,10 +163,10 @@ __noinline int conntrack_opened(struct __sk_buff *ctx, struct connection_key *ke
 		return 0;
 	if (opts.dir) {
 		opened = OPENED_BY_OTHER;
-		man_read(key, &conn->tuplehash[0].tuple.src);
+		remote_read(key, &conn->tuplehash[0].tuple.src);
 	} else {
 		opened = OPENED_BY_POD;
-		man_read(key, &conn->tuplehash[1].tuple.src);
+		remote_read(key, &conn->tuplehash[1].tuple.src);
 	}
 	bpf_ct_release(conn);
 	return opened;

@@ -32,6 +32,7 @@ struct occurrence {
 	__u16 id; /* of the pod */
 	__u8 place; /* enum event_place */
 	__u8 reason; /* enum drop_reason */
+	__u8 path; /* enum connection_path */
 };
 
 #define EVENTS_PER_TICK 2048 /* of a CPU */
@@ -82,7 +83,8 @@ static __noinline int event_send(const struct __sk_buff *ctx, const struct packe
 	event->flags = flow->flags;
 	event->place = what->place;
 	event->reason = what->reason;
-	event->pad[0] = event->pad[1] = 0;
+	event->path = what->path;
+	event->pad = 0;
 	event->length = ctx->len;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;
@@ -106,10 +108,10 @@ static __always_inline enum verdict tell_dropped(const struct __sk_buff *ctx, co
 }
 
 /* tell_opened tells of a packet that has opened a connection. */
-static __always_inline void tell_opened(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id,
+static __always_inline void tell_opened(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, const struct connection *c,
 					enum event_place place, __u32 now)
 {
-	struct occurrence what = { .id = id, .place = place };
+	struct occurrence what = { .id = c->id, .place = place, .path = c->path };
 
 	event_send(ctx, pkt, flow, &what, now);
 }

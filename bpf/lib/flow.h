@@ -130,7 +130,7 @@ __noinline int flow_of_error(struct __sk_buff *ctx, __u32 at, const struct addr 
 }
 
 /*
- * flow_parse fills *flow. pkt->eth stays valid. All but the first fragment is left untracked. Protocols without ports are tracked by their addresses.
+ * flow_parse fills *flow. All but the first fragment is left untracked. Protocols without ports are tracked by their addresses.
  */
 static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct packet *pkt, struct flow *flow)
 {
@@ -184,4 +184,18 @@ static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct
 	flow->source_port = ports[0];
 	flow->destination_port = ports[1];
 	return DROP_NONE;
+}
+
+/*
+ * packet_read fills *pkt and *flow, and returns an enum drop_reason. As a global function it is verified by itself, once, and what comes after it only once for all
+ * kinds of packets, not for each.
+ */
+__noinline int packet_read(struct __sk_buff *ctx, struct packet *pkt, struct flow *flow)
+{
+	enum drop_reason reason;
+
+	if (!pkt || !flow)
+		return DROP_MALFORMED;
+	reason = packet_parse(ctx, pkt);
+	return reason ? reason : flow_parse(ctx, pkt, flow);
 }

@@ -26,6 +26,14 @@ static __always_inline const struct link *sender_of(struct __sk_buff *ctx)
 	return link && link->id == ctx->tc_index ? link : NULL;
 }
 
+/* is_from_outside: neither a pod nor the node has sent it. What belongs to a connection by the shortcut comes from a pod, even when it takes the stack for once. */
+static __always_inline _Bool is_from_outside(const struct __sk_buff *ctx)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+
+	return ifindex && !bpf_map_lookup_elem(&links, &ifindex);
+}
+
 /* real_sender replaces the sender of a request by the one it was before the node translated it. It returns an enum opened. */
 static __always_inline enum opened real_sender(struct __sk_buff *ctx, struct connection_key *real, const struct link *sender)
 {
@@ -37,12 +45,8 @@ static __always_inline enum opened real_sender(struct __sk_buff *ctx, struct con
 	}
 	if (!ctx->ingress_ifindex)
 		return OPENED_BY_NODE;
-	if (endpoint_lookup(&real->remote) && !ctx->tc_index) {
-		__u32 ifindex = ctx->ingress_ifindex;
-
-		if (!bpf_map_lookup_elem(&links, &ifindex))
-			real->remote = nobody; /* a pod's address, but not sent by a pod */
-	}
+	if (endpoint_lookup(&real->remote) && !ctx->tc_index && is_from_outside(ctx))
+		real->remote = nobody; /* a pod's address, but not sent by a pod */
 	return OPENED_BY_OTHER;
 }
 
@@ -117,14 +121,6 @@ static __always_inline enum drop_reason incoming_open(struct __sk_buff *ctx, con
 static __always_inline _Bool is_sender_known(const struct __sk_buff *ctx, const struct connection *c)
 {
 	return c->path != PATH_STACK || ctx->tc_index == c->peer_id;
-}
-
-/* is_from_outside: neither a pod nor the node has sent it. What belongs to a connection by the shortcut comes from a pod, even when it takes the stack for once. */
-static __always_inline _Bool is_from_outside(const struct __sk_buff *ctx)
-{
-	__u32 ifindex = ctx->ingress_ifindex;
-
-	return ifindex && !bpf_map_lookup_elem(&links, &ifindex);
 }
 
 /* incoming_known is for a packet of which the pod has the entry *c. */

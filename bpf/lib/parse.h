@@ -2,8 +2,7 @@
 /*
  * From bytes to struct packet. After packet_parse() both families take the same path.
  *
- * The headers that it read stay directly accessible at packet.eth until a helper moves packet data (anything named
- * bpf_skb_*). What the rest of the path does not need is not looked at: a transport header may be missing.
+ * What the rest of the path does not need is not looked at: a transport header may be missing.
  */
 #pragma once
 
@@ -30,7 +29,7 @@ struct transport {
 struct packet {
 	struct addr source;
 	struct addr destination;
-	struct ethhdr *eth;
+	struct mac sender; /* by the link header */
 	__be16 protocol;   /* ETH_P_IP or ETH_P_IPV6, never anything else */
 	__u8 hops;	   /* TTL or hop limit */
 	_Bool for_routers; /* IPv4 options or an IPv6 hop-by-hop header: routers have to read them */
@@ -154,16 +153,16 @@ __noinline int options_verify(struct __sk_buff *ctx, __u32 end)
 
 static __always_inline enum drop_reason packet_parse_ipv4(struct __sk_buff *ctx, struct packet *pkt)
 {
-	struct iphdr *ip;
+	struct ethhdr *eth = packet_head(ctx, ETH_HLEN + sizeof(struct iphdr));
+	const struct iphdr *ip = (void *)(eth + 1);
 
-	pkt->eth = packet_head(ctx, ETH_HLEN + sizeof(*ip));
-	if (!pkt->eth)
+	if (!eth)
 		return DROP_MALFORMED;
-	ip = (void *)(pkt->eth + 1);
 	if (ip->version != 4 || ip->ihl * 4 < sizeof(*ip) || !length_ok(ctx, ip->ihl * 4))
 		return DROP_MALFORMED;
 	if (!length_ok(ctx, bpf_ntohs(ip->tot_len)) || bpf_ntohs(ip->tot_len) < ip->ihl * 4)
 		return DROP_MALFORMED;
+	mac_read(&pkt->sender, eth->h_source);
 	addr_from_ipv4(&pkt->source, ip->saddr);
 	addr_from_ipv4(&pkt->destination, ip->daddr);
 	pkt->protocol = bpf_htons(ETH_P_IP);
@@ -244,14 +243,14 @@ __noinline int extensions_skip(struct __sk_buff *ctx, struct transport *transpor
 
 static __always_inline enum drop_reason packet_parse_ipv6(struct __sk_buff *ctx, struct packet *pkt)
 {
-	struct ipv6hdr *ip;
+	struct ethhdr *eth = packet_head(ctx, ETH_HLEN + sizeof(struct ipv6hdr));
+	const struct ipv6hdr *ip = (void *)(eth + 1);
 
-	pkt->eth = packet_head(ctx, ETH_HLEN + sizeof(*ip));
-	if (!pkt->eth)
+	if (!eth)
 		return DROP_MALFORMED;
-	ip = (void *)(pkt->eth + 1);
 	if (ip->version != 6 || !length_ok(ctx, sizeof(*ip) + bpf_ntohs(ip->payload_len)))
 		return DROP_MALFORMED;
+	mac_read(&pkt->sender, eth->h_source);
 	addr_from_ipv6(&pkt->source, &ip->saddr);
 	addr_from_ipv6(&pkt->destination, &ip->daddr);
 	pkt->protocol = bpf_htons(ETH_P_IPV6);

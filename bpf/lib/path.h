@@ -228,7 +228,7 @@ static __always_inline void connection_store(struct connection *own, const struc
 
 /*
  * connection_decide_again is for a packet that a pod sends, of a connection *c that it has an entry of, when a policy has changed since. Requests through the stack are
- * not decided here.
+ * not decided here. A reply to an address of the node is one to the node itself: conntrack names those that it stands for.
  */
 static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
 								struct connection *own, struct connection *c)
@@ -241,7 +241,7 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 	connection_read_revisions(c);
 	if (c->path == PATH_STACK)
 		conntrack_opened(ctx, &real, &c->local);
-	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
+	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
 	if (!reason)
 		connection_store(own, c);
 	return reason;

@@ -14,17 +14,9 @@
 
 #define HOP_LIMIT_OFFSET (ETH_HLEN + __builtin_offsetof(struct ipv6hdr, hop_limit))
 
-/* rewrite_macs addresses the frame to the pod at the other end, as its own host end would. */
-static __always_inline void rewrite_macs(struct packet *pkt, const struct connection *c)
-{
-	mac_copy(pkt->eth->h_dest, &c->peer_mac);
-	mac_copy(pkt->eth->h_source, &c->peer_host_mac);
-}
-
 /* rewrite_ttl takes one from the TTL and corrects the checksum for it (RFC 1624, equation 3). */
-static __always_inline void rewrite_ttl(struct packet *pkt)
+static __always_inline void rewrite_ttl(struct iphdr *ip)
 {
-	struct iphdr *ip = (void *)(pkt->eth + 1);
 	__u16 *word = (__u16 *)&ip->ttl; /* TTL and protocol are one word of the sum */
 	__u16 before = *word;
 	__u32 sum = (__u16)~ip->check + (__u16)~before;
@@ -37,15 +29,20 @@ static __always_inline void rewrite_ttl(struct packet *pkt)
 }
 
 /*
- * rewrite_hops takes one hop from a packet that has more than one left. pkt->eth is not valid afterwards: for IPv6,
- * whose header no checksum covers, the helper corrects the sum that a device may have taken (CHECKSUM_COMPLETE).
+ * rewrite addresses the frame to the pod at the other end, as its own host end would, and takes one hop from a packet that has more than one left. For IPv6, whose header no
+ * checksum covers, the helper corrects the sum that a device may have taken (CHECKSUM_COMPLETE).
  */
-static __always_inline long rewrite_hops(struct __sk_buff *ctx, struct packet *pkt)
+static __always_inline long rewrite(struct __sk_buff *ctx, const struct packet *pkt, const struct connection *c)
 {
+	struct ethhdr *eth = packet_head(ctx, ETH_HLEN + sizeof(struct iphdr));
 	__u8 hops = pkt->hops - 1;
 
+	if (!eth)
+		return -1;
+	mac_copy(eth->h_dest, &c->peer_mac);
+	mac_copy(eth->h_source, &c->peer_host_mac);
 	if (pkt->protocol == bpf_htons(ETH_P_IPV6))
 		return bpf_skb_store_bytes(ctx, HOP_LIMIT_OFFSET, &hops, sizeof(hops), BPF_F_RECOMPUTE_CSUM);
-	rewrite_ttl(pkt);
+	rewrite_ttl((void *)(eth + 1));
 	return 0;
 }

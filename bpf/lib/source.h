@@ -24,7 +24,7 @@ static __always_inline enum drop_reason source_verify(const struct packet *pkt, 
 {
 	enum drop_reason reason;
 
-	if (!mac_equal(pkt->eth->h_source, &link->pod_mac))
+	if (!mac_equal(&pkt->sender, &link->pod_mac))
 		return DROP_SPOOFED_MAC;
 	if (source_is_link_local(pkt) || destination_is_link_local(pkt))
 		return DROP_LINK_LOCAL;

@@ -235,7 +235,8 @@ struct flow_event {
 	__u8 flags; /* enum flow_flag */
 	__u8 place; /* enum event_place */
 	__u8 reason; /* enum drop_reason */
-	__u8 pad[2];
+	__u8 path; /* enum connection_path, of what has opened a connection; a request to the stack is decided after it */
+	__u8 pad;
 };
 
 /* Value of the map event_budgets. */

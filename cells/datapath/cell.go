@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer] and the [Step] on them, for the ordered steps.
+// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer], [flow.Source] and [flow.Translations],
+// and the [Step] on them, for the ordered steps.
 func Module(cfg Config) fx.Option {
 	return cell.Module("datapath",
 		fx.Supply(cfg, fx.Private),
@@ -25,6 +26,8 @@ func Module(cfg Config) fx.Option {
 			func(d *Datapath) (Links, Maps, Counters, Pins) { return d.Links(), d.Maps(), d.Counters(), d.Pins() },
 			(*Datapath).Uplinks,
 			(*Datapath).Enforcer,
+			(*Datapath).FlowEvents,
+			(*Datapath).Translations,
 			func(x *Enforcer) policy.Enforcer { return x },
 			NewStep,
 		),
@@ -38,6 +41,7 @@ func Module(cfg Config) fx.Option {
 		supervisor.Tasks(newFilterTask),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
+		metrics.Collect(newPolicyCollector),
 	)
 }
 

@@ -12,6 +12,7 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/hostfilter"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/cells/monitor/flow"
 	"porin.dev/porin/cells/policy/policymap"
 )
 
@@ -25,7 +26,9 @@ type Datapath struct {
 	uplinks  *uplinks
 	enforcer *Enforcer
 
-	sweeper sweeper
+	sweeper      sweeper
+	flowEvents   flowEvents
+	translations translations
 
 	mu        sync.Mutex      // guards the fields below
 	objects   *loader.Objects // nil unless started
@@ -82,6 +85,12 @@ func (d *Datapath) start(ctx context.Context) error {
 		objects.Close()
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
+	if err := d.flowEvents.start(objects.Maps); err != nil {
+		d.uplinks.stop()
+		objects.Close()
+		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
+	}
+	d.translations.start(namespace)
 	d.maps.set((*bpfMaps)(objects.Maps))
 	d.enforcer.start(policyMaps(objects.Maps), hostfilter.New(namespace, d.log))
 	d.pins.set(objects)
@@ -118,7 +127,7 @@ func (d *Datapath) stop() error {
 		return nil
 	}
 	d.uplinks.stop()
-	err := errors.Join(d.enforcer.stop(), d.links.stop(), d.namespace.Close())
+	err := errors.Join(d.enforcer.stop(), d.links.stop(), d.flowEvents.stop(), d.translations.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.pins.set(nil)
 	d.sweeper.set(nil)
@@ -147,6 +156,12 @@ func (d *Datapath) Maps() Maps { return &d.maps }
 
 // Counters are those in the maps.
 func (d *Datapath) Counters() Counters { return &d.maps }
+
+// FlowEvents are the packets that the programs tell of.
+func (d *Datapath) FlowEvents() flow.Source { return &d.flowEvents }
+
+// Translations are those of the node's stack.
+func (d *Datapath) Translations() flow.Translations { return &d.translations }
 
 // Pins are those below the BPF root.
 func (d *Datapath) Pins() Pins { return &d.pins }

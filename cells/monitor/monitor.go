@@ -6,6 +6,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/monitor/stream"
 )
 
 // Publisher takes events from other cells.
@@ -17,7 +18,7 @@ type Publisher interface {
 
 // Monitor is the cell itself: a [Publisher] that observes endpoints, watches the server, and streams to clients.
 type Monitor struct {
-	ring     *ring
+	ring     *stream.Ring[v1.Event]
 	stopping context.Context // ends when the agent begins to stop
 	stop     context.CancelFunc
 }
@@ -32,7 +33,7 @@ func New(cfg Config) (*Monitor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	m := &Monitor{ring: newRing(cfg.Events)}
+	m := &Monitor{ring: stream.NewRing[v1.Event](cfg.Events)}
 	m.stopping, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -42,7 +43,7 @@ func (m *Monitor) Publish(event v1.Event) {
 	if event.Time.IsZero() {
 		event.Time = time.Now()
 	}
-	m.ring.add(event)
+	m.ring.Add(event)
 }
 
 // Observe is endpoint.Observer.
@@ -54,6 +55,6 @@ func (m *Monitor) Serving() { m.Publish(v1.Event{Type: v1.EventAgentReady}) }
 // Stopping is server.Watcher. Its event is the last that streams carry; they end.
 func (m *Monitor) Stopping() {
 	m.Publish(v1.Event{Type: v1.EventAgentStopping})
-	m.ring.close()
+	m.ring.Close()
 	m.stop()
 }

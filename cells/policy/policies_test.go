@@ -177,6 +177,17 @@ func TestStartWithDamagedFile(t *testing.T) {
 	}
 }
 
+// TestStartWithFileInUse starts a second agent on the same folder.
+func TestStartWithFileInUse(t *testing.T) {
+	dir := t.TempDir()
+	n := servingNode(t, dir)
+	n.put(t, toWebFrom("client"))
+	err := New(Config{Dir: dir}, n.queue, quiet).Start()
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "policies.db")) || !strings.Contains(err.Error(), "each agent needs a folder of its own") {
+		t.Errorf("error %v, want one that names the file and says what to do", err)
+	}
+}
+
 func TestStartWithoutFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	n := servingNode(t, dir)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"porin.dev/porin/internal/boltfile"
 	"porin.dev/porin/internal/fault"
@@ -58,7 +57,7 @@ func damaged(path string, err error) error {
 // fileFault says what to do about an error of the file.
 func fileFault(path string, err error) error {
 	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
+	case errors.Is(err, boltfile.ErrInUse):
 		return fmt.Errorf("store %s: %w", path, ErrInUse)
 	case errors.Is(err, ErrVersion):
 		return fmt.Errorf("store %s: %w; start that version, or drain the node, move the file away and start this one", path, err)

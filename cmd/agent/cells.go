@@ -20,6 +20,7 @@ import (
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
+	"porin.dev/porin/cells/monitor/flow"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
@@ -47,6 +48,7 @@ func Cells(cfg Config) fx.Option {
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
 		monitor.Module(cfg.Monitor),
+		flow.Module(cfg.Flow),
 		metrics.Module(cfg.Metrics),
 		cni.Module(cni.Config{StateDir: cfg.EndpointManager.StateDir, ConfDir: cfg.cniConfDir()}),
 		supervisor.Module(cfg.Supervisor),

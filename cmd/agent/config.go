@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
+	"porin.dev/porin/cells/monitor/flow"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
@@ -43,6 +44,7 @@ type Config struct {
 	Doctor          doctor.Config
 	Metrics         metrics.Config
 	Monitor         monitor.Config
+	Flow            flow.Config
 	Supervisor      supervisor.Config
 }
 
@@ -64,6 +66,7 @@ func DefaultConfig() Config {
 		Doctor:          doctor.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
 		Monitor:         monitor.DefaultConfig(),
+		Flow:            flow.DefaultConfig(),
 		Supervisor:      supervisor.DefaultConfig(),
 	}
 }
@@ -87,6 +90,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Doctor.Flags(fs)
 	c.Metrics.Flags(fs)
 	c.Monitor.Flags(fs)
+	c.Flow.Flags(fs)
 	c.Supervisor.Flags(fs)
 }
 
@@ -126,7 +130,7 @@ func (c Config) cniConfDir() string {
 func (c Config) Validate() error {
 	errs := []error{
 		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
-		c.Metrics.Validate(), c.Monitor.Validate(), c.Supervisor.Validate(),
+		c.Metrics.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("node-name: want a name"))

@@ -84,6 +84,7 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodGet, "/v1/trace", httpx.Handler(a.trace))
 	r.Method(http.MethodPost, "/v1/gc", httpx.Handler(a.gc))
 	r.Method(http.MethodGet, "/v1/events", httpx.Handler(a.stream))
+	r.Method(http.MethodGet, "/v1/flows", httpx.Handler(a.flows))
 	r.Group(a.mountPools)
 	a.policies.mount(r)
 	return r

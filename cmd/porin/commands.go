@@ -58,6 +58,8 @@ func commands() []command {
 		{name: "policy diff", short: "say which of the connections seen lately proposed policies would decide otherwise", flags: diffFlags, run: policyDiff, long: aboutPolicyDiff},
 		{name: "policy explain", short: "say what the policies decide about a connection, and by which rule", flags: explainFlags, run: policyExplain,
 			long: aboutPolicyExplain},
+		{name: "monitor", short: "show which connections are opened and which packets are dropped, and by which rules", flags: monitorFlags, run: monitor,
+			long: aboutMonitor, unbounded: func(s *session) bool { return s.follow }},
 		{name: "doctor", short: "show where the agent, its records and the kernel disagree", flags: doctorFlags, run: doctorCommand,
 			long: aboutDoctor},
 		{name: "restore accept", args: "[ENDPOINT]", short: "remove what the agent's start could not explain and holds", long: aboutAccept,

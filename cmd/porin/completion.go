@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
 )
 
@@ -44,8 +45,12 @@ func candidates(ctx context.Context, before []string, current string, env enviro
 	switch {
 	case line.open != nil && line.open.Name == "pool":
 		return line.ask(ctx, env, poolNames)
-	case line.open != nil && (line.open.Name == "from" || line.open.Name == "to"):
+	case line.open != nil && (line.open.Name == "from" || line.open.Name == "to" || line.open.Name == "pod"):
 		return line.ask(ctx, env, podNames)
+	case line.open != nil && line.open.Name == "verdict":
+		return wordsOf(v1.FlowVerdicts())
+	case line.open != nil && line.open.Name == "reason":
+		return wordsOf(dropReasons())
 	case line.open != nil:
 		return valuesOf(line.open)
 	case strings.HasPrefix(current, "-"):
@@ -88,9 +93,14 @@ func flagsOf(fs *pflag.FlagSet) (all []candidate) {
 // valuesOf knows those of a choice; for the others the shell offers file names.
 func valuesOf(f *pflag.Flag) (all []candidate) {
 	if c, ok := f.Value.(*choice); ok {
-		for _, value := range c.all {
-			all = append(all, candidate{word: value})
-		}
+		return wordsOf(c.all)
+	}
+	return nil
+}
+
+func wordsOf(words []string) (all []candidate) {
+	for _, word := range words {
+		all = append(all, candidate{word: word})
 	}
 	return all
 }

@@ -28,8 +28,8 @@ type options struct {
 	repair      bool     // doctor, ipam check
 	valid       []string // gc; nil when it is not given
 	dryRun      bool     // gc
-	follow      bool     // events
-	since       uint64   // events
+	follow      bool     // events, monitor
+	since       uint64   // events, monitor
 	bpfRoot     string   // bpf
 	pool        poolOptions
 
@@ -40,8 +40,12 @@ type options struct {
 	file     string   // policy apply, policy diff
 	deleted  []string // policy diff
 	from, to string   // policy explain
-	protocol string   // policy explain
-	port     uint16   // policy explain
+	protocol string   // policy explain, monitor
+	port     uint16   // policy explain, monitor
+
+	last              uint     // monitor
+	pod               string   // monitor
+	verdicts, reasons []string // monitor
 
 	incarnation  string // node delete, node reset, ipam recover
 	machineIsOff bool   // node delete
@@ -141,6 +145,17 @@ func bpfFlags(fs *pflag.FlagSet, o *options) {
 func eventFlags(fs *pflag.FlagSet, o *options) {
 	fs.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens, until interrupted")
 	fs.Uint64Var(&o.since, "since", 0, "only events after this `seq`")
+}
+
+func monitorFlags(fs *pflag.FlagSet, o *options) {
+	fs.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens, until interrupted")
+	fs.StringVar(&o.pod, "pod", "", "only flows from or to this `pod` (NAMESPACE/NAME) of the node")
+	fs.StringSliceVar(&o.verdicts, "verdict", nil, "only these `verdicts`, comma separated: allowed, audit, denied, dropped")
+	fs.StringSliceVar(&o.reasons, "reason", nil, "only packets dropped for these `reasons`, comma separated, such as policy-ingress")
+	fs.StringVar(&o.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmpv6 or a number")
+	fs.Uint16Var(&o.port, "port", 0, "only this `port` of the destination, or of the Service")
+	fs.Uint64Var(&o.since, "since", 0, "only flows after this `seq`")
+	fs.UintVar(&o.last, "last", 0, "begin with this `number` of flows that there are")
 }
 
 // choice is a flag that takes one of a few values; the first is the default.

@@ -100,7 +100,7 @@ func flagFault(err error) string {
 	if !ok {
 		return err.Error()
 	}
-	want := map[string]string{"int": "a number", "uint16": "a number from 0 to 65535", "uint64": "a number", "duration": "a time, such as 30s", "bool": "true or false"}
+	want := map[string]string{"int": "a number", "uint": "a number", "uint16": "a number from 0 to 65535", "uint64": "a number", "duration": "a time, such as 30s", "bool": "true or false"}
 	wanted, ok := want[invalid.GetFlag().Value.Type()]
 	if !ok {
 		return err.Error()

@@ -17,6 +17,9 @@ import (
 // lockTimeout is how long a file that another process has open is waited for: an agent that is just ending.
 const lockTimeout = 2 * time.Second
 
+// ErrInUse is what [Kind] Fault gets when another process has the file open.
+var ErrInUse = errors.New("another process has it open; each agent needs a folder of its own")
+
 // Kind is what there is to know of a file besides that it is bbolt's.
 type Kind struct {
 	Name string // "ledger", for errors
@@ -43,9 +46,16 @@ func (k Kind) Open(path string) (*bbolt.DB, error) {
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
-		return nil, k.Fault(path, err)
+		return nil, k.fault(path, err)
 	}
 	return db, nil
+}
+
+func (k Kind) fault(path string, err error) error {
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		err = ErrInUse
+	}
+	return k.Fault(path, err)
 }
 
 // examine reads the whole file before it is opened for writing. A file that is shorter than it says it is would end the
@@ -60,7 +70,7 @@ func (k Kind) examine(path string) error {
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
 	if _, unread := errors.AsType[*fs.PathError](err); unread || errors.Is(err, bolterrors.ErrTimeout) {
-		return k.Fault(path, err)
+		return k.fault(path, err)
 	}
 	if err != nil {
 		return k.Damaged(path, err)

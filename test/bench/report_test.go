@@ -50,6 +50,15 @@ func (r *report) value(measure, system string) float64 {
 	return r.Rows[i].Value
 }
 
+// ratio is that of a row to the one it is held against.
+func (r *report) ratio(measure, system string) float64 {
+	i := slices.IndexFunc(r.Rows, func(row row) bool { return row.Measure == measure && row.System == system })
+	if i < 0 {
+		return 0
+	}
+	return r.Rows[i].Ratio
+}
+
 // against gives every row of the measure its ratio to that of the system.
 func (r *report) against(measure, system string) {
 	base := r.value(measure, system)

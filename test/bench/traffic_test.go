@@ -3,10 +3,11 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"testing"
-	"time"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -27,51 +28,84 @@ type path struct {
 	addr     netip.Addr // of to
 }
 
+// onlyTCP lets pods reach each other by TCP, and nothing else, in both directions.
+var onlyTCP = map[string]any{
+	"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy", "metadata": map[string]any{"name": "only-tcp"},
+	"spec": map[string]any{
+		"tier": "Admin", "priority": 1, "subject": map[string]any{"namespaces": map[string]any{}},
+		"ingress": []any{
+			map[string]any{"action": "Accept", "from": everyPod, "protocols": everyPort},
+			map[string]any{"action": "Deny", "from": everyPod},
+		},
+		"egress": []any{
+			map[string]any{"action": "Accept", "to": everyPod, "protocols": everyPort},
+			map[string]any{"action": "Deny", "to": everyPod},
+		},
+	},
+}
+
+var (
+	everyPod  = []any{map[string]any{"namespaces": map[string]any{}}}
+	everyPort = []any{map[string]any{"tcp": map[string]any{"destinationPort": map[string]any{"range": map[string]any{"start": 1, "end": 65535}}}}}
+)
+
+// restricted is an agent whose pods have the policy onlyTCP.
+func restricted(t *testing.T) *system {
+	t.Helper()
+	s := porin(t, "porin-policy", "10.200.0.0/16,fd00:200::/64")
+	if err := s.agent.Do(http.MethodPut, "/v1/policy", onlyTCP, nil); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func traffic(t *testing.T, r *report) {
 	plugins := builtPlugins(t)
-	porinPath := attached(t, porin(t, "porin", "10.200.0.0/16,fd00:200::/64"))
+	policed := restricted(t)
 	paths := []path{
-		direct(t), porinPath,
+		direct(t), attached(t, porin(t, "porin", "10.200.0.0/16,fd00:200::/64")), attached(t, policed),
 		attached(t, reference(t, plugins, "ptp")), attached(t, reference(t, plugins, "bridge")),
+	}
+	var endpoints []v1.Endpoint
+	if err := policed.agent.Get("/v1/endpoint", &endpoints); err != nil {
+		t.Fatal(err)
+	}
+	for _, ep := range endpoints {
+		if ep.Policy == nil || !ep.Policy.Egress || !ep.Policy.Ingress {
+			t.Fatalf("nothing restricts %+v", ep)
+		}
 	}
 	for _, on := range placements {
 		trafficOn(t, r, paths, on)
 	}
-	goals := func(on placement) {
-		ratio := func(measure string) float64 {
-			measure += ", " + on.name
-			return r.value(measure, "porin") / r.value(measure, "direct veth")
-		}
-		r.atMost("request-response p50 of a direct veth pair's, "+on.name, ratio("request-response p50"), 1.03, "")
-		r.atLeast("connect-request-close of a direct veth pair's, "+on.name, ratio("connect-request-close"), 0.97, "")
+	for i, most := range []float64{1.05, 1.08} {
+		on := placements[i]
+		trips, connects, streams := "request-response p50, "+on.name, "connect-request-close, "+on.name, "one stream, "+on.name
+		r.atMost(trips+", of a direct veth pair's", r.ratio(trips, "porin-policy"), most, "")
+		r.atMost(trips+", of ptp's", r.ratio(trips, "porin-policy")/r.ratio(trips, "ptp"), 1, "")
+		r.atLeast(connects+", of a direct veth pair's", r.ratio(connects, "porin-policy"), 0.88, "")
+		r.atLeast(connects+", of ptp's", r.ratio(connects, "porin-policy")/r.ratio(connects, "ptp"), 1, "")
+		r.atLeast(streams+", of ptp's", r.ratio(streams, "porin-policy")/r.ratio(streams, "ptp"), 1, "")
 	}
-	goals(placements[0])
-	goals(placements[1])
 }
 
-// trafficOn measures every path with the ends in one placement, a round of each path after the other.
+// trafficOn measures every path with the ends in one placement, a round of each path after the other. The ratios are medians over the rounds.
 func trafficOn(t *testing.T, r *report, paths []path, on placement) {
 	t.Helper()
-	trips := map[string][]time.Duration{}
-	rates, streams := map[string][]time.Duration{}, map[string][]time.Duration{}
+	p50, p99, rates, streams := newRounds("request-response p50", "us"), newRounds("request-response p99", "us"), newRounds("connect-request-close", "1/s"), newRounds("one stream", "Gbit/s")
 	for round := range trafficRounds {
 		for _, p := range paths {
-			trips[p.name] = append(trips[p.name], requestResponse(t, p, on, roundTrips)...)
-			rates[p.name] = append(rates[p.name], connectRequestClose(t, p, on, connects))
+			trips := requestResponse(t, p, on, roundTrips)
+			p50.add(p.name, 1e3*percentile(trips, 0.5))
+			p99.add(p.name, 1e3*percentile(trips, 0.99))
+			rates.add(p.name, connects/connectRequestClose(t, p, on, connects).Seconds())
 			if round < streamRounds {
-				streams[p.name] = append(streams[p.name], stream(t, p, on, streamBytes))
+				streams.add(p.name, streamBytes*8/1e9/stream(t, p, on, streamBytes).Seconds())
 			}
 		}
 	}
-	name := func(measure string) string { return measure + ", " + on.name }
-	for _, p := range paths {
-		r.add(name("request-response p50"), p.name, 1e3*percentile(trips[p.name], 0.5), "us")
-		r.add(name("request-response p99"), p.name, 1e3*percentile(trips[p.name], 0.99), "us")
-		r.add(name("connect-request-close"), p.name, connects*1e3/percentile(rates[p.name], 0.5), "1/s")
-		r.add(name("one stream"), p.name, streamBytes*8/1e9/(percentile(streams[p.name], 0.5)/1e3), "Gbit/s")
-	}
-	for _, m := range []string{"request-response p50", "request-response p99", "connect-request-close", "one stream"} {
-		r.against(name(m), "direct veth")
+	for _, measured := range []*rounds{p50, p99, rates, streams} {
+		measured.report(r, on.name, paths[0].name)
 	}
 }
 

@@ -268,6 +268,30 @@ func TestEvents(t *testing.T) {
 	<-left
 }
 
+func TestFlows(t *testing.T) {
+	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
+		const want = "follow=true&last=7&pod=demo%2Fweb&port=80&protocol=tcp&reason=policy-egress&since=4&verdict=denied%2Cdropped"
+		if got := r.URL.RawQuery; got != want {
+			t.Errorf("query %q", got)
+		}
+		_ = json.NewEncoder(w).Encode(v1.Flow{Seq: 5})
+		_ = json.NewEncoder(w).Encode(v1.Flow{Seq: 9, Lost: 3})
+	})
+	options := client.FlowOptions{
+		Since: 4, Follow: true, Last: 7, Pod: "demo/web", Verdicts: []string{"denied", "dropped"}, Reasons: []string{"policy-egress"}, Protocol: "tcp", Port: 80,
+	}
+	var got []uint64
+	for flow, err := range c.Flows(t.Context(), options) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, flow.Seq, flow.Lost)
+	}
+	if diff := cmp.Diff([]uint64{5, 0, 9, 3}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestEventsContextEnds(t *testing.T) {
 	c := agent(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()

@@ -25,44 +25,46 @@ type EventOptions struct {
 // Events reads the agent's events, oldest first. The sequence ends after the last event, or with an error; when ctx
 // ends the error is its own. A gap in Seq means that the agent had no longer kept what was in between.
 func (c *Client) Events(ctx context.Context, options EventOptions) iter.Seq2[v1.Event, error] {
-	return func(yield func(v1.Event, error) bool) {
+	query := url.Values{}
+	setStream(query, options.Since, options.Follow)
+	return lines[v1.Event](ctx, c, "/v1/events?"+query.Encode(), "events")
+}
+
+func setStream(query url.Values, since uint64, follow bool) {
+	if since > 0 {
+		query.Set("since", strconv.FormatUint(since, 10))
+	}
+	if follow {
+		query.Set("follow", "true")
+	}
+}
+
+// lines reads a stream of lines. what is what they are.
+func lines[T any](ctx context.Context, c *Client, path, what string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
 		ctx, cancel := context.WithCancel(ctx) // ends the request when the caller breaks off
 		defer cancel()
-		response, err := c.do(ctx, http.MethodGet, options.path(), nil)
+		response, err := c.do(ctx, http.MethodGet, path, nil)
 		if err != nil {
-			yield(v1.Event{}, err)
+			yield(none, err)
 			return
 		}
 		defer func() { _ = response.Body.Close() }()
-		c.readEvents(ctx, response.Body, yield)
-	}
-}
-
-func (c *Client) readEvents(ctx context.Context, body io.Reader, yield func(v1.Event, error) bool) {
-	decoder := json.NewDecoder(body)
-	for {
-		var event v1.Event
-		switch err := decoder.Decode(&event); {
-		case err == nil:
-			if !yield(event, nil) {
+		decoder := json.NewDecoder(response.Body)
+		for {
+			var line T
+			switch err := decoder.Decode(&line); {
+			case err == nil:
+				if !yield(line, nil) {
+					return
+				}
+			case errors.Is(err, io.EOF):
+				return
+			default:
+				yield(none, fmt.Errorf("read %s: %w", what, c.explain(ctx, err)))
 				return
 			}
-		case errors.Is(err, io.EOF):
-			return
-		default:
-			yield(v1.Event{}, fmt.Errorf("read events: %w", c.explain(ctx, err)))
-			return
 		}
 	}
-}
-
-func (o EventOptions) path() string {
-	query := url.Values{}
-	if o.Since > 0 {
-		query.Set("since", strconv.FormatUint(o.Since, 10))
-	}
-	if o.Follow {
-		query.Set("follow", "true")
-	}
-	return "/v1/events?" + query.Encode()
 }

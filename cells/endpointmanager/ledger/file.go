@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/boltfile"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/fault"
 )
@@ -298,7 +298,7 @@ func timeKey(t time.Duration) []byte { return binary.BigEndian.AppendUint64(nil,
 // ledgerFault says what to do about an error of the file.
 func ledgerFault(path string, err error) error {
 	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
+	case errors.Is(err, boltfile.ErrInUse):
 		return fault.New(fault.Conflict, fmt.Sprintf("ledger %s: another process has it open; one agent a state-dir: end the other one or give this one its own", path))
 	case errors.Is(err, ErrOtherVersion):
 		return fault.Wrap(fault.Internal, fmt.Errorf("ledger %s: %w; running pods keep their network as it is. "+

@@ -3,6 +3,7 @@ package policymap_test
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -106,6 +107,22 @@ func BenchmarkApply(b *testing.B) {
 			apply(b, w, &change)
 		}
 	})
+	b.Run("250 policies", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			var set, removed engine.Update
+			for n := range 250 {
+				one := policyOf(i + n)
+				one.ID.Name = fmt.Sprint("more", n)
+				set.SetPolicies, removed.RemovePolicies = append(set.SetPolicies, one), append(removed.RemovePolicies, one.ID)
+			}
+			change := e.Apply(set)
+			apply(b, w, &change)
+			b.StopTimer()
+			change = e.Apply(removed)
+			apply(b, w, &change)
+			b.StartTimer()
+		}
+	})
 	b.Run("one label of a remote pod", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			one := podOf(remotePods, false)
@@ -125,6 +142,54 @@ func BenchmarkApply(b *testing.B) {
 			apply(b, w, &change)
 		}
 	})
+}
+
+// BenchmarkMemory counts what stays of the address of a pod of another node: in the agent, and in the kernel's maps (Linux 6.4 and later say it).
+func BenchmarkMemory(b *testing.B) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	size := func(m *ebpf.Map) uint64 {
+		info, err := m.Info()
+		if err != nil {
+			b.Fatal(err)
+		}
+		bytes, _ := info.Memlock()
+		return bytes
+	}
+	e, maps, numbers := engine.New(engine.Config{}), newMaps(b), map[string]uint16{}
+	w := policymap.New(maps)
+	var local engine.Update
+	for i := range localPods {
+		local.SetEndpoints = append(local.SetEndpoints, podOf(i, true))
+		numbers[podOf(i, true).ID] = uint16(i + 1)
+	}
+	for i := range policies {
+		local.SetPolicies = append(local.SetPolicies, policyOf(i))
+	}
+	e.Apply(local)
+	if err := w.Apply(e, nil, numbers); err != nil {
+		b.Fatal(err)
+	}
+	local = engine.Update{}
+	agent, kernel := heap(), size(maps.Addresses)+size(maps.Tables)+size(maps.Rows)
+	for b.Loop() {
+		var remote engine.Update
+		for i := range remotePods {
+			remote.SetEndpoints = append(remote.SetEndpoints, podOf(localPods+i, false))
+		}
+		change := e.Apply(remote)
+		if err := w.Apply(e, &change, numbers); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(heap()-agent)/remotePods, "agent-bytes/address")
+	b.ReportMetric(float64(size(maps.Addresses)+size(maps.Tables)+size(maps.Rows)-kernel)/remotePods, "map-bytes/address")
+	runtime.KeepAlive(w)
+	runtime.KeepAlive(e)
 }
 
 // TestNoRoom has a policy that does not fit: it is refused, and what was before can be written again.

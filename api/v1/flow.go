@@ -1,0 +1,56 @@
+package v1
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Flow is one line of the stream of GET /v1/flows: a packet that has opened a connection, or was dropped.
+type Flow struct {
+	Seq  uint64    `json:"seq"` // grows by one; those that the client has not asked for have one, too
+	Time time.Time `json:"time"`
+	// Lost is not 0 in a line that is no flow, and has nothing else: so many were not told before it. The datapath or the agent had more to do than they may spend on
+	// this, or this client was too slow.
+	Lost    uint64 `json:"lost,omitempty"`
+	Verdict string `json:"verdict,omitempty"`
+	// Reason is why the packet was dropped, as in the metric porin_datapath_drops_total.
+	Reason string `json:"reason,omitempty"`
+	// Place is "from-pod", "to-pod" or "to-uplink": where the packet was seen.
+	Place    string `json:"place,omitempty"`
+	Protocol string `json:"protocol,omitempty"` // as in [PolicyExplanation]
+	// From is who has opened the connection, and To is whom it has reached, both as they are without translation. Reply says that the packet was going from To to From.
+	From  FlowEnd `json:"from,omitzero"`
+	To    FlowEnd `json:"to,omitzero"`
+	Reply bool    `json:"reply,omitempty"`
+	// Service is what From has addressed, if the node has translated that to To.
+	Service FlowEnd `json:"service,omitzero"`
+	// Egress and Ingress are what the policies decide, and by which rules. They are not there when no policy has decided about the packet, and when policies or
+	// endpoints have changed since.
+	Egress  *PolicyDecision `json:"egress,omitempty"`
+	Ingress *PolicyDecision `json:"ingress,omitempty"`
+	Length  uint32          `json:"length,omitempty"` // of the packet, in bytes, link header included
+}
+
+// The verdicts of a [Flow].
+const (
+	FlowAllowed = "allowed"
+	FlowAudit   = "audit"   // allowed, as a policy is only tried: it would be denied
+	FlowDenied  = "denied"  // by a policy
+	FlowDropped = "dropped" // for another reason
+)
+
+// FlowVerdicts returns them.
+func FlowVerdicts() []string { return []string{FlowAllowed, FlowAudit, FlowDenied, FlowDropped} }
+
+// FlowEnd is one end of a connection.
+type FlowEnd struct {
+	Address netip.Addr `json:"address,omitzero"`
+	Port    uint16     `json:"port,omitempty"`
+	Kind    string     `json:"kind,omitempty"` // as in [PolicyPeer]
+	// Identity is the number of the set of addresses that the rules of no policy tell apart. It is local to the node, and to the agent's life.
+	Identity uint32 `json:"identity,omitempty"`
+	// Pod, Endpoint and Labels are those of an endpoint of this node.
+	Pod      Pod               `json:"pod,omitzero"`
+	Endpoint uint16            `json:"endpoint,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}

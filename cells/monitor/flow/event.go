@@ -1,0 +1,194 @@
+package flow
+
+import (
+	"net/netip"
+	"time"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// trackedTime is how long the kernel surely knows a connection that was opened: then an unanswered one may be forgotten.
+const trackedTime = 10 * time.Second
+
+// recordOf says what an event means; false when it is not to be told.
+func (c *Collector) recordOf(e *abi.FlowEvent) (record, bool) {
+	f := event{
+		FlowEvent: e, at: time.Duration(e.Time),
+		packet: Tuple{netip.AddrPortFrom(e.Source.IP(), abi.Port(e.SourcePort)), netip.AddrPortFrom(e.Destination.IP(), abi.Port(e.DestinationPort))},
+		record: record{length: e.Length, reason: e.Reason, place: e.Place, protocol: e.Protocol},
+	}
+	f.from.AddrPort, f.to.AddrPort = f.packet.Source, f.packet.Destination
+	if f.isRequest() {
+		return f.record, c.request(&f)
+	}
+	c.decided(&f)
+	return f.record, true
+}
+
+// event is an event on its way to be a record.
+type event struct {
+	*abi.FlowEvent
+	record
+	at     time.Duration // since boot
+	packet Tuple
+}
+
+// isRequest reports whether the packet goes up the node's stack, undecided.
+func (f *event) isRequest() bool {
+	return f.Place == abi.EventFromPod && f.dropReason() == abi.DropNone && f.Path == abi.PathStack
+}
+
+// byPolicy reports whether policies have decided: the datapath's other reasons come before.
+func (f *event) byPolicy() bool {
+	switch f.dropReason() {
+	case abi.DropNone, abi.DropPolicyEgress, abi.DropPolicyIngress:
+		return true
+	}
+	return false
+}
+
+// request fills in what becomes of a pod's request; false when the datapath sees it again, and tells.
+func (c *Collector) request(f *event) bool {
+	t, found, err := c.translate(f.Protocol, f.packet, false)
+	if found && t.Original == f.packet {
+		f.translateTo(t)
+	}
+	if !found && err == nil && c.directory.now()-f.at > trackedTime { // it was told while no agent ran
+		c.lostInThisRound++
+		return false
+	}
+	f.from.pod, f.to.pod = c.directory.byID(f.Id, f.at), c.directory.byAddress(f.to.Addr(), f.at)
+	if f.to.pod != nil {
+		return false
+	}
+	j := c.judgeEnds(f)
+	f.rule(j)
+	if j.Egress.Allowed {
+		return true
+	}
+	// What the node's table of nftables drops, nobody else tells of, and conntrack does not know it. All others reach the program on the uplink.
+	if (found || err != nil) && f.to.kind != model.Host {
+		return false
+	}
+	f.reason, f.verdict = uint8(abi.DropPolicyEgress), denied
+	f.ruled = f.ruled && (found || f.to.kind == model.Host)
+	return true
+}
+
+// decided fills in what the datapath says of a packet that it has decided about.
+func (c *Collector) decided(f *event) {
+	if f.Place != abi.EventFromPod && f.byPolicy() {
+		c.translated(f)
+	}
+	own := c.directory.byID(f.Id, f.at)
+	fromOwn := (f.Place == abi.EventToPod) == f.reply // whose is the number
+	f.from.pod, f.to.pod = c.podAt(f, f.from, own, fromOwn), c.podAt(f, f.to, own, !fromOwn && f.Place != abi.EventToUplink)
+	switch {
+	case !f.byPolicy():
+		f.verdict = dropped
+		c.judgeEnds(f)
+		return
+	case f.dropReason() != abi.DropNone:
+		f.verdict = denied
+	}
+	if j := c.judgeEnds(f); f.agrees(j) {
+		f.rule(j)
+		return
+	}
+	if f.verdict != denied || f.reply {
+		return
+	}
+	// An answer, of which the datapath does not say that it is one?
+	f.swap()
+	if j := c.judgeEnds(f); f.agrees(j) {
+		f.rule(j)
+		return
+	}
+	f.swap()
+	c.judgeEnds(f)
+}
+
+func (c *Collector) podAt(f *event, e end, own *Pod, isOwn bool) *Pod {
+	if isOwn && own != nil {
+		return own
+	}
+	return c.directory.byAddress(e.Addr(), f.at)
+}
+
+func (f *event) swap() { f.from, f.to, f.reply = f.to, f.from, !f.reply }
+
+// translated fills in the real ends of a packet that comes out of the node's stack.
+func (c *Collector) translated(f *event) {
+	t, found, _ := c.translate(f.Protocol, f.packet.reverse(), true)
+	switch {
+	case !found:
+	case t.Reply == f.packet.reverse():
+		f.translateTo(t)
+	case t.Original == f.packet.reverse():
+		f.translateTo(t)
+		f.reply = true
+	}
+}
+
+// translateTo has the opener as it was before translation, and the other end as it is after it.
+func (f *event) translateTo(t Translation) {
+	f.from.AddrPort, f.to.AddrPort = t.Original.Source, t.Reply.Source
+	if t.Original.Destination != f.to.AddrPort {
+		f.service = t.Original.Destination
+	}
+}
+
+func (c *Collector) translate(protocol uint8, packet Tuple, answers bool) (t Translation, found bool, err error) {
+	t, found, err = c.translations.Translate(protocol, packet, answers)
+	if err != nil && !c.untranslatable {
+		c.untranslatable = true
+		c.log.Warn("flows are shown without the node's translation of addresses", "error", err)
+	}
+	return t, found, err
+}
+
+// judgeEnds asks the policies, and fills in whose the ends are.
+func (c *Collector) judgeEnds(f *event) (j policy.Judgement) {
+	from, to := f.from.Addr(), f.to.Addr()
+	if from.IsValid() && to.IsValid() && from.Is4() == to.Is4() {
+		j = c.judge.Judge(from, to, model.Protocol(f.Protocol), f.to.Port())
+	}
+	f.from.fill(j.From)
+	f.to.fill(j.To)
+	return j
+}
+
+func (e *end) fill(side policy.Side) {
+	e.kind, e.class = side.Kind, side.Class
+	if e.pod != nil && !e.isSide(side) {
+		e.kind, e.class = model.Pod, 0
+	}
+}
+
+// isSide reports whether the policies know the end as the endpoint that it was.
+func (e *end) isSide(side policy.Side) bool {
+	if e.pod == nil {
+		return side.Kind != model.Pod
+	}
+	return side.Endpoint == e.pod.Attachment
+}
+
+// rule keeps the outcomes, if the policies speak of these endpoints.
+func (f *event) rule(j policy.Judgement) {
+	if f.from.isSide(j.From) && f.to.isSide(j.To) {
+		f.egress, f.ingress, f.ruled = j.Egress, j.Ingress, true
+	}
+}
+
+// agrees reports whether the policies say now what the datapath has done.
+func (f *event) agrees(j policy.Judgement) bool {
+	switch f.dropReason() {
+	case abi.DropPolicyEgress:
+		return !j.Egress.Allowed
+	case abi.DropPolicyIngress:
+		return !j.Ingress.Allowed
+	}
+	return j.Egress.Allowed && j.Ingress.Allowed
+}

@@ -1,0 +1,104 @@
+package flow
+
+import (
+	"net/netip"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// verdict is what became of a packet.
+type verdict uint8
+
+const (
+	allowed verdict = iota
+	audit
+	denied
+	dropped
+	verdicts // how many there are
+)
+
+func (v verdict) String() string { return v1.FlowVerdicts()[v] }
+
+// record is a flow as the ring keeps it. What records share, they point to.
+type record struct {
+	time            int64 // Unix, ns
+	lost            uint64
+	from, to        end
+	service         netip.AddrPort
+	egress, ingress engine.Outcome // if ruled
+	length          uint32
+	reason          uint8
+	place           uint8
+	protocol        uint8
+	verdict         verdict
+	ruled, reply    bool
+}
+
+// end is one end of a connection.
+type end struct {
+	netip.AddrPort
+	kind  model.EndpointKind
+	class engine.ClassID
+	pod   *Pod // nil unless it is an endpoint of this node
+}
+
+// Pod is an endpoint as flows show it. It does not change.
+type Pod struct {
+	ID              uint16
+	Attachment      string
+	Namespace, Name string
+	Labels          map[string]string
+}
+
+func (r *record) dropReason() abi.DropReason { return abi.DropReason(r.reason) }
+
+// toV1 is the line of a record.
+func (r *record) toV1(seq uint64) v1.Flow {
+	f := v1.Flow{Seq: seq, Time: time.Unix(0, r.time).UTC(), Lost: r.lost}
+	if r.lost > 0 {
+		return f
+	}
+	f.Verdict, f.Place = r.verdict.String(), placeName(r.place)
+	if r.protocol != 0 { // that of a malformed packet
+		f.Protocol = model.Protocol(r.protocol).String()
+	}
+	if r.dropReason() != abi.DropNone {
+		f.Reason = r.dropReason().String()
+	}
+	f.From, f.To, f.Reply, f.Length = r.from.toV1(), r.to.toV1(), r.reply, r.length
+	if r.service.IsValid() {
+		f.Service = v1.FlowEnd{Address: r.service.Addr(), Port: r.service.Port()}
+	}
+	if r.ruled {
+		f.Egress, f.Ingress = new(policy.DecisionToV1(r.egress)), new(policy.DecisionToV1(r.ingress))
+	}
+	return f
+}
+
+func (e end) toV1() v1.FlowEnd {
+	out := v1.FlowEnd{Address: e.Addr(), Port: e.Port(), Identity: uint32(e.class)}
+	if e.Addr().IsValid() || e.pod != nil {
+		out.Kind = e.kind.String()
+	}
+	if e.pod != nil {
+		out.Pod, out.Endpoint, out.Labels = v1.Pod{Namespace: e.pod.Namespace, Name: e.pod.Name}, e.pod.ID, e.pod.Labels
+	}
+	return out
+}
+
+func placeName(place uint8) string {
+	switch place {
+	case abi.EventFromPod:
+		return "from-pod"
+	case abi.EventToPod:
+		return "to-pod"
+	case abi.EventToUplink:
+		return "to-uplink"
+	}
+	return ""
+}

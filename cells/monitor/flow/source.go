@@ -1,0 +1,42 @@
+package flow
+
+import (
+	"net/netip"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Source is where events of the datapath come from.
+type Source interface {
+	// Read calls each with what there is since the last call, oldest first, until each returns false. It does not wait. The event is only good during the call. lost counts the
+	// events that the datapath could not tell, since the source was opened.
+	Read(each func(*abi.FlowEvent) bool) (lost uint64, err error)
+}
+
+// Endpoints are those of this node.
+type Endpoints interface {
+	Get(ref endpoint.Ref) (endpoint.Endpoint, error)
+}
+
+// Judge says what the policies decide.
+type Judge interface {
+	Judge(from, to netip.Addr, protocol model.Protocol, port uint16) policy.Judgement
+}
+
+// Tuple is a packet's source and destination. Of an ICMP echo both ports are its identifier.
+type Tuple struct{ Source, Destination netip.AddrPort }
+
+func (t Tuple) reverse() Tuple { return Tuple{t.Destination, t.Source} }
+
+// Translation is a connection as the node has translated it: the packets of who has opened it as they came, and the answers to them as they come.
+type Translation struct{ Original, Reply Tuple }
+
+// Translations are the connections that the node's stack has seen.
+type Translations interface {
+	// Translate finds the connection that a packet belongs to, in either direction; false when there is none. answers says that the packet is an answer, which matters for
+	// an echo alone. An error is that nobody knows.
+	Translate(protocol uint8, packet Tuple, answers bool) (t Translation, found bool, err error)
+}

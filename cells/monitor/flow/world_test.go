@@ -1,0 +1,197 @@
+package flow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"go.uber.org/goleak"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpoint/endpointtest"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/boottime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The node's own address, one outside, a Service, and the ports that packets have.
+const (
+	nodeAddr, outside, service = "192.0.2.1", "198.51.100.9", "10.96.0.1"
+	clientPort, httpPort       = 41234, 80
+)
+
+// world has a collector with the real policies of a node, and fakes around them.
+type world struct {
+	testing.TB
+	*Collector
+	endpoints *endpointtest.Endpoints
+	step      *policy.Step
+	policies  *policy.Policies
+	source    fakeSource
+	stack     fakeStack
+}
+
+func newWorld(t testing.TB, flows int) *world {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	queue := policy.NewQueue(engine.Config{}, nil, log)
+	w := &world{TB: t, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
+	queue.Start()
+	t.Cleanup(func() { _ = queue.Stop(t.Context()) })
+	if err := errors.Join(w.policies.Start(), queue.Open(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Translations: w.stack, Judge: host{queue}, Endpoints: w.endpoints, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// fakeSource has events.
+type fakeSource struct {
+	events []abi.FlowEvent
+	lost   uint64
+	err    error
+}
+
+func (s *fakeSource) Read(each func(*abi.FlowEvent) bool) (uint64, error) {
+	for len(s.events) > 0 && s.err == nil {
+		e := s.events[0]
+		s.events = s.events[1:]
+		if !each(&e) {
+			break
+		}
+	}
+	return s.lost, s.err
+}
+
+// fakeStack is what conntrack knows, by the packets of both directions.
+type fakeStack map[Tuple]Translation
+
+func (s fakeStack) Translate(_ uint8, packet Tuple, _ bool) (Translation, bool, error) {
+	if s == nil {
+		return Translation{}, false, errors.New("no conntrack")
+	}
+	t, found := s[packet]
+	return t, found, nil
+}
+
+func (s fakeStack) add(original, reply Tuple) {
+	t := Translation{original, reply}
+	s[original], s[reply] = t, t
+}
+
+// host adds the node's address to a queue's.
+type host struct{ *policy.Queue }
+
+func (h host) Judge(from, to netip.Addr, protocol model.Protocol, port uint16) policy.Judgement {
+	j := h.Queue.Judge(from, to, protocol, port)
+	for addr, side := range map[netip.Addr]*policy.Side{from: &j.From, to: &j.To} {
+		if addr.String() == nodeAddr {
+			*side = policy.Side{Kind: model.Host, Class: 99, Endpoint: "host"}
+		}
+	}
+	return j
+}
+
+// pod makes an endpoint with the address 10.0.0.i and the label app.
+func (w *world) pod(i int, app string) endpoint.Endpoint {
+	w.Helper()
+	ep := endpointtest.Endpoint(i)
+	ep.Spec.Pod.Name, ep.Spec.Attachment.ContainerID = app, app
+	ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+	ep.Metadata = fmt.Sprintf(`{"labels":{"app":%q}}`, app)
+	w.endpoints.Put(ep)
+	if _, err := w.step.Attach(w.Context(), ep, nil); err != nil {
+		w.Fatal(err)
+	}
+	return ep
+}
+
+func (w *world) policy(name, spec string) {
+	w.Helper()
+	manifest := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: default}\nspec: " + spec + "\n"
+	if _, _, err := w.policies.Put(w.Context(), []byte(manifest)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func tuple(from string, fromPort uint16, to string, toPort uint16) Tuple {
+	return Tuple{netip.AddrPortFrom(netip.MustParseAddr(from), fromPort), netip.AddrPortFrom(netip.MustParseAddr(to), toPort)}
+}
+
+// seen is an event of now about a TCP packet.
+func seen(id uint16, place uint8, packet Tuple) abi.FlowEvent {
+	return abi.FlowEvent{
+		Time: uint64(boottime.Now()), Id: id, Place: place, Protocol: uint8(model.TCP), Length: 74,
+		Source: abi.AddrOf(packet.Source.Addr()), SourcePort: abi.Port(packet.Source.Port()),
+		Destination: abi.AddrOf(packet.Destination.Addr()), DestinationPort: abi.Port(packet.Destination.Port()),
+	}
+}
+
+func shortcut(e abi.FlowEvent) abi.FlowEvent {
+	e.Path = abi.PathShortcut
+	return e
+}
+
+func toStack(e abi.FlowEvent) abi.FlowEvent {
+	e.Path = abi.PathStack
+	return e
+}
+
+func droppedFor(reason abi.DropReason, e abi.FlowEvent) abi.FlowEvent {
+	e.Reason = uint8(reason)
+	return e
+}
+
+// tell has the collector read the events.
+func (w *world) tell(events ...abi.FlowEvent) {
+	w.Helper()
+	w.source.events = append(w.source.events, events...)
+	if err := w.read(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// told are the flows that the query asks for.
+func (w *world) told(query string) (flows []v1.Flow) {
+	w.Helper()
+	answer := w.get(query)
+	if answer.Code != http.StatusOK {
+		w.Fatalf("flows%s: %d %s", query, answer.Code, answer.Body)
+	}
+	for body := json.NewDecoder(answer.Body); ; {
+		var flow v1.Flow
+		if err := body.Decode(&flow); errors.Is(err, io.EOF) {
+			return flows
+		} else if err != nil {
+			w.Fatal(err)
+		}
+		if time.Since(flow.Time).Abs() > time.Minute {
+			w.Errorf("the time of %+v is not of now", flow)
+		}
+		flows = append(flows, flow)
+	}
+}
+
+func (w *world) get(query string) *httptest.ResponseRecorder {
+	r, answer := chi.NewRouter(), httptest.NewRecorder()
+	w.Mount(r)
+	r.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/flows"+query, nil))
+	return answer
+}

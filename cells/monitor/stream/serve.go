@@ -1,0 +1,70 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// Query is what a client asks for.
+type Query struct {
+	Since  uint64 // the number of the last record that it has
+	Follow bool   // go on with what comes
+}
+
+// ParseQuery reads since and follow. what is what a record is called.
+func ParseQuery(query url.Values, what string) (q Query, err error) {
+	if text := query.Get("since"); text != "" {
+		if q.Since, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return q, fault.New(fault.Invalid, fmt.Sprintf("since=%.32q: want the seq of %s", text, what))
+		}
+	}
+	if text := query.Get("follow"); text != "" {
+		if q.Follow, err = strconv.ParseBool(text); err != nil {
+			return q, fault.New(fault.Invalid, fmt.Sprintf("follow=%.32q: want true or false", text))
+		}
+	}
+	return q, nil
+}
+
+// Format is how records become lines.
+type Format[T any] struct {
+	// Line returns what is written for a record, or nil when the client has not asked for it.
+	Line func(seq uint64, record *T) any
+	// Missed returns what is written when the client was too slow for n records, up to number seq; a nil Missed writes nothing.
+	Missed func(seq, n uint64) any
+}
+
+// Serve answers with one record a line: what the ring holds and, if asked, what comes, until the client leaves or the ring is closed. While stopping lasts it waits for
+// a client that is slow. What ends it early is that the client has left, so there is nobody to tell.
+func (r *Ring[T]) Serve(w http.ResponseWriter, request *http.Request, q Query, f Format[T], stopping context.Context) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	out, reader := newLines(w), r.NewReader(q.Since)
+	if !q.Follow {
+		last := r.Newest()
+		for f.write(out, reader, reader.UpTo(last)) {
+		}
+		return
+	}
+	defer out.unhurried(stopping)()
+	for out.flush() && f.write(out, reader, reader.Next(request.Context())) {
+	}
+}
+
+// write returns false when there was nothing to write, or nobody to write to.
+func (f Format[T]) write(out lines, reader *Reader[T], batch []T) bool {
+	if len(batch) > 0 && reader.Missed > 0 && f.Missed != nil && !out.write(f.Missed(reader.First-1, reader.Missed)) {
+		return false
+	}
+	for i := range batch {
+		if line := f.Line(reader.First+uint64(i), &batch[i]); line != nil && !out.write(line) {
+			return false
+		}
+	}
+	return len(batch) > 0
+}

@@ -1,0 +1,22 @@
+package policymap
+
+import "github.com/cilium/ebpf"
+
+// Use is how full a map is, of the part that one copy of the policy may have.
+type Use struct {
+	Map           string
+	Entries, Room int
+}
+
+// Use tells how full the maps are. Before the first [Writer.Apply], and after one that failed, nobody knows.
+func (w *Writer) Use() []Use {
+	c := w.current
+	if c == nil {
+		return nil
+	}
+	of := func(name string, m *ebpf.Map, entries int) Use { return Use{name, entries, room(m)} }
+	return []Use{
+		of("addresses", c.maps.Addresses, len(c.classes)), of("prefixes", c.maps.Prefixes, len(c.prefixes)),
+		of("tables", c.maps.Tables, c.entries), of("rows", c.maps.Rows, c.rowCount),
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/api/v1/client"
+	"porin.dev/porin/bpf/abi"
+)
+
+func monitor(ctx context.Context, s *session, _ []string) error {
+	options := client.FlowOptions{
+		Since: s.since, Follow: s.follow, Last: int(s.last), Pod: s.pod, Verdicts: s.verdicts, Reasons: s.reasons, Protocol: s.protocol, Port: s.port,
+	}
+	for flow, err := range s.client.Flows(ctx, options) {
+		if err != nil && s.follow && ctx.Err() != nil {
+			return nil // interrupted, which is how it ends
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.printFlow(flow); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) printFlow(flow v1.Flow) (err error) {
+	switch {
+	case s.output.value == "json":
+		err = json.NewEncoder(s.out).Encode(flow)
+	case flow.Lost > 0:
+		_, err = fmt.Fprintf(s.err, "porin: %s lost\n", plural(flow.Lost, "flow"))
+	default:
+		_, err = fmt.Fprintln(s.out, flowLine(flow))
+	}
+	return err
+}
+
+// flowLine has columns of fixed width where it can, as nobody knows the next line.
+func flowLine(f v1.Flow) string {
+	from, to := f.From, f.To
+	if f.Protocol == "ICMP" || f.Protocol == "ICMPv6" {
+		from.Port, to.Port = 0, 0 // an echo's identifier
+	}
+	line := fmt.Sprintf("%s  %-7s  %-6s  %s -> %s", timestamp(f.Time), f.Verdict, f.Protocol, flowEndText(from), flowEndText(to))
+	if f.Service.Address.IsValid() {
+		line += " by " + addressAndPort(f.Service)
+	}
+	if f.Reply {
+		line += " (reply)"
+	}
+	if why := flowReason(f); why != "" {
+		line += "  " + why
+	}
+	return printable(line)
+}
+
+// flowEndText is "demo/web:80" for a pod, and the address for others.
+func flowEndText(e v1.FlowEnd) string {
+	switch name := podName(e.Pod); {
+	case name != "" && e.Port != 0:
+		return fmt.Sprintf("%s:%d", name, e.Port)
+	case name != "":
+		return name
+	case e.Kind == "host":
+		return "host " + addressAndPort(e)
+	}
+	return addressAndPort(e)
+}
+
+func addressAndPort(e v1.FlowEnd) string {
+	switch {
+	case !e.Address.IsValid():
+		return "?"
+	case e.Port == 0:
+		return e.Address.String()
+	}
+	return netip.AddrPortFrom(e.Address, e.Port).String()
+}
+
+// flowReason is why: the direction that denies, or the rules that allow, or what the datapath says.
+func flowReason(f v1.Flow) string {
+	if f.Egress == nil || f.Ingress == nil {
+		return f.Reason
+	}
+	var parts []string
+	for _, d := range []struct {
+		name string
+		*v1.PolicyDecision
+	}{{"egress", f.Egress}, {"ingress", f.Ingress}} {
+		if d.Allowed == (f.Verdict == v1.FlowAllowed) && (d.Rule != nil || !d.Allowed) {
+			parts = append(parts, d.name+" "+decisionText(*d.PolicyDecision))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// dropReasons are for completion.
+func dropReasons() (names []string) {
+	for _, reason := range abi.DropReasons() {
+		names = append(names, reason.String())
+	}
+	return names
+}
