@@ -21,7 +21,7 @@ help:
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
-	@echo "make chaos     the same at random, 32 at once, with traffic, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, an etcd of three (root)"
+	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, an etcd of three (root)"
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"

@@ -76,6 +76,23 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	return x.writer.Apply(e, change, numbers)
 }
 
+// Forget implements [policy.Enforcer].
+func (x *Enforcer) Forget(number uint16) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return ErrNotStarted
+	}
+	denied := x.writer.DeniesUnknown()
+	if err := x.writer.Forget(number); err != nil {
+		return err
+	}
+	if denied && !x.writer.DeniesUnknown() {
+		return x.applyFilter()
+	}
+	return nil
+}
+
 // applyFilter expects the lock. The program is on the uplinks as long as the filter relies on it.
 func (x *Enforcer) applyFilter() error {
 	restricted := len(x.desired.Pods) > 0

@@ -64,6 +64,8 @@ func TestEnforcerUnknownPod(t *testing.T) {
 	n.start(t)
 	must(t, n.datapath.Enforcer().Apply(engine.New(engine.Config{}), nil, nil))
 	n.wantEgress(t, uplink, n.toUplink(t))
+	must(t, n.datapath.Enforcer().Forget(1)) // it is gone
+	n.wantDecided(t)
 }
 
 // addressEntries reads the map that says of which class an address is.

@@ -14,6 +14,9 @@ type Enforcer interface {
 	// former agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
 	// of the change. It is called from one goroutine at a time, and the engine does not change during a call.
 	Apply(e *engine.Engine, change *engine.Change, locals map[string]Local) error
+	// Forget removes what the kernel has of an endpoint that a former agent has told of, and that is gone. It may be called during an Apply, and does nothing for an
+	// endpoint that the last Apply was told of.
+	Forget(number uint16) error
 	// Allows reads what the kernel decides about a connection, by the policies of one of its ends.
 	Allows(q Question) (bool, error)
 	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
@@ -49,6 +52,8 @@ type noEnforcer struct{}
 var errNoDatapath = fault.New(fault.NotFound, "this agent has no datapath")
 
 func (noEnforcer) Apply(*engine.Engine, *engine.Change, map[string]Local) error { return nil }
+
+func (noEnforcer) Forget(uint16) error { return nil }
 
 func (noEnforcer) Compare(*engine.Engine, map[string]Local) ([]Difference, error) { return nil, nil }
 

@@ -24,6 +24,7 @@ type fakeKernel struct {
 	prefixes  map[netip.Prefix]engine.ClassID
 	endpoints map[string]fakeEndpoint
 	tables    map[engine.TableID]fakeTable
+	forgotten []uint16
 }
 
 type fakeEndpoint struct {
@@ -99,6 +100,13 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 		ingress, _ := e.Table(id, model.Ingress)
 		k.endpoints[id] = fakeEndpoint{local.Number, [2]engine.TableID{egress.ID(), ingress.ID()}}
 	}
+	return nil
+}
+
+func (k *fakeKernel) Forget(number uint16) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forgotten = append(k.forgotten, number)
 	return nil
 }
 

@@ -47,9 +47,10 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.Dele
 	gone := removeEndpoint(idOf(ep.Spec.Attachment))
 	if !s.queue.isOpen() {
 		s.queue.collect(gone)
-		return nil
+	} else if err := s.queue.do(ctx, gone, true); err != nil {
+		return err
 	}
-	return s.queue.do(ctx, gone, true)
+	return s.queue.enforcer.Forget(ep.ID) // which the queue does not know of when a former agent attached it
 }
 
 // Restore collects the endpoint: [Step.Prune] has all of them written at once. Later, it is a repair.

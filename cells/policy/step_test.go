@@ -235,3 +235,15 @@ func TestOccupyWithoutRecord(t *testing.T) {
 		t.Errorf("the kernel has %d and %d, want nothing of the unknown one", n.kernel.number("c7:eth0"), n.kernel.number("c8:eth0"))
 	}
 }
+
+// TestDetachForgets: an endpoint that a former agent attached, and that goes before the first write, leaves nothing in the kernel.
+func TestDetachForgets(t *testing.T) {
+	n := startNode(t, "", newFakeKernel())
+	if err := n.step.Detach(t.Context(), pod(7, "web"), endpoint.DeleteConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	n.prune(t)
+	if !slices.Equal(n.kernel.forgotten, []uint16{7}) {
+		t.Errorf("the kernel was to forget %v, want number 7", n.kernel.forgotten)
+	}
+}

@@ -1,6 +1,6 @@
 // Package chaos attaches and detaches containers, many at once, while agents and plugins are killed at random and
-// traffic runs through pods that live all the time. Then nothing may be left, no address may have had two owners, and
-// no packet may be lost.
+// traffic runs through pods that live all the time. Then nothing may be left, no address may have had two owners,
+// no packet may be lost, and none may have arrived that a network policy denies.
 //
 //	make chaos                    two minutes
 //	make chaos DURATION=1h SEED=7 an hour, with the random choices of seed 7
@@ -51,13 +51,18 @@ func TestChaos(t *testing.T) {
 	}
 	w := newWorld(t, chance, *mode)
 	fmt.Printf("chaos: %s, seed %d, %v, %d at once on %d nodes\n", *mode, chance, *duration, len(w.hosts)*len(w.hosts[0].spare), len(w.hosts))
+	denied := w.openDenied(t)
+	w.restrict(t)
 	traffic := w.startTraffic(t)
-	w.run(*duration)
+	w.run(*duration, denied)
 	traffic.stop()
 	w.agree(t)
 	w.settle()
 	w.counts.print()
 	w.enough(t)
 	traffic.report(t)
+	for _, d := range denied {
+		d.report(t)
+	}
 	w.report(t)
 }

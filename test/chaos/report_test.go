@@ -15,6 +15,7 @@ type counts struct {
 	adds, addsFailed, addsKilled atomic.Int64
 	dels, delsFailed, delsKilled atomic.Int64
 	agents                       atomic.Int64 // killed
+	policies                     atomic.Int64 // changed
 	// Of the members of etcd.
 	membersKilled, hangs, partitions atomic.Int64
 	nodesCut                         atomic.Int64 // Porin's nodes that were cut off
@@ -24,9 +25,9 @@ type counts struct {
 }
 
 func (c *counts) print() {
-	fmt.Printf("chaos: ADD %d succeeded, %d failed, %d killed; DEL %d succeeded, %d failed, %d killed; %d plugins and %d agents killed\n",
+	fmt.Printf("chaos: ADD %d succeeded, %d failed, %d killed; DEL %d succeeded, %d failed, %d killed; %d plugins and %d agents killed, %d changes of policies\n",
 		c.adds.Load(), c.addsFailed.Load(), c.addsKilled.Load(), c.dels.Load(), c.delsFailed.Load(), c.delsKilled.Load(),
-		c.addsKilled.Load()+c.delsKilled.Load(), c.agents.Load())
+		c.addsKilled.Load()+c.delsKilled.Load(), c.agents.Load(), c.policies.Load())
 	if n := c.restores.Load(); n > 0 {
 		fmt.Printf("chaos: etcd: %d members killed, %d stopped for a while, %d cut off; %d times restored from a snapshot of %v before on average, %d of these announced; %d times a node cut off\n",
 			c.membersKilled.Load(), c.hangs.Load(), c.partitions.Load(), n, (time.Duration(c.backThen.Load()) / time.Duration(n)).Round(100*time.Millisecond), c.announced.Load(), c.nodesCut.Load())
@@ -41,6 +42,7 @@ func (w *world) enough(t *testing.T) {
 	c := &w.counts
 	due := map[string]*atomic.Int64{
 		"ADD succeeded": &c.adds, "ADD was killed": &c.addsKilled, "DEL was killed": &c.delsKilled, "agent was killed": &c.agents,
+		"policy was changed": &c.policies,
 	}
 	if w.etcd != nil {
 		for what, n := range map[string]*atomic.Int64{

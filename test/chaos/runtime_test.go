@@ -32,6 +32,7 @@ func (w *world) source(host, loop int) *rand.Rand {
 func (h *host) comeAndGo(ns *testutil.Namespace, random *rand.Rand, over time.Time) {
 	for time.Now().Before(over) {
 		c := &testutil.Container{Namespace: ns, ID: testutil.NewContainerID(), IfName: "eth0"}
+		c.Args = podArgs(guests, c.ID[:16])
 		h.choosePool(c)
 		pod, ok := h.attach(c, random)
 		if ok {
@@ -69,8 +70,9 @@ func (h *host) attach(c *testutil.Container, random *rand.Rand) (pod nodecheck.P
 	return pod, true
 }
 
-// use sends a packet through what was attached, sometimes.
+// use sends a packet that a policy denies, and sometimes one that is answered.
 func (h *host) use(pod nodecheck.Pod, random *rand.Rand) {
+	h.tryAsGuest(pod, random)
 	if random.IntN(4) > 0 {
 		return
 	}

@@ -62,24 +62,39 @@ func family(addr netip.Addr) string {
 
 func (tr *traffic) start(t *testing.T, f *flow, from, to *testutil.Namespace, addr netip.Addr) {
 	t.Helper()
-	err := to.Do(func() (err error) {
-		f.server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = from.Do(func() (err error) {
-		f.conn, err = net.DialUDP("udp", nil, f.server.LocalAddr().(*net.UDPAddr))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.server = listen(t, to, addr)
+	f.conn = dial(t, from, f.server)
 	tr.flows = append(tr.flows, f)
 	tr.group.Go(f.serve)
 	tr.group.Go(f.listen)
 	tr.group.Go(func() { f.ask(tr.done) })
+}
+
+// listen and dial open sockets that are closed at the end of the test, if not before.
+func listen(t *testing.T, ns *testutil.Namespace, addr netip.Addr) (server *net.UDPConn) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return server
+}
+
+func dial(t *testing.T, ns *testutil.Namespace, server *net.UDPConn) (conn *net.UDPConn) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		conn, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 // serve answers until its socket is closed.

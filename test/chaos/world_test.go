@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// world is two nodes, or three with an etcd, their agents, and pods that live all the time: two on the first node, one on each other.
+// world is two nodes, or three with an etcd, their agents, and pods that live all the time: three on the first node, one on each other.
 type world struct {
 	seed   uint64
 	etcd   *etcd // nil in a mode without
@@ -22,6 +22,7 @@ type world struct {
 	wrongs wrongs
 	owners owners
 
+	named     int // pods that live all the time
 	pools     int // that newPool has made
 	favourite atomic.Pointer[favoured]
 }
@@ -36,14 +37,16 @@ type host struct {
 	checker *nodecheck.Checker
 	live    []nodecheck.Pod
 	spare   []*testutil.Namespace // of the containers that come and go
+
+	noGuests [2]*denied // one a family
 }
 
 func newWorld(t *testing.T, seed uint64, mode string) *world {
 	t.Helper()
 	w := &world{seed: seed, fabric: testutil.NewFabric(t), owners: owners{by: map[netip.Addr]string{}}, wrongs: wrongs{by: map[string][]string{}}}
-	pods := []int{2, 1}
+	pods := []int{3, 1}
 	if mode == multiPool {
-		w.etcd, pods = startEtcd(t, w.fabric), []int{2, 1, 1}
+		w.etcd, pods = startEtcd(t, w.fabric), []int{3, 1, 1}
 	}
 	for _, n := range pods {
 		w.hosts = append(w.hosts, w.newHost(t, n, atOnce/len(pods)))
@@ -60,10 +63,14 @@ func (w *world) newHost(t *testing.T, pods, atOnce int) *host {
 	h.checker = nodecheck.New(t, h.node)
 	for range pods {
 		c := testutil.NewContainer(t)
+		name := residentNames[w.named]
+		w.named++
+		c.Args = podArgs(residents, name)
 		pod, err := nodecheck.PodOf(c, h.cni.MustAdd(t, c))
 		if err != nil {
 			t.Fatal(err)
 		}
+		h.label(t, pod, name)
 		h.live = append(h.live, pod)
 	}
 	h.announce(t)
@@ -89,7 +96,7 @@ func (h *host) announce(t *testing.T) {
 }
 
 // run lets everything happen for a while. At its end no plugin runs, and every container has been detached.
-func (w *world) run(d time.Duration) {
+func (w *world) run(d time.Duration, all []*denied) {
 	var loops, killers sync.WaitGroup
 	over, stop := time.Now().Add(d), make(chan struct{})
 	for i, h := range w.hosts {
@@ -97,6 +104,12 @@ func (w *world) run(d time.Duration) {
 			loops.Go(func() { h.comeAndGo(ns, w.source(i, j), over) })
 		}
 		killers.Go(func() { h.killAgent(w.source(i, -1), stop) })
+		killers.Go(func() { h.changePolicies(w.source(i, -2), stop) })
+	}
+	for _, d := range all {
+		if d.conn != nil {
+			killers.Go(func() { d.send(&w.wrongs, stop) })
+		}
 	}
 	if w.etcd != nil {
 		killers.Go(func() { w.etcd.disturb(w, w.source(-1, -1), stop) })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -212,4 +213,39 @@ func TestCompareUnknownEndpoint(t *testing.T) {
 	if found := next.differences(t); len(found) != 1 || found[0].Kind != policymap.Differs {
 		t.Errorf("the unknown pod is allowed everything: found %+v", found)
 	}
+}
+
+// TestForgetUnknownEndpoint has a pod that a former agent has restricted be gone, before the next agent has written anything and afterwards.
+func TestForgetUnknownEndpoint(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		w := newShop(t)
+		next := *w
+		next.e, next.writer, next.numbers = engine.New(engine.Config{}), policymap.New(w.maps), nil
+		steps := []func() error{
+			func() error { return next.writer.Apply(next.e, nil, nil) },
+			func() error { return next.writer.Forget(1) },
+		}
+		if first {
+			slices.Reverse(steps)
+		}
+		for _, step := range steps {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var p abi.Policy
+		if err := w.maps.Policies.Lookup(uint32(1), &p); err != nil || p.Egress != [2]uint32{} || p.Ingress != [2]uint32{} {
+			t.Errorf("forgotten before the first write: %t: the map has %+v, %v, want no table", first, p, err)
+		}
+		next.wantNothing(t, "after the pod is forgotten")
+	}
+}
+
+// TestForgetKnownEndpoint: what Apply was told of last stays in force.
+func TestForgetKnownEndpoint(t *testing.T) {
+	w := newShop(t)
+	if err := w.writer.Forget(1); err != nil {
+		t.Fatal(err)
+	}
+	w.wantNothing(t, "after the pod was to be forgotten")
 }

@@ -98,6 +98,22 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 // DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.
 func (w *Writer) DeniesUnknown() bool { return w.current != nil && len(w.current.unknown) > 0 }
 
+// Forget lets go of a number that a former agent has restricted, and whose endpoint is gone. A number that the last Apply was told of stays as it is.
+func (w *Writer) Forget(number uint16) error {
+	if w.current != nil && !w.unknown[number] {
+		return nil
+	}
+	c := policyCopy{maps: w.maps}
+	if p, err := w.maps.readPolicy(number); err != nil || !restricts(p) {
+		return err
+	}
+	if err := c.forget(number); err != nil {
+		return err
+	}
+	delete(w.unknown, number)
+	return nil
+}
+
 // removeLater has these run, and then the rows removed that nothing points to.
 func (w *Writer) removeLater(list ...func() error) {
 	if w.current != nil && len(w.current.unused) > 0 {
