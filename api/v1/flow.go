@@ -25,7 +25,7 @@ type Flow struct {
 	// Service is what From has addressed, if the node has translated that to To.
 	Service FlowEnd `json:"service,omitzero"`
 	// Egress and Ingress are what the policies decide, and by which rules. They are not there when no policy has decided about the packet, and when policies or
-	// endpoints have changed since.
+	// endpoints have changed since. Of [FlowAudit] they are what would be decided if nothing was in audit.
 	Egress  *PolicyDecision `json:"egress,omitempty"`
 	Ingress *PolicyDecision `json:"ingress,omitempty"`
 	Length  uint32          `json:"length,omitempty"` // of the packet, in bytes, link header included
@@ -34,7 +34,7 @@ type Flow struct {
 // The verdicts of a [Flow].
 const (
 	FlowAllowed = "allowed"
-	FlowAudit   = "audit"   // allowed, as a policy is only tried: it would be denied
+	FlowAudit   = "audit"   // allowed, as the policy that would deny it is in audit
 	FlowDenied  = "denied"  // by a policy
 	FlowDropped = "dropped" // for another reason
 )

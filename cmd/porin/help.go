@@ -181,7 +181,7 @@ When many of the live attachments are not valid, the first call deletes nothing,
 The exit code is 1 when it was withheld, or when a part could not be taken down yet: the agent tries that again.`
 
 const aboutMonitor = `A line has the time, the verdict, the protocol, both ends as they are without the node's translation, and why. Verdicts are allowed, audit (allowed,
-as a policy is only tried), denied (by a policy) and dropped (for another reason). A connection that is allowed is shown once, when it is opened, and
+as the policy that would deny it is in audit), denied (by a policy) and dropped (for another reason). A connection that is allowed is shown once, when it is opened, and
 each packet that is denied or dropped. The agent does not see all of a flood: what is lost is counted and said.
 In JSON each flow is a line of its own. The agent keeps the last flows only; --last begins with some of them.`
 

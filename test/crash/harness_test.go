@@ -53,10 +53,11 @@ func TestHarnessUnknownCall(t *testing.T) {
 }
 
 func TestHarnessReadOnlyCalls(t *testing.T) {
-	question := []byte{16, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // RTM_GETLINK
-	change := []byte{16, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}   // RTM_DELLINK
-	if e, is := netlinkEffect(question); is {
-		t.Errorf("a question is %q", e)
+	question := []byte{16, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}  // RTM_GETLINK
+	change := []byte{16, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}    // RTM_DELLINK
+	connection := []byte{16, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0} // IPCTNL_MSG_CT_GET
+	if e, is := netlinkEffect(append(question, connection...)); is {
+		t.Errorf("questions are %q", e)
 	}
 	if e, is := netlinkEffect(append(question, change...)); !is || e.call != "RTM_DELLINK" {
 		t.Errorf("a question and a change: %q, %v", e, is)

@@ -9,12 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// conntrackGet asks for a tracked connection (IPCTNL_MSG_CT_GET).
+const conntrackGet = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
+
 // netlinkEffect reads route-netlink messages. Questions change nothing.
 func netlinkEffect(datagram []byte) (effect, bool) {
 	var changes []string
 	for len(datagram) >= unix.NLMSG_HDRLEN {
 		size, typ := binary.NativeEndian.Uint32(datagram), binary.NativeEndian.Uint16(datagram[4:])
-		if name := messageName(typ); !strings.HasPrefix(name, "RTM_GET") && !slices.Contains(changes, name) {
+		if name := messageName(typ); typ != conntrackGet && !strings.HasPrefix(name, "RTM_GET") && !slices.Contains(changes, name) {
 			changes = append(changes, name)
 		}
 		aligned := (int(size) + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1)

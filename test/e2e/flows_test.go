@@ -192,6 +192,13 @@ func TestMonitorCommand(t *testing.T) {
 		t.Errorf("monitor --pod a: %+v", done)
 	}
 	_ = reachWithin(n.a, "tcp", n.node1.at(false, backendPort), deniedTime)
+	if _, err := n.one.api.UpdateEndpoint(t.Context(), "pod-name:demo/a", v1.EndpointPatch{Audit: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := reachWithin(n.a, "udp", n.c.at(false, backendPort), answerTime); err != nil {
+		t.Errorf("in audit: %v", err)
+	}
+	n.flowsSince(0, "audit UDP demo/a a -> demo/c c:8080, egress rule -1 of test")
 	n.one.expectAtLeast(map[string]float64{
 		`porin_datapath_filter_drops_total{chain="input"}`:                   1,
 		`porin_datapath_policy_entries{map="addresses"}`:                     6,

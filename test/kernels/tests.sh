@@ -5,7 +5,7 @@
 export PORIN_BIN_DIR=$PWD/bin PORIN_PLUGIN_DIR=$PWD/bin/plugins PORIN_LIBCNI_DIR=$PWD/bin/libcni REQUIRE_ROOT=1 HEAVY=1
 e2e='TestAttachAndDetach|TestCNIVersions|TestTwoNetworks|TestContainerChangesInterface|TestSpoofedSource|TestGCMost|TestNodeSysctls|TestRestartKeepsConnections|TestCHECK(Differences|AddressRemoved)|TestStart'
 hostfilter='TestPodToNode|TestPrecedence|TestRevoked|TestNodeToPod|TestNeighbour|TestGuard(NewTunnel)?$|TestApplyChange'
-datapath='TestAttachDetach$|TestTraffic|TestFrames|TestUplinks|TestHostFilter|TestSweep|TestConnectionsExpire|TestTimer|TestUpgrade|TestRestartAdopts|TestForward|TestStart|TestPruneRoutes'
+datapath='TestAttachDetach$|TestTraffic|TestFrames|TestUplinks|TestHostFilter|TestSweep|TestConnectionsExpire|TestTimer|TestUpgrade|TestRestartAdopts|TestForward|TestStart|TestPruneRoutes|TestFlowEvents|TestTranslations'
 status=0
 for test in ${TESTS:-bpf datapath hostfilter loader netns demo e2e}; do
 	began=$(date +%s)

@@ -175,10 +175,20 @@ func (e *end) isSide(side policy.Side) bool {
 	return side.Endpoint == e.pod.Attachment
 }
 
-// rule keeps the outcomes, if the policies speak of these endpoints.
+// rule keeps the outcomes, if the policies speak of these endpoints. Of what passes only as policies are in audit, it keeps what they would decide.
 func (f *event) rule(j policy.Judgement) {
-	if f.from.isSide(j.From) && f.to.isSide(j.To) {
-		f.egress, f.ingress, f.ruled = j.Egress, j.Ingress, true
+	if !f.from.isSide(j.From) || !f.to.isSide(j.To) {
+		return
+	}
+	f.egress, f.ingress, f.ruled = j.Egress, j.Ingress, true
+	if !j.Egress.Allowed || !j.Ingress.Allowed {
+		return
+	}
+	if j.AuditEgress != nil && !j.AuditEgress.Allowed {
+		f.egress, f.verdict = *j.AuditEgress, audit
+	}
+	if j.AuditIngress != nil && !j.AuditIngress.Allowed {
+		f.ingress, f.verdict = *j.AuditIngress, audit
 	}
 }
 

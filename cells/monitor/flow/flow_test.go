@@ -191,6 +191,36 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestAudit has policies that are not in force: what they would deny is allowed, and told with the rule that would.
+func TestAudit(t *testing.T) {
+	w := newWorld(t, 10)
+	w.pod(1, "web")
+	w.pod(2, "client")
+	w.pod(3, "other")
+	w.put(`{name: tried, namespace: default, annotations: {porin.dev/audit: "true"}}`, webFromClient)
+	w.put(`{name: egress, namespace: default, annotations: {porin.dev/audit: "true"}}`, clientToWeb)
+	w.tell(
+		shortcut(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort))),
+		shortcut(seen(3, abi.EventFromPod, tuple("10.0.0.3", clientPort, "10.0.0.1", httpPort))),
+		toStack(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, nodeAddr, 22))),
+		toStack(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, outside, 443))),
+		droppedFor(abi.DropPolicyIngress, seen(3, abi.EventFromPod, tuple("10.0.0.3", clientPort, "10.0.0.1", httpPort))),
+	)
+	w.wants("told",
+		"allowed from-pod client:41234 -> web:80",
+		"audit from-pod other:41234 -> web:80, ingress rule -1 of tried",
+		"audit from-pod client:41234 -> host 192.0.2.1:22, egress rule -1 of egress",
+		"audit from-pod client:41234 -> world 198.51.100.9:443, egress rule -1 of egress",
+		"denied from-pod other:41234 -> web:80, policy-ingress",
+	)
+	if flows := w.told("?verdict=audit&port=80"); len(flows) != 1 || flows[0].Ingress.Allowed {
+		t.Errorf("flows in audit to port 80: %+v, want one that would be denied", flows)
+	}
+	if n := w.Counts().Verdicts[audit]; n != 3 {
+		t.Errorf("%d are counted, want 3", n)
+	}
+}
+
 // TestFields has all of one flow.
 func TestFields(t *testing.T) {
 	w := newWorld(t, 10)

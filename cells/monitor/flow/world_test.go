@@ -125,7 +125,12 @@ func (w *world) pod(i int, app string) endpoint.Endpoint {
 
 func (w *world) policy(name, spec string) {
 	w.Helper()
-	manifest := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: default}\nspec: " + spec + "\n"
+	w.put("{name: "+name+", namespace: default}", spec)
+}
+
+func (w *world) put(metadata, spec string) {
+	w.Helper()
+	manifest := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: " + metadata + "\nspec: " + spec + "\n"
 	if _, _, err := w.policies.Put(w.Context(), []byte(manifest)); err != nil {
 		w.Fatal(err)
 	}
