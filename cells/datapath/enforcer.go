@@ -159,6 +159,9 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 	if filter == nil {
 		return ErrNotStarted
 	}
+	if err := x.clean(); err != nil { // of before an error
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	changes, err := filter.Watch(ctx)
 	if err != nil {

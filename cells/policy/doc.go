@@ -1,9 +1,10 @@
 // Package policy has this node's network policies enforced: it keeps them, knows which endpoints they are about, and has the datapath follow.
 //
-//	PUT /v1/policy --> [Policies] --> [Store] on the disk      GET /v1/policy, /v1/policy/explain, status, metrics
+//	PUT /v1/policy --> [Policies] --> a file                   GET /v1/policy, status, metrics, [Queue.Judge]
 //	                       |                                        |
-//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps)
-//	node's addresses --------------^
+//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps) <-- GET /v1/policy/explain, doctor
+//	node's addresses --------------^                        :
+//	[Flows] --> POST /v1/policy/diff --> another engine, with what is proposed
 //
 // What it promises:
 //
@@ -13,6 +14,8 @@
 //     gone, a new address of the node) is tried again, with pauses that grow. Meanwhile status, health, metrics and the endpoint say so.
 //   - After a start nothing is written before all endpoints are restored, and then all at once: what the agent before has written
 //     stays in force until then. An endpoint that the manager holds keeps its policy, too.
+//   - What is in audit (a policy, an endpoint, the node) is not in the datapath: Judge and explain say what it would decide.
+//   - Whoever compares the kernel with the engine does so when nothing is being written.
 //   - Policies outlive the agent and the boot. An agent that cannot read them does not start.
 //
 // The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine (verdicts).

@@ -119,7 +119,9 @@ func (f *fakePolicies) diff(w http.ResponseWriter, r *http.Request) error {
 	}
 	web := v1.PolicyPeer{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1}
 	outside := v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}
-	if len(body) > 0 {
+	if strings.Contains(string(body), "from-stdin") {
+		answer.Flows, answer.Since = 0, time.Time{}
+	} else if len(body) > 0 {
 		answer.Changed = 3
 		answer.Changes = append(answer.Changes, v1.PolicyFlowChange{
 			From: outside, To: web, Protocol: "TCP", Port: 80, Count: 12, LastSeen: noon,

@@ -102,6 +102,10 @@ func policyDiff(ctx context.Context, s *session, _ []string) error {
 }
 
 func (s *session) diffTable(w io.Writer, diff v1.PolicyDiff) {
+	if diff.Flows == 0 {
+		_, _ = fmt.Fprintln(w, "No connection was seen that policies could decide otherwise.")
+		return
+	}
 	seen := plural(diff.Flows, "connection") + " seen in " + s.age(diff.Since)
 	if diff.Changed == 0 {
 		_, _ = fmt.Fprintf(w, "Nothing would be decided otherwise of %s.\n", seen)
