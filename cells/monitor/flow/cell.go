@@ -13,12 +13,12 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the flow cell. It provides [*Collector], and takes a [Source] and [Translations].
+// Module is the flow cell. It provides [*Collector] and [policy.Flows], and takes a [Source] and [Translations].
 func Module(cfg Config) fx.Option {
 	self := func(c *Collector) *Collector { return c }
 	return cell.Module("flow",
 		fx.Supply(cfg, fx.Private),
-		fx.Provide(build),
+		fx.Provide(build, func(c *Collector) policy.Flows { return c }),
 		endpointmanager.Subscribe(func(c *Collector) *directory { return c.directory }),
 		server.Provide(self),
 		server.Watch(self),

@@ -8,6 +8,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/monitor/stream"
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/task"
 )
@@ -132,8 +133,8 @@ func (c *Collector) Counts() Counts {
 	return out
 }
 
-// Recent returns the distinct flows of late, the latest first.
-func (c *Collector) Recent() []Recent { return c.recent.list() }
+// Recent implements [policy.Flows].
+func (c *Collector) Recent() (flows []policy.Flow, since time.Time) { return c.recent.list() }
 
 // Serving is server.Watcher.
 func (c *Collector) Serving() {}

@@ -1,7 +1,7 @@
 // Package flow tells which connections pods open, and which packets are dropped, with the pods, their labels and the rules that decide.
 //
 //	datapath -- [Source] --> [Collector], every 100 ms --> ring of the last flows --> GET /v1/flows, any number of clients
-//	                             ^                    `--> [Collector.Recent]: distinct flows, for policies that are tried out
+//	                             ^                    `--> [Collector.Recent]: distinct flows, for porin policy diff
 //	[Endpoints], [Judge], [Translations]
 //
 // What it promises:

@@ -329,7 +329,7 @@ func TestFlood(t *testing.T) {
 	if counts.Lost != rounds*1000 || counts.Verdicts[allowed] != uint64(source.read) {
 		t.Errorf("counts %+v of %d events", counts, source.read)
 	}
-	if recent := w.Recent(); len(recent) != 1 || recent[0].Count != uint64(source.read) {
+	if recent, _ := w.Recent(); len(recent) != 1 || recent[0].Count != uint64(source.read) {
 		t.Errorf("recent %+v of %d events", recent, source.read)
 	}
 }
@@ -446,17 +446,20 @@ func TestRecent(t *testing.T) {
 	to := func(port uint16) abi.FlowEvent {
 		return toStack(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort+port, outside, port)))
 	}
+	_, start := w.Recent()
 	w.tell(to(1), to(2), to(3), to(1), to(4), droppedFor(abi.DropMalformed, to(9)))
+	flows, since := w.Recent()
+	if !since.After(start) {
+		t.Errorf("all are there since %s, want since the last one of port 2, after %s", since, start)
+	}
 	var got []string
-	for _, r := range w.Recent() {
-		got = append(got, fmt.Sprintf("%s %s:%d %s %d %s", r.From, r.To, r.Port, r.Protocol, r.Count, r.Verdict))
-		if r.First.After(r.Last) || time.Since(r.First) > time.Minute {
-			t.Errorf("times %s to %s", r.First, r.Last)
+	for _, f := range flows {
+		got = append(got, fmt.Sprintf("%s %s:%d %s %d", f.From, f.To, f.Port, f.Protocol, f.Count))
+		if f.LastSeen.Before(since) || time.Since(f.LastSeen) > time.Minute {
+			t.Errorf("%s was seen last at %s", got[len(got)-1], f.LastSeen)
 		}
 	}
-	want := []string{
-		"10.0.0.2 198.51.100.9:4 TCP 1 allowed", "10.0.0.2 198.51.100.9:1 TCP 2 allowed", "10.0.0.2 198.51.100.9:3 TCP 1 allowed",
-	}
+	want := []string{"10.0.0.2 198.51.100.9:4 TCP 1", "10.0.0.2 198.51.100.9:1 TCP 2", "10.0.0.2 198.51.100.9:3 TCP 1"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the latest three (-want +got):\n%s", diff)
 	}

@@ -6,21 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 )
 
 // recentCount is how many distinct flows are remembered, at about 300 bytes each.
 const recentCount = 10_000
-
-// Recent is what was seen of connections from one address to a port of another. Both are as they are without translation.
-type Recent struct {
-	From, To    netip.Addr
-	Protocol    model.Protocol
-	Port        uint16
-	Count       uint64
-	First, Last time.Time
-	Verdict     string // of the last one, as in v1.Flow: allowed, audit or denied
-}
 
 type recentKey struct {
 	from, to netip.Addr
@@ -30,22 +21,22 @@ type recentKey struct {
 
 type recentFlow struct {
 	recentKey
-	count       uint64
-	first, last int64
-	verdict     verdict
+	count uint64
+	last  int64 // Unix, ns
 }
 
-// recentFlows forgets what it has not seen for the longest time.
+// recentFlows are those from one address to a port of another, both as they are without translation. It forgets what it has not seen for the longest time.
 type recentFlows struct {
 	size int
 
 	mu    sync.Mutex // guards the fields below
 	byKey map[recentKey]*list.Element
 	order *list.List // of *recentFlow, the latest first
+	since int64      // all that was seen later is there; Unix, ns
 }
 
 func newRecentFlows(size int) *recentFlows {
-	return &recentFlows{size: size, byKey: map[recentKey]*list.Element{}, order: list.New()}
+	return &recentFlows{size: size, byKey: map[recentKey]*list.Element{}, order: list.New(), since: time.Now().UnixNano()}
 }
 
 // add leaves out what no policy has decided about.
@@ -68,29 +59,29 @@ func (l *recentFlows) see(r *record) {
 	at := l.byKey[key]
 	if at == nil {
 		if l.order.Len() >= l.size {
-			oldest := l.order.Back()
-			delete(l.byKey, oldest.Value.(*recentFlow).recentKey)
-			l.order.Remove(oldest)
+			oldest := l.order.Remove(l.order.Back()).(*recentFlow)
+			delete(l.byKey, oldest.recentKey)
+			l.since = oldest.last
 		}
-		at = l.order.PushFront(&recentFlow{recentKey: key, first: r.time})
+		at = l.order.PushFront(&recentFlow{recentKey: key})
 		l.byKey[key] = at
 	}
 	l.order.MoveToFront(at)
 	seen := at.Value.(*recentFlow)
 	seen.count++
-	seen.last, seen.verdict = r.time, r.verdict
+	seen.last = r.time
 }
 
-func (l *recentFlows) list() []Recent {
+// list returns the latest first.
+func (l *recentFlows) list() (flows []policy.Flow, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]Recent, 0, l.order.Len())
+	flows = make([]policy.Flow, 0, l.order.Len())
 	for at := l.order.Front(); at != nil; at = at.Next() {
 		seen := at.Value.(*recentFlow)
-		all = append(all, Recent{
-			From: seen.from, To: seen.to, Protocol: model.Protocol(seen.protocol), Port: seen.port, Count: seen.count,
-			First: time.Unix(0, seen.first).UTC(), Last: time.Unix(0, seen.last).UTC(), Verdict: seen.verdict.String(),
+		flows = append(flows, policy.Flow{
+			From: seen.from, To: seen.to, Protocol: model.Protocol(seen.protocol), Port: seen.port, Count: seen.count, LastSeen: time.Unix(0, seen.last).UTC(),
 		})
 	}
-	return all
+	return flows, time.Unix(0, l.since).UTC()
 }
