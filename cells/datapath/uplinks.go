@@ -26,7 +26,7 @@ type Uplinks interface {
 	// refuses the program is no error: it is not among Attached, and the log and a finding of the doctor say so. Before
 	// Require(false), nothing may rely on Attached any more.
 	Require(required bool) error
-	// Decided returns the indexes of the devices that have the program, in order.
+	// Attached returns the indexes of the devices that have the program, in order.
 	Attached() []int
 	// Changed receives a token when Attached may have changed. It is for one reader.
 	Changed() <-chan struct{}
