@@ -70,7 +70,9 @@ func TestCellReportsTraffic(t *testing.T) {
 	if diff := cmp.Diff(want, got.Traffic); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
-	if err := promtest.CollectAndCompare(p.Collectors[0], strings.NewReader(`
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(p.Collectors...) // they come in any order
+	if err := promtest.GatherAndCompare(registry, strings.NewReader(`
 # HELP porin_datapath_packets_total Packets from and to pods that passed.
 # TYPE porin_datapath_packets_total counter
 porin_datapath_packets_total{direction="from-pod"} 3
@@ -78,7 +80,7 @@ porin_datapath_packets_total{direction="to-pod"} 2
 `), "porin_datapath_packets_total"); err != nil {
 		t.Error(err)
 	}
-	if problems, err := promtest.CollectAndLint(p.Collectors[0]); err != nil || len(problems) > 0 {
+	if problems, err := promtest.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 }
