@@ -76,6 +76,22 @@ enum conntrack_answer {
 	CONNTRACK_TRANSLATED = 2, /* and addresses or ports of it were translated */
 };
 
+static __always_inline enum conntrack_answer conntrack_ask(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple,
+							   __u32 size, __u8 protocol)
+{
+	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS, .l4proto = protocol };
+	struct nf_conn *conn = bpf_skb_ct_lookup(ctx, tuple, size, &opts, sizeof(opts));
+	enum conntrack_answer answer = CONNTRACK_UNKNOWN;
+
+	if (conn) {
+		answer = conn->status & IPS_NAT ? CONNTRACK_TRANSLATED : CONNTRACK_KNOWN;
+		bpf_ct_release(conn);
+		/* conn must be compared only once: after a second comparison Linux 6.1 takes it for not released. */
+		barrier_var(answer);
+	}
+	return answer;
+}
+
 static __always_inline void addr_to_ipv6(__be32 *to, const struct addr *addr)
 {
 	const __be32 *word = (const __be32 *)addr->byte;
@@ -102,27 +118,15 @@ static __always_inline void tuple_of(struct bpf_sock_tuple *tuple, _Bool ipv4, c
 	tuple->ipv6.dport = to_port;
 }
 
-static __always_inline enum conntrack_answer conntrack_lookup_tuple(struct __sk_buff *ctx, const struct addr *from, __be16 from_port,
-								    const struct addr *to, __be16 to_port, __u8 protocol)
+static __always_inline enum conntrack_answer conntrack_lookup_tuple(struct __sk_buff *ctx, const struct addr *from,
+								    __be16 from_port, const struct addr *to,
+								    __be16 to_port, __u8 protocol)
 {
-	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS, .l4proto = protocol };
 	_Bool ipv4 = ctx->protocol == bpf_htons(ETH_P_IP);
-	enum conntrack_answer answer = CONNTRACK_UNKNOWN;
 	struct bpf_sock_tuple tuple = {};
-	struct nf_conn *conn;
 
 	tuple_of(&tuple, ipv4, from, from_port, to, to_port);
-	conn = bpf_skb_ct_lookup(ctx, &tuple, ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), &opts, sizeof(opts));
-	if (conn) {
-		answer = conn->status & IPS_NAT ? CONNTRACK_TRANSLATED : CONNTRACK_KNOWN;
-		bpf_ct_release(conn);
-		/*
-		 * conn must be compared only once: after a second comparison the verifier of Linux 6.1 takes it for not
-		 * released.
-		 */
-		barrier_var(answer);
-	}
-	return answer;
+	return conntrack_ask(ctx, &tuple, ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), protocol);
 }
 
 /* key_set_remote makes one end of a tracked connection the remote side of the key. */
