@@ -13,8 +13,9 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// behindLoopback registers alice as the pod behind lo, the device of a run that names none. Its link and the one of bob, whom it sends to, have each
-// other's addresses, so that a delivered frame can be delivered again, until its hops are used up.
+// behindLoopback registers alice as the pod behind lo, the device of a run that names none. Its link and the one of
+// bob, whom it sends to, have each other's addresses, so that a delivered frame can be delivered again, until its hops
+// are used up.
 func (f *fixture) behindLoopback(b *testing.B) (from, to party) {
 	b.Helper()
 	zero := make(net.HardwareAddr, 6)
@@ -62,8 +63,9 @@ func BenchmarkProgram(b *testing.B) {
 // million is how many connections are in a full map.
 const million = 1 << 20
 
-// BenchmarkConnection is what a packet costs that opens a connection from pod to pod, or follows, with few connections in the map and with many. Each
-// packet is of another connection and run alone: measuring it costs some 50 ns, and the memory that it needs is often in no cache.
+// BenchmarkConnection is what a packet costs that opens a connection from pod to pod, or follows, with few connections
+// in the map and with many. Each packet is of another connection and run alone: measuring it costs some 50 ns, and the
+// memory that it needs is often in no cache.
 func BenchmarkConnection(b *testing.B) {
 	f := loadSized(b, 4*million)
 	f.limit(b, abi.Limits{Common: 4 * million})

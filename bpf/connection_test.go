@@ -6,7 +6,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
-	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,63 +13,37 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// segment is a TCP segment without data, from the link's pod or down its link.
-func segment(srcMAC, dstMAC []byte, src, dst netip.AddrPort, flags func(*layers.TCP)) []byte {
-	tcp := &layers.TCP{SrcPort: layers.TCPPort(src.Port()), DstPort: layers.TCPPort(dst.Port()), Window: 1000}
-	flags(tcp)
-	network, typ := network(src.Addr(), dst.Addr(), layers.IPProtocolTCP)
-	_ = tcp.SetNetworkLayerForChecksum(network.(gopacket.NetworkLayer))
-	return frame(ether(srcMAC, dstMAC, typ), network, tcp)
-}
-
-func network(src, dst netip.Addr, protocol layers.IPProtocol) (gopacket.SerializableLayer, layers.EthernetType) {
-	if src.Is4() {
-		return &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}, layers.EthernetTypeIPv4
-	}
-	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}, layers.EthernetTypeIPv6
-}
-
-func syn(t *layers.TCP)      { t.SYN = true }
-func synACK(t *layers.TCP)   { t.SYN, t.ACK = true, true }
-func ack(t *layers.TCP)      { t.ACK = true }
-func fin(t *layers.TCP)      { t.FIN, t.ACK = true, true }
-func rst(t *layers.TCP)      { t.RST = true }
-func datagram(t *layers.TCP) {} // stands for UDP
-
-// A packet between alice's port 1000 and bob's port 80, or the port that other says.
+// packet is a packet between alice's port 1000 and bob's port 80.
 type packet struct {
-	from  string // "alice", "bob": out of the pod; "alice by stack", "bob by stack": what the node sends down the other one's link
+	from  string // "alice", "bob": out of the pod; "alice by stack", "bob by stack": as it arrives at the other pod through the stack
 	flags func(*layers.TCP)
 	want  uint32
 }
 
-// life is a connection between alice and bob.
-type life struct {
+// conversation is a connection between alice and bob.
+type conversation struct {
 	*fixture
 	alice, bob netip.AddrPort
 	udp        bool
 }
 
-func newLife(f *fixture, v6, udp bool) life {
-	l := life{f, netip.AddrPortFrom(f.alice.ip4, 1000), netip.AddrPortFrom(f.bob.ip4, 80), udp}
+func newConversation(f *fixture, v6, udp bool) conversation {
+	l := conversation{f, netip.AddrPortFrom(f.alice.ip4, 1000), netip.AddrPortFrom(f.bob.ip4, 80), udp}
 	if v6 {
 		l.alice, l.bob = netip.AddrPortFrom(f.alice.ip6, 1000), netip.AddrPortFrom(f.bob.ip6, 80)
 	}
 	return l
 }
 
-func (l life) frame(srcMAC, dstMAC []byte, src, dst netip.AddrPort, flags func(*layers.TCP)) []byte {
+func (l conversation) frame(srcMAC, dstMAC []byte, src, dst netip.AddrPort, flags func(*layers.TCP)) []byte {
 	if !l.udp {
 		return segment(srcMAC, dstMAC, src, dst, flags)
 	}
-	u := &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port())}
-	network, typ := network(src.Addr(), dst.Addr(), layers.IPProtocolUDP)
-	_ = u.SetNetworkLayerForChecksum(network.(gopacket.NetworkLayer))
-	return frame(ether(srcMAC, dstMAC, typ), network, u)
+	return udpSegment(srcMAC, dstMAC, src, dst)
 }
 
 // send runs the program that sees the packet.
-func (l life) send(t *testing.T, p packet) uint32 {
+func (l conversation) send(t *testing.T, p packet) uint32 {
 	t.Helper()
 	a, b := l.fixture.alice, l.fixture.bob
 	var prog *ebpf.Program
@@ -92,7 +65,7 @@ func (l life) send(t *testing.T, p packet) uint32 {
 	return verdict
 }
 
-func (l life) keys() (atAlice, atBob abi.ConnectionKey) {
+func (l conversation) keys() (atAlice, atBob abi.ConnectionKey) {
 	protocol := uint8(unix.IPPROTO_TCP)
 	if l.udp {
 		protocol = unix.IPPROTO_UDP
@@ -110,8 +83,8 @@ func (l life) keys() (atAlice, atBob abi.ConnectionKey) {
 	return key(l.fixture.alice, l.alice, l.bob), key(l.fixture.bob, l.bob, l.alice)
 }
 
-// forget removes an entry, and counts that.
-func (l life) forget(t *testing.T, key abi.ConnectionKey) {
+// loseEntry removes an entry, and counts that.
+func (l conversation) loseEntry(t *testing.T, key abi.ConnectionKey) {
 	t.Helper()
 	charged := uint32(l.connections(t)[key].Charged)
 	if err := l.objects.Connections.Delete(key); err != nil {
@@ -129,8 +102,9 @@ func (l life) forget(t *testing.T, key abi.ConnectionKey) {
 	}
 }
 
-// known writes the connection into the conntrack of the node, as the stack does that has translated alice's address on the way.
-func (l life) known(t *testing.T, from, to netip.AddrPort, replyTo netip.AddrPort) {
+// addToConntrack writes the connection into the node's conntrack, as the stack does. Replies go to replyTo: another
+// address than from if the stack has translated it.
+func (l conversation) addToConntrack(t *testing.T, from, to netip.AddrPort, replyTo netip.AddrPort) {
 	t.Helper()
 	protocol := uint8(unix.IPPROTO_TCP)
 	if l.udp {
@@ -155,7 +129,7 @@ func (l life) known(t *testing.T, from, to netip.AddrPort, replyTo netip.AddrPor
 	}
 }
 
-func (l life) flushConntrack(t *testing.T) {
+func (l conversation) flushConntrack(t *testing.T) {
 	t.Helper()
 	loadConntrack(t, l.netns)
 }
@@ -166,9 +140,9 @@ func TestConnectionPath(t *testing.T) {
 	rows := []struct {
 		name    string
 		tcp     bool // else UDP
-		before  func(t *testing.T, l life)
+		before  func(t *testing.T, l conversation)
 		packets []packet
-		between func(t *testing.T, l life) // before the last packet
+		between func(t *testing.T, l conversation) // before the last packet
 	}{
 		{"a SYN to a pod takes the shortcut, and so do replies", true, nil, []packet{
 			{"alice", syn, deliver}, {"bob", synACK, deliver}, {"alice", ack, deliver}, {"alice", fin, deliver}, {"bob", fin, deliver}, {"alice", ack, deliver},
@@ -182,26 +156,26 @@ func TestConnectionPath(t *testing.T) {
 		{"replies to a datagram that came through the stack go through the stack", false, nil, []packet{
 			{"alice by stack", datagram, toStack}, {"bob", datagram, toStack},
 		}, nil},
-		{"a reply of which only the node's conntrack knows goes through the stack", true, func(t *testing.T, l life) {
-			l.known(t, l.alice, l.bob, l.alice)
+		{"a reply of which only the node's conntrack knows goes through the stack", true, func(t *testing.T, l conversation) {
+			l.addToConntrack(t, l.alice, l.bob, l.alice)
 		}, []packet{{"bob", ack, toStack}, {"bob by stack", ack, toStack}}, nil},
-		{"so does a packet of a connection whose replies are translated", true, func(t *testing.T, l life) {
+		{"so does a packet of a connection whose replies are translated", true, func(t *testing.T, l conversation) {
 			translated := l.fixture.eve.ip4
 			if l.alice.Addr().Is6() {
 				translated = l.fixture.eve.ip6
 			}
-			l.known(t, l.alice, l.bob, netip.AddrPortFrom(translated, 1234))
+			l.addToConntrack(t, l.alice, l.bob, netip.AddrPortFrom(translated, 1234))
 		}, []packet{{"alice", ack, toStack}}, nil},
-		{"a datagram of which the node's conntrack knows goes through the stack", false, func(t *testing.T, l life) {
-			l.known(t, l.alice, l.bob, l.alice)
+		{"a datagram of which the node's conntrack knows goes through the stack", false, func(t *testing.T, l conversation) {
+			l.addToConntrack(t, l.alice, l.bob, l.alice)
 		}, []packet{{"bob", datagram, toStack}}, nil},
 		{"a segment of which nobody knows had taken the shortcut", true, nil, []packet{{"alice", ack, deliver}, {"bob", ack, deliver}}, nil},
 		{"one end's entry is lost: the other knows the shortcut", true, nil, []packet{
 			{"alice", syn, deliver}, {"bob", synACK, deliver}, {"alice", ack, deliver},
-		}, func(t *testing.T, l life) {
+		}, func(t *testing.T, l conversation) {
 			here, _ := l.keys()
-			l.forget(t, here)
-			l.known(t, l.alice, l.bob, l.alice) // and is asked first
+			l.loseEntry(t, here)
+			l.addToConntrack(t, l.alice, l.bob, l.alice) // and is asked first
 		}},
 		{"one end's entry is lost: the other knows the stack", true, nil, []packet{
 			{"alice by stack", syn, toStack}, {"alice", ack, toStack},
@@ -219,28 +193,28 @@ func TestConnectionPath(t *testing.T) {
 		{"a segment without SYN from the stack does not clash: it may have had IP options", true, nil, []packet{
 			{"alice", syn, deliver}, {"bob", synACK, deliver}, {"alice by stack", ack, toStack}, {"bob", ack, deliver},
 		}, nil},
-		{"a datagram from the stack that was not translated is of the connection itself", false, func(t *testing.T, l life) {
+		{"a datagram from the stack that was not translated is of the connection itself", false, func(t *testing.T, l conversation) {
 			l.send(t, packet{"alice", datagram, deliver})
-			l.known(t, l.alice, l.bob, l.alice) // a fragment has been there
+			l.addToConntrack(t, l.alice, l.bob, l.alice) // a fragment has been there
 		}, []packet{
 			{"alice by stack", datagram, toStack}, {"bob", datagram, deliver}, {"alice by stack", datagram, toStack}, {"alice", datagram, deliver},
 		}, nil},
-		{"without room it is the stack", true, func(t *testing.T, l life) { l.limit(t, abi.Limits{}) }, []packet{
+		{"without room it is the stack", true, func(t *testing.T, l conversation) { l.limit(t, abi.Limits{}) }, []packet{
 			{"alice", syn, toStack}, {"alice by stack", syn, toStack},
 		}, nil},
-		{"without room for both ends it is the stack", true, func(t *testing.T, l life) { l.limit(t, abi.Limits{Share: 1}) }, []packet{
+		{"without room for both ends it is the stack", true, func(t *testing.T, l conversation) { l.limit(t, abi.Limits{Share: 1}) }, []packet{
 			{"alice", syn, toStack}, {"alice by stack", syn, toStack}, {"bob", synACK, toStack},
 		}, nil},
-		{"an endpoint has its share when there is no other room", true, func(t *testing.T, l life) { l.limit(t, abi.Limits{Share: 2}) }, []packet{
+		{"an endpoint has its share when there is no other room", true, func(t *testing.T, l conversation) { l.limit(t, abi.Limits{Share: 2}) }, []packet{
 			{"alice", syn, deliver}, {"bob", synACK, deliver},
 		}, nil},
 		{"the pod at the other end is another one: its predecessor's entries count for nothing", true, nil, []packet{
 			{"alice by stack", syn, toStack}, {"bob", synACK, deliver},
-		}, func(t *testing.T, l life) { l.raise(t, l.fixture.bob) }},
+		}, func(t *testing.T, l conversation) { l.replacePod(t, l.fixture.bob) }},
 	}
 	for _, row := range rows {
 		for _, family := range []string{"IPv4", "IPv6"} {
-			l := newLife(f, family == "IPv6", !row.tcp)
+			l := newConversation(f, family == "IPv6", !row.tcp)
 			t.Run(row.name+", "+family, func(t *testing.T) {
 				f.reset(t)
 				f.limit(t, abi.Limits{Common: 16})
@@ -262,6 +236,44 @@ func TestConnectionPath(t *testing.T) {
 	}
 }
 
+// TestPathWithoutRoom: the other end's entry says the path also when there is no room for one here.
+func TestPathWithoutRoom(t *testing.T) {
+	f := load(t)
+	f.reset(t)
+	l := newConversation(f, false, false)
+	l.flushConntrack(t)
+	l.send(t, packet{"alice", syn, deliver})
+	_, there := l.keys()
+	l.loseEntry(t, there)
+	f.limit(t, abi.Limits{})
+	for _, p := range []packet{{"bob", synACK, deliver}, {"alice", ack, deliver}} {
+		if verdict := l.send(t, p); verdict != p.want {
+			t.Errorf("from %s: verdict %d, want %d", p.from, verdict, p.want)
+		}
+	}
+}
+
+// TestShares: two pods that use up what is common leave a third one its share, and what is refused is counted.
+func TestShares(t *testing.T) {
+	f := load(t)
+	f.reset(t)
+	const size = 16
+	f.limit(t, abi.Limits{Common: size / 4 * 3, Share: size / 4 / 2})
+	for port := uint16(1); port < 100; port++ {
+		in := segment(f.bob.hostMAC, f.bob.mac, netip.AddrPortFrom(outside.ip4, port), netip.AddrPortFrom(f.bob.ip4, 80), syn)
+		f.run(t, f.objects.ToPod, f.bob, in)
+	}
+	l := newConversation(f, false, false)
+	if verdict := l.send(t, packet{"alice", syn, deliver}); verdict != deliver {
+		t.Errorf("verdict %d, want %d: alice has a share", verdict, deliver)
+	}
+	var usage abi.Usage
+	if err := f.objects.Usage.Lookup(uint32(f.bob.id), &usage); err != nil || usage.Connections() != 12 || usage.Refused != 99-12 {
+		t.Errorf("bob uses %+v, error %v, want 12 entries and all others refused", usage, err)
+	}
+	f.checkUsage(t)
+}
+
 func (f *fixture) limit(t testing.TB, limits abi.Limits) {
 	t.Helper()
 	if err := f.objects.Limits.Put(uint32(0), limits); err != nil {
@@ -269,8 +281,8 @@ func (f *fixture) limit(t testing.TB, limits abi.Limits) {
 	}
 }
 
-// raise is the end of a pod, and another one under its number.
-func (f *fixture) raise(t testing.TB, p party) {
+// replacePod ends a pod, and gives its ID to another one.
+func (f *fixture) replacePod(t testing.TB, p party) {
 	t.Helper()
 	var slot abi.Slot
 	if err := f.objects.Slots.Lookup(uint32(p.id), &slot); err != nil {

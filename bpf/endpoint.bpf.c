@@ -2,15 +2,19 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The two programs at the host end of every pod's veth pair, the one on the node's other devices, and the one that removes old connections. All pods share
- * them: what differs between pods is data.
+ * The entry points: two programs at the host end of every pod's veth pair, and one at the egress of the node's other
+ * devices. (The fourth program, sweep, removes old connections: lib/sweep.h.) All pods share them: what differs between
+ * pods is in maps.
  *
- *	pod -> from_pod --> another pod                        decided: shortcut
- *	               `--> the node's stack --> to_pod        decided: after translation, or a reply
- *	                                    `--> to_uplink     decided: after translation
+ *	pod -> from_pod --> another pod                        the shortcut: from_pod decides policy
+ *	               `--> the node's stack --> to_pod        to_pod decides policy, after translation
+ *	                                    `--> to_uplink     to_uplink decides policy, after translation
  *
- * The first three run under tc (clsact, direct action) with the link header in place. tc_index goes with a packet through the stack: the ID of the pod that has sent it as
- * a request, or 0.
+ * They run under tc (clsact, direct action) with the link header in place.
+ *
+ * A request is a packet of the side that opened the connection; all others are replies. from_pod cannot know yet where
+ * the node will translate the destination of a request to, so it lets it go up the stack undecided and marks it:
+ * tc_index is the endpoint ID of the pod that sent it. It is 0 for all other packets. Replies are decided in from_pod.
  */
 #include <linux/bpf.h>
 #include <linux/if_packet.h>
@@ -22,18 +26,24 @@
 #include "lib/endpoint.h"
 #include "lib/event.h"
 #include "lib/flow.h"
+#include "lib/incoming.h"
 #include "lib/parse.h"
 #include "lib/path.h"
 #include "lib/policy.h"
 #include "lib/rewrite.h"
 #include "lib/source.h"
-#include "lib/incoming.h"
 #include "lib/sweep.h"
 #include "lib/verdict.h"
 
 /*
- * to_stack lets a packet of a pod go on. request: nobody has decided about it yet. With this verdict the kernel sets tc_index to the minor number of tc_classid
- * (sch_handle_ingress in net/core/dev.c).
+ * The digest of the object and its configuration. The agent writes it, and recognizes a loaded program by it. No
+ * decision depends on it.
+ */
+volatile const __u64 digest;
+
+/*
+ * to_stack lets a packet of a pod go up the node's stack, and marks a request with the pod's ID. With this verdict the
+ * kernel sets tc_index to the minor number of tc_classid (sch_handle_ingress in net/core/dev.c).
  */
 static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id, _Bool request)
 {
@@ -43,20 +53,23 @@ static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id, _B
 }
 
 /*
- * deliver hands a packet to another pod of this node, past the stack and straight into its namespace (5.10). The
+ * deliver hands a packet to another pod of this node, past the stack and straight into its namespace (Linux 5.10). The
  * kernel drops it when that pod is gone in the meantime.
  */
 static __always_inline enum verdict deliver(struct __sk_buff *ctx, struct packet *pkt, const struct connection *c)
 {
 	if (rewrite(ctx, pkt, c))
-		return drop_of(c->id, DROP_MALFORMED);
+		return drop(c->id, DROP_MALFORMED);
 	count_from_pod(ctx, c->id);
 	count_to_pod(ctx, c->peer_id);
 	return bpf_redirect_peer(c->peer_ifindex, 0);
 }
 
-/* from_pod_open is for packets of which the pod has no entry. It returns an enum drop_reason, or gives the verdict. */
-static __always_inline enum drop_reason from_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
+/*
+ * from_pod_miss handles a packet that has no entry in the map connections. It returns why the packet is dropped, or
+ * DROP_NONE and sets *verdict.
+ */
+static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
 						      const struct connection_key *key, struct connection *c, __u32 now,
 						      enum verdict *verdict)
 {
@@ -80,7 +93,7 @@ static __always_inline enum drop_reason from_pod_open(struct __sk_buff *ctx, str
 	if (reason)
 		return reason;
 	if (c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
-		tell_opened(ctx, pkt, flow, c, EVENT_FROM_POD, now);
+		event_opened(ctx, pkt, flow, c, EVENT_FROM_POD, now);
 	if (c->path != PATH_SHORTCUT)
 		*verdict = to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
 	else
@@ -101,15 +114,15 @@ int from_pod(struct __sk_buff *ctx)
 	struct flow flow = {};
 
 	reason = packet_read(ctx, &pkt, &flow);
-	if (!reason && flow.flags & FLOW_ERROR && !addr_equal(&flow.about, &pkt.source))
-		reason = DROP_MALFORMED; /* it is about a packet that was for somebody else */
+	if (!reason && flow.flags & FLOW_ERROR && !addr_equal(&flow.inner_destination, &pkt.source))
+		reason = DROP_MALFORMED; /* the quoted packet was sent to another host */
 	if (reason)
 		goto drop;
 	key_outgoing(&key, ctx, &pkt, &flow);
 	if (flow.flags & FLOW_TRACKED)
 		own = connection_find(&key, &flow, OPENED_BY_POD, 0, now);
 	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(&pkt.sender, &c.mac)) {
-		reason = from_pod_open(ctx, &pkt, &flow, &key, &c, now, &verdict);
+		reason = from_pod_miss(ctx, &pkt, &flow, &key, &c, now, &verdict);
 		if (reason)
 			goto drop;
 		return verdict;
@@ -122,11 +135,11 @@ int from_pod(struct __sk_buff *ctx)
 		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE);
 	return deliver(ctx, &pkt, &c);
 drop:
-	return tell_dropped(ctx, &pkt, &flow, link_id(ctx), EVENT_FROM_POD, reason, now);
+	return drop_with_event(ctx, &pkt, &flow, link_id(ctx), EVENT_FROM_POD, reason, now);
 }
 
-/* to_pod_open is for packets of which the pod has no entry. It returns an enum drop_reason. */
-static __always_inline enum drop_reason to_pod_open(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
+/* to_pod_miss handles a packet that has no entry in the map connections. */
+static __always_inline enum drop_reason to_pod_miss(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
 						    struct connection_key *key, struct connection *c, __u32 now)
 {
 	const struct link *link = link_lookup(ctx);
@@ -140,9 +153,9 @@ static __always_inline enum drop_reason to_pod_open(struct __sk_buff *ctx, struc
 		return DROP_NONE;
 	if (reason)
 		return reason;
-	reason = incoming_open(ctx, pkt, flow, key, link, c, now);
+	reason = incoming_miss(ctx, pkt, flow, key, link, c, now);
 	if (!reason && flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR) && !(c->state & STATE_OPENED_HERE))
-		tell_opened(ctx, pkt, flow, c, EVENT_TO_POD, now);
+		event_opened(ctx, pkt, flow, c, EVENT_TO_POD, now);
 	return reason;
 }
 
@@ -164,9 +177,9 @@ int to_pod(struct __sk_buff *ctx)
 	if (flow.flags & FLOW_TRACKED)
 		own = connection_find(&key, &flow, OPENED_BY_OTHER, 1, now);
 	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.destination, &c.local)) {
-		reason = to_pod_open(ctx, &pkt, &flow, &key, &c, now);
+		reason = to_pod_miss(ctx, &pkt, &flow, &key, &c, now);
 	} else {
-		reason = incoming_known(ctx, &flow, &key, own, &c);
+		reason = incoming_hit(ctx, &flow, &key, own, &c);
 		if (!reason)
 			reason = connection_note_incoming(ctx, own, &key, &flow, now);
 	}
@@ -175,12 +188,13 @@ int to_pod(struct __sk_buff *ctx)
 	count_to_pod(ctx, c.id);
 	return VERDICT_STACK;
 drop:
-	return tell_dropped(ctx, &pkt, &flow, link_id(ctx), EVENT_TO_POD, reason, now);
+	return drop_with_event(ctx, &pkt, &flow, link_id(ctx), EVENT_TO_POD, reason, now);
 }
 
 /*
- * to_uplink sees what leaves the node by a device that is no pod's host end: egress, after routing and translation. Filters of others on the device come
- * after it. What pods send as requests is decided here, packet by packet.
+ * to_uplink sees what leaves the node by a device that is no pod's host end: egress, after routing and translation.
+ * Filters of other programs on the device run after it. It applies the egress policy to every request of a pod, packet
+ * by packet.
  */
 SEC("tc")
 int to_uplink(struct __sk_buff *ctx)
@@ -191,18 +205,21 @@ int to_uplink(struct __sk_buff *ctx)
 	struct flow flow = {};
 	__u8 protocol;
 
-	(void)digest; /* so that the program has the configuration by which it is known */
+	(void)digest; /* a reference, so that this program has the map with the digest, too */
+	/* Only requests of restricted pods: on a packet that came by another device, others may have set tc_index. */
 	if (!id || (ctx->ingress_ifindex && !sender_of(ctx)) || !policy_restricts(id))
-		return VERDICT_NEXT; /* no pod's request; others may use tc_index for what comes by other devices */
-	ctx->tc_index = 0; /* a device on top of another one: once is enough */
+		return VERDICT_NEXT;
+	ctx->tc_index = 0; /* the device may be on top of another one: decide once */
 	reason = packet_read(ctx, &pkt, &flow);
+	/* Only the first fragment has the ports. If it is dropped, nobody can reassemble the datagram. */
 	if (!reason && pkt.transport.later)
-		return VERDICT_NEXT; /* without the first fragment nobody can put it together */
-	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol; /* an error is as good as the connection that it is about */
+		return VERDICT_NEXT;
+	/* An ICMP error is allowed when the connection that it is about is. */
+	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol;
 	if (!reason && !egress_allows(id, &pkt.destination, protocol, flow.destination_port))
 		reason = DROP_POLICY_EGRESS;
 	if (reason)
-		return tell_dropped(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
+		return drop_with_event(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
 	return VERDICT_NEXT;
 }
 

@@ -15,6 +15,7 @@ const (
 	toStack = 0
 	dropped = 2
 	deliver = 7
+	toNext  = ^uint32(0) // on with the next filter of the device
 )
 
 // row is one packet and what becomes of it.

@@ -41,13 +41,13 @@ func (f *fixture) events(t testing.TB) (all []abi.FlowEvent) {
 
 // TestFlowEvents has the programs tell of what opens a connection and of what is dropped, and of nothing else.
 func TestFlowEvents(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "from", fromClient)
 	p.events(t)
-	wantVerdict(t, "allowed", p.fromClient(t, syn), verdictDeliver)
-	wantVerdict(t, "answer", p.fromServer(t, synACK), verdictDeliver)
-	wantVerdict(t, "data", p.fromClient(t, ack), verdictDeliver)
-	wantVerdict(t, "denied", p.between(t, p.client, p.server, clientPort, 22, syn), verdictDrop)
+	wantVerdict(t, "allowed", p.fromClient(t, syn), deliver)
+	wantVerdict(t, "answer", p.fromServer(t, synACK), deliver)
+	wantVerdict(t, "data", p.fromClient(t, ack), deliver)
+	wantVerdict(t, "denied", p.between(t, p.client, p.server, clientPort, 22, syn), dropped)
 	events := p.events(t)
 	if len(events) != 2 {
 		t.Fatalf("events %+v, want two", events)
@@ -67,13 +67,13 @@ func TestFlowEvents(t *testing.T) {
 
 // TestFlowEventFlood drops more packets than may be told of: the rest is counted, and the verdicts stay.
 func TestFlowEventFlood(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "isolate", isolate)
 	p.events(t)
 	const sent = 50_000
 	frame := segment(p.client.mac, p.client.hostMAC, netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort), syn)
 	opts := &ebpf.RunOptions{Data: frame, Context: skBuff{Ifindex: uint32(p.client.index)}, Repeat: sent} // within one tick or two, also in an emulated machine
-	wantVerdict(t, "denied", p.runWith(t, p.objects.FromPod, opts), verdictDrop)
+	wantVerdict(t, "denied", p.runWith(t, p.objects.FromPod, opts), dropped)
 	told := len(p.events(t))
 	var budgets []abi.EventBudget
 	if err := p.objects.EventBudgets.Lookup(uint32(0), &budgets); err != nil {

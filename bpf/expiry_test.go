@@ -21,7 +21,7 @@ func TestExpiryWithoutSweep(t *testing.T) {
 	f.limit(t, abi.Limits{Common: 256})
 	open := func(port uint16) (here, there abi.ConnectionKey) {
 		t.Helper()
-		l := newLife(f, false, false)
+		l := newConversation(f, false, false)
 		l.alice = netip.AddrPortFrom(l.alice.Addr(), port)
 		l.send(t, packet{from: "alice", flags: syn})
 		return l.keys()
@@ -44,7 +44,7 @@ func TestExpiryWithoutSweep(t *testing.T) {
 		t.Errorf("%d connections are left, want the %d that are not over", len(got), len(left))
 	}
 	f.checkUsage(t)
-	f.raise(t, f.alice) // and all others end with her
+	f.replacePod(t, f.alice) // and all others end with her
 	f.wantGone(t, slices.Collect(maps.Keys(left)))
 	f.checkUsage(t)
 }

@@ -67,7 +67,8 @@ type fixture struct {
 		Expirer      *ebpf.Map `ebpf:"expirer"`
 	}
 	cpus            int
-	alice, bob, eve party // with their links
+	maxID           uint16 // of the pods
+	alice, bob, eve party  // with their links
 }
 
 func load(t testing.TB) *fixture {
@@ -78,7 +79,7 @@ func load(t testing.TB) *fixture {
 // loadSized loads the programs with room for so many connections, a power of two.
 func loadSized(t testing.TB, connections uint32) *fixture {
 	t.Helper()
-	f := &fixture{netns: testutil.NetNS(t), alice: alice, bob: bob, eve: eve}
+	f := &fixture{netns: testutil.NetNS(t), maxID: bob.id, alice: alice, bob: bob, eve: eve}
 	loadConntrack(t, f.netns)
 	spec := specWith(t, gateway.ip4)
 	spec.Maps[bpf.Connections].MaxEntries, spec.Maps[bpf.KeyQueue].MaxEntries = connections, connections
@@ -199,14 +200,10 @@ func (f *fixture) runWith(t testing.TB, prog *ebpf.Program, opts *ebpf.RunOption
 	return verdict
 }
 
-// reset forgets all connections, and sets the counters of everybody to zero.
+// reset forgets all connections, and sets the counters of all pods to zero.
 func (f *fixture) reset(t testing.TB) {
 	t.Helper()
-	for key := range f.connections(t) {
-		if err := f.objects.Connections.Delete(key); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.forgetConnections(t)
 	for _, id := range []uint32{abi.NoEndpoint, uint32(f.alice.id), uint32(f.bob.id)} {
 		if err := f.objects.Passed.Put(id, make([]abi.Passed, f.cpus)); err != nil {
 			t.Fatal(err)
@@ -214,6 +211,18 @@ func (f *fixture) reset(t testing.TB) {
 		if err := f.objects.Drops.Put(id, make([]abi.Drops, f.cpus)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// forgetConnections removes all connections, and counts none.
+func (f *fixture) forgetConnections(t testing.TB) {
+	t.Helper()
+	for key := range f.connections(t) {
+		if err := f.objects.Connections.Delete(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range uint32(f.maxID + 1) {
 		if err := f.objects.Usage.Put(id, abi.Usage{}); err != nil {
 			t.Fatal(err)
 		}

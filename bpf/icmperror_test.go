@@ -28,22 +28,22 @@ func TestICMPErrorPath(t *testing.T) {
 	f := load(t)
 	for _, row := range []struct {
 		name   string
-		before func(t *testing.T, l life)
+		before func(t *testing.T, l conversation)
 		want   uint32
 	}{
-		{"about a datagram that took the shortcut", func(t *testing.T, l life) { l.send(t, packet{"alice", datagram, deliver}) }, deliver},
-		{"about a datagram that came through the stack", func(t *testing.T, l life) { l.send(t, packet{"alice by stack", datagram, toStack}) }, toStack},
-		{"about a datagram of which only the node's conntrack knows", func(t *testing.T, l life) { l.known(t, l.alice, l.bob, l.alice) }, toStack},
-		{"about a datagram of which nobody knows", func(*testing.T, life) {}, deliver},
-		{"when only the sender's entry of the shortcut is left", func(t *testing.T, l life) {
+		{"about a datagram that took the shortcut", func(t *testing.T, l conversation) { l.send(t, packet{"alice", datagram, deliver}) }, deliver},
+		{"about a datagram that came through the stack", func(t *testing.T, l conversation) { l.send(t, packet{"alice by stack", datagram, toStack}) }, toStack},
+		{"about a datagram of which only the node's conntrack knows", func(t *testing.T, l conversation) { l.addToConntrack(t, l.alice, l.bob, l.alice) }, toStack},
+		{"about a datagram of which nobody knows", func(*testing.T, conversation) {}, deliver},
+		{"when only the sender's entry of the shortcut is left", func(t *testing.T, l conversation) {
 			l.send(t, packet{"alice", datagram, deliver})
 			_, there := l.keys()
-			l.forget(t, there)
+			l.loseEntry(t, there)
 		}, deliver},
 	} {
 		for _, family := range []string{"IPv4", "IPv6"} {
 			t.Run(row.name+", "+family, func(t *testing.T) {
-				l := newLife(f, family == "IPv6", true)
+				l := newConversation(f, family == "IPv6", true)
 				f.reset(t)
 				l.flushConntrack(t)
 				row.before(t, l)
@@ -65,7 +65,7 @@ func TestICMPErrorPath(t *testing.T) {
 func TestICMPErrorToPod(t *testing.T) {
 	f := load(t)
 	f.reset(t)
-	l := newLife(f, false, true)
+	l := newConversation(f, false, true)
 	about := l.frame(f.alice.mac, f.alice.hostMAC, l.alice, netip.AddrPortFrom(outside.ip4, 53), nil)
 	in := unreachable(f.alice.hostMAC, f.alice.mac, addr("192.0.2.7"), l.alice.Addr(), about)
 	if verdict, _ := f.run(t, f.objects.ToPod, f.alice, in); verdict != toStack {
@@ -76,29 +76,33 @@ func TestICMPErrorToPod(t *testing.T) {
 	}
 }
 
-// TestICMPErrorForSomebodyElse: an error goes to who sent what it is about, so another one is made up.
-func TestICMPErrorForSomebodyElse(t *testing.T) {
+// TestICMPErrorForged: a pod may only report errors about packets that were sent to it, to their sender, under its own
+// address.
+func TestICMPErrorForged(t *testing.T) {
 	f := load(t)
-	f.reset(t)
-	about := udp(f.bob, f.bob.ip4, outside.ip4, 64)
-	in := unreachable(f.alice.mac, f.alice.hostMAC, f.alice.ip4, f.eve.ip4, about)
-	if verdict, _ := f.run(t, f.objects.FromPod, f.alice, in); verdict != dropped {
-		t.Errorf("verdict %d, want %d", verdict, dropped)
-	}
-	if n := f.traffic(t, f.alice.id).Drops[abi.DropMalformed]; n != 1 {
-		t.Errorf("counted %d malformed packets, want 1", n)
-	}
-}
-
-// TestICMPErrorSpoofed: the sender of an error has to be the pod itself.
-func TestICMPErrorSpoofed(t *testing.T) {
-	f := load(t)
-	f.reset(t)
-	l := newLife(f, false, true)
-	l.send(t, packet{"alice", datagram, deliver})
-	about := l.frame(f.alice.mac, f.alice.hostMAC, l.alice, l.bob, nil)
-	in := unreachable(f.bob.mac, f.bob.hostMAC, outside.ip4, l.alice.Addr(), about)
-	if verdict, _ := f.run(t, f.objects.FromPod, f.bob, in); verdict != dropped {
-		t.Errorf("verdict %d, want %d", verdict, dropped)
+	l := newConversation(f, false, true)
+	toBob := l.frame(f.alice.mac, f.alice.hostMAC, l.alice, l.bob, nil)
+	toOutside := l.frame(f.alice.mac, f.alice.hostMAC, l.alice, netip.AddrPortFrom(outside.ip4, 53), nil)
+	for _, row := range []struct {
+		name     string
+		src, dst netip.Addr
+		about    []byte
+		reason   abi.DropReason
+	}{
+		{"about a packet to another host", f.bob.ip4, l.alice.Addr(), toOutside, abi.DropMalformed},
+		{"to another pod than the sender of the packet", f.bob.ip4, f.eve.ip4, toBob, abi.DropMalformed},
+		{"under another address", outside.ip4, l.alice.Addr(), toBob, abi.DropMalformed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f.reset(t)
+			l.send(t, packet{"alice", datagram, deliver})
+			in := unreachable(f.bob.mac, f.bob.hostMAC, row.src, row.dst, row.about)
+			if verdict, _ := f.run(t, f.objects.FromPod, f.bob, in); verdict != dropped {
+				t.Errorf("verdict %d, want %d", verdict, dropped)
+			}
+			if n := f.traffic(t, f.bob.id).Drops[row.reason]; n != 1 {
+				t.Errorf("counted %d packets as %s, want 1", n, row.reason)
+			}
+		})
 	}
 }

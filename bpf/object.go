@@ -2,7 +2,7 @@ package bpf
 
 import "github.com/cilium/ebpf"
 
-// The names of what is in the endpoint object.
+// The names of programs, maps and variables in the endpoint object.
 const (
 	FromPod  = endpointProgFromPod  // at the host end's ingress: what the pod sends
 	ToPod    = endpointProgToPod    // at the host end's egress: what the pod gets
@@ -16,7 +16,7 @@ const (
 	Drops     = endpointMapDrops     // endpoint ID -> abi.Drops of each CPU
 
 	Connections = endpointMapConnections // abi.ConnectionKey -> abi.Connection
-	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot
+	Slots       = endpointMapSlots       // endpoint ID -> abi.Slot, its generation
 	Usage       = endpointMapUsage       // endpoint ID -> abi.Usage
 	Limits      = endpointMapLimits      // 0 -> abi.Limits
 	KeyQueue    = endpointMapKeyQueue    // number -> abi.ConnectionKey

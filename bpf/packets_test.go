@@ -96,3 +96,34 @@ func mangle(frame []byte, offset int, bytes ...byte) []byte {
 	copy(frame[offset:], bytes)
 	return frame
 }
+
+// segment is a TCP segment without data.
+func segment(srcMAC, dstMAC []byte, src, dst netip.AddrPort, flags func(*layers.TCP)) []byte {
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(src.Port()), DstPort: layers.TCPPort(dst.Port()), Window: 1000}
+	flags(tcp)
+	network, typ := network(src.Addr(), dst.Addr(), layers.IPProtocolTCP)
+	_ = tcp.SetNetworkLayerForChecksum(network.(gopacket.NetworkLayer))
+	return frame(ether(srcMAC, dstMAC, typ), network, tcp)
+}
+
+func network(src, dst netip.Addr, protocol layers.IPProtocol) (gopacket.SerializableLayer, layers.EthernetType) {
+	if src.Is4() {
+		return &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}, layers.EthernetTypeIPv4
+	}
+	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}, layers.EthernetTypeIPv6
+}
+
+func syn(t *layers.TCP)      { t.SYN = true }
+func synACK(t *layers.TCP)   { t.SYN, t.ACK = true, true }
+func ack(t *layers.TCP)      { t.ACK = true }
+func fin(t *layers.TCP)      { t.FIN, t.ACK = true, true }
+func rst(t *layers.TCP)      { t.RST = true }
+func datagram(t *layers.TCP) {} // stands for UDP
+
+// udpSegment is a UDP datagram without data.
+func udpSegment(srcMAC, dstMAC []byte, src, dst netip.AddrPort) []byte {
+	udp := &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port())}
+	network, typ := network(src.Addr(), dst.Addr(), layers.IPProtocolUDP)
+	_ = udp.SetNetworkLayerForChecksum(network.(gopacket.NetworkLayer))
+	return frame(ether(srcMAC, dstMAC, typ), network, udp)
+}

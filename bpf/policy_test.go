@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/cells/policy/oracle"
 )
 
-// policed is a cluster with the pods client and server, which have the labels app=client and app=server.
-type policed struct {
+// policyFixture is a cluster with the pods client and server, which have the labels app=client and app=server.
+type policyFixture struct {
 	*cluster
 	e              *engine.Engine
 	client, server party
@@ -26,10 +26,10 @@ type policed struct {
 
 var outsider = netip.MustParseAddr("198.51.100.9")
 
-func newPoliced(t *testing.T) *policed {
+func newPolicyFixture(t *testing.T) *policyFixture {
 	c := newCluster(t)
 	c.writer, c.numbers = c.newWriter(), map[string]uint16{"shop/client": 1, "shop/server": 2}
-	p := &policed{cluster: c, e: engine.New(engine.Config{})}
+	p := &policyFixture{cluster: c, e: engine.New(engine.Config{})}
 	var u engine.Update
 	for i, name := range []string{"client", "server"} {
 		link := &c.links[i]
@@ -48,7 +48,7 @@ func newPoliced(t *testing.T) *policed {
 
 var nodeIPv4 = netip.MustParseAddr("192.0.2.1")
 
-func (p *policed) apply(t testing.TB, u engine.Update) {
+func (p *policyFixture) apply(t testing.TB, u engine.Update) {
 	t.Helper()
 	change := p.e.Apply(u)
 	if err := p.writer.Apply(p.e, &change, p.numbers); err != nil {
@@ -57,7 +57,7 @@ func (p *policed) apply(t testing.TB, u engine.Update) {
 }
 
 // policy applies a NetworkPolicy of the namespace shop, whose specification this is.
-func (p *policed) policy(t testing.TB, name, spec string) {
+func (p *policyFixture) policy(t testing.TB, name, spec string) {
 	t.Helper()
 	policies, err := manifest.Read(fmt.Appendf(nil, "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: shop}\nspec: %s\n", name, spec))
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *policed) policy(t testing.TB, name, spec string) {
 	p.apply(t, engine.Update{SetPolicies: policies})
 }
 
-func (p *policed) remove(t testing.TB, name string) {
+func (p *policyFixture) remove(t testing.TB, name string) {
 	t.Helper()
 	p.apply(t, engine.Update{RemovePolicies: []model.PolicyID{{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: name}}})
 }
@@ -82,17 +82,17 @@ const (
 const clientPort, serverPort = 1000, 80
 
 // fromClient, fromServer: what a pod sends to the other one.
-func (p *policed) fromClient(t testing.TB, flags func(*layers.TCP)) uint32 {
+func (p *policyFixture) fromClient(t testing.TB, flags func(*layers.TCP)) uint32 {
 	t.Helper()
 	return p.between(t, p.client, p.server, clientPort, serverPort, flags)
 }
 
-func (p *policed) fromServer(t testing.TB, flags func(*layers.TCP)) uint32 {
+func (p *policyFixture) fromServer(t testing.TB, flags func(*layers.TCP)) uint32 {
 	t.Helper()
 	return p.between(t, p.server, p.client, serverPort, clientPort, flags)
 }
 
-func (p *policed) between(t testing.TB, from, to party, source, destination uint16, flags func(*layers.TCP)) uint32 {
+func (p *policyFixture) between(t testing.TB, from, to party, source, destination uint16, flags func(*layers.TCP)) uint32 {
 	t.Helper()
 	frame := segment(from.mac, from.hostMAC, netip.AddrPortFrom(from.ip4, source), netip.AddrPortFrom(to.ip4, destination), flags)
 	verdict, _ := p.run(t, p.objects.FromPod, from, frame)
@@ -106,7 +106,7 @@ func wantVerdict(t testing.TB, what string, got, want uint32) {
 	}
 }
 
-func (p *policed) wantDrops(t testing.TB, pod party, reason abi.DropReason, want uint64) {
+func (p *policyFixture) wantDrops(t testing.TB, pod party, reason abi.DropReason, want uint64) {
 	t.Helper()
 	if got := p.traffic(t, pod.id).Drops[reason]; got != want {
 		t.Errorf("%d packets of pod %d were dropped as %s, want %d", got, pod.id, reason, want)
@@ -115,46 +115,46 @@ func (p *policed) wantDrops(t testing.TB, pod party, reason abi.DropReason, want
 
 // TestPolicyReply denies the server all it would open itself: it answers all the same.
 func TestPolicyReply(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "isolate", isolate)
-	wantVerdict(t, "a SYN that nothing allows", p.fromClient(t, syn), verdictDrop)
+	wantVerdict(t, "a SYN that nothing allows", p.fromClient(t, syn), dropped)
 	p.wantDrops(t, p.client, abi.DropPolicyEgress, 1)
 	p.policy(t, "to", toServer)
-	wantVerdict(t, "a SYN that the server's policy denies", p.fromClient(t, syn), verdictDrop)
+	wantVerdict(t, "a SYN that the server's policy denies", p.fromClient(t, syn), dropped)
 	p.wantDrops(t, p.client, abi.DropPolicyIngress, 1)
 	if n := len(p.connections(t)); n != 0 {
 		t.Errorf("denied packets have made %d entries", n)
 	}
 	p.policy(t, "from", fromClient)
-	wantVerdict(t, "an allowed SYN", p.fromClient(t, syn), verdictDeliver)
-	wantVerdict(t, "its answer", p.fromServer(t, synACK), verdictDeliver)
-	wantVerdict(t, "another port", p.between(t, p.client, p.server, clientPort, 81, syn), verdictDrop)
-	wantVerdict(t, "the server's own SYN", p.between(t, p.server, p.client, 5000, serverPort, syn), verdictDrop)
+	wantVerdict(t, "an allowed SYN", p.fromClient(t, syn), deliver)
+	wantVerdict(t, "its answer", p.fromServer(t, synACK), deliver)
+	wantVerdict(t, "another port", p.between(t, p.client, p.server, clientPort, 81, syn), dropped)
+	wantVerdict(t, "the server's own SYN", p.between(t, p.server, p.client, 5000, serverPort, syn), dropped)
 }
 
 // TestPolicyRevoked takes away and gives back a right while a connection is open, at either end.
 func TestPolicyRevoked(t *testing.T) {
 	for name, revoke := range map[string]string{"ingress": denyIngress, "egress": denyEgress} {
 		t.Run(name, func(t *testing.T) {
-			p := newPoliced(t)
-			wantVerdict(t, "SYN", p.fromClient(t, syn), verdictDeliver)
-			wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), verdictDeliver)
-			wantVerdict(t, "ACK", p.fromClient(t, ack), verdictDeliver)
+			p := newPolicyFixture(t)
+			wantVerdict(t, "SYN", p.fromClient(t, syn), deliver)
+			wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), deliver)
+			wantVerdict(t, "ACK", p.fromClient(t, ack), deliver)
 			p.policy(t, "revoke", revoke)
 			for range 2 {
-				wantVerdict(t, "a request after the right was revoked", p.fromClient(t, ack), verdictDrop)
-				wantVerdict(t, "a reply after it was revoked", p.fromServer(t, ack), verdictDrop)
+				wantVerdict(t, "a request after the right was revoked", p.fromClient(t, ack), dropped)
+				wantVerdict(t, "a reply after it was revoked", p.fromServer(t, ack), dropped)
 			}
 			p.remove(t, "revoke")
-			wantVerdict(t, "a request with the right again", p.fromClient(t, ack), verdictDeliver)
-			wantVerdict(t, "a reply with the right again", p.fromServer(t, ack), verdictDeliver)
+			wantVerdict(t, "a request with the right again", p.fromClient(t, ack), deliver)
+			wantVerdict(t, "a reply with the right again", p.fromServer(t, ack), deliver)
 		})
 	}
 }
 
 // TestPolicyRevisionWraps revokes a right when the revision of the policy is the last there is, and the next one is 0.
 func TestPolicyRevisionWraps(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "from", fromClient)
 	for _, id := range []uint16{p.client.id, p.server.id} {
 		var policy abi.Policy
@@ -166,39 +166,40 @@ func TestPolicyRevisionWraps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantVerdict(t, "SYN", p.fromClient(t, syn), verdictDeliver)
-	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), verdictDeliver)
+	wantVerdict(t, "SYN", p.fromClient(t, syn), deliver)
+	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), deliver)
 	p.policy(t, "from", denyIngress)
 	var policy abi.Policy
 	if err := p.objects.Policies.Lookup(uint32(p.server.id), &policy); err != nil || policy.Revision > 9 {
 		t.Errorf("revision %d, %v, want one of the first again", policy.Revision, err)
 	}
-	wantVerdict(t, "a request after the right was revoked", p.fromClient(t, ack), verdictDrop)
-	wantVerdict(t, "a reply after it was revoked", p.fromServer(t, ack), verdictDrop)
+	wantVerdict(t, "a request after the right was revoked", p.fromClient(t, ack), dropped)
+	wantVerdict(t, "a reply after it was revoked", p.fromServer(t, ack), dropped)
 }
 
 // TestPolicyLostEntries has a connection go on without its entries, when only the one direction is allowed.
 func TestPolicyLostEntries(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "isolate", isolate)
 	p.policy(t, "to", toServer)
 	p.policy(t, "from", fromClient)
-	wantVerdict(t, "SYN", p.fromClient(t, syn), verdictDeliver)
+	wantVerdict(t, "SYN", p.fromClient(t, syn), deliver)
 	p.forgetConnections(t)
-	wantVerdict(t, "a reply without entries", p.fromServer(t, ack), verdictDeliver)
-	wantVerdict(t, "a request after it", p.fromClient(t, ack), verdictDeliver)
+	wantVerdict(t, "a reply without entries", p.fromServer(t, ack), deliver)
+	wantVerdict(t, "a request after it", p.fromClient(t, ack), deliver)
 	p.forgetConnections(t)
-	wantVerdict(t, "a request without entries", p.fromClient(t, ack), verdictDeliver)
-	wantVerdict(t, "a reply after it", p.fromServer(t, ack), verdictDeliver)
+	wantVerdict(t, "a request without entries", p.fromClient(t, ack), deliver)
+	wantVerdict(t, "a reply after it", p.fromServer(t, ack), deliver)
 	p.forgetConnections(t)
-	wantVerdict(t, "a segment that neither direction allows", p.between(t, p.server, p.client, 5000, 5001, ack), verdictDrop)
+	wantVerdict(t, "a segment that neither direction allows", p.between(t, p.server, p.client, 5000, 5001, ack), dropped)
 }
 
-// TestPolicyThroughStack has the client reach the server by a Service: what arrives is from the client or, masqueraded, from the node.
+// TestPolicyThroughStack has the client reach the server by a Service: what arrives is from the client or, masqueraded,
+// from the node.
 func TestPolicyThroughStack(t *testing.T) {
 	for name, source := range map[string]netip.Addr{"as the client": {}, "as the node": nodeIPv4} {
 		t.Run(name, func(t *testing.T) {
-			p := newPoliced(t)
+			p := newPolicyFixture(t)
 			if !source.IsValid() {
 				source = p.client.ip4
 			}
@@ -209,64 +210,65 @@ func TestPolicyThroughStack(t *testing.T) {
 				return p.request(t, p.objects.ToPod, p.server, &p.client, down(flags))
 			}
 			p.policy(t, "isolate", isolate)
-			wantVerdict(t, "denied egress", arrives(syn), verdictDrop)
+			wantVerdict(t, "denied egress", arrives(syn), dropped)
 			p.wantDrops(t, p.server, abi.DropPolicyEgress, 1)
 			p.policy(t, "to", toServer)
-			wantVerdict(t, "denied ingress", arrives(syn), verdictDrop)
+			wantVerdict(t, "denied ingress", arrives(syn), dropped)
 			p.wantDrops(t, p.server, abi.DropPolicyIngress, 1)
 			p.policy(t, "from", fromClient)
-			wantVerdict(t, "allowed", arrives(syn), verdictStack)
+			wantVerdict(t, "allowed", arrives(syn), toStack)
 			reply := segment(p.server.mac, p.server.hostMAC, netip.AddrPortFrom(p.server.ip4, serverPort), netip.AddrPortFrom(source, clientPort), synACK)
 			verdict, _ := p.run(t, p.objects.FromPod, p.server, reply)
-			wantVerdict(t, "the answer", verdict, verdictStack)
-			wantVerdict(t, "the next", arrives(ack), verdictStack)
+			wantVerdict(t, "the answer", verdict, toStack)
+			wantVerdict(t, "the next", arrives(ack), toStack)
 			p.remove(t, "to")
-			wantVerdict(t, "after the client's right was revoked", arrives(ack), verdictDrop)
+			wantVerdict(t, "after the client's right was revoked", arrives(ack), dropped)
 			fromNode, _ := p.run(t, p.objects.ToPod, p.server, down(syn))
 			if name == "as the node" {
-				wantVerdict(t, "the node itself, with the same addresses and ports", fromNode, verdictStack)
+				wantVerdict(t, "the node itself, with the same addresses and ports", fromNode, toStack)
 			}
 			outside := p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, down(syn))
-			wantVerdict(t, "outside, under this address", outside, verdictDrop)
+			wantVerdict(t, "outside, under this address", outside, dropped)
 		})
 	}
 }
 
-// TestPolicyReplyToNode changes the policy of a pod that the node has opened a connection to, which it always may, while the pod alone sends.
+// TestPolicyReplyToNode changes the policy of a pod that the node has opened a connection to, which it always may,
+// while the pod alone sends.
 func TestPolicyReplyToNode(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "deny", denyIngress)
 	node, server := netip.AddrPortFrom(nodeIPv4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
 	request, _ := p.run(t, p.objects.ToPod, p.server, segment(p.server.hostMAC, p.server.mac, node, server, syn))
-	wantVerdict(t, "the node's request", request, verdictStack)
+	wantVerdict(t, "the node's request", request, toStack)
 	for _, when := range []string{"the answer", "more of it"} {
 		reply, _ := p.run(t, p.objects.FromPod, p.server, segment(p.server.mac, p.server.hostMAC, server, node, ack))
-		wantVerdict(t, when, reply, verdictStack)
+		wantVerdict(t, when, reply, toStack)
 		p.policy(t, "from", fromClient)
 	}
 }
 
 // TestPolicyReplyThroughStack has the server's reply to what reached it by a Service be none of its own requests.
 func TestPolicyReplyThroughStack(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "isolate", isolate)
 	p.policy(t, "from-outside", "{podSelector: {matchLabels: {app: server}}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}")
 	request := segment(p.server.hostMAC, p.server.mac, netip.AddrPortFrom(outsider, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort), syn)
 	verdict := p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, request)
-	wantVerdict(t, "a request from outside", verdict, verdictStack)
+	wantVerdict(t, "a request from outside", verdict, toStack)
 	reply := segment(p.server.mac, p.server.hostMAC, netip.AddrPortFrom(p.server.ip4, serverPort), netip.AddrPortFrom(outsider, clientPort), synACK)
 	verdict, _ = p.run(t, p.objects.FromPod, p.server, reply)
-	wantVerdict(t, "the reply", verdict, verdictStack)
+	wantVerdict(t, "the reply", verdict, toStack)
 	verdict, _ = p.run(t, p.objects.ToUplink, p.uplink, reply)
-	wantVerdict(t, "the reply at the uplink", verdict, verdictNext)
+	wantVerdict(t, "the reply at the uplink", verdict, toNext)
 	own := segment(p.server.mac, p.server.hostMAC, netip.AddrPortFrom(p.server.ip4, 5000), netip.AddrPortFrom(outsider, clientPort), syn)
-	wantVerdict(t, "a request of its own at the uplink", p.request(t, p.objects.ToUplink, p.uplink, &p.server, own), verdictDrop)
+	wantVerdict(t, "a request of its own at the uplink", p.request(t, p.objects.ToUplink, p.uplink, &p.server, own), dropped)
 	p.wantDrops(t, p.server, abi.DropPolicyEgress, 1)
 }
 
 // TestPolicyFragments has the first fragment decide. It says the ports; without it nobody can put the others together.
 func TestPolicyFragments(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "to", toServer)
 	fragment := func(port uint16, offset uint16) []byte {
 		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, Flags: layers.IPv4MoreFragments, FragOffset: offset,
@@ -277,20 +279,21 @@ func TestPolicyFragments(t *testing.T) {
 	}
 	for _, prog := range []*ebpf.Program{p.objects.ToPod, p.objects.ToUplink} {
 		link := p.server
-		pass := uint32(verdictStack)
+		pass := uint32(toStack)
 		if prog == p.objects.ToUplink {
-			link, pass = p.uplink, verdictNext
+			link, pass = p.uplink, toNext
 		}
 		wantVerdict(t, "first fragment, allowed port", p.request(t, prog, link, &p.client, fragment(serverPort, 0)), pass)
-		wantVerdict(t, "first fragment, denied port", p.request(t, prog, link, &p.client, fragment(22, 0)), verdictDrop)
+		wantVerdict(t, "first fragment, denied port", p.request(t, prog, link, &p.client, fragment(22, 0)), dropped)
 		wantVerdict(t, "later fragment", p.request(t, prog, link, &p.client, fragment(22, 3)), pass)
 		p.forgetConnections(t)
 	}
 }
 
-// TestPolicyChangeKeepsVerdict changes policies all the time, also by restarts, in ways that concern neither of two flows: one is allowed throughout, the other denied.
+// TestPolicyChangeKeepsVerdict changes policies all the time, also by restarts, in ways that concern neither of two
+// flows: one is allowed throughout, the other denied.
 func TestPolicyChangeKeepsVerdict(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "isolate", isolate)
 	p.policy(t, "to", toServer)
 	p.policy(t, "from", fromClient)
@@ -318,9 +321,9 @@ func TestPolicyChangeKeepsVerdict(t *testing.T) {
 			running = false
 		default:
 		}
-		wantVerdict(t, "the allowed connection", p.fromClient(t, syn), verdictDeliver)
-		wantVerdict(t, "its reply", p.fromServer(t, ack), verdictDeliver)
-		wantVerdict(t, "the denied one", p.between(t, p.client, p.server, clientPort, 22, syn), verdictDrop)
+		wantVerdict(t, "the allowed connection", p.fromClient(t, syn), deliver)
+		wantVerdict(t, "its reply", p.fromServer(t, ack), deliver)
+		wantVerdict(t, "the denied one", p.between(t, p.client, p.server, clientPort, 22, syn), dropped)
 		if t.Failed() {
 			t.Log(p.traffic(t, 1).Drops, p.traffic(t, 2).Drops, allowed)
 		}
@@ -334,16 +337,16 @@ func TestPolicyChangeKeepsVerdict(t *testing.T) {
 
 // TestPolicyOutlivesAgent has the verdicts stay while no agent runs, and when the next one does not know a pod yet.
 func TestPolicyOutlivesAgent(t *testing.T) {
-	p := newPoliced(t)
+	p := newPolicyFixture(t)
 	p.policy(t, "isolate", isolate)
 	p.writer = p.newWriter()
-	wantVerdict(t, "without an agent", p.fromClient(t, syn), verdictDrop)
+	wantVerdict(t, "without an agent", p.fromClient(t, syn), dropped)
 	restarted := engine.New(engine.Config{})
 	change := restarted.Apply(engine.Update{})
 	if err := p.writer.Apply(restarted, &change, nil); err != nil {
 		t.Fatal(err)
 	}
-	wantVerdict(t, "with an agent that does not know the pods", p.fromClient(t, syn), verdictDrop)
+	wantVerdict(t, "with an agent that does not know the pods", p.fromClient(t, syn), dropped)
 	p.e = restarted
 	change = restarted.Apply(engine.Update{SetEndpoints: []model.Endpoint{
 		{ID: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{p.client.ip4}},
@@ -352,7 +355,7 @@ func TestPolicyOutlivesAgent(t *testing.T) {
 	if err := p.writer.Apply(restarted, &change, p.numbers); err != nil {
 		t.Fatal(err)
 	}
-	wantVerdict(t, "with an agent that knows of no policy", p.fromClient(t, syn), verdictDeliver)
+	wantVerdict(t, "with an agent that knows of no policy", p.fromClient(t, syn), deliver)
 	if opening := (oracle.Connection{From: p.client.ip4, To: outsider, Protocol: model.TCP, Port: 1}); !restarted.Evaluate(opening.From, opening.To, opening.Protocol, opening.Port).Allowed {
 		t.Error("the engine denies what no policy does")
 	}

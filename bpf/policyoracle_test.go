@@ -13,7 +13,6 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/oracle"
@@ -25,15 +24,8 @@ var (
 	cases = flag.Int("cases", 100_000, "number of packets of random policies")
 )
 
-// The verdicts of the programs.
-const (
-	verdictStack   = 0
-	verdictDrop    = 2
-	verdictDeliver = 7
-	verdictNext    = ^uint32(0)
-)
-
-// TestPolicyOracle compares what the programs do with packets with what the slow evaluator says about them, under random policies that change.
+// TestPolicyOracle compares what the programs do with packets with what the slow evaluator says about them, under
+// random policies that change.
 func TestPolicyOracle(t *testing.T) {
 	first := *seed
 	if first == 0 {
@@ -68,7 +60,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{fixture: load(t), requests: map[*ebpf.Program]*ebpf.Program{}}
 	for _, addr := range []netip.Addr{c.alice.ip4, c.alice.ip6, c.bob.ip4, c.bob.ip6} {
-		if err := c.objects.Endpoints.Delete(key16(addr)); err != nil {
+		if err := c.objects.Endpoints.Delete(addr.As16()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,6 +69,7 @@ func newCluster(t *testing.T) *cluster {
 		p.index = addLink(t, c.netns, 3+i, &p)
 		c.links = append(c.links, p)
 	}
+	c.maxID = uint16(len(c.links))
 	c.uplink = party{mac: mac(0x80), hostMAC: mac(0x81)}
 	c.uplink.index = addLink(t, c.netns, 20, &c.uplink)
 	for _, prog := range []*ebpf.Program{c.objects.ToPod, c.objects.ToUplink} {
@@ -153,7 +146,7 @@ func (c *cluster) registerPods(t *testing.T, world oracle.World) {
 	for _, p := range c.links {
 		for _, addr := range []netip.Addr{p.ip4, p.ip6} {
 			if addr.IsValid() {
-				_ = c.objects.Endpoints.Delete(key16(addr))
+				_ = c.objects.Endpoints.Delete(addr.As16())
 			}
 		}
 		_ = c.objects.Links.Delete(uint32(p.index))
@@ -177,8 +170,6 @@ func (c *cluster) registerPods(t *testing.T, world oracle.World) {
 		c.register(t, *p)
 	}
 }
-
-func key16(addr netip.Addr) [16]byte { return addr.As16() }
 
 // send has the programs decide about a packet that opens a connection, and compares.
 func (c *cluster) send(t *testing.T, world oracle.World, what oracle.Connection, source uint16, seen map[string]int) string {
@@ -207,27 +198,27 @@ func (c *cluster) send(t *testing.T, world oracle.World, what oracle.Connection,
 	switch {
 	case fromPod != nil && toPod != nil:
 		verdict, _ := c.run(t, c.objects.FromPod, *fromPod, opening(fromPod.mac, fromPod.hostMAC, what, source))
-		undecided := verdict == verdictStack && !what.Protocol.HasPorts() // such a protocol takes no shortcut
+		undecided := verdict == toStack && !what.Protocol.HasPorts() // such a protocol takes no shortcut
 		if !undecided {
-			fault := check("shortcut", verdict == verdictDeliver)
+			fault := check("shortcut", verdict == deliver)
 			if fault != "" {
 				return fault
 			}
 		}
 		c.forgetConnections(t)
-		return check("through the stack", c.request(t, c.objects.ToPod, *toPod, fromPod, opening(toPod.hostMAC, toPod.mac, what, source)) == verdictStack)
+		return check("through the stack", c.request(t, c.objects.ToPod, *toPod, fromPod, opening(toPod.hostMAC, toPod.mac, what, source)) == toStack)
 	case fromPod != nil:
 		verdict, _ := c.run(t, c.objects.FromPod, *fromPod, opening(fromPod.mac, fromPod.hostMAC, what, source))
-		if verdict != verdictStack {
+		if verdict != toStack {
 			return fmt.Sprintf("%s -> %s: verdict %d of from_pod, want the stack", what.From, what.To, verdict)
 		}
-		return check("to the uplink", c.request(t, c.objects.ToUplink, c.uplink, fromPod, opening(c.uplink.hostMAC, c.uplink.mac, what, source)) == verdictNext)
+		return check("to the uplink", c.request(t, c.objects.ToUplink, c.uplink, fromPod, opening(c.uplink.hostMAC, c.uplink.mac, what, source)) == toNext)
 	case from != nil && from.Kind == model.Host:
 		verdict, _ := c.run(t, c.objects.ToPod, *toPod, opening(toPod.hostMAC, toPod.mac, what, source))
-		return check("from the node", verdict == verdictStack)
+		return check("from the node", verdict == toStack)
 	}
 	verdict := c.runFrom(t, c.objects.ToPod, *toPod, skBuff{IngressIfindex: uint32(c.uplink.index)}, opening(toPod.hostMAC, toPod.mac, what, source))
-	return check("from outside", verdict == verdictStack)
+	return check("from outside", verdict == toStack)
 }
 
 func (c *cluster) owner(world oracle.World, addr netip.Addr) *model.Endpoint {
@@ -253,31 +244,16 @@ func (c *cluster) request(t *testing.T, prog *ebpf.Program, link party, sender *
 	return c.runFrom(t, c.requests[prog], link, skBuff{Mark: uint32(sender.id), IngressIfindex: uint32(sender.index)}, frame)
 }
 
-func (c *cluster) forgetConnections(t *testing.T) {
-	t.Helper()
-	for key := range c.connections(t) {
-		if err := c.objects.Connections.Delete(key); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for id := range uint32(len(c.links) + 1) {
-		if err := c.objects.Usage.Put(id, abi.Usage{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // opening is a packet that opens a connection.
 func opening(srcMAC, dstMAC []byte, what oracle.Connection, source uint16) []byte {
 	src, dst := netip.AddrPortFrom(what.From, source), netip.AddrPortFrom(what.To, what.Port)
 	network, typ := network(what.From, what.To, layers.IPProtocol(what.Protocol))
-	var transport gopacket.SerializableLayer
+	var transport gopacket.Payload
 	switch what.Protocol {
 	case model.TCP:
 		return segment(srcMAC, dstMAC, src, dst, syn)
 	case model.UDP:
-		transport = &layers.UDP{SrcPort: layers.UDPPort(src.Port()), DstPort: layers.UDPPort(dst.Port())}
-		_ = transport.(*layers.UDP).SetNetworkLayerForChecksum(network.(gopacket.NetworkLayer))
+		return udpSegment(srcMAC, dstMAC, src, dst)
 	case model.ICMP:
 		transport = gopacket.Payload{8, 0, 0, 0, byte(source >> 8), byte(source), 0, 1}
 	case model.ICMPv6:

@@ -43,7 +43,7 @@ func TestSweepCorrectsCount(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			f.reset(t)
 			f.sweep(t)
-			l := newLife(f, false, false)
+			l := newConversation(f, false, false)
 			l.send(t, packet{"alice", syn, deliver})
 			f.falsify(t, row.by, row.ids...)
 			for sweep, want := range []uint32{0, uint32(len(row.ids)), 0, 0} {
@@ -69,8 +69,8 @@ func TestSweepDoesNotTrustOneDifference(t *testing.T) {
 	f.checkUsage(t)
 }
 
-// churn opens and closes connections from alice to bob until it is stopped; with the same ports again, so that the next one removes the entries of the
-// last.
+// churn opens and closes connections from alice to bob until it is stopped; with the same ports again, so that the next
+// one removes the entries of the last.
 func (f *fixture) churn(t *testing.T) (opened *atomic.Int64, stop func()) {
 	t.Helper()
 	opened = &atomic.Int64{}
@@ -78,7 +78,7 @@ func (f *fixture) churn(t *testing.T) (opened *atomic.Int64, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l := newLife(f, false, false)
+		l := newConversation(f, false, false)
 		for !stopped.Load() {
 			for port := uint16(1024); port < 1024+64; port++ {
 				l.alice = netip.AddrPortFrom(l.alice.Addr(), port)
@@ -95,7 +95,8 @@ func (f *fixture) churn(t *testing.T) (opened *atomic.Int64, stop func()) {
 	})
 }
 
-// TestSweepUnderTraffic: while connections come and go, sweeps correct what was falsified, in both directions, and nothing else.
+// TestSweepUnderTraffic: while connections come and go, sweeps correct what was falsified, in both directions, and
+// nothing else.
 func TestSweepUnderTraffic(t *testing.T) {
 	const size = 1 << 16 // a sweep takes its time, as on a node: what it finds is counted before it ends
 	f := loadSized(t, size)

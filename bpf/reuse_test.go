@@ -76,8 +76,8 @@ func onCPU(t *testing.T, cpu int) {
 	}
 }
 
-// TestEntryReusedWhileRead: the memory of a deleted entry becomes that of a connection with another pod while a packet is on its way. None of alice's
-// packets to bob gets to eve.
+// TestEntryReusedWhileRead: the memory of a deleted entry becomes that of a connection with another pod while a packet
+// is on its way. None of alice's packets to bob gets to eve.
 func TestEntryReusedWhileRead(t *testing.T) {
 	const repeat = 250
 	measure := 2 * time.Second
@@ -93,7 +93,7 @@ func TestEntryReusedWhileRead(t *testing.T) {
 	}
 	var of flips
 	entry := func(to party) (abi.ConnectionKey, abi.Connection) {
-		l := newLife(f, false, true)
+		l := newConversation(f, false, true)
 		l.bob = netip.AddrPortFrom(to.ip4, l.bob.Port())
 		l.send(t, packet{"alice", datagram, deliver})
 		key, _ := l.keys()
@@ -104,7 +104,7 @@ func TestEntryReusedWhileRead(t *testing.T) {
 	if err := f.objects.Connections.Delete(of.OtherKey); err != nil {
 		t.Fatal(err)
 	}
-	l := newLife(f, false, true)
+	l := newConversation(f, false, true)
 	f.limit(t, abi.Limits{}) // packets make no entries
 	flipper := f.flipper(t, of)
 	in := mangle(l.frame(f.alice.mac, f.alice.hostMAC, l.alice, l.bob, datagram), 14+8, 255)

@@ -60,19 +60,19 @@ func TestSweep(t *testing.T) {
 	f := load(t)
 	for _, row := range []struct {
 		name string
-		over func(t *testing.T, l life)
+		over func(t *testing.T, l conversation)
 		left int
 	}{
-		{"nothing is over", func(*testing.T, life) {}, 2},
-		{"one end has expired", func(t *testing.T, l life) {
+		{"nothing is over", func(*testing.T, conversation) {}, 2},
+		{"one end has expired", func(t *testing.T, l conversation) {
 			here, _ := l.keys()
 			f.expire(t, here)
 		}, 1},
-		{"one pod is gone", func(t *testing.T, l life) { f.raise(t, f.bob) }, 0},
+		{"one pod is gone", func(t *testing.T, l conversation) { f.replacePod(t, f.bob) }, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f.reset(t)
-			l := newLife(f, false, false)
+			l := newConversation(f, false, false)
 			l.send(t, packet{"alice", syn, deliver})
 			row.over(t, l)
 			if got, want := f.sweep(t), (abi.Sweep{Visited: 2, Removed: uint32(2 - row.left)}); got != want {
@@ -90,7 +90,7 @@ func TestSweep(t *testing.T) {
 func TestExpired(t *testing.T) {
 	f := load(t)
 	f.reset(t)
-	l := newLife(f, false, false)
+	l := newConversation(f, false, false)
 	l.send(t, packet{"alice by stack", syn, toStack})
 	_, there := l.keys()
 	f.expire(t, there)
@@ -121,7 +121,7 @@ func TestTimeouts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f.reset(t)
-			l := newLife(f, false, row.udp)
+			l := newConversation(f, false, row.udp)
 			l.flushConntrack(t)
 			before := ticks(t)
 			for _, p := range row.packets {

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// mostVerified is so many instructions that the verifier may go through in one program: 10,000 take it some 15 ms, at each start that loads programs.
+// mostVerified is so many instructions that the verifier may go through in one program: 10,000 take it some 15 ms, at
+// each start that loads programs.
 const mostVerified = 40_000
 
 func TestVerifier(t *testing.T) {

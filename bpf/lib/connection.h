@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The connections of the pods of this node: the map, its shares, and how long an entry lasts.
+ * The connections of the pods of this node: the map, how long an entry lasts, and when it is valid.
  *
- * A plain hash: an LRU would let a flood of short connections evict the idle ones of others. What is not there costs a
- * question to the node's conntrack, no connection; so an entry may be lost at any time.
+ * The map is a plain hash: with an LRU, a flood of short connections would evict the idle ones of other pods. An entry
+ * may be lost at any time: then the programs ask the node's conntrack, and the connection goes on.
  */
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "flow.h"
 #include "keyqueue.h"
 #include "types.h"
+#include "usage.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -32,31 +33,15 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
-/* By endpoint ID. The programs write it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ENDPOINT_IDS);
-	__type(key, __u32);
-	__type(value, struct usage);
-} usage SEC(".maps");
-
-/* One entry. The agent writes it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct limits);
-} limits SEC(".maps");
-
 #define E2BIG 7 /* no room in a map */
 
-/* How long an entry lasts after the last packet, in ticks of a little more than a second. */
-#define LASTS_TCP 3600
-#define LASTS_TCP_HALF_OPEN 60
-#define LASTS_TCP_CLOSED 10
-#define LASTS_UDP 120 /* and of other protocols */
-#define LASTS_UDP_UNANSWERED 30
-#define LASTS_ECHO 30
+/* How long an entry lasts after the last packet, in ticks: see CONNECTION_TICK_SHIFT. */
+#define LIFETIME_TCP 3600
+#define LIFETIME_TCP_HALF_OPEN 60
+#define LIFETIME_TCP_CLOSED 10
+#define LIFETIME_UDP 120 /* and of other protocols */
+#define LIFETIME_UDP_UNANSWERED 30
+#define LIFETIME_ECHO 30
 
 static __always_inline __u32 ticks_now(void)
 {
@@ -70,29 +55,29 @@ static __always_inline _Bool is_closed(const struct connection *c)
 	return c->state & STATE_RESET || (c->state & both) == both;
 }
 
-static __always_inline __u32 connection_lasts(const struct connection *c, __u8 protocol)
+static __always_inline __u32 connection_lifetime(const struct connection *c, __u8 protocol)
 {
 	switch (protocol) {
 	case IPPROTO_TCP:
 		if (is_closed(c))
-			return LASTS_TCP_CLOSED;
-		return c->state & STATE_REPLIED ? LASTS_TCP : LASTS_TCP_HALF_OPEN;
+			return LIFETIME_TCP_CLOSED;
+		return c->state & STATE_REPLIED ? LIFETIME_TCP : LIFETIME_TCP_HALF_OPEN;
 	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6:
-		return LASTS_ECHO;
+		return LIFETIME_ECHO;
 	}
-	return c->state & STATE_REPLIED ? LASTS_UDP : LASTS_UDP_UNANSWERED;
+	return c->state & STATE_REPLIED ? LIFETIME_UDP : LIFETIME_UDP_UNANSWERED;
 }
 
 /* Who has opened a connection, and whether the node itself has. */
 enum opened {
-	OPENED_BY_POD = 1, /* the one whose entry it is */
+	OPENED_BY_POD = 1, /* the pod whose entry it is */
 	OPENED_BY_OTHER = 2,
-	OPENED_BY_NODE = 6, /* which is an other, too */
+	OPENED_BY_NODE = 6, /* a kind of other: the bit of OPENED_BY_OTHER is set, too */
 };
 
-/* slot_is: is the endpoint still the one that an entry was written for? */
-static __always_inline _Bool slot_is(__u32 id, __u32 generation)
+/* slot_matches: does the ID still belong to the endpoint that an entry was written for? */
+static __always_inline _Bool slot_matches(__u32 id, __u32 generation)
 {
 	const struct slot *slot = bpf_map_lookup_elem(&slots, &id);
 
@@ -106,76 +91,14 @@ static __always_inline __u32 slot_generation(__u32 id)
 	return slot ? slot->generation : 0;
 }
 
-/* connection_is_valid: neither expired, nor of a pod that is gone. */
+/* connection_is_valid: it has not expired, and its pods are still there. */
 static __always_inline _Bool connection_is_valid(const struct connection *c, __u32 now)
 {
-	return (__s32)(c->expires - now) > 0 && slot_is(c->id, c->generation) &&
-	       (c->path != PATH_SHORTCUT || slot_is(c->peer_id, c->peer_generation));
+	return (__s32)(c->expires - now) > 0 && slot_matches(c->id, c->generation) &&
+	       (c->path != PATH_SHORTCUT || slot_matches(c->peer_id, c->peer_generation));
 }
 
-/* usage_lookup finds what is counted of an endpoint, and the sum. */
-static __always_inline _Bool usage_lookup(__u32 id, struct usage **own, struct usage **sum)
-{
-	__u32 all = NO_ENDPOINT;
-
-	*own = bpf_map_lookup_elem(&usage, &id);
-	*sum = bpf_map_lookup_elem(&usage, &all);
-	return *own && *sum;
-}
-
-static __always_inline void usage_inserted(__u32 id)
-{
-	struct usage *own, *sum;
-
-	if (!usage_lookup(id, &own, &sum))
-		return;
-	__sync_fetch_and_add(&own->inserted, 1);
-	__sync_fetch_and_add(&sum->inserted, 1);
-}
-
-static __always_inline void usage_removed(__u32 id)
-{
-	struct usage *own, *sum;
-
-	if (!usage_lookup(id, &own, &sum))
-		return;
-	__sync_fetch_and_add(&own->removed, 1);
-	__sync_fetch_and_add(&sum->removed, 1);
-}
-
-/* usage_refuse counts a packet that got no entry as there is no room. */
-static __always_inline void usage_refuse(__u32 id)
-{
-	struct usage *own, *sum;
-
-	if (!usage_lookup(id, &own, &sum))
-		return;
-	__sync_fetch_and_add(&own->refused, 1);
-	__sync_fetch_and_add(&sum->refused, 1);
-}
-
-/* usage_has_room: is there room for n more entries that are counted here? */
-static __always_inline _Bool usage_has_room(const struct usage *u, __u32 n, __u32 room)
-{
-	return (__s32)(u->inserted - u->removed + n) <= (__s32)room;
-}
-
-/* usage_allows: may the endpoint have n more entries? If not, that counts. */
-static __always_inline _Bool usage_allows(__u32 id, __u32 n)
-{
-	__u32 zero = 0;
-	const struct limits *l = bpf_map_lookup_elem(&limits, &zero);
-	struct usage *own, *sum;
-
-	if (!usage_lookup(id, &own, &sum) || !l)
-		return 0;
-	if (usage_has_room(sum, n, l->common) || usage_has_room(own, n, l->share))
-		return 1;
-	usage_refuse(id);
-	return 0;
-}
-
-/* connection_delete is safe against another CPU that does the same: one of them counts. */
+/* connection_delete may run on two CPUs for the same entry: only one of them counts it as removed. */
 static __always_inline void connection_delete(const struct connection_key *key, __u32 charged)
 {
 	if (!bpf_map_delete_elem(&connections, key))
@@ -183,8 +106,9 @@ static __always_inline void connection_delete(const struct connection_key *key, 
 }
 
 /*
- * opens_another: does the packet open another connection with the same ports? The entry's is closed, or the other side has opened it: what replies may do, a packet that
- * opens a connection may not. What comes through the stack never replaces a connection by the shortcut.
+ * opens_another: does the packet open another connection with the same ports as the entry's? It does when the entry's
+ * connection is closed, or was opened by the other side: a SYN must not pass by the right of replies. A packet that
+ * comes through the stack never replaces an open connection by the shortcut.
  */
 static __always_inline _Bool opens_another(const struct connection *c, const struct flow *flow, enum opened by, _Bool by_stack)
 {
@@ -195,7 +119,10 @@ static __always_inline _Bool opens_another(const struct connection *c, const str
 	return is_closed(c) || (opened_here != (by == OPENED_BY_POD) && !(by_stack && c->path == PATH_SHORTCUT));
 }
 
-/* connection_find returns the entry, or NULL. An invalid one is deleted, and so is one whose ports another connection has now. by is who sends the packet. */
+/*
+ * connection_find returns the entry, or NULL. It deletes an entry that is invalid, and one whose ports are taken by
+ * another connection now. by says who sends the packet.
+ */
 static __always_inline struct connection *connection_find(const struct connection_key *key, const struct flow *flow, enum opened by,
 							  _Bool by_stack, __u32 now)
 {
@@ -215,8 +142,9 @@ static __always_inline __u64 words_of(__u16 a, __u16 b, __u16 c, __u16 d)
 }
 
 /*
- * connection_checksum is that of the key and of what never changes in an entry: all but expires, path, state
- * and the revisions, and peer_id of a connection that never took the shortcut. The products are independent, so that it takes some 5 ns.
+ * connection_checksum covers the key and the fields of an entry that never change: all but expires, path, state and the
+ * revisions; peer_id counts only for a connection that has taken the shortcut. The products are independent of each
+ * other, so it takes some 5 ns.
  */
 static __always_inline __u32 connection_checksum(const struct connection_key *key, const struct connection *c)
 {
@@ -235,26 +163,30 @@ static __always_inline __u32 connection_checksum(const struct connection_key *ke
 	return sum >> 32;
 }
 
-/* connection_insert writes an entry that its caller has asked usage_allows for. When this is false another CPU has written one, or the map is full. */
+/*
+ * connection_insert writes an entry. The caller has asked usage_allows before. It returns false when another CPU has
+ * written the entry, or the map is full.
+ */
 static __always_inline _Bool connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
 {
 	long err;
 
 	c->checksum = connection_checksum(key, c);
-	c->expires = now + connection_lasts(c, key->protocol);
+	c->expires = now + connection_lifetime(c, key->protocol);
 	err = bpf_map_update_elem(&connections, key, c, BPF_NOEXIST);
 	if (!err) {
 		usage_inserted(c->charged);
 		key_queue_put(key);
 	} else if (err == -E2BIG) {
-		usage_refuse(c->charged);
+		usage_refused(c->charged);
 	}
 	return !err;
 }
 
 /*
- * connection_copy copies an entry that was found by the key, or returns false: it was deleted, and its memory has become another one's before or while
- * it was copied. To compare it with the key again would not do: the memory may have become its own once more.
+ * connection_copy copies an entry that was found by the key. It returns false when the entry was deleted and its memory
+ * was used for another one, before or during the copy. A second lookup of the key would not show that: the same memory
+ * may be the key's again by then.
  */
 static __always_inline _Bool connection_copy(struct connection *copy, const struct connection *c, const struct connection_key *key)
 {
@@ -263,19 +195,22 @@ static __always_inline _Bool connection_copy(struct connection *copy, const stru
 	return copy->checksum == connection_checksum(key, copy);
 }
 
-/* connection_touch notes a packet. The entry is written only when that changes something: other CPUs read it, too. */
+/*
+ * connection_touch adds state bits and extends the life of an entry. It writes only what changes, as other CPUs have
+ * the entry in their caches.
+ */
 static __always_inline void connection_touch(struct connection *c, __u8 protocol, __u8 state, __u32 now)
 {
 	__u32 expires;
 
 	if ((c->state | state) != c->state)
 		c->state |= state;
-	expires = now + connection_lasts(c, protocol);
+	expires = now + connection_lifetime(c, protocol);
 	if (c->expires != expires)
 		c->expires = expires;
 }
 
-/* key_outgoing is the key of a packet that the pod sends. */
+/* key_outgoing fills in the key of a packet that the pod sends. */
 static __always_inline void key_outgoing(struct connection_key *key, const struct __sk_buff *ctx, const struct packet *pkt,
 					 const struct flow *flow)
 {
@@ -288,12 +223,12 @@ static __always_inline void key_outgoing(struct connection_key *key, const struc
 	key->family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
 }
 
-/* key_incoming is the key of a packet that the pod gets. */
+/* key_incoming fills in the key of a packet that the pod gets. */
 static __always_inline void key_incoming(struct connection_key *key, const struct __sk_buff *ctx, const struct packet *pkt,
 					 const struct flow *flow)
 {
 	__builtin_memset(key, 0, sizeof(*key));
-	key->remote = flow->flags & FLOW_ERROR ? flow->about : pkt->source;
+	key->remote = flow->flags & FLOW_ERROR ? flow->inner_destination : pkt->source;
 	key->ifindex = ctx->ifindex;
 	key->local_port = flow->destination_port;
 	key->remote_port = flow->source_port;
@@ -301,7 +236,7 @@ static __always_inline void key_incoming(struct connection_key *key, const struc
 	key->family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
 }
 
-/* key_of_peer is the key of the same connection at the other end. */
+/* key_of_peer fills in the key of the same connection at the other pod. */
 static __always_inline void key_of_peer(struct connection_key *key, const struct connection_key *own, const struct addr *local,
 					__u32 ifindex)
 {

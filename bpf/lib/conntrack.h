@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The node's own connection tracking, nf_conntrack: what it knows has been through the stack, where Services, host ports and masquerading
- * translate. It is only asked for a packet of which nothing else is known.
+ * Questions to the node's own connection tracking, nf_conntrack. A connection that it knows has been through the node's
+ * stack, where Services, host ports and masquerading translate addresses. The programs ask only for a packet that has
+ * no entry in the map connections, or whose policy is decided anew.
  */
 #pragma once
 
@@ -47,7 +48,7 @@ struct nf_conntrack_tuple_hash {
 
 struct nf_conn {
 	unsigned long status;
-	struct nf_conntrack_tuple_hash tuplehash[2]; /* as it was opened, and as replies to it come */
+	struct nf_conntrack_tuple_hash tuplehash[2]; /* original direction, and that of replies */
 } __attribute__((preserve_access_index));
 
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts *opts,
@@ -55,12 +56,13 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_
 extern void bpf_ct_release(struct nf_conn *conn) __ksym __weak;
 
 /*
- * Does the kernel have the functions? The agent finds out and writes it: a comparison of their addresses is refused when they are those of a module.
+ * Whether the kernel has these functions. The agent finds out and sets it: the verifier refuses to compare the address
+ * of a function of a module.
  */
 volatile const __u8 conntrack_present;
 
-/* conntrack_can_tell: can the kernel be asked, and does it know the protocol? */
-static __always_inline _Bool conntrack_can_tell(__u8 protocol)
+/* conntrack_supports: can the programs ask conntrack about the protocol? */
+static __always_inline _Bool conntrack_supports(__u8 protocol)
 {
 	return conntrack_present && (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP);
 }
@@ -68,24 +70,26 @@ static __always_inline _Bool conntrack_can_tell(__u8 protocol)
 #define IPS_NAT 0x30 /* IPS_SRC_NAT | IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h */
 
 /* What conntrack knows of a connection. */
-enum known {
-	KNOWN_NOTHING = 0,
-	KNOWN = 1,	      /* it has been through the stack */
-	KNOWN_TRANSLATED = 2, /* and addresses or ports of it were translated */
+enum conntrack_answer {
+	CONNTRACK_UNKNOWN = 0,
+	CONNTRACK_KNOWN = 1,	  /* it has been through the stack */
+	CONNTRACK_TRANSLATED = 2, /* and addresses or ports of it were translated */
 };
 
-static __always_inline enum known conntrack_has(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
+static __always_inline enum conntrack_answer conntrack_ask(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple,
+							   __u32 size, __u8 protocol)
 {
 	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS, .l4proto = protocol };
 	struct nf_conn *conn = bpf_skb_ct_lookup(ctx, tuple, size, &opts, sizeof(opts));
-	enum known known = KNOWN_NOTHING;
+	enum conntrack_answer answer = CONNTRACK_UNKNOWN;
 
 	if (conn) {
-		known = conn->status & IPS_NAT ? KNOWN_TRANSLATED : KNOWN;
+		answer = conn->status & IPS_NAT ? CONNTRACK_TRANSLATED : CONNTRACK_KNOWN;
 		bpf_ct_release(conn);
-		barrier_var(known); /* one comparison of conn alone: after a second one Linux 6.1 takes it for not released */
+		/* conn must be compared only once: after a second comparison Linux 6.1 takes it for not released. */
+		barrier_var(answer);
 	}
-	return known;
+	return answer;
 }
 
 static __always_inline void addr_to_ipv6(__be32 *to, const struct addr *addr)
@@ -114,18 +118,19 @@ static __always_inline void tuple_of(struct bpf_sock_tuple *tuple, _Bool ipv4, c
 	tuple->ipv6.dport = to_port;
 }
 
-static __always_inline enum known conntrack_has_tuple(struct __sk_buff *ctx, const struct addr *from, __be16 from_port,
-						      const struct addr *to, __be16 to_port, __u8 protocol)
+static __always_inline enum conntrack_answer conntrack_lookup_tuple(struct __sk_buff *ctx, const struct addr *from,
+								    __be16 from_port, const struct addr *to,
+								    __be16 to_port, __u8 protocol)
 {
 	_Bool ipv4 = ctx->protocol == bpf_htons(ETH_P_IP);
 	struct bpf_sock_tuple tuple = {};
 
 	tuple_of(&tuple, ipv4, from, from_port, to, to_port);
-	return conntrack_has(ctx, &tuple, ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), protocol);
+	return conntrack_ask(ctx, &tuple, ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), protocol);
 }
 
-/* remote_read makes one end of a connection the other side of the key. */
-static __always_inline void remote_read(struct connection_key *key, const struct nf_conntrack_man *man)
+/* key_set_remote makes one end of a tracked connection the remote side of the key. */
+static __always_inline void key_set_remote(struct connection_key *key, const struct nf_conntrack_man *man)
 {
 	struct addr addr = {};
 	__be32 *word = (__be32 *)addr.byte;
@@ -144,17 +149,18 @@ static __always_inline void remote_read(struct connection_key *key, const struct
 }
 
 /*
- * conntrack_opened returns who has opened the pod's connection, an enum opened, or 0 when conntrack does not know it. Then *key names the real other side: where
- * it was translated to, or where it was translated from. As a global function it is verified by itself, once.
+ * conntrack_opener returns who has opened the pod's connection, an enum opened, or 0 when conntrack does not know it.
+ * It replaces the remote side of *key by the real one, without the node's translation. As a global function it is
+ * verified by itself, once.
  */
-__noinline int conntrack_opened(struct __sk_buff *ctx, struct connection_key *key, const struct addr *local)
+__noinline int conntrack_opener(struct __sk_buff *ctx, struct connection_key *key, const struct addr *local)
 {
 	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS };
 	struct bpf_sock_tuple tuple = {};
 	struct nf_conn *conn;
 	int opened;
 
-	if (!key || !local || !conntrack_can_tell(key->protocol))
+	if (!key || !local || !conntrack_supports(key->protocol))
 		return 0;
 	opts.l4proto = key->protocol;
 	tuple_of(&tuple, key->family == 4, local, key->local_port, &key->remote, key->remote_port);
@@ -163,27 +169,28 @@ __noinline int conntrack_opened(struct __sk_buff *ctx, struct connection_key *ke
 		return 0;
 	if (opts.dir) {
 		opened = OPENED_BY_OTHER;
-		remote_read(key, &conn->tuplehash[0].tuple.src);
+		key_set_remote(key, &conn->tuplehash[0].tuple.src);
 	} else {
 		opened = OPENED_BY_POD;
-		remote_read(key, &conn->tuplehash[1].tuple.src);
+		key_set_remote(key, &conn->tuplehash[1].tuple.src);
 	}
 	bpf_ct_release(conn);
 	return opened;
 }
 
 /*
- * conntrack_knows returns an enum known: the connection's tuple finds one whose packets or replies look like this; the inverse, one whose
- * replies were translated. As a global function it is verified by itself, once.
+ * conntrack_lookup returns an enum conntrack_answer. It tries the tuple of a packet from the pod, and then the inverse:
+ * of a connection whose replies are translated, conntrack has only one of the two. As a global function it is verified
+ * by itself, once.
  */
-__noinline int conntrack_knows(struct __sk_buff *ctx, const struct connection_key *key, const struct addr *local)
+__noinline int conntrack_lookup(struct __sk_buff *ctx, const struct connection_key *key, const struct addr *local)
 {
-	enum known known;
+	enum conntrack_answer answer;
 
 	if (!key || !local)
-		return KNOWN_NOTHING;
-	known = conntrack_has_tuple(ctx, local, key->local_port, &key->remote, key->remote_port, key->protocol);
-	if (known)
-		return known;
-	return conntrack_has_tuple(ctx, &key->remote, key->remote_port, local, key->local_port, key->protocol);
+		return CONNTRACK_UNKNOWN;
+	answer = conntrack_lookup_tuple(ctx, local, key->local_port, &key->remote, key->remote_port, key->protocol);
+	if (answer)
+		return answer;
+	return conntrack_lookup_tuple(ctx, &key->remote, key->remote_port, local, key->local_port, key->protocol);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Counting. Every packet ends in exactly one count_from_pod(), count_to_pod() or drop_of(); one that goes straight from a
+ * Counting. Every packet ends in exactly one count_from_pod(), count_to_pod() or drop(); one that goes straight from a
  * pod to a pod is counted at both.
  *
  * Counters are per CPU, so they need no atomic operation: both hooks run with bottom halves off, hence never
@@ -11,11 +11,13 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "endpoint.h"
 #include "types.h"
 #include "verdict.h"
 
-/* Endpoint ID -> struct passed. An array, as it is read for each packet: a lookup in a hash of this kind takes 50 ns more. */
+/*
+ * Endpoint ID -> struct passed. An array, as it is read for each packet: a lookup in a hash of this kind takes 50 ns
+ * more.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__type(key, __u32);
@@ -23,8 +25,8 @@ struct {
 } passed SEC(".maps");
 
 /*
- * Endpoint ID -> struct drops. The agent makes an endpoint's entry and removes it: nothing is ever evicted. Drops of an endpoint
- * without an entry are not counted; nothing else depends on it.
+ * Endpoint ID -> struct drops. The agent makes an endpoint's entry and removes it: nothing is ever evicted. Drops of an
+ * endpoint without an entry are not counted; nothing else depends on it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
@@ -55,8 +57,8 @@ static __always_inline void count_to_pod(const struct __sk_buff *ctx, __u32 id)
 		counter_add(&p->to_pod, ctx);
 }
 
-/* drop_of is the only way to drop a packet. The reason counts at the pod. */
-static __always_inline enum verdict drop_of(__u32 id, enum drop_reason reason)
+/* drop counts a dropped packet for the pod, by reason. All programs drop by it, or by drop_with_event. */
+static __always_inline enum verdict drop(__u32 id, enum drop_reason reason)
 {
 	struct drops *d = bpf_map_lookup_elem(&drops, &id);
 	__u32 i = reason;
@@ -65,12 +67,4 @@ static __always_inline enum verdict drop_of(__u32 id, enum drop_reason reason)
 	if (d && i < DROP_REASONS)
 		d->by_reason[i]++;
 	return VERDICT_DROP;
-}
-
-/* link_id is the ID of the pod whose link this is. */
-static __always_inline __u32 link_id(const struct __sk_buff *ctx)
-{
-	const struct link *link = link_lookup(ctx);
-
-	return link ? link->id : NO_ENDPOINT;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * DHCP on a pod's own link (RFC 2131). A pod whose addresses are another IPAM's may have leased them: who did so for it
- * renews the lease from inside, by broadcasts, and takes the pod's interface down when nobody answers. They end at the
- * node, as the stack forwards no broadcast. Nobody else's pass: to all other pods DHCP is noise.
+ * DHCP on a pod's own link (RFC 2131). When the IPAM plugin dhcp gives a pod its addresses, its daemon renews the lease
+ * by broadcasts from inside the pod's namespace, and takes the interface down when nobody answers. The broadcasts end
+ * at the node, as the stack forwards none. All other pods' DHCP is dropped as noise.
  *
- * Only what was refused otherwise is looked at here, so an ordinary packet pays nothing.
+ * These functions are called only for packets that are refused otherwise, so an ordinary packet pays nothing.
  */
 #pragma once
 
@@ -22,7 +22,7 @@
 #define DHCP_SERVER bpf_htons(67)
 #define DHCP_CLIENT bpf_htons(68)
 
-/* link_speaks_dhcp: has the pod at the end of the link leased its address? */
+/* link_speaks_dhcp: did the pod at the end of the link lease its address? */
 static __always_inline _Bool link_speaks_dhcp(const struct link *link)
 {
 	const struct endpoint *own = endpoint_lookup(&link->ipv4);
@@ -30,7 +30,7 @@ static __always_inline _Bool link_speaks_dhcp(const struct link *link)
 	return own && own->flags & ENDPOINT_DHCP;
 }
 
-/* is_broadcast_udp moves nothing, but may invalidate what was directly accessible. */
+/* is_broadcast_udp may invalidate pointers into the packet. */
 static __always_inline _Bool is_broadcast_udp(struct __sk_buff *ctx, const struct packet *pkt, __be16 from, __be16 to)
 {
 	struct ethhdr *eth;

@@ -29,7 +29,7 @@ struct {
 	__type(value, struct link);
 } links SEC(".maps");
 
-/* endpoint_lookup returns the local owner of an address, or NULL: a node, the outside, or a pod of another node. */
+/* endpoint_lookup returns the local owner of an address, or NULL: the address is not of a pod of this node. */
 static __always_inline const struct endpoint *endpoint_lookup(const struct addr *addr)
 {
 	return bpf_map_lookup_elem(&endpoints, addr);
@@ -41,4 +41,12 @@ static __always_inline const struct link *link_lookup(const struct __sk_buff *ct
 	__u32 ifindex = ctx->ifindex;
 
 	return bpf_map_lookup_elem(&links, &ifindex);
+}
+
+/* link_id returns the ID of that pod, or NO_ENDPOINT. */
+static __always_inline __u32 link_id(const struct __sk_buff *ctx)
+{
+	const struct link *link = link_lookup(ctx);
+
+	return link ? link->id : NO_ENDPOINT;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the programs tell the agent of: packets that open a connection, and packets that are dropped. Each CPU tells of so many in a second and counts the rest, so
- * that a flood costs no more than that.
+ * Events for the agent: packets that open a connection, and packets that are dropped. Each CPU sends a limited number
+ * in a second and counts the rest, so that a flood of packets does not cost more.
  */
 #pragma once
 
@@ -27,17 +27,17 @@ struct {
 	__type(value, struct event_budget);
 } event_budgets SEC(".maps");
 
-/* What has happened to a packet. */
-struct occurrence {
+/* What an event says besides the packet. */
+struct event_detail {
 	__u16 id; /* of the pod */
 	__u8 place; /* enum event_place */
 	__u8 reason; /* enum drop_reason */
 	__u8 path; /* enum connection_path */
 };
 
-#define EVENTS_PER_TICK 2048 /* of a CPU */
+#define EVENTS_PER_TICK 2048 /* on each CPU */
 
-/* event_allowed spends one event of this tick, or counts it as lost. */
+/* event_allowed takes one event from the budget of this tick, or counts it as lost and returns NULL. */
 static __always_inline struct event_budget *event_allowed(__u32 now)
 {
 	__u32 first = 0;
@@ -58,10 +58,11 @@ static __always_inline struct event_budget *event_allowed(__u32 now)
 }
 
 /*
- * event_send tells of a packet. The agent looks every tenth of a second: to wake it for each would cost more than all the rest of a connection.
+ * event_send does not wake the agent, which reads ten times a second: a wakeup for each event would cost more than
+ * everything else that is done for a connection.
  */
 static __noinline int event_send(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
-				 const struct occurrence *what, __u32 now)
+				 const struct event_detail *detail, __u32 now)
 {
 	struct event_budget *budget = event_allowed(now);
 	struct flow_event *event;
@@ -78,40 +79,40 @@ static __noinline int event_send(const struct __sk_buff *ctx, const struct packe
 	event->destination = pkt->destination;
 	event->source_port = flow->source_port;
 	event->destination_port = flow->destination_port;
-	event->id = what->id;
+	event->id = detail->id;
 	event->protocol = pkt->transport.protocol;
 	event->flags = flow->flags;
-	event->place = what->place;
-	event->reason = what->reason;
-	event->path = what->path;
+	event->place = detail->place;
+	event->reason = detail->reason;
+	event->path = detail->path;
 	event->pad = 0;
 	event->length = ctx->len;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-/* is_noise: a pod's stack sends such packets all the time, and they are nobody's fault. */
+/* is_noise: every pod's stack sends such packets all the time; there is no event for them. */
 static __always_inline _Bool is_noise(enum drop_reason reason)
 {
 	return reason == DROP_ARP || reason == DROP_LINK_LOCAL;
 }
 
-/* tell_dropped drops a packet, counts it, and tells of it. */
-static __always_inline enum verdict tell_dropped(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id,
+/* drop_with_event drops a packet, counts it, and sends an event. */
+static __always_inline enum verdict drop_with_event(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id,
 						 enum event_place place, enum drop_reason reason, __u32 now)
 {
-	struct occurrence what = { .id = id, .place = place, .reason = reason };
+	struct event_detail detail = { .id = id, .place = place, .reason = reason };
 
 	if (!is_noise(reason))
-		event_send(ctx, pkt, flow, &what, now);
-	return drop_of(id, reason);
+		event_send(ctx, pkt, flow, &detail, now);
+	return drop(id, reason);
 }
 
-/* tell_opened tells of a packet that has opened a connection. */
-static __always_inline void tell_opened(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, const struct connection *c,
+/* event_opened sends an event for a packet that opened a connection. */
+static __always_inline void event_opened(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, const struct connection *c,
 					enum event_place place, __u32 now)
 {
-	struct occurrence what = { .id = c->id, .place = place, .path = c->path };
+	struct event_detail detail = { .id = c->id, .place = place, .path = c->path };
 
-	event_send(ctx, pkt, flow, &what, now);
+	event_send(ctx, pkt, flow, &detail, now);
 }

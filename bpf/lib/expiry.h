@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Removing connections while no agent runs the program sweep: a timer of the kernel (bpf_timer, Linux 5.15) does it. It interrupts whatever a CPU
- * does, so it visits a bounded number at a time.
+ * Removing connections while no agent runs the program sweep: a timer of the kernel (bpf_timer, Linux 5.15) does it. It
+ * interrupts whatever a CPU does, so it visits a bounded number of entries at a time.
  *
- * Each sweep puts the timer off, so that it does nothing beside an agent, and makes it run the agent's own program. The kernel ends it, and lets go of
- * that program, with the last pin or descriptor of its map.
+ * Each sweep postpones the timer, so that it does not run beside an agent, and makes the code of its own program the
+ * callback. The kernel cancels the timer, and releases that program, with the last pin or descriptor of its map.
  */
 #pragma once
 
@@ -28,24 +28,24 @@ static __always_inline __u32 ticks_exact(void)
 
 #define EBUSY 16
 
-struct expiring {
+struct expiry_run {
 	__u32 now;
-	__u32 end; /* of the queue when this began: what was put back is not visited again */
+	__u32 end; /* head of the queue at the beginning: keys that are put back are not visited again */
 };
 
-static long expire_one(__u32 i, struct expiring *x)
+static long expire_one(__u32 i, struct expiry_run *run)
 {
 	struct expirer *e = expirer_lookup();
 	struct connection_key key;
 	struct connection *c;
 
 	(void)i;
-	if (!e || e->tail == x->end || !key_queue_take(e, &key))
+	if (!e || e->tail == run->end || !key_queue_take(e, &key))
 		return 1;
 	c = bpf_map_lookup_elem(&connections, &key);
 	if (!c)
 		return 0;
-	if (connection_is_valid(c, x->now))
+	if (connection_is_valid(c, run->now))
 		key_queue_put(&key);
 	else
 		connection_delete(&key, c->charged);
@@ -54,20 +54,20 @@ static long expire_one(__u32 i, struct expiring *x)
 
 static int expire_some(void *map, __u32 *zero, struct expirer *e)
 {
-	struct expiring x = { .now = ticks_exact(), .end = e->head };
+	struct expiry_run run = { .now = ticks_exact(), .end = e->head };
 
 	(void)map, (void)zero;
-	bpf_loop(EXPIRY_KEYS, expire_one, &x, 0);
+	bpf_loop(EXPIRY_KEYS, expire_one, &run, 0);
 	bpf_timer_start(&e->timer, EXPIRY_INTERVAL, 0);
 	return 0;
 }
 
-/* expiry_put_off makes the timer wait, and run this program. */
-static __always_inline long expiry_put_off(struct expirer *e, __u64 ns)
+/* expiry_postpone restarts the timer, with the callback of this program. */
+static __always_inline long expiry_postpone(struct expirer *e, __u64 ns)
 {
 	long err = bpf_timer_init(&e->timer, &expirer, CLOCK_MONOTONIC);
 
-	if (err && err != -EBUSY) /* another sweep has done it */
+	if (err && err != -EBUSY) /* -EBUSY: an earlier sweep has done it */
 		return err;
 	err = bpf_timer_set_callback(&e->timer, expire_some);
 	return err ? err : bpf_timer_start(&e->timer, ns, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which connection a packet belongs to, and what it does to it. An ICMP error belongs to the connection that it is about
- * (RFC 5508).
+ * Which connection a packet belongs to, and what it says of it. An ICMP error belongs to the connection of the packet
+ * that it quotes (RFC 5508).
  */
 #pragma once
 
@@ -14,20 +14,20 @@
 #include "types.h"
 
 struct flow {
-	struct addr about;	 /* FLOW_ERROR: where the packet went that could not be delivered */
+	struct addr inner_destination;	 /* FLOW_ERROR: destination of the quoted packet */
 	__be16 source_port;	 /* of an echo, both are its identifier */
-	__be16 destination_port; /* FLOW_ERROR: as a reply to the undelivered packet would have them */
+	__be16 destination_port; /* FLOW_ERROR: the ports that a reply to the quoted packet would have */
 	__u8 protocol;
 	__u8 flags;
 };
 
 enum flow_flag {
-	FLOW_TRACKED = 1, /* the ports are known, or the protocol has none. All others are for the stack. */
-	FLOW_OPENS = 2,	  /* begins a connection: a SYN, an INIT or an echo request. A datagram does not say. */
+	FLOW_TRACKED = 1, /* the ports are known, or the protocol has none. All other packets go through the stack. */
+	FLOW_OPENS = 2,	  /* it opens a connection: a SYN, an INIT or an echo request. Of a datagram it is not known. */
 	FLOW_FIN = 4,
 	FLOW_RESET = 8,
 	FLOW_ERROR = 16,
-	FLOW_FOLLOWS = 32, /* belongs to a connection that was opened before: it says so itself. An echo reply would carry anything */
+	FLOW_FOLLOWS = 32, /* by its header, not the first packet of its connection. Never an echo reply: it carries anything */
 };
 
 /* As in linux/icmp.h and linux/icmpv6.h, which need headers of a libc. */
@@ -79,24 +79,25 @@ static __always_inline __u32 inner_addresses(struct __sk_buff *ctx, __u32 at, st
 	} ip;
 
 	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
-		if (bpf_skb_load_bytes(ctx, at, &ip.v4, sizeof(ip.v4)) || ip.v4.version != 4 || ip.v4.frag_off & bpf_htons(0x1fff))
+		if (bpf_skb_load_bytes(ctx, at, &ip.v4, sizeof(ip.v4)) || ip.v4.version != 4 || ip.v4.frag_off & IP_OFFSET)
 			return 0;
 		addr_from_ipv4(source, ip.v4.saddr);
-		addr_from_ipv4(&flow->about, ip.v4.daddr);
+		addr_from_ipv4(&flow->inner_destination, ip.v4.daddr);
 		flow->protocol = ip.v4.protocol;
 		return at + ip.v4.ihl * 4;
 	}
 	if (bpf_skb_load_bytes(ctx, at, &ip.v6, sizeof(ip.v6)) || ip.v6.version != 6)
 		return 0;
 	addr_from_ipv6(source, &ip.v6.saddr);
-	addr_from_ipv6(&flow->about, &ip.v6.daddr);
+	addr_from_ipv6(&flow->inner_destination, &ip.v6.daddr);
 	flow->protocol = ip.v6.nexthdr;
 	return at + sizeof(ip.v6);
 }
 
 /*
- * flow_of_error reads what an ICMP error is about: at is the offset of its inner IP header, to where the error goes. It returns an enum
- * drop_reason, and leaves an error untracked that says nothing of a connection. As a global function it is verified by itself, once.
+ * flow_of_error reads the packet that an ICMP error quotes: at is the offset of the inner IP header, to the destination
+ * of the error. An error without a readable quote is left untracked. It returns an enum drop_reason. As a global
+ * function it is verified by itself, once.
  */
 __noinline int flow_of_error(struct __sk_buff *ctx, __u32 at, const struct addr *to, struct flow *flow)
 {
@@ -109,7 +110,7 @@ __noinline int flow_of_error(struct __sk_buff *ctx, __u32 at, const struct addr 
 	if (!at || bpf_skb_load_bytes(ctx, at, first, sizeof(first)))
 		return DROP_NONE;
 	if (!addr_equal(&source, to))
-		return DROP_MALFORMED; /* an error goes to who sent what it is about */
+		return DROP_MALFORMED; /* an error goes to the sender of the packet that it quotes */
 	switch (flow->protocol) {
 	case IPPROTO_TCP:
 	case IPPROTO_UDP:
@@ -130,7 +131,7 @@ __noinline int flow_of_error(struct __sk_buff *ctx, __u32 at, const struct addr 
 }
 
 /*
- * flow_parse fills *flow. All but the first fragment is left untracked. Protocols without ports are tracked by their addresses.
+ * flow_parse fills *flow. Later fragments are left untracked. Protocols without ports are tracked by their addresses.
  */
 static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct packet *pkt, struct flow *flow)
 {
@@ -187,8 +188,8 @@ static __always_inline enum drop_reason flow_parse(struct __sk_buff *ctx, struct
 }
 
 /*
- * packet_read fills *pkt and *flow, and returns an enum drop_reason. As a global function it is verified by itself, once, and what comes after it only once for all
- * kinds of packets, not for each.
+ * packet_read fills *pkt and *flow, and returns an enum drop_reason. It is a global function, so the verifier checks it
+ * by itself, and checks what follows a call once, not once for each kind of packet.
  */
 __noinline int packet_read(struct __sk_buff *ctx, struct packet *pkt, struct flow *flow)
 {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A queue of the keys of all connections, by which they can be visited a few at a time: bpf_for_each_map_elem begins at the front of the map each
- * time. A new connection's key is put at the end, and the sweep makes the queue anew.
+ * A queue of the keys of all connections. With it the timer (expiry.h) can visit a few at a time; bpf_for_each_map_elem
+ * would begin at the front of the map each time. A new connection's key is put at the end, and each sweep fills the
+ * queue anew.
  *
- * A key may be missing, as when the queue is full. One may be there twice, or be of no connection any more: that costs a lookup.
+ * A key may be missing, as when the queue is full, until the next sweep. A key may be there twice, or after its
+ * connection has gone: that costs a lookup.
  */
 #pragma once
 
@@ -12,20 +14,20 @@
 
 #include "types.h"
 
-/* As many as fit into the map of connections, up to the next power of two. */
+/* Its size is that of the map connections, rounded up to a power of two. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
 	__type(value, struct connection_key);
 } key_queue SEC(".maps");
 
-/* Its size less one. */
+/* The size of the queue less one. */
 volatile const __u32 key_queue_mask;
 
 struct expirer {
 	struct bpf_timer timer;
-	__u32 head; /* where the next key goes, and */
-	__u32 tail; /* where the oldest one is: modulo the size */
+	__u32 head; /* where the next key goes, modulo the size of the queue */
+	__u32 tail; /* where the oldest key is, likewise */
 };
 
 /* One entry. */
@@ -57,7 +59,7 @@ static __always_inline void key_queue_put(const struct connection_key *key)
 		*to = *key;
 }
 
-/* key_queue_take takes the oldest key. There is one. False: it cannot be read. */
+/* key_queue_take takes the oldest key of a queue that is not empty. It returns false when the key cannot be read. */
 static __always_inline _Bool key_queue_take(struct expirer *e, struct connection_key *key)
 {
 	__u32 at = e->tail & key_queue_mask;

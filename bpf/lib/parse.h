@@ -37,8 +37,9 @@ struct packet {
 };
 
 /*
- * packet_data and packet_end are the bounds of what is directly accessible. They are read anew each time: a bound that
- * the compiler kept, and extended to 64 bits again, is a plain number to the verifier.
+ * packet_data and packet_end are the bounds of what is directly accessible. They are volatile, so that the compiler
+ * reads them from the context each time: a bound that it keeps and extends to 64 bits again is a plain number to the
+ * verifier.
  */
 static __always_inline void *packet_data(const struct __sk_buff *ctx)
 {
@@ -140,8 +141,9 @@ static long options_next(__u32 i, struct options *o)
 }
 
 /*
- * options_verify refuses source routes (RFC 7126, section 4.3): with one, the destination is none that policy could judge. It returns an enum
- * drop_reason. As a global function it is verified by itself, once, and so is the body of its loop (bpf_loop, Linux 5.17).
+ * options_verify refuses source routes (RFC 7126, section 4.3): with one, the destination in the header is not the last
+ * one, so policy cannot be decided. It returns an enum drop_reason. As a global function it is verified by itself,
+ * once, and so is the body of its loop (bpf_loop, Linux 5.17).
  */
 __noinline int options_verify(struct __sk_buff *ctx, __u32 end)
 {
@@ -224,8 +226,8 @@ static long extensions_next(__u32 i, struct extensions *e)
 }
 
 /*
- * extensions_skip finds the transport header, and returns an enum drop_reason. As a global function it is verified by itself, once, and so is the body
- * of its loop.
+ * extensions_skip finds the transport header, and returns an enum drop_reason. As a global function it is verified by
+ * itself, once, and so is the body of its loop.
  */
 __noinline int extensions_skip(struct __sk_buff *ctx, struct transport *transport)
 {
@@ -264,8 +266,8 @@ static __always_inline enum drop_reason packet_parse_ipv6(struct __sk_buff *ctx,
 }
 
 /*
- * packet_parse fills *pkt, or says why the packet is none that a pod may send or get. The kernel has taken the
- * ethertype out of the frame, and a VLAN tag off it, before it runs a program.
+ * packet_parse fills *pkt, or returns why a pod may not send or get such a packet. The kernel has put the ethertype and
+ * a VLAN tag into the context before it runs a program.
  */
 static __always_inline enum drop_reason packet_parse(struct __sk_buff *ctx, struct packet *pkt)
 {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which path a connection takes: through the node's stack, or the shortcut from pod to pod. Its first packet decides, and all others of both
- * directions follow: what the stack has translated on the way there it must translate back, and what it has not seen at all it takes for
- * invalid.
+ * Which path a connection takes: through the node's stack, or the shortcut from pod to pod. The first packet decides,
+ * and all others of both directions follow: the stack must translate replies back if it has translated the request, and
+ * it takes packets of a connection that it has not seen for invalid.
  *
- * Without an entry the other end's entry says it, or else the node's conntrack: what it knows has been through the stack.
- * Without an answer, or without room for entries, it is the stack.
+ * If a pod has no entry, the other pod's entry says the path, or else the node's conntrack: a connection that it knows
+ * has been through the stack. Without an answer, or without room for entries, a connection goes through the stack.
  *
- * Network policy is decided here for the shortcut, and for replies. What a pod sends up the stack otherwise goes there undecided, as nobody knows yet where
- * its destination will be translated to.
+ * For the shortcut, and for replies, policy is decided here. A request to the stack is not: see endpoint.bpf.c.
  */
 #pragma once
 
@@ -23,13 +22,16 @@
 #include "policy.h"
 #include "types.h"
 
-/* is_plain: nothing that a router has to answer (no hop left), read (options) or put together (fragments), or that was not sent to it. */
+/*
+ * is_plain: may the packet take the shortcut? Not when it needs a router: to answer (no hop left), to read options, or
+ * to reassemble fragments; and not when its frame is not addressed to the host end.
+ */
 static __always_inline _Bool is_plain(const struct __sk_buff *ctx, const struct packet *pkt)
 {
 	return pkt->hops > 1 && !pkt->for_routers && !pkt->transport.fragment && ctx->pkt_type == PACKET_HOST;
 }
 
-/* connection_start is a pod's end of a connection that goes through the stack, and that nobody has decided about. */
+/* connection_start fills in a pod's entry of a connection that goes through the stack. Policy is not decided yet. */
 static __always_inline void connection_start(struct connection *c, const struct addr *local, const struct link *link)
 {
 	__builtin_memset(c, 0, sizeof(*c));
@@ -40,7 +42,7 @@ static __always_inline void connection_start(struct connection *c, const struct 
 	c->path = PATH_STACK;
 }
 
-/* connection_shortcut makes it one that goes straight to another pod. */
+/* connection_shortcut changes the entry to the shortcut to another pod. */
 static __always_inline void connection_shortcut(struct connection *c, const struct endpoint *to)
 {
 	c->peer_ifindex = to->ifindex;
@@ -51,38 +53,44 @@ static __always_inline void connection_shortcut(struct connection *c, const stru
 	c->path = PATH_SHORTCUT;
 }
 
-/* connection_back is the receiver's end of the connection *c. It counts in the sender's share. False: the sender is not known by its address. */
-static __always_inline _Bool connection_back(struct connection *back, const struct connection *c, const struct addr *remote)
+/*
+ * connection_reverse fills in the receiver's entry of the connection *c. It counts in the sender's share. It returns
+ * false when the map endpoints does not have the sender's address.
+ */
+static __always_inline _Bool connection_reverse(struct connection *reverse, const struct connection *c, const struct addr *remote)
 {
 	const struct endpoint *from = endpoint_lookup(&c->local);
 
 	if (!from || from->id != c->id)
 		return 0;
-	__builtin_memset(back, 0, sizeof(*back));
-	back->local = *remote;
-	back->mac = c->peer_mac;
-	back->id = c->peer_id;
-	back->charged = c->id;
-	back->generation = c->peer_generation;
-	back->revision = c->peer_revision;
-	connection_shortcut(back, from);
-	back->peer_generation = c->generation;
-	back->peer_revision = c->revision;
-	back->state = c->state & STATE_OPENED_HERE ? 0 : STATE_OPENED_HERE | STATE_REPLIED;
+	__builtin_memset(reverse, 0, sizeof(*reverse));
+	reverse->local = *remote;
+	reverse->mac = c->peer_mac;
+	reverse->id = c->peer_id;
+	reverse->charged = c->id;
+	reverse->generation = c->peer_generation;
+	reverse->revision = c->peer_revision;
+	connection_shortcut(reverse, from);
+	reverse->peer_generation = c->generation;
+	reverse->peer_revision = c->revision;
+	reverse->state = c->state & STATE_OPENED_HERE ? 0 : STATE_OPENED_HERE | STATE_REPLIED;
 	return 1;
 }
 
-/* connection_open_shortcut writes both ends, or none. True: the connection takes the shortcut, as this or another CPU has decided. */
+/*
+ * connection_open_shortcut writes the entries of both pods, or none. It returns whether the connection takes the
+ * shortcut, as this or another CPU has decided.
+ */
 static __always_inline _Bool connection_open_shortcut(const struct connection_key *key, struct connection *c,
 						      const struct connection_key *peer, __u32 now)
 {
-	struct connection back;
+	struct connection reverse;
 	const struct connection *other;
 	_Bool inserted;
 
-	if (!connection_back(&back, c, &key->remote) || !usage_allows(c->id, 2))
+	if (!connection_reverse(&reverse, c, &key->remote) || !usage_allows(c->id, 2))
 		return 0;
-	inserted = connection_insert(peer, &back, now);
+	inserted = connection_insert(peer, &reverse, now);
 	if (!inserted) {
 		other = bpf_map_lookup_elem(&connections, peer);
 		if (!other || other->path != PATH_SHORTCUT)
@@ -91,39 +99,43 @@ static __always_inline _Bool connection_open_shortcut(const struct connection_ke
 	if (connection_insert(key, c, now))
 		return 1;
 	other = bpf_map_lookup_elem(&connections, key);
-	if (other) /* of another CPU, which had the same to decide */
+	if (other) /* written by another CPU for the same connection */
 		return other->path == PATH_SHORTCUT;
 	if (inserted)
-		connection_delete(peer, back.charged);
+		connection_delete(peer, reverse.charged);
 	return 0;
 }
 
-/* path_asked: what do others know of a packet of which there is no entry at either end? */
-static __always_inline enum connection_path path_asked(struct __sk_buff *ctx, const struct connection_key *key,
+/* path_from_conntrack returns the path of a packet that has no entry at either pod. */
+static __always_inline enum connection_path path_from_conntrack(struct __sk_buff *ctx, const struct connection_key *key,
 						       const struct addr *local, const struct flow *flow)
 {
-	if (!conntrack_can_tell(flow->protocol))
+	if (!conntrack_supports(flow->protocol))
 		return flow->flags & FLOW_OPENS ? PATH_SHORTCUT : PATH_STACK;
-	return conntrack_knows(ctx, key, local) == KNOWN_NOTHING ? PATH_SHORTCUT : PATH_STACK;
+	return conntrack_lookup(ctx, key, local) == CONNTRACK_UNKNOWN ? PATH_SHORTCUT : PATH_STACK;
 }
 
-/* decide_shortcut returns an enum drop_reason. A packet that follows others says not who has opened the connection: either may have. */
+/*
+ * decide_shortcut decides policy for a packet by the shortcut. If nothing says who has opened the connection (a packet
+ * with FLOW_FOLLOWS that has no entry), the packet is allowed when either side may have opened it.
+ */
 static __always_inline enum drop_reason decide_shortcut(const struct connection_key *key, struct connection *c, const struct flow *flow,
-							_Bool opened_here_is_known)
+							_Bool opener_known)
 {
 	enum drop_reason reason;
 
 	connection_read_revisions(c);
 	reason = connection_decide(key, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
-	if (!reason || opened_here_is_known || !(flow->flags & FLOW_FOLLOWS) || connection_decide(key, c, OPENED_BY_OTHER))
+	if (!reason || opener_known || !(flow->flags & FLOW_FOLLOWS) || connection_decide(key, c, OPENED_BY_OTHER))
 		return reason;
 	c->state = STATE_REPLIED;
 	return DROP_NONE;
 }
 
 /*
- * decide_stack decides about a packet of a pod to the stack if it is a reply. For a request there is nothing to decide yet: c->state says so. A packet that
- * follows others, of which conntrack knows nothing, is a reply if it may be.
+ * decide_stack decides policy for a packet of a pod to the stack, if it is a reply. A request keeps STATE_OPENED_HERE
+ * and is not decided yet. If conntrack does not know the connection, a packet with FLOW_FOLLOWS counts as a reply if
+ * policy allows it as one.
  */
 static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c,
 						     const struct flow *flow)
@@ -136,10 +148,10 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 	connection_read_revisions(c);
 	if (!restricted && !(flow->flags & FLOW_FOLLOWS))
 		return DROP_NONE;
-	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opened(ctx, &real, &c->local);
+	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opener(ctx, &real, &c->local);
 	if (opened == OPENED_BY_POD || (!opened && !(restricted && flow->flags & FLOW_FOLLOWS))) {
-		if (restricted && conntrack_can_tell(key->protocol))
-			c->revision = ~c->revision; /* not decided: the first reply is */
+		if (restricted && conntrack_supports(key->protocol))
+			c->revision = ~c->revision; /* no decision yet, so the first reply gets one */
 		return DROP_NONE;
 	}
 	reason = connection_decide(&real, c, OPENED_BY_OTHER);
@@ -149,8 +161,8 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 }
 
 /*
- * path_to_pod_of_node decides about a packet to another pod of this node, and makes the entries. When *c is not one of the shortcut afterwards, the packet is for
- * the stack.
+ * path_to_pod_of_node handles a packet to another pod of this node: it chooses the path and, for the shortcut, decides
+ * policy and makes the entries. Otherwise c->path stays PATH_STACK.
  */
 static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
 							    const struct connection_key *key, struct connection *c,
@@ -163,7 +175,7 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 
 	key_of_peer(&peer_key, key, &pkt->source, to->ifindex);
 	peer = connection_find(&peer_key, flow, OPENED_BY_OTHER, 0, now);
-	path = peer ? peer->path : path_asked(ctx, key, &pkt->source, flow);
+	path = peer ? peer->path : path_from_conntrack(ctx, key, &pkt->source, flow);
 	if (path != PATH_SHORTCUT || !is_plain(ctx, pkt))
 		return DROP_NONE;
 	if (peer)
@@ -176,14 +188,15 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 		if (!connection_open_shortcut(key, c, &peer_key, now))
 			c->path = PATH_STACK;
 	} else if (usage_allows(c->id, 1)) {
-		connection_insert(key, c, now); /* without an entry here, too: the other end's says so */
+		connection_insert(key, c, now); /* it may fail: the other pod's entry says the path, too */
 	}
 	return DROP_NONE;
 }
 
 /*
- * path_from_pod decides for a packet of which the pod has no entry, and makes the entries. It fills *c: the path, and in its state whether the pod has opened the
- * connection. Data of the packet must be read again afterwards.
+ * path_from_pod handles a packet from a pod that has no entry for it: it chooses the path, decides policy, and makes
+ * the entries. It fills in *c, with the path and with STATE_OPENED_HERE if the packet is a request. Pointers into the
+ * packet are invalid afterwards.
  */
 static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
 						      const struct connection_key *key, const struct link *link,
@@ -210,16 +223,17 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 }
 
 /*
- * connection_store notes a new decision *c in the entry that *c was copied from. What other CPUs note in it meanwhile stays. The revision comes last: who reads the
- * entry between two writes decides again.
+ * connection_store writes a new policy decision from *c to the entry that *c was copied from. State bits that other
+ * CPUs have set meanwhile stay. The revision is written last: a CPU that reads the entry between two writes decides
+ * again.
  */
 static __always_inline void connection_store(struct connection *own, const struct connection *c)
 {
 	if (own->checksum != c->checksum)
-		return; /* its memory is another one's */
+		return; /* the memory belongs to another entry now */
 	if ((own->state | c->state) != own->state)
 		own->state |= c->state;
-	if (!c->peer_ifindex) /* else the checksum has it */
+	if (!c->peer_ifindex) /* else peer_id is covered by the checksum, and does not change */
 		own->peer_id = c->peer_id;
 	own->peer_revision = c->peer_revision;
 	asm volatile("" ::: "memory");
@@ -227,8 +241,9 @@ static __always_inline void connection_store(struct connection *own, const struc
 }
 
 /*
- * connection_decide_again is for a packet that a pod sends, of a connection *c that it has an entry of, when a policy has changed since. Requests through the stack are
- * not decided here. A reply to an address of the node is one to the node itself: conntrack names those that it stands for.
+ * connection_decide_again decides policy for a packet that a pod sends, if a policy has changed since the decision in
+ * the entry *own; *c is a copy of the entry. Requests to the stack are not decided here. conntrack says who is behind
+ * an address of the node; if it does not, the node itself has opened the connection.
  */
 static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
 								struct connection *own, struct connection *c)
@@ -240,21 +255,27 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 		return DROP_NONE;
 	connection_read_revisions(c);
 	if (c->path == PATH_STACK)
-		conntrack_opened(ctx, &real, &c->local);
+		conntrack_opener(ctx, &real, &c->local);
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
 	if (!reason)
 		connection_store(own, c);
 	return reason;
 }
 
-/* state_of is what a packet says of its connection, seen from the end that sends it. */
+/*
+ * state_of returns the state bits that a packet adds to its connection, seen from its sender. closed is the bit for a
+ * FIN.
+ */
 static __always_inline __u8 state_of(const struct flow *flow, __u8 opened_by_sender, __u8 closed)
 {
 	return (opened_by_sender ? 0 : STATE_REPLIED) | (flow->flags & FLOW_FIN ? closed : 0) |
 	       (flow->flags & FLOW_RESET ? STATE_RESET : 0);
 }
 
-/* connection_note_outgoing notes a packet of the pod, and at the other end what is news there. */
+/*
+ * connection_note_outgoing updates the entry for a packet that the pod sends, and the other pod's entry if the state
+ * has changed.
+ */
 static __always_inline void connection_note_outgoing(struct connection *own, const struct connection_key *key,
 						     const struct flow *flow, __u32 now)
 {
@@ -277,12 +298,13 @@ static __always_inline void connection_note_outgoing(struct connection *own, con
 }
 
 /*
- * connection_meets_stack is for a packet that has come through the stack, of a connection by the shortcut. When it was translated, it opens
- * another connection with the same addresses and ports as the pod sees them, and the replies of the two could not be told apart. So a SYN is refused:
- * its sender tries other ports. A datagram is refused while the other's first one has no answer; afterwards both go through the stack. What was not
- * translated is of the connection itself: it was a fragment, or had IP options.
+ * connection_check_clash handles a packet that came through the stack, though the entry's connection takes the
+ * shortcut. If the packet was translated, it belongs to another connection that looks the same to the pod, and the
+ * replies of the two could not be distinguished. So a SYN is dropped: its sender tries other ports. A datagram is
+ * dropped until the connection by the shortcut has an answer; afterwards both connections go through the stack. A
+ * packet that was not translated belongs to the connection itself: it was a fragment, or had IP options.
  */
-static __always_inline enum drop_reason connection_meets_stack(struct __sk_buff *ctx, struct connection *own,
+static __always_inline enum drop_reason connection_check_clash(struct __sk_buff *ctx, struct connection *own,
 							       const struct connection_key *key, const struct flow *flow)
 {
 	struct connection_key peer_key;
@@ -292,8 +314,8 @@ static __always_inline enum drop_reason connection_meets_stack(struct __sk_buff 
 		return flow->flags & FLOW_OPENS ? DROP_PATH_CLASH : DROP_NONE;
 	if (key->protocol != IPPROTO_UDP)
 		return DROP_NONE;
-	if (conntrack_can_tell(key->protocol)) {
-		if (conntrack_knows(ctx, key, &own->local) != KNOWN_TRANSLATED)
+	if (conntrack_supports(key->protocol)) {
+		if (conntrack_lookup(ctx, key, &own->local) != CONNTRACK_TRANSLATED)
 			return DROP_NONE;
 		if (!(own->state & STATE_REPLIED))
 			return DROP_PATH_CLASH;
@@ -306,7 +328,7 @@ static __always_inline enum drop_reason connection_meets_stack(struct __sk_buff 
 	return DROP_NONE;
 }
 
-/* connection_note_incoming notes a packet that has come through the stack. */
+/* connection_note_incoming updates the entry for a packet that came through the stack to the pod. */
 static __always_inline enum drop_reason connection_note_incoming(struct __sk_buff *ctx, struct connection *own,
 								 const struct connection_key *key, const struct flow *flow, __u32 now)
 {
@@ -316,7 +338,7 @@ static __always_inline enum drop_reason connection_note_incoming(struct __sk_buf
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
 	if (own->path == PATH_SHORTCUT)
-		reason = connection_meets_stack(ctx, own, key, flow);
+		reason = connection_check_clash(ctx, own, key, flow);
 	if (!reason)
 		connection_touch(own, key->protocol, state_of(flow, opened_by_sender, STATE_REMOTE_CLOSED), now);
 	return reason;

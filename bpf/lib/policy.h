@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Network policy, as the agent has compiled it: may one address open a connection to another?
+ * The maps of network policy, as the agent has compiled it, and their lookup: may one address open a connection to
+ * another?
  *
  *	address --addresses, else prefixes--> class --.
  *	endpoint ID --policies--> table ---------------+--tables: (table, class), else (table, 0)--> set of rows --rows--> verdict
  *
- * A set of rows never changes, so that a class gets all its new verdicts in one update of the map tables.
+ * The rows of a set never change: when a class gets new verdicts, one update of the map tables points it to another
+ * set.
  */
 #pragma once
 
@@ -30,7 +32,7 @@ struct {
 	__type(value, __u32);
 } active_copy SEC(".maps");
 
-/* Addresses that somebody in the cluster has -> class. */
+/* Addresses of pods and nodes that the agent knows -> class. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -78,7 +80,7 @@ static __always_inline __u32 policy_revision(__u32 id)
 	return p ? p->revision : 0;
 }
 
-/* policy_copy is 0 or 1. */
+/* policy_copy returns the active copy, 0 or 1. */
 static __always_inline __u32 policy_copy(void)
 {
 	__u32 first = 0;
@@ -96,7 +98,10 @@ static __always_inline _Bool policy_restricts(__u32 id)
 	return p && (copy ? p->egress[1] | p->ingress[1] : p->egress[0] | p->ingress[0]);
 }
 
-/* class_of returns what the map addresses has as a value. As a global function it is verified by itself, once. */
+/*
+ * class_of returns the class of an address, with CLASS_HOST for one of the node. As a global function it is verified by
+ * itself, once.
+ */
 __noinline int class_of(const struct addr *addr, __u32 copy)
 {
 	struct prefix_key prefix = { .bits = 160, .copy = copy };
@@ -115,8 +120,8 @@ __noinline int class_of(const struct addr *addr, __u32 copy)
 }
 
 /*
- * table_allows looks a verdict up. port is in wire order. What has no rows is denied: an agent gives each table rows for all classes. As a global
- * function it is verified by itself, once.
+ * table_allows looks a verdict up. port is in wire order. A missing entry means deny: the agent gives each table rows
+ * for class 0, which stands for all others. As a global function it is verified by itself, once.
  */
 __noinline int table_allows(__u32 table, __u32 class, __u32 protocol, __u32 port)
 {
@@ -152,7 +157,10 @@ static __always_inline _Bool egress_allows(__u32 id, const struct addr *to, __u8
 	return !table || table_allows(table, class_of(to, copy), protocol, port);
 }
 
-/* ingress_allows: may the address open a connection to the pod? Only what the node itself has sent is from the node; it forwards, too. */
+/*
+ * ingress_allows: may the address open a connection to the pod? sent_here says that the node itself has sent the
+ * packet. If it has only forwarded it, an address of the node counts as one from outside.
+ */
 static __always_inline _Bool ingress_allows(__u32 id, const struct addr *from, _Bool sent_here, __u8 protocol, __be16 port)
 {
 	const struct policy *p = policy_of(id);
@@ -170,8 +178,9 @@ static __always_inline _Bool ingress_allows(__u32 id, const struct addr *from, _
 }
 
 /*
- * connection_decide returns an enum drop_reason: may the one who has opened the connection do so? The addresses and ports are real ones, after
- * translation. A policy of c->peer_id is decided as well. As a global function it is verified by itself, once.
+ * connection_decide returns an enum drop_reason: may the side that has opened the connection do so, by the policies of
+ * the pod and of the pod c->peer_id, if there is one? The addresses and ports of the key are the real ones, without the
+ * node's translation. As a global function it is verified by itself, once.
  */
 __noinline int connection_decide(const struct connection_key *key, const struct connection *c, __u32 opened)
 {
@@ -193,13 +202,16 @@ __noinline int connection_decide(const struct connection_key *key, const struct 
 	return DROP_NONE;
 }
 
-/* connection_is_current: no policy that was asked has changed since. */
+/* connection_is_current: the policies have not changed since the decision. */
 static __always_inline _Bool connection_is_current(const struct connection *c)
 {
 	return c->revision == policy_revision(c->id) && c->peer_revision == policy_revision(c->peer_id);
 }
 
-/* connection_read_revisions comes before connection_decide: what changes in between is decided anew. */
+/*
+ * connection_read_revisions must run before connection_decide: if a policy changes in between, the next packet is
+ * decided anew.
+ */
 static __always_inline void connection_read_revisions(struct connection *c)
 {
 	c->revision = policy_revision(c->id);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a router changes in a packet: the link addresses, and one hop less. */
+/* What a router changes in a packet: the MAC addresses, and the TTL or hop limit. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -29,8 +29,9 @@ static __always_inline void rewrite_ttl(struct iphdr *ip)
 }
 
 /*
- * rewrite addresses the frame to the pod at the other end, as its own host end would, and takes one hop from a packet that has more than one left. For IPv6, whose header no
- * checksum covers, the helper corrects the sum that a device may have taken (CHECKSUM_COMPLETE).
+ * rewrite gives the frame the MAC addresses of the other pod and its host end, and takes one hop from a packet that has
+ * more than one left. The header of IPv6 has no checksum; the helper corrects the one that a device may have computed
+ * of the whole packet (CHECKSUM_COMPLETE).
  */
 static __always_inline long rewrite(struct __sk_buff *ctx, const struct packet *pkt, const struct connection *c)
 {

@@ -13,9 +13,6 @@
 #include "parse.h"
 #include "types.h"
 
-/* Of the object and its configuration: the agent writes it, and knows by it what it finds loaded. No decision depends on it. */
-volatile const __u64 digest;
-
 /* The next hop of every pod's default route; on no interface. */
 volatile const __be32 gateway_ipv4;
 
@@ -64,9 +61,9 @@ static __always_inline _Bool destination_is_multicast(const struct packet *pkt)
 }
 
 /*
- * addr_verify refuses the addresses that are valid on no link (RFC 1122, RFC 4291, RFC 4942 section 2.2). The stack cannot be
- * relied on: with route_localnet it delivers 127.0.0.0/8 to the node's own services, and the maps have IPv4 addresses
- * as IPv4-mapped ones, so that an IPv6 packet to ::ffff:a.b.c.d would find the pod with a.b.c.d.
+ * addr_verify refuses the addresses that are valid on no link (RFC 1122, RFC 4291, RFC 4942 section 2.2). The stack
+ * cannot be relied on: with route_localnet it delivers 127.0.0.0/8 to the node's own services, and the maps have IPv4
+ * addresses as IPv4-mapped ones, so that an IPv6 packet to ::ffff:a.b.c.d would find the pod with a.b.c.d.
  */
 static __always_inline enum drop_reason addr_verify(const struct packet *pkt, const struct addr *a)
 {

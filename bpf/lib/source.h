@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Is a packet from and to whom it says? The link it came by, or leaves by, is the proof. */
+/* Whether the addresses of a packet are those of the pod at the link that it comes from or goes to. */
 #pragma once
 
 #include "addr.h"
@@ -8,7 +8,7 @@
 #include "scope.h"
 #include "types.h"
 
-/* link_owns says whether the pod at the end of the link has the address. */
+/* link_owns returns whether the pod at the end of the link has the address. */
 static __always_inline _Bool link_owns(const struct link *link, const struct packet *pkt, const struct addr *addr)
 {
 	if (pkt->protocol == bpf_htons(ETH_P_IP))

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Removing connections that have expired, or whose pod is gone (bpf_for_each_map_elem, Linux 5.13), and counting the others anew: what the map
- * usage says can be wrong, as when two CPUs remove an entry of which the second one is another by then.
+ * Removing connections that have expired or whose pod is gone (bpf_for_each_map_elem, Linux 5.13), and counting the
+ * others anew. The counts in the map usage can be wrong: when two CPUs remove an entry, the second one may hit a new
+ * entry with the same key, and count it for the wrong endpoint.
  *
- * Connections come and go while they are counted. What is found is between the count before plus all that were made meanwhile, and the count before
- * less all that were removed. A difference beyond that is corrected when two sweeps in a row find it, by an addition, so that nothing is lost that
- * other CPUs count.
+ * Connections come and go during a sweep. The number that it finds is at most the count before plus all that were made
+ * meanwhile, and at least the count before less all that were removed meanwhile. A difference beyond that is corrected
+ * when two sweeps in a row find it. The correction is an atomic addition, so that what other CPUs count at the same
+ * time is not lost.
  */
 #pragma once
 
@@ -17,14 +19,14 @@
 #include "keyqueue.h"
 #include "types.h"
 
-/* By endpoint ID. Only the sweep uses it, and it ends with the agent. */
+/* By endpoint ID. Only the sweep uses it. It is not pinned, so it ends with the agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
 	__type(value, struct recount);
 } recount SEC(".maps");
 
-struct sweeping {
+struct sweep_run {
 	__u32 now;
 	struct sweep done;
 };
@@ -42,7 +44,7 @@ static long recount_begin(void *map, const __u32 *id, struct recount *r, void *u
 	return 0;
 }
 
-/* recount_note notes an entry that stays, or that the sweep has removed. */
+/* recount_note counts an entry that stays, or that the sweep has removed. */
 static __always_inline void recount_note(__u32 id, _Bool stays)
 {
 	struct recount *r = bpf_map_lookup_elem(&recount, &id);
@@ -55,7 +57,7 @@ static __always_inline void recount_note(__u32 id, _Bool stays)
 		r->removed++;
 }
 
-static long sweep_one(void *map, const struct connection_key *key, struct connection *c, struct sweeping *s)
+static long sweep_one(void *map, const struct connection_key *key, struct connection *c, struct sweep_run *s)
 {
 	_Bool stays = connection_is_valid(c, s->now);
 	__u32 charged = c->charged;
@@ -75,7 +77,7 @@ static long sweep_one(void *map, const struct connection_key *key, struct connec
 	return 0;
 }
 
-/* recount_difference is how many entries more than counted there are for certain, or fewer. */
+/* recount_difference returns how many more entries (or, if negative, fewer) there are for certain than are counted. */
 static __always_inline __s32 recount_difference(const struct recount *r, const struct usage *u)
 {
 	__s32 more = r->found - (r->inserted - r->removed);
@@ -86,7 +88,7 @@ static __always_inline __s32 recount_difference(const struct recount *r, const s
 	return more < -removed ? more + removed : 0;
 }
 
-/* nearer_zero is 0 when one is positive and one negative. */
+/* nearer_zero returns the one that is nearer to 0, or 0 when their signs differ. */
 static __always_inline __s32 nearer_zero(__s32 a, __s32 b)
 {
 	if (a > 0 && b > 0)
@@ -96,7 +98,7 @@ static __always_inline __s32 nearer_zero(__s32 a, __s32 b)
 	return 0;
 }
 
-static long recount_end(void *map, const __u32 *id, struct recount *r, struct sweeping *s)
+static long recount_end(void *map, const __u32 *id, struct recount *r, struct sweep_run *s)
 {
 	struct usage *u = bpf_map_lookup_elem(&usage, id);
 	__s32 difference, correction;
@@ -117,11 +119,11 @@ static long recount_end(void *map, const __u32 *id, struct recount *r, struct sw
 	return 0;
 }
 
-/* sweep visits every connection. The agent runs it, never twice at a time, and gets back what was done. */
+/* sweep visits every connection. The agent runs it, never twice at a time, and gets the result in *out. */
 SEC("syscall")
 int sweep(struct sweep *out)
 {
-	struct sweeping s = { .now = ticks_exact() };
+	struct sweep_run s = { .now = ticks_exact() };
 	struct expirer *e = expirer_lookup();
 	__u64 wait = out->wait_ms * 1000000ull;
 
@@ -132,5 +134,5 @@ int sweep(struct sweep *out)
 	bpf_for_each_map_elem(&connections, sweep_one, &s, 0);
 	bpf_for_each_map_elem(&recount, recount_end, &s, 0);
 	*out = s.done;
-	return expiry_put_off(e, wait);
+	return expiry_postpone(e, wait);
 }

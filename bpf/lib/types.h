@@ -88,16 +88,17 @@ struct drops {
 #define ENDPOINT_IDS 65536
 
 /*
- * Key of the map connections: a connection as the pod sees it whose host end has the index. A connection between two pods
- * of the node has an entry at each. The ports are in wire order; those of an ICMP echo are its identifier.
+ * Key of the map connections: a connection as one pod sees it. local is the pod, remote the other side. A connection
+ * between two pods of the node has two entries, one for each pod. The ports are in wire order; both ports of an ICMP
+ * echo are its identifier.
  */
 struct connection_key {
 	struct addr remote;
-	__u32 ifindex;
+	__u32 ifindex; /* of the pod's host end */
 	__be16 local_port;
 	__be16 remote_port;
 	__u8 protocol;
-	__u8 family; /* 4 or 6: an IPv6 packet may have IPv4-mapped addresses, and is none of the IPv4 connection */
+	__u8 family; /* 4 or 6: an IPv6 packet with IPv4-mapped addresses does not belong to the IPv4 connection */
 	__u8 pad[6];
 };
 
@@ -114,69 +115,72 @@ enum connection_state {
 	STATE_LOCAL_CLOSED = 4,	 /* the pod has sent a FIN */
 	STATE_REMOTE_CLOSED = 8, /* the other side has */
 	STATE_RESET = 16,
-	STATE_TRANSLATED = 32, /* the other side is not who it seems: every packet that it sends is decided anew */
+	STATE_TRANSLATED = 32, /* the remote address is not the real one: policy is decided for each packet that arrives */
 };
 
 /* Value of the map connections: all that the next packet needs. */
 struct connection {
 	struct addr local;	/* the pod's address */
-	__u32 checksum;		/* of the key and of all that does not change: see connection_copy */
-	__u32 generation;	/* slot.generation of the pod when this was written: another one makes the entry invalid */
+	__u32 checksum;		/* of the key and of the fields that never change: see connection_copy */
+	__u32 generation;	/* slot.generation of the pod when this was written: valid while they are equal */
 	__u32 peer_generation;	/* PATH_SHORTCUT: of the pod at the other end; so are all peer_... */
 	__u32 peer_ifindex;	/* of its host end */
-	__u32 expires;		/* CONNECTION_TICKS since boot, CLOCK_MONOTONIC */
+	__u32 expires;		/* ticks since boot, CLOCK_MONOTONIC: see CONNECTION_TICK_SHIFT */
 	struct mac mac;		/* the pod's */
 	struct mac peer_mac;
 	struct mac peer_host_mac;
 	__u16 id;
-	__u16 peer_id;		/* of a pod of this node; 0: the other side is none, or its policy is not decided with this entry */
-	__u16 charged;		/* endpoint ID in whose share this counts */
+	__u16 peer_id;		/* endpoint ID of the other pod, if its policy is decided with this entry; else 0 */
+	__u16 charged;		/* endpoint ID in whose share of the map this entry counts */
 	__u8 path;		/* enum connection_path */
 	__u8 state;		/* enum connection_state */
 	__u8 pad[2];
-	__u32 revision;		/* policy.revision of the pod when this was decided: another one means a new decision */
+	__u32 revision;		/* policy.revision of the pod at the last decision. If they differ, policy is decided anew */
 	__u32 peer_revision;	/* of the pod peer_id */
 };
 
 /* A tick is 2^30 ns, a little more than a second. */
 #define CONNECTION_TICK_SHIFT 30
 
-/* Value of the map slots, by endpoint ID: what the agent says of an endpoint to all its connections at once. */
+/* Value of the map slots, by endpoint ID: the agent writes one to invalidate all connections of an endpoint at once. */
 struct slot {
-	__u32 generation; /* is raised when the endpoint comes and when it goes */
+	__u32 generation; /* raised when an endpoint gets this ID, and when it gives it up */
 	__u32 pad;
 };
 
 /* Value of the map usage, by endpoint ID; that of NO_ENDPOINT is the sum. */
 struct usage {
-	__u32 inserted; /* entries of the map connections that count in its share: so many were made */
-	__u32 removed;	/* and so many are gone */
+	__u32 inserted; /* entries of the map connections that were made in its share */
+	__u32 removed;	/* entries that were removed from it */
 	__u32 refused;	/* packets for which no entry was made, as there was no room */
 };
 
 /* Value of the map limits: how the room in the map connections is shared. */
 struct limits {
-	__u32 common; /* up to so many entries in all, any endpoint gets one */
-	__u32 share;  /* of more, so many are an endpoint's own */
+	__u32 common; /* while there are fewer entries in all, any endpoint gets another one */
+	__u32 share;  /* an endpoint with fewer entries than this gets another one in any case */
 };
 
 /*
- * Network policy. The maps have room for two copies of it: the active one, and one that a starting agent writes before it makes that active.
- * The numbers of tables and of sets of rows are those of one copy only.
+ * Network policy. The maps have room for two copies of it: the active one, and one that a starting agent writes and
+ * then makes the active one. A number of a table or of a set of rows is used in one copy only.
  */
 #define POLICY_COPIES 2
 
-/* Value of the map policies, by endpoint ID: what restricts the pod. A table number 0 means that nothing does in that direction. */
+/*
+ * Value of the map policies, by endpoint ID: what restricts the pod. A table number 0 means that nothing does in that
+ * direction.
+ */
 struct policy {
-	__u32 revision; /* is raised when a verdict for the pod may have changed */
+	__u32 revision; /* raised when a verdict for the pod may have changed */
 	__u32 egress[POLICY_COPIES];
 	__u32 ingress[POLICY_COPIES];
 	__u32 pad;
 };
 
 /*
- * Key of the map addresses. Its value is the number of the address's class, and CLASS_HOST for those of the node itself: addresses of one class are alike to
- * all policies.
+ * Key of the map addresses. Its value is the number of the address's class; for an address of the node itself, with the
+ * bit CLASS_HOST. No policy distinguishes two addresses of the same class.
  */
 struct address_key {
 	struct addr addr;
@@ -184,9 +188,9 @@ struct address_key {
 	__u32 pad;
 };
 
-/* Key of the map prefixes, for addresses that are not in the map addresses. bits counts those of copy, too. */
+/* Key of the map prefixes, for addresses that are not in the map addresses. */
 struct prefix_key {
-	__u32 bits;
+	__u32 bits; /* length of the prefix, with the 32 bits of copy */
 	__u32 copy;
 	__u8 addr[16]; /* as in struct addr */
 };
@@ -202,13 +206,13 @@ struct table_key {
 	__u32 class; /* 0: all classes that have no entry of their own */
 };
 
-/* Sets of rows for one verdict about everything: they have no rows. */
+/* Sets without rows in the map rows: one verdict for everything. */
 #define ROWS_DENY 0
 #define ROWS_ALLOW 1
 
 /* Key of the map rows. Its value is 1 to allow, 0 to deny. */
 struct row_key {
-	__u32 bits; /* of the rest: 32 for all protocols, 40 for all ports of one, up to 56 */
+	__u32 bits; /* length of the prefix: 32 for all protocols, 40 for all ports of one, up to 56 for a single port */
 	__u32 rows;
 	__u8 protocol;
 	__u8 port[2]; /* of the destination, in wire order */
@@ -222,7 +226,7 @@ enum event_place {
 	EVENT_TO_UPLINK = 3,
 };
 
-/* A packet that the agent is told of: it has opened a connection, or was dropped. */
+/* An event for the agent: a packet opened a connection, or was dropped. */
 struct flow_event {
 	__u64 time; /* ns since boot, CLOCK_BOOTTIME */
 	struct addr source;
@@ -235,29 +239,32 @@ struct flow_event {
 	__u8 flags; /* enum flow_flag */
 	__u8 place; /* enum event_place */
 	__u8 reason; /* enum drop_reason */
-	__u8 path; /* enum connection_path, of what has opened a connection; a request to the stack is decided after it */
+	__u8 path; /* enum connection_path, if it opened a connection. EVENT_FROM_POD, PATH_STACK: undecided yet */
 	__u8 pad;
 };
 
 /* Value of the map event_budgets. */
 struct event_budget {
-	__u32 tick; /* CONNECTION_TICKS since boot */
-	__u32 used; /* events in it */
-	__u64 lost; /* events that were not told, since the map was made */
+	__u32 tick; /* since boot: see CONNECTION_TICK_SHIFT */
+	__u32 used; /* events sent in this tick */
+	__u64 lost; /* events that were not sent, since the map was made */
 };
 
-/* What a run of the program sweep is told and has done. */
+/* Argument and result of the program sweep. */
 struct sweep {
-	__u32 wait_ms; /* in: when it is not run again in this time, the timer goes on */
+	__u32 wait_ms; /* in: the timer takes over when sweep is not run again within this time */
 	__u32 visited;
 	__u32 removed;
-	__u32 corrected; /* counts in the map usage, an endpoint's or the sum */
+	__u32 corrected; /* wrong counts in the map usage, of an endpoint or in all */
 };
 
-/* Value of the map recount, by endpoint ID; that of NO_ENDPOINT is the sum: what a sweep finds, and struct usage as it was before. */
+/*
+ * Value of the map recount, by endpoint ID; that of NO_ENDPOINT is the sum: what a sweep counts, beside struct usage as
+ * it was when the sweep began.
+ */
 struct recount {
 	__u32 inserted;
-	__u32 removed; /* and what the sweep itself has removed */
+	__u32 removed; /* with what the sweep itself has removed */
 	__u32 found;
-	__s32 difference; /* so many more entries than are counted; 0 when what came and went meanwhile can be the reason */
+	__s32 difference; /* entries found less entries counted; 0 if what came and went in the sweep explains it */
 };

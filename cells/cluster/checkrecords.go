@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// maxEpoch bounds [ClusterInfo.Epoch], so that it can grow and that the generation of a pool can have it: one recovery a second for 68 years.
+// maxEpoch bounds [ClusterInfo.Epoch], so that it can grow and that the generation of a pool can have it: one recovery
+// a second for 68 years.
 const maxEpoch = 1 << 31
 
-// What follows refuses a record with values that nobody writes and that whoever calculates with them does not expect: it is [ErrUnreadable].
-// It asks for less than [Pool.Validate], as an exclusion may be of a prefix that is pending.
+// What follows refuses a record with values that nobody writes and that whoever calculates with them does not expect:
+// it is [ErrUnreadable]. It asks for less than [Pool.Validate], as an exclusion may be of a prefix that is pending.
 
 func checkNode(n Node) error       { return n.ID.Validate() }
 func checkSession(s Session) error { return s.Node.Validate() }

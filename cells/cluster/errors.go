@@ -12,8 +12,8 @@ var (
 	ErrNotFound = fault.New(fault.NotFound, "no such record")
 	ErrExists   = fault.New(fault.Conflict, "the record exists")
 	ErrConflict = fault.New(fault.Conflict, "the record has changed")
-	// ErrUnreadable is returned for a record that a later version has written, or that is damaged. Lists tell it and go on: with it comes
-	// what the name of the record says, the ID of a node, the name of a pool or the CIDR of a block.
+	// ErrUnreadable is returned for a record that a later version has written, or that is damaged. Lists tell it and go
+	// on: with it comes what the name of the record says, the ID of a node, the name of a pool or the CIDR of a block.
 	ErrUnreadable = fault.New(fault.Internal, "a record cannot be read")
 	// ErrUnavailable is returned when the store did not answer. The change may have been made.
 	ErrUnavailable = fault.New(fault.Unavailable, "the cluster's store cannot be reached")

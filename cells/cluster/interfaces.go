@@ -41,7 +41,8 @@ type Nodes interface {
 	Watch(ctx context.Context) (<-chan Change[Node], error)
 }
 
-// Sessions say which process is the agent of a node. A session changes at each start of an agent; only the node itself watches it.
+// Sessions say which process is the agent of a node. A session changes at each start of an agent; only the node itself
+// watches it.
 type Sessions interface {
 	Get(ctx context.Context, id NodeID) (Session, error)
 	// Put creates the session when s.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).

@@ -72,8 +72,8 @@ func cidrNamed(name string) (none netip.Prefix) {
 	return none
 }
 
-// nodeIDNamed is the reverse of [NodeID.RecordName], but for a name that is there as a hash: then the hash is the name. What is no name
-// of a node's record gives no valid ID.
+// nodeIDNamed is the reverse of [NodeID.RecordName], but for a name that is there as a hash: then the hash is the name.
+// What is no name of a node's record gives no valid ID.
 func nodeIDNamed(name string) NodeID {
 	dot := strings.LastIndex(name, ".")
 	if dot < 0 || !isDNSName(name[:dot]) || !isKey(name[dot+1:]) {

@@ -54,20 +54,21 @@ const (
 type Node struct {
 	ID    NodeID    `json:"id"`
 	State NodeState `json:"state"`
-	// MachineID is a hash of the machine's ID; "" when it has none that outlives a boot. Clones of an image share it, so it identifies
-	// nothing; a difference after a boot shows a disk that was copied or moved.
+	// MachineID is a hash of the machine's ID; "" when it has none that outlives a boot. Clones of an image share it,
+	// so it identifies nothing; a difference after a boot shows a disk that was copied or moved.
 	MachineID string    `json:"machineID,omitempty"`
 	Created   time.Time `json:"created"`
 	// MachineOff is said by an administrator who deletes the node: its agent is not asked.
 	MachineOff bool `json:"machineOff,omitempty"`
 	// Deletion is random for each try to delete the node: a late answer to an earlier one does not match the record.
 	Deletion string `json:"deletion,omitempty"`
-	// Agreed is said by the agent of a node that is to be deleted: its checkpoint has no block, and no address is in use on the node.
+	// Agreed is said by the agent of a node that is to be deleted: its checkpoint has no block, and no address is in
+	// use on the node.
 	Agreed bool `json:"agreed,omitempty"`
 	// Objection is what the agent said when it objected last: the reservations, which are on its disk alone.
 	Objection string `json:"objection,omitempty"`
-	// Reporter is the node that has known this one and found its record missing, as after the restore of a backup; "" when the node
-	// registered itself.
+	// Reporter is the node that has known this one and found its record missing, as after the restore of a backup; ""
+	// when the node registered itself.
 	Reporter string `json:"reporter,omitempty"`
 
 	Deleting bool    `json:"-"`
@@ -100,8 +101,8 @@ type Session struct {
 	// Confirmed is the last epoch of the cluster in which the node has confirmed its blocks, and Recovery the ID of the recovery.
 	Confirmed uint64 `json:"confirmed,omitempty"`
 	Recovery  string `json:"recovery,omitempty"`
-	// OtherOwners are the nodes, as NAME/KEY, that own blocks of which this node has addresses in use: if they were deleted, those could be
-	// given out a second time. An owner that cannot be read is there as words.
+	// OtherOwners are the nodes, as NAME/KEY, that own blocks of which this node has addresses in use: if they were
+	// deleted, those could be given out a second time. An owner that cannot be read is there as words.
 	OtherOwners []string `json:"otherOwners,omitempty"`
 
 	Deleting bool    `json:"-"`

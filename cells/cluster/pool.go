@@ -29,8 +29,9 @@ const (
 type Pool struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"` // random: a pool that is created again under its name is another one
-	// Generation grows with each change that an administrator makes; 0 when none has. After a recovery has begun, the next change gets one
-	// that no earlier change has had, also none that the store has lost: the upper 32 bits are the epoch.
+	// Generation grows with each change that an administrator makes; 0 when none has. After a recovery has begun, the
+	// next change gets one that no earlier change has had, also none that the store has lost: the upper 32 bits are the
+	// epoch.
 	Generation uint64    `json:"generation,omitempty"`
 	State      PoolState `json:"state"`
 

@@ -99,7 +99,8 @@ func excluding() cluster.Pool {
 	return p
 }
 
-// TestUsableBlocks goes through all blocks of a pool, as a search in a full pool does: in seconds, were the exclusions compared for each.
+// TestUsableBlocks goes through all blocks of a pool, as a search in a full pool does: in seconds, were the exclusions
+// compared for each.
 func TestUsableBlocks(t *testing.T) {
 	p := excluding()
 	if err := p.Validate(); err != nil {

@@ -51,8 +51,8 @@ func (p Pool) Blocks(f Family) uint64 { return p.UsableBlocks(f).Len() }
 // Block returns block i of those that Blocks counts. For many of them, [Pool.UsableBlocks] is faster.
 func (p Pool) Block(f Family, i uint64) netip.Prefix { return p.UsableBlocks(f).At(i) }
 
-// BlockList are the blocks of a family of a pool that have a usable address, in an order that stays. It takes some time to make: once for a
-// search.
+// BlockList are the blocks of a family of a pool that have a usable address, in an order that stays. It takes some time
+// to make: once for a search.
 type BlockList struct {
 	bits  int
 	parts []netip.Prefix
@@ -94,7 +94,8 @@ func (p Pool) Usable(cidr netip.Prefix) bool {
 	return len(appendUsable(nil, cidr, cidr.Addr().BitLen(), p.Exclude)) > 0
 }
 
-// Draining reports whether the block was taken out of its pool, or is excluded. The addresses of a pending pool are no pool's yet.
+// Draining reports whether the block was taken out of its pool, or is excluded. The addresses of a pending pool are no
+// pool's yet.
 func (p Pool) Draining(b Block) bool {
 	return p.UID == b.PoolUID && p.State != PoolPending && (!p.HasBlock(b.CIDR) || !p.Usable(b.CIDR))
 }
@@ -114,7 +115,8 @@ func (p Pool) usableParts(f Family) (parts []netip.Prefix) {
 	return parts
 }
 
-// appendUsable appends the prefix, or those parts of it, of the size of a block or larger, of which not every address is excluded.
+// appendUsable appends the prefix, or those parts of it, of the size of a block or larger, of which not every address
+// is excluded.
 func appendUsable(parts []netip.Prefix, prefix netip.Prefix, blockBits int, exclude []netip.Prefix) []netip.Prefix {
 	var inside []netip.Prefix
 	for _, e := range exclude {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Recovery is under way after the store was rolled back, as by a restore from a backup: no node claims a new block until every node has
-// confirmed the ones that it uses.
+// Recovery is under way after the store was rolled back, as by a restore from a backup: no node claims a new block
+// until every node has confirmed the ones that it uses.
 type Recovery struct {
 	// ID is random: after another restore a recovery of the same epoch may begin a second time.
 	ID     string    `json:"id"`
@@ -22,12 +22,13 @@ type Recovery struct {
 // Unconfirmed is a node that a recovery waits for.
 type Unconfirmed struct {
 	Node NodeID
-	// OtherOwners are the nodes that own blocks of which it has addresses in use, as NAME/KEY: it confirms nothing before that is over.
+	// OtherOwners are the nodes that own blocks of which it has addresses in use, as NAME/KEY: it confirms nothing
+	// before that is over.
 	OtherOwners []string
 }
 
-// UnconfirmedNodes lists the nodes that a recovery waits for. It waits for one whose record cannot be read, too, which can be excluded by the
-// name that the list has.
+// UnconfirmedNodes lists the nodes that a recovery waits for. It waits for one whose record cannot be read, too, which
+// can be excluded by the name that the list has.
 func UnconfirmedNodes(ctx context.Context, b Backend, info ClusterInfo) (waiting []Unconfirmed, err error) {
 	if info.Recovery == nil {
 		return nil, nil

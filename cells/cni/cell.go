@@ -8,7 +8,8 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the cni cell. It needs [Examiner] and [Capacity] and *delegate.Plugins besides what endpointmanager, link and ipam provide.
+// Module is the cni cell. It needs [Examiner] and [Capacity] and *delegate.Plugins besides what endpointmanager, link
+// and ipam provide.
 func Module(cfg Config) fx.Option {
 	return cell.Module("cni",
 		fx.Supply(fx.Private, cfg, newChains(cfg.ConfDir)),

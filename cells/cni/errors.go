@@ -45,7 +45,8 @@ func toCNIError(err error) *types.Error {
 	return &types.Error{Code: code, Msg: oneLine(err.Error()), Details: hint}
 }
 
-// codeOf returns the CNI code for a kind of fault, and what can be done about any of that kind. An error may have a hint of its own that says more.
+// codeOf returns the CNI code for a kind of fault, and what can be done about any of that kind. An error may have a
+// hint of its own that says more.
 func codeOf(kind fault.Kind) (code uint, hint string) {
 	switch kind {
 	case fault.Invalid, fault.TooLarge:

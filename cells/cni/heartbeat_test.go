@@ -15,7 +15,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// heartbeatWritten reports whether the cell has written its file, with an API that serves or not. The task has done a round by then.
+// heartbeatWritten reports whether the cell has written its file, with an API that serves or not. The task has done a
+// round by then.
 func heartbeatWritten(t *testing.T, serves bool) bool {
 	t.Helper()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)

@@ -102,8 +102,8 @@ func (c *call) spec() (endpoint.Spec, error) {
 
 func isSet(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
 
-// reservationOf is the token of the reservation that the container takes over: of CNI_ARGS, or else of the pod's annotation; "" is none.
-// The error does not show it: who knows it can take the address.
+// reservationOf is the token of the reservation that the container takes over: of CNI_ARGS, or else of the pod's
+// annotation; "" is none. The error does not show it: who knows it can take the address.
 func reservationOf(config addConfig, arg string) (string, error) {
 	token, where := arg, "PORIN_RESERVATION in CNI_ARGS"
 	if token == "" {
@@ -118,8 +118,9 @@ func reservationOf(config addConfig, arg string) (string, error) {
 	return token, nil
 }
 
-// pool is the pool that addresses are asked from; "" leaves it to the agent's settings. What is nearer to the container is
-// right: CNI_ARGS, then the pod's annotation, then the network's configuration. A reservation is nearer than that, and has its pool.
+// pool is the pool that addresses are asked from; "" leaves it to the agent's settings. What is nearer to the container
+// is right: CNI_ARGS, then the pod's annotation, then the network's configuration. A reservation is nearer than that,
+// and has its pool.
 func (c *call) pool(config addConfig, arg, reservation string) (string, error) {
 	annotation := config.RuntimeConfig.Annotations[poolAnnotation]
 	for name, where := range map[string]string{arg: "PORIN_POOL in CNI_ARGS", annotation: "the pod's annotation " + poolAnnotation, config.Pool: "pool of the network configuration"} {

@@ -71,7 +71,7 @@ func TestCellReportsTraffic(t *testing.T) {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(p.Collectors...)
+	registry.MustRegister(p.Collectors...) // they come in any order
 	if err := promtest.GatherAndCompare(registry, strings.NewReader(`
 # HELP porin_datapath_packets_total Packets from and to pods that passed.
 # TYPE porin_datapath_packets_total counter

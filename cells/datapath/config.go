@@ -12,11 +12,12 @@ import (
 type Config struct {
 	// BPFRoot is a folder of a BPF file system, made when it is not there. No other program may use it.
 	BPFRoot string
-	// MaxEndpoints is the size of the maps, and the largest endpoint number. When it has changed, a start moves what they hold to maps of the new size while
-	// packets pass, or answers [loader.ErrIncompatible] when they hold too much for it.
+	// MaxEndpoints is the size of the maps, and the largest endpoint number. When it has changed, a start moves what
+	// they hold to maps of the new size while packets pass, or answers [loader.ErrIncompatible] when they hold too much
+	// for it.
 	MaxEndpoints uint32
-	// MaxConnections is the size of the map of connections between the endpoints and others. One between two endpoints of the node has two entries.
-	// When the size has changed, a start makes the map anew: open connections go on.
+	// MaxConnections is the size of the map of connections between the endpoints and others. One between two endpoints
+	// of the node has two entries. When the size has changed, a start makes the map anew: open connections go on.
 	MaxConnections uint32
 }
 

@@ -24,7 +24,8 @@ const takeOverAfter = 3 * sweepInterval
 // reservedPart is the part of the map of connections, one in so many, in which endpoints have their shares alone.
 const reservedPart = 4
 
-// ConnectionUse is how full the map of connections is. The programs write it; a connection without an entry goes through the stack.
+// ConnectionUse is how full the map of connections is. The programs write it; a connection without an entry goes
+// through the stack.
 type ConnectionUse struct {
 	Entries, Capacity uint32
 	Refused           uint32 // packets that got no entry, as there was no room
@@ -56,8 +57,8 @@ func (m *bpfMaps) shareConnections() error {
 	return nil
 }
 
-// SweepConnections removes the connections that are over, corrects what is counted of the others, and shares the room among the endpoints that there
-// are.
+// SweepConnections removes the connections that are over, corrects what is counted of the others, and shares the room
+// among the endpoints that there are.
 func (d *Datapath) SweepConnections(context.Context) error {
 	var done abi.Sweep
 	err := despiteENOMEM(func() (err error) { // Linux 6.18 may lack it for a moment, when the timer is made

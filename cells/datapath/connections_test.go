@@ -145,7 +145,8 @@ func TestIndexReusedEndsConnections(t *testing.T) {
 	}
 }
 
-// TestResizeConnectionsInterrupted: at whatever operation a start ends that makes the map of connections anew, the next one counts what is in it.
+// TestResizeConnectionsInterrupted: at whatever operation a start ends that makes the map of connections anew, the next
+// one counts what is in it.
 func TestResizeConnectionsInterrupted(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)

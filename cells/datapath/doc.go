@@ -13,8 +13,8 @@
 //	[Checker]  the doctor's: compares the endpoints with what the kernel has      [CapacitySource]  how many more fit
 //
 // Programs are loaded once and shared: an endpoint is data, and making one takes eight netlink calls and four map
-// updates, with both families. All state is in the kernel, so packets pass while no agent runs, and an agent that starts finds the same
-// programs and loads nothing. What changed is replaced filter by filter, between two packets.
+// updates, with both families. All state is in the kernel, so packets pass while no agent runs, and an agent that
+// starts finds the same programs and loads nothing. What changed is replaced filter by filter, between two packets.
 //
 // [Maps] and [Links] are each a [Part], which says in one place what an endpoint should have and how that differs from what
 // there is:

@@ -78,7 +78,8 @@ func (c *Checker) endpointFinding(ep endpoint.Endpoint, d Difference) doctor.Fin
 	return finding
 }
 
-// deleteWithoutLink deletes an endpoint whose link is gone for good, and not the attachment's next one, which may begin meanwhile.
+// deleteWithoutLink deletes an endpoint whose link is gone for good, and not the attachment's next one, which may begin
+// meanwhile.
 func (c *Checker) deleteWithoutLink(ctx context.Context, ep endpoint.Endpoint) error {
 	if now, err := c.endpoints.Get(endpoint.ByID(ep.ID)); err != nil || now != ep {
 		return nil // it is another by now, or on its way

@@ -16,18 +16,19 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Enforcer is the [policy.Enforcer]: it has the kernel decide as the policies say. The programs decide by their maps; what ends at the node itself is decided by a table
-// of nftables, and what leaves it by the program on the uplinks. These two are there only while a pod has an egress policy.
+// Enforcer is the [policy.Enforcer]: it enforces the policies in the kernel. The programs at pods decide by the maps of
+// policy. For egress policies two more parts are needed: package hostfilter for what pods send to the node itself, and
+// the program on the uplinks for what leaves the node. These exist only while a pod has an egress policy.
 type Enforcer struct {
 	uplinks Uplinks
 	log     *slog.Logger
 
 	mu      sync.Mutex // guards the fields below
 	maps    policymap.Maps
-	writer  *policymap.Writer // nil unless started
+	writer  *policymap.Writer // nil unless started; then filter is set, too
 	filter  *hostfilter.Filter
-	desired hostfilter.Desired // without the uplinks
-	applied bool               // desired is what Apply was called with last
+	desired hostfilter.Desired // but for the uplinks
+	applied bool               // desired is of the last call of Apply
 }
 
 var _ policy.Enforcer = (*Enforcer)(nil)
@@ -42,7 +43,7 @@ func (x *Enforcer) start(maps policymap.Maps, filter *hostfilter.Filter) {
 	x.maps, x.writer, x.filter = maps, policymap.New(maps), filter
 }
 
-// stop leaves in the kernel what is there.
+// stop leaves everything in the kernel.
 func (x *Enforcer) stop() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -54,7 +55,8 @@ func (x *Enforcer) stop() error {
 	return err
 }
 
-// Apply implements [policy.Enforcer]. What restricts comes first where pods get an egress policy, and goes last.
+// Apply implements [policy.Enforcer]. The filter and the uplinks are set up before the maps restrict the first pod's
+// egress, and removed after the maps restrict none.
 func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[string]policy.Local) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -62,7 +64,7 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 		return ErrNotStarted
 	}
 	desired, numbers := desiredFilter(e, locals), numbersOf(locals)
-	if len(desired.Pods) == 0 { // until the maps say so, too, nothing is taken away
+	if len(desired.Pods) == 0 { // the filter goes last
 		if err := x.writer.Apply(e, change, numbers); err != nil {
 			return err
 		}
@@ -93,7 +95,7 @@ func (x *Enforcer) Forget(number uint16) error {
 	return nil
 }
 
-// applyFilter expects the lock. The program is on the uplinks as long as the filter relies on it.
+// applyFilter expects the lock. The program is attached to the uplinks before the filter relies on it, and detached after that.
 func (x *Enforcer) applyFilter() error {
 	restricted := len(x.desired.Pods) > 0
 	if restricted {
@@ -103,8 +105,8 @@ func (x *Enforcer) applyFilter() error {
 	}
 	d := x.desired
 	if restricted {
-		d.Decided = slices.Concat(d.Decided, x.uplinks.Decided())
-		slices.Sort(d.Decided)
+		d.Enforced = slices.Concat(d.Enforced, x.uplinks.Attached())
+		slices.Sort(d.Enforced)
 	}
 	if err := x.filter.Apply(d); err != nil {
 		return err
@@ -150,8 +152,8 @@ func numbersOf(locals map[string]policy.Local) map[string]uint16 {
 	return numbers
 }
 
-// Follow repairs the filter when somebody else has changed it, brings it up to date when uplinks come and go, and removes from the maps what no program needs any more, until
-// ctx ends.
+// Follow repairs the filter when another program has changed it, updates it when uplinks come and go, and removes from
+// the maps what no program needs any more, until ctx ends.
 func (x *Enforcer) Follow(ctx context.Context) error {
 	x.mu.Lock()
 	filter, writer := x.filter, x.writer
@@ -189,7 +191,7 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 			}
 		}
 		if err := x.repair(); err != nil {
-			return fmt.Errorf("bring the filter of nftables up to date: %w", err)
+			return fmt.Errorf("update the table of nftables: %w", err)
 		}
 	}
 }
@@ -207,81 +209,11 @@ func (x *Enforcer) repair() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.applied || x.filter == nil {
-		return nil // nobody has said yet what is to be there
+		return nil // the policies are not known yet
 	}
 	return x.applyFilter()
 }
 
 func newFilterTask(x *Enforcer, log *slog.Logger) *task.Task {
 	return task.Every(log, task.Round{Name: "datapath-follow-nftables", Run: x.Follow, Retry: uplinksPause, MaxRetry: uplinksInterval})
-}
-
-// desiredFilter is what the filter is for, but for the uplinks.
-func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilter.Desired) {
-	rows := map[engine.TableID][]hostfilter.Row{}
-	hosts := e.HostClasses()
-	for id, local := range locals {
-		if local.Link == 0 {
-			continue // it has no host end yet, or none of ours
-		}
-		d.Decided = append(d.Decided, local.Link)
-		table, ok := e.Table(id, model.Egress)
-		if !ok || !table.Restricts() {
-			continue
-		}
-		if _, known := rows[table.ID()]; !known {
-			rows[table.ID()] = hostRows(table, hosts)
-		}
-		d.Pods = append(d.Pods, hostfilter.Pod{Link: local.Link, Rows: rows[table.ID()]})
-	}
-	slices.Sort(d.Decided)
-	slices.SortFunc(d.Pods, func(x, y hostfilter.Pod) int { return x.Link - y.Link })
-	return d
-}
-
-// hostRows are a table's rows for the node. Where a policy tells its addresses apart, all of them have to be allowed.
-func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row) {
-	var sets [][]engine.Row
-	for _, class := range hosts {
-		sets = append(sets, table.RowsOf(class))
-	}
-	allows := func(protocol model.Protocol, port uint16) bool {
-		return !slices.ContainsFunc(sets, func(rows []engine.Row) bool {
-			outcome, ok := engine.Lookup(rows, protocol, port)
-			return !ok || !outcome.Allowed
-		})
-	}
-	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		starts := spanStarts(sets, protocol)
-		for i := 0; i < len(starts); {
-			first := starts[i]
-			allow := allows(protocol, first)
-			for i++; i < len(starts) && allows(protocol, starts[i]) == allow; i++ {
-			}
-			last := uint16(65535)
-			if i < len(starts) {
-				last = starts[i] - 1
-			}
-			list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: first, Last: last, Allow: allow})
-		}
-	}
-	return append(list, hostfilter.Row{Last: 65535, Allow: allows(model.ICMP, 0)}) // as all protocols without ports
-}
-
-// spanStarts returns the ports at which a verdict may change, 0 first.
-func spanStarts(sets [][]engine.Row, protocol model.Protocol) []uint16 {
-	starts := []uint16{0}
-	for _, rows := range sets {
-		for _, r := range rows {
-			if r.Protocol != protocol || r.Bits == 0 {
-				continue
-			}
-			starts = append(starts, r.Port)
-			if end := r.Port | 0xffff>>r.Bits; end < 65535 {
-				starts = append(starts, end+1)
-			}
-		}
-	}
-	slices.Sort(starts)
-	return slices.Compact(starts)
 }

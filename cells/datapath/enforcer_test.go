@@ -39,19 +39,20 @@ func TestEnforcerFailedRelease(t *testing.T) {
 	uplink := n.addUplink(t, "eth0")
 	e, locals := restrictedEngine(t, p)
 	must(t, n.datapath.Enforcer().Apply(e, nil, locals))
-	n.wantDecided(t, uplink)
+	n.wantAttached(t, uplink)
 	e.Apply(engine.Update{RemovePolicies: []model.PolicyID{{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "deny"}}})
 	locals["shop/unknown"] = policy.Local{Number: 2}
 	if err := n.datapath.Enforcer().Apply(e, nil, locals); err == nil {
 		t.Fatal("an endpoint that the engine does not know is no error")
 	}
-	n.wantDecided(t, uplink)
+	n.wantAttached(t, uplink)
 	delete(locals, "shop/unknown")
 	must(t, n.datapath.Enforcer().Apply(e, nil, locals))
-	n.wantDecided(t)
+	n.wantAttached(t)
 }
 
-// TestEnforcerUnknownPod has the uplinks decide for a restricted pod that the next agent does not know yet: the maps deny it everything.
+// TestEnforcerUnknownPod has the uplinks decide for a restricted pod that the next agent does not know yet: the maps
+// deny it everything.
 func TestEnforcerUnknownPod(t *testing.T) {
 	n := newNode(t)
 	p := n.newPod(t, 1)
@@ -65,7 +66,7 @@ func TestEnforcerUnknownPod(t *testing.T) {
 	must(t, n.datapath.Enforcer().Apply(engine.New(engine.Config{}), nil, nil))
 	n.wantEgress(t, uplink, n.toUplink(t))
 	must(t, n.datapath.Enforcer().Forget(1)) // it is gone
-	n.wantDecided(t)
+	n.wantAttached(t)
 }
 
 // addressEntries reads the map that says of which class an address is.
@@ -111,7 +112,8 @@ func TestEnforcerCompare(t *testing.T) {
 	}
 }
 
-// TestEnforcerRemovesOtherCopy has the task that follows nftables remove, soon, the copy of the policy that is not active any more.
+// TestEnforcerRemovesOtherCopy has the task that follows nftables remove, soon, the copy of the policy that is not
+// active any more.
 func TestEnforcerRemovesOtherCopy(t *testing.T) {
 	n := newNode(t)
 	p := n.newPod(t, 1)

@@ -17,7 +17,8 @@ import (
 	"porin.dev/porin/internal/conntrack"
 )
 
-// flowEvents reads what the programs tell of packets. It is a [flow.Source]. The kernel keeps the place up to which agents have read.
+// flowEvents reads what the programs tell of packets. It is a [flow.Source]. The kernel keeps the place up to which
+// agents have read.
 type flowEvents struct {
 	mu      sync.Mutex      // guards the fields below
 	reader  *ringbuf.Reader // nil unless started

@@ -23,7 +23,7 @@ func TestHostFilter(t *testing.T) {
 			{Protocol: unix.IPPROTO_TCP, Last: 65535, Allow: true},
 			{},
 		}}},
-		Decided: []int{p.index(), other.index()},
+		Enforced: []int{p.index(), other.index()},
 	}))
 	for _, addr := range []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")} {
 		must(t, n.Netlink(t).AddrAdd(testutil.LinkAt(1), testutil.Address(hostPrefix(addr))))

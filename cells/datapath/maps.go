@@ -37,8 +37,8 @@ type Counters interface {
 // bpfMaps are the maps, with what is done in them for an endpoint.
 type bpfMaps loader.Maps
 
-// kernelMaps is [Maps] and [Counters] in the kernel. The order of writing and deleting matters: the entry by link, which knows the
-// addresses, is there first and goes last, so that whatever was interrupted can be found again.
+// kernelMaps is [Maps] and [Counters] in the kernel. The order of writing and deleting matters: the entry by link,
+// which knows the addresses, is there first and goes last, so that whatever was interrupted can be found again.
 type kernelMaps struct {
 	mu      sync.RWMutex // guards the field below; held while a map is read or written, or a link goes down: none blocks long
 	maps    *bpfMaps     // nil unless started

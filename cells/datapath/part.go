@@ -6,8 +6,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Part is a part of the kernel in which every endpoint has something: its map entries, or what is on its link. A start, the pruning
-// after it and the doctor compare by Compare and Stale alone what endpoints should have with what there is.
+// Part is a part of the kernel in which every endpoint has something: its map entries, or what is on its link. A start,
+// the pruning after it and the doctor compare by Compare and Stale alone what endpoints should have with what there is.
 //
 // All methods may be called concurrently, Update and Delete not for the same endpoint.
 type Part interface {

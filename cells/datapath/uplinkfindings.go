@@ -11,12 +11,12 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// findings compares the devices with what [Uplinks.Require] was told last.
+// findings compares the devices with the last call of [Uplinks.Require].
 func (u *uplinks) findings() (findings []doctor.Finding, err error) {
 	u.mu.Lock()
-	asked, required := u.asked, u.required
+	called, required := u.requireCalled, u.required
 	u.mu.Unlock()
-	if !asked {
+	if !called {
 		return nil, nil
 	}
 	u.netlink.Lock()
@@ -38,7 +38,7 @@ func (u *uplinks) findings() (findings []doctor.Finding, err error) {
 	return findings, ignoreInterrupted(err)
 }
 
-// finding is about a device that has the program, or 0 for none.
+// finding returns what is wrong with a device, whose program has the ID found; 0 is no program.
 func (u *uplinks) finding(l netlink.Link, found int, required bool) (f doctor.Finding, ok bool) {
 	index, name := l.Attrs().Index, l.Attrs().Name
 	f = doctor.Finding{
@@ -56,9 +56,9 @@ func (u *uplinks) finding(l netlink.Link, found int, required bool) (f doctor.Fi
 	return f, f.Kind != ""
 }
 
-// repair says why the device refuses the program, if it does.
+// repair returns why the device refuses the program, if it does.
 func (u *uplinks) repair(l netlink.Link) error {
-	if err := u.compareOne(l); err != nil {
+	if err := u.reconcileLink(l); err != nil {
 		return err
 	}
 	u.mu.Lock()

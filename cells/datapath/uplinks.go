@@ -20,18 +20,20 @@ import (
 )
 
 // Uplinks are the devices by which packets leave the node: all of its network namespace but lo and the host ends of pods. The
-// program to_uplink decides there what pods send, on addresses that the node has translated.
+// program to_uplink applies the pods' egress policies there, to addresses after the node's translation.
 type Uplinks interface {
-	// Require attaches the program to all uplinks, and to those that come later, or detaches it from all. A device that refuses it is no
-	// error: it is not among Decided, and the log and the doctor tell of it. Nothing must rely on Decided any more when it is detached.
+	// Require attaches the program to all uplinks, and to those that come later, or detaches it from all. A device that
+	// refuses the program is no error: it is not among Attached, and the log and a finding of the doctor say so. Before
+	// Require(false), nothing may rely on Attached any more.
 	Require(required bool) error
-	// Decided returns the indexes of the devices that have the program, in order.
-	Decided() []int
-	// Changed has a token when Decided may have changed since the last one was taken. There may be one reader.
+	// Attached returns the indexes of the devices that have the program, in order.
+	Attached() []int
+	// Changed receives a token when Attached may have changed. It is for one reader.
 	Changed() <-chan struct{}
 }
 
-// uplinkHandle is that of our filter: on a device that is not ours, others have filters of priority 1, too. The newest of a priority comes first.
+// uplinkHandle is the handle of our filter. Others may have filters of the same priority on the device; of these, the
+// newest runs first.
 const uplinkHandle = 0x706f7269
 
 // uplinks is [Uplinks] in the network namespace of the thread that started it.
@@ -45,15 +47,15 @@ type uplinks struct {
 	filter    netlink.BpfFilter
 	namespace *os.File
 
-	mu       sync.Mutex // guards the fields below
-	asked    bool       // Require was called: before, nobody knows what a former agent's programs are needed for
-	required bool
-	decided  map[int]bool
-	refusals map[int]string // by device, so that each is logged once
+	mu            sync.Mutex // guards the fields below
+	requireCalled bool       // before that, programs of a former agent stay: it is not known whether they are required
+	required      bool
+	attached      map[int]bool
+	refusals      map[int]string // by device, so that each is logged once
 }
 
 func newUplinks(log *slog.Logger) *uplinks {
-	return &uplinks{log: log, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), decided: map[int]bool{}, refusals: map[int]string{}}
+	return &uplinks{log: log, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), attached: map[int]bool{}, refusals: map[int]string{}}
 }
 
 func uplinkFilter(p *loader.Program) netlink.BpfFilter {
@@ -65,7 +67,8 @@ func uplinkFilter(p *loader.Program) netlink.BpfFilter {
 	}
 }
 
-// isUplink reports whether the device is one. The program expects a link header: what has none, as a tunnel of IP in IP, is left to the guard.
+// isUplink reports whether the device is one. The program expects an Ethernet header. What pods send to a device
+// without one, such as an IP-in-IP tunnel, the chain forward of package hostfilter drops.
 func isUplink(l netlink.Link) bool {
 	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && !link.IsHostEnd(l)
 }
@@ -82,7 +85,7 @@ func (u *uplinks) start(program *loader.Program, namespace *os.File) error {
 	return nil
 }
 
-// stop leaves the filters where they are. The next start knows nothing of what was required.
+// stop leaves the filters attached. After the next start, Require has to be called again.
 func (u *uplinks) stop() {
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
@@ -93,30 +96,30 @@ func (u *uplinks) stop() {
 	u.handle = nil
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.asked, u.required, u.decided, u.refusals = false, false, map[int]bool{}, map[int]string{}
+	u.requireCalled, u.required, u.attached, u.refusals = false, false, map[int]bool{}, map[int]string{}
 }
 
 func (u *uplinks) Require(required bool) error {
 	u.mu.Lock()
-	known := u.asked && u.required == required && !required // what was detached is not looked for again
-	u.asked, u.required = true, required
+	done := u.requireCalled && !u.required && !required // detached before
+	u.requireCalled, u.required = true, required
 	u.mu.Unlock()
-	if known {
+	if done {
 		return nil
 	}
 	defer signal(u.wake)
-	return u.compareAll()
+	return u.reconcileAll()
 }
 
-func (u *uplinks) Decided() []int {
+func (u *uplinks) Attached() []int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return slices.Sorted(maps.Keys(u.decided))
+	return slices.Sorted(maps.Keys(u.attached))
 }
 
 func (u *uplinks) Changed() <-chan struct{} { return u.changed }
 
-// signal leaves a token.
+// signal leaves a token in the channel, unless there is one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -130,29 +133,29 @@ func (u *uplinks) isRequired() bool {
 	return u.required
 }
 
-func (u *uplinks) isDecided(index int) bool {
+func (u *uplinks) isAttached(index int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.decided[index]
+	return u.attached[index]
 }
 
-// setDecided notes whether the device has the program.
-func (u *uplinks) setDecided(index int, decided bool) {
+// setAttached records whether the device has the program.
+func (u *uplinks) setAttached(index int, attached bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.decided[index] == decided {
+	if u.attached[index] == attached {
 		return
 	}
-	if decided {
-		u.decided[index] = true
+	if attached {
+		u.attached[index] = true
 	} else {
-		delete(u.decided, index)
+		delete(u.attached, index)
 	}
 	signal(u.changed)
 }
 
-// compareAll makes every uplink what it should be.
-func (u *uplinks) compareAll() error {
+// reconcileAll attaches the program to every uplink, or detaches it, as required.
+func (u *uplinks) reconcileAll() error {
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
 	if u.handle == nil {
@@ -166,10 +169,10 @@ func (u *uplinks) compareAll() error {
 	for _, l := range links {
 		if isUplink(l) {
 			there[l.Attrs().Index] = true
-			u.compare(l)
+			u.reconcile(l)
 		}
 	}
-	for _, index := range u.Decided() {
+	for _, index := range u.Attached() {
 		if !there[index] {
 			u.forget(index)
 		}
@@ -177,19 +180,19 @@ func (u *uplinks) compareAll() error {
 	return err
 }
 
-// compareOne is compareAll of one device.
-func (u *uplinks) compareOne(l netlink.Link) error {
+// reconcileLink is reconcileAll for one device.
+func (u *uplinks) reconcileLink(l netlink.Link) error {
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
 	if u.handle == nil {
 		return ErrNotStarted
 	}
-	u.compare(l)
+	u.reconcile(l)
 	return nil
 }
 
-// compare expects the lock of netlink.
-func (u *uplinks) compare(l netlink.Link) {
+// reconcile expects the lock netlink.
+func (u *uplinks) reconcile(l netlink.Link) {
 	index, name := l.Attrs().Index, l.Attrs().Name
 	found, err := programAt(u.handle, index, u.filter)
 	required := u.isRequired()
@@ -197,27 +200,27 @@ func (u *uplinks) compare(l netlink.Link) {
 	case err != nil:
 	case required && found != u.filter.Id:
 		if err = u.attach(index); err == nil {
-			u.log.Info("egress of pods is decided on a device", "ifname", name, "ifindex", index)
+			u.log.Info("egress policy is enforced on a device", "ifname", name, "ifindex", index)
 		}
 	case !required && found != 0:
-		u.setDecided(index, false)
+		u.setAttached(index, false)
 		if err = u.detach(index); err == nil {
-			u.log.Info("egress of pods is no more decided on a device", "ifname", name, "ifindex", index)
+			u.log.Info("egress policy is no longer enforced on a device", "ifname", name, "ifindex", index)
 		}
 	}
-	if errors.Is(err, unix.ENODEV) { // it has gone
+	if errors.Is(err, unix.ENODEV) { // the device is gone
 		u.forget(index)
 		return
 	}
-	u.setDecided(index, required && err == nil)
-	u.noteRefusal(l, err)
+	u.setAttached(index, required && err == nil)
+	u.logRefusal(l, err)
 }
 
-// errIngress is why a device cannot have the program: filters for the egress of the qdisc ingress, which takes the place of clsact, would
-// be run at the ingress.
+// errIngress is returned for a device with the qdisc ingress, which excludes clsact. It runs all filters at the
+// ingress, also those for the egress.
 var errIngress = errors.New("another program has put the qdisc ingress there: replace it by clsact")
 
-// attach replaces a program of ours between two packets.
+// attach replaces an older program of ours without a gap.
 func (u *uplinks) attach(index int) error {
 	err := u.handle.QdiscAdd(clsact(index))
 	if errors.Is(err, unix.EEXIST) {
@@ -239,7 +242,7 @@ func (u *uplinks) checkClsact(index int) error {
 	return err
 }
 
-// detach leaves the qdisc: filters of others may be on it, or come at any time.
+// detach leaves the qdisc: others may have filters on it, or add them at any time.
 func (u *uplinks) detach(index int) error {
 	filter := u.filter
 	filter.LinkIndex = index
@@ -251,14 +254,14 @@ func (u *uplinks) detach(index int) error {
 }
 
 func (u *uplinks) forget(index int) {
-	u.setDecided(index, false)
+	u.setAttached(index, false)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.refusals, index)
 }
 
-// noteRefusal logs what a device says, once.
-func (u *uplinks) noteRefusal(l netlink.Link, err error) {
+// logRefusal logs why a device refuses the program, once. A nil error ends the refusal.
+func (u *uplinks) logRefusal(l netlink.Link, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	index := l.Attrs().Index
@@ -268,7 +271,7 @@ func (u *uplinks) noteRefusal(l netlink.Link, err error) {
 	}
 	if u.refusals[index] != err.Error() {
 		u.refusals[index] = err.Error()
-		u.log.Warn("egress of pods cannot be decided on a device: what pods with an egress policy send there is dropped",
+		u.log.Warn("egress policy cannot be enforced on a device: what pods with an egress policy send there is dropped",
 			"ifname", l.Attrs().Name, "ifindex", index, "error", err)
 	}
 }

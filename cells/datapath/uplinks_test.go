@@ -71,10 +71,10 @@ func (n *node) pinnedToUplink(t testing.TB) *ebpf.Program {
 	return program
 }
 
-func (n *node) wantDecided(t testing.TB, want ...int) {
+func (n *node) wantAttached(t testing.TB, want ...int) {
 	t.Helper()
-	if got := n.datapath.Uplinks().Decided(); !slices.Equal(got, want) {
-		t.Errorf("decided are %v, want %v", got, want)
+	if got := n.datapath.Uplinks().Attached(); !slices.Equal(got, want) {
+		t.Errorf("the program is attached to %v, want %v", got, want)
 	}
 }
 
@@ -95,12 +95,12 @@ func TestUplinksRequire(t *testing.T) {
 	p := n.newPod(t, 1)
 	n.attach(t, p)
 	a, b := n.addUplink(t, "eth0"), n.addUplink(t, "eth1")
-	n.wantDecided(t)
+	n.wantAttached(t)
 	n.wantEgress(t, a)
 	before := n.egress(t, p.index())
 	n.require(t, true)
 	n.require(t, true) // again, when there is nothing to do
-	n.wantDecided(t, a, b)
+	n.wantAttached(t, a, b)
 	select {
 	case <-n.datapath.Uplinks().Changed():
 	default:
@@ -113,7 +113,7 @@ func TestUplinksRequire(t *testing.T) {
 	n.wantEgress(t, p.index(), before...)
 	n.require(t, false)
 	n.require(t, false)
-	n.wantDecided(t)
+	n.wantAttached(t)
 	for _, link := range []int{a, b} {
 		n.wantEgress(t, link)
 	}
@@ -144,15 +144,15 @@ func TestUplinksFollowed(t *testing.T) {
 	eventually := func(want ...int) {
 		t.Helper()
 		testutil.Eventually(t, func() error {
-			if got := n.datapath.Uplinks().Decided(); !slices.Equal(got, want) {
-				return fmt.Errorf("decided are %v, want %v", got, want)
+			if got := n.datapath.Uplinks().Attached(); !slices.Equal(got, want) {
+				return fmt.Errorf("the program is attached to %v, want %v", got, want)
 			}
 			return nil
 		})
 	}
 	for range 2 {
 		n.require(t, true)
-		n.wantDecided(t, first)
+		n.wantAttached(t, first)
 		p := n.newPod(t, 1)
 		n.attach(t, p)
 		second := n.addUplink(t, "eth1")
@@ -169,7 +169,7 @@ func TestUplinksFollowed(t *testing.T) {
 		must(t, n.Netlink(t).LinkDel(testutil.LinkAt(second)))
 		eventually(first)
 		n.require(t, false)
-		n.wantDecided(t)
+		n.wantAttached(t)
 		n.detach(t, p)
 	}
 }
@@ -183,10 +183,10 @@ func TestUplinksRestart(t *testing.T) {
 	n.stop(t)
 	n.start(t)
 	n.wantEgress(t, eth0, old)
-	n.wantDecided(t) // nobody has asked
+	n.wantAttached(t) // nobody has asked
 	n.require(t, true)
 	n.wantEgress(t, eth0, old)
-	n.wantDecided(t, eth0)
+	n.wantAttached(t, eth0)
 	n.stop(t)
 	must(t, n.tryStart(t, (*datapath.Datapath).Upgrade))
 	n.wantEgress(t, eth0, old)
@@ -226,7 +226,7 @@ func TestUplinksLeaveOthersAlone(t *testing.T) {
 	must(t, testutil.Ping(n.Namespace, outside, testutil.Patience))
 }
 
-// A device that refuses the program is not among the decided ones, and the doctor says so.
+// A device that refuses the program is not among those with the program, and the doctor says so.
 func TestUplinksRefused(t *testing.T) {
 	for name, occupy := range map[string]func(n *node, link int) netlink.Qdisc{
 		"the qdisc ingress": func(n *node, link int) netlink.Qdisc {
@@ -246,7 +246,7 @@ func TestUplinksRefused(t *testing.T) {
 			}
 			c.wantHealthy(t)
 			c.require(t, true)
-			c.wantDecided(t, eth1)
+			c.wantAttached(t, eth1)
 			findings := c.examine(t, "")
 			if kindsOf(findings) != "uplink-program-missing" {
 				t.Fatalf("found %v", findings)
@@ -257,7 +257,7 @@ func TestUplinksRefused(t *testing.T) {
 			must(t, c.Netlink(t).QdiscDel(qdisc))
 			repairAll(t, findings)
 			c.wantHealthy(t)
-			c.wantDecided(t, eth0, eth1)
+			c.wantAttached(t, eth0, eth1)
 		})
 	}
 }

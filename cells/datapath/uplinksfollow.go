@@ -16,13 +16,13 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Devices are followed by the kernel's notifications, and compared all together now and then.
+// Devices are reconciled when the kernel notifies of a change, and all together at an interval.
 const (
 	uplinksInterval = time.Minute
-	uplinksPause    = time.Second // before they are followed again, after that has failed
+	uplinksPause    = time.Second // before the next try, after following has failed
 )
 
-// FollowUplinks gives devices that come the program while it is required, until ctx ends.
+// FollowUplinks attaches the program to new devices while it is required, until ctx ends.
 func (d *Datapath) FollowUplinks(ctx context.Context) error {
 	u := d.uplinks
 	for ctx.Err() == nil {
@@ -46,7 +46,7 @@ func newUplinksTask(d *Datapath, log *slog.Logger) *task.Task {
 	return task.Forever(log, "datapath-follow-uplinks", d.FollowUplinks)
 }
 
-// follow returns nil when the program is not required any more.
+// follow watches the devices. It returns nil when the program is not required any more.
 func (u *uplinks) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	notifications, err := u.subscribe(ctx)
@@ -59,7 +59,7 @@ func (u *uplinks) follow(ctx context.Context) error {
 		for range notifications { // to its end
 		}
 	}()
-	if err := u.compareAll(); err != nil { // after the subscription, so that no device is between the two
+	if err := u.reconcileAll(); err != nil { // after the subscription, so that no device is missed
 		return err
 	}
 	tick := time.NewTicker(uplinksInterval)
@@ -76,9 +76,9 @@ func (u *uplinks) follow(ctx context.Context) error {
 			if !open {
 				return errors.New("the kernel has dropped notifications")
 			}
-			err = u.note(m)
+			err = u.handleNotification(m)
 		case <-tick.C:
-			err = u.compareAll()
+			err = u.reconcileAll()
 		}
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func (u *uplinks) follow(ctx context.Context) error {
 	}
 }
 
-// subscribe is for devices, and for what is taken off them.
+// subscribe asks for notifications of devices, and of qdiscs and filters.
 func (u *uplinks) subscribe(ctx context.Context) (notifications <-chan syscall.NetlinkMessage, err error) {
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
@@ -100,10 +100,11 @@ func (u *uplinks) subscribe(ctx context.Context) (notifications <-chan syscall.N
 	return notifications, err
 }
 
-// note is for one notification. Those of pods' host ends, which are most, cost nothing more.
-func (u *uplinks) note(m syscall.NetlinkMessage) error {
-	// A struct ifinfomsg and a struct tcmsg both begin with the family, and have the index of the device at the same place.
-	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // of a bridge's port
+// handleNotification handles one notification. Most are of pods' host ends, and cost nothing more.
+func (u *uplinks) handleNotification(m syscall.NetlinkMessage) error {
+	// struct ifinfomsg and struct tcmsg both begin with the family, and have the index of the device at the same
+	// offset. AF_BRIDGE is for ports of a bridge.
+	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return nil
 	}
 	index := int(int32(binary.NativeEndian.Uint32(m.Data[4:])))
@@ -111,20 +112,20 @@ func (u *uplinks) note(m syscall.NetlinkMessage) error {
 	case unix.RTM_DELLINK:
 		u.forget(index)
 	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
-		if u.isDecided(index) {
-			return u.compareIndex(index)
+		if u.isAttached(index) {
+			return u.reconcileIndex(index)
 		}
 	case unix.RTM_NEWLINK:
 		header := unix.NlMsghdr(m.Header)
-		if l, err := netlink.LinkDeserialize(&header, m.Data); err == nil && isUplink(l) && !u.isDecided(index) {
-			return u.compareOne(l)
+		if l, err := netlink.LinkDeserialize(&header, m.Data); err == nil && isUplink(l) && !u.isAttached(index) {
+			return u.reconcileLink(l)
 		}
 	}
 	return nil
 }
 
-// compareIndex is compareOne of a device that is there.
-func (u *uplinks) compareIndex(index int) error {
+// reconcileIndex is reconcileLink for a device of which only the index is known.
+func (u *uplinks) reconcileIndex(index int) error {
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
 	if u.handle == nil {
@@ -132,7 +133,7 @@ func (u *uplinks) compareIndex(index int) error {
 	}
 	l, err := linkOrErrNoLink(u.handle.LinkByIndex(index))
 	if err == nil {
-		u.compare(l)
+		u.reconcile(l)
 	}
 	if errors.Is(err, ErrNoLink) {
 		u.forget(index)

@@ -34,8 +34,8 @@ type Step interface {
 type Steps []Step
 
 // Pruner is a Step that owns things outside the agent's memory. Prune is called at a start, after every Restore and
-// before the API serves, and again when a suspended start goes on, with what is alive: the step removes whatever bears its mark and belongs to none of it, and
-// names each thing that it removed.
+// before the API serves, and again when a suspended start goes on, with what is alive: the step removes whatever bears
+// its mark and belongs to none of it, and names each thing that it removed.
 type Pruner interface {
 	Prune(ctx context.Context, live []Endpoint) (removed []string, err error)
 }
@@ -46,8 +46,8 @@ type Renewer interface {
 	Renew(ctx context.Context, ep Endpoint) error
 }
 
-// Updater is a Step that depends on [Endpoint.Metadata]. Update is called with the endpoint that has other metadata than before. When it fails,
-// or what follows, it is called again with the endpoint as it was.
+// Updater is a Step that depends on [Endpoint.Metadata]. Update is called with the endpoint that has other metadata
+// than before. When it fails, or what follows, it is called again with the endpoint as it was.
 type Updater interface {
 	Update(ctx context.Context, ep Endpoint) error
 }
@@ -58,9 +58,10 @@ type Surveyor interface {
 	Survey(ctx context.Context, eps []Endpoint) (lost map[Attachment]error, err error)
 }
 
-// Finder is a Step that can list what the kernel has, without changing anything. Find is called at a start, and again after a failure: after what
-// was deleted meanwhile or is of another boot is taken down, and before anything else is restored or removed, with what the steps before it have found: it adds attachments, or completes those. An
-// attachment that it cannot name is [Unnamed]. The manager finds by the ledger which of them nobody knows.
+// Finder is a Step that can list what the kernel has, without changing anything. Find is called at a start, and again
+// after a failure: after what was deleted meanwhile or is of another boot is taken down, and before anything else is
+// restored or removed, with what the steps before it have found: it adds attachments, or completes those. An attachment
+// that it cannot name is [Unnamed]. The manager finds by the ledger which of them nobody knows.
 type Finder interface {
 	Find(ctx context.Context, found []Endpoint) ([]Endpoint, error)
 }
@@ -85,7 +86,8 @@ type Deletion struct {
 
 // DeleteConfig travels with a deletion.
 type DeleteConfig struct {
-	// NoIPRelease keeps the address: another IPAM gave it, or a restored endpoint cannot be brought back and its address was never taken.
+	// NoIPRelease keeps the address: another IPAM gave it, or a restored endpoint cannot be brought back and its
+	// address was never taken.
 	NoIPRelease bool
 	// Began is when the caller that asked for the deletion began, on CLOCK_BOOTTIME: an ADD of the attachment that
 	// began earlier is refused from then on. 0 when no caller asked: an undo.

@@ -8,8 +8,9 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// callOrder remembers when the latest calls began, by the boot clock: of two that contradict each other the later one is right. The registry's
-// lock guards it, under which an attachment's worker is looked for, too: an ADD meets either the record of a DEL or the DEL.
+// callOrder remembers when the latest calls began, by the boot clock: of two that contradict each other the later one
+// is right. The registry's lock guards it, under which an attachment's worker is looked for, too: an ADD meets either
+// the record of a DEL or the DEL.
 //
 // An ADD that began before its attachment was deleted, and arrives after that, is late: its runtime has given it up, and
 // nobody would ever delete what it makes. The same holds for one that began before another container of its pod did.

@@ -30,7 +30,8 @@ type creator struct {
 	deleter   *deleter
 	updater   *updater
 
-	// beforeNextClaim is called when a creation that had to wait for another life of its attachment goes on: a simulation orders the two by it.
+	// beforeNextClaim is called when a creation that had to wait for another life of its attachment goes on: a
+	// simulation orders the two by it.
 	beforeNextClaim func(endpoint.Attachment)
 }
 
@@ -112,8 +113,8 @@ func (c *creator) bringUp(ctx context.Context, spec endpoint.Spec, namespace *en
 	}
 }
 
-// create runs in the worker's queue. It waits for its turn among all endpoints, writes down what it is about to do, runs the steps, and writes
-// down that the endpoint is whole.
+// create runs in the worker's queue. It waits for its turn among all endpoints, writes down what it is about to do,
+// runs the steps, and writes down that the endpoint is whole.
 func (c *creator) create(ctx context.Context, w *worker, namespace *endpoint.Namespace, watch *stopwatch) (_ endpoint.Endpoint, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -199,7 +200,8 @@ func (c *creator) renew(ctx context.Context, w *worker, spec endpoint.Spec) (ep 
 	}
 }
 
-// renewInQueue gives the endpoint the later start time, and the metadata that came with the call: on disk, with the steps that keep it, and in the table.
+// renewInQueue gives the endpoint the later start time, and the metadata that came with the call: on disk, with the
+// steps that keep it, and in the table.
 func (c *creator) renewInQueue(ctx context.Context, w *worker, spec endpoint.Spec) (_ endpoint.Endpoint, err error) {
 	renewed := w.ep
 	renewed.Spec.Began, renewed.Renewed = max(renewed.Spec.Began, spec.Began), true

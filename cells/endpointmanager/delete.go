@@ -64,8 +64,8 @@ func (d *deleter) DeleteContainer(ctx context.Context, containerID string, cfg e
 	return d.removeContainer(ctx, containerID, cfg)
 }
 
-// removeEndpoint takes down the endpoint of the attachment, unless it is of a later life, and remembers the deletion: an ADD that began before it
-// may come late. It returns when the endpoint is gone or ctx ends; the deletion goes on.
+// removeEndpoint takes down the endpoint of the attachment, unless it is of a later life, and remembers the deletion:
+// an ADD that began before it may come late. It returns when the endpoint is gone or ctx ends; the deletion goes on.
 func (d *deleter) removeEndpoint(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig, watch *stopwatch) DeleteResult {
 	w, swept := d.registry.rememberDelete(attachment, cfg, len(d.steps.list))
 	unnamed := d.removeUnnamed(ctx, attachment, cfg)
@@ -127,7 +127,8 @@ func (d *deleter) deleteWorker(ctx context.Context, w *worker, cfg endpoint.Dele
 	}
 }
 
-// takeDown waits for its turn among all endpoints, writes down that the endpoint is to go, and detaches every step. It runs in the worker's queue.
+// takeDown waits for its turn among all endpoints, writes down that the endpoint is to go, and detaches every step. It
+// runs in the worker's queue.
 func (d *deleter) takeDown(ctx context.Context, w *worker, cfg endpoint.DeleteConfig, watch *stopwatch) DeleteResult {
 	if w.isGone() {
 		return DeleteResult{}

@@ -15,9 +15,9 @@ type health struct{ m *manager }
 
 func newHealth(m *manager) health { return health{m} }
 
-// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but what it writes is lost with it. A restart
-// makes a new ledger, and holds what is there; but beside another file, which may lack endpoints, it would remove them: that is for a person to look at,
-// and so is what is held.
+// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but what it writes
+// is lost with it. A restart makes a new ledger, and holds what is there; but beside another file, which may lack
+// endpoints, it would remove them: that is for a person to look at, and so is what is held.
 func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "endpointmanager", State: supervisor.OK}
 	if h.m.gate.isStopped() {

@@ -209,8 +209,9 @@ func (s routes) accept(w http.ResponseWriter, r *http.Request) error {
 	return answerDeletion(w, result)
 }
 
-// heldBy finds what is held by its text form, which is none of an attachment where that is not known, or by what porin status prints of it:
-// a beginning of the container ID that fits one alone. The interface may be left out. The empty string is all.
+// heldBy finds what is held by its text form, which is none of an attachment where that is not known, or by what porin
+// status prints of it: a beginning of the container ID that fits one alone. The interface may be left out. The empty
+// string is all.
 func (s routes) heldBy(text string) (endpoint.Attachment, error) {
 	if text == "" {
 		return endpoint.Attachment{}, nil

@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// TestHeldUnnamedShown: of a link that nobody knows the container of, answers, findings and the log have what is known, and no made up name.
+// TestHeldUnnamedShown: of a link that nobody knows the container of, answers, findings and the log have what is known,
+// and no made up name.
 func TestHeldUnnamedShown(t *testing.T) {
 	links := append(hostEnds(1), endpoint.Endpoint{
 		ID: 48, Spec: endpoint.Spec{Attachment: endpoint.Unnamed("link/48")}, Host: endpoint.Interface{Index: 48}, Container: endpoint.Interface{Name: "/unknown"},

@@ -75,8 +75,8 @@ func create(t *testing.T, dir string, n int) {
 	}
 }
 
-// TestKilledWhileHolding: a start that is killed while it writes down what it holds has written all of it, or the next one decides on all
-// of it again. Else the rest would be few enough to be removed, and they are links of running pods.
+// TestKilledWhileHolding: a start that is killed while it writes down what it holds has written all of it, or the next
+// one decides on all of it again. Else the rest would be few enough to be removed, and they are links of running pods.
 func TestKilledWhileHolding(t *testing.T) {
 	for _, row := range []struct{ whole, links int }{{0, 3}, {0, 6}, {50, 60}} {
 		for writes := range 4 {

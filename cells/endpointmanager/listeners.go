@@ -7,8 +7,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// listeners are those who are told of endpoints. Nothing here holds a lock: a subscriber may read the table. Who is told that an endpoint is
-// deleted, and when, is in delete.go.
+// listeners are those who are told of endpoints. Nothing here holds a lock: a subscriber may read the table. Who is
+// told that an endpoint is deleted, and when, is in delete.go.
 type listeners struct {
 	subscribers []endpoint.Subscriber
 	observers   []endpoint.Observer

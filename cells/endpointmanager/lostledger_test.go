@@ -80,7 +80,8 @@ func TestLedgerLost(t *testing.T) {
 	}
 }
 
-// TestHealthLedgerLostThenRestart: an agent whose ledger was removed is failing, and the one that a kubelet starts then removes nothing.
+// TestHealthLedgerLostThenRestart: an agent whose ledger was removed is failing, and the one that a kubelet starts then
+// removes nothing.
 func TestHealthLedgerLostThenRestart(t *testing.T) {
 	dir := t.TempDir()
 	m := withSteps(t, dir, &pruning{&finding{probe: &probe{}}})

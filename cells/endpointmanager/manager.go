@@ -91,8 +91,8 @@ func newUnmeasured(p Params) *manager {
 	return build(p, admission.NewQueues(p.Config.Parallel, func(admission.Lane, time.Duration) {}), newHeldSet(), restored.New())
 }
 
-// manager is the whole of its parts, each in a file of its own: the creator makes endpoints, the deleter takes them down, the restorer brings
-// them back at a start.
+// manager is the whole of its parts, each in a file of its own: the creator makes endpoints, the deleter takes them
+// down, the restorer brings them back at a start.
 type manager struct {
 	*creator
 	*deleter

@@ -53,7 +53,8 @@ func phaseOrder(p ledger.Phase) int {
 	return 2
 }
 
-// readDeletions reads what was deleted lately, for the order of calls and for the steps that want to know. none is that there is nothing of it.
+// readDeletions reads what was deleted lately, for the order of calls and for the steps that want to know. none is that
+// there is nothing of it.
 func (r *ledgerReader) readDeletions() (none bool, err error) {
 	tombstones, err := r.records.ledger.Tombstones()
 	if err != nil {
@@ -121,8 +122,8 @@ func (r *ledgerReader) launch(rec ledger.Record) *restoration {
 	return one
 }
 
-// findSuperseded notes whose place in its pod a newer container has, which is on record as whole. The ledger may hold the older ones still: their
-// deletion failed, or could not be written.
+// findSuperseded notes whose place in its pod a newer container has, which is on record as whole. The ledger may hold
+// the older ones still: their deletion failed, or could not be written.
 func findSuperseded(list []*restoration) {
 	newest := map[podInterface]*worker{}
 	for _, one := range list {

@@ -118,9 +118,9 @@ func (r *registry) ofContainer(id string) []*worker {
 	return r.workers.ofContainer(id)
 }
 
-// rememberDelete remembers the deletion of the attachment, and returns its worker. cfg.Sweep makes one for an attachment that the agent has no
-// endpoint of, so that the deletion and an ADD that comes meanwhile take their turn; there is none when the node has no number left, or the
-// manager has stopped.
+// rememberDelete remembers the deletion of the attachment, and returns its worker. cfg.Sweep makes one for an
+// attachment that the agent has no endpoint of, so that the deletion and an ADD that comes meanwhile take their turn;
+// there is none when the node has no number left, or the manager has stopped.
 func (r *registry) rememberDelete(a endpoint.Attachment, cfg endpoint.DeleteConfig, steps int) (w *worker, swept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

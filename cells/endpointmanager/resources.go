@@ -27,8 +27,8 @@ func (r resources) Resources() []capacity.Resource {
 	}
 }
 
-// ledger is not vital when it is lost: an ADD succeeds, and a node that is NotReady would lose pods that run well. A kubelet restarts
-// the agent for it.
+// ledger is not vital when it is lost: an ADD succeeds, and a node that is NotReady would lose pods that run well. A
+// kubelet restarts the agent for it.
 func (r resources) ledger() capacity.Resource {
 	ledger := capacity.Resource{Name: "ledger", Err: r.writable(), Vital: true}
 	if ledger.Err == nil {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// undoTimeAtStart bounds how long a start waits for what it takes down: nobody is answered before, and an IPAM plugin may hang.
-	// What is not down by then is tried again later.
+	// undoTimeAtStart bounds how long a start waits for what it takes down: nobody is answered before, and an IPAM
+	// plugin may hang. What is not down by then is tried again later.
 	undoTimeAtStart = 10 * time.Second
 
 	// A living endpoint is not given up for a fault that may pass: the kernel short of memory, a list that changed while it
@@ -33,8 +33,9 @@ const (
 	reasonSuperseded = "a newer container of its pod has its place"
 )
 
-// restorer makes of the ledger, at a start, what an earlier life of the agent had. Its reader reads the records, its comparer compares them with
-// the kernel; the restorer brings back what is whole, holds what cannot be explained, undoes the rest, and removes what belongs to nobody.
+// restorer makes of the ledger, at a start, what an earlier life of the agent had. Its reader reads the records, its
+// comparer compares them with the kernel; the restorer brings back what is whole, holds what cannot be explained,
+// undoes the rest, and removes what belongs to nobody.
 type restorer struct {
 	log             *slog.Logger
 	here            func() (ledger.Origin, error)
@@ -196,8 +197,8 @@ func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
 	_ = group.Wait()
 }
 
-// bringBack waits for one endpoint to be restored or undone, the second phase: the latter until undoCtx ends. Its error is the end
-// of the start.
+// bringBack waits for one endpoint to be restored or undone, the second phase: the latter until undoCtx ends. Its error
+// is the end of the start.
 func (r *restorer) bringBack(ctx, undoCtx context.Context, one *restoration) error {
 	w := one.worker
 	switch {
@@ -301,8 +302,9 @@ func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) 
 	return ctx.Err()
 }
 
-// keep holds the endpoint as it is, and what it has from everybody else. What could not be explained is on record already, all of it at once:
-// a start that is killed between two records would decide on the rest alone. It runs in the worker's queue.
+// keep holds the endpoint as it is, and what it has from everybody else. What could not be explained is on record
+// already, all of it at once: a start that is killed between two records would decide on the rest alone. It runs in the
+// worker's queue.
 func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
 	r.hold(w, reason, detail)
 	if reason == RestoreFailed {
@@ -320,8 +322,8 @@ func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
 	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
 }
 
-// giveUp takes down an endpoint that cannot be brought back. When its address was never taken it is not released either. It runs in the worker's
-// queue.
+// giveUp takes down an endpoint that cannot be brought back. When its address was never taken it is not released
+// either. It runs in the worker's queue.
 func (r *restorer) giveUp(ctx context.Context, w *worker, why error) {
 	r.log.Warn("endpoint cannot be brought back, taking it down", attrs(w.ep), "error", why)
 	r.report.undone(w.attachment, why.Error())

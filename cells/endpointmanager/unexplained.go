@@ -51,12 +51,11 @@ func (c *comparer) findLost(ctx context.Context, list []*restoration) {
 
 // holdUnexplained decides what is held, and returns the list with the links that it adds to it.
 //
-// An attachment is unexplained when the ledger has it as whole and its link is lost, or when its link is there and the ledger
-// does not have it. More than four of these, and more than half of what is counted, are held, and all of them when the ledger is new: it was
-// lost. Counted are the whole records and
-// the links without a record: each attachment once. Not counted are records that a deletion record or a newer ADD of their pod
-// and interface explains, records of what was half made or half deleted, their links, records of another boot, and what is held
-// already.
+// An attachment is unexplained when the ledger has it as whole and its link is lost, or when its link is there and the
+// ledger does not have it. More than four of these, and more than half of what is counted, are held, and all of them
+// when the ledger is new: it was lost. Counted are the whole records and the links without a record: each attachment
+// once. Not counted are records that a deletion record or a newer ADD of their pod and interface explains, records of
+// what was half made or half deleted, their links, records of another boot, and what is held already.
 func (c *comparer) holdUnexplained(list []*restoration, found []endpoint.Endpoint, isNew bool) []*restoration {
 	var lost []*restoration
 	counted := 0

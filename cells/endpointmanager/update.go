@@ -86,8 +86,8 @@ func (u *updater) updateInQueue(ctx context.Context, w *worker, change string) (
 	return w.ep, nil
 }
 
-// put has the steps follow the metadata of the endpoint, when it is another than before, and writes the record; or leaves both as they were.
-// It runs in the worker's queue.
+// put has the steps follow the metadata of the endpoint, when it is another than before, and writes the record; or
+// leaves both as they were. It runs in the worker's queue.
 func (u *updater) put(ctx context.Context, w *worker, changed endpoint.Endpoint) error {
 	updated := changed.Metadata != w.ep.Metadata
 	var err error

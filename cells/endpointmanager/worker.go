@@ -59,7 +59,8 @@ func newWorker(spec endpoint.Spec, id uint16, table *Table, log *slog.Logger) *w
 // beganAt is when the latest ADD of this life began, on CLOCK_BOOTTIME.
 func (w *worker) beganAt() time.Duration { return time.Duration(w.began.Load()) }
 
-// outlives reports whether the endpoint is of a life that began after the deletion did: the deletion came late, and is of an earlier one.
+// outlives reports whether the endpoint is of a life that began after the deletion did: the deletion came late, and is
+// of an earlier one.
 func (w *worker) outlives(cfg endpoint.DeleteConfig) bool { return w.beganAt() > cfg.Began }
 
 // forgetIndexes is for a link of another boot or namespace: what has its index now is another link. It runs in the queue.

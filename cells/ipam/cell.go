@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the ipam cell. It provides the [allocator.Allocator] and the [Step], takes an [allocator.Refiller] if there is one, and deletes tracked connections of released
-// addresses from when everything is restored.
+// Module is the ipam cell. It provides the [allocator.Allocator] and the [Step], takes an [allocator.Refiller] if there
+// is one, and deletes tracked connections of released addresses from when everything is restored.
 func Module(cfg Config) fx.Option {
 	return cell.Module("ipam",
 		fx.Supply(fx.Private, cfg),
@@ -33,7 +33,8 @@ func Module(cfg Config) fx.Option {
 	)
 }
 
-// build returns no follower outside pod-cidr. It has the allocator know what is reserved, and the node's own addresses before anybody starts who needs it.
+// build returns no follower outside pod-cidr. It has the allocator know what is reserved, and the node's own addresses
+// before anybody starts who needs it.
 func build(lc fx.Lifecycle, cfg Config, addresses nodeaddr.Source, log *slog.Logger) (a *allocator.Allocator, follower *nodeaddr.Follower, err error) {
 	reservations := NewReservationFile(cfg.ReservationsPath)
 	if a, err = New(cfg, reservations); err != nil {

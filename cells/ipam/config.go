@@ -20,8 +20,8 @@ type Config struct {
 	PodCIDRs []string
 	// Quarantine is how long a released address belongs to nobody in mode pod-cidr; in the others each pool says it.
 	Quarantine time.Duration
-	// NodePool is the pool of who names none, if its namespace has none either; "" is [allocator.DefaultPool]. It and NamespacePools,
-	// which has pools by namespace, are of mode multi-pool.
+	// NodePool is the pool of who names none, if its namespace has none either; "" is [allocator.DefaultPool]. It and
+	// NamespacePools, which has pools by namespace, are of mode multi-pool.
 	NodePool       string
 	NamespacePools map[string]string
 	// ReservationsPath is the file of the reservations, on a disk. It is made when there is one. "" keeps none over a restart.

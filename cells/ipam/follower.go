@@ -8,7 +8,8 @@ import (
 	"porin.dev/porin/internal/nodeaddr"
 )
 
-// NewFollower returns what tells the allocator which addresses the node has, and the log what is new of them. An allocation waits for nothing.
+// NewFollower returns what tells the allocator which addresses the node has, and the log what is new of them. An
+// allocation waits for nothing.
 func NewFollower(source nodeaddr.Source, a *allocator.Allocator, log *slog.Logger) *nodeaddr.Follower {
 	return nodeaddr.NewFollower("ipam-follow-node-addresses", source, a.Covers, func(ofNode map[netip.Addr]string) {
 		for _, new := range a.SetNodeAddresses(ofNode) {

@@ -14,9 +14,8 @@ import (
 // ErrDelegated is returned in mode delegated when an address of ours is asked for.
 var ErrDelegated = fault.New(fault.Invalid, "addresses come from another IPAM plugin, and none was given")
 
-// New returns the allocator of a node. In mode pod-cidr it has the pool of the node's prefixes; in mode multi-pool whoever manages
-// the node's blocks adds pools. Reservations are kept in the
-// store; nil keeps them in memory only.
+// New returns the allocator of a node. In mode pod-cidr it has the pool of the node's prefixes; in mode multi-pool
+// whoever manages the node's blocks adds pools. Reservations are kept in the store; nil keeps them in memory only.
 func New(cfg Config, reservations allocator.ReservationStore) (*allocator.Allocator, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -102,8 +102,8 @@ func (f *ReservationFile) Close() error {
 	return err
 }
 
-// Save implements [allocator.ReservationStore]. It forgets those that are over, and earlier ones of the owner, which has one at a time: the
-// disk was full when they ended.
+// Save implements [allocator.ReservationStore]. It forgets those that are over, and earlier ones of the owner, which
+// has one at a time: the disk was full when they ended.
 func (f *ReservationFile) Save(r allocator.Reservation) error {
 	value, err := json.Marshal(savedReservation{
 		Owner: string(r.Owner), Pool: r.Pool, IPv4: r.Addresses.IPv4, IPv6: r.Addresses.IPv6, Since: r.Since.UTC(), Expires: r.Expires.UTC(),
@@ -121,8 +121,8 @@ func (f *ReservationFile) Save(r allocator.Reservation) error {
 	})
 }
 
-// deleteOver deletes what has ended by the time that a reservation is saved. A later one of the same owner stays: then the saved one has ended
-// while it waited for the disk.
+// deleteOver deletes what has ended by the time that a reservation is saved. A later one of the same owner stays: then
+// the saved one has ended while it waited for the disk.
 func deleteOver(bucket *bbolt.Bucket, saved allocator.Reservation) error {
 	var over [][]byte
 	err := bucket.ForEach(func(token, value []byte) error {

@@ -79,8 +79,8 @@ type fullDisk struct{ *ipam.ReservationFile }
 
 func (fullDisk) Delete(string) error { return errors.New("no space left on device") }
 
-// TestReservationFileReplaces has an owner reserve again after the end of its reservation did not get to the disk: a restart knows the later
-// one alone.
+// TestReservationFileReplaces has an owner reserve again after the end of its reservation did not get to the disk: a
+// restart knows the later one alone.
 func TestReservationFileReplaces(t *testing.T) {
 	for range 10 { // the order in the file is that of random tokens
 		file := ipam.NewReservationFile(filepath.Join(t.TempDir(), "reservations.db"))

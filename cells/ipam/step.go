@@ -76,8 +76,8 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endp
 	return ep, nil
 }
 
-// poolFor is the pool that is asked, and what to do to have another one chosen: what the caller names, or what the sources say. What is
-// reserved has one already.
+// poolFor is the pool that is asked, and what to do to have another one chosen: what the caller names, or what the
+// sources say. What is reserved has one already.
 func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
 	switch {
 	case spec.Reservation != "":
@@ -145,8 +145,8 @@ func allocationOf(ep endpoint.Endpoint) allocator.Allocation {
 	}
 }
 
-// poolOf is the pool of the endpoint's addresses, for people: what counts is in which block they lie. "" is that it is not known, as only
-// the endpoint's link is, which has no network's name either.
+// poolOf is the pool of the endpoint's addresses, for people: what counts is in which block they lie. "" is that it is
+// not known, as only the endpoint's link is, which has no network's name either.
 func poolOf(ep endpoint.Endpoint) string {
 	pool := cmp.Or(ep.Pool, ep.Spec.Pool)
 	switch {

@@ -29,7 +29,8 @@ func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []stri
 	return []string{"group of " + l.Attrs().Name}, nil
 }
 
-// Survey returns the endpoints that have lost their link: it lists all links once, and checks each that is missing in the list again.
+// Survey returns the endpoints that have lost their link: it lists all links once, and checks each that is missing in
+// the list again.
 func (s *Step) Survey(ctx context.Context, eps []endpoint.Endpoint) (lost map[endpoint.Attachment]error, err error) {
 	node, err := s.handle()
 	if err != nil {

@@ -4,7 +4,6 @@
 //	server           -- Watch ---->      ^
 //	other cells      -- [Publisher] -----'
 //
-// Publishing never blocks and never waits for a reader: a reader keeps only its place in the ring, and when the ring
-// has gone past it, it goes on with the oldest event there is and sees the gap by Seq. Events are in memory, so they
-// end with the agent, and Seq begins anew.
+// Publishing never waits for a reader: package stream has the ring. A reader that was too slow sees the gap by Seq.
+// Events are in memory, so they end with the agent, and Seq begins anew.
 package monitor

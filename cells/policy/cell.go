@@ -48,7 +48,7 @@ type params struct {
 // follower is the one of this cell.
 type follower struct{ *nodeaddr.Follower }
 
-// build has everything known before the manager restores endpoints.
+// build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit}, p.Enforcer, p.Log)
 	policies := New(p.Config, q, p.Log)

@@ -1,4 +1,4 @@
-// Package policy has this node's network policies enforced: it keeps them, knows which endpoints they are about, and has the datapath follow.
+// Package policy keeps the network policies of this node, and has the datapath enforce them for its endpoints.
 //
 //	PUT /v1/policy --> [Policies] --> a file                   GET /v1/policy, status, metrics, [Queue.Judge]
 //	                       |                                        |
@@ -8,7 +8,7 @@
 //
 // What it promises:
 //
-//   - An endpoint's creation is answered when its policy is in the datapath, so that its first packet meets it. So is a change of
+//   - The creation of an endpoint is answered when its policy is in the datapath, so its first packet is subject to it. So is a change of
 //     labels, and so is a change of policies.
 //   - What cannot be written is refused, and what was in force before stays in force. What must not be refused (an endpoint that is
 //     gone, a new address of the node) is tried again, with pauses that grow. Meanwhile status, health, metrics and the endpoint say so.

@@ -15,8 +15,8 @@ const hostID = "host"
 
 // newFollower has the queue know the addresses of the node. A loopback address never reaches a pod.
 func newFollower(source nodeaddr.Source, q *Queue, log *slog.Logger) *nodeaddr.Follower {
-	concerned := func(addr netip.Addr) bool { return !addr.IsLoopback() }
-	return nodeaddr.NewFollower("policy-follow-node-addresses", source, concerned, func(all map[netip.Addr]string) {
+	relevant := func(addr netip.Addr) bool { return !addr.IsLoopback() }
+	return nodeaddr.NewFollower("policy-follow-node-addresses", source, relevant, func(all map[netip.Addr]string) {
 		addresses := slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)
 		addresses = slices.DeleteFunc(addresses, netip.Addr.IsLoopback)
 		q.collect(setEndpoint(subject{Endpoint: model.Endpoint{ID: hostID, Kind: model.Host, Addresses: addresses}}))

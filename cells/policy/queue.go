@@ -79,7 +79,7 @@ func (q *Queue) Task() *task.Task { return q.task }
 // Start begins the loop.
 func (q *Queue) Start() { q.task.Start(nil) }
 
-// Stop ends it. Who waits gets an error.
+// Stop ends the loop. Callers that wait get an error.
 func (q *Queue) Stop(ctx context.Context) error { return q.task.Stop(ctx) }
 
 // Open has everything written that was collected so far, and returns when it is. From now on requests are written when they come.

@@ -70,8 +70,8 @@ func (s *Step) collect(ep endpoint.Endpoint) error {
 	return nil
 }
 
-// Occupy has the policies of an endpoint that the manager holds stay in force. Of one that only the kernel knows, nobody can say which these are: it is not told of, and the
-// enforcer denies it everything if it was restricted.
+// Occupy keeps the policies of an endpoint that the manager holds in force. The labels of an endpoint that only the kernel knows are not known, so the engine does
+// not get it: the enforcer denies it everything if it was restricted.
 func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	if ep.Spec.Pod == (endpoint.Pod{}) && ep.Metadata == "" {
 		return nil

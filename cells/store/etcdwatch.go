@@ -90,8 +90,8 @@ func (e *etcd) events(from []*clientv3.Event) []Event {
 // from a backup: revisions are given a second time, and nothing that watches have sent need hold. A watch that goes on after
 // a revision that is not there yet would get nothing, or a part.
 //
-// When etcd has grown beyond that revision again before anybody asked, only the term shows it, if at all: each election makes it grow, and a
-// restored cluster begins anew.
+// When etcd has grown beyond that revision again before anybody asked, only the term shows it, if at all: each election
+// makes it grow, and a restored cluster begins anew.
 type progress struct {
 	mu   sync.Mutex // guards the fields below
 	last mark

@@ -91,7 +91,8 @@ var (
 )
 
 var (
-	// errGone is returned when the changes after a revision cannot be sent: they are no longer known, or the store was rolled back.
+	// errGone is returned when the changes after a revision cannot be sent: they are no longer known, or the store was
+	// rolled back.
 	errGone       = errors.New("the revision is gone")
 	errNotRunning = errors.New("it is starting or stopping")
 	errNoAnswer   = errors.New("no answer in time")

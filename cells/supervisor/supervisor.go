@@ -43,8 +43,8 @@ func New(cfg Config, log *slog.Logger, barrier *restored.Barrier, tasks []*task.
 	return &Supervisor{cfg: cfg, log: log, barrier: barrier, tasks: tasks, reporters: reporters, stop: make(chan struct{})}, cfg.Validate()
 }
 
-// Start has the tasks run as soon as everything is restored, and serves the agent's health. failed is called once, from another goroutine, when a
-// task or the server has ended by itself.
+// Start has the tasks run as soon as everything is restored, and serves the agent's health. failed is called once, from
+// another goroutine, when a task or the server has ended by itself.
 func (s *Supervisor) Start(ctx context.Context, failed func(error)) error {
 	if err := s.listen(ctx, failed); err != nil {
 		return err

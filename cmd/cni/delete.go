@@ -78,8 +78,8 @@ func (c *call) record(hangs bool) (answered bool, err error) {
 	return false, writer.Put(record)
 }
 
-// requestHostEnd sends the request for the attachment's host end, unless there is none, or only that of a later ADD: the agent may
-// have come and gone since the last look.
+// requestHostEnd sends the request for the attachment's host end, unless there is none, or only that of a later ADD:
+// the agent may have come and gone since the last look.
 func (c *call) requestHostEnd(request func(index int) rtnl.Request) error {
 	conn, err := rtnl.Dial()
 	if err != nil {

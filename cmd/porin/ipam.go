@@ -42,8 +42,8 @@ func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string)
 	}
 }
 
-// ownerOf is the pod, or whoever has reserved the address; "" when only the container is known. Of what is held and unnamed it says by
-// what to find it on the node, and in porin status.
+// ownerOf is the pod, or whoever has reserved the address; "" when only the container is known. Of what is held and
+// unnamed it says by what to find it on the node, and in porin status.
 func ownerOf(a v1.Allocation) string {
 	if a.Unnamed {
 		return "held: unknown container of " + a.Owner

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withProgress makes a call that reads the whole cluster. On a terminal it says after a second what the agent is at, and how long already,
-// until the answer is there.
+// withProgress makes a call that reads the whole cluster. On a terminal it says after a second what the agent is at,
+// and how long already, until the answer is there.
 func withProgress[T any](s *session, what string, call func() (T, error)) (T, error) {
 	stop := s.progress(what)
 	defer stop()

@@ -11,7 +11,8 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// ipamRecover shows the recovery, after it has begun one or excluded a node from it. The exit code is 0 also while one is under way.
+// ipamRecover shows the recovery, after it has begun one or excluded a node from it. The exit code is 0 also while one
+// is under way.
 func ipamRecover(ctx context.Context, s *session, _ []string) error {
 	var state v1.Recovery
 	var err error

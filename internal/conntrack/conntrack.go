@@ -1,6 +1,8 @@
-// Package conntrack asks the kernel for a tracked connection, by the addresses and ports of one of its packets (nf_conntrack_netlink).
+// Package conntrack looks up a tracked connection in the kernel, by the addresses and ports of one of its packets
+// (nf_conntrack_netlink).
 //
-// Package netlink of vishvananda has only the whole table, and a question through the Conn of mdlayher costs ten times as much as the kernel's answer.
+// vishvananda/netlink can only list the whole table. mdlayher/netlink opens the socket here; its Conn.Execute takes ten
+// times as long as the kernel.
 package conntrack
 
 import (
@@ -16,13 +18,14 @@ import (
 // Tuple is a packet's source and destination. Of an ICMP echo both ports are its identifier.
 type Tuple struct{ Source, Destination netip.AddrPort }
 
-// Reverse is the tuple of an answer.
+// Reverse is the tuple of a reply.
 func (t Tuple) Reverse() Tuple { return Tuple{t.Destination, t.Source} }
 
-// Connection is a tracked connection: the packets of the side that has opened it as they came, and the answers to what they have been translated to.
+// Connection is a tracked connection. Original is a packet of the side that opened it, before translation. Reply is a
+// packet of the other side, as it comes in: so its source is where Original was translated to.
 type Connection struct{ Original, Reply Tuple }
 
-// Socket asks in one network namespace. It is for one goroutine at a time.
+// Socket looks up connections in one network namespace. It is for one goroutine at a time.
 type Socket struct {
 	conn *netlink.Conn
 	raw  syscall.RawConn
@@ -31,7 +34,7 @@ type Socket struct {
 	answer  [4096]byte
 }
 
-// Open opens a socket in the network namespace that namespace is a file descriptor of; 0 is the calling thread's.
+// Open opens a socket in a network namespace, given as a file descriptor; 0 stands for the calling thread's.
 func Open(namespace int) (*Socket, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: namespace})
 	if err != nil {
@@ -48,8 +51,8 @@ func Open(namespace int) (*Socket, error) {
 // Close closes the socket.
 func (s *Socket) Close() error { return s.conn.Close() }
 
-// Get finds the connection that the packet belongs to, in either direction; false when none is tracked. Only TCP, UDP, SCTP and echoes are known by more than their
-// addresses; isReply says that an echo is an answer.
+// Get looks up the connection of a packet, in either direction; found is false when none is tracked. The ports count
+// for TCP, UDP, SCTP and ICMP echo only. isReply is for ICMP echo: the packet is a reply.
 func (s *Socket) Get(protocol uint8, packet Tuple, isReply bool) (c Connection, found bool, err error) {
 	s.request = appendRequest(s.request[:0], protocol, packet, isReply)
 	n, err := s.exchange()
@@ -65,7 +68,7 @@ func (s *Socket) Get(protocol uint8, packet Tuple, isReply bool) (c Connection, 
 	return c, true, nil
 }
 
-// exchange sends the request and receives the answer, which the kernel has given when the system call returns.
+// exchange sends the request and receives the answer, which is there when the first system call returns.
 func (s *Socket) exchange() (n int, err error) {
 	controlErr := s.raw.Control(func(fd uintptr) {
 		if err = unix.Sendto(int(fd), s.request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err == nil {

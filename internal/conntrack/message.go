@@ -107,7 +107,7 @@ func nested(b []byte, kind uint16, content func([]byte) []byte) []byte {
 	return b
 }
 
-// decode returns what the kernel has answered, its error when that is one.
+// decode returns the connection of the kernel's answer, or its error.
 func decode(answer []byte) (c Connection, err error) {
 	if len(answer) < headerLength {
 		return c, errAnswer

@@ -9,8 +9,8 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
-// WithHint says what to do about err, for whoever reads it, and leaves its text and kind. "" says that the text has it already. Whoever
-// makes an error knows that best: from its kind alone one can only guess. A nil err stays nil.
+// WithHint says what to do about err, for whoever reads it, and leaves its text and kind. "" says that the text has it
+// already. Whoever makes an error knows that best: from its kind alone one can only guess. A nil err stays nil.
 func WithHint(err error, hint string) error {
 	if err == nil {
 		return nil

@@ -11,8 +11,9 @@ import (
 // watchBuffer is room for the notifications of a burst.
 const watchBuffer = 4 << 20
 
-// Watch returns what the kernel tells the multicast groups of the protocol, in the network namespace of the calling thread, from now on. The
-// channel is closed when ctx ends, and when notifications were lost. It must be read to its end.
+// Watch returns what the kernel tells the multicast groups of the protocol, in the network namespace of the calling
+// thread, from now on. The channel is closed when ctx ends, and when notifications were lost. It must be read to its
+// end.
 func Watch(ctx context.Context, protocol int, groups ...uint) (<-chan syscall.NetlinkMessage, error) {
 	socket, err := nl.Subscribe(protocol, groups...)
 	if err != nil {

@@ -12,21 +12,22 @@ import (
 // pause passes before the addresses are watched again, after that has failed.
 const pause = time.Second
 
-// Follower tells of the node's addresses: those at its start, then every change. It reads all of them again when one comes or goes, which is rare.
+// Follower calls a function with the node's addresses: at its start, and after every change. It lists all of them each
+// time, as changes are rare.
 type Follower struct {
-	source    Source
-	concerned func(netip.Addr) bool
-	update    func(map[netip.Addr]string)
-	log       *slog.Logger
-	task      *task.Task
-	changes   <-chan netip.Addr // what the watch that Start began tells
-	end       context.CancelFunc
+	source   Source
+	relevant func(netip.Addr) bool
+	update   func(map[netip.Addr]string)
+	log      *slog.Logger
+	task     *task.Task
+	changes  <-chan netip.Addr // of the watch that Start began
+	end      context.CancelFunc
 }
 
-// NewFollower returns a Follower that is not started. Its loop has the name. update is called with all addresses of the source, one call at a
-// time; after the first, when an address has changed of which concerned is true.
-func NewFollower(name string, source Source, concerned func(netip.Addr) bool, update func(map[netip.Addr]string), log *slog.Logger) *Follower {
-	f := &Follower{source: source, concerned: concerned, update: update, log: log}
+// NewFollower returns a Follower that is not started; name is that of its task. update is called with all addresses of
+// the source, one call at a time: at the start, and when an address for which relevant is true comes or goes.
+func NewFollower(name string, source Source, relevant func(netip.Addr) bool, update func(map[netip.Addr]string), log *slog.Logger) *Follower {
+	f := &Follower{source: source, relevant: relevant, update: update, log: log}
 	f.task = task.Forever(log, name, f.run)
 	return f
 }
@@ -34,10 +35,10 @@ func NewFollower(name string, source Source, concerned func(netip.Addr) bool, up
 // Task is the follower's loop. [Follower.Start] starts it.
 func (f *Follower) Task() *task.Task { return f.task }
 
-// Start returns when update knows what the node has now. It is to be called once at the most.
+// Start returns after the first call of update. It may be called once.
 func (f *Follower) Start() error {
 	ctx, cancel := context.WithCancel(context.Background())
-	changes, err := f.source.Watch(ctx) // before the list, so that no change is between the two
+	changes, err := f.source.Watch(ctx) // before the list, so that no change is missed
 	if err == nil {
 		err = f.read()
 	}
@@ -58,7 +59,7 @@ func (f *Follower) Stop(ctx context.Context) error {
 	return f.task.Stop(ctx)
 }
 
-// run follows, and watches again whenever notifications were lost.
+// run follows the first watch, and begins a new one whenever notifications were lost.
 func (f *Follower) run(ctx context.Context) error {
 	f.follow(ctx, f.changes)
 	for sleep(ctx, pause); ctx.Err() == nil; sleep(ctx, pause) {
@@ -76,7 +77,8 @@ func (f *Follower) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// follow returns when changes is closed, or ctx ends: the first watch lasts until [Follower.Stop], and the supervisor stops the task before.
+// follow returns when changes is closed, or ctx ends: the first watch lasts until [Follower.Stop], and the supervisor
+// stops the task before.
 func (f *Follower) follow(ctx context.Context, changes <-chan netip.Addr) {
 	for {
 		select {
@@ -86,7 +88,7 @@ func (f *Follower) follow(ctx context.Context, changes <-chan netip.Addr) {
 			if !watched {
 				return
 			}
-			if !f.concerned(addr) {
+			if !f.relevant(addr) {
 				continue
 			}
 			if err := f.read(); err != nil {

@@ -1,4 +1,4 @@
-// Package nodeaddr knows the addresses of the node's interfaces, and follows them.
+// Package nodeaddr lists the addresses of the node's interfaces, and watches for changes.
 package nodeaddr
 
 import (
@@ -30,7 +30,7 @@ func NewKernel() Source { return kernel{} }
 // List implements [Source].
 func (kernel) List() (map[netip.Addr]string, error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // a change is followed by a notification, and another List
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // interrupted by a change, of which Watch notifies: then List is called again
 		return nil, fmt.Errorf("list the addresses of the node: %w", err)
 	}
 	links, err := nl.Dump(netlink.LinkList)

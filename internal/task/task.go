@@ -1,8 +1,8 @@
 // Package task runs the loops that live as long as the agent.
 //
-// A task is either a round that is run again and again ([Every]), or a function that waits by itself ([Forever]). Each has a
-// name, by which it is listed with what became of its last round; a round can be told to run now. A task that ends by itself stops the agent: a cell
-// that has lost its loop is not a healthy one.
+// A task is either a round that is run again and again ([Every]), or a function that waits by itself ([Forever]). Each
+// has a name, by which it is listed with what became of its last round; a round can be told to run now. A task that
+// ends by itself stops the agent: a cell that has lost its loop is not a healthy one.
 package task
 
 import (
@@ -139,7 +139,8 @@ func (t *Task) Ended() <-chan struct{} { return t.ended }
 // Failed gets why the task has ended by itself, once. It is never closed.
 func (t *Task) Failed() <-chan error { return t.failed }
 
-// Trigger asks for a round now, or right after the one that runs. It does not block. A task that was made with [Forever] has none.
+// Trigger asks for a round now, or right after the one that runs. It does not block. A task that was made with
+// [Forever] has none.
 func (t *Task) Trigger() {
 	select {
 	case t.trigger <- struct{}{}:

@@ -18,8 +18,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// pools measures ADD with addresses of the cluster's pools in a real etcd, when that etcd hangs, and when it has ended, beside ADD
-// with the node's own CIDRs.
+// pools measures ADD with addresses of the cluster's pools in a real etcd, when that etcd hangs, and when it has ended,
+// beside ADD with the node's own CIDRs.
 func pools(t *testing.T, r *report) {
 	etcd := startEtcd(t)
 	own := porin(t, "pod-cidr", "10.200.0.0/16")

@@ -88,9 +88,10 @@ const shortestPeace, longestPeace, shortestOutage, longestOutage = 500 * time.Mi
 // outage is one kind. It ends before it returns, and at once when it is told to stop.
 type outage func(w *world, random *rand.Rand, stop <-chan struct{}) error
 
-// disturb goes through all kinds of outages, in an order by chance, and then restores the whole cluster from a snapshot of a while
-// before, until it is told to end. All members run at the end. One node claims blocks of a new pool from the snapshot until the restore,
-// and another one, which reaches the restored cluster first, after it: what the store has forgotten must not be given to that one.
+// disturb goes through all kinds of outages, in an order by chance, and then restores the whole cluster from a snapshot
+// of a while before, until it is told to end. All members run at the end. One node claims blocks of a new pool from the
+// snapshot until the restore, and another one, which reaches the restored cluster first, after it: what the store has
+// forgotten must not be given to that one.
 func (e *etcd) disturb(w *world, random *rand.Rand, stop <-chan struct{}) {
 	outages := []outage{e.killOne, e.killMost, e.hang, e.partition, e.partitionNode}
 	for {

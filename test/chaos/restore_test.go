@@ -43,8 +43,9 @@ func (e *etcd) save(w *world, random *rand.Rand) {
 	e.snapshot, e.taken = path, now
 }
 
-// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has. When the restore is
-// announced, every node was told so before they begin. Else only one node reaches them at first, and has to notice by itself.
+// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has.
+// When the restore is announced, every node was told so before they begin. Else only one node reaches them at first,
+// and has to notice by itself.
 func (e *etcd) restore(w *world, first *host, announced bool, wait func()) error {
 	if e.snapshot == "" {
 		return nil

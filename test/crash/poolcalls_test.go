@@ -16,7 +16,8 @@ func (p *pools) put(pool v1.PoolSpec) error {
 	return nil
 }
 
-// empty has the pool be there, and the node own nothing of it, nor be asked for any. A disabled pool's blocks are given back at once.
+// empty has the pool be there, and the node own nothing of it, nor be asked for any. A disabled pool's blocks are given
+// back at once.
 func (p *pools) empty(pool v1.PoolSpec) error {
 	disabled := pool
 	disabled.Disabled = true

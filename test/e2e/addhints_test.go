@@ -17,8 +17,8 @@ import (
 // codeTryAgain is what a runtime gets of a failure that may be over in a while.
 const codeTryAgain = types.ErrTryAgainLater
 
-// failsWith wants an ADD of the container to fail with this code, words of its text, and a hint that begins so. Of another fault than
-// the one at hand the error says nothing.
+// failsWith wants an ADD of the container to fail with this code, words of its text, and a hint that begins so. Of
+// another fault than the one at hand the error says nothing.
 func (r *rig) failsWith(c *testutil.Container, code uint, words, hint string) {
 	r.Helper()
 	_, err := r.cni.Add(c)
@@ -38,7 +38,8 @@ func singles(name, prefix string) v1.PoolSpec {
 	return v1.PoolSpec{Name: name, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}, IPv4BlockBits: 32}
 }
 
-// TestAddStoreUnavailable has a pool of which the node has no block, one of which it has all addresses in use, and one that it has not seen.
+// TestAddStoreUnavailable has a pool of which the node has no block, one of which it has all addresses in use, and one
+// that it has not seen.
 func TestAddStoreUnavailable(t *testing.T) {
 	etcd := etcdtest.Start(t, nil)
 	r := onEtcd(t, etcd)

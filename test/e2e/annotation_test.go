@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// annotated returns a container of the pod shop/NAME with these annotations, which the runtime hands over when the list declares that.
+// annotated returns a container of the pod shop/NAME with these annotations, which the runtime hands over when the list
+// declares that.
 func annotated(t *testing.T, name string, annotations map[string]string) *testutil.Container {
 	t.Helper()
 	c := asking(t, "", "K8S_POD_NAMESPACE=shop", "K8S_POD_NAME="+name, "K8S_POD_UID="+name)
@@ -17,8 +18,8 @@ func annotated(t *testing.T, name string, annotations map[string]string) *testut
 	return c
 }
 
-// TestReservationAnnotation has a pod of a StatefulSet, which is made anew again and again, ask for its address, by the list that the
-// agent has written.
+// TestReservationAnnotation has a pod of a StatefulSet, which is made anew again and again, ask for its address, by the
+// list that the agent has written.
 func TestReservationAnnotation(t *testing.T) {
 	r := withPools(t, nil)
 	r.putPool(singles("fixed", "10.65.0.0/28"))

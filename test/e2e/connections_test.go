@@ -14,7 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestDELDeletesConnections: what the node's kernel tracks of a container's address is gone after its DEL, and that of others is not.
+// TestDELDeletesConnections: what the node's kernel tracks of a container's address is gone after its DEL, and that of
+// others is not.
 func TestDELDeletesConnections(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)

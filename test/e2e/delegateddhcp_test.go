@@ -114,7 +114,8 @@ func TestDHCPNoAnswer(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestDHCPDaemonUnavailable: ADD says so at once. What a DEL cannot give back is on record, and given back when the daemon is there.
+// TestDHCPDaemonUnavailable: ADD says so at once. What a DEL cannot give back is on record, and given back when the
+// daemon is there.
 func TestDHCPDaemonUnavailable(t *testing.T) {
 	r := newDHCPRig(t, time.Hour)
 	p := r.pod()

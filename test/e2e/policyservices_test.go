@@ -78,7 +78,8 @@ func checkCases(t *testing.T, when string, cases []policyCase) {
 	all.Wait()
 }
 
-// TestPolicyServices restricts pods that use Services: what counts are the real ends of a connection, whatever the node translates.
+// TestPolicyServices restricts pods that use Services: what counts are the real ends of a connection, whatever the node
+// translates.
 func TestPolicyServices(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
@@ -140,7 +141,8 @@ func (n *serviceNodes) ingressCases(six bool) []policyCase {
 	}
 }
 
-// TestPolicyRevokedThroughService takes away the right of connections that are open, direct ones and those by a Service, and gives it back.
+// TestPolicyRevokedThroughService takes away the right of connections that are open, direct ones and those by a
+// Service, and gives it back.
 func TestPolicyRevokedThroughService(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -176,7 +178,8 @@ func TestPolicyRevokedThroughService(t *testing.T) {
 	}
 }
 
-// TestPolicyOutlivesTheAgent kills the agent: what is denied stays denied, and what is allowed goes on, also while the next one starts.
+// TestPolicyOutlivesTheAgent kills the agent: what is denied stays denied, and what is allowed goes on, also while the
+// next one starts.
 func TestPolicyOutlivesTheAgent(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestHeldAddressesOfPools starts an agent without its ledger beside pods of a pool. Of which pool their addresses are is not known, and
-// all goes on as if it were: the block that they lie in counts them, keeps its pool, and has them rest when they are released.
+// TestHeldAddressesOfPools starts an agent without its ledger beside pods of a pool. Of which pool their addresses are
+// is not known, and all goes on as if it were: the block that they lie in counts them, keeps its pool, and has them
+// rest when they are released.
 func TestHeldAddressesOfPools(t *testing.T) {
 	r := withPools(t, map[string]string{"blue": "10.65.0.0/24"})
 	var pods []pod

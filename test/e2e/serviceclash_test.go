@@ -15,8 +15,8 @@ const clashPort = 45000
 
 const clashes = `porin_datapath_drops_total{reason="path-clash"}`
 
-// TestServicePathClash: a client uses one local port to a pod directly and to its Service. No answer may come from another address than
-// was asked: a connected socket does not get it, and a dialog waits in vain.
+// TestServicePathClash: a client uses one local port to a pod directly and to its Service. No answer may come from
+// another address than was asked: a connected socket does not get it, and a dialog waits in vain.
 func TestServicePathClash(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
@@ -90,7 +90,8 @@ func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
 	}
 }
 
-// serviceThenDirect: the direct connection takes the path of the one that is open, through the stack, which gives it another port.
+// serviceThenDirect: the direct connection takes the path of the one that is open, through the stack, which gives it
+// another port.
 func (n *serviceNodes) serviceThenDirect(t *testing.T, six bool, port uint16, between func()) {
 	before := n.one.metrics()[clashes]
 	first := n.mustOpen(t, port, n.at(local, six))
@@ -162,7 +163,8 @@ func questionAndAnswer(socket *net.UDPConn, to netip.AddrPort, text string) erro
 	return err
 }
 
-// TestServicePathClashLateAnswer: a pod answers what it was asked directly after the same client has asked it by the Service, too.
+// TestServicePathClashLateAnswer: a pod answers what it was asked directly after the same client has asked it by the
+// Service, too.
 func TestServicePathClashLateAnswer(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)

@@ -16,7 +16,8 @@ const (
 	closedPort  = 8081
 )
 
-// serviceNodes are two nodes with kube-proxy's rules, and a host outside. a, b and c are pods of the first node, d is one of the second.
+// serviceNodes are two nodes with kube-proxy's rules, and a host outside. a, b and c are pods of the first node, d is
+// one of the second.
 type serviceNodes struct {
 	*testing.T
 	mode                  proxyMode
@@ -133,7 +134,8 @@ func (n *serviceNodes) forEachFamily(test func(t *testing.T, six bool)) {
 	}
 }
 
-// nothingDropped checks that the rules have seen no invalid packet, and that the programs have dropped nothing, but for the reasons given.
+// nothingDropped checks that the rules have seen no invalid packet, and that the programs have dropped nothing, but for
+// the reasons given.
 func (n *serviceNodes) nothingDropped(but ...string) {
 	n.Helper()
 	but = append(but, "link-local") // which is what a pod says as its link comes up

@@ -179,7 +179,8 @@ func TestServicePathMTU(t *testing.T) {
 	})
 }
 
-// carryMuch sends and gets back more than a packet. A datagram that is too large is lost, and the next is cut to what the error has said.
+// carryMuch sends and gets back more than a packet. A datagram that is too large is lost, and the next is cut to what
+// the error has said.
 func (c serviceCase) carryMuch(protocol string) error {
 	conn, err := openDialog(c.from.Namespace, protocol, 0, c.to, answerTime)
 	if err != nil {

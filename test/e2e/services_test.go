@@ -17,7 +17,8 @@ type serviceCase struct {
 	name string
 	from party
 	to   netip.AddrPort
-	// want has the backends that answer, in turn, and who they say the client is: the invalid address stands for its own, not translated.
+	// want has the backends that answer, in turn, and who they say the client is: the invalid address stands for its
+	// own, not translated.
 	want map[string]netip.Addr
 }
 

@@ -125,7 +125,8 @@ func (s *simulation) revision() uint64 {
 // podRetry is the time between two tries of a runtime to attach a pod.
 const podRetry = 10 * time.Second
 
-// TestWaitingNodes counts the lists of blocks while pods on many nodes wait for an address of a pool of which others have every block.
+// TestWaitingNodes counts the lists of blocks while pods on many nodes wait for an address of a pool of which others
+// have every block.
 func TestWaitingNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, cluster.Pool{
@@ -178,8 +179,8 @@ func TestWaitingNodes(t *testing.T) {
 	})
 }
 
-// TestIdleNodes counts the writes of nodes on which no pod comes or goes. Some of the nodes are real and stand for all: of the others
-// there are records.
+// TestIdleNodes counts the writes of nodes on which no pod comes or goes. Some of the nodes are real and stand for all:
+// of the others there are records.
 func TestIdleNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, defaultPool)

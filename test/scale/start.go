@@ -16,8 +16,8 @@ import (
 // startingNodes begin at the same moment, as after a power failure, and each has a pod that wants an address at once.
 const startingNodes = 200
 
-// measureStart measures until each pod has it, and its node a block: an IPv4 one, and then, for a pool of both, one of each family. The
-// nodes and their etcd share the processors of this machine.
+// measureStart measures until each pod has it, and its node a block: an IPv4 one, and then, for a pool of both, one of
+// each family. The nodes and their etcd share the processors of this machine.
 func measureStart(ctx context.Context) (figures, error) {
 	f := figures{}
 	for family, pool := range map[string]cluster.Pool{"ipv4": onlyIPv4(defaultPool), "dual-stack": defaultPool} {

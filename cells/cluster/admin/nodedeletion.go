@@ -11,11 +11,12 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived meanwhile, and then
-// the node's record. After an interruption it can be called again; the delay is 0 if no block is left. The node's agent must agree, see
-// [cluster.Node].Agreed. machineOff says that the machine is off and will not come back: then nobody is asked. Should it come back
-// after all, it continues as a new incarnation, and what its pods use may be in use elsewhere. Of a node without a record it deletes the blocks,
-// as of claims that arrived after its deletion; one that nobody has deleted must be said to be off.
+// Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived
+// meanwhile, and then the node's record. After an interruption it can be called again; the delay is 0 if no block is
+// left. The node's agent must agree, see [cluster.Node].Agreed. machineOff says that the machine is off and will not
+// come back: then nobody is asked. Should it come back after all, it continues as a new incarnation, and what its pods
+// use may be in use elsewhere. Of a node without a record it deletes the blocks, as of claims that arrived after its
+// deletion; one that nobody has deleted must be said to be off.
 func (a *Nodes) Delete(ctx context.Context, id cluster.NodeID, machineOff bool) error {
 	d := nodeDeletion{backend: a.backend, wait: a.Wait, recordDelay: a.RecordDelay, id: id, machineOff: machineOff}
 	if err := d.run(ctx); err != nil {
@@ -249,8 +250,8 @@ func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
 	return d.remove(ctx, blocks)
 }
 
-// deleteBlocks deletes the claims of the node. It lists them before it looks whether the agent has objected, so it deletes none that the
-// agent has made after that.
+// deleteBlocks deletes the claims of the node. It lists them before it looks whether the agent has objected, so it
+// deletes none that the agent has made after that.
 func (d *nodeDeletion) deleteBlocks(ctx context.Context) error {
 	blocks, err := d.blocks(ctx)
 	if err != nil {

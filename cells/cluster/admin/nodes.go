@@ -23,7 +23,8 @@ var (
 	ErrBlocksInUse = fault.New(fault.Conflict, "another node uses addresses of this node's blocks, which could be given out a second time: "+
 		"delete the pods that use them on the other node; or run porin ipam recover --begin first, and the other node claims the blocks; "+
 		"or, if the other node is gone, delete that one first")
-	// ErrConflictsUnknown is returned when the session of another node cannot be read: it may name a conflict, as ErrBlocksInUse does.
+	// ErrConflictsUnknown is returned when the session of another node cannot be read: it may name a conflict, as
+	// ErrBlocksInUse does.
 	ErrConflictsUnknown = fault.New(fault.Conflict, "another node may use addresses of its blocks, which could be given out a second time, as the record of its session cannot be read: "+
 		"run this on a node whose agent has the later version that has written it; a record that is damaged delete from the store")
 	// ErrRestored is returned when a recovery begins, or the store is restored, while a node is deleted.
@@ -37,7 +38,8 @@ type Nodes struct {
 	backend cluster.Backend
 	// Wait is how long an agent has to agree to the deletion of its node.
 	Wait time.Duration
-	// RecordDelay is how long the record of a deleted node stays after its blocks; negative: the longest quarantine of their pools.
+	// RecordDelay is how long the record of a deleted node stays after its blocks; negative: the longest quarantine of
+	// their pools.
 	RecordDelay time.Duration
 }
 
@@ -107,8 +109,8 @@ func sortNodes(list []NodeStatus) {
 	slices.SortFunc(list, func(a, b NodeStatus) int { return strings.Compare(a.Node.ID.String(), b.Node.ID.String()) })
 }
 
-// Find returns the incarnation with the key, or the only one of the name when the key is "". Of one that has blocks and no record it returns
-// the ID alone.
+// Find returns the incarnation with the key, or the only one of the name when the key is "". Of one that has blocks and
+// no record it returns the ID alone.
 func (a *Nodes) Find(ctx context.Context, name, key string) (found cluster.Node, err error) {
 	var keys []string
 	for n, err := range cluster.Readable(a.backend.Nodes.All(ctx)) {
@@ -149,7 +151,8 @@ func (a *Nodes) findOwner(ctx context.Context, name, key string) (found cluster.
 	return found, keys, nil
 }
 
-// Reset ends the contest of two machines for one node's key, after the copy was given a key of its own. The agent that remains goes on.
+// Reset ends the contest of two machines for one node's key, after the copy was given a key of its own. The agent that
+// remains goes on.
 func (a *Nodes) Reset(ctx context.Context, id cluster.NodeID) error {
 	if err := a.backend.Sessions.Delete(ctx, id); err != nil {
 		return fmt.Errorf("reset node %s: %w", id, err)

@@ -48,7 +48,8 @@ func (d poolDeletion) run(ctx context.Context, name string) error {
 	return d.backend.Pools.Delete(ctx, p)
 }
 
-// noteRemoved notes that the pool was deleted, before its record goes: its absence is no loss. Without agents there is no record to note it in.
+// noteRemoved notes that the pool was deleted, before its record goes: its absence is no loss. Without agents there is
+// no record to note it in.
 func (d poolDeletion) noteRemoved(ctx context.Context, p cluster.Pool) error {
 	err := changeInfo(ctx, d.backend.Info, func(info *cluster.ClusterInfo) error { info.NoteRemovedPool(p); return nil })
 	if errors.Is(err, cluster.ErrNotFound) {
@@ -67,8 +68,8 @@ func (d poolDeletion) undelete(ctx context.Context, p cluster.Pool) error {
 	return err
 }
 
-// checkUnused returns [ErrPoolInUse] with the nodes that have blocks of the pool. It deletes the blocks of nodes that were deleted: claims
-// that arrived later.
+// checkUnused returns [ErrPoolInUse] with the nodes that have blocks of the pool. It deletes the blocks of nodes that
+// were deleted: claims that arrived later.
 func (d poolDeletion) checkUnused(ctx context.Context, p cluster.Pool) error {
 	ids, owners := map[cluster.NodeID]bool{}, map[string]bool{}
 	for b, err := range d.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: p.Name}) {
@@ -107,7 +108,8 @@ func (d poolDeletion) checkUnused(ctx context.Context, p cluster.Pool) error {
 	return fmt.Errorf("%w: %s%s; %s", ErrPoolInUse, strings.Join(names, ", "), more, adviceInUse)
 }
 
-// freeOrphans deletes the blocks of a node that was deleted. In a recovery they stay, and when another node uses addresses of them.
+// freeOrphans deletes the blocks of a node that was deleted. In a recovery they stay, and when another node uses
+// addresses of them.
 func (d poolDeletion) freeOrphans(ctx context.Context, id cluster.NodeID) (freed bool, err error) {
 	deleted, err := cluster.NodeDeleted(ctx, d.backend, id)
 	if err != nil || !deleted {

@@ -24,9 +24,10 @@ var (
 
 // Pools creates, changes and deletes pools.
 //
-// No two pools have an address in common, whoever makes them at the same time: addresses that are new in a pool are first written as
-// pending; then all pools and blocks are listed, and only when nobody else has or wants any of them do they become the pool's. Before a
-// new pool is written they are listed, too, so that one that overlaps is not seen by anybody.
+// No two pools have an address in common, whoever makes them at the same time: addresses that are new in a pool are
+// first written as pending; then all pools and blocks are listed, and only when nobody else has or wants any of them do
+// they become the pool's. Before a new pool is written they are listed, too, so that one that overlaps is not seen by
+// anybody.
 type Pools struct{ backend cluster.Backend }
 
 // NewPools returns who administers the pools of a cluster.
@@ -73,8 +74,9 @@ func (a *Pools) Get(ctx context.Context, name string) (cluster.Pool, error) {
 // putTries bounds how often a change without a version begins again because somebody else was quicker.
 const putTries = 20
 
-// Put creates the pool, or changes the one of its name. With a Version it changes only the pool that was read, or returns [ErrChanged].
-// The size of blocks cannot be changed: one that is not set stays, and in a new pool gets the default.
+// Put creates the pool, or changes the one of its name. With a Version it changes only the pool that was read, or
+// returns [ErrChanged]. The size of blocks cannot be changed: one that is not set stays, and in a new pool gets the
+// default.
 func (a *Pools) Put(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	got, err := a.put(ctx, p)
 	for tries := 1; p.Version == "" && errors.Is(err, ErrChanged) && tries < putTries; tries++ {
@@ -168,8 +170,8 @@ func (a *Pools) Create(ctx context.Context, p cluster.Pool) (cluster.Pool, error
 	return a.Restore(ctx, p)
 }
 
-// Restore creates the pool with its UID: blocks that nodes have of it are its own. One that is there is [ErrChanged]. One that overlaps what
-// is there is [ErrOverlap], and nothing is written.
+// Restore creates the pool with its UID: blocks that nodes have of it are its own. One that is there is [ErrChanged].
+// One that overlaps what is there is [ErrOverlap], and nothing is written.
 func (a *Pools) Restore(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	p.State, p.Pending, p.Prefixes, p.Version = cluster.PoolPending, p.Prefixes, nil, ""
 	if _, err := a.backend.Pools.Get(ctx, p.Name); err == nil {
@@ -195,8 +197,8 @@ func (a *Pools) Resume(ctx context.Context, p cluster.Pool) (cluster.Pool, error
 	return a.accept(ctx, p, p)
 }
 
-// accept gives a pool its pending prefixes, or makes it what it was before them and says whose they are. A pool that has no others is
-// deleted then. When that cannot be found out, a new pool stays pending until somebody puts it again.
+// accept gives a pool its pending prefixes, or makes it what it was before them and says whose they are. A pool that
+// has no others is deleted then. When that cannot be found out, a new pool stays pending until somebody puts it again.
 func (a *Pools) accept(ctx context.Context, p, was cluster.Pool) (cluster.Pool, error) {
 	if len(p.Pending) == 0 {
 		return p, nil

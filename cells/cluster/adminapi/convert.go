@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 )
 
-// specs returns pools as the API has them, with how full they are and warnings. They come without that when a block cannot be read: the
-// doctor says which, and the pools can be changed all the same.
+// specs returns pools as the API has them, with how full they are and warnings. They come without that when a block
+// cannot be read: the doctor says which, and the pools can be changed all the same.
 func (s Routes) specs(ctx context.Context, pools []cluster.Pool) []v1.PoolSpec {
 	specs := make([]v1.PoolSpec, len(pools))
 	for i, p := range pools {
@@ -39,8 +39,8 @@ func (s Routes) specs(ctx context.Context, pools []cluster.Pool) []v1.PoolSpec {
 	return specs
 }
 
-// warn says of which pools not every node of the cluster can have a block. Which labels nodes have is not in the store, so a pool with a
-// node selector is left out. When the nodes cannot be listed there is no warning.
+// warn says of which pools not every node of the cluster can have a block. Which labels nodes have is not in the store,
+// so a pool with a node selector is left out. When the nodes cannot be listed there is no warning.
 func (s Routes) warn(ctx context.Context, pools []cluster.Pool, specs []v1.PoolSpec) {
 	names := map[string]bool{} // a machine that was replaced is another incarnation of one name
 	for n, err := range s.backend.Nodes.All(ctx) {
@@ -100,8 +100,8 @@ func poolOf(s v1.PoolSpec) cluster.Pool {
 	}
 }
 
-// poolUse counts the blocks of the pool as it is now. What nodes still have of a prefix that was taken out of it, or excluded, is in
-// poolDraining.
+// poolUse counts the blocks of the pool as it is now. What nodes still have of a prefix that was taken out of it, or
+// excluded, is in poolDraining.
 func poolUse(p cluster.Pool, blocks []cluster.Block) (list []v1.PoolUse) {
 	for _, f := range cluster.Families {
 		if p.Blocks(f) == 0 {

@@ -9,8 +9,9 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// Interceptor is called in place of each call of a backend except watches, and makes the call or not. what names the call, such as
-// "Blocks.Create". A list is one call, which is made before its first record; with an error the list is that error alone.
+// Interceptor is called in place of each call of a backend except watches, and makes the call or not. what names the
+// call, such as "Blocks.Create". A list is one call, which is made before its first record; with an error the list is
+// that error alone.
 type Interceptor func(ctx context.Context, what string, call func(context.Context) error) error
 
 // Intercept returns the backend with an interceptor before it.

@@ -10,8 +10,9 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// Network is the way of one node to the store. It can be cut, it delays calls, and it loses some answers: then what was asked for has
-// been done, and the caller does not know. A deletion may arrive long after its caller has given up. The process behind it can be paused.
+// Network is the way of one node to the store. It can be cut, it delays calls, and it loses some answers: then what was
+// asked for has been done, and the caller does not know. A deletion may arrive long after its caller has given up. The
+// process behind it can be paused.
 type Network struct {
 	backend cluster.Backend
 	delay   time.Duration
@@ -53,8 +54,8 @@ func (n *Network) Heal() {
 	}
 }
 
-// Pause stops the process in the middle of what it is doing, until Resume: no call begins, and answers that were sent, and what watches
-// tell, reach nobody. The store goes on.
+// Pause stops the process in the middle of what it is doing, until Resume: no call begins, and answers that were sent,
+// and what watches tell, reach nobody. The store goes on.
 func (n *Network) Pause() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

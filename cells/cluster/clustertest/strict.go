@@ -11,9 +11,9 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// Strict is a backend in memory that gives no more than the weakest real one must: a write of equal content changes nothing,
-// watches break and begin again with a snapshot, skip states and tell kinds in any order, a deletion takes a while, lists are not of
-// one moment, and a name that is no DNS name of 63 characters is refused.
+// Strict is a backend in memory that gives no more than the weakest real one must: a write of equal content changes
+// nothing, watches break and begin again with a snapshot, skip states and tell kinds in any order, a deletion takes a
+// while, lists are not of one moment, and a name that is no DNS name of 63 characters is refused.
 type Strict struct {
 	mu       sync.Mutex // guards the fields below, and the tables
 	rng      *rand.Rand
@@ -91,7 +91,8 @@ func (s *Strict) Backup() Backup {
 // Restore makes the store what it was at the backup, as a restored etcd is: revisions are given a second time. All watches break.
 func (s *Strict) Restore(b Backup) { s.restore(b, b.revision) }
 
-// RestoreAhead is Restore with revisions that nobody has seen yet: the position of the store does not tell that it was rolled back.
+// RestoreAhead is Restore with revisions that nobody has seen yet: the position of the store does not tell that it was
+// rolled back.
 func (s *Strict) RestoreAhead(b Backup) { s.restore(b, s.Writes()+b.revision+1) }
 
 func (s *Strict) restore(b Backup, revision uint64) {

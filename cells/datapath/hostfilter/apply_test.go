@@ -24,15 +24,15 @@ func (h *host) generation(t testing.TB) uint32 {
 func TestNoTableWithoutPods(t *testing.T) {
 	h := newHost(t)
 	p := h.newPeer(t)
-	h.apply(t, hostfilter.Desired{Decided: []int{p.link}})
+	h.apply(t, hostfilter.Desired{Enforced: []int{p.link}})
 	if text := h.list(t); text != "" {
 		t.Errorf("nobody is restricted, and there is\n%s", text)
 	}
-	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link}}, Decided: []int{p.link}})
+	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link}}, Enforced: []int{p.link}})
 	if text := h.list(t); !strings.Contains(text, "table inet porin") {
 		t.Errorf("no table:\n%s", text)
 	}
-	h.apply(t, hostfilter.Desired{Decided: []int{p.link}})
+	h.apply(t, hostfilter.Desired{Enforced: []int{p.link}})
 	if text := h.list(t); text != "" {
 		t.Errorf("nobody is restricted any more, and there is\n%s", text)
 	}
@@ -49,8 +49,8 @@ func TestApplyRepairs(t *testing.T) {
 	h := newHost(t)
 	p, q := h.newPeer(t), h.newPeer(t)
 	desired := hostfilter.Desired{
-		Pods:    []hostfilter.Pod{{Link: p.link, Rows: toPorts()}, {Link: q.link, Rows: []hostfilter.Row{{Allow: true}}}},
-		Decided: []int{p.link, q.link},
+		Pods:     []hostfilter.Pod{{Link: p.link, Rows: toPorts()}, {Link: q.link, Rows: []hostfilter.Row{{Allow: true}}}},
+		Enforced: []int{p.link, q.link},
 	}
 	h.apply(t, desired)
 	want := elementsOf(h.list(t))
@@ -63,7 +63,7 @@ func TestApplyRepairs(t *testing.T) {
 		"flush map inet porin ports",
 		"flush set inet porin restricted",
 		"delete element inet porin others { " + q.index() + " }",
-		"add element inet porin decided { 4711 }",
+		"add element inet porin enforced { 4711 }",
 		"add element inet porin ports { " + q.index() + " . tcp . 100-200 : accept }",
 		"delete table inet porin; add table inet porin; add chain inet porin input",
 		"add chain inet porin input { policy drop; }",
@@ -101,7 +101,7 @@ func TestApplyChange(t *testing.T) {
 		{tcp(0, 65535, true)},
 		{},
 	} {
-		desired := hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link, Rows: rows}, {Link: q.link, Rows: toPorts()}}, Decided: []int{p.link, q.link}}
+		desired := hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link, Rows: rows}, {Link: q.link, Rows: toPorts()}}, Enforced: []int{p.link, q.link}}
 		before := h.generation(t)
 		h.apply(t, desired)
 		after := h.generation(t)
@@ -191,7 +191,7 @@ func BenchmarkChange(b *testing.B) {
 	desired := hostfilter.Desired{}
 	for i := range 1000 {
 		desired.Pods = append(desired.Pods, hostfilter.Pod{Link: 100 + i, Rows: toPorts()})
-		desired.Decided = append(desired.Decided, 100+i)
+		desired.Enforced = append(desired.Enforced, 100+i)
 	}
 	begin := time.Now()
 	h.apply(b, desired)

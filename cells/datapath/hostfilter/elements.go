@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state has the elements of the table's sets by the index of the interface that they are of, in order. nil is no table.
+// state has the elements of the table's sets, by the index of their interface, in order. nil stands for no table.
 type state map[int][]element
 
-// element is one of an interface, in one of the sets.
+// element is an element of one of the sets; its interface is the key in state.
 type element struct {
 	set         *set
 	protocol    uint8  // of ports and protocols
@@ -27,7 +27,7 @@ func (s state) equal(other state) bool {
 	return (s == nil) == (other == nil) && maps.EqualFunc(s, other, slices.Equal[[]element])
 }
 
-// add sorts the elements in.
+// add inserts the elements in order.
 func (s state) add(link int, elements ...element) {
 	s[link] = append(s[link], elements...)
 	slices.SortFunc(s[link], func(a, b element) int {
@@ -40,7 +40,7 @@ func stateOf(d Desired) (state, error) {
 	if len(d.Pods) == 0 {
 		return nil, nil
 	}
-	s := make(state, len(d.Decided))
+	s := make(state, len(d.Enforced))
 	for _, p := range d.Pods {
 		elements, err := elementsOf(p)
 		if err != nil {
@@ -48,8 +48,8 @@ func stateOf(d Desired) (state, error) {
 		}
 		s.add(p.Link, elements...)
 	}
-	for _, link := range d.Decided {
-		if e := (element{set: decided}); !slices.Contains(s[link], e) {
+	for _, link := range d.Enforced {
+		if e := (element{set: enforced}); !slices.Contains(s[link], e) {
 			s.add(link, e)
 		}
 	}
@@ -93,10 +93,10 @@ func hasPorts(protocol uint8) bool {
 	return protocol == unix.IPPROTO_TCP || protocol == unix.IPPROTO_UDP || protocol == unix.IPPROTO_SCTP
 }
 
-// encode is the element as the kernel has it: each part of a key takes whole words.
+// encode returns the element as the kernel has it: each part of a key is padded to 32 bits.
 func (e element) encode(link int) nftables.SetElement {
 	key := binary.NativeEndian.AppendUint32(nil, uint32(link))
-	if e.set != decided && e.set != restricted && e.set != others {
+	if e.set != enforced && e.set != restricted && e.set != others {
 		key = append(key, e.protocol, 0, 0, 0)
 	}
 	encoded := nftables.SetElement{Key: key}
@@ -113,7 +113,7 @@ func (e element) encode(link int) nftables.SetElement {
 	return encoded
 }
 
-// decode is the reverse of encode. It is false for what no encode gives.
+// decode is the reverse of encode. ok is false for an element that encode cannot have made.
 func (s *set) decode(encoded nftables.SetElement) (link int, e element, ok bool) {
 	e.set = s
 	if len(encoded.Key) != int(s.key.Bytes) {

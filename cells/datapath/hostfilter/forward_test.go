@@ -10,13 +10,13 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// The guard: a restricted pod's packets leave by devices alone on which a program decides.
+// The guard: packets of a restricted pod leave only by devices with the program.
 func TestGuard(t *testing.T) {
 	h := newHost(t)
 	restricted, free, uplink, other := h.newPeer(t), h.newPeer(t), h.newPeer(t), h.newPeer(t)
 	desired := hostfilter.Desired{
-		Pods:    []hostfilter.Pod{{Link: restricted.link, Rows: []hostfilter.Row{{Allow: true}}}},
-		Decided: []int{restricted.link, free.link, uplink.link},
+		Pods:     []hostfilter.Pod{{Link: restricted.link, Rows: []hostfilter.Row{{Allow: true}}}},
+		Enforced: []int{restricted.link, free.link, uplink.link},
 	}
 	h.apply(t, desired)
 	for _, p := range []*peer{restricted, free, uplink, other} {
@@ -40,7 +40,7 @@ func TestGuard(t *testing.T) {
 		}
 		c.Close()
 	}
-	desired.Decided = append(desired.Decided, other.link)
+	desired.Enforced = append(desired.Enforced, other.link)
 	h.apply(t, desired)
 	h.wantReaches(t, restricted.Namespace, "tcp", netip.AddrPortFrom(other.addrs[0], allowedPort), true)
 }
@@ -49,7 +49,7 @@ func TestGuard(t *testing.T) {
 func TestGuardAfterTranslation(t *testing.T) {
 	h := newHost(t)
 	restricted, uplink, other := h.newPeer(t), h.newPeer(t), h.newPeer(t)
-	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: restricted.link}}, Decided: []int{restricted.link, uplink.link}})
+	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: restricted.link}}, Enforced: []int{restricted.link, uplink.link}})
 	service(t, other.Namespace, netip.AddrPortFrom(other.addrs[0], allowedPort))
 	service(t, uplink.Namespace, netip.AddrPortFrom(uplink.addrs[0], allowedPort))
 	h.rules(t, "table ip kube-proxy {\nchain nat-prerouting {\ntype nat hook prerouting priority -100;\n"+
@@ -63,11 +63,11 @@ func TestGuardAfterTranslation(t *testing.T) {
 	}
 }
 
-// A tunnel that comes later is not decided.
+// A tunnel that comes later has no program.
 func TestGuardNewTunnel(t *testing.T) {
 	h := newHost(t)
 	restricted, uplink := h.newPeer(t), h.newPeer(t)
-	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: restricted.link}}, Decided: []int{restricted.link, uplink.link}})
+	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: restricted.link}}, Enforced: []int{restricted.link, uplink.link}})
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "vxlan1"
 	must(t, h.Netlink(t).LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 4789, Learning: true}))

@@ -18,11 +18,12 @@ var ErrUnsupported = fault.New(fault.Unavailable,
 // ErrRows is returned for rows that contradict each other or have ports where there are none.
 var ErrRows = fault.New(fault.Invalid, "malformed rows")
 
-// Desired is what the table is for.
+// Desired is what the table should enforce.
 type Desired struct {
 	Pods []Pod // those with an egress policy; others are not restricted
-	// Decided are the devices on which a program decides egress: pods' host ends, and the uplinks. What a pod of Pods sends leaves by no other one.
-	Decided []int
+	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. What a
+	// pod of Pods sends by another device is dropped.
+	Enforced []int
 }
 
 // Pod is a pod with an egress policy.
@@ -31,8 +32,8 @@ type Pod struct {
 	Rows []Row // of the class of the node
 }
 
-// Row is a verdict. Of the rows that match, the one with the narrowest ports decides, and the one without a protocol last. What no row
-// matches is denied. Ranges of a protocol must not overlap, apart from the one of all ports.
+// Row is a verdict. A row with a range of ports takes precedence over one for all ports, and that one over the row
+// without a protocol. What no row matches is denied. Ranges of a protocol must not overlap.
 type Row struct {
 	Protocol    uint8  // IPPROTO_...; 0 stands for all, and has no ports
 	First, Last uint16 // destination ports; 0 to 65535 stands for all, also of protocols without ports
@@ -46,7 +47,8 @@ type Filter struct {
 
 	mu     sync.Mutex // guards the fields below; held during a transaction
 	kernel *kernel    // nil before the first use, and after a failure
-	// last is what the table was, if known, at that generation of the ruleset, which the kernel raises with each transaction of anybody.
+	// last is what the table was at that generation of the ruleset, if known. The kernel raises the generation with
+	// each transaction of any program.
 	last       state
 	generation uint32
 	known      bool
@@ -57,14 +59,14 @@ func New(namespace *os.File, log *slog.Logger) *Filter {
 	return &Filter{namespace: namespace, log: log}
 }
 
-// Close lets go of the socket. The table stays.
+// Close closes the socket. The table stays.
 func (f *Filter) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.disconnect()
 }
 
-// use runs do with a socket, and keeps it unless do fails: answers to what failed may still come.
+// use runs do with a socket, and keeps the socket unless do fails: then late answers may follow.
 func (f *Filter) use(do func(*kernel) error) (err error) {
 	if f.kernel == nil {
 		if f.kernel, err = connect(f.namespace); err != nil {
@@ -90,11 +92,11 @@ func (f *Filter) disconnect() (err error) {
 	return err
 }
 
-// attempts is how often Apply reads the table again, when others change the ruleset meanwhile.
+// attempts is how often Apply tries, when other programs change the ruleset meanwhile.
 const attempts = 5
 
-// Apply makes the table what d says, whatever it was: what it finds changed by others it repairs. When it fails, the table is as before. A pod that a
-// former agent restricted, and that is not in d, is free: the first d must have all pods.
+// Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before. A
+// pod that is not in d is not restricted, also when a former agent did so: the first d must have all pods.
 func (f *Filter) Apply(d Desired) error {
 	want, err := stateOf(d)
 	if err != nil {
@@ -109,7 +111,7 @@ func (f *Filter) Apply(d Desired) error {
 		}
 	}
 	if want == nil && errors.Is(err, ErrUnsupported) {
-		return nil // there is no table where there can be none
+		return nil // without nf_tables there is no table to remove
 	}
 	if err != nil {
 		return fmt.Errorf("apply the filter for the node itself: %w", err)
@@ -144,15 +146,15 @@ func (f *Filter) apply(k *kernel, want state) error {
 	case writeErr != nil:
 		return fmt.Errorf("%w: %w", errChanged, writeErr)
 	}
-	// Another transaction of somebody's, before or after this one, makes it unknown what is there.
+	// If another program had a transaction before or after this one, the table has to be read again.
 	f.last, f.generation, f.known = want, after, err == nil && after == generation+1
 	return nil
 }
 
 // Counters are the packets that were dropped since the table was made.
 type Counters struct {
-	Input   uint64 // from pods to the node, for which they have no right
-	Forward uint64 // from restricted pods, by devices on which nothing decides egress
+	Input   uint64 // from restricted pods to the node
+	Forward uint64 // from restricted pods, to devices without the program
 }
 
 // Counters reads the table's counters, which are 0 without a table.

@@ -29,7 +29,8 @@ const (
 
 const nfgenmsgLen = 4 // struct nfgenmsg; all zero is every family
 
-// kernel is the ruleset of a network namespace. Closing it takes as long as the kernel needs to free what was removed, 5 to 15 ms.
+// kernel is the ruleset of a network namespace. Closing it takes as long as the kernel needs to free what was removed,
+// 5 to 15 ms.
 type kernel struct {
 	conn   *nftables.Conn
 	socket *netlink.Conn // of conn
@@ -86,8 +87,8 @@ func (k *kernel) generation() (uint32, error) {
 	return 0, fmt.Errorf("%s: the answer does not have it", doing)
 }
 
-// read returns the table's elements; intact is false when its rules, chains and sets are not as they should be. It returns errChanged unless
-// the ruleset is of that generation before and after.
+// read returns the table's elements; intact is false when its rules, chains and sets are not as they should be. It
+// returns errChanged unless the ruleset is of that generation before and after.
 func (k *kernel) read(generation uint32) (have state, intact bool, err error) {
 	have, intact, err = k.readTable()
 	after, afterErr := k.generation()

@@ -13,7 +13,7 @@ import (
 
 var table = &nftables.Table{Name: "porin", Family: nftables.TableFamilyINet}
 
-// set is a set of interfaces, or a map from what begins with one to a verdict.
+// set is a set of interfaces, or a map from a key that begins with an interface to a verdict.
 type set struct {
 	name   string
 	key    nftables.SetDatatype
@@ -26,9 +26,9 @@ var (
 	protocols  = &set{name: "protocols", key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeInetProto), isMap: true}
 	others     = &set{name: "others", key: nftables.TypeIFIndex, isMap: true}
 	restricted = &set{name: "restricted", key: nftables.TypeIFIndex} // pods' host ends
-	decided    = &set{name: "decided", key: nftables.TypeIFIndex}    // devices where a program decides egress
+	enforced   = &set{name: "enforced", key: nftables.TypeIFIndex}   // devices where a program enforces egress policies
 
-	sets = []*set{ports, protocols, others, restricted, decided}
+	sets = []*set{ports, protocols, others, restricted, enforced}
 )
 
 func (s *set) nft() *nftables.Set {
@@ -60,11 +60,11 @@ const (
 	denied  = "denied"
 )
 
-// chains are those of the table; denied goes first, as elements of the maps lead there.
+// chains are those of the table; denied is made first, as elements of the maps go to it.
 var chains = []chain{
 	{
 		&nftables.Chain{Table: table, Name: denied},
-		[]rule{{"no right to the node", rule{}.counter().verdict(expr.VerdictDrop).exprs}},
+		[]rule{{"denied by an egress policy", rule{}.counter().verdict(expr.VerdictDrop).exprs}},
 	},
 	{
 		// Before the filters of others, and after all translation of destinations.
@@ -85,11 +85,11 @@ var chains = []chain{
 		&nftables.Chain{Table: table, Name: forward, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(-1), Policy: accept()},
 		[]rule{
 			on("not from a restricted pod").meta(expr.MetaKeyIIF, 0).lookup(restricted, notIn).verdict(expr.VerdictAccept),
-			on("a program decides there").meta(expr.MetaKeyOIF, 0).lookup(decided, in).verdict(expr.VerdictAccept),
+			on("to a device where a program enforces egress policies").meta(expr.MetaKeyOIF, 0).lookup(enforced, in).verdict(expr.VerdictAccept),
 			on("replies").reply().verdict(expr.VerdictAccept),
 			on("ICMP errors about connections").protocol(unix.IPPROTO_ICMP).related().verdict(expr.VerdictAccept),
 			on("ICMPv6 errors about connections").protocol(unix.IPPROTO_ICMPV6).related().verdict(expr.VerdictAccept),
-			on("nothing decides egress there").counter().verdict(expr.VerdictDrop),
+			on("to a device where no program does").counter().verdict(expr.VerdictDrop),
 		},
 	},
 }
@@ -99,8 +99,8 @@ func accept() *nftables.ChainPolicy {
 	return &policy
 }
 
-// userData marks a rule as ours: its comment, with a digest of what it does. A rule that somebody has changed, or an older version has
-// made, has another one.
+// userData marks a rule as ours: its comment, with a digest of what it does. A rule that somebody has changed, or an
+// older version has made, has another one.
 func (r rule) userData() []byte {
 	digest := sha256.New()
 	for _, e := range r.exprs {
@@ -120,14 +120,14 @@ func (r rule) with(exprs ...expr.Any) rule {
 // ruleComment is NFTNL_UDATA_RULE_COMMENT of libnftnl: nft list shows the text.
 const ruleComment userdata.Type = 0
 
-// register is one of the words that expressions hand over to each other.
+// register is one of the 32-bit registers by which expressions pass values.
 func register(word uint32) uint32 { return unix.NFT_REG32_00 + word }
 
 func (r rule) meta(key expr.MetaKey, word uint32) rule {
 	return r.with(&expr.Meta{Key: key, Register: register(word)})
 }
 
-// transport loads bytes of the transport header. A packet without one matches no more.
+// transport loads bytes of the transport header. The rule does not match a packet without one.
 func (r rule) transport(offset, length, word uint32) rule {
 	return r.with(&expr.Payload{DestRegister: register(word), Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: length})
 }
@@ -136,7 +136,7 @@ func (r rule) equal(word uint32, data ...byte) rule {
 	return r.with(&expr.Cmp{Op: expr.CmpOpEq, Register: register(word), Data: data})
 }
 
-// Whether a lookup wants an element.
+// Whether a lookup matches packets with an element, or those without.
 const (
 	in    = false
 	notIn = true
@@ -155,7 +155,7 @@ func (r rule) reply() rule {
 	return r.with(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register(0)}).equal(0, reply)
 }
 
-// related is for protocols that open no connections: of others, it may be a new one.
+// related is for ICMP: a related packet of another protocol may open a new connection.
 func (r rule) related() rule {
 	return r.with(
 		&expr.Ct{Key: expr.CtKeySTATE, Register: register(0)},
@@ -167,14 +167,15 @@ func (r rule) related() rule {
 	)
 }
 
-// neighbourDiscovery matches solicitations and advertisements. Pods of ours send none to the node: the entries on both sides are permanent,
-// and from_pod drops what is link-local. A pod whose entries somebody has changed keeps its gateway.
+// neighbourDiscovery matches solicitations and advertisements. Pods need none, as the neighbour entries on both sides
+// are permanent, and from_pod drops what is link-local. The rule lets a pod whose entries were changed reach its
+// gateway.
 func (r rule) neighbourDiscovery() rule {
 	const solicitation, advertisement = 135, 136
 	return r.transport(0, 1, 0).with(&expr.Range{Op: expr.CmpOpEq, Register: register(0), FromData: []byte{solicitation}, ToData: []byte{advertisement}})
 }
 
-// dhcp matches a broadcast to the server's port: from_pod lets only those through that may renew a lease.
+// dhcp matches a broadcast to the server's port: from_pod has dropped those of pods without a lease.
 func (r rule) dhcp() rule {
 	r = r.meta(expr.MetaKeyNFPROTO, 0).equal(0, unix.NFPROTO_IPV4)
 	r = r.with(&expr.Payload{DestRegister: register(0), Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}).equal(0, 255, 255, 255, 255)

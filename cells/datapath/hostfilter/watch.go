@@ -15,8 +15,8 @@ import (
 
 const groupNFTables = 7 // NFNLGRP_NFTABLES
 
-// Watch returns a channel that has a token after somebody, Apply too, has changed the table: time for another Apply. It is closed when
-// ctx ends, and when notifications were lost, and must be read to its end.
+// Watch returns a channel that receives a token when the table was changed, by Apply or by another program: time for
+// another Apply. It is closed when ctx ends, and when notifications were lost, and must be read to its end.
 func (f *Filter) Watch(ctx context.Context) (_ <-chan struct{}, err error) {
 	var notifications <-chan syscall.NetlinkMessage
 	err = netns.In(int(f.namespace.Fd()), func() error {
@@ -42,8 +42,8 @@ func (f *Filter) Watch(ctx context.Context) (_ <-chan struct{}, err error) {
 	return changes, nil
 }
 
-// isOurs reports whether the notification is about the table: tables, chains, rules, sets and elements all have its name as the attribute 1, which is
-// the first one.
+// isOurs reports whether the notification is about the table: tables, chains, rules, sets and elements all have its
+// name as the attribute 1, which is the first one.
 func isOurs(data []byte) bool {
 	const header = 4
 	if len(data) < nfgenmsgLen+header || data[0] != byte(table.Family) {

@@ -15,8 +15,8 @@ import (
 // getStats is IPCTNL_MSG_CT_GET_STATS of linux/netfilter/nfnetlink_conntrack.h.
 const getStats = 5
 
-// loadConntrack has the kernel load its connection tracking, where that is a module: programs are linked only with functions that are there. Without
-// it they are loaded all the same.
+// loadConntrack has the kernel load its connection tracking, where that is a module: programs are linked only with
+// functions that are there. Without it they are loaded all the same.
 func loadConntrack() {
 	request := nl.NewNetlinkRequest(netlink.ConntrackTable<<8|getStats, unix.NLM_F_ACK)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})

@@ -21,7 +21,8 @@ import (
 type Config struct {
 	Root         string // a folder of a BPF file system, made when it is not there
 	MaxEndpoints uint32
-	// MaxConnections is the size of the map of connections. When it has changed the map is made anew and empty: see bpf/lib/connection.h.
+	// MaxConnections is the size of the map of connections. When it has changed the map is made anew and empty: see
+	// bpf/lib/connection.h.
 	MaxConnections uint32
 	Object         []byte // the compiled programs of bpf.EndpointObject, for the digest
 }

@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/doctor"
 )
 
-// TestChecker holds a checker to what [doctor.Checker] promises, and [doctor.Counter] and [doctor.Costly] when it is one. newChecker returns,
-// for each test, one that finds something, part of which is repaired when that is asked for.
+// TestChecker holds a checker to what [doctor.Checker] promises, and [doctor.Counter] and [doctor.Costly] when it is
+// one. newChecker returns, for each test, one that finds something, part of which is repaired when that is asked for.
 func TestChecker(t *testing.T, newChecker func(t *testing.T) doctor.Checker) {
 	for _, check := range checks {
 		t.Run(check.name, func(t *testing.T) {
@@ -199,8 +199,8 @@ func checkRepair(ctx context.Context, c doctor.Checker) error {
 	return errors.Join(errs...)
 }
 
-// checkRepairAgain repairs what is right already: a repair comes later than the examination that found the fault. Whether that is an error is
-// the checker's choice.
+// checkRepairAgain repairs what is right already: a repair comes later than the examination that found the fault.
+// Whether that is an error is the checker's choice.
 func checkRepairAgain(ctx context.Context, c doctor.Checker) error {
 	found, err := repairAll(ctx, c)
 	if err != nil {

@@ -26,7 +26,8 @@ func checkAttach(t testing.TB, s Subject) {
 	}
 }
 
-// checkAttachAgain attaches with what the first call returned, and as the first call came: then a link may be made anew, with other indexes.
+// checkAttachAgain attaches with what the first call returned, and as the first call came: then a link may be made
+// anew, with other indexes.
 func checkAttachAgain(t testing.TB, s Subject) {
 	p := s.prepare(t, 1)
 	first := s.attachPrepared(t, p)
@@ -61,7 +62,8 @@ func checkDetachWithoutAttach(t testing.TB, s Subject) {
 	s.wants(t, other, true, "after Detach of another endpoint")
 }
 
-// checkDetachAfterPartialAttach ends the context of Attach when the step looks at it for the first time, the second time and so on.
+// checkDetachAfterPartialAttach ends the context of Attach when the step looks at it for the first time, the second
+// time and so on.
 func checkDetachAfterPartialAttach(t testing.TB, s Subject) {
 	const most = 100
 	p, other := s.prepare(t, 1), s.attach(t, 2)

@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Endpoint returns endpoint number i of a node as the manager passes it to the first step: with a number and a valid Spec, and without
-// addresses or a link.
+// Endpoint returns endpoint number i of a node as the manager passes it to the first step: with a number and a valid
+// Spec, and without addresses or a link.
 func Endpoint(i int) endpoint.Endpoint {
 	name := fmt.Sprintf("c%d", i)
 	return endpoint.Endpoint{

@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// TestObserver holds an observer to what [endpoint.Observer] promises. newObserver returns one that has seen nothing, for each test.
+// TestObserver holds an observer to what [endpoint.Observer] promises. newObserver returns one that has seen nothing,
+// for each test.
 func TestObserver(t *testing.T, newObserver func(t *testing.T) endpoint.Observer) {
 	for name, traces := range tracesByName() {
 		t.Run(name, func(t *testing.T) { checkObserver(t, newObserver(t), traces) })

@@ -13,17 +13,19 @@ type Subject struct {
 	Step endpoint.Step
 	// Has reports whether the step has anything for the attachment: in the kernel, in memory or wherever it keeps its part.
 	Has func(t testing.TB, ep endpoint.Endpoint) bool
-	// Prepare adds to a new endpoint what the steps before this one add, and returns the container's namespace. When it is nil, the step is the
-	// first, and needs no namespace.
+	// Prepare adds to a new endpoint what the steps before this one add, and returns the container's namespace. When it
+	// is nil, the step is the first, and needs no namespace.
 	Prepare func(t testing.TB, ep endpoint.Endpoint) (endpoint.Endpoint, *endpoint.Namespace)
-	// Restart returns the step of the next agent on the same kernel. When it is nil, the step itself goes on: it is what outlives agents.
+	// Restart returns the step of the next agent on the same kernel. When it is nil, the step itself goes on: it is
+	// what outlives agents.
 	Restart func(t testing.TB) endpoint.Step
 	// Endpoints is how many endpoints the step has room for, at least 4; 0 is 16.
 	Endpoints int
 }
 
-// TestStep holds a step to what [endpoint.Step] promises, and the optional interfaces that it implements: [endpoint.Pruner], [endpoint.Renewer], [endpoint.Updater],
-// [endpoint.Finder], [endpoint.Surveyor], [endpoint.Occupier] and [endpoint.Rememberer]. newSubject returns a step that has nothing, for each test. Run it with
+// TestStep holds a step to what [endpoint.Step] promises, and the optional interfaces that it implements:
+// [endpoint.Pruner], [endpoint.Renewer], [endpoint.Updater], [endpoint.Finder], [endpoint.Surveyor],
+// [endpoint.Occupier] and [endpoint.Rememberer]. newSubject returns a step that has nothing, for each test. Run it with
 // the race detector.
 func TestStep(t *testing.T, newSubject func(t *testing.T) Subject) {
 	for _, check := range stepChecks {

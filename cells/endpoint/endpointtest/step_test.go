@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// simpleStep is a step that gives each endpoint an address, with all optional interfaces. Its defect is what a test wants to be found.
+// simpleStep is a step that gives each endpoint an address, with all optional interfaces. Its defect is what a test
+// wants to be found.
 type simpleStep struct {
 	defect string
 

@@ -11,13 +11,14 @@ import (
 // Listener is a subscriber to test, and what the test can see of it.
 type Listener struct {
 	Subscriber endpoint.Subscriber
-	// Knows reports whether the subscriber has anything for the endpoint now; it may come and go a while after the call. When it is nil, the subscriber
-	// keeps nothing.
+	// Knows reports whether the subscriber has anything for the endpoint now; it may come and go a while after the
+	// call. When it is nil, the subscriber keeps nothing.
 	Knows func(t testing.TB, ep endpoint.Endpoint) bool
 }
 
-// TestSubscriber holds a subscriber to what [endpoint.Subscriber] promises. newListener returns one that has heard of nothing, for each test; endpoints is
-// the manager's table, for a subscriber that reads it. Run it with the race detector.
+// TestSubscriber holds a subscriber to what [endpoint.Subscriber] promises. newListener returns one that has heard of
+// nothing, for each test; endpoints is the manager's table, for a subscriber that reads it. Run it with the race
+// detector.
 func TestSubscriber(t *testing.T, newListener func(t *testing.T, endpoints *Endpoints) Listener) {
 	for _, check := range subscriberChecks {
 		t.Run(check.name, func(t *testing.T) {
@@ -39,8 +40,8 @@ var subscriberChecks = []struct {
 	{"concurrent lives", checkConcurrentLives},
 }
 
-// soon bounds a call of a subscriber or an observer, which is on the path of a caller's answer, and whose work goes to a loop of its own. A machine with much
-// to do needs some of it.
+// soon bounds a call of a subscriber or an observer, which is on the path of a caller's answer, and whose work goes to
+// a loop of its own. A machine with much to do needs some of it.
 const soon = 2 * time.Second
 
 // promptly runs a call and fails the test when it takes long.

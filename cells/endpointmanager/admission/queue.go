@@ -1,5 +1,5 @@
-// Package admission says whose turn it is when more endpoints are to be made and taken down than may be at the same time: deletions first, then
-// critical pods, then all others, a namespace at a time.
+// Package admission says whose turn it is when more endpoints are to be made and taken down than may be at the same
+// time: deletions first, then critical pods, then all others, a namespace at a time.
 package admission
 
 import (

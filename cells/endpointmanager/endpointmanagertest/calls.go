@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 )
 
-// calls knows which creations are under way, and when the latest calls began: of two that contradict each other the later one is right.
+// calls knows which creations are under way, and when the latest calls began: of two that contradict each other the
+// later one is right.
 type calls struct {
 	mu       sync.Mutex // guards the fields below
 	creating []*creation

@@ -14,7 +14,8 @@ import (
 // Open returns a manager of the steps and the subscriber that has no endpoint, started, and what reads it.
 type Open func(t *testing.T, steps endpoint.Steps, subscriber endpoint.Subscriber) (endpointmanager.Manager, endpointmanager.Lookup)
 
-// TestManager holds a manager to what [endpointmanager.Manager] and [endpointmanager.Lookup] promise. [Manager] and the real one pass it.
+// TestManager holds a manager to what [endpointmanager.Manager] and [endpointmanager.Lookup] promise. [Manager] and the
+// real one pass it.
 func TestManager(t *testing.T, open Open) {
 	for name, test := range managerTests {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,9 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// Manager is an [endpointmanager.Manager] and [endpointmanager.Lookup] in memory. It runs the steps, tells the subscribers and orders late calls as the real one
-// does; [TestManager] tests both. It has no ledger, no limit of what is at work and no share of GC, and does not try a failed deletion again by itself.
+// Manager is an [endpointmanager.Manager] and [endpointmanager.Lookup] in memory. It runs the steps, tells the
+// subscribers and orders late calls as the real one does; [TestManager] tests both. It has no ledger, no limit of what
+// is at work and no share of GC, and does not try a failed deletion again by itself.
 type Manager struct {
 	steps     endpoint.Steps
 	listeners *listeners

@@ -1,4 +1,5 @@
-// Package ledger is the agent's record of endpoints on disk: what is being made, what is there, what is being deleted, and what was deleted lately.
+// Package ledger is the agent's record of endpoints on disk: what is being made, what is there, what is being deleted,
+// and what was deleted lately.
 package ledger
 
 import (
@@ -31,7 +32,8 @@ type Ledger interface {
 	SetOrigin(o Origin) error
 	// Probe writes something that nobody reads, and reports whether it could.
 	Probe() error
-	// Lost reports that what is written goes with this process: the file was removed ([ErrRemoved]), or another one has its place.
+	// Lost reports that what is written goes with this process: the file was removed ([ErrRemoved]), or another one has
+	// its place.
 	Lost() error
 	Path() string
 	Close() error

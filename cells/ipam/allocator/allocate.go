@@ -88,8 +88,8 @@ func (c *core) takeOver(req *Request) (*record, error) {
 // errNotGiven is returned for what is reserved when its block is not given out from.
 var errNotGiven = fault.WithHint(fault.New(fault.Unavailable, "nothing is given out of its block now"), "see porin ipam list and porin ipam check")
 
-// checkGiven returns an error unless what is reserved may be given to a pod of the namespace: the reservation holds the address, but the
-// block may be another node's by now.
+// checkGiven returns an error unless what is reserved may be given to a pod of the namespace: the reservation holds the
+// address, but the block may be another node's by now.
 func (c *core) checkGiven(r *record, namespace string) error {
 	p := c.pools.byName[r.Pool]
 	switch {

@@ -168,9 +168,10 @@ func (a *Allocator) Keep(owner Handle) {
 	}
 }
 
-// Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not. An
-// address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way: a permanent one of the
-// same addresses is lent, others end. Its Seq is a new one. Nothing is recorded of who has no address.
+// Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not.
+// An address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way: a
+// permanent one of the same addresses is lent, others end. Its Seq is a new one. Nothing is recorded of who has no
+// address.
 func (a *Allocator) Adopt(allocation Allocation) error {
 	ended, err := a.adopt(allocation)
 	for _, token := range ended {

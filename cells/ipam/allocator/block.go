@@ -172,7 +172,8 @@ func (b *block) left() int64 { return b.capacity() - b.used - b.resting }
 // Block is what is given out of a block.
 type Block struct {
 	Prefix netip.Prefix
-	// Capacity = Used + Resting + Free, without what is excluded and free. A block of more than 2^48 addresses is said to have that many.
+	// Capacity = Used + Resting + Free, without what is excluded and free. A block of more than 2^48 addresses is said
+	// to have that many.
 	Capacity, Used, Resting, Free int64
 	// Drained says that nothing is given out any more, so that what is free is to be had by nobody.
 	Drained bool

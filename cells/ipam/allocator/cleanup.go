@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// cleanups follows the addresses whose last owner is gone, and after whom somebody has to clean up. It is not safe for concurrent use.
+// cleanups follows the addresses whose last owner is gone, and after whom somebody has to clean up. It is not safe for
+// concurrent use.
 type cleanups struct {
 	wake     func(urgent bool) // nil: nobody cleans up
 	returned map[*address]bool // reserved ones that wait for their cleanup

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// core is the allocator without its lock and its clock: who has which address, and what there is to give out. It changes its parts
-// together, so that they agree.
+// core is the allocator without its lock and its clock: who has which address, and what there is to give out. It
+// changes its parts together, so that they agree.
 type core struct {
 	pools        poolSet
 	owners       owners

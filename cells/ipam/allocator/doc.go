@@ -5,8 +5,8 @@
 //	      '- [Refiller]: nothing is free, and the cluster may have more
 //	Release --> uncleaned -> resting -> free      [Pools]: which blocks there are      [Cleanup]: what was released
 //
-// [Allocator], [Pools] and [Cleanup] lock. The core changes four parts together, of which none knows another: poolSet (blocks, free
-// lists, the node's addresses), owners, reservations and cleanups.
+// [Allocator], [Pools] and [Cleanup] lock. The core changes four parts together, of which none knows another: poolSet
+// (blocks, free lists, the node's addresses), owners, reservations and cleanups.
 //
 // What it promises:
 //
@@ -21,9 +21,9 @@
 //   - Release is by owner: it frees all that the owner has and nothing that another one has, however often it is called. By
 //     sequence number ([Allocator.ReleaseListed]) it never hits the next owner of the same handle.
 //   - An address that another IPAM gave to an owner is given to nobody else while that owner lives, and never rests.
-//   - A reservation ends by itself, by a clock that nobody sets, or is permanent. A [ReservationStore] keeps it over restarts.
-//     A permanent one lends its addresses to the endpoint that takes it over, and has them again when that is gone and cleaned up after.
-//     Nobody takes one over while nothing is given out of its block.
+//   - A reservation ends by itself, by a clock that nobody sets, or is permanent. A [ReservationStore] keeps it over
+//     restarts. A permanent one lends its addresses to the endpoint that takes it over, and has them again when that is
+//     gone and cleaned up after. Nobody takes one over while nothing is given out of its block.
 //   - Nothing is given out from a drained block, and no address that is excluded or that the node itself has. A pool may be for
 //     pods of some namespaces: nobody else gets an address of it.
 package allocator

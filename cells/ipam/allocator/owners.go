@@ -77,8 +77,8 @@ func (o *owners) countPodHandle(h Handle, by int) {
 	}
 }
 
-// releasedWith returns what the pod's handle of an owner that is gone has, if no other owner names it and it is not reserved; else nil.
-// What that handle has got later is for an owner that is yet to come.
+// releasedWith returns what the pod's handle of an owner that is gone has, if no other owner names it and it is not
+// reserved; else nil. What that handle has got later is for an owner that is yet to come.
 func (o *owners) releasedWith(gone *record) *record {
 	if gone.PodHandle == "" || o.podHandles[gone.PodHandle] > 0 {
 		return nil

@@ -13,8 +13,9 @@ import (
 
 // Refiller gets this node more of a pool.
 type Refiller interface {
-	// Refill claims a block of each family of which the node has no free address of the pool, or the blocks of the addresses that are wanted. It returns when it has tried, or when ctx
-	// ends; an error says why there will be no more. It may call the allocator.
+	// Refill claims a block of each family of which the node has no free address of the pool, or the blocks of the
+	// addresses that are wanted. It returns when it has tried, or when ctx ends; an error says why there will be no
+	// more. It may call the allocator.
 	Refill(ctx context.Context, pool string, want ...netip.Addr) error
 }
 
@@ -76,8 +77,8 @@ func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duratio
 // maxRefills bounds how often somebody asks for more because others were quicker to get what there was.
 const maxRefills = 4
 
-// allocate tries once more even after a refill that failed: somebody may have released an address meanwhile, and the first error may be
-// outdated.
+// allocate tries once more even after a refill that failed: somebody may have released an address meanwhile, and the
+// first error may be outdated.
 func (s *Source) allocate(ctx context.Context, req Request, options reservationOptions) (Allocation, error) {
 	if err := ctx.Err(); err != nil {
 		return Allocation{}, fmt.Errorf("allocate for %s: %w", req.Owner, err)
@@ -109,8 +110,8 @@ func mayRefill(err error, tries int) bool {
 	return errors.Is(err, ErrExhausted) || errors.Is(err, ErrUnknownPool) || errors.Is(err, ErrOutside) || errors.Is(err, errNotGiven)
 }
 
-// explainRefill is the error that says why there will never be more, or what there is and why there is no more now. What to do about it
-// is what the refill says.
+// explainRefill is the error that says why there will never be more, or what there is and why there is no more now.
+// What to do about it is what the refill says.
 func explainRefill(ctx context.Context, req Request, first, second, refill error) error {
 	if refill == nil {
 		return second

@@ -19,7 +19,8 @@ func (a *Allocator) Usage() Usage {
 	return Usage{Pools: a.core.pools.usage(), Allocations: a.core.owners.list()}
 }
 
-// ShownOwner is the owner as people and the API know it. Who reserves has a name of its own choice, though it looks like a handle.
+// ShownOwner is the owner as people and the API know it. Who reserves has a name of its own choice, though it looks
+// like a handle.
 func (a Allocation) ShownOwner() string {
 	if a.Reserved {
 		return string(a.Owner)

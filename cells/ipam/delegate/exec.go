@@ -59,7 +59,8 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 	stdout, stderr := &bounded{most: maxOutput}, &bounded{most: maxLog, cut: true}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = "/", environ, bytes.NewReader(stdin), stdout, stderr
-	// It outlives an agent that is killed: host-local, killed as well, leaves addresses without an owner. Its lock says when it ends.
+	// It outlives an agent that is killed: host-local, killed as well, leaves addresses without an owner. Its lock says
+	// when it ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: r.hostRoot}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = closeDelay

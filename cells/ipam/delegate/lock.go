@@ -19,7 +19,8 @@ import (
 const (
 	lockPrefix = "@porin-ipam/"
 	lockRetry  = 2 * time.Millisecond
-	// lockPatience bounds the wait, over all calls: somebody whom a plugin has left in the background may hold the socket for ever.
+	// lockPatience bounds the wait, over all calls: somebody whom a plugin has left in the background may hold the
+	// socket for ever.
 	lockPatience = 2 * time.Minute
 )
 

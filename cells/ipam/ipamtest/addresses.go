@@ -8,8 +8,9 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// Addresses are the addresses of a node in memory, and the step that gives them out. It is the real step on the real allocator, which does no I/O: without a file of
-// reservations, and without other IPAM plugins. Nothing deletes tracked connections.
+// Addresses are the addresses of a node in memory, and the step that gives them out. It is the real step on the real
+// allocator, which does no I/O: without a file of reservations, and without other IPAM plugins. Nothing deletes tracked
+// connections.
 type Addresses struct {
 	*ipam.Step
 	Allocator *allocator.Allocator

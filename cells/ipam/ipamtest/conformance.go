@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// TestStep holds addresses to what other cells expect of ipam, besides [endpointtest.TestStep]. open returns those of the prefixes, none given out.
+// TestStep holds addresses to what other cells expect of ipam, besides [endpointtest.TestStep]. open returns those of
+// the prefixes, none given out.
 func TestStep(t *testing.T, open func(t testing.TB, prefixes ...string) Addresses) {
 	for name, test := range map[string]func(*testing.T, Addresses){
 		"both families": testBothFamilies, "requested": testRequested, "exhausted": testExhausted, "kept": testKept,

@@ -25,7 +25,8 @@ func (a addresses) configure(p cluster.Pool) {
 	})
 }
 
-// used counts the addresses in use, reserved or in quarantine that lie in a block of the pool, whether the allocator has it or not.
+// used counts the addresses in use, reserved or in quarantine that lie in a block of the pool, whether the allocator
+// has it or not.
 func (a addresses) used(pool string, block netip.Prefix) (n int64) {
 	for _, b := range a.Blocks(pool) {
 		if b.Prefix == block {

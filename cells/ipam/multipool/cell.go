@@ -19,8 +19,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the multipool cell. It needs a [cluster.Backend] and an [*allocator.Allocator], and provides [*Controller], which is the
-// [allocator.Refiller], [*admin.Pools] and [*admin.Nodes].
+// Module is the multipool cell. It needs a [cluster.Backend] and an [*allocator.Allocator], and provides [*Controller],
+// which is the [allocator.Refiller], [*admin.Pools] and [*admin.Nodes].
 func Module(cfg Config) fx.Option {
 	return cell.Module("multipool",
 		fx.Supply(fx.Private, cfg),

@@ -29,8 +29,8 @@ const (
 	findingPoolRolledBack   = "pool-rolled-back"
 )
 
-// Checker compares the blocks of the cluster with each other, with the pools and with what this node holds. Each examination lists all
-// blocks, so an agent by itself seldom makes one.
+// Checker compares the blocks of the cluster with each other, with the pools and with what this node holds. Each
+// examination lists all blocks, so an agent by itself seldom makes one.
 type Checker struct {
 	backend    cluster.Backend
 	controller *Controller
@@ -95,7 +95,8 @@ func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.F
 	return append(findings, c.own(c.controller.Status())...), err
 }
 
-// compare compares the cluster's blocks. It reads the status before and after, to leave out blocks that the node claims or gives back meanwhile.
+// compare compares the cluster's blocks. It reads the status before and after, to leave out blocks that the node claims
+// or gives back meanwhile.
 func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, examineTime)
 	defer cancel()
@@ -326,8 +327,8 @@ func (c *Checker) own(s Status) (findings []doctor.Finding) {
 	return findings
 }
 
-// conflictText says who owns a block in conflict. When it is another incarnation of this node, this machine may have lost its folder: then there
-// is a way to get its blocks without ending its pods.
+// conflictText says who owns a block in conflict. When it is another incarnation of this node, this machine may have
+// lost its folder: then there is a way to get its blocks without ending its pods.
 func conflictText(own cluster.NodeID, b BlockStatus) string {
 	owner, err := cluster.ParseNodeID(b.OtherOwner)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// checkpoint is what the node remembers on its disk. It is written before anybody else can rely on what it says: a claim before the
-// block is created, a release before the block is deleted.
+// checkpoint is what the node remembers on its disk. It is written before anybody else can rely on what it says: a
+// claim before the block is created, a release before the block is deleted.
 type checkpoint struct {
 	checkpointFields
 
@@ -48,8 +48,8 @@ type checkpointFields struct {
 	Blocks []ownBlock `json:"blocks,omitempty"`
 }
 
-// load reads the node's key and the file, or makes the key. It ignores a file of another key or of another node's name: the node begins as a
-// new one.
+// load reads the node's key and the file, or makes the key. It ignores a file of another key or of another node's name:
+// the node begins as a new one.
 func (c *checkpoint) load(name string) error {
 	key, err := loadKey(c.dir)
 	if err != nil {
@@ -105,7 +105,8 @@ func (c *checkpoint) write() error {
 	return nil
 }
 
-// isAnotherMachine reports whether the machine has booted with another machine-id than the given one. It is false when one of them is unknown.
+// isAnotherMachine reports whether the machine has booted with another machine-id than the given one. It is false when
+// one of them is unknown.
 func (c *checkpoint) isAnotherMachine(machineID string) bool {
 	return c.rebooted && machineID != "" && c.machine != "" && machineID != c.machine
 }
@@ -139,15 +140,15 @@ func (c *checkpoint) block(cidr netip.Prefix) *ownBlock {
 	return &c.Blocks[i]
 }
 
-// explains reports whether the checkpoint has the claim, or has a claim of the same block that is going to be reconciled with it. A released
-// claim is not: it is only deleted.
+// explains reports whether the checkpoint has the claim, or has a claim of the same block that is going to be
+// reconciled with it. A released claim is not: it is only deleted.
 func (c *checkpoint) explains(b cluster.Block) bool {
 	own := c.block(b.CIDR)
 	return own != nil && (own.Claim == b.Claim || own.State != blockReleased)
 }
 
-// claimable reports whether the node may claim the block: it does not have it, or an earlier claim had no answer and was deleted since. Should the
-// earlier claim arrive late, it is this node's, and is deleted with the new one.
+// claimable reports whether the node may claim the block: it does not have it, or an earlier claim had no answer and
+// was deleted since. Should the earlier claim arrive late, it is this node's, and is deleted with the new one.
 func (c *checkpoint) claimable(cidr netip.Prefix) bool {
 	b := c.block(cidr)
 	return b == nil || b.State == blockReleased && 0 < b.Checks && b.Checks < lateChecks

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestCheckpointWriteFails takes the folder of the checkpoint away: nothing is claimed or given back that the next agent would not
-// know, and what is owned is given out.
+// TestCheckpointWriteFails takes the folder of the checkpoint away: nothing is claimed or given back that the next
+// agent would not know, and what is owned is given out.
 func TestCheckpointWriteFails(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0

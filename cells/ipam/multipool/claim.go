@@ -63,8 +63,8 @@ func (r *refiller) serve(ctx context.Context, w *waiter, promised map[poolFamily
 	return nil
 }
 
-// keepDefaultPool claims a block of the default pool when a node with endpoints has too few free addresses of it. more reports whether another
-// round must claim the next one: a waiter does not wait for all of them.
+// keepDefaultPool claims a block of the default pool when a node with endpoints has too few free addresses of it. more
+// reports whether another round must claim the next one: a waiter does not wait for all of them.
 func (r *refiller) keepDefaultPool(ctx context.Context) (more bool, err error) {
 	p, ok := r.pools.byName[DefaultPool]
 	if !ok || !p.Claimable(r.pools.labels) || r.addresses.endpoints() == 0 {
@@ -126,7 +126,8 @@ type claimer struct {
 	log        *slog.Logger
 }
 
-// claim creates the record of the block, verifies the claim, and gives out addresses of the block. A claim that cannot be verified is withdrawn.
+// claim creates the record of the block, verifies the claim, and gives out addresses of the block. A claim that cannot
+// be verified is withdrawn.
 func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefix) error {
 	b := ownBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockClaiming}
 	var earlier ownBlock
@@ -170,7 +171,8 @@ func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefi
 	return c.blocks.addresses.Add(pool.Name, cidr)
 }
 
-// verify reads the pool of the block again after a create, and then what [membership.verify] reads. It returns why the claim must be withdrawn.
+// verify reads the pool of the block again after a create, and then what [membership.verify] reads. It returns why the
+// claim must be withdrawn.
 func (c *claimer) verify(ctx context.Context, b ownBlock) error {
 	pool, err := c.backend.Pools.Get(ctx, b.Pool)
 	if err != nil {
@@ -184,8 +186,8 @@ func (c *claimer) verify(ctx context.Context, b ownBlock) error {
 	return c.membership.verify(ctx)
 }
 
-// removeOrphan deletes a block whose owner was deleted, and one in this node's own name that it does not know, as of a claim that arrived late.
-// Nobody else does the latter. free reports whether the block can be claimed.
+// removeOrphan deletes a block whose owner was deleted, and one in this node's own name that it does not know, as of a
+// claim that arrived late. Nobody else does the latter. free reports whether the block can be claimed.
 func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block) (free bool, err error) {
 	switch {
 	case b.Owner == c.checkpoint.Node:

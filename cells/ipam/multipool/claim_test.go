@@ -169,7 +169,8 @@ func TestClaimListBeforeNodesKnown(t *testing.T) {
 	}
 }
 
-// TestClaimDualStackFull asks for addresses of a pool that has free IPv4 blocks and no IPv6 block: while the latter is known, nothing is claimed.
+// TestClaimDualStackFull asks for addresses of a pool that has free IPv4 blocks and no IPv6 block: while the latter is
+// known, nothing is claimed.
 func TestClaimDualStackFull(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate, w.cfg.SearchTime = 0, time.Hour

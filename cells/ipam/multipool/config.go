@@ -22,13 +22,13 @@ type Config struct {
 	// DefaultPool are the prefixes of the pool [DefaultPool], which the first node creates, once: one that people delete stays
 	// deleted. None is that people create it.
 	DefaultPool []string
-	// IdleTime is how long nothing of a block must be in use before it is given back. It doubles, up to an hour, for a pool of which
-	// the node soon needs a block again.
+	// IdleTime is how long nothing of a block must be in use before it is given back. It doubles, up to an hour, for a
+	// pool of which the node soon needs a block again.
 	IdleTime time.Duration
 	// SearchTime is the first pause after a search that found every block of a pool taken. It doubles, up to half a minute.
 	SearchTime time.Duration
-	// ContestTime is how long an agent gives out nothing after a boot of its machine, or when the store has a session of another machine:
-	// if its disk is a copy, the other machine has that time to object.
+	// ContestTime is how long an agent gives out nothing after a boot of its machine, or when the store has a session
+	// of another machine: if its disk is a copy, the other machine has that time to object.
 	ContestTime time.Duration
 	// Interval is the time between two rounds in which nothing else has to be done.
 	Interval time.Duration

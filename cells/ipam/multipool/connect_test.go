@@ -66,8 +66,8 @@ func TestRefillDuringClusterInfoChange(t *testing.T) {
 	})
 }
 
-// TestConnectOnce counts what nodes read of the cluster at their start: the snapshots with which their watches begin are no reason to do
-// it again.
+// TestConnectOnce counts what nodes read of the cluster at their start: the snapshots with which their watches begin
+// are no reason to do it again.
 func TestConnectOnce(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -119,7 +119,8 @@ func (l lateNodes) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Nod
 	return out, nil
 }
 
-// TestNodeDeleteBeforeFirstSnapshot has an administrator delete a node that is connected and whose watch of the nodes has told nothing yet.
+// TestNodeDeleteBeforeFirstSnapshot has an administrator delete a node that is connected and whose watch of the nodes
+// has told nothing yet.
 func TestNodeDeleteBeforeFirstSnapshot(t *testing.T) {
 	w := newWorld(t, cluster.OnStore(storetest.New(t)))
 	plain, begin := w.backend, make(chan struct{})

@@ -170,8 +170,8 @@ func TestCopiedKey(t *testing.T) {
 	})
 }
 
-// TestRemovedKey starts a machine whose node was deleted, and that has another name or no checkpoint by then: it gets another key, as a
-// recovery does not wait for one that was removed.
+// TestRemovedKey starts a machine whose node was deleted, and that has another name or no checkpoint by then: it gets
+// another key, as a recovery does not wait for one that was removed.
 func TestRemovedKey(t *testing.T) {
 	for name, change := range map[string]func(*world, *machine){
 		"renamed": func(_ *world, m *machine) { m.name = "uno" },

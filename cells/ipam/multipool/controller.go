@@ -56,8 +56,8 @@ type Controller struct {
 	blocked       error         // why the last round claimed nothing
 }
 
-// New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the boot clock: it goes on
-// while the machine sleeps, and nobody sets it.
+// New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the
+// boot clock: it goes on while the machine sleeps, and nobody sets it.
 func New(cfg Config, backend cluster.Backend, a *allocator.Allocator, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -177,8 +177,8 @@ func (c *Controller) resume() {
 	c.publish()
 }
 
-// Refill claims a block of each family of which the pool has no free address here, or the blocks of the wanted addresses. It returns when they
-// are claimed, or why they cannot be.
+// Refill claims a block of each family of which the pool has no free address here, or the blocks of the wanted
+// addresses. It returns when they are claimed, or why they cannot be.
 func (c *Controller) Refill(ctx context.Context, pool string, want ...netip.Addr) error {
 	return c.waiters.await(ctx, &waiter{pool: pool, want: want}, patience)
 }
@@ -188,9 +188,10 @@ func (c *Controller) Reconcile(ctx context.Context) error {
 	return c.waiters.await(ctx, &waiter{reconcile: true}, patience)
 }
 
-// BeginRecovery begins a recovery because the store was restored from a backup, or begun anew: a step of every restore. While the store does
-// not answer it returns false: the request is on the disk, and the agent begins the recovery before it claims anything, also after a restart.
-// When this agent could not start, it returns that error, and nothing is written.
+// BeginRecovery begins a recovery because the store was restored from a backup, or begun anew: a step of every restore.
+// While the store does not answer it returns false: the request is on the disk, and the agent begins the recovery
+// before it claims anything, also after a restart. When this agent could not start, it returns that error, and nothing
+// is written.
 func (c *Controller) BeginRecovery(ctx context.Context) (begun bool, err error) {
 	if err := c.waiters.refusal(); err != nil {
 		return false, fmt.Errorf("request a recovery: %w", err)
@@ -198,7 +199,8 @@ func (c *Controller) BeginRecovery(ctx context.Context) (begun bool, err error) 
 	if err := c.request.write(); err != nil {
 		return false, fmt.Errorf("request a recovery: %w", err)
 	}
-	// The waiter is answered by a round that begins after the file was written, so no claim of an earlier round is under way then.
+	// The waiter is answered by a round that begins after the file was written, so no claim of an earlier round is
+	// under way then.
 	err = c.waiters.await(ctx, &waiter{reconcile: true}, recoveryRequestTime)
 	wanted, err2 := c.request.isPending()
 	switch {

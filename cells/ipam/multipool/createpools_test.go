@@ -33,7 +33,8 @@ func (w *world) rounds(m *machine, n int) {
 	}
 }
 
-// TestDefaultPoolOverlaps configures a default pool that overlaps another one: nothing is written, and pools are listed once in a while.
+// TestDefaultPoolOverlaps configures a default pool that overlaps another one: nothing is written, and pools are listed
+// once in a while.
 func TestDefaultPoolOverlaps(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -80,7 +81,8 @@ func TestDefaultPoolDeleted(t *testing.T) {
 	w.mustAllocate(one)
 }
 
-// TestRestoredPoolOverlaps has nodes restore a pool that the store has lost, whose addresses are another pool's by now, and one beside it.
+// TestRestoredPoolOverlaps has nodes restore a pool that the store has lost, whose addresses are another pool's by now,
+// and one beside it.
 func TestRestoredPoolOverlaps(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())

@@ -14,22 +14,26 @@
 //	refiller      claims the blocks that somebody waits for
 //	releaser      gives back blocks that nobody uses
 //
-// Each of them has its own state, which only that goroutine uses, and none knows the [Controller]. What administrators do with pools and
-// nodes is in cells/cluster/admin, the API for it in cells/cluster/adminapi.
+// Each of them has its own state, which only that goroutine uses, and none knows the [Controller]. What administrators
+// do with pools and nodes is in cells/cluster/admin, the API for it in cells/cluster/adminapi.
 //
 // What the package promises:
 //
-//   - A block has one owner: the incarnation of a node (name, and a key on its disk) whose create succeeded. Each claim has a random
-//     ID. A claim that the checkpoint does not have is deleted, unless addresses of it are in use here: then the checkpoint was lost.
-//   - A node that does not answer keeps its blocks. An administrator deletes it, with the consent of its agent (see [cluster.Node].Agreed) or when its machine is off.
-//   - After a restart of the agent the node gives out addresses of the blocks in the checkpoint at once. After a boot of the machine it
-//     reconciles them with the store first.
-//   - A block whose addresses are in use and that the store has lost is claimed again before more of it is given out. One that another
-//     node owns is a conflict: its pods keep their addresses, and nobody else gets one.
-//   - When the store was rolled back, nodes claim only blocks of which they use addresses already, until every node that the store or an agent
-//     knows has confirmed its blocks.
-//   - Two machines with one key contest it, and give out nothing. A disk that was booted under another machine-id gets a key of its own.
-//   - A block is given back when none of its addresses is used, reserved or in quarantine. A node without endpoints keeps no spare block.
+//   - A block has one owner: the incarnation of a node (name, and a key on its disk) whose create succeeded. Each claim
+//     has a random ID. A claim that the checkpoint does not have is deleted, unless addresses of it are in use here:
+//     then the checkpoint was lost.
+//   - A node that does not answer keeps its blocks. An administrator deletes it, with the consent of its agent (see
+//     [cluster.Node].Agreed) or when its machine is off.
+//   - After a restart of the agent the node gives out addresses of the blocks in the checkpoint at once. After a boot
+//     of the machine it reconciles them with the store first.
+//   - A block whose addresses are in use and that the store has lost is claimed again before more of it is given out.
+//     One that another node owns is a conflict: its pods keep their addresses, and nobody else gets one.
+//   - When the store was rolled back, nodes claim only blocks of which they use addresses already, until every node
+//     that the store or an agent knows has confirmed its blocks.
+//   - Two machines with one key contest it, and give out nothing. A disk that was booted under another machine-id gets
+//     a key of its own.
+//   - A block is given back when none of its addresses is used, reserved or in quarantine. A node without endpoints
+//     keeps no spare block.
 //
 // Package model searches all orders of these steps. docs/adr/0027 has the reasons and the limits.
 package multipool

@@ -36,7 +36,8 @@ func TestContestAfterRestart(t *testing.T) {
 	}
 }
 
-// TestNodeDeleteDuringBoot has a machine boot while its node is deleted as one that is off, after its session was reset. It goes on as another.
+// TestNodeDeleteDuringBoot has a machine boot while its node is deleted as one that is off, after its session was
+// reset. It goes on as another.
 func TestNodeDeleteDuringBoot(t *testing.T) {
 	w := newWorld(t, cluster.OnStore(storetest.New(t)))
 	w.cfg.PreAllocate = 0
@@ -96,8 +97,8 @@ func TestLateChecks(t *testing.T) {
 	w.mustAllocate(one) // the claim whose answer was lost is deleted for a while
 }
 
-// TestClaimAfterLostAnswer loses the answer of a creation in a pool of one block, and needs the block long before it is sure that the creation
-// does not arrive late.
+// TestClaimAfterLostAnswer loses the answer of a creation in a pool of one block, and needs the block long before it is
+// sure that the creation does not arrive late.
 func TestClaimAfterLostAnswer(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate, w.cfg.IdleTime = 0, time.Hour

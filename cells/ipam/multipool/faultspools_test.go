@@ -10,8 +10,8 @@ import (
 	"porin.dev/porin/cells/cluster/clustertest"
 )
 
-// TestPoolDeleteInterrupted has an administrator's process end after it has marked the pool. Somebody deletes it again when a node has a
-// block of it.
+// TestPoolDeleteInterrupted has an administrator's process end after it has marked the pool. Somebody deletes it again
+// when a node has a block of it.
 func TestPoolDeleteInterrupted(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)

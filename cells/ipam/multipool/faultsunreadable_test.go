@@ -13,7 +13,8 @@ import (
 
 const unreadable = `{"version":2,"of":"a later agent"}`
 
-// TestPoolsUnreadableRecord administers pools beside a record that cannot be read. What may be in it is not given to another pool.
+// TestPoolsUnreadableRecord administers pools beside a record that cannot be read. What may be in it is not given to
+// another pool.
 func TestPoolsUnreadableRecord(t *testing.T) {
 	for key, want := range map[string]struct{ create, overlap, remove error }{
 		"blocks/10-9-0-0-28": {nil, admin.ErrOverlap, nil},
@@ -91,8 +92,8 @@ func TestRecoveryUnreadableRecord(t *testing.T) {
 	}
 }
 
-// TestNodeDeleteUnreadableConflict has the session that names a conflict be written by a later version: the node that it names may not be
-// deleted, but in a recovery.
+// TestNodeDeleteUnreadableConflict has the session that names a conflict be written by a later version: the node that
+// it names may not be deleted, but in a recovery.
 func TestNodeDeleteUnreadableConflict(t *testing.T) {
 	s := storetest.New(t)
 	w := newWorld(t, cluster.OnStore(s))

@@ -109,7 +109,8 @@ func syncDir(path string) error {
 // ErrFolderInUse is returned when another agent runs with the same checkpoint.
 var ErrFolderInUse = fault.New(fault.Conflict, "another process has it open; one agent a store-dir: end the other one or give this one its own")
 
-// lockFolder keeps other processes from the folder until unlock, or until this process ends. It makes the folder if there is none.
+// lockFolder keeps other processes from the folder until unlock, or until this process ends. It makes the folder if
+// there is none.
 func lockFolder(path string) (unlock func() error, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the node's key: %w", err)
@@ -130,7 +131,8 @@ func lockFolder(path string) (unlock func() error, err error) {
 
 const machineIDFile = "/etc/machine-id"
 
-// machineID is "" when the machine has none that outlives a boot. It is a hash, because the ID itself is not for everybody (machine-id(5)).
+// machineID is "" when the machine has none that outlives a boot. It is a hash, because the ID itself is not for
+// everybody (machine-id(5)).
 func machineID() string {
 	var fs unix.Statfs_t
 	if unix.Statfs(machineIDFile, &fs) != nil || fs.Type == unix.TMPFS_MAGIC { // systemd makes another one at each boot

@@ -15,8 +15,8 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// TestFixedAddress has a pool of single addresses without a quarantine, on the real allocator. A permanent reservation keeps its block
-// from one pod to the next; the block of a pod without one is given back.
+// TestFixedAddress has a pool of single addresses without a quarantine, on the real allocator. A permanent reservation
+// keeps its block from one pod to the next; the block of a pod without one is given back.
 func TestFixedAddress(t *testing.T) {
 	w := newWorld(t, strict(t))
 	pool := cluster.Pool{Name: "fixed", Prefixes: prefixes("10.0.0.0/28", "fd00::/124"), IPv4BlockBits: 32, IPv6BlockBits: 128}

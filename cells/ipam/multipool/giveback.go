@@ -26,8 +26,8 @@ type releaser struct {
 	resting bool
 }
 
-// giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need. forgotten reports whether a block
-// in conflict is not used any more: then the node can confirm in a recovery.
+// giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
+// forgotten reports whether a block in conflict is not used any more: then the node can confirm in a recovery.
 func (r *releaser) giveBackIdle(ctx context.Context) (forgotten bool, err error) {
 	var errs []error
 	seen := map[netip.Prefix]bool{}
@@ -57,12 +57,14 @@ func (r *releaser) giveBackIdle(ctx context.Context) (forgotten bool, err error)
 	return forgotten, errors.Join(append(errs, r.deleteReleased(ctx))...)
 }
 
-// onlyResting reports whether nothing but the quarantine of addresses keeps the block. Its end is no event, so the next round comes soon.
+// onlyResting reports whether nothing but the quarantine of addresses keeps the block. Its end is no event, so the next
+// round comes soon.
 func (r *releaser) onlyResting(b ownBlock) bool {
 	return slices.ContainsFunc(r.blocks.addresses.Blocks(b.Pool), func(u allocator.Block) bool { return u.Prefix == b.CIDR && u.Used == 0 && u.Resting > 0 })
 }
 
-// needs reports whether the node keeps an empty block: a node with endpoints keeps Config.PreAllocate free addresses of the default pool.
+// needs reports whether the node keeps an empty block: a node with endpoints keeps Config.PreAllocate free addresses of
+// the default pool.
 func (r *releaser) needs(b ownBlock) bool {
 	if b.Pool != DefaultPool || r.blocks.pools.obsolete(b) || r.blocks.addresses.endpoints() == 0 {
 		return false
@@ -70,8 +72,8 @@ func (r *releaser) needs(b ownBlock) bool {
 	return r.blocks.addresses.free(b.Pool, cluster.FamilyOf(b.CIDR.Addr()), b.CIDR) < int64(r.cfg.PreAllocate)
 }
 
-// lateChecks is how often the deletion of a claim without an answer is repeated, as the claim may arrive late: after 7.5 s, 30 s, 2 min and 8 min
-// with the default idle time.
+// lateChecks is how often the deletion of a claim without an answer is repeated, as the claim may arrive late: after
+// 7.5 s, 30 s, 2 min and 8 min with the default idle time.
 const lateChecks = 4
 
 // deleteReleased deletes the released blocks in the store.

@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// storeHistory is what this node knows of the history of the store: the record of the cluster, and the last position. It notices when the store
-// was rolled back, or is another one, and begins a recovery.
+// storeHistory is what this node knows of the history of the store: the record of the cluster, and the last position.
+// It notices when the store was rolled back, or is another one, and begins a recovery.
 type storeHistory struct {
 	cfg        Config
 	store      cluster.Info
@@ -79,8 +79,8 @@ func (h *storeHistory) readOrCreate(ctx context.Context) (info cluster.ClusterIn
 	return info, position, err
 }
 
-// positionInterval is the time between two reads of the store's position, in Config.Interval: a watch does not always notice that the
-// store is another one.
+// positionInterval is the time between two reads of the store's position, in Config.Interval: a watch does not always
+// notice that the store is another one.
 const positionInterval = 3
 
 // check reads the position now and then, and reports whether the store was rolled back.
@@ -118,8 +118,8 @@ func newRecovery(reason string) *cluster.Recovery {
 	return &cluster.Recovery{ID: rand.Text(), Began: time.Now().UTC(), Reason: reason}
 }
 
-// beginRecovery begins a recovery in the store: from then on nobody claims blocks. When one is under way in a restored store, another one begins,
-// as what nodes have confirmed in it may not hold any more.
+// beginRecovery begins a recovery in the store: from then on nobody claims blocks. When one is under way in a restored
+// store, another one begins, as what nodes have confirmed in it may not hold any more.
 func (h *storeHistory) beginRecovery(ctx context.Context, info cluster.ClusterInfo, reason string) (cluster.ClusterInfo, error) {
 	info.Epoch, info.Recovery = max(info.Epoch, h.checkpoint.Epoch)+1, newRecovery(reason)
 	info, err := h.store.Put(ctx, info)
@@ -130,8 +130,8 @@ func (h *storeHistory) beginRecovery(ctx context.Context, info cluster.ClusterIn
 	return info, nil
 }
 
-// reportLost begins a recovery because a record is gone that nobody has deleted, unless the absence is explained: by a recovery that is
-// under way, or by one that is over and that this node has not seen.
+// reportLost begins a recovery because a record is gone that nobody has deleted, unless the absence is explained: by a
+// recovery that is under way, or by one that is over and that this node has not seen.
 func (h *storeHistory) reportLost(ctx context.Context, what string) error {
 	info, _, err := h.store.Get(ctx)
 	if err != nil || info.Recovery != nil {

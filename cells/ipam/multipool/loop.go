@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// listen watches the store and makes a round after each change that concerns this node. It returns when a watch breaks, or when the node has a
-// new incarnation, which has another session to watch.
+// listen watches the store and makes a round after each change that concerns this node. It returns when a watch breaks,
+// or when the node has a new incarnation, which has another session to watch.
 func (c *Controller) listen(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,8 +174,8 @@ func (c *Controller) wait(ctx context.Context, w *watches) bool {
 	}
 }
 
-// watches are the records that listen watches. Each watch begins with a snapshot, which may be older than what connect has read. A later
-// snapshot means that the watch broke, and that the store may be another one.
+// watches are the records that listen watches. Each watch begins with a snapshot, which may be older than what connect
+// has read. A later snapshot means that the watch broke, and that the store may be another one.
 type watches struct {
 	pools   <-chan cluster.Change[cluster.Pool]
 	nodes   <-chan cluster.Change[cluster.Node]

@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 )
 
-// lossDetector finds nodes, pools and own blocks that this node has seen, that the store lacks, and that nobody has deleted: then the store was
-// rolled back, and a recovery begins.
+// lossDetector finds nodes, pools and own blocks that this node has seen, that the store lacks, and that nobody has
+// deleted: then the store was rolled back, and a recovery begins.
 type lossDetector struct {
 	backend    cluster.Backend
 	checkpoint *checkpoint
@@ -33,8 +33,9 @@ func (l *lossDetector) reportLostBlock(ctx context.Context, b ownBlock) error {
 	return l.history.reportLost(ctx, "block "+b.CIDR.String()+" of node "+l.checkpoint.Node.String())
 }
 
-// detectLostNodes begins a recovery when the store lacks a node that this one has seen and that nobody has deleted, and reports that node:
-// the recovery waits for it. Until this node has confirmed, it lists all nodes; else it looks for those that a snapshot lacked.
+// detectLostNodes begins a recovery when the store lacks a node that this one has seen and that nobody has deleted, and
+// reports that node: the recovery waits for it. Until this node has confirmed, it lists all nodes; else it looks for
+// those that a snapshot lacked.
 func (l *lossDetector) detectLostNodes(ctx context.Context) error {
 	if !l.session.hasConfirmed(l.history.info) {
 		if err := l.nodes.list(ctx); err != nil {
@@ -79,8 +80,9 @@ func (l *lossDetector) detectLostNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// detectLostPools begins a recovery when the store has lost a pool that this node has seen, or a change of one. A pool that is gone is created
-// again in the recovery; a change is not put back: what a pool is to be is for an administrator to say, and another node may have seen more.
+// detectLostPools begins a recovery when the store has lost a pool that this node has seen, or a change of one. A pool
+// that is gone is created again in the recovery; a change is not put back: what a pool is to be is for an administrator
+// to say, and another node may have seen more.
 func (l *lossDetector) detectLostPools(ctx context.Context) error {
 	if !l.pools.complete {
 		return nil
@@ -120,7 +122,8 @@ func follows(p, seen cluster.Pool) bool {
 	return p.Generation > seen.Generation || p.Generation == seen.Generation && p.UID == seen.UID
 }
 
-// detectChange reads a pool of which the store had lost a change, and ends the report of it if an administrator has changed it since.
+// detectChange reads a pool of which the store had lost a change, and ends the report of it if an administrator has
+// changed it since.
 func (l *lossDetector) detectChange(ctx context.Context, was cluster.Pool) error {
 	now, err := l.backend.Pools.Get(ctx, was.Name)
 	switch {

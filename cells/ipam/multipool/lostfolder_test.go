@@ -32,7 +32,8 @@ func (w *world) loseFolder(m *machine) cluster.NodeID {
 	return former
 }
 
-// TestLostFolder deletes the node that a machine was before it lost its folder. Its pods run still: no other node may get their addresses.
+// TestLostFolder deletes the node that a machine was before it lost its folder. Its pods run still: no other node may
+// get their addresses.
 func TestLostFolder(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -73,7 +74,8 @@ func TestLostFolderDeletedNode(t *testing.T) {
 	})
 }
 
-// TestLostFolderInRecovery deletes the node that the machine was in a recovery: the blocks that its pods use are the machine's again.
+// TestLostFolderInRecovery deletes the node that the machine was in a recovery: the blocks that its pods use are the
+// machine's again.
 func TestLostFolderInRecovery(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -207,8 +209,8 @@ func TestRecoveryRequestUnreadable(t *testing.T) {
 	}
 }
 
-// TestSessionNamesOtherOwners reads each session that a machine writes after it has lost its folder: from the first one on they name the node
-// that it was.
+// TestSessionNamesOtherOwners reads each session that a machine writes after it has lost its folder: from the first one
+// on they name the node that it was.
 func TestSessionNamesOtherOwners(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/28") // one block

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// TestManyPodsAtOnce has more pods start together than one block has addresses: all get one, though each block is a single address.
+// TestManyPodsAtOnce has more pods start together than one block has addresses: all get one, though each block is a
+// single address.
 func TestManyPodsAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// membership makes this node a member of the cluster: it registers the node's record, and answers when an administrator deletes it.
+// membership makes this node a member of the cluster: it registers the node's record, and answers when an administrator
+// deletes it.
 type membership struct {
 	backend    cluster.Backend
 	checkpoint *checkpoint
@@ -24,8 +25,8 @@ type membership struct {
 	log        *slog.Logger
 }
 
-// connect makes sure that the store knows this node, that this agent is the node's only one, and that the node's blocks agree with the store.
-// Nothing is claimed before.
+// connect makes sure that the store knows this node, that this agent is the node's only one, and that the node's blocks
+// agree with the store. Nothing is claimed before.
 func (m *membership) connect(ctx context.Context) error {
 	if m.session.connected {
 		return m.session.contested
@@ -103,8 +104,8 @@ func (m *membership) nodeMissing(ctx context.Context) error {
 	return errors.Join(m.history.reportLost(ctx, "the record of node "+ck.Node.String()), m.blocks.releaseAfterBoot("the node's record is gone"))
 }
 
-// register makes sure that the store has the node's record. The session is written before it, so that a deletion of another node sees the
-// conflicts that the session names.
+// register makes sure that the store has the node's record. The session is written before it, so that a deletion of
+// another node sees the conflicts that the session names.
 func (m *membership) register(ctx context.Context, read *cluster.Node) (err error) {
 	ck := m.checkpoint
 	var n cluster.Node
@@ -131,8 +132,9 @@ func (m *membership) register(ctx context.Context, read *cluster.Node) (err erro
 	return nil
 }
 
-// answerDeletion agrees to the deletion of this node when it has no block and no address is in use, and else objects. When the administrator has
-// said that the machine is off, the blocks may be deleted by now: the node continues as a new incarnation.
+// answerDeletion agrees to the deletion of this node when it has no block and no address is in use, and else objects.
+// When the administrator has said that the machine is off, the blocks may be deleted by now: the node continues as a
+// new incarnation.
 func (m *membership) answerDeletion(ctx context.Context, n cluster.Node) error {
 	switch {
 	case n.MachineOff:
@@ -167,7 +169,8 @@ func objection(reservations []string) string {
 	return "reserved there, which porin ipam release ends on that node: " + text
 }
 
-// verify reads the node's record and session, and the record of the cluster again after a claim. It returns why the claim must be withdrawn.
+// verify reads the node's record and session, and the record of the cluster again after a claim. It returns why the
+// claim must be withdrawn.
 func (m *membership) verify(ctx context.Context) error {
 	n, err := m.backend.Nodes.Get(ctx, m.checkpoint.Node)
 	if err != nil {

@@ -130,8 +130,8 @@ func TestNodeDeleteWhileOtherDown(t *testing.T) {
 	})
 }
 
-// TestNodeDeleteInterrupted ends a deletion of a machine that is off after the blocks were deleted. A deletion without that word leaves the
-// record as it is: the agent would miss its blocks in the store.
+// TestNodeDeleteInterrupted ends a deletion of a machine that is off after the blocks were deleted. A deletion without
+// that word leaves the record as it is: the agent would miss its blocks in the store.
 func TestNodeDeleteInterrupted(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -243,8 +243,8 @@ func TestSessionDeleted(t *testing.T) {
 	})
 }
 
-// TestRecordDeletedBehindTheBack deletes the record of a node with blocks without its agent's consent: the agent notices, and nobody
-// claims its block.
+// TestRecordDeletedBehindTheBack deletes the record of a node with blocks without its agent's consent: the agent
+// notices, and nobody claims its block.
 func TestNodeRecordLost(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -360,8 +360,8 @@ func TestBlockOrphan(t *testing.T) {
 	})
 }
 
-// TestNodeDeleteTwice has two administrators delete a node whose machine is off. One does not say so, and gives up after the other one has
-// deleted the blocks: the node is not made active again.
+// TestNodeDeleteTwice has two administrators delete a node whose machine is off. One does not say so, and gives up
+// after the other one has deleted the blocks: the node is not made active again.
 func TestNodeDeleteTwice(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w, one, _ := oneBlock(t, b)
@@ -394,8 +394,8 @@ func TestNodeDeleteTwice(t *testing.T) {
 	})
 }
 
-// TestNodeDeleteLostCheckpoint asks an agent for its consent whose checkpoint was lost, but not its key: it has no block that it knows of,
-// and pods.
+// TestNodeDeleteLostCheckpoint asks an agent for its consent whose checkpoint was lost, but not its key: it has no
+// block that it knows of, and pods.
 func TestNodeDeleteLostCheckpoint(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w, one, two := oneBlock(t, b)
@@ -418,7 +418,8 @@ func TestNodeDeleteLostCheckpoint(t *testing.T) {
 	})
 }
 
-// TestNodeDeleteLateConsent has an agent's consent to a deletion arrive when somebody tries again, and the node has a pod by then.
+// TestNodeDeleteLateConsent has an agent's consent to a deletion arrive when somebody tries again, and the node has a
+// pod by then.
 func TestNodeDeleteLateConsent(t *testing.T) {
 	each(t, func(t *testing.T, plain cluster.Backend) {
 		w := newWorld(t, plain)

@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 )
 
-// TestBackWithOtherBlockSize deletes a node whose machine is not off, and the pool, and makes the pool anew with smaller blocks: when the node is
-// back, nobody else is given the address that is in use there.
+// TestBackWithOtherBlockSize deletes a node whose machine is not off, and the pool, and makes the pool anew with
+// smaller blocks: when the node is back, nobody else is given the address that is in use there.
 func TestBackWithOtherBlockSize(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0

@@ -10,14 +10,15 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// otherNodes are the nodes that this one has seen in the store. When one is gone that nobody has deleted, the store was rolled back. They have a
-// file of their own, as there may be thousands, and they change less often than blocks.
+// otherNodes are the nodes that this one has seen in the store. When one is gone that nobody has deleted, the store was
+// rolled back. They have a file of their own, as there may be thousands, and they change less often than blocks.
 type otherNodes struct {
 	checkpoint *checkpoint // has the own node, which is none of them
 	store      cluster.Nodes
 
 	byName map[string]cluster.NodeID // of their records
-	// doubtful are nodes that a list or a snapshot lacked. It may be late: they are read before they are forgotten. A Deleted event is believed.
+	// doubtful are nodes that a list or a snapshot lacked. It may be late: they are read before they are forgotten. A
+	// Deleted event is believed.
 	doubtful map[string]bool
 	changed  bool // since the file was written
 	complete bool // all nodes were told once since this agent began
@@ -97,7 +98,8 @@ func (o *otherNodes) list(ctx context.Context) error {
 	return nil
 }
 
-// apply applies a change that the watch tells, and reports whether this node must connect again. first is true for the first snapshot.
+// apply applies a change that the watch tells, and reports whether this node must connect again. first is true for the
+// first snapshot.
 func (o *otherNodes) apply(change cluster.Change[cluster.Node], first bool) (news bool) {
 	own := o.checkpoint.Node.RecordName()
 	switch change.Kind {

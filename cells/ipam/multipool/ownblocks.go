@@ -19,7 +19,8 @@ const (
 	blockOwned    blockState = "owned"
 	blockReleased blockState = "released" // nothing of it is given out any more; it is to be deleted in the store
 	blockConflict blockState = "conflict" // another node owns it, and addresses of it are in use here
-	// blockReclaiming is the state of a block with addresses in use whose claim was lost, or is of a former incarnation, and is made again.
+	// blockReclaiming is the state of a block with addresses in use whose claim was lost, or is of a former
+	// incarnation, and is made again.
 	blockReclaiming blockState = "reclaiming"
 )
 
@@ -54,8 +55,8 @@ type ownBlocks struct {
 	log        *slog.Logger
 }
 
-// resume gives the blocks of the checkpoint to the allocator before the store was asked. After a boot of the machine nothing of them is given out
-// yet, as somebody may have deleted the node meanwhile.
+// resume gives the blocks of the checkpoint to the allocator before the store was asked. After a boot of the machine
+// nothing of them is given out yet, as somebody may have deleted the node meanwhile.
 func (o *ownBlocks) resume() {
 	for _, b := range o.checkpoint.Blocks {
 		if b.State != blockOwned && !b.State.notOwned() {
@@ -119,8 +120,8 @@ func (o *ownBlocks) setConflict(b ownBlock, otherOwner string) error {
 	return o.checkpoint.save()
 }
 
-// release stops giving out addresses of the block, and has it deleted in the store by [releaser.deleteReleased]. When an address is in use by
-// now, the block stays, and that is no error.
+// release stops giving out addresses of the block, and has it deleted in the store by [releaser.deleteReleased]. When
+// an address is in use by now, the block stays, and that is no error.
 func (o *ownBlocks) release(pool string, cidr netip.Prefix) error {
 	if err := o.addresses.Remove(pool, cidr); err != nil {
 		return nil //nolint:nilerr // in use: it stays
@@ -139,7 +140,8 @@ func (o *ownBlocks) release(pool string, cidr netip.Prefix) error {
 	return nil
 }
 
-// releaseUnanswered has a claim deleted whose answer was lost. The deletion is repeated a few times ([lateChecks]), as the claim may arrive late.
+// releaseUnanswered has a claim deleted whose answer was lost. The deletion is repeated a few times ([lateChecks]), as
+// the claim may arrive late.
 func (o *ownBlocks) releaseUnanswered(b ownBlock) error {
 	b.State, b.Checks = blockReleased, lateChecks
 	o.checkpoint.set(b)
@@ -155,8 +157,8 @@ func (o *ownBlocks) forget(b ownBlock) error {
 	return o.checkpoint.save()
 }
 
-// releaseAfterBoot releases the owned blocks after a boot. Nothing of them is in use, and a store that was rolled back may have a claim that was
-// over, while another node uses the block. A block with a reservation is claimed again.
+// releaseAfterBoot releases the owned blocks after a boot. Nothing of them is in use, and a store that was rolled back
+// may have a claim that was over, while another node uses the block. A block with a reservation is claimed again.
 func (o *ownBlocks) releaseAfterBoot(why string) error {
 	if !o.checkpoint.rebooted {
 		return nil
@@ -175,7 +177,8 @@ func (o *ownBlocks) releaseAfterBoot(why string) error {
 	return o.checkpoint.save()
 }
 
-// forgetUnused removes the blocks of which nothing is in use, and leaves them in the store: they are for the machine whose disk was copied.
+// forgetUnused removes the blocks of which nothing is in use, and leaves them in the store: they are for the machine
+// whose disk was copied.
 func (o *ownBlocks) forgetUnused() {
 	for _, b := range slices.Clone(o.checkpoint.Blocks) {
 		if o.addresses.Remove(b.Pool, b.CIDR) == nil {
@@ -210,7 +213,8 @@ func (o *ownBlocks) otherOwners() (owners []string) {
 	return owners
 }
 
-// usesOverlappingBlock reports whether addresses are in use of an own block that overlaps blocks of a pool: other nodes could claim those.
+// usesOverlappingBlock reports whether addresses are in use of an own block that overlaps blocks of a pool: other nodes
+// could claim those.
 func (o *ownBlocks) usesOverlappingBlock() bool {
 	return slices.ContainsFunc(o.checkpoint.Blocks, func(b ownBlock) bool {
 		return b.State == blockOwned && o.pools.overlap(b.CIDR) && o.used(b)

@@ -131,8 +131,8 @@ func (k *knownPools) configure(a addresses) {
 	}
 }
 
-// seenPools are the pools as this node has seen them last, on its disk. When a pool is gone that nobody has deleted, or is as it was before a
-// change, the store was rolled back.
+// seenPools are the pools as this node has seen them last, on its disk. When a pool is gone that nobody has deleted, or
+// is as it was before a change, the store was rolled back.
 type seenPools struct {
 	dir     string
 	byName  map[string]seenPool
@@ -142,7 +142,8 @@ type seenPools struct {
 // seenPool is a pool that was accepted.
 type seenPool struct {
 	Pool cluster.Pool `json:"pool"`
-	// RolledBack is true when the store has lost the pool, or a change of it, until an administrator changes, creates or deletes it.
+	// RolledBack is true when the store has lost the pool, or a change of it, until an administrator changes, creates
+	// or deletes it.
 	RolledBack bool `json:"rolledBack,omitempty"`
 }
 

@@ -161,7 +161,8 @@ func TestPoolChangeRefused(t *testing.T) {
 	}
 }
 
-// TestPoolExclude excludes three blocks of four: they are never claimed, and one that is owned already is given back when it is empty.
+// TestPoolExclude excludes three blocks of four: they are never claimed, and one that is owned already is given back
+// when it is empty.
 func TestPoolExclude(t *testing.T) {
 	w := newWorld(t, strict(t))
 	p, all := w.pool("default", 28, "10.0.0.0/26"), prefixes("10.0.0.0/28", "10.0.0.16/28", "10.0.0.32/28", "10.0.0.48/28")

@@ -19,11 +19,13 @@ var (
 	seed       = flag.Uint64("seed", 0, "of TestRandom; 0 draws one")
 )
 
-// TestRandom has several machines on one store allocate and release at random. Meanwhile answers are lost and calls arrive late; machines
-// are cut off, rebooted, and replaced under the same name; agents are restarted and paused, clocks jump, disks are copied and lost; the store is
-// restored from a backup, wiped and compacted. No address is in use on two machines, and in the end every address can be given out.
+// TestRandom has several machines on one store allocate and release at random. Meanwhile answers are lost and calls
+// arrive late; machines are cut off, rebooted, and replaced under the same name; agents are restarted and paused,
+// clocks jump, disks are copied and lost; the store is restored from a backup, wiped and compacted. No address is in
+// use on two machines, and in the end every address can be given out.
 //
-// The seed decides what happens to whom, not the order of what happens at the same time: run a failure again with its -seed and -count.
+// The seed decides what happens to whom, not the order of what happens at the same time: run a failure again with its
+// -seed and -count.
 func TestRandom(t *testing.T) {
 	s := *seed
 	if s == 0 {
@@ -52,8 +54,8 @@ type randomWorld struct {
 	store *backing
 	nodes []*troubled
 	calm  chan struct{} // closed when the trouble is to end
-	// changing is held for writing while the store is set back, and for reading while nobody but itself may know a new incarnation: in a
-	// store that was set back before it was there nobody waits for that one.
+	// changing is held for writing while the store is set back, and for reading while nobody but itself may know a new
+	// incarnation: in a store that was set back before it was there nobody waits for that one.
 	changing sync.RWMutex
 
 	goneMu sync.Mutex // guards the fields below

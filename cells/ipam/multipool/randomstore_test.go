@@ -117,8 +117,8 @@ func (w *randomWorld) troubleStore(rng *rand.Rand) {
 	}
 }
 
-// reach waits for the operation, and is false when there will be no more. Trouble comes by operations, so that a busy machine has as much
-// of it, and one on which nothing goes has none. Meanwhile it calls do now and then.
+// reach waits for the operation, and is false when there will be no more. Trouble comes by operations, so that a busy
+// machine has as much of it, and one on which nothing goes has none. Meanwhile it calls do now and then.
 func (w *randomWorld) reach(operation int, do func()) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -143,8 +143,8 @@ func (w *randomWorld) setBack(do func()) {
 	w.beginRecovery()
 }
 
-// excludeRemoved is what an administrator does when a recovery waits for machines that are gone, which the backup had, or for who uses
-// blocks of these by now.
+// excludeRemoved is what an administrator does when a recovery waits for machines that are gone, which the backup had,
+// or for who uses blocks of these by now.
 func (w *randomWorld) excludeRemoved() {
 	nodes := w.nodeAdmin()
 	r, _, err := w.backend.Info.Get(w.Context())
@@ -164,8 +164,8 @@ func (w *randomWorld) excludeRemoved() {
 	}
 }
 
-// deleteRemoved deletes what a backup brought back of machines that are gone, and reports whether that is all. One may have reported a
-// conflict with another: that is deleted after it.
+// deleteRemoved deletes what a backup brought back of machines that are gone, and reports whether that is all. One may
+// have reported a conflict with another: that is deleted after it.
 func (w *randomWorld) deleteRemoved() bool {
 	list, err := w.nodeAdmin().List(w.Context())
 	for _, n := range list {

@@ -22,8 +22,9 @@ type troubled struct {
 	copying atomic.Bool // a copy of its disk may run
 }
 
-// Bounds of machines that get the name of another one, which keep their pods until the end: all together at most 20 of the 32 blocks; and
-// of copies of disks, which take long; and of lost folders, whose blocks wait for the ends of the pods.
+// Bounds of machines that get the name of another one, which keep their pods until the end: all together at most 20 of
+// the 32 blocks; and of copies of disks, which take long; and of lost folders, whose blocks wait for the ends of the
+// pods.
 const (
 	maxReplaced = 4
 	maxCopied   = 12
@@ -73,8 +74,8 @@ func (w *randomWorld) withoutAgent(n *troubled, what string, do func(*machine)) 
 	n.machine.network.Heal()
 }
 
-// pauseCalls stops the goroutine that talks to the store, between two calls or with an answer that it has not read. The agent goes on to
-// give out addresses.
+// pauseCalls stops the goroutine that talks to the store, between two calls or with an answer that it has not read. The
+// agent goes on to give out addresses.
 func (w *randomWorld) pauseCalls(n *troubled) {
 	w.note("the calls of %s pause", n.machine.name)
 	n.machine.network.Pause()
@@ -124,8 +125,9 @@ func (w *randomWorld) retire(m *machine, most int) bool {
 	return true
 }
 
-// lose has the machine lose what its agent remembers, while its pods run. It is another node from then on. What it knew of other nodes the
-// store has: a recovery that begins before it has read that, or that is under way, might not wait for a node that it alone had seen.
+// lose has the machine lose what its agent remembers, while its pods run. It is another node from then on. What it knew
+// of other nodes the store has: a recovery that begins before it has read that, or that is under way, might not wait
+// for a node that it alone had seen.
 func (w *randomWorld) lose(n *troubled) {
 	w.changing.RLock()
 	defer w.changing.RUnlock()
@@ -253,7 +255,8 @@ func (w *randomWorld) copyWhole(n *troubled) {
 	w.note("%s goes on", id)
 }
 
-// resetContests ends what a backup has brought back that was made while a copy ran. An administrator does that, when the doctor says so.
+// resetContests ends what a backup has brought back that was made while a copy ran. An administrator does that, when
+// the doctor says so.
 func (w *randomWorld) resetContests() {
 	for _, n := range w.nodes {
 		n.mu.RLock()

@@ -25,8 +25,9 @@ type reconciler struct {
 	unknownDue bool
 }
 
-// reconcileBlocks makes the blocks of the checkpoint agree with the store. A block whose addresses are in use and that the store has lost is claimed
-// again before anything else of it is given out; one that another node owns is a conflict.
+// reconcileBlocks makes the blocks of the checkpoint agree with the store. A block whose addresses are in use and that
+// the store has lost is claimed again before anything else of it is given out; one that another node owns is a
+// conflict.
 func (r *reconciler) reconcileBlocks(ctx context.Context) error {
 	if r.unknownDue {
 		if err := r.reconcileUnknownBlocks(ctx); err != nil {
@@ -87,8 +88,8 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 	return r.reclaim(ctx, b)
 }
 
-// deleteUnknownClaim deletes a record in this node's name with another claim than the checkpoint has, as after a creation or a deletion that came
-// late. It is never adopted, because its deletion may be under way.
+// deleteUnknownClaim deletes a record in this node's name with another claim than the checkpoint has, as after a
+// creation or a deletion that came late. It is never adopted, because its deletion may be under way.
 func (r *reconciler) deleteUnknownClaim(ctx context.Context, b ownBlock, now cluster.Block) error {
 	r.blocks.drain(b)
 	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
@@ -152,9 +153,9 @@ func (r *reconciler) reconcileUnknownBlocks(ctx context.Context) error {
 	return nil
 }
 
-// resolveUnknownBlock deletes a claim in this node's name that the checkpoint does not have: its creation came late, or the block was given back
-// after the backup from which the store was restored. A block whose addresses are in use is adopted: the checkpoint was lost, as a block in use is
-// never given back.
+// resolveUnknownBlock deletes a claim in this node's name that the checkpoint does not have: its creation came late, or
+// the block was given back after the backup from which the store was restored. A block whose addresses are in use is
+// adopted: the checkpoint was lost, as a block in use is never given back.
 func (r *reconciler) resolveUnknownBlock(ctx context.Context, b cluster.Block) error {
 	if r.blocks.addresses.used(b.Pool, b.CIDR) > 0 && !b.Deleting {
 		r.checkpoint.set(ownBlock{CIDR: b.CIDR, Pool: b.Pool, PoolUID: b.PoolUID, Claim: b.Claim, State: blockOwned})
@@ -166,8 +167,8 @@ func (r *reconciler) resolveUnknownBlock(ctx context.Context, b cluster.Block) e
 	return nil
 }
 
-// reconcileAddresses finds addresses in use that lie in no block of this node, as after the agent's folder was lost. Their blocks are claimed, or
-// in conflict.
+// reconcileAddresses finds addresses in use that lie in no block of this node, as after the agent's folder was lost.
+// Their blocks are claimed, or in conflict.
 func (r *reconciler) reconcileAddresses(ctx context.Context) error {
 	for _, addr := range r.blocks.addresses.inUse() {
 		pool, cidr, ok := r.pools.blockOf(addr)
@@ -188,8 +189,8 @@ func (r *reconciler) reconcileAddresses(ctx context.Context) error {
 	return nil
 }
 
-// findOtherOwners lists the nodes that own blocks of which addresses are in use here, for the first session of a node. Without that one of them
-// could be deleted before reconcileAddresses has found it.
+// findOtherOwners lists the nodes that own blocks of which addresses are in use here, for the first session of a node.
+// Without that one of them could be deleted before reconcileAddresses has found it.
 func (r *reconciler) findOtherOwners(ctx context.Context) (owners []string, err error) {
 	if err := r.pools.read(ctx, r.backend.Pools); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// TestConflictWithMissingNode has a block in use be another node's whose record is missing: that node may run, so its claim stays until
-// somebody has deleted the node.
+// TestConflictWithMissingNode has a block in use be another node's whose record is missing: that node may run, so its
+// claim stays until somebody has deleted the node.
 func TestConflictWithMissingNode(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)

@@ -66,7 +66,8 @@ func (r *recovery) run(ctx context.Context) error {
 	return r.end(ctx)
 }
 
-// confirm confirms the blocks of this node, in a later round if addresses are in use of blocks that other nodes own or could claim.
+// confirm confirms the blocks of this node, in a later round if addresses are in use of blocks that other nodes own or
+// could claim.
 func (r *recovery) confirm(ctx context.Context) error {
 	info := r.history.info
 	if at := recoveryOf(info); r.reconciled != at {
@@ -156,7 +157,8 @@ func (r *recoveryRequest) pending() (fs.FileInfo, error) {
 	return request, nil
 }
 
-// done removes the file after the recovery has begun. One that cannot be removed is a request for the next start of the agent only.
+// done removes the file after the recovery has begun. One that cannot be removed is a request for the next start of the
+// agent only.
 func (r *recoveryRequest) done(request fs.FileInfo) {
 	r.fulfilled.Store(&request)
 	err := os.Remove(r.path())

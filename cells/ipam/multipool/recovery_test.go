@@ -82,8 +82,8 @@ func TestWipe(t *testing.T) {
 	w.wait("the recovery is over", w.recovered)
 }
 
-// TestSecondRestoreToSameEpoch restores a backup, and then another one, and both recoveries have the same number: blocks that the second
-// backup has in a node's name, and that the node has given back, are free in the end.
+// TestSecondRestoreToSameEpoch restores a backup, and then another one, and both recoveries have the same number:
+// blocks that the second backup has in a node's name, and that the node has given back, are free in the end.
 func TestSecondRestoreToSameEpoch(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
@@ -134,8 +134,8 @@ func TestExcludeCopiesRecovery(t *testing.T) {
 	}
 }
 
-// TestRestoreClaimBesideReleased restores a claim of one, which has by then another claim of that block to delete, while two uses the block.
-// One deletes the restored claim, too: else two could never confirm its blocks.
+// TestRestoreClaimBesideReleased restores a claim of one, which has by then another claim of that block to delete,
+// while two uses the block. One deletes the restored claim, too: else two could never confirm its blocks.
 func TestRestoreClaimBesideReleased(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
@@ -190,7 +190,8 @@ func TestRestoreReleasedClaim(t *testing.T) {
 	w.wait("the recovery is over", w.recovered)
 }
 
-// TestExcludeEndsRecovery excludes the node that a recovery waits for, while the agents of the others have read the record long ago.
+// TestExcludeEndsRecovery excludes the node that a recovery waits for, while the agents of the others have read the
+// record long ago.
 func TestExcludeEndsRecovery(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -211,8 +212,8 @@ func TestExcludeEndsRecovery(t *testing.T) {
 	})
 }
 
-// TestConfirmEarlierRecovery restores one backup twice: a confirmation that is under way at the second restore is none for that one,
-// though both recoveries have the same epoch.
+// TestConfirmEarlierRecovery restores one backup twice: a confirmation that is under way at the second restore is none
+// for that one, though both recoveries have the same epoch.
 func TestConfirmEarlierRecovery(t *testing.T) {
 	s := newStrict(t)
 	plain := s.Backend()

@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
-// TestRecoveryRequestNotRemovable has a request that cannot be removed, as on a disk that is read-only: it begins one recovery, and a later
-// request another one.
+// TestRecoveryRequestNotRemovable has a request that cannot be removed, as on a disk that is read-only: it begins one
+// recovery, and a later request another one.
 func TestRecoveryRequestNotRemovable(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/24")

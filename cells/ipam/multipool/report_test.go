@@ -69,7 +69,8 @@ func TestStatusConflict(t *testing.T) {
 	w.wait("it tells that the recovery does not wait for it", func() bool { got := reported(one).Recovery; return got == nil || !got.WaitsForThisNode })
 }
 
-// TestStatusInRecoverySameEpoch has another recovery with the number of one that the node has confirmed, as after a second restore.
+// TestStatusInRecoverySameEpoch has another recovery with the number of one that the node has confirmed, as after a
+// second restore.
 func TestStatusInRecoverySameEpoch(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/24")

@@ -21,7 +21,8 @@ func resource(m *machine, name string) capacity.Resource {
 	return all[i]
 }
 
-// TestResourceSingleAddresses fills a pool of two blocks of one address each: the first node lacks nothing before no block is left.
+// TestResourceSingleAddresses fills a pool of two blocks of one address each: the first node lacks nothing before no
+// block is left.
 func TestResourceSingleAddresses(t *testing.T) {
 	const name = "addresses/default/ipv4"
 	w := newWorld(t, strict(t))

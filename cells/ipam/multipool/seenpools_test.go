@@ -130,7 +130,8 @@ func TestPoolChangeLost(t *testing.T) {
 	}
 }
 
-// TestPoolChangeLostLateWatch has the watch tell the change that the store has lost, after the node has noticed: one recovery is enough.
+// TestPoolChangeLostLateWatch has the watch tell the change that the store has lost, after the node has noticed: one
+// recovery is enough.
 func TestPoolChangeLostLateWatch(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/24")
@@ -189,7 +190,8 @@ func TestEmptyPoolLost(t *testing.T) {
 	w.waitForLostPools(one)
 }
 
-// TestLostPoolOverlaps has somebody create another pool of its addresses before the recovery: the administrator is to say what holds.
+// TestLostPoolOverlaps has somebody create another pool of its addresses before the recovery: the administrator is to
+// say what holds.
 func TestLostPoolOverlaps(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/24")
@@ -241,8 +243,8 @@ func TestSeenPoolDeleted(t *testing.T) {
 	}
 }
 
-// TestRestartSeenPools changes pools of which a node has blocks, and restarts its agent without the store: nothing is given out that the
-// changes forbid. After a wipe the pools are there as they were last.
+// TestRestartSeenPools changes pools of which a node has blocks, and restarts its agent without the store: nothing is
+// given out that the changes forbid. After a wipe the pools are there as they were last.
 func TestRestartSeenPools(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
@@ -289,7 +291,8 @@ func TestRestartSeenPools(t *testing.T) {
 	})
 }
 
-// TestSeenPoolDeletionGivenUp interrupts the deletion of a pool, and wants the pool after all: the loss of a later change is noticed.
+// TestSeenPoolDeletionGivenUp interrupts the deletion of a pool, and wants the pool after all: the loss of a later
+// change is noticed.
 func TestSeenPoolDeletionGivenUp(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())

@@ -39,8 +39,8 @@ func (s *session) reset() { s.connected, s.current, s.contested = false, cluster
 // hasConfirmed reports whether the node has confirmed its blocks in the last recovery.
 func (s *session) hasConfirmed(info cluster.ClusterInfo) bool { return s.current.HasConfirmed(info) }
 
-// begin writes this agent's session, unless another agent has written one meanwhile. otherOwners lists the nodes that the first session of a node
-// names, see [cluster.Session].OtherOwners.
+// begin writes this agent's session, unless another agent has written one meanwhile. otherOwners lists the nodes that
+// the first session of a node names, see [cluster.Session].OtherOwners.
 func (s *session) begin(ctx context.Context, otherOwners func(context.Context) ([]string, error)) error {
 	ck := s.checkpoint
 	now, err := s.store.Get(ctx, ck.Node)
@@ -99,8 +99,8 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	return nil
 }
 
-// awaitContest waits Config.ContestTime: an agent that runs on another machine with a copy of this disk sees by then that its session was
-// replaced, unless it is cut off from the store.
+// awaitContest waits Config.ContestTime: an agent that runs on another machine with a copy of this disk sees by then
+// that its session was replaced, unless it is cut off from the store.
 func (s *session) awaitContest(ctx context.Context, written cluster.Session) (now cluster.Session, err error) {
 	for end := time.Now().Add(s.cfg.ContestTime); ; {
 		select {
@@ -193,8 +193,8 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
-// changed reports whether the store has another session of this node than the one that this agent has written. first is true for the first
-// snapshot of the watch.
+// changed reports whether the store has another session of this node than the one that this agent has written. first is
+// true for the first snapshot of the watch.
 func (s *session) changed(change cluster.Change[cluster.Session], first bool) bool {
 	now := change.Item
 	if change.Kind == cluster.Snapshot {

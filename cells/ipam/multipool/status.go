@@ -95,8 +95,8 @@ func (r reporter) Report(status *v1.Status) {
 // source says in porin status what the node lacks for the next ADD. The CNI verb STATUS does not fail for that.
 type source struct{ controller *Controller }
 
-// Resources implements [capacity.Source]. The allocator counts the addresses of the node's blocks; source says that the node claims more when
-// they are used up, unless it knows that it cannot.
+// Resources implements [capacity.Source]. The allocator counts the addresses of the node's blocks; source says that the
+// node claims more when they are used up, unless it knows that it cannot.
 func (s source) Resources() []capacity.Resource {
 	c := s.controller
 	status := c.Status()

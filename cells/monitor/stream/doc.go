@@ -2,6 +2,6 @@
 //
 //	[Ring.Add] --> ring of the last records --> [Ring.Serve], any number of clients
 //
-// Adding never blocks and never waits for a client: a client keeps only its place in the ring, the number of the last record that it has. When the ring has gone
-// past it, it goes on with the oldest record there is.
+// Adding never waits for a client. A client has only a position in the ring, the number of the last record that it has
+// read. When the ring has overwritten the next one, it goes on with the oldest record there is.
 package stream

@@ -17,18 +17,18 @@ func newLines(w http.ResponseWriter) lines {
 	return lines{json.NewEncoder(w), http.NewResponseController(w)}
 }
 
-// write returns false when there is nobody to write to.
+// write returns false when the client has left.
 func (l lines) write(line any) bool { return l.encoder.Encode(line) == nil }
 
-// flush sends what was written, and returns false when nobody takes it.
+// flush sends what was written, and returns false when the client has left.
 func (l lines) flush() bool { return l.control.Flush() == nil }
 
-// lastWords is how long a client may take the last lines of an agent that stops.
-const lastWords = time.Second
+// stopTimeout is how long a client may take to read the last lines when the agent stops.
+const stopTimeout = time.Second
 
-// unhurried lets the client take as long as it likes: one that was suspended sees a gap when it goes on. When
-// stopping ends it has lastWords left. The caller calls the function that is returned when it will write no more.
-func (l lines) unhurried(stopping context.Context) (done func() bool) {
+// withoutDeadline lets the client read as slowly as it likes: one that was suspended sees a gap when it goes on. When
+// stopping ends, the client has stopTimeout left. The caller calls done when it will write no more.
+func (l lines) withoutDeadline(stopping context.Context) (done func() bool) {
 	_ = l.control.SetWriteDeadline(time.Time{})
-	return context.AfterFunc(stopping, func() { _ = l.control.SetWriteDeadline(time.Now().Add(lastWords)) })
+	return context.AfterFunc(stopping, func() { _ = l.control.SetWriteDeadline(time.Now().Add(stopTimeout)) })
 }

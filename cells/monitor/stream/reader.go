@@ -2,17 +2,19 @@ package stream
 
 import "context"
 
-// Reader is one client's way through the ring.
+// Reader is the position of one client in the ring.
 type Reader[T any] struct {
 	ring *Ring[T]
 	seq  uint64 // of the last record it has
 	buf  [32]T
 
-	// First is the number of the first record of the last batch, and Missed how many there were before it that the ring had no more. Both are 0 at first.
+	// First is the number of the first record of the last batch. Missed is how many records before it the ring had
+	// lost. Both are 0 at first.
 	First, Missed uint64
 }
 
-// NewReader begins after since. A number that the ring has not reached is of an earlier life of the agent: then it begins with the oldest record.
+// NewReader begins after the record since. If the ring has not reached that number, it is of an earlier process of the
+// agent: then the reader begins with the oldest record.
 func (r *Ring[T]) NewReader(since uint64) *Reader[T] {
 	if since > r.Newest() {
 		since = 0
@@ -20,8 +22,8 @@ func (r *Ring[T]) NewReader(since uint64) *Reader[T] {
 	return &Reader[T]{ring: r, seq: since}
 }
 
-// Next returns what there is after the last call, which is only good until the next one. It waits when there is
-// nothing, and returns nothing when ctx has ended or the ring was closed.
+// Next returns the records since the last call; the slice is valid until the next call. It waits when there are none,
+// and returns none when ctx has ended or the ring was closed.
 func (r *Reader[T]) Next(ctx context.Context) []T {
 	for {
 		first, n, wake := r.ring.batch(r.seq, r.buf[:])
@@ -39,7 +41,7 @@ func (r *Reader[T]) Next(ctx context.Context) []T {
 	}
 }
 
-// UpTo is Next without waiting, and without what is newer than seq.
+// UpTo is Next without waiting, and without records that are newer than seq.
 func (r *Reader[T]) UpTo(seq uint64) []T {
 	first, n, _ := r.ring.batch(r.seq, r.buf[:])
 	for n > 0 && first+uint64(n)-1 > seq {

@@ -31,7 +31,7 @@ func (r *Ring[T]) Add(records ...T) {
 	r.wakeAll()
 }
 
-// Close ends the readers that have read all. Records are still taken, for those who read what there is.
+// Close ends each reader when it has read all records. Add still works: the last records of the agent are read, too.
 func (r *Ring[T]) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,7 +39,7 @@ func (r *Ring[T]) Close() {
 	r.wakeAll()
 }
 
-// wakeAll wants mu.
+// wakeAll expects the lock.
 func (r *Ring[T]) wakeAll() {
 	if r.wake != nil {
 		close(r.wake)
@@ -47,8 +47,8 @@ func (r *Ring[T]) wakeAll() {
 	}
 }
 
-// batch copies into buf the records after seq, as many as fit, oldest first; first is the number of the first one. When there is none it returns a channel
-// that is closed when there may be, or nil when there will be none.
+// batch copies into buf the records after seq, as many as fit, oldest first; first is the number of the first one. When
+// there is none it returns a channel that is closed when there may be, or nil when there will be none.
 func (r *Ring[T]) batch(seq uint64, buf []T) (first uint64, n int, wake <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,5 +73,5 @@ func (r *Ring[T]) Newest() uint64 {
 	return r.last
 }
 
-// index wants a number that is at least 1.
+// index expects a number that is at least 1.
 func (r *Ring[T]) index(seq uint64) int { return int((seq - 1) % uint64(r.size)) }

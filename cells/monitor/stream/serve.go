@@ -13,10 +13,10 @@ import (
 // Query is what a client asks for.
 type Query struct {
 	Since  uint64 // the number of the last record that it has
-	Follow bool   // go on with what comes
+	Follow bool   // go on with new records
 }
 
-// ParseQuery reads since and follow. what is what a record is called.
+// ParseQuery reads the parameters since and follow. what names a record in errors, such as "an event".
 func ParseQuery(query url.Values, what string) (q Query, err error) {
 	if text := query.Get("since"); text != "" {
 		if q.Since, err = strconv.ParseUint(text, 10, 64); err != nil {
@@ -35,12 +35,14 @@ func ParseQuery(query url.Values, what string) (q Query, err error) {
 type Format[T any] struct {
 	// Line returns what is written for a record, or nil when the client has not asked for it.
 	Line func(seq uint64, record *T) any
-	// Missed returns what is written when the client was too slow for n records, up to number seq; a nil Missed writes nothing.
+	// Missed returns the line for n records, up to number seq, that the ring has lost before the client read them. A
+	// nil Missed writes nothing.
 	Missed func(seq, n uint64) any
 }
 
-// Serve answers with one record a line: what the ring holds and, if asked, what comes, until the client leaves or the ring is closed. While stopping lasts it waits for
-// a client that is slow. What ends it early is that the client has left, so there is nobody to tell.
+// Serve answers with one record a line: what the ring holds and, with follow, new records, until the client leaves or
+// the ring is closed. It waits for a slow client until stopping ends. It returns no error: it only ends early when the
+// client has left.
 func (r *Ring[T]) Serve(w http.ResponseWriter, request *http.Request, q Query, f Format[T], stopping context.Context) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
@@ -51,12 +53,12 @@ func (r *Ring[T]) Serve(w http.ResponseWriter, request *http.Request, q Query, f
 		}
 		return
 	}
-	defer out.unhurried(stopping)()
+	defer out.withoutDeadline(stopping)()
 	for out.flush() && f.write(out, reader, reader.Next(request.Context())) {
 	}
 }
 
-// write returns false when there was nothing to write, or nobody to write to.
+// write returns false when there was nothing to write, or the client has left.
 func (f Format[T]) write(out lines, reader *Reader[T], batch []T) bool {
 	if len(batch) > 0 && reader.Missed > 0 && f.Missed != nil && !out.write(f.Missed(reader.First-1, reader.Missed)) {
 		return false

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// prefix is a range of addresses that a block begins or excepts. Nobody's addresses in it, and in no longer one, are in the same blocks.
+// prefix is the range of a block, or of an exception of one. Addresses in it that no endpoint has, and that are in no longer prefix, are in the same blocks.
 type prefix struct {
 	member
 	refs   int

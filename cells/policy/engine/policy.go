@@ -19,7 +19,7 @@ type Rule struct {
 // policy is a policy with its peers' selectors.
 type policy struct {
 	model.Policy
-	serial uint64 // another one for each content
+	serial uint64 // unique for each content of the policy
 	steps  [2][]step
 	denies [2]*Rule // what a NetworkPolicy denies by default
 }

@@ -60,7 +60,7 @@ func newPolicyCopy(m Maps, number uint32) *policyCopy {
 	}
 }
 
-// numbered makes a number of this copy. Those of the two copies differ, and 0 and 1 are none.
+// numbered returns the number in the maps for n, which is at least 1. The two copies never use the same number, and neither uses 0 or 1.
 func (c *policyCopy) numbered(n uint32) uint32 { return n*abi.PolicyCopies + c.number }
 
 // write writes everything into an empty copy.

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/cells/endpointmanager/ledger"
 )
 
-// Run holds a ledger to what [ledger.Ledger] promises. fresh returns, for each test, what opens the ledger: empty the first time, then as it was when it was closed.
+// Run holds a ledger to what [ledger.Ledger] promises. fresh returns, for each test, what opens the ledger: empty the
+// first time, then as it was when it was closed.
 func Run(t *testing.T, fresh func(t *testing.T) (open func() (ledger.Ledger, error))) {
 	for name, test := range map[string]func(*testing.T, *reopened){
 		"records": testRecords, "tombstones": testTombstones, "deletion notes": testNotes, "expire": testExpire, "origin": testOrigin,

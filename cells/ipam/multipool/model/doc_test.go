@@ -27,5 +27,6 @@
 // their memory, a store that was rolled back to a position that looks like a later one, a second restore, quarantine,
 // reservations, dual-stack claims, several administrators at a time, and clocks, of which the design has none.
 //
-// `go test` runs only the smaller searches; `make model` runs them all in a minute and one gigabyte. -v prints the number of states of each search, and the counterexamples.
+// `go test` runs only the smaller searches; `make model` runs them all in a minute and one gigabyte. -v prints the
+// number of states of each search, and the counterexamples.
 package model

@@ -1,0 +1,62 @@
+package bpf_test
+
+import (
+	"testing"
+
+	"porin.dev/porin/bpf/abi"
+)
+
+// TestMappedAddressOfConnection: an IPv6 packet with IPv4-mapped addresses does not belong to an open IPv4 connection.
+func TestMappedAddressOfConnection(t *testing.T) {
+	f := load(t)
+	f.reset(t)
+	l := newConversation(f, false, true)
+	l.send(t, packet{"alice", datagram, deliver})
+	in := udp(f.alice, f.alice.ip6, f.bob.ip6, 64)
+	source, destination := f.alice.ip4.As16(), f.bob.ip4.As16()
+	in = mangle(mangle(mangle(in, 14+8, source[:]...), 14+24, destination[:]...), 14+40, 1000>>8, 1000&0xff, 0, 80)
+	if verdict, _ := f.run(t, f.objects.FromPod, f.alice, in); verdict != dropped {
+		t.Errorf("verdict %d, want %d", verdict, dropped)
+	}
+	if n := f.traffic(t, f.alice.id).Drops[abi.DropMappedAddress]; n != 1 {
+		t.Errorf("counted %d packets with mapped addresses, want 1", n)
+	}
+}
+
+// TestNoConnectionByBroadcast: a DHCP answer by broadcast makes no entry that would let the pod send as
+// 255.255.255.255.
+func TestNoConnectionByBroadcast(t *testing.T) {
+	f := load(t)
+	f.reset(t)
+	key := abi.AddrOf(f.alice.ip4)
+	var own abi.Endpoint
+	if err := f.objects.Endpoints.Lookup(key, &own); err != nil {
+		t.Fatal(err)
+	}
+	own.Flags = abi.EndpointDHCP
+	if err := f.objects.Endpoints.Put(key, own); err != nil {
+		t.Fatal(err)
+	}
+	host := party{mac: f.alice.hostMAC, hostMAC: f.alice.mac}
+	if verdict, _ := f.run(t, f.objects.ToPod, f.alice, dhcp(host, addr("192.0.2.9"), everybody.ip4, 67, 68)); verdict != toStack {
+		t.Errorf("a DHCP answer: verdict %d, want %d", verdict, toStack)
+	}
+	spoofed := mangle(udp(f.alice, everybody.ip4, addr("192.0.2.9"), 64), 14+20, 0, 68, 0, 67)
+	if verdict, _ := f.run(t, f.objects.FromPod, f.alice, spoofed); verdict != dropped {
+		t.Errorf("a packet from 255.255.255.255: verdict %d, want %d", verdict, dropped)
+	}
+}
+
+// TestNoConnectionWithLinkLocal: a packet from a link-local address of the node's side makes no entry that would let
+// the pod answer.
+func TestNoConnectionWithLinkLocal(t *testing.T) {
+	f := load(t)
+	f.reset(t)
+	host := party{mac: f.alice.hostMAC, hostMAC: f.alice.mac}
+	if verdict, _ := f.run(t, f.objects.ToPod, f.alice, udp(host, addr("fe80::99"), f.alice.ip6, 64)); verdict != toStack {
+		t.Errorf("to the pod: verdict %d, want %d", verdict, toStack)
+	}
+	if n := len(f.connections(t)); n != 0 {
+		t.Errorf("%d entries, want none", n)
+	}
+}

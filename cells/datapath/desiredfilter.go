@@ -1,0 +1,81 @@
+package datapath
+
+import (
+	"slices"
+
+	"porin.dev/porin/cells/datapath/hostfilter"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// desiredFilter returns the pods with an egress policy, and the host ends of all pods. The uplinks have to be added.
+func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilter.Desired) {
+	rows := map[engine.TableID][]hostfilter.Row{}
+	hosts := e.HostClasses()
+	for id, local := range locals {
+		if local.Link == 0 {
+			continue // no host end yet, or no device of ours
+		}
+		d.Enforced = append(d.Enforced, local.Link)
+		table, ok := e.Table(id, model.Egress)
+		if !ok || !table.Restricts() {
+			continue
+		}
+		if _, known := rows[table.ID()]; !known {
+			rows[table.ID()] = hostRows(table, hosts)
+		}
+		d.Pods = append(d.Pods, hostfilter.Pod{Link: local.Link, Rows: rows[table.ID()]})
+	}
+	slices.Sort(d.Enforced)
+	slices.SortFunc(d.Pods, func(x, y hostfilter.Pod) int { return x.Link - y.Link })
+	return d
+}
+
+// hostRows returns a table's rows for the node. If policies distinguish the node's addresses, a port is allowed only if
+// it is for all of them.
+func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row) {
+	var sets [][]engine.Row
+	for _, class := range hosts {
+		sets = append(sets, table.RowsOf(class))
+	}
+	allows := func(protocol model.Protocol, port uint16) bool {
+		return !slices.ContainsFunc(sets, func(rows []engine.Row) bool {
+			outcome, ok := engine.Lookup(rows, protocol, port)
+			return !ok || !outcome.Allowed
+		})
+	}
+	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		starts := spanStarts(sets, protocol)
+		for i := 0; i < len(starts); {
+			first := starts[i]
+			allow := allows(protocol, first)
+			for i++; i < len(starts) && allows(protocol, starts[i]) == allow; i++ {
+			}
+			last := uint16(65535)
+			if i < len(starts) {
+				last = starts[i] - 1
+			}
+			list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: first, Last: last, Allow: allow})
+		}
+	}
+	return append(list, hostfilter.Row{Last: 65535, Allow: allows(model.ICMP, 0)}) // ICMP stands for all protocols without ports
+}
+
+// spanStarts returns the ports at which the verdict may change, 0 first.
+func spanStarts(sets [][]engine.Row, protocol model.Protocol) []uint16 {
+	starts := []uint16{0}
+	for _, rows := range sets {
+		for _, r := range rows {
+			if r.Protocol != protocol || r.Bits == 0 {
+				continue
+			}
+			starts = append(starts, r.Port)
+			if end := r.Port | 0xffff>>r.Bits; end < 65535 {
+				starts = append(starts, end+1)
+			}
+		}
+	}
+	slices.Sort(starts)
+	return slices.Compact(starts)
+}
