@@ -30,7 +30,7 @@ func TestEngineAgainstOracle(t *testing.T) {
 		done += compare(t, first+n, seen)
 	}
 	for reason := engine.ReasonRule; reason <= engine.ReasonUnknownLabels; reason++ {
-		if seen.reasons[reason] < *cases/500 {
+		if seen.reasons[reason] < *cases/2000 {
 			t.Errorf("-seed=%d: %d cases with reason %q: too few", first, seen.reasons[reason], reason)
 		}
 	}
