@@ -129,8 +129,8 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(), c.Flow.Validate(),
-		c.Metrics.Validate(), c.Monitor.Validate(), c.Supervisor.Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
+		c.Metrics.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("node-name: want a name"))
