@@ -3,7 +3,7 @@
 # Of e2e and datapath it runs what the kernel has a say in: with all of it an emulated machine is busy for an hour. Of hostfilter, what needs no program nft.
 # TESTS and RUN restrict it, and RUN may name any test of e2e.
 export PORIN_BIN_DIR=$PWD/bin PORIN_PLUGIN_DIR=$PWD/bin/plugins PORIN_LIBCNI_DIR=$PWD/bin/libcni REQUIRE_ROOT=1 HEAVY=1
-e2e='TestAttachAndDetach|TestCNIVersions|TestTwoNetworks|TestContainerChangesInterface|TestSpoofedSource|TestGCMost|TestNodeSysctls|TestRestartKeepsConnections|TestCHECK(Differences|AddressRemoved)|TestStart'
+e2e='TestAttachAndDetach|TestTwoNetworks|TestContainerChangesInterface|TestSpoofedSource|TestNodeSysctls|TestRestartKeepsConnections|TestCHECK(Differences|AddressRemoved)|TestStart(WithoutLinks|InOtherNamespace|AfterBoot)$'
 hostfilter='TestPodToNode|TestPrecedence|TestRevoked|TestNodeToPod|TestNeighbour|TestGuard(NewTunnel)?$|TestApplyChange'
 datapath='TestAttachDetach$|TestTraffic|TestFrames|TestUplinks|TestHostFilter|TestSweep|TestConnectionsExpire|TestTimer|TestUpgrade|TestRestartAdopts|TestForward|TestStart|TestPruneRoutes|TestFlowEvents|TestTranslations'
 policy='TestConformance$/v1alpha2|TestExamples$' # directly: a Service needs the program nft. Here SCTP has sockets, and connections
