@@ -13,7 +13,6 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath/loader"
-	"porin.dev/porin/cells/monitor/flow"
 	"porin.dev/porin/internal/conntrack"
 )
 
@@ -112,17 +111,16 @@ func (t *translations) stop() (err error) {
 }
 
 // Translate implements [flow.Translations].
-func (t *translations) Translate(protocol uint8, packet flow.Tuple, answers bool) (out flow.Translation, found bool, err error) {
+func (t *translations) Translate(protocol uint8, packet conntrack.Tuple, answers bool) (c conntrack.Connection, found bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.namespace == nil {
-		return out, false, ErrNotStarted
+		return c, false, ErrNotStarted
 	}
 	if t.socket == nil {
 		if t.socket, err = conntrack.Open(int(t.namespace.Fd())); err != nil {
-			return out, false, err
+			return c, false, err
 		}
 	}
-	c, found, err := t.socket.Get(protocol, conntrack.Tuple(packet), answers)
-	return flow.Translation{Original: flow.Tuple(c.Original), Reply: flow.Tuple(c.Reply)}, found, err
+	return t.socket.Get(protocol, packet, answers)
 }

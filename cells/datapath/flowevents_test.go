@@ -10,7 +10,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
-	"porin.dev/porin/cells/monitor/flow"
+	"porin.dev/porin/internal/conntrack"
 )
 
 // readFlows returns what there is.
@@ -65,7 +65,7 @@ func TestFlowEvents(t *testing.T) {
 // TestTranslations asks a namespace where nothing is tracked.
 func TestTranslations(t *testing.T) {
 	n := newNode(t)
-	packet := flow.Tuple{Source: netip.MustParseAddrPort("10.1.0.2:40000"), Destination: netip.MustParseAddrPort("10.96.0.1:80")}
+	packet := conntrack.Tuple{Source: netip.MustParseAddrPort("10.1.0.2:40000"), Destination: netip.MustParseAddrPort("10.96.0.1:80")}
 	for range 2 {
 		if _, found, err := n.datapath.Translations().Translate(unix.IPPROTO_TCP, packet, false); found || err != nil {
 			t.Errorf("found %v, %v", found, err)

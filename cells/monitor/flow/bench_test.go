@@ -41,7 +41,7 @@ func BenchmarkEvent(b *testing.B) {
 	w.index()
 	toWeb := tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort)
 	for name, e := range map[string]abi.FlowEvent{
-		"allowed": shortcut(seen(2, abi.EventFromPod, toWeb)), "denied": droppedFor(abi.DropPolicyIngress, seen(2, abi.EventFromPod, toWeb.reverse())),
+		"allowed": shortcut(seen(2, abi.EventFromPod, toWeb)), "denied": droppedFor(abi.DropPolicyIngress, seen(2, abi.EventFromPod, toWeb.Reverse())),
 		"outside": toStack(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, outside, 443))),
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -7,6 +7,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/conntrack"
 )
 
 // trackedTime is how long the kernel surely knows a connection that was opened: then an unanswered one may be forgotten.
@@ -16,7 +17,7 @@ const trackedTime = 10 * time.Second
 func (c *Collector) recordOf(e *abi.FlowEvent) (record, bool) {
 	f := event{
 		FlowEvent: e, at: time.Duration(e.Time),
-		packet: Tuple{netip.AddrPortFrom(e.Source.IP(), abi.Port(e.SourcePort)), netip.AddrPortFrom(e.Destination.IP(), abi.Port(e.DestinationPort))},
+		packet: conntrack.Tuple{Source: netip.AddrPortFrom(e.Source.IP(), abi.Port(e.SourcePort)), Destination: netip.AddrPortFrom(e.Destination.IP(), abi.Port(e.DestinationPort))},
 		record: record{length: e.Length, reason: e.Reason, place: e.Place, protocol: e.Protocol},
 	}
 	f.from.AddrPort, f.to.AddrPort = f.packet.Source, f.packet.Destination
@@ -32,7 +33,7 @@ type event struct {
 	*abi.FlowEvent
 	record
 	at     time.Duration // since boot
-	packet Tuple
+	packet conntrack.Tuple
 }
 
 // isRequest reports whether the packet goes up the node's stack, undecided.
@@ -121,26 +122,26 @@ func (f *event) swap() { f.from, f.to, f.reply = f.to, f.from, !f.reply }
 
 // translated fills in the real ends of a packet that comes out of the node's stack.
 func (c *Collector) translated(f *event) {
-	t, found, _ := c.translate(f.Protocol, f.packet.reverse(), true)
+	t, found, _ := c.translate(f.Protocol, f.packet.Reverse(), true)
 	switch {
 	case !found:
-	case t.Reply == f.packet.reverse():
+	case t.Reply == f.packet.Reverse():
 		f.translateTo(t)
-	case t.Original == f.packet.reverse():
+	case t.Original == f.packet.Reverse():
 		f.translateTo(t)
 		f.reply = true
 	}
 }
 
 // translateTo has the opener as it was before translation, and the other end as it is after it.
-func (f *event) translateTo(t Translation) {
+func (f *event) translateTo(t conntrack.Connection) {
 	f.from.AddrPort, f.to.AddrPort = t.Original.Source, t.Reply.Source
 	if t.Original.Destination != f.to.AddrPort {
 		f.service = t.Original.Destination
 	}
 }
 
-func (c *Collector) translate(protocol uint8, packet Tuple, answers bool) (t Translation, found bool, err error) {
+func (c *Collector) translate(protocol uint8, packet conntrack.Tuple, answers bool) (t conntrack.Connection, found bool, err error) {
 	t, found, err = c.translations.Translate(protocol, packet, answers)
 	if err != nil && !c.untranslatable {
 		c.untranslatable = true

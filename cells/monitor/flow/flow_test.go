@@ -93,18 +93,18 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"an answer that is denied, as the right is gone", clientToNobody, nil,
-			[]abi.FlowEvent{droppedFor(abi.DropPolicyEgress, seen(1, abi.EventFromPod, toWeb.reverse()))},
+			[]abi.FlowEvent{droppedFor(abi.DropPolicyEgress, seen(1, abi.EventFromPod, toWeb.Reverse()))},
 			[]string{"denied from-pod client:41234 -> web:80, reply, policy-egress, egress rule -1 of test"},
 		},
 		{
 			"by a Service to a pod: the datapath sees it twice", webFromClient,
-			func(s fakeStack) { s.add(toService, toWeb.reverse()) },
+			func(s fakeStack) { s.add(toService, toWeb.Reverse()) },
 			[]abi.FlowEvent{toStack(seen(2, abi.EventFromPod, toService)), seen(1, abi.EventToPod, toWeb)},
 			[]string{"allowed to-pod client:41234 -> web:80 by 10.96.0.1, ingress rule 0 of test"},
 		},
 		{
 			"by a Service to a pod, denied", clientToNobody,
-			func(s fakeStack) { s.add(toService, toWeb.reverse()) },
+			func(s fakeStack) { s.add(toService, toWeb.Reverse()) },
 			[]abi.FlowEvent{toStack(seen(2, abi.EventFromPod, toService)), droppedFor(abi.DropPolicyEgress, seen(1, abi.EventToPod, toWeb))},
 			[]string{"denied to-pod client:41234 -> web:80 by 10.96.0.1, policy-egress, egress rule -1 of test"},
 		},
@@ -118,13 +118,13 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"an answer from the stack, denied, as the right is gone", clientToNobody,
-			func(s fakeStack) { s.add(toOutside, masqueraded.reverse()) },
-			[]abi.FlowEvent{droppedFor(abi.DropPolicyEgress, seen(2, abi.EventToPod, toOutside.reverse()))},
+			func(s fakeStack) { s.add(toOutside, masqueraded.Reverse()) },
+			[]abi.FlowEvent{droppedFor(abi.DropPolicyEgress, seen(2, abi.EventToPod, toOutside.Reverse()))},
 			[]string{"denied to-pod client:41234 -> world 198.51.100.9:443, reply, policy-egress, egress rule -1 of test"},
 		},
 		{
 			"to outside, masqueraded", webFromClient,
-			func(s fakeStack) { s.add(toOutside, masqueraded.reverse()) },
+			func(s fakeStack) { s.add(toOutside, masqueraded.Reverse()) },
 			[]abi.FlowEvent{toStack(seen(2, abi.EventFromPod, toOutside))},
 			[]string{"allowed from-pod client:41234 -> world 198.51.100.9:443"},
 		},
@@ -134,7 +134,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"to outside, denied: the program at the uplink tells", clientToWeb,
-			func(s fakeStack) { s.add(toOutside, masqueraded.reverse()) },
+			func(s fakeStack) { s.add(toOutside, masqueraded.Reverse()) },
 			[]abi.FlowEvent{toStack(seen(2, abi.EventFromPod, toOutside)), droppedFor(abi.DropPolicyEgress, seen(2, abi.EventToUplink, masqueraded))},
 			[]string{"denied to-uplink client:41234 -> world 198.51.100.9:443, policy-egress, egress rule -1 of test"},
 		},

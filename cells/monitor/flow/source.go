@@ -7,6 +7,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/conntrack"
 )
 
 // Source is where events of the datapath come from.
@@ -26,17 +27,9 @@ type Judge interface {
 	Judge(from, to netip.Addr, protocol model.Protocol, port uint16) policy.Judgement
 }
 
-// Tuple is a packet's source and destination. Of an ICMP echo both ports are its identifier.
-type Tuple struct{ Source, Destination netip.AddrPort }
-
-func (t Tuple) reverse() Tuple { return Tuple{t.Destination, t.Source} }
-
-// Translation is a connection as the node has translated it: the packets of who has opened it as they came, and the answers to them as they come.
-type Translation struct{ Original, Reply Tuple }
-
 // Translations are the connections that the node's stack has seen.
 type Translations interface {
 	// Translate finds the connection that a packet belongs to, in either direction; false when there is none. answers says that the packet is an answer, which matters for
 	// an echo alone. An error is that nobody knows.
-	Translate(protocol uint8, packet Tuple, answers bool) (t Translation, found bool, err error)
+	Translate(protocol uint8, packet conntrack.Tuple, answers bool) (c conntrack.Connection, found bool, err error)
 }

@@ -23,6 +23,7 @@ import (
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/conntrack"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -81,18 +82,18 @@ func (s *fakeSource) Read(each func(*abi.FlowEvent) bool) (uint64, error) {
 }
 
 // fakeStack is what conntrack knows, by the packets of both directions.
-type fakeStack map[Tuple]Translation
+type fakeStack map[conntrack.Tuple]conntrack.Connection
 
-func (s fakeStack) Translate(_ uint8, packet Tuple, _ bool) (Translation, bool, error) {
+func (s fakeStack) Translate(_ uint8, packet conntrack.Tuple, _ bool) (conntrack.Connection, bool, error) {
 	if s == nil {
-		return Translation{}, false, errors.New("no conntrack")
+		return conntrack.Connection{}, false, errors.New("no conntrack")
 	}
 	t, found := s[packet]
 	return t, found, nil
 }
 
-func (s fakeStack) add(original, reply Tuple) {
-	t := Translation{original, reply}
+func (s fakeStack) add(original, reply conntrack.Tuple) {
+	t := conntrack.Connection{Original: original, Reply: reply}
 	s[original], s[reply] = t, t
 }
 
@@ -136,12 +137,12 @@ func (w *world) put(metadata, spec string) {
 	}
 }
 
-func tuple(from string, fromPort uint16, to string, toPort uint16) Tuple {
-	return Tuple{netip.AddrPortFrom(netip.MustParseAddr(from), fromPort), netip.AddrPortFrom(netip.MustParseAddr(to), toPort)}
+func tuple(from string, fromPort uint16, to string, toPort uint16) conntrack.Tuple {
+	return conntrack.Tuple{Source: netip.AddrPortFrom(netip.MustParseAddr(from), fromPort), Destination: netip.AddrPortFrom(netip.MustParseAddr(to), toPort)}
 }
 
 // seen is an event of now about a TCP packet.
-func seen(id uint16, place uint8, packet Tuple) abi.FlowEvent {
+func seen(id uint16, place uint8, packet conntrack.Tuple) abi.FlowEvent {
 	return abi.FlowEvent{
 		Time: uint64(boottime.Now()), Id: id, Place: place, Protocol: uint8(model.TCP), Length: 74,
 		Source: abi.AddrOf(packet.Source.Addr()), SourcePort: abi.Port(packet.Source.Port()),
