@@ -30,9 +30,9 @@ type creator struct {
 	deleter   *deleter
 	updater   *updater
 
-	// beforeNextClaim is called when a creation that had to wait for another life of its attachment goes on: a
-	// simulation orders the two by it.
-	beforeNextClaim func(endpoint.Attachment)
+	// afterWait is called when a creation that had to wait for another life of its attachment goes on: a simulation
+	// decides by it which of several does so first.
+	afterWait func(endpoint.Spec)
 }
 
 // Create implements [Manager].
@@ -78,7 +78,7 @@ func (c *creator) bringUp(ctx context.Context, spec endpoint.Spec, namespace *en
 	}
 	for waited := false; ; waited = true {
 		if waited {
-			c.beforeNextClaim(spec.Attachment)
+			c.afterWait(spec)
 		}
 		w, older, isNew, err := c.registry.claim(spec, creation)
 		if err != nil {
@@ -100,7 +100,9 @@ func (c *creator) bringUp(ctx context.Context, spec endpoint.Spec, namespace *en
 			return endpoint.Endpoint{}, err
 		case gone:
 			continue
-		case ep.State == endpoint.Ready && ep.Spec.SameRequest(spec):
+		}
+		c.afterWait(spec)
+		if ep.State == endpoint.Ready && ep.Spec.SameRequest(spec) {
 			renewed, ok, err := c.renew(ctx, w, spec)
 			if ok || err != nil {
 				return renewed, err

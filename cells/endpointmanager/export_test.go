@@ -13,7 +13,7 @@ import (
 func NewOn(p Params, disk *ledgertest.Disk, gate func(write string) error, boot func() time.Duration) Service {
 	m := newUnmeasured(p)
 	m.records.clock.boot = boot
-	m.creator.beforeNextClaim = func(a endpoint.Attachment) { _ = gate(fmt.Sprintf("resume %s", a)) }
+	m.creator.afterWait = func(s endpoint.Spec) { _ = gate(fmt.Sprintf("resume %s, which began at %s", s.Attachment, s.Began)) }
 	m.open = func(string) (ledger.Ledger, error) { return ledgertest.Memory{Disk: disk, Gate: gate}, nil }
 	return m
 }

@@ -138,7 +138,7 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 	m.updater = &updater{log: p.Log, registry: registry, records: records, steps: steps}
 	m.creator = &creator{
 		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, creations: newCreations(), records: records, steps: steps,
-		listeners: listeners, queues: queues, deleter: m.deleter, updater: m.updater, beforeNextClaim: func(endpoint.Attachment) {},
+		listeners: listeners, queues: queues, deleter: m.deleter, updater: m.updater, afterWait: func(endpoint.Spec) {},
 	}
 	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
 	m.holder = &holder{log: p.Log, gate: gate, held: held, deleter: m.deleter}
