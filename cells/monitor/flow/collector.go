@@ -31,9 +31,9 @@ type Collector struct {
 	stopping context.Context // ends when the agent begins to stop
 	stop     context.CancelFunc
 
-	// Of the one who reads.
-	unread          uint64 // events that the source had lost at the last reading
-	untranslatable  bool   // the log was told
+	reading         sync.Mutex // held by the one who reads, and guards the fields below
+	unread          uint64     // events that the source had lost at the last reading
+	untranslatable  bool       // the log was told
 	lostInThisRound uint64
 
 	mu     sync.Mutex // guards the field below
@@ -79,6 +79,8 @@ func newTask(c *Collector) *task.Task {
 
 // read takes what the datapath has told since the last time.
 func (c *Collector) read(context.Context) error {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	began, offset := time.Now(), wallClockOffset()
 	var batch []record
 	lost, err := c.source.Read(func(e *abi.FlowEvent) bool {
@@ -101,6 +103,9 @@ func (c *Collector) read(context.Context) error {
 	}
 	return err
 }
+
+// readNow has what was told a moment ago be there, too. When it fails, the task's next round reports that.
+func (c *Collector) readNow() { _ = c.read(context.Background()) }
 
 // wallClockOffset is what CLOCK_BOOTTIME lacks to Unix time, in ns.
 func wallClockOffset() int64 { return time.Now().UnixNano() - int64(boottime.Now()) }
@@ -134,7 +139,10 @@ func (c *Collector) Counts() Counts {
 }
 
 // Recent implements [policy.Flows].
-func (c *Collector) Recent() (flows []policy.Flow, since time.Time) { return c.recent.list() }
+func (c *Collector) Recent() (flows []policy.Flow, since time.Time) {
+	c.readNow()
+	return c.recent.list()
+}
 
 // Serving is server.Watcher.
 func (c *Collector) Serving() {}

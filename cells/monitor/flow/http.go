@@ -26,6 +26,7 @@ func (c *Collector) stream(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	c.readNow()
 	if f.last > 0 {
 		query.Since = c.beforeLast(query.Since, &f)
 	}
