@@ -99,7 +99,7 @@ func (c *Capacity) assess(found []Resource) []v1.Resource {
 		reason := r.shortage()
 		shown := v1.Resource{Name: r.Name, Used: r.Used, Quarantined: r.Quarantined, Capacity: r.Capacity, Available: reason == "", Reason: reason}
 		if !r.Refilled {
-			shown.ExhaustedIn = exhaustedIn(r.Capacity-r.taken(), c.histories[r.Name].growth())
+			shown.ExhaustedIn = c.histories[r.Name].exhaustedIn(r.Capacity - r.taken())
 		}
 		all = append(all, shown)
 	}

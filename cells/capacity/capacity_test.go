@@ -115,6 +115,8 @@ func TestForecast(t *testing.T) {
 	}{
 		{"two samples are no trend", []int64{10, 20}, 0},
 		{"one a second, 170 left", []int64{10, 20, 30}, 170 * time.Second},
+		{"twenty seconds of a few ADDs say nothing about an hour", []int64{0, 1, 2}, 0},
+		{"nor ten minutes about four hours", steps(60, func(i int) int64 { return int64(i) / 12 }), 0},
 		{"it does not change", []int64{10, 10, 10, 10}, 0},
 		{"it falls", []int64{40, 30, 20, 10}, 0},
 		{"a step of three samples", []int64{0, 0, 100}, 0},

@@ -10,8 +10,9 @@ const (
 	// leastFit is the least share of the use's variance that the line explains (r²). A single step explains at most 0.8,
 	// wherever it stands among at least three samples, so a burst is no trend.
 	leastFit = 0.85
-	// maxForecast: minutes say nothing about days.
-	maxForecast = 24 * time.Hour
+	// maxForecast is how far a forecast goes, as a multiple of the time that the samples span: a minute of pods that start
+	// says nothing about the next hour.
+	maxForecast = 12
 )
 
 // sample is the use of a resource at a moment.
@@ -53,13 +54,14 @@ func (h history) growth() float64 {
 	return tu / tt
 }
 
-// exhaustedIn returns when the rest is used up at this growth; 0 without a growth, or a rest, or when it is far away.
-func exhaustedIn(left int64, growth float64) time.Duration {
+// exhaustedIn returns when the rest is used up if the growth goes on; 0 without a growth, or a rest, or when it is far away.
+func (h history) exhaustedIn(left int64) time.Duration {
+	growth := h.growth()
 	if left <= 0 || growth <= 0 {
 		return 0
 	}
 	seconds := float64(left) / growth
-	if seconds > maxForecast.Seconds() {
+	if seconds > maxForecast*h[len(h)-1].at.Sub(h[0].at).Seconds() {
 		return 0
 	}
 	return max(time.Duration(seconds*float64(time.Second)).Round(time.Second), time.Second)
