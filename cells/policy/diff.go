@@ -43,7 +43,7 @@ type Diff struct {
 type FlowChange struct {
 	Flow
 	FromPeer, ToPeer Peer
-	Now, Then        engine.Decision
+	Now, Then        engine.Verdict
 }
 
 // Diff judges the flows that were seen lately by the policies of now, and as if those of all documents in data were put and others deleted. It changes nothing. Audit
@@ -98,12 +98,12 @@ func (q *Queue) copyEngine() *engine.Engine {
 	return e
 }
 
-func evaluateAll(e *engine.Engine, flows []Flow) []engine.Decision {
-	decisions := make([]engine.Decision, len(flows))
+func evaluateAll(e *engine.Engine, flows []Flow) []engine.Verdict {
+	verdicts := make([]engine.Verdict, len(flows))
 	for i, f := range flows {
-		decisions[i] = e.Evaluate(f.From, f.To, f.Protocol, f.Port)
+		verdicts[i] = e.Evaluate(f.From, f.To, f.Protocol, f.Port)
 	}
-	return decisions
+	return verdicts
 }
 
 func peerAt(e *engine.Engine, endpoints endpointmanager.Lookup, addr netip.Addr) Peer {

@@ -16,7 +16,7 @@ import (
 // Explanation is what the policies say of a connection, and what the kernel decides.
 type Explanation struct {
 	From, To Peer
-	engine.Decision
+	engine.Verdict
 	Datapath Datapath
 }
 
@@ -44,7 +44,7 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	defer p.queue.end()
 	p.queue.view(func(e *engine.Engine) {
 		x.From.Kind, x.To.Kind = kindAt(e, x.From), kindAt(e, x.To)
-		x.Decision = e.Evaluate(x.From.Address, x.To.Address, protocol, port)
+		x.Verdict = e.Evaluate(x.From.Address, x.To.Address, protocol, port)
 	})
 	x.Datapath = p.queue.askKernel(x, protocol, port)
 	return x, nil

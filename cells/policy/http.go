@@ -141,8 +141,8 @@ func (s routes) diff(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, answer)
 }
 
-func verdictToV1(d engine.Decision) v1.PolicyVerdict {
-	return v1.PolicyVerdict{Allowed: d.Allowed, Egress: decisionToV1(d.Egress), Ingress: decisionToV1(d.Ingress)}
+func verdictToV1(v engine.Verdict) v1.PolicyVerdict {
+	return v1.PolicyVerdict{Allowed: v.Allowed, Egress: decisionToV1(v.Egress), Ingress: decisionToV1(v.Ingress)}
 }
 
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
@@ -260,17 +260,17 @@ func peerToV1(p Peer) v1.PolicyPeer {
 	return v1.PolicyPeer{Address: p.Address, Kind: p.Kind.String(), Pod: v1.Pod{Namespace: p.Endpoint.Spec.Pod.Namespace, Name: p.Endpoint.Spec.Pod.Name}, Endpoint: p.Endpoint.ID}
 }
 
-func decisionToV1(o engine.Outcome) v1.PolicyDecision {
-	d := v1.PolicyDecision{Allowed: o.Allowed, Reason: o.Reason.String()}
-	if o.Rule != nil {
-		d.Rule = new(ruleToV1(*o.Rule))
+func decisionToV1(d engine.Decision) v1.PolicyDecision {
+	out := v1.PolicyDecision{Allowed: d.Allowed, Reason: d.Reason.String()}
+	if d.Rule != nil {
+		out.Rule = new(ruleToV1(*d.Rule))
 	}
-	for _, r := range o.Passed {
+	for _, r := range d.Passed {
 		if r != nil {
-			d.Passed = append(d.Passed, ruleToV1(*r))
+			out.Passed = append(out.Passed, ruleToV1(*r))
 		}
 	}
-	return d
+	return out
 }
 
 func datapathToV1(x Explanation) v1.PolicyDatapath {
@@ -284,7 +284,7 @@ func datapathToV1(x Explanation) v1.PolicyDatapath {
 	return d
 }
 
-func differs(kernel *bool, o engine.Outcome) bool { return kernel != nil && *kernel != o.Allowed }
+func differs(kernel *bool, d engine.Decision) bool { return kernel != nil && *kernel != d.Allowed }
 
 func ruleToV1(r engine.Rule) v1.PolicyRule {
 	return v1.PolicyRule{

@@ -10,9 +10,9 @@ import (
 // Judgement is what the policies say of a connection, and whose its ends are.
 type Judgement struct {
 	From, To        Side
-	Egress, Ingress engine.Outcome // the connection is allowed if both allow it
-	// AuditEgress and AuditIngress are what the outcomes would be if nothing was in audit; nil for the same.
-	AuditEgress, AuditIngress *engine.Outcome
+	Egress, Ingress engine.Decision // the connection is allowed if both allow it
+	// AuditEgress and AuditIngress are what the decisions would be if nothing was in audit; nil for the same.
+	AuditEgress, AuditIngress *engine.Decision
 }
 
 // Side is one end of a connection, as the engine knows it.

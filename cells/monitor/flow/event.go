@@ -176,7 +176,7 @@ func (e *end) isSide(side policy.Side) bool {
 	return side.Endpoint == e.pod.Attachment
 }
 
-// rule keeps the outcomes, if the policies speak of these endpoints. Of what passes only as policies are in audit, it keeps what they would decide.
+// rule keeps the decisions, if the policies speak of these endpoints. Of what passes only as policies are in audit, it keeps what they would decide.
 func (f *event) rule(j policy.Judgement) {
 	if !f.from.isSide(j.From) || !f.to.isSide(j.To) {
 		return

@@ -47,7 +47,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%s: tables %+v, want one in each direction", c.name, change.Tables)
 		}
 		for _, direction := range []model.Direction{model.Egress, model.Ingress} {
-			if table, ok := e.Table("shop/web", direction); !ok || table.Restricts() || len(table.Any()) != 1 || !table.Any()[0].Outcome.Allowed {
+			if table, ok := e.Table("shop/web", direction); !ok || table.Restricts() || len(table.Any()) != 1 || !table.Any()[0].Decision.Allowed {
 				t.Errorf("%s: the %s table in force restricts: %t", c.name, direction, table.Restricts())
 			}
 		}

@@ -132,7 +132,7 @@ func TestRowsOfOverlappingPorts(t *testing.T) {
 	for class, rows := range table.Rows() {
 		for _, r := range rows {
 			if class == web {
-				got = append(got, fmt.Sprintf("%s %d/%d %v", r.Protocol, r.Port, r.Bits, r.Outcome.Allowed))
+				got = append(got, fmt.Sprintf("%s %d/%d %v", r.Protocol, r.Port, r.Bits, r.Decision.Allowed))
 			}
 		}
 	}

@@ -78,11 +78,11 @@ func (d *datapath) current() map[engine.TableID]engine.Table {
 }
 
 // decide looks the verdict up in the maps. It has none for an end that is not local, and for a pod with itself.
-func (d *datapath) decide(subject, peer netip.Addr, direction model.Direction, c oracle.Connection) (engine.Outcome, bool) {
+func (d *datapath) decide(subject, peer netip.Addr, direction model.Direction, c oracle.Connection) (engine.Decision, bool) {
 	owner, other := d.e.Endpoint(subject), d.e.Endpoint(peer)
 	tables, ok := d.endpoints[owner]
 	if !ok || owner == other {
-		return engine.Outcome{}, false
+		return engine.Decision{}, false
 	}
 	table := d.tables[tables[direction]]
 	set, ok := table.classes[d.class(peer)]

@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a verdict that is neither the old one nor the new one.
+// errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a decision that is neither the old one nor the new one.
 var errNotInPlace = errors.New("the change needs a new copy of the policy")
 
 // move is a change of the class of addresses.

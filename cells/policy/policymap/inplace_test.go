@@ -93,7 +93,7 @@ func TestInterruptedChange(t *testing.T) {
 			w.change(t)
 		}
 		var asked []oracle.Connection
-		var before []engine.Decision
+		var before []engine.Verdict
 		for range 200 {
 			c := w.Connection(oracle.World{})
 			asked, before = append(asked, c), append(before, w.e.Evaluate(c.From, c.To, c.Protocol, c.Port))

@@ -93,8 +93,8 @@ func (m Maps) tableAllows(table, class uint32, protocol model.Protocol, port uin
 	}
 	row := abi.RowKey{Bits: bitsProtocol + 16, Rows: set, Protocol: uint8(protocol)}
 	binary.BigEndian.PutUint16(row.Port[:], port)
-	verdict, found, err := lookup(m.Rows, row)
-	return found && verdict != 0, err
+	decision, found, err := lookup(m.Rows, row)
+	return found && decision != 0, err
 }
 
 func lookup[K any](m *ebpf.Map, key K) (value uint32, found bool, err error) {

@@ -145,7 +145,7 @@ type update struct {
 	*policyCopy
 	e        *engine.Engine
 	numbers  map[string]uint16
-	affected map[engine.TableID]bool // verdicts in the table have changed
+	affected map[engine.TableID]bool // decisions in the table have changed
 	raise    map[string]bool         // endpoints that need a new revision for another reason
 	removals []func() error
 }
@@ -219,7 +219,7 @@ func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
 	return nil
 }
 
-// moveAddresses gives addresses their classes, and finds the tables in which a verdict about one of them changes by that.
+// moveAddresses gives addresses their classes, and finds the tables in which a decision about one of them changes by that.
 func (u *update) moveAddresses(list []netip.Addr, p plan) error {
 	for id, t := range u.tables {
 		for m := range p.moves {
@@ -253,7 +253,7 @@ func (u *update) moveAddresses(list []netip.Addr, p plan) error {
 	return nil
 }
 
-// changeEndpoints gives endpoints their tables, and raises the revision of all whose verdicts may have changed.
+// changeEndpoints gives endpoints their tables, and raises the revision of all whose decisions may have changed.
 func (u *update) changeEndpoints(list []string) error {
 	for _, id := range list {
 		u.raise[id] = true
