@@ -61,8 +61,8 @@ func TestDiff(t *testing.T) {
 		}
 		var got []string
 		for _, c := range d.Changes {
-			if c.ToPeer.Endpoint != web || c.ToPeer.Kind != model.Pod || c.FromPeer.Address != c.From {
-				t.Errorf("%s: peers %+v and %+v", row.name, c.FromPeer, c.ToPeer)
+			if c.ToEndpoint != web || c.Now.To.Kind != model.Pod || c.Now.From.Address != c.From {
+				t.Errorf("%s: ends %+v and %+v, endpoint %+v", row.name, c.Now.From, c.Now.To, c.ToEndpoint)
 			}
 			verdict := map[bool]string{true: "allowed", false: "denied"}
 			got = append(got, fmt.Sprintf("%s:%d %s %s", c.From, c.Port, verdict[c.Now.Allowed], verdict[c.Then.Allowed]))

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/fx"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/manifest"
@@ -134,7 +135,7 @@ func (s routes) diff(w http.ResponseWriter, r *http.Request) error {
 	answer := v1.PolicyDiff{Flows: d.Flows, Since: d.Since, Changed: len(d.Changes), Changes: []v1.PolicyFlowChange{}}
 	for _, c := range d.Changes[:min(len(d.Changes), maxChanges)] {
 		answer.Changes = append(answer.Changes, v1.PolicyFlowChange{
-			From: peerToV1(c.FromPeer), To: peerToV1(c.ToPeer), Protocol: c.Protocol.String(), Port: c.Port, Count: c.Count, LastSeen: c.LastSeen,
+			From: endToV1(c.Now.From, c.FromEndpoint), To: endToV1(c.Now.To, c.ToEndpoint), Protocol: c.Protocol.String(), Port: c.Port, Count: c.Count, LastSeen: c.LastSeen,
 			Now: verdictToV1(c.Now), Then: verdictToV1(c.Then),
 		})
 	}
@@ -196,7 +197,7 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer := v1.PolicyExplanation{
-		From: peerToV1(x.From), To: peerToV1(x.To), Protocol: protocol.String(), Port: port,
+		From: endToV1(x.From, x.FromEndpoint), To: endToV1(x.To, x.ToEndpoint), Protocol: protocol.String(), Port: port,
 		Allowed: x.Allowed, Egress: decisionToV1(x.Egress), Ingress: decisionToV1(x.Ingress),
 		Datapath: datapathToV1(x),
 	}
@@ -256,8 +257,8 @@ func ruleCount(rules *model.Rules) int {
 	return len(*rules)
 }
 
-func peerToV1(p Peer) v1.PolicyPeer {
-	return v1.PolicyPeer{Address: p.Address, Kind: p.Kind.String(), Pod: v1.Pod{Namespace: p.Endpoint.Spec.Pod.Namespace, Name: p.Endpoint.Spec.Pod.Name}, Endpoint: p.Endpoint.ID}
+func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
+	return v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
 }
 
 func decisionToV1(d engine.Decision) v1.PolicyDecision {

@@ -77,8 +77,8 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 	}
 	for _, addr := range change.Addresses {
 		delete(k.addresses, addr)
-		if class, owned := e.Class(addr); owned {
-			k.addresses[addr] = class
+		if end := e.End(addr); end.Endpoint != "" {
+			k.addresses[addr] = end.Class
 		}
 	}
 	for _, prefix := range change.Prefixes {

@@ -39,5 +39,5 @@ type params struct {
 }
 
 func build(p params) (*Collector, error) {
-	return New(p.Config, Params{Source: p.Source, Translations: p.Translations, Judge: p.Queue, Endpoints: p.Endpoints, Log: p.Log})
+	return New(p.Config, Params{Source: p.Source, Translations: p.Translations, Policies: p.Queue, Endpoints: p.Endpoints, Log: p.Log})
 }

@@ -119,6 +119,7 @@ func (s *step) hits(ports []model.NamedPort, protocol model.Protocol, port uint1
 
 // Verdict is the answer for a connection: the decisions of both directions, which both have to allow it.
 type Verdict struct {
+	From, To        End
 	Allowed         bool
 	Egress, Ingress Decision
 	// AuditEgress and AuditIngress are what the decisions would be if nothing was in audit; nil for the same.
@@ -129,7 +130,7 @@ type Verdict struct {
 // not the rows of tables, and the policies of remote pods, too. Who knows that a connection from a node's address is forwarded
 // asks for its original source.
 func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Verdict {
-	var v Verdict
+	v := Verdict{From: e.End(from), To: e.End(to)}
 	v.Egress, v.AuditEgress = e.evaluate(from, to, model.Egress, protocol, port)
 	v.Ingress, v.AuditIngress = e.evaluate(to, from, model.Ingress, protocol, port)
 	v.Allowed = v.Egress.Allowed && v.Ingress.Allowed

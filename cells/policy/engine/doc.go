@@ -3,7 +3,7 @@
 //
 //	[Update] --> [Engine.Apply] --> selectors --> profiles --> classes --> tables --> [Change]
 //	                                                              |           |
-//	                 [Engine.Class]: address -> class ------------'           '-- [Engine.Table]: (class), else (any) -> rows
+//	                 [Engine.End]: address -> class --------------'           '-- [Engine.Table]: (class), else (any) -> rows
 //	                 [Engine.Evaluate]: two addresses, protocol, port -> verdict, deciding policy and rule, reason
 //
 //	selector  what a rule's peer selects by: labels of pods, labels of nodes, or a block of addresses. Equal ones are one

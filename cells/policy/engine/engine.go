@@ -97,7 +97,7 @@ type Update struct {
 
 // Change says what an update has changed. The state after it is in the engine.
 type Change struct {
-	Addresses []netip.Addr   // of endpoints: [Engine.Class] says the class, or that nobody has the address
+	Addresses []netip.Addr   // of endpoints: [Engine.End] says the class, or that no endpoint has the address
 	Prefixes  []netip.Prefix // [Engine.Prefixes] has those that still exist
 	Endpoints []string       // local ones which have another table in a direction than before, are new, or are gone
 	Tables    []TableChange  // in the order of their numbers
@@ -355,10 +355,22 @@ func (a *apply) change() Change {
 	return c
 }
 
-// Class returns the class of an address, by which a datapath looks for rows. Owned says that it is the address of an endpoint.
-func (e *Engine) Class(addr netip.Addr) (id ClassID, owned bool) {
+// End is an address as the policies know it, such as one end of a connection.
+type End struct {
+	Address  netip.Addr
+	Kind     model.EndpointKind
+	Class    ClassID // by which a datapath looks for rows
+	Endpoint string  // the ID of the endpoint that has the address, or ""
+}
+
+// End returns what the policies know about an address.
+func (e *Engine) End(addr netip.Addr) End {
 	c, owner := e.lookup(addr)
-	return c.id, owner != nil
+	end := End{Address: addr.Unmap(), Kind: model.World, Class: c.id}
+	if owner != nil {
+		end.Kind, end.Endpoint = owner.Kind, owner.ID
+	}
+	return end
 }
 
 // Addresses gives the addresses of endpoints and their classes.
@@ -384,22 +396,6 @@ func (e *Engine) HostClasses() (ids []ClassID) {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// Kind returns what the address belongs to.
-func (e *Engine) Kind(addr netip.Addr) model.EndpointKind {
-	if _, ep := e.lookup(addr); ep != nil {
-		return ep.Kind
-	}
-	return model.World
-}
-
-// Endpoint returns the ID of the endpoint that has an address, or nothing.
-func (e *Engine) Endpoint(addr netip.Addr) string {
-	if _, ep := e.lookup(addr); ep != nil {
-		return ep.ID
-	}
-	return ""
 }
 
 func (e *Engine) lookup(addr netip.Addr) (*class, *endpoint) {

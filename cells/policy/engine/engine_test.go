@@ -127,7 +127,7 @@ func TestRowsOfOverlappingPorts(t *testing.T) {
 	if !ok {
 		t.Fatal("a local pod has no table")
 	}
-	web, _ := e.Class(addr(1))
+	web := e.End(addr(1)).Class
 	var got []string
 	for class, rows := range table.Rows() {
 		for _, r := range rows {
@@ -145,19 +145,19 @@ func TestRowsOfOverlappingPorts(t *testing.T) {
 func TestClassKeepsNumber(t *testing.T) {
 	e := shop()
 	same := func(x, y int) bool {
-		a, _ := e.Class(addr(x))
-		b, _ := e.Class(addr(y))
+		a := e.End(addr(x)).Class
+		b := e.End(addr(y)).Class
 		return a == b
 	}
 	if !same(1, 2) || !same(2, 3) {
 		t.Fatal("pods that no rule tells apart have several classes")
 	}
-	before, _ := e.Class(addr(3))
+	before := e.End(addr(3)).Class
 	change := e.Apply(engine.Update{SetPolicies: []model.Policy{networkPolicy("a", "db", model.Rule{Peers: []model.Peer{app("web")}})}})
 	if same(1, 2) || !same(2, 3) {
 		t.Error("the pod that a rule names has not got a class alone")
 	}
-	if after, _ := e.Class(addr(3)); after != before {
+	if after := e.End(addr(3)).Class; after != before {
 		t.Errorf("class of the others is %d, was %d", after, before)
 	}
 	if diff := cmp.Diff([]netip.Addr{addr(1)}, change.Addresses, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
@@ -183,11 +183,11 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 
 func TestFixedClasses(t *testing.T) {
 	e := shop()
-	if id, owned := e.Class(addr(4)); id != engine.FixedClass(model.Host) || !owned {
-		t.Errorf("the node has class %d (owned: %v)", id, owned)
+	if end := e.End(addr(4)); end.Class != engine.FixedClass(model.Host) || end.Endpoint == "" {
+		t.Errorf("the node has class %d, and endpoint %q has it", end.Class, end.Endpoint)
 	}
-	if id, owned := e.Class(netip.MustParseAddr("2001:db8::1")); id != engine.FixedClass(model.World) || owned {
-		t.Errorf("an unknown address has class %d (owned: %v)", id, owned)
+	if end := e.End(netip.MustParseAddr("2001:db8::1")); end.Class != engine.FixedClass(model.World) || end.Endpoint != "" {
+		t.Errorf("an unknown address has class %d, and endpoint %q has it", end.Class, end.Endpoint)
 	}
 }
 

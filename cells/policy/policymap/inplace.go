@@ -29,8 +29,7 @@ func (u *update) plan(change engine.Change) plan {
 	p := plan{moves: map[move]bool{}, now: maps.Collect(u.e.Prefixes())}
 	p.now[allIPv4] = cmp.Or(p.now[allIPv4], engine.FixedClass(model.World))
 	for _, addr := range change.Addresses {
-		to, _ := u.e.Class(addr)
-		p.moves[move{u.classOf(addr), to}] = true
+		p.moves[move{u.classOf(addr), u.e.End(addr).Class}] = true
 	}
 	for _, cidr := range change.Prefixes {
 		p.moves[move{longest(u.prefixes, cidr), longest(p.now, cidr)}] = true

@@ -100,7 +100,7 @@ func TestInterruptedChange(t *testing.T) {
 		}
 		numbers := map[netip.Addr]uint16{}
 		for _, c := range asked {
-			if number, ok := w.numberOf(c.To); ok && w.e.Endpoint(c.From) != w.e.Endpoint(c.To) {
+			if number, ok := w.numberOf(c.To); ok && w.e.End(c.From).Endpoint != w.e.End(c.To).Endpoint {
 				numbers[c.To] = number
 			}
 		}
@@ -112,7 +112,7 @@ func TestInterruptedChange(t *testing.T) {
 		}
 		for i, c := range asked {
 			number, ok := numbers[c.To]
-			if now, same := w.numberOf(c.To); !ok || !same || now != number || w.e.Endpoint(c.From) == w.e.Endpoint(c.To) || w.e.Kind(c.From) == model.Host {
+			if now, same := w.numberOf(c.To); !ok || !same || now != number || w.e.End(c.From).Endpoint == w.e.End(c.To).Endpoint || w.e.End(c.From).Kind == model.Host {
 				continue
 			}
 			got, err := w.maps.IngressAllows(number, c.From, false, c.Protocol, c.Port)

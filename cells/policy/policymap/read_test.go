@@ -73,7 +73,7 @@ func (w *world) tryChange() error {
 
 // numberOf is the number of the local endpoint that has an address.
 func (w *world) numberOf(addr netip.Addr) (uint16, bool) {
-	number, ok := w.numbers[w.e.Endpoint(addr)]
+	number, ok := w.numbers[w.e.End(addr).Endpoint]
 	return number, ok
 }
 
@@ -99,7 +99,7 @@ func TestReadAgainstEngine(t *testing.T) {
 func (w *world) compareConnection(t *testing.T, seed uint64, seen map[bool]int) {
 	t.Helper()
 	c := w.Connection(oracle.World{})
-	if w.e.Endpoint(c.From) == w.e.Endpoint(c.To) {
+	if w.e.End(c.From).Endpoint == w.e.End(c.To).Endpoint {
 		return // a pod with itself
 	}
 	want := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
@@ -111,7 +111,7 @@ func (w *world) compareConnection(t *testing.T, seed uint64, seen map[bool]int) 
 		seen[got]++
 	}
 	if number, ok := w.numberOf(c.To); ok {
-		got, err := w.maps.IngressAllows(number, c.From, w.e.Kind(c.From) == model.Host, c.Protocol, c.Port)
+		got, err := w.maps.IngressAllows(number, c.From, w.e.End(c.From).Kind == model.Host, c.Protocol, c.Port)
 		if err != nil || got != want.Ingress.Allowed {
 			t.Errorf("seed %d: %+v: ingress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Ingress)
 		}

@@ -229,10 +229,9 @@ func (u *update) moveAddresses(list []netip.Addr, p plan) error {
 		}
 	}
 	for _, addr := range list {
-		class, owned := u.e.Class(addr)
 		var err error
-		if owned {
-			err = u.setAddress(u.e, addr, class)
+		if end := u.e.End(addr); end.Endpoint != "" {
+			err = u.setAddress(u.e, addr, end.Class)
 		} else {
 			err = u.removeAddress(addr)
 		}
