@@ -32,7 +32,7 @@ func TestAuditInDatapath(t *testing.T) {
 			n.attach(t, other)
 			row.begin(n)
 			n.wants(t, other, web, true, "in audit")
-			v := n.queue.Evaluate(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80)
+			v := n.queue.view.Evaluate(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80)
 			if !v.Ingress.Allowed || v.AuditEgress != nil || v.AuditIngress == nil || v.AuditIngress.Reason != engine.ReasonDefaultDeny {
 				t.Errorf("verdict %+v, want ingress denied without audit alone", v)
 			}
@@ -55,7 +55,7 @@ func TestAuditInDatapath(t *testing.T) {
 			}
 			row.end(n)
 			n.wants(t, other, web, false, "after audit")
-			if v := n.queue.Evaluate(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80); v.Ingress.Allowed || v.AuditIngress != nil {
+			if v := n.queue.view.Evaluate(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80); v.Ingress.Allowed || v.AuditIngress != nil {
 				t.Errorf("after audit the verdict is %+v", v)
 			}
 		})

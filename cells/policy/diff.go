@@ -66,7 +66,7 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 		}
 	}
 	seen, since := flows.Recent()
-	e := p.queue.copyEngine()
+	e := p.view.copyEngine()
 	now := evaluateAll(e, seen)
 	e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed})
 	then := evaluateAll(e, seen)
@@ -83,16 +83,16 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 }
 
 // copyEngine returns an engine that knows the same policies and endpoints, none of these in audit.
-func (q *Queue) copyEngine() *engine.Engine {
-	q.state.RLock()
-	u := engine.Update{SetPolicies: slices.Collect(maps.Values(q.policies))}
-	for _, s := range q.endpoints {
+func (v *View) copyEngine() *engine.Engine {
+	v.mu.RLock()
+	u := engine.Update{SetPolicies: slices.Collect(maps.Values(v.policies))}
+	for _, s := range v.endpoints {
 		s.Audit = false
-		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return q.engine.End(a).Endpoint != s.ID }) // the order of endpoints is lost
+		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return v.engine.End(a).Endpoint != s.ID }) // the order of endpoints is lost
 		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
 	}
-	config := q.config
-	q.state.RUnlock()
+	config := v.config
+	v.mu.RUnlock()
 	config.Audit = false
 	e := engine.New(config)
 	e.Apply(u)

@@ -41,7 +41,7 @@ func TestDiff(t *testing.T) {
 	}
 	outside := netip.MustParseAddr("192.0.2.9")
 	n.put(t, toWebFrom("client"))
-	revision := n.queue.Applied().Revision
+	revision := n.queue.view.Applied().Revision
 	flows := flowsTo(web, client.Addresses.IPv4, other.Addresses.IPv4, outside)
 	webID := model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "web"}
 	for _, row := range []struct {
@@ -71,7 +71,7 @@ func TestDiff(t *testing.T) {
 			t.Errorf("%s: %q of %d flows since %s, want %q", row.name, got, d.Flows, d.Since, row.want)
 		}
 	}
-	if got := n.queue.Applied().Revision; got != revision || len(n.policies.List()) != 1 {
+	if got := n.queue.view.Applied().Revision; got != revision || len(n.policies.List()) != 1 {
 		t.Errorf("revision %d after %d, %d policies: want nothing changed", got, revision, len(n.policies.List()))
 	}
 }

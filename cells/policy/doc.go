@@ -1,8 +1,8 @@
 // Package policy keeps the network policies of this node, and has the datapath enforce them for its endpoints.
 //
-//	PUT /v1/policy --> [Policies] --> a file                   GET /v1/policy, status, metrics, [Queue.Evaluate]
+//	PUT /v1/policy --> [Policies] --> a file                      [View] <-- status, metrics, explain, diff, doctor, monitor
 //	                       |                                        |
-//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps) <-- GET /v1/policy/explain, doctor
+//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps)
 //	node's addresses --------------^                        :
 //	[Flows] --> POST /v1/policy/diff --> another engine, with what is proposed
 //

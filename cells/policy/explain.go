@@ -40,13 +40,13 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	if !ok {
 		return Explanation{}, fault.New(fault.Invalid, fmt.Sprintf("%.64s and %.64s have no address of the same family", from, to))
 	}
-	if err := p.queue.begin(ctx); err != nil {
+	if err := p.view.beginTurn(ctx); err != nil {
 		return Explanation{}, err
 	}
-	defer p.queue.end()
+	defer p.view.endTurn()
 	x.FromEndpoint, x.ToEndpoint = fromEndpoint, toEndpoint
-	x.Verdict = p.queue.Evaluate(source, destination, protocol, port)
-	x.Datapath = p.queue.askKernel(x.Verdict, protocol, port)
+	x.Verdict = p.view.Evaluate(source, destination, protocol, port)
+	x.Datapath = p.view.askKernel(x.Verdict, protocol, port)
 	return x, nil
 }
 
@@ -83,23 +83,23 @@ var (
 )
 
 // askKernel expects the turn.
-func (q *Queue) askKernel(v engine.Verdict, protocol model.Protocol, port uint16) (d Datapath) {
-	from, fromLocal := q.locals[v.From.Endpoint]
-	to, toLocal := q.locals[v.To.Endpoint]
+func (v *View) askKernel(verdict engine.Verdict, protocol model.Protocol, port uint16) (d Datapath) {
+	from, fromLocal := v.locals[verdict.From.Endpoint]
+	to, toLocal := v.locals[verdict.To.Endpoint]
 	allowed := true
 	switch {
-	case q.Applied().Revision == 0:
+	case v.Applied().Revision == 0:
 		return Datapath{NotAsked: errNotWritten}
 	case fromLocal && from == to: // a pod reaches itself
 		return Datapath{Egress: &allowed, Ingress: &allowed}
-	case fromLocal && v.To.Kind == model.Host:
+	case fromLocal && verdict.To.Kind == model.Host:
 		return Datapath{NotAsked: errToNode}
 	case !fromLocal && !toLocal:
 		return Datapath{NotAsked: errNoLocalPod}
 	}
 	ask := func(question Question) *bool {
 		question.Protocol, question.Port = protocol, port
-		allows, err := q.enforcer.Allows(question)
+		allows, err := v.enforcer.Allows(question)
 		if err != nil {
 			d.NotAsked = err
 			return nil
@@ -107,10 +107,10 @@ func (q *Queue) askKernel(v engine.Verdict, protocol model.Protocol, port uint16
 		return &allows
 	}
 	if fromLocal {
-		d.Egress = ask(Question{Local: from, Direction: model.Egress, Peer: v.To.Address})
+		d.Egress = ask(Question{Local: from, Direction: model.Egress, Peer: verdict.To.Address})
 	}
 	if toLocal {
-		d.Ingress = ask(Question{Local: to, Direction: model.Ingress, Peer: v.From.Address, SentHere: v.From.Kind == model.Host})
+		d.Ingress = ask(Question{Local: to, Direction: model.Ingress, Peer: verdict.From.Address, SentHere: verdict.From.Kind == model.Host})
 	}
 	return d
 }

@@ -207,7 +207,7 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	if x.AuditIngress != nil {
 		answer.AuditIngress = new(decisionToV1(*x.AuditIngress))
 	}
-	if applied := s.policies.queue.Applied(); applied.Err != nil {
+	if applied := s.policies.view.Applied(); applied.Err != nil {
 		answer.Error = applied.Err.Error()
 	}
 	return httpx.JSON(w, http.StatusOK, answer)

@@ -137,19 +137,19 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 	}
 	k.refuse = nil
 	q.serve(nil)
-	for id, s := range q.endpoints {
+	for id, s := range q.view.endpoints {
 		if k.endpoints[id].number != s.local.Number {
 			t.Errorf("the kernel has number %d for %s, want %d", k.endpoints[id].number, id, s.local.Number)
 		}
-		for _, peer := range q.endpoints {
-			want := q.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
+		for _, peer := range q.view.endpoints {
+			want := q.view.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
 			if id != peer.ID && k.allows(t, s, peer, 80) != want.Allowed {
 				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", id, peer.ID, want.Allowed, want.Egress, want.Ingress)
 			}
 		}
 	}
-	if len(k.endpoints) != len(q.endpoints) || len(k.addresses) != len(q.endpoints) {
-		t.Errorf("the kernel has %d endpoints and %d addresses, want %d", len(k.endpoints), len(k.addresses), len(q.endpoints))
+	if len(k.endpoints) != len(q.view.endpoints) || len(k.addresses) != len(q.view.endpoints) {
+		t.Errorf("the kernel has %d endpoints and %d addresses, want %d", len(k.endpoints), len(k.addresses), len(q.view.endpoints))
 	}
 	tables := map[engine.TableID]bool{}
 	for _, ep := range k.endpoints {

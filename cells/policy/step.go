@@ -89,7 +89,7 @@ func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []s
 		alive[idOf(ep.Spec.Attachment)] = true
 	}
 	var gone update
-	for _, id := range s.queue.locally() {
+	for _, id := range s.queue.view.localEndpoints() {
 		if !alive[id] {
 			gone.endpoints.set(id, nil)
 			removed = append(removed, "policy of "+id)

@@ -180,8 +180,8 @@ func TestAttachSideBySide(t *testing.T) {
 			t.Errorf("endpoint %d: error %v", i+1, err)
 		}
 	}
-	if ids := n.queue.locally(); len(ids) != 249 || slices.Contains(ids, "c100:eth0") || n.queue.Applied().Err != nil {
-		t.Errorf("%d endpoints are in force, error %v; want all but one, and none", len(ids), n.queue.Applied().Err)
+	if ids := n.queue.view.localEndpoints(); len(ids) != 249 || slices.Contains(ids, "c100:eth0") || n.queue.view.Applied().Err != nil {
+		t.Errorf("%d endpoints are in force, error %v; want all but one, and none", len(ids), n.queue.view.Applied().Err)
 	}
 }
 

@@ -24,8 +24,8 @@ func TestEvaluate(t *testing.T) {
 		{other.Addresses.IPv4, engine.End{Kind: model.Pod, Endpoint: "c3:eth0"}, engine.ReasonDefaultDeny},
 		{netip.MustParseAddr("192.0.2.1"), engine.End{Kind: model.World}, engine.ReasonDefaultDeny},
 	} {
-		n.queue.view(func(e *engine.Engine) { row.end.Address, row.end.Class = row.from, e.End(row.from).Class })
-		v := n.queue.Evaluate(row.from, web.Addresses.IPv4, model.TCP, 80)
+		n.queue.view.read(func(e *engine.Engine) { row.end.Address, row.end.Class = row.from, e.End(row.from).Class })
+		v := n.queue.view.Evaluate(row.from, web.Addresses.IPv4, model.TCP, 80)
 		if v.From != row.end || v.To.Endpoint != "c1:eth0" || v.To.Kind != model.Pod {
 			t.Errorf("%s: from %+v to %+v, want from %+v to web", row.from, v.From, v.To, row.end)
 		}
