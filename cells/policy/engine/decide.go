@@ -64,30 +64,30 @@ func (r *Rule) String() string {
 	return fmt.Sprintf("%s, %s rule %d", r.Policy, r.Direction, r.Index)
 }
 
-// decide evaluates the steps that match a peer, for one port. Protocol 0 stands for those without ports.
+// decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports.
 func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) Decision {
 	if t.unknown {
 		return Decision{Reason: ReasonUnknownLabels}
 	}
 	var d Decision
 	for tier := model.TierAdmin; tier <= model.TierBaseline; tier++ {
-		for len(matching) > 0 && t.steps[matching[0]].tier < tier {
+		for len(matching) > 0 && t.rules[matching[0]].tier < tier {
 			matching = matching[1:] // passed over
 		}
-		for len(matching) > 0 && t.steps[matching[0]].tier == tier {
-			s := &t.steps[matching[0]]
+		for len(matching) > 0 && t.rules[matching[0]].tier == tier {
+			r := &t.rules[matching[0]]
 			matching = matching[1:]
-			if !s.hits(ports, protocol, port) {
+			if !r.hits(ports, protocol, port) {
 				continue
 			}
-			if s.action != model.Pass {
-				d.Allowed, d.Reason, d.Rule = s.action == model.Accept, ReasonRule, s.rule
+			if r.action != model.Pass {
+				d.Allowed, d.Reason, d.Rule = r.action == model.Accept, ReasonRule, r.rule
 				return d
 			}
 			if tier == model.TierAdmin {
-				d.Passed[0] = s.rule
+				d.Passed[0] = r.rule
 			} else {
-				d.Passed[1] = s.rule
+				d.Passed[1] = r.rule
 			}
 			break
 		}
@@ -103,11 +103,11 @@ func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model
 	return d
 }
 
-func (s *step) hits(ports []model.NamedPort, protocol model.Protocol, port uint16) bool {
-	if len(s.ports) == 0 {
+func (r *compiledRule) hits(ports []model.NamedPort, protocol model.Protocol, port uint16) bool {
+	if len(r.ports) == 0 {
 		return true
 	}
-	for _, p := range s.ports {
+	for _, p := range r.ports {
 		for first, last := range resolvePort(p, ports, protocol) {
 			if first <= port && port <= last {
 				return true

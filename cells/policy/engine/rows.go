@@ -24,13 +24,13 @@ var hostRows = &rowSet{[]Row{{Decision: Decision{Allowed: true, Reason: ReasonHo
 
 func (r *rowSet) equal(other *rowSet) bool { return slices.Equal(r.rows, other.rows) }
 
-// rowsFor returns the complete rows of a class that the steps match.
-func (t *table) rowsFor(steps []int32, ports []model.NamedPort) *rowSet {
+// rowsFor returns the complete rows of a class that the rules match.
+func (t *table) rowsFor(rules []int32, ports []model.NamedPort) *rowSet {
 	if t.direction == model.Ingress {
 		ports = t.ports
 	}
-	key := make([]byte, 0, 4*len(steps)+16)
-	for _, i := range steps {
+	key := make([]byte, 0, 4*len(rules)+16)
+	for _, i := range rules {
 		key = binary.BigEndian.AppendUint32(key, uint32(i))
 	}
 	if t.named {
@@ -38,7 +38,7 @@ func (t *table) rowsFor(steps []int32, ports []model.NamedPort) *rowSet {
 	}
 	rows := t.seen[string(key)]
 	if rows == nil {
-		rows = &rowSet{t.resolve(steps, ports)}
+		rows = &rowSet{t.resolve(rules, ports)}
 		t.seen[string(key)] = rows
 	}
 	return rows
@@ -50,11 +50,11 @@ type span struct {
 	decision    Decision
 }
 
-func (t *table) resolve(steps []int32, ports []model.NamedPort) []Row {
-	rest := t.decide(steps, ports, 0, 0)
+func (t *table) resolve(rules []int32, ports []model.NamedPort) []Row {
+	rest := t.decide(rules, ports, 0, 0)
 	rows := []Row{{Decision: rest}}
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		spans := t.spans(steps, ports, protocol)
+		spans := t.spans(rules, ports, protocol)
 		fallback := costliest(spans, rest)
 		if fallback != rest {
 			rows = append(rows, Row{Protocol: protocol, Decision: fallback})
@@ -72,10 +72,10 @@ func (t *table) resolve(steps []int32, ports []model.NamedPort) []Row {
 }
 
 // spans cuts the ports where a rule begins or ends, and joins neighbours of equal decision.
-func (t *table) spans(steps []int32, ports []model.NamedPort, protocol model.Protocol) []span {
+func (t *table) spans(rules []int32, ports []model.NamedPort, protocol model.Protocol) []span {
 	cuts := []int{0}
-	for _, i := range steps {
-		for _, p := range t.steps[i].ports {
+	for _, i := range rules {
+		for _, p := range t.rules[i].ports {
 			for first, last := range resolvePort(p, ports, protocol) {
 				cuts = append(cuts, int(first), int(last)+1)
 			}
@@ -92,7 +92,7 @@ func (t *table) spans(steps []int32, ports []model.NamedPort, protocol model.Pro
 		if i+1 < len(cuts) {
 			last = cuts[i+1] - 1
 		}
-		decision := t.decide(steps, ports, protocol, uint16(first))
+		decision := t.decide(rules, ports, protocol, uint16(first))
 		if n := len(spans); n > 0 && spans[n-1].decision == decision {
 			spans[n-1].last = uint16(last)
 			continue
