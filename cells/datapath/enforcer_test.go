@@ -26,7 +26,7 @@ func restrictedEngine(t *testing.T, p *pod) (*engine.Engine, map[string]policy.L
 	must(t, err)
 	e := engine.New(engine.Config{})
 	e.Apply(engine.Update{SetPolicies: policies, SetEndpoints: []model.Endpoint{
-		{ID: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		{Key: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
 	}})
 	return e, map[string]policy.Local{"shop/client": {Number: 1, Link: p.index()}}
 }

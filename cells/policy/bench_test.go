@@ -60,7 +60,7 @@ func BenchmarkDiff(b *testing.B) {
 			b.Fatal(err)
 		}
 		s.Local = i < 250
-		u.endpoints.set(s.ID, &s)
+		u.endpoints.set(s.Key, &s)
 		flows = append(flows, Flow{From: s.Addresses[0], To: pod(i%250+1, "").Addresses.IPv4, Protocol: model.TCP, Port: 80})
 	}
 	for i := range 1000 {

@@ -20,12 +20,12 @@ type update struct {
 }
 
 func setEndpoint(s subject) (u update) {
-	u.endpoints.set(s.ID, &s)
+	u.endpoints.set(s.Key, &s)
 	return u
 }
 
-func removeEndpoint(id string) (u update) {
-	u.endpoints.set(id, nil)
+func removeEndpoint(key string) (u update) {
+	u.endpoints.set(key, nil)
 	return u
 }
 
@@ -86,28 +86,28 @@ func (d *desired) apply(u update) (change engine.Change, undo update) {
 			delete(d.policies, id)
 		}
 	}
-	for _, id := range u.endpoints.keys {
-		before, set := lookup(d.endpoints, id), u.endpoints.values[id]
-		undo.endpoints.set(id, before)
-		delete(d.locals, id)
+	for _, key := range u.endpoints.keys {
+		before, set := lookup(d.endpoints, key), u.endpoints.values[key]
+		undo.endpoints.set(key, before)
+		delete(d.locals, key)
 		if set == nil {
-			told.RemoveEndpoints = append(told.RemoveEndpoints, id)
-			delete(d.endpoints, id)
+			told.RemoveEndpoints = append(told.RemoveEndpoints, key)
+			delete(d.endpoints, key)
 			continue
 		}
 		told.SetEndpoints = append(told.SetEndpoints, set.Endpoint)
-		d.endpoints[id] = *set
+		d.endpoints[key] = *set
 		if set.Local {
-			d.locals[id] = set.local
+			d.locals[key] = set.local
 		}
 		if before != nil && before.local != set.local {
-			moved = append(moved, id)
+			moved = append(moved, key)
 		}
 	}
 	change = d.engine.Apply(told)
-	for _, id := range moved {
-		if !slices.Contains(change.Endpoints, id) {
-			change.Endpoints = append(change.Endpoints, id)
+	for _, key := range moved {
+		if !slices.Contains(change.Endpoints, key) {
+			change.Endpoints = append(change.Endpoints, key)
 		}
 	}
 	return change, undo

@@ -88,7 +88,7 @@ func (v *View) copyEngine() *engine.Engine {
 	u := engine.Update{SetPolicies: slices.Collect(maps.Values(v.policies))}
 	for _, s := range v.endpoints {
 		s.Audit = false
-		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return v.engine.End(a).Endpoint != s.ID }) // the order of endpoints is lost
+		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return v.engine.End(a).Endpoint != s.Key }) // the order of endpoints is lost
 		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
 	}
 	config := v.config

@@ -200,15 +200,15 @@ func (k *fakeKernel) allows(t testing.TB, from, to subject, port uint16) bool {
 
 func (k *fakeKernel) decide(t testing.TB, ep subject, d model.Direction, peer netip.Addr, port uint16) bool {
 	t.Helper()
-	known, ok := k.endpoints[ep.ID]
+	known, ok := k.endpoints[ep.Key]
 	if !ok {
 		if ep.Local {
-			t.Errorf("the kernel does not know %s", ep.ID)
+			t.Errorf("the kernel does not know %s", ep.Key)
 		}
 		return true
 	}
 	if _, ok := k.tables[known.tables[d]]; !ok {
-		t.Errorf("the kernel does not have the %s table %d of %s", d, known.tables[d], ep.ID)
+		t.Errorf("the kernel does not have the %s table %d of %s", d, known.tables[d], ep.Key)
 	}
 	o, ok := engine.Lookup(k.rowsOf(known, d, peer), model.TCP, port)
 	return ok && o.Allowed

@@ -65,7 +65,7 @@ func TestFollowNodeAddresses(t *testing.T) {
 		web := pod(1, "web")
 		n.attach(t, web)
 		reached := func(addr netip.Addr) bool {
-			return n.kernel.allows(t, subject{Endpoint: model.Endpoint{ID: hostID, Addresses: []netip.Addr{addr}}}, subjectFor(t, web), 80)
+			return n.kernel.allows(t, subject{Endpoint: model.Endpoint{Key: hostKey, Addresses: []netip.Addr{addr}}}, subjectFor(t, web), 80)
 		}
 		if !reached(first) || reached(second) || reached(loopback) {
 			t.Errorf("reached from %s: %t, %s: %t, %s: %t; want the first alone", first, reached(first), second, reached(second), loopback, reached(loopback))
@@ -143,8 +143,8 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 		}
 		for _, peer := range q.view.endpoints {
 			want := q.view.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
-			if id != peer.ID && k.allows(t, s, peer, 80) != want.Allowed {
-				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", id, peer.ID, want.Allowed, want.Egress, want.Ingress)
+			if id != peer.Key && k.allows(t, s, peer, 80) != want.Allowed {
+				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", id, peer.Key, want.Allowed, want.Egress, want.Ingress)
 			}
 		}
 	}

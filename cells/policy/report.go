@@ -43,11 +43,11 @@ func (r reporter) Describe(ep endpoint.Endpoint, description *v1.Endpoint) {
 	out := v1.EndpointPolicy{Error: errorText(v.Applied().Err)}
 	known := false
 	v.read(func(e *engine.Engine) {
-		id := idOf(ep.Spec.Attachment)
-		egress, ok := e.Table(id, model.Egress)
-		ingress, _ := e.Table(id, model.Ingress)
+		key := keyOf(ep.Spec.Attachment)
+		egress, ok := e.Table(key, model.Egress)
+		ingress, _ := e.Table(key, model.Ingress)
 		if known = ok; known {
-			out.Egress, out.Ingress, out.Audit = egress.Restricts(), ingress.Restricts(), e.InAudit(id)
+			out.Egress, out.Ingress, out.Audit = egress.Restricts(), ingress.Restricts(), e.InAudit(key)
 		}
 	})
 	if known {

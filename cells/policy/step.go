@@ -44,7 +44,7 @@ func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
 // Detach returns when the datapath knows nothing of the endpoint any more, so that its addresses may be another's. Before everything is
 // restored the datapath is as the agent before has left it.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
-	gone := removeEndpoint(idOf(ep.Spec.Attachment))
+	gone := removeEndpoint(keyOf(ep.Spec.Attachment))
 	if !s.queue.isOpen() {
 		s.queue.collect(gone)
 	} else if err := s.queue.do(ctx, gone, true); err != nil {
@@ -86,13 +86,13 @@ func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []s
 	}
 	alive := map[string]bool{}
 	for _, ep := range live {
-		alive[idOf(ep.Spec.Attachment)] = true
+		alive[keyOf(ep.Spec.Attachment)] = true
 	}
 	var gone update
-	for _, id := range s.queue.view.localEndpoints() {
-		if !alive[id] {
-			gone.endpoints.set(id, nil)
-			removed = append(removed, "policy of "+id)
+	for _, key := range s.queue.view.localEndpoints() {
+		if !alive[key] {
+			gone.endpoints.set(key, nil)
+			removed = append(removed, "policy of "+key)
 		}
 	}
 	if len(removed) == 0 {
@@ -102,8 +102,8 @@ func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []s
 	return removed, s.queue.do(ctx, gone, true)
 }
 
-// idOf is the endpoint's ID in the engine: a pod may have several interfaces.
-func idOf(a endpoint.Attachment) string { return a.String() }
+// keyOf is the endpoint's key in the engine: a pod may have several interfaces.
+func keyOf(a endpoint.Attachment) string { return a.String() }
 
 // subjectOf is the endpoint as the engine knows it. Without labels it is a pod that has none.
 func subjectOf(ep endpoint.Endpoint) (subject, error) {
@@ -113,7 +113,7 @@ func subjectOf(ep endpoint.Endpoint) (subject, error) {
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
 	s := subject{local: Local{Number: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
-		ID: idOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
+		Key: keyOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,
 	}}

@@ -57,14 +57,14 @@ func (v *View) policyCount() int {
 	return len(v.policies)
 }
 
-// localEndpoints returns the IDs of the endpoints of this node that the engine has.
-func (v *View) localEndpoints() (ids []string) {
+// localEndpoints returns the keys of the endpoints of this node that the engine has.
+func (v *View) localEndpoints() (keys []string) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	for id := range v.locals {
-		ids = append(ids, id)
+	for key := range v.locals {
+		keys = append(keys, key)
 	}
-	return ids
+	return keys
 }
 
 // beginTurn returns when nothing is being written. Until endTurn nothing will be.

@@ -87,7 +87,7 @@ func New(config Config) *Engine {
 	return e
 }
 
-// Update is a set of changes. Removals come first. A policy or endpoint that is set replaces the one of the same ID.
+// Update is a set of changes. Removals come first. A policy or endpoint that is set replaces the one of the same ID or key.
 type Update struct {
 	RemovePolicies  []model.PolicyID
 	SetPolicies     []model.Policy
@@ -99,7 +99,7 @@ type Update struct {
 type Change struct {
 	Addresses []netip.Addr   // of endpoints: [Engine.End] says the class, or that no endpoint has the address
 	Prefixes  []netip.Prefix // [Engine.Prefixes] has those that still exist
-	Endpoints []string       // local ones which have another table in a direction than before, are new, or are gone
+	Endpoints []string       // keys of local ones which have another table in a direction than before, are new, or are gone
 	Tables    []TableChange  // in the order of their numbers
 }
 
@@ -151,8 +151,8 @@ func (e *Engine) Apply(u Update) Change {
 	for _, p := range u.SetPolicies {
 		a.setPolicy(p)
 	}
-	for _, id := range u.RemoveEndpoints {
-		if ep := e.endpoints[id]; ep != nil {
+	for _, key := range u.RemoveEndpoints {
+		if ep := e.endpoints[key]; ep != nil {
 			a.removeEndpoint(ep)
 		}
 	}
@@ -211,11 +211,11 @@ func (a *apply) updateNames() {
 
 func (a *apply) setEndpoint(set model.Endpoint) {
 	e := a.e
-	ep := e.endpoints[set.ID]
+	ep := e.endpoints[set.Key]
 	var before []netip.Addr
 	if ep == nil {
 		ep = &endpoint{}
-		e.endpoints[set.ID] = ep
+		e.endpoints[set.Key] = ep
 	} else {
 		if reflect.DeepEqual(ep.Endpoint, set) && e.ownsAll(ep) {
 			return
@@ -236,7 +236,7 @@ func (a *apply) setEndpoint(set model.Endpoint) {
 	case isLocal:
 		if ep.enforced == nil {
 			ep.enforced = &enforced{}
-			e.local[set.ID] = ep
+			e.local[set.Key] = ep
 		}
 		ep.policies = e.policiesOf(ep)
 		a.changed[ep] = struct{}{}
@@ -309,7 +309,7 @@ func (a *apply) setAddresses(ep *endpoint, before []netip.Addr) {
 
 func (a *apply) removeEndpoint(ep *endpoint) {
 	e := a.e
-	delete(e.endpoints, ep.ID)
+	delete(e.endpoints, ep.Key)
 	before := ep.Addresses
 	ep.Addresses = nil
 	a.setAddresses(ep, before)
@@ -320,9 +320,9 @@ func (a *apply) removeEndpoint(ep *endpoint) {
 }
 
 func (a *apply) dropLocal(ep *endpoint) {
-	delete(a.e.local, ep.ID)
+	delete(a.e.local, ep.Key)
 	delete(a.changed, ep)
-	a.endpoints[ep.ID] = struct{}{}
+	a.endpoints[ep.Key] = struct{}{}
 	for _, t := range ep.tables {
 		if t != nil {
 			a.releaseTable(t)
@@ -360,7 +360,7 @@ type End struct {
 	Address  netip.Addr
 	Kind     model.EndpointKind
 	Class    ClassID // by which a datapath looks for rows
-	Endpoint string  // the ID of the endpoint that has the address, or ""
+	Endpoint string  // the key of the endpoint that has the address, or ""
 }
 
 // End returns what the policies know about an address.
@@ -368,7 +368,7 @@ func (e *Engine) End(addr netip.Addr) End {
 	c, owner := e.lookup(addr)
 	end := End{Address: addr.Unmap(), Kind: model.World, Class: c.id}
 	if owner != nil {
-		end.Kind, end.Endpoint = owner.Kind, owner.ID
+		end.Kind, end.Endpoint = owner.Kind, owner.Key
 	}
 	return end
 }

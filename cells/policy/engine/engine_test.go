@@ -22,7 +22,7 @@ func label(key, value string) model.Requirement {
 // pod is a local pod of namespace shop, with its name as the label app.
 func pod(name string, n int) model.Endpoint {
 	return model.Endpoint{
-		ID: "shop/" + name, Kind: model.Pod, Local: true, Namespace: "shop", NamespaceLabels: map[string]string{"name": "shop"},
+		Key: "shop/" + name, Kind: model.Pod, Local: true, Namespace: "shop", NamespaceLabels: map[string]string{"name": "shop"},
 		Labels: map[string]string{"app": name}, Addresses: []netip.Addr{addr(n)},
 		NamedPorts: []model.NamedPort{{Name: "http", Protocol: model.TCP, Number: 8000 + uint16(n)}},
 	}
@@ -54,7 +54,7 @@ func shop(policies ...model.Policy) *engine.Engine {
 	e.Apply(engine.Update{
 		SetPolicies: policies,
 		SetEndpoints: []model.Endpoint{
-			pod("web", 1), pod("db", 2), pod("other", 3), {ID: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}},
+			pod("web", 1), pod("db", 2), pod("other", 3), {Key: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}},
 		},
 	})
 	return e
@@ -111,7 +111,7 @@ func TestEvaluateHostPolicy(t *testing.T) {
 	e := engine.New(engine.Config{HostPolicy: true})
 	e.Apply(engine.Update{
 		SetPolicies:  []model.Policy{networkPolicy("none", "db")},
-		SetEndpoints: []model.Endpoint{pod("db", 2), {ID: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}}},
+		SetEndpoints: []model.Endpoint{pod("db", 2), {Key: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}}},
 	})
 	if e.Evaluate(addr(4), addr(2), model.TCP, 80).Allowed {
 		t.Error("the node reaches a pod that accepts nothing, with policy for the node")

@@ -142,7 +142,7 @@ func (a *apply) assign(ep *endpoint, d model.Direction) {
 	}
 	t.refs++
 	ep.tables[d] = t
-	a.endpoints[ep.ID] = struct{}{}
+	a.endpoints[ep.Key] = struct{}{}
 	if old != nil {
 		a.releaseTable(old)
 	}

@@ -60,7 +60,7 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 		return allowed
 	}
 	// A pod cannot block access to itself.
-	if peer != nil && peer.ID == subject.ID {
+	if peer != nil && peer.Key == subject.Key {
 		return allowed
 	}
 	// "OR if the traffic source is the pod's local node".

@@ -156,7 +156,7 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 		}
 		if len(w.Endpoints) > 0 {
 			i := r.IntN(len(w.Endpoints))
-			u.RemoveEndpoints = append(u.RemoveEndpoints, w.Endpoints[i].ID)
+			u.RemoveEndpoints = append(u.RemoveEndpoints, w.Endpoints[i].Key)
 			w.Endpoints = slices.Delete(w.Endpoints, i, i+1)
 		}
 	}
@@ -191,7 +191,7 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 // setEndpoint takes the endpoint's addresses from all others, as the engine has one owner of an address.
 func setEndpoint(w *oracle.World, u *engine.Update, ep model.Endpoint) {
 	u.SetEndpoints = append(u.SetEndpoints, ep)
-	w.Endpoints = slices.DeleteFunc(w.Endpoints, func(old model.Endpoint) bool { return old.ID == ep.ID })
+	w.Endpoints = slices.DeleteFunc(w.Endpoints, func(old model.Endpoint) bool { return old.Key == ep.Key })
 	for i, old := range w.Endpoints {
 		w.Endpoints[i].Addresses = slices.DeleteFunc(slices.Clone(old.Addresses), func(a netip.Addr) bool { return slices.Contains(ep.Addresses, a) })
 	}

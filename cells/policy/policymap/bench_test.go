@@ -48,7 +48,7 @@ const (
 
 func podOf(i int, local bool) model.Endpoint {
 	return model.Endpoint{
-		ID: fmt.Sprintf("pod%d", i), Kind: model.Pod, Local: local, Namespace: "shop",
+		Key: fmt.Sprintf("pod%d", i), Kind: model.Pod, Local: local, Namespace: "shop",
 		Labels: map[string]string{"app": fmt.Sprint("app", i%apps)}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})},
 	}
 }
@@ -71,7 +71,7 @@ func BenchmarkApply(b *testing.B) {
 	for i := range remotePods + localPods {
 		all.SetEndpoints = append(all.SetEndpoints, podOf(i, i < localPods))
 		if i < localPods {
-			numbers[podOf(i, true).ID] = uint16(i + 1)
+			numbers[podOf(i, true).Key] = uint16(i + 1)
 		}
 	}
 	for i := range policies {
@@ -134,11 +134,11 @@ func BenchmarkApply(b *testing.B) {
 	b.Run("one local pod", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			one := podOf(remotePods+localPods+1, true)
-			numbers[one.ID] = 3000
+			numbers[one.Key] = 3000
 			change := e.Apply(engine.Update{SetEndpoints: []model.Endpoint{one}})
 			apply(b, w, &change)
-			delete(numbers, one.ID)
-			change = e.Apply(engine.Update{RemoveEndpoints: []string{one.ID}})
+			delete(numbers, one.Key)
+			change = e.Apply(engine.Update{RemoveEndpoints: []string{one.Key}})
 			apply(b, w, &change)
 		}
 	})
@@ -165,7 +165,7 @@ func BenchmarkMemory(b *testing.B) {
 	var local engine.Update
 	for i := range localPods {
 		local.SetEndpoints = append(local.SetEndpoints, podOf(i, true))
-		numbers[podOf(i, true).ID] = uint16(i + 1)
+		numbers[podOf(i, true).Key] = uint16(i + 1)
 	}
 	for i := range policies {
 		local.SetPolicies = append(local.SetPolicies, policyOf(i))

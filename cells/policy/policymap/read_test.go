@@ -57,7 +57,7 @@ func (w *world) tryChange() error {
 	for range w.IntN(6) {
 		ep := w.Endpoint()
 		u.SetEndpoints = append(u.SetEndpoints, ep)
-		w.endpoints[ep.ID] = ep
+		w.endpoints[ep.Key] = ep
 	}
 	change := w.e.Apply(u)
 	clear(w.numbers)
@@ -130,7 +130,7 @@ func TestReadForwarded(t *testing.T) {
 	}
 	change := e.Apply(engine.Update{
 		SetPolicies:  []model.Policy{deny},
-		SetEndpoints: []model.Endpoint{podOf(0, true), {ID: "host", Kind: model.Host, Addresses: []netip.Addr{node}}},
+		SetEndpoints: []model.Endpoint{podOf(0, true), {Key: "host", Kind: model.Host, Addresses: []netip.Addr{node}}},
 	})
 	if err := policymap.New(m).Apply(e, &change, map[string]uint16{"pod0": 1}); err != nil {
 		t.Fatal(err)
