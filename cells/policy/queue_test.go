@@ -125,7 +125,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 				u.policies.set(p.ID, &p)
 			default:
 				s := subjectFor(t, pod(i, apps[r.IntN(4)]))
-				s.local.Number += uint16(100 * r.IntN(2))
+				s.local.ID += uint16(100 * r.IntN(2))
 				u = setEndpoint(s)
 			}
 			requests = append(requests, &request{update: u, keep: r.IntN(3) == 0, done: make(chan error, 1)})
@@ -137,14 +137,14 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 	}
 	k.refuse = nil
 	q.serve(nil)
-	for id, s := range q.view.endpoints {
-		if k.endpoints[id].number != s.local.Number {
-			t.Errorf("the kernel has number %d for %s, want %d", k.endpoints[id].number, id, s.local.Number)
+	for key, s := range q.view.endpoints {
+		if k.endpoints[key].id != s.local.ID {
+			t.Errorf("the kernel has ID %d for %s, want %d", k.endpoints[key].id, key, s.local.ID)
 		}
 		for _, peer := range q.view.endpoints {
 			want := q.view.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
-			if id != peer.Key && k.allows(t, s, peer, 80) != want.Allowed {
-				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", id, peer.Key, want.Allowed, want.Egress, want.Ingress)
+			if key != peer.Key && k.allows(t, s, peer, 80) != want.Allowed {
+				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", key, peer.Key, want.Allowed, want.Egress, want.Ingress)
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func subjectOf(ep endpoint.Endpoint) (subject, error) {
 		return subject{}, fmt.Errorf("endpoint %s: %w", ep.Spec.Attachment, err)
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
-	s := subject{local: Local{Number: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
+	s := subject{local: Local{ID: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
 		Key: keyOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,

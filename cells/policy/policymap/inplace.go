@@ -72,10 +72,10 @@ func (u *update) check(change engine.Change, p plan) error {
 		}
 		changes[t.Table] = rows
 	}
-	for _, id := range change.Endpoints { // until it has its new table, it would have the new rows of the old one
-		was, local := u.endpoints[id]
+	for _, key := range change.Endpoints { // until it has its new table, it would have the new rows of the old one
+		was, local := u.endpoints[key]
 		for _, d := range []model.Direction{model.Egress, model.Ingress} {
-			if now, ok := u.e.Table(id, d); local && ok && now.ID() != was.tables[d] && len(changes[was.tables[d]]) > 0 {
+			if now, ok := u.e.Table(key, d); local && ok && now.ID() != was.tables[d] && len(changes[was.tables[d]]) > 0 {
 				return errNotInPlace
 			}
 		}

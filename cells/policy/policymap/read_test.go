@@ -19,7 +19,7 @@ type world struct {
 	e         *engine.Engine
 	maps      policymap.Maps
 	writer    *policymap.Writer
-	numbers   map[string]uint16
+	ids       map[string]uint16
 	policies  []model.PolicyID
 	endpoints map[string]model.Endpoint
 }
@@ -27,7 +27,7 @@ type world struct {
 func newWorld(t *testing.T, m policymap.Maps, seed uint64) *world {
 	t.Helper()
 	return &world{
-		Random: oracle.NewRandom(seed), e: engine.New(engine.Config{}), maps: m, writer: policymap.New(m), numbers: map[string]uint16{},
+		Random: oracle.NewRandom(seed), e: engine.New(engine.Config{}), maps: m, writer: policymap.New(m), ids: map[string]uint16{},
 		endpoints: map[string]model.Endpoint{},
 	}
 }
@@ -60,21 +60,21 @@ func (w *world) tryChange() error {
 		w.endpoints[ep.Key] = ep
 	}
 	change := w.e.Apply(u)
-	clear(w.numbers)
+	clear(w.ids)
 	for id, ep := range w.endpoints {
 		if ep.Local && (ep.Kind == model.Pod || ep.Kind == model.Init) {
 			var i int
 			_, _ = fmt.Sscanf(id, "e%d", &i)
-			w.numbers[id] = uint16(100 + i)
+			w.ids[id] = uint16(100 + i)
 		}
 	}
-	return w.writer.Apply(w.e, &change, w.numbers)
+	return w.writer.Apply(w.e, &change, w.ids)
 }
 
-// numberOf is the number of the local endpoint that has an address.
-func (w *world) numberOf(addr netip.Addr) (uint16, bool) {
-	number, ok := w.numbers[w.e.End(addr).Endpoint]
-	return number, ok
+// idOf is the ID of the local endpoint that has an address.
+func (w *world) idOf(addr netip.Addr) (uint16, bool) {
+	id, ok := w.ids[w.e.End(addr).Endpoint]
+	return id, ok
 }
 
 // TestReadAgainstEngine asks the maps what the programs would, and the engine the same.
@@ -103,15 +103,15 @@ func (w *world) compareConnection(t *testing.T, seed uint64, seen map[bool]int) 
 		return // a pod with itself
 	}
 	want := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
-	if number, ok := w.numberOf(c.From); ok {
-		got, err := w.maps.EgressAllows(number, c.To, c.Protocol, c.Port)
+	if id, ok := w.idOf(c.From); ok {
+		got, err := w.maps.EgressAllows(id, c.To, c.Protocol, c.Port)
 		if err != nil || got != want.Egress.Allowed {
 			t.Errorf("seed %d: %+v: egress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Egress)
 		}
 		seen[got]++
 	}
-	if number, ok := w.numberOf(c.To); ok {
-		got, err := w.maps.IngressAllows(number, c.From, w.e.End(c.From).Kind == model.Host, c.Protocol, c.Port)
+	if id, ok := w.idOf(c.To); ok {
+		got, err := w.maps.IngressAllows(id, c.From, w.e.End(c.From).Kind == model.Host, c.Protocol, c.Port)
 		if err != nil || got != want.Ingress.Allowed {
 			t.Errorf("seed %d: %+v: ingress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Ingress)
 		}
