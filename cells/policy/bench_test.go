@@ -55,7 +55,7 @@ func BenchmarkDiff(b *testing.B) {
 	var u update
 	var flows fakeFlows
 	for i := range 10_000 {
-		s, err := subjectOf(pod(i+1, fmt.Sprint("app", i%50)))
+		s, err := desiredOf(pod(i+1, fmt.Sprint("app", i%50)))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -7,20 +7,20 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// subject is an endpoint of the engine. A local one has its place in the datapath.
-type subject struct {
+// desiredEndpoint is an endpoint as the engine knows it and, of a local one, its place in the datapath.
+type desiredEndpoint struct {
 	model.Endpoint
 	local Local
 }
 
 // update is a set of changes: what each endpoint and policy is to be, nil for nothing. The order is that of the last mention.
 type update struct {
-	endpoints entries[string, subject]
+	endpoints entries[string, desiredEndpoint]
 	policies  entries[model.PolicyID, model.Policy]
 }
 
-func setEndpoint(s subject) (u update) {
-	u.endpoints.set(s.Key, &s)
+func setEndpoint(ep desiredEndpoint) (u update) {
+	u.endpoints.set(ep.Key, &ep)
 	return u
 }
 
@@ -61,14 +61,14 @@ func (e *entries[K, V]) add(later entries[K, V]) {
 type desired struct {
 	config    engine.Config
 	engine    *engine.Engine
-	endpoints map[string]subject
+	endpoints map[string]desiredEndpoint
 	policies  map[model.PolicyID]model.Policy
 	locals    map[string]Local
 }
 
 func newDesired(cfg engine.Config) desired {
 	return desired{
-		config: cfg, engine: engine.New(cfg), endpoints: map[string]subject{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
+		config: cfg, engine: engine.New(cfg), endpoints: map[string]desiredEndpoint{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
 	}
 }
 

@@ -19,6 +19,6 @@ func newFollower(source nodeaddr.Source, q *Queue, log *slog.Logger) *nodeaddr.F
 	return nodeaddr.NewFollower("policy-follow-node-addresses", source, relevant, func(all map[netip.Addr]string) {
 		addresses := slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)
 		addresses = slices.DeleteFunc(addresses, netip.Addr.IsLoopback)
-		q.collect(setEndpoint(subject{Endpoint: model.Endpoint{Key: hostKey, Kind: model.Host, Addresses: addresses}}))
+		q.collect(setEndpoint(desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Kind: model.Host, Addresses: addresses}}))
 	}, log)
 }

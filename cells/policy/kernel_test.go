@@ -191,14 +191,14 @@ func (k *fakeKernel) id(key string) uint16 {
 }
 
 // allows decides about a TCP connection between two endpoints.
-func (k *fakeKernel) allows(t testing.TB, from, to subject, port uint16) bool {
+func (k *fakeKernel) allows(t testing.TB, from, to desiredEndpoint, port uint16) bool {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.decide(t, from, model.Egress, to.Addresses[0], port) && k.decide(t, to, model.Ingress, from.Addresses[0], port)
 }
 
-func (k *fakeKernel) decide(t testing.TB, ep subject, d model.Direction, peer netip.Addr, port uint16) bool {
+func (k *fakeKernel) decide(t testing.TB, ep desiredEndpoint, d model.Direction, peer netip.Addr, port uint16) bool {
 	t.Helper()
 	known, ok := k.endpoints[ep.Key]
 	if !ok {

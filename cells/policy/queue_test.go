@@ -65,7 +65,7 @@ func TestFollowNodeAddresses(t *testing.T) {
 		web := pod(1, "web")
 		n.attach(t, web)
 		reached := func(addr netip.Addr) bool {
-			return n.kernel.allows(t, subject{Endpoint: model.Endpoint{Key: hostKey, Addresses: []netip.Addr{addr}}}, subjectFor(t, web), 80)
+			return n.kernel.allows(t, desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Addresses: []netip.Addr{addr}}}, desiredFor(t, web), 80)
 		}
 		if !reached(first) || reached(second) || reached(loopback) {
 			t.Errorf("reached from %s: %t, %s: %t, %s: %t; want the first alone", first, reached(first), second, reached(second), loopback, reached(loopback))
@@ -124,7 +124,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 				p := policyOf(t, toWebFrom(apps[r.IntN(3)]))
 				u.policies.set(p.ID, &p)
 			default:
-				s := subjectFor(t, pod(i, apps[r.IntN(4)]))
+				s := desiredFor(t, pod(i, apps[r.IntN(4)]))
 				s.local.ID += uint16(100 * r.IntN(2))
 				u = setEndpoint(s)
 			}
