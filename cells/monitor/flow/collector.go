@@ -134,7 +134,9 @@ func (c *Collector) Counts() Counts {
 }
 
 // Recent implements [policy.Flows].
-func (c *Collector) Recent() (flows []policy.Flow, since time.Time) { return c.recent.list() }
+func (c *Collector) Recent() (flows []policy.Flow, since time.Time) {
+	return c.recent.list(c.directory.ownerOf)
+}
 
 // Serving is server.Watcher.
 func (c *Collector) Serving() {}

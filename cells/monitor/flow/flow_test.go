@@ -465,6 +465,38 @@ func TestRecent(t *testing.T) {
 	}
 }
 
+// TestRecentOfPods has addresses change their owners: what was seen of a pod that is gone is not told as its successor's, nor as that of somebody outside.
+func TestRecentOfPods(t *testing.T) {
+	w := newWorld(t, 1)
+	w.pod(1, "web")
+	first := w.pod(2, "client")
+	request := shortcut(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort)))
+	wants := func(when string, want ...uint64) {
+		t.Helper()
+		flows, _ := w.Recent()
+		var got []uint64
+		for _, f := range flows {
+			got = append(got, f.Count)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: flows seen %v times, want %v", when, got, want)
+		}
+	}
+	w.tell(request, request)
+	wants("of the first pod", 2)
+	w.endpoints.Delete(2)
+	w.directory.EndpointDeleted(first, endpoint.DeleteConfig{})
+	wants("when the first pod is gone")
+	w.tell(request)
+	wants("told when the first pod is gone")
+	w.pod(2, "other")
+	wants("of a second pod that has sent nothing")
+	later := request
+	later.Time = uint64(boottime.Now())
+	w.tell(later)
+	wants("of the second pod", 1)
+}
+
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, 10)
 	w.pod(2, "client")
