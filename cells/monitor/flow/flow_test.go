@@ -266,6 +266,24 @@ func TestAddressReused(t *testing.T) {
 	}
 }
 
+// TestEventsOfFormerAgent reads what a pod has done that was deleted while no agent ran, when another one has its number and address already.
+func TestEventsOfFormerAgent(t *testing.T) {
+	w := newWorld(t, 10)
+	web := w.pod(1, "web")
+	w.directory.EndpointRestored(web)
+	early := shortcut(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort)))
+	toNobody := toStack(seen(1, abi.EventFromPod, tuple("10.0.0.1", clientPort, "10.0.0.2", httpPort)))
+	w.directory.EndpointCreated(w.pod(2, "other"))
+	w.tell(early, toNobody, shortcut(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort))))
+	w.wants("told",
+		"allowed from-pod pod 10.0.0.2:41234 -> web:80", "allowed from-pod web:41234 -> pod 10.0.0.2:80", "allowed from-pod other:41234 -> web:80")
+	for i, f := range w.told("") {
+		if ruled := f.Egress != nil; ruled != (i == 2) {
+			t.Errorf("flow %d: outcomes are there: %v; the policies know the second pod only", i, ruled)
+		}
+	}
+}
+
 func TestDeparted(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 3 * departedCount {
