@@ -163,7 +163,7 @@ func (c *Collector) judgeEnds(f *event) (j policy.Judgement) {
 
 func (e *end) fill(side policy.Side) {
 	e.kind, e.class = side.Kind, side.Class
-	if e.pod != nil && !e.isSide(side) {
+	if !e.isSide(side) {
 		e.kind, e.class = model.Pod, 0
 	}
 }
