@@ -129,7 +129,7 @@ int from_pod(struct __sk_buff *ctx)
 			goto drop;
 		return verdict;
 	}
-	reason = flow.flags & FLOW_ERROR ? DROP_NONE : connection_decide_again(ctx, &key, own, &c);
+	reason = connection_decide_again(ctx, &key, own, &c);
 	if (reason)
 		goto drop;
 	connection_note_outgoing(own, &key, &flow, now);

@@ -146,3 +146,59 @@ func TestPolicyUnaskedEchoReply(t *testing.T) {
 		t.Error("an echo reply that nobody has asked for leaves the node")
 	}
 }
+
+// TestPolicyRevokedError: an ICMP error, which may quote anything, does not pass as one about a connection whose right
+// was revoked.
+func TestPolicyRevokedError(t *testing.T) {
+	fromPod := func(p *policyFixture, from, to party, source, destination uint16) uint32 {
+		about := segment(to.mac, to.hostMAC, netip.AddrPortFrom(to.ip4, destination), netip.AddrPortFrom(from.ip4, source), ack)
+		verdict, _ := p.run(t, p.objects.FromPod, from, unreachable(from.mac, from.hostMAC, from.ip4, to.ip4, about))
+		return verdict
+	}
+	for name, revoke := range map[string]string{"ingress": denyIngress, "egress": denyEgress} {
+		t.Run(name+" by the shortcut", func(t *testing.T) {
+			p := newPolicyFixture(t)
+			p.fromClient(t, syn)
+			p.fromServer(t, synACK)
+			check := func(when string, want uint32) {
+				t.Helper()
+				wantVerdict(t, "an error of the client "+when, fromPod(p, p.client, p.server, clientPort, serverPort), want)
+				wantVerdict(t, "an error of the server "+when, fromPod(p, p.server, p.client, serverPort, clientPort), want)
+			}
+			check("about an open connection", deliver)
+			p.policy(t, "revoke", revoke)
+			check("after the right was revoked", dropped)
+			p.remove(t, "revoke")
+			check("with the right again", deliver)
+		})
+	}
+	t.Run("ingress from outside", func(t *testing.T) {
+		p := newPolicyFixture(t)
+		p.policy(t, "from", "{podSelector: {matchLabels: {app: server}}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}")
+		out, own := netip.AddrPortFrom(outsider, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
+		arrives := func(packet []byte) uint32 {
+			return p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, packet)
+		}
+		about := segment(p.server.mac, p.server.hostMAC, own, out, ack)
+		router := unreachable(p.server.hostMAC, p.server.mac, addr("192.0.2.7"), own.Addr(), about)
+		wantVerdict(t, "SYN", arrives(segment(p.server.hostMAC, p.server.mac, out, own, syn)), toStack)
+		wantVerdict(t, "an error about an open connection", arrives(router), toStack)
+		p.policy(t, "more", fromClient)
+		wantVerdict(t, "one after a change that leaves the right", arrives(router), toStack)
+		p.policy(t, "from", denyIngress)
+		wantVerdict(t, "one after the right was revoked", arrives(router), dropped)
+	})
+	t.Run("reply to outside", func(t *testing.T) {
+		p := newPolicyFixture(t)
+		p.policy(t, "from", "{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress, Egress], ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}")
+		out, own := netip.AddrPortFrom(outsider, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
+		request := segment(p.server.hostMAC, p.server.mac, out, own, syn)
+		wantVerdict(t, "SYN", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, request), toStack)
+		report := unreachable(p.server.mac, p.server.hostMAC, own.Addr(), outsider, request)
+		verdict, _ := p.run(t, p.objects.FromPod, p.server, report)
+		wantVerdict(t, "an error about an open connection", verdict, toStack)
+		p.policy(t, "from", isolate)
+		verdict, _ = p.run(t, p.objects.FromPod, p.server, report)
+		wantVerdict(t, "an error after the right was revoked", verdict, dropped)
+	})
+}

@@ -140,8 +140,8 @@ static __always_inline enum drop_reason incoming_hit(struct __sk_buff *ctx, cons
 	_Bool current = connection_is_current(c);
 	enum drop_reason reason;
 
-	if (flow->flags & FLOW_ERROR)
-		return DROP_NONE;
+	if (flow->flags & FLOW_ERROR) /* its sender may be a router, of which the entry must not know */
+		return current && is_sender_known(ctx, c) ? DROP_NONE : decide_incoming(ctx, key, c, flow->flags, 1);
 	if (c->path == PATH_SHORTCUT && is_from_outside(ctx) && policy_restricts(c->id))
 		return DROP_POLICY_INGRESS; /* the other side is a pod of this node, even if a packet takes the stack */
 	if (current && is_sender_known(ctx, c) && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)

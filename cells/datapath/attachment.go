@@ -128,12 +128,11 @@ func probeAttach(programs *loader.Programs) error {
 			return err
 		}
 		defer handle.Close()
-		uplink := uplinkFilter(programs.ToUplink)
-		uplink.LinkIndex = loopback
 		if err := attachFilters(handle, filters(programs), loopback); err != nil {
 			return err
 		}
-		return explainFilter("attach "+uplink.Name+" to link", loopback, handle.FilterReplace(&uplink))
+		here := func(f func() error) error { return f() }
+		return newUplinkHook(programs.ToUplink, handle, here, loader.HasTCX()).attach(loopback)
 	})
 	if err != nil {
 		return fmt.Errorf("attach BPF programs to a link for a trial: %w", err)

@@ -27,7 +27,12 @@ type checkedNode struct {
 // newCheckedNode has pods of the numbers 1 to n, attached and ready.
 func newCheckedNode(t *testing.T, pods int) (*checkedNode, []*pod) {
 	t.Helper()
-	c := &checkedNode{node: newNode(t)}
+	return newCheckedNodeOn(t, newNode(t), pods)
+}
+
+func newCheckedNodeOn(t *testing.T, n *node, pods int) (*checkedNode, []*pod) {
+	t.Helper()
+	c := &checkedNode{node: n}
 	c.Manager = endpointmanagertest.NewManager(endpoint.Steps{c.links, c.step})
 	c.checker = datapath.NewChecker(c.datapath, c, c, c.links)
 	var all []*pod

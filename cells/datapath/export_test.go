@@ -14,6 +14,15 @@ func (d *Datapath) Upgrade() {
 	d.pins.loader = newLoader(d.cfg, append([]byte("another"), bpf.EndpointObject()...), d.log)
 }
 
+// WithoutTCX makes the kernel an older one.
+func (d *Datapath) WithoutTCX() { d.uplinks.withoutTCX = true }
+
+// UsesTCX reports whether devices get the program by TCX.
+func (d *Datapath) UsesTCX() bool {
+	_, yes := d.uplinks.hook.(*tcxHook)
+	return yes
+}
+
 // TakeOverAfter makes the kernel wait so long for a sweep.
 func (d *Datapath) TakeOverAfter(wait time.Duration) { d.sweeper.takeOverAfter = wait }
 

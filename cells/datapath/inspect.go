@@ -9,8 +9,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -21,7 +23,7 @@ type Inspection struct {
 	Attachments []ProgramAtALink       `json:"attachments"`
 }
 
-// ProgramAtALink is a filter on a host end, or ours on another device.
+// ProgramAtALink is a filter on a host end, or our program on another device.
 type ProgramAtALink struct {
 	IfName    string `json:"ifname"`
 	IfIndex   int    `json:"ifindex"`
@@ -47,13 +49,15 @@ func inspectLinks() (attachments []ProgramAtALink, err error) {
 	return attachedTo(handle)
 }
 
-// attachedTo lists the filters of all host ends, and ours of other devices. It leaves out links that go meanwhile.
+// attachedTo lists the filters of all host ends, and our program on other devices, which must be those of the calling
+// thread's network namespace. It leaves out links that go meanwhile.
 func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error) {
 	links, err := nl.Dump(handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	slices.SortFunc(links, func(a, b netlink.Link) int { return cmp.Compare(a.Attrs().Index, b.Attrs().Index) })
+	tcx := loader.HasTCX()
 	for _, end := range links {
 		for _, side := range []struct {
 			name   string
@@ -68,11 +72,17 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 					continue // somebody else's
 				}
 				at := ProgramAtALink{IfName: end.Attrs().Name, IfIndex: end.Attrs().Index, Direction: side.name}
-				if bpf, ok := filter.(*netlink.BpfFilter); ok {
-					at.Name, at.ProgramID = bpf.Name, uint32(bpf.Id)
+				if program, ok := filter.(*netlink.BpfFilter); ok {
+					at.Name, at.ProgramID = program.Name, uint32(program.Id)
 				}
 				attachments = append(attachments, at)
 			}
+		}
+		if !tcx || link.IsHostEnd(end) {
+			continue
+		}
+		if id, err := findTCX(end.Attrs().Index); err == nil && id != 0 {
+			attachments = append(attachments, ProgramAtALink{end.Attrs().Name, end.Attrs().Index, "egress", bpf.ToUplink, id})
 		}
 	}
 	return attachments, nil
@@ -83,7 +93,11 @@ func (n *nodeLinks) attachedPrograms() (map[uint32]bool, error) {
 	if n.reader == nil {
 		return nil, ErrNotStarted
 	}
-	attachments, err := attachedTo(n.reader)
+	var attachments []ProgramAtALink
+	err := netns.In(int(n.namespace.Fd()), func() (err error) {
+		attachments, err = attachedTo(n.reader)
+		return err
+	})
 	attached := map[uint32]bool{}
 	for _, at := range attachments {
 		attached[at.ProgramID] = true

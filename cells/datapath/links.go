@@ -42,13 +42,14 @@ type nodeLinks struct {
 	reader     *netlink.Handle // for long lists, so that no ADD waits for them
 	neighbours *nl.Neighbours
 	router     *router
+	namespace  *os.File
 	filters    [2]netlink.BpfFilter // less their LinkIndex
 }
 
 // start opens the sockets and makes the node an IPv4 router. The programs and the namespace, which is the calling thread's,
 // must stay open until stop.
 func (n *nodeLinks) start(programs *loader.Programs, namespace *os.File, log *slog.Logger) (err error) {
-	opened := &nodeLinks{filters: filters(programs)}
+	opened := &nodeLinks{namespace: namespace, filters: filters(programs)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, opened.stop())

@@ -23,14 +23,21 @@ type node struct {
 	datapath *datapath.Datapath
 	step     *datapath.Step
 	links    *link.Step
-	mtu      int // of new links; 0 for the kernel's default
+	mtu      int                      // of new links; 0 for the kernel's default
+	kernel   func(*datapath.Datapath) // nil, or what makes each datapath take the kernel for another one
 }
 
 func newNode(t testing.TB) *node {
 	t.Helper()
+	return newNodeOn(t, nil)
+}
+
+// newNodeOn is for a node with another kernel.
+func newNodeOn(t testing.TB, kernel func(*datapath.Datapath)) *node {
+	t.Helper()
 	cfg := datapath.DefaultConfig()
 	cfg.BPFRoot = testutil.BPFFS(t) + "/porin"
-	n := &node{Namespace: testutil.NetNS(t), cfg: cfg}
+	n := &node{Namespace: testutil.NetNS(t), cfg: cfg, kernel: kernel}
 	n.start(t)
 	return n
 }
@@ -49,6 +56,9 @@ func (n *node) tryStart(t testing.TB, change func(*datapath.Datapath)) error {
 	d, err := datapath.New(n.cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if n.kernel != nil {
+		n.kernel(d)
 	}
 	change(d)
 	if err := n.Do(func() error { return d.Start(context.Background()) }); err != nil {

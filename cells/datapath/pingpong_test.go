@@ -19,7 +19,13 @@ type pingPong struct {
 
 func startPingPong(t *testing.T, from, to *pod) *pingPong {
 	t.Helper()
-	at := netip.AddrPortFrom(to.endpoint.Addresses.IPv4, 4711)
+	return startPingPongTo(t, from.Namespace, to.Namespace, to.endpoint.Addresses.IPv4)
+}
+
+// startPingPongTo is for namespaces, one of which has the address.
+func startPingPongTo(t *testing.T, from, to *testutil.Namespace, addr netip.Addr) *pingPong {
+	t.Helper()
+	at := netip.AddrPortFrom(addr, 4711)
 	var server, client net.PacketConn
 	must(t, to.Do(func() (err error) { server, err = net.ListenPacket("udp", at.String()); return err }))
 	must(t, from.Do(func() (err error) { client, err = net.ListenPacket("udp", ":0"); return err }))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/internal/nl"
 )
@@ -29,7 +30,7 @@ func (u *uplinks) findings() (findings []doctor.Finding, err error) {
 		if !isUplink(l) {
 			continue
 		}
-		found, programErr := programAt(u.handle, l.Attrs().Index, u.filter)
+		found, programErr := u.hook.find(l.Attrs().Index)
 		err = errors.Join(err, programErr)
 		if finding, ok := u.finding(l, found, required); ok && programErr == nil {
 			findings = append(findings, finding)
@@ -39,17 +40,17 @@ func (u *uplinks) findings() (findings []doctor.Finding, err error) {
 }
 
 // finding returns what is wrong with a device, whose program has the ID found; 0 is no program.
-func (u *uplinks) finding(l netlink.Link, found int, required bool) (f doctor.Finding, ok bool) {
+func (u *uplinks) finding(l netlink.Link, found uint32, required bool) (f doctor.Finding, ok bool) {
 	index, name := l.Attrs().Index, l.Attrs().Name
 	f = doctor.Finding{
-		Subject: fmt.Sprintf("program %s on link %s, index %d", u.filter.Name, name, index),
+		Subject: fmt.Sprintf("program %s on link %s, index %d", bpf.ToUplink, name, index),
 		Repair:  func(context.Context) error { return u.repair(l) },
 	}
 	switch {
 	case required && found == 0:
 		f.Kind, f.Detail = uplinkProgramMissing, missing
-	case required && found != u.filter.Id:
-		f.Kind, f.Detail = uplinkProgramMissing, fmt.Sprintf("%d instead of %d", found, u.filter.Id)
+	case required && found != u.programID:
+		f.Kind, f.Detail = uplinkProgramMissing, fmt.Sprintf("%d instead of %d", found, u.programID)
 	case !required && found != 0:
 		f.Kind, f.Detail = programOrphan, "no endpoint has an egress policy"
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -32,19 +32,18 @@ type Uplinks interface {
 	Changed() <-chan struct{}
 }
 
-// uplinkHandle is the handle of our filter. Others may have filters of the same priority on the device; of these, the
-// newest runs first.
-const uplinkHandle = 0x706f7269
-
 // uplinks is [Uplinks] in the network namespace of the thread that started it.
 type uplinks struct {
 	log     *slog.Logger
 	changed chan struct{}
 	wake    chan struct{} // has a token when Require was called: for Follow
 
+	withoutTCX bool // a test has the kernel be an older one
+
 	netlink   sync.Mutex      // held while devices are listed and changed; taken before mu
 	handle    *netlink.Handle // nil unless started; guarded by netlink
-	filter    netlink.BpfFilter
+	hook      uplinkHook
+	programID uint32
 	namespace *os.File
 
 	mu            sync.Mutex // guards the fields below
@@ -56,15 +55,6 @@ type uplinks struct {
 
 func newUplinks(log *slog.Logger) *uplinks {
 	return &uplinks{log: log, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), attached: map[int]bool{}, refusals: map[int]string{}}
-}
-
-func uplinkFilter(p *loader.Program) netlink.BpfFilter {
-	return netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			Parent: netlink.HANDLE_MIN_EGRESS, Handle: uplinkHandle, Priority: filterPriority, Protocol: unix.ETH_P_ALL,
-		},
-		Fd: p.FD(), Name: bpf.ToUplink, DirectAction: true, Id: int(p.ID),
-	}
 }
 
 // isUplink reports whether the device is one. The program expects an Ethernet header. What pods send to a device
@@ -81,7 +71,9 @@ func (u *uplinks) start(program *loader.Program, namespace *os.File) error {
 	}
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
-	u.handle, u.filter, u.namespace = handle, uplinkFilter(program), namespace
+	inNamespace := func(f func() error) error { return netns.In(int(namespace.Fd()), f) }
+	u.handle, u.programID, u.namespace = handle, program.ID, namespace
+	u.hook = newUplinkHook(program, handle, inNamespace, !u.withoutTCX && loader.HasTCX())
 	return nil
 }
 
@@ -194,17 +186,17 @@ func (u *uplinks) reconcileLink(l netlink.Link) error {
 // reconcile expects the lock netlink.
 func (u *uplinks) reconcile(l netlink.Link) {
 	index, name := l.Attrs().Index, l.Attrs().Name
-	found, err := programAt(u.handle, index, u.filter)
+	found, err := u.hook.find(index)
 	required := u.isRequired()
 	switch {
 	case err != nil:
-	case required && found != u.filter.Id:
-		if err = u.attach(index); err == nil {
+	case required && found != u.programID:
+		if err = u.hook.attach(index); err == nil {
 			u.log.Info("egress policy is enforced on a device", "ifname", name, "ifindex", index)
 		}
 	case !required && found != 0:
 		u.setAttached(index, false)
-		if err = u.detach(index); err == nil {
+		if err = u.hook.detach(index); err == nil {
 			u.log.Info("egress policy is no longer enforced on a device", "ifname", name, "ifindex", index)
 		}
 	}
@@ -214,43 +206,6 @@ func (u *uplinks) reconcile(l netlink.Link) {
 	}
 	u.setAttached(index, required && err == nil)
 	u.logRefusal(l, err)
-}
-
-// errIngress is returned for a device with the qdisc ingress, which excludes clsact. It runs all filters at the
-// ingress, also those for the egress.
-var errIngress = errors.New("another program has put the qdisc ingress there: replace it by clsact")
-
-// attach replaces an older program of ours without a gap.
-func (u *uplinks) attach(index int) error {
-	err := u.handle.QdiscAdd(clsact(index))
-	if errors.Is(err, unix.EEXIST) {
-		err = u.checkClsact(index)
-	}
-	if err != nil {
-		return explain("add clsact to link", index, err)
-	}
-	filter := u.filter
-	filter.LinkIndex = index
-	return explain("attach "+filter.Name+" to link", index, u.handle.FilterReplace(&filter))
-}
-
-func (u *uplinks) checkClsact(index int) error {
-	qdiscs, err := nl.Dump(func() ([]netlink.Qdisc, error) { return u.handle.QdiscList(nl.LinkAt(index)) })
-	if err == nil && !slices.ContainsFunc(qdiscs, func(q netlink.Qdisc) bool { return q.Type() == "clsact" }) {
-		err = errIngress
-	}
-	return err
-}
-
-// detach leaves the qdisc: others may have filters on it, or add them at any time.
-func (u *uplinks) detach(index int) error {
-	filter := u.filter
-	filter.LinkIndex = index
-	err := u.handle.FilterDel(&filter)
-	if isRefusal(err) {
-		return nil
-	}
-	return explain("detach "+filter.Name+" from link", index, err)
 }
 
 func (u *uplinks) forget(index int) {

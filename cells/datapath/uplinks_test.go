@@ -11,11 +11,13 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
@@ -26,7 +28,11 @@ var outside = netip.MustParseAddr("198.51.100.1")
 // addUplink adds a device to the node that leads to another namespace, and returns its index.
 func (n *node) addUplink(t testing.TB, name string) int {
 	t.Helper()
-	beyond := testutil.NetNS(t)
+	return n.addUplinkTo(t, name, testutil.NetNS(t))
+}
+
+func (n *node) addUplinkTo(t testing.TB, name string, beyond *testutil.Namespace) int {
+	t.Helper()
 	link, err := n.AddVeth(testutil.Veth{Name: name, Peer: beyond, PeerName: "eth0"})
 	must(t, err)
 	handle, peer := beyond.Netlink(t), link.Attrs().ParentIndex
@@ -36,10 +42,11 @@ func (n *node) addUplink(t testing.TB, name string) int {
 	return link.Attrs().Index
 }
 
-// egress are the IDs of the programs at the egress of a device, in their order.
-func (n *node) egress(t testing.TB, link int) (ids []uint32) {
+// egress are the IDs of the programs at the egress of a device, in their order: those of TCX come first.
+func (n *node) egress(t testing.TB, index int) (ids []uint32) {
 	t.Helper()
-	filters, err := n.Filters(link, netlink.HANDLE_MIN_EGRESS)
+	ids = n.tcxEgress(t, index)
+	filters, err := n.Filters(index, netlink.HANDLE_MIN_EGRESS)
 	must(t, err)
 	for _, filter := range filters {
 		id := 0 // of a filter that is no program
@@ -49,6 +56,58 @@ func (n *node) egress(t testing.TB, link int) (ids []uint32) {
 		ids = append(ids, uint32(id))
 	}
 	return ids
+}
+
+func (n *node) tcxEgress(t testing.TB, index int) (ids []uint32) {
+	t.Helper()
+	must(t, n.Do(func() error {
+		there, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress})
+		if errors.Is(err, unix.EINVAL) { // the kernel does not have it
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, p := range there.Programs {
+			ids = append(ids, uint32(p.ID))
+		}
+		return nil
+	}))
+	return ids
+}
+
+// withHooks runs a test with each way to attach the program that the kernel has.
+func withHooks(t *testing.T, test func(t *testing.T, n *node)) {
+	if loader.HasTCX() {
+		t.Run("tcx", func(t *testing.T) { test(t, newNode(t)) })
+	}
+	t.Run("clsact", func(t *testing.T) { test(t, newNodeOn(t, (*datapath.Datapath).WithoutTCX)) })
+}
+
+// takeOff takes the program off a device, as another program might.
+func (n *node) takeOff(t testing.TB, index int) {
+	t.Helper()
+	if !n.datapath.UsesTCX() {
+		must(t, n.Netlink(t).QdiscDel(testutil.Clsact(index)))
+		return
+	}
+	must(t, n.Do(func() error {
+		return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: n.pinnedToUplink(t), Attach: ebpf.AttachTCXEgress})
+	}))
+}
+
+// putBack puts the program on a device as the agent does.
+func (n *node) putBack(t testing.TB, index int) {
+	t.Helper()
+	program := n.pinnedToUplink(t)
+	if n.datapath.UsesTCX() {
+		must(t, n.Do(func() error {
+			return link.RawAttachProgram(link.RawAttachProgramOptions{Target: index, Program: program, Attach: ebpf.AttachTCXEgress})
+		}))
+		return
+	}
+	must(t, n.Netlink(t).QdiscReplace(testutil.Clsact(index)))
+	must(t, n.Netlink(t).FilterReplace(testutil.Filter(index, netlink.HANDLE_MIN_EGRESS, 0x706f7269, 1, program.FD())))
 }
 
 // toUplink is the ID of the program that the agent has loaded.
@@ -90,8 +149,9 @@ func (n *node) require(t testing.TB, required bool) {
 	must(t, n.datapath.Uplinks().Require(required))
 }
 
-func TestUplinksRequire(t *testing.T) {
-	n := newNode(t)
+func TestUplinksRequire(t *testing.T) { withHooks(t, testUplinksRequire) }
+
+func testUplinksRequire(t *testing.T, n *node) {
 	p := n.newPod(t, 1)
 	n.attach(t, p)
 	a, b := n.addUplink(t, "eth0"), n.addUplink(t, "eth1")
@@ -124,6 +184,32 @@ func TestUplinksRequire(t *testing.T) {
 	}
 }
 
+// A device loses no packet when it gets the program, or loses it: with clsact, it would.
+func TestUplinksLoseNothing(t *testing.T) {
+	if !loader.HasTCX() {
+		t.Skip("the kernel has no TCX, and the qdisc clsact loses packets (docs/limits.md)")
+	}
+	n, beyond := newNode(t), testutil.NetNS(t)
+	n.addUplinkTo(t, "eth0", beyond)
+	must(t, testutil.Ping(n.Namespace, outside, testutil.Patience)) // the neighbours know each other
+	traffic := startPingPongTo(t, n.Namespace, beyond, outside)
+	for range 10 {
+		before := traffic.sent.Load()
+		n.require(t, true)
+		n.require(t, false)
+		testutil.Eventually(t, func() error {
+			if sent := traffic.sent.Load(); sent < before+10 {
+				return fmt.Errorf("%d packets", sent-before)
+			}
+			return nil
+		})
+	}
+	traffic.end()
+	if lost := traffic.lost.Load(); lost > 0 {
+		t.Errorf("%d of %d packets are lost", lost, traffic.sent.Load())
+	}
+}
+
 // follow runs the agent's task until the test ends.
 func (n *node) follow(t testing.TB) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -137,8 +223,9 @@ func (n *node) follow(t testing.TB) {
 	})
 }
 
-func TestUplinksFollowed(t *testing.T) {
-	n := newNode(t)
+func TestUplinksFollowed(t *testing.T) { withHooks(t, testUplinksFollowed) }
+
+func testUplinksFollowed(t *testing.T, n *node) {
 	n.follow(t)
 	first := n.addUplink(t, "eth0")
 	eventually := func(want ...int) {
@@ -159,7 +246,7 @@ func TestUplinksFollowed(t *testing.T) {
 		eventually(first, second)
 		n.wantEgress(t, second, n.toUplink(t))
 		n.wantEgress(t, p.index(), n.egress(t, p.index())[0])
-		must(t, n.Netlink(t).QdiscDel(testutil.Clsact(second)))
+		n.takeOff(t, second)
 		testutil.Eventually(t, func() error {
 			if got := n.egress(t, second); !slices.Equal(got, []uint32{n.toUplink(t)}) {
 				return fmt.Errorf("after somebody took it off, there are %v", got)
@@ -175,8 +262,9 @@ func TestUplinksFollowed(t *testing.T) {
 }
 
 // A restart leaves the program in its place, and an upgrade replaces it.
-func TestUplinksRestart(t *testing.T) {
-	n := newNode(t)
+func TestUplinksRestart(t *testing.T) { withHooks(t, testUplinksRestart) }
+
+func testUplinksRestart(t *testing.T, n *node) {
 	eth0 := n.addUplink(t, "eth0")
 	n.require(t, true)
 	old := n.toUplink(t)
@@ -202,8 +290,9 @@ func TestUplinksRestart(t *testing.T) {
 }
 
 // Others have filters on the device, in the same place as ours on pods' links: they stay, and see the packets after ours.
-func TestUplinksLeaveOthersAlone(t *testing.T) {
-	n := newNode(t)
+func TestUplinksLeaveOthersAlone(t *testing.T) { withHooks(t, testUplinksLeaveOthersAlone) }
+
+func testUplinksLeaveOthersAlone(t *testing.T, n *node) {
 	eth0 := n.addUplink(t, "eth0")
 	drop, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2 /* TC_ACT_SHOT */), asm.Return()}})
 	must(t, err)
@@ -235,7 +324,7 @@ func TestUplinksRefused(t *testing.T) {
 		"a filter for a protocol": func(n *node, link int) netlink.Qdisc { return testutil.Clsact(link) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := newCheckedNode(t, 1)
+			c, _ := newCheckedNodeOn(t, newNodeOn(t, (*datapath.Datapath).WithoutTCX), 1)
 			eth0, eth1 := c.addUplink(t, "eth0"), c.addUplink(t, "eth1")
 			qdisc := occupy(c.node, eth0)
 			must(t, c.Netlink(t).QdiscAdd(qdisc))
@@ -262,12 +351,14 @@ func TestUplinksRefused(t *testing.T) {
 	}
 }
 
-func TestExamineUplinks(t *testing.T) {
-	c, _ := newCheckedNode(t, 1)
+func TestExamineUplinks(t *testing.T) { withHooks(t, testExamineUplinks) }
+
+func testExamineUplinks(t *testing.T, n *node) {
+	c, _ := newCheckedNodeOn(t, n, 1)
 	eth0 := c.addUplink(t, "eth0")
 	c.require(t, true)
 	c.wantHealthy(t)
-	must(t, c.Netlink(t).QdiscDel(testutil.Clsact(eth0)))
+	c.takeOff(t, eth0)
 	findings := c.examine(t, "")
 	if len(findings) != 1 || textOf(findings[0]) != fmt.Sprintf("uplink-program-missing: program to_uplink on link eth0, index %d", eth0) {
 		t.Fatalf("found %+v", findings)
@@ -277,8 +368,7 @@ func TestExamineUplinks(t *testing.T) {
 
 	c.require(t, false)
 	c.wantHealthy(t)
-	must(t, c.Netlink(t).QdiscReplace(testutil.Clsact(eth0)))
-	must(t, c.Netlink(t).FilterReplace(testutil.Filter(eth0, netlink.HANDLE_MIN_EGRESS, 0x706f7269, 1, c.pinnedToUplink(t).FD())))
+	c.putBack(t, eth0)
 	findings = c.examine(t, "")
 	if kindsOf(findings) != "program-orphan" {
 		t.Fatalf("found %+v", findings)

@@ -16,9 +16,11 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Devices are reconciled when the kernel notifies of a change, and all together at an interval.
+// Devices are reconciled when the kernel notifies of a change, and all together at an interval. It does not notify when
+// somebody takes a program off TCX.
 const (
 	uplinksInterval = time.Minute
+	uplinksLook     = time.Second // how often those that have the program are looked at
 	uplinksPause    = time.Second // before the next try, after following has failed
 )
 
@@ -64,6 +66,8 @@ func (u *uplinks) follow(ctx context.Context) error {
 	}
 	tick := time.NewTicker(uplinksInterval)
 	defer tick.Stop()
+	look := time.NewTicker(uplinksLook)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -77,6 +81,8 @@ func (u *uplinks) follow(ctx context.Context) error {
 				return errors.New("the kernel has dropped notifications")
 			}
 			err = u.handleNotification(m)
+		case <-look.C:
+			err = u.lookAtAttached()
 		case <-tick.C:
 			err = u.reconcileAll()
 		}
@@ -122,6 +128,29 @@ func (u *uplinks) handleNotification(m syscall.NetlinkMessage) error {
 		}
 	}
 	return nil
+}
+
+// lookAtAttached reconciles the devices that should have the program and have lost it.
+func (u *uplinks) lookAtAttached() error {
+	for _, index := range u.Attached() {
+		if !u.hasProgram(index) {
+			if err := u.reconcileIndex(index); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hasProgram is false when the device cannot be asked.
+func (u *uplinks) hasProgram(index int) bool {
+	u.netlink.Lock()
+	defer u.netlink.Unlock()
+	if u.handle == nil {
+		return false
+	}
+	id, err := u.hook.find(index)
+	return err == nil && id == u.programID
 }
 
 // reconcileIndex is reconcileLink for a device of which only the index is known.

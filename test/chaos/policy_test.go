@@ -11,7 +11,6 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
-	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
 
@@ -66,18 +65,13 @@ func blocks(addrs ...netip.Addr) string {
 	return strings.Join(all, ", ")
 }
 
-// restrict applies the policies on all nodes, and has a guest come and go on each: the first egress policy of a node adds the qdisc clsact to its uplink, which
-// sends nothing meanwhile (docs/limits.md).
+// restrict applies the policies on all nodes.
 func (w *world) restrict(t *testing.T) {
 	t.Helper()
 	for _, h := range w.hosts {
 		if err := h.apply(t.Context(), w.policies()); err != nil {
 			t.Fatal(err)
 		}
-		c := testutil.NewContainer(t)
-		c.Args = podArgs(guests, "first")
-		h.cni.MustAdd(t, c)
-		h.cni.MustDel(t, c)
 	}
 }
 

@@ -44,7 +44,7 @@ var optional = []struct {
 	attach ebpf.AttachType
 	text   string
 }{
-	{ebpf.AttachTCXIngress, "TCX links (Linux 6.6): clsact filters are used on every device"},
+	{ebpf.AttachTCXEgress, "TCX (Linux 6.6): the node's devices get the qdisc clsact with the first egress policy"},
 	{ebpf.AttachNetkitPrimary, "netkit devices (Linux 6.7, CONFIG_NETKIT): containers get veth pairs"},
 }
 
@@ -58,10 +58,17 @@ func (o *Objects) MissingFeatures() (texts []string) {
 		texts = append(texts, withoutConntrack)
 	}
 	for _, f := range optional {
-		_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: f.attach})
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
+		if !hasAttachType(f.attach) {
 			texts = append(texts, f.text)
 		}
 	}
 	return texts
+}
+
+// HasTCX reports whether the kernel has TCX.
+func HasTCX() bool { return hasAttachType(ebpf.AttachTCXEgress) }
+
+func hasAttachType(t ebpf.AttachType) bool {
+	_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: t})
+	return !errors.Is(err, unix.EINVAL) && !errors.Is(err, ebpf.ErrNotSupported)
 }

@@ -141,7 +141,7 @@ func (c *Collector) Counts() Counts {
 // Recent implements [policy.Flows].
 func (c *Collector) Recent() (flows []policy.Flow, since time.Time) {
 	c.readNow()
-	return c.recent.list()
+	return c.recent.list(c.directory.ownerOf)
 }
 
 // Serving is server.Watcher.

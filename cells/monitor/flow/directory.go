@@ -22,7 +22,8 @@ type directory struct {
 
 	mu       sync.Mutex // guards the fields below
 	pods     map[uint16]known
-	departed []departure // oldest first
+	created  map[uint16]time.Duration // since boot, of those that this agent has created
+	departed []departure              // oldest first
 }
 
 // known is what the endpoint was when its pod was made of it.
@@ -38,7 +39,7 @@ type departure struct {
 }
 
 func newDirectory(endpoints Endpoints, now func() time.Duration) *directory {
-	return &directory{endpoints: endpoints, now: now, pods: map[uint16]known{}}
+	return &directory{endpoints: endpoints, now: now, pods: map[uint16]known{}, created: map[uint16]time.Duration{}}
 }
 
 // byID returns the pod that had the number at that time, or nil.
@@ -57,6 +58,15 @@ func (d *directory) byAddress(addr netip.Addr, at time.Duration) *Pod {
 	return d.find(endpoint.ByAddress(addr), at, func(gone departure) bool { return slices.Contains(gone.addresses, addr) })
 }
 
+// ownerOf returns the attachment that has the address now, or "".
+func (d *directory) ownerOf(addr netip.Addr) string {
+	ep, err := d.endpoints.Get(endpoint.ByAddress(addr))
+	if err != nil {
+		return ""
+	}
+	return ep.Spec.Attachment.String()
+}
+
 func (d *directory) find(ref endpoint.Ref, at time.Duration, was func(departure) bool) *Pod {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +76,7 @@ func (d *directory) find(ref endpoint.Ref, at time.Duration, was func(departure)
 		}
 	}
 	ep, err := d.endpoints.Get(ref)
-	if err != nil {
+	if err != nil || at < d.created[ep.ID] {
 		return nil
 	}
 	return d.podOf(ep)
@@ -86,7 +96,11 @@ func (d *directory) podOf(ep endpoint.Endpoint) *Pod {
 }
 
 // EndpointCreated implements endpoint.Subscriber.
-func (d *directory) EndpointCreated(endpoint.Endpoint) {}
+func (d *directory) EndpointCreated(ep endpoint.Endpoint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.created[ep.ID] = d.now()
+}
 
 // EndpointRestored implements endpoint.Subscriber.
 func (d *directory) EndpointRestored(endpoint.Endpoint) {}
@@ -102,4 +116,5 @@ func (d *directory) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfi
 	}
 	d.departed = append(d.departed, departure{now, d.podOf(ep), ep.Addresses.List()})
 	delete(d.pods, ep.ID)
+	delete(d.created, ep.ID)
 }

@@ -163,7 +163,7 @@ func (c *Collector) evaluate(f *event) (v engine.Verdict) {
 
 func (e *end) fill(known engine.End) {
 	e.kind, e.class = known.Kind, known.Class
-	if e.pod != nil && !e.matches(known) {
+	if !e.matches(known) {
 		e.kind, e.class = model.Pod, 0
 	}
 }

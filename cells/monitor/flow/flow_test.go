@@ -266,6 +266,24 @@ func TestAddressReused(t *testing.T) {
 	}
 }
 
+// TestEventsOfFormerAgent reads what a pod has done that was deleted while no agent ran, when another one has its number and address already.
+func TestEventsOfFormerAgent(t *testing.T) {
+	w := newWorld(t, 10)
+	web := w.pod(1, "web")
+	w.directory.EndpointRestored(web)
+	early := shortcut(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort)))
+	toNobody := toStack(seen(1, abi.EventFromPod, tuple("10.0.0.1", clientPort, "10.0.0.2", httpPort)))
+	w.directory.EndpointCreated(w.pod(2, "other"))
+	w.tell(early, toNobody, shortcut(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort))))
+	w.wants("told",
+		"allowed from-pod pod 10.0.0.2:41234 -> web:80", "allowed from-pod web:41234 -> pod 10.0.0.2:80", "allowed from-pod other:41234 -> web:80")
+	for i, f := range w.told("") {
+		if ruled := f.Egress != nil; ruled != (i == 2) {
+			t.Errorf("flow %d: outcomes are there: %v; the policies know the second pod only", i, ruled)
+		}
+	}
+}
+
 func TestDeparted(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 3 * departedCount {
@@ -478,6 +496,38 @@ func TestReadNow(t *testing.T) {
 	if flows := w.told(""); len(flows) != 2 {
 		t.Errorf("flows %+v, want both that were told", flows)
 	}
+}
+
+// TestRecentOfPods has addresses change their owners: what was seen of a pod that is gone is not told as its successor's, nor as that of somebody outside.
+func TestRecentOfPods(t *testing.T) {
+	w := newWorld(t, 1)
+	w.pod(1, "web")
+	first := w.pod(2, "client")
+	request := shortcut(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "10.0.0.1", httpPort)))
+	wants := func(when string, want ...uint64) {
+		t.Helper()
+		flows, _ := w.Recent()
+		var got []uint64
+		for _, f := range flows {
+			got = append(got, f.Count)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: flows seen %v times, want %v", when, got, want)
+		}
+	}
+	w.tell(request, request)
+	wants("of the first pod", 2)
+	w.endpoints.Delete(2)
+	w.directory.EndpointDeleted(first, endpoint.DeleteConfig{})
+	wants("when the first pod is gone")
+	w.tell(request)
+	wants("told when the first pod is gone")
+	w.pod(2, "other")
+	wants("of a second pod that has sent nothing")
+	later := request
+	later.Time = uint64(boottime.Now())
+	w.tell(later)
+	wants("of the second pod", 1)
 }
 
 func TestMetrics(t *testing.T) {

@@ -21,8 +21,9 @@ type recentKey struct {
 
 type recentFlow struct {
 	recentKey
-	count uint64
-	last  int64 // Unix, ns
+	fromPod, toPod *Pod // nil for an end that is none
+	count          uint64
+	last           int64 // Unix, ns
 }
 
 // recentFlows are those from one address to a port of another, both as they are without translation. It forgets what it has not seen for the longest time.
@@ -68,17 +69,24 @@ func (l *recentFlows) see(r *record) {
 	}
 	l.order.MoveToFront(at)
 	seen := at.Value.(*recentFlow)
+	if seen.fromPod.attachment() != r.from.pod.attachment() || seen.toPod.attachment() != r.to.pod.attachment() {
+		seen.count = 0 // those were others, who are gone
+	}
+	seen.fromPod, seen.toPod = r.from.pod, r.to.pod
 	seen.count++
 	seen.last = r.time
 }
 
-// list returns the latest first.
-func (l *recentFlows) list() (flows []policy.Flow, since time.Time) {
+// list returns the latest first, of ends that still have their addresses. ownerOf is the attachment that has an address now, or "".
+func (l *recentFlows) list(ownerOf func(netip.Addr) string) (flows []policy.Flow, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	flows = make([]policy.Flow, 0, l.order.Len())
 	for at := l.order.Front(); at != nil; at = at.Next() {
 		seen := at.Value.(*recentFlow)
+		if ownerOf(seen.from) != seen.fromPod.attachment() || ownerOf(seen.to) != seen.toPod.attachment() {
+			continue
+		}
 		flows = append(flows, policy.Flow{
 			From: seen.from, To: seen.to, Protocol: model.Protocol(seen.protocol), Port: seen.port, Count: seen.count, LastSeen: time.Unix(0, seen.last).UTC(),
 		})

@@ -55,6 +55,14 @@ type Pod struct {
 	Labels          map[string]string
 }
 
+// attachment is "" for no pod.
+func (p *Pod) attachment() string {
+	if p == nil {
+		return ""
+	}
+	return p.Attachment
+}
+
 func (r *record) dropReason() abi.DropReason { return abi.DropReason(r.reason) }
 
 // toV1 is the line of a record.

@@ -92,6 +92,9 @@ func TestCompareFindsDamage(t *testing.T) {
 		{"an address in the other copy", func(_ *testing.T, m policymap.Maps, active uint32) error {
 			return m.Addresses.Put(abi.AddressKey{Addr: abi.AddrOf(pod), Copy: 1 - active}, uint32(1))
 		}, "orphan addresses 10.0.0.1: class 1 in copy "},
+		{"an address of nobody in the other copy", func(_ *testing.T, m policymap.Maps, active uint32) error {
+			return m.Addresses.Put(abi.AddressKey{Addr: abi.AddrOf(netip.MustParseAddr("10.9.9.9")), Copy: 1 - active}, uint32(1))
+		}, "orphan addresses 10.9.9.9: class 1 in copy "},
 		{"class of a range", func(t *testing.T, m policymap.Maps, _ uint32) error {
 			key, class := firstKey[abi.PrefixKey, uint32](t, m.Prefixes, func(k abi.PrefixKey) bool { return k.Bits == 32+96+8 })
 			return m.Prefixes.Put(key, class+1)

@@ -65,12 +65,10 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	}
 	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
 	w.pending = nil
-	if w.stale {
-		if err := clearCopy(w.maps, next.number); err != nil {
-			return err
-		}
-	}
 	w.stale = true
+	if err := clearCopy(w.maps, next.number); err != nil { // also of what somebody else has written
+		return err
+	}
 	if err := next.write(e, ids); err != nil {
 		return err
 	}
