@@ -5,8 +5,9 @@
 //	  parse, flow       what a packet is, and which connection it belongs to
 //	  endpoint          the pods of this node, by address and by link
 //	  source, scope     whether the addresses of a packet are the pod's own; addresses that stay on one link
-//	  connection        the map of connections; usage: how pods share its room
-//	  path              stack or shortcut, and policy for what a pod sends
+//	  connection, entry the map of connections; its entries, made and kept up to date. usage: how pods share its room
+//	  path              stack or shortcut
+//	  outgoing          policy for what a pod sends
 //	  incoming          policy for what reaches a pod through the stack
 //	  policy            the maps of network policy, and their lookup
 //	  conntrack         what the node's conntrack knows of a connection

@@ -36,10 +36,10 @@ func newPolicyFixture(t *testing.T) *policyFixture {
 		link.ip4, link.ip6 = netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(1 + i)})
 		c.register(t, *link)
 		u.SetEndpoints = append(u.SetEndpoints, model.Endpoint{
-			ID: "shop/" + name, Kind: model.Pod, Local: true, Namespace: "shop", Labels: map[string]string{"app": name}, Addresses: []netip.Addr{link.ip4, link.ip6},
+			Key: "shop/" + name, Kind: model.Pod, Local: true, Namespace: "shop", Labels: map[string]string{"app": name}, Addresses: []netip.Addr{link.ip4, link.ip6},
 		})
 	}
-	u.SetEndpoints = append(u.SetEndpoints, model.Endpoint{ID: "host", Kind: model.Host, Addresses: []netip.Addr{nodeIPv4}})
+	u.SetEndpoints = append(u.SetEndpoints, model.Endpoint{Key: "host", Kind: model.Host, Addresses: []netip.Addr{nodeIPv4}})
 	p.client, p.server = c.links[0], c.links[1]
 	p.reset(t)
 	p.apply(t, u)
@@ -310,7 +310,7 @@ func TestPolicyChangeKeepsVerdict(t *testing.T) {
 				p.writer = p.newWriter()
 			}
 			p.apply(t, engine.Update{SetEndpoints: []model.Endpoint{{
-				ID: "shop/remote", Kind: model.Pod, Namespace: "shop", Labels: map[string]string{"app": "other"}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})},
+				Key: "shop/remote", Kind: model.Pod, Namespace: "shop", Labels: map[string]string{"app": "other"}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})},
 			}}})
 		}
 	})
@@ -349,8 +349,8 @@ func TestPolicyOutlivesAgent(t *testing.T) {
 	wantVerdict(t, "with an agent that does not know the pods", p.fromClient(t, syn), dropped)
 	p.e = restarted
 	change = restarted.Apply(engine.Update{SetEndpoints: []model.Endpoint{
-		{ID: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{p.client.ip4}},
-		{ID: "shop/server", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{p.server.ip4}},
+		{Key: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{p.client.ip4}},
+		{Key: "shop/server", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{p.server.ip4}},
 	}})
 	if err := p.writer.Apply(restarted, &change, p.numbers); err != nil {
 		t.Fatal(err)

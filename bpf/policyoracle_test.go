@@ -156,8 +156,8 @@ func (c *cluster) registerPods(t *testing.T, world oracle.World) {
 			continue
 		}
 		var i int
-		fmt.Sscanf(ep.ID, "e%d", &i)
-		c.numbers[ep.ID] = uint16(i + 1)
+		fmt.Sscanf(ep.Key, "e%d", &i)
+		c.numbers[ep.Key] = uint16(i + 1)
 		p := &c.links[i]
 		p.ip4, p.ip6 = netip.Addr{}, netip.Addr{}
 		for _, addr := range ep.Addresses {
@@ -180,7 +180,7 @@ func (c *cluster) send(t *testing.T, world oracle.World, what oracle.Connection,
 	}
 	from, to := c.owner(world, what.From), c.owner(world, what.To)
 	fromPod, toPod := c.podOf(from), c.podOf(to)
-	if from != nil && to != nil && from.ID == to.ID || fromPod == nil && toPod == nil {
+	if from != nil && to != nil && from.Key == to.Key || fromPod == nil && toPod == nil {
 		return ""
 	}
 	egress, ingress := world.Evaluate(what)
@@ -235,7 +235,7 @@ func (c *cluster) podOf(ep *model.Endpoint) *party {
 	if ep == nil || !ep.Local || ep.Kind != model.Pod && ep.Kind != model.Init {
 		return nil
 	}
-	return &c.links[c.numbers[ep.ID]-1]
+	return &c.links[c.numbers[ep.Key]-1]
 }
 
 // request runs a program on a packet that a pod has sent through the stack.
@@ -277,7 +277,7 @@ func randomUpdate(r oracle.Random, w *oracle.World) (u engine.Update) {
 	}
 	if len(w.Endpoints) > 0 && r.IntN(2) == 0 {
 		i := r.IntN(len(w.Endpoints))
-		u.RemoveEndpoints = append(u.RemoveEndpoints, w.Endpoints[i].ID)
+		u.RemoveEndpoints = append(u.RemoveEndpoints, w.Endpoints[i].Key)
 		w.Endpoints = slices.Delete(w.Endpoints, i, i+1)
 	}
 	for range r.IntN(5) {
@@ -294,7 +294,7 @@ func randomUpdate(r oracle.Random, w *oracle.World) (u engine.Update) {
 			return again
 		})
 		u.SetEndpoints = append(u.SetEndpoints, ep)
-		w.Endpoints = slices.DeleteFunc(w.Endpoints, func(old model.Endpoint) bool { return old.ID == ep.ID })
+		w.Endpoints = slices.DeleteFunc(w.Endpoints, func(old model.Endpoint) bool { return old.Key == ep.Key })
 		for i, old := range w.Endpoints {
 			w.Endpoints[i].Addresses = slices.DeleteFunc(slices.Clone(old.Addresses), func(a netip.Addr) bool { return slices.Contains(ep.Addresses, a) })
 		}

@@ -46,7 +46,7 @@ func FlowVerdicts() []string { return []string{FlowAllowed, FlowAudit, FlowDenie
 type FlowEnd struct {
 	Address netip.Addr `json:"address,omitzero"`
 	Port    uint16     `json:"port,omitempty"`
-	Kind    string     `json:"kind,omitempty"` // as in [PolicyPeer]
+	Kind    string     `json:"kind,omitempty"` // as in [PolicyEnd]
 	// Identity is the number of the set of addresses that the rules of no policy tell apart. It is local to the node, and to the agent's life.
 	Identity uint32 `json:"identity,omitempty"`
 	// Pod, Endpoint and Labels are those of an endpoint of this node.

@@ -162,7 +162,7 @@ var bodies = map[string]any{
 		Manifest: json.RawMessage("{\n    \"kind\": \"NetworkPolicy\"\n  }"),
 	},
 	"policy-explanation": v1.PolicyExplanation{
-		From: v1.PolicyPeer{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7}, To: v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"},
+		From: v1.PolicyEnd{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7}, To: v1.PolicyEnd{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"},
 		Protocol: "TCP", Port: 80, Allowed: true, Error: "policies: no space left on device",
 		Egress: v1.PolicyDecision{
 			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "shop", Policy: "web", Direction: "egress"},
@@ -174,7 +174,7 @@ var bodies = map[string]any{
 	},
 	"policy-diff": v1.PolicyDiff{
 		Flows: 345, Since: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Changed: 1, Changes: []v1.PolicyFlowChange{{
-			From: v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}, To: v1.PolicyPeer{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7},
+			From: v1.PolicyEnd{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}, To: v1.PolicyEnd{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7},
 			Protocol: "TCP", Port: 80, Count: 12, LastSeen: time.Date(2026, 11, 22, 13, 0, 0, 0, time.UTC),
 			Now:  v1.PolicyVerdict{Allowed: true, Egress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"}, Ingress: v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}},
 			Then: v1.PolicyVerdict{Egress: v1.PolicyDecision{Allowed: true, Reason: "not a pod"}, Ingress: v1.PolicyDecision{Reason: "default deny"}},

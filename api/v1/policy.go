@@ -61,11 +61,11 @@ type EndpointPolicy struct {
 
 // PolicyExplanation is the answer of GET /v1/policy/explain: what the policies say of a connection.
 type PolicyExplanation struct {
-	From     PolicyPeer `json:"from"`
-	To       PolicyPeer `json:"to"`
-	Protocol string     `json:"protocol"` // "TCP", "UDP", "SCTP", "ICMP", "ICMPv6", or a number
-	Port     uint16     `json:"port,omitempty"`
-	Allowed  bool       `json:"allowed"` // by both directions
+	From     PolicyEnd `json:"from"`
+	To       PolicyEnd `json:"to"`
+	Protocol string    `json:"protocol"` // "TCP", "UDP", "SCTP", "ICMP", "ICMPv6", or a number
+	Port     uint16    `json:"port,omitempty"`
+	Allowed  bool      `json:"allowed"` // by both directions
 	// Egress is decided by the policies of From, Ingress by those of To.
 	Egress  PolicyDecision `json:"egress"`
 	Ingress PolicyDecision `json:"ingress"`
@@ -91,7 +91,7 @@ type PolicyDatapath struct {
 
 // PolicyDiff is the answer of POST /v1/policy/diff: which of the connections that were seen lately proposed policies decide otherwise.
 type PolicyDiff struct {
-	Flows   int       `json:"flows"`          // how many connections were judged
+	Flows   int       `json:"flows"`          // how many connections were evaluated
 	Since   time.Time `json:"since,omitzero"` // when the agent began to note them
 	Changed int       `json:"changed"`        // how many are decided otherwise
 	// Changes are the first 1,000 of these; what was seen most comes first.
@@ -100,8 +100,8 @@ type PolicyDiff struct {
 
 // PolicyFlowChange is a connection that proposed policies decide otherwise.
 type PolicyFlowChange struct {
-	From     PolicyPeer    `json:"from"`
-	To       PolicyPeer    `json:"to"`
+	From     PolicyEnd     `json:"from"`
+	To       PolicyEnd     `json:"to"`
 	Protocol string        `json:"protocol"` // as in [PolicyExplanation]
 	Port     uint16        `json:"port,omitempty"`
 	Count    uint64        `json:"count"` // how often it was seen
@@ -117,8 +117,8 @@ type PolicyVerdict struct {
 	Ingress PolicyDecision `json:"ingress"`
 }
 
-// PolicyPeer is one end of a connection.
-type PolicyPeer struct {
+// PolicyEnd is one end of a connection.
+type PolicyEnd struct {
 	Address netip.Addr `json:"address"`
 	// Kind is "pod", "host" (this node), or "world": not known here.
 	Kind string `json:"kind"`

@@ -6,8 +6,6 @@
  *
  * If a pod has no entry, the other pod's entry says the path, or else the node's conntrack: a connection that it knows
  * has been through the stack. Without an answer, or without room for entries, a connection goes through the stack.
- *
- * For the shortcut, and for replies, policy is decided here. A request to the stack is not: see endpoint.bpf.c.
  */
 #pragma once
 
@@ -17,10 +15,12 @@
 #include "connection.h"
 #include "conntrack.h"
 #include "endpoint.h"
+#include "entry.h"
 #include "flow.h"
+#include "outgoing.h"
 #include "parse.h"
-#include "policy.h"
 #include "types.h"
+#include "usage.h"
 
 /*
  * is_plain: may the packet take the shortcut? Not when it needs a router: to answer (no hop left), to read options, or
@@ -31,81 +31,6 @@ static __always_inline _Bool is_plain(const struct __sk_buff *ctx, const struct 
 	return pkt->hops > 1 && !pkt->for_routers && !pkt->transport.fragment && ctx->pkt_type == PACKET_HOST;
 }
 
-/* connection_start fills in a pod's entry of a connection that goes through the stack. Policy is not decided yet. */
-static __always_inline void connection_start(struct connection *c, const struct addr *local, const struct link *link)
-{
-	__builtin_memset(c, 0, sizeof(*c));
-	c->local = *local;
-	c->mac = link->pod_mac;
-	c->charged = c->id = link->id;
-	c->generation = slot_generation(c->id);
-	c->path = PATH_STACK;
-}
-
-/* connection_shortcut changes the entry to the shortcut to another pod. */
-static __always_inline void connection_shortcut(struct connection *c, const struct endpoint *to)
-{
-	c->peer_ifindex = to->ifindex;
-	c->peer_mac = to->pod_mac;
-	c->peer_host_mac = to->host_mac;
-	c->peer_id = to->id;
-	c->peer_generation = slot_generation(c->peer_id);
-	c->path = PATH_SHORTCUT;
-}
-
-/*
- * connection_reverse fills in the receiver's entry of the connection *c. It counts in the sender's share. It returns
- * false when the map endpoints does not have the sender's address.
- */
-static __always_inline _Bool connection_reverse(struct connection *reverse, const struct connection *c, const struct addr *remote)
-{
-	const struct endpoint *from = endpoint_lookup(&c->local);
-
-	if (!from || from->id != c->id)
-		return 0;
-	__builtin_memset(reverse, 0, sizeof(*reverse));
-	reverse->local = *remote;
-	reverse->mac = c->peer_mac;
-	reverse->id = c->peer_id;
-	reverse->charged = c->id;
-	reverse->generation = c->peer_generation;
-	reverse->revision = c->peer_revision;
-	connection_shortcut(reverse, from);
-	reverse->peer_generation = c->generation;
-	reverse->peer_revision = c->revision;
-	reverse->state = c->state & STATE_OPENED_HERE ? 0 : STATE_OPENED_HERE | STATE_REPLIED;
-	return 1;
-}
-
-/*
- * connection_open_shortcut writes the entries of both pods, or none. It returns whether the connection takes the
- * shortcut, as this or another CPU has decided.
- */
-static __always_inline _Bool connection_open_shortcut(const struct connection_key *key, struct connection *c,
-						      const struct connection_key *peer, __u32 now)
-{
-	struct connection reverse;
-	const struct connection *other;
-	_Bool inserted;
-
-	if (!connection_reverse(&reverse, c, &key->remote) || !usage_allows(c->id, 2))
-		return 0;
-	inserted = connection_insert(peer, &reverse, now);
-	if (!inserted) {
-		other = bpf_map_lookup_elem(&connections, peer);
-		if (!other || other->path != PATH_SHORTCUT)
-			return 0;
-	}
-	if (connection_insert(key, c, now))
-		return 1;
-	other = bpf_map_lookup_elem(&connections, key);
-	if (other) /* written by another CPU for the same connection */
-		return other->path == PATH_SHORTCUT;
-	if (inserted)
-		connection_delete(peer, reverse.charged);
-	return 0;
-}
-
 /* path_from_conntrack returns the path of a packet that has no entry at either pod. */
 static __always_inline enum connection_path path_from_conntrack(struct __sk_buff *ctx, const struct connection_key *key,
 						       const struct addr *local, const struct flow *flow)
@@ -113,51 +38,6 @@ static __always_inline enum connection_path path_from_conntrack(struct __sk_buff
 	if (!conntrack_supports(flow->protocol))
 		return flow->flags & FLOW_OPENS ? PATH_SHORTCUT : PATH_STACK;
 	return conntrack_lookup(ctx, key, local) == CONNTRACK_UNKNOWN ? PATH_SHORTCUT : PATH_STACK;
-}
-
-/*
- * decide_shortcut decides policy for a packet by the shortcut. If nothing says who has opened the connection (a packet
- * with FLOW_FOLLOWS that has no entry), the packet is allowed when either side may have opened it.
- */
-static __always_inline enum drop_reason decide_shortcut(const struct connection_key *key, struct connection *c, const struct flow *flow,
-							_Bool opener_known)
-{
-	enum drop_reason reason;
-
-	connection_read_revisions(c);
-	reason = connection_decide(key, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
-	if (!reason || opener_known || !(flow->flags & FLOW_FOLLOWS) || connection_decide(key, c, OPENED_BY_OTHER))
-		return reason;
-	c->state = STATE_REPLIED;
-	return DROP_NONE;
-}
-
-/*
- * decide_stack decides policy for a packet of a pod to the stack, if it is a reply. A request keeps STATE_OPENED_HERE
- * and is not decided yet. If conntrack does not know the connection, a packet with FLOW_FOLLOWS counts as a reply if
- * policy allows it as one.
- */
-static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c,
-						     const struct flow *flow)
-{
-	struct connection_key real = *key;
-	_Bool restricted = policy_restricts(c->id);
-	enum drop_reason reason;
-	int opened;
-
-	connection_read_revisions(c);
-	if (!restricted && !(flow->flags & FLOW_FOLLOWS))
-		return DROP_NONE;
-	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opener(ctx, &real, &c->local);
-	if (opened == OPENED_BY_POD || (!opened && !(restricted && flow->flags & FLOW_FOLLOWS))) {
-		if (restricted && conntrack_supports(key->protocol))
-			c->revision = ~c->revision; /* no decision yet, so the first reply gets one */
-		return DROP_NONE;
-	}
-	reason = connection_decide(&real, c, OPENED_BY_OTHER);
-	if (!reason)
-		c->state = STATE_REPLIED;
-	return opened ? reason : DROP_NONE;
 }
 
 /*
@@ -219,127 +99,5 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 	reason = decide_stack(ctx, key, c, flow);
 	if (!reason && !(to && !is_plain(ctx, pkt)) && usage_allows(c->id, 1))
 		connection_insert(key, c, now);
-	return reason;
-}
-
-/*
- * connection_store writes a new policy decision from *c to the entry that *c was copied from. State bits that other
- * CPUs have set meanwhile stay. The revision is written last: a CPU that reads the entry between two writes decides
- * again.
- */
-static __always_inline void connection_store(struct connection *own, const struct connection *c)
-{
-	if (own->checksum != c->checksum)
-		return; /* the memory belongs to another entry now */
-	if ((own->state | c->state) != own->state)
-		own->state |= c->state;
-	if (!c->peer_ifindex) /* else peer_id is covered by the checksum, and does not change */
-		own->peer_id = c->peer_id;
-	own->peer_revision = c->peer_revision;
-	asm volatile("" ::: "memory");
-	own->revision = c->revision;
-}
-
-/*
- * connection_decide_again decides policy for a packet that a pod sends, if a policy has changed since the decision in
- * the entry *own; *c is a copy of the entry. Requests to the stack are not decided here. conntrack says who is behind
- * an address of the node; if it does not, the node itself has opened the connection.
- */
-static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
-								struct connection *own, struct connection *c)
-{
-	struct connection_key real = *key;
-	enum drop_reason reason;
-
-	if (connection_is_current(c) || (c->path == PATH_STACK && c->state & STATE_OPENED_HERE))
-		return DROP_NONE;
-	connection_read_revisions(c);
-	if (c->path == PATH_STACK)
-		conntrack_opener(ctx, &real, &c->local);
-	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
-	if (!reason)
-		connection_store(own, c);
-	return reason;
-}
-
-/*
- * state_of returns the state bits that a packet adds to its connection, seen from its sender. closed is the bit for a
- * FIN.
- */
-static __always_inline __u8 state_of(const struct flow *flow, __u8 opened_by_sender, __u8 closed)
-{
-	return (opened_by_sender ? 0 : STATE_REPLIED) | (flow->flags & FLOW_FIN ? closed : 0) |
-	       (flow->flags & FLOW_RESET ? STATE_RESET : 0);
-}
-
-/*
- * connection_note_outgoing updates the entry for a packet that the pod sends, and the other pod's entry if the state
- * has changed.
- */
-static __always_inline void connection_note_outgoing(struct connection *own, const struct connection_key *key,
-						     const struct flow *flow, __u32 now)
-{
-	__u8 state = state_of(flow, own->state & STATE_OPENED_HERE, STATE_LOCAL_CLOSED), before = own->state;
-	struct connection_key peer_key;
-	struct connection *peer;
-
-	if (flow->flags & FLOW_ERROR)
-		return;
-	connection_touch(own, key->protocol, state, now);
-	if (own->path != PATH_SHORTCUT || own->state == before)
-		return;
-	key_of_peer(&peer_key, key, &own->local, own->peer_ifindex);
-	peer = bpf_map_lookup_elem(&connections, &peer_key);
-	if (!peer)
-		return;
-	if (state & STATE_LOCAL_CLOSED)
-		state = (state & ~STATE_LOCAL_CLOSED) | STATE_REMOTE_CLOSED;
-	connection_touch(peer, key->protocol, state, now);
-}
-
-/*
- * connection_check_clash handles a packet that came through the stack, though the entry's connection takes the
- * shortcut. If the packet was translated, it belongs to another connection that looks the same to the pod, and the
- * replies of the two could not be distinguished. So a SYN is dropped: its sender tries other ports. A datagram is
- * dropped until the connection by the shortcut has an answer; afterwards both connections go through the stack. A
- * packet that was not translated belongs to the connection itself: it was a fragment, or had IP options.
- */
-static __always_inline enum drop_reason connection_check_clash(struct __sk_buff *ctx, struct connection *own,
-							       const struct connection_key *key, const struct flow *flow)
-{
-	struct connection_key peer_key;
-	struct connection *peer;
-
-	if (key->protocol == IPPROTO_TCP || key->protocol == IPPROTO_SCTP)
-		return flow->flags & FLOW_OPENS ? DROP_PATH_CLASH : DROP_NONE;
-	if (key->protocol != IPPROTO_UDP)
-		return DROP_NONE;
-	if (conntrack_supports(key->protocol)) {
-		if (conntrack_lookup(ctx, key, &own->local) != CONNTRACK_TRANSLATED)
-			return DROP_NONE;
-		if (!(own->state & STATE_REPLIED))
-			return DROP_PATH_CLASH;
-	}
-	key_of_peer(&peer_key, key, &own->local, own->peer_ifindex);
-	peer = bpf_map_lookup_elem(&connections, &peer_key);
-	if (peer)
-		peer->path = PATH_STACK;
-	own->path = PATH_STACK;
-	return DROP_NONE;
-}
-
-/* connection_note_incoming updates the entry for a packet that came through the stack to the pod. */
-static __always_inline enum drop_reason connection_note_incoming(struct __sk_buff *ctx, struct connection *own,
-								 const struct connection_key *key, const struct flow *flow, __u32 now)
-{
-	__u8 opened_by_sender = !(own->state & STATE_OPENED_HERE);
-	enum drop_reason reason = DROP_NONE;
-
-	if (flow->flags & FLOW_ERROR)
-		return DROP_NONE;
-	if (own->path == PATH_SHORTCUT)
-		reason = connection_check_clash(ctx, own, key, flow);
-	if (!reason)
-		connection_touch(own, key->protocol, state_of(flow, opened_by_sender, STATE_REMOTE_CLOSED), now);
 	return reason;
 }

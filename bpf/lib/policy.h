@@ -217,3 +217,12 @@ static __always_inline void connection_read_revisions(struct connection *c)
 	c->revision = policy_revision(c->id);
 	c->peer_revision = policy_revision(c->peer_id);
 }
+
+/*
+ * connection_leave_undecided gives an entry a revision that the policy does not have, so that the first packet that
+ * policy applies to, a reply, is decided.
+ */
+static __always_inline void connection_leave_undecided(struct connection *c)
+{
+	c->revision = ~c->revision;
+}

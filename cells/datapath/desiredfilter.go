@@ -41,8 +41,8 @@ func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row
 	}
 	allows := func(protocol model.Protocol, port uint16) bool {
 		return !slices.ContainsFunc(sets, func(rows []engine.Row) bool {
-			outcome, ok := engine.Lookup(rows, protocol, port)
-			return !ok || !outcome.Allowed
+			decision, ok := engine.Lookup(rows, protocol, port)
+			return !ok || !decision.Allowed
 		})
 	}
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {

@@ -63,9 +63,9 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	if x.writer == nil {
 		return ErrNotStarted
 	}
-	desired, numbers := desiredFilter(e, locals), numbersOf(locals)
+	desired, ids := desiredFilter(e, locals), idsOf(locals)
 	if len(desired.Pods) == 0 { // the filter goes last
-		if err := x.writer.Apply(e, change, numbers); err != nil {
+		if err := x.writer.Apply(e, change, ids); err != nil {
 			return err
 		}
 		x.desired, x.applied = desired, true
@@ -75,18 +75,18 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	if err := x.applyFilter(); err != nil {
 		return err
 	}
-	return x.writer.Apply(e, change, numbers)
+	return x.writer.Apply(e, change, ids)
 }
 
 // Forget implements [policy.Enforcer].
-func (x *Enforcer) Forget(number uint16) error {
+func (x *Enforcer) Forget(id uint16) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.writer == nil {
 		return ErrNotStarted
 	}
 	denied := x.writer.DeniesUnknown()
-	if err := x.writer.Forget(number); err != nil {
+	if err := x.writer.Forget(id); err != nil {
 		return err
 	}
 	if denied && !x.writer.DeniesUnknown() {
@@ -125,9 +125,9 @@ func (x *Enforcer) Allows(q policy.Question) (bool, error) {
 		return false, ErrNotStarted
 	}
 	if q.Direction == model.Egress {
-		return x.maps.EgressAllows(q.Local.Number, q.Peer, q.Protocol, q.Port)
+		return x.maps.EgressAllows(q.Local.ID, q.Peer, q.Protocol, q.Port)
 	}
-	return x.maps.IngressAllows(q.Local.Number, q.Peer, q.SentHere, q.Protocol, q.Port)
+	return x.maps.IngressAllows(q.Local.ID, q.Peer, q.SentHere, q.Protocol, q.Port)
 }
 
 // Compare implements [policy.Enforcer].
@@ -137,19 +137,19 @@ func (x *Enforcer) Compare(e *engine.Engine, locals map[string]policy.Local) (li
 	if x.writer == nil {
 		return nil, ErrNotStarted
 	}
-	found, err := x.writer.Compare(e, numbersOf(locals))
+	found, err := x.writer.Compare(e, idsOf(locals))
 	for _, d := range found {
 		list = append(list, policy.Difference{Kind: d.Kind, Map: d.Map, Key: d.Key, Detail: d.Detail})
 	}
 	return list, err
 }
 
-func numbersOf(locals map[string]policy.Local) map[string]uint16 {
-	numbers := make(map[string]uint16, len(locals))
-	for id, local := range locals {
-		numbers[id] = local.Number
+func idsOf(locals map[string]policy.Local) map[string]uint16 {
+	ids := make(map[string]uint16, len(locals))
+	for key, local := range locals {
+		ids[key] = local.ID
 	}
-	return numbers
+	return ids
 }
 
 // Follow repairs the filter when another program has changed it, updates it when uplinks come and go, and removes from

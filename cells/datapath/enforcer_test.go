@@ -26,9 +26,9 @@ func restrictedEngine(t *testing.T, p *pod) (*engine.Engine, map[string]policy.L
 	must(t, err)
 	e := engine.New(engine.Config{})
 	e.Apply(engine.Update{SetPolicies: policies, SetEndpoints: []model.Endpoint{
-		{ID: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		{Key: "shop/client", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
 	}})
-	return e, map[string]policy.Local{"shop/client": {Number: 1, Link: p.index()}}
+	return e, map[string]policy.Local{"shop/client": {ID: 1, Link: p.index()}}
 }
 
 // TestEnforcerFailedRelease has the last policy stay in force, uplinks included, when one without restrictions cannot be written.
@@ -41,7 +41,7 @@ func TestEnforcerFailedRelease(t *testing.T) {
 	must(t, n.datapath.Enforcer().Apply(e, nil, locals))
 	n.wantAttached(t, uplink)
 	e.Apply(engine.Update{RemovePolicies: []model.PolicyID{{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "deny"}}})
-	locals["shop/unknown"] = policy.Local{Number: 2}
+	locals["shop/unknown"] = policy.Local{ID: 2}
 	if err := n.datapath.Enforcer().Apply(e, nil, locals); err == nil {
 		t.Fatal("an endpoint that the engine does not know is no error")
 	}

@@ -111,8 +111,8 @@ func (r *simRuntime) checkOne(a endpoint.Attachment, ready map[endpoint.Attachme
 		if owner := r.kernel.Owner(ep.Addresses.IPv4); owner != ep.Host.Index {
 			return fmt.Errorf("%s: its address leads to link %d and not to %d", a, owner, ep.Host.Index)
 		}
-		if of := r.policies.numbers()[ep.ID]; of != a.String() {
-			return fmt.Errorf("%s: the policies of number %d are those of %q", a, ep.ID, of)
+		if of := r.policies.ids()[ep.ID]; of != a.String() {
+			return fmt.Errorf("%s: the policies of ID %d are those of %q", a, ep.ID, of)
 		}
 	}
 	if !there {
@@ -162,7 +162,7 @@ func (r *simRuntime) compare() error {
 	if got, want := r.kernel.State(), (datapathtest.State{Links: n, Addresses: n, Endpoints: n, Attached: n}); got != want {
 		return fmt.Errorf("the kernel has %+v, want %+v", got, want)
 	}
-	if got := slices.Sorted(maps.Values(r.policies.numbers())); len(got) != n {
+	if got := slices.Sorted(maps.Values(r.policies.ids())); len(got) != n {
 		return fmt.Errorf("the kernel has policies of %v, want those of %d endpoints", got, n)
 	}
 	if links := r.kernel.HostEnds(); len(links) != n {

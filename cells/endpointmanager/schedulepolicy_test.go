@@ -11,13 +11,13 @@ import (
 	"porin.dev/porin/cells/policy/engine"
 )
 
-// simPolicies is what the kernel has of policies: which endpoint each number is of. It outlives agents.
+// simPolicies is what the kernel has of policies: which endpoint each ID is of. It outlives agents.
 type simPolicies struct {
 	mu sync.Mutex // guards the field below
 	of map[uint16]string
 }
 
-func (p *simPolicies) numbers() map[uint16]string {
+func (p *simPolicies) ids() map[uint16]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.of)
@@ -34,42 +34,42 @@ func (n *simNode) policyQueue(a *simAgent) *policy.Queue {
 	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, slog.New(slog.DiscardHandler))
 }
 
-// Apply leaves numbers that it was never told of as they are, as the datapath does.
+// Apply leaves IDs that it was never told of as they are, as the datapath does.
 func (e *simEnforcer) Apply(_ *engine.Engine, _ *engine.Change, locals map[string]policy.Local) error {
-	ids := slices.Sorted(maps.Keys(locals))
-	if err := e.node.pass(e.agent.process, fmt.Sprint("kernel.Policies.Apply ", ids)); err != nil {
+	keys := slices.Sorted(maps.Keys(locals))
+	if err := e.node.pass(e.agent.process, fmt.Sprint("kernel.Policies.Apply ", keys)); err != nil {
 		return err
 	}
 	p := &e.node.policies
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.of, func(number uint16, _ string) bool { return e.known[number] })
+	maps.DeleteFunc(p.of, func(id uint16, _ string) bool { return e.known[id] })
 	e.known = map[uint16]bool{}
-	for id, local := range locals {
-		p.of[local.Number], e.known[local.Number] = id, true
+	for key, local := range locals {
+		p.of[local.ID], e.known[local.ID] = key, true
 	}
 	return nil
 }
 
-func (e *simEnforcer) Forget(number uint16) error {
+func (e *simEnforcer) Forget(id uint16) error {
 	p := &e.node.policies
-	id, there := p.numbers()[number]
-	if !there || e.knows(number) || e.node.fault.noForget {
+	key, there := p.ids()[id]
+	if !there || e.knows(id) || e.node.fault.noForget {
 		return nil
 	}
-	if err := e.node.pass(e.agent.process, "kernel.Policies.Forget "+id); err != nil { // numbers depend on goroutines
+	if err := e.node.pass(e.agent.process, "kernel.Policies.Forget "+key); err != nil { // IDs depend on goroutines
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.of, number)
+	delete(p.of, id)
 	return nil
 }
 
-func (e *simEnforcer) knows(number uint16) bool {
+func (e *simEnforcer) knows(id uint16) bool {
 	e.node.policies.mu.Lock()
 	defer e.node.policies.mu.Unlock()
-	return e.known[number]
+	return e.known[id]
 }
 
 func (*simEnforcer) Allows(policy.Question) (bool, error) { return false, nil }

@@ -32,9 +32,9 @@ func TestAuditInDatapath(t *testing.T) {
 			n.attach(t, other)
 			row.begin(n)
 			n.wants(t, other, web, true, "in audit")
-			j := n.queue.Judge(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80)
-			if !j.Ingress.Allowed || j.AuditEgress != nil || j.AuditIngress == nil || j.AuditIngress.Reason != engine.ReasonDefaultDeny {
-				t.Errorf("judged as %+v, want ingress denied without audit alone", j)
+			v := n.queue.view.Evaluate(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80)
+			if !v.Ingress.Allowed || v.AuditEgress != nil || v.AuditIngress == nil || v.AuditIngress.Reason != engine.ReasonDefaultDeny {
+				t.Errorf("verdict %+v, want ingress denied without audit alone", v)
 			}
 			_, answer := call(n, web, other)("GET", "/v1/policy/explain?from=3&to=1&port=80", "")
 			if !strings.Contains(answer, `"allowed":true,`) || !strings.Contains(answer, `"auditIngress":{"allowed":false,"reason":"default deny"`) ||
@@ -55,8 +55,8 @@ func TestAuditInDatapath(t *testing.T) {
 			}
 			row.end(n)
 			n.wants(t, other, web, false, "after audit")
-			if j := n.queue.Judge(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80); j.Ingress.Allowed || j.AuditIngress != nil {
-				t.Errorf("after audit judged as %+v", j)
+			if v := n.queue.view.Evaluate(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80); v.Ingress.Allowed || v.AuditIngress != nil {
+				t.Errorf("after audit the verdict is %+v", v)
 			}
 		})
 	}

@@ -55,12 +55,12 @@ func BenchmarkDiff(b *testing.B) {
 	var u update
 	var flows fakeFlows
 	for i := range 10_000 {
-		s, err := subjectOf(pod(i+1, fmt.Sprint("app", i%50)))
+		s, err := desiredOf(pod(i+1, fmt.Sprint("app", i%50)))
 		if err != nil {
 			b.Fatal(err)
 		}
 		s.Local = i < 250
-		u.endpoints.set(s.ID, &s)
+		u.endpoints.set(s.Key, &s)
 		flows = append(flows, Flow{From: s.Addresses[0], To: pod(i%250+1, "").Addresses.IPv4, Protocol: model.TCP, Port: 80})
 	}
 	for i := range 1000 {

@@ -17,7 +17,7 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, and [*Policies]. It takes an [Enforcer] if there is one.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies] and [*View]. It takes an [Enforcer] if there is one.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -49,12 +49,12 @@ type params struct {
 type follower struct{ *nodeaddr.Follower }
 
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
-func build(p params) (*Queue, *Policies, *follower) {
+func build(p params) (*Queue, *View, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit}, p.Enforcer, p.Log)
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))
 	p.Lifecycle.Append(fx.StartStopHook(f.Start, f.Stop))
 	p.Lifecycle.Append(fx.StartStopHook(func(context.Context) error { q.Start(); return nil }, q.Stop))
-	return q, policies, f
+	return q, q.View(), policies, f
 }

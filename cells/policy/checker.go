@@ -40,7 +40,7 @@ func (c *checker) Examine(ctx context.Context, only string) (findings []doctor.F
 	if only != "" {
 		return nil, nil
 	}
-	differences, err := c.queue.compare(ctx)
+	differences, err := c.queue.view.compare(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (c *checker) finding(kind, subject, detail string) doctor.Finding {
 
 // repair writes everything anew, unless that has been done for another finding.
 func (c *checker) repair(ctx context.Context) error {
-	differences, err := c.queue.compare(ctx)
+	differences, err := c.queue.view.compare(ctx)
 	if err != nil || len(differences) == 0 {
 		return err
 	}

@@ -23,7 +23,7 @@ func examine(t *testing.T, n *node) []doctor.Finding {
 func (k *fakeKernel) damage() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.tables[77] = fakeTable{any: []engine.Row{{Outcome: engine.Outcome{Allowed: true}}}}
+	k.tables[77] = fakeTable{any: []engine.Row{{Decision: engine.Decision{Allowed: true}}}}
 	for id, ep := range k.endpoints {
 		ep.tables[model.Ingress] = 77
 		k.endpoints[id] = ep

@@ -7,25 +7,25 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// subject is an endpoint of the engine. A local one has its place in the datapath.
-type subject struct {
+// desiredEndpoint is an endpoint as the engine knows it and, of a local one, its place in the datapath.
+type desiredEndpoint struct {
 	model.Endpoint
 	local Local
 }
 
 // update is a set of changes: what each endpoint and policy is to be, nil for nothing. The order is that of the last mention.
 type update struct {
-	endpoints entries[string, subject]
+	endpoints entries[string, desiredEndpoint]
 	policies  entries[model.PolicyID, model.Policy]
 }
 
-func setEndpoint(s subject) (u update) {
-	u.endpoints.set(s.ID, &s)
+func setEndpoint(ep desiredEndpoint) (u update) {
+	u.endpoints.set(ep.Key, &ep)
 	return u
 }
 
-func removeEndpoint(id string) (u update) {
-	u.endpoints.set(id, nil)
+func removeEndpoint(key string) (u update) {
+	u.endpoints.set(key, nil)
 	return u
 }
 
@@ -61,14 +61,14 @@ func (e *entries[K, V]) add(later entries[K, V]) {
 type desired struct {
 	config    engine.Config
 	engine    *engine.Engine
-	endpoints map[string]subject
+	endpoints map[string]desiredEndpoint
 	policies  map[model.PolicyID]model.Policy
 	locals    map[string]Local
 }
 
 func newDesired(cfg engine.Config) desired {
 	return desired{
-		config: cfg, engine: engine.New(cfg), endpoints: map[string]subject{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
+		config: cfg, engine: engine.New(cfg), endpoints: map[string]desiredEndpoint{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
 	}
 }
 
@@ -86,28 +86,28 @@ func (d *desired) apply(u update) (change engine.Change, undo update) {
 			delete(d.policies, id)
 		}
 	}
-	for _, id := range u.endpoints.keys {
-		before, set := lookup(d.endpoints, id), u.endpoints.values[id]
-		undo.endpoints.set(id, before)
-		delete(d.locals, id)
+	for _, key := range u.endpoints.keys {
+		before, set := lookup(d.endpoints, key), u.endpoints.values[key]
+		undo.endpoints.set(key, before)
+		delete(d.locals, key)
 		if set == nil {
-			told.RemoveEndpoints = append(told.RemoveEndpoints, id)
-			delete(d.endpoints, id)
+			told.RemoveEndpoints = append(told.RemoveEndpoints, key)
+			delete(d.endpoints, key)
 			continue
 		}
 		told.SetEndpoints = append(told.SetEndpoints, set.Endpoint)
-		d.endpoints[id] = *set
+		d.endpoints[key] = *set
 		if set.Local {
-			d.locals[id] = set.local
+			d.locals[key] = set.local
 		}
 		if before != nil && before.local != set.local {
-			moved = append(moved, id)
+			moved = append(moved, key)
 		}
 	}
 	change = d.engine.Apply(told)
-	for _, id := range moved {
-		if !slices.Contains(change.Endpoints, id) {
-			change.Endpoints = append(change.Endpoints, id)
+	for _, key := range moved {
+		if !slices.Contains(change.Endpoints, key) {
+			change.Endpoints = append(change.Endpoints, key)
 		}
 	}
 	return change, undo

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/manifest"
@@ -34,7 +35,7 @@ var errNoFlows = fault.New(fault.NotFound, "this agent does not note flows")
 
 // Diff is what proposed policies decide otherwise than those of now.
 type Diff struct {
-	Flows   int // how many were judged
+	Flows   int // how many were evaluated
 	Since   time.Time
 	Changes []FlowChange // what was seen most comes first
 }
@@ -42,11 +43,11 @@ type Diff struct {
 // FlowChange is a flow that proposed policies allow and those of now deny, or the other way round.
 type FlowChange struct {
 	Flow
-	FromPeer, ToPeer Peer
-	Now, Then        engine.Decision
+	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
+	Now, Then                engine.Verdict
 }
 
-// Diff judges the flows that were seen lately by the policies of now, and as if those of all documents in data were put and others deleted. It changes nothing. Audit
+// Diff evaluates the flows that were seen lately by the policies of now, and as if those of all documents in data were put and others deleted. It changes nothing. Audit
 // of the node and of pods does not count, that of policies does.
 func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []byte, remove []model.PolicyID) (d Diff, err error) {
 	if flows == nil {
@@ -65,14 +66,14 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 		}
 	}
 	seen, since := flows.Recent()
-	e := p.queue.copyEngine()
+	e := p.view.copyEngine()
 	now := evaluateAll(e, seen)
 	e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed})
 	then := evaluateAll(e, seen)
 	d.Flows, d.Since = len(seen), since
 	for i, flow := range seen {
 		if now[i].Allowed != then[i].Allowed {
-			d.Changes = append(d.Changes, FlowChange{flow, peerAt(e, endpoints, flow.From), peerAt(e, endpoints, flow.To), now[i], then[i]})
+			d.Changes = append(d.Changes, FlowChange{flow, endpointAt(endpoints, flow.From), endpointAt(endpoints, flow.To), now[i], then[i]})
 		}
 	}
 	slices.SortFunc(d.Changes, func(x, y FlowChange) int {
@@ -82,35 +83,35 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 }
 
 // copyEngine returns an engine that knows the same policies and endpoints, none of these in audit.
-func (q *Queue) copyEngine() *engine.Engine {
-	q.state.RLock()
-	u := engine.Update{SetPolicies: slices.Collect(maps.Values(q.policies))}
-	for _, s := range q.endpoints {
+func (v *View) copyEngine() *engine.Engine {
+	v.mu.RLock()
+	u := engine.Update{SetPolicies: slices.Collect(maps.Values(v.policies))}
+	for _, s := range v.endpoints {
 		s.Audit = false
-		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return q.engine.Endpoint(a) != s.ID }) // the order of endpoints is lost
+		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return v.engine.End(a).Endpoint != s.Key }) // the order of endpoints is lost
 		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
 	}
-	config := q.config
-	q.state.RUnlock()
+	config := v.config
+	v.mu.RUnlock()
 	config.Audit = false
 	e := engine.New(config)
 	e.Apply(u)
 	return e
 }
 
-func evaluateAll(e *engine.Engine, flows []Flow) []engine.Decision {
-	decisions := make([]engine.Decision, len(flows))
+func evaluateAll(e *engine.Engine, flows []Flow) []engine.Verdict {
+	verdicts := make([]engine.Verdict, len(flows))
 	for i, f := range flows {
-		decisions[i] = e.Evaluate(f.From, f.To, f.Protocol, f.Port)
+		verdicts[i] = e.Evaluate(f.From, f.To, f.Protocol, f.Port)
 	}
-	return decisions
+	return verdicts
 }
 
-func peerAt(e *engine.Engine, endpoints endpointmanager.Lookup, addr netip.Addr) Peer {
-	peer := Peer{Address: addr.Unmap()}
-	if found, err := peersOf(endpoints, addr.String()); err == nil {
-		peer = found[0]
+// endpointAt returns the endpoint of this node that has an address, or the zero Endpoint.
+func endpointAt(endpoints endpointmanager.Lookup, addr netip.Addr) endpoint.Endpoint {
+	ep, err := endpoints.Get(endpoint.ByAddress(addr))
+	if err != nil {
+		return endpoint.Endpoint{}
 	}
-	peer.Kind = kindAt(e, peer)
-	return peer
+	return ep
 }

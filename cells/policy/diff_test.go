@@ -41,7 +41,7 @@ func TestDiff(t *testing.T) {
 	}
 	outside := netip.MustParseAddr("192.0.2.9")
 	n.put(t, toWebFrom("client"))
-	revision := n.queue.Applied().Revision
+	revision := n.queue.view.Applied().Revision
 	flows := flowsTo(web, client.Addresses.IPv4, other.Addresses.IPv4, outside)
 	webID := model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "web"}
 	for _, row := range []struct {
@@ -61,8 +61,8 @@ func TestDiff(t *testing.T) {
 		}
 		var got []string
 		for _, c := range d.Changes {
-			if c.ToPeer.Endpoint != web || c.ToPeer.Kind != model.Pod || c.FromPeer.Address != c.From {
-				t.Errorf("%s: peers %+v and %+v", row.name, c.FromPeer, c.ToPeer)
+			if c.ToEndpoint != web || c.Now.To.Kind != model.Pod || c.Now.From.Address != c.From {
+				t.Errorf("%s: ends %+v and %+v, endpoint %+v", row.name, c.Now.From, c.Now.To, c.ToEndpoint)
 			}
 			verdict := map[bool]string{true: "allowed", false: "denied"}
 			got = append(got, fmt.Sprintf("%s:%d %s %s", c.From, c.Port, verdict[c.Now.Allowed], verdict[c.Then.Allowed]))
@@ -71,7 +71,7 @@ func TestDiff(t *testing.T) {
 			t.Errorf("%s: %q of %d flows since %s, want %q", row.name, got, d.Flows, d.Since, row.want)
 		}
 	}
-	if got := n.queue.Applied().Revision; got != revision || len(n.policies.List()) != 1 {
+	if got := n.queue.view.Applied().Revision; got != revision || len(n.policies.List()) != 1 {
 		t.Errorf("revision %d after %d, %d policies: want nothing changed", got, revision, len(n.policies.List()))
 	}
 }

@@ -1,8 +1,8 @@
 // Package policy keeps the network policies of this node, and has the datapath enforce them for its endpoints.
 //
-//	PUT /v1/policy --> [Policies] --> a file                   GET /v1/policy, status, metrics, [Queue.Judge]
+//	PUT /v1/policy --> [Policies] --> a file                      [View] <-- status, metrics, explain, diff, doctor, monitor
 //	                       |                                        |
-//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps) <-- GET /v1/policy/explain, doctor
+//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps)
 //	node's addresses --------------^                        :
 //	[Flows] --> POST /v1/policy/diff --> another engine, with what is proposed
 //
@@ -14,7 +14,7 @@
 //     gone, a new address of the node) is tried again, with pauses that grow. Meanwhile status, health, metrics and the endpoint say so.
 //   - After a start nothing is written before all endpoints are restored, and then all at once: what the agent before has written
 //     stays in force until then. An endpoint that the manager holds keeps its policy, too.
-//   - What is in audit (a policy, an endpoint, the node) is not in the datapath: Judge and explain say what it would decide.
+//   - What is in audit (a policy, an endpoint, the node) is not in the datapath: Evaluate and explain say what it would decide.
 //   - Whoever compares the kernel with the engine does so when nothing is being written.
 //   - Policies outlive the agent and the boot. An agent that cannot read them does not start.
 //

@@ -16,7 +16,7 @@ type Enforcer interface {
 	Apply(e *engine.Engine, change *engine.Change, locals map[string]Local) error
 	// Forget removes what the kernel has of an endpoint that a former agent has told of, and that is gone. It may be called during an Apply, and does nothing for an
 	// endpoint that the last Apply was told of.
-	Forget(number uint16) error
+	Forget(id uint16) error
 	// Allows reads what the kernel decides about a connection, by the policies of one of its ends.
 	Allows(q Question) (bool, error)
 	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
@@ -42,8 +42,8 @@ type Question struct {
 
 // Local is where the datapath has an endpoint of this node.
 type Local struct {
-	Number uint16 // of the endpoint
-	Link   int    // index of its host end
+	ID   uint16 // of the endpoint
+	Link int    // index of its host end
 }
 
 // noEnforcer is for a program without a datapath.

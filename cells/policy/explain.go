@@ -15,9 +15,9 @@ import (
 
 // Explanation is what the policies say of a connection, and what the kernel decides.
 type Explanation struct {
-	From, To Peer
-	engine.Decision
-	Datapath Datapath
+	engine.Verdict
+	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
+	Datapath                 Datapath
 }
 
 // Datapath is what the kernel decides about a connection by the policies of its ends.
@@ -26,48 +26,53 @@ type Datapath struct {
 	NotAsked        error // why it was asked about neither
 }
 
-// Peer is one end of a connection.
-type Peer struct {
-	Address  netip.Addr
-	Kind     model.EndpointKind
-	Endpoint endpoint.Endpoint // the zero Endpoint when it is none of this node
-}
-
-// Explain decides about a connection between two ends, each an address or a reference to an endpoint of this node. It asks the kernel when no change is being written.
+// Explain evaluates a connection between two ends, each an address or a reference to an endpoint of this node. It asks the kernel when no change is being written.
 func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup, from, to string, protocol model.Protocol, port uint16) (x Explanation, err error) {
-	if x.From, x.To, err = sameFamily(endpoints, from, to); err != nil {
+	sources, fromEndpoint, err := resolve(endpoints, from)
+	if err != nil {
+		return Explanation{}, fmt.Errorf("from: %w", err)
+	}
+	destinations, toEndpoint, err := resolve(endpoints, to)
+	if err != nil {
+		return Explanation{}, fmt.Errorf("to: %w", err)
+	}
+	source, destination, ok := sameFamily(sources, destinations)
+	if !ok {
+		return Explanation{}, fault.New(fault.Invalid, fmt.Sprintf("%.64s and %.64s have no address of the same family", from, to))
+	}
+	if err := p.view.beginTurn(ctx); err != nil {
 		return Explanation{}, err
 	}
-	if err := p.queue.begin(ctx); err != nil {
-		return Explanation{}, err
-	}
-	defer p.queue.end()
-	p.queue.view(func(e *engine.Engine) {
-		x.From.Kind, x.To.Kind = kindAt(e, x.From), kindAt(e, x.To)
-		x.Decision = e.Evaluate(x.From.Address, x.To.Address, protocol, port)
-	})
-	x.Datapath = p.queue.askKernel(x, protocol, port)
+	defer p.view.endTurn()
+	x.FromEndpoint, x.ToEndpoint = fromEndpoint, toEndpoint
+	x.Verdict = p.view.Evaluate(source, destination, protocol, port)
+	x.Datapath = p.view.askKernel(x.Verdict, protocol, port)
 	return x, nil
 }
 
-// sameFamily returns the addresses of two ends, IPv4 if both have one.
-func sameFamily(endpoints endpointmanager.Lookup, from, to string) (Peer, Peer, error) {
-	sources, err := peersOf(endpoints, from)
+// resolve returns the addresses that a text stands for, IPv4 first, and their endpoint. An address need not be an endpoint's.
+func resolve(endpoints endpointmanager.Lookup, text string) ([]netip.Addr, endpoint.Endpoint, error) {
+	ref, err := endpoint.ParseRef(text)
 	if err != nil {
-		return Peer{}, Peer{}, fmt.Errorf("from: %w", err)
+		return nil, endpoint.Endpoint{}, err
 	}
-	destinations, err := peersOf(endpoints, to)
-	if err != nil {
-		return Peer{}, Peer{}, fmt.Errorf("to: %w", err)
+	ep, err := endpoints.Get(ref)
+	if addr, parseErr := netip.ParseAddr(text); parseErr == nil {
+		return []netip.Addr{addr.Unmap()}, ep, nil
 	}
+	return ep.Addresses.List(), ep, err
+}
+
+// sameFamily returns the first two addresses of one family.
+func sameFamily(sources, destinations []netip.Addr) (source, destination netip.Addr, ok bool) {
 	for _, source := range sources {
 		for _, destination := range destinations {
-			if source.Address.Is4() == destination.Address.Is4() {
-				return source, destination, nil
+			if source.Is4() == destination.Is4() {
+				return source, destination, true
 			}
 		}
 	}
-	return Peer{}, Peer{}, fault.New(fault.Invalid, fmt.Sprintf("%.64s and %.64s have no address of the same family", from, to))
+	return source, destination, false
 }
 
 // The reasons for which the kernel is not asked.
@@ -78,23 +83,23 @@ var (
 )
 
 // askKernel expects the turn.
-func (q *Queue) askKernel(x Explanation, protocol model.Protocol, port uint16) (d Datapath) {
-	from, fromLocal := q.locals[q.engine.Endpoint(x.From.Address)]
-	to, toLocal := q.locals[q.engine.Endpoint(x.To.Address)]
+func (v *View) askKernel(verdict engine.Verdict, protocol model.Protocol, port uint16) (d Datapath) {
+	from, fromLocal := v.locals[verdict.From.Endpoint]
+	to, toLocal := v.locals[verdict.To.Endpoint]
 	allowed := true
 	switch {
-	case q.Applied().Revision == 0:
+	case v.Applied().Revision == 0:
 		return Datapath{NotAsked: errNotWritten}
 	case fromLocal && from == to: // a pod reaches itself
 		return Datapath{Egress: &allowed, Ingress: &allowed}
-	case fromLocal && x.To.Kind == model.Host:
+	case fromLocal && verdict.To.Kind == model.Host:
 		return Datapath{NotAsked: errToNode}
 	case !fromLocal && !toLocal:
 		return Datapath{NotAsked: errNoLocalPod}
 	}
 	ask := func(question Question) *bool {
 		question.Protocol, question.Port = protocol, port
-		allows, err := q.enforcer.Allows(question)
+		allows, err := v.enforcer.Allows(question)
 		if err != nil {
 			d.NotAsked = err
 			return nil
@@ -102,39 +107,10 @@ func (q *Queue) askKernel(x Explanation, protocol model.Protocol, port uint16) (
 		return &allows
 	}
 	if fromLocal {
-		d.Egress = ask(Question{Local: from, Direction: model.Egress, Peer: x.To.Address})
+		d.Egress = ask(Question{Local: from, Direction: model.Egress, Peer: verdict.To.Address})
 	}
 	if toLocal {
-		d.Ingress = ask(Question{Local: to, Direction: model.Ingress, Peer: x.From.Address, SentHere: x.From.Kind == model.Host})
+		d.Ingress = ask(Question{Local: to, Direction: model.Ingress, Peer: verdict.From.Address, SentHere: verdict.From.Kind == model.Host})
 	}
 	return d
-}
-
-// peersOf returns one for each address, IPv4 first.
-func peersOf(endpoints endpointmanager.Lookup, text string) (peers []Peer, err error) {
-	ref, err := endpoint.ParseRef(text)
-	if err != nil {
-		return nil, err
-	}
-	ep, err := endpoints.Get(ref)
-	if addr, parseErr := netip.ParseAddr(text); parseErr == nil {
-		return []Peer{{Address: addr.Unmap(), Endpoint: ep}}, nil // anybody may have it
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, addr := range ep.Addresses.List() {
-		peers = append(peers, Peer{Address: addr, Endpoint: ep})
-	}
-	return peers, nil
-}
-
-func kindAt(e *engine.Engine, p Peer) model.EndpointKind {
-	switch id := e.Endpoint(p.Address); id {
-	case "":
-		return model.World
-	case hostID:
-		return model.Host
-	}
-	return model.Pod
 }

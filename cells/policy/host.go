@@ -10,8 +10,8 @@ import (
 	"porin.dev/porin/internal/nodeaddr"
 )
 
-// hostID is the engine's endpoint that has the node's own addresses. An attachment has another form.
-const hostID = "host"
+// hostKey is the engine's endpoint that has the node's own addresses. An attachment has another form.
+const hostKey = "host"
 
 // newFollower has the queue know the addresses of the node. A loopback address never reaches a pod.
 func newFollower(source nodeaddr.Source, q *Queue, log *slog.Logger) *nodeaddr.Follower {
@@ -19,6 +19,6 @@ func newFollower(source nodeaddr.Source, q *Queue, log *slog.Logger) *nodeaddr.F
 	return nodeaddr.NewFollower("policy-follow-node-addresses", source, relevant, func(all map[netip.Addr]string) {
 		addresses := slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)
 		addresses = slices.DeleteFunc(addresses, netip.Addr.IsLoopback)
-		q.collect(setEndpoint(subject{Endpoint: model.Endpoint{ID: hostID, Kind: model.Host, Addresses: addresses}}))
+		q.collect(setEndpoint(desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Kind: model.Host, Addresses: addresses}}))
 	}, log)
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/fx"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/manifest"
@@ -134,15 +135,15 @@ func (s routes) diff(w http.ResponseWriter, r *http.Request) error {
 	answer := v1.PolicyDiff{Flows: d.Flows, Since: d.Since, Changed: len(d.Changes), Changes: []v1.PolicyFlowChange{}}
 	for _, c := range d.Changes[:min(len(d.Changes), maxChanges)] {
 		answer.Changes = append(answer.Changes, v1.PolicyFlowChange{
-			From: peerToV1(c.FromPeer), To: peerToV1(c.ToPeer), Protocol: c.Protocol.String(), Port: c.Port, Count: c.Count, LastSeen: c.LastSeen,
+			From: endToV1(c.Now.From, c.FromEndpoint), To: endToV1(c.Now.To, c.ToEndpoint), Protocol: c.Protocol.String(), Port: c.Port, Count: c.Count, LastSeen: c.LastSeen,
 			Now: verdictToV1(c.Now), Then: verdictToV1(c.Then),
 		})
 	}
 	return httpx.JSON(w, http.StatusOK, answer)
 }
 
-func verdictToV1(d engine.Decision) v1.PolicyVerdict {
-	return v1.PolicyVerdict{Allowed: d.Allowed, Egress: decisionToV1(d.Egress), Ingress: decisionToV1(d.Ingress)}
+func verdictToV1(v engine.Verdict) v1.PolicyVerdict {
+	return v1.PolicyVerdict{Allowed: v.Allowed, Egress: decisionToV1(v.Egress), Ingress: decisionToV1(v.Ingress)}
 }
 
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
@@ -196,7 +197,7 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer := v1.PolicyExplanation{
-		From: peerToV1(x.From), To: peerToV1(x.To), Protocol: protocol.String(), Port: port,
+		From: endToV1(x.From, x.FromEndpoint), To: endToV1(x.To, x.ToEndpoint), Protocol: protocol.String(), Port: port,
 		Allowed: x.Allowed, Egress: decisionToV1(x.Egress), Ingress: decisionToV1(x.Ingress),
 		Datapath: datapathToV1(x),
 	}
@@ -206,7 +207,7 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	if x.AuditIngress != nil {
 		answer.AuditIngress = new(decisionToV1(*x.AuditIngress))
 	}
-	if applied := s.policies.queue.Applied(); applied.Err != nil {
+	if applied := s.policies.view.Applied(); applied.Err != nil {
 		answer.Error = applied.Err.Error()
 	}
 	return httpx.JSON(w, http.StatusOK, answer)
@@ -256,21 +257,21 @@ func ruleCount(rules *model.Rules) int {
 	return len(*rules)
 }
 
-func peerToV1(p Peer) v1.PolicyPeer {
-	return v1.PolicyPeer{Address: p.Address, Kind: p.Kind.String(), Pod: v1.Pod{Namespace: p.Endpoint.Spec.Pod.Namespace, Name: p.Endpoint.Spec.Pod.Name}, Endpoint: p.Endpoint.ID}
+func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
+	return v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
 }
 
-func decisionToV1(o engine.Outcome) v1.PolicyDecision {
-	d := v1.PolicyDecision{Allowed: o.Allowed, Reason: o.Reason.String()}
-	if o.Rule != nil {
-		d.Rule = new(ruleToV1(*o.Rule))
+func decisionToV1(d engine.Decision) v1.PolicyDecision {
+	out := v1.PolicyDecision{Allowed: d.Allowed, Reason: d.Reason.String()}
+	if d.Rule != nil {
+		out.Rule = new(ruleToV1(*d.Rule))
 	}
-	for _, r := range o.Passed {
+	for _, r := range d.Passed {
 		if r != nil {
-			d.Passed = append(d.Passed, ruleToV1(*r))
+			out.Passed = append(out.Passed, ruleToV1(*r))
 		}
 	}
-	return d
+	return out
 }
 
 func datapathToV1(x Explanation) v1.PolicyDatapath {
@@ -284,7 +285,7 @@ func datapathToV1(x Explanation) v1.PolicyDatapath {
 	return d
 }
 
-func differs(kernel *bool, o engine.Outcome) bool { return kernel != nil && *kernel != o.Allowed }
+func differs(kernel *bool, d engine.Decision) bool { return kernel != nil && *kernel != d.Allowed }
 
 func ruleToV1(r engine.Rule) v1.PolicyRule {
 	return v1.PolicyRule{

@@ -28,7 +28,7 @@ type fakeKernel struct {
 }
 
 type fakeEndpoint struct {
-	number uint16
+	id     uint16
 	tables [2]engine.TableID
 }
 
@@ -77,8 +77,8 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 	}
 	for _, addr := range change.Addresses {
 		delete(k.addresses, addr)
-		if class, owned := e.Class(addr); owned {
-			k.addresses[addr] = class
+		if end := e.End(addr); end.Endpoint != "" {
+			k.addresses[addr] = end.Class
 		}
 	}
 	for _, prefix := range change.Prefixes {
@@ -90,23 +90,23 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 		}
 	}
 	k.applyTables(e, change, locals)
-	for _, id := range change.Endpoints {
-		local, ok := locals[id]
+	for _, key := range change.Endpoints {
+		local, ok := locals[key]
 		if !ok {
-			delete(k.endpoints, id)
+			delete(k.endpoints, key)
 			continue
 		}
-		egress, _ := e.Table(id, model.Egress)
-		ingress, _ := e.Table(id, model.Ingress)
-		k.endpoints[id] = fakeEndpoint{local.Number, [2]engine.TableID{egress.ID(), ingress.ID()}}
+		egress, _ := e.Table(key, model.Egress)
+		ingress, _ := e.Table(key, model.Ingress)
+		k.endpoints[key] = fakeEndpoint{local.ID, [2]engine.TableID{egress.ID(), ingress.ID()}}
 	}
 	return nil
 }
 
-func (k *fakeKernel) Forget(number uint16) error {
+func (k *fakeKernel) Forget(id uint16) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.forgotten = append(k.forgotten, number)
+	k.forgotten = append(k.forgotten, id)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (k *fakeKernel) Allows(q Question) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, ep := range k.endpoints {
-		if ep.number == q.Local.Number {
+		if ep.id == q.Local.ID {
 			o, ok := engine.Lookup(k.rowsOf(ep, q.Direction, q.Peer), q.Protocol, q.Port)
 			return ok && o.Allowed, nil
 		}
@@ -126,9 +126,9 @@ func (k *fakeKernel) Allows(q Question) (bool, error) {
 func (k *fakeKernel) Compare(e *engine.Engine, locals map[string]Local) (found []Difference, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for id, local := range locals {
-		if table, _ := e.Table(id, model.Ingress); k.endpoints[id].tables[model.Ingress] != table.ID() {
-			found = append(found, Difference{"differs", "policies", fmt.Sprint(local.Number), "another table"})
+	for key, local := range locals {
+		if table, _ := e.Table(key, model.Ingress); k.endpoints[key].tables[model.Ingress] != table.ID() {
+			found = append(found, Difference{"differs", "policies", fmt.Sprint(local.ID), "another table"})
 		}
 	}
 	return found, nil
@@ -183,32 +183,32 @@ func (k *fakeKernel) applyTables(e *engine.Engine, change engine.Change, locals 
 	}
 }
 
-// number returns the endpoint number that the kernel has for an ID; 0 for none.
-func (k *fakeKernel) number(id string) uint16 {
+// id returns the endpoint ID that the kernel has for a key; 0 for none.
+func (k *fakeKernel) id(key string) uint16 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.endpoints[id].number
+	return k.endpoints[key].id
 }
 
 // allows decides about a TCP connection between two endpoints.
-func (k *fakeKernel) allows(t testing.TB, from, to subject, port uint16) bool {
+func (k *fakeKernel) allows(t testing.TB, from, to desiredEndpoint, port uint16) bool {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.decide(t, from, model.Egress, to.Addresses[0], port) && k.decide(t, to, model.Ingress, from.Addresses[0], port)
 }
 
-func (k *fakeKernel) decide(t testing.TB, ep subject, d model.Direction, peer netip.Addr, port uint16) bool {
+func (k *fakeKernel) decide(t testing.TB, ep desiredEndpoint, d model.Direction, peer netip.Addr, port uint16) bool {
 	t.Helper()
-	known, ok := k.endpoints[ep.ID]
+	known, ok := k.endpoints[ep.Key]
 	if !ok {
 		if ep.Local {
-			t.Errorf("the kernel does not know %s", ep.ID)
+			t.Errorf("the kernel does not know %s", ep.Key)
 		}
 		return true
 	}
 	if _, ok := k.tables[known.tables[d]]; !ok {
-		t.Errorf("the kernel does not have the %s table %d of %s", d, known.tables[d], ep.ID)
+		t.Errorf("the kernel does not have the %s table %d of %s", d, known.tables[d], ep.Key)
 	}
 	o, ok := engine.Lookup(k.rowsOf(known, d, peer), model.TCP, port)
 	return ok && o.Allowed

@@ -8,16 +8,16 @@ import (
 
 // collector shows what is in force.
 type collector struct {
-	queue                                               *Queue
+	view                                                *View
 	policies, identities, revision, failures, applyTime *prometheus.Desc
 }
 
-func newCollector(q *Queue) *collector {
+func newCollector(v *View) *collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("porin_policy_"+name, help, nil, nil)
 	}
 	return &collector{
-		queue:      q,
+		view:       v,
 		policies:   desc("policies", "Network policies."),
 		identities: desc("identities", "Sets of addresses that the rules of no policy tell apart."),
 		revision:   desc("revision", "Changes of policies, labels and addresses that were written to the datapath since the agent's start."),
@@ -38,10 +38,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
-	applied := c.queue.Applied()
-	gauge(c.policies, float64(c.queue.policyCount()))
+	applied := c.view.Applied()
+	gauge(c.policies, float64(c.view.policyCount()))
 	gauge(c.revision, float64(applied.Revision))
 	gauge(c.applyTime, applied.Duration.Seconds())
-	c.queue.view(func(e *engine.Engine) { gauge(c.identities, float64(e.Classes())) })
+	c.view.read(func(e *engine.Engine) { gauge(c.identities, float64(e.Classes())) })
 	ch <- prometheus.MustNewConstMetric(c.failures, prometheus.CounterValue, float64(applied.Failures))
 }

@@ -104,14 +104,14 @@ func (n *node) update(t *testing.T, ep endpoint.Endpoint) {
 // wants compares what the kernel says of a connection to port 80.
 func (n *node) wants(t *testing.T, from, to endpoint.Endpoint, allowed bool, when string) {
 	t.Helper()
-	if got := n.kernel.allows(t, subjectFor(t, from), subjectFor(t, to), 80); got != allowed {
+	if got := n.kernel.allows(t, desiredFor(t, from), desiredFor(t, to), 80); got != allowed {
 		t.Errorf("%s: %s to %s is allowed: %t, want %t", when, from.Spec.Pod.Name, to.Spec.Pod.Name, got, allowed)
 	}
 }
 
-func subjectFor(t testing.TB, ep endpoint.Endpoint) subject {
+func desiredFor(t testing.TB, ep endpoint.Endpoint) desiredEndpoint {
 	t.Helper()
-	s, err := subjectOf(ep)
+	s, err := desiredOf(ep)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,7 @@ const (
 type Policies struct {
 	log   *slog.Logger
 	queue *Queue
+	view  *View
 	store store         // used by who has the turn
 	turn  chan struct{} // holds one token while a change is under way
 
@@ -46,7 +47,7 @@ type Policies struct {
 // New returns what has policies enforced by the queue. It is to be started before the queue opens.
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
-		log: log, queue: q, store: store{path: cfg.path()}, turn: make(chan struct{}, 1), all: map[model.PolicyID]manifest.Manifest{},
+		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), all: map[model.PolicyID]manifest.Manifest{},
 	}
 }
 
@@ -202,6 +203,6 @@ func (p *Policies) List() []manifest.Manifest {
 
 // Reports returns what authors of policies should know, in the order of evaluation.
 func (p *Policies) Reports() (reports []engine.Report) {
-	p.queue.view(func(e *engine.Engine) { reports = e.Reports() })
+	p.view.read(func(e *engine.Engine) { reports = e.Reports() })
 	return reports
 }

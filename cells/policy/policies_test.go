@@ -54,11 +54,11 @@ func TestPutOutcomes(t *testing.T) {
 		{toWebFrom("client"), []Outcome{Unchanged}},
 		{toWebFrom("other") + "---" + twoPolicies, []Outcome{Changed, Created, Created}},
 	} {
-		before := n.queue.Applied().Revision
+		before := n.queue.view.Applied().Revision
 		if _, outcomes, err := n.policies.Put(t.Context(), []byte(row.manifests)); err != nil || !slices.Equal(outcomes, row.want) {
 			t.Errorf("outcomes %q, %v, want %q", outcomes, err, row.want)
 		}
-		if row.want[0] == Unchanged && n.queue.Applied().Revision != before {
+		if row.want[0] == Unchanged && n.queue.view.Applied().Revision != before {
 			t.Error("the same policy again was written to the datapath")
 		}
 	}

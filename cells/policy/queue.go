@@ -22,35 +22,22 @@ const (
 
 var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 
-// Queue is the one writer of the engine, and of what the [Enforcer] has of it. Its loop takes all requests that wait, makes one
+// Queue is the one writer of the engine, and of what the [Enforcer] has of it; a [View] reads them. Its loop takes all requests that wait, makes one
 // change of them and has it written. Its methods may be called concurrently.
 type Queue struct {
 	log      *slog.Logger
 	enforcer Enforcer
+	view     *View
 	task     *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
-	turn     chan struct{} // holds one token while something is written, or compared with the kernel
 	open     sync.Once
 
 	mu      sync.Mutex // guards the field below
 	waiting []*request
 
-	state sync.RWMutex // guards the fields below, which the loop alone writes
-	desired
-	status Applied
-
 	// Of the loop alone.
 	pending []engine.Change // what is not written
 	written bool            // everything has been, once
-}
-
-// Applied is what became of the changes so far.
-type Applied struct {
-	Revision uint64        // changes that were written since the start of the agent
-	Failures uint64        // tries that failed
-	Duration time.Duration // of the last one that did not
-	Err      error         // why the last change is not written; nil when all is
-	Since    time.Time     // of Err
 }
 
 // request is a change that somebody asks for.
@@ -68,10 +55,16 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, log *slog.Logger) *Queue {
 	if enforcer == nil {
 		enforcer = noEnforcer{}
 	}
-	q := &Queue{log: log, enforcer: enforcer, opened: make(chan struct{}), turn: make(chan struct{}, 1), desired: newDesired(cfg)}
+	q := &Queue{
+		log: log, enforcer: enforcer, opened: make(chan struct{}),
+		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
+	}
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
+
+// View returns what reads the policies that the queue writes.
+func (q *Queue) View() *View { return q.view }
 
 // Task is the queue's loop. [Queue.Start] starts it.
 func (q *Queue) Task() *task.Task { return q.task }
@@ -156,27 +149,16 @@ func (q *Queue) round(ctx context.Context) error {
 	if !q.isOpen() {
 		return nil
 	}
-	if err := q.begin(ctx); err != nil {
+	if err := q.view.beginTurn(ctx); err != nil {
 		return err
 	}
-	defer q.end()
+	defer q.view.endTurn()
 	q.serve(q.take())
 	if !q.written || len(q.pending) > 0 {
-		return q.Applied().Err
+		return q.view.Applied().Err
 	}
 	return nil
 }
-
-func (q *Queue) begin(ctx context.Context) error {
-	select {
-	case q.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait until a change of policies is written: %w", ctx.Err())
-	}
-}
-
-func (q *Queue) end() { <-q.turn }
 
 // serve makes one change of the requests. When it cannot be written, each has a change of its own, so that nobody suffers for another.
 func (q *Queue) serve(requests []*request) {
@@ -219,9 +201,9 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	for _, r := range requests {
 		all.add(r.update)
 	}
-	q.state.Lock()
-	defer q.state.Unlock()
-	change, undo := q.apply(all)
+	q.view.mu.Lock()
+	defer q.view.mu.Unlock()
+	change, undo := q.view.apply(all)
 	if !isEmpty(change) {
 		q.pending = append(q.pending, change)
 	}
@@ -238,64 +220,21 @@ func (q *Queue) write() error {
 		change = &q.pending[0]
 	}
 	began := time.Now()
-	err := q.enforcer.Apply(q.engine, change, q.locals)
+	err := q.enforcer.Apply(q.view.engine, change, q.view.locals)
 	took := time.Since(began)
-	q.state.Lock()
-	defer q.state.Unlock()
-	s := &q.status
+	q.view.mu.Lock()
+	defer q.view.mu.Unlock()
+	applied := &q.view.applied
 	if err != nil {
-		if s.Failures++; s.Err == nil {
-			s.Since = began
+		if applied.Failures++; applied.Err == nil {
+			applied.Since = began
 		}
-		s.Err = err
+		applied.Err = err
 		q.written = false
 		return err
 	}
 	q.pending, q.written = nil, true
-	s.Revision++
-	s.Duration, s.Err, s.Since = took, nil, time.Time{}
+	applied.Revision++
+	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}
 	return nil
-}
-
-// compare returns where the kernel does not have what the engine says, when no change is being written. While one cannot be written there is nothing to compare.
-func (q *Queue) compare(ctx context.Context) ([]Difference, error) {
-	if err := q.begin(ctx); err != nil {
-		return nil, err
-	}
-	defer q.end()
-	if !q.written || len(q.pending) > 0 {
-		return nil, nil
-	}
-	return q.enforcer.Compare(q.engine, q.locals)
-}
-
-// Applied says what became of the changes so far.
-func (q *Queue) Applied() Applied {
-	q.state.RLock()
-	defer q.state.RUnlock()
-	return q.status
-}
-
-// view calls read with the engine, which does not change meanwhile.
-func (q *Queue) view(read func(*engine.Engine)) {
-	q.state.RLock()
-	defer q.state.RUnlock()
-	read(q.engine)
-}
-
-// policyCount returns how many policies the engine has.
-func (q *Queue) policyCount() int {
-	q.state.RLock()
-	defer q.state.RUnlock()
-	return len(q.policies)
-}
-
-// locally returns the IDs of the local endpoints that the engine has.
-func (q *Queue) locally() (ids []string) {
-	q.state.RLock()
-	defer q.state.RUnlock()
-	for id := range q.locals {
-		ids = append(ids, id)
-	}
-	return ids
 }

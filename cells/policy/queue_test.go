@@ -65,7 +65,7 @@ func TestFollowNodeAddresses(t *testing.T) {
 		web := pod(1, "web")
 		n.attach(t, web)
 		reached := func(addr netip.Addr) bool {
-			return n.kernel.allows(t, subject{Endpoint: model.Endpoint{ID: hostID, Addresses: []netip.Addr{addr}}}, subjectFor(t, web), 80)
+			return n.kernel.allows(t, desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Addresses: []netip.Addr{addr}}}, desiredFor(t, web), 80)
 		}
 		if !reached(first) || reached(second) || reached(loopback) {
 			t.Errorf("reached from %s: %t, %s: %t, %s: %t; want the first alone", first, reached(first), second, reached(second), loopback, reached(loopback))
@@ -124,8 +124,8 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 				p := policyOf(t, toWebFrom(apps[r.IntN(3)]))
 				u.policies.set(p.ID, &p)
 			default:
-				s := subjectFor(t, pod(i, apps[r.IntN(4)]))
-				s.local.Number += uint16(100 * r.IntN(2))
+				s := desiredFor(t, pod(i, apps[r.IntN(4)]))
+				s.local.ID += uint16(100 * r.IntN(2))
 				u = setEndpoint(s)
 			}
 			requests = append(requests, &request{update: u, keep: r.IntN(3) == 0, done: make(chan error, 1)})
@@ -137,19 +137,19 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 	}
 	k.refuse = nil
 	q.serve(nil)
-	for id, s := range q.endpoints {
-		if k.endpoints[id].number != s.local.Number {
-			t.Errorf("the kernel has number %d for %s, want %d", k.endpoints[id].number, id, s.local.Number)
+	for key, s := range q.view.endpoints {
+		if k.endpoints[key].id != s.local.ID {
+			t.Errorf("the kernel has ID %d for %s, want %d", k.endpoints[key].id, key, s.local.ID)
 		}
-		for _, peer := range q.endpoints {
-			want := q.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
-			if id != peer.ID && k.allows(t, s, peer, 80) != want.Allowed {
-				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", id, peer.ID, want.Allowed, want.Egress, want.Ingress)
+		for _, peer := range q.view.endpoints {
+			want := q.view.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
+			if key != peer.Key && k.allows(t, s, peer, 80) != want.Allowed {
+				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", key, peer.Key, want.Allowed, want.Egress, want.Ingress)
 			}
 		}
 	}
-	if len(k.endpoints) != len(q.endpoints) || len(k.addresses) != len(q.endpoints) {
-		t.Errorf("the kernel has %d endpoints and %d addresses, want %d", len(k.endpoints), len(k.addresses), len(q.endpoints))
+	if len(k.endpoints) != len(q.view.endpoints) || len(k.addresses) != len(q.view.endpoints) {
+		t.Errorf("the kernel has %d endpoints and %d addresses, want %d", len(k.endpoints), len(k.addresses), len(q.view.endpoints))
 	}
 	tables := map[engine.TableID]bool{}
 	for _, ep := range k.endpoints {

@@ -20,14 +20,14 @@ func newReporter(p *Policies) reporter { return reporter{p} }
 
 // Report implements server.StatusReporter.
 func (r reporter) Report(status *v1.Status) {
-	q := r.policies.queue
-	applied := q.Applied()
+	v := r.policies.view
+	applied := v.Applied()
 	status.Policy = v1.PolicyStatus{
 		Policies: len(r.policies.List()), Revision: applied.Revision, Error: errorText(applied.Err), FailedSince: applied.Since,
-		Audit: q.config.Audit,
+		Audit: v.config.Audit,
 	}
 	var reports []engine.Report
-	q.view(func(e *engine.Engine) { status.Policy.Identities, reports = e.Classes(), e.Reports() })
+	v.read(func(e *engine.Engine) { status.Policy.Identities, reports = e.Classes(), e.Reports() })
 	for _, report := range reports[:min(len(reports), maxReported)] {
 		out := v1.PolicyReport{Policies: []string{}, Text: report.Text}
 		for _, id := range report.Policies[:min(len(report.Policies), maxReported)] {
@@ -39,15 +39,15 @@ func (r reporter) Report(status *v1.Status) {
 
 // Describe implements endpointmanager.Describer.
 func (r reporter) Describe(ep endpoint.Endpoint, description *v1.Endpoint) {
-	q := r.policies.queue
-	out := v1.EndpointPolicy{Error: errorText(q.Applied().Err)}
+	v := r.policies.view
+	out := v1.EndpointPolicy{Error: errorText(v.Applied().Err)}
 	known := false
-	q.view(func(e *engine.Engine) {
-		id := idOf(ep.Spec.Attachment)
-		egress, ok := e.Table(id, model.Egress)
-		ingress, _ := e.Table(id, model.Ingress)
+	v.read(func(e *engine.Engine) {
+		key := keyOf(ep.Spec.Attachment)
+		egress, ok := e.Table(key, model.Egress)
+		ingress, _ := e.Table(key, model.Ingress)
 		if known = ok; known {
-			out.Egress, out.Ingress, out.Audit = egress.Restricts(), ingress.Restricts(), e.InAudit(id)
+			out.Egress, out.Ingress, out.Audit = egress.Restricts(), ingress.Restricts(), e.InAudit(key)
 		}
 	})
 	if known {
@@ -58,7 +58,7 @@ func (r reporter) Describe(ep endpoint.Endpoint, description *v1.Endpoint) {
 // Condition implements supervisor.HealthReporter.
 func (r reporter) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "policy", State: supervisor.OK}
-	if applied := r.policies.queue.Applied(); applied.Err != nil {
+	if applied := r.policies.view.Applied(); applied.Err != nil {
 		c.State = supervisor.Degraded
 		c.Reason = fmt.Sprintf("the last change of policies is not in the datapath, which has what was before; it is tried again: %v", applied.Err)
 	}

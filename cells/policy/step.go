@@ -34,17 +34,17 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 func (s *Step) Update(ctx context.Context, ep endpoint.Endpoint) error { return s.set(ctx, ep) }
 
 func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
-	subject, err := subjectOf(ep)
+	desired, err := desiredOf(ep)
 	if err != nil {
 		return err
 	}
-	return s.queue.do(ctx, setEndpoint(subject), false)
+	return s.queue.do(ctx, setEndpoint(desired), false)
 }
 
 // Detach returns when the datapath knows nothing of the endpoint any more, so that its addresses may be another's. Before everything is
 // restored the datapath is as the agent before has left it.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
-	gone := removeEndpoint(idOf(ep.Spec.Attachment))
+	gone := removeEndpoint(keyOf(ep.Spec.Attachment))
 	if !s.queue.isOpen() {
 		s.queue.collect(gone)
 	} else if err := s.queue.do(ctx, gone, true); err != nil {
@@ -62,11 +62,11 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 }
 
 func (s *Step) collect(ep endpoint.Endpoint) error {
-	subject, err := subjectOf(ep)
+	desired, err := desiredOf(ep)
 	if err != nil {
 		return err
 	}
-	s.queue.collect(setEndpoint(subject))
+	s.queue.collect(setEndpoint(desired))
 	return nil
 }
 
@@ -86,13 +86,13 @@ func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []s
 	}
 	alive := map[string]bool{}
 	for _, ep := range live {
-		alive[idOf(ep.Spec.Attachment)] = true
+		alive[keyOf(ep.Spec.Attachment)] = true
 	}
 	var gone update
-	for _, id := range s.queue.locally() {
-		if !alive[id] {
-			gone.endpoints.set(id, nil)
-			removed = append(removed, "policy of "+id)
+	for _, key := range s.queue.view.localEndpoints() {
+		if !alive[key] {
+			gone.endpoints.set(key, nil)
+			removed = append(removed, "policy of "+key)
 		}
 	}
 	if len(removed) == 0 {
@@ -102,25 +102,25 @@ func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []s
 	return removed, s.queue.do(ctx, gone, true)
 }
 
-// idOf is the endpoint's ID in the engine: a pod may have several interfaces.
-func idOf(a endpoint.Attachment) string { return a.String() }
+// keyOf is the endpoint's key in the engine: a pod may have several interfaces.
+func keyOf(a endpoint.Attachment) string { return a.String() }
 
-// subjectOf is the endpoint as the engine knows it. Without labels it is a pod that has none.
-func subjectOf(ep endpoint.Endpoint) (subject, error) {
+// desiredOf is the endpoint as the engine knows it. Without labels it is a pod that has none.
+func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 	metadata, err := endpoint.DecodeMetadata(ep.Metadata)
 	if err != nil {
-		return subject{}, fmt.Errorf("endpoint %s: %w", ep.Spec.Attachment, err)
+		return desiredEndpoint{}, fmt.Errorf("endpoint %s: %w", ep.Spec.Attachment, err)
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
-	s := subject{local: Local{Number: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
-		ID: idOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
+	s := desiredEndpoint{local: Local{ID: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
+		Key: keyOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,
 	}}
 	for _, p := range metadata.NamedPorts {
 		protocol, err := model.ParseProtocol(p.Protocol)
 		if err != nil {
-			return subject{}, fmt.Errorf("endpoint %s: port %s: %w", ep.Spec.Attachment, p.Name, err)
+			return desiredEndpoint{}, fmt.Errorf("endpoint %s: port %s: %w", ep.Spec.Attachment, p.Name, err)
 		}
 		s.NamedPorts = append(s.NamedPorts, model.NamedPort{Name: p.Name, Protocol: protocol, Number: p.Port})
 	}

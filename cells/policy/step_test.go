@@ -20,7 +20,7 @@ func TestStepConformance(t *testing.T) {
 		return endpointtest.Subject{
 			Step: n.step,
 			Has: func(_ testing.TB, ep endpoint.Endpoint) bool {
-				return n.kernel.number(ep.Spec.Attachment.String()) != 0
+				return n.kernel.id(ep.Spec.Attachment.String()) != 0
 			},
 			Prepare: func(_ testing.TB, ep endpoint.Endpoint) (endpoint.Endpoint, *endpoint.Namespace) {
 				ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, byte(ep.ID >> 8), byte(ep.ID)})
@@ -40,8 +40,8 @@ func TestAttachEnforcesPolicyFirst(t *testing.T) {
 	n.wants(t, client, web, true, "after Attach")
 	n.wants(t, other, web, false, "after Attach")
 	n.wants(t, web, other, true, "after Attach")
-	if number := n.kernel.number("c1:eth0"); number != 1 {
-		t.Errorf("the kernel has number %d for endpoint 1", number)
+	if id := n.kernel.id("c1:eth0"); id != 1 {
+		t.Errorf("the kernel has ID %d for endpoint 1", id)
 	}
 	if err := n.step.Detach(t.Context(), client, endpoint.DeleteConfig{}); err != nil {
 		t.Fatal(err)
@@ -119,11 +119,11 @@ func TestPruneWritesOnce(t *testing.T) {
 			t.Errorf("%d changes were written, want one for what is restored and one at the most for what is created", times)
 		}
 		for _, ep := range append(live, created) {
-			if number := n.kernel.number(ep.Spec.Attachment.String()); number != ep.ID {
-				t.Errorf("the kernel has number %d for endpoint %d", number, ep.ID)
+			if id := n.kernel.id(ep.Spec.Attachment.String()); id != ep.ID {
+				t.Errorf("the kernel has ID %d for endpoint %d", id, ep.ID)
 			}
 		}
-		if n.kernel.number(gone.Spec.Attachment.String()) != 0 {
+		if n.kernel.id(gone.Spec.Attachment.String()) != 0 {
 			t.Error("the kernel has an endpoint that is gone")
 		}
 		n.put(t, toWebFrom("client"))
@@ -151,8 +151,8 @@ func TestPruneFails(t *testing.T) {
 		n.kernel.refuseWith(nil)
 		synctest.Wait()
 		<-after(lastRetry)
-		if n.kernel.number("c1:eth0") != 1 || n.kernel.number("c2:eth0") != 0 {
-			t.Errorf("the kernel has %d and %d, want endpoint 1 alone", n.kernel.number("c1:eth0"), n.kernel.number("c2:eth0"))
+		if n.kernel.id("c1:eth0") != 1 || n.kernel.id("c2:eth0") != 0 {
+			t.Errorf("the kernel has %d and %d, want endpoint 1 alone", n.kernel.id("c1:eth0"), n.kernel.id("c2:eth0"))
 		}
 	})
 }
@@ -180,8 +180,8 @@ func TestAttachSideBySide(t *testing.T) {
 			t.Errorf("endpoint %d: error %v", i+1, err)
 		}
 	}
-	if ids := n.queue.locally(); len(ids) != 249 || slices.Contains(ids, "c100:eth0") || n.queue.Applied().Err != nil {
-		t.Errorf("%d endpoints are in force, error %v; want all but one, and none", len(ids), n.queue.Applied().Err)
+	if ids := n.queue.view.localEndpoints(); len(ids) != 249 || slices.Contains(ids, "c100:eth0") || n.queue.view.Applied().Err != nil {
+		t.Errorf("%d endpoints are in force, error %v; want all but one, and none", len(ids), n.queue.view.Applied().Err)
 	}
 }
 
@@ -203,8 +203,8 @@ func TestDetachFails(t *testing.T) {
 		t.Errorf("error %v, want %v", err, errKernel)
 	}
 	n.kernel.refuseWith(nil)
-	if err := n.step.Detach(t.Context(), web, endpoint.DeleteConfig{}); err != nil || n.kernel.number("c1:eth0") != 0 {
-		t.Errorf("again: %v, and the kernel has number %d", err, n.kernel.number("c1:eth0"))
+	if err := n.step.Detach(t.Context(), web, endpoint.DeleteConfig{}); err != nil || n.kernel.id("c1:eth0") != 0 {
+		t.Errorf("again: %v, and the kernel has ID %d", err, n.kernel.id("c1:eth0"))
 	}
 }
 
@@ -231,8 +231,8 @@ func TestOccupyWithoutRecord(t *testing.T) {
 	if _, err := n.step.Attach(t.Context(), pod(9, "web"), nil); err != nil { // comes after both
 		t.Fatal(err)
 	}
-	if n.kernel.number("c7:eth0") != 0 || n.kernel.number("c8:eth0") != 8 {
-		t.Errorf("the kernel has %d and %d, want nothing of the unknown one", n.kernel.number("c7:eth0"), n.kernel.number("c8:eth0"))
+	if n.kernel.id("c7:eth0") != 0 || n.kernel.id("c8:eth0") != 8 {
+		t.Errorf("the kernel has %d and %d, want nothing of the unknown one", n.kernel.id("c7:eth0"), n.kernel.id("c8:eth0"))
 	}
 }
 
@@ -244,6 +244,6 @@ func TestDetachForgets(t *testing.T) {
 	}
 	n.prune(t)
 	if !slices.Equal(n.kernel.forgotten, []uint16{7}) {
-		t.Errorf("the kernel was to forget %v, want number 7", n.kernel.forgotten)
+		t.Errorf("the kernel was to forget %v, want ID 7", n.kernel.forgotten)
 	}
 }

@@ -5,5 +5,5 @@ import (
 	"porin.dev/porin/cells/policy/engine"
 )
 
-// DecisionToV1 is the outcome as the API shows it.
-func DecisionToV1(o engine.Outcome) v1.PolicyDecision { return decisionToV1(o) }
+// DecisionToV1 is the decision as the API shows it.
+func DecisionToV1(d engine.Decision) v1.PolicyDecision { return decisionToV1(d) }

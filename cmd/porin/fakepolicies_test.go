@@ -117,8 +117,8 @@ func (f *fakePolicies) diff(w http.ResponseWriter, r *http.Request) error {
 	allowed, denied := v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}, v1.PolicyDecision{
 		Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "ingress", Index: -1},
 	}
-	web := v1.PolicyPeer{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1}
-	outside := v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}
+	web := v1.PolicyEnd{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1}
+	outside := v1.PolicyEnd{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}
 	if strings.Contains(string(body), "from-stdin") {
 		answer.Flows, answer.Since = 0, time.Time{}
 	} else if len(body) > 0 {
@@ -139,8 +139,8 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	port, _ := strconv.ParseUint(query.Get("port"), 10, 16)
 	answer := v1.PolicyExplanation{
-		From:     v1.PolicyPeer{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1},
-		To:       v1.PolicyPeer{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"},
+		From:     v1.PolicyEnd{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1},
+		To:       v1.PolicyEnd{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"},
 		Protocol: strings.ToUpper(query.Get("protocol")), Port: uint16(port), Allowed: port != 81,
 		Egress: v1.PolicyDecision{
 			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Index: 1},

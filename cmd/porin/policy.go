@@ -134,7 +134,7 @@ func deciderText(c v1.PolicyFlowChange) string {
 }
 
 // peerName is the pod, or the address of anybody else.
-func peerName(p v1.PolicyPeer) string {
+func peerName(p v1.PolicyEnd) string {
 	if name := podName(p.Pod); name != "" {
 		return name
 	}
@@ -287,7 +287,7 @@ func rulesText(n int) string {
 	return plural(n, "rule")
 }
 
-func peerText(p v1.PolicyPeer) string {
+func peerText(p v1.PolicyEnd) string {
 	if name := podName(p.Pod); name != "" {
 		return fmt.Sprintf("%s, %s", name, p.Address)
 	}

@@ -34,10 +34,10 @@ type params struct {
 	Log          *slog.Logger
 	Source       Source
 	Translations Translations
-	Queue        *policy.Queue
+	Policies     *policy.View
 	Endpoints    endpointmanager.Lookup
 }
 
 func build(p params) (*Collector, error) {
-	return New(p.Config, Params{Source: p.Source, Translations: p.Translations, Judge: p.Queue, Endpoints: p.Endpoints, Log: p.Log})
+	return New(p.Config, Params{Source: p.Source, Translations: p.Translations, Policies: p.Policies, Endpoints: p.Endpoints, Log: p.Log})
 }

@@ -22,7 +22,7 @@ const (
 type Collector struct {
 	source       Source
 	translations Translations
-	judge        Judge
+	policies     Policies
 	directory    *directory
 	log          *slog.Logger
 
@@ -51,7 +51,7 @@ type Counts struct {
 type Params struct {
 	Source       Source
 	Translations Translations
-	Judge        Judge
+	Policies     Policies
 	Endpoints    Endpoints
 	Log          *slog.Logger
 }
@@ -62,7 +62,7 @@ func New(cfg Config, p Params) (*Collector, error) {
 		return nil, err
 	}
 	c := &Collector{
-		source: p.Source, translations: p.Translations, judge: p.Judge, log: p.Log,
+		source: p.Source, translations: p.Translations, policies: p.Policies, log: p.Log,
 		directory: newDirectory(p.Endpoints, boottime.Now),
 		ring:      stream.NewRing[record](cfg.Flows), recent: newRecentFlows(recentCount),
 		counts: Counts{Drops: map[abi.DropReason]uint64{}},

@@ -2,7 +2,7 @@
 //
 //	datapath -- [Source] --> [Collector], every 100 ms --> ring of the last flows --> GET /v1/flows, any number of clients
 //	                             ^                    `--> [Collector.Recent]: distinct flows, for porin policy diff
-//	[Endpoints], [Judge], [Translations]
+//	[Endpoints], [Policies], [Translations]
 //
 // What it promises:
 //

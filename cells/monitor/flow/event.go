@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/conntrack"
 )
@@ -64,9 +64,9 @@ func (c *Collector) request(f *event) bool {
 	if f.to.pod != nil {
 		return false
 	}
-	j := c.judgeEnds(f)
-	f.rule(j)
-	if j.Egress.Allowed {
+	v := c.evaluate(f)
+	f.rule(v)
+	if v.Egress.Allowed {
 		return true
 	}
 	// What the node's table of nftables drops, nobody else tells of, and conntrack does not know it. All others reach the program on the uplink.
@@ -89,13 +89,13 @@ func (c *Collector) decided(f *event) {
 	switch {
 	case !f.byPolicy():
 		f.verdict = dropped
-		c.judgeEnds(f)
+		c.evaluate(f)
 		return
 	case f.dropReason() != abi.DropNone:
 		f.verdict = denied
 	}
-	if j := c.judgeEnds(f); f.agrees(j) {
-		f.rule(j)
+	if v := c.evaluate(f); f.agrees(v) {
+		f.rule(v)
 		return
 	}
 	if f.verdict != denied || f.reply {
@@ -103,12 +103,12 @@ func (c *Collector) decided(f *event) {
 	}
 	// An answer, of which the datapath does not say that it is one?
 	f.swap()
-	if j := c.judgeEnds(f); f.agrees(j) {
-		f.rule(j)
+	if v := c.evaluate(f); f.agrees(v) {
+		f.rule(v)
 		return
 	}
 	f.swap()
-	c.judgeEnds(f)
+	c.evaluate(f)
 }
 
 func (c *Collector) podAt(f *event, e end, own *Pod, isOwn bool) *Pod {
@@ -150,56 +150,56 @@ func (c *Collector) translate(protocol uint8, packet conntrack.Tuple, answers bo
 	return t, found, err
 }
 
-// judgeEnds asks the policies, and fills in whose the ends are.
-func (c *Collector) judgeEnds(f *event) (j policy.Judgement) {
+// evaluate asks the policies, and fills in whose the ends are.
+func (c *Collector) evaluate(f *event) (v engine.Verdict) {
 	from, to := f.from.Addr(), f.to.Addr()
 	if from.IsValid() && to.IsValid() && from.Is4() == to.Is4() {
-		j = c.judge.Judge(from, to, model.Protocol(f.Protocol), f.to.Port())
+		v = c.policies.Evaluate(from, to, model.Protocol(f.Protocol), f.to.Port())
 	}
-	f.from.fill(j.From)
-	f.to.fill(j.To)
-	return j
+	f.from.fill(v.From)
+	f.to.fill(v.To)
+	return v
 }
 
-func (e *end) fill(side policy.Side) {
-	e.kind, e.class = side.Kind, side.Class
-	if !e.isSide(side) {
+func (e *end) fill(known engine.End) {
+	e.kind, e.class = known.Kind, known.Class
+	if !e.matches(known) {
 		e.kind, e.class = model.Pod, 0
 	}
 }
 
-// isSide reports whether the policies know the end as the endpoint that it was.
-func (e *end) isSide(side policy.Side) bool {
+// matches reports whether the policies know the end as the endpoint that it was.
+func (e *end) matches(known engine.End) bool {
 	if e.pod == nil {
-		return side.Kind != model.Pod
+		return known.Kind != model.Pod
 	}
-	return side.Endpoint == e.pod.Attachment
+	return known.Endpoint == e.pod.Attachment
 }
 
-// rule keeps the outcomes, if the policies speak of these endpoints. Of what passes only as policies are in audit, it keeps what they would decide.
-func (f *event) rule(j policy.Judgement) {
-	if !f.from.isSide(j.From) || !f.to.isSide(j.To) {
+// rule keeps the decisions, if the policies speak of these endpoints. Of what passes only as policies are in audit, it keeps what they would decide.
+func (f *event) rule(v engine.Verdict) {
+	if !f.from.matches(v.From) || !f.to.matches(v.To) {
 		return
 	}
-	f.egress, f.ingress, f.ruled = j.Egress, j.Ingress, true
-	if !j.Egress.Allowed || !j.Ingress.Allowed {
+	f.egress, f.ingress, f.ruled = v.Egress, v.Ingress, true
+	if !v.Egress.Allowed || !v.Ingress.Allowed {
 		return
 	}
-	if j.AuditEgress != nil && !j.AuditEgress.Allowed {
-		f.egress, f.verdict = *j.AuditEgress, audit
+	if v.AuditEgress != nil && !v.AuditEgress.Allowed {
+		f.egress, f.verdict = *v.AuditEgress, audit
 	}
-	if j.AuditIngress != nil && !j.AuditIngress.Allowed {
-		f.ingress, f.verdict = *j.AuditIngress, audit
+	if v.AuditIngress != nil && !v.AuditIngress.Allowed {
+		f.ingress, f.verdict = *v.AuditIngress, audit
 	}
 }
 
 // agrees reports whether the policies say now what the datapath has done.
-func (f *event) agrees(j policy.Judgement) bool {
+func (f *event) agrees(v engine.Verdict) bool {
 	switch f.dropReason() {
 	case abi.DropPolicyEgress:
-		return !j.Egress.Allowed
+		return !v.Egress.Allowed
 	case abi.DropPolicyIngress:
-		return !j.Ingress.Allowed
+		return !v.Ingress.Allowed
 	}
-	return j.Egress.Allowed && j.Ingress.Allowed
+	return v.Egress.Allowed && v.Ingress.Allowed
 }

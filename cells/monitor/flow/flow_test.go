@@ -261,7 +261,7 @@ func TestAddressReused(t *testing.T) {
 		"allowed from-pod other:41234 -> web:80")
 	for i, f := range w.told("") {
 		if ruled := f.Egress != nil; ruled != (i == 3) {
-			t.Errorf("flow %d, of %s: outcomes are there: %v; the policies know the second pod only", i, f.From.Pod.Name, ruled)
+			t.Errorf("flow %d, of %s: decisions are there: %v; the policies know the second pod only", i, f.From.Pod.Name, ruled)
 		}
 	}
 }

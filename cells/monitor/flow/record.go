@@ -30,7 +30,7 @@ type record struct {
 	lost            uint64
 	from, to        end
 	service         netip.AddrPort
-	egress, ingress engine.Outcome // if ruled
+	egress, ingress engine.Decision // if ruled
 	length          uint32
 	reason          uint8
 	place           uint8

@@ -5,7 +5,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/conntrack"
 )
@@ -22,9 +22,9 @@ type Endpoints interface {
 	Get(ref endpoint.Ref) (endpoint.Endpoint, error)
 }
 
-// Judge says what the policies decide.
-type Judge interface {
-	Judge(from, to netip.Addr, protocol model.Protocol, port uint16) policy.Judgement
+// Policies says what the policies decide.
+type Policies interface {
+	Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) engine.Verdict
 }
 
 // Translations are the connections that the node's stack has seen.

@@ -56,7 +56,7 @@ func newWorld(t testing.TB, flows int) *world {
 		t.Fatal(err)
 	}
 	var err error
-	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Translations: w.stack, Judge: host{queue}, Endpoints: w.endpoints, Log: log})
+	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Translations: w.stack, Policies: host{queue.View()}, Endpoints: w.endpoints, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,17 +97,17 @@ func (s fakeStack) add(original, reply conntrack.Tuple) {
 	s[original], s[reply] = t, t
 }
 
-// host adds the node's address to a queue's.
-type host struct{ *policy.Queue }
+// host adds the node's address to what the policies know.
+type host struct{ *policy.View }
 
-func (h host) Judge(from, to netip.Addr, protocol model.Protocol, port uint16) policy.Judgement {
-	j := h.Queue.Judge(from, to, protocol, port)
-	for addr, side := range map[netip.Addr]*policy.Side{from: &j.From, to: &j.To} {
-		if addr.String() == nodeAddr {
-			*side = policy.Side{Kind: model.Host, Class: 99, Endpoint: "host"}
+func (h host) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) engine.Verdict {
+	v := h.View.Evaluate(from, to, protocol, port)
+	for _, end := range []*engine.End{&v.From, &v.To} {
+		if end.Address.String() == nodeAddr {
+			end.Kind, end.Class, end.Endpoint = model.Host, 99, "host"
 		}
 	}
-	return j
+	return v
 }
 
 // pod makes an endpoint with the address 10.0.0.i and the label app.

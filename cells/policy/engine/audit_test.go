@@ -24,7 +24,7 @@ func auditCases() []auditCase {
 	}
 	endpoint := func(audit bool) model.Endpoint {
 		return model.Endpoint{
-			ID: "shop/web", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Audit: audit,
+			Key: "shop/web", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Audit: audit,
 		}
 	}
 	update := func(policyAudit, endpointAudit bool) engine.Update {
@@ -47,7 +47,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%s: tables %+v, want one in each direction", c.name, change.Tables)
 		}
 		for _, direction := range []model.Direction{model.Egress, model.Ingress} {
-			if table, ok := e.Table("shop/web", direction); !ok || table.Restricts() || len(table.Any()) != 1 || !table.Any()[0].Outcome.Allowed {
+			if table, ok := e.Table("shop/web", direction); !ok || table.Restricts() || len(table.Any()) != 1 || !table.Any()[0].Decision.Allowed {
 				t.Errorf("%s: the %s table in force restricts: %t", c.name, direction, table.Restricts())
 			}
 		}
@@ -82,7 +82,7 @@ func TestAuditOfOnePolicy(t *testing.T) {
 	e := engine.New(engine.Config{})
 	e.Apply(engine.Update{
 		SetPolicies:  []model.Policy{policy("http", 80, false), policy("https", 443, true)},
-		SetEndpoints: []model.Endpoint{{ID: "shop/web", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{web}}},
+		SetEndpoints: []model.Endpoint{{Key: "shop/web", Kind: model.Pod, Local: true, Namespace: "shop", Addresses: []netip.Addr{web}}},
 	})
 	for port, want := range map[uint16][2]bool{80: {true, true}, 443: {false, true}, 22: {false, false}} {
 		d := e.Evaluate(outside, web, model.TCP, port)

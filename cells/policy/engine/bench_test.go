@@ -21,17 +21,17 @@ const (
 // benchPod has, if distinct is set, a label that no other pod has, as those of a StatefulSet do.
 func benchPod(namespace, app, replica int, local, distinct bool) model.Endpoint {
 	ep := model.Endpoint{
-		ID: fmt.Sprintf("ns%d/app%d-%d", namespace, app, replica), Kind: model.Pod, Local: local,
+		Key: fmt.Sprintf("ns%d/app%d-%d", namespace, app, replica), Kind: model.Pod, Local: local,
 		Namespace: fmt.Sprint("ns", namespace), NamespaceLabels: map[string]string{"name": fmt.Sprint("ns", namespace), "team": fmt.Sprint("t", namespace%10)},
 		Labels:     map[string]string{"app": fmt.Sprint("app", app), "version": fmt.Sprint("v", app%3)},
 		Addresses:  []netip.Addr{netip.AddrFrom4([4]byte{10, byte(namespace), byte(app), byte(replica)})},
 		NamedPorts: []model.NamedPort{{Name: "http", Protocol: model.TCP, Number: 8080}},
 	}
 	if local {
-		ep.ID += "-local"
+		ep.Key += "-local"
 	}
 	if distinct {
-		ep.Labels["pod"] = ep.ID
+		ep.Labels["pod"] = ep.Key
 	}
 	return ep
 }
@@ -150,14 +150,14 @@ func BenchmarkApply(b *testing.B) {
 		alternate(name+"/policy-from-all-pods", engine.Update{SetPolicies: []model.Policy{all}}, engine.Update{RemovePolicies: []model.PolicyID{all.ID}})
 		remote := benchPod(5, 5, 5, false, distinct)
 		moved := benchPod(5, 6, 5, false, distinct)
-		moved.ID, moved.Addresses = remote.ID, remote.Addresses
+		moved.Key, moved.Addresses = remote.Key, remote.Addresses
 		alternate(name+"/label-of-remote", engine.Update{SetEndpoints: []model.Endpoint{moved}}, engine.Update{SetEndpoints: []model.Endpoint{remote}})
 		local := benchPod(5, 0, 100, true, distinct)
 		moved = benchPod(5, 6, 100, true, distinct)
-		moved.ID, moved.Addresses = local.ID, local.Addresses
+		moved.Key, moved.Addresses = local.Key, local.Addresses
 		alternate(name+"/label-of-local", engine.Update{SetEndpoints: []model.Endpoint{moved}}, engine.Update{SetEndpoints: []model.Endpoint{local}})
 		added := benchPod(5, 5, 200, false, distinct)
-		alternate(name+"/endpoint", engine.Update{SetEndpoints: []model.Endpoint{added}}, engine.Update{RemoveEndpoints: []string{added.ID}})
+		alternate(name+"/endpoint", engine.Update{SetEndpoints: []model.Endpoint{added}}, engine.Update{RemoveEndpoints: []string{added.Key}})
 	}
 }
 
@@ -165,7 +165,7 @@ func count(e *engine.Engine, u engine.Update) (classes, rows int) {
 	seen := map[engine.TableID]bool{}
 	for _, ep := range u.SetEndpoints {
 		for _, d := range []model.Direction{model.Egress, model.Ingress} {
-			table, ok := e.Table(ep.ID, d)
+			table, ok := e.Table(ep.Key, d)
 			if !ok || seen[table.ID()] {
 				continue
 			}

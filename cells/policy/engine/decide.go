@@ -28,24 +28,24 @@ func (r Reason) String() string {
 	}[r]
 }
 
-// Outcome is the answer for one direction.
-type Outcome struct {
+// Decision is the answer for a connection in one direction, by the policies of one of its ends.
+type Decision struct {
 	Allowed bool
 	Reason  Reason
 	Rule    *Rule    // of ReasonRule and ReasonDefaultDeny
 	Passed  [2]*Rule // the rules of the admin and of the baseline tier that passed it on
 }
 
-func (o Outcome) String() string {
+func (d Decision) String() string {
 	text := "denied"
-	if o.Allowed {
+	if d.Allowed {
 		text = "allowed"
 	}
-	text += ": " + o.Reason.String()
-	if o.Rule != nil {
-		text += ": " + o.Rule.String()
+	text += ": " + d.Reason.String()
+	if d.Rule != nil {
+		text += ": " + d.Rule.String()
 	}
-	for _, r := range o.Passed {
+	for _, r := range d.Passed {
 		if r != nil {
 			text += ", passed on by " + r.String()
 		}
@@ -64,50 +64,50 @@ func (r *Rule) String() string {
 	return fmt.Sprintf("%s, %s rule %d", r.Policy, r.Direction, r.Index)
 }
 
-// decide evaluates the steps that match a peer, for one port. Protocol 0 stands for those without ports.
-func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) Outcome {
+// decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports.
+func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) Decision {
 	if t.unknown {
-		return Outcome{Reason: ReasonUnknownLabels}
+		return Decision{Reason: ReasonUnknownLabels}
 	}
-	var o Outcome
+	var d Decision
 	for tier := model.TierAdmin; tier <= model.TierBaseline; tier++ {
-		for len(matching) > 0 && t.steps[matching[0]].tier < tier {
+		for len(matching) > 0 && t.rules[matching[0]].tier < tier {
 			matching = matching[1:] // passed over
 		}
-		for len(matching) > 0 && t.steps[matching[0]].tier == tier {
-			s := &t.steps[matching[0]]
+		for len(matching) > 0 && t.rules[matching[0]].tier == tier {
+			r := &t.rules[matching[0]]
 			matching = matching[1:]
-			if !s.hits(ports, protocol, port) {
+			if !r.hits(ports, protocol, port) {
 				continue
 			}
-			if s.action != model.Pass {
-				o.Allowed, o.Reason, o.Rule = s.action == model.Accept, ReasonRule, s.rule
-				return o
+			if r.action != model.Pass {
+				d.Allowed, d.Reason, d.Rule = r.action == model.Accept, ReasonRule, r.rule
+				return d
 			}
 			if tier == model.TierAdmin {
-				o.Passed[0] = s.rule
+				d.Passed[0] = r.rule
 			} else {
-				o.Passed[1] = s.rule
+				d.Passed[1] = r.rule
 			}
 			break
 		}
 		if tier == model.TierNetworkPolicy && t.denies != nil {
-			o.Reason, o.Rule = ReasonDefaultDeny, t.denies
-			return o
+			d.Reason, d.Rule = ReasonDefaultDeny, t.denies
+			return d
 		}
 	}
-	o.Allowed, o.Reason = true, ReasonNoPolicy
+	d.Allowed, d.Reason = true, ReasonNoPolicy
 	if t.selected {
-		o.Reason = ReasonNoRule
+		d.Reason = ReasonNoRule
 	}
-	return o
+	return d
 }
 
-func (s *step) hits(ports []model.NamedPort, protocol model.Protocol, port uint16) bool {
-	if len(s.ports) == 0 {
+func (r *compiledRule) hits(ports []model.NamedPort, protocol model.Protocol, port uint16) bool {
+	if len(r.ports) == 0 {
 		return true
 	}
-	for _, p := range s.ports {
+	for _, p := range r.ports {
 		for first, last := range resolvePort(p, ports, protocol) {
 			if first <= port && port <= last {
 				return true
@@ -117,33 +117,34 @@ func (s *step) hits(ports []model.NamedPort, protocol model.Protocol, port uint1
 	return false
 }
 
-// Decision is the answer for a connection. Both directions have to allow it.
-type Decision struct {
+// Verdict is the answer for a connection: the decisions of both directions, which both have to allow it.
+type Verdict struct {
+	From, To        End
 	Allowed         bool
-	Egress, Ingress Outcome
-	// AuditEgress and AuditIngress are what the outcomes would be if nothing was in audit; nil for the same.
-	AuditEgress, AuditIngress *Outcome
+	Egress, Ingress Decision
+	// AuditEgress and AuditIngress are what the decisions would be if nothing was in audit; nil for the same.
+	AuditEgress, AuditIngress *Decision
 }
 
 // Evaluate decides about a connection between two addresses, as they are after translation. It evaluates the rules themselves,
 // not the rows of tables, and the policies of remote pods, too. Who knows that a connection from a node's address is forwarded
 // asks for its original source.
-func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Decision {
-	var d Decision
-	d.Egress, d.AuditEgress = e.evaluate(from, to, model.Egress, protocol, port)
-	d.Ingress, d.AuditIngress = e.evaluate(to, from, model.Ingress, protocol, port)
-	d.Allowed = d.Egress.Allowed && d.Ingress.Allowed
-	return d
+func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Verdict {
+	v := Verdict{From: e.End(from), To: e.End(to)}
+	v.Egress, v.AuditEgress = e.evaluate(from, to, model.Egress, protocol, port)
+	v.Ingress, v.AuditIngress = e.evaluate(to, from, model.Ingress, protocol, port)
+	v.Allowed = v.Egress.Allowed && v.Ingress.Allowed
+	return v
 }
 
-func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol model.Protocol, port uint16) (o Outcome, audit *Outcome) {
+func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol model.Protocol, port uint16) (decision Decision, audit *Decision) {
 	_, ep := e.lookup(subject)
 	c, other := e.lookup(peer)
 	switch {
 	case ep == nil || !ep.subject():
-		return Outcome{Allowed: true, Reason: ReasonNoSubject}, nil
+		return Decision{Allowed: true, Reason: ReasonNoSubject}, nil
 	case other == ep:
-		return Outcome{Allowed: true, Reason: ReasonSelf}, nil
+		return Decision{Allowed: true, Reason: ReasonSelf}, nil
 	}
 	var inForce, proposed *table
 	if ep.enforced != nil {
@@ -151,19 +152,19 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 	} else {
 		inForce, proposed = e.build(ep, e.policiesOf(ep), d)
 	}
-	o = e.outcome(ep, inForce, c, protocol, port)
+	decision = e.decideFor(ep, inForce, c, protocol, port)
 	if proposed != nil {
-		if would := e.outcome(ep, proposed, c, protocol, port); would != o {
+		if would := e.decideFor(ep, proposed, c, protocol, port); would != decision {
 			audit = &would
 		}
 	}
-	return o, audit
+	return decision, audit
 }
 
-// outcome is a table's answer about an endpoint and a class.
-func (e *Engine) outcome(ep *endpoint, t *table, c *class, protocol model.Protocol, port uint16) Outcome {
+// decideFor is a table's decision about an endpoint and a class.
+func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Protocol, port uint16) Decision {
 	if ep.Local && t.freeFor(e, c) {
-		return Outcome{Allowed: true, Reason: ReasonHost}
+		return Decision{Allowed: true, Reason: ReasonHost}
 	}
 	ports := c.ports
 	if t.direction == model.Ingress {

@@ -3,7 +3,7 @@
 //
 //	[Update] --> [Engine.Apply] --> selectors --> profiles --> classes --> tables --> [Change]
 //	                                                              |           |
-//	                 [Engine.Class]: address -> class ------------'           '-- [Engine.Table]: (class), else (any) -> rows
+//	                 [Engine.End]: address -> class --------------'           '-- [Engine.Table]: (class), else (any) -> rows
 //	                 [Engine.Evaluate]: two addresses, protocol, port -> verdict, deciding policy and rule, reason
 //
 //	selector  what a rule's peer selects by: labels of pods, labels of nodes, or a block of addresses. Equal ones are one
@@ -12,7 +12,7 @@
 //	          them. An address may be a pod's and match blocks. Every kind but pods has a class with a fixed number (its kind + 1)
 //	          for addresses that no rule tells apart. An address that nobody has is of the class of its longest prefix in [Engine.Prefixes]
 //	table     the rows of all local endpoints that the same policies select, in one direction
-//	row       a protocol and a prefix of destination ports, with the verdict. All rules are resolved when a table is
+//	row       a protocol and a prefix of destination ports, with the decision. All rules are resolved when a table is
 //	          compiled: a class with rows of its own has all that it needs, so the first hit of (class), else (any), is
 //	          final. Prefixes of a protocol are disjoint, but for one without bits, which stands for the remaining ports; the
 //	          row without a protocol stands for the remaining protocols

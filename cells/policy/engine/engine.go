@@ -87,7 +87,7 @@ func New(config Config) *Engine {
 	return e
 }
 
-// Update is a set of changes. Removals come first. A policy or endpoint that is set replaces the one of the same ID.
+// Update is a set of changes. Removals come first. A policy or endpoint that is set replaces the one of the same ID or key.
 type Update struct {
 	RemovePolicies  []model.PolicyID
 	SetPolicies     []model.Policy
@@ -97,9 +97,9 @@ type Update struct {
 
 // Change says what an update has changed. The state after it is in the engine.
 type Change struct {
-	Addresses []netip.Addr   // of endpoints: [Engine.Class] says the class, or that nobody has the address
+	Addresses []netip.Addr   // of endpoints: [Engine.End] says the class, or that no endpoint has the address
 	Prefixes  []netip.Prefix // [Engine.Prefixes] has those that still exist
-	Endpoints []string       // local ones which have another table in a direction than before, are new, or are gone
+	Endpoints []string       // keys of local ones which have another table in a direction than before, are new, or are gone
 	Tables    []TableChange  // in the order of their numbers
 }
 
@@ -151,8 +151,8 @@ func (e *Engine) Apply(u Update) Change {
 	for _, p := range u.SetPolicies {
 		a.setPolicy(p)
 	}
-	for _, id := range u.RemoveEndpoints {
-		if ep := e.endpoints[id]; ep != nil {
+	for _, key := range u.RemoveEndpoints {
+		if ep := e.endpoints[key]; ep != nil {
 			a.removeEndpoint(ep)
 		}
 	}
@@ -211,11 +211,11 @@ func (a *apply) updateNames() {
 
 func (a *apply) setEndpoint(set model.Endpoint) {
 	e := a.e
-	ep := e.endpoints[set.ID]
+	ep := e.endpoints[set.Key]
 	var before []netip.Addr
 	if ep == nil {
 		ep = &endpoint{}
-		e.endpoints[set.ID] = ep
+		e.endpoints[set.Key] = ep
 	} else {
 		if reflect.DeepEqual(ep.Endpoint, set) && e.ownsAll(ep) {
 			return
@@ -236,7 +236,7 @@ func (a *apply) setEndpoint(set model.Endpoint) {
 	case isLocal:
 		if ep.enforced == nil {
 			ep.enforced = &enforced{}
-			e.local[set.ID] = ep
+			e.local[set.Key] = ep
 		}
 		ep.policies = e.policiesOf(ep)
 		a.changed[ep] = struct{}{}
@@ -309,7 +309,7 @@ func (a *apply) setAddresses(ep *endpoint, before []netip.Addr) {
 
 func (a *apply) removeEndpoint(ep *endpoint) {
 	e := a.e
-	delete(e.endpoints, ep.ID)
+	delete(e.endpoints, ep.Key)
 	before := ep.Addresses
 	ep.Addresses = nil
 	a.setAddresses(ep, before)
@@ -320,9 +320,9 @@ func (a *apply) removeEndpoint(ep *endpoint) {
 }
 
 func (a *apply) dropLocal(ep *endpoint) {
-	delete(a.e.local, ep.ID)
+	delete(a.e.local, ep.Key)
 	delete(a.changed, ep)
-	a.endpoints[ep.ID] = struct{}{}
+	a.endpoints[ep.Key] = struct{}{}
 	for _, t := range ep.tables {
 		if t != nil {
 			a.releaseTable(t)
@@ -355,10 +355,22 @@ func (a *apply) change() Change {
 	return c
 }
 
-// Class returns the class of an address, by which a datapath looks for rows. Owned says that it is the address of an endpoint.
-func (e *Engine) Class(addr netip.Addr) (id ClassID, owned bool) {
+// End is an address as the policies know it, such as one end of a connection.
+type End struct {
+	Address  netip.Addr
+	Kind     model.EndpointKind
+	Class    ClassID // by which a datapath looks for rows
+	Endpoint string  // the key of the endpoint that has the address, or ""
+}
+
+// End returns what the policies know about an address.
+func (e *Engine) End(addr netip.Addr) End {
 	c, owner := e.lookup(addr)
-	return c.id, owner != nil
+	end := End{Address: addr.Unmap(), Kind: model.World, Class: c.id}
+	if owner != nil {
+		end.Kind, end.Endpoint = owner.Kind, owner.Key
+	}
+	return end
 }
 
 // Addresses gives the addresses of endpoints and their classes.
@@ -384,22 +396,6 @@ func (e *Engine) HostClasses() (ids []ClassID) {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-// Kind returns what the address belongs to.
-func (e *Engine) Kind(addr netip.Addr) model.EndpointKind {
-	if _, ep := e.lookup(addr); ep != nil {
-		return ep.Kind
-	}
-	return model.World
-}
-
-// Endpoint returns the ID of the endpoint that has an address, or nothing.
-func (e *Engine) Endpoint(addr netip.Addr) string {
-	if _, ep := e.lookup(addr); ep != nil {
-		return ep.ID
-	}
-	return ""
 }
 
 func (e *Engine) lookup(addr netip.Addr) (*class, *endpoint) {

@@ -22,7 +22,7 @@ func label(key, value string) model.Requirement {
 // pod is a local pod of namespace shop, with its name as the label app.
 func pod(name string, n int) model.Endpoint {
 	return model.Endpoint{
-		ID: "shop/" + name, Kind: model.Pod, Local: true, Namespace: "shop", NamespaceLabels: map[string]string{"name": "shop"},
+		Key: "shop/" + name, Kind: model.Pod, Local: true, Namespace: "shop", NamespaceLabels: map[string]string{"name": "shop"},
 		Labels: map[string]string{"app": name}, Addresses: []netip.Addr{addr(n)},
 		NamedPorts: []model.NamedPort{{Name: "http", Protocol: model.TCP, Number: 8000 + uint16(n)}},
 	}
@@ -54,7 +54,7 @@ func shop(policies ...model.Policy) *engine.Engine {
 	e.Apply(engine.Update{
 		SetPolicies: policies,
 		SetEndpoints: []model.Endpoint{
-			pod("web", 1), pod("db", 2), pod("other", 3), {ID: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}},
+			pod("web", 1), pod("db", 2), pod("other", 3), {Key: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}},
 		},
 	})
 	return e
@@ -111,7 +111,7 @@ func TestEvaluateHostPolicy(t *testing.T) {
 	e := engine.New(engine.Config{HostPolicy: true})
 	e.Apply(engine.Update{
 		SetPolicies:  []model.Policy{networkPolicy("none", "db")},
-		SetEndpoints: []model.Endpoint{pod("db", 2), {ID: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}}},
+		SetEndpoints: []model.Endpoint{pod("db", 2), {Key: "node", Kind: model.Host, Addresses: []netip.Addr{addr(4)}}},
 	})
 	if e.Evaluate(addr(4), addr(2), model.TCP, 80).Allowed {
 		t.Error("the node reaches a pod that accepts nothing, with policy for the node")
@@ -127,12 +127,12 @@ func TestRowsOfOverlappingPorts(t *testing.T) {
 	if !ok {
 		t.Fatal("a local pod has no table")
 	}
-	web, _ := e.Class(addr(1))
+	web := e.End(addr(1)).Class
 	var got []string
 	for class, rows := range table.Rows() {
 		for _, r := range rows {
 			if class == web {
-				got = append(got, fmt.Sprintf("%s %d/%d %v", r.Protocol, r.Port, r.Bits, r.Outcome.Allowed))
+				got = append(got, fmt.Sprintf("%s %d/%d %v", r.Protocol, r.Port, r.Bits, r.Decision.Allowed))
 			}
 		}
 	}
@@ -145,19 +145,19 @@ func TestRowsOfOverlappingPorts(t *testing.T) {
 func TestClassKeepsNumber(t *testing.T) {
 	e := shop()
 	same := func(x, y int) bool {
-		a, _ := e.Class(addr(x))
-		b, _ := e.Class(addr(y))
+		a := e.End(addr(x)).Class
+		b := e.End(addr(y)).Class
 		return a == b
 	}
 	if !same(1, 2) || !same(2, 3) {
 		t.Fatal("pods that no rule tells apart have several classes")
 	}
-	before, _ := e.Class(addr(3))
+	before := e.End(addr(3)).Class
 	change := e.Apply(engine.Update{SetPolicies: []model.Policy{networkPolicy("a", "db", model.Rule{Peers: []model.Peer{app("web")}})}})
 	if same(1, 2) || !same(2, 3) {
 		t.Error("the pod that a rule names has not got a class alone")
 	}
-	if after, _ := e.Class(addr(3)); after != before {
+	if after := e.End(addr(3)).Class; after != before {
 		t.Errorf("class of the others is %d, was %d", after, before)
 	}
 	if diff := cmp.Diff([]netip.Addr{addr(1)}, change.Addresses, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
@@ -183,11 +183,11 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 
 func TestFixedClasses(t *testing.T) {
 	e := shop()
-	if id, owned := e.Class(addr(4)); id != engine.FixedClass(model.Host) || !owned {
-		t.Errorf("the node has class %d (owned: %v)", id, owned)
+	if end := e.End(addr(4)); end.Class != engine.FixedClass(model.Host) || end.Endpoint == "" {
+		t.Errorf("the node has class %d, and endpoint %q has it", end.Class, end.Endpoint)
 	}
-	if id, owned := e.Class(netip.MustParseAddr("2001:db8::1")); id != engine.FixedClass(model.World) || owned {
-		t.Errorf("an unknown address has class %d (owned: %v)", id, owned)
+	if end := e.End(netip.MustParseAddr("2001:db8::1")); end.Class != engine.FixedClass(model.World) || end.Endpoint != "" {
+		t.Errorf("an unknown address has class %d, and endpoint %q has it", end.Class, end.Endpoint)
 	}
 }
 

@@ -27,8 +27,8 @@ spec:
 	web, db := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	e := engine.New(engine.Config{})
 	e.Apply(engine.Update{SetPolicies: policies, SetEndpoints: []model.Endpoint{
-		{ID: "shop/web", Kind: model.Pod, Namespace: "shop", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{web}},
-		{ID: "shop/db", Kind: model.Pod, Local: true, Namespace: "shop", Labels: map[string]string{"app": "db"}, Addresses: []netip.Addr{db}},
+		{Key: "shop/web", Kind: model.Pod, Namespace: "shop", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{web}},
+		{Key: "shop/db", Kind: model.Pod, Local: true, Namespace: "shop", Labels: map[string]string{"app": "db"}, Addresses: []netip.Addr{db}},
 	}})
 	fmt.Println(e.Evaluate(web, db, model.TCP, 3306).Ingress)
 	fmt.Println(e.Evaluate(web, db, model.TCP, 22).Ingress)

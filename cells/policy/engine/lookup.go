@@ -56,16 +56,16 @@ func (t Table) Rows() iter.Seq2[ClassID, []Row] {
 	}
 }
 
-// Lookup finds the outcome in a class's rows, as a datapath does: of the rows that match, the most exact one.
-func Lookup(rows []Row, protocol model.Protocol, port uint16) (Outcome, bool) {
+// Lookup finds the decision in a class's rows, as a datapath does: of the rows that match, the most exact one.
+func Lookup(rows []Row, protocol model.Protocol, port uint16) (Decision, bool) {
 	matching := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
 		return r.Protocol != 0 && (r.Protocol != protocol || (r.Port^port)>>(16-r.Bits) != 0)
 	})
 	if len(matching) == 0 {
-		return Outcome{}, false
+		return Decision{}, false
 	}
 	best := slices.MaxFunc(matching, func(x, y Row) int {
 		return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Bits, y.Bits))
 	})
-	return best.Outcome, true
+	return best.Decision, true
 }

@@ -20,12 +20,12 @@ type Rule struct {
 type policy struct {
 	model.Policy
 	serial uint64 // unique for each content of the policy
-	steps  [2][]step
+	rules  [2][]compiledRule
 	denies [2]*Rule // what a NetworkPolicy denies by default
 }
 
-// step is one rule in the order of evaluation.
-type step struct {
+// compiledRule is a rule of a policy, with the selectors of its peers. Policies and tables have theirs in the order of evaluation.
+type compiledRule struct {
 	rule      *Rule
 	tier      model.Tier
 	action    model.Action
@@ -54,7 +54,7 @@ func (a *apply) setPolicy(set model.Policy) {
 		}
 		p.denies[d] = &Rule{Policy: set.ID, Direction: d, Index: -1}
 		for i, r := range *set.Part(d) {
-			p.steps[d] = append(p.steps[d], a.step(r, p, d, i))
+			p.rules[d] = append(p.rules[d], a.compileRule(r, p, d, i))
 		}
 	}
 	if old != nil {
@@ -70,20 +70,20 @@ func (a *apply) setPolicy(set model.Policy) {
 	}
 }
 
-func (a *apply) step(r model.Rule, p *policy, d model.Direction, index int) step {
-	s := step{rule: &Rule{Policy: p.ID, Direction: d, Index: index, Name: r.Name}, tier: p.Tier, action: r.Action, ports: r.Ports}
+func (a *apply) compileRule(r model.Rule, p *policy, d model.Direction, index int) compiledRule {
+	compiled := compiledRule{rule: &Rule{Policy: p.ID, Direction: d, Index: index, Name: r.Name}, tier: p.Tier, action: r.Action, ports: r.Ports}
 	for _, peer := range r.Peers {
 		switch {
 		case peer.Any:
-			s.any = true
+			compiled.any = true
 		case peer.Pods != nil || peer.Nodes != nil || peer.Block != nil:
-			s.selectors = append(s.selectors, a.acquire(peer))
+			compiled.selectors = append(compiled.selectors, a.acquire(peer))
 		}
 	}
 	if d == model.Egress {
 		a.useNames(r.Ports, 1)
 	}
-	return s
+	return compiled
 }
 
 func (a *apply) useNames(ports []model.Port, n int) {
@@ -116,14 +116,14 @@ func (a *apply) acquire(peer model.Peer) *selector {
 
 func (a *apply) removePolicy(p *policy) {
 	delete(a.e.policies, p.ID)
-	for d, steps := range p.steps {
-		for _, s := range steps {
-			for _, sel := range s.selectors {
+	for d, rules := range p.rules {
+		for _, r := range rules {
+			for _, sel := range r.selectors {
 				sel.refs--
 				a.deadSelector = a.deadSelector || sel.refs == 0
 			}
 			if model.Direction(d) == model.Egress {
-				a.useNames(s.ports, -1)
+				a.useNames(r.ports, -1)
 			}
 		}
 	}

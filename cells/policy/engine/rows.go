@@ -9,28 +9,28 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Row is a verdict for destination ports. Of the rows that match, the one with a protocol comes before the one without, and the
+// Row is a decision for destination ports. Of the rows that match, the one with a protocol comes before the one without, and the
 // longer prefix before the one without bits; others never match together.
 type Row struct {
 	Protocol model.Protocol // 0: every protocol that has no row which matches
 	Port     uint16
 	Bits     uint8 // of Port that count; 0: every port
-	Outcome  Outcome
+	Decision Decision
 }
 
 type rowSet struct{ rows []Row }
 
-var hostRows = &rowSet{[]Row{{Outcome: Outcome{Allowed: true, Reason: ReasonHost}}}}
+var hostRows = &rowSet{[]Row{{Decision: Decision{Allowed: true, Reason: ReasonHost}}}}
 
 func (r *rowSet) equal(other *rowSet) bool { return slices.Equal(r.rows, other.rows) }
 
-// rowsFor returns the complete rows of a class that the steps match.
-func (t *table) rowsFor(steps []int32, ports []model.NamedPort) *rowSet {
+// rowsFor returns the complete rows of a class that the rules match.
+func (t *table) rowsFor(rules []int32, ports []model.NamedPort) *rowSet {
 	if t.direction == model.Ingress {
 		ports = t.ports
 	}
-	key := make([]byte, 0, 4*len(steps)+16)
-	for _, i := range steps {
+	key := make([]byte, 0, 4*len(rules)+16)
+	for _, i := range rules {
 		key = binary.BigEndian.AppendUint32(key, uint32(i))
 	}
 	if t.named {
@@ -38,44 +38,44 @@ func (t *table) rowsFor(steps []int32, ports []model.NamedPort) *rowSet {
 	}
 	rows := t.seen[string(key)]
 	if rows == nil {
-		rows = &rowSet{t.resolve(steps, ports)}
+		rows = &rowSet{t.resolve(rules, ports)}
 		t.seen[string(key)] = rows
 	}
 	return rows
 }
 
-// span is a range of ports with one outcome.
+// span is a range of ports with one decision.
 type span struct {
 	first, last uint16
-	outcome     Outcome
+	decision    Decision
 }
 
-func (t *table) resolve(steps []int32, ports []model.NamedPort) []Row {
-	rest := t.decide(steps, ports, 0, 0)
-	rows := []Row{{Outcome: rest}}
+func (t *table) resolve(rules []int32, ports []model.NamedPort) []Row {
+	rest := t.decide(rules, ports, 0, 0)
+	rows := []Row{{Decision: rest}}
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		spans := t.spans(steps, ports, protocol)
+		spans := t.spans(rules, ports, protocol)
 		fallback := costliest(spans, rest)
 		if fallback != rest {
-			rows = append(rows, Row{Protocol: protocol, Outcome: fallback})
+			rows = append(rows, Row{Protocol: protocol, Decision: fallback})
 		}
 		for _, s := range spans {
-			if s.outcome == fallback {
+			if s.decision == fallback {
 				continue
 			}
 			for port, bits := range s.prefixes() {
-				rows = append(rows, Row{Protocol: protocol, Port: port, Bits: bits, Outcome: s.outcome})
+				rows = append(rows, Row{Protocol: protocol, Port: port, Bits: bits, Decision: s.decision})
 			}
 		}
 	}
 	return rows
 }
 
-// spans cuts the ports where a rule begins or ends, and joins neighbours of equal outcome.
-func (t *table) spans(steps []int32, ports []model.NamedPort, protocol model.Protocol) []span {
+// spans cuts the ports where a rule begins or ends, and joins neighbours of equal decision.
+func (t *table) spans(rules []int32, ports []model.NamedPort, protocol model.Protocol) []span {
 	cuts := []int{0}
-	for _, i := range steps {
-		for _, p := range t.steps[i].ports {
+	for _, i := range rules {
+		for _, p := range t.rules[i].ports {
 			for first, last := range resolvePort(p, ports, protocol) {
 				cuts = append(cuts, int(first), int(last)+1)
 			}
@@ -92,39 +92,39 @@ func (t *table) spans(steps []int32, ports []model.NamedPort, protocol model.Pro
 		if i+1 < len(cuts) {
 			last = cuts[i+1] - 1
 		}
-		outcome := t.decide(steps, ports, protocol, uint16(first))
-		if n := len(spans); n > 0 && spans[n-1].outcome == outcome {
+		decision := t.decide(rules, ports, protocol, uint16(first))
+		if n := len(spans); n > 0 && spans[n-1].decision == decision {
 			spans[n-1].last = uint16(last)
 			continue
 		}
-		spans = append(spans, span{uint16(first), uint16(last), outcome})
+		spans = append(spans, span{uint16(first), uint16(last), decision})
 	}
 	return spans
 }
 
-// costliest returns the outcome that one row without bits saves most rows for; that of the other protocols needs none at all.
-func costliest(spans []span, rest Outcome) Outcome {
+// costliest returns the decision that one row without bits saves most rows for; that of the other protocols needs none at all.
+func costliest(spans []span, rest Decision) Decision {
 	if len(spans) == 1 {
-		return spans[0].outcome
+		return spans[0].decision
 	}
 	best, most := rest, 0
 	for i, s := range spans {
-		if slices.ContainsFunc(spans[:i], func(other span) bool { return other.outcome == s.outcome }) {
+		if slices.ContainsFunc(spans[:i], func(other span) bool { return other.decision == s.decision }) {
 			continue
 		}
 		cost := 0
 		for _, other := range spans[i:] {
-			if other.outcome == s.outcome {
+			if other.decision == s.decision {
 				for range other.prefixes() {
 					cost++
 				}
 			}
 		}
-		if s.outcome == rest {
+		if s.decision == rest {
 			cost++
 		}
 		if cost > most {
-			best, most = s.outcome, cost
+			best, most = s.decision, cost
 		}
 	}
 	return best

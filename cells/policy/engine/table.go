@@ -19,17 +19,17 @@ type table struct {
 	direction  model.Direction
 	unknown    bool // the endpoint's labels are not known
 	selected   bool // there are policies
-	steps      []step
+	rules      []compiledRule
 	denies     *Rule             // the first NetworkPolicy
 	ports      []model.NamedPort // of the endpoint, for ingress
 	named      bool              // rules ask for named ports of the peers
-	anySteps   []int32           // that match every peer
+	anyRules   []int32           // that match every peer
 	bySelector map[*selector][]int32
 	refs       int
 
 	any  *rowSet
 	rows map[*class]*rowSet
-	seen map[string]*rowSet // by the steps that match, and the peer's named ports
+	seen map[string]*rowSet // by the rules that match, and the peer's named ports
 }
 
 // build returns the table that is in force and, if that is another one, what it would be if nothing was in audit.
@@ -64,8 +64,8 @@ func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Directio
 		if p.Tier == model.TierNetworkPolicy && t.denies == nil {
 			t.denies = p.denies[d]
 		}
-		for _, s := range p.steps[d] {
-			t.addStep(s, names)
+		for _, r := range p.rules[d] {
+			t.addRule(r, names)
 		}
 	}
 	if d == model.Egress {
@@ -81,16 +81,16 @@ func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Directio
 	return t
 }
 
-func (t *table) addStep(s step, names map[string]bool) {
-	i := int32(len(t.steps))
-	t.steps = append(t.steps, s)
-	if s.any {
-		t.anySteps = append(t.anySteps, i)
+func (t *table) addRule(r compiledRule, names map[string]bool) {
+	i := int32(len(t.rules))
+	t.rules = append(t.rules, r)
+	if r.any {
+		t.anyRules = append(t.anyRules, i)
 	}
-	for _, sel := range s.selectors {
+	for _, sel := range r.selectors {
 		t.bySelector[sel] = append(t.bySelector[sel], i)
 	}
-	for _, p := range s.ports {
+	for _, p := range r.ports {
 		if p.Name != "" {
 			names[p.Name] = true
 		}
@@ -142,7 +142,7 @@ func (a *apply) assign(ep *endpoint, d model.Direction) {
 	}
 	t.refs++
 	ep.tables[d] = t
-	a.endpoints[ep.ID] = struct{}{}
+	a.endpoints[ep.Key] = struct{}{}
 	if old != nil {
 		a.releaseTable(old)
 	}
@@ -228,7 +228,7 @@ func (a *apply) updateRows(c *class, change classChange) {
 
 // compile gives a table its rows.
 func (t *table) compile(e *Engine) {
-	t.any = t.rowsFor(t.anySteps, nil)
+	t.any = t.rowsFor(t.anyRules, nil)
 	done := map[*class]struct{}{}
 	set := func(classes map[*class]struct{}) {
 		for c := range classes {
@@ -256,8 +256,8 @@ func (t *table) setRows(e *Engine, c *class) {
 	rows := t.any
 	if t.freeFor(e, c) {
 		rows = hostRows
-	} else if steps := t.matching(c); len(steps) > len(t.anySteps) || t.named && len(c.ports) > 0 {
-		rows = t.rowsFor(steps, c.ports)
+	} else if rules := t.matching(c); len(rules) > len(t.anyRules) || t.named && len(c.ports) > 0 {
+		rows = t.rowsFor(rules, c.ports)
 	}
 	if rows == t.any || rows != hostRows && rows.equal(t.any) {
 		delete(t.rows, c)
@@ -271,17 +271,17 @@ func (t *table) freeFor(e *Engine, c *class) bool {
 	return t.direction == model.Ingress && c.key.kind == model.Host && !e.config.HostPolicy && (t.selected || t.unknown)
 }
 
-// matching returns the steps that match a class, in their order.
+// matching returns the rules that match a class, in their order.
 func (t *table) matching(c *class) []int32 {
-	found := t.anySteps
+	found := t.anyRules
 	owned := false
 	for _, selectors := range [][]*selector{c.key.labels.selectors, c.key.blocks.selectors} {
 		for _, sel := range selectors {
-			if steps, ok := t.bySelector[sel]; ok {
+			if rules, ok := t.bySelector[sel]; ok {
 				if !owned {
 					found, owned = slices.Clone(found), true
 				}
-				found = append(found, steps...)
+				found = append(found, rules...)
 			}
 		}
 	}

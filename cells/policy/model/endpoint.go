@@ -22,7 +22,7 @@ func (k EndpointKind) String() string {
 
 // Endpoint is a pod or node.
 type Endpoint struct {
-	ID   string // unique: "namespace/name" of a pod
+	Key  string // unique: the attachment of an endpoint of this node
 	Kind EndpointKind
 	// Local says that this node runs the pod, and so enforces the policies that select it.
 	Local           bool

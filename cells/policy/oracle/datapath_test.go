@@ -30,8 +30,8 @@ func newDatapath(e *engine.Engine) *datapath {
 func (d *datapath) follow(c engine.Change) {
 	for _, addr := range c.Addresses {
 		delete(d.addresses, addr)
-		if class, known := d.e.Class(addr); known {
-			d.addresses[addr] = class
+		if end := d.e.End(addr); end.Endpoint != "" {
+			d.addresses[addr] = end.Class
 		}
 	}
 	now := maps.Collect(d.e.Prefixes())
@@ -78,11 +78,11 @@ func (d *datapath) current() map[engine.TableID]engine.Table {
 }
 
 // decide looks the verdict up in the maps. It has none for an end that is not local, and for a pod with itself.
-func (d *datapath) decide(subject, peer netip.Addr, direction model.Direction, c oracle.Connection) (engine.Outcome, bool) {
-	owner, other := d.e.Endpoint(subject), d.e.Endpoint(peer)
+func (d *datapath) decide(subject, peer netip.Addr, direction model.Direction, c oracle.Connection) (engine.Decision, bool) {
+	owner, other := d.e.End(subject).Endpoint, d.e.End(peer).Endpoint
 	tables, ok := d.endpoints[owner]
 	if !ok || owner == other {
-		return engine.Outcome{}, false
+		return engine.Decision{}, false
 	}
 	table := d.tables[tables[direction]]
 	set, ok := table.classes[d.class(peer)]

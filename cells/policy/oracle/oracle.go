@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// World is all that a verdict depends on.
+// World is all that a decision depends on.
 type World struct {
 	Policies   []model.Policy
 	Endpoints  []model.Endpoint // of an address that several have, the last one counts
@@ -16,7 +16,7 @@ type World struct {
 	Audit      bool             // no policy is in force for local pods
 }
 
-// Answer is the verdict for one direction and what has decided.
+// Answer is the decision for one direction and what has decided.
 type Answer struct {
 	Allowed bool
 	Policy  model.PolicyID // empty if no policy has decided
@@ -60,7 +60,7 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 		return allowed
 	}
 	// A pod cannot block access to itself.
-	if peer != nil && peer.ID == subject.ID {
+	if peer != nil && peer.Key == subject.Key {
 		return allowed
 	}
 	// "OR if the traffic source is the pod's local node".

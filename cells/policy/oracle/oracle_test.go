@@ -35,7 +35,7 @@ func TestEngineAgainstOracle(t *testing.T) {
 		}
 	}
 	if seen.audited < *cases/100 {
-		t.Errorf("-seed=%d: %d outcomes that would be denied without audit: too few", first, seen.audited)
+		t.Errorf("-seed=%d: %d decisions that would be denied without audit: too few", first, seen.audited)
 	}
 }
 
@@ -47,7 +47,7 @@ func FuzzEngineAgainstOracle(f *testing.F) {
 // counts says how much of what matters was among the random cases.
 type counts struct {
 	reasons map[engine.Reason]int
-	audited int // outcomes that would be denied without audit
+	audited int // decisions that would be denied without audit
 }
 
 func newCounts() *counts { return &counts{reasons: map[engine.Reason]int{}} }
@@ -88,7 +88,7 @@ func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Co
 		direction     model.Direction
 		subject, peer netip.Addr
 		want          oracle.Answer
-		got           engine.Outcome
+		got           engine.Decision
 	}{{model.Egress, c.From, c.To, egress, decision.Egress}, {model.Ingress, c.To, c.From, ingress, decision.Ingress}} {
 		seen.reasons[side.got.Reason]++
 		if !same(side.want, side.got) {
@@ -108,9 +108,9 @@ func auditDisagreement(world oracle.World, e, all *engine.Engine, c oracle.Conne
 	for _, side := range []struct {
 		direction model.Direction
 		want      oracle.Answer
-		inForce   engine.Outcome
-		audit     *engine.Outcome
-		other     engine.Outcome
+		inForce   engine.Decision
+		audit     *engine.Decision
+		other     engine.Decision
 	}{{model.Egress, egress, got.Egress, got.AuditEgress, other.Egress}, {model.Ingress, ingress, got.Ingress, got.AuditIngress, other.Ingress}} {
 		would := side.inForce
 		if side.audit != nil {
@@ -138,7 +138,7 @@ func withoutAudit(u engine.Update) engine.Update {
 	return u
 }
 
-func same(want oracle.Answer, got engine.Outcome) bool {
+func same(want oracle.Answer, got engine.Decision) bool {
 	if got.Rule == nil {
 		return want.Allowed == got.Allowed && want.Policy == model.PolicyID{}
 	}
@@ -156,7 +156,7 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 		}
 		if len(w.Endpoints) > 0 {
 			i := r.IntN(len(w.Endpoints))
-			u.RemoveEndpoints = append(u.RemoveEndpoints, w.Endpoints[i].ID)
+			u.RemoveEndpoints = append(u.RemoveEndpoints, w.Endpoints[i].Key)
 			w.Endpoints = slices.Delete(w.Endpoints, i, i+1)
 		}
 	}
@@ -191,7 +191,7 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 // setEndpoint takes the endpoint's addresses from all others, as the engine has one owner of an address.
 func setEndpoint(w *oracle.World, u *engine.Update, ep model.Endpoint) {
 	u.SetEndpoints = append(u.SetEndpoints, ep)
-	w.Endpoints = slices.DeleteFunc(w.Endpoints, func(old model.Endpoint) bool { return old.ID == ep.ID })
+	w.Endpoints = slices.DeleteFunc(w.Endpoints, func(old model.Endpoint) bool { return old.Key == ep.Key })
 	for i, old := range w.Endpoints {
 		w.Endpoints[i].Addresses = slices.DeleteFunc(slices.Clone(old.Addresses), func(a netip.Addr) bool { return slices.Contains(ep.Addresses, a) })
 	}

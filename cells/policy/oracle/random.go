@@ -45,7 +45,7 @@ func (r Random) Address() netip.Addr {
 // Endpoint returns one of the few that there are, with random properties.
 func (r Random) Endpoint() model.Endpoint {
 	n := r.IntN(16)
-	ep := model.Endpoint{ID: fmt.Sprint("e", n), Kind: model.Pod, Local: r.chance(60), Labels: r.labels()}
+	ep := model.Endpoint{Key: fmt.Sprint("e", n), Kind: model.Pod, Local: r.chance(60), Labels: r.labels()}
 	if r.chance(25) {
 		ep.Kind = pick(r, model.Host, model.Host, model.Host, model.RemoteNode, model.Health, model.Unmanaged, model.Init)
 	}

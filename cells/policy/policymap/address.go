@@ -31,7 +31,7 @@ func prefixKey(cidr netip.Prefix, copyNumber uint32) abi.PrefixKey {
 }
 
 func addressValue(e *engine.Engine, addr netip.Addr, class engine.ClassID) uint32 {
-	if e.Kind(addr) == model.Host {
+	if e.End(addr).Kind == model.Host {
 		return uint32(class) | abi.ClassHost
 	}
 	return uint32(class)

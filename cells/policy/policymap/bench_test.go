@@ -48,7 +48,7 @@ const (
 
 func podOf(i int, local bool) model.Endpoint {
 	return model.Endpoint{
-		ID: fmt.Sprintf("pod%d", i), Kind: model.Pod, Local: local, Namespace: "shop",
+		Key: fmt.Sprintf("pod%d", i), Kind: model.Pod, Local: local, Namespace: "shop",
 		Labels: map[string]string{"app": fmt.Sprint("app", i%apps)}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})},
 	}
 }
@@ -67,11 +67,11 @@ func policyOf(i int) model.Policy {
 // BenchmarkApply writes the policy of a large cluster, then one more policy, and one more label, with 10,000 pods of other nodes, 1,000 policies and 250 local pods.
 func BenchmarkApply(b *testing.B) {
 	var all engine.Update
-	numbers := map[string]uint16{}
+	ids := map[string]uint16{}
 	for i := range remotePods + localPods {
 		all.SetEndpoints = append(all.SetEndpoints, podOf(i, i < localPods))
 		if i < localPods {
-			numbers[podOf(i, true).ID] = uint16(i + 1)
+			ids[podOf(i, true).Key] = uint16(i + 1)
 		}
 	}
 	for i := range policies {
@@ -81,7 +81,7 @@ func BenchmarkApply(b *testing.B) {
 	e.Apply(all)
 	maps := newMaps(b)
 	apply := func(b *testing.B, w *policymap.Writer, change *engine.Change) {
-		if err := w.Apply(e, change, numbers); err != nil {
+		if err := w.Apply(e, change, ids); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -94,7 +94,7 @@ func BenchmarkApply(b *testing.B) {
 	apply(b, w, nil)
 	b.Run("compare", func(b *testing.B) {
 		for b.Loop() {
-			if found, err := w.Compare(e, numbers); err != nil || len(found) > 0 {
+			if found, err := w.Compare(e, ids); err != nil || len(found) > 0 {
 				b.Fatalf("%+v, %v", found, err)
 			}
 		}
@@ -134,11 +134,11 @@ func BenchmarkApply(b *testing.B) {
 	b.Run("one local pod", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			one := podOf(remotePods+localPods+1, true)
-			numbers[one.ID] = 3000
+			ids[one.Key] = 3000
 			change := e.Apply(engine.Update{SetEndpoints: []model.Endpoint{one}})
 			apply(b, w, &change)
-			delete(numbers, one.ID)
-			change = e.Apply(engine.Update{RemoveEndpoints: []string{one.ID}})
+			delete(ids, one.Key)
+			change = e.Apply(engine.Update{RemoveEndpoints: []string{one.Key}})
 			apply(b, w, &change)
 		}
 	})
@@ -160,18 +160,18 @@ func BenchmarkMemory(b *testing.B) {
 		bytes, _ := info.Memlock()
 		return bytes
 	}
-	e, maps, numbers := engine.New(engine.Config{}), newMaps(b), map[string]uint16{}
+	e, maps, ids := engine.New(engine.Config{}), newMaps(b), map[string]uint16{}
 	w := policymap.New(maps)
 	var local engine.Update
 	for i := range localPods {
 		local.SetEndpoints = append(local.SetEndpoints, podOf(i, true))
-		numbers[podOf(i, true).ID] = uint16(i + 1)
+		ids[podOf(i, true).Key] = uint16(i + 1)
 	}
 	for i := range policies {
 		local.SetPolicies = append(local.SetPolicies, policyOf(i))
 	}
 	e.Apply(local)
-	if err := w.Apply(e, nil, numbers); err != nil {
+	if err := w.Apply(e, nil, ids); err != nil {
 		b.Fatal(err)
 	}
 	local = engine.Update{}
@@ -182,7 +182,7 @@ func BenchmarkMemory(b *testing.B) {
 			remote.SetEndpoints = append(remote.SetEndpoints, podOf(localPods+i, false))
 		}
 		change := e.Apply(remote)
-		if err := w.Apply(e, &change, numbers); err != nil {
+		if err := w.Apply(e, &change, ids); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -202,9 +202,9 @@ func TestNoRoom(t *testing.T) {
 	t.Cleanup(func() { small.Close() })
 	maps.Tables = small
 	e, w := engine.New(engine.Config{}), policymap.New(maps)
-	numbers := map[string]uint16{"pod0": 1}
+	ids := map[string]uint16{"pod0": 1}
 	change := e.Apply(engine.Update{SetEndpoints: []model.Endpoint{podOf(0, true)}})
-	if err := w.Apply(e, &change, numbers); err != nil {
+	if err := w.Apply(e, &change, ids); err != nil {
 		t.Fatal(err)
 	}
 	var u, undo engine.Update
@@ -219,12 +219,12 @@ func TestNoRoom(t *testing.T) {
 	}
 	change = e.Apply(u)
 	for range 2 {
-		if err := w.Apply(e, &change, numbers); err == nil {
+		if err := w.Apply(e, &change, ids); err == nil {
 			t.Fatal("a policy fits that is too large")
 		}
 	}
 	change = e.Apply(undo)
-	if err := w.Apply(e, &change, numbers); err != nil {
+	if err := w.Apply(e, &change, ids); err != nil {
 		t.Errorf("what was before: %v", err)
 	}
 }

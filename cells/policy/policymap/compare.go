@@ -30,7 +30,7 @@ type Difference struct {
 }
 
 // Compare returns where the maps are not as the engine says, which must be as in the last call of [Writer.Apply]. When that has failed there is nothing to compare.
-func (w *Writer) Compare(e *engine.Engine, numbers map[string]uint16) ([]Difference, error) {
+func (w *Writer) Compare(e *engine.Engine, ids map[string]uint16) ([]Difference, error) {
 	if w.current == nil {
 		return nil, nil
 	}
@@ -41,7 +41,7 @@ func (w *Writer) Compare(e *engine.Engine, numbers map[string]uint16) ([]Differe
 	if active != w.current.number {
 		return []Difference{{Differs, "active_copy", "0", fmt.Sprintf("%d instead of %d", active, w.current.number)}}, nil
 	}
-	c := comparison{policyCopy: w.current, e: e, numbers: numbers, bothCopies: !w.stale}
+	c := comparison{policyCopy: w.current, e: e, ids: ids, bothCopies: !w.stale}
 	for _, compare := range []func() error{c.addresses, c.prefixes, c.tables, c.rows, c.policies} {
 		if err := compare(); err != nil {
 			return nil, err
@@ -55,7 +55,7 @@ func (w *Writer) Compare(e *engine.Engine, numbers map[string]uint16) ([]Differe
 type comparison struct {
 	*policyCopy
 	e          *engine.Engine
-	numbers    map[string]uint16
+	ids        map[string]uint16
 	bothCopies bool // the copy that is not active should be empty
 	found      []Difference
 }
@@ -105,7 +105,7 @@ func (c *comparison) tables() error {
 			ours[c.tableKey(t, class)] = set.number
 		}
 	}
-	for _, view := range viewsOf(c.e, c.numbers) {
+	for _, view := range viewsOf(c.e, c.ids) {
 		key := abi.TableKey{Table: c.numbered(uint32(view.ID()))}
 		want[key] = c.setNumber(view.Any())
 		for class, rows := range view.Rows() {
@@ -133,11 +133,11 @@ func (c *comparison) rows() error {
 	want := map[abi.RowKey]uint32{}
 	for _, set := range c.sets {
 		for i, k := range set.keys {
-			want[k] = set.verdict(i)
+			want[k] = set.decision(i)
 		}
 	}
 	return compareEntries(c, c.maps.Rows, entries[abi.RowKey]{
-		name: "rows", value: "verdict", want: want, copyOf: func(k abi.RowKey) uint32 { return k.Rows % abi.PolicyCopies },
+		name: "rows", value: "decision", want: want, copyOf: func(k abi.RowKey) uint32 { return k.Rows % abi.PolicyCopies },
 		text: func(k abi.RowKey) string {
 			return fmt.Sprintf("%d protocol %d port %d/%d", k.Rows, k.Protocol, binary.BigEndian.Uint16(k.Port[:]), max(k.Bits, bitsProtocol)-bitsProtocol)
 		},
@@ -145,27 +145,27 @@ func (c *comparison) rows() error {
 }
 
 func (c *comparison) policies() error {
-	ids := map[uint16]string{}
-	for id, number := range c.numbers {
-		ids[number] = id
+	keys := map[uint16]string{}
+	for key, id := range c.ids {
+		keys[id] = key
 	}
-	return c.eachPolicy(func(number uint16, p abi.Policy) error {
-		key := fmt.Sprint(number)
+	return c.eachPolicy(func(id uint16, p abi.Policy) error {
+		text := fmt.Sprint(id)
 		got := [2]uint32{model.Egress: p.Egress[c.number], model.Ingress: p.Ingress[c.number]}
-		id, local := ids[number]
+		key, local := keys[id]
 		switch {
 		case local:
 			for _, d := range []model.Direction{model.Egress, model.Ingress} {
-				if table, _ := c.e.Table(id, d); !c.isTable(got[d], table.ID()) {
-					c.add(Differs, "policies", key, "%s by table %d instead of %d", d, got[d], c.tableNumber(table.ID()))
+				if table, _ := c.e.Table(key, d); !c.isTable(got[d], table.ID()) {
+					c.add(Differs, "policies", text, "%s by table %d instead of %d", d, got[d], c.tableNumber(table.ID()))
 				}
 			}
-		case c.unknown[number]:
+		case c.unknown[id]:
 			if got != [2]uint32{noTable, noTable} {
-				c.add(Differs, "policies", key, "tables %d and %d, and it is an endpoint that nobody knows and that is denied everything", got[0], got[1])
+				c.add(Differs, "policies", text, "tables %d and %d, and it is an endpoint that nobody knows and that is denied everything", got[0], got[1])
 			}
 		case got != [2]uint32{}:
-			c.add(Orphan, "policies", key, "tables %d and %d, and there is no such endpoint", got[0], got[1])
+			c.add(Orphan, "policies", text, "tables %d and %d, and there is no such endpoint", got[0], got[1])
 		}
 		return nil
 	})

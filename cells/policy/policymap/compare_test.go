@@ -36,7 +36,7 @@ func TestCompareAfterChanges(t *testing.T) {
 
 func (w *world) differences(t *testing.T) []policymap.Difference {
 	t.Helper()
-	found, err := w.writer.Compare(w.e, w.numbers)
+	found, err := w.writer.Compare(w.e, w.ids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestCompareFindsDamage(t *testing.T) {
 			if len(found) != 1 || !strings.HasPrefix(fmt.Sprintf("%s %s %s: %s", found[0].Kind, found[0].Map, found[0].Key, found[0].Detail), row.want) {
 				t.Errorf("found %+v, want %q", found, row.want)
 			}
-			if err := w.writer.Apply(w.e, nil, w.numbers); err != nil {
+			if err := w.writer.Apply(w.e, nil, w.ids); err != nil {
 				t.Fatal(err)
 			}
 			w.wantNothing(t, "written anew")
@@ -164,12 +164,12 @@ func TestCompareFindsDamage(t *testing.T) {
 func newShop(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, newMaps(t), 1)
-	w.numbers = map[string]uint16{"pod0": 1, "pod1": 2}
+	w.ids = map[string]uint16{"pod0": 1, "pod1": 2}
 	p := policyOf(0)
 	(*p.Ingress)[0].Peers[0].Pods.Labels[0].Values = []string{"app1"}
 	*p.Ingress = append(*p.Ingress, model.Rule{Action: model.Accept, Peers: []model.Peer{{Block: &model.Block{CIDR: netip.MustParsePrefix("172.0.0.0/8")}}}})
 	change := w.e.Apply(engine.Update{SetPolicies: []model.Policy{p}, SetEndpoints: []model.Endpoint{podOf(0, true), podOf(1, true)}})
-	if err := w.writer.Apply(w.e, &change, w.numbers); err != nil {
+	if err := w.writer.Apply(w.e, &change, w.ids); err != nil {
 		t.Fatal(err)
 	}
 	w.clean(t)
@@ -179,7 +179,7 @@ func newShop(t *testing.T) *world {
 // TestCleanRemovesOtherCopy without another change.
 func TestCleanRemovesOtherCopy(t *testing.T) {
 	w := newShop(t)
-	if err := w.writer.Apply(w.e, nil, w.numbers); err != nil {
+	if err := w.writer.Apply(w.e, nil, w.ids); err != nil {
 		t.Fatal(err)
 	}
 	count := func() (n int) {
@@ -200,7 +200,7 @@ func TestCleanRemovesOtherCopy(t *testing.T) {
 func TestCompareUnknownEndpoint(t *testing.T) {
 	w := newShop(t)
 	next := *w
-	next.e, next.writer, next.numbers = engine.New(engine.Config{}), policymap.New(w.maps), nil
+	next.e, next.writer, next.ids = engine.New(engine.Config{}), policymap.New(w.maps), nil
 	for range 2 {
 		if err := next.writer.Apply(next.e, nil, nil); err != nil {
 			t.Fatal(err)
@@ -223,7 +223,7 @@ func TestForgetUnknownEndpoint(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		w := newShop(t)
 		next := *w
-		next.e, next.writer, next.numbers = engine.New(engine.Config{}), policymap.New(w.maps), nil
+		next.e, next.writer, next.ids = engine.New(engine.Config{}), policymap.New(w.maps), nil
 		steps := []func() error{
 			func() error { return next.writer.Apply(next.e, nil, nil) },
 			func() error { return next.writer.Forget(1) },

@@ -22,7 +22,7 @@ type policyCopy struct {
 	members   map[engine.ClassID]int // how many of classes and prefixes are of it
 	tables    map[engine.TableID]*table
 	endpoints map[string]endpoint
-	unknown   map[uint16]bool    // numbers of no endpoint, which are denied everything
+	unknown   map[uint16]bool    // IDs of no known endpoint, which are denied everything
 	sets      map[string]*rowSet // by content
 	unused    []*rowSet
 	lastSet   uint32
@@ -48,7 +48,7 @@ func (t *table) setOf(c engine.ClassID) *rowSet {
 }
 
 type endpoint struct {
-	number uint16
+	id     uint16
 	tables [2]engine.TableID // by direction
 }
 
@@ -64,8 +64,8 @@ func newPolicyCopy(m Maps, number uint32) *policyCopy {
 func (c *policyCopy) numbered(n uint32) uint32 { return n*abi.PolicyCopies + c.number }
 
 // write writes everything into an empty copy.
-func (c *policyCopy) write(e *engine.Engine, numbers map[string]uint16) error {
-	for _, view := range viewsOf(e, numbers) {
+func (c *policyCopy) write(e *engine.Engine, ids map[string]uint16) error {
+	for _, view := range viewsOf(e, ids) {
 		if err := c.addTable(view); err != nil {
 			return err
 		}
@@ -83,8 +83,8 @@ func (c *policyCopy) write(e *engine.Engine, numbers map[string]uint16) error {
 			return err
 		}
 	}
-	for id, number := range numbers {
-		if err := c.setEndpoint(e, id, number); err != nil {
+	for key, id := range ids {
+		if err := c.setEndpoint(e, key, id); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@
 //
 // The maps have room for two copies of the policy. The first Apply of an agent, and the first one after an error, writes the whole policy into the copy that is not
 // active, makes it the active one, and raises the revision of every endpoint: until then the programs decide by the last copy that was complete. All others
-// change the active copy entry by entry, in an order in which each packet gets the old verdict or the new one.
+// change the active copy entry by entry, in an order in which each packet gets the old decision or the new one.
 //
-// A set of rows is never changed, and sets with equal rows are one. So a class gets all its new verdicts in one update of the map tables.
+// A set of rows is never changed, and sets with equal rows are one. So a class gets all its new decisions in one update of the map tables.
 package policymap

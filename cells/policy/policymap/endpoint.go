@@ -12,13 +12,13 @@ import (
 const noTable = ^uint32(0)
 
 // setEndpoint says which tables restrict an endpoint.
-func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) error {
-	egress, ok := e.Table(id, model.Egress)
-	ingress, _ := e.Table(id, model.Ingress)
+func (c *policyCopy) setEndpoint(e *engine.Engine, key string, id uint16) error {
+	egress, ok := e.Table(key, model.Egress)
+	ingress, _ := e.Table(key, model.Ingress)
 	if !ok {
-		return fmt.Errorf("endpoint %s has no policy", id)
+		return fmt.Errorf("endpoint %s has no policy", key)
 	}
-	p, err := c.maps.readPolicy(number)
+	p, err := c.maps.readPolicy(id)
 	if err != nil {
 		return err
 	}
@@ -27,21 +27,21 @@ func (c *policyCopy) setEndpoint(e *engine.Engine, id string, number uint16) err
 	if restricts(before) || restricts(p) { // else everything was allowed, and is
 		p.Revision++
 	}
-	if err := c.writePolicy(number, p); err != nil {
+	if err := c.writePolicy(id, p); err != nil {
 		return err
 	}
-	delete(c.unknown, number)
-	c.endpoints[id] = endpoint{number, [2]engine.TableID{model.Egress: egress.ID(), model.Ingress: ingress.ID()}}
+	delete(c.unknown, id)
+	c.endpoints[key] = endpoint{id, [2]engine.TableID{model.Egress: egress.ID(), model.Ingress: ingress.ID()}}
 	return nil
 }
 
-// forget says that nothing restricts a number, which is no endpoint's any more.
-func (c *policyCopy) forget(number uint16) error {
-	p, err := c.maps.readPolicy(number)
+// forget says that nothing restricts an ID, which is no endpoint's any more.
+func (c *policyCopy) forget(id uint16) error {
+	p, err := c.maps.readPolicy(id)
 	if err != nil {
 		return err
 	}
-	return c.writePolicy(number, abi.Policy{Revision: p.Revision + 1})
+	return c.writePolicy(id, abi.Policy{Revision: p.Revision + 1})
 }
 
 // tableNumber is the table's in the maps.
@@ -52,9 +52,9 @@ func (c *policyCopy) tableNumber(id engine.TableID) uint32 {
 	return c.numbered(uint32(id))
 }
 
-func (c *policyCopy) writePolicy(number uint16, p abi.Policy) error {
-	if err := c.maps.Policies.Put(uint32(number), p); err != nil {
-		return fmt.Errorf("write the policy of endpoint number %d: %w", number, err)
+func (c *policyCopy) writePolicy(id uint16, p abi.Policy) error {
+	if err := c.maps.Policies.Put(uint32(id), p); err != nil {
+		return fmt.Errorf("write the policy of endpoint %d: %w", id, err)
 	}
 	return nil
 }
@@ -64,24 +64,24 @@ func (c *policyCopy) writePolicy(number uint16, p abi.Policy) error {
 func (c *policyCopy) denyUnknown(were map[uint16]bool) (restricted map[uint16]abi.Policy, err error) {
 	known := map[uint16]bool{}
 	for _, ep := range c.endpoints {
-		known[ep.number] = true
+		known[ep.id] = true
 	}
 	restricted = map[uint16]abi.Policy{}
 	active := (c.number + 1) % abi.PolicyCopies
-	return restricted, c.eachPolicy(func(number uint16, p abi.Policy) error {
+	return restricted, c.eachPolicy(func(id uint16, p abi.Policy) error {
 		table := uint32(0)
-		if !known[number] && p.Egress[active]|p.Ingress[active] != 0 && (were == nil || were[number]) {
+		if !known[id] && p.Egress[active]|p.Ingress[active] != 0 && (were == nil || were[id]) {
 			table = noTable
-			c.unknown[number] = true
+			c.unknown[id] = true
 		}
-		if !known[number] && (p.Egress[c.number] != table || p.Ingress[c.number] != table) {
+		if !known[id] && (p.Egress[c.number] != table || p.Ingress[c.number] != table) {
 			p.Egress[c.number], p.Ingress[c.number] = table, table
-			if err := c.writePolicy(number, p); err != nil {
+			if err := c.writePolicy(id, p); err != nil {
 				return err
 			}
 		}
 		if restricts(p) {
-			restricted[number] = p
+			restricted[id] = p
 		}
 		return nil
 	})
@@ -92,16 +92,16 @@ func restricts(p abi.Policy) bool { return p.Egress != [2]uint32{} || p.Ingress 
 
 // raise has all connections of these pods decided anew.
 func (c *policyCopy) raise(pods map[uint16]abi.Policy) error {
-	for number, p := range pods {
+	for id, p := range pods {
 		p.Revision++
-		if err := c.writePolicy(number, p); err != nil {
+		if err := c.writePolicy(id, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// eachPolicy calls f for all endpoint numbers that there may be.
-func (c *policyCopy) eachPolicy(f func(number uint16, p abi.Policy) error) error {
-	return eachEntry(c.maps.Policies, func(number uint32, p abi.Policy) error { return f(uint16(number), p) })
+// eachPolicy calls f for all endpoint IDs that there may be.
+func (c *policyCopy) eachPolicy(f func(id uint16, p abi.Policy) error) error {
+	return eachEntry(c.maps.Policies, func(id uint32, p abi.Policy) error { return f(uint16(id), p) })
 }

@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a verdict that is neither the old one nor the new one.
+// errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a decision that is neither the old one nor the new one.
 var errNotInPlace = errors.New("the change needs a new copy of the policy")
 
 // move is a change of the class of addresses.
@@ -29,8 +29,7 @@ func (u *update) plan(change engine.Change) plan {
 	p := plan{moves: map[move]bool{}, now: maps.Collect(u.e.Prefixes())}
 	p.now[allIPv4] = cmp.Or(p.now[allIPv4], engine.FixedClass(model.World))
 	for _, addr := range change.Addresses {
-		to, _ := u.e.Class(addr)
-		p.moves[move{u.classOf(addr), to}] = true
+		p.moves[move{u.classOf(addr), u.e.End(addr).Class}] = true
 	}
 	for _, cidr := range change.Prefixes {
 		p.moves[move{longest(u.prefixes, cidr), longest(p.now, cidr)}] = true
@@ -73,10 +72,10 @@ func (u *update) check(change engine.Change, p plan) error {
 		}
 		changes[t.Table] = rows
 	}
-	for _, id := range change.Endpoints { // until it has its new table, it would have the new rows of the old one
-		was, local := u.endpoints[id]
+	for _, key := range change.Endpoints { // until it has its new table, it would have the new rows of the old one
+		was, local := u.endpoints[key]
 		for _, d := range []model.Direction{model.Egress, model.Ingress} {
-			if now, ok := u.e.Table(id, d); local && ok && now.ID() != was.tables[d] && len(changes[was.tables[d]]) > 0 {
+			if now, ok := u.e.Table(key, d); local && ok && now.ID() != was.tables[d] && len(changes[was.tables[d]]) > 0 {
 				return errNotInPlace
 			}
 		}

@@ -24,9 +24,9 @@ func allIPv4Policy() model.Policy {
 func TestRemoveAllIPv4(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		m := newMaps(t)
-		e, w, numbers := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}
+		e, w, ids := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}
 		change := e.Apply(engine.Update{SetPolicies: []model.Policy{allIPv4Policy()}, SetEndpoints: []model.Endpoint{podOf(0, true)}})
-		if err := w.Apply(e, &change, numbers); err != nil {
+		if err := w.Apply(e, &change, ids); err != nil {
 			t.Fatal(err)
 		}
 		change = e.Apply(engine.Update{RemovePolicies: []model.PolicyID{allIPv4Policy().ID}})
@@ -35,7 +35,7 @@ func TestRemoveAllIPv4(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Apply(e, &change, numbers); (err != nil) != interrupted {
+		if err := w.Apply(e, &change, ids); (err != nil) != interrupted {
 			t.Fatalf("interrupted %t: %v", interrupted, err)
 		}
 		addr := netip.MustParseAddr("192.0.2.1")
@@ -53,16 +53,16 @@ func TestRemoveAllIPv4Interrupted(t *testing.T) {
 	m := newMaps(t)
 	deny := allIPv4Policy()
 	deny.ID.Name, deny.Ingress = "deny", &model.Rules{}
-	e, w, numbers := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}
+	e, w, ids := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}
 	change := e.Apply(engine.Update{SetPolicies: []model.Policy{allIPv4Policy(), deny}, SetEndpoints: []model.Endpoint{podOf(0, true)}})
-	if err := w.Apply(e, &change, numbers); err != nil {
+	if err := w.Apply(e, &change, ids); err != nil {
 		t.Fatal(err)
 	}
 	change = e.Apply(engine.Update{RemovePolicies: []model.PolicyID{allIPv4Policy().ID}})
 	if err := m.Policies.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Apply(e, &change, numbers); err == nil {
+	if err := w.Apply(e, &change, ids); err == nil {
 		t.Fatal("written to a map that cannot be written")
 	}
 	if allowed, err := m.IngressAllows(1, netip.MustParseAddr("2001:db8::1"), false, model.TCP, 80); allowed || err != nil {
@@ -93,15 +93,15 @@ func TestInterruptedChange(t *testing.T) {
 			w.change(t)
 		}
 		var asked []oracle.Connection
-		var before []engine.Decision
+		var before []engine.Verdict
 		for range 200 {
 			c := w.Connection(oracle.World{})
 			asked, before = append(asked, c), append(before, w.e.Evaluate(c.From, c.To, c.Protocol, c.Port))
 		}
-		numbers := map[netip.Addr]uint16{}
+		ids := map[netip.Addr]uint16{}
 		for _, c := range asked {
-			if number, ok := w.numberOf(c.To); ok && w.e.Endpoint(c.From) != w.e.Endpoint(c.To) {
-				numbers[c.To] = number
+			if id, ok := w.idOf(c.To); ok && w.e.End(c.From).Endpoint != w.e.End(c.To).Endpoint {
+				ids[c.To] = id
 			}
 		}
 		if err := w.maps.Policies.Freeze(); err != nil {
@@ -111,11 +111,11 @@ func TestInterruptedChange(t *testing.T) {
 			failed++
 		}
 		for i, c := range asked {
-			number, ok := numbers[c.To]
-			if now, same := w.numberOf(c.To); !ok || !same || now != number || w.e.Endpoint(c.From) == w.e.Endpoint(c.To) || w.e.Kind(c.From) == model.Host {
+			id, ok := ids[c.To]
+			if now, same := w.idOf(c.To); !ok || !same || now != id || w.e.End(c.From).Endpoint == w.e.End(c.To).Endpoint || w.e.End(c.From).Kind == model.Host {
 				continue
 			}
-			got, err := w.maps.IngressAllows(number, c.From, false, c.Protocol, c.Port)
+			got, err := w.maps.IngressAllows(id, c.From, false, c.Protocol, c.Port)
 			after := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
 			if err != nil || got != before[i].Ingress.Allowed && got != after.Ingress.Allowed {
 				t.Errorf("seed %d: %+v: allowed %t, %v; before %s, after %s", seed, c, got, err, before[i].Ingress, after.Ingress)

@@ -14,9 +14,9 @@ import (
 
 // The functions of this file look up what the programs do, in the same way: bpf/lib/policy.h has the same names.
 
-// EgressAllows reports whether the endpoint with this number may open a connection to an address.
-func (m Maps) EgressAllows(number uint16, to netip.Addr, protocol model.Protocol, port uint16) (bool, error) {
-	copyNumber, p, err := m.policyOf(number)
+// EgressAllows reports whether the endpoint with this ID may open a connection to an address.
+func (m Maps) EgressAllows(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (bool, error) {
+	copyNumber, p, err := m.policyOf(id)
 	if err != nil || p.Egress[copyNumber] == 0 {
 		return err == nil, err
 	}
@@ -27,10 +27,10 @@ func (m Maps) EgressAllows(number uint16, to netip.Addr, protocol model.Protocol
 	return m.tableAllows(p.Egress[copyNumber], class, protocol, port)
 }
 
-// IngressAllows reports whether an address may open a connection to the endpoint with this number. Of a connection from an address of this node, sentHere says that the
+// IngressAllows reports whether an address may open a connection to the endpoint with this ID. Of a connection from an address of this node, sentHere says that the
 // node has not forwarded it.
-func (m Maps) IngressAllows(number uint16, from netip.Addr, sentHere bool, protocol model.Protocol, port uint16) (bool, error) {
-	copyNumber, p, err := m.policyOf(number)
+func (m Maps) IngressAllows(id uint16, from netip.Addr, sentHere bool, protocol model.Protocol, port uint16) (bool, error) {
+	copyNumber, p, err := m.policyOf(id)
 	if err != nil || p.Ingress[copyNumber] == 0 {
 		return err == nil, err
 	}
@@ -44,11 +44,11 @@ func (m Maps) IngressAllows(number uint16, from netip.Addr, sentHere bool, proto
 	return m.tableAllows(p.Ingress[copyNumber], class, protocol, port)
 }
 
-func (m Maps) policyOf(number uint16) (copyNumber uint32, p abi.Policy, err error) {
+func (m Maps) policyOf(id uint16) (copyNumber uint32, p abi.Policy, err error) {
 	if copyNumber, err = m.activeCopy(); err != nil {
 		return 0, p, err
 	}
-	p, err = m.readPolicy(number)
+	p, err = m.readPolicy(id)
 	return copyNumber, p, err
 }
 
@@ -59,9 +59,9 @@ func (m Maps) activeCopy() (number uint32, err error) {
 	return number % abi.PolicyCopies, nil
 }
 
-func (m Maps) readPolicy(number uint16) (p abi.Policy, err error) {
-	if err = m.Policies.Lookup(uint32(number), &p); err != nil {
-		err = fmt.Errorf("read the policy of endpoint number %d: %w", number, err)
+func (m Maps) readPolicy(id uint16) (p abi.Policy, err error) {
+	if err = m.Policies.Lookup(uint32(id), &p); err != nil {
+		err = fmt.Errorf("read the policy of endpoint %d: %w", id, err)
 	}
 	return p, err
 }
@@ -93,8 +93,8 @@ func (m Maps) tableAllows(table, class uint32, protocol model.Protocol, port uin
 	}
 	row := abi.RowKey{Bits: bitsProtocol + 16, Rows: set, Protocol: uint8(protocol)}
 	binary.BigEndian.PutUint16(row.Port[:], port)
-	verdict, found, err := lookup(m.Rows, row)
-	return found && verdict != 0, err
+	decision, found, err := lookup(m.Rows, row)
+	return found && decision != 0, err
 }
 
 func lookup[K any](m *ebpf.Map, key K) (value uint32, found bool, err error) {

@@ -19,7 +19,7 @@ type world struct {
 	e         *engine.Engine
 	maps      policymap.Maps
 	writer    *policymap.Writer
-	numbers   map[string]uint16
+	ids       map[string]uint16
 	policies  []model.PolicyID
 	endpoints map[string]model.Endpoint
 }
@@ -27,7 +27,7 @@ type world struct {
 func newWorld(t *testing.T, m policymap.Maps, seed uint64) *world {
 	t.Helper()
 	return &world{
-		Random: oracle.NewRandom(seed), e: engine.New(engine.Config{}), maps: m, writer: policymap.New(m), numbers: map[string]uint16{},
+		Random: oracle.NewRandom(seed), e: engine.New(engine.Config{}), maps: m, writer: policymap.New(m), ids: map[string]uint16{},
 		endpoints: map[string]model.Endpoint{},
 	}
 }
@@ -57,24 +57,24 @@ func (w *world) tryChange() error {
 	for range w.IntN(6) {
 		ep := w.Endpoint()
 		u.SetEndpoints = append(u.SetEndpoints, ep)
-		w.endpoints[ep.ID] = ep
+		w.endpoints[ep.Key] = ep
 	}
 	change := w.e.Apply(u)
-	clear(w.numbers)
+	clear(w.ids)
 	for id, ep := range w.endpoints {
 		if ep.Local && (ep.Kind == model.Pod || ep.Kind == model.Init) {
 			var i int
 			_, _ = fmt.Sscanf(id, "e%d", &i)
-			w.numbers[id] = uint16(100 + i)
+			w.ids[id] = uint16(100 + i)
 		}
 	}
-	return w.writer.Apply(w.e, &change, w.numbers)
+	return w.writer.Apply(w.e, &change, w.ids)
 }
 
-// numberOf is the number of the local endpoint that has an address.
-func (w *world) numberOf(addr netip.Addr) (uint16, bool) {
-	number, ok := w.numbers[w.e.Endpoint(addr)]
-	return number, ok
+// idOf is the ID of the local endpoint that has an address.
+func (w *world) idOf(addr netip.Addr) (uint16, bool) {
+	id, ok := w.ids[w.e.End(addr).Endpoint]
+	return id, ok
 }
 
 // TestReadAgainstEngine asks the maps what the programs would, and the engine the same.
@@ -99,19 +99,19 @@ func TestReadAgainstEngine(t *testing.T) {
 func (w *world) compareConnection(t *testing.T, seed uint64, seen map[bool]int) {
 	t.Helper()
 	c := w.Connection(oracle.World{})
-	if w.e.Endpoint(c.From) == w.e.Endpoint(c.To) {
+	if w.e.End(c.From).Endpoint == w.e.End(c.To).Endpoint {
 		return // a pod with itself
 	}
 	want := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
-	if number, ok := w.numberOf(c.From); ok {
-		got, err := w.maps.EgressAllows(number, c.To, c.Protocol, c.Port)
+	if id, ok := w.idOf(c.From); ok {
+		got, err := w.maps.EgressAllows(id, c.To, c.Protocol, c.Port)
 		if err != nil || got != want.Egress.Allowed {
 			t.Errorf("seed %d: %+v: egress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Egress)
 		}
 		seen[got]++
 	}
-	if number, ok := w.numberOf(c.To); ok {
-		got, err := w.maps.IngressAllows(number, c.From, w.e.Kind(c.From) == model.Host, c.Protocol, c.Port)
+	if id, ok := w.idOf(c.To); ok {
+		got, err := w.maps.IngressAllows(id, c.From, w.e.End(c.From).Kind == model.Host, c.Protocol, c.Port)
 		if err != nil || got != want.Ingress.Allowed {
 			t.Errorf("seed %d: %+v: ingress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Ingress)
 		}
@@ -130,7 +130,7 @@ func TestReadForwarded(t *testing.T) {
 	}
 	change := e.Apply(engine.Update{
 		SetPolicies:  []model.Policy{deny},
-		SetEndpoints: []model.Endpoint{podOf(0, true), {ID: "host", Kind: model.Host, Addresses: []netip.Addr{node}}},
+		SetEndpoints: []model.Endpoint{podOf(0, true), {Key: "host", Kind: model.Host, Addresses: []netip.Addr{node}}},
 	})
 	if err := policymap.New(m).Apply(e, &change, map[string]uint16{"pod0": 1}); err != nil {
 		t.Fatal(err)

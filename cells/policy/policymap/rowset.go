@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/cells/policy/engine"
 )
 
-// rowSet is a complete answer about a class: a verdict for each protocol and port.
+// rowSet is a complete answer about a class: a decision for each protocol and port.
 type rowSet struct {
 	content string // equal for sets with equal rows
 	number  uint32 // in the maps
@@ -36,37 +36,37 @@ func keyOf(r engine.Row) abi.RowKey {
 	return k
 }
 
-// rowText is the length of a row in the content of a set. The verdict comes last.
+// rowText is the length of a row in the content of a set. The decision comes last.
 const rowText = 5
 
-// contentOf is equal for sets of equal rows, and for those that give one verdict about everything.
+// contentOf is equal for sets of equal rows, and for those that give one decision about everything.
 func contentOf(rows []engine.Row) string {
-	if allowed, one := verdictOf(rows); one {
+	if allowed, one := decisionOf(rows); one {
 		return strconv.FormatBool(allowed)
 	}
 	text := make([]byte, 0, rowText*len(rows))
 	for _, r := range rows {
 		k := keyOf(r)
-		verdict := byte(0)
-		if r.Outcome.Allowed {
-			verdict = 1
+		decision := byte(0)
+		if r.Decision.Allowed {
+			decision = 1
 		}
-		text = append(text, byte(k.Bits), k.Protocol, k.Port[0], k.Port[1], verdict)
+		text = append(text, byte(k.Bits), k.Protocol, k.Port[0], k.Port[1], decision)
 	}
 	return string(text)
 }
 
-// verdict is the one of a key of the set.
-func (s *rowSet) verdict(i int) uint32 { return uint32(s.content[rowText*i+rowText-1]) }
+// decision is the one of a key of the set.
+func (s *rowSet) decision(i int) uint32 { return uint32(s.content[rowText*i+rowText-1]) }
 
-// verdictOf returns the one verdict that all rows have. They are complete, so it is about everything.
-func verdictOf(rows []engine.Row) (allowed, one bool) {
+// decisionOf returns the one decision that all rows have. They are complete, so it is about everything.
+func decisionOf(rows []engine.Row) (allowed, one bool) {
 	for _, r := range rows {
-		if r.Outcome.Allowed != rows[0].Outcome.Allowed {
+		if r.Decision.Allowed != rows[0].Decision.Allowed {
 			return false, false
 		}
 	}
-	return len(rows) > 0 && rows[0].Outcome.Allowed, true
+	return len(rows) > 0 && rows[0].Decision.Allowed, true
 }
 
 // acquire returns the set with these rows, which stays until it is released as often. A new one is written before anything points to it.
@@ -74,7 +74,7 @@ func (c *policyCopy) acquire(rows []engine.Row) (*rowSet, error) {
 	content := contentOf(rows)
 	set := c.sets[content]
 	if set == nil {
-		allowed, one := verdictOf(rows)
+		allowed, one := decisionOf(rows)
 		set = &rowSet{content: content, number: abi.RowsDeny}
 		if one && allowed {
 			set.number = abi.RowsAllow
@@ -98,13 +98,13 @@ func (c *policyCopy) writeRows(set *rowSet, rows []engine.Row) error {
 	for _, r := range rows {
 		k := keyOf(r)
 		k.Rows = set.number
-		verdict := uint32(0)
-		if r.Outcome.Allowed {
-			verdict = 1
+		decision := uint32(0)
+		if r.Decision.Allowed {
+			decision = 1
 		}
 		set.keys = append(set.keys, k)
 		c.rowCount++
-		if err := c.maps.Rows.Put(k, verdict); err != nil {
+		if err := c.maps.Rows.Put(k, decision); err != nil {
 			return fmt.Errorf("write rows of the policy: %w", noRoom(err))
 		}
 	}

@@ -37,18 +37,18 @@ func (w *Writer) Clean() (err error) {
 	return nil
 }
 
-// Apply makes the maps say what the engine says after a change; nil stands for everything. numbers has the endpoint ID of each local endpoint. The first call, and the
+// Apply makes the maps say what the engine says after a change; nil stands for everything. ids has the ID of each local endpoint by its key. The first call, and the
 // one after an error, writes everything. After an error the last policy stays in force, or for some packets the new one.
-func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[string]uint16) error {
+func (w *Writer) Apply(e *engine.Engine, change *engine.Change, ids map[string]uint16) error {
 	if err := w.Clean(); err != nil {
 		return err
 	}
 	if w.current == nil || change == nil {
-		return w.rewrite(e, numbers)
+		return w.rewrite(e, ids)
 	}
-	err := w.update(e, *change, numbers)
+	err := w.update(e, *change, ids)
 	if errors.Is(err, errNotInPlace) {
-		return w.rewrite(e, numbers)
+		return w.rewrite(e, ids)
 	}
 	if err != nil {
 		w.current = nil
@@ -57,7 +57,7 @@ func (w *Writer) Apply(e *engine.Engine, change *engine.Change, numbers map[stri
 }
 
 // rewrite writes a whole copy, and makes it active.
-func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
+func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	w.current = nil
 	active, err := w.maps.activeCopy()
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 	if err := clearCopy(w.maps, next.number); err != nil { // also of what somebody else has written
 		return err
 	}
-	if err := next.write(e, numbers); err != nil {
+	if err := next.write(e, ids); err != nil {
 		return err
 	}
 	restricted, err := next.denyUnknown(w.unknown)
@@ -96,19 +96,19 @@ func (w *Writer) rewrite(e *engine.Engine, numbers map[string]uint16) error {
 // DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.
 func (w *Writer) DeniesUnknown() bool { return w.current != nil && len(w.current.unknown) > 0 }
 
-// Forget lets go of a number that a former agent has restricted, and whose endpoint is gone. A number that the last Apply was told of stays as it is.
-func (w *Writer) Forget(number uint16) error {
-	if w.current != nil && !w.unknown[number] {
+// Forget lets go of an ID that a former agent has restricted, and whose endpoint is gone. An ID that the last Apply was told of stays as it is.
+func (w *Writer) Forget(id uint16) error {
+	if w.current != nil && !w.unknown[id] {
 		return nil
 	}
 	c := policyCopy{maps: w.maps}
-	if p, err := w.maps.readPolicy(number); err != nil || !restricts(p) {
+	if p, err := w.maps.readPolicy(id); err != nil || !restricts(p) {
 		return err
 	}
-	if err := c.forget(number); err != nil {
+	if err := c.forget(id); err != nil {
 		return err
 	}
-	delete(w.unknown, number)
+	delete(w.unknown, id)
 	return nil
 }
 
@@ -125,8 +125,8 @@ func (w *Writer) removeLater(list ...func() error) {
 	w.pending = append(w.pending, r)
 }
 
-func (w *Writer) update(e *engine.Engine, change engine.Change, numbers map[string]uint16) error {
-	u := &update{policyCopy: w.current, e: e, numbers: numbers, affected: map[engine.TableID]bool{}, raise: map[string]bool{}}
+func (w *Writer) update(e *engine.Engine, change engine.Change, ids map[string]uint16) error {
+	u := &update{policyCopy: w.current, e: e, ids: ids, affected: map[engine.TableID]bool{}, raise: map[string]bool{}}
 	p := u.plan(change)
 	if err := u.check(change, p); err != nil {
 		return err
@@ -142,14 +142,14 @@ func (w *Writer) update(e *engine.Engine, change engine.Change, numbers map[stri
 type update struct {
 	*policyCopy
 	e        *engine.Engine
-	numbers  map[string]uint16
-	affected map[engine.TableID]bool // verdicts in the table have changed
+	ids      map[string]uint16
+	affected map[engine.TableID]bool // decisions in the table have changed
 	raise    map[string]bool         // endpoints that need a new revision for another reason
 	removals []func() error
 }
 
 func (u *update) apply(change engine.Change, p plan) error {
-	views := viewsOf(u.e, u.numbers)
+	views := viewsOf(u.e, u.ids)
 	for _, t := range change.Tables {
 		if t.New {
 			if err := u.addTable(views[t.Table]); err != nil {
@@ -176,11 +176,11 @@ func (u *update) apply(change engine.Change, p plan) error {
 	return nil
 }
 
-func viewsOf(e *engine.Engine, numbers map[string]uint16) map[engine.TableID]engine.Table {
+func viewsOf(e *engine.Engine, ids map[string]uint16) map[engine.TableID]engine.Table {
 	views := map[engine.TableID]engine.Table{}
-	for id := range numbers {
+	for key := range ids {
 		for _, d := range []model.Direction{model.Egress, model.Ingress} {
-			if t, ok := e.Table(id, d); ok {
+			if t, ok := e.Table(key, d); ok {
 				views[t.ID()] = t
 			}
 		}
@@ -217,7 +217,7 @@ func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
 	return nil
 }
 
-// moveAddresses gives addresses their classes, and finds the tables in which a verdict about one of them changes by that.
+// moveAddresses gives addresses their classes, and finds the tables in which a decision about one of them changes by that.
 func (u *update) moveAddresses(list []netip.Addr, p plan) error {
 	for id, t := range u.tables {
 		for m := range p.moves {
@@ -227,10 +227,9 @@ func (u *update) moveAddresses(list []netip.Addr, p plan) error {
 		}
 	}
 	for _, addr := range list {
-		class, owned := u.e.Class(addr)
 		var err error
-		if owned {
-			err = u.setAddress(u.e, addr, class)
+		if end := u.e.End(addr); end.Endpoint != "" {
+			err = u.setAddress(u.e, addr, end.Class)
 		} else {
 			err = u.removeAddress(addr)
 		}
@@ -251,27 +250,27 @@ func (u *update) moveAddresses(list []netip.Addr, p plan) error {
 	return nil
 }
 
-// changeEndpoints gives endpoints their tables, and raises the revision of all whose verdicts may have changed.
+// changeEndpoints gives endpoints their tables, and raises the revision of all whose decisions may have changed.
 func (u *update) changeEndpoints(list []string) error {
-	for _, id := range list {
-		u.raise[id] = true
+	for _, key := range list {
+		u.raise[key] = true
 	}
-	for id, ep := range u.endpoints {
+	for key, ep := range u.endpoints {
 		if u.affected[ep.tables[model.Egress]] || u.affected[ep.tables[model.Ingress]] {
-			u.raise[id] = true
+			u.raise[key] = true
 		}
 	}
-	for id := range u.raise {
-		if was, ok := u.endpoints[id]; ok && was.number != u.numbers[id] {
-			delete(u.endpoints, id)
-			if err := u.forget(was.number); err != nil { // before another endpoint gets the number
+	for key := range u.raise {
+		if was, ok := u.endpoints[key]; ok && was.id != u.ids[key] {
+			delete(u.endpoints, key)
+			if err := u.forget(was.id); err != nil { // before another endpoint gets the ID
 				return err
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(u.raise)) {
-		if number, local := u.numbers[id]; local {
-			if err := u.setEndpoint(u.e, id, number); err != nil {
+	for _, key := range slices.Sorted(maps.Keys(u.raise)) {
+		if id, local := u.ids[key]; local {
+			if err := u.setEndpoint(u.e, key, id); err != nil {
 				return err
 			}
 		}

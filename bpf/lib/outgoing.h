@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Network policy for packets that a pod sends: for the shortcut, and for replies. A request to the stack is not decided
+ * here, as the node may translate its destination: see endpoint.bpf.c.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include "connection.h"
+#include "conntrack.h"
+#include "entry.h"
+#include "flow.h"
+#include "policy.h"
+#include "types.h"
+
+/*
+ * decide_shortcut decides policy for a packet by the shortcut. If nothing says who has opened the connection (a packet
+ * with FLOW_FOLLOWS that has no entry), the packet is allowed when either side may have opened it.
+ */
+static __always_inline enum drop_reason decide_shortcut(const struct connection_key *key, struct connection *c, const struct flow *flow,
+							_Bool opener_known)
+{
+	enum drop_reason reason;
+
+	connection_read_revisions(c);
+	reason = connection_decide(key, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
+	if (!reason || opener_known || !(flow->flags & FLOW_FOLLOWS) || connection_decide(key, c, OPENED_BY_OTHER))
+		return reason;
+	c->state = STATE_REPLIED;
+	return DROP_NONE;
+}
+
+/*
+ * decide_stack decides policy for a packet of a pod to the stack, if it is a reply. A request keeps STATE_OPENED_HERE
+ * and is not decided yet. If conntrack does not know the connection, a packet with FLOW_FOLLOWS counts as a reply if
+ * policy allows it as one.
+ */
+static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c,
+						     const struct flow *flow)
+{
+	struct connection_key real = *key;
+	_Bool restricted = policy_restricts(c->id);
+	enum drop_reason reason;
+	int opened;
+
+	connection_read_revisions(c);
+	if (!restricted && !(flow->flags & FLOW_FOLLOWS))
+		return DROP_NONE;
+	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opener(ctx, &real, &c->local);
+	if (opened == OPENED_BY_POD || (!opened && !(restricted && flow->flags & FLOW_FOLLOWS))) {
+		if (restricted && conntrack_supports(key->protocol))
+			connection_leave_undecided(c);
+		return DROP_NONE;
+	}
+	reason = connection_decide(&real, c, OPENED_BY_OTHER);
+	if (!reason)
+		c->state = STATE_REPLIED;
+	return opened ? reason : DROP_NONE;
+}
+
+/*
+ * connection_decide_again decides policy for a packet that a pod sends, if a policy has changed since the decision in
+ * the entry *own; *c is a copy of the entry. Requests to the stack are not decided here. conntrack says who is behind
+ * an address of the node; if it does not, the node itself has opened the connection.
+ */
+static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
+								struct connection *own, struct connection *c)
+{
+	struct connection_key real = *key;
+	enum drop_reason reason;
+
+	if (connection_is_current(c) || (c->path == PATH_STACK && c->state & STATE_OPENED_HERE))
+		return DROP_NONE;
+	connection_read_revisions(c);
+	if (c->path == PATH_STACK)
+		conntrack_opener(ctx, &real, &c->local);
+	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
+	if (!reason)
+		connection_store(own, c);
+	return reason;
+}

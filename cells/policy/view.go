@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// View is what the policies say now, and what of it is in the datapath: the readers' side of a [Queue]. Its methods may be called concurrently.
+type View struct {
+	enforcer Enforcer
+	turn     chan struct{} // holds one token while something is written, or compared with the kernel
+
+	mu sync.RWMutex // guards the fields below, which the queue's loop alone writes
+	desired
+	applied Applied
+}
+
+// Applied is what became of the changes so far.
+type Applied struct {
+	Revision uint64        // changes that were written since the start of the agent
+	Failures uint64        // tries that failed
+	Duration time.Duration // of the last one that did not
+	Err      error         // why the last change is not written; nil when all is
+	Since    time.Time     // of Err
+}
+
+// Evaluate decides about a connection between two addresses, as they are after translation.
+func (v *View) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) (verdict engine.Verdict) {
+	v.read(func(e *engine.Engine) { verdict = e.Evaluate(from, to, protocol, port) })
+	return verdict
+}
+
+// Applied says what became of the changes so far.
+func (v *View) Applied() Applied {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.applied
+}
+
+// read calls f with the engine, which does not change meanwhile.
+func (v *View) read(f func(*engine.Engine)) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	f(v.engine)
+}
+
+// policyCount returns how many policies the engine has.
+func (v *View) policyCount() int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return len(v.policies)
+}
+
+// localEndpoints returns the keys of the endpoints of this node that the engine has.
+func (v *View) localEndpoints() (keys []string) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for key := range v.locals {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// beginTurn returns when nothing is being written. Until endTurn nothing will be.
+func (v *View) beginTurn(ctx context.Context) error {
+	select {
+	case v.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait until a change of policies is written: %w", ctx.Err())
+	}
+}
+
+func (v *View) endTurn() { <-v.turn }
+
+// compare returns where the kernel does not have what the engine says. While a change cannot be written there is nothing to compare.
+func (v *View) compare(ctx context.Context) ([]Difference, error) {
+	if err := v.beginTurn(ctx); err != nil {
+		return nil, err
+	}
+	defer v.endTurn()
+	if applied := v.Applied(); applied.Revision == 0 || applied.Err != nil {
+		return nil, nil
+	}
+	return v.enforcer.Compare(v.engine, v.locals)
+}
