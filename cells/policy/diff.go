@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -67,7 +66,9 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 	seen, since := flows.Recent()
 	e := p.queue.copyEngine()
 	now := evaluateAll(e, seen)
-	e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed})
+	if e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed}); e.Exceeded() {
+		return d, errTooLarge
+	}
 	then := evaluateAll(e, seen)
 	d.Flows, d.Since = len(seen), since
 	for i, flow := range seen {
@@ -84,14 +85,11 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 // copyEngine returns an engine that knows the same policies and endpoints, none of these in audit.
 func (q *Queue) copyEngine() *engine.Engine {
 	q.state.RLock()
-	u := engine.Update{SetPolicies: slices.Collect(maps.Values(q.policies))}
-	for _, s := range q.endpoints {
-		s.Audit = false
-		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return q.engine.Endpoint(a) != s.ID }) // the order of endpoints is lost
-		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
-	}
-	config := q.config
+	u, config := q.everything(), q.config
 	q.state.RUnlock()
+	for i := range u.SetEndpoints {
+		u.SetEndpoints[i].Audit = false
+	}
 	config.Audit = false
 	e := engine.New(config)
 	e.Apply(u)

@@ -221,7 +221,10 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	}
 	q.state.Lock()
 	defer q.state.Unlock()
-	change, undo := q.apply(all)
+	change, undo, anew := q.apply(all)
+	if anew {
+		q.written = false
+	}
 	if !isEmpty(change) {
 		q.pending = append(q.pending, change)
 	}
@@ -238,7 +241,10 @@ func (q *Queue) write() error {
 		change = &q.pending[0]
 	}
 	began := time.Now()
-	err := q.enforcer.Apply(q.engine, change, q.locals)
+	err := errTooLarge
+	if !q.engine.Exceeded() {
+		err = q.enforcer.Apply(q.engine, change, q.locals)
+	}
 	took := time.Since(began)
 	q.state.Lock()
 	defer q.state.Unlock()

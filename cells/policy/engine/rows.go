@@ -24,8 +24,11 @@ var hostRows = &rowSet{[]Row{{Outcome: Outcome{Allowed: true, Reason: ReasonHost
 
 func (r *rowSet) equal(other *rowSet) bool { return slices.Equal(r.rows, other.rows) }
 
+// noRows are those of an engine that has exceeded its size.
+var noRows = &rowSet{}
+
 // rowsFor returns the complete rows of a class that the steps match.
-func (t *table) rowsFor(steps []int32, ports []model.NamedPort) *rowSet {
+func (t *table) rowsFor(e *Engine, steps []int32, ports []model.NamedPort) *rowSet {
 	if t.direction == model.Ingress {
 		ports = t.ports
 	}
@@ -38,6 +41,11 @@ func (t *table) rowsFor(steps []int32, ports []model.NamedPort) *rowSet {
 	}
 	rows := t.seen[string(key)]
 	if rows == nil {
+		work := t.workFor(steps)
+		t.work += work
+		if e.size.addWork(work); e.size.exceeded {
+			return noRows
+		}
 		rows = &rowSet{t.resolve(steps, ports)}
 		t.seen[string(key)] = rows
 	}
