@@ -360,3 +360,13 @@ func TestPolicyOutlivesAgent(t *testing.T) {
 		t.Error("the engine denies what no policy does")
 	}
 }
+
+// TestPolicyReplyToNodeWithoutEntry has the entry of a connection that the node has opened be lost, and the pod speak first.
+func TestPolicyReplyToNodeWithoutEntry(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.policy(t, "deny", denyIngress)
+	node, server := netip.AddrPortFrom(nodeIPv4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
+	conversation{fixture: p.fixture}.addToConntrack(t, node, server, node)
+	reply, _ := p.run(t, p.objects.FromPod, p.server, segment(p.server.mac, p.server.hostMAC, server, node, ack))
+	wantVerdict(t, "a reply without an entry", reply, toStack)
+}

@@ -34,7 +34,8 @@ static __always_inline enum drop_reason decide_shortcut(const struct connection_
 /*
  * decide_stack decides policy for a packet of a pod to the stack, if it is a reply. A request keeps STATE_OPENED_HERE
  * and is not decided yet. If conntrack does not know the connection, a packet with FLOW_FOLLOWS counts as a reply if
- * policy allows it as one.
+ * policy allows it as one. conntrack says who is behind an address of the node; if nobody is, the node has opened the
+ * connection.
  */
 static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c,
 						     const struct flow *flow)
@@ -53,7 +54,7 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 			connection_leave_undecided(c);
 		return DROP_NONE;
 	}
-	reason = connection_decide(&real, c, OPENED_BY_OTHER);
+	reason = connection_decide(&real, c, opened ? OPENED_BY_NODE : OPENED_BY_OTHER);
 	if (!reason)
 		c->state = STATE_REPLIED;
 	return opened ? reason : DROP_NONE;

@@ -1,10 +1,13 @@
 package policy
 
 import (
+	"maps"
+	"net/netip"
 	"slices"
 
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/fault"
 )
 
 // desiredEndpoint is an endpoint as the engine knows it and, of a local one, its place in the datapath.
@@ -72,8 +75,11 @@ func newDesired(cfg engine.Config) desired {
 	}
 }
 
-// apply changes the engine, and returns what takes the update back.
-func (d *desired) apply(u update) (change engine.Change, undo update) {
+// errTooLarge is why policies are refused before the datapath is asked.
+var errTooLarge = fault.New(fault.Exhausted, "the policies are too large to be compiled: fewer rules with ports and overlapping blocks for the same pods take less")
+
+// apply changes the engine, and returns what takes the update back. anew says that the engine is another one: the last update was too large for the one before.
+func (d *desired) apply(u update) (change engine.Change, undo update, anew bool) {
 	var told engine.Update
 	var moved []string
 	for _, id := range u.policies.keys {
@@ -104,13 +110,30 @@ func (d *desired) apply(u update) (change engine.Change, undo update) {
 			moved = append(moved, key)
 		}
 	}
+	anew = d.engine.Exceeded()
 	change = d.engine.Apply(told)
+	if anew {
+		all := d.everything()
+		d.engine = engine.New(d.config)
+		d.engine.Apply(all)
+		return change, undo, true
+	}
 	for _, key := range moved {
 		if !slices.Contains(change.Endpoints, key) {
 			change.Endpoints = append(change.Endpoints, key)
 		}
 	}
-	return change, undo
+	return change, undo, false
+}
+
+// everything is all that the engine was told.
+func (d *desired) everything() engine.Update {
+	u := engine.Update{SetPolicies: slices.Collect(maps.Values(d.policies))}
+	for _, s := range d.endpoints {
+		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return d.engine.End(a).Endpoint != s.Key }) // the order of endpoints is lost
+		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
+	}
+	return u
 }
 
 func lookup[K comparable, V any](all map[K]V, key K) *V {

@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -68,7 +67,9 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 	seen, since := flows.Recent()
 	e := p.view.copyEngine()
 	now := evaluateAll(e, seen)
-	e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed})
+	if e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed}); e.Exceeded() {
+		return d, errTooLarge
+	}
 	then := evaluateAll(e, seen)
 	d.Flows, d.Since = len(seen), since
 	for i, flow := range seen {
@@ -85,14 +86,11 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 // copyEngine returns an engine that knows the same policies and endpoints, none of these in audit.
 func (v *View) copyEngine() *engine.Engine {
 	v.mu.RLock()
-	u := engine.Update{SetPolicies: slices.Collect(maps.Values(v.policies))}
-	for _, s := range v.endpoints {
-		s.Audit = false
-		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return v.engine.End(a).Endpoint != s.Key }) // the order of endpoints is lost
-		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
-	}
-	config := v.config
+	u, config := v.everything(), v.config
 	v.mu.RUnlock()
+	for i := range u.SetEndpoints {
+		u.SetEndpoints[i].Audit = false
+	}
 	config.Audit = false
 	e := engine.New(config)
 	e.Apply(u)

@@ -203,7 +203,10 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	}
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	change, undo := q.view.apply(all)
+	change, undo, anew := q.view.apply(all)
+	if anew {
+		q.written = false
+	}
 	if !isEmpty(change) {
 		q.pending = append(q.pending, change)
 	}
@@ -220,7 +223,10 @@ func (q *Queue) write() error {
 		change = &q.pending[0]
 	}
 	began := time.Now()
-	err := q.enforcer.Apply(q.view.engine, change, q.view.locals)
+	err := errTooLarge
+	if !q.view.engine.Exceeded() {
+		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
+	}
 	took := time.Since(began)
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()

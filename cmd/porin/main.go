@@ -44,7 +44,7 @@ type session struct {
 func run(ctx context.Context, args []string, env environment) int {
 	err := execute(ctx, args, env)
 	if err != nil {
-		_, _ = fmt.Fprintln(env.err, "porin:", err)
+		_, _ = fmt.Fprintln(env.err, "porin:", printableLines(err.Error()))
 	}
 	return exitCode(err)
 }

@@ -46,6 +46,16 @@ func printable(text string) string {
 	}, text)
 }
 
+// printableLines is text without control characters but the ends of its lines.
+func printableLines(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, text)
+}
+
 // age is how long ago that was, and ahead how long it is until then.
 func (s *session) age(since time.Time) string {
 	if since.IsZero() {

@@ -44,16 +44,24 @@ func (e *Engine) removeBlock(a *apply, sel *selector) {
 func (a *apply) updateBlocks() {
 	e := a.e
 	seen := map[*prefix]bool{}
+	done := map[netip.Prefix]bool{}
 	for _, cidr := range a.blocks {
+		if done[cidr] {
+			continue
+		}
+		done[cidr] = true
 		for _, p := range e.prefixes.Subnets(cidr) {
 			if seen[p] {
 				continue
 			}
 			seen[p] = true
+			a.dirty(&p.member)
+			if e.size.exceeded {
+				continue
+			}
 			old := p.blocks
 			p.blocks = e.intern(e.blocksOf(p.prefix))
 			e.release(old)
-			a.dirty(&p.member)
 		}
 		for _, m := range e.addresses.Subnets(cidr) {
 			a.dirty(m)

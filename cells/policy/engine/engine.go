@@ -45,6 +45,7 @@ type Engine struct {
 	nameTables  map[*table]struct{} // for egress, with named ports in their rules
 	hostTables  map[*table]struct{} // for ingress
 
+	size         size
 	lastSelector uint32
 	lastPolicy   uint64
 	lastClass    ClassID

@@ -24,8 +24,11 @@ var hostRows = &rowSet{[]Row{{Decision: Decision{Allowed: true, Reason: ReasonHo
 
 func (r *rowSet) equal(other *rowSet) bool { return slices.Equal(r.rows, other.rows) }
 
+// noRows are those of an engine that has exceeded its size.
+var noRows = &rowSet{}
+
 // rowsFor returns the complete rows of a class that the rules match.
-func (t *table) rowsFor(rules []int32, ports []model.NamedPort) *rowSet {
+func (t *table) rowsFor(e *Engine, rules []int32, ports []model.NamedPort) *rowSet {
 	if t.direction == model.Ingress {
 		ports = t.ports
 	}
@@ -38,6 +41,11 @@ func (t *table) rowsFor(rules []int32, ports []model.NamedPort) *rowSet {
 	}
 	rows := t.seen[string(key)]
 	if rows == nil {
+		work := t.workFor(rules)
+		t.work += work
+		if e.size.addWork(work); e.size.exceeded {
+			return noRows
+		}
 		rows = &rowSet{t.resolve(rules, ports)}
 		t.seen[string(key)] = rows
 	}

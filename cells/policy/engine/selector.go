@@ -42,6 +42,7 @@ func (e *Engine) intern(selectors []*selector) *set {
 	if s == nil {
 		s = &set{key: key, selectors: selectors, classes: map[*class]struct{}{}}
 		e.sets[key] = s
+		e.size.addMembers(len(selectors))
 		for _, selector := range selectors {
 			selector.sets[s] = struct{}{}
 		}
@@ -55,6 +56,7 @@ func (e *Engine) release(s *set) {
 		return
 	}
 	delete(e.sets, s.key)
+	e.size.addMembers(-len(s.selectors))
 	for _, selector := range s.selectors {
 		delete(selector.sets, s)
 	}

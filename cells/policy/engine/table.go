@@ -30,6 +30,7 @@ type table struct {
 	any  *rowSet
 	rows map[*class]*rowSet
 	seen map[string]*rowSet // by the rules that match, and the peer's named ports
+	work int                // of seen
 }
 
 // build returns the table that is in force and, if that is another one, what it would be if nothing was in audit.
@@ -153,6 +154,7 @@ func (a *apply) releaseTable(t *table) {
 		return
 	}
 	delete(a.e.tables, t.key)
+	a.e.size.addWork(-t.work)
 	delete(a.e.nameTables, t)
 	delete(a.e.hostTables, t)
 	for sel := range t.bySelector {
@@ -203,7 +205,7 @@ func (a *apply) updateRows(c *class, change classChange) {
 		}
 	}
 	for t := range affected {
-		if t.any == nil {
+		if t.any == nil || e.size.exceeded {
 			continue // new
 		}
 		before := t.rows[c]
@@ -228,11 +230,11 @@ func (a *apply) updateRows(c *class, change classChange) {
 
 // compile gives a table its rows.
 func (t *table) compile(e *Engine) {
-	t.any = t.rowsFor(t.anyRules, nil)
+	t.any = t.rowsFor(e, t.anyRules, nil)
 	done := map[*class]struct{}{}
 	set := func(classes map[*class]struct{}) {
 		for c := range classes {
-			if _, ok := done[c]; !ok {
+			if _, ok := done[c]; !ok && !e.size.exceeded {
 				done[c] = struct{}{}
 				t.setRows(e, c)
 			}
@@ -257,7 +259,7 @@ func (t *table) setRows(e *Engine, c *class) {
 	if t.freeFor(e, c) {
 		rows = hostRows
 	} else if rules := t.matching(c); len(rules) > len(t.anyRules) || t.named && len(c.ports) > 0 {
-		rows = t.rowsFor(rules, c.ports)
+		rows = t.rowsFor(e, rules, c.ports)
 	}
 	if rows == t.any || rows != hostRows && rows.equal(t.any) {
 		delete(t.rows, c)

@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"porin.dev/porin/cells/endpoint/endpointtest"
+	"porin.dev/porin/internal/fault"
+)
+
+// overlapping is a policy of so many rules, whose blocks and ports are all different and which each match nearly every address.
+func overlapping(rules int) string {
+	var text strings.Builder
+	text.WriteString("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: large, namespace: default}\nspec:\n  podSelector: {}\n  ingress:\n")
+	for i := range rules {
+		fmt.Fprintf(&text, "  - {from: [{ipBlock: {cidr: 0.0.0.0/0, except: [20.%d.%d.0/24]}}], ports: [{port: %d}]}\n", i/256, i%256, i+1)
+	}
+	return text.String()
+}
+
+// TestPutTooLarge puts policies that would take gigabytes: they are refused within a time, what was before stays in force, and changes go on.
+func TestPutTooLarge(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
+	table := endpointtest.NewEndpoints()
+	n.attach(t, web)
+	n.attach(t, client)
+	n.attach(t, other)
+	wants := func(when string, fromClient, fromOther bool) {
+		t.Helper()
+		n.wants(t, client, web, fromClient, when)
+		n.wants(t, other, web, fromOther, when)
+	}
+	n.put(t, toWebFrom("client"))
+	wants("before", true, false)
+	for name, text := range map[string]string{"rules with ports": overlapping(1000), "blocks": overlapping(2500)} {
+		if _, _, err := n.policies.Put(t.Context(), []byte(text)); fault.KindOf(err) != fault.Exhausted {
+			t.Errorf("put: %s: error %v, want one that says that it is too much", name, err)
+		}
+		if _, err := n.policies.Diff(table, flowsTo(web, client.Addresses.IPv4), []byte(text), nil); fault.KindOf(err) != fault.Exhausted {
+			t.Errorf("diff: %s: error %v, want one that says that it is too much", name, err)
+		}
+		if err := n.queue.view.Applied().Err; err != nil {
+			t.Errorf("%s: what was before is not in force: %v", name, err)
+		}
+		wants("after "+name, true, false)
+	}
+	if names := n.names(); !slices.Equal(names, []string{"NetworkPolicy default/web"}) {
+		t.Errorf("policies %q, want the one that was before", names)
+	}
+	n.put(t, toWebFrom("other"))
+	wants("after another change", false, true)
+}
