@@ -84,9 +84,9 @@ func (e *Engine) blocksOf(cidr netip.Prefix) []*selector {
 }
 
 // blocksAt returns the blocks of an address.
-func (e *Engine) blocksAt(addr netip.Addr) *set {
+func (e *Engine) blocksAt(addr netip.Addr) *selectorSet {
 	if p, ok := e.prefixes.Lookup(addr); ok {
 		return p.blocks
 	}
-	return e.none
+	return e.noSelectors
 }

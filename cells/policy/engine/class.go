@@ -24,7 +24,7 @@ type class struct {
 
 type classKey struct {
 	kind           model.EndpointKind
-	labels, blocks *set
+	labels, blocks *selectorSet
 	ports          string
 }
 
@@ -35,16 +35,16 @@ func (k classKey) uses() []*selector { return slices.Concat(k.labels.selectors, 
 type member struct {
 	prefix netip.Prefix // of one address, if there is an owner
 	owner  *endpoint
-	blocks *set // without an owner
+	blocks *selectorSet // without an owner
 	class  *class
 	dirty  bool
 }
 
 func (e *Engine) keyOf(m *member) classKey {
 	if m.owner == nil {
-		return classKey{kind: model.World, labels: e.none, blocks: m.blocks}
+		return classKey{kind: model.World, labels: e.noSelectors, blocks: m.blocks}
 	}
-	return classKey{kind: m.owner.Kind, labels: m.owner.profile.set, blocks: e.blocksAt(m.prefix.Addr()), ports: m.owner.portsKey}
+	return classKey{kind: m.owner.Kind, labels: m.owner.labelSet.selectors, blocks: e.blocksAt(m.prefix.Addr()), ports: m.owner.portsKey}
 }
 
 // asked returns those of an endpoint's ports that rules for egress ask for by name.
@@ -200,7 +200,7 @@ func (e *Engine) leaveKey(c *class) {
 	delete(e.classes, c.key)
 	delete(e.hostClasses, c)
 	delete(e.portClasses, c)
-	for _, s := range []*set{c.key.labels, c.key.blocks} {
+	for _, s := range []*selectorSet{c.key.labels, c.key.blocks} {
 		delete(s.classes, c)
 		e.release(s)
 	}

@@ -1,21 +1,34 @@
 // Package engine turns policies and endpoints into verdicts, and into rows from which a datapath can read the same verdicts.
 // It is plain Go: no kernel, no store, no fx, no locks.
 //
-//	[Update] --> [Engine.Apply] --> selectors --> profiles --> classes --> tables --> [Change]
-//	                                                              |           |
-//	                 [Engine.End]: address -> class --------------'           '-- [Engine.Table]: (class), else (any) -> rows
-//	                 [Engine.Evaluate]: two addresses, protocol, port -> verdict, deciding policy and rule, reason
+//	[Update] --> [Engine.Apply] --> selectors --> label sets --> classes --> tables --> [Change]
+//	                                                               |           |
+//	                   [Engine.End]: address -> class -------------'           '-- [Engine.Table]: (class), else (any) -> rows
+//	                   [Engine.Evaluate]: two addresses, protocol, port -> verdict, deciding policy and rule, reason
 //
-//	selector  what a rule's peer selects by: labels of pods, labels of nodes, or a block of addresses. Equal ones are one
-//	profile   endpoints with equal namespace and labels: they match the same selectors
-//	class     addresses of the same kind which match the same selectors and have the same named ports, as far as rules ask for
-//	          them. An address may be a pod's and match blocks. Every kind but pods has a class with a fixed number (its kind + 1)
-//	          for addresses that no rule tells apart. An address that nobody has is of the class of its longest prefix in [Engine.Prefixes]
-//	table     the rows of all local endpoints that the same policies select, in one direction
-//	row       a protocol and a prefix of destination ports, with the decision. All rules are resolved when a table is
-//	          compiled: a class with rows of its own has all that it needs, so the first hit of (class), else (any), is
-//	          final. Prefixes of a protocol are disjoint, but for one without bits, which stands for the remaining ports; the
-//	          row without a protocol stands for the remaining protocols
+// An example: one NetworkPolicy lets pods with app=web reach those with app=db at port 3306.
+//
+//	selector   what a rule's peer selects by: labels of pods, labels of nodes, or a block of addresses. Equal ones are one.
+//	           Here: pods with app=web, of the policy's namespace
+//	label set  endpoints of a namespace with equal labels: they match the same selectors.
+//	           Here: one of all web pods, which matches the selector; one of all db pods, which does not
+//	class      addresses of the same kind which match the same selectors and have the same named ports, as far as rules ask for
+//	           them. An address may be a pod's and match blocks.
+//	           Here: 8 for the addresses of web pods, 9 for those of db pods, and the fixed ones
+//	table      the rows of all local endpoints that the same policies select, in one direction.
+//	           Here: one for ingress of the db pods; one without policies for all else, in each direction
+//	row        a protocol and a prefix of destination ports, with the decision.
+//	           Here: (class 8): TCP 3306 allowed, all else denied; (class 2, this node): all allowed; (any): all denied
+//
+// Every kind but pods has a class with a fixed number (its kind + 1) for addresses that no rule tells apart. An address that nobody
+// has is of the class of its longest prefix in [Engine.Prefixes].
+//
+// All rules are resolved when a table is compiled: a class with rows of its own has all that it needs, so the first hit of (class), else
+// (any), is final. Prefixes of a protocol are disjoint, but for one without bits, which stands for the remaining ports; the row
+// without a protocol stands for the remaining protocols.
+//
+// To find quickly what an update affects, the engine has each thing once, and counts its users: a selector has the selector sets
+// that it is in, a selector set the classes that match just these selectors, and a selector the tables whose rules use it.
 //
 // A policy or an endpoint in audit, or a node, counts for nothing in what tables, rows and changes say. [Engine.Evaluate] has also what it would be otherwise.
 //
@@ -30,7 +43,7 @@
 //   - A pod whose labels are not known (kind init) is denied everything but itself and this node, as long as it lasts.
 //   - An address belongs to the endpoint that was set last.
 //
-// Apply recomputes what its update can affect: profiles that a new selector matches, classes that are split by that, rows of these
+// Apply recomputes what its update can affect: label sets that a new selector matches, classes that are split by that, rows of these
 // classes in the tables that use their selectors, and tables of endpoints which a changed policy selects. A class keeps its number
 // when all its members go on together.
 package engine

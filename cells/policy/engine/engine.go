@@ -29,11 +29,11 @@ type Engine struct {
 	endpoints map[string]*endpoint
 	local     map[string]*endpoint // of endpoints, those that policies are enforced for
 
-	selectors map[string]*selector
-	sets      map[string]*set
-	none      *set
-	spaces    map[string]*space
-	names     map[string]int // named ports in rules for egress
+	selectors    map[string]*selector
+	selectorSets map[string]*selectorSet
+	noSelectors  *selectorSet
+	namespaces   map[string]*namespace
+	names        map[string]int // named ports in rules for egress
 
 	addresses bart.Table[*member]
 	prefixes  bart.Table[*prefix]
@@ -54,7 +54,7 @@ type Engine struct {
 
 type endpoint struct {
 	model.Endpoint
-	profile   *profile
+	labelSet  *labelSet
 	portsKey  string
 	*enforced // only of a local endpoint
 }
@@ -73,16 +73,16 @@ func (ep *endpoint) subject() bool { return ep.Kind == model.Pod || ep.Kind == m
 func New(config Config) *Engine {
 	e := &Engine{
 		config: config, policies: map[model.PolicyID]*policy{}, endpoints: map[string]*endpoint{}, local: map[string]*endpoint{},
-		selectors: map[string]*selector{}, sets: map[string]*set{}, spaces: map[string]*space{}, names: map[string]int{},
+		selectors: map[string]*selector{}, selectorSets: map[string]*selectorSet{}, namespaces: map[string]*namespace{}, names: map[string]int{},
 		classes: map[classKey]*class{}, hostClasses: map[*class]struct{}{}, portClasses: map[*class]struct{}{},
 		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, hostTables: map[*table]struct{}{},
 	}
-	e.none = e.intern(nil)
+	e.noSelectors = e.intern(nil)
 	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.
 	(&apply{e: e}).acquire(model.Peer{Pods: &model.Pods{}})
 	for kind := model.World; kind < model.Pod; kind++ {
 		c := &class{id: FixedClass(kind), members: 1} // itself, so that it stays
-		e.enter(c, classKey{kind: kind, labels: e.none, blocks: e.none})
+		e.enter(c, classKey{kind: kind, labels: e.noSelectors, blocks: e.noSelectors})
 	}
 	e.lastClass = FixedClass(model.Pod)
 	return e
@@ -186,7 +186,7 @@ func (a *apply) updateSelectors() {
 		}
 	}
 	if a.deadSelector || len(a.newSelectors) > 0 {
-		a.updateProfiles()
+		a.updateLabelSets()
 	}
 	a.updateBlocks()
 }
@@ -224,12 +224,12 @@ func (a *apply) setEndpoint(set model.Endpoint) {
 		before = ep.Addresses
 	}
 	ep.Endpoint = set
-	if p := e.profileOf(set); p != ep.profile {
+	if p := e.labelSetOf(set); p != ep.labelSet {
 		p.endpoints = append(p.endpoints, ep)
-		if ep.profile != nil {
+		if ep.labelSet != nil {
 			e.leave(ep)
 		}
-		ep.profile = p
+		ep.labelSet = p
 	}
 	e.share(ep)
 	a.setAddresses(ep, before)
@@ -246,12 +246,12 @@ func (a *apply) setEndpoint(set model.Endpoint) {
 	}
 }
 
-// share keeps in memory only once what endpoints of a profile have in common.
+// share keeps in memory only once what endpoints of a label set have in common.
 func (e *Engine) share(ep *endpoint) {
 	if ep.Kind == model.Pod {
-		ep.Namespace, ep.NamespaceLabels, ep.Labels = ep.profile.space.namespace, ep.profile.space.labels, ep.profile.labels
+		ep.Namespace, ep.NamespaceLabels, ep.Labels = ep.labelSet.namespace.name, ep.labelSet.namespace.labels, ep.labelSet.labels
 	}
-	first := ep.profile.endpoints[0]
+	first := ep.labelSet.endpoints[0]
 	if first != ep && slices.Equal(first.NamedPorts, ep.NamedPorts) {
 		ep.NamedPorts, ep.portsKey = first.NamedPorts, first.portsKey
 		return // what is out of date in the key, updateNames mends for both
@@ -407,7 +407,7 @@ func (e *Engine) lookup(addr netip.Addr) (*class, *endpoint) {
 	if p, ok := e.prefixes.Lookup(addr); ok {
 		return p.class, nil
 	}
-	return e.classes[classKey{kind: model.World, labels: e.none, blocks: e.none}], nil
+	return e.classes[classKey{kind: model.World, labels: e.noSelectors, blocks: e.noSelectors}], nil
 }
 
 // Prefixes gives the classes of ranges of addresses that are no endpoint's. The longest one decides.

@@ -26,8 +26,8 @@ func TestApplyRemovesEverything(t *testing.T) {
 		fixed := int(model.Pod) // one for each kind below
 		for what, n := range map[string]int{
 			"policies": len(e.policies), "endpoints": len(e.endpoints), "local endpoints": len(e.local), "selectors but that of all pods": len(e.selectors) - 1,
-			"sets but the empty one": len(e.sets) - 1, "spaces": len(e.spaces), "names": len(e.names), "addresses": e.addresses.Size(),
-			"prefixes": e.prefixes.Size(), "classes but the fixed ones": len(e.classes) - fixed, "classes of the empty set": len(e.none.classes) - fixed,
+			"selector sets but the empty one": len(e.selectorSets) - 1, "namespaces": len(e.namespaces), "names": len(e.names), "addresses": e.addresses.Size(),
+			"prefixes": e.prefixes.Size(), "classes but the fixed ones": len(e.classes) - fixed, "classes of the empty set": len(e.noSelectors.classes) - fixed,
 			"host classes but the fixed one": len(e.hostClasses) - 1, "classes with ports": len(e.portClasses), "tables": len(e.tables),
 			"tables with names": len(e.nameTables), "ingress tables": len(e.hostTables),
 		} {

@@ -106,7 +106,7 @@ func (a *apply) acquire(peer model.Peer) *selector {
 	sel := e.selectors[key]
 	if sel == nil {
 		e.lastSelector++
-		sel = &selector{id: e.lastSelector, key: key, peer: peer, sets: map[*set]struct{}{}, tables: map[*table]struct{}{}}
+		sel = &selector{id: e.lastSelector, key: key, peer: peer, sets: map[*selectorSet]struct{}{}, tables: map[*table]struct{}{}}
 		e.selectors[key] = sel
 		a.newSelectors = append(a.newSelectors, sel)
 	}

@@ -15,15 +15,15 @@ type selector struct {
 	key    string
 	peer   model.Peer // Pods, Nodes or Block
 	refs   int
-	sets   map[*set]struct{}
+	sets   map[*selectorSet]struct{}
 	tables map[*table]struct{}
 }
 
-// set is an interned set of selectors, in the order of their numbers.
-type set struct {
+// selectorSet has selectors, in the order of their numbers. Equal ones are one.
+type selectorSet struct {
 	key       string
 	selectors []*selector
-	refs      int // profiles, prefixes and classes
+	refs      int // label sets, prefixes and classes
 	classes   map[*class]struct{}
 }
 
@@ -36,12 +36,12 @@ func setKey(selectors []*selector) string {
 }
 
 // intern returns the set of the selectors, with one more reference. It keeps the slice.
-func (e *Engine) intern(selectors []*selector) *set {
+func (e *Engine) intern(selectors []*selector) *selectorSet {
 	key := setKey(selectors)
-	s := e.sets[key]
+	s := e.selectorSets[key]
 	if s == nil {
-		s = &set{key: key, selectors: selectors, classes: map[*class]struct{}{}}
-		e.sets[key] = s
+		s = &selectorSet{key: key, selectors: selectors, classes: map[*class]struct{}{}}
+		e.selectorSets[key] = s
 		e.size.addMembers(len(selectors))
 		for _, selector := range selectors {
 			selector.sets[s] = struct{}{}
@@ -51,11 +51,11 @@ func (e *Engine) intern(selectors []*selector) *set {
 	return s
 }
 
-func (e *Engine) release(s *set) {
+func (e *Engine) release(s *selectorSet) {
 	if s.refs--; s.refs > 0 {
 		return
 	}
-	delete(e.sets, s.key)
+	delete(e.selectorSets, s.key)
 	e.size.addMembers(-len(s.selectors))
 	for _, selector := range s.selectors {
 		delete(selector.sets, s)
