@@ -12,7 +12,7 @@ type prefix struct {
 	begins []*selector // blocks with just these addresses
 }
 
-func (e *Engine) addBlock(a *apply, sel *selector) {
+func (e *Engine) addBlock(tx *transaction, sel *selector) {
 	for _, cidr := range append([]netip.Prefix{sel.peer.Block.CIDR}, sel.peer.Block.Except...) {
 		p, ok := e.prefixes.Get(cidr)
 		if !ok {
@@ -23,10 +23,10 @@ func (e *Engine) addBlock(a *apply, sel *selector) {
 	}
 	p, _ := e.prefixes.Get(sel.peer.Block.CIDR)
 	p.begins = append(p.begins, sel)
-	a.blocks = append(a.blocks, sel.peer.Block.CIDR)
+	tx.blocks = append(tx.blocks, sel.peer.Block.CIDR)
 }
 
-func (e *Engine) removeBlock(a *apply, sel *selector) {
+func (e *Engine) removeBlock(tx *transaction, sel *selector) {
 	p, _ := e.prefixes.Get(sel.peer.Block.CIDR)
 	p.begins = slices.DeleteFunc(p.begins, func(s *selector) bool { return s == sel })
 	for _, cidr := range append([]netip.Prefix{sel.peer.Block.CIDR}, sel.peer.Block.Except...) {
@@ -34,18 +34,18 @@ func (e *Engine) removeBlock(a *apply, sel *selector) {
 		if p.refs--; p.refs == 0 {
 			e.prefixes.Delete(cidr)
 			e.release(p.blocks)
-			a.remove(&p.member)
+			tx.remove(&p.member)
 		}
 	}
-	a.blocks = append(a.blocks, sel.peer.Block.CIDR)
+	tx.blocks = append(tx.blocks, sel.peer.Block.CIDR)
 }
 
 // updateBlocks computes anew what lies in the ranges of new and dead blocks.
-func (a *apply) updateBlocks() {
-	e := a.e
+func (tx *transaction) updateBlocks() {
+	e := tx.e
 	seen := map[*prefix]bool{}
 	done := map[netip.Prefix]bool{}
-	for _, cidr := range a.blocks {
+	for _, cidr := range tx.blocks {
 		if done[cidr] {
 			continue
 		}
@@ -55,7 +55,7 @@ func (a *apply) updateBlocks() {
 				continue
 			}
 			seen[p] = true
-			a.dirty(&p.member)
+			tx.dirty(&p.member)
 			if e.size.exceeded {
 				continue
 			}
@@ -64,7 +64,7 @@ func (a *apply) updateBlocks() {
 			e.release(old)
 		}
 		for _, m := range e.addresses.Subnets(cidr) {
-			a.dirty(m)
+			tx.dirty(m)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package engine
 import (
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -47,72 +45,44 @@ func (e *Engine) keyOf(m *member) classKey {
 	return classKey{kind: m.owner.Kind, labels: m.owner.labelSet.selectors, blocks: e.blocksAt(m.prefix.Addr()), ports: m.owner.portsKey}
 }
 
-// asked returns those of an endpoint's ports that rules for egress ask for by name.
-func (e *Engine) asked(ports []model.NamedPort) []model.NamedPort {
-	var found []model.NamedPort
-	for _, p := range ports {
-		if e.names[p.Name] > 0 {
-			found = append(found, p)
-		}
-	}
-	return found
-}
-
-func (e *Engine) portsOf(owner *endpoint) []model.NamedPort {
-	if owner == nil {
-		return nil
-	}
-	return e.asked(owner.NamedPorts)
-}
-
-// portsKey is equal for equal sets of ports.
-func portsKey(ports []model.NamedPort) string {
-	var parts []string
-	for _, p := range ports {
-		parts = append(parts, strconv.Quote(p.Name)+p.Protocol.String()+strconv.Itoa(int(p.Number)))
-	}
-	slices.Sort(parts)
-	return strings.Join(slices.Compact(parts), "")
-}
-
 // classChange is what becomes of a class in an update.
 type classChange struct {
 	old  classKey
 	made bool
 }
 
-func (a *apply) dirty(m *member) {
+func (tx *transaction) dirty(m *member) {
 	if !m.dirty {
 		m.dirty = true
-		a.members = append(a.members, m)
+		tx.members = append(tx.members, m)
 	}
 }
 
 // remove takes a member out of its class for good. It may be dirty.
-func (a *apply) remove(m *member) {
-	a.moved(m)
+func (tx *transaction) remove(m *member) {
+	tx.moved(m)
 	m.prefix, m.owner = netip.Prefix{}, nil
-	a.quit(m)
+	tx.quit(m)
 }
 
-func (a *apply) quit(m *member) {
+func (tx *transaction) quit(m *member) {
 	if c := m.class; c != nil {
 		m.class = nil
 		c.members--
 		if c.members == 0 {
-			a.emptied = append(a.emptied, c)
+			tx.emptied = append(tx.emptied, c)
 		}
 	}
 }
 
 // reclassify gives all dirty members their class. A class whose members all leave becomes the class that one of them needs, if
 // there is none yet, and so keeps its number. It stays of its kind, which a datapath may have noted with the addresses.
-func (a *apply) reclassify() {
-	e := a.e
+func (tx *transaction) reclassify() {
+	e := tx.e
 	leaving := map[*class]int{}
 	var moves []*member
 	var keys []classKey
-	for _, m := range a.members {
+	for _, m := range tx.members {
 		m.dirty = false
 		if !m.prefix.IsValid() {
 			continue // removed
@@ -128,54 +98,54 @@ func (a *apply) reclassify() {
 	for i, m := range moves {
 		if m.class != nil && leaving[m.class] == m.class.members && m.class.key.kind == keys[i].kind && e.classes[keys[i]] == nil {
 			leaving[m.class] = -1 // has its new key
-			a.rekey(m.class, keys[i], m.owner)
+			tx.rekey(m.class, keys[i], m.owner)
 		}
 	}
 	for i, m := range moves {
 		if m.class != nil && m.class.key == keys[i] {
 			continue
 		}
-		a.quit(m)
+		tx.quit(m)
 		c := e.classes[keys[i]]
 		if c == nil {
-			c = a.makeClass(keys[i], m.owner)
+			c = tx.makeClass(keys[i], m.owner)
 		}
 		m.class = c
 		c.members++
-		a.moved(m)
+		tx.moved(m)
 	}
-	for _, c := range a.emptied {
+	for _, c := range tx.emptied {
 		if c.members == 0 && e.classes[c.key] == c {
-			a.note(c)
+			tx.note(c)
 			e.leaveKey(c)
 		}
 	}
 }
 
-func (a *apply) makeClass(key classKey, owner *endpoint) *class {
-	a.e.lastClass++
-	c := &class{id: a.e.lastClass}
-	a.classes[c] = classChange{made: true}
-	a.e.enter(c, key)
-	c.ports = a.e.portsOf(owner)
+func (tx *transaction) makeClass(key classKey, owner *endpoint) *class {
+	tx.e.lastClass++
+	c := &class{id: tx.e.lastClass}
+	tx.classes[c] = classChange{made: true}
+	tx.e.enter(c, key)
+	c.ports = tx.e.portsOf(owner)
 	return c
 }
 
-func (a *apply) rekey(c *class, key classKey, owner *endpoint) {
-	a.note(c)
+func (tx *transaction) rekey(c *class, key classKey, owner *endpoint) {
+	tx.note(c)
 	key.labels.refs++ // it may be the old key's last one
 	key.blocks.refs++
-	a.e.leaveKey(c)
-	a.e.enter(c, key)
-	a.e.release(key.labels)
-	a.e.release(key.blocks)
-	c.ports = a.e.portsOf(owner)
+	tx.e.leaveKey(c)
+	tx.e.enter(c, key)
+	tx.e.release(key.labels)
+	tx.e.release(key.blocks)
+	c.ports = tx.e.portsOf(owner)
 }
 
 // note keeps the first key that a class had in this update.
-func (a *apply) note(c *class) {
-	if _, ok := a.classes[c]; !ok {
-		a.classes[c] = classChange{old: c.key}
+func (tx *transaction) note(c *class) {
+	if _, ok := tx.classes[c]; !ok {
+		tx.classes[c] = classChange{old: c.key}
 	}
 }
 

@@ -138,14 +138,14 @@ func labelsKey(labels map[string]string) string {
 }
 
 // updateLabelSets adds the new selectors to the label sets that they match, and takes the dead ones out of all.
-func (a *apply) updateLabelSets() {
-	for _, n := range a.e.namespaces {
+func (tx *transaction) updateLabelSets() {
+	for _, n := range tx.e.namespaces {
 		dead := slices.ContainsFunc(n.candidates, func(sel *selector) bool { return sel.refs == 0 })
 		if dead {
 			n.candidates = slices.DeleteFunc(n.candidates, func(sel *selector) bool { return sel.refs == 0 })
 		}
 		var added []*selector
-		for _, sel := range a.newSelectors {
+		for _, sel := range tx.newSelectors {
 			if sel.refs > 0 && n.admits(sel) {
 				added = append(added, sel)
 			}
@@ -155,12 +155,12 @@ func (a *apply) updateLabelSets() {
 			continue
 		}
 		for _, l := range n.labelSets {
-			a.updateLabelSet(l, added)
+			tx.updateLabelSet(l, added)
 		}
 	}
 }
 
-func (a *apply) updateLabelSet(l *labelSet, added []*selector) {
+func (tx *transaction) updateLabelSet(l *labelSet, added []*selector) {
 	var found []*selector
 	changed := false
 	for _, sel := range l.selectors.selectors {
@@ -180,9 +180,9 @@ func (a *apply) updateLabelSet(l *labelSet, added []*selector) {
 		return
 	}
 	old := l.selectors
-	l.selectors = a.e.intern(found)
-	a.e.release(old)
+	l.selectors = tx.e.intern(found)
+	tx.e.release(old)
 	for _, ep := range l.endpoints {
-		a.dirtyAddresses(ep)
+		tx.dirtyAddresses(ep)
 	}
 }

@@ -40,8 +40,8 @@ func before(x, y *policy) int {
 		cmp.Compare(x.ID.Namespace, y.ID.Namespace), cmp.Compare(x.ID.Name, y.ID.Name))
 }
 
-func (a *apply) setPolicy(set model.Policy) {
-	e := a.e
+func (tx *transaction) setPolicy(set model.Policy) {
+	e := tx.e
 	old := e.policies[set.ID]
 	if old != nil && reflect.DeepEqual(old.Policy, set) {
 		return
@@ -54,83 +54,55 @@ func (a *apply) setPolicy(set model.Policy) {
 		}
 		p.denies[d] = &Rule{Policy: set.ID, Direction: d, Index: -1}
 		for i, r := range *set.Part(d) {
-			p.rules[d] = append(p.rules[d], a.compileRule(r, p, d, i))
+			p.rules[d] = append(p.rules[d], tx.compileRule(r, p, d, i))
 		}
 	}
 	if old != nil {
-		a.removePolicy(old)
+		tx.removePolicy(old)
 	}
 	e.policies[set.ID] = p
 	for _, ep := range e.local {
 		if p.selects(ep) {
 			at, _ := slices.BinarySearchFunc(ep.policies, p, before)
 			ep.policies = slices.Insert(ep.policies, at, p)
-			a.changed[ep] = struct{}{}
+			tx.changed[ep] = struct{}{}
 		}
 	}
 }
 
-func (a *apply) compileRule(r model.Rule, p *policy, d model.Direction, index int) compiledRule {
+func (tx *transaction) compileRule(r model.Rule, p *policy, d model.Direction, index int) compiledRule {
 	compiled := compiledRule{rule: &Rule{Policy: p.ID, Direction: d, Index: index, Name: r.Name}, tier: p.Tier, action: r.Action, ports: r.Ports}
 	for _, peer := range r.Peers {
 		switch {
 		case peer.Any:
 			compiled.any = true
 		case peer.Pods != nil || peer.Nodes != nil || peer.Block != nil:
-			compiled.selectors = append(compiled.selectors, a.acquire(peer))
+			compiled.selectors = append(compiled.selectors, tx.acquire(peer))
 		}
 	}
 	if d == model.Egress {
-		a.useNames(r.Ports, 1)
+		tx.useNames(r.Ports, 1)
 	}
 	return compiled
 }
 
-func (a *apply) useNames(ports []model.Port, n int) {
-	for _, port := range ports {
-		if port.Name == "" {
-			continue
-		}
-		if _, ok := a.names[port.Name]; !ok {
-			a.names[port.Name] = a.e.names[port.Name] > 0
-		}
-		if a.e.names[port.Name] += n; a.e.names[port.Name] == 0 {
-			delete(a.e.names, port.Name)
-		}
-	}
-}
-
-func (a *apply) acquire(peer model.Peer) *selector {
-	e := a.e
-	key := peerKey(peer)
-	sel := e.selectors[key]
-	if sel == nil {
-		e.lastSelector++
-		sel = &selector{id: e.lastSelector, key: key, peer: peer, sets: map[*selectorSet]struct{}{}, tables: map[*table]struct{}{}}
-		e.selectors[key] = sel
-		a.newSelectors = append(a.newSelectors, sel)
-	}
-	sel.refs++
-	return sel
-}
-
-func (a *apply) removePolicy(p *policy) {
-	delete(a.e.policies, p.ID)
+func (tx *transaction) removePolicy(p *policy) {
+	delete(tx.e.policies, p.ID)
 	for d, rules := range p.rules {
 		for _, r := range rules {
 			for _, sel := range r.selectors {
 				sel.refs--
-				a.deadSelector = a.deadSelector || sel.refs == 0
+				tx.deadSelector = tx.deadSelector || sel.refs == 0
 			}
 			if model.Direction(d) == model.Egress {
-				a.useNames(r.ports, -1)
+				tx.useNames(r.ports, -1)
 			}
 		}
 	}
-	for _, ep := range a.e.local {
+	for _, ep := range tx.e.local {
 		if at := slices.Index(ep.policies, p); at >= 0 {
 			ep.policies = slices.Delete(ep.policies, at, at+1)
-			a.changed[ep] = struct{}{}
+			tx.changed[ep] = struct{}{}
 		}
 	}
 }

@@ -150,20 +150,3 @@ func (s span) prefixes() iter.Seq2[uint16, uint8] {
 		}
 	}
 }
-
-// resolvePort gives the ranges of ports of a protocol that a rule's port means.
-func resolvePort(p model.Port, named []model.NamedPort, protocol model.Protocol) iter.Seq2[uint16, uint16] {
-	return func(yield func(first, last uint16) bool) {
-		if p.Name == "" {
-			if p.Protocol == protocol {
-				yield(p.First, p.Last)
-			}
-			return
-		}
-		for _, n := range named {
-			if n.Name == p.Name && n.Protocol == protocol && (p.Protocol == 0 || p.Protocol == protocol) && !yield(n.Number, n.Number) {
-				return
-			}
-		}
-	}
-}

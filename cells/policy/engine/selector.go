@@ -116,3 +116,41 @@ func matches(s model.Selector, labels map[string]string) bool {
 	}
 	return true
 }
+
+func (tx *transaction) updateSelectors() {
+	e := tx.e
+	if tx.deadSelector {
+		for key, sel := range e.selectors {
+			if sel.refs > 0 {
+				continue
+			}
+			delete(e.selectors, key)
+			if sel.peer.Block != nil && !slices.Contains(tx.newSelectors, sel) {
+				e.removeBlock(tx, sel)
+			}
+		}
+	}
+	for _, sel := range tx.newSelectors {
+		if sel.refs > 0 && sel.peer.Block != nil {
+			e.addBlock(tx, sel)
+		}
+	}
+	if tx.deadSelector || len(tx.newSelectors) > 0 {
+		tx.updateLabelSets()
+	}
+	tx.updateBlocks()
+}
+
+func (tx *transaction) acquire(peer model.Peer) *selector {
+	e := tx.e
+	key := peerKey(peer)
+	sel := e.selectors[key]
+	if sel == nil {
+		e.lastSelector++
+		sel = &selector{id: e.lastSelector, key: key, peer: peer, sets: map[*selectorSet]struct{}{}, tables: map[*table]struct{}{}}
+		e.selectors[key] = sel
+		tx.newSelectors = append(tx.newSelectors, sel)
+	}
+	sel.refs++
+	return sel
+}

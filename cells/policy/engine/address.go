@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// End is an address as the policies know it, such as one end of a connection.
+type End struct {
+	Address  netip.Addr
+	Kind     model.EndpointKind
+	Class    ClassID // by which a datapath looks for rows
+	Endpoint string  // the key of the endpoint that has the address, or ""
+}
+
+// End returns what the policies know about an address.
+func (e *Engine) End(addr netip.Addr) End {
+	c, owner := e.lookup(addr)
+	end := End{Address: addr.Unmap(), Kind: model.World, Class: c.id}
+	if owner != nil {
+		end.Kind, end.Endpoint = owner.Kind, owner.Key
+	}
+	return end
+}
+
+// Addresses gives the addresses of endpoints and their classes.
+func (e *Engine) Addresses() iter.Seq2[netip.Addr, ClassID] {
+	return func(yield func(netip.Addr, ClassID) bool) {
+		for cidr, m := range e.addresses.All() {
+			if !yield(cidr.Addr(), m.class.id) {
+				return
+			}
+		}
+	}
+}
+
+// Prefixes gives the classes of ranges of addresses that are no endpoint's. The longest one decides.
+func (e *Engine) Prefixes() iter.Seq2[netip.Prefix, ClassID] {
+	return func(yield func(netip.Prefix, ClassID) bool) {
+		for cidr, p := range e.prefixes.All() {
+			if !yield(cidr, p.class.id) {
+				return
+			}
+		}
+	}
+}
+
+// HostClasses returns the classes of the node's own addresses; without addresses, the one that they would have.
+func (e *Engine) HostClasses() (ids []ClassID) {
+	for c := range e.hostClasses {
+		if c.id != FixedClass(model.Host) || c.members > 1 { // itself
+			ids = append(ids, c.id)
+		}
+	}
+	if len(ids) == 0 {
+		ids = append(ids, FixedClass(model.Host))
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (e *Engine) lookup(addr netip.Addr) (*class, *endpoint) {
+	addr = addr.Unmap()
+	if m, ok := e.addresses.Lookup(addr); ok {
+		return m.class, m.owner
+	}
+	if p, ok := e.prefixes.Lookup(addr); ok {
+		return p.class, nil
+	}
+	return e.classes[classKey{kind: model.World, labels: e.noSelectors, blocks: e.noSelectors}], nil
+}

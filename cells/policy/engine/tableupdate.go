@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// updateTables gives changed endpoints their tables, changed classes their rows in the tables that there were, and new tables all rows.
+func (tx *transaction) updateTables() {
+	for ep := range tx.changed {
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			tx.assign(ep, d)
+		}
+	}
+	for c, change := range tx.classes {
+		tx.updateRows(c, change)
+	}
+	for _, t := range tx.newTables {
+		if t.refs > 0 {
+			t.compile(tx.e)
+		}
+	}
+}
+
+func (tx *transaction) assign(ep *endpoint, d model.Direction) {
+	e := tx.e
+	built, proposed := e.build(ep, ep.policies, d)
+	ep.proposed[d] = proposed
+	t := e.tables[built.key]
+	if t == nil {
+		t = built
+		e.lastTable++
+		t.id = e.lastTable
+		e.tables[t.key] = t
+		for sel := range t.bySelector {
+			sel.tables[t] = struct{}{}
+		}
+		if t.named {
+			e.nameTables[t] = struct{}{}
+		}
+		if d == model.Ingress {
+			e.hostTables[t] = struct{}{}
+		}
+		tx.newTables = append(tx.newTables, t)
+		tx.tables[t] = &TableChange{Table: t.id, New: true}
+	}
+	old := ep.tables[d]
+	if t == old {
+		return
+	}
+	t.refs++
+	ep.tables[d] = t
+	tx.endpoints[ep.Key] = struct{}{}
+	if old != nil {
+		tx.releaseTable(old)
+	}
+}
+
+func (tx *transaction) releaseTable(t *table) {
+	if t.refs--; t.refs > 0 {
+		return
+	}
+	delete(tx.e.tables, t.key)
+	tx.e.size.addWork(-t.work)
+	delete(tx.e.nameTables, t)
+	delete(tx.e.hostTables, t)
+	for sel := range t.bySelector {
+		delete(sel.tables, t)
+	}
+	if change := tx.tables[t]; change != nil && change.New {
+		delete(tx.tables, t)
+		return
+	}
+	tx.tables[t] = &TableChange{Table: t.id, Removed: true}
+}
+
+// updateRows brings a class up to date in the tables for which it has changed.
+func (tx *transaction) updateRows(c *class, change classChange) {
+	e := tx.e
+	exists := e.classes[c.key] == c
+	affected := map[*table]struct{}{}
+	add := func(tables map[*table]struct{}) { maps.Copy(affected, tables) }
+	switch {
+	case !exists && change.made:
+		return
+	case exists && !change.made && change.old.ports == c.key.ports && change.old.kind == c.key.kind:
+		old, now := change.old.uses(), c.key.uses()
+		for _, sel := range old {
+			if !slices.Contains(now, sel) {
+				add(sel.tables)
+			}
+		}
+		for _, sel := range now {
+			if !slices.Contains(old, sel) {
+				add(sel.tables)
+			}
+		}
+	default:
+		for _, key := range []classKey{change.old, c.key} {
+			if key.labels == nil {
+				continue // there was none
+			}
+			for _, sel := range key.uses() {
+				add(sel.tables)
+			}
+			if key.ports != "" {
+				add(e.nameTables)
+			}
+			if key.kind == model.Host {
+				add(e.hostTables)
+			}
+		}
+	}
+	for t := range affected {
+		if t.any == nil || e.size.exceeded {
+			continue // new
+		}
+		before := t.rows[c]
+		if exists {
+			t.setRows(e, c)
+		} else {
+			delete(t.rows, c)
+		}
+		if t.rows[c] == before {
+			continue
+		}
+		if tx.tables[t] == nil {
+			tx.tables[t] = &TableChange{Table: t.id}
+		}
+		own := ClassRows{Class: c.id, Gone: !exists}
+		if set := t.rows[c]; set != nil {
+			own.Rows = set.rows
+		}
+		tx.tables[t].Classes = append(tx.tables[t].Classes, own)
+	}
+}
