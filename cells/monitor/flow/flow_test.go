@@ -1,8 +1,10 @@
 package flow
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,12 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
 	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/conntrack"
 )
 
 // summary is what tells flows apart in these tests: verdict, ends, Service, and who has decided.
@@ -389,6 +393,37 @@ func TestWithoutTranslations(t *testing.T) {
 	toOutside := tuple("10.0.0.2", clientPort, outside, 443)
 	w.tell(toStack(seen(2, abi.EventFromPod, toOutside)), droppedFor(abi.DropPolicyEgress, seen(2, abi.EventToUplink, toOutside)))
 	w.wants("told", "denied to-uplink client:41234 -> world 198.51.100.9:443, policy-egress, egress rule -1 of test")
+}
+
+// refusing is a stack that cannot be asked about GRE, as the kernel's, and fails later.
+type refusing struct{ err error }
+
+func (s *refusing) Translate(protocol uint8, _ conntrack.Tuple, _ bool) (conntrack.Connection, bool, error) {
+	if protocol == unix.IPPROTO_GRE {
+		return conntrack.Connection{}, false, fmt.Errorf("ask: %w", unix.EINVAL)
+	}
+	return conntrack.Connection{}, false, s.err
+}
+
+// TestUntranslatableWarning: a protocol that conntrack cannot be asked about is no reason to say that nothing is translated.
+func TestUntranslatableWarning(t *testing.T) {
+	w := newWorld(t, 4)
+	var text bytes.Buffer
+	stack := &refusing{}
+	w.Collector.log, w.Collector.translations = slog.New(slog.NewTextHandler(&text, nil)), stack
+	w.pod(2, "client")
+	request := toStack(seen(2, abi.EventFromPod, tuple("10.0.0.2", 0, outside, 0)))
+	request.Protocol = unix.IPPROTO_GRE
+	w.tell(request)
+	if text.Len() > 0 {
+		t.Errorf("GRE: %s", text.String())
+	}
+	stack.err = unix.EPERM
+	request.Protocol = unix.IPPROTO_TCP
+	w.tell(request, request)
+	if n := strings.Count(text.String(), "without the node's translation"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, text.String())
+	}
 }
 
 func TestFilters(t *testing.T) {
