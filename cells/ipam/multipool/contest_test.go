@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
@@ -199,4 +200,25 @@ func TestRemovedKey(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestContestReset(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/26")
+		one := w.machine("one", 1)
+		w.mustAllocate(one)
+		copied := w.contestedCopy(one)
+		w.stop(copied)
+		w.forgetKey(copied)
+		if err := admin.NewNodes(w.backend).Reset(t.Context(), one.controller.Status().Node); err != nil {
+			t.Fatal(err)
+		}
+		w.wait("the first one goes on", func() bool { return one.controller.Status().Connected && one.controller.Status().Contested == nil })
+		w.mustAllocate(one)
+		w.endPods(copied)
+		copied.addresses = newPlain()
+		w.start(copied)
+		w.mustAllocate(copied)
+	})
 }

@@ -13,135 +13,173 @@ import (
 	"porin.dev/porin/internal/conntrack"
 )
 
+// How an event becomes a record. Each function takes values and returns new ones:
+//
+//	FlowEvent -> packet -> connection: from and to, before and after the node's translation
+//	                           |-----> with their pods (directory)
+//	                           '-----> with kinds and classes, and the verdict (Policies) -> decisions -> record
+
 // trackedTime is how long the kernel surely knows a connection that was opened: then an unanswered one may be forgotten.
 const trackedTime = 10 * time.Second
 
 // recordOf says what an event means; false when it is not to be told.
 func (c *Collector) recordOf(e *abi.FlowEvent) (record, bool) {
-	f := event{
+	p := packet{
 		FlowEvent: e, at: time.Duration(e.Time),
-		packet: conntrack.Tuple{Source: netip.AddrPortFrom(e.Source.IP(), abi.Port(e.SourcePort)), Destination: netip.AddrPortFrom(e.Destination.IP(), abi.Port(e.DestinationPort))},
-		record: record{length: e.Length, reason: e.Reason, place: e.Place, protocol: e.Protocol},
+		tuple: conntrack.Tuple{Source: netip.AddrPortFrom(e.Source.IP(), abi.Port(e.SourcePort)), Destination: netip.AddrPortFrom(e.Destination.IP(), abi.Port(e.DestinationPort))},
 	}
-	f.from.AddrPort, f.to.AddrPort = f.packet.Source, f.packet.Destination
-	if f.isRequest() {
-		return f.record, c.request(&f)
+	if p.isRequest() {
+		return c.recordOfRequest(p)
 	}
-	c.decided(&f)
-	return f.record, true
+	return c.recordOfDecided(p), true
 }
 
-// event is an event on its way to be a record.
-type event struct {
+// packet is what an event is about.
+type packet struct {
 	*abi.FlowEvent
-	record
-	at     time.Duration // since boot
-	packet conntrack.Tuple
+	at    time.Duration // since boot
+	tuple conntrack.Tuple
 }
+
+func (p packet) dropReason() abi.DropReason { return abi.DropReason(p.Reason) }
 
 // isRequest reports whether the packet goes up the node's stack, undecided.
-func (f *event) isRequest() bool {
-	return f.Place == abi.EventFromPod && f.dropReason() == abi.DropNone && f.Path == abi.PathStack
+func (p packet) isRequest() bool {
+	return p.Place == abi.EventFromPod && p.dropReason() == abi.DropNone && p.Path == abi.PathStack
 }
 
 // byPolicy reports whether policies have decided: the datapath's other reasons come before.
-func (f *event) byPolicy() bool {
-	switch f.dropReason() {
+func (p packet) byPolicy() bool {
+	switch p.dropReason() {
 	case abi.DropNone, abi.DropPolicyEgress, abi.DropPolicyIngress:
 		return true
 	}
 	return false
 }
 
-// request fills in what becomes of a pod's request; false when the datapath sees it again, and tells.
-func (c *Collector) request(f *event) bool {
-	t, found, err := c.translate(f.Protocol, f.packet, false)
-	if found && t.Original == f.packet {
-		f.translateTo(t)
+// agrees reports whether the policies say now what the datapath has done.
+func (p packet) agrees(v engine.Verdict) bool {
+	switch p.dropReason() {
+	case abi.DropPolicyEgress:
+		return !v.Egress.Allowed
+	case abi.DropPolicyIngress:
+		return !v.Ingress.Allowed
 	}
-	if !found && err == nil && c.directory.now()-f.at > trackedTime { // it was told while no agent ran
+	return v.Allowed
+}
+
+// connection is that of the packet, as if its sender had opened it and nothing was translated.
+func (p packet) connection() connection {
+	return connection{from: end{AddrPort: p.tuple.Source}, to: end{AddrPort: p.tuple.Destination}}
+}
+
+func (p packet) record(conn connection, d decisions, v verdict) record {
+	return record{connection: conn, decisions: d, length: p.Length, reason: p.Reason, place: p.Place, protocol: p.Protocol, verdict: v}
+}
+
+// recordOfRequest says what becomes of a pod's request; false when the datapath sees it again, and tells.
+func (c *Collector) recordOfRequest(p packet) (record, bool) {
+	conn := p.connection()
+	tracked, found, err := c.translate(p.Protocol, p.tuple, false)
+	if found && tracked.Original == p.tuple {
+		conn = translated(tracked)
+	}
+	if !found && err == nil && c.directory.now()-p.at > trackedTime { // it was told while no agent ran
 		c.lostInThisRound++
-		return false
+		return record{}, false
 	}
-	f.from.pod, f.to.pod = c.directory.byID(f.Id, f.at), c.directory.byAddress(f.to.Addr(), f.at)
-	if f.to.pod != nil {
-		return false
+	conn.from.pod, conn.to.pod = c.directory.byID(p.Id, p.at), c.directory.byAddress(conn.to.Addr(), p.at)
+	if conn.to.pod != nil {
+		return record{}, false
 	}
-	v := c.evaluate(f)
-	f.rule(v)
+	conn, v := c.evaluate(conn, p.Protocol)
+	d, became := decisionsOf(conn, v)
 	if v.Egress.Allowed {
-		return true
+		return p.record(conn, d, became), true
 	}
 	// What the node's table of nftables drops, nobody else tells of, and conntrack does not know it. All others reach the program on the uplink.
-	if (found || err != nil) && f.to.kind != model.Host {
-		return false
+	toHost := conn.to.kind == model.Host
+	if (found || err != nil) && !toHost {
+		return record{}, false
 	}
-	f.reason, f.verdict = uint8(abi.DropPolicyEgress), denied
-	f.ruled = f.ruled && (found || f.to.kind == model.Host)
-	return true
+	if !found && !toHost {
+		d = decisions{}
+	}
+	r := p.record(conn, d, denied)
+	r.reason = uint8(abi.DropPolicyEgress)
+	return r, true
 }
 
-// decided fills in what the datapath says of a packet that it has decided about.
-func (c *Collector) decided(f *event) {
-	if f.Place != abi.EventFromPod && f.byPolicy() {
-		c.translated(f)
+// recordOfDecided says what the datapath has decided about a packet.
+func (c *Collector) recordOfDecided(p packet) record {
+	conn := p.connection()
+	if p.Place != abi.EventFromPod && p.byPolicy() {
+		conn = c.beforeTranslation(p)
 	}
-	own := c.directory.byID(f.Id, f.at)
-	fromOwn := (f.Place == abi.EventToPod) == f.reply // whose is the number
-	f.from.pod, f.to.pod = c.podAt(f, f.from, own, fromOwn), c.podAt(f, f.to, own, !fromOwn && f.Place != abi.EventToUplink)
+	conn = c.withPods(conn, p)
+	evaluated, v := c.evaluate(conn, p.Protocol)
+	if !p.byPolicy() {
+		return p.record(evaluated, decisions{}, dropped)
+	}
+	if p.agrees(v) {
+		return p.recordDecisions(evaluated, v)
+	}
+	if p.dropReason() == abi.DropNone {
+		return p.record(evaluated, decisions{}, allowed)
+	}
+	if !conn.reply { // an answer, of which the datapath does not say that it is one?
+		if reversed, v := c.evaluate(conn.reversed(), p.Protocol); p.agrees(v) {
+			return p.recordDecisions(reversed, v)
+		}
+	}
+	return p.record(evaluated, decisions{}, denied)
+}
+
+// recordDecisions expects that the policies agree with the datapath.
+func (p packet) recordDecisions(conn connection, v engine.Verdict) record {
+	d, became := decisionsOf(conn, v)
+	if p.dropReason() != abi.DropNone {
+		became = denied
+	}
+	return p.record(conn, d, became)
+}
+
+// withPods returns the connection with the pods that its ends were when the packet passed.
+func (c *Collector) withPods(conn connection, p packet) connection {
+	own := c.directory.byID(p.Id, p.at)
+	podAt := func(e end, isOwn bool) *Pod {
+		if isOwn && own != nil {
+			return own
+		}
+		return c.directory.byAddress(e.Addr(), p.at)
+	}
+	fromOwn := (p.Place == abi.EventToPod) == conn.reply // whose is the ID
+	conn.from.pod, conn.to.pod = podAt(conn.from, fromOwn), podAt(conn.to, !fromOwn && p.Place != abi.EventToUplink)
+	return conn
+}
+
+// beforeTranslation returns the connection of a packet that comes out of the node's stack.
+func (c *Collector) beforeTranslation(p packet) connection {
+	reverse := p.tuple.Reverse()
+	tracked, found, _ := c.translate(p.Protocol, reverse, true)
 	switch {
-	case !f.byPolicy():
-		f.verdict = dropped
-		c.evaluate(f)
-		return
-	case f.dropReason() != abi.DropNone:
-		f.verdict = denied
+	case found && tracked.Reply == reverse:
+		return translated(tracked)
+	case found && tracked.Original == reverse:
+		conn := translated(tracked)
+		conn.reply = true
+		return conn
 	}
-	if v := c.evaluate(f); f.agrees(v) {
-		f.rule(v)
-		return
-	}
-	if f.verdict != denied || f.reply {
-		return
-	}
-	// An answer, of which the datapath does not say that it is one?
-	f.swap()
-	if v := c.evaluate(f); f.agrees(v) {
-		f.rule(v)
-		return
-	}
-	f.swap()
-	c.evaluate(f)
+	return p.connection()
 }
 
-func (c *Collector) podAt(f *event, e end, own *Pod, isOwn bool) *Pod {
-	if isOwn && own != nil {
-		return own
+// translated returns a connection with the opener as it was before translation, and the other end as it is after it.
+func translated(tracked conntrack.Connection) connection {
+	conn := connection{from: end{AddrPort: tracked.Original.Source}, to: end{AddrPort: tracked.Reply.Source}}
+	if tracked.Original.Destination != conn.to.AddrPort {
+		conn.service = tracked.Original.Destination
 	}
-	return c.directory.byAddress(e.Addr(), f.at)
-}
-
-func (f *event) swap() { f.from, f.to, f.reply = f.to, f.from, !f.reply }
-
-// translated fills in the real ends of a packet that comes out of the node's stack.
-func (c *Collector) translated(f *event) {
-	t, found, _ := c.translate(f.Protocol, f.packet.Reverse(), true)
-	switch {
-	case !found:
-	case t.Reply == f.packet.Reverse():
-		f.translateTo(t)
-	case t.Original == f.packet.Reverse():
-		f.translateTo(t)
-		f.reply = true
-	}
-}
-
-// translateTo has the opener as it was before translation, and the other end as it is after it.
-func (f *event) translateTo(t conntrack.Connection) {
-	f.from.AddrPort, f.to.AddrPort = t.Original.Source, t.Reply.Source
-	if t.Original.Destination != f.to.AddrPort {
-		f.service = t.Original.Destination
-	}
+	return conn
 }
 
 func (c *Collector) translate(protocol uint8, packet conntrack.Tuple, answers bool) (t conntrack.Connection, found bool, err error) {
@@ -153,56 +191,49 @@ func (c *Collector) translate(protocol uint8, packet conntrack.Tuple, answers bo
 	return t, found, err
 }
 
-// evaluate asks the policies, and fills in whose the ends are.
-func (c *Collector) evaluate(f *event) (v engine.Verdict) {
-	from, to := f.from.Addr(), f.to.Addr()
+// evaluate asks the policies. It returns the connection with the kinds and classes of its ends.
+func (c *Collector) evaluate(conn connection, protocol uint8) (connection, engine.Verdict) {
+	var v engine.Verdict
+	from, to := conn.from.Addr(), conn.to.Addr()
 	if from.IsValid() && to.IsValid() && from.Is4() == to.Is4() {
-		v = c.policies.Evaluate(from, to, model.Protocol(f.Protocol), f.to.Port())
+		v = c.policies.Evaluate(from, to, model.Protocol(protocol), conn.to.Port())
 	}
-	f.from.fill(v.From)
-	f.to.fill(v.To)
-	return v
+	conn.from.kind, conn.from.class = conn.from.known(v.From)
+	conn.to.kind, conn.to.class = conn.to.known(v.To)
+	return conn, v
 }
 
-func (e *end) fill(known engine.End) {
-	e.kind, e.class = known.Kind, known.Class
-	if !e.matches(known) {
-		e.kind, e.class = model.Pod, 0
+// known returns what the policies say of an end, if they know it as the endpoint that it was.
+func (e end) known(now engine.End) (model.EndpointKind, engine.ClassID) {
+	if !e.isStill(now) {
+		return model.Pod, 0
 	}
+	return now.Kind, now.Class
 }
 
-// matches reports whether the policies know the end as the endpoint that it was.
-func (e *end) matches(known engine.End) bool {
+// isStill reports whether the policies know the end as the endpoint that it was.
+func (e end) isStill(now engine.End) bool {
 	if e.pod == nil {
-		return known.Kind != model.Pod
+		return now.Kind != model.Pod
 	}
-	return known.Endpoint == e.pod.Attachment
+	return now.Endpoint == e.pod.Attachment
 }
 
-// rule keeps the decisions, if the policies speak of these endpoints. Of what passes only as policies are in audit, it keeps what they would decide.
-func (f *event) rule(v engine.Verdict) {
-	if !f.from.matches(v.From) || !f.to.matches(v.To) {
-		return
+// decisionsOf returns what the policies decide, if they speak of these endpoints, and what becomes of the packet unless it is denied. Of what passes only as policies
+// are in audit, it returns what they would decide.
+func decisionsOf(conn connection, v engine.Verdict) (d decisions, became verdict) {
+	if !conn.from.isStill(v.From) || !conn.to.isStill(v.To) {
+		return decisions{}, allowed
 	}
-	f.egress, f.ingress, f.ruled = v.Egress, v.Ingress, true
-	if !v.Egress.Allowed || !v.Ingress.Allowed {
-		return
+	d = decisions{egress: v.Egress, ingress: v.Ingress, ruled: true}
+	if !v.Allowed {
+		return d, allowed
 	}
 	if v.AuditEgress != nil && !v.AuditEgress.Allowed {
-		f.egress, f.verdict = *v.AuditEgress, audit
+		d.egress, became = *v.AuditEgress, audit
 	}
 	if v.AuditIngress != nil && !v.AuditIngress.Allowed {
-		f.ingress, f.verdict = *v.AuditIngress, audit
+		d.ingress, became = *v.AuditIngress, audit
 	}
-}
-
-// agrees reports whether the policies say now what the datapath has done.
-func (f *event) agrees(v engine.Verdict) bool {
-	switch f.dropReason() {
-	case abi.DropPolicyEgress:
-		return !v.Egress.Allowed
-	case abi.DropPolicyIngress:
-		return !v.Ingress.Allowed
-	}
-	return v.Egress.Allowed && v.Ingress.Allowed
+	return d, became
 }

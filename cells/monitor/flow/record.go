@@ -26,17 +26,33 @@ func (v verdict) String() string { return v1.FlowVerdicts()[v] }
 
 // record is a flow as the ring keeps it. What records share, they point to.
 type record struct {
-	time            int64 // Unix, ns
-	lost            uint64
-	from, to        end
-	service         netip.AddrPort
-	egress, ingress engine.Decision // if ruled
-	length          uint32
-	reason          uint8
-	place           uint8
-	protocol        uint8
-	verdict         verdict
-	ruled, reply    bool
+	time int64 // Unix, ns
+	lost uint64
+	connection
+	decisions
+	length   uint32
+	reason   uint8
+	place    uint8
+	protocol uint8
+	verdict  verdict
+}
+
+// connection is one as it is told: from has opened it.
+type connection struct {
+	from, to end
+	service  netip.AddrPort // what from has addressed, if the node has translated that
+	reply    bool           // the packet goes from to to from
+}
+
+func (conn connection) reversed() connection {
+	conn.from, conn.to, conn.reply = conn.to, conn.from, !conn.reply
+	return conn
+}
+
+// decisions are those of the policies.
+type decisions struct {
+	egress, ingress engine.Decision
+	ruled           bool // there are some
 }
 
 // end is one end of a connection.

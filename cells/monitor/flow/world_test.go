@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	v1 "porin.dev/porin/api/v1"
@@ -200,4 +201,48 @@ func (w *world) get(query string) *httptest.ResponseRecorder {
 	w.Mount(r)
 	r.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/flows"+query, nil))
 	return answer
+}
+
+// summary is what tells flows apart in these tests: verdict, ends, Service, and who has decided.
+func summary(f v1.Flow) string {
+	end := func(e v1.FlowEnd) string {
+		name := e.Kind + " " + e.Address.String()
+		if e.Pod.Name != "" {
+			name = e.Pod.Name
+			if e.Labels["app"] != name {
+				name += " without its labels"
+			}
+		}
+		return fmt.Sprintf("%s:%d", name, e.Port)
+	}
+	if f.Lost > 0 {
+		return fmt.Sprintf("%d lost", f.Lost)
+	}
+	text := fmt.Sprintf("%s %s %s -> %s", f.Verdict, f.Place, end(f.From), end(f.To))
+	if f.Service.Address.IsValid() {
+		text += " by " + f.Service.Address.String()
+	}
+	if f.Reply {
+		text += ", reply"
+	}
+	if f.Reason != "" {
+		text += ", " + f.Reason
+	}
+	for _, d := range []*v1.PolicyDecision{f.Egress, f.Ingress} {
+		if d != nil && d.Rule != nil {
+			text += fmt.Sprintf(", %s rule %d of %s", d.Rule.Direction, d.Rule.Index, d.Rule.Policy)
+		}
+	}
+	return text
+}
+
+func (w *world) wants(when string, want ...string) {
+	w.Helper()
+	var got []string
+	for _, f := range w.told("") {
+		got = append(got, summary(f))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", when, diff)
+	}
 }
