@@ -22,7 +22,7 @@ help:
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
 	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, an etcd of three (root)"
-	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part (root)"
+	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part; BASELINE=DIR has the binaries of another version (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
 	@echo "make model     all orders of claims, deletions, restarts and restores of blocks, searched to the end"
@@ -102,7 +102,7 @@ bench: build
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./test/fill ./test/scale
 	$(GO) test -c -o $(BIN)/scale.test ./test/scale
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
-	cd test/bench && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
+	cd test/bench && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_BASELINE_DIR=$(abspath $(BASELINE)) $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
 
 model:
 	HEAVY=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model

@@ -1,6 +1,8 @@
 package bpf_test
 
 import (
+	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
@@ -127,6 +130,77 @@ func (l conversation) addToConntrack(t *testing.T, from, to netip.AddrPort, repl
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Of linux/netfilter/nfnetlink_conntrack.h.
+const (
+	natDst       = 13 // CTA_NAT_DST
+	natMinIPv4   = 1  // CTA_NAT_V4_MINIP
+	natProto     = 3  // CTA_NAT_PROTO
+	natMinIPv6   = 4  // CTA_NAT_V6_MINIP
+	protoNatPort = 1  // CTA_PROTONAT_PORT_MIN
+)
+
+// addTranslation adds a connection from alice to a Service's address that the node has translated to bob's.
+func (l conversation) addTranslation(t *testing.T, service netip.AddrPort) {
+	t.Helper()
+	family, minIP := uint8(unix.AF_INET), natMinIPv4
+	if service.Addr().Is6() {
+		family, minIP = unix.AF_INET6, natMinIPv6
+	}
+	bigEndian := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
+	tuple := func(kind int, src, dst netip.AddrPort) *nl.RtAttr {
+		attr := nl.NewRtAttr(unix.NLA_F_NESTED|kind, nil)
+		ip := attr.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil)
+		source, destination := nl.CTA_IP_V4_SRC, nl.CTA_IP_V4_DST
+		if family == unix.AF_INET6 {
+			source, destination = nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
+		}
+		ip.AddRtAttr(source, src.Addr().AsSlice())
+		ip.AddRtAttr(destination, dst.Addr().AsSlice())
+		proto := attr.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
+		proto.AddRtAttr(nl.CTA_PROTO_NUM, []byte{unix.IPPROTO_TCP})
+		proto.AddRtAttr(nl.CTA_PROTO_SRC_PORT, bigEndian(src.Port()))
+		proto.AddRtAttr(nl.CTA_PROTO_DST_PORT, bigEndian(dst.Port()))
+		return attr
+	}
+	destination := nl.NewRtAttr(unix.NLA_F_NESTED|natDst, nil)
+	destination.AddRtAttr(minIP, l.bob.Addr().AsSlice())
+	ports := destination.AddRtAttr(unix.NLA_F_NESTED|natProto, nil)
+	ports.AddRtAttr(protoNatPort, bigEndian(l.bob.Port()))
+	request := nl.NewNetlinkRequest(int(netlink.ConntrackTable)<<8|nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	request.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+	request.AddData(tuple(nl.CTA_TUPLE_ORIG, l.alice, service))
+	request.AddData(tuple(nl.CTA_TUPLE_REPLY, service, l.alice))
+	request.AddData(destination)
+	request.AddData(nl.NewRtAttr(nl.CTA_TIMEOUT, binary.BigEndian.AppendUint32(nil, 100)))
+	err := l.netns.Do(func() error {
+		_, err := request.Execute(unix.NETLINK_NETFILTER, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tracked lists what conntrack has: sources and destinations of both directions.
+func (l conversation) tracked(t *testing.T) (out []string) {
+	t.Helper()
+	family := netlink.InetFamily(unix.AF_INET)
+	if l.alice.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	err := l.netns.Do(func() error {
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		for _, f := range flows {
+			out = append(out, fmt.Sprint(f.Forward.SrcIP, f.Forward.SrcPort, f.Forward.DstIP, f.Forward.DstPort, f.Reverse.SrcIP, f.Reverse.SrcPort, f.Reverse.DstIP, f.Reverse.DstPort))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func (l conversation) flushConntrack(t *testing.T) {
@@ -314,5 +388,40 @@ func (f *fixture) checkUsage(t testing.TB) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("counted entries (-want +got):\n%s", diff)
+	}
+}
+
+// TestClashInConntrack: after a SYN that was translated to the addresses and ports of a connection by the shortcut, conntrack has that
+// connection instead, so that the kernel gives the next SYN another port. Of one that was not translated it knows no more than before.
+func TestClashInConntrack(t *testing.T) {
+	f := load(t)
+	for _, service := range []netip.AddrPort{netip.MustParseAddrPort("10.96.0.1:8080"), netip.MustParseAddrPort("[fd00:96::1]:8080")} {
+		l := newConversation(f, service.Addr().Is6(), false)
+		direct := fmt.Sprint(l.alice.Addr(), l.alice.Port(), l.bob.Addr(), l.bob.Port(), l.bob.Addr(), l.bob.Port(), l.alice.Addr(), l.alice.Port())
+		for name, row := range map[string]struct {
+			before func()
+			want   []string
+		}{
+			"translated":     {func() { l.addTranslation(t, service) }, []string{direct}},
+			"not translated": {func() { l.addToConntrack(t, l.alice, l.bob, l.alice) }, []string{direct}},
+			"unknown":        {func() {}, nil},
+		} {
+			t.Run(fmt.Sprint(name, ", ", service.Addr()), func(t *testing.T) {
+				f.reset(t)
+				l.flushConntrack(t)
+				l.send(t, packet{"alice", syn, deliver})
+				l.send(t, packet{"bob", synACK, deliver})
+				row.before()
+				if verdict := l.send(t, packet{"alice by stack", syn, dropped}); verdict != dropped {
+					t.Errorf("verdict %d, want %d", verdict, dropped)
+				}
+				if diff := cmp.Diff(row.want, l.tracked(t)); diff != "" {
+					t.Error(diff)
+				}
+				if verdict := l.send(t, packet{"bob", ack, deliver}); verdict != deliver {
+					t.Errorf("the connection by the shortcut: verdict %d, want %d", verdict, deliver)
+				}
+			})
+		}
 	}
 }

@@ -202,3 +202,26 @@ func TestPolicyRevokedError(t *testing.T) {
 		wantVerdict(t, "an error after the right was revoked", verdict, dropped)
 	})
 }
+
+// TestPolicyErrorOfRouter: a restricted pod hears of routers what becomes of its requests, before any reply, as a traceroute needs.
+func TestPolicyErrorOfRouter(t *testing.T) {
+	for name, row := range map[string]struct {
+		spec string
+		want uint32
+	}{
+		"allowed": {"{podSelector: {}, policyTypes: [Ingress, Egress], egress: [{to: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}", toStack},
+		"denied":  {isolate, dropped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPolicyFixture(t)
+			p.policy(t, "test", row.spec)
+			own, peer := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(outsider, 33434)
+			request := udpSegment(p.client.mac, p.client.hostMAC, own, peer)
+			if left := p.sends(t, p.client, request); left != (row.want == toStack) {
+				t.Fatalf("the request leaves the node: %t", left)
+			}
+			report := unreachable(p.client.hostMAC, p.client.mac, addr("192.0.2.7"), own.Addr(), request)
+			wantVerdict(t, "a router's error", p.runFrom(t, p.objects.ToPod, p.client, skBuff{IngressIfindex: uint32(p.uplink.index)}, report), row.want)
+		})
+	}
+}

@@ -2,7 +2,8 @@
 /*
  * Questions to the node's own connection tracking, nf_conntrack. A connection that it knows has been through the node's
  * stack, where Services, host ports and masquerading translate addresses. The programs ask only for a packet that has
- * no entry in the map connections, or whose policy is decided anew.
+ * no entry in the map connections, or whose policy is decided anew. They change it only for a SYN that clashes with a
+ * connection by the shortcut.
  */
 #pragma once
 
@@ -54,6 +55,17 @@ struct nf_conn {
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts *opts,
 					 __u32 opts_size) __ksym __weak;
 extern void bpf_ct_release(struct nf_conn *conn) __ksym __weak;
+
+/* One that is not in conntrack's table yet. The kernel gives it 10 s there. */
+struct nf_conn___init {
+	struct nf_conn ct;
+};
+
+/* Linux 6.0. */
+extern struct nf_conn___init *bpf_skb_ct_alloc(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts *opts,
+					       __u32 opts_size) __ksym __weak;
+extern struct nf_conn *bpf_ct_insert_entry(struct nf_conn___init *conn) __ksym __weak;
+extern int bpf_ct_change_timeout(struct nf_conn *conn, __u32 timeout) __ksym __weak;
 
 /*
  * Whether the kernel has these functions. The agent finds out and sets it: the verifier refuses to compare the address
@@ -193,4 +205,56 @@ __noinline int conntrack_lookup(struct __sk_buff *ctx, const struct connection_k
 	if (answer)
 		return answer;
 	return conntrack_lookup_tuple(ctx, &key->remote, key->remote_port, local, key->local_port, key->protocol);
+}
+
+/*
+ * conntrack_expire makes what conntrack knows of a translated connection invalid. It returns whether there was one.
+ */
+static __always_inline _Bool conntrack_expire(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
+{
+	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS, .l4proto = protocol };
+	struct nf_conn *conn = bpf_skb_ct_lookup(ctx, tuple, size, &opts, sizeof(opts));
+	_Bool translated;
+
+	if (!conn)
+		return 0;
+	translated = conn->status & IPS_NAT;
+	if (translated)
+		bpf_ct_change_timeout(conn, 0);
+	bpf_ct_release(conn);
+	return translated;
+}
+
+/*
+ * conntrack_prevent_clash handles a SYN to the pod that the node has translated to the addresses and ports of a
+ * connection by the shortcut, of which conntrack knows nothing. Conntrack forgets the SYN, and knows the other
+ * connection for 10 s. So when the SYN is sent again, the node gives it another source port. As a global function it is
+ * verified by itself, once.
+ */
+__noinline int conntrack_prevent_clash(struct __sk_buff *ctx, const struct connection_key *key, const struct addr *local)
+{
+	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn___init *new;
+	struct nf_conn *conn;
+	_Bool ipv4;
+	__u32 size;
+
+	if (!key || !local || !conntrack_supports(key->protocol))
+		return 0;
+	ipv4 = key->family == 4;
+	size = ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6);
+	tuple_of(&tuple, ipv4, local, key->local_port, &key->remote, key->remote_port);
+	if (!conntrack_expire(ctx, &tuple, size, key->protocol))
+		return 0;
+	conntrack_ask(ctx, &tuple, size, key->protocol); /* a lookup removes what is invalid */
+	tuple_of(&tuple, ipv4, &key->remote, key->remote_port, local, key->local_port);
+	opts.l4proto = key->protocol;
+	new = bpf_skb_ct_alloc(ctx, &tuple, size, &opts, sizeof(opts));
+	if (!new)
+		return 0;
+	conn = bpf_ct_insert_entry(new);
+	if (conn)
+		bpf_ct_release(conn);
+	return 0;
 }

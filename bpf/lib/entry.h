@@ -145,9 +145,10 @@ static __always_inline void connection_note_outgoing(struct connection *own, con
 /*
  * connection_check_clash handles a packet that came through the stack, though the entry's connection takes the
  * shortcut. If the packet was translated, it belongs to another connection that looks the same to the pod, and the
- * replies of the two could not be distinguished. So a SYN is dropped: its sender tries other ports. A datagram is
- * dropped until the connection by the shortcut has an answer; afterwards both connections go through the stack. A
- * packet that was not translated belongs to the connection itself: it was a fragment, or had IP options.
+ * replies of the two could not be distinguished. So a SYN is dropped; when it is sent again, the node gives it another
+ * port. A datagram is dropped until the connection by the shortcut has an answer; afterwards both connections go
+ * through the stack. A packet that was not translated belongs to the connection itself: it was a fragment, or had IP
+ * options.
  */
 static __always_inline enum drop_reason connection_check_clash(struct __sk_buff *ctx, struct connection *own,
 							       const struct connection_key *key, const struct flow *flow)
@@ -155,8 +156,12 @@ static __always_inline enum drop_reason connection_check_clash(struct __sk_buff 
 	struct connection_key peer_key;
 	struct connection *peer;
 
-	if (key->protocol == IPPROTO_TCP || key->protocol == IPPROTO_SCTP)
-		return flow->flags & FLOW_OPENS ? DROP_PATH_CLASH : DROP_NONE;
+	if (key->protocol == IPPROTO_TCP || key->protocol == IPPROTO_SCTP) {
+		if (!(flow->flags & FLOW_OPENS))
+			return DROP_NONE;
+		conntrack_prevent_clash(ctx, key, &own->local);
+		return DROP_PATH_CLASH;
+	}
 	if (key->protocol != IPPROTO_UDP)
 		return DROP_NONE;
 	if (conntrack_supports(key->protocol)) {

@@ -75,7 +75,7 @@ func BenchmarkDiff(b *testing.B) {
 	policies, endpoints := New(Config{}, q, quiet), endpointtest.NewEndpoints()
 	proposed := []byte(strings.Replace(toWebFrom("app1"), "app: web", "app: app49", 1))
 	for b.Loop() {
-		d, err := policies.Diff(endpoints, flows, proposed, nil)
+		d, err := policies.Diff(b.Context(), endpoints, flows, proposed, nil)
 		if err != nil || len(d.Changes) == 0 {
 			b.Fatalf("%d changes, %v", len(d.Changes), err)
 		}

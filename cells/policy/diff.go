@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -47,8 +48,8 @@ type FlowChange struct {
 }
 
 // Diff evaluates the flows that were seen lately by the policies of now, and as if those of all documents in data were put and others deleted. It changes nothing. Audit
-// of the node and of pods does not count, that of policies does.
-func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []byte, remove []model.PolicyID) (d Diff, err error) {
+// of the node and of pods does not count, that of policies does. It waits for other calls.
+func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, flows Flows, data []byte, remove []model.PolicyID) (d Diff, err error) {
 	if flows == nil {
 		return d, errNoFlows
 	}
@@ -63,6 +64,12 @@ func (p *Policies) Diff(endpoints endpointmanager.Lookup, flows Flows, data []by
 		if _, ok := p.Get(id); !ok {
 			return d, fmt.Errorf("delete %s: %w", id, ErrNotFound)
 		}
+	}
+	select {
+	case p.diff <- struct{}{}:
+		defer func() { <-p.diff }()
+	case <-ctx.Done():
+		return d, fmt.Errorf("wait for other comparisons of policies: %w", ctx.Err())
 	}
 	seen, since := flows.Recent()
 	e := p.view.copyEngine()

@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
@@ -55,7 +57,7 @@ func TestDiff(t *testing.T) {
 		{"in audit", strings.Replace(toWebFrom("nobody"), "{name: web}", `{name: more, annotations: {porin.dev/audit: "true"}}`, 1), nil, ""},
 		{"one more, and one less", strings.Replace(toWebFrom("client"), "name: web}", "name: more}", 1), []model.PolicyID{webID}, ""},
 	} {
-		d, err := n.policies.Diff(table, flows, []byte(row.proposed), row.remove)
+		d, err := n.policies.Diff(t.Context(), table, flows, []byte(row.proposed), row.remove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +85,7 @@ func TestDiffOfNodeInAudit(t *testing.T) {
 	web.Metadata = `{"labels":{"app":"web"},"audit":true}`
 	n.attach(t, web)
 	n.attach(t, other)
-	d, err := n.policies.Diff(endpointtest.NewEndpoints(), flowsTo(web, other.Addresses.IPv4), []byte(toWebFrom("client")), nil)
+	d, err := n.policies.Diff(t.Context(), endpointtest.NewEndpoints(), flowsTo(web, other.Addresses.IPv4), []byte(toWebFrom("client")), nil)
 	if err != nil || len(d.Changes) != 2 || !d.Changes[0].Now.Allowed || d.Changes[0].Then.Ingress.Reason != engine.ReasonDefaultDeny {
 		t.Errorf("%+v, %v; want both ports denied", d.Changes, err)
 	}
@@ -102,10 +104,45 @@ func TestDiffFaults(t *testing.T) {
 		"a misspelt field": {fakeFlows{}, strings.Replace(toWebFrom("client"), "spec", "specs", 1), nil, fault.Invalid},
 		"no such policy":   {fakeFlows{}, "", []model.PolicyID{{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "web"}}, fault.NotFound},
 	} {
-		if _, err := n.policies.Diff(endpointtest.NewEndpoints(), row.flows, []byte(row.proposed), row.remove); fault.KindOf(err) != row.want {
+		if _, err := n.policies.Diff(t.Context(), endpointtest.NewEndpoints(), row.flows, []byte(row.proposed), row.remove); fault.KindOf(err) != row.want {
 			t.Errorf("%s: error %v, want one of kind %s", name, err, row.want)
 		}
 	}
+}
+
+// TestDiffOneAtATime has callers wait for another's comparison, for as long as they like.
+func TestDiffOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := servingNode(t, "")
+		asked, answer := make(chan struct{}), make(chan struct{})
+		first := make(chan error)
+		go func() {
+			_, err := n.policies.Diff(t.Context(), endpointtest.NewEndpoints(), waitingFlows{asked, answer}, []byte(toWebFrom("client")), nil)
+			first <- err
+		}()
+		<-asked
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := n.policies.Diff(ctx, endpointtest.NewEndpoints(), fakeFlows{}, []byte(toWebFrom("client")), nil); fault.KindOf(err) != fault.Deadline {
+			t.Errorf("beside another one: error %v, want that the time is over", err)
+		}
+		close(answer)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if _, err := n.policies.Diff(t.Context(), endpointtest.NewEndpoints(), fakeFlows{}, []byte(toWebFrom("client")), nil); err != nil {
+			t.Errorf("after it: %v", err)
+		}
+	})
+}
+
+// waitingFlows tells when it is asked, and waits with the answer.
+type waitingFlows struct{ asked, answer chan struct{} }
+
+func (f waitingFlows) Recent() ([]Flow, time.Time) {
+	close(f.asked)
+	<-f.answer
+	return nil, noon
 }
 
 func TestDiffOverHTTP(t *testing.T) {

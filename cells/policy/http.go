@@ -128,7 +128,7 @@ func (s routes) diff(w http.ResponseWriter, r *http.Request) error {
 		}
 		remove = append(remove, id)
 	}
-	d, err := s.policies.Diff(s.endpoints, s.flows, data, remove)
+	d, err := s.policies.Diff(r.Context(), s.endpoints, s.flows, data, remove)
 	if err != nil {
 		return err
 	}

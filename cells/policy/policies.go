@@ -39,6 +39,7 @@ type Policies struct {
 	view  *View
 	store store         // used by who has the turn
 	turn  chan struct{} // holds one token while a change is under way
+	diff  chan struct{} // holds one token while a diff is computed, which takes an engine of its own
 
 	mu  sync.RWMutex // guards the field below
 	all map[model.PolicyID]manifest.Manifest
@@ -47,7 +48,8 @@ type Policies struct {
 // New returns what has policies enforced by the queue. It is to be started before the queue opens.
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
-		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), all: map[model.PolicyID]manifest.Manifest{},
+		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), diff: make(chan struct{}, 1),
+		all: map[model.PolicyID]manifest.Manifest{},
 	}
 }
 

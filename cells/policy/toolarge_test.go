@@ -39,7 +39,7 @@ func TestPutTooLarge(t *testing.T) {
 		if _, _, err := n.policies.Put(t.Context(), []byte(text)); fault.KindOf(err) != fault.Exhausted {
 			t.Errorf("put: %s: error %v, want one that says that it is too much", name, err)
 		}
-		if _, err := n.policies.Diff(table, flowsTo(web, client.Addresses.IPv4), []byte(text), nil); fault.KindOf(err) != fault.Exhausted {
+		if _, err := n.policies.Diff(t.Context(), table, flowsTo(web, client.Addresses.IPv4), []byte(text), nil); fault.KindOf(err) != fault.Exhausted {
 			t.Errorf("diff: %s: error %v, want one that says that it is too much", name, err)
 		}
 		if err := n.queue.view.Applied().Err; err != nil {

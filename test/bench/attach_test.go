@@ -37,6 +37,8 @@ func attach(t *testing.T, r *report) {
 		porin(t, "porin", "10.200.0.0/16"), porin(t, "porin-dual-stack", "10.200.0.0/16,fd00:200::/64"),
 		reference(t, plugins, "ptp"), reference(t, plugins, "bridge"),
 	}
+	former := baseline(t, "10.200.0.0/16")
+	systems = append(systems, former...)
 	for _, s := range systems {
 		// A node has pods. The kernel patches its code when the first clsact of the machine comes and when the last one goes
 		// (static keys), which takes 0.2 ms.
@@ -72,6 +74,11 @@ func attach(t *testing.T, r *report) {
 	r.atMost("ADD p50 of ptp's, 1 at once", ratio("ADD p50, 1 at once"), 0.38, "")
 	r.atMost("DEL p50 of ptp's, 1 at once", ratio("DEL p50, 1 at once"), 0.20, "")
 	r.atLeast("ADD rate of ptp's, 32 at once", ratio("ADD rate, 32 at once"), 2.8, "")
+	for _, s := range former {
+		for _, m := range []string{"ADD p50, 1 at once", "DEL p50, 1 at once"} {
+			r.atMost(m+", of the baseline's", r.value(m, "porin")/r.value(m, s.name), 1.05, "")
+		}
+	}
 }
 
 // measure attaches n containers, so many at once, and then detaches them. Their namespaces stay until the end of the

@@ -3,6 +3,7 @@
 //
 //	sudo make bench               everything, about two minutes
 //	sudo make bench ONLY=traffic  one part: attach, traffic, agent, away, ipam, store, etcd or delegated
+//	sudo make bench BASELINE=DIR  also attaches with the binaries of another version, in that folder
 package bench
 
 import (

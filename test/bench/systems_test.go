@@ -55,10 +55,25 @@ func porin(t *testing.T, name, prefixes string) *system {
 	return porinWith(t, testutil.NewNode(t), name, nil, "--ipam-pod-cidr="+prefixes, "--ipam-quarantine=0s")
 }
 
+// baseline is a system with another build of Porin, for figures beside those of this one; or none.
+func baseline(t *testing.T, prefixes string) []*system {
+	t.Helper()
+	bin := os.Getenv("PORIN_BASELINE_DIR")
+	if bin == "" {
+		return nil
+	}
+	return []*system{porinFrom(t, bin, testutil.NewNode(t), "porin-baseline", nil, "--ipam-pod-cidr="+prefixes, "--ipam-quarantine=0s")}
+}
+
 // porinWith is an agent with these flags, and these keys of the plugin's configuration besides the usual ones.
 func porinWith(t *testing.T, node *testutil.Node, name string, keys map[string]any, flags ...string) *system {
 	t.Helper()
-	bin := testutil.Build(t)
+	return porinFrom(t, testutil.Build(t), node, name, keys, flags...)
+}
+
+// porinFrom takes the binaries from a folder.
+func porinFrom(t *testing.T, bin string, node *testutil.Node, name string, keys map[string]any, flags ...string) *system {
+	t.Helper()
 	agent := node.StartAgent(t, bin, append(flags, "--log-level=warn")...)
 	plugin := map[string]any{"type": "porin-cni", "socket": node.Socket, "stateDir": node.StateDir}
 	maps.Copy(plugin, keys)

@@ -68,19 +68,22 @@ func mustFinish(t *testing.T, conn *dialog) {
 	conn.Close()
 }
 
-// directThenService: the Service's SYN is dropped and counted while the direct connection is open, and not when it has ended.
+// directThenService: the Service's first SYN is dropped and counted while the direct connection is open; the node gives the next one
+// another port. Nothing is dropped when the direct connection has ended.
 func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
 	direct := n.mustOpen(t, port, n.b.at(six, backendPort))
 	mustAnswer(t, direct, "before the clash")
 	before := n.one.metrics()[clashes]
-	conn, err := openDialog(n.a.Namespace, "tcp", port, n.at(local, six), unreachable)
-	if failure, ok := errors.AsType[net.Error](err); !ok || !failure.Timeout() {
-		t.Fatalf("a second connection with the port: %+v, %v", conn, err)
-	}
-	if after := n.one.metrics()[clashes]; after <= before {
+	service := n.mustOpen(t, port, n.at(local, six))
+	if after := n.one.metrics()[clashes]; after != before+1 {
 		t.Errorf("%v packets were dropped as path-clash, before %v", after, before)
 	}
-	mustAnswer(t, direct, "after the clash")
+	for range 3 {
+		mustAnswer(t, direct, "beside the Service")
+		mustAnswer(t, service, "beside the direct connection")
+	}
+	mustFinish(t, service)
+	mustAnswer(t, direct, "after the Service's has ended")
 	mustFinish(t, direct)
 	before = n.one.metrics()[clashes]
 	again := n.mustOpen(t, port, n.at(local, six))

@@ -96,7 +96,7 @@ func (l *Loader) programs(dir string, spec *ebpf.CollectionSpec, maps *Maps, try
 	}
 	reason := err.Error()
 	if errors.Is(err, fs.ErrNotExist) {
-		reason = "none are pinned"
+		reason = "none with this digest are pinned"
 	}
 	l.log.Info("loading BPF programs", "digest", filepath.Base(dir), "reason", reason)
 	return loadPrograms(dir, spec, maps, tryAttach)

@@ -1,14 +1,20 @@
 package flow
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/conntrack"
 )
 
 // endless tells as fast as it is read.
@@ -144,5 +150,36 @@ func TestConfigFaults(t *testing.T) {
 		if _, err := New(Config{Flows: n}, Params{}); err == nil {
 			t.Errorf("%d flows: no error", n)
 		}
+	}
+}
+
+// refusing is a stack that cannot be asked about GRE, as the kernel's, and fails later.
+type refusing struct{ err error }
+
+func (s *refusing) Translate(protocol uint8, _ conntrack.Tuple, _ bool) (conntrack.Connection, bool, error) {
+	if protocol == unix.IPPROTO_GRE {
+		return conntrack.Connection{}, false, fmt.Errorf("ask: %w", unix.EINVAL)
+	}
+	return conntrack.Connection{}, false, s.err
+}
+
+// TestUntranslatableWarning: a protocol that conntrack cannot be asked about is no reason to say that nothing is translated.
+func TestUntranslatableWarning(t *testing.T) {
+	w := newWorld(t, 4)
+	var text bytes.Buffer
+	stack := &refusing{}
+	w.Collector.log, w.Collector.translations = slog.New(slog.NewTextHandler(&text, nil)), stack
+	w.pod(2, "client")
+	request := toStack(seen(2, abi.EventFromPod, tuple("10.0.0.2", 0, outside, 0)))
+	request.Protocol = unix.IPPROTO_GRE
+	w.tell(request)
+	if text.Len() > 0 {
+		t.Errorf("GRE: %s", text.String())
+	}
+	stack.err = unix.EPERM
+	request.Protocol = unix.IPPROTO_TCP
+	w.tell(request, request)
+	if n := strings.Count(text.String(), "without the node's translation"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, text.String())
 	}
 }

@@ -1,8 +1,11 @@
 package flow
 
 import (
+	"errors"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
@@ -181,7 +184,7 @@ func translated(tracked conntrack.Connection) connection {
 
 func (c *Collector) translate(protocol uint8, packet conntrack.Tuple, answers bool) (t conntrack.Connection, found bool, err error) {
 	t, found, err = c.translations.Translate(protocol, packet, answers)
-	if err != nil && !c.untranslatable {
+	if err != nil && !errors.Is(err, unix.EINVAL) && !c.untranslatable { // the kernel cannot be asked about GRE, which a pod may send
 		c.untranslatable = true
 		c.log.Warn("flows are shown without the node's translation of addresses", "error", err)
 	}

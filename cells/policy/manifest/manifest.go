@@ -49,7 +49,7 @@ func ReadAll(data []byte) ([]Manifest, error) {
 		policy, faults := read(doc.json)
 		where := doc.where
 		if policy.ID.Name != "" {
-			where += " (" + policy.ID.String() + ")"
+			where += fmt.Sprintf(" (%.350s)", policy.ID) // longer than valid names are
 		}
 		for _, fault := range faults {
 			errs = append(errs, fmt.Errorf("%s: %w", where, fault))
@@ -65,11 +65,17 @@ func ReadAll(data []byte) ([]Manifest, error) {
 		}
 		manifests = append(manifests, Manifest{policy, text})
 	}
+	if more := len(errs) - maxFaults; more > 0 {
+		errs = append(errs[:maxFaults], fmt.Errorf("and %d more", more))
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	return manifests, nil
 }
+
+// maxFaults bounds the answer: each has the name of its policy.
+const maxFaults = 100
 
 // canonical is the same text for the same document.
 func canonical(data []byte) ([]byte, error) {

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -274,6 +275,15 @@ func TestReadFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestReadManyFaults has as many as fit into a file: the error does not name them all.
+func TestReadManyFaults(t *testing.T) {
+	const text = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\nspec: {podSelector: {}, ingress: [{ports: ["
+	_, err := manifest.Read([]byte(text + strings.Repeat("{port: 0},", 5000) + "]}]}"))
+	if err == nil || len(err.Error()) > 1<<16 || !strings.HasSuffix(err.Error(), "\nand 4900 more") {
+		t.Errorf("error of %d bytes, %.100q, want a hundred faults and how many more there are", len(fmt.Sprint(err)), fmt.Sprint(err))
 	}
 }
 
