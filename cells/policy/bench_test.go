@@ -47,7 +47,7 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// BenchmarkDiff judges 10,000 flows by one more policy, with 1,000 policies and 10,000 endpoints, 250 of these local.
+// BenchmarkDiff evaluates 10,000 flows by one more policy, with 1,000 policies and 10,000 endpoints, 250 of these local.
 func BenchmarkDiff(b *testing.B) {
 	q := NewQueue(engine.Config{}, nil, quiet)
 	q.Start()

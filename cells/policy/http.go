@@ -143,7 +143,7 @@ func (s routes) diff(w http.ResponseWriter, r *http.Request) error {
 }
 
 func verdictToV1(v engine.Verdict) v1.PolicyVerdict {
-	return v1.PolicyVerdict{Allowed: v.Allowed, Egress: decisionToV1(v.Egress), Ingress: decisionToV1(v.Ingress)}
+	return v1.PolicyVerdict{Allowed: v.Allowed, Egress: DecisionToV1(v.Egress), Ingress: DecisionToV1(v.Ingress)}
 }
 
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
@@ -198,14 +198,14 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := v1.PolicyExplanation{
 		From: endToV1(x.From, x.FromEndpoint), To: endToV1(x.To, x.ToEndpoint), Protocol: protocol.String(), Port: port,
-		Allowed: x.Allowed, Egress: decisionToV1(x.Egress), Ingress: decisionToV1(x.Ingress),
+		Allowed: x.Allowed, Egress: DecisionToV1(x.Egress), Ingress: DecisionToV1(x.Ingress),
 		Datapath: datapathToV1(x),
 	}
 	if x.AuditEgress != nil {
-		answer.AuditEgress = new(decisionToV1(*x.AuditEgress))
+		answer.AuditEgress = new(DecisionToV1(*x.AuditEgress))
 	}
 	if x.AuditIngress != nil {
-		answer.AuditIngress = new(decisionToV1(*x.AuditIngress))
+		answer.AuditIngress = new(DecisionToV1(*x.AuditIngress))
 	}
 	if applied := s.policies.view.Applied(); applied.Err != nil {
 		answer.Error = applied.Err.Error()
@@ -261,7 +261,8 @@ func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
 	return v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
 }
 
-func decisionToV1(d engine.Decision) v1.PolicyDecision {
+// DecisionToV1 is the decision as the API shows it.
+func DecisionToV1(d engine.Decision) v1.PolicyDecision {
 	out := v1.PolicyDecision{Allowed: d.Allowed, Reason: d.Reason.String()}
 	if d.Rule != nil {
 		out.Rule = new(ruleToV1(*d.Rule))

@@ -37,64 +37,88 @@ func addressValue(e *engine.Engine, addr netip.Addr, class engine.ClassID) uint3
 	return uint32(class)
 }
 
-// setAddress says of which class the address of an endpoint is.
-func (c *policyCopy) setAddress(e *engine.Engine, addr netip.Addr, class engine.ClassID) error {
-	if _, ok := c.classes[addr]; !ok && len(c.classes) >= room(c.maps.Addresses) {
-		return fmt.Errorf("%w: more than %d addresses", ErrNoRoom, room(c.maps.Addresses))
+// addresses is a copy's part of the maps addresses and prefixes.
+type addresses struct {
+	maps       Maps
+	copyNumber uint32
+	classes    map[netip.Addr]engine.ClassID
+	prefixes   map[netip.Prefix]engine.ClassID
+	members    map[engine.ClassID]int // how many of classes and prefixes are of it
+}
+
+func newAddresses(m Maps, copyNumber uint32) *addresses {
+	return &addresses{
+		maps: m, copyNumber: copyNumber, classes: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{},
+		members: map[engine.ClassID]int{engine.FixedClass(model.World): 1}, // all addresses that the maps do not have
 	}
-	if err := c.maps.Addresses.Put(addressKey(addr, c.number), addressValue(e, addr, class)); err != nil {
+}
+
+// set says of which class the address of an endpoint is.
+func (x *addresses) set(e *engine.Engine, addr netip.Addr, class engine.ClassID) error {
+	if _, ok := x.classes[addr]; !ok && len(x.classes) >= room(x.maps.Addresses) {
+		return fmt.Errorf("%w: more than %d addresses", ErrNoRoom, room(x.maps.Addresses))
+	}
+	if err := x.maps.Addresses.Put(addressKey(addr, x.copyNumber), addressValue(e, addr, class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", addr, noRoom(err))
 	}
-	c.leave(addr)
-	c.classes[addr] = class
-	c.members[class]++
+	x.leave(addr)
+	x.classes[addr] = class
+	x.members[class]++
 	return nil
 }
 
-func (c *policyCopy) removeAddress(addr netip.Addr) error {
-	if err := c.maps.Addresses.Delete(addressKey(addr, c.number)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+func (x *addresses) remove(addr netip.Addr) error {
+	if err := x.maps.Addresses.Delete(addressKey(addr, x.copyNumber)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", addr, err)
 	}
-	c.leave(addr)
+	x.leave(addr)
 	return nil
 }
 
-func (c *policyCopy) leave(addr netip.Addr) {
-	if class, ok := c.classes[addr]; ok {
-		c.members[class]--
-		delete(c.classes, addr)
+func (x *addresses) leave(addr netip.Addr) {
+	if class, ok := x.classes[addr]; ok {
+		x.members[class]--
+		delete(x.classes, addr)
 	}
 }
 
-func (c *policyCopy) setPrefix(cidr netip.Prefix, class engine.ClassID) error {
-	if _, ok := c.prefixes[cidr]; !ok && len(c.prefixes) >= room(c.maps.Prefixes) {
-		return fmt.Errorf("%w: more than %d ranges of addresses", ErrNoRoom, room(c.maps.Prefixes))
+func (x *addresses) setPrefix(cidr netip.Prefix, class engine.ClassID) error {
+	if _, ok := x.prefixes[cidr]; !ok && len(x.prefixes) >= room(x.maps.Prefixes) {
+		return fmt.Errorf("%w: more than %d ranges of addresses", ErrNoRoom, room(x.maps.Prefixes))
 	}
-	if err := c.maps.Prefixes.Put(prefixKey(cidr, c.number), uint32(class)); err != nil {
+	if err := x.maps.Prefixes.Put(prefixKey(cidr, x.copyNumber), uint32(class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", cidr, noRoom(err))
 	}
-	c.leavePrefix(cidr)
-	c.prefixes[cidr] = class
-	c.members[class]++
+	x.leavePrefix(cidr)
+	x.prefixes[cidr] = class
+	x.members[class]++
 	return nil
 }
 
-func (c *policyCopy) leavePrefix(cidr netip.Prefix) {
-	if class, ok := c.prefixes[cidr]; ok {
-		c.members[class]--
-		delete(c.prefixes, cidr)
+func (x *addresses) leavePrefix(cidr netip.Prefix) {
+	if class, ok := x.prefixes[cidr]; ok {
+		x.members[class]--
+		delete(x.prefixes, cidr)
 	}
 }
 
-func (c *policyCopy) removePrefix(cidr netip.Prefix) error {
+func (x *addresses) removePrefix(cidr netip.Prefix) error {
 	if cidr == allIPv4 {
-		return c.setPrefix(cidr, engine.FixedClass(model.World))
+		return x.setPrefix(cidr, engine.FixedClass(model.World))
 	}
-	if err := c.maps.Prefixes.Delete(prefixKey(cidr, c.number)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := x.maps.Prefixes.Delete(prefixKey(cidr, x.copyNumber)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", cidr, err)
 	}
-	c.leavePrefix(cidr)
+	x.leavePrefix(cidr)
 	return nil
+}
+
+// classOf is the class that an address has in the maps.
+func (x *addresses) classOf(addr netip.Addr) engine.ClassID {
+	if class, ok := x.classes[addr]; ok {
+		return class
+	}
+	return longest(x.prefixes, netip.PrefixFrom(addr, addr.BitLen()))
 }
 
 // longest is the class of the addresses in a range that are in no longer one.

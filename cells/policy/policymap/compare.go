@@ -41,7 +41,7 @@ func (w *Writer) Compare(e *engine.Engine, ids map[string]uint16) ([]Difference,
 	if active != w.current.number {
 		return []Difference{{Differs, "active_copy", "0", fmt.Sprintf("%d instead of %d", active, w.current.number)}}, nil
 	}
-	c := comparison{policyCopy: w.current, e: e, ids: ids, bothCopies: !w.stale}
+	c := comparison{maps: w.maps, copy: w.current, e: e, ids: ids, bothCopies: !w.stale}
 	for _, compare := range []func() error{c.addresses, c.prefixes, c.tables, c.rows, c.policies} {
 		if err := compare(); err != nil {
 			return nil, err
@@ -53,7 +53,8 @@ func (w *Writer) Compare(e *engine.Engine, ids map[string]uint16) ([]Difference,
 
 // comparison is one of the active copy with the engine, and of both with what this agent knows that it has written.
 type comparison struct {
-	*policyCopy
+	maps       Maps
+	copy       *policyCopy
 	e          *engine.Engine
 	ids        map[string]uint16
 	bothCopies bool // the copy that is not active should be empty
@@ -65,12 +66,14 @@ func (c *comparison) add(kind, name, key, format string, args ...any) {
 }
 
 // concerns reports whether an entry of a copy is to be compared.
-func (c *comparison) concerns(copyNumber uint32) bool { return c.bothCopies || copyNumber == c.number }
+func (c *comparison) concerns(copyNumber uint32) bool {
+	return c.bothCopies || copyNumber == c.copy.number
+}
 
 func (c *comparison) addresses() error {
 	want := map[abi.AddressKey]uint32{}
 	for addr, class := range c.e.Addresses() {
-		want[addressKey(addr, c.number)] = addressValue(c.e, addr, class)
+		want[addressKey(addr, c.copy.number)] = addressValue(c.e, addr, class)
 	}
 	return compareEntries(c, c.maps.Addresses, entries[abi.AddressKey]{
 		name: "addresses", value: "class", want: want, copyOf: func(k abi.AddressKey) uint32 { return k.Copy },
@@ -79,9 +82,9 @@ func (c *comparison) addresses() error {
 }
 
 func (c *comparison) prefixes() error {
-	want := map[abi.PrefixKey]uint32{prefixKey(allIPv4, c.number): uint32(engine.FixedClass(model.World))}
+	want := map[abi.PrefixKey]uint32{prefixKey(allIPv4, c.copy.number): uint32(engine.FixedClass(model.World))}
 	for cidr, class := range c.e.Prefixes() {
-		want[prefixKey(cidr, c.number)] = uint32(class)
+		want[prefixKey(cidr, c.copy.number)] = uint32(class)
 	}
 	return compareEntries(c, c.maps.Prefixes, entries[abi.PrefixKey]{
 		name: "prefixes", value: "class", want: want, text: prefixText, copyOf: func(k abi.PrefixKey) uint32 { return k.Copy },
@@ -99,14 +102,14 @@ func prefixText(k abi.PrefixKey) string {
 // tables compares what classes have in the tables that endpoints use. Entries of other tables and classes may be there that are removed soon.
 func (c *comparison) tables() error {
 	want, ours := map[abi.TableKey]uint32{}, map[abi.TableKey]uint32{}
-	for _, t := range c.policyCopy.tables {
-		ours[c.tableKey(t, anyClass)] = t.any.number
+	for _, t := range c.copy.tables.byID {
+		ours[c.copy.tables.key(t, anyClass)] = t.any.number
 		for class, set := range t.rows {
-			ours[c.tableKey(t, class)] = set.number
+			ours[c.copy.tables.key(t, class)] = set.number
 		}
 	}
 	for _, view := range viewsOf(c.e, c.ids) {
-		key := abi.TableKey{Table: c.numbered(uint32(view.ID()))}
+		key := abi.TableKey{Table: numbered(uint32(view.ID()), c.copy.number)}
 		want[key] = c.setNumber(view.Any())
 		for class, rows := range view.Rows() {
 			key.Class = uint32(class)
@@ -123,7 +126,7 @@ func (c *comparison) tables() error {
 const noSet = ^uint32(0)
 
 func (c *comparison) setNumber(rows []engine.Row) uint32 {
-	if set := c.sets[contentOf(rows)]; set != nil {
+	if set := c.copy.rowSets.byContent[contentOf(rows)]; set != nil {
 		return set.number
 	}
 	return noSet
@@ -131,7 +134,7 @@ func (c *comparison) setNumber(rows []engine.Row) uint32 {
 
 func (c *comparison) rows() error {
 	want := map[abi.RowKey]uint32{}
-	for _, set := range c.sets {
+	for _, set := range c.copy.rowSets.byContent {
 		for i, k := range set.keys {
 			want[k] = set.decision(i)
 		}
@@ -149,18 +152,18 @@ func (c *comparison) policies() error {
 	for key, id := range c.ids {
 		keys[id] = key
 	}
-	return c.eachPolicy(func(id uint16, p abi.Policy) error {
+	return c.copy.endpoints.each(func(id uint16, p abi.Policy) error {
 		text := fmt.Sprint(id)
-		got := [2]uint32{model.Egress: p.Egress[c.number], model.Ingress: p.Ingress[c.number]}
+		got := [2]uint32{model.Egress: p.Egress[c.copy.number], model.Ingress: p.Ingress[c.copy.number]}
 		key, local := keys[id]
 		switch {
 		case local:
 			for _, d := range []model.Direction{model.Egress, model.Ingress} {
 				if table, _ := c.e.Table(key, d); !c.isTable(got[d], table.ID()) {
-					c.add(Differs, "policies", text, "%s by table %d instead of %d", d, got[d], c.tableNumber(table.ID()))
+					c.add(Differs, "policies", text, "%s by table %d instead of %d", d, got[d], c.copy.tables.number(table.ID()))
 				}
 			}
-		case c.unknown[id]:
+		case c.copy.endpoints.unknown[id]:
 			if got != [2]uint32{noTable, noTable} {
 				c.add(Differs, "policies", text, "tables %d and %d, and it is an endpoint that nobody knows and that is denied everything", got[0], got[1])
 			}
@@ -173,7 +176,7 @@ func (c *comparison) policies() error {
 
 // isTable reports whether a number leads to the table, or to none if the table allows everything.
 func (c *comparison) isTable(number uint32, id engine.TableID) bool {
-	return c.policyCopy.tables[id] != nil && (number == c.numbered(uint32(id)) || number == c.tableNumber(id))
+	return c.copy.tables.byID[id] != nil && (number == numbered(uint32(id), c.copy.number) || number == c.copy.tables.number(id))
 }
 
 // entries are those that a map of numbers should have.

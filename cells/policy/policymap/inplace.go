@@ -29,10 +29,10 @@ func (u *update) plan(change engine.Change) plan {
 	p := plan{moves: map[move]bool{}, now: maps.Collect(u.e.Prefixes())}
 	p.now[allIPv4] = cmp.Or(p.now[allIPv4], engine.FixedClass(model.World))
 	for _, addr := range change.Addresses {
-		p.moves[move{u.classOf(addr), u.e.End(addr).Class}] = true
+		p.moves[move{u.addresses.classOf(addr), u.e.End(addr).Class}] = true
 	}
 	for _, cidr := range change.Prefixes {
-		p.moves[move{longest(u.prefixes, cidr), longest(p.now, cidr)}] = true
+		p.moves[move{longest(u.addresses.prefixes, cidr), longest(p.now, cidr)}] = true
 		if _, ok := p.now[cidr]; ok {
 			p.setPrefix = append(p.setPrefix, cidr)
 		} else {
@@ -67,20 +67,20 @@ func (u *update) check(change engine.Change, p plan) error {
 			case own.Rows != nil:
 				rows[own.Class] = contentOf(own.Rows)
 			case !own.Gone:
-				rows[own.Class] = u.tables[t.Table].any.content
+				rows[own.Class] = u.tables.byID[t.Table].any.content
 			}
 		}
 		changes[t.Table] = rows
 	}
 	for _, key := range change.Endpoints { // until it has its new table, it would have the new rows of the old one
-		was, local := u.endpoints[key]
+		was, local := u.endpoints.byKey[key]
 		for _, d := range []model.Direction{model.Egress, model.Ingress} {
 			if now, ok := u.e.Table(key, d); local && ok && now.ID() != was.tables[d] && len(changes[was.tables[d]]) > 0 {
 				return errNotInPlace
 			}
 		}
 	}
-	for id, t := range u.tables {
+	for id, t := range u.tables.byID {
 		then := func(c engine.ClassID) string {
 			if content, ok := changes[id][c]; ok {
 				return content
@@ -108,17 +108,9 @@ func (u *update) keep(t *table, m move) error {
 	if t.setOf(m.to) == set {
 		return nil
 	}
-	if u.members[m.to] > 0 || t.rows[m.to] != nil {
+	if u.addresses.members[m.to] > 0 || t.rows[m.to] != nil {
 		return errNotInPlace
 	}
 	set.refs++
-	return u.point(t, m.to, set)
-}
-
-// classOf is the class that an address has in the maps.
-func (c *policyCopy) classOf(addr netip.Addr) engine.ClassID {
-	if class, ok := c.classes[addr]; ok {
-		return class
-	}
-	return longest(c.prefixes, netip.PrefixFrom(addr, addr.BitLen()))
+	return u.tables.point(t, m.to, set)
 }

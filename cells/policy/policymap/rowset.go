@@ -69,32 +69,46 @@ func decisionOf(rows []engine.Row) (allowed, one bool) {
 	return len(rows) > 0 && rows[0].Decision.Allowed, true
 }
 
+// rowSets is a copy's part of the map rows.
+type rowSets struct {
+	m          *ebpf.Map
+	copyNumber uint32
+	byContent  map[string]*rowSet
+	unused     []*rowSet // may have been acquired again
+	last       uint32
+	rowCount   int // in all sets
+}
+
+func newRowSets(m Maps, copyNumber uint32) *rowSets {
+	return &rowSets{m: m.Rows, copyNumber: copyNumber, byContent: map[string]*rowSet{}}
+}
+
 // acquire returns the set with these rows, which stays until it is released as often. A new one is written before anything points to it.
-func (c *policyCopy) acquire(rows []engine.Row) (*rowSet, error) {
+func (x *rowSets) acquire(rows []engine.Row) (*rowSet, error) {
 	content := contentOf(rows)
-	set := c.sets[content]
+	set := x.byContent[content]
 	if set == nil {
 		allowed, one := decisionOf(rows)
 		set = &rowSet{content: content, number: abi.RowsDeny}
 		if one && allowed {
 			set.number = abi.RowsAllow
 		} else if !one {
-			if err := c.writeRows(set, rows); err != nil {
+			if err := x.write(set, rows); err != nil {
 				return nil, err
 			}
 		}
-		c.sets[content] = set
+		x.byContent[content] = set
 	}
 	set.refs++
 	return set, nil
 }
 
-func (c *policyCopy) writeRows(set *rowSet, rows []engine.Row) error {
-	if c.rowCount+len(rows) > room(c.maps.Rows) {
-		return fmt.Errorf("%w: more than %d rows of ports", ErrNoRoom, room(c.maps.Rows))
+func (x *rowSets) write(set *rowSet, rows []engine.Row) error {
+	if x.rowCount+len(rows) > room(x.m) {
+		return fmt.Errorf("%w: more than %d rows of ports", ErrNoRoom, room(x.m))
 	}
-	c.lastSet++
-	set.number = c.numbered(c.lastSet)
+	x.last++
+	set.number = numbered(x.last, x.copyNumber)
 	for _, r := range rows {
 		k := keyOf(r)
 		k.Rows = set.number
@@ -103,8 +117,8 @@ func (c *policyCopy) writeRows(set *rowSet, rows []engine.Row) error {
 			decision = 1
 		}
 		set.keys = append(set.keys, k)
-		c.rowCount++
-		if err := c.maps.Rows.Put(k, decision); err != nil {
+		x.rowCount++
+		if err := x.m.Put(k, decision); err != nil {
 			return fmt.Errorf("write rows of the policy: %w", noRoom(err))
 		}
 	}
@@ -112,30 +126,30 @@ func (c *policyCopy) writeRows(set *rowSet, rows []engine.Row) error {
 }
 
 // release lets go of a set, or of nil. Its rows are removed later: a program may be about to read them.
-func (c *policyCopy) release(set *rowSet) {
+func (x *rowSets) release(set *rowSet) {
 	if set == nil {
 		return
 	}
 	if set.refs--; set.refs == 0 {
-		c.unused = append(c.unused, set)
+		x.unused = append(x.unused, set)
 	}
 }
 
 // takeUnused returns what removes the rows of sets that nobody has now, and nobody acquires until then.
-func (c *policyCopy) takeUnused() func() error {
-	unused := c.unused
-	c.unused = nil
+func (x *rowSets) takeUnused() func() error {
+	unused := x.unused
+	x.unused = nil
 	return func() error {
 		for _, set := range unused {
-			if set.refs > 0 || c.sets[set.content] != set {
+			if set.refs > 0 || x.byContent[set.content] != set {
 				continue
 			}
-			delete(c.sets, set.content)
+			delete(x.byContent, set.content)
 			for _, k := range set.keys {
-				if err := c.maps.Rows.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				if err := x.m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 					return fmt.Errorf("remove rows of the policy: %w", err)
 				}
-				c.rowCount--
+				x.rowCount--
 			}
 		}
 		return nil

@@ -16,7 +16,7 @@ func (w *Writer) Use() []Use {
 	}
 	of := func(name string, m *ebpf.Map, entries int) Use { return Use{name, entries, room(m)} }
 	return []Use{
-		of("addresses", c.maps.Addresses, len(c.classes)), of("prefixes", c.maps.Prefixes, len(c.prefixes)),
-		of("tables", c.maps.Tables, c.entries), of("rows", c.maps.Rows, c.rowCount),
+		of("addresses", w.maps.Addresses, len(c.addresses.classes)), of("prefixes", w.maps.Prefixes, len(c.addresses.prefixes)),
+		of("tables", w.maps.Tables, c.tables.entries), of("rows", w.maps.Rows, c.rowSets.rowCount),
 	}
 }

@@ -3,9 +3,6 @@ package policymap
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
-	"slices"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
@@ -72,17 +69,17 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err := next.write(e, ids); err != nil {
 		return err
 	}
-	restricted, err := next.denyUnknown(w.unknown)
+	restricted, err := next.endpoints.denyUnknown(w.unknown)
 	if err != nil {
 		return err
 	}
 	if err := w.maps.ActiveCopy.Put(uint32(0), next.number); err != nil {
 		return fmt.Errorf("activate a copy of the policy: %w", err)
 	}
-	if err := next.raise(restricted); err != nil {
+	if err := next.endpoints.raise(restricted); err != nil {
 		return err
 	}
-	w.current, w.unknown = next, next.unknown
+	w.current, w.unknown = next, next.endpoints.unknown
 	w.removeLater(func() error {
 		if err := clearCopy(w.maps, active); err != nil {
 			return err
@@ -94,18 +91,19 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 }
 
 // DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.
-func (w *Writer) DeniesUnknown() bool { return w.current != nil && len(w.current.unknown) > 0 }
+func (w *Writer) DeniesUnknown() bool {
+	return w.current != nil && len(w.current.endpoints.unknown) > 0
+}
 
 // Forget lets go of an ID that a former agent has restricted, and whose endpoint is gone. An ID that the last Apply was told of stays as it is.
 func (w *Writer) Forget(id uint16) error {
 	if w.current != nil && !w.unknown[id] {
 		return nil
 	}
-	c := policyCopy{maps: w.maps}
 	if p, err := w.maps.readPolicy(id); err != nil || !restricts(p) {
 		return err
 	}
-	if err := c.forget(id); err != nil {
+	if err := w.maps.forgetPolicy(id); err != nil {
 		return err
 	}
 	delete(w.unknown, id)
@@ -114,8 +112,8 @@ func (w *Writer) Forget(id uint16) error {
 
 // removeLater has these run, and then the rows removed that nothing points to.
 func (w *Writer) removeLater(list ...func() error) {
-	if w.current != nil && len(w.current.unused) > 0 {
-		list = append(list, w.current.takeUnused())
+	if w.current != nil && len(w.current.rowSets.unused) > 0 {
+		list = append(list, w.current.rowSets.takeUnused())
 	}
 	if len(list) == 0 {
 		return
@@ -123,60 +121,6 @@ func (w *Writer) removeLater(list ...func() error) {
 	r := &removals{list: list}
 	r.whenSafe(w.removable)
 	w.pending = append(w.pending, r)
-}
-
-func (w *Writer) update(e *engine.Engine, change engine.Change, ids map[string]uint16) error {
-	u := &update{policyCopy: w.current, e: e, ids: ids, affected: map[engine.TableID]bool{}, raise: map[string]bool{}}
-	p := u.plan(change)
-	if err := u.check(change, p); err != nil {
-		return err
-	}
-	if err := u.apply(change, p); err != nil {
-		return err
-	}
-	w.removeLater(u.removals...)
-	return nil
-}
-
-// update is one change of the active copy.
-type update struct {
-	*policyCopy
-	e        *engine.Engine
-	ids      map[string]uint16
-	affected map[engine.TableID]bool // decisions in the table have changed
-	raise    map[string]bool         // endpoints that need a new revision for another reason
-	removals []func() error
-}
-
-func (u *update) apply(change engine.Change, p plan) error {
-	var views map[engine.TableID]engine.Table
-	if slices.ContainsFunc(change.Tables, func(t engine.TableChange) bool { return t.New }) {
-		views = viewsOf(u.e, u.ids)
-	}
-	for _, t := range change.Tables {
-		if t.New {
-			if err := u.addTable(views[t.Table]); err != nil {
-				return err
-			}
-		}
-		for _, own := range t.Classes {
-			if err := u.changeClass(t.Table, own); err != nil {
-				return err
-			}
-		}
-	}
-	if err := u.moveAddresses(change.Addresses, p); err != nil {
-		return err
-	}
-	if err := u.changeEndpoints(change.Endpoints); err != nil {
-		return err
-	}
-	for _, t := range change.Tables {
-		if t.Removed {
-			u.removals = append(u.removals, func() error { return u.removeTable(t.Table) })
-		}
-	}
-	return nil
 }
 
 func viewsOf(e *engine.Engine, ids map[string]uint16) map[engine.TableID]engine.Table {
@@ -189,94 +133,4 @@ func viewsOf(e *engine.Engine, ids map[string]uint16) map[engine.TableID]engine.
 		}
 	}
 	return views
-}
-
-// changeClass points a class in a table to other rows. What is removed is removed later: until the addresses have left a class that is gone, and a program that
-// has read their class is through, the class keeps its rows.
-func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
-	t := u.tables[id]
-	if t == nil {
-		return fmt.Errorf("table %d of the policy is not in the maps", id)
-	}
-	u.affected[id] = true
-	switch {
-	case own.Rows != nil:
-		return u.setRows(t, own.Class, own.Rows)
-	case t.rows[own.Class] == nil:
-		return nil
-	case !own.Gone:
-		t.any.refs++
-		if err := u.point(t, own.Class, t.any); err != nil {
-			return err
-		}
-	}
-	set := t.rows[own.Class]
-	u.removals = append(u.removals, func() error {
-		if t.rows[own.Class] != set {
-			return nil // it has rows again
-		}
-		return u.removeRows(t, own.Class)
-	})
-	return nil
-}
-
-// moveAddresses gives addresses their classes, and finds the tables in which a decision about one of them changes by that.
-func (u *update) moveAddresses(list []netip.Addr, p plan) error {
-	for id, t := range u.tables {
-		for m := range p.moves {
-			if t.setOf(m.from) != t.setOf(m.to) {
-				u.affected[id] = true
-			}
-		}
-	}
-	for _, addr := range list {
-		var err error
-		if end := u.e.End(addr); end.Endpoint != "" {
-			err = u.setAddress(u.e, addr, end.Class)
-		} else {
-			err = u.removeAddress(addr)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for _, cidr := range p.setPrefix {
-		if err := u.setPrefix(cidr, p.now[cidr]); err != nil {
-			return err
-		}
-	}
-	for _, cidr := range p.freePrefix {
-		if err := u.removePrefix(cidr); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// changeEndpoints gives endpoints their tables, and raises the revision of all whose decisions may have changed.
-func (u *update) changeEndpoints(list []string) error {
-	for _, key := range list {
-		u.raise[key] = true
-	}
-	for key, ep := range u.endpoints {
-		if u.affected[ep.tables[model.Egress]] || u.affected[ep.tables[model.Ingress]] {
-			u.raise[key] = true
-		}
-	}
-	for key := range u.raise {
-		if was, ok := u.endpoints[key]; ok && was.id != u.ids[key] {
-			delete(u.endpoints, key)
-			if err := u.forget(was.id); err != nil { // before another endpoint gets the ID
-				return err
-			}
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(u.raise)) {
-		if id, local := u.ids[key]; local {
-			if err := u.setEndpoint(u.e, key, id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
