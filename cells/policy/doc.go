@@ -2,7 +2,7 @@
 //
 //	PUT /v1/policy --> [Policies] --> a file                      [View] <-- status, metrics, explain, diff, doctor, monitor
 //	                       |                                        |
-//	endpointmanager --> [Step] --> [Queue]: one loop --> engine --> [Enforcer] (the kernel's maps)
+//	endpointmanager --> [Step] --> [Queue]: one writer --> engine --> [Enforcer] (the kernel's maps)
 //	node's addresses --------------^                        :
 //	[Flows] --> POST /v1/policy/diff --> another engine, with what is proposed
 //

@@ -22,8 +22,8 @@ const (
 
 var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 
-// Queue is the one writer of the engine, and of what the [Enforcer] has of it; a [View] reads them. Its loop takes all requests that wait, makes one
-// change of them and has it written. Its methods may be called concurrently.
+// Queue is the one writer of the engine, and of what the [Enforcer] has of it; a [View] reads them. Who has the turn takes all requests that wait,
+// makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. Its methods may be called concurrently.
 type Queue struct {
 	log      *slog.Logger
 	enforcer Enforcer
@@ -35,7 +35,7 @@ type Queue struct {
 	mu      sync.Mutex // guards the field below
 	waiting []*request
 
-	// Of the loop alone.
+	// Of who has the view's turn.
 	pending []engine.Change // what is not written
 	written bool            // everything has been, once
 }
@@ -100,18 +100,51 @@ func (q *Queue) do(ctx context.Context, u update, keep bool) error {
 	case <-q.task.Ended():
 		return errStopped
 	}
+	select {
+	case <-q.task.Ended():
+		return errStopped
+	default:
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return q.wait(ctx, q.push(&request{update: u, keep: keep}))
+	r := q.push(&request{update: u, keep: keep})
+	q.serveHere()
+	return q.wait(ctx, r)
 }
+
+// serveHere serves what waits without the loop, when nobody else has the turn: to wake the loop takes longer than a change. What could not be
+// written before is left to the loop, which tries again after a while.
+func (q *Queue) serveHere() {
+	if !q.view.tryTurn() {
+		q.task.Trigger() // who has the turn may have taken the requests already
+		return
+	}
+	defer q.view.endTurn()
+	if q.allWritten() {
+		q.serve(q.take())
+	}
+	if !q.allWritten() {
+		q.task.Trigger()
+	}
+}
+
+// allWritten is for who has the turn.
+func (q *Queue) allWritten() bool { return q.written && len(q.pending) == 0 }
 
 // rewrite has everything written anew, and returns when it is.
 func (q *Queue) rewrite(ctx context.Context) error {
-	return q.wait(ctx, q.push(&request{anew: true, keep: true}))
+	r := q.push(&request{anew: true, keep: true})
+	q.task.Trigger()
+	return q.wait(ctx, r)
 }
 
 func (q *Queue) wait(ctx context.Context, r *request) error {
+	select {
+	case err := <-r.done: // also when ctx has ended meanwhile
+		return err
+	default:
+	}
 	select {
 	case err := <-r.done:
 		return err
@@ -123,16 +156,18 @@ func (q *Queue) wait(ctx context.Context, r *request) error {
 }
 
 // collect has the update written without waiting for it: when the queue opens, or soon.
-func (q *Queue) collect(u update) { q.push(&request{update: u, keep: true}) }
+func (q *Queue) collect(u update) {
+	q.push(&request{update: u, keep: true})
+	if q.isOpen() {
+		q.task.Trigger()
+	}
+}
 
 func (q *Queue) push(r *request) *request {
 	r.done = make(chan error, 1)
 	q.mu.Lock()
 	q.waiting = append(q.waiting, r)
 	q.mu.Unlock()
-	if q.isOpen() {
-		q.task.Trigger()
-	}
 	return r
 }
 
@@ -154,7 +189,7 @@ func (q *Queue) round(ctx context.Context) error {
 	}
 	defer q.view.endTurn()
 	q.serve(q.take())
-	if !q.written || len(q.pending) > 0 {
+	if !q.allWritten() {
 		return q.view.Applied().Err
 	}
 	return nil

@@ -16,7 +16,7 @@ type View struct {
 	enforcer Enforcer
 	turn     chan struct{} // holds one token while something is written, or compared with the kernel
 
-	mu sync.RWMutex // guards the fields below, which the queue's loop alone writes
+	mu sync.RWMutex // guards the fields below, which only who has the turn writes
 	desired
 	applied Applied
 }
@@ -74,6 +74,16 @@ func (v *View) beginTurn(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait until a change of policies is written: %w", ctx.Err())
+	}
+}
+
+// tryTurn is beginTurn for who does not wait. It is false when somebody else has the turn.
+func (v *View) tryTurn() bool {
+	select {
+	case v.turn <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -104,6 +104,9 @@ func (f *Filter) Apply(d Desired) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if want == nil && f.known && f.last == nil {
+		return nil // there was no table, and only the doctor asks whether somebody else has made one
+	}
 	for range attempts {
 		err = f.use(func(k *kernel) error { return f.apply(k, want) })
 		if !errors.Is(err, errChanged) {

@@ -10,27 +10,31 @@ type prefix struct {
 	member
 	refs   int
 	begins []*selector // blocks with just these addresses
+	ends   []*selector // blocks that have just these as an exception
 }
 
 func (e *Engine) addBlock(tx *transaction, sel *selector) {
-	for _, cidr := range append([]netip.Prefix{sel.peer.Block.CIDR}, sel.peer.Block.Except...) {
+	for i, cidr := range append([]netip.Prefix{sel.peer.Block.CIDR}, sel.peer.Block.Except...) {
 		p, ok := e.prefixes.Get(cidr)
 		if !ok {
 			p = &prefix{member: member{prefix: cidr, blocks: e.intern(nil)}}
 			e.prefixes.Insert(cidr, p)
 		}
 		p.refs++
+		if i == 0 {
+			p.begins = append(p.begins, sel)
+		} else {
+			p.ends = append(p.ends, sel)
+		}
 	}
-	p, _ := e.prefixes.Get(sel.peer.Block.CIDR)
-	p.begins = append(p.begins, sel)
 	tx.blocks = append(tx.blocks, sel.peer.Block.CIDR)
 }
 
 func (e *Engine) removeBlock(tx *transaction, sel *selector) {
-	p, _ := e.prefixes.Get(sel.peer.Block.CIDR)
-	p.begins = slices.DeleteFunc(p.begins, func(s *selector) bool { return s == sel })
+	isOf := func(s *selector) bool { return s == sel }
 	for _, cidr := range append([]netip.Prefix{sel.peer.Block.CIDR}, sel.peer.Block.Except...) {
 		p, _ := e.prefixes.Get(cidr)
+		p.begins, p.ends = slices.DeleteFunc(p.begins, isOf), slices.DeleteFunc(p.ends, isOf)
 		if p.refs--; p.refs == 0 {
 			e.prefixes.Delete(cidr)
 			e.release(p.blocks)
@@ -71,13 +75,15 @@ func (tx *transaction) updateBlocks() {
 
 func (e *Engine) blocksOf(cidr netip.Prefix) []*selector {
 	var found []*selector
+	excepted := map[*selector]bool{}
 	for _, p := range e.prefixes.Supernets(cidr) {
-		for _, sel := range p.begins {
-			excepted := func(except netip.Prefix) bool { return except.Bits() <= cidr.Bits() && except.Contains(cidr.Addr()) }
-			if !slices.ContainsFunc(sel.peer.Block.Except, excepted) {
-				found = append(found, sel)
-			}
+		found = append(found, p.begins...)
+		for _, sel := range p.ends {
+			excepted[sel] = true
 		}
+	}
+	if len(excepted) > 0 {
+		found = slices.DeleteFunc(found, func(sel *selector) bool { return excepted[sel] })
 	}
 	slices.SortFunc(found, byID)
 	return found

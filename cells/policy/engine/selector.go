@@ -70,11 +70,11 @@ func peerKey(p model.Peer) string {
 	case p.Nodes != nil:
 		return "nodes " + selectorKey(*p.Nodes)
 	}
-	key := "block " + p.Block.CIDR.String()
+	key := p.Block.CIDR.AppendTo([]byte("block "))
 	for _, except := range p.Block.Except {
-		key += " " + except.String()
+		key = except.AppendTo(append(key, ' '))
 	}
-	return key
+	return string(key)
 }
 
 func selectorKey(s model.Selector) string {

@@ -35,7 +35,10 @@ type update struct {
 }
 
 func (u *update) apply(change engine.Change, p plan) error {
-	views := viewsOf(u.e, u.ids)
+	var views map[engine.TableID]engine.Table
+	if slices.ContainsFunc(change.Tables, func(t engine.TableChange) bool { return t.New }) {
+		views = viewsOf(u.e, u.ids)
+	}
 	for _, t := range change.Tables {
 		if t.New {
 			if err := u.tables.add(views[t.Table]); err != nil {

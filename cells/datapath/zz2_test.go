@@ -1,3 +1,0 @@
-package datapath_test
-import "porin.dev/porin/cells/endpoint"
-func (n *node) noCfg() endpoint.DeleteConfig { return endpoint.DeleteConfig{} }
