@@ -183,6 +183,9 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 		row(w, "Egress:", decisionText(x.Egress))
 		row(w, "Ingress:", decisionText(x.Ingress))
 		row(w, "Verdict:", verdictText(x.Allowed))
+		if x.To.Kind == "world" && !x.Allowed {
+			row(w, "Note:", "if this is a Service, ask about the pod behind it: policies do not see a Service's address")
+		}
 		for _, side := range []struct {
 			name     string
 			decision *v1.PolicyDecision
