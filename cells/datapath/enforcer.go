@@ -175,6 +175,9 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 		for range changes { // to its end
 		}
 	}()
+	if err := x.repair(); err != nil { // what was not told before
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -191,7 +194,7 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 			}
 		}
 		if err := x.repair(); err != nil {
-			return fmt.Errorf("update the table of nftables: %w", err)
+			return err
 		}
 	}
 }
@@ -211,7 +214,10 @@ func (x *Enforcer) repair() error {
 	if !x.applied || x.filter == nil {
 		return nil // the policies are not known yet
 	}
-	return x.applyFilter()
+	if err := x.applyFilter(); err != nil {
+		return fmt.Errorf("update the table of nftables: %w", err)
+	}
+	return nil
 }
 
 func newFilterTask(x *Enforcer, log *slog.Logger) *task.Task {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/nftables"
+
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
@@ -130,6 +132,34 @@ func TestEnforcerRemovesOtherCopy(t *testing.T) {
 			return fmt.Errorf("entries %+v of one address, want 1", keys)
 		}
 		return nil
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("following ended with %v", err)
+	}
+}
+
+// TestEnforcerRepairsWhatWasNotTold: the kernel drops notifications when there are too many, and following begins again.
+func TestEnforcerRepairsWhatWasNotTold(t *testing.T) {
+	n := newNode(t)
+	p := n.newPod(t, 1)
+	n.attach(t, p)
+	e, locals := restrictedEngine(t, p)
+	x := n.datapath.Enforcer()
+	must(t, x.Apply(e, nil, locals))
+	rules, err := nftables.New(nftables.WithNetNSFd(int(n.File().Fd())))
+	must(t, err)
+	rules.FlushRuleset()
+	must(t, rules.Flush())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- x.Follow(ctx) }()
+	testutil.Eventually(t, func() error {
+		tables, err := rules.ListTables()
+		if err == nil && len(tables) != 1 {
+			err = fmt.Errorf("%d tables, want 1", len(tables))
+		}
+		return err
 	})
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {

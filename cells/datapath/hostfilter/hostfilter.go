@@ -105,7 +105,7 @@ func (f *Filter) Apply(d Desired) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if want == nil && f.known && f.last == nil {
-		return nil // there was no table, and only the doctor asks whether somebody else has made one
+		return nil // there was no table, and Watch has told of none since
 	}
 	for range attempts {
 		err = f.use(func(k *kernel) error { return f.apply(k, want) })
@@ -120,6 +120,13 @@ func (f *Filter) Apply(d Desired) error {
 		return fmt.Errorf("apply the filter for the node itself: %w", err)
 	}
 	return nil
+}
+
+// forgetNoTable has the next Apply look whether somebody else has made a table.
+func (f *Filter) forgetNoTable() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = f.known && f.last != nil
 }
 
 // apply expects the lock.

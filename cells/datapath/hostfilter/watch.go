@@ -26,6 +26,7 @@ func (f *Filter) Watch(ctx context.Context) (_ <-chan struct{}, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the nftables ruleset: %w", err)
 	}
+	f.forgetNoTable() // what was changed before was not told
 	changes := make(chan struct{}, 1)
 	go func() {
 		defer close(changes)
@@ -33,6 +34,7 @@ func (f *Filter) Watch(ctx context.Context) (_ <-chan struct{}, err error) {
 			if !isOurs(m.Data) {
 				continue
 			}
+			f.forgetNoTable()
 			select {
 			case changes <- struct{}{}:
 			default:

@@ -2,9 +2,11 @@ package hostfilter_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"porin.dev/porin/cells/datapath/hostfilter"
+	"porin.dev/porin/internal/testutil"
 )
 
 func TestWatch(t *testing.T) {
@@ -27,5 +29,37 @@ func TestWatch(t *testing.T) {
 		cancel()
 		for range changes {
 		}
+	}
+}
+
+// A table that somebody else makes, such as from a saved ruleset, goes although nobody is restricted.
+func TestWatchWithoutPods(t *testing.T) {
+	h := newHost(t)
+	p := h.newPeer(t)
+	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link}}})
+	saved := h.list(t)
+	h.apply(t, hostfilter.Desired{})
+	h.rules(t, saved, "nft", "-f", "-") // while nobody watches
+	ctx, cancel := context.WithCancel(t.Context())
+	changes, err := h.filter.Watch(ctx)
+	must(t, err)
+	h.apply(t, hostfilter.Desired{})
+	if text := h.list(t); text != "" {
+		t.Errorf("at the beginning there is\n%s", text)
+	}
+	h.rules(t, saved, "nft", "-f", "-")
+	testutil.Eventually(t, func() error {
+		select {
+		case <-changes:
+			h.apply(t, hostfilter.Desired{})
+		default:
+		}
+		if text := h.list(t); text != "" {
+			return fmt.Errorf("nobody is restricted, and there is\n%s", text)
+		}
+		return nil
+	})
+	cancel()
+	for range changes {
 	}
 }
