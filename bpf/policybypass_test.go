@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -223,5 +224,34 @@ func TestPolicyErrorOfRouter(t *testing.T) {
 			report := unreachable(p.client.hostMAC, p.client.mac, addr("192.0.2.7"), own.Addr(), request)
 			wantVerdict(t, "a router's error", p.runFrom(t, p.objects.ToPod, p.client, skBuff{IngressIfindex: uint32(p.uplink.index)}, report), row.want)
 		})
+	}
+}
+
+// TestPolicyErrorOfNode: a restricted pod hears from the node what becomes of its requests to a Service, such as that it has no backend, or that a
+// datagram is too large. The node's conntrack does not know the backend of what has never left.
+func TestPolicyErrorOfNode(t *testing.T) {
+	for _, protocol := range []string{"TCP", "UDP"} {
+		for _, source := range []netip.Addr{addr("192.0.2.7"), addr("2001:db8:ffff::1")} {
+			t.Run(fmt.Sprint(protocol, ", ", source), func(t *testing.T) {
+				p := newPolicyFixture(t)
+				p.policy(t, "test", "{podSelector: {}, policyTypes: [Ingress, Egress], egress: [{to: [{podSelector: {}}]}]}")
+				own, service := p.client.ip4, addr("10.96.0.1")
+				if source.Is6() {
+					own, service = p.client.ip6, addr("fd00:96::1")
+				}
+				from, to := netip.AddrPortFrom(own, clientPort), netip.AddrPortFrom(service, serverPort)
+				request := segment(p.client.mac, p.client.hostMAC, from, to, syn)
+				if protocol == "UDP" {
+					request = udpSegment(p.client.mac, p.client.hostMAC, from, to)
+				}
+				if verdict, asked := p.asRequested(t, p.client, request); verdict != toStack || !asked {
+					t.Fatalf("the request: verdict %d, %t", verdict, asked)
+				}
+				report := unreachable(p.client.hostMAC, p.client.mac, source, own, request)
+				verdict, _ := p.run(t, p.objects.ToPod, p.client, report)
+				wantVerdict(t, "the node's error", verdict, toStack)
+				wantVerdict(t, "another's", p.runFrom(t, p.objects.ToPod, p.client, skBuff{IngressIfindex: uint32(p.uplink.index)}, report), dropped)
+			})
+		}
 	}
 }

@@ -140,6 +140,8 @@ static __always_inline enum drop_reason incoming_hit(struct __sk_buff *ctx, cons
 	_Bool current = connection_is_current(c);
 	enum drop_reason reason;
 
+	if (flow->flags & FLOW_ERROR && !ctx->ingress_ifindex)
+		return DROP_NONE; /* the node quotes what the pod itself has sent */
 	if (flow->flags & FLOW_ERROR) /* its sender may be a router, of which the entry must not know */
 		return current && is_sender_known(ctx, c) ? DROP_NONE : decide_incoming(ctx, key, c, flow->flags, 1);
 	if (c->path == PATH_SHORTCUT && is_from_outside(ctx) && policy_restricts(c->id))

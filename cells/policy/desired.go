@@ -78,7 +78,7 @@ func newDesired(cfg engine.Config) desired {
 // errTooLarge is why policies are refused before the datapath is asked.
 var errTooLarge = fault.New(fault.Exhausted, "the policies are too large to be compiled: fewer rules with ports and overlapping blocks for the same pods take less")
 
-// apply changes the engine, and returns what takes the update back. anew says that the engine is another one: the last update was too large for the one before.
+// apply changes the engine, and returns what takes the update back. anew says that the engine is another one: the update was too large for the one before.
 func (d *desired) apply(u update) (change engine.Change, undo update, anew bool) {
 	var told engine.Update
 	var moved []string
@@ -110,9 +110,8 @@ func (d *desired) apply(u update) (change engine.Change, undo update, anew bool)
 			moved = append(moved, key)
 		}
 	}
-	anew = d.engine.Exceeded()
 	change = d.engine.Apply(told)
-	if anew {
+	if d.engine.Exceeded() { // it may have kept what nobody needs any more, such as rows for pods that are gone
 		all := d.everything()
 		d.engine = engine.New(d.config)
 		d.engine.Apply(all)

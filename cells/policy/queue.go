@@ -72,8 +72,17 @@ func (q *Queue) Task() *task.Task { return q.task }
 // Start begins the loop.
 func (q *Queue) Start() { q.task.Start(nil) }
 
-// Stop ends the loop. Callers that wait get an error.
-func (q *Queue) Stop(ctx context.Context) error { return q.task.Stop(ctx) }
+// Stop ends the loop, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
+func (q *Queue) Stop(ctx context.Context) error {
+	if err := q.task.Stop(ctx); err != nil {
+		return err
+	}
+	if err := q.view.beginTurn(ctx); err != nil {
+		return err
+	}
+	q.view.endTurn()
+	return nil
+}
 
 // Open has everything written that was collected so far, and returns when it is. From now on requests are written when they come.
 func (q *Queue) Open(ctx context.Context) error {
@@ -90,6 +99,15 @@ func (q *Queue) isOpen() bool {
 	}
 }
 
+func (q *Queue) hasStopped() bool {
+	select {
+	case <-q.task.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
 // do returns when the update is written. Without keep it is taken back when it cannot be; then the error says so, and nothing has
 // changed. It waits until the queue is open.
 func (q *Queue) do(ctx context.Context, u update, keep bool) error {
@@ -100,10 +118,8 @@ func (q *Queue) do(ctx context.Context, u update, keep bool) error {
 	case <-q.task.Ended():
 		return errStopped
 	}
-	select {
-	case <-q.task.Ended():
+	if q.hasStopped() {
 		return errStopped
-	default:
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -121,6 +137,9 @@ func (q *Queue) serveHere() {
 		return
 	}
 	defer q.view.endTurn()
+	if q.hasStopped() {
+		return
+	}
 	if q.allWritten() {
 		q.serve(q.take())
 	}

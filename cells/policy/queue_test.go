@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -158,6 +159,32 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 	if len(k.tables) != len(tables) {
 		t.Errorf("the kernel has %d tables, and %d are in use", len(k.tables), len(tables))
 	}
+}
+
+// TestStopWaitsForWriter: after Stop nothing is written, although callers write, too.
+func TestStopWaitsForWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := servingNode(t, "")
+		begun, proceed := make(chan struct{}), make(chan struct{})
+		n.kernel.mu.Lock()
+		n.kernel.refuse = func(map[string]Local) error { close(begun); <-proceed; return nil }
+		n.kernel.mu.Unlock()
+		written, stopped := make(chan error, 1), make(chan error, 1)
+		go func() { written <- n.queue.do(t.Context(), setEndpoint(desiredFor(t, pod(1, "web"))), false) }()
+		<-begun
+		go func() { stopped <- n.queue.Stop(t.Context()) }()
+		synctest.Wait()
+		if len(stopped) > 0 {
+			t.Error("stopped while a caller writes")
+		}
+		close(proceed)
+		if err := errors.Join(<-written, <-stopped); err != nil {
+			t.Error(err)
+		}
+		if err := n.queue.do(t.Context(), setEndpoint(desiredFor(t, pod(2, "web"))), false); !errors.Is(err, errStopped) {
+			t.Errorf("after the stop: error %v, want %v", err, errStopped)
+		}
+	})
 }
 
 func TestEntriesLastMention(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/fault"
@@ -72,4 +73,24 @@ func TestPutTooLarge(t *testing.T) {
 	}
 	n.put(t, toWebFrom("other"))
 	wants("after another change", false, true)
+}
+
+// TestPodsThatComeAndGo: each matches other rules of a large policy, and together they would be too much. None is refused for those that were there before.
+func TestPodsThatComeAndGo(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	n.attach(t, pod(1, "web"))
+	var text strings.Builder
+	text.WriteString("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: large, namespace: default}\nspec:\n  podSelector: {matchLabels: {app: web}}\n  ingress:\n")
+	const pods, rules = 20, 3000
+	for i := range rules {
+		fmt.Fprintf(&text, "  - {from: [{podSelector: {matchExpressions: [{key: app, operator: %s, values: [client-%d]}]}}], ports: [{port: %d}]}\n", []string{"In", "NotIn"}[min(i/pods, 1)], i, i+1)
+	}
+	n.put(t, text.String())
+	for i := range pods {
+		client := pod(2, fmt.Sprintf("client-%d", i))
+		n.attach(t, client)
+		if err := n.step.Detach(t.Context(), client, endpoint.DeleteConfig{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
