@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	trafficRounds    = 20
+	trafficRounds    = 40
 	roundTrips       = 2000 // of a round
 	connects         = 300  // of a round
-	streamRounds     = 5
+	streamRounds     = 20
 	streamBytes      = 256 << 20 // of a round
 	requestBytes     = 1
 	streamChunkBytes = 128 << 10
