@@ -10,7 +10,7 @@
  *	               `--> the node's stack --> to_pod        to_pod decides policy, after translation
  *	                                    `--> to_uplink     to_uplink decides policy, after translation
  *
- * They run under tc (clsact, direct action) with the link header in place.
+ * They run under tc (clsact in direct action, to_uplink by TCX from Linux 6.6 on) with the link header in place.
  *
  * A request is a packet of the side that opened the connection; all others are replies. from_pod cannot know yet where
  * the node will translate the destination of a request to, so it lets it go up the stack undecided and marks it:

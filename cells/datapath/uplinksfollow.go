@@ -19,9 +19,9 @@ import (
 // Devices are reconciled when the kernel notifies of a change, and all together at an interval. It does not notify when
 // somebody takes a program off TCX.
 const (
-	uplinksInterval = time.Minute
-	uplinksLook     = time.Second // how often those that have the program are looked at
-	uplinksPause    = time.Second // before the next try, after following has failed
+	uplinksInterval  = time.Minute
+	attachedInterval = time.Second // for the devices that have the program
+	uplinksPause     = time.Second // before the next try, after following has failed
 )
 
 // FollowUplinks attaches the program to new devices while it is required, until ctx ends.
@@ -66,8 +66,8 @@ func (u *uplinks) follow(ctx context.Context) error {
 	}
 	tick := time.NewTicker(uplinksInterval)
 	defer tick.Stop()
-	look := time.NewTicker(uplinksLook)
-	defer look.Stop()
+	check := time.NewTicker(attachedInterval)
+	defer check.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -81,8 +81,8 @@ func (u *uplinks) follow(ctx context.Context) error {
 				return errors.New("the kernel has dropped notifications")
 			}
 			err = u.handleNotification(m)
-		case <-look.C:
-			err = u.lookAtAttached()
+		case <-check.C:
+			err = u.checkAttached()
 		case <-tick.C:
 			err = u.reconcileAll()
 		}
@@ -130,27 +130,14 @@ func (u *uplinks) handleNotification(m syscall.NetlinkMessage) error {
 	return nil
 }
 
-// lookAtAttached reconciles the devices that should have the program and have lost it.
-func (u *uplinks) lookAtAttached() error {
+// checkAttached attaches the program again to devices that have lost it.
+func (u *uplinks) checkAttached() error {
 	for _, index := range u.Attached() {
-		if !u.hasProgram(index) {
-			if err := u.reconcileIndex(index); err != nil {
-				return err
-			}
+		if err := u.reconcileIndex(index); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// hasProgram is false when the device cannot be asked.
-func (u *uplinks) hasProgram(index int) bool {
-	u.netlink.Lock()
-	defer u.netlink.Unlock()
-	if u.handle == nil {
-		return false
-	}
-	id, err := u.hook.find(index)
-	return err == nil && id == u.programID
 }
 
 // reconcileIndex is reconcileLink for a device of which only the index is known.

@@ -125,13 +125,13 @@ func (q *Queue) do(ctx context.Context, u update, keep bool) error {
 		return err
 	}
 	r := q.push(&request{update: u, keep: keep})
-	q.serveHere()
+	q.serveInline()
 	return q.wait(ctx, r)
 }
 
-// serveHere serves what waits without the loop, when nobody else has the turn: to wake the loop takes longer than a change. What could not be
+// serveInline serves what waits without the loop, when nobody else has the turn: to wake the loop takes longer than a change. What could not be
 // written before is left to the loop, which tries again after a while.
-func (q *Queue) serveHere() {
+func (q *Queue) serveInline() {
 	if !q.view.tryTurn() {
 		q.task.Trigger() // who has the turn may have taken the requests already
 		return
@@ -269,7 +269,7 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 
 // write has the enforcer write what is pending.
 func (q *Queue) write() error {
-	if q.written && len(q.pending) == 0 {
+	if q.allWritten() {
 		return nil
 	}
 	var change *engine.Change
