@@ -13,7 +13,7 @@ RUN     ?= .
 
 export PATH := $(dir $(GO)):$(PATH)
 
-.PHONY: help build ipam-plugins libcni generate lint test test-kernels demo crash chaos bench graph reference model random schedules fuzz clean
+.PHONY: help build ipam-plugins libcni generate lint test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
@@ -23,6 +23,7 @@ help:
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
 	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, an etcd of three (root)"
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part; BASELINE=DIR has the binaries of another version (root)"
+	@echo "make scale     one agent among 1,000 simulated nodes with 50 pods each: memory, time, processor; NODES=1000 PODS=50 (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
 	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
 	@echo "make model     all orders of claims, deletions, restarts and restores of blocks, searched to the end"
@@ -98,11 +99,20 @@ bench: build
 	cd test/bench && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ \
 		github.com/containernetworking/plugins/plugins/main/ptp \
 		github.com/containernetworking/plugins/plugins/main/bridge \
+		github.com/containernetworking/plugins/plugins/meta/bandwidth \
+		github.com/containernetworking/plugins/plugins/meta/portmap \
 		github.com/containernetworking/plugins/plugins/ipam/host-local
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./test/fill ./test/scale
 	$(GO) test -c -o $(BIN)/scale.test ./test/scale
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
 	cd test/bench && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_BASELINE_DIR=$(abspath $(BASELINE)) $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
+
+NODES ?= 1000
+PODS  ?= 50
+scale: build
+	@test "$$(id -u)" = 0 || { echo "make scale: a node is a network namespace, and making one needs root: sudo make scale"; exit 1; }
+	@$(GO) test -c -o $(BIN)/remote.test ./test/scale/remote
+	@cd test/scale/remote && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/remote.test -test.timeout 30m -test.run '^TestConverge$$' -measure -nodes $(NODES) -pods $(PODS)
 
 model:
 	HEAVY=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model

@@ -40,7 +40,7 @@ func BenchmarkProgram(b *testing.B) {
 	}{
 		{"from_pod/deliver/ipv4", f.objects.FromPod, udp(from, from.ip4, to.ip4, 255), deliver},
 		{"from_pod/deliver/ipv6", f.objects.FromPod, udp(from, from.ip6, to.ip6, 255), deliver},
-		{"from_pod/stack/ipv4", f.objects.FromPod, udp(from, from.ip4, outside.ip4, 64), toStack},
+		{"from_pod/stack/ipv4", f.objects.FromPod, udp(from, from.ip4, outside.ip4, 64), toNext},
 		{"from_pod/drop/ipv4", f.objects.FromPod, udp(from, to.ip4, outside.ip4, 64), dropped},
 		{"to_pod/ipv4", f.objects.ToPod, udp(host, outside.ip4, from.ip4, 64), toStack},
 		{"to_pod/ipv6", f.objects.ToPod, udp(host, outside.ip6, from.ip6, 64), toStack},

@@ -425,3 +425,39 @@ func TestClashInConntrack(t *testing.T) {
 		}
 	}
 }
+
+// TestPathLimited: no packet from or to a pod whose bandwidth is limited takes the shortcut, whoever has opened the connection.
+func TestPathLimited(t *testing.T) {
+	f := load(t)
+	for _, limited := range []party{f.alice, f.bob} {
+		for _, six := range []bool{false, true} {
+			l := newConversation(f, six, false)
+			f.reset(t)
+			l.flushConntrack(t)
+			f.register(t, f.alice)
+			f.register(t, f.bob)
+			for _, ip := range []netip.Addr{limited.ip4, limited.ip6} {
+				var entry abi.Endpoint
+				if err := f.objects.Endpoints.Lookup(abi.AddrOf(ip), &entry); err != nil {
+					t.Fatal(err)
+				}
+				entry.Flags = abi.EndpointLimited
+				if err := f.objects.Endpoints.Put(abi.AddrOf(ip), entry); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, p := range []packet{
+				{"alice", syn, toStack}, {"alice by stack", syn, toStack}, {"bob", synACK, toStack}, {"bob by stack", synACK, toStack},
+				{"alice", ack, toStack}, {"alice by stack", ack, toStack}, {"alice", fin, toStack}, {"bob", fin, toStack},
+			} {
+				if got := l.send(t, p); got != p.want {
+					t.Errorf("endpoint %d is limited, IPv6 %v, from %s: verdict %d, want %d", limited.id, six, p.from, got, p.want)
+				}
+			}
+			f.reset(t)
+			if got := l.send(t, packet{"bob", ack, toStack}); got != toStack {
+				t.Errorf("endpoint %d is limited, IPv6 %v: a segment of which nobody knows: verdict %d", limited.id, six, got)
+			}
+		}
+	}
+}

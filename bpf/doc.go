@@ -1,17 +1,21 @@
 // Package bpf is the datapath in C, and what it is compiled to.
 //
-//	endpoint.bpf.c    the programs: from_pod and to_pod at a pod's host end, to_uplink at other devices, sweep for old connections
+//	endpoint.bpf.c    the programs: from_pod and to_pod at a pod's host end, to_uplink and from_uplink at other devices, sweep for old connections
+//	tunnel.bpf.c      the programs at the VXLAN device: to_tunnel, from_tunnel
 //	lib/              what they are made of, one idea a header:
 //	  parse, flow       what a packet is, and which connection it belongs to
 //	  endpoint          the pods of this node, by address and by link
 //	  source, scope     whether the addresses of a packet are the pod's own; addresses that stay on one link
 //	  connection, entry the map of connections; its entries, made and kept up to date. usage: how pods share its room
-//	  path              stack or shortcut
+//	  path              through the stack, the shortcut, or directly to another node
 //	  outgoing          policy for what a pod sends
 //	  incoming          policy for what reaches a pod through the stack
 //	  policy            the maps of network policy, and their lookup
 //	  conntrack         what the node's conntrack knows of a connection
 //	  count, event      counters; events for the agent
+//	  owner             which node has an address
+//	  remote, route     blocks of other nodes; the kernel's routes to them and from them
+//	  from_uplink       what from_uplink decides about packets of pods of other nodes
 //	  sweep, expiry     removing old connections: by the agent, and by a timer, which visits the keys in keyqueue
 //	abi/              the types that C and Go share, generated from lib/types.h
 //	include/          asm headers for a target that is no machine
@@ -22,3 +26,4 @@
 package bpf
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types endpoint endpoint.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types tunnel tunnel.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude

@@ -2,15 +2,19 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The entry points: two programs at the host end of every pod's veth pair, and one at the egress of the node's other
- * devices. (The fourth program, sweep, removes old connections: lib/sweep.h.) All pods share them: what differs between
+ * The entry points: two programs at the host end of every pod's veth pair, and two at the node's other
+ * devices. (The fifth program, sweep, removes old connections: lib/sweep.h.) All pods share them: what differs between
  * pods is in maps.
  *
- *	pod -> from_pod --> another pod                        the shortcut: from_pod decides policy
+ *	pod -> from_pod --> another pod                        the shortcut: from_pod decides policy. Not if the bandwidth
+ *	               |                                       of either pod is limited: there are queues on the other way
+ *	               |--> the device to another node's pod   from_pod decides egress policy. Not if the pod's is limited
  *	               `--> the node's stack --> to_pod        to_pod decides policy, after translation
  *	                                    `--> to_uplink     to_uplink decides policy, after translation
+ *	another node's pod --> from_uplink --> pod             from_uplink decides ingress policy, if nothing is translated
+ *	                                 `--> the node's stack --> to_pod
  *
- * They run under tc (clsact in direct action, to_uplink by TCX from Linux 6.6 on) with the link header in place.
+ * They run under tc (clsact in direct action, those of other devices by TCX from Linux 6.6 on) with the link header in place.
  *
  * A request is a packet of the side that opened the connection; all others are replies. from_pod cannot know yet where
  * the node will translate the destination of a request to, so it lets it go up the stack undecided and marks it:
@@ -27,12 +31,14 @@
 #include "lib/entry.h"
 #include "lib/event.h"
 #include "lib/flow.h"
+#include "lib/from_uplink.h"
 #include "lib/incoming.h"
 #include "lib/outgoing.h"
 #include "lib/parse.h"
 #include "lib/path.h"
 #include "lib/policy.h"
 #include "lib/rewrite.h"
+#include "lib/route.h"
 #include "lib/source.h"
 #include "lib/sweep.h"
 #include "lib/verdict.h"
@@ -44,14 +50,14 @@
 volatile const __u64 digest;
 
 /*
- * to_stack lets a packet of a pod go up the node's stack, and marks a request with the pod's ID. With this verdict the
- * kernel sets tc_index to the minor number of tc_classid (sch_handle_ingress in net/core/dev.c).
+ * to_stack lets a packet of a pod go up the node's stack, and marks a request with the pod's ID. If the pod may only send
+ * so much, the next filter of the device has the packet wait in a queue first, and keeps the mark.
  */
 static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id, _Bool request)
 {
-	ctx->tc_classid = request ? id : 0;
+	ctx->tc_index = request ? id : 0;
 	count_from_pod(ctx, id);
-	return VERDICT_STACK;
+	return VERDICT_NEXT;
 }
 
 /*
@@ -60,11 +66,38 @@ static __always_inline enum verdict to_stack(struct __sk_buff *ctx, __u32 id, _B
  */
 static __always_inline enum verdict deliver(struct __sk_buff *ctx, struct packet *pkt, const struct connection *c)
 {
-	if (rewrite(ctx, pkt, c))
+	if (rewrite(ctx, pkt, &c->peer_mac, &c->peer_host_mac))
 		return drop(c->id, DROP_MALFORMED);
 	count_from_pod(ctx, c->id);
 	count_to_pod(ctx, c->peer_id);
 	return bpf_redirect_peer(c->peer_ifindex, 0);
+}
+
+/*
+ * send_direct sends a packet to a pod of another node, past the stack (bpf_redirect_neigh, Linux 5.10), or leaves it to the
+ * stack. Its egress policy was decided.
+ */
+static __always_inline enum verdict send_direct(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow, const struct connection *c)
+{
+	struct next_hop next = {};
+
+	if (!route_lookup(ctx, pkt, flow, &next))
+		return to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
+	if (rewrite(ctx, pkt, NULL, NULL))
+		return drop(c->id, DROP_MALFORMED);
+	ctx->tc_index = 0;
+	count_from_pod(ctx, c->id);
+	return bpf_redirect_neigh(next.ifindex, &next.neighbour, sizeof(next.neighbour), 0);
+}
+
+/* send has the packet take the path of its connection. */
+static __always_inline enum verdict send(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow, const struct connection *c)
+{
+	if (c->path == PATH_SHORTCUT)
+		return deliver(ctx, pkt, c);
+	if (c->path == PATH_DIRECT)
+		return send_direct(ctx, pkt, flow, c);
+	return to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
 }
 
 /*
@@ -96,10 +129,7 @@ static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, str
 		return reason;
 	if (c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
 		event_opened(ctx, pkt, flow, c, EVENT_FROM_POD, now);
-	if (c->path != PATH_SHORTCUT)
-		*verdict = to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
-	else
-		*verdict = deliver(ctx, pkt, c);
+	*verdict = send(ctx, pkt, flow, c);
 	return DROP_NONE;
 }
 
@@ -132,10 +162,12 @@ int from_pod(struct __sk_buff *ctx)
 	reason = connection_decide_again(ctx, &key, own, &c);
 	if (reason)
 		goto drop;
+	if (is_unanswered(&c, &flow))
+		own->path = c.path = PATH_STACK;
 	connection_note_outgoing(own, &key, &flow, now);
-	if (c.path != PATH_SHORTCUT || !is_plain(ctx, &pkt))
+	if (!is_plain(ctx, &pkt))
 		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE);
-	return deliver(ctx, &pkt, &c);
+	return send(ctx, &pkt, &flow, &c);
 drop:
 	return drop_with_event(ctx, &pkt, &flow, link_id(ctx), EVENT_FROM_POD, reason, now);
 }
@@ -188,7 +220,7 @@ int to_pod(struct __sk_buff *ctx)
 	if (reason)
 		goto drop;
 	count_to_pod(ctx, c.id);
-	return VERDICT_STACK;
+	return VERDICT_LINK;
 drop:
 	return drop_with_event(ctx, &pkt, &flow, link_id(ctx), EVENT_TO_POD, reason, now);
 }
@@ -196,7 +228,7 @@ drop:
 /*
  * to_uplink sees what leaves the node by a device that is no pod's host end: egress, after routing and translation.
  * Filters of other programs on the device run after it. It applies the egress policy to every request of a pod, packet
- * by packet.
+ * by packet, and drops what cannot be told from a connection with PATH_DIRECT.
  */
 SEC("tc")
 int to_uplink(struct __sk_buff *ctx)
@@ -205,24 +237,83 @@ int to_uplink(struct __sk_buff *ctx)
 	enum drop_reason reason;
 	struct packet pkt = {};
 	struct flow flow = {};
+	_Bool restricted;
 	__u8 protocol;
 
 	(void)digest; /* a reference, so that this program has the map with the digest, too */
-	/* Only requests of restricted pods: on a packet that came by another device, others may have set tc_index. */
-	if (!id || (ctx->ingress_ifindex && !sender_of(ctx)) || !policy_restricts(id))
+	/* Only requests of pods: on a packet that came by another device, others may have set tc_index. */
+	if (!id || (ctx->ingress_ifindex && !sender_of(ctx)))
+		return VERDICT_NEXT;
+	restricted = policy_restricts(id);
+	reason = packet_read(ctx, &pkt, &flow);
+	if (!restricted && reason)
+		return VERDICT_NEXT;
+	if (!reason && ctx->ingress_ifindex && connection_check_clash_outgoing(ctx, &pkt, &flow, now))
+		return drop_with_event(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, DROP_PATH_CLASH, now);
+	if (!restricted)
 		return VERDICT_NEXT;
 	ctx->tc_index = 0; /* the device may be on top of another one: decide once */
-	reason = packet_read(ctx, &pkt, &flow);
 	/* Only the first fragment has the ports. If it is dropped, nobody can reassemble the datagram. */
 	if (!reason && pkt.transport.later)
 		return VERDICT_NEXT;
 	/* An ICMP error is allowed when the connection that it is about is. */
 	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol;
-	if (!reason && !egress_allows(id, &pkt.destination, protocol, flow.destination_port))
-		reason = DROP_POLICY_EGRESS;
+	if (!reason)
+		reason = decide_egress(id, &pkt.destination, protocol, flow.destination_port);
 	if (reason)
 		return drop_with_event(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
 	return VERDICT_NEXT;
+}
+
+/*
+ * from_uplink sees what comes to the node by a device that is no pod's host end: ingress, after filters of other
+ * programs, and behind from_tunnel. It hands packets of connections with PATH_DIRECT to their pods, and leaves all others to
+ * the stack.
+ */
+SEC("tc")
+int from_uplink(struct __sk_buff *ctx)
+{
+	struct connection *own = NULL, c;
+	enum drop_reason reason;
+	const struct endpoint *to;
+	struct connection_key key;
+	struct packet pkt = {};
+	struct flow flow = {};
+	struct addr destination;
+	const struct link *link;
+	__u32 now, host_end;
+
+	(void)digest;
+	if (!destination_read(ctx, &destination))
+		return VERDICT_NEXT;
+	to = endpoint_lookup(&destination);
+	if (!to || is_limited(to) || packet_read(ctx, &pkt, &flow) || !may_be_direct(ctx, &pkt, &flow))
+		return VERDICT_NEXT;
+	now = ticks_now();
+	host_end = to->ifindex;
+	key_incoming(&key, ctx, &pkt, &flow);
+	key.ifindex = host_end;
+	own = connection_find(&key, &flow, OPENED_BY_OTHER, 1, now);
+	if (own) {
+		if (!connection_copy(&c, own, &key) || !is_direct(ctx, &pkt, &flow, &c))
+			return VERDICT_NEXT;
+		reason = from_uplink_hit(&key, &flow, own, &c, now);
+	} else {
+		link = bpf_map_lookup_elem(&links, &host_end);
+		if (!link)
+			return VERDICT_NEXT;
+		reason = from_uplink_miss(ctx, &pkt, &flow, &key, link, &c, now);
+		if (!reason && c.path != PATH_DIRECT)
+			return VERDICT_NEXT;
+		if (!reason && !(c.state & STATE_OPENED_HERE))
+			event_opened(ctx, &pkt, &flow, &c, EVENT_TO_POD, now);
+	}
+	if (reason)
+		return drop_with_event(ctx, &pkt, &flow, c.id, EVENT_TO_POD, reason, now);
+	if (rewrite(ctx, &pkt, &to->pod_mac, &to->host_mac))
+		return drop(c.id, DROP_MALFORMED);
+	count_to_pod(ctx, c.id);
+	return bpf_redirect_peer(host_end, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -31,11 +31,14 @@ const (
 	endpointMapPolicies         = "policies"
 	endpointMapPrefixes         = "prefixes"
 	endpointMapRecount          = "recount"
+	endpointMapRemoteBlocks     = "remote_blocks"
 	endpointMapRows             = "rows"
 	endpointMapSlots            = "slots"
 	endpointMapTables           = "tables"
+	endpointMapUnmanaged        = "unmanaged"
 	endpointMapUsage            = "usage"
 	endpointProgFromPod         = "from_pod"
+	endpointProgFromUplink      = "from_uplink"
 	endpointProgSweep           = "sweep"
 	endpointProgToPod           = "to_pod"
 	endpointProgToUplink        = "to_uplink"
@@ -87,10 +90,11 @@ type endpointSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointProgramSpecs struct {
-	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
-	Sweep    *ebpf.ProgramSpec `ebpf:"sweep"`
-	ToPod    *ebpf.ProgramSpec `ebpf:"to_pod"`
-	ToUplink *ebpf.ProgramSpec `ebpf:"to_uplink"`
+	FromPod    *ebpf.ProgramSpec `ebpf:"from_pod"`
+	FromUplink *ebpf.ProgramSpec `ebpf:"from_uplink"`
+	Sweep      *ebpf.ProgramSpec `ebpf:"sweep"`
+	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
+	ToUplink   *ebpf.ProgramSpec `ebpf:"to_uplink"`
 }
 
 // endpointMapSpecs contains maps before they are loaded into the kernel.
@@ -112,9 +116,11 @@ type endpointMapSpecs struct {
 	Policies     *ebpf.MapSpec `ebpf:"policies"`
 	Prefixes     *ebpf.MapSpec `ebpf:"prefixes"`
 	Recount      *ebpf.MapSpec `ebpf:"recount"`
+	RemoteBlocks *ebpf.MapSpec `ebpf:"remote_blocks"`
 	Rows         *ebpf.MapSpec `ebpf:"rows"`
 	Slots        *ebpf.MapSpec `ebpf:"slots"`
 	Tables       *ebpf.MapSpec `ebpf:"tables"`
+	Unmanaged    *ebpf.MapSpec `ebpf:"unmanaged"`
 	Usage        *ebpf.MapSpec `ebpf:"usage"`
 }
 
@@ -163,9 +169,11 @@ type endpointMaps struct {
 	Policies     *ebpf.Map `ebpf:"policies"`
 	Prefixes     *ebpf.Map `ebpf:"prefixes"`
 	Recount      *ebpf.Map `ebpf:"recount"`
+	RemoteBlocks *ebpf.Map `ebpf:"remote_blocks"`
 	Rows         *ebpf.Map `ebpf:"rows"`
 	Slots        *ebpf.Map `ebpf:"slots"`
 	Tables       *ebpf.Map `ebpf:"tables"`
+	Unmanaged    *ebpf.Map `ebpf:"unmanaged"`
 	Usage        *ebpf.Map `ebpf:"usage"`
 }
 
@@ -186,9 +194,11 @@ func (m *endpointMaps) Close() error {
 		m.Policies,
 		m.Prefixes,
 		m.Recount,
+		m.RemoteBlocks,
 		m.Rows,
 		m.Slots,
 		m.Tables,
+		m.Unmanaged,
 		m.Usage,
 	)
 }
@@ -207,15 +217,17 @@ type endpointVariables struct {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointPrograms struct {
-	FromPod  *ebpf.Program `ebpf:"from_pod"`
-	Sweep    *ebpf.Program `ebpf:"sweep"`
-	ToPod    *ebpf.Program `ebpf:"to_pod"`
-	ToUplink *ebpf.Program `ebpf:"to_uplink"`
+	FromPod    *ebpf.Program `ebpf:"from_pod"`
+	FromUplink *ebpf.Program `ebpf:"from_uplink"`
+	Sweep      *ebpf.Program `ebpf:"sweep"`
+	ToPod      *ebpf.Program `ebpf:"to_pod"`
+	ToUplink   *ebpf.Program `ebpf:"to_uplink"`
 }
 
 func (p *endpointPrograms) Close() error {
 	return _EndpointClose(
 		p.FromPod,
+		p.FromUplink,
 		p.Sweep,
 		p.ToPod,
 		p.ToUplink,

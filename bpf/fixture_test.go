@@ -53,13 +53,16 @@ type fixture struct {
 		Usage       *ebpf.Map     `ebpf:"usage"`
 		Limits      *ebpf.Map     `ebpf:"limits"`
 
-		ToUplink   *ebpf.Program `ebpf:"to_uplink"`
-		Policies   *ebpf.Map     `ebpf:"policies"`
-		ActiveCopy *ebpf.Map     `ebpf:"active_copy"`
-		Addresses  *ebpf.Map     `ebpf:"addresses"`
-		Prefixes   *ebpf.Map     `ebpf:"prefixes"`
-		Tables     *ebpf.Map     `ebpf:"tables"`
-		Rows       *ebpf.Map     `ebpf:"rows"`
+		ToUplink     *ebpf.Program `ebpf:"to_uplink"`
+		FromUplink   *ebpf.Program `ebpf:"from_uplink"`
+		RemoteBlocks *ebpf.Map     `ebpf:"remote_blocks"`
+		Policies     *ebpf.Map     `ebpf:"policies"`
+		ActiveCopy   *ebpf.Map     `ebpf:"active_copy"`
+		Addresses    *ebpf.Map     `ebpf:"addresses"`
+		Prefixes     *ebpf.Map     `ebpf:"prefixes"`
+		Tables       *ebpf.Map     `ebpf:"tables"`
+		Rows         *ebpf.Map     `ebpf:"rows"`
+		Unmanaged    *ebpf.Map     `ebpf:"unmanaged"`
 
 		FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 		EventBudgets *ebpf.Map `ebpf:"event_budgets"`
@@ -93,7 +96,7 @@ func loadSized(t testing.TB, connections uint32) *fixture {
 	t.Cleanup(func() {
 		for _, one := range []io.Closer{
 			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits, o.KeyQueue, o.Expirer,
-			o.ToUplink, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows, o.FlowEvents, o.EventBudgets,
+			o.ToUplink, o.FromUplink, o.RemoteBlocks, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows, o.Unmanaged, o.FlowEvents, o.EventBudgets,
 		} {
 			one.Close()
 		}
@@ -196,6 +199,9 @@ func (f *fixture) runWith(t testing.TB, prog *ebpf.Program, opts *ebpf.RunOption
 	})
 	if err != nil {
 		t.Fatalf("run %s on % x: %v", prog, opts.Data, err)
+	}
+	if verdict == toNext && prog == f.objects.FromPod { // behind which there is no filter in these tests
+		return toStack
 	}
 	return verdict
 }

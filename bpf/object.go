@@ -4,9 +4,10 @@ import "github.com/cilium/ebpf"
 
 // The names of programs, maps and variables in the endpoint object.
 const (
-	FromPod  = endpointProgFromPod  // at the host end's ingress: what the pod sends
-	ToPod    = endpointProgToPod    // at the host end's egress: what the pod gets
-	ToUplink = endpointProgToUplink // at the egress of all other devices: what leaves the node
+	FromPod    = endpointProgFromPod    // at the host end's ingress: what the pod sends
+	ToPod      = endpointProgToPod      // at the host end's egress: what the pod gets
+	ToUplink   = endpointProgToUplink   // at the egress of all other devices: what leaves the node
+	FromUplink = endpointProgFromUplink // at their ingress
 
 	Sweep = endpointProgSweep // removes connections that are over; abi.Sweep says how many
 
@@ -31,6 +32,9 @@ const (
 	Prefixes   = endpointMapPrefixes   // abi.PrefixKey -> class, uint32
 	Tables     = endpointMapTables     // abi.TableKey -> set of rows, uint32
 	Rows       = endpointMapRows       // abi.RowKey -> 1 to allow, uint32
+	Unmanaged  = endpointMapUnmanaged  // 0 -> abi.Unmanaged of each CPU
+
+	RemoteBlocks = endpointMapRemoteBlocks // abi.CIDRKey -> 1: the blocks of other nodes
 
 	FlowEvents   = endpointMapFlowEvents   // ring buffer of abi.FlowEvent
 	EventBudgets = endpointMapEventBudgets // 0 -> abi.EventBudget of each CPU
@@ -52,7 +56,7 @@ const (
 func MapNames() []string {
 	return []string{
 		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits, KeyQueue, Expirer,
-		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, FlowEvents, EventBudgets,
+		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, RemoteBlocks, FlowEvents, EventBudgets,
 	}
 }
 
@@ -61,3 +65,18 @@ func Endpoint() (*ebpf.CollectionSpec, error) { return loadEndpoint() }
 
 // EndpointObject returns the compiled object, which nobody may change.
 func EndpointObject() []byte { return _EndpointBytes }
+
+// The names of programs, maps and variables in the tunnel object.
+const (
+	ToTunnel   = tunnelProgToTunnel   // at the VXLAN device's egress
+	FromTunnel = tunnelProgFromTunnel // at its ingress
+
+	Owners      = tunnelMapOwners      // abi.CIDRKey -> abi.Owner
+	TunnelDrops = tunnelMapTunnelDrops // 0 -> abi.TunnelDrops of each CPU
+)
+
+// Tunnel returns a new copy of the tunnel object's specification.
+func Tunnel() (*ebpf.CollectionSpec, error) { return loadTunnel() }
+
+// TunnelObject returns the compiled object, which nobody may change.
+func TunnelObject() []byte { return _TunnelBytes }

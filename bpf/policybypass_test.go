@@ -23,7 +23,7 @@ func (p *policyFixture) sends(t *testing.T, pod party, packet []byte) bool {
 }
 
 // asRequested runs from_pod, and reports whether it has passed the packet on as a request, which to_uplink decides: its
-// entry says so, as a test run does not show tc_classid.
+// entry says so, as a test run does not show tc_index.
 func (p *policyFixture) asRequested(t *testing.T, pod party, packet []byte) (verdict uint32, request bool) {
 	t.Helper()
 	verdict, _ = p.run(t, p.objects.FromPod, pod, packet)

@@ -117,8 +117,8 @@ func (c *cluster) newWriter() *policymap.Writer {
 func (c *cluster) compare(t *testing.T, seed uint64, seen map[string]int) {
 	t.Helper()
 	r := oracle.NewRandom(seed)
-	world := oracle.World{HostPolicy: r.IntN(4) == 0}
-	e := engine.New(engine.Config{HostPolicy: world.HostPolicy})
+	world := oracle.World{HostPolicy: r.IntN(4) == 0, AllowUnmanaged: r.IntN(2) == 0}
+	e := engine.New(engine.Config{HostPolicy: world.HostPolicy, AllowUnmanaged: world.AllowUnmanaged})
 	c.writer, c.numbers = c.newWriter(), map[string]uint16{}
 	for range 1 + r.IntN(6) {
 		u := randomUpdate(r, &world)
@@ -299,6 +299,15 @@ func randomUpdate(r oracle.Random, w *oracle.World) (u engine.Update) {
 			w.Endpoints[i].Addresses = slices.DeleteFunc(slices.Clone(old.Addresses), func(a netip.Addr) bool { return slices.Contains(ep.Addresses, a) })
 		}
 		w.Endpoints = append(w.Endpoints, ep)
+	}
+	for _, cidr := range r.Unmanaged() {
+		if i := slices.Index(w.Unmanaged, cidr); i >= 0 {
+			u.RemoveUnmanaged = append(u.RemoveUnmanaged, cidr)
+			w.Unmanaged = slices.Delete(w.Unmanaged, i, i+1)
+		} else {
+			u.SetUnmanaged = append(u.SetUnmanaged, cidr)
+			w.Unmanaged = append(w.Unmanaged, cidr)
+		}
 	}
 	return u
 }

@@ -25,24 +25,40 @@ func TestVerifier(t *testing.T) {
 			if err := spec.Variables[bpf.ConntrackPresent].Set(conntrack); err != nil {
 				t.Fatal(err)
 			}
-			collection, err := ebpf.NewCollection(spec)
-			if verifier, ok := errors.AsType[*ebpf.VerifierError](err); ok {
-				t.Fatalf("%+v", verifier)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer collection.Close()
-			for name, program := range collection.Programs {
-				info, err := program.Info()
-				if err != nil {
-					t.Fatal(err)
-				}
-				// Linux 5.16 and later say it.
-				if verified, known := info.VerifiedInstructions(); known && verified > mostVerified {
-					t.Errorf("the verifier goes through %d instructions of %s, want %d at the most: a global function is verified once", verified, name, mostVerified)
-				}
-			}
+			verify(t, spec)
 		})
+	}
+}
+
+// TestVerifierTunnel is about the programs of the VXLAN device.
+func TestVerifierTunnel(t *testing.T) {
+	testutil.Root(t)
+	spec, err := bpf.Tunnel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify(t, spec)
+}
+
+// verify loads the programs, and asks how far the verifier has gone.
+func verify(t *testing.T, spec *ebpf.CollectionSpec) {
+	t.Helper()
+	collection, err := ebpf.NewCollection(spec)
+	if verifier, ok := errors.AsType[*ebpf.VerifierError](err); ok {
+		t.Fatalf("%+v", verifier)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer collection.Close()
+	for name, program := range collection.Programs {
+		info, err := program.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Linux 5.16 and later say it.
+		if verified, known := info.VerifiedInstructions(); known && verified > mostVerified {
+			t.Errorf("the verifier goes through %d instructions of %s, want %d at the most: a global function is verified once", verified, name, mostVerified)
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -13,8 +15,11 @@ type EndpointRequest struct {
 	// NetNS is the path of the container's network namespace. The agent keeps it for people and never opens it: it
 	// enters the namespace by the descriptor.
 	NetNS string `json:"netns,omitempty"`
-	// MTU is that of the container's interface, in bytes, from 1280 to 65535; 0 is the kernel's default.
+	// MTU is that of the container's interface, in bytes, from 1280 to 65535; 0 is the agent's choice: what fits on the
+	// way to other nodes.
 	MTU int `json:"mtu,omitempty"`
+	// Bandwidth limits what the container sends and gets.
+	Bandwidth Bandwidth `json:"bandwidth,omitzero"`
 	// Pool is the name of the pool that addresses come from. When it is not there the agent's settings say which.
 	Pool string `json:"pool,omitempty"`
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
@@ -24,6 +29,10 @@ type EndpointRequest struct {
 	Reservation string `json:"reservation,omitempty"`
 	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.
 	ExternalIPAM bool `json:"externalIPAM,omitempty"`
+	// PortMappings are ports of the node that lead to the container.
+	PortMappings []PortMapping `json:"portMappings,omitempty"`
+	// NoMasquerade has the container keep its address towards what is outside of the cluster.
+	NoMasquerade bool `json:"noMasquerade,omitempty"`
 	// Labels are the pod's, and NamespaceLabels its namespace's, for policies. Without them the pod has no labels. Of a namespace
 	// the label kubernetes.io/metadata.name need not be given. When the endpoint is there already they replace what it has, as in
 	// an [EndpointPatch]: what is not given stays.
@@ -55,7 +64,28 @@ type NamedPort struct {
 	Port     uint16 `json:"port"`
 }
 
-// The protocols of a [NamedPort].
+// PortMapping is a port of the node that leads to one of a container.
+type PortMapping struct {
+	// HostIP restricts it to one address of the node, or with 0.0.0.0 and :: to one family. Without it the port is that
+	// of all addresses of the families that the container has.
+	HostIP        netip.Addr `json:"hostIP,omitzero"`
+	HostPort      uint16     `json:"hostPort"`
+	ContainerPort uint16     `json:"containerPort"`
+	Protocol      string     `json:"protocol,omitempty"` // TCP, which it is when it is not there, UDP or SCTP
+}
+
+// String is "TCP 192.0.2.1:8080 to 80", or "TCP 8080 to 80".
+func (p PortMapping) String() string { return fmt.Sprintf("%s to %d", p.Host(), p.ContainerPort) }
+
+// Host is the node's side of it: "TCP 192.0.2.1:8080", or "TCP 8080".
+func (p PortMapping) Host() string {
+	if !p.HostIP.IsValid() {
+		return fmt.Sprintf("%s %d", p.Protocol, p.HostPort)
+	}
+	return fmt.Sprintf("%s %s", p.Protocol, netip.AddrPortFrom(p.HostIP, p.HostPort))
+}
+
+// The protocols of a [NamedPort] and a [PortMapping].
 const (
 	ProtocolTCP  = "TCP"
 	ProtocolUDP  = "UDP"
@@ -68,6 +98,8 @@ type Endpoint struct {
 	// ContainerID and IfName are empty when nobody knows whose the link is: then Host says which it is.
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifname"`
+	// Kind is "health" for the node's health endpoint, which the agent makes itself. It is not there for a pod's.
+	Kind string `json:"kind,omitempty"`
 	// State is "ready", or where the endpoint is on the way there or to its end. In "held" the agent's start left it as it was: see [Held].
 	State     string    `json:"state"`
 	Network   string    `json:"network,omitempty"`
@@ -80,6 +112,12 @@ type Endpoint struct {
 	Pool string `json:"pool,omitempty"`
 	// ExternalIPAM says that the addresses belong to another IPAM.
 	ExternalIPAM bool `json:"externalIPAM,omitempty"`
+	// PortMappings and NoMasquerade are as in [EndpointRequest].
+	PortMappings []PortMapping `json:"portMappings,omitempty"`
+	NoMasquerade bool          `json:"noMasquerade,omitempty"`
+	// Bandwidth is what was asked for. An egress rate alone is there for an endpoint that is held and that nobody knows: it
+	// is what the kernel has, 0 for none.
+	Bandwidth Bandwidth `json:"bandwidth,omitzero"`
 	// Labels, NamespaceLabels and NamedPorts are as they were given last.
 	Labels          map[string]string `json:"labels,omitempty"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`

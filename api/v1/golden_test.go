@@ -30,10 +30,12 @@ var (
 	labels, namespaceLabels = map[string]string{"app": "web"}, map[string]string{"team": "shop"}
 	namedPorts              = []v1.NamedPort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}}
 
+	bandwidth = v1.Bandwidth{IngressRate: 1e7, IngressBurst: 1e6, EgressRate: 1.5e9, EgressBurst: 1e8}
+
 	endpoint = v1.Endpoint{
-		ID: 7, ContainerID: "0123456789ab", IfName: "eth0", State: "ready", Network: "porin", Pod: pod,
+		ID: 7, ContainerID: "0123456789ab", IfName: "eth0", Kind: "health", State: "ready", Network: "porin", Pod: pod,
 		NetNS: "/run/netns/web-0", Host: host, Container: container, Addresses: addresses, Pool: "blue", ExternalIPAM: true, Created: noon,
-		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts,
+		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts, Bandwidth: bandwidth,
 		Gateways: v1.Addresses{IPv4: v1.GatewayIPv4, IPv6: v1.GatewayIPv6},
 		Policy:   &v1.EndpointPolicy{Egress: true, Ingress: true, Error: "policies: no space left on device"},
 		Traffic: &v1.Traffic{
@@ -49,9 +51,20 @@ var bodies = map[string]any{
 	"endpoint-request": v1.EndpointRequest{
 		Network: "porin", Pod: pod, NetNS: "/run/netns/web-0", MTU: 1400, Pool: "blue",
 		Addresses: addresses, Reservation: "4UFXKSCNGRY3KIRXEYBGT6NQXC", ExternalIPAM: true, Began: 123456789,
-		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts,
+		Labels: labels, NamespaceLabels: namespaceLabels, NamedPorts: namedPorts, Bandwidth: bandwidth,
 	},
-	"endpoint-patch":   v1.EndpointPatch{Labels: labels, NamespaceLabels: map[string]string{}, NamedPorts: namedPorts, Audit: new(false)},
+	"endpoint-patch": v1.EndpointPatch{Labels: labels, NamespaceLabels: map[string]string{}, NamedPorts: namedPorts, Audit: new(false)},
+	"health": v1.ClusterHealth{
+		Node: "node1", Endpoint: v1.HealthEndpoint{Status: v1.HealthFailing, ID: 7, Addresses: addresses, Checked: &noon, Error: "ICMP to 10.1.0.7: no answer in time"},
+		Interval: time.Minute, Sample: 200, Bounds: []time.Duration{time.Millisecond},
+		Nodes: []v1.NodeHealth{{
+			Name: "node2", Key: "abcdefgh", Status: v1.HealthFailing, Faults: []v1.HealthFault{{Part: "tunnel", Detail: "ipv4: nothing comes through the tunnel"}},
+			Probes: []v1.HealthProbe{{
+				Target: "endpoint", Protocol: "http", Family: "ipv4", Address: addresses.IPv4, OK: true, LastProbe: &noon, LastSeen: &noon, Failures: 1,
+				Latency: time.Millisecond, Histogram: []uint32{1, 0}, Error: "no answer in time",
+			}},
+		}},
+	},
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
@@ -81,7 +94,8 @@ var bodies = map[string]any{
 		}}},
 		Datapath: v1.Datapath{
 			Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
-			Missing: []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
+			Missing:   []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
+			Unmanaged: &v1.Unmanaged{Passed: 3, Denied: 7},
 		},
 		Policy: v1.PolicyStatus{
 			Policies: 2, Revision: 12, Identities: 9, Error: "policies: no space left on device", FailedSince: noon,
@@ -90,6 +104,15 @@ var bodies = map[string]any{
 		Store: &v1.StoreStatus{
 			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
 			LastError: "no answer in time", LastErrorTime: noon,
+		},
+		Network: v1.NetworkStatus{
+			Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Published: true, Peers: 12, MissingPeers: 1, Errors: 1,
+			Tunnel: &v1.TunnelStatus{
+				Port: 8472, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}, Dropped: map[string]uint64{"source": 3}, Error: "no VXLAN",
+			},
+			Masquerade: v1.MasqueradeStatus{
+				Families: []string{"ipv4"}, Excluded: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}, Connections: 3, Error: "no nf_tables",
+			},
 		},
 		Recovery:  &v1.RecoveryStatus{UnderWay: true, Epoch: 13, Began: noon, Reason: "an administrator said so", WaitsForThisNode: true},
 		Conflicts: []v1.BlockConflict{{CIDR: netip.MustParsePrefix("10.1.0.32/29"), Pool: "default", Owner: "one/aaaaaaaaaa"}},

@@ -13,16 +13,17 @@ type Node struct {
 	Created time.Time `json:"created,omitzero"`
 	// LastContact is when the node's agent last started, or confirmed its blocks in a recovery. A running agent does not renew it, so an old
 	// time does not mean that the node is gone.
-	LastContact time.Time   `json:"lastContact,omitzero"`
-	Contested   bool        `json:"contested,omitempty"`  // two machines have its key
-	ReportedBy  string      `json:"reportedBy,omitempty"` // the node that has known it and found its record missing
-	Blocks      []NodeBlock `json:"blocks"`
+	LastContact time.Time    `json:"lastContact,omitzero"`
+	Contested   bool         `json:"contested,omitempty"`  // two machines have its key
+	ReportedBy  string       `json:"reportedBy,omitempty"` // the node that has known it and found its record missing
+	Addresses   []netip.Addr `json:"addresses,omitempty"`  // by which other nodes reach it
+	Blocks      []NodeBlock  `json:"blocks"`
 }
 
 // NodeBlock is a block that a node owns.
 type NodeBlock struct {
 	CIDR netip.Prefix `json:"cidr"`
-	Pool string       `json:"pool"`
+	Pool string       `json:"pool,omitempty"` // "" of a node with prefixes of its own
 }
 
 // NodeDeletion is the body of POST /v1/node/{name}/delete.

@@ -24,6 +24,8 @@ type Status struct {
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 	// Conflicts are the blocks of which addresses are in use here, and that another node owns.
 	Conflicts []BlockConflict `json:"conflicts,omitempty"`
+	// Network is this node's place among the others.
+	Network NetworkStatus `json:"network"`
 	// Resources are what an ADD needs. While one is not available the CNI verb STATUS fails.
 	Resources []Resource `json:"resources"`
 }
@@ -84,6 +86,14 @@ type Datapath struct {
 	Programs []Program `json:"programs"`
 	// Missing names what this kernel lacks and what Porin does without it.
 	Missing []string `json:"missing,omitempty"`
+	// Unmanaged is left out while it is all zero.
+	Unmanaged *Unmanaged `json:"unmanaged,omitempty"`
+}
+
+// Unmanaged counts decisions of policies, since the map of the counts was made, about pods of other nodes of which nothing is known.
+type Unmanaged struct {
+	Passed uint64 `json:"passed"` // to let one open a connection to a restricted pod of this node
+	Denied uint64 `json:"denied"` // in either direction
 }
 
 // StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's own blocks are given

@@ -29,4 +29,10 @@ struct abi {
 	struct prefix_key prefix_key;
 	struct table_key table_key;
 	struct row_key row_key;
+	struct cidr_key cidr_key;
+	struct owner owner;
+	enum owner_flag owner_flag;
+	struct tunnel_drops tunnel_drops;
+	enum tunnel_drop tunnel_drop;
+	struct unmanaged unmanaged;
 } abi;

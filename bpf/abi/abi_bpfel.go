@@ -210,7 +210,42 @@ type cAbi struct {
 		Port     [2]uint8
 		Pad      uint8
 	}
-	_ [4]byte
+	CidrKey struct {
+		_    structs.HostLayout
+		Bits uint32
+		Addr [16]uint8
+	}
+	Owner struct {
+		_    structs.HostLayout
+		Ipv4 struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Ipv6 struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Local struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Flags uint32
+		Pad   uint32
+	}
+	OwnerFlag   uint32
+	_           [4]byte
+	TunnelDrops struct {
+		_          structs.HostLayout
+		ToTunnel   [16]uint64
+		FromTunnel [16]uint64
+	}
+	TunnelDrop uint32
+	_          [4]byte
+	Unmanaged  struct {
+		_      structs.HostLayout
+		Passed uint64
+		Denied uint64
+	}
 }
 
 type cAddr struct {
@@ -223,6 +258,12 @@ type cAddressKey struct {
 	Addr cAddr
 	Copy uint32
 	Pad  uint32
+}
+
+type cCidrKey struct {
+	_    structs.HostLayout
+	Bits uint32
+	Addr [16]uint8
 }
 
 type cConnection struct {
@@ -262,6 +303,7 @@ type cConnectionPath uint32
 const (
 	cConnectionPathPATH_STACK    cConnectionPath = 1
 	cConnectionPathPATH_SHORTCUT cConnectionPath = 2
+	cConnectionPathPATH_DIRECT   cConnectionPath = 3
 )
 
 type cConnectionState uint32
@@ -301,6 +343,7 @@ const (
 	cDropReasonDROP_POLICY_EGRESS     cDropReason = 14
 	cDropReasonDROP_POLICY_INGRESS    cDropReason = 15
 	cDropReasonDROP_MULTICAST         cDropReason = 16
+	cDropReasonDROP_POLICY_UNMANAGED  cDropReason = 17
 )
 
 type cDrops struct {
@@ -320,7 +363,8 @@ type cEndpoint struct {
 type cEndpointFlag uint32
 
 const (
-	cEndpointFlagENDPOINT_DHCP cEndpointFlag = 1
+	cEndpointFlagENDPOINT_DHCP    cEndpointFlag = 1
+	cEndpointFlagENDPOINT_LIMITED cEndpointFlag = 2
 )
 
 type cEventBudget struct {
@@ -374,6 +418,23 @@ type cMac struct {
 	Byte [6]uint8
 }
 
+type cOwner struct {
+	_     structs.HostLayout
+	Ipv4  cAddr
+	Ipv6  cAddr
+	Local cAddr
+	Flags uint32
+	Pad   uint32
+}
+
+type cOwnerFlag uint32
+
+const (
+	cOwnerFlagOWNER_SELF cOwnerFlag = 1
+	cOwnerFlagOWNER_PODS cOwnerFlag = 2
+	cOwnerFlagOWNER_IPV6 cOwnerFlag = 4
+)
+
 type cPassed struct {
 	_       structs.HostLayout
 	FromPod cCounter
@@ -422,6 +483,30 @@ type cTableKey struct {
 	_     structs.HostLayout
 	Table uint32
 	Class uint32
+}
+
+type cTunnelDrop uint32
+
+const (
+	cTunnelDropTUNNEL_DROP_MALFORMED    cTunnelDrop = 1
+	cTunnelDropTUNNEL_DROP_LINK         cTunnelDrop = 2
+	cTunnelDropTUNNEL_DROP_NO_NODE      cTunnelDrop = 3
+	cTunnelDropTUNNEL_DROP_NETWORK      cTunnelDrop = 4
+	cTunnelDropTUNNEL_DROP_UNKNOWN_NODE cTunnelDrop = 5
+	cTunnelDropTUNNEL_DROP_SOURCE       cTunnelDrop = 6
+	cTunnelDropTUNNEL_DROP_DESTINATION  cTunnelDrop = 7
+)
+
+type cTunnelDrops struct {
+	_          structs.HostLayout
+	ToTunnel   [16]uint64
+	FromTunnel [16]uint64
+}
+
+type cUnmanaged struct {
+	_      structs.HostLayout
+	Passed uint64
+	Denied uint64
 }
 
 type cUsage struct {

@@ -32,6 +32,11 @@ type (
 	PrefixKey  = cPrefixKey
 	TableKey   = cTableKey
 	RowKey     = cRowKey
+	Unmanaged  = cUnmanaged
+
+	CIDRKey     = cCidrKey
+	Owner       = cOwner
+	TunnelDrops = cTunnelDrops
 )
 
 // NoEndpoint is the ID under which drops are counted that belong to no endpoint.
@@ -39,6 +44,9 @@ const NoEndpoint uint32 = 0
 
 // EndpointDHCP lets a pod speak DHCP with its node.
 const EndpointDHCP = uint16(cEndpointFlagENDPOINT_DHCP)
+
+// EndpointLimited has a pod's packets always go through the stack.
+const EndpointLimited = uint16(cEndpointFlagENDPOINT_LIMITED)
 
 // The reasons to drop a packet. [DropNone] is no reason.
 const (
@@ -59,12 +67,14 @@ const (
 	DropPolicyEgress     = cDropReasonDROP_POLICY_EGRESS
 	DropPolicyIngress    = cDropReasonDROP_POLICY_INGRESS
 	DropMulticast        = cDropReasonDROP_MULTICAST
+	DropPolicyUnmanaged  = cDropReasonDROP_POLICY_UNMANAGED
 )
 
 // The paths of a connection.
 const (
 	PathStack    = uint8(cConnectionPathPATH_STACK)
 	PathShortcut = uint8(cConnectionPathPATH_SHORTCUT)
+	PathDirect   = uint8(cConnectionPathPATH_DIRECT)
 )
 
 // What has been seen of a connection: bits.
@@ -87,10 +97,13 @@ const (
 // PolicyCopies is the number of copies of the policy that the maps have room for.
 const PolicyCopies = uint32(len(Policy{}.Egress))
 
-// The class of addresses that the maps do not have, and the bit in a value of the map addresses that is set for the node's own.
+// The class of addresses that the maps do not have, and the bits in a value of the maps addresses and prefixes: for an address of
+// the node, and for one of a pod of another node of which nothing else is known.
 const (
-	ClassWorld uint32 = 1
-	ClassHost  uint32 = 1 << 31
+	ClassWorld     uint32 = 1
+	ClassHost      uint32 = 1 << 31
+	ClassUnmanaged uint32 = 1 << 30
+	ClassBits             = ClassHost | ClassUnmanaged
 )
 
 // The sets of rows that have none: one verdict about everything.
@@ -121,6 +134,7 @@ var dropReasons = [...]string{
 	DropPolicyEgress:     "policy-egress",
 	DropPolicyIngress:    "policy-ingress",
 	DropMulticast:        "multicast",
+	DropPolicyUnmanaged:  "policy-unmanaged",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

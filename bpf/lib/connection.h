@@ -108,7 +108,7 @@ static __always_inline void connection_delete(const struct connection_key *key, 
 /*
  * opens_another: does the packet open another connection with the same ports as the entry's? It does when the entry's
  * connection is closed, or was opened by the other side: a SYN must not pass by the right of replies. A packet that
- * comes through the stack never replaces an open connection by the shortcut.
+ * comes through the stack never replaces an open connection past the stack.
  */
 static __always_inline _Bool opens_another(const struct connection *c, const struct flow *flow, enum opened by, _Bool by_stack)
 {
@@ -116,7 +116,7 @@ static __always_inline _Bool opens_another(const struct connection *c, const str
 
 	if (!(flow->flags & FLOW_OPENS))
 		return 0;
-	return is_closed(c) || (opened_here != (by == OPENED_BY_POD) && !(by_stack && c->path == PATH_SHORTCUT));
+	return is_closed(c) || (opened_here != (by == OPENED_BY_POD) && !(by_stack && c->path != PATH_STACK));
 }
 
 /*
@@ -143,8 +143,8 @@ static __always_inline __u64 words_of(__u16 a, __u16 b, __u16 c, __u16 d)
 
 /*
  * connection_checksum covers the key and the fields of an entry that never change: all but expires, path, state and the
- * revisions; peer_id counts only for a connection that has taken the shortcut. The products are independent of each
- * other, so it takes some 5 ns.
+ * revisions; peer_id counts only for a connection that began past the stack. The products are independent of each other,
+ * so it takes some 5 ns.
  */
 static __always_inline __u32 connection_checksum(const struct connection_key *key, const struct connection *c)
 {

@@ -3,7 +3,7 @@
  * Questions to the node's own connection tracking, nf_conntrack. A connection that it knows has been through the node's
  * stack, where Services, host ports and masquerading translate addresses. The programs ask only for a packet that has
  * no entry in the map connections, or whose policy is decided anew. They change it only for a SYN that clashes with a
- * connection by the shortcut.
+ * connection past the stack.
  */
 #pragma once
 
@@ -226,8 +226,8 @@ static __always_inline _Bool conntrack_expire(struct __sk_buff *ctx, struct bpf_
 }
 
 /*
- * conntrack_prevent_clash handles a SYN to the pod that the node has translated to the addresses and ports of a
- * connection by the shortcut, of which conntrack knows nothing. Conntrack forgets the SYN, and knows the other
+ * conntrack_prevent_clash handles a SYN that the node has translated to the addresses and ports of a connection past the
+ * stack, of which conntrack knows nothing. Conntrack forgets the SYN, and knows the other
  * connection for 10 s. So when the SYN is sent again, the node gives it another source port. As a global function it is
  * verified by itself, once.
  */

@@ -35,6 +35,12 @@ static __always_inline const struct endpoint *endpoint_lookup(const struct addr 
 	return bpf_map_lookup_elem(&endpoints, addr);
 }
 
+/* is_limited: is the bandwidth of the address's owner limited? NULL is nobody. */
+static __always_inline _Bool is_limited(const struct endpoint *owner)
+{
+	return owner && owner->flags & ENDPOINT_LIMITED;
+}
+
 /* link_lookup returns the pod at the other end of the device that the program runs on, or NULL. */
 static __always_inline const struct link *link_lookup(const struct __sk_buff *ctx)
 {

@@ -36,6 +36,28 @@ static __always_inline void connection_shortcut(struct connection *c, const stru
 	c->path = PATH_SHORTCUT;
 }
 
+/* connection_direct changes the entry to the direct path, by a device to a pod of another node. */
+static __always_inline void connection_direct(struct connection *c, __u32 ifindex)
+{
+	c->peer_ifindex = ifindex;
+	c->path = PATH_DIRECT;
+}
+
+/*
+ * connection_open_direct writes the entry of a connection with PATH_DIRECT. Without room for it, and when another CPU
+ * has decided otherwise, the path is PATH_STACK.
+ */
+static __always_inline void connection_open_direct(const struct connection_key *key, struct connection *c, __u32 now)
+{
+	const struct connection *other;
+
+	if (usage_allows(c->id, 1) && connection_insert(key, c, now))
+		return;
+	other = bpf_map_lookup_elem(&connections, key);
+	if (!other || other->path != PATH_DIRECT)
+		c->path = PATH_STACK;
+}
+
 /*
  * connection_reverse fills in the receiver's entry of the connection *c. It counts in the sender's share. It returns
  * false when the map endpoints does not have the sender's address.
@@ -142,24 +164,41 @@ static __always_inline void connection_note_outgoing(struct connection *own, con
 	connection_touch(peer, key->protocol, state, now);
 }
 
+/* conntrack_prevent_clash_of handles a SYN from (sent) or to the pod whose entry it is. */
+static __always_inline void conntrack_prevent_clash_of(struct __sk_buff *ctx, const struct connection *own,
+						       const struct connection_key *key, _Bool sent)
+{
+	struct connection_key reversed;
+
+	if (!sent) {
+		conntrack_prevent_clash(ctx, key, &own->local);
+		return;
+	}
+	key_of_peer(&reversed, key, &own->local, 0);
+	conntrack_prevent_clash(ctx, &reversed, &key->remote);
+}
+
 /*
- * connection_check_clash handles a packet that came through the stack, though the entry's connection takes the
- * shortcut. If the packet was translated, it belongs to another connection that looks the same to the pod, and the
+ * connection_check_clash handles a packet to the pod, or from it (sent), that came through the stack, though the entry's
+ * connection does not. If the packet was translated, it belongs to another connection that looks the same to the other end, and the
  * replies of the two could not be distinguished. So a SYN is dropped; when it is sent again, the node gives it another
- * port. A datagram is dropped until the connection by the shortcut has an answer; afterwards both connections go
- * through the stack. A packet that was not translated belongs to the connection itself: it was a fragment, or had IP
- * options.
+ * port. A datagram is dropped until the connection past the stack has an answer; afterwards both connections go
+ * through the stack, and at once when the other side has opened that one: it may never have an answer. A packet that was not
+ * translated belongs to the connection itself: it was a fragment, or had IP options.
  */
 static __always_inline enum drop_reason connection_check_clash(struct __sk_buff *ctx, struct connection *own,
-							       const struct connection_key *key, const struct flow *flow)
+							       const struct connection_key *key, const struct flow *flow, _Bool sent)
 {
+	_Bool opened_here = own->state & STATE_OPENED_HERE;
 	struct connection_key peer_key;
 	struct connection *peer;
 
 	if (key->protocol == IPPROTO_TCP || key->protocol == IPPROTO_SCTP) {
 		if (!(flow->flags & FLOW_OPENS))
 			return DROP_NONE;
-		conntrack_prevent_clash(ctx, key, &own->local);
+		if (own->path == PATH_DIRECT && conntrack_lookup(ctx, key, &own->local) != CONNTRACK_TRANSLATED)
+			return DROP_NONE;
+		conntrack_prevent_clash_of(ctx, own, key, sent);
 		return DROP_PATH_CLASH;
 	}
 	if (key->protocol != IPPROTO_UDP)
@@ -167,7 +206,7 @@ static __always_inline enum drop_reason connection_check_clash(struct __sk_buff 
 	if (conntrack_supports(key->protocol)) {
 		if (conntrack_lookup(ctx, key, &own->local) != CONNTRACK_TRANSLATED)
 			return DROP_NONE;
-		if (!(own->state & STATE_REPLIED))
+		if (!(own->state & STATE_REPLIED) && opened_here == sent)
 			return DROP_PATH_CLASH;
 	}
 	key_of_peer(&peer_key, key, &own->local, own->peer_ifindex);
@@ -187,9 +226,29 @@ static __always_inline enum drop_reason connection_note_incoming(struct __sk_buf
 
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
-	if (own->path == PATH_SHORTCUT)
-		reason = connection_check_clash(ctx, own, key, flow);
+	if (own->path != PATH_STACK)
+		reason = connection_check_clash(ctx, own, key, flow, 0);
 	if (!reason)
 		connection_touch(own, key->protocol, state_of(flow, opened_by_sender, STATE_REMOTE_CLOSED), now);
 	return reason;
+}
+
+/*
+ * connection_check_clash_outgoing handles a packet of a pod that the stack sends to another node: the node may have
+ * translated it to the addresses and ports of a connection with PATH_DIRECT.
+ */
+static __always_inline enum drop_reason connection_check_clash_outgoing(struct __sk_buff *ctx, const struct packet *pkt,
+									const struct flow *flow, __u32 now)
+{
+	struct connection_key key;
+	struct connection *own;
+
+	if (flow->flags & FLOW_ERROR || !(flow->flags & FLOW_OPENS || (flow->flags & FLOW_TRACKED && flow->protocol == IPPROTO_UDP)))
+		return DROP_NONE;
+	key_outgoing(&key, ctx, pkt, flow);
+	key.ifindex = ctx->ingress_ifindex;
+	own = bpf_map_lookup_elem(&connections, &key);
+	if (!own || own->path != PATH_DIRECT || is_closed(own) || !connection_is_valid(own, now) || !addr_equal(&own->local, &pkt->source))
+		return DROP_NONE;
+	return connection_check_clash(ctx, own, &key, flow, 1);
 }

@@ -65,7 +65,7 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 {
 	const struct link *sender = sender_of(ctx);
 	struct connection_key real;
-	int opened, reason;
+	int opened = 0, reason;
 	_Bool tracked = 1;
 
 	if (!key || !c)
@@ -76,7 +76,9 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 	connection_read_revisions(c);
 	if (!policy_restricts(c->id) && !(sender && policy_restricts(sender->id)))
 		return DROP_NONE;
-	opened = conntrack_opener(ctx, &real, &c->local);
+	/* Of a connection past the stack, conntrack may have seen one side only, and take its replies for requests. */
+	if (!has_entry || c->path != PATH_DIRECT || flow_flags & FLOW_OPENS)
+		opened = conntrack_opener(ctx, &real, &c->local);
 	if (!opened) {
 		tracked = 0;
 		opened = has_entry && c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Network policy for packets that a pod sends: for the shortcut, and for replies. A request to the stack is not decided
- * here, as the node may translate its destination: see endpoint.bpf.c.
+ * Network policy for packets that a pod sends: for the two paths past the stack, and for replies. A request to the stack
+ * is not decided here, as the node may translate its destination: see endpoint.bpf.c.
  */
 #pragma once
 
@@ -15,11 +15,11 @@
 #include "types.h"
 
 /*
- * decide_shortcut decides policy for a packet by the shortcut. If nothing says who has opened the connection (a packet
+ * decide_past_stack decides policy for a packet past the stack. If nothing says who has opened the connection (a packet
  * with FLOW_FOLLOWS that has no entry), the packet is allowed when either side may have opened it.
  */
-static __always_inline enum drop_reason decide_shortcut(const struct connection_key *key, struct connection *c, const struct flow *flow,
-							_Bool opener_known)
+static __always_inline enum drop_reason decide_past_stack(const struct connection_key *key, struct connection *c, const struct flow *flow,
+							  _Bool opener_known)
 {
 	enum drop_reason reason;
 

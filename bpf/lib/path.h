@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which path a connection takes: through the node's stack, or the shortcut from pod to pod. The first packet decides,
- * and all others of both directions follow: the stack must translate replies back if it has translated the request, and
- * it takes packets of a connection that it has not seen for invalid.
+ * Which path a connection takes: through the node's stack, or past it: the shortcut to another pod of the node, or the
+ * direct path to the device that leads to another node. The first packet decides, and all others of both directions follow: the
+ * stack must translate replies back if it has translated the request, and it takes packets of a connection that it has
+ * not seen for invalid. Each node decides for itself.
  *
  * If a pod has no entry, the other pod's entry says the path, or else the node's conntrack: a connection that it knows
- * has been through the stack. Without an answer, or without room for entries, a connection goes through the stack.
+ * has been through the stack. Without an answer, or without room for entries, a connection goes through the stack. So does
+ * one of a pod whose bandwidth is limited: it waits in the queues of the pod's host end, which the other paths bypass.
  */
 #pragma once
 
@@ -19,11 +21,13 @@
 #include "flow.h"
 #include "outgoing.h"
 #include "parse.h"
+#include "remote.h"
+#include "route.h"
 #include "types.h"
 #include "usage.h"
 
 /*
- * is_plain: may the packet take the shortcut? Not when it needs a router: to answer (no hop left), to read options, or
+ * is_plain: may the packet bypass the stack? Not when it needs a router: to answer (no hop left), to read options, or
  * to reassemble fragments; and not when its frame is not addressed to the host end.
  */
 static __always_inline _Bool is_plain(const struct __sk_buff *ctx, const struct packet *pkt)
@@ -61,7 +65,7 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 	if (peer)
 		c->state = peer->state & STATE_OPENED_HERE ? STATE_REPLIED : STATE_OPENED_HERE | (peer->state & STATE_REPLIED);
 	connection_shortcut(c, to);
-	reason = decide_shortcut(key, c, flow, peer != NULL);
+	reason = decide_past_stack(key, c, flow, peer != NULL);
 	if (reason || flow->flags & FLOW_ERROR)
 		return reason;
 	if (!peer) {
@@ -71,6 +75,27 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 		connection_insert(key, c, now); /* it may fail: the other pod's entry says the path, too */
 	}
 	return DROP_NONE;
+}
+
+/*
+ * path_to_other_node handles a packet that may be to a pod of another node: it chooses the path and, past the stack,
+ * decides policy and makes the entry. Otherwise c->path stays PATH_STACK. Only of TCP and UDP can conntrack be asked.
+ */
+static __always_inline enum drop_reason path_to_other_node(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
+							   const struct connection_key *key, struct connection *c, __u32 now)
+{
+	struct next_hop next = {};
+	enum drop_reason reason;
+
+	if (!conntrack_supports(flow->protocol) || flow->flags & FLOW_ERROR || !is_plain(ctx, pkt) || !is_remote_pod(&pkt->destination))
+		return DROP_NONE;
+	if (conntrack_lookup(ctx, key, &pkt->source) != CONNTRACK_UNKNOWN || !route_lookup(ctx, pkt, flow, &next))
+		return DROP_NONE;
+	connection_direct(c, next.ifindex);
+	reason = decide_past_stack(key, c, flow, 0);
+	if (!reason)
+		connection_open_direct(key, c, now);
+	return reason;
 }
 
 /*
@@ -87,9 +112,16 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 
 	connection_start(c, &pkt->source, link);
 	c->state = STATE_OPENED_HERE;
-	if (to && to->id != link->id) {
+	if (to && to->id != link->id && !is_limited(to) && !is_limited(endpoint_lookup(&pkt->source))) {
 		reason = path_to_pod_of_node(ctx, pkt, flow, key, c, to, now);
 		if (reason || c->path == PATH_SHORTCUT)
+			return reason;
+		connection_start(c, &pkt->source, link);
+		c->state = STATE_OPENED_HERE;
+	}
+	if (!to && !is_limited(endpoint_lookup(&pkt->source))) {
+		reason = path_to_other_node(ctx, pkt, flow, key, c, now);
+		if (reason || c->path == PATH_DIRECT)
 			return reason;
 		connection_start(c, &pkt->source, link);
 		c->state = STATE_OPENED_HERE;

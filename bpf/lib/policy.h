@@ -68,6 +68,14 @@ struct {
 	__type(value, __u32);
 } rows SEC(".maps");
 
+/* One entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct unmanaged);
+} unmanaged SEC(".maps");
+
 static __always_inline const struct policy *policy_of(__u32 id)
 {
 	return bpf_map_lookup_elem(&policies, &id);
@@ -98,10 +106,7 @@ static __always_inline _Bool policy_restricts(__u32 id)
 	return p && (copy ? p->egress[1] | p->ingress[1] : p->egress[0] | p->ingress[0]);
 }
 
-/*
- * class_of returns the class of an address, with CLASS_HOST for one of the node. As a global function it is verified by
- * itself, once.
- */
+/* class_of returns the class of an address, with its CLASS_... bits. As a global function it is verified by itself, once. */
 __noinline int class_of(const struct addr *addr, __u32 copy)
 {
 	struct prefix_key prefix = { .bits = 160, .copy = copy };
@@ -125,7 +130,7 @@ __noinline int class_of(const struct addr *addr, __u32 copy)
  */
 __noinline int table_allows(__u32 table, __u32 class, __u32 protocol, __u32 port)
 {
-	struct table_key key = { .table = table, .class = class & ~CLASS_HOST };
+	struct table_key key = { .table = table, .class = class & ~CLASS_BITS };
 	struct row_key row = { .bits = 56, .protocol = protocol };
 	const __u32 *set, *verdict;
 
@@ -145,36 +150,67 @@ __noinline int table_allows(__u32 table, __u32 class, __u32 protocol, __u32 port
 	return verdict && *verdict;
 }
 
-/* egress_allows: may the pod open a connection to the address? */
-static __always_inline _Bool egress_allows(__u32 id, const struct addr *to, __u8 protocol, __be16 port)
+static __always_inline struct unmanaged *unmanaged_count(void)
 {
-	const struct policy *p = policy_of(id);
-	__u32 copy = policy_copy(), table;
+	__u32 first = 0;
 
-	if (!p)
-		return 0;
-	table = copy ? p->egress[1] : p->egress[0];
-	return !table || table_allows(table, class_of(to, copy), protocol, port);
+	return bpf_map_lookup_elem(&unmanaged, &first);
 }
 
-/*
- * ingress_allows: may the address open a connection to the pod? sent_here says that the node itself has sent the
- * packet. If it has only forwarded it, an address of the node counts as one from outside.
- */
-static __always_inline _Bool ingress_allows(__u32 id, const struct addr *from, _Bool sent_here, __u8 protocol, __be16 port)
+/* deny returns the reason to drop what the class may not do. */
+static __always_inline enum drop_reason deny(__u32 class, enum drop_reason reason)
+{
+	struct unmanaged *count;
+
+	if (!(class & CLASS_UNMANAGED))
+		return reason;
+	count = unmanaged_count();
+	if (count)
+		count->denied++;
+	return DROP_POLICY_UNMANAGED;
+}
+
+/* decide_egress: may the pod open a connection to the address? */
+static __always_inline enum drop_reason decide_egress(__u32 id, const struct addr *to, __u8 protocol, __be16 port)
 {
 	const struct policy *p = policy_of(id);
 	__u32 copy = policy_copy(), table, class;
 
 	if (!p)
-		return 0;
+		return DROP_POLICY_EGRESS;
+	table = copy ? p->egress[1] : p->egress[0];
+	if (!table)
+		return DROP_NONE;
+	class = class_of(to, copy);
+	return table_allows(table, class, protocol, port) ? DROP_NONE : deny(class, DROP_POLICY_EGRESS);
+}
+
+/*
+ * decide_ingress: may the address open a connection to the pod? sent_here says that the node itself has sent the
+ * packet. If it has only forwarded it, an address of the node counts as one from outside.
+ */
+static __always_inline enum drop_reason decide_ingress(__u32 id, const struct addr *from, _Bool sent_here, __u8 protocol, __be16 port)
+{
+	const struct policy *p = policy_of(id);
+	__u32 copy = policy_copy(), table, class;
+	struct unmanaged *count;
+
+	if (!p)
+		return DROP_POLICY_INGRESS;
 	table = copy ? p->ingress[1] : p->ingress[0];
 	if (!table)
-		return 1;
+		return DROP_NONE;
 	class = class_of(from, copy);
 	if (class & CLASS_HOST && !sent_here)
 		class = CLASS_WORLD;
-	return table_allows(table, class, protocol, port);
+	if (!table_allows(table, class, protocol, port))
+		return deny(class, DROP_POLICY_INGRESS);
+	if (class & CLASS_UNMANAGED) {
+		count = unmanaged_count();
+		if (count)
+			count->passed++;
+	}
+	return DROP_NONE;
 }
 
 /*
@@ -184,22 +220,21 @@ static __always_inline _Bool ingress_allows(__u32 id, const struct addr *from, _
  */
 __noinline int connection_decide(const struct connection_key *key, const struct connection *c, __u32 opened)
 {
+	enum drop_reason reason = DROP_NONE;
+
 	if (!key || !c)
 		return DROP_MALFORMED;
 	if (c->id == c->peer_id)
 		return DROP_NONE; /* a pod reaches itself */
 	if (opened == OPENED_BY_POD) {
-		if (!egress_allows(c->id, &key->remote, key->protocol, key->remote_port))
-			return DROP_POLICY_EGRESS;
-		if (c->peer_id && !ingress_allows(c->peer_id, &c->local, 0, key->protocol, key->remote_port))
-			return DROP_POLICY_INGRESS;
-		return DROP_NONE;
+		reason = decide_egress(c->id, &key->remote, key->protocol, key->remote_port);
+		if (!reason && c->peer_id)
+			reason = decide_ingress(c->peer_id, &c->local, 0, key->protocol, key->remote_port);
+		return reason;
 	}
-	if (c->peer_id && !egress_allows(c->peer_id, &c->local, key->protocol, key->local_port))
-		return DROP_POLICY_EGRESS;
-	if (!ingress_allows(c->id, &key->remote, opened == OPENED_BY_NODE, key->protocol, key->local_port))
-		return DROP_POLICY_INGRESS;
-	return DROP_NONE;
+	if (c->peer_id)
+		reason = decide_egress(c->peer_id, &c->local, key->protocol, key->local_port);
+	return reason ? reason : decide_ingress(c->id, &key->remote, opened == OPENED_BY_NODE, key->protocol, key->local_port);
 }
 
 /* connection_is_current: the policies have not changed since the decision. */

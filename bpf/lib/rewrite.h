@@ -29,19 +29,21 @@ static __always_inline void rewrite_ttl(struct iphdr *ip)
 }
 
 /*
- * rewrite gives the frame the MAC addresses of the other pod and its host end, and takes one hop from a packet that has
- * more than one left. The header of IPv6 has no checksum; the helper corrects the one that a device may have computed
- * of the whole packet (CHECKSUM_COMPLETE).
+ * rewrite gives the frame its MAC addresses, unless they are NULL, and takes one hop from a packet that has more than one
+ * left. The header of IPv6 has no checksum; the helper corrects the one that a device may have computed of the whole
+ * packet (CHECKSUM_COMPLETE).
  */
-static __always_inline long rewrite(struct __sk_buff *ctx, const struct packet *pkt, const struct connection *c)
+static __always_inline long rewrite(struct __sk_buff *ctx, const struct packet *pkt, const struct mac *to, const struct mac *from)
 {
 	struct ethhdr *eth = packet_head(ctx, ETH_HLEN + sizeof(struct iphdr));
 	__u8 hops = pkt->hops - 1;
 
 	if (!eth)
 		return -1;
-	mac_copy(eth->h_dest, &c->peer_mac);
-	mac_copy(eth->h_source, &c->peer_host_mac);
+	if (to && from) {
+		mac_copy(eth->h_dest, to);
+		mac_copy(eth->h_source, from);
+	}
 	if (pkt->protocol == bpf_htons(ETH_P_IPV6))
 		return bpf_skb_store_bytes(ctx, HOP_LIMIT_OFFSET, &hops, sizeof(hops), BPF_F_RECOMPUTE_CSUM);
 	rewrite_ttl((void *)(eth + 1));

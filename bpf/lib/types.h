@@ -28,9 +28,10 @@ struct endpoint {
 	__u16 flags; /* ENDPOINT_...; always 0 before there were any */
 };
 
-/* What an endpoint may do that others may not. Bits. */
+/* What is special about an endpoint. Bits. */
 enum endpoint_flag {
-	ENDPOINT_DHCP = 1, /* speak DHCP with its node, by broadcast */
+	ENDPOINT_DHCP = 1,    /* speak DHCP with its node, by broadcast */
+	ENDPOINT_LIMITED = 2, /* its bandwidth is limited: its packets always go through the stack */
 };
 
 /* Value of the map links: who is at the other end of a host end, and which addresses it may use. */
@@ -56,10 +57,11 @@ enum drop_reason {
 	DROP_MAPPED_ADDRESS = 10,   /* IPv6 from or to ::ffff:0:0/96, which would be the IPv4 address as a map key */
 	DROP_SOURCE_ROUTE = 11,	    /* IPv4 source route option or IPv6 routing header: the sender says which way it goes */
 	DROP_EXTENSIONS = 12,	    /* more IPv6 extension headers than are read */
-	DROP_PATH_CLASH = 13,	    /* opens a connection through the stack, with the ports of one that takes the shortcut */
+	DROP_PATH_CLASH = 13,	    /* opens a connection through the stack, with the ports of one past the stack */
 	DROP_POLICY_EGRESS = 14,    /* a network policy of the sender denies it */
 	DROP_POLICY_INGRESS = 15,   /* a network policy of the receiver denies it */
 	DROP_MULTICAST = 16,	    /* to a group beyond the link: the node routes none */
+	DROP_POLICY_UNMANAGED = 17, /* a network policy denies it, and the other side is CLASS_UNMANAGED */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct drops. */
@@ -106,6 +108,7 @@ struct connection_key {
 enum connection_path {
 	PATH_STACK = 1,	   /* through the node's stack, which may translate addresses */
 	PATH_SHORTCUT = 2, /* from the pod straight into another pod of the node */
+	PATH_DIRECT = 3,   /* between the pod and the device by which the other node is reached, past the stack */
 };
 
 /* What has been seen of a connection. Bits. */
@@ -124,7 +127,7 @@ struct connection {
 	__u32 checksum;		/* of the key and of the fields that never change: see connection_copy */
 	__u32 generation;	/* slot.generation of the pod when this was written: valid while they are equal */
 	__u32 peer_generation;	/* PATH_SHORTCUT: of the pod at the other end; so are all peer_... */
-	__u32 peer_ifindex;	/* of its host end */
+	__u32 peer_ifindex;	/* of its host end; PATH_DIRECT: of the device */
 	__u32 expires;		/* ticks since boot, CLOCK_MONOTONIC: see CONNECTION_TICK_SHIFT */
 	struct mac mac;		/* the pod's */
 	struct mac peer_mac;
@@ -179,8 +182,8 @@ struct policy {
 };
 
 /*
- * Key of the map addresses. Its value is the number of the address's class; for an address of the node itself, with the
- * bit CLASS_HOST. No policy distinguishes two addresses of the same class.
+ * Key of the map addresses. Its value is the number of the address's class, with bits CLASS_... that say more of it. No
+ * policy distinguishes two addresses of the same class.
  */
 struct address_key {
 	struct addr addr;
@@ -188,7 +191,7 @@ struct address_key {
 	__u32 pad;
 };
 
-/* Key of the map prefixes, for addresses that are not in the map addresses. */
+/* Key of the map prefixes, for addresses that are not in the map addresses. Its value is like theirs. */
 struct prefix_key {
 	__u32 bits; /* length of the prefix, with the 32 bits of copy */
 	__u32 copy;
@@ -198,7 +201,15 @@ struct prefix_key {
 /* The class of an address that is in neither map. */
 #define CLASS_WORLD 1
 
-#define CLASS_HOST 0x80000000
+#define CLASS_HOST 0x80000000	   /* of the node itself */
+#define CLASS_UNMANAGED 0x40000000 /* of a pod of another node, of which nothing else is known */
+#define CLASS_BITS (CLASS_HOST | CLASS_UNMANAGED)
+
+/* Value of the map unmanaged, one copy for each CPU: decisions about restricted pods and addresses of CLASS_UNMANAGED. */
+struct unmanaged {
+	__u64 passed; /* to let one open a connection to a pod */
+	__u64 denied; /* in either direction */
+};
 
 /* Key of the map tables. Its value is the number of a set of rows, or ROWS_... */
 struct table_key {
@@ -222,7 +233,7 @@ struct row_key {
 /* Where a packet was seen. */
 enum event_place {
 	EVENT_FROM_POD = 1,
-	EVENT_TO_POD = 2,
+	EVENT_TO_POD = 2, /* by to_pod, or by from_uplink, which hands packets to pods */
 	EVENT_TO_UPLINK = 3,
 };
 
@@ -267,4 +278,52 @@ struct recount {
 	__u32 removed; /* with what the sweep itself has removed */
 	__u32 found;
 	__s32 difference; /* entries found less entries counted; 0 if what came and went in the sweep explains it */
+};
+
+/*
+ * Key of the maps owners and remote_blocks: a prefix of addresses, in which an IPv4 prefix has 96 bits more, as its
+ * addresses are in struct addr.
+ */
+struct cidr_key {
+	__u32 bits;
+	__u8 addr[16];
+};
+
+/* What the node that owns a prefix is to this one. Bits. */
+enum owner_flag {
+	OWNER_SELF = 1, /* it is this one */
+	OWNER_PODS = 2, /* the prefix is of pods; else it is the address of the node itself */
+	OWNER_IPV6 = 4, /* packets to it are sent by IPv6 */
+};
+
+/* Value of the map owners: the node that has the addresses. */
+struct owner {
+	struct addr ipv4; /* of the node, for the outer header; all zero: it has none */
+	struct addr ipv6;
+	struct addr local; /* this node's, for packets that are sent to it */
+	__u32 flags;
+	__u32 pad;
+};
+
+/* The number of the network in the VXLAN header (VNI). */
+#define TUNNEL_NETWORK 0x504f52
+
+/* Why a packet in a tunnel, or on its way there, was dropped. */
+enum tunnel_drop {
+	TUNNEL_DROP_MALFORMED = 1, /* truncated, no plain IP, or with addresses that are valid on no link */
+	TUNNEL_DROP_LINK = 2, /* for everybody on a link: the node's own noise */
+	TUNNEL_DROP_NO_NODE = 3, /* no node that is reached by a tunnel has the destination */
+	TUNNEL_DROP_NETWORK = 4, /* of another network than TUNNEL_NETWORK */
+	TUNNEL_DROP_UNKNOWN_NODE = 5, /* the outer source is no node's address */
+	TUNNEL_DROP_SOURCE = 6, /* the inner source is not of the node that has sent it */
+	TUNNEL_DROP_DESTINATION = 7, /* the inner destination is not of this node's pods */
+};
+
+/* Room for reasons. */
+#define TUNNEL_DROPS 16
+
+/* Value of the map tunnel_drops, one copy for each CPU. */
+struct tunnel_drops {
+	__u64 to_tunnel[TUNNEL_DROPS];
+	__u64 from_tunnel[TUNNEL_DROPS];
 };

@@ -5,8 +5,8 @@
 #include <linux/pkt_cls.h>
 
 enum verdict {
-	VERDICT_NEXT = TC_ACT_UNSPEC,	   /* go on with the next filter of the device, which is not a pod's */
-	VERDICT_STACK = TC_ACT_OK,	   /* go on: from a pod into the stack, to a pod into its link */
+	VERDICT_NEXT = TC_ACT_UNSPEC,	   /* go on with the next filter of the device, and then into the stack or out */
+	VERDICT_LINK = TC_ACT_OK,	   /* go on into a pod's link */
 	VERDICT_DROP = TC_ACT_SHOT,	   /* only ever returned by drop() */
 	VERDICT_DELIVER = TC_ACT_REDIRECT, /* straight into another pod */
 };

@@ -68,11 +68,15 @@ func TestUnavailableError(t *testing.T) {
 func TestRecordInvalid(t *testing.T) {
 	const id, none = `{"name":"one","key":"aaaaaaaaaa"}`, `{"name":"one","key":"x"}`
 	for key, text := range map[string]string{
-		"nodes/one.x":            `"id":` + none,
-		"sessions/one.x/session": `"node":` + none,
-		"blocks/10-0-0-1-28":     `"cidr":"10.0.0.1/28","owner":` + id,
-		"blocks/10-0-0-0-28":     `"cidr":"10.0.0.0/28","owner":` + none,
-		"cluster/info":           `"id":"c","epoch":18446744073709551615`,
+		"nodes/one.x":                `"id":` + none,
+		"sessions/one.x/session":     `"node":` + none,
+		"blocks/10-0-0-1-28":         `"cidr":"10.0.0.1/28","owner":` + id,
+		"blocks/10-0-0-0-28":         `"cidr":"10.0.0.0/28","owner":` + none,
+		"networks/one.aaaaaaaaaa":    `"node":` + id + `,"blocks":["0.0.0.0/0"]`,
+		"networks/one.aaaaaaaaab":    `"node":{"name":"one","key":"aaaaaaaaab"},"addresses":["192.0.2.1","192.0.2.2"]`,
+		"endpoints/one.aaaaaaaaaa.0": `"node":` + id + `,"endpoints":[{"addresses":["127.0.0.1"],"labelSet":0}],"labelSets":[{}]`,
+		"endpoints/one.aaaaaaaaaa.1": `"node":` + id + `,"slot":1,"endpoints":[{"addresses":["10.0.0.1"],"labelSet":1}],"labelSets":[{}]`,
+		"cluster/info":               `"id":"c","epoch":18446744073709551615`,
 	} {
 		s := storetest.New(t)
 		if err := s.Create(t.Context(), key, []byte(`{"version":1,`+text+`}`)); err != nil {
@@ -87,6 +91,12 @@ func TestRecordInvalid(t *testing.T) {
 			errs = append(errs, err)
 		}
 		for _, err := range b.Blocks.All(t.Context(), cluster.BlockFilter{}) {
+			errs = append(errs, err)
+		}
+		for _, err := range b.Networks.All(t.Context()) {
+			errs = append(errs, err)
+		}
+		for _, err := range b.Endpoints.All(t.Context()) {
 			errs = append(errs, err)
 		}
 		if _, _, err := b.Info.Get(t.Context()); !errors.Is(err, cluster.ErrNotFound) {

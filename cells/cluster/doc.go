@@ -1,6 +1,7 @@
 // Package cluster has the records that the nodes of a cluster share, and where they are kept.
 //
 //	ipam/multipool, API, CLI --> [Nodes] [Sessions] [Pools] [Blocks] [Info] --> store: embedded (one node), etcd
+//	node ----------------------> [NodeNetwork] [EndpointGroup] -----------------^
 //
 // Each interface asks for no more than the embedded store, etcd and Kubernetes custom resources can all give:
 //

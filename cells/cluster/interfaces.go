@@ -15,6 +15,8 @@ type Change[T any] struct {
 	Name string // of the record of Put and Deleted
 	Item T      // of Put
 	All  []T    // of Snapshot: all records that exist
+	// Continues and More are of Snapshots of [Backend.Endpoints], which come page by page: they are as those of [store.Event].
+	Continues, More bool
 }
 
 // ChangeKind says what a [Change] is.
@@ -92,6 +94,17 @@ type Info interface {
 	Watch(ctx context.Context) (<-chan Change[ClusterInfo], error)
 }
 
+// Published are records that other nodes know a node by. The node's agent alone writes them, an administrator deletes them, and
+// everybody watches them.
+type Published[T any] interface {
+	// Put creates the record when its Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
+	Put(ctx context.Context, item T) (T, error)
+	// Delete removes the record if it still has its Version. One that is gone is a success.
+	Delete(ctx context.Context, item T) error
+	All(ctx context.Context) iter.Seq2[T, error]
+	Watch(ctx context.Context) (<-chan Change[T], error)
+}
+
 // Backend is all that the nodes share, in one store.
 type Backend struct {
 	Nodes    Nodes
@@ -99,4 +112,7 @@ type Backend struct {
 	Pools    Pools
 	Blocks   Blocks
 	Info     Info
+	// Networks has one record for each node, Endpoints one for each group of endpoints.
+	Networks  Published[NodeNetwork]
+	Endpoints Published[EndpointGroup]
 }

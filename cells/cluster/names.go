@@ -28,9 +28,11 @@ func isKey(text string) bool {
 }
 
 // RecordName is the name of the record of a node: NAME.KEY, with a hash in place of a name that is too long or no DNS name.
-func (id NodeID) RecordName() string {
+func (id NodeID) RecordName() string { return id.recordName(maxName) }
+
+func (id NodeID) recordName(longest int) string {
 	name := id.Name
-	if !isDNSName(name) || len(name)+1+keyLength > maxName {
+	if !isDNSName(name) || len(name)+1+keyLength > longest {
 		sum := sha256.Sum256([]byte(id.Name))
 		name = keyEncoding.EncodeToString(sum[:20])
 	}

@@ -37,6 +37,13 @@ func OnStore(s store.Store) Backend {
 			s, "cluster/", func(ClusterInfo) string { return infoKey }, func(r *ClusterInfo) *Version { return &r.Version },
 			func(string) ClusterInfo { return ClusterInfo{} }, checkInfo,
 		}},
+		Networks: publishedOnStore[NodeNetwork]{records[NodeNetwork]{
+			s, "networks/", func(n NodeNetwork) string { return n.Node.RecordName() }, func(n *NodeNetwork) *Version { return &n.Version },
+			func(name string) NodeNetwork { return NodeNetwork{Node: nodeIDNamed(name)} }, NodeNetwork.Validate,
+		}},
+		Endpoints: groupsOnStore{publishedOnStore[EndpointGroup]{records[EndpointGroup]{
+			s, "endpoints/", EndpointGroup.RecordName, func(g *EndpointGroup) *Version { return &g.Version }, groupNamed, EndpointGroup.Validate,
+		}}},
 	}
 }
 
@@ -153,8 +160,27 @@ func (r records[T]) all(ctx context.Context) iter.Seq2[T, error] {
 	}
 }
 
-// watch leaves out records that cannot be read.
+// watch is watchPages with a list in one piece.
 func (r records[T]) watch(ctx context.Context, folder string) (<-chan Change[T], error) {
+	var pages []T
+	return r.watchPages(ctx, folder, func(c *Change[T]) bool {
+		if c.Kind != Snapshot {
+			return true
+		}
+		if c.Continues {
+			c.All = append(pages, c.All...)
+		}
+		if pages = nil; c.More {
+			pages = c.All
+			return false
+		}
+		c.Continues = false
+		return true
+	})
+}
+
+// watchPages leaves out records that cannot be read, and changes that are not to be told.
+func (r records[T]) watchPages(ctx context.Context, folder string, tell func(*Change[T]) bool) (<-chan Change[T], error) {
 	events, err := r.store.Watch(ctx, r.prefix+folder)
 	if err != nil {
 		return nil, translate(err)
@@ -164,7 +190,7 @@ func (r records[T]) watch(ctx context.Context, folder string) (<-chan Change[T],
 		defer close(changes)
 		for event := range events {
 			change, ok := r.change(event)
-			if !ok {
+			if !ok || !tell(&change) {
 				continue
 			}
 			select {
@@ -182,7 +208,7 @@ func (r records[T]) watch(ctx context.Context, folder string) (<-chan Change[T],
 func (r records[T]) change(event store.Event) (change Change[T], ok bool) {
 	switch event.Type {
 	case store.Resync:
-		change.Kind = Snapshot
+		change.Kind, change.Continues, change.More = Snapshot, event.Continues, event.More
 		for _, entry := range event.Entries {
 			if item, err := r.decode(entry); err == nil {
 				change.All = append(change.All, item)
@@ -336,4 +362,23 @@ func (s infoOnStore) Put(ctx context.Context, info ClusterInfo) (ClusterInfo, er
 }
 func (s infoOnStore) Watch(ctx context.Context) (<-chan Change[ClusterInfo], error) {
 	return s.watch(ctx, "")
+}
+
+type publishedOnStore[T any] struct{ records[T] }
+
+func (s publishedOnStore[T]) Put(ctx context.Context, item T) (T, error)  { return s.put(ctx, item) }
+func (s publishedOnStore[T]) Delete(ctx context.Context, item T) error    { return s.remove(ctx, item) }
+func (s publishedOnStore[T]) All(ctx context.Context) iter.Seq2[T, error] { return s.all(ctx) }
+
+func (s publishedOnStore[T]) Watch(ctx context.Context) (<-chan Change[T], error) {
+	return s.watch(ctx, "")
+}
+
+// groupsOnStore are so many that nobody should have all of them in memory.
+type groupsOnStore struct {
+	publishedOnStore[EndpointGroup]
+}
+
+func (s groupsOnStore) Watch(ctx context.Context) (<-chan Change[EndpointGroup], error) {
+	return s.watchPages(ctx, "", func(*Change[EndpointGroup]) bool { return true })
 }

@@ -60,6 +60,7 @@ They need the capability `+"`io.kubernetes.cri.pod-annotations`"+`, which the co
 
 `+reference.Table([]string{"annotation", "meaning"}, [][]string{
 		{reference.Code(poolAnnotation), "as `PORIN_POOL`"}, {reference.Code(reservationAnnotation), "as `PORIN_RESERVATION`"},
+		{reference.Code(masqueradeAnnotation), "`\"false\"`: the pod keeps its address towards what is outside of the cluster"},
 	})+`
 ## Error codes
 

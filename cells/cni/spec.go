@@ -3,6 +3,7 @@ package cni
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -15,13 +16,14 @@ import (
 
 // addConfig is what ADD reads of a network configuration besides.
 type addConfig struct {
-	MTU           int             `json:"mtu" doc:"MTU of the interface; the kernel's default when it is not there"`
+	MTU           int             `json:"mtu" doc:"MTU of the interface; what fits on the way to other nodes when it is not there"`
 	Pool          string          `json:"pool" doc:"multi-pool: the pool of containers for which nothing nearer names one"`
 	PrevResult    json.RawMessage `json:"prevResult" doc:"ADD refuses one: porin-cni is the first plugin of a list"`
 	RuntimeConfig struct {
 		IPs         []string          `json:"ips" doc:"addresses that the container asks for, one of each family at the most (capability ips)"`
 		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations" doc:"annotations of the pod (capability io.kubernetes.cri.pod-annotations)"`
-		Bandwidth   json.RawMessage   `json:"bandwidth" doc:"refused: it is not implemented"`
+		Bandwidth   bandwidthConfig   `json:"bandwidth" doc:"limits of what the container sends and gets (capability bandwidth)"`
+		PortMaps    []portMapping     `json:"portMappings" doc:"ports of the node that lead to the container (capability portMappings)"`
 		MAC         string            `json:"mac" doc:"refused: the MAC cannot be chosen"`
 	} `json:"runtimeConfig"`
 	Args struct {
@@ -51,19 +53,26 @@ const (
 	reservationAnnotation = "porin.dev/reservation"
 )
 
+// masqueradeAnnotation says with "false" that the pod keeps its address towards what is outside of the cluster.
+const masqueradeAnnotation = "porin.dev/masquerade"
+
 // spec is what an ADD asks for.
 func (c *call) spec() (endpoint.Spec, error) {
 	var config addConfig
-	if err := json.Unmarshal(c.raw, &config); err != nil {
+	err := json.Unmarshal(c.raw, &config)
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return endpoint.Spec{}, badConfig(mismatch.Field, fmt.Sprintf("%s, want %s", mismatch.Value, mismatch.Type))
+	}
+	if err != nil {
 		return endpoint.Spec{}, fail(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "correct the network configuration")
 	}
 	if isSet(config.PrevResult) {
 		return endpoint.Spec{}, fail(types.ErrInvalidNetworkConfig,
 			"porin-cni is chained after another plugin, but makes the interface itself", "make it the first of the list of plugins")
 	}
-	if isSet(config.RuntimeConfig.Bandwidth) {
-		return endpoint.Spec{}, fail(types.ErrInvalidNetworkConfig,
-			"the capability bandwidth is not implemented", "remove it from the capabilities of porin-cni, and the annotations kubernetes.io/ingress-bandwidth and egress-bandwidth from the pod")
+	bandwidth, err := config.RuntimeConfig.Bandwidth.limits()
+	if err != nil {
+		return endpoint.Spec{}, err
 	}
 	var args podArgs
 	if err := types.LoadArgs("IgnoreUnknown=1;"+strings.Trim(c.args, ";"), &args); c.args != "" && err != nil {
@@ -86,8 +95,18 @@ func (c *call) spec() (endpoint.Spec, error) {
 	if err != nil {
 		return endpoint.Spec{}, err
 	}
+	mappings, err := portMappings(config.RuntimeConfig.PortMaps)
+	if err != nil {
+		return endpoint.Spec{}, err
+	}
+	masquerade, err := masqueradeOf(config.RuntimeConfig.Annotations)
+	if err != nil {
+		return endpoint.Spec{}, err
+	}
 	spec := endpoint.Spec{
+		PortMappings: mappings, NoMasquerade: !masquerade,
 		Attachment: c.attachment, Network: c.config.Name, NetNS: c.netns, MTU: config.MTU, Began: c.began,
+		Bandwidth: bandwidth,
 		Pod: endpoint.Pod{
 			Namespace: string(args.K8S_POD_NAMESPACE), Name: string(args.K8S_POD_NAME), UID: string(args.K8S_POD_UID),
 			PriorityClass: string(args.K8S_POD_PRIORITY_CLASS),
@@ -161,4 +180,17 @@ func requestedAddresses(config addConfig, arg string) (a endpoint.Addresses, err
 		*slot = addr
 	}
 	return a, nil
+}
+
+// masqueradeOf reads the pod's annotation; a pod without it is masqueraded.
+func masqueradeOf(annotations map[string]string) (bool, error) {
+	switch text := annotations[masqueradeAnnotation]; text {
+	case "", "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, fail(types.ErrInvalidNetworkConfig, fmt.Sprintf("the pod's annotation %s is %.64q", masqueradeAnnotation, text),
+			`want "false" for a pod that keeps its address outside of the cluster, or "true"`)
+	}
 }

@@ -132,7 +132,10 @@ func probeAttach(programs *loader.Programs) error {
 			return err
 		}
 		here := func(f func() error) error { return f() }
-		return newUplinkHook(programs.ToUplink, handle, here, loader.HasTCX()).attach(loopback)
+		return errors.Join(
+			newUplinkHook(uplinkEgress, programs.ToUplink, handle, here, loader.HasTCX()).attach(loopback),
+			newUplinkHook(uplinkIngress, programs.FromUplink, handle, here, loader.HasTCX()).attach(loopback),
+		)
 	})
 	if err != nil {
 		return fmt.Errorf("attach BPF programs to a link for a trial: %w", err)

@@ -38,6 +38,7 @@ func Module(cfg Config) fx.Option {
 		capacity.Provide(NewCapacitySource),
 		supervisor.Tasks(newSweepTask),
 		supervisor.Tasks(newUplinksTask),
+		supervisor.Tasks(newFromUplinkTask),
 		supervisor.Tasks(newFilterTask),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),

@@ -89,5 +89,7 @@ func (c *Checker) nodeFindings() ([]doctor.Finding, error) {
 	programs, programsErr := pins.programFindings(links)
 	sysctls, sysctlsErr := router.findings()
 	uplinks, uplinksErr := c.datapath.uplinks.findings()
-	return slices.Concat(pinFindings, programs, sysctls, uplinks), errors.Join(pinsErr, programsErr, sysctlsErr, uplinksErr)
+	fromUplinks, fromUplinksErr := c.datapath.fromUplinks.findings()
+	blocks, blocksErr := c.datapath.remoteBlocks.findings(pins)
+	return slices.Concat(pinFindings, programs, sysctls, uplinks, fromUplinks, blocks), errors.Join(pinsErr, programsErr, sysctlsErr, uplinksErr, fromUplinksErr, blocksErr)
 }

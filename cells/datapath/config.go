@@ -19,17 +19,21 @@ type Config struct {
 	// MaxConnections is the size of the map of connections between the endpoints and others. One between two endpoints
 	// of the node has two entries. When the size has changed, a start makes the map anew: open connections go on.
 	MaxConnections uint32
+	// MaxAddresses is how many addresses of pods and nodes of the cluster policies can tell apart. The map has room for two policies. When
+	// it has changed, a start moves what the map holds.
+	MaxAddresses uint32
 }
 
 // DefaultConfig returns the configuration of an agent that is told nothing.
 func DefaultConfig() Config {
-	return Config{BPFRoot: "/sys/fs/bpf/porin", MaxEndpoints: 4096, MaxConnections: 1 << 18}
+	return Config{BPFRoot: "/sys/fs/bpf/porin", MaxEndpoints: 4096, MaxConnections: 1 << 18, MaxAddresses: 1 << 17}
 }
 
 // Flags adds the flags of the cell, with the values of c as their defaults.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BPFRoot, "bpf-root", c.BPFRoot, "folder of a BPF file system where programs and maps are pinned")
 	fs.Uint32Var(&c.MaxConnections, "datapath-max-connections", c.MaxConnections, "connections that the programs remember, about 240 bytes of the kernel's memory each; a connection between two pods of the node counts twice")
+	fs.Uint32Var(&c.MaxAddresses, "datapath-max-addresses", c.MaxAddresses, "addresses of pods and nodes of the whole cluster that policies can tell apart: about 100 bytes of the kernel's memory for each that there is, and 32 for each that there may be")
 }
 
 // Validate reports every fault at once.
@@ -43,6 +47,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxConnections < 1024 || c.MaxConnections > 1<<24 {
 		errs = append(errs, fmt.Errorf("datapath-max-connections %d: want 1024 to %d", c.MaxConnections, 1<<24))
+	}
+	if c.MaxAddresses < 1024 || c.MaxAddresses > 1<<22 {
+		errs = append(errs, fmt.Errorf("datapath-max-addresses %d: want 1024 to %d", c.MaxAddresses, 1<<22))
 	}
 	return errors.Join(errs...)
 }

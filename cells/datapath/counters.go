@@ -80,6 +80,20 @@ func (k *kernelMaps) Traffic(id uint16) (sum abi.Traffic, err error) {
 	return sum, err
 }
 
+// Unmanaged implements [Counters].
+func (k *kernelMaps) Unmanaged() (sum abi.Unmanaged, err error) {
+	err = k.use(func(m *bpfMaps) error {
+		var counted []abi.Unmanaged
+		err := m.Unmanaged.Lookup(uint32(0), &counted)
+		for _, n := range counted {
+			sum.Passed += n.Passed
+			sum.Denied += n.Denied
+		}
+		return err
+	})
+	return sum, err
+}
+
 func (k *kernelMaps) Totals() (total abi.Traffic, err error) {
 	err = k.use(func(m *bpfMaps) error {
 		total, err = k.retired.totals(m)

@@ -18,13 +18,15 @@ import (
 
 // Datapath is this node's part of the kernel. Its Links, Uplinks, Maps and Pins answer [ErrNotStarted] unless it is started.
 type Datapath struct {
-	cfg      Config
-	log      *slog.Logger
-	pins     pins
-	maps     kernelMaps
-	links    nodeLinks
-	uplinks  *uplinks
-	enforcer *Enforcer
+	cfg          Config
+	log          *slog.Logger
+	pins         pins
+	maps         kernelMaps
+	links        nodeLinks
+	uplinks      *uplinks
+	fromUplinks  *uplinks
+	remoteBlocks remoteBlocks
+	enforcer     *Enforcer
 
 	sweeper      sweeper
 	flowEvents   flowEvents
@@ -42,15 +44,15 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the datapath: %w", err)
 	}
-	uplinks := newUplinks(log)
+	uplinks := newUplinks(uplinkEgress, log)
 	return &Datapath{
 		cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)},
-		uplinks: uplinks, enforcer: newEnforcer(uplinks, log), sweeper: sweeper{takeOverAfter: takeOverAfter},
+		uplinks: uplinks, fromUplinks: newUplinks(uplinkIngress, log), enforcer: newEnforcer(uplinks, log), sweeper: sweeper{takeOverAfter: takeOverAfter},
 	}, nil
 }
 
 func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
-	return loader.New(loader.Config{Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, MaxConnections: cfg.MaxConnections, Object: object}, log)
+	return loader.New(loader.Config{Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, MaxConnections: cfg.MaxConnections, MaxAddresses: cfg.MaxAddresses, Object: object}, log)
 }
 
 // Start adopts or loads the programs, on maps of the configured size, makes the node an IPv4 router, and opens the sockets.
@@ -81,12 +83,21 @@ func (d *Datapath) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
 	}
-	if err := d.uplinks.start(objects.Programs.ToUplink, namespace); err != nil {
+	err = errors.Join(d.uplinks.start(objects.Programs.ToUplink, namespace), d.fromUplinks.start(objects.Programs.FromUplink, namespace))
+	if err != nil {
+		d.stopUplinks()
 		objects.Close()
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
-	if err := d.flowEvents.start(objects.Maps); err != nil {
-		d.uplinks.stop()
+	blocks, err := readBlocks(objects.Maps.RemoteBlocks)
+	if len(blocks) > 0 {
+		d.uplinks.resume(directPath)
+	}
+	if err == nil {
+		err = d.flowEvents.start(objects.Maps)
+	}
+	if err != nil {
+		d.stopUplinks()
 		objects.Close()
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
@@ -126,7 +137,8 @@ func (d *Datapath) stop() error {
 	if d.objects == nil {
 		return nil
 	}
-	d.uplinks.stop()
+	d.stopUplinks()
+	d.remoteBlocks.forget()
 	err := errors.Join(d.enforcer.stop(), d.links.stop(), d.flowEvents.stop(), d.translations.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.pins.set(nil)
@@ -134,6 +146,11 @@ func (d *Datapath) stop() error {
 	d.objects.Close()
 	d.objects = nil
 	return errors.Join(err, d.root.Close())
+}
+
+func (d *Datapath) stopUplinks() {
+	d.uplinks.stop()
+	d.fromUplinks.stop()
 }
 
 // Links are those of the node.
@@ -179,7 +196,7 @@ func describe(objects *loader.Objects) v1.Datapath {
 	for _, p := range []struct {
 		name string
 		*loader.Program
-	}{{bpf.FromPod, programs.FromPod}, {bpf.ToPod, programs.ToPod}, {bpf.ToUplink, programs.ToUplink}} {
+	}{{bpf.FromPod, programs.FromPod}, {bpf.ToPod, programs.ToPod}, {bpf.ToUplink, programs.ToUplink}, {bpf.FromUplink, programs.FromUplink}} {
 		status.Programs = append(status.Programs, v1.Program{Name: p.name, ID: p.ID, Tag: p.Tag})
 	}
 	return status

@@ -19,6 +19,8 @@ type Entry struct {
 	Addresses endpoint.Addresses
 	// Leased says that another IPAM gave the addresses: it may have leased them, and renews the lease on the container's link.
 	Leased bool
+	// Limited says that the bandwidth is: what the endpoint sends and gets must pass the queues of its host end.
+	Limited bool
 }
 
 // entryOf is the endpoint as it should be in the kernel.
@@ -29,7 +31,7 @@ func entryOf(ep endpoint.Endpoint) Entry {
 	}
 	return Entry{
 		ID: ep.ID, Link: ep.Host.Index, LinkName: name, PodMAC: ep.Container.MAC, HostMAC: ep.Host.MAC, Addresses: ep.Addresses,
-		Leased: ep.Spec.ExternalIPAM,
+		Leased: ep.Spec.ExternalIPAM, Limited: ep.Spec.IsLimited(),
 	}
 }
 
@@ -75,7 +77,10 @@ func endpointValue(e Entry) abi.Endpoint {
 		Ifindex: uint32(e.Link), Id: e.ID, PodMac: abi.MAC{Byte: e.PodMAC}, HostMac: abi.MAC{Byte: e.HostMAC},
 	}
 	if e.Leased {
-		value.Flags = abi.EndpointDHCP
+		value.Flags |= abi.EndpointDHCP
+	}
+	if e.Limited {
+		value.Flags |= abi.EndpointLimited
 	}
 	return value
 }

@@ -6,8 +6,9 @@
 //
 //	from_pod, to_pod <--> map connections --> [Datapath.SweepConnections], every 10 s: removes what is over
 //
-//	egress policies -> [Uplinks]   to_uplink on the node's other devices, while required
+//	egress policies -> [Uplinks]   to_uplink on the node's other devices, while there are such policies or other nodes
 //	                -> hostfilter  nftables: what ends at the node, and a guard for devices without to_uplink
+//	blocks of other nodes          from_uplink on the same devices, while there are any: their pods' packets bypass the stack
 //
 //	[Datapath] Start: loader adopts the pinned programs by digest, or loads and pins them; open sockets
 //	[Checker]  the doctor's: compares the endpoints with what the kernel has      [CapacitySource]  how many more fit

@@ -221,5 +221,5 @@ func (x *Enforcer) repair() error {
 }
 
 func newFilterTask(x *Enforcer, log *slog.Logger) *task.Task {
-	return task.Every(log, task.Round{Name: "datapath-follow-nftables", Run: x.Follow, Retry: uplinksPause, MaxRetry: uplinksInterval})
+	return task.Every(log, task.Round{Name: "datapath-follow-nftables", Run: x.Follow, Interval: uplinksPause, Retry: uplinksPause, MaxRetry: uplinksInterval})
 }

@@ -15,7 +15,7 @@ func (d *Datapath) Upgrade() {
 }
 
 // WithoutTCX makes the kernel an older one.
-func (d *Datapath) WithoutTCX() { d.uplinks.withoutTCX = true }
+func (d *Datapath) WithoutTCX() { d.uplinks.withoutTCX, d.fromUplinks.withoutTCX = true, true }
 
 // UsesTCX reports whether devices get the program by TCX.
 func (d *Datapath) UsesTCX() bool {

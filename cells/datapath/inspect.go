@@ -9,7 +9,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/netns"
@@ -81,8 +80,10 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 		if !tcx || link.IsHostEnd(end) {
 			continue
 		}
-		if id, err := findTCX(end.Attrs().Index); err == nil && id != 0 {
-			attachments = append(attachments, ProgramAtALink{end.Attrs().Name, end.Attrs().Index, "egress", bpf.ToUplink, id})
+		for _, side := range []*uplinkSide{uplinkIngress, uplinkEgress} {
+			if id, err := side.findTCX(end.Attrs().Index); err == nil && id != 0 {
+				attachments = append(attachments, ProgramAtALink{end.Attrs().Name, end.Attrs().Index, side.direction, side.program, id})
+			}
 		}
 	}
 	return attachments, nil

@@ -24,6 +24,8 @@ const (
 	forwardingOff   = "forwarding-off"
 
 	uplinkProgramMissing = "uplink-program-missing"
+	fromUplinkMissing    = "from-uplink-missing"
+	remoteBlockDiffers   = "remote-block-differs"
 )
 
 // Kinds implements doctor.Checker.
@@ -50,7 +52,9 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: mapEntryOrphan, Meaning: "the programs know an endpoint that does not exist", Repair: removed, About: doctor.Addresses},
 		{Name: mapOrphan, Meaning: "a map is pinned below the BPF root that no program of this agent uses", Repair: "the pin is removed"},
 		{Name: pinMissing, Meaning: "a program or map of this agent is not pinned where the next agent looks for it", Repair: "it is pinned again"},
-		{Name: uplinkProgramMissing, Meaning: "an endpoint has an egress policy, and a device by which packets leave the node lacks the program that decides them: what such endpoints send there is dropped", Repair: "it is attached; if the device refuses it, remove the filter of priority 1 or the qdisc ingress that another program has there"},
+		{Name: uplinkProgramMissing, Meaning: "an endpoint has an egress policy, or other nodes are known, and a device by which packets leave the node lacks the program to_uplink: what endpoints with an egress policy send there is dropped", Repair: "it is attached; if the device refuses it, remove the filter of priority 1 or the qdisc ingress that another program has there"},
+		{Name: fromUplinkMissing, Meaning: "other nodes are known, and a device lacks the program from_uplink: packets from pods of other nodes can only go through the node's stack there", Repair: "it is attached; if the device refuses it, remove the filter of priority 3 or the qdisc ingress that another program has there"},
+		{Name: remoteBlockDiffers, Meaning: "the programs do not know a block of another node, so that connections with its pods go through the stack, or know one that is no other node's, so that what goes there is not masqueraded", Repair: "the map is written as it should be"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
 	}
 }

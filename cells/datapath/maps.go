@@ -32,6 +32,8 @@ type Counters interface {
 	Totals() (abi.Traffic, error)
 	// Connections tells how full the map of connections is.
 	Connections() (ConnectionUse, error)
+	// Unmanaged counts decisions about pods of other nodes of which nothing is known.
+	Unmanaged() (abi.Unmanaged, error)
 }
 
 // bpfMaps are the maps, with what is done in them for an endpoint.

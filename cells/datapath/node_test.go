@@ -64,7 +64,7 @@ func (n *node) tryStart(t testing.TB, change func(*datapath.Datapath)) error {
 	if err := n.Do(func() error { return d.Start(context.Background()) }); err != nil {
 		return err
 	}
-	links := link.New(slog.New(slog.DiscardHandler))
+	links := link.New(nil, slog.New(slog.DiscardHandler))
 	must(t, n.Do(func() error { return links.Start(context.Background()) }))
 	n.datapath, n.step, n.links = d, datapath.NewStep(d.Links(), d.Maps(), d.Pins(), slog.New(slog.DiscardHandler)), links
 	t.Cleanup(func() { n.stop(t) }) // twice is fine

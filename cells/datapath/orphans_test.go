@@ -183,7 +183,7 @@ func TestExamineLoadedProgram(t *testing.T) {
 	other, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	must(t, err)
 	findings := c.examine(t, "")
-	if kindsOf(findings) != "program-orphan program-orphan program-orphan" || findings[0].Repair != nil {
+	if kindsOf(findings) != "program-orphan program-orphan program-orphan program-orphan" || findings[0].Repair != nil {
 		t.Errorf("found %+v", findings)
 	}
 	other.Close()

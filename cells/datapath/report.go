@@ -15,7 +15,7 @@ type collector struct {
 	counters              Counters
 	packets, bytes, drops *prometheus.Desc
 
-	connections, capacity, refused, corrected *prometheus.Desc
+	connections, capacity, refused, corrected, unmanaged *prometheus.Desc
 }
 
 func newCollector(counters Counters) *collector {
@@ -31,6 +31,7 @@ func newCollector(counters Counters) *collector {
 		capacity:    plain("connections_capacity", "Entries that the map of connections has room for."),
 		refused:     plain("connections_refused_total", "Packets of connections for which no entry was made, as there was no room: they go through the stack."),
 		corrected:   plain("connections_corrected_total", "How often a count of connections, of an endpoint or of all, was wrong and was corrected by what is in the map."),
+		unmanaged:   describe("unmanaged_total", "Decisions of policies about pods of other nodes of which nothing is known: passed to a restricted pod of this node, or denied.", "decision"),
 		packets:     describe("packets_total", "Packets from and to pods that passed.", "direction"),
 		bytes:       describe("bytes_total", "Bytes from and to pods that passed, link headers included.", "direction"),
 		drops:       describe("drops_total", "Packets from and to pods that were dropped.", "reason"),
@@ -38,7 +39,7 @@ func newCollector(counters Counters) *collector {
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.packets, c.bytes, c.drops, c.connections, c.capacity, c.refused, c.corrected} {
+	for _, desc := range []*prometheus.Desc{c.packets, c.bytes, c.drops, c.connections, c.capacity, c.refused, c.corrected, c.unmanaged} {
 		ch <- desc
 	}
 }
@@ -47,7 +48,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	totals, err := c.counters.Totals()
 	use, useErr := c.counters.Connections()
-	if err = errors.Join(err, useErr); err != nil {
+	unmanaged, unmanagedErr := c.counters.Unmanaged()
+	if err = errors.Join(err, useErr, unmanagedErr); err != nil {
 		ch <- prometheus.NewInvalidMetric(c.packets, err)
 		return
 	}
@@ -62,6 +64,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.capacity, prometheus.GaugeValue, float64(use.Capacity))
 	ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(use.Refused))
 	ch <- prometheus.MustNewConstMetric(c.corrected, prometheus.CounterValue, float64(use.Corrected))
+	send(c.unmanaged, unmanaged.Passed, "passed")
+	send(c.unmanaged, unmanaged.Denied, "denied")
 	for _, reason := range abi.DropReasons() {
 		send(c.drops, totals.Drops[reason], reason.String())
 	}
@@ -102,4 +106,9 @@ type reporter struct{ datapath *Datapath }
 
 func newReporter(d *Datapath) *reporter { return &reporter{datapath: d} }
 
-func (r *reporter) Report(status *v1.Status) { status.Datapath = r.datapath.Status() }
+func (r *reporter) Report(status *v1.Status) {
+	status.Datapath = r.datapath.Status()
+	if counted, err := r.datapath.Counters().Unmanaged(); err == nil && counted != (abi.Unmanaged{}) {
+		status.Datapath.Unmanaged = &v1.Unmanaged{Passed: counted.Passed, Denied: counted.Denied}
+	}
+}

@@ -22,7 +22,7 @@ func TestRestartAdopts(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, status := n.inspect(t), n.datapath.Status()
-	if status.Adopted || len(status.Programs) != 3 {
+	if status.Adopted || len(status.Programs) != 4 {
 		t.Errorf("status of the first start = %+v", status)
 	}
 	n.stop(t)
@@ -70,8 +70,8 @@ func TestUpgrade(t *testing.T) {
 	if diff := cmp.Diff(before.Maps, after.Maps); diff != "" {
 		t.Errorf("maps (-before +after):\n%s", diff)
 	}
-	if len(after.Programs) != 3 || after.Programs[0].Digest == before.Programs[0].Digest {
-		t.Errorf("programs = %+v, want the three of the upgrade alone", after.Programs)
+	if len(after.Programs) != 4 || after.Programs[0].Digest == before.Programs[0].Digest {
+		t.Errorf("programs = %+v, want the four of the upgrade alone", after.Programs)
 	}
 	byID := map[uint32]string{}
 	for _, p := range after.Programs {

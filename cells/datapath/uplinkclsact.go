@@ -7,7 +7,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/internal/nl"
 )
@@ -22,12 +21,12 @@ type clsactHook struct {
 	filter netlink.BpfFilter // less its LinkIndex
 }
 
-func uplinkFilter(p *loader.Program) netlink.BpfFilter {
+func (s *uplinkSide) filter(p *loader.Program) netlink.BpfFilter {
 	return netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			Parent: netlink.HANDLE_MIN_EGRESS, Handle: uplinkHandle, Priority: filterPriority, Protocol: unix.ETH_P_ALL,
+			Parent: s.parent, Handle: uplinkHandle, Priority: s.priority, Protocol: unix.ETH_P_ALL,
 		},
-		Fd: p.FD(), Name: bpf.ToUplink, DirectAction: true, Id: int(p.ID),
+		Fd: p.FD(), Name: s.program, DirectAction: true, Id: int(p.ID),
 	}
 }
 

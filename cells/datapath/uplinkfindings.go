@@ -7,17 +7,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/internal/nl"
 )
 
-// findings compares the devices with the last call of [Uplinks.Require].
+// findings compares the devices with what is required.
 func (u *uplinks) findings() (findings []doctor.Finding, err error) {
-	u.mu.Lock()
-	called, required := u.requireCalled, u.required
-	u.mu.Unlock()
-	if !called {
+	required, known := u.isRequired()
+	if !known {
 		return nil, nil
 	}
 	u.netlink.Lock()
@@ -43,16 +40,16 @@ func (u *uplinks) findings() (findings []doctor.Finding, err error) {
 func (u *uplinks) finding(l netlink.Link, found uint32, required bool) (f doctor.Finding, ok bool) {
 	index, name := l.Attrs().Index, l.Attrs().Name
 	f = doctor.Finding{
-		Subject: fmt.Sprintf("program %s on link %s, index %d", bpf.ToUplink, name, index),
+		Subject: fmt.Sprintf("program %s on link %s, index %d", u.side.program, name, index),
 		Repair:  func(context.Context) error { return u.repair(l) },
 	}
 	switch {
 	case required && found == 0:
-		f.Kind, f.Detail = uplinkProgramMissing, missing
+		f.Kind, f.Detail = u.side.missing, missing
 	case required && found != u.programID:
-		f.Kind, f.Detail = uplinkProgramMissing, fmt.Sprintf("%d instead of %d", found, u.programID)
+		f.Kind, f.Detail = u.side.missing, fmt.Sprintf("%d instead of %d", found, u.programID)
 	case !required && found != 0:
-		f.Kind, f.Detail = programOrphan, "no endpoint has an egress policy"
+		f.Kind, f.Detail = programOrphan, u.side.orphaned
 	}
 	return f, f.Kind != ""
 }

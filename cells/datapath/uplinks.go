@@ -19,8 +19,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Uplinks are the devices by which packets leave the node: all of its network namespace but lo and the host ends of pods. The
-// program to_uplink applies the pods' egress policies there, to addresses after the node's translation.
+// Uplinks are the devices by which packets leave the node: see isUplink. The program to_uplink applies the pods' egress policies
+// there, to addresses after the node's translation. (from_uplink is there for [Datapath.SetRemoteBlocks].)
 type Uplinks interface {
 	// Require attaches the program to all uplinks, and to those that come later, or detaches it from all. A device that
 	// refuses the program is no error: it is not among Attached, and the log and a finding of the doctor say so. Before
@@ -32,8 +32,9 @@ type Uplinks interface {
 	Changed() <-chan struct{}
 }
 
-// uplinks is [Uplinks] in the network namespace of the thread that started it.
+// uplinks is [Uplinks] in the network namespace of the thread that started it, for one direction.
 type uplinks struct {
+	side    *uplinkSide
 	log     *slog.Logger
 	changed chan struct{}
 	wake    chan struct{} // has a token when Require was called: for Follow
@@ -46,21 +47,36 @@ type uplinks struct {
 	programID uint32
 	namespace *os.File
 
-	mu            sync.Mutex // guards the fields below
-	requireCalled bool       // before that, programs of a former agent stay: it is not known whether they are required
-	required      bool
-	attached      map[int]bool
-	refusals      map[int]string // by device, so that each is logged once
+	mu       sync.Mutex      // guards the fields below
+	required map[reason]bool // while the side's reason is not there, programs of a former agent stay: it is not known yet
+	attached map[int]bool
+	refusals map[int]string // by device, so that each is logged once
 }
 
-func newUplinks(log *slog.Logger) *uplinks {
-	return &uplinks{log: log, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), attached: map[int]bool{}, refusals: map[int]string{}}
+// reason is why a program has to be on the uplinks.
+type reason string
+
+const (
+	egressPolicy reason = "egress policy" // an endpoint has one
+	directPath   reason = "direct path"   // other nodes have blocks
+)
+
+func newUplinks(side *uplinkSide, log *slog.Logger) *uplinks {
+	return &uplinks{side: side, log: log, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), required: map[reason]bool{}, attached: map[int]bool{}, refusals: map[int]string{}}
 }
 
-// isUplink reports whether the device is one. The program expects an Ethernet header. What pods send to a device
-// without one, such as an IP-in-IP tunnel, the chain forward of package hostfilter drops.
+// isUplink reports whether the device is one: it has Ethernet headers, which the programs expect, and is neither lo, nor a pod's
+// host end, nor an ifb, which is a queue by which no packet leaves the node. What a pod with an egress policy sends to a device
+// without Ethernet headers, such as an IP-in-IP tunnel, the chain forward of package hostfilter drops.
 func isUplink(l netlink.Link) bool {
-	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && !link.IsHostEnd(l)
+	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && l.Type() != "ifb" && !link.IsHostEnd(l)
+}
+
+// resume has the program be required for a reason as a former agent had it, until require says otherwise.
+func (u *uplinks) resume(why reason) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.required[why] = true
 }
 
 // start opens a socket in the namespace of the calling thread. The program and the namespace must stay open until stop.
@@ -73,7 +89,7 @@ func (u *uplinks) start(program *loader.Program, namespace *os.File) error {
 	defer u.netlink.Unlock()
 	inNamespace := func(f func() error) error { return netns.In(int(namespace.Fd()), f) }
 	u.handle, u.programID, u.namespace = handle, program.ID, namespace
-	u.hook = newUplinkHook(program, handle, inNamespace, !u.withoutTCX && loader.HasTCX())
+	u.hook = newUplinkHook(u.side, program, handle, inNamespace, !u.withoutTCX && loader.HasTCX())
 	return nil
 }
 
@@ -88,19 +104,41 @@ func (u *uplinks) stop() {
 	u.handle = nil
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.requireCalled, u.required, u.attached, u.refusals = false, false, map[int]bool{}, map[int]string{}
+	u.required, u.attached, u.refusals = map[reason]bool{}, map[int]bool{}, map[int]string{}
 }
 
-func (u *uplinks) Require(required bool) error {
+// Require implements [Uplinks].
+func (u *uplinks) Require(required bool) error { return u.require(egressPolicy, required) }
+
+// require attaches the program while it is required for any reason, and detaches it when it is required for none.
+func (u *uplinks) require(why reason, required bool) error {
 	u.mu.Lock()
-	done := u.requireCalled && !u.required && !required // detached before
-	u.requireCalled, u.required = true, required
+	wasRequired, wasKnown := u.isRequiredLocked()
+	u.required[why] = required
+	isRequired, isKnown := u.isRequiredLocked()
 	u.mu.Unlock()
-	if done {
+	if !isKnown || wasKnown && !wasRequired && !isRequired {
 		return nil
 	}
 	defer signal(u.wake)
 	return u.reconcileAll()
+}
+
+// isRequired reports whether the program has to be on the uplinks, and whether that is known.
+func (u *uplinks) isRequired() (required, known bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.isRequiredLocked()
+}
+
+func (u *uplinks) isRequiredLocked() (required, known bool) {
+	for _, required := range u.required {
+		if required {
+			return true, true
+		}
+	}
+	_, known = u.required[u.side.reason]
+	return false, known
 }
 
 func (u *uplinks) Attached() []int {
@@ -117,12 +155,6 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-func (u *uplinks) isRequired() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.required
 }
 
 func (u *uplinks) isAttached(index int) bool {
@@ -187,17 +219,17 @@ func (u *uplinks) reconcileLink(l netlink.Link) error {
 func (u *uplinks) reconcile(l netlink.Link) {
 	index, name := l.Attrs().Index, l.Attrs().Name
 	found, err := u.hook.find(index)
-	required := u.isRequired()
+	required, _ := u.isRequired()
 	switch {
 	case err != nil:
 	case required && found != u.programID:
 		if err = u.hook.attach(index); err == nil {
-			u.log.Info("egress policy is enforced on a device", "ifname", name, "ifindex", index)
+			u.log.Info(u.side.attached, "ifname", name, "ifindex", index)
 		}
 	case !required && found != 0:
 		u.setAttached(index, false)
 		if err = u.hook.detach(index); err == nil {
-			u.log.Info("egress policy is no longer enforced on a device", "ifname", name, "ifindex", index)
+			u.log.Info(u.side.detached, "ifname", name, "ifindex", index)
 		}
 	}
 	if errors.Is(err, unix.ENODEV) { // the device is gone
@@ -226,7 +258,6 @@ func (u *uplinks) logRefusal(l netlink.Link, err error) {
 	}
 	if u.refusals[index] != err.Error() {
 		u.refusals[index] = err.Error()
-		u.log.Warn("egress policy cannot be enforced on a device: what pods with an egress policy send there is dropped",
-			"ifname", l.Attrs().Name, "ifindex", index, "error", err)
+		u.log.Warn(u.side.refused, "ifname", l.Attrs().Name, "ifindex", index, "error", err)
 	}
 }

@@ -26,12 +26,20 @@ const (
 
 // FollowUplinks attaches the program to new devices while it is required, until ctx ends.
 func (d *Datapath) FollowUplinks(ctx context.Context) error {
-	u := d.uplinks
+	return d.uplinks.run(ctx)
+}
+
+// FollowFromUplink is FollowUplinks for the program from_uplink of [Datapath.SetRemoteBlocks].
+func (d *Datapath) FollowFromUplink(ctx context.Context) error {
+	return d.fromUplinks.run(ctx)
+}
+
+func (u *uplinks) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var retry <-chan time.Time
-		if u.isRequired() {
+		if required, _ := u.isRequired(); required {
 			if err := u.follow(ctx); err != nil && ctx.Err() == nil {
-				u.log.Warn("cannot follow the devices of the node; trying again", "in", uplinksPause, "error", err)
+				u.log.Warn("cannot follow the devices of the node; trying again", "prog", u.side.program, "in", uplinksPause, "error", err)
 				retry = time.After(uplinksPause)
 			}
 		}
@@ -42,6 +50,10 @@ func (d *Datapath) FollowUplinks(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+func newFromUplinkTask(d *Datapath, log *slog.Logger) *task.Task {
+	return task.Forever(log, "datapath-follow-from-uplink", d.FollowFromUplink)
 }
 
 func newUplinksTask(d *Datapath, log *slog.Logger) *task.Task {
@@ -73,7 +85,7 @@ func (u *uplinks) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-u.wake:
-			if !u.isRequired() {
+			if required, _ := u.isRequired(); !required {
 				return nil
 			}
 		case m, open := <-notifications:

@@ -9,6 +9,7 @@ import (
 // The values that the API shows as they are.
 type (
 	Addresses = v1.Addresses
+	Bandwidth = v1.Bandwidth
 	Interface = v1.Interface
 	MAC       = v1.MAC
 	Pod       = v1.Pod

@@ -97,11 +97,8 @@ func (m Metadata) ForNamespace(name string) Metadata {
 	return m
 }
 
-// What a pod can have. The API server bounds objects by their size only, and no pod comes near these.
-const (
-	maxLabels     = 256
-	maxNamedPorts = 256
-)
+// maxNamedPorts is what a pod can have. The API server bounds objects by their size only, and no pod comes near it.
+const maxNamedPorts = 256
 
 // validateMetadata reports what is not as Kubernetes has it, and more of it than a record of the ledger should hold.
 func validateMetadata(text, namespace string) error {
@@ -109,7 +106,7 @@ func validateMetadata(text, namespace string) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{validateLabels("labels", m.Labels), validateLabels("namespaceLabels", m.NamespaceLabels)}
+	errs := []error{labels.Check("labels", m.Labels), labels.Check("namespaceLabels", m.NamespaceLabels)}
 	if name, ok := m.NamespaceLabels[NamespaceNameLabel]; ok && name != namespace {
 		errs = append(errs, fmt.Errorf("namespaceLabels: %s is %q, and the pod's namespace is %q", NamespaceNameLabel, clip(name), clip(namespace)))
 	}
@@ -120,13 +117,6 @@ func validateMetadata(text, namespace string) error {
 		errs = append(errs, validateNamedPort(p))
 	}
 	return errors.Join(errs...)
-}
-
-func validateLabels(what string, all map[string]string) error {
-	if len(all) > maxLabels {
-		return fmt.Errorf("%s: %d, more than %d", what, len(all), maxLabels)
-	}
-	return labels.Check(what, all)
 }
 
 func validateNamedPort(p NamedPort) error {

@@ -15,12 +15,14 @@ import (
 // Spec is what the caller of an ADD asked for. It never changes during an endpoint's life.
 type Spec struct {
 	Attachment Attachment
+	Kind       Kind   `json:",omitempty"`
 	Network    string // name of the CNI network configuration
 	Pod        Pod
 	NetNS      string // path of the container's namespace, for people; the agent never opens it
 	// NetNSCookie identifies the container's namespace (SO_NETNS_COOKIE); 0 when the caller passed no descriptor of it.
 	NetNSCookie uint64
-	MTU         int       // of the container's interface, in bytes; 0 is the kernel's default
+	MTU         int       // of the container's interface, in bytes; 0 is the agent's choice
+	Bandwidth   Bandwidth `json:",omitzero"`
 	Pool        string    // of the addresses; "" leaves it to the agent's settings: see [Endpoint.Pool]
 	Requested   Addresses // these and no others; a zero family gets any
 	// Reservation is the token of the reservation whose addresses the endpoint takes over; "" is none.
@@ -29,11 +31,24 @@ type Spec struct {
 	// that gives them, or else the caller has them already, in Requested.
 	ExternalIPAM bool
 	IPAM         IPAMPlugin
+	// PortMappings are ports of the node that lead to the container, as [EncodePortMappings] writes them; "" for none.
+	PortMappings string `json:",omitempty"`
+	// NoMasquerade says that the container keeps its address towards what is outside of the cluster.
+	NoMasquerade bool `json:",omitempty"`
 	// Metadata is an encoded [Metadata]; "" when the caller gave none. An endpoint's Spec has none: see [Endpoint.Metadata].
 	Metadata string `json:",omitempty"`
 	// Began is when the caller began, on CLOCK_BOOTTIME; zero when it did not say.
 	Began time.Duration
 }
+
+// Kind says what an endpoint is for. No caller of the API chooses it: an endpoint that is not of a pod is made by the agent itself.
+type Kind string
+
+// The kinds.
+const (
+	KindPod    Kind = ""
+	KindHealth Kind = "health" // the node's health endpoint: no policy selects it, and no runtime knows it
+)
 
 // Validate reports every fault of what a caller asks for.
 func (s Spec) Validate() error {
@@ -48,7 +63,9 @@ func (s Spec) Validate() error {
 		validatePool(s.Pool),
 		validateText("reservation", s.Reservation, 128),
 		validateMTU(s.MTU),
+		ValidateBandwidth(s.Bandwidth),
 		validateMetadata(s.Metadata, s.Pod.Namespace),
+		s.validatePortMappings(),
 		s.IPAM.validate(),
 		ValidateAddresses(s.Requested),
 	)
@@ -107,7 +124,7 @@ const minMTU, maxMTU = 1280, 65535
 
 func validateMTU(mtu int) error {
 	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
-		return fmt.Errorf("mtu %d: want %d to %d, or 0 for the kernel's default", mtu, minMTU, maxMTU)
+		return fmt.Errorf("mtu %d: want %d to %d, or 0 for what fits on the way to other nodes", mtu, minMTU, maxMTU)
 	}
 	return nil
 }

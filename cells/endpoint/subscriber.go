@@ -8,6 +8,8 @@ type Subscriber interface {
 	EndpointCreated(Endpoint)
 	EndpointDeleted(Endpoint, DeleteConfig)
 	EndpointRestored(Endpoint)
+	// EndpointUpdated is called when the endpoint has other metadata than before.
+	EndpointUpdated(Endpoint)
 }
 
 // Observer is notified of each finished operation, failed ones too, and what its phases took. The rules of [Subscriber]

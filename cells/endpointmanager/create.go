@@ -216,9 +216,11 @@ func (c *creator) renewInQueue(ctx context.Context, w *worker, spec endpoint.Spe
 	if err := c.steps.renew(ctx, renewed); err != nil {
 		return endpoint.Endpoint{}, err
 	}
+	before := w.ep
 	if err := w.show(renewed); err != nil {
 		return endpoint.Endpoint{}, err
 	}
+	c.listeners.updated(before, renewed)
 	w.began.Store(int64(renewed.Spec.Began))
 	return renewed, nil
 }

@@ -21,6 +21,9 @@ func NewOn(p Params, disk *ledgertest.Disk, gate func(write string) error, boot 
 // Serving notifies a manager that the API serves.
 func Serving(s Service) { s.(*manager).deletionRecords.Serving() }
 
+// Dying has what is left of a killed manager begin nothing more, and take no error for a success.
+func Dying(s Service) { s.(*manager).gate.close() }
+
 // Refused counts the transitions that the table has refused.
 func (t *Table) Refused() uint64 { return t.refused.Load() }
 

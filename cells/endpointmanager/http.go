@@ -221,10 +221,12 @@ func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 		ep.Spec.Attachment, ep.Container.Name = endpoint.Attachment{}, ""
 	}
 	metadata, _ := endpoint.DecodeMetadata(ep.Metadata) // checked when it was given
+	mappings, _ := ep.Spec.DecodePortMappings()
 	return v1.Endpoint{
 		ID:           ep.ID,
 		ContainerID:  ep.Spec.Attachment.ContainerID,
 		IfName:       ep.Spec.Attachment.IfName,
+		Kind:         string(ep.Spec.Kind),
 		State:        string(ep.State),
 		Network:      ep.Spec.Network,
 		Pod:          ep.Spec.Pod,
@@ -234,6 +236,9 @@ func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 		Addresses:    ep.Addresses,
 		Pool:         ep.Pool,
 		ExternalIPAM: ep.Spec.ExternalIPAM,
+		PortMappings: mappings,
+		NoMasquerade: ep.Spec.NoMasquerade,
+		Bandwidth:    ep.Spec.Bandwidth,
 		Created:      ep.Created,
 		Gateways:     gatewaysOf(ep.Addresses),
 
@@ -263,13 +268,20 @@ func specFromV1(a endpoint.Attachment, body v1.EndpointRequest) (endpoint.Spec, 
 	if err != nil {
 		return endpoint.Spec{}, err
 	}
+	mappings, err := endpoint.EncodePortMappings(body.PortMappings)
+	if err != nil {
+		return endpoint.Spec{}, err
+	}
 	return endpoint.Spec{
 		Metadata:     metadata,
+		PortMappings: mappings,
+		NoMasquerade: body.NoMasquerade,
 		Attachment:   a,
 		Network:      body.Network,
 		Pod:          body.Pod,
 		NetNS:        body.NetNS,
 		MTU:          body.MTU,
+		Bandwidth:    body.Bandwidth,
 		Pool:         body.Pool,
 		Requested:    body.Addresses,
 		Reservation:  body.Reservation,

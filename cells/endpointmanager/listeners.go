@@ -27,6 +27,15 @@ func (l *listeners) restored(ep endpoint.Endpoint) {
 	}
 }
 
+func (l *listeners) updated(before, ep endpoint.Endpoint) {
+	if before.Metadata == ep.Metadata {
+		return
+	}
+	for _, s := range l.subscribers {
+		s.EndpointUpdated(ep)
+	}
+}
+
 func (l *listeners) observe(trace endpoint.Trace) {
 	for _, o := range l.observers {
 		o.Observe(trace)

@@ -135,7 +135,7 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 		log: p.Log, retryInterval: p.Config.RetryInterval, clock: &clock, gate: gate, registry: registry, records: records,
 		steps: steps, listeners: listeners, queues: queues, held: held,
 	}
-	m.updater = &updater{log: p.Log, registry: registry, records: records, steps: steps}
+	m.updater = &updater{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
 	m.creator = &creator{
 		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, creations: newCreations(), records: records, steps: steps,
 		listeners: listeners, queues: queues, deleter: m.deleter, updater: m.updater, afterWait: func(endpoint.Spec) {},

@@ -63,6 +63,7 @@ func (p *probe) Restore(_ context.Context, ep endpoint.Endpoint) ([]string, erro
 func (p *probe) Remember(d []endpoint.Deletion)        { p.buried = d }
 func (p *probe) EndpointCreated(ep endpoint.Endpoint)  { p.tell("created", ep) }
 func (p *probe) EndpointRestored(ep endpoint.Endpoint) { p.tell("restored", ep) }
+func (p *probe) EndpointUpdated(ep endpoint.Endpoint)  { p.tell("updated", ep) }
 
 func (p *probe) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 	if p.deleted != nil {

@@ -70,13 +70,13 @@ func (n *simNode) start() {
 		panic(err)
 	}
 	a.policies = n.policyQueue(a)
-	a.policies.Start()
+	a.policies.Start(nil)
 	config := endpointmanager.DefaultConfig()
 	config.StateDir, config.Parallel = n.dir, 4 // whose turn it is would depend on goroutines, were there fewer places than containers
 
 	a.service = endpointmanager.NewOn(endpointmanager.Params{
 		Config: config, Log: slog.New(slog.DiscardHandler), Table: a.table,
-		Steps:       endpoint.Steps{ipam.NewStep(ipam.NewSource(cfg, a.allocator, nil)), simLinkStep{n, a}, policy.NewStep(a.policies), n.datapathStep(a)},
+		Steps:       endpoint.Steps{ipam.NewStep(ipam.NewSource(cfg, a.allocator, nil)), simLinkStep{n, a}, gatedPolicyStep{policy.NewStep(a.policies), n, a}, n.datapathStep(a)},
 		Subscribers: []endpoint.Subscriber{a.published},
 	}, n.disk, func(write string) error { return n.pass(a.process, write) }, n.boot)
 	go n.run(a)
@@ -102,6 +102,7 @@ func (n *simNode) crash() {
 	n.mu.Lock()
 	n.agent = nil
 	n.mu.Unlock()
+	endpointmanager.Dying(a.service)
 	n.kill(a.process)
 	go func() {
 		<-a.started
@@ -250,6 +251,8 @@ func (p *publisher) EndpointCreated(ep endpoint.Endpoint) {
 }
 
 func (p *publisher) EndpointRestored(ep endpoint.Endpoint) { p.EndpointCreated(ep) }
+
+func (p *publisher) EndpointUpdated(endpoint.Endpoint) {}
 
 func (p *publisher) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 	p.mu.Lock()

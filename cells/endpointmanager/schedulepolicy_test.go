@@ -1,12 +1,14 @@
 package endpointmanager_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
 )
@@ -32,6 +34,21 @@ type simEnforcer struct {
 
 func (n *simNode) policyQueue(a *simAgent) *policy.Queue {
 	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, slog.New(slog.DiscardHandler))
+}
+
+// gatedPolicyStep has the undo of an Attach that failed wait for its turn, too: it comes to the queue while the write that
+// failed it ends, and the queue's loop could take other requests with it or without it.
+type gatedPolicyStep struct {
+	*policy.Step
+	node  *simNode
+	agent *simAgent
+}
+
+func (s gatedPolicyStep) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
+	if err := s.node.pass(s.agent.process, "policy.Detach "+ep.Spec.Attachment.String()); err != nil {
+		return err
+	}
+	return s.Step.Detach(ctx, ep, cfg)
 }
 
 // Apply leaves IDs that it was never told of as they are, as the datapath does.

@@ -389,6 +389,9 @@ func (w *world) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 // EndpointRestored implements endpoint.Subscriber.
 func (w *world) EndpointRestored(ep endpoint.Endpoint) { w.tell("restored", ep) }
 
+// EndpointUpdated implements endpoint.Subscriber.
+func (w *world) EndpointUpdated(ep endpoint.Endpoint) { w.tell("updated", ep) }
+
 func (w *world) tell(what string, ep endpoint.Endpoint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

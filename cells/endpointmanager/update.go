@@ -17,6 +17,8 @@ type updater struct {
 	registry *registry
 	records  *recorder
 	steps    *stepRunner
+	// listeners are told when the table has it.
+	listeners *listeners
 }
 
 // Update implements [Manager].
@@ -79,9 +81,11 @@ func (u *updater) updateInQueue(ctx context.Context, w *worker, change string) (
 	if err := u.put(ctx, w, changed); err != nil {
 		return endpoint.Endpoint{}, err
 	}
+	before := w.ep
 	if err := w.show(changed); err != nil {
 		return endpoint.Endpoint{}, err
 	}
+	u.listeners.updated(before, w.ep)
 	u.log.Info("labels of an endpoint changed", attrs(w.ep))
 	return w.ep, nil
 }

@@ -69,6 +69,15 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.checkChoice())...)
 }
 
+// Prefixes are PodCIDRs of a valid configuration; none outside pod-cidr.
+func (c Config) Prefixes() []netip.Prefix {
+	if c.Mode != ModePodCIDR {
+		return nil
+	}
+	prefixes, _ := c.prefixes()
+	return prefixes
+}
+
 // prefixes parses PodCIDRs.
 func (c Config) prefixes() ([]netip.Prefix, error) {
 	var (

@@ -19,7 +19,7 @@ func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 			findings = append(findings, doctor.Finding{Kind: addressOfNode, Subject: use.Addr.String(), Detail: use.Which})
 			continue
 		}
-		if managed, owner := c.Allocator.Lookup(use.Addr); managed && (owner == "" || use.Own) {
+		if managed, owner := c.Allocator.Lookup(use.Addr); managed && (owner == "" || use.Own && owner != TunnelOwner) {
 			which[use.Addr] = append(which[use.Addr], use.Which)
 		}
 	}

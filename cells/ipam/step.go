@@ -126,6 +126,17 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	return s.allocator.Adopt(allocationOf(ep))
 }
 
+// Keep reserves for an endpoint that is to come the addresses that it had before: its Attach gets them. They must be of this node
+// and of nobody else.
+func (s *Step) Keep(ep endpoint.Endpoint) error {
+	for _, addr := range ep.Addresses.List() {
+		if managed, _ := s.allocator.Lookup(addr); !managed {
+			return fmt.Errorf("address %s: %w: it lies in no prefix or block of this node, or is the node's own", addr, allocator.ErrOutside)
+		}
+	}
+	return s.allocator.Adopt(allocationOf(ep))
+}
+
 // Remember puts into quarantine what was released before the agent started.
 func (s *Step) Remember(deletions []endpoint.Deletion) {
 	for _, d := range deletions {

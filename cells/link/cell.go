@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the link cell. It provides the [Step], for the ordered steps, and what it does for others: [Opener],
+// Module is the link cell. It takes an [MTU] if there is one, and provides the [Step], for the ordered steps, and what it does for others: [Opener],
 // [Inspector] and [Remover].
 func Module() fx.Option {
 	return cell.Module("link",
@@ -19,9 +19,17 @@ func Module() fx.Option {
 	)
 }
 
+type params struct {
+	fx.In
+
+	Lifecycle fx.Lifecycle
+	MTU       MTU `optional:"true"`
+	Log       *slog.Logger
+}
+
 // newStarted is [New] bound to the application's life.
-func newStarted(lc fx.Lifecycle, log *slog.Logger) *Step {
-	s := New(log)
-	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
+func newStarted(p params) *Step {
+	s := New(p.MTU, p.Log)
+	p.Lifecycle.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
 	return s
 }

@@ -27,7 +27,7 @@ func TestStepConformance(t *testing.T) {
 			},
 			Restart: func(t testing.TB) endpoint.Step {
 				must(t, n.step.Stop(context.Background()))
-				n.step = link.New(slog.New(slog.DiscardHandler))
+				n.step = link.New(nil, slog.New(slog.DiscardHandler))
 				must(t, n.Do(func() error { return n.step.Start(context.Background()) }))
 				return n.step
 			},

@@ -19,6 +19,9 @@ import (
 // hostEndName matches what v1.HostInterfaceName gives.
 var hostEndName = regexp.MustCompile(`^` + v1.HostInterfacePrefix + `[a-z2-7]{12}$`)
 
+// TunnelDevice is the name of the VXLAN device by which the node reaches pods of other nodes.
+const TunnelDevice = "porin-vxlan"
+
 // IsHostEndName reports whether only a host end of Porin's has such a name.
 func IsHostEndName(name string) bool { return hostEndName.MatchString(name) }
 

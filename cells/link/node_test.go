@@ -27,7 +27,7 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{Namespace: testutil.NetNS(t), step: link.New(slog.New(slog.NewTextHandler(t.Output(), nil)))}
+	n := &node{Namespace: testutil.NetNS(t), step: link.New(nil, slog.New(slog.NewTextHandler(t.Output(), nil)))}
 	must(t, n.Do(func() error { return n.step.Start(context.Background()) }))
 	t.Cleanup(func() { must(t, n.step.Stop(context.Background())) }) // twice is fine
 	return n

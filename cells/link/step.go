@@ -31,6 +31,7 @@ type Remover interface {
 // Step is the link's part in an endpoint's life. Attach needs the addresses of the endpoint: it comes after ipam.
 type Step struct {
 	log *slog.Logger
+	mtu MTU
 
 	mu      sync.RWMutex    // guards the fields below
 	node    *netlink.Handle // nil unless started
@@ -45,8 +46,16 @@ var (
 	_ endpoint.Renewer  = (*Step)(nil)
 )
 
-// New returns a step that is not started.
-func New(log *slog.Logger) *Step { return &Step{log: log} }
+// MTU says which MTU a pod gets for whom nobody asks for another; 0 is the kernel's default.
+type MTU func() int
+
+// New returns a step that is not started. A nil mtu is the kernel's default.
+func New(mtu MTU, log *slog.Logger) *Step {
+	if mtu == nil {
+		mtu = func() int { return 0 }
+	}
+	return &Step{log: log, mtu: mtu}
+}
 
 // Start opens the sockets, in the network namespace of the calling thread: the links of the step are in that namespace.
 func (s *Step) Start(context.Context) error {

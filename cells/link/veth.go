@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 	hostMAC, hostHW := macOf(hostText)
 	containerMAC, containerHW := macOf(containerText)
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr, attrs.MTU = a.HostEnd(), hostHW, ep.Spec.MTU
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = a.HostEnd(), hostHW, cmp.Or(ep.Spec.MTU, s.mtu())
 	// One queue each way. The kernel's default is one for each possible CPU, with objects in sysfs for each: on 2 CPUs 0.1 ms
 	// of 0.4. A veth takes no lock to transmit, and receives without its queues unless it has XDP or GRO.
 	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1

@@ -17,7 +17,7 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies] and [*View]. It takes an [Enforcer] if there is one.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies] and [*View]. It takes an [Enforcer] and a [RemoteSource] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -42,7 +42,8 @@ type params struct {
 	Config    Config
 	Log       *slog.Logger
 	Addresses nodeaddr.Source
-	Enforcer  Enforcer `optional:"true"`
+	Enforcer  Enforcer     `optional:"true"`
+	Remote    RemoteSource `optional:"true"`
 }
 
 // follower is the one of this cell.
@@ -50,11 +51,11 @@ type follower struct{ *nodeaddr.Follower }
 
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *View, *Policies, *follower) {
-	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit}, p.Enforcer, p.Log)
+	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Log)
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))
 	p.Lifecycle.Append(fx.StartStopHook(f.Start, f.Stop))
-	p.Lifecycle.Append(fx.StartStopHook(func(context.Context) error { q.Start(); return nil }, q.Stop))
+	p.Lifecycle.Append(fx.StartStopHook(func(context.Context) error { q.Start(p.Remote); return nil }, q.Stop))
 	return q, q.View(), policies, f
 }

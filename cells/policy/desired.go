@@ -20,6 +20,8 @@ type desiredEndpoint struct {
 type update struct {
 	endpoints entries[string, desiredEndpoint]
 	policies  entries[model.PolicyID, model.Policy]
+	// unmanaged has the ranges of addresses that are, or with nil are not, of pods of other nodes: see [engine.Update].
+	unmanaged entries[netip.Prefix, struct{}]
 }
 
 func setEndpoint(ep desiredEndpoint) (u update) {
@@ -35,6 +37,7 @@ func removeEndpoint(key string) (u update) {
 func (u *update) add(later update) {
 	u.endpoints.add(later.endpoints)
 	u.policies.add(later.policies)
+	u.unmanaged.add(later.unmanaged)
 }
 
 // entries are values by key, in order.
@@ -60,18 +63,19 @@ func (e *entries[K, V]) add(later entries[K, V]) {
 	}
 }
 
-// desired is the engine, and what it was told.
+// desired is the engine, and what it was told. The endpoints are in the engine alone: there may be half a million.
 type desired struct {
 	config    engine.Config
 	engine    *engine.Engine
-	endpoints map[string]desiredEndpoint
 	policies  map[model.PolicyID]model.Policy
+	unmanaged map[netip.Prefix]struct{}
 	locals    map[string]Local
 }
 
 func newDesired(cfg engine.Config) desired {
 	return desired{
-		config: cfg, engine: engine.New(cfg), endpoints: map[string]desiredEndpoint{}, policies: map[model.PolicyID]model.Policy{}, locals: map[string]Local{},
+		config: cfg, engine: engine.New(cfg), policies: map[model.PolicyID]model.Policy{},
+		unmanaged: map[netip.Prefix]struct{}{}, locals: map[string]Local{},
 	}
 }
 
@@ -93,21 +97,29 @@ func (d *desired) apply(u update) (change engine.Change, undo update, anew bool)
 		}
 	}
 	for _, key := range u.endpoints.keys {
-		before, set := lookup(d.endpoints, key), u.endpoints.values[key]
+		before, set := d.endpoint(key), u.endpoints.values[key]
 		undo.endpoints.set(key, before)
 		delete(d.locals, key)
 		if set == nil {
 			told.RemoveEndpoints = append(told.RemoveEndpoints, key)
-			delete(d.endpoints, key)
 			continue
 		}
 		told.SetEndpoints = append(told.SetEndpoints, set.Endpoint)
-		d.endpoints[key] = *set
 		if set.Local {
 			d.locals[key] = set.local
 		}
 		if before != nil && before.local != set.local {
 			moved = append(moved, key)
+		}
+	}
+	for _, cidr := range u.unmanaged.keys {
+		undo.unmanaged.set(cidr, lookup(d.unmanaged, cidr))
+		if u.unmanaged.values[cidr] != nil {
+			told.SetUnmanaged = append(told.SetUnmanaged, cidr)
+			d.unmanaged[cidr] = struct{}{}
+		} else {
+			told.RemoveUnmanaged = append(told.RemoveUnmanaged, cidr)
+			delete(d.unmanaged, cidr)
 		}
 	}
 	change = d.engine.Apply(told)
@@ -127,12 +139,21 @@ func (d *desired) apply(u update) (change engine.Change, undo update, anew bool)
 
 // everything is all that the engine was told.
 func (d *desired) everything() engine.Update {
-	u := engine.Update{SetPolicies: slices.Collect(maps.Values(d.policies))}
-	for _, s := range d.endpoints {
+	u := engine.Update{SetPolicies: slices.Collect(maps.Values(d.policies)), SetUnmanaged: slices.Collect(maps.Keys(d.unmanaged))}
+	for s := range d.engine.Endpoints() {
 		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return d.engine.End(a).Endpoint != s.Key }) // the order of endpoints is lost
-		u.SetEndpoints = append(u.SetEndpoints, s.Endpoint)
+		u.SetEndpoints = append(u.SetEndpoints, s)
 	}
 	return u
+}
+
+// endpoint returns nil for one that the engine was not told of.
+func (d *desired) endpoint(key string) *desiredEndpoint {
+	ep, ok := d.engine.Endpoint(key)
+	if !ok {
+		return nil
+	}
+	return &desiredEndpoint{Endpoint: ep, local: d.locals[key]}
 }
 
 func lookup[K comparable, V any](all map[K]V, key K) *V {

@@ -134,7 +134,7 @@ func TestExplainDatapathDiffers(t *testing.T) {
 func TestExplainWithoutDatapath(t *testing.T) {
 	n := &node{queue: NewQueue(engine.Config{}, nil, quiet)}
 	n.policies, n.step = New(Config{}, n.queue, quiet), NewStep(n.queue)
-	n.queue.Start()
+	n.queue.Start(nil)
 	t.Cleanup(func() { n.stop(t) })
 	web, client := pod(1, "web"), pod(2, "client")
 	ask := call(n, web, client)

@@ -75,10 +75,10 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 		clear(k.endpoints)
 		clear(k.tables)
 	}
-	for _, addr := range change.Addresses {
-		delete(k.addresses, addr)
-		if end := e.End(addr); end.Endpoint != "" {
-			k.addresses[addr] = end.Class
+	for _, c := range change.Addresses {
+		delete(k.addresses, c.Address)
+		if end := e.End(c.Address); end.Endpoint != "" {
+			k.addresses[c.Address] = end.Class
 		}
 	}
 	for _, prefix := range change.Prefixes {
@@ -137,7 +137,7 @@ func (k *fakeKernel) Compare(e *engine.Engine, locals map[string]Local) (found [
 // everything is a change from nothing.
 func (k *fakeKernel) everything(e *engine.Engine, locals map[string]Local) (c engine.Change) {
 	for addr := range e.Addresses() {
-		c.Addresses = append(c.Addresses, addr)
+		c.Addresses = append(c.Addresses, engine.AddressChange{Address: addr})
 	}
 	for prefix := range e.Prefixes() {
 		c.Prefixes = append(c.Prefixes, prefix)

@@ -42,7 +42,7 @@ func startNodeWith(t *testing.T, cfg engine.Config, dir string, kernel *fakeKern
 	if err := n.policies.Start(); err != nil {
 		t.Fatal(err)
 	}
-	n.queue.Start()
+	n.queue.Start(nil)
 	t.Cleanup(func() { n.stop(t) })
 	return n
 }

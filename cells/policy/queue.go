@@ -31,6 +31,7 @@ type Queue struct {
 	task     *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
 	open     sync.Once
+	remote   <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
 
 	mu      sync.Mutex // guards the field below
 	waiting []*request
@@ -69,8 +70,13 @@ func (q *Queue) View() *View { return q.view }
 // Task is the queue's loop. [Queue.Start] starts it.
 func (q *Queue) Task() *task.Task { return q.task }
 
-// Start begins the loop.
-func (q *Queue) Start() { q.task.Start(nil) }
+// Start begins the loop, and has the source tell of the endpoints of other nodes, if there is one.
+func (q *Queue) Start(source RemoteSource) {
+	if source != nil {
+		q.remote = source.Begin(q)
+	}
+	q.task.Start(nil)
+}
 
 // Stop ends the loop, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
 func (q *Queue) Stop(ctx context.Context) error {
@@ -86,6 +92,7 @@ func (q *Queue) Stop(ctx context.Context) error {
 
 // Open has everything written that was collected so far, and returns when it is. From now on requests are written when they come.
 func (q *Queue) Open(ctx context.Context) error {
+	q.awaitRemote(ctx)
 	q.open.Do(func() { close(q.opened) })
 	return q.do(ctx, update{}, true)
 }
@@ -177,9 +184,7 @@ func (q *Queue) wait(ctx context.Context, r *request) error {
 // collect has the update written without waiting for it: when the queue opens, or soon.
 func (q *Queue) collect(u update) {
 	q.push(&request{update: u, keep: true})
-	if q.isOpen() {
-		q.task.Trigger()
-	}
+	q.task.Trigger()
 }
 
 func (q *Queue) push(r *request) *request {
@@ -190,6 +195,22 @@ func (q *Queue) push(r *request) *request {
 	return r
 }
 
+// takeCollected takes the requests that nobody waits for.
+func (q *Queue) takeCollected() (collected []*request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var others []*request
+	for _, r := range q.waiting {
+		if r.anew {
+			others = append(others, r)
+		} else {
+			collected = append(collected, r)
+		}
+	}
+	q.waiting = others
+	return collected
+}
+
 func (q *Queue) take() []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -198,15 +219,17 @@ func (q *Queue) take() []*request {
 	return waiting
 }
 
-// round writes what waits, and what is left of before. Its error is that something is left: the task runs it again.
+// round writes what waits, and what is left of before. Its error is that something is left: the task runs it again. Before the queue is open,
+// the engine has what was collected: half a million endpoints of other nodes do not wait in memory.
 func (q *Queue) round(ctx context.Context) error {
-	if !q.isOpen() {
-		return nil
-	}
 	if err := q.view.beginTurn(ctx); err != nil {
 		return err
 	}
 	defer q.view.endTurn()
+	if !q.isOpen() {
+		q.commit(q.takeCollected()...)
+		return nil
+	}
 	q.serve(q.take())
 	if !q.allWritten() {
 		return q.view.Applied().Err
@@ -261,7 +284,7 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	if anew {
 		q.written = false
 	}
-	if !isEmpty(change) {
+	if q.written && !isEmpty(change) { // else everything is written anyway
 		q.pending = append(q.pending, change)
 	}
 	return undo

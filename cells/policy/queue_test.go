@@ -138,19 +138,23 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 	}
 	k.refuse = nil
 	q.serve(nil)
-	for key, s := range q.view.endpoints {
+	all := map[string]desiredEndpoint{}
+	for ep := range q.view.engine.Endpoints() {
+		all[ep.Key] = *q.view.endpoint(ep.Key)
+	}
+	for key, s := range all {
 		if k.endpoints[key].id != s.local.ID {
 			t.Errorf("the kernel has ID %d for %s, want %d", k.endpoints[key].id, key, s.local.ID)
 		}
-		for _, peer := range q.view.endpoints {
+		for _, peer := range all {
 			want := q.view.engine.Evaluate(s.Addresses[0], peer.Addresses[0], model.TCP, 80)
 			if key != peer.Key && k.allows(t, s, peer, 80) != want.Allowed {
 				t.Errorf("%s to %s: the kernel does not say what the engine does: %t, by %s and %s", key, peer.Key, want.Allowed, want.Egress, want.Ingress)
 			}
 		}
 	}
-	if len(k.endpoints) != len(q.view.endpoints) || len(k.addresses) != len(q.view.endpoints) {
-		t.Errorf("the kernel has %d endpoints and %d addresses, want %d", len(k.endpoints), len(k.addresses), len(q.view.endpoints))
+	if len(k.endpoints) != len(all) || len(k.addresses) != len(all) {
+		t.Errorf("the kernel has %d endpoints and %d addresses, want %d", len(k.endpoints), len(k.addresses), len(all))
 	}
 	tables := map[engine.TableID]bool{}
 	for _, ep := range k.endpoints {
@@ -159,6 +163,34 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 	if len(k.tables) != len(tables) {
 		t.Errorf("the kernel has %d tables, and %d are in use", len(k.tables), len(tables))
 	}
+}
+
+// TestCollectedBeforeOpen: endpoints of other nodes are in the engine before the queue is open, and nothing is written.
+func TestCollectedBeforeOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newFakeKernel()
+		q := NewQueue(engine.Config{}, k, quiet)
+		q.Start(nil)
+		defer func() {
+			if err := q.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		addr := netip.MustParseAddr("10.1.0.1")
+		q.SetRemote(RemoteChange{Set: []model.Endpoint{{Key: RemotePrefix + "1", Kind: model.Pod, Addresses: []netip.Addr{addr}}}})
+		synctest.Wait()
+		var end engine.End
+		q.View().read(func(e *engine.Engine) { end = e.End(addr) })
+		if end.Kind != model.Pod || len(q.waiting) > 0 || k.times() > 0 {
+			t.Errorf("the address is of a %s, %d requests wait, and the kernel was told %d times; want a pod, none and never", end.Kind, len(q.waiting), k.times())
+		}
+		if err := q.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if k.addresses[addr] != end.Class {
+			t.Errorf("after the start the kernel has %v, want the address", k.addresses)
+		}
+	})
 }
 
 // TestStopWaitsForWriter: after Stop nothing is written, although callers write, too.

@@ -73,7 +73,7 @@ func (s *Step) collect(ep endpoint.Endpoint) error {
 // Occupy keeps the policies of an endpoint that the manager holds in force. The labels of an endpoint that only the kernel knows are not known, so the engine does
 // not get it: the enforcer denies it everything if it was restricted.
 func (s *Step) Occupy(ep endpoint.Endpoint) error {
-	if ep.Spec.Pod == (endpoint.Pod{}) && ep.Metadata == "" {
+	if ep.Spec.Pod == (endpoint.Pod{}) && ep.Metadata == "" && ep.Spec.Kind == endpoint.KindPod {
 		return nil
 	}
 	return s.collect(ep)
@@ -113,7 +113,7 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
 	s := desiredEndpoint{local: Local{ID: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
-		Key: keyOf(ep.Spec.Attachment), Kind: model.Pod, Local: true, Namespace: ep.Spec.Pod.Namespace,
+		Key: keyOf(ep.Spec.Attachment), Kind: kindOfEndpoint(ep.Spec.Kind), Local: ep.Spec.Kind == endpoint.KindPod, Namespace: ep.Spec.Pod.Namespace,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,
 	}}
@@ -125,4 +125,11 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 		s.NamedPorts = append(s.NamedPorts, model.NamedPort{Name: p.Name, Protocol: protocol, Number: p.Port})
 	}
 	return s, nil
+}
+
+func kindOfEndpoint(kind endpoint.Kind) model.EndpointKind {
+	if kind == endpoint.KindHealth {
+		return model.Health
+	}
+	return model.Pod
 }

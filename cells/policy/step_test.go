@@ -11,6 +11,7 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
+	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -245,5 +246,57 @@ func TestDetachForgets(t *testing.T) {
 	n.prune(t)
 	if !slices.Equal(n.kernel.forgotten, []uint16{7}) {
 		t.Errorf("the kernel was to forget %v, want ID 7", n.kernel.forgotten)
+	}
+}
+
+// No policy selects a node's health endpoint, and those of pods know its address as that of one.
+func TestHealthEndpointIsNotSelected(t *testing.T) {
+	n := servingNode(t, "")
+	n.put(t, `apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: deny}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
+  egress: [{action: Deny, to: [{networks: [0.0.0.0/0]}]}]
+`)
+	web, health := pod(1, "web"), pod(2, "")
+	health.Spec = endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "porin-health", IfName: "eth0"}, Kind: endpoint.KindHealth}
+	health.Metadata = ""
+	n.attach(t, web)
+	n.attach(t, health)
+	if v := n.queue.View().Evaluate(health.Addresses.IPv4, netip.MustParseAddr("192.0.2.1"), model.TCP, 80); !v.Allowed || v.From.Kind != model.Health {
+		t.Errorf("from the health endpoint: %+v", v)
+	}
+	if v := n.queue.View().Evaluate(netip.MustParseAddr("192.0.2.1"), health.Addresses.IPv4, model.TCP, 4240); !v.Allowed || v.To.Kind != model.Health {
+		t.Errorf("to the health endpoint: %+v", v)
+	}
+	if v := n.queue.View().Evaluate(web.Addresses.IPv4, health.Addresses.IPv4, model.TCP, 4240); v.Allowed {
+		t.Errorf("from a pod that may send nothing: %+v", v)
+	}
+	if differences, err := n.queue.View().compare(t.Context()); err != nil || len(differences) > 0 {
+		t.Errorf("the kernel differs: %+v, %v", differences, err)
+	}
+	if err := n.step.Detach(t.Context(), health, endpoint.DeleteConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if v := n.queue.View().Evaluate(health.Addresses.IPv4, netip.MustParseAddr("192.0.2.1"), model.TCP, 80); v.From.Kind != model.World {
+		t.Errorf("after its end: %+v", v)
+	}
+}
+
+// The agent's start holds it, with all that is on record of it.
+func TestHeldHealthEndpointIsNotSelected(t *testing.T) {
+	n := startNode(t, "", newFakeKernel())
+	health := pod(2, "")
+	health.Spec, health.Metadata = endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "porin-health", IfName: "eth0"}, Kind: endpoint.KindHealth}, ""
+	if err := n.step.Occupy(health); err != nil {
+		t.Fatal(err)
+	}
+	n.prune(t, health)
+	if v := n.queue.View().Evaluate(netip.MustParseAddr("192.0.2.1"), health.Addresses.IPv4, model.TCP, 4240); v.To.Kind != model.Health {
+		t.Errorf("to the health endpoint: %+v", v)
 	}
 }

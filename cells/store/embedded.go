@@ -73,13 +73,14 @@ func (e *embedded) page(_ context.Context, prefix, after string, limit int) (ent
 	return entries, more, err
 }
 
-func (e *embedded) list(_ context.Context, prefix string) (entries []Entry, revision int64, err error) {
+// list returns everything in one page.
+func (e *embedded) list(_ context.Context, prefix, after string, _ int64) (entries []Entry, more bool, revision int64, err error) {
 	err = e.view(func(tx *bbolt.Tx) error {
-		entries, _ = entriesOf(tx, prefix, "", math.MaxInt)
+		entries, more = entriesOf(tx, prefix, after, math.MaxInt)
 		revision = revisionOf(tx)
 		return nil
 	})
-	return entries, revision, err
+	return entries, more, revision, err
 }
 
 // position has no identity: the record of the cluster has one.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -50,26 +51,12 @@ func (e *etcd) page(ctx context.Context, prefix, after string, limit int) (entri
 	return entries, answer.More, nil
 }
 
-// list reads page by page at the revision of the first. Should that be compacted meanwhile, it begins anew.
-func (e *etcd) list(ctx context.Context, prefix string) (entries []Entry, revision int64, err error) {
-	for after, more := "", true; more; {
-		page, answer, err := e.readPage(ctx, prefix, after, pageSize, revision)
-		if errors.Is(err, errGone) {
-			entries, revision, after = nil, 0, ""
-			continue
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		if revision == 0 {
-			revision = answer.Header.Revision
-		}
-		entries, more = append(entries, page...), answer.More
-		if more {
-			after = page[len(page)-1].Key
-		}
+func (e *etcd) list(ctx context.Context, prefix, after string, at int64) (entries []Entry, more bool, revision int64, err error) {
+	entries, answer, err := e.readPage(ctx, prefix, after, pageSize, at)
+	if err != nil {
+		return nil, false, 0, err
 	}
-	return entries, revision, nil
+	return entries, answer.More, cmp.Or(at, answer.Header.Revision), nil
 }
 
 func (e *etcd) position(ctx context.Context) (Position, error) {

@@ -68,7 +68,10 @@ func wantKnown(t *testing.T, events <-chan store.Event, want []string) {
 		case event := <-events:
 			switch event.Type {
 			case store.Resync:
-				known, resynced = keysOf(event.Entries), true
+				if !event.Continues {
+					known = nil
+				}
+				known, resynced = append(known, keysOf(event.Entries)...), !event.More
 			case store.Put:
 				known = append(known, event.Entry.Key)
 			case store.Deleted:

@@ -26,8 +26,9 @@ type backend interface {
 	remove(ctx context.Context, key string, was []byte) error
 	position(ctx context.Context) (Position, error)
 
-	// list returns all entries below prefix as they were together at the revision.
-	list(ctx context.Context, prefix string) (entries []Entry, revision int64, err error)
+	// list returns a page of the entries below prefix as they were together at a revision: those after the key, and whether others follow.
+	// With 0 it is the latest revision, which is returned.
+	list(ctx context.Context, prefix, after string, at int64) (entries []Entry, more bool, revision int64, err error)
 	// tail begins to follow the changes after the revision, which is above 0.
 	tail(ctx context.Context, prefix string, after int64) tail
 }
@@ -94,12 +95,12 @@ func (s *service) Page(ctx context.Context, prefix, after string, limit int) (en
 	return entries, more, err
 }
 
-func (s *service) list(ctx context.Context, prefix string) (entries []Entry, revision int64, err error) {
+func (s *service) list(ctx context.Context, prefix, after string, at int64) (entries []Entry, more bool, revision int64, err error) {
 	err = s.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
-		entries, revision, err = s.backend.list(ctx, prefix)
+		entries, more, revision, err = s.backend.list(ctx, prefix, after, at)
 		return err
 	})
-	return entries, revision, err
+	return entries, more, revision, err
 }
 
 // Create implements [Store].

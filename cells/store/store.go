@@ -14,8 +14,8 @@ type Store interface {
 	// Page returns at most limit entries below prefix by key, beginning after the key after; more reports whether others follow.
 	// Pages of one list are not of the same moment. A prefix ends in a slash; "" is everything.
 	Page(ctx context.Context, prefix, after string, limit int) (entries []Entry, more bool, err error)
-	// Watch sends a [Resync] with all entries below prefix, and then every change, in order. The channel is closed when ctx ends
-	// or the store stops, and for no other reason: a store that is away is waited for.
+	// Watch sends all entries below prefix, in one or several [Resync]s, and then every change, in order. The channel is closed when
+	// ctx ends or the store stops, and for no other reason: a store that is away is waited for.
 	Watch(ctx context.Context, prefix string) (<-chan Event, error)
 	// Create makes the entry, or returns [ErrExists].
 	Create(ctx context.Context, key string, value []byte) error
@@ -50,7 +50,7 @@ type EventType string
 const (
 	Put     EventType = "put"     // Entry is there, or has a new value
 	Deleted EventType = "deleted" // Entry is gone; it has no value
-	Resync  EventType = "resync"  // Entries are all there are; forget what else you know
+	Resync  EventType = "resync"  // Entries are all there are, or a page of that; forget what else you know
 )
 
 // Event is what a watch sends.
@@ -58,6 +58,9 @@ type Event struct {
 	Type    EventType
 	Entry   Entry   // of Put and Deleted
 	Entries []Entry // of Resync, by key
+	// Continues says that the entries of the Resync before and these are of one list, as it was at one moment; More, that others follow
+	// at once. A Resync after one with More that continues nothing begins the list anew.
+	Continues, More bool
 
 	revision int64 // of Put and Deleted
 }

@@ -39,8 +39,10 @@ func Encode(version int, value any) ([]byte, error) {
 // Decode returns the entry's value. Fields that T does not have are passed over. A version above known is [ErrVersion],
 // which says so and leaves the entry alone: it is for a later agent to understand.
 func Decode[T any](entry Entry, known int) (value T, err error) {
-	var head versioned
-	err = json.Unmarshal(entry.Value, &head)
+	head := firstField(entry.Value)
+	if head.Version == nil {
+		err = json.Unmarshal(entry.Value, &head)
+	}
 	if err == nil && (head.Version == nil || *head.Version < 1) {
 		err = errors.New("it has no version")
 	}
@@ -55,4 +57,17 @@ func Decode[T any](entry Entry, known int) (value T, err error) {
 		return none, fmt.Errorf("value of %s: %w", entry.Key, err)
 	}
 	return value, nil
+}
+
+// firstField reads the version where Encode writes it: to look for it in all of the value takes as long as to decode that.
+func firstField(value []byte) (head versioned) {
+	rest, ok := bytes.CutPrefix(value, []byte(`{"version":`))
+	end := bytes.IndexAny(rest, ",}")
+	if !ok || end < 0 {
+		return head
+	}
+	if n, err := strconv.Atoi(string(rest[:end])); err == nil {
+		head.Version = &n
+	}
+	return head
 }

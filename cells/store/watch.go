@@ -86,15 +86,23 @@ func (w *watch) follow(ctx context.Context) error {
 	}
 }
 
+// resync sends the list page by page, so that nobody has all of it in memory. Should its revision be compacted meanwhile, it begins anew.
 func (w *watch) resync(ctx context.Context) error {
-	entries, revision, err := w.service.list(ctx, w.prefix)
-	if err != nil {
-		return err
+	event, after, revision := Event{Type: Resync}, "", int64(0)
+	for first := true; first || event.More; first = false {
+		var err error
+		if event.Entries, event.More, revision, err = w.service.list(ctx, w.prefix, after, revision); err != nil {
+			return err
+		}
+		event.Continues = !first
+		if err := w.send(ctx, event); err != nil {
+			return err
+		}
+		if n := len(event.Entries); n > 0 {
+			after = event.Entries[n-1].Key
+		}
 	}
 	w.service.meters.resyncs.Inc()
-	if err := w.send(ctx, Event{Type: Resync, Entries: entries}); err != nil {
-		return err
-	}
 	w.after = revision
 	return nil
 }

@@ -7,20 +7,31 @@ import (
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxevent"
 
+	"porin.dev/porin/cells/bandwidth"
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/adminapi"
 	"porin.dev/porin/cells/cni"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/health"
+	"porin.dev/porin/cells/health/probe"
+	"porin.dev/porin/cells/hostport"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/monitor/flow"
+	"porin.dev/porin/cells/node"
+	"porin.dev/porin/cells/node/cache"
+	"porin.dev/porin/cells/node/endpoints"
+	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
@@ -42,11 +53,18 @@ func Cells(cfg Config) fx.Option {
 		endpointmanager.Module(cfg.EndpointManager),
 		ipam.Module(cfg.ipam()),
 		link.Module(),
+		hostport.Module(),
+		clusterStore(cfg),
+		healthAddresses(cfg),
+		bandwidth.Module(),
 		multiPool(cfg),
+		node.Module(cfg.node()),
+		masquerade.Module(cfg.masquerade()),
 		policy.Module(cfg.policy()),
 		datapath.Module(cfg.datapath()),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
+		health.Module(cfg.health()),
 		monitor.Module(cfg.Monitor),
 		flow.Module(cfg.Flow),
 		metrics.Module(cfg.Metrics),
@@ -58,26 +76,62 @@ func Cells(cfg Config) fx.Option {
 			func() *delegate.Plugins { return delegate.New(cfg.Delegate) },
 			func(d *doctor.Doctor) cni.Examiner { return d },
 			func(c *capacity.Capacity) cni.Capacity { return c },
+			func(s *ipam.Step) health.AddressKeeper { return s },
+			func(s *allocator.Source) node.AddressSource { return ipam.NewTunnelAddresses(s) },
+			func(d *datapath.Datapath) node.DirectPath { return d },
+			func(n *node.Node) link.MTU { return n.PodMTU },
+			func(n *node.Node) (probe.Peers, health.RecordedAddresses) {
+				return peersOf{n.Peers()}, peersOf{n.Peers()}
+			},
 			steps,
+			blocks(cfg),
 		),
 	)
 }
 
-// multiPool is what the mode of that name needs besides: the cluster's store, and the node's blocks of its pools.
+// multiPool is what the mode of that name needs besides: the node's blocks of the cluster's pools.
 func multiPool(cfg Config) fx.Option {
 	if cfg.IPAM.Mode != ipam.ModeMultiPool {
-		return server.Provide(func() noPools { return noPools{cfg.IPAM.Mode} })
+		return server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} })
 	}
-	return fx.Options(
-		store.Module(cfg.Store),
-		multipool.Module(cfg.multiPool()),
-		fx.Provide(cluster.OnStore),
-	)
+	return multipool.Module(cfg.multiPool())
+}
+
+// clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.
+func clusterStore(cfg Config) fx.Option {
+	if !cfg.hasStore() {
+		return fx.Options()
+	}
+	all := []fx.Option{store.Module(cfg.Store), fx.Provide(cluster.OnStore, admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
+	if cfg.Store.Backend != store.BackendEmbedded { // which is never away
+		all = append(all, cache.Module(cfg.Store.Dir))
+	}
+	return fx.Options(all...)
+}
+
+// healthAddresses has the node tell the others where its health endpoint is, if it has one.
+func healthAddresses(cfg Config) fx.Option {
+	if !cfg.Health.Endpoint {
+		return fx.Options()
+	}
+	return fx.Provide(func(l *health.LocalEndpoint) node.Health { return l })
+}
+
+// blocks says which addresses this node's pods have.
+func blocks(cfg Config) any {
+	if cfg.IPAM.Mode == ipam.ModeMultiPool {
+		return func(c *multipool.Controller) node.Blocks { return c }
+	}
+	return func() node.Blocks {
+		return node.Static{Node: node.IDOfName(cfg.NodeName), Prefixes: cfg.IPAM.Prefixes()}
+	}
 }
 
 // steps is the order in which an endpoint comes up; it goes down in the reverse order.
-func steps(ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, policy *policy.Step, datapath *datapath.Step) endpoint.Steps {
-	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, policy, datapath}
+func steps(
+	ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, bandwidth *bandwidth.Step, hostport *hostport.Step, policy *policy.Step, datapath *datapath.Step,
+) endpoint.Steps {
+	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, bandwidth, hostport, policy, datapath}
 }
 
 // quiet sends the log of fx to the debug log.

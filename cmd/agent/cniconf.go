@@ -76,9 +76,9 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// capabilities are what a runtime is to hand over besides: the addresses that are asked for, and the annotations of the pod,
-// of which one names a pool and one a reservation.
-var capabilities = map[string]bool{"ips": true, "io.kubernetes.cri.pod-annotations": true}
+// capabilities are what a runtime is to hand over besides: limits of bandwidth, the addresses and host ports that are asked for, and the
+// annotations of the pod, of which one names a pool, one a reservation, and one says that the pod is not masqueraded.
+var capabilities = map[string]bool{"bandwidth": true, "ips": true, "portMappings": true, "io.kubernetes.cri.pod-annotations": true}
 
 // list names 1.0.0 for libraries that read one version only, such as libcni 1.1 of containerd 1.6 and 1.7, which refuse a
 // result of 1.1.0. Later ones choose the newest of cniVersions that they know.

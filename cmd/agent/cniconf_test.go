@@ -40,7 +40,7 @@ func TestCNIConfigFound(t *testing.T) {
 	if list.Name != "porin" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "porin-cni" {
 		t.Errorf("list %s of %d plugins", list.Name, len(list.Plugins))
 	}
-	if got, want := string(list.Plugins[0].Bytes), `{"capabilities":{"io.kubernetes.cri.pod-annotations":true,"ips":true},"socket":"/run/porin/agent.sock","stateDir":"/elsewhere","type":"porin-cni"}`; got != want {
+	if got, want := string(list.Plugins[0].Bytes), `{"capabilities":{"bandwidth":true,"io.kubernetes.cri.pod-annotations":true,"ips":true,"portMappings":true},"socket":"/run/porin/agent.sock","stateDir":"/elsewhere","type":"porin-cni"}`; got != want {
 		t.Errorf("plugin %s, want %s", got, want)
 	}
 	if names := filesIn(t, filepath.Dir(c.path)); len(names) != 1 {

@@ -9,20 +9,25 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/health"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/monitor/flow"
+	"porin.dev/porin/cells/node"
+	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/labels"
+	"porin.dev/porin/internal/version"
 )
 
 // Config is the whole configuration of the agent: a field for each cell, and what belongs to no cell.
@@ -39,9 +44,12 @@ type Config struct {
 	Delegate        delegate.Config
 	Store           store.Config
 	MultiPool       multipool.Config
+	Node            node.Config
+	Masquerade      masquerade.Config
 	Policy          policy.Config
 	Datapath        datapath.Config
 	Doctor          doctor.Config
+	Health          health.Config
 	Metrics         metrics.Config
 	Monitor         monitor.Config
 	Flow            flow.Config
@@ -61,9 +69,12 @@ func DefaultConfig() Config {
 		Delegate:        delegate.DefaultConfig(),
 		Store:           store.DefaultConfig(),
 		MultiPool:       multipool.DefaultConfig(),
+		Node:            node.DefaultConfig(),
+		Masquerade:      masquerade.DefaultConfig(),
 		Policy:          policy.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
 		Doctor:          doctor.DefaultConfig(),
+		Health:          health.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
 		Monitor:         monitor.DefaultConfig(),
 		Flow:            flow.DefaultConfig(),
@@ -85,9 +96,12 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Delegate.Flags(fs)
 	c.MultiPool.Flags(fs)
 	c.Store.Flags(fs)
+	c.Node.Flags(fs)
+	c.Masquerade.Flags(fs)
 	c.Policy.Flags(fs)
 	c.Datapath.Flags(fs)
 	c.Doctor.Flags(fs)
+	c.Health.Flags(fs)
 	c.Metrics.Flags(fs)
 	c.Monitor.Flags(fs)
 	c.Flow.Flags(fs)
@@ -100,10 +114,32 @@ func (c Config) multiPool() multipool.Config {
 	return c.MultiPool
 }
 
+// masquerade is the configuration of masquerading, with what the agent knows of the cluster.
+func (c Config) masquerade() masquerade.Config { return c.Masquerade.Resolved(c.hasStore()) }
+
+// node is the configuration of the node's place among the others, with what the agent knows of the node.
+func (c Config) node() node.Config {
+	c.Node.Name, c.Node.Version, c.Node.BPFRoot, c.Node.Dir = c.NodeName, version.Of(), c.Datapath.BPFRoot, c.Store.Dir
+	return c.Node
+}
+
+// hasStore says whether the agent shares anything with others, or keeps blocks.
+func (c Config) hasStore() bool {
+	return c.IPAM.Mode == ipam.ModeMultiPool || c.Store.Backend != store.BackendEmbedded
+}
+
 // datapath is the configuration of the node's part of the kernel, with what the agent knows of the node.
 func (c Config) datapath() datapath.Config {
 	c.Datapath.MaxEndpoints = uint32(c.EndpointManager.MaxEndpoints)
 	return c.Datapath
+}
+
+// health is the configuration of the node's health endpoint, with what the agent knows of the node. Where another IPAM plugin has
+// the addresses there is none.
+func (c Config) health() health.Config {
+	c.Health.Node, c.Health.StateDir, c.Health.Dir = c.NodeName, c.EndpointManager.StateDir, c.Store.Dir
+	c.Health.Endpoint = c.Health.Endpoint && c.IPAM.Mode != ipam.ModeDelegated
+	return c.Health
 }
 
 // ipam is the configuration of the node's addresses, with what the agent knows of the node.
@@ -129,11 +165,17 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(),
-		c.Metrics.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(), c.health().Validate(),
+		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("node-name: want a name"))
+	} else {
+		errs = append(errs, c.node().Validate())
+	}
+	if c.Node.Routing == string(cluster.RoutingVXLAN) && c.IPAM.Mode == ipam.ModeDelegated {
+		errs = append(errs, fmt.Errorf("routing %s: of no use in mode %s, where it is not known which addresses are this node's: use %s or %s",
+			cluster.RoutingVXLAN, ipam.ModeDelegated, cluster.RoutingNative, cluster.RoutingExternal))
 	}
 	if c.CNIConfPath != "" && !filepath.IsAbs(c.CNIConfPath) {
 		errs = append(errs, fmt.Errorf("cni-conf-path %q: want an absolute path, such as /etc/cni/net.d/05-porin.conflist", c.CNIConfPath))
@@ -145,7 +187,10 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("store-dir %q: want an absolute path, such as /var/lib/porin", c.Store.Dir))
 	}
 	if c.IPAM.Mode == ipam.ModeMultiPool {
-		errs = append(errs, c.Store.Validate(), c.multiPool().Validate(), labels.Check("node-labels", c.NodeLabels))
+		errs = append(errs, c.multiPool().Validate(), labels.Check("node-labels", c.NodeLabels))
+	}
+	if c.hasStore() {
+		errs = append(errs, c.Store.Validate())
 	}
 	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {
 		errs = append(errs, fmt.Errorf("node-labels: of no effect in mode %s, which has no pools", c.IPAM.Mode))

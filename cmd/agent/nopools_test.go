@@ -17,13 +17,13 @@ import (
 
 func TestNoPools(t *testing.T) {
 	r := chi.NewRouter()
-	noPools{ipam.ModePodCIDR}.Mount(r)
+	noPools{mode: ipam.ModePodCIDR}.Mount(r)
 	for _, call := range [][2]string{
 		{"GET", "/v1/pool"}, {"GET", "/v1/pool/a"}, {"PUT", "/v1/pool/a"}, {"DELETE", "/v1/pool/a"},
 	} {
 		got := httptest.NewRecorder()
 		r.ServeHTTP(got, httptest.NewRequest(call[0], call[1], strings.NewReader("{}")))
-		const want = "this agent runs --ipam-mode pod-cidr: pools and nodes are there in multi-pool"
+		const want = "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool, and nodes there and with --store etcd"
 		if got.Code != http.StatusNotFound || !strings.Contains(got.Body.String(), want) {
 			t.Errorf("%s %s: %d %s", call[0], call[1], got.Code, got.Body)
 		}

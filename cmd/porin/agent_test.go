@@ -76,6 +76,7 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodGet, "/v1/ipam", httpx.Handler(a.ipam))
 	r.Method(http.MethodPost, "/v1/ipam", httpx.Handler(a.reserve))
 	r.Method(http.MethodDelete, "/v1/ipam/{ip}", httpx.Handler(a.release))
+	r.Method(http.MethodGet, "/v1/health", httpx.Handler(a.clusterHealth))
 	r.Method(http.MethodGet, "/v1/doctor", httpx.Handler(a.doctor))
 	r.Method(http.MethodPost, "/v1/doctor", httpx.Handler(a.repair))
 	r.Method(http.MethodPost, "/v1/restore/accept", httpx.Handler(a.accept))
@@ -112,6 +113,7 @@ func (a *fakeAgent) add() {
 		Container: v1.Interface{Name: "eth0", MAC: v1.MAC{2, 0, 0, 0, 2, byte(n)}},
 		Addresses: v1.Addresses{IPv4: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)})},
 		Pool:      "default",
+		Bandwidth: v1.Bandwidth{IngressRate: 1e7, EgressRate: 1.5e9},
 		Created:   noon.Add(-time.Duration(n) * time.Hour),
 		Traffic:   &v1.Traffic{FromPod: v1.Counter{Packets: 12, Bytes: 1008}, ToPod: v1.Counter{Packets: 10, Bytes: 840}},
 	}
@@ -147,6 +149,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 			Removed: []string{"interface por000000000009"},
 		},
 		Policy:    a.policies.status(),
+		Network:   v1.NetworkStatus{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Peers: 12, MissingPeers: 1, Errors: 1, Masquerade: v1.MasqueradeStatus{Families: []string{"ipv4", "ipv6"}, Connections: 12}},
 		Health:    a.health(),
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},
 		Store:     a.store(),
@@ -154,7 +157,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 		Conflicts: a.conflicts,
 		Resources: a.resources(),
 		Datapath: v1.Datapath{
-			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"},
+			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"}, Unmanaged: &v1.Unmanaged{Passed: 3, Denied: 7},
 			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}, {Name: "to_uplink", ID: 43}},
 		},
 	})

@@ -21,7 +21,7 @@ func endpointList(ctx context.Context, s *session, _ []string) error {
 	return s.print(list, func(w io.Writer) {
 		row(w, "ID", "STATE", "POD", "CONTAINER", "INTERFACE", "IPV4", "IPV6", "AGE")
 		for _, ep := range list {
-			row(w, ep.ID, ep.State, podName(ep.Pod), shortID(ep.ContainerID), ep.IfName,
+			row(w, ep.ID, ep.State, ownerName(ep), shortID(ep.ContainerID), ep.IfName,
 				address(ep.Addresses.IPv4), address(ep.Addresses.IPv6), s.age(ep.Created))
 		}
 	})
@@ -57,7 +57,7 @@ func deleteByRef(ctx context.Context, s *session, ref string) (v1.DeleteResult, 
 func endpointRefs(ctx context.Context, s *session) (all []candidate) {
 	list, _ := s.client.Endpoints(ctx, "")
 	for _, ep := range list {
-		about := joinNonEmpty(podName(ep.Pod), shortID(ep.ContainerID), ep.IfName)
+		about := joinNonEmpty(ownerName(ep), shortID(ep.ContainerID), ep.IfName)
 		all = append(all, candidate{strconv.Itoa(int(ep.ID)), printable(about)})
 	}
 	return all
@@ -65,7 +65,7 @@ func endpointRefs(ctx context.Context, s *session) (all []candidate) {
 
 func (s *session) endpointTable(w io.Writer, ep v1.Endpoint) {
 	row(w, "Endpoint:", fmt.Sprintf("%d, %s", ep.ID, ep.State))
-	row(w, "Pod:", podName(ep.Pod))
+	row(w, "Pod:", ownerName(ep))
 	row(w, "Container:", ep.ContainerID)
 	row(w, "Network:", ep.Network)
 	row(w, "Namespace:", ep.NetNS)
@@ -74,6 +74,15 @@ func (s *session) endpointTable(w io.Writer, ep v1.Endpoint) {
 	row(w, "IPv4:", addressLine(ep.Addresses.IPv4, ep.ExternalIPAM))
 	row(w, "IPv6:", addressLine(ep.Addresses.IPv6, ep.ExternalIPAM))
 	row(w, "Pool:", ep.Pool)
+	for _, p := range ep.PortMappings {
+		row(w, "Host port:", p.String())
+	}
+	if ep.NoMasquerade {
+		row(w, "Masquerade:", "no, it keeps its address outside of the cluster, too")
+	}
+	if text := bandwidthText(ep.Bandwidth); text != "" {
+		row(w, "Bandwidth:", text)
+	}
 	row(w, "Age:", s.age(ep.Created))
 	if len(ep.Labels) > 0 {
 		row(w, "Labels:", labelsText(ep.Labels))
@@ -93,6 +102,29 @@ func (s *session) endpointTable(w io.Writer, ep v1.Endpoint) {
 	if ep.Traffic != nil {
 		trafficRows(w, *ep.Traffic)
 	}
+}
+
+// bandwidthText is "ingress 10 Mbit/s, egress 1.5 Gbit/s", or what of it is limited.
+func bandwidthText(b v1.Bandwidth) string {
+	var texts []string
+	for _, limit := range []struct {
+		direction string
+		rate      uint64
+	}{{"ingress", b.IngressRate}, {"egress", b.EgressRate}} {
+		if limit.rate != 0 {
+			texts = append(texts, limit.direction+" "+rateText(limit.rate))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+func rateText(bits uint64) string {
+	rate, unit := float64(bits), 0
+	units := []string{"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"}
+	for rate >= 1000 && unit < len(units)-1 {
+		rate, unit = rate/1000, unit+1
+	}
+	return strconv.FormatFloat(rate, 'f', -1, 64) + " " + units[unit]
 }
 
 func labelsText(labels map[string]string) string {
@@ -167,6 +199,14 @@ func address(addr netip.Addr) string {
 		return ""
 	}
 	return addr.String()
+}
+
+// ownerName is the pod, or what the agent made the endpoint for itself.
+func ownerName(ep v1.Endpoint) string {
+	if ep.Kind != "" {
+		return "(" + ep.Kind + ")"
+	}
+	return podName(ep.Pod)
 }
 
 func podName(p v1.Pod) string {

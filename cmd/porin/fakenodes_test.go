@@ -18,8 +18,20 @@ func mountNodes(r chi.Router) {
 	recovery := v1.Recovery{Epoch: 2, Waiting: []v1.Unconfirmed{}, Excluded: []string{}}
 	r.Method(http.MethodGet, "/v1/node", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
 		return httpx.JSON(w, http.StatusOK, []v1.Node{
-			{Name: "one", Key: "aaaaaaaaaa", State: "active", Created: time.Now(), LastContact: time.Now(), Blocks: []v1.NodeBlock{{CIDR: netip.MustParsePrefix("10.1.0.0/26"), Pool: "blue"}}},
+			{Name: "one", Key: "aaaaaaaaaa", State: "active", Created: time.Now(), LastContact: time.Now(), Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: []v1.NodeBlock{{CIDR: netip.MustParsePrefix("10.1.0.0/26"), Pool: "blue"}}},
 			{Name: "two", Key: "bbbbbbbbbb", State: "active", ReportedBy: "one/aaaaaaaaaa", Created: time.Now(), Blocks: []v1.NodeBlock{}},
+		})
+	}))
+	r.Method(http.MethodGet, "/v1/peer", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
+		return httpx.JSON(w, http.StatusOK, []v1.Peer{
+			{Name: "three", Key: "cccccccccc", Addresses: []netip.Addr{}, Routing: "external", Missing: true, Blocks: []v1.PeerBlock{}},
+			{
+				Name: "two", Key: "bbbbbbbbbb", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")}, Routing: "native",
+				Blocks: []v1.PeerBlock{
+					{CIDR: netip.MustParsePrefix("10.1.0.64/26"), Reach: "route"},
+					{CIDR: netip.MustParsePrefix("fd00:1::/64"), Error: "somebody else has a route to fd00:1::/64: it stays"},
+				},
+			},
 		})
 	}))
 	r.Method(http.MethodPost, "/v1/node/{name}/delete", httpx.Handler(func(w http.ResponseWriter, r *http.Request) error {

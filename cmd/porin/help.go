@@ -74,6 +74,11 @@ const aboutDelete = aboutRefs + `
 container-id: takes down every endpoint of the container; one that is not known is a success.
 The exit code is 1 when a part could not be taken down yet: the agent tries again.`
 
+const aboutHealth = `NODE-ICMP is one of the node's own addresses, ENDPOINT its health endpoint: an endpoint as a pod's, which its agent answers for.
+A cell is how long the last answer took, or for how long there was none. AT FAULT is what follows from that: node (off, or not
+reached), tunnel, endpoint-path (the routes to its pods, or its datapath), policy (one protocol passes and another does not) or
+responder (its agent). The exit code is 1 when a node or the node's own endpoint fails. NO_COLOR turns colours off.`
+
 const aboutDoctor = `The command examines: what two examinations in a row find, a second apart or more, the agent repairs,
 unless it runs with --doctor-repair=false. A finding that was found once may be a passing state. With --repair the agent
 examines twice itself, repairs what both have found, whatever --doctor-repair says, and examines again.
@@ -127,6 +132,10 @@ need one again.`
 
 const aboutNodes = `A machine that is replaced under the same name is another incarnation, with another KEY. Nobody takes the blocks of a node
 that is silent: delete it when its machine is gone.`
+
+const aboutPeers = `This is what the agent knows; the store is not asked. REACH says how pods of this node reach the block: route (a route by the
+node's address), tunnel (one between the two nodes), external (the network between the nodes knows it), off-link (left to the network: the node is not on a link of this
+one), or no-family (not at all: the node has no address of the family).`
 
 const aboutNodeDelete = `To remove a node, stop its machine and use --machine-is-off: its agent is not asked, and reservations are lost with the machine's
 disk. If the machine runs after all, addresses of its pods are given out a second time.

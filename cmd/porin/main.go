@@ -17,7 +17,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], environment{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "", getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
 	})
 	stop()
 	os.Exit(code)
@@ -28,6 +28,7 @@ type environment struct {
 	in       io.Reader
 	out, err io.Writer
 	terminal bool // err is one
+	colours  bool // out is one, and shows them
 	getenv   func(string) string
 	now      func() time.Time
 	inspect  func(bpfRoot string) (datapath.Inspection, error)

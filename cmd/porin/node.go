@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
+	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -14,11 +17,42 @@ func nodeList(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	return s.print(list, func(w io.Writer) {
-		row(w, "NODE", "KEY", "STATE", "BLOCKS", "AGENT SINCE", "AGE")
+		row(w, "NODE", "KEY", "STATE", "ADDRESSES", "BLOCKS", "AGENT SINCE", "AGE")
 		for _, n := range list {
-			row(w, n.Name, n.Key, nodeState(n), len(n.Blocks), s.lastContact(n), s.age(n.Created))
+			row(w, n.Name, n.Key, nodeState(n), addressesText(n.Addresses), len(n.Blocks), s.lastContact(n), s.age(n.Created))
 		}
 	})
+}
+
+func nodePeers(ctx context.Context, s *session, _ []string) error {
+	list, err := s.client.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	return s.print(list, func(w io.Writer) {
+		row(w, "NODE", "ADDRESSES", "ROUTING", "BLOCK", "REACH")
+		for _, p := range list {
+			name := p.Name
+			if p.Missing {
+				name += " (its record is missing)"
+			}
+			if len(p.Blocks) == 0 {
+				row(w, name, addressesText(p.Addresses), p.Routing, "-", "-")
+			}
+			for _, b := range p.Blocks {
+				row(w, name, addressesText(p.Addresses), p.Routing, b.CIDR, cmp.Or(b.Error, b.Reach, "not yet"))
+			}
+		}
+	})
+}
+
+// addressesText is "-" when none is known.
+func addressesText(addrs []netip.Addr) string {
+	texts := make([]string, len(addrs))
+	for i, addr := range addrs {
+		texts[i] = addr.String()
+	}
+	return cmp.Or(strings.Join(texts, " "), "-")
 }
 
 func nodeState(n v1.Node) string {

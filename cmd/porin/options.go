@@ -26,6 +26,7 @@ type options struct {
 	network     string   // endpoint list, gc
 	endpoint    string   // doctor
 	repair      bool     // doctor, ipam check
+	failing     bool     // health
 	valid       []string // gc; nil when it is not given
 	dryRun      bool     // gc
 	follow      bool     // events, monitor
@@ -84,6 +85,10 @@ func doctorFlags(fs *pflag.FlagSet, o *options) {
 
 func repairFlag(fs *pflag.FlagSet, o *options) {
 	fs.BoolVar(&o.repair, "repair", false, "examine twice, and repair now what both have found")
+}
+
+func healthFlags(fs *pflag.FlagSet, o *options) {
+	fs.BoolVar(&o.failing, "failing", false, "only the nodes that fail")
 }
 
 func reserveFlags(fs *pflag.FlagSet, o *options) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,11 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 		row(w, "Missing:", missing)
 	}
 	policyRows(w, answer.Policy)
+	if u := answer.Datapath.Unmanaged; u != nil {
+		row(w, "Unmanaged:", fmt.Sprintf("pods of other nodes of which nothing is known: %d times let in, %d times denied", u.Passed, u.Denied))
+	}
+	row(w, "Network:", networkLine(answer.Network))
+	row(w, "Outside:", masqueradeLine(answer.Network.Masquerade))
 	if answer.Store != nil {
 		s.storeRows(w, *answer.Store)
 	}
@@ -54,6 +60,50 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	for _, r := range answer.Resources {
 		row(w, resourceLabel(r), resourceLine(r))
 	}
+}
+
+// networkLine is "192.0.2.1, 2 blocks, native, 12 peers".
+func networkLine(n v1.NetworkStatus) string {
+	line := fmt.Sprintf("%s, %d blocks, %s, %d peers", addressesText(n.Addresses), n.Blocks, n.Routing, n.Peers)
+	switch {
+	case n.StoreAway && n.AsOf.IsZero():
+		line += "; the store has NOT answered since the start: nothing is known of other nodes"
+	case n.StoreAway:
+		line += "; the store has NOT answered since the start: other nodes as known at " + n.AsOf.Local().Format(time.DateTime)
+	case n.Peers > 0 && !n.Published:
+		line += "; the others do NOT know this node"
+	}
+	if n.MissingPeers > 0 {
+		line += fmt.Sprintf("; the store has lost the records of %d", n.MissingPeers)
+	}
+	if n.Errors > 0 {
+		line += fmt.Sprintf("; %d blocks of others have no route", n.Errors)
+	}
+	if t := n.Tunnel; t != nil {
+		line += "; tunnels at UDP port " + strconv.Itoa(t.Port)
+		if len(t.Addresses) > 0 {
+			line += " with " + addressesText(t.Addresses)
+		}
+		for _, reason := range slices.Sorted(maps.Keys(t.Dropped)) {
+			line += fmt.Sprintf(", %d dropped (%s)", t.Dropped[reason], reason)
+		}
+		if t.Error != "" {
+			line += "; they are NOT as they should be: " + t.Error
+		}
+	}
+	return line
+}
+
+// masqueradeLine is "ipv4 ipv6 masqueraded, 12 connections so far".
+func masqueradeLine(m v1.MasqueradeStatus) string {
+	line := "nothing is masqueraded: the world sees the addresses of pods"
+	if len(m.Families) > 0 {
+		line = fmt.Sprintf("%s masqueraded, %d connections so far", strings.Join(m.Families, " "), m.Connections)
+	}
+	if m.Error != "" {
+		line += "; it is NOT as it should be: " + m.Error
+	}
+	return line
 }
 
 // shownReports bounds how many reports of policies are printed.

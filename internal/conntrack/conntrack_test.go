@@ -51,6 +51,69 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// TestDeleteOpened deletes of what is opened to a port, or to any, what matches, and nothing else.
+func TestDeleteOpened(t *testing.T) {
+	testutil.Root(t)
+	ns := testutil.NewNode(t)
+	var socket *conntrack.Socket
+	if err := ns.Do(func() (err error) { socket, err = conntrack.Open(0); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	for _, row := range []struct {
+		protocol                        uint8
+		source, destination, translated string
+		gone                            bool
+	}{
+		{unix.IPPROTO_UDP, "10.1.0.2:40000", "192.0.2.1:5353", "192.0.2.1:5353", true},
+		{unix.IPPROTO_UDP, "[fd00::2]:40000", "[2001:db8::1]:5353", "[2001:db8::1]:5353", true},
+		{unix.IPPROTO_UDP, "10.1.0.2:40001", "192.0.2.1:5353", "10.1.0.9:53", false}, // does not match
+		{unix.IPPROTO_UDP, "10.1.0.2:5353", "192.0.2.1:40000", "192.0.2.1:40000", false},
+		{unix.IPPROTO_TCP, "10.1.0.2:40000", "192.0.2.1:5353", "192.0.2.1:5353", false},
+	} {
+		c := conntrack.Connection{Original: pair(row.source, row.destination), Reply: pair(row.translated, row.source)}
+		if err := ns.Do(func() error { return create(row.protocol, c) }); err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if row.gone {
+			want = 1
+		}
+		family := uint8(unix.AF_INET)
+		if c.Original.Source.Addr().Is6() {
+			family = unix.AF_INET6
+		}
+		n, err := socket.DeleteOpened(family, unix.IPPROTO_UDP, 5353, func(c conntrack.Connection) bool { return c.Reply.Source == c.Original.Destination })
+		if err != nil || n != want {
+			t.Errorf("%v: deleted %d, %v, want %d", c, n, err, want)
+		}
+		if _, found, err := socket.Get(row.protocol, c.Original, false); err != nil || found == row.gone {
+			t.Errorf("%v: there %v, %v, want it gone: %v", c, found, err, row.gone)
+		}
+	}
+}
+
+// TestDeleteOpenedToAnyPort has one left that is of another protocol.
+func TestDeleteOpenedToAnyPort(t *testing.T) {
+	testutil.Root(t)
+	ns := testutil.NewNode(t)
+	var socket *conntrack.Socket
+	if err := ns.Do(func() (err error) { socket, err = conntrack.Open(0); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	for i, protocol := range []uint8{unix.IPPROTO_UDP, unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+		to := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1000+i)).String()
+		c := conntrack.Connection{Original: pair("10.1.0.2:40000", to), Reply: pair(to, "10.1.0.2:40000")}
+		if err := ns.Do(func() error { return create(protocol, c) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := socket.DeleteOpened(unix.AF_INET, unix.IPPROTO_UDP, 0, func(conntrack.Connection) bool { return true }); err != nil || n != 2 {
+		t.Errorf("deleted %d, %v, want 2", n, err)
+	}
+}
+
 func create(protocol uint8, c conntrack.Connection) error {
 	tuple := func(t conntrack.Tuple) netlink.IPTuple {
 		return netlink.IPTuple{

@@ -33,7 +33,7 @@ type CNI struct {
 // NewCNI sets a runtime up on the node.
 func (n *Node) NewCNI(t testing.TB, cfg CNIConfig) *CNI {
 	t.Helper()
-	plugin := map[string]any{"type": "porin-cni", "socket": n.Socket, "stateDir": n.StateDir, "capabilities": map[string]bool{"ips": true}}
+	plugin := map[string]any{"type": "porin-cni", "socket": n.Socket, "stateDir": n.StateDir, "capabilities": map[string]bool{"bandwidth": true, "ips": true, "portMappings": true}}
 	for key, value := range cfg.Plugin {
 		plugin[key] = value
 	}

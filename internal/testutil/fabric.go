@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Addresses of the world outside the cluster, which the [Fabric] answers for (RFC 5737, RFC 3849).
@@ -22,8 +23,41 @@ var (
 // addresses, and knows nothing of pods.
 type Fabric struct {
 	*Namespace
+	bridge int // index of the bridge that joins the nodes; 0 when the fabric routes between them
+
 	mu    sync.Mutex // guards the field below
 	nodes int
+}
+
+// Of a LAN: the fabric's own addresses, by which its nodes reach the world.
+var (
+	lanIPv4 = netip.MustParsePrefix("192.0.2.254/24")
+	lanIPv6 = netip.MustParsePrefix("2001:db8::fe/64")
+)
+
+// NewLAN makes a network without nodes that joins them on one link, and routes between them and the world outside only.
+func NewLAN(t testing.TB) *Fabric {
+	t.Helper()
+	f := NewFabric(t)
+	handle := f.Netlink(t)
+	bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+	bridge.Name, bridge.HardwareAddr = "lan", MAC(2, 0, 0, 1, 0, 0)
+	err := handle.LinkAdd(bridge)
+	for _, addr := range []netip.Prefix{lanIPv4, lanIPv6} {
+		err = errors.Join(err, handle.AddrAdd(bridge, lanAddress(addr)))
+	}
+	if err := errors.Join(err, handle.LinkSetUp(bridge)); err != nil {
+		t.Fatalf("make a LAN: %v", err)
+	}
+	f.bridge = bridge.Attrs().Index
+	return f
+}
+
+// lanAddress brings the route to its network with it.
+func lanAddress(addr netip.Prefix) *netlink.Addr {
+	a := Address(addr)
+	a.Flags &^= unix.IFA_F_NOPREFIXROUTE
+	return a
 }
 
 // NewFabric makes a network without nodes.
@@ -61,17 +95,35 @@ func (f *Fabric) join(t testing.TB, n *Node) error {
 	if err := inside.LinkSetUp(LinkAt(link.Attrs().ParentIndex)); err != nil {
 		return err
 	}
+	n.uplink, n.mac = link.Attrs().Index, nodeMAC
+	if f.bridge != 0 {
+		return f.joinLAN(t, n, inside, link)
+	}
 	for _, addr := range []netip.Addr{n.IPv4, n.IPv6} {
 		if err := uplink(inside, link.Attrs().ParentIndex, fabricMAC, addr); err != nil {
 			return err
 		}
 	}
-	n.uplink, n.mac = link.Attrs().Index, nodeMAC
 	return f.routes(n)
+}
+
+// joinLAN adds the fabric's end of a node's link to the bridge, and gives the node's end addresses of the LAN.
+func (f *Fabric) joinLAN(t testing.TB, n *Node, inside *netlink.Handle, link netlink.Link) error {
+	index := link.Attrs().ParentIndex
+	return errors.Join(
+		f.Netlink(t).LinkSetMasterByIndex(link, f.bridge),
+		inside.AddrAdd(LinkAt(index), lanAddress(netip.PrefixFrom(n.IPv4, lanIPv4.Bits()))),
+		inside.AddrAdd(LinkAt(index), lanAddress(netip.PrefixFrom(n.IPv6, lanIPv6.Bits()))),
+		inside.RouteAdd(GatewayRoute(index, netip.MustParsePrefix("0.0.0.0/0"), lanIPv4.Addr())),
+		inside.RouteAdd(GatewayRoute(index, netip.MustParsePrefix("::/0"), lanIPv6.Addr())),
+	)
 }
 
 // routes makes the fabric's way to the node's own addresses.
 func (f *Fabric) routes(n *Node) error {
+	if f.bridge != 0 {
+		return nil
+	}
 	handle, err := f.netlink()
 	if err != nil {
 		return err
@@ -119,6 +171,18 @@ func (f *Fabric) Connect(n *Node) error {
 		return err
 	}
 	return f.routes(n)
+}
+
+// SetMTU changes the MTU of the node's link, at both ends.
+func (f *Fabric) SetMTU(t testing.TB, n *Node, mtu int) {
+	t.Helper()
+	link, err := n.Netlink(t).LinkByName("eth0")
+	if err == nil {
+		err = errors.Join(n.Netlink(t).LinkSetMTU(link, mtu), f.Netlink(t).LinkSetMTU(LinkAt(n.uplink), mtu))
+	}
+	if err != nil {
+		t.Fatalf("set the MTU of %s: %v", n.Name, err)
+	}
 }
 
 // uplink gives a node's eth0 an address, and the node a way through it to everything.

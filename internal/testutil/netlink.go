@@ -65,6 +65,11 @@ func (n *Namespace) Filters(link int, side uint32) ([]netlink.Filter, error) {
 	return filters, err
 }
 
+// Qdiscs lists those of the interface.
+func (n *Namespace) Qdiscs(link int) ([]netlink.Qdisc, error) {
+	return dump(n, func(h *netlink.Handle) ([]netlink.Qdisc, error) { return h.QdiscList(LinkAt(link)) })
+}
+
 func addrsOf(link int) func(*netlink.Handle) ([]netlink.Addr, error) {
 	return func(h *netlink.Handle) ([]netlink.Addr, error) {
 		if link == 0 {

@@ -2,7 +2,7 @@
 // machines are noisy and a ratio is what can be trusted. It is a module of its own: nothing else needs the plugins.
 //
 //	sudo make bench               everything, about two minutes
-//	sudo make bench ONLY=traffic  one part: attach, traffic, agent, away, ipam, store, etcd or delegated
+//	sudo make bench ONLY=traffic  one part: attach, hostports, traffic, nodes, bandwidth, agent, away, ipam, store, etcd or delegated
 //	sudo make bench BASELINE=DIR  also attaches with the binaries of another version, in that folder
 package bench
 
@@ -24,8 +24,11 @@ func TestMain(m *testing.M) {
 func TestBench(t *testing.T) {
 	report := newReport()
 	t.Run("attach", func(t *testing.T) { attach(t, report) })
+	t.Run("hostports", func(t *testing.T) { hostPorts(t, report) })
 	t.Run("burst", func(t *testing.T) { burst(t, report) })
 	t.Run("traffic", func(t *testing.T) { traffic(t, report) })
+	t.Run("nodes", func(t *testing.T) { between(t, report) })
+	t.Run("bandwidth", func(t *testing.T) { bandwidth(t, report) })
 	t.Run("agent", func(t *testing.T) { agent(t, report) })
 	t.Run("away", func(t *testing.T) { away(t, report) })
 	t.Run("ipam", func(t *testing.T) { addresses(t, report) })

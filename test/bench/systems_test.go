@@ -88,10 +88,10 @@ func porinFrom(t *testing.T, bin string, node *testutil.Node, name string, keys 
 	return s
 }
 
-// newSystem takes the path that plugins are found on, and the configuration of the one that is measured.
-func newSystem(t *testing.T, name string, node *testutil.Node, path string, plugin map[string]any) *system {
+// newSystem takes the path that plugins are found on, and the configurations of those that are measured.
+func newSystem(t *testing.T, name string, node *testutil.Node, path string, plugins ...map[string]any) *system {
 	t.Helper()
-	list, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": []any{plugin}})
+	list, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": plugins})
 	if err != nil {
 		t.Fatal(err)
 	}

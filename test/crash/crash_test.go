@@ -14,7 +14,7 @@ package crash
 
 import (
 	"fmt"
-	"os"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -22,10 +22,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if program := os.Getenv(envLaunch); program != "" {
-		fmt.Fprintln(os.Stderr, "launch:", launch(program)) // it returns only when it fails
-		os.Exit(125)
-	}
 	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
 }
 
@@ -36,19 +32,29 @@ type row struct {
 	of   func(*scene) operation
 }
 
-// operations are those of a node with CIDRs of its own.
+// operations are those of a node with CIDRs of its own, the longest first.
 var operations = []row{
+	{"agent, first start", 0, agentFirstStart},
+	{"agent, start that makes the health endpoint", 1, agentHealthStart},
+	{"agent, start that makes the tunnel", 1, agentTunnelStart},
+	{"agent, start that takes over the tunnel", 1, agentTunnelRestart},
+	{"agent, start in another mode than that of the tunnel", 1, agentTunnelSwitch},
+	{"agent, start with other sizes of maps", 2, agentResize},
+	{"agent, start with three endpoints, a half made one and a deletion record", 3, agentRestore},
+	{"agent, start with limits of bandwidth", 3, limited(agentRestore)},
+	{"agent, start that removes the health endpoint", 1, agentHealthOff},
+	{"agent, start that takes over the health endpoint", 1, agentHealthRestart},
 	{"agent, ADD of a pod with an egress policy", 2, confined(agentAdd)},
 	{"agent, ADD of a pod's next container", 2, agentSupersede},
 	{"agent, DEL of a pod with an egress policy", 2, confined(agentDel)},
 	{"agent, ADD, and once more in the next start", 2, relapsing(agentAdd)},
 	{"agent, ADD of a pod's next container, and once more in the next start", 2, relapsing(agentSupersede)},
 	{"agent, DEL, and once more in the next start", 2, relapsing(agentDel)},
+	{"agent, ADD of a pod with host ports", 2, withHostPorts(agentAdd)},
+	{"agent, ADD of a pod's next container, with host ports", 2, withHostPorts(agentSupersede)},
+	{"agent, DEL of a pod with host ports", 2, withHostPorts(agentDel)},
 	{"agent, deletion of a container with two interfaces", 2, agentBatch},
 	{"agent, GC of two attachments", 2, agentGC},
-	{"agent, first start", 0, agentFirstStart},
-	{"agent, start with three endpoints, a half made one and a deletion record", 3, agentRestore},
-	{"agent, start with other sizes of maps", 2, agentResize},
 	{"agent, orderly end", 2, agentStop},
 	{"plugin, ADD, then DEL", 2, pluginAdd},
 	{"plugin, ADD, then a new agent", 2, restarting(pluginAdd)},
@@ -56,7 +62,13 @@ var operations = []row{
 	{"plugin, DEL, then a new agent", 2, restarting(pluginDel)},
 	{"plugin, DEL without an agent, then DEL", 2, again(away(pluginDel))},
 	{"plugin, DEL without an agent, then an agent", 2, restarting(away(pluginDel))},
+	{"plugin, DEL of a pod with host ports without an agent, then an agent", 2, withHostPorts(restarting(away(pluginDel)))},
 	{"plugin, GC of two attachments", 2, pluginGC},
+	{"agent, ADD with limits of bandwidth", 2, limited(agentAdd)},
+	{"agent, ADD with limits of bandwidth of a pod's next container", 2, limited(agentSupersede)},
+	{"agent, DEL with limits of bandwidth", 2, limited(agentDel)},
+	{"plugin, ADD with limits of bandwidth, then a new agent", 2, limited(restarting(pluginAdd))},
+	{"plugin, DEL with limits of bandwidth without an agent, then an agent", 2, limited(restarting(away(pluginDel)))},
 	{"agent, ADD with another IPAM", 2, delegated(agentAdd)},
 	{"agent, DEL with another IPAM", 2, delegated(agentDel)},
 	{"plugin, ADD with another IPAM, then DEL", 2, delegated(pluginAdd)},
@@ -67,10 +79,20 @@ var operations = []row{
 
 func TestCrashMatrix(t *testing.T) {
 	var sum tally
-	t.Run("at", func(t *testing.T) {
-		sum.run(t, operations, newScene)
-		sum.run(t, poolOperations, newPoolScene)
-	})
+	jobs := make(chan func())
+	var running sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) { // they wait often: for the kernel, and for its locks
+		running.Go(func() {
+			for job := range jobs {
+				job()
+			}
+		})
+	}
+	sum.run(t, jobs, operations, newScene)
+	sum.run(t, jobs, poolOperations, newPoolScene)
+	sum.run(t, jobs, peerOperations, newPeerScene)
+	close(jobs)
+	running.Wait()
 	sum.print()
 }
 
@@ -80,12 +102,14 @@ type tally struct {
 	points, violations int
 }
 
-func (t *tally) run(test *testing.T, rows []row, set func(*testing.T, int) *scene) {
+// run hands out the rows in their order.
+func (t *tally) run(test *testing.T, jobs chan<- func(), rows []row, set func(*testing.T, int) *scene) {
 	for _, o := range rows {
-		test.Run(o.name, func(test *testing.T) {
-			test.Parallel()
-			t.add(enumerate(test, o.name, func() *scene { return set(test, o.pods) }, o.of))
-		})
+		jobs <- func() {
+			test.Run(o.name, func(test *testing.T) {
+				t.add(enumerate(test, o.name, func() *scene { return set(test, o.pods) }, o.of))
+			})
+		}
 	}
 }
 

@@ -1,14 +1,12 @@
 package crash
 
 import (
-	"fmt"
-	"runtime"
-	"unsafe"
+	"encoding/binary"
 
 	"golang.org/x/sys/unix"
 )
 
-// reportFD is where the launcher has its socket: a number that no agent's own file has.
+// reportFD is where the launcher has its socket.
 const reportFD = 1000
 
 // Where struct seccomp_data has what the filter looks at (little endian: the lower halves of the arguments).
@@ -18,21 +16,7 @@ const (
 	offsetArgs = 16
 )
 
-// installFilter makes every system call of the calling thread wait for the reader of the listener that it returns,
-// but for those that change nothing. The filter stays over execve, and threads and children inherit it.
-func installFilter() (listener int, err error) {
-	program := filter()
-	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// Once received, a notification is not taken back by a signal such as Go's preemption: no effect is seen twice.
-	flags := uintptr(unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
-	runtime.KeepAlive(program)
-	if errno != 0 {
-		return -1, fmt.Errorf("install a seccomp filter (needs Linux 5.19): %w", errno)
-	}
-	return int(fd), nil
-}
-
+// filter makes every system call wait for the tracer, but for those that change nothing.
 func filter() []unix.SockFilter {
 	allow, notify := result(unix.SECCOMP_RET_ALLOW), result(unix.SECCOMP_RET_USER_NOTIF)
 	program := []unix.SockFilter{
@@ -42,6 +26,12 @@ func filter() []unix.SockFilter {
 	for _, nr := range harmless {
 		program = append(program, unless(unix.BPF_JEQ, uint32(nr), 1), allow)
 	}
+	// A start asks the kernel hundreds of times what a map or a program is.
+	program = append(program, unless(unix.BPF_JEQ, unix.SYS_BPF, uint8(2+2*len(bpfReads))), load(offsetArgs))
+	for _, command := range bpfReads {
+		program = append(program, unless(unix.BPF_JEQ, uint32(command), 1), allow)
+	}
+	program = append(program, notify)
 	return append(program,
 		// The launcher's own report, without which nobody could continue it.
 		unless(unix.BPF_JEQ, unix.SYS_SENDMSG, 4), load(offsetArgs), unless(unix.BPF_JEQ, reportFD, 1), allow, notify,
@@ -51,6 +41,12 @@ func filter() []unix.SockFilter {
 		unless(unix.BPF_JEQ, unix.SYS_OPENAT, 4), load(offsetArgs+2*8), unless(unix.BPF_JSET, unix.O_CREAT, 1), notify, allow,
 		notify,
 	)
+}
+
+// filterBytes is the filter as the launcher reads it.
+func filterBytes() []byte {
+	bytes, _ := binary.Append(nil, binary.NativeEndian, filter()) // of a fixed size
+	return bytes
 }
 
 func load(offset uint32) unix.SockFilter {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"porin.dev/porin/internal/testutil"
@@ -56,7 +57,12 @@ func TestHarnessReadOnlyCalls(t *testing.T) {
 	question := []byte{16, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}  // RTM_GETLINK
 	change := []byte{16, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}    // RTM_DELLINK
 	connection := []byte{16, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0} // IPCTNL_MSG_CT_GET
-	if e, is := netlinkEffect(append(question, connection...)); is {
+	rules := []byte{16, 0, 0, 0, 7, 10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}     // NFT_MSG_GETRULE
+	newRule := []byte{16, 0, 0, 0, 6, 10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}   // NFT_MSG_NEWRULE
+	if e, is := netlinkEffect(newRule); !is || e.call != "nftables message 6" {
+		t.Errorf("a new rule: %q, %v", e, is)
+	}
+	if e, is := netlinkEffect(slices.Concat(question, connection, rules)); is {
 		t.Errorf("questions are %q", e)
 	}
 	if e, is := netlinkEffect(append(question, change...)); !is || e.call != "RTM_DELLINK" {

@@ -9,15 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conntrackGet asks for a tracked connection (IPCTNL_MSG_CT_GET).
-const conntrackGet = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
+// netfilterReads are the questions to netfilter.
+var netfilterReads = []uint16{
+	conntrackGet, tableMessage | unix.NFT_MSG_GETGEN, tableMessage | unix.NFT_MSG_GETTABLE, tableMessage | unix.NFT_MSG_GETCHAIN,
+	tableMessage | unix.NFT_MSG_GETRULE, tableMessage | unix.NFT_MSG_GETSET, tableMessage | unix.NFT_MSG_GETSETELEM,
+}
 
-// netlinkEffect reads route-netlink messages. Questions change nothing.
+const (
+	conntrackGet = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
+	tableMessage = unix.NFNL_SUBSYS_NFTABLES << 8
+)
+
+// netlinkEffect reads messages of route-netlink and of netfilter. Questions change nothing.
 func netlinkEffect(datagram []byte) (effect, bool) {
 	var changes []string
 	for len(datagram) >= unix.NLMSG_HDRLEN {
 		size, typ := binary.NativeEndian.Uint32(datagram), binary.NativeEndian.Uint16(datagram[4:])
-		if name := messageName(typ); typ != conntrackGet && !strings.HasPrefix(name, "RTM_GET") && !slices.Contains(changes, name) {
+		if name := messageName(typ); !slices.Contains(netfilterReads, typ) && !strings.HasPrefix(name, "RTM_GET") && !slices.Contains(changes, name) {
 			changes = append(changes, name)
 		}
 		aligned := (int(size) + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1)
@@ -33,6 +41,9 @@ var objects = map[uint16]string{
 }
 
 func messageName(typ uint16) string {
+	if typ&^0xff == tableMessage {
+		return fmt.Sprint("nftables message ", typ&0xff)
+	}
 	object, known := objects[typ&^3]
 	if !known {
 		object = fmt.Sprint(typ &^ 3)

@@ -5,38 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"slices"
-	"strings"
+	"os/exec"
+	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// envLaunch makes this program a launcher: it names the program that it becomes.
+// envLaunch names the program that the launcher becomes.
 const envLaunch = "PORIN_CRASH_LAUNCH"
 
-// launch puts this thread under the filter, gives the tracer the other end of it, and becomes the program with this
-// process' arguments.
-func launch(program string) error {
-	runtime.LockOSThread() // the filter is this thread's, which is the one that execve keeps
-	if err := unix.Dup3(3, reportFD, unix.O_CLOEXEC); err != nil {
-		return err
-	}
-	_ = unix.Close(3)
-	environ := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envLaunch+"=") })
-	args := append([]string{program}, os.Args[1:]...)
-	report := binary.NativeEndian.AppendUint32(nil, uint32(os.Getpid()))
-	listener, err := installFilter()
+// launcher builds the program in the folder launch, and returns a path to it that lasts as long as this process. It is no test
+// binary: those take long to start, above all with the race detector.
+var launcher = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "launch")
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := unix.Sendmsg(reportFD, report, unix.UnixRights(listener), nil, 0); err != nil {
-		return fmt.Errorf("report to the tracer: %w", err)
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "launch")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./launch")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the launcher: %w\n%s", err, out)
 	}
-	return fmt.Errorf("become %s: %w", program, unix.Exec(program, args, environ))
-}
+	fd, err := unix.Open(program, unix.O_RDONLY|unix.O_CLOEXEC, 0) // no file has it for its own: it stays open
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), err
+})
 
-// receive is the other side of launch: the process under the filter, and the listener.
+// receive is the other side of the launcher: the process under the filter, and the listener.
 func receive(socket int) (pid, listener int, err error) {
 	report, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4))
 	var n, rn int

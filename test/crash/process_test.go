@@ -20,17 +20,19 @@ func openProcess(pid int) (process, error) {
 
 // effectOfAny is effectOf for a call of this process, or of one that it has started.
 func (p process) effectOfAny(n notification) (effect, bool) {
-	pid := processOf(n.tid)
-	if pid == p.pid {
+	if p.has(n.tid) {
 		return p.effectOf(n)
 	}
-	child, err := openProcess(pid)
+	child, err := openProcess(processOf(n.tid))
 	if err != nil {
 		return effect{}, false // it has ended meanwhile
 	}
 	defer child.close()
 	return child.effectOf(n)
 }
+
+// has says whether a thread is of this process.
+func (p process) has(tid uint32) bool { return unix.Tgkill(p.pid, int(tid), 0) == nil }
 
 // processOf is the process that a thread is of.
 func processOf(tid uint32) (pid int) {

@@ -7,20 +7,23 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
 
 const (
 	reach  = testutil.Patience // bounds whatever is waited for
-	settle = 3 * time.Second   // bounds how long what is going may still be there
+	settle = 10 * time.Second  // bounds how long what is going may still be there; a busy machine takes some
 )
 
 // scene is a node with an agent and a runtime, both under a tracer, and pods that live all the time.
 type scene struct {
 	t       *testing.T
-	mode    []string // flags of the agent: where its addresses come from
-	pools   *pools   // of the cluster; nil in another mode
+	mode    []string         // flags of the agent: where its addresses come from
+	pools   *pools           // of the cluster; nil in another mode
+	etcd    *etcdtest.Server // of the cluster; nil in another mode
+	peers   func() error     // changes the record of another node in it
 	node    *testutil.Node
 	agent   *testutil.Agent
 	cni     *testutil.CNI
@@ -31,6 +34,8 @@ type scene struct {
 	live    []nodecheck.Pod
 	spare   []*testutil.Namespace // of containers that come and go
 	guests  []*testutil.Container // that came for the point
+	// guestCaps are what guests ask for besides; nil is nothing.
+	guestCaps map[string]any
 }
 
 // newScene has a node with CIDRs of its own, and policies.
@@ -88,15 +93,18 @@ func (s *scene) settleIn(pods int) {
 // flags give every freed address out again at once, so that one that is freed too early is seen, and let the doctor
 // look and repair nothing: what it would repair is a leak.
 func (s *scene) flags(more ...string) []string {
-	return slices.Concat(s.mode, []string{"--doctor-repair=false", "--log-level=warn"}, more)
+	return slices.Concat(s.mode, smallMaps, []string{"--doctor-repair=false", "--log-level=warn"}, more)
 }
+
+// smallMaps are quicker to make, and to look through.
+var smallMaps = []string{"--max-endpoints=512", "--datapath-max-connections=1024"}
 
 func tail(text string, n int) string { return text[max(0, len(text)-n):] }
 
 // fresh is a container with an ID that nobody has seen, in one of the spare namespaces.
 func (s *scene) fresh(spare int) *testutil.Container {
 	c := &testutil.Container{Namespace: s.spare[spare], ID: testutil.NewContainerID(), IfName: "eth0"}
-	c.Args = podArgs(guests, c.ID[:16])
+	c.Args, c.Caps = podArgs(guests, c.ID[:16]), s.guestCaps
 	s.guests = append(s.guests, c)
 	return c
 }
@@ -160,6 +168,7 @@ func (s *scene) check(when string, also []nodecheck.Pod, maybe ...*testutil.Cont
 	if s.pools != nil {
 		errs = append(errs, s.pools.agree())
 	}
+	errs = append(errs, s.hostPortsAgree(want.Live, len(maybe)))
 	for _, p := range want.Live {
 		errs = append(errs, testutil.Ping(p.Namespace, s.node.IPv4, reach), testutil.Ping(p.Namespace, s.node.IPv6, reach))
 	}

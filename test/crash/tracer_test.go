@@ -70,17 +70,29 @@ func (t *tracer) wasHit() bool {
 
 // wrap is a testutil.Wrapper: the command is started by a launcher.
 func (t *tracer) wrap(cmd *exec.Cmd) {
+	if err := t.wrapIn(cmd); err != nil {
+		cmd.Err = err
+	}
+}
+
+func (t *tracer) wrapIn(cmd *exec.Cmd) error {
+	program, err := launcher()
+	if err != nil {
+		return err
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		cmd.Err = err
-		return
+		return err
 	}
 	patience := unix.Timeval{Sec: 20}
 	_ = unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience)
+	if _, err := unix.Write(pair[0], filterBytes()); err != nil {
+		return errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
+	}
 	t.letGo() // the start of the process before is over
 	t.child = os.NewFile(uintptr(pair[1]), "report")
-	cmd.Env = append(cmd.Environ(), envLaunch+"="+cmd.Path)
-	cmd.Path, cmd.ExtraFiles = "/proc/self/exe", []*os.File{t.child}
+	cmd.Env = append(cmd.Environ(), envLaunch+"="+cmd.Path, noCollection)
+	cmd.Path, cmd.ExtraFiles = program, []*os.File{t.child}
 	t.running.Go(func() {
 		if err := t.serve(pair[0]); err != nil {
 			t.mu.Lock()
@@ -88,7 +100,11 @@ func (t *tracer) wrap(cmd *exec.Cmd) {
 			t.mu.Unlock()
 		}
 	})
+	return nil
 }
+
+// noCollection is for processes that live for a second: collecting garbage is a tenth of what they do.
+const noCollection = "GOGC=off"
 
 // letGo closes our copy of a file that a process has as its own.
 func (t *tracer) letGo() {
@@ -136,7 +152,7 @@ func (t *tracer) serve(socket int) error {
 			dead = true
 			err = unix.Kill(pid, unix.SIGKILL)
 		}
-		if !dead || processOf(n.tid) != pid {
+		if !dead || !p.has(n.tid) {
 			err = proceed(listener, n)
 		}
 		if err != nil {

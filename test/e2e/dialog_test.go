@@ -148,6 +148,8 @@ func sharePort(_, _ string, socket syscall.RawConn) (err error) {
 
 func (c *dialog) local() netip.AddrPort { return netip.MustParseAddrPort(c.LocalAddr().String()) }
 
+func (c *dialog) to() netip.AddrPort { return netip.MustParseAddrPort(c.RemoteAddr().String()) }
+
 // ask sends a line and returns the answer to it.
 func (c *dialog) ask() (answer, error) {
 	c.asked++

@@ -105,7 +105,7 @@ const aMayReachB = "{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]
 
 // TestFlows has real connections, allowed and denied ones, and by Services: each is shown once, with the real ends, their labels and the rule.
 func TestFlows(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.label()
 		n.policy(aMayReachB)

@@ -93,7 +93,7 @@ func (r *rig) nothingOf(former []ebpf.ProgramID) {
 		r.Errorf("the pins of the former version: %v", err)
 	}
 	found := r.inspect()
-	if len(found.Programs) != 3 || len(found.Attachments) != 4 {
+	if len(found.Programs) != 4 || len(found.Attachments) != 4 {
 		r.Errorf("found %+v", found)
 	}
 	for _, id := range former {

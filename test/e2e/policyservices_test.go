@@ -81,7 +81,7 @@ func checkCases(t *testing.T, when string, cases []policyCase) {
 // TestPolicyServices restricts pods that use Services: what counts are the real ends of a connection, whatever the node
 // translates.
 func TestPolicyServices(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.label()
 		n.forEachFamily(func(t *testing.T, six bool) {

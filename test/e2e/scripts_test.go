@@ -54,7 +54,7 @@ func TestBPFCommand(t *testing.T) {
 		if diff := cmp.Diff(r.inspect(), found, rounded); diff != "" {
 			t.Errorf("%s (-kernel +porin):\n%s", when, diff)
 		}
-		if len(found.Programs) != 3 || len(found.Maps) != len(bpf.MapNames()) || len(found.Attachments) != 4 {
+		if len(found.Programs) != 4 || len(found.Maps) != len(bpf.MapNames()) || len(found.Attachments) != 4 {
 			t.Errorf("%s: %+v", when, found)
 		}
 	}

@@ -8,6 +8,10 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/internal/testutil"
 )
 
 // clashPort is the local port of clients that use it twice.
@@ -18,7 +22,7 @@ const clashes = `porin_datapath_drops_total{reason="path-clash"}`
 // TestServicePathClash: a client uses one local port to a pod directly and to its Service. No answer may come from
 // another address than was asked: a connected socket does not get it, and a dialog waits in vain.
 func TestServicePathClash(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			t.Run("direct first", func(t *testing.T) { n.directThenService(t, six, clashPort) })
@@ -169,7 +173,7 @@ func questionAndAnswer(socket *net.UDPConn, to netip.AddrPort, text string) erro
 // TestServicePathClashLateAnswer: a pod answers what it was asked directly after the same client has asked it by the
 // Service, too.
 func TestServicePathClashLateAnswer(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			direct, service := n.b.at(six, closedPort), n.at(closed, six)
@@ -178,6 +182,43 @@ func TestServicePathClashLateAnswer(t *testing.T) {
 		})
 		n.nothingDropped("path-clash")
 	})
+}
+
+// TestServicePathClashUnasked: a session with a Service by UDP was idle until conntrack has forgotten it. Its backend goes on to send, and what the
+// client asks by the Service is answered.
+func TestServicePathClashUnasked(t *testing.T) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
+		fabric := testutil.NewLAN(t)
+		c := newNodes(t, fabric, 2, "--metrics-address="+metricsAddress)
+		n := serviceNodesOn(t, mode, fabric, c.nodes[0], c.nodes[1])
+		c.waitForPing(n.a.Namespace, n.d.ipv4)
+		c.waitForPing(n.a.Namespace, n.d.ipv6)
+		n.forEachFamily(func(t *testing.T, six bool) {
+			for name, backend := range map[string]party{local: n.b, remote: n.d} {
+				t.Run(name, func(t *testing.T) { n.backendSendsFirst(t, six, n.at(name, six), backend) })
+			}
+		})
+	})
+}
+
+func (n *serviceNodes) backendSendsFirst(t *testing.T, six bool, service netip.AddrPort, backend party) {
+	client := listenUDP(t, n.a.Namespace, n.a.addr(six))
+	if err := questionAndAnswer(client, service, "before"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.one.node.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }); err != nil {
+		t.Fatal(err)
+	}
+	n.loseAll()
+	n.responders[backend.responder(six)].speakUp("udp", netip.AddrPortFrom(n.a.addr(six), portOf(client)))
+	buf := make([]byte, 200)
+	_ = client.SetReadDeadline(time.Now().Add(answerTime))
+	if _, from, err := client.ReadFromUDPAddrPort(buf); err != nil || from.Addr().Unmap() != backend.addr(six) {
+		t.Fatalf("the backend is not heard: from %s, %v", from, err)
+	}
+	if err := questionAndAnswer(client, service, "after"); err != nil {
+		t.Error(err)
+	}
 }
 
 // answersInOrder asks by both ways from one socket before there is an answer. Each must come from where its question went.

@@ -89,7 +89,7 @@ func (o *openConnections) goOn(when string, serverFirst bool) {
 }
 
 func TestServiceConnectionsSurviveRestart(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
 		for _, serverFirst := range []bool{false, true} {
@@ -107,7 +107,7 @@ func TestServiceConnectionsSurviveRestart(t *testing.T) {
 }
 
 func TestServiceConnectionsSurviveUpgrade(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
 		for _, serverFirst := range []bool{false, true} {
@@ -125,7 +125,7 @@ func TestServiceConnectionsSurviveUpgrade(t *testing.T) {
 }
 
 func TestServiceConnectionsSurviveMapSize(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
 		for i, serverFirst := range []bool{false, true} {
@@ -137,7 +137,7 @@ func TestServiceConnectionsSurviveMapSize(t *testing.T) {
 }
 
 func TestServiceConnectionsSurviveLoss(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
 		for _, serverFirst := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 
 // TestServiceErrorAfterLoss: an ICMP error takes the path of the connection that it is about, with entries and without.
 func TestServiceErrorAfterLoss(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		wire := n.one.wire(n.podB)
 		n.forEachFamily(func(t *testing.T, six bool) {

@@ -28,18 +28,26 @@ type serviceNodes struct {
 	responders            map[string]*responder // by the names of parties, and family
 }
 
-func newServiceNodes(t *testing.T, mode proxyMode) *serviceNodes {
+// newServiceNodes have agents that know nothing of each other, and a network between them that knows all pods.
+func newServiceNodes(t *testing.T, mode proxyMode, flags ...string) *serviceNodes {
 	t.Helper()
 	fabric := testutil.NewFabric(t)
-	n := &serviceNodes{T: t, mode: mode, responders: map[string]*responder{}}
-	n.one = rigOn(t, fabric.NewNode(t), "--metrics-address="+metricsAddress)
-	n.two = rigOn(t, fabric.NewNode(t), "--metrics-address="+metricsAddress)
+	flags = append(flags, "--metrics-address="+metricsAddress)
+	one, two := rigOn(t, fabric.NewNode(t), flags...), rigOn(t, fabric.NewNode(t), flags...)
+	fabric.RoutePods(t, one.node)
+	fabric.RoutePods(t, two.node)
+	return serviceNodesOn(t, mode, fabric, one, two)
+}
+
+// serviceNodesOn attaches the pods of two nodes, and gives the nodes kube-proxy's rules.
+func serviceNodesOn(t *testing.T, mode proxyMode, fabric *testutil.Fabric, one, two *rig) *serviceNodes {
+	t.Helper()
+	n := &serviceNodes{T: t, mode: mode, one: one, two: two, responders: map[string]*responder{}}
 	n.podA, n.podB, n.podC = n.one.named("demo", "a"), n.one.named("demo", "b"), n.one.named("demo", "c")
 	n.a, n.b, n.c, n.d = n.podA.party("a"), n.podB.party("b"), n.podC.party("c"), n.two.named("demo", "d").party("d")
 	n.node1, n.node2 = nodeParty(n.one.node), nodeParty(n.two.node)
 	n.outside = party{"outside", fabric.Namespace, testutil.OutsideIPv4, testutil.OutsideIPv6}
 	for _, r := range []*rig{n.one, n.two} {
-		fabric.RoutePods(t, r.node)
 		for _, six := range []bool{false, true} {
 			mode.apply(t, r.node, n.proxyOf(r.node, six))
 		}

@@ -59,7 +59,7 @@ func (n *serviceNodes) paths(p pod, localPort, remotePort uint16) (paths []uint8
 
 // TestServicePaths: a direct connection takes the shortcut, and one by a Service the stack, whatever becomes of the entries.
 func TestServicePaths(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			for _, protocol := range protocols {
@@ -99,7 +99,7 @@ func (n *serviceNodes) takes(t *testing.T, when string, conn *dialog, port uint1
 
 // TestServiceConnectionsFull: without room for entries, connections go through the stack, and go on when there is room again.
 func TestServiceConnectionsFull(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.one.agent.Restart(t, "--metrics-address="+metricsAddress, "--datapath-max-connections=1024")
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -158,7 +158,7 @@ func (n *serviceNodes) forgetUsage() {
 
 // TestServicePathMTU: a link on the way is smaller than those at its ends, and ICMP errors say so to who sends too much.
 func TestServicePathMTU(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		setMTU(t, n.one.node.Namespace, "eth0", 1400)
 		setMTU(t, n.outside.Namespace, n.one.node.Name, 1400)

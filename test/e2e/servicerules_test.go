@@ -70,8 +70,8 @@ type proxyMode interface {
 
 var proxyModes = []proxyMode{nftablesMode{}, iptablesMode{}}
 
-// forEachMode runs a test with the rules in both forms.
-func forEachMode(t *testing.T, test func(*testing.T, proxyMode)) {
+// forEachProxyMode runs a test with the rules in both forms.
+func forEachProxyMode(t *testing.T, test func(*testing.T, proxyMode)) {
 	testutil.Root(t)
 	for _, mode := range proxyModes {
 		t.Run(mode.String(), func(t *testing.T) { test(t, mode) })

@@ -23,17 +23,21 @@ type serviceCase struct {
 }
 
 func TestServices(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
-		n := newServiceNodes(t, mode)
-		n.forEachFamily(func(t *testing.T, six bool) {
-			for _, c := range append(n.clusterIPCases(six), n.nodePortCases(six)...) {
-				for _, protocol := range protocols {
-					t.Run(strings.ReplaceAll(c.name+" "+protocol, " ", "_"), func(t *testing.T) { c.run(t, protocol) })
-				}
-			}
-		})
-		n.nothingDropped()
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
+		newServiceNodes(t, mode).runAll()
 	})
+}
+
+// runAll connects to every Service from everywhere.
+func (n *serviceNodes) runAll() {
+	n.forEachFamily(func(t *testing.T, six bool) {
+		for _, c := range append(n.clusterIPCases(six), n.nodePortCases(six)...) {
+			for _, protocol := range protocols {
+				t.Run(strings.ReplaceAll(c.name+" "+protocol, " ", "_"), func(t *testing.T) { c.run(t, protocol) })
+			}
+		}
+	})
+	n.nothingDropped()
 }
 
 func (n *serviceNodes) clusterIPCases(six bool) []serviceCase {
@@ -124,7 +128,7 @@ func (c serviceCase) exchange(t *testing.T, conn *dialog) (server string) {
 }
 
 func TestServiceAffinity(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			clusterIP, nodePort := n.at(sticky, six), n.nodePort(sticky, n.node1, six)
@@ -163,7 +167,7 @@ func (c serviceCase) staysWithBackend(t *testing.T, protocol string) {
 }
 
 func TestServiceLargeDatagrams(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			for _, c := range []serviceCase{
@@ -196,7 +200,7 @@ func (c serviceCase) talk(t *testing.T, sizes []int) {
 }
 
 func TestServiceClosedPort(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			for _, from := range []party{n.a, n.d, n.node1} {
@@ -226,7 +230,7 @@ func refusal(from *testutil.Namespace, protocol string, to netip.AddrPort) error
 
 // TestServiceBesideDirect: connections to the same pod, directly and by Services, do not disturb each other.
 func TestServiceBesideDirect(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
 			targets := []netip.AddrPort{n.b.at(six, backendPort), n.at(local, six), n.nodePort(local, n.node1, six), n.b.at(six, backendPort), n.at(local, six)}
@@ -255,7 +259,7 @@ func TestServiceBesideDirect(t *testing.T) {
 
 // TestServiceRulesCountInvalid: a packet that belongs to nothing is counted, so that a count of none means something.
 func TestServiceRulesCountInvalid(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		wire := n.one.wire(n.podA)
 		wire.send(wire.strayReset(n.podA.ipv4, testutil.OutsideIPv4))

@@ -118,7 +118,7 @@ func (c *serviceTraffic) end(t *testing.T) {
 
 // TestServiceTrafficDuringLoss: entries are lost at any point of a connection.
 func TestServiceTrafficDuringLoss(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		traffic := n.startTraffic()
 		for range 50 {
@@ -133,7 +133,7 @@ func TestServiceTrafficDuringLoss(t *testing.T) {
 
 // TestServiceTrafficDuringUpgrade: connections are opened at any point of an upgrade.
 func TestServiceTrafficDuringUpgrade(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode proxyMode) {
+	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		traffic := n.startTraffic()
 		for range 3 {

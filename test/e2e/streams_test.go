@@ -110,13 +110,18 @@ func TestFragmentedDatagrams(t *testing.T) {
 // datagram sends one of that size, and compares what comes out.
 func datagram(t *testing.T, from, to *testutil.Namespace, addr netip.Addr, size int) error {
 	t.Helper()
+	return datagramWithin(t, from, to, addr, size, reach)
+}
+
+func datagramWithin(t *testing.T, from, to *testutil.Namespace, addr netip.Addr, size int, within time.Duration) error {
+	t.Helper()
 	in, out := listenUDP(t, to, addr), listenUDP(t, from, netip.Addr{})
 	sent, got := make([]byte, size), make([]byte, 1<<16)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(sent)
 	if _, err := out.WriteToUDPAddrPort(sent, netip.AddrPortFrom(addr, portOf(in))); err != nil {
 		return err
 	}
-	_ = in.SetReadDeadline(time.Now().Add(reach))
+	_ = in.SetReadDeadline(time.Now().Add(within))
 	n, err := in.Read(got)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ rm -rf "$dir"
 mkdir -p "$dir/bin"
 cp -r "$BIN"/porin "$BIN"/porin-agent "$BIN"/porin-cni "$BIN"/plugins "$BIN"/libcni "$dir/bin/"
 cp test/kernels/tests.sh "$dir/"
-for package in bpf cells/datapath cells/datapath/hostfilter cells/datapath/loader internal/netns test/demo test/e2e test/policy; do
+for package in bpf cells/datapath cells/datapath/hostfilter cells/datapath/loader cells/node/masquerade cells/node/tunnel internal/conntrack internal/netns test/demo test/e2e test/policy; do
 	CGO_ENABLED=0 "$GO" test -c -trimpath -ldflags '-s -w' -o "$dir/$(basename "$package").test" "./$package"
 done
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -52,7 +53,17 @@ func (a answers) addressesDue() (items []Item) {
 			items = append(items, addressItem(addr, attachment(ep)))
 		}
 	}
+	if a.hasTunnel() {
+		for _, addr := range a.status.Network.Tunnel.Addresses {
+			items = append(items, addressItem(addr, string(ipam.TunnelOwner)))
+		}
+	}
 	return items
+}
+
+// hasTunnel reports whether the node receives by a tunnel.
+func (a answers) hasTunnel() bool {
+	return a.status.Network.Tunnel != nil && a.status.Network.Tunnel.Port != 0
 }
 
 // addressItems are the addresses that the allocator has given out.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath"
@@ -16,6 +17,11 @@ import (
 func (a answers) pinsDue() (items []Item) {
 	for _, name := range bpf.MapNames() {
 		items = append(items, Item{"pin", filepath.Join("maps", name)})
+	}
+	if a.hasTunnel() {
+		for _, name := range []string{bpf.Owners, bpf.TunnelDrops, bpf.ToTunnel, bpf.FromTunnel} {
+			items = append(items, Item{"pin of the tunnel", name})
+		}
 	}
 	for _, p := range a.status.Datapath.Programs {
 		items = append(items, Item{"pinned program", fmt.Sprintf("%s %s, ID %d", a.status.Datapath.Digest, p.Name, p.ID)})
@@ -43,15 +49,17 @@ func (c *Checker) pinItems() (items []Item, err error) {
 		return slices.ContainsFunc(found.Programs, func(p loader.PinnedProgram) bool { return path == filepath.Join("programs", p.Digest, p.Name) })
 	}
 	for _, path := range pins {
-		if !known(path) {
+		if strings.HasPrefix(path, "tunnel/") {
+			items = append(items, Item{"pin of the tunnel", filepath.Base(path)})
+		} else if !known(path) {
 			items = append(items, Item{"pin", path})
 		}
 	}
 	return items, errors.Join(err1, err2)
 }
 
-// ordinary are the files that an agent at rest has in its state folder: whatever else is there was left.
-var ordinary = []string{"ledger.db", "deletions/lock", "heartbeat"}
+// ordinary are the files that an agent at rest has in its state folder, the namespace of its health endpoint among them: whatever else is there was left.
+var ordinary = []string{"ledger.db", "deletions/lock", "heartbeat", "health.netns"}
 
 func (c *Checker) fileItems() (items []Item, err error) {
 	files, err := below(c.node.StateDir)

@@ -10,6 +10,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/node/tunnel"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
@@ -24,9 +25,13 @@ func (a answers) kernelDue() (items []Item) {
 				items = append(items, filterItem(index, direction, p.ID))
 			}
 		}
+		items = append(items, limitsDue(ep)...)
 		for _, addr := range addresses(ep) {
 			items = append(items, routeItem(netip.PrefixFrom(addr, addr.BitLen()), index), neighItem(addr, index, ep.Container.MAC.String()))
 		}
+	}
+	if a.hasTunnel() {
+		items = append(items, tunnelItem)
 	}
 	return items
 }
@@ -35,6 +40,9 @@ func (a answers) kernelDue() (items []Item) {
 var directions = map[string]string{bpf.FromPod: "ingress", bpf.ToPod: "egress"}
 
 var sides = map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS}
+
+// tunnelItem is the device of tunnels. What it should be, the doctor knows.
+var tunnelItem = Item{"link", tunnel.Device}
 
 func linkItem(name string, index int, mac string, up bool) Item {
 	return Item{"link", fmt.Sprintf("%s, index %d, %s, up: %v", name, index, mac, up)}
@@ -60,12 +68,16 @@ func (c *Checker) kernelItems() (items []Item, err error) {
 	ours, errs := map[int]bool{}, []error{err1, err2, err3}
 	for _, link := range links {
 		l := link.Attrs()
-		if strings.HasPrefix(l.Name, v1.HostInterfacePrefix) {
+		if l.Name == tunnel.Device {
+			items = append(items, tunnelItem)
+		} else if strings.HasPrefix(l.Name, v1.HostInterfacePrefix) {
 			ours[l.Index] = true
 			items = append(items, linkItem(l.Name, l.Index, l.HardwareAddr.String(), testutil.IsUp(link)))
 			filters, err := c.filterItems(l.Index)
 			items, errs = append(items, filters...), append(errs, err)
 		}
+		limits, err := c.limitItems(link)
+		items, errs = append(items, limits...), append(errs, err)
 	}
 	for _, r := range routes {
 		if r.Protocol == testutil.RouteProtocol {
@@ -87,6 +99,9 @@ func (c *Checker) filterItems(link int) (items []Item, err error) {
 		filters, err := c.node.Filters(link, side)
 		errs = append(errs, err)
 		for _, filter := range filters {
+			if filter.Type() == "u32" { // of a limit
+				continue
+			}
 			program := 0 // of a filter that is none
 			if bpf, ok := filter.(*netlink.BpfFilter); ok {
 				program = bpf.Id

@@ -18,7 +18,7 @@ type Pod struct {
 
 // PodOf reads the answer of an ADD.
 func PodOf(c *testutil.Container, result types.Result) (Pod, error) {
-	p := Pod{Container: &testutil.Container{Namespace: c.Namespace, ID: c.ID, IfName: c.IfName}} // as it is now
+	p := Pod{Container: &testutil.Container{Namespace: c.Namespace, ID: c.ID, IfName: c.IfName, Caps: c.Caps}} // as it is now
 	newest, err := types100.NewResultFromResult(result)
 	if err != nil {
 		return p, err

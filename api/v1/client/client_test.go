@@ -50,7 +50,7 @@ func TestCalls(t *testing.T) {
 		var body any
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		got = fmt.Sprint(r.Method, " ", r.RequestURI, " ", body)
-		isList := r.Method == "GET" && (r.URL.Path == "/v1/endpoint" || r.URL.Path == "/v1/trace" || r.URL.Path == "/v1/node" || r.URL.Path == "/v1/pool" || r.URL.Path == "/v1/policy")
+		isList := r.Method == "GET" && (r.URL.Path == "/v1/endpoint" || r.URL.Path == "/v1/trace" || r.URL.Path == "/v1/node" || r.URL.Path == "/v1/peer" || r.URL.Path == "/v1/pool" || r.URL.Path == "/v1/policy")
 		isList = isList || r.Method == "PUT" && r.URL.Path == "/v1/policy"
 		_, _ = w.Write([]byte(map[bool]string{true: "[]", false: "{}"}[isList]))
 	})
@@ -101,6 +101,7 @@ func TestCalls(t *testing.T) {
 		})},
 		{"GET /v1/pool?use=false <nil>", ignore(func() ([]v1.PoolSpec, error) { return c.PoolNames(ctx) })},
 		{"GET /v1/node <nil>", ignore(func() ([]v1.Node, error) { return c.Nodes(ctx) })},
+		{"GET /v1/peer <nil>", ignore(func() ([]v1.Peer, error) { return c.Peers(ctx) })},
 		{"POST /v1/node/a%2Fb/delete map[machineIsOff:true]", func() error { return c.DeleteNode(ctx, "a/b", v1.NodeDeletion{MachineIsOff: true}) }},
 		{"POST /v1/node/a/reset map[key:k]", func() error { return c.ResetNode(ctx, "a", v1.NodeReset{Key: "k"}) }},
 		{"GET /v1/recovery <nil>", ignore(func() (v1.Recovery, error) { return c.Recovery(ctx) })},

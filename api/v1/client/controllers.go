@@ -13,6 +13,11 @@ func (c *Client) Controllers(ctx context.Context) ([]v1.Controller, error) {
 	return call[[]v1.Controller](ctx, c, http.MethodGet, "/v1/controller", nil)
 }
 
+// Health returns which other nodes this one reaches.
+func (c *Client) Health(ctx context.Context) (v1.ClusterHealth, error) {
+	return call[v1.ClusterHealth](ctx, c, http.MethodGet, "/v1/health", nil)
+}
+
 // RunController has a loop do its next round now. It does not wait for the round.
 func (c *Client) RunController(ctx context.Context, name string) error {
 	response, err := c.do(ctx, http.MethodPost, "/v1/controller/"+url.PathEscape(name)+"/run", nil)

@@ -13,6 +13,11 @@ func (c *Client) Nodes(ctx context.Context) ([]v1.Node, error) {
 	return call[[]v1.Node](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
+// Peers lists the other nodes as this one knows them.
+func (c *Client) Peers(ctx context.Context) ([]v1.Peer, error) {
+	return call[[]v1.Peer](ctx, c, http.MethodGet, "/v1/peer", nil)
+}
+
 // NodeNames lists the nodes without their blocks, for which the agent would read every block.
 func (c *Client) NodeNames(ctx context.Context) ([]v1.Node, error) {
 	return call[[]v1.Node](ctx, c, http.MethodGet, "/v1/node?blocks=false", nil)

@@ -39,7 +39,7 @@ type nodeDeletion struct {
 }
 
 func (d *nodeDeletion) run(ctx context.Context) (err error) {
-	if d.began, d.position, err = d.backend.Info.Get(ctx); err != nil {
+	if d.began, d.position, err = d.info(ctx); err != nil {
 		return err
 	}
 	if err := d.checkUnused(ctx); err != nil {
@@ -69,15 +69,24 @@ func (d *nodeDeletion) run(ctx context.Context) (err error) {
 	if err := d.noteRemoved(ctx); err != nil {
 		return err
 	}
-	if err := d.backend.Sessions.Delete(ctx, d.id); err != nil {
+	if err := errors.Join(d.removePublished(ctx), d.backend.Sessions.Delete(ctx, d.id)); err != nil {
 		return err
 	}
 	return d.backend.Nodes.Delete(ctx, n) // not one that a restore has brought back since
 }
 
+// info is the record of the cluster, the zero one when there is none: then no node has claims.
+func (d *nodeDeletion) info(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
+	info, position, err := d.backend.Info.Get(ctx)
+	if errors.Is(err, cluster.ErrNotFound) {
+		err = nil
+	}
+	return info, position, err
+}
+
 // checkNotRestored returns [ErrRestored] when the store was restored since the deletion began: it has other claims now.
 func (d *nodeDeletion) checkNotRestored(ctx context.Context) error {
-	info, position, err := d.backend.Info.Get(ctx)
+	info, position, err := d.info(ctx)
 	if err == nil && (info.ID != d.began.ID || info.Epoch != d.began.Epoch || position.Before(d.position)) {
 		err = ErrRestored
 	}
@@ -87,7 +96,7 @@ func (d *nodeDeletion) checkNotRestored(ctx context.Context) error {
 // checkUnused returns [ErrBlocksInUse] when another node has reported that addresses of this one's blocks are in use there, and
 // [ErrConflictsUnknown] when what it has reported cannot be read. In a recovery that node alone can claim them.
 func (d *nodeDeletion) checkUnused(ctx context.Context) error {
-	if info, _, err := d.backend.Info.Get(ctx); err != nil || info.Recovery != nil {
+	if info, _, err := d.info(ctx); err != nil || info.Recovery != nil {
 		return err
 	}
 	for s, err := range d.backend.Sessions.All(ctx) {
@@ -224,13 +233,17 @@ func errObjected(n cluster.Node) error {
 	return fmt.Errorf("%w; %s", ErrConnected, n.Objection)
 }
 
-// deleteOrphans deletes the blocks of a node without a record.
+// deleteOrphans deletes the blocks of a node without a record, and what it has published: a node without claims has no more.
 func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
 	blocks, err := d.blocks(ctx)
 	if err != nil {
 		return err
 	}
-	if len(blocks) == 0 {
+	published, err := d.isPublished(ctx)
+	if err != nil {
+		return err
+	}
+	if len(blocks) == 0 && !published {
 		return ErrNoNode
 	}
 	if err := errors.Join(d.checkNotRestored(ctx), d.checkUnused(ctx)); err != nil {
@@ -247,7 +260,40 @@ func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.remove(ctx, blocks)
+	return errors.Join(d.remove(ctx, blocks), d.removePublished(ctx))
+}
+
+// isPublished reports whether other nodes know the node's network.
+func (d *nodeDeletion) isPublished(ctx context.Context) (bool, error) {
+	for n, err := range d.backend.Networks.All(ctx) {
+		if n.Node == d.id { // also one that cannot be read
+			return true, nil
+		}
+		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
+			return false, fmt.Errorf("list the networks of nodes: %w", err)
+		}
+	}
+	return false, nil
+}
+
+// removePublished deletes what other nodes know of the node. It comes after noteRemoved: what an agent writes afterwards counts for nothing.
+func (d *nodeDeletion) removePublished(ctx context.Context) error {
+	return errors.Join(
+		removeAll(ctx, d.backend.Endpoints, func(g cluster.EndpointGroup) bool { return g.Node == d.id }),
+		removeAll(ctx, d.backend.Networks, func(n cluster.NodeNetwork) bool { return n.Node == d.id }),
+	)
+}
+
+func removeAll[T any](ctx context.Context, records cluster.Published[T], of func(T) bool) error {
+	for item, err := range cluster.Readable(records.All(ctx)) {
+		if err == nil && of(item) {
+			err = records.Delete(ctx, item)
+		}
+		if err != nil && !errors.Is(err, cluster.ErrConflict) {
+			return fmt.Errorf("delete what the node has published: %w", err)
+		}
+	}
+	return nil
 }
 
 // deleteBlocks deletes the claims of the node. It lists them before it looks whether the agent has objected, so it
@@ -287,6 +333,12 @@ func (d *nodeDeletion) remove(ctx context.Context, blocks []cluster.Block) error
 
 // noteRemoved notes that the node was deleted, before its record goes: its absence is no loss.
 func (d *nodeDeletion) noteRemoved(ctx context.Context) error {
+	if d.began.ID == "" {
+		_, err := d.backend.Info.Put(ctx, cluster.ClusterInfo{ID: rand.Text()})
+		if err != nil && !errors.Is(err, cluster.ErrExists) {
+			return fmt.Errorf("make the record of the cluster: %w", err)
+		}
+	}
 	return changeInfo(ctx, d.backend.Info, func(info *cluster.ClusterInfo) error {
 		if !slices.Contains(info.Removed, d.id.Key) {
 			info.NoteRemovedNode(d.id)

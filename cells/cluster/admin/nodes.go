@@ -49,7 +49,8 @@ func NewNodes(b cluster.Backend) *Nodes { return &Nodes{b, 5 * time.Second, -1} 
 // NodeStatus is what the store says of a node.
 type NodeStatus struct {
 	Node    cluster.Node
-	Session *cluster.Session // nil when no agent has ever begun one
+	Session *cluster.Session     // nil when no agent has ever begun one
+	Network *cluster.NodeNetwork // nil when its agent has published none
 	Blocks  []cluster.Block
 }
 
@@ -84,6 +85,15 @@ func (a *Nodes) List(ctx context.Context) ([]NodeStatus, error) {
 			nodes[b.Owner] = &NodeStatus{Node: cluster.Node{ID: b.Owner}}
 		}
 		nodes[b.Owner].Blocks = append(nodes[b.Owner].Blocks, b)
+	}
+	for n, err := range cluster.Readable(a.backend.Networks.All(ctx)) {
+		if err != nil {
+			return nil, fmt.Errorf("list the networks of nodes: %w", err)
+		}
+		if nodes[n.Node] == nil { // it has no claims: its prefixes come with its name
+			nodes[n.Node] = &NodeStatus{Node: cluster.Node{ID: n.Node, State: cluster.NodeActive}}
+		}
+		nodes[n.Node].Network = &n
 	}
 	list := make([]NodeStatus, 0, len(nodes))
 	for _, n := range nodes {
@@ -146,6 +156,14 @@ func (a *Nodes) findOwner(ctx context.Context, name, key string) (found cluster.
 		}
 		if b.Owner.Name == name && (key == "" || b.Owner.Key == key) && !slices.Contains(keys, b.Owner.Key) {
 			found, keys = b.Owner, append(keys, b.Owner.Key)
+		}
+	}
+	for n, err := range a.backend.Networks.All(ctx) { // also those that cannot be read
+		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
+			return found, nil, fmt.Errorf("list the networks of nodes: %w", err)
+		}
+		if n.Node.Name == name && (key == "" || n.Node.Key == key) && !slices.Contains(keys, n.Node.Key) {
+			found, keys = n.Node, append(keys, n.Node.Key)
 		}
 	}
 	return found, keys, nil

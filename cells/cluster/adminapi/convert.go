@@ -139,5 +139,14 @@ func nodeOf(n admin.NodeStatus) v1.Node {
 	for _, b := range n.Blocks {
 		node.Blocks = append(node.Blocks, v1.NodeBlock{CIDR: b.CIDR, Pool: b.Pool})
 	}
+	if n.Network == nil {
+		return node
+	}
+	node.Addresses = n.Network.Addresses
+	if n.Node.Created.IsZero() { // it has prefixes of its own, and no claims
+		for _, cidr := range n.Network.Blocks {
+			node.Blocks = append(node.Blocks, v1.NodeBlock{CIDR: cidr})
+		}
+	}
 	return node
 }

@@ -25,7 +25,7 @@ type Agent interface {
 	RolledBackPools() []cluster.Pool
 }
 
-// Routes are the calls on /v1/pool, /v1/node and /v1/recovery.
+// Routes are the calls on /v1/pool and /v1/recovery.
 type Routes struct {
 	backend cluster.Backend
 	agent   Agent
@@ -44,9 +44,6 @@ func (s Routes) Mount(r chi.Router) {
 	r.Method(http.MethodGet, "/v1/pool/{name}", httpx.Handler(s.getPool))
 	r.Method(http.MethodPut, "/v1/pool/{name}", httpx.Handler(s.putPool))
 	r.Method(http.MethodDelete, "/v1/pool/{name}", httpx.Handler(s.deletePool))
-	r.Method(http.MethodGet, "/v1/node", httpx.Handler(s.listNodes))
-	r.Method(http.MethodPost, "/v1/node/{name}/delete", httpx.Handler(s.deleteNode))
-	r.Method(http.MethodPost, "/v1/node/{name}/reset", httpx.Handler(s.resetNode))
 	r.Method(http.MethodGet, "/v1/recovery", httpx.Handler(s.getRecovery))
 	r.Method(http.MethodPost, "/v1/recovery", httpx.Handler(s.changeRecovery))
 }
@@ -117,63 +114,6 @@ func (s Routes) deletePool(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := s.pools.Delete(r.Context(), name); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s Routes) listNodes(w http.ResponseWriter, r *http.Request) error {
-	read := s.nodes.List
-	if r.URL.Query().Get("blocks") == "false" {
-		read = s.nodes.ListRecords
-	}
-	nodes, err := read(r.Context())
-	if err != nil {
-		return err
-	}
-	list := []v1.Node{}
-	for _, n := range nodes {
-		list = append(list, nodeOf(n))
-	}
-	return httpx.JSON(w, http.StatusOK, list)
-}
-
-// node is the one that a request names.
-func (s Routes) node(r *http.Request, key string) (cluster.Node, error) {
-	name, err := httpx.Param(r, "name")
-	if err != nil {
-		return cluster.Node{}, err
-	}
-	return s.nodes.Find(r.Context(), name, key)
-}
-
-func (s Routes) deleteNode(w http.ResponseWriter, r *http.Request) error {
-	body, err := httpx.Decode[v1.NodeDeletion](w, r)
-	if err != nil {
-		return err
-	}
-	n, err := s.node(r, body.Key)
-	if err == nil {
-		err = s.nodes.Delete(r.Context(), n.ID, body.MachineIsOff)
-	}
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s Routes) resetNode(w http.ResponseWriter, r *http.Request) error {
-	body, err := httpx.Decode[v1.NodeReset](w, r)
-	if err != nil {
-		return err
-	}
-	n, err := s.node(r, body.Key)
-	if err == nil {
-		err = s.nodes.Reset(r.Context(), n.ID)
-	}
-	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

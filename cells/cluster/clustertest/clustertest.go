@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 // Run holds a backend to what package cluster promises. fresh returns an empty one for each test.
 func Run(t *testing.T, fresh func(t *testing.T) cluster.Backend) {
 	for name, test := range map[string]func(*testing.T, cluster.Backend){
-		"nodes": testNodes, "sessions": testSessions, "pools": testPools, "blocks": testBlocks, "info": testInfo,
+		"nodes": testNodes, "sessions": testSessions, "pools": testPools, "blocks": testBlocks, "info": testInfo, "networks": testNetworks, "endpoint groups": testGroups,
 		"claims race": testClaimRace, "watch": testWatch, "long names": testLongNames, "many blocks": testManyBlocks,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
@@ -46,7 +47,7 @@ func want(t *testing.T, what string, err, wanted error) {
 
 func same[T any](t *testing.T, what string, wanted, got T) {
 	t.Helper()
-	if diff := cmp.Diff(wanted, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.FilterPath(func(p cmp.Path) bool {
+	if diff := cmp.Diff(wanted, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.FilterPath(func(p cmp.Path) bool {
 		name := p.Last().String()
 		return name == ".Version" || name == ".Deleting"
 	}, cmp.Ignore())); diff != "" {
@@ -217,6 +218,74 @@ func testInfo(t *testing.T, b cluster.Backend) {
 	}
 }
 
+func testNetworks(t *testing.T, b cluster.Backend) {
+	n := cluster.NodeNetwork{
+		Node: NodeNamed("node-1").ID, Agent: "a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+		Blocks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/26")}, Routing: cluster.RoutingNative, AgentVersion: "1",
+	}
+	next := n
+	next.Agent, next.Health = "b", []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+	testPublished(t, b.Networks, n, next, func(n *cluster.NodeNetwork) *cluster.Version { return &n.Version })
+}
+
+func testGroups(t *testing.T, b cluster.Backend) {
+	g := cluster.EndpointGroup{
+		Node: NodeNamed("node-1." + strings.Repeat("x", 40)).ID, Slot: 4095, // with a name that is too long
+		LabelSets: []cluster.LabelSet{{Namespace: "shop", Labels: map[string]string{"app": "web"}}},
+		Endpoints: []cluster.PublishedEndpoint{{
+			Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Pod: "web-1", NamedPorts: []cluster.PublishedPort{{Name: "http", Protocol: "TCP", Port: 80}},
+		}},
+	}
+	next := g
+	next.Endpoints = nil
+	testPublished(t, b.Endpoints, g, next, func(g *cluster.EndpointGroup) *cluster.Version { return &g.Version })
+}
+
+// testPublished puts two states of a record.
+func testPublished[T any](t *testing.T, b cluster.Published[T], one, next T, version func(*T) *cluster.Version) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	changes, err := b.Watch(ctx)
+	want(t, "watch", err, nil)
+	first, err := b.Put(ctx, one)
+	want(t, "put", err, nil)
+	same(t, "created", one, first)
+	_, err = b.Put(ctx, one)
+	want(t, "put again without a version", err, cluster.ErrExists)
+	*version(&next) = *version(&first)
+	second, err := b.Put(ctx, next)
+	want(t, "put of the next", err, nil)
+	late := one
+	*version(&late) = *version(&first)
+	_, err = b.Put(ctx, late)
+	want(t, "put of an old version", err, cluster.ErrConflict)
+	same(t, "records", []T{next}, collect(t, b.All(ctx)))
+	want(t, "delete of an old version", b.Delete(ctx, first), cluster.ErrConflict)
+	told := map[string]cluster.Version{}
+	waitTold := func(n int) {
+		for end := time.After(wait); len(told) != n || n == 1 && told["it"] != *version(&second); {
+			select {
+			case c := <-changes:
+				if c.Kind == cluster.Deleted {
+					c.Name = "it"
+				}
+				Apply(told, cluster.Change[T]{Kind: c.Kind, Name: "it", Item: c.Item, All: c.All}, func(item T) (string, cluster.Version) { return "it", *version(&item) })
+			case <-end:
+				t.Fatalf("the watch has told %v", told)
+			}
+		}
+	}
+	waitTold(1)
+	want(t, "delete", b.Delete(ctx, second), nil)
+	waitTold(0)
+	want(t, "delete again", b.Delete(ctx, second), nil)
+	_, err = b.Put(ctx, second)
+	want(t, "put of one that is gone", err, cluster.ErrConflict)
+	cancel()
+	for range changes {
+	}
+}
+
 // testClaimRace has many claim the same blocks at once: each block has one owner.
 func testClaimRace(t *testing.T, b cluster.Backend) {
 	var claiming sync.WaitGroup
@@ -291,7 +360,9 @@ func testWatch(t *testing.T, b cluster.Backend) {
 func Apply[T, V any](told map[string]V, c cluster.Change[T], read func(T) (string, V)) {
 	switch c.Kind {
 	case cluster.Snapshot:
-		clear(told)
+		if !c.Continues {
+			clear(told)
+		}
 		for _, item := range c.All {
 			name, value := read(item)
 			told[name] = value

@@ -32,6 +32,7 @@ func (w between) backend(b cluster.Backend) cluster.Backend {
 		Sessions: sessions{w, b.Sessions},
 		Blocks:   blocks{w, b.Blocks},
 		Info:     info{w, b.Info},
+		Networks: published[cluster.NodeNetwork]{w, "Networks", b.Networks}, Endpoints: published[cluster.EndpointGroup]{w, "Endpoints", b.Endpoints},
 	}
 }
 
@@ -183,5 +184,27 @@ func (s info) Put(ctx context.Context, r cluster.ClusterInfo) (cluster.ClusterIn
 }
 
 func (s info) Watch(ctx context.Context) (<-chan cluster.Change[cluster.ClusterInfo], error) {
+	return follow(ctx, s.between, s.of.Watch)
+}
+
+type published[T any] struct {
+	between
+	name string
+	of   cluster.Published[T]
+}
+
+func (s published[T]) Put(ctx context.Context, item T) (T, error) {
+	return ask(ctx, s.between, s.name+".Put", func(ctx context.Context) (T, error) { return s.of.Put(ctx, item) })
+}
+
+func (s published[T]) Delete(ctx context.Context, item T) error {
+	return s.intercept(ctx, s.name+".Delete", func(ctx context.Context) error { return s.of.Delete(ctx, item) })
+}
+
+func (s published[T]) All(ctx context.Context) iter.Seq2[T, error] {
+	return list(ctx, s.between, s.name+".All", s.of.All(ctx))
+}
+
+func (s published[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], error) {
 	return follow(ctx, s.between, s.of.Watch)
 }

@@ -24,6 +24,8 @@ type Strict struct {
 	pools    table[cluster.Pool]
 	blocks   table[cluster.Block]
 	info     table[cluster.ClusterInfo]
+	networks table[cluster.NodeNetwork]
+	groups   table[cluster.EndpointGroup]
 	stop     context.CancelFunc
 	stopped  context.Context
 	deleting sync.WaitGroup
@@ -40,6 +42,8 @@ func NewStrict(seed uint64) *Strict {
 	s.pools = newTable(s, func(p cluster.Pool) string { return p.Name }, func(p *cluster.Pool) (*cluster.Version, *bool) { return &p.Version, &p.Deleting })
 	s.blocks = newTable(s, func(b cluster.Block) string { return cluster.BlockName(b.CIDR) }, func(b *cluster.Block) (*cluster.Version, *bool) { return new(cluster.Version), &b.Deleting })
 	s.info = newTable(s, func(cluster.ClusterInfo) string { return "info" }, func(r *cluster.ClusterInfo) (*cluster.Version, *bool) { return &r.Version, new(bool) })
+	s.networks = newTable(s, func(n cluster.NodeNetwork) string { return n.Node.RecordName() }, func(n *cluster.NodeNetwork) (*cluster.Version, *bool) { return &n.Version, &n.Deleting })
+	s.groups = newTable(s, cluster.EndpointGroup.RecordName, func(g *cluster.EndpointGroup) (*cluster.Version, *bool) { return &g.Version, &g.Deleting })
 	return s
 }
 
@@ -54,6 +58,8 @@ func (s *Strict) Backend() cluster.Backend {
 	return cluster.Backend{
 		Nodes: strictNodes{&s.nodes}, Sessions: strictSessions{&s.sessions}, Pools: strictPools{&s.pools},
 		Blocks: strictBlocks{&s.blocks}, Info: strictInfo{&s.info},
+		Networks:  strictPublished[cluster.NodeNetwork]{&s.networks, func(n cluster.NodeNetwork) cluster.Version { return n.Version }},
+		Endpoints: strictPublished[cluster.EndpointGroup]{&s.groups, func(g cluster.EndpointGroup) cluster.Version { return g.Version }},
 	}
 }
 
@@ -79,13 +85,18 @@ type Backup struct {
 	pools    map[string]row[cluster.Pool]
 	blocks   map[string]row[cluster.Block]
 	info     map[string]row[cluster.ClusterInfo]
+	networks map[string]row[cluster.NodeNetwork]
+	groups   map[string]row[cluster.EndpointGroup]
 }
 
 // Backup copies the store.
 func (s *Strict) Backup() Backup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Backup{s.revision, maps.Clone(s.nodes.rows), maps.Clone(s.sessions.rows), maps.Clone(s.pools.rows), maps.Clone(s.blocks.rows), maps.Clone(s.info.rows)}
+	return Backup{
+		s.revision, maps.Clone(s.nodes.rows), maps.Clone(s.sessions.rows), maps.Clone(s.pools.rows), maps.Clone(s.blocks.rows), maps.Clone(s.info.rows),
+		maps.Clone(s.networks.rows), maps.Clone(s.groups.rows),
+	}
 }
 
 // Restore makes the store what it was at the backup, as a restored etcd is: revisions are given a second time. All watches break.
@@ -101,11 +112,14 @@ func (s *Strict) restore(b Backup, revision uint64) {
 	s.revision, s.term = max(revision, b.revision), 1
 	s.nodes.rows, s.sessions.rows, s.pools.rows = maps.Clone(b.nodes), maps.Clone(b.sessions), maps.Clone(b.pools)
 	s.blocks.rows, s.info.rows = maps.Clone(b.blocks), maps.Clone(b.info)
+	s.networks.rows, s.groups.rows = maps.Clone(b.networks), maps.Clone(b.groups)
 	s.nodes.finishAll()
 	s.sessions.finishAll()
 	s.pools.finishAll()
 	s.blocks.finishAll()
 	s.info.finishAll()
+	s.networks.finishAll()
+	s.groups.finishAll()
 	s.breakAll()
 }
 
@@ -114,6 +128,7 @@ func (s *Strict) Wipe() {
 	s.Restore(Backup{
 		nodes: map[string]row[cluster.Node]{}, sessions: map[string]row[cluster.Session]{}, pools: map[string]row[cluster.Pool]{},
 		blocks: map[string]row[cluster.Block]{}, info: map[string]row[cluster.ClusterInfo]{},
+		networks: map[string]row[cluster.NodeNetwork]{}, groups: map[string]row[cluster.EndpointGroup]{},
 	})
 }
 
@@ -123,6 +138,8 @@ func (s *Strict) breakAll() {
 	s.pools.breakWatches()
 	s.blocks.breakWatches()
 	s.info.breakWatches()
+	s.networks.breakWatches()
+	s.groups.breakWatches()
 }
 
 type strictNodes struct{ *table[cluster.Node] }
@@ -219,5 +236,25 @@ func (s strictInfo) Put(ctx context.Context, r cluster.ClusterInfo) (cluster.Clu
 	return s.update(ctx, r)
 }
 func (s strictInfo) Watch(ctx context.Context) (<-chan cluster.Change[cluster.ClusterInfo], error) {
+	return s.watch(ctx, anyName)
+}
+
+type strictPublished[T any] struct {
+	*table[T]
+	version func(T) cluster.Version
+}
+
+func (s strictPublished[T]) Put(ctx context.Context, item T) (T, error) {
+	if s.version(item) == "" {
+		return s.create(ctx, item)
+	}
+	return s.update(ctx, item)
+}
+
+func (s strictPublished[T]) Delete(ctx context.Context, item T) error {
+	return s.remove(ctx, s.nameOf(item), versionIs[T](s.version(item)))
+}
+func (s strictPublished[T]) All(ctx context.Context) iter.Seq2[T, error] { return s.all(ctx) }
+func (s strictPublished[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], error) {
 	return s.watch(ctx, anyName)
 }

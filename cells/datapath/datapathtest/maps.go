@@ -125,6 +125,13 @@ func (k *Kernel) Connections() (datapath.ConnectionUse, error) {
 	return datapath.ConnectionUse{}, err
 }
 
+// Unmanaged has none, either.
+func (k *Kernel) Unmanaged() (abi.Unmanaged, error) {
+	unlock, err := k.lock("Unmanaged")
+	defer unlock()
+	return abi.Unmanaged{}, err
+}
+
 // Totals sums what Count set.
 func (k *Kernel) Totals() (total abi.Traffic, err error) {
 	unlock, err := k.lock("Totals")

@@ -1,14 +1,13 @@
 package hostfilter
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
-	"time"
 
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/nft"
 )
 
 // ErrUnsupported is returned when the kernel lacks nf_tables, or parts of it.
@@ -41,59 +40,15 @@ type Row struct {
 }
 
 // Filter is the table of one network namespace.
-type Filter struct {
-	namespace *os.File
-	log       *slog.Logger
-
-	mu     sync.Mutex // guards the fields below; held during a transaction
-	kernel *kernel    // nil before the first use, and after a failure
-	// last is what the table was at that generation of the ruleset, if known. The kernel raises the generation with
-	// each transaction of any program.
-	last       state
-	generation uint32
-	known      bool
-}
+type Filter struct{ owner *nft.Owner }
 
 // New returns the filter of the namespace, which must stay open until Close. It touches nothing.
 func New(namespace *os.File, log *slog.Logger) *Filter {
-	return &Filter{namespace: namespace, log: log}
+	return &Filter{nft.New(namespace, table, log)}
 }
 
 // Close closes the socket. The table stays.
-func (f *Filter) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.disconnect()
-}
-
-// use runs do with a socket, and keeps the socket unless do fails: then late answers may follow.
-func (f *Filter) use(do func(*kernel) error) (err error) {
-	if f.kernel == nil {
-		if f.kernel, err = connect(f.namespace); err != nil {
-			return err
-		}
-	}
-	err = f.kernel.socket.SetDeadline(time.Now().Add(timeout))
-	if err == nil {
-		err = do(f.kernel)
-	}
-	if err != nil {
-		return errors.Join(err, f.disconnect())
-	}
-	return nil
-}
-
-func (f *Filter) disconnect() (err error) {
-	f.known = false
-	if f.kernel != nil {
-		err = f.kernel.close()
-		f.kernel = nil
-	}
-	return err
-}
-
-// attempts is how often Apply tries, when other programs change the ruleset meanwhile.
-const attempts = 5
+func (f *Filter) Close() error { return f.owner.Close() }
 
 // Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before. A
 // pod that is not in d is not restricted, also when a former agent did so: the first d must have all pods.
@@ -102,64 +57,15 @@ func (f *Filter) Apply(d Desired) error {
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if want == nil && f.known && f.last == nil {
-		return nil // there was no table, and Watch has told of none since
-	}
-	for range attempts {
-		err = f.use(func(k *kernel) error { return f.apply(k, want) })
-		if !errors.Is(err, errChanged) {
-			break
-		}
-	}
-	if want == nil && errors.Is(err, ErrUnsupported) {
-		return nil // without nf_tables there is no table to remove
-	}
-	if err != nil {
+	if err := f.owner.Apply(want); err != nil {
 		return fmt.Errorf("apply the filter for the node itself: %w", err)
 	}
 	return nil
 }
 
-// forgetNoTable has the next Apply look whether somebody else has made a table.
-func (f *Filter) forgetNoTable() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.known = f.known && f.last != nil
-}
-
-// apply expects the lock.
-func (f *Filter) apply(k *kernel, want state) error {
-	generation, err := k.generation()
-	if err != nil {
-		return err
-	}
-	have, intact := f.last, true
-	if !f.known || generation != f.generation {
-		if have, intact, err = k.read(generation); err != nil {
-			return err
-		}
-		if f.known && !(intact && have.equal(f.last)) {
-			f.log.Warn("another program has changed the table inet porin of nftables, and it is repaired")
-		}
-	}
-	if intact && have.equal(want) {
-		f.last, f.generation, f.known = want, generation, true
-		return nil
-	}
-	writeErr := k.write(have, want, intact)
-	after, err := k.generation()
-	switch {
-	case writeErr != nil && (err != nil || after == generation):
-		return explain("change the table of nftables", writeErr)
-	case writeErr != nil:
-		return fmt.Errorf("%w: %w", errChanged, writeErr)
-	}
-	// If another program had a transaction before or after this one, the table has to be read again.
-	f.last, f.generation, f.known = want, after, err == nil && after == generation+1
-	return nil
-}
+// Watch returns a channel that receives a token when the table was changed, by Apply or by another program: time for
+// another Apply. It is closed when ctx ends, and when notifications were lost, and must be read to its end.
+func (f *Filter) Watch(ctx context.Context) (<-chan struct{}, error) { return f.owner.Watch(ctx) }
 
 // Counters are the packets that were dropped since the table was made.
 type Counters struct {
@@ -168,12 +74,10 @@ type Counters struct {
 }
 
 // Counters reads the table's counters, which are 0 without a table.
-func (f *Filter) Counters() (c Counters, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	err = f.use(func(k *kernel) error {
-		c, err = k.counters()
-		return err
-	})
-	return c, err
+func (f *Filter) Counters() (Counters, error) {
+	counts, err := f.owner.Packets(denied, forward)
+	if err != nil {
+		return Counters{}, err
+	}
+	return Counters{Input: counts[0], Forward: counts[1]}, nil
 }

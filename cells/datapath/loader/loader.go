@@ -15,6 +15,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
 )
 
 // Config says where programs and maps are pinned, and how large the maps are.
@@ -24,7 +25,9 @@ type Config struct {
 	// MaxConnections is the size of the map of connections. When it has changed the map is made anew and empty: see
 	// bpf/lib/connection.h.
 	MaxConnections uint32
-	Object         []byte // the compiled programs of bpf.EndpointObject, for the digest
+	// MaxAddresses is how many addresses a copy of the policy may have: see bpf/lib/policy.h.
+	MaxAddresses uint32
+	Object       []byte // the compiled programs of bpf.EndpointObject, for the digest
 }
 
 // These are the folders below the root.
@@ -124,6 +127,7 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[bpf.Endpoints].MaxEntries = 2 * l.cfg.MaxEndpoints
 	spec.Maps[bpf.Connections].MaxEntries = l.cfg.MaxConnections
 	spec.Maps[bpf.KeyQueue].MaxEntries = keys
+	spec.Maps[bpf.Addresses].MaxEntries = abi.PolicyCopies * l.cfg.MaxAddresses
 	return spec, nil
 }
 
@@ -136,6 +140,6 @@ func (l *Loader) digest() string {
 func (l *Loader) sum() [8]byte {
 	h := sha256.New()
 	h.Write(l.cfg.Object)
-	fmt.Fprintf(h, "gateway %s endpoints %d connections %d", v1.GatewayIPv4, l.cfg.MaxEndpoints, l.cfg.MaxConnections)
+	fmt.Fprintf(h, "gateway %s endpoints %d connections %d addresses %d", v1.GatewayIPv4, l.cfg.MaxEndpoints, l.cfg.MaxConnections, l.cfg.MaxAddresses)
 	return [8]byte(h.Sum(nil))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ type node struct{ cfg loader.Config }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	return &node{loader.Config{Root: testutil.BPFFS(t) + "/porin", MaxEndpoints: 16, MaxConnections: 1024, Object: bpf.EndpointObject()}}
+	return &node{loader.Config{Root: testutil.BPFFS(t) + "/porin", MaxEndpoints: 16, MaxConnections: 1024, MaxAddresses: 1024, Object: bpf.EndpointObject()}}
 }
 
 func (n *node) loader(t *testing.T) *loader.Loader {
@@ -53,7 +54,7 @@ func (n *node) load(t *testing.T) *loader.Objects {
 }
 
 func tags(o *loader.Objects) map[string]string {
-	return map[string]string{bpf.FromPod: o.Programs.FromPod.Tag, bpf.ToPod: o.Programs.ToPod.Tag, bpf.ToUplink: o.Programs.ToUplink.Tag}
+	return map[string]string{bpf.FromPod: o.Programs.FromPod.Tag, bpf.ToPod: o.Programs.ToPod.Tag, bpf.ToUplink: o.Programs.ToUplink.Tag, bpf.FromUplink: o.Programs.FromUplink.Tag}
 }
 
 func TestLoadAdopts(t *testing.T) {
@@ -206,6 +207,29 @@ func TestLoadSmallerThanNumbers(t *testing.T) {
 	n.load(t)
 }
 
+// TestLoadResizesAddresses: what policies know of addresses goes to the map of another size, unless it holds too much.
+func TestLoadResizesAddresses(t *testing.T) {
+	n := newNode(t)
+	small := n.load(t)
+	for i := range uint32(1500) {
+		must(t, small.Maps.Addresses.Put(abi.AddressKey{Addr: abi.AddrOf(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))}, i))
+	}
+	small.Close()
+	n.cfg.MaxAddresses *= 2
+	large := n.load(t)
+	var class uint32
+	err := large.Maps.Addresses.Lookup(abi.AddressKey{Addr: abi.AddrOf(netip.MustParseAddr("10.0.1.1"))}, &class)
+	if err != nil || class != 257 || large.Maps.Addresses.MaxEntries() != abi.PolicyCopies*n.cfg.MaxAddresses {
+		t.Errorf("class %d in a map of %d, error %v", class, large.Maps.Addresses.MaxEntries(), err)
+	}
+	large.Close()
+	n.cfg.MaxAddresses = 512
+	if _, err := n.loader(t).Load(t.Context(), anyLink); !errors.Is(err, loader.ErrIncompatible) || !strings.Contains(err.Error(), "--datapath-max-addresses") {
+		t.Errorf("%v, want that the flag is too small", err)
+	}
+	n.cfg.MaxAddresses = 1024
+}
+
 // TestLoadResizesConnections: the map of connections is made anew, and what counts its entries, too.
 func TestLoadResizesConnections(t *testing.T) {
 	n := newNode(t)
@@ -239,8 +263,8 @@ func TestStaleAndMissingPins(t *testing.T) {
 		must(t, l.RemovePin(want)) // again, when there is nothing to do
 	}
 	loaded, err := l.StalePrograms(own)
-	if err != nil || len(loaded) != 3 {
-		t.Errorf("loaded and not ours: %v, error %v, want three", loaded, err)
+	if err != nil || len(loaded) != 4 {
+		t.Errorf("loaded and not ours: %v, error %v, want four", loaded, err)
 	}
 	must(t, os.Remove(filepath.Join(n.cfg.Root, "maps", bpf.Links)))
 	missing, err := l.MissingPins(own)

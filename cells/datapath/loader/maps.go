@@ -19,6 +19,7 @@ type Maps struct {
 	Connections, Slots, Usage, Limits *ebpf.Map
 	Policies, ActiveCopy              *ebpf.Map
 	Addresses, Prefixes, Tables, Rows *ebpf.Map
+	Unmanaged, RemoteBlocks           *ebpf.Map
 	FlowEvents, EventBudgets          *ebpf.Map
 	KeyQueue, Expirer                 *ebpf.Map
 	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
@@ -106,7 +107,7 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 		bpf.Endpoints: &m.Endpoints, bpf.Links: &m.Links, bpf.Passed: &m.Passed, bpf.Drops: &m.Drops,
 		bpf.Connections: &m.Connections, bpf.Slots: &m.Slots, bpf.Usage: &m.Usage, bpf.Limits: &m.Limits,
 		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy,
-		bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows,
+		bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows, bpf.Unmanaged: &m.Unmanaged, bpf.RemoteBlocks: &m.RemoteBlocks,
 		bpf.FlowEvents: &m.FlowEvents, bpf.EventBudgets: &m.EventBudgets,
 		bpf.KeyQueue: &m.KeyQueue, bpf.Expirer: &m.Expirer,
 	}

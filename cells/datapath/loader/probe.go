@@ -44,12 +44,12 @@ var optional = []struct {
 	attach ebpf.AttachType
 	text   string
 }{
-	{ebpf.AttachTCXEgress, "TCX (Linux 6.6): the node's devices get the qdisc clsact with the first egress policy"},
+	{ebpf.AttachTCXEgress, "TCX (Linux 6.6): the node's devices get the qdisc clsact with the first egress policy, or when the first other node is known"},
 	{ebpf.AttachNetkitPrimary, "netkit devices (Linux 6.7, CONFIG_NETKIT): containers get veth pairs"},
 }
 
 // withoutConntrack is what a kernel lacks whose connection tracking programs cannot ask.
-const withoutConntrack = "bpf_skb_ct_lookup (Linux 5.18, nf_conntrack with BTF): only connections that begin with a SYN or a ping take the shortcut between pods"
+const withoutConntrack = "bpf_skb_ct_lookup (Linux 5.18, nf_conntrack with BTF): only connections that begin with a SYN or a ping take the shortcut between pods, and connections to pods of other nodes go through the stack"
 
 // MissingFeatures lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs of a
 // kind that it does not know, whatever the device.

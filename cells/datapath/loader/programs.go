@@ -15,8 +15,8 @@ import (
 
 // Programs are those of one digest.
 type Programs struct {
-	FromPod, ToPod, ToUplink *Program
-	Adopted                  bool // they were pinned, and not loaded anew
+	FromPod, ToPod, ToUplink, FromUplink *Program
+	Adopted                              bool // they were pinned, and not loaded anew
 }
 
 // Program is a loaded program and what the kernel calls it.
@@ -39,7 +39,7 @@ func newProgram(p *ebpf.Program) (*Program, *ebpf.ProgramInfo, error) {
 }
 
 func (p *Programs) byName() map[string]**Program {
-	return map[string]**Program{bpf.FromPod: &p.FromPod, bpf.ToPod: &p.ToPod, bpf.ToUplink: &p.ToUplink}
+	return map[string]**Program{bpf.FromPod: &p.FromPod, bpf.ToPod: &p.ToPod, bpf.ToUplink: &p.ToUplink, bpf.FromUplink: &p.FromUplink}
 }
 
 func (p *Programs) close() {

@@ -33,12 +33,15 @@ func resize(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.M
 
 // copyAs has the types of each map.
 var copyAs = map[string]func(from, to *ebpf.Map) error{
-	bpf.Endpoints: copyEntries[abi.Addr, abi.Endpoint],
+	bpf.Endpoints: copyEntries[abi.Addr, abi.Endpoint](maxEndpointsFlag),
 	bpf.Links:     copyLinks,
 	bpf.Passed:    copyArray[abi.Passed],
-	bpf.Drops:     copyEntries[uint32, []abi.Drops], // one value a CPU
+	bpf.Drops:     copyEntries[uint32, []abi.Drops](maxEndpointsFlag), // one value a CPU
 	bpf.Policies:  copyPolicies,
+	bpf.Addresses: copyEntries[abi.AddressKey, uint32]("--datapath-max-addresses"),
 }
+
+const maxEndpointsFlag = "--max-endpoints"
 
 // copyArray copies an array of one value a CPU, as far as anything is counted in it.
 func copyArray[V comparable](from, to *ebpf.Map) error {
@@ -87,30 +90,32 @@ func copyLinks(from, to *ebpf.Map) error {
 				ErrIncompatible, link.Id, to.MaxEntries())
 		}
 	}
-	return errors.Join(entries.Err(), copyEntries[uint32, abi.Link](from, to))
+	return errors.Join(entries.Err(), copyEntries[uint32, abi.Link](maxEndpointsFlag)(from, to))
 }
 
 // copyEntries expects that no agent writes meanwhile.
-func copyEntries[K comparable, V any](from, to *ebpf.Map) error {
-	all := map[K]V{}
-	var key K
-	var value V
-	entries := from.Iterate()
-	for entries.Next(&key, &value) {
-		all[key] = value
-		value = *new(V) // a slice is not written again
-	}
-	if err := entries.Err(); err != nil {
-		return fmt.Errorf("read map %s: %w", from, err)
-	}
-	if len(all) > int(to.MaxEntries()) {
-		return fmt.Errorf("%w: it has %d entries, and there would be room for %d; give --max-endpoints a larger number, or drain the node",
-			ErrIncompatible, len(all), to.MaxEntries())
-	}
-	for key, value := range all {
-		if err := to.Put(key, value); err != nil {
-			return fmt.Errorf("copy an entry: %w", err)
+func copyEntries[K comparable, V any](flag string) func(from, to *ebpf.Map) error {
+	return func(from, to *ebpf.Map) error {
+		all := map[K]V{}
+		var key K
+		var value V
+		entries := from.Iterate()
+		for entries.Next(&key, &value) {
+			all[key] = value
+			value = *new(V) // a slice is not written again
 		}
+		if err := entries.Err(); err != nil {
+			return fmt.Errorf("read map %s: %w", from, err)
+		}
+		if len(all) > int(to.MaxEntries()) {
+			return fmt.Errorf("%w: it has %d entries, and there would be room for %d; give %s a larger number, or drain the node",
+				ErrIncompatible, len(all), to.MaxEntries(), flag)
+		}
+		for key, value := range all {
+			if err := to.Put(key, value); err != nil {
+				return fmt.Errorf("copy an entry: %w", err)
+			}
+		}
+		return nil
 	}
-	return nil
 }

@@ -77,7 +77,7 @@ func (p *Programs) has(id uint32) bool {
 }
 
 // ourNames are those of the programs.
-var ourNames = map[string]bool{bpf.FromPod: true, bpf.ToPod: true, bpf.ToUplink: true}
+var ourNames = map[string]bool{bpf.FromPod: true, bpf.ToPod: true, bpf.ToUplink: true, bpf.FromUplink: true}
 
 // isOurs is false for a program that ends meanwhile.
 func isOurs(id ebpf.ProgramID, maps map[ebpf.MapID]bool) bool {

@@ -26,6 +26,9 @@ func (e *Events) EndpointCreated(ep endpoint.Endpoint) { e.began("created", ep) 
 // EndpointRestored implements endpoint.Subscriber.
 func (e *Events) EndpointRestored(ep endpoint.Endpoint) { e.began("restored", ep) }
 
+// EndpointUpdated implements endpoint.Subscriber.
+func (e *Events) EndpointUpdated(ep endpoint.Endpoint) { e.began("updated", ep) }
+
 // EndpointDeleted implements endpoint.Subscriber.
 func (e *Events) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 	e.mu.Lock()

@@ -21,6 +21,15 @@ func (l *listeners) created(ep endpoint.Endpoint) {
 	}
 }
 
+func (l *listeners) updated(before, ep endpoint.Endpoint) {
+	if before.Metadata == ep.Metadata {
+		return
+	}
+	for _, s := range l.subscribers {
+		s.EndpointUpdated(ep)
+	}
+}
+
 // deleted tells the subscribers once, and not of an endpoint that they have not heard of.
 func (l *listeners) deleted(ep endpoint.Endpoint, cfg endpoint.DeleteConfig) {
 	if !l.setTold(ep.ID, false) {

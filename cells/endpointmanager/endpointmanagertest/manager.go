@@ -137,6 +137,7 @@ func (m *Manager) supersede(ctx context.Context, spec endpoint.Spec) {
 }
 
 func (m *Manager) renew(ctx context.Context, ep endpoint.Endpoint, spec endpoint.Spec) (endpoint.Endpoint, error) {
+	before := ep
 	ep, err := m.change(ctx, ep, spec.Metadata)
 	if err != nil {
 		return endpoint.Endpoint{}, err
@@ -150,6 +151,7 @@ func (m *Manager) renew(ctx context.Context, ep endpoint.Endpoint, spec endpoint
 		}
 	}
 	m.endpoints.Put(ep)
+	m.listeners.updated(before, ep)
 	return ep, nil
 }
 
@@ -234,10 +236,12 @@ func (m *Manager) Update(ctx context.Context, a endpoint.Attachment, change endp
 	if err := spec.ValidateMetadata(); err != nil {
 		return endpoint.Endpoint{}, fmt.Errorf("update endpoint %s: %w", a, err)
 	}
+	before := ep
 	if ep, err = m.change(ctx, ep, text); err != nil {
 		return endpoint.Endpoint{}, err
 	}
 	m.endpoints.Put(ep)
+	m.listeners.updated(before, ep)
 	return ep, nil
 }
 

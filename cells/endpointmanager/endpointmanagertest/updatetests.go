@@ -55,6 +55,7 @@ func testUpdate(t *testing.T, n testNode) {
 		t.Errorf("update of what is not there: error %v", err)
 	}
 	n.hasMetadata(t, "c1:eth0", want)
+	n.wants(t, "c1:eth0", "created c1:eth0", "updated c1:eth0")
 	wantLog(t, n.ipam)
 }
 
@@ -85,5 +86,5 @@ func testCreateAgainWithLabels(t *testing.T, n testNode) {
 	}
 	n.datapath.Fail("update", 1, errKernel)
 	n.refused(t, labelled("c1:eth0", webInShop), errKernel)
-	n.wants(t, "c1:eth0", "created c1:eth0")
+	n.wants(t, "c1:eth0", "created c1:eth0", "updated c1:eth0", "updated c1:eth0")
 }

@@ -18,7 +18,7 @@ import (
 func TestStep(t *testing.T, open func(t testing.TB, prefixes ...string) Addresses) {
 	for name, test := range map[string]func(*testing.T, Addresses){
 		"both families": testBothFamilies, "requested": testRequested, "exhausted": testExhausted, "kept": testKept,
-		"restored": testRestored, "external": testExternal, "unknown pool": testUnknownPool,
+		"restored": testRestored, "held": testHeld, "external": testExternal, "unknown pool": testUnknownPool,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t, "10.0.0.0/29", "fd00::/125")) })
 	}
@@ -108,6 +108,32 @@ func testKept(t *testing.T, a Addresses) {
 	other := endpointtest.Endpoint(2)
 	other.Spec.Requested = ep.Addresses
 	refused(t, a, other, fault.Conflict)
+}
+
+// testHeld is of addresses that are kept for an endpoint that is to come.
+func testHeld(t *testing.T, a Addresses) {
+	ep := endpointtest.Endpoint(1)
+	ep.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.2"), IPv6: netip.MustParseAddr("fd00::2")} // the first
+	if err := a.Keep(ep); err != nil {
+		t.Fatal(err)
+	}
+	other := attach(t, a, endpointtest.Endpoint(2))
+	if other.Addresses.IPv4 == ep.Addresses.IPv4 || other.Addresses.IPv6 == ep.Addresses.IPv6 {
+		t.Errorf("another endpoint has %v", other.Addresses)
+	}
+	if got := attach(t, a, endpointtest.Endpoint(1)); got.Addresses != ep.Addresses {
+		t.Errorf("it has %v, want %v", got.Addresses, ep.Addresses)
+	}
+	half := endpointtest.Endpoint(3)
+	half.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.5"), IPv6: other.Addresses.IPv6}
+	if err := a.Keep(half); !errors.Is(err, allocator.ErrInUse) || a.owned(half) {
+		t.Errorf("half of it is another's: error %v, kept: %v", err, a.owned(half))
+	}
+	outside := endpointtest.Endpoint(4)
+	outside.Addresses.IPv4 = netip.MustParseAddr("192.0.2.1")
+	if err := a.Keep(outside); !errors.Is(err, allocator.ErrOutside) || a.owned(outside) {
+		t.Errorf("an address of nobody: error %v, kept: %v", err, a.owned(outside))
+	}
 }
 
 func testRestored(t *testing.T, a Addresses) {

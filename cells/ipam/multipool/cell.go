@@ -20,11 +20,11 @@ import (
 )
 
 // Module is the multipool cell. It needs a [cluster.Backend] and an [*allocator.Allocator], and provides [*Controller],
-// which is the [allocator.Refiller], [*admin.Pools] and [*admin.Nodes].
+// which is the [allocator.Refiller], and [*admin.Pools]. It needs [*admin.Nodes].
 func Module(cfg Config) fx.Option {
 	return cell.Module("multipool",
 		fx.Supply(fx.Private, cfg),
-		fx.Provide(newController, admin.NewPools, admin.NewNodes, func(c *Controller) (allocator.Refiller, adminapi.Agent) { return c, c }),
+		fx.Provide(newController, admin.NewPools, func(c *Controller) (allocator.Refiller, adminapi.Agent) { return c, c }),
 		server.Provide(adminapi.NewRoutes),
 		server.Report(newReporter),
 		supervisor.Tasks(func(c *Controller) *task.Task { return c.task }),

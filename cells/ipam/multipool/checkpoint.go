@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/diskfile"
 )
 
 // checkpoint is what the node remembers on its disk. It is written before anybody else can rely on what it says: a
@@ -97,7 +98,7 @@ func (c *checkpoint) save() error {
 func (c *checkpoint) write() error {
 	text, err := json.MarshalIndent(c.checkpointFields, "", " ")
 	if err == nil {
-		err = writeFile(filepath.Join(c.dir, checkpointFile), text)
+		err = diskfile.Replace(filepath.Join(c.dir, checkpointFile), text)
 	}
 	if err != nil {
 		return fmt.Errorf("write the checkpoint of the node's blocks: %w", err)

@@ -15,6 +15,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/watchable"
 )
 
 // Controller claims blocks for this node and gives them back. See the package for its parts and their order.
@@ -29,6 +30,7 @@ type Controller struct {
 
 	kick    chan struct{} // holds a token while there may be something to do
 	status  atomic.Pointer[Status]
+	owned   watchable.Value[owned]
 	waiters waiters
 	request *recoveryRequest
 	task    *task.Task

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -44,7 +45,7 @@ func loadKey(dir string) (string, error) {
 // newKey replaces the node's key.
 func newKey(dir string) (string, error) {
 	key := cluster.NewKey()
-	return key, writeFile(filepath.Join(dir, keyFile), []byte(key+"\n"))
+	return key, diskfile.Replace(filepath.Join(dir, keyFile), []byte(key+"\n"))
 }
 
 // readSeen reads a file of what the node has seen in the store; none is nothing.
@@ -67,43 +68,12 @@ func readSeen(dir, name string, list any) error {
 func writeSeen(dir, name string, list any) error {
 	text, err := json.Marshal(list)
 	if err == nil {
-		err = writeFile(filepath.Join(dir, name), text)
+		err = diskfile.Replace(filepath.Join(dir, name), text)
 	}
 	if err != nil {
 		return fmt.Errorf("write what this node has seen in the store: %w", err)
 	}
 	return nil
-}
-
-// newSuffix ends the name of a file that is being written.
-const newSuffix = ".new"
-
-// writeFile replaces the file, as a whole or not at all, and returns when it is on the disk.
-func writeFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+newSuffix, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir has the names in a folder be on the disk.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // ErrFolderInUse is returned when another agent runs with the same checkpoint.

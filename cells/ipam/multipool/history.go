@@ -169,14 +169,16 @@ func (h *storeHistory) changed(change cluster.Change[cluster.ClusterInfo], first
 	return again || change.Kind == cluster.Deleted || info.ID != h.info.ID || info.Epoch != h.info.Epoch || (info.Recovery == nil) != (h.info.Recovery == nil)
 }
 
-// defaultPoolRemoved reports whether an administrator has deleted the default pool. The record says so before the pool is gone.
-func (h *storeHistory) defaultPoolRemoved(ctx context.Context) (bool, error) {
+// mayCreateDefaultPool reports whether an agent may create the default pool: not in a recovery, in which a node that has
+// seen the pool may come and create it as it was, and not when an administrator has deleted it. The record says so
+// before the pool is gone.
+func (h *storeHistory) mayCreateDefaultPool(ctx context.Context) (bool, error) {
 	if h.info.DefaultPoolRemoved {
-		return true, nil
+		return false, nil
 	}
 	info, _, err := h.store.Get(ctx)
 	if err == nil && info.ID == h.info.ID {
 		h.info.DefaultPoolRemoved = info.DefaultPoolRemoved
 	}
-	return info.DefaultPoolRemoved, err
+	return info.Recovery == nil && !info.DefaultPoolRemoved, err
 }

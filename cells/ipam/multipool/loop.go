@@ -84,7 +84,9 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.poolCreator.create(ctx)
+	if err := c.poolCreator.create(ctx); err != nil {
+		return err
+	}
 	c.pools.configure(c.addresses)
 	if err := c.reconciler.reconcileAddresses(ctx); err != nil {
 		return err

@@ -205,10 +205,12 @@ type poolCreator struct {
 	next time.Duration // when to try again
 }
 
-// create creates the pools. After [admin.ErrOverlap] it waits for Config.Interval, as each try lists all pools and blocks.
-func (c *poolCreator) create(ctx context.Context) {
+// create creates the pools. After [admin.ErrOverlap] it waits for Config.Interval, as each try lists all pools and
+// blocks. Its error says that a lost pool is not created again and may be later: the node does not confirm its blocks
+// before, as another node may create another default pool after the recovery.
+func (c *poolCreator) create(ctx context.Context) error {
 	if c.clock() < c.next {
-		return
+		return nil
 	}
 	lost, configured := c.restoreLost(ctx), c.createDefault(ctx)
 	c.warnings.note(lost, "a pool that the store has lost could not be created again")
@@ -216,6 +218,10 @@ func (c *poolCreator) create(ctx context.Context) {
 	if errors.Is(lost, admin.ErrOverlap) || errors.Is(configured, admin.ErrOverlap) {
 		c.next = c.clock() + c.cfg.Interval
 	}
+	if errors.Is(lost, admin.ErrOverlap) || errors.Is(lost, cluster.ErrUnreadable) { // for people to mend
+		return nil
+	}
+	return lost
 }
 
 // restoreLost creates, in a recovery, the pools that this node has seen and that the store has lost, as they were.
@@ -252,10 +258,15 @@ func (c *poolCreator) createDefault(ctx context.Context) error {
 	if p, ok := c.pools.byName[DefaultPool]; ok && p.State != cluster.PoolPending || !c.pools.complete || len(prefixes) == 0 || err != nil {
 		return err
 	}
-	if removed, err := c.history.defaultPoolRemoved(ctx); removed || err != nil {
+	if may, err := c.history.mayCreateDefaultPool(ctx); !may || err != nil {
 		return err
 	}
-	p, err := admin.NewPools(c.backend).Create(ctx, cluster.Pool{Name: DefaultPool, Prefixes: prefixes, Quarantine: cluster.DefaultQuarantine})
+	create := admin.NewPools(c.backend).Create
+	p := cluster.Pool{Name: DefaultPool, Prefixes: prefixes, Quarantine: cluster.DefaultQuarantine}
+	if was, ok := c.seen.byName[DefaultPool]; ok { // blocks that nodes have are of this one
+		create, p = admin.NewPools(c.backend).Restore, was.Pool
+	}
+	p, err = create(ctx, p)
 	if errors.Is(err, admin.ErrChanged) { // somebody else was quicker, and may have been interrupted
 		if p, err = c.backend.Pools.Get(ctx, DefaultPool); err == nil && p.State == cluster.PoolPending {
 			p, err = admin.NewPools(c.backend).Resume(ctx, p)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/diskfile"
 )
 
 // recoveryID identifies a recovery. Its epoch alone does not: after another restore the same one may begin a second time.
@@ -134,7 +135,7 @@ type recoveryRequest struct {
 
 func (r *recoveryRequest) path() string { return filepath.Join(r.dir, recoveryRequestFile) }
 
-func (r *recoveryRequest) write() error { return writeFile(r.path(), nil) }
+func (r *recoveryRequest) write() error { return diskfile.Replace(r.path(), nil) }
 
 // isPending reports whether a recovery is requested that this agent has not begun.
 func (r *recoveryRequest) isPending() (bool, error) {
@@ -163,7 +164,7 @@ func (r *recoveryRequest) done(request fs.FileInfo) {
 	r.fulfilled.Store(&request)
 	err := os.Remove(r.path())
 	if err == nil {
-		err = syncDir(r.dir)
+		err = diskfile.SyncDir(r.dir)
 	}
 	if err != nil {
 		r.log.Warn("the requested recovery has begun, but the request cannot be removed: remove the file, or the next start of the agent begins another recovery",

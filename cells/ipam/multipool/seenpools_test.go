@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,6 +189,78 @@ func TestEmptyPoolLost(t *testing.T) {
 	})
 	w.waitUntilRecovered(1)
 	w.waitForLostPools(one)
+}
+
+// listedPools have watches that tell nothing: pools are listed.
+type listedPools struct{ cluster.Pools }
+
+func (listedPools) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Pool], error) {
+	silent := make(chan cluster.Change[cluster.Pool])
+	context.AfterFunc(ctx, func() { close(silent) })
+	return silent, nil
+}
+
+// TestDefaultPoolLostBeforeRecoveryIsSeen has a node learn that the default pool is gone before it learns of the recovery
+// that another node has begun: it creates the pool of which it has blocks, not another one.
+func TestDefaultPoolLostBeforeRecoveryIsSeen(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	before := w.pool("default", 28, "10.0.0.0/24")
+	w.cfg.DefaultPool = []string{"10.0.0.0/24"}
+	w.backend.Pools = listedPools{w.backend.Pools}
+	var armed atomic.Bool
+	w.backend = clustertest.Intercept(w.backend, func(ctx context.Context, what string, call func(context.Context) error) error {
+		if what == "Pools.All" && armed.CompareAndSwap(true, false) { // the agent has read the record of the cluster before
+			s.Wipe()
+			w.beginRecovery()
+		}
+		return call(ctx)
+	})
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	w.stop(one)
+	armed.Store(true)
+	w.start(one)
+	w.wait("the store is wiped", func() bool { return !armed.Load() })
+	w.waitForDefaultPool(before)
+	w.wait("the recovery is over", w.recovered)
+}
+
+// TestDefaultPoolLostNewNode has a node that has never seen the default pool come in a recovery: it creates none.
+func TestDefaultPoolLostNewNode(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	before := w.pool("default", 28, "10.0.0.0/24")
+	w.cfg.DefaultPool = []string{"10.0.0.0/24"}
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	w.stop(one)
+	s.Wipe()
+	if _, err := w.backend.Nodes.Create(t.Context(), cluster.Node{ID: one.controller.Status().Node, State: cluster.NodeActive}); err != nil {
+		t.Fatal(err) // another node reports it, and the recovery waits for it
+	}
+	w.beginRecovery()
+	two := w.machine("two", 2)
+	w.rounds(two, 5)
+	if p, err := w.backend.Pools.Get(t.Context(), "default"); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("a node that has not seen the pool has created %+v, error %v", p, err)
+	}
+	w.start(one)
+	w.waitForDefaultPool(before)
+	w.wait("the recovery is over", w.recovered)
+	w.mustAllocate(two)
+}
+
+// waitForDefaultPool waits until the pool is there again, as it was.
+func (w *world) waitForDefaultPool(was cluster.Pool) {
+	w.Helper()
+	testutil.Eventually(w.T, func() error {
+		p, err := w.backend.Pools.Get(w.Context(), was.Name)
+		if err == nil && (p.State != cluster.PoolAccepted || p.UID != was.UID) {
+			err = fmt.Errorf("pool %+v, want it with UID %s", p, was.UID)
+		}
+		return err
+	})
 }
 
 // TestLostPoolOverlaps has somebody create another pool of its addresses before the recovery: the administrator is to

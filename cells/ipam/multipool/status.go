@@ -59,7 +59,37 @@ func (c *Controller) publish() {
 	}
 	slices.SortFunc(s.Blocks, func(a, b BlockStatus) int { return slices.Compare([]byte(a.CIDR), []byte(b.CIDR)) })
 	c.status.Store(&s)
+	c.publishOwned()
 	c.meters.publish(s)
+}
+
+// owned are the blocks that other nodes are told of.
+type owned struct {
+	node   cluster.NodeID // without a key until the store knows the node
+	blocks []netip.Prefix
+}
+
+// Blocks returns the ID of this node, without a key until the store knows it, and the blocks of which addresses may be in use here, and
+// a channel that is closed when either changes.
+func (c *Controller) Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{}) {
+	o, changed := c.owned.Get()
+	return o.node, o.blocks, changed
+}
+
+// publishOwned leaves out a node whose key another machine has, too: each would tell of its own blocks.
+func (c *Controller) publishOwned() {
+	var now owned
+	if c.session.connected && c.session.contested == nil {
+		now.node = c.checkpoint.Node
+		for _, b := range c.checkpoint.Blocks {
+			if b.State == blockOwned || b.State == blockReclaiming {
+				now.blocks = append(now.blocks, b.CIDR)
+			}
+		}
+	}
+	if was, _ := c.owned.Get(); was.node != now.node || !slices.Equal(was.blocks, now.blocks) {
+		c.owned.Set(now)
+	}
 }
 
 // reporter is the cell's part of GET /v1/status. It does not ask the store.

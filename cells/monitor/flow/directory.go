@@ -105,6 +105,9 @@ func (d *directory) EndpointCreated(ep endpoint.Endpoint) {
 // EndpointRestored implements endpoint.Subscriber.
 func (d *directory) EndpointRestored(endpoint.Endpoint) {}
 
+// EndpointUpdated implements endpoint.Subscriber.
+func (d *directory) EndpointUpdated(endpoint.Endpoint) {}
+
 // EndpointDeleted implements endpoint.Subscriber. Whoever gets the number or an address next, gets it later.
 func (d *directory) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) {
 	d.mu.Lock()

@@ -51,7 +51,7 @@ func (p packet) isRequest() bool {
 // byPolicy reports whether policies have decided: the datapath's other reasons come before.
 func (p packet) byPolicy() bool {
 	switch p.dropReason() {
-	case abi.DropNone, abi.DropPolicyEgress, abi.DropPolicyIngress:
+	case abi.DropNone, abi.DropPolicyEgress, abi.DropPolicyIngress, abi.DropPolicyUnmanaged:
 		return true
 	}
 	return false
@@ -64,6 +64,8 @@ func (p packet) agrees(v engine.Verdict) bool {
 		return !v.Egress.Allowed
 	case abi.DropPolicyIngress:
 		return !v.Ingress.Allowed
+	case abi.DropPolicyUnmanaged:
+		return !v.Allowed
 	}
 	return v.Allowed
 }

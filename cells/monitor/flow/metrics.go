@@ -37,7 +37,7 @@ func (m *metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	send(audit, "", counts.Verdicts[audit])
 	for _, reason := range abi.DropReasons() {
 		v := dropped
-		if reason == abi.DropPolicyEgress || reason == abi.DropPolicyIngress {
+		if reason == abi.DropPolicyEgress || reason == abi.DropPolicyIngress || reason == abi.DropPolicyUnmanaged {
 			v = denied
 		}
 		send(v, reason.String(), counts.Drops[reason])

@@ -51,7 +51,7 @@ func newWorld(t testing.TB, flows int) *world {
 	log := slog.New(slog.DiscardHandler)
 	queue := policy.NewQueue(engine.Config{}, nil, log)
 	w := &world{TB: t, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
-	queue.Start()
+	queue.Start(nil)
 	t.Cleanup(func() { _ = queue.Stop(t.Context()) })
 	if err := errors.Join(w.policies.Start(), queue.Open(t.Context())); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ type End struct {
 // End returns what the policies know about an address.
 func (e *Engine) End(addr netip.Addr) End {
 	c, owner := e.lookup(addr)
-	end := End{Address: addr.Unmap(), Kind: model.World, Class: c.id}
+	end := End{Address: addr.Unmap(), Kind: c.key.kind, Class: c.id}
 	if owner != nil {
 		end.Kind, end.Endpoint = owner.Kind, owner.Key
 	}
@@ -46,6 +46,23 @@ func (e *Engine) Prefixes() iter.Seq2[netip.Prefix, ClassID] {
 			}
 		}
 	}
+}
+
+// Prefix returns the class of a range, and whether the range itself is there: without it, the class is that of the longest one around it.
+func (e *Engine) Prefix(cidr netip.Prefix) (class ClassID, ok bool) {
+	if p, ok := e.prefixes.Get(cidr); ok {
+		return p.class.id, true
+	}
+	if p, ok := e.prefixes.LookupPrefix(cidr); ok {
+		return p.class.id, false
+	}
+	return FixedClass(model.World), false
+}
+
+// IsUnmanaged reports whether the addresses in a range of [Engine.Prefixes] are of kind [model.Unmanaged].
+func (e *Engine) IsUnmanaged(cidr netip.Prefix) bool {
+	p, ok := e.prefixes.Get(cidr)
+	return ok && p.class.key.kind == model.Unmanaged
 }
 
 // HostClasses returns the classes of the node's own addresses; without addresses, the one that they would have.

@@ -29,20 +29,50 @@ type classKey struct {
 // uses returns the selectors that the class matches.
 func (k classKey) uses() []*selector { return slices.Concat(k.labels.selectors, k.blocks.selectors) }
 
-// member is an address of an endpoint, or a range of addresses that nobody has.
+// member is an address of an endpoint, or a range of addresses that nobody has. There may be a million: it has what it must.
 type member struct {
-	prefix netip.Prefix // of one address, if there is an owner
-	owner  *endpoint
-	blocks *selectorSet // without an owner
-	class  *class
-	dirty  bool
+	owner *endpoint // nil for a range
+	class *class
 }
 
-func (e *Engine) keyOf(m *member) classKey {
-	if m.owner == nil {
-		return classKey{kind: model.World, labels: e.noSelectors, blocks: m.blocks}
+func (m member) classID() ClassID {
+	if m.class == nil {
+		return 0
 	}
-	return classKey{kind: m.owner.Kind, labels: m.owner.labelSet.selectors, blocks: e.blocksAt(m.prefix.Addr()), ports: m.owner.portsKey}
+	return m.class.id
+}
+
+// place is where a member is: the table of addresses, or that of ranges.
+type place struct {
+	cidr    netip.Prefix
+	isRange bool
+}
+
+func (e *Engine) memberAt(p place) (m member, ok bool) {
+	if !p.isRange {
+		return e.addresses.Get(p.cidr)
+	}
+	r, ok := e.prefixes.Get(p.cidr)
+	if !ok {
+		return m, false
+	}
+	return r.member, true
+}
+
+func (e *Engine) setMember(p place, m member) {
+	if !p.isRange {
+		e.addresses.Insert(p.cidr, m)
+	} else if r, ok := e.prefixes.Get(p.cidr); ok {
+		r.member = m
+	}
+}
+
+func (e *Engine) keyOf(p place, m member) classKey {
+	if p.isRange {
+		r, _ := e.prefixes.Get(p.cidr)
+		return classKey{kind: e.kindAt(p.cidr), labels: e.noSelectors, blocks: r.blocks}
+	}
+	return classKey{kind: m.owner.Kind, labels: m.owner.selectors, blocks: e.blocksAt(p.cidr.Addr()), ports: m.owner.askedPorts}
 }
 
 // classChange is what becomes of a class in an update.
@@ -51,23 +81,18 @@ type classChange struct {
 	made bool
 }
 
-func (tx *transaction) dirty(m *member) {
-	if !m.dirty {
-		m.dirty = true
-		tx.members = append(tx.members, m)
+// dirty has the member there be looked at again, if it is still there then.
+func (tx *transaction) dirty(p place) {
+	if _, again := tx.dirtyPlaces[p]; !again {
+		tx.dirtyPlaces[p] = struct{}{}
+		tx.places = append(tx.places, p)
 	}
 }
 
-// remove takes a member out of its class for good. It may be dirty.
-func (tx *transaction) remove(m *member) {
-	tx.moved(m)
-	m.prefix, m.owner = netip.Prefix{}, nil
-	tx.quit(m)
-}
-
-func (tx *transaction) quit(m *member) {
+// quit takes a member out of its class, and notes that. The caller gives it another one, or has removed it.
+func (tx *transaction) quit(p place, m member) {
+	tx.moved(p, m)
 	if c := m.class; c != nil {
-		m.class = nil
 		c.members--
 		if c.members == 0 {
 			tx.emptied = append(tx.emptied, c)
@@ -75,44 +100,49 @@ func (tx *transaction) quit(m *member) {
 	}
 }
 
+// move is that of a member to the class with the key.
+type move struct {
+	place
+	member
+	key classKey
+}
+
 // reclassify gives all dirty members their class. A class whose members all leave becomes the class that one of them needs, if
 // there is none yet, and so keeps its number. It stays of its kind, which a datapath may have noted with the addresses.
 func (tx *transaction) reclassify() {
 	e := tx.e
 	leaving := map[*class]int{}
-	var moves []*member
-	var keys []classKey
-	for _, m := range tx.members {
-		m.dirty = false
-		if !m.prefix.IsValid() {
+	var moves []move
+	for _, p := range tx.places {
+		m, ok := e.memberAt(p)
+		if !ok {
 			continue // removed
 		}
-		key := e.keyOf(m)
+		key := e.keyOf(p, m)
 		if m.class == nil || m.class.key != key {
-			moves, keys = append(moves, m), append(keys, key)
+			moves = append(moves, move{p, m, key})
 			if m.class != nil {
 				leaving[m.class]++
 			}
 		}
 	}
-	for i, m := range moves {
-		if m.class != nil && leaving[m.class] == m.class.members && m.class.key.kind == keys[i].kind && e.classes[keys[i]] == nil {
+	for _, m := range moves {
+		if m.class != nil && leaving[m.class] == m.class.members && m.class.key.kind == m.key.kind && e.classes[m.key] == nil {
 			leaving[m.class] = -1 // has its new key
-			tx.rekey(m.class, keys[i], m.owner)
+			tx.rekey(m.class, m.key, m.owner)
 		}
 	}
-	for i, m := range moves {
-		if m.class != nil && m.class.key == keys[i] {
+	for _, m := range moves {
+		if m.class != nil && m.class.key == m.key {
 			continue
 		}
-		tx.quit(m)
-		c := e.classes[keys[i]]
+		tx.quit(m.place, m.member)
+		c := e.classes[m.key]
 		if c == nil {
-			c = tx.makeClass(keys[i], m.owner)
+			c = tx.makeClass(m.key, m.owner)
 		}
-		m.class = c
+		e.setMember(m.place, member{m.owner, c})
 		c.members++
-		tx.moved(m)
 	}
 	for _, c := range tx.emptied {
 		if c.members == 0 && e.classes[c.key] == c {
@@ -157,8 +187,11 @@ func (e *Engine) enter(c *class, key classKey) {
 	key.blocks.refs++
 	key.labels.classes[c] = struct{}{}
 	key.blocks.classes[c] = struct{}{}
-	if key.kind == model.Host {
+	switch key.kind {
+	case model.Host:
 		e.hostClasses[c] = struct{}{}
+	case model.Unmanaged:
+		e.unmanagedClasses[c] = struct{}{}
 	}
 	if key.ports != "" {
 		e.portClasses[c] = struct{}{}
@@ -169,6 +202,7 @@ func (e *Engine) enter(c *class, key classKey) {
 func (e *Engine) leaveKey(c *class) {
 	delete(e.classes, c.key)
 	delete(e.hostClasses, c)
+	delete(e.unmanagedClasses, c)
 	delete(e.portClasses, c)
 	for _, s := range []*selectorSet{c.key.labels, c.key.blocks} {
 		delete(s.classes, c)

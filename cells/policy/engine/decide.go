@@ -20,11 +20,13 @@ const (
 	ReasonSelf                        // a pod reaches itself
 	ReasonHost                        // the node reaches its pods
 	ReasonUnknownLabels               // the labels of the pod are not known
+	ReasonUnmanaged                   // pods that nothing is known of reach this node's
 )
 
 func (r Reason) String() string {
 	return [...]string{
 		"rule", "default deny", "no policy selects the pod", "no rule matches", "not a pod", "the pod itself", "this node", "the pod's labels are not known",
+		"a pod that nothing is known of",
 	}[r]
 }
 
@@ -147,8 +149,8 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 		return Decision{Allowed: true, Reason: ReasonSelf}, nil
 	}
 	var inForce, proposed *table
-	if ep.enforced != nil {
-		inForce, proposed = ep.tables[d], ep.proposed[d]
+	if own := e.local[ep.Key]; own != nil {
+		inForce, proposed = own.tables[d], own.proposed[d]
 	} else {
 		inForce, proposed = e.build(ep, e.policiesOf(ep), d)
 	}
@@ -163,8 +165,8 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 
 // decideFor is a table's decision about an endpoint and a class.
 func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Protocol, port uint16) Decision {
-	if ep.Local && t.freeFor(e, c) {
-		return Decision{Allowed: true, Reason: ReasonHost}
+	if free := t.freeFor(e, c); ep.Local && free != nil {
+		return free.rows[0].Decision
 	}
 	ports := c.ports
 	if t.direction == model.Ingress {

@@ -3,76 +3,90 @@ package engine
 import (
 	"iter"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"porin.dev/porin/cells/policy/model"
 )
 
+// endpoint is a [model.Endpoint] in little memory, as there may be half a million: it shares all but its addresses with others.
 type endpoint struct {
-	model.Endpoint
-	labelSet  *labelSet
-	portsKey  string
-	*enforced // only of a local endpoint
+	Key       string
+	Addresses []netip.Addr
+	*labelSet
 }
 
-// enforced is what a local endpoint has more.
-type enforced struct {
+// local is an endpoint that policies are enforced for.
+type local struct {
+	*endpoint
 	policies []*policy // that select it, in their order
 	tables   [2]*table // by direction
 	proposed [2]*table // what tables would be if nothing was in audit, without rows; nil when it is the same
 }
 
+// model is the endpoint as it was set, without labels that selectors for its kind do not look at.
+func (ep *endpoint) model() model.Endpoint {
+	l := ep.labelSet
+	return model.Endpoint{
+		Key: ep.Key, Kind: l.Kind, Local: l.Local, Audit: l.Audit, Addresses: ep.Addresses, NamedPorts: l.ports,
+		Namespace: l.namespace.name, NamespaceLabels: l.namespace.labels, Labels: l.labels,
+	}
+}
+
 // subject reports whether policies apply to the endpoint.
 func (ep *endpoint) subject() bool { return ep.Kind == model.Pod || ep.Kind == model.Init }
 
+// Endpoint returns the endpoint with that key, as it was set, but for labels that selectors for its kind do not look at.
+func (e *Engine) Endpoint(key string) (model.Endpoint, bool) {
+	if ep := e.endpoints[key]; ep != nil {
+		return ep.model(), true
+	}
+	return model.Endpoint{}, false
+}
+
+// Endpoints gives all endpoints, as [Engine.Endpoint] does.
+func (e *Engine) Endpoints() iter.Seq[model.Endpoint] {
+	return func(yield func(model.Endpoint) bool) {
+		for _, ep := range e.endpoints {
+			if !yield(ep.model()) {
+				return
+			}
+		}
+	}
+}
+
 func (tx *transaction) setEndpoint(set model.Endpoint) {
 	e := tx.e
-	ep := e.endpoints[set.Key]
+	ep, p := e.endpoints[set.Key], e.labelSetOf(set)
 	var before []netip.Addr
 	if ep == nil {
 		ep = &endpoint{}
 		e.endpoints[set.Key] = ep
 	} else {
-		if reflect.DeepEqual(ep.Endpoint, set) && e.ownsAll(ep) {
+		if ep.labelSet == p && slices.Equal(ep.Addresses, set.Addresses) && e.ownsAll(ep) {
 			return
 		}
 		before = ep.Addresses
 	}
-	ep.Endpoint = set
-	if p := e.labelSetOf(set); p != ep.labelSet {
+	ep.Key, ep.Addresses = set.Key, set.Addresses
+	if p != ep.labelSet {
 		p.endpoints = append(p.endpoints, ep)
 		if ep.labelSet != nil {
 			e.leave(ep)
 		}
 		ep.labelSet = p
 	}
-	e.share(ep)
 	tx.setAddresses(ep, before)
-	switch isLocal := set.Local && ep.subject(); {
-	case isLocal:
-		if ep.enforced == nil {
-			ep.enforced = &enforced{}
-			e.local[set.Key] = ep
-		}
-		ep.policies = e.policiesOf(ep)
-		tx.changed[ep] = struct{}{}
-	case ep.enforced != nil:
-		tx.dropLocal(ep)
+	if !ep.Local || !ep.subject() {
+		tx.dropLocal(ep.Key)
+		return
 	}
-}
-
-// share keeps in memory only once what endpoints of a label set have in common.
-func (e *Engine) share(ep *endpoint) {
-	if ep.Kind == model.Pod {
-		ep.Namespace, ep.NamespaceLabels, ep.Labels = ep.labelSet.namespace.name, ep.labelSet.namespace.labels, ep.labelSet.labels
+	own := e.local[ep.Key]
+	if own == nil {
+		own = &local{endpoint: ep}
+		e.local[ep.Key] = own
 	}
-	first := ep.labelSet.endpoints[0]
-	if first != ep && slices.Equal(first.NamedPorts, ep.NamedPorts) {
-		ep.NamedPorts, ep.portsKey = first.NamedPorts, first.portsKey
-		return // what is out of date in the key, updateNames mends for both
-	}
-	ep.portsKey = portsKey(e.asked(ep.NamedPorts))
+	own.policies = e.policiesOf(ep)
+	tx.changed[own] = struct{}{}
 }
 
 func (tx *transaction) removeEndpoint(ep *endpoint) {
@@ -82,47 +96,47 @@ func (tx *transaction) removeEndpoint(ep *endpoint) {
 	ep.Addresses = nil
 	tx.setAddresses(ep, before)
 	e.leave(ep)
-	if ep.enforced != nil {
-		tx.dropLocal(ep)
-	}
+	tx.dropLocal(ep.Key)
 }
 
-func (tx *transaction) dropLocal(ep *endpoint) {
-	delete(tx.e.local, ep.Key)
+// dropLocal ends that policies are enforced for an endpoint, if they are.
+func (tx *transaction) dropLocal(key string) {
+	ep := tx.e.local[key]
+	if ep == nil {
+		return
+	}
+	delete(tx.e.local, key)
 	delete(tx.changed, ep)
-	tx.endpoints[ep.Key] = struct{}{}
+	tx.endpoints[key] = struct{}{}
 	for _, t := range ep.tables {
 		if t != nil {
 			tx.releaseTable(t)
 		}
 	}
-	ep.enforced = nil
 }
 
 func (tx *transaction) setAddresses(ep *endpoint, before []netip.Addr) {
 	e := tx.e
-	for m := range e.owned(ep, before) {
-		if !slices.ContainsFunc(ep.Addresses, func(addr netip.Addr) bool { return single(addr) == m.prefix }) {
-			e.addresses.Delete(m.prefix)
-			tx.remove(m)
+	for addr, m := range e.owned(ep, before) {
+		if !slices.ContainsFunc(ep.Addresses, func(stays netip.Addr) bool { return single(stays) == addr }) {
+			e.addresses.Delete(addr)
+			tx.quit(place{cidr: addr}, m)
 		}
 	}
 	for _, addr := range ep.Addresses {
-		m, ok := e.addresses.Get(single(addr))
-		if !ok {
-			m = &member{prefix: single(addr)}
-			e.addresses.Insert(m.prefix, m)
+		p := place{cidr: single(addr)}
+		if m, _ := e.memberAt(p); m.owner != ep {
+			e.setMember(p, member{ep, m.class})
 		}
-		m.owner = ep
-		tx.dirty(m)
+		tx.dirty(p)
 	}
 }
 
 // owned gives those of the addresses that no other endpoint was set with later.
-func (e *Engine) owned(ep *endpoint, addresses []netip.Addr) iter.Seq[*member] {
-	return func(yield func(*member) bool) {
+func (e *Engine) owned(ep *endpoint, addresses []netip.Addr) iter.Seq2[netip.Prefix, member] {
+	return func(yield func(netip.Prefix, member) bool) {
 		for _, addr := range addresses {
-			if m, ok := e.addresses.Get(single(addr)); ok && m.owner == ep && !yield(m) {
+			if m, ok := e.addresses.Get(single(addr)); ok && m.owner == ep && !yield(single(addr), m) {
 				return
 			}
 		}
@@ -138,8 +152,8 @@ func (e *Engine) ownsAll(ep *endpoint) bool {
 }
 
 func (tx *transaction) dirtyAddresses(ep *endpoint) {
-	for m := range tx.e.owned(ep, ep.Addresses) {
-		tx.dirty(m)
+	for addr := range tx.e.owned(ep, ep.Addresses) {
+		tx.dirty(place{cidr: addr})
 	}
 }
 

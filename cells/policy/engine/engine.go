@@ -12,6 +12,8 @@ type Config struct {
 	HostPolicy bool
 	// Audit says that no policy is in force for any local endpoint: what they would decide is only reported.
 	Audit bool
+	// AllowUnmanaged lets addresses of kind [model.Unmanaged] reach every pod of this node whose labels are known.
+	AllowUnmanaged bool
 }
 
 // Engine holds policies, endpoints, and what follows from them. It is for one goroutine at a time; any number may read between
@@ -20,7 +22,7 @@ type Engine struct {
 	config    Config
 	policies  map[model.PolicyID]*policy
 	endpoints map[string]*endpoint
-	local     map[string]*endpoint // of endpoints, those that policies are enforced for
+	local     map[string]*local
 
 	selectors    map[string]*selector
 	selectorSets map[string]*selectorSet
@@ -28,15 +30,16 @@ type Engine struct {
 	namespaces   map[string]*namespace
 	names        map[string]int // named ports in rules for egress
 
-	addresses bart.Table[*member]
+	addresses bart.Table[member]
 	prefixes  bart.Table[*prefix]
 
-	classes     map[classKey]*class
-	hostClasses map[*class]struct{}
-	portClasses map[*class]struct{} // with named ports
-	tables      map[string]*table
-	nameTables  map[*table]struct{} // for egress, with named ports in their rules
-	hostTables  map[*table]struct{} // for ingress
+	classes          map[classKey]*class
+	hostClasses      map[*class]struct{}
+	unmanagedClasses map[*class]struct{}
+	portClasses      map[*class]struct{} // with named ports
+	tables           map[string]*table
+	nameTables       map[*table]struct{} // for egress, with named ports in their rules
+	ingressTables    map[*table]struct{} // for ingress
 
 	size         size
 	lastSelector uint32
@@ -48,10 +51,10 @@ type Engine struct {
 // New returns an engine without policies and endpoints.
 func New(config Config) *Engine {
 	e := &Engine{
-		config: config, policies: map[model.PolicyID]*policy{}, endpoints: map[string]*endpoint{}, local: map[string]*endpoint{},
+		config: config, policies: map[model.PolicyID]*policy{}, endpoints: map[string]*endpoint{}, local: map[string]*local{},
 		selectors: map[string]*selector{}, selectorSets: map[string]*selectorSet{}, namespaces: map[string]*namespace{}, names: map[string]int{},
-		classes: map[classKey]*class{}, hostClasses: map[*class]struct{}{}, portClasses: map[*class]struct{}{},
-		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, hostTables: map[*table]struct{}{},
+		classes: map[classKey]*class{}, hostClasses: map[*class]struct{}{}, unmanagedClasses: map[*class]struct{}{}, portClasses: map[*class]struct{}{},
+		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, ingressTables: map[*table]struct{}{},
 	}
 	e.noSelectors = e.intern(nil)
 	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.

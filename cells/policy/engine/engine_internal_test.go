@@ -29,7 +29,7 @@ func TestApplyRemovesEverything(t *testing.T) {
 			"selector sets but the empty one": len(e.selectorSets) - 1, "namespaces": len(e.namespaces), "names": len(e.names), "addresses": e.addresses.Size(),
 			"prefixes": e.prefixes.Size(), "classes but the fixed ones": len(e.classes) - fixed, "classes of the empty set": len(e.noSelectors.classes) - fixed,
 			"host classes but the fixed one": len(e.hostClasses) - 1, "classes with ports": len(e.portClasses), "tables": len(e.tables),
-			"tables with names": len(e.nameTables), "ingress tables": len(e.hostTables),
+			"tables with names": len(e.nameTables), "ingress tables": len(e.ingressTables),
 		} {
 			if n != 0 {
 				t.Errorf("seed %d: %d %s are left", seed, n, what)

@@ -160,7 +160,7 @@ func TestClassKeepsNumber(t *testing.T) {
 	if after := e.End(addr(3)).Class; after != before {
 		t.Errorf("class of the others is %d, was %d", after, before)
 	}
-	if diff := cmp.Diff([]netip.Addr{addr(1)}, change.Addresses, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff([]engine.AddressChange{{Address: addr(1), Before: before}}, change.Addresses, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("addresses that changed: %s", diff)
 	}
 	if diff := cmp.Diff([]string{"shop/db"}, change.Endpoints); diff != "" {

@@ -38,13 +38,17 @@ func labelKindOf(kind model.EndpointKind) labelKind {
 	return noLabels
 }
 
-// labelSet is a set of labels in a namespace, and the selectors that match them. Endpoints with equal labels share it.
+// labelSet is a set of labels in a namespace, and the selectors that match them. Endpoints that differ in nothing but their addresses share it.
 type labelSet struct {
-	namespace *namespace
-	key       string
-	labels    map[string]string
-	selectors *selectorSet
-	endpoints []*endpoint // a slice, as most have few: a map takes 110 bytes more
+	Kind         model.EndpointKind
+	Local, Audit bool
+	ports        []model.NamedPort
+	askedPorts   string // the key of those ports which rules for egress ask for
+	namespace    *namespace
+	key          string
+	labels       map[string]string
+	selectors    *selectorSet
+	endpoints    []*endpoint // a slice, as most have few: a map takes 110 bytes more
 }
 
 // admits reports whether the selector's part about the namespace matches.
@@ -92,10 +96,13 @@ func (e *Engine) labelSetOf(ep model.Endpoint) *labelSet {
 		slices.SortFunc(n.candidates, byID)
 		e.namespaces[key] = n
 	}
-	key = labelsKey(labels)
+	key = strconv.Itoa(int(ep.Kind)) + strconv.FormatBool(ep.Local) + strconv.FormatBool(ep.Audit) + portsKey(ep.NamedPorts) + "\x01" + labelsKey(labels)
 	l := n.labelSets[key]
 	if l == nil {
-		l = &labelSet{namespace: n, key: key, labels: labels}
+		l = &labelSet{
+			Kind: ep.Kind, Local: ep.Local, Audit: ep.Audit, ports: ep.NamedPorts, askedPorts: portsKey(e.asked(ep.NamedPorts)),
+			namespace: n, key: key, labels: labels,
+		}
 		var found []*selector
 		for _, sel := range n.candidates {
 			if l.matches(sel) {
@@ -128,7 +135,7 @@ func byID(a, b *selector) int { return int(int64(a.id) - int64(b.id)) }
 func labelsKey(labels map[string]string) string {
 	var key strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		// Neither keys nor values of labels may have these characters.
+		// Neither keys nor values of labels have these characters: records of other nodes are checked for that.
 		key.WriteString(k)
 		key.WriteByte('\x00')
 		key.WriteString(labels[k])

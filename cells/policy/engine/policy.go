@@ -62,7 +62,7 @@ func (tx *transaction) setPolicy(set model.Policy) {
 	}
 	e.policies[set.ID] = p
 	for _, ep := range e.local {
-		if p.selects(ep) {
+		if p.selects(ep.endpoint) {
 			at, _ := slices.BinarySearchFunc(ep.policies, p, before)
 			ep.policies = slices.Insert(ep.policies, at, p)
 			tx.changed[ep] = struct{}{}
@@ -111,7 +111,7 @@ func (p *policy) inAudit() bool { return p.Audit }
 
 // selects reports whether the endpoint is a subject of the policy.
 func (p *policy) selects(ep *endpoint) bool {
-	return ep.Kind == model.Pod && podsAdmit(&p.Subject, ep.Namespace, ep.NamespaceLabels) && matches(p.Subject.Labels, ep.Labels)
+	return ep.Kind == model.Pod && podsAdmit(&p.Subject, ep.namespace.name, ep.namespace.labels) && matches(p.Subject.Labels, ep.labels)
 }
 
 // policiesOf returns what selects the endpoint, in the order of evaluation.

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// updateNames looks for endpoints with ports whose name has come into use or gone out of use.
+// updateNames looks for label sets with ports whose name has come into use or gone out of use.
 func (tx *transaction) updateNames() {
 	turned := map[string]bool{}
 	for name, before := range tx.names {
@@ -20,10 +20,14 @@ func (tx *transaction) updateNames() {
 	if len(turned) == 0 {
 		return
 	}
-	for _, ep := range tx.e.endpoints {
-		if slices.ContainsFunc(ep.NamedPorts, func(p model.NamedPort) bool { return turned[p.Name] }) {
-			ep.portsKey = portsKey(tx.e.asked(ep.NamedPorts))
-			tx.dirtyAddresses(ep)
+	for _, n := range tx.e.namespaces {
+		for _, l := range n.labelSets {
+			if slices.ContainsFunc(l.ports, func(p model.NamedPort) bool { return turned[p.Name] }) {
+				l.askedPorts = portsKey(tx.e.asked(l.ports))
+				for _, ep := range l.endpoints {
+					tx.dirtyAddresses(ep)
+				}
+			}
 		}
 	}
 }
@@ -57,7 +61,7 @@ func (e *Engine) portsOf(owner *endpoint) []model.NamedPort {
 	if owner == nil {
 		return nil
 	}
-	return e.asked(owner.NamedPorts)
+	return e.asked(owner.ports)
 }
 
 // portsKey is equal for equal sets of ports.

@@ -20,7 +20,11 @@ type Row struct {
 
 type rowSet struct{ rows []Row }
 
-var hostRows = &rowSet{[]Row{{Decision: Decision{Allowed: true, Reason: ReasonHost}}}}
+// Rows of classes that policies do not apply to.
+var (
+	hostRows      = &rowSet{[]Row{{Decision: Decision{Allowed: true, Reason: ReasonHost}}}}
+	unmanagedRows = &rowSet{[]Row{{Decision: Decision{Allowed: true, Reason: ReasonUnmanaged}}}}
+)
 
 func (r *rowSet) equal(other *rowSet) bool { return slices.Equal(r.rows, other.rows) }
 

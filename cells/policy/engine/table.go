@@ -71,7 +71,7 @@ func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Directio
 	if d == model.Egress {
 		t.named = len(names) > 0
 	} else {
-		for _, p := range ep.NamedPorts {
+		for _, p := range ep.ports {
 			if names[p.Name] {
 				t.ports = append(t.ports, p)
 			}
@@ -119,27 +119,35 @@ func (t *table) compile(e *Engine) {
 	}
 	if t.direction == model.Ingress {
 		set(e.hostClasses)
+		set(e.unmanagedClasses)
 	}
 }
 
 // setRows gives a class rows of its own if it differs from any other one.
 func (t *table) setRows(e *Engine, c *class) {
 	rows := t.any
-	if t.freeFor(e, c) {
-		rows = hostRows
+	if free := t.freeFor(e, c); free != nil {
+		rows = free
 	} else if rules := t.matching(c); len(rules) > len(t.anyRules) || t.named && len(c.ports) > 0 {
 		rows = t.rowsFor(e, rules, c.ports)
 	}
-	if rows == t.any || rows != hostRows && rows.equal(t.any) {
+	if rows == t.any || rows != hostRows && rows != unmanagedRows && rows.equal(t.any) {
 		delete(t.rows, c)
 		return
 	}
 	t.rows[c] = rows
 }
 
-// freeFor reports whether the class is this node, which reaches its pods.
-func (t *table) freeFor(e *Engine, c *class) bool {
-	return t.direction == model.Ingress && c.key.kind == model.Host && !e.config.HostPolicy && (t.selected || t.unknown)
+// freeFor returns the rows of a class that reaches this node's pods whatever policies say, nil for any other class.
+func (t *table) freeFor(e *Engine, c *class) *rowSet {
+	switch {
+	case t.direction != model.Ingress:
+	case c.key.kind == model.Host && !e.config.HostPolicy && (t.selected || t.unknown):
+		return hostRows
+	case c.key.kind == model.Unmanaged && e.config.AllowUnmanaged && t.selected && !t.unknown:
+		return unmanagedRows
+	}
+	return nil
 }
 
 // matching returns the rules that match a class, in their order.

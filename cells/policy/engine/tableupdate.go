@@ -24,9 +24,9 @@ func (tx *transaction) updateTables() {
 	}
 }
 
-func (tx *transaction) assign(ep *endpoint, d model.Direction) {
+func (tx *transaction) assign(ep *local, d model.Direction) {
 	e := tx.e
-	built, proposed := e.build(ep, ep.policies, d)
+	built, proposed := e.build(ep.endpoint, ep.policies, d)
 	ep.proposed[d] = proposed
 	t := e.tables[built.key]
 	if t == nil {
@@ -41,7 +41,7 @@ func (tx *transaction) assign(ep *endpoint, d model.Direction) {
 			e.nameTables[t] = struct{}{}
 		}
 		if d == model.Ingress {
-			e.hostTables[t] = struct{}{}
+			e.ingressTables[t] = struct{}{}
 		}
 		tx.newTables = append(tx.newTables, t)
 		tx.tables[t] = &TableChange{Table: t.id, New: true}
@@ -65,7 +65,7 @@ func (tx *transaction) releaseTable(t *table) {
 	delete(tx.e.tables, t.key)
 	tx.e.size.addWork(-t.work)
 	delete(tx.e.nameTables, t)
-	delete(tx.e.hostTables, t)
+	delete(tx.e.ingressTables, t)
 	for sel := range t.bySelector {
 		delete(sel.tables, t)
 	}
@@ -108,8 +108,8 @@ func (tx *transaction) updateRows(c *class, change classChange) {
 			if key.ports != "" {
 				add(e.nameTables)
 			}
-			if key.kind == model.Host {
-				add(e.hostTables)
+			if key.kind == model.Host || key.kind == model.Unmanaged {
+				add(e.ingressTables)
 			}
 		}
 	}

@@ -15,14 +15,23 @@ type Update struct {
 	SetPolicies     []model.Policy
 	RemoveEndpoints []string
 	SetEndpoints    []model.Endpoint
+	// Addresses in these ranges that no endpoint has are, or are not any more, of kind [model.Unmanaged]: pods of other nodes, of
+	// which nothing else is known. Ranges do not overlap.
+	SetUnmanaged, RemoveUnmanaged []netip.Prefix
 }
 
 // Change says what an update has changed. The state after it is in the engine.
 type Change struct {
-	Addresses []netip.Addr   // of endpoints: [Engine.End] says the class, or that no endpoint has the address
-	Prefixes  []netip.Prefix // [Engine.Prefixes] has those that still exist
-	Endpoints []string       // keys of local ones which have another table in a direction than before, are new, or are gone
-	Tables    []TableChange  // in the order of their numbers
+	Addresses []AddressChange // of endpoints
+	Prefixes  []netip.Prefix  // [Engine.Prefixes] has those that still exist
+	Endpoints []string        // keys of local ones which have another table in a direction than before, are new, or are gone
+	Tables    []TableChange   // in the order of their numbers
+}
+
+// AddressChange is an address that has another class than before, or is new or gone. [Engine.End] says which one, or that no endpoint has it.
+type AddressChange struct {
+	Address netip.Addr
+	Before  ClassID // 0: no endpoint had it
 }
 
 // TableChange is a change of one table.
@@ -47,12 +56,13 @@ type transaction struct {
 	deadSelector bool
 	names        map[string]bool // were they in use before?
 	blocks       []netip.Prefix
-	members      []*member
+	places       []place // of members to look at again
+	dirtyPlaces  map[place]struct{}
 	emptied      []*class
 	classes      map[*class]classChange
-	changed      map[*endpoint]struct{} // local endpoints whose policies or ports have changed
+	changed      map[*local]struct{} // whose policies or ports have changed
 	newTables    []*table
-	addresses    map[netip.Prefix]struct{}
+	addresses    map[netip.Prefix]ClassID // the class before, 0 of a new address
 	prefixes     map[netip.Prefix]struct{}
 	tables       map[*table]*TableChange
 	endpoints    map[string]struct{}
@@ -61,8 +71,8 @@ type transaction struct {
 // Apply makes the changes, all together.
 func (e *Engine) Apply(u Update) Change {
 	tx := &transaction{
-		e: e, names: map[string]bool{}, classes: map[*class]classChange{}, changed: map[*endpoint]struct{}{},
-		addresses: map[netip.Prefix]struct{}{}, prefixes: map[netip.Prefix]struct{}{},
+		e: e, dirtyPlaces: map[place]struct{}{}, names: map[string]bool{}, classes: map[*class]classChange{}, changed: map[*local]struct{}{},
+		addresses: map[netip.Prefix]ClassID{}, prefixes: map[netip.Prefix]struct{}{},
 		tables: map[*table]*TableChange{}, endpoints: map[string]struct{}{},
 	}
 	for _, id := range u.RemovePolicies {
@@ -78,6 +88,12 @@ func (e *Engine) Apply(u Update) Change {
 			tx.removeEndpoint(ep)
 		}
 	}
+	for _, cidr := range u.RemoveUnmanaged {
+		tx.setUnmanaged(cidr, false)
+	}
+	for _, cidr := range u.SetUnmanaged {
+		tx.setUnmanaged(cidr, true)
+	}
 	tx.updateSelectors()
 	for _, ep := range u.SetEndpoints {
 		tx.setEndpoint(ep)
@@ -88,19 +104,21 @@ func (e *Engine) Apply(u Update) Change {
 	return tx.change()
 }
 
-func (tx *transaction) moved(m *member) {
-	switch {
-	case m.owner != nil:
-		tx.addresses[m.prefix] = struct{}{}
-	default:
-		tx.prefixes[m.prefix] = struct{}{}
+// moved notes a member that leaves its class, or has had none.
+func (tx *transaction) moved(p place, m member) {
+	if p.isRange {
+		tx.prefixes[p.cidr] = struct{}{}
+		return
+	}
+	if _, again := tx.addresses[p.cidr]; !again {
+		tx.addresses[p.cidr] = m.classID()
 	}
 }
 
 func (tx *transaction) change() Change {
 	var c Change
 	for _, p := range slices.SortedFunc(maps.Keys(tx.addresses), netip.Prefix.Compare) {
-		c.Addresses = append(c.Addresses, p.Addr())
+		c.Addresses = append(c.Addresses, AddressChange{p.Addr(), tx.addresses[p]})
 	}
 	c.Prefixes = slices.SortedFunc(maps.Keys(tx.prefixes), netip.Prefix.Compare)
 	c.Endpoints = slices.Sorted(maps.Keys(tx.endpoints))

@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 
@@ -27,8 +28,13 @@ func newDatapath(e *engine.Engine) *datapath {
 	return &datapath{e, map[netip.Addr]engine.ClassID{}, map[netip.Prefix]engine.ClassID{}, map[string][2]engine.TableID{}, map[engine.TableID]*rows{}}
 }
 
-func (d *datapath) follow(c engine.Change) {
-	for _, addr := range c.Addresses {
+// follow makes the change. It returns an error for an address whose class before was another one than the change says.
+func (d *datapath) follow(c engine.Change) (err error) {
+	for _, change := range c.Addresses {
+		addr := change.Address
+		if before := d.addresses[addr]; before != change.Before {
+			err = fmt.Errorf("the class of %s was %d, and the change says %d", addr, before, change.Before)
+		}
 		delete(d.addresses, addr)
 		if end := d.e.End(addr); end.Endpoint != "" {
 			d.addresses[addr] = end.Class
@@ -64,6 +70,7 @@ func (d *datapath) follow(c engine.Change) {
 			}
 		}
 	}
+	return err
 }
 
 func (d *datapath) current() map[engine.TableID]engine.Table {

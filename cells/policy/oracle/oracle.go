@@ -14,6 +14,9 @@ type World struct {
 	Endpoints  []model.Endpoint // of an address that several have, the last one counts
 	HostPolicy bool             // traffic from the node to its pods is subject to policy
 	Audit      bool             // no policy is in force for local pods
+	// Unmanaged are ranges of pods of other nodes. With AllowUnmanaged those that are no endpoint's reach local pods.
+	Unmanaged      []netip.Prefix
+	AllowUnmanaged bool
 }
 
 // Answer is the decision for one direction and what has decided.
@@ -37,7 +40,7 @@ func (w World) Evaluate(c Connection) (egress, ingress Answer) {
 
 // WithoutAudit is the world in which everything is in force.
 func (w World) WithoutAudit() World {
-	all := World{Policies: slices.Clone(w.Policies), Endpoints: slices.Clone(w.Endpoints), HostPolicy: w.HostPolicy}
+	all := World{Policies: slices.Clone(w.Policies), Endpoints: slices.Clone(w.Endpoints), HostPolicy: w.HostPolicy, Unmanaged: w.Unmanaged, AllowUnmanaged: w.AllowUnmanaged}
 	for i := range all.Policies {
 		all.Policies[i].Audit = false
 	}
@@ -74,6 +77,10 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 	w.Policies = slices.DeleteFunc(slices.Clone(w.Policies), func(p model.Policy) bool { return p.Audit })
 	if subject.Kind == model.Init {
 		return Answer{}
+	}
+	// Porin's documentation says: with --policy-allow-unmanaged pods of other nodes that nothing is known of reach this node's pods.
+	if d == model.Ingress && subject.Local && w.AllowUnmanaged && w.isUnmanaged(peer, peerAddr) {
+		return allowed
 	}
 	destination := w.owner(c.To)
 	asked := question{subject: subject, peer: peer, peerAddr: peerAddr, protocol: c.Protocol, port: c.Port}
@@ -266,6 +273,13 @@ func labelsMatch(s model.Selector, labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+func (w World) isUnmanaged(owner *model.Endpoint, addr netip.Addr) bool {
+	if owner != nil {
+		return owner.Kind == model.Unmanaged
+	}
+	return slices.ContainsFunc(w.Unmanaged, func(cidr netip.Prefix) bool { return cidr.Contains(addr.Unmap()) })
 }
 
 func (w World) owner(addr netip.Addr) *model.Endpoint {

@@ -29,7 +29,7 @@ func TestEngineAgainstOracle(t *testing.T) {
 	for done, n := 0, uint64(0); done < *cases && !t.Failed(); n++ {
 		done += compare(t, first+n, seen)
 	}
-	for reason := engine.ReasonRule; reason <= engine.ReasonUnknownLabels; reason++ {
+	for reason := engine.ReasonRule; reason <= engine.ReasonUnmanaged; reason++ {
 		if seen.reasons[reason] < *cases/2000 {
 			t.Errorf("-seed=%d: %d cases with reason %q: too few", first, seen.reasons[reason], reason)
 		}
@@ -55,15 +55,17 @@ func newCounts() *counts { return &counts{reasons: map[engine.Reason]int{}} }
 // compare applies some updates and asks about connections after each. It returns how many, and counts the reasons.
 func compare(t *testing.T, seed uint64, seen *counts) int {
 	r := oracle.NewRandom(seed)
-	world := oracle.World{HostPolicy: r.IntN(4) == 0, Audit: r.IntN(8) == 0}
-	e := engine.New(engine.Config{HostPolicy: world.HostPolicy, Audit: world.Audit})
-	all := engine.New(engine.Config{HostPolicy: world.HostPolicy}) // in which nothing is in audit
+	world := oracle.World{HostPolicy: r.IntN(4) == 0, Audit: r.IntN(8) == 0, AllowUnmanaged: r.IntN(2) == 0}
+	e := engine.New(engine.Config{HostPolicy: world.HostPolicy, Audit: world.Audit, AllowUnmanaged: world.AllowUnmanaged})
+	all := engine.New(engine.Config{HostPolicy: world.HostPolicy, AllowUnmanaged: world.AllowUnmanaged}) // in which nothing is in audit
 	d := newDatapath(e)
 	asked := 0
 	var history []model.Endpoint
 	for range 1 + r.IntN(8) {
 		u := update(r, &world, &history)
-		d.follow(e.Apply(u))
+		if err := d.follow(e.Apply(u)); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
 		all.Apply(withoutAudit(u))
 		for range 20 {
 			asked++
@@ -160,6 +162,15 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 			w.Endpoints = slices.Delete(w.Endpoints, i, i+1)
 		}
 	}
+	for _, cidr := range r.Unmanaged() {
+		if i := slices.Index(w.Unmanaged, cidr); i >= 0 {
+			u.RemoveUnmanaged = append(u.RemoveUnmanaged, cidr)
+			w.Unmanaged = slices.Delete(w.Unmanaged, i, i+1)
+		} else {
+			u.SetUnmanaged = append(u.SetUnmanaged, cidr)
+			w.Unmanaged = append(w.Unmanaged, cidr)
+		}
+	}
 	for range r.IntN(6) {
 		p := r.Policy()
 		u.SetPolicies = append(u.SetPolicies, p)
@@ -199,7 +210,7 @@ func setEndpoint(w *oracle.World, u *engine.Update, ep model.Endpoint) {
 }
 
 func describe(w oracle.World) string {
-	text := fmt.Sprintf("host policy: %v, audit: %v\n", w.HostPolicy, w.Audit)
+	text := fmt.Sprintf("host policy: %v, audit: %v, unmanaged %v allowed: %v\n", w.HostPolicy, w.Audit, w.Unmanaged, w.AllowUnmanaged)
 	for _, ep := range w.Endpoints {
 		text += fmt.Sprintf("%+v\n", ep)
 	}

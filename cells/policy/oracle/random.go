@@ -42,6 +42,16 @@ func (r Random) Address() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(2)), low})
 }
 
+// Unmanaged returns some of the few ranges that there are, which do not overlap.
+func (r Random) Unmanaged() (some []netip.Prefix) {
+	for _, text := range []string{"10.0.0.0/29", "10.0.0.8/31", "10.0.1.0/24", "fd00::/125", "fd00::100/120"} {
+		if r.chance(20) {
+			some = append(some, netip.MustParsePrefix(text))
+		}
+	}
+	return some
+}
+
 // Endpoint returns one of the few that there are, with random properties.
 func (r Random) Endpoint() model.Endpoint {
 	n := r.IntN(16)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
+	"github.com/gaissmai/bart"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
@@ -31,80 +32,90 @@ func prefixKey(cidr netip.Prefix, copyNumber uint32) abi.PrefixKey {
 }
 
 func addressValue(e *engine.Engine, addr netip.Addr, class engine.ClassID) uint32 {
-	if e.End(addr).Kind == model.Host {
+	switch e.End(addr).Kind {
+	case model.Host:
 		return uint32(class) | abi.ClassHost
+	case model.Unmanaged:
+		return uint32(class) | abi.ClassUnmanaged
 	}
 	return uint32(class)
 }
 
-// addresses is a copy's part of the maps addresses and prefixes.
+func prefixValue(e *engine.Engine, cidr netip.Prefix, class engine.ClassID) uint32 {
+	if e.IsUnmanaged(cidr) {
+		return uint32(class) | abi.ClassUnmanaged
+	}
+	return uint32(class)
+}
+
+// addresses is a copy's part of the maps addresses and prefixes. Which class an address has the engine knows: there may be a million.
 type addresses struct {
 	maps       Maps
 	copyNumber uint32
-	classes    map[netip.Addr]engine.ClassID
-	prefixes   map[netip.Prefix]engine.ClassID
-	members    map[engine.ClassID]int // how many of classes and prefixes are of it
+	count      int // of the map addresses
+	prefixes   bart.Table[engine.ClassID]
+	members    map[engine.ClassID]int // how many addresses and prefixes are of it
 }
 
 func newAddresses(m Maps, copyNumber uint32) *addresses {
 	return &addresses{
-		maps: m, copyNumber: copyNumber, classes: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{},
+		maps: m, copyNumber: copyNumber,
 		members: map[engine.ClassID]int{engine.FixedClass(model.World): 1}, // all addresses that the maps do not have
 	}
 }
 
-// set says of which class the address of an endpoint is.
-func (x *addresses) set(e *engine.Engine, addr netip.Addr, class engine.ClassID) error {
-	if _, ok := x.classes[addr]; !ok && len(x.classes) >= room(x.maps.Addresses) {
+// set says of which class the address of an endpoint is. It was of another one before, or of none: 0.
+func (x *addresses) set(e *engine.Engine, addr netip.Addr, before, class engine.ClassID) error {
+	if before == 0 && x.count >= room(x.maps.Addresses) {
 		return fmt.Errorf("%w: more than %d addresses", ErrNoRoom, room(x.maps.Addresses))
 	}
 	if err := x.maps.Addresses.Put(addressKey(addr, x.copyNumber), addressValue(e, addr, class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", addr, noRoom(err))
 	}
-	x.leave(addr)
-	x.classes[addr] = class
+	x.leave(before)
+	x.count++
 	x.members[class]++
 	return nil
 }
 
-func (x *addresses) remove(addr netip.Addr) error {
+func (x *addresses) remove(addr netip.Addr, before engine.ClassID) error {
 	if err := x.maps.Addresses.Delete(addressKey(addr, x.copyNumber)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", addr, err)
 	}
-	x.leave(addr)
+	x.leave(before)
 	return nil
 }
 
-func (x *addresses) leave(addr netip.Addr) {
-	if class, ok := x.classes[addr]; ok {
+func (x *addresses) leave(class engine.ClassID) {
+	if class != 0 {
 		x.members[class]--
-		delete(x.classes, addr)
+		x.count--
 	}
 }
 
-func (x *addresses) setPrefix(cidr netip.Prefix, class engine.ClassID) error {
-	if _, ok := x.prefixes[cidr]; !ok && len(x.prefixes) >= room(x.maps.Prefixes) {
+func (x *addresses) setPrefix(e *engine.Engine, cidr netip.Prefix, class engine.ClassID) error {
+	if _, ok := x.prefixes.Get(cidr); !ok && x.prefixes.Size() >= room(x.maps.Prefixes) {
 		return fmt.Errorf("%w: more than %d ranges of addresses", ErrNoRoom, room(x.maps.Prefixes))
 	}
-	if err := x.maps.Prefixes.Put(prefixKey(cidr, x.copyNumber), uint32(class)); err != nil {
+	if err := x.maps.Prefixes.Put(prefixKey(cidr, x.copyNumber), prefixValue(e, cidr, class)); err != nil {
 		return fmt.Errorf("write the class of %s: %w", cidr, noRoom(err))
 	}
 	x.leavePrefix(cidr)
-	x.prefixes[cidr] = class
+	x.prefixes.Insert(cidr, class)
 	x.members[class]++
 	return nil
 }
 
 func (x *addresses) leavePrefix(cidr netip.Prefix) {
-	if class, ok := x.prefixes[cidr]; ok {
+	if class, ok := x.prefixes.Get(cidr); ok {
 		x.members[class]--
-		delete(x.prefixes, cidr)
+		x.prefixes.Delete(cidr)
 	}
 }
 
-func (x *addresses) removePrefix(cidr netip.Prefix) error {
+func (x *addresses) removePrefix(e *engine.Engine, cidr netip.Prefix) error {
 	if cidr == allIPv4 {
-		return x.setPrefix(cidr, engine.FixedClass(model.World))
+		return x.setPrefix(e, cidr, engine.FixedClass(model.World))
 	}
 	if err := x.maps.Prefixes.Delete(prefixKey(cidr, x.copyNumber)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the class of %s: %w", cidr, err)
@@ -113,21 +124,18 @@ func (x *addresses) removePrefix(cidr netip.Prefix) error {
 	return nil
 }
 
-// classOf is the class that an address has in the maps.
-func (x *addresses) classOf(addr netip.Addr) engine.ClassID {
-	if class, ok := x.classes[addr]; ok {
-		return class
+// classBefore is the class that an address has in the maps before a change.
+func (x *addresses) classBefore(c engine.AddressChange) engine.ClassID {
+	if c.Before != 0 {
+		return c.Before
 	}
-	return longest(x.prefixes, netip.PrefixFrom(addr, addr.BitLen()))
+	return x.prefixClass(netip.PrefixFrom(c.Address, c.Address.BitLen()))
 }
 
-// longest is the class of the addresses in a range that are in no longer one.
-func longest(prefixes map[netip.Prefix]engine.ClassID, in netip.Prefix) engine.ClassID {
-	class, bits := engine.FixedClass(model.World), -1
-	for cidr, one := range prefixes {
-		if cidr.Bits() > bits && cidr.Bits() <= in.Bits() && cidr.Contains(in.Addr()) {
-			class, bits = one, cidr.Bits()
-		}
+// prefixClass is the class of the addresses in a range that are in no longer one.
+func (x *addresses) prefixClass(in netip.Prefix) engine.ClassID {
+	if class, ok := x.prefixes.LookupPrefix(in); ok {
+		return class
 	}
-	return class
+	return engine.FixedClass(model.World)
 }

@@ -84,7 +84,7 @@ func (c *comparison) addresses() error {
 func (c *comparison) prefixes() error {
 	want := map[abi.PrefixKey]uint32{prefixKey(allIPv4, c.copy.number): uint32(engine.FixedClass(model.World))}
 	for cidr, class := range c.e.Prefixes() {
-		want[prefixKey(cidr, c.copy.number)] = uint32(class)
+		want[prefixKey(cidr, c.copy.number)] = prefixValue(c.e, cidr, class)
 	}
 	return compareEntries(c, c.maps.Prefixes, entries[abi.PrefixKey]{
 		name: "prefixes", value: "class", want: want, text: prefixText, copyOf: func(k abi.PrefixKey) uint32 { return k.Copy },

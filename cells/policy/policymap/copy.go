@@ -33,15 +33,15 @@ func (c *policyCopy) write(e *engine.Engine, ids map[string]uint16) error {
 		}
 	}
 	for addr, class := range e.Addresses() {
-		if err := c.addresses.set(e, addr, class); err != nil {
+		if err := c.addresses.set(e, addr, 0, class); err != nil {
 			return err
 		}
 	}
-	if err := c.addresses.setPrefix(allIPv4, engine.FixedClass(model.World)); err != nil {
+	if err := c.addresses.setPrefix(e, allIPv4, engine.FixedClass(model.World)); err != nil {
 		return err
 	}
 	for cidr, class := range e.Prefixes() {
-		if err := c.addresses.setPrefix(cidr, class); err != nil {
+		if err := c.addresses.setPrefix(e, cidr, class); err != nil {
 			return err
 		}
 	}

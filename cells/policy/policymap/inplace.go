@@ -3,7 +3,6 @@ package policymap
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -20,20 +19,21 @@ type move struct{ from, to engine.ClassID }
 // plan is how addresses change their classes.
 type plan struct {
 	moves      map[move]bool
-	setPrefix  []netip.Prefix // the longest first, so that no address is of a shorter one in between
-	freePrefix []netip.Prefix // the shortest first
-	now        map[netip.Prefix]engine.ClassID
+	setPrefix  []netip.Prefix                  // the longest first, so that no address is of a shorter one in between
+	freePrefix []netip.Prefix                  // the shortest first
+	now        map[netip.Prefix]engine.ClassID // of setPrefix
 }
 
 func (u *update) plan(change engine.Change) plan {
-	p := plan{moves: map[move]bool{}, now: maps.Collect(u.e.Prefixes())}
-	p.now[allIPv4] = cmp.Or(p.now[allIPv4], engine.FixedClass(model.World))
-	for _, addr := range change.Addresses {
-		p.moves[move{u.addresses.classOf(addr), u.e.End(addr).Class}] = true
+	p := plan{moves: map[move]bool{}, now: map[netip.Prefix]engine.ClassID{}}
+	for _, c := range change.Addresses {
+		p.moves[move{u.addresses.classBefore(c), u.e.End(c.Address).Class}] = true
 	}
 	for _, cidr := range change.Prefixes {
-		p.moves[move{longest(u.addresses.prefixes, cidr), longest(p.now, cidr)}] = true
-		if _, ok := p.now[cidr]; ok {
+		class, ok := u.e.Prefix(cidr)
+		p.moves[move{u.addresses.prefixClass(cidr), class}] = true
+		if ok || cidr == allIPv4 {
+			p.now[cidr] = class
 			p.setPrefix = append(p.setPrefix, cidr)
 		} else {
 			p.freePrefix = append(p.freePrefix, cidr)

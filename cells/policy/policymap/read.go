@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// The functions of this file look up what the programs do, in the same way: bpf/lib/policy.h has the same names.
+// The functions of this file look up what the programs do, in the same way: bpf/lib/policy.h has similar names.
 
 // EgressAllows reports whether the endpoint with this ID may open a connection to an address.
 func (m Maps) EgressAllows(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (bool, error) {
@@ -79,7 +79,7 @@ func (m Maps) classOf(addr netip.Addr, copyNumber uint32) (class uint32, err err
 }
 
 func (m Maps) tableAllows(table, class uint32, protocol model.Protocol, port uint16) (bool, error) {
-	key := abi.TableKey{Table: table, Class: class &^ abi.ClassHost}
+	key := abi.TableKey{Table: table, Class: class &^ abi.ClassBits}
 	set, found, err := lookup(m.Tables, key)
 	if err == nil && !found {
 		key.Class = uint32(anyClass)

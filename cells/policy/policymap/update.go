@@ -3,7 +3,6 @@ package policymap
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"porin.dev/porin/cells/policy/engine"
@@ -95,7 +94,7 @@ func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
 }
 
 // moveAddresses gives addresses their classes, and finds the tables in which a decision about one of them changes by that.
-func (u *update) moveAddresses(list []netip.Addr, p plan) error {
+func (u *update) moveAddresses(list []engine.AddressChange, p plan) error {
 	for id, t := range u.tables.byID {
 		for m := range p.moves {
 			if t.setOf(m.from) != t.setOf(m.to) {
@@ -103,24 +102,24 @@ func (u *update) moveAddresses(list []netip.Addr, p plan) error {
 			}
 		}
 	}
-	for _, addr := range list {
+	for _, c := range list {
 		var err error
-		if end := u.e.End(addr); end.Endpoint != "" {
-			err = u.addresses.set(u.e, addr, end.Class)
+		if end := u.e.End(c.Address); end.Endpoint != "" {
+			err = u.addresses.set(u.e, c.Address, c.Before, end.Class)
 		} else {
-			err = u.addresses.remove(addr)
+			err = u.addresses.remove(c.Address, c.Before)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, cidr := range p.setPrefix {
-		if err := u.addresses.setPrefix(cidr, p.now[cidr]); err != nil {
+		if err := u.addresses.setPrefix(u.e, cidr, p.now[cidr]); err != nil {
 			return err
 		}
 	}
 	for _, cidr := range p.freePrefix {
-		if err := u.addresses.removePrefix(cidr); err != nil {
+		if err := u.addresses.removePrefix(u.e, cidr); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ func (w *Writer) Use() []Use {
 	}
 	of := func(name string, m *ebpf.Map, entries int) Use { return Use{name, entries, room(m)} }
 	return []Use{
-		of("addresses", w.maps.Addresses, len(c.addresses.classes)), of("prefixes", w.maps.Prefixes, len(c.addresses.prefixes)),
+		of("addresses", w.maps.Addresses, c.addresses.count), of("prefixes", w.maps.Prefixes, c.addresses.prefixes.Size()),
 		of("tables", w.maps.Tables, c.tables.entries), of("rows", w.maps.Rows, c.rowSets.rowCount),
 	}
 }

@@ -113,8 +113,14 @@ func (r *reader) next() (event store.Event) {
 	was, known := r.known[key]
 	switch event.Type {
 	case store.Resync:
+		if !event.Continues {
+			r.known = map[string]string{}
+		}
+		maps.Copy(r.known, valuesOf(event.Entries))
+		if event.More {
+			return r.next()
+		}
 		r.resyncs++
-		r.known = valuesOf(event.Entries)
 		return event
 	case store.Put:
 		if known && was == value {

@@ -87,4 +87,5 @@ var away = tests{
 	"calls end":               testCallsEndWhileAway,
 	"watch goes on":           testWatchAcrossInterruption,
 	"watch across compaction": testWatchAcrossCompaction,
+	"list across compaction":  testListAcrossCompaction,
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +113,22 @@ func resync(t testing.TB, s store.Store, prefix string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return valuesOf((<-events).Entries)
+	known := map[string]string{}
+	listed(events, known)
+	return known
+}
+
+// listed reads a list to its end.
+func listed(events <-chan store.Event, known map[string]string) {
+	for event := range events {
+		if !event.Continues {
+			clear(known)
+		}
+		maps.Copy(known, valuesOf(event.Entries))
+		if !event.More {
+			return
+		}
+	}
 }
 
 // testSlowReader writes three times what a watch may hold while nobody reads.

@@ -1,0 +1,184 @@
+package bandwidth
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/nl"
+)
+
+// filterPriority is after that of the datapath's programs.
+const filterPriority = 2
+
+const devicePrefix = "pbw"
+
+// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const addrGenModeNone = 1
+
+var deviceName = regexp.MustCompile(`^` + devicePrefix + `[a-z2-7]{12}$`)
+
+// nameOf is the name of the device in which waits what an endpoint sends.
+func nameOf(a endpoint.Attachment) string {
+	return devicePrefix + strings.TrimPrefix(a.HostEnd(), v1.HostInterfacePrefix)
+}
+
+// isOurs reports whether the device bears Porin's mark: an ifb with the name that nameOf gives.
+func isOurs(l netlink.Link) bool { return l.Type() == "ifb" && deviceName.MatchString(l.Attrs().Name) }
+
+// kernel does it, in one network namespace.
+type kernel struct{ *netlink.Handle }
+
+// devices lists those that bear Porin's mark.
+func (k kernel) devices() (devices []netlink.Link, err error) {
+	all, err := nl.Dump(k.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range all {
+		if isOurs(l) {
+			devices = append(devices, l)
+		}
+	}
+	return devices, nil
+}
+
+// find returns the device of that name; nil when there is none.
+func (k kernel) find(name string) (netlink.Link, error) {
+	l, err := k.LinkByName(name)
+	if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get link %s: %w", name, err)
+	}
+	if !isOurs(l) {
+		return nil, fmt.Errorf("link %s is of kind %s: %w", name, l.Type(), ErrForeign)
+	}
+	return l, nil
+}
+
+// setBucket makes the bucket the root qdisc of a link.
+func (k kernel) setBucket(link int, b bucket) error {
+	err := k.QdiscReplace(b.qdisc(link))
+	return explain(fmt.Sprintf("set a token bucket on link %d", link), err, "the qdisc tbf (CONFIG_NET_SCH_TBF)")
+}
+
+// bucketAt is the bucket that is the root qdisc of a link; false for none.
+func (k kernel) bucketAt(link int) (bucket, bool, error) {
+	qdiscs, err := nl.Dump(func() ([]netlink.Qdisc, error) { return k.QdiscList(nl.LinkAt(link)) })
+	for _, q := range qdiscs {
+		if tbf, ok := q.(*netlink.Tbf); ok && tbf.Parent == netlink.HANDLE_ROOT {
+			return bucket{tbf.Rate, tbf.Buffer, tbf.Limit}, true, nil
+		}
+	}
+	if err = gone(err); err != nil {
+		err = fmt.Errorf("list the qdiscs of link %d: %w", link, err)
+	}
+	return bucket{}, false, err
+}
+
+// makeDevice makes the device of an endpoint, or takes the one that is there.
+func (k kernel) makeDevice(ep endpoint.Endpoint) (index int, err error) {
+	name := nameOf(ep.Spec.Attachment)
+	device, err := k.find(name)
+	if device == nil && err == nil {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = name, 1, 1
+		err = explain("make device "+name, k.LinkAdd(&netlink.Ifb{LinkAttrs: attrs}), "devices of the kind ifb (CONFIG_IFB)")
+		if err == nil {
+			device, err = k.find(name)
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if device == nil {
+		return 0, fmt.Errorf("make device %s: it was removed meanwhile", name)
+	}
+	return device.Attrs().Index, nil
+}
+
+// startDevice gives the device its bucket, and then lets packets in. It needs no address.
+func (k kernel) startDevice(index int, b bucket) error {
+	if err := k.setBucket(index, b); err != nil {
+		return err
+	}
+	err := k.LinkSetIP6AddrGenMode(nl.LinkAt(index), addrGenModeNone)
+	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) { // a kernel without IPv6
+		return fmt.Errorf("keep IPv6 off link %d: %w", index, err)
+	}
+	if err := k.LinkSetUp(nl.LinkAt(index)); err != nil {
+		return fmt.Errorf("bring up link %d: %w", index, err)
+	}
+	return nil
+}
+
+// redirect has what comes by a host end go through a device first. A filter that does so already stays, so that no packet
+// bypasses the device meanwhile.
+func (k kernel) redirect(host, device int) error {
+	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: host, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	if err := k.QdiscAdd(clsact); err != nil && !errors.Is(err, unix.EEXIST) {
+		return explain(fmt.Sprintf("add clsact to link %d", host), err, "the qdisc clsact (CONFIG_NET_SCH_INGRESS)")
+	}
+	to, there, err := k.redirectedTo(host)
+	if err != nil || there && to == device {
+		return err
+	}
+	filter := &netlink.U32{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: host, Parent: netlink.HANDLE_MIN_INGRESS, Priority: filterPriority, Protocol: unix.ETH_P_ALL},
+	}
+	if there {
+		if err := k.FilterDel(filter); err != nil {
+			return fmt.Errorf("remove a filter of link %d: %w", host, err)
+		}
+	}
+	filter.Actions = []netlink.Action{netlink.NewMirredAction(device)}
+	return explain(fmt.Sprintf("redirect from link %d to %d", host, device), k.FilterAdd(filter),
+		"filters of the kind u32 with the action mirred (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED)")
+}
+
+// redirectedTo is the device that what comes by a host end goes through, 0 if it is gone; there says whether it is redirected.
+func (k kernel) redirectedTo(host int) (device int, there bool, err error) {
+	filters, err := nl.Dump(func() ([]netlink.Filter, error) { return k.FilterList(nl.LinkAt(host), netlink.HANDLE_MIN_INGRESS) })
+	for _, f := range filters {
+		u32, ok := f.(*netlink.U32)
+		if !ok || u32.Priority != filterPriority {
+			continue
+		}
+		for _, action := range u32.Actions {
+			if mirred, ok := action.(*netlink.MirredAction); ok {
+				return mirred.Ifindex, true, nil
+			}
+		}
+	}
+	if err = gone(err); err != nil {
+		err = fmt.Errorf("list the filters of link %d: %w", host, err)
+	}
+	return 0, false, err
+}
+
+// gone takes "there is no such link, or no qdisc for filters" for a success.
+func gone(err error) error {
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// explain says what was refused, and what the kernel lacks when that is why.
+func explain(doing string, err error, lacks string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%s: %w: %s: %w", doing, ErrKernel, lacks, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

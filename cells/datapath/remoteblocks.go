@@ -1,0 +1,73 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf/abi"
+)
+
+// remoteBlocks are those of the last [Datapath.SetRemoteBlocks].
+type remoteBlocks struct {
+	mu     sync.Mutex // guards the fields below; held while the map is written
+	known  bool       // since the start
+	blocks []netip.Prefix
+}
+
+// SetRemoteBlocks says which blocks other nodes have, in place of those of the last call. Connections between their pods and this node's
+// bypass this node's stack, unless it translates them. While there are such blocks, from_uplink and to_uplink are on all uplinks.
+func (d *Datapath) SetRemoteBlocks(blocks []netip.Prefix) error {
+	if err := d.remoteBlocks.set(&d.pins, blocks); err != nil {
+		return err
+	}
+	// to_uplink, too: it tells connections apart that the stack has translated.
+	return errors.Join(d.uplinks.require(directPath, len(blocks) > 0), d.fromUplinks.require(directPath, len(blocks) > 0))
+}
+
+// writeBlocks makes the map as given. What is not to stay goes first, for a map that is full of it.
+func writeBlocks(m *ebpf.Map, blocks []netip.Prefix) error {
+	has, err := readBlocks(m)
+	if err != nil {
+		return err
+	}
+	wanted := map[abi.CIDRKey]bool{}
+	for _, block := range blocks {
+		wanted[abi.CIDRKeyOf(block)] = true
+	}
+	var errs []error
+	for key := range has {
+		if wanted[key] {
+			continue
+		}
+		if err := gone(m.Delete(key)); err != nil {
+			errs = append(errs, fmt.Errorf("remove block %s of another node: %w", key.Prefix(), err))
+		}
+	}
+	for key := range wanted {
+		if has[key] {
+			continue
+		}
+		if err := m.Put(key, uint32(1)); err != nil {
+			return errors.Join(append(errs, fmt.Errorf("write block %s of another node: %w", key.Prefix(), full(err)))...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func readBlocks(m *ebpf.Map) (map[abi.CIDRKey]bool, error) {
+	has := map[abi.CIDRKey]bool{}
+	var key abi.CIDRKey
+	var value uint32
+	entries := m.Iterate()
+	for entries.Next(&key, &value) {
+		has[key] = true
+	}
+	if err := entries.Err(); err != nil {
+		return nil, fmt.Errorf("read the blocks of other nodes: %w", err)
+	}
+	return has, nil
+}

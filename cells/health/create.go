@@ -1,0 +1,114 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/fault"
+)
+
+// recordTimeout bounds how long a node without the file of its addresses waits for its record.
+const recordTimeout = 10 * time.Second
+
+// AddressKeeper reserves addresses for the endpoint that is to come.
+type AddressKeeper interface {
+	// Keep reserves the endpoint's addresses for it until it is made. They must be of this node and of nobody else.
+	Keep(ep endpoint.Endpoint) error
+}
+
+// RecordedAddresses are the addresses that the node's record has for its health endpoint.
+type RecordedAddresses interface {
+	// RecordedHealth returns them when the record was read: none when there is no record, or it has none. It returns an error when ctx
+	// ends before.
+	RecordedHealth(ctx context.Context) ([]netip.Addr, error)
+}
+
+// create makes the endpoint, with the addresses of before as far as nobody else has one of them.
+func (k *Keeper) create(ctx context.Context) (endpoint.Endpoint, error) {
+	var refused []error
+	for _, addresses := range k.wanted(ctx) {
+		ep, err := k.createWith(ctx, addresses)
+		if err == nil {
+			if len(refused) > 0 {
+				k.updateStatus(func(s *Status) { s.NewAddress++ })
+				k.log.Warn("health endpoint has other addresses than before", "endpoint", ep.ID, "addresses", ep.Addresses.List(), "error", errors.Join(refused...))
+			}
+			return ep, nil
+		}
+		if addresses == (endpoint.Addresses{}) || !isTaken(err) {
+			return ep, err
+		}
+		refused = append(refused, err)
+	}
+	return endpoint.Endpoint{}, errors.Join(refused...) // never: the last one is any address
+}
+
+// wanted are the addresses to ask for: those on the disk, or else those of the node's record, and at last any. What cannot be had
+// is given back as a pair: nothing is kept of it.
+func (k *Keeper) wanted(ctx context.Context) []endpoint.Addresses {
+	before, err := k.file.load()
+	if err != nil {
+		k.log.Warn("addresses of the health endpoint are not known", "error", err)
+	}
+	if before.Addresses == (endpoint.Addresses{}) {
+		before.Addresses = k.published(ctx)
+	}
+	if before.Addresses == (endpoint.Addresses{}) {
+		return []endpoint.Addresses{{}}
+	}
+	return []endpoint.Addresses{before.Addresses, {}}
+}
+
+// published are the addresses that the node's record has: of a node that is installed anew.
+func (k *Keeper) published(ctx context.Context) (addresses endpoint.Addresses) {
+	if k.recorded == nil {
+		return addresses
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	recorded, err := k.recorded.RecordedHealth(ctx)
+	if err != nil {
+		k.log.Warn("addresses that the node's record may have for the health endpoint are not known", "error", err)
+	}
+	for _, addr := range recorded {
+		if addr.Is4() {
+			addresses.IPv4 = addr
+		} else {
+			addresses.IPv6 = addr
+		}
+	}
+	return addresses
+}
+
+// isTaken reports whether the addresses cannot be had, now or later.
+func isTaken(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.Conflict || kind == fault.Invalid
+}
+
+func (k *Keeper) createWith(ctx context.Context, addresses endpoint.Addresses) (_ endpoint.Endpoint, err error) {
+	file, err := k.namespace.make()
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.namespace.remove())
+		}
+	}()
+	namespace, err := endpoint.OpenNamespace(file)
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	spec := k.spec()
+	spec.Requested = addresses
+	ep, err := k.manager.Create(ctx, spec, namespace)
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	k.remember(ep)
+	return ep, nil
+}

@@ -1,0 +1,16 @@
+// Package health gives the node an endpoint like any other that says "here I am", and probes those of the other nodes.
+//
+//	Keeper --each 30 s--> endpointmanager: the health endpoint (its own network namespace, kind health)
+//	   |  '--> responder in that namespace: GET /hello on TCP 4240; the kernel there answers ICMP
+//	   '--> [LocalEndpoint] (a subscriber) --> who publishes the node's record        probe.Prober <-- [probe.Peers]: the other nodes
+//	                                                                                '--> GET /v1/health, metrics
+//
+// What it promises:
+//
+//   - The endpoint is made after everything is restored, and nobody waits for it. A restart of the agent leaves it as it is: ICMP
+//     is answered meanwhile, HTTP again when the agent is back.
+//   - It is probed end to end each 30 seconds. One that fails is made anew and keeps its addresses.
+//   - Its addresses are on the node's disk, and in the node's record: a node that boots, or is installed anew, has them again. When
+//     somebody else has one of them the endpoint gets a new pair, and nothing of the old one is kept.
+//   - No policy selects it, no runtime's GC takes it for a leftover, and everybody in the cluster may reach it.
+package health

@@ -1,0 +1,156 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// Port is the one that every health endpoint answers HTTP on.
+const Port = 4240
+
+// HelloPath is what is asked for there.
+const HelloPath = "/hello"
+
+// Answer is the answer of a health endpoint.
+type Answer struct {
+	Node string `json:"node"`
+}
+
+// Bounds of what an answer may have: whoever answers is not trusted.
+const (
+	maxHeader  = 4 << 10
+	maxBody    = 1 << 10
+	maxPackets = 1000 // that are read and are no answer
+)
+
+// Network is the [Transport] of the network namespace that the process is in.
+type Network struct{ client *http.Client }
+
+// NewNetwork returns it. It keeps no connection.
+func NewNetwork() *Network {
+	return &Network{&http.Client{
+		Transport: &http.Transport{
+			DialContext: (&net.Dialer{}).DialContext, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Ping implements [Transport]. It has a raw socket of its own that is connected: the kernel gives it packets from the address
+// alone, so others can neither answer for it nor fill its buffer. An answer has the 128 random bits of the question.
+func (n *Network) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
+	network, protocol, request, reply := "ip4:1", 1, icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
+	if addr.Is6() {
+		network, protocol, request, reply = "ip6:58", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr.String())
+	if err != nil {
+		return 0, plain(err)
+	}
+	defer conn.Close()
+	if !isGlobal(conn.LocalAddr()) {
+		return 0, ErrNoSource
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	var id [2]byte
+	question := &icmp.Echo{Seq: 1, Data: make([]byte, 16)}
+	_, _ = rand.Read(id[:]) // never fails
+	_, _ = rand.Read(question.Data)
+	question.ID = int(id[0])<<8 | int(id[1])
+	packet, err := (&icmp.Message{Type: request, Body: question}).Marshal(nil)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := conn.Write(packet); err != nil {
+		return 0, plain(err)
+	}
+	buffer := make([]byte, 256)
+	for range maxPackets {
+		size, _, err := conn.(*net.IPConn).ReadFrom(buffer)
+		if err != nil {
+			return 0, plain(err)
+		}
+		latency := time.Since(began)
+		message, err := icmp.ParseMessage(protocol, buffer[:size])
+		if err != nil || message.Type != reply {
+			continue
+		}
+		answer, ok := message.Body.(*icmp.Echo)
+		if ok && answer.ID == question.ID && answer.Seq == question.Seq && string(answer.Data) == string(question.Data) {
+			return latency, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: only other packets", ErrTimeout)
+}
+
+// Hello implements [Transport].
+func (n *Network) Hello(ctx context.Context, addr netip.Addr) (node string, latency time.Duration, err error) {
+	url := "http://" + net.JoinHostPort(addr.String(), strconv.Itoa(Port)) + HelloPath
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", 0, err
+	}
+	began := time.Now()
+	response, err := n.client.Do(request)
+	if err != nil {
+		return "", 0, plain(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
+	if err != nil {
+		return "", 0, plain(err)
+	}
+	latency = time.Since(began)
+	if response.StatusCode != http.StatusOK {
+		return "", 0, fmt.Errorf("%w: status %d", ErrAnswer, response.StatusCode)
+	}
+	var answer Answer
+	if len(body) > maxBody || json.Unmarshal(body, &answer) != nil || answer.Node == "" {
+		return "", 0, ErrAnswer
+	}
+	return answer.Node, latency, nil
+}
+
+// isGlobal reports whether an answer to the address comes back: the kernel takes one of lo, or of a link, where the node has no other.
+func isGlobal(addr net.Addr) bool {
+	ip, ok := addr.(*net.IPAddr)
+	return ok && ip.IP.IsGlobalUnicast()
+}
+
+// plain is the error without addresses, ports and URLs: it is one of few, so that many of them need little room.
+func plain(err error) error {
+	if refused := unix.ECONNREFUSED; errors.Is(err, refused) {
+		return ErrRefused
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return ErrTimeout
+	}
+	if errors.Is(err, unix.EPERM) {
+		return errPermission
+	}
+	if errors.Is(err, unix.EADDRNOTAVAIL) {
+		return ErrNoSource
+	}
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno
+	}
+	return ErrAnswer
+}
+
+var errPermission = fmt.Errorf("%w: probing by ICMP takes CAP_NET_RAW", unix.EPERM)

@@ -1,0 +1,62 @@
+package probe
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// DetectionProbability is how likely it is that at least one of the other nodes begins to probe a node within a time of its
+// failure, in a cluster of so many nodes, each of which probes so many others in each interval: each does with the
+// probability sample / (nodes-1) * within / interval, independently of the others.
+func DetectionProbability(nodes, sample int, interval, within time.Duration) float64 {
+	others := float64(nodes - 1)
+	if others <= 0 {
+		return 0
+	}
+	each := min(1, float64(sample)/others) * min(1, within.Seconds()/interval.Seconds())
+	return 1 - math.Pow(1-each, others)
+}
+
+// ObservationRounds is within how many rounds a node has probed each of so many others once, whatever the chance.
+func ObservationRounds(others, sample int) int {
+	return 2*((others+sample-1)/sample) - 1
+}
+
+// sampler chooses the nodes of a round: each round has a random part of them, and none comes again before all had their turn.
+type sampler struct {
+	rand    *rand.Rand
+	waiting []cluster.NodeID // of the current pass, in random order
+}
+
+// take returns at most so many of the nodes, in random order. Nodes that came since the pass began wait for the next one.
+func (s *sampler) take(all []cluster.NodeID, most int) (chosen []cluster.NodeID) {
+	if len(all) <= most {
+		s.waiting = nil
+		return s.shuffled(all)
+	}
+	present, taken := map[cluster.NodeID]bool{}, map[cluster.NodeID]bool{}
+	for _, id := range all {
+		present[id] = true
+	}
+	for len(chosen) < most {
+		if len(s.waiting) == 0 {
+			s.waiting = s.shuffled(all)
+		}
+		id := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		if present[id] && !taken[id] {
+			taken[id] = true
+			chosen = append(chosen, id)
+		}
+	}
+	return chosen
+}
+
+func (s *sampler) shuffled(all []cluster.NodeID) []cluster.NodeID {
+	order := append([]cluster.NodeID(nil), all...)
+	s.rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
+}

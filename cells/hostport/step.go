@@ -1,0 +1,302 @@
+package hostport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/nft"
+)
+
+// ErrNotStarted is returned by a step that is not started.
+var ErrNotStarted = fault.New(fault.Unavailable, "host ports are not started")
+
+// Step is the part of host ports in an endpoint's life. Attach needs the endpoint's addresses and its host end: it comes
+// after link. Before datapath brings the host end up, nothing reaches the pod.
+type Step struct {
+	log *slog.Logger
+
+	mu        sync.Mutex // guards the fields below; held while the table is written
+	namespace *os.File   // nil unless started
+	owner     *nft.Owner
+	cleaner   *cleaner
+	claims    claims
+	stale     bool // the last write has failed
+	pruned    bool // everything is restored
+}
+
+var (
+	_ endpoint.Step     = (*Step)(nil)
+	_ endpoint.Pruner   = (*Step)(nil)
+	_ endpoint.Occupier = (*Step)(nil)
+)
+
+// New returns a step that is not started.
+func New(log *slog.Logger) *Step { return &Step{log: log} }
+
+// Start reads what a former agent has left, in the network namespace of the calling thread, where the ports are.
+func (s *Step) Start(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace != nil {
+		return nil
+	}
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("start host ports: %w", err)
+	}
+	owner := nft.New(namespace, table, s.log)
+	former, err := owner.Read()
+	if err != nil && !errors.Is(err, ErrUnsupported) { // then an ADD that asks for a port says so
+		return errors.Join(fmt.Errorf("start host ports: %w", err), owner.Close(), namespace.Close())
+	}
+	s.namespace, s.owner, s.cleaner = namespace, owner, newCleaner(namespace, s.log)
+	s.stale, s.pruned = false, false
+	s.claims = claims{byAttachment: map[endpoint.Attachment]claim{}, former: portsOf(former), held: map[endpoint.Attachment][]netip.Addr{}}
+	return nil
+}
+
+// Stop leaves everything in the kernel.
+func (s *Step) Stop(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return nil
+	}
+	err := errors.Join(s.owner.Close(), s.namespace.Close())
+	s.namespace, s.owner = nil, nil
+	return err
+}
+
+// Name implements endpoint.Step.
+func (s *Step) Name() string { return "hostport" }
+
+// Attach implements endpoint.Step. It fails with [ErrTaken] when another endpoint has one of the ports.
+func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
+	if ep.Spec.PortMappings == "" {
+		return ep, ctx.Err()
+	}
+	mine, err := newClaim(ep)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return ep, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return ep, ErrNotStarted
+	}
+	if err := s.claims.take(mine); err != nil {
+		return ep, err
+	}
+	if err := s.write(); err != nil {
+		return ep, err
+	}
+	if mine.hasProtocol(unix.IPPROTO_SCTP) {
+		if err := checkSCTP(s.namespace); err != nil {
+			return ep, err
+		}
+	}
+	if mine.usesLoopback() {
+		if err := s.allowLoopback(ep); err != nil {
+			return ep, err
+		}
+	}
+	s.cleaner.atAttach(mine.ports)
+	return ep, nil
+}
+
+// Restore implements endpoint.Step. At a start the table is written when all endpoints are restored, by Prune: until then
+// what a former agent has left is right.
+func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
+	if ep.Spec.PortMappings == "" {
+		return nil, nil
+	}
+	mine, err := newClaim(ep)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return nil, ErrNotStarted
+	}
+	if replaced, err = s.missing(mine); err != nil {
+		return nil, err
+	}
+	s.claims.restore(mine)
+	if s.pruned {
+		if err := s.write(); err != nil {
+			return nil, err
+		}
+	}
+	if mine.usesLoopback() && !s.hasLoopback(ep) {
+		replaced = append(replaced, fmt.Sprintf("route_localnet of %s: off", ep.Host.Name))
+		return replaced, s.allowLoopback(ep)
+	}
+	return replaced, nil
+}
+
+// missing names the ports of a claim that the table lacks. One that leads elsewhere may be that of the pod's next life.
+func (s *Step) missing(mine claim) (list []string, err error) {
+	have, err := s.owner.Read()
+	if err != nil {
+		return nil, err
+	}
+	found := portsOf(have)
+	for p := range mine.ports {
+		if _, ok := found[p]; !ok {
+			list = append(list, fmt.Sprintf("host port %s: missing", p))
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// Detach implements endpoint.Step. Also what is incomplete loses its ports: nobody answers there any more.
+func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return ErrNotStarted
+	}
+	before := len(s.claims.former)
+	released := s.claims.release(ep)
+	if len(released) == 0 && before == len(s.claims.former) && !s.stale {
+		return nil
+	}
+	if err := s.write(); err != nil {
+		return err
+	}
+	s.cleaner.atDetach(released)
+	return nil
+}
+
+// Occupy implements endpoint.Occupier. The ports of an endpoint that only the kernel knows stay what they are.
+func (s *Step) Occupy(ep endpoint.Endpoint) error {
+	mine, err := newClaim(ep)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return ErrNotStarted
+	}
+	s.claims.held[ep.Spec.Attachment] = ep.Addresses.List()
+	if len(mine.ports) > 0 {
+		s.claims.restore(mine)
+	}
+	return nil
+}
+
+// Prune implements endpoint.Pruner.
+func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return nil, ErrNotStarted
+	}
+	removed = s.claims.prune(live)
+	slices.Sort(removed)
+	if err := s.write(); err != nil {
+		return removed, err
+	}
+	s.pruned = true
+	return removed, nil
+}
+
+// write expects the lock.
+func (s *Step) write() error {
+	err := s.owner.Apply(s.claims.state())
+	s.stale = err != nil
+	if err != nil {
+		return fmt.Errorf("write the table of host ports: %w", err)
+	}
+	return nil
+}
+
+// Follow restores the table when another program has changed it, until ctx ends or it fails.
+func (s *Step) Follow(ctx context.Context) error {
+	s.mu.Lock()
+	owner := s.owner
+	s.mu.Unlock()
+	if owner == nil {
+		return ErrNotStarted
+	}
+	return owner.Follow(ctx, s.repair)
+}
+
+func (s *Step) repair() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return ErrNotStarted
+	}
+	if !s.pruned {
+		return nil
+	}
+	return s.write()
+}
+
+// compare says what of the table is not as it should be, and of which endpoints the host end does not let packets of
+// 127.0.0.0/8 through.
+func (s *Step) compare() (differences []string, withoutLoopback []endpoint.Endpoint, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return nil, nil, ErrNotStarted
+	}
+	for _, c := range s.claims.byAttachment {
+		if c.usesLoopback() && !s.hasLoopback(c.ep) {
+			withoutLoopback = append(withoutLoopback, c.ep)
+		}
+	}
+	differences, err = s.owner.Compare(s.claims.state())
+	return differences, withoutLoopback, err
+}
+
+// missingOf names the ports of an attachment that the table lacks.
+func (s *Step) missingOf(attachment string) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.namespace == nil {
+		return nil, ErrNotStarted
+	}
+	for a, c := range s.claims.byAttachment {
+		if a.String() == attachment {
+			return s.missing(c)
+		}
+	}
+	return nil, nil
+}
+
+// Ports is how many ports lead to pods, by protocol.
+func (s *Step) Ports() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := maps.Clone(s.claims.former)
+	for _, c := range s.claims.byAttachment {
+		maps.Copy(all, c.ports)
+	}
+	counts := map[string]int{}
+	for p := range all {
+		counts[protocolNames[p.protocol]]++
+	}
+	return counts
+}

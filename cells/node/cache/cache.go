@@ -1,0 +1,230 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/task"
+)
+
+// interval is the time between two writes.
+const interval = 5 * time.Second
+
+// Origin is where records come from. Those of another origin are of no use.
+type Origin struct {
+	Store   string `json:"store"`   // see [cluster.Position]
+	Cluster string `json:"cluster"` // see [cluster.ClusterInfo]
+	Epoch   uint64 `json:"epoch"`
+}
+
+// Cache is the file. A nil Cache keeps nothing. Its methods may be called concurrently.
+type Cache struct {
+	path string
+	log  *slog.Logger
+	task *task.Task
+
+	mu      sync.Mutex // guards the fields below
+	origin  *Origin    // nil until it is known: nothing is written before
+	pending pending
+
+	file sync.Mutex // guards the field below, and is held while the file is read or written
+	db   *bbolt.DB
+}
+
+// pending is what the file does not have yet.
+type pending struct {
+	networks  changes[cluster.NodeNetwork]
+	endpoints changes[cluster.EndpointGroup]
+	updatedAt time.Time // zero when there is nothing
+}
+
+// New returns the cache in a folder. It opens nothing before something is noted or asked for.
+func New(dir string, log *slog.Logger) *Cache {
+	c := &Cache{path: filepath.Join(dir, "peers.db"), log: log}
+	c.task = task.Every(log, task.Round{Name: "node-cache-peers", Run: c.round, Retry: interval, MaxRetry: time.Minute})
+	return c
+}
+
+// Task writes what was noted.
+func (c *Cache) Task() *task.Task { return c.task }
+
+// SetOrigin says where what is noted comes from. What the file has of another origin is removed.
+func (c *Cache) SetOrigin(o Origin) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.origin = &o
+	c.mu.Unlock()
+	c.task.Trigger()
+}
+
+// RecordNetworks records what a watch has told.
+func (c *Cache) RecordNetworks(change cluster.Change[cluster.NodeNetwork]) {
+	if c != nil {
+		c.record(func(p *pending) error {
+			return p.networks.record(change, func(n cluster.NodeNetwork) string { return n.Node.RecordName() })
+		})
+	}
+}
+
+// RecordEndpoints records what a watch has told.
+func (c *Cache) RecordEndpoints(change cluster.Change[cluster.EndpointGroup]) {
+	if c != nil {
+		c.record(func(p *pending) error { return p.endpoints.record(change, cluster.EndpointGroup.RecordName) })
+	}
+}
+
+func (c *Cache) record(add func(*pending) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := add(&c.pending); err != nil {
+		c.log.Warn("a record of another node is not kept for a start without the store", "error", err)
+	}
+	c.pending.updatedAt = time.Now()
+	c.task.Trigger()
+}
+
+// Networks returns the records that there were when the store has told of something last. It is zero when there are none.
+func (c *Cache) Networks() (all []cluster.NodeNetwork, of Origin, asOf time.Time) {
+	h := c.read(func(tx *bbolt.Tx) (err error) {
+		all, err = readAll(tx.Bucket(networksBucket), cluster.NodeNetwork.Validate)
+		return err
+	})
+	if h.UpdatedAt.IsZero() {
+		return nil, h.Origin, h.UpdatedAt
+	}
+	return all, h.Origin, h.UpdatedAt
+}
+
+// Endpoints returns the groups that there were, as Networks does.
+func (c *Cache) Endpoints() (all []cluster.EndpointGroup, asOf time.Time) {
+	h := c.read(func(tx *bbolt.Tx) (err error) {
+		all, err = readAll(tx.Bucket(endpointsBucket), cluster.EndpointGroup.Validate)
+		return err
+	})
+	if h.UpdatedAt.IsZero() {
+		return nil, h.UpdatedAt
+	}
+	return all, h.UpdatedAt
+}
+
+// read returns the zero header when there is nothing that can be used.
+func (c *Cache) read(do func(*bbolt.Tx) error) (h header) {
+	if c == nil {
+		return h
+	}
+	c.file.Lock()
+	defer c.file.Unlock()
+	db, err := c.open()
+	if err == nil {
+		err = db.View(func(tx *bbolt.Tx) (err error) {
+			if h, err = readHeader(tx); err == nil {
+				err = do(tx)
+			}
+			return err
+		})
+		if err != nil {
+			c.db, err = c.anew(err)
+			h = header{}
+		}
+	}
+	if err != nil {
+		c.log.Warn("what was known of other nodes is not used", "error", err)
+	}
+	return h
+}
+
+// round writes what is pending, after a while in which more of it may come.
+func (c *Cache) round(ctx context.Context) error {
+	c.mu.Lock()
+	nothing := c.pending.updatedAt.IsZero() || c.origin == nil
+	c.mu.Unlock()
+	if nothing {
+		return nil
+	}
+	select {
+	case <-time.After(interval):
+		return c.write()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Stop is for after the tasks: it writes what is pending, and closes the file.
+func (c *Cache) Stop(ctx context.Context) error {
+	err := errors.Join(c.task.Stop(ctx), c.write())
+	c.file.Lock()
+	defer c.file.Unlock()
+	return errors.Join(err, c.close())
+}
+
+// write has the file be what was recorded.
+func (c *Cache) write() error {
+	c.mu.Lock()
+	origin := c.origin
+	if c.pending.updatedAt.IsZero() || origin == nil {
+		c.mu.Unlock()
+		return nil
+	}
+	p := pending{c.pending.networks.take(), c.pending.endpoints.take(), c.pending.updatedAt}
+	c.pending.updatedAt = time.Time{}
+	c.mu.Unlock()
+	if err := c.put(p, *origin); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		p.networks.add(c.pending.networks)
+		p.endpoints.add(c.pending.endpoints)
+		if c.pending.updatedAt.IsZero() {
+			c.pending.updatedAt = p.updatedAt
+		}
+		c.pending.networks, c.pending.endpoints = p.networks, p.endpoints
+		return fmt.Errorf("write what is known of other nodes to %s: %w", c.path, err)
+	}
+	return nil
+}
+
+func (c *Cache) put(p pending, origin Origin) error {
+	c.file.Lock()
+	defer c.file.Unlock()
+	db, err := c.open()
+	if err != nil {
+		return err
+	}
+	h := header{Form: form, Origin: origin, UpdatedAt: p.updatedAt}
+	if err := db.Update(func(tx *bbolt.Tx) error { return removeOthers(tx, origin) }); err != nil {
+		return err
+	}
+	if err := p.networks.write(db, networksBucket); err != nil {
+		return err
+	}
+	if err := p.endpoints.write(db, endpointsBucket); err != nil {
+		return err
+	}
+	if p.endpoints.pages != nil {
+		return nil // a new file counts when the list is complete
+	}
+	return db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, h) })
+}
+
+// removeOthers removes what is of another origin.
+func removeOthers(tx *bbolt.Tx, origin Origin) error {
+	h, err := readHeader(tx)
+	if err != nil || h.Origin == origin {
+		return err
+	}
+	for _, name := range [][]byte{networksBucket, endpointsBucket} {
+		if err := tx.DeleteBucket(name); err != nil {
+			return err
+		}
+	}
+	return errors.Join(fill(tx), writeHeader(tx, header{Form: form, Origin: origin}))
+}

@@ -1,0 +1,162 @@
+package cache
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"porin.dev/porin/cells/cluster"
+)
+
+// changes are what each record is to be, encoded, and nil for gone: as JSON they take a fraction of what they take as values.
+type changes[T any] struct {
+	items map[string][]byte
+	all   map[string]bool // if not nil: the names of all records that there are
+	pages map[string]bool // the names in the pages of a list that has not ended
+}
+
+// record adds what a watch has told.
+func (c *changes[T]) record(change cluster.Change[T], name func(T) string) error {
+	if c.items == nil {
+		c.items = map[string][]byte{}
+	}
+	switch change.Kind {
+	case cluster.Snapshot:
+		if !change.Continues || c.pages == nil {
+			c.pages = map[string]bool{}
+		}
+		for _, item := range change.All {
+			c.pages[name(item)] = true
+			if err := c.set(name(item), item); err != nil {
+				return err
+			}
+		}
+		if !change.More {
+			c.all, c.pages = c.pages, nil
+			c.dropOthers()
+		}
+	case cluster.Put:
+		return c.set(change.Name, change.Item)
+	case cluster.Deleted:
+		c.remove(change.Name)
+	}
+	return nil
+}
+
+func (c *changes[T]) set(name string, item T) (err error) {
+	value, err := encode(item)
+	if err == nil {
+		c.put(name, value)
+	}
+	return err
+}
+
+func (c *changes[T]) put(name string, value []byte) {
+	c.items[name] = value
+	if c.all != nil {
+		c.all[name] = true
+	}
+}
+
+func (c *changes[T]) remove(name string) {
+	c.items[name] = nil
+	delete(c.all, name)
+}
+
+// dropOthers forgets what is not among all records.
+func (c *changes[T]) dropOthers() {
+	maps.DeleteFunc(c.items, func(name string, _ []byte) bool { return !c.all[name] })
+}
+
+// take returns what is to be written, and leaves what is known of a list that has not ended.
+func (c *changes[T]) take() changes[T] {
+	taken := *c
+	*c = changes[T]{pages: c.pages}
+	return taken
+}
+
+// add adds later changes.
+func (c *changes[T]) add(later changes[T]) {
+	if c.items == nil {
+		*c = later
+		return
+	}
+	for name, value := range later.items {
+		if value == nil {
+			c.remove(name)
+		} else {
+			c.put(name, value)
+		}
+	}
+	c.pages = later.pages
+	if later.all != nil {
+		c.all = later.all
+		c.dropOthers()
+	}
+}
+
+// perTransaction bounds what one transaction holds in memory.
+const perTransaction = 500
+
+// write makes the records of a bucket what they are to be. Each is written at once, all of them are not: any may be out of date anyway.
+func (c *changes[T]) write(db *bbolt.DB, bucket []byte) error {
+	names := slices.Sorted(maps.Keys(c.items))
+	if c.all != nil {
+		err := db.View(func(tx *bbolt.Tx) error {
+			return tx.Bucket(bucket).ForEach(func(name, _ []byte) error {
+				if !c.all[string(name)] {
+					names = append(names, string(name))
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(names, perTransaction) {
+		if err := db.Update(func(tx *bbolt.Tx) error { return c.writeSome(tx.Bucket(bucket), some) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *changes[T]) writeSome(b *bbolt.Bucket, names []string) error {
+	for _, name := range names {
+		value := c.items[name]
+		if value == nil {
+			if err := b.Delete([]byte(name)); err != nil {
+				return err
+			}
+			continue
+		}
+		if bytes.Equal(b.Get([]byte(name)), value) {
+			continue
+		}
+		if err := b.Put([]byte(name), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAll returns the records of a bucket. One that is not as it should be is an error.
+func readAll[T any](b *bbolt.Bucket, validate func(T) error) (all []T, err error) {
+	err = b.ForEach(func(name, value []byte) error {
+		var item T
+		err := decode(value, &item)
+		if err == nil {
+			err = validate(item)
+		}
+		if err != nil {
+			return fmt.Errorf("record %s: %w", name, err)
+		}
+		all = append(all, item)
+		return nil
+	})
+	return all, err
+}

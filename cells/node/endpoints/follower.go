@@ -1,0 +1,214 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/node"
+	"porin.dev/porin/cells/node/cache"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/internal/task"
+)
+
+// Follower tells the policies of the endpoints of other nodes. It is a [policy.RemoteSource].
+type Follower struct {
+	store cluster.Published[cluster.EndpointGroup]
+	cache *cache.Cache // nil without one
+	peers *node.Peers
+	log   *slog.Logger
+	task  *task.Task
+
+	remote     policy.Remote
+	complete   chan struct{}
+	ownChanged func() // nil without a publisher
+
+	// Of the task.
+	state *state
+	asked bool // for the groups: the store has listed them, or what was known of them counts
+
+	mu   sync.Mutex // guards the fields below
+	node cluster.NodeID
+	own  map[int]cluster.EndpointGroup // nil until they are known
+}
+
+var _ policy.RemoteSource = (*Follower)(nil)
+
+// NewFollower returns what follows the groups in the store. The cache, which may be nil, has them while the store does not answer after a
+// start. It starts with Begin.
+func NewFollower(store cluster.Published[cluster.EndpointGroup], c *cache.Cache, peers *node.Peers, log *slog.Logger) *Follower {
+	f := &Follower{store: store, cache: c, peers: peers, log: log, complete: make(chan struct{}), state: newState()}
+	f.task = task.Forever(log, "node-follow-endpoints", f.run)
+	return f
+}
+
+// Begin implements [policy.RemoteSource].
+func (f *Follower) Begin(remote policy.Remote) <-chan struct{} {
+	f.remote = remote
+	f.task.Start(nil)
+	return f.complete
+}
+
+const watchPause = time.Second // before a watch that has ended begins again
+
+// listTimeout is how long a store that answers has to list all groups after a start. A list of 550,000 endpoints takes some seconds.
+const listTimeout = 10 * time.Second
+
+func (f *Follower) run(ctx context.Context) error {
+	if f.remote == nil { // nobody has called Begin
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	for ctx.Err() == nil {
+		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
+			f.log.Warn("cannot follow the endpoints of other nodes; trying again", "in", watchPause, "error", err)
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+var errWatchEnded = errors.New("the watch has ended")
+
+func (f *Follower) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	changes, err := f.store.Watch(ctx)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("watch the endpoints of nodes: %w", err)
+	}
+	defer func() {
+		cancel()
+		for range changes { // closed soon
+		}
+	}()
+	listed := false
+	f.state.listing = false
+	timeout := time.NewTimer(listTimeout)
+	defer timeout.Stop()
+	expiry := time.NewTicker(holdTime / 3)
+	defer expiry.Stop()
+	var told <-chan struct{} // of the view that the policies were told of
+	for {
+		view, changed := f.peers.View()
+		f.state.setSelf(view.Self.Node)
+		if view.StoreAway {
+			f.useCache()
+		}
+		if view.Ready && !(f.state.listing && f.isComplete()) {
+			f.tell(view, changed != told, listed)
+			told = changed
+		}
+		if f.asked && (view.Ready || view.StoreAway) {
+			f.setComplete()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		case <-timeout.C:
+			f.useCache()
+		case <-expiry.C:
+			f.state.expire(time.Now())
+		case c, ok := <-changes:
+			if !ok {
+				return errWatchEnded
+			}
+			listed = listed || c.Kind == cluster.Snapshot && !c.More
+			f.asked = f.asked || listed
+			f.cache.RecordEndpoints(c)
+			f.state.apply(c, time.Now())
+		}
+	}
+}
+
+// tell has the policies know what is new.
+func (f *Follower) tell(view node.View, isNew, listed bool) {
+	var change policy.RemoteChange
+	if isNew {
+		f.state.updateNodes(view, &change, time.Now())
+		f.state.changed[view.Self.Node] = true
+	}
+	f.state.updateGroups(&change, time.Now())
+	if len(change.Set)+len(change.Remove)+len(change.SetBlocks)+len(change.RemoveBlocks) > 0 {
+		f.remote.SetRemote(change)
+	}
+	if !listed {
+		return
+	}
+	if f.state.changed[view.Self.Node] {
+		f.setOwn(view.Self.Node)
+	}
+	clear(f.state.changed)
+}
+
+// setComplete says that the policies were told of what can be known.
+func (f *Follower) setComplete() {
+	if !f.isComplete() {
+		close(f.complete)
+	}
+}
+
+// isComplete reports whether policies may be in the datapath. From then on they are told of a list at its end: a page alone may make them
+// write everything anew.
+func (f *Follower) isComplete() bool {
+	select {
+	case <-f.complete:
+		return true
+	default:
+		return false
+	}
+}
+
+// useCache has the groups count that the store had told a former agent of, until it answers.
+func (f *Follower) useCache() {
+	if f.asked {
+		return
+	}
+	f.asked = true
+	groups, told := f.cache.Endpoints()
+	if told.IsZero() {
+		f.log.Warn("the store does not answer: policies that select pods of other nodes let none of them through until it does")
+		return
+	}
+	f.log.Warn("the store does not answer: policies use what was known of pods of other nodes until it does", "known", told)
+	f.state.addCached(groups)
+}
+
+func (f *Follower) setOwn(id cluster.NodeID) {
+	if id.Key == "" {
+		return
+	}
+	own := f.state.groupsOf(id)
+	f.mu.Lock()
+	same := f.own != nil && f.node == id && maps.EqualFunc(f.own, own, func(a, b cluster.EndpointGroup) bool { return a.Version == b.Version })
+	f.node, f.own = id, own
+	f.mu.Unlock()
+	if !same && f.ownChanged != nil {
+		f.ownChanged()
+	}
+}
+
+// ownGroups are those of this node in the store. ok is false until they are known.
+func (f *Follower) ownGroups() (id cluster.NodeID, groups map[int]cluster.EndpointGroup, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.node, maps.Clone(f.own), f.own != nil
+}
+
+// wrote notes a group that the publisher has written, before the watch tells of it.
+func (f *Follower) wrote(g cluster.EndpointGroup) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.node == g.Node {
+		f.own[g.Slot] = g
+	}
+}

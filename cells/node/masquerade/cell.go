@@ -1,0 +1,140 @@
+package masquerade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"go.uber.org/fx"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/node"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/task"
+)
+
+// Module is the cell. It needs a [node.Node], and masquerades by a [Table] what the node's pods send to the outside.
+func Module(cfg Config) fx.Option {
+	return cell.Module("masquerade",
+		fx.Supply(fx.Private, cfg),
+		fx.Provide(newTable, newDriver, fx.Private),
+		doctor.Check(func(t *Table) doctor.Checker { return NewChecker(t) }),
+		supervisor.Tasks(func(d *driver) *task.Task { return d.apply }),
+		supervisor.Tasks(func(d *driver) *task.Task { return d.watch }),
+		endpointmanager.Subscribe(func(d *driver) *driver { return d }),
+		server.Report(func(t *Table) reporter { return reporter{t} }),
+	)
+}
+
+func newTable(lc fx.Lifecycle, cfg Config, log *slog.Logger) (*Table, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace: %w", err)
+	}
+	t := New(namespace, cfg, log)
+	lc.Append(fx.StopHook(func() error { return errors.Join(t.Close(), namespace.Close()) }))
+	return t, nil
+}
+
+// watchPause is the time before the table is watched again after that has failed.
+const watchPause = time.Second
+
+// driver says whose packets are masqueraded: it follows the nodes, and pods that keep their addresses. It is an [endpoint.Subscriber].
+type driver struct {
+	masquerader Masquerader
+	peers       *node.Peers
+	endpoints   endpointmanager.Lookup
+	apply       *task.Task
+	watch       *task.Task
+}
+
+func newDriver(t *Table, n *node.Node, endpoints endpointmanager.Lookup, log *slog.Logger) *driver {
+	d := &driver{masquerader: t, peers: n.Peers(), endpoints: endpoints}
+	d.apply = task.Forever(log, "masquerade-apply", func(ctx context.Context) error { return d.follow(ctx, log) })
+	d.watch = task.Forever(log, "masquerade-watch", func(ctx context.Context) error { return d.restore(ctx, log) })
+	return d
+}
+
+// follow applies what holds for the node and its peers. Before they are known, what a former agent has applied stays.
+func (d *driver) follow(ctx context.Context, log *slog.Logger) error {
+	for ctx.Err() == nil {
+		view, changed := d.peers.View()
+		var retry <-chan time.Time
+		if err := d.set(view); err != nil {
+			log.Error("traffic to the outside may leave with the addresses of pods; trying again", "in", watchPause, "error", err)
+			retry = time.After(watchPause)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-retry:
+		}
+	}
+	return ctx.Err()
+}
+
+func (d *driver) set(view node.View) error {
+	if !view.Ready || view.Self.Node.Key == "" { // whose pods are this node's is not known yet
+		return nil
+	}
+	desired := Desired{Sources: view.Self.Blocks, Inside: hosts(view.Self.Addresses)}
+	for _, p := range view.Peers {
+		desired.Inside = append(desired.Inside, p.Blocks...)
+		if !view.Tunnels(p) { // else the network between the nodes need not know pods
+			desired.Inside = append(desired.Inside, hosts(p.Addresses)...)
+		}
+	}
+	for _, ep := range d.endpoints.List() {
+		if ep.Spec.NoMasquerade {
+			desired.Pods = append(desired.Pods, ep.Addresses.List()...)
+		}
+	}
+	return d.masquerader.Apply(desired)
+}
+
+func hosts(addrs []netip.Addr) (prefixes []netip.Prefix) {
+	for _, addr := range addrs {
+		prefixes = append(prefixes, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return prefixes
+}
+
+// restore keeps the table as it was applied.
+func (d *driver) restore(ctx context.Context, log *slog.Logger) error {
+	for ctx.Err() == nil {
+		if err := d.masquerader.Follow(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("cannot watch the rules of masquerading; trying again", "in", watchPause, "error", err)
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// reporter is the cell's part of GET /v1/status.
+type reporter struct{ table *Table }
+
+// Report implements server.StatusReporter.
+func (r reporter) Report(status *v1.Status) {
+	s := r.table.Status()
+	status.Network.Masquerade = v1.MasqueradeStatus{Families: s.Families, Excluded: s.Exclude, Connections: s.Connections}
+	if s.Families == nil {
+		status.Network.Masquerade.Families = []string{}
+	}
+	if s.Err != nil {
+		status.Network.Masquerade.Error = s.Err.Error()
+	}
+}

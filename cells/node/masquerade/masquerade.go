@@ -1,0 +1,201 @@
+package masquerade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/nft"
+)
+
+// ErrUnsupported is returned when the kernel lacks what masquerading needs.
+var ErrUnsupported = fault.New(fault.Unavailable,
+	"kernel lacks what masquerading needs: nf_tables with inet tables and masquerading (Linux 5.2, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, CONFIG_NFT_MASQ)")
+
+// Desired says whose packets are masqueraded, and where to they are not.
+type Desired struct {
+	// Sources are the prefixes of this node's pods.
+	Sources []netip.Prefix
+	// Inside are destinations to which pods keep their addresses: all pods of the cluster, and the nodes that are reached without
+	// a tunnel. Sources and the excluded destinations of [Config] count as inside, too.
+	Inside []netip.Prefix
+	// Pods are addresses of pods of this node that are never masqueraded.
+	Pods []netip.Addr
+}
+
+// Masquerader has traffic of this node's pods that leaves the cluster leave with the node's address.
+type Masquerader interface {
+	// Apply makes d so. When it fails, what was before stays, and Follow tries again.
+	Apply(d Desired) error
+	// Remove ends it. Connections that are open stay translated.
+	Remove() error
+	// Follow restores what others have removed or changed, until ctx ends or it fails.
+	Follow(ctx context.Context) error
+	// Repair makes the last Apply or Remove so again.
+	Repair() error
+	// Compare says what is not as the last Apply or Remove has it, and changes nothing.
+	Compare() ([]string, error)
+}
+
+// Table is the [Masquerader] by nftables in one network namespace.
+type Table struct {
+	owner    *nft.Owner
+	families []family
+	exclude  []netip.Prefix
+	sets     map[string]familySets
+
+	mu      sync.Mutex // guards the fields below
+	applied bool       // Apply or Remove was called
+	desired Desired    // of the last Apply
+	want    nft.State
+	err     error // of the last attempt
+}
+
+var _ Masquerader = (*Table)(nil)
+
+// New returns the one of a namespace, which must stay open until Close. It touches nothing. cfg is valid, and resolved.
+func New(namespace *os.File, cfg Config, log *slog.Logger) *Table {
+	exclude, _ := cfg.excluded()
+	t := &Table{families: cfg.families(), exclude: exclude, sets: map[string]familySets{}}
+	table := &nft.Table{Name: tableName, Unsupported: ErrUnsupported}
+	for _, f := range t.families {
+		sets := newSets(f)
+		t.sets[f.name] = sets
+		table.Sets = append(table.Sets, sets.sources, sets.inside, sets.pods)
+	}
+	table.Chains = []nft.Chain{t.chain()}
+	t.owner = nft.New(namespace, table, log)
+	return t
+}
+
+// Close closes the socket. The table stays.
+func (t *Table) Close() error { return t.owner.Close() }
+
+// Apply implements [Masquerader].
+func (t *Table) Apply(d Desired) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.desired, t.want, t.applied = d, t.stateOf(d), true
+	return t.write()
+}
+
+// Remove implements [Masquerader].
+func (t *Table) Remove() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.desired, t.want, t.applied = Desired{}, nil, true
+	return t.write()
+}
+
+// write expects the lock.
+func (t *Table) write() error {
+	t.err = t.owner.Apply(t.want)
+	if t.err != nil {
+		t.err = fmt.Errorf("masquerade what pods send to the outside: %w", t.err)
+	}
+	return t.err
+}
+
+// Follow implements [Masquerader].
+func (t *Table) Follow(ctx context.Context) error { return t.owner.Follow(ctx, t.Repair) }
+
+// Repair implements [Masquerader]. It does nothing before the first Apply, when a former agent's table is there.
+func (t *Table) Repair() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.applied {
+		return nil
+	}
+	return t.write()
+}
+
+// Compare implements [Masquerader].
+func (t *Table) Compare() ([]string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.applied {
+		return nil, nil
+	}
+	return t.owner.Compare(t.want)
+}
+
+// always are destinations for which the source is a part of the address: multicast, broadcast and link-local IPv6.
+var always = []netip.Prefix{
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"),
+	netip.MustParsePrefix("ff00::/8"), netip.MustParsePrefix("fe80::/10"),
+}
+
+// stateOf is what the sets should have: nil without a family or a source.
+func (t *Table) stateOf(d Desired) nft.State {
+	if len(t.families) == 0 || len(d.Sources) == 0 {
+		return nil
+	}
+	s := nft.State{}
+	inside := slices.Concat(d.Inside, d.Sources, t.exclude, always)
+	for _, f := range t.families {
+		sets := t.sets[f.name]
+		for _, p := range f.outermost(d.Sources) {
+			s.Add(sets.sources, nft.Prefix(p))
+		}
+		for _, p := range f.outermost(inside) {
+			s.Add(sets.inside, nft.Prefix(p))
+		}
+		for _, addr := range d.Pods {
+			if addr = addr.Unmap(); f.has(addr) {
+				s.Add(sets.pods, nft.Element{Key: string(addr.AsSlice())})
+			}
+		}
+	}
+	return s
+}
+
+// outermost returns the prefixes of the family, without those that are in another one. Ranges of a set must not overlap.
+func (f family) outermost(prefixes []netip.Prefix) (list []netip.Prefix) {
+	for _, p := range prefixes {
+		if f.has(p.Addr()) {
+			list = append(list, p.Masked())
+		}
+	}
+	slices.SortFunc(list, netip.Prefix.Compare)
+	kept := list[:0]
+	for _, p := range list {
+		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) { // a wider one comes first
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// Status is what an operator wants to know.
+type Status struct {
+	Families []string // "ipv4", "ipv6"
+	Desired  Desired  // of the last Apply
+	Exclude  []netip.Prefix
+	// Connections is how many were masqueraded since the table was made.
+	Connections uint64
+	Err         error // of the last attempt
+}
+
+// Status returns how it is. It asks the kernel.
+func (t *Table) Status() (s Status) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s = Status{Desired: t.desired, Exclude: t.exclude, Err: t.err}
+	for _, f := range t.families {
+		s.Families = append(s.Families, f.name)
+	}
+	if t.want != nil {
+		counts, err := t.owner.Packets(chainName)
+		s.Err = errors.Join(s.Err, err)
+		if err == nil {
+			s.Connections = counts[0]
+		}
+	}
+	return s
+}

@@ -1,0 +1,122 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/watchable"
+)
+
+// observer finds out what this node is.
+type observer struct {
+	name   string
+	fixed  []netip.Addr // from the configuration
+	blocks Blocks
+	kernel Kernel
+	health Health
+	mode   cluster.RoutingMode
+	tunnel *watchable.Value[TunnelEnd]
+	self   *watchable.Value[Self]
+	log    *slog.Logger
+	task   *task.Task
+}
+
+func newObserver(name string, fixed []netip.Addr, blocks Blocks, kernel Kernel, health Health, mode cluster.RoutingMode, tunnel *watchable.Value[TunnelEnd], self *watchable.Value[Self], log *slog.Logger) *observer {
+	o := &observer{name: name, fixed: fixed, blocks: blocks, kernel: kernel, health: health, mode: mode, tunnel: tunnel, self: self, log: log}
+	o.task = task.Forever(log, "node-observe", o.run)
+	return o
+}
+
+// observePause is the time between two looks at the kernel without a notification, or after a failure.
+const observePause = 30 * time.Second
+
+func (o *observer) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := o.follow(ctx); err != nil && ctx.Err() == nil {
+			o.log.Warn("cannot follow the addresses of the node; trying again", "in", watchPause, "error", err)
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (o *observer) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	changes, err := o.kernel.Watch(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer func() {
+		cancel()
+		drain(changes)
+	}()
+	for {
+		id, prefixes, blocksChanged := o.blocks.Blocks()
+		healthChanged := o.health.Changed()
+		health := o.health.Addresses()
+		tunnel, tunnelChanged := o.tunnel.Get()
+		addrs, err := o.addresses()
+		if err != nil {
+			return err
+		}
+		if id.Key == "" {
+			id.Name = o.name
+		}
+		o.set(Self{Node: id, Addresses: addrs, Blocks: prefixes, Health: health, Routing: o.mode, Tunnel: tunnel})
+		tick := time.NewTimer(observePause)
+		select {
+		case <-ctx.Done():
+		case <-blocksChanged:
+		case <-healthChanged:
+		case <-tunnelChanged:
+		case <-tick.C:
+		case _, ok := <-changes:
+			if !ok {
+				err = errWatchEnded
+			}
+		}
+		tick.Stop()
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// addresses are those of the configuration, and of the kernel for a family that it leaves out.
+func (o *observer) addresses() ([]netip.Addr, error) {
+	addrs := slices.Clone(o.fixed)
+	if len(addrs) == 2 {
+		return addrs, nil
+	}
+	found, err := o.kernel.Addresses()
+	if err != nil {
+		return nil, fmt.Errorf("find the addresses of the node: %w", err)
+	}
+	for _, addr := range found {
+		if !slices.ContainsFunc(addrs, func(has netip.Addr) bool { return has.Is4() == addr.Is4() }) {
+			addrs = append(addrs, addr)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return addrs, nil
+}
+
+// set has the others know, if anything is new.
+func (o *observer) set(self Self) {
+	self.Blocks = slices.SortedFunc(slices.Values(self.Blocks), netip.Prefix.Compare)
+	was, _ := o.self.Get()
+	if was.Node == self.Node && slices.Equal(was.Addresses, self.Addresses) && slices.Equal(was.Blocks, self.Blocks) && slices.Equal(was.Health, self.Health) && (was.Health == nil) == (self.Health == nil) && was.Routing == self.Routing && was.Tunnel.equal(self.Tunnel) {
+		return
+	}
+	o.self.Set(self)
+}

@@ -1,0 +1,276 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/node/cache"
+	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/watchable"
+)
+
+// Peers follow the records of the other nodes.
+type Peers struct {
+	backend *cluster.Backend // nil without other nodes
+	cache   *cache.Cache     // nil without one
+	self    *watchable.Value[Self]
+	log     *slog.Logger
+	view    watchable.Value[View]
+	task    *task.Task
+
+	// Of the task.
+	records   *records
+	conflicts map[netip.Prefix]bool // which claims were read for
+	answered  bool                  // the store has, since the start
+	storeAway bool                  // it has had some time to
+	asOf      time.Time             // as in View
+	from      cache.Origin          // of what is known since then
+}
+
+// The pauses of following.
+const (
+	watchPause  = time.Second // before a watch that has ended begins again
+	claimsPause = 30 * time.Second
+	viewPause   = 50 * time.Millisecond // in which changes are one view
+)
+
+// StoreTimeout is how long the store has to answer after a start, before what was known of other nodes is used.
+const StoreTimeout = 500 * time.Millisecond
+
+// NewPeers returns what follows the records in the backend, and what self says of this node; a nil backend has no other nodes. The cache,
+// which may be nil, has the records while the store does not answer after a start.
+func NewPeers(backend *cluster.Backend, c *cache.Cache, self *watchable.Value[Self], log *slog.Logger) *Peers {
+	p := &Peers{backend: backend, cache: c, self: self, log: log, records: newRecords(), conflicts: map[netip.Prefix]bool{}}
+	p.task = task.Forever(log, "node-follow-peers", p.run)
+	return p
+}
+
+// View returns what is known, and a channel that is closed when that changes.
+func (p *Peers) View() (View, <-chan struct{}) { return p.view.Get() }
+
+// Task is the loop.
+func (p *Peers) Task() *task.Task { return p.task }
+
+func (p *Peers) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := p.follow(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("cannot follow the records of nodes; trying again", "in", watchPause, "error", err)
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// peersWatch is one watch of all that the store says of nodes.
+type peersWatch struct {
+	networks    <-chan cluster.Change[cluster.NodeNetwork]
+	info        <-chan cluster.Change[cluster.ClusterInfo]
+	hasNetworks bool // all that there are
+	hasInfo     bool
+	origin      cache.Origin // of the records; zero: to be read
+}
+
+// begin fills in the watch. Also after an error, the channels are to be drained.
+func (p *Peers) begin(ctx context.Context, w *peersWatch) (err error) {
+	if p.backend == nil {
+		w.hasNetworks, w.hasInfo = true, true
+		return nil
+	}
+	if w.networks, err = p.backend.Networks.Watch(ctx); err != nil {
+		return fmt.Errorf("watch the networks of nodes: %w", err)
+	}
+	if w.info, err = p.backend.Info.Watch(ctx); err != nil {
+		return fmt.Errorf("watch the record of the cluster: %w", err)
+	}
+	return nil
+}
+
+// follow is one watch of everything, until one ends.
+func (p *Peers) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &peersWatch{}
+	defer func() {
+		cancel()
+		drain(w.networks)
+		drain(w.info)
+	}()
+	if err := p.begin(ctx, w); err != nil {
+		return err
+	}
+	claims := time.NewTicker(claimsPause)
+	defer claims.Stop()
+	timeout := time.NewTimer(StoreTimeout)
+	defer timeout.Stop()
+	for {
+		self, selfChanged := p.self.Get()
+		if err := p.update(ctx, w, self); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-selfChanged:
+		case c, ok := <-w.networks:
+			if !ok {
+				return errWatchEnded
+			}
+			p.apply(c)
+			w.hasNetworks = true
+			if c.Kind != cluster.Snapshot && !p.applyMore(ctx, w.networks) {
+				return errWatchEnded
+			}
+		case c, ok := <-w.info:
+			if !ok {
+				return errWatchEnded
+			}
+			p.applyInfo(c)
+			w.hasInfo, w.origin = true, cache.Origin{}
+		case <-timeout.C:
+			if !p.answered && !p.storeAway {
+				p.useCache()
+			}
+		case <-claims.C:
+			clear(p.conflicts) // to be read again
+			clear(p.records.claims)
+		}
+	}
+}
+
+// update publishes the view of what the watch has brought, or of what was known while the store is away.
+func (p *Peers) update(ctx context.Context, w *peersWatch, self Self) (err error) {
+	switch {
+	case self.Node.Name == "": // its own record would be another node's
+	case w.hasNetworks && w.hasInfo:
+		if p.backend != nil && w.origin == (cache.Origin{}) {
+			if w.origin, err = p.origin(ctx); err != nil {
+				return err
+			}
+			p.hasAnswered(w.origin)
+		}
+		p.publish(ctx, self)
+	case p.storeAway:
+		p.publishKnown(self)
+	}
+	return nil
+}
+
+func (p *Peers) apply(c cluster.Change[cluster.NodeNetwork]) {
+	p.records.apply(c)
+	p.cache.RecordNetworks(c)
+}
+
+// applyMore applies what else comes soon: a view is made of all records. It reports whether the watch goes on.
+func (p *Peers) applyMore(ctx context.Context, networks <-chan cluster.Change[cluster.NodeNetwork]) bool {
+	pause := time.NewTimer(viewPause)
+	defer pause.Stop()
+	for {
+		select {
+		case c, ok := <-networks:
+			if !ok {
+				return false
+			}
+			p.apply(c)
+		case <-pause.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
+	}
+}
+
+// useCache has what the store had told a former agent count until it answers.
+func (p *Peers) useCache() {
+	networks, origin, asOf := p.cache.Networks()
+	p.storeAway, p.from, p.asOf = true, origin, asOf
+	if asOf.IsZero() {
+		p.log.Warn("the store does not answer, and nothing is known of other nodes until it does", "waited", StoreTimeout)
+		return
+	}
+	p.log.Warn("the store does not answer: what was known of other nodes counts until it does", "waited", StoreTimeout, "known", asOf, "nodes", len(networks))
+	p.records.apply(cluster.Change[cluster.NodeNetwork]{Kind: cluster.Snapshot, All: networks})
+}
+
+// publishKnown has everybody know what is known while the store is away.
+func (p *Peers) publishKnown(self Self) {
+	v := View{Self: self}
+	if !p.asOf.IsZero() {
+		v = p.records.view(self)
+		v.Own = nil // the one of the store may be another
+	}
+	v.StoreAway, v.AsOf = true, p.asOf
+	p.view.Set(v)
+}
+
+// origin asks the store where its records are from.
+func (p *Peers) origin(ctx context.Context) (cache.Origin, error) {
+	info, position, err := p.backend.Info.Get(ctx)
+	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
+		return cache.Origin{}, fmt.Errorf("read the record of the cluster: %w", err)
+	}
+	return cache.Origin{Store: position.Store, Cluster: info.ID, Epoch: info.Epoch}, nil
+}
+
+// hasAnswered has what was known count as lost when the store does not have it, and as nothing when it is of another origin.
+func (p *Peers) hasAnswered(origin cache.Origin) {
+	if p.storeAway && origin != p.from {
+		p.records.forgetMissing()
+	}
+	p.answered, p.storeAway, p.asOf = true, false, time.Time{}
+	p.cache.SetOrigin(origin)
+}
+
+var errWatchEnded = errors.New("the watch has ended")
+
+func drain[T any](c <-chan T) {
+	if c == nil {
+		return
+	}
+	for range c { // closed soon
+	}
+}
+
+func (p *Peers) applyInfo(c cluster.Change[cluster.ClusterInfo]) {
+	switch {
+	case c.Kind == cluster.Put:
+		p.records.setRemoved(c.Item.Removed)
+	case c.Kind == cluster.Snapshot && len(c.All) == 1:
+		p.records.setRemoved(c.All[0].Removed)
+	}
+	// A record that is gone is that of a store that was wiped: what it said holds.
+}
+
+// publish has everybody know what counts now. It reads the claims of blocks that came into conflict.
+func (p *Peers) publish(ctx context.Context, self Self) {
+	v := p.records.view(self)
+	if p.backend != nil && p.readClaims(ctx, v.Conflicts) {
+		v = p.records.view(self)
+	}
+	p.view.Set(v)
+}
+
+// maxClaims bounds how many claims are read for one change.
+const maxClaims = 100
+
+// readClaims reports whether it has found claims that it did not know.
+func (p *Peers) readClaims(ctx context.Context, conflicts []Conflict) (found bool) {
+	for _, c := range conflicts[:min(len(conflicts), maxClaims)] {
+		if p.conflicts[c.Block] {
+			continue
+		}
+		p.conflicts[c.Block] = true
+		p.log.Warn("a block of a node's record does not count", "node", c.Node.String(), "cidr", c.Block, "reason", c.Reason)
+		block, err := p.backend.Blocks.Get(ctx, c.Block)
+		if err == nil {
+			p.records.claims[c.Block], found = block.Owner, true
+		}
+	}
+	return found
+}

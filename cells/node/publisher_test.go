@@ -1,0 +1,237 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/watchable"
+)
+
+// member is a node of a store without a kernel.
+type member struct {
+	self      watchable.Value[Self]
+	peers     *Peers
+	publisher *publisher
+}
+
+func newMember(t *testing.T, b cluster.Backend, own Self) *member {
+	t.Helper()
+	m := &member{}
+	log := slog.New(slog.DiscardHandler)
+	m.self.Set(own)
+	m.peers = NewPeers(&b, nil, &m.self, log)
+	n := &Node{peers: m.peers}
+	m.publisher = newPublisher(b.Networks, n.peers, rejoin(Static{Node: own.Node}, b.Info), DefaultConfig(), log)
+	m.peers.task.Start(nil)
+	m.publisher.task.Start(nil)
+	t.Cleanup(func() {
+		if err := errors.Join(m.publisher.task.Stop(t.Context()), m.peers.task.Stop(t.Context())); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func (m *member) knows(t *testing.T, name string, blocks []netip.Prefix) {
+	t.Helper()
+	testutil.Eventually(t, func() error {
+		view, _ := m.peers.View()
+		for _, p := range view.Peers {
+			if p.Node.Name == name && slices.Equal(p.Blocks, blocks) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it knows %+v, want node %s with %v", view.Peers, name, blocks)
+	})
+}
+
+func (m *member) published(t *testing.T) {
+	t.Helper()
+	testutil.Eventually(t, func() error {
+		view, _ := m.peers.View()
+		if self, _ := m.self.Get(); view.Own == nil || view.Own.Agent != m.publisher.agent || !slices.Equal(view.Own.Blocks, self.Blocks) {
+			return errors.New("its record is not in the store")
+		}
+		return nil
+	})
+}
+
+// TestPublish has two nodes know each other, also after a wipe, a restore and a deletion of their records.
+func TestPublish(t *testing.T) {
+	s := clustertest.NewStrict(1)
+	t.Cleanup(s.Close)
+	b := s.Backend()
+	one := Self{Node: IDOfName("one"), Addresses: addresses("192.0.2.1"), Blocks: prefixes("10.1.0.0/24")}
+	two := Self{Node: IDOfName("two"), Addresses: addresses("192.0.2.2"), Blocks: prefixes("10.2.0.0/24")}
+	a, z := newMember(t, b, one), newMember(t, b, two)
+	a.knows(t, "two", two.Blocks)
+	z.knows(t, "one", one.Blocks)
+	a.published(t)
+	z.published(t)
+
+	backup := s.Backup()
+	two.Blocks = prefixes("10.2.0.0/24", "10.3.0.0/24")
+	z.self.Set(two)
+	a.knows(t, "two", two.Blocks)
+	for name, lose := range map[string]func(){"restored": func() { s.Restore(backup) }, "wiped": s.Wipe} {
+		lose()
+		testutil.Eventually(t, func() error {
+			for n, err := range b.Networks.All(t.Context()) {
+				if err == nil && n.Node == two.Node && slices.Equal(n.Blocks, two.Blocks) {
+					return nil
+				}
+			}
+			return errors.New("a record was not written again after the store was " + name)
+		})
+		a.knows(t, "two", two.Blocks)
+	}
+	a.published(t)
+	z.published(t)
+}
+
+// TestOwnRecordIsNoPeer: an agent finds the record that the one before it has written, perhaps before it knows who it is.
+func TestOwnRecordIsNoPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.NewStrict(1)
+		defer s.Close()
+		b := s.Backend()
+		own := Self{Node: IDOfName("one"), Addresses: addresses("192.0.2.1"), Blocks: prefixes("10.1.0.0/24")}
+		_, err := b.Networks.Put(t.Context(), cluster.NodeNetwork{Node: own.Node, Addresses: own.Addresses, Blocks: own.Blocks})
+		must(t, err)
+		m := &member{}
+		m.peers = NewPeers(&b, nil, &m.self, slog.New(slog.DiscardHandler))
+		m.peers.task.Start(nil)
+		defer func() { must(t, m.peers.task.Stop(t.Context())) }()
+		synctest.Wait()
+		if view, _ := m.peers.View(); view.Ready || len(view.Peers) > 0 {
+			t.Errorf("a node that does not know who it is has the view %+v", view)
+		}
+		m.self.Set(own)
+		synctest.Wait()
+		if view, _ := m.peers.View(); !view.Ready || view.Own == nil || len(view.Peers) > 0 {
+			t.Errorf("the node has the view %+v, want its own record alone", view)
+		}
+	})
+}
+
+// TestNodeReturns deletes a node whose name says what it has, and has it come back.
+func TestNodeReturns(t *testing.T) {
+	s := clustertest.NewStrict(2)
+	t.Cleanup(s.Close)
+	b := s.Backend()
+	one := Self{Node: IDOfName("one"), Addresses: addresses("192.0.2.1"), Blocks: prefixes("10.1.0.0/24")}
+	two := Self{Node: IDOfName("two"), Addresses: addresses("192.0.2.2"), Blocks: prefixes("10.2.0.0/24")}
+	a := newMember(t, b, one)
+	func() {
+		z := newMember(t, b, two)
+		a.knows(t, "two", two.Blocks)
+		z.published(t)
+		must(t, errors.Join(z.publisher.task.Stop(t.Context()), z.peers.task.Stop(t.Context())))
+	}()
+	if err := admin.NewNodes(b).Delete(t.Context(), two.Node, false); !errors.Is(err, admin.ErrSilent) {
+		t.Errorf("deleted without a word that the machine is off: %v", err)
+	}
+	must(t, admin.NewNodes(b).Delete(t.Context(), two.Node, true))
+	testutil.Eventually(t, func() error {
+		if view, _ := a.peers.View(); len(view.Peers) != 0 {
+			return fmt.Errorf("it knows %+v", view.Peers)
+		}
+		return nil
+	})
+	for n, err := range b.Networks.All(t.Context()) {
+		if err == nil && n.Node == two.Node && !n.Deleting {
+			t.Errorf("the record is left: %+v", n)
+		}
+	}
+	z := newMember(t, b, two)
+	z.published(t)
+	a.knows(t, "two", two.Blocks)
+}
+
+// TestNodeReplaced has another machine start under the name of one that is gone.
+func TestNodeReplaced(t *testing.T) {
+	s := clustertest.NewStrict(3)
+	t.Cleanup(s.Close)
+	b := s.Backend()
+	a := newMember(t, b, Self{Node: IDOfName("one"), Addresses: addresses("192.0.2.1")})
+	old := Self{Node: IDOfName("two"), Addresses: addresses("192.0.2.2"), Blocks: prefixes("10.2.0.0/24")}
+	was := newMember(t, b, old)
+	a.knows(t, "two", old.Blocks)
+	must(t, errors.Join(was.publisher.task.Stop(t.Context()), was.peers.task.Stop(t.Context())))
+	next := old
+	next.Addresses = addresses("192.0.2.22")
+	newMember(t, b, next)
+	testutil.Eventually(t, func() error {
+		view, _ := a.peers.View()
+		if len(view.Peers) != 1 || !slices.Equal(view.Peers[0].Addresses, next.Addresses) {
+			return fmt.Errorf("it knows %+v, want the address of the machine that has the name now", view.Peers)
+		}
+		return nil
+	})
+}
+
+// TestTwoMachinesOneName says so on the one that was there first.
+func TestTwoMachinesOneName(t *testing.T) {
+	s := clustertest.NewStrict(4)
+	t.Cleanup(s.Close)
+	first := newMember(t, s.Backend(), Self{Node: IDOfName("one"), Addresses: addresses("192.0.2.1")})
+	first.published(t)
+	newMember(t, s.Backend(), Self{Node: IDOfName("one"), Addresses: addresses("192.0.2.2")})
+	testutil.Eventually(t, func() error {
+		if !first.publisher.overwritten() {
+			return errors.New("it does not say that another machine has its name")
+		}
+		return nil
+	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPublishTunnel: what others know of a node's tunnel holds until the next agent knows better.
+func TestPublishTunnel(t *testing.T) {
+	s := clustertest.NewStrict(3)
+	t.Cleanup(s.Close)
+	b := s.Backend()
+	one := Self{Node: IDOfName("one"), Addresses: addresses("192.0.2.1"), Blocks: prefixes("10.1.0.0/24"), Routing: cluster.RoutingVXLAN}
+	former := cluster.NodeNetwork{
+		Node: one.Node, Agent: "former", Addresses: one.Addresses, Blocks: one.Blocks, Routing: one.Routing, TunnelPort: 8472, Tunnel: addresses("10.1.0.1"),
+	}
+	if _, err := b.Networks.Put(t.Context(), former); err != nil {
+		t.Fatal(err)
+	}
+	a := newMember(t, b, one)
+	a.published(t)
+	is := func(port uint16, tunnel []netip.Addr) {
+		t.Helper()
+		testutil.Eventually(t, func() error {
+			if view, _ := a.peers.View(); view.Own.TunnelPort != port || !slices.Equal(view.Own.Tunnel, tunnel) {
+				return fmt.Errorf("published port %d and %v, want %d and %v", view.Own.TunnelPort, view.Own.Tunnel, port, tunnel)
+			}
+			return nil
+		})
+	}
+	is(8472, former.Tunnel)
+	one.Tunnel = TunnelEnd{Observed: true, Port: 8472, Addresses: addresses("10.1.0.2")}
+	a.self.Set(one)
+	is(8472, one.Tunnel.Addresses)
+	one.Tunnel = TunnelEnd{Observed: true}
+	a.self.Set(one)
+	is(0, nil)
+	if a.publisher.overwritten() {
+		t.Error("it takes its own changes for another machine's")
+	}
+}

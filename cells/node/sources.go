@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"net/netip"
+	"strings"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/node/cache"
+)
+
+// Sources are what a [Node] asks. All but Blocks may be nil.
+type Sources struct {
+	Blocks     Blocks
+	Health     Health           // nil: there is no health endpoint
+	Addresses  AddressSource    // nil: the tunnel device has no addresses
+	DirectPath DirectPath       // nil: all connections go through the stack
+	Backend    *cluster.Backend // nil: there are no other nodes
+	Cache      *cache.Cache     // nil: other nodes are not remembered
+}
+
+// Blocks says which prefixes the addresses of this node's pods are of.
+type Blocks interface {
+	// Blocks returns the node's ID, without a key until that is known, and the prefixes, and a channel that is closed when
+	// either changes.
+	Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{})
+}
+
+// Static are blocks that never change.
+type Static struct {
+	Node     cluster.NodeID
+	Prefixes []netip.Prefix
+}
+
+// Blocks implements [Blocks].
+func (s Static) Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{}) {
+	return s.Node, s.Prefixes, nil
+}
+
+// IDOfName is the ID of a node whose prefixes come with its name: whoever has the name is the node.
+func IDOfName(name string) cluster.NodeID {
+	sum := sha256.Sum256([]byte("node " + name))
+	return cluster.NodeID{Name: name, Key: strings.ToLower(base32.StdEncoding.EncodeToString(sum[:7]))[:10]}
+}
+
+// Health has the addresses of the node's health endpoint.
+type Health interface {
+	// Addresses are nil as long as they are not known.
+	Addresses() []netip.Addr
+	// Changed returns a channel that is closed at the next change of them.
+	Changed() <-chan struct{}
+}
+
+// noHealth is a node without a health endpoint.
+type noHealth struct{}
+
+func (noHealth) Addresses() []netip.Addr  { return []netip.Addr{} }
+func (noHealth) Changed() <-chan struct{} { return nil }
+
+// Kernel is what the kernel of the node knows.
+type Kernel interface {
+	// Addresses returns the address of each family by which the node reaches the world: at most one of each.
+	Addresses() ([]netip.Addr, error)
+	// Watch returns a channel that gets a token when addresses, links or routes have changed, but for those of pods. It is
+	// closed when ctx ends, and when notifications were lost.
+	Watch(ctx context.Context) (<-chan struct{}, error)
+}
+
+// AddressSource gives the tunnel device addresses of this node's blocks, so that what others send to them comes by the tunnel.
+type AddressSource interface {
+	// Keep takes those that the device had before. What it has already it keeps.
+	Keep(addrs []netip.Addr) error
+	// Allocate returns what the device has, or one address of each family. It may wait for a store.
+	Allocate(ctx context.Context) ([]netip.Addr, error)
+	// Release gives them back.
+	Release()
+}
+
+// DirectPath has packets between pods of two nodes bypass this node's stack. It is the datapath.
+type DirectPath interface {
+	// SetRemoteBlocks says which blocks other nodes have, in place of those of the last call.
+	SetRemoteBlocks(blocks []netip.Prefix) error
+}

@@ -1,0 +1,176 @@
+package tunnel
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/nft"
+)
+
+const (
+	tableName   = "porin-tunnel"
+	forgedChain = "forward"
+	forgedOrder = -10 // before the filters of others
+
+	untrackedIn, untrackedOut = "untracked-in", "untracked-out"
+	untrackedOrder            = -300 // before conntrack
+)
+
+// ErrNoRules is returned when the kernel lacks what the rules need.
+var ErrNoRules = fault.New(fault.Unavailable, "kernel lacks what keeps pods from sending packets of tunnels: nf_tables with inet tables (CONFIG_NF_TABLES_INET)")
+
+// Rules are the table inet porin-tunnel: it drops tunnel packets that pods send themselves to anything but a pod, and exempts tunnel
+// packets between nodes from conntrack.
+//
+// A packet that a pod sends to the port of a node may be masqueraded: it then has the address of this node, which others believe.
+// Between pods the port is one like any other. Each connection in a tunnel has an outer source port of its own, and would be two
+// entries more in the conntrack of either node.
+type Rules struct {
+	owner    *nft.Owner
+	log      *slog.Logger
+	families []rulesFamily
+
+	mu      sync.Mutex // guards the fields below
+	applied bool
+	want    nft.State
+}
+
+type rulesFamily struct {
+	nft.Family
+	ipv4          bool
+	sources, pods *nft.Set // of this node; of all nodes
+	nodes         *nft.Set // addresses of the other ones
+}
+
+// NewRules returns those of a namespace, which must stay open until Close. It touches nothing.
+func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
+	r := &Rules{log: log, families: []rulesFamily{
+		{nft.IPv4, true, &nft.Set{Name: "sources-ipv4", Key: nftables.TypeIPAddr, Ranges: true}, &nft.Set{Name: "pods-ipv4", Key: nftables.TypeIPAddr, Ranges: true},
+			&nft.Set{Name: "nodes-ipv4", Key: nftables.TypeIPAddr}},
+		{nft.IPv6, false, &nft.Set{Name: "sources-ipv6", Key: nftables.TypeIP6Addr, Ranges: true}, &nft.Set{Name: "pods-ipv6", Key: nftables.TypeIP6Addr, Ranges: true},
+			&nft.Set{Name: "nodes-ipv6", Key: nftables.TypeIP6Addr}},
+	}}
+	table := &nft.Table{Name: tableName, Unsupported: ErrNoRules}
+	chain := nft.Chain{Name: forgedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Order: forgedOrder}
+	in := nft.Chain{Name: untrackedIn, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: untrackedOrder}
+	out := nft.Chain{Name: untrackedOut, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookOutput, Order: untrackedOrder}
+	for _, f := range r.families {
+		table.Sets = append(table.Sets, f.sources, f.pods, f.nodes)
+		ofTunnel := func(comment string) nft.Rule {
+			return nft.On(comment).Of(f.Family).Protocol(unix.IPPROTO_UDP).Transport(2, 2, 0).Equal(0, binary.BigEndian.AppendUint16(nil, uint16(port))...)
+		}
+		in.Rules = append(in.Rules, ofTunnel("from a node").Source(f.Family, 0).Lookup(f.nodes, nft.In).With(&expr.Notrack{}))
+		out.Rules = append(out.Rules, ofTunnel("to a node").Destination(f.Family, 0).Lookup(f.nodes, nft.In).With(&expr.Notrack{}))
+		chain.Rules = append(chain.Rules, ofTunnel("a pod's own packet of a tunnel").
+			Source(f.Family, 0).Lookup(f.sources, nft.In).Destination(f.Family, 0).Lookup(f.pods, nft.NotIn).
+			Count().Verdict(expr.VerdictDrop))
+	}
+	table.Chains = []nft.Chain{chain, in, out}
+	r.owner = nft.New(namespace, table, log)
+	return r
+}
+
+// Close closes the socket. The table stays.
+func (r *Rules) Close() error { return r.owner.Close() }
+
+// Apply has them be about the pods of this node, those of all, and the addresses of the other nodes.
+func (r *Rules) Apply(sources, pods []netip.Prefix, nodes []netip.Addr) error {
+	state := nft.State{}
+	for _, f := range r.families {
+		for set, prefixes := range map[*nft.Set][]netip.Prefix{f.sources: sources, f.pods: pods} {
+			for _, p := range f.outermost(prefixes) {
+				state.Add(set, nft.Prefix(p))
+			}
+		}
+		for _, addr := range nodes {
+			if addr.Is4() == f.ipv4 {
+				state.Add(f.nodes, nft.Element{Key: string(addr.AsSlice())})
+			}
+		}
+	}
+	return r.set(state)
+}
+
+// Remove removes the table.
+func (r *Rules) Remove() error { return r.set(nil) }
+
+func (r *Rules) set(want nft.State) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.want, r.applied = want, true
+	return r.owner.Apply(want)
+}
+
+// watchPause is before the table is watched again.
+const watchPause = time.Second
+
+// Run keeps the table as it was applied, until ctx ends.
+func (r *Rules) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := r.follow(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("cannot watch the rules about packets of tunnels; trying again", "table", tableName, "in", watchPause, "error", err)
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// follow restores what others have changed, until ctx ends or it fails.
+func (r *Rules) follow(ctx context.Context) error {
+	return r.owner.Follow(ctx, func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.applied {
+			return nil
+		}
+		return r.owner.Apply(r.want)
+	})
+}
+
+// Compare says what is not as it was applied.
+func (r *Rules) Compare() ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.applied {
+		return nil, nil
+	}
+	return r.owner.Compare(r.want)
+}
+
+// Dropped is how many packets were dropped since the table was made.
+func (r *Rules) Dropped() (sum uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.want == nil {
+		return 0, nil
+	}
+	counts, err := r.owner.Packets(forgedChain)
+	for _, n := range counts {
+		sum += n
+	}
+	return sum, err
+}
+
+// outermost returns the prefixes of the family, without those that are in another one: ranges of a set must not overlap.
+func (f rulesFamily) outermost(prefixes []netip.Prefix) (kept []netip.Prefix) {
+	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) {
+		if p.Addr().Is4() == f.ipv4 && (len(kept) == 0 || !kept[len(kept)-1].Overlaps(p)) { // a wider one comes first
+			kept = append(kept, p.Masked())
+		}
+	}
+	return kept
+}

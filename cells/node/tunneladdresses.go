@@ -1,0 +1,238 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"porin.dev/porin/internal/diskfile"
+	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/watchable"
+)
+
+// tunnelAddresses has the addresses of the tunnel device while one is needed. They are on the node's disk before anybody uses
+// them, and no longer there before somebody else can get them.
+type tunnelAddresses struct {
+	source AddressSource // nil: there are none
+	path   string        // "" keeps none over a boot
+	log    *slog.Logger
+	task   *task.Task
+	wake   chan struct{}
+	addrs  watchable.Value[[]netip.Addr]
+
+	mu     sync.Mutex // guards the fields below
+	needed bool
+	blocks []netip.Prefix // of the node
+	err    error          // of the last attempt
+	absent bool           // the file is known not to be there
+}
+
+// The pauses between tries to get addresses.
+const (
+	addressesRetry    = time.Second
+	addressesMaxRetry = 30 * time.Second
+	addressesTimeout  = time.Minute
+)
+
+func newTunnelAddresses(source AddressSource, dir string, log *slog.Logger) *tunnelAddresses {
+	t := &tunnelAddresses{source: source, log: log, wake: make(chan struct{}, 1)}
+	if dir != "" {
+		t.path = filepath.Join(dir, "tunnel.json")
+	}
+	t.task = task.Forever(log, "node-tunnel-addresses", t.run)
+	return t
+}
+
+// begin takes the addresses of before again: those on the disk, or else those that the device has.
+func (t *tunnelAddresses) begin(ofDevice []netip.Addr) {
+	if t.source == nil {
+		return
+	}
+	addrs, err := t.load()
+	if err != nil {
+		t.log.Warn("tunnel may get other addresses than before", "error", err)
+	}
+	if len(addrs) == 0 {
+		addrs = ofDevice
+	}
+	if len(addrs) == 0 {
+		return
+	}
+	if err := t.source.Keep(addrs); err != nil {
+		t.log.Warn("tunnel gets other addresses than before", "addresses", addrs, "error", err)
+		return
+	}
+	t.addrs.Set(addrs)
+}
+
+// need says whether there is a tunnel, and what addresses it may have.
+func (t *tunnelAddresses) need(needed bool, blocks []netip.Prefix) {
+	t.mu.Lock()
+	changed := t.needed != needed || !slices.Equal(t.blocks, blocks)
+	t.needed, t.blocks = needed, blocks
+	t.mu.Unlock()
+	if changed {
+		signal(t.wake)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (t *tunnelAddresses) run(ctx context.Context) error {
+	pause := addressesRetry
+	for ctx.Err() == nil {
+		var retry <-chan time.Time
+		err := t.reconcile(ctx)
+		if err != nil && ctx.Err() == nil {
+			t.log.Warn("tunnel has no addresses; trying again", "in", pause, "error", err)
+			retry = time.After(pause)
+			pause = min(2*pause, addressesMaxRetry)
+		} else {
+			pause = addressesRetry
+		}
+		t.mu.Lock()
+		t.err = err
+		t.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-t.wake:
+		case <-retry:
+		}
+	}
+	return ctx.Err()
+}
+
+func (t *tunnelAddresses) reconcile(ctx context.Context) error {
+	t.mu.Lock()
+	needed, blocks := t.needed, t.blocks
+	t.mu.Unlock()
+	has, _ := t.addrs.Get()
+	if t.source == nil || !needed || len(blocks) == 0 {
+		return nil
+	}
+	outside := func(addr netip.Addr) bool {
+		return !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) })
+	}
+	if slices.ContainsFunc(has, outside) { // the blocks are others now
+		if err := t.drop(); err != nil {
+			return err
+		}
+		has = nil
+	}
+	if len(has) > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, addressesTimeout)
+	defer cancel()
+	addrs, err := t.source.Allocate(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.save(addrs); err != nil {
+		t.source.Release()
+		return err
+	}
+	t.log.Info("tunnel has addresses", "addresses", addrs)
+	t.addrs.Set(addrs)
+	return nil
+}
+
+// drop gives the addresses back. The device must not have them any more, or lose them soon: they rest before somebody gets them.
+func (t *tunnelAddresses) drop() error {
+	if t.source == nil {
+		return nil
+	}
+	if err := t.forget(); err != nil {
+		return err
+	}
+	if has, _ := t.addrs.Get(); len(has) > 0 {
+		t.addrs.Set(nil)
+		t.source.Release()
+	}
+	return nil
+}
+
+// forget removes the file.
+func (t *tunnelAddresses) forget() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.path == "" || t.absent {
+		return nil
+	}
+	if err := os.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the addresses of the tunnel: %w", err)
+	}
+	t.absent = true
+	return nil
+}
+
+// Err is why there are no addresses.
+func (t *tunnelAddresses) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// maxAddressFile bounds what is read: nobody but the agent writes it.
+const maxAddressFile = 4 << 10
+
+func (t *tunnelAddresses) load() (addrs []netip.Addr, err error) {
+	if t.path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.absent = true
+		return nil, nil
+	}
+	if err == nil && len(text) > maxAddressFile {
+		err = errors.New("too large")
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &addrs)
+	}
+	if err == nil && (len(addrs) > 2 || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !a.IsGlobalUnicast() })) {
+		err = errors.New("no addresses of a tunnel")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the addresses of the tunnel in %s: %w", t.path, err)
+	}
+	return addrs, nil
+}
+
+// save returns when they are on the disk.
+func (t *tunnelAddresses) save(addrs []netip.Addr) error {
+	if t.path == "" {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.absent = false
+	text, err := json.Marshal(addrs)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(t.path), 0o750)
+	}
+	if err == nil {
+		err = diskfile.Replace(t.path, append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("keep the addresses of the tunnel: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,277 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/node/tunnel"
+	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/watchable"
+)
+
+func peerAt(name string, mode cluster.RoutingMode, addresses []netip.Addr, blocks ...string) Peer {
+	return Peer{
+		NodeNetwork: cluster.NodeNetwork{Node: IDOfName(name), Addresses: addresses, Routing: mode, TunnelPort: 8472}, Blocks: prefixes(blocks...),
+	}
+}
+
+// TestTunnelOwners: no record takes what is this node's, and a node without a family in common is left out.
+func TestTunnelOwners(t *testing.T) {
+	view := View{
+		Self: Self{Node: IDOfName("self"), Addresses: addresses("192.0.2.1", "2001:db8::1"), Blocks: prefixes("10.1.0.0/24")},
+		Peers: []Peer{
+			peerAt("dual", cluster.RoutingVXLAN, addresses("192.0.2.2", "2001:db8::2"), "10.2.0.0/24"),
+			peerAt("six", cluster.RoutingNative, addresses("2001:db8::3"), "10.3.0.0/24"),
+			peerAt("nowhere", cluster.RoutingVXLAN, nil, "10.4.0.0/24"),
+			peerAt("thief", cluster.RoutingVXLAN, addresses("10.1.0.7", "2001:db8::1")),
+		},
+	}
+	all := tunnelOwners(view)
+	for text, want := range map[string]tunnel.Owner{
+		"10.1.0.0/24":     {Pods: true},
+		"192.0.2.1/32":    {},
+		"2001:db8::1/128": {},
+		"10.2.0.0/24":     {Addresses: addresses("192.0.2.2", "2001:db8::2"), Local: netip.MustParseAddr("192.0.2.1"), Pods: true},
+		"2001:db8::2/128": {Addresses: addresses("192.0.2.2", "2001:db8::2"), Local: netip.MustParseAddr("192.0.2.1")},
+		"192.0.2.2/32":    {Addresses: addresses("192.0.2.2", "2001:db8::2"), Local: netip.MustParseAddr("192.0.2.1")},
+		"10.3.0.0/24":     {Addresses: addresses("2001:db8::3"), Local: netip.MustParseAddr("2001:db8::1"), Pods: true},
+		"2001:db8::3/128": {Addresses: addresses("2001:db8::3"), Local: netip.MustParseAddr("2001:db8::1")},
+	} {
+		prefix := netip.MustParsePrefix(text)
+		got, ok := all[prefix]
+		if !ok || !slices.Equal(got.Addresses, want.Addresses) || got.Local != want.Local || got.Pods != want.Pods {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+		delete(all, prefix)
+	}
+	if len(all) > 0 {
+		t.Errorf("and nothing else, but %+v", all)
+	}
+}
+
+// TestTunnelMTU: the device has the MTU of the outer family with the most room, and a route to a node with less its own.
+func TestTunnelMTU(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	self := Self{Addresses: []netip.Addr{v4, v6}}
+	block := netip.MustParsePrefix("10.2.0.0/24")
+	for _, row := range []struct {
+		uplinks       map[netip.Addr]int
+		device, toSix int
+	}{
+		{map[netip.Addr]int{v4: 1500, v6: 1500}, 1450, 1430},
+		{map[netip.Addr]int{v4: 9000, v6: 1500}, 8950, 1430},
+		{map[netip.Addr]int{v4: 1400, v6: 1500}, 1430, 0},
+		{map[netip.Addr]int{v6: 1500}, 1430, 0},
+		{map[netip.Addr]int{v4: 1300}, 1280, 0},
+		{map[netip.Addr]int{}, 1430, 1280},
+	} {
+		if got := tunnelMTU(row.uplinks); got != row.device {
+			t.Errorf("uplinks %v: the device's MTU is %d, want %d", row.uplinks, got, row.device)
+		}
+		if _, ok := row.uplinks[v6]; !ok {
+			continue
+		}
+		if got := tunnelHop(1, block, self, peerAt("six", cluster.RoutingVXLAN, []netip.Addr{netip.MustParseAddr("2001:db8::2")}), row.uplinks).mtu; got != row.toSix {
+			t.Errorf("uplinks %v: the route to a node with IPv6 alone has the MTU %d, want %d", row.uplinks, got, row.toSix)
+		}
+	}
+}
+
+// source is an [AddressSource] in memory.
+type source struct {
+	has, next []netip.Addr
+	err       error
+}
+
+func (s *source) Keep(addrs []netip.Addr) error { s.has = addrs; return s.err }
+func (s *source) Release()                      { s.has = nil }
+func (s *source) Allocate(context.Context) ([]netip.Addr, error) {
+	if s.has == nil {
+		s.has = s.next
+	}
+	return s.has, s.err
+}
+
+// tunnelled is a router of a node with a real tunnel.
+type tunnelled struct {
+	*router
+	node   *testutil.Node
+	source *source
+}
+
+func newTunnelled(t *testing.T, mode cluster.RoutingMode) *tunnelled {
+	t.Helper()
+	x := &tunnelled{node: testutil.NewNode(t), source: &source{next: addresses("10.1.0.1")}}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	err := x.node.Do(func() error {
+		kernel, err := openKernel()
+		if err != nil {
+			return err
+		}
+		device, err := tunnel.Open(tunnel.Config{BPFRoot: x.node.BPFRoot, Port: 8472}, log)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(device.Close(), kernel.close()); err != nil {
+				t.Error(err)
+			}
+		})
+		x.router = newRouter(mode, nil, kernel, device, newTunnelAddresses(x.source, x.node.Dir, log), nil, &watchable.Value[TunnelEnd]{}, log)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func (x *tunnelled) view(mode cluster.RoutingMode, peers ...Peer) View {
+	return View{Ready: true, Peers: peers, Self: Self{
+		Node: IDOfName("self"), Addresses: []netip.Addr{x.node.IPv4, x.node.IPv6}, Blocks: prefixes("10.1.0.0/24"), Routing: mode,
+	}}
+}
+
+// TestTunnelComesAndGoes: a native node has a tunnel while it knows a node that needs one, and for a while afterwards; the others hear
+// of its end before it goes, and then nothing of it is left.
+func TestTunnelComesAndGoes(t *testing.T) {
+	x := newTunnelled(t, cluster.RoutingNative)
+	near := peerAt("near", cluster.RoutingNative, addresses("192.0.2.7"), "10.7.0.0/24")
+	far := peerAt("far", cluster.RoutingVXLAN, addresses("192.0.2.9"), "10.9.0.0/24")
+	reconcile := func(peers ...Peer) {
+		t.Helper()
+		if err := errors.Join(x.reconcile(x.view(cluster.RoutingNative, peers...)), x.addresses.reconcile(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(what string, device bool, port int, addresses int) {
+		t.Helper()
+		end, _ := x.end.Get()
+		if has := slices.Contains(x.node.LinkNames(t), tunnel.Device); has != device || end.Port != port || len(x.source.has) != addresses || !end.Observed {
+			t.Errorf("%s: device %t, end %+v, addresses %v; want device %t, port %d, %d addresses", what, has, end, x.source.has, device, port, addresses)
+		}
+	}
+	reconcile(near)
+	is("without need", false, 0, 0)
+	reconcile(near, far)
+	reconcile(near, far)
+	is("with a peer that needs it", true, 8472, 1)
+	if state, _ := x.state.Get(); state.Reach[far.Blocks[0]] != ReachTunnel || len(state.Errors) > 0 {
+		t.Errorf("state %+v", state)
+	}
+	reconcile(near)
+	is("when the peer is gone", true, 8472, 1)
+	if mtu := x.podMTU.Load(); mtu != 1450 {
+		t.Errorf("MTU of pods %d", mtu)
+	}
+	x.begun, x.needed = time.Now().Add(-2*keepTime), time.Now().Add(-2*keepTime)
+	reconcile(near)
+	is("later", true, 0, 1)
+	reconcile(near)
+	is("and then", false, 0, 0)
+	if _, err := os.Stat(filepath.Join(x.node.Dir, "tunnel.json")); !os.IsNotExist(err) {
+		t.Errorf("the file of its addresses: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(x.node.BPFRoot, "tunnel")); !os.IsNotExist(err) {
+		t.Errorf("pins: %v", err)
+	}
+	reconcile(near)
+	if mtu := x.podMTU.Load(); mtu != 1500 {
+		t.Errorf("MTU of pods %d", mtu)
+	}
+	reconcile(far)
+	reconcile(far)
+	is("again", true, 8472, 1)
+}
+
+// TestTunnelHold: after a start, what no record asks for stays for a while, but not what contradicts a record.
+func TestTunnelHold(t *testing.T) {
+	x := newTunnelled(t, cluster.RoutingVXLAN)
+	gone, stays := peerAt("gone", cluster.RoutingVXLAN, addresses("192.0.2.7"), "10.7.0.0/24"), peerAt("stays", cluster.RoutingVXLAN, addresses("192.0.2.9"), "10.9.0.0/24", "10.8.0.0/24")
+	reconcile := func(peers ...Peer) (routes []string) {
+		t.Helper()
+		if err := x.reconcile(x.view(cluster.RoutingVXLAN, peers...)); err != nil {
+			t.Fatal(err)
+		}
+		have, err := x.kernel.routes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners, err := x.tunnel.Owners()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for dst := range have {
+			if _, ok := owners[dst]; !ok {
+				t.Errorf("a route to %s, and no node", dst)
+			}
+			routes = append(routes, dst.String())
+		}
+		slices.Sort(routes)
+		return routes
+	}
+	if got := reconcile(gone, stays); !slices.Equal(got, []string{"10.7.0.0/24", "10.8.0.0/24", "10.9.0.0/24"}) {
+		t.Errorf("routes %v", got)
+	}
+	stays.Blocks = prefixes("10.9.0.0/24")
+	if got := reconcile(stays); !slices.Equal(got, []string{"10.7.0.0/24", "10.9.0.0/24"}) {
+		t.Errorf("without a record of one: routes %v", got)
+	}
+	x.begun = time.Now().Add(-2 * keepTime)
+	if got := reconcile(stays); !slices.Equal(got, []string{"10.9.0.0/24"}) {
+		t.Errorf("later: routes %v", got)
+	}
+	owners, err := x.tunnel.Owners()
+	if _, ok := owners[netip.MustParsePrefix("192.0.2.7/32")]; ok || err != nil {
+		t.Errorf("the address of the node that is gone is there, %v", err)
+	}
+}
+
+// TestTunnelAddresses: they are kept over starts, also when the disk is lost, and given back when the node's blocks are others.
+func TestTunnelAddresses(t *testing.T) {
+	dir, log := t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil))
+	begin := func(s *source, ofDevice ...netip.Addr) *tunnelAddresses {
+		a := newTunnelAddresses(s, dir, log)
+		a.begin(ofDevice)
+		return a
+	}
+	s := &source{next: addresses("10.1.0.1", "fd01::1")}
+	a := begin(s)
+	a.need(true, prefixes("10.1.0.0/24", "fd01::/64"))
+	if err := a.reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]*source{"from the file": {}, "again": {}} {
+		if got, _ := begin(s).addrs.Get(); !slices.Equal(got, addresses("10.1.0.1", "fd01::1")) || !slices.Equal(s.has, got) {
+			t.Errorf("%s: addresses %v, taken %v", name, got, s.has)
+		}
+	}
+	if got, _ := begin(&source{err: errors.New("taken")}).addrs.Get(); got != nil {
+		t.Errorf("addresses %v that cannot be had", got)
+	}
+	a.need(true, prefixes("10.9.0.0/24"))
+	s.next = addresses("10.9.0.1")
+	if err := a.reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := a.addrs.Get(); !slices.Equal(got, addresses("10.9.0.1")) {
+		t.Errorf("addresses %v with other blocks", got)
+	}
+	if err := os.WriteFile(a.path, []byte(`["127.0.0.1"]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := begin(&source{}, addresses("10.9.0.7")...).addrs.Get(); !slices.Equal(got, addresses("10.9.0.7")) {
+		t.Errorf("addresses %v, want those of the device when the file is damaged", got)
+	}
+	if err := errors.Join(a.drop(), a.drop()); err != nil || s.has != nil {
+		t.Errorf("after drop: %v, error %v", s.has, err)
+	}
+}

@@ -1,0 +1,40 @@
+// Package diskfile replaces small files so that a crash or a power failure leaves the old text or the new one.
+package diskfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// newSuffix ends the name of a file that is being written.
+const newSuffix = ".new"
+
+// Replace replaces the file, as a whole or not at all, and returns when text and name are on the disk. The file has mode 0600.
+// Its folder exists. Two calls for one path must not run at the same time.
+func Replace(path string, text []byte) error {
+	f, err := os.OpenFile(path+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir has the names in a folder be on the disk.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,32 @@
+// Package watchable has values of which others want to know the latest state, and when there is a new one.
+package watchable
+
+import "sync"
+
+// Value is one value. The zero Value has the zero T. Who gets a value must not change what it points to.
+type Value[T any] struct {
+	mu      sync.Mutex // guards the fields below
+	value   T
+	changed chan struct{} // closed by the next Set; nil until somebody asks
+}
+
+// Get returns the value, and a channel that is closed when there is another one.
+func (v *Value[T]) Get() (T, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.changed == nil {
+		v.changed = make(chan struct{})
+	}
+	return v.value, v.changed
+}
+
+// Set has everybody who waits know of another value.
+func (v *Value[T]) Set(value T) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.value = value
+	if v.changed != nil {
+		close(v.changed)
+		v.changed = nil
+	}
+}

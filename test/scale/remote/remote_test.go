@@ -1,0 +1,197 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/testutil"
+)
+
+// TestConverge has an agent learn of many nodes' pods, and follow while they come and go.
+func TestConverge(t *testing.T) {
+	testutil.Root(t)
+	etcd := etcdtest.Start(t, nil)
+	cfg := etcd.Config()
+	w := newWorld(t, cfg)
+	s := newSimulator(t, cfg, *nodeCount, *podCount)
+	f := &figures{T: t, pods: float64(*nodeCount * *podCount)}
+	own := w.classes()
+	var before use
+	if *measure {
+		before = w.use()
+		w.agent.Stop(t) // that thousands of nodes come within seconds is no case to be measured
+	}
+	if err := s.write(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if *measure {
+		w.agent.Start(t)
+	}
+	w.converged(s, own)
+	w.decides(s)
+	last := w.follows(s, own, f)
+	w.decides(s)
+	if *measure {
+		w.settles(last)
+		f.use("", before, w.use())
+	}
+
+	// An agent that knows nothing, but for its own pods and policies.
+	w.agent.Stop(t)
+	if err := os.Remove(filepath.Join(w.node.Dir, "store", "peers.db")); err != nil {
+		t.Fatal(err)
+	}
+	copyBefore, began := w.activeCopy(), time.Now()
+	w.agent.Start(t)
+	testutil.Eventually(t, func() error {
+		if w.activeCopy() == copyBefore {
+			return errors.New("the agent has written no policy yet")
+		}
+		return nil
+	})
+	w.converged(s, own)
+	f.add("from the start of an agent until the maps have all", time.Since(began).Seconds(), 5, "s")
+	f.add("processor time of that", w.cpu().Seconds(), 0, "s")
+	if *measure {
+		w.settles(began)
+		f.use(" after a start", before, w.use())
+	}
+	var doctor v1.Doctor
+	if err := w.agent.Get("/v1/doctor", &doctor); err != nil || len(doctor.Findings) > 0 || len(doctor.Errors) > 0 {
+		t.Errorf("doctor: %v, %+v", err, doctor)
+	}
+	f.print()
+}
+
+// decides compares what the engine and the kernel say of connections from pods of other nodes with what the policies mean.
+func (w *world) decides(s *simulator) {
+	w.Helper()
+	verdicts := map[bool]int{}
+	for i := range 40 {
+		number, pod := i%len(s.nodes), i/len(s.nodes)
+		local := i % localPods
+		from := addresses(number, pod)[i%len(addresses(number, pod))]
+		x, err := w.api.ExplainPolicy(w.Context(), from.String(), fmt.Sprintf("team-%d/local-%d", local, local), "TCP", 8080)
+		want := allowed(deploymentOf(number, pod), local)
+		if err != nil || x.Allowed != want || x.Datapath.Differs || x.Datapath.Ingress == nil {
+			w.Errorf("from %s to local-%d: %+v, %v, want allowed %t, also by the kernel", from, local, x, err, want)
+		}
+		verdicts[want]++
+	}
+	if len(verdicts) != 2 {
+		w.Errorf("verdicts %v, want both", verdicts)
+	}
+}
+
+// converged waits until the active copy has the addresses of the simulator and the node's own, and no other.
+func (w *world) converged(s *simulator, own map[netip.Addr]uint32) {
+	w.Helper()
+	want := s.expected()
+	for addr := range own {
+		want[addr] = true
+	}
+	testutil.Eventually(w, func() error {
+		began := time.Now()
+		got := w.classes()
+		if len(got) == len(want) {
+			missing := 0
+			for addr := range want {
+				if _, ok := got[addr]; !ok {
+					missing++
+				}
+			}
+			if missing == 0 {
+				return nil
+			}
+			return fmt.Errorf("%d addresses are missing", missing)
+		}
+		time.Sleep(max(10*time.Millisecond, 5*time.Since(began))) // to look takes processor time, and holds up the agent
+		return fmt.Errorf("%d addresses, want %d; the agent: %s", len(got), len(want), tail(w.agent.Log()))
+	})
+}
+
+func tail(text string) string { return text[max(0, len(text)-500):] }
+
+// follows measures what changes cost, and when they are in the map. It returns the time of the last one.
+func (w *world) follows(s *simulator, own map[netip.Addr]uint32, f *figures) (last time.Time) {
+	w.Helper()
+	m, active := w.pinned(bpf.Addresses), w.activeCopy()
+	var took []time.Duration
+	for i := range 2 * min(*nodeCount, 50) {
+		number := i / 2
+		began := time.Now()
+		pod, there, err := s.toggle(w.Context(), number)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.has(m, active, addresses(number, pod)[0], there)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	f.add("from a write to the store until it is in the map, median", took[len(took)/2].Seconds()*1000, 20, "ms")
+	f.add("the same, 99 % of them", took[len(took)*99/100].Seconds()*1000, 100, "ms")
+
+	duration := time.Second
+	if *measure {
+		duration = 20 * time.Second
+	}
+	const perSecond = 100
+	tick := time.NewTicker(time.Second / perSecond)
+	defer tick.Stop()
+	cpu, began, changes := w.cpu(), time.Now(), 0
+	for time.Since(began) < duration {
+		<-tick.C
+		if _, _, err := s.toggle(w.Context(), changes%*nodeCount); err != nil {
+			w.Fatal(err)
+		}
+		changes++
+	}
+	last = time.Now()
+	w.converged(s, own)
+	f.add(fmt.Sprintf("processor of the agent while %.0f pods a second come and go", float64(changes)/time.Since(began).Seconds()),
+		100*(w.cpu()-cpu).Seconds()/time.Since(began).Seconds(), 10, "%")
+	return last
+}
+
+// figures are what was measured.
+type figures struct {
+	*testing.T
+	pods  float64
+	lines []string
+}
+
+// add notes a figure with its goal; 0 is none.
+func (f *figures) add(name string, got, most float64, unit string) {
+	line := fmt.Sprintf("%-75s %10.1f %s", name, got, unit)
+	if most > 0 {
+		line += fmt.Sprintf("   goal: at most %g", most)
+		if got > most {
+			line += "   MISSED"
+		}
+	}
+	f.lines = append(f.lines, line)
+}
+
+// use adds what a remote pod takes.
+func (f *figures) use(when string, before, after use) {
+	f.add("a remote pod"+when+": maps of policies", (after.maps-before.maps)/f.pods, 200, "B")
+	f.add("a remote pod"+when+": heap of the agent", (after.heap-before.heap)/f.pods, 500, "B")
+	f.add("a remote pod"+when+": memory of the agent (anonymous, resident)", (after.rss-before.rss)/f.pods, 0, "B")
+	f.add("the agent"+when+": resident memory at its peak", after.peak/1e6, 0, "MB")
+}
+
+func (f *figures) print() {
+	if *measure {
+		fmt.Printf("%d nodes with %d pods each, policies: %d, own pods: %d\n%s\n", *nodeCount, *podCount, policyCount, localPods, strings.Join(f.lines, "\n"))
+	}
+}
