@@ -86,16 +86,25 @@ func TestNodeWithoutUplink(t *testing.T) {
 	r.nothingLeft()
 }
 
-// tentative returns an error while the kernel looks whether others have an address of the node.
-func tentative(node *testutil.Node) error {
+// settled returns an error until the kernel has made the link-local address of the node's uplink, which follows its carrier, and has
+// looked whether others have an address of the node.
+func settled(node *testutil.Node) error {
 	return node.Do(func() error {
 		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V6)
+		if err != nil {
+			return err
+		}
+		linkLocal := false
 		for _, a := range addrs {
 			if a.Flags&unix.IFA_F_TENTATIVE != 0 {
-				err = fmt.Errorf("%s is tentative", a.IPNet)
+				return fmt.Errorf("%s is tentative", a.IPNet)
 			}
+			linkLocal = linkLocal || a.IP.IsLinkLocalUnicast()
 		}
-		return err
+		if !linkLocal {
+			return errors.New("the uplink has no link-local address yet")
+		}
+		return nil
 	})
 }
 
@@ -108,7 +117,7 @@ func TestNodeSysctls(t *testing.T) {
 		}
 		return s
 	}
-	testutil.Eventually(t, func() error { return tentative(node) })
+	testutil.Eventually(t, func() error { return settled(node) })
 	before := snapshot()
 	r := rigOn(t, node)
 	p := r.pod()
