@@ -29,6 +29,8 @@ type Want struct {
 	// Maybe are attachments ("containerID:ifname") that an interrupted call left undecided: each is there as a whole, or
 	// gone as a whole.
 	Maybe []string
+	// Others are the other nodes that there are.
+	Others []OtherNode
 }
 
 // Checker looks at one node.
@@ -57,14 +59,16 @@ func (c *Checker) Look(want Want) ([]Finding, error) {
 	pins, err3 := c.pinItems()
 	files, err4 := c.fileItems()
 	policies, err5 := c.policyItems()
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	paths, err6 := c.pathItems(a.hasTunnel())
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return nil, err
 	}
 	findings := compare(want.items(), a.endpointItems(want))
 	findings = append(findings, compare(a.addressesDue(), a.addressItems())...)
 	findings = append(findings, compare(a.kernelDue(), kernel)...)
 	findings = append(findings, compare(a.mapsDue(), maps)...)
-	findings = append(findings, compare(a.policiesDue(), policies)...)
+	findings = append(findings, compare(append(a.policiesDue(), want.classesDue()...), policies)...)
+	findings = append(findings, compare(a.pathsDue(want), paths)...)
 	findings = append(findings, compare(a.pinsDue(), pins)...)
 	findings = append(findings, compare(nil, files)...)
 	return append(findings, a.doctorFindings()...), nil
