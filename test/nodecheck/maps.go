@@ -72,7 +72,7 @@ func policyEntry(id uint32, egress, ingress bool) Item {
 }
 
 // policyItems are those of the policy that is active. What the node's own addresses have, what ranges of policies have, and the other copy, the doctor knows.
-func (c *Checker) policyItems() (items []Item, err error) {
+func (c *Checker) policyItems(want Want) (items []Item, err error) {
 	dir := filepath.Join(c.node.BPFRoot, "maps")
 	var active uint32
 	err1 := eachEntry(filepath.Join(dir, bpf.ActiveCopy), func(_, number uint32) { active = number })
@@ -82,8 +82,8 @@ func (c *Checker) policyItems() (items []Item, err error) {
 		}
 	})
 	err3 := eachEntry(filepath.Join(dir, bpf.Prefixes), func(k abi.PrefixKey, class uint32) {
-		if k.Copy == active && class&abi.ClassUnmanaged != 0 {
-			items = append(items, unmanagedEntry(rangeOf(k)))
+		if cidr := rangeOf(k); k.Copy == active && class&abi.ClassUnmanaged != 0 && !want.hasBlockAround(cidr) {
+			items = append(items, unmanagedEntry(cidr))
 		}
 	})
 	err4 := eachInBatches(filepath.Join(dir, bpf.Policies), func(id uint32, p abi.Policy) {

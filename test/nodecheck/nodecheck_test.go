@@ -117,7 +117,7 @@ func TestNodeCheckFindings(t *testing.T) {
 			return errors.Join(r.put(bpf.Addresses, key(0), uint32(abi.ClassWorld)), r.put(bpf.Addresses, key(1), uint32(abi.ClassWorld)))
 		}, []string{"entry of map addresses left"}},
 		"a range of addresses of no other node": {func(r *rig) error {
-			return errors.Join(r.put(bpf.Prefixes, unmanaged(0), abi.ClassUnmanaged), r.put(bpf.Prefixes, unmanaged(1), abi.ClassUnmanaged))
+			return r.putUnmanaged(foreign)
 		}, []string{"entry of map prefixes left"}},
 		"a route to no other node": {func(r *rig) error {
 			route := testutil.GatewayRoute(r.node.Link(r, "eth0").Attrs().Index, foreign, netip.MustParseAddr("192.0.2.7"))
@@ -153,9 +153,13 @@ func TestNodeCheckFindings(t *testing.T) {
 // foreign is a block of no node.
 var foreign = netip.MustParsePrefix("10.7.0.0/24")
 
-// unmanaged is the key of the foreign block in a copy of the policy.
-func unmanaged(copyNumber uint32) abi.PrefixKey {
-	return abi.PrefixKey{Bits: 32 + 96 + uint32(foreign.Bits()), Copy: copyNumber, Addr: foreign.Addr().As16()}
+// putUnmanaged gives a range the class of pods that nothing is known of, in both copies of the policy.
+func (r *rig) putUnmanaged(cidr netip.Prefix) (err error) {
+	for copyNumber := range abi.PolicyCopies {
+		key := abi.PrefixKey{Bits: 32 + 96 + uint32(cidr.Bits()), Copy: copyNumber, Addr: cidr.Addr().As16()}
+		err = errors.Join(err, r.put(bpf.Prefixes, key, abi.ClassUnmanaged))
+	}
+	return err
 }
 
 func (r *rig) put(name string, key, value any) error {

@@ -11,14 +11,53 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/node"
 	"porin.dev/porin/internal/nl"
 )
 
-// OtherNode is another node of the cluster as its records say. One without a tunnel, and not in mode external, is on a link of the node that is looked at.
+// OtherNode is another node of the cluster as its records say. Its addresses are on a link of the node that is looked at.
 type OtherNode struct {
 	cluster.NodeNetwork
-	Groups []cluster.EndpointGroup
+	Groups  []cluster.EndpointGroup
+	offLink bool // they are not
+}
+
+// offLinkNodes are the nodes of other checkers, as their agents say that they are.
+func offLinkNodes(checkers []*Checker) (nodes []OtherNode, err error) {
+	for _, c := range checkers {
+		a, err := c.ask()
+		if err != nil {
+			return nil, err
+		}
+		c.api.Close()
+		nodes = append(nodes, a.asOther())
+	}
+	return nodes, nil
+}
+
+// asOther is the node as others are to know it.
+func (a answers) asOther() OtherNode {
+	self := a.status.Network
+	o := OtherNode{NodeNetwork: cluster.NodeNetwork{Addresses: self.Addresses, Routing: cluster.RoutingMode(self.Routing)}, offLink: true}
+	if a.hasTunnel() {
+		o.TunnelPort, o.Tunnel = uint16(self.Tunnel.Port), self.Tunnel.Addresses
+	}
+	for _, pool := range a.usage.Pools {
+		for _, r := range pool.Ranges {
+			o.Blocks = append(o.Blocks, r.Prefix)
+		}
+	}
+	var pods []cluster.PublishedEndpoint
+	for _, ep := range a.endpoints {
+		if endpoint.Kind(ep.Kind) == endpoint.KindHealth {
+			o.Health = append(o.Health, addresses(ep)...)
+		} else {
+			pods = append(pods, cluster.PublishedEndpoint{Addresses: addresses(ep)})
+		}
+	}
+	o.Groups = []cluster.EndpointGroup{{Endpoints: pods}}
+	return o
 }
 
 // pods are the addresses of the node's endpoints.
@@ -46,7 +85,7 @@ func (o OtherNode) via(block netip.Prefix, self v1.NetworkStatus) (none netip.Ad
 		return v1.GatewayIPv4
 	case slices.Contains(modes, vxlan) && o.TunnelPort != 0:
 		return v1.GatewayIPv6
-	case slices.Contains(modes, external):
+	case slices.Contains(modes, external), o.offLink:
 		return none
 	}
 	return o.Address(cluster.FamilyOf(block.Addr()))
@@ -63,6 +102,13 @@ func (w Want) classesDue() (items []Item) {
 		}
 	}
 	return items
+}
+
+// hasBlockAround reports whether the range is a part of a block of another node: it is one of a policy.
+func (w Want) hasBlockAround(cidr netip.Prefix) bool {
+	return slices.ContainsFunc(w.Others, func(o OtherNode) bool {
+		return slices.ContainsFunc(o.Blocks, func(block netip.Prefix) bool { return block.Overlaps(cidr) && block.Bits() < cidr.Bits() })
+	})
 }
 
 // pathsDue are the ways to other nodes: routes, and the entries by which the datapath knows their blocks.

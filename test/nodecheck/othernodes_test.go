@@ -64,6 +64,8 @@ func TestNodeCheckOtherNodes(t *testing.T) {
 			r.must(errors.Join(networkErr, groupErr))
 			r.settles(with(other))
 			r.finds(alone, each(kinds.all, "left")...)
+			r.must(r.putUnmanaged(netip.MustParsePrefix("10.77.0.0/25"))) // as a policy about a part of a block does
+			r.finds(with(other))
 
 			moved := other
 			moved.Blocks = []netip.Prefix{other.Blocks[0], netip.MustParsePrefix("10.79.0.0/24")}
