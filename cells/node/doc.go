@@ -11,7 +11,8 @@
 // What the package promises:
 //
 //   - A node whose agent is silent keeps its routes. A record that the store has lost keeps them, too, until somebody deletes the
-//     node; after a restart of this agent, for [keepTime]. Agents write a lost record of their own anew.
+//     node; after a restart of this agent, for [keepTime]. Agents write a lost record of their own anew. An agent that was away when a
+//     node was deleted, and knows it from the [cache.Cache], removes its routes when it starts.
 //   - A block has routes to one node. When records disagree, the store's claim of the block counts, and without one who had it first.
 //   - No route leads to a block that has an address of a node, or that overlaps this node's blocks: a record cannot take them over.
 //   - Routes of others are left alone. Those of this package have the protocol [RouteProtocol].

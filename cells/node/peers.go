@@ -223,6 +223,10 @@ func (p *Peers) hasAnswered(origin cache.Origin) {
 	if p.storeAway && origin != p.from {
 		p.records.forgetMissing()
 	}
+	if !p.answered && len(p.records.removed) > 0 {
+		former, _, _ := p.cache.Networks()
+		p.records.addDeleted(former)
+	}
 	p.answered, p.storeAway, p.asOf = true, false, time.Time{}
 	p.cache.SetOrigin(origin)
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/node/cache"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/internal/watchable"
 )
@@ -155,6 +157,37 @@ func TestNodeReturns(t *testing.T) {
 	z := newMember(t, b, two)
 	z.published(t)
 	a.knows(t, "two", two.Blocks)
+}
+
+// TestNodeDeletedBeforeStart has an agent start after nodes were deleted that a former agent knew: it knows what they had, and of the others nothing.
+func TestNodeDeletedBeforeStart(t *testing.T) {
+	s := clustertest.NewStrict(5)
+	t.Cleanup(s.Close)
+	b, dir, log := s.Backend(), t.TempDir(), slog.New(slog.DiscardHandler)
+	off, half, lost := network("off", "192.0.2.2", "10.2.0.0/24"), network("half", "192.0.2.3", "10.3.0.0/24"), network("lost", "192.0.2.4", "10.4.0.0/24")
+	former := cache.New(dir, log)
+	former.SetOrigin(cache.Origin{Store: "x"})
+	former.RecordNetworks(snapshot(off, lost))
+	must(t, former.Stop(t.Context()))
+	_, infoErr := b.Info.Put(t.Context(), cluster.ClusterInfo{ID: "x", Removed: []string{off.Node.Key, half.Node.Key}})
+	_, recordErr := b.Networks.Put(t.Context(), half) // its deletion was interrupted
+	must(t, errors.Join(infoErr, recordErr))
+
+	m := &member{}
+	m.self.Set(Self{Node: IDOfName("self"), Addresses: addresses("192.0.2.1")})
+	c := cache.New(dir, log)
+	m.peers = NewPeers(&b, c, &m.self, log)
+	m.peers.task.Start(nil)
+	t.Cleanup(func() { must(t, errors.Join(m.peers.task.Stop(context.Background()), c.Stop(context.Background()))) })
+	testutil.Eventually(t, func() error {
+		view, _ := m.peers.View()
+		got := slices.SortedFunc(slices.Values(view.Deleted), netip.Prefix.Compare)
+		want := prefixes("10.2.0.0/24", "10.3.0.0/24", "192.0.2.2/32", "192.0.2.3/32")
+		if len(view.Peers) > 0 || !slices.Equal(got, want) {
+			return fmt.Errorf("it knows nodes %+v, and of deleted ones %v; want none, and %v", view.Peers, got, want)
+		}
+		return nil
+	})
 }
 
 // TestNodeReplaced has another machine start under the name of one that is gone.

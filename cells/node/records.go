@@ -19,6 +19,8 @@ type records struct {
 	// claims are the owners of blocks in conflict, as the store's claims say.
 	claims    map[netip.Prefix]cluster.NodeID
 	lastOrder uint64 // of the record that came last
+	// deleted are the prefixes of nodes of which a former agent knew, and which were deleted before this one has asked.
+	deleted []netip.Prefix
 }
 
 type record struct {
@@ -76,6 +78,24 @@ func (r *records) forgetRemoved() {
 	maps.DeleteFunc(r.byName, func(_ string, known *record) bool { return known.missing && r.removed[known.network.Node.Key] })
 }
 
+// addDeleted remembers what nodes had that were deleted, of those that a former agent knew.
+func (r *records) addDeleted(former []cluster.NodeNetwork) {
+	for _, n := range former {
+		if r.removed[n.Node.Key] {
+			r.deleted = append(r.deleted, prefixesOf(n)...)
+		}
+	}
+}
+
+// prefixesOf are the blocks and the addresses that a record has.
+func prefixesOf(n cluster.NodeNetwork) []netip.Prefix {
+	all := slices.Clone(n.Blocks)
+	for _, addr := range n.Addresses {
+		all = append(all, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return all
+}
+
 // forgetMissing forgets all records that the store does not have.
 func (r *records) forgetMissing() {
 	maps.DeleteFunc(r.byName, func(_ string, known *record) bool { return known.missing })
@@ -91,8 +111,20 @@ func (r *records) view(self Self) View {
 		v.Peers = append(v.Peers, p)
 	}
 	v.assignBlocks(newBlockOwners(self, peers), r.claims)
+	v.Deleted = r.deletedPrefixes()
 	slices.SortFunc(v.Peers, func(a, b Peer) int { return strings.Compare(a.Node.String(), b.Node.String()) })
 	return v
+}
+
+// deletedPrefixes are those of nodes that were deleted, also of those that still have a record.
+func (r *records) deletedPrefixes() []netip.Prefix {
+	all := slices.Clone(r.deleted)
+	for _, known := range r.byName {
+		if r.removed[known.network.Node.Key] {
+			all = append(all, prefixesOf(known.network)...)
+		}
+	}
+	return all
 }
 
 // own returns a copy of the node's record, as a view does not change, or nil.

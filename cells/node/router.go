@@ -230,6 +230,9 @@ func (r *router) rememberPublished(view View) map[netip.Prefix]bool {
 	}
 	if !view.StoreAway {
 		maps.Copy(r.published, now)
+		for _, prefix := range view.Deleted {
+			r.published[prefix] = true
+		}
 	}
 	return now
 }

@@ -198,25 +198,7 @@ func TestTunnelHold(t *testing.T) {
 	gone, stays := peerAt("gone", cluster.RoutingVXLAN, addresses("192.0.2.7"), "10.7.0.0/24"), peerAt("stays", cluster.RoutingVXLAN, addresses("192.0.2.9"), "10.9.0.0/24", "10.8.0.0/24")
 	reconcile := func(peers ...Peer) (routes []string) {
 		t.Helper()
-		if err := x.reconcile(x.view(cluster.RoutingVXLAN, peers...)); err != nil {
-			t.Fatal(err)
-		}
-		have, err := x.kernel.routes()
-		if err != nil {
-			t.Fatal(err)
-		}
-		owners, err := x.tunnel.Owners()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for dst := range have {
-			if _, ok := owners[dst]; !ok {
-				t.Errorf("a route to %s, and no node", dst)
-			}
-			routes = append(routes, dst.String())
-		}
-		slices.Sort(routes)
-		return routes
+		return x.routesAfter(t, x.view(cluster.RoutingVXLAN, peers...))
 	}
 	if got := reconcile(gone, stays); !slices.Equal(got, []string{"10.7.0.0/24", "10.8.0.0/24", "10.9.0.0/24"}) {
 		t.Errorf("routes %v", got)
@@ -233,6 +215,54 @@ func TestTunnelHold(t *testing.T) {
 	if _, ok := owners[netip.MustParsePrefix("192.0.2.7/32")]; ok || err != nil {
 		t.Errorf("the address of the node that is gone is there, %v", err)
 	}
+}
+
+// TestRoutesOfDeletedNode: after a start, what is there of a node that was deleted goes at once.
+func TestRoutesOfDeletedNode(t *testing.T) {
+	for name, mode := range map[string]cluster.RoutingMode{"by its address": cluster.RoutingNative, "by the tunnel": cluster.RoutingVXLAN} {
+		t.Run(name, func(t *testing.T) {
+			x := newTunnelled(t, mode)
+			must(t, x.node.Netlink(t).RouteAdd(testutil.HostRoute(x.node.Link(t, "eth0").Attrs().Index, netip.MustParseAddr("192.0.2.7"), 0)))
+			gone := peerAt("gone", mode, addresses("192.0.2.7"), "10.7.0.0/24")
+			if got := x.routesAfter(t, x.view(mode, gone)); !slices.Equal(got, []string{"10.7.0.0/24"}) {
+				t.Errorf("routes %v", got)
+			}
+			clear(x.published) // as in a new agent
+			v := x.view(mode)
+			if got := x.routesAfter(t, v); !slices.Equal(got, []string{"10.7.0.0/24"}) {
+				t.Errorf("without its record: routes %v", got)
+			}
+			v.Deleted = prefixes("10.7.0.0/24", "192.0.2.7/32")
+			if got := x.routesAfter(t, v); len(got) > 0 {
+				t.Errorf("when it was deleted: routes %v", got)
+			}
+			owners, err := x.tunnel.Owners()
+			must(t, err)
+			for _, prefix := range v.Deleted {
+				if _, ok := owners[prefix]; ok {
+					t.Errorf("when it was deleted: the tunnel has a node for %s", prefix)
+				}
+			}
+		})
+	}
+}
+
+// routesAfter are the routes to other nodes after a round.
+func (x *tunnelled) routesAfter(t *testing.T, view View) (routes []string) {
+	t.Helper()
+	must(t, x.reconcile(view))
+	have, err := x.kernel.routes()
+	must(t, err)
+	owners, err := x.tunnel.Owners()
+	must(t, err)
+	for dst, to := range have {
+		if _, ok := owners[dst]; !ok && to.throughTunnel() {
+			t.Errorf("a route to %s, and no node", dst)
+		}
+		routes = append(routes, dst.String())
+	}
+	slices.Sort(routes)
+	return routes
 }
 
 // TestTunnelAddresses: they are kept over starts, also when the disk is lost, and given back when the node's blocks are others.

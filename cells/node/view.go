@@ -40,6 +40,8 @@ type View struct {
 	AsOf      time.Time
 	Peers     []Peer // by name
 	Conflicts []Conflict
+	// Deleted are blocks and addresses of nodes that were deleted, as far as they are known: no record of them will come again.
+	Deleted []netip.Prefix
 	// Own is this node's record in the store; nil when there is none.
 	Own *cluster.NodeNetwork
 	// Removed says that an administrator has deleted this node.

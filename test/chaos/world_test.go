@@ -135,6 +135,11 @@ func (w *world) settle() {
 }
 
 func (h *host) compare(when string, want nodecheck.Want) {
+	for _, other := range h.hosts {
+		if h.etcd != nil && other != h { // else they know nothing of each other
+			want.Peers = append(want.Peers, other.checker)
+		}
+	}
 	findings, err := h.checker.Within(patience, want)
 	if err != nil {
 		h.wrongs.add("agent does not answer", err.Error())

@@ -90,6 +90,7 @@ func TestCrashMatrix(t *testing.T) {
 	}
 	sum.run(t, jobs, operations, newScene)
 	sum.run(t, jobs, poolOperations, newPoolScene)
+	sum.run(t, jobs, otherNodeOperations, newOtherNodesScene)
 	sum.run(t, jobs, peerOperations, newPeerScene)
 	close(jobs)
 	running.Wait()

@@ -9,14 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/node"
-	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/test/nodecheck"
 )
 
 // peerOperations are those of a node that remembers another one, in an etcd.
@@ -28,27 +27,31 @@ var peerOperations = []row{
 // newPeerScene has a node with CIDRs of its own, and an etcd that has the record of another one.
 func newPeerScene(t *testing.T, pods int) *scene {
 	t.Helper()
-	s := prepareScene(t)
-	s.etcd = etcdtest.Start(t, nil)
-	cfg := s.etcd.Config()
-	s.peers = peerRecord(t, cfg)
-	s.mode = []string{
-		"--ipam-pod-cidr=" + s.node.PodIPv4.String() + "," + s.node.PodIPv6.String(), "--ipam-quarantine=0s",
-		"--store=etcd", "--store-etcd-endpoints=" + cfg.Etcd.Endpoints[0], "--store-etcd-prefix=" + cfg.Etcd.Prefix,
-	}
+	s := prepareScene(t, testutil.NewFabric)
+	s.useEtcd()
+	s.peers = s.peerRecord()
 	s.begin()
 	s.settleIn(pods)
 	return s
 }
 
+// useEtcd has the node's agents, with CIDRs of their own, use an etcd.
+func (s *scene) useEtcd() {
+	s.t.Helper()
+	s.etcd = etcdtest.Start(s.t, nil)
+	s.store = s.etcd.Config()
+	s.mode = append(s.ownCIDRs(), "--store=etcd", "--store-etcd-endpoints="+s.store.Etcd.Endpoints[0], "--store-etcd-prefix="+s.store.Etcd.Prefix)
+}
+
 // peerRecord returns what writes the record of another node, each time another one.
-func peerRecord(t *testing.T, cfg store.Config) func() error {
-	t.Helper()
-	networks := cluster.OnStore(storetest.Open(t, cfg)).Networks
+func (s *scene) peerRecord() func() error {
+	s.t.Helper()
+	networks := cluster.OnStore(storetest.Open(s.t, s.store)).Networks
 	record := cluster.NodeNetwork{Node: node.IDOfName("other"), Blocks: prefixes("10.77.0.0/24"), Routing: cluster.RoutingExternal}
+	s.others = []nodecheck.OtherNode{{NodeNetwork: record}}
 	return func() (err error) {
 		record.Agent += "x"
-		record, err = networks.Put(t.Context(), record)
+		record, err = networks.Put(s.t.Context(), record)
 		return err
 	}
 }
@@ -75,10 +78,6 @@ func remembers(first bool) func(*scene) operation {
 			}
 			return knows(func(n v1.NetworkStatus) bool { return n.Peers == 1 })
 		}
-		end := func() {
-			_ = unix.Kill(s.agent.PID(), unix.SIGTERM)
-			s.agent.Ended(reach)
-		}
 		return operation{
 			victim: s.agents,
 			only:   func(e effect) bool { return strings.HasPrefix(filepath.Base(e.on), "peers.db") },
@@ -94,10 +93,10 @@ func remembers(first bool) func(*scene) operation {
 				if err := start(); err != nil || first {
 					return err
 				}
-				end()
+				s.stop()
 				return start()
 			},
-			run: end,
+			run: s.stop,
 			judge: func() error {
 				if err := s.agentDies(); err != nil {
 					return err

@@ -42,7 +42,7 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 // newPoolScene has a node with the pools.
 func newPoolScene(t *testing.T, count int) *scene {
 	t.Helper()
-	s := prepareScene(t)
+	s := prepareScene(t, testutil.NewFabric)
 	s.mode = []string{"--ipam-mode=multi-pool", "--ipam-pre-allocate=1", "--ipam-default-pool=10.64.0.0/24,fd00:64::/120"}
 	s.begin()
 	s.pools = &pools{s.agent}

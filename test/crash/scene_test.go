@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
@@ -23,7 +26,9 @@ type scene struct {
 	mode    []string         // flags of the agent: where its addresses come from
 	pools   *pools           // of the cluster; nil in another mode
 	etcd    *etcdtest.Server // of the cluster; nil in another mode
+	store   store.Config     // of the etcd
 	peers   func() error     // changes the record of another node in it
+	others  []nodecheck.OtherNode
 	node    *testutil.Node
 	agent   *testutil.Agent
 	cni     *testutil.CNI
@@ -41,18 +46,23 @@ type scene struct {
 // newScene has a node with CIDRs of its own, and policies.
 func newScene(t *testing.T, pods int) *scene {
 	t.Helper()
-	s := prepareScene(t)
-	s.mode = []string{"--ipam-pod-cidr=" + s.node.PodIPv4.String() + "," + s.node.PodIPv6.String(), "--ipam-quarantine=0s"}
+	s := prepareScene(t, testutil.NewFabric)
+	s.mode = s.ownCIDRs()
 	s.begin()
 	s.restrict(ingressPolicies)
 	s.settleIn(pods)
 	return s
 }
 
-func prepareScene(t *testing.T) *scene {
+// ownCIDRs are the flags of a node with CIDRs of its own.
+func (s *scene) ownCIDRs() []string {
+	return []string{"--ipam-pod-cidr=" + s.node.PodIPv4.String() + "," + s.node.PodIPv6.String(), "--ipam-quarantine=0s"}
+}
+
+func prepareScene(t *testing.T, fabric func(testing.TB) *testutil.Fabric) *scene {
 	t.Helper()
 	testutil.Root(t)
-	s := &scene{t: t, node: testutil.NewNode(t), agents: &tracer{}, plugins: &tracer{}}
+	s := &scene{t: t, node: fabric(t).NewNode(t), agents: &tracer{}, plugins: &tracer{}}
 	t.Cleanup(func() { s.agents.end(); s.plugins.end() })
 	s.checker = nodecheck.New(t, s.node)
 	s.spare = []*testutil.Namespace{testutil.NetNS(t), testutil.NetNS(t)}
@@ -145,6 +155,12 @@ func (s *scene) agentDies() error {
 	return nil
 }
 
+// stop has the agent end in order.
+func (s *scene) stop() {
+	_ = unix.Kill(s.agent.PID(), unix.SIGTERM)
+	s.agent.Ended(reach)
+}
+
 // restart starts the next agent, which nobody kills.
 func (s *scene) restart() error {
 	s.agent.End()
@@ -156,7 +172,7 @@ func (s *scene) restart() error {
 
 // check compares ledger and kernel with what the runtime holds: the live pods, and those, and perhaps others.
 func (s *scene) check(when string, also []nodecheck.Pod, maybe ...*testutil.Container) error {
-	want := nodecheck.Want{Live: append(append([]nodecheck.Pod(nil), s.live...), also...)}
+	want := nodecheck.Want{Live: append(append([]nodecheck.Pod(nil), s.live...), also...), Others: s.others}
 	for _, c := range maybe {
 		want.Maybe = append(want.Maybe, nodecheck.AttachmentOf(c))
 	}

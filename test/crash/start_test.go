@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -101,10 +99,7 @@ func agentStop(s *scene) operation {
 	return operation{
 		victim:  s.agents,
 		prepare: func() error { return nil },
-		run: func() {
-			_ = unix.Kill(s.agent.PID(), unix.SIGTERM)
-			s.agent.Ended(reach)
-		},
+		run:     s.stop,
 		judge: func() error {
 			if err := errors.Join(s.agentDies(), s.restart()); err != nil {
 				return err

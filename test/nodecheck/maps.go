@@ -71,8 +71,8 @@ func policyEntry(id uint32, egress, ingress bool) Item {
 	return Item{"entry of map " + bpf.Policies, fmt.Sprintf("endpoint %d: egress %t, ingress %t restricted", id, egress, ingress)}
 }
 
-// policyItems are those of the policy that is active. What the node's own addresses have, and what the other copy has, the doctor knows.
-func (c *Checker) policyItems() (items []Item, err error) {
+// policyItems are those of the policy that is active. What the node's own addresses have, what ranges of policies have, and the other copy, the doctor knows.
+func (c *Checker) policyItems(want Want) (items []Item, err error) {
 	dir := filepath.Join(c.node.BPFRoot, "maps")
 	var active uint32
 	err1 := eachEntry(filepath.Join(dir, bpf.ActiveCopy), func(_, number uint32) { active = number })
@@ -81,12 +81,17 @@ func (c *Checker) policyItems() (items []Item, err error) {
 			items = append(items, classEntry(k.Addr.IP()))
 		}
 	})
-	err3 := eachInBatches(filepath.Join(dir, bpf.Policies), func(id uint32, p abi.Policy) {
+	err3 := eachEntry(filepath.Join(dir, bpf.Prefixes), func(k abi.PrefixKey, class uint32) {
+		if cidr := rangeOf(k); k.Copy == active && class&abi.ClassUnmanaged != 0 && !want.hasBlockAround(cidr) {
+			items = append(items, unmanagedEntry(cidr))
+		}
+	})
+	err4 := eachInBatches(filepath.Join(dir, bpf.Policies), func(id uint32, p abi.Policy) {
 		if p.Egress[active] != 0 || p.Ingress[active] != 0 {
 			items = append(items, policyEntry(id, p.Egress[active] != 0, p.Ingress[active] != 0))
 		}
 	})
-	return items, errors.Join(err1, err2, err3)
+	return items, errors.Join(err1, err2, err3, err4)
 }
 
 // eachEntry visits what is in a pinned map. A deletion meanwhile can make it visit an entry twice, or end with an error.

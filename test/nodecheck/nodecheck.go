@@ -29,6 +29,10 @@ type Want struct {
 	// Maybe are attachments ("containerID:ifname") that an interrupted call left undecided: each is there as a whole, or
 	// gone as a whole.
 	Maybe []string
+	// Others are the other nodes that there are, and Peers the checkers of those with an agent, which says what they have. These are not on
+	// a link of the node.
+	Others []OtherNode
+	Peers  []*Checker
 }
 
 // Checker looks at one node.
@@ -52,19 +56,26 @@ func (c *Checker) Look(want Want) ([]Finding, error) {
 		return nil, err
 	}
 	defer c.api.Close() // the agent may not be the same the next time
+	peers, err := offLinkNodes(want.Peers)
+	if err != nil {
+		return nil, err
+	}
+	want.Others = slices.Concat(want.Others, peers)
 	kernel, err1 := c.kernelItems()
 	maps, err2 := c.mapItems()
 	pins, err3 := c.pinItems()
 	files, err4 := c.fileItems()
-	policies, err5 := c.policyItems()
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	policies, err5 := c.policyItems(want)
+	paths, err6 := c.pathItems(a.hasTunnel())
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return nil, err
 	}
 	findings := compare(want.items(), a.endpointItems(want))
 	findings = append(findings, compare(a.addressesDue(), a.addressItems())...)
 	findings = append(findings, compare(a.kernelDue(), kernel)...)
 	findings = append(findings, compare(a.mapsDue(), maps)...)
-	findings = append(findings, compare(a.policiesDue(), policies)...)
+	findings = append(findings, compare(append(a.policiesDue(), want.classesDue()...), policies)...)
+	findings = append(findings, compare(a.pathsDue(want), paths)...)
 	findings = append(findings, compare(a.pinsDue(), pins)...)
 	findings = append(findings, compare(nil, files)...)
 	return append(findings, a.doctorFindings()...), nil

@@ -12,6 +12,7 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/node"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -26,11 +27,11 @@ type rig struct {
 	check *nodecheck.Checker
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, flags ...string) *rig {
 	t.Helper()
 	testutil.Root(t)
-	r := &rig{T: t, node: testutil.NewNode(t)}
-	r.node.StartAgent(t, testutil.Build(t), "--doctor-repair=false", "--ipam-pod-cidr=10.9.0.0/24")
+	r := &rig{T: t, node: testutil.NewLAN(t).NewNode(t)}
+	r.node.StartAgent(t, testutil.Build(t), append([]string{"--doctor-repair=false", "--ipam-pod-cidr=10.9.0.0/24"}, flags...)...)
 	c := testutil.NewContainer(t)
 	result := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t)}).MustAdd(t, c)
 	var err error
@@ -115,6 +116,14 @@ func TestNodeCheckFindings(t *testing.T) {
 			}
 			return errors.Join(r.put(bpf.Addresses, key(0), uint32(abi.ClassWorld)), r.put(bpf.Addresses, key(1), uint32(abi.ClassWorld)))
 		}, []string{"entry of map addresses left"}},
+		"a range of addresses of no other node": {func(r *rig) error {
+			return r.putUnmanaged(foreign)
+		}, []string{"entry of map prefixes left"}},
+		"a route to no other node": {func(r *rig) error {
+			route := testutil.GatewayRoute(r.node.Link(r, "eth0").Attrs().Index, foreign, netip.MustParseAddr("192.0.2.7"))
+			route.Protocol = node.RouteProtocol
+			return r.node.Netlink(r).RouteAdd(route)
+		}, []string{"route to another node left"}},
 		"a policy of nobody": {func(r *rig) error {
 			return r.put(bpf.Policies, uint32(77), abi.Policy{Ingress: [2]uint32{9, 9}})
 		}, []string{"entry of map policies left"}},
@@ -139,6 +148,18 @@ func TestNodeCheckFindings(t *testing.T) {
 			r.finds(nodecheck.Want{Live: []nodecheck.Pod{r.pod}}, broken.kinds...)
 		})
 	}
+}
+
+// foreign is a block of no node.
+var foreign = netip.MustParsePrefix("10.7.0.0/24")
+
+// putUnmanaged gives a range the class of pods that nothing is known of, in both copies of the policy.
+func (r *rig) putUnmanaged(cidr netip.Prefix) (err error) {
+	for copyNumber := range abi.PolicyCopies {
+		key := abi.PrefixKey{Bits: 32 + 96 + uint32(cidr.Bits()), Copy: copyNumber, Addr: cidr.Addr().As16()}
+		err = errors.Join(err, r.put(bpf.Prefixes, key, abi.ClassUnmanaged))
+	}
+	return err
 }
 
 func (r *rig) put(name string, key, value any) error {

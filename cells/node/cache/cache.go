@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 	"time"
@@ -31,8 +32,9 @@ type Cache struct {
 	log  *slog.Logger
 	task *task.Task
 
-	mu      sync.Mutex // guards the fields below
-	origin  *Origin    // nil until it is known: nothing is written before
+	mu      sync.Mutex      // guards the fields below
+	origin  *Origin         // nil until it is known: nothing is written before
+	origins map[Origin]bool // that were known since the start
 	pending pending
 
 	file sync.Mutex // guards the field below, and is held while the file is read or written
@@ -48,7 +50,7 @@ type pending struct {
 
 // New returns the cache in a folder. It opens nothing before something is noted or asked for.
 func New(dir string, log *slog.Logger) *Cache {
-	c := &Cache{path: filepath.Join(dir, "peers.db"), log: log}
+	c := &Cache{path: filepath.Join(dir, "peers.db"), log: log, origins: map[Origin]bool{}}
 	c.task = task.Every(log, task.Round{Name: "node-cache-peers", Run: c.round, Retry: interval, MaxRetry: time.Minute})
 	return c
 }
@@ -56,13 +58,14 @@ func New(dir string, log *slog.Logger) *Cache {
 // Task writes what was noted.
 func (c *Cache) Task() *task.Task { return c.task }
 
-// SetOrigin says where what is noted comes from. What the file has of another origin is removed.
+// SetOrigin says where what is noted comes from. What the file has of another origin is removed, unless it was noted since the start: then a
+// watch has told of it that goes on.
 func (c *Cache) SetOrigin(o Origin) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
-	c.origin = &o
+	c.origin, c.origins[o] = &o, true
 	c.mu.Unlock()
 	c.task.Trigger()
 }
@@ -175,10 +178,11 @@ func (c *Cache) write() error {
 		c.mu.Unlock()
 		return nil
 	}
+	origins := maps.Clone(c.origins)
 	p := pending{c.pending.networks.take(), c.pending.endpoints.take(), c.pending.updatedAt}
 	c.pending.updatedAt = time.Time{}
 	c.mu.Unlock()
-	if err := c.put(p, *origin); err != nil {
+	if err := c.put(p, *origin, origins); err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		p.networks.add(c.pending.networks)
@@ -192,7 +196,7 @@ func (c *Cache) write() error {
 	return nil
 }
 
-func (c *Cache) put(p pending, origin Origin) error {
+func (c *Cache) put(p pending, origin Origin, origins map[Origin]bool) error {
 	c.file.Lock()
 	defer c.file.Unlock()
 	db, err := c.open()
@@ -200,7 +204,7 @@ func (c *Cache) put(p pending, origin Origin) error {
 		return err
 	}
 	h := header{Form: form, Origin: origin, UpdatedAt: p.updatedAt}
-	if err := db.Update(func(tx *bbolt.Tx) error { return removeOthers(tx, origin) }); err != nil {
+	if err := db.Update(func(tx *bbolt.Tx) error { return removeOthers(tx, origin, origins) }); err != nil {
 		return err
 	}
 	if err := p.networks.write(db, networksBucket); err != nil {
@@ -215,10 +219,10 @@ func (c *Cache) put(p pending, origin Origin) error {
 	return db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, h) })
 }
 
-// removeOthers removes what is of another origin.
-func removeOthers(tx *bbolt.Tx, origin Origin) error {
+// removeOthers removes what is of none of the origins.
+func removeOthers(tx *bbolt.Tx, origin Origin, origins map[Origin]bool) error {
 	h, err := readHeader(tx)
-	if err != nil || h.Origin == origin {
+	if err != nil || origins[h.Origin] {
 		return err
 	}
 	for _, name := range [][]byte{networksBucket, endpointsBucket} {

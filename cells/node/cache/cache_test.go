@@ -107,6 +107,31 @@ func TestCache(t *testing.T) {
 	wants(t, dir, "after another epoch", ": f")
 }
 
+// TestCacheOriginChanges: what an agent was told stays when the store's records get another origin while it runs, as when the first node of a
+// cluster without pools is deleted, or in a recovery: nobody tells it again.
+func TestCacheOriginChanges(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, Origin{Store: "former"}, []cluster.NodeNetwork{network("former")}, nil)
+	c := open(t, dir)
+	c.RecordNetworks(snapshot(network("one"), network("two"), network("three")))
+	c.RecordEndpoints(snapshot(group("one", 0, "a"), group("two", 0, "b")))
+	c.SetOrigin(first)
+	if err := c.write(); err != nil {
+		t.Fatal(err)
+	}
+	next := first
+	next.Epoch++
+	c.SetOrigin(next)
+	c.RecordNetworks(cluster.Change[cluster.NodeNetwork]{Kind: cluster.Deleted, Name: network("two").Node.RecordName()})
+	if err := c.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, dir, "after another origin", "one, three: a b")
+	if _, of, _ := open(t, dir).Networks(); of != next {
+		t.Errorf("they are of %+v, want %+v", of, next)
+	}
+}
+
 // TestCachePages is told of a list page by page, and writes in between. A new file is of no use before the list is complete.
 func TestCachePages(t *testing.T) {
 	page := func(continues, more bool, all ...cluster.EndpointGroup) cluster.Change[cluster.EndpointGroup] {
