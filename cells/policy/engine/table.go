@@ -69,7 +69,10 @@ func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Directio
 		}
 		rules = append(rules, p.rules[d]...)
 	}
-	slices.SortStableFunc(rules, func(x, y compiledRule) int { return cmp.Compare(x.turn(), y.turn()) })
+	byTurn := func(x, y compiledRule) int { return cmp.Compare(x.turn(), y.turn()) }
+	if !slices.IsSortedFunc(rules, byTurn) { // mostly they are
+		slices.SortStableFunc(rules, byTurn)
+	}
 	for _, r := range rules {
 		t.addRule(r, names)
 	}
