@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Policy is a network policy that was put. Only a NetworkPolicy has a namespace.
+// Policy is a network policy that was put. Only a NetworkPolicy and a CiliumNetworkPolicy have a namespace.
 type Policy struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`

@@ -180,8 +180,11 @@ func policyID(kind, namespace, name string) (model.PolicyID, error) {
 	if id.Kind == "" {
 		return id, fault.New(fault.Invalid, fmt.Sprintf("kind %.64q: want %s", kind, strings.Join(model.Kinds(), ", ")))
 	}
-	if (id.Kind == model.KindNetworkPolicy) != (id.Namespace != "") {
-		return id, fault.New(fault.Invalid, fmt.Sprintf("policy %.64s %.64s: a %s has a namespace, and no other kind has", id.Kind, id.Name, model.KindNetworkPolicy))
+	switch namespaced := model.Namespaced(id.Kind); {
+	case namespaced && id.Namespace == "":
+		return id, fault.New(fault.Invalid, fmt.Sprintf("policy %.64s %.64s: a %s has a namespace", id.Kind, id.Name, id.Kind))
+	case !namespaced && id.Namespace != "":
+		return id, fault.New(fault.Invalid, fmt.Sprintf("policy %.64s %.64s: a %s has no namespace", id.Kind, id.Name, id.Kind))
 	}
 	return id, nil
 }

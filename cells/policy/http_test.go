@@ -49,7 +49,7 @@ func TestPoliciesOverHTTP(t *testing.T) {
 		{"GET", "/v1/policy/NetworkPolicy/default/other", "", 404, `NetworkPolicy default/other: no such policy`},
 		{"GET", "/v1/policy/Pod/default/web", "", 400, `want NetworkPolicy, ClusterNetworkPolicy`},
 		{"GET", "/v1/policy/NetworkPolicy/web", "", 400, `a NetworkPolicy has a namespace`},
-		{"GET", "/v1/policy/ClusterNetworkPolicy/default/web", "", 400, `no other kind has`},
+		{"GET", "/v1/policy/ClusterNetworkPolicy/default/web", "", 400, `a ClusterNetworkPolicy has no namespace`},
 		{"DELETE", "/v1/policy/ClusterNetworkPolicy/first", "", 204, ""},
 		{"DELETE", "/v1/policy/ClusterNetworkPolicy/first", "", 404, `no such policy`},
 		{"DELETE", "/v1/policy/NetworkPolicy/default/web", "", 204, ""},

@@ -161,16 +161,17 @@ A node that is excluded although it runs may have addresses in use that are give
 
 const aboutPolicyApply = `For example: porin policy apply -f policies.yaml
 FILE has Kubernetes manifests: NetworkPolicy (networking.k8s.io/v1), ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2),
-AdminNetworkPolicy and BaselineAdminNetworkPolicy (v1alpha1), or a List of these. Policies that it does not name stay. They are in
-force when the command ends, also for connections that are open, and stay so after the agent's end and the next boot. When one of
+AdminNetworkPolicy and BaselineAdminNetworkPolicy (v1alpha1), CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy (cilium.io/v2,
+layers 3 and 4), or a List of these. Policies that it does not name stay. They are in force when the command ends, also for connections that are open, and stay so after the agent's end and the next boot. When one of
 them is wrong or does not fit, none is set. What its author should know of a policy is a warning on stderr ("reports" in JSON).`
 
 const aboutPolicyList = `EGRESS and INGRESS are how many rules a policy has for what its pods begin, and for what others begin with them; "-" is that
 it does not affect it. A tier is evaluated after the other, and in a tier the lower PRIORITY first. "porin policy get" shows the
 REPORTS: what has no effect, and what the API leaves undefined.`
 
-const aboutPolicyRefs = `REF is NAMESPACE/NAME of a NetworkPolicy, or KIND/NAME of a policy of the cluster: clusternetworkpolicy/NAME,
-adminnetworkpolicy/NAME or baselineadminnetworkpolicy/NAME. The case of the kind does not matter.`
+const aboutPolicyRefs = `REF is NAMESPACE/NAME of a NetworkPolicy, ciliumnetworkpolicy/NAMESPACE/NAME, or KIND/NAME of a policy of the cluster:
+clusternetworkpolicy/NAME, adminnetworkpolicy/NAME, baselineadminnetworkpolicy/NAME or ciliumclusterwidenetworkpolicy/NAME. The case
+of the kind does not matter.`
 
 const aboutPolicyDiff = `It changes nothing. The policies of the file count as applied: those of the same kind, namespace and name are replaced, others stay. "By" is what
 decides then. A connection that the agent has not seen, or does not remember, is not in the answer. The audit of the node and of pods does not count:

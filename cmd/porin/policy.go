@@ -204,13 +204,16 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 // policyRef is a policy as the command line names it.
 type policyRef struct{ kind, namespace, name string }
 
-const networkPolicy = "NetworkPolicy"
+const (
+	networkPolicy       = "NetworkPolicy"
+	ciliumNetworkPolicy = "CiliumNetworkPolicy"
+)
 
 func clusterKinds() []string {
-	return []string{"ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"}
+	return []string{"ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "CiliumClusterwideNetworkPolicy"}
 }
 
-// parsePolicyRef reads KIND/NAMESPACE/NAME and NAMESPACE/NAME of a NetworkPolicy, and KIND/NAME of the others.
+// parsePolicyRef reads KIND/NAMESPACE/NAME, NAMESPACE/NAME of a NetworkPolicy, and KIND/NAME of a policy of the cluster.
 func parsePolicyRef(verb, text string) (policyRef, error) {
 	parts := strings.Split(text, "/")
 	if slices.Contains(parts, "") {
@@ -224,12 +227,12 @@ func parsePolicyRef(verb, text string) (policyRef, error) {
 	case len(parts) == 2:
 		return policyRef{networkPolicy, parts[0], parts[1]}, nil
 	}
-	return policyRef{}, usageOf([]string{"policy", verb}, fmt.Sprintf("%q: want NAMESPACE/NAME of a %s, or KIND/NAME of a policy of the cluster", text, networkPolicy))
+	return policyRef{}, usageOf([]string{"policy", verb}, fmt.Sprintf("%q: want NAMESPACE/NAME of a %s, %s/NAMESPACE/NAME, or KIND/NAME of a policy of the cluster", text, networkPolicy, ciliumNetworkPolicy))
 }
 
 // kindOf is the kind in the case that Kubernetes writes it.
 func kindOf(text string) string {
-	for _, kind := range append(clusterKinds(), networkPolicy) {
+	for _, kind := range append(clusterKinds(), networkPolicy, ciliumNetworkPolicy) {
 		if strings.EqualFold(kind, text) {
 			return kind
 		}
@@ -248,9 +251,12 @@ func policyName(kind, namespace, name string) string {
 func policyNames(ctx context.Context, s *session) (all []candidate) {
 	list, _ := s.client.Policies(ctx)
 	for _, p := range list {
-		ref := p.Kind + "/" + p.Name
-		if p.Namespace != "" {
-			ref = p.Namespace + "/" + p.Name
+		ref := p.Namespace + "/" + p.Name
+		switch {
+		case p.Namespace == "":
+			ref = p.Kind + "/" + p.Name
+		case p.Kind != networkPolicy:
+			ref = p.Kind + "/" + ref
 		}
 		all = append(all, candidate{ref, p.Kind})
 	}

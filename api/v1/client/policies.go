@@ -17,7 +17,7 @@ func (c *Client) Policies(ctx context.Context) ([]v1.Policy, error) {
 	return call[[]v1.Policy](ctx, c, http.MethodGet, "/v1/policy", nil)
 }
 
-// Policy shows one policy, with its manifest. Only a NetworkPolicy has a namespace.
+// Policy shows one policy, with its manifest. Only a NetworkPolicy and a CiliumNetworkPolicy have a namespace.
 func (c *Client) Policy(ctx context.Context, kind, namespace, name string) (v1.Policy, error) {
 	return call[v1.Policy](ctx, c, http.MethodGet, policyPath(kind, namespace, name), nil)
 }

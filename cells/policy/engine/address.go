@@ -67,7 +67,7 @@ func (e *Engine) IsUnmanaged(cidr netip.Prefix) bool {
 
 // HostClasses returns the classes of the node's own addresses; without addresses, the one that they would have.
 func (e *Engine) HostClasses() (ids []ClassID) {
-	for c := range e.hostClasses {
+	for c := range e.kindClasses[model.Host] {
 		if c.id != FixedClass(model.Host) || c.members > 1 { // itself
 			ids = append(ids, c.id)
 		}

@@ -187,11 +187,8 @@ func (e *Engine) enter(c *class, key classKey) {
 	key.blocks.refs++
 	key.labels.classes[c] = struct{}{}
 	key.blocks.classes[c] = struct{}{}
-	switch key.kind {
-	case model.Host:
-		e.hostClasses[c] = struct{}{}
-	case model.Unmanaged:
-		e.unmanagedClasses[c] = struct{}{}
+	if key.kind != model.Pod {
+		e.kindClasses[key.kind][c] = struct{}{}
 	}
 	if key.ports != "" {
 		e.portClasses[c] = struct{}{}
@@ -201,8 +198,9 @@ func (e *Engine) enter(c *class, key classKey) {
 // leaveKey takes a class off the list of its key.
 func (e *Engine) leaveKey(c *class) {
 	delete(e.classes, c.key)
-	delete(e.hostClasses, c)
-	delete(e.unmanagedClasses, c)
+	if c.key.kind != model.Pod {
+		delete(e.kindClasses[c.key.kind], c)
+	}
 	delete(e.portClasses, c)
 	for _, s := range []*selectorSet{c.key.labels, c.key.blocks} {
 		delete(s.classes, c)

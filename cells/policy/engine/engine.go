@@ -33,13 +33,13 @@ type Engine struct {
 	addresses bart.Table[member]
 	prefixes  bart.Table[*prefix]
 
-	classes          map[classKey]*class
-	hostClasses      map[*class]struct{}
-	unmanagedClasses map[*class]struct{}
-	portClasses      map[*class]struct{} // with named ports
-	tables           map[string]*table
-	nameTables       map[*table]struct{} // for egress, with named ports in their rules
-	ingressTables    map[*table]struct{} // for ingress
+	classes       map[classKey]*class
+	kindClasses   [model.Pod]map[*class]struct{} // of each kind but pods
+	portClasses   map[*class]struct{}            // with named ports
+	tables        map[string]*table
+	nameTables    map[*table]struct{} // for egress, with named ports in their rules
+	ingressTables map[*table]struct{} // for ingress
+	kindTables    map[*table]struct{} // whose rules tell kinds apart
 
 	size         size
 	lastSelector uint32
@@ -53,13 +53,14 @@ func New(config Config) *Engine {
 	e := &Engine{
 		config: config, policies: map[model.PolicyID]*policy{}, endpoints: map[string]*endpoint{}, local: map[string]*local{},
 		selectors: map[string]*selector{}, selectorSets: map[string]*selectorSet{}, namespaces: map[string]*namespace{}, names: map[string]int{},
-		classes: map[classKey]*class{}, hostClasses: map[*class]struct{}{}, unmanagedClasses: map[*class]struct{}{}, portClasses: map[*class]struct{}{},
-		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, ingressTables: map[*table]struct{}{},
+		classes: map[classKey]*class{}, portClasses: map[*class]struct{}{},
+		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, ingressTables: map[*table]struct{}{}, kindTables: map[*table]struct{}{},
 	}
 	e.noSelectors = e.intern(nil)
 	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.
 	(&transaction{e: e}).acquire(model.Peer{Pods: &model.Pods{}})
 	for kind := model.World; kind < model.Pod; kind++ {
+		e.kindClasses[kind] = map[*class]struct{}{}
 		c := &class{id: FixedClass(kind), members: 1} // itself, so that it stays
 		e.enter(c, classKey{kind: kind, labels: e.noSelectors, blocks: e.noSelectors})
 	}

@@ -24,12 +24,16 @@ func TestApplyRemovesEverything(t *testing.T) {
 		u := Update{RemovePolicies: slices.Collect(maps.Keys(e.policies)), RemoveEndpoints: slices.Collect(maps.Keys(e.endpoints))}
 		change := e.Apply(u)
 		fixed := int(model.Pod) // one for each kind below
+		left := 0
+		for _, classes := range e.kindClasses {
+			left += len(classes)
+		}
 		for what, n := range map[string]int{
 			"policies": len(e.policies), "endpoints": len(e.endpoints), "local endpoints": len(e.local), "selectors but that of all pods": len(e.selectors) - 1,
 			"selector sets but the empty one": len(e.selectorSets) - 1, "namespaces": len(e.namespaces), "names": len(e.names), "addresses": e.addresses.Size(),
 			"prefixes": e.prefixes.Size(), "classes but the fixed ones": len(e.classes) - fixed, "classes of the empty set": len(e.noSelectors.classes) - fixed,
-			"host classes but the fixed one": len(e.hostClasses) - 1, "classes with ports": len(e.portClasses), "tables": len(e.tables),
-			"tables with names": len(e.nameTables), "ingress tables": len(e.ingressTables),
+			"classes of kinds but the fixed ones": left - fixed, "classes with ports": len(e.portClasses), "tables": len(e.tables),
+			"tables with names": len(e.nameTables), "ingress tables": len(e.ingressTables), "tables with kinds": len(e.kindTables),
 		} {
 			if n != 0 {
 				t.Errorf("seed %d: %d %s are left", seed, n, what)

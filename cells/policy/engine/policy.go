@@ -21,7 +21,7 @@ type policy struct {
 	model.Policy
 	serial uint64 // unique for each content of the policy
 	rules  [2][]compiledRule
-	denies [2]*Rule // what a NetworkPolicy denies by default
+	denies [2]*Rule // what a policy of [model.TierNetworkPolicy] denies by default
 }
 
 // compiledRule is a rule of a policy, with the selectors of its peers. Policies and tables have theirs in the order of evaluation.
@@ -30,6 +30,7 @@ type compiledRule struct {
 	tier      model.Tier
 	action    model.Action
 	any       bool
+	kinds     model.KindSet
 	selectors []*selector
 	ports     []model.Port
 }
@@ -52,7 +53,9 @@ func (tx *transaction) setPolicy(set model.Policy) {
 		if set.Part(d) == nil {
 			continue
 		}
-		p.denies[d] = &Rule{Policy: set.ID, Direction: d, Index: -1}
+		if set.DeniesByDefault(d) {
+			p.denies[d] = &Rule{Policy: set.ID, Direction: d, Index: -1}
+		}
 		for i, r := range *set.Part(d) {
 			p.rules[d] = append(p.rules[d], tx.compileRule(r, p, d, i))
 		}
@@ -76,6 +79,8 @@ func (tx *transaction) compileRule(r model.Rule, p *policy, d model.Direction, i
 		switch {
 		case peer.Any:
 			compiled.any = true
+		case peer.Kinds != 0:
+			compiled.kinds |= peer.Kinds
 		case peer.Pods != nil || peer.Nodes != nil || peer.Block != nil:
 			compiled.selectors = append(compiled.selectors, tx.acquire(peer))
 		}
@@ -105,6 +110,15 @@ func (tx *transaction) removePolicy(p *policy) {
 			tx.changed[ep] = struct{}{}
 		}
 	}
+}
+
+// turn is when the rule is evaluated: by its tier, and in [model.TierNetworkPolicy] before the rules that accept when it denies.
+func (r *compiledRule) turn() int {
+	turn := 2 * int(r.tier)
+	if r.tier == model.TierNetworkPolicy && r.action != model.Deny {
+		turn++
+	}
+	return turn
 }
 
 func (p *policy) inAudit() bool { return p.Audit }

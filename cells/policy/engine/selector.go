@@ -62,6 +62,11 @@ func (e *Engine) release(s *selectorSet) {
 	}
 }
 
+// covers reports whether what it selects may be addresses of a kind.
+func (s *selector) covers(kind model.EndpointKind) bool {
+	return s.peer.Block == nil || !s.peer.Block.OutsideOnly || kind == model.World
+}
+
 // peerKey is equal for peers that select the same by the same requirements.
 func peerKey(p model.Peer) string {
 	switch {
@@ -70,7 +75,8 @@ func peerKey(p model.Peer) string {
 	case p.Nodes != nil:
 		return "nodes " + selectorKey(*p.Nodes)
 	}
-	key := p.Block.CIDR.AppendTo([]byte("block "))
+	key := strconv.AppendBool([]byte("block "), p.Block.OutsideOnly)
+	key = p.Block.CIDR.AppendTo(append(key, ' '))
 	for _, except := range p.Block.Except {
 		key = except.AppendTo(append(key, ' '))
 	}

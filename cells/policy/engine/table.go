@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strconv"
@@ -19,10 +20,11 @@ type table struct {
 	unknown    bool // the endpoint's labels are not known
 	selected   bool // there are policies
 	rules      []compiledRule
-	denies     *Rule             // the first NetworkPolicy
-	ports      []model.NamedPort // of the endpoint, for ingress
-	named      bool              // rules ask for named ports of the peers
-	anyRules   []int32           // that match every peer
+	denies     *Rule                  // the first policy that denies by default
+	ports      []model.NamedPort      // of the endpoint, for ingress
+	named      bool                   // rules ask for named ports of the peers
+	kindRules  [model.Pod + 1][]int32 // that match every peer of a kind
+	kinds      bool                   // they differ
 	bySelector map[*selector][]int32
 	refs       int
 
@@ -55,18 +57,24 @@ func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Directio
 	}
 	key := strconv.AppendBool([]byte{byte(d)}, t.unknown)
 	names := map[string]bool{}
+	var rules []compiledRule
 	for _, p := range policies {
 		if p.Part(d) == nil {
 			continue
 		}
 		t.selected = true
 		key = binary.BigEndian.AppendUint64(key, p.serial)
-		if p.Tier == model.TierNetworkPolicy && t.denies == nil {
+		if t.denies == nil {
 			t.denies = p.denies[d]
 		}
-		for _, r := range p.rules[d] {
-			t.addRule(r, names)
-		}
+		rules = append(rules, p.rules[d]...)
+	}
+	byTurn := func(x, y compiledRule) int { return cmp.Compare(x.turn(), y.turn()) }
+	if !slices.IsSortedFunc(rules, byTurn) { // mostly they are
+		slices.SortStableFunc(rules, byTurn)
+	}
+	for _, r := range rules {
+		t.addRule(r, names)
 	}
 	if d == model.Egress {
 		t.named = len(names) > 0
@@ -84,9 +92,12 @@ func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Directio
 func (t *table) addRule(r compiledRule, names map[string]bool) {
 	i := int32(len(t.rules))
 	t.rules = append(t.rules, r)
-	if r.any {
-		t.anyRules = append(t.anyRules, i)
+	for kind := range t.kindRules {
+		if r.any || r.kinds.Has(model.EndpointKind(kind)) {
+			t.kindRules[kind] = append(t.kindRules[kind], i)
+		}
 	}
+	t.kinds = t.kinds || !r.any && r.kinds != 0
 	for _, sel := range r.selectors {
 		t.bySelector[sel] = append(t.bySelector[sel], i)
 	}
@@ -99,7 +110,7 @@ func (t *table) addRule(r compiledRule, names map[string]bool) {
 
 // compile gives a table its rows.
 func (t *table) compile(e *Engine) {
-	t.any = t.rowsFor(e, t.anyRules, nil)
+	t.any = t.rowsFor(e, t.kindRules[model.Pod], nil)
 	done := map[*class]struct{}{}
 	set := func(classes map[*class]struct{}) {
 		for c := range classes {
@@ -117,9 +128,10 @@ func (t *table) compile(e *Engine) {
 	if t.named {
 		set(e.portClasses)
 	}
-	if t.direction == model.Ingress {
-		set(e.hostClasses)
-		set(e.unmanagedClasses)
+	for kind, classes := range e.kindClasses {
+		if t.kinds || t.frees(model.EndpointKind(kind)) {
+			set(classes)
+		}
 	}
 }
 
@@ -128,7 +140,7 @@ func (t *table) setRows(e *Engine, c *class) {
 	rows := t.any
 	if free := t.freeFor(e, c); free != nil {
 		rows = free
-	} else if rules := t.matching(c); len(rules) > len(t.anyRules) || t.named && len(c.ports) > 0 {
+	} else if rules := t.matching(c); t.kinds && c.key.kind != model.Pod || len(rules) > len(t.kindRules[model.Pod]) || t.named && len(c.ports) > 0 {
 		rows = t.rowsFor(e, rules, c.ports)
 	}
 	if rows == t.any || rows != hostRows && rows != unmanagedRows && rows.equal(t.any) {
@@ -138,10 +150,15 @@ func (t *table) setRows(e *Engine, c *class) {
 	t.rows[c] = rows
 }
 
+// frees reports whether addresses of a kind may reach this node's pods whatever policies say.
+func (t *table) frees(kind model.EndpointKind) bool {
+	return t.direction == model.Ingress && (kind == model.Host || kind == model.Unmanaged)
+}
+
 // freeFor returns the rows of a class that reaches this node's pods whatever policies say, nil for any other class.
 func (t *table) freeFor(e *Engine, c *class) *rowSet {
 	switch {
-	case t.direction != model.Ingress:
+	case !t.frees(c.key.kind):
 	case c.key.kind == model.Host && !e.config.HostPolicy && (t.selected || t.unknown):
 		return hostRows
 	case c.key.kind == model.Unmanaged && e.config.AllowUnmanaged && t.selected && !t.unknown:
@@ -152,11 +169,11 @@ func (t *table) freeFor(e *Engine, c *class) *rowSet {
 
 // matching returns the rules that match a class, in their order.
 func (t *table) matching(c *class) []int32 {
-	found := t.anyRules
+	found := t.kindRules[c.key.kind]
 	owned := false
 	for _, selectors := range [][]*selector{c.key.labels.selectors, c.key.blocks.selectors} {
 		for _, sel := range selectors {
-			if rules, ok := t.bySelector[sel]; ok {
+			if rules, ok := t.bySelector[sel]; ok && sel.covers(c.key.kind) {
 				if !owned {
 					found, owned = slices.Clone(found), true
 				}

@@ -43,6 +43,9 @@ func (tx *transaction) assign(ep *local, d model.Direction) {
 		if d == model.Ingress {
 			e.ingressTables[t] = struct{}{}
 		}
+		if t.kinds {
+			e.kindTables[t] = struct{}{}
+		}
 		tx.newTables = append(tx.newTables, t)
 		tx.tables[t] = &TableChange{Table: t.id, New: true}
 	}
@@ -66,6 +69,7 @@ func (tx *transaction) releaseTable(t *table) {
 	tx.e.size.addWork(-t.work)
 	delete(tx.e.nameTables, t)
 	delete(tx.e.ingressTables, t)
+	delete(tx.e.kindTables, t)
 	for sel := range t.bySelector {
 		delete(sel.tables, t)
 	}
@@ -107,6 +111,9 @@ func (tx *transaction) updateRows(c *class, change classChange) {
 			}
 			if key.ports != "" {
 				add(e.nameTables)
+			}
+			if key.kind != model.Pod {
+				add(e.kindTables)
 			}
 			if key.kind == model.Host || key.kind == model.Unmanaged {
 				add(e.ingressTables)

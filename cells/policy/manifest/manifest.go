@@ -103,6 +103,10 @@ func read(data []byte) (model.Policy, []error) {
 		return decode(data, adminNetworkPolicy)
 	case kind{v1alpha1.GroupVersion.String(), model.KindBaselineAdminNetworkPolicy}:
 		return decode(data, baselineAdminNetworkPolicy)
+	case kind{ciliumVersion, model.KindCiliumNetworkPolicy}:
+		return decode(data, ciliumNetworkPolicy)
+	case kind{ciliumVersion, model.KindCiliumClusterwideNetworkPolicy}:
+		return decode(data, ciliumClusterwideNetworkPolicy)
 	}
 	return model.Policy{}, []error{fmt.Errorf("apiVersion %q, kind %q: not a kind of policy that is known here", head.APIVersion, head.Kind)}
 }
@@ -171,7 +175,7 @@ func (f *faults) checkName(meta metav1.ObjectMeta, kindName string) model.Policy
 	}
 	id := model.PolicyID{Kind: kindName, Name: meta.Name}
 	switch {
-	case kindName != model.KindNetworkPolicy:
+	case !model.Namespaced(kindName):
 		if meta.Namespace != "" {
 			f.add(field.Forbidden(path.Child("namespace"), "the kind has no namespace"))
 		}

@@ -43,6 +43,20 @@ func (f *faults) prefix(path *field.Path, text string) netip.Prefix {
 	return p.Masked()
 }
 
+// block converts a CIDR with exceptions, which are parts of it.
+func (f *faults) block(path *field.Path, cidr string, exceptions []string) *model.Block {
+	block := &model.Block{CIDR: f.prefix(path.Child("cidr"), cidr)}
+	for i, text := range exceptions {
+		at := path.Child("except").Index(i)
+		except := f.prefix(at, text)
+		if block.CIDR.IsValid() && except.IsValid() && (except.Bits() <= block.CIDR.Bits() || !block.CIDR.Overlaps(except)) {
+			f.add(field.Invalid(at, text, "not a part of cidr "+cidr))
+		}
+		block.Except = append(block.Except, except)
+	}
+	return block
+}
+
 func (f *faults) protocol(path *field.Path, p corev1.Protocol) model.Protocol {
 	switch p {
 	case corev1.ProtocolTCP, "":

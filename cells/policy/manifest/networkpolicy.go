@@ -62,7 +62,7 @@ func (f *faults) networkPolicyPeer(path *field.Path, namespace string, p network
 		if p.PodSelector != nil || p.NamespaceSelector != nil {
 			f.add(field.Forbidden(path, "ipBlock together with podSelector or namespaceSelector"))
 		}
-		return model.Peer{Block: f.ipBlock(path.Child("ipBlock"), p.IPBlock)}
+		return model.Peer{Block: f.block(path.Child("ipBlock"), p.IPBlock.CIDR, p.IPBlock.Except)}
 	}
 	if p.PodSelector == nil && p.NamespaceSelector == nil {
 		f.add(field.Required(path, "one of ipBlock, namespaceSelector and podSelector"))
@@ -78,19 +78,6 @@ func (f *faults) networkPolicyPeer(path *field.Path, namespace string, p network
 		pods.Labels = f.selector(path.Child("podSelector"), *p.PodSelector)
 	}
 	return model.Peer{Pods: pods}
-}
-
-func (f *faults) ipBlock(path *field.Path, b *networkingv1.IPBlock) *model.Block {
-	block := &model.Block{CIDR: f.prefix(path.Child("cidr"), b.CIDR)}
-	for i, text := range b.Except {
-		at := path.Child("except").Index(i)
-		except := f.prefix(at, text)
-		if block.CIDR.IsValid() && except.IsValid() && (except.Bits() <= block.CIDR.Bits() || !block.CIDR.Overlaps(except)) {
-			f.add(field.Invalid(at, text, "not a part of cidr "+b.CIDR))
-		}
-		block.Except = append(block.Except, except)
-	}
-	return block
 }
 
 func (f *faults) networkPolicyPort(path *field.Path, p networkingv1.NetworkPolicyPort) model.Port {

@@ -6,8 +6,9 @@
 //
 //	[TierAdmin]          ClusterNetworkPolicy (tier Admin), AdminNetworkPolicy        by priority, then the rules in order
 //	      | pass, or no rule matched
-//	[TierNetworkPolicy]  NetworkPolicy                  any rule accepts; otherwise deny, if one selects the pod
-//	      | no NetworkPolicy selects the pod
+//	[TierNetworkPolicy]  NetworkPolicy, CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy
+//	      |                                             any rule denies; else any rule accepts; otherwise deny, if one selects the pod
+//	      | no policy of the tier selects the pod, or only such as deny nothing by default
 //	[TierBaseline]       ClusterNetworkPolicy (tier Baseline), BaselineAdminNetworkPolicy
 //	      | pass, or no rule matched
 //	   allowed

@@ -16,6 +16,20 @@ const (
 	Pod
 )
 
+// KindSet is a set of kinds.
+type KindSet uint8
+
+// KindsOf returns the set.
+func KindsOf(kinds ...EndpointKind) (set KindSet) {
+	for _, k := range kinds {
+		set |= 1 << k
+	}
+	return set
+}
+
+// Has reports whether the kind is in the set.
+func (s KindSet) Has(kind EndpointKind) bool { return s&(1<<kind) != 0 }
+
 func (k EndpointKind) String() string {
 	return name(k, "world", "host", "remote-node", "health", "unmanaged", "init", "pod")
 }

@@ -5,6 +5,7 @@ import "net/netip"
 // Peer is the other end of what a rule matches. Exactly one field is set; a peer without any matches nothing.
 type Peer struct {
 	Any    bool      // everything
+	Kinds  KindSet   // what is of one of the kinds
 	Pods   *Pods     // pods, by labels
 	Block  *Block    // addresses, those of pods and nodes too
 	Nodes  *Selector // the addresses of nodes, by the nodes' labels
@@ -22,6 +23,8 @@ type Pods struct {
 type Block struct {
 	CIDR   netip.Prefix
 	Except []netip.Prefix
+	// OutsideOnly leaves out the addresses of pods and nodes.
+	OutsideOnly bool
 }
 
 // Selector selects by labels: all requirements have to be met. One without requirements selects everything.

@@ -8,18 +8,28 @@ import (
 
 // The kinds of policies that there are.
 const (
-	KindNetworkPolicy              = "NetworkPolicy"
-	KindClusterNetworkPolicy       = "ClusterNetworkPolicy"
-	KindAdminNetworkPolicy         = "AdminNetworkPolicy"
-	KindBaselineAdminNetworkPolicy = "BaselineAdminNetworkPolicy"
+	KindNetworkPolicy                  = "NetworkPolicy"
+	KindClusterNetworkPolicy           = "ClusterNetworkPolicy"
+	KindAdminNetworkPolicy             = "AdminNetworkPolicy"
+	KindBaselineAdminNetworkPolicy     = "BaselineAdminNetworkPolicy"
+	KindCiliumNetworkPolicy            = "CiliumNetworkPolicy"
+	KindCiliumClusterwideNetworkPolicy = "CiliumClusterwideNetworkPolicy"
 )
 
 // Kinds returns them.
 func Kinds() []string {
-	return []string{KindNetworkPolicy, KindClusterNetworkPolicy, KindAdminNetworkPolicy, KindBaselineAdminNetworkPolicy}
+	return []string{
+		KindNetworkPolicy, KindClusterNetworkPolicy, KindAdminNetworkPolicy, KindBaselineAdminNetworkPolicy,
+		KindCiliumNetworkPolicy, KindCiliumClusterwideNetworkPolicy,
+	}
 }
 
-// PolicyID names a policy. Only a NetworkPolicy has a namespace.
+// Namespaced reports whether policies of the kind have a namespace.
+func Namespaced(kind string) bool {
+	return kind == KindNetworkPolicy || kind == KindCiliumNetworkPolicy
+}
+
+// PolicyID names a policy. Only one of a kind that is [Namespaced] has a namespace.
 type PolicyID struct{ Kind, Namespace, Name string }
 
 // String is "Kind namespace/name", or "Kind name".
@@ -93,11 +103,14 @@ type Policy struct {
 	Subject Pods
 	// Egress and Ingress are the parts of the policy; nil means that the policy does not affect the direction.
 	Egress, Ingress *Rules
+	// EgressOpen and IngressOpen have the policy deny nothing but by its rules, in [TierNetworkPolicy].
+	EgressOpen, IngressOpen bool
 	// Audit says that the policy is not in force: what it would decide is only reported.
 	Audit bool
 }
 
-// Rules is a policy's part for one direction. In [TierNetworkPolicy] a subject is denied what no rule accepts, so an empty one denies all.
+// Rules is a policy's part for one direction. In [TierNetworkPolicy] a subject is denied what no rule accepts, so an empty one denies all, and
+// what a rule denies is denied whatever others accept.
 type Rules []Rule
 
 // Part returns the policy's part for a direction, or nil.
@@ -106,6 +119,15 @@ func (p *Policy) Part(direction Direction) *Rules {
 		return p.Egress
 	}
 	return p.Ingress
+}
+
+// DeniesByDefault reports whether a subject is denied what no rule of the tier accepts in a direction.
+func (p *Policy) DeniesByDefault(direction Direction) bool {
+	open := p.EgressOpen
+	if direction == Ingress {
+		open = p.IngressOpen
+	}
+	return p.Tier == TierNetworkPolicy && p.Part(direction) != nil && !open
 }
 
 // Rule matches a connection when one of its peers and one of its ports match.

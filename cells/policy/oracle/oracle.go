@@ -79,11 +79,11 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 		return Answer{}
 	}
 	// Porin's documentation says: with --policy-allow-unmanaged pods of other nodes that nothing is known of reach this node's pods.
-	if d == model.Ingress && subject.Local && w.AllowUnmanaged && w.isUnmanaged(peer, peerAddr) {
+	if d == model.Ingress && subject.Local && w.AllowUnmanaged && w.kindOf(peer, peerAddr) == model.Unmanaged {
 		return allowed
 	}
 	destination := w.owner(c.To)
-	asked := question{subject: subject, peer: peer, peerAddr: peerAddr, protocol: c.Protocol, port: c.Port}
+	asked := question{subject: subject, peer: peer, peerAddr: peerAddr, kind: w.kindOf(peer, peerAddr), protocol: c.Protocol, port: c.Port}
 	if destination != nil {
 		asked.named = destination.NamedPorts
 	}
@@ -104,6 +104,7 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 type question struct {
 	subject, peer *model.Endpoint
 	peerAddr      netip.Addr
+	kind          model.EndpointKind // of the peer
 	protocol      model.Protocol
 	port          uint16
 	named         []model.NamedPort // of the destination
@@ -146,7 +147,8 @@ func (w World) ordered(tier model.Tier, d model.Direction, q question) (_ Answer
 
 // networkPolicies: "Traffic is allowed to a pod if there are no NetworkPolicies selecting the pod, OR if the traffic matches at least
 // one rule across all of the NetworkPolicy objects whose podSelector matches the pod." It "always makes a final decision for
-// selected pods". Who decides, of several, is the first by namespace and name.
+// selected pods". Cilium: "Deny policies take precedence over allow policies", and with enableDefaultDeny: false "the policy will not
+// cause the subject to switch to default-deny". Who decides, of several, is the first by kind, namespace and name.
 func (w World) networkPolicies(d model.Direction, q question) (_ Answer, final bool) {
 	var selecting []model.Policy
 	for _, p := range w.Policies {
@@ -162,16 +164,28 @@ func (w World) networkPolicies(d model.Direction, q question) (_ Answer, final b
 		return Answer{}, false
 	}
 	sort.Slice(selecting, func(i, j int) bool {
-		return selecting[i].ID.Namespace+"\x00"+selecting[i].ID.Name < selecting[j].ID.Namespace+"\x00"+selecting[j].ID.Name
+		a, b := selecting[i].ID, selecting[j].ID
+		return a.Kind+"\x00"+a.Namespace+"\x00"+a.Name < b.Kind+"\x00"+b.Namespace+"\x00"+b.Name
 	})
-	for _, p := range selecting {
-		for i, r := range rules(p, d) {
-			if ruleMatches(r, q) {
-				return Answer{true, p.ID, i}, true
+	for _, action := range []model.Action{model.Deny, model.Accept} {
+		for _, p := range selecting {
+			for i, r := range rules(p, d) {
+				if r.Action == action && ruleMatches(r, q) {
+					return Answer{action == model.Accept, p.ID, i}, true
+				}
 			}
 		}
 	}
-	return Answer{false, selecting[0].ID, -1}, true
+	for _, p := range selecting {
+		open := p.IngressOpen
+		if d == model.Egress {
+			open = p.EgressOpen
+		}
+		if !open {
+			return Answer{false, p.ID, -1}, true
+		}
+	}
+	return Answer{}, false
 }
 
 func rules(p model.Policy, d model.Direction) []model.Rule {
@@ -194,13 +208,19 @@ func peerMatches(p model.Peer, q question) bool {
 	switch {
 	case p.Any:
 		return true
+	case p.Kinds != 0:
+		return p.Kinds.Has(q.kind)
 	case p.Pods != nil:
 		return q.peer != nil && selectsPod(*p.Pods, q.peer)
 	case p.Nodes != nil:
 		// "It selects the nodeIPs as the peer type by matching on the IPs present in the node's status."
 		return q.peer != nil && (q.peer.Kind == model.Host || q.peer.Kind == model.RemoteNode) && labelsMatch(*p.Nodes, q.peer.Labels)
 	case p.Block != nil:
-		// "cluster-internal traffic will be checked against the rule as well"
+		// "cluster-internal traffic will be checked against the rule as well"; Cilium: "CIDR rules do not apply to traffic where both sides
+		// of the connection are either managed by Cilium or use an IP belonging to a node in the cluster"
+		if p.Block.OutsideOnly && q.kind != model.World {
+			return false
+		}
 		addr := q.peerAddr.Unmap()
 		if !p.Block.CIDR.Contains(addr) {
 			return false
@@ -275,11 +295,14 @@ func labelsMatch(s model.Selector, labels map[string]string) bool {
 	return true
 }
 
-func (w World) isUnmanaged(owner *model.Endpoint, addr netip.Addr) bool {
-	if owner != nil {
-		return owner.Kind == model.Unmanaged
+func (w World) kindOf(owner *model.Endpoint, addr netip.Addr) model.EndpointKind {
+	switch {
+	case owner != nil:
+		return owner.Kind
+	case slices.ContainsFunc(w.Unmanaged, func(cidr netip.Prefix) bool { return cidr.Contains(addr.Unmap()) }):
+		return model.Unmanaged
 	}
-	return slices.ContainsFunc(w.Unmanaged, func(cidr netip.Prefix) bool { return cidr.Contains(addr.Unmap()) })
+	return model.World
 }
 
 func (w World) owner(addr netip.Addr) *model.Endpoint {

@@ -148,29 +148,36 @@ func (r Random) block(exceptions bool) *model.Block {
 }
 
 func (r Random) peer(kind string, d model.Direction) model.Peer {
-	if kind == model.KindNetworkPolicy {
-		switch r.IntN(5) {
-		case 0:
-			return model.Peer{Any: true}
-		case 1, 2:
-			return model.Peer{Block: r.block(true)}
-		}
-	} else if d == model.Egress {
-		switch r.IntN(6) {
-		case 0:
-			s := r.selector("app", "zone")
-			return model.Peer{Nodes: &s}
-		case 1, 2:
-			return model.Peer{Block: r.block(false)}
-		case 3:
-			if r.chance(20) {
-				return model.Peer{Domain: "example.org"}
-			}
-		}
+	n := r.IntN(6)
+	switch {
+	case isCilium(kind) && n < 2:
+		return model.Peer{Kinds: model.KindSet(1 + r.IntN(1<<(model.Pod+1)-1))}
+	case isCilium(kind) && n < 4:
+		block := r.block(true)
+		block.OutsideOnly = true
+		return model.Peer{Block: block}
+	case !isAdmin(kind) && n == 4:
+		return model.Peer{Any: true}
+	case kind == model.KindNetworkPolicy && n < 2:
+		return model.Peer{Block: r.block(true)}
+	case isAdmin(kind) && d == model.Egress && n == 0:
+		s := r.selector("app", "zone")
+		return model.Peer{Nodes: &s}
+	case isAdmin(kind) && d == model.Egress && n < 3:
+		return model.Peer{Block: r.block(false)}
+	case isAdmin(kind) && d == model.Egress && n == 3 && r.chance(20):
+		return model.Peer{Domain: "example.org"}
 	}
 	p := r.pods()
 	return model.Peer{Pods: &p}
 }
+
+func isCilium(kind string) bool {
+	return kind == model.KindCiliumNetworkPolicy || kind == model.KindCiliumClusterwideNetworkPolicy
+}
+
+// isAdmin is of the kinds of network-policy-api.
+func isAdmin(kind string) bool { return kind != model.KindNetworkPolicy && !isCilium(kind) }
 
 func (r Random) port() model.Port {
 	p := model.Port{Protocol: r.protocol()}
@@ -198,7 +205,10 @@ func (r Random) rules(kind string, d model.Direction) *model.Rules {
 	rules := model.Rules{}
 	for range r.IntN(4) {
 		var rule model.Rule
-		if kind != model.KindNetworkPolicy {
+		switch {
+		case isCilium(kind):
+			rule.Action = pick(r, model.Accept, model.Accept, model.Deny)
+		case isAdmin(kind):
 			rule.Action = pick(r, model.Accept, model.Deny, model.Pass)
 		}
 		for range 1 + r.IntN(2) {
@@ -221,13 +231,17 @@ func (r Random) rules(kind string, d model.Direction) *model.Rules {
 // Policy returns one of the few that there are, with random properties.
 func (r Random) Policy() model.Policy {
 	p := model.Policy{Subject: r.pods(), Audit: r.chance(15)}
-	p.ID = model.PolicyID{Kind: pick(r, model.KindNetworkPolicy, model.KindNetworkPolicy, model.KindClusterNetworkPolicy,
-		model.KindAdminNetworkPolicy, model.KindBaselineAdminNetworkPolicy), Name: fmt.Sprint("p", r.IntN(4))}
+	p.ID = model.PolicyID{Kind: pick(r, append(model.Kinds(), model.KindNetworkPolicy)...), Name: fmt.Sprint("p", r.IntN(4))}
+	if model.Namespaced(p.ID.Kind) {
+		p.ID.Namespace = pick(r, "red", "green", "blue")
+		p.Subject = model.Pods{Namespace: p.ID.Namespace, Labels: p.Subject.Labels}
+	}
 	switch p.ID.Kind {
 	case model.KindNetworkPolicy:
 		p.Tier = model.TierNetworkPolicy
-		p.ID.Namespace = pick(r, "red", "green", "blue")
-		p.Subject = model.Pods{Namespace: p.ID.Namespace, Labels: p.Subject.Labels}
+	case model.KindCiliumNetworkPolicy, model.KindCiliumClusterwideNetworkPolicy:
+		p.Tier = model.TierNetworkPolicy
+		p.EgressOpen, p.IngressOpen = r.chance(25), r.chance(25)
 	case model.KindClusterNetworkPolicy:
 		p.Tier = pick(r, model.TierAdmin, model.TierBaseline)
 		p.Priority = r.IntN(3)

@@ -1,0 +1,425 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// ciliumVersion is the apiVersion of Cilium's kinds.
+const ciliumVersion = "cilium.io/v2"
+
+// ciliumPolicy is a CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy. These types are our own: those of Cilium's module bring all of Cilium. A field
+// that is refused has the type json.RawMessage, so that its name and the reason are told.
+type ciliumPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              *ciliumSpec     `json:"spec"`
+	Specs             json.RawMessage `json:"specs"`
+	Status            json.RawMessage `json:"status"` // says nothing of what is wanted
+}
+
+type ciliumSpec struct {
+	EndpointSelector  *metav1.LabelSelector `json:"endpointSelector"`
+	NodeSelector      json.RawMessage       `json:"nodeSelector"`
+	Ingress           []ciliumRule          `json:"ingress"`
+	IngressDeny       []ciliumRule          `json:"ingressDeny"`
+	Egress            []ciliumRule          `json:"egress"`
+	EgressDeny        []ciliumRule          `json:"egressDeny"`
+	EnableDefaultDeny struct {
+		Ingress *bool `json:"ingress"`
+		Egress  *bool `json:"egress"`
+	} `json:"enableDefaultDeny"`
+	Labels      json.RawMessage `json:"labels"` // name the rule for Cilium's own API
+	Description string          `json:"description"`
+	Log         json.RawMessage `json:"log"`
+}
+
+// ciliumRule is a rule of any list. Which fields a list has, refuseInRule says.
+type ciliumRule struct {
+	ciliumPeers
+	ToPorts        []ciliumPorts   `json:"toPorts"`
+	ToFQDNs        json.RawMessage `json:"toFQDNs"`
+	ICMPs          json.RawMessage `json:"icmps"`
+	FromRequires   json.RawMessage `json:"fromRequires"`
+	FromGroups     json.RawMessage `json:"fromGroups"`
+	FromNodes      json.RawMessage `json:"fromNodes"`
+	ToRequires     json.RawMessage `json:"toRequires"`
+	ToServices     json.RawMessage `json:"toServices"`
+	ToGroups       json.RawMessage `json:"toGroups"`
+	ToNodes        json.RawMessage `json:"toNodes"`
+	Authentication json.RawMessage `json:"authentication"`
+}
+
+// ciliumPeers are those of ingress and of egress, of which a rule has one kind. An empty list is none, and matches nothing.
+type ciliumPeers struct {
+	FromEndpoints []metav1.LabelSelector `json:"fromEndpoints"`
+	FromCIDR      []string               `json:"fromCIDR"`
+	FromCIDRSet   []ciliumCIDR           `json:"fromCIDRSet"`
+	FromEntities  []string               `json:"fromEntities"`
+	ToEndpoints   []metav1.LabelSelector `json:"toEndpoints"`
+	ToCIDR        []string               `json:"toCIDR"`
+	ToCIDRSet     []ciliumCIDR           `json:"toCIDRSet"`
+	ToEntities    []string               `json:"toEntities"`
+}
+
+type ciliumCIDR struct {
+	CIDR              string          `json:"cidr"`
+	Except            []string        `json:"except"`
+	CIDRGroupRef      json.RawMessage `json:"cidrGroupRef"`
+	CIDRGroupSelector json.RawMessage `json:"cidrGroupSelector"`
+}
+
+type ciliumPorts struct {
+	Ports          []ciliumPort    `json:"ports"`
+	Rules          json.RawMessage `json:"rules"`
+	TerminatingTLS json.RawMessage `json:"terminatingTLS"`
+	OriginatingTLS json.RawMessage `json:"originatingTLS"`
+	ServerNames    json.RawMessage `json:"serverNames"`
+	Listener       json.RawMessage `json:"listener"`
+}
+
+type ciliumPort struct {
+	Port     string `json:"port"`
+	EndPort  int32  `json:"endPort"`
+	Protocol string `json:"protocol"`
+}
+
+func ciliumNetworkPolicy(p *ciliumPolicy, f *faults) model.Policy {
+	return f.ciliumPolicy(p, model.KindCiliumNetworkPolicy)
+}
+
+func ciliumClusterwideNetworkPolicy(p *ciliumPolicy, f *faults) model.Policy {
+	return f.ciliumPolicy(p, model.KindCiliumClusterwideNetworkPolicy)
+}
+
+func (f *faults) ciliumPolicy(p *ciliumPolicy, kindName string) model.Policy {
+	path := field.NewPath("spec")
+	policy := model.Policy{ID: f.checkName(p.ObjectMeta, kindName), Tier: model.TierNetworkPolicy}
+	f.refuse(field.NewPath("specs"), p.Specs, "write one policy for each")
+	if p.Spec == nil {
+		f.add(field.Required(path, ""))
+		return policy
+	}
+	spec := p.Spec
+	f.refuse(path.Child("nodeSelector"), spec.NodeSelector, "policies are for pods, not for nodes")
+	f.refuse(path.Child("log"), spec.Log, "not supported")
+	if spec.EndpointSelector == nil {
+		f.add(field.Required(path.Child("endpointSelector"), "an empty one selects all pods"))
+	} else {
+		policy.Subject = f.ciliumSubject(path.Child("endpointSelector"), *spec.EndpointSelector, policy.ID.Namespace)
+	}
+	policy.Ingress, policy.IngressOpen = f.ciliumPart(path, policy.ID.Namespace, model.Ingress, spec.Ingress, spec.IngressDeny, spec.EnableDefaultDeny.Ingress)
+	policy.Egress, policy.EgressOpen = f.ciliumPart(path, policy.ID.Namespace, model.Egress, spec.Egress, spec.EgressDeny, spec.EnableDefaultDeny.Egress)
+	return policy
+}
+
+// refuse reports a field that is there.
+func (f *faults) refuse(path *field.Path, value json.RawMessage, reason string) {
+	if value != nil && string(value) != "null" {
+		f.add(field.Forbidden(path, reason))
+	}
+}
+
+// ciliumPart returns nil when the policy does not affect the direction. With rules it denies what they do not accept, unless enableDefaultDeny says otherwise.
+func (f *faults) ciliumPart(path *field.Path, namespace string, d model.Direction, accept, deny []ciliumRule, defaultDeny *bool) (_ *model.Rules, open bool) {
+	denies := len(accept)+len(deny) > 0
+	if defaultDeny != nil {
+		denies = *defaultDeny
+	}
+	if len(accept)+len(deny) == 0 && !denies {
+		return nil, false
+	}
+	rules := model.Rules{}
+	for i, r := range deny {
+		rules = append(rules, f.ciliumRule(path.Child(d.String()+"Deny").Index(i), namespace, d, model.Deny, r))
+	}
+	for i, r := range accept {
+		rules = append(rules, f.ciliumRule(path.Child(d.String()).Index(i), namespace, d, model.Accept, r))
+	}
+	return &rules, !denies
+}
+
+func (f *faults) ciliumRule(path *field.Path, namespace string, d model.Direction, action model.Action, r ciliumRule) model.Rule {
+	f.refuseInRule(path, d, action, r)
+	rule := model.Rule{Name: strings.TrimPrefix(path.String(), "spec."), Action: action}
+	given := false
+	rule.Peers, given = f.ciliumPeers(path, namespace, d, r.ciliumPeers)
+	ports, all := f.ciliumPorts(path, r.ToPorts)
+	if !all {
+		rule.Ports = ports
+	}
+	if !given && len(r.ToPorts) > 0 {
+		rule.Peers = []model.Peer{{Any: true}}
+	}
+	return rule // without peers and ports it matches nothing
+}
+
+// refused is a field that may not be there.
+type refused struct {
+	name  string
+	value json.RawMessage
+}
+
+func (f *faults) refuseAll(path *field.Path, reason string, fields ...refused) {
+	for _, r := range fields {
+		f.refuse(path.Child(r.name), r.value, reason)
+	}
+}
+
+func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.Action, r ciliumRule) {
+	const notSupported, proxy = "not supported", "needs the proxy, which is not there yet"
+	f.refuseAll(path, proxy, refused{"toFQDNs", r.ToFQDNs})
+	f.refuseAll(path, "not supported yet; a rule without ports matches all protocols", refused{"icmps", r.ICMPs})
+	f.refuseAll(path, notSupported, refused{"fromRequires", r.FromRequires}, refused{"fromGroups", r.FromGroups}, refused{"fromNodes", r.FromNodes},
+		refused{"toRequires", r.ToRequires}, refused{"toServices", r.ToServices}, refused{"toGroups", r.ToGroups}, refused{"toNodes", r.ToNodes},
+		refused{"authentication", r.Authentication})
+	for i, p := range r.ToPorts {
+		at := path.Child("toPorts").Index(i)
+		if action == model.Deny {
+			f.refuseAll(at, "not in rules that deny", refused{"rules", p.Rules})
+		} else {
+			f.refuseAll(at, proxy, refused{"rules", p.Rules})
+		}
+		f.refuseAll(at, notSupported, refused{"terminatingTLS", p.TerminatingTLS}, refused{"originatingTLS", p.OriginatingTLS},
+			refused{"serverNames", p.ServerNames}, refused{"listener", p.Listener})
+	}
+	wrong := []string{"fromEndpoints", "fromCIDR", "fromCIDRSet", "fromEntities"}
+	if d == model.Ingress {
+		wrong = []string{"toEndpoints", "toCIDR", "toCIDRSet", "toEntities"}
+	}
+	for _, name := range wrong {
+		if r.has(name) {
+			f.add(field.Forbidden(path.Child(name), "not in rules for "+d.String()))
+		}
+	}
+}
+
+// has reports whether a list of peers is there, empty or not.
+func (p *ciliumPeers) has(name string) bool {
+	return map[string]bool{
+		"fromEndpoints": p.FromEndpoints != nil, "fromCIDR": p.FromCIDR != nil, "fromCIDRSet": p.FromCIDRSet != nil, "fromEntities": p.FromEntities != nil,
+		"toEndpoints": p.ToEndpoints != nil, "toCIDR": p.ToCIDR != nil, "toCIDRSet": p.ToCIDRSet != nil, "toEntities": p.ToEntities != nil,
+	}[name]
+}
+
+// ciliumPeers also says whether there are any, which may match nothing.
+func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Direction, p ciliumPeers) (peers []model.Peer, given bool) {
+	prefix, endpoints, cidrs, sets, entities := "from", p.FromEndpoints, p.FromCIDR, p.FromCIDRSet, p.FromEntities
+	if d == model.Egress {
+		prefix, endpoints, cidrs, sets, entities = "to", p.ToEndpoints, p.ToCIDR, p.ToCIDRSet, p.ToEntities
+	}
+	kinds := map[string]bool{"Endpoints": len(endpoints) > 0, "CIDR": len(cidrs) > 0, "CIDRSet": len(sets) > 0, "Entities": len(entities) > 0}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		if kinds[name] {
+			names = append(names, prefix+name)
+		}
+	}
+	if len(names) > 1 {
+		f.add(field.Forbidden(path, strings.Join(names, " and ")+" together: write one rule for each"))
+	}
+	for i, s := range endpoints {
+		pods := f.ciliumPods(path.Child(prefix+"Endpoints").Index(i), s, namespace)
+		peers = append(peers, model.Peer{Pods: &pods})
+	}
+	for i, text := range cidrs {
+		peers = append(peers, model.Peer{Block: &model.Block{CIDR: f.ciliumPrefix(path.Child(prefix+"CIDR").Index(i), text), OutsideOnly: true}})
+	}
+	for i, s := range sets {
+		at := path.Child(prefix + "CIDRSet").Index(i)
+		f.refuse(at.Child("cidrGroupRef"), s.CIDRGroupRef, "not supported")
+		f.refuse(at.Child("cidrGroupSelector"), s.CIDRGroupSelector, "not supported")
+		block := f.block(at, s.CIDR, s.Except)
+		block.OutsideOnly = true
+		peers = append(peers, model.Peer{Block: block})
+	}
+	for i, name := range entities {
+		peers = append(peers, f.ciliumEntity(path.Child(prefix+"Entities").Index(i), name)...)
+	}
+	return peers, endpoints != nil || cidrs != nil || sets != nil || entities != nil
+}
+
+// ciliumPrefix accepts an address, too.
+func (f *faults) ciliumPrefix(path *field.Path, text string) netip.Prefix {
+	if addr, err := netip.ParseAddr(text); err == nil && !addr.Is4In6() && addr.Zone() == "" {
+		return netip.PrefixFrom(addr, addr.BitLen())
+	}
+	return f.prefix(path, text)
+}
+
+func (f *faults) ciliumEntity(path *field.Path, name string) []model.Peer {
+	outside := func(cidr string) []model.Peer {
+		return []model.Peer{{Block: &model.Block{CIDR: netip.MustParsePrefix(cidr), OutsideOnly: true}}}
+	}
+	kinds := func(kinds ...model.EndpointKind) []model.Peer { return []model.Peer{{Kinds: model.KindsOf(kinds...)}} }
+	switch name {
+	case "all":
+		return []model.Peer{{Any: true}}
+	case "world":
+		return kinds(model.World)
+	case "world-ipv4":
+		return outside("0.0.0.0/0")
+	case "world-ipv6":
+		return outside("::/0")
+	case "cluster":
+		return kinds(model.Host, model.RemoteNode, model.Health, model.Unmanaged, model.Init, model.Pod)
+	case "host":
+		return kinds(model.Host)
+	case "remote-node":
+		return kinds(model.RemoteNode)
+	case "health":
+		return kinds(model.Health)
+	case "unmanaged":
+		return kinds(model.Unmanaged)
+	case "init":
+		return kinds(model.Init)
+	case "none":
+		return nil
+	}
+	f.add(field.NotSupported(path, name, []string{
+		"all", "cluster", "health", "host", "init", "none", "remote-node", "unmanaged", "world", "world-ipv4", "world-ipv6",
+	}))
+	return nil
+}
+
+// ciliumPorts also says whether all ports of all protocols match, for which the model has no ports.
+func (f *faults) ciliumPorts(path *field.Path, list []ciliumPorts) (ports []model.Port, all bool) {
+	all = len(list) == 0
+	for i, group := range list {
+		at := path.Child("toPorts").Index(i).Child("ports")
+		if len(group.Ports) == 0 {
+			f.add(field.Required(at, "at least one"))
+		}
+		f.atMost(at, len(group.Ports), 40)
+		for j, p := range group.Ports {
+			some, every := f.ciliumPort(at.Index(j), p)
+			ports, all = append(ports, some...), all || every
+		}
+	}
+	return ports, all
+}
+
+func (f *faults) ciliumPort(path *field.Path, p ciliumPort) (ports []model.Port, all bool) {
+	protocols, ok := map[string][]model.Protocol{
+		"": {model.TCP, model.UDP, model.SCTP}, "ANY": {model.TCP, model.UDP, model.SCTP}, "TCP": {model.TCP}, "UDP": {model.UDP}, "SCTP": {model.SCTP},
+	}[strings.ToUpper(p.Protocol)]
+	if !ok {
+		f.add(field.NotSupported(path.Child("protocol"), p.Protocol, []string{"ANY", "SCTP", "TCP", "UDP"}))
+	}
+	number, err := strconv.ParseUint(p.Port, 10, 16)
+	switch {
+	case p.Port == "":
+		f.add(field.Required(path.Child("port"), "0 is every port"))
+		return nil, false
+	case err != nil:
+		name := f.portName(path.Child("port"), strings.ToLower(p.Port))
+		if p.EndPort != 0 {
+			f.add(field.Forbidden(path.Child("endPort"), "the port is a name"))
+		}
+		if len(protocols) == 1 {
+			return []model.Port{{Protocol: protocols[0], Name: name}}, false
+		}
+		return []model.Port{{Name: name}}, false
+	}
+	port := model.Port{First: uint16(number), Last: uint16(number)}
+	switch {
+	case number == 0 && p.EndPort == 0:
+		port.Last = 65535
+		all = len(protocols) > 1
+	case p.EndPort != 0:
+		port.Last = f.portNumber(path.Child("endPort"), p.EndPort)
+		if p.EndPort < int32(number) {
+			f.add(field.Invalid(path.Child("endPort"), p.EndPort, "less than port"))
+		}
+	}
+	for _, protocol := range protocols {
+		port.Protocol = protocol
+		ports = append(ports, port)
+	}
+	return ports, all
+}
+
+// ciliumSubject is what a policy is for: pods of its namespace, if it has one.
+func (f *faults) ciliumSubject(path *field.Path, s metav1.LabelSelector, namespace string) model.Pods {
+	pods := f.ciliumPods(path, s, namespace)
+	if namespace != "" {
+		own := model.Selector{{Key: metav1NamespaceName, Operator: model.In, Values: []string{namespace}}}
+		if len(pods.Namespaces) > 0 && fmt.Sprint(pods.Namespaces) != fmt.Sprint(own) {
+			f.add(field.Forbidden(path, "a "+model.KindCiliumNetworkPolicy+" is for pods of its own namespace"))
+		}
+		pods.Namespace, pods.Namespaces = namespace, nil
+	}
+	return pods
+}
+
+// Keys of Cilium's selectors that are about the pod's namespace, and the label that every namespace has.
+const (
+	ciliumNamespace      = "io.kubernetes.pod.namespace"
+	ciliumNamespaceLabel = "io.cilium.k8s.namespace.labels."
+	ciliumOwn            = "io.cilium.k8s.policy."
+	metav1NamespaceName  = "kubernetes.io/metadata.name"
+)
+
+// ciliumPods selects in the policy's own namespace, if it has one and the selector says nothing of namespaces.
+func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string) model.Pods {
+	var pods, namespaces metav1.LabelSelector
+	for key, value := range s.MatchLabels {
+		name, ofNamespace := f.ciliumKey(path.Child("matchLabels").Key(key), key)
+		to := &pods
+		if ofNamespace {
+			to = &namespaces
+		}
+		if _, twice := to.MatchLabels[name]; twice {
+			f.add(field.Duplicate(path.Child("matchLabels").Key(key), name))
+		}
+		if to.MatchLabels == nil {
+			to.MatchLabels = map[string]string{}
+		}
+		to.MatchLabels[name] = value
+	}
+	for i, e := range s.MatchExpressions {
+		var ofNamespace bool
+		e.Key, ofNamespace = f.ciliumKey(path.Child("matchExpressions").Index(i).Child("key"), e.Key)
+		if ofNamespace {
+			namespaces.MatchExpressions = append(namespaces.MatchExpressions, e)
+		} else {
+			pods.MatchExpressions = append(pods.MatchExpressions, e)
+		}
+	}
+	selected := model.Pods{Labels: f.selector(path, pods), Namespaces: f.selector(path, namespaces)}
+	if len(selected.Namespaces) == 0 {
+		selected.Namespace = own
+	}
+	return selected
+}
+
+// ciliumKey returns the label's key without its source, and whether it is one of the namespace.
+func (f *faults) ciliumKey(path *field.Path, key string) (_ string, ofNamespace bool) {
+	if source, rest, found := strings.Cut(key, ":"); found {
+		if source != "k8s" && source != "any" {
+			f.add(field.Forbidden(path, "only labels of Kubernetes (k8s:, any:); what is reserved is an entity"))
+			return "refused", false
+		}
+		key = rest
+	}
+	switch {
+	case key == ciliumNamespace:
+		return metav1NamespaceName, true
+	case strings.HasPrefix(key, ciliumNamespaceLabel):
+		return strings.TrimPrefix(key, ciliumNamespaceLabel), true
+	case strings.HasPrefix(key, ciliumOwn):
+		f.add(field.Forbidden(path, "not supported"))
+		return "refused", false
+	}
+	return key, false
+}

@@ -1,0 +1,175 @@
+package manifest_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"porin.dev/porin/cells/policy/manifest"
+	"porin.dev/porin/cells/policy/model"
+)
+
+const ciliumHead = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec:\n"
+
+func namespaceIs(name string) model.Selector {
+	return model.Selector{label("kubernetes.io/metadata.name", name)}
+}
+
+func pods(p model.Pods) model.Peer { return model.Peer{Pods: &p} }
+
+func outside(cidr string, except ...string) model.Peer {
+	b := &model.Block{CIDR: netip.MustParsePrefix(cidr), OutsideOnly: true}
+	for _, text := range except {
+		b.Except = append(b.Except, netip.MustParsePrefix(text))
+	}
+	return model.Peer{Block: b}
+}
+
+func TestReadCiliumNetworkPolicy(t *testing.T) {
+	got := read(t, ciliumHead+`
+  endpointSelector: {matchLabels: {"k8s:role": db, any:app: mysql}}
+  description: who reaches the database
+  ingressDeny:
+  - fromEntities: [unmanaged]
+  ingress:
+  - fromEndpoints:
+    - matchLabels: {app: web}
+    - matchLabels: {"k8s:io.kubernetes.pod.namespace": tools, app: backup}
+    - matchExpressions: [{key: io.cilium.k8s.namespace.labels.team, operator: In, values: [b, a]}]
+    - {}
+    toPorts:
+    - ports: [{port: "3306", protocol: tcp}, {port: "4000", endPort: 4010}]
+    - ports: [{port: Metrics, protocol: UDP}, {port: dns}, {port: "0", protocol: SCTP}]
+  - toPorts: [{ports: [{port: "22", protocol: TCP}]}]
+  - {}
+  - fromEndpoints: []
+    toPorts: [{ports: [{port: "23", protocol: TCP}]}]
+  egress:
+  - toCIDR: [192.0.2.7, "2001:db8::/32"]
+  - toCIDRSet: [{cidr: 10.0.0.0/8, except: [10.1.0.0/16]}]
+  - toEntities: [world, world-ipv6, cluster, none]
+    toPorts: [{ports: [{port: "0"}]}]
+status: {conditions: []}
+`)
+	want := []model.Policy{{
+		ID: model.PolicyID{Kind: "CiliumNetworkPolicy", Namespace: "shop", Name: "db"}, Tier: model.TierNetworkPolicy,
+		Subject: model.Pods{Namespace: "shop", Labels: model.Selector{label("app", "mysql"), label("role", "db")}},
+		Ingress: &model.Rules{
+			{Name: "ingressDeny[0]", Action: model.Deny, Peers: []model.Peer{{Kinds: model.KindsOf(model.Unmanaged)}}},
+			{
+				Name: "ingress[0]",
+				Peers: []model.Peer{
+					pods(model.Pods{Namespace: "shop", Labels: model.Selector{label("app", "web")}}),
+					pods(model.Pods{Namespaces: namespaceIs("tools"), Labels: model.Selector{label("app", "backup")}}),
+					pods(model.Pods{Namespaces: model.Selector{{Key: "team", Operator: model.In, Values: []string{"a", "b"}}}}),
+					pods(model.Pods{Namespace: "shop"}),
+				},
+				Ports: []model.Port{
+					{Protocol: model.TCP, First: 3306, Last: 3306},
+					{Protocol: model.TCP, First: 4000, Last: 4010}, {Protocol: model.UDP, First: 4000, Last: 4010}, {Protocol: model.SCTP, First: 4000, Last: 4010},
+					{Protocol: model.UDP, Name: "metrics"}, {Name: "dns"}, {Protocol: model.SCTP, Last: 65535},
+				},
+			},
+			{Name: "ingress[1]", Peers: []model.Peer{{Any: true}}, Ports: []model.Port{{Protocol: model.TCP, First: 22, Last: 22}}},
+			{Name: "ingress[2]"}, // matches nothing
+			{Name: "ingress[3]", Ports: []model.Port{{Protocol: model.TCP, First: 23, Last: 23}}},
+		},
+		Egress: &model.Rules{
+			{Name: "egress[0]", Peers: []model.Peer{outside("192.0.2.7/32"), outside("2001:db8::/32")}},
+			{Name: "egress[1]", Peers: []model.Peer{outside("10.0.0.0/8", "10.1.0.0/16")}},
+			{Name: "egress[2]", Peers: []model.Peer{
+				{Kinds: model.KindsOf(model.World)}, outside("::/0"),
+				{Kinds: model.KindsOf(model.Host, model.RemoteNode, model.Health, model.Unmanaged, model.Init, model.Pod)},
+			}},
+		},
+	}}
+	if diff := cmp.Diff(want, got, sameAddresses, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("policies (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadCiliumClusterwideNetworkPolicy(t *testing.T) {
+	got := read(t, `
+apiVersion: cilium.io/v2
+kind: CiliumClusterwideNetworkPolicy
+metadata: {name: dns}
+spec:
+  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: shop}}
+  enableDefaultDeny: {egress: false, ingress: true}
+  egress:
+  - toEndpoints: [{matchLabels: {k8s-app: kube-dns}}]
+`)
+	want := []model.Policy{{
+		ID: model.PolicyID{Kind: "CiliumClusterwideNetworkPolicy", Name: "dns"}, Tier: model.TierNetworkPolicy,
+		Subject:    model.Pods{Namespaces: namespaceIs("shop")},
+		Ingress:    &model.Rules{},
+		Egress:     &model.Rules{{Name: "egress[0]", Peers: []model.Peer{pods(model.Pods{Labels: model.Selector{label("k8s-app", "kube-dns")}})}}},
+		EgressOpen: true,
+	}}
+	if diff := cmp.Diff(want, got, sameAddresses, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("policies (-want +got):\n%s", diff)
+	}
+}
+
+// TestCiliumDirections: a policy affects the directions that it has rules for, and denies by default there, unless it says otherwise.
+func TestCiliumDirections(t *testing.T) {
+	type directions struct{ ingress, ingressOpen, egress, egressOpen bool }
+	for body, want := range map[string]directions{
+		"{ingress: [{}]}":                          {ingress: true},
+		"{ingressDeny: [{fromEntities: [world]}]}": {ingress: true},
+		"{egress: []}":                             {},
+		"{enableDefaultDeny: {egress: true}}":      {egress: true},
+		"{enableDefaultDeny: {egress: false}}":     {},
+		"{ingress: [{}], egressDeny: [{}], enableDefaultDeny: {ingress: false}}": {ingress: true, ingressOpen: true, egress: true},
+	} {
+		p := read(t, strings.TrimSuffix(ciliumHead, "\n")+" "+strings.Replace(body, "{", "{endpointSelector: {}, ", 1))[0]
+		if got := (directions{p.Ingress != nil, p.IngressOpen, p.Egress != nil, p.EgressOpen}); got != want {
+			t.Errorf("%s: %+v, want %+v", body, got, want)
+		}
+	}
+}
+
+func TestCiliumRefused(t *testing.T) {
+	rule := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  ingress: [" + body + "]\n" }
+	egress := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  egress: [" + body + "]\n" }
+	port := func(body string) string { return rule("{toPorts: [{ports: [" + body + "]}]}") }
+	for text, want := range map[string]string{
+		"apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                          "spec: Required",
+		"apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\nspecs: [{}]\n":             "specs: Forbidden: write one policy for each",
+		"apiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: a, namespace: b}\n": "metadata.namespace: Forbidden",
+		"apiVersion: cilium.io/v2alpha1\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                    "not a kind of policy that is known here",
+		ciliumHead + "  ingress: [{}]\n":    "spec.endpointSelector: Required",
+		ciliumHead + "  nodeSelector: {}\n": "spec.nodeSelector: Forbidden",
+		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n": "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
+		ciliumHead + "  endpointSelectors: {}\n":                                                 `unknown field "spec.endpointSelectors"`,
+		rule("{toEndpoints: [{}]}"):                                                              "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
+		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                     "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
+		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                            "what is reserved is an entity",
+		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: a}}]}"):              "spec.ingress[0].fromEndpoints[0].matchLabels[io.cilium.k8s.policy.cluster]: Forbidden: not supported",
+		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                           "Duplicate value",
+		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                   "spec.ingress[0].fromEndpoints[0].matchLabels",
+		rule("{fromEntities: [kube-apiserver]}"):                                                 `spec.ingress[0].fromEntities[0]: Unsupported value: "kube-apiserver"`,
+		rule("{fromCIDR: [10.0.0.0/33]}"):                                                        "spec.ingress[0].fromCIDR[0]: Invalid",
+		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                       "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
+		rule("{fromCIDRSet: [{cidrGroupRef: a}]}"):                                               "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Forbidden",
+		rule("{fromRequires: [{}]}"):                                                             "spec.ingress[0].fromRequires: Forbidden: not supported",
+		rule("{icmps: [{fields: [{type: 8}]}]}"):                                                 "spec.ingress[0].icmps: Forbidden",
+		rule("{toPorts: [{}]}"):                                                                  "spec.ingress[0].toPorts[0].ports: Required",
+		port("{protocol: TCP}"):                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Required",
+		port("{port: '80', protocol: ICMP}"):                                                     "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",
+		port("{port: '65536'}"):                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
+		port("{port: '80', endPort: 79}"):                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
+		port("{port: http, endPort: 79}"):                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
+		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                        "spec.ingress[0].toPorts[0].rules: Forbidden: needs the proxy",
+		egress("{toFQDNs: [{matchName: example.org}]}"):                                          "spec.egress[0].toFQDNs: Forbidden: needs the proxy",
+		egress("{toServices: [{}]}"):                                                             "spec.egress[0].toServices: Forbidden: not supported",
+		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n": "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
+	} {
+		if _, err := manifest.Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\nerror %v, want one with %q", text, err, want)
+		}
+	}
+}
