@@ -163,7 +163,8 @@ func TestDirectNot(t *testing.T) {
 		got, _ := f.out(t, ack)
 		wantVerdict(t, "out, known to conntrack", got, toStack)
 		f.wantPaths(t, abi.PathStack)
-		got, _ = f.in(t, f.eve, syn)
+		f.forgetConnections(t)
+		got, _ = f.in(t, f.eve, ack)
 		wantVerdict(t, "in, known to conntrack", got, toNext)
 		fresh()
 
@@ -398,6 +399,67 @@ func TestDirectICMPError(t *testing.T) {
 	answered := f.conversation().frame(f.eve.mac, f.eve.hostMAC, c, a, nil)
 	got, _ = f.run(t, f.objects.FromPod, f.alice, unreachable(f.alice.mac, f.alice.hostMAC, a.Addr(), c.Addr(), answered))
 	wantVerdict(t, "of the pod", got, deliver)
+}
+
+// TestDirectClosed: what the stack has translated to the addresses and ports of a connection past the stack that is over is another connection, whose
+// answers are the stack's.
+func TestDirectClosed(t *testing.T) {
+	f := newRemoteFixture(t)
+	toUplink := asRequest(t, f.objects.ToUplink)
+	f.eachKind(t, func(t *testing.T) {
+		if f.udp {
+			return
+		}
+		for name, end := range map[string]func(){
+			"closed": func() { _, _ = f.out(t, fin); _, _ = f.in(t, f.eve, fin) },
+			"reset":  func() { _, _ = f.out(t, rst) },
+		} {
+			f.reset(t)
+			loadConntrack(t, f.netns)
+			_, _ = f.out(t, syn)
+			_, _ = f.in(t, f.eve, synACK)
+			end()
+			a, c := f.ends()
+			service := netip.AddrPortFrom(f.bob.ip4, 443)
+			if f.v6 {
+				service = netip.AddrPortFrom(f.bob.ip6, 443)
+			}
+			f.conversation().addTranslation(t, service)
+			frame := f.conversation().frame(f.eve.hostMAC, f.eve.mac, a, c, syn)
+			got := f.runFrom(t, toUplink, f.eve, skBuff{Mark: uint32(f.alice.id), IngressIfindex: uint32(f.alice.index)}, frame)
+			wantVerdict(t, name+": a SYN of the other connection", got, toNext)
+			got, _ = f.in(t, f.eve, synACK)
+			wantVerdict(t, name+": its answer", got, toNext)
+		}
+	})
+}
+
+// TestDirectReused: what conntrack knows of a connection that is over, as of one that has gone through the stack before, keeps none with the same ports
+// from the direct path: the stack would take its SYN for invalid. A translation does.
+func TestDirectReused(t *testing.T) {
+	f := newRemoteFixture(t)
+	f.eachKind(t, func(t *testing.T) {
+		if f.udp {
+			return
+		}
+		a, c := f.ends()
+		f.conversation().addToConntrack(t, a, c, a)
+		got, _ := f.out(t, syn)
+		wantVerdict(t, "out", got, deliver)
+		f.forgetConnections(t)
+		got, _ = f.in(t, f.eve, syn)
+		wantVerdict(t, "in", got, deliver)
+
+		f.reset(t)
+		loadConntrack(t, f.netns)
+		service := netip.AddrPortFrom(f.bob.ip4, 443)
+		if f.v6 {
+			service = netip.AddrPortFrom(f.bob.ip6, 443)
+		}
+		f.conversation().addTranslation(t, service)
+		got, _ = f.out(t, syn)
+		wantVerdict(t, "out, with the ports of a translation", got, toStack)
+	})
 }
 
 // TestDirectClash: what the stack has translated to the addresses and ports of a connection past the stack is dropped at the uplink.

@@ -208,6 +208,18 @@ __noinline int conntrack_lookup(struct __sk_buff *ctx, const struct connection_k
 }
 
 /*
+ * conntrack_has: is the packet of a connection that has been through the stack? A SYN opens another one than conntrack knows under
+ * the same addresses and ports, unless these come from a translation. To the stack it might be invalid.
+ */
+static __always_inline _Bool conntrack_has(struct __sk_buff *ctx, const struct connection_key *key, const struct addr *local,
+					   const struct flow *flow)
+{
+	enum conntrack_answer answer = conntrack_lookup(ctx, key, local);
+
+	return answer != CONNTRACK_UNKNOWN && !(answer == CONNTRACK_KNOWN && flow->flags & FLOW_OPENS);
+}
+
+/*
  * conntrack_expire makes what conntrack knows of a translated connection invalid. It returns whether there was one.
  */
 static __always_inline _Bool conntrack_expire(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)

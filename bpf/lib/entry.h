@@ -235,7 +235,8 @@ static __always_inline enum drop_reason connection_note_incoming(struct __sk_buf
 
 /*
  * connection_check_clash_outgoing handles a packet of a pod that the stack sends to another node: the node may have
- * translated it to the addresses and ports of a connection with PATH_DIRECT.
+ * translated it to the addresses and ports of a connection with PATH_DIRECT. The entry of one that is over leads nobody past the
+ * stack any more: the answers are to be translated back.
  */
 static __always_inline enum drop_reason connection_check_clash_outgoing(struct __sk_buff *ctx, const struct packet *pkt,
 									const struct flow *flow, __u32 now)
@@ -248,7 +249,11 @@ static __always_inline enum drop_reason connection_check_clash_outgoing(struct _
 	key_outgoing(&key, ctx, pkt, flow);
 	key.ifindex = ctx->ingress_ifindex;
 	own = bpf_map_lookup_elem(&connections, &key);
-	if (!own || own->path != PATH_DIRECT || is_closed(own) || !connection_is_valid(own, now) || !addr_equal(&own->local, &pkt->source))
+	if (!own || own->path != PATH_DIRECT || !connection_is_valid(own, now) || !addr_equal(&own->local, &pkt->source))
 		return DROP_NONE;
+	if (is_closed(own)) {
+		own->path = PATH_STACK;
+		return DROP_NONE;
+	}
 	return connection_check_clash(ctx, own, &key, flow, 1);
 }

@@ -62,7 +62,7 @@ static __always_inline enum drop_reason from_uplink_miss(struct __sk_buff *ctx, 
 
 	connection_start(c, &pkt->destination, link);
 	if (flow->flags & FLOW_ERROR || !is_remote_pod(&pkt->source) ||
-	    conntrack_lookup(ctx, key, &pkt->destination) != CONNTRACK_UNKNOWN || !comes_by_its_route(ctx, pkt, flow, key->ifindex))
+	    conntrack_has(ctx, key, &pkt->destination, flow) || !comes_by_its_route(ctx, pkt, flow, key->ifindex))
 		return DROP_NONE;
 	connection_direct(c, ctx->ifindex);
 	connection_read_revisions(c);

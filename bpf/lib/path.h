@@ -89,7 +89,7 @@ static __always_inline enum drop_reason path_to_other_node(struct __sk_buff *ctx
 
 	if (!conntrack_supports(flow->protocol) || flow->flags & FLOW_ERROR || !is_plain(ctx, pkt) || !is_remote_pod(&pkt->destination))
 		return DROP_NONE;
-	if (conntrack_lookup(ctx, key, &pkt->source) != CONNTRACK_UNKNOWN || !route_lookup(ctx, pkt, flow, &next))
+	if (conntrack_has(ctx, key, &pkt->source, flow) || !route_lookup(ctx, pkt, flow, &next))
 		return DROP_NONE;
 	connection_direct(c, next.ifindex);
 	reason = decide_past_stack(key, c, flow, 0);

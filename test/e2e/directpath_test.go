@@ -355,6 +355,8 @@ func TestDirectClash(t *testing.T) {
 						}
 					})
 					t.Run("by UDP", func(t *testing.T) { n.alternate(t, six, func() {}, direct, service) })
+					t.Run("in turn, closed", func(t *testing.T) { n.inTurn(t, clashPort+2, false, direct, service) })
+					t.Run("in turn, reset", func(t *testing.T) { n.inTurn(t, clashPort+3, true, direct, service) })
 				})
 				n.nothingDropped("path-clash")
 			})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,12 +26,12 @@ func TestServicePathClash(t *testing.T) {
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
+			direct, service, nodePort := n.b.at(six, backendPort), n.at(local, six), n.nodePort(local, n.node1, six)
 			t.Run("direct first", func(t *testing.T) { n.directThenService(t, six, clashPort) })
 			t.Run("Service first", func(t *testing.T) { n.serviceThenDirect(t, six, clashPort+1, func() {}) })
 			t.Run("Service first, entries lost", func(t *testing.T) { n.serviceThenDirect(t, six, clashPort+4, n.loseAll) })
-			t.Run("in turn, closed", func(t *testing.T) { n.inTurn(t, six, clashPort+2, false) })
-			t.Run("in turn, reset", func(t *testing.T) { n.inTurn(t, six, clashPort+3, true) })
-			direct, service, nodePort := n.b.at(six, backendPort), n.at(local, six), n.nodePort(local, n.node1, six)
+			t.Run("in turn, closed", func(t *testing.T) { n.inTurn(t, clashPort+2, false, direct, service, nodePort) })
+			t.Run("in turn, reset", func(t *testing.T) { n.inTurn(t, clashPort+3, true, direct, service, nodePort) })
 			for name, between := range map[string]func(){"": func() {}, ", entries lost": n.loseAll} {
 				t.Run("Service at the same time by UDP"+name, func(t *testing.T) { n.alternate(t, six, between, direct, service) })
 				t.Run("node port at the same time by UDP"+name, func(t *testing.T) { n.alternate(t, six, between, direct, nodePort, service) })
@@ -117,11 +118,11 @@ func (n *serviceNodes) serviceThenDirect(t *testing.T, six bool, port uint16, be
 }
 
 // inTurn uses a port for one connection after the other, each when the one before has ended.
-func (n *serviceNodes) inTurn(t *testing.T, six bool, port uint16, reset bool) {
+func (n *serviceNodes) inTurn(t *testing.T, port uint16, reset bool, targets ...netip.AddrPort) {
+	t.Helper()
 	before := n.one.metrics()[clashes]
-	targets := []netip.AddrPort{n.b.at(six, backendPort), n.at(local, six), n.nodePort(local, n.node1, six)}
 	if reset {
-		targets = append(targets, targets...) // a port that was closed waits before it goes to the same address
+		targets = slices.Concat(targets, targets) // a port that was closed waits before it goes to the same address
 		targets = append(targets, targets[1], targets[0], targets[0], targets[1])
 	}
 	for _, to := range targets {
