@@ -124,7 +124,7 @@ func (s *session) probeCell(n v1.NodeHealth, target, protocol, family string) st
 		case p.OK:
 			return s.paint(green, shortDuration(p.Latency))
 		case p.LastSeen != nil:
-			return s.paint(red, "FAILS for "+s.age(*p.LastSeen))
+			return s.paint(red, "FAILS, ok "+s.age(*p.LastSeen)+" ago")
 		default:
 			return s.paint(red, "FAILS "+strconv.Itoa(p.Failures)+" times")
 		}

@@ -77,7 +77,9 @@ func (n *Network) Ping(ctx context.Context, addr netip.Addr) (time.Duration, err
 		return 0, err
 	}
 	began := time.Now()
-	if _, err := conn.Write(packet); err != nil {
+	if _, err := conn.Write(packet); errors.Is(err, unix.EPERM) {
+		return 0, errFiltered
+	} else if err != nil {
 		return 0, plain(err)
 	}
 	buffer := make([]byte, 256)
@@ -152,5 +154,7 @@ func plain(err error) error {
 	}
 	return ErrAnswer
 }
+
+var errFiltered = fmt.Errorf("%w: a firewall of this node drops what it sends", unix.EPERM)
 
 var errPermission = fmt.Errorf("%w: probing by ICMP takes CAP_NET_RAW", unix.EPERM)

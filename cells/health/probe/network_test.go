@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,20 @@ func TestPingUnanswered(t *testing.T) {
 	}
 	if _, err := ping(within(t, 200*time.Millisecond), local, netip.MustParseAddr("203.0.113.1")); err == nil {
 		t.Error("an address without a route answers")
+	}
+}
+
+// TestPingFiltered: what keeps a question from leaving is this node's own firewall, and no capability that is missing.
+func TestPingFiltered(t *testing.T) {
+	local, r := newRemote(t)
+	rules := "table inet t { chain c { type filter hook output priority 0; icmp type echo-request drop; icmpv6 type echo-request drop; }; }"
+	if err := local.Do(func() error { return exec.Command("nft", rules).Run() }); err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []netip.Addr{r.ipv4, r.ipv6} {
+		if _, err := ping(within(t, time.Second), local, addr); !errors.Is(err, errFiltered) {
+			t.Errorf("%s: error %v, want %v", addr, err, errFiltered)
+		}
 	}
 }
 

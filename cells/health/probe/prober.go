@@ -193,15 +193,15 @@ func (p *Prober) withFailing(chosen []cluster.NodeID) []cluster.NodeID {
 	return p.sampler.shuffled(append(chosen, failing[:min(len(failing), p.cfg.Sample)]...))
 }
 
-// admit has the nodes that came be probed soon, as many of them as a sample has.
+// admit has the nodes that came be probed soon, and those whose health endpoint came, as many of them as a sample has.
 func (p *Prober) admit(queue []turn, peers map[cluster.NodeID]cluster.NodeNetwork) []turn {
 	known := map[cluster.NodeID]bool{}
 	for _, t := range queue {
 		known[t.node] = true
 	}
 	p.mu.Lock()
-	for id := range p.states {
-		known[id] = true
+	for id, states := range p.states {
+		known[id] = known[id] || !states.misses(peers[id])
 	}
 	p.mu.Unlock()
 	due, room := time.Now(), p.cfg.Sample-len(queue)

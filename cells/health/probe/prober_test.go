@@ -138,6 +138,31 @@ func TestProbeFollowsPeers(t *testing.T) {
 	})
 }
 
+// TestProbeFollowsEndpoint: a node is known before its health endpoint is. Nobody takes it for probed meanwhile for long.
+func TestProbeFollowsEndpoint(t *testing.T) {
+	w := newWorld(0)
+	run(t, w, DefaultConfig(), func(p *Prober) {
+		time.Sleep(20 * time.Second)
+		n := node(0)
+		n.Health = nil
+		w.set(n)
+		time.Sleep(time.Second)
+		began := time.Now()
+		w.set(node(0))
+		time.Sleep(time.Second)
+		if s := only(t, p, "node0").States[2]; !s.OK() {
+			t.Errorf("a second after the endpoint has come: %+v", s)
+		}
+		n = node(0)
+		n.AgentVersion = "another"
+		w.set(n)
+		time.Sleep(time.Second)
+		if n := w.askedSince(node(0).Addresses[0], began); n != 1 {
+			t.Errorf("the node was probed %d times, want once", n)
+		}
+	})
+}
+
 // A node that has other addresses than before is another path.
 func TestProbeFollowsAddresses(t *testing.T) {
 	w := newWorld(1)
