@@ -3,8 +3,10 @@ package crash
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,17 +25,19 @@ type operation struct {
 	only func(effect) bool
 }
 
+var every = flag.Int("every", 3, "kill at every Nth effect, the first one at random; 1: at every effect")
+
 const (
 	mostPoints     = 500 // an operation with more does not end
 	mostViolations = 10  // of an operation, after which it is given up
 )
 
-// enumerate runs the operation with a kill at its first effect, its second, and so on, until it ends without having
-// been killed. Where something is wrong, the rest goes on in another scene.
+// enumerate runs the operation with a kill at one effect after the other, until it ends without having been killed. Where
+// something is wrong, the rest goes on in another scene.
 func enumerate(t *testing.T, name string, set func() *scene, of func(*scene) operation) (points, violations int) {
 	s := set()
 	o := of(s)
-	for k := 1; k <= mostPoints; k++ {
+	for k := 1 + rand.IntN(*every); k <= mostPoints; k += *every {
 		seen, hit, err := o.once(s, k)
 		points++
 		if err != nil {
