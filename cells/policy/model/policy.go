@@ -136,6 +136,8 @@ type Rule struct {
 	Action Action
 	Peers  []Peer
 	Ports  []Port // empty: every protocol and every port
+	// Layer7 has the connections go through the proxy, which applies it. Only rules that accept, in [TierNetworkPolicy], have one.
+	Layer7 *Layer7
 }
 
 // Protocol is a number of an IP protocol.
