@@ -2,6 +2,7 @@
 //
 //	endpoint.bpf.c    the programs: from_pod and to_pod at a pod's host end, to_uplink and from_uplink at other devices, sweep for old connections
 //	tunnel.bpf.c      the programs at the VXLAN device: to_tunnel, from_tunnel
+//	listener.bpf.c    select_listener, which finds the proxy's socket for a connection
 //	lib/              what they are made of, one idea a header:
 //	  parse, flow       what a packet is, and which connection it belongs to
 //	  endpoint          the pods of this node, by address and by link
@@ -16,6 +17,7 @@
 //	  owner             which node has an address
 //	  remote, route     blocks of other nodes; the kernel's routes to them and from them
 //	  from_uplink       what from_uplink decides about packets of pods of other nodes
+//	  proxy             the way into the proxy, and back
 //	  sweep, expiry     removing old connections: by the agent, and by a timer, which visits the keys in keyqueue
 //	abi/              the types that C and Go share, generated from lib/types.h
 //	include/          asm headers for a target that is no machine
@@ -26,4 +28,5 @@
 package bpf
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types endpoint endpoint.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types listener listener.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types tunnel tunnel.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude

@@ -13,6 +13,7 @@
  *	                                    `--> to_uplink     to_uplink decides policy, after translation
  *	another node's pod --> from_uplink --> pod             from_uplink decides ingress policy, if nothing is translated
  *	                                 `--> the node's stack --> to_pod
+ *	to_pod, to_uplink --> the proxy                        what it has to decide about: lib/proxy.h
  *
  * They run under tc (clsact in direct action, those of other devices by TCX from Linux 6.6 on) with the link header in place.
  *
@@ -37,6 +38,7 @@
 #include "lib/parse.h"
 #include "lib/path.h"
 #include "lib/policy.h"
+#include "lib/proxy.h"
 #include "lib/rewrite.h"
 #include "lib/route.h"
 #include "lib/source.h"
@@ -217,6 +219,8 @@ int to_pod(struct __sk_buff *ctx)
 		if (!reason)
 			reason = connection_note_incoming(ctx, own, &key, &flow, now);
 	}
+	if (reason == DROP_PROXY && !(c.state & STATE_OPENED_HERE))
+		return redirect(ctx, &pkt, &flow, sender_of(ctx) ? ctx->tc_index : NO_ENDPOINT, c.id, EVENT_TO_POD, now);
 	if (reason)
 		goto drop;
 	count_to_pod(ctx, c.id);
@@ -260,6 +264,8 @@ int to_uplink(struct __sk_buff *ctx)
 	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol;
 	if (!reason)
 		reason = decide_egress(id, &pkt.destination, protocol, flow.destination_port);
+	if (reason == DROP_PROXY)
+		return redirect(ctx, &pkt, &flow, id, id, EVENT_TO_UPLINK, now);
 	if (reason)
 		return drop_with_event(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
 	return VERDICT_NEXT;
@@ -298,6 +304,8 @@ int from_uplink(struct __sk_buff *ctx)
 		if (!connection_copy(&c, own, &key) || !is_direct(ctx, &pkt, &flow, &c))
 			return VERDICT_NEXT;
 		reason = from_uplink_hit(&key, &flow, own, &c, now);
+		if (!reason && c.path != PATH_DIRECT)
+			return VERDICT_NEXT;
 	} else {
 		link = bpf_map_lookup_elem(&links, &host_end);
 		if (!link)

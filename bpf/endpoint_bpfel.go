@@ -30,7 +30,9 @@ const (
 	endpointMapPassed           = "passed"
 	endpointMapPolicies         = "policies"
 	endpointMapPrefixes         = "prefixes"
+	endpointMapProxyLink        = "proxy_link"
 	endpointMapRecount          = "recount"
+	endpointMapRedirects        = "redirects"
 	endpointMapRemoteBlocks     = "remote_blocks"
 	endpointMapRows             = "rows"
 	endpointMapSlots            = "slots"
@@ -115,7 +117,9 @@ type endpointMapSpecs struct {
 	Passed       *ebpf.MapSpec `ebpf:"passed"`
 	Policies     *ebpf.MapSpec `ebpf:"policies"`
 	Prefixes     *ebpf.MapSpec `ebpf:"prefixes"`
+	ProxyLink    *ebpf.MapSpec `ebpf:"proxy_link"`
 	Recount      *ebpf.MapSpec `ebpf:"recount"`
+	Redirects    *ebpf.MapSpec `ebpf:"redirects"`
 	RemoteBlocks *ebpf.MapSpec `ebpf:"remote_blocks"`
 	Rows         *ebpf.MapSpec `ebpf:"rows"`
 	Slots        *ebpf.MapSpec `ebpf:"slots"`
@@ -168,7 +172,9 @@ type endpointMaps struct {
 	Passed       *ebpf.Map `ebpf:"passed"`
 	Policies     *ebpf.Map `ebpf:"policies"`
 	Prefixes     *ebpf.Map `ebpf:"prefixes"`
+	ProxyLink    *ebpf.Map `ebpf:"proxy_link"`
 	Recount      *ebpf.Map `ebpf:"recount"`
+	Redirects    *ebpf.Map `ebpf:"redirects"`
 	RemoteBlocks *ebpf.Map `ebpf:"remote_blocks"`
 	Rows         *ebpf.Map `ebpf:"rows"`
 	Slots        *ebpf.Map `ebpf:"slots"`
@@ -193,7 +199,9 @@ func (m *endpointMaps) Close() error {
 		m.Passed,
 		m.Policies,
 		m.Prefixes,
+		m.ProxyLink,
 		m.Recount,
+		m.Redirects,
 		m.RemoteBlocks,
 		m.Rows,
 		m.Slots,

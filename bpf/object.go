@@ -36,6 +36,9 @@ const (
 
 	RemoteBlocks = endpointMapRemoteBlocks // abi.CIDRKey -> 1: the blocks of other nodes
 
+	ProxyLink = endpointMapProxyLink // 0 -> index of the device by which packets get to the proxy, uint32; 0: there is none
+	Redirects = endpointMapRedirects // abi.RedirectKey -> abi.Redirect
+
 	FlowEvents   = endpointMapFlowEvents   // ring buffer of abi.FlowEvent
 	EventBudgets = endpointMapEventBudgets // 0 -> abi.EventBudget of each CPU
 
@@ -56,7 +59,7 @@ const (
 func MapNames() []string {
 	return []string{
 		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits, KeyQueue, Expirer,
-		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, RemoteBlocks, FlowEvents, EventBudgets,
+		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, RemoteBlocks, ProxyLink, Redirects, FlowEvents, EventBudgets,
 	}
 }
 
@@ -65,6 +68,16 @@ func Endpoint() (*ebpf.CollectionSpec, error) { return loadEndpoint() }
 
 // EndpointObject returns the compiled object, which nobody may change.
 func EndpointObject() []byte { return _EndpointBytes }
+
+// The names of the program and the map in the listener object.
+const (
+	SelectListener = listenerProgSelectListener // finds the socket of the proxy for a packet by its device (SK_LOOKUP, Linux 5.9)
+
+	Listeners = listenerMapListeners // abi.Listener... -> socket
+)
+
+// Listener returns a new copy of the listener object's specification.
+func Listener() (*ebpf.CollectionSpec, error) { return loadListener() }
 
 // The names of programs, maps and variables in the tunnel object.
 const (

@@ -35,4 +35,7 @@ struct abi {
 	struct tunnel_drops tunnel_drops;
 	enum tunnel_drop tunnel_drop;
 	struct unmanaged unmanaged;
+	struct redirect_key redirect_key;
+	struct redirect redirect;
+	enum listener listener;
 } abi;

@@ -246,6 +246,30 @@ type cAbi struct {
 		Passed uint64
 		Denied uint64
 	}
+	RedirectKey struct {
+		_      structs.HostLayout
+		Client struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		Server struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
+		ClientPort uint16
+		ServerPort uint16
+		Protocol   uint8
+		Family     uint8
+		Pad        [2]uint8
+	}
+	Redirect struct {
+		_          structs.HostLayout
+		Id         uint16
+		Pad        uint16
+		Generation uint32
+	}
+	Listener uint32
+	_        [4]byte
 }
 
 type cAddr struct {
@@ -304,6 +328,7 @@ const (
 	cConnectionPathPATH_STACK    cConnectionPath = 1
 	cConnectionPathPATH_SHORTCUT cConnectionPath = 2
 	cConnectionPathPATH_DIRECT   cConnectionPath = 3
+	cConnectionPathPATH_PROXY    cConnectionPath = 4
 )
 
 type cConnectionState uint32
@@ -344,6 +369,7 @@ const (
 	cDropReasonDROP_POLICY_INGRESS    cDropReason = 15
 	cDropReasonDROP_MULTICAST         cDropReason = 16
 	cDropReasonDROP_POLICY_UNMANAGED  cDropReason = 17
+	cDropReasonDROP_PROXY             cDropReason = 18
 )
 
 type cDrops struct {
@@ -413,6 +439,15 @@ type cLink struct {
 	Id     uint16
 }
 
+type cListener uint32
+
+const (
+	cListenerLISTENER_TCP4 cListener = 0
+	cListenerLISTENER_TCP6 cListener = 1
+	cListenerLISTENER_UDP4 cListener = 2
+	cListenerLISTENER_UDP6 cListener = 3
+)
+
 type cMac struct {
 	_    structs.HostLayout
 	Byte [6]uint8
@@ -454,6 +489,24 @@ type cPrefixKey struct {
 	Bits uint32
 	Copy uint32
 	Addr [16]uint8
+}
+
+type cRedirect struct {
+	_          structs.HostLayout
+	Id         uint16
+	Pad        uint16
+	Generation uint32
+}
+
+type cRedirectKey struct {
+	_          structs.HostLayout
+	Client     cAddr
+	Server     cAddr
+	ClientPort uint16
+	ServerPort uint16
+	Protocol   uint8
+	Family     uint8
+	Pad        [2]uint8
 }
 
 type cRowKey struct {

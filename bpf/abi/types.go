@@ -34,6 +34,9 @@ type (
 	RowKey     = cRowKey
 	Unmanaged  = cUnmanaged
 
+	RedirectKey = cRedirectKey
+	Redirect    = cRedirect
+
 	CIDRKey     = cCidrKey
 	Owner       = cOwner
 	TunnelDrops = cTunnelDrops
@@ -68,6 +71,7 @@ const (
 	DropPolicyIngress    = cDropReasonDROP_POLICY_INGRESS
 	DropMulticast        = cDropReasonDROP_MULTICAST
 	DropPolicyUnmanaged  = cDropReasonDROP_POLICY_UNMANAGED
+	DropProxy            = cDropReasonDROP_PROXY
 )
 
 // The paths of a connection.
@@ -75,6 +79,7 @@ const (
 	PathStack    = uint8(cConnectionPathPATH_STACK)
 	PathShortcut = uint8(cConnectionPathPATH_SHORTCUT)
 	PathDirect   = uint8(cConnectionPathPATH_DIRECT)
+	PathProxy    = uint8(cConnectionPathPATH_PROXY)
 )
 
 // What has been seen of a connection: bits.
@@ -112,6 +117,26 @@ const (
 	RowsAllow uint32 = 1
 )
 
+// The values of the map rows that are no number of the proxy's rules.
+const (
+	RowDeny  uint32 = 0
+	RowAllow uint32 = 1
+)
+
+// The sockets in the map listeners.
+const (
+	ListenerTCP4 = uint32(cListenerLISTENER_TCP4)
+	ListenerTCP6 = uint32(cListenerLISTENER_TCP6)
+	ListenerUDP4 = uint32(cListenerLISTENER_UDP4)
+	ListenerUDP6 = uint32(cListenerLISTENER_UDP6)
+)
+
+// The mark of the proxy's sockets: see bpf/lib/types.h.
+const (
+	ProxyMark     = 0x0a7
+	ProxyMarkMask = 0xfff
+)
+
 // ConnectionTick is the unit of Connection.Expires.
 const ConnectionTick = time.Duration(1 << 30)
 
@@ -135,6 +160,7 @@ var dropReasons = [...]string{
 	DropPolicyIngress:    "policy-ingress",
 	DropMulticast:        "multicast",
 	DropPolicyUnmanaged:  "policy-unmanaged",
+	DropProxy:            "proxy",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

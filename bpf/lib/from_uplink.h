@@ -71,6 +71,10 @@ static __always_inline enum drop_reason from_uplink_miss(struct __sk_buff *ctx, 
 		c->state = STATE_OPENED_HERE | STATE_REPLIED;
 		reason = DROP_NONE;
 	}
+	if (reason == DROP_PROXY) {
+		c->path = PATH_STACK;
+		return DROP_NONE;
+	}
 	if (!reason)
 		connection_open_direct(key, c, now);
 	return reason;
@@ -78,7 +82,7 @@ static __always_inline enum drop_reason from_uplink_miss(struct __sk_buff *ctx, 
 
 /*
  * from_uplink_hit handles a packet that has the entry *own; *c is a copy of it. A policy that has changed since decides
- * about it anew.
+ * about it anew: the stack gets what the proxy is to see now.
  */
 static __always_inline enum drop_reason from_uplink_hit(const struct connection_key *key, const struct flow *flow, struct connection *own,
 							struct connection *c, __u32 now)
@@ -89,6 +93,10 @@ static __always_inline enum drop_reason from_uplink_hit(const struct connection_
 	if (!connection_is_current(c)) {
 		connection_read_revisions(c);
 		reason = connection_decide(key, c, opened_here ? OPENED_BY_POD : OPENED_BY_OTHER);
+		if (reason == DROP_PROXY && !opened_here) {
+			own->path = c->path = PATH_STACK;
+			return DROP_NONE;
+		}
 		if (reason)
 			return reason;
 		connection_store(own, c);

@@ -14,6 +14,7 @@
 #include "entry.h"
 #include "flow.h"
 #include "policy.h"
+#include "proxy.h"
 #include "scope.h"
 #include "types.h"
 
@@ -59,7 +60,8 @@ static __always_inline enum opened real_sender(struct __sk_buff *ctx, struct con
 /*
  * decide_incoming decides policy for a packet to the pod of *c, and fills in who has opened the connection. has_entry
  * says that *c is a copy of an entry: then its state says who has opened the connection if conntrack does not know it.
- * It returns an enum drop_reason. As a global function it is verified by itself, once.
+ * It returns an enum drop_reason: DROP_PROXY for a request that has to go to the proxy, and for a reply that should have come from
+ * there. As a global function it is verified by itself, once.
  */
 __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c, __u32 flow_flags, __u32 has_entry)
 {
@@ -93,6 +95,8 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 		c->state |= STATE_OPENED_HERE | STATE_REPLIED;
 	connection_read_revisions(c);
 	reason = connection_decide(&real, c, opened);
+	if (reason == DROP_PROXY)
+		return comes_from_proxy(ctx) ? DROP_NONE : DROP_PROXY;
 	if (!reason || tracked || has_entry || !(flow_flags & FLOW_FOLLOWS) || sender)
 		return reason;
 	c->peer_id = 0;

@@ -12,6 +12,7 @@
 #include "entry.h"
 #include "flow.h"
 #include "policy.h"
+#include "proxy.h"
 #include "types.h"
 
 /*
@@ -55,6 +56,8 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 		return DROP_NONE;
 	}
 	reason = connection_decide(&real, c, opened ? OPENED_BY_NODE : OPENED_BY_OTHER);
+	if (reason == DROP_PROXY && goes_to_proxy(ctx, key, &c->local))
+		reason = DROP_NONE;
 	if (!reason)
 		c->state = STATE_REPLIED;
 	return opened ? reason : DROP_NONE;
@@ -62,8 +65,9 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 
 /*
  * connection_decide_again decides policy for a packet that a pod sends, if a policy has changed since the decision in
- * the entry *own; *c is a copy of the entry. Requests to the stack are not decided here. conntrack says who is behind
- * an address of the node; if it does not, the node itself has opened the connection.
+ * the entry *own; *c is a copy of the entry. Requests to the stack are not decided here, so one past the stack that the proxy is to
+ * see now takes the stack. conntrack says who is behind an address of the node; if it does not, the node itself has opened the
+ * connection.
  */
 static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
 								struct connection *own, struct connection *c)
@@ -77,6 +81,12 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 	if (c->path == PATH_STACK)
 		conntrack_opener(ctx, &real, &c->local);
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
+	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
+		own->path = c->path = PATH_STACK;
+		return DROP_NONE;
+	}
+	if (reason == DROP_PROXY && goes_to_proxy(ctx, key, &c->local))
+		reason = DROP_NONE;
 	if (!reason)
 		connection_store(own, c);
 	return reason;

@@ -7,7 +7,8 @@
  *
  * If a pod has no entry, the other pod's entry says the path, or else the node's conntrack: a connection that it knows
  * has been through the stack. Without an answer, or without room for entries, a connection goes through the stack. So does
- * one of a pod whose bandwidth is limited: it waits in the queues of the pod's host end, which the other paths bypass.
+ * one of a pod whose bandwidth is limited: it waits in the queues of the pod's host end, which the other paths bypass; and one that the
+ * proxy is to see, as its way in is after the stack's translation.
  */
 #pragma once
 
@@ -66,6 +67,10 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 		c->state = peer->state & STATE_OPENED_HERE ? STATE_REPLIED : STATE_OPENED_HERE | (peer->state & STATE_REPLIED);
 	connection_shortcut(c, to);
 	reason = decide_past_stack(key, c, flow, peer != NULL);
+	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
+		c->path = PATH_STACK;
+		return DROP_NONE;
+	}
 	if (reason || flow->flags & FLOW_ERROR)
 		return reason;
 	if (!peer) {
@@ -93,6 +98,10 @@ static __always_inline enum drop_reason path_to_other_node(struct __sk_buff *ctx
 		return DROP_NONE;
 	connection_direct(c, next.ifindex);
 	reason = decide_past_stack(key, c, flow, 0);
+	if (reason == DROP_PROXY) {
+		c->path = PATH_STACK;
+		return DROP_NONE;
+	}
 	if (!reason)
 		connection_open_direct(key, c, now);
 	return reason;

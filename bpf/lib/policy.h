@@ -125,10 +125,10 @@ __noinline int class_of(const struct addr *addr, __u32 copy)
 }
 
 /*
- * table_allows looks a verdict up. port is in wire order. A missing entry means deny: the agent gives each table rows
- * for class 0, which stands for all others. As a global function it is verified by itself, once.
+ * table_verdict looks up ROW_DENY, ROW_ALLOW or the number of the proxy's rules. port is in wire order. A missing entry means deny: the
+ * agent gives each table rows for class 0, which stands for all others. As a global function it is verified by itself, once.
  */
-__noinline int table_allows(__u32 table, __u32 class, __u32 protocol, __u32 port)
+__noinline int table_verdict(__u32 table, __u32 class, __u32 protocol, __u32 port)
 {
 	struct table_key key = { .table = table, .class = class & ~CLASS_BITS };
 	struct row_key row = { .bits = 56, .protocol = protocol };
@@ -140,14 +140,14 @@ __noinline int table_allows(__u32 table, __u32 class, __u32 protocol, __u32 port
 		set = bpf_map_lookup_elem(&tables, &key);
 	}
 	if (!set || *set == ROWS_DENY)
-		return 0;
+		return ROW_DENY;
 	if (*set == ROWS_ALLOW)
-		return 1;
+		return ROW_ALLOW;
 	row.rows = *set;
 	row.port[0] = port;
 	row.port[1] = port >> 8;
 	verdict = bpf_map_lookup_elem(&rows, &row);
-	return verdict && *verdict;
+	return verdict ? *verdict : ROW_DENY;
 }
 
 static __always_inline struct unmanaged *unmanaged_count(void)
@@ -157,11 +157,13 @@ static __always_inline struct unmanaged *unmanaged_count(void)
 	return bpf_map_lookup_elem(&unmanaged, &first);
 }
 
-/* deny returns the reason to drop what the class may not do. */
-static __always_inline enum drop_reason deny(__u32 class, enum drop_reason reason)
+/* decided turns a verdict into DROP_NONE, DROP_PROXY, or the reason to drop what the class may not do. */
+static __always_inline enum drop_reason decided(__u32 verdict, __u32 class, enum drop_reason reason)
 {
 	struct unmanaged *count;
 
+	if (verdict != ROW_DENY)
+		return verdict == ROW_ALLOW ? DROP_NONE : DROP_PROXY;
 	if (!(class & CLASS_UNMANAGED))
 		return reason;
 	count = unmanaged_count();
@@ -170,7 +172,7 @@ static __always_inline enum drop_reason deny(__u32 class, enum drop_reason reaso
 	return DROP_POLICY_UNMANAGED;
 }
 
-/* decide_egress: may the pod open a connection to the address? */
+/* decide_egress: may the pod open a connection to the address? DROP_PROXY is that it may by way of the proxy. */
 static __always_inline enum drop_reason decide_egress(__u32 id, const struct addr *to, __u8 protocol, __be16 port)
 {
 	const struct policy *p = policy_of(id);
@@ -182,18 +184,19 @@ static __always_inline enum drop_reason decide_egress(__u32 id, const struct add
 	if (!table)
 		return DROP_NONE;
 	class = class_of(to, copy);
-	return table_allows(table, class, protocol, port) ? DROP_NONE : deny(class, DROP_POLICY_EGRESS);
+	return decided(table_verdict(table, class, protocol, port), class, DROP_POLICY_EGRESS);
 }
 
 /*
  * decide_ingress: may the address open a connection to the pod? sent_here says that the node itself has sent the
- * packet. If it has only forwarded it, an address of the node counts as one from outside.
+ * packet. If it has only forwarded it, an address of the node counts as one from outside. DROP_PROXY is that it may by way of the proxy.
  */
 static __always_inline enum drop_reason decide_ingress(__u32 id, const struct addr *from, _Bool sent_here, __u8 protocol, __be16 port)
 {
 	const struct policy *p = policy_of(id);
 	__u32 copy = policy_copy(), table, class;
 	struct unmanaged *count;
+	enum drop_reason reason;
 
 	if (!p)
 		return DROP_POLICY_INGRESS;
@@ -203,20 +206,25 @@ static __always_inline enum drop_reason decide_ingress(__u32 id, const struct ad
 	class = class_of(from, copy);
 	if (class & CLASS_HOST && !sent_here)
 		class = CLASS_WORLD;
-	if (!table_allows(table, class, protocol, port))
-		return deny(class, DROP_POLICY_INGRESS);
-	if (class & CLASS_UNMANAGED) {
+	reason = decided(table_verdict(table, class, protocol, port), class, DROP_POLICY_INGRESS);
+	if (!reason && class & CLASS_UNMANAGED) {
 		count = unmanaged_count();
 		if (count)
 			count->passed++;
 	}
-	return DROP_NONE;
+	return reason;
+}
+
+/* both returns why one of two decisions drops the packet. That one needs the proxy matters only if the other one does not deny. */
+static __always_inline enum drop_reason both(enum drop_reason one, enum drop_reason other)
+{
+	return one && one != DROP_PROXY ? one : other ? other : one;
 }
 
 /*
  * connection_decide returns an enum drop_reason: may the side that has opened the connection do so, by the policies of
- * the pod and of the pod c->peer_id, if there is one? The addresses and ports of the key are the real ones, without the
- * node's translation. As a global function it is verified by itself, once.
+ * the pod and of the pod c->peer_id, if there is one? DROP_PROXY is that it may by way of the proxy. The addresses and ports of the key
+ * are the real ones, without the node's translation. As a global function it is verified by itself, once.
  */
 __noinline int connection_decide(const struct connection_key *key, const struct connection *c, __u32 opened)
 {
@@ -228,13 +236,15 @@ __noinline int connection_decide(const struct connection_key *key, const struct 
 		return DROP_NONE; /* a pod reaches itself */
 	if (opened == OPENED_BY_POD) {
 		reason = decide_egress(c->id, &key->remote, key->protocol, key->remote_port);
-		if (!reason && c->peer_id)
-			reason = decide_ingress(c->peer_id, &c->local, 0, key->protocol, key->remote_port);
+		if (c->peer_id && (!reason || reason == DROP_PROXY))
+			reason = both(reason, decide_ingress(c->peer_id, &c->local, 0, key->protocol, key->remote_port));
 		return reason;
 	}
 	if (c->peer_id)
 		reason = decide_egress(c->peer_id, &c->local, key->protocol, key->local_port);
-	return reason ? reason : decide_ingress(c->id, &key->remote, opened == OPENED_BY_NODE, key->protocol, key->local_port);
+	if (reason && reason != DROP_PROXY)
+		return reason;
+	return both(reason, decide_ingress(c->id, &key->remote, opened == OPENED_BY_NODE, key->protocol, key->local_port));
 }
 
 /* connection_is_current: the policies have not changed since the decision. */

@@ -62,6 +62,7 @@ enum drop_reason {
 	DROP_POLICY_INGRESS = 15,   /* a network policy of the receiver denies it */
 	DROP_MULTICAST = 16,	    /* to a group beyond the link: the node routes none */
 	DROP_POLICY_UNMANAGED = 17, /* a network policy denies it, and the other side is CLASS_UNMANAGED */
+	DROP_PROXY = 18,	    /* only the proxy may pass it on, and it did not come from there and cannot go there */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct drops. */
@@ -109,6 +110,7 @@ enum connection_path {
 	PATH_STACK = 1,	   /* through the node's stack, which may translate addresses */
 	PATH_SHORTCUT = 2, /* from the pod straight into another pod of the node */
 	PATH_DIRECT = 3,   /* between the pod and the device by which the other node is reached, past the stack */
+	PATH_PROXY = 4,	   /* to the proxy of this node, after the stack. In events only: to its pods, the path is PATH_STACK */
 };
 
 /* What has been seen of a connection. Bits. */
@@ -221,7 +223,7 @@ struct table_key {
 #define ROWS_DENY 0
 #define ROWS_ALLOW 1
 
-/* Key of the map rows. Its value is 1 to allow, 0 to deny. */
+/* Key of the map rows. Its value is a verdict: ROW_DENY, ROW_ALLOW, or the number of the rules that the proxy applies. */
 struct row_key {
 	__u32 bits; /* length of the prefix: 32 for all protocols, 40 for all ports of one, up to 56 for a single port */
 	__u32 rows;
@@ -229,6 +231,50 @@ struct row_key {
 	__u8 port[2]; /* of the destination, in wire order */
 	__u8 pad;
 };
+
+#define ROW_DENY 0
+#define ROW_ALLOW 1
+
+/*
+ * Key of the map redirects: a connection as the proxy sees it. The client's address is not the pod's own if the node has
+ * masqueraded it.
+ */
+struct redirect_key {
+	struct addr client;
+	struct addr server;
+	__be16 client_port;
+	__be16 server_port;
+	__u8 protocol;
+	__u8 family; /* 4 or 6 */
+	__u8 pad[2];
+};
+
+/* Value of the map redirects: the pod of this node that has sent the packet; id 0 if none has. */
+struct redirect {
+	__u16 id;
+	__u16 pad;
+	__u32 generation; /* slot.generation of the pod */
+};
+
+/* The sockets in the map listeners. */
+enum listener {
+	LISTENER_TCP4 = 0,
+	LISTENER_TCP6 = 1,
+	LISTENER_UDP4 = 2,
+	LISTENER_UDP6 = 3,
+};
+
+#define LISTENERS 4
+
+/*
+ * The mark of the proxy's sockets, in PROXY_MARK_MASK. The node's translation and kube-proxy use other bits. A pod cannot set it:
+ * marks do not leave its network namespace.
+ */
+#define PROXY_MARK 0x0a7
+#define PROXY_MARK_MASK 0xfff
+
+/* The address of the device porin-l7: 02, "porl7". */
+#define PROXY_MAC 0x02, 0x70, 0x6f, 0x72, 0x6c, 0x37
 
 /* Where a packet was seen. */
 enum event_place {

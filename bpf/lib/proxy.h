@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The way into the proxy, and how what comes from there is known.
+ *
+ *	client -> node's stack -> to_pod, to_uplink: DROP_PROXY --> the device porin-l7 --> select_listener --> proxy
+ *	client -> node's stack, which diverts all further packets to the proxy's socket (nftables)
+ *	proxy -> a connection with the client's address and PROXY_MARK --> to_pod, or another node
+ *
+ * A packet goes there only after the node's translation, with its real destination. The proxy applies the rules of both ends that
+ * are on this node, and answers with the server's address.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_helpers.h>
+
+#include "connection.h"
+#include "conntrack.h"
+#include "count.h"
+#include "event.h"
+#include "flow.h"
+#include "parse.h"
+#include "types.h"
+
+/* One entry: index of the device porin-l7; 0 without a proxy. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} proxy_link SEC(".maps");
+
+/* Which pod has sent what the proxy is about to accept. An entry is needed for the length of a handshake only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct redirect_key);
+	__type(value, struct redirect);
+} redirects SEC(".maps");
+
+/* comes_from_proxy: has a socket of the proxy sent the packet? */
+static __always_inline _Bool comes_from_proxy(const struct __sk_buff *ctx)
+{
+	return !ctx->ingress_ifindex && (ctx->mark & PROXY_MARK_MASK) == PROXY_MARK;
+}
+
+/* socket_is_connected releases a socket. One that is connected to nobody is in the state without; it may be the node's own. */
+static __always_inline _Bool socket_is_connected(struct bpf_sock *sock, __u32 without)
+{
+	_Bool connected;
+
+	if (!sock)
+		return 0;
+	connected = sock->state != without;
+	barrier_var(connected); /* the verifier wants an instruction for each kind of socket */
+	bpf_sk_release(sock);
+	return connected;
+}
+
+/*
+ * goes_to_proxy: is the packet, which a pod sends, the answer on a connection of the proxy's own? As a global function it is verified by
+ * itself, once.
+ */
+__noinline int goes_to_proxy(struct __sk_buff *ctx, const struct connection_key *key, const struct addr *local)
+{
+	struct bpf_sock_tuple tuple = {};
+	__u32 size;
+
+	if (!key || !local)
+		return 0;
+	tuple_of(&tuple, key->family == 4, local, key->local_port, &key->remote, key->remote_port);
+	size = key->family == 4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6);
+	if (key->protocol == IPPROTO_TCP)
+		return socket_is_connected(bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0), BPF_TCP_LISTEN);
+	if (key->protocol == IPPROTO_UDP)
+		return socket_is_connected(bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0), BPF_TCP_CLOSE);
+	return 0;
+}
+
+/* redirect_note writes the entry of a packet that opens a connection. */
+static __always_inline void redirect_note(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id)
+{
+	struct redirect from = { .id = id, .generation = slot_generation(id) };
+	struct redirect_key key = {};
+
+	key.client = pkt->source;
+	key.server = pkt->destination;
+	key.client_port = flow->source_port;
+	key.server_port = flow->destination_port;
+	key.protocol = flow->protocol;
+	key.family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
+	bpf_map_update_elem(&redirects, &key, &from, BPF_ANY);
+}
+
+/* may_redirect: only what opens or continues a connection can go to the proxy. */
+static __always_inline _Bool may_redirect(const struct flow *flow)
+{
+	return flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR) &&
+	       (flow->protocol == IPPROTO_TCP || flow->protocol == IPPROTO_UDP);
+}
+
+/*
+ * redirect hands a packet to the proxy. id is the pod of this node that has sent it, or NO_ENDPOINT; receiver the endpoint that drops are
+ * counted for.
+ */
+static __always_inline enum verdict redirect(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow, __u32 id, __u32 receiver,
+					     enum event_place place, __u32 now)
+{
+	struct event_detail detail = { .id = receiver, .place = place, .path = PATH_PROXY };
+	const struct mac to = { PROXY_MAC };
+	__u32 first = 0;
+	const __u32 *link = bpf_map_lookup_elem(&proxy_link, &first);
+	struct ethhdr *eth;
+
+	if (!link || !*link || !may_redirect(flow))
+		return drop_with_event(ctx, pkt, flow, receiver, place, DROP_PROXY, now);
+	if (flow->flags & FLOW_OPENS || flow->protocol == IPPROTO_UDP) {
+		redirect_note(ctx, pkt, flow, id);
+		event_send(ctx, pkt, flow, &detail, now);
+	}
+	eth = packet_head(ctx, ETH_HLEN);
+	if (!eth)
+		return drop(receiver, DROP_MALFORMED);
+	mac_copy(eth->h_dest, &to);
+	ctx->tc_index = 0;
+	ctx->mark = 0;
+	return bpf_redirect(*link, BPF_F_INGRESS);
+}
