@@ -74,6 +74,8 @@ const (
 	SelectListener = listenerProgSelectListener // finds the socket of the proxy for a packet by its device (SK_LOOKUP, Linux 5.9)
 
 	Listeners = listenerMapListeners // abi.Listener... -> socket
+
+	SelectListenerLink = listenerVarProxyLink // index of the device that it is for
 )
 
 // Listener returns a new copy of the listener object's specification.

@@ -263,10 +263,15 @@ type cAbi struct {
 		Pad        [2]uint8
 	}
 	Redirect struct {
-		_          structs.HostLayout
-		Id         uint16
-		Pad        uint16
+		_      structs.HostLayout
+		Source struct {
+			_    structs.HostLayout
+			Byte [16]uint8
+		}
 		Generation uint32
+		Id         uint16
+		SentHere   uint8
+		Pad        uint8
 	}
 	Listener uint32
 	_        [4]byte
@@ -493,9 +498,11 @@ type cPrefixKey struct {
 
 type cRedirect struct {
 	_          structs.HostLayout
-	Id         uint16
-	Pad        uint16
+	Source     cAddr
 	Generation uint32
+	Id         uint16
+	SentHere   uint8
+	Pad        uint8
 }
 
 type cRedirectKey struct {

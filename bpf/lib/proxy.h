@@ -78,19 +78,35 @@ __noinline int goes_to_proxy(struct __sk_buff *ctx, const struct connection_key 
 	return 0;
 }
 
-/* redirect_note writes the entry of a packet that opens a connection. */
-static __always_inline void redirect_note(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id)
+/*
+ * redirect_note writes the entry of a packet that opens a connection. id is the pod of this node that has sent it, or
+ * NO_ENDPOINT. As a global function it is verified by itself, once.
+ */
+__noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id)
 {
-	struct redirect from = { .id = id, .generation = slot_generation(id) };
+	struct redirect from = { .id = id, .generation = slot_generation(id), .sent_here = !ctx->ingress_ifindex };
+	__u32 ifindex = ctx->ingress_ifindex;
+	struct connection_key real = {};
 	struct redirect_key key = {};
+	const struct link *sender;
 
+	if (!pkt || !flow)
+		return 0;
+	key_incoming(&real, ctx, pkt, flow);
+	sender = id ? bpf_map_lookup_elem(&links, &ifindex) : NULL;
+	if (sender)
+		real.remote = real.family == 4 ? sender->ipv4 : sender->ipv6;
+	else
+		conntrack_opener(ctx, &real, &pkt->destination);
+	from.source = real.remote;
 	key.client = pkt->source;
 	key.server = pkt->destination;
 	key.client_port = flow->source_port;
 	key.server_port = flow->destination_port;
 	key.protocol = flow->protocol;
-	key.family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
+	key.family = real.family;
 	bpf_map_update_elem(&redirects, &key, &from, BPF_ANY);
+	return 0;
 }
 
 /* may_redirect: only what opens or continues a connection can go to the proxy. */

@@ -249,11 +249,13 @@ struct redirect_key {
 	__u8 pad[2];
 };
 
-/* Value of the map redirects: the pod of this node that has sent the packet; id 0 if none has. */
+/* Value of the map redirects: who has opened the connection. */
 struct redirect {
-	__u16 id;
-	__u16 pad;
-	__u32 generation; /* slot.generation of the pod */
+	struct addr source; /* the address before the node translated it */
+	__u32 generation;   /* slot.generation of the pod */
+	__u16 id;	    /* of the pod, if it is of this node, else 0 */
+	__u8 sent_here;	    /* the node has sent the packet itself */
+	__u8 pad;
 };
 
 /* The sockets in the map listeners. */

@@ -66,10 +66,10 @@ func newUplinks(side *uplinkSide, log *slog.Logger) *uplinks {
 }
 
 // isUplink reports whether the device is one: it has Ethernet headers, which the programs expect, and is neither lo, nor a pod's
-// host end, nor an ifb, which is a queue by which no packet leaves the node. What a pod with an egress policy sends to a device
+// host end, nor the proxy's, nor an ifb, which is a queue: by these no packet leaves the node. What a pod with an egress policy sends to a device
 // without Ethernet headers, such as an IP-in-IP tunnel, the chain forward of package hostfilter drops.
 func isUplink(l netlink.Link) bool {
-	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && l.Type() != "ifb" && !link.IsHostEnd(l)
+	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && l.Type() != "ifb" && !link.IsHostEnd(l) && !link.IsProxyDevice(l.Attrs().Name)
 }
 
 // resume has the program be required for a reason as a former agent had it, until require says otherwise.

@@ -22,6 +22,15 @@ var hostEndName = regexp.MustCompile(`^` + v1.HostInterfacePrefix + `[a-z2-7]{12
 // TunnelDevice is the name of the VXLAN device by which the node reaches pods of other nodes.
 const TunnelDevice = "porin-vxlan"
 
+// ProxyDevice is the name of the device by which packets get to the proxy, and ProxyDevicePeer that of the other end of its pair.
+const (
+	ProxyDevice     = "porin-l7"
+	ProxyDevicePeer = "porin-l7-peer"
+)
+
+// IsProxyDevice reports whether the name is of one of the two.
+func IsProxyDevice(name string) bool { return name == ProxyDevice || name == ProxyDevicePeer }
+
 // IsHostEndName reports whether only a host end of Porin's has such a name.
 func IsHostEndName(name string) bool { return hostEndName.MatchString(name) }
 

@@ -1,0 +1,118 @@
+package redirect
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/link"
+)
+
+// mac is the address of the device, to which the programs send (PROXY_MAC in bpf/lib/types.h).
+var mac = net.HardwareAddr{0x02, 'p', 'o', 'r', 'l', '7'}
+
+// sysctls are those of the device. rp_filter is loose (2), whatever it is for all devices: the sources of packets are reached by others.
+// accept_local is for those that the node has masqueraded.
+var sysctls = map[string]string{
+	"net/ipv4/conf/" + link.ProxyDevice + "/rp_filter":    "2",
+	"net/ipv4/conf/" + link.ProxyDevice + "/accept_local": "1",
+	"net/ipv6/conf/" + link.ProxyDevice + "/accept_ra":    "0",
+}
+
+// addrGenNone (IN6_ADDR_GEN_MODE_NONE) is that a device gives itself no link-local address.
+const addrGenNone = 1
+
+// device makes the pair porin-l7, or what it lacks, and returns the index of the end by which packets come. Nothing leaves by
+// either end: the pair is there because the kernel delivers packets only by a device.
+func (r *Redirect) device() (index int, err error) {
+	found, err := r.findDevice()
+	if err != nil {
+		return 0, err
+	}
+	if found == nil {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.HardwareAddr = link.ProxyDevice, mac
+		err := r.handle.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: link.ProxyDevicePeer})
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return 0, fmt.Errorf("make the device %s: %w", link.ProxyDevice, err)
+		}
+		if found, err = r.findDevice(); err != nil {
+			return 0, err
+		}
+		if found == nil {
+			return 0, fmt.Errorf("make the device %s: it was removed meanwhile", link.ProxyDevice)
+		}
+		r.log.Info("device of the proxy made", "ifname", link.ProxyDevice, "ifindex", found.Attrs().Index)
+	}
+	if err := r.namespace.do(setSysctls); err != nil {
+		return 0, fmt.Errorf("set up %s: %w", link.ProxyDevice, err)
+	}
+	for _, name := range []string{link.ProxyDevicePeer, link.ProxyDevice} {
+		if err := r.up(name); err != nil {
+			return 0, fmt.Errorf("bring up %s: %w", name, err)
+		}
+	}
+	return found.Attrs().Index, nil
+}
+
+// errForeign is returned when a device of the name is not Porin's.
+var errForeign = fmt.Errorf("there is a device %s that is not of Porin: rename or remove it", link.ProxyDevice)
+
+// findDevice returns nil when there is none.
+func (r *Redirect) findDevice() (netlink.Link, error) {
+	found, err := r.handle.LinkByName(link.ProxyDevice)
+	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for %s: %w", link.ProxyDevice, err)
+	}
+	if found.Type() != "veth" || !slices.Equal(found.Attrs().HardwareAddr, mac) {
+		return nil, errForeign
+	}
+	return found, nil
+}
+
+func (r *Redirect) up(name string) error {
+	found, err := r.handle.LinkByName(name)
+	if err != nil || found.Attrs().RawFlags&unix.IFF_UP != 0 {
+		return err
+	}
+	err = r.handle.LinkSetIP6AddrGenMode(found, addrGenNone)
+	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	return r.handle.LinkSetUp(found)
+}
+
+func (r *Redirect) removeDevice() error {
+	found, err := r.findDevice()
+	if found == nil || err != nil {
+		return err
+	}
+	if err := r.handle.LinkDel(found); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove %s: %w", link.ProxyDevice, err)
+	}
+	return nil
+}
+
+// setSysctls leaves out those that the kernel does not have.
+func setSysctls() (err error) {
+	for name, want := range sysctls {
+		path := "/proc/sys/" + name
+		is, readErr := os.ReadFile(path)
+		if os.IsNotExist(readErr) || readErr == nil && strings.TrimSpace(string(is)) == want {
+			continue
+		}
+		if writeErr := os.WriteFile(path, []byte(want), 0); writeErr != nil {
+			err = errors.Join(err, writeErr)
+		}
+	}
+	return err
+}

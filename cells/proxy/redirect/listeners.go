@@ -1,0 +1,238 @@
+package redirect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
+)
+
+// Listeners are the proxy's listening sockets. Those of IPv6 are nil without IPv6.
+type Listeners struct {
+	TCP4, TCP6 *net.TCPListener
+	UDP4, UDP6 *net.UDPConn
+
+	namespace *namespace
+	program   *ebpf.Program // nil until attach
+	sockets   *ebpf.Map
+	index     int // of the device that the program is for
+}
+
+// listen opens the sockets in the namespace. They are bound to the loopback address, where nobody can reach them.
+func listen(n *namespace) (_ *Listeners, err error) {
+	l := &Listeners{namespace: n}
+	config := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
+		return control(c, func(fd int) error { return errors.Join(transparent(fd), tellDestination(network, fd)) })
+	}}
+	err = n.do(func() error {
+		for _, one := range []struct {
+			network, address string
+			to               any
+		}{
+			{"tcp4", "127.0.0.1:0", &l.TCP4}, {"tcp6", "[::1]:0", &l.TCP6}, {"udp4", "127.0.0.1:0", &l.UDP4}, {"udp6", "[::1]:0", &l.UDP6},
+		} {
+			err := l.listenOne(config, one.network, one.address, one.to)
+			if noIPv6 := errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL); err != nil && !(noIPv6 && one.network[3] == '6') {
+				return fmt.Errorf("open the proxy's %s socket: %w", one.network, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+func (l *Listeners) listenOne(config net.ListenConfig, network, address string, to any) error {
+	switch to := to.(type) {
+	case **net.TCPListener:
+		listener, err := config.Listen(context.Background(), network, address)
+		if err == nil {
+			*to = listener.(*net.TCPListener)
+		}
+		return err
+	case **net.UDPConn:
+		conn, err := config.ListenPacket(context.Background(), network, address)
+		if err == nil {
+			*to = conn.(*net.UDPConn)
+		}
+		return err
+	}
+	panic("no socket")
+}
+
+// all has the sockets by their place in the map.
+func (l *Listeners) all() map[uint32]syscall.Conn {
+	all := map[uint32]syscall.Conn{}
+	if l.TCP4 != nil {
+		all[abi.ListenerTCP4] = l.TCP4
+	}
+	if l.TCP6 != nil {
+		all[abi.ListenerTCP6] = l.TCP6
+	}
+	if l.UDP4 != nil {
+		all[abi.ListenerUDP4] = l.UDP4
+	}
+	if l.UDP6 != nil {
+		all[abi.ListenerUDP6] = l.UDP6
+	}
+	return all
+}
+
+// attach has the sockets get what comes by the device, in place of those of a former agent.
+func (l *Listeners) attach(pin string, index int) (err error) {
+	if l.program != nil && l.index == index {
+		if _, err := os.Stat(pin); err == nil {
+			return nil
+		}
+	}
+	if err := l.load(index); err != nil {
+		return err
+	}
+	attached, err := link.LoadPinnedLink(pin, nil)
+	if err == nil {
+		defer attached.Close()
+		if err = attached.Update(l.program); err == nil {
+			return nil
+		}
+		if err = attached.Unpin(); err != nil { // of a namespace that is gone
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open the pin %s: %w", pin, err)
+	}
+	return l.attachAnew(pin)
+}
+
+func (l *Listeners) attachAnew(pin string) error {
+	attached, err := link.AttachNetNs(int(l.namespace.file.Fd()), l.program)
+	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", bpf.SelectListener, err)
+	}
+	defer attached.Close()
+	if err := os.MkdirAll(filepath.Dir(pin), 0o700); err != nil {
+		return err
+	}
+	if err := attached.Pin(pin); err != nil {
+		return fmt.Errorf("pin %s: %w", bpf.SelectListener, err)
+	}
+	return nil
+}
+
+// load loads the program for a device, with the sockets in its map.
+func (l *Listeners) load(index int) error {
+	l.unload()
+	spec, err := bpf.Listener()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(rlimit.RemoveMemlock(), spec.Variables[bpf.SelectListenerLink].Set(uint32(index))); err != nil {
+		return fmt.Errorf("configure %s: %w", bpf.SelectListener, err)
+	}
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", bpf.SelectListener, err)
+	}
+	defer collection.Close()
+	l.program, l.sockets, l.index = collection.DetachProgram(bpf.SelectListener), collection.DetachMap(bpf.Listeners), index
+	for place, socket := range l.all() {
+		err := onSocket(socket, func(fd int) error { return l.sockets.Put(place, uint64(fd)) })
+		if err != nil {
+			return fmt.Errorf("put a socket into the map %s: %w", bpf.Listeners, err)
+		}
+	}
+	return nil
+}
+
+func (l *Listeners) unload() {
+	if l.program != nil {
+		l.program.Close()
+		l.sockets.Close()
+		l.program, l.sockets = nil, nil
+	}
+}
+
+func (l *Listeners) close() error {
+	if l == nil {
+		return nil
+	}
+	l.unload()
+	var errs []error
+	if l.TCP4 != nil {
+		errs = append(errs, l.TCP4.Close())
+	}
+	if l.TCP6 != nil {
+		errs = append(errs, l.TCP6.Close())
+	}
+	if l.UDP4 != nil {
+		errs = append(errs, l.UDP4.Close())
+	}
+	if l.UDP6 != nil {
+		errs = append(errs, l.UDP6.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func unpin(pin string) error {
+	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the pin %s: %w", pin, err)
+	}
+	return nil
+}
+
+// onSocket runs f with a socket's descriptor.
+func onSocket(c syscall.Conn, f func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return control(raw, f)
+}
+
+func control(c syscall.RawConn, f func(fd int) error) (err error) {
+	if controlErr := c.Control(func(fd uintptr) { err = f(int(fd)) }); controlErr != nil {
+		return controlErr
+	}
+	return err
+}
+
+// tellDestination has a socket for datagrams tell their destinations.
+func tellDestination(network string, fd int) (err error) {
+	switch network {
+	case "udp4":
+		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_RECVORIGDSTADDR, 1)
+	case "udp6":
+		err = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVORIGDSTADDR, 1)
+	}
+	return os.NewSyscallError("setsockopt", err)
+}
+
+// transparent lets a socket have addresses of others, and marks what it sends (ip(7), IP_TRANSPARENT).
+func transparent(fd int) error {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err == nil && domain == unix.AF_INET6 {
+		err = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1)
+	} else if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)
+	}
+	return os.NewSyscallError("setsockopt", err)
+}

@@ -1,0 +1,172 @@
+package redirect
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/netns"
+)
+
+// ErrUnsupported is returned when the kernel lacks what redirects need.
+var ErrUnsupported = fault.New(fault.Unavailable,
+	"kernel lacks what the proxy needs: veth, SK_LOOKUP programs (Linux 5.9), and nf_tables with inet tables and socket expressions (CONFIG_NFT_SOCKET)")
+
+// Link tells the programs by which device packets get to the proxy; 0 is none.
+type Link interface {
+	SetProxyLink(index int) error
+}
+
+// Config says where the way into the proxy is kept.
+type Config struct {
+	BPFRoot string // a folder of a BPF file system; the pin is in a folder below it
+}
+
+// Redirect is the way into the proxy of one network namespace.
+type Redirect struct {
+	cfg  Config
+	link Link
+	log  *slog.Logger
+
+	mu        sync.Mutex // guards the fields below; held while the kernel is changed
+	namespace *namespace // nil unless open
+	handle    *netlink.Handle
+	divert    *divert
+	listeners *Listeners
+}
+
+// New returns one that is not open. It touches nothing.
+func New(cfg Config, link Link, log *slog.Logger) *Redirect {
+	return &Redirect{cfg: cfg, link: link, log: log}
+}
+
+// Open makes what packets need to get to the proxy, and the listening sockets. From then on packets that wait for the proxy get
+// there. An open one is repaired.
+func (r *Redirect) Open() (*Listeners, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.open(); err != nil {
+		return nil, fmt.Errorf("open the way into the proxy: %w", errors.Join(err, r.close()))
+	}
+	return r.listeners, nil
+}
+
+// open expects the lock. The device comes first, and the programs learn of it last.
+func (r *Redirect) open() error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	index, err := r.device()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.route(), r.divert.apply()); err != nil {
+		return err
+	}
+	if r.listeners == nil {
+		if r.listeners, err = listen(r.namespace); err != nil {
+			return err
+		}
+	}
+	if err := r.listeners.attach(r.pin(), index); err != nil {
+		return err
+	}
+	return r.link.SetProxyLink(index)
+}
+
+// enter opens the namespace of the calling thread and the sockets to change it.
+func (r *Redirect) enter() (err error) {
+	if r.namespace != nil {
+		return nil
+	}
+	if r.namespace, err = openNamespace(); err != nil {
+		return err
+	}
+	if r.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open a route-netlink socket: %w", err)
+	}
+	r.divert = newDivert(r.namespace.file, r.log)
+	return nil
+}
+
+// Close closes the sockets. What is in the kernel stays.
+func (r *Redirect) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.close()
+}
+
+func (r *Redirect) close() error {
+	if r.namespace == nil {
+		return nil
+	}
+	errs := []error{r.listeners.close()}
+	if r.divert != nil {
+		errs = append(errs, r.divert.close())
+	}
+	if r.handle != nil {
+		r.handle.Close()
+	}
+	errs = append(errs, r.namespace.close())
+	r.namespace, r.handle, r.divert, r.listeners = nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// Remove closes the sockets and takes everything out of the kernel, of a former agent's too: packets that wait for the proxy are dropped.
+func (r *Redirect) Remove() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.enter(); err != nil {
+		return errors.Join(err, r.close())
+	}
+	err := errors.Join(r.link.SetProxyLink(0), unpin(r.pin()), r.divert.remove(), r.unroute(), r.removeDevice(), r.close())
+	if err != nil {
+		return fmt.Errorf("remove the way into the proxy: %w", err)
+	}
+	return nil
+}
+
+func (r *Redirect) pin() string { return filepath.Join(r.cfg.BPFRoot, "proxy", "select_listener") }
+
+// namespace is a network namespace.
+type namespace struct {
+	file *os.File
+	own  bool // it is that of the process
+}
+
+func openNamespace() (*namespace, error) {
+	file, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace: %w", err)
+	}
+	n := &namespace{file: file}
+	info, err := file.Stat()
+	if err == nil {
+		var process os.FileInfo
+		if process, err = os.Stat("/proc/self/ns/net"); err == nil {
+			n.own = os.SameFile(info, process)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look at the network namespace: %w", err), file.Close())
+	}
+	return n, nil
+}
+
+// do runs f in the namespace. Threads of the process are in its own one anyway, unless another package changes that for a while, in a
+// goroutine of its own.
+func (n *namespace) do(f func() error) error {
+	if n.own {
+		return f()
+	}
+	return netns.In(int(n.file.Fd()), f)
+}
+
+func (n *namespace) close() error { return n.file.Close() }
