@@ -33,7 +33,7 @@ type Layer7 struct {
 	withheld bool
 }
 
-// Value is what a row of the datapath has for the decision: [ValueDeny], [ValueAllow], or the number of the layer 7 rules.
+// Value is what a row of the datapath has for the decision: [ValueDeny], [ValueAllow], or the number of the layer 7 rules. [Engine.WithholdLayer7] changes it.
 func (d Decision) Value() uint32 {
 	switch {
 	case !d.Allowed || d.Layer7 != nil && d.Layer7.withheld:
@@ -194,43 +194,46 @@ func (t *table) intern(e *Engine, l *Layer7) *Layer7 {
 	return known
 }
 
-// Layer7 returns the layer 7 rules that rows have, by their number. A number stands for the same rules until it is released.
-func (e *Engine) Layer7() map[uint32]model.Layer7 {
-	all := map[uint32]model.Layer7{}
-	for number, l := range e.layer7s.byNumber {
-		if l.tables > 0 {
-			all[number] = l.Rules
-		}
-	}
-	return all
+// Layer7 returns the layer 7 rules that rows have.
+func (e *Engine) Layer7() []*Layer7 {
+	return e.layer7s.list(func(l *Layer7) bool { return l.tables > 0 })
 }
 
-// UnusedLayer7 returns the numbers of rules that no row has any more. They are kept until they are released.
-func (e *Engine) UnusedLayer7() (numbers []uint32) {
-	for number, l := range e.layer7s.byNumber {
-		if l.tables == 0 {
-			numbers = append(numbers, number)
-		}
-	}
-	slices.Sort(numbers)
-	return numbers
+// UnusedLayer7 returns the rules that rows had. Their numbers stand for them until they are released.
+func (e *Engine) UnusedLayer7() []*Layer7 {
+	return e.layer7s.list(func(l *Layer7) bool { return l.tables == 0 })
 }
 
-// ReleaseLayer7 forgets rules that no row has. The numbers may then stand for others.
-func (e *Engine) ReleaseLayer7(numbers []uint32) {
-	for _, number := range numbers {
-		if l := e.layer7s.byNumber[number]; l != nil && l.tables == 0 {
-			delete(e.layer7s.byNumber, number)
+// list has them in the order of their numbers.
+func (x *layer7s) list(is func(*Layer7) bool) (found []*Layer7) {
+	for _, l := range x.byNumber {
+		if is(l) {
+			found = append(found, l)
+		}
+	}
+	slices.SortFunc(found, func(x, y *Layer7) int { return cmp.Compare(x.Number, y.Number) })
+	return found
+}
+
+// KnowsLayer7 reports whether the number of the rules stands for them.
+func (e *Engine) KnowsLayer7(l *Layer7) bool { return e.layer7s.byNumber[l.Number] == l }
+
+// ReleaseLayer7 forgets rules that no row has. Their numbers may then stand for others.
+func (e *Engine) ReleaseLayer7(list []*Layer7) {
+	for _, l := range list {
+		if e.KnowsLayer7(l) && l.tables == 0 {
+			delete(e.layer7s.byNumber, l.Number)
 			delete(e.layer7s.byContent, l.content)
 			e.size.addWork(-l.work())
 		}
 	}
 }
 
-// WithholdLayer7 has [Decision.Value] deny in the place of these rules, and of no others. It reports whether that is another answer than before for rules that rows have.
-func (e *Engine) WithholdLayer7(numbers []uint32) (changed bool) {
-	for number, l := range e.layer7s.byNumber {
-		withheld := slices.Contains(numbers, number)
+// WithholdLayer7 has [Decision.Value] deny in the place of the rules that is reports, and of no others. It reports whether that is another answer than before for
+// rules that rows have.
+func (e *Engine) WithholdLayer7(is func(*Layer7) bool) (changed bool) {
+	for _, l := range e.layer7s.byNumber {
+		withheld := is(l)
 		changed = changed || withheld != l.withheld && l.tables > 0
 		l.withheld = withheld
 	}
