@@ -135,6 +135,8 @@ type PolicyDecision struct {
 	Rule *PolicyRule `json:"rule,omitempty"`
 	// Passed are the rules that left the decision to the next tier.
 	Passed []PolicyRule `json:"passed,omitempty"`
+	// Layer7 is what may be asked for on a connection that goes through the proxy, for people: "GET /public/.*". The first 20, and how many more. Absent: anything.
+	Layer7 []string `json:"layer7,omitempty"`
 }
 
 // PolicyRule is a rule of a policy.

@@ -33,7 +33,7 @@ func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilt
 }
 
 // hostRows returns a table's rows for the node. If policies distinguish the node's addresses, a port is allowed only if
-// it is for all of them.
+// it is for all of them. What layer 7 rules limit is denied: no proxy sees what goes to the node.
 func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row) {
 	var sets [][]engine.Row
 	for _, class := range hosts {
@@ -42,7 +42,7 @@ func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row
 	allows := func(protocol model.Protocol, port uint16) bool {
 		return !slices.ContainsFunc(sets, func(rows []engine.Row) bool {
 			decision, ok := engine.Lookup(rows, protocol, port)
-			return !ok || !decision.Allowed
+			return !ok || decision.Value() != engine.ValueAllow
 		})
 	}
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {

@@ -117,17 +117,27 @@ func (x *Enforcer) applyFilter() error {
 	return nil
 }
 
-// Allows implements [policy.Enforcer].
-func (x *Enforcer) Allows(q policy.Question) (bool, error) {
+// Verdict implements [policy.Enforcer].
+func (x *Enforcer) Verdict(q policy.Question) (uint32, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.writer == nil {
-		return false, ErrNotStarted
+		return engine.ValueDeny, ErrNotStarted
 	}
 	if q.Direction == model.Egress {
-		return x.maps.EgressAllows(q.Local.ID, q.Peer, q.Protocol, q.Port)
+		return x.maps.Egress(q.Local.ID, q.Peer, q.Protocol, q.Port)
 	}
-	return x.maps.IngressAllows(q.Local.ID, q.Peer, q.SentHere, q.Protocol, q.Port)
+	return x.maps.Ingress(q.Local.ID, q.Peer, q.SentHere, q.Protocol, q.Port)
+}
+
+// Layer7 implements [policy.Enforcer].
+func (x *Enforcer) Layer7() (map[uint32]bool, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return nil, ErrNotStarted
+	}
+	return x.maps.Layer7()
 }
 
 // Compare implements [policy.Enforcer].

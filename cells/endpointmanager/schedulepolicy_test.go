@@ -33,7 +33,7 @@ type simEnforcer struct {
 }
 
 func (n *simNode) policyQueue(a *simAgent) *policy.Queue {
-	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, slog.New(slog.DiscardHandler))
+	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, nil, slog.New(slog.DiscardHandler))
 }
 
 // gatedPolicyStep has the undo of an Attach that failed wait for its turn, too: it comes to the queue while the write that
@@ -89,7 +89,9 @@ func (e *simEnforcer) knows(id uint16) bool {
 	return e.known[id]
 }
 
-func (*simEnforcer) Allows(policy.Question) (bool, error) { return false, nil }
+func (*simEnforcer) Verdict(policy.Question) (uint32, error) { return engine.ValueDeny, nil }
+
+func (*simEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }
 
 func (*simEnforcer) Compare(*engine.Engine, map[string]policy.Local) ([]policy.Difference, error) {
 	return nil, nil

@@ -17,7 +17,7 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies] and [*View]. It takes an [Enforcer] and a [RemoteSource] if there are.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies] and [*View]. It takes an [Enforcer], a [Proxy] and a [RemoteSource] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -30,6 +30,7 @@ func Module(cfg Config) fx.Option {
 		endpointmanager.Describe(newReporter),
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Queue).Task),
+		supervisor.Tasks((*Queue).Layer7Task),
 		supervisor.Tasks(func(f *follower) *task.Task { return f.Task() }),
 		metrics.Collect(newCollector),
 	)
@@ -43,6 +44,7 @@ type params struct {
 	Log       *slog.Logger
 	Addresses nodeaddr.Source
 	Enforcer  Enforcer     `optional:"true"`
+	Proxy     Proxy        `optional:"true"`
 	Remote    RemoteSource `optional:"true"`
 }
 
@@ -51,7 +53,7 @@ type follower struct{ *nodeaddr.Follower }
 
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *View, *Policies, *follower) {
-	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Log)
+	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Log)
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))

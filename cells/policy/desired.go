@@ -125,7 +125,7 @@ func (d *desired) apply(u update) (change engine.Change, undo update, anew bool)
 	change = d.engine.Apply(told)
 	if d.engine.Exceeded() { // it may have kept what nobody needs any more, such as rows for pods that are gone
 		all := d.everything()
-		d.engine = engine.New(d.config)
+		d.engine = d.engine.Renew()
 		d.engine.Apply(all)
 		return change, undo, true
 	}

@@ -17,8 +17,11 @@ type Enforcer interface {
 	// Forget removes what the kernel has of an endpoint that a former agent has told of, and that is gone. It may be called during an Apply, and does nothing for an
 	// endpoint that the last Apply was told of.
 	Forget(id uint16) error
-	// Allows reads what the kernel decides about a connection, by the policies of one of its ends.
-	Allows(q Question) (bool, error)
+	// Verdict reads what the kernel decides about a connection, by the policies of one of its ends: [engine.ValueDeny], [engine.ValueAllow], or the number of layer 7
+	// rules.
+	Verdict(q Question) (uint32, error)
+	// Layer7 returns the numbers of layer 7 rules that a program may still get from the kernel.
+	Layer7() (map[uint32]bool, error)
 	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
 	Compare(e *engine.Engine, locals map[string]Local) ([]Difference, error)
 }
@@ -57,7 +60,9 @@ func (noEnforcer) Forget(uint16) error { return nil }
 
 func (noEnforcer) Compare(*engine.Engine, map[string]Local) ([]Difference, error) { return nil, nil }
 
-func (noEnforcer) Allows(Question) (bool, error) { return false, errNoDatapath }
+func (noEnforcer) Verdict(Question) (uint32, error) { return engine.ValueDeny, errNoDatapath }
+
+func (noEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }
 
 func isEmpty(c engine.Change) bool {
 	return len(c.Addresses)+len(c.Prefixes)+len(c.Endpoints)+len(c.Tables) == 0

@@ -22,8 +22,8 @@ type Explanation struct {
 
 // Datapath is what the kernel decides about a connection by the policies of its ends.
 type Datapath struct {
-	Egress, Ingress *bool // nil for an end about which it was not asked
-	NotAsked        error // why it was asked about neither
+	Egress, Ingress *uint32 // as [Enforcer.Verdict] has it; nil for an end about which it was not asked
+	NotAsked        error   // why it was asked about neither
 }
 
 // Explain evaluates a connection between two ends, each an address or a reference to an endpoint of this node. It asks the kernel when no change is being written.
@@ -86,7 +86,7 @@ var (
 func (v *View) askKernel(verdict engine.Verdict, protocol model.Protocol, port uint16) (d Datapath) {
 	from, fromLocal := v.locals[verdict.From.Endpoint]
 	to, toLocal := v.locals[verdict.To.Endpoint]
-	allowed := true
+	allowed := engine.ValueAllow
 	switch {
 	case v.Applied().Revision == 0:
 		return Datapath{NotAsked: errNotWritten}
@@ -97,14 +97,14 @@ func (v *View) askKernel(verdict engine.Verdict, protocol model.Protocol, port u
 	case !fromLocal && !toLocal:
 		return Datapath{NotAsked: errNoLocalPod}
 	}
-	ask := func(question Question) *bool {
+	ask := func(question Question) *uint32 {
 		question.Protocol, question.Port = protocol, port
-		allows, err := v.enforcer.Allows(question)
+		verdict, err := v.enforcer.Verdict(question)
 		if err != nil {
 			d.NotAsked = err
 			return nil
 		}
-		return &allows
+		return &verdict
 	}
 	if fromLocal {
 		d.Egress = ask(Question{Local: from, Direction: model.Egress, Peer: verdict.To.Address})

@@ -212,6 +212,8 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	if applied := s.policies.view.Applied(); applied.Err != nil {
 		answer.Error = applied.Err.Error()
+	} else if applied.Withheld != nil {
+		answer.Error = withheldText(applied.Withheld)
 	}
 	return httpx.JSON(w, http.StatusOK, answer)
 }
@@ -264,9 +266,15 @@ func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
 	return v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
 }
 
+// maxLayer7 bounds the list in each decision.
+const maxLayer7 = 20
+
 // DecisionToV1 is the decision as the API shows it.
 func DecisionToV1(d engine.Decision) v1.PolicyDecision {
 	out := v1.PolicyDecision{Allowed: d.Allowed, Reason: d.Reason.String()}
+	if d.Layer7 != nil {
+		out.Layer7 = d.Layer7.Rules.Texts(maxLayer7)
+	}
 	if d.Rule != nil {
 		out.Rule = new(ruleToV1(*d.Rule))
 	}
@@ -280,7 +288,7 @@ func DecisionToV1(d engine.Decision) v1.PolicyDecision {
 
 func datapathToV1(x Explanation) v1.PolicyDatapath {
 	d := v1.PolicyDatapath{
-		Egress: x.Datapath.Egress, Ingress: x.Datapath.Ingress,
+		Egress: allows(x.Datapath.Egress), Ingress: allows(x.Datapath.Ingress),
 		Differs: differs(x.Datapath.Egress, x.Egress) || differs(x.Datapath.Ingress, x.Ingress),
 	}
 	if x.Datapath.NotAsked != nil {
@@ -289,7 +297,24 @@ func datapathToV1(x Explanation) v1.PolicyDatapath {
 	return d
 }
 
-func differs(kernel *bool, d engine.Decision) bool { return kernel != nil && *kernel != d.Allowed }
+func allows(kernel *uint32) *bool {
+	if kernel == nil {
+		return nil
+	}
+	return new(*kernel != engine.ValueDeny)
+}
+
+// differs is also of an end that is denied because the proxy does not have its layer 7 rules.
+func differs(kernel *uint32, d engine.Decision) bool {
+	want := engine.ValueDeny
+	switch {
+	case d.Allowed && d.Layer7 != nil:
+		want = d.Layer7.Number
+	case d.Allowed:
+		want = engine.ValueAllow
+	}
+	return kernel != nil && *kernel != want
+}
 
 func ruleToV1(r engine.Rule) v1.PolicyRule {
 	return v1.PolicyRule{

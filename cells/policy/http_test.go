@@ -132,7 +132,7 @@ func TestExplainDatapathDiffers(t *testing.T) {
 }
 
 func TestExplainWithoutDatapath(t *testing.T) {
-	n := &node{queue: NewQueue(engine.Config{}, nil, quiet)}
+	n := &node{queue: NewQueue(engine.Config{}, nil, nil, quiet)}
 	n.policies, n.step = New(Config{}, n.queue, quiet), NewStep(n.queue)
 	n.queue.Start(nil)
 	t.Cleanup(func() { n.stop(t) })

@@ -25,6 +25,8 @@ type fakeKernel struct {
 	endpoints map[string]fakeEndpoint
 	tables    map[engine.TableID]fakeTable
 	forgotten []uint16
+	written   map[engine.Decision]uint32 // values of rows
+	lingering map[uint32]bool            // numbers of rows that are removed later
 }
 
 type fakeEndpoint struct {
@@ -40,7 +42,7 @@ type fakeTable struct {
 func newFakeKernel() *fakeKernel {
 	return &fakeKernel{
 		addresses: map[netip.Addr]engine.ClassID{}, prefixes: map[netip.Prefix]engine.ClassID{},
-		endpoints: map[string]fakeEndpoint{}, tables: map[engine.TableID]fakeTable{},
+		endpoints: map[string]fakeEndpoint{}, tables: map[engine.TableID]fakeTable{}, written: map[engine.Decision]uint32{},
 	}
 }
 
@@ -110,16 +112,51 @@ func (k *fakeKernel) Forget(id uint16) error {
 	return nil
 }
 
-func (k *fakeKernel) Allows(q Question) (bool, error) {
+func (k *fakeKernel) Verdict(q Question) (uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, ep := range k.endpoints {
 		if ep.id == q.Local.ID {
-			o, ok := engine.Lookup(k.rowsOf(ep, q.Direction, q.Peer), q.Protocol, q.Port)
-			return ok && o.Allowed, nil
+			return k.verdict(ep, q.Direction, q.Peer, q.Protocol, q.Port), nil
 		}
 	}
-	return true, nil
+	return engine.ValueAllow, nil
+}
+
+// verdict is the value of the row, as it was when it was written.
+func (k *fakeKernel) verdict(ep fakeEndpoint, d model.Direction, peer netip.Addr, protocol model.Protocol, port uint16) uint32 {
+	o, ok := engine.Lookup(k.rowsOf(ep, d, peer), protocol, port)
+	if !ok {
+		return engine.ValueDeny
+	}
+	return k.written[o]
+}
+
+// note keeps what the values of rows are now.
+func (k *fakeKernel) note(sets ...[]engine.Row) {
+	for _, rows := range sets {
+		for _, r := range rows {
+			k.written[r.Decision] = r.Decision.Value()
+		}
+	}
+}
+
+// Layer7 has the numbers of all rows.
+func (k *fakeKernel) Layer7() (map[uint32]bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	numbers := map[uint32]bool{}
+	for _, t := range k.tables {
+		for _, rows := range append(slices.Collect(maps.Values(t.rows)), t.any) {
+			for _, r := range rows {
+				if value := k.written[r.Decision]; value > engine.ValueAllow {
+					numbers[value] = true
+				}
+			}
+		}
+	}
+	maps.Copy(numbers, k.lingering)
+	return numbers, nil
 }
 
 // Compare finds damaged endpoints alone.
@@ -173,11 +210,13 @@ func (k *fakeKernel) applyTables(e *engine.Engine, change engine.Change, locals 
 		all := maps.Collect(t.Rows())
 		if c.New {
 			k.tables[c.Table] = fakeTable{t.Any(), all}
+			k.note(append(slices.Collect(maps.Values(all)), t.Any())...)
 		}
 		for _, class := range c.Classes {
 			delete(k.tables[c.Table].rows, class.Class)
 			if class.Rows != nil {
 				k.tables[c.Table].rows[class.Class] = class.Rows
+				k.note(class.Rows)
 			}
 		}
 	}
@@ -210,8 +249,7 @@ func (k *fakeKernel) decide(t testing.TB, ep desiredEndpoint, d model.Direction,
 	if _, ok := k.tables[known.tables[d]]; !ok {
 		t.Errorf("the kernel does not have the %s table %d of %s", d, known.tables[d], ep.Key)
 	}
-	o, ok := engine.Lookup(k.rowsOf(known, d, peer), model.TCP, port)
-	return ok && o.Allowed
+	return k.verdict(known, d, peer, model.TCP, port) != engine.ValueDeny
 }
 
 func (k *fakeKernel) rowsOf(ep fakeEndpoint, d model.Direction, peer netip.Addr) []engine.Row {

@@ -37,7 +37,7 @@ func startNode(t *testing.T, dir string, kernel *fakeKernel) *node {
 
 func startNodeWith(t *testing.T, cfg engine.Config, dir string, kernel *fakeKernel) *node {
 	t.Helper()
-	n := &node{kernel: kernel, queue: NewQueue(cfg, kernel, quiet)}
+	n := &node{kernel: kernel, queue: NewQueue(cfg, kernel, nil, quiet)}
 	n.policies, n.step = New(Config{Dir: dir}, n.queue, quiet), NewStep(n.queue)
 	if err := n.policies.Start(); err != nil {
 		t.Fatal(err)

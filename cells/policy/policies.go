@@ -91,7 +91,7 @@ func (p *Policies) begin(ctx context.Context) error {
 func (p *Policies) end() { <-p.turn }
 
 // Put sets the policies of all documents in data, or none, and returns what became of each. Others stay as they are. When it returns, they
-// are in the datapath and on the disk.
+// are in the datapath and on the disk. It waits for the proxy if they have layer 7 rules; others may change policies meanwhile.
 func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, []Outcome, error) {
 	given, err := manifest.ReadAll(data)
 	if err != nil {
@@ -100,8 +100,41 @@ func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, [
 	if len(given) == 0 {
 		return nil, nil, fault.New(fault.Invalid, "no policy: want one document or more")
 	}
+	for _, m := range given {
+		if err := p.supported(m.Policy); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", m.Policy.ID, err)
+		}
+	}
+	var outcomes []Outcome
+	err = p.queue.withProxy(ctx, func() error {
+		outcomes, err = p.tryPut(ctx, given)
+		return err
+	})
+	return given, outcomes, err
+}
+
+// supported returns why the proxy cannot apply the policy's layer 7 rules.
+func (p *Policies) supported(policy model.Policy) error {
+	for _, d := range []model.Direction{model.Egress, model.Ingress} {
+		if policy.Part(d) == nil {
+			continue
+		}
+		for i, r := range *policy.Part(d) {
+			if r.Layer7 == nil {
+				continue
+			}
+			if err := p.queue.layer7.proxy.Supports(*r.Layer7); err != nil {
+				return fmt.Errorf("%s rule %d: %w", d, i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// tryPut does not wait for the proxy.
+func (p *Policies) tryPut(ctx context.Context, given []manifest.Manifest) ([]Outcome, error) {
 	if err := p.begin(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer p.end()
 	outcomes := make([]Outcome, len(given))
@@ -119,13 +152,18 @@ func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, [
 		set = append(set, m)
 	}
 	if err := p.change(ctx, set, nil); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return given, outcomes, nil
+	return outcomes, nil
 }
 
 // Delete ends a policy.
 func (p *Policies) Delete(ctx context.Context, id model.PolicyID) error {
+	return p.queue.withProxy(ctx, func() error { return p.tryDelete(ctx, id) })
+}
+
+// tryDelete does not wait for the proxy.
+func (p *Policies) tryDelete(ctx context.Context, id model.PolicyID) error {
 	if err := p.begin(ctx); err != nil {
 		return err
 	}
@@ -155,7 +193,7 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 	}
 	// A caller who leaves must not leave the datapath with what is not on the disk.
 	ctx = context.WithoutCancel(ctx)
-	if err := p.queue.do(ctx, u, false); err != nil {
+	if err := p.queue.try(ctx, u, false); err != nil {
 		return err
 	}
 	if err := p.store.change(set, remove); err != nil {

@@ -23,11 +23,13 @@ const (
 var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 
 // Queue is the one writer of the engine, and of what the [Enforcer] has of it; a [View] reads them. Who has the turn takes all requests that wait,
-// makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. Its methods may be called concurrently.
+// makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. Rows have layer 7 rules only when the [Proxy] has them.
+// Its methods may be called concurrently.
 type Queue struct {
 	log      *slog.Logger
 	enforcer Enforcer
 	view     *View
+	layer7   *layer7
 	task     *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
 	open     sync.Once
@@ -51,16 +53,17 @@ type request struct {
 	done chan error // with room for one
 }
 
-// NewQueue returns a queue that is not started. A nil enforcer writes nothing.
-func NewQueue(cfg engine.Config, enforcer Enforcer, log *slog.Logger) *Queue {
+// NewQueue returns a queue that is not started. A nil enforcer writes nothing, and without a proxy policies have no layer 7 rules.
+func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, log *slog.Logger) *Queue {
 	if enforcer == nil {
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}),
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy),
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
+	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: lastRetry, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
 
@@ -70,17 +73,21 @@ func (q *Queue) View() *View { return q.view }
 // Task is the queue's loop. [Queue.Start] starts it.
 func (q *Queue) Task() *task.Task { return q.task }
 
-// Start begins the loop, and has the source tell of the endpoints of other nodes, if there is one.
+// Layer7Task is the loop that has the proxy get and release layer 7 rules. [Queue.Start] starts it.
+func (q *Queue) Layer7Task() *task.Task { return q.layer7.task }
+
+// Start begins the loops, and has the source tell of the endpoints of other nodes, if there is one.
 func (q *Queue) Start(source RemoteSource) {
 	if source != nil {
 		q.remote = source.Begin(q)
 	}
 	q.task.Start(nil)
+	q.layer7.task.Start(nil)
 }
 
-// Stop ends the loop, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
+// Stop ends the loops, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
 func (q *Queue) Stop(ctx context.Context) error {
-	if err := q.task.Stop(ctx); err != nil {
+	if err := task.StopAll(ctx, q.task, q.layer7.task); err != nil {
 		return err
 	}
 	if err := q.view.beginTurn(ctx); err != nil {
@@ -93,6 +100,7 @@ func (q *Queue) Stop(ctx context.Context) error {
 // Open has everything written that was collected so far, and returns when it is. From now on requests are written when they come.
 func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
+	q.prepareAll(ctx)
 	q.open.Do(func() { close(q.opened) })
 	return q.do(ctx, update{}, true)
 }
@@ -116,8 +124,13 @@ func (q *Queue) hasStopped() bool {
 }
 
 // do returns when the update is written. Without keep it is taken back when it cannot be; then the error says so, and nothing has
-// changed. It waits until the queue is open.
+// changed. It waits until the queue is open, and for the proxy.
 func (q *Queue) do(ctx context.Context, u update, keep bool) error {
+	return q.withProxy(ctx, func() error { return q.try(ctx, u, keep) })
+}
+
+// try is do for who does not wait for the proxy: see [Queue.withProxy].
+func (q *Queue) try(ctx context.Context, u update, keep bool) error {
 	select {
 	case <-q.opened:
 	case <-ctx.Done():
@@ -239,29 +252,49 @@ func (q *Queue) round(ctx context.Context) error {
 
 // serve makes one change of the requests. When it cannot be written, each has a change of its own, so that nobody suffers for another.
 func (q *Queue) serve(requests []*request) {
+	denied := q.layer7.missing(q.view.engine.Layer7())
 	undo := q.commit(requests...)
+	missing := slices.DeleteFunc(q.layer7.missing(q.view.engine.Layer7()), func(l *engine.Layer7) bool { return slices.Contains(denied, l) })
+	refusable := slices.ContainsFunc(requests, func(r *request) bool { return !r.keep })
+	var proxyErr error
+	if len(missing) > 0 {
+		if proxyErr = q.layer7.lastError(); !errors.Is(proxyErr, errProxySlow) {
+			proxyErr = q.layer7.prepare(context.Background(), missing, prepareAtOnce)
+		}
+	}
+	if proxyErr != nil && refusable {
+		if errors.Is(proxyErr, errProxySlow) {
+			proxyErr = &unprepared{missing}
+		}
+		q.refuse(requests, undo, proxyErr)
+		return
+	}
+	q.withhold()
 	if slices.ContainsFunc(requests, func(r *request) bool { return r.anew }) {
 		q.written = false
 	}
-	err := q.write()
-	refusable := slices.ContainsFunc(requests, func(r *request) bool { return !r.keep })
-	switch {
-	case err == nil || !refusable:
+	if err := q.write(); err != nil && refusable {
+		q.refuse(requests, undo, fmt.Errorf("write policies to the datapath: %w", err))
+	} else {
 		for _, r := range requests {
 			r.done <- err
 		}
-	case len(requests) > 1:
-		q.commit(&request{update: undo})
+	}
+}
+
+// refuse takes the change back that was made of the requests. Of several, each gets a change of its own.
+func (q *Queue) refuse(requests []*request, undo update, err error) {
+	q.commit(&request{update: undo})
+	if len(requests) > 1 {
 		for _, r := range requests {
 			q.serve([]*request{r})
 		}
-	default:
-		q.commit(&request{update: undo})
-		if undoErr := q.write(); undoErr != nil {
-			err = errors.Join(err, fmt.Errorf("write what was before: %w", undoErr))
-		}
-		requests[0].done <- fault.Wrap(kindOf(err), fmt.Errorf("write policies to the datapath: %w", err))
+		return
 	}
+	if undoErr := q.write(); undoErr != nil {
+		err = errors.Join(err, fmt.Errorf("write what was before: %w", undoErr))
+	}
+	requests[0].done <- fault.Wrap(kindOf(err), err)
 }
 
 // kindOf is unavailable for an error without a kind: what the kernel lacks now it may have later.
@@ -319,5 +352,8 @@ func (q *Queue) write() error {
 	q.pending, q.written = nil, true
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}
+	if q.layer7.inUse() {
+		q.layer7.proxy.Changed()
+	}
 	return nil
 }

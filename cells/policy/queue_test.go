@@ -108,7 +108,7 @@ func TestRandomFailures(t *testing.T) {
 
 func randomFailures(t *testing.T, r *rand.Rand) {
 	k := newFakeKernel()
-	q := NewQueue(engine.Config{}, k, quiet)
+	q := NewQueue(engine.Config{}, k, nil, quiet)
 	q.open.Do(func() { close(q.opened) })
 	k.refuse = func(map[string]Local) error { return map[bool]error{true: errKernel}[r.IntN(3) == 0] }
 	apps := []string{"web", "client", "other", ""}
@@ -169,7 +169,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 func TestCollectedBeforeOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeKernel()
-		q := NewQueue(engine.Config{}, k, quiet)
+		q := NewQueue(engine.Config{}, k, nil, quiet)
 		q.Start(nil)
 		defer func() {
 			if err := q.Stop(t.Context()); err != nil {

@@ -58,11 +58,20 @@ func (r reporter) Describe(ep endpoint.Endpoint, description *v1.Endpoint) {
 // Condition implements supervisor.HealthReporter.
 func (r reporter) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "policy", State: supervisor.OK}
-	if applied := r.policies.view.Applied(); applied.Err != nil {
+	applied := r.policies.view.Applied()
+	if applied.Withheld != nil {
+		c.State, c.Reason = supervisor.Degraded, withheldText(applied.Withheld)
+	}
+	if applied.Err != nil {
 		c.State = supervisor.Degraded
 		c.Reason = fmt.Sprintf("the last change of policies is not in the datapath, which has what was before; it is tried again: %v", applied.Err)
 	}
 	return c
+}
+
+// withheldText says why layer 7 rules are not in force.
+func withheldText(err error) string {
+	return fmt.Sprintf("what needs layer 7 rules which the proxy does not have is denied; it is tried again: %v", err)
 }
 
 func errorText(err error) string {

@@ -28,6 +28,7 @@ type Applied struct {
 	Duration time.Duration // of the last one that did not
 	Err      error         // why the last change is not written; nil when all is
 	Since    time.Time     // of Err
+	Withheld error         // why the datapath denies what needs layer 7 rules which the proxy does not have; nil when it has all
 }
 
 // Evaluate decides about a connection between two addresses, as they are after translation.

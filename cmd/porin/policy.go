@@ -329,6 +329,9 @@ func decisionText(d v1.PolicyDecision) string {
 	for _, r := range d.Passed {
 		text += "; passed on by " + ruleText(r)
 	}
+	if len(d.Layer7) > 0 {
+		text += ", through the proxy: " + strings.Join(d.Layer7, "; ")
+	}
 	return text
 }
 

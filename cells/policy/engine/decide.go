@@ -12,21 +12,22 @@ type Reason uint8
 
 // The reasons.
 const (
-	ReasonRule          Reason = iota // a rule accepts or denies it
-	ReasonDefaultDeny                 // NetworkPolicies select the pod, and none accepts it
-	ReasonNoPolicy                    // no policy for the direction selects the pod
-	ReasonNoRule                      // policies select the pod, none decides
-	ReasonNoSubject                   // this end is no pod
-	ReasonSelf                        // a pod reaches itself
-	ReasonHost                        // the node reaches its pods
-	ReasonUnknownLabels               // the labels of the pod are not known
-	ReasonUnmanaged                   // pods that nothing is known of reach this node's
+	ReasonRule           Reason = iota // a rule accepts or denies it
+	ReasonDefaultDeny                  // NetworkPolicies select the pod, and none accepts it
+	ReasonNoPolicy                     // no policy for the direction selects the pod
+	ReasonNoRule                       // policies select the pod, none decides
+	ReasonNoSubject                    // this end is no pod
+	ReasonSelf                         // a pod reaches itself
+	ReasonHost                         // the node reaches its pods
+	ReasonUnknownLabels                // the labels of the pod are not known
+	ReasonUnmanaged                    // pods that nothing is known of reach this node's
+	ReasonLayer7Conflict               // rules accept it for several protocols of layer 7
 )
 
 func (r Reason) String() string {
 	return [...]string{
 		"rule", "default deny", "no policy selects the pod", "no rule matches", "not a pod", "the pod itself", "this node", "the pod's labels are not known",
-		"a pod that nothing is known of",
+		"a pod that nothing is known of", "rules for HTTP and for DNS meet",
 	}[r]
 }
 
@@ -34,8 +35,9 @@ func (r Reason) String() string {
 type Decision struct {
 	Allowed bool
 	Reason  Reason
-	Rule    *Rule    // of ReasonRule and ReasonDefaultDeny
+	Rule    *Rule    // of ReasonRule, ReasonDefaultDeny and ReasonLayer7Conflict
 	Passed  [2]*Rule // the rules of the admin and of the baseline tier that passed it on
+	Layer7  *Layer7  // what the proxy applies to a connection that is allowed; nil: it does not see it
 }
 
 func (d Decision) String() string {
@@ -46,6 +48,9 @@ func (d Decision) String() string {
 	text += ": " + d.Reason.String()
 	if d.Rule != nil {
 		text += ": " + d.Rule.String()
+	}
+	if d.Layer7 != nil {
+		text += ", through the proxy: " + d.Layer7.Rules.String()
 	}
 	for _, r := range d.Passed {
 		if r != nil {
@@ -66,12 +71,13 @@ func (r *Rule) String() string {
 	return fmt.Sprintf("%s, %s rule %d", r.Policy, r.Direction, r.Index)
 }
 
-// decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports.
+// decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports. The layer 7 rules are not interned.
 func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) Decision {
 	if t.unknown {
 		return Decision{Reason: ReasonUnknownLabels}
 	}
 	var d Decision
+	var asking []*compiledRule // which accept it, and have layer 7 rules
 	for tier := model.TierAdmin; tier <= model.TierBaseline; tier++ {
 		for len(matching) > 0 && t.rules[matching[0]].tier < tier {
 			matching = matching[1:] // passed over
@@ -80,6 +86,10 @@ func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model
 			r := &t.rules[matching[0]]
 			matching = matching[1:]
 			if !r.hits(ports, protocol, port) {
+				continue
+			}
+			if r.layer7 != nil {
+				asking = append(asking, r) // another rule may accept all that is asked for
 				continue
 			}
 			if r.action != model.Pass {
@@ -92,6 +102,13 @@ func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model
 				d.Passed[1] = r.rule
 			}
 			break
+		}
+		if len(asking) > 0 {
+			d.Reason, d.Rule, d.Layer7 = ReasonRule, asking[0].rule, unionOf(asking)
+			if d.Allowed = d.Layer7 != nil; !d.Allowed {
+				d.Reason = ReasonLayer7Conflict
+			}
+			return d
 		}
 		if tier == model.TierNetworkPolicy && t.denies != nil {
 			d.Reason, d.Rule = ReasonDefaultDeny, t.denies
@@ -106,6 +123,9 @@ func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model
 }
 
 func (r *compiledRule) hits(ports []model.NamedPort, protocol model.Protocol, port uint16) bool {
+	if r.layer7 != nil && !r.layer7.concerns(protocol) {
+		return false
+	}
 	if len(r.ports) == 0 {
 		return true
 	}
@@ -156,7 +176,7 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 	}
 	decision = e.decideFor(ep, inForce, c, protocol, port)
 	if proposed != nil {
-		if would := e.decideFor(ep, proposed, c, protocol, port); would != decision {
+		if would := e.decideFor(ep, proposed, c, protocol, port); !would.equal(decision) {
 			audit = &would
 		}
 	}
@@ -175,5 +195,7 @@ func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Prot
 	if !protocol.HasPorts() {
 		protocol = 0
 	}
-	return t.decide(t.matching(c), ports, protocol, port)
+	decision := t.decide(t.matching(c), ports, protocol, port)
+	decision.Layer7 = e.layer7s.known(decision.Layer7)
+	return decision
 }

@@ -41,6 +41,7 @@ type Engine struct {
 	ingressTables map[*table]struct{} // for ingress
 	kindTables    map[*table]struct{} // whose rules tell kinds apart
 
+	layer7s      *layer7s
 	size         size
 	lastSelector uint32
 	lastPolicy   uint64
@@ -55,6 +56,7 @@ func New(config Config) *Engine {
 		selectors: map[string]*selector{}, selectorSets: map[string]*selectorSet{}, namespaces: map[string]*namespace{}, names: map[string]int{},
 		classes: map[classKey]*class{}, portClasses: map[*class]struct{}{},
 		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, ingressTables: map[*table]struct{}{}, kindTables: map[*table]struct{}{},
+		layer7s: newLayer7s(),
 	}
 	e.noSelectors = e.intern(nil)
 	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.

@@ -33,6 +33,7 @@ type compiledRule struct {
 	kinds     model.KindSet
 	selectors []*selector
 	ports     []model.Port
+	layer7    *compiledLayer7 // of a rule that accepts, in [model.TierNetworkPolicy]; nil: everything may be asked for
 }
 
 // before orders policies by their evaluation. Equal priorities are decided by kind and name.
@@ -75,6 +76,9 @@ func (tx *transaction) setPolicy(set model.Policy) {
 
 func (tx *transaction) compileRule(r model.Rule, p *policy, d model.Direction, index int) compiledRule {
 	compiled := compiledRule{rule: &Rule{Policy: p.ID, Direction: d, Index: index, Name: r.Name}, tier: p.Tier, action: r.Action, ports: r.Ports}
+	if p.Tier == model.TierNetworkPolicy && r.Action == model.Accept {
+		compiled.layer7 = compileLayer7(r.Layer7)
+	}
 	for _, peer := range r.Peers {
 		switch {
 		case peer.Any:

@@ -17,6 +17,10 @@ type Report struct {
 // Reports returns all reports, in the order of evaluation.
 func (e *Engine) Reports() []Report {
 	var reports []Report
+	conflicts := map[*Rule]struct{}{}
+	for _, t := range e.tables {
+		maps.Copy(conflicts, t.conflicts)
+	}
 	policies := slices.SortedFunc(maps.Values(e.policies), before)
 	for len(policies) > 0 {
 		first := policies[0]
@@ -33,6 +37,7 @@ func (e *Engine) Reports() []Report {
 		}
 		for _, p := range policies[:n] {
 			reports = append(reports, domainReports(p)...)
+			reports = append(reports, conflictReports(p, conflicts)...)
 		}
 		policies = policies[n:]
 	}
@@ -53,6 +58,20 @@ func domainReports(p *policy) []Report {
 						Text:     fmt.Sprintf("%s rule %d: domain name %s matches nothing so far", d, i, peer.Domain),
 					})
 				}
+			}
+		}
+	}
+	return reports
+}
+
+func conflictReports(p *policy, conflicts map[*Rule]struct{}) (reports []Report) {
+	for d, rules := range p.rules {
+		for i, r := range rules {
+			if _, ok := conflicts[r.rule]; ok {
+				reports = append(reports, Report{
+					Policies: []model.PolicyID{p.ID},
+					Text:     fmt.Sprintf("%s rule %d: rules for HTTP and for DNS accept the same connections, which are denied", model.Direction(d), i),
+				})
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func (t *table) rowsFor(e *Engine, rules []int32, ports []model.NamedPort) *rowS
 		if e.size.addWork(work); e.size.exceeded {
 			return noRows
 		}
-		rows = &rowSet{t.resolve(rules, ports)}
+		rows = &rowSet{t.resolve(e, rules, ports)}
 		t.seen[string(key)] = rows
 	}
 	return rows
@@ -62,11 +62,11 @@ type span struct {
 	decision    Decision
 }
 
-func (t *table) resolve(rules []int32, ports []model.NamedPort) []Row {
+func (t *table) resolve(e *Engine, rules []int32, ports []model.NamedPort) []Row {
 	rest := t.decide(rules, ports, 0, 0)
 	rows := []Row{{Decision: rest}}
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		spans := t.spans(rules, ports, protocol)
+		spans := t.spans(e, rules, ports, protocol)
 		fallback := costliest(spans, rest)
 		if fallback != rest {
 			rows = append(rows, Row{Protocol: protocol, Decision: fallback})
@@ -84,7 +84,7 @@ func (t *table) resolve(rules []int32, ports []model.NamedPort) []Row {
 }
 
 // spans cuts the ports where a rule begins or ends, and joins neighbours of equal decision.
-func (t *table) spans(rules []int32, ports []model.NamedPort, protocol model.Protocol) []span {
+func (t *table) spans(e *Engine, rules []int32, ports []model.NamedPort, protocol model.Protocol) []span {
 	cuts := []int{0}
 	for _, i := range rules {
 		for _, p := range t.rules[i].ports {
@@ -105,6 +105,11 @@ func (t *table) spans(rules []int32, ports []model.NamedPort, protocol model.Pro
 			last = cuts[i+1] - 1
 		}
 		decision := t.decide(rules, ports, protocol, uint16(first))
+		if decision.Layer7 != nil {
+			decision.Layer7 = t.intern(e, decision.Layer7)
+		} else if decision.Reason == ReasonLayer7Conflict {
+			t.noteConflict(rules, ports, protocol, uint16(first))
+		}
 		if n := len(spans); n > 0 && spans[n-1].decision == decision {
 			spans[n-1].last = uint16(last)
 			continue

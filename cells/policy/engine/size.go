@@ -29,9 +29,13 @@ func (e *Engine) Exceeded() bool { return e.size.exceeded }
 // workFor is what it takes to find the rows for rules: each rule is asked about each range of ports.
 func (t *table) workFor(rules []int32) int {
 	const ofRange = 128 // memory counts, too
-	ranges := 1
+	ranges, layer7 := 1, 0
 	for _, i := range rules {
-		ranges += 2 * len(t.rules[i].ports)
+		r := &t.rules[i]
+		ranges += 2 * len(r.ports)
+		if r.layer7 != nil {
+			layer7 += 8 * len(r.layer7.entries) // they are sorted
+		}
 	}
-	return ranges * (len(rules) + ofRange)
+	return ranges * (len(rules) + ofRange + layer7)
 }

@@ -32,6 +32,9 @@ type table struct {
 	rows map[*class]*rowSet
 	seen map[string]*rowSet // by the rules that match, and the peer's named ports
 	work int                // of seen
+
+	layer7s   map[*Layer7]struct{} // that are in rows
+	conflicts map[*Rule]struct{}   // whose layer 7 rules are for several protocols, on the same connections
 }
 
 // build returns the table that is in force and, if that is another one, what it would be if nothing was in audit.

@@ -67,6 +67,9 @@ func (tx *transaction) releaseTable(t *table) {
 	}
 	delete(tx.e.tables, t.key)
 	tx.e.size.addWork(-t.work)
+	for l := range t.layer7s {
+		l.tables--
+	}
 	delete(tx.e.nameTables, t)
 	delete(tx.e.ingressTables, t)
 	delete(tx.e.kindTables, t)

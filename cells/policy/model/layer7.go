@@ -1,5 +1,10 @@
 package model
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Layer7 restricts what may be asked for on the connections that a rule accepts. Only one protocol has rules; requests that none of them
 // matches are denied.
 type Layer7 struct {
@@ -31,3 +36,44 @@ type DNSRule struct {
 	// "*" alone matches all names.
 	Pattern string
 }
+
+// Texts are the rules for people, at most so many of them, and then how many more there are.
+func (l Layer7) Texts(most int) (texts []string) {
+	for _, r := range l.HTTP[:min(len(l.HTTP), most)] {
+		texts = append(texts, r.String())
+	}
+	for _, r := range l.DNS[:min(len(l.DNS), most-len(texts))] {
+		texts = append(texts, r.String())
+	}
+	if more := len(l.HTTP) + len(l.DNS) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return texts
+}
+
+// String has the first rules, such as "GET /public/.*; POST /orders".
+func (l Layer7) String() string { return strings.Join(l.Texts(10), "; ") }
+
+// String is "GET /public/.*", or "any method, host a\.example, header X-Token".
+func (r HTTPRule) String() string {
+	text := "any method"
+	if r.Method != "" {
+		text = r.Method
+	}
+	if r.Path != "" {
+		text += " " + r.Path
+	}
+	if r.Host != "" {
+		text += ", host " + r.Host
+	}
+	for _, h := range r.Headers {
+		text += ", header " + h.Name
+		if !h.AnyValue {
+			text += ": " + h.Value
+		}
+	}
+	return text
+}
+
+// String is "DNS www.example.org", or "DNS *.example.org".
+func (r DNSRule) String() string { return "DNS " + r.Name + r.Pattern }

@@ -99,6 +99,11 @@ func (d *datapath) decide(subject, peer netip.Addr, direction model.Direction, c
 	return engine.Lookup(set, c.Protocol, c.Port)
 }
 
+func (d *datapath) isLocal(addr netip.Addr) bool {
+	_, ok := d.endpoints[d.e.End(addr).Endpoint]
+	return ok
+}
+
 func (d *datapath) class(addr netip.Addr) engine.ClassID {
 	if class, ok := d.addresses[addr]; ok {
 		return class

@@ -1,9 +1,12 @@
 package oracle
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
+	"strings"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -24,6 +27,7 @@ type Answer struct {
 	Allowed bool
 	Policy  model.PolicyID // empty if no policy has decided
 	Rule    int            // -1: no rule, but that NetworkPolicies select the pod
+	Layer7  string         // what may be asked for, as [Layer7Text] has it; empty: everything
 }
 
 // Connection is what is asked about.
@@ -134,9 +138,9 @@ func (w World) ordered(tier model.Tier, d model.Direction, q question) (_ Answer
 			}
 			switch r.Action {
 			case model.Accept:
-				return Answer{true, p.ID, i}, true
+				return Answer{Allowed: true, Policy: p.ID, Rule: i}, true
 			case model.Deny:
-				return Answer{false, p.ID, i}, true
+				return Answer{Policy: p.ID, Rule: i}, true
 			case model.Pass:
 				return Answer{}, false
 			}
@@ -167,14 +171,35 @@ func (w World) networkPolicies(d model.Direction, q question) (_ Answer, final b
 		a, b := selecting[i].ID, selecting[j].ID
 		return a.Kind+"\x00"+a.Namespace+"\x00"+a.Name < b.Kind+"\x00"+b.Namespace+"\x00"+b.Name
 	})
-	for _, action := range []model.Action{model.Deny, model.Accept} {
+	find := func(accepts func(r model.Rule) bool) (found []Answer, asked model.Layer7) {
 		for _, p := range selecting {
 			for i, r := range rules(p, d) {
-				if r.Action == action && ruleMatches(r, q) {
-					return Answer{action == model.Accept, p.ID, i}, true
+				if !accepts(r) || !ruleMatches(r, q) {
+					continue
+				}
+				found = append(found, Answer{Policy: p.ID, Rule: i})
+				if r.Layer7 != nil {
+					asked.HTTP, asked.DNS = append(asked.HTTP, r.Layer7.HTTP...), append(asked.DNS, r.Layer7.DNS...)
 				}
 			}
 		}
+		return found, asked
+	}
+	if denying, _ := find(func(r model.Rule) bool { return r.Action == model.Deny }); len(denying) > 0 {
+		return denying[0], true
+	}
+	// Cilium: "If a layer 4 rule is specified in the policy, and a similar layer 4 rule with layer 7 rules is also specified, then the layer 7
+	// portions of the latter rule will have no effect."
+	if plain, _ := find(func(r model.Rule) bool { return r.Action == model.Accept && r.Layer7 == nil }); len(plain) > 0 {
+		plain[0].Allowed = true
+		return plain[0], true
+	}
+	// "Layer 7 rules are combined together if they are of the same type." Porin's documentation says: others are denied.
+	if limited, asked := find(func(r model.Rule) bool { return r.Layer7 != nil && layer7Over(*r.Layer7, q.protocol) }); len(limited) > 0 {
+		if len(asked.HTTP) == 0 || len(asked.DNS) == 0 {
+			limited[0].Allowed, limited[0].Layer7 = true, Layer7Text(asked)
+		}
+		return limited[0], true
 	}
 	for _, p := range selecting {
 		open := p.IngressOpen
@@ -182,10 +207,38 @@ func (w World) networkPolicies(d model.Direction, q question) (_ Answer, final b
 			open = p.EgressOpen
 		}
 		if !open {
-			return Answer{false, p.ID, -1}, true
+			return Answer{Policy: p.ID, Rule: -1}, true
 		}
 	}
 	return Answer{}, false
+}
+
+// layer7Over: "L7 rules can only apply to TCP except for DNS rules", which are over UDP, too.
+func layer7Over(l model.Layer7, protocol model.Protocol) bool {
+	switch {
+	case len(l.DNS) > 0:
+		return protocol == model.TCP || protocol == model.UDP
+	case len(l.HTTP) > 0:
+		return protocol == model.TCP
+	}
+	return false
+}
+
+// Layer7Text is equal for equal sets of rules.
+func Layer7Text(l model.Layer7) string {
+	texts := map[string]bool{}
+	for _, r := range l.HTTP {
+		var headers []string
+		for _, h := range r.Headers {
+			headers = append(headers, fmt.Sprintf("%#v", h))
+		}
+		sort.Strings(headers)
+		texts[fmt.Sprintf("%q %q %q %q", r.Method, r.Path, r.Host, slices.Compact(headers))] = true
+	}
+	for _, r := range l.DNS {
+		texts[fmt.Sprintf("%#v", r)] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(texts)), "\n")
 }
 
 func rules(p model.Policy, d model.Direction) []model.Rule {

@@ -29,10 +29,13 @@ func TestEngineAgainstOracle(t *testing.T) {
 	for done, n := 0, uint64(0); done < *cases && !t.Failed(); n++ {
 		done += compare(t, first+n, seen)
 	}
-	for reason := engine.ReasonRule; reason <= engine.ReasonUnmanaged; reason++ {
+	for reason := engine.ReasonRule; reason <= engine.ReasonLayer7Conflict; reason++ {
 		if seen.reasons[reason] < *cases/2000 {
 			t.Errorf("-seed=%d: %d cases with reason %q: too few", first, seen.reasons[reason], reason)
 		}
+	}
+	if seen.layer7 < *cases/200 || seen.united < *cases/1000 {
+		t.Errorf("-seed=%d: %d decisions with layer 7 rules, %d of them of several rules: too few", first, seen.layer7, seen.united)
 	}
 	if seen.audited < *cases/100 {
 		t.Errorf("-seed=%d: %d decisions that would be denied without audit: too few", first, seen.audited)
@@ -48,9 +51,27 @@ func FuzzEngineAgainstOracle(f *testing.F) {
 type counts struct {
 	reasons map[engine.Reason]int
 	audited int // decisions that would be denied without audit
+	layer7  int // decisions with layer 7 rules
+	united  int // of these, with other rules than any single rule of a policy has
 }
 
 func newCounts() *counts { return &counts{reasons: map[engine.Reason]int{}} }
+
+func (c *counts) countLayer7(world oracle.World, d engine.Decision) {
+	if d.Layer7 == nil {
+		return
+	}
+	c.layer7++
+	text := oracle.Layer7Text(d.Layer7.Rules)
+	for _, p := range world.Policies {
+		for _, part := range []*model.Rules{p.Egress, p.Ingress} {
+			if part != nil && slices.ContainsFunc(*part, func(r model.Rule) bool { return r.Layer7 != nil && oracle.Layer7Text(*r.Layer7) == text }) {
+				return
+			}
+		}
+	}
+	c.united++
+}
 
 // compare applies some updates and asks about connections after each. It returns how many, and counts the reasons.
 func compare(t *testing.T, seed uint64, seen *counts) int {
@@ -93,8 +114,12 @@ func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Co
 		got           engine.Decision
 	}{{model.Egress, c.From, c.To, egress, decision.Egress}, {model.Ingress, c.To, c.From, ingress, decision.Ingress}} {
 		seen.reasons[side.got.Reason]++
+		seen.countLayer7(world, side.got)
 		if !same(side.want, side.got) {
 			return fmt.Sprintf("%s, %s: the oracle says %+v, the engine %s", what, side.direction, side.want, side.got)
+		}
+		if side.got.Layer7 != nil && d.isLocal(side.subject) && !slices.Contains(e.Layer7(), side.got.Layer7) {
+			return fmt.Sprintf("%s, %s: the engine has no number for %s", what, side.direction, side.got)
 		}
 		if got, has := d.decide(side.subject, side.peer, side.direction, c); has && got != side.got {
 			return fmt.Sprintf("%s, %s: the oracle says %+v, the rows say %s", what, side.direction, side.want, got)
@@ -142,9 +167,13 @@ func withoutAudit(u engine.Update) engine.Update {
 
 func same(want oracle.Answer, got engine.Decision) bool {
 	if got.Rule == nil {
-		return want.Allowed == got.Allowed && want.Policy == model.PolicyID{}
+		return got.Layer7 == nil && want.Allowed == got.Allowed && want.Policy == model.PolicyID{}
 	}
-	return want == oracle.Answer{Allowed: got.Allowed, Policy: got.Rule.Policy, Rule: got.Rule.Index}
+	answer := oracle.Answer{Allowed: got.Allowed, Policy: got.Rule.Policy, Rule: got.Rule.Index}
+	if got.Layer7 != nil {
+		answer.Layer7 = oracle.Layer7Text(got.Layer7.Rules)
+	}
+	return want == answer
 }
 
 // update makes random changes to the world, and returns them. Endpoints that were there come back, some with one change.
@@ -222,7 +251,7 @@ func describe(w oracle.World) string {
 			}
 			text += fmt.Sprintf("  %s:\n", d)
 			for _, r := range *p.Part(d) {
-				text += fmt.Sprintf("    %s ports %+v\n", r.Action, r.Ports)
+				text += fmt.Sprintf("    %s ports %+v layer 7 %+v\n", r.Action, r.Ports, r.Layer7)
 				for _, peer := range r.Peers {
 					text += fmt.Sprintf("      any %v pods %+v block %+v nodes %+v %s\n", peer.Any, peer.Pods, peer.Block, peer.Nodes, peer.Domain)
 				}

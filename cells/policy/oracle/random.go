@@ -223,6 +223,46 @@ func (r Random) rules(kind string, d model.Direction) *model.Rules {
 				rule.Ports = append(rule.Ports, r.port())
 			}
 		}
+		if isCilium(kind) && rule.Action == model.Accept && r.chance(75) {
+			rule.Layer7 = r.layer7()
+			if r.chance(30) {
+				rule.Peers = append(rule.Peers, model.Peer{Any: true})
+			}
+		}
+		rules = append(rules, rule)
+	}
+	return &rules
+}
+
+// layer7 is of few rules, so that equal ones meet.
+func (r Random) layer7() *model.Layer7 {
+	l := &model.Layer7{}
+	dns := r.chance(30)
+	for range 1 + r.IntN(2) {
+		if dns {
+			l.DNS = append(l.DNS, pick(r, model.DNSRule{Name: "a.example"}, model.DNSRule{Pattern: "*"}))
+			continue
+		}
+		rule := model.HTTPRule{Method: pick(r, "", "GET"), Path: pick(r, "", "/a", "/b"), Host: pick(r, "", "", "a\\.example")}
+		for range r.IntN(3) {
+			rule.Headers = append(rule.Headers, pick(r, model.HTTPHeader{Name: "X-A", AnyValue: true}, model.HTTPHeader{Name: "X-A", Value: "1"}, model.HTTPHeader{Name: "X-B"}))
+		}
+		l.HTTP = append(l.HTTP, rule)
+	}
+	if r.chance(3) {
+		return &model.Layer7{} // nothing may be asked for
+	}
+	return l
+}
+
+// wideRules accept what is asked for on nearly all connections.
+func (r Random) wideRules() *model.Rules {
+	rules := model.Rules{}
+	for range 1 + r.IntN(2) {
+		rule := model.Rule{Peers: []model.Peer{{Any: true}}, Layer7: r.layer7()}
+		if r.chance(50) {
+			rule.Ports = []model.Port{{Protocol: model.TCP, First: r.Port() / 2, Last: 65535}, {Protocol: model.UDP, Last: r.Port()}}
+		}
 		rules = append(rules, rule)
 	}
 	return &rules
@@ -255,6 +295,10 @@ func (r Random) Policy() model.Policy {
 	}
 	if r.chance(70) {
 		p.Ingress = r.rules(p.ID.Kind, model.Ingress)
+	}
+	if isCilium(p.ID.Kind) && r.chance(50) { // so that layer 7 rules of several policies meet
+		p.Subject.Labels, p.Subject.Namespaces = nil, nil
+		p.Egress, p.Ingress = r.wideRules(), r.wideRules()
 	}
 	return p
 }

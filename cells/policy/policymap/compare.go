@@ -136,11 +136,11 @@ func (c *comparison) rows() error {
 	want := map[abi.RowKey]uint32{}
 	for _, set := range c.copy.rowSets.byContent {
 		for i, k := range set.keys {
-			want[k] = set.decision(i)
+			want[k] = set.value(i)
 		}
 	}
 	return compareEntries(c, c.maps.Rows, entries[abi.RowKey]{
-		name: "rows", value: "decision", want: want, copyOf: func(k abi.RowKey) uint32 { return k.Rows % abi.PolicyCopies },
+		name: "rows", value: "verdict", want: want, copyOf: func(k abi.RowKey) uint32 { return k.Rows % abi.PolicyCopies },
 		text: func(k abi.RowKey) string {
 			return fmt.Sprintf("%d protocol %d port %d/%d", k.Rows, k.Protocol, binary.BigEndian.Uint16(k.Port[:]), max(k.Bits, bitsProtocol)-bitsProtocol)
 		},

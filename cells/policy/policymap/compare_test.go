@@ -205,8 +205,8 @@ func TestCompareUnknownEndpoint(t *testing.T) {
 		if err := next.writer.Apply(next.e, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		if allowed, err := w.maps.IngressAllows(1, netip.MustParseAddr("10.0.0.1"), false, model.TCP, 80); allowed || err != nil {
-			t.Errorf("the unknown pod may be reached: %t, %v", allowed, err)
+		if value, err := w.maps.Ingress(1, netip.MustParseAddr("10.0.0.1"), false, model.TCP, 80); value != engine.ValueDeny || err != nil {
+			t.Errorf("the unknown pod may be reached: value %d, %v", value, err)
 		}
 		next.wantNothing(t, "by the next agent")
 	}

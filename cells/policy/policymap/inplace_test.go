@@ -39,8 +39,8 @@ func TestRemoveAllIPv4(t *testing.T) {
 			t.Fatalf("interrupted %t: %v", interrupted, err)
 		}
 		addr := netip.MustParseAddr("192.0.2.1")
-		if allowed, err := m.IngressAllows(1, addr, false, model.TCP, 80); !allowed || err != nil {
-			t.Errorf("interrupted %t: an address that was allowed, and is: allowed %t, %v", interrupted, allowed, err)
+		if value, err := m.Ingress(1, addr, false, model.TCP, 80); value != engine.ValueAllow || err != nil {
+			t.Errorf("interrupted %t: an address that was allowed, and is: value %d, %v", interrupted, value, err)
 		}
 		if class := classIn(t, m, addr); !interrupted && class != abi.ClassWorld {
 			t.Errorf("the address has class %d, want %d", class, abi.ClassWorld)
@@ -65,8 +65,8 @@ func TestRemoveAllIPv4Interrupted(t *testing.T) {
 	if err := w.Apply(e, &change, ids); err == nil {
 		t.Fatal("written to a map that cannot be written")
 	}
-	if allowed, err := m.IngressAllows(1, netip.MustParseAddr("2001:db8::1"), false, model.TCP, 80); allowed || err != nil {
-		t.Errorf("an IPv6 address: allowed %t, %v; want it denied", allowed, err)
+	if value, err := m.Ingress(1, netip.MustParseAddr("2001:db8::1"), false, model.TCP, 80); value != engine.ValueDeny || err != nil {
+		t.Errorf("an IPv6 address: value %d, %v; want it denied", value, err)
 	}
 }
 
@@ -115,10 +115,10 @@ func TestInterruptedChange(t *testing.T) {
 			if now, same := w.idOf(c.To); !ok || !same || now != id || w.e.End(c.From).Endpoint == w.e.End(c.To).Endpoint || w.e.End(c.From).Kind == model.Host {
 				continue
 			}
-			got, err := w.maps.IngressAllows(id, c.From, false, c.Protocol, c.Port)
+			got, err := w.maps.Ingress(id, c.From, false, c.Protocol, c.Port)
 			after := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
-			if err != nil || got != before[i].Ingress.Allowed && got != after.Ingress.Allowed {
-				t.Errorf("seed %d: %+v: allowed %t, %v; before %s, after %s", seed, c, got, err, before[i].Ingress, after.Ingress)
+			if err != nil || got != before[i].Ingress.Value() && got != after.Ingress.Value() {
+				t.Errorf("seed %d: %+v: value %d, %v; before %s, after %s", seed, c, got, err, before[i].Ingress, after.Ingress)
 			}
 		}
 	}

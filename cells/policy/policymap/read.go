@@ -9,39 +9,49 @@ import (
 	"github.com/cilium/ebpf"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 )
 
 // The functions of this file look up what the programs do, in the same way: bpf/lib/policy.h has similar names.
 
-// EgressAllows reports whether the endpoint with this ID may open a connection to an address.
-func (m Maps) EgressAllows(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (bool, error) {
+// Egress returns the value of the row that decides about a connection of the endpoint with this ID to an address: [engine.ValueDeny], [engine.ValueAllow], or the
+// number of layer 7 rules.
+func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (uint32, error) {
 	copyNumber, p, err := m.policyOf(id)
 	if err != nil || p.Egress[copyNumber] == 0 {
-		return err == nil, err
+		return unrestricted(err)
 	}
 	class, err := m.classOf(to, copyNumber)
 	if err != nil {
-		return false, err
+		return engine.ValueDeny, err
 	}
-	return m.tableAllows(p.Egress[copyNumber], class, protocol, port)
+	return m.value(p.Egress[copyNumber], class, protocol, port)
 }
 
-// IngressAllows reports whether an address may open a connection to the endpoint with this ID. Of a connection from an address of this node, sentHere says that the
+// Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, sentHere says that the
 // node has not forwarded it.
-func (m Maps) IngressAllows(id uint16, from netip.Addr, sentHere bool, protocol model.Protocol, port uint16) (bool, error) {
+func (m Maps) Ingress(id uint16, from netip.Addr, sentHere bool, protocol model.Protocol, port uint16) (uint32, error) {
 	copyNumber, p, err := m.policyOf(id)
 	if err != nil || p.Ingress[copyNumber] == 0 {
-		return err == nil, err
+		return unrestricted(err)
 	}
 	class, err := m.classOf(from, copyNumber)
 	if err != nil {
-		return false, err
+		return engine.ValueDeny, err
 	}
 	if class&abi.ClassHost != 0 && !sentHere {
 		class = abi.ClassWorld
 	}
-	return m.tableAllows(p.Ingress[copyNumber], class, protocol, port)
+	return m.value(p.Ingress[copyNumber], class, protocol, port)
+}
+
+// unrestricted is the value for an endpoint without policy, if it was read.
+func unrestricted(err error) (uint32, error) {
+	if err != nil {
+		return engine.ValueDeny, err
+	}
+	return engine.ValueAllow, nil
 }
 
 func (m Maps) policyOf(id uint16) (copyNumber uint32, p abi.Policy, err error) {
@@ -78,7 +88,8 @@ func (m Maps) classOf(addr netip.Addr, copyNumber uint32) (class uint32, err err
 	return abi.ClassWorld, nil
 }
 
-func (m Maps) tableAllows(table, class uint32, protocol model.Protocol, port uint16) (bool, error) {
+// value is the one of the row. A missing one denies.
+func (m Maps) value(table, class uint32, protocol model.Protocol, port uint16) (uint32, error) {
 	key := abi.TableKey{Table: table, Class: class &^ abi.ClassBits}
 	set, found, err := lookup(m.Tables, key)
 	if err == nil && !found {
@@ -87,14 +98,26 @@ func (m Maps) tableAllows(table, class uint32, protocol model.Protocol, port uin
 	}
 	switch {
 	case err != nil || !found || set == abi.RowsDeny:
-		return false, err
+		return engine.ValueDeny, err
 	case set == abi.RowsAllow:
-		return true, nil
+		return engine.ValueAllow, nil
 	}
 	row := abi.RowKey{Bits: bitsProtocol + 16, Rows: set, Protocol: uint8(protocol)}
 	binary.BigEndian.PutUint16(row.Port[:], port)
-	decision, found, err := lookup(m.Rows, row)
-	return found && decision != 0, err
+	value, _, err := lookup(m.Rows, row)
+	return value, err
+}
+
+// Layer7 returns the numbers of layer 7 rules that rows have, those rows included that nothing points to any more, but a program may be about to read.
+func (m Maps) Layer7() (map[uint32]bool, error) {
+	numbers := map[uint32]bool{}
+	err := eachEntry(m.Rows, func(_ abi.RowKey, value uint32) error {
+		if value > engine.ValueAllow {
+			numbers[value] = true
+		}
+		return nil
+	})
+	return numbers, err
 }
 
 func lookup[K any](m *ebpf.Map, key K) (value uint32, found bool, err error) {

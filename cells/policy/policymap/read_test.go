@@ -81,7 +81,7 @@ func (w *world) idOf(addr netip.Addr) (uint16, bool) {
 func TestReadAgainstEngine(t *testing.T) {
 	m := newMaps(t)
 	first := rand.Uint64()
-	seen := map[bool]int{}
+	seen := map[string]int{}
 	for seed := first; seed < first+30; seed++ {
 		w := newWorld(t, m, seed)
 		for range 8 {
@@ -91,12 +91,12 @@ func TestReadAgainstEngine(t *testing.T) {
 			}
 		}
 	}
-	if seen[true] < 50 || seen[false] < 50 {
-		t.Errorf("%d were allowed and %d denied: too few", seen[true], seen[false])
+	if seen["allowed"] < 50 || seen["denied"] < 50 || seen["layer 7"] < 20 {
+		t.Errorf("%v decisions: too few", seen)
 	}
 }
 
-func (w *world) compareConnection(t *testing.T, seed uint64, seen map[bool]int) {
+func (w *world) compareConnection(t *testing.T, seed uint64, seen map[string]int) {
 	t.Helper()
 	c := w.Connection(oracle.World{})
 	if w.e.End(c.From).Endpoint == w.e.End(c.To).Endpoint {
@@ -104,19 +104,29 @@ func (w *world) compareConnection(t *testing.T, seed uint64, seen map[bool]int) 
 	}
 	want := w.e.Evaluate(c.From, c.To, c.Protocol, c.Port)
 	if id, ok := w.idOf(c.From); ok {
-		got, err := w.maps.EgressAllows(id, c.To, c.Protocol, c.Port)
-		if err != nil || got != want.Egress.Allowed {
-			t.Errorf("seed %d: %+v: egress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Egress)
+		got, err := w.maps.Egress(id, c.To, c.Protocol, c.Port)
+		if err != nil || got != want.Egress.Value() {
+			t.Errorf("seed %d: %+v: egress has value %d, %v; the engine says %s", seed, c, got, err, want.Egress)
 		}
-		seen[got]++
+		seen[kindOf(got)]++
 	}
 	if id, ok := w.idOf(c.To); ok {
-		got, err := w.maps.IngressAllows(id, c.From, w.e.End(c.From).Kind == model.Host, c.Protocol, c.Port)
-		if err != nil || got != want.Ingress.Allowed {
-			t.Errorf("seed %d: %+v: ingress is allowed: %t, %v; the engine says %s", seed, c, got, err, want.Ingress)
+		got, err := w.maps.Ingress(id, c.From, w.e.End(c.From).Kind == model.Host, c.Protocol, c.Port)
+		if err != nil || got != want.Ingress.Value() {
+			t.Errorf("seed %d: %+v: ingress has value %d, %v; the engine says %s", seed, c, got, err, want.Ingress)
 		}
-		seen[got]++
+		seen[kindOf(got)]++
 	}
+}
+
+func kindOf(value uint32) string {
+	switch value {
+	case engine.ValueDeny:
+		return "denied"
+	case engine.ValueAllow:
+		return "allowed"
+	}
+	return "layer 7"
 }
 
 // TestReadForwarded has a connection that the node has forwarded: its address is not the node's right to reach its pods.
@@ -136,8 +146,8 @@ func TestReadForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for sentHere, want := range map[bool]bool{true: true, false: false} {
-		if got, err := m.IngressAllows(1, node, sentHere, model.TCP, 80); err != nil || got != want {
-			t.Errorf("from the node, sent here %t: allowed %t, %v; want %t", sentHere, got, err, want)
+		if got, err := m.Ingress(1, node, sentHere, model.TCP, 80); err != nil || got != engine.ValueDeny != want {
+			t.Errorf("from the node, sent here %t: value %d, %v; want it allowed: %t", sentHere, got, err, want)
 		}
 	}
 }

@@ -36,37 +36,41 @@ func keyOf(r engine.Row) abi.RowKey {
 	return k
 }
 
-// rowText is the length of a row in the content of a set. The decision comes last.
-const rowText = 5
+// rowText is the length of a row in the content of a set. Its value is in the last four bytes.
+const rowText = 8
 
-// contentOf is equal for sets of equal rows, and for those that give one decision about everything.
+// contentOf is equal for sets of equal rows, and for those that give one verdict about everything.
 func contentOf(rows []engine.Row) string {
-	if allowed, one := decisionOf(rows); one {
-		return strconv.FormatBool(allowed)
+	if number, one := withoutRows(rows); one {
+		return strconv.Itoa(int(number))
 	}
 	text := make([]byte, 0, rowText*len(rows))
 	for _, r := range rows {
 		k := keyOf(r)
-		decision := byte(0)
-		if r.Decision.Allowed {
-			decision = 1
-		}
-		text = append(text, byte(k.Bits), k.Protocol, k.Port[0], k.Port[1], decision)
+		text = append(text, byte(k.Bits), k.Protocol, k.Port[0], k.Port[1])
+		text = binary.BigEndian.AppendUint32(text, r.Decision.Value())
 	}
 	return string(text)
 }
 
-// decision is the one of a key of the set.
-func (s *rowSet) decision(i int) uint32 { return uint32(s.content[rowText*i+rowText-1]) }
+// value is the one of a key of the set.
+func (s *rowSet) value(i int) uint32 {
+	return binary.BigEndian.Uint32([]byte(s.content[rowText*(i+1)-4 : rowText*(i+1)]))
+}
 
-// decisionOf returns the one decision that all rows have. They are complete, so it is about everything.
-func decisionOf(rows []engine.Row) (allowed, one bool) {
-	for _, r := range rows {
-		if r.Decision.Allowed != rows[0].Decision.Allowed {
-			return false, false
+// withoutRows returns the number of the set without rows that says the same: all rows deny, or all allow without layer 7 rules. They are complete, so they are
+// about everything.
+func withoutRows(rows []engine.Row) (number uint32, ok bool) {
+	number = abi.RowsDeny
+	for i, r := range rows {
+		switch value := r.Decision.Value(); {
+		case value > engine.ValueAllow, i > 0 && value != rows[0].Decision.Value():
+			return 0, false
+		case value == engine.ValueAllow:
+			number = abi.RowsAllow
 		}
 	}
-	return len(rows) > 0 && rows[0].Decision.Allowed, true
+	return number, true
 }
 
 // rowSets is a copy's part of the map rows.
@@ -88,11 +92,9 @@ func (x *rowSets) acquire(rows []engine.Row) (*rowSet, error) {
 	content := contentOf(rows)
 	set := x.byContent[content]
 	if set == nil {
-		allowed, one := decisionOf(rows)
-		set = &rowSet{content: content, number: abi.RowsDeny}
-		if one && allowed {
-			set.number = abi.RowsAllow
-		} else if !one {
+		number, one := withoutRows(rows)
+		set = &rowSet{content: content, number: number}
+		if !one {
 			if err := x.write(set, rows); err != nil {
 				return nil, err
 			}
@@ -112,13 +114,9 @@ func (x *rowSets) write(set *rowSet, rows []engine.Row) error {
 	for _, r := range rows {
 		k := keyOf(r)
 		k.Rows = set.number
-		decision := uint32(0)
-		if r.Decision.Allowed {
-			decision = 1
-		}
 		set.keys = append(set.keys, k)
 		x.rowCount++
-		if err := x.m.Put(k, decision); err != nil {
+		if err := x.m.Put(k, r.Decision.Value()); err != nil {
 			return fmt.Errorf("write rows of the policy: %w", noRoom(err))
 		}
 	}
