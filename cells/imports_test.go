@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"cells/monitor/stream":            {"internal"},
 	"cells/policy":                    {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/policy/model":              {},
+	"cells/proxy/httpproxy":           {"cells/policy/model"},
 	"cells/policy/engine":             {"cells/policy/model"},
 	"cells/policy/oracle":             {"cells/policy/model"},
 	"cells/policy/manifest":           {"cells/policy/model"},

@@ -1,0 +1,95 @@
+package httpproxy
+
+// maxOptions bounds the names in a head's Connection headers, since each is looked for among all headers.
+const maxOptions = 32
+
+// options is what a head says about its connection.
+type options struct {
+	close    bool
+	upgrade  bool // "upgrade" is listed
+	upgrades int  // Upgrade headers
+	offer    []byte
+	trailers bool // TE asks for them
+}
+
+// readOptions reads the headers that concern only one connection, and marks them as not to be forwarded, with those that Connection lists
+// (RFC 9110, 7.6.1). Headers which say where a message goes or ends are forwarded whatever Connection lists.
+func readOptions(head []byte, fields []field) (o options, ok bool) {
+	names := 0
+	for i := range fields {
+		f := &fields[i]
+		switch f.known {
+		case hConnection:
+			f.drop = true
+			elements(f.valueOf(head), func(name []byte) bool {
+				names++
+				o.read(head, fields, name)
+				return names <= maxOptions
+			})
+		case hKeepAlive, hProxyConnection:
+			f.drop = true
+		case hTE:
+			f.drop = true
+			elements(f.valueOf(head), func(coding []byte) bool {
+				o.trailers = o.trailers || equalFold(coding, "trailers")
+				return true
+			})
+		case hUpgrade:
+			f.drop = true
+			o.upgrades++
+			o.offer = f.valueOf(head)
+		}
+	}
+	return o, names <= maxOptions
+}
+
+func (o *options) read(head []byte, fields []field, name []byte) {
+	switch {
+	case equalFold(name, "close"):
+		o.close = true
+	case equalFold(name, "upgrade"):
+		o.upgrade = true
+	}
+	if !all(name, inToken) {
+		return
+	}
+	for i := range fields {
+		f := &fields[i]
+		switch f.known {
+		case hHost, hContentLength, hTransferEncoding, hTrailer, hExpect:
+		default:
+			f.drop = f.drop || sameName(f.nameOf(head), name)
+		}
+	}
+}
+
+// sameName compares names of headers.
+func sameName[T string | []byte](a []byte, b T) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if toLower(a[i]) != toLower(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// writeFields writes the header lines that are forwarded, each as it was received.
+func writeFields(w *writer, head []byte, fields []field) error {
+	for i := 0; i < len(fields); {
+		if fields[i].drop {
+			i++
+			continue
+		}
+		start := fields[i].start
+		for i < len(fields) && !fields[i].drop {
+			i++
+		}
+		if err := w.write(head[start:fields[i-1].end]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package httpproxy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// Rules decide about requests. They do not change, and may be used by many sessions at once. A nil Rules denies every request.
+type Rules struct {
+	rules     []rule
+	pathMeant bool // a rule asks for a path
+}
+
+type rule struct {
+	method, path, host pattern // nil: any
+	headers            []model.HTTPHeader
+}
+
+// Compile prepares rules. The error tells of every fault.
+func Compile(rules []model.HTTPRule) (*Rules, error) {
+	out := &Rules{rules: make([]rule, 0, len(rules))}
+	var faults []error
+	for i, r := range rules {
+		compiled, err := compileRule(r)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("HTTP rule %d: %w", i, err))
+		}
+		out.rules = append(out.rules, compiled)
+		out.pathMeant = out.pathMeant || compiled.path != nil
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return out, nil
+}
+
+func compileRule(r model.HTTPRule) (rule, error) {
+	method, errMethod := compilePattern("method", r.Method)
+	path, errPath := compilePattern("path", r.Path)
+	host, errHost := compilePattern("host", r.Host)
+	faults := []error{errMethod, errPath, errHost}
+	for _, h := range r.Headers {
+		if !httpguts.ValidHeaderFieldName(h.Name) {
+			faults = append(faults, fmt.Errorf("header %q: not a valid name", h.Name))
+		}
+		if knownOf([]byte(h.Name)) == hHost {
+			faults = append(faults, fmt.Errorf("header %q: the host has a condition of its own", h.Name))
+		}
+		if !httpguts.ValidHeaderFieldValue(h.Value) || strings.Trim(h.Value, " \t") != h.Value {
+			faults = append(faults, fmt.Errorf("header %q: the value %q cannot be in a request", h.Name, h.Value))
+		}
+	}
+	return rule{method: method, path: path, host: host, headers: r.Headers}, errors.Join(faults...)
+}
+
+// Decide returns no reason if a rule matches the request. Where a rule asks for a path, one that servers may read in different ways is denied,
+// even if another rule would match.
+func (rs *Rules) Decide(r *Request) Reason {
+	if rs == nil {
+		return ReasonNoRule
+	}
+	if rs.pathMeant && ambiguousPath(r.Path) {
+		return ReasonAmbiguousPath
+	}
+	for i := range rs.rules {
+		if rs.rules[i].matches(r) {
+			return ""
+		}
+	}
+	return ReasonNoRule
+}
+
+func (u *rule) matches(r *Request) bool {
+	if !u.method.matches(r.Method) || !u.host.matches(r.Host) || !u.path.matches(r.Path) {
+		return false
+	}
+	for i := range u.headers {
+		if !r.has(&u.headers[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// has looks among the headers that are forwarded.
+func (r *Request) has(want *model.HTTPHeader) bool {
+	for i := range r.fields {
+		f := &r.fields[i]
+		if !f.drop && sameName(f.nameOf(r.head), want.Name) && (want.AnyValue || string(f.valueOf(r.head)) == want.Value) {
+			return true
+		}
+	}
+	return false
+}

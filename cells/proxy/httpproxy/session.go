@@ -1,0 +1,245 @@
+package httpproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Session serves one connection of a client, and the one to its server.
+type Session struct {
+	Client net.Conn
+	// Dial connects to the server. It is called once, when the first request is allowed.
+	Dial func(context.Context) (net.Conn, error)
+	// Decide is asked once about each request, when its head was read. It allows the request if it returns no reason. It must not keep the
+	// request.
+	Decide func(*Request) Reason
+	// Record is told of each request when its status is known, one at a time. It may be nil.
+	Record func(Record)
+	Limits Limits // as they are when Serve begins
+
+	client, server *conn // server is nil until it was dialled
+	served         sync.WaitGroup
+	progress       atomic.Uint32
+	lastHost       knownHost
+	asked          bool // a request was read
+
+	mu       sync.Mutex // guards the fields below
+	changed  sync.Cond
+	exchange exchange
+	waiting  bool  // for the first byte of a request
+	halfDone bool  // the client's stream ended
+	draining bool  // the current request is the last
+	tunnel   bool  // the protocol was switched
+	ending   bool  // no further request is read
+	err      error // why it ended
+}
+
+// Serve forwards until one of the connections ends or ctx does, and closes both. The error says why if it was not the end of a stream
+// between two requests. It is called once.
+func (s *Session) Serve(ctx context.Context) error {
+	s.Limits = s.Limits.withDefaults()
+	s.client = newConn(s.Client, &s.progress)
+	s.mu.Lock()
+	s.changed.L = &s.mu
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })
+	w := newWatchdog(s)
+	s.serveClient(ctx)
+	s.served.Wait()
+	w.stop()
+	stop()
+	s.client.Close()
+	if s.server != nil {
+		s.server.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Drain lets the current request be the last one: its response tells the client so if its head was not sent yet. A connection between two
+// requests is closed at once. A switched protocol goes on, until the context of Serve ends.
+func (s *Session) Drain() {
+	s.endIf(func() bool {
+		s.draining = true
+		return s.waiting && !s.exchange.active
+	})
+}
+
+// serveClient reads requests until there is no further one to read.
+func (s *Session) serveClient(ctx context.Context) {
+	s.setReadDeadline(s.client, time.Now().Add(s.Limits.FirstByte))
+	for s.awaitRequest() && s.serveRequest(ctx) {
+	}
+	s.mu.Lock()
+	tunnel := s.tunnel
+	s.mu.Unlock()
+	if tunnel {
+		s.forwardTunnel(s.server, s.client)
+		return
+	}
+	s.end(nil)
+	s.linger()
+}
+
+// awaitRequest waits until something of a request was read and the one before is done with. It reports whether there may be a request.
+func (s *Session) awaitRequest() bool {
+	if len(s.client.data()) == 0 {
+		if !s.setWaiting(true) {
+			return false
+		}
+		err := s.client.fill(0)
+		if !s.setWaiting(false) {
+			return false
+		}
+		if err != nil {
+			s.clientFailed(err)
+			return false
+		}
+	}
+	return s.awaitResponse()
+}
+
+// setWaiting reports whether the session goes on.
+func (s *Session) setWaiting(waiting bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = waiting
+	return !s.ending && !s.tunnel && !(waiting && s.draining && !s.exchange.active)
+}
+
+// awaitResponse waits until the current request is done with. It reports whether the session goes on.
+func (s *Session) awaitResponse() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.exchange.active && !s.ending && !s.tunnel {
+		s.changed.Wait()
+	}
+	return !s.ending && !s.tunnel
+}
+
+// clientFailed handles the end of the client's stream, or of its connection, where a request could begin.
+func (s *Session) clientFailed(err error) {
+	switch {
+	case isEOF(err):
+		s.halfClose()
+	case errors.Is(err, os.ErrDeadlineExceeded) && !s.asked:
+		s.refuse(&Request{}, ReasonSilent)
+	default:
+		s.abandon(ReasonClientGone, err)
+	}
+}
+
+// halfClose passes the end of the client's stream on, and waits for the response that the client may still want.
+func (s *Session) halfClose() {
+	s.mu.Lock()
+	s.halfDone = true
+	active := s.exchange.active
+	s.mu.Unlock()
+	if active {
+		s.server.closeWrite()
+		s.awaitResponse()
+	}
+}
+
+// serveRequest reads one request, decides about it and forwards it. It reports whether another one may follow.
+func (s *Session) serveRequest(ctx context.Context) bool {
+	if s.refuseOtherProtocol() {
+		return false
+	}
+	if !s.asked {
+		s.asked = true
+		s.setReadDeadline(s.client, time.Time{})
+	}
+	n, reason := s.readHead(s.client)
+	if reason != "" {
+		s.refuse(&Request{}, reason)
+		return false
+	}
+	if isHTTP2Preface(s.client.data()[:n]) {
+		s.serveHTTP2()
+		return false
+	}
+	r := requests.Get().(*Request)
+	defer r.release()
+	if reason := r.parse(s.client.data()[:n], s.Limits.Headers, &s.lastHost); reason != "" {
+		s.refuse(r, reason)
+		return false
+	}
+	if reason := s.Decide(r); reason != "" {
+		return s.deny(r, reason, n)
+	}
+	return s.connect(ctx, r) && s.forwardRequest(r, n)
+}
+
+// connect dials the server at the first request.
+func (s *Session) connect(ctx context.Context, r *Request) bool {
+	if s.server != nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Limits.Dial)
+	server, err := s.Dial(ctx)
+	cancel()
+	if err != nil {
+		s.record(r, Failed, ReasonDial)
+		s.reply(r, ReasonDial, true)
+		s.end(err)
+		return false
+	}
+	s.mu.Lock()
+	s.server = newConn(server, &s.progress)
+	ending := s.ending
+	s.mu.Unlock()
+	if ending {
+		server.Close()
+		s.server = nil
+		return false
+	}
+	s.served.Go(s.serveServer)
+	return true
+}
+
+// forwardRequest sends the request whose head, of n bytes, is in the client's buffer.
+func (s *Session) forwardRequest(r *Request, n int) bool {
+	last, ok := s.begin(r)
+	if !ok {
+		return false
+	}
+	w := writer{to: s.server}
+	body := r.framing
+	r.writeTo(&w, last) // its error shows again below
+	s.client.discard(n)
+	if err := body.forward(&w, s.client, &s.Limits); err != nil {
+		return s.requestFailed(err)
+	}
+	s.requestDone()
+	return true
+}
+
+// requestFailed handles a request that could not be forwarded to its end.
+func (s *Session) requestFailed(err error) bool {
+	var broken *brokenBody
+	var read readError
+	switch {
+	case errors.As(err, &broken):
+		s.fail(broken.reason, err)
+	case errors.As(err, &read):
+		reason := ReasonClientGone
+		if isEOF(err) {
+			reason = ReasonIncompleteBody
+		}
+		s.abandon(reason, err)
+	default:
+		// The server does not take the request. It may have answered before.
+		s.mu.Lock()
+		s.exchange.last = true
+		s.mu.Unlock()
+		s.awaitResponse()
+	}
+	return false
+}

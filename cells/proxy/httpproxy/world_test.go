@@ -1,0 +1,238 @@
+package httpproxy
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// proxy is a listener whose connections are served by sessions, in front of one server.
+type proxy struct {
+	t        testing.TB
+	listener net.Listener
+	server   string // address of the server
+	rules    atomic.Pointer[Rules]
+	limits   Limits
+	dials    atomic.Int32
+	cancel   context.CancelFunc
+	quiet    bool // nothing is recorded
+	served   sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below
+	records  []Record
+	errs     []error
+	sessions []*Session
+}
+
+// newProxy starts a proxy that allows everything.
+func newProxy(t testing.TB, server string, limits Limits) *proxy {
+	t.Helper()
+	return startProxy(t, &proxy{server: server, limits: limits})
+}
+
+// newQuietProxy starts one that records nothing.
+func newQuietProxy(t testing.TB, server string) *proxy {
+	t.Helper()
+	return startProxy(t, &proxy{server: server, quiet: true})
+}
+
+func startProxy(t testing.TB, p *proxy) *proxy {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.t, p.listener, p.cancel = t, listen(t), cancel
+	p.allow(model.HTTPRule{})
+	go func() {
+		for {
+			c, err := p.listener.Accept()
+			if err != nil {
+				return
+			}
+			s := p.session(c)
+			p.mu.Lock()
+			p.sessions = append(p.sessions, s)
+			p.served.Go(func() {
+				err := s.Serve(ctx)
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.errs = append(p.errs, err)
+			})
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		p.listener.Close()
+		cancel()
+		p.served.Wait()
+	})
+	return p
+}
+
+func (p *proxy) session(c net.Conn) *Session {
+	s := &Session{
+		Client: c,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			p.dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, "tcp", p.server)
+		},
+		Decide: func(r *Request) Reason { return p.rules.Load().Decide(r) },
+		Limits: p.limits,
+	}
+	if !p.quiet {
+		s.Record = func(r Record) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.records = append(p.records, r)
+		}
+	}
+	return s
+}
+
+func (p *proxy) allow(rules ...model.HTTPRule) {
+	p.t.Helper()
+	compiled, err := Compile(rules)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.rules.Store(compiled)
+}
+
+func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
+
+// recorded returns what was recorded so far.
+func (p *proxy) recorded() []Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]Record(nil), p.records...)
+}
+
+// ended waits for the end of n sessions, and returns what Serve returned.
+func (p *proxy) ended(n int) []error {
+	p.t.Helper()
+	var errs []error
+	eventually(p.t, "sessions end", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		errs = append([]error(nil), p.errs...)
+		return len(errs) >= n
+	})
+	return errs
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("in vain for 10 s: %s", what)
+		}
+	}
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// httpServer starts a server of net/http.
+func httpServer(t testing.TB, h http.HandlerFunc) string {
+	t.Helper()
+	l := listen(t)
+	s := &http.Server{Handler: h}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return l.Addr().String()
+}
+
+// rawServer starts a server that calls serve for each connection, and closes it then.
+func rawServer(t testing.TB, serve func(c *net.TCPConn, r *bufio.Reader)) string {
+	t.Helper()
+	l := listen(t)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn), bufio.NewReader(c))
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// client is a connection to the proxy on which a test writes by itself.
+type client struct {
+	*net.TCPConn
+	t testing.TB
+	r *bufio.Reader
+}
+
+func (p *proxy) dial() *client {
+	p.t.Helper()
+	c, err := net.Dial("tcp", p.listener.Addr().String())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return &client{TCPConn: c.(*net.TCPConn), t: p.t, r: bufio.NewReader(c)}
+}
+
+func (c *client) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// response reads one whole response to a request of the method.
+func (c *client) response(method string) (*http.Response, string) {
+	c.t.Helper()
+	p, err := http.ReadResponse(c.r, &http.Request{Method: method})
+	if err != nil {
+		c.t.Fatalf("read response: %v", err)
+	}
+	body, err := io.ReadAll(p.Body)
+	if err != nil {
+		c.t.Fatalf("read body of response: %v", err)
+	}
+	return p, string(body)
+}
+
+// expect reads one response, and checks its status and body.
+func (c *client) expect(status int, body string) *http.Response {
+	c.t.Helper()
+	p, got := c.response("GET")
+	if p.StatusCode != status || !strings.Contains(got, body) {
+		c.t.Fatalf("got %d %q, want %d %q", p.StatusCode, got, status, body)
+	}
+	return p
+}
+
+// rest reads to the end of the stream.
+func (c *client) rest() (string, error) {
+	b, err := io.ReadAll(c.r)
+	return string(b), err
+}
+
+// expectEnd checks that nothing else comes, and that the stream ends in order.
+func (c *client) expectEnd() {
+	c.t.Helper()
+	if rest, err := c.rest(); rest != "" || err != nil {
+		c.t.Fatalf("after the response: %q, %v; want the end of the stream", rest, err)
+	}
+}
