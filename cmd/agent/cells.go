@@ -33,6 +33,8 @@ import (
 	"porin.dev/porin/cells/node/endpoints"
 	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
@@ -62,6 +64,7 @@ func Cells(cfg Config) fx.Option {
 		masquerade.Module(cfg.masquerade()),
 		policy.Module(cfg.policy()),
 		datapath.Module(cfg.datapath()),
+		proxy.Module(redirect.Config{BPFRoot: cfg.Datapath.BPFRoot}),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
 		health.Module(cfg.health()),
@@ -83,6 +86,7 @@ func Cells(cfg Config) fx.Option {
 			func(n *node.Node) (probe.Peers, health.RecordedAddresses) {
 				return peersOf{n.Peers()}, peersOf{n.Peers()}
 			},
+			newProxyKernel,
 			steps,
 			blocks(cfg),
 		),
@@ -129,9 +133,9 @@ func blocks(cfg Config) any {
 
 // steps is the order in which an endpoint comes up; it goes down in the reverse order.
 func steps(
-	ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, bandwidth *bandwidth.Step, hostport *hostport.Step, policy *policy.Step, datapath *datapath.Step,
+	ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, bandwidth *bandwidth.Step, hostport *hostport.Step, policy *policy.Step, proxy *proxy.Step, datapath *datapath.Step,
 ) endpoint.Steps {
-	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, bandwidth, hostport, policy, datapath}
+	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, bandwidth, hostport, policy, proxy, datapath}
 }
 
 // quiet sends the log of fx to the debug log.

@@ -84,6 +84,8 @@ const (
 	localPolicy = "localpolicy" // externalTrafficPolicy Local, with a backend on each node
 	sticky      = "sticky"      // sessionAffinity ClientIP
 	closed      = "closed"      // nobody listens at the backend
+	web         = "web"         // HTTP, on the node of the first pods
+	remoteWeb   = "remoteweb"   // HTTP, on the other node
 )
 
 func (n *serviceNodes) services(six bool) []service {
@@ -94,6 +96,8 @@ func (n *serviceNodes) services(six bool) []service {
 		{name: localPolicy, nodePort: 30082, local: true, backends: []netip.AddrPort{n.b.at(six, backendPort), n.d.at(six, backendPort)}},
 		{name: sticky, nodePort: 30083, affinity: true, backends: []netip.AddrPort{n.b.at(six, backendPort), n.c.at(six, backendPort)}},
 		{name: closed, backends: []netip.AddrPort{n.b.at(six, closedPort)}},
+		{name: web, nodePort: 30084, backends: []netip.AddrPort{n.b.at(six, webPort)}},
+		{name: remoteWeb, nodePort: 30085, backends: []netip.AddrPort{n.d.at(six, webPort)}},
 	}
 	for i := range all {
 		all[i].clusterIP = netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + i)})

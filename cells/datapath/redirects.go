@@ -1,0 +1,89 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/fault"
+)
+
+// Redirects is what the programs know of connections that they redirect to the proxy.
+type Redirects struct{ maps *kernelMaps }
+
+// Redirects are those in the maps.
+func (d *Datapath) Redirects() *Redirects { return &Redirects{&d.maps} }
+
+// Redirect says who has opened a redirected connection.
+type Redirect struct {
+	Source   netip.Addr // before the node has translated it
+	Endpoint uint16     // ID of the endpoint of this node that it is; 0 for any other
+	SentHere bool       // the node itself has sent the first packet
+}
+
+// ErrNotRedirected is returned for a connection of which the programs know nothing, or whose endpoint is gone.
+var ErrNotRedirected = fault.New(fault.NotFound, "the connection was not redirected")
+
+// SetProxyLink has the programs redirect by a device, or with 0 drop what the proxy is to decide about.
+func (r *Redirects) SetProxyLink(index int) error {
+	return r.maps.use(func(m *bpfMaps) error {
+		if err := m.ProxyLink.Put(uint32(0), uint32(index)); err != nil {
+			return fmt.Errorf("write the map %s: %w", m.ProxyLink, err)
+		}
+		return nil
+	})
+}
+
+// Lookup returns who has opened a connection of TCP or UDP that has these ends for the proxy, and forgets it.
+func (r *Redirects) Lookup(protocol uint8, client, server netip.AddrPort) (found Redirect, err error) {
+	key := abi.RedirectKey{
+		Client: abi.AddrOf(client.Addr()), Server: abi.AddrOf(server.Addr()), ClientPort: abi.Port(client.Port()), ServerPort: abi.Port(server.Port()),
+		Protocol: protocol, Family: 6,
+	}
+	if client.Addr().Is4() {
+		key.Family = 4
+	}
+	err = r.maps.use(func(m *bpfMaps) error {
+		var value abi.Redirect
+		if err := gone(m.Redirects.Lookup(key, &value)); err != nil {
+			return fmt.Errorf("read the map %s: %w", m.Redirects, err)
+		}
+		if value == (abi.Redirect{}) || value.Id != 0 && m.generation(value.Id) != value.Generation {
+			return ErrNotRedirected
+		}
+		found = Redirect{Source: value.Source.IP(), Endpoint: value.Id, SentHere: value.SentHere != 0}
+		if protocol == unix.IPPROTO_UDP { // a datagram that follows may be on its way
+			return nil
+		}
+		return gone(m.Redirects.Delete(key))
+	})
+	return found, err
+}
+
+// EndpointAt returns the ID of the endpoint of this node that has an address, or 0.
+func (r *Redirects) EndpointAt(addr netip.Addr) (id uint16, err error) {
+	err = r.maps.use(func(m *bpfMaps) error {
+		var value abi.Endpoint
+		if err := gone(m.Endpoints.Lookup(abi.AddrOf(addr), &value)); err != nil {
+			return fmt.Errorf("read the map %s: %w", m.Endpoints, err)
+		}
+		id = value.Id
+		return nil
+	})
+	return id, err
+}
+
+// Version has the endpoint's generation in its upper half, and the revision of its policy in the lower one.
+func (r *Redirects) Version(id uint16) (version uint64, err error) {
+	err = r.maps.use(func(m *bpfMaps) error {
+		var policy abi.Policy
+		if err := m.Policies.Lookup(uint32(id), &policy); err != nil {
+			return fmt.Errorf("read the policy of endpoint %d: %w", id, err)
+		}
+		version = uint64(m.generation(id))<<32 | uint64(policy.Revision)
+		return nil
+	})
+	return version, err
+}

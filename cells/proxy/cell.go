@@ -1,0 +1,27 @@
+package proxy
+
+import (
+	"log/slog"
+
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/cell"
+)
+
+// Module is the proxy cell. It needs a [Kernel], and provides the [policy.Proxy] and the [Step] for the ordered steps.
+func Module(cfg redirect.Config) fx.Option {
+	return cell.Module("proxy",
+		fx.Supply(cfg, fx.Private),
+		fx.Provide(newStarted, fx.Private),
+		fx.Provide(func(p *Proxy) policy.Proxy { return p }, NewStep),
+	)
+}
+
+// newStarted is [New] bound to the application's life.
+func newStarted(lc fx.Lifecycle, kernel Kernel, cfg redirect.Config, log *slog.Logger) *Proxy {
+	p := New(kernel, cfg, log)
+	lc.Append(fx.StartStopHook(p.Start, p.Stop))
+	return p
+}

@@ -1,0 +1,151 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/httpproxy"
+)
+
+// connection is a redirected connection, and what decides about it.
+type connection struct {
+	kernel   Kernel
+	rules    *rulesByNumber
+	protocol model.Protocol
+	opener   Opener
+	client   netip.AddrPort // as the proxy sees it
+	server   netip.AddrPort
+	receiver uint16 // ID of the endpoint of this node that the server is; 0 for any other
+
+	mu       sync.Mutex // guards the fields below
+	versions [2]uint64  // of the policies of opener and receiver when decided was read
+	decided  *decision  // nil before the first one
+}
+
+// decision has the rules for a connection, nil where an end has none.
+type decision struct{ egress, ingress *ruleSet }
+
+// identify finds out who the ends are.
+func identify(kernel Kernel, rules *rulesByNumber, protocol model.Protocol, client, server netip.AddrPort) (*connection, error) {
+	opener, err := kernel.Opener(protocol, client, server)
+	if err != nil {
+		return nil, err
+	}
+	receiver, err := kernel.EndpointAt(server.Addr())
+	if err != nil {
+		return nil, err
+	}
+	return &connection{kernel: kernel, rules: rules, protocol: protocol, opener: opener, client: client, server: server, receiver: receiver}, nil
+}
+
+// decide returns the rules that are in force now, or an error that wraps [errDenied].
+func (c *connection) decide() (*decision, error) {
+	versions, err := c.readVersions()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.decided != nil && c.versions == versions {
+		return c.decided, nil
+	}
+	if c.decided != nil && !samePods(c.versions, versions) {
+		return nil, fmt.Errorf("%w: an endpoint of it is gone", errDenied)
+	}
+	d := &decision{}
+	if c.opener.Endpoint != 0 && c.opener.Endpoint != c.receiver {
+		if d.egress, err = c.verdict(model.Egress, c.opener.Endpoint, c.server.Addr()); err != nil {
+			return nil, err
+		}
+	}
+	if c.receiver != 0 && c.opener.Endpoint != c.receiver {
+		if d.ingress, err = c.verdict(model.Ingress, c.receiver, c.opener.Source); err != nil {
+			return nil, err
+		}
+	}
+	c.decided, c.versions = d, versions
+	return d, nil
+}
+
+// verdict returns the rules of one end, nil if it has none.
+func (c *connection) verdict(direction model.Direction, id uint16, peer netip.Addr) (*ruleSet, error) {
+	value, err := c.kernel.Verdict(policy.Question{
+		Local: policy.Local{ID: id}, Direction: direction, Peer: peer, SentHere: c.opener.SentHere, Protocol: c.protocol, Port: c.server.Port(),
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case value == abi.RowDeny:
+		return nil, fmt.Errorf("%w: %s policy of endpoint %d", errDenied, direction, id)
+	case value == abi.RowAllow:
+		return nil, nil
+	}
+	set := c.rules.get(value)
+	if set == nil {
+		return nil, fmt.Errorf("%w: %s policy of endpoint %d has rules with number %d, which the proxy does not have", errDenied, direction, id, value)
+	}
+	return set, nil
+}
+
+// readVersions are read before the verdicts: what changes in between has another version the next time.
+func (c *connection) readVersions() (versions [2]uint64, err error) {
+	for i, id := range []uint16{c.opener.Endpoint, c.receiver} {
+		if id == 0 {
+			continue
+		}
+		if versions[i], err = c.kernel.Version(id); err != nil {
+			return versions, err
+		}
+	}
+	return versions, nil
+}
+
+// samePods reports whether the IDs are still of the endpoints that they were of.
+func samePods(x, y [2]uint64) bool { return x[0]>>32 == y[0]>>32 && x[1]>>32 == y[1]>>32 }
+
+// decideHTTP implements [httpproxy.Session.Decide].
+func (c *connection) decideHTTP(r *httpproxy.Request) httpproxy.Reason {
+	d, err := c.decide()
+	if err != nil {
+		return httpproxy.ReasonNoRule
+	}
+	for _, set := range []*ruleSet{d.egress, d.ingress} {
+		if set == nil {
+			continue
+		}
+		if reason := set.http.Decide(r); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// hasEndpoint reports whether one of the ends is the endpoint.
+func (c *connection) hasEndpoint(id uint16) bool { return c.opener.Endpoint == id || c.receiver == id }
+
+// session is a connection that is being served.
+type session struct {
+	*connection
+	cancel context.CancelCauseFunc
+	drain  func()
+	done   chan struct{} // closed when it has ended
+}
+
+// addrPort returns the address without IPv4 in IPv6.
+func addrPort(a net.Addr) netip.AddrPort {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		ap := a.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	case *net.UDPAddr:
+		ap := a.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,218 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/fault"
+)
+
+// Proxy applies layer 7 rules to redirected connections of one network namespace. It is a [policy.Proxy].
+type Proxy struct {
+	kernel   Kernel
+	redirect *redirect.Redirect
+	log      *slog.Logger
+	rules    rulesByNumber
+	sessions sessions
+	changed  chan struct{} // has a token when open connections are to be decided about anew
+	served   sync.WaitGroup
+
+	mu        sync.Mutex          // guards the fields below; held while the way into the proxy is opened or removed
+	started   bool                //
+	listeners *redirect.Listeners // nil while there are no rules
+	stop      chan struct{}       // closed by Stop
+}
+
+var _ policy.Proxy = (*Proxy)(nil)
+
+// New returns a proxy that is not started. It touches nothing.
+func New(kernel Kernel, cfg redirect.Config, log *slog.Logger) *Proxy {
+	return &Proxy{kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, changed: make(chan struct{}, 1)}
+}
+
+// Start begins to decide again when policies change. The way into the proxy is opened by Prepare. It is one of the network namespace of
+// the thread that calls Prepare first.
+func (p *Proxy) Start(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.started {
+		return nil
+	}
+	p.started, p.stop = true, make(chan struct{})
+	p.sessions.start()
+	stop := p.stop
+	p.served.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-p.changed:
+				p.sessions.decideAgain()
+			}
+		}
+	})
+	return nil
+}
+
+// drainTimeout is how long requests that are being served may take when the proxy stops.
+const drainTimeout = 5 * time.Second
+
+// Stop lets the current requests end, within ctx and some seconds, and closes all connections. What is in the kernel stays: new
+// connections wait for the next proxy.
+func (p *Proxy) Stop(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.started {
+		return nil
+	}
+	p.started, p.listeners = false, nil
+	close(p.stop)
+	err := p.redirect.Close()
+	err = errors.Join(err, p.sessions.stop(ctx, drainTimeout))
+	p.served.Wait()
+	return err
+}
+
+// errNotStarted is returned before Start and after Stop.
+var errNotStarted = fault.New(fault.Unavailable, "the proxy is not started")
+
+// Supports implements [policy.Proxy].
+func (p *Proxy) Supports(rules model.Layer7) error {
+	if len(rules.DNS) > 0 {
+		return fault.New(fault.Invalid, "rules for DNS are not supported yet")
+	}
+	_, err := compile(rules)
+	return err
+}
+
+// Prepare implements [policy.Proxy]. With the first rules it opens the way into the proxy.
+func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) error {
+	sets := map[uint32]*ruleSet{}
+	for number, one := range rules {
+		set, err := compile(one)
+		if err != nil {
+			return fmt.Errorf("rules %d: %w", number, err)
+		}
+		sets[number] = set
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.started {
+		return errNotStarted
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	p.rules.add(sets)
+	if p.rules.count() == 0 || p.listeners != nil {
+		return nil
+	}
+	listeners, err := p.redirect.Open()
+	if err != nil {
+		return err
+	}
+	p.listeners = listeners
+	p.serve(listeners)
+	return nil
+}
+
+// Release implements [policy.Proxy]. The way into the proxy stays for the next rules.
+func (p *Proxy) Release(numbers []uint32) { p.rules.remove(numbers) }
+
+// Changed implements [policy.Proxy].
+func (p *Proxy) Changed() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// CloseEndpoint ends the connections of an endpoint, and waits for that until ctx ends.
+func (p *Proxy) CloseEndpoint(ctx context.Context, id uint16) error {
+	return end(ctx, p.sessions.list(func(s *session) bool { return s.hasEndpoint(id) }), errRemoved)
+}
+
+// serve accepts connections until the listeners are closed.
+func (p *Proxy) serve(l *redirect.Listeners) {
+	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
+		if listener != nil {
+			p.served.Go(func() { p.accept(listener) })
+		}
+	}
+}
+
+// acceptPause is the time after an error that passes, as when there are too many open files.
+const acceptPause = 50 * time.Millisecond
+
+func (p *Proxy) accept(listener *net.TCPListener) {
+	for {
+		conn, err := listener.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			p.log.Warn("cannot accept a connection; trying again", "in", acceptPause, "error", err)
+			select {
+			case <-p.stop:
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		p.served.Go(func() { p.serveConn(conn) })
+	}
+}
+
+// serveConn serves one connection to its end.
+func (p *Proxy) serveConn(conn *net.TCPConn) {
+	c, err := identify(p.kernel, &p.rules, model.TCP, addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+	if err == nil {
+		_, err = c.decide()
+	}
+	if err != nil {
+		p.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
+		reset(conn)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	http := &httpproxy.Session{
+		Client: conn, Decide: c.decideHTTP,
+		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, c) },
+	}
+	s := &session{connection: c, cancel: cancel, drain: http.Drain, done: make(chan struct{})}
+	if !p.sessions.add(s) {
+		reset(conn)
+		return
+	}
+	defer p.sessions.remove(s)
+	// Between the decision above and add, a policy may have changed, or an endpoint have gone.
+	if _, err := c.decide(); err != nil {
+		reset(conn)
+		return
+	}
+	if err := http.Serve(ctx); err != nil {
+		p.log.Debug("connection ended", "source", c.client, "destination", c.server, "error", err)
+	}
+}
+
+// dial connects to the server as the one who has opened the connection.
+func (p *Proxy) dial(ctx context.Context, c *connection) (net.Conn, error) {
+	return p.redirect.Dial(ctx, "tcp", netip.AddrPortFrom(c.opener.Source, c.client.Port()), c.server)
+}
+
+// reset closes a connection so that its client knows that it has failed.
+func reset(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+}

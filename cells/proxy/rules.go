@@ -1,0 +1,63 @@
+package proxy
+
+import (
+	"maps"
+	"sync"
+
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/httpproxy"
+)
+
+// ruleSet is a compiled [model.Layer7], which has rules of one protocol.
+type ruleSet struct {
+	http *httpproxy.Rules
+}
+
+func compile(rules model.Layer7) (*ruleSet, error) {
+	http, err := httpproxy.Compile(rules.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	return &ruleSet{http: http}, nil
+}
+
+// rulesByNumber are the rules that rows may name.
+type rulesByNumber struct {
+	mu       sync.RWMutex // guards the field below
+	byNumber map[uint32]*ruleSet
+}
+
+// add returns how many there were before.
+func (r *rulesByNumber) add(sets map[uint32]*ruleSet) (before int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before = len(r.byNumber)
+	if r.byNumber == nil {
+		r.byNumber = map[uint32]*ruleSet{}
+	}
+	maps.Copy(r.byNumber, sets)
+	return before
+}
+
+// remove returns how many are left.
+func (r *rulesByNumber) remove(numbers []uint32) (left int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range numbers {
+		delete(r.byNumber, n)
+	}
+	return len(r.byNumber)
+}
+
+// get returns nil for a number that no rules have.
+func (r *rulesByNumber) get(number uint32) *ruleSet {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byNumber[number]
+}
+
+func (r *rulesByNumber) count() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.byNumber)
+}

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"porin.dev/porin/internal/fault"
+)
+
+var (
+	errDenied  = fault.New(fault.Conflict, "no policy accepts the connection")
+	errRemoved = errors.New("an endpoint of the connection is being removed")
+	errStopped = errors.New("the proxy stops")
+)
+
+// sessions are the connections that are being served.
+type sessions struct {
+	mu     sync.Mutex // guards the fields below
+	open   map[*session]struct{}
+	closed bool
+}
+
+// add returns false when no further session may begin.
+func (x *sessions) add(s *session) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return false
+	}
+	if x.open == nil {
+		x.open = map[*session]struct{}{}
+	}
+	x.open[s] = struct{}{}
+	return true
+}
+
+func (x *sessions) remove(s *session) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.open, s)
+	close(s.done)
+}
+
+// list returns those that f reports.
+func (x *sessions) list(f func(*session) bool) (list []*session) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for s := range x.open {
+		if f(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (x *sessions) count() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.open)
+}
+
+func all(*session) bool { return true }
+
+// end ends sessions for a cause, and waits for them until ctx ends.
+func end(ctx context.Context, list []*session, cause error) error {
+	for _, s := range list {
+		s.cancel(cause)
+	}
+	return wait(ctx, list)
+}
+
+func wait(ctx context.Context, list []*session) error {
+	for _, s := range list {
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// stop lets requests that are being served come to their end within the time, ends all others, and lets no session begin.
+func (x *sessions) stop(ctx context.Context, within time.Duration) error {
+	x.mu.Lock()
+	x.closed = true
+	x.mu.Unlock()
+	list := x.list(all)
+	for _, s := range list {
+		s.drain()
+	}
+	drained, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if wait(drained, list) == nil {
+		return nil
+	}
+	return end(ctx, list, errStopped)
+}
+
+// start lets sessions begin again.
+func (x *sessions) start() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = false
+}
+
+// decideAgain ends what no policy accepts any more.
+func (x *sessions) decideAgain() {
+	for _, s := range x.list(all) {
+		if _, err := s.decide(); err != nil {
+			s.cancel(err)
+		}
+	}
+}
