@@ -24,6 +24,7 @@ func (k *fakeKernel) damage() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.tables[77] = fakeTable{any: []engine.Row{{Decision: engine.Decision{Allowed: true}}}}
+	k.note(k.tables[77].any)
 	for id, ep := range k.endpoints {
 		ep.tables[model.Ingress] = 77
 		k.endpoints[id] = ep

@@ -58,11 +58,19 @@ func newLayer7(proxy Proxy) *layer7 {
 	return &layer7{proxy: proxy, prepared: map[*engine.Layer7]bool{}, held: map[*engine.Layer7]int{}}
 }
 
-// missing returns those of the rules that the proxy does not have.
+// missing returns those of the rules that the proxy does not have and can apply. Others are from before the agent's start: policies with such are refused.
 func (x *layer7) missing(rules []*engine.Layer7) []*engine.Layer7 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.DeleteFunc(rules, func(l *engine.Layer7) bool { return x.prepared[l] })
+	return slices.DeleteFunc(rules, func(l *engine.Layer7) bool { return x.isPrepared(l) || x.proxy.Supports(l.Rules) != nil })
+}
+
+// withheld returns why the proxy does not have all of the rules; nil when it has.
+func (x *layer7) withheld(rules []*engine.Layer7) error {
+	for _, l := range rules {
+		if !x.isPrepared(l) {
+			return cmp.Or(x.proxy.Supports(l.Rules), x.lastError(), errProxySlow)
+		}
+	}
+	return nil
 }
 
 func (x *layer7) isPrepared(l *engine.Layer7) bool {
@@ -193,16 +201,13 @@ func (q *Queue) withhold() {
 	if q.view.engine.WithholdLayer7(func(l *engine.Layer7) bool { return !q.layer7.isPrepared(l) }) {
 		q.written = false
 	}
-	withheld := len(q.layer7.missing(q.view.engine.Layer7())) > 0
-	if withheld {
+	err := q.layer7.withheld(q.view.engine.Layer7())
+	if err != nil {
 		q.layer7.task.Trigger()
 	}
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	q.view.applied.Withheld = nil
-	if withheld {
-		q.view.applied.Withheld = cmp.Or(q.layer7.lastError(), errProxySlow)
-	}
+	q.view.applied.Withheld = err
 }
 
 // layer7Round has the proxy get rules that rows deny in the place of, and releases those that no row has any more.

@@ -37,7 +37,17 @@ func startNode(t *testing.T, dir string, kernel *fakeKernel) *node {
 
 func startNodeWith(t *testing.T, cfg engine.Config, dir string, kernel *fakeKernel) *node {
 	t.Helper()
-	n := &node{kernel: kernel, queue: NewQueue(cfg, kernel, nil, quiet)}
+	return startQueue(t, NewQueue(cfg, kernel, nil, quiet), dir, kernel)
+}
+
+func startNodeWithProxy(t *testing.T, proxy Proxy, dir string, kernel *fakeKernel) *node {
+	t.Helper()
+	return startQueue(t, NewQueue(engine.Config{}, kernel, proxy, quiet), dir, kernel)
+}
+
+func startQueue(t *testing.T, q *Queue, dir string, kernel *fakeKernel) *node {
+	t.Helper()
+	n := &node{kernel: kernel, queue: q}
 	n.policies, n.step = New(Config{Dir: dir}, n.queue, quiet), NewStep(n.queue)
 	if err := n.policies.Start(); err != nil {
 		t.Fatal(err)

@@ -81,7 +81,7 @@ type ciliumCIDR struct {
 
 type ciliumPorts struct {
 	Ports          []ciliumPort    `json:"ports"`
-	Rules          json.RawMessage `json:"rules"`
+	Rules          *ciliumLayer7   `json:"rules"`
 	TerminatingTLS json.RawMessage `json:"terminatingTLS"`
 	OriginatingTLS json.RawMessage `json:"originatingTLS"`
 	ServerNames    json.RawMessage `json:"serverNames"`
@@ -141,27 +141,48 @@ func (f *faults) ciliumPart(path *field.Path, namespace string, d model.Directio
 	}
 	rules := model.Rules{}
 	for i, r := range deny {
-		rules = append(rules, f.ciliumRule(path.Child(d.String()+"Deny").Index(i), namespace, d, model.Deny, r))
+		rules = append(rules, f.ciliumRule(path.Child(d.String()+"Deny").Index(i), namespace, d, model.Deny, r)...)
 	}
 	for i, r := range accept {
-		rules = append(rules, f.ciliumRule(path.Child(d.String()).Index(i), namespace, d, model.Accept, r))
+		rules = append(rules, f.ciliumRule(path.Child(d.String()).Index(i), namespace, d, model.Accept, r)...)
 	}
 	return &rules, !denies
 }
 
-func (f *faults) ciliumRule(path *field.Path, namespace string, d model.Direction, action model.Action, r ciliumRule) model.Rule {
+// ciliumRule returns a rule for all entries of toPorts without rules of layer 7, and one for each of the others.
+func (f *faults) ciliumRule(path *field.Path, namespace string, d model.Direction, action model.Action, r ciliumRule) (rules []model.Rule) {
 	f.refuseInRule(path, d, action, r)
 	rule := model.Rule{Name: strings.TrimPrefix(path.String(), "spec."), Action: action}
 	given := false
 	rule.Peers, given = f.ciliumPeers(path, namespace, d, r.ciliumPeers)
-	ports, all := f.ciliumPorts(path, r.ToPorts)
-	if !all {
-		rule.Ports = ports
-	}
 	if !given && len(r.ToPorts) > 0 {
 		rule.Peers = []model.Peer{{Any: true}}
 	}
-	return rule // without peers and ports it matches nothing
+	if len(r.ToPorts) == 0 {
+		return []model.Rule{rule} // without peers it matches nothing
+	}
+	every, plain := false, false
+	for i, group := range r.ToPorts {
+		at := path.Child("toPorts").Index(i)
+		ports, all := f.ciliumPorts(at.Child("ports"), group.Ports)
+		if layer7 := f.ciliumLayer7(at, d, group); layer7 != nil && action == model.Accept {
+			limited := model.Rule{Name: strings.TrimPrefix(at.String(), "spec."), Action: action, Peers: rule.Peers, Ports: ports, Layer7: layer7}
+			if len(layer7.DNS) > 0 {
+				limited.Ports = slices.DeleteFunc(limited.Ports, func(p model.Port) bool { return p.Protocol == model.SCTP })
+			}
+			rules = append(rules, limited)
+			continue
+		}
+		rule.Ports = append(rule.Ports, ports...)
+		every, plain = every || all, true
+	}
+	if every {
+		rule.Ports = nil
+	}
+	if plain {
+		rules = append([]model.Rule{rule}, rules...)
+	}
+	return rules
 }
 
 // refused is a field that may not be there.
@@ -177,18 +198,16 @@ func (f *faults) refuseAll(path *field.Path, reason string, fields ...refused) {
 }
 
 func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.Action, r ciliumRule) {
-	const notSupported, proxy = "not supported", "needs the proxy, which is not there yet"
-	f.refuseAll(path, proxy, refused{"toFQDNs", r.ToFQDNs})
+	const notSupported = "not supported"
+	f.refuseAll(path, "not supported yet", refused{"toFQDNs", r.ToFQDNs})
 	f.refuseAll(path, "not supported yet; a rule without ports matches all protocols", refused{"icmps", r.ICMPs})
 	f.refuseAll(path, notSupported, refused{"fromRequires", r.FromRequires}, refused{"fromGroups", r.FromGroups}, refused{"fromNodes", r.FromNodes},
 		refused{"toRequires", r.ToRequires}, refused{"toServices", r.ToServices}, refused{"toGroups", r.ToGroups}, refused{"toNodes", r.ToNodes},
 		refused{"authentication", r.Authentication})
 	for i, p := range r.ToPorts {
 		at := path.Child("toPorts").Index(i)
-		if action == model.Deny {
-			f.refuseAll(at, "not in rules that deny", refused{"rules", p.Rules})
-		} else {
-			f.refuseAll(at, proxy, refused{"rules", p.Rules})
+		if action == model.Deny && p.Rules != nil {
+			f.add(field.Forbidden(at.Child("rules"), "not in rules that deny"))
 		}
 		f.refuseAll(at, notSupported, refused{"terminatingTLS", p.TerminatingTLS}, refused{"originatingTLS", p.OriginatingTLS},
 			refused{"serverNames", p.ServerNames}, refused{"listener", p.Listener})
@@ -293,18 +312,14 @@ func (f *faults) ciliumEntity(path *field.Path, name string) []model.Peer {
 }
 
 // ciliumPorts also says whether all ports of all protocols match, for which the model has no ports.
-func (f *faults) ciliumPorts(path *field.Path, list []ciliumPorts) (ports []model.Port, all bool) {
-	all = len(list) == 0
-	for i, group := range list {
-		at := path.Child("toPorts").Index(i).Child("ports")
-		if len(group.Ports) == 0 {
-			f.add(field.Required(at, "at least one"))
-		}
-		f.atMost(at, len(group.Ports), 40)
-		for j, p := range group.Ports {
-			some, every := f.ciliumPort(at.Index(j), p)
-			ports, all = append(ports, some...), all || every
-		}
+func (f *faults) ciliumPorts(path *field.Path, list []ciliumPort) (ports []model.Port, all bool) {
+	if len(list) == 0 {
+		f.add(field.Required(path, "at least one"))
+	}
+	f.atMost(path, len(list), 40)
+	for i, p := range list {
+		some, every := f.ciliumPort(path.Index(i), p)
+		ports, all = append(ports, some...), all || every
 	}
 	return ports, all
 }

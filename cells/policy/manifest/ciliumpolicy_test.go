@@ -163,8 +163,8 @@ func TestCiliumRefused(t *testing.T) {
 		port("{port: '65536'}"):                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
 		port("{port: '80', endPort: 79}"):                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
 		port("{port: http, endPort: 79}"):                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
-		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                        "spec.ingress[0].toPorts[0].rules: Forbidden: needs the proxy",
-		egress("{toFQDNs: [{matchName: example.org}]}"):                                          "spec.egress[0].toFQDNs: Forbidden: needs the proxy",
+		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                        "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value: \"\"",
+		egress("{toFQDNs: [{matchName: example.org}]}"):                                          "spec.egress[0].toFQDNs: Forbidden: not supported yet",
 		egress("{toServices: [{}]}"):                                                             "spec.egress[0].toServices: Forbidden: not supported",
 		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n": "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
 	} {

@@ -135,6 +135,8 @@ func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.P
 type faults struct {
 	list field.ErrorList
 	raw  map[string]any // the document, to see whether a field is missing or has its zero value
+	// expressions is how many instructions those of the document have so far.
+	expressions int
 }
 
 func (f *faults) add(errs ...*field.Error) { f.list = append(f.list, errs...) }

@@ -3,6 +3,7 @@ package manifest_test
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -302,6 +303,8 @@ func FuzzRead(f *testing.F) {
 		np + "{ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: 80}]}]}",
 		cnp + "{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept, to: [{nodes: {}}]}]}",
 		anp + "{priority: 1, subject: {namespaces: {}}, ingress: [{action: Pass, from: [{namespaces: {}}], ports: [{namedPort: a}]}]}",
+		ciliumHead + "  endpointSelector: {}\n  ingress: [{toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{path: '/a{2}', headers: ['X-A: b']}]}}]}]",
+		ciliumHead + "  endpointSelector: {}\n  egress: [{toPorts: [{ports: [{port: '53'}], rules: {dns: [{matchPattern: '**.a*.example'}]}}]}]",
 		"apiVersion: v1\nkind: List\nitems: [{}]",
 		`{"apiVersion": "v1"}{}`,
 	} {
@@ -316,8 +319,40 @@ func FuzzRead(f *testing.F) {
 			if p.ID.Name == "" || p.Priority < 0 || p.Priority > model.BaselineAdminPriority {
 				t.Errorf("accepted %+v", p)
 			}
+			checkLayer7(t, p)
 		}
 	})
+}
+
+// checkLayer7 has what every user of layer 7 rules relies on.
+func checkLayer7(t *testing.T, p model.Policy) {
+	t.Helper()
+	for _, d := range []model.Direction{model.Egress, model.Ingress} {
+		if p.Part(d) == nil {
+			continue
+		}
+		for _, r := range *p.Part(d) {
+			if r.Layer7 == nil {
+				continue
+			}
+			http, dns := len(r.Layer7.HTTP), len(r.Layer7.DNS)
+			if p.Tier != model.TierNetworkPolicy || r.Action != model.Accept || len(r.Ports) == 0 || (http > 0) == (dns > 0) {
+				t.Errorf("accepted %+v", r)
+			}
+			for _, one := range r.Layer7.HTTP {
+				for _, text := range []string{one.Method, one.Path, one.Host} {
+					if _, err := regexp.Compile(`\A(?:` + text + `)\z`); err != nil {
+						t.Errorf("accepted %q: %v", text, err)
+					}
+				}
+			}
+			for _, one := range r.Layer7.DNS {
+				if (one.Name == "") == (one.Pattern == "") || one.Name != strings.ToLower(one.Name) || strings.HasSuffix(one.Name+one.Pattern, ".") {
+					t.Errorf("accepted %+v", one)
+				}
+			}
+		}
+	}
 }
 
 func TestReadAll(t *testing.T) {
