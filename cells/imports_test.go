@@ -79,7 +79,7 @@ var mayImport = map[string][]string{
 	"internal/rtnl":                   {},
 	"internal/deletionrecords":        {},
 	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/fault"},
-	"cells/datapath/hostfilter":       {"internal/fault", "internal/nft"},
+	"cells/datapath/hostfilter":       {"bpf/abi", "internal/fault", "internal/nft"},
 }
 
 func TestImports(t *testing.T) {

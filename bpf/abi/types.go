@@ -131,10 +131,11 @@ const (
 	ListenerUDP6 = uint32(cListenerLISTENER_UDP6)
 )
 
-// The mark of the proxy's sockets: see bpf/lib/types.h.
+// The mark of the proxy's sockets, and that of packets which are diverted to them: see bpf/lib/types.h.
 const (
-	ProxyMark     = 0x0a7
-	ProxyMarkMask = 0xfff
+	ProxyMark       = 0x0a7
+	ProxyDivertMark = 0x0a8
+	ProxyMarkMask   = 0xfff
 )
 
 // ConnectionTick is the unit of Connection.Expires.

@@ -275,6 +275,9 @@ enum listener {
 #define PROXY_MARK 0x0a7
 #define PROXY_MARK_MASK 0xfff
 
+/* The mark of packets that the node diverts to these sockets: connections that exist, in both directions. */
+#define PROXY_DIVERT_MARK 0x0a8
+
 /* The address of the device porin-l7: 02, "porl7". */
 #define PROXY_MAC 0x02, 0x70, 0x6f, 0x72, 0x6c, 0x37
 

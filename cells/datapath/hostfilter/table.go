@@ -2,9 +2,11 @@ package hostfilter
 
 import (
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/nft"
 )
 
@@ -41,6 +43,7 @@ var table = &nft.Table{
 			Name: input, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookInput, Order: beforeFilters,
 			Rules: []nft.Rule{
 				nft.On("not from a restricted pod").Meta(expr.MetaKeyIIF, 0).Lookup(restricted, nft.NotIn).Verdict(expr.VerdictAccept),
+				diverted(nft.On("to the proxy, which applies the policies")).Verdict(expr.VerdictAccept),
 				reply(nft.On("replies")).Verdict(expr.VerdictAccept),
 				related(nft.On("ICMP errors about connections").Protocol(unix.IPPROTO_ICMP)).Verdict(expr.VerdictAccept),
 				related(nft.On("ICMPv6 errors about connections").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
@@ -63,6 +66,14 @@ var table = &nft.Table{
 			},
 		},
 	},
+}
+
+// diverted matches packets of a connection that the proxy has accepted. Their destination is an address of another host.
+func diverted(r nft.Rule) nft.Rule {
+	bits := binaryutil.NativeEndian
+	return r.Meta(expr.MetaKeyMARK, 0).With(&expr.Bitwise{
+		SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(abi.ProxyMarkMask), Xor: bits.PutUint32(0),
+	}).Equal(0, bits.PutUint32(abi.ProxyDivertMark)...)
 }
 
 // reply matches what answers the one who opened the connection.

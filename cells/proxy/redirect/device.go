@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/nl"
 )
 
 // mac is the address of the device, to which the programs send (PROXY_MAC in bpf/lib/types.h).
@@ -24,6 +26,10 @@ var sysctls = map[string]string{
 	"net/ipv4/conf/" + link.ProxyDevice + "/accept_local": "1",
 	"net/ipv6/conf/" + link.ProxyDevice + "/accept_ra":    "0",
 }
+
+// dummyAddress is the device's: the kernel's loose reverse path filter wants one. It is the IPv4 dummy address of RFC 7600, which nobody
+// has elsewhere; its scope is the host, so that it is no source of anything.
+var dummyAddress = netip.AddrFrom4([4]byte{192, 0, 0, 8})
 
 // addrGenNone (IN6_ADDR_GEN_MODE_NONE) is that a device gives itself no link-local address.
 const addrGenNone = 1
@@ -52,6 +58,10 @@ func (r *Redirect) device() (index int, err error) {
 	}
 	if err := r.namespace.do(setSysctls); err != nil {
 		return 0, fmt.Errorf("set up %s: %w", link.ProxyDevice, err)
+	}
+	address := &netlink.Addr{IPNet: nl.HostNet(dummyAddress), Scope: unix.RT_SCOPE_HOST, Flags: unix.IFA_F_NOPREFIXROUTE}
+	if err := r.handle.AddrReplace(found, address); err != nil {
+		return 0, fmt.Errorf("give %s the address %s: %w", link.ProxyDevice, dummyAddress, err)
 	}
 	for _, name := range []string{link.ProxyDevicePeer, link.ProxyDevice} {
 		if err := r.up(name); err != nil {

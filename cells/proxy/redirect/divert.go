@@ -15,9 +15,6 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
-// divertMark is the mark, in [abi.ProxyMarkMask], of packets for sockets of the proxy. It is another one than that of packets from there.
-const divertMark = 0x0a8
-
 const (
 	beforeTracking   = -300 // NF_IP_PRI_RAW
 	afterTranslation = -90  // NF_IP_PRI_NAT_DST is -100
@@ -43,10 +40,14 @@ func divertTable() *nft.Table {
 			{
 				Name: "divert", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: afterTranslation,
 				Rules: []nft.Rule{
-					toProxy(nft.On("to a connection of the proxy").Protocol(unix.IPPROTO_TCP)),
-					toProxy(nft.On("to a query of the proxy").Protocol(unix.IPPROTO_UDP)),
-					// Only with a rule that asks for it does the kernel track connections: without, the programs would not know which
-					// packets of other nodes are answers to the proxy.
+					divertTo(ofProxy(nft.On("to a connection of the proxy").Protocol(unix.IPPROTO_TCP))),
+					divertTo(ofProxy(nft.On("to a query of the proxy").Protocol(unix.IPPROTO_UDP))),
+					// The kernel knows no mark of a connection that is being opened, or is over: it ends a rule that asks for it.
+					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
+					divertTo(nft.On("to a connection of a proxy that begins or is over").Protocol(unix.IPPROTO_TCP).
+						With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)),
+					// The kernel tracks connections only with a rule that asks for it. Without, the programs would not know which packets of
+					// other nodes are answers to the proxy.
 					nft.On("connections are tracked").With(&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Register(0)}),
 				},
 			},
@@ -54,20 +55,22 @@ func divertTable() *nft.Table {
 	}
 }
 
-// toProxy marks packets to sockets with the proxy's mark.
-func toProxy(r nft.Rule) nft.Rule {
-	bits := binaryutil.NativeEndian
-	return r.
-		With(
-			&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)},
-			&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(abi.ProxyMarkMask), Xor: bits.PutUint32(0)},
-		).
-		Equal(0, bits.PutUint32(abi.ProxyMark)...).
-		Meta(expr.MetaKeyMARK, 0).
-		With(
-			&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(^uint32(abi.ProxyMarkMask)), Xor: bits.PutUint32(divertMark)},
-			&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: nft.Register(0)},
-		)
+var bits = binaryutil.NativeEndian
+
+// ofProxy matches packets to sockets with the proxy's mark.
+func ofProxy(r nft.Rule) nft.Rule {
+	return r.With(
+		&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)},
+		&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(abi.ProxyMarkMask), Xor: bits.PutUint32(0)},
+	).Equal(0, bits.PutUint32(abi.ProxyMark)...)
+}
+
+// divertTo has the packet be delivered to its socket on this node.
+func divertTo(r nft.Rule) nft.Rule {
+	return r.Meta(expr.MetaKeyMARK, 0).With(
+		&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(^uint32(abi.ProxyMarkMask)), Xor: bits.PutUint32(abi.ProxyDivertMark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: nft.Register(0)},
+	).Verdict(expr.VerdictAccept)
 }
 
 func ifname(name string) []byte {

@@ -36,6 +36,7 @@ func listen(n *namespace) (_ *Listeners, err error) {
 	config := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
 		return control(c, func(fd int) error { return errors.Join(transparent(fd), tellDestination(network, fd)) })
 	}}
+	config.SetMultipathTCP(false) // the map takes no such sockets
 	err = n.do(func() error {
 		for _, one := range []struct {
 			network, address string

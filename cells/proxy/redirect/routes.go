@@ -21,7 +21,7 @@ func rules(family int) []*netlink.Rule {
 	marked := func(priority int) *netlink.Rule {
 		rule := netlink.NewRule()
 		mask := uint32(abi.ProxyMarkMask)
-		rule.Family, rule.Priority, rule.Mark, rule.Mask = family, priority, divertMark, &mask
+		rule.Family, rule.Priority, rule.Mark, rule.Mask = family, priority, abi.ProxyDivertMark, &mask
 		return rule
 	}
 	reverse := marked(90)
