@@ -1,16 +1,23 @@
 package e2e
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -150,4 +157,255 @@ func (n *serviceNodes) httpIngress(six bool) []httpCase {
 		{"the other node's pod to b by a Service", n.d, n.at(web, six), "b", false},
 		{"the outside to b by a node port", n.outside, n.nodePort(web, n.node1, six), "b", true},
 	}
+}
+
+// proxySysctls are settings of a node with which redirects have to work: whether packets are received by the way that answers take, with
+// marks or without, whether a SYN is answered without state, and whether sockets are found before routes.
+var proxySysctls = map[string]map[string]string{
+	"loose reverse path":                {"net/ipv4/conf/all/rp_filter": "2"},
+	"strict reverse path":               {"net/ipv4/conf/all/rp_filter": "1"},
+	"strict reverse path, with marks":   {"net/ipv4/conf/all/rp_filter": "1", "net/ipv4/conf/all/src_valid_mark": "1"},
+	"SYN cookies":                       {"net/ipv4/tcp_syncookies": "2"},
+	"no early demultiplexing":           {"net/ipv4/ip_early_demux": "0"},
+	"accepted sockets have marks":       {"net/ipv4/tcp_fwmark_accept": "1", "net/ipv4/fwmark_reflect": "1", "net/ipv6/fwmark_reflect": "1"},
+	"connections are not picked up":     {"net/netfilter/nf_conntrack_tcp_loose": "0"},
+	"all of them, and no early demux":   {"net/ipv4/conf/all/rp_filter": "1", "net/ipv4/conf/all/src_valid_mark": "1", "net/ipv4/tcp_syncookies": "2", "net/ipv4/ip_early_demux": "0"},
+	"no path MTU discovery, no options": {"net/ipv4/ip_no_pmtu_disc": "1", "net/ipv4/tcp_timestamps": "0"},
+}
+
+func TestHTTPRulesSysctls(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	for _, p := range []party{n.a, n.b, n.d, n.outside} {
+		serveWeb(t, p)
+	}
+	n.ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}")
+	for name, sysctls := range proxySysctls {
+		t.Run(name, func(t *testing.T) {
+			for sysctl, value := range sysctls {
+				var before []byte
+				if err := n.node1.Do(func() (err error) { before, err = os.ReadFile("/proc/sys/" + sysctl); return err }); err != nil {
+					t.Fatal(err)
+				}
+				n.node1.Sysctl(t, sysctl, value)
+				t.Cleanup(func() { n.node1.Sysctl(t, sysctl, string(before)) })
+			}
+			for _, six := range []bool{false, true} {
+				checkHTTP(t, six, n.httpEgress(six))
+			}
+		})
+	}
+}
+
+// TestHTTPRulesChange changes the policy while connections are open.
+func TestHTTPRulesChange(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.b)
+	const rule = "{endpointSelector: {matchLabels: {app: b}}, ingress: [{toPorts: [{ports: [{port: \"8081\", protocol: TCP}], rules: {http: [{path: \"%s\"}]}}]}]}"
+	for _, six := range []bool{false, true} {
+		server := n.b.at(six, webPort)
+		n.ciliumPolicy(fmt.Sprintf(rule, "/one"))
+		client := webClient(t, n.a.Namespace, true)
+		expect := func(path string, want int) (source string) {
+			t.Helper()
+			status, body, err := get(client, server, path)
+			if err != nil || status != want {
+				t.Errorf("IPv6 %v: %s: %d %q, %v, want %d", six, path, status, body, err, want)
+			}
+			return body
+		}
+		source := expect("/one", http.StatusOK)
+		expect("/two", http.StatusForbidden)
+		n.ciliumPolicy(fmt.Sprintf(rule, "/two"))
+		expect("/one", http.StatusForbidden)
+		if now := expect("/two", http.StatusOK); now != source {
+			t.Errorf("IPv6 %v: the server saw %q and then %q: the connection has not stayed", six, source, now)
+		}
+		// Without layer 7 rules the open connection goes on through the proxy, and a new one does not.
+		n.ciliumPolicy("{endpointSelector: {matchLabels: {app: b}}, ingress: [{toPorts: [{ports: [{port: \"8081\"}]}]}]}")
+		if now := expect("/three", http.StatusOK); now != source {
+			t.Errorf("IPv6 %v: the server saw %q and then %q: the connection has not stayed", six, source, now)
+		}
+		status, body, err := get(webClient(t, n.a.Namespace, false), server, "/three")
+		if _, address, _ := strings.Cut(body, " "); err != nil || status != http.StatusOK || netip.MustParseAddrPort(address).Port() >= 61000 {
+			t.Errorf("IPv6 %v: without rules: %d %q, %v: want a direct connection", six, status, body, err)
+		}
+		// Nothing is allowed any more: the connection is closed, idle as it is.
+		conn, err := n.a.Dial(server, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		n.ciliumPolicy(fmt.Sprintf(rule, "/one"))
+		idle := keptRequest(t, n.a.Namespace, server, "/one")
+		n.ciliumPolicy("{endpointSelector: {matchLabels: {app: b}}, ingress: [{}]}")
+		if err := idle.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := idle.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+			t.Errorf("IPv6 %v: a connection that no policy accepts ends with %v", six, err)
+		}
+	}
+}
+
+// keptRequest returns a connection by which one request was answered.
+func keptRequest(t *testing.T, from *testutil.Namespace, server netip.AddrPort, path string) net.Conn {
+	t.Helper()
+	conn, err := from.Dial(server, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, server)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v, %v", path, response, err)
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	return conn
+}
+
+// TestHTTPRulesAppear has a rule come while a direct connection is open: it is reset, and does not bypass the rule.
+func TestHTTPRulesAppear(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.b)
+	serveWeb(t, n.d)
+	for _, six := range []bool{false, true} {
+		servers := map[string]netip.AddrPort{"direct": n.b.at(six, webPort), "Service": n.at(web, six), "other node": n.d.at(six, webPort)}
+		open := map[string]net.Conn{}
+		for name, server := range servers {
+			open[name] = keptRequest(t, n.a.Namespace, server, "/private")
+		}
+		n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}")
+		for name, conn := range open {
+			fmt.Fprintf(conn, "GET /private HTTP/1.1\r\nHost: x\r\n\r\n")
+			if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := conn.Read(make([]byte, 100)); n > 0 || !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("IPv6 %v: %s: read %d bytes, %v: want a reset", six, name, n, err)
+			}
+		}
+		if err := n.one.api.DeletePolicy(n.Context(), "CiliumNetworkPolicy", "demo", "web"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHTTPRulesRestart stops and kills the agent: what was open ends, and new connections wait for the next one.
+func TestHTTPRulesRestart(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.b)
+	serveWeb(t, n.d)
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}")
+	for name, end := range map[string]func(){"stop": func() { n.one.agent.Stop(t) }, "kill": func() { n.one.agent.Kill(t) }} {
+		t.Run(name, func(t *testing.T) {
+			keptRequest(t, n.a.Namespace, n.d.at(false, webPort), "/public/x")
+			end()
+			waiting := make(chan error, 2)
+			for _, six := range []bool{false, true} {
+				client := webClient(t, n.a.Namespace, false)
+				go func() {
+					status, _, err := get(client, n.d.at(six, webPort), "/public/x")
+					if err == nil && status != http.StatusOK {
+						err = fmt.Errorf("status %d", status)
+					}
+					waiting <- err
+				}()
+			}
+			n.one.agent.Restart(t)
+			for range 2 {
+				if err := <-waiting; err != nil {
+					t.Errorf("a request that was sent while the agent was away: %v", err)
+				}
+			}
+			for _, six := range []bool{false, true} {
+				for _, c := range n.httpEgress(six)[:4] {
+					c.check(t, six)
+				}
+			}
+		})
+	}
+}
+
+// TestHTTPRulesDelete deletes the client's pod while a request is being served: nothing of it is left.
+func TestHTTPRulesDelete(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.b)
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: b}}, ingress: [{" + publicOnly + "}]}")
+	conns := []net.Conn{keptRequest(t, n.a.Namespace, n.b.at(false, webPort), "/public/x"), keptRequest(t, n.a.Namespace, n.b.at(true, webPort), "/public/x")}
+	if open := n.proxySockets(); open < 4 {
+		t.Fatalf("%d sockets of the proxy, want at least 4", open)
+	}
+	if err := n.one.cni.Del(n.podB.Container); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func() error {
+		if open := n.proxySockets(); open > 0 {
+			return fmt.Errorf("%d sockets of the proxy are left", open)
+		}
+		return nil
+	})
+	for _, conn := range conns {
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+			t.Errorf("the client's connection ends with %v", err)
+		}
+	}
+}
+
+// proxySockets counts the connections of the first node that have ports of pods' servers.
+func (n *serviceNodes) proxySockets() (open int) {
+	n.Helper()
+	var sockets []*netlink.Socket
+	err := n.one.node.Do(func() (err error) {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			list, listErr := netlink.SocketDiagTCP(family)
+			sockets, err = append(sockets, list...), errors.Join(err, listErr)
+		}
+		return err
+	})
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, s := range sockets {
+		if s.State == netlink.TCP_ESTABLISHED && (s.ID.SourcePort == webPort || s.ID.DestinationPort == webPort) {
+			open++
+		}
+	}
+	return open
+}
+
+// TestHTTPRulesOfNodes has agents on both nodes, which know each other: each applies the rules of its own pods.
+func TestHTTPRulesOfNodes(t *testing.T) {
+	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
+		n := serviceNodesOn(t, nftablesMode{}, fabric, c.nodes[0], c.nodes[1])
+		n.label()
+		if _, err := n.two.api.UpdateEndpoint(t.Context(), "pod-name:demo/d", v1.EndpointPatch{Labels: map[string]string{"app": "d"}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []party{n.a, n.b, n.d} {
+			serveWeb(t, p)
+			c.waitForPing(n.a.Namespace, n.d.ipv4)
+			c.waitForPing(n.a.Namespace, n.d.ipv6)
+		}
+		both := []byte(ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}"))
+		for _, r := range c.nodes {
+			if _, err := r.api.PutPolicies(t.Context(), both); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, six := range []bool{false, true} {
+			checkHTTP(t, six, []httpCase{
+				{"a to d", n.a, n.d.at(six, webPort), "d", false},
+				{"a to d by a Service", n.a, n.at(remoteWeb, six), "d", false},
+				{"d to a", n.d, n.a.at(six, webPort), "a", false},
+				{"d to b by a Service", n.d, n.at(web, six), "b", false},
+			})
+		}
+	})
 }
