@@ -221,7 +221,7 @@ struct table_key {
 #define ROWS_DENY 0
 #define ROWS_ALLOW 1
 
-/* Key of the map rows. Its value is 1 to allow, 0 to deny. */
+/* Key of the map rows. Its value is 0 to deny, 1 to allow, else the number of the layer 7 rules: the proxy decides. */
 struct row_key {
 	__u32 bits; /* length of the prefix: 32 for all protocols, 40 for all ports of one, up to 56 for a single port */
 	__u32 rows;
