@@ -190,6 +190,7 @@ var bodies = map[string]any{
 		Egress: v1.PolicyDecision{
 			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "shop", Policy: "web", Direction: "egress"},
 			Passed: []v1.PolicyRule{{Kind: "ClusterNetworkPolicy", Policy: "cluster", Direction: "egress", Index: 2, Name: "to-all"}},
+			Layer7: []string{"GET /public/.*", "and 3 more"},
 		},
 		Ingress:     v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
 		AuditEgress: &v1.PolicyDecision{Reason: "default deny"}, AuditIngress: &v1.PolicyDecision{Reason: "default deny"},

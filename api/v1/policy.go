@@ -89,7 +89,7 @@ type PolicyDatapath struct {
 	NotAsked string `json:"notAsked,omitempty"`
 }
 
-// PolicyDiff is the answer of POST /v1/policy/diff: which of the connections that were seen lately proposed policies decide otherwise.
+// PolicyDiff is the answer of POST /v1/policy/diff: which of the connections that were seen lately proposed policies decide otherwise, or let ask for something else.
 type PolicyDiff struct {
 	Flows   int       `json:"flows"`          // how many connections were evaluated
 	Since   time.Time `json:"since,omitzero"` // when the agent began to note them

@@ -223,7 +223,7 @@ struct table_key {
 #define ROWS_DENY 0
 #define ROWS_ALLOW 1
 
-/* Key of the map rows. Its value is a verdict: ROW_DENY, ROW_ALLOW, or the number of the rules that the proxy applies. */
+/* Key of the map rows. Its value is ROW_DENY, ROW_ALLOW, or the number of layer 7 rules: the proxy decides. */
 struct row_key {
 	__u32 bits; /* length of the prefix: 32 for all protocols, 40 for all ports of one, up to 56 for a single port */
 	__u32 rows;

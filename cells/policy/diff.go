@@ -40,7 +40,7 @@ type Diff struct {
 	Changes []FlowChange // what was seen most comes first
 }
 
-// FlowChange is a flow that proposed policies allow and those of now deny, or the other way round.
+// FlowChange is a flow that proposed policies allow and those of now deny, or the other way round, or that they allow with other layer 7 rules.
 type FlowChange struct {
 	Flow
 	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
@@ -80,7 +80,7 @@ func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, f
 	then := evaluateAll(e, seen)
 	d.Flows, d.Since = len(seen), since
 	for i, flow := range seen {
-		if now[i].Allowed != then[i].Allowed {
+		if !sameVerdict(now[i], then[i]) {
 			d.Changes = append(d.Changes, FlowChange{flow, endpointAt(endpoints, flow.From), endpointAt(endpoints, flow.To), now[i], then[i]})
 		}
 	}
@@ -88,6 +88,13 @@ func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, f
 		return cmp.Or(cmp.Compare(y.Count, x.Count), x.From.Compare(y.From), x.To.Compare(y.To), cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Port, y.Port))
 	})
 	return d, nil
+}
+
+func sameVerdict(x, y engine.Verdict) bool {
+	if !x.Allowed || !y.Allowed {
+		return x.Allowed == y.Allowed
+	}
+	return x.Egress.SameLayer7(y.Egress) && x.Ingress.SameLayer7(y.Ingress)
 }
 
 // copyEngine returns an engine that knows the same policies and endpoints, none of these in audit.

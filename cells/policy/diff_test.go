@@ -173,3 +173,36 @@ func TestDiffOverHTTP(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffLayer7 has what passes with other layer 7 rules than before.
+func TestDiffLayer7(t *testing.T) {
+	n := l7node(t, newFakeProxy(), "")
+	web, client := pod(1, "web"), pod(2, "client")
+	n.attach(t, web)
+	n.attach(t, client)
+	plain, _, _ := strings.Cut(webRules("client", "/a"), ", rules:")
+	plain += "}]\n"
+	for name, row := range map[string]struct {
+		inForce, proposed string
+		changes           int
+	}{
+		"a plain rule accepts, too": {toWebFrom("client"), webRules("client", "/a"), 0},
+		"rules instead of none":     {plain, webRules("client", "/a"), 1},
+		"other rules":               {webRules("client", "/a"), webRules("client", "/b"), 1},
+		"the same rules":            {webRules("client", "/a"), webRules("client", "/a"), 0},
+	} {
+		n.put(t, row.inForce)
+		d, err := n.policies.Diff(t.Context(), endpointtest.NewEndpoints(), flowsTo(web, client.Addresses.IPv4), []byte(row.proposed), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(d.Changes) != row.changes {
+			t.Errorf("%s: %+v, want %d changes", name, d.Changes, row.changes)
+		}
+		for _, m := range n.policies.List() {
+			if err := n.policies.Delete(t.Context(), m.Policy.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -131,6 +131,40 @@ func TestExplainDatapathDiffers(t *testing.T) {
 	}
 }
 
+// TestExplainLayer7 tells what may be asked for, and when the datapath denies it for want of the proxy.
+func TestExplainLayer7(t *testing.T) {
+	proxy := newFakeProxy()
+	n := l7node(t, proxy, "")
+	web, client := pod(1, "web"), pod(2, "client")
+	ask := call(n, web, client)
+	const query = "/v1/policy/explain?from=2&to=1&port=80"
+	n.attach(t, web)
+	n.attach(t, client)
+	n.put(t, webRules("client", "/a"))
+	_, answer := ask("GET", query, "")
+	for _, want := range []string{`"layer7":["GET /a"]`, `"datapath":{"egress":true,"ingress":true}`} {
+		if !strings.Contains(answer, want) {
+			t.Errorf("explain: %s, want %s", answer, want)
+		}
+	}
+	n.queue.layer7.mu.Lock()
+	clear(n.queue.layer7.prepared)
+	n.queue.layer7.mu.Unlock()
+	proxy.set(false, errProxy)
+	if err := n.queue.rewrite(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, answer = ask("GET", query, "")
+	for _, want := range []string{`"layer7":["GET /a"]`, `"datapath":{"egress":true,"ingress":false,"differs":true}`, `"error":"what needs layer 7 rules which the proxy does not have is denied`} {
+		if !strings.Contains(answer, want) {
+			t.Errorf("without the proxy: %s, want %s", answer, want)
+		}
+	}
+	if status, answer := ask("PUT", "/v1/policy", webRules("client", "/unsupported")); status != 400 || !strings.Contains(answer, "CiliumNetworkPolicy default/web: ingress rule 0: no such path") {
+		t.Errorf("put: %d %s, want that it is not supported", status, answer)
+	}
+}
+
 func TestExplainWithoutDatapath(t *testing.T) {
 	n := &node{queue: NewQueue(engine.Config{}, nil, nil, quiet)}
 	n.policies, n.step = New(Config{}, n.queue, quiet), NewStep(n.queue)

@@ -27,6 +27,7 @@ type fakeKernel struct {
 	forgotten []uint16
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
+	check     func(engine.Row)           // of each row that is written; may be nil
 }
 
 type fakeEndpoint struct {
@@ -137,6 +138,9 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 	for _, rows := range sets {
 		for _, r := range rows {
 			k.written[r.Decision] = r.Decision.Value()
+			if k.check != nil {
+				k.check(r)
+			}
 		}
 	}
 }

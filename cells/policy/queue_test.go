@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -107,22 +108,36 @@ func TestRandomFailures(t *testing.T) {
 }
 
 func randomFailures(t *testing.T, r *rand.Rand) {
-	k := newFakeKernel()
-	q := NewQueue(engine.Config{}, k, nil, quiet)
+	k, proxy := newFakeKernel(), newFakeProxy()
+	q := NewQueue(engine.Config{}, k, proxy, quiet)
+	k.check = func(row engine.Row) {
+		if number := row.Decision.Value(); number > engine.ValueAllow && !reflect.DeepEqual(proxy.rules()[number], row.Decision.Layer7.Rules) {
+			t.Errorf("a row has number %d for %s, and the proxy has %s", number, row.Decision.Layer7.Rules, proxy.rules()[number])
+		}
+	}
 	q.open.Do(func() { close(q.opened) })
 	k.refuse = func(map[string]Local) error { return map[bool]error{true: errKernel}[r.IntN(3) == 0] }
 	apps := []string{"web", "client", "other", ""}
 	for range 60 {
+		proxy.set(false, map[bool]error{true: errProxy}[r.IntN(3) == 0])
+		if r.IntN(4) == 0 {
+			_ = q.layer7Round(t.Context()) // also while the proxy refuses
+		}
 		var requests []*request
 		for range 1 + r.IntN(3) {
 			var u update
-			switch i := 1 + r.IntN(8); r.IntN(5) {
+			switch i := 1 + r.IntN(8); r.IntN(7) {
 			case 0:
 				u = removeEndpoint(pod(i, "").Spec.Attachment.String())
 			case 1:
 				u.policies.set(model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "web"}, nil)
 			case 2:
 				p := policyOf(t, toWebFrom(apps[r.IntN(3)]))
+				u.policies.set(p.ID, &p)
+			case 3:
+				u.policies.set(webID, nil)
+			case 4:
+				p := policyOf(t, webRules(apps[r.IntN(3)], []string{"/a", "/b"}[r.IntN(2)]))
 				u.policies.set(p.ID, &p)
 			default:
 				s := desiredFor(t, pod(i, apps[r.IntN(4)]))
@@ -137,7 +152,17 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 		}
 	}
 	k.refuse = nil
+	proxy.set(false, nil)
+	if err := q.layer7Round(t.Context()); err != nil {
+		t.Error(err)
+	}
 	q.serve(nil)
+	if err := q.release(); err != nil {
+		t.Error(err)
+	}
+	if inForce := q.view.engine.Layer7(); len(inForce) != len(proxy.rules()) || q.view.Applied().Withheld != nil {
+		t.Errorf("the proxy has %d sets of rules, and %d are in force; withheld: %v", len(proxy.rules()), len(inForce), q.view.Applied().Withheld)
+	}
 	all := map[string]desiredEndpoint{}
 	for ep := range q.view.engine.Endpoints() {
 		all[ep.Key] = *q.view.endpoint(ep.Key)

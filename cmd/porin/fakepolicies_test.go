@@ -117,18 +117,22 @@ func (f *fakePolicies) diff(w http.ResponseWriter, r *http.Request) error {
 	allowed, denied := v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}, v1.PolicyDecision{
 		Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "ingress", Index: -1},
 	}
+	limited := v1.PolicyDecision{Allowed: true, Reason: "rule", Layer7: []string{"GET /"}}
 	web := v1.PolicyEnd{Address: netip.MustParseAddr("10.1.0.1"), Kind: "pod", Pod: v1.Pod{Namespace: "default", Name: "web-1"}, Endpoint: 1}
 	outside := v1.PolicyEnd{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"}
 	if strings.Contains(string(body), "from-stdin") {
 		answer.Flows, answer.Since = 0, time.Time{}
 	} else if len(body) > 0 {
-		answer.Changed = 3
+		answer.Changed = 4
 		answer.Changes = append(answer.Changes, v1.PolicyFlowChange{
 			From: outside, To: web, Protocol: "TCP", Port: 80, Count: 12, LastSeen: noon,
 			Now: v1.PolicyVerdict{Allowed: true, Egress: allowed, Ingress: allowed}, Then: v1.PolicyVerdict{Egress: allowed, Ingress: denied},
 		}, v1.PolicyFlowChange{
 			From: web, To: outside, Protocol: "ICMP", Count: 1, LastSeen: noon,
 			Now: v1.PolicyVerdict{Egress: denied, Ingress: allowed}, Then: v1.PolicyVerdict{Allowed: true, Egress: allowed, Ingress: allowed},
+		}, v1.PolicyFlowChange{
+			From: outside, To: web, Protocol: "TCP", Port: 81, Count: 1, LastSeen: noon,
+			Now: v1.PolicyVerdict{Allowed: true, Egress: limited, Ingress: allowed}, Then: v1.PolicyVerdict{Allowed: true, Egress: allowed, Ingress: allowed},
 		})
 	}
 	return httpx.JSON(w, http.StatusOK, answer)
@@ -148,6 +152,9 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 		},
 		Ingress:  v1.PolicyDecision{Allowed: true, Reason: "not a pod"},
 		Datapath: v1.PolicyDatapath{Egress: new(port != 82), Differs: port == 82},
+	}
+	if port == 8080 {
+		answer.Egress.Layer7 = []string{"GET /public/.*", "POST /orders"}
 	}
 	if port == 443 {
 		answer.Datapath = v1.PolicyDatapath{Egress: new(true), Ingress: new(true)}

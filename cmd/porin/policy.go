@@ -113,7 +113,7 @@ func (s *session) diffTable(w io.Writer, diff v1.PolicyDiff) {
 	}
 	row(w, "FROM", "TO", "PORT", "NOW", "THEN", "BY")
 	for _, c := range diff.Changes {
-		row(w, peerName(c.From), peerName(c.To), portName(c.Protocol, c.Port), verdictText(c.Now.Allowed), verdictText(c.Then.Allowed), deciderText(c))
+		row(w, peerName(c.From), peerName(c.To), portName(c.Protocol, c.Port), flowVerdict(c.Now), flowVerdict(c.Then), deciderText(c))
 	}
 	if more := diff.Changed - len(diff.Changes); more > 0 {
 		_, _ = fmt.Fprintf(w, "and %d more.\n", more)
@@ -121,10 +121,18 @@ func (s *session) diffTable(w io.Writer, diff v1.PolicyDiff) {
 	_, _ = fmt.Fprintf(w, "%d of %s would be decided otherwise.\n", diff.Changed, seen)
 }
 
+// flowVerdict is "limited" when not everything may be asked for.
+func flowVerdict(v v1.PolicyVerdict) string {
+	if v.Allowed && len(v.Egress.Layer7)+len(v.Ingress.Layer7) > 0 {
+		return "limited"
+	}
+	return verdictText(v.Allowed)
+}
+
 // deciderText is what decides then, in the direction in which it is something else.
 func deciderText(c v1.PolicyFlowChange) string {
 	direction, decision := "egress", c.Then.Egress
-	if c.Now.Egress.Allowed == c.Then.Egress.Allowed {
+	if c.Now.Egress.Allowed == c.Then.Egress.Allowed && slices.Equal(c.Now.Egress.Layer7, c.Then.Egress.Layer7) {
 		direction, decision = "ingress", c.Then.Ingress
 	}
 	if decision.Rule != nil {

@@ -27,6 +27,10 @@
 // (any), is final. Prefixes of a protocol are disjoint, but for one without bits, which stands for the remaining ports; the row
 // without a protocol stands for the remaining protocols.
 //
+// In TierNetworkPolicy, a rule that accepts may have layer 7 rules. When only such rules accept a connection, the decision has all their layer 7 rules, each once
+// ([Layer7]), with a number for the rows: a hash of the rules, so that the next engine has the same, or the next number that is free. A number stands for the
+// same rules until it is released. Rules for several protocols on the same connection deny it, and are reported.
+//
 // To find quickly what an update affects, the engine has each thing once, and counts its users: a selector has the selector sets
 // that it is in, a selector set the classes that match just these selectors, and a selector the tables whose rules use it.
 //

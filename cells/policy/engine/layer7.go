@@ -46,10 +46,18 @@ func (d Decision) Value() uint32 {
 
 // equal is == for decisions whose layer 7 rules may be in no row.
 func (d Decision) equal(other Decision) bool {
-	if d.Layer7 != nil && other.Layer7 != nil && d.Layer7.content == other.Layer7.content {
+	if d.SameLayer7(other) {
 		other.Layer7 = d.Layer7
 	}
 	return d == other
+}
+
+// SameLayer7 reports whether two decisions have the same layer 7 rules, or both none.
+func (d Decision) SameLayer7(other Decision) bool {
+	if d.Layer7 == nil || other.Layer7 == nil {
+		return d.Layer7 == other.Layer7
+	}
+	return d.Layer7.content == other.Layer7.content
 }
 
 // compiledLayer7 is what one rule of a policy asks of layer 7.

@@ -1,0 +1,42 @@
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"porin.dev/porin/cells/datapath/hostfilter"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// TestDesiredFilterLayer7 denies to the node what only layer 7 rules accept: no proxy would apply them.
+func TestDesiredFilterLayer7(t *testing.T) {
+	port := func(number uint16) []model.Port {
+		return []model.Port{{Protocol: model.TCP, First: number, Last: number}}
+	}
+	e := engine.New(engine.Config{})
+	e.Apply(engine.Update{
+		SetPolicies: []model.Policy{{
+			ID: model.PolicyID{Kind: model.KindCiliumClusterwideNetworkPolicy, Name: "web"}, Tier: model.TierNetworkPolicy,
+			Egress: &model.Rules{
+				{Peers: []model.Peer{{Any: true}}, Ports: port(80), Layer7: &model.Layer7{HTTP: []model.HTTPRule{{Path: "/"}}}},
+				{Peers: []model.Peer{{Any: true}}, Ports: port(443)},
+			},
+		}},
+		SetEndpoints: []model.Endpoint{{Key: "web", Kind: model.Pod, Local: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}},
+	})
+	desired := desiredFilter(e, map[string]policy.Local{"web": {ID: 1, Link: 7}})
+	if len(desired.Pods) != 1 {
+		t.Fatalf("%+v, want one pod", desired)
+	}
+	for number, want := range map[uint16]bool{79: false, 80: false, 443: true, 444: false} {
+		i := slices.IndexFunc(desired.Pods[0].Rows, func(r hostfilter.Row) bool {
+			return r.Protocol == uint8(model.TCP) && r.First <= number && number <= r.Last
+		})
+		if i < 0 || desired.Pods[0].Rows[i].Allow != want {
+			t.Errorf("port %d: row %d of %+v, want allowed: %t", number, i, desired.Pods[0].Rows, want)
+		}
+	}
+}
