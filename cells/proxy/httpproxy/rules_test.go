@@ -47,6 +47,14 @@ func TestDecide(t *testing.T) {
 			"header that is not forwarded", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}},
 			"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nConnection: x-a\r\n\r\n", ReasonNoRule,
 		},
+		{
+			"upgrade", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "Upgrade", Value: "websocket"}}}},
+			"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", "",
+		},
+		{
+			"upgrade that is not forwarded", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "Upgrade", AnyValue: true}}}},
+			"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", ReasonNoRule,
+		},
 		{"ambiguous path", []model.HTTPRule{{Path: "/a.*"}}, "GET /a/../b HTTP/1.1\r\nHost: h\r\n\r\n", ReasonAmbiguousPath},
 		{"ambiguous path, and a rule without path", []model.HTTPRule{{Path: "/a.*"}, {Method: "GET"}}, "GET /a%2fb HTTP/1.1\r\nHost: h\r\n\r\n", ReasonAmbiguousPath},
 	} {
