@@ -170,12 +170,13 @@ func (c *conn) reset() {
 	c.Close()
 }
 
-// writer gathers what is written to a connection, so that a head and the beginning of its body are one call.
+// writer gathers what is written to a connection, so that a head and the beginning of its body are one call. After an error it returns the
+// same one from every call.
 type writer struct {
 	to  *conn
 	out *buffer // nil while nothing is gathered
 	n   int
-	err error // of the connection
+	err error
 }
 
 // direct is the size from which bytes are written without being copied.
@@ -185,28 +186,42 @@ func (w *writer) write(b []byte) error {
 	if w.out == nil && len(b) >= direct {
 		return w.send(b)
 	}
+	for len(b) > 0 {
+		n := copy(w.room(), b)
+		w.n += n
+		b = b[n:]
+	}
+	return w.err
+}
+
+func (w *writer) writeText(text string) error {
+	for len(text) > 0 {
+		n := copy(w.room(), text)
+		w.n += n
+		text = text[n:]
+	}
+	return w.err
+}
+
+// room returns where to copy to. It is not empty.
+func (w *writer) room() []byte {
+	if w.out != nil && w.n == len(w.out.bytes) {
+		w.flush()
+	}
 	if w.out == nil {
 		w.out = buffers.Get().(*buffer)
 	}
-	n := copy(w.out.bytes[w.n:], b)
-	w.n += n
-	if n == len(b) {
-		return nil
-	}
-	if err := w.flush(); err != nil {
-		return err
-	}
-	return w.write(b[n:])
+	return w.out.bytes[w.n:]
 }
 
 func (w *writer) flush() error {
 	if w.out == nil {
 		return w.err
 	}
-	err := w.send(w.out.bytes[:w.n])
+	w.send(w.out.bytes[:w.n])
 	w.out.release()
 	w.out, w.n = nil, 0
-	return err
+	return w.err
 }
 
 func (w *writer) send(b []byte) error {
@@ -215,12 +230,4 @@ func (w *writer) send(b []byte) error {
 		w.to.progress.Add(1)
 	}
 	return w.err
-}
-
-// drop forgets what was not sent.
-func (w *writer) drop() {
-	if w.out != nil {
-		w.out.release()
-		w.out, w.n = nil, 0
-	}
 }

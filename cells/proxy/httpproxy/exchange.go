@@ -94,19 +94,24 @@ func (s *Session) answer(by answered) bool {
 // end ends the stream to the client in order, and the connection to the server. What the client still sends is dropped, for a moment.
 func (s *Session) end(err error) {
 	s.endIf(func() bool {
-		if !s.ending {
-			s.err = err
-		}
+		s.keepError(err)
 		return true
 	})
 }
 
-// endIf calls condition with the lock held.
-func (s *Session) endIf(condition func() bool) {
+// keepError keeps the first error. It needs the lock.
+func (s *Session) keepError(err error) {
+	if !s.ending {
+		s.err = err
+	}
+}
+
+// endIf calls condition with the lock held. It reports whether it has begun the end.
+func (s *Session) endIf(condition func() bool) bool {
 	s.mu.Lock()
 	if !condition() || s.ending || s.client == nil {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	s.ending = true
 	server := s.server
@@ -117,14 +122,13 @@ func (s *Session) endIf(condition func() bool) {
 	if server != nil {
 		server.Close()
 	}
+	return true
 }
 
 // abort closes both connections so that neither peer takes it for the end of a message.
 func (s *Session) abort(err error) {
 	s.mu.Lock()
-	if !s.ending {
-		s.err = err
-	}
+	s.keepError(err)
 	s.ending = true
 	server := s.server
 	s.changed.Broadcast()

@@ -77,7 +77,7 @@ func sameName[T string | []byte](a []byte, b T) bool {
 }
 
 // writeFields writes the header lines that are forwarded, each as it was received.
-func writeFields(w *writer, head []byte, fields []field) error {
+func writeFields(w *writer, head []byte, fields []field) {
 	for i := 0; i < len(fields); {
 		if fields[i].drop {
 			i++
@@ -87,9 +87,6 @@ func writeFields(w *writer, head []byte, fields []field) error {
 		for i < len(fields) && !fields[i].drop {
 			i++
 		}
-		if err := w.write(head[start:fields[i-1].end]); err != nil {
-			return err
-		}
+		w.write(head[start:fields[i-1].end])
 	}
-	return nil
 }

@@ -26,8 +26,8 @@ func compilePattern(what, expression string) (pattern, error) {
 	if p := simplePattern(parsed.Simplify()); p != nil {
 		return p, nil
 	}
-	// Alone it is valid, so it cannot end the group.
-	whole, err := regexp.Compile(`\A(?:` + expression + `)\z`)
+	// The text of what was parsed is closed in itself: it cannot end the group, nor quote its end.
+	whole, err := regexp.Compile(`\A(?:` + parsed.String() + `)\z`)
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", what, expression, err)
 	}

@@ -59,10 +59,9 @@ const (
 	ReasonResponse        Reason = "invalid-response"     // syntax, or a length that can be read in two ways
 	ReasonUpgrade         Reason = "unasked-upgrade"      // the server switched to a protocol that was not offered
 	ReasonUnsolicited     Reason = "unsolicited-response" // the server sent something between requests
-	ReasonTruncated       Reason = "truncated-response"   // the server's connection ended in the middle of a response
-	ReasonTooManyInterims Reason = "too-many-1xx"         //
-	ReasonStalled         Reason = "stalled"              // no byte moved for too long
-	ReasonStopped         Reason = "proxy-stopped"        // the context of Serve ended
+	ReasonTooManyInterims Reason = "too-many-1xx"
+	ReasonStalled         Reason = "stalled"       // no byte moved for too long
+	ReasonStopped         Reason = "proxy-stopped" // the context of Serve ended
 )
 
 // status is what the client is answered.
@@ -84,7 +83,7 @@ func (r Reason) status() int {
 		return http.StatusServiceUnavailable
 	case ReasonStalled:
 		return http.StatusGatewayTimeout
-	case ReasonServerClosed, ReasonServerNotHTTP, ReasonResponse, ReasonUpgrade, ReasonTruncated, ReasonTooManyInterims:
+	case ReasonServerClosed, ReasonServerNotHTTP, ReasonResponse, ReasonUpgrade, ReasonTooManyInterims:
 		return http.StatusBadGateway
 	default:
 		return http.StatusBadRequest

@@ -259,34 +259,24 @@ func (r *Request) parseUpgrade() {
 // writeTo writes the head as it is forwarded: the same request line and lines, without those that concern only the client's connection. last
 // announces that no further request follows.
 func (r *Request) writeTo(w *writer, last bool) error {
-	if err := w.write(r.head[:r.line]); err != nil {
-		return err
-	}
-	if err := writeFields(w, r.head, r.fields); err != nil {
-		return err
-	}
+	w.write(r.head[:r.line])
+	writeFields(w, r.head, r.fields)
 	return writeOptions(w, last && !r.http10, r.options.trailers && !r.http10, r.offer)
 }
 
 // writeOptions writes our own Connection header and what it lists, and the end of the head.
 func writeOptions(w *writer, last, trailers bool, upgrade []byte) error {
-	var text []byte
 	switch {
 	case upgrade != nil:
-		for _, part := range [...][]byte{[]byte("Connection: Upgrade\r\nUpgrade: "), upgrade, []byte("\r\n\r\n")} {
-			if err := w.write(part); err != nil {
-				return err
-			}
-		}
-		return nil
+		w.writeText("Connection: Upgrade\r\nUpgrade: ")
+		w.write(upgrade)
+		return w.writeText("\r\n\r\n")
 	case last && trailers:
-		text = []byte("Connection: close, TE\r\nTE: trailers\r\n\r\n")
+		return w.writeText("Connection: close, TE\r\nTE: trailers\r\n\r\n")
 	case last:
-		text = []byte("Connection: close\r\n\r\n")
+		return w.writeText("Connection: close\r\n\r\n")
 	case trailers:
-		text = []byte("Connection: TE\r\nTE: trailers\r\n\r\n")
-	default:
-		text = []byte("\r\n")
+		return w.writeText("Connection: TE\r\nTE: trailers\r\n\r\n")
 	}
-	return w.write(text)
+	return w.writeText("\r\n")
 }

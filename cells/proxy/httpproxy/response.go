@@ -90,15 +90,9 @@ func (p *response) accepts(offer string) bool {
 // writeTo writes the head as it is forwarded, in our own version (RFC 9110, 2.5). last announces that no further response follows.
 func (p *response) writeTo(w *writer, last bool) error {
 	const version = "HTTP/1.1"
-	if err := w.write([]byte(version)); err != nil {
-		return err
-	}
-	if err := w.write(p.head[len(version):p.line]); err != nil {
-		return err
-	}
-	if err := writeFields(w, p.head, p.fields); err != nil {
-		return err
-	}
+	w.writeText(version)
+	w.write(p.head[len(version):p.line])
+	writeFields(w, p.head, p.fields)
 	var upgrade []byte
 	if p.options.upgrade && p.options.upgrades == 1 && (p.status == http.StatusSwitchingProtocols || p.status == http.StatusUpgradeRequired && !last) {
 		upgrade = p.options.offer

@@ -91,7 +91,8 @@ func (u *rule) matches(r *Request) bool {
 func (r *Request) has(want *model.HTTPHeader) bool {
 	for i := range r.fields {
 		f := &r.fields[i]
-		if !f.drop && sameName(f.nameOf(r.head), want.Name) && (want.AnyValue || string(f.valueOf(r.head)) == want.Value) {
+		forwarded := !f.drop || f.known == hUpgrade && r.offer != nil
+		if forwarded && sameName(f.nameOf(r.head), want.Name) && (want.AnyValue || string(f.valueOf(r.head)) == want.Value) {
 			return true
 		}
 	}

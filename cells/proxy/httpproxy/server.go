@@ -36,7 +36,7 @@ func (s *Session) serveResponse() bool {
 	}
 	e, ok := s.current()
 	if !ok {
-		s.abandon(ReasonUnsolicited, errUnsolicited)
+		s.unsolicited(&e)
 		return false
 	}
 	if !speaksHTTP(c.data()) {
@@ -64,6 +64,14 @@ func (s *Session) serveResponse() bool {
 		return s.forwardInterim(p, &e)
 	}
 	return s.forwardResponse(p, &e)
+}
+
+// unsolicited ends the connection, in order, since what the server sent between requests could be taken for the response to the next one.
+func (s *Session) unsolicited(e *exchange) {
+	if e.active && e.answered == byProxy || !s.endIf(func() bool { s.keepError(errUnsolicited); return true }) {
+		return
+	}
+	s.recordExchange(&exchange{}, Failed, ReasonUnsolicited, 0)
 }
 
 // speaksHTTP reports whether b may begin a response.
@@ -137,11 +145,11 @@ func (s *Session) forwardResponse(p *response, e *exchange) bool {
 		err = p.framing.forward(&w, s.server, &s.Limits)
 	}
 	if err != nil {
-		s.abandon(ReasonTruncated, err)
+		s.abandon(ReasonServerClosed, err) // or the client is gone
 		return false
 	}
 	if len(s.server.data()) > 0 {
-		s.end(errUnsolicited)
+		s.unsolicited(e)
 		return false
 	}
 	s.responseDone()

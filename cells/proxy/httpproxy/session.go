@@ -152,7 +152,8 @@ func (s *Session) serveRequest(ctx context.Context) bool {
 	if s.refuseOtherProtocol() {
 		return false
 	}
-	if !s.asked {
+	first := !s.asked
+	if first {
 		s.asked = true
 		s.setReadDeadline(s.client, time.Time{})
 	}
@@ -161,7 +162,7 @@ func (s *Session) serveRequest(ctx context.Context) bool {
 		s.refuse(&Request{}, reason)
 		return false
 	}
-	if isHTTP2Preface(s.client.data()[:n]) {
+	if first && isHTTP2Preface(s.client.data()[:n]) {
 		s.serveHTTP2()
 		return false
 	}

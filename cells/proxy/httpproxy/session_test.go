@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,18 +20,12 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 func TestManyRequestsOnOneConnection(t *testing.T) {
 	p := newProxy(t, httpServer(t, echo), Limits{})
-	c := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
-	defer c.CloseIdleConnections()
+	c := p.dial()
 	for i := range 10000 {
 		body := strings.Repeat("x", i%100)
-		answer, err := c.Post(fmt.Sprintf("%s/%d?q", p.url(), i), "text/plain", strings.NewReader(body))
-		if err != nil {
-			t.Fatalf("request %d: %v", i, err)
-		}
-		got, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if want := fmt.Sprintf("POST %s /%d?q %s", p.listener.Addr(), i, body); err != nil || string(got) != want {
-			t.Fatalf("request %d: %q, %v; want %q", i, got, err, want)
+		c.send(fmt.Sprintf("POST /%d?q HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", i, len(body), body))
+		if _, got := c.response("POST"); got != fmt.Sprintf("POST a /%d?q %s", i, body) {
+			t.Fatalf("request %d: got %q", i, got)
 		}
 	}
 	if n := p.dials.Load(); n != 1 {
@@ -39,6 +34,45 @@ func TestManyRequestsOnOneConnection(t *testing.T) {
 	if n := len(p.recorded()); n != 10000 {
 		t.Errorf("%d records, want 10000", n)
 	}
+}
+
+// TestHTTPClient has a client and a server of net/http, with bodies of all kinds in both directions.
+func TestHTTPClient(t *testing.T) {
+	p := newProxy(t, httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if r.URL.Path == "/chunked" {
+			w.(http.Flusher).Flush()
+		}
+		w.Write(body)
+	}), Limits{})
+	c := &http.Client{Transport: &http.Transport{}}
+	defer c.CloseIdleConnections()
+	var group sync.WaitGroup
+	for worker := range 8 {
+		group.Go(func() {
+			for i := range 100 {
+				body := strings.Repeat("0123456789", worker*i*i)
+				var sent io.Reader = strings.NewReader(body)
+				if i%2 == 1 {
+					sent = io.LimitReader(sent, int64(len(body))) // its length is unknown, so it is sent in chunks
+				}
+				answer, err := c.Post(p.url()+[]string{"/chunked", "/length"}[i/2%2], "text/plain", sent)
+				if err != nil {
+					t.Errorf("worker %d, request %d: %v", worker, i, err)
+					return
+				}
+				got, err := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				if err != nil || string(got) != body {
+					t.Errorf("worker %d, request %d: %d bytes, %v; want %d", worker, i, len(got), err, len(body))
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 func TestDenyKeepsConnection(t *testing.T) {

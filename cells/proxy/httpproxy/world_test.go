@@ -15,6 +15,9 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
+// anything are rules that allow every request.
+var anything = []model.HTTPRule{{}}
+
 // proxy is a listener whose connections are served by sessions, in front of one server.
 type proxy struct {
 	t        testing.TB

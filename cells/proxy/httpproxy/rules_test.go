@@ -1,0 +1,128 @@
+package httpproxy
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+func parsed(t testing.TB, text string) *Request {
+	t.Helper()
+	r := new(Request)
+	if reason := r.parse([]byte(text), 128, new(knownHost)); reason != "" {
+		t.Fatalf("%q: %s", text, reason)
+	}
+	return r
+}
+
+func TestDecide(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rules []model.HTTPRule
+		text  string
+		want  Reason
+	}{
+		{"no rules", nil, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{"rule without conditions", []model.HTTPRule{{}}, "GET /../ HTTP/1.1\r\nHost: h\r\n\r\n", ""},
+		{"method", []model.HTTPRule{{Method: "GET|HEAD"}}, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", ""},
+		{"method in lower case", []model.HTTPRule{{Method: "GET"}}, "get / HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{"whole method", []model.HTTPRule{{Method: "GE"}}, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{"whole path", []model.HTTPRule{{Path: "/a"}}, "GET /ab HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{"alternatives are anchored", []model.HTTPRule{{Path: "/a|/b"}}, "GET /ax/b HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{"path with query", []model.HTTPRule{{Path: `/a\?b=.*`}}, "GET /a?b=1 HTTP/1.1\r\nHost: h\r\n\r\n", ""},
+		{"path without query", []model.HTTPRule{{Path: "/a"}}, "GET /a?b=1 HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{"path of absolute form", []model.HTTPRule{{Path: "/a"}}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", ""},
+		{"host in any case, without port", []model.HTTPRule{{Host: `a\.b`}}, "GET / HTTP/1.1\r\nHost: A.B:80\r\n\r\n", ""},
+		{"other host", []model.HTTPRule{{Host: `a\.b`}}, "GET / HTTP/1.1\r\nHost: axb\r\n\r\n", ReasonNoRule},
+		{"all conditions of one rule", []model.HTTPRule{{Method: "GET", Path: "/a"}, {Method: "POST", Path: "/b"}}, "GET /b HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{"second rule", []model.HTTPRule{{Method: "GET", Path: "/a"}, {Method: "POST", Path: "/b"}}, "POST /b HTTP/1.1\r\nHost: h\r\n\r\n", ""},
+		{"header", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "x-a", Value: "1"}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A:  1 \r\n\r\n", ""},
+		{"header in another line", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A: 2\r\nX-A: 1\r\n\r\n", ""},
+		{"header of another value", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A: 11\r\n\r\n", ReasonNoRule},
+		{"header of any value", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", AnyValue: true}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A:\r\n\r\n", ""},
+		{"no header", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", AnyValue: true}}}}, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
+		{
+			"header that is not forwarded", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}},
+			"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nConnection: x-a\r\n\r\n", ReasonNoRule,
+		},
+		{
+			"upgrade", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "Upgrade", Value: "websocket"}}}},
+			"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", "",
+		},
+		{
+			"upgrade that is not forwarded", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "Upgrade", AnyValue: true}}}},
+			"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", ReasonNoRule,
+		},
+		{"ambiguous path", []model.HTTPRule{{Path: "/a.*"}}, "GET /a/../b HTTP/1.1\r\nHost: h\r\n\r\n", ReasonAmbiguousPath},
+		{"ambiguous path, and a rule without path", []model.HTTPRule{{Path: "/a.*"}, {Method: "GET"}}, "GET /a%2fb HTTP/1.1\r\nHost: h\r\n\r\n", ReasonAmbiguousPath},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rules, err := Compile(tt.rules)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rules.Decide(parsed(t, tt.text)); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCompileReportsEveryFault(t *testing.T) {
+	_, err := Compile([]model.HTTPRule{
+		{Method: "("},
+		{Path: "/a)|(/b"},
+		{Host: `\1`, Headers: []model.HTTPHeader{{Name: "a b"}, {Name: "X", Value: "a\nb"}, {Name: "host", Value: "h"}, {Name: "Y", Value: " a"}}},
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{`rule 0: method "("`, `rule 1: path`, `rule 2: host`, `header "a b"`, `header "X"`, `header "host"`, `header "Y"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in: %v", want, err)
+		}
+	}
+}
+
+func TestAmbiguousPath(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/": false, "/a/b.c/d": false, "/a?x=/../%2f//": false, "/...": false, "/.a": false, "/a.": false, "/..a/b..": false,
+		"/%61": false, "/a%20b": false, "/a;b": false, "*": false, "/a%252fb": false,
+		"/a/./b": true, "/a/../b": true, "/..": true, "/.": true, "/a/..?x": true,
+		"/%2e%2e/a": true, "/%2E./a": true, "/a/%2e": true, "/a/.%2e": true,
+		"/a%2fb": true, "/a%2Fb": true, "/a%5cb": true, "/a%5C": true, "/a%00": true, `/a\b`: true,
+		"//": true, "//a": true, "/a//b": true, "/a//": true,
+		"/..;/a": true, "/..;x=y/a": true, "/.;/a": true, "/%2e%2e%3b/a": true, "/..%3Bx": true,
+	} {
+		if got := ambiguousPath(path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}
+
+// FuzzPattern compares with what regexp finds: whether the longest match from the beginning is the whole text.
+func FuzzPattern(f *testing.F) {
+	for _, e := range []string{"GET", "/a/.*", "a|b", "(?i)a", "(?s)/.*", "a.*?", "a|", "^a$", `\Qa.\E`, "a.*b", "[ab]", "(a|b)c", "ab?", `\Q`} {
+		for _, text := range []string{"GET", "/a/b", "a", "A", "ab", "/\n", "/a/\n"} {
+			f.Add(e, text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, expression, text string) {
+		p, err := compilePattern("path", expression)
+		want, wantErr := regexp.Compile(expression)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%q: %v, and of regexp %v", expression, err, wantErr)
+		}
+		if err != nil || expression == "" {
+			return
+		}
+		want.Longest()
+		found := want.FindStringIndex(text)
+		whole := found != nil && found[0] == 0 && found[1] == len(text)
+		if got := p.matches(text); got != whole {
+			t.Errorf("%q matches the whole of %q: %v, want %v", expression, text, got, whole)
+		}
+	})
+}
