@@ -123,7 +123,7 @@ func TestRandom(t *testing.T) {
 		host := func() string {
 			return fmt.Sprintf("%c.%s", 'a'+r.IntN(3), []string{"one.org", "two.org", "x.one.org"}[r.IntN(3)])
 		}
-		for step := range 20000 {
+		for step := range 5000 {
 			switch r.IntN(10) {
 			case 0:
 				endpoint := uint16(r.IntN(5))
