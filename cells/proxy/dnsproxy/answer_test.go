@@ -111,8 +111,8 @@ func TestReadAnswerDamaged(t *testing.T) {
 		"SVCB with a wrong label": data(dns.TypeSVCB, "00014061"),
 	} {
 		got, ok := read(t, func(m *dns.Msg) { m.Answer = []dns.RR{rr, record(t, "example.com. 60 IN A 192.0.2.7")} })
-		if !ok || len(got.Addresses) != 1 || got.Addresses[0] != address("192.0.2.7", time.Minute) {
-			t.Errorf("%s: %v, %t, want what the other record has", name, got.Addresses, ok)
+		if !ok || len(got.Chain) != 0 || len(got.Addresses) != 1 || got.Addresses[0] != address("192.0.2.7", time.Minute) {
+			t.Errorf("%s: %+v, %t, want what the other record has", name, got, ok)
 		}
 	}
 

@@ -71,6 +71,9 @@ func TestHandleTimeout(t *testing.T) {
 			if r.Rcode != tt.code || r.Id != q.Id || rec.Outcome != tt.outcome || rec.Duration != tt.duration {
 				t.Errorf("the pod got %v after %s, %s; want code %d after %s", r, rec.Duration, rec.Outcome, tt.code, tt.duration)
 			}
+			if tt.outcome == Timeout && r.IsEdns0().Option[0].(*dns.EDNS0_EDE).InfoCode != dns.ExtendedErrorCodeNoReachableAuthority {
+				t.Errorf("the OPT record is %v, want the reason in it", r.IsEdns0())
+			}
 			s.servers.Wait()
 			want := []time.Duration{0, 1500 * time.Millisecond}
 			if tt.answerAt == 1 {

@@ -65,7 +65,7 @@ func (q *question) readOPT(m []byte, off int, records uint16) (end int, ok bool)
 		return 0, false
 	}
 	for o := h.data; o != h.end; {
-		if o+4 > h.end || o+4+int(word(m, o+2)) > h.end {
+		if o+4 > h.end { // an option was cut, or was longer than the record
 			return 0, false
 		}
 		o += 4 + int(word(m, o+2))

@@ -153,6 +153,31 @@ func TestServeTCPOutOfOrder(t *testing.T) {
 	}
 }
 
+// TestServeTCPMany asks more on one connection than may be under way, one query after the other.
+func TestServeTCPMany(t *testing.T) {
+	s := newServer(t, answer(t))
+	front := newProxy(t, func(c *Config) {
+		c.Dial = s.dial
+		c.Limits.Pipelined = 2
+	}).serve(t)
+	conn, err := dns.DialTimeout("tcp", front.tcp.String(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	for i := range 10 {
+		for name, code := range map[string]int{"example.com.": dns.RcodeSuccess, "example.net.": dns.RcodeRefused} {
+			if err := conn.WriteMsg(query(name, dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := conn.ReadMsg(); err != nil || m.Rcode != code {
+				t.Fatalf("query %d for %s: %v, %v, want code %d", i, name, m, err, code)
+			}
+		}
+	}
+}
+
 // stream is the client's end of a connection that a handler serves.
 func (p *proxy) stream(t *testing.T, ctx context.Context) (conn net.Conn, ended <-chan struct{}) {
 	client, server := net.Pipe()

@@ -167,7 +167,11 @@ func TestReserved(t *testing.T) {
 	n.Learn(1, "a", []dnsname.Address{address("10.1.2.3", time.Hour), address("::ffff:192.0.2.1", time.Hour), address("192.0.2.2", time.Hour)})
 	n.expectAddresses(t, 1, "a", "192.0.2.1", "192.0.2.2")
 	reserved = netip.MustParsePrefix("192.0.2.2/32")
+	was := n.Counts().Reserved
 	n.Expire()
+	if got := n.Counts().Reserved - was; got != 1 {
+		t.Errorf("%d addresses were counted that are reserved now, want 1", got)
+	}
 	n.expectAddresses(t, 1, "a", "192.0.2.1")
 }
 
@@ -223,5 +227,20 @@ func TestEndpointLimit(t *testing.T) {
 	n.Forget(2)
 	if len(n.names) != 4 {
 		t.Errorf("%d names are known, want 4", len(n.names))
+	}
+}
+
+// TestEndpointLimitSameName drops the only address of a name for another one of it.
+func TestEndpointLimitSameName(t *testing.T) {
+	n := newNames(t, func(c *Config) { c.EndpointLimit = 1 })
+	for _, text := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+		n.Learn(1, "a", []dnsname.Address{address(text, time.Minute)})
+		n.expectAddresses(t, 1, "a", text)
+	}
+	n.Learn(1, "b", []dnsname.Address{address("192.0.2.4", time.Minute), address("192.0.2.5", time.Minute)})
+	n.expectAddresses(t, 1, "a")
+	n.expectAddresses(t, 1, "b", "192.0.2.4")
+	if got, want := n.Counts(), (Counts{EndpointLimit: 3, LeftOut: 1}); got != want || len(n.names) != 1 {
+		t.Errorf("counts are %+v with %d names, want %+v with one", got, len(n.names), want)
 	}
 }

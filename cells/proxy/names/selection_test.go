@@ -57,6 +57,9 @@ func TestSelection(t *testing.T) {
 		if got := fmt.Sprint(s.Addresses()); got != "[192.0.2.1]" {
 			t.Errorf("the selection has %s, want [192.0.2.1]", got)
 		}
+		if len(s.touched) != 0 || len(s.members) != 1 {
+			t.Errorf("%d changes and %d members are kept, want none and one", len(s.touched), len(s.members))
+		}
 		s.Close()
 		n.Learn(3, "b.example.com", []dnsname.Address{address("192.0.2.7", time.Minute)})
 		n.expectChange(t, nil, nil)
