@@ -5,42 +5,12 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/names"
 )
-
-// instant is a connection to a server that answers at once with the same records.
-type instant struct {
-	net.Conn
-	answer []byte
-	id     [2]byte
-}
-
-func (i *instant) Write(m []byte) (int, error) {
-	i.id = [2]byte(m)
-	return len(m), nil
-}
-
-func (i *instant) Read(buffer []byte) (int, error) {
-	n := copy(buffer, i.answer)
-	copy(buffer, i.id[:])
-	return n, nil
-}
-
-func (i *instant) Close() error                    { return nil }
-func (i *instant) SetReadDeadline(time.Time) error { return nil }
-
-func answerBytes(b *testing.B, q *dns.Msg, records ...string) []byte {
-	m := new(dns.Msg).SetReply(q)
-	for _, text := range records {
-		m.Answer = append(m.Answer, record(b, text))
-	}
-	return pack(b, m)
-}
 
 // BenchmarkHandle is the time of the handler alone: the server answers at once.
 func BenchmarkHandle(b *testing.B) {

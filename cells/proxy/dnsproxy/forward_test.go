@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +65,8 @@ func TestHandleForwardsOriginal(t *testing.T) {
 	for range n {
 		p.ask(t, q)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	ids := map[uint16]bool{}
 	for _, m := range got {
 		ids[m.Id] = true
@@ -173,38 +176,59 @@ func TestHandleErrorsOfServerPass(t *testing.T) {
 
 // TestHandleLearn has Learn fail, be late, and take no notice of its context.
 func TestHandleLearn(t *testing.T) {
-	s := newServer(t, answer(t, "example.com. 60 IN A 192.0.2.1"))
-	stuck := make(chan struct{})
+	q := query("example.com.", dns.TypeA)
+	raw := answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")
+	stuck := 3 * time.Second
 	for _, tt := range []struct {
-		name  string
-		learn func(context.Context, Answer) error
-		want  Outcome
+		name     string
+		learn    func(context.Context, Answer) error
+		want     Outcome
+		duration time.Duration
 	}{
-		{"fails", func(context.Context, Answer) error { return errors.New("map is full") }, LearnFailed},
-		{"late", func(ctx context.Context, _ Answer) error { <-ctx.Done(); return ctx.Err() }, LearnLate},
-		{"stuck", func(context.Context, Answer) error { <-stuck; return nil }, LearnLate},
+		{"fails", func(context.Context, Answer) error { return errors.New("map is full") }, LearnFailed, 0},
+		{"late", func(ctx context.Context, _ Answer) error { <-ctx.Done(); return ctx.Err() }, LearnLate, 100 * time.Millisecond},
+		{"stuck", func(context.Context, Answer) error { time.Sleep(stuck); return nil }, LearnLate, 100 * time.Millisecond},
 	} {
-		p := newProxy(t, func(c *Config) {
-			c.Dial, c.Learn = s.dial, tt.learn
-			c.Limits.EndpointQuery = 1
-		})
-		begin := time.Now()
-		if r := p.ask(t, query("example.com.", dns.TypeA)); r.Rcode != dns.RcodeServerFailure || len(r.Answer) != 0 {
-			t.Errorf("%s: the pod got %v, want SERVFAIL", tt.name, r)
-		}
-		if d := time.Since(begin); d > time.Second {
-			t.Errorf("%s: it took %s, want 100 ms", tt.name, d)
-		}
-		p.expectOutcomes(t, tt.want)
-		if tt.name == "stuck" {
-			p.ask(t, query("example.com.", dns.TypeAAAA))
+		synctest.Test(t, func(t *testing.T) {
+			p := newProxy(t, func(c *Config) {
+				c.Dial = func(context.Context, Query) (net.Conn, error) { return &instant{answer: raw}, nil }
+				c.Learn, c.Limits = tt.learn, DefaultLimits()
+				c.Limits.EndpointQuery = 1
+			})
+			if r := p.ask(t, q); r.Rcode != dns.RcodeServerFailure || len(r.Answer) != 0 {
+				t.Errorf("%s: the pod got %v, want SERVFAIL", tt.name, r)
+			}
+			if rec := p.lastRecord(t); rec.Outcome != tt.want || rec.Duration != tt.duration {
+				t.Errorf("%s: %s after %s, want %s after %s", tt.name, rec.Outcome, rec.Duration, tt.want, tt.duration)
+			}
+			if tt.name != "stuck" {
+				return
+			}
+			other := query("example.com.", dns.TypeAAAA)
+			p.ask(t, other)
 			p.expectOutcomes(t, tt.want, EndpointLimit)
-			close(stuck)
+			time.Sleep(stuck)
 			p.Wait()
-			p.ask(t, query("example.com.", dns.TypeAAAA))
-			p.expectOutcomes(t, tt.want, EndpointLimit, Answered)
-		}
+			p.ask(t, q)
+			p.expectOutcomes(t, tt.want, EndpointLimit, tt.want)
+		})
 	}
+}
+
+// TestHandleLearnCanceled has the caller leave while Learn is under way.
+func TestHandleLearnCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := query("example.com.", dns.TypeA)
+		raw := answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")
+		p := newProxy(t, func(c *Config) {
+			c.Dial = func(context.Context, Query) (net.Conn, error) { return &instant{answer: raw}, nil }
+			c.Learn = func(ctx context.Context, _ Answer) error { <-ctx.Done(); return ctx.Err() }
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		p.Handle(ctx, Query{Message: pack(t, q)})
+		p.expectOutcomes(t, Canceled)
+	})
 }
 
 // TestHandleLearnsBeforeReply has a client that looks what was learned when it has its answer.

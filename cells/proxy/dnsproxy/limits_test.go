@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,13 @@ func (p *pipes) dial(context.Context, Query) (net.Conn, error) {
 	return client, nil
 }
 
+// dialed returns how many connections there were.
+func (p *pipes) dialed() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dials
+}
+
 func TestHandleTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		answerAt int
@@ -63,7 +71,7 @@ func TestHandleTimeout(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &pipes{answerAt: tt.answerAt}
-			p := newProxy(t, func(c *Config) { c.Dial = s.dial })
+			p := newProxy(t, func(c *Config) { c.Dial, c.Limits = s.dial, DefaultLimits() })
 			q := query("example.com.", dns.TypeA)
 			q.SetEdns0(1232, false)
 			r := p.ask(t, q)
@@ -104,7 +112,7 @@ func TestHandleCanceled(t *testing.T) {
 func TestGoDuplicate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &pipes{}
-		p := newProxy(t, func(c *Config) { c.Dial = s.dial })
+		p := newProxy(t, func(c *Config) { c.Dial, c.Limits = s.dial, DefaultLimits() })
 		replies := make(chan []byte, 100)
 		first := Query{Endpoint: 7, Client: podAddress, Server: serverAddress, Message: pack(t, query("example.com.", dns.TypeA))}
 		send := func(change func(*Query)) {
@@ -135,8 +143,8 @@ func TestGoDuplicate(t *testing.T) {
 		send(func(*Query) {})
 		synctest.Wait()
 		p.expectOutcomes(t, Duplicate)
-		if s.dials != 1+len(others) || len(replies) != 0 {
-			t.Errorf("%d queries were forwarded and %d replies sent, want %d and none", s.dials, len(replies), 1+len(others))
+		if s.dialed() != 1+len(others) || len(replies) != 0 {
+			t.Errorf("%d queries were forwarded and %d replies sent, want %d and none", s.dialed(), len(replies), 1+len(others))
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
@@ -146,7 +154,7 @@ func TestGoDuplicate(t *testing.T) {
 		send(func(*Query) {})
 		p.Wait()
 		s.servers.Wait()
-		if s.dials != 2+len(others) {
+		if s.dialed() != 2+len(others) {
 			t.Errorf("the query was not forwarded again after its end")
 		}
 	})
@@ -171,15 +179,17 @@ func TestGoLimits(t *testing.T) {
 				})
 			}
 		}
+		replies := func(code int) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return codes[code]
+		}
 		flood(1, 10)
 		flood(2, 10)
 		synctest.Wait()
-		count := map[Outcome]int{}
-		for _, o := range p.outcomes() {
-			count[o]++
-		}
-		if s.dials != 5 || count[EndpointLimit] != 7 || count[TotalLimit] != 8 || codes[codeServer] != 15 {
-			t.Errorf("%d queries were forwarded, outcomes %v, codes %v; want 5, 7 and 8 refused with SERVFAIL", s.dials, count, codes)
+		count := p.counts()
+		if s.dialed() != 5 || count[EndpointLimit] != 7 || count[TotalLimit] != 8 || replies(codeServer) != 15 {
+			t.Errorf("%d queries were forwarded, outcomes %v, %d SERVFAIL; want 5, and 7 and 8 refused with SERVFAIL", s.dialed(), count, replies(codeServer))
 		}
 		p.Wait()
 		s.servers.Wait()
@@ -187,8 +197,8 @@ func TestGoLimits(t *testing.T) {
 		flood(1, 3)
 		p.Wait()
 		s.servers.Wait()
-		if codes[0] != 3 || len(p.queries.keys) != 0 || len(p.queries.slots.endpoints) != 0 || p.queries.slots.used != 0 {
-			t.Errorf("codes are %v, and %d queries still count", codes, p.queries.slots.used)
+		if replies(0) != 3 || len(p.queries.keys) != 0 || len(p.queries.slots.endpoints) != 0 || p.queries.slots.used != 0 {
+			t.Errorf("%d were answered, want 3, and %d queries still count", replies(0), p.queries.slots.used)
 		}
 	})
 }
@@ -201,23 +211,23 @@ func TestNewRefusesLimits(t *testing.T) {
 
 // TestHandleTruncation has answers that say that they are cut, that are larger than the client receives, and that are cut within a record.
 func TestHandleTruncation(t *testing.T) {
-	var cut int
+	var cut atomic.Int32
 	s := newServer(t, func(w dns.ResponseWriter, m *dns.Msg) {
 		r := new(dns.Msg).SetReply(m)
 		for i := range 60 {
 			r.Answer = append(r.Answer, record(t, fmt.Sprintf("example.com. 60 IN A 192.0.2.%d", i)))
 		}
-		r.Truncated = cut != 0
+		r.Truncated = cut.Load() != 0
 		raw := pack(t, r)
-		if cut > 0 {
-			raw = raw[:cut]
+		if n := cut.Load(); n > 0 {
+			raw = raw[:n]
 		}
 		_, _ = w.Write(raw)
 	})
 	for _, tt := range []struct {
 		name    string
 		udp     uint16
-		cut     int
+		cut     int32
 		records int
 		tc      bool
 	}{
@@ -229,7 +239,7 @@ func TestHandleTruncation(t *testing.T) {
 		{"says that it is cut", 4096, -1, 60, true},
 		{"cut within a record", 4096, 100, 0, true},
 	} {
-		cut = tt.cut
+		cut.Store(tt.cut)
 		p := newProxy(t, func(c *Config) { c.Dial = s.dial })
 		q := query("example.com.", dns.TypeA)
 		if tt.udp > 0 {
@@ -243,7 +253,6 @@ func TestHandleTruncation(t *testing.T) {
 			t.Errorf("%s: %d addresses were learned, outcome %s; want %d", tt.name, got.Addresses, got.Outcome, tt.records)
 		}
 	}
-	cut = 0
 }
 
 // TestHandleBadAnswer has an answer whose records cannot be read.

@@ -29,7 +29,14 @@ type proxy struct {
 	records []Record
 }
 
-// newProxy returns a handler whose rules match what ends with example.com, and that learns everything.
+// patient returns limits for tests on real servers: a busy machine may stop all of them for a while.
+func patient() Limits {
+	l := DefaultLimits()
+	l.Timeout, l.Repeat, l.LearnTimeout = time.Minute, time.Minute, time.Minute
+	return l
+}
+
+// newProxy returns a handler whose rules match what ends with example.com, and that learns everything. Its limits are patient.
 func newProxy(t testing.TB, change func(*Config)) *proxy {
 	t.Helper()
 	p := &proxy{}
@@ -51,7 +58,7 @@ func newProxy(t testing.TB, change func(*Config)) *proxy {
 			defer p.mu.Unlock()
 			p.records = append(p.records, r)
 		},
-		Limits: DefaultLimits(),
+		Limits: patient(),
 	}
 	if change != nil {
 		change(&c)
@@ -88,6 +95,15 @@ func (p *proxy) outcomes() []Outcome {
 		all = append(all, r.Outcome)
 	}
 	return all
+}
+
+// counts returns how often there was each outcome.
+func (p *proxy) counts() map[Outcome]int {
+	count := map[Outcome]int{}
+	for _, o := range p.outcomes() {
+		count[o]++
+	}
+	return count
 }
 
 // lastRecord returns the record of the last query.
@@ -205,4 +221,33 @@ func answer(t testing.TB, records ...string) dns.HandlerFunc {
 
 func address(text string, ttl time.Duration) dnsname.Address {
 	return dnsname.Address{Addr: netip.MustParseAddr(text), TTL: ttl}
+}
+
+// instant is a connection to a server that answers at once with the same records.
+type instant struct {
+	net.Conn
+	answer []byte
+	id     [2]byte
+}
+
+func (i *instant) Write(m []byte) (int, error) {
+	i.id = [2]byte(m)
+	return len(m), nil
+}
+
+func (i *instant) Read(buffer []byte) (int, error) {
+	n := copy(buffer, i.answer)
+	copy(buffer, i.id[:])
+	return n, nil
+}
+
+func (i *instant) Close() error                    { return nil }
+func (i *instant) SetReadDeadline(time.Time) error { return nil }
+
+func answerBytes(t testing.TB, q *dns.Msg, records ...string) []byte {
+	m := new(dns.Msg).SetReply(q)
+	for _, text := range records {
+		m.Answer = append(m.Answer, record(t, text))
+	}
+	return pack(t, m)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -66,7 +67,8 @@ func TestServeClients(t *testing.T) {
 	s := newServer(t, func(w dns.ResponseWriter, m *dns.Msg) {
 		answer(t, m.Question[0].Name+" 60 IN A 192.0.2.1")(w, m)
 	})
-	front := newProxy(t, func(c *Config) { c.Dial = s.dial }).serve(t)
+	p := newProxy(t, func(c *Config) { c.Dial = s.dial })
+	front := p.serve(t)
 	var clients sync.WaitGroup
 	for i := range 20 {
 		for network, addr := range map[string]netip.AddrPort{"udp": front.udp, "tcp": front.tcp} {
@@ -76,7 +78,7 @@ func TestServeClients(t *testing.T) {
 					name := fmt.Sprintf("N%d-%d.example.com.", i, j)
 					r, _, err := c.Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), addr.String())
 					if err != nil || len(r.Answer) != 1 || r.Answer[0].Header().Name != name {
-						t.Errorf("%s over %s: %v, %v", name, network, r, err)
+						t.Errorf("%s over %s: %v, %v; outcomes %v", name, network, r, err, p.counts())
 					}
 					r, _, err = c.Exchange(new(dns.Msg).SetQuestion("example.net.", dns.TypeA), addr.String())
 					if err != nil || r.Rcode != dns.RcodeRefused {
@@ -87,6 +89,9 @@ func TestServeClients(t *testing.T) {
 		}
 	}
 	clients.Wait()
+	if got, want := p.counts(), (map[Outcome]int{Answered: 400, Policy: 400}); !maps.Equal(got, want) {
+		t.Errorf("outcomes are %v, want %v", got, want)
+	}
 }
 
 // TestServeResolver has the resolver of Go ask, which tries the names of its search list and needs both kinds of addresses.
@@ -214,7 +219,7 @@ func TestServeTCPEnds(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &pipes{}
-			p := newProxy(t, func(c *Config) { c.Dial = s.dial })
+			p := newProxy(t, func(c *Config) { c.Dial, c.Limits = s.dial, DefaultLimits() })
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			conn, ended := p.stream(t, ctx)
@@ -257,8 +262,8 @@ func TestServeTCPLimits(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if s.dials != 2 {
-			t.Errorf("%d queries of one connection are under way, want 2", s.dials)
+		if s.dialed() != 2 {
+			t.Errorf("%d queries of one connection are under way, want 2", s.dialed())
 		}
 		idle, _ := p.stream(t, t.Context())
 		synctest.Wait()
@@ -270,9 +275,11 @@ func TestServeTCPLimits(t *testing.T) {
 		p.expectOutcomes(t, Connections)
 		idle.Close()
 		synctest.Wait()
-		if err := p.lastRecord(t); err.Outcome != Connections || p.streams.used != 1 {
+		p.streamsMu.Lock()
+		if p.streams.used != 1 {
 			t.Errorf("%d connections count, want 1", p.streams.used)
 		}
+		p.streamsMu.Unlock()
 		reader := dns.Conn{Conn: conn}
 		for range 3 {
 			if m, err := reader.ReadMsg(); err != nil || m.Rcode != dns.RcodeServerFailure {
@@ -280,8 +287,8 @@ func TestServeTCPLimits(t *testing.T) {
 			}
 		}
 		sent.Wait()
-		if s.dials != 3 {
-			t.Errorf("%d queries were forwarded, want all 3", s.dials)
+		if s.dialed() != 3 {
+			t.Errorf("%d queries were forwarded, want all 3", s.dialed())
 		}
 		conn.Close()
 		s.servers.Wait()
