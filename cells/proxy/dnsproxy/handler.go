@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -161,12 +160,13 @@ func (h *Handler) record(q Query, question question, begin time.Time, r result) 
 // forward returns the reply to a query that was admitted.
 func (h *Handler) forward(ctx context.Context, f *flight) []byte {
 	r, stillLearning := h.ask(ctx, f)
+	h.queries.answered(f.key) // a client may repeat it as soon as it has the reply
 	if stillLearning == nil {
-		h.queries.remove(f.key)
+		h.queries.release(f.Endpoint)
 	} else {
 		h.running.Go(func() {
 			<-stillLearning
-			h.queries.remove(f.key)
+			h.queries.release(f.Endpoint)
 		})
 	}
 	if r.outcome != Answered {
@@ -231,49 +231,4 @@ func late(ctx context.Context) Outcome {
 		return LearnLate
 	}
 	return Canceled
-}
-
-// inFlight has the queries that are under way.
-type inFlight struct {
-	mu    sync.Mutex // guards the fields below
-	slots slots
-	keys  map[flightKey]struct{}
-}
-
-// flightKey is what a query and its repetition have in common.
-type flightKey struct {
-	endpoint       uint16
-	id             uint16
-	tcp            bool
-	client, server netip.AddrPort
-	question       string
-}
-
-func newFlightKey(q Query, question question) flightKey {
-	return flightKey{q.Endpoint, word(q.Message, 0), q.TCP, q.Client, q.Server, string(q.Message[headerSize:question.end])}
-}
-
-func newInFlight(each, total int) *inFlight {
-	return &inFlight{slots: newSlots(each, total), keys: map[flightKey]struct{}{}}
-}
-
-// add returns another outcome than "" when there is no room, or the query is under way.
-func (f *inFlight) add(key flightKey) Outcome {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, ok := f.keys[key]; ok {
-		return Duplicate
-	}
-	outcome := f.slots.take(key.endpoint)
-	if outcome == "" {
-		f.keys[key] = struct{}{}
-	}
-	return outcome
-}
-
-func (f *inFlight) remove(key flightKey) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.keys, key)
-	f.slots.release(key.endpoint)
 }
