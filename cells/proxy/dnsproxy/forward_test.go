@@ -39,7 +39,8 @@ func TestHandleAnswer(t *testing.T) {
 		t.Errorf("what was learned (-want +got):\n%s", diff)
 	}
 	rec := p.lastRecord(t)
-	if rec.Outcome != Answered || rec.Name != "www.example.com" || rec.Type != dns.TypeA || rec.Addresses != 2 || rec.Code != 0 || rec.Endpoint != 7 {
+	if rec.Outcome != Answered || rec.Name != "www.example.com" || rec.Type != dns.TypeA ||
+		rec.Addresses != 2 || rec.Code != 0 || rec.Endpoint != 7 {
 		t.Errorf("the record is %+v", rec)
 	}
 }

@@ -88,7 +88,8 @@ func checkWithMiekg(t *testing.T, m []byte, rec Record, rules *dnsname.Rules, al
 	if err := whole.Unpack(m); err != nil {
 		return // options that it wants to understand
 	}
-	if len(whole.Question) != 1 || whole.Question[0].Name != name || whole.Response || whole.Opcode != dns.OpcodeQuery || len(whole.Answer)+len(whole.Ns) != 0 {
+	if len(whole.Question) != 1 || whole.Question[0].Name != name ||
+		whole.Response || whole.Opcode != dns.OpcodeQuery || len(whole.Answer)+len(whole.Ns) != 0 {
 		t.Fatalf("it reads %v", whole)
 	}
 	for _, extra := range whole.Extra {

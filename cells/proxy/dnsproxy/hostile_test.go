@@ -137,7 +137,8 @@ func TestHandlePolicy(t *testing.T) {
 				q.SetEdns0(1400, true)
 			}
 			r := p.ask(t, q)
-			if r.Rcode != dns.RcodeRefused || !slices.Equal(r.Question, q.Question) || !r.RecursionAvailable || !r.CheckingDisabled || len(r.Answer)+len(r.Ns) != 0 {
+			if r.Rcode != dns.RcodeRefused || !slices.Equal(r.Question, q.Question) ||
+				!r.RecursionAvailable || !r.CheckingDisabled || len(r.Answer)+len(r.Ns) != 0 {
 				t.Errorf("%s: the pod got %v, want REFUSED with its question", name, r)
 			}
 			p.expectOutcomes(t, Policy)

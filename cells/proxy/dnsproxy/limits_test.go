@@ -15,7 +15,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// pipes is a server at the other end of pipes, for tests with a clock of their own. It answers a query when it has come as often as answerAt says; 0: never.
+// pipes is a server at the other end of pipes, for tests with a clock of their own. It answers a query when it has
+// come as often as answerAt says; 0: never.
 type pipes struct {
 	answerAt int
 	servers  sync.WaitGroup

@@ -143,7 +143,8 @@ func TestLoadDamaged(t *testing.T) {
 func TestEncodeBounded(t *testing.T) {
 	var many []Lookup
 	for i := range 100 {
-		many = append(many, Lookup{Endpoint: 1, Name: fmt.Sprintf("%03d%s", i, strings.Repeat("x", 97)), Addresses: map[netip.Addr]time.Time{addr("192.0.2.1"): {}}})
+		addresses := map[netip.Addr]time.Time{addr("192.0.2.1"): {}}
+		many = append(many, Lookup{Endpoint: 1, Name: fmt.Sprintf("%03d%s", i, strings.Repeat("x", 97)), Addresses: addresses})
 	}
 	text, left, err := encode(many, 8192)
 	if err != nil || len(text) > 8192 || len(text) < 7900 {

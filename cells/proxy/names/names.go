@@ -22,8 +22,8 @@ type Config struct {
 	Reserved func(netip.Addr) bool
 }
 
-// DefaultConfig returns the usual limits. A client uses an address some time after it has got it, so the TTL may not be too short; resolvers keep
-// nothing for longer than MaxTTL.
+// DefaultConfig returns the usual limits. A client uses an address some time after it has got it, so the TTL may not be too short.
+// Resolvers keep nothing for longer than MaxTTL.
 func DefaultConfig() Config {
 	return Config{MinTTL: time.Minute, MaxTTL: 7 * 24 * time.Hour, NameLimit: 1000, EndpointLimit: 5000}
 }
@@ -104,8 +104,8 @@ func New(c Config) (*Names, error) {
 	}, nil
 }
 
-// Learn has a name that an endpoint has asked for have the addresses, besides those that it has. The name is a text of package dnsname. It returns
-// the revision with which all of them are in the selections of the name.
+// Learn adds addresses to a name that an endpoint has asked for. The name is a text of package dnsname. It returns the revision with
+// which all of them are in the selections of the name.
 func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address) (revision uint64) {
 	return n.learn(endpoint, name, addresses, n.config.MinTTL)
 }
