@@ -1,0 +1,9 @@
+package dnsname
+
+import (
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }

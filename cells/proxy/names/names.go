@@ -1,0 +1,286 @@
+package names
+
+import (
+	"container/list"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/proxy/dnsname"
+)
+
+// Config says how long and how many addresses are kept, and what is asked about them. The functions may be called concurrently.
+type Config struct {
+	MinTTL, MaxTTL time.Duration
+	NameLimit      int // addresses of one name of an endpoint
+	EndpointLimit  int // addresses of all names of an endpoint
+
+	// InUse reports whether a connection of the endpoint uses the address. It is asked when the TTL of the address has ended.
+	InUse func(endpoint uint16, addr netip.Addr) bool
+	// Reserved reports whether the address is one that no name can have: of a pod, a node, or a metadata service.
+	Reserved func(netip.Addr) bool
+}
+
+// DefaultConfig returns the usual limits. A client uses an address some time after it has got it, so the TTL may not be too short.
+// Resolvers keep nothing for longer than MaxTTL.
+func DefaultConfig() Config {
+	return Config{MinTTL: time.Minute, MaxTTL: 7 * 24 * time.Hour, NameLimit: 1000, EndpointLimit: 5000}
+}
+
+func (c Config) validate() error {
+	if c.MinTTL < 0 || c.MaxTTL < c.MinTTL || min(c.NameLimit, c.EndpointLimit) <= 0 {
+		return errors.New("names of DNS: a limit is not above 0, or the longest TTL is below the shortest one")
+	}
+	return nil
+}
+
+// Counts is how many addresses were not learned, or were dropped, since the start.
+type Counts struct {
+	Reserved      uint64 // not learned, or dropped as they are reserved now
+	NameLimit     uint64 // dropped as their name has too many
+	EndpointLimit uint64 // dropped as their endpoint has too many
+	LeftOut       uint64 // not learned as one answer has more than the limits allow
+}
+
+// Names is what is known. Its methods may be called concurrently.
+type Names struct {
+	config Config
+
+	mu         sync.Mutex // guards the fields below
+	endpoints  map[uint16]*endpoint
+	names      map[string]*name
+	selections map[*Selection]struct{}
+	touched    map[*Selection]struct{} // have changes that were not taken
+	sequence   uint64                  // of the last time that an address was learned
+	revision   uint64                  // is raised when an address joins or leaves a selection
+	confirmed  uint64                  // the last revision that is in force
+	waiting    chan struct{}           // closed when confirmed is raised
+	counts     Counts
+	changed    chan struct{}
+	unsaved    bool
+}
+
+// endpoint is one that has asked for names.
+type endpoint struct {
+	id    uint16
+	names map[string]*lookup
+	order order // of the addresses of all names
+}
+
+// name is a name that at least one endpoint has asked for.
+type name struct {
+	text       string
+	lookups    int
+	selections []*Selection // that match it
+}
+
+// lookup is what an endpoint knows of a name.
+type lookup struct {
+	name   *name
+	leases map[netip.Addr]*lease
+	order  order
+}
+
+// lease is an address of a name, for an endpoint.
+type lease struct {
+	endpoint             *endpoint
+	lookup               *lookup
+	addr                 netip.Addr
+	expires              time.Time
+	sequence             uint64 // when it was learned last
+	held                 bool
+	inEndpoint, inLookup *list.Element // nil when it was dropped
+}
+
+// New returns an empty one.
+func New(c Config) (*Names, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Names{
+		config: c, endpoints: map[uint16]*endpoint{}, names: map[string]*name{}, selections: map[*Selection]struct{}{},
+		touched: map[*Selection]struct{}{}, waiting: make(chan struct{}), changed: make(chan struct{}, 1),
+	}, nil
+}
+
+// Learn adds addresses to a name that an endpoint has asked for. The name is a text of package dnsname. It returns the revision with
+// which all of them are in the selections of the name.
+func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address) (revision uint64) {
+	return n.learn(endpoint, name, addresses, n.config.MinTTL)
+}
+
+// learn is Learn with another shortest TTL.
+func (n *Names) learn(endpoint uint16, name string, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
+	var room [16]dnsname.Address
+	learned, reserved := n.learnable(room[:0], addresses)
+	now := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.counts.Reserved += reserved
+	if len(learned) == 0 {
+		return 0
+	}
+	e, l := n.lookup(endpoint, name)
+	first := n.sequence + 1
+	for i, a := range learned {
+		ttl := min(max(a.TTL, minTTL), n.config.MaxTTL)
+		if !n.add(e, l, a.Addr, now.Add(ttl), first) {
+			n.counts.LeftOut += uint64(len(learned) - i)
+			break
+		}
+	}
+	for _, a := range learned {
+		for _, s := range l.name.selections {
+			if m := s.members[a.Addr]; m != nil {
+				revision = max(revision, m.since)
+			}
+		}
+	}
+	return revision
+}
+
+// learnable appends the addresses that are not reserved.
+func (n *Names) learnable(learned, addresses []dnsname.Address) (_ []dnsname.Address, reserved uint64) {
+	for _, a := range addresses {
+		a.Addr = a.Addr.Unmap().WithZone("")
+		if n.reserved(a.Addr) {
+			reserved++
+			continue
+		}
+		learned = append(learned, a)
+	}
+	return learned, reserved
+}
+
+func (n *Names) reserved(addr netip.Addr) bool {
+	return !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() ||
+		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || n.config.Reserved(addr)
+}
+
+// lookup returns what an endpoint knows of a name, which may be nothing yet. It expects the lock.
+func (n *Names) lookup(id uint16, text string) (*endpoint, *lookup) {
+	e := n.endpoints[id]
+	if e == nil {
+		e = &endpoint{id: id, names: map[string]*lookup{}}
+		n.endpoints[id] = e
+	}
+	l := e.names[text]
+	if l == nil {
+		l = &lookup{name: n.name(text), leases: map[netip.Addr]*lease{}}
+		l.name.lookups++
+		e.names[text] = l
+	}
+	return e, l
+}
+
+func (n *Names) name(text string) *name {
+	known := n.names[text]
+	if known == nil {
+		known = &name{text: text}
+		for s := range n.selections {
+			if s.rules.Match(text) {
+				known.selections = append(known.selections, s)
+			}
+		}
+		n.names[text] = known
+	}
+	return known
+}
+
+// add adds an address, or has it expire later. It makes room, and returns false when only addresses with a sequence from first on could give
+// it. It expects the lock.
+func (n *Names) add(e *endpoint, l *lookup, addr netip.Addr, expires time.Time, first uint64) bool {
+	known := l.leases[addr]
+	if known == nil {
+		if !n.makeRoom(e, l, first) {
+			return false
+		}
+		known = &lease{endpoint: e, lookup: l, addr: addr, expires: expires}
+		l.leases[addr] = known
+		for _, s := range l.name.selections {
+			s.join(addr)
+		}
+	} else {
+		known.unlink()
+	}
+	n.sequence++
+	known.sequence, known.held = n.sequence, false
+	if expires.After(known.expires) {
+		known.expires = expires
+	}
+	known.link()
+	n.unsaved = true
+	return true
+}
+
+// makeRoom drops addresses so that there is room for one more. It expects the lock.
+func (n *Names) makeRoom(e *endpoint, l *lookup, first uint64) bool {
+	if l.order.size() >= n.config.NameLimit {
+		oldest := l.order.oldest(first)
+		if oldest == nil {
+			return false
+		}
+		n.counts.NameLimit++
+		n.drop(oldest)
+	}
+	if e.order.size() >= n.config.EndpointLimit {
+		oldest := e.order.oldest(first)
+		if oldest == nil {
+			return false
+		}
+		n.counts.EndpointLimit++
+		n.drop(oldest)
+		if oldest.lookup != l {
+			n.forgetEmpty(oldest.lookup, e)
+		}
+	}
+	return true
+}
+
+// drop drops an address. It expects the lock.
+func (n *Names) drop(l *lease) {
+	l.unlink()
+	delete(l.lookup.leases, l.addr)
+	for _, s := range l.lookup.name.selections {
+		s.leave(l.addr)
+	}
+	n.unsaved = true
+}
+
+// forgetEmpty forgets a name of an endpoint without addresses, and an endpoint without names. It expects the lock.
+func (n *Names) forgetEmpty(l *lookup, e *endpoint) {
+	if len(l.leases) > 0 {
+		return
+	}
+	delete(e.names, l.name.text)
+	if l.name.lookups--; l.name.lookups == 0 {
+		delete(n.names, l.name.text)
+	}
+	if len(e.names) == 0 {
+		delete(n.endpoints, e.id)
+	}
+}
+
+// Forget forgets what an endpoint has asked for. It is for an endpoint that is gone, before its ID is another's.
+func (n *Names) Forget(endpoint uint16) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.endpoints[endpoint]
+	if e == nil {
+		return
+	}
+	for _, l := range e.names {
+		for _, one := range l.leases {
+			n.drop(one)
+		}
+		n.forgetEmpty(l, e)
+	}
+}
+
+// Counts returns how much was not learned or dropped.
+func (n *Names) Counts() Counts {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.counts
+}
