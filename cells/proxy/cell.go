@@ -20,8 +20,11 @@ func Module(cfg redirect.Config) fx.Option {
 }
 
 // newStarted is [New] bound to the application's life.
-func newStarted(lc fx.Lifecycle, kernel Kernel, cfg redirect.Config, log *slog.Logger) *Proxy {
-	p := New(kernel, cfg, log)
+func newStarted(lc fx.Lifecycle, kernel Kernel, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
+	p, err := New(kernel, cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	lc.Append(fx.StartStopHook(p.Start, p.Stop))
-	return p
+	return p, nil
 }

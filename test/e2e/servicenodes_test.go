@@ -86,6 +86,8 @@ const (
 	closed      = "closed"      // nobody listens at the backend
 	web         = "web"         // HTTP, on the node of the first pods
 	remoteWeb   = "remoteweb"   // HTTP, on the other node
+	names       = "names"       // DNS, on the node of the first pods
+	remoteNames = "remotenames" // DNS, on the other node
 )
 
 func (n *serviceNodes) services(six bool) []service {
@@ -98,6 +100,8 @@ func (n *serviceNodes) services(six bool) []service {
 		{name: closed, backends: []netip.AddrPort{n.b.at(six, closedPort)}},
 		{name: web, nodePort: 30084, backends: []netip.AddrPort{n.b.at(six, webPort)}},
 		{name: remoteWeb, nodePort: 30085, backends: []netip.AddrPort{n.d.at(six, webPort)}},
+		{name: names, backends: []netip.AddrPort{n.b.at(six, dnsPort)}},
+		{name: remoteNames, backends: []netip.AddrPort{n.d.at(six, dnsPort)}},
 	}
 	for i := range all {
 		all[i].clusterIP = netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + i)})

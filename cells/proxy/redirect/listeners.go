@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -169,25 +170,34 @@ func (l *Listeners) unload() {
 	}
 }
 
+// StopAccepting closes the sockets for connections: new ones wait for the next proxy.
+func (l *Listeners) StopAccepting() error {
+	var errs []error
+	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
+		if listener != nil {
+			errs = append(errs, listener.Close())
+		}
+	}
+	return closed(errs...)
+}
+
 func (l *Listeners) close() error {
 	if l == nil {
 		return nil
 	}
 	l.unload()
-	var errs []error
-	if l.TCP4 != nil {
-		errs = append(errs, l.TCP4.Close())
+	errs := []error{l.StopAccepting()}
+	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
+		if socket != nil {
+			errs = append(errs, socket.Close())
+		}
 	}
-	if l.TCP6 != nil {
-		errs = append(errs, l.TCP6.Close())
-	}
-	if l.UDP4 != nil {
-		errs = append(errs, l.UDP4.Close())
-	}
-	if l.UDP6 != nil {
-		errs = append(errs, l.UDP6.Close())
-	}
-	return errors.Join(errs...)
+	return closed(errs...)
+}
+
+// closed leaves out the errors of what was closed before.
+func closed(errs ...error) error {
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, net.ErrClosed) })...)
 }
 
 func unpin(pin string) error {
@@ -226,14 +236,20 @@ func tellDestination(network string, fd int) (err error) {
 
 // transparent lets a socket have addresses of others, and marks what it sends (ip(7), IP_TRANSPARENT).
 func transparent(fd int) error {
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	if err == nil && domain == unix.AF_INET6 {
-		err = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1)
-	} else if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return os.NewSyscallError("getsockopt", err)
 	}
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)
+	if err := setTransparent(fd, family); err != nil {
+		return err
 	}
-	return os.NewSyscallError("setsockopt", err)
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark))
+}
+
+func setTransparent(fd, family int) error {
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	if family == unix.AF_INET6 {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, 1))
 }
