@@ -112,6 +112,10 @@ func TestRedirectFromOutside(t *testing.T) {
 	if from := p.redirectOf(t, outsider); from.Source.IP() != outsider || from.Id != 0 || from.SentHere != 0 {
 		t.Errorf("the proxy is told of %+v, want the outsider", from)
 	}
+	wantVerdict(t, "from outside, as a pod of this node", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, p.down(p.client.ip4, syn)), deliver)
+	if from := p.redirectOf(t, p.client.ip4); from.Source.IP().IsValid() || from.Id != 0 {
+		t.Errorf("the proxy is told of %+v, want no source", from)
+	}
 	node, _ := p.run(t, p.objects.ToPod, p.server, p.down(nodeIPv4, syn))
 	wantVerdict(t, "the node itself, which every pod accepts", node, toStack)
 }
