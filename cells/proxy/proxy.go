@@ -207,7 +207,8 @@ func (p *Proxy) serveConn(conn *net.TCPConn) {
 			return nil
 		}
 	}
-	if !p.sessions.add(s) {
+	if err := p.sessions.add(s); err != nil {
+		p.log.Debug("connection refused", "source", c.client, "destination", c.server, "error", err)
 		reset(conn)
 		return
 	}
