@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,8 @@ type Proxy struct {
 	log      *slog.Logger
 	rules    rulesByNumber
 	sessions sessions
+	meters   *meters
+	use      use
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
 
@@ -37,7 +41,7 @@ var _ policy.Proxy = (*Proxy)(nil)
 
 // New returns a proxy that is not started. It touches nothing.
 func New(kernel Kernel, cfg redirect.Config, log *slog.Logger) *Proxy {
-	return &Proxy{kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, changed: make(chan struct{}, 1)}
+	return &Proxy{kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, meters: newMeters(), use: use{opened: make(chan struct{}, 1)}, changed: make(chan struct{}, 1)}
 }
 
 // Start begins to decide again when policies change. The way into the proxy is opened by Prepare. It is one of the network namespace of
@@ -76,6 +80,7 @@ func (p *Proxy) Stop(ctx context.Context) error {
 		return nil
 	}
 	p.started, p.listeners = false, nil
+	p.use.noteStopped()
 	close(p.stop)
 	err := p.redirect.Close()
 	err = errors.Join(err, p.sessions.stop(ctx, drainTimeout))
@@ -118,7 +123,9 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 		return nil
 	}
 	listeners, err := p.redirect.Open()
+	p.use.noteOpened(err)
 	if err != nil {
+		p.rules.remove(slices.Collect(maps.Keys(sets))) // nobody releases what was not prepared
 		return err
 	}
 	p.listeners = listeners
@@ -126,7 +133,7 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 	return nil
 }
 
-// Release implements [policy.Proxy]. The way into the proxy stays for the next rules.
+// Release implements [policy.Proxy]. The way into the proxy stays for a while, and as long as there are connections.
 func (p *Proxy) Release(numbers []uint32) { p.rules.remove(numbers) }
 
 // Changed implements [policy.Proxy].
@@ -169,6 +176,7 @@ func (p *Proxy) accept(listener *net.TCPListener) {
 			}
 			continue
 		}
+		p.meters.accept()
 		p.served.Go(func() { p.serveConn(conn) })
 	}
 }
@@ -181,23 +189,26 @@ func (p *Proxy) serveConn(conn *net.TCPConn) {
 	}
 	if err != nil {
 		p.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	http := &httpproxy.Session{
-		Client: conn, Decide: c.decideHTTP,
+		Client: conn, Decide: c.decideHTTP, Record: p.meters.request,
 		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, c) },
 	}
 	s := &session{connection: c, cancel: cancel, drain: http.Drain, done: make(chan struct{})}
 	if !p.sessions.add(s) {
+		p.meters.refuse(errStopped)
 		reset(conn)
 		return
 	}
 	defer p.sessions.remove(s)
 	// Between the decision above and add, a policy may have changed, or an endpoint have gone.
 	if _, err := c.decide(); err != nil {
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
@@ -208,7 +219,7 @@ func (p *Proxy) serveConn(conn *net.TCPConn) {
 
 // dial connects to the server as the one who has opened the connection.
 func (p *Proxy) dial(ctx context.Context, c *connection) (net.Conn, error) {
-	return p.redirect.Dial(ctx, "tcp", netip.AddrPortFrom(c.opener.Source, c.client.Port()), c.server)
+	return p.meters.dialed(p.redirect.Dial(ctx, "tcp", netip.AddrPortFrom(c.opener.Source, c.client.Port()), c.server))
 }
 
 // reset closes a connection so that its client knows that it has failed.

@@ -205,6 +205,14 @@ func (l *Listeners) compare(pin string, index int) string {
 	return ""
 }
 
+// Damage returns why the last Repair failed, nil if it has not. It does not wait for others.
+func (r *Redirect) Damage() error {
+	if text := r.damage.Load(); text != nil {
+		return errors.New(*text)
+	}
+	return nil
+}
+
 // Repair makes everything as Open has. What is not Porin's stays. It does nothing unless the way is open.
 func (r *Redirect) Repair() error {
 	r.mu.Lock()
@@ -212,6 +220,17 @@ func (r *Redirect) Repair() error {
 	if r.listeners == nil {
 		return nil
 	}
+	err := r.repair()
+	r.damage.Store(nil)
+	if err != nil {
+		text := err.Error()
+		r.damage.Store(&text)
+	}
+	return err
+}
+
+// repair expects the lock.
+func (r *Redirect) repair() error {
 	differences, err := r.compare()
 	if err == nil && len(differences) == 0 {
 		return nil

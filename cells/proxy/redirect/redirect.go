@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -37,9 +38,10 @@ type Redirect struct {
 	link Link
 	log  *slog.Logger
 
-	mu        sync.Mutex    // guards the fields below; held while the kernel is changed
-	namespace *namespace    // nil unless open
-	closed    chan struct{} // closed by Close and Remove; nil unless open
+	mu        sync.Mutex             // guards the fields below; held while the kernel is changed
+	namespace *namespace             // nil unless open
+	damage    atomic.Pointer[string] // why the last repair failed; read without the lock
+	closed    chan struct{}          // closed by Close and Remove; nil unless open
 	handle    *netlink.Handle
 	divert    *divert
 	listeners *Listeners
@@ -119,6 +121,7 @@ func (r *Redirect) close() error {
 		r.handle.Close()
 	}
 	errs = append(errs, r.namespace.close())
+	r.damage.Store(nil)
 	r.namespace, r.handle, r.divert, r.listeners, r.closed = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -235,8 +235,8 @@ func TestRepairForeignDevice(t *testing.T) {
 	if found := w.differences(t); len(found) == 0 || !found[0].Foreign {
 		t.Errorf("differences %+v, want a foreign device", found)
 	}
-	if err := w.redirect.Repair(); err == nil {
-		t.Error("Repair succeeds with a foreign device")
+	if err := w.redirect.Repair(); err == nil || w.redirect.Damage() == nil {
+		t.Errorf("Repair with a foreign device: %v, and the damage is %v", err, w.redirect.Damage())
 	}
 	must(t, w.redirect.Remove())
 	if links := w.shell(t, "ip -br link"); !strings.Contains(links, "porin-l7") {
