@@ -119,6 +119,7 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 		return err
 	}
 	p.rules.add(sets)
+	p.use.noteNeeded()
 	if p.rules.count() == 0 || p.listeners != nil {
 		return nil
 	}

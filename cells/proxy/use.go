@@ -27,6 +27,12 @@ func (u *use) noteOpened(err error) {
 	}
 }
 
+func (u *use) noteNeeded() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.idle = false
+}
+
 func (u *use) noteRemoved(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

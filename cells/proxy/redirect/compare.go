@@ -143,13 +143,16 @@ func (r *Redirect) compareRoutes() (differences []Difference, err error) {
 	return differences, nil
 }
 
-// compareListener expects the index of the device, 0 when it is missing.
+// compareListener expects the index of the device. With 0 there is none, and nothing to compare with.
 func (r *Redirect) compareListener(index int) (differences []Difference, err error) {
+	if index == 0 {
+		return nil, nil
+	}
 	differs := func(detail string) {
 		differences = append(differences, Difference{Part: PartListener, Subject: "program " + bpf.SelectListener, Detail: detail})
 	}
 	known, err := r.link.ProxyLink()
-	if err == nil && (known != index || known == 0) {
+	if err == nil && (known != index) {
 		differs(fmt.Sprintf("the programs redirect by the device with index %d instead of %d", known, index))
 	}
 	if detail := r.listeners.compare(r.pin(), index); detail != "" {
