@@ -5,8 +5,12 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
@@ -16,6 +20,12 @@ func Module(cfg redirect.Config) fx.Option {
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(newStarted, fx.Private),
 		fx.Provide(func(p *Proxy) policy.Proxy { return p }, NewStep),
+		doctor.Check(newChecker),
+		supervisor.Tasks(newFollowTask),
+		supervisor.Tasks(newRemoveTask),
+		supervisor.Health(newReporter),
+		server.Report(newReporter),
+		metrics.Collect(newCollector),
 	)
 }
 

@@ -10,8 +10,9 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// fakeKernel has verdicts by direction and endpoint.
-type fakeKernel struct {
+// rowKernel has verdicts by direction and endpoint.
+type rowKernel struct {
+	fakeKernel
 	opener    Opener
 	openerErr error
 	endpoints map[netip.Addr]uint16
@@ -20,20 +21,18 @@ type fakeKernel struct {
 	questions []policy.Question
 }
 
-func (k *fakeKernel) SetProxyLink(int) error { return nil }
-
-func (k *fakeKernel) Opener(model.Protocol, netip.AddrPort, netip.AddrPort) (Opener, error) {
+func (k *rowKernel) Opener(model.Protocol, netip.AddrPort, netip.AddrPort) (Opener, error) {
 	return k.opener, k.openerErr
 }
 
-func (k *fakeKernel) EndpointAt(addr netip.Addr) (uint16, error) { return k.endpoints[addr], nil }
+func (k *rowKernel) EndpointAt(addr netip.Addr) (uint16, error) { return k.endpoints[addr], nil }
 
-func (k *fakeKernel) Verdict(q policy.Question) (uint32, error) {
+func (k *rowKernel) Verdict(q policy.Question) (uint32, error) {
 	k.questions = append(k.questions, q)
 	return k.verdicts[q.Direction][q.Local.ID], nil
 }
 
-func (k *fakeKernel) Version(id uint16) (uint64, error) { return k.versions[id], nil }
+func (k *rowKernel) Version(id uint16) (uint64, error) { return k.versions[id], nil }
 
 const clientID, serverID = 1, 2
 
@@ -42,9 +41,9 @@ var (
 	serverAddr = netip.MustParseAddrPort("10.0.0.2:80")
 )
 
-// newFakeKernel has a connection between two endpoints of the node, with rules 5 for the client and 6 for the server.
-func newFakeKernel() *fakeKernel {
-	return &fakeKernel{
+// newRowKernel has a connection between two endpoints of the node, with rules 5 for the client and 6 for the server.
+func newRowKernel() *rowKernel {
+	return &rowKernel{
 		opener:    Opener{Source: clientAddr.Addr(), Endpoint: clientID},
 		endpoints: map[netip.Addr]uint16{clientAddr.Addr(): clientID, serverAddr.Addr(): serverID},
 		verdicts:  map[model.Direction]map[uint16]uint32{model.Egress: {clientID: 5}, model.Ingress: {serverID: 6}},
@@ -65,7 +64,7 @@ func newRules(t *testing.T, numbers ...uint32) *rulesByNumber {
 	return rules
 }
 
-func newConnection(t *testing.T, k *fakeKernel, rules *rulesByNumber) *connection {
+func newConnection(t *testing.T, k *rowKernel, rules *rulesByNumber) *connection {
 	t.Helper()
 	c, err := identify(k, rules, model.TCP, clientAddr, serverAddr)
 	if err != nil {
@@ -75,7 +74,7 @@ func newConnection(t *testing.T, k *fakeKernel, rules *rulesByNumber) *connectio
 }
 
 func TestDecideBothEnds(t *testing.T) {
-	k, rules := newFakeKernel(), newRules(t, 5, 6)
+	k, rules := newRowKernel(), newRules(t, 5, 6)
 	d, err := newConnection(t, k, rules).decide()
 	if err != nil || d.egress != rules.get(5) || d.ingress != rules.get(6) {
 		t.Fatalf("decided %+v, %v", d, err)
@@ -88,23 +87,23 @@ func TestDecideBothEnds(t *testing.T) {
 func TestDecide(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		change func(k *fakeKernel)
+		change func(k *rowKernel)
 		sets   int // of rules; -1: denied
 	}{
-		{"both ends have rules", func(*fakeKernel) {}, 2},
-		{"the client's policy denies", func(k *fakeKernel) { k.verdicts[model.Egress][clientID] = abi.RowDeny }, -1},
-		{"the server's policy denies", func(k *fakeKernel) { k.verdicts[model.Ingress][serverID] = abi.RowDeny }, -1},
-		{"rules that the proxy does not have", func(k *fakeKernel) { k.verdicts[model.Ingress][serverID] = 7 }, -1},
-		{"the server has no rules", func(k *fakeKernel) { k.verdicts[model.Ingress][serverID] = abi.RowAllow }, 1},
-		{"no end has rules any more", func(k *fakeKernel) {
+		{"both ends have rules", func(*rowKernel) {}, 2},
+		{"the client's policy denies", func(k *rowKernel) { k.verdicts[model.Egress][clientID] = abi.RowDeny }, -1},
+		{"the server's policy denies", func(k *rowKernel) { k.verdicts[model.Ingress][serverID] = abi.RowDeny }, -1},
+		{"rules that the proxy does not have", func(k *rowKernel) { k.verdicts[model.Ingress][serverID] = 7 }, -1},
+		{"the server has no rules", func(k *rowKernel) { k.verdicts[model.Ingress][serverID] = abi.RowAllow }, 1},
+		{"no end has rules any more", func(k *rowKernel) {
 			k.verdicts[model.Ingress][serverID], k.verdicts[model.Egress][clientID] = abi.RowAllow, abi.RowAllow
 		}, 0},
-		{"the server is elsewhere", func(k *fakeKernel) { delete(k.endpoints, serverAddr.Addr()) }, 1},
-		{"the client is elsewhere", func(k *fakeKernel) { k.opener.Endpoint = 0 }, 1},
-		{"a pod that reaches itself by a Service", func(k *fakeKernel) { k.endpoints[serverAddr.Addr()] = clientID }, 0},
+		{"the server is elsewhere", func(k *rowKernel) { delete(k.endpoints, serverAddr.Addr()) }, 1},
+		{"the client is elsewhere", func(k *rowKernel) { k.opener.Endpoint = 0 }, 1},
+		{"a pod that reaches itself by a Service", func(k *rowKernel) { k.endpoints[serverAddr.Addr()] = clientID }, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			k := newFakeKernel()
+			k := newRowKernel()
 			row.change(k)
 			d, err := newConnection(t, k, newRules(t, 5, 6)).decide()
 			if row.sets < 0 {
@@ -121,7 +120,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestDecideAgain(t *testing.T) {
-	k, rules := newFakeKernel(), newRules(t, 5, 6, 7)
+	k, rules := newRowKernel(), newRules(t, 5, 6, 7)
 	c := newConnection(t, k, rules)
 	decide := func() *decision {
 		t.Helper()
@@ -156,7 +155,7 @@ func TestDecideAgain(t *testing.T) {
 }
 
 func TestIdentifyUnknown(t *testing.T) {
-	k := newFakeKernel()
+	k := newRowKernel()
 	k.openerErr = ErrNoOpener
 	if _, err := identify(k, newRules(t), model.TCP, clientAddr, serverAddr); !errors.Is(err, ErrNoOpener) {
 		t.Errorf("error %v", err)
@@ -165,7 +164,7 @@ func TestIdentifyUnknown(t *testing.T) {
 
 // Rules of one end are for HTTP and those of the other one for DNS: nobody could say what the connection has to be.
 func TestProtocolConflict(t *testing.T) {
-	k, rules := newFakeKernel(), newRules(t, 5)
+	k, rules := newRowKernel(), newRules(t, 5)
 	names, err := compile(model.Layer7{DNS: []model.DNSRule{{Pattern: "*"}}})
 	if err != nil {
 		t.Fatal(err)

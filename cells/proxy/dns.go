@@ -20,7 +20,7 @@ func (p *Proxy) newDNS() (*dnsproxy.Handler, error) {
 			if q.TCP {
 				network = "tcp"
 			}
-			return p.redirect.Dial(ctx, network, q.Client, q.Server)
+			return p.meters.dialed(p.redirect.Dial(ctx, network, q.Client, q.Server))
 		},
 		Learn:  func(context.Context, dnsproxy.Answer) error { return nil },
 		Record: p.recordQuery,
@@ -29,6 +29,7 @@ func (p *Proxy) newDNS() (*dnsproxy.Handler, error) {
 }
 
 func (p *Proxy) recordQuery(r dnsproxy.Record) {
+	p.meters.query(r)
 	p.log.Debug("query answered", "endpoint", r.Endpoint, "source", r.Client, "destination", r.Server, "name", r.Name, "type", r.Type, "reason", r.Outcome, "duration", r.Duration)
 }
 

@@ -6,4 +6,4 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks(), testutil.HostUntouched()) }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +27,8 @@ type Proxy struct {
 	rules    rulesByNumber
 	sessions sessions
 	dns      *dnsproxy.Handler
+	meters   *meters
+	use      use
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
 
@@ -39,7 +43,10 @@ var _ policy.Proxy = (*Proxy)(nil)
 
 // New returns a proxy that is not started. It touches nothing.
 func New(kernel Kernel, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
-	p := &Proxy{kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, changed: make(chan struct{}, 1)}
+	p := &Proxy{
+		kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, meters: newMeters(), use: use{opened: make(chan struct{}, 1)},
+		changed: make(chan struct{}, 1),
+	}
 	dns, err := p.newDNS()
 	p.dns = dns
 	return p, err
@@ -82,6 +89,7 @@ func (p *Proxy) Stop(ctx context.Context) error {
 		return nil
 	}
 	p.started = false
+	p.use.noteStopped()
 	var err error
 	if p.listeners != nil {
 		err = p.listeners.StopAccepting()
@@ -123,11 +131,14 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 		return err
 	}
 	p.rules.add(sets)
+	p.use.noteNeeded()
 	if p.rules.count() == 0 || p.listeners != nil {
 		return nil
 	}
 	listeners, err := p.redirect.Open()
+	p.use.noteOpened(err)
 	if err != nil {
+		p.rules.remove(slices.Collect(maps.Keys(sets))) // nobody releases what was not prepared
 		return err
 	}
 	p.listeners = listeners
@@ -135,7 +146,7 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 	return nil
 }
 
-// Release implements [policy.Proxy]. The way into the proxy stays for the next rules.
+// Release implements [policy.Proxy]. The way into the proxy stays for a while, and as long as there are connections.
 func (p *Proxy) Release(numbers []uint32) { p.rules.remove(numbers) }
 
 // Changed implements [policy.Proxy].
@@ -184,6 +195,7 @@ func (p *Proxy) accept(ctx context.Context, listener *net.TCPListener) {
 			}
 			continue
 		}
+		p.meters.accept()
 		p.served.Go(func() { p.serveConn(conn) })
 	}
 }
@@ -193,6 +205,7 @@ func (p *Proxy) serveConn(conn *net.TCPConn) {
 	c, dns, err := p.admit(conn)
 	if err != nil {
 		p.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
@@ -209,12 +222,14 @@ func (p *Proxy) serveConn(conn *net.TCPConn) {
 	}
 	if err := p.sessions.add(s); err != nil {
 		p.log.Debug("connection refused", "source", c.client, "destination", c.server, "error", err)
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
 	defer p.sessions.remove(s)
 	// Between the decision above and add, a policy may have changed, or an endpoint have gone.
 	if _, err := c.decide(); err != nil {
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
@@ -240,7 +255,7 @@ func (p *Proxy) admit(conn *net.TCPConn) (c *connection, dns bool, err error) {
 // newHTTP returns what serves a connection for HTTP.
 func (p *Proxy) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
 	http := &httpproxy.Session{
-		Client: conn, Decide: s.decideHTTP,
+		Client: conn, Decide: s.decideHTTP, Record: p.meters.request,
 		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, s.connection) },
 	}
 	s.drain = http.Drain
@@ -249,7 +264,7 @@ func (p *Proxy) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Conte
 
 // dial connects to the server as the one who has opened the connection.
 func (p *Proxy) dial(ctx context.Context, c *connection) (net.Conn, error) {
-	return p.redirect.Dial(ctx, "tcp", c.source(), c.server)
+	return p.meters.dialed(p.redirect.Dial(ctx, "tcp", c.source(), c.server))
 }
 
 // reset closes a connection so that its client knows that it has failed.

@@ -96,10 +96,8 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 
 // attach has the sockets get what comes by the device, in place of those of a former agent.
 func (l *Listeners) attach(pin string, index int) (err error) {
-	if l.program != nil && l.index == index {
-		if _, err := os.Stat(pin); err == nil {
-			return nil
-		}
+	if l.compare(pin, index) == "" {
+		return nil
 	}
 	if err := l.load(index); err != nil {
 		return err
@@ -200,9 +198,12 @@ func closed(errs ...error) error {
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, net.ErrClosed) })...)
 }
 
+// unpin removes the pin, and its folder when nothing else is in it.
 func unpin(pin string) error {
-	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the pin %s: %w", pin, err)
+	for _, name := range []string{pin, filepath.Dir(pin)} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+			return fmt.Errorf("remove the pin %s: %w", pin, err)
+		}
 	}
 	return nil
 }
