@@ -157,6 +157,26 @@ func TestTruncatedResponse(t *testing.T) {
 	}
 }
 
+// TestUnsolicitedResponseToNext: a second response that comes with the first one is none to a request which the client had sent ahead.
+func TestUnsolicitedResponseToNext(t *testing.T) {
+	p := newProxy(t, rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {
+		if _, err := http.ReadRequest(r); err != nil {
+			t.Error(err)
+		}
+		io.WriteString(c, okEmpty+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+		io.Copy(io.Discard, r)
+	}), Limits{})
+	for range 300 {
+		c := p.dial()
+		c.send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n")
+		c.expect(200, "")
+		if got, _ := c.rest(); strings.Contains(got, "poison") {
+			t.Fatalf("the client read %q", got)
+		}
+		c.Close()
+	}
+}
+
 // TestUnsolicitedResponse: what a server sends between requests is no response to the next one.
 func TestUnsolicitedResponse(t *testing.T) {
 	for name, later := range map[string]bool{"with the response": false, "later": true} {
