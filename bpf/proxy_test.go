@@ -61,6 +61,9 @@ func TestRedirect(t *testing.T) {
 				return p.request(t, p.objects.ToPod, p.server, &p.client, p.down(p.client.ip4, flags))
 			}
 			wantVerdict(t, "the client's SYN", p.fromClient(t, syn), toStack)
+			if err := p.objects.ProxyLink.Put(uint32(0), uint32(0)); err != nil {
+				t.Fatal(err)
+			}
 			wantVerdict(t, "without a proxy", arrives(syn), dropped)
 			p.wantDrops(t, p.server, abi.DropProxy, 1)
 			p.proxyLink(t)
