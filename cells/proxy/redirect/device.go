@@ -49,6 +49,9 @@ func (r *Redirect) device() (index int, err error) {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.HardwareAddr = link.ProxyDevice, mac
 		err := r.handle.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: link.ProxyDevicePeer})
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return 0, fmt.Errorf("make the device %s: %w: %w", link.ProxyDevice, ErrUnsupported, err)
+		}
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return 0, fmt.Errorf("make the device %s: %w", link.ProxyDevice, err)
 		}

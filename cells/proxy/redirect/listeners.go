@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
@@ -146,6 +147,9 @@ func (l *Listeners) load(index int) error {
 		return fmt.Errorf("configure %s: %w", bpf.SelectListener, err)
 	}
 	collection, err := ebpf.NewCollection(spec)
+	if err != nil && errors.Is(features.HaveProgramType(ebpf.SkLookup), ebpf.ErrNotSupported) {
+		return fmt.Errorf("load %s: %w: %w", bpf.SelectListener, ErrUnsupported, err)
+	}
 	if err != nil {
 		return fmt.Errorf("load %s: %w", bpf.SelectListener, err)
 	}
