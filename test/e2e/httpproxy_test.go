@@ -421,7 +421,8 @@ func webNodes(t *testing.T, c *nodeGroup, fabric *testutil.Fabric, mode proxyMod
 	}
 	c.waitForPing(n.a.Namespace, n.d.ipv4)
 	c.waitForPing(n.a.Namespace, n.d.ipv6)
-	both := []byte(ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}"))
+	const queries = `toPorts: [{ports: [{port: "5053", protocol: ANY}]}]`
+	both := []byte(ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}, {" + queries + "}], egress: [{" + publicOnly + "}]}"))
 	for _, r := range c.nodes {
 		if _, err := r.api.PutPolicies(t.Context(), both); err != nil {
 			t.Fatal(err)
