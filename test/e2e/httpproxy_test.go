@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,7 +49,7 @@ func serveWeb(t *testing.T, p party) {
 // webClient requests from a namespace. Each request has a connection of its own unless keep.
 func webClient(t *testing.T, from *testutil.Namespace, keep bool) *http.Client {
 	t.Helper()
-	transport := &http.Transport{DisableKeepAlives: !keep, Dial: func(_, address string) (net.Conn, error) {
+	transport := &http.Transport{DisableKeepAlives: !keep, DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 		return from.Dial(netip.MustParseAddrPort(address), 5*time.Second)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
