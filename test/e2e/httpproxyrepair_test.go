@@ -2,14 +2,18 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -38,9 +42,7 @@ func TestHTTPRulesDamage(t *testing.T) {
 		for _, six := range []bool{false, true} {
 			for _, p := range []party{n.b, n.d} {
 				testutil.Eventually(t, func() error {
-					client := webClient(t, n.a.Namespace, false)
-					client.Timeout = 2 * time.Second
-					status, body, err := get(client, p.at(six, webPort), "/public/x")
+					status, body, err := get(webClient(t, n.a.Namespace, false), p.at(six, webPort), "/public/x")
 					if err == nil && status != http.StatusOK {
 						err = fmt.Errorf("status %d", status)
 					}
@@ -129,4 +131,60 @@ func TestHTTPRulesGone(t *testing.T) {
 	})
 	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}")
 	checkHTTP(t, true, n.httpEgress(true)[:1])
+}
+
+// TestFlowsOfHTTPRules has connections go through the proxy: each is shown once as allowed, with what may be asked for, and nothing as dropped.
+func TestFlowsOfHTTPRules(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	for _, p := range []party{n.b, n.d} {
+		serveWeb(t, p)
+	}
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}")
+	n.forEachFamily(func(t *testing.T, six bool) {
+		_, seq := n.flowsNow()
+		cases := n.httpEgress(six)[:4]
+		for _, c := range cases {
+			status, body, err := get(webClient(t, c.from.Namespace, false), c.to, "/public/x")
+			if err != nil || status != http.StatusOK {
+				t.Errorf("%s: %d %q, %v", c.name, status, body, err)
+			}
+		}
+		redirected := map[string]int{}
+		ctx, cancel := context.WithTimeout(t.Context(), reach)
+		defer cancel()
+		for f, err := range n.one.api.Flows(ctx, client.FlowOptions{Since: seq, Follow: true}) {
+			if err != nil {
+				t.Fatalf("flows: %v; connections to %v", err, redirected)
+			}
+			if f.Verdict != v1.FlowAllowed {
+				t.Errorf("shown as %s (%s): %s", f.Verdict, f.Reason, flowText(f))
+			}
+			if f.From.Port < 61000 && f.Egress != nil && len(f.Egress.Layer7) > 0 {
+				redirected[netip.AddrPortFrom(f.To.Address, f.To.Port).String()]++
+			}
+			if redirected[n.b.at(six, webPort).String()] == 2 && redirected[n.d.at(six, webPort).String()] == 2 {
+				break
+			}
+		}
+	})
+}
+
+// TestHTTPRulesHostFirewall has a chain INPUT of the node that lets nothing in but what docs/proxy.md says.
+func TestHTTPRulesHostFirewall(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.b)
+	serveWeb(t, n.d)
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}")
+	n.shell("nft add table inet firewall; nft add chain inet firewall input '{ type filter hook input priority 0; policy drop; }'")
+	n.shell("nft add rule inet firewall input meta l4proto ipv6-icmp accept")
+	if conn, err := n.a.Dial(n.b.at(false, webPort), deniedTime); err == nil {
+		conn.Close()
+		t.Error("a connection through a closed chain INPUT: the rules of docs/proxy.md are not needed any more")
+	}
+	n.shell("nft add rule inet firewall input meta mark and 0xfff == 0xa8 accept; nft add rule inet firewall input iifname porin-l7 accept")
+	for _, six := range []bool{false, true} {
+		checkHTTP(t, six, n.httpEgress(six)[:4])
+	}
 }
