@@ -114,9 +114,18 @@ func (f *faults) tierPeers(path *field.Path, egress bool, rule tierRule, p tierP
 		if !domainName.MatchString(text) {
 			f.add(field.Invalid(path.Child("domainNames").Index(i), text, "not a domain name, or one after '*.'"))
 		}
-		peers = append(peers, model.Peer{Domain: strings.ToLower(strings.TrimSuffix(text, "."))})
+		peers = append(peers, model.Peer{Domain: domainRule(text)})
 	}
 	return peers
+}
+
+// domainRule is the rule for a name, or with "*." before it for all names below it.
+func domainRule(text string) model.DNSRule {
+	name := strings.ToLower(strings.TrimSuffix(text, "."))
+	if below, ok := strings.CutPrefix(name, "*."); ok {
+		return model.DNSRule{Pattern: "**." + below}
+	}
+	return model.DNSRule{Name: name}
 }
 
 var domainName = regexp.MustCompile(`^(\*\.)?([A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?\.)+[A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?\.?$`)
