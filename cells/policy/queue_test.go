@@ -109,7 +109,7 @@ func TestRandomFailures(t *testing.T) {
 
 func randomFailures(t *testing.T, r *rand.Rand) {
 	k, proxy := newFakeKernel(), newFakeProxy()
-	q := NewQueue(engine.Config{}, k, proxy, quiet)
+	q := NewQueue(engine.Config{}, k, proxy, nil, quiet)
 	k.check = func(row engine.Row) {
 		if number := row.Decision.Value(); number > engine.ValueAllow && !reflect.DeepEqual(proxy.rules()[number], row.Decision.Layer7.Rules) {
 			t.Errorf("a row has number %d for %s, and the proxy has %s", number, row.Decision.Layer7.Rules, proxy.rules()[number])
@@ -194,7 +194,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 func TestCollectedBeforeOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeKernel()
-		q := NewQueue(engine.Config{}, k, nil, quiet)
+		q := NewQueue(engine.Config{}, k, nil, nil, quiet)
 		q.Start(nil)
 		defer func() {
 			if err := q.Stop(t.Context()); err != nil {
