@@ -259,8 +259,9 @@ func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
 	return true
 }
 
-// keep ends the selections of all other rules: the engine has forgotten their addresses. It expects the turn.
-func (n *Names) keep(used map[model.DNSRule]struct{}) {
+// keep ends the selections of all other rules: the engine has forgotten their addresses. It reports whether there is room now for addresses that had none. It
+// expects the turn.
+func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for rule, s := range n.selections {
@@ -278,6 +279,7 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) {
 		delete(n.rules, s)
 		delete(n.told, rule)
 	}
+	return len(n.leftOut) > 0 && len(n.count) < n.room
 }
 
 // confirm says that what was followed is in the datapath. It expects the turn.

@@ -331,8 +331,8 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
 	change, undo, anew := q.view.apply(all, q.names.follow(all.domainRules()))
-	if len(all.policies.keys) > 0 {
-		q.names.keep(q.view.domainRules())
+	if len(all.policies.keys) > 0 && q.names.keep(q.view.domainRules()) {
+		q.task.Trigger()
 	}
 	if anew {
 		q.written = false
