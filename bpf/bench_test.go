@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
+
 	"porin.dev/porin/bpf/abi"
 )
 

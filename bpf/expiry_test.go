@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/testutil"
 )

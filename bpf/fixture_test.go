@@ -63,6 +63,8 @@ type fixture struct {
 		Tables       *ebpf.Map     `ebpf:"tables"`
 		Rows         *ebpf.Map     `ebpf:"rows"`
 		Unmanaged    *ebpf.Map     `ebpf:"unmanaged"`
+		ProxyLink    *ebpf.Map     `ebpf:"proxy_link"`
+		Redirects    *ebpf.Map     `ebpf:"redirects"`
 
 		FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 		EventBudgets *ebpf.Map `ebpf:"event_budgets"`
@@ -96,7 +98,7 @@ func loadSized(t testing.TB, connections uint32) *fixture {
 	t.Cleanup(func() {
 		for _, one := range []io.Closer{
 			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits, o.KeyQueue, o.Expirer,
-			o.ToUplink, o.FromUplink, o.RemoteBlocks, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows, o.Unmanaged, o.FlowEvents, o.EventBudgets,
+			o.ToUplink, o.FromUplink, o.RemoteBlocks, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows, o.Unmanaged, o.ProxyLink, o.Redirects, o.FlowEvents, o.EventBudgets,
 		} {
 			one.Close()
 		}

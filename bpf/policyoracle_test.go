@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -38,7 +39,10 @@ func TestPolicyOracle(t *testing.T) {
 		c.compare(t, first+n, seen)
 	}
 	for what, least := range map[string]int{"shortcut": 1000, "through the stack": 1000, "to the uplink": 1000, "from outside": 1000, "from the node": 10_000} {
-		for _, verdict := range []string{"allowed", "denied"} {
+		for _, verdict := range []string{"allowed", "denied", "redirected"} {
+			if verdict == "redirected" && what == "from the node" {
+				continue // only where policies apply to the node, too
+			}
 			if n := seen[what+", "+verdict]; n < *cases/least {
 				t.Errorf("-seed=%d: %d packets %s were %s: too few", first, n, what, verdict)
 			}
@@ -72,6 +76,10 @@ func newCluster(t *testing.T) *cluster {
 	c.maxID = uint16(len(c.links))
 	c.uplink = party{mac: mac(0x80), hostMAC: mac(0x81)}
 	c.uplink.index = addLink(t, c.netns, 20, &c.uplink)
+	proxy := party{mac: mac(0x82), hostMAC: mac(0x83)}
+	if err := c.objects.ProxyLink.Put(uint32(0), uint32(addLink(t, c.netns, 21, &proxy))); err != nil {
+		t.Fatal(err)
+	}
 	for _, prog := range []*ebpf.Program{c.objects.ToPod, c.objects.ToUplink} {
 		c.requests[prog] = asRequest(t, prog)
 	}
@@ -184,41 +192,52 @@ func (c *cluster) send(t *testing.T, world oracle.World, what oracle.Connection,
 		return ""
 	}
 	egress, ingress := world.Evaluate(what)
-	want := (fromPod == nil || egress.Allowed) && (toPod == nil || ingress.Allowed)
-	check := func(path string, got bool) string {
+	want := "allowed"
+	switch {
+	case fromPod != nil && !egress.Allowed || toPod != nil && !ingress.Allowed:
+		want = "denied"
+	case fromPod != nil && egress.Layer7 != "" || toPod != nil && ingress.Layer7 != "":
+		want = "redirected"
+	}
+	check := func(path string, verdict uint32, names map[uint32]string) string {
+		got := cmp.Or(names[verdict], fmt.Sprint("verdict ", verdict))
 		c.asked++
-		seen[path+", "+map[bool]string{true: "allowed", false: "denied"}[got]]++
+		seen[path+", "+got]++
 		if got == want {
 			return ""
 		}
-		return fmt.Sprintf("%s -> %s %s %d, %s: the oracle says egress %+v, ingress %+v; the programs say %v", what.From, what.To, what.Protocol, what.Port, path,
-			egress, ingress, got)
+		return fmt.Sprintf("%s -> %s %s %d, %s: the oracle says %s: egress %+v, ingress %+v; the programs say %s", what.From, what.To, what.Protocol, what.Port, path,
+			want, egress, ingress, got)
 	}
+	// What the proxy decides about takes no shortcut: to_pod or to_uplink redirects it.
+	fromPodSays := map[uint32]string{deliver: "allowed", dropped: "denied", toStack: "redirected"}
+	toPodSays := map[uint32]string{toStack: "allowed", dropped: "denied", deliver: "redirected"}
+	toUplinkSays := map[uint32]string{toNext: "allowed", dropped: "denied", deliver: "redirected"}
 	defer c.forgetConnections(t)
 	switch {
 	case fromPod != nil && toPod != nil:
 		verdict, _ := c.run(t, c.objects.FromPod, *fromPod, opening(fromPod.mac, fromPod.hostMAC, what, source))
 		undecided := verdict == toStack && !what.Protocol.HasPorts() // such a protocol takes no shortcut
 		if !undecided {
-			fault := check("shortcut", verdict == deliver)
+			fault := check("shortcut", verdict, fromPodSays)
 			if fault != "" {
 				return fault
 			}
 		}
 		c.forgetConnections(t)
-		return check("through the stack", c.request(t, c.objects.ToPod, *toPod, fromPod, opening(toPod.hostMAC, toPod.mac, what, source)) == toStack)
+		return check("through the stack", c.request(t, c.objects.ToPod, *toPod, fromPod, opening(toPod.hostMAC, toPod.mac, what, source)), toPodSays)
 	case fromPod != nil:
 		verdict, _ := c.run(t, c.objects.FromPod, *fromPod, opening(fromPod.mac, fromPod.hostMAC, what, source))
 		if verdict != toStack {
 			return fmt.Sprintf("%s -> %s: verdict %d of from_pod, want the stack", what.From, what.To, verdict)
 		}
-		return check("to the uplink", c.request(t, c.objects.ToUplink, c.uplink, fromPod, opening(c.uplink.hostMAC, c.uplink.mac, what, source)) == toNext)
+		return check("to the uplink", c.request(t, c.objects.ToUplink, c.uplink, fromPod, opening(c.uplink.hostMAC, c.uplink.mac, what, source)), toUplinkSays)
 	case from != nil && from.Kind == model.Host:
 		verdict, _ := c.run(t, c.objects.ToPod, *toPod, opening(toPod.hostMAC, toPod.mac, what, source))
-		return check("from the node", verdict == toStack)
+		return check("from the node", verdict, toPodSays)
 	}
 	verdict := c.runFrom(t, c.objects.ToPod, *toPod, skBuff{IngressIfindex: uint32(c.uplink.index)}, opening(toPod.hostMAC, toPod.mac, what, source))
-	return check("from outside", verdict == toStack)
+	return check("from outside", verdict, toPodSays)
 }
 
 func (c *cluster) owner(world oracle.World, addr netip.Addr) *model.Endpoint {

@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"cells/policy/oracle":             {"cells/policy/model"},
 	"cells/policy/manifest":           {"cells/policy/model"},
 	"cells/policy/policymap":          {"bpf/abi", "cells/policy/engine", "cells/policy/model"},
-	"cells/proxy":                     {"bpf/abi", "cells/endpoint", "cells/policy", "internal"},
+	"cells/proxy":                     {"api/v1", "bpf/abi", "cells/doctor", "cells/endpoint", "cells/metrics", "cells/policy", "cells/server", "cells/supervisor", "internal"},
 	"cells/proxy/dnsname":             {"cells/policy/model"},
 	"cells/proxy/dnsproxy":            {"cells/proxy/dnsname"},
 	"cells/proxy/httpproxy":           {"cells/policy/model"},

@@ -18,6 +18,7 @@ type Status struct {
 	Held      Held           `json:"held"`
 	Datapath  Datapath       `json:"datapath"`
 	Policy    PolicyStatus   `json:"policy"`
+	Proxy     ProxyStatus    `json:"proxy"`
 	// Store is the store that the nodes share, in multi-pool alone.
 	Store *StoreStatus `json:"store,omitempty"`
 	// Recovery is nil when no recovery of that store is under way, as far as this node knows.
@@ -94,6 +95,14 @@ type Datapath struct {
 type Unmanaged struct {
 	Passed uint64 `json:"passed"` // to let one open a connection to a restricted pod of this node
 	Denied uint64 `json:"denied"` // in either direction
+}
+
+// ProxyStatus says how the proxy is, which applies layer 7 rules.
+type ProxyStatus struct {
+	InUse       bool   `json:"inUse"`           // packets can get to it: there are layer 7 rules, or there were until a moment ago
+	RuleSets    int    `json:"ruleSets"`        // sets of layer 7 rules that it has
+	Connections int    `json:"connections"`     // that go through it
+	Error       string `json:"error,omitempty"` // why it does not work, or not as it should
 }
 
 // StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's own blocks are given

@@ -98,7 +98,9 @@ __noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, co
 		real.remote = real.family == 4 ? sender->ipv4 : sender->ipv6;
 	else
 		conntrack_opener(ctx, &real, &pkt->destination);
-	from.source = real.remote;
+	/* From outside, with the address of a pod of this node: the proxy is told of no source. */
+	if (sender || !ctx->ingress_ifindex || !endpoint_lookup(&real.remote))
+		from.source = real.remote;
 	key.client = pkt->source;
 	key.server = pkt->destination;
 	key.client_port = flow->source_port;

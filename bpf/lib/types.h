@@ -251,7 +251,7 @@ struct redirect_key {
 
 /* Value of the map redirects: who has opened the connection. */
 struct redirect {
-	struct addr source; /* the address before the node translated it */
+	struct addr source; /* the address before the node translated it; all zero if it is not to be believed */
 	__u32 generation;   /* slot.generation of the pod */
 	__u16 id;	    /* of the pod, if it is of this node, else 0 */
 	__u8 sent_here;	    /* the node has sent the packet itself */

@@ -36,6 +36,19 @@ func (r *Redirects) SetProxyLink(index int) error {
 	})
 }
 
+// ProxyLink returns the device by which the programs redirect, 0 if by none.
+func (r *Redirects) ProxyLink() (index int, err error) {
+	err = r.maps.use(func(m *bpfMaps) error {
+		var value uint32
+		if err := m.ProxyLink.Lookup(uint32(0), &value); err != nil {
+			return fmt.Errorf("read the map %s: %w", m.ProxyLink, err)
+		}
+		index = int(value)
+		return nil
+	})
+	return index, err
+}
+
 // Lookup returns who has opened a connection of TCP or UDP that has these ends for the proxy, and forgets it.
 func (r *Redirects) Lookup(protocol uint8, client, server netip.AddrPort) (found Redirect, err error) {
 	key := abi.RedirectKey{

@@ -240,7 +240,7 @@ func TestProxyHangs(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		began := time.Now()
-		results := make(chan error, 2)
+		results := make(chan error, 3)
 		put := func(ctx context.Context, path string) {
 			_, _, err := n.policies.Put(ctx, []byte(webRules("client", path)))
 			results <- err
@@ -252,6 +252,8 @@ func TestProxyHangs(t *testing.T) {
 			t.Fatalf("%d calls wait for the proxy, want both", proxy.callsWaiting())
 		}
 		free := time.Now()
+		go put(ctx, "/e") // a proxy that is slow is not asked again while others wait
+		synctest.Wait()
 		n.attach(t, pod(3, "other"))
 		if err := n.step.Detach(t.Context(), client, endpoint.DeleteConfig{}); err != nil {
 			t.Error(err)
@@ -266,8 +268,10 @@ func TestProxyHangs(t *testing.T) {
 		}
 		n.wantsPath(t, proxy, client, web, "/a", "while changes wait")
 		cancel()
-		if err := <-results; !errors.Is(err, context.Canceled) || fault.KindOf(err) != fault.Deadline {
-			t.Errorf("the caller who left got %v", err)
+		for range 2 {
+			if err := <-results; !errors.Is(err, context.Canceled) || fault.KindOf(err) != fault.Deadline {
+				t.Errorf("a caller who left got %v", err)
+			}
 		}
 		if err := <-results; !errors.Is(err, errProxySlow) || fault.KindOf(err) != fault.Unavailable {
 			t.Errorf("the caller who waited got %v", err)
@@ -298,12 +302,41 @@ func TestProxyAnswersLate(t *testing.T) {
 		web, client := pod(1, "web"), pod(2, "client")
 		n.attach(t, client)
 		n.put(t, webRules("client", "/a")) // selects nobody yet
-		began := time.Now()
+		began, released := time.Now(), make(chan error, 1)
+		go func() {
+			<-after(500 * time.Millisecond)
+			released <- n.queue.layer7Round(context.Background()) // the rules are in no row yet
+		}()
 		n.attach(t, web)
 		if took := time.Since(began); took < time.Second || took > 2*time.Second {
 			t.Errorf("took %s, want a second", took)
 		}
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
 		n.wantsPath(t, proxy, client, web, "/a", "after Attach")
+	})
+}
+
+// TestProxyAnswersLateAtStart has the first write wait for the proxy.
+func TestProxyAnswersLateAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, proxy := t.TempDir(), newFakeProxy()
+		web, client := pod(1, "web"), pod(2, "client")
+		first := l7node(t, proxy, dir)
+		first.put(t, webRules("client", "/a"))
+		first.stop(t)
+		n := startNodeWithProxy(t, &lateProxy{fakeProxy: proxy, delay: time.Second}, dir, newFakeKernel())
+		for _, ep := range []endpoint.Endpoint{web, client} {
+			if _, err := n.step.Restore(t.Context(), ep); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.prune(t, web, client)
+		n.wantsPath(t, proxy, client, web, "/a", "after the start")
+		if times := n.kernel.times(); times != 1 {
+			t.Errorf("%d writes, want one", times)
+		}
 	})
 }
 

@@ -5,8 +5,12 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
@@ -16,12 +20,21 @@ func Module(cfg redirect.Config) fx.Option {
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(newStarted, fx.Private),
 		fx.Provide(func(p *Proxy) policy.Proxy { return p }, NewStep),
+		doctor.Check(newChecker),
+		supervisor.Tasks(newFollowTask),
+		supervisor.Tasks(newRemoveTask),
+		supervisor.Health(newReporter),
+		server.Report(newReporter),
+		metrics.Collect(newCollector),
 	)
 }
 
 // newStarted is [New] bound to the application's life.
-func newStarted(lc fx.Lifecycle, kernel Kernel, cfg redirect.Config, log *slog.Logger) *Proxy {
-	p := New(kernel, cfg, log)
+func newStarted(lc fx.Lifecycle, kernel Kernel, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
+	p, err := New(kernel, cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	lc.Append(fx.StartStopHook(p.Start, p.Stop))
-	return p
+	return p, nil
 }

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"porin.dev/porin/bpf/abi"
@@ -30,6 +32,25 @@ type connection struct {
 
 // decision has the rules for a connection, nil where an end has none.
 type decision struct{ egress, ingress *ruleSet }
+
+// sets are the rules that there are.
+func (d *decision) sets() []*ruleSet {
+	return slices.DeleteFunc([]*ruleSet{d.egress, d.ingress}, func(s *ruleSet) bool { return s == nil })
+}
+
+// isDNS reports whether the connection is one for queries. It is an error when its ends do not agree about that.
+func (d *decision) isDNS() (bool, error) {
+	dns := 0
+	for _, set := range d.sets() {
+		if set.dns != nil {
+			dns++
+		}
+	}
+	if dns > 0 && dns < len(d.sets()) {
+		return false, fmt.Errorf("%w: one end has rules for HTTP, and the other one for DNS", errDenied)
+	}
+	return dns > 0, nil
+}
 
 // identify finds out who the ends are.
 func identify(kernel Kernel, rules *rulesByNumber, protocol model.Protocol, client, server netip.AddrPort) (*connection, error) {
@@ -115,9 +136,9 @@ func (c *connection) decideHTTP(r *httpproxy.Request) httpproxy.Reason {
 	if err != nil {
 		return httpproxy.ReasonNoRule
 	}
-	for _, set := range []*ruleSet{d.egress, d.ingress} {
-		if set == nil {
-			continue
+	for _, set := range d.sets() {
+		if set.http == nil {
+			return httpproxy.ReasonNoRule
 		}
 		if reason := set.http.Decide(r); reason != "" {
 			return reason
@@ -125,6 +146,14 @@ func (c *connection) decideHTTP(r *httpproxy.Request) httpproxy.Reason {
 	}
 	return ""
 }
+
+// source is the client before the node has translated its address.
+func (c *connection) source() netip.AddrPort {
+	return netip.AddrPortFrom(c.opener.Source, c.client.Port())
+}
+
+// endpoint is the endpoint of this node whose connection it is.
+func (c *connection) endpoint() uint16 { return cmp.Or(c.opener.Endpoint, c.receiver) }
 
 // hasEndpoint reports whether one of the ends is the endpoint.
 func (c *connection) hasEndpoint(id uint16) bool { return c.opener.Endpoint == id || c.receiver == id }

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
-	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
@@ -24,20 +26,30 @@ type Proxy struct {
 	log      *slog.Logger
 	rules    rulesByNumber
 	sessions sessions
+	dns      *dnsproxy.Handler
+	meters   *meters
+	use      use
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
 
 	mu        sync.Mutex          // guards the fields below; held while the way into the proxy is opened or removed
 	started   bool                //
 	listeners *redirect.Listeners // nil while there are no rules
-	stop      chan struct{}       // closed by Stop
+	stopped   context.Context     // ends with Stop
+	stop      context.CancelFunc
 }
 
 var _ policy.Proxy = (*Proxy)(nil)
 
 // New returns a proxy that is not started. It touches nothing.
-func New(kernel Kernel, cfg redirect.Config, log *slog.Logger) *Proxy {
-	return &Proxy{kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, changed: make(chan struct{}, 1)}
+func New(kernel Kernel, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
+	p := &Proxy{
+		kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, meters: newMeters(), use: use{opened: make(chan struct{}, 1)},
+		changed: make(chan struct{}, 1),
+	}
+	dns, err := p.newDNS()
+	p.dns = dns
+	return p, err
 }
 
 // Start begins to decide again when policies change. The way into the proxy is opened by Prepare. It is one of the network namespace of
@@ -48,13 +60,14 @@ func (p *Proxy) Start(context.Context) error {
 	if p.started {
 		return nil
 	}
-	p.started, p.stop = true, make(chan struct{})
+	p.started = true
+	p.stopped, p.stop = context.WithCancel(context.Background())
 	p.sessions.start()
-	stop := p.stop
+	stopped := p.stopped
 	p.served.Go(func() {
 		for {
 			select {
-			case <-stop:
+			case <-stopped.Done():
 				return
 			case <-p.changed:
 				p.sessions.decideAgain()
@@ -75,11 +88,18 @@ func (p *Proxy) Stop(ctx context.Context) error {
 	if !p.started {
 		return nil
 	}
-	p.started, p.listeners = false, nil
-	close(p.stop)
-	err := p.redirect.Close()
+	p.started = false
+	p.use.noteStopped()
+	var err error
+	if p.listeners != nil {
+		err = p.listeners.StopAccepting()
+		p.listeners = nil
+	}
 	err = errors.Join(err, p.sessions.stop(ctx, drainTimeout))
+	p.stop()
+	err = errors.Join(err, p.redirect.Close())
 	p.served.Wait()
+	p.dns.Wait()
 	return err
 }
 
@@ -88,9 +108,6 @@ var errNotStarted = fault.New(fault.Unavailable, "the proxy is not started")
 
 // Supports implements [policy.Proxy].
 func (p *Proxy) Supports(rules model.Layer7) error {
-	if len(rules.DNS) > 0 {
-		return fault.New(fault.Invalid, "rules for DNS are not supported yet")
-	}
 	_, err := compile(rules)
 	return err
 }
@@ -114,11 +131,14 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 		return err
 	}
 	p.rules.add(sets)
+	p.use.noteNeeded()
 	if p.rules.count() == 0 || p.listeners != nil {
 		return nil
 	}
 	listeners, err := p.redirect.Open()
+	p.use.noteOpened(err)
 	if err != nil {
+		p.rules.remove(slices.Collect(maps.Keys(sets))) // nobody releases what was not prepared
 		return err
 	}
 	p.listeners = listeners
@@ -126,7 +146,7 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 	return nil
 }
 
-// Release implements [policy.Proxy]. The way into the proxy stays for the next rules.
+// Release implements [policy.Proxy]. The way into the proxy stays for a while, and as long as there are connections.
 func (p *Proxy) Release(numbers []uint32) { p.rules.remove(numbers) }
 
 // Changed implements [policy.Proxy].
@@ -144,9 +164,15 @@ func (p *Proxy) CloseEndpoint(ctx context.Context, id uint16) error {
 
 // serve accepts connections until the listeners are closed.
 func (p *Proxy) serve(l *redirect.Listeners) {
+	stopped := p.stopped
 	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
 		if listener != nil {
-			p.served.Go(func() { p.accept(listener) })
+			p.served.Go(func() { p.accept(stopped, listener) })
+		}
+	}
+	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
+		if socket != nil {
+			p.served.Go(func() { p.serveDatagrams(stopped, l, socket) })
 		}
 	}
 }
@@ -154,7 +180,7 @@ func (p *Proxy) serve(l *redirect.Listeners) {
 // acceptPause is the time after an error that passes, as when there are too many open files.
 const acceptPause = 50 * time.Millisecond
 
-func (p *Proxy) accept(listener *net.TCPListener) {
+func (p *Proxy) accept(ctx context.Context, listener *net.TCPListener) {
 	for {
 		conn, err := listener.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
@@ -163,52 +189,82 @@ func (p *Proxy) accept(listener *net.TCPListener) {
 		if err != nil {
 			p.log.Warn("cannot accept a connection; trying again", "in", acceptPause, "error", err)
 			select {
-			case <-p.stop:
+			case <-ctx.Done():
 				return
 			case <-time.After(acceptPause):
 			}
 			continue
 		}
+		p.meters.accept()
 		p.served.Go(func() { p.serveConn(conn) })
 	}
 }
 
 // serveConn serves one connection to its end.
 func (p *Proxy) serveConn(conn *net.TCPConn) {
-	c, err := identify(p.kernel, &p.rules, model.TCP, addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
-	if err == nil {
-		_, err = c.decide()
-	}
+	c, dns, err := p.admit(conn)
 	if err != nil {
 		p.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	http := &httpproxy.Session{
-		Client: conn, Decide: c.decideHTTP,
-		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, c) },
+	s := &session{connection: c, cancel: cancel, done: make(chan struct{})}
+	serve := p.newHTTP(s, conn)
+	if dns {
+		s.drain = func() { cancel(errStopped) }
+		serve = func(ctx context.Context) error {
+			p.dns.ServeTCP(ctx, conn, c.query())
+			return nil
+		}
 	}
-	s := &session{connection: c, cancel: cancel, drain: http.Drain, done: make(chan struct{})}
-	if !p.sessions.add(s) {
+	if err := p.sessions.add(s); err != nil {
+		p.log.Debug("connection refused", "source", c.client, "destination", c.server, "error", err)
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
 	defer p.sessions.remove(s)
 	// Between the decision above and add, a policy may have changed, or an endpoint have gone.
 	if _, err := c.decide(); err != nil {
+		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
-	if err := http.Serve(ctx); err != nil {
+	if err := serve(ctx); err != nil {
 		p.log.Debug("connection ended", "source", c.client, "destination", c.server, "error", err)
 	}
 }
 
+// admit finds out who a connection is of, and by which protocol it is served.
+func (p *Proxy) admit(conn *net.TCPConn) (c *connection, dns bool, err error) {
+	c, err = identify(p.kernel, &p.rules, model.TCP, addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+	if err != nil {
+		return nil, false, err
+	}
+	d, err := c.decide()
+	if err != nil {
+		return nil, false, err
+	}
+	dns, err = d.isDNS()
+	return c, dns, err
+}
+
+// newHTTP returns what serves a connection for HTTP.
+func (p *Proxy) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
+	http := &httpproxy.Session{
+		Client: conn, Decide: s.decideHTTP, Record: p.meters.request,
+		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, s.connection) },
+	}
+	s.drain = http.Drain
+	return http.Serve
+}
+
 // dial connects to the server as the one who has opened the connection.
 func (p *Proxy) dial(ctx context.Context, c *connection) (net.Conn, error) {
-	return p.redirect.Dial(ctx, "tcp", netip.AddrPortFrom(c.opener.Source, c.client.Port()), c.server)
+	return p.meters.dialed(p.redirect.Dial(ctx, "tcp", c.source(), c.server))
 }
 
 // reset closes a connection so that its client knows that it has failed.

@@ -5,20 +5,24 @@ import (
 	"sync"
 
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/proxy/httpproxy"
 )
 
-// ruleSet is a compiled [model.Layer7], which has rules of one protocol.
+// ruleSet is a compiled [model.Layer7], which has rules of one protocol: the other field is nil.
 type ruleSet struct {
 	http *httpproxy.Rules
+	dns  *dnsname.Rules
 }
 
-func compile(rules model.Layer7) (*ruleSet, error) {
-	http, err := httpproxy.Compile(rules.HTTP)
-	if err != nil {
-		return nil, err
+func compile(rules model.Layer7) (set *ruleSet, err error) {
+	set = &ruleSet{}
+	if len(rules.DNS) > 0 {
+		set.dns, err = dnsname.Compile(rules.DNS)
+	} else {
+		set.http, err = httpproxy.Compile(rules.HTTP)
 	}
-	return &ruleSet{http: http}, nil
+	return set, err
 }
 
 // rulesByNumber are the rules that rows may name.

@@ -9,7 +9,14 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
+// An idle session takes up to 32 KiB. An endpoint that opens more than its share has new connections reset, as has the node.
+const (
+	mostOfEndpoint = 8192
+	mostSessions   = 32768
+)
+
 var (
+	errTooMany = fault.New(fault.Exhausted, "too many connections through the proxy")
 	errDenied  = fault.New(fault.Conflict, "no policy accepts the connection")
 	errRemoved = errors.New("an endpoint of the connection is being removed")
 	errStopped = errors.New("the proxy stops")
@@ -17,29 +24,37 @@ var (
 
 // sessions are the connections that are being served.
 type sessions struct {
-	mu     sync.Mutex // guards the fields below
-	open   map[*session]struct{}
-	closed bool
+	mu         sync.Mutex // guards the fields below
+	open       map[*session]struct{}
+	ofEndpoint map[uint16]int
+	closed     bool
 }
 
-// add returns false when no further session may begin.
-func (x *sessions) add(s *session) bool {
+// add returns an error when no further session may begin.
+func (x *sessions) add(s *session) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.closed {
-		return false
+	switch {
+	case x.closed:
+		return errStopped
+	case len(x.open) >= mostSessions || x.ofEndpoint[s.endpoint()] >= mostOfEndpoint:
+		return errTooMany
 	}
 	if x.open == nil {
-		x.open = map[*session]struct{}{}
+		x.open, x.ofEndpoint = map[*session]struct{}{}, map[uint16]int{}
 	}
 	x.open[s] = struct{}{}
-	return true
+	x.ofEndpoint[s.endpoint()]++
+	return nil
 }
 
 func (x *sessions) remove(s *session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.open, s)
+	if x.ofEndpoint[s.endpoint()]--; x.ofEndpoint[s.endpoint()] == 0 {
+		delete(x.ofEndpoint, s.endpoint())
+	}
 	close(s.done)
 }
 

@@ -23,7 +23,7 @@ func newProxyKernel(d *datapath.Datapath) proxy.Kernel {
 // Opener implements [proxy.Kernel].
 func (k proxyKernel) Opener(protocol model.Protocol, client, server netip.AddrPort) (proxy.Opener, error) {
 	found, err := k.Lookup(uint8(protocol), client, server)
-	if errors.Is(err, datapath.ErrNotRedirected) {
+	if errors.Is(err, datapath.ErrNotRedirected) || err == nil && !found.Source.IsValid() {
 		return proxy.Opener{}, proxy.ErrNoOpener
 	}
 	return proxy.Opener{Source: found.Source, Endpoint: found.Endpoint, SentHere: found.SentHere}, err

@@ -149,6 +149,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 			Removed: []string{"interface por000000000009"},
 		},
 		Policy:    a.policies.status(),
+		Proxy:     v1.ProxyStatus{InUse: true, RuleSets: 2, Connections: 5},
 		Network:   v1.NetworkStatus{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Peers: 12, MissingPeers: 1, Errors: 1, Masquerade: v1.MasqueradeStatus{Families: []string{"ipv4", "ipv6"}, Connections: 12}},
 		Health:    a.health(),
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},

@@ -45,6 +45,9 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 		row(w, "Missing:", missing)
 	}
 	policyRows(w, answer.Policy)
+	if p := answer.Proxy; p != (v1.ProxyStatus{}) {
+		row(w, "Proxy:", proxyLine(p))
+	}
 	if u := answer.Datapath.Unmanaged; u != nil {
 		row(w, "Unmanaged:", fmt.Sprintf("pods of other nodes of which nothing is known: %d times let in, %d times denied", u.Passed, u.Denied))
 	}
@@ -102,6 +105,18 @@ func masqueradeLine(m v1.MasqueradeStatus) string {
 	}
 	if m.Error != "" {
 		line += "; it is NOT as it should be: " + m.Error
+	}
+	return line
+}
+
+// proxyLine is "2 sets of layer 7 rules, 5 connections".
+func proxyLine(p v1.ProxyStatus) string {
+	line := fmt.Sprintf("%d sets of layer 7 rules, %d connections", p.RuleSets, p.Connections)
+	if !p.InUse {
+		line = "not in use"
+	}
+	if p.Error != "" {
+		line += "; it is NOT as it should be: " + p.Error
 	}
 	return line
 }

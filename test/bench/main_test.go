@@ -28,6 +28,7 @@ func TestBench(t *testing.T) {
 	t.Run("burst", func(t *testing.T) { burst(t, report) })
 	t.Run("traffic", func(t *testing.T) { traffic(t, report) })
 	t.Run("nodes", func(t *testing.T) { between(t, report) })
+	t.Run("proxy", func(t *testing.T) { httpProxies(t, report) })
 	t.Run("bandwidth", func(t *testing.T) { bandwidth(t, report) })
 	t.Run("agent", func(t *testing.T) { agent(t, report) })
 	t.Run("away", func(t *testing.T) { away(t, report) })

@@ -78,12 +78,12 @@ func TestEvents(t *testing.T) {
 	r.next(stream, v1.EventAgentReady)
 	a := r.pod()
 	created := r.next(stream, v1.EventEndpointCreated)
-	tells(t, created, a, "add", "plugin", "queue", "admission", "ledger-intent", "ipam", "link", "bandwidth", "hostport", "policy", "datapath", "ledger-commit")
+	tells(t, created, a, "add", "plugin", "queue", "admission", "ledger-intent", "ipam", "link", "bandwidth", "hostport", "policy", "proxy", "datapath", "ledger-commit")
 	b := r.pod()
 	r.next(stream, v1.EventEndpointCreated)
 	r.cni.MustDel(t, a.Container)
 	deleted := r.next(stream, v1.EventEndpointDeleted)
-	tells(t, deleted, a, "del", "plugin", "queue", "admission", "ledger-intent", "datapath", "policy", "hostport", "bandwidth", "link", "ipam", "ledger-commit")
+	tells(t, deleted, a, "del", "plugin", "queue", "admission", "ledger-intent", "datapath", "proxy", "policy", "hostport", "bandwidth", "link", "ipam", "ledger-commit")
 	if deleted.Seq != created.Seq+2 || deleted.Time.Before(created.Time) {
 		t.Errorf("deleted is event %d at %s, created %d at %s", deleted.Seq, deleted.Time, created.Seq, created.Time)
 	}
@@ -95,7 +95,7 @@ func TestEvents(t *testing.T) {
 
 	r.agent.Start(t)
 	stream = r.follow()
-	tells(t, r.next(stream, v1.EventEndpointRestored), b, "restore", "ipam", "link", "bandwidth", "hostport", "policy", "datapath")
+	tells(t, r.next(stream, v1.EventEndpointRestored), b, "restore", "ipam", "link", "bandwidth", "hostport", "policy", "proxy", "datapath")
 	r.next(stream, v1.EventAgentReady)
 }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,7 +49,7 @@ func serveWeb(t *testing.T, p party) {
 // webClient requests from a namespace. Each request has a connection of its own unless keep.
 func webClient(t *testing.T, from *testutil.Namespace, keep bool) *http.Client {
 	t.Helper()
-	transport := &http.Transport{DisableKeepAlives: !keep, Dial: func(_, address string) (net.Conn, error) {
+	transport := &http.Transport{DisableKeepAlives: !keep, DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 		return from.Dial(netip.MustParseAddrPort(address), 5*time.Second)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -383,29 +384,57 @@ func (n *serviceNodes) proxySockets() (open int) {
 // TestHTTPRulesOfNodes has agents on both nodes, which know each other: each applies the rules of its own pods.
 func TestHTTPRulesOfNodes(t *testing.T) {
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
-		n := serviceNodesOn(t, nftablesMode{}, fabric, c.nodes[0], c.nodes[1])
-		n.label()
-		if _, err := n.two.api.UpdateEndpoint(t.Context(), "pod-name:demo/d", v1.EndpointPatch{Labels: map[string]string{"app": "d"}}); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range []party{n.a, n.b, n.d} {
-			serveWeb(t, p)
-			c.waitForPing(n.a.Namespace, n.d.ipv4)
-			c.waitForPing(n.a.Namespace, n.d.ipv6)
-		}
-		both := []byte(ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}"))
-		for _, r := range c.nodes {
-			if _, err := r.api.PutPolicies(t.Context(), both); err != nil {
-				t.Fatal(err)
-			}
-		}
+		n := webNodes(t, c, fabric, nftablesMode{})
 		for _, six := range []bool{false, true} {
-			checkHTTP(t, six, []httpCase{
-				{"a to d", n.a, n.d.at(six, webPort), "d", false},
+			checkHTTP(t, six, append(n.betweenNodes(six), []httpCase{
 				{"a to d by a Service", n.a, n.at(remoteWeb, six), "d", false},
-				{"d to a", n.d, n.a.at(six, webPort), "a", false},
 				{"d to b by a Service", n.d, n.at(web, six), "b", false},
-			})
+			}...))
 		}
 	})
+}
+
+// TestHTTPRulesWithoutServices needs no program that makes rules for Services.
+func TestHTTPRulesWithoutServices(t *testing.T) {
+	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
+		n := webNodes(t, c, fabric, nil)
+		serveNames(t, n.d)
+		for _, six := range []bool{false, true} {
+			checkHTTP(t, six, n.betweenNodes(six))
+			n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}, {" + exampleNames + "}]}")
+			checkDNS(t, six, []httpCase{{"a to d", n.a, n.d.at(six, dnsPort), "d", false}})
+			checkHTTP(t, six, n.betweenNodes(six))
+		}
+	})
+}
+
+// webNodes serves HTTP in pods of two nodes that know each other, and has rules for all pods of either.
+func webNodes(t *testing.T, c *nodeGroup, fabric *testutil.Fabric, mode proxyMode) *serviceNodes {
+	t.Helper()
+	n := serviceNodesOn(t, mode, fabric, c.nodes[0], c.nodes[1])
+	n.label()
+	if _, err := n.two.api.UpdateEndpoint(t.Context(), "pod-name:demo/d", v1.EndpointPatch{Labels: map[string]string{"app": "d"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []party{n.a, n.b, n.d} {
+		serveWeb(t, p)
+	}
+	c.waitForPing(n.a.Namespace, n.d.ipv4)
+	c.waitForPing(n.a.Namespace, n.d.ipv6)
+	const queries = `toPorts: [{ports: [{port: "5053", protocol: ANY}]}]`
+	both := []byte(ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}, {" + queries + "}], egress: [{" + publicOnly + "}]}"))
+	for _, r := range c.nodes {
+		if _, err := r.api.PutPolicies(t.Context(), both); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+func (n *serviceNodes) betweenNodes(six bool) []httpCase {
+	return []httpCase{
+		{"a to d", n.a, n.d.at(six, webPort), "d", false},
+		{"d to a", n.d, n.a.at(six, webPort), "a", false},
+		{"a to b", n.a, n.b.at(six, webPort), "b", false},
+	}
 }

@@ -39,7 +39,7 @@ func newServiceNodes(t *testing.T, mode proxyMode, flags ...string) *serviceNode
 	return serviceNodesOn(t, mode, fabric, one, two)
 }
 
-// serviceNodesOn attaches the pods of two nodes, and gives the nodes kube-proxy's rules.
+// serviceNodesOn attaches the pods of two nodes, and gives the nodes kube-proxy's rules, none without a mode.
 func serviceNodesOn(t *testing.T, mode proxyMode, fabric *testutil.Fabric, one, two *rig) *serviceNodes {
 	t.Helper()
 	n := &serviceNodes{T: t, mode: mode, one: one, two: two, responders: map[string]*responder{}}
@@ -49,6 +49,9 @@ func serviceNodesOn(t *testing.T, mode proxyMode, fabric *testutil.Fabric, one, 
 	n.outside = party{"outside", fabric.Namespace, testutil.OutsideIPv4, testutil.OutsideIPv6}
 	for _, r := range []*rig{n.one, n.two} {
 		for _, six := range []bool{false, true} {
+			if mode == nil {
+				continue
+			}
 			mode.apply(t, r.node, n.proxyOf(r.node, six))
 		}
 	}
@@ -86,6 +89,8 @@ const (
 	closed      = "closed"      // nobody listens at the backend
 	web         = "web"         // HTTP, on the node of the first pods
 	remoteWeb   = "remoteweb"   // HTTP, on the other node
+	names       = "names"       // DNS, on the node of the first pods
+	remoteNames = "remotenames" // DNS, on the other node
 )
 
 func (n *serviceNodes) services(six bool) []service {
@@ -98,6 +103,8 @@ func (n *serviceNodes) services(six bool) []service {
 		{name: closed, backends: []netip.AddrPort{n.b.at(six, closedPort)}},
 		{name: web, nodePort: 30084, backends: []netip.AddrPort{n.b.at(six, webPort)}},
 		{name: remoteWeb, nodePort: 30085, backends: []netip.AddrPort{n.d.at(six, webPort)}},
+		{name: names, backends: []netip.AddrPort{n.b.at(six, dnsPort)}},
+		{name: remoteNames, backends: []netip.AddrPort{n.d.at(six, dnsPort)}},
 	}
 	for i := range all {
 		all[i].clusterIP = netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + i)})

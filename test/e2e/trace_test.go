@@ -27,7 +27,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("porin trace %s: %+v", ref, list)
 			continue
 		}
-		want := []string{"plugin", "queue", "admission", "ledger-intent", "ipam", "link", "bandwidth", "hostport", "policy", "datapath", "ledger-commit"}
+		want := []string{"plugin", "queue", "admission", "ledger-intent", "ipam", "link", "bandwidth", "hostport", "policy", "proxy", "datapath", "ledger-commit"}
 		if got := phasesOf(list[1]); !slices.Equal(got, want) {
 			t.Errorf("the phases of the ADD: %v", got)
 		}

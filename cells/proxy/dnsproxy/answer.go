@@ -2,6 +2,7 @@ package dnsproxy
 
 import (
 	"bytes"
+	"hash/maphash"
 	"net/netip"
 	"slices"
 	"time"
@@ -32,19 +33,41 @@ func matches(answer, query []byte, end int) bool {
 // section is the answer section of a message.
 type section struct {
 	message []byte
-	records []answerRecord
+	records []answerRecord // that have addresses or lead to others
+	seed    maphash.Seed
 }
 
+// answerRecord has a hash of its name, as a long chain through many records with long names would take long otherwise.
 type answerRecord struct {
 	owner int // where its name is
+	hash  uint64
 	recordHeader
 }
+
+// add adds a record whose name can be read.
+func (s *section) add(owner int, h recordHeader) {
+	r := answerRecord{owner, 0, h}
+	if n := len(s.records); n > 0 && samePointer(s.message, owner, s.records[n-1].owner) {
+		r.hash = s.records[n-1].hash
+	} else {
+		var room [256]byte
+		text, _, err := dnsname.AppendText(room[:0], s.message, owner, true)
+		if err != nil {
+			return
+		}
+		r.hash = maphash.Bytes(s.seed, text)
+	}
+	s.records = append(s.records, r)
+}
+
+// samePointer reports whether two names are the same pointer.
+func samePointer(m []byte, a, b int) bool { return m[a] >= 0xc0 && word(m, a) == word(m, b) }
 
 // readAnswer returns what an answer that matches says. It returns false when the answer section cannot be read; the others are not read.
 func readAnswer(m []byte, q question) (a Answer, ok bool) {
 	a.Name = q.name
 	var room [32]answerRecord
-	s := section{m, room[:0]}
+	s := section{m, room[:0], maphash.MakeSeed()}
 	off := q.end
 	for range word(m, 6) {
 		behind, err := dnsname.Skip(m, off)
@@ -56,7 +79,7 @@ func readAnswer(m []byte, q question) (a Answer, ok bool) {
 			return a, false
 		}
 		if h.class == classIN && (h.kind == typeCNAME || h.hasAddress()) {
-			s.records = append(s.records, answerRecord{off, h})
+			s.add(off, h)
 		}
 		off = h.end
 	}
@@ -72,8 +95,12 @@ func (s *section) follow(a *Answer) {
 	name, lifetime := append(nameRoom[:0], a.Name...), time.Duration(1<<63-1)
 	for {
 		var alias *answerRecord
+		hash := maphash.Bytes(s.seed, name)
 		for i := range s.records {
 			r := &s.records[i]
+			if r.hash != hash {
+				continue
+			}
 			owner, _, err := dnsname.AppendText(ownerRoom[:0], s.message, r.owner, true)
 			if err != nil || !bytes.Equal(owner, name) {
 				continue

@@ -1,6 +1,7 @@
 package dnsproxy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -57,6 +58,7 @@ func TestReadAnswer(t *testing.T) {
 		{"another class", []string{"example.com. 60 CH A 192.0.2.1"}, nil, ""},
 		{"another type", []string{"example.com. 60 IN TXT 1.2.3.4", "example.com. 60 IN SRV 0 0 80 a.org.", "a.org. 60 IN A 192.0.2.1"}, nil, ""},
 		{"chain backwards", []string{"b.org. 60 IN A 192.0.2.1", "a.org. 60 IN CNAME b.org.", "example.com. 60 IN CNAME a.org."}, one, "a.org b.org"},
+		{"two names by pointers", []string{"example.com. 60 IN CNAME a.org.", "a.org. 60 IN A 192.0.2.1", "org. 60 IN A 192.0.2.66"}, one, "a.org"},
 		{"other chain", []string{"a.org. 60 IN CNAME b.org.", "b.org. 60 IN A 192.0.2.1"}, nil, ""},
 		{"second alias", []string{"example.com. 60 IN CNAME a.org.", "example.com. 60 IN CNAME b.org.", "b.org. 60 IN A 192.0.2.2", "a.org. 60 IN A 192.0.2.1"}, one, "a.org"},
 		{"end of the chain has none", []string{"example.com. 60 IN CNAME a.org."}, nil, "a.org"},
@@ -79,7 +81,12 @@ func TestReadAnswer(t *testing.T) {
 			t.Errorf("%s: %t (-want +got):\n%s", tt.name, ok, diff)
 		}
 	}
-	got, _ := read(t, func(m *dns.Msg) {
+	got, _ := read(t, func(m *dns.Msg) { m.Compress = false },
+		"example.org. 60 IN A 192.0.2.66", "example.com. 60 IN A 192.0.2.1", "example.net. 60 IN A 192.0.2.66")
+	if diff := cmp.Diff(one, got.Addresses, addrs); diff != "" {
+		t.Errorf("names without compression (-want +got):\n%s", diff)
+	}
+	got, _ = read(t, func(m *dns.Msg) {
 		m.Ns = []dns.RR{record(t, "example.com. 60 IN A 192.0.2.1")}
 		m.Extra = m.Ns
 	})
@@ -130,5 +137,46 @@ func TestReadAnswerDamaged(t *testing.T) {
 	good[7]++
 	if _, ok := readAnswer(good, q); ok {
 		t.Error("an answer with fewer records than it says was read")
+	}
+}
+
+// BenchmarkReadAnswer reads the longest chain to as many addresses as a message has room for, all with long names.
+func BenchmarkReadAnswer(b *testing.B) {
+	q := pack(b, query("example.com.", dns.TypeA))
+	parsed, _ := readQuestion(q)
+	for name, samePointers := range map[string]bool{"one pointer": true, "two pointers": false} {
+		m := append([]byte(nil), q...)
+		m[2] |= bitResponse >> 8
+		owner, records := []byte{0xc0, headerSize}, uint16(0)
+		add := func(owner []byte, kind byte, data string) (at int) {
+			m = append(append(m, owner...), 0, kind, 0, 1, 0, 0, 0, 60, 0, byte(len(data)))
+			records++
+			at = len(m)
+			m = append(m, data...)
+			return at
+		}
+		var at int
+		for i := range maxChain {
+			at = add(owner, typeCNAME, fmt.Sprintf("\x02%02d", i)+strings.Repeat("\x01\x00", 60)+"\x00")
+			owner = []byte{0xc0 | byte(at>>8), byte(at)}
+		}
+		at += 3
+		other := []byte{0xc0 | byte(at>>8), byte(at)}
+		for len(m)+32 <= 1<<16 {
+			add(owner, typeA, "\xc0\x00\x02\x01")
+			if samePointers {
+				add(owner, typeA, "\xc0\x00\x02\x02")
+			} else {
+				add(other, typeA, "\xc0\x00\x02\x02")
+			}
+		}
+		binary.BigEndian.PutUint16(m[6:], records)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if a, ok := readAnswer(m, parsed); !ok || len(a.Addresses) < 1000 {
+					b.Fatalf("%d addresses, %t", len(a.Addresses), ok)
+				}
+			}
+		})
 	}
 }

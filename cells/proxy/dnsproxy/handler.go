@@ -6,14 +6,12 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"porin.dev/porin/cells/proxy/dnsname"
 )
 
 // Config is what a [Handler] needs. All functions may be called concurrently.
 type Config struct {
-	// Rules returns the rules for a query; nil refuses it. It is called for each query, and must not block.
-	Rules func(Query) *dnsname.Rules
+	// Allows reports whether the pod may ask for a name, as of package dnsname. It is called for each query, and must not block.
+	Allows func(q Query, name string) bool
 	// Dial returns a connection to the server of the query, over UDP or TCP as the query came. Each has a source port of its own, which the
 	// kernel chooses at random, and a socket for UDP is connected, so that it receives only what comes from the server.
 	Dial func(context.Context, Query) (net.Conn, error)
@@ -129,7 +127,7 @@ func (h *Handler) admit(q Query) (*flight, []byte) {
 
 func (h *Handler) decide(q Query, question question) Outcome {
 	switch {
-	case !h.config.Rules(q).Match(question.name):
+	case !h.config.Allows(q, question.name):
 		return Policy
 	case !confirmQuestion(q.Message, question):
 		return Ambiguous

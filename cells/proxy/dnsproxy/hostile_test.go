@@ -11,7 +11,6 @@ import (
 	"github.com/miekg/dns"
 
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 )
 
 // wire returns a message with flags, counts, and what follows the header.
@@ -101,7 +100,7 @@ func TestHandleRefuses(t *testing.T) {
 	} {
 		for _, tcp := range []bool{false, true} {
 			everything := compile(t, model.DNSRule{Pattern: "*"})
-			p := newProxy(t, func(c *Config) { c.Rules = func(Query) *dnsname.Rules { return everything } })
+			p := newProxy(t, func(c *Config) { c.Allows = func(_ Query, name string) bool { return everything.Match(name) } })
 			got := p.Handle(t.Context(), Query{Endpoint: 7, Client: podAddress, Server: serverAddress, TCP: tcp, Message: tt.message})
 			rec := p.lastRecord(t)
 			if rec.Outcome != tt.outcome || rec.Code != tt.code || (got == nil) != (tt.code == noReply) {
@@ -154,7 +153,7 @@ func TestHandlePolicy(t *testing.T) {
 			}
 		}
 	}
-	p := newProxy(t, func(c *Config) { c.Rules = func(Query) *dnsname.Rules { return nil } })
+	p := newProxy(t, func(c *Config) { c.Allows = func(Query, string) bool { return false } })
 	if r := p.ask(t, query("example.com.", dns.TypeA)); r.Rcode != dns.RcodeRefused {
 		t.Errorf("without rules the pod got %v, want REFUSED", r)
 	}

@@ -12,6 +12,8 @@ type Query struct {
 	Server   netip.AddrPort // that the pod has sent it to
 	TCP      bool
 	Message  []byte
+	// Caller is what the caller knows of the query: the functions of [Config] get it.
+	Caller any
 }
 
 // Record says what became of a query.

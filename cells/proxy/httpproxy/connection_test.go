@@ -173,8 +173,7 @@ func TestExpectContinue(t *testing.T) {
 			echo(w, r)
 			return
 		}
-		w.Header().Set("Connection", "keep-alive")
-		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		t.Errorf("a request for %s", r.URL.Path)
 	})
 	p := newProxy(t, server, Limits{})
 	p.allow(model.HTTPRule{Path: "/reads|/refuses"})
@@ -200,10 +199,34 @@ func TestExpectContinue(t *testing.T) {
 			}
 		}
 	})
+	refusing := newProxy(t, rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {
+		for {
+			q, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			if q.URL.Path == "/reads" {
+				if body, err := io.ReadAll(q.Body); err != nil || string(body) != "abc" {
+					t.Errorf("the server read %q, %v", body, err)
+				}
+				io.WriteString(c, okEmpty)
+				continue
+			}
+			io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+		}
+	}), Limits{})
+	refusing.allow(model.HTTPRule{Path: "/reads|/refuses"})
+	t.Run("body at once, and a server that sends no 100", func(t *testing.T) {
+		c := refusing.dial()
+		for range 3 {
+			c.send("POST /reads" + head + "abc")
+			c.expect(200, "")
+		}
+	})
 	// What follows could be the body or the next request.
 	for _, path := range []string{"/refuses", "/denied"} {
 		t.Run(path, func(t *testing.T) {
-			c := p.dial()
+			c := refusing.dial()
 			c.send("POST " + path + head)
 			answer, _ := c.response("POST")
 			if !answer.Close || answer.StatusCode < 400 {
@@ -258,6 +281,18 @@ func TestDeniedBody(t *testing.T) {
 			}
 		})
 	}
+	t.Run("sent after the answer", func(t *testing.T) {
+		p := newProxy(t, httpServer(t, echo), Limits{Discard: 1000, Linger: 20 * time.Second})
+		p.rules.Store(nil)
+		c := p.dial()
+		c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n")
+		c.expect(403, "")
+		for range 300 {
+			c.send(strings.Repeat("x", 1000)) // no error, with which clients forget the answer
+		}
+		c.CloseWrite()
+		c.expectEnd()
+	})
 	t.Run("HEAD", func(t *testing.T) {
 		c := p.dial()
 		c.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n")

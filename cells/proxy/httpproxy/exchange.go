@@ -54,8 +54,15 @@ func (s *Session) begin(r *Request) (last, ok bool) {
 // requestDone says that the request was sent to its end.
 func (s *Session) requestDone() {
 	s.mu.Lock()
-	s.exchange.requestDone, s.exchange.awaits = true, false
+	s.exchange.requestDone = true
 	s.exchange.active = !s.exchange.responseDone
+	s.mu.Unlock()
+}
+
+// bodyBegan says that the client sends the body, so that nothing else can follow its head.
+func (s *Session) bodyBegan() {
+	s.mu.Lock()
+	s.exchange.awaits = false
 	s.mu.Unlock()
 }
 
@@ -65,7 +72,7 @@ func (s *Session) responseDone() {
 	e := &s.exchange
 	e.responseDone = true
 	e.active = !e.requestDone
-	last := e.last || s.draining || s.halfDone
+	last := e.last || s.draining
 	s.changed.Signal()
 	s.mu.Unlock()
 	if last {

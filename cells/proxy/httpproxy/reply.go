@@ -76,7 +76,8 @@ func (s *Session) deny(r *Request, reason Reason, n int) bool {
 // linger drops what the client still sends after the end of our stream: to close before would reset the connection, and the client might
 // lose our answer.
 func (s *Session) linger() {
-	for range lingerReads {
+	for dropped := 0; dropped < lingerBytes; {
+		dropped += len(s.client.data())
 		s.client.discard(len(s.client.data()))
 		if err := s.client.fill(0); err != nil {
 			return
@@ -84,8 +85,8 @@ func (s *Session) linger() {
 	}
 }
 
-// lingerReads bounds what is dropped at the end, at a buffer for each.
-const lingerReads = 64
+// lingerBytes bounds what is dropped at the end.
+const lingerBytes = 1 << 20
 
 // record tells of a request that the server does not see.
 func (s *Session) record(r *Request, verdict Verdict, reason Reason) {

@@ -157,6 +157,32 @@ func TestTruncatedResponse(t *testing.T) {
 	}
 }
 
+// TestUnsolicitedResponseToNext: a second response that comes with the first one ends the session before another request can begin.
+func TestUnsolicitedResponseToNext(t *testing.T) {
+	client, toClient := net.Pipe()
+	server, fromServer := net.Pipe()
+	s := &Session{Limits: DefaultLimits()}
+	s.changed.L = &s.mu
+	s.client, s.server = newConn(toClient, &s.progress), newConn(fromServer, &s.progress)
+	s.exchange = exchange{method: "GET", active: true, requestDone: true}
+	go io.WriteString(server, okEmpty+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+	read := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(client)
+		read <- string(b)
+	}()
+	if s.serveResponse() {
+		t.Error("another response may follow")
+	}
+	if _, ok := s.begin(&Request{Method: "GET"}); ok || !errors.Is(s.err, errUnsolicited) {
+		t.Errorf("another request may begin; error %v", s.err)
+	}
+	s.abort(nil)
+	if got := <-read; got != okEmpty {
+		t.Errorf("the client read %q", got)
+	}
+}
+
 // TestUnsolicitedResponse: what a server sends between requests is no response to the next one.
 func TestUnsolicitedResponse(t *testing.T) {
 	for name, later := range map[string]bool{"with the response": false, "later": true} {

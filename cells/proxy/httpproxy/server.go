@@ -165,6 +165,6 @@ func (s *Session) beginResponse(p *response) (last, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := &s.exchange
-	e.last = e.last || e.awaits || s.draining || s.halfDone || p.options.close || p.http10 || p.untilClose(e.toHEAD)
+	e.last = e.last || e.awaits || s.draining || p.options.close || p.http10 || p.untilClose(e.toHEAD)
 	return e.last, true
 }

@@ -32,7 +32,6 @@ type Session struct {
 	changed  sync.Cond
 	exchange exchange
 	waiting  bool  // for the first byte of a request
-	halfDone bool  // the client's stream ended
 	draining bool  // the current request is the last
 	tunnel   bool  // the protocol was switched
 	ending   bool  // no further request is read
@@ -138,7 +137,6 @@ func (s *Session) clientFailed(err error) {
 // halfClose passes the end of the client's stream on, and waits for the response that the client may still want.
 func (s *Session) halfClose() {
 	s.mu.Lock()
-	s.halfDone = true
 	active := s.exchange.active
 	s.mu.Unlock()
 	if active {
@@ -212,14 +210,35 @@ func (s *Session) forwardRequest(r *Request, n int) bool {
 		return false
 	}
 	w := writer{to: s.server}
-	body := r.framing
+	body, expect := r.framing, r.expect
 	r.writeTo(&w, last) // its error shows again below
 	s.client.discard(n)
-	if err := body.forward(&w, s.client, &s.Limits); err != nil {
+	var err error
+	if expect {
+		err = s.awaitBody(&w)
+	}
+	if err == nil {
+		err = body.forward(&w, s.client, &s.Limits)
+	}
+	if err != nil {
 		return s.requestFailed(err)
 	}
 	s.requestDone()
 	return true
+}
+
+// awaitBody sends the head, and waits for the beginning of a body that the client may not send.
+func (s *Session) awaitBody(w *writer) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if len(s.client.data()) == 0 {
+		if err := s.client.fill(0); err != nil {
+			return readError{err}
+		}
+	}
+	s.bodyBegan()
+	return nil
 }
 
 // requestFailed handles a request that could not be forwarded to its end.

@@ -61,14 +61,14 @@ func (w *watchdog) look() {
 	if moved := s.progress.Load(); moved != w.progress || p != w.phase {
 		w.progress, w.phase, w.since = moved, p, now
 	}
-	switch {
-	case w.stopped:
-	case now.Sub(w.since) >= limit:
-		s.expire(p)
-	default:
-		w.running.Add(1)
-		w.timer.Reset(w.every)
+	if w.stopped {
+		return
 	}
+	if now.Sub(w.since) >= limit {
+		s.expire(p)
+	}
+	w.running.Add(1)
+	w.timer.Reset(w.every)
 }
 
 func (s *Session) phase() (phase, time.Duration) {

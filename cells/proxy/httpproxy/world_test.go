@@ -191,12 +191,12 @@ func (p *proxy) dial() *client {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
 	return &client{TCPConn: c.(*net.TCPConn), t: p.t, r: bufio.NewReader(c)}
 }
 
 func (c *client) send(text string) {
 	c.t.Helper()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.WriteString(c, text); err != nil {
 		c.t.Fatal(err)
 	}
@@ -205,6 +205,7 @@ func (c *client) send(text string) {
 // response reads one whole response to a request of the method.
 func (c *client) response(method string) (*http.Response, string) {
 	c.t.Helper()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
 	p, err := http.ReadResponse(c.r, &http.Request{Method: method})
 	if err != nil {
 		c.t.Fatalf("read response: %v", err)
@@ -228,6 +229,7 @@ func (c *client) expect(status int, body string) *http.Response {
 
 // rest reads to the end of the stream.
 func (c *client) rest() (string, error) {
+	c.SetDeadline(time.Now().Add(20 * time.Second))
 	b, err := io.ReadAll(c.r)
 	return string(b), err
 }

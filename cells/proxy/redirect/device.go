@@ -25,6 +25,7 @@ var sysctls = map[string]string{
 	"net/ipv4/conf/" + link.ProxyDevice + "/rp_filter":    "2",
 	"net/ipv4/conf/" + link.ProxyDevice + "/accept_local": "1",
 	"net/ipv6/conf/" + link.ProxyDevice + "/accept_ra":    "0",
+	"net/ipv6/conf/" + link.ProxyDevice + "/disable_ipv6": "0",
 }
 
 // dummyAddress is the device's: the kernel's loose reverse path filter wants one. It is the IPv4 dummy address of RFC 7600, which nobody
@@ -38,6 +39,9 @@ const addrGenNone = 1
 // either end: the pair is there because the kernel delivers packets only by a device.
 func (r *Redirect) device() (index int, err error) {
 	found, err := r.findDevice()
+	if err == nil && found != nil {
+		found, err = r.removeHalf(found)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -45,6 +49,9 @@ func (r *Redirect) device() (index int, err error) {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.HardwareAddr = link.ProxyDevice, mac
 		err := r.handle.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: link.ProxyDevicePeer})
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return 0, fmt.Errorf("make the device %s: %w: %w", link.ProxyDevice, ErrUnsupported, err)
+		}
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return 0, fmt.Errorf("make the device %s: %w", link.ProxyDevice, err)
 		}
@@ -76,17 +83,35 @@ var errForeign = fmt.Errorf("there is a device %s that is not of Porin: rename o
 
 // findDevice returns nil when there is none.
 func (r *Redirect) findDevice() (netlink.Link, error) {
-	found, err := r.handle.LinkByName(link.ProxyDevice)
-	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for %s: %w", link.ProxyDevice, err)
+	found, err := r.linkByName(link.ProxyDevice)
+	if found == nil || err != nil {
+		return nil, err
 	}
 	if found.Type() != "veth" || !slices.Equal(found.Attrs().HardwareAddr, mac) {
 		return nil, errForeign
 	}
 	return found, nil
+}
+
+// linkByName returns nil when there is none.
+func (r *Redirect) linkByName(name string) (netlink.Link, error) {
+	found, err := r.handle.LinkByName(name)
+	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for %s: %w", name, err)
+	}
+	return found, nil
+}
+
+// removeHalf removes the device, and returns none, when its other end was renamed or moved away.
+func (r *Redirect) removeHalf(device netlink.Link) (netlink.Link, error) {
+	peer, err := r.linkByName(link.ProxyDevicePeer)
+	if err != nil || peer != nil && peer.Attrs().Index == device.Attrs().ParentIndex {
+		return device, err
+	}
+	return nil, r.removeDevice()
 }
 
 func (r *Redirect) up(name string) error {
@@ -103,7 +128,10 @@ func (r *Redirect) up(name string) error {
 
 func (r *Redirect) removeDevice() error {
 	found, err := r.findDevice()
-	if found == nil || err != nil {
+	if found == nil || errors.Is(err, errForeign) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := r.handle.LinkDel(found); err != nil && !errors.Is(err, unix.ENODEV) {

@@ -15,6 +15,9 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
+// tableName is Porin's.
+const tableName = "porin-proxy"
+
 const (
 	beforeTracking   = -300 // NF_IP_PRI_RAW
 	afterTranslation = -90  // NF_IP_PRI_NAT_DST is -100
@@ -29,7 +32,7 @@ func newDivert(namespace *os.File, log *slog.Logger) *divert {
 
 func divertTable() *nft.Table {
 	return &nft.Table{
-		Name: "porin-proxy", Unsupported: ErrUnsupported,
+		Name: tableName, Unsupported: ErrUnsupported,
 		Chains: []nft.Chain{
 			{
 				Name: "untracked", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: beforeTracking,
@@ -79,8 +82,11 @@ func ifname(name string) []byte {
 	return padded
 }
 
+// want is a table without sets.
+func (d *divert) want() nft.State { return nft.State{} }
+
 func (d *divert) apply() error {
-	if err := d.owner.Apply(nft.State{}); err != nil {
+	if err := d.owner.Apply(d.want()); err != nil {
 		return fmt.Errorf("divert packets to the proxy: %w", err)
 	}
 	return nil

@@ -8,9 +8,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
@@ -95,10 +97,8 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 
 // attach has the sockets get what comes by the device, in place of those of a former agent.
 func (l *Listeners) attach(pin string, index int) (err error) {
-	if l.program != nil && l.index == index {
-		if _, err := os.Stat(pin); err == nil {
-			return nil
-		}
+	if l.compare(pin, index) == "" {
+		return nil
 	}
 	if err := l.load(index); err != nil {
 		return err
@@ -147,6 +147,9 @@ func (l *Listeners) load(index int) error {
 		return fmt.Errorf("configure %s: %w", bpf.SelectListener, err)
 	}
 	collection, err := ebpf.NewCollection(spec)
+	if err != nil && errors.Is(features.HaveProgramType(ebpf.SkLookup), ebpf.ErrNotSupported) {
+		return fmt.Errorf("load %s: %w: %w", bpf.SelectListener, ErrUnsupported, err)
+	}
 	if err != nil {
 		return fmt.Errorf("load %s: %w", bpf.SelectListener, err)
 	}
@@ -169,30 +172,42 @@ func (l *Listeners) unload() {
 	}
 }
 
+// StopAccepting closes the sockets for connections: new ones wait for the next proxy.
+func (l *Listeners) StopAccepting() error {
+	var errs []error
+	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
+		if listener != nil {
+			errs = append(errs, listener.Close())
+		}
+	}
+	return closed(errs...)
+}
+
 func (l *Listeners) close() error {
 	if l == nil {
 		return nil
 	}
 	l.unload()
-	var errs []error
-	if l.TCP4 != nil {
-		errs = append(errs, l.TCP4.Close())
+	errs := []error{l.StopAccepting()}
+	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
+		if socket != nil {
+			errs = append(errs, socket.Close())
+		}
 	}
-	if l.TCP6 != nil {
-		errs = append(errs, l.TCP6.Close())
-	}
-	if l.UDP4 != nil {
-		errs = append(errs, l.UDP4.Close())
-	}
-	if l.UDP6 != nil {
-		errs = append(errs, l.UDP6.Close())
-	}
-	return errors.Join(errs...)
+	return closed(errs...)
 }
 
+// closed leaves out the errors of what was closed before.
+func closed(errs ...error) error {
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, net.ErrClosed) })...)
+}
+
+// unpin removes the pin, and its folder when nothing else is in it.
 func unpin(pin string) error {
-	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the pin %s: %w", pin, err)
+	for _, name := range []string{pin, filepath.Dir(pin)} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+			return fmt.Errorf("remove the pin %s: %w", pin, err)
+		}
 	}
 	return nil
 }
@@ -226,14 +241,20 @@ func tellDestination(network string, fd int) (err error) {
 
 // transparent lets a socket have addresses of others, and marks what it sends (ip(7), IP_TRANSPARENT).
 func transparent(fd int) error {
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	if err == nil && domain == unix.AF_INET6 {
-		err = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1)
-	} else if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return os.NewSyscallError("getsockopt", err)
 	}
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)
+	if err := setTransparent(fd, family); err != nil {
+		return err
 	}
-	return os.NewSyscallError("setsockopt", err)
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark))
+}
+
+func setTransparent(fd, family int) error {
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	if family == unix.AF_INET6 {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, 1))
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,6 +24,7 @@ var ErrUnsupported = fault.New(fault.Unavailable,
 // Link tells the programs by which device packets get to the proxy; 0 is none.
 type Link interface {
 	SetProxyLink(index int) error
+	ProxyLink() (index int, err error)
 }
 
 // Config says where the way into the proxy is kept.
@@ -35,8 +38,10 @@ type Redirect struct {
 	link Link
 	log  *slog.Logger
 
-	mu        sync.Mutex // guards the fields below; held while the kernel is changed
-	namespace *namespace // nil unless open
+	mu        sync.Mutex             // guards the fields below; held while the kernel is changed
+	namespace *namespace             // nil unless open
+	damage    atomic.Pointer[string] // why the last repair failed; read without the lock
+	closed    chan struct{}          // closed by Close and Remove; nil unless open
 	handle    *netlink.Handle
 	divert    *divert
 	listeners *Listeners
@@ -92,7 +97,7 @@ func (r *Redirect) enter() (err error) {
 	if r.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open a route-netlink socket: %w", err)
 	}
-	r.divert = newDivert(r.namespace.file, r.log)
+	r.divert, r.closed = newDivert(r.namespace.file, r.log), make(chan struct{})
 	return nil
 }
 
@@ -110,12 +115,14 @@ func (r *Redirect) close() error {
 	errs := []error{r.listeners.close()}
 	if r.divert != nil {
 		errs = append(errs, r.divert.close())
+		close(r.closed)
 	}
 	if r.handle != nil {
 		r.handle.Close()
 	}
 	errs = append(errs, r.namespace.close())
-	r.namespace, r.handle, r.divert, r.listeners = nil, nil, nil, nil
+	r.damage.Store(nil)
+	r.namespace, r.handle, r.divert, r.listeners, r.closed = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 
@@ -167,6 +174,15 @@ func (n *namespace) do(f func() error) error {
 		return f()
 	}
 	return netns.In(int(n.file.Fd()), f)
+}
+
+// inode tells namespaces apart.
+func (n *namespace) inode() (uint64, error) {
+	info, err := n.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Sys().(*syscall.Stat_t).Ino, nil
 }
 
 func (n *namespace) close() error { return n.file.Close() }

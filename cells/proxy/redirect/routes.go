@@ -10,6 +10,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/nl"
 )
 
 // table is the routing table that delivers every packet to this node. Nobody else may use it.
@@ -35,6 +36,8 @@ func rules(family int) []*netlink.Rule {
 
 // families are those that the kernel has.
 var families = []int{unix.AF_INET, unix.AF_INET6}
+
+var familyNames = map[int]string{unix.AF_INET: "IPv4", unix.AF_INET6: "IPv6"}
 
 // local is the one route of the table, to this node itself.
 func (r *Redirect) local(family int) (*netlink.Route, error) {
@@ -63,9 +66,51 @@ func (r *Redirect) route() error {
 		if err != nil {
 			return fmt.Errorf("make the route of table %d: %w", table, err)
 		}
+		if err := r.removeOthers(family, local); err != nil {
+			return err
+		}
+		if err := r.removeChanged(family); err != nil {
+			return err
+		}
 		for _, rule := range rules(family) {
 			if err := r.handle.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 				return fmt.Errorf("make the rule %d: %w", rule.Priority, err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeOthers removes routes of the table that are not Porin's: nobody else may use it.
+func (r *Redirect) removeOthers(family int, local *netlink.Route) error {
+	routes, err := r.listRoutes(family)
+	if err != nil {
+		return fmt.Errorf("list the routes of table %d: %w", table, err)
+	}
+	for _, route := range routes {
+		if isLocal(route, local) {
+			continue
+		}
+		if err := r.handle.RouteDel(&route); err != nil && !absent(err) {
+			return fmt.Errorf("remove a route of table %d: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// removeChanged removes rules that stand in the way of Porin's: for the same packets, with another table.
+func (r *Redirect) removeChanged(family int) error {
+	have, err := nl.Dump(func() ([]netlink.Rule, error) { return r.handle.RuleList(family) })
+	if err != nil {
+		return fmt.Errorf("list the routing rules: %w", err)
+	}
+	for _, rule := range rules(family) {
+		for _, other := range have {
+			if !isChanged(other, rule) {
+				continue
+			}
+			if err := r.handle.RuleDel(&other); err != nil && !absent(err) {
+				return fmt.Errorf("remove a rule in the place of rule %d: %w", rule.Priority, err)
 			}
 		}
 	}

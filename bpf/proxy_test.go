@@ -1,0 +1,201 @@
+package bpf_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/manifest"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/testutil"
+)
+
+// The proxy applies rules of one end.
+const (
+	getFromServer = "{endpointSelector: {matchLabels: {app: client}}, egress: [{toEndpoints: [{}], toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{method: GET}]}}]}]}"
+	getFromClient = "{endpointSelector: {matchLabels: {app: server}}, ingress: [{fromEndpoints: [{}], toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{method: GET}]}}]}]}"
+)
+
+// cilium applies a CiliumNetworkPolicy of the namespace shop.
+func (p *policyFixture) cilium(t testing.TB, name, spec string) {
+	t.Helper()
+	policies, err := manifest.Read(fmt.Appendf(nil, "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: %s, namespace: shop}\nspec: %s\n", name, spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.apply(t, engine.Update{SetPolicies: policies})
+}
+
+// proxyLink makes a device for the proxy, and returns its index.
+func (p *policyFixture) proxyLink(t testing.TB) int {
+	t.Helper()
+	link, err := p.netns.AddVeth(testutil.Veth{Name: "proxy", MAC: mac(90), Peer: p.netns, PeerName: "proxypeer", PeerMAC: mac(91)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.objects.ProxyLink.Put(uint32(0), uint32(link.Attrs().Index)); err != nil {
+		t.Fatal(err)
+	}
+	return link.Attrs().Index
+}
+
+// down is a segment from an address to the server's port, as the stack sends it to the pod.
+func (p *policyFixture) down(from netip.Addr, flags func(*layers.TCP)) []byte {
+	return segment(p.server.hostMAC, p.server.mac, netip.AddrPortFrom(from, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort), flags)
+}
+
+// TestRedirect has a connection that the proxy decides about go through the stack, and from to_pod to the proxy.
+func TestRedirect(t *testing.T) {
+	for name, spec := range map[string]string{"egress": getFromServer, "ingress": getFromClient} {
+		t.Run(name, func(t *testing.T) {
+			p := newPolicyFixture(t)
+			p.cilium(t, "get", spec)
+			arrives := func(flags func(*layers.TCP)) uint32 {
+				return p.request(t, p.objects.ToPod, p.server, &p.client, p.down(p.client.ip4, flags))
+			}
+			wantVerdict(t, "the client's SYN", p.fromClient(t, syn), toStack)
+			if err := p.objects.ProxyLink.Put(uint32(0), uint32(0)); err != nil {
+				t.Fatal(err)
+			}
+			wantVerdict(t, "without a proxy", arrives(syn), dropped)
+			p.wantDrops(t, p.server, abi.DropProxy, 1)
+			p.proxyLink(t)
+			wantVerdict(t, "with a proxy", arrives(syn), deliver)
+			wantVerdict(t, "a segment that does not belong to a connection of the proxy", arrives(ack), deliver)
+			p.wantDrops(t, p.server, abi.DropProxy, 1)
+			from := p.redirectOf(t, p.client.ip4)
+			if from.Source.IP() != p.client.ip4 || from.Id != p.client.id || from.SentHere != 0 || from.Generation != 1 {
+				t.Errorf("the proxy is told of %+v, want the client", from)
+			}
+			if n := len(p.connections(t)); n != 1 {
+				t.Errorf("there are %d entries, want the client's alone", n)
+			}
+			wantVerdict(t, "another port", p.between(t, p.client, p.server, clientPort, 81, syn), dropped)
+		})
+	}
+}
+
+// redirectOf returns what the proxy is told of a connection from the address to the server.
+func (p *policyFixture) redirectOf(t testing.TB, from netip.Addr) (value abi.Redirect) {
+	t.Helper()
+	key := abi.RedirectKey{
+		Client: abi.AddrOf(from), Server: abi.AddrOf(p.server.ip4), ClientPort: abi.Port(clientPort), ServerPort: abi.Port(serverPort), Protocol: 6, Family: 4,
+	}
+	if err := p.objects.Redirects.Lookup(key, &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// TestRedirectMasqueraded has the node translate the client's address: the proxy is told the real one.
+func TestRedirectMasqueraded(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	p.cilium(t, "get", getFromServer)
+	wantVerdict(t, "the client's SYN", p.fromClient(t, syn), toStack)
+	wantVerdict(t, "as the node", p.request(t, p.objects.ToPod, p.server, &p.client, p.down(nodeIPv4, syn)), deliver)
+	if from := p.redirectOf(t, nodeIPv4); from.Source.IP() != p.client.ip4 || from.Id != p.client.id {
+		t.Errorf("the proxy is told of %+v, want the client", from)
+	}
+}
+
+// TestRedirectFromOutside has rules for what comes by an uplink: from a pod that nothing is known of, under the rules for pods.
+func TestRedirectFromOutside(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	p.cilium(t, "get", "{endpointSelector: {matchLabels: {app: server}}, ingress: [{toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{}]}}]}]}")
+	wantVerdict(t, "from outside", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, p.down(outsider, syn)), deliver)
+	if from := p.redirectOf(t, outsider); from.Source.IP() != outsider || from.Id != 0 || from.SentHere != 0 {
+		t.Errorf("the proxy is told of %+v, want the outsider", from)
+	}
+	wantVerdict(t, "from outside, as a pod of this node", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, p.down(p.client.ip4, syn)), deliver)
+	if from := p.redirectOf(t, p.client.ip4); from.Source.IP().IsValid() || from.Id != 0 {
+		t.Errorf("the proxy is told of %+v, want no source", from)
+	}
+	node, _ := p.run(t, p.objects.ToPod, p.server, p.down(nodeIPv4, syn))
+	wantVerdict(t, "the node itself, which every pod accepts", node, toStack)
+}
+
+// TestRedirectFromProxy has the proxy connect to the server as the client. Only its mark, and only on what the node has sent, passes.
+func TestRedirectFromProxy(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	p.cilium(t, "get", getFromClient)
+	as := func(from skBuff) uint32 {
+		return p.runFrom(t, p.objects.ToPod, p.server, from, p.down(p.client.ip4, syn))
+	}
+	wantVerdict(t, "the proxy, with other bits", as(skBuff{Mark: abi.ProxyMark | 0x4000}), toStack)
+	wantVerdict(t, "the node without mark", as(skBuff{}), deliver)
+	wantVerdict(t, "a diverted packet's mark", as(skBuff{Mark: abi.ProxyDivertMark}), deliver)
+	wantVerdict(t, "what comes by an uplink with the mark", as(skBuff{Mark: abi.ProxyMark, IngressIfindex: uint32(p.uplink.index)}), dropped)
+	p.policy(t, "isolate", isolate)
+	p.apply(t, engine.Update{RemovePolicies: []model.PolicyID{{Kind: model.KindCiliumNetworkPolicy, Namespace: "shop", Name: "get"}}})
+	wantVerdict(t, "the proxy, without a policy that accepts it", as(skBuff{Mark: abi.ProxyMark}), dropped)
+}
+
+// TestRedirectReply has the server answer. Once policies have changed, its answer needs a connection of the proxy's in the node's namespace.
+func TestRedirectReply(t *testing.T) {
+	for _, proxied := range []bool{true, false} {
+		t.Run(fmt.Sprint("by the proxy ", proxied), func(t *testing.T) {
+			p := newPolicyFixture(t)
+			p.proxyLink(t)
+			wantVerdict(t, "SYN", p.runFrom(t, p.objects.ToPod, p.server, skBuff{Mark: abi.ProxyMark}, p.down(p.client.ip4, syn)), toStack)
+			answers := func() uint32 {
+				verdict, _ := p.run(t, p.objects.FromPod, p.server,
+					segment(p.server.mac, p.server.hostMAC, netip.AddrPortFrom(p.server.ip4, serverPort), netip.AddrPortFrom(p.client.ip4, clientPort), synACK))
+				return verdict
+			}
+			wantVerdict(t, "the answer", answers(), toStack)
+			p.cilium(t, "get", getFromClient)
+			want := uint32(dropped)
+			if proxied {
+				p.proxyConnects(t)
+				want = toStack
+			}
+			wantVerdict(t, "the answer under rules of layer 7", answers(), want)
+		})
+	}
+}
+
+// proxyConnects makes a socket in the namespace that is connected from the client's address and port to the server's.
+func (p *policyFixture) proxyConnects(t testing.TB) {
+	t.Helper()
+	handle := p.netns.Netlink(t)
+	lo := p.netns.Link(t, "lo")
+	for _, ip := range []netip.Addr{p.client.ip4, p.server.ip4} {
+		if err := handle.AddrAdd(lo, &netlink.Addr{IPNet: nl.HostNet(ip)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listener := p.netns.Listen(t, netip.AddrPortFrom(p.server.ip4, serverPort))
+	var conn net.Conn
+	err := p.netns.Do(func() (err error) {
+		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.client.ip4, clientPort))}
+		conn, err = dialer.Dial("tcp", listener.Addr().String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+}
+
+// TestRedirectOpenShortcut has rules appear for a connection past the stack: it goes to the stack, and its answers nowhere.
+func TestRedirectOpenShortcut(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	wantVerdict(t, "SYN", p.fromClient(t, syn), deliver)
+	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), deliver)
+	p.cilium(t, "get", getFromServer)
+	wantVerdict(t, "the server's segment", p.fromServer(t, ack), dropped)
+	p.wantDrops(t, p.server, abi.DropProxy, 1)
+	wantVerdict(t, "the client's segment", p.fromClient(t, ack), toStack)
+	wantVerdict(t, "and at the server's end", p.request(t, p.objects.ToPod, p.server, &p.client, p.down(p.client.ip4, ack)), deliver)
+}

@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsproxy"
+	"porin.dev/porin/cells/proxy/redirect"
+)
+
+// newDNS returns the handler of queries. The caller of each is its *connection.
+func (p *Proxy) newDNS() (*dnsproxy.Handler, error) {
+	return dnsproxy.New(dnsproxy.Config{
+		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
+		Dial: func(ctx context.Context, q dnsproxy.Query) (net.Conn, error) {
+			network := "udp"
+			if q.TCP {
+				network = "tcp"
+			}
+			return p.meters.dialed(p.redirect.Dial(ctx, network, q.Client, q.Server))
+		},
+		Learn:  func(context.Context, dnsproxy.Answer) error { return nil },
+		Record: p.recordQuery,
+		Limits: dnsproxy.DefaultLimits(),
+	})
+}
+
+func (p *Proxy) recordQuery(r dnsproxy.Record) {
+	p.meters.query(r)
+	p.log.Debug("query answered", "endpoint", r.Endpoint, "source", r.Client, "destination", r.Server, "name", r.Name, "type", r.Type, "reason", r.Outcome, "duration", r.Duration)
+}
+
+// allowsName reports whether the rules of both ends let the name be asked for.
+func (c *connection) allowsName(name string) bool {
+	d, err := c.decide()
+	if err != nil {
+		return false
+	}
+	for _, set := range d.sets() {
+		if set.dns == nil || !set.dns.Match(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// query is one of a connection, without its message.
+func (c *connection) query() dnsproxy.Query {
+	return dnsproxy.Query{Endpoint: c.endpoint(), Client: c.source(), Server: c.server, Caller: c}
+}
+
+// serveDatagrams answers queries until the socket is closed.
+func (p *Proxy) serveDatagrams(ctx context.Context, l *redirect.Listeners, socket *net.UDPConn) {
+	message, control := make([]byte, 65535), make([]byte, redirect.DestinationSize)
+	for {
+		n, controls, _, from, err := socket.ReadMsgUDPAddrPort(message, control)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // of one datagram, such as an ICMP error about a reply
+		}
+		server, err := redirect.Destination(control[:controls])
+		if err != nil {
+			p.log.Debug("datagram dropped", "source", from, "error", err)
+			continue
+		}
+		p.serveDatagram(ctx, l, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), server, message[:n])
+	}
+}
+
+func (p *Proxy) serveDatagram(ctx context.Context, l *redirect.Listeners, client, server netip.AddrPort, message []byte) {
+	c, err := identify(p.kernel, &p.rules, model.UDP, client, server)
+	if err != nil {
+		p.log.Debug("datagram dropped", "source", client, "destination", server, "error", err)
+		return
+	}
+	q := c.query()
+	q.Message = message
+	p.dns.Go(ctx, q, func(answer []byte) {
+		if err := l.Reply(server, client, answer); err != nil {
+			p.log.Debug("query not answered", "source", client, "destination", server, "error", err)
+		}
+	})
+}

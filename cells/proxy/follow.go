@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"porin.dev/porin/internal/task"
+)
+
+// Pauses of the tasks.
+const (
+	followPause    = time.Second      // before the next try, after following has failed
+	unusedInterval = 15 * time.Second // the way into the proxy is removed when it was unused for one to two of them
+)
+
+func newFollowTask(p *Proxy, log *slog.Logger) *task.Task {
+	return task.Forever(log, "proxy-follow", p.follow)
+}
+
+func newRemoveTask(p *Proxy, log *slog.Logger) *task.Task {
+	return task.Every(log, task.Round{Name: "proxy-remove-unused", Run: p.removeUnused, Interval: unusedInterval, Later: true})
+}
+
+// follow keeps the way into the proxy as it was opened.
+func (p *Proxy) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := p.redirect.Follow(ctx)
+		var retry <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			p.log.Error("the way into the proxy is not as it should be; trying again", "in", followPause, "error", err)
+			retry = time.After(followPause)
+		}
+		select {
+		case <-ctx.Done():
+		case <-retry:
+		case <-p.use.opened:
+		}
+	}
+	return ctx.Err()
+}
+
+// removeUnused removes the way into the proxy when there was no rule and no connection since the last round. What a former agent has
+// left is removed, too: rules that were kept are prepared before the first round.
+func (p *Proxy) removeUnused(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.started || !p.use.isOver(p.rules.count() > 0 || p.sessions.count() > 0, p.meters.accepted()) {
+		return nil
+	}
+	wasOpen := p.listeners != nil
+	err := p.redirect.Remove()
+	p.listeners = nil
+	p.use.noteRemoved(err)
+	if wasOpen && err == nil {
+		p.log.Info("no layer 7 rules are left: the way into the proxy is removed")
+	}
+	return err
+}

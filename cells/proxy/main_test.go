@@ -1,0 +1,9 @@
+package proxy
+
+import (
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks(), testutil.HostUntouched()) }

@@ -1,0 +1,141 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/proxy/dnsproxy"
+	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/redirect"
+)
+
+// meters count what becomes of connections and requests.
+type meters struct {
+	all                             atomic.Uint64 // accepted connections
+	refused, requests, dialFailures *prometheus.CounterVec
+}
+
+func newMeters() *meters {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "porin_proxy_" + name, Help: help}, labels)
+	}
+	return &meters{
+		refused: vec("connections_refused_total", "Connections that the proxy has accepted and reset at once.", "reason"),
+		requests: vec("requests_total",
+			"Requests through the proxy, and connections that ended before one, by what became of them. The reason is empty for those that were forwarded.",
+			"protocol", "verdict", "reason"),
+		dialFailures: vec("dials_failed_total", "Connections to servers that the proxy could not open.", "reason"),
+	}
+}
+
+func (m *meters) accepted() uint64 { return m.all.Load() }
+
+func (m *meters) accept() { m.all.Add(1) }
+
+// refuse counts why a connection was reset.
+func (m *meters) refuse(err error) {
+	reason := "error"
+	switch {
+	case errors.Is(err, errDenied):
+		reason = "policy"
+	case errors.Is(err, ErrNoOpener):
+		reason = "unknown-client"
+	case errors.Is(err, errTooMany):
+		reason = "too-many"
+	case errors.Is(err, errStopped):
+		reason = "stopping"
+	}
+	m.refused.WithLabelValues(reason).Inc()
+}
+
+// request is an [httpproxy.Session.Record].
+func (m *meters) request(r httpproxy.Record) {
+	m.requests.WithLabelValues("http", string(r.Verdict), string(r.Reason)).Inc()
+}
+
+// query is the Record of [dnsproxy.Config].
+func (m *meters) query(r dnsproxy.Record) {
+	verdict, reason := httpproxy.Forwarded, ""
+	switch r.Outcome {
+	case dnsproxy.Answered:
+	case dnsproxy.Policy, dnsproxy.Kind, dnsproxy.Ambiguous:
+		verdict, reason = httpproxy.Denied, string(r.Outcome)
+	case dnsproxy.Malformed, dnsproxy.Unsupported, dnsproxy.Response, dnsproxy.Duplicate, dnsproxy.EndpointLimit, dnsproxy.TotalLimit, dnsproxy.Connections:
+		verdict, reason = httpproxy.Refused, string(r.Outcome)
+	default:
+		verdict, reason = httpproxy.Failed, string(r.Outcome)
+	}
+	m.requests.WithLabelValues("dns", string(verdict), reason).Inc()
+}
+
+// dialed counts a failure, and returns what it was given.
+func (m *meters) dialed(conn net.Conn, err error) (net.Conn, error) {
+	if err == nil {
+		return conn, nil
+	}
+	var timeout net.Error
+	reason := "other"
+	switch {
+	case errors.Is(err, redirect.ErrNoPort):
+		reason = "no-port"
+	case errors.Is(err, context.Canceled):
+		reason = "canceled"
+	case errors.Is(err, unix.ECONNREFUSED):
+		reason = "refused"
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		reason = "unreachable"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		reason = "timeout"
+	}
+	m.dialFailures.WithLabelValues(reason).Inc()
+	return conn, err
+}
+
+// collector shows how the proxy is, and its counters.
+type collector struct {
+	proxy                       *Proxy
+	sets, connections, accepted *prometheus.Desc
+}
+
+func newCollector(p *Proxy) *collector {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("porin_proxy_"+name, help, nil, nil)
+	}
+	return &collector{
+		proxy:       p,
+		sets:        desc("rule_sets", "Sets of layer 7 rules that the proxy has."),
+		connections: desc("connections", "Connections that go through the proxy."),
+		accepted:    desc("connections_accepted_total", "Connections that the proxy has accepted."),
+	}
+}
+
+func (c *collector) vecs() []prometheus.Collector {
+	m := c.proxy.meters
+	return []prometheus.Collector{m.refused, m.requests, m.dialFailures}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.sets
+	ch <- c.connections
+	ch <- c.accepted
+	for _, vec := range c.vecs() {
+		vec.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	status := c.proxy.Status()
+	ch <- prometheus.MustNewConstMetric(c.sets, prometheus.GaugeValue, float64(status.RuleSets))
+	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(status.Connections))
+	ch <- prometheus.MustNewConstMetric(c.accepted, prometheus.CounterValue, float64(c.proxy.meters.accepted()))
+	for _, vec := range c.vecs() {
+		vec.Collect(ch)
+	}
+}
