@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"cells/monitor":                   {"api/v1", "cells/endpoint", "cells/endpointmanager", "cells/server", "internal"},
 	"cells/monitor/flow":              {"api/v1", "bpf/abi", "cells/endpoint", "cells/endpointmanager", "cells/metrics", "cells/monitor/stream", "cells/policy", "cells/server", "cells/supervisor", "internal"},
 	"cells/monitor/stream":            {"internal"},
-	"cells/policy":                    {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
+	"cells/policy":                    {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/metrics", "cells/proxy/dnsname", "cells/proxy/names", "cells/server", "cells/supervisor", "internal"},
 	"cells/policy/model":              {},
 	"cells/policy/engine":             {"cells/policy/model"},
 	"cells/policy/oracle":             {"cells/policy/model"},

@@ -182,11 +182,11 @@ var bodies = map[string]any{
 	"recovery-request": v1.RecoveryRequest{Begin: true, Exclude: "node-2/bcdefghi34"},
 	"policy": v1.Policy{
 		Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Tier: "networkpolicy", Priority: 7, Egress: -1, Ingress: 2,
-		Reports: []string{"ingress rule 0: domain name example.com matches nothing so far"}, Outcome: "created",
+		Reports: []string{"ingress rule 0: rules for HTTP and for DNS accept the same connections, which are denied"}, Outcome: "created",
 		Manifest: json.RawMessage("{\n    \"kind\": \"NetworkPolicy\"\n  }"),
 	},
 	"policy-explanation": v1.PolicyExplanation{
-		From: v1.PolicyEnd{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7}, To: v1.PolicyEnd{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world"},
+		From: v1.PolicyEnd{Address: addresses.IPv4, Kind: "pod", Pod: pod, Endpoint: 7}, To: v1.PolicyEnd{Address: netip.MustParseAddr("192.0.2.1"), Kind: "world", Names: []string{"www.example.org"}},
 		Protocol: "TCP", Port: 80, Allowed: true, Error: "policies: no space left on device",
 		Egress: v1.PolicyDecision{
 			Allowed: true, Reason: "rule", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "shop", Policy: "web", Direction: "egress"},

@@ -125,6 +125,8 @@ type PolicyEnd struct {
 	// Pod and Endpoint are those of an endpoint of this node.
 	Pod      Pod    `json:"pod,omitzero"`
 	Endpoint uint16 `json:"endpoint,omitempty"`
+	// Names are those by which policies select the address, of an explanation.
+	Names []string `json:"names,omitempty"`
 }
 
 // PolicyDecision is what is decided for one direction, and why.

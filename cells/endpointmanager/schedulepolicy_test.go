@@ -33,7 +33,7 @@ type simEnforcer struct {
 }
 
 func (n *simNode) policyQueue(a *simAgent) *policy.Queue {
-	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, nil, slog.New(slog.DiscardHandler))
+	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, nil, nil, slog.New(slog.DiscardHandler))
 }
 
 // gatedPolicyStep has the undo of an Attach that failed wait for its turn, too: it comes to the queue while the write that

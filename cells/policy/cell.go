@@ -17,11 +17,14 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies] and [*View]. It takes an [Enforcer], a [Proxy] and a [RemoteSource] if there are.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View] and a [Learner]. It takes an [Enforcer], a [Proxy], a [RemoteSource]
+// and [Connections] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(nodeaddr.NewKernel, fx.Private),
+		fx.Provide(newNames),
+		fx.Provide(func(n *Names) Learner { return n }),
 		fx.Provide(build),
 		fx.Provide(NewStep),
 		server.Provide(newRoutes),
@@ -31,6 +34,7 @@ func Module(cfg Config) fx.Option {
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Queue).Task),
 		supervisor.Tasks((*Queue).Layer7Task),
+		supervisor.Tasks((*Names).Task),
 		supervisor.Tasks(func(f *follower) *task.Task { return f.Task() }),
 		metrics.Collect(newCollector),
 	)
@@ -43,17 +47,28 @@ type params struct {
 	Config    Config
 	Log       *slog.Logger
 	Addresses nodeaddr.Source
+	Names     *Names
 	Enforcer  Enforcer     `optional:"true"`
 	Proxy     Proxy        `optional:"true"`
 	Remote    RemoteSource `optional:"true"`
 }
+
+type namesParams struct {
+	fx.In
+
+	Config      Config
+	Log         *slog.Logger
+	Connections Connections `optional:"true"`
+}
+
+func newNames(p namesParams) *Names { return NewNames(p.Config, p.Connections, p.Log) }
 
 // follower is the one of this cell.
 type follower struct{ *nodeaddr.Follower }
 
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *View, *Policies, *follower) {
-	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Log)
+	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Names, p.Log)
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))

@@ -40,6 +40,16 @@ func (u *update) add(later update) {
 	u.unmanaged.add(later.unmanaged)
 }
 
+// domainRules returns the rules for names of the policies that are set.
+func (u *update) domainRules() (rules []model.DNSRule) {
+	for _, p := range u.policies.values {
+		if p != nil {
+			rules = append(rules, domainRules(*p)...)
+		}
+	}
+	return rules
+}
+
 // entries are values by key, in order.
 type entries[K comparable, V any] struct {
 	keys   []K
@@ -83,8 +93,9 @@ func newDesired(cfg engine.Config) desired {
 var errTooLarge = fault.New(fault.Exhausted, "the policies are too large to be compiled: fewer rules with ports and overlapping blocks for the same pods take less")
 
 // apply changes the engine, and returns what takes the update back. anew says that the engine is another one: the update was too large for the one before.
-func (d *desired) apply(u update) (change engine.Change, undo update, anew bool) {
-	var told engine.Update
+// What names have as addresses is not taken back.
+func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.Change, undo update, anew bool) {
+	told := engine.Update{Domains: domains}
 	var moved []string
 	for _, id := range u.policies.keys {
 		undo.policies.set(id, lookup(d.policies, id))
@@ -144,7 +155,21 @@ func (d *desired) everything() engine.Update {
 		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return d.engine.End(a).Endpoint != s.Key }) // the order of endpoints is lost
 		u.SetEndpoints = append(u.SetEndpoints, s)
 	}
+	for rule, addresses := range d.engine.Domains() {
+		u.Domains = append(u.Domains, engine.DomainChange{Rule: rule, Add: addresses})
+	}
 	return u
+}
+
+// domainRules returns the rules for names that policies have.
+func (d *desired) domainRules() map[model.DNSRule]struct{} {
+	rules := map[model.DNSRule]struct{}{}
+	for _, p := range d.policies {
+		for _, rule := range domainRules(p) {
+			rules[rule] = struct{}{}
+		}
+	}
+	return rules
 }
 
 // endpoint returns nil for one that the engine was not told of.

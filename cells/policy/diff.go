@@ -74,7 +74,11 @@ func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, f
 	seen, since := flows.Recent()
 	e := p.view.copyEngine()
 	now := evaluateAll(e, seen)
-	if e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed}); e.Exceeded() {
+	var rules []model.DNSRule
+	for _, one := range proposed {
+		rules = append(rules, domainRules(one)...)
+	}
+	if e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed, Domains: p.queue.names.peek(rules)}); e.Exceeded() {
 		return d, errTooLarge
 	}
 	then := evaluateAll(e, seen)

@@ -4,7 +4,7 @@
 //	                       |                                        |
 //	endpointmanager --> [Step] --> [Queue]: one writer --> engine --> [Enforcer] (the kernel's maps)
 //	node's addresses --------------^       |                :
-//	                                       '--> [Proxy]: layer 7 rules, before rows have their numbers
+//	the DNS proxy --> [Learner] ---^       '--> [Proxy]: layer 7 rules, before rows have their numbers
 //	[Flows] --> POST /v1/policy/diff --> another engine, with what is proposed
 //
 // What it promises:
@@ -16,6 +16,7 @@
 //   - After a start nothing is written before all endpoints are restored, and then all at once: what the agent before has written
 //     stays in force until then. An endpoint that the manager holds keeps its policy, too.
 //   - No row sends a connection to the proxy with rules that it does not have. While the proxy does not answer, only changes wait that need it to.
+//   - Who has asked for a name gets the answer when its addresses are in the datapath. They outlive the agent: the first write after a start has them.
 //   - What is in audit (a policy, an endpoint, the node) is not in the datapath: Evaluate and explain say what it would decide.
 //   - Whoever compares the kernel with the engine does so when nothing is being written.
 //   - Policies outlive the agent and the boot. An agent that cannot read them does not start.

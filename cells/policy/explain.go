@@ -17,6 +17,7 @@ import (
 type Explanation struct {
 	engine.Verdict
 	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
+	FromNames, ToNames       []string          // by which policies select the addresses
 	Datapath                 Datapath
 }
 
@@ -46,8 +47,14 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	defer p.view.endTurn()
 	x.FromEndpoint, x.ToEndpoint = fromEndpoint, toEndpoint
 	x.Verdict = p.view.Evaluate(source, destination, protocol, port)
+	x.FromNames, x.ToNames = p.namesAt(source), p.namesAt(destination)
 	x.Datapath = p.view.askKernel(x.Verdict, protocol, port)
 	return x, nil
+}
+
+// namesAt returns the names by which policies select an address. It expects the turn.
+func (p *Policies) namesAt(addr netip.Addr) []string {
+	return p.queue.names.namesOf(addr, p.view.engine.DomainsAt(addr))
 }
 
 // resolve returns the addresses that a text stands for, IPv4 first, and their endpoint. An address need not be an endpoint's.

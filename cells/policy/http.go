@@ -199,8 +199,10 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	from, to := endToV1(x.From, x.FromEndpoint), endToV1(x.To, x.ToEndpoint)
+	from.Names, to.Names = x.FromNames, x.ToNames
 	answer := v1.PolicyExplanation{
-		From: endToV1(x.From, x.FromEndpoint), To: endToV1(x.To, x.ToEndpoint), Protocol: protocol.String(), Port: port,
+		From: from, To: to, Protocol: protocol.String(), Port: port,
 		Allowed: x.Allowed, Egress: DecisionToV1(x.Egress), Ingress: DecisionToV1(x.Ingress),
 		Datapath: datapathToV1(x),
 	}

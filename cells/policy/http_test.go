@@ -166,7 +166,7 @@ func TestExplainLayer7(t *testing.T) {
 }
 
 func TestExplainWithoutDatapath(t *testing.T) {
-	n := &node{queue: NewQueue(engine.Config{}, nil, nil, quiet)}
+	n := &node{queue: NewQueue(engine.Config{}, nil, nil, nil, quiet)}
 	n.policies, n.step = New(Config{}, n.queue, quiet), NewStep(n.queue)
 	n.queue.Start(nil)
 	t.Cleanup(func() { n.stop(t) })

@@ -37,12 +37,12 @@ func startNode(t *testing.T, dir string, kernel *fakeKernel) *node {
 
 func startNodeWith(t *testing.T, cfg engine.Config, dir string, kernel *fakeKernel) *node {
 	t.Helper()
-	return startQueue(t, NewQueue(cfg, kernel, nil, quiet), dir, kernel)
+	return startQueue(t, NewQueue(cfg, kernel, nil, nil, quiet), dir, kernel)
 }
 
 func startNodeWithProxy(t *testing.T, proxy Proxy, dir string, kernel *fakeKernel) *node {
 	t.Helper()
-	return startQueue(t, NewQueue(engine.Config{}, kernel, proxy, quiet), dir, kernel)
+	return startQueue(t, NewQueue(engine.Config{}, kernel, proxy, nil, quiet), dir, kernel)
 }
 
 func startQueue(t *testing.T, q *Queue, dir string, kernel *fakeKernel) *node {

@@ -30,6 +30,7 @@ type Queue struct {
 	enforcer Enforcer
 	view     *View
 	layer7   *layer7
+	names    *Names
 	task     *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
 	open     sync.Once
@@ -53,15 +54,20 @@ type request struct {
 	done chan error // with room for one
 }
 
-// NewQueue returns a queue that is not started. A nil enforcer writes nothing, and without a proxy policies have no layer 7 rules.
-func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, log *slog.Logger) *Queue {
+// NewQueue returns a queue that is not started. A nil enforcer writes nothing, without a proxy policies have no layer 7 rules, and without names those that are learned
+// are not kept.
+func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, log *slog.Logger) *Queue {
+	if names == nil {
+		names = NewNames(Config{}, nil, log)
+	}
 	if enforcer == nil {
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy),
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names,
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
+	names.view, names.changed = q.view, q.writeNames
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
 	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: lastRetry, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
@@ -83,12 +89,16 @@ func (q *Queue) Start(source RemoteSource) {
 	}
 	q.task.Start(nil)
 	q.layer7.task.Start(nil)
+	q.names.task.Start(nil)
 }
 
 // Stop ends the loops, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
 func (q *Queue) Stop(ctx context.Context) error {
-	if err := task.StopAll(ctx, q.task, q.layer7.task); err != nil {
+	if err := task.StopAll(ctx, q.task, q.layer7.task, q.names.task); err != nil {
 		return err
+	}
+	if err := q.names.save(); err != nil {
+		q.log.Warn("what was learned of names last is lost with the agent", "error", err)
 	}
 	if err := q.view.beginTurn(ctx); err != nil {
 		return err
@@ -165,6 +175,13 @@ func (q *Queue) serveInline() {
 	}
 	if !q.allWritten() {
 		q.task.Trigger()
+	}
+}
+
+// writeNames has the addresses written that names have now. Before the queue is open they wait.
+func (q *Queue) writeNames() {
+	if q.isOpen() {
+		q.serveInline()
 	}
 }
 
@@ -313,7 +330,10 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	}
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	change, undo, anew := q.view.apply(all)
+	change, undo, anew := q.view.apply(all, q.names.follow(all.domainRules()))
+	if len(all.policies.keys) > 0 && q.names.keep(q.view.domainRules()) {
+		q.task.Trigger()
+	}
 	if anew {
 		q.written = false
 	}
@@ -326,6 +346,7 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 // write has the enforcer write what is pending.
 func (q *Queue) write() error {
 	if q.allWritten() {
+		q.names.confirm()
 		return nil
 	}
 	var change *engine.Change
@@ -350,6 +371,7 @@ func (q *Queue) write() error {
 		return err
 	}
 	q.pending, q.written = nil, true
+	q.names.confirm()
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}
 	if q.layer7.inUse() {

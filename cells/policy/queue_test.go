@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -107,9 +108,11 @@ func TestRandomFailures(t *testing.T) {
 	}
 }
 
+var namesID = model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "default", Name: "names"}
+
 func randomFailures(t *testing.T, r *rand.Rand) {
 	k, proxy := newFakeKernel(), newFakeProxy()
-	q := NewQueue(engine.Config{}, k, proxy, quiet)
+	q := NewQueue(engine.Config{}, k, proxy, nil, quiet)
 	k.check = func(row engine.Row) {
 		if number := row.Decision.Value(); number > engine.ValueAllow && !reflect.DeepEqual(proxy.rules()[number], row.Decision.Layer7.Rules) {
 			t.Errorf("a row has number %d for %s, and the proxy has %s", number, row.Decision.Layer7.Rules, proxy.rules()[number])
@@ -126,7 +129,12 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 		var requests []*request
 		for range 1 + r.IntN(3) {
 			var u update
-			switch i := 1 + r.IntN(8); r.IntN(7) {
+			switch i := 1 + r.IntN(8); r.IntN(9) {
+			case 7:
+				p := policyOf(t, webTo("names", []string{"*.example", "a.example"}[r.IntN(2)]))
+				u.policies.set(p.ID, &p)
+			case 8:
+				u.policies.set(namesID, nil)
 			case 0:
 				u = removeEndpoint(pod(i, "").Spec.Attachment.String())
 			case 1:
@@ -145,6 +153,12 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 				u = setEndpoint(s)
 			}
 			requests = append(requests, &request{update: u, keep: r.IntN(3) == 0, done: make(chan error, 1)})
+		}
+		for range r.IntN(3) {
+			q.names.known.Learn(uint16(r.IntN(3)), []string{"a.example", "b.example", "c.other"}[r.IntN(3)], named(fmt.Sprint("192.0.2.", r.IntN(8))))
+		}
+		if r.IntN(5) == 0 {
+			q.names.known.Forget(uint16(r.IntN(3)))
 		}
 		q.serve(requests)
 		for _, one := range requests {
@@ -167,7 +181,22 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 	for ep := range q.view.engine.Endpoints() {
 		all[ep.Key] = *q.view.endpoint(ep.Key)
 	}
+	for rule, s := range q.names.selections {
+		addresses := maps.Collect(q.view.engine.Domains())[rule]
+		if want := s.Addresses(); !slices.Equal(addresses, want) {
+			t.Errorf("the engine has %v for %v, want %v", addresses, rule, want)
+		}
+	}
+	if used := q.view.domainRules(); len(used) != len(q.names.selections) {
+		t.Errorf("%d rules are selected, and policies have %d", len(q.names.selections), len(used))
+	}
 	for key, s := range all {
+		for i := range 8 {
+			addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+			if want := q.view.engine.Evaluate(s.Addresses[0], addr, model.TCP, 80).Allowed; k.decide(t, s, model.Egress, addr, 80) != want {
+				t.Errorf("%s to %s: the kernel does not say what the engine does: %t", key, addr, want)
+			}
+		}
 		if k.endpoints[key].id != s.local.ID {
 			t.Errorf("the kernel has ID %d for %s, want %d", k.endpoints[key].id, key, s.local.ID)
 		}
@@ -194,7 +223,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 func TestCollectedBeforeOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeKernel()
-		q := NewQueue(engine.Config{}, k, nil, quiet)
+		q := NewQueue(engine.Config{}, k, nil, nil, quiet)
 		q.Start(nil)
 		defer func() {
 			if err := q.Stop(t.Context()); err != nil {

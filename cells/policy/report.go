@@ -62,6 +62,9 @@ func (r reporter) Condition() supervisor.Condition {
 	if applied.Withheld != nil {
 		c.State, c.Reason = supervisor.Degraded, withheldText(applied.Withheld)
 	}
+	if n := r.policies.queue.names.leftOutCount(); n > 0 {
+		c.State, c.Reason = supervisor.Degraded, fmt.Sprintf("%v: %d are not in the datapath, and pods that ask for them get no answer", errNamesFull, n)
+	}
 	if applied.Err != nil {
 		c.State = supervisor.Degraded
 		c.Reason = fmt.Sprintf("the last change of policies is not in the datapath, which has what was before; it is tried again: %v", applied.Err)

@@ -50,6 +50,7 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.Dele
 	} else if err := s.queue.do(ctx, gone, true); err != nil {
 		return err
 	}
+	s.queue.names.forget(ep.ID)
 	return s.queue.enforcer.Forget(ep.ID) // which the queue does not know of when a former agent attached it
 }
 
@@ -81,6 +82,7 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 
 // Prune has what is restored written, for the first time after a start. What it removes is what the engine has of endpoints that are not alive.
 func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []string, err error) {
+	s.queue.names.load(live)
 	if err := s.queue.Open(ctx); err != nil {
 		return nil, fmt.Errorf("policies are not in the datapath, which has those of before: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the proxy cell. It needs a [Kernel], and provides the [policy.Proxy] and the [Step] for the ordered steps.
+// Module is the proxy cell. It needs a [Kernel] and a [policy.Learner], and provides the [policy.Proxy] and the [Step] for the ordered steps.
 func Module(cfg redirect.Config) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
@@ -30,8 +30,8 @@ func Module(cfg redirect.Config) fx.Option {
 }
 
 // newStarted is [New] bound to the application's life.
-func newStarted(lc fx.Lifecycle, kernel Kernel, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
-	p, err := New(kernel, cfg, log)
+func newStarted(lc fx.Lifecycle, kernel Kernel, learner policy.Learner, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
+	p, err := New(kernel, learner, cfg, log)
 	if err != nil {
 		return nil, err
 	}

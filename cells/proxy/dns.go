@@ -6,13 +6,14 @@ import (
 	"net"
 	"net/netip"
 
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/redirect"
 )
 
 // newDNS returns the handler of queries. The caller of each is its *connection.
-func (p *Proxy) newDNS() (*dnsproxy.Handler, error) {
+func (p *Proxy) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 	return dnsproxy.New(dnsproxy.Config{
 		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
 		Dial: func(ctx context.Context, q dnsproxy.Query) (net.Conn, error) {
@@ -22,7 +23,9 @@ func (p *Proxy) newDNS() (*dnsproxy.Handler, error) {
 			}
 			return p.meters.dialed(p.redirect.Dial(ctx, network, q.Client, q.Server))
 		},
-		Learn:  func(context.Context, dnsproxy.Answer) error { return nil },
+		Learn: func(ctx context.Context, a dnsproxy.Answer) error {
+			return learner.Learn(ctx, a.Endpoint, a.Name, a.Addresses)
+		},
 		Record: p.recordQuery,
 		Limits: dnsproxy.DefaultLimits(),
 	})

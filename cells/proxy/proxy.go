@@ -41,13 +41,13 @@ type Proxy struct {
 
 var _ policy.Proxy = (*Proxy)(nil)
 
-// New returns a proxy that is not started. It touches nothing.
-func New(kernel Kernel, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
+// New returns a proxy that is not started. It touches nothing. The learner hears of what answers say before pods have them.
+func New(kernel Kernel, learner policy.Learner, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
 	p := &Proxy{
 		kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, meters: newMeters(), use: use{opened: make(chan struct{}, 1)},
 		changed: make(chan struct{}, 1),
 	}
-	dns, err := p.newDNS()
+	dns, err := p.newDNS(learner)
 	p.dns = dns
 	return p, err
 }

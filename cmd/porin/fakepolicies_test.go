@@ -155,6 +155,7 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	if port == 8080 {
 		answer.Egress.Layer7 = []string{"GET /public/.*", "POST /orders"}
+		answer.To.Names = []string{"www.example.com", "www.example.org"}
 	}
 	if port == 443 {
 		answer.Datapath = v1.PolicyDatapath{Egress: new(true), Ingress: new(true)}

@@ -308,8 +308,20 @@ func peerText(p v1.PolicyEnd) string {
 	if name := podName(p.Pod); name != "" {
 		return fmt.Sprintf("%s, %s", name, p.Address)
 	}
-	return fmt.Sprintf("%s, %s", p.Kind, p.Address)
+	text := fmt.Sprintf("%s, %s", p.Kind, p.Address)
+	if len(p.Names) == 0 {
+		return text
+	}
+	names := p.Names[:min(len(p.Names), maxNames)]
+	text += ", " + strings.Join(names, ", ")
+	if more := len(p.Names) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
+
+// maxNames bounds the names of an address that are shown.
+const maxNames = 10
 
 func portText(x v1.PolicyExplanation) string {
 	if x.Port == 0 {

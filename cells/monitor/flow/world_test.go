@@ -49,7 +49,7 @@ type world struct {
 func newWorld(t testing.TB, flows int) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	queue := policy.NewQueue(engine.Config{}, nil, nil, log)
+	queue := policy.NewQueue(engine.Config{}, nil, nil, nil, log)
 	w := &world{TB: t, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
 	queue.Start(nil)
 	t.Cleanup(func() { _ = queue.Stop(t.Context()) })

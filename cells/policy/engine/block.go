@@ -12,7 +12,7 @@ type prefix struct {
 	member
 	blocks *selectorSet // that the addresses are in
 	refs   int
-	begins []*selector // blocks with just these addresses
+	begins []*selector // blocks with just these addresses, and domains that have the address
 	ends   []*selector // blocks that have just these as an exception
 	// unmanaged says that the addresses are of kind [model.Unmanaged].
 	unmanaged bool

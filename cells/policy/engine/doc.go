@@ -8,7 +8,7 @@
 //
 // An example: one NetworkPolicy lets pods with app=web reach those with app=db at port 3306.
 //
-//	selector   what a rule's peer selects by: labels of pods, labels of nodes, or a block of addresses. Equal ones are one.
+//	selector   what a rule's peer selects by: labels of pods, labels of nodes, a block of addresses, or names. Equal ones are one.
 //	           Here: pods with app=web, of the policy's namespace
 //	label set  endpoints of a namespace with equal labels: they match the same selectors.
 //	           Here: one of all web pods, which matches the selector; one of all db pods, which does not
@@ -39,7 +39,8 @@
 // What the API says is in the model's picture of the tiers. What it leaves open:
 //
 //   - Policies of equal priority are evaluated by kind and name, and [Engine.Reports] lists them.
-//   - A domain name matches nothing, and is reported.
+//   - Names select the addresses that the engine was told of, as ranges of one address each, which may be in blocks, too. They are for what is outside of the cluster:
+//     an address of an endpoint, or in an unmanaged range, is none of a name, whatever an answer says.
 //   - Rules with ports match TCP, UDP and SCTP only. ICMP is matched by rules without ports.
 //   - A named port is one of the destination pod's, whatever selected the pod. A destination that is no pod has none.
 //   - A pod reaches itself. No row says so: rows know classes only, and such packets do not leave the pod.

@@ -96,7 +96,7 @@ func TestEvaluateReasons(t *testing.T) {
 			world, db, model.TCP, 8002, "allowed: rule: NetworkPolicy shop/named, ingress rule 0"},
 		{"a pod's address in a block", []model.Policy{networkPolicy("block", "db", model.Rule{Peers: []model.Peer{{Block: &model.Block{CIDR: netip.MustParsePrefix("10.0.0.0/30")}}}})},
 			web, db, model.TCP, 1, "allowed: rule: NetworkPolicy shop/block, ingress rule 0"},
-		{"domain name", []model.Policy{networkPolicy("domain", "db", model.Rule{Peers: []model.Peer{{Domain: "example.org"}}})},
+		{"domain name", []model.Policy{networkPolicy("domain", "db", model.Rule{Peers: []model.Peer{{Domain: model.DNSRule{Name: "example.org"}}}})},
 			world, db, model.TCP, 1, "denied: default deny: NetworkPolicy shop/domain, ingress"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestFixedClasses(t *testing.T) {
 
 func TestReports(t *testing.T) {
 	domain := clusterPolicy("c", model.TierAdmin, 9)
-	domain.Egress = &model.Rules{{Peers: []model.Peer{{Domain: "*.example.org"}}}}
+	domain.Egress = &model.Rules{{Peers: []model.Peer{{Domain: model.DNSRule{Pattern: "**.example.org"}}}}}
 	e := shop(clusterPolicy("b", model.TierAdmin, 7), clusterPolicy("a", model.TierAdmin, 7), clusterPolicy("d", model.TierBaseline, 7), domain,
 		networkPolicy("x", "db"), networkPolicy("y", "db"))
 	var got []string
@@ -202,7 +202,7 @@ func TestReports(t *testing.T) {
 	}
 	want := []string{
 		"[ClusterNetworkPolicy a ClusterNetworkPolicy b]: equal priority 7 in tier admin: evaluated in the order of kind and name",
-		"[ClusterNetworkPolicy c]: egress rule 0: domain name *.example.org matches nothing so far",
+		"[ClusterNetworkPolicy c]: egress rule 0: names have the addresses that answers to DNS queries give them, and no rule for DNS selects shop/db and 2 more",
 	}
 	if !slices.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))

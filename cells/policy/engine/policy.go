@@ -85,7 +85,7 @@ func (tx *transaction) compileRule(r model.Rule, p *policy, d model.Direction, i
 			compiled.any = true
 		case peer.Kinds != 0:
 			compiled.kinds |= peer.Kinds
-		case peer.Pods != nil || peer.Nodes != nil || peer.Block != nil:
+		case peer.Pods != nil || peer.Nodes != nil || peer.Block != nil || isDomain(peer):
 			compiled.selectors = append(compiled.selectors, tx.acquire(peer))
 		}
 	}

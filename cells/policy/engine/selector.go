@@ -2,6 +2,8 @@ package engine
 
 import (
 	"encoding/binary"
+	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,10 +15,12 @@ import (
 type selector struct {
 	id     uint32 // grows, never used again
 	key    string
-	peer   model.Peer // Pods, Nodes or Block
+	peer   model.Peer // Pods, Nodes, Block or Domain
 	refs   int
 	sets   map[*selectorSet]struct{}
 	tables map[*table]struct{}
+	// addresses are those of a domain.
+	addresses map[netip.Addr]struct{}
 }
 
 // selectorSet has selectors, in the order of their numbers. Equal ones are one.
@@ -64,7 +68,8 @@ func (e *Engine) release(s *selectorSet) {
 
 // covers reports whether what it selects may be addresses of a kind.
 func (s *selector) covers(kind model.EndpointKind) bool {
-	return s.peer.Block == nil || !s.peer.Block.OutsideOnly || kind == model.World
+	outsideOnly := isDomain(s.peer) || s.peer.Block != nil && s.peer.Block.OutsideOnly
+	return !outsideOnly || kind == model.World
 }
 
 // peerKey is equal for peers that select the same by the same requirements.
@@ -74,6 +79,8 @@ func peerKey(p model.Peer) string {
 		return "pods " + strconv.Quote(p.Pods.Namespace) + " " + selectorKey(p.Pods.Namespaces) + " " + selectorKey(p.Pods.Labels)
 	case p.Nodes != nil:
 		return "nodes " + selectorKey(*p.Nodes)
+	case isDomain(p):
+		return domainKey(p.Domain)
 	}
 	key := strconv.AppendBool([]byte("block "), p.Block.OutsideOnly)
 	key = p.Block.CIDR.AppendTo(append(key, ' '))
@@ -131,6 +138,7 @@ func (tx *transaction) updateSelectors() {
 				continue
 			}
 			delete(e.selectors, key)
+			tx.changeDomain(sel, nil, slices.Collect(maps.Keys(sel.addresses)))
 			if sel.peer.Block != nil && !slices.Contains(tx.newSelectors, sel) {
 				e.removeBlock(tx, sel)
 			}

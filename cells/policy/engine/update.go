@@ -18,6 +18,9 @@ type Update struct {
 	// Addresses in these ranges that no endpoint has are, or are not any more, of kind [model.Unmanaged]: pods of other nodes, of
 	// which nothing else is known. Ranges do not overlap.
 	SetUnmanaged, RemoveUnmanaged []netip.Prefix
+	// Domains are changes of the addresses that names have. Those of a rule that is no policy's after the update are ignored, and those of one that
+	// becomes a policy's begin with none.
+	Domains []DomainChange
 }
 
 // Change says what an update has changed. The state after it is in the engine.
@@ -93,6 +96,11 @@ func (e *Engine) Apply(u Update) Change {
 	}
 	for _, cidr := range u.SetUnmanaged {
 		tx.setUnmanaged(cidr, true)
+	}
+	for _, d := range u.Domains {
+		if sel := e.selectors[domainKey(d.Rule)]; sel != nil {
+			tx.changeDomain(sel, d.Add, d.Remove)
+		}
 	}
 	tx.updateSelectors()
 	for _, ep := range u.SetEndpoints {

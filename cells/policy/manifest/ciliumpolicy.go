@@ -48,7 +48,6 @@ type ciliumSpec struct {
 type ciliumRule struct {
 	ciliumPeers
 	ToPorts        []ciliumPorts   `json:"toPorts"`
-	ToFQDNs        json.RawMessage `json:"toFQDNs"`
 	ICMPs          json.RawMessage `json:"icmps"`
 	FromRequires   json.RawMessage `json:"fromRequires"`
 	FromGroups     json.RawMessage `json:"fromGroups"`
@@ -60,6 +59,9 @@ type ciliumRule struct {
 	Authentication json.RawMessage `json:"authentication"`
 }
 
+// maxDomains is how many names and patterns a rule may have. Each name that a pod asks for is compared with those of all policies.
+const maxDomains = 256
+
 // ciliumPeers are those of ingress and of egress, of which a rule has one kind. An empty list is none, and matches nothing.
 type ciliumPeers struct {
 	FromEndpoints []metav1.LabelSelector `json:"fromEndpoints"`
@@ -70,6 +72,7 @@ type ciliumPeers struct {
 	ToCIDR        []string               `json:"toCIDR"`
 	ToCIDRSet     []ciliumCIDR           `json:"toCIDRSet"`
 	ToEntities    []string               `json:"toEntities"`
+	ToFQDNs       []ciliumDNS            `json:"toFQDNs"`
 }
 
 type ciliumCIDR struct {
@@ -199,7 +202,6 @@ func (f *faults) refuseAll(path *field.Path, reason string, fields ...refused) {
 
 func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.Action, r ciliumRule) {
 	const notSupported = "not supported"
-	f.refuseAll(path, "not supported yet", refused{"toFQDNs", r.ToFQDNs})
 	f.refuseAll(path, "not supported yet; a rule without ports matches all protocols", refused{"icmps", r.ICMPs})
 	f.refuseAll(path, notSupported, refused{"fromRequires", r.FromRequires}, refused{"fromGroups", r.FromGroups}, refused{"fromNodes", r.FromNodes},
 		refused{"toRequires", r.ToRequires}, refused{"toServices", r.ToServices}, refused{"toGroups", r.ToGroups}, refused{"toNodes", r.ToNodes},
@@ -214,7 +216,10 @@ func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.
 	}
 	wrong := []string{"fromEndpoints", "fromCIDR", "fromCIDRSet", "fromEntities"}
 	if d == model.Ingress {
-		wrong = []string{"toEndpoints", "toCIDR", "toCIDRSet", "toEntities"}
+		wrong = []string{"toEndpoints", "toCIDR", "toCIDRSet", "toEntities", "toFQDNs"}
+	}
+	if d == model.Egress && action == model.Deny && r.has("toFQDNs") {
+		f.add(field.Forbidden(path.Child("toFQDNs"), "not in rules that deny"))
 	}
 	for _, name := range wrong {
 		if r.has(name) {
@@ -228,6 +233,7 @@ func (p *ciliumPeers) has(name string) bool {
 	return map[string]bool{
 		"fromEndpoints": p.FromEndpoints != nil, "fromCIDR": p.FromCIDR != nil, "fromCIDRSet": p.FromCIDRSet != nil, "fromEntities": p.FromEntities != nil,
 		"toEndpoints": p.ToEndpoints != nil, "toCIDR": p.ToCIDR != nil, "toCIDRSet": p.ToCIDRSet != nil, "toEntities": p.ToEntities != nil,
+		"toFQDNs": p.ToFQDNs != nil,
 	}[name]
 }
 
@@ -237,7 +243,13 @@ func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Directi
 	if d == model.Egress {
 		prefix, endpoints, cidrs, sets, entities = "to", p.ToEndpoints, p.ToCIDR, p.ToCIDRSet, p.ToEntities
 	}
-	kinds := map[string]bool{"Endpoints": len(endpoints) > 0, "CIDR": len(cidrs) > 0, "CIDRSet": len(sets) > 0, "Entities": len(entities) > 0}
+	domains := p.ToFQDNs
+	if d == model.Ingress {
+		domains = nil
+	}
+	kinds := map[string]bool{
+		"Endpoints": len(endpoints) > 0, "CIDR": len(cidrs) > 0, "CIDRSet": len(sets) > 0, "Entities": len(entities) > 0, "FQDNs": len(domains) > 0,
+	}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		if kinds[name] {
@@ -265,7 +277,13 @@ func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Directi
 	for i, name := range entities {
 		peers = append(peers, f.ciliumEntity(path.Child(prefix+"Entities").Index(i), name)...)
 	}
-	return peers, endpoints != nil || cidrs != nil || sets != nil || entities != nil
+	f.atMost(path.Child("toFQDNs"), len(domains), maxDomains)
+	for i, r := range domains {
+		if rule := f.ciliumDNS(path.Child("toFQDNs").Index(i), r); rule != (model.DNSRule{}) {
+			peers = append(peers, model.Peer{Domain: rule})
+		}
+	}
+	return peers, endpoints != nil || cidrs != nil || sets != nil || entities != nil || domains != nil
 }
 
 // ciliumPrefix accepts an address, too.

@@ -132,6 +132,26 @@ func TestCiliumDirections(t *testing.T) {
 	}
 }
 
+func TestCiliumDomains(t *testing.T) {
+	got := read(t, ciliumHead+`  endpointSelector: {}
+  egress:
+  - toFQDNs: [{matchName: WWW.Example.org.}, {matchPattern: "**.example.com"}, {matchPattern: "*"}]
+    toPorts: [{ports: [{port: "443", protocol: TCP}]}]
+  - toFQDNs: []
+    toPorts: [{ports: [{port: "80", protocol: TCP}]}]
+`)[0]
+	port := func(n uint16) []model.Port { return []model.Port{{Protocol: model.TCP, First: n, Last: n}} }
+	want := &model.Rules{
+		{Name: "egress[0]", Ports: port(443), Peers: []model.Peer{
+			{Domain: model.DNSRule{Name: "www.example.org"}}, {Domain: model.DNSRule{Pattern: "**.example.com"}}, {Domain: model.DNSRule{Pattern: "*"}},
+		}},
+		{Name: "egress[1]", Ports: port(80)}, // nobody
+	}
+	if diff := cmp.Diff(want, got.Egress, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
 func TestCiliumRefused(t *testing.T) {
 	rule := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  ingress: [" + body + "]\n" }
 	egress := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  egress: [" + body + "]\n" }
@@ -143,29 +163,35 @@ func TestCiliumRefused(t *testing.T) {
 		"apiVersion: cilium.io/v2alpha1\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                    "not a kind of policy that is known here",
 		ciliumHead + "  ingress: [{}]\n":    "spec.endpointSelector: Required",
 		ciliumHead + "  nodeSelector: {}\n": "spec.nodeSelector: Forbidden",
-		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n": "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
-		ciliumHead + "  endpointSelectors: {}\n":                                                 `unknown field "spec.endpointSelectors"`,
-		rule("{toEndpoints: [{}]}"):                                                              "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
-		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                     "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
-		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                            "what is reserved is an entity",
-		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: a}}]}"):              "spec.ingress[0].fromEndpoints[0].matchLabels[io.cilium.k8s.policy.cluster]: Forbidden: not supported",
-		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                           "Duplicate value",
-		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                   "spec.ingress[0].fromEndpoints[0].matchLabels",
-		rule("{fromEntities: [kube-apiserver]}"):                                                 `spec.ingress[0].fromEntities[0]: Unsupported value: "kube-apiserver"`,
-		rule("{fromCIDR: [10.0.0.0/33]}"):                                                        "spec.ingress[0].fromCIDR[0]: Invalid",
-		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                       "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
-		rule("{fromCIDRSet: [{cidrGroupRef: a}]}"):                                               "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Forbidden",
-		rule("{fromRequires: [{}]}"):                                                             "spec.ingress[0].fromRequires: Forbidden: not supported",
-		rule("{icmps: [{fields: [{type: 8}]}]}"):                                                 "spec.ingress[0].icmps: Forbidden",
-		rule("{toPorts: [{}]}"):                                                                  "spec.ingress[0].toPorts[0].ports: Required",
-		port("{protocol: TCP}"):                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Required",
-		port("{port: '80', protocol: ICMP}"):                                                     "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",
-		port("{port: '65536'}"):                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
-		port("{port: '80', endPort: 79}"):                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
-		port("{port: http, endPort: 79}"):                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
-		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                        "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value: \"\"",
-		egress("{toFQDNs: [{matchName: example.org}]}"):                                          "spec.egress[0].toFQDNs: Forbidden: not supported yet",
-		egress("{toServices: [{}]}"):                                                             "spec.egress[0].toServices: Forbidden: not supported",
+		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n":                 "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
+		ciliumHead + "  endpointSelectors: {}\n":                                                                 `unknown field "spec.endpointSelectors"`,
+		rule("{toEndpoints: [{}]}"):                                                                              "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
+		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                                     "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
+		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                                            "what is reserved is an entity",
+		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: a}}]}"):                              "spec.ingress[0].fromEndpoints[0].matchLabels[io.cilium.k8s.policy.cluster]: Forbidden: not supported",
+		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                                           "Duplicate value",
+		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                                   "spec.ingress[0].fromEndpoints[0].matchLabels",
+		rule("{fromEntities: [kube-apiserver]}"):                                                                 `spec.ingress[0].fromEntities[0]: Unsupported value: "kube-apiserver"`,
+		rule("{fromCIDR: [10.0.0.0/33]}"):                                                                        "spec.ingress[0].fromCIDR[0]: Invalid",
+		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                       "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
+		rule("{fromCIDRSet: [{cidrGroupRef: a}]}"):                                                               "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Forbidden",
+		rule("{fromRequires: [{}]}"):                                                                             "spec.ingress[0].fromRequires: Forbidden: not supported",
+		rule("{icmps: [{fields: [{type: 8}]}]}"):                                                                 "spec.ingress[0].icmps: Forbidden",
+		rule("{toPorts: [{}]}"):                                                                                  "spec.ingress[0].toPorts[0].ports: Required",
+		port("{protocol: TCP}"):                                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Required",
+		port("{port: '80', protocol: ICMP}"):                                                                     "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",
+		port("{port: '65536'}"):                                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
+		port("{port: '80', endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
+		port("{port: http, endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
+		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                                        "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value: \"\"",
+		rule("{toFQDNs: [{matchName: example.org}]}"):                                                            "spec.ingress[0].toFQDNs: Forbidden: not in rules for ingress",
+		egress("{toFQDNs: [{matchName: example.org}], toEntities: [world]}"):                                     "spec.egress[0]: Forbidden: toEntities and toFQDNs together",
+		egress("{toFQDNs: [{}]}"):                                                                                "spec.egress[0].toFQDNs[0]",
+		egress("{toFQDNs: [{matchName: a.example, matchPattern: '*.example'}]}"):                                 "spec.egress[0].toFQDNs[0]",
+		egress("{toFQDNs: [{matchName: '*.example'}]}"):                                                          "spec.egress[0].toFQDNs[0].matchName: Invalid",
+		egress("{toFQDNs: [{matchPattern: 'a.**.example'}]}"):                                                    "spec.egress[0].toFQDNs[0].matchPattern: Invalid",
+		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toFQDNs: [{matchName: example.org}]}]\n":           "spec.egressDeny[0].toFQDNs: Forbidden: not in rules that deny",
+		egress("{toServices: [{}]}"):                                                                             "spec.egress[0].toServices: Forbidden: not supported",
 		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n": "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
 	} {
 		if _, err := manifest.Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -138,7 +138,7 @@ spec:
 				{Block: &model.Block{CIDR: netip.MustParsePrefix("10.0.0.0/8")}},
 				{Block: &model.Block{CIDR: netip.MustParsePrefix("fd00::/8")}},
 				{Nodes: &model.Selector{label("zone", "a")}},
-				{Domain: "*.example.org"},
+				{Domain: model.DNSRule{Pattern: "**.example.org"}},
 			},
 			Ports: []model.Port{{Protocol: model.TCP, First: 443, Last: 443}, {Protocol: model.UDP, First: 1, Last: 9}},
 		}, {

@@ -111,12 +111,21 @@ func (f *faults) tierPeers(path *field.Path, egress bool, rule tierRule, p tierP
 		f.add(field.Forbidden(path.Child("domainNames"), "only rules that accept may have domain names"))
 	}
 	for i, text := range p.domainNames {
-		if !domainName.MatchString(text) {
-			f.add(field.Invalid(path.Child("domainNames").Index(i), text, "not a domain name, or one after '*.'"))
-		}
-		peers = append(peers, model.Peer{Domain: strings.ToLower(strings.TrimSuffix(text, "."))})
+		peers = append(peers, model.Peer{Domain: f.domainRule(path.Child("domainNames").Index(i), text)})
 	}
 	return peers
+}
+
+// domainRule is the rule for a name, or with "*." before it for all names below it.
+func (f *faults) domainRule(path *field.Path, text string) model.DNSRule {
+	if !domainName.MatchString(text) {
+		f.add(field.Invalid(path, text, "not a domain name, or one after '*.'"))
+		return model.DNSRule{}
+	}
+	if below, ok := strings.CutPrefix(text, "*."); ok {
+		return model.DNSRule{Pattern: "**." + f.domain(path, below, "")}
+	}
+	return model.DNSRule{Name: f.domain(path, text, "")}
 }
 
 var domainName = regexp.MustCompile(`^(\*\.)?([A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?\.)+[A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?\.?$`)

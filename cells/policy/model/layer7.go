@@ -29,7 +29,7 @@ type HTTPHeader struct {
 	AnyValue bool
 }
 
-// DNSRule matches queries for one name, or for the names of a pattern. Exactly one field is set, in lower case and without a dot at the end.
+// DNSRule matches one name, or the names of a pattern. Exactly one field is set, in lower case and without a dot at the end.
 type DNSRule struct {
 	Name string
 	// Pattern has "*" for any number of characters that are valid in a label, and "**." at its beginning for one label or more.

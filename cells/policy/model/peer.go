@@ -4,12 +4,13 @@ import "net/netip"
 
 // Peer is the other end of what a rule matches. Exactly one field is set; a peer without any matches nothing.
 type Peer struct {
-	Any    bool      // everything
-	Kinds  KindSet   // what is of one of the kinds
-	Pods   *Pods     // pods, by labels
-	Block  *Block    // addresses, those of pods and nodes too
-	Nodes  *Selector // the addresses of nodes, by the nodes' labels
-	Domain string    // a domain name, "*." before it for all names below it; matches nothing so far
+	Any   bool      // everything
+	Kinds KindSet   // what is of one of the kinds
+	Pods  *Pods     // pods, by labels
+	Block *Block    // addresses, those of pods and nodes too
+	Nodes *Selector // the addresses of nodes, by the nodes' labels
+	// Domain selects addresses outside of the cluster that the names which it matches have, as far as answers to DNS queries are known.
+	Domain DNSRule
 }
 
 // Pods selects pods by their namespace and labels. Pods in the node's network are never selected: they have the node's addresses.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -20,6 +21,8 @@ type World struct {
 	// Unmanaged are ranges of pods of other nodes. With AllowUnmanaged those that are no endpoint's reach local pods.
 	Unmanaged      []netip.Prefix
 	AllowUnmanaged bool
+	// Names are the addresses of names, as answers to DNS queries have said.
+	Names map[string][]netip.Addr
 }
 
 // Answer is the decision for one direction and what has decided.
@@ -44,7 +47,8 @@ func (w World) Evaluate(c Connection) (egress, ingress Answer) {
 
 // WithoutAudit is the world in which everything is in force.
 func (w World) WithoutAudit() World {
-	all := World{Policies: slices.Clone(w.Policies), Endpoints: slices.Clone(w.Endpoints), HostPolicy: w.HostPolicy, Unmanaged: w.Unmanaged, AllowUnmanaged: w.AllowUnmanaged}
+	all := w
+	all.Audit, all.Policies, all.Endpoints = false, slices.Clone(w.Policies), slices.Clone(w.Endpoints)
 	for i := range all.Policies {
 		all.Policies[i].Audit = false
 	}
@@ -87,7 +91,7 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 		return allowed
 	}
 	destination := w.owner(c.To)
-	asked := question{subject: subject, peer: peer, peerAddr: peerAddr, kind: w.kindOf(peer, peerAddr), protocol: c.Protocol, port: c.Port}
+	asked := question{subject: subject, peer: peer, peerAddr: peerAddr, kind: w.kindOf(peer, peerAddr), names: w.names(peerAddr), protocol: c.Protocol, port: c.Port}
 	if destination != nil {
 		asked.named = destination.NamedPorts
 	}
@@ -109,6 +113,7 @@ type question struct {
 	subject, peer *model.Endpoint
 	peerAddr      netip.Addr
 	kind          model.EndpointKind // of the peer
+	names         []string           // of the peer
 	protocol      model.Protocol
 	port          uint16
 	named         []model.NamedPort // of the destination
@@ -285,7 +290,37 @@ func peerMatches(p model.Peer, q question) bool {
 		}
 		return true
 	}
-	return false // domain names
+	// Cilium: "toFQDNs rules cannot contain any other L3 rules", and they are for what is outside of the cluster.
+	return q.kind == model.World && slices.ContainsFunc(q.names, func(name string) bool { return NameMatches(p.Domain, name) })
+}
+
+// NameMatches: "MatchPattern allows using wildcards to match DNS names. All wildcards are case insensitive. The wildcards are: * matches 0 or more DNS valid
+// characters, and may occur anywhere in the pattern. As a special case a * as the leftmost character, without a following '.', matches all subdomains as well as the
+// name to the right." "**. is a special prefix which matches all multilevel subdomains in the prefix." Of network-policy-api: "*.kubernetes.io matches [...] latest.blog.kubernetes.io".
+func NameMatches(rule model.DNSRule, name string) bool {
+	const valid = "[-a-z0-9_]"
+	switch {
+	case rule.Name != "":
+		return rule.Name == name
+	case rule.Pattern == "*":
+		return true
+	}
+	labels, below := strings.CutPrefix(rule.Pattern, "**.")
+	expression := strings.ReplaceAll(regexp.QuoteMeta(labels), `\*`, valid+"*")
+	if below {
+		expression = "(" + valid + `+\.)+` + expression
+	}
+	return regexp.MustCompile("^" + expression + "$").MatchString(name)
+}
+
+// names returns the names that have an address.
+func (w World) names(addr netip.Addr) (names []string) {
+	for name, addresses := range w.Names {
+		if slices.Contains(addresses, addr.Unmap()) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // portsMatch: "If this field is empty or missing, this rule matches all ports."

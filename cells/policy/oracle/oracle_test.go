@@ -37,6 +37,9 @@ func TestEngineAgainstOracle(t *testing.T) {
 	if seen.layer7 < *cases/200 || seen.united < *cases/1000 {
 		t.Errorf("-seed=%d: %d decisions with layer 7 rules, %d of them of several rules: too few", first, seen.layer7, seen.united)
 	}
+	if seen.domains < *cases/1000 {
+		t.Errorf("-seed=%d: %d decisions by names: too few", first, seen.domains)
+	}
 	if seen.audited < *cases/100 {
 		t.Errorf("-seed=%d: %d decisions that would be denied without audit: too few", first, seen.audited)
 	}
@@ -51,6 +54,7 @@ func FuzzEngineAgainstOracle(f *testing.F) {
 type counts struct {
 	reasons map[engine.Reason]int
 	audited int // decisions that would be denied without audit
+	domains int // decisions by a rule that has only names as peers, and matches
 	layer7  int // decisions with layer 7 rules
 	united  int // of these, with other rules than any single rule of a policy has
 }
@@ -73,17 +77,30 @@ func (c *counts) countLayer7(world oracle.World, d engine.Decision) {
 	c.united++
 }
 
+func (c *counts) countDomains(world oracle.World, d engine.Decision) {
+	if d.Rule == nil || d.Rule.Index < 0 || d.Rule.Direction == model.Ingress {
+		return
+	}
+	for _, p := range world.Policies {
+		if p.ID == d.Rule.Policy && !slices.ContainsFunc((*p.Egress)[d.Rule.Index].Peers, func(peer model.Peer) bool { return peer.Domain == (model.DNSRule{}) }) {
+			c.domains++
+		}
+	}
+}
+
 // compare applies some updates and asks about connections after each. It returns how many, and counts the reasons.
 func compare(t *testing.T, seed uint64, seen *counts) int {
 	r := oracle.NewRandom(seed)
-	world := oracle.World{HostPolicy: r.IntN(4) == 0, Audit: r.IntN(8) == 0, AllowUnmanaged: r.IntN(2) == 0}
+	world := oracle.World{Names: map[string][]netip.Addr{}, HostPolicy: r.IntN(4) == 0, Audit: r.IntN(8) == 0, AllowUnmanaged: r.IntN(2) == 0}
 	e := engine.New(engine.Config{HostPolicy: world.HostPolicy, Audit: world.Audit, AllowUnmanaged: world.AllowUnmanaged})
 	all := engine.New(engine.Config{HostPolicy: world.HostPolicy, AllowUnmanaged: world.AllowUnmanaged}) // in which nothing is in audit
 	d := newDatapath(e)
 	asked := 0
 	var history []model.Endpoint
+	told := map[model.DNSRule][]netip.Addr{}
 	for range 1 + r.IntN(8) {
 		u := update(r, &world, &history)
+		u.Domains = tellDomains(world, told)
 		if err := d.follow(e.Apply(u)); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -115,6 +132,7 @@ func disagreement(world oracle.World, e *engine.Engine, d *datapath, c oracle.Co
 	}{{model.Egress, c.From, c.To, egress, decision.Egress}, {model.Ingress, c.To, c.From, ingress, decision.Ingress}} {
 		seen.reasons[side.got.Reason]++
 		seen.countLayer7(world, side.got)
+		seen.countDomains(world, side.got)
 		if !same(side.want, side.got) {
 			return fmt.Sprintf("%s, %s: the oracle says %+v, the engine %s", what, side.direction, side.want, side.got)
 		}
@@ -200,6 +218,9 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 			w.Unmanaged = append(w.Unmanaged, cidr)
 		}
 	}
+	for range r.IntN(4) {
+		r.Names(w.Names)
+	}
 	for range r.IntN(6) {
 		p := r.Policy()
 		u.SetPolicies = append(u.SetPolicies, p)
@@ -228,6 +249,39 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 	return u
 }
 
+// tellDomains returns how the addresses of the rules that policies have now differ from what was told, which it changes.
+func tellDomains(w oracle.World, told map[model.DNSRule][]netip.Addr) (changes []engine.DomainChange) {
+	for _, rule := range oracle.Domains() {
+		if !usesDomain(w, rule) {
+			delete(told, rule) // so does the engine
+			continue
+		}
+		var now []netip.Addr
+		for name, addresses := range w.Names {
+			if oracle.NameMatches(rule, name) {
+				now = append(now, addresses...)
+			}
+		}
+		slices.SortFunc(now, netip.Addr.Compare)
+		now = slices.Compact(now)
+		changes = append(changes, engine.DomainChange{Rule: rule, Add: without(now, told[rule]), Remove: without(told[rule], now)})
+		told[rule] = now
+	}
+	return changes
+}
+
+func usesDomain(w oracle.World, rule model.DNSRule) bool {
+	return slices.ContainsFunc(w.Policies, func(p model.Policy) bool {
+		return p.Egress != nil && slices.ContainsFunc(*p.Egress, func(r model.Rule) bool {
+			return slices.ContainsFunc(r.Peers, func(peer model.Peer) bool { return peer.Domain == rule })
+		})
+	})
+}
+
+func without(list, others []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return slices.Contains(others, a) })
+}
+
 // setEndpoint takes the endpoint's addresses from all others, as the engine has one owner of an address.
 func setEndpoint(w *oracle.World, u *engine.Update, ep model.Endpoint) {
 	u.SetEndpoints = append(u.SetEndpoints, ep)
@@ -240,6 +294,7 @@ func setEndpoint(w *oracle.World, u *engine.Update, ep model.Endpoint) {
 
 func describe(w oracle.World) string {
 	text := fmt.Sprintf("host policy: %v, audit: %v, unmanaged %v allowed: %v\n", w.HostPolicy, w.Audit, w.Unmanaged, w.AllowUnmanaged)
+	text += fmt.Sprintf("names: %v\n", w.Names)
 	for _, ep := range w.Endpoints {
 		text += fmt.Sprintf("%+v\n", ep)
 	}
@@ -253,7 +308,7 @@ func describe(w oracle.World) string {
 			for _, r := range *p.Part(d) {
 				text += fmt.Sprintf("    %s ports %+v layer 7 %+v\n", r.Action, r.Ports, r.Layer7)
 				for _, peer := range r.Peers {
-					text += fmt.Sprintf("      any %v pods %+v block %+v nodes %+v %s\n", peer.Any, peer.Pods, peer.Block, peer.Nodes, peer.Domain)
+					text += fmt.Sprintf("      any %v pods %+v block %+v nodes %+v domain %+v\n", peer.Any, peer.Pods, peer.Block, peer.Nodes, peer.Domain)
 				}
 			}
 		}

@@ -2,8 +2,10 @@ package oracle
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -103,6 +105,11 @@ func (r Random) Connection(w World) Connection {
 			c.Protocol, c.Port = port.Protocol, port.Number
 		}
 	}
+	if names := slices.Sorted(maps.Keys(w.Names)); len(names) > 0 && r.chance(25) {
+		if addresses := w.Names[pick(r, names...)]; len(addresses) > 0 {
+			c.To = pick(r, addresses...)
+		}
+	}
 	if r.chance(10) {
 		c.Protocol = pick(r, model.ICMP, model.ICMPv6, 47)
 	}
@@ -147,9 +154,34 @@ func (r Random) block(exceptions bool) *model.Block {
 	return b
 }
 
+// domain is one of few rules, so that equal ones meet.
+func (r Random) domain() model.DNSRule { return pick(r, Domains()...) }
+
+// Domains are the rules for names that there are.
+func Domains() []model.DNSRule {
+	return []model.DNSRule{
+		{Name: "a.example"}, {Name: "b.a.example"}, {Pattern: "*.example"}, {Pattern: "**.example"}, {Pattern: "*"}, {Pattern: "c*.d.example"},
+	}
+}
+
+// Names changes the addresses of one of the few names that there are. They may be of pods and nodes, too.
+func (r Random) Names(names map[string][]netip.Addr) {
+	name := pick(r, "a.example", "b.a.example", "d.example", "c.d.example", "cc.d.example", "example", "other.test")
+	names[name] = nil
+	for range r.IntN(5) {
+		addr := r.Address()
+		if r.chance(70) {
+			addr = pick(r, netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(12))}), netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(r.IntN(12))}))
+		}
+		names[name] = append(names[name], addr)
+	}
+}
+
 func (r Random) peer(kind string, d model.Direction) model.Peer {
 	n := r.IntN(6)
 	switch {
+	case isCilium(kind) && d == model.Egress && r.chance(30):
+		return model.Peer{Domain: r.domain()}
 	case isCilium(kind) && n < 2:
 		return model.Peer{Kinds: model.KindSet(1 + r.IntN(1<<(model.Pod+1)-1))}
 	case isCilium(kind) && n < 4:
@@ -165,8 +197,8 @@ func (r Random) peer(kind string, d model.Direction) model.Peer {
 		return model.Peer{Nodes: &s}
 	case isAdmin(kind) && d == model.Egress && n < 3:
 		return model.Peer{Block: r.block(false)}
-	case isAdmin(kind) && d == model.Egress && n == 3 && r.chance(20):
-		return model.Peer{Domain: "example.org"}
+	case isAdmin(kind) && d == model.Egress && n == 3:
+		return model.Peer{Domain: r.domain()}
 	}
 	p := r.pods()
 	return model.Peer{Pods: &p}
@@ -213,7 +245,7 @@ func (r Random) rules(kind string, d model.Direction) *model.Rules {
 		}
 		for range 1 + r.IntN(2) {
 			peer := r.peer(kind, d)
-			if peer.Domain != "" {
+			if peer.Domain != (model.DNSRule{}) && isAdmin(kind) {
 				rule.Action = model.Accept
 			}
 			rule.Peers = append(rule.Peers, peer)
@@ -268,6 +300,22 @@ func (r Random) wideRules() *model.Rules {
 	return &rules
 }
 
+// domainRules accept names only.
+func (r Random) domainRules() *model.Rules {
+	rules := model.Rules{}
+	for range 1 + r.IntN(2) {
+		rule := model.Rule{Peers: []model.Peer{{Domain: r.domain()}, {Domain: r.domain()}}}
+		if r.chance(30) {
+			rule.Ports = []model.Port{r.port()}
+		}
+		if r.chance(20) {
+			rule.Layer7 = r.layer7()
+		}
+		rules = append(rules, rule)
+	}
+	return &rules
+}
+
 // Policy returns one of the few that there are, with random properties.
 func (r Random) Policy() model.Policy {
 	p := model.Policy{Subject: r.pods(), Audit: r.chance(15)}
@@ -299,6 +347,9 @@ func (r Random) Policy() model.Policy {
 	if isCilium(p.ID.Kind) && r.chance(50) { // so that layer 7 rules of several policies meet
 		p.Subject.Labels, p.Subject.Namespaces = nil, nil
 		p.Egress, p.Ingress = r.wideRules(), r.wideRules()
+	}
+	if isCilium(p.ID.Kind) && r.chance(30) {
+		p.Egress = r.domainRules()
 	}
 	return p
 }

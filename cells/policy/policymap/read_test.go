@@ -59,6 +59,11 @@ func (w *world) tryChange() error {
 		u.SetEndpoints = append(u.SetEndpoints, ep)
 		w.endpoints[ep.Key] = ep
 	}
+	for _, rule := range oracle.Domains() {
+		if w.IntN(3) == 0 {
+			u.Domains = append(u.Domains, engine.DomainChange{Rule: rule, Add: []netip.Addr{w.Address(), w.Address()}, Remove: []netip.Addr{w.Address(), w.Address()}})
+		}
+	}
 	change := w.e.Apply(u)
 	clear(w.ids)
 	for id, ep := range w.endpoints {

@@ -166,6 +166,13 @@ func (n *Names) Confirm(revision uint64) {
 	}
 }
 
+// InForce reports whether everything up to the revision is in force.
+func (n *Names) InForce(revision uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.confirmed >= revision
+}
+
 // Wait returns when everything up to the revision is in force, or with the error of ctx.
 func (n *Names) Wait(ctx context.Context, revision uint64) error {
 	for {

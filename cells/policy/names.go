@@ -1,0 +1,340 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
+)
+
+// Learner is told which addresses names have: what a DNS proxy calls with each answer.
+type Learner interface {
+	// Learn returns when connections of all endpoints to the addresses are decided by the rules that match the name, also those of the first packet that follows. It
+	// returns an error soon after ctx ends, and for an address that there is no room for. The name is a text of package dnsname. It may be called concurrently.
+	Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error
+}
+
+// Connections knows which addresses an endpoint of this node has connections with. It may be called concurrently.
+type Connections interface {
+	InUse(endpoint uint16, addr netip.Addr) bool
+}
+
+const (
+	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
+	maxDomainAddresses = 16384
+	// expireInterval is the time between two looks at what has expired and is to be saved.
+	expireInterval = 5 * time.Second
+	// namesFile is the file of names, in [Config.Dir].
+	namesFile = "names"
+)
+
+var errNamesFull = fault.New(fault.Exhausted, fmt.Sprintf("the names that policies select have more than %d addresses", maxDomainAddresses))
+
+// Names knows which addresses the names have that policies select peers by: a [Learner]. They outlive the agent. The [Queue] has them written.
+type Names struct {
+	log   *slog.Logger
+	known *names.Names
+	path  string // "" keeps nothing
+	task  *task.Task
+	room  int
+
+	// The queue sets these before anything is learned.
+	view    *View
+	changed func() // has what is new written
+
+	saving sync.Mutex // held while the file is written
+	loaded bool       // guarded by saving
+
+	// Of who has the view's turn.
+	selections map[model.DNSRule]*names.Selection
+	rules      map[*names.Selection]model.DNSRule
+	told       map[model.DNSRule]map[netip.Addr]struct{} // what the engine has
+	count      map[netip.Addr]int                        // of the rules in told that have an address
+	revision   uint64                                    // what was taken last
+
+	mu      sync.Mutex                                // guards the field below
+	leftOut map[netip.Addr]map[model.DNSRule]struct{} // what there is no room for
+}
+
+var _ Learner = (*Names)(nil)
+
+// NewNames returns what a [Queue] is to have. Without connections, an address goes when its TTL has ended.
+func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
+	n := &Names{
+		log: log, room: maxDomainAddresses, changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
+		told: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
+	}
+	if cfg.Dir != "" {
+		n.path = filepath.Join(cfg.Dir, namesFile)
+	}
+	c := names.DefaultConfig()
+	c.Reserved = n.isReserved
+	c.InUse = func(endpoint uint16, addr netip.Addr) bool {
+		return connections != nil && connections.InUse(endpoint, addr)
+	}
+	known, err := names.New(c)
+	if err != nil {
+		panic(err) // the limits are constants
+	}
+	n.known = known
+	n.task = task.Every(log, task.Round{Name: "policy-names", Run: n.round, Interval: expireInterval, Later: true})
+	return n
+}
+
+// Task is the loop that drops what has expired, and saves. [Queue.Start] starts it.
+func (n *Names) Task() *task.Task { return n.task }
+
+// isReserved reports whether the address is known in the cluster.
+func (n *Names) isReserved(addr netip.Addr) (reserved bool) {
+	n.view.read(func(e *engine.Engine) { reserved = e.End(addr).Kind != model.World })
+	return reserved
+}
+
+// Learn implements [Learner].
+func (n *Names) Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
+	revision := n.known.Learn(endpoint, name, addresses)
+	if !n.known.InForce(revision) {
+		n.changed()
+		if err := n.known.Wait(ctx, revision); err != nil {
+			return fmt.Errorf("wait until the addresses of %s are in the datapath: %w", name, err)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.leftOut) == 0 {
+		return nil
+	}
+	for _, a := range addresses {
+		if len(n.leftOut[a.Addr.Unmap()]) > 0 {
+			return fmt.Errorf("learn %s: %w", name, errNamesFull)
+		}
+	}
+	return nil
+}
+
+// forget forgets what an endpoint that is gone has asked for.
+func (n *Names) forget(endpoint uint16) {
+	n.known.Forget(endpoint)
+	n.writeChanges()
+}
+
+// writeChanges has what is new written, if there is anything.
+func (n *Names) writeChanges() {
+	select {
+	case <-n.known.Changed():
+		n.changed()
+	default:
+	}
+}
+
+func (n *Names) round(context.Context) error {
+	n.known.Expire()
+	n.writeChanges()
+	return n.save()
+}
+
+// load adds what an agent before has learned for the endpoints. What cannot be read is lost: pods have to ask again.
+func (n *Names) load(live []endpoint.Endpoint) {
+	if n.path == "" {
+		return
+	}
+	n.saving.Lock()
+	defer n.saving.Unlock()
+	if n.loaded {
+		return
+	}
+	n.loaded = true
+	is := map[uint16]bool{}
+	for _, ep := range live {
+		is[ep.ID] = true
+	}
+	if err := n.known.Load(n.path, func(id uint16) bool { return is[id] }); err != nil {
+		n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
+	}
+}
+
+// save does nothing before load: the file has what is to be loaded.
+func (n *Names) save() error {
+	n.saving.Lock()
+	defer n.saving.Unlock()
+	if !n.loaded {
+		return nil
+	}
+	return n.known.Save(n.path)
+}
+
+// follow has the rules selected, and returns what has changed since it was called last, as far as there is room. It expects the turn.
+func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
+	for _, rule := range rules {
+		if n.selections[rule] != nil {
+			continue
+		}
+		compiled, err := dnsname.Compile([]model.DNSRule{rule})
+		if err != nil {
+			n.log.Error("a rule for names matches nothing", "error", err) // manifests are checked for that
+			continue
+		}
+		s := n.known.Select(compiled)
+		n.selections[rule], n.rules[s], n.told[rule] = s, rule, map[netip.Addr]struct{}{}
+	}
+	taken, revision := n.known.Take()
+	n.revision = revision
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changes := map[model.DNSRule]*engine.DomainChange{}
+	of := func(rule model.DNSRule) *engine.DomainChange {
+		if changes[rule] == nil {
+			changes[rule] = &engine.DomainChange{Rule: rule}
+		}
+		return changes[rule]
+	}
+	for _, c := range taken {
+		if rule, ok := n.rules[c.Selection]; ok { // else it is one of peek
+			for _, addr := range c.Removed {
+				if n.drop(rule, addr) {
+					of(rule).Remove = append(of(rule).Remove, addr)
+				}
+			}
+		}
+	}
+	for _, c := range taken {
+		if rule, ok := n.rules[c.Selection]; ok {
+			for _, addr := range c.Added {
+				n.leaveOut(rule, addr)
+			}
+		}
+	}
+	for addr, rules := range n.leftOut {
+		if n.count[addr] == 0 && len(n.count) >= n.room {
+			continue
+		}
+		delete(n.leftOut, addr)
+		for rule := range rules {
+			n.told[rule][addr] = struct{}{}
+			n.count[addr]++
+			of(rule).Add = append(of(rule).Add, addr)
+		}
+	}
+	list := make([]engine.DomainChange, 0, len(changes))
+	for _, c := range changes {
+		list = append(list, *c)
+	}
+	return list
+}
+
+// leaveOut notes an address that the engine does not have. It expects the lock, as drop does.
+func (n *Names) leaveOut(rule model.DNSRule, addr netip.Addr) {
+	if n.leftOut[addr] == nil {
+		n.leftOut[addr] = map[model.DNSRule]struct{}{}
+	}
+	n.leftOut[addr][rule] = struct{}{}
+}
+
+// drop forgets an address of a rule, and reports whether the engine has it.
+func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
+	if rules := n.leftOut[addr]; rules != nil {
+		if delete(rules, rule); len(rules) == 0 {
+			delete(n.leftOut, addr)
+		}
+	}
+	if _, ok := n.told[rule][addr]; !ok {
+		return false
+	}
+	delete(n.told[rule], addr)
+	if n.count[addr]--; n.count[addr] == 0 {
+		delete(n.count, addr)
+	}
+	return true
+}
+
+// keep ends the selections of all other rules: the engine has forgotten their addresses. It reports whether there is room now for addresses that had none. It
+// expects the turn.
+func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for rule, s := range n.selections {
+		if _, ok := used[rule]; ok {
+			continue
+		}
+		s.Close()
+		for addr := range n.told[rule] {
+			n.drop(rule, addr)
+		}
+		for addr := range n.leftOut {
+			n.drop(rule, addr)
+		}
+		delete(n.selections, rule)
+		delete(n.rules, s)
+		delete(n.told, rule)
+	}
+	return len(n.leftOut) > 0 && len(n.count) < n.room
+}
+
+// confirm says that what was followed is in the datapath. It expects the turn.
+func (n *Names) confirm() { n.known.Confirm(n.revision) }
+
+// leftOutCount returns how many addresses there is no room for.
+func (n *Names) leftOutCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.leftOut)
+}
+
+// peek returns the addresses that the rules would select.
+func (n *Names) peek(rules []model.DNSRule) (changes []engine.DomainChange) {
+	for _, rule := range rules {
+		compiled, err := dnsname.Compile([]model.DNSRule{rule})
+		if err != nil {
+			continue
+		}
+		s := n.known.Select(compiled)
+		changes = append(changes, engine.DomainChange{Rule: rule, Add: s.Addresses()})
+		s.Close()
+	}
+	return changes
+}
+
+// namesOf returns the names of an address that one of the rules matches, sorted.
+func (n *Names) namesOf(addr netip.Addr, rules []model.DNSRule) (found []string) {
+	if len(rules) == 0 {
+		return nil
+	}
+	compiled, err := dnsname.Compile(rules)
+	if err != nil {
+		return nil
+	}
+	for _, l := range n.known.List() {
+		if _, ok := l.Addresses[addr.Unmap()]; ok && compiled.Match(l.Name) {
+			found = append(found, l.Name)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// domainRules returns the rules for names that a policy has.
+func domainRules(p model.Policy) (rules []model.DNSRule) {
+	if p.Egress == nil {
+		return nil
+	}
+	for _, r := range *p.Egress {
+		for _, peer := range r.Peers {
+			if peer.Domain != (model.DNSRule{}) {
+				rules = append(rules, peer.Domain)
+			}
+		}
+	}
+	return rules
+}
