@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/testutil"
@@ -118,6 +119,8 @@ func newExternal(t *testing.T) (*serviceNodes, *proxyProcess) {
 	return n, p
 }
 
+const webAndNames = "{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}, {" + exampleNames + "}]}"
+
 const publicBothWays = "{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}"
 
 // TestExternalProxy has HTTP rules applied by porin-proxy.
@@ -189,6 +192,37 @@ func (n *serviceNodes) load(keep bool) *load {
 	return l
 }
 
+// queries asks for a name again and again, by UDP and TCP, once each time.
+func (n *serviceNodes) queries() *load {
+	n.Helper()
+	l := &load{stopped: make(chan struct{})}
+	for _, six := range []bool{false, true} {
+		for _, server := range []netip.AddrPort{n.b.at(six, dnsPort), n.d.at(six, dnsPort)} {
+			for _, network := range []string{"udp", "tcp"} {
+				l.wait.Go(func() {
+					for {
+						select {
+						case <-l.stopped:
+							return
+						case <-time.After(5 * time.Millisecond):
+						}
+						answer, err := n.a.resolve(network, server, "www.example.com.")
+						l.requests.Add(1)
+						if err != nil || answer.Rcode != dns.RcodeSuccess {
+							l.fails.Add(1)
+							l.mu.Lock()
+							l.errs = append(l.errs, fmt.Sprintf("%s %s %s: %v, %v", time.Now().Format("15:04:05.000"), network, server, answer, err))
+							l.mu.Unlock()
+						}
+					}
+				})
+			}
+		}
+	}
+	n.Cleanup(func() { l.end() })
+	return l
+}
+
 func (l *load) end() {
 	select {
 	case <-l.stopped:
@@ -211,8 +245,10 @@ func (l *load) check(t *testing.T, when string) {
 // TestExternalProxyReplaced replaces the proxy ten times under load: no new connection fails, and none that has a request.
 func TestExternalProxyReplaced(t *testing.T) {
 	n, p := newExternal(t)
-	n.ciliumPolicy(publicBothWays)
-	l := n.load(false)
+	n.ciliumPolicy(webAndNames)
+	serveNames(t, n.b)
+	serveNames(t, n.d)
+	l, queries := n.load(false), n.queries()
 	for range 10 {
 		request := n.stream(n.d.at(false, webPort))
 		next := startProxy(t, n.one.node)
@@ -222,6 +258,7 @@ func TestExternalProxyReplaced(t *testing.T) {
 		p = next
 	}
 	l.check(t, "replaced ten times")
+	queries.check(t, "queries, replaced ten times")
 }
 
 // TestExternalProxyAgentAway kills and stops the agent ten times under load: what goes through the proxy goes on, and rules apply.

@@ -28,7 +28,7 @@ const (
 	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath
 	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
 	methodReport        = "report"         // proxy: how it is; a notification
-	methodReplaced      = "replaced"       // proxy: another process has taken over; a notification
+	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
 	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
 	methodServing       = "serving"        // the next proxy: it accepts; answered when the former one does not any more
 )
@@ -111,6 +111,7 @@ type handover struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 	Locked  bool     `json:"locked,omitempty"`
 	Rules   snapshot `json:"rules"`
+	Agent   bool     `json:"agent,omitempty"` // one is connected, and is told to come
 }
 
 // report is how the proxy is.

@@ -79,9 +79,9 @@ func (s *Server) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.serving.Go(s.accept)
 	s.serving.Go(s.reportLoop)
 	if !took {
+		s.serving.Go(s.accept)
 		s.serving.Go(s.resume)
 	}
 	return nil
@@ -174,7 +174,7 @@ func (s *Server) accept() {
 	s.mu.Unlock()
 	for {
 		conn, err := listener.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) { // the next proxy accepts
 			return
 		}
 		if err != nil {
@@ -222,6 +222,10 @@ func (s *Server) gone(c *serverConn, err error) {
 		s.log.Info("the agent has left; goes on with the rules that it gave", "error", err)
 	}
 	if c.yielded {
+		s.mu.Lock()
+		_ = s.listener.SetDeadline(time.Time{})
+		s.mu.Unlock()
+		s.serving.Go(s.accept)
 		if err := s.proxy.Resume(); err != nil {
 			s.log.Error("another process was to take over, and has left; the way into the proxy is not as it should be", "error", err)
 		}

@@ -42,10 +42,13 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the proxy that serves %s for its place; end it if it hangs: %w", s.cfg.Socket, err)
 	}
-	if err := s.take(ctx, given, files); err != nil {
+	if err := s.take(given, files); err != nil {
 		return false, err
 	}
-	if _, err := p.call(ctx, methodServing, nil, nil); err != nil {
+	if err := s.begin(ctx, given); err != nil {
+		return false, err
+	}
+	if _, err := p.call(ctx, methodServing, nil, nil); err != nil && !errors.Is(err, errPeerGone) { // it may have been killed meanwhile
 		// It goes on, and repairs what this one has changed.
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
 	}
@@ -53,8 +56,36 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	return true, nil
 }
 
-// take has the proxy accept connections with what the former one gave.
-func (s *Server) take(ctx context.Context, given handover, files []*os.File) (err error) {
+// greetWait is how long a proxy that takes over waits for the agent, which the former one has told.
+const greetWait = 2 * time.Second
+
+// begin accepts connections: when the agent is here, which is to learn what answers say, or else with the rules of the former proxy.
+func (s *Server) begin(ctx context.Context, given handover) error {
+	s.serving.Go(s.accept)
+	if given.Agent {
+		select {
+		case <-s.greeted:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(greetWait):
+			s.log.Warn("the agent that was connected to the former proxy has not come: goes on with the rules of that")
+		}
+	}
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	if isClosed(s.greeted) {
+		return nil
+	}
+	if err := s.maps.Open(); err != nil {
+		s.log.Warn("the agent's maps cannot be opened: connections are refused until an agent connects", "error", err)
+	}
+	_, err := s.apply(ctx, given.Rules)
+	return err
+}
+
+// take has what the former proxy gave.
+func (s *Server) take(given handover, files []*os.File) (err error) {
 	m := message{Method: methodTakeOver, files: files}
 	defer func() { closeFiles(m.files) }()
 	sockets, err := socketsOf(&m, given.Sockets)
@@ -87,16 +118,10 @@ func (s *Server) take(ctx context.Context, given handover, files []*os.File) (er
 	s.listener, s.lock = listener.(*net.UnixListener), lock
 	s.mu.Unlock()
 	s.listener.SetUnlinkOnClose(false)
-	if err := s.maps.Open(); err != nil {
-		s.log.Warn("the agent's maps cannot be opened: connections are refused until an agent connects", "error", err)
-	}
-	s.updating.Lock()
-	defer s.updating.Unlock()
-	_, err = s.apply(ctx, given.Rules)
-	return err
+	return nil
 }
 
-// yield gives the next proxy what it needs. This one goes on until that serves.
+// yield gives the next proxy what it needs, and sends the agent there. This one goes on with connections and queries until that serves.
 func (c *serverConn) yield(m *message) (any, []*os.File, error) {
 	s := c.server
 	var h hello
@@ -116,7 +141,7 @@ func (c *serverConn) yield(m *message) (any, []*os.File, error) {
 		return nil, nil, err
 	}
 	c.yielded = true
-	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: s.rules}
+	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: s.rules, Agent: s.current != nil}
 	var files []*os.File
 	for _, place := range answer.Sockets {
 		files = append(files, given.Sockets[place])
@@ -132,9 +157,15 @@ func (c *serverConn) yield(m *message) (any, []*os.File, error) {
 			files = append(files, control)
 		}
 	}
+	if err == nil {
+		err = s.listener.SetDeadline(time.Unix(1, 0)) // the next one accepts what comes
+	}
 	if err != nil {
 		closeFiles(files)
 		return nil, nil, err
+	}
+	for agent := range s.agents {
+		_ = agent.notify(methodReplaced, struct{}{})
 	}
 	return answer, files, nil
 }
@@ -151,11 +182,6 @@ func (c *serverConn) handOver() error {
 	listener := s.listener
 	s.mu.Unlock()
 	err := ignoreClosed(listener.Close())
-	s.mu.Lock()
-	for agent := range s.agents {
-		_ = agent.notify(methodReplaced, struct{}{})
-	}
-	s.mu.Unlock()
 	s.log.Info("another process has taken over")
 	s.replaced()
 	return err
