@@ -82,8 +82,10 @@ func (k *netlinkKernel) address(family int) (none netip.Addr, err error) {
 		if src := nl.Addr(r.Src); src.IsValid() {
 			return src, nil
 		}
-		if addrs := of[r.LinkIndex]; len(addrs) > 0 {
-			return addrs[0], nil
+		for _, index := range linksOf(r) {
+			if addrs := of[index]; len(addrs) > 0 {
+				return addrs[0], nil
+			}
 		}
 	}
 	links, err := nl.Dump(k.handle.LinkList)
@@ -111,7 +113,19 @@ func (k *netlinkKernel) defaultRoutes(family int) ([]netlink.Route, error) {
 	return routes, nil
 }
 
-// mtuOf returns the MTU of the interface that has the address, or of the default route's when it is no link to other nodes.
+// linksOf are the interfaces of a route, of which one with several next hops has several.
+func linksOf(r netlink.Route) (indices []int) {
+	if len(r.MultiPath) == 0 {
+		return []int{r.LinkIndex}
+	}
+	for _, hop := range r.MultiPath {
+		indices = append(indices, hop.LinkIndex)
+	}
+	return indices
+}
+
+// mtuOf returns the MTU of the interface that has the address, or of the default route's when it is no link to other nodes: the
+// smallest one if that has several.
 func (k *netlinkKernel) mtuOf(addr netip.Addr) (int, error) {
 	all, err := nl.Dump(func() ([]netlink.Addr, error) { return k.handle.AddrList(nil, familyOf(addr)) })
 	if err != nil {
@@ -131,8 +145,18 @@ func (k *netlinkKernel) mtuOf(addr netip.Addr) (int, error) {
 		return 0, err
 	}
 	for _, r := range routes {
-		if mtu, err := k.mtuOfLink(r.LinkIndex); mtu > 0 || err != nil {
-			return mtu, err
+		smallest := 0
+		for _, index := range linksOf(r) {
+			mtu, err := k.mtuOfLink(index)
+			if err != nil {
+				return 0, err
+			}
+			if mtu > 0 && (smallest == 0 || mtu < smallest) {
+				smallest = mtu
+			}
+		}
+		if smallest > 0 {
+			return smallest, nil
 		}
 	}
 	return 0, nil

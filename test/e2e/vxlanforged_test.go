@@ -121,3 +121,70 @@ func TestVXLANForged(t *testing.T) {
 		t.Errorf("status of the tunnel: %+v", status)
 	}
 }
+
+// nodePortsTo has UDP ports of the node lead where they say, as kube-proxy's rules for node ports do: by the node's own address.
+func nodePortsTo(t *testing.T, n *testutil.Node, ports map[uint16]netip.AddrPort) {
+	t.Helper()
+	rules := "table inet node-ports {\nchain services { type nat hook prerouting priority -100\n"
+	for port, to := range ports {
+		family, own := "ip", n.IPv4
+		if to.Addr().Is6() {
+			family, own = "ip6", n.IPv6
+		}
+		rules += fmt.Sprintf("%s daddr %s udp dport %d meta mark set %s dnat %s to %s\n", family, own, port, masqueradeMark, family, to)
+	}
+	onNode(t, n, rules+"}\nchain masquerading { type nat hook postrouting priority 100; meta mark "+masqueradeMark+" masquerade\n}\n}\n", "nft", "-f", "-")
+}
+
+// TestVXLANForgedByNodePort has packets of tunnels reach the port of a node by the node port of a Service, whose backend is a node: as
+// the node masquerades them, they would come from the address of a node.
+func TestVXLANForgedByNodePort(t *testing.T) {
+	c := newTunnels(t, 3)
+	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
+	friend, victim, evil, other := one.pod(), two.pod(), three.pod(), three.pod()
+	c.waitForMesh([]pod{friend, victim, evil})
+	const toOther, toOwn, toPod = 30001, 30002, 30003
+	tunnel := func(addr netip.Addr) netip.AddrPort { return netip.AddrPortFrom(addr, 8472) }
+	nodePortsTo(t, one.node, map[uint16]netip.AddrPort{toOther: tunnel(two.node.IPv4), toOwn: tunnel(one.node.IPv4), toPod: tunnel(friend.ipv4)})
+	inbox, own := listenUDP(t, victim.Namespace, victim.ipv4), listenUDP(t, friend.Namespace, friend.ipv4)
+	nested, err := listenUDPAt(friend.party("friend"), tunnel(friend.ipv4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nested.Close()
+	frame := func(src, dst pod, conn *net.UDPConn) []byte {
+		return vxlanFrame(netip.AddrPortFrom(src.ipv4, 1), netip.AddrPortFrom(dst.ipv4, portOf(conn)), "forged")
+	}
+	const counter = "porin_node_tunnel_forged_total"
+	before := one.metrics()[counter]
+	toNode := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(one.node.IPv4, port) }
+	// The second node would take the first one for the sender, and the first one the third.
+	sendUDP(t, evil.Namespace, netip.Addr{}, toNode(toOther), frame(friend, victim, inbox))
+	sendUDP(t, two.node.Fabric.Namespace, testutil.OutsideIPv4, toNode(toOther), frame(friend, victim, inbox))
+	sendUDP(t, evil.Namespace, netip.Addr{}, toNode(toOwn), frame(other, friend, own))
+	testutil.Eventually(t, func() error {
+		if now := one.metrics()[counter]; now != before+3 {
+			return fmt.Errorf("dropped %v packets of tunnels, want 3", now-before)
+		}
+		return nil
+	})
+	nodePortsTo(t, two.node, map[uint16]netip.AddrPort{toOther: tunnel(one.node.IPv6)})
+	before = two.metrics()[counter]
+	sendUDP(t, evil.Namespace, netip.Addr{}, netip.AddrPortFrom(two.node.IPv6, toOther), frame(victim, friend, own))
+	testutil.Eventually(t, func() error {
+		if now := two.metrics()[counter]; now != before+1 {
+			return fmt.Errorf("dropped %v packets of tunnels by IPv6, want 1", now-before)
+		}
+		return nil
+	})
+	sendUDP(t, evil.Namespace, netip.Addr{}, toNode(toPod), []byte("honest"))
+	sendUDP(t, friend.Namespace, netip.Addr{}, netip.AddrPortFrom(victim.ipv4, portOf(inbox)), []byte("honest"))
+	sendUDP(t, other.Namespace, netip.Addr{}, netip.AddrPortFrom(friend.ipv4, portOf(own)), []byte("honest"))
+	for name, conn := range map[string]*net.UDPConn{"the pod of the other node": inbox, "the pod of the node": own, "the Service's pod at the port of tunnels": nested} {
+		_ = conn.SetReadDeadline(time.Now().Add(testutil.Patience))
+		buf := make([]byte, 100)
+		if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "honest" {
+			t.Errorf("%s received %q, %v, want what is honest", name, buf[:n], err)
+		}
+	}
+}

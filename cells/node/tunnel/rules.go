@@ -23,6 +23,9 @@ const (
 	forgedChain = "forward"
 	forgedOrder = -10 // before the filters of others
 
+	translatedChain = "translated"
+	translatedOrder = -90 // behind the translation of destinations
+
 	untrackedIn, untrackedOut = "untracked-in", "untracked-out"
 	untrackedOrder            = -300 // before conntrack
 )
@@ -30,10 +33,11 @@ const (
 // ErrNoRules is returned when the kernel lacks what the rules need.
 var ErrNoRules = fault.New(fault.Unavailable, "kernel lacks what keeps pods from sending packets of tunnels: nf_tables with inet tables (CONFIG_NF_TABLES_INET)")
 
-// Rules are the table inet porin-tunnel: it drops tunnel packets that pods send themselves to anything but a pod, and exempts tunnel
-// packets between nodes from conntrack.
+// Rules are the table inet porin-tunnel: it drops tunnel packets that pods send themselves to anything but a pod, and those that this
+// node has given their destination, as by a Service; it exempts tunnel packets between nodes from conntrack.
 //
-// A packet that a pod sends to the port of a node may be masqueraded: it then has the address of this node, which others believe.
+// A packet that a pod sends to the port of a node may be masqueraded: it then has the address of this node, which others believe. So may
+// what anybody sends to a node port that leads to the port of a node, or it has the address of the node that the sender's pod is on.
 // Between pods the port is one like any other. Each connection in a tunnel has an outer source port of its own, and would be two
 // entries more in the conntrack of either node.
 type Rules struct {
@@ -63,6 +67,7 @@ func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 	}}
 	table := &nft.Table{Name: tableName, Unsupported: ErrNoRules}
 	chain := nft.Chain{Name: forgedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Order: forgedOrder}
+	translated := nft.Chain{Name: translatedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: translatedOrder}
 	in := nft.Chain{Name: untrackedIn, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: untrackedOrder}
 	out := nft.Chain{Name: untrackedOut, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookOutput, Order: untrackedOrder}
 	for _, f := range r.families {
@@ -75,10 +80,19 @@ func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 		chain.Rules = append(chain.Rules, ofTunnel("a pod's own packet of a tunnel").
 			Source(f.Family, 0).Lookup(f.sources, nft.In).Destination(f.Family, 0).Lookup(f.pods, nft.NotIn).
 			Count().Verdict(expr.VerdictDrop))
+		translated.Rules = append(translated.Rules, redirected(ofTunnel("a packet of a tunnel that this node has translated")).
+			Destination(f.Family, 0).Lookup(f.pods, nft.NotIn).Count().Verdict(expr.VerdictDrop))
 	}
-	table.Chains = []nft.Chain{chain, in, out}
+	table.Chains = []nft.Chain{chain, translated, in, out}
 	r.owner = nft.New(namespace, table, log)
 	return r
+}
+
+// redirected matches what this node has given another destination, but not replies, which go to ports that clients have chosen.
+func redirected(r nft.Rule) nft.Rule {
+	const original, dnat = 0, 1 << 5 // IP_CT_DIR_ORIGINAL, IPS_DST_NAT
+	return r.With(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: nft.Register(0)}).Equal(0, original).
+		With(&expr.Ct{Key: expr.CtKeySTATUS, Register: nft.Register(0)}).HasBits(0, dnat)
 }
 
 // Close closes the socket. The table stays.
@@ -158,11 +172,16 @@ func (r *Rules) Dropped() (sum uint64, err error) {
 	if r.want == nil {
 		return 0, nil
 	}
-	counts, err := r.owner.Packets(forgedChain)
-	for _, n := range counts {
-		sum += n
+	for _, chain := range []string{forgedChain, translatedChain} {
+		counts, err := r.owner.Packets(chain)
+		if err != nil {
+			return 0, err
+		}
+		for _, n := range counts {
+			sum += n
+		}
 	}
-	return sum, err
+	return sum, nil
 }
 
 // outermost returns the prefixes of the family, without those that are in another one: ranges of a set must not overlap.
