@@ -78,7 +78,9 @@ func (s *Session) end(code http2.ErrCode, err error) {
 		return
 	}
 	s.ending, s.err = true, err
-	s.client.goAway(s.lastServed(), code, nil)
+	if !s.final || code != http2.ErrCodeNo {
+		s.client.goAway(s.lastServed(), code, nil)
+	}
 	until := time.Now().Add(s.Limits.Linger)
 	s.client.conn.SetDeadline(until)
 	s.flushLocked(s.client, 0)

@@ -76,6 +76,7 @@ func (s *Session) begin(client *peer) {
 	defer s.mu.Unlock()
 	s.changed.L = &s.mu
 	s.client, s.accepted, s.done, s.streams = client, maxStream, make(chan struct{}), map[uint32]*stream{}
+	s.early = []http2.Setting{{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}}
 	client.settings([]http2.Setting{
 		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.Limits.Streams)},
 		{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)},
