@@ -237,7 +237,10 @@ func (s *Session) relayPing(from, to *peer, f frame) error {
 	}
 	ack := f.flags.Has(http2.FlagPingAck)
 	if ack && from == s.client && s.draining && string(f.payload) == drainPing {
-		s.running.Go(s.drained)
+		select {
+		case s.heard <- struct{}{}:
+		default:
+		}
 		return nil
 	}
 	if err := from.patience.use(1); err != nil {

@@ -27,6 +27,7 @@ type Session struct {
 	progress atomic.Uint32
 	running  sync.WaitGroup
 	done     chan struct{} // closed when the session ends
+	heard    chan struct{} // has a token when the client knows that the session is drained
 
 	mu       sync.Mutex // guards the fields below, and what the peers say
 	changed  sync.Cond
@@ -75,7 +76,8 @@ func (s *Session) begin(client *peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changed.L = &s.mu
-	s.client, s.accepted, s.done, s.streams = client, maxStream, make(chan struct{}), map[uint32]*stream{}
+	s.client, s.accepted, s.streams = client, maxStream, map[uint32]*stream{}
+	s.done, s.heard = make(chan struct{}), make(chan struct{}, 1)
 	s.early = []http2.Setting{{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}}
 	client.settings([]http2.Setting{
 		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.Limits.Streams)},
@@ -109,14 +111,24 @@ func (s *Session) startDrain() {
 	}
 	s.running.Go(func() {
 		s.settle() // its error shows again where the client is read
-		wait := time.NewTimer(s.Limits.Linger)
-		defer wait.Stop()
-		select {
-		case <-wait.C:
+		if s.awaitDrain(s.heard, s.Limits.Linger) && s.awaitDrain(nil, s.Limits.Linger/5) {
 			s.drained()
-		case <-s.done:
 		}
 	})
+}
+
+// awaitDrain waits for a sign of the client, and reports whether the session goes on. After the client's answer it waits once more: clients
+// answer a ping before they send streams that they had begun.
+func (s *Session) awaitDrain(sign <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-sign:
+	case <-s.done:
+		return false
+	}
+	return true
 }
 
 // drained says which stream was the last one, since the client knows that no other follows.
