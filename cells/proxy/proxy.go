@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/dnsproxy"
+	"porin.dev/porin/cells/proxy/http2proxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
@@ -307,7 +308,12 @@ func (p *Proxy) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Conte
 		Client: conn, Decide: s.decideHTTP, Record: p.meters.request,
 		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, s.connection) },
 	}
-	s.drain = http.Drain
+	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}
+	http.HTTP2 = http2.Serve
+	s.drain = func() {
+		http.Drain()
+		http2.Drain()
+	}
 	return http.Serve
 }
 

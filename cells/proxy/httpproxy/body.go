@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"math"
+
+	"porin.dev/porin/cells/proxy/bufconn"
 )
 
 // brokenBody is a body that is not forwarded further because of its sender.
@@ -23,7 +25,7 @@ type readError struct{ error }
 func (e readError) Unwrap() error { return e.error }
 
 // forward copies one body from a connection to the other, and flushes.
-func (b framing) forward(w *writer, from *conn, limits *Limits) error {
+func (b framing) forward(w *writer, from *bufconn.Conn, limits *Limits) error {
 	var err error
 	switch {
 	case b.chunked:
@@ -35,9 +37,9 @@ func (b framing) forward(w *writer, from *conn, limits *Limits) error {
 }
 
 // forwardBytes copies n bytes. The last of them may not be flushed yet.
-func forwardBytes(w *writer, from *conn, n int64) error {
+func forwardBytes(w *writer, from *bufconn.Conn, n int64) error {
 	for n > 0 {
-		if len(from.data()) == 0 {
+		if len(from.Data()) == 0 {
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -48,23 +50,23 @@ func forwardBytes(w *writer, from *conn, n int64) error {
 			if n -= spliced; n == 0 {
 				return nil
 			}
-			if err := from.fill(0); err != nil {
+			if err := from.Fill(0); err != nil {
 				return readError{err}
 			}
 		}
-		p := from.data()
+		p := from.Data()
 		p = p[:min(int64(len(p)), n)]
 		if err := w.write(p); err != nil {
 			return err
 		}
 		n -= int64(len(p))
-		from.discard(len(p))
+		from.Discard(len(p))
 	}
 	return nil
 }
 
 // forwardStream copies what comes until the end of the stream.
-func forwardStream(w *writer, from *conn) error {
+func forwardStream(w *writer, from *bufconn.Conn) error {
 	if err := forwardBytes(w, from, math.MaxInt64); !isEOF(err) {
 		return err
 	}
@@ -77,22 +79,22 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 const spliceMin = 64 << 10
 
 // splice moves what waits in the kernel, up to n bytes, without copying it to us. It does not wait for more, since it occupies a pipe.
-func splice(w *writer, from *conn, n int64) (int64, error) {
-	if n < spliceMin || from.tcp == nil || w.to.tcp == nil {
+func splice(w *writer, from *bufconn.Conn, n int64) (int64, error) {
+	if n < spliceMin || from.TCP == nil || w.to.TCP == nil {
 		return 0, nil
 	}
-	waiting := from.waiting()
+	waiting := from.Waiting()
 	if waiting < spliceMin {
 		return 0, nil
 	}
 	n = min(n, int64(waiting))
-	moved, err := w.to.tcp.ReadFrom(&io.LimitedReader{R: from.tcp, N: n})
-	w.to.progress.Add(1)
+	moved, err := w.to.TCP.ReadFrom(&io.LimitedReader{R: from.TCP, N: n})
+	w.to.Progress.Add(1)
 	if err == nil {
 		return moved, nil
 	}
 	// The error does not say whose it is. What waited is still there, or a read says why it is not.
-	if err := from.fill(0); err != nil {
+	if err := from.Fill(0); err != nil {
 		return moved, readError{err}
 	}
 	w.err = err
@@ -100,15 +102,15 @@ func splice(w *writer, from *conn, n int64) (int64, error) {
 }
 
 // dropBytes reads n bytes and forgets them.
-func dropBytes(from *conn, n int64) error {
+func dropBytes(from *bufconn.Conn, n int64) error {
 	for n > 0 {
-		if len(from.data()) == 0 {
-			if err := from.fill(0); err != nil {
+		if len(from.Data()) == 0 {
+			if err := from.Fill(0); err != nil {
 				return err
 			}
 		}
-		k := min(int64(len(from.data())), n)
-		from.discard(int(k))
+		k := min(int64(len(from.Data())), n)
+		from.Discard(int(k))
 		n -= k
 	}
 	return nil
@@ -118,7 +120,7 @@ func dropBytes(from *conn, n int64) error {
 const maxChunkLine = 256
 
 // forwardChunks copies a chunked body with its trailers. Extensions are not forwarded (RFC 9112, 7.1.1).
-func forwardChunks(w *writer, from *conn, limits *Limits) error {
+func forwardChunks(w *writer, from *bufconn.Conn, limits *Limits) error {
 	for {
 		line, err := readLine(w, from, maxChunkLine, errChunk)
 		if err != nil {
@@ -131,7 +133,7 @@ func forwardChunks(w *writer, from *conn, limits *Limits) error {
 		if err := errors.Join(w.write(digits), w.write(crlf)); err != nil {
 			return err
 		}
-		from.discard(len(line) + 2)
+		from.Discard(len(line) + 2)
 		if size == 0 {
 			return forwardTrailers(w, from, limits)
 		}
@@ -145,16 +147,16 @@ func forwardChunks(w *writer, from *conn, limits *Limits) error {
 		if err := w.write(crlf); err != nil {
 			return err
 		}
-		from.discard(len(line) + 2)
+		from.Discard(len(line) + 2)
 	}
 }
 
 var crlf = []byte("\r\n")
 
 // readLine returns the next line of a body, without its end, which stays in from's buffer. What was gathered is sent before it waits.
-func readLine(w *writer, from *conn, longest int, fault error) ([]byte, error) {
+func readLine(w *writer, from *bufconn.Conn, longest int, fault error) ([]byte, error) {
 	for {
-		p := from.data()
+		p := from.Data()
 		if i := bytes.IndexByte(p, '\n'); i >= 0 {
 			if i < 1 || i-1 > longest || p[i-1] != '\r' {
 				return nil, fault
@@ -167,7 +169,7 @@ func readLine(w *writer, from *conn, longest int, fault error) ([]byte, error) {
 		if err := w.flush(); err != nil {
 			return nil, err
 		}
-		if err := from.fill(longest + 2); err != nil {
+		if err := from.Fill(longest + 2); err != nil {
 			return nil, readError{err}
 		}
 	}
@@ -204,14 +206,14 @@ func unhex(c byte) byte {
 }
 
 // forwardTrailers copies what follows the last chunk. A trailer that says where a message goes or ends must not be there (RFC 9110, 6.5.1).
-func forwardTrailers(w *writer, from *conn, limits *Limits) error {
+func forwardTrailers(w *writer, from *bufconn.Conn, limits *Limits) error {
 	left := limits.HeadBytes
 	for range limits.Headers {
 		line, err := readLine(w, from, max(left, 0), errTrailer)
 		if err != nil {
 			return err
 		}
-		whole := from.data()[:len(line)+2]
+		whole := from.Data()[:len(line)+2]
 		if len(line) > 0 {
 			if f, ok := parseField(whole, 0); !ok || f.known != other {
 				return errTrailer
@@ -221,7 +223,7 @@ func forwardTrailers(w *writer, from *conn, limits *Limits) error {
 			return err
 		}
 		last := len(line) == 0
-		from.discard(len(whole))
+		from.Discard(len(whole))
 		if last {
 			return nil
 		}

@@ -22,7 +22,7 @@
 // the middle of a message, the other's connection is reset, so that nothing truncated looks whole. Nothing is tried twice.
 //
 // After a response 101 to an offer that the proxy forwarded, both directions are copied without being looked at. It does not forward offers
-// of h2c. HTTP/2 would begin in serveHTTP2.
+// of h2c. A client that begins with HTTP/2 at once is handed to [Session.HTTP2].
 //
 // A connection between two requests holds no buffers: it waits for its socket to become readable, and takes them from a pool.
 package httpproxy

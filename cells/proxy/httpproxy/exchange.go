@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"time"
+
+	"porin.dev/porin/cells/proxy/bufconn"
 )
 
 // exchange is one request that is forwarded, and its response. The next request is not read before both are done with.
@@ -125,7 +127,7 @@ func (s *Session) endIf(condition func() bool) bool {
 	s.client.SetReadDeadline(time.Now().Add(s.Limits.Linger))
 	s.changed.Broadcast()
 	s.mu.Unlock()
-	s.client.closeWrite()
+	s.client.CloseWrite()
 	if server != nil {
 		server.Close()
 	}
@@ -140,9 +142,9 @@ func (s *Session) abort(err error) {
 	server := s.server
 	s.changed.Broadcast()
 	s.mu.Unlock()
-	s.client.reset()
+	s.client.Reset()
 	if server != nil {
-		server.reset()
+		server.Reset()
 	}
 }
 
@@ -177,13 +179,13 @@ func (s *Session) fail(reason Reason, err error) {
 		s.abandon(reason, err)
 		return
 	}
-	s.recordExchange(&e, Failed, reason, reason.status())
+	s.recordExchange(&e, Failed, reason, reason.Status())
 	s.reply(&Request{Method: e.method, http10: e.toHTTP10}, reason, true)
 	s.end(err)
 }
 
 // setReadDeadline sets the deadline of a connection, unless the session is ending, which sets its own.
-func (s *Session) setReadDeadline(c *conn, t time.Time) {
+func (s *Session) setReadDeadline(c *bufconn.Conn, t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ending {
@@ -192,10 +194,10 @@ func (s *Session) setReadDeadline(c *conn, t time.Time) {
 }
 
 // readHead returns the length of the head that the connection's buffer begins with.
-func (s *Session) readHead(c *conn) (int, Reason) {
+func (s *Session) readHead(c *bufconn.Conn) (int, Reason) {
 	for scanned := 0; ; {
-		n := headEnd(c.data(), scanned)
-		if n > s.Limits.HeadBytes || n == 0 && len(c.data()) >= s.Limits.HeadBytes {
+		n := headEnd(c.Data(), scanned)
+		if n > s.Limits.HeadBytes || n == 0 && len(c.Data()) >= s.Limits.HeadBytes {
 			return 0, ReasonHeadTooLarge
 		}
 		if n > 0 {
@@ -207,8 +209,8 @@ func (s *Session) readHead(c *conn) (int, Reason) {
 		if scanned == 0 {
 			s.setReadDeadline(c, time.Now().Add(s.Limits.Head))
 		}
-		scanned = len(c.data())
-		if err := c.fill(s.Limits.HeadBytes); err != nil {
+		scanned = len(c.Data())
+		if err := c.Fill(s.Limits.HeadBytes); err != nil {
 			return 0, headFault(err)
 		}
 	}
@@ -220,7 +222,7 @@ func headFault(err error) Reason {
 		return ReasonIncompleteHead
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return ReasonHeadTimeout
-	case errors.Is(err, errBufferFull):
+	case errors.Is(err, bufconn.ErrFull):
 		return ReasonHeadTooLarge
 	}
 	return ReasonClientGone

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"porin.dev/porin/cells/proxy/bufconn"
 )
 
 // memory is a connection that gives what it is made with, and keeps what is written to it.
@@ -21,9 +23,9 @@ type memory struct {
 func (m *memory) Read(b []byte) (int, error)  { return m.in.Read(b) }
 func (m *memory) Write(b []byte) (int, error) { return m.out.Write(b) }
 
-func memoryConn(in []byte) (*conn, *memory) {
+func memoryConn(in []byte) (*bufconn.Conn, *memory) {
 	m := &memory{in: bytes.NewReader(in)}
-	return newConn(m, new(atomic.Uint32)), m
+	return bufconn.New(m, new(atomic.Uint32)), m
 }
 
 // forwardAll forwards the body of one message, and returns it with what it left.
@@ -37,8 +39,8 @@ func forwardAll(b framing, untilClose bool, in []byte) (body, rest []byte, err e
 	} else {
 		err = b.forward(&w, from, &limits)
 	}
-	rest = append(bytes.Clone(from.data()), in[len(in)-source.in.Len():]...)
-	from.discard(len(from.data()))
+	rest = append(bytes.Clone(from.Data()), in[len(in)-source.in.Len():]...)
+	from.Discard(len(from.Data()))
 	return sink.out.Bytes(), rest, err
 }
 
@@ -104,7 +106,7 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("path %q, net/http %q", r.Path, theirs.URL.RequestURI())
 			}
 		}
-		if host, _ := hostName([]byte(theirs.Host)); strings.ToLower(host) != r.Host {
+		if host, _ := hostName(theirs.Host); strings.ToLower(host) != r.Host {
 			t.Errorf("host %q, net/http %q", r.Host, theirs.Host)
 		}
 		sameHeaders(t, in[:n], r.fields, theirs.Header)

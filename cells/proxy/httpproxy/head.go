@@ -110,9 +110,9 @@ var class = func() (t [256]uint8) {
 }()
 
 // all reports whether b has only characters of the class. An empty b has.
-func all(b []byte, of uint8) bool {
-	for _, c := range b {
-		if class[c]&of == 0 {
+func all[T string | []byte](b T, of uint8) bool {
+	for i := range len(b) {
+		if class[b[i]]&of == 0 {
 			return false
 		}
 	}

@@ -64,11 +64,11 @@ func (o *options) read(head []byte, fields []field, name []byte) {
 }
 
 // sameName compares names of headers.
-func sameName[T string | []byte](a []byte, b T) bool {
+func sameName[A, B string | []byte](a A, b B) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	for i := range a {
+	for i := range len(a) {
 		if toLower(a[i]) != toLower(b[i]) {
 			return false
 		}

@@ -8,7 +8,7 @@ import (
 // refuseOtherProtocol recognises what cannot begin a request, and refuses it without waiting for more.
 func (s *Session) refuseOtherProtocol() bool {
 	const handshake = 0x16 // the first byte of TLS
-	first := s.client.data()[0]
+	first := s.client.Data()[0]
 	reason := ReasonRequestLine
 	switch {
 	case class[first]&inToken != 0:
@@ -23,9 +23,9 @@ func (s *Session) refuseOtherProtocol() bool {
 // isHTTP2Preface recognises the first line of HTTP/2's connection preface, and the empty one behind it (RFC 9113, 3.4).
 func isHTTP2Preface(head []byte) bool { return bytes.Equal(head, []byte("PRI * HTTP/2.0\r\n\r\n")) }
 
-// serveHTTP2 serves a client that speaks HTTP/2; its preface is in the buffer. There is no implementation: the client is told so in its own
-// protocol, by an empty SETTINGS and a GOAWAY whose code is HTTP_1_1_REQUIRED.
-func (s *Session) serveHTTP2() {
+// refuseHTTP2 tells a client that speaks HTTP/2 in its own protocol that it is not served: by an empty SETTINGS and a GOAWAY whose code is
+// HTTP_1_1_REQUIRED.
+func (s *Session) refuseHTTP2() {
 	const text = "the network policy's proxy speaks HTTP/1.1 only"
 	frames := []byte{
 		0, 0, 0, 4, 0, 0, 0, 0, 0,

@@ -60,12 +60,23 @@ const (
 	ReasonUpgrade         Reason = "unasked-upgrade"      // the server switched to a protocol that was not offered
 	ReasonUnsolicited     Reason = "unsolicited-response" // the server sent something between requests
 	ReasonTooManyInterims Reason = "too-many-1xx"
-	ReasonStalled         Reason = "stalled"       // no byte moved for too long
-	ReasonStopped         Reason = "proxy-stopped" // the context of Serve ended
+
+	// Those of HTTP/2 alone.
+	ReasonServerNotHTTP2   Reason = "server-not-http2"
+	ReasonPseudoHeader     Reason = "invalid-pseudo-header"
+	ReasonLengthMismatch   Reason = "content-length-mismatch"
+	ReasonProtocol         Reason = "protocol-error"
+	ReasonFlood            Reason = "flood" // too many frames that are of no use
+	ReasonTooManyStreams   Reason = "too-many-streams"
+	ReasonCanceledByClient Reason = "canceled-by-client"
+	ReasonCanceledByServer Reason = "canceled-by-server"
+
+	ReasonStalled Reason = "stalled"       // no byte moved for too long
+	ReasonStopped Reason = "proxy-stopped" // the context of Serve ended
 )
 
-// status is what the client is answered.
-func (r Reason) status() int {
+// Status is what the client is answered.
+func (r Reason) Status() int {
 	switch r {
 	case ReasonNoRule, ReasonAmbiguousPath:
 		return http.StatusForbidden
@@ -83,7 +94,7 @@ func (r Reason) status() int {
 		return http.StatusServiceUnavailable
 	case ReasonStalled:
 		return http.StatusGatewayTimeout
-	case ReasonServerClosed, ReasonServerNotHTTP, ReasonResponse, ReasonUpgrade, ReasonTooManyInterims:
+	case ReasonServerClosed, ReasonServerNotHTTP, ReasonServerNotHTTP2, ReasonResponse, ReasonUpgrade, ReasonTooManyInterims:
 		return http.StatusBadGateway
 	default:
 		return http.StatusBadRequest

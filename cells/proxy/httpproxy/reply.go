@@ -16,15 +16,24 @@ var texts = map[Reason]string{
 	ReasonServerClosed:  "The server closed the connection and sent no answer.",
 	ReasonServerNotHTTP: "The server does not speak HTTP.",
 	ReasonResponse:      "The server's answer is not valid HTTP.",
+
+	ReasonServerNotHTTP2:   "The server does not speak HTTP/2.",
+	ReasonTooManyStreams:   "There are too many requests at a time on this connection.",
+	ReasonCanceledByServer: "The server canceled the request.",
+}
+
+// Text explains the reason to the client.
+func (r Reason) Text() string {
+	if text := texts[r]; text != "" {
+		return text
+	}
+	return "The network policy's proxy ended this request: " + string(r) + "."
 }
 
 // reply answers a request ourselves. closing tells the client that no other one is read.
 func (s *Session) reply(r *Request, reason Reason, closing bool) {
-	text := texts[reason]
-	if text == "" {
-		text = "The network policy's proxy ended this request: " + string(reason) + "."
-	}
-	status, connection := reason.status(), ""
+	text := reason.Text()
+	status, connection := reason.Status(), ""
 	if closing {
 		connection = "Connection: close\r\n"
 	}
@@ -63,7 +72,7 @@ func (s *Session) deny(r *Request, reason Reason, n int) bool {
 	if closing {
 		return false
 	}
-	s.client.discard(n)
+	s.client.Discard(n)
 	if r.framing.length <= 0 {
 		return true
 	}
@@ -77,9 +86,9 @@ func (s *Session) deny(r *Request, reason Reason, n int) bool {
 // lose our answer.
 func (s *Session) linger() {
 	for dropped := 0; dropped < lingerBytes; {
-		dropped += len(s.client.data())
-		s.client.discard(len(s.client.data()))
-		if err := s.client.fill(0); err != nil {
+		dropped += len(s.client.Data())
+		s.client.Discard(len(s.client.Data()))
+		if err := s.client.Fill(0); err != nil {
 			return
 		}
 	}
@@ -91,7 +100,7 @@ const lingerBytes = 1 << 20
 // record tells of a request that the server does not see.
 func (s *Session) record(r *Request, verdict Verdict, reason Reason) {
 	if s.Record != nil {
-		s.Record(Record{Method: r.Method, Host: r.Host, Path: r.Path, Status: reason.status(), Verdict: verdict, Reason: reason})
+		s.Record(Record{Method: r.Method, Host: r.Host, Path: r.Path, Status: reason.Status(), Verdict: verdict, Reason: reason})
 	}
 }
 

@@ -13,6 +13,8 @@ type Request struct {
 	Path   string // with the query, as in the request's target
 	Host   string // in lower case, without port
 
+	headers []Header // of a request of HTTP/2; the fields below are of HTTP/1
+
 	head    []byte
 	line    int // length of the request line with its end
 	fields  []field
@@ -134,7 +136,7 @@ func (r *Request) parseTarget(target []byte) (authority []byte, reason Reason) {
 }
 
 // validEscapes reports whether each "%" before the query begins an escape.
-func validEscapes(path []byte) bool {
+func validEscapes[T string | []byte](path T) bool {
 	for i := 0; i < len(path) && path[i] != '?'; i++ {
 		if path[i] == '%' {
 			if i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2]) {
@@ -169,11 +171,12 @@ func (r *Request) parseHost(authority []byte, last *knownHost) Reason {
 		return ""
 	}
 	if last.raw == "" || last.raw != string(raw) {
-		host, ok := hostName(raw)
+		name := string(raw)
+		host, ok := hostName(name)
 		if !ok {
 			return ReasonHost
 		}
-		*last = knownHost{raw: string(raw), host: strings.ToLower(host)}
+		*last = knownHost{raw: name, host: host}
 	}
 	r.Host = last.host
 	if authority != nil && !sameName(authority, raw) {
@@ -182,12 +185,12 @@ func (r *Request) parseHost(authority []byte, last *knownHost) Reason {
 	return ""
 }
 
-// hostName returns what stands before the port. An IPv6 address loses its brackets.
-func hostName(raw []byte) (string, bool) {
+// hostName returns what stands before the port, in lower case. An IPv6 address loses its brackets.
+func hostName(raw string) (string, bool) {
 	if len(raw) == 0 || len(raw) > 255+6 {
 		return "", false
 	}
-	host, port := string(raw), ""
+	host, port := raw, ""
 	if raw[0] == '[' {
 		end := strings.IndexByte(host, ']')
 		if end < 0 {
@@ -201,11 +204,11 @@ func hostName(raw []byte) (string, bool) {
 		if colon := strings.IndexByte(host, ':'); colon >= 0 {
 			host, port = host[:colon], host[colon:]
 		}
-		if host == "" || !all(raw[:len(host)], inHost) {
+		if host == "" || !all(host, inHost) {
 			return "", false
 		}
 	}
-	return host, port == "" || validPort(port)
+	return strings.ToLower(host), port == "" || validPort(port)
 }
 
 func validPort(port string) bool {

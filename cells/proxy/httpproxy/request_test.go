@@ -133,8 +133,8 @@ func TestRefusedRequestsEndConnection(t *testing.T) {
 			c.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n")
 			c.expect(200, "/first")
 			c.send(tt.text + "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
-			if answer, _ := c.response("GET"); answer.StatusCode != tt.reason.status() || !answer.Close {
-				t.Errorf("got %d, close %v; want %d and close", answer.StatusCode, answer.Close, tt.reason.status())
+			if answer, _ := c.response("GET"); answer.StatusCode != tt.reason.Status() || !answer.Close {
+				t.Errorf("got %d, close %v; want %d and close", answer.StatusCode, answer.Close, tt.reason.Status())
 			}
 			c.expectEnd()
 		})

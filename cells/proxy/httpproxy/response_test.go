@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"porin.dev/porin/cells/proxy/bufconn"
 )
 
 // TestForwardedResponse checks what the client reads, byte by byte. Where the connection goes on, another request follows.
@@ -163,7 +165,7 @@ func TestUnsolicitedResponseToNext(t *testing.T) {
 	server, fromServer := net.Pipe()
 	s := &Session{Limits: DefaultLimits()}
 	s.changed.L = &s.mu
-	s.client, s.server = newConn(toClient, &s.progress), newConn(fromServer, &s.progress)
+	s.client, s.server = bufconn.New(toClient, &s.progress), bufconn.New(fromServer, &s.progress)
 	s.exchange = exchange{method: "GET", active: true, requestDone: true}
 	go io.WriteString(server, okEmpty+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
 	read := make(chan string)

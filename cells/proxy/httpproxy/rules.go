@@ -89,6 +89,11 @@ func (u *rule) matches(r *Request) bool {
 
 // has looks among the headers that are forwarded.
 func (r *Request) has(want *model.HTTPHeader) bool {
+	for i := range r.headers {
+		if sameName(r.headers[i].Name, want.Name) && (want.AnyValue || r.headers[i].Value == want.Value) {
+			return true
+		}
+	}
 	for i := range r.fields {
 		f := &r.fields[i]
 		forwarded := !f.drop || f.known == hUpgrade && r.offer != nil

@@ -28,8 +28,8 @@ func (s *Session) serveServer() {
 // serveResponse waits for one response and forwards it. It reports whether another one may follow.
 func (s *Session) serveResponse() bool {
 	c := s.server
-	if len(c.data()) == 0 {
-		if err := c.fill(0); err != nil {
+	if len(c.Data()) == 0 {
+		if err := c.Fill(0); err != nil {
 			s.serverFailed(err)
 			return false
 		}
@@ -39,7 +39,7 @@ func (s *Session) serveResponse() bool {
 		s.unsolicited(&e)
 		return false
 	}
-	if !speaksHTTP(c.data()) {
+	if !speaksHTTP(c.Data()) {
 		s.fail(ReasonServerNotHTTP, errResponse)
 		return false
 	}
@@ -50,7 +50,7 @@ func (s *Session) serveResponse() bool {
 	}
 	p := responses.Get().(*response)
 	defer p.release()
-	reason = p.parse(c.data()[:n], s.Limits.Headers, e.toHTTP10)
+	reason = p.parse(c.Data()[:n], s.Limits.Headers, e.toHTTP10)
 	if reason == "" && p.status == http.StatusSwitchingProtocols && !p.accepts(e.offer) {
 		reason = ReasonUpgrade
 	}
@@ -121,7 +121,7 @@ func (s *Session) forwardInterim(p *response, e *exchange) bool {
 			return false
 		}
 	}
-	s.server.discard(len(p.head))
+	s.server.Discard(len(p.head))
 	return true
 }
 
@@ -134,7 +134,7 @@ func (s *Session) forwardResponse(p *response, e *exchange) bool {
 	s.recordExchange(e, Forwarded, "", p.status)
 	w := writer{to: s.client}
 	p.writeTo(&w, last) // its error shows again below
-	s.server.discard(len(p.head))
+	s.server.Discard(len(p.head))
 	var err error
 	switch {
 	case p.bodyless(e.toHEAD):
@@ -148,7 +148,7 @@ func (s *Session) forwardResponse(p *response, e *exchange) bool {
 		s.abandon(ReasonServerClosed, err) // or the client is gone
 		return false
 	}
-	if len(s.server.data()) > 0 {
+	if len(s.server.Data()) > 0 {
 		s.unsolicited(e)
 		return false
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"porin.dev/porin/cells/proxy/bufconn"
 )
 
 // Session serves one connection of a client, and the one to its server.
@@ -20,13 +22,17 @@ type Session struct {
 	Decide func(*Request) Reason
 	// Record is told of each request when its status is known, one at a time. It may be nil.
 	Record func(Record)
+	// HTTP2 serves a client that begins with the preface of HTTP/2, which is still to be read, and closes the connection. If it is nil such a
+	// client is refused.
+	HTTP2  func(ctx context.Context, client *bufconn.Conn) error
 	Limits Limits // as they are when Serve begins
 
-	client, server *conn // server is nil until it was dialled
+	client, server *bufconn.Conn // server is nil until it was dialled
 	served         sync.WaitGroup
 	progress       atomic.Uint32
 	lastHost       knownHost
 	asked          bool // a request was read
+	handOver       bool // to HTTP2
 
 	mu       sync.Mutex // guards the fields below
 	changed  sync.Cond
@@ -42,7 +48,7 @@ type Session struct {
 // Serve forwards until one of the connections ends or ctx does, and closes both. The error says why if it was not the end of a stream
 // between two requests. It is called once.
 func (s *Session) Serve(ctx context.Context) error {
-	s.client = newConn(s.Client, &s.progress)
+	s.client = bufconn.New(s.Client, &s.progress)
 	s.mu.Lock()
 	s.Limits = s.Limits.withDefaults()
 	s.changed.L = &s.mu
@@ -53,6 +59,9 @@ func (s *Session) Serve(ctx context.Context) error {
 	s.served.Wait()
 	w.stop()
 	stop()
+	if s.handOver {
+		return s.HTTP2(ctx, s.client)
+	}
 	s.client.Close()
 	if s.server != nil {
 		s.server.Close()
@@ -87,17 +96,20 @@ func (s *Session) serveClient(ctx context.Context) {
 		s.forwardTunnel(s.server, s.client)
 		return
 	}
+	if s.handOver {
+		return
+	}
 	s.end(nil)
 	s.linger()
 }
 
 // awaitRequest waits until something of a request was read and the one before is done with. It reports whether there may be a request.
 func (s *Session) awaitRequest() bool {
-	if len(s.client.data()) == 0 {
+	if len(s.client.Data()) == 0 {
 		if !s.setWaiting(true) {
 			return false
 		}
-		err := s.client.fill(0)
+		err := s.client.Fill(0)
 		if !s.setWaiting(false) {
 			return false
 		}
@@ -145,7 +157,7 @@ func (s *Session) halfClose() {
 	active := s.exchange.active
 	s.mu.Unlock()
 	if active {
-		s.server.closeWrite()
+		s.server.CloseWrite()
 		s.awaitResponse()
 	}
 }
@@ -165,13 +177,15 @@ func (s *Session) serveRequest(ctx context.Context) bool {
 		s.refuse(&Request{}, reason)
 		return false
 	}
-	if first && isHTTP2Preface(s.client.data()[:n]) {
-		s.serveHTTP2()
+	if first && isHTTP2Preface(s.client.Data()[:n]) {
+		if s.handOver = s.HTTP2 != nil; !s.handOver {
+			s.refuseHTTP2()
+		}
 		return false
 	}
 	r := requests.Get().(*Request)
 	defer r.release()
-	if reason := r.parse(s.client.data()[:n], s.Limits.Headers, &s.lastHost); reason != "" {
+	if reason := r.parse(s.client.Data()[:n], s.Limits.Headers, &s.lastHost); reason != "" {
 		s.refuse(r, reason)
 		return false
 	}
@@ -196,7 +210,7 @@ func (s *Session) connect(ctx context.Context, r *Request) bool {
 		return false
 	}
 	s.mu.Lock()
-	s.server = newConn(server, &s.progress)
+	s.server = bufconn.New(server, &s.progress)
 	ending := s.ending
 	s.mu.Unlock()
 	if ending {
@@ -217,7 +231,7 @@ func (s *Session) forwardRequest(r *Request, n int) bool {
 	w := writer{to: s.server}
 	body, expect := r.framing, r.expect
 	r.writeTo(&w, last) // its error shows again below
-	s.client.discard(n)
+	s.client.Discard(n)
 	var err error
 	if expect {
 		err = s.awaitBody(&w)
@@ -237,8 +251,8 @@ func (s *Session) awaitBody(w *writer) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if len(s.client.data()) == 0 {
-		if err := s.client.fill(0); err != nil {
+	if len(s.client.Data()) == 0 {
+		if err := s.client.Fill(0); err != nil {
 			return readError{err}
 		}
 	}

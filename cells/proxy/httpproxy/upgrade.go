@@ -1,6 +1,10 @@
 package httpproxy
 
-import "net/http"
+import (
+	"net/http"
+
+	"porin.dev/porin/cells/proxy/bufconn"
+)
 
 // switchProtocol forwards the response 101, and from then on what the server sends, without looking at it.
 func (s *Session) switchProtocol(p *response, e *exchange) bool {
@@ -14,7 +18,7 @@ func (s *Session) switchProtocol(p *response, e *exchange) bool {
 		s.abandon(ReasonClientGone, err)
 		return false
 	}
-	s.server.discard(len(p.head))
+	s.server.Discard(len(p.head))
 	s.mu.Lock()
 	s.tunnel = true
 	s.changed.Signal()
@@ -24,11 +28,11 @@ func (s *Session) switchProtocol(p *response, e *exchange) bool {
 }
 
 // forwardTunnel copies one direction of a switched protocol until its end, and passes that on.
-func (s *Session) forwardTunnel(to, from *conn) {
+func (s *Session) forwardTunnel(to, from *bufconn.Conn) {
 	w := writer{to: to}
 	if err := forwardStream(&w, from); err != nil {
 		s.abandon(ReasonClientGone, err)
 		return
 	}
-	to.closeWrite()
+	to.CloseWrite()
 }

@@ -1,0 +1,142 @@
+package http2proxy
+
+import (
+	"context"
+
+	"golang.org/x/net/http2"
+
+	"porin.dev/porin/cells/proxy/bufconn"
+	"porin.dev/porin/cells/proxy/httpproxy"
+)
+
+// clientHeaders handles a header block of the client: a request, or the trailers of one.
+func (s *Session) clientHeaders(ctx context.Context, b *block) error {
+	s.mu.Lock()
+	st, isNew := s.streams[b.stream], b.stream > s.lastID
+	switch {
+	case isNew:
+		s.lastID = b.stream
+		refused := b.stream > s.accepted
+		full := len(s.streams) >= s.Limits.Streams
+		s.mu.Unlock()
+		switch {
+		case refused: // the GOAWAY says so
+			return nil
+		case full:
+			return s.refuseStream(b)
+		}
+		return s.request(ctx, b)
+	case st != nil && st.clientDone:
+		s.cancel(st, httpproxy.ReasonProtocol, http2.ErrCodeStreamClosed)
+	case st != nil:
+		s.requestTrailers(st, b)
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+// requestTrailers needs the lock.
+func (s *Session) requestTrailers(st *stream, b *block) {
+	switch {
+	case !b.trailers():
+		s.cancel(st, httpproxy.ReasonTrailer, http2.ErrCodeProtocol)
+	case st.requestLeft > 0:
+		s.cancel(st, httpproxy.ReasonLengthMismatch, http2.ErrCodeProtocol)
+	default:
+		st.tick = s.tick
+		s.server.headers(st.id, b.fields, true)
+		s.endSide(st, true)
+	}
+}
+
+// refuseStream refuses one stream too many. The client may try again.
+func (s *Session) refuseStream(b *block) error {
+	r, _ := b.request()
+	s.mu.Lock()
+	s.client.reset(b.stream, http2.ErrCodeRefusedStream)
+	err := s.client.patience.use(costOfReset)
+	s.mu.Unlock()
+	s.record(&r, httpproxy.Refused, httpproxy.ReasonTooManyStreams, 0)
+	return err
+}
+
+// request decides about a request and forwards it.
+func (s *Session) request(ctx context.Context, b *block) error {
+	r, reason := b.request()
+	if reason == "" && b.end && b.length > 0 {
+		reason = httpproxy.ReasonLengthMismatch
+	}
+	switch reason {
+	case "":
+	case httpproxy.ReasonPseudoHeader, httpproxy.ReasonHeader, httpproxy.ReasonLength, httpproxy.ReasonLengthMismatch:
+		s.record(&r, httpproxy.Refused, reason, 0)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.client.reset(b.stream, http2.ErrCodeProtocol)
+		return s.client.patience.use(1)
+	default:
+		s.answer(b, &r, httpproxy.Refused, reason)
+		return nil
+	}
+	if reason := s.Decide(&r); reason != "" {
+		s.answer(b, &r, httpproxy.Denied, reason)
+		return nil
+	}
+	if err := s.connect(ctx); s.isEnding() {
+		return errEnded
+	} else if err != nil {
+		s.answer(b, &r, httpproxy.Failed, httpproxy.ReasonDial)
+		s.end(http2.ErrCodeNo, err)
+		return errEnded
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return errEnded
+	}
+	s.newStream(b, &r)
+	s.client.patience.gain(1)
+	s.server.headers(b.stream, b.fields, b.end)
+	return nil
+}
+
+// answer replies to a request that is not forwarded.
+func (s *Session) answer(b *block, r *httpproxy.Request, verdict httpproxy.Verdict, reason httpproxy.Reason) {
+	s.mu.Lock()
+	status := s.reply(b.stream, b.end, b.grpc, reason)
+	s.mu.Unlock()
+	s.record(r, verdict, reason, status)
+}
+
+// connect dials the server at the first request, and begins the connection with what the client has asked for so far.
+func (s *Session) connect(ctx context.Context) error {
+	if s.server != nil {
+		return nil
+	}
+	if err := s.settle(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Limits.Dial)
+	conn, err := s.Dial(ctx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	p := newPeer(bufconn.New(conn, &s.progress))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		conn.Close()
+		return errEnded
+	}
+	p.room()
+	p.out = append(p.out, http2.ClientPreface...)
+	p.settings(append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.early...), false)
+	p.credit(0, int(s.credit))
+	s.server = p
+	s.running.Go(func() {
+		s.limitRead(p, s.Limits.Handshake)
+		s.serveServer()
+	})
+	return nil
+}

@@ -1,0 +1,289 @@
+package http2proxy
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"porin.dev/porin/cells/proxy/bufconn"
+	"porin.dev/porin/cells/proxy/httpproxy"
+)
+
+// Session serves one connection of a client that speaks HTTP/2, and the one to its server.
+type Session struct {
+	// Dial connects to the server. It is called once, when the first request is allowed.
+	Dial func(context.Context) (net.Conn, error)
+	// Decide is asked once about each request, when its head was read. It allows the request if it returns no reason. It must not keep the
+	// request.
+	Decide func(*httpproxy.Request) httpproxy.Reason
+	// Record is told of each request when its status is known, one at a time. It must not call the session. It may be nil.
+	Record func(httpproxy.Record)
+	Limits Limits // as they are when Serve begins
+
+	progress atomic.Uint32
+	running  sync.WaitGroup
+	done     chan struct{} // closed when the session ends
+	heard    chan struct{} // has a token when the client knows that the session is drained
+
+	mu       sync.Mutex // guards the fields below, and what the peers say
+	changed  sync.Cond
+	client   *peer // not before Serve
+	server   *peer // not before it was dialled
+	streams  map[uint32]*stream
+	lastID   uint32          // of the client's streams
+	accepted uint32          // streams above it are not served any more
+	early    []http2.Setting // of the client, for the server
+	credit   int64           // for the server, from before it was dialled
+	tick     uint32          // of the watchdog
+	draining bool
+	final    bool // the client was told the last stream
+	ending   bool
+	closed   bool  // Serve waits for what runs
+	err      error // why it ended
+}
+
+// Serve forwards until one of the connections ends or ctx does, and closes both. The connection begins with the client's preface. The error
+// says why it ended if not in order. It is called once.
+func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
+	s.Limits = s.Limits.withDefaults()
+	c.Progress = &s.progress
+	s.begin(newPeer(c))
+	stop := context.AfterFunc(ctx, func() { s.abort(httpproxy.ReasonStopped, context.Cause(ctx)) })
+	w := newWatchdog(s)
+	s.clientEnded(s.serveClient(ctx))
+	s.linger()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.running.Wait()
+	w.stop()
+	stop()
+	c.Close()
+	if s.server != nil {
+		s.server.conn.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// begin gathers what a connection begins with.
+func (s *Session) begin(client *peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed.L = &s.mu
+	s.client, s.accepted, s.streams = client, maxStream, map[uint32]*stream{}
+	s.done, s.heard = make(chan struct{}), make(chan struct{}, 1)
+	s.early = []http2.Setting{{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}}
+	client.settings([]http2.Setting{
+		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.Limits.Streams)},
+		{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)},
+	}, false)
+	if s.draining {
+		s.startDrain()
+	}
+}
+
+// Drain lets the current streams end, and those that the client has begun before it knows. The session ends then.
+func (s *Session) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.draining && s.client != nil && !s.ending {
+		s.startDrain()
+	}
+	s.draining = true
+}
+
+// drainPing is answered by the client when it has read the GOAWAY before it.
+const drainPing = "\x9e\x0bporin\xd1"
+
+// startDrain tells the client to begin no further stream. It does not wait.
+func (s *Session) startDrain() {
+	s.draining = true
+	s.client.goAway(maxStream, http2.ErrCodeNo, nil)
+	s.client.ping([]byte(drainPing), false)
+	if s.closed {
+		return
+	}
+	s.running.Go(func() {
+		s.settle() // its error shows again where the client is read
+		if s.awaitDrain(s.heard, s.Limits.Linger) && s.awaitDrain(nil, s.Limits.Linger/5) {
+			s.drained()
+		}
+	})
+}
+
+// awaitDrain waits for a sign of the client, and reports whether the session goes on. After the client's answer it waits once more: clients
+// answer a ping before they send streams that they had begun.
+func (s *Session) awaitDrain(sign <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-sign:
+	case <-s.done:
+		return false
+	}
+	return true
+}
+
+// drained says which stream was the last one, since the client knows that no other follows.
+func (s *Session) drained() {
+	s.mu.Lock()
+	if !s.final && !s.ending {
+		s.final, s.accepted = true, min(s.accepted, s.lastID)
+		s.client.goAway(s.lastID, http2.ErrCodeNo, nil)
+	}
+	s.mu.Unlock()
+	s.settle() // its error shows again where the client is read
+}
+
+// settle sends what was gathered, and ends the session if no stream is left that may go on.
+func (s *Session) settle() error {
+	s.mu.Lock()
+	over := s.final && len(s.streams) == 0 && !s.ending
+	server := s.server
+	s.mu.Unlock()
+	if over {
+		s.end(http2.ErrCodeNo, nil)
+		return errEnded
+	}
+	if err := s.flush(s.client); err != nil {
+		s.abort(httpproxy.ReasonClientGone, err)
+		return errEnded
+	}
+	if server != nil {
+		s.flush(server) // it may have answered before: its reader says how it ended
+	}
+	return nil
+}
+
+// serveClient handles the client's frames.
+func (s *Session) serveClient(ctx context.Context) error {
+	if err := s.readPreface(); err != nil {
+		return err
+	}
+	for {
+		f, err := s.readFrame(s.client)
+		if err == nil {
+			err = s.handleClient(ctx, f)
+		}
+		if err != nil {
+			return err
+		}
+		if s.isEnding() {
+			return errEnded
+		}
+	}
+}
+
+func (s *Session) handleClient(ctx context.Context, f frame) error {
+	switch f.kind {
+	case http2.FrameHeaders, http2.FrameContinuation:
+		b, err := s.readBlock(s.client, f)
+		if b == nil || err != nil {
+			return err
+		}
+		defer b.release()
+		return s.clientHeaders(ctx, b)
+	case http2.FramePushPromise:
+		return protocolError
+	}
+	return s.relay(s.client, s.server, f)
+}
+
+// serveServer handles the server's frames.
+func (s *Session) serveServer() {
+	for {
+		f, err := s.readFrame(s.server)
+		if err == nil {
+			err = s.handleServer(f)
+		}
+		if err != nil {
+			s.serverEnded(err)
+			return
+		}
+	}
+}
+
+func (s *Session) handleServer(f frame) error {
+	switch f.kind {
+	case http2.FrameHeaders, http2.FrameContinuation:
+		b, err := s.readBlock(s.server, f)
+		if b == nil || err != nil {
+			return err
+		}
+		defer b.release()
+		return s.serverHeaders(b)
+	case http2.FramePushPromise: // we have switched it off
+		return protocolError
+	}
+	return s.relay(s.server, s.client, f)
+}
+
+// readBlock decodes a header block. It returns nil if it is not over.
+func (s *Session) readBlock(p *peer, f frame) (*block, error) {
+	if f.kind == http2.FrameHeaders {
+		if _, err := f.unpad(); err != nil {
+			return nil, err
+		}
+		if f.flags.Has(http2.FlagHeadersPriority) {
+			if len(f.payload) < 5 {
+				return nil, protocolError
+			}
+			f.payload = f.payload[5:]
+		}
+		if f.stream%2 == 0 {
+			return nil, protocolError
+		}
+		p.block = newBlock(f.stream, f.flags.Has(http2.FlagHeadersEndStream), &s.Limits)
+		p.decoder.SetEmitEnabled(true)
+	} else if len(f.payload) == 0 {
+		if err := s.useless(p, 1); err != nil {
+			return nil, err
+		}
+	}
+	b := p.block
+	if b.bytes += len(f.payload); b.bytes > s.Limits.HeadBytes {
+		return nil, headError
+	}
+	if _, err := p.decoder.Write(f.payload); err != nil {
+		return nil, compressionError
+	}
+	if !f.flags.Has(http2.FlagHeadersEndHeaders) {
+		s.limitRead(p, s.Limits.Frame)
+		return nil, nil
+	}
+	p.block = nil
+	if p.decoder.Close() != nil {
+		return nil, compressionError
+	}
+	s.unlimitRead(p)
+	return b, nil
+}
+
+// useless charges a peer for frames that move nothing.
+func (s *Session) useless(p *peer, n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return p.patience.use(n)
+}
+
+func (s *Session) isEnding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending
+}
+
+// setReadDeadline sets the deadline of a connection, unless the session is ending, which sets its own.
+func (s *Session) setReadDeadline(p *peer, t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ending {
+		p.conn.SetReadDeadline(t)
+	}
+}

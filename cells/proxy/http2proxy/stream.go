@@ -1,0 +1,89 @@
+package http2proxy
+
+import (
+	"strings"
+
+	"golang.org/x/net/http2"
+
+	"porin.dev/porin/cells/proxy/httpproxy"
+)
+
+// stream is a request that was forwarded, until both sides have ended it or one has reset it.
+type stream struct {
+	id                     uint32
+	method, host, path     string
+	grpc                   bool
+	clientDone, serverDone bool
+	answered               bool // the final head was forwarded
+	interims               int
+	requestLeft            int64 // of Content-Length; -1 without one
+	responseLeft           int64
+	tick                   uint32 // of its last frame
+}
+
+// mostPath is how much of a path is kept for the record of a request that waits for its answer.
+const mostPath = 2 << 10
+
+// newStream adds a stream that ends, on the client's side, with its head if end is set. It needs the lock.
+func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
+	st := &stream{
+		id: b.stream, method: r.Method, host: r.Host, path: r.Path, grpc: b.grpc, clientDone: b.end, requestLeft: b.length, responseLeft: -1, tick: s.tick,
+	}
+	if len(st.path) > mostPath {
+		st.path = strings.Clone(st.path[:mostPath])
+	}
+	s.streams[st.id] = st
+	return st
+}
+
+// endSide says that a side has ended the stream. It needs the lock.
+func (s *Session) endSide(st *stream, fromClient bool) {
+	if fromClient {
+		st.clientDone = true
+	} else {
+		st.serverDone = true
+	}
+	if st.clientDone && st.serverDone {
+		delete(s.streams, st.id)
+	}
+}
+
+// drop ends a stream. Who may still send to it, or wait for it, is told. The client gets an answer if none was begun, and the server a RST.
+// It needs the lock.
+func (s *Session) drop(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
+	delete(s.streams, st.id)
+	s.server.reset(st.id, code)
+	if st.answered {
+		s.client.reset(st.id, code)
+		return
+	}
+	s.recordStream(st, httpproxy.Failed, reason, s.reply(st.id, st.clientDone, st.grpc, reason))
+}
+
+// cancel resets a stream on both sides. It needs the lock.
+func (s *Session) cancel(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
+	delete(s.streams, st.id)
+	s.server.reset(st.id, code)
+	s.client.reset(st.id, code)
+	s.recordUnanswered(st, reason)
+}
+
+func (s *Session) recordUnanswered(st *stream, reason httpproxy.Reason) {
+	if !st.answered {
+		s.recordStream(st, httpproxy.Failed, reason, 0)
+	}
+}
+
+// recordStream tells of a request that was forwarded. It needs the lock.
+func (s *Session) recordStream(st *stream, verdict httpproxy.Verdict, reason httpproxy.Reason, status int) {
+	if s.Record != nil {
+		s.Record(httpproxy.Record{Method: st.method, Host: st.host, Path: st.path, Status: status, Verdict: verdict, Reason: reason})
+	}
+}
+
+// record tells of a request that the server does not see.
+func (s *Session) record(r *httpproxy.Request, verdict httpproxy.Verdict, reason httpproxy.Reason, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recordStream(&stream{method: r.Method, host: r.Host, path: r.Path}, verdict, reason, status)
+}
