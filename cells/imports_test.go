@@ -60,6 +60,7 @@ var mayImport = map[string][]string{
 	"cells/proxy/dnsproxy":            {"cells/proxy/dnsname"},
 	"cells/proxy/httpproxy":           {"cells/policy/model"},
 	"cells/proxy/names":               {"cells/proxy/dnsname", "internal/diskfile", "internal/fault"},
+	"cells/proxy/offline":             {"cells/policy", "cells/proxy/dnsname", "cells/proxy/names", "internal"},
 	"cells/proxy/redirect":            {"bpf", "bpf/abi", "cells/link", "internal"},
 	"cmd/agent":                       {"api/v1/openapi", "cells", "internal"},
 	"cmd/cni":                         {"api/v1", "internal"},
