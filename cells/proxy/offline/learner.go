@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/proxy/names"
@@ -46,13 +47,15 @@ type Learner struct {
 	active  bool
 	classes *classes // nil: none are known
 	counts  Counts
+	// now has classes that addresses of names have in the datapath, as long as no agent can have changed them: a known name asks the kernel for its revision alone.
+	now map[netip.Addr]engine.ClassID
 }
 
 var _ policy.Learner = (*Learner)(nil)
 
 // New returns a learner for the maps of the policy.
 func New(maps policymap.Maps, journal *Journal) *Learner {
-	return &Learner{writer: policymap.NewNameWriter(maps), journal: journal, ttl: names.DefaultConfig()}
+	return &Learner{writer: policymap.NewNameWriter(maps), journal: journal, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
 }
 
 // Use has the learner know the classes that an agent has reserved. After an error it knows none.
@@ -60,6 +63,7 @@ func (l *Learner) Use(snapshot policy.NameClasses) error {
 	compiled, err := compile(snapshot)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	clear(l.now)
 	if l.classes = compiled; err != nil {
 		return fmt.Errorf("read the classes of names: %w", err)
 	}
@@ -76,6 +80,7 @@ func (l *Learner) setActive(active bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.active = active
+	clear(l.now)
 }
 
 // Counts returns what became of names.
@@ -145,6 +150,9 @@ func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Addres
 			return stale(err)
 		}
 		l.counts.Written += uint64(len(moves))
+		for _, move := range moves {
+			l.note(move.Address, move.To)
+		}
 	}
 	if len(reserved) > 0 {
 		return fmt.Errorf("%w: %s", ErrReserved, reserved[0])
@@ -181,7 +189,7 @@ func (l *Learner) moves(rules []int, addresses []dnsname.Address) (moves []polic
 			reserved = append(reserved, addr)
 			continue
 		}
-		class, inside, err := l.writer.Class(l.classes.revision, addr)
+		class, inside, err := l.class(addr)
 		switch then, ok := l.classes.with(class, rules); {
 		case err != nil:
 			return nil, nil, err
@@ -189,11 +197,31 @@ func (l *Learner) moves(rules []int, addresses []dnsname.Address) (moves []polic
 			reserved = append(reserved, addr)
 		case !ok:
 			return nil, nil, fmt.Errorf("%w: %s", ErrNotReserved, addr)
-		case then != class:
+		case then == class:
+			l.note(addr, class)
+		default:
 			moves = append(moves, policymap.NameMove{Address: addr, From: class, To: then})
 		}
 	}
 	return moves, reserved, nil
+}
+
+// class is that of an address in the datapath.
+func (l *Learner) class(addr netip.Addr) (class engine.ClassID, inside bool, err error) {
+	if class, ok := l.now[addr]; ok {
+		return class, false, nil
+	}
+	return l.writer.Class(l.classes.revision, addr)
+}
+
+// maxNow bounds what is remembered of the datapath.
+const maxNow = 1 << 16
+
+func (l *Learner) note(addr netip.Addr, class engine.ClassID) {
+	if len(l.now) >= maxNow {
+		clear(l.now)
+	}
+	l.now[addr] = class
 }
 
 // stale gives errors of the maps those of this package.
