@@ -16,7 +16,7 @@ export PATH := $(dir $(GO)):$(PATH)
 .PHONY: help build ipam-plugins libcni generate lint test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
 
 help:
-	@echo "make build     bin/porin-agent, bin/porin-cni and bin/porin"
+	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
 	@echo "make test      every test in full; without root, those that need none, and what was left out"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
@@ -38,6 +38,7 @@ help:
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-agent ./cmd/agent
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-proxy ./cmd/proxy
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-cni ./cmd/cni
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
 

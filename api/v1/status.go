@@ -99,10 +99,15 @@ type Unmanaged struct {
 
 // ProxyStatus says how the proxy is, which applies layer 7 rules.
 type ProxyStatus struct {
-	InUse       bool   `json:"inUse"`           // packets can get to it: there are layer 7 rules, or there were until a moment ago
-	RuleSets    int    `json:"ruleSets"`        // sets of layer 7 rules that it has
-	Connections int    `json:"connections"`     // that go through it
-	Error       string `json:"error,omitempty"` // why it does not work, or not as it should
+	InUse       bool   `json:"inUse"`               // packets can get to it: there are layer 7 rules, or there were until a moment ago
+	RuleSets    int    `json:"ruleSets"`            // sets of layer 7 rules that it has
+	Connections int    `json:"connections"`         // that go through it
+	Error       string `json:"error,omitempty"`     // why it does not work, or not as it should
+	External    bool   `json:"external,omitempty"`  // it is porin-proxy, a process of its own; the fields below are of that
+	Connected   bool   `json:"connected,omitempty"` // it is there
+	PID         int    `json:"pid,omitempty"`
+	Version     string `json:"version,omitempty"`
+	Former      int    `json:"former,omitempty"` // processes that were replaced, and whose requests have not ended
 }
 
 // StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's own blocks are given

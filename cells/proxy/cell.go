@@ -8,18 +8,17 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/policy"
-	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the proxy cell. It needs a [Kernel] and a [policy.Learner], and provides the [policy.Proxy] and the [Step] for the ordered steps.
-func Module(cfg redirect.Config) fx.Option {
+// Module is the proxy cell. It needs a [Kernel] and a [policy.Learner], and provides the [*Proxy], also as [policy.Proxy], and the [Step] for the ordered steps.
+func Module(cfg Config) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
-		fx.Provide(newStarted, fx.Private),
-		fx.Provide(func(p *Proxy) policy.Proxy { return p }, NewStep),
+		fx.Provide(newStarted),
+		fx.Provide(func(p *Proxy) (policy.Proxy, Closer) { return p, p }, NewStep),
 		doctor.Check(newChecker),
 		supervisor.Tasks(newFollowTask),
 		supervisor.Tasks(newRemoveTask),
@@ -30,7 +29,7 @@ func Module(cfg redirect.Config) fx.Option {
 }
 
 // newStarted is [New] bound to the application's life.
-func newStarted(lc fx.Lifecycle, kernel Kernel, learner policy.Learner, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
+func newStarted(lc fx.Lifecycle, kernel Kernel, learner policy.Learner, cfg Config, log *slog.Logger) (*Proxy, error) {
 	p, err := New(kernel, learner, cfg, log)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.Helper()
 	var err error
-	w.proxy, err = New(w.kernel, nil, w.cfg, slog.New(slog.NewTextHandler(w.Output(), nil)))
+	w.proxy, err = New(w.kernel, nil, Config{Config: w.cfg}, slog.New(slog.NewTextHandler(w.Output(), nil)))
 	w.must(err)
 	w.must(w.proxy.Start(w.Context()))
 }

@@ -31,6 +31,8 @@ type Proxy struct {
 	use      use
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
+	drain    time.Duration             // how long requests that are being served may take when the proxy stops
+	opened   func(*redirect.Listeners) // is told of the listening sockets, and of nil when there are none any more
 
 	mu        sync.Mutex          // guards the fields below; held while the way into the proxy is opened or removed
 	started   bool                //
@@ -41,11 +43,21 @@ type Proxy struct {
 
 var _ policy.Proxy = (*Proxy)(nil)
 
+// Config says where the way into the proxy is kept, and how long its end may take.
+type Config struct {
+	redirect.Config
+	// DrainTimeout is how long requests that are being served may take when the proxy stops.
+	DrainTimeout time.Duration
+}
+
+// DefaultDrainTimeout is that of a proxy within the agent.
+const DefaultDrainTimeout = 5 * time.Second
+
 // New returns a proxy that is not started. It touches nothing. The learner hears of what answers say before pods have them.
-func New(kernel Kernel, learner policy.Learner, cfg redirect.Config, log *slog.Logger) (*Proxy, error) {
+func New(kernel Kernel, learner policy.Learner, cfg Config, log *slog.Logger) (*Proxy, error) {
 	p := &Proxy{
-		kernel: kernel, redirect: redirect.New(cfg, kernel, log), log: log, meters: newMeters(), use: use{opened: make(chan struct{}, 1)},
-		changed: make(chan struct{}, 1),
+		kernel: kernel, redirect: redirect.New(cfg.Config, kernel, log), log: log, meters: newMeters(), use: use{opened: make(chan struct{}, 1)},
+		changed: make(chan struct{}, 1), drain: cfg.DrainTimeout, opened: func(*redirect.Listeners) {},
 	}
 	dns, err := p.newDNS(learner)
 	p.dns = dns
@@ -77,37 +89,45 @@ func (p *Proxy) Start(context.Context) error {
 	return nil
 }
 
-// drainTimeout is how long requests that are being served may take when the proxy stops.
-const drainTimeout = 5 * time.Second
-
-// Stop lets the current requests end, within ctx and some seconds, and closes all connections. What is in the kernel stays: new
+// Stop lets the current requests end, within ctx and [Config.DrainTimeout], and closes all connections. What is in the kernel stays: new
 // connections wait for the next proxy.
 func (p *Proxy) Stop(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.started {
-		return nil
+	stop, err := p.stopAccepting()
+	if stop == nil {
+		return err
 	}
-	p.started = false
-	p.use.noteStopped()
-	var err error
-	if p.listeners != nil {
-		err = p.listeners.StopAccepting()
-		p.listeners = nil
-	}
-	err = errors.Join(err, p.sessions.stop(ctx, drainTimeout))
-	p.stop()
+	err = errors.Join(err, p.sessions.stop(ctx, p.drain))
+	stop()
 	err = errors.Join(err, p.redirect.Close())
 	p.served.Wait()
 	p.dns.Wait()
 	return err
 }
 
+// stopAccepting returns what ends the loops, nil when the proxy is not started.
+func (p *Proxy) stopAccepting() (stop context.CancelFunc, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.started {
+		return nil, nil
+	}
+	p.started = false
+	p.use.noteStopped()
+	if p.listeners != nil {
+		err = p.listeners.StopAccepting()
+		p.listeners = nil
+	}
+	return p.stop, err
+}
+
 // errNotStarted is returned before Start and after Stop.
 var errNotStarted = fault.New(fault.Unavailable, "the proxy is not started")
 
 // Supports implements [policy.Proxy].
-func (p *Proxy) Supports(rules model.Layer7) error {
+func (p *Proxy) Supports(rules model.Layer7) error { return Supports(rules) }
+
+// Supports returns why a proxy of this version cannot apply rules, nil if it can.
+func Supports(rules model.Layer7) error {
 	_, err := compile(rules)
 	return err
 }
@@ -143,6 +163,19 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 	}
 	p.listeners = listeners
 	p.serve(listeners)
+	p.opened(listeners)
+	return nil
+}
+
+// Update is Prepare for a proxy that is stopping and does not open its way any more: requests of its connections are decided by the rules.
+func (p *Proxy) Update(rules map[uint32]model.Layer7) error {
+	for number, one := range rules {
+		set, err := compile(one)
+		if err != nil {
+			return fmt.Errorf("rules %d: %w", number, err)
+		}
+		p.rules.add(map[uint32]*ruleSet{number: set})
+	}
 	return nil
 }
 

@@ -9,10 +9,16 @@ import (
 
 // Step is the proxy's [endpoint.Step]: it ends an endpoint's connections when it goes. It stands between those of policy and datapath, so
 // nothing is redirected any more by then.
-type Step struct{ proxy *Proxy }
+type Step struct{ proxy Closer }
+
+// Closer ends an endpoint's connections through a proxy.
+type Closer interface {
+	// CloseEndpoint returns when they have ended, or with an error when ctx ends before. It may be called for an endpoint that has none.
+	CloseEndpoint(ctx context.Context, id uint16) error
+}
 
 // NewStep returns the step.
-func NewStep(p *Proxy) *Step { return &Step{proxy: p} }
+func NewStep(c Closer) *Step { return &Step{proxy: c} }
 
 // Name is "proxy".
 func (s *Step) Name() string { return "proxy" }

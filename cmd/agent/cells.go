@@ -34,6 +34,8 @@ import (
 	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/control"
+	"porin.dev/porin/cells/proxy/mapkernel"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
@@ -64,7 +66,7 @@ func Cells(cfg Config) fx.Option {
 		masquerade.Module(cfg.masquerade()),
 		policy.Module(cfg.policy()),
 		datapath.Module(cfg.datapath()),
-		proxy.Module(redirect.Config{BPFRoot: cfg.Datapath.BPFRoot}),
+		proxyModule(cfg),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
 		health.Module(cfg.health()),
@@ -86,11 +88,19 @@ func Cells(cfg Config) fx.Option {
 			func(n *node.Node) (probe.Peers, health.RecordedAddresses) {
 				return peersOf{n.Peers()}, peersOf{n.Peers()}
 			},
-			newProxyKernel,
+			func(d *datapath.Datapath) proxy.Kernel { return mapkernel.New(d.Redirects(), d.Enforcer()) },
 			steps,
 			blocks(cfg),
 		),
 	)
+}
+
+// proxyModule is the proxy within the agent, or the agent's end of one in a process of its own.
+func proxyModule(cfg Config) fx.Option {
+	if cfg.Proxy.Mode == control.ModeExternal {
+		return control.RemoteModule(cfg.Proxy)
+	}
+	return proxy.Module(proxy.Config{Config: redirect.Config{BPFRoot: cfg.Datapath.BPFRoot}, DrainTimeout: proxy.DefaultDrainTimeout})
 }
 
 // multiPool is what the mode of that name needs besides: the node's blocks of the cluster's pools.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -23,10 +22,12 @@ import (
 	"porin.dev/porin/cells/node"
 	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/labels"
+	"porin.dev/porin/internal/settings"
 	"porin.dev/porin/internal/version"
 )
 
@@ -35,8 +36,7 @@ type Config struct {
 	NodeName    string
 	NodeLabels  map[string]string // what node selectors of pools are held against
 	CNIConfPath string
-	LogLevel    string
-	LogFormat   string
+	Logging     settings.Logging
 
 	Server          server.Config
 	EndpointManager endpointmanager.Config
@@ -48,6 +48,7 @@ type Config struct {
 	Masquerade      masquerade.Config
 	Policy          policy.Config
 	Datapath        datapath.Config
+	Proxy           control.RemoteConfig
 	Doctor          doctor.Config
 	Health          health.Config
 	Metrics         metrics.Config
@@ -61,8 +62,7 @@ func DefaultConfig() Config {
 	name, _ := os.Hostname() // without one Validate asks for --node-name
 	return Config{
 		NodeName:        name,
-		LogLevel:        "info",
-		LogFormat:       "text",
+		Logging:         settings.DefaultLogging(),
 		Server:          server.DefaultConfig(),
 		EndpointManager: endpointmanager.DefaultConfig(),
 		IPAM:            ipam.DefaultConfig(),
@@ -73,6 +73,7 @@ func DefaultConfig() Config {
 		Masquerade:      masquerade.DefaultConfig(),
 		Policy:          policy.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
+		Proxy:           control.DefaultRemoteConfig(),
 		Doctor:          doctor.DefaultConfig(),
 		Health:          health.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
@@ -88,8 +89,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels of this node, as `key=value,...`, for the node selectors of pools (multi-pool)")
 	fs.Lookup("node-labels").DefValue = "" // which is how --help shows that there are none
 	fs.StringVar(&c.CNIConfPath, "cni-conf-path", c.CNIConfPath, "`file` to write the CNI configuration list to when the agent is ready; empty: none")
-	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
-	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
+	c.Logging.Flags(fs)
 	c.Server.Flags(fs)
 	c.EndpointManager.Flags(fs)
 	c.IPAM.Flags(fs)
@@ -100,6 +100,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Masquerade.Flags(fs)
 	c.Policy.Flags(fs)
 	c.Datapath.Flags(fs)
+	c.Proxy.Flags(fs)
 	c.Doctor.Flags(fs)
 	c.Health.Flags(fs)
 	c.Metrics.Flags(fs)
@@ -165,7 +166,7 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Doctor.Validate(), c.health().Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(),
 		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {
@@ -195,22 +196,6 @@ func (c Config) Validate() error {
 	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {
 		errs = append(errs, fmt.Errorf("node-labels: of no effect in mode %s, which has no pools", c.IPAM.Mode))
 	}
-	_, err := c.logger(nil)
+	_, err := c.Logging.Logger(nil)
 	return errors.Join(append(errs, err)...)
-}
-
-// logger returns the agent's logger, writing to w.
-func (c Config) logger(w *os.File) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		return nil, fmt.Errorf("log-level %q: want debug, info, warn or error", c.LogLevel)
-	}
-	options := &slog.HandlerOptions{Level: level}
-	switch c.LogFormat {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
-	}
-	return nil, fmt.Errorf("log-format %q: want text or json", c.LogFormat)
 }

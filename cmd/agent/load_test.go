@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"porin.dev/porin/internal/settings"
 )
 
 // parse reads a configuration as run does.
@@ -32,7 +34,7 @@ func parse(t *testing.T, yaml string, env map[string]string, args ...string) (Co
 	if err := fs.Parse(args); err != nil {
 		return cfg, err
 	}
-	err := load(fs, file, func(name string) (string, bool) { value, ok := env[name]; return value, ok })
+	err := settings.Load(fs, file, func(name string) (string, bool) { value, ok := env[name]; return value, ok })
 	return cfg, err
 }
 
@@ -43,8 +45,8 @@ func TestLoadPrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.EndpointManager.StateDir != "/flag" || cfg.Datapath.BPFRoot != "/env" || cfg.LogLevel != "warn" {
-		t.Errorf("state-dir %s, bpf-root %s, log-level %s", cfg.EndpointManager.StateDir, cfg.Datapath.BPFRoot, cfg.LogLevel)
+	if cfg.EndpointManager.StateDir != "/flag" || cfg.Datapath.BPFRoot != "/env" || cfg.Logging.Level != "warn" {
+		t.Errorf("state-dir %s, bpf-root %s, log-level %s", cfg.EndpointManager.StateDir, cfg.Datapath.BPFRoot, cfg.Logging.Level)
 	}
 	if want := []string{"10.0.0.0/24", "fd00::/64"}; !slices.Equal(cfg.IPAM.PodCIDRs, want) {
 		t.Errorf("ipam-pod-cidr %v, want %v", cfg.IPAM.PodCIDRs, want)
@@ -88,7 +90,7 @@ func TestLoadFileNotMap(t *testing.T) {
 
 func TestLoadValueFaults(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.NodeName, cfg.LogLevel, cfg.CNIConfPath = "", "loud", "relative"
+	cfg.NodeName, cfg.Logging.Level, cfg.CNIConfPath = "", "loud", "relative"
 	cfg.EndpointManager.StateDir, cfg.Server.Socket = "relative", "relative"
 	cfg.IPAM.Mode, cfg.IPAM.PodCIDRs, cfg.IPAM.Quarantine = "magic", []string{"10.0.0.1/24"}, time.Hour
 	err := cfg.Validate()

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/internal/netns"
+	"porin.dev/porin/internal/settings"
 	"porin.dev/porin/internal/version"
 )
 
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if command == "graph" {
 		return printGraph(stdout, cfg)
 	}
-	err := load(fs, *file, os.LookupEnv)
+	err := settings.Load(fs, *file, os.LookupEnv)
 	if err := errors.Join(err, cfg.Validate()); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
@@ -75,7 +76,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 
 // serve runs the agent until ctx ends or a cell gives up.
 func serve(ctx context.Context, cfg Config) error {
-	log, err := cfg.logger(os.Stderr)
+	log, err := cfg.Logging.Logger(os.Stderr)
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,9 @@ func (m *Maps) byName() map[string]*ebpf.Map {
 
 func (m *Maps) close() {
 	for _, one := range m.byName() {
-		one.Close()
+		if one != nil {
+			one.Close()
+		}
 	}
 }
 

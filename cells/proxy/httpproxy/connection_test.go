@@ -499,7 +499,7 @@ func TestDrain(t *testing.T) {
 	}
 	t.Run("between requests", func(t *testing.T) {
 		server := newCatcher(t, "\r\n\r\n")
-		p := newProxy(t, server.address, Limits{})
+		p := newProxy(t, server.address, Limits{DrainIdle: time.Millisecond})
 		c := p.dial()
 		c.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		<-server.got
@@ -541,15 +541,37 @@ func TestDrain(t *testing.T) {
 			return s.waiting
 		})
 		drain(p)
+		c.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		<-server.got
+		server.answer <- okEmpty
+		if answer := c.expect(200, ""); !answer.Close {
+			t.Error("the client is not told of the end")
+		}
+		c.expectEnd()
+	})
+	t.Run("before the next request", func(t *testing.T) {
+		server := newCatcher(t, "\r\n\r\n")
+		p := newProxy(t, server.address, Limits{DrainIdle: time.Hour})
+		c := p.dial()
+		for i, last := range []bool{false, true} {
+			c.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			<-server.got
+			server.answer <- okEmpty
+			if answer := c.expect(200, ""); answer.Close != last {
+				t.Errorf("response %d tells of the end: %v", i, answer.Close)
+			}
+			drain(p)
+		}
 		c.expectEnd()
 	})
 	t.Run("before Serve", func(t *testing.T) {
 		here, there := net.Pipe()
 		defer there.Close()
-		s := &Session{Client: here, Decide: (*Rules)(nil).Decide}
+		s := &Session{Client: here, Decide: (*Rules)(nil).Decide, Limits: Limits{FirstByte: time.Millisecond}}
 		s.Drain()
-		if err := s.Serve(t.Context()); err != nil {
-			t.Error(err)
+		go io.Copy(io.Discard, there)
+		if err := s.Serve(t.Context()); err == nil || !strings.Contains(err.Error(), string(ReasonSilent)) {
+			t.Errorf("Serve returned %v, want that the client is silent", err)
 		}
 	})
 }

@@ -16,6 +16,7 @@ type Limits struct {
 	Stall     time.Duration // during a request, without a byte in any direction
 	Tunnel    time.Duration // after an upgrade, without a byte in any direction
 	Linger    time.Duration // from our end of the stream to the client's
+	DrainIdle time.Duration // between two requests, once the session is to end
 }
 
 // DefaultLimits returns the limits that hold where a [Session] asks for no other.
@@ -32,6 +33,7 @@ func DefaultLimits() Limits {
 		Stall:     5 * time.Minute,
 		Tunnel:    time.Hour,
 		Linger:    time.Second,
+		DrainIdle: 2 * time.Second,
 	}
 }
 
@@ -48,6 +50,7 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.Stall, d.Stall)
 	orDefault(&l.Tunnel, d.Tunnel)
 	orDefault(&l.Linger, d.Linger)
+	orDefault(&l.DrainIdle, d.DrainIdle)
 	return l
 }
 

@@ -32,6 +32,7 @@ type Session struct {
 	changed  sync.Cond
 	exchange exchange
 	waiting  bool  // for the first byte of a request
+	begun    bool  // the first byte of the first one has come
 	draining bool  // the current request is the last
 	tunnel   bool  // the protocol was switched
 	ending   bool  // no further request is read
@@ -41,9 +42,9 @@ type Session struct {
 // Serve forwards until one of the connections ends or ctx does, and closes both. The error says why if it was not the end of a stream
 // between two requests. It is called once.
 func (s *Session) Serve(ctx context.Context) error {
-	s.Limits = s.Limits.withDefaults()
 	s.client = newConn(s.Client, &s.progress)
 	s.mu.Lock()
+	s.Limits = s.Limits.withDefaults()
 	s.changed.L = &s.mu
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })
@@ -61,12 +62,16 @@ func (s *Session) Serve(ctx context.Context) error {
 	return s.err
 }
 
-// Drain lets the current request be the last one: its response tells the client so if its head was not sent yet. A connection between two
-// requests is closed at once. A switched protocol goes on, until the context of Serve ends.
+// Drain lets the current request be the last one, or the next one if there is none: its response tells the client so if its head was not sent yet. A connection
+// between two requests is closed after [Limits.DrainIdle], for its client may be about to send one; one that has just been opened waits for its first. A switched
+// protocol goes on, until the context of Serve ends.
 func (s *Session) Drain() {
-	s.endIf(func() bool {
-		s.draining = true
-		return s.waiting && !s.exchange.active
+	s.mu.Lock()
+	s.draining = true
+	idle := s.Limits.withDefaults().DrainIdle
+	s.mu.Unlock()
+	time.AfterFunc(idle, func() {
+		s.endIf(func() bool { return s.begun && s.waiting && !s.exchange.active })
 	})
 }
 
@@ -108,8 +113,8 @@ func (s *Session) awaitRequest() bool {
 func (s *Session) setWaiting(waiting bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = waiting
-	return !s.ending && !s.tunnel && !(waiting && s.draining && !s.exchange.active)
+	s.waiting, s.begun = waiting, s.begun || !waiting
+	return !s.ending && !s.tunnel
 }
 
 // awaitResponse waits until the current request is done with. It reports whether the session goes on.

@@ -41,7 +41,7 @@ type Difference struct {
 func (r *Redirect) Compare() ([]Difference, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listeners == nil {
+	if r.listeners == nil || r.yielded {
 		return nil, nil
 	}
 	return r.compare()
@@ -220,7 +220,7 @@ func (r *Redirect) Damage() error {
 func (r *Redirect) Repair() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listeners == nil {
+	if r.listeners == nil || r.yielded {
 		return nil
 	}
 	err := r.repair()

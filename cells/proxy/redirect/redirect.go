@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -45,6 +44,9 @@ type Redirect struct {
 	handle    *netlink.Handle
 	divert    *divert
 	listeners *Listeners
+	lock      *os.File // nil unless open
+	taken     Handover // what the next Open uses
+	yielded   bool     // another process is taking over: nothing is repaired
 }
 
 // New returns one that is not open. It touches nothing.
@@ -68,6 +70,9 @@ func (r *Redirect) open() error {
 	if err := r.enter(); err != nil {
 		return err
 	}
+	if err := r.own(); err != nil {
+		return err
+	}
 	index, err := r.device()
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func (r *Redirect) open() error {
 		return err
 	}
 	if r.listeners == nil {
-		if r.listeners, err = listen(r.namespace); err != nil {
+		if err := r.listen(); err != nil {
 			return err
 		}
 	}
@@ -84,6 +89,32 @@ func (r *Redirect) open() error {
 		return err
 	}
 	return r.link.SetProxyLink(index)
+}
+
+// listen opens the sockets, or takes those over that another process gave. What that has left of them is closed.
+func (r *Redirect) listen() (err error) {
+	if given := r.taken.Sockets; len(given) > 0 {
+		r.taken.Sockets = nil
+		r.listeners, err = adopt(r.namespace, given)
+		err = errors.Join(err, given.Close())
+		if err == nil {
+			return nil
+		}
+		r.log.Warn("connections that wait for the proxy are lost", "error", err)
+	}
+	r.listeners, err = listen(r.namespace)
+	return err
+}
+
+// own makes sure that no other process is the proxy.
+func (r *Redirect) own() (err error) {
+	if r.lock != nil {
+		return nil
+	}
+	if r.lock, r.taken.Lock = r.taken.Lock, nil; r.lock == nil {
+		r.lock, err = r.cfg.lockFolder()
+	}
+	return err
 }
 
 // enter opens the namespace of the calling thread and the sockets to change it.
@@ -110,7 +141,9 @@ func (r *Redirect) Close() error {
 
 func (r *Redirect) close() error {
 	if r.namespace == nil {
-		return nil
+		err := r.taken.Close()
+		r.taken = Handover{}
+		return err
 	}
 	errs := []error{r.listeners.close()}
 	if r.divert != nil {
@@ -120,9 +153,12 @@ func (r *Redirect) close() error {
 	if r.handle != nil {
 		r.handle.Close()
 	}
-	errs = append(errs, r.namespace.close())
+	if r.lock != nil {
+		errs = append(errs, r.lock.Close())
+	}
+	errs = append(errs, r.namespace.close(), r.taken.Close())
 	r.damage.Store(nil)
-	r.namespace, r.handle, r.divert, r.listeners, r.closed = nil, nil, nil, nil, nil
+	r.namespace, r.handle, r.divert, r.listeners, r.closed, r.lock, r.taken, r.yielded = nil, nil, nil, nil, nil, nil, Handover{}, false
 	return errors.Join(errs...)
 }
 
@@ -130,17 +166,24 @@ func (r *Redirect) close() error {
 func (r *Redirect) Remove() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.enter(); err != nil {
+	if r.yielded {
+		return errYielded
+	}
+	err := r.enter()
+	if err == nil {
+		err = r.own()
+	}
+	if err != nil {
 		return errors.Join(err, r.close())
 	}
-	err := errors.Join(r.link.SetProxyLink(0), unpin(r.pin()), r.divert.remove(), r.unroute(), r.removeDevice(), r.close())
+	err = errors.Join(r.link.SetProxyLink(0), unpin(r.pin()), r.divert.remove(), r.unroute(), r.removeDevice(), r.close())
 	if err != nil {
 		return fmt.Errorf("remove the way into the proxy: %w", err)
 	}
 	return nil
 }
 
-func (r *Redirect) pin() string { return filepath.Join(r.cfg.BPFRoot, "proxy", "select_listener") }
+func (r *Redirect) pin() string { return r.cfg.pin() }
 
 // namespace is a network namespace.
 type namespace struct {

@@ -1,4 +1,5 @@
-package main
+// Package settings reads the configuration of Porin's daemons: from flags, the environment and a YAML file; and makes their logger.
+package settings
 
 import (
 	"bytes"
@@ -16,15 +17,15 @@ import (
 // envPrefix and a flag's name in capitals with _ for - is the name of its environment variable.
 const envPrefix = "PORIN_"
 
-// load fills the flags that the command line did not set: from the environment, else from the YAML file of --config.
+// Load fills the flags that the command line did not set: from the environment, else from the YAML file of --config.
 // A source that has a value replaces that of the next one as a whole, a list too; an environment variable that is empty
-// is an empty value. It reports every fault at once. getenv is os.LookupEnv.
-func load(fs *pflag.FlagSet, file string, getenv func(string) (string, bool)) error {
+// is an empty value. It reports every fault at once. getenv is os.LookupEnv. The set has the program's name.
+func Load(fs *pflag.FlagSet, file string, getenv func(string) (string, bool)) error {
 	values, err := readFile(file)
 	errs := []error{err}
 	for name := range values {
 		if fs.Lookup(name) == nil || name == "config" {
-			errs = append(errs, fmt.Errorf("%s: unknown key %q: the keys are the flags of porin-agent --help", file, name))
+			errs = append(errs, fmt.Errorf("%s: unknown key %q: the keys are the flags of %s --help", file, name, fs.Name()))
 		}
 	}
 	fs.VisitAll(func(f *pflag.Flag) {

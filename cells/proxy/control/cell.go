@@ -1,0 +1,88 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+
+	"go.uber.org/fx"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/restored"
+)
+
+// RemoteModule is the agent's part of a proxy in a process of its own. It provides what [proxy.Module] provides, and needs a [policy.Learner].
+func RemoteModule(cfg RemoteConfig) fx.Option {
+	return cell.Module("proxy",
+		fx.Supply(cfg, fx.Private),
+		fx.Provide(startRemote, fx.Private),
+		fx.Provide(func(r *Remote) (policy.Proxy, proxy.Closer) { return r, r }, proxy.NewStep),
+		doctor.Check(newChecker),
+		supervisor.Tasks((*Remote).Task),
+		supervisor.Health(newReporter),
+		server.Report(newReporter),
+		metrics.Collect(newCollector),
+	)
+}
+
+type remoteParams struct {
+	fx.In
+
+	Lifecycle fx.Lifecycle
+	Config    RemoteConfig
+	Learner   policy.Learner
+	Kernel    proxy.Kernel // the proxy opens its maps when the agent connects
+	Restored  *restored.Barrier
+	Log       *slog.Logger
+}
+
+// startRemote is [NewRemote] bound to the application's life. It connects before endpoints are restored: the first write of policies needs the proxy.
+func startRemote(p remoteParams) *Remote {
+	r := NewRemote(p.Config, p.Learner, p.Log)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	p.Lifecycle.Append(fx.Hook{
+		OnStart: func(context.Context) error {
+			r.task.Start(nil)
+			go func() {
+				defer close(done)
+				if p.Restored.Wait(ctx) == nil {
+					r.Complete()
+				}
+			}()
+			return nil
+		},
+		OnStop: func(stopping context.Context) error {
+			cancel()
+			<-done
+			if err := r.task.Stop(stopping); err != nil {
+				return err
+			}
+			return r.Close()
+		},
+	})
+	return r
+}
+
+// ServerModule is the control of porin-proxy. It needs a [*proxy.Proxy], [Maps] and a [*Learner].
+func ServerModule(cfg Config) fx.Option {
+	return cell.Module("control",
+		fx.Supply(cfg, fx.Private),
+		fx.Provide(startServer, fx.Private),
+		fx.Invoke(func(*Server) {}),
+	)
+}
+
+func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg Config, p *proxy.Proxy, m Maps, l *Learner, log *slog.Logger) (*Server, error) {
+	s, err := NewServer(cfg, p, m, l, func() { _ = sd.Shutdown() }, log)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.StartStopHook(s.Start, s.Stop))
+	return s, nil
+}

@@ -1,0 +1,78 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Config is what a proxy in a process of its own is told.
+type Config struct {
+	Socket       string        // where it is controlled
+	StateDir     string        // where it keeps the rules
+	DrainTimeout time.Duration // how long requests may take when it stops or is replaced
+}
+
+// DefaultConfig is what porin-proxy runs with unless told otherwise.
+func DefaultConfig() Config {
+	return Config{Socket: DefaultSocket, StateDir: "/run/porin", DrainTimeout: 30 * time.Second}
+}
+
+// DefaultSocket is where agent and proxy meet.
+const DefaultSocket = "/run/porin/proxy.sock"
+
+// Flags adds the flags of porin-proxy.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` on which the agent and the next proxy are served")
+	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules, for a start without the agent; best on a tmpfs")
+	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long requests that are being served may take when the proxy stops or is replaced")
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	for name, path := range map[string]string{"proxy-socket": c.Socket, "state-dir": c.StateDir} {
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("%s %q: want an absolute path", name, path))
+		}
+	}
+	if c.DrainTimeout < 0 || c.DrainTimeout > time.Hour {
+		errs = append(errs, fmt.Errorf("drain-timeout %v: want 0 to 1h", c.DrainTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// Where the proxy runs.
+const (
+	ModeInternal = "internal" // within the agent
+	ModeExternal = "external" // in a process of its own, porin-proxy
+)
+
+// RemoteConfig says where the agent finds the proxy.
+type RemoteConfig struct{ Mode, Socket string }
+
+// DefaultRemoteConfig is what the agent runs with unless told otherwise.
+func DefaultRemoteConfig() RemoteConfig {
+	return RemoteConfig{Mode: ModeInternal, Socket: DefaultSocket}
+}
+
+// Flags adds the flags of the agent.
+func (c *RemoteConfig) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Mode, "proxy-mode", c.Mode, "where the proxy for layer 7 rules runs: "+ModeInternal+", within the agent, or "+ModeExternal+", as porin-proxy, which outlives the agent")
+	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` of porin-proxy, for --proxy-mode "+ModeExternal)
+}
+
+// Validate reports every fault at once.
+func (c RemoteConfig) Validate() error {
+	var errs []error
+	if c.Mode != ModeInternal && c.Mode != ModeExternal {
+		errs = append(errs, fmt.Errorf("proxy-mode %q: want %s or %s", c.Mode, ModeInternal, ModeExternal))
+	}
+	if !filepath.IsAbs(c.Socket) {
+		errs = append(errs, fmt.Errorf("proxy-socket %q: want an absolute path", c.Socket))
+	}
+	return errors.Join(errs...)
+}

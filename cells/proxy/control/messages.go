@@ -1,0 +1,147 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/fault"
+)
+
+// The versions of the protocol that this process speaks. A later version reads an earlier one's messages: fields may be added, which older processes ignore, and a
+// call that a process does not know is answered with an error. Whoever connects proposes; the highest version that both speak is used.
+const (
+	oldestProtocol = 1
+	newestProtocol = 1
+)
+
+// Calls and notifications. The agent connects to the proxy.
+const (
+	methodHello         = "hello"          // agent: first of all
+	methodRules         = "rules"          // agent: answered when the proxy has the rules
+	methodChanged       = "changed"        // agent: connections are to be decided about anew; a notification
+	methodCloseEndpoint = "close-endpoint" // agent: answered when the endpoint's connections have ended
+	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath
+	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
+	methodReport        = "report"         // proxy: how it is; a notification
+	methodReplaced      = "replaced"       // proxy: another process has taken over; a notification
+	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
+	methodServing       = "serving"        // the next proxy: it accepts; answered when the former one does not any more
+)
+
+// hello says what the caller speaks and has. With it come the sockets that an agent has held.
+type hello struct {
+	Oldest  int      `json:"oldest"`
+	Newest  int      `json:"newest"`
+	Version string   `json:"version"` // of the program, for people
+	Sockets []uint32 `json:"sockets,omitempty"`
+	Rules   snapshot `json:"rules"`
+}
+
+// welcome answers a hello.
+type welcome struct {
+	Protocol int      `json:"protocol"`
+	Version  string   `json:"version"`
+	PID      int      `json:"pid"`
+	Rejected rejected `json:"rejected,omitempty"`
+}
+
+// chooseProtocol returns the version that both ends speak.
+func chooseProtocol(h hello) (int, error) {
+	chosen := min(h.Newest, newestProtocol)
+	if chosen < max(h.Oldest, oldestProtocol) {
+		return 0, fault.New(fault.Conflict, fmt.Sprintf("this process speaks the versions %d to %d of the protocol between agent and proxy, the other one (%s) %d to %d: "+
+			"use versions of both that are at most one apart", oldestProtocol, newestProtocol, h.Version, h.Oldest, h.Newest))
+	}
+	return chosen, nil
+}
+
+// snapshot is all layer 7 rules. One with a lower version than another one of the same agent is older.
+type snapshot struct {
+	Version uint64                     `json:"version"`
+	Partial bool                       `json:"partial,omitempty"` // the agent starts: other rules that the proxy has stay in use
+	Rules   map[uint32]json.RawMessage `json:"rules"`             // of type model.Layer7
+}
+
+// decode returns the rules, and why some cannot be used. A field that this process does not know would restrict what the rules accept: they are rejected, and what
+// needs them is denied.
+func (s snapshot) decode() (map[uint32]model.Layer7, rejected) {
+	all, refused := map[uint32]model.Layer7{}, rejected{}
+	for number, text := range s.Rules {
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+		var rules model.Layer7
+		if err := decoder.Decode(&rules); err != nil {
+			refused[number] = fmt.Sprintf("rules that this version of the proxy does not know: %v", err)
+			continue
+		}
+		all[number] = rules
+	}
+	return all, refused
+}
+
+// rejected says why the proxy does not have rules.
+type rejected map[uint32]string
+
+type rulesAnswer struct {
+	Rejected rejected `json:"rejected,omitempty"`
+}
+
+type closeEndpoint struct {
+	Endpoint uint16 `json:"endpoint"`
+}
+
+type learn struct {
+	Endpoint  uint16            `json:"endpoint"`
+	Name      string            `json:"name"`
+	Addresses []dnsname.Address `json:"addresses"`
+}
+
+// hold comes with the sockets at these places, in this order.
+type hold struct {
+	Sockets []uint32 `json:"sockets,omitempty"`
+}
+
+// handover answers a call to take over. With it come the sockets at these places, then the lock if there is one, and last the control socket.
+type handover struct {
+	Sockets []uint32 `json:"sockets,omitempty"`
+	Locked  bool     `json:"locked,omitempty"`
+	Rules   snapshot `json:"rules"`
+}
+
+// report is how the proxy is.
+type report struct {
+	InUse       bool   `json:"inUse"`
+	RuleSets    int    `json:"ruleSets"`
+	Connections int    `json:"connections"`
+	Error       string `json:"error,omitempty"`
+}
+
+// socketsOf gives the files of a message their places. It closes all when there are not as many.
+func socketsOf(m *message, places []uint32) (redirect.Sockets, error) {
+	if len(m.files) < len(places) {
+		return nil, fmt.Errorf("%s: %d descriptors have come, want at least %d", m.Method, len(m.files), len(places))
+	}
+	sockets := redirect.Sockets{}
+	for i, place := range places {
+		if sockets[place] != nil {
+			return nil, fmt.Errorf("%s: two sockets for place %d", m.Method, place)
+		}
+		sockets[place] = m.files[i]
+	}
+	m.files = m.files[len(places):]
+	return sockets, nil
+}
+
+// placesOf returns the places of sockets, in order.
+func placesOf(s redirect.Sockets) (places []uint32) {
+	for place := range s {
+		places = append(places, place)
+	}
+	slices.Sort(places)
+	return places
+}

@@ -1,0 +1,101 @@
+package control
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/supervisor"
+)
+
+// reporter tells how the proxy is: in the agent's status, and to the supervisor.
+type reporter struct{ remote *Remote }
+
+func newReporter(r *Remote) reporter { return reporter{r} }
+
+// Report implements server.StatusReporter.
+func (r reporter) Report(status *v1.Status) {
+	s := r.remote.Status()
+	status.Proxy = v1.ProxyStatus{
+		InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, External: true, Connected: s.Connected, PID: s.PID, Version: s.Version, Former: s.Former,
+	}
+	if s.Err != nil {
+		status.Proxy.Error = s.Err.Error()
+	}
+}
+
+// Condition implements supervisor.HealthReporter.
+func (r reporter) Condition() supervisor.Condition {
+	c := supervisor.Condition{Cell: "proxy", State: supervisor.OK}
+	if err := r.remote.Status().Err; err != nil {
+		c.State, c.Reason = supervisor.Degraded, fmt.Sprintf("layer 7 rules: %v", err)
+	}
+	return c
+}
+
+// checker is the doctor.Checker of a proxy in a process of its own, which repairs its way by itself.
+type checker struct{ remote *Remote }
+
+func newChecker(r *Remote) checker { return checker{r} }
+
+const notConnected = "proxy-not-connected"
+
+// Owner implements doctor.Checker.
+func (checker) Owner() string { return "proxy" }
+
+// Kinds implements doctor.Checker.
+func (checker) Kinds() []doctor.Kind {
+	return []doctor.Kind{{
+		Name: notConnected, Meaning: "policies have layer 7 rules, and porin-proxy is not connected: connections that need it go on with the rules that it has, or wait for it if it does not run",
+		Repair: "start porin-proxy, with the --proxy-socket of the agent",
+	}}
+}
+
+// Examine implements doctor.Checker.
+func (c checker) Examine(_ context.Context, only string) ([]doctor.Finding, error) {
+	s := c.remote.Status()
+	if only != "" || s.Connected || s.Err == nil {
+		return nil, nil
+	}
+	return []doctor.Finding{{Kind: notConnected, Subject: c.remote.cfg.Socket, Detail: s.Err.Error()}}, nil
+}
+
+// collector shows how the proxy is. What becomes of requests the proxy counts itself.
+type collector struct {
+	remote                       *Remote
+	connected, sets, connections *prometheus.Desc
+}
+
+func newCollector(r *Remote) *collector {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("porin_proxy_"+name, help, nil, nil)
+	}
+	return &collector{
+		remote:      r,
+		connected:   desc("connected", "1 when porin-proxy is connected to the agent, else 0."),
+		sets:        desc("rule_sets", "Sets of layer 7 rules that the proxy has."),
+		connections: desc("connections", "Connections that go through the proxy."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.connected
+	ch <- c.sets
+	ch <- c.connections
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.remote.Status()
+	connected := 0.0
+	if s.Connected {
+		connected = 1
+	}
+	ch <- prometheus.MustNewConstMetric(c.connected, prometheus.GaugeValue, connected)
+	ch <- prometheus.MustNewConstMetric(c.sets, prometheus.GaugeValue, float64(s.RuleSets))
+	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(s.Connections))
+}

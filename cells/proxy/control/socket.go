@@ -1,0 +1,76 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// errInUse is returned when another proxy has the lock.
+var errInUse = fault.New(fault.Conflict, "another proxy serves it and has not handed it over: end that, or choose another --proxy-socket")
+
+// lockWait is how long a proxy that was killed may have its lock: until the kernel has ended its threads.
+const lockWait = 2 * time.Second
+
+// lockFile takes the lock at path. Every process that has a copy of the file must close it before another one gets the lock. The file stays.
+func lockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
+		controlErr := raw.Control(func(fd uintptr) { err = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) })
+		if err := errors.Join(controlErr, err); err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			break
+		}
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = errInUse
+	}
+	return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+}
+
+// listenAt serves a socket for root alone, in place of one that a killed proxy has left. The caller has the lock.
+func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("a file that is no socket is in the way: remove %s, or choose another --proxy-socket", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) { // bind(2) takes the file's mode from the socket's
+		controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(controlErr, err)
+	}}
+	l, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	listener := l.(*net.UnixListener)
+	listener.SetUnlinkOnClose(false) // the next proxy may serve it
+	return listener, nil
+}
+
+func dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
+}

@@ -1,0 +1,176 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/version"
+)
+
+// takeOverTimeout is how long the proxy that serves may take to give its place.
+const takeOverTimeout = 10 * time.Second
+
+// takeOver asks the proxy that serves the socket for its place. It returns false when there is none.
+func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
+	defer cancel()
+	conn, err := dial(ctx, s.cfg.Socket)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask the proxy that serves %s for its place: %w", s.cfg.Socket, err)
+	}
+	p := newPeer(conn, func(context.Context, message) (any, []*os.File, error) { return nil, nil, errors.New("not an agent") })
+	s.serving.Go(func() { _ = p.serve(ctx) })
+	defer func() { _ = p.wire.close() }()
+	var given handover
+	files, err := p.call(ctx, methodTakeOver, hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of()}, &given)
+	if errors.Is(err, errPeerGone) {
+		return false, nil // it has just ended: its lock says when
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask the proxy that serves %s for its place; end it if it hangs: %w", s.cfg.Socket, err)
+	}
+	if err := s.take(ctx, given, files); err != nil {
+		return false, err
+	}
+	if _, err := p.call(ctx, methodServing, nil, nil); err != nil {
+		// It goes on, and repairs what this one has changed.
+		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
+	}
+	s.log.Info("has taken over from the former proxy", "sets", len(given.Rules.Rules))
+	return true, nil
+}
+
+// take has the proxy accept connections with what the former one gave.
+func (s *Server) take(ctx context.Context, given handover, files []*os.File) (err error) {
+	m := message{Method: methodTakeOver, files: files}
+	defer func() { closeFiles(m.files) }()
+	sockets, err := socketsOf(&m, given.Sockets)
+	if err != nil {
+		return err
+	}
+	all := redirect.Handover{Sockets: sockets}
+	next := func() (file *os.File) {
+		if len(m.files) > 0 {
+			file, m.files = m.files[0], m.files[1:]
+		}
+		return file
+	}
+	if given.Locked {
+		all.Lock = next()
+	}
+	lock, control := next(), next()
+	if control == nil {
+		return errors.Join(errors.New("the former proxy has not given its control socket"), all.Close(), lock.Close())
+	}
+	defer func() { err = errors.Join(err, control.Close()) }()
+	listener, err := net.FileListener(control)
+	if err != nil {
+		return errors.Join(err, all.Close(), lock.Close())
+	}
+	if err := s.proxy.Take(all); err != nil {
+		return errors.Join(err, listener.Close(), lock.Close())
+	}
+	s.mu.Lock()
+	s.listener, s.lock = listener.(*net.UnixListener), lock
+	s.mu.Unlock()
+	s.listener.SetUnlinkOnClose(false)
+	if err := s.maps.Open(); err != nil {
+		s.log.Warn("the agent's maps cannot be opened: connections are refused until an agent connects", "error", err)
+	}
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	_, err = s.apply(ctx, given.Rules)
+	return err
+}
+
+// yield gives the next proxy what it needs. This one goes on until that serves.
+func (c *serverConn) yield(m *message) (any, []*os.File, error) {
+	s := c.server
+	var h hello
+	if err := json.Unmarshal(m.Body, &h); err != nil {
+		return nil, nil, err
+	}
+	if _, err := chooseProtocol(h); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping || s.listener == nil {
+		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping")
+	}
+	given, err := s.proxy.Yield()
+	if err != nil {
+		return nil, nil, err
+	}
+	c.yielded = true
+	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: s.rules}
+	var files []*os.File
+	for _, place := range answer.Sockets {
+		files = append(files, given.Sockets[place])
+	}
+	if given.Lock != nil {
+		files = append(files, given.Lock)
+	}
+	lock, err := duplicateFile(s.lock)
+	if err == nil {
+		files = append(files, lock)
+		var control *os.File
+		if control, err = s.listener.File(); err == nil {
+			files = append(files, control)
+		}
+	}
+	if err != nil {
+		closeFiles(files)
+		return nil, nil, err
+	}
+	return answer, files, nil
+}
+
+// handOver ends this proxy: the next one accepts connections.
+func (c *serverConn) handOver() error {
+	s := c.server
+	s.mu.Lock()
+	if !c.yielded {
+		s.mu.Unlock()
+		return fault.New(fault.Conflict, "nothing was handed over on this connection")
+	}
+	c.yielded, s.stopping = false, true
+	listener := s.listener
+	s.mu.Unlock()
+	err := ignoreClosed(listener.Close())
+	s.mu.Lock()
+	for agent := range s.agents {
+		_ = agent.notify(methodReplaced, struct{}{})
+	}
+	s.mu.Unlock()
+	s.log.Info("another process has taken over")
+	s.replaced()
+	return err
+}
+
+func duplicateFile(file *os.File) (copied *os.File, err error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		var other int
+		if other, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			copied = os.NewFile(uintptr(other), file.Name())
+		}
+	})
+	return copied, errors.Join(controlErr, err)
+}

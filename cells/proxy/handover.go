@@ -1,0 +1,16 @@
+package proxy
+
+import "porin.dev/porin/cells/proxy/redirect"
+
+// OnListeners has f told of the listening sockets whenever the way into the proxy is opened, and of nil when it is removed. It is called before Start.
+// f must not call the proxy.
+func (p *Proxy) OnListeners(f func(*redirect.Listeners)) { p.opened = f }
+
+// Take has the proxy use what another one gave, when it opens the way next. It closes what it is given.
+func (p *Proxy) Take(given redirect.Handover) error { return p.redirect.Take(given) }
+
+// Yield returns what the next proxy needs, which takes over while this one goes on: see [redirect.Redirect.Yield].
+func (p *Proxy) Yield() (redirect.Handover, error) { return p.redirect.Yield() }
+
+// Resume takes Yield back.
+func (p *Proxy) Resume() error { return p.redirect.Resume() }

@@ -1,0 +1,64 @@
+package redirect
+
+import (
+	"errors"
+	"os"
+)
+
+// errYielded is returned instead of removing what another process takes over.
+var errYielded = errors.New("another process is taking over as the proxy")
+
+// Handover is what a process gives the one that takes its place as the proxy. Whoever has it closes it.
+type Handover struct {
+	Sockets Sockets  // none when the way is not open
+	Lock    *os.File // of the folder of the pin; nil when the way is not open
+}
+
+// Close closes everything.
+func (h Handover) Close() error {
+	err := h.Sockets.Close()
+	if h.Lock != nil {
+		err = errors.Join(err, h.Lock.Close())
+	}
+	return err
+}
+
+// Take has the next Open use what another process gave, instead of sockets and a lock of its own. It keeps what it is given. An open way stays as it is.
+func (r *Redirect) Take(given Handover) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listeners != nil {
+		return given.Close()
+	}
+	err := r.taken.Close()
+	r.taken = given
+	return err
+}
+
+// Yield returns copies for the process that takes the place of this one, which goes on accepting. Until Resume, nothing is compared or repaired: the other process
+// attaches a program of its own.
+func (r *Redirect) Yield() (Handover, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listeners == nil {
+		return Handover{}, nil
+	}
+	sockets, err := r.listeners.Sockets()
+	if err != nil {
+		return Handover{}, err
+	}
+	lock, err := duplicate(r.lock)
+	if err != nil {
+		return Handover{}, errors.Join(err, sockets.Close())
+	}
+	r.yielded = true
+	return Handover{sockets, lock}, nil
+}
+
+// Resume takes Yield back: the other process has not taken over.
+func (r *Redirect) Resume() error {
+	r.mu.Lock()
+	r.yielded = false
+	r.mu.Unlock()
+	return r.Repair()
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxevent"
+
+	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/control"
+	"porin.dev/porin/cells/proxy/mapkernel"
+	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/restored"
+)
+
+// Cells is the proxy: the module that the agent has within, with control by the agent in the place of its policies, and the maps that the agent has pinned.
+func Cells(cfg Config) fx.Option {
+	return fx.Options(
+		metrics.Module(cfg.Metrics),
+		proxy.Module(proxy.Config{Config: redirect.Config{BPFRoot: cfg.BPFRoot}, DrainTimeout: cfg.Control.DrainTimeout}),
+		control.ServerModule(cfg.Control),
+		supervisor.Module(cfg.Supervisor),
+		fx.Provide(
+			func(lc fx.Lifecycle) *datapath.PinnedMaps {
+				m := datapath.NewPinnedMaps(cfg.BPFRoot)
+				lc.Append(fx.StopHook(func(context.Context) error { m.Close(); return nil }))
+				return m
+			},
+			func(m *datapath.PinnedMaps) (proxy.Kernel, control.Maps) { return mapkernel.New(m.Redirects(), m), m },
+			control.NewLearner,
+			func(l *control.Learner) policy.Learner { return l },
+			restored.Opened,
+		),
+	)
+}
+
+// quiet sends the log of fx to the debug log.
+var quiet = fx.WithLogger(func(log *slog.Logger) fxevent.Logger {
+	logger := &fxevent.SlogLogger{Logger: log.With("cell", "fx")}
+	logger.UseLogLevel(slog.LevelDebug)
+	logger.UseErrorLevel(slog.LevelDebug) // serve returns the error, once
+	return logger
+})

@@ -1,0 +1,377 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+// proxyProcess is a porin-proxy on a node.
+type proxyProcess struct {
+	*testing.T
+	node *testutil.Node
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  string
+}
+
+func proxySocket(n *testutil.Node) string { return filepath.Join(n.Dir, "proxy.sock") }
+
+// externalProxy are the flags of an agent that has its proxy in another process.
+func externalProxy(n *testutil.Node) []string {
+	return []string{"--proxy-mode=external", "--proxy-socket=" + proxySocket(n)}
+}
+
+// startProxy does not wait.
+func startProxy(t *testing.T, n *testutil.Node, flags ...string) *proxyProcess {
+	t.Helper()
+	p := &proxyProcess{T: t, node: n, done: make(chan struct{}), log: filepath.Join(n.Dir, fmt.Sprintf("proxy%d.log", time.Now().UnixNano()))}
+	file, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	p.cmd = exec.Command(filepath.Join(testutil.Build(t), "porin-proxy"),
+		append([]string{"--proxy-socket=" + proxySocket(n), "--state-dir=" + n.StateDir, "--bpf-root=" + n.BPFRoot, "--log-level=debug"}, flags...)...)
+	p.cmd.Stdout, p.cmd.Stderr = file, file
+	if err := n.Do(p.cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if text, _ := os.ReadFile(p.log); t.Failed() {
+			t.Logf("log of porin-proxy, pid %d:\n%s", p.cmd.Process.Pid, text)
+		}
+	})
+	return p
+}
+
+func (p *proxyProcess) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+func (p *proxyProcess) kill() {
+	p.signal(unix.SIGKILL)
+	<-p.done
+}
+
+// ended waits for the process, which has to end with exit code 0.
+func (p *proxyProcess) ended() {
+	p.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(testutil.Patience):
+		p.Fatalf("porin-proxy %d does not end", p.cmd.Process.Pid)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		p.Errorf("porin-proxy %d has ended with %v", p.cmd.Process.Pid, p.cmd.ProcessState)
+	}
+}
+
+// connected waits until the agent has the proxy.
+func (r *rig) connected(p *proxyProcess) {
+	r.Helper()
+	testutil.Eventually(r, func() error {
+		if s := r.status().Proxy; !s.External || !s.Connected || s.PID != p.cmd.Process.Pid {
+			return fmt.Errorf("status %+v, want the proxy with pid %d", s, p.cmd.Process.Pid)
+		}
+		return nil
+	})
+}
+
+// newExternal are nodes of which the first has its proxy in a process of its own.
+func newExternal(t *testing.T) (*serviceNodes, *proxyProcess) {
+	t.Helper()
+	testutil.Root(t)
+	fabric := testutil.NewFabric(t)
+	node := fabric.NewNode(t)
+	one, two := rigOn(t, node, externalProxy(node)...), rigOn(t, fabric.NewNode(t))
+	fabric.RoutePods(t, one.node)
+	fabric.RoutePods(t, two.node)
+	n := serviceNodesOn(t, nftablesMode{}, fabric, one, two)
+	n.label()
+	for _, p := range []party{n.a, n.b, n.d, n.outside} {
+		serveWeb(t, p)
+	}
+	p := startProxy(t, one.node)
+	one.connected(p)
+	return n, p
+}
+
+const publicBothWays = "{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}"
+
+// TestExternalProxy has HTTP rules applied by porin-proxy.
+func TestExternalProxy(t *testing.T) {
+	n, p := newExternal(t)
+	n.forEachFamily(func(t *testing.T, six bool) {
+		n.ciliumPolicy(publicBothWays)
+		checkHTTP(t, six, n.httpEgress(six))
+		checkHTTP(t, six, n.httpIngress(six))
+	})
+	if out := n.one.cli("status").out; !strings.Contains(out, fmt.Sprintf("pid %d", p.cmd.Process.Pid)) {
+		t.Errorf("status does not tell of porin-proxy:\n%s", out)
+	}
+	n.one.agrees()
+	n.checkExternalEnds(p)
+}
+
+// checkExternalEnds removes the rules: nothing of the proxy stays in the kernel.
+func (n *serviceNodes) checkExternalEnds(p *proxyProcess) {
+	n.Helper()
+	if err := n.one.api.DeletePolicy(n.Context(), "CiliumNetworkPolicy", "demo", "web"); err != nil {
+		n.Fatal(err)
+	}
+	testutil.Eventually(n, func() error {
+		if s := n.one.status().Proxy; s.InUse || s.RuleSets != 0 {
+			return fmt.Errorf("status %+v, want that the proxy is not in use", s)
+		}
+		return nil
+	})
+	p.signal(unix.SIGTERM)
+	p.ended()
+}
+
+// load requests from several clients until it is stopped. Each request has a connection of its own, or one of those that are kept.
+type load struct {
+	wait            sync.WaitGroup
+	stopped         chan struct{}
+	requests, fails atomic.Int64
+	mu              sync.Mutex
+	errs            []string
+}
+
+func (n *serviceNodes) load(keep bool) *load {
+	n.Helper()
+	l := &load{stopped: make(chan struct{})}
+	for _, six := range []bool{false, true} {
+		for _, server := range []netip.AddrPort{n.b.at(six, webPort), n.d.at(six, webPort), n.at(web, six)} {
+			client := webClient(n.T, n.a.Namespace, keep)
+			l.wait.Go(func() {
+				for {
+					select {
+					case <-l.stopped:
+						return
+					case <-time.After(time.Millisecond):
+					}
+					status, body, err := get(client, server, "/public/x")
+					l.requests.Add(1)
+					if err != nil || status != http.StatusOK {
+						l.fails.Add(1)
+						l.mu.Lock()
+						l.errs = append(l.errs, fmt.Sprintf("%s %s: %d %q, %v", time.Now().Format("15:04:05.000"), server, status, body, err))
+						l.mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	n.Cleanup(func() { l.end() })
+	return l
+}
+
+func (l *load) end() {
+	select {
+	case <-l.stopped:
+	default:
+		close(l.stopped)
+	}
+	l.wait.Wait()
+}
+
+// check expects no failure.
+func (l *load) check(t *testing.T, when string) {
+	t.Helper()
+	l.end()
+	t.Logf("%s: %d requests, %d failed", when, l.requests.Load(), l.fails.Load())
+	if l.fails.Load() > 0 || l.requests.Load() == 0 {
+		t.Errorf("%s: %d of %d requests failed, such as %s", when, l.fails.Load(), l.requests.Load(), strings.Join(l.errs[:min(5, len(l.errs))], "; "))
+	}
+}
+
+// TestExternalProxyReplaced replaces the proxy ten times under load: no new connection fails, and none that has a request.
+func TestExternalProxyReplaced(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
+	l := n.load(false)
+	for range 10 {
+		request := n.stream(n.d.at(false, webPort))
+		next := startProxy(t, n.one.node)
+		n.one.connected(next)
+		request.check(t, "a request that was begun before and ends after")
+		p.ended()
+		p = next
+	}
+	l.check(t, "replaced ten times")
+}
+
+// TestExternalProxyAgentAway kills and stops the agent ten times under load: what goes through the proxy goes on, and rules apply.
+func TestExternalProxyAgentAway(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
+	l, kept := n.load(true), n.load(false)
+	for i := range 10 {
+		if i%2 == 0 {
+			n.one.agent.Kill(t)
+		} else {
+			n.one.agent.Stop(t)
+		}
+		for _, six := range []bool{false, true} {
+			checkHTTP(t, six, n.httpEgress(six)[:4])
+		}
+		n.one.agent.Start(t)
+		n.one.connected(p)
+	}
+	l.check(t, "kept connections, agent ended ten times")
+	kept.check(t, "new connections, agent ended ten times")
+	n.one.agrees()
+}
+
+// TestExternalProxyKilled kills the proxy: connections that are opened meanwhile wait for the next one, of the agent's sockets. With the agent away, too, the next
+// proxy goes on with the rules that were in force last.
+func TestExternalProxyKilled(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
+	for i := range 3 {
+		p.kill()
+		conns := map[netip.AddrPort]net.Conn{}
+		for _, six := range []bool{false, true} {
+			for _, server := range []netip.AddrPort{n.b.at(six, webPort), n.d.at(six, webPort), n.at(web, six)} {
+				conn, err := n.a.Dial(server, time.Second) // accepted by the sockets that the agent holds
+				if err != nil {
+					t.Fatalf("round %d: connect to %s while the proxy is away: %v", i, server, err)
+				}
+				defer conn.Close()
+				conns[server] = conn
+			}
+		}
+		p = startProxy(t, n.one.node)
+		for server, conn := range conns {
+			if err := requestOn(conn, "/public/x"); err != nil {
+				t.Errorf("round %d: request to %s on a connection that has waited: %v", i, server, err)
+			}
+		}
+		n.one.connected(p)
+	}
+	n.one.agent.Kill(t)
+	p.kill()
+	p = startProxy(t, n.one.node)
+	for _, six := range []bool{false, true} {
+		checkHTTP(t, six, n.httpEgress(six)[:4])
+	}
+	n.one.agent.Start(t)
+	n.one.connected(p)
+	for _, six := range []bool{false, true} {
+		checkHTTP(t, six, n.httpEgress(six)[:4])
+	}
+}
+
+// requestOn expects 200.
+func requestOn(conn net.Conn, path string) error {
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d, %w", response.StatusCode, err)
+	}
+	return nil
+}
+
+// TestExternalProxyHangs stops the proxy's process: pods come and go without it, and a policy that needs it is refused within its caller's time.
+func TestExternalProxyHangs(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
+	keptRequest(t, n.a.Namespace, n.b.at(false, webPort), "/public/x")
+	p.signal(unix.SIGSTOP)
+	began := time.Now()
+	other := n.one.named("demo", "other")
+	if err := n.one.cni.Del(other.Container); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.one.cni.Del(n.podB.Container); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("an ADD and two DELs took %v while the proxy hangs", took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err := n.one.api.PutPolicies(ctx, []byte(ciliumPolicy(`{endpointSelector: {}, ingress: [{toPorts: [{ports: [{port: "8081"}], rules: {http: [{path: "/other"}]}}]}]}`)))
+	if err == nil {
+		t.Error("a policy was applied whose rules the proxy does not have")
+	}
+	p.signal(unix.SIGCONT)
+	testutil.Eventually(t, func() error {
+		status, _, err := get(webClient(t, n.a.Namespace, false), n.d.at(false, webPort), "/public/x")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("status %d", status)
+		}
+		return err
+	})
+}
+
+// streaming is a request whose body grows until it is ended.
+type streaming struct {
+	body  *io.PipeWriter
+	ended chan error
+}
+
+// stream begins a request that ends with check.
+func (n *serviceNodes) stream(server netip.AddrPort) *streaming {
+	n.Helper()
+	r, w := io.Pipe()
+	s := &streaming{body: w, ended: make(chan error, 1)}
+	client := webClient(n.T, n.a.Namespace, true)
+	client.Timeout = time.Minute
+	go func() {
+		request, err := http.NewRequest(http.MethodGet, "http://"+server.String()+"/public/stream", r)
+		if err == nil {
+			var response *http.Response
+			if response, err = client.Do(request); err == nil {
+				defer response.Body.Close()
+				if response.StatusCode != http.StatusOK {
+					err = fmt.Errorf("status %d", response.StatusCode)
+				}
+			}
+		}
+		s.ended <- err
+	}()
+	if _, err := fmt.Fprint(w, "begun"); err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { _ = w.CloseWithError(errors.New("the test is over")) })
+	return s
+}
+
+func (s *streaming) check(t *testing.T, when string) {
+	t.Helper()
+	_, err := fmt.Fprint(s.body, " and over")
+	if err = errors.Join(err, s.body.Close(), <-s.ended); err != nil {
+		t.Errorf("%s: %v", when, err)
+	}
+}
