@@ -120,3 +120,17 @@ func TestReservedLimit(t *testing.T) {
 		t.Errorf("with one table again %d classes are reserved, want 256", more)
 	}
 }
+
+// TestReservedRenew: an engine in the place of one that had become too large reserves nothing.
+func TestReservedRenew(t *testing.T) {
+	names := toDomain("names", "web", domainPeer(exampleName, nil))
+	e := engine.New(engine.Config{}).Renew()
+	e.Apply(engine.Update{SetPolicies: []model.Policy{names}, SetEndpoints: []model.Endpoint{pod("web", 1)}})
+	if class := classFor(e, engine.FixedClass(model.World), exampleName); class != 0 {
+		t.Errorf("class %d is reserved", class)
+	}
+	e.Apply(domainAdd(exampleName, outside))
+	if !e.Evaluate(addr(1), outside, model.TCP, 80).Allowed {
+		t.Error("an address of a name is denied")
+	}
+}

@@ -39,11 +39,11 @@ type Counts struct {
 
 // Learner learns names in the place of an agent: it is a [policy.Learner]. It begins suspended.
 type Learner struct {
-	writer  *policymap.NameWriter
 	journal *Journal
 	ttl     names.Config // of which the limits of TTLs count
 
 	mu      sync.Mutex // guards the fields below; held while something is written
+	writer  *policymap.NameWriter
 	active  bool
 	classes *classes // nil: none are known
 	counts  Counts
@@ -68,6 +68,14 @@ func (l *Learner) Use(snapshot policy.NameClasses) error {
 		return fmt.Errorf("read the classes of names: %w", err)
 	}
 	return nil
+}
+
+// UseMaps has other maps be written from now on: an agent that was updated may have others. When it returns, those of before may be closed.
+func (l *Learner) UseMaps(maps policymap.Maps) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writer = policymap.NewNameWriter(maps)
+	clear(l.now)
 }
 
 // Suspend returns when nothing is being written. Until Resume nothing will be: an agent must write nothing before.

@@ -312,6 +312,29 @@ func TestLearnAndReplay(t *testing.T) {
 	n.reaches(t, "with a rule that came later", web, "192.0.2.9", 22)
 }
 
+// TestUseMaps writes the maps that it was given last.
+func TestUseMaps(t *testing.T) {
+	old, now := newNode(t), newNode(t)
+	for _, n := range []*node{old, now} {
+		agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
+		snapshot := agent.snapshot(t)
+		agent.stop(t)
+		if n == old {
+			continue
+		}
+		proxy, _ := old.proxy(t, snapshot)
+		if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrStale) {
+			t.Errorf("with other maps: %v, want %v", err, offline.ErrStale)
+		}
+		proxy.UseMaps(now.maps)
+		if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
+			t.Fatal(err)
+		}
+		old.reaches(t, "in the maps of before", web, a)
+		now.reaches(t, "in those of now", web, a, 443)
+	}
+}
+
 // TestLearnByTheNextProxy: a proxy that was killed has left what the next one and the agent need.
 func TestLearnByTheNextProxy(t *testing.T) {
 	n := newNode(t)
