@@ -135,8 +135,8 @@ graph:
 
 # The pages of docs/reference. The same tests without the flag compare them with the code.
 reference:
-	$(GO) test -count=1 -run '^Test(Agent|Metrics|Findings|Command|Plugin|Network|API)Reference$$' \
-		./cmd/agent ./cmd/porin ./cmd/cni ./cells/cni ./api/v1/openapi -reference.write
+	$(GO) test -count=1 -run '^Test(Agent|Proxy|Metrics|Findings|Command|Plugin|Network|API)Reference$$' \
+		./cmd/agent ./cmd/proxy ./cmd/porin ./cmd/cni ./cells/cni ./api/v1/openapi -reference.write
 
 clean:
 	rm -rf $(BIN)

@@ -31,6 +31,7 @@ type Proxy struct {
 	use      use
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
+	reading  sync.WaitGroup            // of datagrams
 	drain    time.Duration             // how long requests that are being served may take when the proxy stops
 	opened   func(*redirect.Listeners) // is told of the listening sockets, and of nil when there are none any more
 
@@ -96,13 +97,26 @@ func (p *Proxy) Stop(ctx context.Context) error {
 	if stop == nil {
 		return err
 	}
+	p.reading.Wait()
 	err = errors.Join(err, p.sessions.stop(ctx, p.drain))
-	stop()
+	answered := make(chan struct{})
+	go func() {
+		p.dns.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(min(p.drain, queryTimeout)):
+	}
+	stop() // queries that have no answer yet get none
+	<-answered
 	err = errors.Join(err, p.redirect.Close())
 	p.served.Wait()
-	p.dns.Wait()
 	return err
 }
+
+// queryTimeout is how long queries may take when the proxy stops, after all else has ended.
+const queryTimeout = 5 * time.Second
 
 // stopAccepting returns what ends the loops, nil when the proxy is not started.
 func (p *Proxy) stopAccepting() (stop context.CancelFunc, err error) {
@@ -205,7 +219,7 @@ func (p *Proxy) serve(l *redirect.Listeners) {
 	}
 	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
 		if socket != nil {
-			p.served.Go(func() { p.serveDatagrams(stopped, l, socket) })
+			p.reading.Go(func() { p.serveDatagrams(stopped, l, socket) })
 		}
 	}
 }
@@ -247,9 +261,11 @@ func (p *Proxy) serveConn(conn *net.TCPConn) {
 	s := &session{connection: c, cancel: cancel, done: make(chan struct{})}
 	serve := p.newHTTP(s, conn)
 	if dns {
-		s.drain = func() { cancel(errStopped) }
+		draining, drain := context.WithCancel(context.Background())
+		defer drain()
+		s.drain = drain
 		serve = func(ctx context.Context) error {
-			p.dns.ServeTCP(ctx, conn, c.query())
+			p.dns.ServeTCP(ctx, draining, conn, c.query())
 			return nil
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/internal/reference"
 )
 
@@ -40,14 +41,32 @@ type contributed struct {
 	Checkers   []doctor.Checker       `group:"doctor.checkers"`
 }
 
-// contributions builds the agent in the mode that has all cells. It starts nothing.
+// contributions builds the agent in the mode that has all cells, with the proxy within and with one in a process of its own. It starts nothing.
 func contributions(t *testing.T) (c contributed) {
 	t.Helper()
-	app := fx.New(Cells(testConfig(t)), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(func(all contributed) { c = all }))
-	if err := app.Err(); err != nil {
-		t.Fatal(err)
+	for _, mode := range []string{control.ModeInternal, control.ModeExternal} {
+		cfg := testConfig(t)
+		cfg.Proxy.Mode = mode
+		app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(func(all contributed) {
+			c.Collectors, c.Checkers = append(c.Collectors, all.Collectors...), append(c.Checkers, all.Checkers...)
+		}))
+		if err := app.Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return c
+}
+
+// distinct sorts rows, and leaves out what comes twice.
+func distinct(rows [][]string, compare func(a, b []string) int) [][]string {
+	slices.SortStableFunc(rows, compare)
+	seen := map[string]bool{}
+	return slices.DeleteFunc(rows, func(row []string) bool {
+		text := strings.Join(row, "|")
+		again := seen[text]
+		seen[text] = true
+		return again
+	})
 }
 
 var descText = regexp.MustCompile(`^Desc{fqName: "(.*)", help: "(.*)", unit: "", constLabels: {}, variableLabels: {(.*)}}$`)
@@ -65,7 +84,7 @@ func TestMetricsReference(t *testing.T) {
 			rows = append(rows, []string{reference.Code(parts[1]), strings.ReplaceAll(parts[3], ",", ", "), parts[2]})
 		}
 	}
-	slices.SortFunc(rows, slices.Compare)
+	rows = distinct(rows, slices.Compare)
 	reference.Check(t, "metrics.md", `# Metrics
 
 `+"`GET /metrics` on `--metrics-address`"+`, in Prometheus' format, with those of the Go runtime and of the process besides. A name that ends in
@@ -85,7 +104,7 @@ func TestFindingsReference(t *testing.T) {
 			rows = append(rows, []string{name, checker.Owner(), kind.Meaning, kind.Repair})
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(a[1], b[1]) })
+	rows = distinct(rows, func(a, b []string) int { return strings.Compare(a[1], b[1]) })
 	reference.Check(t, "findings.md", `# Findings of the doctor
 
 What `+"`porin doctor` and `porin ipam check`"+` can find. "Repair" is what the agent does when two examinations in a row have found the

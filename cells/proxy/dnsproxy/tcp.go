@@ -14,8 +14,9 @@ import (
 const writeTimeout = 5 * time.Second
 
 // ServeTCP answers the queries of a connection, each as soon as its answer has come (RFC 7766), and closes it. from has everything but the
-// message. It returns when the client has closed it or sends nothing more, when ctx has ended, or when there are too many connections.
-func (h *Handler) ServeTCP(ctx context.Context, conn net.Conn, from Query) {
+// message. It returns when the client has closed it or sends nothing more, when ctx has ended, or when there are too many connections. When draining ends, it
+// answers what has come and what comes within [drainIdle], and no more.
+func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Query) {
 	defer conn.Close()
 	from.TCP = true
 	if !h.takeStream(from.Endpoint) {
@@ -25,7 +26,8 @@ func (h *Handler) ServeTCP(ctx context.Context, conn net.Conn, from Query) {
 	defer h.releaseStream(from.Endpoint)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &stream{handler: h, conn: conn, from: from, slots: make(chan struct{}, h.config.Limits.Pipelined), fail: cancel}
+	s := &stream{handler: h, conn: conn, from: from, draining: draining, slots: make(chan struct{}, h.config.Limits.Pipelined), fail: cancel}
+	defer context.AfterFunc(draining, s.setReadDeadline)()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	s.read(ctx)
 	s.queries.Wait()
@@ -45,12 +47,13 @@ func (h *Handler) releaseStream(endpoint uint16) {
 
 // stream is a TCP connection of a client.
 type stream struct {
-	handler *Handler
-	conn    net.Conn
-	from    Query
-	slots   chan struct{} // one for each query that is under way
-	queries sync.WaitGroup
-	fail    func() // ends the connection
+	handler  *Handler
+	conn     net.Conn
+	from     Query
+	draining context.Context
+	slots    chan struct{} // one for each query that is under way
+	queries  sync.WaitGroup
+	fail     func() // ends the connection
 
 	writing sync.Mutex // is held while a reply is written, with a deadline
 }
@@ -78,7 +81,7 @@ func (s *stream) read(ctx context.Context) {
 
 // next reads a query. The client has the idle timeout for all of it.
 func (s *stream) next(ctx context.Context, reader *bufio.Reader, buffer []byte) ([]byte, bool) {
-	_ = s.conn.SetReadDeadline(time.Now().Add(s.handler.config.Limits.IdleTimeout))
+	s.setReadDeadline()
 	if ctx.Err() != nil {
 		return nil, false // the deadline that its end has set may have been overwritten
 	}
@@ -96,6 +99,19 @@ func (s *stream) next(ctx context.Context, reader *bufio.Reader, buffer []byte) 
 	}
 	_, err := io.ReadFull(reader, buffer[:n])
 	return buffer[:n], err == nil
+}
+
+// drainIdle is how long a connection that drains waits for another query.
+const drainIdle = time.Second
+
+// setReadDeadline sets the deadline for the next query.
+func (s *stream) setReadDeadline() {
+	if s.draining.Err() == nil {
+		_ = s.conn.SetReadDeadline(time.Now().Add(s.handler.config.Limits.IdleTimeout))
+	}
+	if s.draining.Err() != nil { // maybe just now
+		_ = s.conn.SetReadDeadline(time.Now().Add(drainIdle))
+	}
 }
 
 // begin has a query answered; then its slot is free.

@@ -38,7 +38,7 @@ func (p *proxy) serve(t testing.TB) server {
 				return
 			}
 			running.Go(func() {
-				p.ServeTCP(ctx, conn, Query{Endpoint: 7, Client: netip.MustParseAddrPort(conn.RemoteAddr().String())})
+				p.ServeTCP(ctx, context.Background(), conn, Query{Endpoint: 7, Client: netip.MustParseAddrPort(conn.RemoteAddr().String())})
 			})
 		}
 	})
@@ -189,7 +189,7 @@ func (p *proxy) stream(t *testing.T, ctx context.Context) (conn net.Conn, ended 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.ServeTCP(ctx, server, Query{Endpoint: 7})
+		p.ServeTCP(ctx, context.Background(), server, Query{Endpoint: 7})
 	}()
 	t.Cleanup(func() { client.Close(); <-done })
 	return client, done
@@ -292,5 +292,32 @@ func TestServeTCPLimits(t *testing.T) {
 		}
 		conn.Close()
 		s.servers.Wait()
+	})
+}
+
+// TestServeTCPDrain: a connection that drains answers what comes at once, and is closed then.
+func TestServeTCPDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProxy(t, func(*Config) {})
+		draining, drain := context.WithCancel(t.Context())
+		client, server := net.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.ServeTCP(t.Context(), draining, server, Query{Endpoint: 7})
+		}()
+		drain()
+		_ = client.SetDeadline(time.Now().Add(time.Minute))
+		if err := writeStream(client, pack(t, query("example.net.", dns.TypeA))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (&dns.Conn{Conn: client}).ReadMsg(); err != nil {
+			t.Errorf("a query that comes at once: %v", err)
+		}
+		began := time.Now()
+		<-done
+		if took := time.Since(began); took != drainIdle {
+			t.Errorf("the connection was closed after %v, want %v", took, drainIdle)
+		}
 	})
 }

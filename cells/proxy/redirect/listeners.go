@@ -172,12 +172,17 @@ func (l *Listeners) unload() {
 	}
 }
 
-// StopAccepting closes the sockets for connections: new ones wait for the next proxy.
+// StopAccepting closes the sockets: new connections and datagrams wait for the next proxy. Reply works on.
 func (l *Listeners) StopAccepting() error {
 	var errs []error
 	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
 		if listener != nil {
 			errs = append(errs, listener.Close())
+		}
+	}
+	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
+		if socket != nil {
+			errs = append(errs, socket.Close())
 		}
 	}
 	return closed(errs...)
@@ -188,13 +193,7 @@ func (l *Listeners) close() error {
 		return nil
 	}
 	l.unload()
-	errs := []error{l.StopAccepting()}
-	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
-		if socket != nil {
-			errs = append(errs, socket.Close())
-		}
-	}
-	return closed(errs...)
+	return l.StopAccepting()
 }
 
 // closed leaves out the errors of what was closed before.
