@@ -27,7 +27,7 @@ const (
 	KeyQueueMask = endpointVarKeyQueueMask // the size of KeyQueue, a power of two, less one
 
 	Policies   = endpointMapPolicies   // endpoint ID -> abi.Policy
-	ActiveCopy = endpointMapActiveCopy // 0 -> which copy of the policy is active, uint32
+	ActiveCopy = endpointMapActiveCopy // 0 -> which copy of the policy is active (bit 0), and a revision, uint32
 	Addresses  = endpointMapAddresses  // abi.AddressKey -> class, uint32
 	Prefixes   = endpointMapPrefixes   // abi.PrefixKey -> class, uint32
 	Tables     = endpointMapTables     // abi.TableKey -> set of rows, uint32

@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 	"cells/proxy/httpproxy":           {"cells/policy/model", "cells/proxy/bufconn"},
 	"cells/proxy/http2proxy":          {"cells/proxy/bufconn", "cells/proxy/httpproxy"},
 	"cells/proxy/names":               {"cells/proxy/dnsname", "internal/diskfile", "internal/fault"},
+	"cells/proxy/offline":             {"cells/policy", "cells/proxy/dnsname", "cells/proxy/names", "internal"},
 	"cells/proxy/redirect":            {"bpf", "bpf/abi", "cells/link", "internal"},
 	"cmd/agent":                       {"api/v1/openapi", "cells", "internal"},
 	"cmd/cni":                         {"api/v1", "internal"},

@@ -24,7 +24,7 @@ struct {
 	__type(value, struct policy);
 } policies SEC(".maps");
 
-/* One entry: which copy is active. */
+/* One entry: bit 0 says which copy is active, the others are a number that changes with what classes mean. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -140,6 +140,16 @@ func (x *Enforcer) Layer7() (map[uint32]bool, error) {
 	return x.maps.Layer7()
 }
 
+// Revision implements [policy.Enforcer].
+func (x *Enforcer) Revision() uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return 0
+	}
+	return x.writer.Revision()
+}
+
 // Compare implements [policy.Enforcer].
 func (x *Enforcer) Compare(e *engine.Engine, locals map[string]policy.Local) (list []policy.Difference, err error) {
 	x.mu.Lock()

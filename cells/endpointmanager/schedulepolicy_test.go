@@ -93,6 +93,8 @@ func (*simEnforcer) Verdict(policy.Question) (uint32, error) { return engine.Val
 
 func (*simEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }
 
+func (*simEnforcer) Revision() uint32 { return 0 }
+
 func (*simEnforcer) Compare(*engine.Engine, map[string]policy.Local) ([]policy.Difference, error) {
 	return nil, nil
 }

@@ -25,6 +25,8 @@ type fakeKernel struct {
 	endpoints map[string]fakeEndpoint
 	tables    map[engine.TableID]fakeTable
 	forgotten []uint16
+	revision  uint32
+	names     uint64                     // of the engine, with revision
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
 	check     func(engine.Row)           // of each row that is written; may be nil
@@ -92,6 +94,9 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 			k.prefixes[prefix] = class
 		}
 	}
+	if changed == nil || k.names != e.NameRevision() {
+		k.revision, k.names = k.revision+1, e.NameRevision()
+	}
 	k.applyTables(e, change, locals)
 	for _, key := range change.Endpoints {
 		local, ok := locals[key]
@@ -143,6 +148,13 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 			}
 		}
 	}
+}
+
+// Revision is another one with each change that matters.
+func (k *fakeKernel) Revision() uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.revision
 }
 
 // Layer7 has the numbers of all rows.

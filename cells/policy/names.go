@@ -52,17 +52,23 @@ type Names struct {
 
 	// The queue sets these before anything is learned.
 	view    *View
-	changed func() // has what is new written
+	changed func()                      // has what is new written
+	opened  <-chan struct{}             // closed when the queue writes
+	rewrite func(context.Context) error // has everything written anew
 
 	saving sync.Mutex // held while the file is written
-	loaded bool       // guarded by saving
+	// saving guards the fields below.
+	loaded   bool
+	replayed []names.Lookup // what waits until the endpoints are known that are still there
+	revision uint64         // of known, with what was replayed
+	anew     bool           // the datapath may have addresses from a proxy that nobody wants
 
 	// Of who has the view's turn.
 	selections map[model.DNSRule]*names.Selection
 	rules      map[*names.Selection]model.DNSRule
 	told       map[model.DNSRule]map[netip.Addr]struct{} // what the engine has
 	count      map[netip.Addr]int                        // of the rules in told that have an address
-	revision   uint64                                    // what was taken last
+	taken      uint64                                    // the revision of known
 
 	mu      sync.Mutex                                // guards the field below
 	leftOut map[netip.Addr]map[model.DNSRule]struct{} // what there is no room for
@@ -145,11 +151,8 @@ func (n *Names) round(context.Context) error {
 	return n.save()
 }
 
-// load adds what an agent before has learned for the endpoints. What cannot be read is lost: pods have to ask again.
+// load adds what an agent before has learned for the endpoints, and a proxy meanwhile. What cannot be read is lost: pods have to ask again.
 func (n *Names) load(live []endpoint.Endpoint) {
-	if n.path == "" {
-		return
-	}
 	n.saving.Lock()
 	defer n.saving.Unlock()
 	if n.loaded {
@@ -160,16 +163,20 @@ func (n *Names) load(live []endpoint.Endpoint) {
 	for _, ep := range live {
 		is[ep.ID] = true
 	}
-	if err := n.known.Load(n.path, func(id uint16) bool { return is[id] }); err != nil {
-		n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
+	if n.path != "" {
+		if err := n.known.Load(n.path, func(id uint16) bool { return is[id] }); err != nil {
+			n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
+		}
 	}
+	n.restore(n.replayed, is)
+	n.replayed = nil
 }
 
 // save does nothing before load: the file has what is to be loaded.
 func (n *Names) save() error {
 	n.saving.Lock()
 	defer n.saving.Unlock()
-	if !n.loaded {
+	if !n.loaded || n.path == "" {
 		return nil
 	}
 	return n.known.Save(n.path)
@@ -190,7 +197,7 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 		n.selections[rule], n.rules[s], n.told[rule] = s, rule, map[netip.Addr]struct{}{}
 	}
 	taken, revision := n.known.Take()
-	n.revision = revision
+	n.taken = revision
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	changes := map[model.DNSRule]*engine.DomainChange{}
@@ -283,7 +290,7 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 }
 
 // confirm says that what was followed is in the datapath. It expects the turn.
-func (n *Names) confirm() { n.known.Confirm(n.revision) }
+func (n *Names) confirm() { n.known.Confirm(n.taken) }
 
 // leftOutCount returns how many addresses there is no room for.
 func (n *Names) leftOutCount() int {

@@ -60,6 +60,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	if names == nil {
 		names = NewNames(Config{}, nil, log)
 	}
+	cfg.NameSets = nameSets
 	if enforcer == nil {
 		enforcer = noEnforcer{}
 	}
@@ -67,7 +68,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names,
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
-	names.view, names.changed = q.view, q.writeNames
+	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
 	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: lastRetry, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
@@ -359,6 +360,7 @@ func (q *Queue) write() error {
 		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
 	}
 	took := time.Since(began)
+	revision := q.enforcer.Revision()
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
 	applied := &q.view.applied
@@ -371,6 +373,7 @@ func (q *Queue) write() error {
 		return err
 	}
 	q.pending, q.written = nil, true
+	q.view.noteNameRevision(revision)
 	q.names.confirm()
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}

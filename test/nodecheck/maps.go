@@ -75,7 +75,7 @@ func policyEntry(id uint32, egress, ingress bool) Item {
 func (c *Checker) policyItems(want Want) (items []Item, err error) {
 	dir := filepath.Join(c.node.BPFRoot, "maps")
 	var active uint32
-	err1 := eachEntry(filepath.Join(dir, bpf.ActiveCopy), func(_, number uint32) { active = number })
+	err1 := eachEntry(filepath.Join(dir, bpf.ActiveCopy), func(_, number uint32) { active = number % abi.PolicyCopies })
 	err2 := eachEntry(filepath.Join(dir, bpf.Addresses), func(k abi.AddressKey, class uint32) {
 		if k.Copy == active && class&abi.ClassHost == 0 {
 			items = append(items, classEntry(k.Addr.IP()))

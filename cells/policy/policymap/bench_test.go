@@ -18,6 +18,12 @@ import (
 
 func newMaps(tb testing.TB) policymap.Maps {
 	tb.Helper()
+	return newMapsOf(tb, 0)
+}
+
+// newMapsOf has room for as many prefixes; 0: for the usual number.
+func newMapsOf(tb testing.TB, prefixes uint32) policymap.Maps {
+	tb.Helper()
 	testutil.Root(tb)
 	if err := rlimit.RemoveMemlock(); err != nil {
 		tb.Fatal(err)
@@ -27,6 +33,9 @@ func newMaps(tb testing.TB) policymap.Maps {
 		tb.Fatal(err)
 	}
 	spec.Maps[bpf.Policies].MaxEntries = 4096
+	if prefixes > 0 {
+		spec.Maps[bpf.Prefixes].MaxEntries = prefixes
+	}
 	var m policymap.Maps
 	for name, to := range map[string]**ebpf.Map{
 		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy, bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows,

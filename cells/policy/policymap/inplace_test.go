@@ -77,7 +77,7 @@ func classIn(t *testing.T, m policymap.Maps, addr netip.Addr) (class uint32) {
 	if err := m.ActiveCopy.Lookup(uint32(0), &active); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Prefixes.Lookup(abi.PrefixKey{Bits: 160, Copy: active, Addr: addr.As16()}, &class); err != nil {
+	if err := m.Prefixes.Lookup(abi.PrefixKey{Bits: 160, Copy: active % abi.PolicyCopies, Addr: addr.As16()}, &class); err != nil {
 		t.Fatal(err)
 	}
 	return class

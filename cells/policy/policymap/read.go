@@ -63,10 +63,8 @@ func (m Maps) policyOf(id uint16) (copyNumber uint32, p abi.Policy, err error) {
 }
 
 func (m Maps) activeCopy() (number uint32, err error) {
-	if err = m.ActiveCopy.Lookup(uint32(0), &number); err != nil {
-		return 0, fmt.Errorf("read which copy of the policy is active: %w", err)
-	}
-	return number % abi.PolicyCopies, nil
+	number, err = m.Revision()
+	return number % abi.PolicyCopies, err
 }
 
 func (m Maps) readPolicy(id uint16) (p abi.Policy, err error) {

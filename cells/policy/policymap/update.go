@@ -15,6 +15,13 @@ func (w *Writer) update(e *engine.Engine, change engine.Change, ids map[string]u
 	if err := u.check(change, p); err != nil {
 		return err
 	}
+	if e.NameRevision() != w.names { // nobody else may write addresses by what the numbers of classes have meant
+		revision, err := w.maps.setRevision(w.current.number)
+		if err != nil {
+			return err
+		}
+		w.revision, w.names = revision, e.NameRevision()
+	}
 	if err := u.apply(change, p); err != nil {
 		return err
 	}

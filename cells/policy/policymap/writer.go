@@ -2,7 +2,6 @@ package policymap
 
 import (
 	"errors"
-	"fmt"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
@@ -15,6 +14,8 @@ type Writer struct {
 	current   *policyCopy     // the active one, if this agent has written it; else nil
 	stale     bool            // the copy that is not active has entries
 	unknown   map[uint16]bool // of the last copy that became active; nil before the first one
+	revision  uint32          // of the maps, when current is not nil
+	names     uint64          // [engine.Engine.NameRevision] of revision
 	pending   pending
 	removable chan struct{} // with room for one
 }
@@ -73,9 +74,10 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
-	if err := w.maps.ActiveCopy.Put(uint32(0), next.number); err != nil {
-		return fmt.Errorf("activate a copy of the policy: %w", err)
+	if w.revision, err = w.maps.setRevision(next.number); err != nil {
+		return err
 	}
+	w.names = e.NameRevision()
 	if err := next.endpoints.raise(restricted); err != nil {
 		return err
 	}
@@ -88,6 +90,14 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 		return nil
 	})
 	return nil
+}
+
+// Revision is [Maps.Revision] as the last [Writer.Apply] has left it; 0 when that has failed.
+func (w *Writer) Revision() uint32 {
+	if w.current == nil {
+		return 0
+	}
+	return w.revision
 }
 
 // DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.

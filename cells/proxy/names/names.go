@@ -153,9 +153,13 @@ func (n *Names) learnable(learned, addresses []dnsname.Address) (_ []dnsname.Add
 	return learned, reserved
 }
 
-func (n *Names) reserved(addr netip.Addr) bool {
+func (n *Names) reserved(addr netip.Addr) bool { return Special(addr) || n.config.Reserved(addr) }
+
+// Special reports whether the address is one that no other machine has, so that it is not learned: unspecified, loopback, link-local (as that of a metadata service),
+// multicast or broadcast.
+func Special(addr netip.Addr) bool {
 	return !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() ||
-		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || n.config.Reserved(addr)
+		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // lookup returns what an endpoint knows of a name, which may be nothing yet. It expects the lock.

@@ -134,7 +134,7 @@ func (w *world) activeCopy() (active uint32) {
 	if err := w.pinned(bpf.ActiveCopy).Lookup(uint32(0), &active); err != nil {
 		w.Fatal(err)
 	}
-	return active
+	return active % abi.PolicyCopies
 }
 
 // has waits until the address is in the active copy, or is not.

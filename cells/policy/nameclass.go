@@ -1,0 +1,175 @@
+package policy
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/internal/fault"
+)
+
+// NameClasses is what a proxy needs to write the addresses of names into the datapath while no agent is there. An address outside of the cluster that a name gets is
+// of the class with the same blocks as its class now, and with the rules that match the name beside those of now. When there is none, only an agent can make it.
+type NameClasses struct {
+	// Revision is the datapath's: with another one the numbers of classes may mean something else.
+	Revision uint32      `json:"revision"`
+	Rules    []NameRule  `json:"rules,omitempty"`   // all rules for names that policies have
+	Classes  []NameClass `json:"classes,omitempty"` // those that have to do with names
+}
+
+// NameRule is a [model.DNSRule].
+type NameRule struct {
+	Name    string `json:"name,omitempty"`
+	Pattern string `json:"pattern,omitempty"`
+}
+
+// NameClass is a class of addresses outside of the cluster.
+type NameClass struct {
+	Class  engine.ClassID `json:"class"`            // in the datapath
+	Blocks int            `json:"blocks,omitempty"` // equal for classes of addresses that are in the same blocks of policies
+	Rules  []int          `json:"rules,omitempty"`  // by which names select the addresses: indexes of rules, sorted
+}
+
+var errNoNameClasses = fault.New(fault.Unavailable, "the policies are not in the datapath")
+
+// NameClasses returns the snapshot for what is in the datapath. It waits for a change that is being written, and fails while one cannot be.
+func (v *View) NameClasses(ctx context.Context) (NameClasses, error) {
+	if err := v.beginTurn(ctx); err != nil {
+		return NameClasses{}, err
+	}
+	defer v.endTurn()
+	revision := v.enforcer.Revision()
+	if applied := v.Applied(); applied.Revision == 0 || applied.Err != nil || revision == 0 {
+		return NameClasses{}, errNoNameClasses
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	n := NameClasses{Revision: revision}
+	rules, classes := v.engine.NameClasses()
+	for _, rule := range rules {
+		n.Rules = append(n.Rules, NameRule(rule))
+	}
+	for _, c := range classes {
+		n.Classes = append(n.Classes, NameClass(c))
+	}
+	return n, nil
+}
+
+// NameClassesChanged returns a channel that is closed when [View.NameClasses] may return something else than now.
+func (v *View) NameClassesChanged() <-chan struct{} {
+	_, changed := v.nameRevision.Get()
+	return changed
+}
+
+// noteNameRevision says which revision the enforcer has after a change.
+func (v *View) noteNameRevision(revision uint32) {
+	if before, _ := v.nameRevision.Get(); before != revision {
+		v.nameRevision.Set(revision)
+	}
+}
+
+// What [nameSets] looks at: more rules have no classes reserved anyway.
+const (
+	maxNameSetRules = 256
+	maxNameSetPairs = 32 // patterns of which each two are looked at
+)
+
+// nameSets returns the sets of rules that match one name together, for names that rules stand for: see [engine.Config].
+func nameSets(rules []model.DNSRule) (sets [][]int) {
+	rules = rules[:min(len(rules), maxNameSetRules)]
+	var compiled []*dnsname.Rules
+	var names, patterns []string
+	for _, rule := range rules {
+		one, err := dnsname.Compile([]model.DNSRule{rule})
+		if err != nil {
+			one = nil // matches nothing
+		}
+		compiled = append(compiled, one)
+		text := strings.ToLower(strings.TrimSuffix(rule.Name+rule.Pattern, "."))
+		names = append(names, examples(text)...)
+		if rule.Pattern != "" {
+			patterns = append(patterns, text)
+		}
+	}
+	patterns = patterns[:min(len(patterns), maxNameSetPairs)]
+	for i, x := range patterns {
+		for _, y := range patterns[i+1:] {
+			names = append(names, common(x, y)...)
+		}
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		var set []int
+		var key []byte
+		for i, one := range compiled {
+			if one.Match(name) {
+				set, key = append(set, i), binary.AppendUvarint(key, uint64(i))
+			}
+		}
+		if len(set) > 0 && !seen[string(key)] {
+			seen[string(key)] = true
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// anyLabel stands for what a "*" may be: hardly another rule has it.
+const anyLabel = "q-0"
+
+// examples are names that a rule may match.
+func examples(text string) (names []string) {
+	rest, below := strings.CutPrefix(text, "**.")
+	for _, with := range []string{anyLabel, ""} {
+		name := strings.ReplaceAll(rest, "*", with)
+		if below {
+			names = append(names, anyLabel+"."+name, anyLabel+"."+anyLabel+"."+name)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// common are names that two patterns may match, label by label. They are no more than likely: not all are names.
+func common(x, y string) (names []string) {
+	xs, ys := strings.Split(strings.TrimPrefix(x, "**."), "."), strings.Split(strings.TrimPrefix(y, "**."), ".")
+	if len(xs) != len(ys) {
+		return nil // a name that one of them stands for is what the other one may match
+	}
+	for _, with := range []string{anyLabel, ""} {
+		labels := slices.Clone(xs)
+		for i := range labels {
+			labels[i] = commonLabel(xs[i], ys[i], with)
+		}
+		name := strings.Join(labels, ".")
+		names = append(names, name, fmt.Sprint(anyLabel, ".", name))
+	}
+	return names
+}
+
+func commonLabel(x, y, with string) string {
+	switch {
+	case !strings.Contains(x, "*"):
+		return x
+	case !strings.Contains(y, "*"):
+		return y
+	}
+	begin, end := longer(x[:strings.Index(x, "*")], y[:strings.Index(y, "*")]), longer(x[strings.LastIndex(x, "*")+1:], y[strings.LastIndex(y, "*")+1:])
+	middle := func(label string) string {
+		return strings.ReplaceAll(label[strings.Index(label, "*"):strings.LastIndex(label, "*")+1], "*", with)
+	}
+	return begin + middle(x) + middle(y) + end
+}
+
+func longer(x, y string) string {
+	if len(x) > len(y) {
+		return x
+	}
+	return y
+}

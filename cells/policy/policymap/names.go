@@ -1,0 +1,215 @@
+package policymap
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
+)
+
+// ErrOtherRevision is returned when the maps do not have the revision that the caller knows.
+var ErrOtherRevision = errors.New("the policy in the maps is another one")
+
+// Revision is the value of the map active_copy: the number of the active copy, and in the other bits a random number. It is another one whenever the numbers of the
+// classes in [engine.Engine.NameClasses] may mean something else than before.
+func (m Maps) Revision() (revision uint32, err error) {
+	if err = m.ActiveCopy.Lookup(uint32(0), &revision); err != nil {
+		err = fmt.Errorf("read which copy of the policy is active: %w", err)
+	}
+	return revision, err
+}
+
+// setRevision makes a copy the active one, under another revision.
+func (m Maps) setRevision(copyNumber uint32) (revision uint32, err error) {
+	before, err := m.Revision()
+	if err != nil {
+		return 0, err
+	}
+	for revision = before; revision/abi.PolicyCopies == before/abi.PolicyCopies; {
+		revision = rand.Uint32()
+	}
+	revision = revision/abi.PolicyCopies*abi.PolicyCopies + copyNumber
+	if err := m.ActiveCopy.Put(uint32(0), revision); err != nil {
+		return 0, fmt.Errorf("activate a copy of the policy: %w", err)
+	}
+	return revision, nil
+}
+
+// NameWriter gives addresses that names have their classes while no [Writer] is at work: nobody else writes the maps meanwhile. It is for one goroutine at a time.
+// The next writer does not know of these entries. It writes a whole copy, and so removes them.
+type NameWriter struct {
+	maps     Maps
+	revision uint32               // of what follows
+	entries  int                  // of the copy in the map prefixes, or more; -1: not counted
+	differs  map[classChange]bool // have the classes other rows?
+}
+
+// NewNameWriter returns a writer for the maps.
+func NewNameWriter(m Maps) *NameWriter { return &NameWriter{maps: m, entries: -1} }
+
+// NameMove is an address that gets another class.
+type NameMove struct {
+	Address  netip.Addr
+	From, To engine.ClassID
+}
+
+// Class returns the class of an address in the copy of the revision. inside says that the address is an endpoint's, such as a pod's or a node's, or in a range of pods: it
+// must not be moved.
+func (w *NameWriter) Class(revision uint32, addr netip.Addr) (class engine.ClassID, inside bool, err error) {
+	copyNumber := revision % abi.PolicyCopies
+	if _, inside, err = lookup(w.maps.Addresses, addressKey(addr, copyNumber)); err != nil || inside {
+		return 0, inside, err
+	}
+	value, err := w.maps.classOf(addr, copyNumber)
+	return engine.ClassID(value &^ abi.ClassBits), value&abi.ClassBits != 0, err
+}
+
+// Check returns [ErrOtherRevision] if the maps have another one.
+func (w *NameWriter) Check(revision uint32) error {
+	now, err := w.maps.Revision()
+	if err == nil && now != revision {
+		err = ErrOtherRevision
+	}
+	return err
+}
+
+// Move gives addresses their classes, and has connections decided anew of which the decision may change by that. When it returns, the next packet is decided by the
+// new class. After an error some addresses may have their new class, but with [ErrOtherRevision] none has.
+func (w *NameWriter) Move(revision uint32, moves []NameMove) error {
+	if err := w.Check(revision); err != nil {
+		return err
+	}
+	if err := w.count(revision, len(moves)); err != nil {
+		return err
+	}
+	for _, move := range moves {
+		if err := w.maps.Prefixes.Put(singleKey(move.Address, revision), uint32(move.To)); err != nil {
+			return fmt.Errorf("write the class of %s: %w", move.Address, noRoom(err))
+		}
+		w.entries++
+	}
+	err := w.Check(revision)
+	if errors.Is(err, ErrOtherRevision) { // the entries may be in a copy that is new by now: without them, the addresses are of the range around them
+		return errors.Join(err, w.remove(revision, moves))
+	}
+	if err != nil {
+		return err
+	}
+	return w.raise(revision%abi.PolicyCopies, moves)
+}
+
+func singleKey(addr netip.Addr, revision uint32) abi.PrefixKey {
+	return prefixKey(netip.PrefixFrom(addr, addr.BitLen()), revision%abi.PolicyCopies)
+}
+
+// count leaves the other copy its room: the next [Writer] needs it.
+func (w *NameWriter) count(revision uint32, more int) error {
+	if w.entries < 0 || w.revision != revision {
+		w.revision, w.entries, w.differs = revision, 0, map[classChange]bool{}
+		err := eachEntry(w.maps.Prefixes, func(k abi.PrefixKey, _ uint32) error {
+			if k.Copy == revision%abi.PolicyCopies {
+				w.entries++
+			}
+			return nil
+		})
+		if err != nil {
+			w.entries = -1
+			return err
+		}
+	}
+	if w.entries+more > room(w.maps.Prefixes) {
+		return fmt.Errorf("%w: more than %d ranges of addresses", ErrNoRoom, room(w.maps.Prefixes))
+	}
+	return nil
+}
+
+func (w *NameWriter) remove(revision uint32, moves []NameMove) error {
+	for _, move := range moves {
+		if err := w.maps.Prefixes.Delete(singleKey(move.Address, revision)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove the class of %s: %w", move.Address, err)
+		}
+	}
+	return nil
+}
+
+// raise raises the revisions of the endpoints in whose tables a class that addresses leave has other rows than the one that they get.
+func (w *NameWriter) raise(copyNumber uint32, moves []NameMove) error {
+	changes := map[classChange]bool{}
+	for _, move := range moves {
+		changes[classChange{from: move.From, to: move.To}] = true
+	}
+	var ids []uint32
+	var policies []abi.Policy
+	err := eachEntry(w.maps.Policies, func(id uint32, p abi.Policy) error {
+		for _, table := range []uint32{p.Egress[copyNumber], p.Ingress[copyNumber]} {
+			differ, err := w.differ(table, changes)
+			if err != nil {
+				return err
+			}
+			if differ {
+				p.Revision++
+				ids, policies = append(ids, id), append(policies, p)
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	if _, err := w.maps.Policies.BatchUpdate(ids, policies, nil); err != nil {
+		return fmt.Errorf("raise the revisions of %d endpoints: %w", len(ids), err)
+	}
+	return nil
+}
+
+// classChange is one of addresses, as a table sees it.
+type classChange struct {
+	table    uint32
+	from, to engine.ClassID
+}
+
+// maxDiffers bounds what is remembered of tables.
+const maxDiffers = 1 << 16
+
+// differ reports whether the table has other rows for a class before than for the one after. Under one revision that stays as it is.
+func (w *NameWriter) differ(table uint32, changes map[classChange]bool) (differ bool, err error) {
+	if table == 0 || table == noTable {
+		return false, nil
+	}
+	for change := range changes {
+		change.table = table
+		known, ok := w.differs[change]
+		if !ok {
+			var from, to uint32
+			if from, err = w.rows(table, change.from); err == nil {
+				to, err = w.rows(table, change.to)
+			}
+			if err != nil {
+				return false, err
+			}
+			if len(w.differs) >= maxDiffers {
+				clear(w.differs)
+			}
+			known = from != to
+			w.differs[change] = known
+		}
+		differ = differ || known
+	}
+	return differ, nil
+}
+
+// rows is the number of the set of rows that a class has in a table.
+func (w *NameWriter) rows(table uint32, class engine.ClassID) (uint32, error) {
+	for _, c := range []engine.ClassID{class, anyClass} {
+		if set, found, err := lookup(w.maps.Tables, abi.TableKey{Table: table, Class: uint32(c)}); err != nil || found {
+			return set, err
+		}
+	}
+	return abi.RowsDeny, nil
+}

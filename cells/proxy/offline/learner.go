@@ -1,0 +1,244 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/policymap"
+	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/internal/fault"
+)
+
+var (
+	// ErrSuspended is returned while an agent is there: it learns names.
+	ErrSuspended = fault.New(fault.Unavailable, "names are learned by the agent")
+	// ErrStale is returned when the datapath is not the one that the learner has the classes of.
+	ErrStale = fault.New(fault.Unavailable, "the policies in the datapath are not those that this proxy knows")
+	// ErrNotReserved is returned for a name whose address would need a class that only an agent can make.
+	ErrNotReserved = fault.New(fault.Unavailable, "no class is reserved for the rules that match the name, and no agent runs")
+	// ErrReserved is returned for an address that no name can have: of the cluster, or one that no other machine has. All others of the same answer are learned.
+	ErrReserved = fault.New(fault.Invalid, "an address is of the cluster, or of no other machine")
+)
+
+// Counts is what became of names since the start.
+type Counts struct {
+	Learned     uint64 // calls that wrote nothing or addresses, and returned no error
+	Written     uint64 // addresses that got another class
+	Stale       uint64
+	NotReserved uint64
+	Reserved    uint64
+	Full        uint64
+}
+
+// Learner learns names in the place of an agent: it is a [policy.Learner]. It begins suspended.
+type Learner struct {
+	journal *Journal
+	ttl     names.Config // of which the limits of TTLs count
+
+	mu      sync.Mutex // guards the fields below; held while something is written
+	writer  *policymap.NameWriter
+	active  bool
+	classes *classes // nil: none are known
+	counts  Counts
+	// now has classes that addresses of names have in the datapath, as long as no agent can have changed them: a known name asks the kernel for its revision alone.
+	now map[netip.Addr]engine.ClassID
+}
+
+var _ policy.Learner = (*Learner)(nil)
+
+// New returns a learner for the maps of the policy.
+func New(maps policymap.Maps, journal *Journal) *Learner {
+	return &Learner{writer: policymap.NewNameWriter(maps), journal: journal, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
+}
+
+// Use has the learner know the classes that an agent has reserved. After an error it knows none.
+func (l *Learner) Use(snapshot policy.NameClasses) error {
+	compiled, err := compile(snapshot)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.now)
+	if l.classes = compiled; err != nil {
+		return fmt.Errorf("read the classes of names: %w", err)
+	}
+	return nil
+}
+
+// UseMaps has other maps be written from now on: an agent that was updated may have others. When it returns, those of before may be closed.
+func (l *Learner) UseMaps(maps policymap.Maps) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writer = policymap.NewNameWriter(maps)
+	clear(l.now)
+}
+
+// Suspend returns when nothing is being written. Until Resume nothing will be: an agent must write nothing before.
+func (l *Learner) Suspend() { l.setActive(false) }
+
+// Resume has names be learned from now on, as no agent is there any more.
+func (l *Learner) Resume() { l.setActive(true) }
+
+func (l *Learner) setActive(active bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.active = active
+	clear(l.now)
+}
+
+// Counts returns what became of names.
+func (l *Learner) Counts() Counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts
+}
+
+// Learn implements [policy.Learner]. It waits for nothing but the kernel.
+func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.learn(endpoint, name, addresses)
+	c := &l.counts
+	switch {
+	case err == nil:
+		c.Learned++
+	case errors.Is(err, ErrStale):
+		c.Stale++
+	case errors.Is(err, ErrNotReserved):
+		c.NotReserved++
+	case errors.Is(err, ErrReserved):
+		c.Reserved++
+	case errors.Is(err, ErrFull):
+		c.Full++
+	}
+	if err != nil {
+		return fmt.Errorf("learn %s: %w", name, err)
+	}
+	return nil
+}
+
+func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Address) error {
+	switch {
+	case !l.active:
+		return ErrSuspended
+	case l.classes == nil:
+		return ErrStale
+	}
+	if err := l.writer.Check(l.classes.revision); err != nil {
+		return stale(err)
+	}
+	rules := l.classes.matching(name)
+	answer := l.deadlines(addresses)
+	if len(rules) == 0 { // for policies to come
+		if err := l.journal.Add(endpoint, name, answer, false); err != nil && !errors.Is(err, ErrFull) {
+			return err
+		}
+		return nil
+	}
+	moves, reserved, err := l.moves(rules, addresses)
+	if err != nil {
+		return err
+	}
+	for _, addr := range reserved {
+		delete(answer, addr)
+	}
+	if err := l.journal.Add(endpoint, name, answer, true); err != nil { // first: what is in the datapath must outlive the next agent's start
+		return err
+	}
+	if len(moves) > 0 {
+		if err := l.writer.Move(l.classes.revision, moves); err != nil {
+			return stale(err)
+		}
+		l.counts.Written += uint64(len(moves))
+		for _, move := range moves {
+			l.note(move.Address, move.To)
+		}
+	}
+	if len(reserved) > 0 {
+		return fmt.Errorf("%w: %s", ErrReserved, reserved[0])
+	}
+	return nil
+}
+
+// deadlines returns until when the addresses are valid, without those that no name can have.
+func (l *Learner) deadlines(addresses []dnsname.Address) map[netip.Addr]time.Time {
+	now := time.Now()
+	all := make(map[netip.Addr]time.Time, len(addresses))
+	for _, a := range addresses {
+		addr := plain(a.Addr)
+		expires := now.Add(min(max(a.TTL, l.ttl.MinTTL), l.ttl.MaxTTL))
+		if !names.Special(addr) && expires.After(all[addr]) {
+			all[addr] = expires
+		}
+	}
+	return all
+}
+
+func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+// moves returns the addresses that need another class, and those that no name can have.
+func (l *Learner) moves(rules []int, addresses []dnsname.Address) (moves []policymap.NameMove, reserved []netip.Addr, err error) {
+	seen := make(map[netip.Addr]bool, len(addresses))
+	for _, a := range addresses {
+		addr := plain(a.Addr)
+		if seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		if names.Special(addr) {
+			reserved = append(reserved, addr)
+			continue
+		}
+		class, inside, err := l.class(addr)
+		switch then, ok := l.classes.with(class, rules); {
+		case err != nil:
+			return nil, nil, err
+		case inside:
+			reserved = append(reserved, addr)
+		case !ok:
+			return nil, nil, fmt.Errorf("%w: %s", ErrNotReserved, addr)
+		case then == class:
+			l.note(addr, class)
+		default:
+			moves = append(moves, policymap.NameMove{Address: addr, From: class, To: then})
+		}
+	}
+	return moves, reserved, nil
+}
+
+// class is that of an address in the datapath.
+func (l *Learner) class(addr netip.Addr) (class engine.ClassID, inside bool, err error) {
+	if class, ok := l.now[addr]; ok {
+		return class, false, nil
+	}
+	return l.writer.Class(l.classes.revision, addr)
+}
+
+// maxNow bounds what is remembered of the datapath.
+const maxNow = 1 << 16
+
+func (l *Learner) note(addr netip.Addr, class engine.ClassID) {
+	if len(l.now) >= maxNow {
+		clear(l.now)
+	}
+	l.now[addr] = class
+}
+
+// stale gives errors of the maps those of this package.
+func stale(err error) error {
+	switch {
+	case errors.Is(err, policymap.ErrOtherRevision):
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	case errors.Is(err, policymap.ErrNoRoom):
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}

@@ -1,0 +1,494 @@
+package offline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpoint/endpointtest"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/policymap"
+	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/proxy/offline"
+	"porin.dev/porin/internal/testutil"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// enforcer writes the maps as the datapath's does.
+type enforcer struct {
+	maps policymap.Maps
+
+	mu     sync.Mutex // guards the field below
+	writer *policymap.Writer
+}
+
+func idsOf(locals map[string]policy.Local) map[string]uint16 {
+	ids := map[string]uint16{}
+	for key, local := range locals {
+		ids[key] = local.ID
+	}
+	return ids
+}
+
+func (x *enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[string]policy.Local) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.writer.Apply(e, change, idsOf(locals))
+}
+
+func (x *enforcer) Forget(id uint16) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.writer.Forget(id)
+}
+
+func (x *enforcer) Verdict(q policy.Question) (uint32, error) {
+	return x.maps.Egress(q.Local.ID, q.Peer, q.Protocol, q.Port)
+}
+
+func (x *enforcer) Layer7() (map[uint32]bool, error) { return x.maps.Layer7() }
+
+func (x *enforcer) Revision() uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.writer.Revision()
+}
+
+func (x *enforcer) Compare(e *engine.Engine, locals map[string]policy.Local) (list []policy.Difference, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	found, err := x.writer.Compare(e, idsOf(locals))
+	for _, d := range found {
+		list = append(list, policy.Difference{Kind: d.Kind, Map: d.Map, Key: d.Key, Detail: d.Detail})
+	}
+	return list, err
+}
+
+// node has the maps and the files that agents and proxies follow each other with.
+type node struct {
+	maps policymap.Maps
+	dir  string
+}
+
+func newNode(t testing.TB) *node {
+	t.Helper()
+	testutil.Root(t)
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := bpf.Endpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Maps[bpf.Policies].MaxEntries = 64
+	n := &node{dir: t.TempDir()}
+	m := &n.maps
+	for name, to := range map[string]**ebpf.Map{
+		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy, bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows,
+	} {
+		if *to, err = ebpf.NewMap(spec.Maps[name]); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { (*to).Close() })
+	}
+	return n
+}
+
+// agent is one that has started. It ends with stop.
+type agent struct {
+	node     *node
+	enforcer *enforcer
+	names    *policy.Names
+	queue    *policy.Queue
+	policies *policy.Policies
+	step     *policy.Step
+}
+
+// begin starts an agent that has restored nothing yet.
+func (n *node) begin(t testing.TB) *agent {
+	t.Helper()
+	a := &agent{node: n, enforcer: &enforcer{maps: n.maps, writer: policymap.New(n.maps)}}
+	a.names = policy.NewNames(policy.Config{Dir: n.dir}, nil, quiet)
+	a.queue = policy.NewQueue(engine.Config{}, a.enforcer, nil, a.names, quiet)
+	a.policies, a.step = policy.New(policy.Config{Dir: n.dir}, a.queue, quiet), policy.NewStep(a.queue)
+	if err := a.policies.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a.queue.Start(nil)
+	return a
+}
+
+func (a *agent) restore(t testing.TB, live ...endpoint.Endpoint) {
+	t.Helper()
+	for _, ep := range live {
+		if _, err := a.step.Restore(t.Context(), ep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.step.Prune(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *agent) stop(t testing.TB) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	if err := errors.Join(a.queue.Stop(ctx), a.policies.Stop(ctx)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *agent) put(t testing.TB, manifests string) {
+	t.Helper()
+	if _, _, err := a.policies.Put(t.Context(), []byte(manifests)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *agent) snapshot(t testing.TB) policy.NameClasses {
+	t.Helper()
+	snapshot, err := a.queue.View().NameClasses(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot
+}
+
+// start returns an agent that has the pod web, number 1, and the pod other, number 2, with policies.
+func (n *node) start(t testing.TB, manifests string) (a *agent, web, other endpoint.Endpoint) {
+	t.Helper()
+	a = n.begin(t)
+	web, other = pod(1, "web"), pod(2, "other")
+	a.restore(t, web, other)
+	a.put(t, manifests)
+	return a, web, other
+}
+
+func pod(i int, app string) endpoint.Endpoint {
+	ep := endpointtest.Endpoint(i)
+	ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+	ep.Metadata = fmt.Sprintf(`{"labels":{"app":%q}}`, app)
+	return ep
+}
+
+// egress is a policy for the pods of app web with these rules.
+func egress(name string, rules ...string) string {
+	return fmt.Sprintf(`
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: %s}
+spec:
+  endpointSelector: {matchLabels: {app: web}}
+  egress: [%s]
+`, name, strings.Join(rules, ", "))
+}
+
+func toName(pattern, port string) string {
+	return fmt.Sprintf(`{toFQDNs: [{matchPattern: %q}], toPorts: [{ports: [{port: %q, protocol: TCP}]}]}`, pattern, port)
+}
+
+func (n *node) journal(t testing.TB) *offline.Journal {
+	t.Helper()
+	j, err := offline.OpenJournal(filepath.Join(n.dir, "journal"), offline.DefaultLimits(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// proxy is a learner that is active, with a snapshot.
+func (n *node) proxy(t testing.TB, snapshot policy.NameClasses) (*offline.Learner, *offline.Journal) {
+	t.Helper()
+	j := n.journal(t)
+	t.Cleanup(func() { _ = j.Close() })
+	l := offline.New(n.maps, j)
+	if err := l.Use(snapshot); err != nil {
+		t.Fatal(err)
+	}
+	l.Resume()
+	return l, j
+}
+
+func named(addresses ...string) (list []dnsname.Address) {
+	for _, text := range addresses {
+		list = append(list, dnsname.Address{Addr: netip.MustParseAddr(text), TTL: time.Hour})
+	}
+	return list
+}
+
+// reaches compares the ports, of 22, 80 and 443, at which the pod reaches an address.
+func (n *node) reaches(t testing.TB, when string, ep endpoint.Endpoint, addr string, want ...uint16) {
+	t.Helper()
+	var got []uint16
+	for _, port := range []uint16{22, 80, 443} {
+		value, err := n.maps.Egress(ep.ID, netip.MustParseAddr(addr), model.TCP, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value == engine.ValueAllow {
+			got = append(got, port)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %s is reached at ports %v, want %v", when, addr, got, want)
+	}
+}
+
+const (
+	a, b, c, inBlock = "192.0.2.1", "192.0.2.2", "2001:db8::1", "198.51.100.1"
+	toBlock          = `{toCIDR: [198.51.100.0/24], toPorts: [{ports: [{port: "22", protocol: TCP}]}]}`
+)
+
+// TestLearnAndReplay: what a proxy learns without agent is in the datapath when Learn returns. The next agent has it from the journal with its first write, and until it
+// would have expired.
+func TestLearnAndReplay(t *testing.T) {
+	n := newNode(t)
+	before, web, other := n.start(t, egress("names", toName("*.example", "443"), toName("www.*", "80"), toBlock))
+	snapshot := before.snapshot(t)
+	before.stop(t)
+
+	proxy, journal := n.proxy(t, snapshot)
+	for _, row := range []struct {
+		name      string
+		addresses []dnsname.Address
+	}{{"db.example", named(a)}, {"www.example", named(b, c)}, {"www.other", named(a)}, {"db.example", named(inBlock)}, {"no.rule", named("192.0.2.9")}, {"db.example", named(a)}} {
+		if err := proxy.Learn(t.Context(), web.ID, row.name, row.addresses); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		n.reaches(t, when+", of two names", web, a, 80, 443)
+		n.reaches(t, when+", of a name that two rules match", web, b, 80, 443)
+		n.reaches(t, when+", IPv6", web, c, 80, 443)
+		n.reaches(t, when+", in a block", web, inBlock, 22, 443)
+		n.reaches(t, when+", of a name that no rule matches", web, "192.0.2.9")
+		n.reaches(t, when+", of no name", web, "192.0.2.3")
+		n.reaches(t, when+", from a pod without policy", other, "192.0.2.3", 22, 80, 443)
+	}
+	check("by the proxy")
+	if got := proxy.Counts(); got != (offline.Counts{Learned: 6, Written: 5}) {
+		t.Errorf("counts %+v, want 6 calls, and 5 addresses written", got)
+	}
+
+	next := n.begin(t)
+	defer next.stop(t)
+	proxy.Suspend()
+	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrSuspended) {
+		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrSuspended)
+	}
+	lookups, mark := journal.List()
+	next.names.Replay(lookups)
+	next.restore(t, web, other)
+	if err := next.names.FinishReplay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := journal.Remove(mark); err != nil {
+		t.Fatal(err)
+	}
+	check("by the next agent")
+	n.reaches(t, "not learned", web, "192.0.2.4")
+	if left, _ := journal.List(); len(left) > 0 {
+		t.Errorf("the journal still has %v", left)
+	}
+	next.put(t, egress("more", toName("no.rule", "22")))
+	n.reaches(t, "with a rule that came later", web, "192.0.2.9", 22)
+}
+
+// TestUseMaps writes the maps that it was given last.
+func TestUseMaps(t *testing.T) {
+	old, now := newNode(t), newNode(t)
+	for _, n := range []*node{old, now} {
+		agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
+		snapshot := agent.snapshot(t)
+		agent.stop(t)
+		if n == old {
+			continue
+		}
+		proxy, _ := old.proxy(t, snapshot)
+		if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrStale) {
+			t.Errorf("with other maps: %v, want %v", err, offline.ErrStale)
+		}
+		proxy.UseMaps(now.maps)
+		if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
+			t.Fatal(err)
+		}
+		old.reaches(t, "in the maps of before", web, a)
+		now.reaches(t, "in those of now", web, a, 443)
+	}
+}
+
+// TestLearnByTheNextProxy: a proxy that was killed has left what the next one and the agent need.
+func TestLearnByTheNextProxy(t *testing.T) {
+	n := newNode(t)
+	before, web, _ := n.start(t, egress("names", toName("*.example", "443")))
+	snapshot := before.snapshot(t)
+	before.stop(t)
+	proxy, journal := n.proxy(t, snapshot)
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
+		t.Fatal(err)
+	}
+	if err := journal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	proxy, journal = n.proxy(t, snapshot)
+	if err := proxy.Learn(t.Context(), web.ID, "b.example", named(b)); err != nil {
+		t.Fatal(err)
+	}
+	n.reaches(t, "by the next proxy", web, a, 443)
+	n.reaches(t, "by the next proxy", web, b, 443)
+	if lookups, _ := journal.List(); len(lookups) != 2 {
+		t.Errorf("the journal has %v, want two names", lookups)
+	}
+}
+
+// TestLearnWhileAgentStays: an agent that the proxy has lost for a while takes what was written, and removes what it does not want.
+func TestLearnWhileAgentStays(t *testing.T) {
+	n := newNode(t)
+	agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
+	defer agent.stop(t)
+	proxy, journal := n.proxy(t, agent.snapshot(t))
+	if err := errors.Join(proxy.Learn(t.Context(), web.ID, "a.example", named(a)), proxy.Learn(t.Context(), 60, "gone.example", named(b))); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Suspend()
+	lookups, _ := journal.List()
+	agent.names.Replay(lookups)
+	if err := agent.names.FinishReplay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.reaches(t, "replayed", web, a, 443)
+	n.reaches(t, "of an endpoint that is not there", web, b)
+}
+
+// TestLearnRefuses: what cannot be used is an error, at once, and changes nothing.
+func TestLearnRefuses(t *testing.T) {
+	n := newNode(t)
+	agent, web, other := n.start(t, egress("names", toName("*.example", "443")))
+	defer agent.stop(t)
+	agent.queue.SetRemote(policy.RemoteChange{
+		Set:       []model.Endpoint{{Key: policy.RemotePrefix + "node", Kind: model.RemoteNode, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.50")}}},
+		SetBlocks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")},
+	})
+	agent.put(t, egress("others", toName("*.test", "80"))) // which is written after that
+	snapshot := agent.snapshot(t)
+	proxy, journal := n.proxy(t, snapshot)
+	learn := func(name string, addresses ...string) error {
+		return proxy.Learn(t.Context(), web.ID, name, named(addresses...))
+	}
+
+	for _, row := range []struct{ what, addr string }{
+		{"a pod's", other.Addresses.IPv4.String()}, {"a pod's, as IPv6", "::ffff:10.0.0.2"}, {"another node's", "192.0.2.50"}, {"of another node's pods", "10.9.0.7"},
+		{"of a metadata service", "169.254.169.254"}, {"link-local", "fe80::1"}, {"loopback", "127.0.0.1"}, {"multicast", "224.0.0.1"}, {"unspecified", "0.0.0.0"},
+	} {
+		if err := learn("www.example", row.addr); !errors.Is(err, offline.ErrReserved) {
+			t.Errorf("an address %s: %v, want %v", row.what, err, offline.ErrReserved)
+		}
+		n.reaches(t, row.what, web, row.addr)
+		if err := learn("www.none", row.addr); err != nil {
+			t.Errorf("an address %s, of a name that no rule matches: %v", row.what, err)
+		}
+	}
+	if err := learn("www.example", other.Addresses.IPv4.String(), a); !errors.Is(err, offline.ErrReserved) {
+		t.Errorf("one of two addresses is a pod's: %v, want %v", err, offline.ErrReserved)
+	}
+	n.reaches(t, "the other one of two", web, a, 443)
+
+	var many []string
+	for i := range 1001 {
+		many = append(many, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}).String())
+	}
+	if err := learn("many.example", many...); !errors.Is(err, offline.ErrFull) {
+		t.Errorf("too many addresses of a name: %v, want %v", err, offline.ErrFull)
+	}
+	n.reaches(t, "of too many", web, many[0])
+
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := proxy.Learn(canceled, web.ID, "www.example", named(b)); !errors.Is(err, context.Canceled) {
+		t.Errorf("when nobody waits any more: %v", err)
+	}
+	agent.put(t, egress("more", toName("*.more", "80")))
+	for _, name := range []string{"www.example", "www.none"} {
+		if err := learn(name, b); !errors.Is(err, offline.ErrStale) {
+			t.Errorf("%s, with other policies in the datapath: %v, want %v", name, err, offline.ErrStale)
+		}
+	}
+	n.reaches(t, "with other policies", web, b)
+	if err := proxy.Use(policy.NameClasses{Rules: []policy.NameRule{{Name: "a..b"}}}); err == nil {
+		t.Error("a rule that matches nothing is accepted")
+	}
+	if err := learn("www.example", b); !errors.Is(err, offline.ErrStale) {
+		t.Errorf("without classes: %v, want %v", err, offline.ErrStale)
+	}
+	for _, class := range []policy.NameClass{{Class: 9, Rules: []int{1}}, {Class: 9, Rules: []int{-1}}} {
+		if err := proxy.Use(policy.NameClasses{Rules: snapshot.Rules[:1], Classes: []policy.NameClass{class}}); err == nil {
+			t.Errorf("%+v is accepted with one rule", class)
+		}
+	}
+	lookups, _ := journal.List()
+	if i := slices.IndexFunc(lookups, func(l names.Lookup) bool { return l.Name == "www.example" }); i < 0 || len(lookups[i].Addresses) != 1 || len(lookups) != 2 {
+		t.Errorf("the journal has %+v, want one address of www.example, and the name without rule", lookups)
+	}
+}
+
+// TestLearnNotReserved: the rules that there are too many of have no class, which is said at once; what an agent has learned for them before stays.
+func TestLearnNotReserved(t *testing.T) {
+	n := newNode(t)
+	var rules []string
+	for i := range 300 {
+		rules = append(rules, toName(fmt.Sprintf("n%d.example", i), "443"))
+	}
+	agent, web, _ := n.start(t, egress("names", rules...))
+	if err := agent.names.Learn(t.Context(), web.ID, "n299.example", named(c)); err != nil {
+		t.Fatal(err)
+	}
+	snapshot := agent.snapshot(t)
+	agent.stop(t)
+	proxy, _ := n.proxy(t, snapshot)
+	for name, want := range map[string]error{"n0.example": nil, "n298.example": offline.ErrNotReserved} {
+		if err := proxy.Learn(t.Context(), web.ID, name, named(a)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	if err := proxy.Learn(t.Context(), web.ID, "n298.example", named(b)); !errors.Is(err, offline.ErrNotReserved) {
+		t.Errorf("an address that has no name: %v, want %v", err, offline.ErrNotReserved)
+	}
+	n.reaches(t, "without a class", web, b)
+	if err := proxy.Learn(t.Context(), web.ID, "n299.example", named(c)); err != nil {
+		t.Errorf("an address that is in force: %v", err)
+	}
+	n.reaches(t, "in force", web, c, 443)
+}
+
+// BenchmarkLearn is what a query of a known name costs.
+func BenchmarkLearn(bm *testing.B) {
+	n := newNode(bm)
+	agent, web, _ := n.start(bm, egress("names", toName("*.example", "443")))
+	defer agent.stop(bm)
+	proxy, _ := n.proxy(bm, agent.snapshot(bm))
+	addresses := named(a, b, c)
+	bm.ReportAllocs()
+	for bm.Loop() {
+		if err := proxy.Learn(bm.Context(), web.ID, "www.example", addresses); err != nil {
+			bm.Fatal(err)
+		}
+	}
+}
