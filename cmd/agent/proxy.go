@@ -26,7 +26,7 @@ func (k proxyKernel) Opener(protocol model.Protocol, client, server netip.AddrPo
 	if errors.Is(err, datapath.ErrNotRedirected) || err == nil && !found.Source.IsValid() {
 		return proxy.Opener{}, proxy.ErrNoOpener
 	}
-	return proxy.Opener{Source: found.Source, Endpoint: found.Endpoint, SentHere: found.SentHere}, err
+	return proxy.Opener{Source: found.Source, Endpoint: found.Endpoint, SentHere: found.SentHere, ToNode: found.ToNode}, err
 }
 
 // Verdict implements [proxy.Kernel].
