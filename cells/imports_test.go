@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"cells/proxy":                     {"api/v1", "bpf/abi", "cells/doctor", "cells/endpoint", "cells/metrics", "cells/policy", "cells/server", "cells/supervisor", "internal"},
 	"cells/proxy/dnsname":             {"cells/policy/model"},
 	"cells/proxy/dnsproxy":            {"cells/proxy/dnsname"},
+	"cells/proxy/established":         {"cells/policy", "internal"},
 	"cells/proxy/httpproxy":           {"cells/policy/model"},
 	"cells/proxy/names":               {"cells/proxy/dnsname", "internal/diskfile", "internal/fault"},
 	"cells/proxy/redirect":            {"bpf", "bpf/abi", "cells/link", "internal"},

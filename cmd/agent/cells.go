@@ -34,6 +34,7 @@ import (
 	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/established"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
@@ -87,6 +88,9 @@ func Cells(cfg Config) fx.Option {
 				return peersOf{n.Peers()}, peersOf{n.Peers()}
 			},
 			newProxyKernel,
+			func(log *slog.Logger) policy.OpenConnections {
+				return established.New(cfg.Established, log.With("cell", "proxy"))
+			},
 			steps,
 			blocks(cfg),
 		),
