@@ -17,7 +17,7 @@
 //	  owner             which node has an address
 //	  remote, route     blocks of other nodes; the kernel's routes to them and from them
 //	  from_uplink       what from_uplink decides about packets of pods of other nodes
-//	  proxy             the way into the proxy, and back
+//	  proxy, redirects  the way into the proxy, and back; who has opened what the proxy accepts
 //	  sweep, expiry     removing old connections: by the agent, and by a timer, which visits the keys in keyqueue
 //	abi/              the types that C and Go share, generated from lib/types.h
 //	include/          asm headers for a target that is no machine

@@ -13,7 +13,8 @@
  *	                                    `--> to_uplink     to_uplink decides policy, after translation
  *	another node's pod --> from_uplink --> pod             from_uplink decides ingress policy, if nothing is translated
  *	                                 `--> the node's stack --> to_pod
- *	to_pod, to_uplink --> the proxy                        what it has to decide about: lib/proxy.h
+ *	to_pod, to_uplink --> the proxy                        what it has to decide about: lib/proxy.h; what is to the node
+ *	                                                       itself gets there by listener.bpf.c
  *
  * They run under tc (clsact in direct action, those of other devices by TCX from Linux 6.6 on) with the link header in place.
  *
@@ -209,6 +210,8 @@ int to_pod(struct __sk_buff *ctx)
 	reason = packet_read(ctx, &pkt, &flow);
 	if (reason)
 		goto drop;
+	if (!ctx->ingress_ifindex && proxy_device() && answers_proxy(ctx, &pkt, &flow))
+		return to_proxy(ctx, proxy_device(), link_id(ctx));
 	key_incoming(&key, ctx, &pkt, &flow);
 	if (flow.flags & FLOW_TRACKED)
 		own = connection_find(&key, &flow, OPENED_BY_OTHER, 1, now);

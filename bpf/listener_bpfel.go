@@ -16,9 +16,26 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	listenerMapActiveCopy      = "active_copy"
+	listenerMapAddresses       = "addresses"
+	listenerMapConnections     = "connections"
+	listenerMapEndpoints       = "endpoints"
+	listenerMapExpirer         = "expirer"
+	listenerMapKeyQueue        = "key_queue"
+	listenerMapLimits          = "limits"
+	listenerMapLinks           = "links"
 	listenerMapListeners       = "listeners"
+	listenerMapPolicies        = "policies"
+	listenerMapPrefixes        = "prefixes"
+	listenerMapRedirects       = "redirects"
+	listenerMapRows            = "rows"
+	listenerMapSlots           = "slots"
+	listenerMapTables          = "tables"
+	listenerMapUnmanaged       = "unmanaged"
+	listenerMapUsage           = "usage"
 	listenerProgSelectListener = "select_listener"
-	listenerVarProxyLink       = "proxy_link"
+	listenerVarDevice          = "device"
+	listenerVarKeyQueueMask    = "key_queue_mask"
 )
 
 // loadListener returns the embedded CollectionSpec for listener.
@@ -70,14 +87,31 @@ type listenerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type listenerMapSpecs struct {
-	Listeners *ebpf.MapSpec `ebpf:"listeners"`
+	ActiveCopy  *ebpf.MapSpec `ebpf:"active_copy"`
+	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
+	Connections *ebpf.MapSpec `ebpf:"connections"`
+	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
+	Expirer     *ebpf.MapSpec `ebpf:"expirer"`
+	KeyQueue    *ebpf.MapSpec `ebpf:"key_queue"`
+	Limits      *ebpf.MapSpec `ebpf:"limits"`
+	Links       *ebpf.MapSpec `ebpf:"links"`
+	Listeners   *ebpf.MapSpec `ebpf:"listeners"`
+	Policies    *ebpf.MapSpec `ebpf:"policies"`
+	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
+	Redirects   *ebpf.MapSpec `ebpf:"redirects"`
+	Rows        *ebpf.MapSpec `ebpf:"rows"`
+	Slots       *ebpf.MapSpec `ebpf:"slots"`
+	Tables      *ebpf.MapSpec `ebpf:"tables"`
+	Unmanaged   *ebpf.MapSpec `ebpf:"unmanaged"`
+	Usage       *ebpf.MapSpec `ebpf:"usage"`
 }
 
 // listenerVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type listenerVariableSpecs struct {
-	ProxyLink *ebpf.VariableSpec `ebpf:"proxy_link"`
+	Device       *ebpf.VariableSpec `ebpf:"device"`
+	KeyQueueMask *ebpf.VariableSpec `ebpf:"key_queue_mask"`
 }
 
 // listenerObjects contains all objects after they have been loaded into the kernel.
@@ -100,12 +134,44 @@ func (o *listenerObjects) Close() error {
 //
 // It can be passed to loadListenerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type listenerMaps struct {
-	Listeners *ebpf.Map `ebpf:"listeners"`
+	ActiveCopy  *ebpf.Map `ebpf:"active_copy"`
+	Addresses   *ebpf.Map `ebpf:"addresses"`
+	Connections *ebpf.Map `ebpf:"connections"`
+	Endpoints   *ebpf.Map `ebpf:"endpoints"`
+	Expirer     *ebpf.Map `ebpf:"expirer"`
+	KeyQueue    *ebpf.Map `ebpf:"key_queue"`
+	Limits      *ebpf.Map `ebpf:"limits"`
+	Links       *ebpf.Map `ebpf:"links"`
+	Listeners   *ebpf.Map `ebpf:"listeners"`
+	Policies    *ebpf.Map `ebpf:"policies"`
+	Prefixes    *ebpf.Map `ebpf:"prefixes"`
+	Redirects   *ebpf.Map `ebpf:"redirects"`
+	Rows        *ebpf.Map `ebpf:"rows"`
+	Slots       *ebpf.Map `ebpf:"slots"`
+	Tables      *ebpf.Map `ebpf:"tables"`
+	Unmanaged   *ebpf.Map `ebpf:"unmanaged"`
+	Usage       *ebpf.Map `ebpf:"usage"`
 }
 
 func (m *listenerMaps) Close() error {
 	return _ListenerClose(
+		m.ActiveCopy,
+		m.Addresses,
+		m.Connections,
+		m.Endpoints,
+		m.Expirer,
+		m.KeyQueue,
+		m.Limits,
+		m.Links,
 		m.Listeners,
+		m.Policies,
+		m.Prefixes,
+		m.Redirects,
+		m.Rows,
+		m.Slots,
+		m.Tables,
+		m.Unmanaged,
+		m.Usage,
 	)
 }
 
@@ -113,7 +179,8 @@ func (m *listenerMaps) Close() error {
 //
 // It can be passed to loadListenerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type listenerVariables struct {
-	ProxyLink *ebpf.Variable `ebpf:"proxy_link"`
+	Device       *ebpf.Variable `ebpf:"device"`
+	KeyQueueMask *ebpf.Variable `ebpf:"key_queue_mask"`
 }
 
 // listenerPrograms contains all programs after they have been loaded into the kernel.

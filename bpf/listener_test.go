@@ -22,7 +22,15 @@ func TestVerifierListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sizeListener(spec)
 	verify(t, spec)
+}
+
+// sizeListener gives the maps that are shared with other programs a size.
+func sizeListener(spec *ebpf.CollectionSpec) {
+	for _, one := range spec.Maps {
+		one.MaxEntries = max(1, one.MaxEntries)
+	}
 }
 
 // TestSelectListener has the program give a socket, or none, what comes by one device, and leave all else alone.
@@ -49,6 +57,7 @@ func TestSelectListener(t *testing.T) {
 		if err := spec.Variables[bpf.SelectListenerLink].Set(uint32(index)); err != nil {
 			t.Fatal(err)
 		}
+		sizeListener(spec)
 		collection, err := ebpf.NewCollection(spec)
 		if err != nil {
 			t.Fatal(err)

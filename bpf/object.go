@@ -71,14 +71,19 @@ func EndpointObject() []byte { return _EndpointBytes }
 
 // The names of the program and the map in the listener object.
 const (
-	SelectListener = listenerProgSelectListener // finds the socket of the proxy for a packet by its device (SK_LOOKUP, Linux 5.9)
+	SelectListener = listenerProgSelectListener // finds the socket of the proxy for a packet (SK_LOOKUP, Linux 5.9)
 
 	Listeners = listenerMapListeners // abi.Listener... -> socket
 
-	SelectListenerLink = listenerVarProxyLink // index of the device that it is for
+	SelectListenerLink = listenerVarDevice // index of the device that it is for, beside those of pods
 )
 
-// Listener returns a new copy of the listener object's specification.
+// ListenerMaps are the names of maps of the endpoint object that the listener object reads and writes.
+func ListenerMaps() []string {
+	return []string{Links, Slots, Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, Redirects}
+}
+
+// Listener returns a new copy of the listener object's specification. It is to be loaded with the maps of [ListenerMaps].
 func Listener() (*ebpf.CollectionSpec, error) { return loadListener() }
 
 // The names of programs, maps and variables in the tunnel object.

@@ -271,7 +271,7 @@ type cAbi struct {
 		Generation uint32
 		Id         uint16
 		SentHere   uint8
-		Pad        uint8
+		ToNode     uint8
 	}
 	Listener uint32
 	_        [4]byte
@@ -502,7 +502,7 @@ type cRedirect struct {
 	Generation uint32
 	Id         uint16
 	SentHere   uint8
-	Pad        uint8
+	ToNode     uint8
 }
 
 type cRedirectKey struct {

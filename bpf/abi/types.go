@@ -136,6 +136,7 @@ const (
 	ProxyMark       = 0x0a7
 	ProxyDivertMark = 0x0a8
 	ProxyMarkMask   = 0xfff
+	ProxyFirstPort  = 61000
 )
 
 // ConnectionTick is the unit of Connection.Expires.

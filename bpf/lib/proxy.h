@@ -6,6 +6,9 @@
  *	client -> node's stack, which diverts all further packets to the proxy's socket (nftables)
  *	proxy -> a connection with the client's address and PROXY_MARK --> to_pod, or another node
  *
+ *	client -> the node itself -> select_listener --> proxy -> a connection as above, by lo --> server
+ *	server on the node -> the client's address -> to_pod: a socket of the proxy has it --> the device porin-l7 --> proxy
+ *
  * A packet goes there only after the node's translation, with its real destination. The proxy applies the rules of both ends that
  * are on this node, and answers with the server's address.
  */
@@ -21,6 +24,7 @@
 #include "event.h"
 #include "flow.h"
 #include "parse.h"
+#include "redirects.h"
 #include "types.h"
 
 /* One entry: index of the device porin-l7; 0 without a proxy. */
@@ -30,14 +34,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } proxy_link SEC(".maps");
-
-/* Which pod has sent what the proxy is about to accept. An entry is needed for the length of a handshake only. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct redirect_key);
-	__type(value, struct redirect);
-} redirects SEC(".maps");
 
 /* comes_from_proxy: has a socket of the proxy sent the packet? */
 static __always_inline _Bool comes_from_proxy(const struct __sk_buff *ctx)
@@ -118,6 +114,51 @@ static __always_inline _Bool may_redirect(const struct flow *flow)
 	       (flow->protocol == IPPROTO_TCP || flow->protocol == IPPROTO_UDP);
 }
 
+/* proxy_device returns the device by which packets get to the proxy, 0 without one. */
+static __always_inline __u32 proxy_device(void)
+{
+	__u32 first = 0;
+	const __u32 *link = bpf_map_lookup_elem(&proxy_link, &first);
+
+	return link ? *link : 0;
+}
+
+/* to_proxy has a packet come by the device. Drops are counted for the endpoint. */
+static __always_inline enum verdict to_proxy(struct __sk_buff *ctx, __u32 device, __u32 id)
+{
+	const struct mac to = { PROXY_MAC };
+	struct ethhdr *eth = packet_head(ctx, ETH_HLEN);
+
+	if (!eth)
+		return drop(id, DROP_MALFORMED);
+	mac_copy(eth->h_dest, &to);
+	ctx->tc_index = 0;
+	ctx->mark = 0;
+	return bpf_redirect(device, BPF_F_INGRESS);
+}
+
+/*
+ * answers_proxy: is the packet, which the node itself sends to a pod's address, for a connection of the proxy's own? It is the answer of a
+ * server on the node, or an ICMP error of the node's. As a global function it is verified by itself, once.
+ */
+__noinline int answers_proxy(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
+{
+	struct connection_key reversed = {};
+	struct addr server;
+
+	if (!pkt || !flow)
+		return 0;
+	if (!(flow->flags & FLOW_TRACKED) || bpf_ntohs(flow->destination_port) < PROXY_FIRST_PORT)
+		return 0;
+	server = flow->flags & FLOW_ERROR ? flow->inner_destination : pkt->source;
+	reversed.remote = pkt->destination;
+	reversed.local_port = flow->source_port;
+	reversed.remote_port = flow->destination_port;
+	reversed.protocol = flow->protocol;
+	reversed.family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
+	return goes_to_proxy(ctx, &reversed, &server);
+}
+
 /*
  * redirect hands a packet to the proxy. id is the pod of this node that has sent it, or NO_ENDPOINT; receiver the endpoint that drops are
  * counted for.
@@ -126,22 +167,13 @@ static __always_inline enum verdict redirect(struct __sk_buff *ctx, struct packe
 					     enum event_place place, __u32 now)
 {
 	struct event_detail detail = { .id = receiver, .place = place, .path = PATH_PROXY };
-	const struct mac to = { PROXY_MAC };
-	__u32 first = 0;
-	const __u32 *link = bpf_map_lookup_elem(&proxy_link, &first);
-	struct ethhdr *eth;
+	__u32 device = proxy_device();
 
-	if (!link || !*link || !may_redirect(flow))
+	if (!device || !may_redirect(flow))
 		return drop_with_event(ctx, pkt, flow, receiver, place, DROP_PROXY, now);
 	if (flow->flags & FLOW_OPENS || flow->protocol == IPPROTO_UDP) {
 		redirect_note(ctx, pkt, flow, id);
 		event_send(ctx, pkt, flow, &detail, now);
 	}
-	eth = packet_head(ctx, ETH_HLEN);
-	if (!eth)
-		return drop(receiver, DROP_MALFORMED);
-	mac_copy(eth->h_dest, &to);
-	ctx->tc_index = 0;
-	ctx->mark = 0;
-	return bpf_redirect(*link, BPF_F_INGRESS);
+	return to_proxy(ctx, device, receiver);
 }

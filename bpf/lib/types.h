@@ -255,7 +255,7 @@ struct redirect {
 	__u32 generation;   /* slot.generation of the pod */
 	__u16 id;	    /* of the pod, if it is of this node, else 0 */
 	__u8 sent_here;	    /* the node has sent the packet itself */
-	__u8 pad;
+	__u8 to_node;	    /* the server's address is the node's own */
 };
 
 /* The sockets in the map listeners. */
@@ -274,6 +274,9 @@ enum listener {
  */
 #define PROXY_MARK 0x0a7
 #define PROXY_MARK_MASK 0xfff
+
+/* The proxy's own connections have ports from this one on. */
+#define PROXY_FIRST_PORT 61000
 
 /* The mark of packets that the node diverts to these sockets: connections that exist, in both directions. */
 #define PROXY_DIVERT_MARK 0x0a8

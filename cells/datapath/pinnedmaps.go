@@ -1,6 +1,8 @@
 package datapath
 
 import (
+	"slices"
+
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/policy"
@@ -19,8 +21,10 @@ func NewPinnedMaps(bpfRoot string) *PinnedMaps { return &PinnedMaps{root: bpfRoo
 
 // Open opens the maps, anew if they are open: an agent that has started may have others. After an error the ones before stay.
 func (p *PinnedMaps) Open() error {
-	opened, err := loader.OpenPinned(p.root, bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,
+	names := append(bpf.ListenerMaps(), bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,
 		bpf.Policies, bpf.ActiveCopy, bpf.Addresses, bpf.Prefixes, bpf.Tables, bpf.Rows)
+	slices.Sort(names)
+	opened, err := loader.OpenPinned(p.root, slices.Compact(names)...)
 	if err != nil {
 		return err
 	}

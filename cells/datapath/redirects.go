@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -21,6 +24,7 @@ type Redirect struct {
 	Source   netip.Addr // before the node has translated it
 	Endpoint uint16     // ID of the endpoint of this node that it is; 0 for any other
 	SentHere bool       // the node itself has sent the first packet
+	ToNode   bool       // the server has an address of the node itself
 }
 
 // ErrNotRedirected is returned for a connection of which the programs know nothing, or whose endpoint is gone.
@@ -33,6 +37,18 @@ func (r *Redirects) SetProxyLink(index int) error {
 			return fmt.Errorf("write the map %s: %w", m.ProxyLink, err)
 		}
 		return nil
+	})
+}
+
+// UseMaps calls f with the maps that the program select_listener shares with the others: see [bpf.ListenerMaps].
+func (r *Redirects) UseMaps(f func(map[string]*ebpf.Map) error) error {
+	return r.maps.use(func(m *bpfMaps) error {
+		all := (*loader.Maps)(m).ByName()
+		shared := map[string]*ebpf.Map{}
+		for _, name := range bpf.ListenerMaps() {
+			shared[name] = all[name]
+		}
+		return f(shared)
 	})
 }
 
@@ -66,7 +82,7 @@ func (r *Redirects) Lookup(protocol uint8, client, server netip.AddrPort) (found
 		if value == (abi.Redirect{}) || value.Id != 0 && m.generation(value.Id) != value.Generation {
 			return ErrNotRedirected
 		}
-		found = Redirect{Source: value.Source.IP(), Endpoint: value.Id, SentHere: value.SentHere != 0}
+		found = Redirect{Source: value.Source.IP(), Endpoint: value.Id, SentHere: value.SentHere != 0, ToNode: value.ToNode != 0}
 		if protocol == unix.IPPROTO_UDP { // a datagram that follows may be on its way
 			return nil
 		}

@@ -48,9 +48,10 @@ type params struct {
 	Log       *slog.Logger
 	Addresses nodeaddr.Source
 	Names     *Names
-	Enforcer  Enforcer     `optional:"true"`
-	Proxy     Proxy        `optional:"true"`
-	Remote    RemoteSource `optional:"true"`
+	Enforcer  Enforcer        `optional:"true"`
+	Proxy     Proxy           `optional:"true"`
+	Remote    RemoteSource    `optional:"true"`
+	Open      OpenConnections `optional:"true"`
 }
 
 type namesParams struct {
@@ -69,6 +70,9 @@ type follower struct{ *nodeaddr.Follower }
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *View, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Names, p.Log)
+	if p.Open != nil {
+		q.CloseWith(p.Open)
+	}
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))

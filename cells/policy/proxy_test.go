@@ -465,3 +465,53 @@ func TestNoProxy(t *testing.T) {
 	n.put(t, strings.Replace(toWebFrom("client"), "name: web", "name: plain", 1))
 	n.wantsPath(t, proxy, client, web, "anything", "with a policy without layer 7 rules")
 }
+
+// recordedClose is an [OpenConnections] that asks about connections.
+type recordedClose struct {
+	ask   func(isAffected func(from, to netip.Addr, port uint16) bool)
+	calls [][]Local
+}
+
+func (r *recordedClose) Close(locals []Local, isAffected func(from, to netip.Addr, port uint16) bool) {
+	r.calls = append(r.calls, locals)
+	r.ask(isAffected)
+}
+
+// TestOpenConnections has connections closed when rules come for an endpoint that was there: those that were allowed, and need the proxy now.
+func TestOpenConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := l7node(t, newFakeProxy(), t.TempDir())
+		web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
+		var affected []string
+		recorded := &recordedClose{ask: func(isAffected func(from, to netip.Addr, port uint16) bool) {
+			for _, from := range []endpoint.Endpoint{client, other} {
+				for _, port := range []uint16{80, 81} {
+					if isAffected(from.Addresses.IPv4, web.Addresses.IPv4, port) {
+						affected = append(affected, fmt.Sprint(from.Spec.Pod.Name, " ", port))
+					}
+				}
+			}
+		}}
+		n.queue.CloseWith(recorded)
+		for i, ep := range []*endpoint.Endpoint{&web, &client, &other} {
+			ep.Spec.NetNSCookie = uint64(100 + i)
+			n.attach(t, *ep)
+		}
+		n.put(t, webRules("client", "/a"))
+		if len(recorded.calls) != 1 || len(recorded.calls[0]) != 1 || recorded.calls[0][0].NetNSCookie != 100 || !slices.Equal(affected, []string{client.Spec.Pod.Name + " 80"}) {
+			t.Errorf("with the first rules: calls %v, affected %v, want the client's connections to web", recorded.calls, affected)
+		}
+		affected = nil
+		n.put(t, webRules("client", "/b"))
+		if len(affected) > 0 {
+			t.Errorf("with other rules: affected %v, which go through the proxy", affected)
+		}
+		calls := len(recorded.calls)
+		late := pod(4, "web")
+		late.Spec.NetNSCookie = 103
+		n.attach(t, late)
+		if len(recorded.calls) != calls {
+			t.Errorf("a new endpoint: calls %v, want none", recorded.calls[calls:])
+		}
+	})
+}

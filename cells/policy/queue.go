@@ -26,22 +26,25 @@ var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 // makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. Rows have layer 7 rules only when the [Proxy] has them.
 // Its methods may be called concurrently.
 type Queue struct {
-	log      *slog.Logger
-	enforcer Enforcer
-	view     *View
-	layer7   *layer7
-	names    *Names
-	task     *task.Task
-	opened   chan struct{} // closed when everything is restored: nothing is written before
-	open     sync.Once
-	remote   <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
+	log             *slog.Logger
+	enforcer        Enforcer
+	view            *View
+	layer7          *layer7
+	names           *Names
+	openConnections OpenConnections // before layer 7 rules come
+	task            *task.Task
+	opened          chan struct{} // closed when everything is restored: nothing is written before
+	open            sync.Once
+	remote          <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
 
 	mu      sync.Mutex // guards the field below
 	waiting []*request
 
 	// Of who has the view's turn.
-	pending []engine.Change // what is not written
-	written bool            // everything has been, once
+	pending []engine.Change    // what is not written
+	written bool               // everything has been, once
+	known   map[string]bool    // the endpoints of this node, at the last write
+	numbers map[string]numbers // of the layer 7 rules in their rows, while there are any
 }
 
 // request is a change that somebody asks for.
@@ -65,7 +68,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names,
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, openConnections: keepOpen{},
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
@@ -356,6 +359,7 @@ func (q *Queue) write() error {
 	}
 	began := time.Now()
 	err := errTooLarge
+	numbersNow := q.closeOpen()
 	if !q.view.engine.Exceeded() {
 		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
 	}
@@ -374,6 +378,10 @@ func (q *Queue) write() error {
 	}
 	q.pending, q.written = nil, true
 	q.view.noteNameRevision(revision)
+	q.numbers, q.known = numbersNow, make(map[string]bool, len(q.view.locals))
+	for key := range q.view.locals {
+		q.known[key] = true
+	}
 	q.names.confirm()
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}

@@ -83,8 +83,12 @@ func (p *Proxy) serveDatagram(ctx context.Context, l *redirect.Listeners, client
 	}
 	q := c.query()
 	q.Message = message
+	reply := l.Reply
+	if c.opener.ToNode {
+		reply = l.ReplyAsNode
+	}
 	p.dns.Go(ctx, q, func(answer []byte) {
-		if err := l.Reply(server, client, answer); err != nil {
+		if err := reply(server, client, answer); err != nil {
 			p.log.Debug("query not answered", "source", client, "destination", server, "error", err)
 		}
 	})

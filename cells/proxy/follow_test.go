@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 	prometheustest "github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/sys/unix"
@@ -41,6 +42,8 @@ func (k *fakeKernel) SetProxyLink(index int) error {
 }
 
 func (k *fakeKernel) ProxyLink() (int, error) { return int(k.link.Load()), nil }
+
+func (k *fakeKernel) UseMaps(f func(map[string]*ebpf.Map) error) error { return f(nil) }
 
 func (k *fakeKernel) Opener(model.Protocol, netip.AddrPort, netip.AddrPort) (Opener, error) {
 	return Opener{}, ErrNoOpener

@@ -35,6 +35,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/cells/proxy/control"
+	"porin.dev/porin/cells/proxy/established"
 	"porin.dev/porin/cells/proxy/mapkernel"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
@@ -89,6 +90,9 @@ func Cells(cfg Config) fx.Option {
 				return peersOf{n.Peers()}, peersOf{n.Peers()}
 			},
 			func(d *datapath.Datapath) proxy.Kernel { return mapkernel.New(d.Redirects(), d.Enforcer()) },
+			func(log *slog.Logger) policy.OpenConnections {
+				return established.New(cfg.Established, log.With("cell", "proxy"))
+			},
 			steps,
 			blocks(cfg),
 		),

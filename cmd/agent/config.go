@@ -23,6 +23,7 @@ import (
 	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/control"
+	"porin.dev/porin/cells/proxy/established"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
@@ -55,6 +56,7 @@ type Config struct {
 	Monitor         monitor.Config
 	Flow            flow.Config
 	Supervisor      supervisor.Config
+	Established     established.Config
 }
 
 // DefaultConfig is what the agent runs with by default.
@@ -80,6 +82,7 @@ func DefaultConfig() Config {
 		Monitor:         monitor.DefaultConfig(),
 		Flow:            flow.DefaultConfig(),
 		Supervisor:      supervisor.DefaultConfig(),
+		Established:     established.DefaultConfig(),
 	}
 }
 
@@ -107,6 +110,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Monitor.Flags(fs)
 	c.Flow.Flags(fs)
 	c.Supervisor.Flags(fs)
+	c.Established.Flags(fs)
 }
 
 // multiPool is the configuration of the node's blocks, with what the agent knows of the node.
@@ -167,7 +171,7 @@ func (c Config) cniConfDir() string {
 func (c Config) Validate() error {
 	errs := []error{
 		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(),
-		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
+		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(), c.Established.Validate(),
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("node-name: want a name"))

@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Source has the addresses of the interfaces of the node, link-local ones left out.
+// Source has the addresses of the interfaces of the node. Link-local ones of IPv6 are left out: every interface has one.
 type Source interface {
 	// List returns all of them, each with the name of an interface that has it.
 	List() (map[netip.Addr]string, error)
@@ -44,7 +44,7 @@ func (kernel) List() (map[netip.Addr]string, error) {
 	ofNode := map[netip.Addr]string{}
 	for _, a := range addrs {
 		addr, ok := netip.AddrFromSlice(a.IP)
-		if !ok || addr.IsLinkLocalUnicast() { // every interface has one of IPv6
+		if !ok || isOfInterface(addr) {
 			continue
 		}
 		name := names[a.LinkIndex]
@@ -67,7 +67,7 @@ func (kernel) Watch(ctx context.Context) (<-chan netip.Addr, error) {
 		defer close(changes)
 		for u := range updates { // to its end, so that the library's goroutine is not left behind
 			addr, ok := netip.AddrFromSlice(u.LinkAddress.IP)
-			if !ok || addr.IsLinkLocalUnicast() {
+			if !ok || isOfInterface(addr) {
 				continue
 			}
 			select {
@@ -77,4 +77,9 @@ func (kernel) Watch(ctx context.Context) (<-chan netip.Addr, error) {
 		}
 	}()
 	return changes, nil
+}
+
+// isOfInterface reports whether the address means something on one interface alone.
+func isOfInterface(addr netip.Addr) bool {
+	return addr.Is6() && !addr.Is4In6() && addr.IsLinkLocalUnicast()
 }

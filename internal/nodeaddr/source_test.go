@@ -35,23 +35,26 @@ func TestKernelList(t *testing.T) {
 	if err := ns.Netlink(t).AddrAdd(link, addr); err != nil {
 		t.Fatal(err)
 	}
-	linkLocal, err := netlink.ParseAddr("fe80::1/64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.Netlink(t).AddrAdd(link, linkLocal); err != nil {
-		t.Fatal(err)
+	for _, text := range []string{"fe80::1/64", "169.254.20.10/32"} {
+		linkLocal, err := netlink.ParseAddr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ns.Netlink(t).AddrAdd(link, linkLocal); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var got map[netip.Addr]string
-	err = ns.Do(func() (err error) {
+	err := ns.Do(func() (err error) {
 		got, err = NewKernel().List()
 		return err
 	})
 	want := map[netip.Addr]string{
 		netip.MustParseAddr("127.0.0.1"): "lo", netip.MustParseAddr("::1"): "lo", netip.MustParseAddr("192.0.2.1"): "eth9",
+		netip.MustParseAddr("169.254.20.10"): "eth9",
 	}
 	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("addresses %v, error %v, want %v: none that is link-local", got, err, want)
+		t.Errorf("addresses %v, error %v, want %v: none of IPv6 that is link-local", got, err, want)
 	}
 }
 

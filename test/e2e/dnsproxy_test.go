@@ -53,16 +53,20 @@ func serveNames(t *testing.T, p party) {
 
 // resolve asks a server for a name.
 func (p party) resolve(network string, server netip.AddrPort, name string) (*dns.Msg, error) {
+	return p.resolveWithin(5*time.Second, network, server, name)
+}
+
+func (p party) resolveWithin(timeout time.Duration, network string, server netip.AddrPort, name string) (*dns.Msg, error) {
 	var conn net.Conn
 	err := p.Do(func() (err error) {
-		conn, err = net.DialTimeout(network, server.String(), 5*time.Second)
+		conn, err = net.DialTimeout(network, server.String(), timeout)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	client := dns.Client{Net: network, Timeout: 5 * time.Second}
+	client := dns.Client{Net: network, Timeout: timeout}
 	answer, _, err := client.ExchangeWithConn(new(dns.Msg).SetQuestion(name, dns.TypeA), &dns.Conn{Conn: conn})
 	return answer, err
 }

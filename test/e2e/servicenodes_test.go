@@ -91,6 +91,8 @@ const (
 	remoteWeb   = "remoteweb"   // HTTP, on the other node
 	names       = "names"       // DNS, on the node of the first pods
 	remoteNames = "remotenames" // DNS, on the other node
+	hostNames   = "hostnames"   // DNS, the node itself
+	hostWeb     = "hostweb"     // HTTP, the node itself
 )
 
 func (n *serviceNodes) services(six bool) []service {
@@ -105,6 +107,8 @@ func (n *serviceNodes) services(six bool) []service {
 		{name: remoteWeb, nodePort: 30085, backends: []netip.AddrPort{n.d.at(six, webPort)}},
 		{name: names, backends: []netip.AddrPort{n.b.at(six, dnsPort)}},
 		{name: remoteNames, backends: []netip.AddrPort{n.d.at(six, dnsPort)}},
+		{name: hostNames, backends: []netip.AddrPort{n.node1.at(six, dnsPort)}},
+		{name: hostWeb, backends: []netip.AddrPort{n.node1.at(six, webPort)}},
 	}
 	for i := range all {
 		all[i].clusterIP = netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + i)})

@@ -26,7 +26,7 @@ func adopt(dir string, spec *ebpf.CollectionSpec, maps *Maps) (_ *Programs, err 
 		}
 	}()
 	configurations := map[ebpf.MapID]bool{}
-	for name, to := range out.byName() {
+	for name, to := range out.ByName() {
 		var configuration ebpf.MapID
 		if *to, configuration, err = adoptProgram(filepath.Join(dir, name), spec, name, maps); err != nil {
 			return nil, fmt.Errorf("adopt BPF program %s: %w", name, err)

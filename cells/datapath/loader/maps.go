@@ -115,7 +115,8 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 	}
 }
 
-func (m *Maps) byName() map[string]*ebpf.Map {
+// ByName returns the maps by the names that package bpf has.
+func (m *Maps) ByName() map[string]*ebpf.Map {
 	all := map[string]*ebpf.Map{}
 	for name, one := range m.pointers() {
 		all[name] = *one
@@ -124,7 +125,7 @@ func (m *Maps) byName() map[string]*ebpf.Map {
 }
 
 func (m *Maps) close() {
-	for _, one := range m.byName() {
+	for _, one := range m.ByName() {
 		if one != nil {
 			one.Close()
 		}
@@ -133,7 +134,7 @@ func (m *Maps) close() {
 
 func (m *Maps) ids() (map[ebpf.MapID]bool, error) {
 	ids := map[ebpf.MapID]bool{}
-	for name, one := range m.byName() {
+	for name, one := range m.ByName() {
 		id, err := idOf(one)
 		if err != nil {
 			return nil, fmt.Errorf("describe map %s: %w", name, err)

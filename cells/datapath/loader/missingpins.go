@@ -71,11 +71,11 @@ type expectedPin struct {
 }
 
 func (o *Objects) expectedPins() (all []expectedPin, err error) {
-	for name, m := range o.Maps.byName() {
+	for name, m := range o.Maps.ByName() {
 		id, idErr := idOf(m)
 		all, err = append(all, expectedPin{filepath.Join("maps", name), id, readMapPin, clonePin(m)}), errors.Join(err, idErr)
 	}
-	for name, p := range o.Programs.byName() {
+	for name, p := range o.Programs.ByName() {
 		all = append(all, expectedPin{filepath.Join("programs", o.Digest, name), (*p).ID, readProgramPin, clonePin((*p).Program)})
 	}
 	return all, err

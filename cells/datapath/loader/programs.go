@@ -38,7 +38,7 @@ func newProgram(p *ebpf.Program) (*Program, *ebpf.ProgramInfo, error) {
 	return &Program{Program: p, ID: uint32(id), Tag: info.Tag}, info, nil
 }
 
-func (p *Programs) byName() map[string]**Program {
+func (p *Programs) ByName() map[string]**Program {
 	return map[string]**Program{bpf.FromPod: &p.FromPod, bpf.ToPod: &p.ToPod, bpf.ToUplink: &p.ToUplink, bpf.FromUplink: &p.FromUplink}
 }
 
@@ -46,7 +46,7 @@ func (p *Programs) close() {
 	if p == nil {
 		return
 	}
-	for _, one := range p.byName() {
+	for _, one := range p.ByName() {
 		if *one != nil {
 			(*one).Close()
 		}
@@ -66,7 +66,7 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 	if err := configureConntrack(spec, kernel); err != nil {
 		return nil, fmt.Errorf("configure BPF programs: %w", err)
 	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName(), Cache: kernel})
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.ByName(), Cache: kernel})
 	if err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w", err)
 	}
@@ -77,7 +77,7 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 			out.close()
 		}
 	}()
-	for name, to := range out.byName() {
+	for name, to := range out.ByName() {
 		if *to, _, err = newProgram(collection.DetachProgram(name)); err != nil {
 			return nil, fmt.Errorf("describe BPF program %s: %w", name, err)
 		}
@@ -85,7 +85,7 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 	if err := tryAttach(out); err != nil {
 		return nil, err
 	}
-	for name, p := range out.byName() {
+	for name, p := range out.ByName() {
 		if err := replaceProgramPin((*p).Program, filepath.Join(dir, name)); err != nil {
 			return nil, fmt.Errorf("pin BPF program %s: %w", name, err)
 		}
@@ -101,7 +101,7 @@ func loadSweep(spec *ebpf.CollectionSpec, maps *Maps) (*ebpf.Program, error) {
 			delete(spec.Programs, name)
 		}
 	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.byName()})
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.ByName()})
 	if err != nil {
 		return nil, fmt.Errorf("load BPF program %s: %w", bpf.Sweep, err)
 	}

@@ -36,7 +36,7 @@ func (m *Maps) publication(cfg Config) (operations []func() error) {
 	}
 	names := slices.DeleteFunc(bpf.MapNames(), func(name string) bool { return name == bpf.Usage })
 	for _, name := range append(names, bpf.Usage) {
-		one := m.byName()[name]
+		one := m.ByName()[name]
 		if !m.unpinned[name] {
 			continue
 		}

@@ -22,7 +22,7 @@ type StalePin struct {
 func (l *Loader) StalePins(of *Objects) (stale []StalePin, err error) {
 	isStale := map[string]func(name string) bool{
 		l.cfg.programsDir(): func(name string) bool { return name != of.Digest },
-		l.cfg.mapsDir():     func(name string) bool { return of.Maps.byName()[name] == nil },
+		l.cfg.mapsDir():     func(name string) bool { return of.Maps.ByName()[name] == nil },
 		l.cfg.stagingDir():  func(string) bool { return true },
 	}
 	for _, dir := range []string{l.cfg.programsDir(), l.cfg.mapsDir(), l.cfg.stagingDir()} {
@@ -68,7 +68,7 @@ func (l *Loader) StalePrograms(of *Objects) (stale []uint32, err error) {
 }
 
 func (p *Programs) has(id uint32) bool {
-	for _, one := range p.byName() {
+	for _, one := range p.ByName() {
 		if (*one).ID == id {
 			return true
 		}

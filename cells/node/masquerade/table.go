@@ -55,6 +55,7 @@ func newSets(f family) familySets {
 
 func (t *Table) chain() nft.Chain {
 	c := nft.Chain{Name: chainName, Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting, Order: afterOthers}
+	c.Rules = append(c.Rules, nft.On("to the node itself: of the proxy, as a pod").Meta(expr.MetaKeyOIFNAME, 0).Equal(0, ifname("lo")...).Verdict(expr.VerdictAccept))
 	for _, f := range t.families {
 		sets := t.sets[f.name]
 		c.Rules = append(c.Rules,

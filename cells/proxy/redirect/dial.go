@@ -12,13 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/fault"
 )
 
 // The ports of the proxy's own connections, above those that pods choose for theirs (ip_local_port_range): two
 // connections of the same addresses and ports cannot be told apart.
 const (
-	firstPort = 61000
+	firstPort = abi.ProxyFirstPort
 	ports     = 65536 - firstPort
 )
 

@@ -96,11 +96,11 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 }
 
 // attach has the sockets get what comes by the device, in place of those of a former agent.
-func (l *Listeners) attach(pin string, index int) (err error) {
+func (l *Listeners) attach(pin string, index int, programs Link) (err error) {
 	if l.compare(pin, index) == "" {
 		return nil
 	}
-	if err := l.load(index); err != nil {
+	if err := programs.UseMaps(func(shared map[string]*ebpf.Map) error { return l.load(index, shared) }); err != nil {
 		return err
 	}
 	attached, err := link.LoadPinnedLink(pin, nil)
@@ -136,8 +136,8 @@ func (l *Listeners) attachAnew(pin string) error {
 	return nil
 }
 
-// load loads the program for a device, with the sockets in its map.
-func (l *Listeners) load(index int) error {
+// load loads the program for a device, with the sockets in its map, and maps of other programs.
+func (l *Listeners) load(index int, shared map[string]*ebpf.Map) error {
 	l.unload()
 	spec, err := bpf.Listener()
 	if err != nil {
@@ -146,15 +146,25 @@ func (l *Listeners) load(index int) error {
 	if err := errors.Join(rlimit.RemoveMemlock(), spec.Variables[bpf.SelectListenerLink].Set(uint32(index))); err != nil {
 		return fmt.Errorf("configure %s: %w", bpf.SelectListener, err)
 	}
-	collection, err := ebpf.NewCollection(spec)
+	for name, one := range spec.Maps {
+		if m := shared[name]; m != nil {
+			one.MaxEntries = m.MaxEntries()
+		} else {
+			one.MaxEntries = max(1, one.MaxEntries)
+		}
+	}
+	var objects struct {
+		Program *ebpf.Program `ebpf:"select_listener"`
+		Sockets *ebpf.Map     `ebpf:"listeners"`
+	}
+	err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil && errors.Is(features.HaveProgramType(ebpf.SkLookup), ebpf.ErrNotSupported) {
 		return fmt.Errorf("load %s: %w: %w", bpf.SelectListener, ErrUnsupported, err)
 	}
 	if err != nil {
 		return fmt.Errorf("load %s: %w", bpf.SelectListener, err)
 	}
-	defer collection.Close()
-	l.program, l.sockets, l.index = collection.DetachProgram(bpf.SelectListener), collection.DetachMap(bpf.Listeners), index
+	l.program, l.sockets, l.index = objects.Program, objects.Sockets, index
 	for place, socket := range l.all() {
 		err := onSocket(socket, func(fd int) error { return l.sockets.Put(place, uint64(fd)) })
 		if err != nil {

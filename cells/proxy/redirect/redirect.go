@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -20,10 +21,12 @@ import (
 var ErrUnsupported = fault.New(fault.Unavailable,
 	"kernel lacks what the proxy needs: veth, SK_LOOKUP programs (Linux 5.9), and nf_tables with inet tables and socket expressions (CONFIG_NFT_SOCKET)")
 
-// Link tells the programs by which device packets get to the proxy; 0 is none.
+// Link is the programs that redirect packets. They are told by which device packets get to the proxy; 0 is none.
 type Link interface {
 	SetProxyLink(index int) error
 	ProxyLink() (index int, err error)
+	// UseMaps calls f with the maps that select_listener shares with them ([bpf.ListenerMaps]). It has its own, empty ones, of those that are missing.
+	UseMaps(f func(map[string]*ebpf.Map) error) error
 }
 
 // Config says where the way into the proxy is kept.
@@ -85,7 +88,7 @@ func (r *Redirect) open() error {
 			return err
 		}
 	}
-	if err := r.listeners.attach(r.pin(), index); err != nil {
+	if err := r.listeners.attach(r.pin(), index, r.link); err != nil {
 		return err
 	}
 	return r.link.SetProxyLink(index)

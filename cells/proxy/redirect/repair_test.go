@@ -49,6 +49,8 @@ func (p *programs) ProxyLink() (int, error) {
 	return p.index, nil
 }
 
+func (p *programs) UseMaps(f func(map[string]*ebpf.Map) error) error { return f(nil) }
+
 // world is a node with a way into the proxy.
 type world struct {
 	node     *testutil.Namespace

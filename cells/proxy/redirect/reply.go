@@ -68,6 +68,63 @@ func reply(server, client netip.AddrPort, payload []byte) error {
 	return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, payload, proxyMark(), sockaddr(client), 0))
 }
 
+// ReplyAsNode is [Listeners.Reply] for a server whose address is the node's. Its own socket has that port, so the datagram is sent by one without
+// ports (raw(7)).
+func (l *Listeners) ReplyAsNode(server, client netip.AddrPort, payload []byte) error {
+	err := l.namespace.do(func() error { return replyRaw(server, client, payload) })
+	if err != nil {
+		return fmt.Errorf("reply to %s as %s: %w", client, server, err)
+	}
+	return nil
+}
+
+func replyRaw(server, client netip.AddrPort, payload []byte) error {
+	family := unix.AF_INET
+	if server.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(server.Addr(), 0))); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, datagram(server, client, payload), proxyMark(), sockaddr(netip.AddrPortFrom(client.Addr(), 0)), 0))
+}
+
+// datagram is a payload with the header of UDP.
+func datagram(from, to netip.AddrPort, payload []byte) []byte {
+	const header, checksum = 8, 6
+	b := make([]byte, 0, header+len(payload))
+	for _, field := range []uint16{from.Port(), to.Port(), uint16(header + len(payload)), 0} {
+		b = binary.BigEndian.AppendUint16(b, field)
+	}
+	b = append(b, payload...)
+	var sum uint32
+	add := func(b []byte) {
+		for ; len(b) > 1; b = b[2:] {
+			sum += uint32(binary.BigEndian.Uint16(b))
+		}
+		if len(b) == 1 {
+			sum += uint32(b[0]) << 8
+		}
+	}
+	add(from.Addr().AsSlice())
+	add(to.Addr().AsSlice())
+	add(b)
+	for sum += unix.IPPROTO_UDP + uint32(len(b)); sum > 0xffff; {
+		sum = sum>>16 + sum&0xffff
+	}
+	complement := ^uint16(sum)
+	if complement == 0 { // 0 stands for no checksum
+		complement = 0xffff
+	}
+	binary.BigEndian.PutUint16(b[checksum:], complement)
+	return b
+}
+
 // proxyMark is the control message that marks one datagram (SO_MARK).
 func proxyMark() []byte {
 	message := make([]byte, unix.CmsgSpace(4))

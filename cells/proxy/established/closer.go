@@ -1,0 +1,115 @@
+package established
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/internal/conntrack"
+	"porin.dev/porin/internal/netns"
+)
+
+// timeout is for all pods of one change: others wait meanwhile.
+const timeout = 250 * time.Millisecond
+
+// Closer is the [policy.OpenConnections].
+type Closer struct {
+	cfg         Config
+	log         *slog.Logger
+	unsupported atomic.Bool // it is in the log
+}
+
+// New returns what closes connections, or leaves them, as the configuration says.
+func New(cfg Config, log *slog.Logger) *Closer { return &Closer{cfg: cfg, log: log} }
+
+// Close implements [policy.OpenConnections].
+func (c *Closer) Close(locals []policy.Local, isAffected func(from, to netip.Addr, port uint16) bool) {
+	if c.cfg.OpenConnections == Keep || c.unsupported.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cookies := map[uint64]bool{}
+	for _, l := range locals {
+		cookies[l.NetNSCookie] = true
+	}
+	namespaces, err := netns.Find(ctx, cookies)
+	if err != nil {
+		c.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
+		return
+	}
+	defer netns.CloseAll(namespaces)
+	tracking, err := conntrack.Open(0)
+	if err == nil {
+		defer tracking.Close()
+	} else {
+		tracking = nil // then nothing is translated
+	}
+	for _, l := range locals {
+		file := namespaces[l.NetNSCookie]
+		if file == nil {
+			c.log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
+			continue
+		}
+		n, err := 0, ctx.Err()
+		if err == nil {
+			n, err = closeIn(int(file.Fd()), func(s socket, accepts bool) bool {
+				from, to := ends(tracking, s, accepts)
+				return isAffected(from.Addr(), to.Addr(), to.Port())
+			})
+		}
+		if errors.Is(err, errUnsupported) && !c.unsupported.Swap(true) {
+			c.log.Warn("open connections that get layer 7 rules cannot be closed, and are reset with their next packet", "error", err)
+		} else if err != nil {
+			c.log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
+		}
+		if n > 0 {
+			c.log.Info("connections closed that layer 7 rules are for from now on", "endpoint", l.ID, "connections", n)
+		}
+	}
+}
+
+// closeIn closes sockets of a network namespace, and returns how many.
+func closeIn(namespace int, isAffected func(s socket, accepts bool) bool) (n int, err error) {
+	err = netns.In(namespace, func() error {
+		all, err := list()
+		if err != nil {
+			return err
+		}
+		ports := listening(all)
+		for _, s := range all {
+			_, accepts := slices.BinarySearch(ports, s.local.Port())
+			if s.state == listens || s.local.Addr().IsLoopback() || !isAffected(s, accepts) {
+				continue
+			}
+			if err := s.destroy(); err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+// ends returns who has opened a connection, and to whom, after the node's translation. What connection tracking does not know is not translated;
+// then a pod that listens at the port has accepted it.
+func ends(tracking *conntrack.Socket, s socket, accepts bool) (from, to netip.AddrPort) {
+	if tracking != nil {
+		c, found, err := tracking.Get(unix.IPPROTO_TCP, conntrack.Tuple{Source: s.local, Destination: s.remote}, false)
+		if err == nil && found {
+			return c.Original.Source, c.Reply.Source
+		}
+	}
+	if accepts {
+		return s.remote, s.local
+	}
+	return s.local, s.remote
+}
