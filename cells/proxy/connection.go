@@ -161,6 +161,7 @@ func (c *connection) hasEndpoint(id uint16) bool { return c.opener.Endpoint == i
 // session is a connection that is being served.
 type session struct {
 	*connection
+	ctx    context.Context // of all that serves it
 	cancel context.CancelCauseFunc
 	drain  func()
 	done   chan struct{} // closed when it has ended

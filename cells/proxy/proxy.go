@@ -32,7 +32,8 @@ type Proxy struct {
 	use      use
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
-	reading  sync.WaitGroup            // of datagrams
+	reading  sync.WaitGroup            // who accepts connections and reads datagrams
+	admitted sync.WaitGroup            // connections that were accepted, until they are sessions or refused
 	drain    time.Duration             // how long requests that are being served may take when the proxy stops
 	opened   func(*redirect.Listeners) // is told of the listening sockets, and of nil when there are none any more
 
@@ -99,6 +100,7 @@ func (p *Proxy) Stop(ctx context.Context) error {
 		return err
 	}
 	p.reading.Wait()
+	p.admitted.Wait()
 	err = errors.Join(err, p.sessions.stop(ctx, p.drain))
 	answered := make(chan struct{})
 	go func() {
@@ -215,7 +217,7 @@ func (p *Proxy) serve(l *redirect.Listeners) {
 	stopped := p.stopped
 	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
 		if listener != nil {
-			p.served.Go(func() { p.accept(stopped, listener) })
+			p.reading.Go(func() { p.accept(stopped, listener) })
 		}
 	}
 	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
@@ -244,47 +246,60 @@ func (p *Proxy) accept(ctx context.Context, listener *net.TCPListener) {
 			continue
 		}
 		p.meters.accept()
+		p.admitted.Add(1)
 		p.served.Go(func() { p.serveConn(conn) })
 	}
 }
 
 // serveConn serves one connection to its end.
 func (p *Proxy) serveConn(conn *net.TCPConn) {
-	c, dns, err := p.admit(conn)
+	s, serve, err := p.begin(conn)
+	p.admitted.Done()
 	if err != nil {
 		p.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
 		p.meters.refuse(err)
 		reset(conn)
 		return
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	s := &session{connection: c, cancel: cancel, done: make(chan struct{})}
-	serve := p.newHTTP(s, conn)
+	defer p.sessions.remove(s)
+	defer s.cancel(nil)
+	if err := serve(s.ctx); err != nil {
+		p.log.Debug("connection ended", "source", s.client, "destination", s.server, "error", err)
+	}
+}
+
+// begin makes a session of a connection, and returns what serves it.
+func (p *Proxy) begin(conn *net.TCPConn) (_ *session, serve func(context.Context) error, err error) {
+	c, dns, err := p.admit(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &session{connection: c, done: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	serve = p.newHTTP(s, conn)
 	if dns {
-		draining, drain := context.WithCancel(context.Background())
-		defer drain()
-		s.drain = drain
-		serve = func(ctx context.Context) error {
-			p.dns.ServeTCP(ctx, draining, conn, c.query())
-			return nil
-		}
+		serve = p.newDNSStream(s, conn)
 	}
 	if err := p.sessions.add(s); err != nil {
-		p.log.Debug("connection refused", "source", c.client, "destination", c.server, "error", err)
-		p.meters.refuse(err)
-		reset(conn)
-		return
+		s.cancel(nil)
+		return nil, nil, err
 	}
-	defer p.sessions.remove(s)
 	// Between the decision above and add, a policy may have changed, or an endpoint have gone.
 	if _, err := c.decide(); err != nil {
-		p.meters.refuse(err)
-		reset(conn)
-		return
+		p.sessions.remove(s)
+		s.cancel(nil)
+		return nil, nil, err
 	}
-	if err := serve(ctx); err != nil {
-		p.log.Debug("connection ended", "source", c.client, "destination", c.server, "error", err)
+	return s, serve, nil
+}
+
+// newDNSStream returns what serves a connection for queries.
+func (p *Proxy) newDNSStream(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
+	draining, drain := context.WithCancel(s.ctx)
+	s.drain = drain
+	return func(ctx context.Context) error {
+		p.dns.ServeTCP(ctx, draining, conn, s.query())
+		return nil
 	}
 }
 

@@ -260,7 +260,7 @@ func (r *Remote) run(ctx context.Context) error {
 }
 
 // connect greets the proxy with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
-func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *session, ended chan struct{}, err error) {
+func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *session, ended <-chan struct{}, err error) {
 	greeting, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	conn, err := dial(greeting, r.cfg.Socket)
@@ -268,9 +268,8 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 		return nil, nil, err
 	}
 	s := &session{}
-	ended = make(chan struct{})
-	var once sync.Once
-	end := func() { once.Do(func() { close(ended) }) }
+	gone := make(chan struct{})
+	end := sync.OnceFunc(func() { close(gone) })
 	s.peer = newPeer(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
 		return nil, nil, r.handle(ctx, s, m, end)
 	})
@@ -310,7 +309,7 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	if newer > rules.Version { // changes that did not find this session
 		r.sendLater(s, newer)
 	}
-	return s, ended, nil
+	return s, gone, nil
 }
 
 // sendLater gives a session the rules without waiting for it.

@@ -293,23 +293,31 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
+	s.learner.setAgent(p) // queries come as soon as the rules are applied
+	refused, err := s.apply(ctx, h.Rules)
+	if err != nil {
+		s.learner.setAgent(s.agent())
+		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
+		return nil, nil, err
+	}
+	s.version = h.Rules.Version
 	s.mu.Lock()
 	s.agents[p], s.current = struct{}{}, p
-	first := !isClosed(s.greeted)
-	if first {
+	if !isClosed(s.greeted) {
 		close(s.greeted)
 	}
 	s.mu.Unlock()
-	s.version = h.Rules.Version
-	refused, err := s.apply(ctx, h.Rules)
-	if err != nil {
-		return nil, nil, err
-	}
-	s.learner.setAgent(p)
 	s.proxy.Changed() // endpoints may have gone while no agent was there
 	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
 	s.give(p)
 	return welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}, nil, nil
+}
+
+// agent is the current one, nil if there is none.
+func (s *Server) agent() *peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
 }
 
 func isClosed(c chan struct{}) bool {

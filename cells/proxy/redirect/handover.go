@@ -23,16 +23,16 @@ func (h Handover) Close() error {
 	return err
 }
 
-// Take has the next Open use what another process gave, instead of sockets and a lock of its own. It keeps what it is given. An open way stays as it is.
+// Take has the next Open use what another process gave, instead of sockets and a lock of its own. It keeps what it is given first: further sockets, such as the
+// same ones from who holds copies, are closed, and so are those for a way that is open.
 func (r *Redirect) Take(given Handover) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listeners != nil {
+	if r.listeners != nil || len(r.taken.Sockets) > 0 || r.taken.Lock != nil {
 		return given.Close()
 	}
-	err := r.taken.Close()
 	r.taken = given
-	return err
+	return nil
 }
 
 // Yield returns copies for the process that takes the place of this one, which goes on accepting. Until Resume, nothing is compared or repaired: the other process
