@@ -32,13 +32,6 @@ done
 status=0
 for version; do
 	wait "${runs[$version]}" && continue
-	# An emulated CPU may run an instruction that another one is patching (a jump label: "Oops: int3"), and the kernel panics. A panic of
-	# our own making comes again.
-	if grep -q 'the machine ended before the command did' "$dir/$version.log"; then
-		echo "== the machine with kernel $version has ended by itself: once more"
-		mv "$dir/$version.log" "$dir/$version.ended.log"
-		test/kernels/vm.sh "$version" "$dir" "$command" 2>&1 | sed -u "s/^/$version	/" | tee "$dir/$version.log" && continue
-	fi
 	status=1
 	failed+=("$version")
 done
