@@ -8,6 +8,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/policymap"
 )
 
 // PinnedMaps are maps that the agent has pinned, opened by a proxy in a process of its own. They stay when the agent ends.
@@ -19,8 +20,9 @@ type PinnedMaps struct {
 // NewPinnedMaps returns maps that are not open: [ErrNotStarted] is what they answer.
 func NewPinnedMaps(bpfRoot string) *PinnedMaps { return &PinnedMaps{root: bpfRoot} }
 
-// Open opens the maps, anew if they are open: an agent that has started may have others. After an error the ones before stay.
-func (p *PinnedMaps) Open() error {
+// Open opens the maps, anew if they are open: an agent that has started may have others. It calls use with those of policies before it closes the ones of before.
+// After an error these stay.
+func (p *PinnedMaps) Open(use func(policymap.Maps)) error {
 	names := append(bpf.ListenerMaps(), bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,
 		bpf.Policies, bpf.ActiveCopy, bpf.Addresses, bpf.Prefixes, bpf.Tables, bpf.Rows)
 	slices.Sort(names)
@@ -28,6 +30,7 @@ func (p *PinnedMaps) Open() error {
 	if err != nil {
 		return err
 	}
+	use(policyMaps(opened))
 	p.replace(opened)
 	return nil
 }

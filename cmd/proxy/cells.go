@@ -32,7 +32,7 @@ func Cells(cfg Config) fx.Option {
 				return m
 			},
 			func(m *datapath.PinnedMaps) (proxy.Kernel, control.Maps) { return mapkernel.New(m.Redirects(), m), m },
-			control.NewLearner,
+			func(log *slog.Logger) *control.Learner { return control.NewLearner(cfg.Control, log) },
 			func(l *control.Learner) policy.Learner { return l },
 			restored.Opened,
 		),

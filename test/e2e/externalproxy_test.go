@@ -267,8 +267,10 @@ func TestExternalProxyReplaced(t *testing.T) {
 // TestExternalProxyAgentAway kills and stops the agent ten times under load: what goes through the proxy goes on, and rules apply.
 func TestExternalProxyAgentAway(t *testing.T) {
 	n, p := newExternal(t)
-	n.ciliumPolicy(publicBothWays)
-	l, kept := n.load(true), n.load(false)
+	n.ciliumPolicy(webAndNames)
+	serveNames(t, n.b)
+	serveNames(t, n.d)
+	l, kept, queries := n.load(true), n.load(false), n.queries()
 	for i := range 10 {
 		if i%2 == 0 {
 			n.one.agent.Kill(t)
@@ -283,7 +285,43 @@ func TestExternalProxyAgentAway(t *testing.T) {
 	}
 	l.check(t, "kept connections, agent ended ten times")
 	kept.check(t, "new connections, agent ended ten times")
+	queries.check(t, "queries, agent ended ten times")
 	n.one.agrees()
+}
+
+// TestExternalProxyLearns has names resolved while no agent is there, of which policies select the addresses: pods get the answers, and the next agent knows them. A
+// name that the rules do not allow is refused.
+func TestExternalProxyLearns(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}, {toFQDNs: [{matchPattern: \"*.example.com\"}], toPorts: [{ports: [{port: \"443\"}]}]}]}")
+	serveNames(t, n.b)
+	testutil.Eventually(t, func() error { // the proxy hears of what is reserved for names after the policy is in force
+		text, err := os.ReadFile(filepath.Join(n.one.node.StateDir, "proxy-rules.json"))
+		if err == nil && !strings.Contains(string(text), `"pattern":"*.example.com"`) {
+			err = fmt.Errorf("the proxy knows nothing of names: %s", text)
+		}
+		return err
+	})
+	n.one.agent.Kill(t)
+	for _, network := range []string{"udp", "tcp"} {
+		answer, err := n.a.resolve(network, n.b.at(false, dnsPort), network+".example.com.")
+		if err != nil || answer.Rcode != dns.RcodeSuccess {
+			t.Errorf("by %s without an agent: %v, %v", network, answer, err)
+		}
+	}
+	if answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), "www.example.net."); err != nil || answer.Rcode != dns.RcodeRefused {
+		t.Errorf("a name that is not allowed: %v, %v", answer, err)
+	}
+	p.kill()
+	startProxy(t, n.one.node) // it has the journal of the former one
+	n.one.agent.Start(t)
+	testutil.Eventually(t, func() error {
+		out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
+		if !strings.Contains(out, "udp.example.com") || !strings.Contains(out, "tcp.example.com") {
+			return fmt.Errorf("the next agent does not know what was learned:\n%s", out)
+		}
+		return nil
+	})
 }
 
 // TestExternalProxyKilled kills the proxy: connections that are opened meanwhile wait for the next one, of the agent's sockets. With the agent away, too, the next

@@ -27,7 +27,32 @@ func RemoteModule(cfg RemoteConfig) fx.Option {
 		supervisor.Health(newReporter),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
+		fx.Invoke(followClasses),
 	)
+}
+
+// followClasses has proxies told of what is reserved for names whenever that changes.
+func followClasses(lc fx.Lifecycle, r *Remote, view *policy.View) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	lc.Append(fx.StartStopHook(
+		func() {
+			go func() {
+				defer close(done)
+				for ctx.Err() == nil {
+					changed := view.NameClassesChanged()
+					if classes, err := view.NameClasses(ctx); err == nil {
+						r.UseClasses(classes)
+					}
+					select {
+					case <-changed:
+					case <-ctx.Done():
+					}
+				}
+			}()
+		},
+		func() { cancel(); <-done },
+	))
 }
 
 type remoteParams struct {
@@ -35,7 +60,7 @@ type remoteParams struct {
 
 	Lifecycle fx.Lifecycle
 	Config    RemoteConfig
-	Learner   policy.Learner
+	Names     *policy.Names
 	Kernel    proxy.Kernel // the proxy opens its maps when the agent connects
 	Restored  *restored.Barrier
 	Log       *slog.Logger
@@ -43,7 +68,7 @@ type remoteParams struct {
 
 // startRemote is [NewRemote] bound to the application's life. It connects before endpoints are restored: the first write of policies needs the proxy.
 func startRemote(p remoteParams) *Remote {
-	r := NewRemote(p.Config, p.Learner, p.Log)
+	r := NewRemote(p.Config, p.Names, p.Log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	p.Lifecycle.Append(fx.Hook{

@@ -2,42 +2,172 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"sync"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
 )
 
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
 var ErrNoAgent = fault.New(fault.Unavailable, "no agent is connected that would put the addresses into the policy")
 
-// Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent.
+// Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent, and without one it does what it can.
 type Learner struct {
-	mu    sync.Mutex // guards the field below
-	agent *peer      // nil while none is connected
+	dir string
+	log *slog.Logger
+
+	mu      sync.Mutex // guards the fields below
+	agent   *peer      // nil while none is connected
+	journal *offline.Journal
+	offline *offline.Learner // nil until open
+	maps    policymap.Maps
+	classes *policy.NameClasses
 }
 
 var _ policy.Learner = (*Learner)(nil)
 
-// NewLearner returns one without an agent.
-func NewLearner() *Learner { return &Learner{} }
+// NewLearner returns one without an agent, whose journal is not open.
+func NewLearner(cfg Config, log *slog.Logger) *Learner {
+	return &Learner{dir: cfg.StateDir, log: log}
+}
 
+// open opens the journal, which one process may have: a proxy that takes over does so when the former one has closed it.
+func (l *Learner) open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	journal, err := offline.OpenJournal(filepath.Join(l.dir, "proxy-names"), offline.DefaultLimits(), l.log)
+	if err != nil {
+		l.log.Warn("names cannot be learned while no agent is connected", "error", err)
+		return
+	}
+	l.journal, l.offline = journal, offline.New(l.maps, journal)
+	l.use()
+	if l.agent == nil {
+		l.offline.Resume()
+	}
+}
+
+// use expects the lock.
+func (l *Learner) use() {
+	if l.offline == nil || l.classes == nil {
+		return
+	}
+	if err := l.offline.Use(*l.classes); err != nil {
+		l.log.Warn("names cannot be learned while no agent is connected", "error", err)
+	}
+}
+
+// close returns when nothing is written any more.
+func (l *Learner) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.offline == nil {
+		return nil
+	}
+	l.offline.Suspend()
+	l.offline = nil
+	return l.journal.Close()
+}
+
+// useMaps has other maps be written.
+func (l *Learner) useMaps(m policymap.Maps) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.maps = m
+	if l.offline != nil {
+		l.offline.UseMaps(m)
+	}
+}
+
+// useClasses has the classes be known that an agent has reserved.
+func (l *Learner) useClasses(c *policy.NameClasses) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.classes = c
+	l.use()
+}
+
+// setAgent has the agent learn names from now on; nil: there is none any more.
 func (l *Learner) setAgent(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.agent = p
+	if l.offline == nil {
+		return
+	}
+	if p != nil {
+		l.offline.Suspend()
+	} else {
+		l.offline.Resume()
+	}
+}
+
+// learned is what the journal has, up to a mark.
+func (l *Learner) learned() ([]names.Lookup, uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.offline == nil {
+		return nil, 0
+	}
+	return l.journal.List()
+}
+
+// forget removes from the journal what the agent has, up to a mark.
+func (l *Learner) forget(mark uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.offline == nil {
+		return nil
+	}
+	return l.journal.Remove(mark)
 }
 
 // Learn implements [policy.Learner].
 func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
-	l.mu.Lock()
-	agent := l.agent
-	l.mu.Unlock()
-	if agent == nil {
+	agent, alone := l.now()
+	if agent != nil {
+		_, err := agent.call(ctx, methodLearn, learn{endpoint, name, addresses}, nil)
+		if !errors.Is(err, errPeerGone) {
+			return err
+		}
+		l.leave(agent)
+		if _, alone = l.now(); alone == nil {
+			return err
+		}
+	}
+	if alone == nil {
 		return fmt.Errorf("learn %s: %w", name, ErrNoAgent)
 	}
-	_, err := agent.call(ctx, methodLearn, learn{endpoint, name, addresses}, nil)
+	err := alone.Learn(ctx, endpoint, name, addresses)
+	if errors.Is(err, offline.ErrReserved) {
+		return nil // as an agent does: what an address of the cluster is, no name changes
+	}
 	return err
+}
+
+func (l *Learner) now() (*peer, *offline.Learner) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.agent, l.offline
+}
+
+// leave has names be learned without an agent that is gone.
+func (l *Learner) leave(agent *peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.agent != agent {
+		return
+	}
+	l.agent = nil
+	if l.offline != nil {
+		l.offline.Resume()
+	}
 }

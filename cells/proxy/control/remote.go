@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
@@ -35,10 +36,12 @@ const (
 
 // Remote is the agent's end of the connection to a proxy in a process of its own: a [policy.Proxy]. While the proxy is away, connections that need it wait.
 type Remote struct {
-	cfg     RemoteConfig
-	learner policy.Learner
-	log     *slog.Logger
-	task    *task.Task
+	cfg    RemoteConfig
+	names  Names
+	log    *slog.Logger
+	task   *task.Task
+	needed chan struct{} // closed when a proxy may be needed: nothing is connected before
+	need   func()
 
 	mu       sync.Mutex // guards the fields below
 	rules    map[uint32]json.RawMessage
@@ -47,6 +50,7 @@ type Remote struct {
 	sessions map[*session]struct{} // connections to the proxy, and to former ones whose requests have not ended
 	current  *session              // nil while no proxy is connected
 	arrived  chan struct{}         // closed when current is set
+	classes  *policy.NameClasses   // what was reserved for names last
 	held     redirect.Sockets
 	lastErr  error // of the last dial, while no proxy is connected
 }
@@ -55,6 +59,13 @@ var (
 	_ policy.Proxy = (*Remote)(nil)
 	_ proxy.Closer = (*Remote)(nil)
 )
+
+// Names learns what names have: see [policy.Names].
+type Names interface {
+	policy.Learner
+	Replay(learned []names.Lookup)
+	FinishReplay(ctx context.Context) error
+}
 
 // session is a connection to a proxy.
 type session struct {
@@ -79,10 +90,11 @@ type Status struct {
 }
 
 // NewRemote returns one that does not connect before its task runs. The learner hears what the proxy has learned.
-func NewRemote(cfg RemoteConfig, learner policy.Learner, log *slog.Logger) *Remote {
+func NewRemote(cfg RemoteConfig, names Names, log *slog.Logger) *Remote {
 	r := &Remote{
-		cfg: cfg, learner: learner, log: log, rules: map[uint32]json.RawMessage{}, version: 1, partial: true, sessions: map[*session]struct{}{}, arrived: make(chan struct{}),
+		cfg: cfg, names: names, log: log, needed: make(chan struct{}), rules: map[uint32]json.RawMessage{}, version: 1, partial: true, sessions: map[*session]struct{}{}, arrived: make(chan struct{}),
 	}
+	r.need = sync.OnceFunc(func() { close(r.needed) })
 	r.task = task.Forever(log, "proxy-control", r.run)
 	return r
 }
@@ -117,6 +129,7 @@ func (r *Remote) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 	r.version++
 	needed := r.version
 	r.mu.Unlock()
+	r.need()
 	for {
 		s, err := r.await(ctx)
 		if err != nil {
@@ -182,6 +195,7 @@ func (r *Remote) Complete() {
 	r.mu.Lock()
 	r.partial = false
 	r.mu.Unlock()
+	r.need()
 	r.Release(nil)
 }
 
@@ -237,6 +251,10 @@ func (r *Remote) CloseEndpoint(ctx context.Context, id uint16) error {
 func (r *Remote) run(ctx context.Context) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
+	select {
+	case <-r.needed:
+	case <-ctx.Done():
+	}
 	pause := firstDial
 	for ctx.Err() == nil {
 		s, ended, err := r.connect(ctx, &serving)
@@ -296,6 +314,7 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
+	r.names.Replay(w.Learned) // before the first write of policies, which waits for the rules
 	s.sending.Lock()
 	s.version, s.refused = rules.Version, w.Rejected
 	s.sending.Unlock()
@@ -303,8 +322,14 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	s.status.PID, s.status.Version, s.status.Connected = w.PID, w.Version, true
 	r.current = s
 	close(r.arrived)
-	newer := r.version
+	newer, classes := r.version, r.classes
 	r.mu.Unlock()
+	if classes != nil {
+		_ = s.peer.notify(methodNameClasses, classes) // an end that is gone is noticed by who reads
+	}
+	if len(w.Learned) > 0 {
+		serving.Go(func() { r.finishReplay(ctx, s, w.Mark) })
+	}
 	r.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(rules.Rules))
 	if newer > rules.Version { // changes that did not find this session
 		r.sendLater(s, newer)
@@ -321,6 +346,27 @@ func (r *Remote) sendLater(s *session, needed uint64) {
 			r.log.Debug("the proxy has other rules than the agent, until the next change", "error", err)
 		}
 	}()
+}
+
+// finishReplay has the proxy forget what it has learned, when that is in the datapath and outlives the agent.
+func (r *Remote) finishReplay(ctx context.Context, s *session, mark uint64) {
+	err := r.names.FinishReplay(ctx)
+	if err == nil {
+		_, err = s.peer.call(ctx, methodReplayed, replayed{mark}, nil)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("what the proxy has learned of names without the agent is taken over when it connects next", "error", err)
+	}
+}
+
+// UseClasses tells proxies what is reserved for names in the datapath.
+func (r *Remote) UseClasses(c policy.NameClasses) {
+	r.mu.Lock()
+	r.classes = &c
+	r.mu.Unlock()
+	for _, s := range r.list() {
+		_ = s.peer.notify(methodNameClasses, c) // an end that is gone is noticed by who reads
+	}
 }
 
 // heldFiles returns copies of the sockets that the agent holds, and says in the hello which they are.
@@ -363,7 +409,7 @@ func (r *Remote) handle(ctx context.Context, s *session, m message, end func()) 
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return err
 		}
-		return r.learner.Learn(ctx, body.Endpoint, body.Name, body.Addresses)
+		return r.names.Learn(ctx, body.Endpoint, body.Name, body.Addresses)
 	case methodHold:
 		var body hold
 		if err := json.Unmarshal(m.Body, &body); err != nil {

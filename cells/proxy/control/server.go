@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
@@ -23,7 +25,8 @@ import (
 
 // Maps are the agent's. A proxy opens them when an agent connects, which may have made them anew.
 type Maps interface {
-	Open() error
+	// Open opens them, and calls use with those of policies before it closes others.
+	Open(use func(policymap.Maps)) error
 }
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
@@ -80,6 +83,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.serving.Go(s.reportLoop)
+	s.learner.open()
 	if !took {
 		s.serving.Go(s.accept)
 		s.serving.Go(s.resume)
@@ -105,7 +109,7 @@ func (s *Server) resume() {
 	if len(rules.Rules) == 0 {
 		return
 	}
-	if err := s.maps.Open(); err != nil {
+	if err := s.maps.Open(s.learner.useMaps); err != nil {
 		s.log.Warn("the agent's maps cannot be opened: connections wait until an agent connects", "error", err)
 		return
 	}
@@ -133,7 +137,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	if listener != nil {
 		errs = append(errs, ignoreClosed(listener.Close()))
 	}
-	errs = append(errs, s.proxy.Stop(ctx))
+	errs = append(errs, s.proxy.Stop(ctx), s.learner.close())
 	s.cancel()
 	s.serving.Wait()
 	if lock != nil {
@@ -261,6 +265,19 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 			return nil, nil, err
 		}
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
+	case methodNameClasses:
+		var classes policy.NameClasses
+		if err := json.Unmarshal(m.Body, &classes); err != nil {
+			return nil, nil, err
+		}
+		c.server.useClasses(c.peer, &classes)
+		return nil, nil, nil
+	case methodReplayed:
+		var body replayed
+		if err := json.Unmarshal(m.Body, &body); err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, c.server.learner.forget(body.Mark)
 	case methodTakeOver:
 		return c.yield(&m)
 	case methodServing:
@@ -288,7 +305,7 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 			return nil, nil, err
 		}
 	}
-	if err := s.maps.Open(); err != nil {
+	if err := s.maps.Open(s.learner.useMaps); err != nil {
 		return nil, nil, fmt.Errorf("open the agent's maps: %w", err)
 	}
 	s.updating.Lock()
@@ -310,7 +327,33 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	s.proxy.Changed() // endpoints may have gone while no agent was there
 	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
 	s.give(p)
-	return welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}, nil, nil
+	w := welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}
+	w.Learned, w.Mark = s.learner.learned()
+	return w, nil, nil
+}
+
+// useClasses is told by the current agent what it has reserved for names.
+func (s *Server) useClasses(p *peer, classes *policy.NameClasses) {
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	if s.agent() != p {
+		return
+	}
+	s.learner.useClasses(classes)
+	s.mu.Lock()
+	s.rules.Names = classes
+	rules, stopping := s.rules, s.stopping
+	s.mu.Unlock()
+	if !stopping {
+		s.keep(rules)
+	}
+}
+
+// keep writes the file for a start without the agent.
+func (s *Server) keep(rules snapshot) {
+	if err := s.file.write(rules); err != nil {
+		s.log.Warn("the layer 7 rules are not kept for a start without the agent", "error", err)
+	}
 }
 
 // agent is the current one, nil if there is none.
@@ -381,13 +424,16 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejected, error) {
 		}
 		s.proxy.Release(unused)
 	}
+	if rules.Names == nil {
+		rules.Names = before.Names
+	} else {
+		s.learner.useClasses(rules.Names)
+	}
 	s.mu.Lock()
 	s.rules = rules
 	s.mu.Unlock()
 	if !stopping {
-		if err := s.file.write(rules); err != nil {
-			s.log.Warn("the layer 7 rules are not kept for a start without the agent", "error", err)
-		}
+		s.keep(rules)
 	}
 	return refused, nil
 }

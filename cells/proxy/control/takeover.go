@@ -77,7 +77,7 @@ func (s *Server) begin(ctx context.Context, given handover) error {
 	if isClosed(s.greeted) {
 		return nil
 	}
-	if err := s.maps.Open(); err != nil {
+	if err := s.maps.Open(s.learner.useMaps); err != nil {
 		s.log.Warn("the agent's maps cannot be opened: connections are refused until an agent connects", "error", err)
 	}
 	_, err := s.apply(ctx, given.Rules)
@@ -181,7 +181,7 @@ func (c *serverConn) handOver() error {
 	c.yielded, s.stopping = false, true
 	listener := s.listener
 	s.mu.Unlock()
-	err := ignoreClosed(listener.Close())
+	err := errors.Join(ignoreClosed(listener.Close()), s.learner.close()) // the next one opens the journal
 	s.log.Info("another process has taken over")
 	s.replaced()
 	return err
