@@ -29,6 +29,8 @@ const (
 	lastDial  = time.Second
 	// greetTimeout bounds the first call, with which the proxy gets all rules.
 	greetTimeout = 10 * time.Second
+	// learnTimeout bounds a call of the proxy, which has given it up by then.
+	learnTimeout = time.Second
 	// closeTimeout is how long a deletion waits for the proxy to end the endpoint's connections. By then nothing is redirected any more, and a proxy that is
 	// late closes them when it decides about them next.
 	closeTimeout = 2 * time.Second
@@ -409,6 +411,8 @@ func (r *Remote) handle(ctx context.Context, s *session, m message, end func()) 
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return err
 		}
+		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+		defer cancel()
 		return r.names.Learn(ctx, body.Endpoint, body.Name, body.Addresses)
 	case methodHold:
 		var body hold
