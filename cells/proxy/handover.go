@@ -12,5 +12,8 @@ func (p *Proxy) Take(given redirect.Handover) error { return p.redirect.Take(giv
 // Yield returns what the next proxy needs, which takes over while this one goes on: see [redirect.Redirect.Yield].
 func (p *Proxy) Yield() (redirect.Handover, error) { return p.redirect.Yield() }
 
+// Repair has the way into the proxy be as it should, such as after an agent has made its maps anew. It does nothing unless the way is open.
+func (p *Proxy) Repair() error { return p.redirect.Repair() }
+
 // Resume takes Yield back.
 func (p *Proxy) Resume() error { return p.redirect.Resume() }

@@ -324,6 +324,29 @@ func TestExternalProxyLearns(t *testing.T) {
 	})
 }
 
+// TestExternalProxyOtherMaps starts the agent with maps of another size, which it makes anew: the proxy and its program read those.
+func TestExternalProxyOtherMaps(t *testing.T) {
+	n, p := newExternal(t)
+	serveWeb(t, n.node1)
+	policy := func(path string) {
+		n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{toPorts: [{ports: [{port: \"8081\", protocol: TCP}], rules: {http: [{path: \"" + path + "\"}]}}]}]}")
+	}
+	policy("/one")
+	n.one.agent.Restart(t, append(externalProxy(n.one.node), "--max-endpoints=2000", "--datapath-max-addresses=4096")...)
+	n.one.connected(p)
+	policy("/two")
+	for _, six := range []bool{false, true} {
+		for _, server := range []netip.AddrPort{n.b.at(six, webPort), n.d.at(six, webPort), n.node1.at(six, webPort)} {
+			client := webClient(t, n.a.Namespace, false)
+			for path, want := range map[string]int{"/one": http.StatusForbidden, "/two": http.StatusOK} {
+				if status, body, err := get(client, server, path); err != nil || status != want {
+					t.Errorf("%s of %s: %d %q, %v, want %d", path, server, status, body, err, want)
+				}
+			}
+		}
+	}
+}
+
 // TestExternalProxyKilled kills the proxy: connections that are opened meanwhile wait for the next one, of the agent's sockets. With the agent away, too, the next
 // proxy goes on with the rules that were in force last.
 func TestExternalProxyKilled(t *testing.T) {

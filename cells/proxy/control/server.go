@@ -324,7 +324,10 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 		close(s.greeted)
 	}
 	s.mu.Unlock()
-	s.proxy.Changed() // endpoints may have gone while no agent was there
+	s.proxy.Changed()                        // endpoints may have gone while no agent was there
+	if err := s.proxy.Repair(); err != nil { // the agent may have other maps
+		s.log.Error("the way into the proxy is not as it should be; it is tried again", "error", err)
+	}
 	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
 	s.give(p)
 	w := welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}

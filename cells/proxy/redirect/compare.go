@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -155,14 +156,14 @@ func (r *Redirect) compareListener(index int) (differences []Difference, err err
 	if err == nil && (known != index) {
 		differs(fmt.Sprintf("the programs redirect by the device with index %d instead of %d", known, index))
 	}
-	if detail := r.listeners.compare(r.pin(), index); detail != "" {
+	if detail := r.listeners.compare(r.pin(), index, r.link); detail != "" {
 		differs(detail)
 	}
 	return differences, err
 }
 
 // compare returns what is wrong with the program, its link and its sockets, "" if nothing is.
-func (l *Listeners) compare(pin string, index int) string {
+func (l *Listeners) compare(pin string, index int, programs Link) string {
 	if l.program == nil {
 		return "it is not loaded"
 	}
@@ -195,6 +196,9 @@ func (l *Listeners) compare(pin string, index int) string {
 	case info.NetNs() == nil || uint64(info.NetNs().NetnsInode) != namespace:
 		return "its link is not attached to the node's network namespace"
 	}
+	if err := programs.UseMaps(func(shared map[string]*ebpf.Map) error { return sharesMaps(own, shared) }); err != nil {
+		return err.Error()
+	}
 	for place, socket := range l.all() {
 		var cookie, want uint64
 		err := onSocket(socket, func(fd int) (err error) {
@@ -206,6 +210,24 @@ func (l *Listeners) compare(pin string, index int) string {
 		}
 	}
 	return ""
+}
+
+// sharesMaps returns why a program does not use the maps that other programs do: an agent that was updated may have made them anew.
+func sharesMaps(program *ebpf.ProgramInfo, shared map[string]*ebpf.Map) error {
+	used, known := program.MapIDs()
+	if !known {
+		return nil
+	}
+	for name, m := range shared {
+		info, err := m.Info()
+		if err != nil {
+			return fmt.Errorf("the map %s cannot be read: %w", name, err)
+		}
+		if id, known := info.ID(); known && !slices.Contains(used, id) {
+			return fmt.Errorf("it does not use the map %s of the other programs", name)
+		}
+	}
+	return nil
 }
 
 // Damage returns why the last Repair failed, nil if it has not. It does not wait for others.

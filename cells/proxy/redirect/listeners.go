@@ -97,7 +97,7 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 
 // attach has the sockets get what comes by the device, in place of those of a former agent.
 func (l *Listeners) attach(pin string, index int, programs Link) (err error) {
-	if l.compare(pin, index) == "" {
+	if l.compare(pin, index, programs) == "" {
 		return nil
 	}
 	if err := programs.UseMaps(func(shared map[string]*ebpf.Map) error { return l.load(index, shared) }); err != nil {
