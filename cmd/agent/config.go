@@ -50,13 +50,13 @@ type Config struct {
 	Policy          policy.Config
 	Datapath        datapath.Config
 	Proxy           control.RemoteConfig
+	Established     established.Config
 	Doctor          doctor.Config
 	Health          health.Config
 	Metrics         metrics.Config
 	Monitor         monitor.Config
 	Flow            flow.Config
 	Supervisor      supervisor.Config
-	Established     established.Config
 }
 
 // DefaultConfig is what the agent runs with by default.
@@ -76,13 +76,13 @@ func DefaultConfig() Config {
 		Policy:          policy.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
 		Proxy:           control.DefaultRemoteConfig(),
+		Established:     established.DefaultConfig(),
 		Doctor:          doctor.DefaultConfig(),
 		Health:          health.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
 		Monitor:         monitor.DefaultConfig(),
 		Flow:            flow.DefaultConfig(),
 		Supervisor:      supervisor.DefaultConfig(),
-		Established:     established.DefaultConfig(),
 	}
 }
 
@@ -104,13 +104,13 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Policy.Flags(fs)
 	c.Datapath.Flags(fs)
 	c.Proxy.Flags(fs)
+	c.Established.Flags(fs)
 	c.Doctor.Flags(fs)
 	c.Health.Flags(fs)
 	c.Metrics.Flags(fs)
 	c.Monitor.Flags(fs)
 	c.Flow.Flags(fs)
 	c.Supervisor.Flags(fs)
-	c.Established.Flags(fs)
 }
 
 // multiPool is the configuration of the node's blocks, with what the agent knows of the node.
@@ -170,8 +170,8 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(),
-		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(), c.Established.Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Established.Validate(), c.Doctor.Validate(), c.health().Validate(),
+		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("node-name: want a name"))

@@ -117,14 +117,14 @@ var flagName = regexp.MustCompile(`[^-\w](--[a-z][a-z0-9-]+)`)
 
 // TestFlagsExist finds a flag that was renamed or removed, and that a page for operators still names.
 func TestFlagsExist(t *testing.T) {
-	known := read(t, root+"/docs/reference/agent.md") + read(t, root+"/docs/reference/porin.md")
+	known := read(t, root+"/docs/reference/agent.md") + read(t, root+"/docs/reference/proxy.md") + read(t, root+"/docs/reference/porin.md")
 	for path, text := range pages(t) {
 		if dir := filepath.Dir(path); dir != root && dir != root+"/docs" || filepath.Base(path) == "CHANGELOG.md" {
 			continue
 		}
 		for _, match := range flagName.FindAllStringSubmatch(text, -1) {
 			if !regexp.MustCompile(match[1] + `\b`).MatchString(known) {
-				t.Errorf("%s names %s, which neither porin-agent nor porin has", path, match[1])
+				t.Errorf("%s names %s, which neither porin-agent nor porin-proxy nor porin has", path, match[1])
 			}
 		}
 	}
