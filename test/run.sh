@@ -4,19 +4,19 @@ set -eu
 cd "$(dirname "$0")/.."
 
 export HEAVY=1
-flags="-count=1 -timeout=15m"
+flags="-count=1 -timeout=25m"
 packages=$("$GO" list $1)
 status=0
 
 # Without the race detector: the model, which has one goroutine, and whose searches it makes ten times slower; the tests of BPF programs; and
-# those of programs in processes of their own, which are built without it. They wait often, so three run side by side.
+# those of programs in processes of their own, which are built without it. They wait often, and fail when too many of them run side by side.
 raceless='porin.dev/porin/(bpf|cells/ipam/multipool/model|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
 if [ -n "${RACE:-}" ]; then
 	without=$(echo "$packages" | grep -Ex "$raceless" || true)
 	packages=$(echo "$packages" | grep -Evx "$raceless" || true)
 	if [ -n "$without" ]; then
 		# shellcheck disable=SC2086 # flags and packages are lists
-		"$GO" test $flags -p 3 -run "$2" $without || status=$?
+		"$GO" test $flags -p 2 -run "$2" $without || status=$?
 	fi
 	[ -n "$packages" ] || exit "$status"
 	flags="$flags -race"

@@ -53,6 +53,7 @@ type Server struct {
 	agents   map[*peer]struct{}
 	current  *peer               // that was greeted last
 	sockets  *redirect.Listeners // that the proxy listens on; nil: none
+	yielding bool                // the next proxy is taking over
 	stopping bool
 	greeted  chan struct{} // closed when the first agent was
 }
@@ -227,6 +228,7 @@ func (s *Server) gone(c *serverConn, err error) {
 	}
 	if c.yielded {
 		s.mu.Lock()
+		s.yielding = false
 		_ = s.listener.SetDeadline(time.Time{})
 		s.mu.Unlock()
 		s.serving.Go(s.accept)
@@ -310,6 +312,9 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
+	if s.leaves() { // accepted just before the next proxy accepts
+		return nil, nil, errReplaced
+	}
 	s.learner.setAgent(p) // queries come as soon as the rules are applied
 	refused, err := s.apply(ctx, h.Rules)
 	if err != nil {
@@ -357,6 +362,16 @@ func (s *Server) keep(rules snapshot) {
 	if err := s.file.write(rules); err != nil {
 		s.log.Warn("the layer 7 rules are not kept for a start without the agent", "error", err)
 	}
+}
+
+// errReplaced is for an agent that is to connect again, to the next proxy.
+var errReplaced = fault.New(fault.Unavailable, "another process is taking over as the proxy")
+
+// leaves reports whether the next proxy has what it needs.
+func (s *Server) leaves() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.yielding || s.stopping
 }
 
 // agent is the current one, nil if there is none.

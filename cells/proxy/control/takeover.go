@@ -133,14 +133,14 @@ func (c *serverConn) yield(m *message) (any, []*os.File, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping || s.listener == nil {
+	if s.stopping || s.yielding || s.listener == nil {
 		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping")
 	}
 	given, err := s.proxy.Yield()
 	if err != nil {
 		return nil, nil, err
 	}
-	c.yielded = true
+	c.yielded, s.yielding = true, true
 	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: s.rules, Agent: s.current != nil}
 	var files []*os.File
 	for _, place := range answer.Sockets {
