@@ -281,7 +281,8 @@ func TestDrain(t *testing.T) {
 					return
 				default:
 				}
-				answer, err := c.Post(p.url(), "text/plain", io.NopCloser(strings.NewReader("x"))) // it cannot be sent again
+				// The client sends it again, on another connection, when it has chosen one that is drained before it has sent anything.
+				answer, err := c.Post(p.url(), "text/plain", strings.NewReader("x"))
 				if err != nil {
 					t.Errorf("request while the proxy is drained: %v", err)
 					return
