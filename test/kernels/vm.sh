@@ -8,7 +8,7 @@
 # static (CGO_ENABLED=0). It is emulated, as a virtual machine often cannot have others: a program takes 5 to 15 times as long
 # as outside, and figures of speed mean nothing.
 #
-# KERNEL_CACHE (/var/tmp/porin-kernels) keeps the kernels. VM_TIMEOUT (1800 s) and VM_MEMORY (3072 MiB) bound the machine.
+# KERNEL_CACHE (/var/tmp/porin-kernels) keeps the kernels. VM_TIMEOUT (2700 s) and VM_MEMORY (3072 MiB) bound the machine.
 set -euo pipefail
 
 [ $# = 3 ] && [ -d "$2" ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -99,7 +99,7 @@ chmod +x "$run/fs/init"
 #
 # What comes before the init script's first line is the firmware's and the kernel's. (To ask for the last line, $, would hold back
 # every line until the next one is there.)
-timeout "${VM_TIMEOUT:-1800}" qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 2 -m "${VM_MEMORY:-3072}" \
+timeout "${VM_TIMEOUT:-2700}" qemu-system-x86_64 -accel tcg,thread=single -cpu max -smp 2 -m "${VM_MEMORY:-3072}" \
 	-nic none -nographic -no-reboot -kernel "$kernel/vmlinuz" -initrd "$run/initrd.gz" \
 	-append 'console=ttyS0 quiet panic=-1' </dev/null 2>&1 |
 	sed -un 's/\r//g; s/.*== Linux/== Linux/; /^== Linux/,/^vm-exit-/p' | tee "$run/out" |
