@@ -308,6 +308,11 @@ func TestDrain(t *testing.T) {
 	p.ended(3)
 	close(stop)
 	failed.Wait()
+	for _, r := range p.recorded(1) {
+		if r.Verdict != httpproxy.Forwarded {
+			t.Errorf("the proxy has not forwarded a request while it was drained: %+v", r)
+		}
+	}
 	for _, err := range p.ended(3) {
 		if err != nil {
 			t.Errorf("a drained session ended with %v", err)
