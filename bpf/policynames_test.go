@@ -46,18 +46,17 @@ spec:
 	o := &p.objects
 	learner := offline.New(policymap.Maps{
 		Policies: o.Policies, ActiveCopy: o.ActiveCopy, Addresses: o.Addresses, Prefixes: o.Prefixes, Tables: o.Tables, Rows: o.Rows,
-	}, journal)
-	snapshot := policy.NameClasses{Revision: p.writer.Revision()}
-	rules, classes := p.e.NameClasses()
-	for _, rule := range rules {
-		snapshot.Rules = append(snapshot.Rules, policy.NameRule(rule))
-	}
-	for _, class := range classes {
-		snapshot.Classes = append(snapshot.Classes, policy.NameClass(class))
-	}
-	if err := learner.Use(snapshot); err != nil {
-		t.Fatal(err)
-	}
+	}, journal, func(revision uint32) (policy.NameClasses, error) {
+		snapshot := policy.NameClasses{Revision: revision}
+		rules, classes := p.e.NameClasses()
+		for _, rule := range rules {
+			snapshot.Rules = append(snapshot.Rules, policy.NameRule(rule))
+		}
+		for _, class := range classes {
+			snapshot.Classes = append(snapshot.Classes, policy.NameClass(class))
+		}
+		return snapshot, nil
+	})
 	learner.Resume()
 	send := func(to netip.Addr, protocol model.Protocol, port uint16) uint32 {
 		c := policyConnection(p.client, to, protocol, port)

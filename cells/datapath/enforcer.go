@@ -23,12 +23,13 @@ type Enforcer struct {
 	uplinks Uplinks
 	log     *slog.Logger
 
-	mu      sync.Mutex // guards the fields below
-	maps    policymap.Maps
-	writer  *policymap.Writer // nil unless started; then filter is set, too
-	filter  *hostfilter.Filter
-	desired hostfilter.Desired // but for the uplinks
-	applied bool               // desired is of the last call of Apply
+	mu       sync.Mutex                 // guards the fields below
+	announce func(inForce, next uint32) // a revision of the maps
+	maps     policymap.Maps
+	writer   *policymap.Writer // nil unless started; then filter is set, too
+	filter   *hostfilter.Filter
+	desired  hostfilter.Desired // but for the uplinks
+	applied  bool               // desired is of the last call of Apply
 }
 
 var _ policy.Enforcer = (*Enforcer)(nil)
@@ -41,6 +42,7 @@ func (x *Enforcer) start(maps policymap.Maps, filter *hostfilter.Filter) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.maps, x.writer, x.filter = maps, policymap.New(maps), filter
+	x.writer.OnRevision(x.announce)
 }
 
 // stop leaves everything in the kernel.
@@ -140,14 +142,11 @@ func (x *Enforcer) Layer7() (map[uint32]bool, error) {
 	return x.maps.Layer7()
 }
 
-// Revision implements [policy.Enforcer].
-func (x *Enforcer) Revision() uint32 {
+// OnRevision implements [policy.Enforcer].
+func (x *Enforcer) OnRevision(announce func(inForce, next uint32)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.writer == nil {
-		return 0
-	}
-	return x.writer.Revision()
+	x.announce = announce
 }
 
 // Compare implements [policy.Enforcer].

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View] and a [Learner]. It takes an [Enforcer], a [Proxy], a [RemoteSource]
-// and [Connections] if there are.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View] and a [Learner]. It takes an [Enforcer], a [Proxy], a [RemoteSource],
+// [Connections] and a [NameKeeper] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -52,6 +52,7 @@ type params struct {
 	Proxy     Proxy           `optional:"true"`
 	Remote    RemoteSource    `optional:"true"`
 	Open      OpenConnections `optional:"true"`
+	Keeper    NameKeeper      `optional:"true"`
 }
 
 type namesParams struct {
@@ -72,6 +73,9 @@ func build(p params) (*Queue, *View, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Names, p.Log)
 	if p.Open != nil {
 		q.CloseWith(p.Open)
+	}
+	if p.Keeper != nil {
+		q.KeepNamesWith(p.Keeper)
 	}
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}

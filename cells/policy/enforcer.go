@@ -22,9 +22,9 @@ type Enforcer interface {
 	Verdict(q Question) (uint32, error)
 	// Layer7 returns the numbers of layer 7 rules that a program may still get from the kernel.
 	Layer7() (map[uint32]bool, error)
-	// Revision says of which state the kernel is: with another one, the numbers of [engine.Engine.NameClasses] may mean something else. It is 0 when the last Apply has
-	// failed, or there was none.
-	Revision() uint32
+	// OnRevision has a function called during Apply, before the kernel gets the revision next, while it has inForce. With another revision the numbers of
+	// [engine.Engine.NameClasses] may mean something else; between two complete states the kernel may have one that is not announced. It is called before the first Apply.
+	OnRevision(announce func(inForce, next uint32))
 	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
 	Compare(e *engine.Engine, locals map[string]Local) ([]Difference, error)
 }
@@ -64,7 +64,7 @@ func (noEnforcer) Forget(uint16) error { return nil }
 
 func (noEnforcer) Compare(*engine.Engine, map[string]Local) ([]Difference, error) { return nil, nil }
 
-func (noEnforcer) Revision() uint32 { return 0 }
+func (noEnforcer) OnRevision(func(inForce, next uint32)) {}
 
 func (noEnforcer) Verdict(Question) (uint32, error) { return engine.ValueDeny, errNoDatapath }
 

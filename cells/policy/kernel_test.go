@@ -26,6 +26,7 @@ type fakeKernel struct {
 	tables    map[engine.TableID]fakeTable
 	forgotten []uint16
 	revision  uint32
+	announce  func(inForce, next uint32)
 	names     uint64                     // of the engine, with revision
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
@@ -95,6 +96,9 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 		}
 	}
 	if changed == nil || k.names != e.NameRevision() {
+		if k.announce != nil {
+			k.announce(k.revision, k.revision+1)
+		}
 		k.revision, k.names = k.revision+1, e.NameRevision()
 	}
 	k.applyTables(e, change, locals)
@@ -150,11 +154,10 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 	}
 }
 
-// Revision is another one with each change that matters.
-func (k *fakeKernel) Revision() uint32 {
+func (k *fakeKernel) OnRevision(announce func(inForce, next uint32)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.revision
+	k.announce = announce
 }
 
 // Layer7 has the numbers of all rows.

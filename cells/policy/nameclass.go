@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/internal/fault"
 )
 
 // NameClasses is what a proxy needs to write the addresses of names into the datapath while no agent is there. An address outside of the cluster that a name gets is
@@ -35,42 +33,26 @@ type NameClass struct {
 	Rules  []int          `json:"rules,omitempty"`  // by which names select the addresses: indexes of rules, sorted
 }
 
-var errNoNameClasses = fault.New(fault.Unavailable, "the policies are not in the datapath")
-
-// NameClasses returns the snapshot for what is in the datapath. It waits for a change that is being written, and fails while one cannot be.
-func (v *View) NameClasses(ctx context.Context) (NameClasses, error) {
-	if err := v.beginTurn(ctx); err != nil {
-		return NameClasses{}, err
-	}
-	defer v.endTurn()
-	revision := v.enforcer.Revision()
-	if applied := v.Applied(); applied.Revision == 0 || applied.Err != nil || revision == 0 {
-		return NameClasses{}, errNoNameClasses
-	}
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	n := NameClasses{Revision: revision}
-	rules, classes := v.engine.NameClasses()
-	for _, rule := range rules {
-		n.Rules = append(n.Rules, NameRule(rule))
-	}
-	for _, c := range classes {
-		n.Classes = append(n.Classes, NameClass(c))
-	}
-	return n, nil
+// NameKeeper keeps a [NameClasses] for a proxy, which needs it when the agent is gone.
+type NameKeeper interface {
+	// KeepNames is called before the datapath has the revision, while it has the one in force. Both may be needed, and no other one. It may be called from one goroutine at a
+	// time, and policies wait for it.
+	KeepNames(c NameClasses, inForce uint32)
 }
 
-// NameClassesChanged returns a channel that is closed when [View.NameClasses] may return something else than now.
-func (v *View) NameClassesChanged() <-chan struct{} {
-	_, changed := v.nameRevision.Get()
-	return changed
-}
-
-// noteNameRevision says which revision the enforcer has after a change.
-func (v *View) noteNameRevision(revision uint32) {
-	if before, _ := v.nameRevision.Get(); before != revision {
-		v.nameRevision.Set(revision)
-	}
+// KeepNamesWith has a keeper get what is reserved for names. It is for a start, before [Queue.Start].
+func (q *Queue) KeepNamesWith(k NameKeeper) {
+	q.enforcer.OnRevision(func(inForce, next uint32) {
+		n := NameClasses{Revision: next}
+		rules, classes := q.view.engine.NameClasses()
+		for _, rule := range rules {
+			n.Rules = append(n.Rules, NameRule(rule))
+		}
+		for _, c := range classes {
+			n.Classes = append(n.Classes, NameClass(c))
+		}
+		k.KeepNames(n, inForce)
+	})
 }
 
 // What [nameSets] looks at: more rules have no classes reserved anyway.

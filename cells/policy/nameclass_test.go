@@ -56,22 +56,28 @@ func TestNameSetsOfNames(t *testing.T) {
 	}
 }
 
-// TestNameClasses: the snapshot has the classes of what is written, and says when there are others.
-func TestNameClasses(t *testing.T) {
-	n := startNode(t, "", newFakeKernel())
-	if _, err := n.queue.View().NameClasses(t.Context()); !errors.Is(err, errNoNameClasses) {
-		t.Errorf("before the first write: %v, want %v", err, errNoNameClasses)
+// keeper is a [NameKeeper] that notes what it gets.
+type keeper struct{ kept []NameClasses }
+
+func (k *keeper) KeepNames(c NameClasses, inForce uint32) {
+	if n := len(k.kept); n > 0 && k.kept[n-1].Revision != inForce {
+		c = NameClasses{} // which no test wants
 	}
+	k.kept = append(k.kept, c)
+}
+
+// TestKeepNames: the classes are kept before each revision of the datapath, and only when they may be others.
+func TestKeepNames(t *testing.T) {
+	n := startNode(t, "", newFakeKernel())
+	k := &keeper{}
+	n.queue.KeepNamesWith(k)
 	n.prune(t)
 	web := pod(1, "web")
 	n.attach(t, web)
-	view := n.queue.View()
-	changed := view.NameClassesChanged()
 	n.put(t, webTo("names", "*.example"))
-	<-changed
-	snapshot, err := view.NameClasses(t.Context())
-	if err != nil || len(snapshot.Rules) != 1 || snapshot.Rules[0].Pattern != "*.example" || len(snapshot.Classes) != 2 || snapshot.Revision == 0 {
-		t.Fatalf("%+v, %v; want one rule, and two classes", snapshot, err)
+	snapshot := k.kept[len(k.kept)-1]
+	if len(snapshot.Rules) != 1 || snapshot.Rules[0].Pattern != "*.example" || len(snapshot.Classes) != 2 || snapshot.Revision == 0 {
+		t.Fatalf("%+v; want one rule, and two classes", snapshot)
 	}
 	text, err := json.Marshal(snapshot)
 	var read NameClasses
@@ -79,23 +85,16 @@ func TestNameClasses(t *testing.T) {
 		t.Errorf("%s is read as %+v, %v", text, read, err)
 	}
 
-	changed = view.NameClassesChanged()
+	before := len(k.kept)
 	n.attach(t, pod(2, "web"))
 	if err := n.learn(t, web, "www.example", "192.0.2.1"); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-changed:
-		t.Error("an address of a class that is there is told as a change")
-	default:
+	if len(k.kept) != before {
+		t.Errorf("an address of a class that is there is told as a change: %+v", k.kept[before:])
 	}
 	n.put(t, webTo("others", "*.other"))
-	<-changed
-	n.kernel.refuseWith(errKernel)
-	if _, _, err := n.policies.Put(t.Context(), []byte(webTo("more", "*.test"))); err == nil {
-		t.Fatal("written to a kernel that refuses")
-	}
-	if _, err := view.NameClasses(t.Context()); !errors.Is(err, errNoNameClasses) {
-		t.Errorf("while the kernel refuses: %v, want %v", err, errNoNameClasses)
+	if last := k.kept[len(k.kept)-1]; len(k.kept) != before+1 || len(last.Rules) != 2 {
+		t.Errorf("another rule: %+v", k.kept[before:])
 	}
 }

@@ -364,7 +364,6 @@ func (q *Queue) write() error {
 		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
 	}
 	took := time.Since(began)
-	revision := q.enforcer.Revision()
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
 	applied := &q.view.applied
@@ -377,7 +376,6 @@ func (q *Queue) write() error {
 		return err
 	}
 	q.pending, q.written = nil, true
-	q.view.noteNameRevision(revision)
 	q.numbers, q.known = numbersNow, make(map[string]bool, len(q.view.locals))
 	for key := range q.view.locals {
 		q.known[key] = true

@@ -9,15 +9,12 @@ import (
 
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/internal/watchable"
 )
 
 // View is what the policies say now, and what of it is in the datapath: the readers' side of a [Queue]. Its methods may be called concurrently.
 type View struct {
 	enforcer Enforcer
 	turn     chan struct{} // holds one token while something is written, or compared with the kernel
-
-	nameRevision watchable.Value[uint32] // of the enforcer
 
 	mu sync.RWMutex // guards the fields below, which only who has the turn writes
 	desired

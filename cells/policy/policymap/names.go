@@ -24,20 +24,24 @@ func (m Maps) Revision() (revision uint32, err error) {
 	return revision, err
 }
 
-// setRevision makes a copy the active one, under another revision.
-func (m Maps) setRevision(copyNumber uint32) (revision uint32, err error) {
+// setRevision makes a copy the active one, under another revision, which is announced before, unless announce is nil.
+func (m Maps) setRevision(copyNumber uint32, announce func(inForce, next uint32)) error {
 	before, err := m.Revision()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for revision = before; revision/abi.PolicyCopies == before/abi.PolicyCopies; {
+	revision := before
+	for revision/abi.PolicyCopies == before/abi.PolicyCopies {
 		revision = rand.Uint32()
 	}
 	revision = revision/abi.PolicyCopies*abi.PolicyCopies + copyNumber
-	if err := m.ActiveCopy.Put(uint32(0), revision); err != nil {
-		return 0, fmt.Errorf("activate a copy of the policy: %w", err)
+	if announce != nil {
+		announce(before, revision)
 	}
-	return revision, nil
+	if err := m.ActiveCopy.Put(uint32(0), revision); err != nil {
+		return fmt.Errorf("activate a copy of the policy: %w", err)
+	}
+	return nil
 }
 
 // NameWriter gives addresses that names have their classes while no [Writer] is at work: nobody else writes the maps meanwhile. It is for one goroutine at a time.
@@ -68,6 +72,9 @@ func (w *NameWriter) Class(revision uint32, addr netip.Addr) (class engine.Class
 	value, err := w.maps.classOf(addr, copyNumber)
 	return engine.ClassID(value &^ abi.ClassBits), value&abi.ClassBits != 0, err
 }
+
+// Revision is that of the maps.
+func (w *NameWriter) Revision() (uint32, error) { return w.maps.Revision() }
 
 // Check returns [ErrOtherRevision] if the maps have another one.
 func (w *NameWriter) Check(revision uint32) error {

@@ -71,18 +71,66 @@ func revisionOf(t *testing.T, m policymap.Maps, id uint16) uint32 {
 	return p.Revision
 }
 
+func mapRevision(t testing.TB, m policymap.Maps) uint32 {
+	t.Helper()
+	revision, err := m.Revision()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+// TestOnRevision: a revision is announced before the maps have it and when all else is as they will be under it; one in between, of a change that is not complete, is not.
+func TestOnRevision(t *testing.T) {
+	w := namesWorld(t, newMaps(t))
+	w.writer = policymap.New(w.maps)
+	announced, last, partial := 0, uint32(0), 0
+	addr := netip.MustParseAddr("192.0.2.7")
+	w.writer.OnRevision(func(inForce, next uint32) {
+		announced++
+		now := mapRevision(t, w.maps)
+		if now != inForce || next == inForce {
+			t.Errorf("the maps have revision %d; %d is said to be in force, and %d to come", now, inForce, next)
+		}
+		if last != inForce && last != 0 {
+			partial++
+		}
+		if got, err := w.maps.Egress(2, addr, model.TCP, 8443); partial > 0 && (got != engine.ValueAllow || err != nil) {
+			t.Errorf("the change is announced before it is written: value %d, %v", got, err)
+		}
+		last = next
+	})
+	w.apply(t, engine.Update{}) // a whole copy
+	if now := mapRevision(t, w.maps); announced != 1 || now != last {
+		t.Fatalf("a copy: announced %d times, revision %d, announced %d", announced, now, last)
+	}
+	w.apply(t, engine.Update{SetEndpoints: []model.Endpoint{podOf(2, false)}})
+	if announced != 1 {
+		t.Errorf("a change that has nothing to do with names was announced")
+	}
+	block := policyOf(1)
+	block.Egress = &model.Rules{
+		{Peers: []model.Peer{{Domain: webName}}},
+		{Peers: []model.Peer{{Block: &model.Block{CIDR: netip.MustParsePrefix("192.0.2.0/24")}}}, Ports: []model.Port{{Protocol: model.TCP, First: 8443, Last: 8443}}},
+	}
+	w.apply(t, engine.Update{SetPolicies: []model.Policy{block}})
+	if now := mapRevision(t, w.maps); announced != 2 || now != last || partial != 1 {
+		t.Errorf("a change in place: announced %d times, %d of them from one that was not; revision %d, announced %d", announced, partial, now, last)
+	}
+}
+
 // TestNameWriter allows an address that was denied, and has the connections of the pod decided anew for which that changes something.
 func TestNameWriter(t *testing.T) {
 	w := namesWorld(t, newMaps(t))
 	names := policymap.NewNameWriter(w.maps)
 	for _, addr := range []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")} {
 		before := [2]uint32{revisionOf(t, w.maps, 1), revisionOf(t, w.maps, 2)}
-		class, inside, err := names.Class(w.writer.Revision(), addr)
+		class, inside, err := names.Class(mapRevision(t, w.maps), addr)
 		to, ok := classNamed(w.e, class, func(model.DNSRule) bool { return true })
 		if err != nil || inside || !ok {
 			t.Fatalf("class %d, inside %t, reserved %t, %v", class, inside, ok, err)
 		}
-		if err := names.Move(w.writer.Revision(), []policymap.NameMove{{Address: addr, From: class, To: to}}); err != nil {
+		if err := names.Move(mapRevision(t, w.maps), []policymap.NameMove{{Address: addr, From: class, To: to}}); err != nil {
 			t.Fatal(err)
 		}
 		for port, want := range map[uint16]uint32{443: engine.ValueAllow, 80: engine.ValueDeny} {
@@ -96,12 +144,12 @@ func TestNameWriter(t *testing.T) {
 		if now := [2]uint32{revisionOf(t, w.maps, 1), revisionOf(t, w.maps, 2)}; now != [2]uint32{before[0] + 1, before[1]} {
 			t.Errorf("revisions %v, before %v; want that of the first pod raised", now, before)
 		}
-		if again, _, err := names.Class(w.writer.Revision(), addr); again != to || err != nil {
+		if again, _, err := names.Class(mapRevision(t, w.maps), addr); again != to || err != nil {
 			t.Errorf("class %d, %v, want %d", again, err, to)
 		}
 	}
 	for _, text := range []string{"10.0.0.0", "192.0.2.1", "10.1.0.200"} {
-		if _, inside, err := names.Class(w.writer.Revision(), netip.MustParseAddr(text)); !inside || err != nil {
+		if _, inside, err := names.Class(mapRevision(t, w.maps), netip.MustParseAddr(text)); !inside || err != nil {
 			t.Errorf("%s: inside %t, %v", text, inside, err)
 		}
 	}
@@ -138,7 +186,7 @@ func TestNameWriterOtherRevision(t *testing.T) {
 		}, true},
 	} {
 		w := namesWorld(t, newMaps(t))
-		names, revision := policymap.NewNameWriter(w.maps), w.writer.Revision()
+		names, revision := policymap.NewNameWriter(w.maps), mapRevision(t, w.maps)
 		to, _ := classNamed(w.e, engine.FixedClass(model.World), func(model.DNSRule) bool { return true })
 		row.change(w)
 		err := names.Move(revision, []policymap.NameMove{{Address: addr, From: engine.FixedClass(model.World), To: to}})
@@ -161,7 +209,7 @@ func TestNameWriterRoom(t *testing.T) {
 	written, addr := 0, netip.MustParseAddr("192.0.2.7")
 	var err error
 	for ; err == nil && written < 20; written++ {
-		err = names.Move(w.writer.Revision(), []policymap.NameMove{{Address: addr, From: engine.FixedClass(model.World), To: to}})
+		err = names.Move(mapRevision(t, w.maps), []policymap.NameMove{{Address: addr, From: engine.FixedClass(model.World), To: to}})
 		addr = addr.Next()
 	}
 	if !errors.Is(err, policymap.ErrNoRoom) || written > 8 {
@@ -184,7 +232,7 @@ func TestNameWriterAgainstEngine(t *testing.T) {
 			name := oracle.DomainNames()[w.IntN(len(oracle.DomainNames()))]
 			matches := func(rule model.DNSRule) bool { return oracle.NameMatches(rule, name) }
 			c := w.Connection(oracle.World{})
-			class, inside, err := names.Class(w.writer.Revision(), c.To)
+			class, inside, err := names.Class(mapRevision(t, w.maps), c.To)
 			if err != nil || inside != (w.e.End(c.To).Kind != model.World && w.e.End(c.To).Kind != model.Init || w.e.End(c.To).Endpoint != "") {
 				t.Fatalf("seed %d: %s is inside: %t, %v; the engine says %+v", seed, c.To, inside, err, w.e.End(c.To))
 			}
@@ -193,7 +241,7 @@ func TestNameWriterAgainstEngine(t *testing.T) {
 				continue
 			}
 			moved++
-			if err := names.Move(w.writer.Revision(), []policymap.NameMove{{Address: c.To, From: class, To: to}}); err != nil {
+			if err := names.Move(mapRevision(t, w.maps), []policymap.NameMove{{Address: c.To, From: class, To: to}}); err != nil {
 				t.Fatal(err)
 			}
 			told := engine.Update{}
@@ -256,7 +304,7 @@ func BenchmarkNameWriter(b *testing.B) {
 		if i%1000 == 0 {
 			names = policymap.NewNameWriter(m) // which counts
 		}
-		if err := names.Move(w.Revision(), moves); err != nil {
+		if err := names.Move(mapRevision(b, m), moves); err != nil {
 			b.Fatal(err)
 		}
 	}

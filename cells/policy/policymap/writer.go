@@ -14,14 +14,18 @@ type Writer struct {
 	current   *policyCopy     // the active one, if this agent has written it; else nil
 	stale     bool            // the copy that is not active has entries
 	unknown   map[uint16]bool // of the last copy that became active; nil before the first one
-	revision  uint32          // of the maps, when current is not nil
-	names     uint64          // [engine.Engine.NameRevision] of revision
+	names     uint64          // [engine.Engine.NameRevision] of what the maps have, when current is not nil
+	announce  func(inForce, next uint32)
 	pending   pending
 	removable chan struct{} // with room for one
 }
 
 // New returns a writer. What former agents wrote stays in force until the first [Writer.Apply].
 func New(m Maps) *Writer { return &Writer{maps: m, stale: true, removable: make(chan struct{}, 1)} }
+
+// OnRevision has a function called from Apply before the maps get the revision next of a policy that is complete, while they have inForce. It is for a start, before
+// the first Apply.
+func (w *Writer) OnRevision(announce func(inForce, next uint32)) { w.announce = announce }
 
 // Removable is sent to when there is something that [Writer.Clean] can remove.
 func (w *Writer) Removable() <-chan struct{} { return w.removable }
@@ -74,7 +78,7 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
-	if w.revision, err = w.maps.setRevision(next.number); err != nil {
+	if err := w.maps.setRevision(next.number, w.announce); err != nil {
 		return err
 	}
 	w.names = e.NameRevision()
@@ -90,14 +94,6 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 		return nil
 	})
 	return nil
-}
-
-// Revision is [Maps.Revision] as the last [Writer.Apply] has left it; 0 when that has failed.
-func (w *Writer) Revision() uint32 {
-	if w.current == nil {
-		return 0
-	}
-	return w.revision
 }
 
 // DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.

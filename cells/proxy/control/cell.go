@@ -22,37 +22,13 @@ func RemoteModule(cfg RemoteConfig) fx.Option {
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startRemote, fx.Private),
 		fx.Provide(func(r *Remote) (policy.Proxy, proxy.Closer) { return r, r }, proxy.NewStep),
+		fx.Provide(func(cfg RemoteConfig, log *slog.Logger) policy.NameKeeper { return classFiles(cfg.Socket, log) }),
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Remote).Task),
 		supervisor.Health(newReporter),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
-		fx.Invoke(followClasses),
 	)
-}
-
-// followClasses has proxies told of what is reserved for names whenever that changes.
-func followClasses(lc fx.Lifecycle, r *Remote, view *policy.View) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	lc.Append(fx.StartStopHook(
-		func() {
-			go func() {
-				defer close(done)
-				for ctx.Err() == nil {
-					changed := view.NameClassesChanged()
-					if classes, err := view.NameClasses(ctx); err == nil {
-						r.UseClasses(classes)
-					}
-					select {
-					case <-changed:
-					case <-ctx.Done():
-					}
-				}
-			}()
-		},
-		func() { cancel(); <-done },
-	))
 }
 
 type remoteParams struct {

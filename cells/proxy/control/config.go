@@ -3,10 +3,13 @@ package control
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"porin.dev/porin/cells/proxy/offline"
 )
 
 // Config is what a proxy in a process of its own is told.
@@ -75,4 +78,9 @@ func (c RemoteConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("proxy-socket %q: want an absolute path", c.Socket))
 	}
 	return errors.Join(errs...)
+}
+
+// classFiles are where agents say what they have reserved for names: beside the socket, which agent and proxy have in common.
+func classFiles(socket string, log *slog.Logger) offline.ClassFiles {
+	return offline.NewClassFiles(socket+".names", log)
 }

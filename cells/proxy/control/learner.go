@@ -21,22 +21,22 @@ var ErrNoAgent = fault.New(fault.Unavailable, "no agent is connected that would 
 
 // Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent, and without one it does what it can.
 type Learner struct {
-	dir string
-	log *slog.Logger
+	dir     string
+	classes offline.ClassFiles
+	log     *slog.Logger
 
 	mu      sync.Mutex // guards the fields below
 	agent   *peer      // nil while none is connected
 	journal *offline.Journal
 	offline *offline.Learner // nil until open
 	maps    policymap.Maps
-	classes *policy.NameClasses
 }
 
 var _ policy.Learner = (*Learner)(nil)
 
 // NewLearner returns one without an agent, whose journal is not open.
 func NewLearner(cfg Config, log *slog.Logger) *Learner {
-	return &Learner{dir: cfg.StateDir, log: log}
+	return &Learner{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log}
 }
 
 // open opens the journal, which one process may have: a proxy that takes over does so when the former one has closed it.
@@ -48,20 +48,9 @@ func (l *Learner) open() {
 		l.log.Warn("names cannot be learned while no agent is connected", "error", err)
 		return
 	}
-	l.journal, l.offline = journal, offline.New(l.maps, journal)
-	l.use()
+	l.journal, l.offline = journal, offline.New(l.maps, journal, l.classes.Read)
 	if l.agent == nil {
 		l.offline.Resume()
-	}
-}
-
-// use expects the lock.
-func (l *Learner) use() {
-	if l.offline == nil || l.classes == nil {
-		return
-	}
-	if err := l.offline.Use(*l.classes); err != nil {
-		l.log.Warn("names cannot be learned while no agent is connected", "error", err)
 	}
 }
 
@@ -85,14 +74,6 @@ func (l *Learner) useMaps(m policymap.Maps) {
 	if l.offline != nil {
 		l.offline.UseMaps(m)
 	}
-}
-
-// useClasses has the classes be known that an agent has reserved.
-func (l *Learner) useClasses(c *policy.NameClasses) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.classes = c
-	l.use()
 }
 
 // setAgent has the agent learn names from now on; nil: there is none any more.
@@ -132,25 +113,30 @@ func (l *Learner) forget(mark uint64) error {
 
 // Learn implements [policy.Learner].
 func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
-	agent, alone := l.now()
-	if agent != nil {
-		_, err := agent.call(ctx, methodLearn, learn{endpoint, name, addresses}, nil)
-		if !errors.Is(err, errPeerGone) {
+	for {
+		agent, alone := l.now()
+		if agent != nil {
+			_, err := agent.call(ctx, methodLearn, learn{endpoint, name, addresses}, nil)
+			if !errors.Is(err, errPeerGone) {
+				return err
+			}
+			l.leave(agent)
+			continue
+		}
+		if alone == nil {
+			return fmt.Errorf("learn %s: %w", name, ErrNoAgent)
+		}
+		switch err := alone.Learn(ctx, endpoint, name, addresses); {
+		case errors.Is(err, offline.ErrSuspended): // an agent has come
+		case errors.Is(err, offline.ErrReserved):
+			return nil // as an agent does: what an address of the cluster is, no name changes
+		default:
 			return err
 		}
-		l.leave(agent)
-		if _, alone = l.now(); alone == nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
-	if alone == nil {
-		return fmt.Errorf("learn %s: %w", name, ErrNoAgent)
-	}
-	err := alone.Learn(ctx, endpoint, name, addresses)
-	if errors.Is(err, offline.ErrReserved) {
-		return nil // as an agent does: what an address of the cluster is, no name changes
-	}
-	return err
 }
 
 func (l *Learner) now() (*peer, *offline.Learner) {

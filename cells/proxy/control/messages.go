@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/proxy/names"
@@ -30,7 +29,6 @@ const (
 	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath
 	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
 	methodReport        = "report"         // proxy: how it is; a notification
-	methodNameClasses   = "name-classes"   // agent: what the proxy needs to learn names without it; a notification
 	methodReplayed      = "replayed"       // agent: what the proxy has learned without it is in the datapath and on the disk
 	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
 	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
@@ -77,8 +75,6 @@ type snapshot struct {
 	Version uint64                     `json:"version"`
 	Partial bool                       `json:"partial,omitempty"` // the agent starts: other rules that the proxy has stay in use
 	Rules   map[uint32]json.RawMessage `json:"rules"`             // of type model.Layer7
-	// Names is of a proxy: what it needs to learn names without the agent.
-	Names *policy.NameClasses `json:"names,omitempty"`
 }
 
 // decode returns the rules, and why some cannot be used. A field that this process does not know would restrict what the rules accept: they are rejected, and what

@@ -138,7 +138,7 @@ func (p *peer) call(ctx context.Context, method string, body, result any, files 
 	p.mu.Unlock()
 	if err := p.wire.write(message{ID: id, Method: method, Body: text, files: files}); err != nil {
 		p.forget(id, answer)
-		return nil, fmt.Errorf("%s: %w", method, fault.Wrap(fault.Unavailable, err))
+		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	select {
 	case m, ok := <-answer:

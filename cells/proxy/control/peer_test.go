@@ -126,6 +126,20 @@ func TestCallUnanswered(t *testing.T) {
 }
 
 // TestNotifyInOrder: notifications are handled one after the other.
+// TestWriteToEnded: who calls in the moment in which the other end goes hears that it is gone, also when the writer notices that before the reader.
+func TestWriteToEnded(t *testing.T) {
+	a, b := pair(t)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w := wire{conn: a}
+	for _, when := range []string{"closed by the other end", "closed by this one"} {
+		if err := w.write(message{Method: "x"}); !errors.Is(err, errPeerGone) {
+			t.Errorf("%s: %v, want %v", when, err, errPeerGone)
+		}
+	}
+}
+
 func TestNotifyInOrder(t *testing.T) {
 	got := make(chan string, 100)
 	a, _ := peers(t, refuse, func(_ context.Context, m message) (any, []*os.File, error) {

@@ -52,7 +52,6 @@ type Remote struct {
 	sessions map[*session]struct{} // connections to the proxy, and to former ones whose requests have not ended
 	current  *session              // nil while no proxy is connected
 	arrived  chan struct{}         // closed when current is set
-	classes  *policy.NameClasses   // what was reserved for names last
 	held     redirect.Sockets
 	lastErr  error // of the last dial, while no proxy is connected
 }
@@ -324,11 +323,8 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	s.status.PID, s.status.Version, s.status.Connected = w.PID, w.Version, true
 	r.current = s
 	close(r.arrived)
-	newer, classes := r.version, r.classes
+	newer := r.version
 	r.mu.Unlock()
-	if classes != nil {
-		_ = s.peer.notify(methodNameClasses, classes) // an end that is gone is noticed by who reads
-	}
 	if len(w.Learned) > 0 {
 		serving.Go(func() { r.finishReplay(ctx, s, w.Mark) })
 	}
@@ -358,16 +354,6 @@ func (r *Remote) finishReplay(ctx context.Context, s *session, mark uint64) {
 	}
 	if err != nil && ctx.Err() == nil {
 		r.log.Warn("what the proxy has learned of names without the agent is taken over when it connects next", "error", err)
-	}
-}
-
-// UseClasses tells proxies what is reserved for names in the datapath.
-func (r *Remote) UseClasses(c policy.NameClasses) {
-	r.mu.Lock()
-	r.classes = &c
-	r.mu.Unlock()
-	for _, s := range r.list() {
-		_ = s.peer.notify(methodNameClasses, c) // an end that is gone is noticed by who reads
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/cells/proxy/redirect"
@@ -267,13 +266,6 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 			return nil, nil, err
 		}
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
-	case methodNameClasses:
-		var classes policy.NameClasses
-		if err := json.Unmarshal(m.Body, &classes); err != nil {
-			return nil, nil, err
-		}
-		c.server.useClasses(c.peer, &classes)
-		return nil, nil, nil
 	case methodReplayed:
 		var body replayed
 		if err := json.Unmarshal(m.Body, &body); err != nil {
@@ -338,23 +330,6 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	w := welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}
 	w.Learned, w.Mark = s.learner.learned()
 	return w, nil, nil
-}
-
-// useClasses is told by the current agent what it has reserved for names.
-func (s *Server) useClasses(p *peer, classes *policy.NameClasses) {
-	s.updating.Lock()
-	defer s.updating.Unlock()
-	if s.agent() != p {
-		return
-	}
-	s.learner.useClasses(classes)
-	s.mu.Lock()
-	s.rules.Names = classes
-	rules, stopping := s.rules, s.stopping
-	s.mu.Unlock()
-	if !stopping {
-		s.keep(rules)
-	}
 }
 
 // keep writes the file for a start without the agent.
@@ -441,11 +416,6 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejected, error) {
 			}
 		}
 		s.proxy.Release(unused)
-	}
-	if rules.Names == nil {
-		rules.Names = before.Names
-	} else {
-		s.learner.useClasses(rules.Names)
 	}
 	s.mu.Lock()
 	s.rules = rules

@@ -48,7 +48,7 @@ type wire struct {
 	writing sync.Mutex // held while a message is written
 }
 
-// write sends a message. It closes none of its files.
+// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errPeerGone].
 func (w *wire) write(m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -61,15 +61,16 @@ func (w *wire) write(m message) error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
 	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errPeerGone, err)
 	}
 	if err = w.writeFirst(frame[:1], m.files, nil); err == nil {
 		_, err = w.conn.Write(frame[1:])
 	}
 	if err != nil {
 		_ = w.conn.Close() // the other end may have half of a message
+		return fmt.Errorf("%w: %w", errPeerGone, err)
 	}
-	return err
+	return nil
 }
 
 // writeFirst writes the first byte of a frame with the descriptors. [os.File.Fd] would have the sockets block, those of the other process, too.

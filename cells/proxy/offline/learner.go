@@ -19,8 +19,8 @@ import (
 var (
 	// ErrSuspended is returned while an agent is there: it learns names.
 	ErrSuspended = fault.New(fault.Unavailable, "names are learned by the agent")
-	// ErrStale is returned when the datapath is not the one that the learner has the classes of.
-	ErrStale = fault.New(fault.Unavailable, "the policies in the datapath are not those that this proxy knows")
+	// ErrStale is returned when nobody has told of the classes of the policies that are in the datapath.
+	ErrStale = fault.New(fault.Unavailable, "it is not known what the policies in the datapath have reserved for names")
 	// ErrNotReserved is returned for a name whose address would need a class that only an agent can make.
 	ErrNotReserved = fault.New(fault.Unavailable, "no class is reserved for the rules that match the name, and no agent runs")
 	// ErrReserved is returned for an address that no name can have: of the cluster, or one that no other machine has. All others of the same answer are learned.
@@ -40,12 +40,13 @@ type Counts struct {
 // Learner learns names in the place of an agent: it is a [policy.Learner]. It begins suspended.
 type Learner struct {
 	journal *Journal
+	source  Source
 	ttl     names.Config // of which the limits of TTLs count
 
 	mu      sync.Mutex // guards the fields below; held while something is written
 	writer  *policymap.NameWriter
 	active  bool
-	classes *classes // nil: none are known
+	classes *classes // of the policies that were in the datapath last; nil: none are known
 	counts  Counts
 	// now has classes that addresses of names have in the datapath, as long as no agent can have changed them: a known name asks the kernel for its revision alone.
 	now map[netip.Addr]engine.ClassID
@@ -53,21 +54,9 @@ type Learner struct {
 
 var _ policy.Learner = (*Learner)(nil)
 
-// New returns a learner for the maps of the policy.
-func New(maps policymap.Maps, journal *Journal) *Learner {
-	return &Learner{writer: policymap.NewNameWriter(maps), journal: journal, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
-}
-
-// Use has the learner know the classes that an agent has reserved. After an error it knows none.
-func (l *Learner) Use(snapshot policy.NameClasses) error {
-	compiled, err := compile(snapshot)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.now)
-	if l.classes = compiled; err != nil {
-		return fmt.Errorf("read the classes of names: %w", err)
-	}
-	return nil
+// New returns a learner for the maps of the policy, whose classes it reads from the source.
+func New(maps policymap.Maps, journal *Journal, source Source) *Learner {
+	return &Learner{writer: policymap.NewNameWriter(maps), journal: journal, source: source, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
 }
 
 // UseMaps has other maps be written from now on: an agent that was updated may have others. When it returns, those of before may be closed.
@@ -126,14 +115,11 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 }
 
 func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Address) error {
-	switch {
-	case !l.active:
+	if !l.active {
 		return ErrSuspended
-	case l.classes == nil:
-		return ErrStale
 	}
-	if err := l.writer.Check(l.classes.revision); err != nil {
-		return stale(err)
+	if err := l.read(); err != nil {
+		return err
 	}
 	rules := l.classes.matching(name)
 	answer := l.deadlines(addresses)
@@ -164,6 +150,24 @@ func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Addres
 	}
 	if len(reserved) > 0 {
 		return fmt.Errorf("%w: %s", ErrReserved, reserved[0])
+	}
+	return nil
+}
+
+// read has the learner know the classes of the policies that are in the datapath.
+func (l *Learner) read() error {
+	revision, err := l.writer.Revision()
+	if err != nil || l.classes != nil && l.classes.revision == revision {
+		return err
+	}
+	l.classes = nil
+	clear(l.now)
+	snapshot, err := l.source(revision)
+	if err == nil {
+		l.classes, err = compile(snapshot)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrStale, err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,11 +66,7 @@ func (x *enforcer) Verdict(q policy.Question) (uint32, error) {
 
 func (x *enforcer) Layer7() (map[uint32]bool, error) { return x.maps.Layer7() }
 
-func (x *enforcer) Revision() uint32 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.writer.Revision()
-}
+func (x *enforcer) OnRevision(announce func(inForce, next uint32)) { x.writer.OnRevision(announce) }
 
 func (x *enforcer) Compare(e *engine.Engine, locals map[string]policy.Local) (list []policy.Difference, err error) {
 	x.mu.Lock()
@@ -127,6 +124,7 @@ func (n *node) begin(t testing.TB) *agent {
 	a := &agent{node: n, enforcer: &enforcer{maps: n.maps, writer: policymap.New(n.maps)}}
 	a.names = policy.NewNames(policy.Config{Dir: n.dir}, nil, quiet)
 	a.queue = policy.NewQueue(engine.Config{}, a.enforcer, nil, a.names, quiet)
+	a.queue.KeepNamesWith(n.classes())
 	a.policies, a.step = policy.New(policy.Config{Dir: n.dir}, a.queue, quiet), policy.NewStep(a.queue)
 	if err := a.policies.Start(); err != nil {
 		t.Fatal(err)
@@ -160,15 +158,6 @@ func (a *agent) put(t testing.TB, manifests string) {
 	if _, _, err := a.policies.Put(t.Context(), []byte(manifests)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (a *agent) snapshot(t testing.TB) policy.NameClasses {
-	t.Helper()
-	snapshot, err := a.queue.View().NameClasses(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return snapshot
 }
 
 // start returns an agent that has the pod web, number 1, and the pod other, number 2, with policies.
@@ -213,15 +202,58 @@ func (n *node) journal(t testing.TB) *offline.Journal {
 	return j
 }
 
-// proxy is a learner that is active, with a snapshot.
-func (n *node) proxy(t testing.TB, snapshot policy.NameClasses) (*offline.Learner, *offline.Journal) {
+func (n *node) classes() offline.ClassFiles {
+	return offline.NewClassFiles(filepath.Join(n.dir, "classes"), quiet)
+}
+
+func (n *node) revision(t testing.TB) uint32 {
+	t.Helper()
+	revision, err := n.maps.Revision()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+// classFile is the one of the policies in the datapath.
+func (n *node) classFile(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(n.dir, "classes", fmt.Sprintf("%08x.json", n.revision(t)))
+}
+
+// TestLearnWhileAgentsDie: an agent that dies at any moment of its start leaves a proxy that knows the policies which are in the datapath.
+func TestLearnWhileAgentsDie(t *testing.T) {
+	n := newNode(t)
+	agent, web, other := n.start(t, egress("names", toName("*.example", "443")))
+	agent.stop(t)
+	proxy, _ := n.proxy(t)
+	for i := range 5 {
+		name := fmt.Sprintf("n%d.example", i)
+		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String()
+		proxy.Suspend()
+		next := n.begin(t)
+		if i%2 == 0 {
+			next.restore(t, web, other)
+		}
+		next.stop(t)
+		proxy.Resume()
+		if err := proxy.Learn(t.Context(), web.ID, name, named(addr)); err != nil {
+			t.Errorf("after agent %d: %v", i, err)
+		}
+		n.reaches(t, name, web, addr, 443)
+	}
+	files, err := os.ReadDir(filepath.Join(n.dir, "classes"))
+	if err != nil || len(files) != 2 {
+		t.Errorf("files %v, %v; want those of the last two revisions", files, err)
+	}
+}
+
+// proxy is a learner that is active.
+func (n *node) proxy(t testing.TB) (*offline.Learner, *offline.Journal) {
 	t.Helper()
 	j := n.journal(t)
 	t.Cleanup(func() { _ = j.Close() })
-	l := offline.New(n.maps, j)
-	if err := l.Use(snapshot); err != nil {
-		t.Fatal(err)
-	}
+	l := offline.New(n.maps, j, n.classes().Read)
 	l.Resume()
 	return l, j
 }
@@ -261,10 +293,9 @@ const (
 func TestLearnAndReplay(t *testing.T) {
 	n := newNode(t)
 	before, web, other := n.start(t, egress("names", toName("*.example", "443"), toName("www.*", "80"), toBlock))
-	snapshot := before.snapshot(t)
 	before.stop(t)
 
-	proxy, journal := n.proxy(t, snapshot)
+	proxy, journal := n.proxy(t)
 	for _, row := range []struct {
 		name      string
 		addresses []dnsname.Address
@@ -315,40 +346,38 @@ func TestLearnAndReplay(t *testing.T) {
 // TestUseMaps writes the maps that it was given last.
 func TestUseMaps(t *testing.T) {
 	old, now := newNode(t), newNode(t)
+	var web endpoint.Endpoint
 	for _, n := range []*node{old, now} {
-		agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
-		snapshot := agent.snapshot(t)
+		var agent *agent
+		agent, web, _ = n.start(t, egress("names", toName("*.example", "443")))
 		agent.stop(t)
-		if n == old {
-			continue
-		}
-		proxy, _ := old.proxy(t, snapshot)
-		if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrStale) {
-			t.Errorf("with other maps: %v, want %v", err, offline.ErrStale)
-		}
-		proxy.UseMaps(now.maps)
-		if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
-			t.Fatal(err)
-		}
-		old.reaches(t, "in the maps of before", web, a)
-		now.reaches(t, "in those of now", web, a, 443)
 	}
+	old.dir = now.dir
+	proxy, _ := old.proxy(t)
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrStale) {
+		t.Errorf("with other maps: %v, want %v", err, offline.ErrStale)
+	}
+	proxy.UseMaps(now.maps)
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
+		t.Fatal(err)
+	}
+	old.reaches(t, "in the maps of before", web, a)
+	now.reaches(t, "in those of now", web, a, 443)
 }
 
 // TestLearnByTheNextProxy: a proxy that was killed has left what the next one and the agent need.
 func TestLearnByTheNextProxy(t *testing.T) {
 	n := newNode(t)
 	before, web, _ := n.start(t, egress("names", toName("*.example", "443")))
-	snapshot := before.snapshot(t)
 	before.stop(t)
-	proxy, journal := n.proxy(t, snapshot)
+	proxy, journal := n.proxy(t)
 	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
 		t.Fatal(err)
 	}
 	if err := journal.Close(); err != nil {
 		t.Fatal(err)
 	}
-	proxy, journal = n.proxy(t, snapshot)
+	proxy, journal = n.proxy(t)
 	if err := proxy.Learn(t.Context(), web.ID, "b.example", named(b)); err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +393,7 @@ func TestLearnWhileAgentStays(t *testing.T) {
 	n := newNode(t)
 	agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
 	defer agent.stop(t)
-	proxy, journal := n.proxy(t, agent.snapshot(t))
+	proxy, journal := n.proxy(t)
 	if err := errors.Join(proxy.Learn(t.Context(), web.ID, "a.example", named(a)), proxy.Learn(t.Context(), 60, "gone.example", named(b))); err != nil {
 		t.Fatal(err)
 	}
@@ -388,8 +417,7 @@ func TestLearnRefuses(t *testing.T) {
 		SetBlocks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")},
 	})
 	agent.put(t, egress("others", toName("*.test", "80"))) // which is written after that
-	snapshot := agent.snapshot(t)
-	proxy, journal := n.proxy(t, snapshot)
+	proxy, journal := n.proxy(t)
 	learn := func(name string, addresses ...string) error {
 		return proxy.Learn(t.Context(), web.ID, name, named(addresses...))
 	}
@@ -426,26 +454,36 @@ func TestLearnRefuses(t *testing.T) {
 		t.Errorf("when nobody waits any more: %v", err)
 	}
 	agent.put(t, egress("more", toName("*.more", "80")))
-	for _, name := range []string{"www.example", "www.none"} {
-		if err := learn(name, b); !errors.Is(err, offline.ErrStale) {
-			t.Errorf("%s, with other policies in the datapath: %v, want %v", name, err, offline.ErrStale)
+	kept, err := os.ReadFile(n.classFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	class := func(number int, rule int) string {
+		return fmt.Sprintf(`{"revision": %d, "rules": [{"name": "a.b"}], "classes": [{"class": %d, "rules": [%d]}]}`, n.revision(t), number, rule)
+	}
+	for _, text := range []string{
+		"", "{", `{"revision": 1}`, fmt.Sprintf(`{"revision": %d, "rules": [{"name": "a..b"}]}`, n.revision(t)), class(9, 1), class(9, -1),
+	} {
+		if err := os.WriteFile(n.classFile(t), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"www.example", "www.none"} {
+			if err := learn(name, b); !errors.Is(err, offline.ErrStale) {
+				t.Errorf("%s, with policies in the datapath of which it has %q: %v, want %v", name, text, err, offline.ErrStale)
+			}
 		}
 	}
 	n.reaches(t, "with other policies", web, b)
-	if err := proxy.Use(policy.NameClasses{Rules: []policy.NameRule{{Name: "a..b"}}}); err == nil {
-		t.Error("a rule that matches nothing is accepted")
+	if err := os.WriteFile(n.classFile(t), kept, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if err := learn("www.example", b); !errors.Is(err, offline.ErrStale) {
-		t.Errorf("without classes: %v, want %v", err, offline.ErrStale)
+	if err := learn("c.more", c); err != nil {
+		t.Errorf("a rule that came later: %v", err)
 	}
-	for _, class := range []policy.NameClass{{Class: 9, Rules: []int{1}}, {Class: 9, Rules: []int{-1}}} {
-		if err := proxy.Use(policy.NameClasses{Rules: snapshot.Rules[:1], Classes: []policy.NameClass{class}}); err == nil {
-			t.Errorf("%+v is accepted with one rule", class)
-		}
-	}
+	n.reaches(t, "a rule that came later", web, c, 80)
 	lookups, _ := journal.List()
-	if i := slices.IndexFunc(lookups, func(l names.Lookup) bool { return l.Name == "www.example" }); i < 0 || len(lookups[i].Addresses) != 1 || len(lookups) != 2 {
-		t.Errorf("the journal has %+v, want one address of www.example, and the name without rule", lookups)
+	if i := slices.IndexFunc(lookups, func(l names.Lookup) bool { return l.Name == "www.example" }); i < 0 || len(lookups[i].Addresses) != 1 || len(lookups) != 3 {
+		t.Errorf("the journal has %+v, want one address of www.example, c.more, and the name without rule", lookups)
 	}
 }
 
@@ -460,9 +498,8 @@ func TestLearnNotReserved(t *testing.T) {
 	if err := agent.names.Learn(t.Context(), web.ID, "n299.example", named(c)); err != nil {
 		t.Fatal(err)
 	}
-	snapshot := agent.snapshot(t)
 	agent.stop(t)
-	proxy, _ := n.proxy(t, snapshot)
+	proxy, _ := n.proxy(t)
 	for name, want := range map[string]error{"n0.example": nil, "n298.example": offline.ErrNotReserved} {
 		if err := proxy.Learn(t.Context(), web.ID, name, named(a)); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
@@ -483,7 +520,7 @@ func BenchmarkLearn(bm *testing.B) {
 	n := newNode(bm)
 	agent, web, _ := n.start(bm, egress("names", toName("*.example", "443")))
 	defer agent.stop(bm)
-	proxy, _ := n.proxy(bm, agent.snapshot(bm))
+	proxy, _ := n.proxy(bm)
 	addresses := named(a, b, c)
 	bm.ReportAllocs()
 	for bm.Loop() {
