@@ -93,7 +93,7 @@ func (*simEnforcer) Verdict(policy.Question) (uint32, error) { return engine.Val
 
 func (*simEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }
 
-func (*simEnforcer) Revision() uint32 { return 0 }
+func (*simEnforcer) OnRevision(func(inForce, next uint32)) {}
 
 func (*simEnforcer) Compare(*engine.Engine, map[string]policy.Local) ([]policy.Difference, error) {
 	return nil, nil

@@ -11,7 +11,6 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
 )
@@ -92,13 +91,13 @@ func (l *Learner) setAgent(p *peer) {
 }
 
 // learned is what the journal has, up to a mark.
-func (l *Learner) learned() ([]names.Lookup, uint64) {
+func (l *Learner) learned() (all learned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.offline == nil {
-		return nil, 0
+	if l.offline != nil {
+		all.Learned, all.Mark = l.journal.List()
 	}
-	return l.journal.List()
+	return all
 }
 
 // forget removes from the journal what the agent has, up to a mark.

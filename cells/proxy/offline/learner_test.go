@@ -108,6 +108,11 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
+// keeper is of an agent that has no proxy to ask.
+type keeper struct{ offline.ClassFiles }
+
+func (keeper) TakeNames(context.Context) {}
+
 // agent is one that has started. It ends with stop.
 type agent struct {
 	node     *node
@@ -124,7 +129,7 @@ func (n *node) begin(t testing.TB) *agent {
 	a := &agent{node: n, enforcer: &enforcer{maps: n.maps, writer: policymap.New(n.maps)}}
 	a.names = policy.NewNames(policy.Config{Dir: n.dir}, nil, quiet)
 	a.queue = policy.NewQueue(engine.Config{}, a.enforcer, nil, a.names, quiet)
-	a.queue.KeepNamesWith(n.classes())
+	a.queue.KeepNamesWith(keeper{n.classes()})
 	a.policies, a.step = policy.New(policy.Config{Dir: n.dir}, a.queue, quiet), policy.NewStep(a.queue)
 	if err := a.policies.Start(); err != nil {
 		t.Fatal(err)
