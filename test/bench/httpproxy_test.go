@@ -51,7 +51,7 @@ type httpPath struct {
 // httpProxies measures a request and its answer through the proxy, against no proxy and against nginx on the same machine: the latency that a
 // proxy adds with one connection, and the processor time that its processes take for a request with many.
 func httpProxies(t *testing.T, r *report) {
-	paths := []httpPath{directHTTP(t), nginxHTTP(t), porinHTTP(t)}
+	paths := []httpPath{directHTTP(t, serveHTTP), nginxHTTP(t, nginxHTTP1, serveHTTP), porinHTTP(t, serveHTTP)}
 	p50, p99, cost, rates := newRounds("request p50", "us"), newRounds("request p99", "us"), newRounds("processor of the proxy, a request", "us"), newRounds("requests, 32 connections", "1/s")
 	for range httpRounds {
 		for _, p := range paths {
@@ -110,6 +110,15 @@ func (p httpPath) requests(t *testing.T, n int) []time.Duration {
 	return trips
 }
 
+// httpServer serves HTTP in a namespace until the test ends.
+type httpServer func(t *testing.T, ns *testutil.Namespace, addr netip.AddrPort)
+
+// nginxHTTP1 is the part of nginx' configuration that forwards to a server.
+func nginxHTTP1(listen, server string) string {
+	return fmt.Sprintf(`upstream pod { server %s; keepalive 64; keepalive_requests 1000000000; }
+	server { listen %s; location / { proxy_pass http://pod; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; } }`, server, listen)
+}
+
 // serveHTTP answers each request that it reads to its end with the same bytes: it should cost as little as possible.
 func serveHTTP(t *testing.T, ns *testutil.Namespace, addr netip.AddrPort) {
 	t.Helper()
@@ -153,21 +162,21 @@ func answerRequests(conn net.Conn) {
 }
 
 // directHTTP is a node whose pods have no rules.
-func directHTTP(t *testing.T) httpPath {
+func directHTTP(t *testing.T, serve httpServer) httpPath {
 	t.Helper()
 	p := attached(t, porin(t, "direct", "10.200.0.0/16,fd00:200::/64"))
 	to := netip.AddrPortFrom(p.addr, httpPort)
-	serveHTTP(t, p.to, to)
+	serve(t, p.to, to)
 	return httpPath{name: "direct", from: p.from, to: to}
 }
 
 // porinHTTP has the rule for the server.
-func porinHTTP(t *testing.T) httpPath {
+func porinHTTP(t *testing.T, serve httpServer) httpPath {
 	t.Helper()
 	s := porin(t, "porin", "10.200.0.0/16,fd00:200::/64")
 	p := attached(t, s)
 	to := netip.AddrPortFrom(p.addr, httpPort)
-	serveHTTP(t, p.to, to)
+	serve(t, p.to, to)
 	if err := s.agent.Do(http.MethodPut, "/v1/policy", httpRule, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +184,7 @@ func porinHTTP(t *testing.T) httpPath {
 }
 
 // nginxHTTP is nginx as a plain reverse proxy with connections that are kept, on the node of client and server.
-func nginxHTTP(t *testing.T) httpPath {
+func nginxHTTP(t *testing.T, forward func(listen, server string) string, serve httpServer) httpPath {
 	t.Helper()
 	program, err := exec.LookPath("nginx")
 	if err != nil {
@@ -183,7 +192,8 @@ func nginxHTTP(t *testing.T) httpPath {
 	}
 	s := porin(t, "nginx", "10.200.0.0/16,fd00:200::/64")
 	p := attached(t, s)
-	serveHTTP(t, p.to, netip.AddrPortFrom(p.addr, httpPort))
+	to := netip.AddrPortFrom(s.node.IPv4, httpPort)
+	serve(t, p.to, netip.AddrPortFrom(p.addr, httpPort))
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf(`daemon off; worker_processes 2; error_log stderr crit; pid %[1]s/pid;
@@ -191,10 +201,9 @@ events { worker_connections 1024; }
 http {
 	access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 	keepalive_requests 1000000000;
-	upstream pod { server %[2]s:%[3]d; keepalive 64; keepalive_requests 1000000000; }
-	server { listen %[4]s:%[3]d; location / { proxy_pass http://pod; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; } }
+	%[2]s
 }
-`, dir, p.addr, httpPort, s.node.IPv4)
+`, dir, forward(to.String(), netip.AddrPortFrom(p.addr, httpPort).String()))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +216,6 @@ http {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 	})
-	to := netip.AddrPortFrom(s.node.IPv4, httpPort)
 	testutil.Eventually(t, func() error {
 		conn, err := p.from.Dial(to, time.Second)
 		if err == nil {

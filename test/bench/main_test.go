@@ -2,7 +2,7 @@
 // machines are noisy and a ratio is what can be trusted. It is a module of its own: nothing else needs the plugins.
 //
 //	sudo make bench               everything, about two minutes
-//	sudo make bench ONLY=traffic  one part: attach, hostports, traffic, nodes, bandwidth, agent, away, ipam, store, etcd or delegated
+//	sudo make bench ONLY=traffic  one part: attach, hostports, traffic, nodes, proxy (which needs nginx), bandwidth, agent, away, ipam, store, etcd or delegated
 //	sudo make bench BASELINE=DIR  also attaches with the binaries of another version, in that folder
 package bench
 
@@ -28,7 +28,11 @@ func TestBench(t *testing.T) {
 	t.Run("burst", func(t *testing.T) { burst(t, report) })
 	t.Run("traffic", func(t *testing.T) { traffic(t, report) })
 	t.Run("nodes", func(t *testing.T) { between(t, report) })
-	t.Run("proxy", func(t *testing.T) { httpProxies(t, report) })
+	t.Run("proxy", func(t *testing.T) {
+		t.Run("http1", func(t *testing.T) { httpProxies(t, report) })
+		t.Run("http2", func(t *testing.T) { http2Proxies(t, report) })
+		t.Run("dns", func(t *testing.T) { dnsProxies(t, report) })
+	})
 	t.Run("bandwidth", func(t *testing.T) { bandwidth(t, report) })
 	t.Run("agent", func(t *testing.T) { agent(t, report) })
 	t.Run("away", func(t *testing.T) { away(t, report) })
