@@ -1,0 +1,187 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/internal/fault"
+)
+
+// agentNames are the names of an agent that has started.
+type agentNames struct{ replayed chan []names.Lookup }
+
+func (agentNames) Learn(context.Context, uint16, string, []dnsname.Address) error { return nil }
+
+func (n agentNames) Replay(learned []names.Lookup) { n.replayed <- learned }
+
+func (agentNames) FinishReplay(context.Context) error { return nil }
+
+// fakeProxy is the other end of a [Remote], for one connection after the other.
+type fakeProxy struct {
+	*testing.T
+	listener *net.UnixListener
+	serving  sync.WaitGroup
+}
+
+func newFakeProxy(t *testing.T, socket string) *fakeProxy {
+	t.Helper()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &fakeProxy{T: t, listener: listener}
+	t.Cleanup(func() { listener.Close(); p.serving.Wait() })
+	return p
+}
+
+// next serves the next connection until one of both ends closes it.
+func (p *fakeProxy) next(handle handler) (end func()) {
+	p.Helper()
+	if err := p.listener.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		p.Fatal(err)
+	}
+	conn, err := p.listener.AcceptUnix()
+	if err != nil {
+		p.Fatal(err)
+	}
+	peer := newPeer(conn, handle)
+	p.serving.Go(func() { _ = peer.serve(context.Background()) })
+	end = func() { _ = conn.Close() }
+	p.Cleanup(end)
+	return end
+}
+
+// startRemoteAt starts the agent's end.
+func startRemoteAt(t *testing.T, socket string) (*Remote, agentNames) {
+	t.Helper()
+	n := agentNames{make(chan []names.Lookup, 10)}
+	r := NewRemote(RemoteConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
+	r.Task().Start(nil)
+	t.Cleanup(func() {
+		if err := errors.Join(r.Task().Stop(context.Background()), r.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, n
+}
+
+var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}}}
+
+// TestRemoteRefused: a proxy that goes while it is greeted, or refuses the agent, is tried again, and what waits for it is done then.
+func TestRemoteRefused(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	proxy := newFakeProxy(t, socket)
+	r, _ := startRemoteAt(t, socket)
+	prepared := make(chan error, 1)
+	go func() { prepared <- r.Prepare(t.Context(), someRules) }()
+
+	proxy.next(refuse)()
+	proxy.next(refuse)
+	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
+		if m.Method != methodHello {
+			return refuse(ctx, m)
+		}
+		return welcome{Protocol: 1, PID: 4711}, nil, nil
+	})
+	if err := <-prepared; err != nil {
+		t.Error(err)
+	}
+	if s := r.Status(); !s.Connected || s.PID != 4711 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// TestRemoteTakesNames: the agent takes what the proxy has learned when it is about to write policies, and with the greeting of each proxy that comes later.
+func TestRemoteTakesNames(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	proxy := newFakeProxy(t, socket)
+	r, n := startRemoteAt(t, socket)
+	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	had := func(name string) learned { return learned{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5} }
+	forgotten := make(chan uint64, 10)
+	serve := func(name string, greeted chan<- bool) handler {
+		return func(ctx context.Context, m message) (any, []*os.File, error) {
+			switch m.Method {
+			case methodHello:
+				var h hello
+				if err := json.Unmarshal(m.Body, &h); err != nil {
+					return nil, nil, err
+				}
+				greeted <- h.TakeNames
+				w := welcome{Protocol: 1}
+				if h.TakeNames {
+					w.learned = had(name)
+				}
+				return w, nil, nil
+			case methodTakeNames:
+				return had(name), nil, nil
+			case methodReplayed:
+				var body replayed
+				if err := json.Unmarshal(m.Body, &body); err != nil {
+					return nil, nil, err
+				}
+				forgotten <- body.Mark
+				return nil, nil, nil
+			}
+			return nil, nil, fault.New(fault.NotFound, "no such call")
+		}
+	}
+	expect := func(name string) {
+		t.Helper()
+		if got := <-n.replayed; len(got) != 1 || got[0].Name != name {
+			t.Errorf("replayed %+v, want %s", got, name)
+		}
+		if mark := <-forgotten; mark != 5 {
+			t.Errorf("forgotten up to %d", mark)
+		}
+	}
+	greeted := make(chan bool, 1)
+	end := proxy.next(serve("first", greeted))
+	if <-greeted {
+		t.Error("an agent that starts takes names at once")
+	}
+	if _, err := r.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.TakeNames(t.Context())
+	expect("first")
+	end()
+	proxy.next(serve("second", greeted))
+	if !<-greeted {
+		t.Error("an agent that has policies in force does not take names")
+	}
+	expect("second")
+}
+
+// TestRemoteTakeNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
+func TestRemoteTakeNamesUnanswered(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	proxy := newFakeProxy(t, socket)
+	r, _ := startRemoteAt(t, socket)
+	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	hangs := func(ctx context.Context, m message) (any, []*os.File, error) {
+		if m.Method == methodTakeNames {
+			<-ctx.Done()
+		}
+		return welcome{Protocol: 1}, nil, nil
+	}
+	proxy.next(hangs)
+	if _, err := r.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r.TakeNames(ctx)
+	proxy.next(hangs) // it connects again
+}
