@@ -74,7 +74,9 @@ func (x *xds) Prepare(ctx context.Context, rules map[uint32]model.Layer7) error 
 		case acked >= version:
 			return nil
 		case nacked.version >= version:
-			x.change(func(all map[uint32]model.Layer7) { maps.DeleteFunc(all, func(n uint32, _ model.Layer7) bool { _, ok := rules[n]; return ok }) })
+			x.change(func(all map[uint32]model.Layer7) {
+				maps.DeleteFunc(all, func(n uint32, _ model.Layer7) bool { _, ok := rules[n]; return ok })
+			})
 			return nacked.err
 		}
 		select {
@@ -108,7 +110,9 @@ func (x *xds) Release(numbers []uint32) {
 
 func (x *xds) Changed() {}
 
-func (x *xds) CloseEndpoint(ctx context.Context, id uint16) error { return x.envoy.closeEndpoint(ctx, id) }
+func (x *xds) CloseEndpoint(ctx context.Context, id uint16) error {
+	return x.envoy.closeEndpoint(ctx, id)
+}
 
 func (x *xds) Serve(sockets *redirect.Listeners) { x.envoy.listen(sockets) }
 
@@ -175,7 +179,9 @@ func (e *envoy) listen(sockets *redirect.Listeners) {
 	e.sockets = copies
 	e.server = &http.Server{
 		Handler: http.HandlerFunc(e.serve), ConnState: e.follow,
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context { return context.WithValue(ctx, connectionKey{}, conn) },
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connectionKey{}, conn)
+		},
 	}
 	listener, err := net.FileListener(copies[abi.ListenerTCP4])
 	if err != nil {
