@@ -18,6 +18,7 @@ type simFault struct {
 	arrivalDel bool // a DEL has the time of its arrival, and not that of its call
 	datapath   func(gatedStep) endpoint.Step
 	noForget   bool // the kernel keeps the policies of endpoints that a former agent attached
+	liar       bool // the proxy says that it has layer 7 rules, and does not
 }
 
 // TestSchedulesFindFaults breaks one rule at a time. A schedule must fail for each, or the schedules prove nothing about it.
@@ -28,6 +29,7 @@ func TestSchedulesFindFaults(t *testing.T) {
 		{name: "stale DEL", message: "and is there: false", arrivalDel: true},
 		{name: "hidden Attach error", message: "its address leads to link", datapath: func(s gatedStep) endpoint.Step { return silentStep{s} }},
 		{name: "policies not forgotten", message: "the kernel has policies", noForget: true},
+		{name: "proxy without rules", message: "is redirected with rules", liar: true},
 		{name: "no Detach after a failed Attach", message: "the kernel has", datapath: func(s gatedStep) endpoint.Step {
 			return &forgetfulStep{gatedStep: s, failed: map[endpoint.Attachment]bool{}}
 		}},

@@ -1,6 +1,7 @@
 package endpointmanager_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,6 +78,9 @@ func (r *simRuntime) check() error {
 	agent := r.serves()
 	if agent == nil {
 		return nil
+	}
+	if i := slices.IndexFunc(r.log, func(line string) bool { return strings.Contains(line, "breaks a promise") }); i >= 0 {
+		return errors.New(r.log[i])
 	}
 	owners := map[string]endpoint.Attachment{}
 	ready := map[endpoint.Attachment]endpoint.Endpoint{}

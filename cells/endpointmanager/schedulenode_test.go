@@ -44,9 +44,14 @@ type simAgent struct {
 	table     *endpointmanager.Table
 	allocator *allocator.Allocator
 	policies  *policy.Queue
+	manifests *policy.Policies
 	published *publisher
 	started   chan struct{} // closed when Start has returned
 	serving   bool          // guarded by the node's lock
+
+	proxyHangs bool
+	mu         sync.Mutex      // guards the field below
+	prepared   map[uint32]bool // numbers of layer 7 rules that the proxy has
 }
 
 func newSimNode(s *scheduler, dir string, fault simFault) *simNode {
@@ -60,7 +65,8 @@ func (n *simNode) boot() time.Duration { return time.Hour + time.Since(n.epoch) 
 func (n *simNode) start() {
 	n.mu.Lock()
 	n.lives++
-	a := &simAgent{process: &process{name: fmt.Sprintf("agent%d", n.lives)}, table: endpointmanager.NewTable(), published: newPublisher(), started: make(chan struct{})}
+	a := &simAgent{process: &process{name: fmt.Sprintf("agent%d", n.lives)}, table: endpointmanager.NewTable(), published: newPublisher(), started: make(chan struct{}), prepared: map[uint32]bool{}}
+	a.proxyHangs = n.rng.IntN(5) == 0
 	n.agent = a
 	n.mu.Unlock()
 	cfg := ipam.DefaultConfig()
@@ -70,6 +76,7 @@ func (n *simNode) start() {
 		panic(err)
 	}
 	a.policies = n.policyQueue(a)
+	a.manifests = policy.New(policy.Config{}, a.policies, slog.New(slog.DiscardHandler))
 	a.policies.Start(nil)
 	config := endpointmanager.DefaultConfig()
 	config.StateDir, config.Parallel = n.dir, 4 // whose turn it is would depend on goroutines, were there fewer places than containers

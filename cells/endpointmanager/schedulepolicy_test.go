@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
 )
 
 // simPolicies is what the kernel has of policies: which endpoint each ID is of. It outlives agents.
@@ -33,7 +36,90 @@ type simEnforcer struct {
 }
 
 func (n *simNode) policyQueue(a *simAgent) *policy.Queue {
-	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, nil, nil, slog.New(slog.DiscardHandler))
+	return policy.NewQueue(engine.Config{}, &simEnforcer{node: n, agent: a}, simProxy{n, a}, nil, slog.New(slog.DiscardHandler))
+}
+
+// simProxy takes layer 7 rules when it is its turn, or never.
+type simProxy struct {
+	node  *simNode
+	agent *simAgent
+}
+
+func (simProxy) Supports(model.Layer7) error { return nil }
+
+func (p simProxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) error {
+	if p.agent.proxyHangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := p.node.pass(p.agent.process, fmt.Sprint("kernel.Proxy.Prepare ", slices.Sorted(maps.Keys(rules)))); err != nil {
+		return err
+	}
+	if p.node.fault.liar {
+		return nil
+	}
+	p.agent.mu.Lock()
+	defer p.agent.mu.Unlock()
+	for number := range rules {
+		p.agent.prepared[number] = true
+	}
+	return nil
+}
+
+func (p simProxy) Release(numbers []uint32) {
+	p.agent.mu.Lock()
+	defer p.agent.mu.Unlock()
+	for _, number := range numbers {
+		delete(p.agent.prepared, number)
+	}
+}
+
+func (simProxy) Changed() {}
+
+// layer7Policy has pods redirected to the proxy.
+const layer7Policy = `
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: web, namespace: default}
+spec:
+  endpointSelector: {}
+  egress: [{toPorts: [{ports: [{port: "80", protocol: TCP}], rules: {http: [{path: "/%d"}]}}]}]
+`
+
+// changePolicies has an operator put or delete a policy with layer 7 rules. Nobody waits for that.
+func (r *simRuntime) changePolicies() {
+	a := r.serves()
+	put, path, timeout := r.rng.IntN(3) > 0, r.rng.IntN(3), time.Duration(1+r.rng.IntN(20))*time.Second
+	if a == nil {
+		return
+	}
+	time.Sleep(time.Millisecond) // no two of them begin at the same time
+	r.say("the operator puts a policy: %t", put)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if put {
+			_, _, _ = a.manifests.Put(ctx, fmt.Appendf(nil, layer7Policy, path))
+		} else {
+			_ = a.manifests.Delete(ctx, model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "default", Name: "web"})
+		}
+	}()
+}
+
+// redirected returns an error when rows lead to the proxy that it has no rules for.
+func (e *simEnforcer) redirected(eng *engine.Engine, locals map[string]policy.Local) (err error) {
+	e.agent.mu.Lock()
+	defer e.agent.mu.Unlock()
+	for key := range locals {
+		ep, _ := eng.Endpoint(key)
+		for _, addr := range ep.Addresses {
+			verdict := eng.Evaluate(addr, netip.AddrFrom4([4]byte{192, 0, 2, 1}), model.TCP, 80)
+			if value := verdict.Egress.Value(); value > engine.ValueAllow && !e.agent.prepared[value] {
+				err = fmt.Errorf("%s is redirected with rules %d, and the proxy has %v", key, value, e.agent.prepared)
+			}
+		}
+	}
+	return err
 }
 
 // gatedPolicyStep has the undo of an Attach that failed wait for its turn, too: it comes to the queue while the write that
@@ -52,10 +138,13 @@ func (s gatedPolicyStep) Detach(ctx context.Context, ep endpoint.Endpoint, cfg e
 }
 
 // Apply leaves IDs that it was never told of as they are, as the datapath does.
-func (e *simEnforcer) Apply(_ *engine.Engine, _ *engine.Change, locals map[string]policy.Local) error {
+func (e *simEnforcer) Apply(eng *engine.Engine, _ *engine.Change, locals map[string]policy.Local) error {
 	keys := slices.Sorted(maps.Keys(locals))
 	if err := e.node.pass(e.agent.process, fmt.Sprint("kernel.Policies.Apply ", keys)); err != nil {
 		return err
+	}
+	if err := e.redirected(eng, locals); err != nil {
+		e.node.say("%s breaks a promise: %v", e.agent.name, err)
 	}
 	p := &e.node.policies
 	p.mu.Lock()
@@ -93,7 +182,7 @@ func (*simEnforcer) Verdict(policy.Question) (uint32, error) { return engine.Val
 
 func (*simEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }
 
-func (*simEnforcer) Revision() uint32 { return 0 }
+func (*simEnforcer) OnRevision(func(inForce, next uint32)) {}
 
 func (*simEnforcer) Compare(*engine.Engine, map[string]policy.Local) ([]policy.Difference, error) {
 	return nil, nil

@@ -55,8 +55,8 @@ func TestSchedules(t *testing.T) {
 
 // tally counts what happened in all schedules, so that nobody has to believe that they try anything.
 type tally struct {
-	mu                                                          sync.Mutex // guards the fields below
-	schedules, effects, kills, failures, added, refused, served int
+	mu                                                                    sync.Mutex // guards the fields below
+	schedules, effects, kills, failures, added, refused, served, prepared int
 }
 
 func (c *tally) count(log []string) {
@@ -65,6 +65,8 @@ func (c *tally) count(log []string) {
 	c.schedules++
 	for _, line := range log {
 		switch {
+		case strings.Contains(line, "kernel.Proxy.Prepare") && strings.HasSuffix(line, ": <nil>"):
+			c.prepared++
 		case strings.HasSuffix(line, "is killed"):
 			c.kills++
 		case strings.HasSuffix(line, "serves"):
@@ -82,8 +84,8 @@ func (c *tally) count(log []string) {
 }
 
 func (c *tally) String() string {
-	return fmt.Sprintf("%d schedules, %d effects, %d starts of the agent, %d kills, %d failures of the kernel or the disk; %d ADDs succeeded, %d were refused as late",
-		c.schedules, c.effects, c.served, c.kills, c.failures, c.added, c.refused)
+	return fmt.Sprintf("%d schedules, %d effects, %d starts of the agent, %d kills, %d failures of the kernel or the disk; %d ADDs succeeded, %d were refused as late; the proxy got layer 7 rules %d times",
+		c.schedules, c.effects, c.served, c.kills, c.failures, c.added, c.refused, c.prepared)
 }
 
 // TestScheduleDeterministic is what makes a seed worth anything.
@@ -160,7 +162,7 @@ func (r *simRuntime) play() error {
 
 // next begins another call, or has something else happen.
 func (r *simRuntime) next() {
-	switch choice := r.rng.IntN(20); {
+	switch choice := r.rng.IntN(23); {
 	case choice < 8:
 		r.call("ADD")
 	case choice < 14:
@@ -177,6 +179,8 @@ func (r *simRuntime) next() {
 		if running := r.running(); len(running) > 0 {
 			r.killPlugin(running[r.rng.IntN(len(running))])
 		}
+	case choice < 21:
+		r.changePolicies()
 	default:
 		time.Sleep(time.Duration(1+r.rng.IntN(20)) * time.Second)
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -33,15 +34,26 @@ type NameClass struct {
 	Rules  []int          `json:"rules,omitempty"`  // by which names select the addresses: indexes of rules, sorted
 }
 
-// NameKeeper keeps a [NameClasses] for a proxy, which needs it when the agent is gone.
+// NameKeeper is for a proxy that learns names while no agent is there.
 type NameKeeper interface {
+	// TakeNames is called before the first write of policies: what the proxy has learned is given to [Names.Replay], and it writes no addresses any more until the agent is gone.
+	// Before, it goes on. It returns soon after ctx ends.
+	TakeNames(ctx context.Context)
 	// KeepNames is called before the datapath has the revision, while it has the one in force. Both may be needed, and no other one. It may be called from one goroutine at a
 	// time, and policies wait for it.
 	KeepNames(c NameClasses, inForce uint32)
 }
 
+// noKeeper is for a proxy that ends with the agent.
+type noKeeper struct{}
+
+func (noKeeper) TakeNames(context.Context) {}
+
+func (noKeeper) KeepNames(NameClasses, uint32) {}
+
 // KeepNamesWith has a keeper get what is reserved for names. It is for a start, before [Queue.Start].
 func (q *Queue) KeepNamesWith(k NameKeeper) {
+	q.keeper = k
 	q.enforcer.OnRevision(func(inForce, next uint32) {
 		n := NameClasses{Revision: next}
 		rules, classes := q.view.engine.NameClasses()

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -58,6 +59,8 @@ func TestNameSetsOfNames(t *testing.T) {
 
 // keeper is a [NameKeeper] that notes what it gets.
 type keeper struct{ kept []NameClasses }
+
+func (k *keeper) TakeNames(context.Context) {}
 
 func (k *keeper) KeepNames(c NameClasses, inForce uint32) {
 	if n := len(k.kept); n > 0 && k.kept[n-1].Revision != inForce {

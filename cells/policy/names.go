@@ -59,9 +59,10 @@ type Names struct {
 	saving sync.Mutex // held while the file is written
 	// saving guards the fields below.
 	loaded   bool
-	replayed []names.Lookup // what waits until the endpoints are known that are still there
-	revision uint64         // of known, with what was replayed
-	anew     bool           // the datapath may have addresses from a proxy that nobody wants
+	live     map[uint16]bool // endpoints that are there at the start
+	replayed []names.Lookup  // what waits until these are known
+	revision uint64          // of known, with what was replayed
+	anew     bool            // the datapath may have addresses from a proxy that nobody wants
 
 	// Of who has the view's turn.
 	selections map[model.DNSRule]*names.Selection
@@ -159,16 +160,16 @@ func (n *Names) load(live []endpoint.Endpoint) {
 		return
 	}
 	n.loaded = true
-	is := map[uint16]bool{}
+	n.live = map[uint16]bool{}
 	for _, ep := range live {
-		is[ep.ID] = true
+		n.live[ep.ID] = true
 	}
 	if n.path != "" {
-		if err := n.known.Load(n.path, func(id uint16) bool { return is[id] }); err != nil {
+		if err := n.known.Load(n.path, func(id uint16) bool { return n.live[id] }); err != nil {
 			n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
 		}
 	}
-	n.restore(n.replayed, is)
+	n.restore(n.replayed, n.live)
 	n.replayed = nil
 }
 

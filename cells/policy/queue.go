@@ -32,6 +32,7 @@ type Queue struct {
 	layer7          *layer7
 	names           *Names
 	openConnections OpenConnections // before layer 7 rules come
+	keeper          NameKeeper
 	task            *task.Task
 	opened          chan struct{} // closed when everything is restored: nothing is written before
 	open            sync.Once
@@ -68,7 +69,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, openConnections: keepOpen{},
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, openConnections: keepOpen{}, keeper: noKeeper{},
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
@@ -115,8 +116,18 @@ func (q *Queue) Stop(ctx context.Context) error {
 func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
+	q.takeNames(ctx)
 	q.open.Do(func() { close(q.opened) })
 	return q.do(ctx, update{}, true)
+}
+
+// takeNamesTimeout is how long the first write waits for a proxy that does not say what it has learned.
+const takeNamesTimeout = time.Second
+
+func (q *Queue) takeNames(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, takeNamesTimeout)
+	defer cancel()
+	q.keeper.TakeNames(ctx)
 }
 
 func (q *Queue) isOpen() bool {

@@ -7,8 +7,8 @@ import (
 	"porin.dev/porin/cells/proxy/names"
 )
 
-// Replay adds what a proxy has learned while no agent was there, with the times until which it is valid, for endpoints that are still there. Before the start of the agent has
-// restored the endpoints it waits: then it is in the first write of policies. [Names.FinishReplay] returns when the proxy may forget it.
+// Replay adds what a proxy has learned while no agent was there, with the times until which it is valid, for endpoints that are still there. Before the first write of
+// policies, it is part of that. [Names.FinishReplay] returns when the proxy may forget it.
 func (n *Names) Replay(lookups []names.Lookup) {
 	if len(lookups) == 0 {
 		return
@@ -19,8 +19,13 @@ func (n *Names) Replay(lookups []names.Lookup) {
 		n.replayed = append(n.replayed, lookups...)
 		return
 	}
-	n.restore(lookups, n.view.localIDs())
-	n.anew = true
+	select {
+	case <-n.opened:
+		n.restore(lookups, n.view.localIDs())
+		n.anew = true
+	default:
+		n.restore(lookups, n.live)
+	}
 }
 
 // restore expects the lock saving.

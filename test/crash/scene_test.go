@@ -39,6 +39,7 @@ type scene struct {
 	live    []nodecheck.Pod
 	spare   []*testutil.Namespace // of containers that come and go
 	guests  []*testutil.Container // that came for the point
+	redirects bool                  // connections from the second pod to the first one go through the proxy
 	// guestCaps are what guests ask for besides; nil is nothing.
 	guestCaps map[string]any
 }
@@ -184,7 +185,7 @@ func (s *scene) check(when string, also []nodecheck.Pod, maybe ...*testutil.Cont
 	if s.pools != nil {
 		errs = append(errs, s.pools.agree())
 	}
-	errs = append(errs, s.hostPortsAgree(want.Live, len(maybe)))
+	errs = append(errs, s.hostPortsAgree(want.Live, len(maybe)), s.redirectsWork())
 	for _, p := range want.Live {
 		errs = append(errs, testutil.Ping(p.Namespace, s.node.IPv4, reach), testutil.Ping(p.Namespace, s.node.IPv6, reach))
 	}

@@ -315,6 +315,37 @@ func TestExternalProxyLearns(t *testing.T) {
 	})
 }
 
+// TestExternalProxyAgentHangs: names whose addresses are in the datapath are answered for without an agent that hangs, and those that it would have to write are not.
+func TestExternalProxyAgentHangs(t *testing.T) {
+	n, _ := newExternal(t)
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}, {toFQDNs: [{matchPattern: \"*.example.com\"}], toPorts: [{ports: [{port: \"443\"}]}]}, " +
+		"{toFQDNs: [{matchName: other.example.com}], toPorts: [{ports: [{port: \"80\"}]}]}]}")
+	serveNames(t, n.b)
+	ask := func(name string, want int) {
+		t.Helper()
+		for _, network := range []string{"udp", "tcp"} {
+			answer, err := n.a.resolve(network, n.b.at(false, dnsPort), name)
+			if err != nil || answer.Rcode != want {
+				t.Errorf("%s by %s: %v, %v; want code %d", name, network, answer, err, want)
+			}
+		}
+	}
+	ask("www.example.com.", dns.RcodeSuccess)
+	n.one.signal(unix.SIGSTOP)
+	ask("www.example.com.", dns.RcodeSuccess)
+	ask("db.example.com.", dns.RcodeSuccess)          // another name with the same address
+	ask("other.example.com.", dns.RcodeServerFailure) // of which another rule selects the address
+	ask("www.example.net.", dns.RcodeRefused)
+	n.one.signal(unix.SIGCONT)
+	testutil.Eventually(t, func() error {
+		answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), "other.example.com.")
+		if err == nil && answer.Rcode != dns.RcodeSuccess {
+			err = fmt.Errorf("%v", answer)
+		}
+		return err
+	})
+}
+
 // TestExternalProxyOtherMaps starts the agent with maps of another size, which it makes anew: the proxy and its program read those.
 func TestExternalProxyOtherMaps(t *testing.T) {
 	n, p := newExternal(t)

@@ -23,6 +23,9 @@ func (a answers) pinsDue() (items []Item) {
 			items = append(items, Item{"pin of the tunnel", name})
 		}
 	}
+	if a.status.Proxy.InUse {
+		items = append(items, Item{"pin", "proxy/select_listener"})
+	}
 	for _, p := range a.status.Datapath.Programs {
 		items = append(items, Item{"pinned program", fmt.Sprintf("%s %s, ID %d", a.status.Datapath.Digest, p.Name, p.ID)})
 	}

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/node/tunnel"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
@@ -33,6 +35,9 @@ func (a answers) kernelDue() (items []Item) {
 	if a.hasTunnel() {
 		items = append(items, tunnelItem)
 	}
+	if a.status.Proxy.InUse {
+		items = append(items, proxyItems[:]...)
+	}
 	return items
 }
 
@@ -43,6 +48,9 @@ var sides = map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": n
 
 // tunnelItem is the device of tunnels. What it should be, the doctor knows.
 var tunnelItem = Item{"link", tunnel.Device}
+
+// proxyItems are the devices of the way into the proxy. What they should be, the doctor knows.
+var proxyItems = [...]Item{{"link", link.ProxyDevice}, {"link", link.ProxyDevicePeer}}
 
 func linkItem(name string, index int, mac string, up bool) Item {
 	return Item{"link", fmt.Sprintf("%s, index %d, %s, up: %v", name, index, mac, up)}
@@ -66,17 +74,17 @@ func (c *Checker) kernelItems() (items []Item, err error) {
 	routes, err2 := c.node.Routes(0)
 	neighbours, err3 := c.node.PermanentNeighbours(0)
 	ours, errs := map[int]bool{}, []error{err1, err2, err3}
-	for _, link := range links {
-		l := link.Attrs()
-		if l.Name == tunnel.Device {
-			items = append(items, tunnelItem)
+	for _, device := range links {
+		l := device.Attrs()
+		if item := (Item{"link", l.Name}); item == tunnelItem || slices.Contains(proxyItems[:], item) {
+			items = append(items, item)
 		} else if strings.HasPrefix(l.Name, v1.HostInterfacePrefix) {
 			ours[l.Index] = true
-			items = append(items, linkItem(l.Name, l.Index, l.HardwareAddr.String(), testutil.IsUp(link)))
+			items = append(items, linkItem(l.Name, l.Index, l.HardwareAddr.String(), testutil.IsUp(device)))
 			filters, err := c.filterItems(l.Index)
 			items, errs = append(items, filters...), append(errs, err)
 		}
-		limits, err := c.limitItems(link)
+		limits, err := c.limitItems(device)
 		items, errs = append(items, limits...), append(errs, err)
 	}
 	for _, r := range routes {

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
 )
@@ -92,13 +92,13 @@ func (l *Learner) setAgent(p *peer) {
 }
 
 // learned is what the journal has, up to a mark.
-func (l *Learner) learned() ([]names.Lookup, uint64) {
+func (l *Learner) learned() (all learned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.offline == nil {
-		return nil, 0
+	if l.offline != nil {
+		all.Learned, all.Mark = l.journal.List()
 	}
-	return l.journal.List()
+	return all
 }
 
 // forget removes from the journal what the agent has, up to a mark.
@@ -116,7 +116,7 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 	for {
 		agent, alone := l.now()
 		if agent != nil {
-			_, err := agent.call(ctx, methodLearn, learn{endpoint, name, addresses}, nil)
+			err := askAgent(ctx, agent, alone, learn{endpoint, name, addresses})
 			if !errors.Is(err, errPeerGone) {
 				return err
 			}
@@ -137,6 +137,26 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 			return err
 		}
 	}
+}
+
+// askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.
+func askAgent(ctx context.Context, agent *peer, alone *offline.Learner, body learn) error {
+	deadline, ok := ctx.Deadline()
+	if !ok || alone == nil {
+		_, err := agent.call(ctx, methodLearn, body, nil)
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+	defer cancel()
+	_, err := agent.call(soon, methodLearn, body, nil)
+	if soon.Err() == nil || ctx.Err() != nil || errors.Is(err, errPeerGone) {
+		return err
+	}
+	if alone.InForce(body.Name, body.Addresses) {
+		return nil
+	}
+	_, err = agent.call(ctx, methodLearn, body, nil)
+	return err
 }
 
 func (l *Learner) now() (*peer, *offline.Learner) {

@@ -29,6 +29,7 @@ const (
 	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath
 	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
 	methodReport        = "report"         // proxy: how it is; a notification
+	methodTakeNames     = "take-names"     // agent: learns names from now on; answered with what the proxy has learned
 	methodReplayed      = "replayed"       // agent: what the proxy has learned without it is in the datapath and on the disk
 	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
 	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
@@ -42,6 +43,8 @@ type hello struct {
 	Version string   `json:"version"` // of the program, for people
 	Sockets []uint32 `json:"sockets,omitempty"`
 	Rules   snapshot `json:"rules"`
+	// TakeNames is whether the agent learns names from now on. One that starts does so later, when it is about to write policies.
+	TakeNames bool `json:"takeNames,omitempty"`
 }
 
 // welcome answers a hello.
@@ -50,7 +53,11 @@ type welcome struct {
 	Version  string   `json:"version"`
 	PID      int      `json:"pid"`
 	Rejected rejected `json:"rejected,omitempty"`
-	// Learned is what the proxy has learned of names without an agent, up to Mark.
+	learned           // nothing, unless the agent takes names
+}
+
+// learned is what the proxy has learned of names without an agent, up to Mark.
+type learned struct {
 	Learned []names.Lookup `json:"learned,omitempty"`
 	Mark    uint64         `json:"mark,omitempty"`
 }

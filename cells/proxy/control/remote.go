@@ -52,6 +52,7 @@ type Remote struct {
 	sessions map[*session]struct{} // connections to the proxy, and to former ones whose requests have not ended
 	current  *session              // nil while no proxy is connected
 	arrived  chan struct{}         // closed when current is set
+	taking   bool                  // the agent learns names: policies are about to be written, or are
 	held     redirect.Sockets
 	lastErr  error // of the last dial, while no proxy is connected
 }
@@ -59,6 +60,8 @@ type Remote struct {
 var (
 	_ policy.Proxy = (*Remote)(nil)
 	_ proxy.Closer = (*Remote)(nil)
+
+	_ policy.NameKeeper = (*Remote)(nil)
 )
 
 // Names learns what names have: see [policy.Names].
@@ -70,8 +73,9 @@ type Names interface {
 
 // session is a connection to a proxy.
 type session struct {
-	peer   *peer
-	status Status
+	peer       *peer
+	background func(func(context.Context)) // runs a function until the agent stops
+	status     Status
 
 	sending sync.Mutex // held while it is given rules: guards the fields below
 	version uint64     // of the rules that it has
@@ -286,7 +290,7 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &session{}
+	s := &session{background: func(f func(context.Context)) { serving.Go(func() { f(ctx) }) }}
 	gone := make(chan struct{})
 	end := sync.OnceFunc(func() { close(gone) })
 	s.peer = newPeer(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
@@ -304,7 +308,7 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 		end()
 	})
 	rules := r.snapshot()
-	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: rules}
+	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: rules, TakeNames: r.takes()}
 	files, err := r.heldFiles(&h)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
@@ -315,7 +319,9 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	r.names.Replay(w.Learned) // before the first write of policies, which waits for the rules
+	if h.TakeNames {
+		r.replay(s, w.learned)
+	}
 	s.sending.Lock()
 	s.version, s.refused = rules.Version, w.Rejected
 	s.sending.Unlock()
@@ -323,10 +329,12 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	s.status.PID, s.status.Version, s.status.Connected = w.PID, w.Version, true
 	r.current = s
 	close(r.arrived)
-	newer := r.version
+	newer, taking := r.version, r.taking
 	r.mu.Unlock()
-	if len(w.Learned) > 0 {
-		serving.Go(func() { r.finishReplay(ctx, s, w.Mark) })
+	if taking && !h.TakeNames {
+		if err := r.takeNames(greeting, s); err != nil {
+			return nil, nil, errors.Join(err, conn.Close())
+		}
 	}
 	r.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(rules.Rules))
 	if newer > rules.Version { // changes that did not find this session
@@ -344,6 +352,51 @@ func (r *Remote) sendLater(s *session, needed uint64) {
 			r.log.Debug("the proxy has other rules than the agent, until the next change", "error", err)
 		}
 	}()
+}
+
+func (r *Remote) takes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taking
+}
+
+// TakeNames implements [policy.NameKeeper]. A proxy that does not answer has to connect again.
+func (r *Remote) TakeNames(ctx context.Context) {
+	r.mu.Lock()
+	r.taking = true
+	s := r.current
+	r.mu.Unlock()
+	if s == nil {
+		return
+	}
+	if err := r.takeNames(ctx, s); err != nil {
+		r.log.Warn("what the proxy has learned of names is taken over when it connects next", "error", err)
+		_ = s.peer.wire.close()
+	}
+}
+
+// KeepNames implements [policy.NameKeeper].
+func (r *Remote) KeepNames(c policy.NameClasses, inForce uint32) {
+	classFiles(r.cfg.Socket, r.log).KeepNames(c, inForce)
+}
+
+// takeNames has the proxy learn no names any more.
+func (r *Remote) takeNames(ctx context.Context, s *session) error {
+	var answer learned
+	if _, err := s.peer.call(ctx, methodTakeNames, struct{}{}, &answer); err != nil {
+		return err
+	}
+	r.replay(s, answer)
+	return nil
+}
+
+// replay has the names be known that the proxy has learned.
+func (r *Remote) replay(s *session, l learned) {
+	if len(l.Learned) == 0 {
+		return
+	}
+	r.names.Replay(l.Learned)
+	s.background(func(ctx context.Context) { r.finishReplay(ctx, s, l.Mark) })
 }
 
 // finishReplay has the proxy forget what it has learned, when that is in the datapath and outlives the agent.

@@ -266,6 +266,9 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 			return nil, nil, err
 		}
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
+	case methodTakeNames:
+		answer, err := c.server.takeNames(c.peer)
+		return answer, nil, err
 	case methodReplayed:
 		var body replayed
 		if err := json.Unmarshal(m.Body, &body); err != nil {
@@ -307,7 +310,11 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	if s.leaves() { // accepted just before the next proxy accepts
 		return nil, nil, errReplaced
 	}
-	s.learner.setAgent(p) // queries come as soon as the rules are applied
+	if h.TakeNames {
+		s.learner.setAgent(p) // queries come as soon as the rules are applied
+	} else {
+		s.learner.setAgent(nil)
+	}
 	refused, err := s.apply(ctx, h.Rules)
 	if err != nil {
 		s.learner.setAgent(s.agent())
@@ -328,8 +335,21 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
 	s.give(p)
 	w := welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}
-	w.Learned, w.Mark = s.learner.learned()
+	if h.TakeNames {
+		w.learned = s.learner.learned()
+	}
 	return w, nil, nil
+}
+
+// takeNames has an agent learn names, which was greeted before. It returns what was learned without one.
+func (s *Server) takeNames(p *peer) (learned, error) {
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	if s.agent() != p {
+		return learned{}, fault.New(fault.Conflict, "another agent controls the proxy")
+	}
+	s.learner.setAgent(p)
+	return s.learner.learned(), nil
 }
 
 // keep writes the file for a start without the agent.

@@ -17,13 +17,11 @@ import (
 // Source returns what was reserved for names in the policies that the datapath has under a revision.
 type Source func(revision uint32) (policy.NameClasses, error)
 
-// ClassFiles is a folder where agents leave what they have reserved for names, a file for each revision. It is a [policy.NameKeeper].
+// ClassFiles is a folder where agents leave what they have reserved for names, a file for each revision.
 type ClassFiles struct {
 	dir string
 	log *slog.Logger
 }
-
-var _ policy.NameKeeper = ClassFiles{}
 
 // NewClassFiles returns those of a folder, which the first write makes.
 func NewClassFiles(dir string, log *slog.Logger) ClassFiles { return ClassFiles{dir, log} }
@@ -34,7 +32,7 @@ func (f ClassFiles) path(revision uint32) string {
 	return filepath.Join(f.dir, fmt.Sprintf("%08x%s", revision, classSuffix))
 }
 
-// KeepNames implements [policy.NameKeeper]. Policies do not fail for the folder: without the file a proxy learns nothing while no agent is there.
+// KeepNames is that of a [policy.NameKeeper]. Policies do not fail for the folder: without the file a proxy learns nothing while no agent is there.
 func (f ClassFiles) KeepNames(c policy.NameClasses, inForce uint32) {
 	if err := f.write(c); err != nil {
 		f.log.Warn("the proxy will not learn names while this agent is away", "error", err)

@@ -1,6 +1,8 @@
 // Package offline writes the addresses of names into the datapath while no agent is there that could: a proxy outlives the agent.
 //
-//	policy.View --NameClasses--> [Learner.Use]          the agent is there: [Learner.Suspend], and names are learned by it
+//	policy.Queue --NameClasses--> [ClassFiles], for each revision of the datapath
+//	                                  |
+//	                                  |                 the agent is there: [Learner.Suspend], and names are learned by it
 //	                                  |                 the agent is away:  [Learner.Resume]
 //	the DNS proxy --[Learner.Learn]---+--> [Journal] --[Journal.List]--> policy.Names.Replay, by the next agent --> [Journal.Remove]
 //	                                  |
@@ -9,7 +11,7 @@
 // Learn returns an error at once, so that the pod gets SERVFAIL and not an answer that it cannot use, when
 //
 //   - the agent has reserved no class: for a combination of rules that hardly any name has, or that there were too many of
-//   - the datapath is not the one of the snapshot: an agent was there in between, or has died while it wrote
+//   - there is no file for the revision of the datapath: the agent has died while it changed policies in place
 //   - an address is of the cluster (a pod, a node, a range of pods), or one that no other machine has. No name overrides what such an address is.
 //     The other addresses of the answer are learned
 //   - there is no room: for a name, an endpoint, in the journal, or in the map

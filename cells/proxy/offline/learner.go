@@ -154,6 +154,22 @@ func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Addres
 	return nil
 }
 
+// InForce reports whether the datapath decides by the rules that match the name already, for all addresses. It changes nothing, and may be asked while an agent is there.
+func (l *Learner) InForce(name string, addresses []dnsname.Address) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.read() != nil {
+		return false
+	}
+	rules := l.classes.matching(name)
+	if len(rules) > 0 {
+		if moves, _, err := l.moves(rules, addresses); err != nil || len(moves) > 0 {
+			return false
+		}
+	}
+	return l.writer.Check(l.classes.revision) == nil
+}
+
 // read has the learner know the classes of the policies that are in the datapath.
 func (l *Learner) read() error {
 	revision, err := l.writer.Revision()
@@ -230,6 +246,9 @@ func (l *Learner) class(addr netip.Addr) (class engine.ClassID, inside bool, err
 const maxNow = 1 << 16
 
 func (l *Learner) note(addr netip.Addr, class engine.ClassID) {
+	if !l.active { // an agent may change it
+		return
+	}
 	if len(l.now) >= maxNow {
 		clear(l.now)
 	}

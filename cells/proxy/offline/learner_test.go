@@ -108,6 +108,11 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
+// keeper is of an agent that has no proxy to ask.
+type keeper struct{ offline.ClassFiles }
+
+func (keeper) TakeNames(context.Context) {}
+
 // agent is one that has started. It ends with stop.
 type agent struct {
 	node     *node
@@ -124,7 +129,7 @@ func (n *node) begin(t testing.TB) *agent {
 	a := &agent{node: n, enforcer: &enforcer{maps: n.maps, writer: policymap.New(n.maps)}}
 	a.names = policy.NewNames(policy.Config{Dir: n.dir}, nil, quiet)
 	a.queue = policy.NewQueue(engine.Config{}, a.enforcer, nil, a.names, quiet)
-	a.queue.KeepNamesWith(n.classes())
+	a.queue.KeepNamesWith(keeper{n.classes()})
 	a.policies, a.step = policy.New(policy.Config{Dir: n.dir}, a.queue, quiet), policy.NewStep(a.queue)
 	if err := a.policies.Start(); err != nil {
 		t.Fatal(err)
@@ -193,9 +198,9 @@ func toName(pattern, port string) string {
 	return fmt.Sprintf(`{toFQDNs: [{matchPattern: %q}], toPorts: [{ports: [{port: %q, protocol: TCP}]}]}`, pattern, port)
 }
 
-func (n *node) journal(t testing.TB) *offline.Journal {
+func (n *node) journal(t testing.TB, name string) *offline.Journal {
 	t.Helper()
-	j, err := offline.OpenJournal(filepath.Join(n.dir, "journal"), offline.DefaultLimits(), quiet)
+	j, err := offline.OpenJournal(filepath.Join(n.dir, name), offline.DefaultLimits(), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,8 +255,12 @@ func TestLearnWhileAgentsDie(t *testing.T) {
 
 // proxy is a learner that is active.
 func (n *node) proxy(t testing.TB) (*offline.Learner, *offline.Journal) {
+	return n.proxyOf(t, "journal")
+}
+
+func (n *node) proxyOf(t testing.TB, journal string) (*offline.Learner, *offline.Journal) {
 	t.Helper()
-	j := n.journal(t)
+	j := n.journal(t, journal)
 	t.Cleanup(func() { _ = j.Close() })
 	l := offline.New(n.maps, j, n.classes().Read)
 	l.Resume()
@@ -341,6 +350,47 @@ func TestLearnAndReplay(t *testing.T) {
 	}
 	next.put(t, egress("more", toName("no.rule", "22")))
 	n.reaches(t, "with a rule that came later", web, "192.0.2.9", 22)
+}
+
+// TestInForce: what is in the datapath, while an agent is there and while none is.
+func TestInForce(t *testing.T) {
+	n := newNode(t)
+	agent, web, other := n.start(t, egress("names", toName("*.example", "443")))
+	if err := agent.names.Learn(t.Context(), web.ID, "www.example", named(a, c)); err != nil {
+		t.Fatal(err)
+	}
+	proxy, _ := n.proxy(t)
+	check := func(when string) {
+		t.Helper()
+		for _, row := range []struct {
+			name      string
+			addresses []dnsname.Address
+			want      bool
+		}{
+			{"www.example", named(a, c), true}, {"db.example", named(a), true}, {"www.example", named(a, b), false}, {"no.rule", named(b), true},
+			{"www.example", named(other.Addresses.IPv4.String()), true}, {"www.example", nil, true},
+		} {
+			if got := proxy.InForce(row.name, row.addresses); got != row.want {
+				t.Errorf("%s: %s with %v: %t, want %t", when, row.name, row.addresses, got, row.want)
+			}
+		}
+	}
+	check("no agent is there")
+	proxy.Suspend()
+	check("an agent is there")
+	if err := agent.names.Learn(t.Context(), web.ID, "www.example", named(b)); err != nil {
+		t.Fatal(err)
+	}
+	if !proxy.InForce("www.example", named(b)) {
+		t.Error("an address that the agent has learned meanwhile is not in force")
+	}
+	agent.stop(t)
+	if err := os.Remove(n.classFile(t)); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, _ := n.proxyOf(t, "other"); fresh.InForce("www.example", named(a)) {
+		t.Error("in force by policies that are not known")
+	}
 }
 
 // TestUseMaps writes the maps that it was given last.
