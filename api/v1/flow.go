@@ -49,6 +49,9 @@ type FlowEnd struct {
 	Kind    string     `json:"kind,omitempty"` // as in [PolicyEnd]
 	// Identity is the number of the set of addresses that the rules of no policy tell apart. It is local to the node, and to the agent's life.
 	Identity uint32 `json:"identity,omitempty"`
+	// Names are names of DNS, three at most, of an address outside of the cluster to which a pod connects: those that the pod has asked for by the proxy, and whose
+	// answers had the address, the last one first. Pods and servers choose them.
+	Names []string `json:"names,omitempty"`
 	// Pod, Endpoint and Labels are those of an endpoint of this node.
 	Pod      Pod               `json:"pod,omitzero"`
 	Endpoint uint16            `json:"endpoint,omitempty"`

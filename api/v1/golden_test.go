@@ -152,7 +152,7 @@ var bodies = map[string]any{
 		From: v1.FlowEnd{
 			Address: netip.MustParseAddr("10.1.0.8"), Port: 41234, Kind: "pod", Identity: 5, Pod: v1.Pod{Namespace: "demo", Name: "client"}, Endpoint: 8, Labels: labels,
 		},
-		To:      v1.FlowEnd{Address: netip.MustParseAddr("10.1.0.7"), Port: 8080, Kind: "pod", Identity: 4, Pod: v1.Pod{Namespace: "demo", Name: "web"}, Endpoint: 7},
+		To:      v1.FlowEnd{Address: netip.MustParseAddr("10.1.0.7"), Port: 8080, Kind: "pod", Identity: 4, Pod: v1.Pod{Namespace: "demo", Name: "web"}, Endpoint: 7, Names: []string{"www.example.com"}},
 		Service: v1.FlowEnd{Address: netip.MustParseAddr("10.96.0.1"), Port: 80},
 		Egress:  &v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"},
 		Ingress: &v1.PolicyDecision{Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "demo", Policy: "web", Direction: "ingress", Index: -1}},

@@ -332,6 +332,15 @@ func (n *Names) namesOf(addr netip.Addr, rules []model.DNSRule) (found []string)
 	return slices.Compact(found)
 }
 
+// maxNamesOf bounds what is told of an address: a pod may give it any number of names.
+const maxNamesOf = 3
+
+// NamesOf returns names that an endpoint of this node has asked for and whose answers had the address, those of the last answers first. They are what a pod and a server
+// on the network say.
+func (n *Names) NamesOf(endpoint uint16, addr netip.Addr) []string {
+	return n.known.NamesOf(endpoint, addr, maxNamesOf)
+}
+
 // domainRules returns the rules for names that a policy has.
 func domainRules(p model.Policy) (rules []model.DNSRule) {
 	if p.Egress == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // newDNS returns the handler of queries. The caller of each is its *connection.
-func (p *Proxy) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
+func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 	return dnsproxy.New(dnsproxy.Config{
 		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
 		Dial: func(ctx context.Context, q dnsproxy.Query) (net.Conn, error) {
@@ -21,19 +21,19 @@ func (p *Proxy) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 			if q.TCP {
 				network = "tcp"
 			}
-			return p.meters.dialed(p.redirect.Dial(ctx, network, q.Client, q.Server))
+			return b.meters.dialed(b.redirect.Dial(ctx, network, q.Client, q.Server))
 		},
 		Learn: func(ctx context.Context, a dnsproxy.Answer) error {
 			return learner.Learn(ctx, a.Endpoint, a.Name, a.Addresses)
 		},
-		Record: p.recordQuery,
+		Record: b.recordQuery,
 		Limits: dnsproxy.DefaultLimits(),
 	})
 }
 
-func (p *Proxy) recordQuery(r dnsproxy.Record) {
-	p.meters.query(r)
-	p.log.Debug("query answered", "endpoint", r.Endpoint, "source", r.Client, "destination", r.Server, "name", r.Name, "type", r.Type, "reason", r.Outcome, "duration", r.Duration)
+func (b *BuiltIn) recordQuery(r dnsproxy.Record) {
+	b.meters.query(r)
+	b.log.Debug("query answered", "endpoint", r.Endpoint, "source", r.Client, "destination", r.Server, "name", r.Name, "type", r.Type, "reason", r.Outcome, "duration", r.Duration)
 }
 
 // allowsName reports whether the rules of both ends let the name be asked for.
@@ -56,7 +56,7 @@ func (c *connection) query() dnsproxy.Query {
 }
 
 // serveDatagrams answers queries until the socket is closed.
-func (p *Proxy) serveDatagrams(ctx context.Context, l *redirect.Listeners, socket *net.UDPConn) {
+func (b *BuiltIn) serveDatagrams(ctx context.Context, l *redirect.Listeners, socket *net.UDPConn) {
 	message, control := make([]byte, 65535), make([]byte, redirect.DestinationSize)
 	for {
 		n, controls, _, from, err := socket.ReadMsgUDPAddrPort(message, control)
@@ -68,17 +68,17 @@ func (p *Proxy) serveDatagrams(ctx context.Context, l *redirect.Listeners, socke
 		}
 		server, err := redirect.Destination(control[:controls])
 		if err != nil {
-			p.log.Debug("datagram dropped", "source", from, "error", err)
+			b.log.Debug("datagram dropped", "source", from, "error", err)
 			continue
 		}
-		p.serveDatagram(ctx, l, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), server, message[:n])
+		b.serveDatagram(ctx, l, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), server, message[:n])
 	}
 }
 
-func (p *Proxy) serveDatagram(ctx context.Context, l *redirect.Listeners, client, server netip.AddrPort, message []byte) {
-	c, err := identify(p.kernel, &p.rules, model.UDP, client, server)
+func (b *BuiltIn) serveDatagram(ctx context.Context, l *redirect.Listeners, client, server netip.AddrPort, message []byte) {
+	c, err := identify(b.kernel, &b.rules, model.UDP, client, server)
 	if err != nil {
-		p.log.Debug("datagram dropped", "source", client, "destination", server, "error", err)
+		b.log.Debug("datagram dropped", "source", client, "destination", server, "error", err)
 		return
 	}
 	q := c.query()
@@ -87,9 +87,9 @@ func (p *Proxy) serveDatagram(ctx context.Context, l *redirect.Listeners, client
 	if c.opener.ToNode {
 		reply = l.ReplyAsNode
 	}
-	p.dns.Go(ctx, q, func(answer []byte) {
+	b.dns.Go(ctx, q, func(answer []byte) {
 		if err := reply(server, client, answer); err != nil {
-			p.log.Debug("query not answered", "source", client, "destination", server, "error", err)
+			b.log.Debug("query not answered", "source", client, "destination", server, "error", err)
 		}
 	})
 }

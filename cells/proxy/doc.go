@@ -2,8 +2,8 @@
 //
 //	policy.Queue --> [Proxy]: rules by number          datapath: rows with these numbers, which have packets go to porin-l7
 //	                    |                                   |
-//	                 redirect.Listeners <-------------------'
-//	                    | accepted: its own address is the real destination
+//	                 [Listener] <-- redirect.Listeners <----'
+//	                    | [BuiltIn] has accepted: the socket's own address is the real destination
 //	                    v
 //	                 connection: who has opened it, and what the rows say (Kernel) --> httpproxy.Session --> redirect.Dial
 //
@@ -15,5 +15,5 @@
 //     nothing passes.
 //   - The way into the proxy exists while there are layer 7 rules. An endpoint's connections end before its policy goes.
 //
-// [Step] is the part in an endpoint's life; what the proxy needs of the datapath is [Kernel].
+// [Step] is the part in an endpoint's life; what the proxy needs of the datapath is [Kernel]. Another listener takes the place of the built-in one with [ModuleWith].
 package proxy

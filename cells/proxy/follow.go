@@ -45,7 +45,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 func (p *Proxy) removeUnused(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.started || !p.use.isOver(p.rules.count() > 0 || p.sessions.count() > 0, p.meters.accepted()) {
+	if !p.started || !p.use.isOver(p.listener.Connections()) {
 		return nil
 	}
 	wasOpen := p.listeners != nil

@@ -59,6 +59,7 @@ type world struct {
 	kernel *fakeKernel
 	cfg    redirect.Config
 	proxy  *Proxy
+	server *BuiltIn // its listener
 }
 
 func newWorld(t *testing.T) *world {
@@ -74,8 +75,11 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.Helper()
 	var err error
-	w.proxy, err = New(w.kernel, nil, Config{Config: w.cfg}, slog.New(slog.NewTextHandler(w.Output(), nil)))
+	log := slog.New(slog.NewTextHandler(w.Output(), nil))
+	way := redirect.New(w.cfg, w.kernel, log)
+	w.server, err = NewBuiltIn(w.kernel, way, nil, Config{Config: w.cfg}, log)
 	w.must(err)
+	w.proxy = New(way, w.server, log)
 	w.must(w.proxy.Start(w.Context()))
 }
 
@@ -131,13 +135,13 @@ func TestRemoveUnused(t *testing.T) {
 		t.Fatal("the way was removed right after it was needed")
 	}
 	open := newSession(1)
-	w.must(w.proxy.sessions.add(open))
+	w.must(w.server.sessions.add(open))
 	w.rounds(3)
 	if !w.isThere() {
 		t.Fatal("the way was removed while there is a connection")
 	}
-	w.proxy.sessions.remove(open)
-	w.proxy.meters.accept()
+	w.server.sessions.remove(open)
+	w.server.meters.accept()
 	w.rounds(2)
 	if !w.isThere() {
 		t.Fatal("the way was removed right after a connection")
@@ -249,7 +253,7 @@ func TestChecker(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	w := newWorld(t)
-	m := w.proxy.meters
+	m := w.server.meters
 	m.accept()
 	for _, err := range []error{errDenied, ErrNoOpener, errStopped, io.EOF} {
 		m.refuse(err)
@@ -262,7 +266,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(newCollector(w.proxy))
+	registry.MustRegister(newCollector(w.proxy), m)
 	w.must(prometheustest.GatherAndCompare(registry, strings.NewReader(`
 # HELP porin_proxy_connections Connections that go through the proxy.
 # TYPE porin_proxy_connections gauge

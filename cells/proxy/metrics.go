@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/cells/proxy/redirect"
 )
 
-// meters count what becomes of connections and requests.
+// meters count what becomes of connections and requests: a collector of their counters.
 type meters struct {
 	all                             atomic.Uint64 // accepted connections
 	refused, requests, dialFailures *prometheus.CounterVec
@@ -96,7 +96,25 @@ func (m *meters) dialed(conn net.Conn, err error) (net.Conn, error) {
 	return conn, err
 }
 
-// collector shows how the proxy is, and its counters.
+// Describe implements prometheus.Collector.
+func (m *meters) Describe(ch chan<- *prometheus.Desc) {
+	for _, vec := range m.vecs() {
+		vec.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *meters) Collect(ch chan<- prometheus.Metric) {
+	for _, vec := range m.vecs() {
+		vec.Collect(ch)
+	}
+}
+
+func (m *meters) vecs() []*prometheus.CounterVec {
+	return []*prometheus.CounterVec{m.refused, m.requests, m.dialFailures}
+}
+
+// collector shows how the proxy is, whatever its listener.
 type collector struct {
 	proxy                       *Proxy
 	sets, connections, accepted *prometheus.Desc
@@ -114,28 +132,18 @@ func newCollector(p *Proxy) *collector {
 	}
 }
 
-func (c *collector) vecs() []prometheus.Collector {
-	m := c.proxy.meters
-	return []prometheus.Collector{m.refused, m.requests, m.dialFailures}
-}
-
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.sets
 	ch <- c.connections
 	ch <- c.accepted
-	for _, vec := range c.vecs() {
-		vec.Describe(ch)
-	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	status := c.proxy.Status()
+	_, accepted := c.proxy.listener.Connections()
 	ch <- prometheus.MustNewConstMetric(c.sets, prometheus.GaugeValue, float64(status.RuleSets))
 	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(status.Connections))
-	ch <- prometheus.MustNewConstMetric(c.accepted, prometheus.CounterValue, float64(c.proxy.meters.accepted()))
-	for _, vec := range c.vecs() {
-		vec.Collect(ch)
-	}
+	ch <- prometheus.MustNewConstMetric(c.accepted, prometheus.CounterValue, float64(accepted))
 }

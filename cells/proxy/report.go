@@ -19,7 +19,8 @@ type Status struct {
 // Status returns how the proxy is.
 func (p *Proxy) Status() Status {
 	open, err := p.use.state()
-	return Status{InUse: open, RuleSets: p.rules.count(), Connections: p.sessions.count(), Err: errors.Join(err, p.redirect.Damage())}
+	connections, _ := p.listener.Connections()
+	return Status{InUse: open, RuleSets: p.use.rules(), Connections: connections, Err: errors.Join(err, p.redirect.Damage())}
 }
 
 // reporter tells how the proxy is: in the agent's status, and to the supervisor.

@@ -59,9 +59,3 @@ func (r *rulesByNumber) get(number uint32) *ruleSet {
 	defer r.mu.RUnlock()
 	return r.byNumber[number]
 }
-
-func (r *rulesByNumber) count() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return len(r.byNumber)
-}

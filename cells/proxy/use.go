@@ -6,12 +6,47 @@ import "sync"
 type use struct {
 	opened chan struct{} // has a token when the way was opened
 
-	mu       sync.Mutex // guards the fields below
-	open     bool
-	removed  bool   // nothing is in the kernel
-	idle     bool   // it was not needed at the last look
-	accepted uint64 // connections, at the last look
-	err      error  // of the last attempt to open or remove it
+	mu        sync.Mutex          // guards the fields below
+	numbers   map[uint32]struct{} // of the rules that the listener has
+	preparing int                 // calls that wait for it
+	open      bool
+	removed   bool   // nothing is in the kernel
+	idle      bool   // it was not needed at the last look
+	accepted  uint64 // connections, at the last look
+	err       error  // of the last attempt to open or remove it
+}
+
+func (u *use) beginPrepare() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.preparing++
+	u.idle = false
+}
+
+func (u *use) endPrepare(numbers []uint32, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.preparing--
+	if err == nil {
+		for _, n := range numbers {
+			u.numbers[n] = struct{}{}
+		}
+	}
+}
+
+func (u *use) release(numbers []uint32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, n := range numbers {
+		delete(u.numbers, n)
+	}
+}
+
+// rules returns how many sets there are.
+func (u *use) rules() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.numbers)
 }
 
 func (u *use) noteOpened(err error) {
@@ -27,12 +62,6 @@ func (u *use) noteOpened(err error) {
 	}
 }
 
-func (u *use) noteNeeded() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.idle = false
-}
-
 func (u *use) noteRemoved(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -45,11 +74,11 @@ func (u *use) noteStopped() {
 	u.open = false
 }
 
-// isOver reports whether the way is there, and was not needed at two looks in a row. accepted is how many connections there were so far.
-func (u *use) isOver(needed bool, accepted uint64) bool {
+// isOver reports whether the way is there, and was not needed at two looks in a row, without rules and connections. accepted is how many of these there were so far.
+func (u *use) isOver(connections int, accepted uint64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if needed || accepted != u.accepted {
+	if len(u.numbers)+u.preparing+connections > 0 || accepted != u.accepted {
 		u.idle, u.accepted = false, accepted
 		return false
 	}

@@ -22,6 +22,8 @@ func someFlows() []v1.Flow {
 	rule := func(index int) *v1.PolicyRule {
 		return &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "demo", Policy: "web", Direction: "ingress", Index: index}
 	}
+	named := other("world", "198.51.100.9", 443)
+	named.Names = []string{"www.example.com", "evil\x1b[31m.example.com"}
 	anything := &v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}
 	echo := pod("client", "10.1.0.3", 77)
 	flows := []v1.Flow{
@@ -38,6 +40,7 @@ func someFlows() []v1.Flow {
 		{Verdict: v1.FlowDropped, Reason: "spoofed-address", Protocol: "TCP", From: pod("client", "198.51.100.7", 1024), To: other("world", "192.0.2.7", 80)},
 		{Verdict: v1.FlowAllowed, Protocol: "ICMP", From: echo, To: other("world", "192.0.2.7", 77), Egress: anything, Ingress: anything},
 		{Verdict: v1.FlowDropped, Reason: "malformed"},
+		{Verdict: v1.FlowAllowed, Protocol: "TCP", From: client, To: named, Egress: anything, Ingress: anything},
 	}
 	for i := range flows {
 		flows[i].Seq, flows[i].Time = uint64(i+1), noon

@@ -49,6 +49,9 @@ func flowLine(f v1.Flow) string {
 		from.Port, to.Port = 0, 0 // an echo's identifier
 	}
 	line := fmt.Sprintf("%s  %-7s  %-6s  %s -> %s", timestamp(f.Time), f.Verdict, f.Protocol, flowEndText(from), flowEndText(to))
+	if len(to.Names) > 0 {
+		line += " named " + strings.Join(to.Names, ", ")
+	}
 	if f.Service.Address.IsValid() {
 		line += " by " + addressAndPort(f.Service)
 	}

@@ -385,3 +385,32 @@ func usage(t *testing.T, pid int) (cpu, memory int64) {
 	const tick = 10 * time.Millisecond
 	return (values[0] + values[1]) * int64(tick), values[2] * int64(os.Getpagesize())
 }
+
+// TestFlowNames has a pod ask for a name, and connect to the address: API and command line say the name, for this pod alone.
+func TestFlowNames(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveNames(t, n.b)
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}, {toCIDR: [198.51.100.0/24]}]}")
+	if answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), "www.example.com."); err != nil || len(answer.Answer) != 1 {
+		t.Fatalf("answer %v, %v", answer, err)
+	}
+	server := netip.MustParseAddrPort("198.51.100.9:443") // that nobody has
+	for _, p := range []party{n.a, n.c} {
+		_ = reachWithin(p, "udp", server, 50*time.Millisecond)
+	}
+	n.flowsSince(0, "allowed UDP demo/a a -> world 198.51.100.9:443, egress rule 1 of web", "allowed UDP demo/c c -> world 198.51.100.9:443")
+	flows, _ := n.flowsNow()
+	for _, f := range flows {
+		want := []string(nil)
+		if f.To.Address == server.Addr() && f.From.Pod.Name == "a" {
+			want = []string{"www.example.com"}
+		}
+		if !slices.Equal(f.To.Names, want) {
+			t.Errorf("names %q, want %q, of flow %+v", f.To.Names, want, f)
+		}
+	}
+	if done := n.one.cli("monitor", "--pod", "demo/a", "--port", "443"); done.code != 0 || !strings.Contains(done.out, " -> 198.51.100.9:443 named www.example.com  egress allowed by") {
+		t.Errorf("monitor: %+v", done)
+	}
+}

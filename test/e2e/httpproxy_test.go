@@ -438,3 +438,46 @@ func (n *serviceNodes) betweenNodes(six bool) []httpCase {
 		{"a to b", n.a, n.b.at(six, webPort), "b", false},
 	}
 }
+
+// TestHTTPRulesServerSpeaksFirst has a server of another protocol, whose client waits for it to speak.
+func TestHTTPRulesServerSpeaksFirst(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	listener := n.b.Listen(t, n.b.at(false, webPort))
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n")
+			serving.Go(func() {
+				defer conn.Close()
+				_, _ = io.Copy(io.Discard, conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		serving.Wait()
+	})
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: b}}, ingress: [{" + publicOnly + "}]}")
+	conn, err := n.a.Dial(n.b.at(false, webPort), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	began := time.Now()
+	if err := conn.SetReadDeadline(began.Add(testutil.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 502 ") || strings.Contains(string(text), "SSH") {
+		t.Errorf("the client got %q, %v", text, err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("took %s, want half a second", took)
+	}
+	n.one.expectAtLeast(map[string]float64{`porin_proxy_requests_total{protocol="http",reason="server-speaks-first",verdict="refused"}`: 1})
+}

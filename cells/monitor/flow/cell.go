@@ -35,9 +35,10 @@ type params struct {
 	Source       Source
 	Translations Translations
 	Policies     *policy.View
+	Names        *policy.Names
 	Endpoints    endpointmanager.Lookup
 }
 
 func build(p params) (*Collector, error) {
-	return New(p.Config, Params{Source: p.Source, Translations: p.Translations, Policies: p.Policies, Endpoints: p.Endpoints, Log: p.Log})
+	return New(p.Config, Params{Source: p.Source, Translations: p.Translations, Policies: p.Policies, Names: p.Names, Endpoints: p.Endpoints, Log: p.Log})
 }

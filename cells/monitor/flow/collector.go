@@ -23,6 +23,7 @@ type Collector struct {
 	source       Source
 	translations Translations
 	policies     Policies
+	names        Names
 	directory    *directory
 	log          *slog.Logger
 
@@ -52,6 +53,7 @@ type Params struct {
 	Source       Source
 	Translations Translations
 	Policies     Policies
+	Names        Names
 	Endpoints    Endpoints
 	Log          *slog.Logger
 }
@@ -62,7 +64,7 @@ func New(cfg Config, p Params) (*Collector, error) {
 		return nil, err
 	}
 	c := &Collector{
-		source: p.Source, translations: p.Translations, policies: p.Policies, log: p.Log,
+		source: p.Source, translations: p.Translations, policies: p.Policies, names: p.Names, log: p.Log,
 		directory: newDirectory(p.Endpoints, boottime.Now),
 		ring:      stream.NewRing[record](cfg.Flows), recent: newRecentFlows(recentCount),
 		counts: Counts{Drops: map[abi.DropReason]uint64{}},

@@ -193,7 +193,7 @@ func (c *Collector) translate(protocol uint8, packet conntrack.Tuple, answers bo
 	return t, found, err
 }
 
-// evaluate asks the policies. It returns the connection with the kinds and classes of its ends.
+// evaluate asks the policies. It returns the connection with the kinds and classes of its ends, and the names of a server outside of the cluster.
 func (c *Collector) evaluate(conn connection, protocol uint8) (connection, engine.Verdict) {
 	var v engine.Verdict
 	from, to := conn.from.Addr(), conn.to.Addr()
@@ -202,6 +202,10 @@ func (c *Collector) evaluate(conn connection, protocol uint8) (connection, engin
 	}
 	conn.from.kind, conn.from.class = conn.from.known(v.From)
 	conn.to.kind, conn.to.class = conn.to.known(v.To)
+	conn.names = nil
+	if conn.from.pod != nil && conn.from.isStill(v.From) && conn.to.kind == model.World && to.IsValid() {
+		conn.names = c.names.NamesOf(conn.from.pod.ID, to)
+	}
 	return conn, v
 }
 

@@ -1,10 +1,15 @@
 package flow
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/internal/boottime"
 )
 
@@ -132,6 +137,41 @@ func TestVerdicts(t *testing.T) {
 			w.tell(row.events...)
 			w.wants("told", row.want...)
 		})
+	}
+}
+
+// TestNames has a flow to outside show the names by which its pod knows the address, and no other pod's.
+func TestNames(t *testing.T) {
+	w := newWorld(t, 10)
+	w.pod(1, "web")
+	w.pod(2, "client")
+	w.pod(3, "other")
+	learn := func(endpoint uint16, name string) {
+		t.Helper()
+		if err := w.resolved.Learn(t.Context(), endpoint, name, []dnsname.Address{{Addr: netip.MustParseAddr(outside), TTL: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 9 {
+		learn(2, fmt.Sprintf("n%d.example.com", i))
+	}
+	learn(3, "other.example.com")
+	toOutside := tuple("10.0.0.2", clientPort, outside, 443)
+	w.tell(
+		toStack(seen(2, abi.EventFromPod, toOutside)),
+		toStack(seen(3, abi.EventFromPod, tuple("10.0.0.3", clientPort, outside, 443))),
+		toStack(seen(2, abi.EventFromPod, tuple("10.0.0.2", clientPort, "198.51.100.10", 443))),
+		seen(2, abi.EventToPod, tuple(outside, 443, "10.0.0.2", httpPort)),
+	)
+	var got [][]string
+	for _, f := range w.told("") {
+		got = append(got, f.To.Names)
+		if f.From.Names != nil {
+			t.Errorf("who has opened a connection has names: %+v", f)
+		}
+	}
+	if diff := cmp.Diff([][]string{{"n8.example.com", "n7.example.com", "n6.example.com"}, {"other.example.com"}, nil, nil}, got); diff != "" {
+		t.Errorf("names of the servers (-want +got):\n%s", diff)
 	}
 }
 

@@ -40,6 +40,7 @@ type record struct {
 // connection is one as it is told: from has opened it.
 type connection struct {
 	from, to end
+	names    []string       // of to, which is outside of the cluster, as from has got them by DNS
 	service  netip.AddrPort // what from has addressed, if the node has translated that
 	reply    bool           // the packet goes from to to from
 }
@@ -95,6 +96,7 @@ func (r *record) toV1(seq uint64) v1.Flow {
 		f.Reason = r.dropReason().String()
 	}
 	f.From, f.To, f.Reply, f.Length = r.from.toV1(), r.to.toV1(), r.reply, r.length
+	f.To.Names = r.names
 	if r.service.IsValid() {
 		f.Service = v1.FlowEnd{Address: r.service.Addr(), Port: r.service.Port()}
 	}

@@ -27,6 +27,12 @@ type Policies interface {
 	Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) engine.Verdict
 }
 
+// Names are those of DNS that pods have asked for.
+type Names interface {
+	// NamesOf returns a few names of an address that the endpoint has got with answers, the last one first.
+	NamesOf(endpoint uint16, addr netip.Addr) []string
+}
+
 // Translations are the connections that the node's stack has seen.
 type Translations interface {
 	// Translate finds the connection that a packet belongs to, in either direction; false when there is none. answers says that the packet is an answer, which matters for

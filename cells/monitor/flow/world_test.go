@@ -42,6 +42,7 @@ type world struct {
 	endpoints *endpointtest.Endpoints
 	step      *policy.Step
 	policies  *policy.Policies
+	resolved  *policy.Names
 	source    fakeSource
 	stack     fakeStack
 }
@@ -49,15 +50,16 @@ type world struct {
 func newWorld(t testing.TB, flows int) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	queue := policy.NewQueue(engine.Config{}, nil, nil, nil, log)
-	w := &world{TB: t, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
+	names := policy.NewNames(policy.Config{}, nil, log)
+	queue := policy.NewQueue(engine.Config{}, nil, nil, names, log)
+	w := &world{TB: t, resolved: names, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
 	queue.Start(nil)
 	t.Cleanup(func() { _ = queue.Stop(t.Context()) })
 	if err := errors.Join(w.policies.Start(), queue.Open(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Translations: w.stack, Policies: host{queue.View()}, Endpoints: w.endpoints, Log: log})
+	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Translations: w.stack, Policies: host{queue.View()}, Names: names, Endpoints: w.endpoints, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -415,7 +415,7 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejected, error) {
 		}
 	}
 	if stopping { // current requests are decided by them
-		if err := s.proxy.Update(all); err != nil {
+		if err := s.proxy.Update(ctx, all); err != nil {
 			return refused, err
 		}
 	} else if err := s.proxy.Prepare(ctx, all); err != nil {

@@ -13,7 +13,7 @@ type exchange struct {
 	method, host, path string
 	offer              string // protocols that the client offers to switch to
 	toHEAD, toHTTP10   bool
-	first              bool // on this connection
+	first              bool // on a connection that was opened for it
 	last               bool // no other follows on this connection
 
 	active                    bool
@@ -42,7 +42,7 @@ func (s *Session) begin(r *Request) (last, ok bool) {
 	s.exchange = exchange{
 		method: r.Method, host: r.Host, path: r.Path,
 		toHEAD: r.Method == "HEAD", toHTTP10: r.http10,
-		first:  s.exchange.method == "",
+		first:  s.exchange.method == "" && !s.dialedEarly,
 		last:   r.options.close || r.http10 || s.draining,
 		active: true,
 		awaits: r.expect,

@@ -31,7 +31,8 @@ const (
 	ReasonNoRule        Reason = "no-rule"
 	ReasonAmbiguousPath Reason = "ambiguous-path" // a server may read another path than the rules did
 
-	ReasonSilent          Reason = "client-sent-nothing" // as where the server speaks first
+	ReasonSilent          Reason = "client-sent-nothing"
+	ReasonServerFirst     Reason = "server-speaks-first" // as of SSH and SMTP
 	ReasonTLS             Reason = "tls"
 	ReasonHTTP2           Reason = "http2"
 	ReasonConnect         Reason = "connect"
@@ -54,8 +55,8 @@ const (
 	ReasonIncompleteBody  Reason = "incomplete-body"
 	ReasonClientGone      Reason = "client-gone"
 	ReasonDial            Reason = "connection-to-server-failed"
-	ReasonServerClosed    Reason = "server-closed"        // before it answered
-	ReasonServerNotHTTP   Reason = "server-not-http"      // as one that speaks first
+	ReasonServerClosed    Reason = "server-closed" // before it answered
+	ReasonServerNotHTTP   Reason = "server-not-http"
 	ReasonResponse        Reason = "invalid-response"     // syntax, or a length that can be read in two ways
 	ReasonUpgrade         Reason = "unasked-upgrade"      // the server switched to a protocol that was not offered
 	ReasonUnsolicited     Reason = "unsolicited-response" // the server sent something between requests
@@ -94,7 +95,7 @@ func (r Reason) Status() int {
 		return http.StatusServiceUnavailable
 	case ReasonStalled:
 		return http.StatusGatewayTimeout
-	case ReasonServerClosed, ReasonServerNotHTTP, ReasonServerNotHTTP2, ReasonResponse, ReasonUpgrade, ReasonTooManyInterims:
+	case ReasonServerFirst, ReasonServerClosed, ReasonServerNotHTTP, ReasonServerNotHTTP2, ReasonResponse, ReasonUpgrade, ReasonTooManyInterims:
 		return http.StatusBadGateway
 	default:
 		return http.StatusBadRequest

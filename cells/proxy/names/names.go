@@ -66,6 +66,7 @@ type endpoint struct {
 	id    uint16
 	names map[string]*lookup
 	order order // of the addresses of all names
+	index index
 }
 
 // name is a name that at least one endpoint has asked for.
@@ -91,6 +92,7 @@ type lease struct {
 	sequence             uint64 // when it was learned last
 	held                 bool
 	inEndpoint, inLookup *list.Element // nil when it was dropped
+	newer, older         *lease        // of the same address and endpoint
 }
 
 // New returns an empty one.
@@ -166,7 +168,7 @@ func Special(addr netip.Addr) bool {
 func (n *Names) lookup(id uint16, text string) (*endpoint, *lookup) {
 	e := n.endpoints[id]
 	if e == nil {
-		e = &endpoint{id: id, names: map[string]*lookup{}}
+		e = &endpoint{id: id, names: map[string]*lookup{}, index: index{}}
 		n.endpoints[id] = e
 	}
 	l := e.names[text]
@@ -202,11 +204,13 @@ func (n *Names) add(e *endpoint, l *lookup, addr netip.Addr, expires time.Time, 
 		}
 		known = &lease{endpoint: e, lookup: l, addr: addr, expires: expires}
 		l.leases[addr] = known
+		e.index.add(known)
 		for _, s := range l.name.selections {
 			s.join(addr)
 		}
 	} else {
 		known.unlink()
+		e.index.refresh(known)
 	}
 	n.sequence++
 	known.sequence, known.held = n.sequence, false
@@ -245,6 +249,7 @@ func (n *Names) makeRoom(e *endpoint, l *lookup, first uint64) bool {
 // drop drops an address. It expects the lock.
 func (n *Names) drop(l *lease) {
 	l.unlink()
+	l.endpoint.index.remove(l)
 	delete(l.lookup.leases, l.addr)
 	for _, s := range l.lookup.name.selections {
 		s.leave(l.addr)

@@ -1,0 +1,280 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsproxy"
+	"porin.dev/porin/cells/proxy/http2proxy"
+	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/redirect"
+)
+
+// BuiltIn is the [Listener] for HTTP and DNS within this process.
+type BuiltIn struct {
+	kernel   Kernel
+	redirect *redirect.Redirect // for connections to servers
+	log      *slog.Logger
+	rules    rulesByNumber
+	sessions sessions
+	dns      *dnsproxy.Handler
+	meters   *meters
+	changed  chan struct{} // has a token when open connections are to be decided about anew
+	served   sync.WaitGroup
+	reading  sync.WaitGroup // who accepts connections and reads datagrams
+	admitted sync.WaitGroup // connections that were accepted, until they are sessions or refused
+	drain    time.Duration  // how long requests that are being served may take when it stops
+
+	mu      sync.Mutex      // guards the fields below
+	stopped context.Context // ends with Stop; nil before Serve
+	stop    context.CancelFunc
+}
+
+var _ Listener = (*BuiltIn)(nil)
+
+// NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
+func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
+	b := &BuiltIn{kernel: kernel, redirect: r, log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	dns, err := b.newDNS(learner)
+	b.dns = dns
+	return b, err
+}
+
+// Supports implements [policy.Proxy].
+func (b *BuiltIn) Supports(rules model.Layer7) error { return Supports(rules) }
+
+// Supports returns why a built-in listener of this version cannot apply rules, nil if it can.
+func Supports(rules model.Layer7) error {
+	_, err := compile(rules)
+	return err
+}
+
+// Prepare implements [policy.Proxy]. It does not wait.
+func (b *BuiltIn) Prepare(ctx context.Context, rules map[uint32]model.Layer7) error {
+	sets := map[uint32]*ruleSet{}
+	for number, one := range rules {
+		set, err := compile(one)
+		if err != nil {
+			return fmt.Errorf("rules %d: %w", number, err)
+		}
+		sets[number] = set
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	b.rules.add(sets)
+	return nil
+}
+
+// Release implements [policy.Proxy].
+func (b *BuiltIn) Release(numbers []uint32) { b.rules.remove(numbers) }
+
+// Changed implements [policy.Proxy].
+func (b *BuiltIn) Changed() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// CloseEndpoint implements [Closer].
+func (b *BuiltIn) CloseEndpoint(ctx context.Context, id uint16) error {
+	return end(ctx, b.sessions.list(func(s *session) bool { return s.hasEndpoint(id) }), errRemoved)
+}
+
+// Connections implements [Listener].
+func (b *BuiltIn) Connections() (open int, accepted uint64) {
+	return b.sessions.count(), b.meters.accepted()
+}
+
+// Serve implements [Listener]. It decides again about connections when policies change, from the first time on.
+func (b *BuiltIn) Serve(l *redirect.Listeners) {
+	stopped := b.begin()
+	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
+		if listener != nil {
+			b.reading.Go(func() { b.accept(stopped, listener) })
+		}
+	}
+	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
+		if socket != nil {
+			b.reading.Go(func() { b.serveDatagrams(stopped, l, socket) })
+		}
+	}
+}
+
+// begin returns the context of what is served, which ends with Stop.
+func (b *BuiltIn) begin() context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped == nil {
+		b.stopped, b.stop = context.WithCancel(context.Background())
+		b.sessions.start()
+		stopped := b.stopped
+		b.served.Go(func() { b.followChanges(stopped) })
+	}
+	return b.stopped
+}
+
+func (b *BuiltIn) followChanges(stopped context.Context) {
+	for {
+		select {
+		case <-stopped.Done():
+			return
+		case <-b.changed:
+			b.sessions.decideAgain()
+		}
+	}
+}
+
+// Stop implements [Listener]: requests have as long as [Config.DrainTimeout] says.
+func (b *BuiltIn) Stop(ctx context.Context) error {
+	b.mu.Lock()
+	stop := b.stop
+	b.stopped, b.stop = nil, nil
+	b.mu.Unlock()
+	if stop == nil {
+		return nil
+	}
+	b.reading.Wait()
+	b.admitted.Wait()
+	err := b.sessions.stop(ctx, b.drain)
+	answered := make(chan struct{})
+	go func() {
+		b.dns.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(min(b.drain, queryTimeout)):
+	}
+	stop() // queries that have no answer yet get none
+	<-answered
+	b.served.Wait()
+	return err
+}
+
+// queryTimeout is how long queries may take when the proxy stops, after all else has ended.
+const queryTimeout = 5 * time.Second
+
+// acceptPause is the time after an error that passes, as when there are too many open files.
+const acceptPause = 50 * time.Millisecond
+
+func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
+	for {
+		conn, err := listener.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			b.log.Warn("cannot accept a connection; trying again", "in", acceptPause, "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		b.meters.accept()
+		b.admitted.Add(1)
+		b.served.Go(func() { b.serveConn(conn) })
+	}
+}
+
+// serveConn serves one connection to its end.
+func (b *BuiltIn) serveConn(conn *net.TCPConn) {
+	s, serve, err := b.open(conn)
+	b.admitted.Done()
+	if err != nil {
+		b.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
+		b.meters.refuse(err)
+		reset(conn)
+		return
+	}
+	defer b.sessions.remove(s)
+	defer s.cancel(nil)
+	if err := serve(s.ctx); err != nil {
+		b.log.Debug("connection ended", "source", s.client, "destination", s.server, "error", err)
+	}
+}
+
+// open makes a session of a connection, and returns what serves it.
+func (b *BuiltIn) open(conn *net.TCPConn) (_ *session, serve func(context.Context) error, err error) {
+	c, dns, err := b.admit(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &session{connection: c, done: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	serve = b.newHTTP(s, conn)
+	if dns {
+		serve = b.newDNSStream(s, conn)
+	}
+	if err := b.sessions.add(s); err != nil {
+		s.cancel(nil)
+		return nil, nil, err
+	}
+	// Between the decision above and add, a policy may have changed, or an endpoint have gone.
+	if _, err := c.decide(); err != nil {
+		b.sessions.remove(s)
+		s.cancel(nil)
+		return nil, nil, err
+	}
+	return s, serve, nil
+}
+
+// newDNSStream returns what serves a connection for queries.
+func (b *BuiltIn) newDNSStream(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
+	draining, drain := context.WithCancel(s.ctx)
+	s.drain = drain
+	return func(ctx context.Context) error {
+		b.dns.ServeTCP(ctx, draining, conn, s.query())
+		return nil
+	}
+}
+
+// admit finds out who a connection is of, and by which protocol it is served.
+func (b *BuiltIn) admit(conn *net.TCPConn) (c *connection, dns bool, err error) {
+	c, err = identify(b.kernel, &b.rules, model.TCP, addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+	if err != nil {
+		return nil, false, err
+	}
+	d, err := c.decide()
+	if err != nil {
+		return nil, false, err
+	}
+	dns, err = d.isDNS()
+	return c, dns, err
+}
+
+// newHTTP returns what serves a connection for HTTP.
+func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
+	http := &httpproxy.Session{
+		Client: conn, Decide: s.decideHTTP, Record: b.meters.request,
+		Dial: func(ctx context.Context) (net.Conn, error) { return b.dial(ctx, s.connection) },
+	}
+	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}
+	http.HTTP2 = http2.Serve
+	s.drain = func() {
+		http.Drain()
+		http2.Drain()
+	}
+	return http.Serve
+}
+
+// dial connects to the server as the one who has opened the connection.
+func (b *BuiltIn) dial(ctx context.Context, c *connection) (net.Conn, error) {
+	return b.meters.dialed(b.redirect.Dial(ctx, "tcp", c.source(), c.server))
+}
+
+// reset closes a connection so that its client knows that it has failed.
+func reset(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+}
