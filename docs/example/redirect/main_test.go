@@ -37,7 +37,8 @@ func newEnds(t *testing.T) (client, server *testutil.Namespace) {
 	for i, end := range []*testutil.Namespace{client, server} {
 		device := []string{"client", "server"}[i]
 		err := errors.Join(
-			shell(t, fmt.Sprintf("ip link add %s type veth peer name eth0 netns %s; ip addr add 10.1.%d.1/24 dev %[1]s; ip link set %[1]s up; sysctl -qw net.ipv4.ip_forward=1", device, end.Path(), i)),
+			shell(t, fmt.Sprintf("ip link add %s type veth peer name eth0 netns %s; ip addr add 10.1.%d.1/24 dev %[1]s", device, end.Path(), i)),
+			shell(t, fmt.Sprintf("ip link set %s up; sysctl -qw net.ipv4.ip_forward=1", device)),
 			end.Do(func() error {
 				return shell(t, fmt.Sprintf("ip addr add 10.1.%d.2/24 dev eth0; ip link set eth0 up; ip route add default via 10.1.%[1]d.1", i))
 			}),
@@ -107,7 +108,8 @@ func TestRedirect(t *testing.T) {
 	if status, body := get(t, client, "/private"); status != http.StatusOK {
 		t.Errorf("after the end: status %d, %q", status, body)
 	}
-	if out, err := exec.Command("sh", "-c", "ip link; ip rule; nft list ruleset; tc qdisc show dev client").CombinedOutput(); err != nil || strings.Contains(string(out), "porin") || strings.Contains(string(out), "clsact") {
+	out, err := exec.Command("sh", "-c", "ip link; ip rule; nft list ruleset; tc qdisc show dev client").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "porin") || strings.Contains(string(out), "clsact") {
 		t.Errorf("what is left: %v\n%s", err, out)
 	}
 }
