@@ -22,23 +22,23 @@ const (
 
 // scene is a node with an agent and a runtime, both under a tracer, and pods that live all the time.
 type scene struct {
-	t       *testing.T
-	mode    []string         // flags of the agent: where its addresses come from
-	pools   *pools           // of the cluster; nil in another mode
-	etcd    *etcdtest.Server // of the cluster; nil in another mode
-	store   store.Config     // of the etcd
-	peers   func() error     // changes the record of another node in it
-	others  []nodecheck.OtherNode
-	node    *testutil.Node
-	agent   *testutil.Agent
-	cni     *testutil.CNI
-	checker *nodecheck.Checker
-	agents  *tracer
-	plugins *tracer
-	hit     *effect // at which the victim of the operation was killed
-	live    []nodecheck.Pod
-	spare   []*testutil.Namespace // of containers that come and go
-	guests  []*testutil.Container // that came for the point
+	t         *testing.T
+	mode      []string         // flags of the agent: where its addresses come from
+	pools     *pools           // of the cluster; nil in another mode
+	etcd      *etcdtest.Server // of the cluster; nil in another mode
+	store     store.Config     // of the etcd
+	peers     func() error     // changes the record of another node in it
+	others    []nodecheck.OtherNode
+	node      *testutil.Node
+	agent     *testutil.Agent
+	cni       *testutil.CNI
+	checker   *nodecheck.Checker
+	agents    *tracer
+	plugins   *tracer
+	hit       *effect // at which the victim of the operation was killed
+	live      []nodecheck.Pod
+	spare     []*testutil.Namespace // of containers that come and go
+	guests    []*testutil.Container // that came for the point
 	redirects bool                  // connections from the second pod to the first one go through the proxy
 	// guestCaps are what guests ask for besides; nil is nothing.
 	guestCaps map[string]any

@@ -219,9 +219,7 @@ func (s *Server) gone(c *serverConn, err error) {
 		s.current = nil
 	}
 	s.mu.Unlock()
-	if current {
-		s.learner.setAgent(nil)
-	}
+	s.learner.leave(c.peer)
 	if agent && s.ctx.Err() == nil {
 		s.log.Info("the agent has left; goes on with the rules that it gave", "error", err)
 	}
