@@ -64,7 +64,7 @@ type fixture struct {
 		Rows         *ebpf.Map     `ebpf:"rows"`
 		Unmanaged    *ebpf.Map     `ebpf:"unmanaged"`
 		ProxyLink    *ebpf.Map     `ebpf:"proxy_link"`
-		Redirects    *ebpf.Map     `ebpf:"redirects"`
+		Redirects    *ebpf.Map     `ebpf:"redirected"`
 
 		FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 		EventBudgets *ebpf.Map `ebpf:"event_budgets"`

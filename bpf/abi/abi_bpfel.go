@@ -272,6 +272,13 @@ type cAbi struct {
 		Id         uint16
 		SentHere   uint8
 		ToNode     uint8
+		Turn       uint32
+		Pad        uint32
+	}
+	RedirectTurn struct {
+		_    structs.HostLayout
+		Id   uint32
+		Turn uint32
 	}
 	Listener uint32
 	_        [4]byte
@@ -503,6 +510,8 @@ type cRedirect struct {
 	Id         uint16
 	SentHere   uint8
 	ToNode     uint8
+	Turn       uint32
+	Pad        uint32
 }
 
 type cRedirectKey struct {
@@ -514,6 +523,12 @@ type cRedirectKey struct {
 	Protocol   uint8
 	Family     uint8
 	Pad        [2]uint8
+}
+
+type cRedirectTurn struct {
+	_    structs.HostLayout
+	Id   uint32
+	Turn uint32
 }
 
 type cRowKey struct {

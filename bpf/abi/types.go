@@ -37,6 +37,8 @@ type (
 	RedirectKey = cRedirectKey
 	Redirect    = cRedirect
 
+	RedirectTurn = cRedirectTurn
+
 	CIDRKey     = cCidrKey
 	Owner       = cOwner
 	TunnelDrops = cTunnelDrops
@@ -130,6 +132,9 @@ const (
 	ListenerUDP4 = uint32(cListenerLISTENER_UDP4)
 	ListenerUDP6 = uint32(cListenerLISTENER_UDP6)
 )
+
+// RedirectShare is how many connections of an endpoint's the proxy is told of at a time: see bpf/lib/redirects.h.
+const RedirectShare = 512
 
 // The mark of the proxy's sockets, and that of packets which are diverted to them: see bpf/lib/types.h.
 const (

@@ -106,6 +106,18 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 	return DROP_NONE;
 }
 
+/*
+ * charge_client has the entry of a connection of the proxy's own count in the share of the pod of this node that it is for, as the entry of
+ * that pod's connection to the proxy does: a pod must not use up the shares of the servers that it calls.
+ */
+static __always_inline void charge_client(struct __sk_buff *ctx, const struct packet *pkt, struct connection *c)
+{
+	const struct endpoint *client = comes_from_proxy(ctx) ? endpoint_lookup(&pkt->source) : NULL;
+
+	if (client)
+		c->charged = client->id;
+}
+
 /* incoming_miss handles a packet that has no entry, and makes one if there is room. */
 static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
 						      struct connection_key *key, const struct link *link, struct connection *c,
@@ -125,6 +137,7 @@ static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, con
 		return decide_incoming(ctx, key, c, 0, 0);
 	}
 	reason = decide_incoming(ctx, key, c, flow->flags, 0);
+	charge_client(ctx, pkt, c);
 	if (!reason && !source_is_link_local(pkt) && usage_allows(c->charged, 1))
 		connection_insert(key, c, now);
 	return reason;
