@@ -26,12 +26,12 @@ type Closer struct {
 	unsupported atomic.Bool // it is in the log
 }
 
-// New returns what closes connections, or leaves them, as the configuration says.
+// New returns what closes connections, or only those that cannot go on, as the configuration says.
 func New(cfg Config, log *slog.Logger) *Closer { return &Closer{cfg: cfg, log: log} }
 
 // Close implements [policy.OpenConnections].
-func (c *Closer) Close(locals []policy.Local, isAffected func(from, to netip.Addr, port uint16) bool) {
-	if c.cfg.OpenConnections == Keep || c.unsupported.Load() {
+func (c *Closer) Close(locals []policy.Local, affects policy.Affects) {
+	if c.unsupported.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -62,7 +62,8 @@ func (c *Closer) Close(locals []policy.Local, isAffected func(from, to netip.Add
 		if err == nil {
 			n, err = closeIn(int(file.Fd()), func(s socket, accepts bool) bool {
 				from, to := ends(tracking, s, accepts)
-				return isAffected(from.Addr(), to.Addr(), to.Port())
+				effect := affects(from.Addr(), to.Addr(), to.Port())
+				return effect == policy.AffectedToNode || effect == policy.Affected && c.cfg.OpenConnections == Close
 			})
 		}
 		if errors.Is(err, errUnsupported) && !c.unsupported.Swap(true) {

@@ -33,7 +33,10 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
+	for address, by := range map[string]struct {
+		mode   string
+		effect policy.Effect
+	}{"192.0.2.1": {Close, policy.Affected}, "2001:db8::1": {Keep, policy.AffectedToNode}} {
 		affected, other := netip.AddrPortFrom(netip.MustParseAddr(address), 80), netip.AddrPortFrom(netip.MustParseAddr(address), 81)
 		conns := map[netip.AddrPort]net.Conn{}
 		for _, at := range []netip.AddrPort{affected, other} {
@@ -43,11 +46,14 @@ func TestClose(t *testing.T) {
 			}
 			defer conns[at].Close()
 		}
-		check := func(mode string, want bool) {
+		check := func(mode string, effect policy.Effect, want bool) {
 			t.Helper()
 			closer := New(Config{OpenConnections: mode}, slog.New(slog.NewTextHandler(t.Output(), nil)))
-			closer.Close([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}}, func(from, to netip.Addr, port uint16) bool {
-				return from == affected.Addr() && to == affected.Addr() && port == affected.Port()
+			closer.Close([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}}, func(from, to netip.Addr, port uint16) policy.Effect {
+				if from == affected.Addr() && to == affected.Addr() && port == affected.Port() {
+					return effect
+				}
+				return policy.Unaffected
 			})
 			for at, conn := range conns {
 				if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
@@ -59,8 +65,8 @@ func TestClose(t *testing.T) {
 				}
 			}
 		}
-		check(Keep, false)
-		check(Close, true)
+		check(Keep, policy.Affected, false)
+		check(by.mode, by.effect, true)
 	}
 }
 
