@@ -139,3 +139,21 @@ func TestKeptUplink(t *testing.T) {
 	want("a segment after the SYN", clientPort, ack, deliver)
 	wantVerdict(t, "an answer after the SYN", down(clientPort, ack), dropped)
 }
+
+// TestKeptUDP has rules for DNS appear: the next query of a socket that is open goes to the proxy, and is not kept.
+func TestKeptUDP(t *testing.T) {
+	for _, switches := range [][]string{nil, {bpf.KeepOpen}} {
+		p := newPolicyFixture(t, switches...)
+		client, server := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(p.server.ip4, 53)
+		query := func() uint32 {
+			verdict, _ := p.run(t, p.objects.FromPod, p.client, udpSegment(p.client.mac, p.client.hostMAC, client, server))
+			return verdict
+		}
+		wantVerdict(t, "a query without rules", query(), deliver)
+		answer, _ := p.run(t, p.objects.FromPod, p.server, udpSegment(p.server.mac, p.server.hostMAC, server, client))
+		wantVerdict(t, "its answer", answer, deliver)
+		p.cilium(t, "names", "{endpointSelector: {matchLabels: {app: client}}, egress: [{toEndpoints: [{}], toPorts: [{ports: [{port: '53', protocol: UDP}], rules: {dns: [{matchPattern: '*'}]}}]}]}")
+		wantVerdict(t, "the next query", query(), toStack)
+		wantVerdict(t, "the next query, to the proxy", p.request(t, p.objects.ToPod, p.server, &p.client, udpSegment(p.server.hostMAC, p.server.mac, client, server)), deliver)
+	}
+}
