@@ -35,6 +35,7 @@
 #include "lib/flow.h"
 #include "lib/from_uplink.h"
 #include "lib/incoming.h"
+#include "lib/kept.h"
 #include "lib/outgoing.h"
 #include "lib/parse.h"
 #include "lib/path.h"
@@ -162,7 +163,7 @@ int from_pod(struct __sk_buff *ctx)
 			goto drop;
 		return verdict;
 	}
-	reason = connection_decide_again(ctx, &key, own, &c);
+	reason = connection_decide_again(ctx, &key, &flow, own, &c);
 	if (reason)
 		goto drop;
 	if (is_unanswered(&c, &flow))
@@ -222,8 +223,11 @@ int to_pod(struct __sk_buff *ctx)
 		if (!reason)
 			reason = connection_note_incoming(ctx, own, &key, &flow, now);
 	}
-	if (reason == DROP_PROXY && !(c.state & STATE_OPENED_HERE))
+	if (reason == DROP_PROXY && !(c.state & STATE_OPENED_HERE)) {
+		if (own)
+			connection_note_proxied(own);
 		return redirect(ctx, &pkt, &flow, sender_of(ctx) ? ctx->tc_index : NO_ENDPOINT, c.id, EVENT_TO_POD, now);
+	}
 	if (reason)
 		goto drop;
 	count_to_pod(ctx, c.id);
@@ -267,6 +271,8 @@ int to_uplink(struct __sk_buff *ctx)
 	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol;
 	if (!reason)
 		reason = decide_egress(id, &pkt.destination, protocol, flow.destination_port);
+	if (reason == DROP_PROXY && is_opener_kept(ctx, &pkt, &flow, now))
+		return VERDICT_NEXT;
 	if (reason == DROP_PROXY)
 		return redirect(ctx, &pkt, &flow, id, id, EVENT_TO_UPLINK, now);
 	if (reason)

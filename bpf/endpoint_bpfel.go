@@ -32,7 +32,9 @@ const (
 	endpointMapPrefixes         = "prefixes"
 	endpointMapProxyLink        = "proxy_link"
 	endpointMapRecount          = "recount"
-	endpointMapRedirects        = "redirects"
+	endpointMapRedirectCounts   = "redirect_counts"
+	endpointMapRedirectTurns    = "redirect_turns"
+	endpointMapRedirected       = "redirected"
 	endpointMapRemoteBlocks     = "remote_blocks"
 	endpointMapRows             = "rows"
 	endpointMapSlots            = "slots"
@@ -47,6 +49,7 @@ const (
 	endpointVarConntrackPresent = "conntrack_present"
 	endpointVarDigest           = "digest"
 	endpointVarGatewayIpv4      = "gateway_ipv4"
+	endpointVarKeepOpen         = "keep_open"
 	endpointVarKeyQueueMask     = "key_queue_mask"
 )
 
@@ -103,29 +106,31 @@ type endpointProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type endpointMapSpecs struct {
-	ActiveCopy   *ebpf.MapSpec `ebpf:"active_copy"`
-	Addresses    *ebpf.MapSpec `ebpf:"addresses"`
-	Connections  *ebpf.MapSpec `ebpf:"connections"`
-	Drops        *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints    *ebpf.MapSpec `ebpf:"endpoints"`
-	EventBudgets *ebpf.MapSpec `ebpf:"event_budgets"`
-	Expirer      *ebpf.MapSpec `ebpf:"expirer"`
-	FlowEvents   *ebpf.MapSpec `ebpf:"flow_events"`
-	KeyQueue     *ebpf.MapSpec `ebpf:"key_queue"`
-	Limits       *ebpf.MapSpec `ebpf:"limits"`
-	Links        *ebpf.MapSpec `ebpf:"links"`
-	Passed       *ebpf.MapSpec `ebpf:"passed"`
-	Policies     *ebpf.MapSpec `ebpf:"policies"`
-	Prefixes     *ebpf.MapSpec `ebpf:"prefixes"`
-	ProxyLink    *ebpf.MapSpec `ebpf:"proxy_link"`
-	Recount      *ebpf.MapSpec `ebpf:"recount"`
-	Redirects    *ebpf.MapSpec `ebpf:"redirects"`
-	RemoteBlocks *ebpf.MapSpec `ebpf:"remote_blocks"`
-	Rows         *ebpf.MapSpec `ebpf:"rows"`
-	Slots        *ebpf.MapSpec `ebpf:"slots"`
-	Tables       *ebpf.MapSpec `ebpf:"tables"`
-	Unmanaged    *ebpf.MapSpec `ebpf:"unmanaged"`
-	Usage        *ebpf.MapSpec `ebpf:"usage"`
+	ActiveCopy     *ebpf.MapSpec `ebpf:"active_copy"`
+	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
+	Connections    *ebpf.MapSpec `ebpf:"connections"`
+	Drops          *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	EventBudgets   *ebpf.MapSpec `ebpf:"event_budgets"`
+	Expirer        *ebpf.MapSpec `ebpf:"expirer"`
+	FlowEvents     *ebpf.MapSpec `ebpf:"flow_events"`
+	KeyQueue       *ebpf.MapSpec `ebpf:"key_queue"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
+	Links          *ebpf.MapSpec `ebpf:"links"`
+	Passed         *ebpf.MapSpec `ebpf:"passed"`
+	Policies       *ebpf.MapSpec `ebpf:"policies"`
+	Prefixes       *ebpf.MapSpec `ebpf:"prefixes"`
+	ProxyLink      *ebpf.MapSpec `ebpf:"proxy_link"`
+	Recount        *ebpf.MapSpec `ebpf:"recount"`
+	RedirectCounts *ebpf.MapSpec `ebpf:"redirect_counts"`
+	RedirectTurns  *ebpf.MapSpec `ebpf:"redirect_turns"`
+	Redirected     *ebpf.MapSpec `ebpf:"redirected"`
+	RemoteBlocks   *ebpf.MapSpec `ebpf:"remote_blocks"`
+	Rows           *ebpf.MapSpec `ebpf:"rows"`
+	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	Tables         *ebpf.MapSpec `ebpf:"tables"`
+	Unmanaged      *ebpf.MapSpec `ebpf:"unmanaged"`
+	Usage          *ebpf.MapSpec `ebpf:"usage"`
 }
 
 // endpointVariableSpecs contains global variables before they are loaded into the kernel.
@@ -135,6 +140,7 @@ type endpointVariableSpecs struct {
 	ConntrackPresent *ebpf.VariableSpec `ebpf:"conntrack_present"`
 	Digest           *ebpf.VariableSpec `ebpf:"digest"`
 	GatewayIpv4      *ebpf.VariableSpec `ebpf:"gateway_ipv4"`
+	KeepOpen         *ebpf.VariableSpec `ebpf:"keep_open"`
 	KeyQueueMask     *ebpf.VariableSpec `ebpf:"key_queue_mask"`
 }
 
@@ -158,29 +164,31 @@ func (o *endpointObjects) Close() error {
 //
 // It can be passed to loadEndpointObjects or ebpf.CollectionSpec.LoadAndAssign.
 type endpointMaps struct {
-	ActiveCopy   *ebpf.Map `ebpf:"active_copy"`
-	Addresses    *ebpf.Map `ebpf:"addresses"`
-	Connections  *ebpf.Map `ebpf:"connections"`
-	Drops        *ebpf.Map `ebpf:"drops"`
-	Endpoints    *ebpf.Map `ebpf:"endpoints"`
-	EventBudgets *ebpf.Map `ebpf:"event_budgets"`
-	Expirer      *ebpf.Map `ebpf:"expirer"`
-	FlowEvents   *ebpf.Map `ebpf:"flow_events"`
-	KeyQueue     *ebpf.Map `ebpf:"key_queue"`
-	Limits       *ebpf.Map `ebpf:"limits"`
-	Links        *ebpf.Map `ebpf:"links"`
-	Passed       *ebpf.Map `ebpf:"passed"`
-	Policies     *ebpf.Map `ebpf:"policies"`
-	Prefixes     *ebpf.Map `ebpf:"prefixes"`
-	ProxyLink    *ebpf.Map `ebpf:"proxy_link"`
-	Recount      *ebpf.Map `ebpf:"recount"`
-	Redirects    *ebpf.Map `ebpf:"redirects"`
-	RemoteBlocks *ebpf.Map `ebpf:"remote_blocks"`
-	Rows         *ebpf.Map `ebpf:"rows"`
-	Slots        *ebpf.Map `ebpf:"slots"`
-	Tables       *ebpf.Map `ebpf:"tables"`
-	Unmanaged    *ebpf.Map `ebpf:"unmanaged"`
-	Usage        *ebpf.Map `ebpf:"usage"`
+	ActiveCopy     *ebpf.Map `ebpf:"active_copy"`
+	Addresses      *ebpf.Map `ebpf:"addresses"`
+	Connections    *ebpf.Map `ebpf:"connections"`
+	Drops          *ebpf.Map `ebpf:"drops"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	EventBudgets   *ebpf.Map `ebpf:"event_budgets"`
+	Expirer        *ebpf.Map `ebpf:"expirer"`
+	FlowEvents     *ebpf.Map `ebpf:"flow_events"`
+	KeyQueue       *ebpf.Map `ebpf:"key_queue"`
+	Limits         *ebpf.Map `ebpf:"limits"`
+	Links          *ebpf.Map `ebpf:"links"`
+	Passed         *ebpf.Map `ebpf:"passed"`
+	Policies       *ebpf.Map `ebpf:"policies"`
+	Prefixes       *ebpf.Map `ebpf:"prefixes"`
+	ProxyLink      *ebpf.Map `ebpf:"proxy_link"`
+	Recount        *ebpf.Map `ebpf:"recount"`
+	RedirectCounts *ebpf.Map `ebpf:"redirect_counts"`
+	RedirectTurns  *ebpf.Map `ebpf:"redirect_turns"`
+	Redirected     *ebpf.Map `ebpf:"redirected"`
+	RemoteBlocks   *ebpf.Map `ebpf:"remote_blocks"`
+	Rows           *ebpf.Map `ebpf:"rows"`
+	Slots          *ebpf.Map `ebpf:"slots"`
+	Tables         *ebpf.Map `ebpf:"tables"`
+	Unmanaged      *ebpf.Map `ebpf:"unmanaged"`
+	Usage          *ebpf.Map `ebpf:"usage"`
 }
 
 func (m *endpointMaps) Close() error {
@@ -201,7 +209,9 @@ func (m *endpointMaps) Close() error {
 		m.Prefixes,
 		m.ProxyLink,
 		m.Recount,
-		m.Redirects,
+		m.RedirectCounts,
+		m.RedirectTurns,
+		m.Redirected,
 		m.RemoteBlocks,
 		m.Rows,
 		m.Slots,
@@ -218,6 +228,7 @@ type endpointVariables struct {
 	ConntrackPresent *ebpf.Variable `ebpf:"conntrack_present"`
 	Digest           *ebpf.Variable `ebpf:"digest"`
 	GatewayIpv4      *ebpf.Variable `ebpf:"gateway_ipv4"`
+	KeepOpen         *ebpf.Variable `ebpf:"keep_open"`
 	KeyQueueMask     *ebpf.Variable `ebpf:"key_queue_mask"`
 }
 

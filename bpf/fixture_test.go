@@ -64,7 +64,7 @@ type fixture struct {
 		Rows         *ebpf.Map     `ebpf:"rows"`
 		Unmanaged    *ebpf.Map     `ebpf:"unmanaged"`
 		ProxyLink    *ebpf.Map     `ebpf:"proxy_link"`
-		Redirects    *ebpf.Map     `ebpf:"redirects"`
+		Redirects    *ebpf.Map     `ebpf:"redirected"`
 
 		FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 		EventBudgets *ebpf.Map `ebpf:"event_budgets"`
@@ -76,13 +76,13 @@ type fixture struct {
 	alice, bob, eve party  // with their links
 }
 
-func load(t testing.TB) *fixture {
+func load(t testing.TB, switches ...string) *fixture {
 	t.Helper()
-	return loadSized(t, 256)
+	return loadSized(t, 256, switches...)
 }
 
-// loadSized loads the programs with room for so many connections, a power of two.
-func loadSized(t testing.TB, connections uint32) *fixture {
+// loadSized loads the programs with room for so many connections, a power of two, and with these variables set to 1.
+func loadSized(t testing.TB, connections uint32, switches ...string) *fixture {
 	t.Helper()
 	f := &fixture{netns: testutil.NetNS(t), maxID: bob.id, alice: alice, bob: bob, eve: eve}
 	loadConntrack(t, f.netns)
@@ -90,6 +90,11 @@ func loadSized(t testing.TB, connections uint32) *fixture {
 	spec.Maps[bpf.Connections].MaxEntries, spec.Maps[bpf.KeyQueue].MaxEntries = connections, connections
 	if err := spec.Variables[bpf.KeyQueueMask].Set(connections - 1); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range switches {
+		if err := spec.Variables[name].Set(uint8(1)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := spec.LoadAndAssign(&f.objects, nil); err != nil {
 		t.Fatalf("load: %+v", err)
@@ -123,7 +128,7 @@ func loadConntrack(t testing.TB, netns *testutil.Namespace) {
 	}
 }
 
-// specWith is the object with room in its maps and every configuration switch set.
+// specWith is the object with room in its maps, configured for a node whose kernel has everything.
 func specWith(t testing.TB, gateway netip.Addr) *ebpf.CollectionSpec {
 	t.Helper()
 	spec, err := bpf.Endpoint()

@@ -83,7 +83,7 @@ static __always_inline _Bool is_limited_by_rules(struct bpf_sk_lookup *ctx)
 	from.source = key.family == 4 ? sender->ipv4 : sender->ipv6;
 	from.id = sender->id;
 	from.generation = slot_generation(from.id);
-	bpf_map_update_elem(&redirects, &key, &from, BPF_ANY);
+	redirect_put(&key, &from, from.id);
 	return 1;
 }
 

@@ -27,7 +27,9 @@ const (
 	listenerMapListeners       = "listeners"
 	listenerMapPolicies        = "policies"
 	listenerMapPrefixes        = "prefixes"
-	listenerMapRedirects       = "redirects"
+	listenerMapRedirectCounts  = "redirect_counts"
+	listenerMapRedirectTurns   = "redirect_turns"
+	listenerMapRedirected      = "redirected"
 	listenerMapRows            = "rows"
 	listenerMapSlots           = "slots"
 	listenerMapTables          = "tables"
@@ -87,23 +89,25 @@ type listenerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type listenerMapSpecs struct {
-	ActiveCopy  *ebpf.MapSpec `ebpf:"active_copy"`
-	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
-	Connections *ebpf.MapSpec `ebpf:"connections"`
-	Endpoints   *ebpf.MapSpec `ebpf:"endpoints"`
-	Expirer     *ebpf.MapSpec `ebpf:"expirer"`
-	KeyQueue    *ebpf.MapSpec `ebpf:"key_queue"`
-	Limits      *ebpf.MapSpec `ebpf:"limits"`
-	Links       *ebpf.MapSpec `ebpf:"links"`
-	Listeners   *ebpf.MapSpec `ebpf:"listeners"`
-	Policies    *ebpf.MapSpec `ebpf:"policies"`
-	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
-	Redirects   *ebpf.MapSpec `ebpf:"redirects"`
-	Rows        *ebpf.MapSpec `ebpf:"rows"`
-	Slots       *ebpf.MapSpec `ebpf:"slots"`
-	Tables      *ebpf.MapSpec `ebpf:"tables"`
-	Unmanaged   *ebpf.MapSpec `ebpf:"unmanaged"`
-	Usage       *ebpf.MapSpec `ebpf:"usage"`
+	ActiveCopy     *ebpf.MapSpec `ebpf:"active_copy"`
+	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
+	Connections    *ebpf.MapSpec `ebpf:"connections"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	Expirer        *ebpf.MapSpec `ebpf:"expirer"`
+	KeyQueue       *ebpf.MapSpec `ebpf:"key_queue"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
+	Links          *ebpf.MapSpec `ebpf:"links"`
+	Listeners      *ebpf.MapSpec `ebpf:"listeners"`
+	Policies       *ebpf.MapSpec `ebpf:"policies"`
+	Prefixes       *ebpf.MapSpec `ebpf:"prefixes"`
+	RedirectCounts *ebpf.MapSpec `ebpf:"redirect_counts"`
+	RedirectTurns  *ebpf.MapSpec `ebpf:"redirect_turns"`
+	Redirected     *ebpf.MapSpec `ebpf:"redirected"`
+	Rows           *ebpf.MapSpec `ebpf:"rows"`
+	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	Tables         *ebpf.MapSpec `ebpf:"tables"`
+	Unmanaged      *ebpf.MapSpec `ebpf:"unmanaged"`
+	Usage          *ebpf.MapSpec `ebpf:"usage"`
 }
 
 // listenerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -134,23 +138,25 @@ func (o *listenerObjects) Close() error {
 //
 // It can be passed to loadListenerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type listenerMaps struct {
-	ActiveCopy  *ebpf.Map `ebpf:"active_copy"`
-	Addresses   *ebpf.Map `ebpf:"addresses"`
-	Connections *ebpf.Map `ebpf:"connections"`
-	Endpoints   *ebpf.Map `ebpf:"endpoints"`
-	Expirer     *ebpf.Map `ebpf:"expirer"`
-	KeyQueue    *ebpf.Map `ebpf:"key_queue"`
-	Limits      *ebpf.Map `ebpf:"limits"`
-	Links       *ebpf.Map `ebpf:"links"`
-	Listeners   *ebpf.Map `ebpf:"listeners"`
-	Policies    *ebpf.Map `ebpf:"policies"`
-	Prefixes    *ebpf.Map `ebpf:"prefixes"`
-	Redirects   *ebpf.Map `ebpf:"redirects"`
-	Rows        *ebpf.Map `ebpf:"rows"`
-	Slots       *ebpf.Map `ebpf:"slots"`
-	Tables      *ebpf.Map `ebpf:"tables"`
-	Unmanaged   *ebpf.Map `ebpf:"unmanaged"`
-	Usage       *ebpf.Map `ebpf:"usage"`
+	ActiveCopy     *ebpf.Map `ebpf:"active_copy"`
+	Addresses      *ebpf.Map `ebpf:"addresses"`
+	Connections    *ebpf.Map `ebpf:"connections"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	Expirer        *ebpf.Map `ebpf:"expirer"`
+	KeyQueue       *ebpf.Map `ebpf:"key_queue"`
+	Limits         *ebpf.Map `ebpf:"limits"`
+	Links          *ebpf.Map `ebpf:"links"`
+	Listeners      *ebpf.Map `ebpf:"listeners"`
+	Policies       *ebpf.Map `ebpf:"policies"`
+	Prefixes       *ebpf.Map `ebpf:"prefixes"`
+	RedirectCounts *ebpf.Map `ebpf:"redirect_counts"`
+	RedirectTurns  *ebpf.Map `ebpf:"redirect_turns"`
+	Redirected     *ebpf.Map `ebpf:"redirected"`
+	Rows           *ebpf.Map `ebpf:"rows"`
+	Slots          *ebpf.Map `ebpf:"slots"`
+	Tables         *ebpf.Map `ebpf:"tables"`
+	Unmanaged      *ebpf.Map `ebpf:"unmanaged"`
+	Usage          *ebpf.Map `ebpf:"usage"`
 }
 
 func (m *listenerMaps) Close() error {
@@ -166,7 +172,9 @@ func (m *listenerMaps) Close() error {
 		m.Listeners,
 		m.Policies,
 		m.Prefixes,
-		m.Redirects,
+		m.RedirectCounts,
+		m.RedirectTurns,
+		m.Redirected,
 		m.Rows,
 		m.Slots,
 		m.Tables,

@@ -36,8 +36,11 @@ const (
 
 	RemoteBlocks = endpointMapRemoteBlocks // abi.CIDRKey -> 1: the blocks of other nodes
 
-	ProxyLink = endpointMapProxyLink // 0 -> index of the device by which packets get to the proxy, uint32; 0: there is none
-	Redirects = endpointMapRedirects // abi.RedirectKey -> abi.Redirect
+	ProxyLink = endpointMapProxyLink  // 0 -> index of the device by which packets get to the proxy, uint32; 0: there is none
+	Redirects = endpointMapRedirected // abi.RedirectKey -> abi.Redirect
+
+	RedirectTurns  = endpointMapRedirectTurns  // abi.RedirectTurn -> abi.RedirectKey: the order of an endpoint's entries in Redirects
+	RedirectCounts = endpointMapRedirectCounts // endpoint ID -> how many there were, uint32
 
 	FlowEvents   = endpointMapFlowEvents   // ring buffer of abi.FlowEvent
 	EventBudgets = endpointMapEventBudgets // 0 -> abi.EventBudget of each CPU
@@ -45,6 +48,9 @@ const (
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
 	ConntrackPresent = endpointVarConntrackPresent
+
+	// 1 when connections of TCP that are open when layer 7 rules come go on past the proxy.
+	KeepOpen = endpointVarKeepOpen
 
 	Digest = endpointVarDigest // of the object and its configuration, 8 bytes
 )
@@ -59,7 +65,7 @@ const (
 func MapNames() []string {
 	return []string{
 		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits, KeyQueue, Expirer,
-		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, RemoteBlocks, ProxyLink, Redirects, FlowEvents, EventBudgets,
+		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, RemoteBlocks, ProxyLink, Redirects, RedirectTurns, RedirectCounts, FlowEvents, EventBudgets,
 	}
 }
 
@@ -80,7 +86,7 @@ const (
 
 // ListenerMaps are the names of maps of the endpoint object that the listener object reads and writes.
 func ListenerMaps() []string {
-	return []string{Links, Slots, Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, Redirects}
+	return []string{Links, Slots, Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, Redirects, RedirectTurns, RedirectCounts}
 }
 
 // Listener returns a new copy of the listener object's specification. It is to be loaded with the maps of [ListenerMaps].

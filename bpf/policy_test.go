@@ -26,8 +26,8 @@ type policyFixture struct {
 
 var outsider = netip.MustParseAddr("198.51.100.9")
 
-func newPolicyFixture(t *testing.T) *policyFixture {
-	c := newCluster(t)
+func newPolicyFixture(t *testing.T, switches ...string) *policyFixture {
+	c := newCluster(t, switches...)
 	c.writer, c.numbers = c.newWriter(), map[string]uint16{"shop/client": 1, "shop/server": 2}
 	p := &policyFixture{cluster: c, e: engine.New(engine.Config{})}
 	var u engine.Update

@@ -61,8 +61,8 @@ type cluster struct {
 	asked    int
 }
 
-func newCluster(t *testing.T) *cluster {
-	c := &cluster{fixture: load(t), requests: map[*ebpf.Program]*ebpf.Program{}}
+func newCluster(t *testing.T, switches ...string) *cluster {
+	c := &cluster{fixture: load(t, switches...), requests: map[*ebpf.Program]*ebpf.Program{}}
 	for _, addr := range []netip.Addr{c.alice.ip4, c.alice.ip6, c.bob.ip4, c.bob.ip6} {
 		if err := c.objects.Endpoints.Delete(addr.As16()); err != nil {
 			t.Fatal(err)

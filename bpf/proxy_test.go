@@ -85,13 +85,17 @@ func TestRedirect(t *testing.T) {
 // redirectOf returns what the proxy is told of a connection from the address to the server.
 func (p *policyFixture) redirectOf(t testing.TB, from netip.Addr) (value abi.Redirect) {
 	t.Helper()
-	key := abi.RedirectKey{
-		Client: abi.AddrOf(from), Server: abi.AddrOf(p.server.ip4), ClientPort: abi.Port(clientPort), ServerPort: abi.Port(serverPort), Protocol: 6, Family: 4,
-	}
-	if err := p.objects.Redirects.Lookup(key, &value); err != nil {
+	if err := p.objects.Redirects.Lookup(p.redirectKey(from, clientPort), &value); err != nil {
 		t.Fatal(err)
 	}
 	return value
+}
+
+// redirectKey is a connection from the address and port to the server.
+func (p *policyFixture) redirectKey(from netip.Addr, port uint16) abi.RedirectKey {
+	return abi.RedirectKey{
+		Client: abi.AddrOf(from), Server: abi.AddrOf(p.server.ip4), ClientPort: abi.Port(port), ServerPort: abi.Port(serverPort), Protocol: 6, Family: 4,
+	}
 }
 
 // TestRedirectMasqueraded has the node translate the client's address: the proxy is told the real one.

@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"cells/proxy/bufconn":             {},
 	"cells/proxy/httpproxy":           {"cells/policy/model", "cells/proxy/bufconn"},
 	"cells/proxy/http2proxy":          {"cells/proxy/bufconn", "cells/proxy/httpproxy"},
-	"cells/proxy/established":         {"cells/policy", "internal"},
+	"cells/proxy/established":         {"api/v1", "cells/policy", "cells/server", "internal"},
 	"cells/proxy/names":               {"cells/proxy/dnsname", "internal/diskfile", "internal/fault"},
 	"cells/proxy/offline":             {"cells/policy", "cells/proxy/dnsname", "cells/proxy/names", "internal"},
 	"cells/proxy/redirect":            {"bpf", "bpf/abi", "cells/link", "internal"},

@@ -37,5 +37,6 @@ struct abi {
 	struct unmanaged unmanaged;
 	struct redirect_key redirect_key;
 	struct redirect redirect;
+	struct redirect_turn redirect_turn;
 	enum listener listener;
 } abi;

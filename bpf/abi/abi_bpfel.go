@@ -272,6 +272,13 @@ type cAbi struct {
 		Id         uint16
 		SentHere   uint8
 		ToNode     uint8
+		Turn       uint32
+		Pad        uint32
+	}
+	RedirectTurn struct {
+		_    structs.HostLayout
+		Id   uint32
+		Turn uint32
 	}
 	Listener uint32
 	_        [4]byte
@@ -345,6 +352,7 @@ const (
 	cConnectionStateSTATE_REMOTE_CLOSED cConnectionState = 8
 	cConnectionStateSTATE_RESET         cConnectionState = 16
 	cConnectionStateSTATE_TRANSLATED    cConnectionState = 32
+	cConnectionStateSTATE_PROXIED       cConnectionState = 64
 )
 
 type cCounter struct {
@@ -503,6 +511,8 @@ type cRedirect struct {
 	Id         uint16
 	SentHere   uint8
 	ToNode     uint8
+	Turn       uint32
+	Pad        uint32
 }
 
 type cRedirectKey struct {
@@ -514,6 +524,12 @@ type cRedirectKey struct {
 	Protocol   uint8
 	Family     uint8
 	Pad        [2]uint8
+}
+
+type cRedirectTurn struct {
+	_    structs.HostLayout
+	Id   uint32
+	Turn uint32
 }
 
 type cRowKey struct {

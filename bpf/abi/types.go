@@ -37,6 +37,8 @@ type (
 	RedirectKey = cRedirectKey
 	Redirect    = cRedirect
 
+	RedirectTurn = cRedirectTurn
+
 	CIDRKey     = cCidrKey
 	Owner       = cOwner
 	TunnelDrops = cTunnelDrops
@@ -90,6 +92,7 @@ const (
 	StateRemoteClosed = uint8(cConnectionStateSTATE_REMOTE_CLOSED)
 	StateReset        = uint8(cConnectionStateSTATE_RESET)
 	StateTranslated   = uint8(cConnectionStateSTATE_TRANSLATED)
+	StateProxied      = uint8(cConnectionStateSTATE_PROXIED)
 )
 
 // Where a packet was seen that the agent is told of.
@@ -130,6 +133,9 @@ const (
 	ListenerUDP4 = uint32(cListenerLISTENER_UDP4)
 	ListenerUDP6 = uint32(cListenerLISTENER_UDP6)
 )
+
+// RedirectShare is how many connections of an endpoint's the proxy is told of at a time: see bpf/lib/redirects.h.
+const RedirectShare = 512
 
 // The mark of the proxy's sockets, and that of packets which are diverted to them: see bpf/lib/types.h.
 const (

@@ -41,6 +41,12 @@ struct nf_conntrack_man {
 
 struct nf_conntrack_tuple {
 	struct nf_conntrack_man src;
+	struct {
+		union nf_inet_addr u3;
+		union {
+			__be16 all;
+		} __attribute__((preserve_access_index)) u;
+	} __attribute__((preserve_access_index)) dst;
 } __attribute__((preserve_access_index));
 
 struct nf_conntrack_tuple_hash {
@@ -142,22 +148,22 @@ static __always_inline enum conntrack_answer conntrack_lookup_tuple(struct __sk_
 }
 
 /* key_set_remote makes one end of a tracked connection the remote side of the key. */
-static __always_inline void key_set_remote(struct connection_key *key, const struct nf_conntrack_man *man)
+static __always_inline void key_set_remote(struct connection_key *key, const union nf_inet_addr *from, __be16 port)
 {
 	struct addr addr = {};
 	__be32 *word = (__be32 *)addr.byte;
 
 	if (key->family == 4) {
 		word[2] = bpf_htonl(0xffff);
-		word[3] = man->u3.all[0];
+		word[3] = from->all[0];
 	} else {
-		word[0] = man->u3.all[0];
-		word[1] = man->u3.all[1];
-		word[2] = man->u3.all[2];
-		word[3] = man->u3.all[3];
+		word[0] = from->all[0];
+		word[1] = from->all[1];
+		word[2] = from->all[2];
+		word[3] = from->all[3];
 	}
 	key->remote = addr;
-	key->remote_port = man->u.all;
+	key->remote_port = port;
 }
 
 /*
@@ -181,13 +187,38 @@ __noinline int conntrack_opener(struct __sk_buff *ctx, struct connection_key *ke
 		return 0;
 	if (opts.dir) {
 		opened = OPENED_BY_OTHER;
-		key_set_remote(key, &conn->tuplehash[0].tuple.src);
+		key_set_remote(key, &conn->tuplehash[0].tuple.src.u3, conn->tuplehash[0].tuple.src.u.all);
 	} else {
 		opened = OPENED_BY_POD;
-		key_set_remote(key, &conn->tuplehash[1].tuple.src);
+		key_set_remote(key, &conn->tuplehash[1].tuple.src.u3, conn->tuplehash[1].tuple.src.u.all);
 	}
 	bpf_ct_release(conn);
 	return opened;
+}
+
+/*
+ * conntrack_original replaces, in the key of a request that the node has translated, remote side and local port by those that the pod has sent it
+ * with. local is the source address that it has now. As a global function it is verified by itself, once.
+ */
+__noinline int conntrack_original(struct __sk_buff *ctx, struct connection_key *key, const struct addr *local)
+{
+	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn *conn;
+
+	if (!key || !local || !conntrack_supports(key->protocol))
+		return 0;
+	opts.l4proto = key->protocol;
+	tuple_of(&tuple, key->family == 4, &key->remote, key->remote_port, local, key->local_port);
+	conn = bpf_skb_ct_lookup(ctx, &tuple, key->family == 4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), &opts, sizeof(opts));
+	if (!conn)
+		return 0;
+	if (opts.dir) {
+		key->local_port = conn->tuplehash[0].tuple.src.u.all;
+		key_set_remote(key, &conn->tuplehash[0].tuple.dst.u3, conn->tuplehash[0].tuple.dst.u.all);
+	}
+	bpf_ct_release(conn);
+	return 1;
 }
 
 /*

@@ -13,6 +13,7 @@
 #include "endpoint.h"
 #include "entry.h"
 #include "flow.h"
+#include "kept.h"
 #include "policy.h"
 #include "proxy.h"
 #include "scope.h"
@@ -106,6 +107,19 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 	return DROP_NONE;
 }
 
+/*
+ * connection_note_proxy fills in the entry of a connection of the proxy's own. It counts in the share of the pod of this node that it is for, as
+ * the entry of that pod's connection to the proxy does: a pod must not use up the shares of the servers that it calls.
+ */
+static __always_inline void connection_note_proxy(const struct packet *pkt, struct connection *c)
+{
+	const struct endpoint *client = endpoint_lookup(&pkt->source);
+
+	c->state |= STATE_PROXIED;
+	if (client)
+		c->charged = client->id;
+}
+
 /* incoming_miss handles a packet that has no entry, and makes one if there is room. */
 static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
 						      struct connection_key *key, const struct link *link, struct connection *c,
@@ -125,6 +139,8 @@ static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, con
 		return decide_incoming(ctx, key, c, 0, 0);
 	}
 	reason = decide_incoming(ctx, key, c, flow->flags, 0);
+	if (comes_from_proxy(ctx))
+		connection_note_proxy(pkt, c);
 	if (!reason && !source_is_link_local(pkt) && usage_allows(c->charged, 1))
 		connection_insert(key, c, now);
 	return reason;
@@ -132,29 +148,35 @@ static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, con
 
 /*
  * is_sender_known: does the packet come from the pod that the entry was decided for? Two pods may be masqueraded to the
- * same address and port, one after the other.
+ * same address and port, one after the other. On a packet that came by another device, others may have set tc_index.
  */
-static __always_inline _Bool is_sender_known(const struct __sk_buff *ctx, const struct connection *c)
+static __always_inline _Bool is_sender_known(struct __sk_buff *ctx, const struct connection *c)
 {
-	return c->path != PATH_STACK || ctx->tc_index == c->peer_id;
+	if (c->path != PATH_STACK || ctx->tc_index == c->peer_id)
+		return 1;
+	return !c->peer_id && !sender_of(ctx);
 }
 
 /* incoming_hit handles a packet that has the entry *own; *c is a copy of it. */
 static __always_inline enum drop_reason incoming_hit(struct __sk_buff *ctx, const struct flow *flow, const struct connection_key *key,
 						       struct connection *own, struct connection *c)
 {
-	_Bool current = connection_is_current(c);
+	_Bool current = connection_is_current(c), kept = is_kept(c, key->protocol, flow->flags) && is_sender_known(ctx, c);
 	enum drop_reason reason;
 
 	if (flow->flags & FLOW_ERROR && !ctx->ingress_ifindex)
 		return DROP_NONE; /* the node quotes what the pod itself has sent */
-	if (flow->flags & FLOW_ERROR) /* its sender may be a router, of which the entry must not know */
-		return current && is_sender_known(ctx, c) ? DROP_NONE : decide_incoming(ctx, key, c, flow->flags, 1);
+	if (flow->flags & FLOW_ERROR) { /* its sender may be a router, of which the entry must not know */
+		reason = current && is_sender_known(ctx, c) ? DROP_NONE : decide_incoming(ctx, key, c, flow->flags, 1);
+		return reason == DROP_PROXY && kept ? DROP_NONE : reason;
+	}
 	if (c->path == PATH_SHORTCUT && is_from_outside(ctx) && policy_restricts(c->id))
 		return DROP_POLICY_INGRESS; /* the other side is a pod of this node, even if a packet takes the stack */
 	if (current && is_sender_known(ctx, c) && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)
 		return DROP_NONE;
 	reason = decide_incoming(ctx, key, c, flow->flags, 1);
+	if (reason == DROP_PROXY && kept)
+		reason = DROP_NONE;
 	if (!reason && !current)
 		connection_store(own, c);
 	return reason;

@@ -11,6 +11,7 @@
 #include "conntrack.h"
 #include "entry.h"
 #include "flow.h"
+#include "kept.h"
 #include "policy.h"
 #include "proxy.h"
 #include "types.h"
@@ -69,18 +70,20 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
  * see now takes the stack. conntrack says who is behind an address of the node; if it does not, the node itself has opened the
  * connection.
  */
-static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key,
+static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key, const struct flow *flow,
 								struct connection *own, struct connection *c)
 {
 	struct connection_key real = *key;
 	enum drop_reason reason;
 
-	if (connection_is_current(c) || (c->path == PATH_STACK && c->state & STATE_OPENED_HERE))
+	if ((connection_is_current(c) && !opens_kept(flow)) || (c->path == PATH_STACK && c->state & STATE_OPENED_HERE))
 		return DROP_NONE;
 	connection_read_revisions(c);
 	if (c->path == PATH_STACK)
 		conntrack_opener(ctx, &real, &c->local);
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
+	if (reason == DROP_PROXY && is_kept(c, key->protocol, flow->flags))
+		reason = DROP_NONE;
 	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
 		own->path = c->path = PATH_STACK;
 		return DROP_NONE;

@@ -23,6 +23,7 @@
 #include "count.h"
 #include "event.h"
 #include "flow.h"
+#include "kept.h"
 #include "parse.h"
 #include "redirects.h"
 #include "types.h"
@@ -75,10 +76,10 @@ __noinline int goes_to_proxy(struct __sk_buff *ctx, const struct connection_key 
 }
 
 /*
- * redirect_note writes the entry of a packet that opens a connection. id is the pod of this node that has sent it, or
- * NO_ENDPOINT. As a global function it is verified by itself, once.
+ * redirect_note writes the entry of a packet that opens a connection. id is the pod of this node that has sent it, or NO_ENDPOINT:
+ * then the entry counts in the share of the receiver. As a global function it is verified by itself, once.
  */
-__noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id)
+__noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id, __u32 receiver)
 {
 	struct redirect from = { .id = id, .generation = slot_generation(id), .sent_here = !ctx->ingress_ifindex };
 	__u32 ifindex = ctx->ingress_ifindex;
@@ -103,7 +104,7 @@ __noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, co
 	key.server_port = flow->destination_port;
 	key.protocol = flow->protocol;
 	key.family = real.family;
-	bpf_map_update_elem(&redirects, &key, &from, BPF_ANY);
+	redirect_put(&key, &from, id ? id : receiver);
 	return 0;
 }
 
@@ -171,8 +172,9 @@ static __always_inline enum verdict redirect(struct __sk_buff *ctx, struct packe
 
 	if (!device || !may_redirect(flow))
 		return drop_with_event(ctx, pkt, flow, receiver, place, DROP_PROXY, now);
+	opener_note_proxied(ctx, pkt, flow);
 	if (flow->flags & FLOW_OPENS || flow->protocol == IPPROTO_UDP) {
-		redirect_note(ctx, pkt, flow, id);
+		redirect_note(ctx, pkt, flow, id, receiver);
 		event_send(ctx, pkt, flow, &detail, now);
 	}
 	return to_proxy(ctx, device, receiver);

@@ -121,6 +121,7 @@ enum connection_state {
 	STATE_REMOTE_CLOSED = 8, /* the other side has */
 	STATE_RESET = 16,
 	STATE_TRANSLATED = 32, /* the remote address is not the real one: policy is decided for each packet that arrives */
+	STATE_PROXIED = 64,	   /* the proxy has got a packet of it, or has sent one: it never passes without the proxy under layer 7 rules */
 };
 
 /* Value of the map connections: all that the next packet needs. */
@@ -236,7 +237,7 @@ struct row_key {
 #define ROW_ALLOW 1
 
 /*
- * Key of the map redirects: a connection as the proxy sees it. The client's address is not the pod's own if the node has
+ * Key of the map redirected: a connection as the proxy sees it. The client's address is not the pod's own if the node has
  * masqueraded it.
  */
 struct redirect_key {
@@ -249,14 +250,25 @@ struct redirect_key {
 	__u8 pad[2];
 };
 
-/* Value of the map redirects: who has opened the connection. */
+/* Value of the map redirected: who has opened the connection. */
 struct redirect {
 	struct addr source; /* the address before the node translated it; all zero if it is not to be believed */
 	__u32 generation;   /* slot.generation of the pod */
 	__u16 id;	    /* of the pod, if it is of this node, else 0 */
 	__u8 sent_here;	    /* the node has sent the packet itself */
 	__u8 to_node;	    /* the server's address is the node's own */
+	__u32 turn;	    /* redirect_turn.turn of the entry of the map redirect_turns that has the key */
+	__u32 pad;
 };
+
+/* Key of the map redirect_turns, whose value is the struct redirect_key of one of the endpoint's entries in the map redirected. */
+struct redirect_turn {
+	__u32 id;   /* of the endpoint in whose share the entry counts */
+	__u32 turn; /* below REDIRECT_SHARE */
+};
+
+/* How many entries of the map redirected an endpoint may have. */
+#define REDIRECT_SHARE 512
 
 /* The sockets in the map listeners. */
 enum listener {

@@ -52,7 +52,9 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 }
 
 func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
-	return loader.New(loader.Config{Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, MaxConnections: cfg.MaxConnections, MaxAddresses: cfg.MaxAddresses, Object: object}, log)
+	return loader.New(loader.Config{
+		Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, MaxConnections: cfg.MaxConnections, MaxAddresses: cfg.MaxAddresses, KeepOpen: cfg.KeepOpen, Object: object,
+	}, log)
 }
 
 // Start adopts or loads the programs, on maps of the configured size, makes the node an IPv4 router, and opens the sockets.

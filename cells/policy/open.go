@@ -9,15 +9,28 @@ import (
 
 // OpenConnections closes what would go on past the [Proxy], or be reset by it, when layer 7 rules come.
 type OpenConnections interface {
-	// Close closes the endpoints' connections of TCP for which isAffected is true: who has opened one, and to where, as after the node's translation. The
-	// rules are not in force yet. It returns soon, whatever happens: changes of policies wait. What escapes, the proxy resets.
-	Close(locals []Local, isAffected func(from, to netip.Addr, port uint16) bool)
+	// Close closes the endpoints' connections of TCP for which affects says so. The rules are not in force yet. It returns soon, whatever happens: changes of
+	// policies wait. What escapes, the proxy resets.
+	Close(locals []Local, affects Affects)
 }
+
+// Affects says whether a connection gets layer 7 rules: who has opened it, and to where, as after the node's translation.
+type Affects func(from, to netip.Addr, port uint16) Effect
+
+// Effect is what layer 7 rules that come do to an open connection.
+type Effect int
+
+// The effects. One to an address of the node itself cannot go on past the proxy.
+const (
+	Unaffected Effect = iota
+	Affected
+	AffectedToNode
+)
 
 // keepOpen is for a program that closes none.
 type keepOpen struct{}
 
-func (keepOpen) Close([]Local, func(from, to netip.Addr, port uint16) bool) {}
+func (keepOpen) Close([]Local, Affects) {}
 
 // CloseWith has open connections closed when layer 7 rules for them come. It is called before Start.
 func (q *Queue) CloseWith(open OpenConnections) { q.openConnections = open }
@@ -81,12 +94,12 @@ func hasMore(now, before numbers) bool {
 	return false
 }
 
-// getsLayer7 reports whether a connection of TCP that is allowed so far needs the proxy after the next write. One that has needed it before goes
+// getsLayer7 says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that has needed it before goes
 // through it. It expects the turn.
-func (q *Queue) getsLayer7(from, to netip.Addr, port uint16) bool {
+func (q *Queue) getsLayer7(from, to netip.Addr, port uint16) Effect {
 	v := q.view.engine.Evaluate(from, to, model.TCP, port)
 	if !v.Allowed || v.Egress.Layer7 == nil && v.Ingress.Layer7 == nil {
-		return false
+		return Unaffected
 	}
 	isAllowed := func(question Question) bool {
 		question.Protocol, question.Port = model.TCP, port
@@ -94,10 +107,13 @@ func (q *Queue) getsLayer7(from, to netip.Addr, port uint16) bool {
 		return err == nil && value == engine.ValueAllow
 	}
 	if local, ok := q.view.locals[v.From.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Egress, Peer: to}) {
-		return false
+		return Unaffected
 	}
 	if local, ok := q.view.locals[v.To.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Ingress, Peer: from, SentHere: v.From.Kind == model.Host}) {
-		return false
+		return Unaffected
 	}
-	return true
+	if v.To.Kind == model.Host {
+		return AffectedToNode
+	}
+	return Affected
 }

@@ -468,13 +468,13 @@ func TestNoProxy(t *testing.T) {
 
 // recordedClose is an [OpenConnections] that asks about connections.
 type recordedClose struct {
-	ask   func(isAffected func(from, to netip.Addr, port uint16) bool)
+	ask   func(affects Affects)
 	calls [][]Local
 }
 
-func (r *recordedClose) Close(locals []Local, isAffected func(from, to netip.Addr, port uint16) bool) {
+func (r *recordedClose) Close(locals []Local, affects Affects) {
 	r.calls = append(r.calls, locals)
-	r.ask(isAffected)
+	r.ask(affects)
 }
 
 // TestOpenConnections has connections closed when rules come for an endpoint that was there: those that were allowed, and need the proxy now.
@@ -483,10 +483,10 @@ func TestOpenConnections(t *testing.T) {
 		n := l7node(t, newFakeProxy(), t.TempDir())
 		web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
 		var affected []string
-		recorded := &recordedClose{ask: func(isAffected func(from, to netip.Addr, port uint16) bool) {
+		recorded := &recordedClose{ask: func(affects Affects) {
 			for _, from := range []endpoint.Endpoint{client, other} {
 				for _, port := range []uint16{80, 81} {
-					if isAffected(from.Addresses.IPv4, web.Addresses.IPv4, port) {
+					if affects(from.Addresses.IPv4, web.Addresses.IPv4, port) == Affected {
 						affected = append(affected, fmt.Sprint(from.Spec.Pod.Name, " ", port))
 					}
 				}

@@ -68,6 +68,7 @@ func Cells(cfg Config) fx.Option {
 		policy.Module(cfg.policy()),
 		datapath.Module(cfg.datapath()),
 		proxyModule(cfg),
+		established.Module(cfg.Established),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
 		health.Module(cfg.health()),
@@ -90,9 +91,6 @@ func Cells(cfg Config) fx.Option {
 				return peersOf{n.Peers()}, peersOf{n.Peers()}
 			},
 			func(d *datapath.Datapath) proxy.Kernel { return mapkernel.New(d.Redirects(), d.Enforcer()) },
-			func(log *slog.Logger) policy.OpenConnections {
-				return established.New(cfg.Established, log.With("cell", "proxy"))
-			},
 			steps,
 			blocks(cfg),
 		),

@@ -136,6 +136,7 @@ func (c Config) hasStore() bool {
 // datapath is the configuration of the node's part of the kernel, with what the agent knows of the node.
 func (c Config) datapath() datapath.Config {
 	c.Datapath.MaxEndpoints = uint32(c.EndpointManager.MaxEndpoints)
+	c.Datapath.KeepOpen = c.Established.OpenConnections == established.Keep
 	return c.Datapath
 }
 

@@ -411,6 +411,25 @@ func TestHTTPRulesWithoutServices(t *testing.T) {
 // webNodes serves HTTP in pods of two nodes that know each other, and has rules for all pods of either.
 func webNodes(t *testing.T, c *nodeGroup, fabric *testutil.Fabric, mode proxyMode) *serviceNodes {
 	t.Helper()
+	n := unrestrictedWebNodes(t, c, fabric, mode)
+	const queries = `toPorts: [{ports: [{port: "5053", protocol: ANY}]}]`
+	c.ciliumPolicy(t, "{endpointSelector: {}, ingress: [{"+publicOnly+"}, {"+queries+"}], egress: [{"+publicOnly+"}]}")
+	return n
+}
+
+// ciliumPolicy applies a policy on all nodes.
+func (c *nodeGroup) ciliumPolicy(t *testing.T, spec string) {
+	t.Helper()
+	for _, r := range c.nodes {
+		if _, err := r.api.PutPolicies(t.Context(), []byte(ciliumPolicy(spec))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// unrestrictedWebNodes are those without rules.
+func unrestrictedWebNodes(t *testing.T, c *nodeGroup, fabric *testutil.Fabric, mode proxyMode) *serviceNodes {
+	t.Helper()
 	n := serviceNodesOn(t, mode, fabric, c.nodes[0], c.nodes[1])
 	n.label()
 	if _, err := n.two.api.UpdateEndpoint(t.Context(), "pod-name:demo/d", v1.EndpointPatch{Labels: map[string]string{"app": "d"}}); err != nil {
@@ -421,13 +440,6 @@ func webNodes(t *testing.T, c *nodeGroup, fabric *testutil.Fabric, mode proxyMod
 	}
 	c.waitForPing(n.a.Namespace, n.d.ipv4)
 	c.waitForPing(n.a.Namespace, n.d.ipv6)
-	const queries = `toPorts: [{ports: [{port: "5053", protocol: ANY}]}]`
-	both := []byte(ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}, {" + queries + "}], egress: [{" + publicOnly + "}]}"))
-	for _, r := range c.nodes {
-		if _, err := r.api.PutPolicies(t.Context(), both); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return n
 }
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,12 +21,12 @@ var wirings = []struct {
 }
 
 // forEachWiring runs a test with that many nodes that know each other, one pod each.
-func forEachWiring(t *testing.T, nodes int, test func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric)) {
+func forEachWiring(t *testing.T, nodes int, test func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric), flags ...string) {
 	t.Helper()
 	for _, w := range wirings {
 		t.Run(w.name, func(t *testing.T) {
 			fabric := w.make(t)
-			test(t, newNodes(t, fabric, nodes, append(w.flags, "--metrics-address="+metricsAddress)...), fabric)
+			test(t, newNodes(t, fabric, nodes, slices.Concat(w.flags, []string{"--metrics-address=" + metricsAddress}, flags)...), fabric)
 		})
 	}
 }

@@ -1,13 +1,20 @@
 package e2e
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
+
+	"porin.dev/porin/internal/testutil"
 )
 
 // openCase is a connection that gets layer 7 rules while it is open.
@@ -46,72 +53,184 @@ func waitsFor(t *testing.T, conn net.Conn, within time.Duration) error {
 
 // TestOpenConnections has connections that wait for data when layer 7 rules come: those that the rules are for are closed at once, others are not.
 func TestOpenConnections(t *testing.T) {
-	for _, keep := range []bool{false, true} {
-		var flags []string
-		if keep {
-			flags = append(flags, "--proxy-open-connections=keep")
-		}
-		t.Run(map[bool]string{false: "close", true: "keep"}[keep], func(t *testing.T) {
-			n := newServiceNodes(t, nftablesMode{}, flags...)
-			n.label()
-			for _, p := range []party{n.a, n.b, n.d} {
-				serveWeb(t, p)
-				occupy(t, p)
-			}
-			n.forEachFamily(func(t *testing.T, six bool) {
-				for spec, cases := range map[string][]openCase{
-					"{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}, {toPorts: [{ports: [{port: '8080'}]}]}]}": {
-						{"a to b", n.a, n.b.at(six, webPort), true},
-						{"a to b by a Service", n.a, n.at(web, six), true},
-						{"a to the other node's pod", n.a, n.d.at(six, webPort), true},
-						{"a to the other node's pod by a Service", n.a, n.at(remoteWeb, six), true},
-						{"a to a port without rules", n.a, n.b.at(six, backendPort), false},
-						{"another pod", n.c, n.b.at(six, webPort), false},
-						{"to a", n.c, n.a.at(six, webPort), false},
-					},
-					"{endpointSelector: {matchLabels: {app: b}}, ingress: [{" + publicOnly + "}, {toPorts: [{ports: [{port: '8080'}]}]}]}": {
-						{"a to b", n.a, n.b.at(six, webPort), true},
-						{"a to b by a Service", n.a, n.at(web, six), true},
-						{"the other node's pod to b", n.d, n.b.at(six, webPort), true},
-						{"the node, which every pod accepts", n.node1, n.b.at(six, webPort), false},
-						{"a port without rules", n.a, n.b.at(six, backendPort), false},
-					},
-				} {
-					n.ciliumPolicy("{endpointSelector: {matchLabels: {app: nobody}}, ingress: [{}]}")
-					var conns []net.Conn
-					for _, c := range cases {
-						conn, err := c.from.Dial(c.to, 5*time.Second)
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer conn.Close()
-						conns = append(conns, conn)
-					}
-					began := time.Now()
-					n.ciliumPolicy(spec)
-					took := time.Since(began)
-					proxied, err := n.a.Dial(n.b.at(six, webPort), 5*time.Second)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer proxied.Close()
-					for i, c := range cases {
-						within := 200 * time.Millisecond
-						if c.closed && !keep {
-							within = 2 * time.Second
-						}
-						if err := waitsFor(t, conns[i], within); (err != nil) != (c.closed && !keep) {
-							t.Errorf("IPv6 %v, %s: %v, want it closed: %v", six, c.name, err, c.closed && !keep)
-						}
-					}
-					// What is open through the proxy stays when further rules come.
-					n.ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}")
-					if err := waitsFor(t, proxied, 200*time.Millisecond); err != nil {
-						t.Errorf("IPv6 %v: a connection through the proxy: %v", six, err)
-					}
-					t.Logf("IPv6 %v: the policy was in force after %v", six, took)
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	for _, p := range []party{n.a, n.b, n.d} {
+		serveWeb(t, p)
+		occupy(t, p)
+	}
+	n.forEachFamily(func(t *testing.T, six bool) {
+		for spec, cases := range map[string][]openCase{
+			"{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}, {toPorts: [{ports: [{port: '8080'}]}]}]}": {
+				{"a to b", n.a, n.b.at(six, webPort), true},
+				{"a to b by a Service", n.a, n.at(web, six), true},
+				{"a to the other node's pod", n.a, n.d.at(six, webPort), true},
+				{"a to the other node's pod by a Service", n.a, n.at(remoteWeb, six), true},
+				{"a to a port without rules", n.a, n.b.at(six, backendPort), false},
+				{"another pod", n.c, n.b.at(six, webPort), false},
+				{"to a", n.c, n.a.at(six, webPort), false},
+			},
+			"{endpointSelector: {matchLabels: {app: b}}, ingress: [{" + publicOnly + "}, {toPorts: [{ports: [{port: '8080'}]}]}]}": {
+				{"a to b", n.a, n.b.at(six, webPort), true},
+				{"a to b by a Service", n.a, n.at(web, six), true},
+				{"the other node's pod to b", n.d, n.b.at(six, webPort), true},
+				{"the node, which every pod accepts", n.node1, n.b.at(six, webPort), false},
+				{"a port without rules", n.a, n.b.at(six, backendPort), false},
+			},
+		} {
+			n.ciliumPolicy(noRules)
+			var conns []net.Conn
+			for _, c := range cases {
+				conn, err := c.from.Dial(c.to, 5*time.Second)
+				if err != nil {
+					t.Fatal(err)
 				}
-			})
-		})
+				defer conn.Close()
+				conns = append(conns, conn)
+			}
+			began := time.Now()
+			n.ciliumPolicy(spec)
+			took := time.Since(began)
+			proxied, err := n.a.Dial(n.b.at(six, webPort), 5*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer proxied.Close()
+			for i, c := range cases {
+				within := 200 * time.Millisecond
+				if c.closed {
+					within = 2 * time.Second
+				}
+				if err := waitsFor(t, conns[i], within); (err != nil) != c.closed {
+					t.Errorf("IPv6 %v, %s: %v, want it closed: %v", six, c.name, err, c.closed)
+				}
+			}
+			// What is open through the proxy stays when further rules come.
+			n.ciliumPolicy("{endpointSelector: {}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}")
+			if err := waitsFor(t, proxied, 200*time.Millisecond); err != nil {
+				t.Errorf("IPv6 %v: a connection through the proxy: %v", six, err)
+			}
+			t.Logf("IPv6 %v: the policy was in force after %v", six, took)
+		}
+	})
+}
+
+const noRules = "{endpointSelector: {matchLabels: {app: nobody}}, ingress: [{}]}"
+
+// openRequest is a connection that was opened directly, and is used again.
+type openRequest struct {
+	httpCase
+	conn   net.Conn
+	source string // as the server has seen it
+}
+
+// ask sends a request by the connection. It returns how far that has come within a second.
+func (o *openRequest) ask(path string) (status int, body string, err error) {
+	if err := o.conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return 0, "", err
+	}
+	fmt.Fprintf(o.conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	response, err := http.ReadResponse(bufio.NewReader(o.conn), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// TestOpenConnectionsKept has connections that are open when layer 7 rules come go on as they are, also when the agent is replaced, while new ones go
+// through the proxy; until policy denies them.
+func TestOpenConnectionsKept(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{}, "--proxy-open-connections=keep")
+	n.label()
+	for _, p := range []party{n.a, n.b, n.d, n.outside} {
+		serveWeb(t, p)
+		occupy(t, p)
+	}
+	n.forEachFamily(func(t *testing.T, six bool) {
+		for _, of := range []struct {
+			direction, pod string
+			cases          []httpCase
+		}{{"egress", "a", n.httpEgress(six)}, {"ingress", "b", n.httpIngress(six)}} {
+			policy := func(rules string) {
+				t.Helper()
+				n.ciliumPolicy("{endpointSelector: {matchLabels: {app: " + of.pod + "}}, " + of.direction + ": [{" + rules + "}]}")
+			}
+			n.ciliumPolicy(noRules)
+			open := openRequests(t, of.cases)
+			policy(publicOnly)
+			open.goOn(t, of.direction+": rules have come")
+			checkHTTP(t, six, of.cases)
+			policy(strings.Replace(publicOnly, "GET", "G.*", 1))
+			n.one.agent.Restart(t)
+			open.goOn(t, of.direction+": after a restart")
+			checkHTTP(t, six, of.cases)
+			policy("toPorts: [{ports: [{port: '1'}]}]")
+			open.end(t, of.direction+": denied")
+		}
+	})
+}
+
+// TestOpenConnectionsKeptBetweenNodes has them past the stack, between pods of nodes that know each other and both have rules for them.
+func TestOpenConnectionsKeptBetweenNodes(t *testing.T) {
+	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
+		n := unrestrictedWebNodes(t, c, fabric, nil)
+		var open keptRequests
+		for _, six := range []bool{false, true} {
+			open = append(open, openRequests(t, n.betweenNodes(six))...)
+		}
+		c.ciliumPolicy(t, "{endpointSelector: {}, ingress: [{"+publicOnly+"}], egress: [{"+publicOnly+"}]}")
+		open.goOn(t, "rules have come")
+		for _, six := range []bool{false, true} {
+			checkHTTP(t, six, n.betweenNodes(six))
+		}
+		for _, r := range c.nodes {
+			r.agent.Restart(t)
+		}
+		open.goOn(t, "after a restart")
+		c.ciliumPolicy(t, "{endpointSelector: {}, ingress: [{fromEntities: [all]}]}")
+		open.goOn(t, "without rules")
+		c.ciliumPolicy(t, "{endpointSelector: {}, egress: [{toPorts: [{ports: [{port: '1'}]}]}]}")
+		open.end(t, "denied")
+	}, "--proxy-open-connections=keep")
+}
+
+// keptRequests are connections that were opened directly.
+type keptRequests []*openRequest
+
+func openRequests(t *testing.T, cases []httpCase) (open keptRequests) {
+	t.Helper()
+	for _, c := range cases {
+		conn, err := c.from.Dial(c.to, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		o := &openRequest{httpCase: c, conn: conn}
+		if _, o.source, err = o.ask("/private"); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		open = append(open, o)
+	}
+	return open
+}
+
+// goOn expects that each goes on as it was.
+func (k keptRequests) goOn(t *testing.T, when string) {
+	t.Helper()
+	for _, o := range k {
+		if status, source, err := o.ask("/private"); err != nil || status != http.StatusOK || source != o.source {
+			t.Errorf("%s, %s: %d %q, %v: want it to go on as %q", when, o.name, status, source, err, o.source)
+		}
+	}
+}
+
+// end expects that no request is answered any more.
+func (k keptRequests) end(t *testing.T, when string) {
+	t.Helper()
+	for _, o := range k {
+		if status, _, err := o.ask("/private"); err == nil {
+			t.Errorf("%s, %s: %d, want no answer", when, o.name, status)
+		}
 	}
 }

@@ -21,6 +21,7 @@ type Maps struct {
 	Addresses, Prefixes, Tables, Rows *ebpf.Map
 	Unmanaged, RemoteBlocks           *ebpf.Map
 	ProxyLink, Redirects              *ebpf.Map
+	RedirectTurns, RedirectCounts     *ebpf.Map
 	FlowEvents, EventBudgets          *ebpf.Map
 	KeyQueue, Expirer                 *ebpf.Map
 	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
@@ -109,7 +110,7 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 		bpf.Connections: &m.Connections, bpf.Slots: &m.Slots, bpf.Usage: &m.Usage, bpf.Limits: &m.Limits,
 		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy,
 		bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows, bpf.Unmanaged: &m.Unmanaged, bpf.RemoteBlocks: &m.RemoteBlocks,
-		bpf.ProxyLink: &m.ProxyLink, bpf.Redirects: &m.Redirects,
+		bpf.ProxyLink: &m.ProxyLink, bpf.Redirects: &m.Redirects, bpf.RedirectTurns: &m.RedirectTurns, bpf.RedirectCounts: &m.RedirectCounts,
 		bpf.FlowEvents: &m.FlowEvents, bpf.EventBudgets: &m.EventBudgets,
 		bpf.KeyQueue: &m.KeyQueue, bpf.Expirer: &m.Expirer,
 	}

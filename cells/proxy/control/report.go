@@ -21,6 +21,7 @@ func (r reporter) Report(status *v1.Status) {
 	s := r.remote.Status()
 	status.Proxy = v1.ProxyStatus{
 		InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, External: true, Connected: s.Connected, PID: s.PID, Version: s.Version, Former: s.Former,
+		OpenConnections: status.Proxy.OpenConnections,
 	}
 	if s.Err != nil {
 		status.Proxy.Error = s.Err.Error()

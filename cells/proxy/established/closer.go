@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/internal/conntrack"
 	"porin.dev/porin/internal/netns"
@@ -23,15 +24,31 @@ const timeout = 250 * time.Millisecond
 type Closer struct {
 	cfg         Config
 	log         *slog.Logger
-	unsupported atomic.Bool // it is in the log
+	unsupported atomic.Pointer[error] // why nothing can be closed; it is in the log
 }
 
-// New returns what closes connections, or leaves them, as the configuration says.
+// New returns what closes connections, or only those that cannot go on, as the configuration says.
 func New(cfg Config, log *slog.Logger) *Closer { return &Closer{cfg: cfg, log: log} }
 
+// start asks the kernel whether it can close connections, so that the status says so before rules come.
+func (c *Closer) start() { c.noteUnsupported(probe()) }
+
+func (c *Closer) noteUnsupported(err error) {
+	if err != nil && c.unsupported.CompareAndSwap(nil, &err) {
+		c.log.Warn("open connections that get layer 7 rules cannot be closed, and are reset with their next packet", "error", err)
+	}
+}
+
+// Report implements server.StatusReporter.
+func (c *Closer) Report(status *v1.Status) {
+	if err := c.unsupported.Load(); err != nil {
+		status.Proxy.OpenConnections = (*err).Error()
+	}
+}
+
 // Close implements [policy.OpenConnections].
-func (c *Closer) Close(locals []policy.Local, isAffected func(from, to netip.Addr, port uint16) bool) {
-	if c.cfg.OpenConnections == Keep || c.unsupported.Load() {
+func (c *Closer) Close(locals []policy.Local, affects policy.Affects) {
+	if c.unsupported.Load() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -62,12 +79,15 @@ func (c *Closer) Close(locals []policy.Local, isAffected func(from, to netip.Add
 		if err == nil {
 			n, err = closeIn(int(file.Fd()), func(s socket, accepts bool) bool {
 				from, to := ends(tracking, s, accepts)
-				return isAffected(from.Addr(), to.Addr(), to.Port())
+				effect := affects(from.Addr(), to.Addr(), to.Port())
+				return effect == policy.AffectedToNode || effect == policy.Affected && c.cfg.OpenConnections == Close
 			})
 		}
-		if errors.Is(err, errUnsupported) && !c.unsupported.Swap(true) {
-			c.log.Warn("open connections that get layer 7 rules cannot be closed, and are reset with their next packet", "error", err)
-		} else if err != nil {
+		if errors.Is(err, errUnsupported) {
+			c.noteUnsupported(err)
+			return
+		}
+		if err != nil {
 			c.log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
 		}
 		if n > 0 {

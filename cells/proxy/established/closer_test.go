@@ -2,6 +2,7 @@ package established
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -10,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/testutil"
@@ -33,7 +37,10 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
+	for address, by := range map[string]struct {
+		mode   string
+		effect policy.Effect
+	}{"192.0.2.1": {Close, policy.Affected}, "2001:db8::1": {Keep, policy.AffectedToNode}} {
 		affected, other := netip.AddrPortFrom(netip.MustParseAddr(address), 80), netip.AddrPortFrom(netip.MustParseAddr(address), 81)
 		conns := map[netip.AddrPort]net.Conn{}
 		for _, at := range []netip.AddrPort{affected, other} {
@@ -43,11 +50,14 @@ func TestClose(t *testing.T) {
 			}
 			defer conns[at].Close()
 		}
-		check := func(mode string, want bool) {
+		check := func(mode string, effect policy.Effect, want bool) {
 			t.Helper()
 			closer := New(Config{OpenConnections: mode}, slog.New(slog.NewTextHandler(t.Output(), nil)))
-			closer.Close([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}}, func(from, to netip.Addr, port uint16) bool {
-				return from == affected.Addr() && to == affected.Addr() && port == affected.Port()
+			closer.Close([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}}, func(from, to netip.Addr, port uint16) policy.Effect {
+				if from == affected.Addr() && to == affected.Addr() && port == affected.Port() {
+					return effect
+				}
+				return policy.Unaffected
 			})
 			for at, conn := range conns {
 				if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
@@ -59,8 +69,84 @@ func TestClose(t *testing.T) {
 				}
 			}
 		}
-		check(Keep, false)
-		check(Close, true)
+		check(Keep, policy.Affected, false)
+		check(by.mode, by.effect, true)
+	}
+}
+
+// TestCloseBusy closes the connection of a client that sends as fast as it can: its program gets an error, and the server a reset.
+func TestCloseBusy(t *testing.T) {
+	pod := testutil.NetNS(t)
+	at := netip.MustParseAddrPort("192.0.2.1:80")
+	if err := pod.Do(exec.Command("sh", "-c", "ip link set lo up; ip addr add 192.0.2.1/32 dev lo").Run); err != nil {
+		t.Fatal(err)
+	}
+	received := make(chan error, 1)
+	sending := make(chan struct{})
+	listener := pod.Listen(t, at)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			received <- err
+			return
+		}
+		defer conn.Close()
+		if _, err = io.CopyN(io.Discard, conn, 1<<20); err == nil {
+			close(sending)
+			_, err = io.Copy(io.Discard, conn)
+		}
+		received <- err
+	}()
+	conn, err := pod.Dial(at, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sent := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := conn.Write(make([]byte, 1<<16)); err != nil {
+				sent <- err
+				return
+			}
+		}
+	}()
+	select {
+	case <-sending:
+	case err := <-received:
+		t.Fatal(err)
+	}
+	client := netip.MustParseAddrPort(conn.LocalAddr().String())
+	if n, err := closeIn(pod.FD(), func(s socket, _ bool) bool { return s.local == client }); n != 1 || err != nil {
+		t.Errorf("%d sockets closed, %v: want the client's", n, err)
+	}
+	for what, end := range map[string]chan error{"the client": sent, "the server": received} {
+		select {
+		case err := <-end:
+			if !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("%s got %v, want an error of the connection", what, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s has not noticed", what)
+		}
+	}
+}
+
+// TestProbe finds out up front whether connections can be closed, and tells.
+func TestProbe(t *testing.T) {
+	if err := testutil.NetNS(t).Do(probe); err != nil {
+		t.Errorf("this kernel: %v", err)
+	}
+	closer := New(DefaultConfig(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	var status v1.Status
+	closer.Report(&status)
+	if status.Proxy.OpenConnections != "" {
+		t.Errorf("status %q before anything is known", status.Proxy.OpenConnections)
+	}
+	closer.noteUnsupported(errUnsupported)
+	closer.Report(&status)
+	if status.Proxy.OpenConnections != errUnsupported.Error() {
+		t.Errorf("status %q, want %q", status.Proxy.OpenConnections, errUnsupported)
 	}
 }
 

@@ -21,7 +21,7 @@ func DefaultConfig() Config { return Config{OpenConnections: Close} }
 // Flags adds the flags of the package.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.OpenConnections, "proxy-open-connections", c.OpenConnections,
-		"connections of pods that are open when layer 7 rules for them come: close ends them at once, keep leaves them to be reset with their next packet")
+		"connections of pods that are open when layer 7 rules for them come: close ends them at once, keep lets those of TCP go on past the proxy until they close")
 }
 
 // Validate reports every fault.
