@@ -225,7 +225,7 @@ func heldRows(w io.Writer, held v1.Held) {
 	case held.Endpoints[0].Reason == v1.HeldOtherNamespace: // and so have all
 		row(w, "", "They are kept as they are until the container runtime calls from the agent's network namespace.")
 	default:
-		row(w, "", "They are kept as they are. Find out why; when they are gone: porin restore accept")
+		row(w, "", "They are kept as they are; those that policies restricted and whose labels are not known reach nothing, and only the node reaches them. Find out why; when they are gone: porin restore accept")
 	}
 }
 

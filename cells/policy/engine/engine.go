@@ -72,3 +72,6 @@ func New(config Config) *Engine {
 	e.lastClass = FixedClass(model.Pod)
 	return e
 }
+
+// AllowsHost reports whether this node reaches its own pods whatever policies say: see [Config].
+func (e *Engine) AllowsHost() bool { return !e.config.HostPolicy }

@@ -102,6 +102,9 @@ func prefixText(k abi.PrefixKey) string {
 // tables compares what classes have in the tables that endpoints use. Entries of other tables and classes may be there that are removed soon.
 func (c *comparison) tables() error {
 	want, ours := map[abi.TableKey]uint32{}, map[abi.TableKey]uint32{}
+	if c.copy.endpoints.ingress != noTable {
+		want[fromNodeKey(c.copy.number)] = abi.RowsAllow
+	}
 	for _, t := range c.copy.tables.byID {
 		ours[c.copy.tables.key(t, anyClass)] = t.any.number
 		for class, set := range t.rows {
@@ -164,8 +167,8 @@ func (c *comparison) policies() error {
 				}
 			}
 		case c.copy.endpoints.unknown[id]:
-			if got != [2]uint32{noTable, noTable} {
-				c.add(Differs, "policies", text, "tables %d and %d, and it is an endpoint that nobody knows and that is denied everything", got[0], got[1])
+			if got != [2]uint32{model.Egress: noTable, model.Ingress: c.copy.endpoints.ingress} {
+				c.add(Differs, "policies", text, "tables %d and %d, and it is an endpoint that nobody knows and that is denied everything but its node", got[0], got[1])
 			}
 		case got != [2]uint32{}:
 			c.add(Orphan, "policies", text, "tables %d and %d, and there is no such endpoint", got[0], got[1])

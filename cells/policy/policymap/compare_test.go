@@ -198,19 +198,51 @@ func TestCleanRemovesOtherCopy(t *testing.T) {
 	}
 }
 
-// TestCompareUnknownEndpoint has a former agent restrict a pod that this one does not know: it is denied everything, and that is as it should be.
+// TestCompareUnknownEndpoint has a former agent restrict a pod that this one does not know: only its node reaches it, unless the node is subject to policies, and that is as
+// it should be.
 func TestCompareUnknownEndpoint(t *testing.T) {
-	w := newShop(t)
-	next := *w
-	next.e, next.writer, next.ids = engine.New(engine.Config{}), policymap.New(w.maps), nil
-	for range 2 {
+	for _, hostPolicy := range []bool{true, false} {
+		w := newShop(t)
+		next := *w
+		next.e, next.writer, next.ids = engine.New(engine.Config{HostPolicy: hostPolicy}), policymap.New(w.maps), nil
+		node := netip.MustParseAddr("192.0.2.77")
+		next.e.Apply(engine.Update{SetEndpoints: []model.Endpoint{{Key: "host", Kind: model.Host, Addresses: []netip.Addr{node}}}})
+		fromNode := engine.ValueAllow
+		if hostPolicy {
+			fromNode = engine.ValueDeny
+		}
+		for range 2 {
+			if err := next.writer.Apply(next.e, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if value, err := w.maps.Ingress(1, netip.MustParseAddr("10.0.0.1"), false, model.TCP, 80); value != engine.ValueDeny || err != nil {
+				t.Errorf("the unknown pod may be reached: value %d, %v", value, err)
+			}
+			if value, err := w.maps.Ingress(1, node, true, model.TCP, 80); value != fromNode || err != nil {
+				t.Errorf("from its node, with policies for that: %t: value %d, %v", hostPolicy, value, err)
+			}
+			if value, err := w.maps.Egress(1, node, model.TCP, 80); value != engine.ValueDeny || err != nil {
+				t.Errorf("to its node: value %d, %v", value, err)
+			}
+			next.wantNothing(t, "by the next agent")
+			next.clean(t)
+			next.wantNothing(t, "by the next agent, later")
+		}
+		if err := next.writer.Forget(1); err != nil {
+			t.Fatal(err)
+		}
+		next.wantNothing(t, "when the pod is gone")
 		if err := next.writer.Apply(next.e, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		if value, err := w.maps.Ingress(1, netip.MustParseAddr("10.0.0.1"), false, model.TCP, 80); value != engine.ValueDeny || err != nil {
-			t.Errorf("the unknown pod may be reached: value %d, %v", value, err)
-		}
-		next.wantNothing(t, "by the next agent")
+		next.clean(t)
+		next.wantNothing(t, "when the pod is gone, later")
+	}
+	w := newShop(t)
+	next := *w
+	next.e, next.writer, next.ids = engine.New(engine.Config{}), policymap.New(w.maps), nil
+	if err := next.writer.Apply(next.e, nil, nil); err != nil {
+		t.Fatal(err)
 	}
 	if err := w.maps.Policies.Put(uint32(1), abi.Policy{}); err != nil {
 		t.Fatal(err)

@@ -11,13 +11,22 @@ import (
 // noTable is the number of a table without rows, so that everything is denied.
 const noTable = ^uint32(0)
 
+// fromNode is the number of the table of a copy that lets only the node itself in.
+func fromNode(copyNumber uint32) uint32 { return noTable - 3 + copyNumber }
+
+// fromNodeKey is the one entry of that table. Its value is abi.RowsAllow.
+func fromNodeKey(copyNumber uint32) abi.TableKey {
+	return abi.TableKey{Table: fromNode(copyNumber), Class: uint32(engine.FixedClass(model.Host))}
+}
+
 // endpoints is a copy's part of the map policies.
 type endpoints struct {
 	maps       Maps
 	copyNumber uint32
 	tables     *tables
 	byKey      map[string]endpoint
-	unknown    map[uint16]bool // IDs of no known endpoint, which are denied everything
+	unknown    map[uint16]bool // IDs of no known endpoint, which are denied everything but their node
+	ingress    uint32          // the table of these for what comes to them
 }
 
 type endpoint struct {
@@ -26,7 +35,7 @@ type endpoint struct {
 }
 
 func newEndpoints(m Maps, copyNumber uint32, t *tables) *endpoints {
-	return &endpoints{maps: m, copyNumber: copyNumber, tables: t, byKey: map[string]endpoint{}, unknown: map[uint16]bool{}}
+	return &endpoints{maps: m, copyNumber: copyNumber, tables: t, byKey: map[string]endpoint{}, unknown: map[uint16]bool{}, ingress: noTable}
 }
 
 // set says which tables restrict an endpoint.
@@ -53,9 +62,16 @@ func (x *endpoints) set(e *engine.Engine, key string, id uint16) error {
 	return nil
 }
 
-// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change. were are those of the last
-// copy of this agent; when there was none, all may be such endpoints of a former one. It returns what is or was restricted.
-func (x *endpoints) denyUnknown(were map[uint16]bool) (restricted map[uint16]abi.Policy, err error) {
+// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change. Their node reaches them, as it
+// reaches all pods, if allowHost says so: a kubelet would kill them. were are those of the last copy of this agent; when there was none, all may be such endpoints of a former
+// one. It returns what is or was restricted.
+func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricted map[uint16]abi.Policy, err error) {
+	if allowHost {
+		x.ingress = fromNode(x.copyNumber)
+		if err := x.maps.Tables.Put(fromNodeKey(x.copyNumber), uint32(abi.RowsAllow)); err != nil {
+			return nil, fmt.Errorf("write the table of unknown endpoints: %w", noRoom(err))
+		}
+	}
 	known := map[uint16]bool{}
 	for _, ep := range x.byKey {
 		known[ep.id] = true
@@ -63,13 +79,13 @@ func (x *endpoints) denyUnknown(were map[uint16]bool) (restricted map[uint16]abi
 	restricted = map[uint16]abi.Policy{}
 	active := (x.copyNumber + 1) % abi.PolicyCopies
 	return restricted, x.each(func(id uint16, p abi.Policy) error {
-		table := uint32(0)
+		egress, ingress := uint32(0), uint32(0)
 		if !known[id] && p.Egress[active]|p.Ingress[active] != 0 && (were == nil || were[id]) {
-			table = noTable
+			egress, ingress = noTable, x.ingress
 			x.unknown[id] = true
 		}
-		if !known[id] && (p.Egress[x.copyNumber] != table || p.Ingress[x.copyNumber] != table) {
-			p.Egress[x.copyNumber], p.Ingress[x.copyNumber] = table, table
+		if !known[id] && (p.Egress[x.copyNumber] != egress || p.Ingress[x.copyNumber] != ingress) {
+			p.Egress[x.copyNumber], p.Ingress[x.copyNumber] = egress, ingress
 			if err := x.maps.writePolicy(id, p); err != nil {
 				return err
 			}

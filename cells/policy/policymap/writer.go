@@ -74,7 +74,7 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err := next.write(e, ids); err != nil {
 		return err
 	}
-	restricted, err := next.endpoints.denyUnknown(w.unknown)
+	restricted, err := next.endpoints.denyUnknown(w.unknown, e.AllowsHost())
 	if err != nil {
 		return err
 	}
