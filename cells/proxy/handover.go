@@ -6,14 +6,14 @@ import "porin.dev/porin/cells/proxy/redirect"
 // f must not call the proxy.
 func (p *Proxy) OnListeners(f func(*redirect.Listeners)) { p.opened = f }
 
-// Take has the proxy use what another one gave, when it opens the way next. It closes what it is given.
-func (p *Proxy) Take(given redirect.Handover) error { return p.redirect.Take(given) }
+// TakeOver has the proxy use what another one gave, when it opens the way next. It closes what it is given.
+func (p *Proxy) TakeOver(given redirect.Handover) error { return p.redirect.TakeOver(given) }
 
-// Yield returns what the next proxy needs, which takes over while this one goes on: see [redirect.Redirect.Yield].
-func (p *Proxy) Yield() (redirect.Handover, error) { return p.redirect.Yield() }
+// HandOver returns what the next proxy needs, which takes over while this one goes on: see [redirect.Redirect.HandOver].
+func (p *Proxy) HandOver() (redirect.Handover, error) { return p.redirect.HandOver() }
 
 // Repair has the way into the proxy be as it should, such as after an agent has made its maps anew. It does nothing unless the way is open.
 func (p *Proxy) Repair() error { return p.redirect.Repair() }
 
-// Resume takes Yield back.
+// Resume takes HandOver back.
 func (p *Proxy) Resume() error { return p.redirect.Resume() }

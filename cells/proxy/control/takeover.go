@@ -111,7 +111,7 @@ func (s *Server) take(given handover, files []*os.File) (err error) {
 	if err != nil {
 		return errors.Join(err, all.Close(), lock.Close())
 	}
-	if err := s.proxy.Take(all); err != nil {
+	if err := s.proxy.TakeOver(all); err != nil {
 		return errors.Join(err, listener.Close(), lock.Close())
 	}
 	s.mu.Lock()
@@ -121,8 +121,8 @@ func (s *Server) take(given handover, files []*os.File) (err error) {
 	return nil
 }
 
-// yield gives the next proxy what it needs, and sends the agent there. This one goes on with connections and queries until that serves.
-func (c *serverConn) yield(m *message) (any, []*os.File, error) {
+// handOver gives the next proxy what it needs, and sends the agent there. This one goes on with connections and queries until that serves.
+func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	s := c.server
 	var h hello
 	if err := json.Unmarshal(m.Body, &h); err != nil {
@@ -133,14 +133,14 @@ func (c *serverConn) yield(m *message) (any, []*os.File, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping || s.yielding || s.listener == nil {
+	if s.stopping || s.handingOver || s.listener == nil {
 		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping")
 	}
-	given, err := s.proxy.Yield()
+	given, err := s.proxy.HandOver()
 	if err != nil {
 		return nil, nil, err
 	}
-	c.yielded, s.yielding = true, true
+	c.handedOver, s.handingOver = true, true
 	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: s.rules, Agent: s.current != nil}
 	var files []*os.File
 	for _, place := range answer.Sockets {
@@ -170,15 +170,15 @@ func (c *serverConn) yield(m *message) (any, []*os.File, error) {
 	return answer, files, nil
 }
 
-// handOver ends this proxy: the next one accepts connections.
-func (c *serverConn) handOver() error {
+// leave ends this proxy: the next one accepts connections.
+func (c *serverConn) leave() error {
 	s := c.server
 	s.mu.Lock()
-	if !c.yielded {
+	if !c.handedOver {
 		s.mu.Unlock()
 		return fault.New(fault.Conflict, "nothing was handed over on this connection")
 	}
-	c.yielded, s.stopping = false, true
+	c.handedOver, s.stopping = false, true
 	listener := s.listener
 	s.mu.Unlock()
 	err := errors.Join(ignoreClosed(listener.Close()), s.learner.close()) // the next one opens the journal

@@ -42,7 +42,7 @@ type Difference struct {
 func (r *Redirect) Compare() ([]Difference, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listeners == nil || r.yielded {
+	if r.listeners == nil || r.handedOver {
 		return nil, nil
 	}
 	return r.compare()
@@ -242,7 +242,7 @@ func (r *Redirect) Damage() error {
 func (r *Redirect) Repair() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listeners == nil || r.yielded {
+	if r.listeners == nil || r.handedOver {
 		return nil
 	}
 	err := r.repair()

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// errYielded is returned instead of removing what another process takes over.
-var errYielded = errors.New("another process is taking over as the proxy")
+// errHandedOver is returned instead of removing what another process takes over.
+var errHandedOver = errors.New("another process is taking over as the proxy")
 
 // Handover is what a process gives the one that takes its place as the proxy. Whoever has it closes it.
 type Handover struct {
@@ -23,9 +23,9 @@ func (h Handover) Close() error {
 	return err
 }
 
-// Take has the next Open use what another process gave, instead of sockets and a lock of its own. It keeps what it is given first: further sockets, such as the
+// TakeOver has the next Open use what another process gave, instead of sockets and a lock of its own. It keeps what it is given first: further sockets, such as the
 // same ones from who holds copies, are closed, and so are those for a way that is open.
-func (r *Redirect) Take(given Handover) error {
+func (r *Redirect) TakeOver(given Handover) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.listeners != nil || len(r.taken.Sockets) > 0 || r.taken.Lock != nil {
@@ -35,9 +35,9 @@ func (r *Redirect) Take(given Handover) error {
 	return nil
 }
 
-// Yield returns copies for the process that takes the place of this one, which goes on accepting. Until Resume, nothing is compared or repaired: the other process
+// HandOver returns copies for the process that takes the place of this one, which goes on accepting. Until Resume, nothing is compared or repaired: the other process
 // attaches a program of its own.
-func (r *Redirect) Yield() (Handover, error) {
+func (r *Redirect) HandOver() (Handover, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.listeners == nil {
@@ -51,14 +51,14 @@ func (r *Redirect) Yield() (Handover, error) {
 	if err != nil {
 		return Handover{}, errors.Join(err, sockets.Close())
 	}
-	r.yielded = true
+	r.handedOver = true
 	return Handover{sockets, lock}, nil
 }
 
-// Resume takes Yield back: the other process has not taken over.
+// Resume takes HandOver back: the other process has not taken over.
 func (r *Redirect) Resume() error {
 	r.mu.Lock()
-	r.yielded = false
+	r.handedOver = false
 	r.mu.Unlock()
 	return r.Repair()
 }

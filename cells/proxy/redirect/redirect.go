@@ -40,16 +40,16 @@ type Redirect struct {
 	link Link
 	log  *slog.Logger
 
-	mu        sync.Mutex             // guards the fields below; held while the kernel is changed
-	namespace *namespace             // nil unless open
-	damage    atomic.Pointer[string] // why the last repair failed; read without the lock
-	closed    chan struct{}          // closed by Close and Remove; nil unless open
-	handle    *netlink.Handle
-	divert    *divert
-	listeners *Listeners
-	lock      *os.File // nil unless open
-	taken     Handover // what the next Open uses
-	yielded   bool     // another process is taking over: nothing is repaired
+	mu         sync.Mutex             // guards the fields below; held while the kernel is changed
+	namespace  *namespace             // nil unless open
+	damage     atomic.Pointer[string] // why the last repair failed; read without the lock
+	closed     chan struct{}          // closed by Close and Remove; nil unless open
+	handle     *netlink.Handle
+	divert     *divert
+	listeners  *Listeners
+	lock       *os.File // nil unless open
+	taken      Handover // what the next Open uses
+	handedOver bool     // another process is taking over: nothing is repaired
 }
 
 // New returns one that is not open. It touches nothing.
@@ -161,7 +161,7 @@ func (r *Redirect) close() error {
 	}
 	errs = append(errs, r.namespace.close(), r.taken.Close())
 	r.damage.Store(nil)
-	r.namespace, r.handle, r.divert, r.listeners, r.closed, r.lock, r.taken, r.yielded = nil, nil, nil, nil, nil, nil, Handover{}, false
+	r.namespace, r.handle, r.divert, r.listeners, r.closed, r.lock, r.taken, r.handedOver = nil, nil, nil, nil, nil, nil, Handover{}, false
 	return errors.Join(errs...)
 }
 
@@ -169,8 +169,8 @@ func (r *Redirect) close() error {
 func (r *Redirect) Remove() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.yielded {
-		return errYielded
+	if r.handedOver {
+		return errHandedOver
 	}
 	err := r.enter()
 	if err == nil {

@@ -1,0 +1,197 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/version"
+)
+
+// greet makes an agent the current one.
+func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.File, error) {
+	var h hello
+	if err := json.Unmarshal(m.Body, &h); err != nil {
+		return nil, nil, err
+	}
+	protocol, err := chooseProtocol(h)
+	if err != nil {
+		return nil, nil, err
+	}
+	sockets, err := socketsOf(m, h.Sockets)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(sockets) > 0 {
+		if err := s.proxy.TakeOver(redirect.Handover{Sockets: sockets}); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := s.maps.Open(s.learner.useMaps); err != nil {
+		return nil, nil, fmt.Errorf("open the agent's maps: %w", err)
+	}
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	if s.leaves() { // accepted just before the next proxy accepts
+		return nil, nil, errReplaced
+	}
+	if h.TakeNames {
+		s.learner.setAgent(p) // queries come as soon as the rules are applied
+	} else {
+		s.learner.setAgent(nil)
+	}
+	refused, err := s.apply(ctx, h.Rules)
+	if err != nil {
+		s.learner.setAgent(s.agent())
+		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
+		return nil, nil, err
+	}
+	s.version = h.Rules.Version
+	s.mu.Lock()
+	s.agents[p], s.current = struct{}{}, p
+	if !isClosed(s.greeted) {
+		close(s.greeted)
+	}
+	s.mu.Unlock()
+	s.proxy.Changed()                        // endpoints may have gone while no agent was there
+	if err := s.proxy.Repair(); err != nil { // the agent may have other maps
+		s.log.Error("the way into the proxy is not as it should be; it is tried again", "error", err)
+	}
+	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
+	s.give(p)
+	w := welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}
+	if h.TakeNames {
+		w.learned = s.learner.learned()
+	}
+	return w, nil, nil
+}
+
+// takeNames has an agent learn names, which was greeted before. It returns what was learned without one.
+func (s *Server) takeNames(p *peer) (learned, error) {
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	if s.agent() != p {
+		return learned{}, fault.New(fault.Conflict, "another agent controls the proxy")
+	}
+	s.learner.setAgent(p)
+	return s.learner.learned(), nil
+}
+
+// errReplaced is for an agent that is to connect again, to the next proxy.
+var errReplaced = fault.New(fault.Unavailable, "another process is taking over as the proxy")
+
+// leaves reports whether the next proxy has what it needs.
+func (s *Server) leaves() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handingOver || s.stopping
+}
+
+// agent is the current one, nil if there is none.
+func (s *Server) agent() *peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// listens is told of the proxy's sockets, while the proxy's lock is held.
+func (s *Server) listens(l *redirect.Listeners) {
+	s.mu.Lock()
+	s.sockets = l
+	agent := s.current
+	s.mu.Unlock()
+	if agent != nil {
+		s.give(agent)
+	}
+}
+
+// give has an agent hold copies of the sockets. It does not wait for that.
+func (s *Server) give(agent *peer) {
+	s.mu.Lock()
+	sockets := s.sockets
+	s.mu.Unlock()
+	var copies redirect.Sockets
+	if sockets != nil {
+		var err error
+		if copies, err = sockets.Sockets(); err != nil {
+			s.log.Warn("the agent cannot hold the proxy's sockets: connections are refused if the proxy ends", "error", err)
+			return
+		}
+	}
+	defer func() { _ = copies.Close() }()
+	places := placesOf(copies)
+	files := make([]*os.File, len(places))
+	for i, place := range places {
+		files[i] = copies[place]
+	}
+	if err := agent.notify(methodHold, hold{places}, files...); err != nil {
+		s.log.Debug("the agent does not hold the proxy's sockets", "error", err)
+	}
+}
+
+// reportInterval is how often the agent hears how the proxy is, if that has changed.
+const reportInterval = time.Second
+
+func (s *Server) reportLoop() {
+	tick := time.NewTicker(reportInterval)
+	defer tick.Stop()
+	told := map[*peer]report{}
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		status := s.proxy.Status()
+		r := report{InUse: status.InUse, RuleSets: status.RuleSets, Connections: status.Connections}
+		if status.Err != nil {
+			r.Error = status.Err.Error()
+		}
+		s.mu.Lock()
+		agents := slices.Collect(maps.Keys(s.agents))
+		s.mu.Unlock()
+		maps.DeleteFunc(told, func(p *peer, _ report) bool { return !slices.Contains(agents, p) })
+		for _, p := range agents {
+			if before, ok := told[p]; !ok || before != r {
+				told[p] = r
+				_ = p.notify(methodReport, r) // an end that is gone is noticed by who reads
+			}
+		}
+	}
+}
+
+// isRoot returns why the process at the other end may not control the proxy.
+func isRoot(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(controlErr, err); err != nil {
+		return err
+	}
+	if peer.Uid != uint32(os.Getuid()) {
+		return fault.New(fault.Forbidden, fmt.Sprintf("process %d has user ID %d: only the agent's user may control the proxy", peer.Pid, peer.Uid))
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"time"
+
+	"porin.dev/porin/internal/fault"
+)
+
+// agentWait is how long a start without a former proxy waits for an agent, which may hold sockets with connections that wait.
+const agentWait = 2 * time.Second
+
+// resume goes on with the rules of the file, unless an agent comes before. Without maps no agent has run in this boot.
+func (s *Server) resume() {
+	select {
+	case <-s.greeted:
+		return
+	case <-s.ctx.Done():
+		return
+	case <-time.After(agentWait):
+	}
+	rules, err := s.file.read()
+	rules.Partial = false
+	if err != nil {
+		s.log.Warn("the layer 7 rules that were in force last cannot be read: what needs them is denied until an agent connects", "error", err)
+		return
+	}
+	if len(rules.Rules) == 0 {
+		return
+	}
+	if err := s.maps.Open(s.learner.useMaps); err != nil {
+		s.log.Warn("the agent's maps cannot be opened: connections wait until an agent connects", "error", err)
+		return
+	}
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	select {
+	case <-s.greeted:
+		return
+	default:
+	}
+	if refused, err := s.apply(s.ctx, rules); err != nil || len(refused) > 0 {
+		s.log.Warn("not all of the layer 7 rules that were in force last are in use", "rejected", len(refused), "error", err)
+		return
+	}
+	s.log.Info("no agent is there: goes on with the layer 7 rules that were in force last", "sets", len(rules.Rules))
+}
+
+// keep writes the file for a start without the agent.
+func (s *Server) keep(rules snapshot) {
+	if err := s.file.write(rules); err != nil {
+		s.log.Warn("the layer 7 rules are not kept for a start without the agent", "error", err)
+	}
+}
+
+// update gives the proxy other rules. Those of an agent that is not the current one, and older ones, are ignored.
+func (s *Server) update(ctx context.Context, p *peer, rules snapshot) (rejected, error) {
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	s.mu.Lock()
+	current := s.current == p
+	s.mu.Unlock()
+	if !current {
+		return nil, fault.New(fault.Conflict, "another agent controls the proxy")
+	}
+	if rules.Version < s.version {
+		return nil, nil
+	}
+	s.version = rules.Version
+	return s.apply(ctx, rules)
+}
+
+// apply has the proxy use the rules, and no others unless they are partial. It expects updating.
+func (s *Server) apply(ctx context.Context, rules snapshot) (rejected, error) {
+	all, refused := rules.decode()
+	s.mu.Lock()
+	before, stopping := s.rules, s.stopping
+	s.mu.Unlock()
+	for number, one := range all {
+		if err := s.proxy.Supports(one); err != nil {
+			refused[number] = err.Error()
+			delete(all, number)
+		}
+	}
+	if stopping { // current requests are decided by them
+		if err := s.proxy.Update(ctx, all); err != nil {
+			return refused, err
+		}
+	} else if err := s.proxy.Prepare(ctx, all); err != nil {
+		return refused, err
+	}
+	if rules.Partial {
+		merged := maps.Clone(before.Rules)
+		if merged == nil {
+			merged = map[uint32]json.RawMessage{}
+		}
+		maps.Copy(merged, rules.Rules)
+		rules.Rules = merged
+	} else {
+		var unused []uint32
+		for number := range before.Rules {
+			if _, ok := all[number]; !ok {
+				unused = append(unused, number)
+			}
+		}
+		s.proxy.Release(unused)
+	}
+	s.mu.Lock()
+	s.rules = rules
+	s.mu.Unlock()
+	if !stopping {
+		s.keep(rules)
+	}
+	return refused, nil
+}
