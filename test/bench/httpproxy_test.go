@@ -196,14 +196,14 @@ func nginxHTTP(t *testing.T, forward func(listen, server string) string, serve h
 	serve(t, p.to, netip.AddrPortFrom(p.addr, httpPort))
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nginx.conf")
-	text := fmt.Sprintf(`daemon off; worker_processes 2; error_log stderr crit; pid %[1]s/pid;
+	text := fmt.Sprintf(`daemon off; worker_processes %[3]d; error_log stderr crit; pid %[1]s/pid;
 events { worker_connections 1024; }
 http {
 	access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 	keepalive_requests 1000000000;
 	%[2]s
 }
-`, dir, forward(to.String(), netip.AddrPortFrom(p.addr, httpPort).String()))
+`, dir, forward(to.String(), netip.AddrPortFrom(p.addr, httpPort).String()), nginxWorkers)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -216,15 +216,22 @@ http {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 	})
+	var workers []int
 	testutil.Eventually(t, func() error {
 		conn, err := p.from.Dial(to, time.Second)
-		if err == nil {
-			conn.Close()
+		if err != nil {
+			return err
 		}
-		return err
+		defer conn.Close()
+		if workers = childrenOf(t, cmd.Process.Pid); len(workers) != nginxWorkers {
+			return fmt.Errorf("nginx has %d workers, want %d", len(workers), nginxWorkers)
+		}
+		return nil
 	})
-	return httpPath{name: "nginx", from: p.from, to: to, pids: append(childrenOf(t, cmd.Process.Pid), cmd.Process.Pid)}
+	return httpPath{name: "nginx", from: p.from, to: to, pids: append(workers, cmd.Process.Pid)}
 }
+
+const nginxWorkers = 2
 
 func childrenOf(t *testing.T, pid int) (pids []int) {
 	t.Helper()
@@ -242,21 +249,23 @@ func childrenOf(t *testing.T, pid int) (pids []int) {
 	return pids
 }
 
-// processorTime is what the processes have used, in ticks of 10 ms.
+// processorTime is what the threads of the processes have used that live (proc(5), /proc/PID/schedstat).
 func processorTime(t *testing.T, pids []int) (sum time.Duration) {
 	t.Helper()
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			t.Fatal(err)
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("process %d: %v", pid, err)
 		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		for _, field := range strings.Fields(rest)[11:13] { // utime, stime
-			ticks, err := strconv.Atoi(field)
-			if err != nil {
-				t.Fatal(err)
+		for _, thread := range threads {
+			text, _ := os.ReadFile(thread)
+			if used, _, ok := strings.Cut(string(text), " "); ok {
+				nanoseconds, err := strconv.ParseInt(used, 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += time.Duration(nanoseconds)
 			}
-			sum += time.Duration(ticks) * 10 * time.Millisecond
 		}
 	}
 	return sum
