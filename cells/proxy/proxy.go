@@ -26,7 +26,7 @@ type Proxy struct {
 
 	mu        sync.Mutex          // guards the fields below; held while the way into the proxy is opened or removed
 	started   bool                //
-	listeners *redirect.Listeners // nil while there are no rules
+	listeners *redirect.Listeners // nil while the way into the proxy is closed
 }
 
 var _ policy.Proxy = (*Proxy)(nil)

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func (s *scene) redirectsWork() (err error) {
 
 func (s *scene) askRedirected() error {
 	transport := &http.Transport{DisableKeepAlives: true}
-	transport.Dial = func(_, to string) (net.Conn, error) {
+	transport.DialContext = func(_ context.Context, _, to string) (net.Conn, error) {
 		return s.live[1].Dial(netip.MustParseAddrPort(to), time.Second)
 	}
 	web := http.Client{Transport: transport, Timeout: 2 * time.Second}
@@ -93,15 +94,19 @@ func (s *scene) askRedirected() error {
 				return err
 			}
 			_, err = io.Copy(io.Discard, answer.Body)
-			if err := errors.Join(err, answer.Body.Close()); err != nil || answer.StatusCode != want {
-				return fmt.Errorf("%s of %s: status %d, want %d, %w", path, addr, answer.StatusCode, want, err)
+			if err := errors.Join(err, answer.Body.Close()); err != nil {
+				return err
+			}
+			if answer.StatusCode != want {
+				return fmt.Errorf("GET %s of %s: status %d, want %d", path, addr, answer.StatusCode, want)
 			}
 		}
 	}
 	return nil
 }
 
-// agentRedirect: the first layer 7 rules, with which the way into the proxy is opened, apply as a whole or not at all, and again is as once.
+// agentRedirect kills the agent while it applies the first layer 7 rules and opens the way into the proxy. Afterwards the rules apply as a whole or not at all, and applying
+// them again succeeds.
 func agentRedirect(s *scene) operation {
 	s.serveRedirected()
 	return operation{

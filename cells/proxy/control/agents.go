@@ -42,7 +42,7 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	if s.leaves() { // accepted just before the next proxy accepts
+	if s.isLeaving() { // accepted just before the next proxy accepts
 		return nil, nil, errReplaced
 	}
 	if h.TakeNames {
@@ -90,8 +90,8 @@ func (s *Server) takeNames(p *peer) (learned, error) {
 // errReplaced is for an agent that is to connect again, to the next proxy.
 var errReplaced = fault.New(fault.Unavailable, "another process is taking over as the proxy")
 
-// leaves reports whether the next proxy has what it needs.
-func (s *Server) leaves() bool {
+// isLeaving reports whether this proxy stops or is handing over: then no agent may become the current one.
+func (s *Server) isLeaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.handingOver || s.stopping
@@ -179,8 +179,8 @@ func (s *Server) reportLoop() {
 	}
 }
 
-// isRoot returns why the process at the other end may not control the proxy.
-func isRoot(conn *net.UnixConn) error {
+// checkPeerUser returns an error unless the process at the other end has the user ID of this process.
+func checkPeerUser(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func isRoot(conn *net.UnixConn) error {
 		return err
 	}
 	if peer.Uid != uint32(os.Getuid()) {
-		return fault.New(fault.Forbidden, fmt.Sprintf("process %d has user ID %d: only the agent's user may control the proxy", peer.Pid, peer.Uid))
+		return fault.New(fault.Forbidden, fmt.Sprintf("process %d has user ID %d: only processes of the proxy's own user may control it", peer.Pid, peer.Uid))
 	}
 	return nil
 }

@@ -123,7 +123,8 @@ type hold struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 }
 
-// handover answers a call to take over. With it come the sockets at these places, then the lock if there is one, and last the control socket.
+// handover answers take-over. Its descriptors are, in this order: the listening sockets of Sockets, the lock of the folder of the pin if Locked, the lock of the control socket,
+// and the control socket.
 type handover struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 	Locked  bool     `json:"locked,omitempty"`
@@ -139,7 +140,7 @@ type report struct {
 	Error       string `json:"error,omitempty"`
 }
 
-// socketsOf gives the files of a message their places. It closes all when there are not as many.
+// socketsOf takes the files of the sockets out of the message, and maps each to its index. On an error it takes none: the caller closes those of the message.
 func socketsOf(m *message, places []uint32) (redirect.Sockets, error) {
 	if len(m.files) < len(places) {
 		return nil, fmt.Errorf("%s: %d descriptors have come, want at least %d", m.Method, len(m.files), len(places))

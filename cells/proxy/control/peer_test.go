@@ -125,7 +125,6 @@ func TestCallUnanswered(t *testing.T) {
 	}
 }
 
-// TestNotifyInOrder: notifications are handled one after the other.
 // TestWriteToEnded: who calls in the moment in which the other end goes hears that it is gone, also when the writer notices that before the reader.
 func TestWriteToEnded(t *testing.T) {
 	a, b := pair(t)
@@ -140,6 +139,7 @@ func TestWriteToEnded(t *testing.T) {
 	}
 }
 
+// TestNotifyInOrder: notifications are handled one after the other.
 func TestNotifyInOrder(t *testing.T) {
 	got := make(chan string, 100)
 	a, _ := peers(t, refuse, func(_ context.Context, m message) (any, []*os.File, error) {

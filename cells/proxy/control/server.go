@@ -153,7 +153,7 @@ func (s *Server) accept() {
 
 // serve serves an agent, or the next proxy.
 func (s *Server) serve(conn *net.UnixConn) {
-	if err := isRoot(conn); err != nil {
+	if err := checkPeerUser(conn); err != nil {
 		s.log.Warn("a connection was refused", "error", err)
 		_ = conn.Close()
 		return

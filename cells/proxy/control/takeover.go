@@ -133,8 +133,11 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping || s.handingOver || s.listener == nil {
-		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping")
+	if s.handingOver {
+		return nil, nil, errReplaced
+	}
+	if s.stopping || s.listener == nil {
+		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping, or has not started")
 	}
 	given, err := s.proxy.HandOver()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 const (
 	// maxMessage bounds a message. The largest has all layer 7 rules of a node.
 	maxMessage = 64 << 20
-	// maxFiles bounds the descriptors of a message: five sockets and a lock.
+	// maxFiles bounds the descriptors of a message. A handover has seven: four listening sockets, two locks and the control socket.
 	maxFiles = 8
 	// writeTimeout is how long the other end may be without reading.
 	writeTimeout = 2 * time.Second
