@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/proxy/dnsname"
 )
 
-// NameClasses is what a proxy needs to write the addresses of names into the datapath while no agent is there. An address outside of the cluster that a name gets is
-// of the class with the same blocks as its class now, and with the rules that match the name beside those of now. When there is none, only an agent can make it.
+// NameClasses tells a proxy which class to write for an address outside of the cluster that a name gets while no agent runs: the one with the blocks of the address's class, and
+// with that class's rules and those that match the name. When there is none, only an agent can make it.
 type NameClasses struct {
 	// Revision is the datapath's: with another one the numbers of classes may mean something else.
 	Revision uint32      `json:"revision"`

@@ -114,7 +114,7 @@ func singleKey(addr netip.Addr, revision uint32) abi.PrefixKey {
 	return prefixKey(netip.PrefixFrom(addr, addr.BitLen()), revision%abi.PolicyCopies)
 }
 
-// count leaves the other copy its room: the next [Writer] needs it.
+// count returns [ErrNoRoom] if the copy would have more than its share of the map prefixes: the next [Writer] needs the other one. It counts the entries once for each revision.
 func (w *NameWriter) count(revision uint32, more int) error {
 	if w.entries < 0 || w.revision != revision {
 		w.revision, w.entries, w.differs = revision, 0, map[classChange]bool{}
@@ -144,7 +144,7 @@ func (w *NameWriter) remove(revision uint32, moves []NameMove) error {
 	return nil
 }
 
-// raise raises the revisions of the endpoints in whose tables a class that addresses leave has other rows than the one that they get.
+// raise raises the revision of each endpoint whose tables have other rows for the old class of an address than for the new one.
 func (w *NameWriter) raise(copyNumber uint32, moves []NameMove) error {
 	changes := map[classChange]bool{}
 	for _, move := range moves {

@@ -66,7 +66,7 @@ func (l *Learner) close() error {
 	return l.journal.Close()
 }
 
-// useMaps has other maps be written.
+// useMaps makes the learner without agent write these maps from now on.
 func (l *Learner) useMaps(m policymap.Maps) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *Learner) useMaps(m policymap.Maps) {
 	}
 }
 
-// setAgent has the agent learn names from now on; nil: there is none any more.
+// setAgent makes the agent learn names from now on; with nil, the learner without agent does.
 func (l *Learner) setAgent(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *Learner) now() (*peer, *offline.Learner) {
 	return l.agent, l.offline
 }
 
-// leave has names be learned without an agent that is gone.
+// leave lets names be learned without the agent, which is gone. It does nothing when another agent has come.
 func (l *Learner) leave(agent *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

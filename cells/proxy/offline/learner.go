@@ -41,7 +41,7 @@ type Counts struct {
 type Learner struct {
 	journal *Journal
 	source  Source
-	ttl     names.Config // of which the limits of TTLs count
+	ttl     names.Config // only MinTTL and MaxTTL are used
 
 	mu      sync.Mutex // guards the fields below; held while something is written
 	writer  *policymap.NameWriter
@@ -170,7 +170,7 @@ func (l *Learner) InForce(name string, addresses []dnsname.Address) bool {
 	return l.writer.Check(l.classes.revision) == nil
 }
 
-// read has the learner know the classes of the policies that are in the datapath.
+// read reads the class file again if the revision of the datapath has changed.
 func (l *Learner) read() error {
 	revision, err := l.writer.Revision()
 	if err != nil || l.classes != nil && l.classes.revision == revision {
