@@ -425,6 +425,43 @@ func requestOn(conn net.Conn, path string) error {
 	return nil
 }
 
+// TestExternalProxyStartedTwice starts two proxies one after the other while no agent is there: the second one goes on with the rules that were in force last.
+func TestExternalProxyStartedTwice(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
+	n.one.agent.Kill(t)
+	p.kill()
+	first := startProxy(t, n.one.node)
+	testutil.Eventually(t, func() error { // it serves, and waits for an agent
+		conn, err := net.Dial("unix", proxySocket(n.one.node))
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
+	startProxy(t, n.one.node)
+	first.ended()
+	for _, six := range []bool{false, true} {
+		checkHTTP(t, six, n.httpEgress(six)[:4])
+	}
+	text, err := os.ReadFile(filepath.Join(n.one.node.StateDir, "proxy-rules.json"))
+	if err != nil || !strings.Contains(string(text), "/public/") {
+		t.Errorf("the file of rules has %s, %v", text, err)
+	}
+}
+
+// TestExternalProxyReplacedPolicyChanges: a request that the former proxy still serves goes on when the policy is another one that allows it, too.
+func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(webAndNames)
+	request := n.stream(n.d.at(false, webPort))
+	next := startProxy(t, n.one.node)
+	n.one.connected(next)
+	n.ciliumPolicy(strings.Replace(webAndNames, "/public/.*", "/(public|other)/.*", 1))
+	request.check(t, "a request that was begun before, and that both policies allow")
+	p.ended()
+}
+
 // TestExternalProxyHangs stops the proxy's process: pods come and go without it, and a policy that needs it is refused within its caller's time.
 func TestExternalProxyHangs(t *testing.T) {
 	n, p := newExternal(t)

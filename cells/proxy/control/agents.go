@@ -56,8 +56,13 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
 		return nil, nil, err
 	}
-	s.version = h.Rules.Version
 	s.mu.Lock()
+	if s.handingOver || s.stopping { // meanwhile: the next proxy does not know of this agent
+		s.mu.Unlock()
+		s.learner.setAgent(s.agent())
+		return nil, nil, errReplaced
+	}
+	s.version = h.Rules.Version
 	s.agents[p], s.current = struct{}{}, p
 	if !isClosed(s.greeted) {
 		close(s.greeted)

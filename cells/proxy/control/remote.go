@@ -77,8 +77,8 @@ type session struct {
 	background func(func(context.Context)) // runs a function until the agent stops
 	status     Status
 
-	sending sync.Mutex // held while it is given rules: guards the fields below
-	version uint64     // of the rules that it has
+	sending chan struct{} // holds a token while it is given rules: guards the fields below
+	version uint64        // of the rules that it has
 	refused rejected
 }
 
@@ -135,6 +135,7 @@ func (r *Remote) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 	needed := r.version
 	r.mu.Unlock()
 	r.need()
+	r.sendFormer(ctx, needed)
 	for {
 		s, err := r.await(ctx)
 		if err != nil {
@@ -142,6 +143,7 @@ func (r *Remote) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 		}
 		refused, err := r.send(ctx, s, needed)
 		if errors.Is(err, errPeerGone) {
+			r.leave(s)
 			continue
 		}
 		if err != nil {
@@ -173,10 +175,37 @@ func (r *Remote) await(ctx context.Context) (*session, error) {
 	}
 }
 
+// formerTimeout bounds how long rules wait for proxies that were replaced.
+const formerTimeout = time.Second
+
+// sendFormer gives the rules to proxies that were replaced and still serve requests, which are decided by the rows that are about to be written.
+func (r *Remote) sendFormer(ctx context.Context, needed uint64) {
+	ctx, cancel := context.WithTimeout(ctx, formerTimeout)
+	defer cancel()
+	r.mu.Lock()
+	current := r.current
+	r.mu.Unlock()
+	var sent sync.WaitGroup
+	for _, s := range r.list() {
+		if s != current {
+			sent.Go(func() {
+				if _, err := r.send(ctx, s, needed); err != nil {
+					r.log.Debug("a proxy that was replaced does not have the rules", "error", err)
+				}
+			})
+		}
+	}
+	sent.Wait()
+}
+
 // send gives the proxy the rules that there are, unless it has the version that is needed.
 func (r *Remote) send(ctx context.Context, s *session, needed uint64) (rejected, error) {
-	s.sending.Lock()
-	defer s.sending.Unlock()
+	select {
+	case s.sending <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the proxy, which has not answered about other rules: %w", context.Cause(ctx))
+	}
+	defer func() { <-s.sending }()
 	if s.version >= needed {
 		return s.refused, nil
 	}
@@ -212,12 +241,10 @@ func (r *Remote) Release(numbers []uint32) {
 	}
 	r.version++
 	needed := r.version
-	current := r.current
 	r.mu.Unlock()
-	if current == nil {
-		return
+	for _, s := range r.list() {
+		r.sendLater(s, needed)
 	}
-	r.sendLater(current, needed)
 }
 
 // Changed implements [policy.Proxy].
@@ -290,7 +317,7 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &session{background: func(f func(context.Context)) { serving.Go(func() { f(ctx) }) }}
+	s := &session{sending: make(chan struct{}, 1), background: func(f func(context.Context)) { serving.Go(func() { f(ctx) }) }}
 	gone := make(chan struct{})
 	end := sync.OnceFunc(func() { close(gone) })
 	s.peer = newPeer(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
@@ -307,6 +334,9 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 		r.mu.Unlock()
 		end()
 	})
+	s.sending <- struct{}{} // it gets rules with the greeting
+	sent := sync.OnceFunc(func() { <-s.sending })
+	defer sent()
 	rules := r.snapshot()
 	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: rules, TakeNames: r.takes()}
 	files, err := r.heldFiles(&h)
@@ -322,19 +352,25 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	if h.TakeNames {
 		r.replay(s, w.learned)
 	}
-	s.sending.Lock()
 	s.version, s.refused = rules.Version, w.Rejected
-	s.sending.Unlock()
-	r.mu.Lock()
-	s.status.PID, s.status.Version, s.status.Connected = w.PID, w.Version, true
-	r.current = s
-	close(r.arrived)
-	newer, taking := r.version, r.taking
-	r.mu.Unlock()
-	if taking && !h.TakeNames {
+	sent()
+	if !h.TakeNames && r.takes() { // since the greeting
 		if err := r.takeNames(greeting, s); err != nil {
 			return nil, nil, errors.Join(err, conn.Close())
 		}
+		h.TakeNames = true
+	}
+	r.mu.Lock()
+	late := r.taking && !h.TakeNames
+	s.status.PID, s.status.Version, s.status.Connected = w.PID, w.Version, true
+	newer := r.version
+	if !late {
+		r.current = s
+		close(r.arrived)
+	}
+	r.mu.Unlock()
+	if late {
+		return nil, nil, errors.Join(errors.New("the agent takes names: the proxy is greeted anew"), conn.Close())
 	}
 	r.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(rules.Rules))
 	if newer > rules.Version { // changes that did not find this session

@@ -48,6 +48,12 @@ func newFakeProxy(t *testing.T, socket string) *fakeProxy {
 // next serves the next connection until one of both ends closes it.
 func (p *fakeProxy) next(handle handler) (end func()) {
 	p.Helper()
+	peer := p.nextPeer(handle)
+	return func() { _ = peer.wire.close() }
+}
+
+func (p *fakeProxy) nextPeer(handle handler) *peer {
+	p.Helper()
 	if err := p.listener.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		p.Fatal(err)
 	}
@@ -57,9 +63,8 @@ func (p *fakeProxy) next(handle handler) (end func()) {
 	}
 	peer := newPeer(conn, handle)
 	p.serving.Go(func() { _ = peer.serve(context.Background()) })
-	end = func() { _ = conn.Close() }
-	p.Cleanup(end)
-	return end
+	p.Cleanup(func() { _ = conn.Close() })
+	return peer
 }
 
 // startRemoteAt starts the agent's end.
@@ -184,4 +189,114 @@ func TestRemoteTakeNamesUnanswered(t *testing.T) {
 	defer cancel()
 	r.TakeNames(ctx)
 	proxy.next(hangs) // it connects again
+}
+
+// TestRemoteTakeNamesFails: a proxy that has answered the greeting, and goes when it is to give its names, is none: who waits does so until his time ends, and the next proxy is used.
+func TestRemoteTakeNamesFails(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	proxy := newFakeProxy(t, socket)
+	r, _ := startRemoteAt(t, socket)
+	first := make(chan error, 1)
+	go func() { first <- r.Prepare(t.Context(), someRules) }()
+	refused := make(chan struct{})
+	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
+		switch m.Method {
+		case methodHello:
+			r.TakeNames(ctx) // there is no proxy yet
+			return welcome{Protocol: 1}, nil, nil
+		case methodTakeNames:
+			close(refused)
+		}
+		return refuse(ctx, m)
+	})
+	<-refused
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- r.Prepare(ctx, map[uint32]model.Layer7{9: {}}) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("a proxy that has gone has rules")
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("Prepare goes on after its time")
+	}
+	proxy.next(func(context.Context, message) (any, []*os.File, error) {
+		return welcome{Protocol: 1, PID: 4711}, nil, nil
+	})
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if s := r.Status(); s.PID != 4711 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// TestRemotePrepareHeldUp: while the proxy does not answer about other rules, a caller waits for no longer than it wants.
+func TestRemotePrepareHeldUp(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	proxy := newFakeProxy(t, socket)
+	r, _ := startRemoteAt(t, socket)
+	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	asked := make(chan struct{}, 10)
+	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
+		if m.Method == methodRules {
+			asked <- struct{}{}
+			<-ctx.Done()
+		}
+		return welcome{Protocol: 1}, nil, nil
+	})
+	if _, err := r.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Release([]uint32{1}) // which tells the proxy, without waiting
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := r.Prepare(ctx, map[uint32]model.Layer7{9: {}}); err == nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// TestRemoteFormer: a proxy that was replaced and still serves requests gets rules, too, before anything is decided by them.
+func TestRemoteFormer(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	proxy := newFakeProxy(t, socket)
+	r, _ := startRemoteAt(t, socket)
+	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	got := make(chan string, 20)
+	serve := func(name string) handler {
+		return func(_ context.Context, m message) (any, []*os.File, error) {
+			var rules snapshot
+			if m.Method == methodRules {
+				if err := json.Unmarshal(m.Body, &rules); err != nil {
+					return nil, nil, err
+				}
+				if _, ok := rules.Rules[9]; ok {
+					got <- name
+				}
+			}
+			return welcome{Protocol: 1}, nil, nil
+		}
+	}
+	peer := proxy.nextPeer(serve("former"))
+	if _, err := r.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.notify(methodReplaced, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	proxy.next(serve("current"))
+	if err := r.Prepare(t.Context(), map[uint32]model.Layer7{9: {}}); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for len(got) > 0 {
+		names[<-got] = true
+	}
+	if !names["former"] || !names["current"] {
+		t.Errorf("when Prepare returns, the rules are with %v", names)
+	}
 }

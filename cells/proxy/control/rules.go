@@ -41,6 +41,13 @@ func (s *Server) resume() {
 		return
 	default:
 	}
+	s.mu.Lock()
+	leaving := s.handingOver || s.stopping
+	s.resumed = !leaving
+	s.mu.Unlock()
+	if leaving { // the next proxy has the rules
+		return
+	}
 	if refused, err := s.apply(s.ctx, rules); err != nil || len(refused) > 0 {
 		s.log.Warn("not all of the layer 7 rules that were in force last are in use", "rejected", len(refused), "error", err)
 		return

@@ -50,6 +50,8 @@ type Server struct {
 	sockets     *redirect.Listeners // that the proxy listens on; nil: none
 	handingOver bool                // the next proxy is taking over
 	stopping    bool
+	started     bool          // no other proxy is asked for its place any more: this one may give its own
+	resumed     bool          // the rules of the file, or of the former proxy, are in use, or there are none
 	greeted     chan struct{} // closed when the first agent was
 }
 
@@ -77,6 +79,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.serving.Go(s.reportLoop)
 	s.learner.open()
+	s.mu.Lock()
+	s.started, s.resumed = true, took
+	s.mu.Unlock()
 	if !took {
 		s.serving.Go(s.accept)
 		s.serving.Go(s.resume)

@@ -136,15 +136,23 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	if s.handingOver {
 		return nil, nil, errReplaced
 	}
-	if s.stopping || s.listener == nil {
+	if s.stopping || !s.started || s.listener == nil {
 		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping, or has not started")
+	}
+	rules := s.rules
+	if !s.resumed && !isClosed(s.greeted) { // it waits for an agent
+		var err error
+		if rules, err = s.file.read(); err != nil {
+			return nil, nil, err
+		}
+		rules.Partial = false
 	}
 	given, err := s.proxy.HandOver()
 	if err != nil {
 		return nil, nil, err
 	}
 	c.handedOver, s.handingOver = true, true
-	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: s.rules, Agent: s.current != nil}
+	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil}
 	var files []*os.File
 	for _, place := range answer.Sockets {
 		files = append(files, given.Sockets[place])

@@ -559,14 +559,24 @@ func TestPeerTakesNothing(t *testing.T) {
 	}
 }
 
-// TestHostileMemory has streams as many, and with paths as long, as a client may have.
+// TestHostileMemory has streams as many, and with paths and methods as long, as a client may have.
 func TestHostileMemory(t *testing.T) {
+	for _, what := range []string{"path", "method"} {
+		t.Run(what, func(t *testing.T) { hostileMemory(t, what) })
+	}
+}
+
+func hostileMemory(t *testing.T, what string) {
 	p := newProxy(t, rawServer(t, func(f *framer) { io.Copy(io.Discard, f.Conn) }), Limits{})
 	c := p.dial()
 	before := inUse()
 	for i := range uint32(250) {
-		path := fmt.Sprint("/", i, "/", strings.Repeat("x", 15_000))
-		c.get(2*i+1, path)
+		long := strings.Repeat("x", 15_000)
+		if what == "path" {
+			c.get(2*i+1, fmt.Sprint("/", i, "/", long))
+		} else {
+			c.head(2*i+1, true, ":method", fmt.Sprint(long, i), ":path", "/", ":scheme", "http", ":authority", "x")
+		}
 	}
 	eventually(t, "all streams are there", func() bool {
 		s := p.sessions[0]

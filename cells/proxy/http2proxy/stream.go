@@ -21,8 +21,11 @@ type stream struct {
 	tick                   uint32 // of its last frame
 }
 
-// mostPath is how much of a path is kept for the record of a request that waits for its answer.
-const mostPath = 2 << 10
+// How much of a request is kept for its record while it waits for its answer.
+const (
+	mostPath   = 2 << 10
+	mostMethod = 64
+)
 
 // newStream adds a stream that ends, on the client's side, with its head if end is set. It needs the lock.
 func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
@@ -31,6 +34,9 @@ func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
 	}
 	if len(st.path) > mostPath {
 		st.path = strings.Clone(st.path[:mostPath])
+	}
+	if len(st.method) > mostMethod {
+		st.method = strings.Clone(st.method[:mostMethod])
 	}
 	s.streams[st.id] = st
 	return st

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/internal/diskfile"
@@ -64,7 +63,7 @@ func (f ClassFiles) removeOthers(revisions ...uint32) error {
 	}
 	errs := []error{err}
 	for _, entry := range entries {
-		if name := entry.Name(); strings.HasSuffix(name, classSuffix) && !keep[name] {
+		if name := entry.Name(); !keep[name] {
 			errs = append(errs, os.Remove(filepath.Join(f.dir, name)))
 		}
 	}
