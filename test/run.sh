@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 export HEAVY=1
-flags="-count=1 -timeout=25m"
+flags="-count=1 -timeout=40m"
 packages=$("$GO" list $1)
 status=0
 
