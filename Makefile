@@ -124,7 +124,7 @@ random:
 
 SCHEDULES ?= 100000
 schedules:
-	$(GO) test -count=1 -v -timeout 15m -run '^TestSchedules$$' ./cells/endpointmanager -schedules $(SCHEDULES)
+	$(GO) test -count=1 -v -timeout 30m -run '^TestSchedules$$' ./cells/endpointmanager -schedules $(SCHEDULES)
 
 FUZZTIME ?= 10s
 fuzz:
