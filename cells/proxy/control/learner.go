@@ -128,7 +128,7 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 		}
 		switch err := alone.Learn(ctx, endpoint, name, addresses); {
 		case errors.Is(err, offline.ErrSuspended): // an agent has come
-		case errors.Is(err, offline.ErrReserved):
+		case errors.Is(err, offline.ErrProtected):
 			return nil // as an agent does: what an address of the cluster is, no name changes
 		default:
 			return err

@@ -31,7 +31,6 @@ type peer struct {
 	wire   wire
 	handle handler
 	calls  sync.WaitGroup // of handle
-	gone   chan struct{}  // closed when nothing more is read
 
 	mu      sync.Mutex // guards the fields below
 	last    uint64     // ID
@@ -40,7 +39,7 @@ type peer struct {
 }
 
 func newPeer(conn *net.UnixConn, handle handler) *peer {
-	return &peer{wire: wire{conn: conn}, handle: handle, gone: make(chan struct{}), waiting: map[uint64]chan message{}}
+	return &peer{wire: wire{conn: conn}, handle: handle, waiting: map[uint64]chan message{}}
 }
 
 // serve reads until the connection ends, and answers calls. Calls of the other end may run at the same time; notifications are handled in order, before what
@@ -79,7 +78,6 @@ func (p *peer) end() {
 		close(c)
 	}
 	p.waiting = nil
-	close(p.gone)
 }
 
 func (p *peer) answer(ctx context.Context, m message) {

@@ -23,8 +23,8 @@ var (
 	ErrStale = fault.New(fault.Unavailable, "it is not known what the policies in the datapath have reserved for names")
 	// ErrNotReserved is returned for a name whose address would need a class that only an agent can make.
 	ErrNotReserved = fault.New(fault.Unavailable, "no class is reserved for the rules that match the name, and no agent runs")
-	// ErrReserved is returned for an address that no name can have: of the cluster, or one that no other machine has. All others of the same answer are learned.
-	ErrReserved = fault.New(fault.Invalid, "an address is of the cluster, or of no other machine")
+	// ErrProtected is returned for an address that no name can have: of the cluster, or one that no other machine has. All others of the same answer are learned.
+	ErrProtected = fault.New(fault.Invalid, "an address is of the cluster, or of no other machine")
 )
 
 // Counts is what became of names since the start.
@@ -103,7 +103,7 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 		c.Stale++
 	case errors.Is(err, ErrNotReserved):
 		c.NotReserved++
-	case errors.Is(err, ErrReserved):
+	case errors.Is(err, ErrProtected):
 		c.Reserved++
 	case errors.Is(err, ErrFull):
 		c.Full++
@@ -149,7 +149,7 @@ func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Addres
 		}
 	}
 	if len(reserved) > 0 {
-		return fmt.Errorf("%w: %s", ErrReserved, reserved[0])
+		return fmt.Errorf("%w: %s", ErrProtected, reserved[0])
 	}
 	return nil
 }

@@ -476,16 +476,16 @@ func TestLearnRefuses(t *testing.T) {
 		{"a pod's", other.Addresses.IPv4.String()}, {"a pod's, as IPv6", "::ffff:10.0.0.2"}, {"another node's", "192.0.2.50"}, {"of another node's pods", "10.9.0.7"},
 		{"of a metadata service", "169.254.169.254"}, {"link-local", "fe80::1"}, {"loopback", "127.0.0.1"}, {"multicast", "224.0.0.1"}, {"unspecified", "0.0.0.0"},
 	} {
-		if err := learn("www.example", row.addr); !errors.Is(err, offline.ErrReserved) {
-			t.Errorf("an address %s: %v, want %v", row.what, err, offline.ErrReserved)
+		if err := learn("www.example", row.addr); !errors.Is(err, offline.ErrProtected) {
+			t.Errorf("an address %s: %v, want %v", row.what, err, offline.ErrProtected)
 		}
 		n.reaches(t, row.what, web, row.addr)
 		if err := learn("www.none", row.addr); err != nil {
 			t.Errorf("an address %s, of a name that no rule matches: %v", row.what, err)
 		}
 	}
-	if err := learn("www.example", other.Addresses.IPv4.String(), a); !errors.Is(err, offline.ErrReserved) {
-		t.Errorf("one of two addresses is a pod's: %v, want %v", err, offline.ErrReserved)
+	if err := learn("www.example", other.Addresses.IPv4.String(), a); !errors.Is(err, offline.ErrProtected) {
+		t.Errorf("one of two addresses is a pod's: %v, want %v", err, offline.ErrProtected)
 	}
 	n.reaches(t, "the other one of two", web, a, 443)
 

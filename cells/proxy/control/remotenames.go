@@ -1,0 +1,63 @@
+package control
+
+import (
+	"context"
+
+	"porin.dev/porin/cells/policy"
+)
+
+func (r *Remote) takes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taking
+}
+
+// TakeNames implements [policy.NameKeeper]. A proxy that does not answer has to connect again.
+func (r *Remote) TakeNames(ctx context.Context) {
+	r.mu.Lock()
+	r.taking = true
+	s := r.current
+	r.mu.Unlock()
+	if s == nil {
+		return
+	}
+	if err := r.takeNames(ctx, s); err != nil {
+		r.log.Warn("what the proxy has learned of names is taken over when it connects next", "error", err)
+		_ = s.peer.wire.close()
+	}
+}
+
+// KeepNames implements [policy.NameKeeper].
+func (r *Remote) KeepNames(c policy.NameClasses, inForce uint32) {
+	classFiles(r.cfg.Socket, r.log).KeepNames(c, inForce)
+}
+
+// takeNames has the proxy learn no names any more.
+func (r *Remote) takeNames(ctx context.Context, s *session) error {
+	var answer learned
+	if _, err := s.peer.call(ctx, methodTakeNames, struct{}{}, &answer); err != nil {
+		return err
+	}
+	r.replay(s, answer)
+	return nil
+}
+
+// replay has the names be known that the proxy has learned.
+func (r *Remote) replay(s *session, l learned) {
+	if len(l.Learned) == 0 {
+		return
+	}
+	r.names.Replay(l.Learned)
+	s.background(func(ctx context.Context) { r.finishReplay(ctx, s, l.Mark) })
+}
+
+// finishReplay has the proxy forget what it has learned, when that is in the datapath and outlives the agent.
+func (r *Remote) finishReplay(ctx context.Context, s *session, mark uint64) {
+	err := r.names.FinishReplay(ctx)
+	if err == nil {
+		_, err = s.peer.call(ctx, methodReplayed, replayed{mark}, nil)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("what the proxy has learned of names without the agent is taken over when it connects next", "error", err)
+	}
+}
