@@ -31,26 +31,23 @@ type rulesByNumber struct {
 	byNumber map[uint32]*ruleSet
 }
 
-// add returns how many there were before.
-func (r *rulesByNumber) add(sets map[uint32]*ruleSet) (before int) {
+// add adds sets of rules, or replaces those with the same number.
+func (r *rulesByNumber) add(sets map[uint32]*ruleSet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before = len(r.byNumber)
 	if r.byNumber == nil {
 		r.byNumber = map[uint32]*ruleSet{}
 	}
 	maps.Copy(r.byNumber, sets)
-	return before
 }
 
-// remove returns how many are left.
-func (r *rulesByNumber) remove(numbers []uint32) (left int) {
+// remove removes sets of rules.
+func (r *rulesByNumber) remove(numbers []uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range numbers {
 		delete(r.byNumber, n)
 	}
-	return len(r.byNumber)
 }
 
 // get returns nil for a number that no rules have.
