@@ -79,8 +79,8 @@ spec:
 	// The server's address stays the server's: what names say gives no right to reach it, and takes none away.
 	server := []dnsname.Address{{Addr: p.server.ip4, TTL: time.Minute}}
 	before := p.between(t, p.client, p.server, 40000, 80, syn)
-	if err := learner.Learn(t.Context(), 1, "www.example", server); !errors.Is(err, offline.ErrReserved) {
-		t.Errorf("a pod's address: %v, want %v", err, offline.ErrReserved)
+	if err := learner.Learn(t.Context(), 1, "www.example", server); !errors.Is(err, offline.ErrProtected) {
+		t.Errorf("a pod's address: %v, want %v", err, offline.ErrProtected)
 	}
 	wantVerdict(t, "to the server", p.between(t, p.client, p.server, 40001, 80, syn), before)
 }
