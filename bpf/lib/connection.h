@@ -28,6 +28,7 @@ struct {
 /* By endpoint ID. The agent writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* the proxy reads it for each request */
 	__uint(max_entries, ENDPOINT_IDS);
 	__type(key, __u32);
 	__type(value, struct slot);

@@ -20,6 +20,7 @@
 /* By endpoint ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* the proxy reads it for each request */
 	__type(key, __u32);
 	__type(value, struct policy);
 } policies SEC(".maps");
@@ -27,6 +28,7 @@ struct {
 /* One entry: bit 0 says which copy is active, the others are a number that changes with what classes mean. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);

@@ -13,6 +13,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/internal/bpfarray"
 )
 
 // Maps is what [Step] needs of the BPF maps. As a [Part] it is an endpoint's entries by link, by address and by number. Update
@@ -156,8 +157,8 @@ func (m *bpfMaps) put(e Entry) error {
 
 // generation is 0 for a number that no endpoint has had, or when it cannot be read.
 func (m *bpfMaps) generation(id uint16) uint32 {
-	var slot abi.Slot
-	if err := m.Slots.Lookup(uint32(id), &slot); err != nil {
+	slot, err := bpfarray.Read[abi.Slot](m.Slots, uint32(id))
+	if err != nil {
 		return 0
 	}
 	return slot.Generation

@@ -10,6 +10,7 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/internal/bpfarray"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -107,8 +108,8 @@ func (r *Redirects) EndpointAt(addr netip.Addr) (id uint16, err error) {
 // Version has the endpoint's generation in its upper half, and the revision of its policy in the lower one.
 func (r *Redirects) Version(id uint16) (version uint64, err error) {
 	err = r.maps.use(func(m *bpfMaps) error {
-		var policy abi.Policy
-		if err := m.Policies.Lookup(uint32(id), &policy); err != nil {
+		policy, err := bpfarray.Read[abi.Policy](m.Policies, uint32(id))
+		if err != nil {
 			return fmt.Errorf("read the policy of endpoint %d: %w", id, err)
 		}
 		version = uint64(m.generation(id))<<32 | uint64(policy.Revision)

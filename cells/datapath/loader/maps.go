@@ -11,6 +11,7 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/bpfarray"
 )
 
 // Maps are the maps that stay when programs come and go.
@@ -56,6 +57,11 @@ func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 				return nil, fmt.Errorf("make map %s: %w", name, err)
 			}
 			m.unpinned[name] = true
+		}
+	}
+	for _, one := range m.ByName() {
+		if err := bpfarray.Share(one); err != nil {
+			return nil, err
 		}
 	}
 	err = m.Drops.Update(abi.NoEndpoint, make([]abi.Drops, m.CPUs), ebpf.UpdateNoExist)

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/internal/bpfarray"
 )
 
 // OpenPinned opens maps by name that an agent has pinned below the root, for a process that shares them with it. Other fields of the answer are nil. It
@@ -34,6 +35,9 @@ func OpenPinned(root string, names ...string) (_ *Maps, err error) {
 			return nil, errors.Join(err, opened.Close())
 		}
 		*pointers[name] = opened
+		if err := bpfarray.Share(opened); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/internal/bpfarray"
 )
 
 // ErrOtherRevision is returned when the maps do not have the revision that the caller knows.
@@ -18,7 +19,7 @@ var ErrOtherRevision = errors.New("the policy in the maps is another one")
 // Revision is the value of the map active_copy: the number of the active copy, and in the other bits a random number. It is another one whenever the numbers of the
 // classes in [engine.Engine.NameClasses] may mean something else than before.
 func (m Maps) Revision() (revision uint32, err error) {
-	if err = m.ActiveCopy.Lookup(uint32(0), &revision); err != nil {
+	if revision, err = bpfarray.Read[uint32](m.ActiveCopy, 0); err != nil {
 		err = fmt.Errorf("read which copy of the policy is active: %w", err)
 	}
 	return revision, err

@@ -11,6 +11,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/bpfarray"
 )
 
 // The functions of this file look up what the programs do, in the same way: bpf/lib/policy.h has similar names.
@@ -68,7 +69,7 @@ func (m Maps) activeCopy() (number uint32, err error) {
 }
 
 func (m Maps) readPolicy(id uint16) (p abi.Policy, err error) {
-	if err = m.Policies.Lookup(uint32(id), &p); err != nil {
+	if p, err = bpfarray.Read[abi.Policy](m.Policies, uint32(id)); err != nil {
 		err = fmt.Errorf("read the policy of endpoint %d: %w", id, err)
 	}
 	return p, err

@@ -1,0 +1,9 @@
+package bpfarray_test
+
+import (
+	"testing"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
