@@ -21,9 +21,19 @@ import (
 
 // Learner is told which addresses names have: what a DNS proxy calls with each answer.
 type Learner interface {
-	// Learn returns when connections of all endpoints to the addresses are decided by the rules that match the name, also those of the first packet that follows. It
-	// returns an error soon after ctx ends, and for an address that there is no room for. The name is a text of package dnsname. It may be called concurrently.
-	Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error
+	// Learn does not block. When it returns no wait, connections of all endpoints to the addresses are decided by the rules that match the name, also those of the first
+	// packet that follows; otherwise they are when wait has returned. wait returns an error soon after its ctx ends. It is an error, too, when there is no room for an
+	// address. The name is a text of package dnsname. It may be called concurrently.
+	Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(ctx context.Context) error, err error)
+}
+
+// LearnAndWait returns when the addresses are in force, or soon after ctx has ended.
+func LearnAndWait(ctx context.Context, l Learner, endpoint uint16, name string, addresses []dnsname.Address) error {
+	wait, err := l.Learn(endpoint, name, addresses)
+	if err != nil || wait == nil {
+		return err
+	}
+	return wait(ctx)
 }
 
 // Connections knows which addresses an endpoint of this node has connections with. It may be called concurrently.
@@ -110,14 +120,22 @@ func (n *Names) isReserved(addr netip.Addr) (reserved bool) {
 }
 
 // Learn implements [Learner].
-func (n *Names) Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
+func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	revision := n.known.Learn(endpoint, name, addresses)
-	if !n.known.InForce(revision) {
-		n.changed()
+	if n.known.InForce(revision) {
+		return nil, n.checkRoom(name, addresses)
+	}
+	n.changed()
+	return func(ctx context.Context) error {
 		if err := n.known.Wait(ctx, revision); err != nil {
 			return fmt.Errorf("wait until the addresses of %s are in the datapath: %w", name, err)
 		}
-	}
+		return n.checkRoom(name, addresses)
+	}, nil
+}
+
+// checkRoom returns an error for addresses that the datapath has no room for.
+func (n *Names) checkRoom(name string, addresses []dnsname.Address) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.leftOut) == 0 {

@@ -45,7 +45,7 @@ func (n *node) learn(t *testing.T, ep endpoint.Endpoint, name string, addresses 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	return n.queue.names.Learn(ctx, ep.ID, name, named(addresses...))
+	return LearnAndWait(ctx, n.queue.names, ep.ID, name, named(addresses...))
 }
 
 // reaches compares which of the addresses the kernel lets a pod reach at port 80.

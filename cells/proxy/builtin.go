@@ -25,6 +25,7 @@ type BuiltIn struct {
 	rules    rulesByNumber
 	sessions sessions
 	dns      *dnsproxy.Handler
+	queries  *redirect.Datagrams // to servers for names
 	meters   *meters
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
@@ -41,7 +42,7 @@ var _ Listener = (*BuiltIn)(nil)
 
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
-	b := &BuiltIn{kernel: kernel, redirect: r, log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	b := &BuiltIn{kernel: kernel, redirect: r, queries: redirect.NewDatagrams(r), log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
 	dns, err := b.newDNS(learner)
 	b.dns = dns
 	return b, err
@@ -157,7 +158,7 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	stop() // queries that have no answer yet get none
 	<-answered
 	b.served.Wait()
-	return err
+	return errors.Join(err, b.queries.Close())
 }
 
 // queryTimeout is how long queries may take when the proxy stops, after all else has ended.
@@ -270,7 +271,7 @@ func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Con
 
 // dial connects to the server as the one who has opened the connection.
 func (b *BuiltIn) dial(ctx context.Context, c *connection) (net.Conn, error) {
-	return b.meters.dialed(b.redirect.Dial(ctx, "tcp", c.source(), c.server))
+	return b.meters.dialed(b.redirect.Dial(ctx, c.source(), c.server))
 }
 
 // reset closes a connection so that its client knows that it has failed.

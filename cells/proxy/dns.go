@@ -16,15 +16,19 @@ import (
 func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 	return dnsproxy.New(dnsproxy.Config{
 		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
-		Dial: func(ctx context.Context, q dnsproxy.Query) (net.Conn, error) {
-			network := "udp"
-			if q.TCP {
-				network = "tcp"
+		Open: func(q dnsproxy.Query, receive func([]byte, error)) (dnsproxy.Socket, error) {
+			socket, err := b.queries.Open(q.Client, q.Server, receive)
+			if err != nil {
+				b.meters.dialFailed(err)
+				return nil, err
 			}
-			return b.meters.dialed(b.redirect.Dial(ctx, network, q.Client, q.Server))
+			return socket, nil
 		},
-		Learn: func(ctx context.Context, a dnsproxy.Answer) error {
-			return learner.Learn(ctx, a.Endpoint, a.Name, a.Addresses)
+		Dial: func(ctx context.Context, q dnsproxy.Query) (net.Conn, error) {
+			return b.meters.dialed(b.redirect.Dial(ctx, q.Client, q.Server))
+		},
+		Learn: func(a dnsproxy.Answer) (func(context.Context) error, error) {
+			return learner.Learn(a.Endpoint, a.Name, a.Addresses)
 		},
 		Record: b.recordQuery,
 		Limits: dnsproxy.DefaultLimits(),
@@ -88,6 +92,9 @@ func (b *BuiltIn) serveDatagram(ctx context.Context, l *redirect.Listeners, clie
 		reply = l.ReplyAsNode
 	}
 	b.dns.Go(ctx, q, func(answer []byte) {
+		if answer == nil {
+			return
+		}
 		if err := reply(server, client, answer); err != nil {
 			b.log.Debug("query not answered", "source", client, "destination", server, "error", err)
 		}

@@ -75,9 +75,14 @@ func (m *meters) query(r dnsproxy.Record) {
 
 // dialed counts a failure, and returns what it was given.
 func (m *meters) dialed(conn net.Conn, err error) (net.Conn, error) {
-	if err == nil {
-		return conn, nil
+	if err != nil {
+		m.dialFailed(err)
 	}
+	return conn, err
+}
+
+// dialFailed counts why a server could not be reached.
+func (m *meters) dialFailed(err error) {
 	var timeout net.Error
 	reason := "other"
 	switch {
@@ -93,7 +98,6 @@ func (m *meters) dialed(conn net.Conn, err error) (net.Conn, error) {
 		reason = "timeout"
 	}
 	m.dialFailures.WithLabelValues(reason).Inc()
-	return conn, err
 }
 
 // Describe implements prometheus.Collector.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/internal/boottime"
 )
@@ -148,7 +149,7 @@ func TestNames(t *testing.T) {
 	w.pod(3, "other")
 	learn := func(endpoint uint16, name string) {
 		t.Helper()
-		if err := w.resolved.Learn(t.Context(), endpoint, name, []dnsname.Address{{Addr: netip.MustParseAddr(outside), TTL: time.Hour}}); err != nil {
+		if err := policy.LearnAndWait(t.Context(), w.resolved, endpoint, name, []dnsname.Address{{Addr: netip.MustParseAddr(outside), TTL: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -111,8 +111,12 @@ func (l *Learner) forget(mark uint64) error {
 	return l.journal.Remove(mark)
 }
 
-// Learn implements [policy.Learner].
-func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
+// Learn implements [policy.Learner]. All is done in what it returns: an agent has to be asked, or the kernel.
+func (l *Learner) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
+	return func(ctx context.Context) error { return l.learn(ctx, endpoint, name, addresses) }, nil
+}
+
+func (l *Learner) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
 	for {
 		agent, alone := l.now()
 		if agent != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/dnsname"
 )
 
@@ -34,7 +35,7 @@ func TestLearnByAgent(t *testing.T) {
 	do := func(name string, timeout time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
-		return l.Learn(ctx, 7, name, []dnsname.Address{{Addr: netip.MustParseAddr("192.0.2.1"), TTL: time.Minute}})
+		return policy.LearnAndWait(ctx, l, 7, name, []dnsname.Address{{Addr: netip.MustParseAddr("192.0.2.1"), TTL: time.Minute}})
 	}
 	if err := do("www.example", time.Minute); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("before an agent: %v, want %v", err, ErrNoAgent)

@@ -432,7 +432,7 @@ func (r *Remote) handle(ctx context.Context, s *session, m message, end func()) 
 		}
 		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 		defer cancel()
-		return r.names.Learn(ctx, body.Endpoint, body.Name, body.Addresses)
+		return policy.LearnAndWait(ctx, r.names, body.Endpoint, body.Name, body.Addresses)
 	case methodHold:
 		var body hold
 		if err := json.Unmarshal(m.Body, &body); err != nil {

@@ -21,7 +21,9 @@ import (
 // agentNames are the names of an agent that has started.
 type agentNames struct{ replayed chan []names.Lookup }
 
-func (agentNames) Learn(context.Context, uint16, string, []dnsname.Address) error { return nil }
+func (agentNames) Learn(uint16, string, []dnsname.Address) (func(context.Context) error, error) {
+	return nil, nil
+}
 
 func (n agentNames) Replay(learned []names.Lookup) { n.replayed <- learned }
 

@@ -29,8 +29,8 @@ func BenchmarkHandle(b *testing.B) {
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			p := newProxy(b, func(c *Config) {
-				c.Dial = func(context.Context, Query) (net.Conn, error) { return &instant{answer: bb.answer}, nil }
-				c.Learn = func(context.Context, Answer) error { return nil }
+				c.Open = instant{bb.answer}.open
+				c.Learn = func(Answer) (func(context.Context) error, error) { return nil, nil }
 				c.Record = func(Record) {}
 			})
 			m := Query{Endpoint: 7, Client: podAddress, Server: serverAddress, Message: pack(b, bb.query)}
@@ -125,9 +125,6 @@ func newFollowed(b *testing.B, s server) *proxy {
 	}()
 	b.Cleanup(func() { cancel(); <-done })
 	return newProxy(b, func(c *Config) {
-		c.Dial, c.Record = s.dial, func(Record) {}
-		c.Learn = func(ctx context.Context, a Answer) error {
-			return known.Wait(ctx, known.Learn(a.Endpoint, a.Name, a.Addresses))
-		}
+		c.Dial, c.Record, c.Learn = s.dial, func(Record) {}, follow(known)
 	})
 }

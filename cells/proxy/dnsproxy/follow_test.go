@@ -3,7 +3,6 @@ package dnsproxy
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"testing"
@@ -15,6 +14,17 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/names"
 )
+
+// follow is the Learn of a handler whose policy follows the names.
+func follow(known *names.Names) func(Answer) (func(context.Context) error, error) {
+	return func(a Answer) (func(context.Context) error, error) {
+		revision := known.Learn(a.Endpoint, a.Name, a.Addresses)
+		if known.InForce(revision) {
+			return nil, nil
+		}
+		return func(ctx context.Context) error { return known.Wait(ctx, revision) }, nil
+	}
+}
 
 // TestNamesFollow has a policy that needs a while to write the addresses of names, and does not always succeed.
 func TestNamesFollow(t *testing.T) {
@@ -31,12 +41,10 @@ func TestNamesFollow(t *testing.T) {
 		var text string
 		p := newProxy(t, func(c *Config) {
 			c.Limits = DefaultLimits()
-			c.Dial = func(context.Context, Query) (net.Conn, error) {
-				return &instant{answer: answerBytes(t, q, "example.com. 60 IN CNAME a.cdn.net.", "a.cdn.net. 60 IN A "+text)}, nil
+			c.Open = func(query Query, receive func([]byte, error)) (Socket, error) {
+				return instant{answerBytes(t, q, "example.com. 60 IN CNAME a.cdn.net.", "a.cdn.net. 60 IN A "+text)}.open(query, receive)
 			}
-			c.Learn = func(ctx context.Context, a Answer) error {
-				return known.Wait(ctx, known.Learn(a.Endpoint, a.Name, a.Addresses))
-			}
+			c.Learn = follow(known)
 		})
 		// write takes what is new, and has it in force after a while.
 		var policy sync.WaitGroup

@@ -179,25 +179,30 @@ func TestHandleErrorsOfServerPass(t *testing.T) {
 func TestHandleLearn(t *testing.T) {
 	q := query("example.com.", dns.TypeA)
 	raw := answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")
-	stuck := 3 * time.Second
+	stuck, errFull := 3*time.Second, errors.New("map is full")
+	later := func(wait func(context.Context) error) func() (func(context.Context) error, error) {
+		return func() (func(context.Context) error, error) { return wait, nil }
+	}
 	for _, tt := range []struct {
 		name     string
-		learn    func(context.Context, Answer) error
+		learn    func() (func(context.Context) error, error)
 		want     Outcome
 		duration time.Duration
 	}{
-		{"fails", func(context.Context, Answer) error { return errors.New("map is full") }, LearnFailed, 0},
-		{"late", func(ctx context.Context, _ Answer) error { <-ctx.Done(); return ctx.Err() }, LearnLate, 100 * time.Millisecond},
-		{"stuck", func(context.Context, Answer) error { time.Sleep(stuck); return nil }, LearnLate, 100 * time.Millisecond},
+		{"fails", func() (func(context.Context) error, error) { return nil, errFull }, LearnFailed, 0},
+		{"fails later", later(func(context.Context) error { time.Sleep(time.Millisecond); return errFull }), LearnFailed, time.Millisecond},
+		{"in force later", later(func(context.Context) error { time.Sleep(time.Millisecond); return nil }), Answered, time.Millisecond},
+		{"late", later(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), LearnLate, 100 * time.Millisecond},
+		{"stuck", later(func(context.Context) error { time.Sleep(stuck); return nil }), LearnLate, 100 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newProxy(t, func(c *Config) {
-				c.Dial = func(context.Context, Query) (net.Conn, error) { return &instant{answer: raw}, nil }
-				c.Learn, c.Limits = tt.learn, DefaultLimits()
+				c.Open = instant{raw}.open
+				c.Learn, c.Limits = func(Answer) (func(context.Context) error, error) { return tt.learn() }, DefaultLimits()
 				c.Limits.EndpointQuery = 1
 			})
-			if r := p.ask(t, q); r.Rcode != dns.RcodeServerFailure || len(r.Answer) != 0 {
-				t.Errorf("%s: the pod got %v, want SERVFAIL", tt.name, r)
+			if r := p.ask(t, q); (r.Rcode == dns.RcodeServerFailure && len(r.Answer) == 0) != (tt.want != Answered) {
+				t.Errorf("%s: the pod got %v after %s", tt.name, r, tt.want)
 			}
 			if rec := p.lastRecord(t); rec.Outcome != tt.want || rec.Duration != tt.duration {
 				t.Errorf("%s: %s after %s, want %s after %s", tt.name, rec.Outcome, rec.Duration, tt.want, tt.duration)
@@ -221,8 +226,10 @@ func TestHandleLearnCanceled(t *testing.T) {
 		q := query("example.com.", dns.TypeA)
 		raw := answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")
 		p := newProxy(t, func(c *Config) {
-			c.Dial = func(context.Context, Query) (net.Conn, error) { return &instant{answer: raw}, nil }
-			c.Learn = func(ctx context.Context, _ Answer) error { <-ctx.Done(); return ctx.Err() }
+			c.Open = instant{raw}.open
+			c.Learn = func(Answer) (func(context.Context) error, error) {
+				return func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, nil
+			}
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)

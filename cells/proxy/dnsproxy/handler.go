@@ -3,6 +3,7 @@ package dnsproxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -12,15 +13,23 @@ import (
 type Config struct {
 	// Allows reports whether the pod may ask for a name, as of package dnsname. It is called for each query, and must not block.
 	Allows func(q Query, name string) bool
-	// Dial returns a connection to the server of the query, over UDP or TCP as the query came. Each has a source port of its own, which the
-	// kernel chooses at random, and a socket for UDP is connected, so that it receives only what comes from the server.
+	// Open returns a socket for a query that came over UDP. It has a source port of its own, chosen at random, and receives only what comes from the server of the
+	// query. receive is called for each datagram, which is valid during the call, and when the socket has failed; maybe once more after Close.
+	Open func(q Query, receive func(datagram []byte, err error)) (Socket, error)
+	// Dial returns a connection to the server of a query that came over TCP.
 	Dial func(context.Context, Query) (net.Conn, error)
-	// Learn makes the addresses of an answer part of the policy. It is called only if there are any. The pod gets the answer when it has
-	// returned, or SERVFAIL when it has failed or ctx has ended. Until it returns, the query counts as under way.
-	Learn func(context.Context, Answer) error
+	// Learn makes the addresses of an answer part of the policy. It is called only if there are any, and must not block. If they are not part of it when Learn
+	// returns, wait is not nil and returns when they are: the pod gets the answer then, or SERVFAIL when wait has failed or ctx has ended. Until wait returns, the
+	// query counts as under way.
+	Learn func(Answer) (wait func(ctx context.Context) error, err error)
 	// Record hears of each query when its reply is known, and must not block.
 	Record func(Record)
 	Limits Limits
+}
+
+// Socket sends datagrams to the server of a query. Close does not wait.
+type Socket interface {
+	io.WriteCloser
 }
 
 // Limits bounds what is under way. What is more is answered with SERVFAIL, as the pod may try again.
@@ -56,7 +65,7 @@ func (l Limits) validate() error {
 type Handler struct {
 	config  Config
 	queries *inFlight
-	running sync.WaitGroup // what Go has begun, and calls of Learn
+	running sync.WaitGroup // flights that have not landed
 
 	streamsMu sync.Mutex // guards the field below
 	streams   slots
@@ -71,29 +80,24 @@ func New(c Config) (*Handler, error) {
 	return &Handler{config: c, queries: newInFlight(l.EndpointQuery, l.TotalQuery), streams: newSlots(l.EndpointStream, l.TotalStream)}, nil
 }
 
-// Handle returns the reply to a query; nil: the pod gets none. When ctx ends, so does the wait for the server.
-func (h *Handler) Handle(ctx context.Context, q Query) []byte {
-	f, refusal := h.admit(q)
-	if f == nil {
-		return refusal
-	}
-	return h.forward(ctx, f)
-}
-
-// Go is Handle for one who reads datagrams: it returns before the server has answered, and needs the message no longer then. A flood of queries
-// has it begin no more than the limits allow. send is called at most once, and is not called for a query without reply.
+// Go answers a query. It returns before the server has answered, and needs the message no longer then. A flood of queries has it begin no more than the limits
+// allow. send is called once, maybe before Go returns, with the reply; nil: the pod gets none. When ctx ends, so does the wait for the server.
 func (h *Handler) Go(ctx context.Context, q Query, send func(reply []byte)) {
 	f, refusal := h.admit(q)
 	if f == nil {
-		if refusal != nil {
-			send(refusal)
-		}
+		send(refusal)
 		return
 	}
-	h.running.Go(func() { send(h.forward(ctx, f)) })
+	f.ctx, f.send = ctx, send
+	h.running.Add(1)
+	if f.TCP {
+		go func() { h.conclude(f, h.askTCP(f)) }()
+		return
+	}
+	h.ask(f)
 }
 
-// Wait waits for what calls of Go, Handle and ServeTCP have left under way. There must be no more of them.
+// Wait waits for what calls of Go and ServeTCP have left under way. There must be no more of them.
 func (h *Handler) Wait() { h.running.Wait() }
 
 // flight is a query on its way to a server.
@@ -102,6 +106,8 @@ type flight struct {
 	question question
 	key      flightKey
 	begin    time.Time
+	ctx      context.Context
+	send     func(reply []byte)
 }
 
 // admit decides about a query. It returns a flight, or the reply to a query that is not forwarded.
@@ -155,72 +161,61 @@ func (h *Handler) record(q Query, question question, begin time.Time, r result) 
 	})
 }
 
-// forward returns the reply to a query that was admitted.
-func (h *Handler) forward(ctx context.Context, f *flight) []byte {
-	r, stillLearning := h.ask(ctx, f)
-	h.queries.answered(f.key) // a client may repeat it as soon as it has the reply
-	if stillLearning == nil {
-		h.queries.release(f.Endpoint)
-	} else {
-		h.running.Go(func() {
-			<-stillLearning
-			h.queries.release(f.Endpoint)
-		})
+// conclude replies to the pod when what a server has said was learned, and ends the flight.
+func (h *Handler) conclude(f *flight, e exchanged) {
+	r := result{outcome: e.outcome, reply: e.answer, ignored: e.ignored}
+	wait := h.learn(f, &r)
+	if wait != nil {
+		go h.await(f, r, wait)
+		return
 	}
-	if r.outcome != Answered {
-		r.reply = reply(f.Message, f.question, r.outcome)
-	}
-	h.record(f.Query, f.question, f.begin, r)
-	return r.reply
+	h.reply(f, r)
+	h.land(f)
 }
 
-// ask asks the server and learns what it says. It returns a channel when Learn has not returned: it is closed then.
-func (h *Handler) ask(ctx context.Context, f *flight) (r result, stillLearning <-chan struct{}) {
-	e := h.exchange(ctx, f)
-	r = result{outcome: e.outcome, reply: e.answer, ignored: e.ignored}
-	if e.outcome != Answered {
-		return r, nil
+// learn learns the addresses that the server has said. It returns what waits until they are in force, nil if they are or there are none.
+func (h *Handler) learn(f *flight, r *result) (wait func(context.Context) error) {
+	if r.outcome != Answered {
+		return nil
 	}
-	answer, ok := readAnswer(e.answer, f.question)
+	answer, ok := readAnswer(r.reply, f.question)
 	switch {
-	case !ok && word(e.answer, 2)&bitTruncated != 0:
-		r.reply = truncated(e.answer, f.question.end)
+	case !ok && word(r.reply, 2)&bitTruncated != 0:
+		r.reply = truncated(r.reply, f.question.end)
 	case !ok:
 		r.outcome = BadAnswer
 	case len(answer.Addresses) > 0:
 		answer.Endpoint = f.Endpoint
 		r.addresses = len(answer.Addresses)
-		r.outcome, stillLearning = h.learn(ctx, answer)
-	}
-	return r, stillLearning
-}
-
-func (h *Handler) learn(ctx context.Context, a Answer) (_ Outcome, stillLearning <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(ctx, h.config.Limits.LearnTimeout)
-	var err error
-	done := make(chan struct{})
-	h.running.Go(func() {
-		defer cancel()
-		defer close(done)
-		err = h.config.Learn(ctx, a)
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
-		select {
-		case <-done:
-		default:
-			return late(ctx), done
+		var err error
+		if wait, err = h.config.Learn(answer); err != nil {
+			r.outcome = LearnFailed
+			return nil
 		}
 	}
-	switch {
-	case err == nil:
-		return Answered, nil
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return late(ctx), nil
-	default:
-		return LearnFailed, nil
+	return wait
+}
+
+// await replies when wait has returned, or is late.
+func (h *Handler) await(f *flight, r result, wait func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(f.ctx, h.config.Limits.LearnTimeout)
+	defer cancel()
+	replied := make(chan struct{})
+	inTime := context.AfterFunc(ctx, func() {
+		defer close(replied)
+		r.outcome = late(ctx)
+		h.reply(f, r)
+	})
+	err := wait(ctx)
+	if inTime() {
+		if err != nil {
+			r.outcome = LearnFailed
+		}
+		h.reply(f, r)
+	} else {
+		<-replied
 	}
+	h.land(f)
 }
 
 // late tells whose time ran out.
@@ -229,4 +224,20 @@ func late(ctx context.Context) Outcome {
 		return LearnLate
 	}
 	return Canceled
+}
+
+// reply sends the reply. A client may repeat its query as soon as it has that.
+func (h *Handler) reply(f *flight, r result) {
+	h.queries.answered(f.key)
+	if r.outcome != Answered {
+		r.reply = reply(f.Message, f.question, r.outcome)
+	}
+	h.record(f.Query, f.question, f.begin, r)
+	f.send(r.reply)
+}
+
+// land ends a flight.
+func (h *Handler) land(f *flight) {
+	h.queries.release(f.Endpoint)
+	h.running.Done()
 }

@@ -119,7 +119,11 @@ func TestGoDuplicate(t *testing.T) {
 		send := func(change func(*Query)) {
 			q := first
 			change(&q)
-			p.Go(t.Context(), q, func(r []byte) { replies <- r })
+			p.Go(t.Context(), q, func(r []byte) {
+				if r != nil {
+					replies <- r
+				}
+			})
 		}
 		message := func(change func(*dns.Msg)) func(*Query) {
 			return func(q *Query) {

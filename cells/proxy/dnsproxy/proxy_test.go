@@ -24,6 +24,8 @@ var (
 type proxy struct {
 	*Handler
 
+	reading sync.WaitGroup
+
 	mu      sync.Mutex // guards the fields below
 	answers []Answer
 	records []Record
@@ -47,11 +49,11 @@ func newProxy(t testing.TB, change func(*Config)) *proxy {
 			t.Error("a query was forwarded, want none")
 			return nil, net.ErrClosed
 		},
-		Learn: func(_ context.Context, a Answer) error {
+		Learn: func(a Answer) (func(context.Context) error, error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.answers = append(p.answers, a)
-			return nil
+			return nil, nil
 		},
 		Record: func(r Record) {
 			p.mu.Lock()
@@ -63,13 +65,43 @@ func newProxy(t testing.TB, change func(*Config)) *proxy {
 	if change != nil {
 		change(&c)
 	}
+	if c.Open == nil {
+		c.Open = func(q Query, receive func([]byte, error)) (Socket, error) { return p.open(q, receive) }
+	}
 	h, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Handler = h
+	t.Cleanup(p.reading.Wait)
 	t.Cleanup(h.Wait)
 	return p
+}
+
+// open is an Open with the connections of the handler's Dial, each of which has a goroutine that reads it to its end.
+func (p *proxy) open(q Query, receive func([]byte, error)) (Socket, error) {
+	conn, err := p.config.Dial(context.Background(), q)
+	if err != nil {
+		return nil, err
+	}
+	p.reading.Go(func() {
+		buffer := make([]byte, 65535)
+		for {
+			n, err := conn.Read(buffer)
+			receive(buffer[:n], err)
+			if err != nil {
+				return
+			}
+		}
+	})
+	return conn, nil
+}
+
+// Handle returns the reply to a query; nil: there is none.
+func (p *proxy) Handle(ctx context.Context, q Query) []byte {
+	replies := make(chan []byte, 1)
+	p.Go(ctx, q, func(r []byte) { replies <- r })
+	return <-replies
 }
 
 func compile(t testing.TB, rules ...model.DNSRule) *dnsname.Rules {
@@ -223,26 +255,26 @@ func address(text string, ttl time.Duration) dnsname.Address {
 	return dnsname.Address{Addr: netip.MustParseAddr(text), TTL: ttl}
 }
 
-// instant is a connection to a server that answers at once with the same records.
-type instant struct {
-	net.Conn
-	answer []byte
-	id     [2]byte
+// instant is a server that answers at once with the same records.
+type instant struct{ answer []byte }
+
+// open is the Open of a handler whose queries go to the server.
+func (i instant) open(_ Query, receive func([]byte, error)) (Socket, error) {
+	return &instantSocket{answer: append([]byte(nil), i.answer...), receive: receive}, nil
 }
 
-func (i *instant) Write(m []byte) (int, error) {
-	i.id = [2]byte(m)
+type instantSocket struct {
+	answer  []byte
+	receive func([]byte, error)
+}
+
+func (i *instantSocket) Write(m []byte) (int, error) {
+	copy(i.answer, m[:2])
+	go i.receive(i.answer, nil)
 	return len(m), nil
 }
 
-func (i *instant) Read(buffer []byte) (int, error) {
-	n := copy(buffer, i.answer)
-	copy(buffer, i.id[:])
-	return n, nil
-}
-
-func (i *instant) Close() error                    { return nil }
-func (i *instant) SetReadDeadline(time.Time) error { return nil }
+func (i *instantSocket) Close() error { return nil }
 
 func answerBytes(t testing.TB, q *dns.Msg, records ...string) []byte {
 	m := new(dns.Msg).SetReply(q)

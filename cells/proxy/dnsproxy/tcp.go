@@ -116,14 +116,10 @@ func (s *stream) setReadDeadline() {
 
 // begin has a query answered; then its slot is free.
 func (s *stream) begin(ctx context.Context, q Query) {
-	f, refusal := s.handler.admit(q)
-	if f == nil {
-		s.write(ctx, refusal)
-		<-s.slots
-		return
-	}
-	s.queries.Go(func() {
-		s.write(ctx, s.handler.forward(ctx, f))
+	s.queries.Add(1)
+	s.handler.Go(ctx, q, func(reply []byte) {
+		defer s.queries.Done()
+		s.write(ctx, reply)
 		<-s.slots
 	})
 }

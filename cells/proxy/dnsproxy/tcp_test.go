@@ -49,7 +49,11 @@ func (p *proxy) serve(t testing.TB) server {
 			if err != nil {
 				return
 			}
-			p.Go(ctx, Query{Endpoint: 7, Client: from, Message: buffer[:n]}, func(r []byte) { _, _ = packets.WriteToUDPAddrPort(r, from) })
+			p.Go(ctx, Query{Endpoint: 7, Client: from, Message: buffer[:n]}, func(r []byte) {
+				if r != nil {
+					_, _ = packets.WriteToUDPAddrPort(r, from)
+				}
+			})
 		}
 	})
 	t.Cleanup(func() {

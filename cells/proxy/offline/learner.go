@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/dnsname"
@@ -37,7 +36,7 @@ type Counts struct {
 	Full        uint64
 }
 
-// Learner learns names in the place of an agent: it is a [policy.Learner]. It begins suspended.
+// Learner learns names in the place of an agent. It begins suspended.
 type Learner struct {
 	journal *Journal
 	source  Source
@@ -51,8 +50,6 @@ type Learner struct {
 	// now has classes that addresses of names have in the datapath, as long as no agent can have changed them: a known name asks the kernel for its revision alone.
 	now map[netip.Addr]engine.ClassID
 }
-
-var _ policy.Learner = (*Learner)(nil)
 
 // New returns a learner for the maps of the policy, whose classes it reads from the source.
 func New(maps policymap.Maps, journal *Journal, source Source) *Learner {
@@ -87,7 +84,7 @@ func (l *Learner) Counts() Counts {
 	return l.counts
 }
 
-// Learn implements [policy.Learner]. It waits for nothing but the kernel.
+// Learn returns when the addresses are in the datapath and in the journal. It waits for nothing but the kernel.
 func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -356,7 +356,7 @@ func TestLearnAndReplay(t *testing.T) {
 func TestInForce(t *testing.T) {
 	n := newNode(t)
 	agent, web, other := n.start(t, egress("names", toName("*.example", "443")))
-	if err := agent.names.Learn(t.Context(), web.ID, "www.example", named(a, c)); err != nil {
+	if err := policy.LearnAndWait(t.Context(), agent.names, web.ID, "www.example", named(a, c)); err != nil {
 		t.Fatal(err)
 	}
 	proxy, _ := n.proxy(t)
@@ -378,7 +378,7 @@ func TestInForce(t *testing.T) {
 	check("no agent is there")
 	proxy.Suspend()
 	check("an agent is there")
-	if err := agent.names.Learn(t.Context(), web.ID, "www.example", named(b)); err != nil {
+	if err := policy.LearnAndWait(t.Context(), agent.names, web.ID, "www.example", named(b)); err != nil {
 		t.Fatal(err)
 	}
 	if !proxy.InForce("www.example", named(b)) {
@@ -545,7 +545,7 @@ func TestLearnNotReserved(t *testing.T) {
 		rules = append(rules, toName(fmt.Sprintf("n%d.example", i), "443"))
 	}
 	agent, web, _ := n.start(t, egress("names", rules...))
-	if err := agent.names.Learn(t.Context(), web.ID, "n299.example", named(c)); err != nil {
+	if err := policy.LearnAndWait(t.Context(), agent.names, web.ID, "n299.example", named(c)); err != nil {
 		t.Fatal(err)
 	}
 	agent.stop(t)

@@ -29,48 +29,54 @@ const mostTries = 64
 // ErrNoPort is returned when no port is free for a connection.
 var ErrNoPort = fault.New(fault.Exhausted, "no port from 61000 to 65535 is free for a connection of the proxy with the address of its client")
 
-// Dial connects to a destination with the address of the client, from a port of the proxy's own. Packets carry the proxy's mark.
-// network is "tcp" or "udp". ctx bounds it.
-func (r *Redirect) Dial(ctx context.Context, network string, client netip.AddrPort, destination netip.AddrPort) (conn net.Conn, err error) {
-	r.mu.Lock()
-	namespace := r.namespace
-	r.mu.Unlock()
-	if namespace == nil {
-		return nil, errors.New("the way into the proxy is not open")
+// Dial opens a TCP connection to a destination with the address of the client, from a port of the proxy's own. Packets carry the proxy's mark. ctx bounds it.
+func (r *Redirect) Dial(ctx context.Context, client netip.AddrPort, destination netip.AddrPort) (conn net.Conn, err error) {
+	namespace, err := r.where()
+	if err != nil {
+		return nil, err
 	}
 	dialer := net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
-		return control(c, func(fd int) error { return errors.Join(transparent(fd), shareAddress(network, fd)) })
+		return control(c, func(fd int) error { return errors.Join(transparent(fd), shareAddress(fd)) })
 	}}
+	err = onAnyPort(client, func(at netip.AddrPort) error {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(at)
+		return namespace.do(func() error {
+			conn, err = dialer.DialContext(ctx, "tcp", destination.String())
+			return err
+		})
+	})
+	if errors.Is(err, ErrNoPort) {
+		err = fmt.Errorf("connect to %s as %s: %w", destination, client.Addr(), err)
+	}
+	return conn, err
+}
+
+// where returns the namespace that connections are opened in.
+func (r *Redirect) where() (*namespace, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.namespace == nil {
+		return nil, errors.New("the way into the proxy is not open")
+	}
+	return r.namespace, nil
+}
+
+// onAnyPort calls open with the client's address and ports of the proxy, in a random order, until one is free.
+func onAnyPort(client netip.AddrPort, open func(at netip.AddrPort) error) (err error) {
 	begin := rand.IntN(ports)
 	for i := range mostTries {
 		port := uint16(firstPort + (begin+i*617)%ports) // 617 and the number of ports have no common factor
 		if port == client.Port() {
 			continue
 		}
-		dialer.LocalAddr = localAddr(network, netip.AddrPortFrom(client.Addr(), port))
-		err = namespace.do(func() error {
-			conn, err = dialer.DialContext(ctx, network, destination.String())
+		if err = open(netip.AddrPortFrom(client.Addr(), port)); !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return err
-		})
-		if !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return conn, err
 		}
 	}
-	return nil, fmt.Errorf("connect to %s as %s: %w: %w", destination, client.Addr(), ErrNoPort, err)
+	return fmt.Errorf("%w: %w", ErrNoPort, err)
 }
 
-// shareAddress lets connections to different destinations have one port. The kernel refuses a second one to the same destination, but of
-// datagrams it does not.
-func shareAddress(network string, fd int) error {
-	if network == "udp" {
-		return nil
-	}
+// shareAddress lets connections to different destinations have one port. The kernel refuses a second one to the same destination.
+func shareAddress(fd int) error {
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
-}
-
-func localAddr(network string, addr netip.AddrPort) net.Addr {
-	if network == "udp" {
-		return net.UDPAddrFromAddrPort(addr)
-	}
-	return net.TCPAddrFromAddrPort(addr)
 }
