@@ -6,10 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"porin.dev/porin/cells/proxy/share"
 	"porin.dev/porin/internal/fault"
 )
 
-// An idle session takes up to 32 KiB. An endpoint that opens more than its share has new connections reset, as has the node.
+// An idle session takes up to 32 KiB. Connections above the limits, or an endpoint's share, are reset.
 const (
 	mostOfEndpoint = 8192
 	mostSessions   = 32768
@@ -24,27 +25,26 @@ var (
 
 // sessions are the connections that are being served.
 type sessions struct {
-	mu         sync.Mutex // guards the fields below
-	open       map[*session]struct{}
-	ofEndpoint map[uint16]int
-	closed     bool
+	mu     sync.Mutex // guards the fields below
+	open   map[*session]struct{}
+	shares share.Share
+	closed bool
 }
 
 // add returns an error when no further session may begin.
 func (x *sessions) add(s *session) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch {
-	case x.closed:
+	if x.closed {
 		return errStopped
-	case len(x.open) >= mostSessions || x.ofEndpoint[s.endpoint()] >= mostOfEndpoint:
-		return errTooMany
 	}
 	if x.open == nil {
-		x.open, x.ofEndpoint = map[*session]struct{}{}, map[uint16]int{}
+		x.open, x.shares = map[*session]struct{}{}, share.New(mostOfEndpoint, mostSessions)
+	}
+	if x.shares.Take(s.endpoint()) != share.Taken {
+		return errTooMany
 	}
 	x.open[s] = struct{}{}
-	x.ofEndpoint[s.endpoint()]++
 	return nil
 }
 
@@ -52,9 +52,7 @@ func (x *sessions) remove(s *session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.open, s)
-	if x.ofEndpoint[s.endpoint()]--; x.ofEndpoint[s.endpoint()] == 0 {
-		delete(x.ofEndpoint, s.endpoint())
-	}
+	x.shares.Release(s.endpoint())
 	close(s.done)
 }
 

@@ -34,6 +34,18 @@ func TestSessionsLimit(t *testing.T) {
 	}
 }
 
+// TestSessionsShare has many endpoints open all they may: some is free for another one.
+func TestSessionsShare(t *testing.T) {
+	var x sessions
+	for endpoint := range uint16(50) {
+		for x.add(newSession(endpoint+1)) == nil {
+		}
+	}
+	if err := x.add(newSession(100)); err != nil {
+		t.Errorf("one more endpoint, after %d sessions: %v", x.count(), err)
+	}
+}
+
 // TestSessionsStop waits for what drains, and ends what does not.
 func TestSessionsStop(t *testing.T) {
 	var x sessions

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"porin.dev/porin/cells/proxy/share"
 )
 
 // Config is what a [Handler] needs. All functions may be called concurrently.
@@ -32,7 +34,7 @@ type Socket interface {
 	io.WriteCloser
 }
 
-// Limits bounds what is under way. What is more is answered with SERVFAIL, as the pod may try again.
+// Limits bounds what is under way: see package share. What is more is answered with SERVFAIL, as the pod may try again.
 type Limits struct {
 	Timeout        time.Duration // for an answer of a server
 	Repeat         time.Duration // after which a datagram without answer is sent once more
@@ -68,7 +70,7 @@ type Handler struct {
 	running sync.WaitGroup // flights that have not landed
 
 	streamsMu sync.Mutex // guards the field below
-	streams   slots
+	streams   share.Share
 }
 
 // New returns a handler.
@@ -77,7 +79,7 @@ func New(c Config) (*Handler, error) {
 		return nil, err
 	}
 	l := c.Limits
-	return &Handler{config: c, queries: newInFlight(l.EndpointQuery, l.TotalQuery), streams: newSlots(l.EndpointStream, l.TotalStream)}, nil
+	return &Handler{config: c, queries: newInFlight(l.EndpointQuery, l.TotalQuery), streams: share.New(l.EndpointStream, l.TotalStream)}, nil
 }
 
 // Go answers a query. It returns before the server has answered, and needs the message no longer then. A flood of queries has it begin no more than the limits

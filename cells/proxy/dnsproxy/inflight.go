@@ -3,43 +3,25 @@ package dnsproxy
 import (
 	"net/netip"
 	"sync"
+
+	"porin.dev/porin/cells/proxy/share"
 )
 
-// slots counts something of each endpoint, and of all. The caller has a lock.
-type slots struct {
-	each, total int
-	used        int
-	endpoints   map[uint16]int
-}
-
-func newSlots(each, total int) slots {
-	return slots{each: each, total: total, endpoints: map[uint16]int{}}
-}
-
-// take returns another outcome than "" when there is no room.
-func (s *slots) take(endpoint uint16) Outcome {
-	switch {
-	case s.endpoints[endpoint] >= s.each:
+// take takes one for an endpoint, and returns another outcome than "" when there is no room.
+func take(s *share.Share, endpoint uint16) Outcome {
+	switch s.Take(endpoint) {
+	case share.EndpointFull:
 		return EndpointLimit
-	case s.used >= s.total:
+	case share.AllFull:
 		return TotalLimit
 	}
-	s.endpoints[endpoint]++
-	s.used++
 	return ""
-}
-
-func (s *slots) release(endpoint uint16) {
-	s.used--
-	if s.endpoints[endpoint]--; s.endpoints[endpoint] == 0 {
-		delete(s.endpoints, endpoint)
-	}
 }
 
 // inFlight has the queries that are under way.
 type inFlight struct {
 	mu    sync.Mutex // guards the fields below
-	slots slots
+	slots share.Share
 	keys  map[flightKey]struct{}
 }
 
@@ -57,7 +39,7 @@ func newFlightKey(q Query, question question) flightKey {
 }
 
 func newInFlight(each, total int) *inFlight {
-	return &inFlight{slots: newSlots(each, total), keys: map[flightKey]struct{}{}}
+	return &inFlight{slots: share.New(each, total), keys: map[flightKey]struct{}{}}
 }
 
 // add returns another outcome than "" when there is no room, or the query is under way.
@@ -67,7 +49,7 @@ func (f *inFlight) add(key flightKey) Outcome {
 	if _, ok := f.keys[key]; ok {
 		return Duplicate
 	}
-	outcome := f.slots.take(key.endpoint)
+	outcome := take(&f.slots, key.endpoint)
 	if outcome == "" {
 		f.keys[key] = struct{}{}
 	}
@@ -84,5 +66,5 @@ func (f *inFlight) answered(key flightKey) {
 func (f *inFlight) release(endpoint uint16) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slots.release(endpoint)
+	f.slots.Release(endpoint)
 }

@@ -170,7 +170,7 @@ func TestGoLimits(t *testing.T) {
 		s := &pipes{}
 		p := newProxy(t, func(c *Config) {
 			c.Dial = s.dial
-			c.Limits.EndpointQuery, c.Limits.TotalQuery = 3, 5
+			c.Limits.EndpointQuery, c.Limits.TotalQuery = 3, 7
 		})
 		var mu sync.Mutex
 		codes := map[int]int{}
@@ -196,14 +196,19 @@ func TestGoLimits(t *testing.T) {
 		if s.dialed() != 5 || count[EndpointLimit] != 7 || count[TotalLimit] != 8 || replies(codeServer) != 15 {
 			t.Errorf("%d queries were forwarded, outcomes %v, %d SERVFAIL; want 5, and 7 and 8 refused with SERVFAIL", s.dialed(), count, replies(codeServer))
 		}
+		flood(3, 1)
+		synctest.Wait()
+		if s.dialed() != 6 {
+			t.Error("two endpoints have left none for a third one")
+		}
 		p.Wait()
 		s.servers.Wait()
 		s.answerAt = 1
 		flood(1, 3)
 		p.Wait()
 		s.servers.Wait()
-		if replies(0) != 3 || len(p.queries.keys) != 0 || len(p.queries.slots.endpoints) != 0 || p.queries.slots.used != 0 {
-			t.Errorf("%d were answered, want 3, and %d queries still count", replies(0), p.queries.slots.used)
+		if replies(0) != 3 || len(p.queries.keys) != 0 || p.queries.slots.Used() != 0 {
+			t.Errorf("%d were answered, want 3, and %d queries still count", replies(0), p.queries.slots.Used())
 		}
 	})
 }

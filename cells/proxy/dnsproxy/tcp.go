@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"porin.dev/porin/cells/proxy/share"
 )
 
 // writeTimeout is how long a client may take to read an answer.
@@ -36,13 +38,13 @@ func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Qu
 func (h *Handler) takeStream(endpoint uint16) bool {
 	h.streamsMu.Lock()
 	defer h.streamsMu.Unlock()
-	return h.streams.take(endpoint) == ""
+	return h.streams.Take(endpoint) == share.Taken
 }
 
 func (h *Handler) releaseStream(endpoint uint16) {
 	h.streamsMu.Lock()
 	defer h.streamsMu.Unlock()
-	h.streams.release(endpoint)
+	h.streams.Release(endpoint)
 }
 
 // stream is a TCP connection of a client.

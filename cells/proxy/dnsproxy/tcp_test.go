@@ -240,7 +240,7 @@ func TestServeTCPEnds(t *testing.T) {
 				t.Errorf("%s: the connection ended after %s, want %s", tt.name, got, tt.want)
 			}
 			s.servers.Wait()
-			if len(p.streams.endpoints) != 0 || p.streams.used != 0 {
+			if p.streams.Used() != 0 || p.streams.Used() != 0 {
 				t.Errorf("%s: the connection still counts", tt.name)
 			}
 		})
@@ -280,8 +280,8 @@ func TestServeTCPLimits(t *testing.T) {
 		idle.Close()
 		synctest.Wait()
 		p.streamsMu.Lock()
-		if p.streams.used != 1 {
-			t.Errorf("%d connections count, want 1", p.streams.used)
+		if p.streams.Used() != 1 {
+			t.Errorf("%d connections count, want 1", p.streams.Used())
 		}
 		p.streamsMu.Unlock()
 		reader := dns.Conn{Conn: conn}

@@ -1,0 +1,60 @@
+package share_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"porin.dev/porin/cells/proxy/share"
+)
+
+// TestTake has endpoints take all they get: none is left without anything.
+func TestTake(t *testing.T) {
+	for _, size := range []struct{ each, total, least int }{{8192, 32768, 64}, {256, 2048, 4}, {64, 1024, 2}} {
+		s := share.New(size.each, size.total)
+		for endpoint := range uint16(256) {
+			n := 0
+			for s.Take(endpoint) == share.Taken {
+				n++
+			}
+			if n < size.least || n > size.each {
+				t.Errorf("%d of %d: endpoint %d got %d, want %d to %d", size.each, size.total, endpoint, n, size.least, size.each)
+			}
+			if r := s.Take(0); r != share.EndpointFull {
+				t.Fatalf("one more for the first endpoint: %v", r)
+			}
+		}
+		if s.Used() > size.total {
+			t.Errorf("%d of %d are taken", s.Used(), size.total)
+		}
+	}
+}
+
+// TestRelease takes and releases at random: at the end all is free.
+func TestRelease(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	s := share.New(10, 20)
+	var taken []uint16
+	for range 10000 {
+		if endpoint := uint16(r.IntN(5)); r.IntN(2) == 0 {
+			if s.Take(endpoint) == share.Taken {
+				taken = append(taken, endpoint)
+			}
+		} else if len(taken) > 0 {
+			i := r.IntN(len(taken))
+			s.Release(taken[i])
+			taken[i] = taken[len(taken)-1]
+			taken = taken[:len(taken)-1]
+		}
+		if s.Used() != len(taken) {
+			t.Fatalf("%d are taken, want %d", s.Used(), len(taken))
+		}
+	}
+	for _, endpoint := range taken {
+		s.Release(endpoint)
+	}
+	for i := range 10 {
+		if r := s.Take(1); r != share.Taken {
+			t.Fatalf("all were released, and %d cannot be taken: %v", i, r)
+		}
+	}
+}
