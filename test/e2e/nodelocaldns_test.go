@@ -6,16 +6,19 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
-// cacheOf gives a node a device with addresses of its own, as a cache for names has it, and serves names there.
-func cacheOf(t *testing.T, node *testutil.Node) party {
+// cache gives node1 a device with addresses of its own, as a cache for names has it, and serves names there. It returns when the agent has heard of them.
+func (n *serviceNodes) cache() party {
+	t, node := n.T, n.one.node
 	t.Helper()
 	cache := party{"cache", node.Namespace, netip.MustParseAddr("169.254.20.10"), netip.MustParseAddr("fd00:20::10")}
 	handle := node.Netlink(t)
@@ -35,6 +38,15 @@ func cacheOf(t *testing.T, node *testutil.Node) party {
 		t.Fatal(err)
 	}
 	serveNames(t, cache)
+	for _, six := range []bool{false, true} {
+		testutil.Eventually(t, func() error {
+			x := decoded[v1.PolicyExplanation](n.one, "policy", "explain", "--from", "demo/a", "--to", cache.addr(six).String(), "--port", strconv.Itoa(dnsPort))
+			if x.To.Kind != "host" {
+				return fmt.Errorf("the agent takes %s for %s", cache.addr(six), x.To.Kind)
+			}
+			return nil
+		})
+	}
 	return cache
 }
 
@@ -64,7 +76,7 @@ func TestDNSRulesNode(t *testing.T) {
 			t.Run(fmt.Sprintf("kube-proxy %v, tracked %v", mode, tracked), func(t *testing.T) {
 				n := newServiceNodes(t, mode, masquerading...)
 				n.label()
-				cache := cacheOf(t, n.one.node)
+				cache := n.cache()
 				if !tracked {
 					untracked(t, cache, n.one.node)
 				}
@@ -90,7 +102,7 @@ func TestDNSRulesNode(t *testing.T) {
 func TestDNSRulesNodeAway(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
-	cache := cacheOf(t, n.one.node)
+	cache := n.cache()
 	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}]}")
 	allowed := func(network string, six bool) error {
 		return httpCase{"a to the cache", n.a, cache.at(six, dnsPort), "cache", false}.checkName(network, six)
