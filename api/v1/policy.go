@@ -76,6 +76,8 @@ type PolicyExplanation struct {
 	Datapath PolicyDatapath `json:"datapath"`
 	// Error is as in [PolicyStatus]: the datapath may decide as before.
 	Error string `json:"error,omitempty"`
+	// ProxyError is why the proxy does not serve the connection now, or not as it should, which goes through it: it waits.
+	ProxyError string `json:"proxyError,omitempty"`
 }
 
 // PolicyDatapath is what this node's kernel decides about a connection, read from the maps of its programs.
@@ -125,6 +127,11 @@ type PolicyEnd struct {
 	// Pod and Endpoint are those of an endpoint of this node.
 	Pod      Pod    `json:"pod,omitzero"`
 	Endpoint uint16 `json:"endpoint,omitempty"`
+	// Held is that the agent's start holds the endpoint: see [HeldEndpoint].
+	Held bool `json:"held,omitempty"`
+	// LabelsUnknown is that the labels of a held pod are not known, of an explanation: what was in force for it decides about it, and the policies of others take its
+	// address for one of the world.
+	LabelsUnknown bool `json:"labelsUnknown,omitempty"`
 	// Names are those by which policies select the address, of an explanation.
 	Names []string `json:"names,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // RoutingMode is how the pods of a node are reached from other nodes.
@@ -35,6 +36,8 @@ type NodeNetwork struct {
 	TunnelPort   uint16       `json:"tunnelPort,omitempty"`
 	Tunnel       []netip.Addr `json:"tunnel,omitempty"`
 	AgentVersion string       `json:"agentVersion,omitempty"`
+	// Started is when the agent started, by the node's clock; zero in records of former versions.
+	Started time.Time `json:"started,omitzero"`
 
 	Deleting bool    `json:"-"`
 	Version  Version `json:"-"`

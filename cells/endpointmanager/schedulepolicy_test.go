@@ -74,6 +74,8 @@ func (p simProxy) Release(numbers []uint32) {
 	}
 }
 
+func (simProxy) Working() error { return nil }
+
 func (simProxy) Changed() {}
 
 // layer7Policy has pods redirected to the proxy.

@@ -21,6 +21,7 @@ type publisher struct {
 	rejoin   func(ctx context.Context, id cluster.NodeID) error // ends that a node counts as deleted; nil: another incarnation begins
 	version  string
 	agent    string // random
+	started  time.Time
 	log      *slog.Logger
 	task     *task.Task
 
@@ -42,7 +43,7 @@ const (
 
 func newPublisher(networks cluster.Published[cluster.NodeNetwork], peers *Peers, rejoin func(context.Context, cluster.NodeID) error, cfg Config, log *slog.Logger) *publisher {
 	p := &publisher{
-		networks: networks, peers: peers, rejoin: rejoin, version: cfg.Version, agent: rand.Text()[:10],
+		networks: networks, peers: peers, rejoin: rejoin, version: cfg.Version, agent: rand.Text()[:10], started: time.Now().UTC().Truncate(time.Second),
 		log: log, pause: firstPause,
 	}
 	p.task = task.Forever(log, "node-publish", p.run)
@@ -83,7 +84,7 @@ func (p *publisher) publish(ctx context.Context, view View) error {
 		}
 	}
 	next := cluster.NodeNetwork{
-		Node: self.Node, Agent: p.agent, Addresses: self.Addresses, Blocks: self.Blocks, Routing: self.Routing, Health: self.Health, AgentVersion: p.version,
+		Node: self.Node, Agent: p.agent, Addresses: self.Addresses, Blocks: self.Blocks, Routing: self.Routing, Health: self.Health, AgentVersion: p.version, Started: p.started,
 		TunnelPort: uint16(self.Tunnel.Port), Tunnel: self.Tunnel.Addresses,
 	}
 	if view.Own != nil {

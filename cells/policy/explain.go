@@ -17,8 +17,10 @@ import (
 type Explanation struct {
 	engine.Verdict
 	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
+	FromUnknown, ToUnknown   bool              // the endpoint is held, and its labels are not known: to the policies of others, its address is the world's
 	FromNames, ToNames       []string          // by which policies select the addresses
 	Datapath                 Datapath
+	Proxy                    error // why the proxy does not serve the connection, which goes through it; nil when it does
 }
 
 // Datapath is what the kernel decides about a connection by the policies of its ends.
@@ -49,7 +51,41 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	x.Verdict = p.view.Evaluate(source, destination, protocol, port)
 	x.FromNames, x.ToNames = p.namesAt(source), p.namesAt(destination)
 	x.Datapath = p.view.askKernel(x.Verdict, protocol, port)
+	p.view.explainHeld(&x, protocol, port)
+	if x.Egress.Layer7 != nil || x.Ingress.Layer7 != nil {
+		x.Proxy = p.queue.layer7.proxy.Working()
+	}
 	return x, nil
+}
+
+// explainHeld decides about endpoints that the engine does not know, as their labels are not known, by what the kernel has of them alone. It expects the turn.
+func (v *View) explainHeld(x *Explanation, protocol model.Protocol, port uint16) {
+	x.FromUnknown, x.ToUnknown = isUnknown(x.FromEndpoint, x.From), isUnknown(x.ToEndpoint, x.To)
+	if x.FromUnknown {
+		x.Egress, x.Datapath.Egress = v.decideHeld(x, Question{Local: localOf(x.FromEndpoint), Direction: model.Egress, Peer: x.To.Address, Protocol: protocol, Port: port})
+	}
+	if x.ToUnknown {
+		x.Ingress, x.Datapath.Ingress = v.decideHeld(x, Question{
+			Local: localOf(x.ToEndpoint), Direction: model.Ingress, Peer: x.From.Address, SentHere: x.From.Kind == model.Host, Protocol: protocol, Port: port,
+		})
+	}
+	x.Allowed = x.Egress.Allowed && x.Ingress.Allowed
+}
+
+func isUnknown(ep endpoint.Endpoint, end engine.End) bool {
+	return ep.State == endpoint.Held && end.Endpoint == ""
+}
+
+func (v *View) decideHeld(x *Explanation, question Question) (decision engine.Decision, kernel *uint32) {
+	decision.Reason = engine.ReasonUnknownLabels
+	value, err := v.enforcer.Verdict(question)
+	if err != nil {
+		x.Datapath.NotAsked = err
+		return decision, nil
+	}
+	x.Datapath.NotAsked = nil
+	decision.Allowed = value != engine.ValueDeny
+	return decision, &value
 }
 
 // namesAt returns the names by which policies select an address. It expects the turn.

@@ -201,10 +201,14 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	from, to := endToV1(x.From, x.FromEndpoint), endToV1(x.To, x.ToEndpoint)
 	from.Names, to.Names = x.FromNames, x.ToNames
+	from.LabelsUnknown, to.LabelsUnknown = x.FromUnknown, x.ToUnknown
 	answer := v1.PolicyExplanation{
 		From: from, To: to, Protocol: protocol.String(), Port: port,
 		Allowed: x.Allowed, Egress: DecisionToV1(x.Egress), Ingress: DecisionToV1(x.Ingress),
 		Datapath: datapathToV1(x),
+	}
+	if x.Proxy != nil {
+		answer.ProxyError = x.Proxy.Error()
 	}
 	if x.AuditEgress != nil {
 		answer.AuditEgress = new(DecisionToV1(*x.AuditEgress))
@@ -265,7 +269,12 @@ func ruleCount(rules *model.Rules) int {
 }
 
 func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
-	return v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
+	out := v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
+	out.Held = ep.State == endpoint.Held
+	if isUnknown(ep, end) {
+		out.Kind = kindOfEndpoint(ep.Spec.Kind).String()
+	}
+	return out
 }
 
 // maxLayer7 bounds the list in each decision.

@@ -147,6 +147,15 @@ func TestExplainLayer7(t *testing.T) {
 			t.Errorf("explain: %s, want %s", answer, want)
 		}
 	}
+	proxy.mu.Lock()
+	proxy.broken = errProxy
+	proxy.mu.Unlock()
+	if _, answer := ask("GET", query, ""); !strings.Contains(answer, fmt.Sprintf(`"proxyError":%q`, errProxy.Error())) {
+		t.Errorf("while the proxy does not work: %s", answer)
+	}
+	if _, answer := ask("GET", "/v1/policy/explain?from=1&to=2&port=80", ""); strings.Contains(answer, "proxyError") {
+		t.Errorf("what does not go through the proxy: %s", answer)
+	}
 	n.queue.layer7.mu.Lock()
 	clear(n.queue.layer7.prepared)
 	n.queue.layer7.mu.Unlock()
@@ -211,5 +220,40 @@ func TestStatus(t *testing.T) {
 	r.Report(&status)
 	if p := status.Policy; p.Error != errKernel.Error() || p.FailedSince.IsZero() {
 		t.Errorf("status %+v, want the error", p)
+	}
+}
+
+// TestExplainHeld: an endpoint that a start holds is no stranger, whether its labels are known or not.
+func TestExplainHeld(t *testing.T) {
+	n := servingNode(t, "")
+	known, unknown, client := pod(1, "web"), pod(7, ""), pod(2, "client")
+	unknown.Spec.Pod, unknown.Metadata = endpoint.Pod{}, ""
+	known.State, unknown.State = endpoint.Held, endpoint.Held
+	for _, ep := range []endpoint.Endpoint{known, unknown} {
+		if err := n.step.Occupy(ep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.attach(t, client)
+	n.put(t, toWebFrom("client"))
+	n.kernel.mu.Lock()
+	n.kernel.denied = map[uint16]bool{unknown.ID: true} // it was restricted
+	n.kernel.mu.Unlock()
+	ask := call(n, known, unknown, client)
+	for query, wants := range map[string][]string{
+		"from=2&to=1&port=80": {`"kind":"pod","pod":{"namespace":"default","name":"pod-c1"},"endpoint":1,"held":true}`, `"allowed":true,"egress"`},
+		"from=7&to=1&port=80": {
+			`{"from":{"address":"10.0.0.7","kind":"pod","endpoint":7,"held":true,"labelsUnknown":true}`, `"allowed":false,"egress":{"allowed":false,"reason":"the pod's labels are not known"}`,
+			`"ingress":{"allowed":false,"reason":"default deny"`, `"datapath":{"egress":false,"ingress":false}`,
+		},
+		"from=10.0.0.2&to=10.0.0.7&port=80":  {`"ingress":{"allowed":false,"reason":"the pod's labels are not known"}`, `"datapath":{"egress":true,"ingress":false}`},
+		"from=192.0.2.7&to=10.0.0.7&port=80": {`"datapath":{"ingress":false}`},
+	} {
+		_, answer := ask("GET", "/v1/policy/explain?"+query, "")
+		for _, want := range wants {
+			if !strings.Contains(answer, want) {
+				t.Errorf("%s: %s, want %s", query, answer, want)
+			}
+		}
 	}
 }

@@ -30,6 +30,7 @@ type fakeKernel struct {
 	names     uint64                     // of the engine, with revision
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
+	denied    map[uint16]bool            // IDs of endpoints that the engine does not know, and that a former agent has restricted
 	check     func(engine.Row)           // of each row that is written; may be nil
 }
 
@@ -129,6 +130,9 @@ func (k *fakeKernel) Verdict(q Question) (uint32, error) {
 		if ep.id == q.Local.ID {
 			return k.verdict(ep, q.Direction, q.Peer, q.Protocol, q.Port), nil
 		}
+	}
+	if k.denied[q.Local.ID] {
+		return engine.ValueDeny, nil
 	}
 	return engine.ValueAllow, nil
 }

@@ -30,6 +30,7 @@ type fakeProxy struct {
 	refuses error // of Prepare
 	changed int
 	waiting int // calls of Prepare
+	broken  error
 }
 
 func newFakeProxy() *fakeProxy { return &fakeProxy{has: map[uint32]model.Layer7{}} }
@@ -72,6 +73,12 @@ func (p *fakeProxy) Release(numbers []uint32) {
 	for _, n := range numbers {
 		delete(p.has, n)
 	}
+}
+
+func (p *fakeProxy) Working() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broken
 }
 
 func (p *fakeProxy) Changed() {

@@ -114,7 +114,7 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 		return desiredEndpoint{}, fmt.Errorf("endpoint %s: %w", ep.Spec.Attachment, err)
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
-	s := desiredEndpoint{local: Local{ID: ep.ID, Link: ep.Host.Index, NetNSCookie: ep.Spec.NetNSCookie}, Endpoint: model.Endpoint{
+	s := desiredEndpoint{local: localOf(ep), Endpoint: model.Endpoint{
 		Key: keyOf(ep.Spec.Attachment), Kind: kindOfEndpoint(ep.Spec.Kind), Local: ep.Spec.Kind == endpoint.KindPod, Namespace: ep.Spec.Pod.Namespace,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,
@@ -127,6 +127,10 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 		s.NamedPorts = append(s.NamedPorts, model.NamedPort{Name: p.Name, Protocol: protocol, Number: p.Port})
 	}
 	return s, nil
+}
+
+func localOf(ep endpoint.Endpoint) Local {
+	return Local{ID: ep.ID, Link: ep.Host.Index, NetNSCookie: ep.Spec.NetNSCookie}
 }
 
 func kindOfEndpoint(kind endpoint.Kind) model.EndpointKind {

@@ -77,6 +77,9 @@ func (b *BuiltIn) Prepare(ctx context.Context, rules map[uint32]model.Layer7) er
 // Release implements [policy.Proxy].
 func (b *BuiltIn) Release(numbers []uint32) { b.rules.remove(numbers) }
 
+// Working implements [policy.Proxy].
+func (b *BuiltIn) Working() error { return nil }
+
 // Changed implements [policy.Proxy].
 func (b *BuiltIn) Changed() {
 	select {

@@ -108,6 +108,8 @@ func (x *xds) Release(numbers []uint32) {
 	})
 }
 
+func (x *xds) Working() error { return nil }
+
 func (x *xds) Changed() {}
 
 func (x *xds) CloseEndpoint(ctx context.Context, id uint16) error {

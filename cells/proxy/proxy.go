@@ -144,6 +144,9 @@ func (p *Proxy) Release(numbers []uint32) {
 	p.listener.Release(numbers)
 }
 
+// Working implements [policy.Proxy].
+func (p *Proxy) Working() error { return p.Status().Err }
+
 // Changed implements [policy.Proxy].
 func (p *Proxy) Changed() { p.listener.Changed() }
 

@@ -43,6 +43,7 @@ type fakeAgent struct {
 	pools     fakePools // nil where there are none
 	policies  *fakePolicies
 	held      []v1.HeldEndpoint
+	proxy     v1.ProxyStatus
 	delegated bool // addresses come from another IPAM plugin
 }
 
@@ -52,7 +53,7 @@ func startFakeAgent(socket string) (*fakeAgent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &fakeAgent{ready: true, pools: fakePools{}, policies: new(fakePolicies)}
+	a := &fakeAgent{ready: true, pools: fakePools{}, policies: new(fakePolicies), proxy: v1.ProxyStatus{InUse: true, RuleSets: 2, Connections: 5}}
 	a.server = httptest.NewUnstartedServer(a.routes())
 	_ = a.server.Listener.Close()
 	a.server.Listener = listener
@@ -149,7 +150,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 			Removed: []string{"interface por000000000009"},
 		},
 		Policy:    a.policies.status(),
-		Proxy:     v1.ProxyStatus{InUse: true, RuleSets: 2, Connections: 5},
+		Proxy:     a.proxy,
 		Network:   v1.NetworkStatus{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Peers: 12, MissingPeers: 1, Errors: 1, Masquerade: v1.MasqueradeStatus{Families: []string{"ipv4", "ipv6"}, Connections: 12}},
 		Health:    a.health(),
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},

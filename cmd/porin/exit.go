@@ -53,6 +53,23 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
+// hintedError is an answer of the agent, and what the user can do.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e hintedError) Error() string { return e.error.Error() + ": " + e.hint }
+func (e hintedError) Unwrap() error { return e.error }
+
+// withHint adds the hint to the answer that something is not there.
+func withHint(err error, hint string) error {
+	if exitCode(err) != exitNotFound {
+		return err
+	}
+	return hintedError{err, hint}
+}
+
 func exitOfProblem(problem *v1.Problem) int {
 	switch problem.Code {
 	case v1.CodeInvalid:

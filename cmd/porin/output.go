@@ -24,11 +24,11 @@ func (s *session) print(value any, human func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// row writes the cells of one line. What others chose, as the name of a pod, must not move the cursor.
+// row writes the cells of one line. What others chose, as the name of a pod, must not move the cursor. Errors that were joined have several lines.
 func row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
-		texts[i] = printable(fmt.Sprint(cell))
+		texts[i] = printable(strings.ReplaceAll(fmt.Sprint(cell), "\n", "; "))
 	}
 	_, _ = fmt.Fprintln(w, strings.Join(texts, "\t"))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ func policyGet(ctx context.Context, s *session, args []string) error {
 	}
 	p, err := s.client.Policy(ctx, ref.kind, ref.namespace, ref.name)
 	if err != nil {
-		return err
+		return withHint(err, policyHint)
 	}
 	return s.print(p, func(w io.Writer) {
 		row(w, "Policy:", policyName(p.Kind, p.Namespace, p.Name))
@@ -164,13 +165,18 @@ func (s *session) read(file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
+// policyHint says how to name a policy that is not found.
+const policyHint = "see porin policy list; a policy of another kind than NetworkPolicy needs its kind: KIND/NAMESPACE/NAME, or KIND/NAME of a policy of the cluster"
+
 func policyDelete(ctx context.Context, s *session, args []string) error {
 	ref, err := parsePolicyRef("delete", args[0])
 	if err != nil {
 		return err
 	}
-	if err := s.client.DeletePolicy(ctx, ref.kind, ref.namespace, ref.name); err != nil || s.output.value == "json" {
-		return err
+	if err := s.client.DeletePolicy(ctx, ref.kind, ref.namespace, ref.name); err != nil {
+		return withHint(err, policyHint)
+	} else if s.output.value == "json" {
+		return nil
 	}
 	_, err = fmt.Fprintf(s.out, "%s deleted\n", printable(policyName(ref.kind, ref.namespace, ref.name)))
 	return err
@@ -182,7 +188,7 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 	}
 	x, err := s.client.ExplainPolicy(ctx, s.from, s.to, s.protocol, s.port)
 	if err != nil {
-		return err
+		return withHint(err, "give a pod of this node as NAMESPACE/NAME (see porin endpoint list), another pod or a node by its address, and a Service by that of a pod behind it")
 	}
 	return s.print(x, func(w io.Writer) {
 		row(w, "From:", peerText(x.From))
@@ -190,7 +196,7 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 		row(w, "Protocol:", portText(x))
 		row(w, "Egress:", decisionText(x.Egress))
 		row(w, "Ingress:", decisionText(x.Ingress))
-		row(w, "Verdict:", verdictText(x.Allowed))
+		row(w, "Verdict:", explainedVerdict(x))
 		if x.To.Kind == "world" && !x.Allowed {
 			row(w, "Note:", "if this is a Service, ask about the pod behind it: policies do not see a Service's address")
 		}
@@ -207,6 +213,14 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 			row(w, "Not in force:", x.Error)
 		}
 	})
+}
+
+// explainedVerdict is that of the policies, and whether the proxy serves what they allow.
+func explainedVerdict(x v1.PolicyExplanation) string {
+	if x.Allowed && x.ProxyError != "" {
+		return "allowed, but the proxy does NOT serve it as it should: " + x.ProxyError
+	}
+	return verdictText(x.Allowed)
 }
 
 // policyRef is a policy as the command line names it.
@@ -305,11 +319,14 @@ func rulesText(n int) string {
 }
 
 func peerText(p v1.PolicyEnd) string {
-	if name := podName(p.Pod); name != "" {
-		return fmt.Sprintf("%s, %s", name, p.Address)
+	text := fmt.Sprintf("%s, %s", cmp.Or(podName(p.Pod), p.Kind), p.Address)
+	switch {
+	case p.LabelsUnknown:
+		text += ", held: its labels are not known; what was in force for it decides, and to others it is as the world"
+	case p.Held:
+		text += ", held"
 	}
-	text := fmt.Sprintf("%s, %s", p.Kind, p.Address)
-	if len(p.Names) == 0 {
+	if podName(p.Pod) != "" || len(p.Names) == 0 {
 		return text
 	}
 	names := p.Names[:min(len(p.Names), maxNames)]

@@ -112,7 +112,10 @@ func masqueradeLine(m v1.MasqueradeStatus) string {
 // proxyLine is "2 sets of layer 7 rules, 5 connections".
 func proxyLine(p v1.ProxyStatus) string {
 	line := fmt.Sprintf("%d sets of layer 7 rules, %d connections", p.RuleSets, p.Connections)
-	if !p.InUse {
+	switch {
+	case p.External && !p.Connected && p.Error != "":
+		line = "there are layer 7 rules, and porin-proxy is NOT connected: what needs it goes on with the rules that it has, or waits for it if it does not run"
+	case !p.InUse:
 		line = "not in use"
 	}
 	if p.Connected {

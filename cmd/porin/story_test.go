@@ -98,7 +98,7 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools | etcd-away | etcd-back | etcd-never-away |
-// recovery-requested | recovering | clashing | unwritable | writable | in-audit | without-policies
+// recovery-requested | recovering | clashing | unwritable | writable | in-audit | without-policies | without-proxy
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch args[0] {
@@ -146,6 +146,8 @@ func (a *fakeAgent) change(verb string) error {
 		a.policies.audit = true
 	case "without-policies":
 		a.policies.all = nil
+	case "without-proxy":
+		a.proxy = v1.ProxyStatus{External: true, Error: "porin-proxy is not connected\nEOF"}
 	case "delegated":
 		a.delegated = true
 	case "without-pools":

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Source has the addresses of the interfaces of the node. Link-local ones of IPv6 are left out: every interface has one.
+// Source has the addresses of the interfaces of the node. Left out are link-local ones of IPv6, as every interface has one, and the
+// IPv4 dummy address (RFC 7600), which interfaces have that nobody sends to, such as the proxy's.
 type Source interface {
 	// List returns all of them, each with the name of an interface that has it.
 	List() (map[netip.Addr]string, error)
@@ -79,7 +80,9 @@ func (kernel) Watch(ctx context.Context) (<-chan netip.Addr, error) {
 	return changes, nil
 }
 
+var dummyAddress = netip.AddrFrom4([4]byte{192, 0, 0, 8})
+
 // isOfInterface reports whether the address means something on one interface alone.
 func isOfInterface(addr netip.Addr) bool {
-	return addr.Is6() && !addr.Is4In6() && addr.IsLinkLocalUnicast()
+	return addr.Unmap() == dummyAddress || addr.Is6() && !addr.Is4In6() && addr.IsLinkLocalUnicast()
 }

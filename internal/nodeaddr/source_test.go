@@ -35,7 +35,7 @@ func TestKernelList(t *testing.T) {
 	if err := ns.Netlink(t).AddrAdd(link, addr); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"fe80::1/64", "169.254.20.10/32"} {
+	for _, text := range []string{"fe80::1/64", "169.254.20.10/32", "192.0.0.8/32"} {
 		linkLocal, err := netlink.ParseAddr(text)
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestKernelList(t *testing.T) {
 		netip.MustParseAddr("169.254.20.10"): "eth9",
 	}
 	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("addresses %v, error %v, want %v: none of IPv6 that is link-local", got, err, want)
+		t.Errorf("addresses %v, error %v, want %v: none of IPv6 that is link-local, and not the dummy address", got, err, want)
 	}
 }
 

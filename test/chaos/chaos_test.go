@@ -1,6 +1,7 @@
 // Package chaos attaches and detaches containers, many at once, while agents and plugins are killed at random and
 // traffic runs through pods that live all the time. Then nothing may be left, no address may have had two owners,
-// no packet may be lost, and none may have arrived that a network policy denies.
+// no packet may be lost, and none may have arrived that a network policy denies. Requests go through the proxy, which is within the first node's agent, and
+// porin-proxy on the second, which is killed and replaced, too: none may arrive that layer 7 rules deny, and in the end the way into the proxy is removed.
 //
 //	make chaos                    two minutes
 //	make chaos DURATION=1h SEED=7 an hour, with the random choices of seed 7
@@ -52,15 +53,21 @@ func TestChaos(t *testing.T) {
 	w := newWorld(t, chance, *mode)
 	fmt.Printf("chaos: %s, seed %d, %v, %d at once on %d nodes\n", *mode, chance, *duration, len(w.hosts)*len(w.hosts[0].spare), len(w.hosts))
 	denied := w.openDenied(t)
+	w.serveWeb(t)
 	w.restrict(t)
-	traffic := w.startTraffic(t)
-	w.run(*duration, denied)
+	traffic, requests := w.startTraffic(t), w.openRequests()
+	w.run(*duration, denied, requests)
 	traffic.stop()
 	w.agree(t)
+	for _, r := range requests {
+		r.works(&w.wrongs)
+	}
 	w.settle()
+	w.endRedirects(t)
 	w.counts.print()
 	w.enough(t)
 	traffic.report(t)
+	w.reportRequests(t, requests)
 	for _, d := range denied {
 		d.report(t)
 	}

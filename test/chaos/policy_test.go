@@ -69,7 +69,7 @@ func blocks(addrs ...netip.Addr) string {
 func (w *world) restrict(t *testing.T) {
 	t.Helper()
 	for _, h := range w.hosts {
-		if err := h.apply(t.Context(), w.policies()); err != nil {
+		if err := h.apply(t.Context(), append(w.policies(), w.layer7Policies("/other")...)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,9 +94,13 @@ func (h *host) changePolicies(random *rand.Rand, stop <-chan struct{}) {
 		if selected == residents {
 			spec = strings.Replace(spec, "podSelector: {}", "podSelector: {matchLabels: {name: a}}", 1)
 		}
+		manifests, count := []byte(networkPolicy(selected, "changing", spec)), &h.counts.policies
+		if random.IntN(2) == 0 {
+			manifests, count = h.changeLayer7(random), &h.counts.layer7Policies
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		if h.apply(ctx, []byte(networkPolicy(selected, "changing", spec))) == nil {
-			h.counts.policies.Add(1)
+		if h.apply(ctx, manifests) == nil {
+			count.Add(1)
 		}
 		cancel()
 	}

@@ -15,7 +15,11 @@ type counts struct {
 	adds, addsFailed, addsKilled atomic.Int64
 	dels, delsFailed, delsKilled atomic.Int64
 	agents                       atomic.Int64 // killed
-	policies                     atomic.Int64 // changed
+	policies, layer7Policies     atomic.Int64 // changed
+	proxiesKilled                atomic.Int64
+	proxiesReplaced              atomic.Int64 // while they ran
+	// Of guests, through the proxy.
+	guestRequests, guestRequestsFailed atomic.Int64
 	// Of the members of etcd.
 	membersKilled, hangs, partitions atomic.Int64
 	nodesCut                         atomic.Int64 // Porin's nodes that were cut off
@@ -25,9 +29,11 @@ type counts struct {
 }
 
 func (c *counts) print() {
-	fmt.Printf("chaos: ADD %d succeeded, %d failed, %d killed; DEL %d succeeded, %d failed, %d killed; %d plugins and %d agents killed, %d changes of policies\n",
+	fmt.Printf("chaos: ADD %d succeeded, %d failed, %d killed; DEL %d succeeded, %d failed, %d killed; %d plugins and %d agents killed, %d changes of policies, %d of layer 7 rules\n",
 		c.adds.Load(), c.addsFailed.Load(), c.addsKilled.Load(), c.dels.Load(), c.delsFailed.Load(), c.delsKilled.Load(),
-		c.addsKilled.Load()+c.delsKilled.Load(), c.agents.Load(), c.policies.Load())
+		c.addsKilled.Load()+c.delsKilled.Load(), c.agents.Load(), c.policies.Load(), c.layer7Policies.Load())
+	fmt.Printf("chaos: porin-proxy %d times killed, %d times replaced while it ran; requests of guests: %d answered by the server or the rules, %d failed\n",
+		c.proxiesKilled.Load(), c.proxiesReplaced.Load(), c.guestRequests.Load(), c.guestRequestsFailed.Load())
 	if n := c.restores.Load(); n > 0 {
 		fmt.Printf("chaos: etcd: %d members killed, %d stopped for a while, %d cut off; %d times restored from a snapshot of %v before on average, %d of these announced; %d times a node cut off\n",
 			c.membersKilled.Load(), c.hangs.Load(), c.partitions.Load(), n, (time.Duration(c.backThen.Load()) / time.Duration(n)).Round(100*time.Millisecond), c.announced.Load(), c.nodesCut.Load())
@@ -42,7 +48,8 @@ func (w *world) enough(t *testing.T) {
 	c := &w.counts
 	due := map[string]*atomic.Int64{
 		"ADD succeeded": &c.adds, "ADD was killed": &c.addsKilled, "DEL was killed": &c.delsKilled, "agent was killed": &c.agents,
-		"policy was changed": &c.policies,
+		"policy was changed": &c.policies, "layer 7 rule was changed": &c.layer7Policies, "porin-proxy was killed": &c.proxiesKilled,
+		"porin-proxy was replaced": &c.proxiesReplaced, "request of a guest had an answer": &c.guestRequests,
 	}
 	if w.etcd != nil {
 		for what, n := range map[string]*atomic.Int64{

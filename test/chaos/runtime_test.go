@@ -73,6 +73,9 @@ func (h *host) attach(c *testutil.Container, random *rand.Rand) (pod nodecheck.P
 // use sends a packet that a policy denies, and sometimes one that is answered.
 func (h *host) use(pod nodecheck.Pod, random *rand.Rand) {
 	h.tryAsGuest(pod, random)
+	if random.IntN(8) == 0 {
+		h.tryWebAsGuest(pod, random)
+	}
 	if random.IntN(4) > 0 {
 		return
 	}

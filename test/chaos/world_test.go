@@ -38,7 +38,9 @@ type host struct {
 	live    []nodecheck.Pod
 	spare   []*testutil.Namespace // of the containers that come and go
 
-	noGuests [2]*denied // one a family
+	noGuests [2]*denied    // one a family
+	web      [2]*webServer // one a family
+	proxies  *proxies      // nil where the proxy is within the agent
 }
 
 func newWorld(t *testing.T, seed uint64, mode string) *world {
@@ -57,7 +59,12 @@ func newWorld(t *testing.T, seed uint64, mode string) *world {
 func (w *world) newHost(t *testing.T, pods, atOnce int) *host {
 	t.Helper()
 	h := &host{world: w, node: w.fabric.NewNode(t), bin: testutil.Build(t)}
-	h.agent = h.node.StartAgent(t, h.bin, w.flags(h.node)...)
+	flags := w.flags(h.node)
+	if len(w.hosts) == 1 { // the second node has porin-proxy
+		h.startProxies(t)
+		flags = append(flags, "--proxy-mode=external", "--proxy-socket="+h.proxySocket())
+	}
+	h.agent = h.node.StartAgent(t, h.bin, flags...)
 	h.prepare(t)
 	h.cni = h.node.NewCNI(t, testutil.CNIConfig{Bin: h.bin})
 	h.checker = nodecheck.New(t, h.node)
@@ -96,7 +103,7 @@ func (h *host) announce(t *testing.T) {
 }
 
 // run lets everything happen for a while. At its end no plugin runs, and every container has been detached.
-func (w *world) run(d time.Duration, all []*denied) {
+func (w *world) run(d time.Duration, all []*denied, requests []*request) {
 	var loops, killers sync.WaitGroup
 	over, stop := time.Now().Add(d), make(chan struct{})
 	for i, h := range w.hosts {
@@ -105,11 +112,17 @@ func (w *world) run(d time.Duration, all []*denied) {
 		}
 		killers.Go(func() { h.killAgent(w.source(i, -1), stop) })
 		killers.Go(func() { h.changePolicies(w.source(i, -2), stop) })
+		if h.proxies != nil {
+			killers.Go(func() { h.proxies.disturb(w.source(i, -3), stop) })
+		}
 	}
 	for _, d := range all {
 		if d.conn != nil {
 			killers.Go(func() { d.send(&w.wrongs, stop) })
 		}
+	}
+	for i, r := range requests {
+		killers.Go(func() { r.run(&w.wrongs, w.source(-2, i), stop) })
 	}
 	if w.etcd != nil {
 		killers.Go(func() { w.etcd.disturb(w, w.source(-1, -1), stop) })

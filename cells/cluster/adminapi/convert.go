@@ -143,6 +143,9 @@ func nodeOf(n admin.NodeStatus) v1.Node {
 		return node
 	}
 	node.Addresses = n.Network.Addresses
+	if n.Session == nil {
+		node.LastContact = n.Network.Started
+	}
 	if n.Node.Created.IsZero() { // it has prefixes of its own, and no claims
 		for _, cidr := range n.Network.Blocks {
 			node.Blocks = append(node.Blocks, v1.NodeBlock{CIDR: cidr})
