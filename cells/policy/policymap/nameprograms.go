@@ -40,7 +40,9 @@ func loadNamePrograms(m Maps) (*namePrograms, error) {
 	return p, nil
 }
 
-func (p *namePrograms) close() error { return errors.Join(p.GiveClass.Close(), p.RaiseRevisions.Close()) }
+func (p *namePrograms) close() error {
+	return errors.Join(p.GiveClass.Close(), p.RaiseRevisions.Close())
+}
 
 // giveClass writes one address, and returns [ErrOtherRevision] without having done so if the maps have another one.
 func (p *namePrograms) giveClass(revision uint32, move NameMove) error {
