@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,6 +31,8 @@ type fakeKernel struct {
 	names     uint64                     // of the engine, with revision
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
+	owns      int                        // calls of Own
+	locked    int                        // so many of them fail
 	check     func(engine.Row)           // of each row that is written; may be nil
 }
 
@@ -152,6 +155,17 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 			}
 		}
 	}
+}
+
+// Own fails as often as the test wants.
+func (k *fakeKernel) Own(context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.owns++
+	if k.owns <= k.locked {
+		return errKernel
+	}
+	return nil
 }
 
 func (k *fakeKernel) OnRevision(announce func(inForce, next uint32)) {

@@ -20,8 +20,8 @@ import (
 
 // Maps are the agent's. A proxy opens them when an agent connects, which may have made them anew.
 type Maps interface {
-	// Open opens them, and calls use with those of policies before it closes others.
-	Open(use func(policymap.Maps)) error
+	// Open opens them, and calls use with those of policies and their lock before it closes others.
+	Open(use func(policymap.Maps, *policymap.Lock) error) error
 }
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
@@ -78,7 +78,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.serving.Go(s.reportLoop)
-	s.learner.open()
+	s.serving.Go(func() { s.learner.open(s.ctx) })
 	s.mu.Lock()
 	s.started, s.resumed = true, took
 	s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	if listener != nil {
 		errs = append(errs, ignoreClosed(listener.Close()))
 	}
-	errs = append(errs, s.proxy.Stop(ctx), s.learner.close())
+	errs = append(errs, s.proxy.Stop(ctx), s.learner.close(nil))
 	s.cancel()
 	s.serving.Wait()
 	if lock != nil {
@@ -227,8 +227,9 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		}
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
 	case methodTakeNames:
-		answer, err := c.server.takeNames(c.peer)
-		return answer, nil, err
+		return c.server.learner.learned(), nil, nil
+	case methodLearn:
+		return nil, nil, c.server.learner.learnFor(ctx, &m)
 	case methodReplayed:
 		var body replayed
 		if err := json.Unmarshal(m.Body, &body); err != nil {

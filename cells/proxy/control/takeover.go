@@ -31,9 +31,16 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the proxy that serves %s for its place: %w", s.cfg.Socket, err)
 	}
-	p := newPeer(conn, func(context.Context, message) (any, []*os.File, error) { return nil, nil, errors.New("not an agent") })
-	s.serving.Go(func() { _ = p.serve(ctx) })
-	defer func() { _ = p.wire.close() }()
+	p := newPeer(conn, s.handleFormer)
+	s.serving.Go(func() {
+		_ = p.serve(s.ctx) // the former one may ask until its last query is answered
+		s.learner.leave(p)
+	})
+	defer func() {
+		if !took {
+			_ = p.wire.close()
+		}
+	}()
 	var given handover
 	files, err := p.call(ctx, methodTakeOver, hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of()}, &given)
 	if errors.Is(err, errPeerGone) {
@@ -45,15 +52,26 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err := s.take(given, files); err != nil {
 		return false, err
 	}
+	s.learner.setOther(p)
 	if err := s.begin(ctx, given); err != nil {
 		return false, err
 	}
+	s.learner.setOther(nil)                                                                         // queries wait for the journal, which the former one closes now
 	if _, err := p.call(ctx, methodServing, nil, nil); err != nil && !errors.Is(err, errPeerGone) { // it may have been killed meanwhile
 		// It goes on, and repairs what this one has changed.
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
 	}
 	s.log.Info("has taken over from the former proxy", "sets", len(given.Rules.Rules))
 	return true, nil
+}
+
+// handleFormer answers the proxy that this one has taken over from. It implements [handler].
+func (s *Server) handleFormer(ctx context.Context, m message) (any, []*os.File, error) {
+	defer func() { closeFiles(m.files) }()
+	if m.Method != methodLearn {
+		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("the next proxy knows no call %q", m.Method))
+	}
+	return nil, nil, s.learner.learnFor(ctx, &m)
 }
 
 // greetWait is how long a proxy that takes over waits for the agent, which the former one has told.
@@ -192,7 +210,7 @@ func (c *serverConn) leave() error {
 	c.handedOver, s.stopping = false, true
 	listener := s.listener
 	s.mu.Unlock()
-	err := errors.Join(ignoreClosed(listener.Close()), s.learner.close()) // the next one opens the journal
+	err := errors.Join(ignoreClosed(listener.Close()), s.learner.close(c.peer)) // the next one opens the journal
 	s.log.Info("another process has taken over")
 	s.replaced()
 	return err
