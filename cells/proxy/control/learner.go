@@ -194,7 +194,7 @@ func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct
 	l.mu.Unlock()
 	if alone != nil {
 		switch err := alone.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
-		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrStale) && agent != nil:
+		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), errors.Is(err, offline.ErrStale) && agent != nil:
 		case errors.Is(err, offline.ErrProtected):
 			return known, nil // as an agent does: what an address of the cluster is, no name changes
 		default:

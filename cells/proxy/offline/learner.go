@@ -19,6 +19,8 @@ import (
 var (
 	// ErrAgent is returned while an agent is there: it learns names.
 	ErrAgent = fault.New(fault.Unavailable, "names are learned by the agent")
+	// ErrClosed is returned after [Learner.Close], and before there are maps.
+	ErrClosed = fault.New(fault.Unavailable, "no maps are open to learn names")
 	// ErrStale is returned when nobody has told of the classes of the policies that are in the datapath.
 	ErrStale = fault.New(fault.Unavailable, "it is not known what the policies in the datapath have reserved for names")
 	// ErrNotReserved is returned for a name whose address would need a class that only an agent can make.
@@ -71,7 +73,7 @@ func (l *Learner) UseMaps(maps policymap.Maps, lock *policymap.Lock) error {
 	return err
 }
 
-// Close returns when nothing is being written, and nothing will be. The journal stays open.
+// Close returns when nothing is being written, and nothing will be: [ErrClosed]. The journal stays open.
 func (l *Learner) Close() error { return l.UseMaps(policymap.Maps{}, nil) }
 
 // Counts returns what became of names.
@@ -110,7 +112,7 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 
 func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Address) (err error) {
 	if l.lock == nil {
-		return fmt.Errorf("%w: the maps are not open", ErrStale)
+		return ErrClosed
 	}
 	if err := l.lock.TryLock(); err != nil {
 		return fmt.Errorf("%w: %w", ErrAgent, err)

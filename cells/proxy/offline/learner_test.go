@@ -441,6 +441,12 @@ func TestUseMaps(t *testing.T) {
 	}
 	old.reaches(t, "in the maps of before", web, a)
 	now.reaches(t, "in those of now", web, a, 443)
+	if err := proxy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrClosed) {
+		t.Errorf("after Close: %v, want %v", err, offline.ErrClosed)
+	}
 }
 
 // TestLearnByTheNextProxy: a proxy that was killed has left what the next one and the agent need.
