@@ -485,6 +485,34 @@ func TestExternalProxyStartedTwice(t *testing.T) {
 	}
 }
 
+// TestExternalProxyStartedWhileFormerStops: the next proxy serves while one that was told to stop still has a request.
+func TestExternalProxyStartedWhileFormerStops(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
+	request := n.stream(n.d.at(false, webPort))
+	p.signal(unix.SIGTERM)
+	testutil.Eventually(t, func() error {
+		conn, err := net.Dial("unix", proxySocket(n.one.node))
+		if err == nil {
+			conn.Close()
+			return errors.New("the proxy still serves its socket")
+		}
+		return nil
+	})
+	next := startProxy(t, n.one.node)
+	n.one.connected(next)
+	for _, six := range []bool{false, true} {
+		checkHTTP(t, six, n.httpEgress(six)[:4])
+	}
+	select {
+	case <-p.done:
+		t.Error("the former proxy has ended before its request")
+	default:
+	}
+	request.check(t, "a request of the former proxy")
+	p.ended()
+}
+
 // TestExternalProxyReplacedPolicyChanges: a request that the former proxy still serves goes on when the policy is another one that allows it, too.
 func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
 	n, p := newExternal(t)

@@ -59,11 +59,15 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 		return nil, nil, errReplaced
 	}
 	s.version = h.Rules.Version
+	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected anew
 	s.agents[p], s.current = struct{}{}, p
 	if !isClosed(s.greeted) {
 		close(s.greeted)
 	}
 	s.mu.Unlock()
+	for _, other := range before {
+		_ = other.wire.close()
+	}
 	s.proxy.Changed()                        // endpoints may have gone while no agent was there
 	if err := s.proxy.Repair(); err != nil { // the agent may have other maps
 		s.log.Error("the way into the proxy is not as it should be; it is tried again", "error", err)

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -190,21 +189,27 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 // tryLearn returns [ErrNoAgent] when nobody can learn, and errPeerGone when who was asked has gone. known is closed when it is to be tried again.
 func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct{}, err error) {
 	l.mu.Lock()
-	agent, other, alone, known := l.agent, l.other, l.offline, l.changed
+	asked, alone, known := l.agent, l.offline, l.changed
+	if l.other != nil && (asked == nil || !l.isWritten()) {
+		asked = l.other
+	}
 	l.mu.Unlock()
 	if alone != nil {
 		switch err := alone.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
-		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), errors.Is(err, offline.ErrStale) && agent != nil:
+		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), errors.Is(err, offline.ErrStale) && asked != nil:
 		case errors.Is(err, offline.ErrProtected):
 			return known, nil // as an agent does: what an address of the cluster is, no name changes
 		default:
 			return known, err
 		}
 	}
-	if asked := cmp.Or(other, agent); asked != nil {
+	if asked != nil {
 		err := askAgent(ctx, asked, alone, body)
 		if errors.Is(err, errPeerGone) {
 			l.leave(asked)
+		}
+		if err != nil && !l.asks(asked) { // it is ending
+			err = ErrNoAgent
 		}
 		return known, err
 	}
@@ -212,6 +217,25 @@ func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct
 		return known, nil
 	}
 	return known, ErrNoAgent
+}
+
+// isWritten reports whether another process writes the maps: the agent does. It expects the lock, and that this process does not write.
+func (l *Learner) isWritten() bool {
+	if l.lock == nil || l.offline != nil {
+		return false
+	}
+	err := l.lock.TryLock()
+	if err == nil {
+		err = l.lock.Unlock()
+	}
+	return errors.Is(err, policymap.ErrLocked)
+}
+
+// asks reports whether the agent or proxy is one that learns.
+func (l *Learner) asks(p *peer) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.agent == p || l.other == p
 }
 
 // askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.

@@ -146,6 +146,9 @@ func (r *Remote) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 			r.leave(s)
 			continue
 		}
+		if err != nil && !r.isCurrent(s) { // it was replaced meanwhile
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -392,6 +395,12 @@ func (r *Remote) heldFiles(h *hello) (files []*os.File, err error) {
 	return files, nil
 }
 
+func (r *Remote) isCurrent(s *session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current == s
+}
+
 // leave has callers wait for the next session.
 func (r *Remote) leave(s *session) {
 	r.mu.Lock()
@@ -445,6 +454,7 @@ func (r *Remote) handle(ctx context.Context, s *session, m message, end func()) 
 		r.takeNamesLater(s)
 		return nil
 	case methodReplaced:
+		r.leave(s)
 		end()
 		return nil
 	}
