@@ -92,6 +92,15 @@ func ListenerMaps() []string {
 // Listener returns a new copy of the listener object's specification. It is to be loaded with the maps of [ListenerMaps].
 func Listener() (*ebpf.CollectionSpec, error) { return loadListener() }
 
+// The names of programs in the names object, which are run by who writes addresses of names while no agent is there.
+const (
+	GiveClass      = namesProgGiveClass      // reads an abi.ClassWrite
+	RaiseRevisions = namesProgRaiseRevisions // reads an abi.Raised
+)
+
+// Names returns a new copy of the names object's specification. It is to be loaded with the maps policies, active_copy and prefixes of the endpoint object.
+func Names() (*ebpf.CollectionSpec, error) { return loadNames() }
+
 // The names of programs, maps and variables in the tunnel object.
 const (
 	ToTunnel   = tunnelProgToTunnel   // at the VXLAN device's egress

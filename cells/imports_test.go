@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"cells/policy/engine":             {"cells/policy/model"},
 	"cells/policy/oracle":             {"cells/policy/model"},
 	"cells/policy/manifest":           {"cells/policy/model"},
-	"cells/policy/policymap":          {"bpf/abi", "cells/policy/engine", "cells/policy/model", "internal/bpfarray"},
+	"cells/policy/policymap":          {"bpf", "bpf/abi", "cells/policy/engine", "cells/policy/model", "internal/bpfarray"},
 	"cells/proxy":                     {"api/v1", "bpf/abi", "cells/doctor", "cells/endpoint", "cells/metrics", "cells/policy", "cells/server", "cells/supervisor", "internal"},
 	"cells/proxy/control":             {"api/v1", "cells/doctor", "cells/metrics", "cells/policy", "cells/proxy", "cells/server", "cells/supervisor", "internal"},
 	"cells/proxy/mapkernel":           {"cells/datapath", "cells/policy", "cells/proxy"},

@@ -30,6 +30,8 @@ type (
 	Policy     = cPolicy
 	AddressKey = cAddressKey
 	PrefixKey  = cPrefixKey
+	ClassWrite = cClassWrite
+	Raised     = cRaised
 	TableKey   = cTableKey
 	RowKey     = cRowKey
 	Unmanaged  = cUnmanaged

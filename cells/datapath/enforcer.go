@@ -26,7 +26,9 @@ type Enforcer struct {
 	mu       sync.Mutex                 // guards the fields below
 	announce func(inForce, next uint32) // a revision of the maps
 	maps     policymap.Maps
-	writer   *policymap.Writer // nil unless started; then filter is set, too
+	writer   *policymap.Writer // nil unless started; then filter and lock are set, too
+	lock     *policymap.Lock   // of the maps
+	owned    bool              // this process has it
 	filter   *hostfilter.Filter
 	desired  hostfilter.Desired // but for the uplinks
 	applied  bool               // desired is of the last call of Apply
@@ -38,10 +40,10 @@ func newEnforcer(uplinks Uplinks, log *slog.Logger) *Enforcer {
 	return &Enforcer{uplinks: uplinks, log: log}
 }
 
-func (x *Enforcer) start(maps policymap.Maps, filter *hostfilter.Filter) {
+func (x *Enforcer) start(maps policymap.Maps, lock *policymap.Lock, filter *hostfilter.Filter) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.maps, x.writer, x.filter = maps, policymap.New(maps), filter
+	x.maps, x.writer, x.lock, x.filter = maps, policymap.New(maps), lock, filter
 	x.writer.OnRevision(x.announce)
 }
 
@@ -52,8 +54,24 @@ func (x *Enforcer) stop() error {
 	if x.writer == nil {
 		return nil
 	}
-	err := x.filter.Close()
-	x.writer, x.filter, x.desired, x.applied = nil, nil, hostfilter.Desired{}, false
+	err := errors.Join(x.filter.Close(), x.lock.Close())
+	x.writer, x.lock, x.owned, x.filter, x.desired, x.applied = nil, nil, false, nil, hostfilter.Desired{}, false
+	return err
+}
+
+// Own implements [policy.Enforcer].
+func (x *Enforcer) Own(ctx context.Context) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return ErrNotStarted
+	}
+	if x.owned {
+		return nil
+	}
+	err := x.lock.Lock(ctx)
+	x.owned = err == nil
+	x.writer.Beside(!x.owned)
 	return err
 }
 

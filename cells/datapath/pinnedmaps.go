@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"slices"
 
 	"porin.dev/porin/bpf"
@@ -15,14 +16,15 @@ import (
 type PinnedMaps struct {
 	root string
 	maps kernelMaps
+	lock *policymap.Lock // of those of policies
 }
 
 // NewPinnedMaps returns maps that are not open: [ErrNotStarted] is what they answer.
 func NewPinnedMaps(bpfRoot string) *PinnedMaps { return &PinnedMaps{root: bpfRoot} }
 
-// Open opens the maps, anew if they are open: an agent that has started may have others. It calls use with those of policies before it closes the ones of before.
-// After an error these stay.
-func (p *PinnedMaps) Open(use func(policymap.Maps)) error {
+// Open opens the maps, anew if they are open: an agent that has started may have others. It calls use with those of policies, and their lock, before it closes the ones of
+// before. After an error these stay.
+func (p *PinnedMaps) Open(use func(policymap.Maps, *policymap.Lock) error) error {
 	names := append(bpf.ListenerMaps(), bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,
 		bpf.Policies, bpf.ActiveCopy, bpf.Addresses, bpf.Prefixes, bpf.Tables, bpf.Rows)
 	slices.Sort(names)
@@ -30,21 +32,30 @@ func (p *PinnedMaps) Open(use func(policymap.Maps)) error {
 	if err != nil {
 		return err
 	}
-	use(policyMaps(opened))
-	p.replace(opened)
-	return nil
+	lock, err := policymap.OpenLock(loader.MapsFolder(p.root))
+	if err != nil {
+		opened.Close()
+		return err
+	}
+	err = use(policyMaps(opened), lock)
+	return errors.Join(err, p.replace(opened, lock))
 }
 
 // Close closes the maps.
-func (p *PinnedMaps) Close() { p.replace(nil) }
+func (p *PinnedMaps) Close() error { return p.replace(nil, nil) }
 
-func (p *PinnedMaps) replace(opened *loader.Maps) {
+func (p *PinnedMaps) replace(opened *loader.Maps, lock *policymap.Lock) (err error) {
 	p.maps.mu.Lock()
 	defer p.maps.mu.Unlock()
+	if p.lock != nil {
+		err = p.lock.Close()
+	}
+	p.lock = lock
 	if before := p.maps.maps; before != nil {
 		(*loader.Maps)(before).Close()
 	}
 	p.maps.maps = (*bpfMaps)(opened)
+	return err
 }
 
 // Redirects are those in the maps.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,6 +32,8 @@ type fakeKernel struct {
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
 	denied    map[uint16]bool            // IDs of endpoints that the engine does not know, and that a former agent has restricted
+	owns      int                        // calls of Own
+	locked    int                        // so many of them fail
 	check     func(engine.Row)           // of each row that is written; may be nil
 }
 
@@ -156,6 +159,17 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 			}
 		}
 	}
+}
+
+// Own fails as often as the test wants.
+func (k *fakeKernel) Own(context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.owns++
+	if k.owns <= k.locked {
+		return errKernel
+	}
+	return nil
 }
 
 func (k *fakeKernel) OnRevision(announce func(inForce, next uint32)) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"porin.dev/porin/cells/policy/engine"
@@ -33,7 +34,9 @@ type Queue struct {
 	names           *Names
 	openConnections OpenConnections // before layer 7 rules come
 	keeper          NameKeeper
+	owned           atomic.Bool // nobody else writes what the enforcer writes
 	task            *task.Task
+	ownTask         *task.Task
 	opened          chan struct{} // closed when everything is restored: nothing is written before
 	open            sync.Once
 	remote          <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
@@ -74,6 +77,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	}
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
+	q.ownTask = task.Every(log, task.Round{Name: "policy-own", Run: q.ownRound, Retry: firstRetry, MaxRetry: time.Second})
 	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: lastRetry, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
@@ -87,6 +91,9 @@ func (q *Queue) Task() *task.Task { return q.task }
 // Layer7Task is the loop that has the proxy get and release layer 7 rules. [Queue.Start] starts it.
 func (q *Queue) Layer7Task() *task.Task { return q.layer7.task }
 
+// OwnTask is the loop that keeps others from writing what the queue writes. [Queue.Start] starts it.
+func (q *Queue) OwnTask() *task.Task { return q.ownTask }
+
 // Start begins the loops, and has the source tell of the endpoints of other nodes, if there is one.
 func (q *Queue) Start(source RemoteSource) {
 	if source != nil {
@@ -94,12 +101,13 @@ func (q *Queue) Start(source RemoteSource) {
 	}
 	q.task.Start(nil)
 	q.layer7.task.Start(nil)
+	q.ownTask.Start(nil)
 	q.names.task.Start(nil)
 }
 
 // Stop ends the loops, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
 func (q *Queue) Stop(ctx context.Context) error {
-	if err := task.StopAll(ctx, q.task, q.layer7.task, q.names.task); err != nil {
+	if err := task.StopAll(ctx, q.task, q.ownTask, q.layer7.task, q.names.task); err != nil {
 		return err
 	}
 	if err := q.names.save(); err != nil {
@@ -116,9 +124,43 @@ func (q *Queue) Stop(ctx context.Context) error {
 func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
+	q.own(ctx)
 	q.takeNames(ctx)
 	q.open.Do(func() { close(q.opened) })
+	if !q.owned.Load() {
+		q.ownTask.Trigger()
+	}
 	return q.do(ctx, update{}, true)
+}
+
+// ownTimeout is how long the first write waits for a process that writes what the kernel has of policies, and does not stop to.
+const ownTimeout = time.Second
+
+func (q *Queue) own(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, ownTimeout)
+	defer cancel()
+	if err := q.enforcer.Own(ctx); err != nil {
+		q.log.Warn("another process does not stop to write what the kernel has of policies, and is kept out: porin-proxy is suspended, or hangs", "error", err)
+		return
+	}
+	q.owned.Store(true)
+}
+
+// ownRound tries again what own could not. Until then a proxy learns no names when this agent is away.
+func (q *Queue) ownRound(ctx context.Context) error {
+	if q.owned.Load() || !q.isOpen() {
+		return nil
+	}
+	soon, cancel := context.WithTimeout(ctx, firstRetry)
+	defer cancel()
+	if err := q.enforcer.Own(soon); err != nil {
+		return fmt.Errorf("another process does not stop to write what the kernel has of policies, and is kept out; end porin-proxy if it hangs: %w", err)
+	}
+	if err := q.rewrite(ctx); err != nil {
+		return err
+	}
+	q.owned.Store(true)
+	return nil
 }
 
 // takeNamesTimeout is how long the first write waits for a proxy that does not say what it has learned.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -296,4 +297,35 @@ porin_proxy_requests_total{protocol="http",reason="no-rule",verdict="denied"} 1
 # TYPE porin_proxy_rule_sets gauge
 porin_proxy_rule_sets 0
 `)))
+}
+
+// meanwhile is a listener during whose Prepare something happens.
+type meanwhile struct {
+	Listener
+	happens  func()
+	released []uint32
+}
+
+func (m *meanwhile) Prepare(ctx context.Context, rules map[uint32]model.Layer7) error {
+	m.happens()
+	return m.Listener.Prepare(ctx, rules)
+}
+
+func (m *meanwhile) Release(numbers []uint32) {
+	m.released = append(m.released, numbers...)
+	m.Listener.Release(numbers)
+}
+
+// TestPrepareWhileStopping: rules that come when the proxy stops are not in use, and those that requests which are being served are decided by stay.
+func TestPrepareWhileStopping(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.prepare())
+	m := &meanwhile{Listener: w.proxy.listener}
+	m.happens = func() { _, _ = w.proxy.stopAccepting() }
+	w.proxy.listener = m
+	err := w.proxy.Prepare(t.Context(), map[uint32]model.Layer7{7: {}, 8: {}})
+	if !errors.Is(err, errNotStarted) || !slices.Equal(m.released, []uint32{8}) {
+		t.Errorf("%v, released %v; want only the one that came", err, m.released)
+	}
+	w.must(errors.Join(w.server.Stop(t.Context()), w.proxy.redirect.Close()))
 }

@@ -63,7 +63,7 @@ func (p *Proxy) Stop(ctx context.Context) error {
 	if !started {
 		return err
 	}
-	return errors.Join(err, p.listener.Stop(ctx), p.redirect.Close())
+	return errors.Join(err, p.redirect.LetGo(), p.listener.Stop(ctx), p.redirect.Close())
 }
 
 // stopAccepting reports whether the proxy was started.
@@ -93,15 +93,14 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 	if !p.isStarted() {
 		return errNotStarted
 	}
-	numbers := slices.Collect(maps.Keys(rules))
 	p.use.beginPrepare()
 	err := p.listener.Prepare(ctx, rules)
-	p.use.endPrepare(numbers, err)
+	added := p.use.endPrepare(slices.Collect(maps.Keys(rules)), err)
 	if err != nil {
 		return err
 	}
 	if err := p.openIfNeeded(); err != nil {
-		p.Release(numbers) // nobody releases what was not prepared
+		p.Release(added) // nobody releases what was not prepared
 		return err
 	}
 	return nil

@@ -23,15 +23,21 @@ func (u *use) beginPrepare() {
 	u.idle = false
 }
 
-func (u *use) endPrepare(numbers []uint32, err error) {
+// endPrepare returns those of the numbers that there were no rules of before.
+func (u *use) endPrepare(numbers []uint32, err error) (added []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.preparing--
-	if err == nil {
-		for _, n := range numbers {
-			u.numbers[n] = struct{}{}
-		}
+	if err != nil {
+		return nil
 	}
+	for _, n := range numbers {
+		if _, ok := u.numbers[n]; !ok {
+			added = append(added, n)
+		}
+		u.numbers[n] = struct{}{}
+	}
+	return added
 }
 
 func (u *use) release(numbers []uint32) {

@@ -28,7 +28,7 @@ func Cells(cfg Config) fx.Option {
 		fx.Provide(
 			func(lc fx.Lifecycle) *datapath.PinnedMaps {
 				m := datapath.NewPinnedMaps(cfg.BPFRoot)
-				lc.Append(fx.StopHook(func(context.Context) error { m.Close(); return nil }))
+				lc.Append(fx.StopHook(func(context.Context) error { return m.Close() }))
 				return m
 			},
 			func(m *datapath.PinnedMaps) (proxy.Kernel, control.Maps) { return mapkernel.New(m.Redirects(), m), m },

@@ -196,6 +196,11 @@ func (n *serviceNodes) load(keep bool) *load {
 // queries asks for a name again and again, by UDP and TCP, once each time.
 func (n *serviceNodes) queries() *load {
 	n.Helper()
+	return n.queriesFor(func() string { return "www.example.com." })
+}
+
+func (n *serviceNodes) queriesFor(name func() string) *load {
+	n.Helper()
 	l := &load{stopped: make(chan struct{})}
 	for _, six := range []bool{false, true} {
 		for _, server := range []netip.AddrPort{n.b.at(six, dnsPort), n.d.at(six, dnsPort)} {
@@ -207,7 +212,7 @@ func (n *serviceNodes) queries() *load {
 							return
 						case <-time.After(5 * time.Millisecond):
 						}
-						answer, err := n.a.resolve(network, server, "www.example.com.")
+						answer, err := n.a.resolve(network, server, name())
 						l.requests.Add(1)
 						if err != nil || answer.Rcode != dns.RcodeSuccess {
 							l.fails.Add(1)
@@ -284,6 +289,36 @@ func TestExternalProxyAgentAway(t *testing.T) {
 	l.check(t, "kept connections, agent ended ten times")
 	kept.check(t, "new connections, agent ended ten times")
 	queries.check(t, "queries, agent ended ten times")
+	n.one.agrees()
+}
+
+// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there and names are asked for, known ones and new ones: no query fails, and the next agent
+// knows what each proxy has learned.
+func TestExternalProxyReplacedAgentAway(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(webAndNames)
+	serveNames(t, n.b)
+	serveNames(t, n.d)
+	n.one.agent.Kill(t)
+	var asked atomic.Int64
+	queries := n.queriesFor(func() string { return fmt.Sprintf("n%d.example.com.", asked.Add(1)%100) })
+	for i := range 10 {
+		next := startProxy(t, n.one.node)
+		p.ended()
+		p = next
+		if answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), fmt.Sprintf("of-%d.example.com.", i)); err != nil || answer.Rcode != dns.RcodeSuccess {
+			t.Errorf("a new name, after replacement %d: %v, %v", i, answer, err)
+		}
+	}
+	queries.check(t, "queries, replaced ten times without an agent")
+	n.one.agent.Start(t)
+	testutil.Eventually(t, func() error {
+		out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
+		if !strings.Contains(out, "example.com") {
+			return fmt.Errorf("the next agent does not know what was learned:\n%s", out)
+		}
+		return nil
+	})
 	n.one.agrees()
 }
 
@@ -448,6 +483,34 @@ func TestExternalProxyStartedTwice(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "/public/") {
 		t.Errorf("the file of rules has %s, %v", text, err)
 	}
+}
+
+// TestExternalProxyStartedWhileFormerStops: the next proxy serves while one that was told to stop still has a request.
+func TestExternalProxyStartedWhileFormerStops(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
+	request := n.stream(n.d.at(false, webPort))
+	p.signal(unix.SIGTERM)
+	testutil.Eventually(t, func() error {
+		conn, err := net.Dial("unix", proxySocket(n.one.node))
+		if err == nil {
+			conn.Close()
+			return errors.New("the proxy still serves its socket")
+		}
+		return nil
+	})
+	next := startProxy(t, n.one.node)
+	n.one.connected(next)
+	for _, six := range []bool{false, true} {
+		checkHTTP(t, six, n.httpEgress(six)[:4])
+	}
+	select {
+	case <-p.done:
+		t.Error("the former proxy has ended before its request")
+	default:
+	}
+	request.check(t, "a request of the former proxy")
+	p.ended()
 }
 
 // TestExternalProxyReplacedPolicyChanges: a request that the former proxy still serves goes on when the policy is another one that allows it, too.

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-
-	"github.com/cilium/ebpf"
+	"slices"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
@@ -45,10 +44,12 @@ func (m Maps) setRevision(copyNumber uint32, announce func(inForce, next uint32)
 	return nil
 }
 
-// NameWriter gives addresses that names have their classes while no [Writer] is at work: nobody else writes the maps meanwhile. It is for one goroutine at a time.
-// The next writer does not know of these entries. It writes a whole copy, and so removes them.
+// NameWriter gives addresses that names have their classes. Who uses it has the [Lock], so that no [Writer] is at work; but one that goes on late, when a writer has not waited for
+// it, does no harm: it writes nothing under another revision, and of policies only their revisions. It is for one goroutine at a time. The next writer does not know of
+// these entries. It writes a whole copy, and so removes them.
 type NameWriter struct {
 	maps     Maps
+	programs *namePrograms        // nil until needed
 	revision uint32               // of what follows
 	entries  int                  // of the copy in the map prefixes, or more; -1: not counted
 	differs  map[classChange]bool // have the classes other rows?
@@ -56,6 +57,14 @@ type NameWriter struct {
 
 // NewNameWriter returns a writer for the maps.
 func NewNameWriter(m Maps) *NameWriter { return &NameWriter{maps: m, entries: -1} }
+
+// Close ends the use of the writer.
+func (w *NameWriter) Close() error {
+	if w.programs == nil {
+		return nil
+	}
+	return w.programs.close()
+}
 
 // NameMove is an address that gets another class.
 type NameMove struct {
@@ -87,32 +96,29 @@ func (w *NameWriter) Check(revision uint32) error {
 }
 
 // Move gives addresses their classes, and has connections decided anew of which the decision may change by that. When it returns, the next packet is decided by the
-// new class. After an error some addresses may have their new class, but with [ErrOtherRevision] none has.
-func (w *NameWriter) Move(revision uint32, moves []NameMove) error {
+// new class. After an error some addresses may have their new class. With [ErrOtherRevision] they have it under the revision that was asked for.
+func (w *NameWriter) Move(revision uint32, moves []NameMove) (err error) {
 	if err := w.Check(revision); err != nil {
 		return err
+	}
+	if w.programs == nil {
+		if w.programs, err = loadNamePrograms(w.maps); err != nil {
+			return err
+		}
 	}
 	if err := w.count(revision, len(moves)); err != nil {
 		return err
 	}
 	for _, move := range moves {
-		if err := w.maps.Prefixes.Put(singleKey(move.Address, revision), uint32(move.To)); err != nil {
+		if err := w.programs.giveClass(revision, move); err != nil {
 			return fmt.Errorf("write the class of %s: %w", move.Address, noRoom(err))
 		}
 		w.entries++
 	}
-	err := w.Check(revision)
-	if errors.Is(err, ErrOtherRevision) { // the entries may be in a copy that is new by now: without them, the addresses are of the range around them
-		return errors.Join(err, w.remove(revision, moves))
-	}
-	if err != nil {
+	if err := w.raise(revision%abi.PolicyCopies, moves); err != nil {
 		return err
 	}
-	return w.raise(revision%abi.PolicyCopies, moves)
-}
-
-func singleKey(addr netip.Addr, revision uint32) abi.PrefixKey {
-	return prefixKey(netip.PrefixFrom(addr, addr.BitLen()), revision%abi.PolicyCopies)
+	return w.Check(revision)
 }
 
 // count returns [ErrNoRoom] if the copy would have more than its share of the map prefixes: the next [Writer] needs the other one. It counts the entries once for each revision.
@@ -136,15 +142,6 @@ func (w *NameWriter) count(revision uint32, more int) error {
 	return nil
 }
 
-func (w *NameWriter) remove(revision uint32, moves []NameMove) error {
-	for _, move := range moves {
-		if err := w.maps.Prefixes.Delete(singleKey(move.Address, revision)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("remove the class of %s: %w", move.Address, err)
-		}
-	}
-	return nil
-}
-
 // raise raises the revision of each endpoint whose tables have other rows for the old class of an address than for the new one.
 func (w *NameWriter) raise(copyNumber uint32, moves []NameMove) error {
 	changes := map[classChange]bool{}
@@ -152,7 +149,6 @@ func (w *NameWriter) raise(copyNumber uint32, moves []NameMove) error {
 		changes[classChange{from: move.From, to: move.To}] = true
 	}
 	var ids []uint32
-	var policies []abi.Policy
 	err := eachEntry(w.maps.Policies, func(id uint32, p abi.Policy) error {
 		for _, table := range []uint32{p.Egress[copyNumber], p.Ingress[copyNumber]} {
 			differ, err := w.differ(table, changes)
@@ -160,18 +156,19 @@ func (w *NameWriter) raise(copyNumber uint32, moves []NameMove) error {
 				return err
 			}
 			if differ {
-				p.Revision++
-				ids, policies = append(ids, id), append(policies, p)
+				ids = append(ids, id)
 				return nil
 			}
 		}
 		return nil
 	})
-	if err != nil || len(ids) == 0 {
+	if err != nil {
 		return err
 	}
-	if _, err := w.maps.Policies.BatchUpdate(ids, policies, nil); err != nil {
-		return fmt.Errorf("raise the revisions of %d endpoints: %w", len(ids), err)
+	for some := range slices.Chunk(ids, len(abi.Raised{}.Ids)) {
+		if err := w.programs.raise(some); err != nil {
+			return fmt.Errorf("raise the revisions of %d endpoints: %w", len(some), err)
+		}
 	}
 	return nil
 }

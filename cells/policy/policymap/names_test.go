@@ -309,3 +309,54 @@ func BenchmarkNameWriter(b *testing.B) {
 		}
 	}
 }
+
+// TestNameWriterBesideWriter: a writer that has not waited for a proxy finds what it has written of policies, whatever the proxy does meanwhile.
+func TestNameWriterBesideWriter(t *testing.T) {
+	w := namesWorld(t, newMaps(t))
+	to, _ := classNamed(w.e, engine.FixedClass(model.World), func(model.DNSRule) bool { return true })
+	revision := mapRevision(t, w.maps)
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		names, world := policymap.NewNameWriter(w.maps), engine.FixedClass(model.World)
+		var err error
+		for i := 0; err == nil; i++ {
+			select {
+			case <-stop:
+				stopped <- errors.Join(err, names.Close())
+				return
+			default:
+			}
+			move := policymap.NameMove{Address: netip.MustParseAddr("192.0.2.7"), From: world, To: to}
+			if i%2 == 1 {
+				move.From, move.To = to, world
+			}
+			err = names.Move(revision, []policymap.NameMove{move})
+		}
+		stopped <- errors.Join(err, names.Close())
+	}()
+	var p abi.Policy
+	if err := w.maps.Policies.Lookup(uint32(1), &p); err != nil {
+		t.Fatal(err)
+	}
+	idle := (revision + 1) % abi.PolicyCopies
+	for table := range uint32(5000) {
+		p.Egress[idle] = table
+		if err := w.maps.Policies.Put(uint32(1), p); err != nil {
+			t.Fatal(err)
+		}
+		var now abi.Policy
+		for range 3 {
+			if err := w.maps.Policies.Lookup(uint32(1), &now); err != nil {
+				t.Fatal(err)
+			}
+			if now.Egress != p.Egress {
+				t.Fatalf("tables %v, written %v", now.Egress, p.Egress)
+			}
+		}
+		p.Revision = max(p.Revision, now.Revision)
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}

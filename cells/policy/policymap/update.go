@@ -25,7 +25,7 @@ func (w *Writer) update(e *engine.Engine, change engine.Change, ids map[string]u
 		return err
 	}
 	if renumbered {
-		if err := w.maps.setRevision(w.current.number, w.announce); err != nil {
+		if err := w.maps.setRevision(w.current.number, w.announced()); err != nil {
 			return err
 		}
 		w.names = e.NameRevision()

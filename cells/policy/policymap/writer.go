@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Writer is the only one that writes the maps. It is for one goroutine at a time.
+// Writer is the only one that writes the maps: who uses it has the [Lock], or says by [Writer.Beside] that it has not. It is for one goroutine at a time.
 type Writer struct {
 	maps      Maps
 	current   *policyCopy     // the active one, if this agent has written it; else nil
@@ -16,6 +16,7 @@ type Writer struct {
 	unknown   map[uint16]bool // of the last copy that became active; nil before the first one
 	names     uint64          // [engine.Engine.NameRevision] of what the maps have, when current is not nil
 	announce  func(inForce, next uint32)
+	beside    bool // another process has the lock
 	pending   pending
 	removable chan struct{} // with room for one
 }
@@ -26,6 +27,30 @@ func New(m Maps) *Writer { return &Writer{maps: m, stale: true, removable: make(
 // OnRevision has a function called from Apply before the maps get the revision next of a policy that is complete, while they have inForce. It is for a start, before
 // the first Apply.
 func (w *Writer) OnRevision(announce func(inForce, next uint32)) { w.announce = announce }
+
+// Beside says whether another process has the [Lock], and does not let go of it: a proxy that is suspended while it writes. While there is one, a revision of the maps is told
+// to nobody, so that what that process writes when it goes on is refused, and no other one begins. When there is none any more, the next Apply writes everything.
+func (w *Writer) Beside(another bool) {
+	if w.beside != another {
+		w.beside, w.current = another, nil
+	}
+}
+
+// keepOut returns when no other process can write any more, unless it is told the next revision.
+func (w *Writer) keepOut(active uint32) error {
+	if err := w.maps.setRevision(active, nil); err != nil {
+		return err
+	}
+	awaitPrograms()
+	return nil
+}
+
+func (w *Writer) announced() func(inForce, next uint32) {
+	if w.beside {
+		return nil
+	}
+	return w.announce
+}
 
 // Removable is sent to when there is something that [Writer.Clean] can remove.
 func (w *Writer) Removable() <-chan struct{} { return w.removable }
@@ -65,6 +90,11 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
+	if w.beside {
+		if err := w.keepOut(active); err != nil {
+			return err
+		}
+	}
 	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
 	w.pending = nil
 	w.stale = true
@@ -78,7 +108,7 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
-	if err := w.maps.setRevision(next.number, w.announce); err != nil {
+	if err := w.maps.setRevision(next.number, w.announced()); err != nil {
 		return err
 	}
 	w.names = e.NameRevision()

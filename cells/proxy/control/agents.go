@@ -45,11 +45,7 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	if s.isLeaving() { // accepted just before the next proxy accepts
 		return nil, nil, errReplaced
 	}
-	if h.TakeNames {
-		s.learner.setAgent(p) // queries come as soon as the rules are applied
-	} else {
-		s.learner.setAgent(nil)
-	}
+	s.learner.setAgent(p) // queries come as soon as the rules are applied
 	refused, err := s.apply(ctx, h.Rules)
 	if err != nil {
 		s.learner.setAgent(s.agent())
@@ -63,33 +59,22 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 		return nil, nil, errReplaced
 	}
 	s.version = h.Rules.Version
+	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected anew
 	s.agents[p], s.current = struct{}{}, p
 	if !isClosed(s.greeted) {
 		close(s.greeted)
 	}
 	s.mu.Unlock()
+	for _, other := range before {
+		_ = other.wire.close()
+	}
 	s.proxy.Changed()                        // endpoints may have gone while no agent was there
 	if err := s.proxy.Repair(); err != nil { // the agent may have other maps
 		s.log.Error("the way into the proxy is not as it should be; it is tried again", "error", err)
 	}
 	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
 	s.give(p)
-	w := welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}
-	if h.TakeNames {
-		w.learned = s.learner.learned()
-	}
-	return w, nil, nil
-}
-
-// takeNames has an agent learn names, which was greeted before. It returns what was learned without one.
-func (s *Server) takeNames(p *peer) (learned, error) {
-	s.updating.Lock()
-	defer s.updating.Unlock()
-	if s.agent() != p {
-		return learned{}, fault.New(fault.Conflict, "another agent controls the proxy")
-	}
-	s.learner.setAgent(p)
-	return s.learner.learned(), nil
+	return welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}, nil, nil
 }
 
 // errReplaced is for an agent that is to connect again, to the next proxy.

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +20,8 @@ import (
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
 var ErrNoAgent = fault.New(fault.Unavailable, "no agent is connected that would put the addresses into the policy")
 
-// Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent, and without one it does what it can.
+// Learner is the [policy.Learner] of a proxy in a process of its own. It learns names itself when no agent writes policies, and else asks the agent. While one proxy takes over
+// from another one, only that learns which has the journal, and the other one asks it.
 type Learner struct {
 	dir     string
 	classes offline.ClassFiles
@@ -27,68 +29,115 @@ type Learner struct {
 
 	mu      sync.Mutex // guards the fields below
 	agent   *peer      // nil while none is connected
+	other   *peer      // the proxy that has the journal: the former one, or then the next one; nil: none
 	journal *offline.Journal
-	offline *offline.Learner // nil until open
+	offline *offline.Learner // nil until the journal is open, and after it was closed
+	closed  bool
 	maps    policymap.Maps
+	lock    *policymap.Lock
+	changed chan struct{} // closed when one of the fields above has changed
 }
 
 var _ policy.Learner = (*Learner)(nil)
 
 // NewLearner returns one without an agent, whose journal is not open.
 func NewLearner(cfg Config, log *slog.Logger) *Learner {
-	return &Learner{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log}
+	return &Learner{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
 }
 
-// open opens the journal, which one process may have: a proxy that takes over does so when the former one has closed it.
-func (l *Learner) open() {
+// tell has all who wait look again. It expects the lock.
+func (l *Learner) tell() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// The pauses before a journal that another process has is tried again: a proxy that ends, or was killed.
+const (
+	firstOpen = 5 * time.Millisecond
+	lastOpen  = time.Second
+)
+
+// open opens the journal, which one process may have: it waits for that until ctx ends.
+func (l *Learner) open(ctx context.Context) {
+	pause := firstOpen
+	for {
+		err := l.tryOpen()
+		if err == nil {
+			return
+		}
+		if pause == firstOpen || !errors.Is(err, offline.ErrLocked) {
+			l.log.Warn("names cannot be learned while no agent is connected; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+			pause = min(2*pause, lastOpen)
+		}
+	}
+}
+
+// tryOpen tells an agent that has come before what there is to take.
+func (l *Learner) tryOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.offline != nil || l.closed {
+		return nil
+	}
 	journal, err := offline.OpenJournal(filepath.Join(l.dir, "proxy-names"), offline.DefaultLimits(), l.log)
 	if err != nil {
-		l.log.Warn("names cannot be learned while no agent is connected", "error", err)
-		return
+		return err
 	}
-	l.journal, l.offline = journal, offline.New(l.maps, journal, l.classes.Read)
-	if l.agent == nil {
-		l.offline.Resume()
+	l.journal, l.offline = journal, offline.New(l.maps, l.lock, journal, l.classes.Read)
+	l.tell()
+	if agent := l.agent; agent != nil {
+		go func() { _ = agent.notify(methodNames, struct{}{}) }() // an end that is gone is noticed by who reads
 	}
+	return nil
 }
 
-// close returns when nothing is written any more.
-func (l *Learner) close() error {
+// close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
+func (l *Learner) close(next *peer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
+	if next != nil {
+		l.other = next
+	}
+	l.tell()
 	if l.offline == nil {
 		return nil
 	}
-	l.offline.Suspend()
+	err := errors.Join(l.offline.Close(), l.journal.Close())
 	l.offline = nil
-	return l.journal.Close()
+	return err
 }
 
 // useMaps makes the learner without agent write these maps from now on.
-func (l *Learner) useMaps(m policymap.Maps) {
+func (l *Learner) useMaps(m policymap.Maps, lock *policymap.Lock) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.maps = m
-	if l.offline != nil {
-		l.offline.UseMaps(m)
+	l.maps, l.lock = m, lock
+	if l.offline == nil {
+		return nil
 	}
+	return l.offline.UseMaps(m, lock)
 }
 
-// setAgent makes the agent learn names from now on; with nil, the learner without agent does.
+// setAgent has the agent be asked from now on; nil: there is none.
 func (l *Learner) setAgent(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.agent = p
-	if l.offline == nil {
-		return
-	}
-	if p != nil {
-		l.offline.Suspend()
-	} else {
-		l.offline.Resume()
-	}
+	l.tell()
+}
+
+// setOther has another proxy be asked, which has the journal; nil: there is none.
+func (l *Learner) setOther(p *peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.other = p
+	l.tell()
 }
 
 // learned is what the journal has, up to a mark.
@@ -111,36 +160,86 @@ func (l *Learner) forget(mark uint64) error {
 	return l.journal.Remove(mark)
 }
 
+// turnTimeout is how long Learn waits for somebody who can learn: an agent or a proxy that is just coming.
+const turnTimeout = 100 * time.Millisecond
+
+// turnRetry is the time between two looks at the lock of the maps, of which nobody tells.
+const turnRetry = 5 * time.Millisecond
+
 // Learn implements [policy.Learner]. All is done in what it returns: an agent has to be asked, or the kernel.
 func (l *Learner) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	return func(ctx context.Context) error { return l.learn(ctx, endpoint, name, addresses) }, nil
 }
 
 func (l *Learner) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
+	body := learn{endpoint, name, addresses}
+	until := time.Now().Add(turnTimeout)
 	for {
-		agent, alone := l.now()
-		if agent != nil {
-			err := askAgent(ctx, agent, alone, learn{endpoint, name, addresses})
-			if !errors.Is(err, errPeerGone) {
-				return err
-			}
-			l.leave(agent)
-			continue
+		known, err := l.tryLearn(ctx, body)
+		if !errors.Is(err, ErrNoAgent) && !errors.Is(err, errPeerGone) {
+			return err
 		}
-		if alone == nil {
+		if ctx.Err() != nil || time.Now().After(until) {
 			return fmt.Errorf("learn %s: %w", name, ErrNoAgent)
 		}
-		switch err := alone.Learn(ctx, endpoint, name, addresses); {
-		case errors.Is(err, offline.ErrSuspended): // an agent has come
-		case errors.Is(err, offline.ErrProtected):
-			return nil // as an agent does: what an address of the cluster is, no name changes
-		default:
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
+		select {
+		case <-known:
+		case <-ctx.Done():
+		case <-time.After(turnRetry):
 		}
 	}
+}
+
+// tryLearn returns [ErrNoAgent] when nobody can learn, and errPeerGone when who was asked has gone. known is closed when it is to be tried again.
+func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct{}, err error) {
+	l.mu.Lock()
+	asked, alone, known := l.agent, l.offline, l.changed
+	if l.other != nil && (asked == nil || !l.isWritten()) {
+		asked = l.other
+	}
+	l.mu.Unlock()
+	if alone != nil {
+		switch err := alone.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
+		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), errors.Is(err, offline.ErrStale) && asked != nil:
+		case errors.Is(err, offline.ErrProtected):
+			return known, nil // as an agent does: what an address of the cluster is, no name changes
+		default:
+			return known, err
+		}
+	}
+	if asked != nil {
+		err := askAgent(ctx, asked, alone, body)
+		if errors.Is(err, errPeerGone) {
+			l.leave(asked)
+		}
+		if err != nil && !l.asks(asked) { // it is ending
+			err = ErrNoAgent
+		}
+		return known, err
+	}
+	if alone != nil && alone.InForce(body.Name, body.Addresses) {
+		return known, nil
+	}
+	return known, ErrNoAgent
+}
+
+// isWritten reports whether another process writes the maps: the agent does. It expects the lock, and that this process does not write.
+func (l *Learner) isWritten() bool {
+	if l.lock == nil || l.offline != nil {
+		return false
+	}
+	err := l.lock.TryLock()
+	if err == nil {
+		err = l.lock.Unlock()
+	}
+	return errors.Is(err, policymap.ErrLocked)
+}
+
+// asks reports whether the agent or proxy is one that learns.
+func (l *Learner) asks(p *peer) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.agent == p || l.other == p
 }
 
 // askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.
@@ -163,21 +262,26 @@ func askAgent(ctx context.Context, agent *peer, alone *offline.Learner, body lea
 	return err
 }
 
-func (l *Learner) now() (*peer, *offline.Learner) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.agent, l.offline
+// learnFor learns for another proxy, which has given up by then.
+func (l *Learner) learnFor(ctx context.Context, m *message) error {
+	var body learn
+	if err := json.Unmarshal(m.Body, &body); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
+	return l.learn(ctx, body.Endpoint, body.Name, body.Addresses)
 }
 
-// leave lets names be learned without the agent, which is gone. It does nothing when another agent has come.
-func (l *Learner) leave(agent *peer) {
+// leave forgets an agent, or another proxy, that is gone. It does nothing when another one has come.
+func (l *Learner) leave(gone *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.agent != agent {
-		return
+	if l.agent == gone {
+		l.agent = nil
 	}
-	l.agent = nil
-	if l.offline != nil {
-		l.offline.Resume()
+	if l.other == gone {
+		l.other = nil
 	}
+	l.tell()
 }

@@ -26,10 +26,11 @@ const (
 	methodRules         = "rules"          // agent: answered when the proxy has the rules
 	methodChanged       = "changed"        // agent: connections are to be decided about anew; a notification
 	methodCloseEndpoint = "close-endpoint" // agent: answered when the endpoint's connections have ended
-	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath
+	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath; also between two proxies
 	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
 	methodReport        = "report"         // proxy: how it is; a notification
-	methodTakeNames     = "take-names"     // agent: learns names from now on; answered with what the proxy has learned
+	methodTakeNames     = "take-names"     // agent: answered with what the proxy has learned
+	methodNames         = "names"          // proxy: there may be names to take by now; a notification
 	methodReplayed      = "replayed"       // agent: what the proxy has learned without it is in the datapath and on the disk
 	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
 	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
@@ -43,8 +44,6 @@ type hello struct {
 	Version string   `json:"version"` // of the program, for people
 	Sockets []uint32 `json:"sockets,omitempty"`
 	Rules   snapshot `json:"rules"`
-	// TakeNames is whether the agent learns names from now on. One that starts does so later, when it is about to write policies.
-	TakeNames bool `json:"takeNames,omitempty"`
 }
 
 // welcome answers a hello.
@@ -53,7 +52,6 @@ type welcome struct {
 	Version  string   `json:"version"`
 	PID      int      `json:"pid"`
 	Rejected rejected `json:"rejected,omitempty"`
-	learned           // nothing, unless the agent takes names
 }
 
 // learned is what the proxy has learned of names without an agent, up to Mark.

@@ -52,7 +52,7 @@ type Remote struct {
 	sessions map[*session]struct{} // connections to the proxy, and to former ones whose requests have not ended
 	current  *session              // nil while no proxy is connected
 	arrived  chan struct{}         // closed when current is set
-	taking   bool                  // the agent learns names: policies are about to be written, or are
+	taking   bool                  // policies are about to be written, or are: nothing else learns names
 	held     redirect.Sockets
 	lastErr  error // of the last dial, while no proxy is connected
 }
@@ -144,6 +144,9 @@ func (r *Remote) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 		refused, err := r.send(ctx, s, needed)
 		if errors.Is(err, errPeerGone) {
 			r.leave(s)
+			continue
+		}
+		if err != nil && !r.isCurrent(s) { // it was replaced meanwhile
 			continue
 		}
 		if err != nil {
@@ -338,7 +341,7 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	sent := sync.OnceFunc(func() { <-s.sending })
 	defer sent()
 	rules := r.snapshot()
-	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: rules, TakeNames: r.takes()}
+	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: rules}
 	files, err := r.heldFiles(&h)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
@@ -349,29 +352,15 @@ func (r *Remote) connect(ctx context.Context, serving *sync.WaitGroup) (_ *sessi
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	if h.TakeNames {
-		r.replay(s, w.learned)
-	}
 	s.version, s.refused = rules.Version, w.Rejected
 	sent()
-	if !h.TakeNames && r.takes() { // since the greeting
-		if err := r.takeNames(greeting, s); err != nil {
-			return nil, nil, errors.Join(err, conn.Close())
-		}
-		h.TakeNames = true
-	}
 	r.mu.Lock()
-	late := r.taking && !h.TakeNames
 	s.status.PID, s.status.Version, s.status.Connected = w.PID, w.Version, true
 	newer := r.version
-	if !late {
-		r.current = s
-		close(r.arrived)
-	}
+	r.current = s
+	close(r.arrived)
 	r.mu.Unlock()
-	if late {
-		return nil, nil, errors.Join(errors.New("the agent takes names: the proxy is greeted anew"), conn.Close())
-	}
+	r.takeNamesLater(s)
 	r.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(rules.Rules))
 	if newer > rules.Version { // changes that did not find this session
 		r.sendLater(s, newer)
@@ -404,6 +393,12 @@ func (r *Remote) heldFiles(h *hello) (files []*os.File, err error) {
 		files = append(files, file)
 	}
 	return files, nil
+}
+
+func (r *Remote) isCurrent(s *session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current == s
 }
 
 // leave has callers wait for the next session.
@@ -455,7 +450,11 @@ func (r *Remote) handle(ctx context.Context, s *session, m message, end func()) 
 			s.status.Err = errors.New(body.Error)
 		}
 		return nil
+	case methodNames:
+		r.takeNamesLater(s)
+		return nil
 	case methodReplaced:
+		r.leave(s)
 		end()
 		return nil
 	}

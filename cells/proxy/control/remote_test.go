@@ -109,30 +109,22 @@ func TestRemoteRefused(t *testing.T) {
 	}
 }
 
-// TestRemoteTakesNames: the agent takes what the proxy has learned when it is about to write policies, and with the greeting of each proxy that comes later.
+// TestRemoteTakesNames: the agent takes what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy says that there are
+// names.
 func TestRemoteTakesNames(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
 	r, n := startRemoteAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
-	had := func(name string) learned { return learned{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5} }
-	forgotten := make(chan uint64, 10)
-	serve := func(name string, greeted chan<- bool) handler {
+	forgotten, asked := make(chan uint64, 10), make(chan string, 10)
+	serve := func(name string) handler {
 		return func(ctx context.Context, m message) (any, []*os.File, error) {
 			switch m.Method {
 			case methodHello:
-				var h hello
-				if err := json.Unmarshal(m.Body, &h); err != nil {
-					return nil, nil, err
-				}
-				greeted <- h.TakeNames
-				w := welcome{Protocol: 1}
-				if h.TakeNames {
-					w.learned = had(name)
-				}
-				return w, nil, nil
+				return welcome{Protocol: 1}, nil, nil
 			case methodTakeNames:
-				return had(name), nil, nil
+				asked <- name
+				return learned{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
 			case methodReplayed:
 				var body replayed
 				if err := json.Unmarshal(m.Body, &body); err != nil {
@@ -152,21 +144,30 @@ func TestRemoteTakesNames(t *testing.T) {
 		if mark := <-forgotten; mark != 5 {
 			t.Errorf("forgotten up to %d", mark)
 		}
+		if got := <-asked; got != name {
+			t.Errorf("asked %s, want %s", got, name)
+		}
 	}
-	greeted := make(chan bool, 1)
-	end := proxy.next(serve("first", greeted))
-	if <-greeted {
-		t.Error("an agent that starts takes names at once")
-	}
+	first := proxy.nextPeer(serve("first"))
 	if _, err := r.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := first.notify(methodNames, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.call(t.Context(), "nothing", nil, nil); err == nil { // the notification was handled before
+		t.Error("the agent knows a call that there is not")
+	}
+	if len(asked) > 0 {
+		t.Error("an agent that starts takes names at once")
+	}
 	r.TakeNames(t.Context())
 	expect("first")
-	end()
-	proxy.next(serve("second", greeted))
-	if !<-greeted {
-		t.Error("an agent that has policies in force does not take names")
+	_ = first.wire.close()
+	second := proxy.nextPeer(serve("second"))
+	expect("second")
+	if err := second.notify(methodNames, struct{}{}); err != nil {
+		t.Fatal(err)
 	}
 	expect("second")
 }
@@ -193,42 +194,27 @@ func TestRemoteTakeNamesUnanswered(t *testing.T) {
 	proxy.next(hangs) // it connects again
 }
 
-// TestRemoteTakeNamesFails: a proxy that has answered the greeting, and goes when it is to give its names, is none: who waits does so until his time ends, and the next proxy is used.
+// TestRemoteTakeNamesFails: a proxy that cannot give its names is connected to anew.
 func TestRemoteTakeNamesFails(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startRemoteAt(t, socket)
-	first := make(chan error, 1)
-	go func() { first <- r.Prepare(t.Context(), someRules) }()
-	refused := make(chan struct{})
+	r, n := startRemoteAt(t, socket)
+	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	r.TakeNames(t.Context()) // there is no proxy yet
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
-		switch m.Method {
-		case methodHello:
-			r.TakeNames(ctx) // there is no proxy yet
-			return welcome{Protocol: 1}, nil, nil
-		case methodTakeNames:
-			close(refused)
+		if m.Method == methodTakeNames {
+			return refuse(ctx, m)
 		}
-		return refuse(ctx, m)
+		return welcome{Protocol: 1}, nil, nil
 	})
-	<-refused
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- r.Prepare(ctx, map[uint32]model.Layer7{9: {}}) }()
-	select {
-	case err := <-done:
-		if err == nil {
-			t.Error("a proxy that has gone has rules")
+	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
+		if m.Method == methodTakeNames {
+			return learned{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
 		}
-	case <-time.After(5 * time.Second):
-		t.Fatal("Prepare goes on after its time")
-	}
-	proxy.next(func(context.Context, message) (any, []*os.File, error) {
 		return welcome{Protocol: 1, PID: 4711}, nil, nil
 	})
-	if err := <-first; err != nil {
-		t.Error(err)
+	if got := <-n.replayed; len(got) != 1 {
+		t.Errorf("replayed %+v", got)
 	}
 	if s := r.Status(); s.PID != 4711 {
 		t.Errorf("status %+v", s)

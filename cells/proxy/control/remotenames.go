@@ -2,15 +2,10 @@ package control
 
 import (
 	"context"
+	"errors"
 
 	"porin.dev/porin/cells/policy"
 )
-
-func (r *Remote) takes() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.taking
-}
 
 // TakeNames implements [policy.NameKeeper]. A proxy that does not answer has to connect again.
 func (r *Remote) TakeNames(ctx context.Context) {
@@ -18,12 +13,22 @@ func (r *Remote) TakeNames(ctx context.Context) {
 	r.taking = true
 	s := r.current
 	r.mu.Unlock()
-	if s == nil {
-		return
+	if s != nil {
+		r.takeNames(ctx, s)
 	}
-	if err := r.takeNames(ctx, s); err != nil {
-		r.log.Warn("what the proxy has learned of names is taken over when it connects next", "error", err)
-		_ = s.peer.wire.close()
+}
+
+// takeNamesLater takes names that the proxy has learned, if they were not before: not until policies are about to be written.
+func (r *Remote) takeNamesLater(s *session) {
+	r.mu.Lock()
+	taking := r.taking
+	r.mu.Unlock()
+	if taking {
+		s.background(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+			defer cancel()
+			r.takeNames(ctx, s)
+		})
 	}
 }
 
@@ -32,14 +37,18 @@ func (r *Remote) KeepNames(c policy.NameClasses, inForce uint32) {
 	classFiles(r.cfg.Socket, r.log).KeepNames(c, inForce)
 }
 
-// takeNames has the proxy learn no names any more.
-func (r *Remote) takeNames(ctx context.Context, s *session) error {
+// takeNames has the names be known that the proxy has learned.
+func (r *Remote) takeNames(ctx context.Context, s *session) {
 	var answer learned
-	if _, err := s.peer.call(ctx, methodTakeNames, struct{}{}, &answer); err != nil {
-		return err
+	_, err := s.peer.call(ctx, methodTakeNames, struct{}{}, &answer)
+	if err == nil {
+		r.replay(s, answer)
+		return
 	}
-	r.replay(s, answer)
-	return nil
+	if !errors.Is(err, errPeerGone) {
+		r.log.Warn("what the proxy has learned of names is taken over when it connects next", "error", err)
+		_ = s.peer.wire.close()
+	}
 }
 
 // replay has the names be known that the proxy has learned.

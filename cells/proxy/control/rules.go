@@ -76,7 +76,13 @@ func (s *Server) update(ctx context.Context, p *peer, rules snapshot) (rejected,
 		return nil, nil
 	}
 	s.version = rules.Version
-	return s.apply(ctx, rules)
+	refused, err := s.apply(ctx, rules)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.handingOver { // meanwhile: the next proxy does not know of these rules
+		err = errReplaced
+	}
+	return refused, err
 }
 
 // apply has the proxy use the rules, and no others unless they are partial. It expects updating.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +22,8 @@ import (
 
 // Maps are the agent's. A proxy opens them when an agent connects, which may have made them anew.
 type Maps interface {
-	// Open opens them, and calls use with those of policies before it closes others.
-	Open(use func(policymap.Maps)) error
+	// Open opens them, and calls use with those of policies and their lock before it closes others.
+	Open(use func(policymap.Maps, *policymap.Lock) error) error
 }
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
@@ -33,6 +35,7 @@ type Server struct {
 	replaced func() // has the process end, when another one has taken over
 	log      *slog.Logger
 	file     rulesFile
+	handOver time.Duration // how long the next proxy may take to serve
 
 	serving sync.WaitGroup // of connections and loops
 	ctx     context.Context
@@ -59,7 +62,7 @@ type Server struct {
 func NewServer(cfg Config, p *proxy.Proxy, m Maps, learner *Learner, replaced func(), log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, proxy: p, maps: m, learner: learner, replaced: replaced, log: log, agents: map[*peer]struct{}{}, greeted: make(chan struct{}),
-		file: rulesFile{cfg.StateDir},
+		file: rulesFile{cfg.StateDir}, handOver: handOverTimeout,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	p.OnListeners(s.listens)
@@ -78,7 +81,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.serving.Go(s.reportLoop)
-	s.learner.open()
+	s.serving.Go(func() { s.learner.open(s.ctx) })
 	s.mu.Lock()
 	s.started, s.resumed = true, took
 	s.mu.Unlock()
@@ -94,17 +97,22 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
 	listener, lock := s.listener, s.lock
+	s.lock = nil
+	agents := slices.Collect(maps.Keys(s.agents))
 	s.mu.Unlock()
 	var errs []error
 	if listener != nil {
 		errs = append(errs, ignoreClosed(listener.Close()))
 	}
-	errs = append(errs, s.proxy.Stop(ctx), s.learner.close())
-	s.cancel()
-	s.serving.Wait()
-	if lock != nil {
+	if lock != nil { // another one may start while requests end
 		errs = append(errs, lock.Close())
 	}
+	for _, agent := range agents { // it is to connect to that one, when it comes
+		_ = agent.notify(methodReplaced, struct{}{})
+	}
+	errs = append(errs, s.proxy.Stop(ctx), s.learner.close(nil))
+	s.cancel()
+	s.serving.Wait()
 	return errors.Join(errs...)
 }
 
@@ -185,23 +193,15 @@ func (s *Server) gone(c *serverConn, err error) {
 	if agent && s.ctx.Err() == nil {
 		s.log.Info("the agent has left; goes on with the rules that it gave", "error", err)
 	}
-	if c.handedOver {
-		s.mu.Lock()
-		s.handingOver = false
-		_ = s.listener.SetDeadline(time.Time{})
-		s.mu.Unlock()
-		s.serving.Go(s.accept)
-		if err := s.proxy.Resume(); err != nil {
-			s.log.Error("another process was to take over, and has left; the way into the proxy is not as it should be", "error", err)
-		}
-	}
+	c.takeBack("another process was to take over, and has left")
 }
 
 // serverConn is a connection to an agent, or to the next proxy.
 type serverConn struct {
 	server     *Server
 	peer       *peer
-	handedOver bool // the next proxy has what it needs, and does not serve yet
+	handedOver bool // the next proxy has what it needs, and does not serve yet; guarded by the server's lock
+	decided    context.CancelFunc
 }
 
 // handle implements [handler].
@@ -227,8 +227,9 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		}
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
 	case methodTakeNames:
-		answer, err := c.server.takeNames(c.peer)
-		return answer, nil, err
+		return c.server.learner.learned(), nil, nil
+	case methodLearn:
+		return nil, nil, c.server.learner.learnFor(ctx, &m)
 	case methodReplayed:
 		var body replayed
 		if err := json.Unmarshal(m.Body, &body); err != nil {

@@ -17,8 +17,14 @@ import (
 	"porin.dev/porin/internal/version"
 )
 
-// takeOverTimeout is how long the proxy that serves may take to give its place.
-const takeOverTimeout = 10 * time.Second
+const (
+	// takeOverTimeout is how long a proxy that takes over may take until it serves.
+	takeOverTimeout = 10 * time.Second
+	// handOverTimeout is how long the one that serves waits for it, which goes on then.
+	handOverTimeout = 15 * time.Second
+	// servingWait is how long one that serves waits for the former one to stop that. It goes on then, unless that answers that it has gone on.
+	servingWait = 5 * time.Second
+)
 
 // takeOver asks the proxy that serves the socket for its place. It returns false when there is none.
 func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
@@ -31,9 +37,16 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the proxy that serves %s for its place: %w", s.cfg.Socket, err)
 	}
-	p := newPeer(conn, func(context.Context, message) (any, []*os.File, error) { return nil, nil, errors.New("not an agent") })
-	s.serving.Go(func() { _ = p.serve(ctx) })
-	defer func() { _ = p.wire.close() }()
+	p := newPeer(conn, s.handleFormer)
+	s.serving.Go(func() {
+		_ = p.serve(s.ctx) // the former one may ask until its last query is answered
+		s.learner.leave(p)
+	})
+	defer func() {
+		if !took {
+			_ = p.wire.close()
+		}
+	}()
 	var given handover
 	files, err := p.call(ctx, methodTakeOver, hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of()}, &given)
 	if errors.Is(err, errPeerGone) {
@@ -45,15 +58,50 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err := s.take(given, files); err != nil {
 		return false, err
 	}
+	s.learner.setOther(p)
 	if err := s.begin(ctx, given); err != nil {
 		return false, err
 	}
-	if _, err := p.call(ctx, methodServing, nil, nil); err != nil && !errors.Is(err, errPeerGone) { // it may have been killed meanwhile
-		// It goes on, and repairs what this one has changed.
+	s.learner.setOther(nil) // queries wait for the journal, which the former one closes now
+	if err := s.replace(p); err != nil {
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
 	}
 	s.log.Info("has taken over from the former proxy", "sets", len(given.Rules.Rules))
 	return true, nil
+}
+
+// replace has the former proxy end. From the call on it is that one which decides: with an error it goes on, and repairs what this one has changed.
+func (s *Server) replace(former *peer) error {
+	answered := make(chan error, 1)
+	s.serving.Go(func() {
+		_, err := former.call(s.ctx, methodServing, nil, nil)
+		if errors.Is(err, errPeerGone) || s.ctx.Err() != nil { // it may have been killed meanwhile
+			err = nil
+		}
+		answered <- err
+	})
+	select {
+	case err := <-answered:
+		return err
+	case <-time.After(servingWait):
+	}
+	s.log.Warn("the former proxy does not answer: goes on without it")
+	s.serving.Go(func() {
+		if err := <-answered; err != nil {
+			s.log.Error("the former proxy goes on: this one ends", "error", err)
+			s.replaced()
+		}
+	})
+	return nil
+}
+
+// handleFormer answers the proxy that this one has taken over from. It implements [handler].
+func (s *Server) handleFormer(ctx context.Context, m message) (any, []*os.File, error) {
+	defer func() { closeFiles(m.files) }()
+	if m.Method != methodLearn {
+		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("the next proxy knows no call %q", m.Method))
+	}
+	return nil, nil, s.learner.learnFor(ctx, &m)
 }
 
 // greetWait is how long a proxy that takes over waits for the agent, which the former one has told.
@@ -152,6 +200,14 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 		return nil, nil, err
 	}
 	c.handedOver, s.handingOver = true, true
+	deciding, decided := context.WithTimeout(s.ctx, s.handOver)
+	c.decided = decided
+	s.serving.Go(func() {
+		<-deciding.Done()
+		if errors.Is(deciding.Err(), context.DeadlineExceeded) {
+			c.takeBack("another process was to take over, and is silent")
+		}
+	})
 	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil}
 	var files []*os.File
 	for _, place := range answer.Sockets {
@@ -181,18 +237,38 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	return answer, files, nil
 }
 
+// takeBack has this proxy go on, unless the next one serves.
+func (c *serverConn) takeBack(why string) {
+	s := c.server
+	s.mu.Lock()
+	if !c.handedOver {
+		s.mu.Unlock()
+		return
+	}
+	c.decided()
+	c.handedOver, s.handingOver = false, false
+	_ = s.listener.SetDeadline(time.Time{})
+	s.mu.Unlock()
+	s.log.Warn("goes on as the proxy: " + why)
+	s.serving.Go(s.accept)
+	if err := s.proxy.Resume(); err != nil {
+		s.log.Error("the way into the proxy is not as it should be", "error", err)
+	}
+}
+
 // leave ends this proxy: the next one accepts connections.
 func (c *serverConn) leave() error {
 	s := c.server
 	s.mu.Lock()
 	if !c.handedOver {
 		s.mu.Unlock()
-		return fault.New(fault.Conflict, "nothing was handed over on this connection")
+		return fault.New(fault.Conflict, "nothing is handed over on this connection, or not any more")
 	}
+	c.decided()
 	c.handedOver, s.stopping = false, true
 	listener := s.listener
 	s.mu.Unlock()
-	err := errors.Join(ignoreClosed(listener.Close()), s.learner.close()) // the next one opens the journal
+	err := errors.Join(ignoreClosed(listener.Close()), s.learner.close(c.peer)) // the next one opens the journal
 	s.log.Info("another process has taken over")
 	s.replaced()
 	return err

@@ -16,8 +16,10 @@ import (
 )
 
 var (
-	// ErrSuspended is returned while an agent is there: it learns names.
-	ErrSuspended = fault.New(fault.Unavailable, "names are learned by the agent")
+	// ErrAgent is returned while an agent is there: it learns names.
+	ErrAgent = fault.New(fault.Unavailable, "names are learned by the agent")
+	// ErrClosed is returned after [Learner.Close], and before there are maps.
+	ErrClosed = fault.New(fault.Unavailable, "no maps are open to learn names")
 	// ErrStale is returned when nobody has told of the classes of the policies that are in the datapath.
 	ErrStale = fault.New(fault.Unavailable, "it is not known what the policies in the datapath have reserved for names")
 	// ErrNotReserved is returned for a name whose address would need a class that only an agent can make.
@@ -36,7 +38,7 @@ type Counts struct {
 	Full        uint64
 }
 
-// Learner learns names in the place of an agent. It begins suspended.
+// Learner learns names in the place of an agent. Whether an agent is there it knows by the [policymap.Lock].
 type Learner struct {
 	journal *Journal
 	source  Source
@@ -44,38 +46,32 @@ type Learner struct {
 
 	mu      sync.Mutex // guards the fields below; held while something is written
 	writer  *policymap.NameWriter
-	active  bool
+	lock    *policymap.Lock
+	locked  bool     // this learner has it
 	classes *classes // of the policies that were in the datapath last; nil: none are known
 	counts  Counts
-	// now has classes that addresses of names have in the datapath, as long as no agent can have changed them: a known name asks the kernel for its revision alone.
+	// now has classes that addresses of names have in the datapath, under the revision of classes: a known name asks the kernel for its revision alone. They were read under the
+	// lock, and the first write of an agent that gets it has another revision.
 	now map[netip.Addr]engine.ClassID
 }
 
-// New returns a learner for the maps of the policy, whose classes it reads from the source.
-func New(maps policymap.Maps, journal *Journal, source Source) *Learner {
-	return &Learner{writer: policymap.NewNameWriter(maps), journal: journal, source: source, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
+// New returns a learner for the maps of the policy and their lock, whose classes it reads from the source. A learner of nil maps has to be told of others.
+func New(maps policymap.Maps, lock *policymap.Lock, journal *Journal, source Source) *Learner {
+	return &Learner{writer: policymap.NewNameWriter(maps), lock: lock, journal: journal, source: source, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
 }
 
-// UseMaps has other maps be written from now on: an agent that was updated may have others. When it returns, those of before may be closed.
-func (l *Learner) UseMaps(maps policymap.Maps) {
+// UseMaps has other maps be written from now on: an agent that was updated may have others. When it returns, those of before may be closed, and their lock.
+func (l *Learner) UseMaps(maps policymap.Maps, lock *policymap.Lock) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.writer = policymap.NewNameWriter(maps)
+	err := l.writer.Close()
+	l.writer, l.lock, l.classes = policymap.NewNameWriter(maps), lock, nil
 	clear(l.now)
+	return err
 }
 
-// Suspend returns when nothing is being written. Until Resume nothing will be: an agent must write nothing before.
-func (l *Learner) Suspend() { l.setActive(false) }
-
-// Resume has names be learned from now on, as no agent is there any more.
-func (l *Learner) Resume() { l.setActive(true) }
-
-func (l *Learner) setActive(active bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.active = active
-	clear(l.now)
-}
+// Close returns when nothing is being written, and nothing will be: [ErrClosed]. The journal stays open.
+func (l *Learner) Close() error { return l.UseMaps(policymap.Maps{}, nil) }
 
 // Counts returns what became of names.
 func (l *Learner) Counts() Counts {
@@ -111,10 +107,18 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 	return nil
 }
 
-func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Address) error {
-	if !l.active {
-		return ErrSuspended
+func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Address) (err error) {
+	if l.lock == nil {
+		return ErrClosed
 	}
+	if err := l.lock.TryLock(); err != nil {
+		return fmt.Errorf("%w: %w", ErrAgent, err)
+	}
+	l.locked = true
+	defer func() {
+		l.locked = false
+		err = errors.Join(err, l.lock.Unlock())
+	}()
 	if err := l.read(); err != nil {
 		return err
 	}
@@ -155,7 +159,7 @@ func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Addres
 func (l *Learner) InForce(name string, addresses []dnsname.Address) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.read() != nil {
+	if l.lock == nil || l.read() != nil {
 		return false
 	}
 	rules := l.classes.matching(name)
@@ -243,7 +247,7 @@ func (l *Learner) class(addr netip.Addr) (class engine.ClassID, inside bool, err
 const maxNow = 1 << 16
 
 func (l *Learner) note(addr netip.Addr, class engine.ClassID) {
-	if !l.active { // an agent may change it
+	if !l.locked { // an agent may change it
 		return
 	}
 	if len(l.now) >= maxNow {

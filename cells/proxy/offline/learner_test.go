@@ -35,6 +35,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // enforcer writes the maps as the datapath's does.
 type enforcer struct {
 	maps policymap.Maps
+	lock *policymap.Lock
 
 	mu     sync.Mutex // guards the field below
 	writer *policymap.Writer
@@ -46,6 +47,14 @@ func idsOf(locals map[string]policy.Local) map[string]uint16 {
 		ids[key] = local.ID
 	}
 	return ids
+}
+
+func (x *enforcer) Own(ctx context.Context) error {
+	err := x.lock.Lock(ctx)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writer.Beside(err != nil)
+	return err
 }
 
 func (x *enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[string]policy.Local) error {
@@ -108,6 +117,17 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
+// lock is that of the maps, not taken.
+func (n *node) lock(t testing.TB) *policymap.Lock {
+	t.Helper()
+	l, err := policymap.OpenLock(n.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 // keeper is of an agent that has no proxy to ask.
 type keeper struct{ offline.ClassFiles }
 
@@ -126,7 +146,7 @@ type agent struct {
 // begin starts an agent that has restored nothing yet.
 func (n *node) begin(t testing.TB) *agent {
 	t.Helper()
-	a := &agent{node: n, enforcer: &enforcer{maps: n.maps, writer: policymap.New(n.maps)}}
+	a := &agent{node: n, enforcer: &enforcer{maps: n.maps, lock: n.lock(t), writer: policymap.New(n.maps)}}
 	a.names = policy.NewNames(policy.Config{Dir: n.dir}, nil, quiet)
 	a.queue = policy.NewQueue(engine.Config{}, a.enforcer, nil, a.names, quiet)
 	a.queue.KeepNamesWith(keeper{n.classes()})
@@ -153,7 +173,7 @@ func (a *agent) restore(t testing.TB, live ...endpoint.Endpoint) {
 func (a *agent) stop(t testing.TB) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	if err := errors.Join(a.queue.Stop(ctx), a.policies.Stop(ctx)); err != nil {
+	if err := errors.Join(a.queue.Stop(ctx), a.policies.Stop(ctx), a.enforcer.lock.Unlock()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -235,13 +255,11 @@ func TestLearnWhileAgentsDie(t *testing.T) {
 	for i := range 5 {
 		name := fmt.Sprintf("n%d.example", i)
 		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String()
-		proxy.Suspend()
 		next := n.begin(t)
 		if i%2 == 0 {
 			next.restore(t, web, other)
 		}
 		next.stop(t)
-		proxy.Resume()
 		if err := proxy.Learn(t.Context(), web.ID, name, named(addr)); err != nil {
 			t.Errorf("after agent %d: %v", i, err)
 		}
@@ -253,7 +271,7 @@ func TestLearnWhileAgentsDie(t *testing.T) {
 	}
 }
 
-// proxy is a learner that is active.
+// proxy is a learner.
 func (n *node) proxy(t testing.TB) (*offline.Learner, *offline.Journal) {
 	return n.proxyOf(t, "journal")
 }
@@ -262,8 +280,12 @@ func (n *node) proxyOf(t testing.TB, journal string) (*offline.Learner, *offline
 	t.Helper()
 	j := n.journal(t, journal)
 	t.Cleanup(func() { _ = j.Close() })
-	l := offline.New(n.maps, j, n.classes().Read)
-	l.Resume()
+	l := offline.New(n.maps, n.lock(t), j, n.classes().Read)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return l, j
 }
 
@@ -330,13 +352,12 @@ func TestLearnAndReplay(t *testing.T) {
 
 	next := n.begin(t)
 	defer next.stop(t)
-	proxy.Suspend()
-	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrSuspended) {
-		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrSuspended)
-	}
 	lookups, mark := journal.List()
 	next.names.Replay(lookups)
 	next.restore(t, web, other)
+	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrAgent) {
+		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrAgent)
+	}
 	if err := next.names.FinishReplay(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +388,7 @@ func TestInForce(t *testing.T) {
 			addresses []dnsname.Address
 			want      bool
 		}{
-			{"www.example", named(a, c), true}, {"db.example", named(a), true}, {"www.example", named(a, b), false}, {"no.rule", named(b), true},
+			{"www.example", named(a, c), true}, {"db.example", named(a), true}, {"www.example", named(a, "192.0.2.77"), false}, {"no.rule", named(b), true},
 			{"www.example", named(other.Addresses.IPv4.String()), true}, {"www.example", nil, true},
 		} {
 			if got := proxy.InForce(row.name, row.addresses); got != row.want {
@@ -375,8 +396,6 @@ func TestInForce(t *testing.T) {
 			}
 		}
 	}
-	check("no agent is there")
-	proxy.Suspend()
 	check("an agent is there")
 	if err := policy.LearnAndWait(t.Context(), agent.names, web.ID, "www.example", named(b)); err != nil {
 		t.Fatal(err)
@@ -384,7 +403,14 @@ func TestInForce(t *testing.T) {
 	if !proxy.InForce("www.example", named(b)) {
 		t.Error("an address that the agent has learned meanwhile is not in force")
 	}
+	if err := policy.LearnAndWait(t.Context(), agent.names, web.ID, "db.example", named(c)); err != nil {
+		t.Fatal(err)
+	}
 	agent.stop(t)
+	if err := proxy.Learn(t.Context(), web.ID, "www.example", named(a)); err != nil {
+		t.Fatal(err)
+	}
+	check("no agent is there")
 	if err := os.Remove(n.classFile(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -407,12 +433,20 @@ func TestUseMaps(t *testing.T) {
 	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrStale) {
 		t.Errorf("with other maps: %v, want %v", err, offline.ErrStale)
 	}
-	proxy.UseMaps(now.maps)
+	if err := proxy.UseMaps(now.maps, now.lock(t)); err != nil {
+		t.Fatal(err)
+	}
 	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
 		t.Fatal(err)
 	}
 	old.reaches(t, "in the maps of before", web, a)
 	now.reaches(t, "in those of now", web, a, 443)
+	if err := proxy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrClosed) {
+		t.Errorf("after Close: %v, want %v", err, offline.ErrClosed)
+	}
 }
 
 // TestLearnByTheNextProxy: a proxy that was killed has left what the next one and the agent need.
@@ -438,16 +472,18 @@ func TestLearnByTheNextProxy(t *testing.T) {
 	}
 }
 
-// TestLearnWhileAgentStays: an agent that the proxy has lost for a while takes what was written, and removes what it does not want.
-func TestLearnWhileAgentStays(t *testing.T) {
+// TestReplayLate: an agent that hears of what a proxy has written when it has written its own policies takes it, and removes what it does not want.
+func TestReplayLate(t *testing.T) {
 	n := newNode(t)
-	agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
-	defer agent.stop(t)
+	before, web, other := n.start(t, egress("names", toName("*.example", "443")))
+	before.stop(t)
 	proxy, journal := n.proxy(t)
 	if err := errors.Join(proxy.Learn(t.Context(), web.ID, "a.example", named(a)), proxy.Learn(t.Context(), 60, "gone.example", named(b))); err != nil {
 		t.Fatal(err)
 	}
-	proxy.Suspend()
+	agent := n.begin(t)
+	defer agent.stop(t)
+	agent.restore(t, web, other)
 	lookups, _ := journal.List()
 	agent.names.Replay(lookups)
 	if err := agent.names.FinishReplay(t.Context()); err != nil {
@@ -455,6 +491,72 @@ func TestLearnWhileAgentStays(t *testing.T) {
 	}
 	n.reaches(t, "replayed", web, a, 443)
 	n.reaches(t, "of an endpoint that is not there", web, b)
+}
+
+// TestLearnBesideAgent: while an agent is there nothing is written, whether it has told the proxy of itself or not; when it is gone, names are learned.
+func TestLearnBesideAgent(t *testing.T) {
+	n := newNode(t)
+	agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
+	proxy, journal := n.proxy(t)
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrAgent) {
+		t.Errorf("beside an agent: %v, want %v", err, offline.ErrAgent)
+	}
+	n.reaches(t, "beside an agent", web, a)
+	if lookups, _ := journal.List(); len(lookups) > 0 {
+		t.Errorf("the journal has %v", lookups)
+	}
+	agent.stop(t)
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); err != nil {
+		t.Error(err)
+	}
+	n.reaches(t, "when the agent is gone", web, a, 443)
+}
+
+// TestAgentBesideSuspendedProxy: a proxy that was suspended while it writes keeps no agent from writing policies. It writes nothing when it goes on, and no other proxy
+// learns; when it lets go, the agent owns the maps, and proxies know what it has reserved.
+func TestAgentBesideSuspendedProxy(t *testing.T) {
+	n := newNode(t)
+	before, web, other := n.start(t, egress("names", toName("*.example", "443")))
+	before.stop(t)
+	suspended, revision := n.lock(t), n.revision(t)
+	if err := suspended.TryLock(); err != nil {
+		t.Fatal(err)
+	}
+	classes, err := n.classes().Read(revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var move policymap.NameMove
+	for _, class := range classes.Classes {
+		if len(class.Rules) > 0 {
+			move = policymap.NameMove{Address: netip.MustParseAddr(a), From: engine.FixedClass(model.World), To: class.Class}
+		}
+	}
+	late := policymap.NewNameWriter(n.maps)
+	defer late.Close()
+
+	agent := n.begin(t)
+	defer agent.stop(t)
+	agent.restore(t, web, other)
+	agent.put(t, egress("names", toName("*.test", "80")))
+	if err := late.Move(revision, []policymap.NameMove{move}); !errors.Is(err, policymap.ErrOtherRevision) {
+		t.Errorf("a proxy that goes on: %v, want %v", err, policymap.ErrOtherRevision)
+	}
+	n.reaches(t, "by a proxy that goes on", web, a)
+	if _, err := n.classes().Read(n.revision(t)); err == nil {
+		t.Error("proxies are told of policies while one of them may write")
+	}
+	if err := suspended.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func() error {
+		_, err := n.classes().Read(n.revision(t))
+		return err
+	})
+	proxy, _ := n.proxy(t)
+	if err := proxy.Learn(t.Context(), web.ID, "a.test", named(a)); !errors.Is(err, offline.ErrAgent) {
+		t.Errorf("beside the agent: %v, want %v", err, offline.ErrAgent)
+	}
 }
 
 // TestLearnRefuses: what cannot be used is an error, at once, and changes nothing.
@@ -467,6 +569,9 @@ func TestLearnRefuses(t *testing.T) {
 		SetBlocks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")},
 	})
 	agent.put(t, egress("others", toName("*.test", "80"))) // which is written after that
+	if err := agent.enforcer.lock.Unlock(); err != nil {   // as if it was gone
+		t.Fatal(err)
+	}
 	proxy, journal := n.proxy(t)
 	learn := func(name string, addresses ...string) error {
 		return proxy.Learn(t.Context(), web.ID, name, named(addresses...))
@@ -569,7 +674,7 @@ func TestLearnNotReserved(t *testing.T) {
 func BenchmarkLearn(bm *testing.B) {
 	n := newNode(bm)
 	agent, web, _ := n.start(bm, egress("names", toName("*.example", "443")))
-	defer agent.stop(bm)
+	agent.stop(bm)
 	proxy, _ := n.proxy(bm)
 	addresses := named(a, b, c)
 	bm.ReportAllocs()

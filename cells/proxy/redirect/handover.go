@@ -62,3 +62,16 @@ func (r *Redirect) Resume() error {
 	r.mu.Unlock()
 	return r.Repair()
 }
+
+// LetGo lets another process be the proxy, while connections of this one that are open go on. It is for one that does not accept any more, and changes nothing in the kernel
+// from now on.
+func (r *Redirect) LetGo() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lock == nil {
+		return nil
+	}
+	err := r.lock.Close()
+	r.lock, r.handedOver = nil, true
+	return err
+}

@@ -1,0 +1,252 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/policymap"
+	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/proxy/offline"
+	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/testutil"
+)
+
+// noListener is a [proxy.Listener] that serves nothing.
+type noListener struct{}
+
+func (noListener) Supports(model.Layer7) error                            { return nil }
+func (noListener) Prepare(context.Context, map[uint32]model.Layer7) error { return nil }
+func (noListener) Release([]uint32)                                       {}
+func (noListener) Changed()                                               {}
+func (noListener) CloseEndpoint(context.Context, uint16) error            { return nil }
+func (noListener) Serve(*redirect.Listeners)                              {}
+func (noListener) Stop(context.Context) error                             { return nil }
+func (noListener) Connections() (open int, accepted uint64)               { return 0, 0 }
+
+type noMaps struct{}
+
+func (noMaps) Open(func(policymap.Maps, *policymap.Lock) error) error { return nil }
+
+// newServer returns a proxy without rules, which touches nothing in the kernel, and what is closed when another one has taken over.
+func newServer(t *testing.T, dir string) (s *Server, replaced chan struct{}) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	cfg := Config{Socket: filepath.Join(dir, "s"), StateDir: dir}
+	p := proxy.New(redirect.New(redirect.Config{BPFRoot: dir}, nil, log), noListener{}, log)
+	replaced = make(chan struct{})
+	s, err := NewServer(cfg, p, noMaps{}, NewLearner(cfg, log), func() { close(replaced) }, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s, replaced
+}
+
+func (s *Server) start(t *testing.T) {
+	t.Helper()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.stop(t) })
+}
+
+func (s *Server) stop(t *testing.T) {
+	t.Helper()
+	if err := s.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// connect returns the other end of a connection to a proxy.
+func connect(t *testing.T, s *Server, handle handler) *peer {
+	t.Helper()
+	conn, err := dial(t.Context(), s.cfg.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPeer(conn, handle)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = p.serve(context.Background())
+	}()
+	t.Cleanup(func() {
+		_ = p.wire.close()
+		<-served
+	})
+	return p
+}
+
+func greeting() hello { return hello{Oldest: oldestProtocol, Newest: newestProtocol} }
+
+func (p *peer) greet(t *testing.T) {
+	t.Helper()
+	if _, err := p.call(t.Context(), methodHello, greeting(), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *peer) takeOver(t *testing.T) {
+	t.Helper()
+	files, err := p.call(t.Context(), methodTakeOver, greeting(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeFiles(files)
+}
+
+func (s *Server) agentCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.agents)
+}
+
+// TestTakeOverAborted: an agent that was sent to the next proxy, which has left, comes back by a new connection: its old one is not kept.
+func TestTakeOverAborted(t *testing.T) {
+	s, _ := newServer(t, t.TempDir())
+	s.start(t)
+	agent := connect(t, s, refuse)
+	agent.greet(t)
+	next := connect(t, s, refuse)
+	next.takeOver(t)
+	_ = next.wire.close()
+	connect(t, s, refuse).greet(t) // when this one accepts again
+	testutil.Eventually(t, func() error {
+		if n := s.agentCount(); n != 1 {
+			return errors.New("the agent's old connection is kept")
+		}
+		if _, err := agent.call(t.Context(), methodTakeNames, nil, nil); !errors.Is(err, errPeerGone) {
+			return errors.New("the agent's old connection is open")
+		}
+		return nil
+	})
+}
+
+// TestTakeOverSilent: a next proxy that does not begin to serve is not waited for for ever, and when it says later that it serves, it is told that it may not.
+func TestTakeOverSilent(t *testing.T) {
+	s, replaced := newServer(t, t.TempDir())
+	s.handOver = 50 * time.Millisecond
+	s.start(t)
+	next := connect(t, s, refuse)
+	next.takeOver(t)
+	connect(t, s, refuse).greet(t)
+	if _, err := next.call(t.Context(), methodServing, nil, nil); err == nil || errors.Is(err, errPeerGone) {
+		t.Errorf("it serves when the former one has gone on: %v, want an error of that", err)
+	}
+	select {
+	case <-replaced:
+		t.Error("the former proxy ends")
+	default:
+	}
+	connect(t, s, refuse).takeOver(t) // another one
+}
+
+// TestUpdateWhileHandingOver: rules that the next proxy does not know of are not confirmed.
+func TestUpdateWhileHandingOver(t *testing.T) {
+	s, _ := newServer(t, t.TempDir())
+	s.start(t)
+	agent := connect(t, s, refuse)
+	agent.greet(t)
+	connect(t, s, refuse).takeOver(t)
+	if _, err := agent.call(t.Context(), methodRules, snapshot{Version: 7}, nil); err == nil {
+		t.Error("rules are confirmed that the next proxy does not have")
+	}
+}
+
+// TestTakeOver hands journal and place to the next proxy, which starts while the former one ends.
+func TestTakeOver(t *testing.T) {
+	dir := t.TempDir()
+	former, replaced := newServer(t, dir)
+	former.start(t)
+	next, _ := newServer(t, dir)
+	next.start(t)
+	<-replaced
+	former.stop(t)
+	testutil.Eventually(t, func() error {
+		next.learner.mu.Lock()
+		defer next.learner.mu.Unlock()
+		if next.learner.offline == nil {
+			return errors.New("the next proxy has no journal")
+		}
+		return nil
+	})
+	connect(t, next, refuse).greet(t)
+}
+
+// TestStartWhileFormerStops: the next proxy does not wait for requests of one that was told to stop.
+func TestStartWhileFormerStops(t *testing.T) {
+	dir := t.TempDir()
+	former, _ := newServer(t, dir)
+	former.start(t)
+	former.serving.Add(1) // something that takes long
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		former.stop(t)
+	}()
+	testutil.Eventually(t, func() error {
+		conn, err := dial(t.Context(), former.cfg.Socket)
+		if err == nil {
+			conn.Close()
+			err = errors.New("it still accepts")
+		} else {
+			err = nil
+		}
+		return err
+	})
+	next, _ := newServer(t, dir)
+	next.start(t)
+	former.serving.Done()
+	<-stopped
+	connect(t, next, refuse).greet(t)
+}
+
+// TestJournalOpensLate: an agent that has taken names before the journal was open, as another process had it, hears of them then.
+func TestJournalOpensLate(t *testing.T) {
+	dir := t.TempDir()
+	held, err := offline.OpenJournal(filepath.Join(dir, "proxy-names"), offline.DefaultLimits(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Add(1, "www.example", map[netip.Addr]time.Time{netip.MustParseAddr("192.0.2.1"): time.Now().Add(time.Hour)}, true); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := newServer(t, dir)
+	s.start(t)
+	told := make(chan struct{}, 1)
+	agent := connect(t, s, func(_ context.Context, m message) (any, []*os.File, error) {
+		if m.Method == methodNames {
+			told <- struct{}{}
+		}
+		return nil, nil, nil
+	})
+	agent.greet(t)
+	take := func() (names []names.Lookup) {
+		t.Helper()
+		var all learned
+		if _, err := agent.call(t.Context(), methodTakeNames, nil, &all); err != nil {
+			t.Fatal(err)
+		}
+		return all.Learned
+	}
+	if got := take(); len(got) > 0 {
+		t.Errorf("names %v of a journal that is not open", got)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-told
+	if got := take(); len(got) != 1 || got[0].Name != "www.example" {
+		t.Errorf("names %v, want that of the journal", got)
+	}
+}
