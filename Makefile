@@ -84,7 +84,7 @@ demo: build
 crash: build ipam-plugins
 	@test "$$(id -u)" = 0 || { echo "make crash: a node is a network namespace, and making one needs root: sudo make crash"; exit 1; }
 	@$(GO) test -c -o $(BIN)/crash.test ./test/crash
-	@cd test/crash && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/crash.test -test.timeout 30m -every 1
+	@cd test/crash && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins $(BIN)/crash.test -test.timeout 2h -every 1
 
 DURATION ?= 2m
 SEED     ?= 0

@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 export HEAVY=1
-flags="-count=1 -timeout=40m"
+flags="-count=1 -timeout=40m -parallel=6" # tests of e2e that wait most of their time are parallel: more than there are processors
 packages=$("$GO" list $1)
 status=0
 

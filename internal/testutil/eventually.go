@@ -17,21 +17,20 @@ func Eventually(t testing.TB, condition func() error) {
 	}
 }
 
-// poll returns nil as soon as condition does, or its last error.
+// How long poll pauses: a share of the time that it has waited, so that a long wait leaves the processor to others.
+const (
+	shortestPause, longestPause = 2 * time.Millisecond, 50 * time.Millisecond
+	pauseShare                  = 20
+)
+
+// poll returns nil soon after condition does, or its last error.
 func poll(timeout time.Duration, condition func() error) error {
-	deadline := time.NewTimer(timeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for began := time.Now(); ; {
 		err := condition()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-deadline.C:
+		waited := time.Since(began)
+		if err == nil || waited >= timeout {
 			return err
-		case <-tick.C:
 		}
+		time.Sleep(min(max(waited/pauseShare, shortestPause), longestPause, timeout-waited))
 	}
 }

@@ -121,6 +121,7 @@ func (a *advertiser) wantSysctl(name, want, when string) {
 }
 
 func TestAdvertisedDefaultRouteWithIPv4Only(t *testing.T) {
+	t.Parallel()
 	node := testutil.NewNode(t)
 	router := newAdvertiser(t, node)
 	router.advertise(1800)
@@ -138,6 +139,7 @@ func TestAdvertisedDefaultRouteWithIPv4Only(t *testing.T) {
 }
 
 func TestAdvertisedDefaultRouteWithIPv6(t *testing.T) {
+	t.Parallel()
 	node := testutil.NewNode(t)
 	router := newAdvertiser(t, node)
 	router.advertise(1800)

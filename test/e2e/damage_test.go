@@ -11,6 +11,7 @@ import (
 )
 
 func TestDamagedLedger(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	r.agent.Kill(t)

@@ -223,6 +223,7 @@ func TestIPAMPluginOnly(t *testing.T) {
 
 // TestIPAMPluginConcurrently kills the agent in between: an ADD may fail, and what it had goes back.
 func TestIPAMPluginConcurrently(t *testing.T) {
+	t.Parallel()
 	r := newDelegatedRig(t)
 	c := r.churnDelegated(8)
 	for range 3 {

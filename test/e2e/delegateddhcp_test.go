@@ -57,6 +57,7 @@ func (r *dhcpRig) daemon(socket string) {
 }
 
 func TestDHCP(t *testing.T) {
+	t.Parallel()
 	r := newDHCPRig(t, time.Hour)
 	a, b := r.pod(), r.pod()
 	for i, p := range []pod{a, b} {
@@ -137,6 +138,7 @@ func TestDHCPDaemonUnavailable(t *testing.T) {
 // TestDHCPLeaseRenewal by the daemon, from inside the container: it takes the container's interface down when nobody answers
 // until the lease ends.
 func TestDHCPLeaseRenewal(t *testing.T) {
+	t.Parallel()
 	const lifetime = 4 * time.Second
 	r := newDHCPRig(t, lifetime)
 	p, began := r.pod(), time.Now()

@@ -114,6 +114,7 @@ func (r *rig) trackedAt(to netip.AddrPort) (n int) {
 
 // TestDirectPath: connections between pods of two nodes bypass both stacks, whatever becomes of the agents.
 func TestDirectPath(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
 		p := newTwoPods(t, c)
 		var open []*dialog
@@ -148,6 +149,7 @@ func TestDirectPath(t *testing.T) {
 
 // TestDirectLimited: connections of a limited pod go through the stack of its node, where its queues are.
 func TestDirectLimited(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
 		p := newTwoPods(t, c)
 		limited := p.one.limited(v1.Bandwidth{IngressRate: wide.IngressRate, EgressRate: wide.EgressRate})
@@ -161,6 +163,7 @@ func TestDirectLimited(t *testing.T) {
 
 // TestDirectErrors: an error about a datagram reaches its sender.
 func TestDirectErrors(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
 		p := newTwoPods(t, c)
 		for _, addr := range p.addresses() {
@@ -178,6 +181,7 @@ func TestDirectErrors(t *testing.T) {
 
 // TestDirectPolicy: a policy decides about connections past the stack, also about those that are open.
 func TestDirectPolicy(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
 		p := newTwoPods(t, c)
 		other := p.one.labelled("other", "other")
@@ -239,6 +243,7 @@ spec:
 // TestDirectIdle: the entry of a connection has expired at the node of the pod that has opened it, and that nobody may ask. The server speaks
 // first.
 func TestDirectIdle(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
 		p := newTwoPods(t, c)
 		client := p.one.labelled("client", "client")
@@ -313,6 +318,7 @@ func TestDirectMoves(t *testing.T) {
 // TestDirectAsymmetric: the other node's packets come by another device than the one that packets to it leave by. kube-proxy's rules drop a
 // SYN-ACK there, as conntrack has not seen the SYN; when that is sent again, it takes the stack.
 func TestDirectAsymmetric(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		fabric := testutil.NewLAN(t)
 		c := newNodes(t, fabric, 2, "--metrics-address="+metricsAddress)

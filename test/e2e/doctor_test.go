@@ -66,6 +66,7 @@ func kindsOf(findings []v1.Finding) map[string]map[string]int {
 // TestDoctorNoFalseFindings, although a look may see a link between the moment when the plugin makes
 // it and the one when the plugin calls.
 func TestDoctorNoFalseFindings(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--doctor-interval=1s", "--metrics-address="+metricsAddress, "--ipam-quarantine=0s", "--ipam-pod-cidr=10.9.0.0/24,fd00:9::/64")
 	var loops sync.WaitGroup
 	var running atomic.Int64

@@ -18,6 +18,7 @@ import (
 // TestEtcdBeginsAnew: they keep their network, nodes claim again what they have in use, make the
 // pool again, and go on.
 func TestEtcdBeginsAnew(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	one, two := onEtcd(t, etcd, "--node-name=one"), onEtcd(t, etcd, "--node-name=two")
 	a, b, c := one.pod(), one.pod(), two.pod()

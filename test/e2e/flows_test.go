@@ -105,6 +105,7 @@ const aMayReachB = "{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]
 
 // TestFlows has real connections, allowed and denied ones, and by Services: each is shown once, with the real ends, their labels and the rule.
 func TestFlows(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.label()
@@ -145,6 +146,7 @@ func TestFlows(t *testing.T) {
 
 // TestFlowsOfPings has no ports that tell connections apart.
 func TestFlowsOfPings(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	n.policy(aMayReachB)
@@ -238,6 +240,7 @@ func TestFlowsOverRestart(t *testing.T) {
 
 // TestMonitorCommand follows the flows of a pod, and asks for some.
 func TestMonitorCommand(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	n.policy(aMayReachB)

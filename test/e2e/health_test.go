@@ -68,6 +68,7 @@ func TestHealthLedgerLost(t *testing.T) {
 }
 
 func TestHealthStoreAway(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	r := onEtcd(t, etcd, "--health-address="+healthAddress)
 	r.healthIs(http.StatusOK, "store: ok\n")

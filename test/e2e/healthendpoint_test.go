@@ -146,6 +146,7 @@ func TestHealthEndpointOff(t *testing.T) {
 }
 
 func TestHealthEndpointRecreated(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(*rig, v1.Endpoint){
 		"link gone": func(r *rig, ep v1.Endpoint) {
 			if err := r.node.Netlink(r).LinkDel(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: ep.Host.Index}}); err != nil {
@@ -189,6 +190,7 @@ func TestHealthEndpointRecreated(t *testing.T) {
 
 // What may be lost of the endpoint while no agent runs. The first pod comes at once, and must not have its addresses.
 func TestHealthEndpointLost(t *testing.T) {
+	t.Parallel()
 	ledger := func(r *rig, _ v1.Endpoint) error { return os.Remove(filepath.Join(r.node.StateDir, "ledger.db")) }
 	link := func(r *rig, ep v1.Endpoint) error {
 		return r.node.Netlink(r).LinkDel(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: ep.Host.Index}})
@@ -276,6 +278,7 @@ func TestHealthEndpointMultiPool(t *testing.T) {
 
 // Not a single ping is lost while the agent is killed and starts again, nor while it is stopped in order.
 func TestHealthEndpointAnswersAllTheTime(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, withHealth)
 	ep := r.healthEndpoint()
 	network := probe.NewNetwork()

@@ -109,6 +109,7 @@ func settled(node *testutil.Node) error {
 }
 
 func TestNodeSysctls(t *testing.T) {
+	t.Parallel()
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	snapshot := func() (s testutil.HostSnapshot) {

@@ -42,6 +42,7 @@ func withPorts(t testing.TB, name string, ports ...string) *testutil.Container {
 
 // TestHostPort: host ports beside kube-proxy's rules, of Porin's own and by portmap, which runs after porin-cni.
 func TestHostPort(t *testing.T) {
+	t.Parallel()
 	runtimes := map[string]func(*serviceNodes) *testutil.CNI{
 		"own":     func(n *serviceNodes) *testutil.CNI { return n.one.cni },
 		"portmap": (*serviceNodes).portMapRuntime,

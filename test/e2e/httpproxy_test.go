@@ -110,6 +110,7 @@ const publicOnly = `toPorts: [{ports: [{port: "8081", protocol: TCP}], rules: {h
 
 // TestHTTPRules has an HTTP rule for each direction, and clients and servers on this node and on another one, directly and through Services.
 func TestHTTPRules(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.label()
@@ -297,6 +298,7 @@ func TestHTTPRulesAppear(t *testing.T) {
 
 // TestHTTPRulesRestart stops and kills the agent: what was open ends, and new connections wait for the next one.
 func TestHTTPRulesRestart(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	serveWeb(t, n.b)
@@ -383,6 +385,7 @@ func (n *serviceNodes) proxySockets() (open int) {
 
 // TestHTTPRulesOfNodes has agents on both nodes, which know each other: each applies the rules of its own pods.
 func TestHTTPRulesOfNodes(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		n := webNodes(t, c, fabric, nftablesMode{})
 		for _, six := range []bool{false, true} {
@@ -396,6 +399,7 @@ func TestHTTPRulesOfNodes(t *testing.T) {
 
 // TestHTTPRulesWithoutServices needs no program that makes rules for Services.
 func TestHTTPRulesWithoutServices(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		n := webNodes(t, c, fabric, nil)
 		serveNames(t, n.d)

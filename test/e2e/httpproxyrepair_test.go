@@ -86,6 +86,7 @@ func (n *serviceNodes) shell(script string) string {
 
 // TestHTTPRulesGone deletes the only policy with HTTP rules: an open connection goes on, and with its end nothing is left on the node.
 func TestHTTPRulesGone(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	serveWeb(t, n.b)

@@ -67,6 +67,7 @@ func otherBlocks(addr netip.Addr) []netip.Prefix {
 }
 
 func TestIPAMCheckRepair(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	r := onEtcd(t, etcd, "--node-name=one", "--doctor-interval=0s")
 	file := storetest.Open(t, r.storeConfig(etcd))

@@ -115,6 +115,7 @@ func TestKillAtRandomTimes(t *testing.T) {
 }
 
 func TestStopDuringADDs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--ipam-quarantine=0s", "--ipam-pod-cidr=10.9.0.0/24,fd00:9::/64")
 	c := r.churn(8)
 	for range 3 {

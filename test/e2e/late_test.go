@@ -60,6 +60,7 @@ func TestLateADD(t *testing.T) {
 }
 
 func TestLateDEL(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ between, after func(*rig) }{
 		"with an agent":                  {func(*rig) {}, func(*rig) {}},
 		"with another agent":             {func(r *rig) { r.agent.Restart(r) }, func(*rig) {}},

@@ -38,6 +38,7 @@ func (n *serviceNodes) outsideCases(six bool) []serviceCase {
 
 // TestMasquerade: what stays in the cluster keeps its address, through Services, too, and only what leaves it has the node's.
 func TestMasquerade(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newMasqueradingNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -67,6 +68,7 @@ func (n *serviceNodes) refused(t *testing.T, from party, to netip.AddrPort) {
 // TestMasqueradePolicy: egress policy decides by the real destination and the pod that sends, after the pod has got the
 // node's address.
 func TestMasqueradePolicy(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newMasqueradingNodes(t, mode)
 		n.label()

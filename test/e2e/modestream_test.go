@@ -18,6 +18,7 @@ import (
 // TestStreamsInModeSwitch changes the devices by which two nodes reach each other while streams between their pods go on. On both nodes
 // is the rule of kube-proxy that drops what conntrack takes for invalid.
 func TestStreamsInModeSwitch(t *testing.T) {
+	t.Parallel()
 	c := newNodes(t, testutil.NewLAN(t), 2)
 	one, two := c.nodes[0], c.nodes[1]
 	var filter iptablesTable

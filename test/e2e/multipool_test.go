@@ -25,6 +25,7 @@ func onEtcd(t *testing.T, etcd *etcdtest.Server, flags ...string) *rig {
 // TestMultiPoolTwoNodes has two nodes on one etcd. It stops, and they go on, over a restart of
 // an agent too.
 func TestMultiPoolTwoNodes(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	one, two := onEtcd(t, etcd, "--node-name=one"), onEtcd(t, etcd, "--node-name=two")
 	pool := netip.MustParsePrefix("10.64.0.0/16")

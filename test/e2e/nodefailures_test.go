@@ -54,6 +54,7 @@ func (c *nodeGroup) onePodEach() (pods []pod) {
 // TestPartition has the network between nodes fail while their agents live: nothing is forgotten, what is local goes on, and the end of the
 // partition is enough.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 3, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		pods := c.onePodEach()
 		near := c.nodes[2].pod()
@@ -83,6 +84,7 @@ func TestPartition(t *testing.T) {
 
 // TestNodeDies has a node without its agent and its link keep its place until an administrator deletes it, and then come back.
 func TestNodeDies(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 3, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		pods := c.onePodEach()
 		dead := c.nodes[2]
@@ -117,6 +119,7 @@ func TestNodeDies(t *testing.T) {
 
 // TestRoutesToNodesReturn removes a node's routes to pods of others.
 func TestRoutesToNodesReturn(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
 		pods, one := c.onePodEach(), c.nodes[0]
 		handle := one.node.Netlink(t)
@@ -137,6 +140,7 @@ func TestRoutesToNodesReturn(t *testing.T) {
 
 // TestStoreOfNodesLost has the store of all nodes wiped, and set back, under their pods' traffic.
 func TestStoreOfNodesLost(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		pods := c.onePodEach()
 		c.etcd.Save(t)
@@ -169,6 +173,7 @@ func TestStoreOfNodesLost(t *testing.T) {
 
 // TestExternalRouting leaves the pods to a network that knows them: by the flag, or as the nodes are on no common link.
 func TestExternalRouting(t *testing.T) {
+	t.Parallel()
 	for flag, reach := range map[string]string{"--routing=external": "external", "--routing=native": "off-link"} {
 		t.Run(reach, func(t *testing.T) {
 			fabric := testutil.NewFabric(t)
@@ -195,6 +200,7 @@ func TestExternalRouting(t *testing.T) {
 
 // TestMachineReplaced has a machine with the name and the prefixes of one that is off, and another address.
 func TestMachineReplaced(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		c.onePodEach()
 		one, off := c.nodes[0], c.nodes[1]

@@ -139,6 +139,7 @@ func (n *serviceNodes) detachListener() {
 
 // TestHTTPRulesNode has rules for what a pod asks of the node itself.
 func TestHTTPRulesNode(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.label()

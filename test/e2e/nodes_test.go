@@ -155,6 +155,7 @@ func (r *rig) watchRoutes() func() []netlink.RouteUpdate {
 
 // TestNodesOnALink has pods of all nodes reach each other without routes that anybody else has made, in both modes of IPAM.
 func TestNodesOnALink(t *testing.T) {
+	t.Parallel()
 	for name, flags := range ipamModes {
 		t.Run(name, func(t *testing.T) {
 			c := newNodes(t, testutil.NewLAN(t), 3, flags...)
@@ -175,6 +176,7 @@ func TestNodesOnALink(t *testing.T) {
 
 // TestNodeRestarts restarts an agent while pods of two nodes talk: no packet is lost, and routes are not touched.
 func TestNodeRestarts(t *testing.T) {
+	t.Parallel()
 	c := newNodes(t, testutil.NewLAN(t), 2)
 	one, two := c.nodes[0], c.nodes[1]
 	a, b := one.pod(), two.pod()

@@ -34,6 +34,7 @@ func forEachWiring(t *testing.T, nodes int, test func(t *testing.T, c *nodeGroup
 // TestServicesOfNodes has the nodes find each other: Services have backends on both, node ports of either lead to either. By tunnels,
 // TestVXLANServices does so.
 func TestServicesOfNodes(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		fabric := testutil.NewLAN(t)
 		c := newNodes(t, fabric, 2, "--metrics-address="+metricsAddress)
@@ -75,6 +76,7 @@ func TestLargePacketsBetweenNodes(t *testing.T) {
 
 // TestEightNodes is a mesh, in both modes of IPAM.
 func TestEightNodes(t *testing.T) {
+	t.Parallel()
 	for name, flags := range ipamModes {
 		for _, w := range wirings {
 			t.Run(fmt.Sprint(name, " ", w.name), func(t *testing.T) {

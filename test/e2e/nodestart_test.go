@@ -18,6 +18,7 @@ import (
 // TestStartWithoutStore starts an agent while the store is away, also as after a boot: policies go on to select the pods of other nodes, and
 // the routes to them are there.
 func TestStartWithoutStore(t *testing.T) {
+	t.Parallel()
 	ways := maps.Clone(ipamModes)
 	ways["vxlan"] = []string{"--routing=vxlan"}
 	for name, flags := range ways {

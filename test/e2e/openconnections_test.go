@@ -53,6 +53,7 @@ func waitsFor(t *testing.T, conn net.Conn, within time.Duration) error {
 
 // TestOpenConnections has connections that wait for data when layer 7 rules come: those that the rules are for are closed at once, others are not.
 func TestOpenConnections(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	for _, p := range []party{n.a, n.b, n.d} {
@@ -141,6 +142,7 @@ func (o *openRequest) ask(path string) (status int, body string, err error) {
 // TestOpenConnectionsKept has connections that are open when layer 7 rules come go on as they are, also when the agent is replaced, while new ones go
 // through the proxy; until policy denies them.
 func TestOpenConnectionsKept(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{}, "--proxy-open-connections=keep")
 	n.label()
 	for _, p := range []party{n.a, n.b, n.d, n.outside} {

@@ -16,6 +16,7 @@ spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}
 
 // TestPolicyAudit has a connection that a policy denies pass while the policy, the pod or the node is in audit, and be denied after that.
 func TestPolicyAudit(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	web, client := r.named("demo", "web"), r.named("demo", "client")
 	server := web.Echo(t, web.ipv4)

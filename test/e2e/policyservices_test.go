@@ -81,6 +81,7 @@ func checkCases(t *testing.T, when string, cases []policyCase) {
 // TestPolicyServices restricts pods that use Services: what counts are the real ends of a connection, whatever the node
 // translates.
 func TestPolicyServices(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.label()
@@ -144,6 +145,7 @@ func (n *serviceNodes) ingressCases(six bool) []policyCase {
 // TestPolicyRevokedThroughService takes away the right of connections that are open, direct ones and those by a
 // Service, and gives it back.
 func TestPolicyRevokedThroughService(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	for _, six := range []bool{false, true} {
@@ -181,6 +183,7 @@ func TestPolicyRevokedThroughService(t *testing.T) {
 // TestPolicyOutlivesTheAgent kills the agent: what is denied stays denied, and what is allowed goes on, also while the
 // next one starts.
 func TestPolicyOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	n.policy("{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: b}}}]}]}")

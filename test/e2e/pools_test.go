@@ -244,6 +244,7 @@ func TestPoolExcludeAndNamespaces(t *testing.T) {
 
 // TestPoolOfSingleAddresses has a fixed address: a permanent reservation in a pool of single addresses without a quarantine.
 func TestPoolOfSingleAddresses(t *testing.T) {
+	t.Parallel()
 	r := withPools(t, nil)
 	if out, err := r.porin("pool", "create", "fixed", "--prefix=10.65.0.0/28", "--ipv4-block=32", "--quarantine=0s"); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -30,6 +30,7 @@ func ready(p pod) error {
 }
 
 func TestContainerReadyAfterADD(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	var calls sync.WaitGroup
 	for range 64 {
@@ -62,6 +63,7 @@ func running(r *rig, p pod) error {
 }
 
 func TestHostEndReadyAfterADD(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	var calls sync.WaitGroup
 	for range 64 {

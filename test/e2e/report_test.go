@@ -25,6 +25,7 @@ func reportOf(restored v1.Restored, c *testutil.Container) string {
 }
 
 func TestRestartReport(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	whole, unrouted, deleted, lost := r.pod(), r.pod(), r.pod(), r.pod()
 	r.agent.Kill(t)
@@ -74,6 +75,7 @@ func TestRestartReport(t *testing.T) {
 }
 
 func TestRestartReportUndisturbed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.pod()
 	r.pod()

@@ -12,6 +12,7 @@ import (
 )
 
 func TestRestartKeepsConnections(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	server := b.Echo(t, b.ipv6)

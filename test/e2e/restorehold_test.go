@@ -61,6 +61,7 @@ func (r *rig) findsHeld(n int) {
 
 // TestStartWithoutLedger starts an agent with an empty state directory beside six running pods.
 func TestStartWithoutLedger(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--ipam-pod-cidr=10.100.1.0/28", "--doctor-interval=1s", "--metrics-address="+metricsAddress)
 	var pods []pod
 	for range 6 {
@@ -348,6 +349,7 @@ func changeBoot(t *testing.T, path string) {
 
 // TestStartAfterBootWithIPAMPlugin: the plugin takes its addresses back, of a held link too, whose DEL names it.
 func TestStartAfterBootWithIPAMPlugin(t *testing.T) {
+	t.Parallel()
 	r := newDelegatedRig(t)
 	var pods []pod
 	for range 5 {

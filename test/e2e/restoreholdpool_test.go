@@ -10,6 +10,7 @@ import (
 // is not known, and all goes on as if it were: the block that they lie in counts them, keeps its pool, and has them
 // rest when they are released.
 func TestHeldAddressesOfPools(t *testing.T) {
+	t.Parallel()
 	r := withPools(t, map[string]string{"blue": "10.65.0.0/24"})
 	var pods []pod
 	for range 5 {

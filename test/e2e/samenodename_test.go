@@ -15,6 +15,7 @@ import (
 
 // TestSameNodeName have blocks of their own: a machine that is replaced may run on.
 func TestSameNodeName(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	first, second := onEtcd(t, etcd, "--node-name=same"), onEtcd(t, etcd, "--node-name=same")
 	p, q := first.pod(), second.pod()
@@ -31,6 +32,7 @@ func TestSameNodeName(t *testing.T) {
 
 // TestCopiedDisk has two machines with one key: neither gives out an address, and both say why.
 func TestCopiedDisk(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	first := onEtcd(t, etcd, "--node-name=same")
 	first.pod()

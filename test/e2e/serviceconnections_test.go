@@ -89,6 +89,7 @@ func (o *openConnections) goOn(when string, serverFirst bool) {
 }
 
 func TestServiceConnectionsSurviveRestart(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
@@ -107,6 +108,7 @@ func TestServiceConnectionsSurviveRestart(t *testing.T) {
 }
 
 func TestServiceConnectionsSurviveUpgrade(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
@@ -125,6 +127,7 @@ func TestServiceConnectionsSurviveUpgrade(t *testing.T) {
 }
 
 func TestServiceConnectionsSurviveMapSize(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
@@ -137,6 +140,7 @@ func TestServiceConnectionsSurviveMapSize(t *testing.T) {
 }
 
 func TestServiceConnectionsSurviveLoss(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		open := n.open()

@@ -99,6 +99,7 @@ func (n *serviceNodes) takes(t *testing.T, when string, conn *dialog, port uint1
 
 // TestServiceConnectionsFull: without room for entries, connections go through the stack, and go on when there is room again.
 func TestServiceConnectionsFull(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.one.agent.Restart(t, "--metrics-address="+metricsAddress, "--datapath-max-connections=1024")
@@ -158,6 +159,7 @@ func (n *serviceNodes) forgetUsage() {
 
 // TestServicePathMTU: a link on the way is smaller than those at its ends, and ICMP errors say so to who sends too much.
 func TestServicePathMTU(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		setMTU(t, n.one.node.Namespace, "eth0", 1400)

@@ -23,6 +23,7 @@ type serviceCase struct {
 }
 
 func TestServices(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		newServiceNodes(t, mode).runAll()
 	})
@@ -128,6 +129,7 @@ func (c serviceCase) exchange(t *testing.T, conn *dialog) (server string) {
 }
 
 func TestServiceAffinity(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -167,6 +169,7 @@ func (c serviceCase) staysWithBackend(t *testing.T, protocol string) {
 }
 
 func TestServiceLargeDatagrams(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -200,6 +203,7 @@ func (c serviceCase) talk(t *testing.T, sizes []int) {
 }
 
 func TestServiceClosedPort(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -230,6 +234,7 @@ func refusal(from *testutil.Namespace, protocol string, to netip.AddrPort) error
 
 // TestServiceBesideDirect: connections to the same pod, directly and by Services, do not disturb each other.
 func TestServiceBesideDirect(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -259,6 +264,7 @@ func TestServiceBesideDirect(t *testing.T) {
 
 // TestServiceRulesCountInvalid: a packet that belongs to nothing is counted, so that a count of none means something.
 func TestServiceRulesCountInvalid(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		wire := n.one.wire(n.podA)

@@ -27,6 +27,7 @@ func (r *rig) lacks(resource, reason string, relieve func()) {
 }
 
 func TestStatusFullPool(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--ipam-pod-cidr=10.9.0.0/29,fd00:9::/64", "--ipam-quarantine=0s")
 	last := r.pod()
 	for range 4 {
@@ -39,6 +40,7 @@ func TestStatusFullPool(t *testing.T) {
 }
 
 func TestStatusFullMaps(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--max-endpoints=2")
 	r.pod()
 	if err := r.cni.Status(); err != nil {
@@ -49,6 +51,7 @@ func TestStatusFullMaps(t *testing.T) {
 }
 
 func TestStatusLedgerNotWritable(t *testing.T) {
+	t.Parallel()
 	testutil.Root(t)
 	node := testutil.NewNode(t)
 	disk := smallDisk(t, 4<<20)

@@ -94,6 +94,7 @@ func stream(t *testing.T, from, to *testutil.Namespace, addr netip.Addr) (sent, 
 }
 
 func TestFragmentedDatagrams(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	for _, pair := range pairs(r, a, b) {

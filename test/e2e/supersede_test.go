@@ -31,6 +31,7 @@ func (r *rig) alone(when string, all int, p pod) {
 }
 
 func TestSupersedeSandbox(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	witness := r.pod()
 	older := r.named("demo", "web")

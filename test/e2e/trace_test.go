@@ -17,6 +17,7 @@ func phasesOf(t v1.Trace) (names []string) {
 }
 
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.named("demo", "web")
 	other := r.pod()

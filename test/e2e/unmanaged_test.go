@@ -16,6 +16,7 @@ import (
 // TestUnmanaged has an address of another node's pods, of which the store knows nothing, open connections to a restricted pod and to
 // one that is not: they are refused or let in as configured, and counted where a policy decides.
 func TestUnmanaged(t *testing.T) {
+	t.Parallel()
 	for name, row := range map[string]struct {
 		flags []string
 		pass  bool

@@ -108,6 +108,7 @@ func TestUpgradePrograms(t *testing.T) {
 }
 
 func TestUpgradeMapSize(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--max-endpoints=100")
 	a, b := r.pod(), r.pod()
 	four, six := r.pingPong(a, b, b.ipv4), r.pingPong(b, a, a.ipv6)
@@ -158,6 +159,7 @@ func (r *rig) noMapOf(former datapath.Inspection) {
 }
 
 func TestUpgradeMapsTooSmall(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--max-endpoints=100")
 	a, b, c := r.pod(), r.pod(), r.pod()
 	before := fmt.Sprint(r.inspect())

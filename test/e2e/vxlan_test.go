@@ -76,6 +76,7 @@ func TestVXLAN(t *testing.T) {
 
 // TestVXLANMixedFamilies has packets that are too long for one peer, which is reached by IPv6, and not for others.
 func TestVXLANMixedFamilies(t *testing.T) {
+	t.Parallel()
 	fabric := testutil.NewFabric(t)
 	c := newNodes(t, fabric, 0)
 	one, two := fabric.NewNode(t), fabric.NewNode(t)
@@ -129,6 +130,7 @@ func pathMTU(t *testing.T, conn *dialog) (mtu int) {
 
 // TestVXLANOuterFamilies has nodes with addresses of one family only carry both of their pods.
 func TestVXLANOuterFamilies(t *testing.T) {
+	t.Parallel()
 	for name, addrs := range map[string]func(n *testutil.Node) string{
 		"IPv4": func(n *testutil.Node) string { return n.IPv4.String() },
 		"IPv6": func(n *testutil.Node) string { return n.IPv6.String() },
@@ -226,6 +228,7 @@ func (r *rig) tunnelState() string {
 // TestVXLANLarge sends what does not fit by the tunnel: streams in segments of the largest size, datagrams in fragments, and datagrams that
 // must not be cut, which the node answers.
 func TestVXLANLarge(t *testing.T) {
+	t.Parallel()
 	c := newTunnels(t, 2)
 	one, two := c.nodes[0], c.nodes[1]
 	a, b := one.pod(), two.pod()
@@ -285,6 +288,7 @@ func learnsMTU(from *testutil.Namespace, to netip.AddrPort, want int) error {
 
 // TestVXLANUplinkMTU has device and new pods follow the uplink's MTU.
 func TestVXLANUplinkMTU(t *testing.T) {
+	t.Parallel()
 	c := newTunnels(t, 2)
 	one := c.nodes[0]
 	a, b := one.pod(), c.nodes[1].pod()
@@ -311,6 +315,7 @@ func TestVXLANUplinkMTU(t *testing.T) {
 
 // TestVXLANRepair has somebody remove parts of the tunnel.
 func TestVXLANRepair(t *testing.T) {
+	t.Parallel()
 	c := newTunnels(t, 2)
 	one := c.nodes[0]
 	a, b := one.pod(), c.nodes[1].pod()
@@ -358,6 +363,7 @@ func (r *rig) tunnelAddress(six bool) netip.Addr {
 
 // TestVXLANModeSwitch starts agents in another mode, one after the other, while pods talk: what is lost is little, and everything is reached in each state.
 func TestVXLANModeSwitch(t *testing.T) {
+	t.Parallel()
 	for name, flags := range ipamModes {
 		t.Run(name, func(t *testing.T) {
 			c := newNodes(t, testutil.NewLAN(t), 2, flags...)

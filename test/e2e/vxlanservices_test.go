@@ -14,6 +14,7 @@ import (
 // TestVXLANServices has Services lead by tunnels, with kube-proxy's rules: what is masqueraded on the way into a tunnel has the device's
 // address, by which replies come back.
 func TestVXLANServices(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		c := newTunnels(t, 2)
 		n := serviceNodesOn(t, mode, c.nodes[0].node.Fabric, c.nodes[0], c.nodes[1])
@@ -74,6 +75,7 @@ func TestVXLANServices(t *testing.T) {
 // TestVXLANPolicy: egress policies decide before a tunnel, ingress policies behind it, by the labels of pods of the other node; nodes are nodes by
 // the addresses of their devices, too.
 func TestVXLANPolicy(t *testing.T) {
+	t.Parallel()
 	c := newTunnels(t, 2)
 	one, two := c.nodes[0], c.nodes[1]
 	web, other := one.labelled("web", "web"), one.labelled("other", "other")
