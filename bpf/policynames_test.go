@@ -43,10 +43,15 @@ spec:
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = journal.Close() })
+	lock, err := policymap.OpenLock(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Close() })
 	o := &p.objects
 	learner := offline.New(policymap.Maps{
 		Policies: o.Policies, ActiveCopy: o.ActiveCopy, Addresses: o.Addresses, Prefixes: o.Prefixes, Tables: o.Tables, Rows: o.Rows,
-	}, journal, func(revision uint32) (policy.NameClasses, error) {
+	}, lock, journal, func(revision uint32) (policy.NameClasses, error) {
 		snapshot := policy.NameClasses{Revision: revision}
 		rules, classes := p.e.NameClasses()
 		for _, rule := range rules {
@@ -57,7 +62,6 @@ spec:
 		}
 		return snapshot, nil
 	})
-	learner.Resume()
 	send := func(to netip.Addr, protocol model.Protocol, port uint16) uint32 {
 		c := policyConnection(p.client, to, protocol, port)
 		wantVerdict(t, "of from_pod", p.runFrom(t, o.FromPod, p.client, skBuff{}, opening(p.client.mac, p.client.hostMAC, c, 40000)), toStack)

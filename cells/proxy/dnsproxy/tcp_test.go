@@ -240,7 +240,7 @@ func TestServeTCPEnds(t *testing.T) {
 				t.Errorf("%s: the connection ended after %s, want %s", tt.name, got, tt.want)
 			}
 			s.servers.Wait()
-			if p.streams.Used() != 0 || p.streams.Used() != 0 {
+			if p.streams.Used() != 0 {
 				t.Errorf("%s: the connection still counts", tt.name)
 			}
 		})
