@@ -303,24 +303,38 @@ func TestHTTPRulesRestart(t *testing.T) {
 	n.label()
 	serveWeb(t, n.b)
 	serveWeb(t, n.d)
-	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}")
+	serveWeb(t, n.node1)
+	n.ciliumPolicy(publicBothWays)
 	for name, end := range map[string]func(){"stop": func() { n.one.agent.Stop(t) }, "kill": func() { n.one.agent.Kill(t) }} {
 		t.Run(name, func(t *testing.T) {
 			keptRequest(t, n.a.Namespace, n.d.at(false, webPort), "/public/x")
 			end()
-			waiting := make(chan error, 2)
-			for _, six := range []bool{false, true} {
-				client := webClient(t, n.a.Namespace, false)
-				go func() {
-					status, _, err := get(client, n.d.at(six, webPort), "/public/x")
-					if err == nil && status != http.StatusOK {
-						err = fmt.Errorf("status %d", status)
-					}
-					waiting <- err
-				}()
+			sent := 0
+			waiting := make(chan error, 10)
+			for _, way := range [][2]party{{n.a, n.b}, {n.a, n.d}, {n.a, n.node1}, {n.d, n.b}, {n.outside, n.b}} {
+				for _, six := range []bool{false, true} {
+					sent++
+					client, server := webClient(t, way[0].Namespace, false), way[1]
+					go func() {
+						status, _, err := get(client, server.at(six, webPort), "/public/x")
+						if err == nil && status != http.StatusOK {
+							err = fmt.Errorf("status %d", status)
+						}
+						if err != nil {
+							err = fmt.Errorf("%s to %s, IPv6 %v: %w", way[0].name, server.name, six, err)
+						}
+						waiting <- err
+					}()
+				}
+			}
+			select {
+			case err := <-waiting:
+				sent--
+				t.Errorf("a request while the agent was away did not wait: %v", err)
+			case <-time.After(500 * time.Millisecond):
 			}
 			n.one.agent.Restart(t)
-			for range 2 {
+			for range sent {
 				if err := <-waiting; err != nil {
 					t.Errorf("a request that was sent while the agent was away: %v", err)
 				}

@@ -49,6 +49,8 @@ func divertTable() *nft.Table {
 					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
 					divertTo(nft.On("to a connection of a proxy that begins or is over").Protocol(unix.IPPROTO_TCP).
 						With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)),
+					// Without a proxy its clients try again. The stack would answer those of IPv6 with a reset.
+					nft.On("to a proxy that is not there").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictDrop),
 					// The kernel tracks connections only with a rule that asks for it. Without, the programs would not know which packets of
 					// other nodes are answers to the proxy.
 					nft.On("connections are tracked").With(&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Register(0)}),
