@@ -197,7 +197,7 @@ func nginxHTTP(t *testing.T, forward func(listen, server string) string, serve h
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf(`daemon off; worker_processes %[3]d; error_log stderr crit; pid %[1]s/pid;
-events { worker_connections 1024; }
+events { worker_connections 8192; }
 http {
 	access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 	keepalive_requests 1000000000;

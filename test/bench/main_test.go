@@ -32,6 +32,7 @@ func TestBench(t *testing.T) {
 		t.Run("http1", func(t *testing.T) { httpProxies(t, report) })
 		t.Run("http2", func(t *testing.T) { http2Proxies(t, report) })
 		t.Run("dns", func(t *testing.T) { dnsProxies(t, report) })
+		t.Run("idle", func(t *testing.T) { idleProxies(t, report) })
 	})
 	t.Run("bandwidth", func(t *testing.T) { bandwidth(t, report) })
 	t.Run("agent", func(t *testing.T) { agent(t, report) })
