@@ -140,3 +140,37 @@ func TestInterruptedChange(t *testing.T) {
 		t.Error("no change has failed")
 	}
 }
+
+// TestReadBesideWriter reads a verdict, which stays the same, while whole copies are written.
+func TestReadBesideWriter(t *testing.T) {
+	m := newMaps(t)
+	e, w, ids := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}
+	change := e.Apply(engine.Update{SetPolicies: []model.Policy{allIPv4Policy()}, SetEndpoints: []model.Endpoint{podOf(0, true)}})
+	if err := w.Apply(e, &change, ids); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		var err error
+		for i := 0; i < 3000 && err == nil; i++ {
+			err = w.Apply(e, nil, ids)
+		}
+		done <- err
+	}()
+	for reads := 0; ; reads++ {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			t.Logf("%d reads", reads)
+			return
+		default:
+		}
+		if value, err := m.Ingress(1, netip.MustParseAddr("192.0.2.1"), false, model.TCP, 80); value != engine.ValueAllow || err != nil {
+			t.Errorf("read %d: value %d, %v; want it allowed", reads, value, err)
+			<-done
+			return
+		}
+	}
+}

@@ -19,32 +19,57 @@ import (
 // Egress returns the value of the row that decides about a connection of the endpoint with this ID to an address: [engine.ValueDeny], [engine.ValueAllow], or the
 // number of layer 7 rules.
 func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (uint32, error) {
-	copyNumber, p, err := m.policyOf(id)
-	if err != nil || p.Egress[copyNumber] == 0 {
-		return unrestricted(err)
-	}
-	class, err := m.classOf(to, copyNumber)
-	if err != nil {
-		return engine.ValueDeny, err
-	}
-	return m.value(p.Egress[copyNumber], class, protocol, port)
+	return m.undisturbed(func(copyNumber uint32) (uint32, error) {
+		p, err := m.readPolicy(id)
+		if err != nil || p.Egress[copyNumber] == 0 {
+			return unrestricted(err)
+		}
+		class, err := m.classOf(to, copyNumber)
+		if err != nil {
+			return engine.ValueDeny, err
+		}
+		return m.value(p.Egress[copyNumber], class, protocol, port)
+	})
 }
 
 // Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, sentHere says that the
 // node has not forwarded it.
 func (m Maps) Ingress(id uint16, from netip.Addr, sentHere bool, protocol model.Protocol, port uint16) (uint32, error) {
-	copyNumber, p, err := m.policyOf(id)
-	if err != nil || p.Ingress[copyNumber] == 0 {
-		return unrestricted(err)
-	}
-	class, err := m.classOf(from, copyNumber)
+	return m.undisturbed(func(copyNumber uint32) (uint32, error) {
+		p, err := m.readPolicy(id)
+		if err != nil || p.Ingress[copyNumber] == 0 {
+			return unrestricted(err)
+		}
+		class, err := m.classOf(from, copyNumber)
+		if err != nil {
+			return engine.ValueDeny, err
+		}
+		if class&abi.ClassHost != 0 && !sentHere {
+			class = abi.ClassWorld
+		}
+		return m.value(p.Ingress[copyNumber], class, protocol, port)
+	})
+}
+
+// mostReads is how often a verdict is read: a change of the revision takes longer than one.
+const mostReads = 100
+
+// undisturbed calls read with the number of the active copy, again when another copy has become active meanwhile: the writer waits for programs before it clears
+// the former one, and not for this process.
+func (m Maps) undisturbed(read func(copyNumber uint32) (uint32, error)) (value uint32, err error) {
+	revision, err := m.Revision()
 	if err != nil {
 		return engine.ValueDeny, err
 	}
-	if class&abi.ClassHost != 0 && !sentHere {
-		class = abi.ClassWorld
+	for range mostReads {
+		before := revision
+		value, err = read(before % abi.PolicyCopies)
+		var revisionErr error
+		if revision, revisionErr = m.Revision(); revisionErr != nil || revision == before {
+			return value, errors.Join(err, revisionErr)
+		}
 	}
-	return m.value(p.Ingress[copyNumber], class, protocol, port)
+	return value, err
 }
 
 // unrestricted is the value for an endpoint without policy, if it was read.
@@ -53,14 +78,6 @@ func unrestricted(err error) (uint32, error) {
 		return engine.ValueDeny, err
 	}
 	return engine.ValueAllow, nil
-}
-
-func (m Maps) policyOf(id uint16) (copyNumber uint32, p abi.Policy, err error) {
-	if copyNumber, err = m.activeCopy(); err != nil {
-		return 0, p, err
-	}
-	p, err = m.readPolicy(id)
-	return copyNumber, p, err
 }
 
 func (m Maps) activeCopy() (number uint32, err error) {

@@ -168,11 +168,24 @@ const turnRetry = 5 * time.Millisecond
 
 // Learn implements [policy.Learner]. All is done in what it returns: an agent has to be asked, or the kernel.
 func (l *Learner) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
-	return func(ctx context.Context) error { return l.learn(ctx, endpoint, name, addresses) }, nil
+	body := learn{endpoint, name, addresses}
+	return func(ctx context.Context) error {
+		err := l.learn(ctx, body)
+		if err != nil && ctx.Err() != nil && l.isInForce(body) { // this process may have had no turn for a while
+			return nil
+		}
+		return err
+	}, nil
 }
 
-func (l *Learner) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
-	body := learn{endpoint, name, addresses}
+func (l *Learner) isInForce(body learn) bool {
+	l.mu.Lock()
+	alone := l.offline
+	l.mu.Unlock()
+	return alone != nil && alone.InForce(body.Name, body.Addresses)
+}
+
+func (l *Learner) learn(ctx context.Context, body learn) error {
 	until := time.Now().Add(turnTimeout)
 	for {
 		known, err := l.tryLearn(ctx, body)
@@ -180,7 +193,7 @@ func (l *Learner) learn(ctx context.Context, endpoint uint16, name string, addre
 			return err
 		}
 		if ctx.Err() != nil || time.Now().After(until) {
-			return fmt.Errorf("learn %s: %w", name, ErrNoAgent)
+			return fmt.Errorf("learn %s: %w", body.Name, ErrNoAgent)
 		}
 		select {
 		case <-known:
@@ -270,7 +283,7 @@ func (l *Learner) learnFor(ctx context.Context, m *message) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
-	return l.learn(ctx, body.Endpoint, body.Name, body.Addresses)
+	return l.learn(ctx, body)
 }
 
 // leave forgets an agent, or another proxy, that is gone. It does nothing when another one has come.

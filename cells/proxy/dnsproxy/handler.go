@@ -198,24 +198,36 @@ func (h *Handler) learn(f *flight, r *result) (wait func(context.Context) error)
 	return wait
 }
 
-// await replies when wait has returned, or is late.
+// learnGrace is how long wait may take to return once its time is over. It may have been in time, and this process have had no turn to see that.
+const learnGrace = 10 * time.Millisecond
+
+// await replies when wait has returned, or takes no notice of its deadline.
 func (h *Handler) await(f *flight, r result, wait func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(f.ctx, h.config.Limits.LearnTimeout)
 	defer cancel()
-	replied := make(chan struct{})
-	inTime := context.AfterFunc(ctx, func() {
-		defer close(replied)
-		r.outcome = late(ctx)
-		h.reply(f, r)
+	var once sync.Once
+	reply := func(o Outcome) {
+		once.Do(func() {
+			r.outcome = o
+			h.reply(f, r)
+		})
+	}
+	stuck := make(chan struct{})
+	returned := context.AfterFunc(ctx, func() {
+		defer close(stuck)
+		time.Sleep(learnGrace)
+		reply(late(ctx))
 	})
-	err := wait(ctx)
-	if inTime() {
-		if err != nil {
-			r.outcome = LearnFailed
-		}
-		h.reply(f, r)
-	} else {
-		<-replied
+	switch err := wait(ctx); {
+	case err == nil:
+		reply(Answered)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		reply(late(ctx))
+	default:
+		reply(LearnFailed)
+	}
+	if !returned() {
+		<-stuck
 	}
 	h.land(f)
 }
