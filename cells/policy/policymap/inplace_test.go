@@ -1,9 +1,9 @@
 package policymap_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
-	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/oracle"
 	"porin.dev/porin/cells/policy/policymap"
-	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/bpfarray"
 )
 
 // allIPv4Policy lets a pod be reached from every IPv4 address, and from no other.
@@ -24,20 +24,12 @@ func allIPv4Policy() model.Policy {
 	}
 }
 
-// refuseWrites has writes to a map fail from now on. Freeze would do, but not for a map whose memory is shared.
+// refuseWrites has writes to an array fail from now on. It is read through shared memory, which needs no descriptor.
 func refuseWrites(t *testing.T, m *ebpf.Map) {
 	t.Helper()
-	pin := filepath.Join(testutil.BPFFS(t), "map")
-	if err := m.Pin(pin); err != nil {
+	if err := errors.Join(bpfarray.Share(m), m.Close()); err != nil {
 		t.Fatal(err)
 	}
-	readOnly, err := ebpf.LoadPinnedMap(pin, &ebpf.LoadPinOptions{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	writable := *m
-	t.Cleanup(func() { writable.Close() })
-	*m = *readOnly
 }
 
 // TestRemoveAllIPv4 ends a policy for 0.0.0.0/0: its class must not stay.
