@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"cells/policy/engine":             {"cells/policy/model"},
 	"cells/policy/oracle":             {"cells/policy/model"},
 	"cells/policy/manifest":           {"cells/policy/model"},
-	"cells/policy/policymap":          {"bpf", "bpf/abi", "cells/policy/engine", "cells/policy/model", "internal/bpfarray"},
+	"cells/policy/policymap":          {"bpf", "bpf/abi", "cells/policy/engine", "cells/policy/model", "internal/bpfarray", "internal/flock"},
 	"cells/proxy":                     {"api/v1", "bpf/abi", "cells/doctor", "cells/endpoint", "cells/metrics", "cells/policy", "cells/server", "cells/supervisor", "internal"},
 	"cells/proxy/control":             {"api/v1", "cells/doctor", "cells/metrics", "cells/policy", "cells/proxy", "cells/server", "cells/supervisor", "internal"},
 	"cells/proxy/mapkernel":           {"cells/datapath", "cells/policy", "cells/proxy"},
@@ -78,6 +78,7 @@ var mayImport = map[string][]string{
 	"cells/node/endpoints":            {"cells/cluster", "cells/endpoint", "cells/endpointmanager", "cells/node", "cells/node/cache", "cells/policy", "cells/supervisor", "internal"},
 	"cells/node/masquerade":           {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "cells/node", "cells/server", "cells/supervisor", "internal"},
 	"internal/fault":                  {},
+	"internal/flock":                  {},
 	"internal/boltfile":               {},
 	"internal/bpfarray":               {},
 	"internal/diskfile":               {},
@@ -90,7 +91,7 @@ var mayImport = map[string][]string{
 	"internal/rtnl":                   {},
 	"internal/deletionrecords":        {},
 	"internal/settings":               {},
-	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/bpfarray", "internal/fault"},
+	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/bpfarray", "internal/fault", "internal/flock"},
 	"cells/datapath/hostfilter":       {"bpf/abi", "internal/fault", "internal/nft"},
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/flock"
 )
 
 // SocketLock makes this process the only agent of a socket. The agent holds it while it serves, and with [LockSocket] from
@@ -99,8 +100,8 @@ func tryLockFile(path string) (_ *fileLock, err error) {
 		return nil, err
 	}
 	l := &fileLock{file}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	if err := flock.Try(file); err != nil {
+		if errors.Is(err, flock.ErrLocked) {
 			err = errLocked
 		}
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())

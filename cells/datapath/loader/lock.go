@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"porin.dev/porin/internal/flock"
 )
 
 // An agent that was just killed has its lock until the kernel has ended its threads.
@@ -38,17 +38,9 @@ func (l *Loader) Lock(ctx context.Context) (*os.File, error) {
 func lockRoot(ctx context.Context, root *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	tick := time.NewTicker(lockRetry)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(root.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ErrRootInUse
-		case <-tick.C:
-		}
+	err := flock.Wait(ctx, root, lockRetry)
+	if errors.Is(err, flock.ErrLocked) {
+		err = ErrRootInUse
 	}
+	return err
 }

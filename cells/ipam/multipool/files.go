@@ -15,6 +15,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/flock"
 )
 
 // The files in Config.Dir.
@@ -89,8 +90,8 @@ func lockFolder(path string) (unlock func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the folder of the node's key: %w", err)
 	}
-	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err = flock.Try(dir)
+	if errors.Is(err, flock.ErrLocked) {
 		err = ErrFolderInUse
 	}
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"porin.dev/porin/internal/flock"
 )
 
 // ErrLocked is returned when another process writes the maps.
@@ -33,40 +33,23 @@ func (l *Lock) Close() error { return l.folder.Close() }
 
 // TryLock takes the lock, or returns [ErrLocked]. It does not wait.
 func (l *Lock) TryLock() error {
-	err := l.flock(unix.LOCK_EX | unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = ErrLocked
-	}
-	return err
+	return l.explain(flock.Try(l.folder))
 }
 
 // Unlock releases the lock.
-func (l *Lock) Unlock() error { return l.flock(unix.LOCK_UN) }
-
-func (l *Lock) flock(how int) error {
-	raw, err := l.folder.SyscallConn()
-	if err != nil {
-		return err
-	}
-	controlErr := raw.Control(func(fd uintptr) { err = unix.Flock(int(fd), how) })
-	return errors.Join(controlErr, err)
-}
+func (l *Lock) Unlock() error { return flock.Unlock(l.folder) }
 
 // lockRetry is the time between two looks at a lock that is taken. A proxy has it for some 50 µs.
 const lockRetry = time.Millisecond
 
 // Lock takes the lock, and waits for it until ctx ends: then the error is [ErrLocked].
 func (l *Lock) Lock(ctx context.Context) error {
-	tick := time.NewTicker(lockRetry)
-	defer tick.Stop()
-	for {
-		if err := l.TryLock(); !errors.Is(err, ErrLocked) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("lock %s: %w", l.folder.Name(), ErrLocked)
-		case <-tick.C:
-		}
+	return l.explain(flock.Wait(ctx, l.folder, lockRetry))
+}
+
+func (l *Lock) explain(err error) error {
+	if errors.Is(err, flock.ErrLocked) {
+		err = fmt.Errorf("lock %s: %w", l.folder.Name(), ErrLocked)
 	}
+	return err
 }

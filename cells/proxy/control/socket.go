@@ -13,13 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/flock"
 )
 
 // errInUse is returned when another proxy has the lock.
 var errInUse = fault.New(fault.Conflict, "another proxy serves it and has not handed it over: end that, or choose another --proxy-socket")
 
 // lockWait is how long a proxy that was killed may have its lock: until the kernel has ended its threads.
-const lockWait = 2 * time.Second
+const (
+	lockWait  = 2 * time.Second
+	lockRetry = 10 * time.Millisecond
+)
 
 // lockFile takes the lock at path. Every process that has a copy of the file must close it before another one gets the lock. The file stays.
 func lockFile(path string) (*os.File, error) {
@@ -27,20 +31,12 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	if err = flock.Wait(ctx, file, lockRetry); err == nil {
+		return file, nil
 	}
-	for deadline := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
-		controlErr := raw.Control(func(fd uintptr) { err = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) })
-		if err := errors.Join(controlErr, err); err == nil {
-			return file, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
-			break
-		}
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if errors.Is(err, flock.ErrLocked) {
 		err = errInUse
 	}
 	return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())

@@ -16,11 +16,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/flock"
 )
 
 const (
@@ -104,8 +103,8 @@ func OpenJournal(path string, limits Limits, log *slog.Logger) (_ *Journal, err 
 			err = errors.Join(fmt.Errorf("open the journal of names: %w", err), lock.Close())
 		}
 	}()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	if err := flock.Try(lock); err != nil {
+		if errors.Is(err, flock.ErrLocked) {
 			err = ErrLocked
 		}
 		return nil, err

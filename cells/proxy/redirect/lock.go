@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/flock"
 )
 
 // ErrInUse is returned when another process is the proxy.
@@ -37,11 +36,8 @@ func (c Config) tryLockFolder() (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := file.SyscallConn()
-	if err == nil {
-		err = control(raw, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err = flock.Try(file)
+	if errors.Is(err, flock.ErrLocked) {
 		err = ErrInUse
 	}
 	if err != nil {
