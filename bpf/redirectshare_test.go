@@ -96,6 +96,31 @@ func TestRedirectReopen(t *testing.T) {
 	}
 }
 
+// TestRedirectOld has a pod send again what it has sent a while ago, as a resolver does that keeps its port, and open other connections: the proxy knows of it as of a new
+// one, however old it is.
+func TestRedirectOld(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	p.cilium(t, "get", from80)
+	for _, others := range []uint16{1, abi.RedirectShare / 4, abi.RedirectShare/2 - 2, abi.RedirectShare / 2, abi.RedirectShare - 1, abi.RedirectShare} {
+		p.syns(t, p.client.ip4, &p.client, 1000, 1000)
+		p.syns(t, p.client.ip4, &p.client, 2000, 2000+others-1)
+		p.syns(t, p.client.ip4, &p.client, 1000, 1000)
+		for port := uint16(10_000); port < 10_000+abi.RedirectShare/2-1; port++ {
+			p.syns(t, p.client.ip4, &p.client, port, port)
+			if !p.noted(p.client.ip4, 1000) {
+				t.Fatalf("%d others before, and %d after: nothing is known of it", others, port-9999)
+			}
+		}
+		for _, port := range []uint16{1000, 2000, 10_000} {
+			_ = p.objects.Redirects.Delete(p.redirectKey(p.client.ip4, port))
+		}
+	}
+	if n := p.notes(t); n > abi.RedirectShare {
+		t.Errorf("%d connections are known, want the pod's share of %d at most", n, abi.RedirectShare)
+	}
+}
+
 // TestRedirectUsage has both legs of a connection through the proxy count in the share of the pod that has opened it, and none in the server's.
 func TestRedirectUsage(t *testing.T) {
 	p := newPolicyFixture(t)

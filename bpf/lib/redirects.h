@@ -53,19 +53,27 @@ static __always_inline void redirect_forget(const struct redirect_turn *at)
 		bpf_map_delete_elem(&redirected, &copy);
 }
 
-/* redirect_put writes an entry, which counts in the share of the endpoint. A SYN that is sent again keeps its turn. */
+/* redirect_is_recent: have fewer entries than half of the share been made since this one? */
+static __always_inline _Bool redirect_is_recent(const struct redirect *entry, __u32 count)
+{
+	return (count - 1 - entry->turn) % REDIRECT_SHARE < REDIRECT_SHARE / 2;
+}
+
+/*
+ * redirect_put writes an entry, which counts in the share of the endpoint. A packet that is sent again keeps its turn, unless that would soon be
+ * another one's: a socket for datagrams may use the same ports for long.
+ */
 static __always_inline void redirect_put(const struct redirect_key *key, struct redirect *from, __u32 id)
 {
 	const struct redirect *before = bpf_map_lookup_elem(&redirected, key);
+	__u32 *count = bpf_map_lookup_elem(&redirect_counts, &id);
 	struct redirect_turn at = { .id = id };
-	__u32 *count;
 
-	if (before) {
+	if (!count)
+		return;
+	if (before && redirect_is_recent(before, *count)) {
 		from->turn = before->turn;
 	} else {
-		count = bpf_map_lookup_elem(&redirect_counts, &id);
-		if (!count)
-			return;
 		from->turn = at.turn = __sync_fetch_and_add(count, 1) % REDIRECT_SHARE;
 		redirect_forget(&at);
 		bpf_map_update_elem(&redirect_turns, &at, key, BPF_ANY);

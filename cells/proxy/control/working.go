@@ -1,4 +1,0 @@
-package control
-
-// Working implements policy.Proxy.
-func (r *Remote) Working() error { return r.Status().Err }
