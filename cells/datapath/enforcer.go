@@ -28,7 +28,7 @@ type Enforcer struct {
 	maps     policymap.Maps
 	writer   *policymap.Writer // nil unless started; then filter and lock are set, too
 	lock     *policymap.Lock   // of the maps
-	owned    bool              // this process has it
+	locked   bool              // this process has it
 	filter   *hostfilter.Filter
 	desired  hostfilter.Desired // but for the uplinks
 	applied  bool               // desired is of the last call of Apply
@@ -55,23 +55,23 @@ func (x *Enforcer) stop() error {
 		return nil
 	}
 	err := errors.Join(x.filter.Close(), x.lock.Close())
-	x.writer, x.lock, x.owned, x.filter, x.desired, x.applied = nil, nil, false, nil, hostfilter.Desired{}, false
+	x.writer, x.lock, x.locked, x.filter, x.desired, x.applied = nil, nil, false, nil, hostfilter.Desired{}, false
 	return err
 }
 
 // Own implements [policy.Enforcer].
-func (x *Enforcer) Own(ctx context.Context) error {
+func (x *Enforcer) AcquireLock(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.writer == nil {
 		return ErrNotStarted
 	}
-	if x.owned {
+	if x.locked {
 		return nil
 	}
 	err := x.lock.Lock(ctx)
-	x.owned = err == nil
-	x.writer.Beside(!x.owned)
+	x.locked = err == nil
+	x.writer.SetLocked(x.locked)
 	return err
 }
 

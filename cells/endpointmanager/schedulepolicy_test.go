@@ -74,7 +74,7 @@ func (p simProxy) Release(numbers []uint32) {
 	}
 }
 
-func (simProxy) Working() error { return nil }
+func (simProxy) Healthy() error { return nil }
 
 func (simProxy) Changed() {}
 
@@ -184,7 +184,7 @@ func (*simEnforcer) Verdict(policy.Question) (uint32, error) { return engine.Val
 
 func (*simEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }
 
-func (*simEnforcer) Own(context.Context) error { return nil }
+func (*simEnforcer) AcquireLock(context.Context) error { return nil }
 
 func (*simEnforcer) OnRevision(func(inForce, next uint32)) {}
 

@@ -34,7 +34,7 @@ func Module(cfg Config) fx.Option {
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Queue).Task),
 		supervisor.Tasks((*Queue).Layer7Task),
-		supervisor.Tasks((*Queue).OwnTask),
+		supervisor.Tasks((*Queue).LockTask),
 		supervisor.Tasks((*Names).Task),
 		supervisor.Tasks(func(f *follower) *task.Task { return f.Task() }),
 		metrics.Collect(newCollector),

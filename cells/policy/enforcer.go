@@ -13,7 +13,7 @@ import (
 type Enforcer interface {
 	// Own has nobody else write what the kernel has of policies, from now on: a proxy does while no agent is there. It is called before the first Apply. When it returns an error, as another process does
 	// not stop to write, Apply keeps that out, and announces no revision, until a later call has succeeded; then all is to be written anew. It returns soon after ctx ends.
-	Own(ctx context.Context) error
+	AcquireLock(ctx context.Context) error
 	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after an error. Until the first call what
 	// former agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
 	// of the change. It is called from one goroutine at a time, and the engine does not change during a call.
@@ -62,7 +62,7 @@ type noEnforcer struct{}
 
 var errNoDatapath = fault.New(fault.NotFound, "this agent has no datapath")
 
-func (noEnforcer) Own(context.Context) error { return nil }
+func (noEnforcer) AcquireLock(context.Context) error { return nil }
 
 func (noEnforcer) Apply(*engine.Engine, *engine.Change, map[string]Local) error { return nil }
 

@@ -53,7 +53,7 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	x.Datapath = p.view.askKernel(x.Verdict, protocol, port)
 	p.view.explainHeld(&x, protocol, port)
 	if x.Egress.Layer7 != nil || x.Ingress.Layer7 != nil {
-		x.Proxy = p.queue.layer7.proxy.Working()
+		x.Proxy = p.queue.layer7.proxy.Healthy()
 	}
 	return x, nil
 }

@@ -32,7 +32,7 @@ type fakeKernel struct {
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
 	denied    map[uint16]bool            // IDs of endpoints that the engine does not know, and that a former agent has restricted
-	owns      int                        // calls of Own
+	acquired  int                        // calls of AcquireLock
 	locked    int                        // so many of them fail
 	check     func(engine.Row)           // of each row that is written; may be nil
 }
@@ -162,11 +162,11 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 }
 
 // Own fails as often as the test wants.
-func (k *fakeKernel) Own(context.Context) error {
+func (k *fakeKernel) AcquireLock(context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.owns++
-	if k.owns <= k.locked {
+	k.acquired++
+	if k.acquired <= k.locked {
 		return errKernel
 	}
 	return nil

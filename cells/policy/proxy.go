@@ -18,8 +18,8 @@ type Proxy interface {
 	Prepare(ctx context.Context, rules map[uint32]model.Layer7) error
 	// Release says that no row has the numbers any more, and no program will redirect with them. Whether Prepare has succeeded does not matter. It does not block.
 	Release(numbers []uint32)
-	// Working returns why connections that go through the proxy get no further now, or not as they should; nil when they do. It does not block.
-	Working() error
+	// Healthy returns why connections that go through the proxy get no further now, or not as they should; nil when they do. It does not block.
+	Healthy() error
 	// Changed says that the datapath may decide otherwise about connections that the proxy has open: it is to ask [View.Evaluate] about each anew. It is called
 	// while rules are prepared, and does not block.
 	Changed()
@@ -37,6 +37,6 @@ func (noProxy) Prepare(context.Context, map[uint32]model.Layer7) error { return 
 
 func (noProxy) Release([]uint32) {}
 
-func (noProxy) Working() error { return nil }
+func (noProxy) Healthy() error { return nil }
 
 func (noProxy) Changed() {}

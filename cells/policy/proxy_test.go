@@ -75,7 +75,7 @@ func (p *fakeProxy) Release(numbers []uint32) {
 	}
 }
 
-func (p *fakeProxy) Working() error {
+func (p *fakeProxy) Healthy() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.broken

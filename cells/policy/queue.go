@@ -34,9 +34,9 @@ type Queue struct {
 	names           *Names
 	openConnections OpenConnections // before layer 7 rules come
 	keeper          NameKeeper
-	owned           atomic.Bool // nobody else writes what the enforcer writes
+	locked          atomic.Bool // nobody else writes what the enforcer writes
 	task            *task.Task
-	ownTask         *task.Task
+	lockTask        *task.Task
 	opened          chan struct{} // closed when everything is restored: nothing is written before
 	open            sync.Once
 	remote          <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
@@ -77,7 +77,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	}
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
-	q.ownTask = task.Every(log, task.Round{Name: "policy-own", Run: q.ownRound, Retry: firstRetry, MaxRetry: time.Second})
+	q.lockTask = task.Every(log, task.Round{Name: "policy-lock", Run: q.lockRound, Retry: firstRetry, MaxRetry: time.Second})
 	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: lastRetry, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
@@ -91,8 +91,8 @@ func (q *Queue) Task() *task.Task { return q.task }
 // Layer7Task is the loop that has the proxy get and release layer 7 rules. [Queue.Start] starts it.
 func (q *Queue) Layer7Task() *task.Task { return q.layer7.task }
 
-// OwnTask is the loop that keeps others from writing what the queue writes. [Queue.Start] starts it.
-func (q *Queue) OwnTask() *task.Task { return q.ownTask }
+// LockTask is the loop that keeps others from writing what the queue writes. [Queue.Start] starts it.
+func (q *Queue) LockTask() *task.Task { return q.lockTask }
 
 // Start begins the loops, and has the source tell of the endpoints of other nodes, if there is one.
 func (q *Queue) Start(source RemoteSource) {
@@ -101,13 +101,13 @@ func (q *Queue) Start(source RemoteSource) {
 	}
 	q.task.Start(nil)
 	q.layer7.task.Start(nil)
-	q.ownTask.Start(nil)
+	q.lockTask.Start(nil)
 	q.names.task.Start(nil)
 }
 
 // Stop ends the loops, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
 func (q *Queue) Stop(ctx context.Context) error {
-	if err := task.StopAll(ctx, q.task, q.ownTask, q.layer7.task, q.names.task); err != nil {
+	if err := task.StopAll(ctx, q.task, q.lockTask, q.layer7.task, q.names.task); err != nil {
 		return err
 	}
 	if err := q.names.save(); err != nil {
@@ -124,42 +124,42 @@ func (q *Queue) Stop(ctx context.Context) error {
 func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
-	q.own(ctx)
+	q.acquireLock(ctx)
 	q.takeNames(ctx)
 	q.open.Do(func() { close(q.opened) })
-	if !q.owned.Load() {
-		q.ownTask.Trigger()
+	if !q.locked.Load() {
+		q.lockTask.Trigger()
 	}
 	return q.do(ctx, update{}, true)
 }
 
-// ownTimeout is how long the first write waits for a process that writes what the kernel has of policies, and does not stop to.
-const ownTimeout = time.Second
+// lockTimeout is how long the first write waits for a process that writes what the kernel has of policies, and does not stop to.
+const lockTimeout = time.Second
 
-func (q *Queue) own(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, ownTimeout)
+func (q *Queue) acquireLock(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
-	if err := q.enforcer.Own(ctx); err != nil {
+	if err := q.enforcer.AcquireLock(ctx); err != nil {
 		q.log.Warn("another process does not stop to write what the kernel has of policies, and is kept out: porin-proxy is suspended, or hangs", "error", err)
 		return
 	}
-	q.owned.Store(true)
+	q.locked.Store(true)
 }
 
-// ownRound tries again what own could not. Until then a proxy learns no names when this agent is away.
-func (q *Queue) ownRound(ctx context.Context) error {
-	if q.owned.Load() || !q.isOpen() {
+// lockRound tries again what acquireLock could not. Until then a proxy learns no names when this agent is away.
+func (q *Queue) lockRound(ctx context.Context) error {
+	if q.locked.Load() || !q.isOpen() {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, firstRetry)
 	defer cancel()
-	if err := q.enforcer.Own(soon); err != nil {
+	if err := q.enforcer.AcquireLock(soon); err != nil {
 		return fmt.Errorf("another process does not stop to write what the kernel has of policies, and is kept out; end porin-proxy if it hangs: %w", err)
 	}
 	if err := q.rewrite(ctx); err != nil {
 		return err
 	}
-	q.owned.Store(true)
+	q.locked.Store(true)
 	return nil
 }
 

@@ -25,7 +25,7 @@ type BuiltIn struct {
 	rules    rulesByNumber
 	sessions sessions
 	dns      *dnsproxy.Handler
-	queries  *redirect.Datagrams // to servers for names
+	udp      *redirect.UDPSockets // to servers for names
 	meters   *meters
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
@@ -42,7 +42,7 @@ var _ Listener = (*BuiltIn)(nil)
 
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
-	b := &BuiltIn{kernel: kernel, redirect: r, queries: redirect.NewDatagrams(r), log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPSockets(r), log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
 	dns, err := b.newDNS(learner)
 	b.dns = dns
 	return b, err
@@ -77,8 +77,8 @@ func (b *BuiltIn) Prepare(ctx context.Context, rules map[uint32]model.Layer7) er
 // Release implements [policy.Proxy].
 func (b *BuiltIn) Release(numbers []uint32) { b.rules.remove(numbers) }
 
-// Working implements [policy.Proxy].
-func (b *BuiltIn) Working() error { return nil }
+// Healthy implements [policy.Proxy].
+func (b *BuiltIn) Healthy() error { return nil }
 
 // Changed implements [policy.Proxy].
 func (b *BuiltIn) Changed() {
@@ -161,7 +161,7 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	stop() // queries that have no answer yet get none
 	<-answered
 	b.served.Wait()
-	return errors.Join(err, b.queries.Close())
+	return errors.Join(err, b.udp.Close())
 }
 
 // queryTimeout is how long queries may take when the proxy stops, after all else has ended.

@@ -17,7 +17,7 @@ func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 	return dnsproxy.New(dnsproxy.Config{
 		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
 		Open: func(q dnsproxy.Query, receive func([]byte, error)) (dnsproxy.Socket, error) {
-			socket, err := b.queries.Open(q.Client, q.Server, receive)
+			socket, err := b.udp.Open(q.Client, q.Server, receive)
 			if err != nil {
 				b.meters.dialFailed(err)
 				return nil, err

@@ -108,7 +108,7 @@ func (x *xds) Release(numbers []uint32) {
 	})
 }
 
-func (x *xds) Working() error { return nil }
+func (x *xds) Healthy() error { return nil }
 
 func (x *xds) Changed() {}
 

@@ -143,8 +143,8 @@ func (p *Proxy) Release(numbers []uint32) {
 	p.listener.Release(numbers)
 }
 
-// Working implements [policy.Proxy].
-func (p *Proxy) Working() error { return p.Status().Err }
+// Healthy implements [policy.Proxy].
+func (p *Proxy) Healthy() error { return p.Status().Err }
 
 // Changed implements [policy.Proxy].
 func (p *Proxy) Changed() { p.listener.Changed() }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Share maps an array into memory if it was made for that, with BPF_F_MMAPABLE (Linux 5.5); other maps are left as they are. It comes before the map is used by several
+// Mmap maps an array into memory if it was made for that, with BPF_F_MMAPABLE (Linux 5.5); other maps are left as they are. It comes before the map is used by several
 // goroutines. The memory is released some time after the map was closed.
-func Share(m *ebpf.Map) error {
+func Mmap(m *ebpf.Map) error {
 	if m.Flags()&unix.BPF_F_MMAPABLE == 0 {
 		return nil
 	}

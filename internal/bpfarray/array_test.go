@@ -25,7 +25,7 @@ type value struct{ A, B, C uint32 } // 12 bytes: each has 4 bytes of padding beh
 
 func TestRead(t *testing.T) {
 	m := array(t, 12, unix.BPF_F_MMAPABLE)
-	if err := bpfarray.Share(m); err != nil {
+	if err := bpfarray.Mmap(m); err != nil {
 		t.Fatal(err)
 	}
 	for _, index := range []uint32{0, 1, 500, 999} {
@@ -51,7 +51,7 @@ func TestReadRefuses(t *testing.T) {
 		t.Error("read a value of another size")
 	}
 	plain := array(t, 12, 0)
-	if err := bpfarray.Share(plain); err != nil {
+	if err := bpfarray.Mmap(plain); err != nil {
 		t.Errorf("a map that is not made for it: %v", err)
 	}
 	if _, err := bpfarray.Read[value](plain, 0); err == nil {

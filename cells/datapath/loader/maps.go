@@ -60,7 +60,7 @@ func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 		}
 	}
 	for _, one := range m.ByName() {
-		if err := bpfarray.Share(one); err != nil {
+		if err := bpfarray.Mmap(one); err != nil {
 			return nil, err
 		}
 	}

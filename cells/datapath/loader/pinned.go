@@ -35,7 +35,7 @@ func OpenPinned(root string, names ...string) (_ *Maps, err error) {
 			return nil, errors.Join(err, opened.Close())
 		}
 		*pointers[name] = opened
-		if err := bpfarray.Share(opened); err != nil {
+		if err := bpfarray.Mmap(opened); err != nil {
 			return nil, err
 		}
 	}

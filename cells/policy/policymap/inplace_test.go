@@ -27,7 +27,7 @@ func allIPv4Policy() model.Policy {
 // refuseWrites has writes to an array fail from now on. It is read through shared memory, which needs no descriptor.
 func refuseWrites(t *testing.T, m *ebpf.Map) {
 	t.Helper()
-	if err := errors.Join(bpfarray.Share(m), m.Close()); err != nil {
+	if err := errors.Join(bpfarray.Mmap(m), m.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Writer is the only one that writes the maps: who uses it has the [Lock], or says by [Writer.Beside] that it has not. It is for one goroutine at a time.
+// Writer is the only one that writes the maps: who uses it has the [Lock], or says by [Writer.SetLocked] that it has not. It is for one goroutine at a time.
 type Writer struct {
 	maps      Maps
 	current   *policyCopy     // the active one, if this agent has written it; else nil
@@ -16,7 +16,7 @@ type Writer struct {
 	unknown   map[uint16]bool // of the last copy that became active; nil before the first one
 	names     uint64          // [engine.Engine.NameRevision] of what the maps have, when current is not nil
 	announce  func(inForce, next uint32)
-	beside    bool // another process has the lock
+	unlocked  bool // another process has the lock
 	pending   pending
 	removable chan struct{} // with room for one
 }
@@ -28,11 +28,11 @@ func New(m Maps) *Writer { return &Writer{maps: m, stale: true, removable: make(
 // the first Apply.
 func (w *Writer) OnRevision(announce func(inForce, next uint32)) { w.announce = announce }
 
-// Beside says whether another process has the [Lock], and does not let go of it: a proxy that is suspended while it writes. While there is one, a revision of the maps is told
-// to nobody, so that what that process writes when it goes on is refused, and no other one begins. When there is none any more, the next Apply writes everything.
-func (w *Writer) Beside(another bool) {
-	if w.beside != another {
-		w.beside, w.current = another, nil
+// SetLocked says whether this process has the [Lock]. Without it another process is writing and does not stop: a proxy that is suspended. Then nobody is told a revision of the
+// maps, so that what that process writes when it goes on is refused, and no other one begins. Once this process has the lock, the next Apply writes everything.
+func (w *Writer) SetLocked(locked bool) {
+	if w.unlocked == locked {
+		w.unlocked, w.current = !locked, nil
 	}
 }
 
@@ -46,7 +46,7 @@ func (w *Writer) keepOut(active uint32) error {
 }
 
 func (w *Writer) announced() func(inForce, next uint32) {
-	if w.beside {
+	if w.unlocked {
 		return nil
 	}
 	return w.announce
@@ -90,7 +90,7 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
-	if w.beside {
+	if w.unlocked {
 		if err := w.keepOut(active); err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -29,7 +28,7 @@ type Learner struct {
 
 	mu      sync.Mutex // guards the fields below
 	agent   *peer      // nil while none is connected
-	other   *peer      // the proxy that has the journal: the former one, or then the next one; nil: none
+	holder  *peer      // the other proxy, that has the journal: the former one, or then the next one; nil: none
 	journal *offline.Journal
 	offline *offline.Learner // nil until the journal is open, and after it was closed
 	closed  bool
@@ -45,72 +44,10 @@ func NewLearner(cfg Config, log *slog.Logger) *Learner {
 	return &Learner{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
 }
 
-// tell has all who wait look again. It expects the lock.
-func (l *Learner) tell() {
+// wake has all who wait look again. It expects the lock.
+func (l *Learner) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
-}
-
-// The pauses before a journal that another process has is tried again: a proxy that ends, or was killed.
-const (
-	firstOpen = 5 * time.Millisecond
-	lastOpen  = time.Second
-)
-
-// open opens the journal, which one process may have: it waits for that until ctx ends.
-func (l *Learner) open(ctx context.Context) {
-	pause := firstOpen
-	for {
-		err := l.tryOpen()
-		if err == nil {
-			return
-		}
-		if pause == firstOpen || !errors.Is(err, offline.ErrLocked) {
-			l.log.Warn("names cannot be learned while no agent is connected; trying again", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-			pause = min(2*pause, lastOpen)
-		}
-	}
-}
-
-// tryOpen tells an agent that has come before what there is to take.
-func (l *Learner) tryOpen() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.offline != nil || l.closed {
-		return nil
-	}
-	journal, err := offline.OpenJournal(filepath.Join(l.dir, "proxy-names"), offline.DefaultLimits(), l.log)
-	if err != nil {
-		return err
-	}
-	l.journal, l.offline = journal, offline.New(l.maps, l.lock, journal, l.classes.Read)
-	l.tell()
-	if agent := l.agent; agent != nil {
-		go func() { _ = agent.notify(methodNames, struct{}{}) }() // an end that is gone is noticed by who reads
-	}
-	return nil
-}
-
-// close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
-func (l *Learner) close(next *peer) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	if next != nil {
-		l.other = next
-	}
-	l.tell()
-	if l.offline == nil {
-		return nil
-	}
-	err := errors.Join(l.offline.Close(), l.journal.Close())
-	l.offline = nil
-	return err
 }
 
 // useMaps makes the learner without agent write these maps from now on.
@@ -129,35 +66,15 @@ func (l *Learner) setAgent(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.agent = p
-	l.tell()
+	l.wake()
 }
 
-// setOther has another proxy be asked, which has the journal; nil: there is none.
-func (l *Learner) setOther(p *peer) {
+// setHolder has another proxy be asked, which has the journal; nil: there is none.
+func (l *Learner) setHolder(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.other = p
-	l.tell()
-}
-
-// learned is what the journal has, up to a mark.
-func (l *Learner) learned() (all learned) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.offline != nil {
-		all.Learned, all.Mark = l.journal.List()
-	}
-	return all
-}
-
-// forget removes from the journal what the agent has, up to a mark.
-func (l *Learner) forget(mark uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.offline == nil {
-		return nil
-	}
-	return l.journal.Remove(mark)
+	l.holder = p
+	l.wake()
 }
 
 // turnTimeout is how long Learn waits for somebody who can learn: an agent or a proxy that is just coming.
@@ -207,8 +124,8 @@ func (l *Learner) learn(ctx context.Context, body learn) error {
 func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct{}, err error) {
 	l.mu.Lock()
 	asked, alone, known := l.agent, l.offline, l.changed
-	if l.other != nil && (asked == nil || !l.isWritten()) {
-		asked = l.other
+	if l.holder != nil && (asked == nil || !l.isWritten()) {
+		asked = l.holder
 	}
 	l.mu.Unlock()
 	if alone != nil {
@@ -252,7 +169,7 @@ func (l *Learner) isWritten() bool {
 func (l *Learner) asks(p *peer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.agent == p || l.other == p
+	return l.agent == p || l.holder == p
 }
 
 // askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.
@@ -293,8 +210,8 @@ func (l *Learner) leave(gone *peer) {
 	if l.agent == gone {
 		l.agent = nil
 	}
-	if l.other == gone {
-		l.other = nil
+	if l.holder == gone {
+		l.holder = nil
 	}
-	l.tell()
+	l.wake()
 }

@@ -236,6 +236,9 @@ func (r *Remote) Complete() {
 	r.Release(nil)
 }
 
+// Healthy implements [policy.Proxy].
+func (r *Remote) Healthy() error { return r.Status().Err }
+
 // Release implements [policy.Proxy]. The proxy hears of it with the next rules.
 func (r *Remote) Release(numbers []uint32) {
 	r.mu.Lock()

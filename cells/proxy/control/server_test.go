@@ -25,7 +25,7 @@ type noListener struct{}
 func (noListener) Supports(model.Layer7) error                            { return nil }
 func (noListener) Prepare(context.Context, map[uint32]model.Layer7) error { return nil }
 func (noListener) Release([]uint32)                                       {}
-func (noListener) Working() error                                         { return nil }
+func (noListener) Healthy() error                                         { return nil }
 func (noListener) Changed()                                               {}
 func (noListener) CloseEndpoint(context.Context, uint16) error            { return nil }
 func (noListener) Serve(*redirect.Listeners)                              {}

@@ -58,11 +58,11 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err := s.take(given, files); err != nil {
 		return false, err
 	}
-	s.learner.setOther(p)
+	s.learner.setHolder(p)
 	if err := s.begin(ctx, given); err != nil {
 		return false, err
 	}
-	s.learner.setOther(nil) // queries wait for the journal, which the former one closes now
+	s.learner.setHolder(nil) // queries wait for the journal, which the former one closes now
 	if err := s.replace(p); err != nil {
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
 	}

@@ -67,7 +67,7 @@ func (l Limits) validate() error {
 type Handler struct {
 	config  Config
 	queries *inFlight
-	running sync.WaitGroup // flights that have not landed
+	running sync.WaitGroup // flights that have not ended
 
 	streamsMu sync.Mutex // guards the field below
 	streams   share.Share
@@ -172,7 +172,7 @@ func (h *Handler) conclude(f *flight, e exchanged) {
 		return
 	}
 	h.reply(f, r)
-	h.land(f)
+	h.finish(f)
 }
 
 // learn learns the addresses that the server has said. It returns what waits until they are in force, nil if they are or there are none.
@@ -229,7 +229,7 @@ func (h *Handler) await(f *flight, r result, wait func(context.Context) error) {
 	if !returned() {
 		<-stuck
 	}
-	h.land(f)
+	h.finish(f)
 }
 
 // late tells whose time ran out.
@@ -250,8 +250,8 @@ func (h *Handler) reply(f *flight, r result) {
 	f.send(r.reply)
 }
 
-// land ends a flight.
-func (h *Handler) land(f *flight) {
+// finish ends a flight.
+func (h *Handler) finish(f *flight) {
 	h.queries.release(f.Endpoint)
 	h.running.Done()
 }

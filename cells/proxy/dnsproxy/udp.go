@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// datagram is a query that was sent to its server over UDP. No goroutine waits for the answer: the socket's owner brings it.
-type datagram struct {
+// udpExchange is a query that was sent to its server over UDP. No goroutine waits for the answer: the socket's owner brings it.
+type udpExchange struct {
 	*flight
 	handler *Handler
 	query   []byte
@@ -23,13 +23,13 @@ type datagram struct {
 
 // ask sends the query to the server over UDP. It does not wait for the answer.
 func (h *Handler) ask(f *flight) {
-	d := &datagram{flight: f, handler: h, query: f.withID()}
+	d := &udpExchange{flight: f, handler: h, query: f.withID()}
 	if !d.begin() {
 		h.conclude(f, exchanged{outcome: Unreachable})
 	}
 }
 
-func (d *datagram) begin() bool {
+func (d *udpExchange) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	socket, err := d.handler.config.Open(d.Query, d.receive)
@@ -49,7 +49,7 @@ func (d *datagram) begin() bool {
 }
 
 // receive takes what the server has sent: the first answer that matches ends the exchange.
-func (d *datagram) receive(m []byte, err error) {
+func (d *udpExchange) receive(m []byte, err error) {
 	if err != nil {
 		d.end(Unreachable)
 		return
@@ -76,14 +76,14 @@ func (d *datagram) receive(m []byte, err error) {
 }
 
 // elapsed sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
-func (d *datagram) elapsed() {
+func (d *udpExchange) elapsed() {
 	if o := d.repeat(); o != "" {
 		d.end(o)
 	}
 }
 
 // repeat returns why the exchange is over when the query is not to be sent again.
-func (d *datagram) repeat() Outcome {
+func (d *udpExchange) repeat() Outcome {
 	limits := d.handler.config.Limits
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +99,7 @@ func (d *datagram) repeat() Outcome {
 }
 
 // end ends the exchange without an answer.
-func (d *datagram) end(o Outcome) {
+func (d *udpExchange) end(o Outcome) {
 	d.mu.Lock()
 	if d.ended {
 		d.mu.Unlock()
@@ -111,7 +111,7 @@ func (d *datagram) end(o Outcome) {
 }
 
 // close expects the lock.
-func (d *datagram) close() {
+func (d *udpExchange) close() {
 	d.ended = true
 	d.timer.Stop()
 	d.forget()

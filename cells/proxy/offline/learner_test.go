@@ -49,11 +49,11 @@ func idsOf(locals map[string]policy.Local) map[string]uint16 {
 	return ids
 }
 
-func (x *enforcer) Own(ctx context.Context) error {
+func (x *enforcer) AcquireLock(ctx context.Context) error {
 	err := x.lock.Lock(ctx)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.writer.Beside(err != nil)
+	x.writer.SetLocked(err == nil)
 	return err
 }
 

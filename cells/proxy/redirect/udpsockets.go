@@ -14,9 +14,9 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// Datagrams opens sockets for datagrams to servers, with the addresses of clients, and reads all of them by one goroutine: waking one for each socket would take longer
+// UDPSockets opens sockets for datagrams to servers, with the addresses of clients, and reads all of them by one goroutine: waking one for each socket would take longer
 // than the rest of a short exchange.
-type Datagrams struct {
+type UDPSockets struct {
 	redirect *Redirect
 
 	mu   sync.Mutex // guards the fields below
@@ -30,12 +30,12 @@ type poll struct {
 	stopped chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	sockets map[uint64]*DatagramSocket
+	sockets map[uint64]*UDPSocket
 	last    uint64
 }
 
-// DatagramSocket sends datagrams to one server. Its methods may be called concurrently.
-type DatagramSocket struct {
+// UDPSocket sends datagrams to one server. Its methods may be called concurrently.
+type UDPSocket struct {
 	poll    *poll
 	key     uint64 // descriptors are used again, keys are not
 	receive func([]byte, error)
@@ -44,12 +44,12 @@ type DatagramSocket struct {
 	fd int        // -1 when closed
 }
 
-// NewDatagrams returns one without sockets.
-func NewDatagrams(r *Redirect) *Datagrams { return &Datagrams{redirect: r} }
+// NewUDPSockets returns one without sockets.
+func NewUDPSockets(r *Redirect) *UDPSockets { return &UDPSockets{redirect: r} }
 
 // Open returns a socket that is connected to a server, from a port of the proxy's own. Packets carry the proxy's mark. receive is called for each datagram, which is
 // valid during the call, and for errors of the socket, by one goroutine for all sockets: it must not block. It may be called once more after Close.
-func (d *Datagrams) Open(client, server netip.AddrPort, receive func([]byte, error)) (*DatagramSocket, error) {
+func (d *UDPSockets) Open(client, server netip.AddrPort, receive func([]byte, error)) (*UDPSocket, error) {
 	p, err := d.start()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (d *Datagrams) Open(client, server netip.AddrPort, receive func([]byte, err
 	return p.add(fd, receive)
 }
 
-func (d *Datagrams) start() (*poll, error) {
+func (d *UDPSockets) start() (*poll, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.poll != nil {
@@ -74,7 +74,7 @@ func (d *Datagrams) start() (*poll, error) {
 	if err := unix.SetNonblock(fd, true); err != nil { // has [os.NewFile] wait for it with the runtime's own poller
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
 	}
-	p := &poll{file: os.NewFile(uintptr(fd), "epoll"), stopped: make(chan struct{}), sockets: map[uint64]*DatagramSocket{}}
+	p := &poll{file: os.NewFile(uintptr(fd), "epoll"), stopped: make(chan struct{}), sockets: map[uint64]*UDPSocket{}}
 	if p.conn, err = p.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, p.file.Close())
 	}
@@ -84,7 +84,7 @@ func (d *Datagrams) start() (*poll, error) {
 }
 
 // Close closes all sockets. When it returns, receive is not called any more.
-func (d *Datagrams) Close() error {
+func (d *UDPSockets) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.poll == nil {
@@ -100,7 +100,7 @@ func (p *poll) close() error {
 	<-p.stopped
 	p.mu.Lock()
 	left := p.sockets
-	p.sockets = map[uint64]*DatagramSocket{}
+	p.sockets = map[uint64]*UDPSocket{}
 	p.mu.Unlock()
 	for _, s := range left {
 		err = errors.Join(err, s.Close())
@@ -109,8 +109,8 @@ func (p *poll) close() error {
 }
 
 // add has the socket read. It closes the descriptor after an error.
-func (p *poll) add(fd int, receive func([]byte, error)) (*DatagramSocket, error) {
-	s := &DatagramSocket{poll: p, receive: receive, fd: fd}
+func (p *poll) add(fd int, receive func([]byte, error)) (*UDPSocket, error) {
+	s := &UDPSocket{poll: p, receive: receive, fd: fd}
 	p.mu.Lock()
 	p.last++
 	s.key = p.last
@@ -161,7 +161,7 @@ func (p *poll) read(key uint64, buffer []byte) {
 	}
 }
 
-func (s *DatagramSocket) read(buffer []byte) (int, error) {
+func (s *UDPSocket) read(buffer []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fd < 0 {
@@ -171,7 +171,7 @@ func (s *DatagramSocket) read(buffer []byte) (int, error) {
 }
 
 // Write sends a datagram. It does not wait for room.
-func (s *DatagramSocket) Write(m []byte) (int, error) {
+func (s *UDPSocket) Write(m []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fd < 0 {
@@ -182,7 +182,7 @@ func (s *DatagramSocket) Write(m []byte) (int, error) {
 }
 
 // Close closes the socket.
-func (s *DatagramSocket) Close() error {
+func (s *UDPSocket) Close() error {
 	s.poll.mu.Lock()
 	delete(s.poll.sockets, s.key)
 	s.poll.mu.Unlock()

@@ -44,24 +44,24 @@ func echoServer(t *testing.T, ns *testutil.Namespace, at netip.AddrPort) (from <
 }
 
 // opened is a way into the proxy that is open.
-func opened(t *testing.T) (*testutil.Namespace, *redirect.Datagrams) {
+func opened(t *testing.T) (*testutil.Namespace, *redirect.UDPSockets) {
 	t.Helper()
 	w := newWorld(t)
 	w.open(t, w.redirect)
-	d := redirect.NewDatagrams(w.redirect)
+	d := redirect.NewUDPSockets(w.redirect)
 	t.Cleanup(func() { must(t, d.Close()) })
 	return w.node, d
 }
 
-// TestDatagrams has many sockets that are open at a time, in both families.
-func TestDatagrams(t *testing.T) {
+// TestUDPSockets has many sockets that are open at a time, in both families.
+func TestUDPSockets(t *testing.T) {
 	ns, d := opened(t)
 	for _, at := range []string{"127.0.0.1:53", "[::1]:53"} {
 		server := netip.MustParseAddrPort(at)
 		clients := echoServer(t, ns, server)
 		const sockets = 100 // as many datagrams have room in the buffer of the server
 		var got sync.WaitGroup
-		var open []*redirect.DatagramSocket
+		var open []*redirect.UDPSocket
 		for i := range sockets {
 			got.Add(2)
 			message := []byte{2, byte(i), byte(i >> 8)}
@@ -101,8 +101,8 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramsRefused has no server, and sockets that are closed in receive and with all of them.
-func TestDatagramsRefused(t *testing.T) {
+// TestUDPSocketsRefused has no server, and sockets that are closed in receive and with all of them.
+func TestUDPSocketsRefused(t *testing.T) {
 	ns, d := opened(t)
 	local := netip.MustParseAddrPort("127.0.0.1:5353")
 	refused := make(chan error, 1)

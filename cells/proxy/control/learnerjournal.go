@@ -1,0 +1,92 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"porin.dev/porin/cells/proxy/offline"
+)
+
+// The pauses before a journal that another process has is tried again: a proxy that ends, or was killed.
+const (
+	firstOpen = 5 * time.Millisecond
+	lastOpen  = time.Second
+)
+
+// open opens the journal, which one process may have: it waits for that until ctx ends.
+func (l *Learner) open(ctx context.Context) {
+	pause := firstOpen
+	for {
+		err := l.tryOpen()
+		if err == nil {
+			return
+		}
+		if pause == firstOpen || !errors.Is(err, offline.ErrLocked) {
+			l.log.Warn("names cannot be learned while no agent is connected; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+			pause = min(2*pause, lastOpen)
+		}
+	}
+}
+
+// tryOpen tells an agent that has come before what there is to take.
+func (l *Learner) tryOpen() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.offline != nil || l.closed {
+		return nil
+	}
+	journal, err := offline.OpenJournal(filepath.Join(l.dir, "proxy-names"), offline.DefaultLimits(), l.log)
+	if err != nil {
+		return err
+	}
+	l.journal, l.offline = journal, offline.New(l.maps, l.lock, journal, l.classes.Read)
+	l.wake()
+	if agent := l.agent; agent != nil {
+		go func() { _ = agent.notify(methodNames, struct{}{}) }() // an end that is gone is noticed by who reads
+	}
+	return nil
+}
+
+// close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
+func (l *Learner) close(next *peer) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if next != nil {
+		l.holder = next
+	}
+	l.wake()
+	if l.offline == nil {
+		return nil
+	}
+	err := errors.Join(l.offline.Close(), l.journal.Close())
+	l.offline = nil
+	return err
+}
+
+// learned is what the journal has, up to a mark.
+func (l *Learner) learned() (all learned) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.offline != nil {
+		all.Learned, all.Mark = l.journal.List()
+	}
+	return all
+}
+
+// forget removes from the journal what the agent has, up to a mark.
+func (l *Learner) forget(mark uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.offline == nil {
+		return nil
+	}
+	return l.journal.Remove(mark)
+}
