@@ -292,6 +292,28 @@ func TestExternalProxyAgentAway(t *testing.T) {
 	n.one.agrees()
 }
 
+// TestExternalProxyUpgraded upgrades agent and proxy ten times under load: the agent finds programs of another version.
+func TestExternalProxyUpgraded(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(webAndNames)
+	serveNames(t, n.b)
+	serveNames(t, n.d)
+	l, queries := n.load(false), n.queries()
+	for range 10 {
+		n.one.agent.Kill(t)
+		n.one.formerVersion()
+		n.one.agent.Start(t)
+		n.one.connected(p)
+		next := startProxy(t, n.one.node)
+		n.one.connected(next)
+		p.ended()
+		p = next
+	}
+	l.check(t, "new connections, upgraded ten times")
+	queries.check(t, "queries, upgraded ten times")
+	n.one.agrees()
+}
+
 // TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there and names are asked for, known ones and new ones: no query fails, and the next agent
 // knows what each proxy has learned.
 func TestExternalProxyReplacedAgentAway(t *testing.T) {

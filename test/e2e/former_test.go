@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
 	"porin.dev/porin/bpf"
@@ -32,7 +33,16 @@ func (r *rig) formerVersion() (ids []ebpf.ProgramID) {
 	if err := errors.Join(os.RemoveAll(programs), os.MkdirAll(filepath.Join(programs, formerDigest), 0o700)); err != nil {
 		r.Fatal(err)
 	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: r.pinnedMaps(spec)})
+	maps := r.pinnedMaps(spec)
+	// As that agent would have configured them: without conntrack, a connection by a Service is nobody's.
+	if err := errors.Join(spec.Variables[bpf.KeyQueueMask].Set(maps[bpf.KeyQueue].MaxEntries()-1), spec.Variables[bpf.ConntrackPresent].Set(uint8(1))); err != nil {
+		r.Fatal(err)
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
+	if err != nil { // a kernel that has no such function
+		_ = spec.Variables[bpf.ConntrackPresent].Set(uint8(0))
+		collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
+	}
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -72,6 +82,10 @@ func (r *rig) attach(collection *ebpf.Collection) {
 	sides := map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS}
 	for _, at := range r.inspect().Attachments {
 		filters, err := r.node.Filters(at.IfIndex, sides[at.Direction])
+		if err == nil && len(filters) == 0 {
+			r.attachTCX(at.IfIndex, at.Name, collection.Programs[at.Name])
+			continue
+		}
 		if err != nil || len(filters) != 1 {
 			r.Fatalf("filters of %s: %v, %v", at.IfName, filters, err)
 		}
@@ -83,6 +97,30 @@ func (r *rig) attach(collection *ebpf.Collection) {
 		if err := r.node.Netlink(r).FilterReplace(filter); err != nil {
 			r.Fatal(err)
 		}
+	}
+}
+
+// attachTCX puts a program in the place of the one with its name on an uplink (Linux 6.6).
+func (r *rig) attachTCX(index int, name string, program *ebpf.Program) {
+	r.Helper()
+	hook := map[string]ebpf.AttachType{bpf.FromUplink: ebpf.AttachTCXIngress, bpf.ToUplink: ebpf.AttachTCXEgress}[name]
+	err := r.node.Do(func() error {
+		there, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook})
+		if err != nil {
+			return err
+		}
+		if len(there.Programs) != 1 {
+			return fmt.Errorf("%d programs, want one", len(there.Programs))
+		}
+		before, err := ebpf.NewProgramFromID(there.Programs[0].ID)
+		if err != nil {
+			return err
+		}
+		defer before.Close()
+		return link.RawAttachProgram(link.RawAttachProgramOptions{Target: index, Program: program, Attach: hook, Anchor: link.ReplaceProgram(before)})
+	})
+	if err != nil {
+		r.Fatalf("%s of device %d: %v", name, index, err)
 	}
 }
 
