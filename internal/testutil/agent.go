@@ -77,7 +77,7 @@ func (a *Agent) start() error {
 	if err := a.exec(); err != nil {
 		return err
 	}
-	err := poll(Patience, func() error {
+	err := Poll(Patience, func() error {
 		select {
 		case <-a.done:
 			return nil // asked below
@@ -161,7 +161,7 @@ func (a *Agent) End() { a.kill() }
 
 // Ended waits until the process has ended by itself, or by another's hand, and says whether it has.
 func (a *Agent) Ended(timeout time.Duration) bool {
-	return poll(timeout, func() error {
+	return Poll(timeout, func() error {
 		if a.Running() {
 			return errors.New("it runs")
 		}

@@ -12,19 +12,19 @@ const Patience = 2 * time.Minute
 // Eventually calls condition until it returns nil, and fails the test with its last error after Patience.
 func Eventually(t testing.TB, condition func() error) {
 	t.Helper()
-	if err := poll(Patience, condition); err != nil {
+	if err := Poll(Patience, condition); err != nil {
 		t.Fatalf("not so within %v: %v", Patience, err)
 	}
 }
 
-// How long poll pauses: a share of the time that it has waited, so that a long wait leaves the processor to others.
+// How long Poll pauses: a share of the time that it has waited, so that a long wait leaves the processor to others.
 const (
 	shortestPause, longestPause = 2 * time.Millisecond, 50 * time.Millisecond
 	pauseShare                  = 20
 )
 
-// poll returns nil soon after condition does, or its last error.
-func poll(timeout time.Duration, condition func() error) error {
+// Poll returns nil soon after condition does, or its last error.
+func Poll(timeout time.Duration, condition func() error) error {
 	for began := time.Now(); ; {
 		err := condition()
 		waited := time.Since(began)

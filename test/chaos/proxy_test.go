@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/testutil"
 )
 
 // drain is how long a porin-proxy that is replaced may take.
@@ -142,25 +144,22 @@ func (x *proxies) replace(random *rand.Rand, stop <-chan struct{}) error {
 }
 
 // settle waits until one is left, and the agent has that. It starts one when none is, as a service manager does: one that begins while another one is stopping gives up.
-func (x *proxies) settle() (err error) {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(retry) {
+func (x *proxies) settle() error {
+	return testutil.Poll(patience, func() error {
 		all := x.running()
 		if len(all) == 0 {
-			if _, err := x.start(); err != nil {
-				return err
-			}
-			continue
+			_, err := x.start()
+			return errors.Join(fmt.Errorf("%s has none", x.host.node.Name), err)
 		}
 		var status v1.Status
-		if err = x.host.agent.Get("/v1/status", &status); err != nil {
-			continue
+		if err := x.host.agent.Get("/v1/status", &status); err != nil {
+			return err
 		}
-		if p := status.Proxy; len(all) == 1 && p.Connected && p.PID == all[0].cmd.Process.Pid {
-			return nil
+		if p := status.Proxy; len(all) > 1 || !p.Connected || p.PID != all[0].cmd.Process.Pid {
+			return fmt.Errorf("%s has %d processes, and the agent says %+v", x.host.node.Name, len(all), p)
 		}
-		err = fmt.Errorf("%s has %d processes, and the agent says %+v", x.host.node.Name, len(all), status.Proxy)
-	}
-	return err
+		return nil
+	})
 }
 
 // shell runs a script in the namespace of the thread.

@@ -155,12 +155,15 @@ func (r *request) run(w *wrongs, random *rand.Rand, stop <-chan struct{}) {
 
 // works waits until the rules are in force: what they allow is answered, and nothing else.
 func (r *request) works(w *wrongs) {
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(retry) {
-		if err = errors.Join(r.ask(allowedPath), r.ask(deniedPath)); err == nil || errors.Is(err, errWrong) {
-			break
+	var wrong error
+	err := testutil.Poll(patience, func() error {
+		err := errors.Join(r.ask(allowedPath), r.ask(deniedPath))
+		if errors.Is(err, errWrong) { // that may not be, not even for a while
+			wrong, err = err, nil
 		}
-	}
+		return err
+	})
+	err = errors.Join(err, wrong)
 	r.client.CloseIdleConnections()
 	if err != nil {
 		w.add("layer 7 rules after all", fmt.Sprintf("%s, %s: %v", r.name, r.url, err))
@@ -221,13 +224,9 @@ func (w *world) endRedirects(t *testing.T) {
 				h.wrongs.add("layer 7 rules are not deleted", fmt.Sprintf("%s: %v", h.node.Name, err))
 				return
 			}
-			var err error
-			for deadline := time.Now().Add(testutil.Patience); time.Now().Before(deadline); time.Sleep(10 * retry) {
-				if err = h.noRedirects(); err == nil {
-					return
-				}
+			if err := testutil.Poll(testutil.Patience, h.noRedirects); err != nil {
+				h.wrongs.add("the way into the proxy is left", fmt.Sprintf("%s: %v", h.node.Name, err))
 			}
-			h.wrongs.add("the way into the proxy is left", fmt.Sprintf("%s: %v", h.node.Name, err))
 		})
 	}
 	group.Wait()

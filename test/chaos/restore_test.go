@@ -111,13 +111,12 @@ func (e *etcd) shun(hosts []*host) (undo func() error, err error) {
 }
 
 // requestRecovery tries again while the agent is away.
-func (h *host) requestRecovery() (err error) {
-	for deadline := time.Now().Add(testutil.Patience); time.Now().Before(deadline); time.Sleep(retry) {
-		var out []byte
-		if out, err = h.porin("ipam", "recover", "--begin"); err == nil {
-			return nil
+func (h *host) requestRecovery() error {
+	return testutil.Poll(testutil.Patience, func() error {
+		out, err := h.porin("ipam", "recover", "--begin")
+		if err != nil {
+			err = fmt.Errorf("porin ipam recover --begin: %w: %s", err, out)
 		}
-		err = fmt.Errorf("porin ipam recover --begin: %w: %s", err, out)
-	}
-	return err
+		return err
+	})
 }
