@@ -65,9 +65,10 @@ func (l Limits) validate() error {
 
 // Handler answers queries. Its methods may be called concurrently.
 type Handler struct {
-	config  Config
-	queries *inFlight
-	running sync.WaitGroup // flights that have not ended
+	config    Config
+	queries   *inFlight
+	exchanges *exchanges
+	running   sync.WaitGroup // flights that have not ended
 
 	streamsMu sync.Mutex // guards the field below
 	streams   share.Share
@@ -79,7 +80,9 @@ func New(c Config) (*Handler, error) {
 		return nil, err
 	}
 	l := c.Limits
-	return &Handler{config: c, queries: newInFlight(l.EndpointQuery, l.TotalQuery), streams: share.New(l.EndpointStream, l.TotalStream)}, nil
+	return &Handler{
+		config: c, queries: newInFlight(l.EndpointQuery, l.TotalQuery), exchanges: newExchanges(l), streams: share.New(l.EndpointStream, l.TotalStream),
+	}, nil
 }
 
 // Go answers a query. It returns before the server has answered, and needs the message no longer then. A flood of queries has it begin no more than the limits

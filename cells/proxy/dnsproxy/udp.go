@@ -14,7 +14,7 @@ type udpExchange struct {
 
 	mu      sync.Mutex // guards the fields below
 	socket  Socket
-	timer   *time.Timer
+	due     time.Time   // when it is sent again or is over
 	forget  func() bool // has the end of ctx be of no interest
 	ended   bool
 	again   bool // it was sent a second time
@@ -24,12 +24,12 @@ type udpExchange struct {
 // ask sends the query to the server over UDP. It does not wait for the answer.
 func (h *Handler) ask(f *flight) {
 	d := &udpExchange{flight: f, handler: h, query: f.withID()}
-	if !d.begin() {
+	if !d.start() {
 		h.conclude(f, exchanged{outcome: Unreachable})
 	}
 }
 
-func (d *udpExchange) begin() bool {
+func (d *udpExchange) start() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	socket, err := d.handler.config.Open(d.Query, d.receive)
@@ -42,9 +42,9 @@ func (d *udpExchange) begin() bool {
 		return false
 	}
 	limits := d.handler.config.Limits
-	d.socket = socket
-	d.timer = time.AfterFunc(min(limits.Repeat, limits.Timeout), d.elapsed)
+	d.socket, d.due = socket, d.begin.Add(min(limits.Repeat, limits.Timeout))
 	d.forget = context.AfterFunc(d.ctx, func() { d.end(Canceled) })
+	d.handler.exchanges.add(d)
 	return true
 }
 
@@ -75,26 +75,28 @@ func (d *udpExchange) receive(m []byte, err error) {
 	d.handler.conclude(d.flight, d.answered(answer, d.ignored))
 }
 
-// elapsed sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
-func (d *udpExchange) elapsed() {
-	if o := d.repeat(); o != "" {
+// check sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
+func (d *udpExchange) check(now time.Time) {
+	if o := d.repeat(now); o != "" {
 		d.end(o)
 	}
 }
 
-// repeat returns why the exchange is over when the query is not to be sent again.
-func (d *udpExchange) repeat() Outcome {
-	limits := d.handler.config.Limits
+// repeat returns why the exchange is over, if it is.
+func (d *udpExchange) repeat(now time.Time) Outcome {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.again || d.ended || limits.Repeat >= limits.Timeout {
+	limits := d.handler.config.Limits
+	switch {
+	case d.ended || now.Before(d.due):
+		return ""
+	case d.again || limits.Repeat >= limits.Timeout:
 		return Timeout
 	}
-	d.again = true
+	d.again, d.due = true, d.begin.Add(limits.Timeout)
 	if _, err := d.socket.Write(d.query); err != nil {
 		return Unreachable
 	}
-	d.timer.Reset(limits.Timeout - limits.Repeat)
 	return ""
 }
 
@@ -113,7 +115,7 @@ func (d *udpExchange) end(o Outcome) {
 // close expects the lock.
 func (d *udpExchange) close() {
 	d.ended = true
-	d.timer.Stop()
 	d.forget()
+	d.handler.exchanges.remove(d)
 	_ = d.socket.Close()
 }
