@@ -66,7 +66,7 @@ func (b *BuiltIn) serveDatagram(ctx context.Context, l *redirect.Listeners, d re
 	}
 	q := c.query()
 	q.Message = d.Message
-	b.dns.Go(ctx, q, func(answer []byte) {
+	b.dns.HandleQuery(ctx, q, func(answer []byte) {
 		if answer == nil {
 			return
 		}

@@ -19,7 +19,7 @@ type exchanges struct {
 const checksPerRepeat = 15
 
 func newExchanges(l Limits) *exchanges {
-	return &exchanges{every: min(l.Repeat, l.Timeout) / checksPerRepeat, all: map[*udpExchange]struct{}{}}
+	return &exchanges{every: min(l.RetransmitAfter, l.Timeout) / checksPerRepeat, all: map[*udpExchange]struct{}{}}
 }
 
 func (e *exchanges) add(d *udpExchange) {

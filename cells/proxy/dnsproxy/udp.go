@@ -8,24 +8,24 @@ import (
 
 // udpExchange is a query that was sent to its server over UDP. No goroutine waits for the answer: the socket's owner brings it.
 type udpExchange struct {
-	*flight
+	*pendingQuery
 	handler *Handler
 	query   []byte
 
-	mu      sync.Mutex // guards the fields below
-	socket  Socket
-	due     time.Time   // when it is sent again or is over
-	forget  func() bool // has the end of ctx be of no interest
-	ended   bool
-	again   bool // it was sent a second time
-	ignored int
+	mu            sync.Mutex // guards the fields below
+	socket        Socket
+	due           time.Time   // when it is sent again or is over
+	forget        func() bool // has the end of ctx be of no interest
+	ended         bool
+	retransmitted bool // once
+	ignored       int
 }
 
-// ask sends the query to the server over UDP. It does not wait for the answer.
-func (h *Handler) ask(f *flight) {
-	d := &udpExchange{flight: f, handler: h, query: f.withID()}
+// forwardUDP sends the query to the server over UDP. It does not wait for the answer.
+func (h *Handler) forwardUDP(f *pendingQuery) {
+	d := &udpExchange{pendingQuery: f, handler: h, query: f.withID()}
 	if !d.start() {
-		h.conclude(f, exchanged{outcome: Unreachable})
+		h.handleResult(f, serverResult{outcome: Unreachable})
 	}
 }
 
@@ -42,7 +42,7 @@ func (d *udpExchange) start() bool {
 		return false
 	}
 	limits := d.handler.config.Limits
-	d.socket, d.due = socket, d.begin.Add(min(limits.Repeat, limits.Timeout))
+	d.socket, d.due = socket, d.begin.Add(min(limits.RetransmitAfter, limits.Timeout))
 	d.forget = context.AfterFunc(d.ctx, func() { d.end(Canceled) })
 	d.handler.exchanges.add(d)
 	return true
@@ -72,28 +72,28 @@ func (d *udpExchange) receive(m []byte, err error) {
 	} else {
 		answer = append([]byte(nil), m...)
 	}
-	d.handler.conclude(d.flight, d.answered(answer, d.ignored))
+	d.handler.handleResult(d.pendingQuery, d.answered(answer, d.ignored))
 }
 
 // check sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
 func (d *udpExchange) check(now time.Time) {
-	if o := d.repeat(now); o != "" {
+	if o := d.retransmit(now); o != "" {
 		d.end(o)
 	}
 }
 
-// repeat returns why the exchange is over, if it is.
-func (d *udpExchange) repeat(now time.Time) Outcome {
+// retransmit returns why the exchange is over, if it is.
+func (d *udpExchange) retransmit(now time.Time) Outcome {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	limits := d.handler.config.Limits
 	switch {
 	case d.ended || now.Before(d.due):
 		return ""
-	case d.again || limits.Repeat >= limits.Timeout:
+	case d.retransmitted || limits.RetransmitAfter >= limits.Timeout:
 		return Timeout
 	}
-	d.again, d.due = true, d.begin.Add(limits.Timeout)
+	d.retransmitted, d.due = true, d.begin.Add(limits.Timeout)
 	if _, err := d.socket.Write(d.query); err != nil {
 		return Unreachable
 	}
@@ -109,7 +109,7 @@ func (d *udpExchange) end(o Outcome) {
 	}
 	d.close()
 	d.mu.Unlock()
-	d.handler.conclude(d.flight, exchanged{ignored: d.ignored, outcome: o})
+	d.handler.handleResult(d.pendingQuery, serverResult{ignored: d.ignored, outcome: o})
 }
 
 // close expects the lock.
