@@ -15,7 +15,7 @@ import (
 // Config is what a proxy in a process of its own is told.
 type Config struct {
 	Socket       string        // where it is controlled
-	StateDir     string        // where it keeps the rules
+	StateDir     string        // where it keeps the rules (proxy-rules.json) and the journal of names (proxy-names), for a start without the agent
 	DrainTimeout time.Duration // how long requests may take when it stops or is replaced
 }
 
@@ -30,7 +30,7 @@ const DefaultSocket = "/run/porin/proxy.sock"
 // Flags adds the flags of porin-proxy.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` on which the agent and the next proxy are served")
-	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules, for a start without the agent; best on a tmpfs")
+	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules and the names that were learned while no agent runs, for the next start; best on a tmpfs")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long requests that are being served may take when the proxy stops or is replaced")
 }
 

@@ -35,7 +35,7 @@ func (l *Learner) open(ctx context.Context) {
 	}
 }
 
-// tryOpen tells an agent that has come before what there is to take.
+// tryOpen opens the journal once. An agent that has connected before is told to fetch the names in it.
 func (l *Learner) tryOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

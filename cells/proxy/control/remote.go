@@ -31,9 +31,6 @@ const (
 	greetTimeout = 10 * time.Second
 	// learnTimeout bounds a call of the proxy, which has given it up by then.
 	learnTimeout = time.Second
-	// closeTimeout is how long a deletion waits for the proxy to end the endpoint's connections. By then nothing is redirected any more, and a proxy that is
-	// late closes them when it decides about them next.
-	closeTimeout = 2 * time.Second
 )
 
 // Remote is the agent's end of the connection to a proxy in a process of its own: a [policy.Proxy]. While the proxy is away, connections that need it wait.
@@ -94,7 +91,7 @@ type Status struct {
 	Err         error // why the proxy does not work, or not as it should
 }
 
-// NewRemote returns one that does not connect before its task runs. The learner hears what the proxy has learned.
+// NewRemote returns one that does not connect before its task runs. names answers the proxy's queries, and gets what the proxy has learned without the agent.
 func NewRemote(cfg RemoteConfig, names Names, log *slog.Logger) *Remote {
 	r := &Remote{
 		cfg: cfg, names: names, log: log, needed: make(chan struct{}), rules: map[uint32]json.RawMessage{}, version: 1, partial: true, sessions: map[*session]struct{}{}, arrived: make(chan struct{}),
@@ -269,20 +266,20 @@ func (r *Remote) list() (all []*session) {
 	return all
 }
 
-// CloseEndpoint implements [proxy.Closer]. A proxy that does not answer holds up nothing for longer than two seconds.
+// CloseEndpoint implements [proxy.Closer]. A proxy that ends takes its connections with it.
 func (r *Remote) CloseEndpoint(ctx context.Context, id uint16) error {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
+	sessions := r.list()
+	errs := make([]error, len(sessions))
 	var waiting sync.WaitGroup
-	for _, s := range r.list() {
+	for i, s := range sessions {
 		waiting.Go(func() {
-			if _, err := s.peer.call(ctx, methodCloseEndpoint, closeEndpoint{id}, nil); err != nil && !errors.Is(err, errPeerGone) {
-				r.log.Warn("the proxy has not ended the connections of an endpoint that goes: they end when it decides about them next", "endpoint", id, "error", err)
+			if _, err := s.peer.call(ctx, methodCloseEndpoint, closeEndpoint{id}, nil); !errors.Is(err, errPeerGone) {
+				errs[i] = err
 			}
 		})
 	}
 	waiting.Wait()
-	return nil
+	return errors.Join(errs...)
 }
 
 // run connects again and again.

@@ -225,6 +225,8 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
 		}
+		ctx, cancel := context.WithTimeout(ctx, proxy.CloseTimeout) // the agent has given up by then
+		defer cancel()
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
 	case methodTakeNames:
 		return c.server.learner.learned(), nil, nil
