@@ -258,13 +258,20 @@ func TestRemoteFormer(t *testing.T) {
 	serve := func(name string) handler {
 		return func(_ context.Context, m message) (any, []*os.File, error) {
 			var rules snapshot
-			if m.Method == methodRules {
-				if err := json.Unmarshal(m.Body, &rules); err != nil {
-					return nil, nil, err
-				}
-				if _, ok := rules.Rules[9]; ok {
-					got <- name
-				}
+			var err error
+			switch m.Method {
+			case methodRules:
+				err = json.Unmarshal(m.Body, &rules)
+			case methodHello: // the agent may connect when it has the rules
+				var h hello
+				err = json.Unmarshal(m.Body, &h)
+				rules = h.Rules
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			if _, ok := rules.Rules[9]; ok {
+				got <- name
 			}
 			return welcome{Protocol: 1}, nil, nil
 		}
