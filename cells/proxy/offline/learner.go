@@ -34,7 +34,7 @@ type Counts struct {
 	Written     uint64 // addresses that got another class
 	Stale       uint64
 	NotReserved uint64
-	Reserved    uint64
+	Protected   uint64
 	Full        uint64
 }
 
@@ -97,7 +97,7 @@ func (l *Learner) Learn(ctx context.Context, endpoint uint16, name string, addre
 	case errors.Is(err, ErrNotReserved):
 		c.NotReserved++
 	case errors.Is(err, ErrProtected):
-		c.Reserved++
+		c.Protected++
 	case errors.Is(err, ErrFull):
 		c.Full++
 	}
@@ -130,11 +130,11 @@ func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Addres
 		}
 		return nil
 	}
-	moves, reserved, err := l.moves(rules, addresses)
+	moves, protected, err := l.moves(rules, addresses)
 	if err != nil {
 		return err
 	}
-	for _, addr := range reserved {
+	for _, addr := range protected {
 		delete(answer, addr)
 	}
 	if err := l.journal.Add(endpoint, name, answer, true); err != nil { // first: what is in the datapath must outlive the next agent's start
@@ -149,8 +149,8 @@ func (l *Learner) learn(endpoint uint16, name string, addresses []dnsname.Addres
 			l.note(move.Address, move.To)
 		}
 	}
-	if len(reserved) > 0 {
-		return fmt.Errorf("%w: %s", ErrProtected, reserved[0])
+	if len(protected) > 0 {
+		return fmt.Errorf("%w: %s", ErrProtected, protected[0])
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (l *Learner) deadlines(addresses []dnsname.Address) map[netip.Addr]time.Tim
 	for _, a := range addresses {
 		addr := plain(a.Addr)
 		expires := now.Add(min(max(a.TTL, l.ttl.MinTTL), l.ttl.MaxTTL))
-		if !names.Special(addr) && expires.After(all[addr]) {
+		if !names.IsLocalScope(addr) && expires.After(all[addr]) {
 			all[addr] = expires
 		}
 	}
@@ -206,7 +206,7 @@ func (l *Learner) deadlines(addresses []dnsname.Address) map[netip.Addr]time.Tim
 func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
 // moves returns the addresses that need another class, and those that no name can have.
-func (l *Learner) moves(rules []int, addresses []dnsname.Address) (moves []policymap.NameMove, reserved []netip.Addr, err error) {
+func (l *Learner) moves(rules []int, addresses []dnsname.Address) (moves []policymap.NameMove, protected []netip.Addr, err error) {
 	seen := make(map[netip.Addr]bool, len(addresses))
 	for _, a := range addresses {
 		addr := plain(a.Addr)
@@ -214,16 +214,16 @@ func (l *Learner) moves(rules []int, addresses []dnsname.Address) (moves []polic
 			continue
 		}
 		seen[addr] = true
-		if names.Special(addr) {
-			reserved = append(reserved, addr)
+		if names.IsLocalScope(addr) {
+			protected = append(protected, addr)
 			continue
 		}
-		class, inside, err := l.class(addr)
+		class, isProtected, err := l.class(addr)
 		switch then, ok := l.classes.with(class, rules); {
 		case err != nil:
 			return nil, nil, err
-		case inside:
-			reserved = append(reserved, addr)
+		case isProtected:
+			protected = append(protected, addr)
 		case !ok:
 			return nil, nil, fmt.Errorf("%w: %s", ErrNotReserved, addr)
 		case then == class:
@@ -232,11 +232,11 @@ func (l *Learner) moves(rules []int, addresses []dnsname.Address) (moves []polic
 			moves = append(moves, policymap.NameMove{Address: addr, From: class, To: then})
 		}
 	}
-	return moves, reserved, nil
+	return moves, protected, nil
 }
 
 // class is that of an address in the datapath.
-func (l *Learner) class(addr netip.Addr) (class engine.ClassID, inside bool, err error) {
+func (l *Learner) class(addr netip.Addr) (class engine.ClassID, isProtected bool, err error) {
 	if class, ok := l.now[addr]; ok {
 		return class, false, nil
 	}
