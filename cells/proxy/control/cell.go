@@ -69,7 +69,7 @@ func startRemote(p remoteParams) *Remote {
 	return r
 }
 
-// ServerModule is the control of porin-proxy. It needs a [*proxy.Proxy], [Maps] and a [*Learner].
+// ServerModule is the control of porin-proxy. It needs a [*proxy.Proxy], [Maps] and a [*LearnRouter].
 func ServerModule(cfg Config) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
@@ -78,7 +78,7 @@ func ServerModule(cfg Config) fx.Option {
 	)
 }
 
-func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg Config, p *proxy.Proxy, m Maps, l *Learner, log *slog.Logger) (*Server, error) {
+func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg Config, p *proxy.Proxy, m Maps, l *LearnRouter, log *slog.Logger) (*Server, error) {
 	s, err := NewServer(cfg, p, m, l, func() { _ = sd.Shutdown() }, log)
 	if err != nil {
 		return nil, err

@@ -421,7 +421,7 @@ func (r *Remote) handle(ctx context.Context, s *session, m message, end func()) 
 	defer func() { closeFiles(m.files) }()
 	switch m.Method {
 	case methodLearn:
-		var body learn
+		var body learnRequest
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return err
 		}

@@ -124,7 +124,7 @@ func TestRemoteTakesNames(t *testing.T) {
 				return welcome{Protocol: 1}, nil, nil
 			case methodTakeNames:
 				asked <- name
-				return learned{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
+				return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
 			case methodReplayed:
 				var body replayed
 				if err := json.Unmarshal(m.Body, &body); err != nil {
@@ -209,7 +209,7 @@ func TestRemoteTakeNamesFails(t *testing.T) {
 	})
 	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
-			return learned{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
+			return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
 		}
 		return welcome{Protocol: 1, PID: 4711}, nil, nil
 	})

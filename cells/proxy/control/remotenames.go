@@ -39,7 +39,7 @@ func (r *Remote) KeepNames(c policy.NameClasses, inForce uint32) {
 
 // takeNames has the names be known that the proxy has learned.
 func (r *Remote) takeNames(ctx context.Context, s *session) {
-	var answer learned
+	var answer journalContents
 	_, err := s.peer.call(ctx, methodTakeNames, struct{}{}, &answer)
 	if err == nil {
 		r.replay(s, answer)
@@ -52,7 +52,7 @@ func (r *Remote) takeNames(ctx context.Context, s *session) {
 }
 
 // replay has the names be known that the proxy has learned.
-func (r *Remote) replay(s *session, l learned) {
+func (r *Remote) replay(s *session, l journalContents) {
 	if len(l.Learned) == 0 {
 		return
 	}
