@@ -54,22 +54,22 @@ const (
 	ModeExternal = "external" // in a process of its own, porin-proxy
 )
 
-// RemoteConfig says where the agent finds the proxy.
-type RemoteConfig struct{ Mode, Socket string }
+// ClientConfig says where the agent finds the proxy.
+type ClientConfig struct{ Mode, Socket string }
 
-// DefaultRemoteConfig is what the agent runs with unless told otherwise.
-func DefaultRemoteConfig() RemoteConfig {
-	return RemoteConfig{Mode: ModeInternal, Socket: DefaultSocket}
+// DefaultClientConfig is what the agent runs with unless told otherwise.
+func DefaultClientConfig() ClientConfig {
+	return ClientConfig{Mode: ModeInternal, Socket: DefaultSocket}
 }
 
 // Flags adds the flags of the agent.
-func (c *RemoteConfig) Flags(fs *pflag.FlagSet) {
+func (c *ClientConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Mode, "proxy-mode", c.Mode, "where the proxy for layer 7 rules runs: "+ModeInternal+", within the agent, or "+ModeExternal+", as porin-proxy, which outlives the agent")
 	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` of porin-proxy, for --proxy-mode "+ModeExternal)
 }
 
 // Validate reports every fault at once.
-func (c RemoteConfig) Validate() error {
+func (c ClientConfig) Validate() error {
 	var errs []error
 	if c.Mode != ModeInternal && c.Mode != ModeExternal {
 		errs = append(errs, fmt.Errorf("proxy-mode %q: want %s or %s", c.Mode, ModeInternal, ModeExternal))

@@ -54,7 +54,7 @@ type welcome struct {
 	Rejected rejected `json:"rejected,omitempty"`
 }
 
-// journalContents is what the proxy has journalContents of names without an agent, up to Mark.
+// journalContents is what the proxy has learned of names without an agent, up to Mark.
 type journalContents struct {
 	Learned []names.Lookup `json:"learned,omitempty"`
 	Mark    uint64         `json:"mark,omitempty"`
@@ -110,6 +110,7 @@ type closeEndpoint struct {
 	Endpoint uint16 `json:"endpoint"`
 }
 
+// learnRequest says which addresses an answer to an endpoint gave a name.
 type learnRequest struct {
 	Endpoint  uint16            `json:"endpoint"`
 	Name      string            `json:"name"`
