@@ -49,7 +49,7 @@ spec:
 	}
 	t.Cleanup(func() { _ = lock.Close() })
 	o := &p.objects
-	learner := offline.New(policymap.Maps{
+	learner := offline.NewWriter(policymap.Maps{
 		Policies: o.Policies, ActiveCopy: o.ActiveCopy, Addresses: o.Addresses, Prefixes: o.Prefixes, Tables: o.Tables, Rows: o.Rows,
 	}, lock, journal, func(revision uint32) (policy.NameClasses, error) {
 		snapshot := policy.NameClasses{Revision: revision}

@@ -59,7 +59,7 @@ func (x *Enforcer) stop() error {
 	return err
 }
 
-// Own implements [policy.Enforcer].
+// AcquireLock implements [policy.Enforcer].
 func (x *Enforcer) AcquireLock(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -105,15 +105,15 @@ func (r *Redirects) EndpointAt(addr netip.Addr) (id uint16, err error) {
 	return id, err
 }
 
-// Version has the endpoint's generation in its upper half, and the revision of its policy in the lower one.
-func (r *Redirects) Version(id uint16) (version uint64, err error) {
+// Version returns the generation of the endpoint's ID, and the revision of its policy.
+func (r *Redirects) Version(id uint16) (generation, revision uint32, err error) {
 	err = r.maps.use(func(m *bpfMaps) error {
 		policy, err := bpfarray.Read[abi.Policy](m.Policies, uint32(id))
 		if err != nil {
 			return fmt.Errorf("read the policy of endpoint %d: %w", id, err)
 		}
-		version = uint64(m.generation(id))<<32 | uint64(policy.Revision)
+		generation, revision = m.generation(id), policy.Revision
 		return nil
 	})
-	return version, err
+	return generation, revision, err
 }

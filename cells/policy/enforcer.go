@@ -11,8 +11,9 @@ import (
 
 // Enforcer writes into the kernel what the engine says, and reads it back.
 type Enforcer interface {
-	// Own has nobody else write what the kernel has of policies, from now on: a proxy does while no agent is there. It is called before the first Apply. When it returns an error, as another process does
-	// not stop to write, Apply keeps that out, and announces no revision, until a later call has succeeded; then all is to be written anew. It returns soon after ctx ends.
+	// AcquireLock keeps every other process from writing the kernel's policies from now on: a proxy writes them while no agent is there. It is called before the first Apply.
+	// It returns an error when another process does not stop writing. Then Apply makes what that process writes ineffective, and announces no revision, until a later call
+	// succeeds; after that everything is to be written anew. It returns soon after ctx ends.
 	AcquireLock(ctx context.Context) error
 	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after an error. Until the first call what
 	// former agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part

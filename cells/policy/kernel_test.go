@@ -161,7 +161,7 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 	}
 }
 
-// Own fails as often as the test wants.
+// AcquireLock fails as often as the test wants.
 func (k *fakeKernel) AcquireLock(context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

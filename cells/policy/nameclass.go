@@ -36,7 +36,7 @@ type NameClass struct {
 
 // NameKeeper is for a proxy that learns names while no agent is there.
 type NameKeeper interface {
-	// TakeNames is called before the first write of policies, and after [Enforcer.Own]: what a proxy has learned until then is given to [Names.Replay]. It returns soon after ctx ends.
+	// TakeNames is called before the first write of policies, and after [Enforcer.AcquireLock]: what a proxy has learned until then is given to [Names.Replay]. It returns soon after ctx ends.
 	TakeNames(ctx context.Context)
 	// KeepNames is called before the datapath has the revision, while it has the one in force. Both may be needed, and no other one. It may be called from one goroutine at a
 	// time, and policies wait for it.

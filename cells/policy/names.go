@@ -97,7 +97,7 @@ func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 		n.path = filepath.Join(cfg.Dir, namesFile)
 	}
 	c := names.DefaultConfig()
-	c.Reserved = n.isReserved
+	c.Protected = n.isProtected
 	c.InUse = func(endpoint uint16, addr netip.Addr) bool {
 		return connections != nil && connections.InUse(endpoint, addr)
 	}
@@ -113,10 +113,10 @@ func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 // Task is the loop that drops what has expired, and saves. [Queue.Start] starts it.
 func (n *Names) Task() *task.Task { return n.task }
 
-// isReserved reports whether the address is known in the cluster.
-func (n *Names) isReserved(addr netip.Addr) (reserved bool) {
-	n.view.read(func(e *engine.Engine) { reserved = e.End(addr).Kind != model.World })
-	return reserved
+// isProtected reports whether the address is known in the cluster.
+func (n *Names) isProtected(addr netip.Addr) (protected bool) {
+	n.view.read(func(e *engine.Engine) { protected = e.End(addr).Kind != model.World })
+	return protected
 }
 
 // Learn implements [Learner].

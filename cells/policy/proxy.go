@@ -20,8 +20,8 @@ type Proxy interface {
 	Release(numbers []uint32)
 	// Healthy returns why connections that go through the proxy get no further now, or not as they should; nil when they do. It does not block.
 	Healthy() error
-	// Changed says that the datapath may decide otherwise about connections that the proxy has open: it is to ask [View.Evaluate] about each anew. It is called
-	// while rules are prepared, and does not block.
+	// Changed says that the datapath may decide otherwise about connections that the proxy has open: the proxy reads the rows for each of them again. It does not
+	// block, and may be called during Prepare.
 	Changed()
 }
 

@@ -172,6 +172,7 @@ func TestProxyLife(t *testing.T) {
 		if proxy.changes() > 0 || len(proxy.rules()) > 0 {
 			t.Errorf("without rules the proxy has %v, and was told of %d changes", proxy.rules(), proxy.changes())
 		}
+		synctest.Wait() // the first round, which releases what it finds, is over
 		n.put(t, webRules("client", "/a"))
 		n.wantsPath(t, proxy, client, web, "/a", "after the put")
 		before, times := proxy.changes(), n.kernel.times()

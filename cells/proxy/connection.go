@@ -26,7 +26,7 @@ type connection struct {
 	receiver uint16 // ID of the endpoint of this node that the server is; 0 for any other
 
 	mu       sync.Mutex // guards the fields below
-	versions [2]uint64  // of the policies of opener and receiver when decided was read
+	versions [2]version // of opener and receiver when decided was read; zero for an end that is no endpoint of this node
 	decided  *decision  // nil before the first one
 }
 
@@ -76,7 +76,7 @@ func (c *connection) decide() (*decision, error) {
 	if c.decided != nil && c.versions == versions {
 		return c.decided, nil
 	}
-	if c.decided != nil && !samePods(c.versions, versions) {
+	if c.decided != nil && !sameEndpoints(c.versions, versions) {
 		return nil, fmt.Errorf("%w: an endpoint of it is gone", errDenied)
 	}
 	d := &decision{}
@@ -115,20 +115,26 @@ func (c *connection) verdict(direction model.Direction, id uint16, peer netip.Ad
 }
 
 // readVersions are read before the verdicts: what changes in between has another version the next time.
-func (c *connection) readVersions() (versions [2]uint64, err error) {
+func (c *connection) readVersions() (versions [2]version, err error) {
 	for i, id := range []uint16{c.opener.Endpoint, c.receiver} {
 		if id == 0 {
 			continue
 		}
-		if versions[i], err = c.kernel.Version(id); err != nil {
+		v := &versions[i]
+		if v.generation, v.revision, err = c.kernel.Version(id); err != nil {
 			return versions, err
 		}
 	}
 	return versions, nil
 }
 
-// samePods reports whether the IDs are still of the endpoints that they were of.
-func samePods(x, y [2]uint64) bool { return x[0]>>32 == y[0]>>32 && x[1]>>32 == y[1]>>32 }
+// version is what [Kernel.Version] returns for an endpoint.
+type version struct{ generation, revision uint32 }
+
+// sameEndpoints reports whether the IDs are still of the endpoints that they were of.
+func sameEndpoints(x, y [2]version) bool {
+	return x[0].generation == y[0].generation && x[1].generation == y[1].generation
+}
 
 // decideHTTP implements [httpproxy.Session.Decide].
 func (c *connection) decideHTTP(r *httpproxy.Request) httpproxy.Reason {

@@ -17,7 +17,7 @@ type rowKernel struct {
 	openerErr error
 	endpoints map[netip.Addr]uint16
 	verdicts  map[model.Direction]map[uint16]uint32
-	versions  map[uint16]uint64
+	versions  map[uint16]version
 	questions []policy.Question
 }
 
@@ -32,7 +32,10 @@ func (k *rowKernel) Verdict(q policy.Question) (uint32, error) {
 	return k.verdicts[q.Direction][q.Local.ID], nil
 }
 
-func (k *rowKernel) Version(id uint16) (uint64, error) { return k.versions[id], nil }
+func (k *rowKernel) Version(id uint16) (generation, revision uint32, err error) {
+	v := k.versions[id]
+	return v.generation, v.revision, nil
+}
 
 const clientID, serverID = 1, 2
 
@@ -47,7 +50,7 @@ func newRowKernel() *rowKernel {
 		opener:    Opener{Source: clientAddr.Addr(), Endpoint: clientID},
 		endpoints: map[netip.Addr]uint16{clientAddr.Addr(): clientID, serverAddr.Addr(): serverID},
 		verdicts:  map[model.Direction]map[uint16]uint32{model.Egress: {clientID: 5}, model.Ingress: {serverID: 6}},
-		versions:  map[uint16]uint64{clientID: 1<<32 | 1, serverID: 1<<32 | 1},
+		versions:  map[uint16]version{clientID: {1, 1}, serverID: {1, 1}},
 	}
 }
 
@@ -138,17 +141,17 @@ func TestDecideAgain(t *testing.T) {
 	if d := decide(); d.ingress != rules.get(6) {
 		t.Errorf("the version is the same, and the rules are %v", d.ingress)
 	}
-	k.versions[serverID]++
+	k.versions[serverID] = version{1, 2}
 	if d := decide(); d.ingress != rules.get(7) || d.egress != rules.get(5) {
 		t.Errorf("after the change: %+v", d)
 	}
 	k.verdicts[model.Egress][clientID] = abi.RowDeny
-	k.versions[clientID]++
+	k.versions[clientID] = version{1, 2}
 	if _, err := c.decide(); !errors.Is(err, errDenied) {
 		t.Errorf("after the right was revoked: %v", err)
 	}
 	k.verdicts[model.Egress][clientID] = 5
-	k.versions[clientID] = 2<<32 | 1
+	k.versions[clientID] = version{2, 1}
 	if _, err := c.decide(); !errors.Is(err, errDenied) {
 		t.Errorf("the number is another endpoint's: %v", err)
 	}

@@ -151,18 +151,7 @@ func (p *Proxy) Healthy() error { return p.Status().Err }
 // Changed implements [policy.Proxy].
 func (p *Proxy) Changed() { p.listener.Changed() }
 
-// closeTimeout is how long a deletion waits for the listener to end the endpoint's connections. By then nothing is redirected any more, and a listener that is late
-// closes them when it decides about them next: [Kernel.Version] says that the endpoint is gone.
-const closeTimeout = 2 * time.Second
-
-// CloseEndpoint implements [Closer]. A listener that does not answer holds up nothing for longer than two seconds.
+// CloseEndpoint implements [Closer].
 func (p *Proxy) CloseEndpoint(ctx context.Context, id uint16) error {
-	within, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
-	err := p.listener.CloseEndpoint(within, id)
-	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		p.log.Warn("the proxy has not ended the connections of an endpoint that goes: they end when it decides about them next", "endpoint", id, "error", err)
-		return nil
-	}
-	return err
+	return p.listener.CloseEndpoint(ctx, id)
 }

@@ -100,7 +100,7 @@ func Cells(cfg Config) fx.Option {
 // proxyModule is the proxy within the agent, or the agent's end of one in a process of its own.
 func proxyModule(cfg Config) fx.Option {
 	if cfg.Proxy.Mode == control.ModeExternal {
-		return control.RemoteModule(cfg.Proxy)
+		return control.ClientModule(cfg.Proxy)
 	}
 	return proxy.Module(proxy.Config{Config: redirect.Config{BPFRoot: cfg.Datapath.BPFRoot}, DrainTimeout: proxy.DefaultDrainTimeout})
 }

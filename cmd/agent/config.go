@@ -49,7 +49,7 @@ type Config struct {
 	Masquerade      masquerade.Config
 	Policy          policy.Config
 	Datapath        datapath.Config
-	Proxy           control.RemoteConfig
+	Proxy           control.ClientConfig
 	Established     established.Config
 	Doctor          doctor.Config
 	Health          health.Config
@@ -75,7 +75,7 @@ func DefaultConfig() Config {
 		Masquerade:      masquerade.DefaultConfig(),
 		Policy:          policy.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
-		Proxy:           control.DefaultRemoteConfig(),
+		Proxy:           control.DefaultClientConfig(),
 		Established:     established.DefaultConfig(),
 		Doctor:          doctor.DefaultConfig(),
 		Health:          health.DefaultConfig(),

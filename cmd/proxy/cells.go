@@ -32,8 +32,8 @@ func Cells(cfg Config) fx.Option {
 				return m
 			},
 			func(m *datapath.PinnedMaps) (proxy.Kernel, control.Maps) { return mapkernel.New(m.Redirects(), m), m },
-			func(log *slog.Logger) *control.Learner { return control.NewLearner(cfg.Control, log) },
-			func(l *control.Learner) policy.Learner { return l },
+			func(log *slog.Logger) *control.LearnRouter { return control.NewLearnRouter(cfg.Control, log) },
+			func(l *control.LearnRouter) policy.Learner { return l },
 			restored.Opened,
 		),
 	)

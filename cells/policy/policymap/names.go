@@ -72,12 +72,12 @@ type NameMove struct {
 	From, To engine.ClassID
 }
 
-// Class returns the class of an address in the copy of the revision. inside says that the address is an endpoint's, such as a pod's or a node's, or in a range of pods: it
+// Class returns the class of an address in the copy of the revision. protected says that the address is an endpoint's, such as a pod's or a node's, or in a range of pods: it
 // must not be moved.
-func (w *NameWriter) Class(revision uint32, addr netip.Addr) (class engine.ClassID, inside bool, err error) {
+func (w *NameWriter) Class(revision uint32, addr netip.Addr) (class engine.ClassID, protected bool, err error) {
 	copyNumber := revision % abi.PolicyCopies
-	if _, inside, err = lookup(w.maps.Addresses, addressKey(addr, copyNumber)); err != nil || inside {
-		return 0, inside, err
+	if _, protected, err = lookup(w.maps.Addresses, addressKey(addr, copyNumber)); err != nil || protected {
+		return 0, protected, err
 	}
 	value, err := w.maps.classOf(addr, copyNumber)
 	return engine.ClassID(value &^ abi.ClassBits), value&abi.ClassBits != 0, err

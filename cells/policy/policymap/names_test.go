@@ -125,10 +125,10 @@ func TestNameWriter(t *testing.T) {
 	names := policymap.NewNameWriter(w.maps)
 	for _, addr := range []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")} {
 		before := [2]uint32{revisionOf(t, w.maps, 1), revisionOf(t, w.maps, 2)}
-		class, inside, err := names.Class(mapRevision(t, w.maps), addr)
+		class, protected, err := names.Class(mapRevision(t, w.maps), addr)
 		to, ok := classNamed(w.e, class, func(model.DNSRule) bool { return true })
-		if err != nil || inside || !ok {
-			t.Fatalf("class %d, inside %t, reserved %t, %v", class, inside, ok, err)
+		if err != nil || protected || !ok {
+			t.Fatalf("class %d, protected %t, reserved %t, %v", class, protected, ok, err)
 		}
 		if err := names.Move(mapRevision(t, w.maps), []policymap.NameMove{{Address: addr, From: class, To: to}}); err != nil {
 			t.Fatal(err)
@@ -149,8 +149,8 @@ func TestNameWriter(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"10.0.0.0", "192.0.2.1", "10.1.0.200"} {
-		if _, inside, err := names.Class(mapRevision(t, w.maps), netip.MustParseAddr(text)); !inside || err != nil {
-			t.Errorf("%s: inside %t, %v", text, inside, err)
+		if _, protected, err := names.Class(mapRevision(t, w.maps), netip.MustParseAddr(text)); !protected || err != nil {
+			t.Errorf("%s: protected %t, %v", text, protected, err)
 		}
 	}
 	w.writer = policymap.New(w.maps) // the next agent, which does not know of the addresses
@@ -232,12 +232,12 @@ func TestNameWriterAgainstEngine(t *testing.T) {
 			name := oracle.DomainNames()[w.IntN(len(oracle.DomainNames()))]
 			matches := func(rule model.DNSRule) bool { return oracle.NameMatches(rule, name) }
 			c := w.Connection(oracle.World{})
-			class, inside, err := names.Class(mapRevision(t, w.maps), c.To)
-			if err != nil || inside != (w.e.End(c.To).Kind != model.World && w.e.End(c.To).Kind != model.Init || w.e.End(c.To).Endpoint != "") {
-				t.Fatalf("seed %d: %s is inside: %t, %v; the engine says %+v", seed, c.To, inside, err, w.e.End(c.To))
+			class, protected, err := names.Class(mapRevision(t, w.maps), c.To)
+			if err != nil || protected != (w.e.End(c.To).Kind != model.World && w.e.End(c.To).Kind != model.Init || w.e.End(c.To).Endpoint != "") {
+				t.Fatalf("seed %d: %s is protected: %t, %v; the engine says %+v", seed, c.To, protected, err, w.e.End(c.To))
 			}
 			to, ok := classNamed(w.e, class, matches)
-			if inside || !ok || to == class {
+			if protected || !ok || to == class {
 				continue
 			}
 			moved++

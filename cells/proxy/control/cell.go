@@ -16,43 +16,43 @@ import (
 	"porin.dev/porin/internal/restored"
 )
 
-// RemoteModule is the agent's part of a proxy in a process of its own. It provides what [proxy.Module] provides, and needs a [policy.Learner].
-func RemoteModule(cfg RemoteConfig) fx.Option {
+// ClientModule is the agent's part of a proxy in a process of its own. It provides what [proxy.Module] provides, and needs a [policy.Learner].
+func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
-		fx.Provide(startRemote, fx.Private),
-		fx.Provide(func(r *Remote) (policy.Proxy, policy.NameKeeper, proxy.Closer) { return r, r, r }, proxy.NewStep),
+		fx.Provide(startClient, fx.Private),
+		fx.Provide(func(c *Client) (policy.Proxy, policy.NameKeeper, proxy.Closer) { return c, c, c }, proxy.NewStep),
 		doctor.Check(newChecker),
-		supervisor.Tasks((*Remote).Task),
+		supervisor.Tasks((*Client).Task),
 		supervisor.Health(newReporter),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 	)
 }
 
-type remoteParams struct {
+type clientParams struct {
 	fx.In
 
 	Lifecycle fx.Lifecycle
-	Config    RemoteConfig
+	Config    ClientConfig
 	Names     *policy.Names
 	Kernel    proxy.Kernel // the proxy opens its maps when the agent connects
 	Restored  *restored.Barrier
 	Log       *slog.Logger
 }
 
-// startRemote is [NewRemote] bound to the application's life. It connects before endpoints are restored: the first write of policies needs the proxy.
-func startRemote(p remoteParams) *Remote {
-	r := NewRemote(p.Config, p.Names, p.Log)
+// startClient is [NewClient] bound to the application's life. It connects before endpoints are restored: the first write of policies needs the proxy.
+func startClient(p clientParams) *Client {
+	c := NewClient(p.Config, p.Names, p.Log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	p.Lifecycle.Append(fx.Hook{
 		OnStart: func(context.Context) error {
-			r.task.Start(nil)
+			c.task.Start(nil)
 			go func() {
 				defer close(done)
 				if p.Restored.Wait(ctx) == nil {
-					r.Complete()
+					c.Complete()
 				}
 			}()
 			return nil
@@ -60,16 +60,16 @@ func startRemote(p remoteParams) *Remote {
 		OnStop: func(stopping context.Context) error {
 			cancel()
 			<-done
-			if err := r.task.Stop(stopping); err != nil {
+			if err := c.task.Stop(stopping); err != nil {
 				return err
 			}
-			return r.Close()
+			return c.Close()
 		},
 	})
-	return r
+	return c
 }
 
-// ServerModule is the control of porin-proxy. It needs a [*proxy.Proxy], [Maps] and a [*Learner].
+// ServerModule is the control of porin-proxy. It needs a [*proxy.Proxy], [Maps] and a [*LearnRouter].
 func ServerModule(cfg Config) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
@@ -78,7 +78,7 @@ func ServerModule(cfg Config) fx.Option {
 	)
 }
 
-func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg Config, p *proxy.Proxy, m Maps, l *Learner, log *slog.Logger) (*Server, error) {
+func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg Config, p *proxy.Proxy, m Maps, l *LearnRouter, log *slog.Logger) (*Server, error) {
 	s, err := NewServer(cfg, p, m, l, func() { _ = sd.Shutdown() }, log)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 // Config is what a proxy in a process of its own is told.
 type Config struct {
 	Socket       string        // where it is controlled
-	StateDir     string        // where it keeps the rules
+	StateDir     string        // where it keeps the rules (proxy-rules.json) and the journal of names (proxy-names), for a start without the agent
 	DrainTimeout time.Duration // how long requests may take when it stops or is replaced
 }
 
@@ -30,7 +30,7 @@ const DefaultSocket = "/run/porin/proxy.sock"
 // Flags adds the flags of porin-proxy.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` on which the agent and the next proxy are served")
-	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules, for a start without the agent; best on a tmpfs")
+	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules and the names that were learned while no agent runs, for the next start; best on a tmpfs")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long requests that are being served may take when the proxy stops or is replaced")
 }
 
@@ -54,22 +54,22 @@ const (
 	ModeExternal = "external" // in a process of its own, porin-proxy
 )
 
-// RemoteConfig says where the agent finds the proxy.
-type RemoteConfig struct{ Mode, Socket string }
+// ClientConfig says where the agent finds the proxy.
+type ClientConfig struct{ Mode, Socket string }
 
-// DefaultRemoteConfig is what the agent runs with unless told otherwise.
-func DefaultRemoteConfig() RemoteConfig {
-	return RemoteConfig{Mode: ModeInternal, Socket: DefaultSocket}
+// DefaultClientConfig is what the agent runs with unless told otherwise.
+func DefaultClientConfig() ClientConfig {
+	return ClientConfig{Mode: ModeInternal, Socket: DefaultSocket}
 }
 
 // Flags adds the flags of the agent.
-func (c *RemoteConfig) Flags(fs *pflag.FlagSet) {
+func (c *ClientConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Mode, "proxy-mode", c.Mode, "where the proxy for layer 7 rules runs: "+ModeInternal+", within the agent, or "+ModeExternal+", as porin-proxy, which outlives the agent")
 	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` of porin-proxy, for --proxy-mode "+ModeExternal)
 }
 
 // Validate reports every fault at once.
-func (c RemoteConfig) Validate() error {
+func (c ClientConfig) Validate() error {
 	var errs []error
 	if c.Mode != ModeInternal && c.Mode != ModeExternal {
 		errs = append(errs, fmt.Errorf("proxy-mode %q: want %s or %s", c.Mode, ModeInternal, ModeExternal))

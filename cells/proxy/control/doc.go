@@ -1,7 +1,7 @@
 // Package control connects an agent with a proxy in a process of its own, porin-proxy.
 //
 //	the agent                                         porin-proxy
-//	policy.Queue --> [Remote] ---- proxy.sock ----> [Server] --> proxy.Proxy
+//	policy.Queue --> [Client] ---- proxy.sock ----> [Server] --> proxy.Proxy
 //	                    |  <-- learn, hold, report      |
 //	                    '-- holds the sockets           '-- take-over --> the next porin-proxy
 //

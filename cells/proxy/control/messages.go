@@ -54,8 +54,8 @@ type welcome struct {
 	Rejected rejected `json:"rejected,omitempty"`
 }
 
-// learned is what the proxy has learned of names without an agent, up to Mark.
-type learned struct {
+// journalContents is what the proxy has learned of names without an agent, up to Mark.
+type journalContents struct {
 	Learned []names.Lookup `json:"learned,omitempty"`
 	Mark    uint64         `json:"mark,omitempty"`
 }
@@ -110,7 +110,8 @@ type closeEndpoint struct {
 	Endpoint uint16 `json:"endpoint"`
 }
 
-type learn struct {
+// learnRequest says which addresses an answer to an endpoint gave a name.
+type learnRequest struct {
 	Endpoint  uint16            `json:"endpoint"`
 	Name      string            `json:"name"`
 	Addresses []dnsname.Address `json:"addresses"`

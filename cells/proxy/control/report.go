@@ -12,13 +12,13 @@ import (
 )
 
 // reporter tells how the proxy is: in the agent's status, and to the supervisor.
-type reporter struct{ remote *Remote }
+type reporter struct{ client *Client }
 
-func newReporter(r *Remote) reporter { return reporter{r} }
+func newReporter(c *Client) reporter { return reporter{c} }
 
 // Report implements server.StatusReporter.
 func (r reporter) Report(status *v1.Status) {
-	s := r.remote.Status()
+	s := r.client.Status()
 	status.Proxy = v1.ProxyStatus{
 		InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, External: true, Connected: s.Connected, PID: s.PID, Version: s.Version, Former: s.Former,
 		OpenConnections: status.Proxy.OpenConnections,
@@ -31,16 +31,16 @@ func (r reporter) Report(status *v1.Status) {
 // Condition implements supervisor.HealthReporter.
 func (r reporter) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "proxy", State: supervisor.OK}
-	if err := r.remote.Status().Err; err != nil {
+	if err := r.client.Status().Err; err != nil {
 		c.State, c.Reason = supervisor.Degraded, fmt.Sprintf("layer 7 rules: %v", err)
 	}
 	return c
 }
 
 // checker is the doctor.Checker of a proxy in a process of its own, which repairs its way by itself.
-type checker struct{ remote *Remote }
+type checker struct{ client *Client }
 
-func newChecker(r *Remote) checker { return checker{r} }
+func newChecker(c *Client) checker { return checker{c} }
 
 const notConnected = "proxy-not-connected"
 
@@ -57,25 +57,25 @@ func (checker) Kinds() []doctor.Kind {
 
 // Examine implements doctor.Checker.
 func (c checker) Examine(_ context.Context, only string) ([]doctor.Finding, error) {
-	s := c.remote.Status()
+	s := c.client.Status()
 	if only != "" || s.Connected || s.Err == nil {
 		return nil, nil
 	}
-	return []doctor.Finding{{Kind: notConnected, Subject: c.remote.cfg.Socket, Detail: s.Err.Error()}}, nil
+	return []doctor.Finding{{Kind: notConnected, Subject: c.client.cfg.Socket, Detail: s.Err.Error()}}, nil
 }
 
 // collector shows how the proxy is. What becomes of requests the proxy counts itself.
 type collector struct {
-	remote                       *Remote
+	client                       *Client
 	connected, sets, connections *prometheus.Desc
 }
 
-func newCollector(r *Remote) *collector {
+func newCollector(c *Client) *collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("porin_proxy_"+name, help, nil, nil)
 	}
 	return &collector{
-		remote:      r,
+		client:      c,
 		connected:   desc("connected", "1 when porin-proxy is connected to the agent, else 0."),
 		sets:        desc("rule_sets", "Sets of layer 7 rules that the proxy has."),
 		connections: desc("connections", "Connections that go through the proxy."),
@@ -91,7 +91,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	s := c.remote.Status()
+	s := c.client.Status()
 	connected := 0.0
 	if s.Connected {
 		connected = 1

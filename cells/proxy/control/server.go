@@ -31,7 +31,7 @@ type Server struct {
 	cfg      Config
 	proxy    *proxy.Proxy
 	maps     Maps
-	learner  *Learner
+	learner  *LearnRouter
 	replaced func() // has the process end, when another one has taken over
 	log      *slog.Logger
 	file     rulesFile
@@ -59,7 +59,7 @@ type Server struct {
 }
 
 // NewServer returns a server that has not started. replaced is called when another process has taken over.
-func NewServer(cfg Config, p *proxy.Proxy, m Maps, learner *Learner, replaced func(), log *slog.Logger) (*Server, error) {
+func NewServer(cfg Config, p *proxy.Proxy, m Maps, learner *LearnRouter, replaced func(), log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, proxy: p, maps: m, learner: learner, replaced: replaced, log: log, agents: map[*peer]struct{}{}, greeted: make(chan struct{}),
 		file: rulesFile{cfg.StateDir}, handOver: handOverTimeout,
@@ -225,6 +225,8 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
 		}
+		ctx, cancel := context.WithTimeout(ctx, proxy.CloseTimeout) // the agent has given up by then
+		defer cancel()
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
 	case methodTakeNames:
 		return c.server.learner.learned(), nil, nil

@@ -43,7 +43,7 @@ func newServer(t *testing.T, dir string) (s *Server, replaced chan struct{}) {
 	cfg := Config{Socket: filepath.Join(dir, "s"), StateDir: dir}
 	p := proxy.New(redirect.New(redirect.Config{BPFRoot: dir}, nil, log), noListener{}, log)
 	replaced = make(chan struct{})
-	s, err := NewServer(cfg, p, noMaps{}, NewLearner(cfg, log), func() { close(replaced) }, log)
+	s, err := NewServer(cfg, p, noMaps{}, NewLearnRouter(cfg, log), func() { close(replaced) }, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestTakeOver(t *testing.T) {
 	testutil.Eventually(t, func() error {
 		next.learner.mu.Lock()
 		defer next.learner.mu.Unlock()
-		if next.learner.offline == nil {
+		if next.learner.local == nil {
 			return errors.New("the next proxy has no journal")
 		}
 		return nil
@@ -234,7 +234,7 @@ func TestJournalOpensLate(t *testing.T) {
 	agent.greet(t)
 	take := func() (names []names.Lookup) {
 		t.Helper()
-		var all learned
+		var all journalContents
 		if _, err := agent.call(t.Context(), methodTakeNames, nil, &all); err != nil {
 			t.Fatal(err)
 		}

@@ -103,7 +103,7 @@ func BenchmarkLoopback(b *testing.B) {
 func newFollowed(b *testing.B, s server) *proxy {
 	c := names.DefaultConfig()
 	c.InUse = func(uint16, netip.Addr) bool { return false }
-	c.Reserved = func(netip.Addr) bool { return false }
+	c.Protected = func(netip.Addr) bool { return false }
 	known, err := names.New(c)
 	if err != nil {
 		b.Fatal(err)

@@ -31,7 +31,7 @@ func TestNamesFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := names.DefaultConfig()
 		c.InUse = func(uint16, netip.Addr) bool { return false }
-		c.Reserved = netip.MustParsePrefix("10.0.0.0/8").Contains
+		c.Protected = netip.MustParsePrefix("10.0.0.0/8").Contains
 		known, err := names.New(c)
 		if err != nil {
 			t.Fatal(err)

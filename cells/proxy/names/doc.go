@@ -12,7 +12,7 @@
 // it. It is kept for its TTL, for MinTTL at least and MaxTTL at most, and then as long as a connection of the endpoint uses it.
 // Rules select the names of all endpoints of the node: the answer that one pod has got is as true for the others.
 //
-// An address that is reserved (of a pod, a node, or the metadata service) is not learned, whatever a name says: what it is does not depend on
+// An address that is protected (of a pod, a node, or the metadata service) is not learned, whatever a name says: what it is does not depend on
 // who points to it. The same holds for addresses that no other machine has: unspecified, loopback, link-local and multicast.
 //
 // An endpoint has room for a limited number of addresses, of a name and in all. When there are more, those that were learned longest ago

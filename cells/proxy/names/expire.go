@@ -2,7 +2,7 @@ package names
 
 import "time"
 
-// Expire drops the addresses whose TTL has ended and that no connection uses, and those that are reserved by now. It is to be called every few
+// Expire drops the addresses whose TTL has ended and that no connection uses, and those that are protected by now. It is to be called every few
 // seconds, by one goroutine.
 func (n *Names) Expire() {
 	n.mu.Lock()
@@ -18,10 +18,10 @@ func (n *Names) Expire() {
 
 // expiry is what is decided about a lease.
 type expiry struct {
-	lease    *lease
-	expired  bool
-	reserved bool
-	used     bool
+	lease     *lease
+	expired   bool
+	protected bool
+	used      bool
 }
 
 // expire asks about the addresses of an endpoint without the lock.
@@ -29,8 +29,8 @@ func (n *Names) expire(endpoint uint16) {
 	all := n.expiries(endpoint, time.Now())
 	for i := range all {
 		x := &all[i]
-		x.reserved = n.reserved(x.lease.addr)
-		x.used = x.expired && !x.reserved && n.config.InUse(endpoint, x.lease.addr)
+		x.protected = n.isProtected(x.lease.addr)
+		x.used = x.expired && !x.protected && n.config.InUse(endpoint, x.lease.addr)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -39,8 +39,8 @@ func (n *Names) expire(endpoint uint16) {
 		l := x.lease
 		switch {
 		case l.inLookup == nil: // it was dropped meanwhile
-		case x.reserved:
-			n.counts.Reserved++
+		case x.protected:
+			n.counts.Protected++
 			n.dropAndForget(l)
 		case !x.expired || l.expires.After(now): // or it was learned again meanwhile
 		case x.used:

@@ -66,7 +66,7 @@ func TestLoadReserved(t *testing.T) {
 	if err := n.Save(path); err != nil {
 		t.Fatal(err)
 	}
-	next := newNames(t, func(c *Config) { c.Reserved = func(a netip.Addr) bool { return a == addr("192.0.2.2") } })
+	next := newNames(t, func(c *Config) { c.Protected = func(a netip.Addr) bool { return a == addr("192.0.2.2") } })
 	if err := next.Load(path, all); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ type Config struct {
 
 	// InUse reports whether a connection of the endpoint uses the address. It is asked when the TTL of the address has ended.
 	InUse func(endpoint uint16, addr netip.Addr) bool
-	// Reserved reports whether the address is one that no name can have: of a pod, a node, or a metadata service.
-	Reserved func(netip.Addr) bool
+	// Protected reports whether the address is one that no name can have: of a pod, a node, or a metadata service.
+	Protected func(netip.Addr) bool
 }
 
 // DefaultConfig returns the usual limits. A client uses an address some time after it has got it, so the TTL may not be too short.
@@ -37,7 +37,7 @@ func (c Config) validate() error {
 
 // Counts is how many addresses were not learned, or were dropped, since the start.
 type Counts struct {
-	Reserved      uint64 // not learned, or dropped as they are reserved now
+	Protected     uint64 // not learned, or dropped as they are protected now
 	NameLimit     uint64 // dropped as their name has too many
 	EndpointLimit uint64 // dropped as their endpoint has too many
 	LeftOut       uint64 // not learned as one answer has more than the limits allow
@@ -115,11 +115,11 @@ func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address)
 // learn is Learn with another shortest TTL.
 func (n *Names) learn(endpoint uint16, name string, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
 	var room [16]dnsname.Address
-	learned, reserved := n.learnable(room[:0], addresses)
+	learned, protected := n.learnable(room[:0], addresses)
 	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.counts.Reserved += reserved
+	n.counts.Protected += protected
 	if len(learned) == 0 {
 		return 0
 	}
@@ -142,24 +142,26 @@ func (n *Names) learn(endpoint uint16, name string, addresses []dnsname.Address,
 	return revision
 }
 
-// learnable appends the addresses that are not reserved.
-func (n *Names) learnable(learned, addresses []dnsname.Address) (_ []dnsname.Address, reserved uint64) {
+// learnable appends the addresses that are not protected.
+func (n *Names) learnable(learned, addresses []dnsname.Address) (_ []dnsname.Address, protected uint64) {
 	for _, a := range addresses {
 		a.Addr = a.Addr.Unmap().WithZone("")
-		if n.reserved(a.Addr) {
-			reserved++
+		if n.isProtected(a.Addr) {
+			protected++
 			continue
 		}
 		learned = append(learned, a)
 	}
-	return learned, reserved
+	return learned, protected
 }
 
-func (n *Names) reserved(addr netip.Addr) bool { return Special(addr) || n.config.Reserved(addr) }
+func (n *Names) isProtected(addr netip.Addr) bool {
+	return IsLocalScope(addr) || n.config.Protected(addr)
+}
 
-// Special reports whether the address is one that no other machine has, so that it is not learned: unspecified, loopback, link-local (as that of a metadata service),
+// IsLocalScope reports whether the address is one that no other machine has, so that it is not learned: unspecified, loopback, link-local (as that of a metadata service),
 // multicast or broadcast.
-func Special(addr netip.Addr) bool {
+func IsLocalScope(addr netip.Addr) bool {
 	return !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() ||
 		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }

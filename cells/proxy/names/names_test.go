@@ -30,13 +30,13 @@ func (u use) inUse(endpoint uint16, addr netip.Addr) bool {
 	return u[fmt.Sprintf("%d %s", endpoint, addr)]
 }
 
-// newNames returns one without a shortest TTL, for which 10.0.0.0/8 is reserved.
+// newNames returns one without a shortest TTL, for which 10.0.0.0/8 is protected.
 func newNames(t testing.TB, change func(*Config)) *Names {
 	t.Helper()
 	c := DefaultConfig()
 	c.MinTTL = 0
 	c.InUse = func(uint16, netip.Addr) bool { return false }
-	c.Reserved = netip.MustParsePrefix("10.0.0.0/8").Contains
+	c.Protected = netip.MustParsePrefix("10.0.0.0/8").Contains
 	if change != nil {
 		change(&c)
 	}
@@ -150,8 +150,8 @@ func TestExpireMeanwhile(t *testing.T) {
 }
 
 func TestReserved(t *testing.T) {
-	reserved := netip.MustParsePrefix("10.0.0.0/8")
-	n := newNames(t, func(c *Config) { c.Reserved = func(a netip.Addr) bool { return reserved.Contains(a) } })
+	protected := netip.MustParsePrefix("10.0.0.0/8")
+	n := newNames(t, func(c *Config) { c.Protected = func(a netip.Addr) bool { return protected.Contains(a) } })
 	s := n.Select(rules(t, "*"))
 	texts := []string{
 		"10.1.2.3", "::ffff:10.1.2.3", "0.0.0.0", "::", "127.0.0.1", "::1", "169.254.169.254", "fe80::1", "224.0.0.1", "ff02::1", "255.255.255.255",
@@ -161,16 +161,16 @@ func TestReserved(t *testing.T) {
 		n.Learn(1, "a", []dnsname.Address{address(text, time.Hour)})
 	}
 	n.Learn(1, "a", []dnsname.Address{{}})
-	if got := n.Counts().Reserved; got != uint64(len(texts)+1) || len(s.Addresses()) != 0 {
-		t.Errorf("%d addresses were reserved, and %v learned, want %d and none", got, s.Addresses(), len(texts)+1)
+	if got := n.Counts().Protected; got != uint64(len(texts)+1) || len(s.Addresses()) != 0 {
+		t.Errorf("%d addresses were protected, and %v learned, want %d and none", got, s.Addresses(), len(texts)+1)
 	}
 	n.Learn(1, "a", []dnsname.Address{address("10.1.2.3", time.Hour), address("::ffff:192.0.2.1", time.Hour), address("192.0.2.2", time.Hour)})
 	n.expectAddresses(t, 1, "a", "192.0.2.1", "192.0.2.2")
-	reserved = netip.MustParsePrefix("192.0.2.2/32")
-	was := n.Counts().Reserved
+	protected = netip.MustParsePrefix("192.0.2.2/32")
+	was := n.Counts().Protected
 	n.Expire()
-	if got := n.Counts().Reserved - was; got != 1 {
-		t.Errorf("%d addresses were counted that are reserved now, want 1", got)
+	if got := n.Counts().Protected - was; got != 1 {
+		t.Errorf("%d addresses were counted that are protected now, want 1", got)
 	}
 	n.expectAddresses(t, 1, "a", "192.0.2.1")
 }

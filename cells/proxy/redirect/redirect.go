@@ -19,7 +19,7 @@ import (
 
 // ErrUnsupported is returned when the kernel lacks what redirects need.
 var ErrUnsupported = fault.New(fault.Unavailable,
-	"kernel lacks what the proxy needs: veth, SK_LOOKUP programs (Linux 5.9), and nf_tables with inet tables and socket expressions (CONFIG_NFT_SOCKET)")
+	"kernel lacks what the proxy needs: Linux 6.1, veth, SK_LOOKUP programs, and nf_tables with inet tables and socket expressions (CONFIG_NFT_SOCKET)")
 
 // Link is the programs that redirect packets. They are told by which device packets get to the proxy; 0 is none.
 type Link interface {

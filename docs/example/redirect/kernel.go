@@ -49,7 +49,7 @@ func (k *kernel) EndpointAt(netip.Addr) (uint16, error) { return 0, nil }
 func (k *kernel) Verdict(policy.Question) (uint32, error) { return public, nil }
 
 // Version never changes, as the verdict does not.
-func (k *kernel) Version(uint16) (uint64, error) { return 1, nil }
+func (k *kernel) Version(uint16) (generation, revision uint32, err error) { return 1, 1, nil }
 
 func tc(commands ...string) error {
 	for _, command := range commands {

@@ -16,7 +16,7 @@ const (
 )
 
 // open opens the journal, which one process may have: it waits for that until ctx ends.
-func (l *Learner) open(ctx context.Context) {
+func (l *LearnRouter) open(ctx context.Context) {
 	pause := firstOpen
 	for {
 		err := l.tryOpen()
@@ -35,18 +35,18 @@ func (l *Learner) open(ctx context.Context) {
 	}
 }
 
-// tryOpen tells an agent that has come before what there is to take.
-func (l *Learner) tryOpen() error {
+// tryOpen opens the journal once. An agent that has connected before is told to fetch the names in it.
+func (l *LearnRouter) tryOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.offline != nil || l.closed {
+	if l.local != nil || l.closed {
 		return nil
 	}
 	journal, err := offline.OpenJournal(filepath.Join(l.dir, "proxy-names"), offline.DefaultLimits(), l.log)
 	if err != nil {
 		return err
 	}
-	l.journal, l.offline = journal, offline.New(l.maps, l.lock, journal, l.classes.Read)
+	l.journal, l.local = journal, offline.NewWriter(l.maps, l.lock, journal, l.classes.Read)
 	l.wake()
 	if agent := l.agent; agent != nil {
 		go func() { _ = agent.notify(methodNames, struct{}{}) }() // an end that is gone is noticed by who reads
@@ -55,7 +55,7 @@ func (l *Learner) tryOpen() error {
 }
 
 // close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
-func (l *Learner) close(next *peer) error {
+func (l *LearnRouter) close(next *peer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
@@ -63,29 +63,29 @@ func (l *Learner) close(next *peer) error {
 		l.holder = next
 	}
 	l.wake()
-	if l.offline == nil {
+	if l.local == nil {
 		return nil
 	}
-	err := errors.Join(l.offline.Close(), l.journal.Close())
-	l.offline = nil
+	err := errors.Join(l.local.Close(), l.journal.Close())
+	l.local = nil
 	return err
 }
 
 // learned is what the journal has, up to a mark.
-func (l *Learner) learned() (all learned) {
+func (l *LearnRouter) learned() (all journalContents) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.offline != nil {
+	if l.local != nil {
 		all.Learned, all.Mark = l.journal.List()
 	}
 	return all
 }
 
 // forget removes from the journal what the agent has, up to a mark.
-func (l *Learner) forget(mark uint64) error {
+func (l *LearnRouter) forget(mark uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.offline == nil {
+	if l.local == nil {
 		return nil
 	}
 	return l.journal.Remove(mark)

@@ -19,9 +19,9 @@ import (
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
 var ErrNoAgent = fault.New(fault.Unavailable, "no agent is connected that would put the addresses into the policy")
 
-// Learner is the [policy.Learner] of a proxy in a process of its own. It learns names itself when no agent writes policies, and else asks the agent. While one proxy takes over
-// from another one, only that learns which has the journal, and the other one asks it.
-type Learner struct {
+// LearnRouter is the [policy.Learner] of a proxy in a process of its own. It chooses who learns a name: the agent when that writes policies, else this process, or, while one
+// proxy takes over from another one, the one that has the journal.
+type LearnRouter struct {
 	dir     string
 	classes offline.ClassFiles
 	log     *slog.Logger
@@ -30,39 +30,39 @@ type Learner struct {
 	agent   *peer      // nil while none is connected
 	holder  *peer      // the other proxy, that has the journal: the former one, or then the next one; nil: none
 	journal *offline.Journal
-	offline *offline.Learner // nil until the journal is open, and after it was closed
+	local   *offline.Writer // learns in this process; nil until the journal is open, and after it was closed
 	closed  bool
 	maps    policymap.Maps
 	lock    *policymap.Lock
 	changed chan struct{} // closed when one of the fields above has changed
 }
 
-var _ policy.Learner = (*Learner)(nil)
+var _ policy.Learner = (*LearnRouter)(nil)
 
-// NewLearner returns one without an agent, whose journal is not open.
-func NewLearner(cfg Config, log *slog.Logger) *Learner {
-	return &Learner{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
+// NewLearnRouter returns one without an agent, whose journal is not open.
+func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
+	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
 }
 
 // wake has all who wait look again. It expects the lock.
-func (l *Learner) wake() {
+func (l *LearnRouter) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// useMaps makes the learner without agent write these maps from now on.
-func (l *Learner) useMaps(m policymap.Maps, lock *policymap.Lock) error {
+// useMaps has this process write these maps from now on, when it learns itself.
+func (l *LearnRouter) useMaps(m policymap.Maps, lock *policymap.Lock) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.maps, l.lock = m, lock
-	if l.offline == nil {
+	if l.local == nil {
 		return nil
 	}
-	return l.offline.UseMaps(m, lock)
+	return l.local.UseMaps(m, lock)
 }
 
 // setAgent has the agent be asked from now on; nil: there is none.
-func (l *Learner) setAgent(p *peer) {
+func (l *LearnRouter) setAgent(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.agent = p
@@ -70,7 +70,7 @@ func (l *Learner) setAgent(p *peer) {
 }
 
 // setHolder has another proxy be asked, which has the journal; nil: there is none.
-func (l *Learner) setHolder(p *peer) {
+func (l *LearnRouter) setHolder(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holder = p
@@ -84,8 +84,8 @@ const turnTimeout = 100 * time.Millisecond
 const turnRetry = 5 * time.Millisecond
 
 // Learn implements [policy.Learner]. All is done in what it returns: an agent has to be asked, or the kernel.
-func (l *Learner) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
-	body := learn{endpoint, name, addresses}
+func (l *LearnRouter) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
+	body := learnRequest{endpoint, name, addresses}
 	return func(ctx context.Context) error {
 		err := l.learn(ctx, body)
 		if err != nil && ctx.Err() != nil && l.isInForce(body) { // this process may have had no turn for a while
@@ -95,14 +95,14 @@ func (l *Learner) Learn(endpoint uint16, name string, addresses []dnsname.Addres
 	}, nil
 }
 
-func (l *Learner) isInForce(body learn) bool {
+func (l *LearnRouter) isInForce(body learnRequest) bool {
 	l.mu.Lock()
-	alone := l.offline
+	local := l.local
 	l.mu.Unlock()
-	return alone != nil && alone.InForce(body.Name, body.Addresses)
+	return local != nil && local.InForce(body.Name, body.Addresses)
 }
 
-func (l *Learner) learn(ctx context.Context, body learn) error {
+func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 	until := time.Now().Add(turnTimeout)
 	for {
 		known, err := l.tryLearn(ctx, body)
@@ -121,15 +121,15 @@ func (l *Learner) learn(ctx context.Context, body learn) error {
 }
 
 // tryLearn returns [ErrNoAgent] when nobody can learn, and errPeerGone when who was asked has gone. known is closed when it is to be tried again.
-func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct{}, err error) {
+func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (known <-chan struct{}, err error) {
 	l.mu.Lock()
-	asked, alone, known := l.agent, l.offline, l.changed
+	asked, local, known := l.agent, l.local, l.changed
 	if l.holder != nil && (asked == nil || !l.isWritten()) {
 		asked = l.holder
 	}
 	l.mu.Unlock()
-	if alone != nil {
-		switch err := alone.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
+	if local != nil {
+		switch err := local.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
 		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), errors.Is(err, offline.ErrStale) && asked != nil:
 		case errors.Is(err, offline.ErrProtected):
 			return known, nil // as an agent does: what an address of the cluster is, no name changes
@@ -138,7 +138,7 @@ func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct
 		}
 	}
 	if asked != nil {
-		err := askAgent(ctx, asked, alone, body)
+		err := askAgent(ctx, asked, local, body)
 		if errors.Is(err, errPeerGone) {
 			l.leave(asked)
 		}
@@ -147,15 +147,15 @@ func (l *Learner) tryLearn(ctx context.Context, body learn) (known <-chan struct
 		}
 		return known, err
 	}
-	if alone != nil && alone.InForce(body.Name, body.Addresses) {
+	if local != nil && local.InForce(body.Name, body.Addresses) {
 		return known, nil
 	}
 	return known, ErrNoAgent
 }
 
 // isWritten reports whether another process writes the maps: the agent does. It expects the lock, and that this process does not write.
-func (l *Learner) isWritten() bool {
-	if l.lock == nil || l.offline != nil {
+func (l *LearnRouter) isWritten() bool {
+	if l.lock == nil || l.local != nil {
 		return false
 	}
 	err := l.lock.TryLock()
@@ -166,16 +166,16 @@ func (l *Learner) isWritten() bool {
 }
 
 // asks reports whether the agent or proxy is one that learns.
-func (l *Learner) asks(p *peer) bool {
+func (l *LearnRouter) asks(p *peer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.agent == p || l.holder == p
 }
 
 // askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.
-func askAgent(ctx context.Context, agent *peer, alone *offline.Learner, body learn) error {
+func askAgent(ctx context.Context, agent *peer, local *offline.Writer, body learnRequest) error {
 	deadline, ok := ctx.Deadline()
-	if !ok || alone == nil {
+	if !ok || local == nil {
 		_, err := agent.call(ctx, methodLearn, body, nil)
 		return err
 	}
@@ -185,7 +185,7 @@ func askAgent(ctx context.Context, agent *peer, alone *offline.Learner, body lea
 	if soon.Err() == nil || ctx.Err() != nil || errors.Is(err, errPeerGone) {
 		return err
 	}
-	if alone.InForce(body.Name, body.Addresses) {
+	if local.InForce(body.Name, body.Addresses) {
 		return nil
 	}
 	_, err = agent.call(ctx, methodLearn, body, nil)
@@ -193,8 +193,8 @@ func askAgent(ctx context.Context, agent *peer, alone *offline.Learner, body lea
 }
 
 // learnFor learns for another proxy, which has given up by then.
-func (l *Learner) learnFor(ctx context.Context, m *message) error {
-	var body learn
+func (l *LearnRouter) learnFor(ctx context.Context, m *message) error {
+	var body learnRequest
 	if err := json.Unmarshal(m.Body, &body); err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (l *Learner) learnFor(ctx context.Context, m *message) error {
 }
 
 // leave forgets an agent, or another proxy, that is gone. It does nothing when another one has come.
-func (l *Learner) leave(gone *peer) {
+func (l *LearnRouter) leave(gone *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.agent == gone {

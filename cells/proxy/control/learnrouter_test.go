@@ -16,10 +16,10 @@ import (
 
 // TestLearnByAgent: the agent learns, with its errors. When it is gone, also in the middle of a call, a proxy without a journal says that there is none.
 func TestLearnByAgent(t *testing.T) {
-	l := NewLearner(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
-	learned := make(chan learn, 10)
+	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
+	learned := make(chan learnRequest, 10)
 	agent, end := peers(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
-		var body learn
+		var body learnRequest
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
 		}
@@ -55,7 +55,7 @@ func TestLearnByAgent(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { done <- do("late.example", time.Minute) }()
-	for got := (learn{}); got.Name != "late.example"; got = <-learned {
+	for got := (learnRequest{}); got.Name != "late.example"; got = <-learned {
 	}
 	_ = end.wire.close()
 	if err := <-done; !errors.Is(err, ErrNoAgent) {

@@ -29,7 +29,7 @@ func (n agentNames) Replay(learned []names.Lookup) { n.replayed <- learned }
 
 func (agentNames) FinishReplay(context.Context) error { return nil }
 
-// fakeProxy is the other end of a [Remote], for one connection after the other.
+// fakeProxy is the other end of a [Client], for one connection after the other.
 type fakeProxy struct {
 	*testing.T
 	listener *net.UnixListener
@@ -69,11 +69,11 @@ func (p *fakeProxy) nextPeer(handle handler) *peer {
 	return peer
 }
 
-// startRemoteAt starts the agent's end.
-func startRemoteAt(t *testing.T, socket string) (*Remote, agentNames) {
+// startClientAt starts the agent's end.
+func startClientAt(t *testing.T, socket string) (*Client, agentNames) {
 	t.Helper()
 	n := agentNames{make(chan []names.Lookup, 10)}
-	r := NewRemote(RemoteConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
+	r := NewClient(ClientConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
 	r.Task().Start(nil)
 	t.Cleanup(func() {
 		if err := errors.Join(r.Task().Stop(context.Background()), r.Close()); err != nil {
@@ -85,11 +85,11 @@ func startRemoteAt(t *testing.T, socket string) (*Remote, agentNames) {
 
 var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}}}
 
-// TestRemoteRefused: a proxy that goes while it is greeted, or refuses the agent, is tried again, and what waits for it is done then.
-func TestRemoteRefused(t *testing.T) {
+// TestClientRefused: a proxy that goes while it is greeted, or refuses the agent, is tried again, and what waits for it is done then.
+func TestClientRefused(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startRemoteAt(t, socket)
+	r, _ := startClientAt(t, socket)
 	prepared := make(chan error, 1)
 	go func() { prepared <- r.Prepare(t.Context(), someRules) }()
 
@@ -109,12 +109,12 @@ func TestRemoteRefused(t *testing.T) {
 	}
 }
 
-// TestRemoteTakesNames: the agent takes what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy says that there are
+// TestClientTakesNames: the agent takes what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy says that there are
 // names.
-func TestRemoteTakesNames(t *testing.T) {
+func TestClientTakesNames(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, n := startRemoteAt(t, socket)
+	r, n := startClientAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
 	forgotten, asked := make(chan uint64, 10), make(chan string, 10)
 	serve := func(name string) handler {
@@ -124,7 +124,7 @@ func TestRemoteTakesNames(t *testing.T) {
 				return welcome{Protocol: 1}, nil, nil
 			case methodTakeNames:
 				asked <- name
-				return learned{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
+				return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
 			case methodReplayed:
 				var body replayed
 				if err := json.Unmarshal(m.Body, &body); err != nil {
@@ -149,7 +149,7 @@ func TestRemoteTakesNames(t *testing.T) {
 		}
 	}
 	first := proxy.nextPeer(serve("first"))
-	if _, err := r.await(t.Context()); err != nil {
+	if _, err := r.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.notify(methodNames, struct{}{}); err != nil {
@@ -172,11 +172,11 @@ func TestRemoteTakesNames(t *testing.T) {
 	expect("second")
 }
 
-// TestRemoteTakeNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
-func TestRemoteTakeNamesUnanswered(t *testing.T) {
+// TestClientTakeNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
+func TestClientTakeNamesUnanswered(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startRemoteAt(t, socket)
+	r, _ := startClientAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
 	hangs := func(ctx context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
@@ -185,7 +185,7 @@ func TestRemoteTakeNamesUnanswered(t *testing.T) {
 		return welcome{Protocol: 1}, nil, nil
 	}
 	proxy.next(hangs)
-	if _, err := r.await(t.Context()); err != nil {
+	if _, err := r.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -194,11 +194,11 @@ func TestRemoteTakeNamesUnanswered(t *testing.T) {
 	proxy.next(hangs) // it connects again
 }
 
-// TestRemoteTakeNamesFails: a proxy that cannot give its names is connected to anew.
-func TestRemoteTakeNamesFails(t *testing.T) {
+// TestClientTakeNamesFails: a proxy that cannot give its names is connected to anew.
+func TestClientTakeNamesFails(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, n := startRemoteAt(t, socket)
+	r, n := startClientAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
 	r.TakeNames(t.Context()) // there is no proxy yet
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
@@ -209,7 +209,7 @@ func TestRemoteTakeNamesFails(t *testing.T) {
 	})
 	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
-			return learned{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
+			return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
 		}
 		return welcome{Protocol: 1, PID: 4711}, nil, nil
 	})
@@ -221,11 +221,11 @@ func TestRemoteTakeNamesFails(t *testing.T) {
 	}
 }
 
-// TestRemotePrepareHeldUp: while the proxy does not answer about other rules, a caller waits for no longer than it wants.
-func TestRemotePrepareHeldUp(t *testing.T) {
+// TestClientPrepareHeldUp: while the proxy does not answer about other rules, a caller waits for no longer than it wants.
+func TestClientPrepareHeldUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startRemoteAt(t, socket)
+	r, _ := startClientAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
 	asked := make(chan struct{}, 10)
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
@@ -235,7 +235,7 @@ func TestRemotePrepareHeldUp(t *testing.T) {
 		}
 		return welcome{Protocol: 1}, nil, nil
 	})
-	if _, err := r.await(t.Context()); err != nil {
+	if _, err := r.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.Release([]uint32{1}) // which tells the proxy, without waiting
@@ -248,29 +248,36 @@ func TestRemotePrepareHeldUp(t *testing.T) {
 	}
 }
 
-// TestRemoteFormer: a proxy that was replaced and still serves requests gets rules, too, before anything is decided by them.
-func TestRemoteFormer(t *testing.T) {
+// TestClientFormer: a proxy that was replaced and still serves requests gets rules, too, before anything is decided by them.
+func TestClientFormer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startRemoteAt(t, socket)
+	r, _ := startClientAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
 	got := make(chan string, 20)
 	serve := func(name string) handler {
 		return func(_ context.Context, m message) (any, []*os.File, error) {
 			var rules snapshot
-			if m.Method == methodRules {
-				if err := json.Unmarshal(m.Body, &rules); err != nil {
-					return nil, nil, err
-				}
-				if _, ok := rules.Rules[9]; ok {
-					got <- name
-				}
+			var err error
+			switch m.Method {
+			case methodRules:
+				err = json.Unmarshal(m.Body, &rules)
+			case methodHello: // the agent may connect when it has the rules
+				var h hello
+				err = json.Unmarshal(m.Body, &h)
+				rules = h.Rules
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			if _, ok := rules.Rules[9]; ok {
+				got <- name
 			}
 			return welcome{Protocol: 1}, nil, nil
 		}
 	}
 	peer := proxy.nextPeer(serve("former"))
-	if _, err := r.await(t.Context()); err != nil {
+	if _, err := r.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := peer.notify(methodReplaced, struct{}{}); err != nil {

@@ -271,16 +271,16 @@ func TestLearnWhileAgentsDie(t *testing.T) {
 	}
 }
 
-// proxy is a learner.
-func (n *node) proxy(t testing.TB) (*offline.Learner, *offline.Journal) {
+// proxy is a writer.
+func (n *node) proxy(t testing.TB) (*offline.Writer, *offline.Journal) {
 	return n.proxyOf(t, "journal")
 }
 
-func (n *node) proxyOf(t testing.TB, journal string) (*offline.Learner, *offline.Journal) {
+func (n *node) proxyOf(t testing.TB, journal string) (*offline.Writer, *offline.Journal) {
 	t.Helper()
 	j := n.journal(t, journal)
 	t.Cleanup(func() { _ = j.Close() })
-	l := offline.New(n.maps, n.lock(t), j, n.classes().Read)
+	l := offline.NewWriter(n.maps, n.lock(t), j, n.classes().Read)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

@@ -1,0 +1,228 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/version"
+)
+
+// ErrNotConnected is why layer 7 rules cannot be given to a proxy in a process of its own.
+var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected: does it run, with the same --proxy-socket?")
+
+const (
+	firstDial = 20 * time.Millisecond // the pause after a dial that failed
+	lastDial  = time.Second
+	// greetTimeout bounds the first call, with which the proxy gets all rules.
+	greetTimeout = 10 * time.Second
+	// learnTimeout bounds a call of the proxy, which has given it up by then.
+	learnTimeout = time.Second
+)
+
+// Client is the agent's end of the connection to a proxy in a process of its own: a [policy.Proxy]. While the proxy is away, connections that need it wait.
+type Client struct {
+	cfg     ClientConfig
+	names   Names
+	log     *slog.Logger
+	task    *task.Task
+	needed  chan struct{} // closed when a proxy may be needed: nothing is connected before
+	need    func()
+	rules   ruleSync
+	conns   proxyConns
+	sockets heldSockets
+
+	mu     sync.Mutex // guards the field below
+	taking bool       // policies are about to be written, or are: nothing else learns names
+}
+
+var (
+	_ policy.Proxy = (*Client)(nil)
+	_ proxy.Closer = (*Client)(nil)
+
+	_ policy.NameKeeper = (*Client)(nil)
+)
+
+// Names learns what names have: see [policy.Names].
+type Names interface {
+	policy.Learner
+	Replay(learned []names.Lookup)
+	FinishReplay(ctx context.Context) error
+}
+
+// NewClient returns one that does not connect before its task runs. names answers the proxy's queries, and gets what the proxy has learned without the agent.
+func NewClient(cfg ClientConfig, names Names, log *slog.Logger) *Client {
+	c := &Client{
+		cfg: cfg, names: names, log: log, needed: make(chan struct{}), rules: newRuleSync(), conns: newProxyConns(),
+	}
+	c.need = sync.OnceFunc(func() { close(c.needed) })
+	c.task = task.Forever(log, "proxy-control", c.run)
+	return c
+}
+
+// Task is the loop that connects to the proxy.
+func (c *Client) Task() *task.Task { return c.task }
+
+// Close closes the sockets that the agent holds, after the task has ended. Where the proxy is away, connections that wait are reset.
+func (c *Client) Close() error { return c.sockets.close() }
+
+// Healthy implements [policy.Proxy].
+func (c *Client) Healthy() error { return c.Status().Err }
+
+// Changed implements [policy.Proxy].
+func (c *Client) Changed() {
+	for _, p := range c.conns.list() {
+		go func() { _ = p.peer.notify(methodChanged, struct{}{}) }() // an end that is gone is noticed by who reads
+	}
+}
+
+// CloseEndpoint implements [proxy.Closer]. A proxy that ends takes its connections with it.
+func (c *Client) CloseEndpoint(ctx context.Context, id uint16) error {
+	all := c.conns.list()
+	errs := make([]error, len(all))
+	var waiting sync.WaitGroup
+	for i, p := range all {
+		waiting.Go(func() {
+			if _, err := p.peer.call(ctx, methodCloseEndpoint, closeEndpoint{id}, nil); !errors.Is(err, errPeerGone) {
+				errs[i] = err
+			}
+		})
+	}
+	waiting.Wait()
+	return errors.Join(errs...)
+}
+
+// Status returns how the proxy is.
+func (c *Client) Status() Status {
+	status, lastErr := c.conns.status()
+	if !status.Connected && !c.rules.isEmpty() {
+		status.Err = errors.Join(ErrNotConnected, lastErr)
+	}
+	return status
+}
+
+// run connects again and again.
+func (c *Client) run(ctx context.Context) error {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	select {
+	case <-c.needed:
+	case <-ctx.Done():
+	}
+	pause := firstDial
+	for ctx.Err() == nil {
+		p, ended, err := c.connect(ctx, &serving)
+		c.conns.noteDial(err)
+		if err == nil {
+			pause = firstDial
+			select {
+			case <-ended:
+			case <-ctx.Done():
+			}
+			c.conns.leave(p)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, lastDial)
+		}
+	}
+	return ctx.Err()
+}
+
+// connect greets the proxy with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
+func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxyConn, ended <-chan struct{}, err error) {
+	greeting, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	conn, err := dial(greeting, c.cfg.Socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &proxyConn{sending: make(chan struct{}, 1), background: func(f func(context.Context)) { serving.Go(func() { f(ctx) }) }}
+	gone := make(chan struct{})
+	end := sync.OnceFunc(func() { close(gone) })
+	p.peer = newPeer(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
+		return nil, nil, c.handle(ctx, p, m, end)
+	})
+	c.conns.add(p)
+	serving.Go(func() {
+		err := p.peer.serve(ctx)
+		c.log.Debug("a connection to the proxy has ended", "error", err)
+		c.conns.remove(p)
+		end()
+	})
+	p.sending <- struct{}{} // it gets rules with the greeting
+	sent := sync.OnceFunc(func() { <-p.sending })
+	defer sent()
+	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: c.rules.snapshot()}
+	var files []*os.File
+	if h.Sockets, files, err = c.sockets.copies(); err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	var w welcome
+	_, err = p.peer.call(greeting, methodHello, h, &w, files...)
+	closeFiles(files)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	p.version, p.refused = h.Rules.Version, w.Rejected
+	sent()
+	c.conns.setCurrent(p, w)
+	c.takeNamesLater(p)
+	c.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(h.Rules.Rules))
+	if newer := c.rules.current(); newer > h.Rules.Version { // changes that did not find this connection
+		c.sendLater(p, newer)
+	}
+	return p, gone, nil
+}
+
+// handle answers the proxy.
+func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()) error {
+	defer func() { closeFiles(m.files) }()
+	switch m.Method {
+	case methodLearn:
+		var body learnRequest
+		if err := json.Unmarshal(m.Body, &body); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+		defer cancel()
+		return policy.LearnAndWait(ctx, c.names, body.Endpoint, body.Name, body.Addresses)
+	case methodHold:
+		var body hold
+		if err := json.Unmarshal(m.Body, &body); err != nil {
+			return err
+		}
+		sockets, err := socketsOf(&m, body.Sockets)
+		if err != nil {
+			return err
+		}
+		return c.sockets.replace(sockets)
+	case methodReport:
+		var body report
+		if err := json.Unmarshal(m.Body, &body); err != nil {
+			return err
+		}
+		c.conns.noteReport(p, body)
+		return nil
+	case methodNames:
+		c.takeNamesLater(p)
+		return nil
+	case methodReplaced:
+		c.conns.leave(p)
+		end()
+		return nil
+	}
+	return fault.New(fault.NotFound, fmt.Sprintf("this version of the agent (%s) knows no call %q", version.Of(), m.Method))
+}

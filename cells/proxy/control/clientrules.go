@@ -1,0 +1,180 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/internal/fault"
+)
+
+// ruleSync has the rules that each proxy is to have, and gives them to it: all of them, when it has an older version.
+type ruleSync struct {
+	mu      sync.Mutex // guards the fields below
+	rules   map[uint32]json.RawMessage
+	version uint64 // raised with each change
+	partial bool   // the agent starts: there may be more rules than it knows of
+}
+
+func newRuleSync() ruleSync {
+	return ruleSync{rules: map[uint32]json.RawMessage{}, version: 1, partial: true}
+}
+
+// add returns the version with the rules.
+func (x *ruleSync) add(rules map[uint32]json.RawMessage) (version uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.Copy(x.rules, rules)
+	x.version++
+	return x.version
+}
+
+// remove returns the version without the rules.
+func (x *ruleSync) remove(numbers []uint32) (version uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, n := range numbers {
+		delete(x.rules, n)
+	}
+	x.version++
+	return x.version
+}
+
+// setComplete says that there are no rules that the agent does not know of.
+func (x *ruleSync) setComplete() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.partial = false
+}
+
+func (x *ruleSync) current() (version uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.version
+}
+
+func (x *ruleSync) isEmpty() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.rules) == 0
+}
+
+func (x *ruleSync) snapshot() snapshot {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return snapshot{Version: x.version, Partial: x.partial, Rules: maps.Clone(x.rules)}
+}
+
+// send gives the proxy the rules that there are, unless it has the version that is needed.
+func (x *ruleSync) send(ctx context.Context, p *proxyConn, needed uint64) (rejected, error) {
+	select {
+	case p.sending <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the proxy, which has not answered about other rules: %w", context.Cause(ctx))
+	}
+	defer func() { <-p.sending }()
+	if p.version >= needed {
+		return p.refused, nil
+	}
+	rules := x.snapshot()
+	var answer rulesAnswer
+	if _, err := p.peer.call(ctx, methodRules, rules, &answer); err != nil {
+		return nil, err
+	}
+	p.version, p.refused = rules.Version, answer.Rejected
+	return p.refused, nil
+}
+
+// Supports implements [policy.Proxy]: the rules of this version.
+func (c *Client) Supports(rules model.Layer7) error { return proxy.Supports(rules) }
+
+// Prepare implements [policy.Proxy]. It waits for a proxy that is away.
+func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) error {
+	encoded := map[uint32]json.RawMessage{}
+	for number, one := range rules {
+		text, err := json.Marshal(one)
+		if err != nil {
+			return fmt.Errorf("encode rules %d: %w", number, err)
+		}
+		encoded[number] = text
+	}
+	needed := c.rules.add(encoded)
+	c.need()
+	c.sendFormer(ctx, needed)
+	for {
+		p, err := c.conns.await(ctx)
+		if err != nil {
+			return err
+		}
+		refused, err := c.rules.send(ctx, p, needed)
+		if errors.Is(err, errPeerGone) {
+			c.conns.leave(p)
+			continue
+		}
+		if err != nil && c.conns.get() != p { // it was replaced meanwhile
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for number := range rules {
+			if text, ok := refused[number]; ok {
+				return fault.New(fault.Invalid, fmt.Sprintf("porin-proxy cannot use rules %d: %s", number, text))
+			}
+		}
+		return nil
+	}
+}
+
+// formerTimeout bounds how long rules wait for proxies that were replaced.
+const formerTimeout = time.Second
+
+// sendFormer gives the rules to proxies that were replaced and still serve requests, which are decided by the rows that are about to be written.
+func (c *Client) sendFormer(ctx context.Context, needed uint64) {
+	ctx, cancel := context.WithTimeout(ctx, formerTimeout)
+	defer cancel()
+	current := c.conns.get()
+	var sent sync.WaitGroup
+	for _, p := range c.conns.list() {
+		if p != current {
+			sent.Go(func() {
+				if _, err := c.rules.send(ctx, p, needed); err != nil {
+					c.log.Debug("a proxy that was replaced does not have the rules", "error", err)
+				}
+			})
+		}
+	}
+	sent.Wait()
+}
+
+// Complete says that the agent's start has ended: the proxy may forget all rules that it was not given since.
+func (c *Client) Complete() {
+	c.rules.setComplete()
+	c.need()
+	c.Release(nil)
+}
+
+// Release implements [policy.Proxy]. The proxy hears of it with the next rules.
+func (c *Client) Release(numbers []uint32) {
+	needed := c.rules.remove(numbers)
+	for _, p := range c.conns.list() {
+		c.sendLater(p, needed)
+	}
+}
+
+// sendLater gives a proxy the rules without waiting for it.
+func (c *Client) sendLater(p *proxyConn, needed uint64) {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), greetTimeout)
+		defer cancel()
+		if _, err := c.rules.send(ctx, p, needed); err != nil {
+			c.log.Debug("the proxy has other rules than the agent, until the next change", "error", err)
+		}
+	}()
+}
