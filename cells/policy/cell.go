@@ -18,7 +18,7 @@ import (
 )
 
 // Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View] and a [Learner]. It takes an [Enforcer], a [Proxy], a [RemoteSource],
-// [Connections] and a [NameKeeper] if there are.
+// [Connections] and a [NameExchange] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -53,7 +53,7 @@ type params struct {
 	Proxy     Proxy           `optional:"true"`
 	Remote    RemoteSource    `optional:"true"`
 	Open      OpenConnections `optional:"true"`
-	Keeper    NameKeeper      `optional:"true"`
+	Exchange  NameExchange    `optional:"true"`
 }
 
 type namesParams struct {
@@ -75,8 +75,8 @@ func build(p params) (*Queue, *View, *Policies, *follower) {
 	if p.Open != nil {
 		q.CloseWith(p.Open)
 	}
-	if p.Keeper != nil {
-		q.KeepNamesWith(p.Keeper)
+	if p.Exchange != nil {
+		q.ExchangeNamesWith(p.Exchange)
 	}
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}

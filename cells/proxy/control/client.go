@@ -50,7 +50,7 @@ var (
 	_ policy.Proxy = (*Client)(nil)
 	_ proxy.Closer = (*Client)(nil)
 
-	_ policy.NameKeeper = (*Client)(nil)
+	_ policy.NameExchange = (*Client)(nil)
 )
 
 // Names learns what names have: see [policy.Names].
@@ -179,7 +179,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	p.version, p.refused = h.Rules.Version, w.Rejected
 	sent()
 	c.conns.setCurrent(p, w)
-	c.takeNamesLater(p)
+	c.importNamesLater(p)
 	c.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(h.Rules.Rules))
 	if newer := c.rules.current(); newer > h.Rules.Version { // changes that did not find this connection
 		c.sendLater(p, newer)
@@ -217,7 +217,7 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 		c.conns.noteReport(p, body)
 		return nil
 	case methodNames:
-		c.takeNamesLater(p)
+		c.importNamesLater(p)
 		return nil
 	case methodReplaced:
 		c.conns.leave(p)

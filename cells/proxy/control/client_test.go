@@ -161,7 +161,7 @@ func TestClientTakesNames(t *testing.T) {
 	if len(asked) > 0 {
 		t.Error("an agent that starts takes names at once")
 	}
-	r.TakeNames(t.Context())
+	r.ImportNames(t.Context())
 	expect("first")
 	_ = first.wire.close()
 	second := proxy.nextPeer(serve("second"))
@@ -190,7 +190,7 @@ func TestClientTakeNamesUnanswered(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	r.TakeNames(ctx)
+	r.ImportNames(ctx)
 	proxy.next(hangs) // it connects again
 }
 
@@ -200,7 +200,7 @@ func TestClientTakeNamesFails(t *testing.T) {
 	proxy := newFakeProxy(t, socket)
 	r, n := startClientAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
-	r.TakeNames(t.Context()) // there is no proxy yet
+	r.ImportNames(t.Context()) // there is no proxy yet
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
 			return refuse(ctx, m)
