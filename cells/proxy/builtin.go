@@ -25,11 +25,11 @@ type BuiltIn struct {
 	rules    rulesByNumber
 	sessions sessions
 	dns      *dnsproxy.Handler
-	udp      *redirect.UDPSockets // to servers for names
+	udp      *redirect.UDPLoop // queries and their answers
 	meters   *meters
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
-	reading  sync.WaitGroup // who accepts connections and reads datagrams
+	reading  sync.WaitGroup // who accepts connections
 	admitted sync.WaitGroup // connections that were accepted, until they are sessions or refused
 	drain    time.Duration  // how long requests that are being served may take when it stops
 
@@ -42,7 +42,7 @@ var _ Listener = (*BuiltIn)(nil)
 
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
-	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPSockets(r), log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
 	dns, err := b.newDNS(learner)
 	b.dns = dns
 	return b, err
@@ -99,18 +99,29 @@ func (b *BuiltIn) Connections() (open int, accepted uint64) {
 }
 
 // Serve implements [Listener]. It decides again about connections when policies change, from the first time on.
-func (b *BuiltIn) Serve(l *redirect.Listeners) {
+func (b *BuiltIn) Serve(l *redirect.Listeners) error {
 	stopped := b.begin()
+	for _, socket := range []*redirect.UDPListener{l.UDP4, l.UDP6} {
+		if socket == nil {
+			continue
+		}
+		err := b.udp.Serve(socket, func(d redirect.Datagram, err error) {
+			if err != nil {
+				b.log.Debug("datagram dropped", "error", err)
+				return
+			}
+			b.serveDatagram(stopped, l, d)
+		})
+		if err != nil {
+			return fmt.Errorf("serve queries: %w", err)
+		}
+	}
 	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
 		if listener != nil {
 			b.reading.Go(func() { b.accept(stopped, listener) })
 		}
 	}
-	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
-		if socket != nil {
-			b.reading.Go(func() { b.serveDatagrams(stopped, l, socket) })
-		}
-	}
+	return nil
 }
 
 // begin returns the context of what is served, which ends with Stop.

@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"net"
-	"net/netip"
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
@@ -59,44 +57,21 @@ func (c *connection) query() dnsproxy.Query {
 	return dnsproxy.Query{Endpoint: c.endpoint(), Client: c.source(), Server: c.server, Caller: c}
 }
 
-// serveDatagrams answers queries until the socket is closed.
-func (b *BuiltIn) serveDatagrams(ctx context.Context, l *redirect.Listeners, socket *net.UDPConn) {
-	message, control := make([]byte, 65535), make([]byte, redirect.DestinationSize)
-	for {
-		n, controls, _, from, err := socket.ReadMsgUDPAddrPort(message, control)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue // of one datagram, such as an ICMP error about a reply
-		}
-		server, err := redirect.Destination(control[:controls])
-		if err != nil {
-			b.log.Debug("datagram dropped", "source", from, "error", err)
-			continue
-		}
-		b.serveDatagram(ctx, l, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), server, message[:n])
-	}
-}
-
-func (b *BuiltIn) serveDatagram(ctx context.Context, l *redirect.Listeners, client, server netip.AddrPort, message []byte) {
-	c, err := identify(b.kernel, &b.rules, model.UDP, client, server)
+// serveDatagram answers a query. It does not block.
+func (b *BuiltIn) serveDatagram(ctx context.Context, l *redirect.Listeners, d redirect.Datagram) {
+	c, err := identify(b.kernel, &b.rules, model.UDP, d.Client, d.Server)
 	if err != nil {
-		b.log.Debug("datagram dropped", "source", client, "destination", server, "error", err)
+		b.log.Debug("datagram dropped", "source", d.Client, "destination", d.Server, "error", err)
 		return
 	}
 	q := c.query()
-	q.Message = message
-	reply := l.Reply
-	if c.opener.ToNode {
-		reply = l.ReplyAsNode
-	}
-	b.dns.Go(ctx, q, func(answer []byte) {
+	q.Message = d.Message
+	b.dns.HandleQuery(ctx, q, func(answer []byte) {
 		if answer == nil {
 			return
 		}
-		if err := reply(server, client, answer); err != nil {
-			b.log.Debug("query not answered", "source", client, "destination", server, "error", err)
+		if err := l.Reply(d.Server, d.Client, answer); err != nil {
+			b.log.Debug("query not answered", "source", d.Client, "destination", d.Server, "error", err)
 		}
 	})
 }

@@ -116,7 +116,10 @@ func (x *xds) CloseEndpoint(ctx context.Context, id uint16) error {
 	return x.envoy.closeEndpoint(ctx, id)
 }
 
-func (x *xds) Serve(sockets *redirect.Listeners) { x.envoy.listen(sockets) }
+func (x *xds) Serve(sockets *redirect.Listeners) error {
+	x.envoy.listen(sockets)
+	return nil
+}
 
 func (x *xds) Stop(context.Context) error { return x.envoy.stop() }
 

@@ -18,8 +18,8 @@ type Listener interface {
 	policy.Proxy
 	Closer
 	// Serve has it accept from the sockets, instead of former ones. It does not block: connections wait in the sockets. The proxy closes them when they are not needed any
-	// more, and before Stop; copies, as for another process ([redirect.Listeners.Sockets]), are the listener's to close.
-	Serve(sockets *redirect.Listeners)
+	// more, and before Stop; copies, as for another process ([redirect.Listeners.Sockets]), are the listener's to close. After an error it uses none of them.
+	Serve(sockets *redirect.Listeners) error
 	// Stop lets requests that are being served end, within ctx and for as long as the listener lets them, and ends all connections.
 	Stop(ctx context.Context) error
 	// Connections returns how many are open, and how many there were so far. The way is kept while there are any.

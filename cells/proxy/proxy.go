@@ -126,8 +126,10 @@ func (p *Proxy) openIfNeeded() error {
 	if err != nil {
 		return err
 	}
+	if err := p.listener.Serve(listeners); err != nil {
+		return errors.Join(err, p.redirect.Close())
+	}
 	p.listeners = listeners
-	p.listener.Serve(listeners)
 	p.opened(listeners)
 	return nil
 }

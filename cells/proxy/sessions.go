@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/proxy/share"
+	"porin.dev/porin/cells/proxy/quota"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -27,7 +27,7 @@ var (
 type sessions struct {
 	mu     sync.Mutex // guards the fields below
 	open   map[*session]struct{}
-	shares share.Share
+	quota  quota.Quota
 	closed bool
 }
 
@@ -39,9 +39,9 @@ func (x *sessions) add(s *session) error {
 		return errStopped
 	}
 	if x.open == nil {
-		x.open, x.shares = map[*session]struct{}{}, share.New(mostOfEndpoint, mostSessions)
+		x.open, x.quota = map[*session]struct{}{}, quota.New(mostOfEndpoint, mostSessions)
 	}
-	if x.shares.Take(s.endpoint()) != share.Taken {
+	if x.quota.Acquire(s.endpoint()) != quota.Acquired {
 		return errTooMany
 	}
 	x.open[s] = struct{}{}
@@ -52,7 +52,7 @@ func (x *sessions) remove(s *session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.open, s)
-	x.shares.Release(s.endpoint())
+	x.quota.Release(s.endpoint())
 	close(s.done)
 }
 

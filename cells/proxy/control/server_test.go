@@ -28,7 +28,7 @@ func (noListener) Release([]uint32)                                       {}
 func (noListener) Healthy() error                                         { return nil }
 func (noListener) Changed()                                               {}
 func (noListener) CloseEndpoint(context.Context, uint16) error            { return nil }
-func (noListener) Serve(*redirect.Listeners)                              {}
+func (noListener) Serve(*redirect.Listeners) error                        { return nil }
 func (noListener) Stop(context.Context) error                             { return nil }
 func (noListener) Connections() (open int, accepted uint64)               { return 0, 0 }
 

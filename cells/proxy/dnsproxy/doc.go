@@ -1,9 +1,9 @@
 // Package dnsproxy answers the DNS queries of pods whose policy restricts the names that they may ask for.
 //
-//	pod --query--> [Handler.Go] or [Handler.ServeTCP]
+//	pod --query--> [Handler.HandleQuery] or [Handler.ServeTCP]
 //	                   |  parse, rules, limits -------- refused: REFUSED, FORMERR, NOTIMP, SERVFAIL or nothing --> pod
 //	                   v
-//	              [Config.Dial] --the same bytes with another ID, from another port--> the server that the pod asked
+//	    [Config.Open], [Config.Dial] --the same bytes with another ID, from another port--> the server that the pod asked
 //	                   |  <-- answers: those that do not match are ignored
 //	                   v
 //	              [Config.Learn]: the addresses are in the policy before the pod has them

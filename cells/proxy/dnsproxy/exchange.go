@@ -11,39 +11,39 @@ import (
 	"time"
 )
 
-// exchanged is what an exchange with a server has brought. The answer has the ID of the pod.
-type exchanged struct {
+// serverResult is what an exchange with a server has brought. The answer has the ID of the pod.
+type serverResult struct {
 	answer  []byte
 	ignored int
 	outcome Outcome
 }
 
 // withID returns the query with an ID of its own, which others cannot know.
-func (f *flight) withID() []byte {
+func (f *pendingQuery) withID() []byte {
 	query := append([]byte(nil), f.Message...)
 	_, _ = rand.Read(query[:2]) // it never fails
 	return query
 }
 
 // answered is an exchange that has brought an answer. The pod gets it with its own ID.
-func (f *flight) answered(answer []byte, ignored int) exchanged {
+func (f *pendingQuery) answered(answer []byte, ignored int) serverResult {
 	copy(answer, f.Message[:2])
-	return exchanged{answer, ignored, Answered}
+	return serverResult{answer, ignored, Answered}
 }
 
-// askTCP sends the query to the server over TCP, and waits for the answer.
-func (h *Handler) askTCP(f *flight) exchanged {
+// forwardTCP sends the query to the server over TCP, and waits for the answer.
+func (h *Handler) forwardTCP(f *pendingQuery) serverResult {
 	limit, cancel := context.WithTimeout(f.ctx, h.config.Limits.Timeout)
 	defer cancel()
 	conn, err := h.config.Dial(limit, f.Query)
 	if err != nil {
-		return exchanged{outcome: failure(f.ctx, limit, err)}
+		return serverResult{outcome: failure(f.ctx, limit, err)}
 	}
 	defer conn.Close()
 	defer context.AfterFunc(limit, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	answer, ignored, err := askStream(conn, f.withID(), f.question.end)
+	answer, ignored, err := exchangeStream(conn, f.withID(), f.question.end)
 	if err != nil {
-		return exchanged{ignored: ignored, outcome: failure(f.ctx, limit, err)}
+		return serverResult{ignored: ignored, outcome: failure(f.ctx, limit, err)}
 	}
 	return f.answered(answer, ignored)
 }
@@ -60,8 +60,8 @@ func failure(ctx, limit context.Context, err error) Outcome {
 	}
 }
 
-// askStream returns the first answer that matches.
-func askStream(conn net.Conn, query []byte, end int) (answer []byte, ignored int, _ error) {
+// exchangeStream returns the first answer that matches.
+func exchangeStream(conn net.Conn, query []byte, end int) (answer []byte, ignored int, _ error) {
 	if err := writeStream(conn, query); err != nil {
 		return nil, 0, err
 	}

@@ -200,7 +200,7 @@ func TestHandleLearn(t *testing.T) {
 			p := newProxy(t, func(c *Config) {
 				c.Open = instant{raw}.open
 				c.Learn, c.Limits = func(Answer) (func(context.Context) error, error) { return tt.learn() }, DefaultLimits()
-				c.Limits.EndpointQuery = 1
+				c.Limits.QueriesPerEndpoint = 1
 			})
 			if r := p.ask(t, q); (r.Rcode == dns.RcodeServerFailure && len(r.Answer) == 0) != (tt.want != Answered) {
 				t.Errorf("%s: the pod got %v after %s", tt.name, r, tt.want)
@@ -245,7 +245,7 @@ func TestHandleLearnsBeforeReply(t *testing.T) {
 	p := newProxy(t, func(c *Config) { c.Dial = s.dial })
 	learned := make(chan int, 1)
 	q := Query{Endpoint: 7, Client: podAddress, Server: serverAddress, Message: pack(t, query("example.com.", dns.TypeAAAA))}
-	p.Go(t.Context(), q, func([]byte) { learned <- len(p.learned()) })
+	p.HandleQuery(t.Context(), q, func([]byte) { learned <- len(p.learned()) })
 	if n := <-learned; n != 1 {
 		t.Errorf("%d answers were learned when the pod got its own, want 1", n)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/proxy/share"
+	"porin.dev/porin/cells/proxy/quota"
 )
 
 // Config is what a [Handler] needs. All functions may be called concurrently.
@@ -34,30 +34,30 @@ type Socket interface {
 	io.WriteCloser
 }
 
-// Limits bounds what is under way: see package share. What is more is answered with SERVFAIL, as the pod may try again.
+// Limits bounds what is under way: see package quota. What is more is answered with SERVFAIL, as the pod may try again.
 type Limits struct {
-	Timeout        time.Duration // for an answer of a server
-	Repeat         time.Duration // after which a datagram without answer is sent once more
-	LearnTimeout   time.Duration
-	IdleTimeout    time.Duration // of a TCP connection of a pod, for the next query
-	EndpointQuery  int           // queries of an endpoint that are under way
-	TotalQuery     int           // of all endpoints. Each has a socket, and less than 20 KiB of memory for one over UDP
-	Pipelined      int           // of one TCP connection: no more are read until one is answered
-	EndpointStream int           // TCP connections of an endpoint
-	TotalStream    int           // of all endpoints
+	Timeout                time.Duration // for an answer of a server
+	RetransmitAfter        time.Duration // after which a datagram without answer is sent once more
+	LearnTimeout           time.Duration
+	IdleTimeout            time.Duration // of a TCP connection of a pod, for the next query
+	QueriesPerEndpoint     int           // queries of an endpoint that are under way
+	Queries                int           // of all endpoints. Each has a socket, and less than 20 KiB of memory for one over UDP
+	Pipelined              int           // of one TCP connection: no more are read until one is answered
+	ConnectionsPerEndpoint int           // TCP connections of an endpoint
+	Connections            int           // of all endpoints
 }
 
 // DefaultLimits returns the usual limits.
 func DefaultLimits() Limits {
 	return Limits{
-		Timeout: 4500 * time.Millisecond, Repeat: 1500 * time.Millisecond, LearnTimeout: 100 * time.Millisecond, IdleTimeout: 10 * time.Second,
-		EndpointQuery: 256, TotalQuery: 2048, Pipelined: 16, EndpointStream: 64, TotalStream: 1024,
+		Timeout: 4500 * time.Millisecond, RetransmitAfter: 1500 * time.Millisecond, LearnTimeout: 100 * time.Millisecond, IdleTimeout: 10 * time.Second,
+		QueriesPerEndpoint: 256, Queries: 2048, Pipelined: 16, ConnectionsPerEndpoint: 64, Connections: 1024,
 	}
 }
 
 func (l Limits) validate() error {
-	if min(l.Timeout, l.Repeat, l.LearnTimeout, l.IdleTimeout) <= 0 ||
-		min(l.EndpointQuery, l.TotalQuery, l.Pipelined, l.EndpointStream, l.TotalStream) <= 0 {
+	if min(l.Timeout, l.RetransmitAfter, l.LearnTimeout, l.IdleTimeout) <= 0 ||
+		min(l.QueriesPerEndpoint, l.Queries, l.Pipelined, l.ConnectionsPerEndpoint, l.Connections) <= 0 {
 		return errors.New("DNS proxy: a limit is not above 0")
 	}
 	return nil
@@ -65,12 +65,13 @@ func (l Limits) validate() error {
 
 // Handler answers queries. Its methods may be called concurrently.
 type Handler struct {
-	config  Config
-	queries *inFlight
-	running sync.WaitGroup // flights that have not ended
+	config    Config
+	queries   *inFlight
+	exchanges *exchanges
+	running   sync.WaitGroup // queries that have not ended
 
 	streamsMu sync.Mutex // guards the field below
-	streams   share.Share
+	streams   quota.Quota
 }
 
 // New returns a handler.
@@ -79,12 +80,14 @@ func New(c Config) (*Handler, error) {
 		return nil, err
 	}
 	l := c.Limits
-	return &Handler{config: c, queries: newInFlight(l.EndpointQuery, l.TotalQuery), streams: share.New(l.EndpointStream, l.TotalStream)}, nil
+	return &Handler{
+		config: c, queries: newInFlight(l.QueriesPerEndpoint, l.Queries), exchanges: newExchanges(l), streams: quota.New(l.ConnectionsPerEndpoint, l.Connections),
+	}, nil
 }
 
-// Go answers a query. It returns before the server has answered, and needs the message no longer then. A flood of queries has it begin no more than the limits
-// allow. send is called once, maybe before Go returns, with the reply; nil: the pod gets none. When ctx ends, so does the wait for the server.
-func (h *Handler) Go(ctx context.Context, q Query, send func(reply []byte)) {
+// HandleQuery answers a query. It returns before the server has answered, and does not keep the message. A flood of queries has it begin no more than the limits
+// allow. send is called once, maybe before HandleQuery returns, with the reply; nil: the pod gets none. When ctx ends, so does the wait for the server.
+func (h *Handler) HandleQuery(ctx context.Context, q Query, send func(reply []byte)) {
 	f, refusal := h.admit(q)
 	if f == nil {
 		send(refusal)
@@ -93,35 +96,35 @@ func (h *Handler) Go(ctx context.Context, q Query, send func(reply []byte)) {
 	f.ctx, f.send = ctx, send
 	h.running.Add(1)
 	if f.TCP {
-		go func() { h.conclude(f, h.askTCP(f)) }()
+		go func() { h.handleResult(f, h.forwardTCP(f)) }()
 		return
 	}
-	h.ask(f)
+	h.forwardUDP(f)
 }
 
-// Wait waits for what calls of Go and ServeTCP have left under way. There must be no more of them.
+// Wait waits for what calls of HandleQuery and ServeTCP have left under way. There must be no more of them.
 func (h *Handler) Wait() { h.running.Wait() }
 
-// flight is a query on its way to a server.
-type flight struct {
+// pendingQuery is a query on its way to a server.
+type pendingQuery struct {
 	Query    // with a message of its own, and the ID of the pod
 	question question
-	key      flightKey
+	key      queryKey
 	begin    time.Time
 	ctx      context.Context
 	send     func(reply []byte)
 }
 
-// admit decides about a query. It returns a flight, or the reply to a query that is not forwarded.
-func (h *Handler) admit(q Query) (*flight, []byte) {
+// admit decides about a query. It returns a query on its way, or the reply to a query that is not forwarded.
+func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 	begin := time.Now()
 	question, outcome := readQuestion(q.Message)
 	if outcome == "" {
 		outcome = h.decide(q, question)
 	}
-	var key flightKey
+	var key queryKey
 	if outcome == "" {
-		key = newFlightKey(q, question)
+		key = newQueryKey(q, question)
 		outcome = h.queries.add(key)
 	}
 	if outcome != "" {
@@ -130,7 +133,7 @@ func (h *Handler) admit(q Query) (*flight, []byte) {
 		return nil, r
 	}
 	q.Message = append([]byte(nil), q.Message...)
-	return &flight{Query: q, question: question, key: key, begin: begin}, nil
+	return &pendingQuery{Query: q, question: question, key: key, begin: begin}, nil
 }
 
 func (h *Handler) decide(q Query, question question) Outcome {
@@ -144,7 +147,7 @@ func (h *Handler) decide(q Query, question question) Outcome {
 	}
 }
 
-// result is how a flight ended.
+// result is how a query ended.
 type result struct {
 	outcome   Outcome
 	reply     []byte
@@ -163,8 +166,8 @@ func (h *Handler) record(q Query, question question, begin time.Time, r result) 
 	})
 }
 
-// conclude replies to the pod when what a server has said was learned, and ends the flight.
-func (h *Handler) conclude(f *flight, e exchanged) {
+// handleResult replies to the pod when what a server has said was learned, and ends the query.
+func (h *Handler) handleResult(f *pendingQuery, e serverResult) {
 	r := result{outcome: e.outcome, reply: e.answer, ignored: e.ignored}
 	wait := h.learn(f, &r)
 	if wait != nil {
@@ -176,7 +179,7 @@ func (h *Handler) conclude(f *flight, e exchanged) {
 }
 
 // learn learns the addresses that the server has said. It returns what waits until they are in force, nil if they are or there are none.
-func (h *Handler) learn(f *flight, r *result) (wait func(context.Context) error) {
+func (h *Handler) learn(f *pendingQuery, r *result) (wait func(context.Context) error) {
 	if r.outcome != Answered {
 		return nil
 	}
@@ -202,7 +205,7 @@ func (h *Handler) learn(f *flight, r *result) (wait func(context.Context) error)
 const learnGrace = 10 * time.Millisecond
 
 // await replies when wait has returned, or takes no notice of its deadline.
-func (h *Handler) await(f *flight, r result, wait func(context.Context) error) {
+func (h *Handler) await(f *pendingQuery, r result, wait func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(f.ctx, h.config.Limits.LearnTimeout)
 	defer cancel()
 	var once sync.Once
@@ -212,9 +215,9 @@ func (h *Handler) await(f *flight, r result, wait func(context.Context) error) {
 			h.reply(f, r)
 		})
 	}
-	stuck := make(chan struct{})
-	returned := context.AfterFunc(ctx, func() {
-		defer close(stuck)
+	timerDone := make(chan struct{})
+	stopTimer := context.AfterFunc(ctx, func() {
+		defer close(timerDone)
 		time.Sleep(learnGrace)
 		reply(late(ctx))
 	})
@@ -226,8 +229,8 @@ func (h *Handler) await(f *flight, r result, wait func(context.Context) error) {
 	default:
 		reply(LearnFailed)
 	}
-	if !returned() {
-		<-stuck
+	if !stopTimer() {
+		<-timerDone
 	}
 	h.finish(f)
 }
@@ -241,7 +244,7 @@ func late(ctx context.Context) Outcome {
 }
 
 // reply sends the reply. A client may repeat its query as soon as it has that.
-func (h *Handler) reply(f *flight, r result) {
+func (h *Handler) reply(f *pendingQuery, r result) {
 	h.queries.answered(f.key)
 	if r.outcome != Answered {
 		r.reply = reply(f.Message, f.question, r.outcome)
@@ -250,8 +253,8 @@ func (h *Handler) reply(f *flight, r result) {
 	f.send(r.reply)
 }
 
-// finish ends a flight.
-func (h *Handler) finish(f *flight) {
+// finish ends a query.
+func (h *Handler) finish(f *pendingQuery) {
 	h.queries.release(f.Endpoint)
 	h.running.Done()
 }

@@ -4,15 +4,15 @@ import (
 	"net/netip"
 	"sync"
 
-	"porin.dev/porin/cells/proxy/share"
+	"porin.dev/porin/cells/proxy/quota"
 )
 
-// take takes one for an endpoint, and returns another outcome than "" when there is no room.
-func take(s *share.Share, endpoint uint16) Outcome {
-	switch s.Take(endpoint) {
-	case share.EndpointFull:
+// acquire acquires one for an endpoint, and returns another outcome than "" when there is no room.
+func acquire(s *quota.Quota, endpoint uint16) Outcome {
+	switch s.Acquire(endpoint) {
+	case quota.EndpointLimit:
 		return EndpointLimit
-	case share.AllFull:
+	case quota.TotalLimit:
 		return TotalLimit
 	}
 	return ""
@@ -21,12 +21,12 @@ func take(s *share.Share, endpoint uint16) Outcome {
 // inFlight has the queries that are under way.
 type inFlight struct {
 	mu    sync.Mutex // guards the fields below
-	slots share.Share
-	keys  map[flightKey]struct{}
+	quota quota.Quota
+	keys  map[queryKey]struct{}
 }
 
-// flightKey is what a query and its repetition have in common.
-type flightKey struct {
+// queryKey is what a query and its retransmission by the client have in common.
+type queryKey struct {
 	endpoint       uint16
 	id             uint16
 	tcp            bool
@@ -34,30 +34,30 @@ type flightKey struct {
 	question       string
 }
 
-func newFlightKey(q Query, question question) flightKey {
-	return flightKey{q.Endpoint, word(q.Message, 0), q.TCP, q.Client, q.Server, string(q.Message[headerSize:question.end])}
+func newQueryKey(q Query, question question) queryKey {
+	return queryKey{q.Endpoint, word(q.Message, 0), q.TCP, q.Client, q.Server, string(q.Message[headerSize:question.end])}
 }
 
 func newInFlight(each, total int) *inFlight {
-	return &inFlight{slots: share.New(each, total), keys: map[flightKey]struct{}{}}
+	return &inFlight{quota: quota.New(each, total), keys: map[queryKey]struct{}{}}
 }
 
 // add returns another outcome than "" when there is no room, or the query is under way.
-func (f *inFlight) add(key flightKey) Outcome {
+func (f *inFlight) add(key queryKey) Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, ok := f.keys[key]; ok {
 		return Duplicate
 	}
-	outcome := take(&f.slots, key.endpoint)
+	outcome := acquire(&f.quota, key.endpoint)
 	if outcome == "" {
 		f.keys[key] = struct{}{}
 	}
 	return outcome
 }
 
-// answered has the query be a new one when it comes again. Its slot is still taken.
-func (f *inFlight) answered(key flightKey) {
+// answered has the query be a new one when it comes again. It still counts.
+func (f *inFlight) answered(key queryKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.keys, key)
@@ -66,5 +66,5 @@ func (f *inFlight) answered(key flightKey) {
 func (f *inFlight) release(endpoint uint16) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slots.Release(endpoint)
+	f.quota.Release(endpoint)
 }

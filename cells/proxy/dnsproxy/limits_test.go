@@ -109,8 +109,8 @@ func TestHandleCanceled(t *testing.T) {
 	})
 }
 
-// TestGoDuplicate sends a query again, and queries that differ from it in one thing.
-func TestGoDuplicate(t *testing.T) {
+// TestHandleDuplicate sends a query again, and queries that differ from it in one thing.
+func TestHandleDuplicate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &pipes{}
 		p := newProxy(t, func(c *Config) { c.Dial, c.Limits = s.dial, DefaultLimits() })
@@ -119,7 +119,7 @@ func TestGoDuplicate(t *testing.T) {
 		send := func(change func(*Query)) {
 			q := first
 			change(&q)
-			p.Go(t.Context(), q, func(r []byte) {
+			p.HandleQuery(t.Context(), q, func(r []byte) {
 				if r != nil {
 					replies <- r
 				}
@@ -165,19 +165,19 @@ func TestGoDuplicate(t *testing.T) {
 	})
 }
 
-func TestGoLimits(t *testing.T) {
+func TestHandleLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &pipes{}
 		p := newProxy(t, func(c *Config) {
 			c.Dial = s.dial
-			c.Limits.EndpointQuery, c.Limits.TotalQuery = 3, 7
+			c.Limits.QueriesPerEndpoint, c.Limits.Queries = 3, 7
 		})
 		var mu sync.Mutex
 		codes := map[int]int{}
 		flood := func(endpoint uint16, n int) {
 			for i := range n {
 				m := query(fmt.Sprintf("n%d.example.com.", i), dns.TypeA)
-				p.Go(t.Context(), Query{Endpoint: endpoint, Message: pack(t, m)}, func(r []byte) {
+				p.HandleQuery(t.Context(), Query{Endpoint: endpoint, Message: pack(t, m)}, func(r []byte) {
 					mu.Lock()
 					defer mu.Unlock()
 					codes[int(r[3]&maskCode)]++
@@ -207,8 +207,8 @@ func TestGoLimits(t *testing.T) {
 		flood(1, 3)
 		p.Wait()
 		s.servers.Wait()
-		if replies(0) != 3 || len(p.queries.keys) != 0 || p.queries.slots.Used() != 0 {
-			t.Errorf("%d were answered, want 3, and %d queries still count", replies(0), p.queries.slots.Used())
+		if replies(0) != 3 || len(p.queries.keys) != 0 || p.queries.quota.Used() != 0 {
+			t.Errorf("%d were answered, want 3, and %d queries still count", replies(0), p.queries.quota.Used())
 		}
 	})
 }

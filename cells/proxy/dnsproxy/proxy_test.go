@@ -34,7 +34,7 @@ type proxy struct {
 // patient returns limits for tests on real servers: a busy machine may stop all of them for a while.
 func patient() Limits {
 	l := DefaultLimits()
-	l.Timeout, l.Repeat, l.LearnTimeout = time.Minute, time.Minute, time.Minute
+	l.Timeout, l.RetransmitAfter, l.LearnTimeout = time.Minute, time.Minute, time.Minute
 	return l
 }
 
@@ -100,7 +100,7 @@ func (p *proxy) open(q Query, receive func([]byte, error)) (Socket, error) {
 // Handle returns the reply to a query; nil: there is none.
 func (p *proxy) Handle(ctx context.Context, q Query) []byte {
 	replies := make(chan []byte, 1)
-	p.Go(ctx, q, func(r []byte) { replies <- r })
+	p.HandleQuery(ctx, q, func(r []byte) { replies <- r })
 	return <-replies
 }
 

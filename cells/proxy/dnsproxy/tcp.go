@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/proxy/share"
+	"porin.dev/porin/cells/proxy/quota"
 )
 
 // writeTimeout is how long a client may take to read an answer.
@@ -21,7 +21,7 @@ const writeTimeout = 5 * time.Second
 func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Query) {
 	defer conn.Close()
 	from.TCP = true
-	if !h.takeStream(from.Endpoint) {
+	if !h.acquireStream(from.Endpoint) {
 		h.record(from, question{}, time.Now(), result{outcome: Connections})
 		return
 	}
@@ -35,10 +35,10 @@ func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Qu
 	s.queries.Wait()
 }
 
-func (h *Handler) takeStream(endpoint uint16) bool {
+func (h *Handler) acquireStream(endpoint uint16) bool {
 	h.streamsMu.Lock()
 	defer h.streamsMu.Unlock()
-	return h.streams.Take(endpoint) == share.Taken
+	return h.streams.Acquire(endpoint) == quota.Acquired
 }
 
 func (h *Handler) releaseStream(endpoint uint16) {
@@ -119,7 +119,7 @@ func (s *stream) setReadDeadline() {
 // begin has a query answered; then its slot is free.
 func (s *stream) begin(ctx context.Context, q Query) {
 	s.queries.Add(1)
-	s.handler.Go(ctx, q, func(reply []byte) {
+	s.handler.HandleQuery(ctx, q, func(reply []byte) {
 		defer s.queries.Done()
 		s.write(ctx, reply)
 		<-s.slots

@@ -49,7 +49,7 @@ func (p *proxy) serve(t testing.TB) server {
 			if err != nil {
 				return
 			}
-			p.Go(ctx, Query{Endpoint: 7, Client: from, Message: buffer[:n]}, func(r []byte) {
+			p.HandleQuery(ctx, Query{Endpoint: 7, Client: from, Message: buffer[:n]}, func(r []byte) {
 				if r != nil {
 					_, _ = packets.WriteToUDPAddrPort(r, from)
 				}
@@ -253,7 +253,7 @@ func TestServeTCPLimits(t *testing.T) {
 		s := &pipes{}
 		p := newProxy(t, func(c *Config) {
 			c.Dial = s.dial
-			c.Limits.Pipelined, c.Limits.EndpointStream = 2, 2
+			c.Limits.Pipelined, c.Limits.ConnectionsPerEndpoint = 2, 2
 		})
 		conn, _ := p.stream(t, t.Context())
 		var sent sync.WaitGroup

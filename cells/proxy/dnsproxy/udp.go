@@ -8,28 +8,28 @@ import (
 
 // udpExchange is a query that was sent to its server over UDP. No goroutine waits for the answer: the socket's owner brings it.
 type udpExchange struct {
-	*flight
+	*pendingQuery
 	handler *Handler
 	query   []byte
 
-	mu      sync.Mutex // guards the fields below
-	socket  Socket
-	timer   *time.Timer
-	forget  func() bool // has the end of ctx be of no interest
-	ended   bool
-	again   bool // it was sent a second time
-	ignored int
+	mu            sync.Mutex // guards the fields below
+	socket        Socket
+	due           time.Time   // when it is sent again or is over
+	forget        func() bool // has the end of ctx be of no interest
+	ended         bool
+	retransmitted bool // once
+	ignored       int
 }
 
-// ask sends the query to the server over UDP. It does not wait for the answer.
-func (h *Handler) ask(f *flight) {
-	d := &udpExchange{flight: f, handler: h, query: f.withID()}
-	if !d.begin() {
-		h.conclude(f, exchanged{outcome: Unreachable})
+// forwardUDP sends the query to the server over UDP. It does not wait for the answer.
+func (h *Handler) forwardUDP(f *pendingQuery) {
+	d := &udpExchange{pendingQuery: f, handler: h, query: f.withID()}
+	if !d.start() {
+		h.handleResult(f, serverResult{outcome: Unreachable})
 	}
 }
 
-func (d *udpExchange) begin() bool {
+func (d *udpExchange) start() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	socket, err := d.handler.config.Open(d.Query, d.receive)
@@ -42,9 +42,9 @@ func (d *udpExchange) begin() bool {
 		return false
 	}
 	limits := d.handler.config.Limits
-	d.socket = socket
-	d.timer = time.AfterFunc(min(limits.Repeat, limits.Timeout), d.elapsed)
+	d.socket, d.due = socket, d.begin.Add(min(limits.RetransmitAfter, limits.Timeout))
 	d.forget = context.AfterFunc(d.ctx, func() { d.end(Canceled) })
+	d.handler.exchanges.add(d)
 	return true
 }
 
@@ -72,29 +72,31 @@ func (d *udpExchange) receive(m []byte, err error) {
 	} else {
 		answer = append([]byte(nil), m...)
 	}
-	d.handler.conclude(d.flight, d.answered(answer, d.ignored))
+	d.handler.handleResult(d.pendingQuery, d.answered(answer, d.ignored))
 }
 
-// elapsed sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
-func (d *udpExchange) elapsed() {
-	if o := d.repeat(); o != "" {
+// check sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
+func (d *udpExchange) check(now time.Time) {
+	if o := d.retransmit(now); o != "" {
 		d.end(o)
 	}
 }
 
-// repeat returns why the exchange is over when the query is not to be sent again.
-func (d *udpExchange) repeat() Outcome {
-	limits := d.handler.config.Limits
+// retransmit returns why the exchange is over, if it is.
+func (d *udpExchange) retransmit(now time.Time) Outcome {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.again || d.ended || limits.Repeat >= limits.Timeout {
+	limits := d.handler.config.Limits
+	switch {
+	case d.ended || now.Before(d.due):
+		return ""
+	case d.retransmitted || limits.RetransmitAfter >= limits.Timeout:
 		return Timeout
 	}
-	d.again = true
+	d.retransmitted, d.due = true, d.begin.Add(limits.Timeout)
 	if _, err := d.socket.Write(d.query); err != nil {
 		return Unreachable
 	}
-	d.timer.Reset(limits.Timeout - limits.Repeat)
 	return ""
 }
 
@@ -107,13 +109,13 @@ func (d *udpExchange) end(o Outcome) {
 	}
 	d.close()
 	d.mu.Unlock()
-	d.handler.conclude(d.flight, exchanged{ignored: d.ignored, outcome: o})
+	d.handler.handleResult(d.pendingQuery, serverResult{ignored: d.ignored, outcome: o})
 }
 
 // close expects the lock.
 func (d *udpExchange) close() {
 	d.ended = true
-	d.timer.Stop()
 	d.forget()
+	d.handler.exchanges.remove(d)
 	_ = d.socket.Close()
 }

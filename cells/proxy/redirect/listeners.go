@@ -24,8 +24,9 @@ import (
 // Listeners are the proxy's listening sockets. Those of IPv6 are nil without IPv6.
 type Listeners struct {
 	TCP4, TCP6 *net.TCPListener
-	UDP4, UDP6 *net.UDPConn
+	UDP4, UDP6 *UDPListener
 
+	replies   replySockets
 	namespace *namespace
 	program   *ebpf.Program // nil until attach
 	sockets   *ebpf.Map
@@ -35,23 +36,23 @@ type Listeners struct {
 // listen opens the sockets in the namespace. They are bound to the loopback address, where nobody can reach them.
 func listen(n *namespace) (_ *Listeners, err error) {
 	l := &Listeners{namespace: n}
-	config := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
-		return control(c, func(fd int) error { return errors.Join(transparent(fd), tellDestination(network, fd)) })
-	}}
-	config.SetMultipathTCP(false) // the map takes no such sockets
 	err = n.do(func() error {
 		for _, one := range []struct {
-			network, address string
-			to               any
+			network string
+			open    func() error
 		}{
-			{"tcp4", "127.0.0.1:0", &l.TCP4}, {"tcp6", "[::1]:0", &l.TCP6}, {"udp4", "127.0.0.1:0", &l.UDP4}, {"udp6", "[::1]:0", &l.UDP6},
+			{"tcp4", func() (err error) { l.TCP4, err = listenTCP("tcp4", "127.0.0.1:0"); return err }},
+			{"tcp6", func() (err error) { l.TCP6, err = listenTCP("tcp6", "[::1]:0"); return err }},
+			{"udp4", func() (err error) { l.UDP4, err = listenUDP(unix.AF_INET); return err }},
+			{"udp6", func() (err error) { l.UDP6, err = listenUDP(unix.AF_INET6); return err }},
 		} {
-			err := l.listenOne(config, one.network, one.address, one.to)
+			err := one.open()
 			if noIPv6 := errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL); err != nil && !(noIPv6 && one.network[3] == '6') {
 				return fmt.Errorf("open the proxy's %s socket: %w", one.network, err)
 			}
 		}
-		return nil
+		l.replies, err = openReplySockets()
+		return err
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.close())
@@ -59,22 +60,14 @@ func listen(n *namespace) (_ *Listeners, err error) {
 	return l, nil
 }
 
-func (l *Listeners) listenOne(config net.ListenConfig, network, address string, to any) error {
-	switch to := to.(type) {
-	case **net.TCPListener:
-		listener, err := config.Listen(context.Background(), network, address)
-		if err == nil {
-			*to = listener.(*net.TCPListener)
-		}
-		return err
-	case **net.UDPConn:
-		conn, err := config.ListenPacket(context.Background(), network, address)
-		if err == nil {
-			*to = conn.(*net.UDPConn)
-		}
-		return err
+func listenTCP(network, address string) (*net.TCPListener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return control(c, transparent) }}
+	config.SetMultipathTCP(false) // the map takes no such sockets
+	listener, err := config.Listen(context.Background(), network, address)
+	if err != nil {
+		return nil, err
 	}
-	panic("no socket")
+	return listener.(*net.TCPListener), nil
 }
 
 // all has the sockets by their place in the map.
@@ -190,7 +183,7 @@ func (l *Listeners) StopAccepting() error {
 			errs = append(errs, listener.Close())
 		}
 	}
-	for _, socket := range []*net.UDPConn{l.UDP4, l.UDP6} {
+	for _, socket := range []*UDPListener{l.UDP4, l.UDP6} {
 		if socket != nil {
 			errs = append(errs, socket.Close())
 		}
@@ -203,7 +196,7 @@ func (l *Listeners) close() error {
 		return nil
 	}
 	l.unload()
-	return l.StopAccepting()
+	return errors.Join(l.StopAccepting(), l.replies.close())
 }
 
 // closed leaves out the errors of what was closed before.
@@ -235,17 +228,6 @@ func control(c syscall.RawConn, f func(fd int) error) (err error) {
 		return controlErr
 	}
 	return err
-}
-
-// tellDestination has a socket for datagrams tell their destinations.
-func tellDestination(network string, fd int) (err error) {
-	switch network {
-	case "udp4":
-		err = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_RECVORIGDSTADDR, 1)
-	case "udp6":
-		err = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVORIGDSTADDR, 1)
-	}
-	return os.NewSyscallError("setsockopt", err)
 }
 
 // transparent lets a socket have addresses of others, and marks what it sends (ip(7), IP_TRANSPARENT).

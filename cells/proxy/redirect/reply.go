@@ -13,85 +13,70 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// Destination returns where a datagram was sent to, from the control messages that came with it (IP_ORIGDSTADDR, IPV6_ORIGDSTADDR).
-func Destination(control []byte) (netip.AddrPort, error) {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("read the destination of a datagram: %w", err)
-	}
-	for _, m := range messages {
-		if addr, err := unix.ParseOrigDstAddr(&m); err == nil {
-			switch addr := addr.(type) {
-			case *unix.SockaddrInet4:
-				return netip.AddrPortFrom(netip.AddrFrom4(addr.Addr), uint16(addr.Port)), nil
-			case *unix.SockaddrInet6:
-				return netip.AddrPortFrom(netip.AddrFrom16(addr.Addr).Unmap(), uint16(addr.Port)), nil
-			}
-		}
-	}
-	return netip.AddrPort{}, errors.New("a datagram came without its destination")
+// replySockets send datagrams from the addresses and ports of servers. They are sockets without ports (raw(7)): one with the port of a server would get what others send
+// to that, and there are none for ports that a server of the node has.
+type replySockets struct {
+	v4, v6 *os.File // blocking, which keeps the runtime's poller away; v6 is nil without IPv6
 }
 
-// DestinationSize is how much room [Destination] needs for control messages.
-var DestinationSize = unix.CmsgSpace(unix.SizeofSockaddrInet6)
+// discardAddress is of a range for packets to nowhere (RFC 6666).
+var discardAddress = netip.MustParseAddr("100::1")
 
-// Reply sends a datagram to the client, from the address of the server that the client has sent one to.
-func (l *Listeners) Reply(server, client netip.AddrPort, payload []byte) error {
-	err := l.namespace.do(func() error { return reply(server, client, payload) })
-	if err != nil {
-		return fmt.Errorf("reply to %s as %s: %w", client, server, err)
+// openReplySockets opens the sockets in the namespace of the thread.
+func openReplySockets() (r replySockets, err error) {
+	if r.v4, err = rawSocket(unix.AF_INET, dummyAddress); err != nil {
+		return r, fmt.Errorf("open a socket for replies: %w", err)
 	}
-	return nil
+	if r.v6, err = rawSocket(unix.AF_INET6, discardAddress); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return r, errors.Join(fmt.Errorf("open a socket for replies: %w", err), r.close())
+	}
+	return r, nil
 }
 
-// reply uses a socket of its own. Only the message has the proxy's mark: with a mark of its own, the socket would get what clients send to
-// the server while it is there.
-func reply(server, client netip.AddrPort, payload []byte) error {
-	family := unix.AF_INET
-	if server.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	if err := setTransparent(fd, family); err != nil {
-		return err
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		return os.NewSyscallError("setsockopt", err)
-	}
-	if err := unix.Bind(fd, sockaddr(server)); err != nil {
-		return os.NewSyscallError("bind", err)
-	}
-	return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, payload, proxyMark(), sockaddr(client), 0))
-}
-
-// ReplyAsNode is [Listeners.Reply] for a server whose address is the node's. Its own socket has that port, so the datagram is sent by one without
-// ports (raw(7)).
-func (l *Listeners) ReplyAsNode(server, client netip.AddrPort, payload []byte) error {
-	err := l.namespace.do(func() error { return replyRaw(server, client, payload) })
-	if err != nil {
-		return fmt.Errorf("reply to %s as %s: %w", client, server, err)
-	}
-	return nil
-}
-
-func replyRaw(server, client netip.AddrPort, payload []byte) error {
-	family := unix.AF_INET
-	if server.Addr().Is6() {
-		family = unix.AF_INET6
-	}
+// rawSocket has an address that nobody sends to: otherwise it would get a copy of each datagram that reaches the node.
+func rawSocket(family int, addr netip.Addr) (*os.File, error) {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	if err != nil {
-		return os.NewSyscallError("socket", err)
+		return nil, os.NewSyscallError("socket", err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(server.Addr(), 0))); err != nil {
-		return os.NewSyscallError("bind", err)
+	if err = setTransparent(fd, family); err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(netip.AddrPortFrom(addr, 0))))
 	}
-	return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, datagram(server, client, payload), proxyMark(), sockaddr(netip.AddrPortFrom(client.Addr(), 0)), 0))
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "socket for replies of the proxy"), nil
+}
+
+func (r replySockets) close() error {
+	var errs []error
+	for _, file := range []*os.File{r.v4, r.v6} {
+		if file != nil {
+			errs = append(errs, file.Close())
+		}
+	}
+	return closed(errs...)
+}
+
+// Reply sends a datagram to the client, from the address of the server that the client has sent one to. It does not block: a datagram for which there is no room is lost,
+// as in a network.
+func (l *Listeners) Reply(server, client netip.AddrPort, payload []byte) error {
+	file, source := l.replies.v4, sourceIPv4
+	if server.Addr().Is6() {
+		file, source = l.replies.v6, sourceIPv6
+	}
+	if file == nil {
+		return fmt.Errorf("reply to %s as %s: no IPv6", client, server)
+	}
+	control := append(source(server.Addr()), proxyMark()...)
+	err := onSocket(file, func(fd int) error {
+		to := sockaddr(netip.AddrPortFrom(client.Addr(), 0))
+		return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, datagram(server, client, payload), control, to, unix.MSG_DONTWAIT))
+	})
+	if err != nil {
+		return fmt.Errorf("reply to %s as %s: %w", client, server, err)
+	}
+	return nil
 }
 
 // datagram is a payload with the header of UDP.
@@ -127,11 +112,25 @@ func datagram(from, to netip.AddrPort, payload []byte) []byte {
 
 // proxyMark is the control message that marks one datagram (SO_MARK).
 func proxyMark() []byte {
-	message := make([]byte, unix.CmsgSpace(4))
+	return controlMessage(unix.SOL_SOCKET, unix.SO_MARK, binary.NativeEndian.AppendUint32(nil, abi.ProxyMark))
+}
+
+// sourceIPv4 is the control message that says where a datagram comes from (IP_PKTINFO; ip(7)): the index of a device, the source, an address that is ignored.
+func sourceIPv4(addr netip.Addr) []byte {
+	return controlMessage(unix.SOL_IP, unix.IP_PKTINFO, append(append(make([]byte, 4), addr.AsSlice()...), make([]byte, 4)...))
+}
+
+// sourceIPv6 is [sourceIPv4] of IPv6 (IPV6_PKTINFO; RFC 3542, section 6.1): the source, and the index of a device.
+func sourceIPv6(addr netip.Addr) []byte {
+	return controlMessage(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(addr.AsSlice(), make([]byte, 4)...))
+}
+
+func controlMessage(level, kind int32, data []byte) []byte {
+	message := make([]byte, unix.CmsgSpace(len(data)))
 	header := (*unix.Cmsghdr)(unsafe.Pointer(&message[0]))
-	header.Level, header.Type = unix.SOL_SOCKET, unix.SO_MARK
-	header.SetLen(unix.CmsgLen(4))
-	binary.NativeEndian.PutUint32(message[unix.CmsgLen(0):], abi.ProxyMark)
+	header.Level, header.Type = level, kind
+	header.SetLen(unix.CmsgLen(len(data)))
+	copy(message[unix.CmsgLen(0):], data)
 	return message
 }
 

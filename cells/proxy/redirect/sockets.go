@@ -86,6 +86,9 @@ func adopt(n *namespace, given Sockets) (_ *Listeners, err error) {
 	if err := given.check(); err != nil {
 		return nil, err
 	}
+	if err := n.do(func() (err error) { l.replies, err = openReplySockets(); return err }); err != nil {
+		return nil, err
+	}
 	for place, file := range given {
 		if socketKinds[place].kind == unix.SOCK_STREAM {
 			listener, err := net.FileListener(file)
@@ -95,11 +98,11 @@ func adopt(n *namespace, given Sockets) (_ *Listeners, err error) {
 			*map[uint32]**net.TCPListener{abi.ListenerTCP4: &l.TCP4, abi.ListenerTCP6: &l.TCP6}[place] = listener.(*net.TCPListener)
 			continue
 		}
-		conn, err := net.FilePacketConn(file)
+		own, err := duplicate(file)
 		if err != nil {
 			return nil, err
 		}
-		*map[uint32]**net.UDPConn{abi.ListenerUDP4: &l.UDP4, abi.ListenerUDP6: &l.UDP6}[place] = conn.(*net.UDPConn)
+		*map[uint32]**UDPListener{abi.ListenerUDP4: &l.UDP4, abi.ListenerUDP6: &l.UDP6}[place] = newUDPListener(own)
 	}
 	return l, nil
 }

@@ -1,25 +1,25 @@
-package share_test
+package quota_test
 
 import (
 	"math/rand/v2"
 	"testing"
 
-	"porin.dev/porin/cells/proxy/share"
+	"porin.dev/porin/cells/proxy/quota"
 )
 
-// TestTake has endpoints take all they get: none is left without anything.
-func TestTake(t *testing.T) {
+// TestAcquire has endpoints acquire all they get: none is left without anything.
+func TestAcquire(t *testing.T) {
 	for _, size := range []struct{ each, total, least int }{{8192, 32768, 64}, {256, 2048, 4}, {64, 1024, 2}} {
-		s := share.New(size.each, size.total)
+		s := quota.New(size.each, size.total)
 		for endpoint := range uint16(256) {
 			n := 0
-			for s.Take(endpoint) == share.Taken {
+			for s.Acquire(endpoint) == quota.Acquired {
 				n++
 			}
 			if n < size.least || n > size.each {
 				t.Errorf("%d of %d: endpoint %d got %d, want %d to %d", size.each, size.total, endpoint, n, size.least, size.each)
 			}
-			if r := s.Take(0); r != share.EndpointFull {
+			if r := s.Acquire(0); r != quota.EndpointLimit {
 				t.Fatalf("one more for the first endpoint: %v", r)
 			}
 		}
@@ -32,11 +32,11 @@ func TestTake(t *testing.T) {
 // TestRelease takes and releases at random: at the end all is free.
 func TestRelease(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	s := share.New(10, 20)
+	s := quota.New(10, 20)
 	var taken []uint16
 	for range 10000 {
 		if endpoint := uint16(r.IntN(5)); r.IntN(2) == 0 {
-			if s.Take(endpoint) == share.Taken {
+			if s.Acquire(endpoint) == quota.Acquired {
 				taken = append(taken, endpoint)
 			}
 		} else if len(taken) > 0 {
@@ -53,7 +53,7 @@ func TestRelease(t *testing.T) {
 		s.Release(endpoint)
 	}
 	for i := range 10 {
-		if r := s.Take(1); r != share.Taken {
+		if r := s.Acquire(1); r != quota.Acquired {
 			t.Fatalf("all were released, and %d cannot be taken: %v", i, r)
 		}
 	}

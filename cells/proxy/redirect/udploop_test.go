@@ -1,11 +1,13 @@
 package redirect_test
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,17 +46,90 @@ func echoServer(t *testing.T, ns *testutil.Namespace, at netip.AddrPort) (from <
 }
 
 // opened is a way into the proxy that is open.
-func opened(t *testing.T) (*testutil.Namespace, *redirect.UDPSockets) {
+func opened(t *testing.T) (*testutil.Namespace, *redirect.UDPLoop) {
 	t.Helper()
 	w := newWorld(t)
 	w.open(t, w.redirect)
-	d := redirect.NewUDPSockets(w.redirect)
-	t.Cleanup(func() { must(t, d.Close()) })
-	return w.node, d
+	return w.node, newLoop(t, w)
 }
 
-// TestUDPSockets has many sockets that are open at a time, in both families.
-func TestUDPSockets(t *testing.T) {
+func newLoop(t *testing.T, w *world) *redirect.UDPLoop {
+	d := redirect.NewUDPLoop(w.redirect)
+	t.Cleanup(func() { must(t, d.Close()) })
+	return d
+}
+
+// localAddr returns the address of a listening socket.
+func localAddr(t *testing.T, socket *redirect.UDPListener) (at netip.AddrPort) {
+	t.Helper()
+	raw, err := socket.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) {
+		addr, err := unix.Getsockname(int(fd))
+		must(t, err)
+		switch addr := addr.(type) {
+		case *unix.SockaddrInet4:
+			at = netip.AddrPortFrom(netip.AddrFrom4(addr.Addr), uint16(addr.Port))
+		case *unix.SockaddrInet6:
+			at = netip.AddrPortFrom(netip.AddrFrom16(addr.Addr), uint16(addr.Port))
+		}
+	}))
+	return at
+}
+
+// TestUDPLoopServe has datagrams of clients read and answered, until the socket is closed while another process has a copy: what is sent then waits for that.
+func TestUDPLoopServe(t *testing.T) {
+	w := newWorld(t)
+	var listeners *redirect.Listeners
+	must(t, w.node.Do(func() (err error) { listeners, err = w.redirect.Open(); return err }))
+	d := newLoop(t, w)
+	copies, err := listeners.Sockets()
+	must(t, err)
+	defer func() { must(t, copies.Close()) }()
+	for place, socket := range map[uint32]*redirect.UDPListener{abi.ListenerUDP4: listeners.UDP4, abi.ListenerUDP6: listeners.UDP6} {
+		at := localAddr(t, socket)
+		var handling sync.Mutex
+		must(t, d.Serve(socket, func(got redirect.Datagram, err error) {
+			handling.Lock()
+			defer handling.Unlock()
+			if err != nil || got.Server != at {
+				t.Errorf("a datagram to %s came as one to %s, %v", at, got.Server, err)
+			}
+			if err := listeners.Reply(got.Server, got.Client, got.Message); err != nil {
+				t.Error(err)
+			}
+		}))
+		var client net.Conn
+		must(t, w.node.Do(func() (err error) { client, err = net.Dial("udp", at.String()); return err }))
+		defer client.Close()
+		must(t, client.SetDeadline(time.Now().Add(10*time.Second)))
+		answer := make([]byte, 2000)
+		for _, message := range [][]byte{[]byte("a"), nil, bytes.Repeat([]byte("long "), 300)} {
+			_, err := client.Write(message)
+			must(t, err)
+			n, err := client.Read(answer)
+			if err != nil || !bytes.Equal(answer[:n], message) {
+				t.Errorf("%s: %d bytes came back of %d, %v", at, n, len(message), err)
+			}
+		}
+		must(t, socket.Close())
+		if !handling.TryLock() {
+			t.Error("a datagram is still being handled after Close")
+		}
+		_, err := client.Write([]byte("late"))
+		must(t, err)
+		n, err := copies[place].Read(answer) // blocks until it is there
+		if err != nil || string(answer[:n]) != "late" {
+			t.Errorf("%s: the copy has %q, %v; want what was sent after Close", at, answer[:n], err)
+		}
+		if err := socket.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closed twice: %v", err)
+		}
+	}
+}
+
+// TestUDPLoop has many sockets that are open at a time, in both families.
+func TestUDPLoop(t *testing.T) {
 	ns, d := opened(t)
 	for _, at := range []string{"127.0.0.1:53", "[::1]:53"} {
 		server := netip.MustParseAddrPort(at)
@@ -101,8 +176,8 @@ func TestUDPSockets(t *testing.T) {
 	}
 }
 
-// TestUDPSocketsRefused has no server, and sockets that are closed in receive and with all of them.
-func TestUDPSocketsRefused(t *testing.T) {
+// TestUDPLoopRefused has no server, and sockets that are closed in receive and with all of them.
+func TestUDPLoopRefused(t *testing.T) {
 	ns, d := opened(t)
 	local := netip.MustParseAddrPort("127.0.0.1:5353")
 	refused := make(chan error, 1)

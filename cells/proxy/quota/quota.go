@@ -1,0 +1,62 @@
+// Package quota divides what the proxy has room for, such as connections, among endpoints: whatever some of them take, some is left for each other one.
+package quota
+
+// endpoints is how many endpoints are sure to get something. A node has fewer pods, unless it was told to have more (kubelet's maxPods is 110).
+const endpoints = 256
+
+// Quota counts what endpoints have. Half of all is set aside, in equal parts, for 256 endpoints; what one has above that comes out of the other half. A caller has
+// a lock.
+type Quota struct {
+	each, total int
+	guaranteed  int // to each endpoint
+	used        int
+	borrowed    int // what all endpoints have above what is guaranteed
+	have        map[uint16]int
+}
+
+// New returns a quota of total, of which an endpoint has at most each.
+func New(each, total int) Quota {
+	return Quota{each: each, total: total, guaranteed: max(1, total/2/endpoints), have: map[uint16]int{}}
+}
+
+// Result is what came of Acquire.
+type Result int
+
+// The results there are.
+const (
+	Acquired      Result = iota
+	EndpointLimit        // the endpoint has what one may have
+	TotalLimit           // there is nothing left that it could have
+)
+
+// Acquire gives the endpoint one more, if there is room.
+func (q *Quota) Acquire(endpoint uint16) Result {
+	n := q.have[endpoint]
+	switch {
+	case n >= q.each:
+		return EndpointLimit
+	case q.used >= q.total, n >= q.guaranteed && q.borrowed >= q.total/2:
+		return TotalLimit
+	}
+	if n >= q.guaranteed {
+		q.borrowed++
+	}
+	q.have[endpoint] = n + 1
+	q.used++
+	return Acquired
+}
+
+// Release takes one back.
+func (q *Quota) Release(endpoint uint16) {
+	n := q.have[endpoint] - 1
+	if n >= q.guaranteed {
+		q.borrowed--
+	}
+	q.used--
+	if q.have[endpoint] = n; n == 0 {
+		delete(q.have, endpoint)
+	}
+}
+
+// Used is how many are taken, of all endpoints.
+func (q *Quota) Used() int { return q.used }
