@@ -24,8 +24,8 @@ var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected
 const (
 	firstDial = 20 * time.Millisecond // the pause after a dial that failed
 	lastDial  = time.Second
-	// greetTimeout bounds the first call, with which the proxy gets all rules.
-	greetTimeout = 10 * time.Second
+	// helloTimeout bounds the first call, with which the proxy gets all rules.
+	helloTimeout = 10 * time.Second
 	// learnTimeout bounds a call of the proxy, which has given it up by then.
 	learnTimeout = time.Second
 )
@@ -129,7 +129,7 @@ func (c *Client) run(ctx context.Context) error {
 			case <-ended:
 			case <-ctx.Done():
 			}
-			c.conns.leave(p)
+			c.conns.clearCurrent(p)
 			continue
 		}
 		select {
@@ -143,7 +143,7 @@ func (c *Client) run(ctx context.Context) error {
 
 // connect greets the proxy with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
 func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxyConn, ended <-chan struct{}, err error) {
-	greeting, cancel := context.WithTimeout(ctx, greetTimeout)
+	greeting, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	conn, err := dial(greeting, c.cfg.Socket)
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	if h.Sockets, files, err = c.sockets.copies(); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	var w welcome
+	var w helloReply
 	_, err = p.peer.call(greeting, methodHello, h, &w, files...)
 	closeFiles(files)
 	if err != nil {
@@ -220,7 +220,7 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 		c.importNamesLater(p)
 		return nil
 	case methodReplaced:
-		c.conns.leave(p)
+		c.conns.clearCurrent(p)
 		end()
 		return nil
 	}

@@ -24,7 +24,7 @@ func (c *Client) importNamesLater(p *proxyConn) {
 	c.mu.Unlock()
 	if taking {
 		p.background(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
 			c.importNames(ctx, p)
 		})

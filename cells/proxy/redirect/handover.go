@@ -55,8 +55,8 @@ func (r *Redirect) HandOver() (Handover, error) {
 	return Handover{sockets, lock}, nil
 }
 
-// Resume takes HandOver back: the other process has not taken over.
-func (r *Redirect) Resume() error {
+// AbortHandover takes HandOver back: the other process has not taken over.
+func (r *Redirect) AbortHandover() error {
 	r.mu.Lock()
 	r.handedOver = false
 	r.mu.Unlock()
