@@ -44,17 +44,23 @@ type Server struct {
 	updating sync.Mutex // held while the proxy gets rules: guards version
 	version  uint64     // of the current agent's rules
 
-	mu             sync.Mutex // guards the fields below
-	listener       *net.UnixListener
-	lock           *os.File
-	rules          snapshot // what the proxy has
-	agents         map[*peer]struct{}
-	current        *peer               // that said hello last
-	sockets        *redirect.Listeners // that the proxy listens on; nil: none
-	handingOver    bool                // the next proxy is taking over
-	stopping       bool
-	started        bool          // no other proxy is asked for its place any more: this one may give its own
-	resumed        bool          // the rules of the file, or of the previous proxy, are in use, or there are none
+	mu       sync.Mutex // guards the fields below
+	listener *net.UnixListener
+	lock     *os.File
+	rules    snapshot // what the proxy has
+	agents   map[*peer]struct{}
+	current  *peer               // that said hello last
+	sockets  *redirect.Listeners // that the proxy listens on; nil: none
+	// The four flags are independent: a server that stops may be handing over, and one that hands over may not have the rules yet.
+	//
+	//	Start ends --> started --> take-over: handingOver --> aborted: not any more
+	//	                                          '--> serving: stopping, too; handingOver stays, so that rules of an agent are not confirmed
+	//	Stop, at any time --> stopping
+	handingOver bool // the next proxy is taking over, or has taken over
+	stopping    bool
+	started     bool // no other proxy is asked for its place any more: this one may give its own
+	resumed     bool // the rules of the file, or of the previous proxy, are in use, or there are none
+
 	agentConnected chan struct{} // closed when the first agent has
 }
 
