@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 )
 
 // NameClasses tells a proxy which class to write for an address outside of the cluster that a name gets while no agent runs: the one with the blocks of the address's class, and

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/proxy"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
 	"porin.dev/porin/internal/version"

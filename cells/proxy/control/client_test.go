@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/fault"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/policymap"
-	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
 )

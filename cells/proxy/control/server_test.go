@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/testutil"
