@@ -109,7 +109,7 @@ func (q *Queue) getsLayer7(from, to netip.Addr, port uint16) Effect {
 	if local, ok := q.view.locals[v.From.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Egress, Peer: to}) {
 		return Unaffected
 	}
-	if local, ok := q.view.locals[v.To.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Ingress, Peer: from, SentHere: v.From.Kind == model.Host}) {
+	if local, ok := q.view.locals[v.To.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Ingress, Peer: from, FromNode: v.From.Kind == model.Host}) {
 		return Unaffected
 	}
 	if v.To.Kind == model.Host {
