@@ -21,7 +21,7 @@ func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startClient, fx.Private),
-		fx.Provide(func(c *Client) (policy.Proxy, policy.NameExchange, proxy.Closer) { return c, c, c }, proxy.NewStep),
+		fx.Provide(func(c *Client) (policy.Proxy, policy.NameExchange, proxy.EndpointCloser) { return c, c, c }, proxy.NewStep),
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Client).Task),
 		supervisor.Health(newReporter),

@@ -47,8 +47,8 @@ type Client struct {
 }
 
 var (
-	_ policy.Proxy = (*Client)(nil)
-	_ proxy.Closer = (*Client)(nil)
+	_ policy.Proxy         = (*Client)(nil)
+	_ proxy.EndpointCloser = (*Client)(nil)
 
 	_ policy.NameExchange = (*Client)(nil)
 )
@@ -86,7 +86,7 @@ func (c *Client) Changed() {
 	}
 }
 
-// CloseEndpoint implements [proxy.Closer]. A proxy that ends takes its connections with it.
+// CloseEndpoint implements [proxy.EndpointCloser]. A proxy that ends takes its connections with it.
 func (c *Client) CloseEndpoint(ctx context.Context, id uint16) error {
 	all := c.conns.list()
 	errs := make([]error, len(all))
