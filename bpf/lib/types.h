@@ -150,7 +150,7 @@ struct connection {
 
 /* Value of the map slots, by endpoint ID: the agent writes one to invalidate all connections of an endpoint at once. */
 struct slot {
-	__u32 generation; /* raised when an endpoint gets this ID, and when it gives it up */
+	__u32 generation; /* raised when an endpoint gets this ID, and when it gives it up; of NO_ENDPOINT: when an endpoint gets an address */
 	__u32 pad;
 };
 

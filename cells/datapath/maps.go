@@ -152,7 +152,7 @@ func (m *bpfMaps) put(e Entry) error {
 			return fmt.Errorf("%s: %w", addr, err)
 		}
 	}
-	return nil
+	return m.raiseGeneration(uint16(abi.NoEndpoint)) // the proxy asks again whose addresses are
 }
 
 // generation is 0 for a number that no endpoint has had, or when it cannot be read.

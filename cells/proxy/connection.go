@@ -28,6 +28,7 @@ type connection struct {
 	mu       sync.Mutex // guards the fields below
 	versions [2]version // of opener and receiver when decided was read; zero for an end that is no endpoint of this node
 	decided  *decision  // nil before the first one
+	placed   uint32     // the generation of addresses when receiver was read: see [Kernel.Version]
 }
 
 // decision has the rules for a connection, nil where an end has none.
@@ -58,11 +59,17 @@ func identify(kernel Kernel, rules *rulesByNumber, protocol model.Protocol, clie
 	if err != nil {
 		return nil, err
 	}
+	placed, _, err := kernel.Version(0)
+	if err != nil {
+		return nil, err
+	}
 	receiver, err := kernel.EndpointAt(server.Addr())
 	if err != nil {
 		return nil, err
 	}
-	return &connection{kernel: kernel, rules: rules, protocol: protocol, opener: opener, client: client, server: server, receiver: receiver}, nil
+	return &connection{
+		kernel: kernel, rules: rules, protocol: protocol, opener: opener, client: client, server: server, receiver: receiver, placed: placed,
+	}, nil
 }
 
 // decide returns the rules that are in force now, or an error that wraps [errDenied].
@@ -73,6 +80,9 @@ func (c *connection) decide() (*decision, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.checkReceiver(); err != nil {
+		return nil, err
+	}
 	if c.decided != nil && c.versions == versions {
 		return c.decided, nil
 	}
@@ -92,6 +102,27 @@ func (c *connection) decide() (*decision, error) {
 	}
 	c.decided, c.versions = d, versions
 	return d, nil
+}
+
+// checkReceiver returns an error when the server was no endpoint of this node, and has become one: what was decided without that one's rules does not hold. It expects
+// the lock.
+func (c *connection) checkReceiver() error {
+	if c.receiver != 0 {
+		return nil
+	}
+	placed, _, err := c.kernel.Version(0)
+	if err != nil || placed == c.placed {
+		return err
+	}
+	id, err := c.kernel.EndpointAt(c.server.Addr())
+	if err != nil {
+		return err
+	}
+	if id != 0 {
+		return fmt.Errorf("%w: endpoint %d has got the server's address", errDenied, id)
+	}
+	c.placed = placed
+	return nil
 }
 
 // verdict returns the rules of one end, nil if it has none.

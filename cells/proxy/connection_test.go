@@ -76,6 +76,24 @@ func newConnection(t *testing.T, k *rowKernel, rules *rulesByNumber) *connection
 	return c
 }
 
+// TestDecideServerComesLater has the server's address become that of an endpoint of the node while the connection is open.
+func TestDecideServerComesLater(t *testing.T) {
+	k, rules := newRowKernel(), newRules(t, 5, 6)
+	delete(k.endpoints, serverAddr.Addr())
+	c := newConnection(t, k, rules)
+	for placed := range uint32(2) { // other endpoints get addresses
+		k.versions[0] = version{generation: placed}
+		if d, err := c.decide(); err != nil || d.egress == nil || d.ingress != nil {
+			t.Fatalf("before the endpoint is there: %+v, %v", d, err)
+		}
+	}
+	k.endpoints[serverAddr.Addr()] = serverID
+	k.versions[0] = version{generation: 2}
+	if d, err := c.decide(); !errors.Is(err, errDenied) {
+		t.Errorf("the server is an endpoint with rules of its own: %+v, %v; want errDenied", d, err)
+	}
+}
+
 func TestDecideBothEnds(t *testing.T) {
 	k, rules := newRowKernel(), newRules(t, 5, 6)
 	d, err := newConnection(t, k, rules).decide()
