@@ -27,6 +27,8 @@ type Maps interface {
 }
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
+//
+// Locks are taken in this order: updating, that of [proxy.Proxy] (which is held when it tells of its sockets), mu, that of [redirect.Redirect].
 type Server struct {
 	cfg             Config
 	proxy           *proxy.Proxy

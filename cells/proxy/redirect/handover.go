@@ -35,7 +35,7 @@ func (r *Redirect) TakeOver(given Handover) error {
 	return nil
 }
 
-// HandOver returns copies for the process that takes the place of this one, which goes on accepting. Until Resume, nothing is compared or repaired: the other process
+// HandOver returns copies for the process that takes the place of this one, which goes on accepting. Until AbortHandover, nothing is compared or repaired: the other process
 // attaches a program of its own.
 func (r *Redirect) HandOver() (Handover, error) {
 	r.mu.Lock()
