@@ -74,6 +74,7 @@ func ServerModule(cfg Config) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startServer, fx.Private),
+		metrics.Collect(NewNamesCollector),
 		fx.Invoke(func(*Server) {}),
 	)
 }

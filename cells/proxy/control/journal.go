@@ -67,7 +67,7 @@ func (l *LearnRouter) close(next *peer) error {
 		return nil
 	}
 	err := errors.Join(l.local.Close(), l.journal.Close())
-	l.local = nil
+	l.counts, l.local = l.local.Counts(), nil
 	return err
 }
 

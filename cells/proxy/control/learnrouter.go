@@ -31,6 +31,7 @@ type LearnRouter struct {
 	journalOwner *peer      // the other proxy, that has the journal: the previous one, or then the next one; nil: none
 	journal      *offline.Journal
 	local        *offline.Writer // learns in this process; nil until the journal is open, and after it was closed
+	counts       offline.Counts  // of local, when it was closed
 	closed       bool
 	maps         policymap.Maps
 	lock         *policymap.Lock
@@ -163,6 +164,17 @@ func (l *LearnRouter) isLockedByOther() bool {
 		err = l.lock.Unlock()
 	}
 	return errors.Is(err, policymap.ErrLocked)
+}
+
+// Counts returns what came of names that this process was to learn itself.
+func (l *LearnRouter) Counts() offline.Counts {
+	l.mu.Lock()
+	local, counts := l.local, l.counts
+	l.mu.Unlock()
+	if local == nil {
+		return counts
+	}
+	return local.Counts()
 }
 
 // asks reports whether the agent or proxy is one that learns.
