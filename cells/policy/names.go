@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
@@ -81,6 +82,9 @@ type Names struct {
 	count      map[netip.Addr]int                        // of the rules in told that have an address
 	taken      uint64                                    // the revision of known
 
+	turns [64]sync.Mutex // of endpoints that learn
+
+	hasRoom atomic.Bool                               // leftOut is empty; read without the lock
 	mu      sync.Mutex                                // guards the field below
 	leftOut map[netip.Addr]map[model.DNSRule]struct{} // what there is no room for
 }
@@ -106,6 +110,7 @@ func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 		panic(err) // the limits are constants
 	}
 	n.known = known
+	n.hasRoom.Store(true)
 	n.task = task.Every(log, task.Round{Name: "policy-names", Run: n.round, Interval: expireInterval, Later: true})
 	return n
 }
@@ -119,19 +124,28 @@ func (n *Names) isProtected(addr netip.Addr) (protected bool) {
 	return protected
 }
 
-// Learn implements [Learner].
+// Learn implements [Learner]. What is not known yet is learned by what it returns: that waits for changes of policies, and writes for milliseconds if there are many
+// addresses.
 func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
-	revision := n.known.Learn(endpoint, name, addresses)
-	if n.known.InForce(revision) {
-		return nil, n.checkRoom(name, addresses)
+	if n.known.Refresh(endpoint, name, addresses) && n.hasRoom.Load() {
+		return nil, nil
 	}
-	n.changed()
-	return func(ctx context.Context) error {
+	return func(ctx context.Context) error { return n.learn(ctx, endpoint, name, addresses) }, nil
+}
+
+// learn returns when the addresses are in the datapath. One endpoint learns at a time: one that asks for much does not keep others waiting.
+func (n *Names) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
+	turn := &n.turns[endpoint%uint16(len(n.turns))]
+	turn.Lock()
+	revision := n.known.Learn(endpoint, name, addresses)
+	turn.Unlock()
+	if !n.known.InForce(revision) {
+		n.changed()
 		if err := n.known.Wait(ctx, revision); err != nil {
 			return fmt.Errorf("wait until the addresses of %s are in the datapath: %w", name, err)
 		}
-		return n.checkRoom(name, addresses)
-	}, nil
+	}
+	return n.checkRoom(name, addresses)
 }
 
 // checkRoom returns an error for addresses that the datapath has no room for.
@@ -149,7 +163,10 @@ func (n *Names) checkRoom(name string, addresses []dnsname.Address) error {
 	return nil
 }
 
-// forget forgets what an endpoint that is gone has asked for.
+// admit has names be learned for an endpoint.
+func (n *Names) admit(endpoint uint16) { n.known.Admit(endpoint) }
+
+// forget forgets what an endpoint that is gone has asked for. Nothing is learned for it until its ID is that of another one.
 func (n *Names) forget(endpoint uint16) {
 	n.known.Forget(endpoint)
 	n.writeChanges()
@@ -253,6 +270,7 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 			of(rule).Add = append(of(rule).Add, addr)
 		}
 	}
+	n.hasRoom.Store(len(n.leftOut) == 0)
 	list := make([]engine.DomainChange, 0, len(changes))
 	for _, c := range changes {
 		list = append(list, *c)
@@ -305,6 +323,7 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 		delete(n.rules, s)
 		delete(n.told, rule)
 	}
+	n.hasRoom.Store(len(n.leftOut) == 0)
 	return len(n.leftOut) > 0 && len(n.count) < n.room
 }
 

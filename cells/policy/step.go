@@ -38,6 +38,7 @@ func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
 	if err != nil {
 		return err
 	}
+	s.queue.names.admit(ep.ID)
 	return s.queue.do(ctx, setEndpoint(desired), false)
 }
 

@@ -36,6 +36,7 @@ func TestNamesOf(t *testing.T) {
 		n.sleepAndExpire(time.Hour)
 		expect(3, "f.example.com")
 		n.Forget(1)
+		n.Admit(1)
 		expect(3)
 	})
 }
@@ -49,6 +50,7 @@ func TestNamesOfRandom(t *testing.T) {
 			switch endpoint := uint16(r.IntN(3)); r.IntN(12) {
 			case 0:
 				n.Forget(endpoint)
+				n.Admit(endpoint)
 			case 1:
 				n.sleepAndExpire(time.Duration(r.IntN(5)) * time.Second)
 			default:

@@ -49,6 +49,7 @@ type Names struct {
 
 	mu         sync.Mutex // guards the fields below
 	endpoints  map[uint16]*endpoint
+	gone       map[uint16]struct{} // endpoints for which nothing is learned: answers may come late
 	names      map[string]*name
 	selections map[*Selection]struct{}
 	touched    map[*Selection]struct{} // have changes that were not taken
@@ -101,7 +102,7 @@ func New(c Config) (*Names, error) {
 		return nil, err
 	}
 	return &Names{
-		config: c, endpoints: map[uint16]*endpoint{}, names: map[string]*name{}, selections: map[*Selection]struct{}{},
+		config: c, endpoints: map[uint16]*endpoint{}, gone: map[uint16]struct{}{}, names: map[string]*name{}, selections: map[*Selection]struct{}{},
 		touched: map[*Selection]struct{}{}, waiting: make(chan struct{}), changed: make(chan struct{}, 1),
 	}, nil
 }
@@ -112,29 +113,52 @@ func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address)
 	return n.learn(endpoint, name, addresses, n.config.MinTTL)
 }
 
+// Refresh is [Names.Learn] for addresses that the name has already, and does not wait for the lock. It reports whether it has done it, and they are in force.
+func (n *Names) Refresh(endpoint uint16, name string, addresses []dnsname.Address) bool {
+	if !n.mu.TryLock() {
+		return false
+	}
+	defer n.mu.Unlock()
+	e := n.endpoints[endpoint]
+	if e == nil || e.names[name] == nil {
+		return false
+	}
+	l := e.names[name]
+	for _, a := range addresses {
+		if l.leases[a.Addr.Unmap()] == nil {
+			return false
+		}
+	}
+	return n.confirmed >= n.addAll(e, l, addresses, n.config.MinTTL)
+}
+
 // learn is Learn with another shortest TTL.
 func (n *Names) learn(endpoint uint16, name string, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
 	var room [16]dnsname.Address
 	learned, protected := n.learnable(room[:0], addresses)
-	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.counts.Protected += protected
-	if len(learned) == 0 {
+	if _, gone := n.gone[endpoint]; gone || len(learned) == 0 {
 		return 0
 	}
 	e, l := n.lookup(endpoint, name)
-	first := n.sequence + 1
-	for i, a := range learned {
+	return n.addAll(e, l, learned, minTTL)
+}
+
+// addAll adds what one answer has. It expects the lock.
+func (n *Names) addAll(e *endpoint, l *lookup, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
+	now, first := time.Now(), n.sequence+1
+	for i, a := range addresses {
 		ttl := min(max(a.TTL, minTTL), n.config.MaxTTL)
-		if !n.add(e, l, a.Addr, now.Add(ttl), first) {
-			n.counts.LeftOut += uint64(len(learned) - i)
+		if !n.add(e, l, a.Addr.Unmap(), now.Add(ttl), first) {
+			n.counts.LeftOut += uint64(len(addresses) - i)
 			break
 		}
 	}
-	for _, a := range learned {
+	for _, a := range addresses {
 		for _, s := range l.name.selections {
-			if m := s.members[a.Addr]; m != nil {
+			if m := s.members[a.Addr.Unmap()]; m != nil {
 				revision = max(revision, m.since)
 			}
 		}
@@ -273,10 +297,11 @@ func (n *Names) forgetEmpty(l *lookup, e *endpoint) {
 	}
 }
 
-// Forget forgets what an endpoint has asked for. It is for an endpoint that is gone, before its ID is another's.
+// Forget forgets what an endpoint has asked for, and learns nothing for it until Admit. It is for an endpoint that is gone, before its ID is another's.
 func (n *Names) Forget(endpoint uint16) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.gone[endpoint] = struct{}{}
 	e := n.endpoints[endpoint]
 	if e == nil {
 		return
@@ -287,6 +312,13 @@ func (n *Names) Forget(endpoint uint16) {
 		}
 		n.forgetEmpty(l, e)
 	}
+}
+
+// Admit has names be learned for an endpoint whose ID may have been that of one that is gone.
+func (n *Names) Admit(endpoint uint16) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.gone, endpoint)
 }
 
 // Counts returns how much was not learned or dropped.

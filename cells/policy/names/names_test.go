@@ -143,6 +143,7 @@ func TestExpireMeanwhile(t *testing.T) {
 		n.Learn(1, "a", one)
 		n.Learn(1, "b", one)
 		n.Forget(1)
+		n.Admit(1)
 		if all := n.List(); len(all) != 0 {
 			t.Errorf("%v is left of an endpoint that is gone", all)
 		}
@@ -225,6 +226,7 @@ func TestEndpointLimit(t *testing.T) {
 		t.Errorf("counts are %+v, want %+v", got, want)
 	}
 	n.Forget(2)
+	n.Admit(2)
 	if len(n.names) != 4 {
 		t.Errorf("%d names are known, want 4", len(n.names))
 	}
@@ -243,4 +245,69 @@ func TestEndpointLimitSameName(t *testing.T) {
 	if got, want := n.Counts(), (Counts{EndpointLimit: 3, LeftOut: 1}); got != want || len(n.names) != 1 {
 		t.Errorf("counts are %+v with %d names, want %+v with one", got, len(n.names), want)
 	}
+}
+
+// answer has addresses with a TTL of a second.
+func answer(texts ...string) (all []dnsname.Address) {
+	for _, text := range texts {
+		all = append(all, address(text, time.Second))
+	}
+	return all
+}
+
+// TestForget learns nothing for an endpoint that is gone, until its ID is another's.
+func TestForget(t *testing.T) {
+	n := newNames(t, nil)
+	n.Learn(1, "www.example", answer("192.0.2.1"))
+	n.Forget(1)
+	n.Learn(1, "late.example", answer("192.0.2.2"))
+	if n.Refresh(1, "late.example", answer("192.0.2.2")) {
+		t.Error("an address of an endpoint that is gone was refreshed")
+	}
+	if known := n.List(); len(known) > 0 {
+		t.Errorf("an endpoint that is gone has %+v", known)
+	}
+	n.Admit(1)
+	n.Learn(1, "www.example", answer("192.0.2.3"))
+	if known := n.List(); len(known) != 1 {
+		t.Errorf("the next endpoint has %+v", known)
+	}
+}
+
+// TestRefresh does for addresses that are known and in force what Learn does, and nothing for others.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNames(t, func(c *Config) { c.MinTTL = time.Minute })
+		s := n.Select(rules(t, "*.example"))
+		defer s.Close()
+		revision := n.Learn(1, "www.example", answer("192.0.2.1"))
+		if n.Refresh(1, "www.example", answer("192.0.2.1")) {
+			t.Error("an address is in force before it was confirmed")
+		}
+		_, taken := n.Take()
+		n.Confirm(max(revision, taken))
+		for _, tt := range []struct {
+			endpoint uint16
+			name     string
+			addrs    []dnsname.Address
+			want     bool
+		}{
+			{1, "www.example", answer("192.0.2.1"), true},
+			{1, "www.example", answer("::ffff:192.0.2.1"), true},
+			{1, "www.example", answer("192.0.2.1", "192.0.2.2"), false},
+			{1, "api.example", answer("192.0.2.1"), false},
+			{2, "www.example", answer("192.0.2.1"), false},
+		} {
+			if got := n.Refresh(tt.endpoint, tt.name, tt.addrs); got != tt.want {
+				t.Errorf("Refresh of %v of %s for %d: %v, want %v", tt.addrs, tt.name, tt.endpoint, got, tt.want)
+			}
+		}
+		time.Sleep(time.Minute / 2)
+		n.Refresh(1, "www.example", answer("192.0.2.1"))
+		time.Sleep(time.Minute * 3 / 4)
+		n.Expire()
+		if got := s.Addresses(); len(got) != 1 {
+			t.Errorf("an address that was refreshed has expired: %v", got)
+		}
+	})
 }

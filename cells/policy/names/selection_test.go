@@ -51,7 +51,9 @@ func TestSelection(t *testing.T) {
 		n.expectChange(t, nil, []string{"192.0.2.3"})
 		n.Learn(3, "b.example.com", []dnsname.Address{address("192.0.2.5", time.Minute)})
 		n.Forget(3) // it has joined and left before it was taken
+		n.Admit(3)
 		n.Forget(2)
+		n.Admit(2)
 		n.Learn(3, "b.example.com", []dnsname.Address{address("192.0.2.1", time.Minute)}) // it has left and joined
 		n.expectChange(t, nil, []string{"192.0.2.2"})
 		if got := fmt.Sprint(s.Addresses()); got != "[192.0.2.1]" {
@@ -131,6 +133,7 @@ func TestRandom(t *testing.T) {
 			case 0:
 				endpoint := uint16(r.IntN(5))
 				n.Forget(endpoint)
+				n.Admit(endpoint)
 				maps.DeleteFunc(want, func(k key, _ time.Time) bool { return k.endpoint == endpoint })
 			case 1:
 				time.Sleep(time.Duration(r.IntN(5)) * time.Second)
@@ -193,6 +196,7 @@ func TestRandom(t *testing.T) {
 		}
 		for id := range uint16(5) {
 			n.Forget(id)
+			n.Admit(id)
 		}
 		if len(n.names)+len(n.endpoints) != 0 {
 			t.Errorf("%d names and %d endpoints are left without addresses", len(n.names), len(n.endpoints))
@@ -230,6 +234,7 @@ func TestConcurrent(t *testing.T) {
 				if i%50 == 0 {
 					n.Expire()
 					n.Forget(id)
+					n.Admit(id)
 				}
 			}
 		})

@@ -250,3 +250,21 @@ func TestHandleLearnsBeforeReply(t *testing.T) {
 		t.Errorf("%d answers were learned when the pod got its own, want 1", n)
 	}
 }
+
+// TestHandleRulesChange has the rules change while the query is on its way, as when the pod goes: nothing is learned for who has its ID then.
+func TestHandleRulesChange(t *testing.T) {
+	s := newServer(t, answer(t, "example.com. 60 IN A 192.0.2.1"))
+	asked := 0
+	p := newProxy(t, func(c *Config) {
+		c.Dial = s.dial
+		c.Allows = func(Query, string) bool { asked++; return asked == 1 }
+	})
+	r := p.ask(t, query("example.com.", dns.TypeA))
+	if r.Rcode != dns.RcodeRefused || len(r.Answer) > 0 {
+		t.Errorf("the pod has got %v", r)
+	}
+	p.expectOutcomes(t, Policy)
+	if all := p.learned(); len(all) > 0 {
+		t.Errorf("%v was learned", all)
+	}
+}

@@ -13,7 +13,7 @@ import (
 
 // Config is what a [Handler] needs. All functions may be called concurrently.
 type Config struct {
-	// Allows reports whether the pod may ask for a name, as of package dnsname. It is called for each query, and must not block.
+	// Allows reports whether the pod may ask for a name, as of package dnsname. It is called for each query, again when the answer is there, and must not block.
 	Allows func(q Query, name string) bool
 	// Open returns a socket for a query that came over UDP. It has a source port of its own, chosen at random, and receives only what comes from the server of the
 	// query. receive is called for each datagram, which is valid during the call, and when the socket has failed; maybe once more after Close.
@@ -189,6 +189,8 @@ func (h *Handler) learn(f *pendingQuery, r *result) (wait func(context.Context) 
 		r.reply = truncated(r.reply, f.question.end)
 	case !ok:
 		r.outcome = BadAnswer
+	case len(answer.Addresses) > 0 && !h.config.Allows(f.Query, f.question.name): // the pod is gone meanwhile, and maybe another one has its ID
+		r.outcome = Policy
 	case len(answer.Addresses) > 0:
 		answer.Endpoint = f.Endpoint
 		r.addresses = len(answer.Addresses)

@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const floodDNSPort = 5054
+
+// serveFlood answers each query over UDP with as many addresses as fit, each of them new.
+func serveFlood(t *testing.T, p party, addresses int) {
+	t.Helper()
+	var socket net.PacketConn
+	if err := p.Do(func() (err error) {
+		socket, err = net.ListenPacket("udp", p.at(false, floodDNSPort).String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 4096)
+		for {
+			n, from, err := socket.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			end := 12
+			for end < n && b[end] != 0 {
+				end += int(b[end]) + 1
+			}
+			end += 5
+			m := append([]byte(nil), b[:end]...)
+			m[2], m[3] = 0x84, 0
+			binary.BigEndian.PutUint16(m[6:], uint16(addresses))
+			clear(m[8:12])
+			for range addresses {
+				m = append(m, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18+byte(rand.IntN(2)), byte(rand.IntN(256)), byte(rand.IntN(256)))
+			}
+			_, _ = socket.WriteTo(m, from)
+		}
+	}()
+	t.Cleanup(func() { socket.Close(); <-done })
+}
+
+// flood has queries under way all the time, until stop is closed.
+func flood(t *testing.T, from party, server netip.AddrPort, atATime int, stop chan struct{}) (answers *atomic.Int64, ended chan struct{}) {
+	t.Helper()
+	var socket net.Conn
+	if err := from.Do(func() (err error) { socket, err = net.Dial("udp", server.String()); return err }); err != nil {
+		t.Fatal(err)
+	}
+	answers, ended = &atomic.Int64{}, make(chan struct{})
+	send := func() {
+		q := new(dns.Msg).SetQuestion("x.example.com.", dns.TypeA)
+		q.SetEdns0(4096, false)
+		text, _ := q.Pack()
+		_, _ = socket.Write(text)
+	}
+	go func() {
+		defer close(ended)
+		b := make([]byte, 4096)
+		for range atATime {
+			send()
+		}
+		for {
+			_ = socket.SetReadDeadline(time.Now().Add(time.Second))
+			n, err := socket.Read(b)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err == nil && n > 300 {
+				answers.Add(1)
+			}
+			send()
+		}
+	}()
+	t.Cleanup(func() { socket.Close() })
+	return answers, ended
+}
+
+// TestDNSFloodOfAddresses has one pod ask its own server, whose answers have new addresses each time, with as many queries at a time as a pod may have. Queries of another
+// pod to another server, for a name that is known, go on.
+func TestDNSFloodOfAddresses(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveNames(t, n.d)
+	serveFlood(t, n.b, 240)
+	n.ciliumPolicy(`{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, c]}]}, egress: [` +
+		`{toPorts: [{ports: [{port: "5053", protocol: ANY}, {port: "5054", protocol: ANY}], rules: {dns: [{matchPattern: "*"}]}}]}, ` +
+		`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`)
+	measure := func(network string, within time.Duration) (took []time.Duration, failed int) {
+		for began := time.Now(); time.Since(began) < within; time.Sleep(10 * time.Millisecond) {
+			at := time.Now()
+			answer, err := n.c.resolveWithin(2*time.Second, network, n.d.at(false, dnsPort), "www.example.com.")
+			if err != nil || answer.Rcode != dns.RcodeSuccess {
+				failed++
+			}
+			took = append(took, time.Since(at))
+		}
+		slices.Sort(took)
+		return took, failed
+	}
+	report := func(what string, took []time.Duration, failed int) {
+		t.Logf("%s: %d queries, %d failed, median %v, 99%% %v", what, len(took), failed, took[len(took)/2], took[len(took)*99/100])
+	}
+	stop := make(chan struct{})
+	answers, ended := flood(t, n.a, n.b.at(false, floodDNSPort), 250, stop)
+	began := time.Now()
+	udp, udpFailed := measure("udp", 3*time.Second)
+	tcp, tcpFailed := measure("tcp", 3*time.Second)
+	close(stop)
+	<-ended
+	report("during the flood, udp", udp, udpFailed)
+	report("during the flood, tcp", tcp, tcpFailed)
+	t.Logf("the hostile pod had %d answers in %v", answers.Load(), time.Since(began))
+	// One thread reads the answers to all queries by UDP, and a goroutine for each those by TCP.
+	if slow := udp[len(udp)/2] > 20*tcp[len(tcp)/2]; slow || udpFailed > 0 {
+		t.Errorf("another pod's queries by UDP: %d failed, median %v where TCP has %v", udpFailed, udp[len(udp)/2], tcp[len(tcp)/2])
+	}
+}
