@@ -45,9 +45,10 @@ func TestClose(t *testing.T) {
 		conns := map[netip.AddrPort]net.Conn{}
 		for _, at := range []netip.AddrPort{affected, other} {
 			pod.Listen(t, at)
-			if conns[at], err = pod.Dial(at, 5*time.Second); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Eventually(t, func() (err error) { // the kernel adds the route of an address a moment later
+				conns[at], err = pod.Dial(at, 5*time.Second)
+				return err
+			})
 			defer conns[at].Close()
 		}
 		check := func(mode string, effect policy.ConnectionEffect, want bool) {
