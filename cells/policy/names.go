@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
 )
