@@ -251,3 +251,18 @@ func TestJournalOpensLate(t *testing.T) {
 		t.Errorf("names %v, want that of the journal", got)
 	}
 }
+
+// TestReplacedWithDamagedRules: a proxy that could not read the rules of its file, while no agent is there, is replaced by the next one as any other.
+func TestReplacedWithDamagedRules(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(rulesFile{dir}.path(), []byte(`{"version":1,"rules":{"5":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := newServer(t, dir)
+	first.start(t)
+	second, _ := newServer(t, dir)
+	if err := second.Start(t.Context()); err != nil {
+		t.Fatalf("the next proxy: %v", err)
+	}
+	second.stop(t)
+}
