@@ -62,6 +62,7 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err := s.startAccepting(ctx, given); err != nil {
 		return false, err
 	}
+	s.learner.prepare()
 	s.learner.setJournalOwner(nil) // queries wait for the journal, which the previous one closes now
 	if err := s.confirmTakeover(p); err != nil {
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
