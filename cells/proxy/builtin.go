@@ -24,6 +24,7 @@ type BuiltIn struct {
 	log      *slog.Logger
 	rules    rulesByNumber
 	sessions sessions
+	memory   *memory
 	dns      *dnsproxy.Handler
 	udp      *redirect.UDPLoop // queries and their answers
 	meters   *meters
@@ -42,7 +43,7 @@ var _ Listener = (*BuiltIn)(nil)
 
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
-	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), memory: newMemory(maxEndpointMemory, maxMemory), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
 	dns, err := b.newDNS(learner)
 	b.dns = dns
 	return b, err
@@ -213,6 +214,7 @@ func (b *BuiltIn) serveConn(conn *net.TCPConn) {
 		return
 	}
 	defer b.sessions.remove(s)
+	defer s.memory.close()
 	defer s.cancel(nil)
 	if err := serve(s.ctx); err != nil {
 		b.log.Debug("connection ended", "source", s.client, "destination", s.server, "error", err)
@@ -225,7 +227,7 @@ func (b *BuiltIn) open(conn *net.TCPConn) (_ *session, serve func(context.Contex
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &session{connection: c, done: make(chan struct{})}
+	s := &session{connection: c, memory: &sessionMemory{of: b.memory, endpoint: c.endpoint()}, done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	serve = b.newHTTP(s, conn)
 	if dns {
@@ -271,7 +273,7 @@ func (b *BuiltIn) admit(conn *net.TCPConn) (c *connection, dns bool, err error) 
 // newHTTP returns what serves a connection for HTTP.
 func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
 	http := &httpproxy.Session{
-		Client: conn, Decide: s.decideHTTP, Record: b.meters.request,
+		Client: conn, Decide: s.decideHTTP, Record: b.meters.request, Memory: s.memory,
 		Dial: func(ctx context.Context) (net.Conn, error) { return b.dial(ctx, s.connection) },
 	}
 	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}

@@ -201,6 +201,7 @@ type session struct {
 	ctx    context.Context // of all that serves it
 	cancel context.CancelCauseFunc
 	drain  func()
+	memory *sessionMemory
 	done   chan struct{} // closed when it has ended
 }
 

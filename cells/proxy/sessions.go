@@ -41,7 +41,7 @@ func (x *sessions) add(s *session) error {
 	if x.open == nil {
 		x.open, x.quota = map[*session]struct{}{}, quota.New(mostOfEndpoint, mostSessions)
 	}
-	if x.quota.Acquire(s.endpoint()) != quota.Acquired {
+	if x.quota.Acquire(s.endpoint(), 1) != quota.Acquired {
 		return errTooMany
 	}
 	x.open[s] = struct{}{}
@@ -52,7 +52,7 @@ func (x *sessions) remove(s *session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.open, s)
-	x.quota.Release(s.endpoint())
+	x.quota.Release(s.endpoint(), 1)
 	close(s.done)
 }
 

@@ -36,13 +36,34 @@ func (b *Buffer) Release() {
 // ErrFull is returned by [Conn.Fill] when the buffer is as large as it may be.
 var ErrFull = errors.New("the buffer is full")
 
+// Memory bounds what connections hold. Its methods may be called concurrently.
+type Memory interface {
+	// Acquire reports whether a connection may hold so many bytes more.
+	Acquire(bytes int) bool
+	Release(bytes int)
+}
+
+// Unlimited is a [Memory] without a bound.
+type Unlimited struct{}
+
+// Acquire implements [Memory].
+func (Unlimited) Acquire(int) bool { return true }
+
+// Release implements [Memory].
+func (Unlimited) Release(int) {}
+
+// ErrMemory is returned when [Memory] lets a connection hold no more.
+var ErrMemory = errors.New("the connections of this endpoint hold too much memory")
+
 // Conn is a connection, with what was read from it and not used yet. Only one goroutine may read.
 type Conn struct {
 	net.Conn
 	TCP      *net.TCPConn   // nil for another kind, which tests have
 	Progress *atomic.Uint32 // counts the reads that got something
+	Memory   Memory         // for what it has in its buffer
 	raw      syscall.RawConn
 
+	held int     // bytes of Memory
 	buf  *Buffer // nil while nothing is in it
 	r, w int     // what is in it
 
@@ -54,8 +75,8 @@ type Conn struct {
 }
 
 // New returns a Conn that has read nothing.
-func New(c net.Conn, progress *atomic.Uint32) *Conn {
-	n := &Conn{Conn: c, Progress: progress}
+func New(c net.Conn, progress *atomic.Uint32, memory Memory) *Conn {
+	n := &Conn{Conn: c, Progress: progress, Memory: memory}
 	n.read = n.tryRead
 	n.available = n.askAvailable
 	if tcp, ok := c.(*net.TCPConn); ok {
@@ -78,8 +99,20 @@ func (c *Conn) Data() []byte {
 func (c *Conn) Discard(n int) {
 	if c.r += n; c.r == c.w && c.buf != nil {
 		c.buf.Release()
-		c.buf, c.r, c.w = nil, 0, 0
+		c.Memory.Release(c.held)
+		c.buf, c.r, c.w, c.held = nil, 0, 0, 0
 	}
+}
+
+// hold acquires memory for the buffer. Without it the connection cannot be read any more.
+func (c *Conn) hold(bytes int) error {
+	if more := bytes - c.held; more > 0 {
+		if !c.Memory.Acquire(more) {
+			return ErrMemory
+		}
+		c.held = bytes
+	}
+	return nil
 }
 
 // Fill waits for data and reads it behind what is there. The buffer grows to limit at most.
@@ -103,7 +136,7 @@ func (c *Conn) Fill(limit int) error {
 	if c.got > 0 {
 		c.w += c.got
 		c.Progress.Add(1)
-		return nil
+		return c.hold(len(c.buf.Bytes))
 	}
 	if c.err == nil {
 		return io.EOF
@@ -120,7 +153,11 @@ func (c *Conn) makeRoom(limit int) error {
 	if c.w >= limit {
 		return ErrFull
 	}
-	larger := &Buffer{Bytes: make([]byte, min(4*c.w, max(limit, c.w+1)))}
+	size := min(4*c.w, max(limit, c.w+1))
+	if err := c.hold(size); err != nil {
+		return err
+	}
+	larger := &Buffer{Bytes: make([]byte, size)}
 	copy(larger.Bytes, c.buf.Bytes[:c.w])
 	c.buf.Release()
 	c.buf = larger

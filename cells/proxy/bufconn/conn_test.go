@@ -25,7 +25,7 @@ func pair(t *testing.T) (*Conn, net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); peer.Close() })
-	return New(c, new(atomic.Uint32)), peer
+	return New(c, new(atomic.Uint32), Unlimited{}), peer
 }
 
 func TestFillHoldsBufferOnlyForData(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // acquire acquires one for an endpoint, and returns another outcome than "" when there is no room.
 func acquire(s *quota.Quota, endpoint uint16) Outcome {
-	switch s.Acquire(endpoint) {
+	switch s.Acquire(endpoint, 1) {
 	case quota.EndpointLimit:
 		return EndpointLimit
 	case quota.TotalLimit:
@@ -66,5 +66,5 @@ func (f *inFlight) answered(key queryKey) {
 func (f *inFlight) release(endpoint uint16) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.quota.Release(endpoint)
+	f.quota.Release(endpoint, 1)
 }

@@ -38,13 +38,13 @@ func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Qu
 func (h *Handler) acquireStream(endpoint uint16) bool {
 	h.streamsMu.Lock()
 	defer h.streamsMu.Unlock()
-	return h.streams.Acquire(endpoint) == quota.Acquired
+	return h.streams.Acquire(endpoint, 1) == quota.Acquired
 }
 
 func (h *Handler) releaseStream(endpoint uint16) {
 	h.streamsMu.Lock()
 	defer h.streamsMu.Unlock()
-	h.streams.Release(endpoint)
+	h.streams.Release(endpoint, 1)
 }
 
 // stream is a TCP connection of a client.

@@ -17,6 +17,7 @@ type block struct {
 	end    bool // of the stream
 	bytes  int  // compressed
 	size   int  // of the fields, as RFC 9113, 10.5.1 counts
+	held   int  // bytes of memory, while it is not whole
 	limits *Limits
 
 	fields   []httpproxy.Header

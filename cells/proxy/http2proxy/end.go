@@ -36,8 +36,8 @@ func (s *Session) clientEnded(err error) {
 
 // dropAll forgets the streams that end with the connections. It needs the lock.
 func (s *Session) dropAll(reason httpproxy.Reason) {
-	for id, st := range s.streams {
-		delete(s.streams, id)
+	for _, st := range s.streams {
+		s.forget(st)
 		s.recordUnanswered(st, reason)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/httpproxy"
 )
 
@@ -64,6 +65,7 @@ var (
 	compressionError = &connError{http2.ErrCodeCompression, httpproxy.ReasonProtocol}
 	headError        = &connError{http2.ErrCodeEnhanceYourCalm, httpproxy.ReasonHeadTooLarge}
 	timeoutError     = &connError{http2.ErrCodeEnhanceYourCalm, httpproxy.ReasonHeadTimeout}
+	memoryError      = &connError{http2.ErrCodeEnhanceYourCalm, httpproxy.ReasonMemory}
 	floodError       = &connError{http2.ErrCodeEnhanceYourCalm, httpproxy.ReasonFlood}
 	notHTTP2Error    = &connError{http2.ErrCodeProtocol, httpproxy.ReasonServerNotHTTP2}
 )
@@ -115,6 +117,8 @@ func (s *Session) await(p *peer, limit int) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, bufconn.ErrMemory):
+		return memoryError
 	case !errors.Is(err, os.ErrDeadlineExceeded) || s.isEnding():
 		return err
 	case p == s.server && !p.settled:

@@ -98,7 +98,7 @@ func FuzzClient(f *testing.F) {
 			},
 			Limits: Limits{Linger: time.Second},
 		}
-		s.Serve(t.Context(), bufconn.New(client, new(atomic.Uint32)))
+		s.Serve(t.Context(), bufconn.New(client, new(atomic.Uint32), bufconn.Unlimited{}))
 		ours.Close()
 		got := <-received
 		theirs.Close()
@@ -175,7 +175,7 @@ func FuzzServer(f *testing.F) {
 			Decide: func(*httpproxy.Request) httpproxy.Reason { return "" },
 			Limits: Limits{Linger: time.Millisecond},
 		}
-		s.Serve(t.Context(), bufconn.New(proxy, new(atomic.Uint32)))
+		s.Serve(t.Context(), bufconn.New(proxy, new(atomic.Uint32), bufconn.Unlimited{}))
 		checkFrames(t, <-received)
 		client.Close()
 	})

@@ -26,6 +26,7 @@ type peer struct {
 	encoder  *hpack.Encoder
 	out      []byte // what is to be sent
 	buffer   *bufconn.Buffer
+	held     int       // bytes of memory for out
 	writing  time.Time // since when; zero: nobody writes
 	err      error     // of a write
 	unacked  []bool    // SETTINGS that were sent; true: the other peer waits for the acknowledgement
@@ -55,6 +56,19 @@ func (p *peer) room() {
 	if p.out == nil {
 		p.buffer = bufconn.TakeBuffer()
 		p.out = p.buffer.Bytes[:0]
+		p.hold()
+	}
+}
+
+// hold acquires memory for what is to be sent. Without it nothing can be sent any more.
+func (p *peer) hold() {
+	more := cap(p.out) - p.held
+	switch {
+	case more <= 0:
+	case p.conn.Memory.Acquire(more):
+		p.held += more
+	case p.err == nil:
+		p.err = bufconn.ErrMemory
 	}
 }
 
@@ -71,6 +85,7 @@ func (p *peer) data(stream uint32, b []byte, end bool) {
 	}
 	p.begin(len(b), http2.FrameData, flags, stream)
 	p.out = append(p.out, b...)
+	p.hold()
 }
 
 // headers appends a header block, in as many frames as it needs.
@@ -84,6 +99,7 @@ func (p *peer) headers(stream uint32, fields []httpproxy.Header, end bool) {
 	for i := range fields {
 		p.encoder.WriteField(hpack.HeaderField(fields[i])) // output returns no error
 	}
+	p.hold()
 	length := len(p.out) - start
 	if length <= maxPayload {
 		head := p.out[start-frameHeader:]
@@ -174,8 +190,8 @@ func (s *Session) flushLocked(p *peer, most int) error {
 		return p.err
 	}
 	for len(p.out) > 0 {
-		out, buffer := p.out, p.buffer
-		p.out, p.buffer = nil, nil
+		out, buffer, held := p.out, p.buffer, p.held
+		p.out, p.buffer, p.held = nil, nil, 0
 		if p.err == nil {
 			p.writing = time.Now()
 			s.mu.Unlock()
@@ -185,6 +201,7 @@ func (s *Session) flushLocked(p *peer, most int) error {
 			p.err = err
 		}
 		buffer.Release()
+		p.conn.Memory.Release(held)
 	}
 	p.writing = time.Time{}
 	s.changed.Broadcast()

@@ -110,7 +110,7 @@ func (s *Session) relayReset(from, to *peer, f frame) error {
 	if st == nil {
 		return from.patience.use(1)
 	}
-	delete(s.streams, f.stream)
+	s.forget(st)
 	to.reset(f.stream, http2.ErrCode(binary.BigEndian.Uint32(f.payload)))
 	if from == s.server {
 		s.recordUnanswered(st, httpproxy.ReasonCanceledByServer)
@@ -285,7 +285,7 @@ func (s *Session) relayGoAway(from, to *peer, f frame) error {
 	s.final, s.accepted = true, min(s.accepted, last)
 	for id, st := range s.streams {
 		if id > last {
-			delete(s.streams, id)
+			s.forget(st)
 			s.recordUnanswered(st, httpproxy.ReasonCanceledByServer)
 		}
 	}

@@ -49,15 +49,19 @@ func (s *Session) requestTrailers(st *stream, b *block) {
 	}
 }
 
-// refuseStream refuses one stream too many. The client may try again.
+// refuseStream refuses one stream too many.
 func (s *Session) refuseStream(b *block) error {
 	r, _ := b.request()
 	s.mu.Lock()
-	s.client.reset(b.stream, http2.ErrCodeRefusedStream)
-	err := s.client.patience.use(costOfReset)
-	s.mu.Unlock()
-	s.record(&r, httpproxy.Refused, httpproxy.ReasonTooManyStreams, 0)
-	return err
+	defer s.mu.Unlock()
+	return s.refuse(b.stream, &r, httpproxy.ReasonTooManyStreams)
+}
+
+// refuse refuses a stream that the server does not see. The client may try again. It needs the lock.
+func (s *Session) refuse(id uint32, r *httpproxy.Request, reason httpproxy.Reason) error {
+	s.client.reset(id, http2.ErrCodeRefusedStream)
+	s.recordStream(&stream{method: r.Method, host: r.Host, path: r.Path}, httpproxy.Refused, reason, 0)
+	return s.client.patience.use(costOfReset)
 }
 
 // request decides about a request and forwards it.
@@ -94,7 +98,9 @@ func (s *Session) request(ctx context.Context, b *block) error {
 	if s.ending {
 		return errEnded
 	}
-	s.newStream(b, &r)
+	if s.newStream(b, &r) == nil {
+		return s.refuse(b.stream, &r, httpproxy.ReasonMemory)
+	}
 	s.client.patience.gain(1)
 	s.server.headers(b.stream, b.fields, b.end)
 	return nil
@@ -122,7 +128,7 @@ func (s *Session) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := newPeer(bufconn.New(conn, &s.progress))
+	p := newPeer(bufconn.New(conn, &s.progress, s.client.conn.Memory))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {

@@ -2,6 +2,7 @@ package http2proxy
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -153,7 +154,11 @@ func (s *Session) settle() error {
 		return errEnded
 	}
 	if err := s.flush(s.client); err != nil {
-		s.abort(httpproxy.ReasonClientGone, err)
+		reason := httpproxy.ReasonClientGone
+		if errors.Is(err, bufconn.ErrMemory) {
+			reason = httpproxy.ReasonMemory
+		}
+		s.abort(reason, err)
 		return errEnded
 	}
 	if server != nil {
@@ -255,9 +260,14 @@ func (s *Session) readBlock(p *peer, f frame) (*block, error) {
 		return nil, compressionError
 	}
 	if !f.flags.Has(http2.FlagHeadersEndHeaders) {
+		if !p.conn.Memory.Acquire(b.size - b.held) {
+			return nil, memoryError
+		}
+		b.held = b.size
 		s.limitRead(p, s.Limits.Frame)
 		return nil, nil
 	}
+	p.conn.Memory.Release(b.held)
 	p.block = nil
 	if p.decoder.Close() != nil {
 		return nil, compressionError

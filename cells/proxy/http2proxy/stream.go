@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/httpproxy"
 )
 
@@ -19,7 +20,14 @@ type stream struct {
 	requestLeft            int64 // of Content-Length; -1 without one
 	responseLeft           int64
 	tick                   uint32 // of its last frame
+	held                   int    // bytes of memory
 }
+
+// streamSize is what a stream takes without what is kept of its request.
+const streamSize = 512
+
+// spare is the memory that streams leave to buffers, without which the connections end.
+const spare = 4 * bufconn.BufferSize
 
 // How much of a request is kept for its record while it waits for its answer.
 const (
@@ -27,7 +35,7 @@ const (
 	mostMethod = 64
 )
 
-// newStream adds a stream that ends, on the client's side, with its head if end is set. It needs the lock.
+// newStream adds a stream. It returns nil if there is no memory for it. It needs the lock.
 func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
 	st := &stream{
 		id: b.stream, method: r.Method, host: r.Host, path: r.Path, grpc: b.grpc, clientDone: b.end, requestLeft: b.length, responseLeft: -1, tick: s.tick,
@@ -38,8 +46,20 @@ func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
 	if len(st.method) > mostMethod {
 		st.method = strings.Clone(st.method[:mostMethod])
 	}
+	st.held = streamSize + len(st.method) + len(st.host) + len(st.path)
+	memory := s.client.conn.Memory
+	if !memory.Acquire(st.held + spare) {
+		return nil
+	}
+	memory.Release(spare)
 	s.streams[st.id] = st
 	return st
+}
+
+// forget is for a stream that has ended. It needs the lock.
+func (s *Session) forget(st *stream) {
+	delete(s.streams, st.id)
+	s.client.conn.Memory.Release(st.held)
 }
 
 // endSide says that a side has ended the stream. It needs the lock.
@@ -50,14 +70,14 @@ func (s *Session) endSide(st *stream, fromClient bool) {
 		st.serverDone = true
 	}
 	if st.clientDone && st.serverDone {
-		delete(s.streams, st.id)
+		s.forget(st)
 	}
 }
 
 // drop ends a stream. Who may still send to it, or wait for it, is told. The client gets an answer if none was begun, and the server a RST.
 // It needs the lock.
 func (s *Session) drop(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
-	delete(s.streams, st.id)
+	s.forget(st)
 	s.server.reset(st.id, code)
 	if st.answered {
 		s.client.reset(st.id, code)
@@ -68,7 +88,7 @@ func (s *Session) drop(st *stream, reason httpproxy.Reason, code http2.ErrCode) 
 
 // cancel resets a stream on both sides. It needs the lock.
 func (s *Session) cancel(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
-	delete(s.streams, st.id)
+	s.forget(st)
 	s.server.reset(st.id, code)
 	s.client.reset(st.id, code)
 	s.recordUnanswered(st, reason)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/httpproxy"
 	"porin.dev/porin/cells/proxy/proxytest"
 )
@@ -29,6 +30,7 @@ type proxy struct {
 	dials    atomic.Int32
 	cancel   context.CancelFunc
 	quiet    bool // nothing is recorded
+	memory   bufconn.Memory
 	served   sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
@@ -89,7 +91,7 @@ func (p *proxy) session(c net.Conn) (*httpproxy.Session, *Session) {
 			p.records = append(p.records, r)
 		}
 	}
-	return &httpproxy.Session{Client: c, Dial: s.Dial, Decide: s.Decide, Record: s.Record, HTTP2: s.Serve}, s
+	return &httpproxy.Session{Client: c, Dial: s.Dial, Decide: s.Decide, Record: s.Record, HTTP2: s.Serve, Memory: p.memory}, s
 }
 
 func (p *proxy) allow(rules ...model.HTTPRule) {
@@ -350,3 +352,23 @@ func plainServer(t testing.TB, serve func(c net.Conn)) string {
 	})
 	return l.Addr().String()
 }
+
+// budget is a bufconn.Memory for all sessions of a proxy.
+type budget struct{ left, refused atomic.Int64 }
+
+func newBudget(bytes int64) *budget {
+	b := &budget{}
+	b.left.Store(bytes)
+	return b
+}
+
+func (b *budget) Acquire(bytes int) bool {
+	if b.left.Add(-int64(bytes)) < 0 {
+		b.left.Add(int64(bytes))
+		b.refused.Add(1)
+		return false
+	}
+	return true
+}
+
+func (b *budget) Release(bytes int) { b.left.Add(int64(bytes)) }

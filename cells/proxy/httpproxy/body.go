@@ -78,6 +78,9 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 // spliceMin is how much must wait for splice to cost less than reading and writing.
 const spliceMin = 64 << 10
 
+// maxSplice is how much may wait in a pipe of the kernel for a slow reader, beside the buffers of both sockets.
+const maxSplice = 1 << 20
+
 // splice moves what waits in the kernel, up to n bytes, without copying it to us. It does not wait for more, since it occupies a pipe.
 func splice(w *writer, from *bufconn.Conn, n int64) (int64, error) {
 	if n < spliceMin || from.TCP == nil || w.to.TCP == nil {
@@ -87,7 +90,11 @@ func splice(w *writer, from *bufconn.Conn, n int64) (int64, error) {
 	if waiting < spliceMin {
 		return 0, nil
 	}
-	n = min(n, int64(waiting))
+	n = min(n, int64(waiting), maxSplice)
+	if !w.to.Memory.Acquire(int(n)) {
+		return 0, nil
+	}
+	defer w.to.Memory.Release(int(n))
 	moved, err := w.to.TCP.ReadFrom(&io.LimitedReader{R: from.TCP, N: n})
 	w.to.Progress.Add(1)
 	if err == nil {

@@ -74,11 +74,14 @@ func (s *Session) responseDone() {
 	e := &s.exchange
 	e.responseDone = true
 	e.active = !e.requestDone
-	last := e.last || s.draining
+	last, draining := e.last, s.draining
 	s.changed.Signal()
 	s.mu.Unlock()
-	if last {
+	switch {
+	case last:
 		s.end(nil)
+	case draining: // the head had been sent before: the client may be about to send a request
+		s.endWhenIdle()
 	}
 }
 
@@ -224,6 +227,8 @@ func headFault(err error) Reason {
 		return ReasonHeadTimeout
 	case errors.Is(err, bufconn.ErrFull):
 		return ReasonHeadTooLarge
+	case errors.Is(err, bufconn.ErrMemory):
+		return ReasonMemory
 	}
 	return ReasonClientGone
 }

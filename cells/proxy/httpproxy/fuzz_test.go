@@ -25,7 +25,7 @@ func (m *memory) Write(b []byte) (int, error) { return m.out.Write(b) }
 
 func memoryConn(in []byte) (*bufconn.Conn, *memory) {
 	m := &memory{in: bytes.NewReader(in)}
-	return bufconn.New(m, new(atomic.Uint32)), m
+	return bufconn.New(m, new(atomic.Uint32), bufconn.Unlimited{}), m
 }
 
 // forwardAll forwards the body of one message, and returns it with what it left.

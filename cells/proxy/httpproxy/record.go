@@ -72,8 +72,9 @@ const (
 	ReasonCanceledByClient Reason = "canceled-by-client"
 	ReasonCanceledByServer Reason = "canceled-by-server"
 
-	ReasonStalled Reason = "stalled"       // no byte moved for too long
-	ReasonStopped Reason = "proxy-stopped" // the context of Serve ended
+	ReasonMemory  Reason = "too-much-memory" // the connections of the endpoint hold too much
+	ReasonStalled Reason = "stalled"         // no byte moved for too long
+	ReasonStopped Reason = "proxy-stopped"   // the context of Serve ended
 )
 
 // Status is what the client is answered.
@@ -91,7 +92,7 @@ func (r Reason) Status() int {
 		return http.StatusHTTPVersionNotSupported
 	case ReasonExpectation:
 		return http.StatusExpectationFailed
-	case ReasonDial:
+	case ReasonDial, ReasonMemory:
 		return http.StatusServiceUnavailable
 	case ReasonStalled:
 		return http.StatusGatewayTimeout

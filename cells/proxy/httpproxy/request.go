@@ -241,17 +241,21 @@ func (r *Request) parseExpect() Reason {
 	return ""
 }
 
+// maxProtocols bounds the protocols of Upgrade, since each of a response is looked for among those of the request.
+const maxProtocols = 8
+
 // parseUpgrade finds out whether the request offers to switch protocols. An offer that is not taken is not forwarded: h2c, whose requests
-// no rule would see, and one with a body, in HTTP/1.0 or in several lines. A server then answers the request in HTTP/1.1.
+// no rule would see, and one with a body, in HTTP/1.0, in several lines or of many protocols. A server then answers the request in HTTP/1.1.
 func (r *Request) parseUpgrade() {
 	o := &r.options
 	if !o.upgrade || o.upgrades != 1 || r.http10 || r.framing.chunked || r.framing.length > 0 || len(o.offer) == 0 {
 		return
 	}
-	known := true
+	known, protocols := true, 0
 	elements(o.offer, func(protocol []byte) bool {
 		name, _, _ := bytes.Cut(protocol, []byte("/"))
-		known = !equalFold(name, "h2c") && !equalFold(name, "h2") && !equalFold(name, "http") && !equalFold(name, "tls")
+		protocols++
+		known = protocols <= maxProtocols && !equalFold(name, "h2c") && !equalFold(name, "h2") && !equalFold(name, "http") && !equalFold(name, "tls")
 		return known
 	})
 	if known {

@@ -74,14 +74,15 @@ func (p *response) accepts(offer string) bool {
 	if offer == "" || !p.options.upgrade || p.options.upgrades != 1 || len(p.options.offer) == 0 {
 		return false
 	}
-	all := true
+	all, protocols := true, 0
 	elements(p.options.offer, func(protocol []byte) bool {
 		offered := false
+		protocols++
 		elements([]byte(offer), func(o []byte) bool {
 			offered = sameName(o, protocol)
 			return !offered
 		})
-		all = offered
+		all = offered && protocols <= maxProtocols
 		return all
 	})
 	return all

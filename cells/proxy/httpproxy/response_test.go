@@ -165,7 +165,7 @@ func TestUnsolicitedResponseToNext(t *testing.T) {
 	server, fromServer := net.Pipe()
 	s := &Session{Limits: DefaultLimits()}
 	s.changed.L = &s.mu
-	s.client, s.server = bufconn.New(toClient, &s.progress), bufconn.New(fromServer, &s.progress)
+	s.client, s.server = bufconn.New(toClient, &s.progress, bufconn.Unlimited{}), bufconn.New(fromServer, &s.progress, bufconn.Unlimited{})
 	s.exchange = exchange{method: "GET", active: true, requestDone: true}
 	go io.WriteString(server, okEmpty+"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
 	read := make(chan string)

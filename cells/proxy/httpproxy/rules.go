@@ -87,19 +87,22 @@ func (u *rule) matches(r *Request) bool {
 	return true
 }
 
-// has looks among the headers that are forwarded.
+// has looks among the headers that are forwarded. A value counts if the header is there once: of several, servers take the first or the last one, or join them.
 func (r *Request) has(want *model.HTTPHeader) bool {
+	found, equal := 0, false
 	for i := range r.headers {
-		if sameName(r.headers[i].Name, want.Name) && (want.AnyValue || r.headers[i].Value == want.Value) {
-			return true
+		if sameName(r.headers[i].Name, want.Name) {
+			found++
+			equal = r.headers[i].Value == want.Value
 		}
 	}
 	for i := range r.fields {
 		f := &r.fields[i]
 		forwarded := !f.drop || f.known == hUpgrade && r.offer != nil
-		if forwarded && sameName(f.nameOf(r.head), want.Name) && (want.AnyValue || string(f.valueOf(r.head)) == want.Value) {
-			return true
+		if forwarded && sameName(f.nameOf(r.head), want.Name) {
+			found++
+			equal = string(f.valueOf(r.head)) == want.Value
 		}
 	}
-	return false
+	return found > 0 && (want.AnyValue || found == 1 && equal)
 }

@@ -26,6 +26,8 @@ type Session struct {
 	// client is refused.
 	HTTP2  func(ctx context.Context, client *bufconn.Conn) error
 	Limits Limits // as they are when Serve begins
+	// Memory bounds what the connections hold; nil: nothing does.
+	Memory bufconn.Memory
 
 	client, server *bufconn.Conn // server is nil until it was dialled
 	served         sync.WaitGroup
@@ -50,7 +52,10 @@ type Session struct {
 // Serve forwards until one of the connections ends or ctx does, and closes both. The error says why if it was not the end of a stream
 // between two requests. It is called once.
 func (s *Session) Serve(ctx context.Context) error {
-	s.client = bufconn.New(s.Client, &s.progress)
+	if s.Memory == nil {
+		s.Memory = bufconn.Unlimited{}
+	}
+	s.client = bufconn.New(s.Client, &s.progress, s.Memory)
 	s.mu.Lock()
 	s.Limits = s.Limits.withDefaults()
 	s.changed.L = &s.mu
@@ -81,6 +86,13 @@ func (s *Session) Serve(ctx context.Context) error {
 func (s *Session) Drain() {
 	s.mu.Lock()
 	s.draining = true
+	s.mu.Unlock()
+	s.endWhenIdle()
+}
+
+// endWhenIdle ends the session after a while if the client has sent nothing then.
+func (s *Session) endWhenIdle() {
+	s.mu.Lock()
 	idle := s.Limits.withDefaults().DrainIdle
 	s.mu.Unlock()
 	time.AfterFunc(idle, func() {
@@ -152,6 +164,8 @@ func (s *Session) clientFailed(err error) {
 		s.refuse(&Request{}, ReasonServerFirst)
 	case errors.Is(err, os.ErrDeadlineExceeded) && !s.asked:
 		s.refuse(&Request{}, ReasonSilent)
+	case errors.Is(err, bufconn.ErrMemory):
+		s.refuse(&Request{}, ReasonMemory)
 	default:
 		s.abandon(ReasonClientGone, err)
 	}
@@ -223,7 +237,7 @@ func (s *Session) connect(ctx context.Context, r *Request) bool {
 		}
 	}
 	s.mu.Lock()
-	s.server = bufconn.New(server, &s.progress)
+	s.server = bufconn.New(server, &s.progress, s.Memory)
 	ending := s.ending
 	s.mu.Unlock()
 	if ending {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/proxytest"
 )
 
@@ -29,6 +30,7 @@ type proxy struct {
 	dials    atomic.Int32
 	cancel   context.CancelFunc
 	quiet    bool // nothing is recorded
+	memory   bufconn.Memory
 	served   sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
@@ -87,7 +89,7 @@ func (p *proxy) session(c net.Conn) *Session {
 			return new(net.Dialer).DialContext(ctx, "tcp", p.server)
 		},
 		Decide: func(r *Request) Reason { return p.rules.Load().Decide(r) },
-		Limits: p.limits,
+		Limits: p.limits, Memory: p.memory,
 	}
 	if !p.quiet {
 		s.Record = func(r Record) {
@@ -223,3 +225,23 @@ func (c *client) expectEnd() {
 		c.t.Fatalf("after the response: %q, %v; want the end of the stream", rest, err)
 	}
 }
+
+// budget is a bufconn.Memory for all sessions of a proxy.
+type budget struct{ left, refused atomic.Int64 }
+
+func newBudget(bytes int64) *budget {
+	b := &budget{}
+	b.left.Store(bytes)
+	return b
+}
+
+func (b *budget) Acquire(bytes int) bool {
+	if b.left.Add(-int64(bytes)) < 0 {
+		b.left.Add(int64(bytes))
+		b.refused.Add(1)
+		return false
+	}
+	return true
+}
+
+func (b *budget) Release(bytes int) { b.left.Add(int64(bytes)) }

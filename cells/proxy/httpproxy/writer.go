@@ -5,10 +5,11 @@ import "porin.dev/porin/cells/proxy/bufconn"
 // writer gathers what is written to a connection, so that a head and the beginning of its body are one call. After an error it returns the
 // same one from every call.
 type writer struct {
-	to  *bufconn.Conn
-	out *bufconn.Buffer // nil while nothing is gathered
-	n   int
-	err error
+	to   *bufconn.Conn
+	out  *bufconn.Buffer // nil while nothing is gathered
+	held bool            // memory for it
+	n    int
+	err  error
 }
 
 // direct is the size from which bytes are written without being copied.
@@ -42,6 +43,9 @@ func (w *writer) room() []byte {
 	}
 	if w.out == nil {
 		w.out = bufconn.TakeBuffer()
+		if w.held = w.to.Memory.Acquire(bufconn.BufferSize); !w.held && w.err == nil {
+			w.err = bufconn.ErrMemory
+		}
 	}
 	return w.out.Bytes[w.n:]
 }
@@ -52,7 +56,10 @@ func (w *writer) flush() error {
 	}
 	w.send(w.out.Bytes[:w.n])
 	w.out.Release()
-	w.out, w.n = nil, 0
+	if w.held {
+		w.to.Memory.Release(bufconn.BufferSize)
+	}
+	w.out, w.n, w.held = nil, 0, false
 	return w.err
 }
 

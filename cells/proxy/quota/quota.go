@@ -29,31 +29,28 @@ const (
 	TotalLimit           // there is nothing left that it could have
 )
 
-// Acquire gives the endpoint one more, if there is room.
-func (q *Quota) Acquire(endpoint uint16) Result {
-	n := q.have[endpoint]
+// Acquire gives the endpoint n more, all or none.
+func (q *Quota) Acquire(endpoint uint16, n int) Result {
+	have := q.have[endpoint]
+	borrow := max(0, have+n-max(q.guaranteed, have))
 	switch {
-	case n >= q.each:
+	case have+n > q.each:
 		return EndpointLimit
-	case q.used >= q.total, n >= q.guaranteed && q.borrowed >= q.total/2:
+	case q.used+n > q.total, borrow > 0 && q.borrowed+borrow > q.total/2:
 		return TotalLimit
 	}
-	if n >= q.guaranteed {
-		q.borrowed++
-	}
-	q.have[endpoint] = n + 1
-	q.used++
+	q.borrowed += borrow
+	q.have[endpoint] = have + n
+	q.used += n
 	return Acquired
 }
 
-// Release takes one back.
-func (q *Quota) Release(endpoint uint16) {
-	n := q.have[endpoint] - 1
-	if n >= q.guaranteed {
-		q.borrowed--
-	}
-	q.used--
-	if q.have[endpoint] = n; n == 0 {
+// Release takes n back.
+func (q *Quota) Release(endpoint uint16, n int) {
+	left := q.have[endpoint] - n
+	q.borrowed -= max(0, min(n, left+n-q.guaranteed))
+	q.used -= n
+	if q.have[endpoint] = left; left == 0 {
 		delete(q.have, endpoint)
 	}
 }

@@ -13,13 +13,13 @@ func TestAcquire(t *testing.T) {
 		s := quota.New(size.each, size.total)
 		for endpoint := range uint16(256) {
 			n := 0
-			for s.Acquire(endpoint) == quota.Acquired {
+			for s.Acquire(endpoint, 1) == quota.Acquired {
 				n++
 			}
 			if n < size.least || n > size.each {
 				t.Errorf("%d of %d: endpoint %d got %d, want %d to %d", size.each, size.total, endpoint, n, size.least, size.each)
 			}
-			if r := s.Acquire(0); r != quota.EndpointLimit {
+			if r := s.Acquire(0, 1); r != quota.EndpointLimit {
 				t.Fatalf("one more for the first endpoint: %v", r)
 			}
 		}
@@ -36,12 +36,12 @@ func TestRelease(t *testing.T) {
 	var taken []uint16
 	for range 10000 {
 		if endpoint := uint16(r.IntN(5)); r.IntN(2) == 0 {
-			if s.Acquire(endpoint) == quota.Acquired {
+			if s.Acquire(endpoint, 1) == quota.Acquired {
 				taken = append(taken, endpoint)
 			}
 		} else if len(taken) > 0 {
 			i := r.IntN(len(taken))
-			s.Release(taken[i])
+			s.Release(taken[i], 1)
 			taken[i] = taken[len(taken)-1]
 			taken = taken[:len(taken)-1]
 		}
@@ -50,10 +50,10 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	for _, endpoint := range taken {
-		s.Release(endpoint)
+		s.Release(endpoint, 1)
 	}
 	for i := range 10 {
-		if r := s.Acquire(1); r != quota.Acquired {
+		if r := s.Acquire(1, 1); r != quota.Acquired {
 			t.Fatalf("all were released, and %d cannot be taken: %v", i, r)
 		}
 	}
