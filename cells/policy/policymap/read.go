@@ -19,10 +19,9 @@ import (
 // Egress returns the value of the row that decides about a connection of the endpoint with this ID to an address: [engine.ValueDeny], [engine.ValueAllow], or the
 // number of layer 7 rules.
 func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (uint32, error) {
-	return m.undisturbed(func(copyNumber uint32) (uint32, error) {
-		p, err := m.readPolicy(id)
-		if err != nil || p.Egress[copyNumber] == 0 {
-			return unrestricted(err)
+	return m.undisturbed(id, func(p abi.Policy, copyNumber uint32) (uint32, error) {
+		if p.Egress[copyNumber] == 0 {
+			return engine.ValueAllow, nil
 		}
 		class, err := m.classOf(to, copyNumber)
 		if err != nil {
@@ -35,10 +34,9 @@ func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uin
 // Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, fromNode says that the
 // node has not forwarded it.
 func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.Protocol, port uint16) (uint32, error) {
-	return m.undisturbed(func(copyNumber uint32) (uint32, error) {
-		p, err := m.readPolicy(id)
-		if err != nil || p.Ingress[copyNumber] == 0 {
-			return unrestricted(err)
+	return m.undisturbed(id, func(p abi.Policy, copyNumber uint32) (uint32, error) {
+		if p.Ingress[copyNumber] == 0 {
+			return engine.ValueAllow, nil
 		}
 		class, err := m.classOf(from, copyNumber)
 		if err != nil {
@@ -51,33 +49,39 @@ func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.
 	})
 }
 
-// mostReads is how often a verdict is read: a change of the revision takes longer than one.
+// mostReads is how often a verdict is read: a change takes longer than one.
 const mostReads = 100
 
-// undisturbed calls read with the number of the active copy, again when another copy has become active meanwhile: the writer waits for programs before it clears
-// the former one, and not for this process.
-func (m Maps) undisturbed(read func(copyNumber uint32) (uint32, error)) (value uint32, err error) {
-	revision, err := m.Revision()
+// state is what changes with each change of an endpoint's verdicts, and before what the change has replaced is removed.
+type state struct {
+	revision uint32 // of the active copy
+	policy   abi.Policy
+}
+
+// undisturbed calls read with the endpoint's policy and the number of the active copy, again when something has changed meanwhile: the writer waits for programs before
+// it removes what it has replaced, and not for this process.
+func (m Maps) undisturbed(id uint16, read func(p abi.Policy, copyNumber uint32) (uint32, error)) (value uint32, err error) {
+	now, err := m.readState(id)
 	if err != nil {
 		return engine.ValueDeny, err
 	}
 	for range mostReads {
-		before := revision
-		value, err = read(before % abi.PolicyCopies)
-		var revisionErr error
-		if revision, revisionErr = m.Revision(); revisionErr != nil || revision == before {
-			return value, errors.Join(err, revisionErr)
+		before := now
+		value, err = read(before.policy, before.revision%abi.PolicyCopies)
+		var stateErr error
+		if now, stateErr = m.readState(id); stateErr != nil || now == before {
+			return value, errors.Join(err, stateErr)
 		}
 	}
 	return value, err
 }
 
-// unrestricted is the value for an endpoint without policy, if it was read.
-func unrestricted(err error) (uint32, error) {
-	if err != nil {
-		return engine.ValueDeny, err
+func (m Maps) readState(id uint16) (s state, err error) {
+	if s.revision, err = m.Revision(); err != nil {
+		return s, err
 	}
-	return engine.ValueAllow, nil
+	s.policy, err = m.readPolicy(id)
+	return s, err
 }
 
 func (m Maps) activeCopy() (number uint32, err error) {
