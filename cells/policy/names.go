@@ -82,7 +82,7 @@ type Names struct {
 	count      map[netip.Addr]int                        // of the rules in told that have an address
 	taken      uint64                                    // the revision of known
 
-	turns [64]sync.Mutex // of endpoints that learn
+	turns [64]chan struct{} // have a token while an endpoint learns
 
 	hasRoom atomic.Bool                               // leftOut is empty; read without the lock
 	mu      sync.Mutex                                // guards the field below
@@ -109,6 +109,9 @@ func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	if err != nil {
 		panic(err) // the limits are constants
 	}
+	for i := range n.turns {
+		n.turns[i] = make(chan struct{}, 1)
+	}
 	n.known = known
 	n.hasRoom.Store(true)
 	n.task = task.Every(log, task.Round{Name: "policy-names", Run: n.round, Interval: expireInterval, Later: true})
@@ -133,12 +136,23 @@ func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address)
 	return func(ctx context.Context) error { return n.learn(ctx, endpoint, name, addresses) }, nil
 }
 
-// learn returns when the addresses are in the datapath. One endpoint learns at a time: one that asks for much does not keep others waiting.
+// manyAddresses is from how many addresses on an answer keeps others of its endpoint waiting until it is in the datapath.
+const manyAddresses = 16
+
+// learn returns when the addresses are in the datapath. One endpoint learns at a time: one that asks for much keeps nobody else waiting for longer than one of its answers.
 func (n *Names) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
-	turn := &n.turns[endpoint%uint16(len(n.turns))]
-	turn.Lock()
+	turn := n.turns[int(endpoint)%len(n.turns)]
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("learn %s: %w", name, ctx.Err())
+	}
+	end := sync.OnceFunc(func() { <-turn })
+	defer end()
 	revision := n.known.Learn(endpoint, name, addresses)
-	turn.Unlock()
+	if len(addresses) < manyAddresses {
+		end()
+	}
 	if !n.known.InForce(revision) {
 		n.changed()
 		if err := n.known.Wait(ctx, revision); err != nil {
