@@ -18,6 +18,7 @@ import (
 	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/turns"
 )
 
 // Learner is told which addresses names have: what a DNS proxy calls with each answer.
@@ -82,7 +83,7 @@ type Names struct {
 	count      map[netip.Addr]int                        // of the rules in told that have an address
 	taken      uint64                                    // the revision of known
 
-	turns [64]chan struct{} // have a token while an endpoint learns
+	turns *turns.Turns // of endpoints that learn
 
 	hasRoom atomic.Bool                               // leftOut is empty; read without the lock
 	mu      sync.Mutex                                // guards the field below
@@ -94,7 +95,7 @@ var _ Learner = (*Names)(nil)
 // NewNames returns what a [Queue] is to have. Without connections, an address goes when its TTL has ended.
 func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	n := &Names{
-		log: log, room: maxDomainAddresses, changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
+		log: log, room: maxDomainAddresses, turns: turns.New(), changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
 		told: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
 	}
 	if cfg.Dir != "" {
@@ -108,9 +109,6 @@ func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	known, err := names.New(c)
 	if err != nil {
 		panic(err) // the limits are constants
-	}
-	for i := range n.turns {
-		n.turns[i] = make(chan struct{}, 1)
 	}
 	n.known = known
 	n.hasRoom.Store(true)
@@ -141,13 +139,11 @@ const manyAddresses = 16
 
 // learn returns when the addresses are in the datapath. One endpoint learns at a time: one that asks for much keeps nobody else waiting for longer than one of its answers.
 func (n *Names) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
-	turn := n.turns[int(endpoint)%len(n.turns)]
-	select {
-	case turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("learn %s: %w", name, ctx.Err())
+	end, err := n.turns.Begin(ctx, endpoint)
+	if err != nil {
+		return fmt.Errorf("learn %s: %w", name, err)
 	}
-	end := sync.OnceFunc(func() { <-turn })
+	end = sync.OnceFunc(end)
 	defer end()
 	revision := n.known.Learn(endpoint, name, addresses)
 	if len(addresses) < manyAddresses {

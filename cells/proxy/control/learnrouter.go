@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/turns"
 )
 
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
@@ -38,13 +39,14 @@ type LearnRouter struct {
 	changed      chan struct{} // closed when one of the fields above has changed
 
 	tells teller
+	turns *turns.Turns // of endpoints whose answers have many addresses
 }
 
 var _ policy.Learner = (*LearnRouter)(nil)
 
 // NewLearnRouter returns one without an agent, whose journal is not open.
 func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
-	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
+	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New()}
 }
 
 // broadcast has all who wait look again. It expects the lock.
@@ -94,6 +96,13 @@ func (l *LearnRouter) Learn(endpoint uint16, name string, addresses []dnsname.Ad
 		return nil, nil
 	}
 	return func(ctx context.Context) error {
+		if len(addresses) > maxInline { // asking for all of them takes its time
+			end, err := l.turns.Begin(ctx, endpoint)
+			if err != nil {
+				return err
+			}
+			defer end()
+		}
 		if local := l.besideAgent(); local != nil && local.InForce(name, addresses) && l.tellLater(body) {
 			return nil
 		}
