@@ -141,11 +141,11 @@ func (c *Client) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connect greets the proxy with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
+// connect says hello to the proxy, with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
 func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxyConn, ended <-chan struct{}, err error) {
-	greeting, cancel := context.WithTimeout(ctx, helloTimeout)
+	helloCtx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	conn, err := dial(greeting, c.cfg.Socket)
+	conn, err := dial(helloCtx, c.cfg.Socket)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 		c.conns.remove(p)
 		end()
 	})
-	p.sending <- struct{}{} // it gets rules with the greeting
+	p.sending <- struct{}{} // it gets rules with the hello
 	sent := sync.OnceFunc(func() { <-p.sending })
 	defer sent()
 	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: c.rules.snapshot()}
@@ -171,7 +171,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	var w helloReply
-	_, err = p.peer.call(greeting, methodHello, h, &w, files...)
+	_, err = p.peer.call(helloCtx, methodHello, h, &w, files...)
 	closeFiles(files)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())

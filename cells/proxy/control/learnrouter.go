@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/turns"
 )
 
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
@@ -38,13 +39,16 @@ type LearnRouter struct {
 	maps         policymap.Maps
 	lock         *policymap.Lock
 	changed      chan struct{} // closed when one of the fields above has changed
+
+	tells teller
+	turns *turns.Turns // of endpoints whose answers have many addresses
 }
 
 var _ policy.Learner = (*LearnRouter)(nil)
 
 // NewLearnRouter returns one without an agent, whose journal is not open.
 func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
-	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
+	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New()}
 }
 
 // broadcast has all who wait look again. It expects the lock.
@@ -86,16 +90,43 @@ const turnTimeout = 100 * time.Millisecond
 // turnRetry is the time between two looks at the lock of the maps, of which nobody tells.
 const turnRetry = 5 * time.Millisecond
 
-// Learn implements [policy.Learner]. All is done in what it returns: an agent has to be asked, or the kernel.
+// Learn implements [policy.Learner]. What is in force already need not wait for an agent, which is told of it later. All else is done in what Learn returns: an agent has
+// to be asked, or the kernel.
 func (l *LearnRouter) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	body := learnRequest{endpoint, name, addresses}
+	if local := l.besideAgent(); local != nil && len(addresses) <= maxInline && local.IsKnown(name, addresses) && l.tellLater(body) {
+		return nil, nil
+	}
 	return func(ctx context.Context) error {
+		if len(addresses) > maxInline { // asking for all of them takes its time
+			end, err := l.turns.Begin(ctx, endpoint)
+			if err != nil {
+				return err
+			}
+			defer end()
+		}
+		if local := l.besideAgent(); local != nil && local.InForce(name, addresses) && l.tellLater(body) {
+			return nil
+		}
 		err := l.learn(ctx, body)
-		if err != nil && ctx.Err() != nil && l.isInForce(body) { // this process may have had no turn for a while
+		if err != nil && ctx.Err() != nil && l.isInForce(body) { // this process may not have been scheduled for a while
 			return nil
 		}
 		return err
 	}, nil
+}
+
+// maxInline is for how many addresses Learn asks the kernel itself, while its caller waits.
+const maxInline = 8
+
+// besideAgent returns what knows the datapath while an agent is there that writes it, else nil.
+func (l *LearnRouter) besideAgent() *offline.Writer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.agent == nil {
+		return nil
+	}
+	return l.local
 }
 
 func (l *LearnRouter) isInForce(body learnRequest) bool {

@@ -91,18 +91,18 @@ func connect(t *testing.T, s *Server, handle handler) *peer {
 	return p
 }
 
-func greeting() hello { return hello{Oldest: oldestProtocol, Newest: newestProtocol} }
+func newHello() hello { return hello{Oldest: oldestProtocol, Newest: newestProtocol} }
 
-func (p *peer) greet(t *testing.T) {
+func (p *peer) sayHello(t *testing.T) {
 	t.Helper()
-	if _, err := p.call(t.Context(), methodHello, greeting(), nil); err != nil {
+	if _, err := p.call(t.Context(), methodHello, newHello(), nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (p *peer) takeOver(t *testing.T) {
 	t.Helper()
-	files, err := p.call(t.Context(), methodTakeOver, greeting(), nil)
+	files, err := p.call(t.Context(), methodTakeOver, newHello(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,11 +120,11 @@ func TestTakeOverAborted(t *testing.T) {
 	s, _ := newServer(t, t.TempDir())
 	s.start(t)
 	agent := connect(t, s, refuse)
-	agent.greet(t)
+	agent.sayHello(t)
 	next := connect(t, s, refuse)
 	next.takeOver(t)
 	_ = next.wire.close()
-	connect(t, s, refuse).greet(t) // when this one accepts again
+	connect(t, s, refuse).sayHello(t) // when this one accepts again
 	testutil.Eventually(t, func() error {
 		if n := s.agentCount(); n != 1 {
 			return errors.New("the agent's old connection is kept")
@@ -143,7 +143,7 @@ func TestTakeOverSilent(t *testing.T) {
 	s.start(t)
 	next := connect(t, s, refuse)
 	next.takeOver(t)
-	connect(t, s, refuse).greet(t)
+	connect(t, s, refuse).sayHello(t)
 	if _, err := next.call(t.Context(), methodServing, nil, nil); err == nil || errors.Is(err, errPeerGone) {
 		t.Errorf("it serves when the previous one has gone on: %v, want an error of that", err)
 	}
@@ -160,7 +160,7 @@ func TestUpdateWhileHandingOver(t *testing.T) {
 	s, _ := newServer(t, t.TempDir())
 	s.start(t)
 	agent := connect(t, s, refuse)
-	agent.greet(t)
+	agent.sayHello(t)
 	connect(t, s, refuse).takeOver(t)
 	if _, err := agent.call(t.Context(), methodRules, snapshot{Version: 7}, nil); err == nil {
 		t.Error("rules are confirmed that the next proxy does not have")
@@ -184,7 +184,7 @@ func TestTakeOver(t *testing.T) {
 		}
 		return nil
 	})
-	connect(t, next, refuse).greet(t)
+	connect(t, next, refuse).sayHello(t)
 }
 
 // TestStartWhilePreviousStops: the next proxy does not wait for requests of one that was told to stop.
@@ -212,7 +212,7 @@ func TestStartWhilePreviousStops(t *testing.T) {
 	next.start(t)
 	previous.serving.Done()
 	<-stopped
-	connect(t, next, refuse).greet(t)
+	connect(t, next, refuse).sayHello(t)
 }
 
 // TestJournalOpensLate: an agent that has taken names before the journal was open, as another process had it, hears of them then.
@@ -234,7 +234,7 @@ func TestJournalOpensLate(t *testing.T) {
 		}
 		return nil, nil, nil
 	})
-	agent.greet(t)
+	agent.sayHello(t)
 	take := func() (names []names.Lookup) {
 		t.Helper()
 		var all journalContents
