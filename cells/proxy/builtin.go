@@ -174,7 +174,10 @@ func (b *BuiltIn) Drain(ctx context.Context) {
 	b.until = time.Now()
 	b.mu.Unlock()
 	cut, err := finish(ctx, list)
-	b.log.Info("connections were drained", "ended", len(list)-cut, "cut", cut, "error", err)
+	b.log.Info("connections were drained", "ended", len(list)-cut, "cut", cut)
+	if err != nil {
+		b.log.Warn("connections that were cut have not ended yet", "error", err)
+	}
 }
 
 // afterDrain is how long requests may take that were begun while others were drained.
@@ -196,11 +199,6 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	}
 	b.reading.Wait()
 	b.admitted.Wait()
-	answered := make(chan struct{})
-	go func() {
-		b.dns.Wait()
-		close(answered)
-	}()
 	began := time.Now()
 	if n := b.sessions.count(); n > 0 {
 		b.log.Info("connections are drained, and new ones wait for the next proxy", "connections", n, "timeout", within)
@@ -212,6 +210,11 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	if !until.IsZero() {
 		queries -= time.Since(began)
 	}
+	answered := make(chan struct{})
+	go func() {
+		b.dns.Wait()
+		close(answered)
+	}()
 	select {
 	case <-answered:
 	case <-time.After(queries):
