@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/manifest"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/oracle"
 	"porin.dev/porin/cells/policy/policymap"
-	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/proxy/offline"
 )
 

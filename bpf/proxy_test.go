@@ -71,7 +71,7 @@ func TestRedirect(t *testing.T) {
 			wantVerdict(t, "a segment that does not belong to a connection of the proxy", arrives(ack), deliver)
 			p.wantDrops(t, p.server, abi.DropProxy, 1)
 			from := p.redirectOf(t, p.client.ip4)
-			if from.Source.IP() != p.client.ip4 || from.Id != p.client.id || from.SentHere != 0 || from.Generation != 1 {
+			if from.Source.IP() != p.client.ip4 || from.Id != p.client.id || from.FromNode != 0 || from.Generation != 1 {
 				t.Errorf("the proxy is told of %+v, want the client", from)
 			}
 			if n := len(p.connections(t)); n != 1 {
@@ -116,7 +116,7 @@ func TestRedirectFromOutside(t *testing.T) {
 	p.proxyLink(t)
 	p.cilium(t, "get", "{endpointSelector: {matchLabels: {app: server}}, ingress: [{toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{}]}}]}]}")
 	wantVerdict(t, "from outside", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, p.down(outsider, syn)), deliver)
-	if from := p.redirectOf(t, outsider); from.Source.IP() != outsider || from.Id != 0 || from.SentHere != 0 {
+	if from := p.redirectOf(t, outsider); from.Source.IP() != outsider || from.Id != 0 || from.FromNode != 0 {
 		t.Errorf("the proxy is told of %+v, want the outsider", from)
 	}
 	wantVerdict(t, "from outside, as a pod of this node", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, p.down(p.client.ip4, syn)), deliver)

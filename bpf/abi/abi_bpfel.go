@@ -289,7 +289,7 @@ type cAbi struct {
 		}
 		Generation uint32
 		Id         uint16
-		SentHere   uint8
+		FromNode   uint8
 		ToNode     uint8
 		Turn       uint32
 		Pad        uint32
@@ -543,7 +543,7 @@ type cRedirect struct {
 	Source     cAddr
 	Generation uint32
 	Id         uint16
-	SentHere   uint8
+	FromNode   uint8
 	ToNode     uint8
 	Turn       uint32
 	Pad        uint32

@@ -190,10 +190,10 @@ static __always_inline enum drop_reason decide_egress(__u32 id, const struct add
 }
 
 /*
- * decide_ingress: may the address open a connection to the pod? sent_here says that the node itself has sent the
+ * decide_ingress: may the address open a connection to the pod? from_node says that the node itself has sent the
  * packet. If it has only forwarded it, an address of the node counts as one from outside. DROP_PROXY is that it may by way of the proxy.
  */
-static __always_inline enum drop_reason decide_ingress(__u32 id, const struct addr *from, _Bool sent_here, __u8 protocol, __be16 port)
+static __always_inline enum drop_reason decide_ingress(__u32 id, const struct addr *from, _Bool from_node, __u8 protocol, __be16 port)
 {
 	const struct policy *p = policy_of(id);
 	__u32 copy = policy_copy(), table, class;
@@ -206,7 +206,7 @@ static __always_inline enum drop_reason decide_ingress(__u32 id, const struct ad
 	if (!table)
 		return DROP_NONE;
 	class = class_of(from, copy);
-	if (class & CLASS_HOST && !sent_here)
+	if (class & CLASS_HOST && !from_node)
 		class = CLASS_WORLD;
 	reason = decided(table_verdict(table, class, protocol, port), class, DROP_POLICY_INGRESS);
 	if (!reason && class & CLASS_UNMANAGED) {

@@ -81,7 +81,7 @@ __noinline int goes_to_proxy(struct __sk_buff *ctx, const struct connection_key 
  */
 __noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id, __u32 receiver)
 {
-	struct redirect from = { .id = id, .generation = slot_generation(id), .sent_here = !ctx->ingress_ifindex };
+	struct redirect from = { .id = id, .generation = slot_generation(id), .from_node = !ctx->ingress_ifindex };
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct connection_key real = {};
 	struct redirect_key key = {};

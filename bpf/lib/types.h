@@ -272,7 +272,7 @@ struct redirect {
 	struct addr source; /* the address before the node translated it; all zero if it is not to be believed */
 	__u32 generation;   /* slot.generation of the pod */
 	__u16 id;	    /* of the pod, if it is of this node, else 0 */
-	__u8 sent_here;	    /* the node has sent the packet itself */
+	__u8 from_node;	    /* the node has sent the packet itself */
 	__u8 to_node;	    /* the server's address is the node's own */
 	__u32 turn;	    /* redirect_turn.turn of the entry of the map redirect_turns that has the key */
 	__u32 pad;

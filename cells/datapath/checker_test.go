@@ -49,7 +49,9 @@ func TestExamineBrokenEndpoint(t *testing.T) {
 			}
 			repairAll(t, findings)
 			c.wantHealthy(t)
-			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
+			testutil.Eventually(t, func() error { // a link that was down passes packets a moment after it is up
+				return pingWithin(time.Second, a.Namespace, b.endpoint.Addresses.IPv4)
+			})
 		})
 	}
 }

@@ -147,7 +147,7 @@ func (x *Enforcer) Verdict(q policy.Question) (uint32, error) {
 	if q.Direction == model.Egress {
 		return x.maps.Egress(q.Local.ID, q.Peer, q.Protocol, q.Port)
 	}
-	return x.maps.Ingress(q.Local.ID, q.Peer, q.SentHere, q.Protocol, q.Port)
+	return x.maps.Ingress(q.Local.ID, q.Peer, q.FromNode, q.Protocol, q.Port)
 }
 
 // Layer7 implements [policy.Enforcer].

@@ -69,7 +69,7 @@ func (p *PinnedMaps) Verdict(q policy.Question) (value uint32, err error) {
 		if q.Direction == model.Egress {
 			value, err = maps.Egress(q.Local.ID, q.Peer, q.Protocol, q.Port)
 		} else {
-			value, err = maps.Ingress(q.Local.ID, q.Peer, q.SentHere, q.Protocol, q.Port)
+			value, err = maps.Ingress(q.Local.ID, q.Peer, q.FromNode, q.Protocol, q.Port)
 		}
 		return err
 	})

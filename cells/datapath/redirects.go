@@ -24,7 +24,7 @@ func (d *Datapath) Redirects() *Redirects { return &Redirects{&d.maps} }
 type Redirect struct {
 	Source   netip.Addr // before the node has translated it
 	Endpoint uint16     // ID of the endpoint of this node that it is; 0 for any other
-	SentHere bool       // the node itself has sent the first packet
+	FromNode bool       // the node itself has sent the first packet
 	ToNode   bool       // the server has an address of the node itself
 }
 
@@ -83,7 +83,7 @@ func (r *Redirects) Lookup(protocol uint8, client, server netip.AddrPort) (found
 		if value == (abi.Redirect{}) || value.Id != 0 && m.generation(value.Id) != value.Generation {
 			return ErrNotRedirected
 		}
-		found = Redirect{Source: value.Source.IP(), Endpoint: value.Id, SentHere: value.SentHere != 0, ToNode: value.ToNode != 0}
+		found = Redirect{Source: value.Source.IP(), Endpoint: value.Id, FromNode: value.FromNode != 0, ToNode: value.ToNode != 0}
 		if protocol == unix.IPPROTO_UDP { // a datagram that follows may be on its way
 			return nil
 		}

@@ -22,6 +22,7 @@ import (
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/deletionrecords"
 	"porin.dev/porin/internal/story"
+	"porin.dev/porin/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -363,12 +364,12 @@ func (w *world) until(ts *testscript.TestScript, args []string) error {
 
 // eventually asks until the answer is yes, or for ten seconds.
 func eventually(yes func() bool) bool {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if yes() {
-			return true
+	return testutil.Poll(10*time.Second, func() error {
+		if !yes() {
+			return errors.New("not yet")
 		}
-	}
-	return false
+		return nil
+	}) == nil
 }
 
 func waitFor(t *testing.T, yes func() bool) {

@@ -18,7 +18,7 @@ import (
 )
 
 // Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View] and a [Learner]. It takes an [Enforcer], a [Proxy], a [RemoteSource],
-// [Connections] and a [NameKeeper] if there are.
+// [Connections] and a [NameExchange] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -49,11 +49,11 @@ type params struct {
 	Log       *slog.Logger
 	Addresses nodeaddr.Source
 	Names     *Names
-	Enforcer  Enforcer        `optional:"true"`
-	Proxy     Proxy           `optional:"true"`
-	Remote    RemoteSource    `optional:"true"`
-	Open      OpenConnections `optional:"true"`
-	Keeper    NameKeeper      `optional:"true"`
+	Enforcer  Enforcer         `optional:"true"`
+	Proxy     Proxy            `optional:"true"`
+	Remote    RemoteSource     `optional:"true"`
+	Closer    ConnectionCloser `optional:"true"`
+	Exchange  NameExchange     `optional:"true"`
 }
 
 type namesParams struct {
@@ -72,11 +72,11 @@ type follower struct{ *nodeaddr.Follower }
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *View, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Names, p.Log)
-	if p.Open != nil {
-		q.CloseWith(p.Open)
+	if p.Closer != nil {
+		q.CloseWith(p.Closer)
 	}
-	if p.Keeper != nil {
-		q.KeepNamesWith(p.Keeper)
+	if p.Exchange != nil {
+		q.ExchangeNamesWith(p.Exchange)
 	}
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}

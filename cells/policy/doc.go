@@ -21,5 +21,6 @@
 //   - Whoever compares the kernel with the engine does so when nothing is being written.
 //   - Policies outlive the agent and the boot. An agent that cannot read them does not start.
 //
-// The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine (verdicts).
+// The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine (verdicts),
+// dnsname (names and patterns of DNS), names (which addresses names have).
 package policy

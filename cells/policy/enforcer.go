@@ -46,7 +46,7 @@ type Question struct {
 	Local     Local
 	Direction model.Direction
 	Peer      netip.Addr // the other end
-	SentHere  bool       // the other end is this node, which has begun the connection itself
+	FromNode  bool       // the other end is this node, which has begun the connection itself
 	Protocol  model.Protocol
 	Port      uint16
 }

@@ -66,7 +66,7 @@ func (v *View) explainHeld(x *Explanation, protocol model.Protocol, port uint16)
 	}
 	if x.ToUnknown {
 		x.Ingress, x.Datapath.Ingress = v.decideHeld(x, Question{
-			Local: localOf(x.ToEndpoint), Direction: model.Ingress, Peer: x.From.Address, SentHere: x.From.Kind == model.Host, Protocol: protocol, Port: port,
+			Local: localOf(x.ToEndpoint), Direction: model.Ingress, Peer: x.From.Address, FromNode: x.From.Kind == model.Host, Protocol: protocol, Port: port,
 		})
 	}
 	x.Allowed = x.Egress.Allowed && x.Ingress.Allowed
@@ -153,7 +153,7 @@ func (v *View) askKernel(verdict engine.Verdict, protocol model.Protocol, port u
 		d.Egress = ask(Question{Local: from, Direction: model.Egress, Peer: verdict.To.Address})
 	}
 	if toLocal {
-		d.Ingress = ask(Question{Local: to, Direction: model.Ingress, Peer: verdict.From.Address, SentHere: verdict.From.Kind == model.Host})
+		d.Ingress = ask(Question{Local: to, Direction: model.Ingress, Peer: verdict.From.Address, FromNode: verdict.From.Kind == model.Host})
 	}
 	return d
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 )
 
 // NameClasses tells a proxy which class to write for an address outside of the cluster that a name gets while no agent runs: the one with the blocks of the address's class, and
@@ -34,25 +34,26 @@ type NameClass struct {
 	Rules  []int          `json:"rules,omitempty"`  // by which names select the addresses: indexes of rules, sorted
 }
 
-// NameKeeper is for a proxy that learns names while no agent is there.
-type NameKeeper interface {
-	// TakeNames is called before the first write of policies, and after [Enforcer.AcquireLock]: what a proxy has learned until then is given to [Names.Replay]. It returns soon after ctx ends.
-	TakeNames(ctx context.Context)
-	// KeepNames is called before the datapath has the revision, while it has the one in force. Both may be needed, and no other one. It may be called from one goroutine at a
-	// time, and policies wait for it.
-	KeepNames(c NameClasses, inForce uint32)
+// NameExchange connects the agent with a proxy that learns names while no agent is there.
+type NameExchange interface {
+	// ImportNames gives what a proxy has learned until then to [Names.Replay]. It is called after [Enforcer.AcquireLock], and before the first write of policies. It returns
+	// soon after ctx ends.
+	ImportNames(ctx context.Context)
+	// PublishClasses tells a proxy the classes of a revision, before the datapath has that. The classes of the revision inForce are still needed, those of others are not. It
+	// is called from one goroutine at a time, and policies wait for it.
+	PublishClasses(c NameClasses, inForce uint32)
 }
 
-// noKeeper is for a proxy that ends with the agent.
-type noKeeper struct{}
+// noExchange is for a proxy that ends with the agent.
+type noExchange struct{}
 
-func (noKeeper) TakeNames(context.Context) {}
+func (noExchange) ImportNames(context.Context) {}
 
-func (noKeeper) KeepNames(NameClasses, uint32) {}
+func (noExchange) PublishClasses(NameClasses, uint32) {}
 
-// KeepNamesWith has a keeper get what is reserved for names. It is for a start, before [Queue.Start].
-func (q *Queue) KeepNamesWith(k NameKeeper) {
-	q.keeper = k
+// ExchangeNamesWith has a proxy be told what is reserved for names, and asked what it has learned. It is for a start, before [Queue.Start].
+func (q *Queue) ExchangeNamesWith(x NameExchange) {
+	q.exchange = x
 	q.enforcer.OnRevision(func(inForce, next uint32) {
 		n := NameClasses{Revision: next}
 		rules, classes := q.view.engine.NameClasses()
@@ -62,7 +63,7 @@ func (q *Queue) KeepNamesWith(k NameKeeper) {
 		for _, c := range classes {
 			n.Classes = append(n.Classes, NameClass(c))
 		}
-		k.KeepNames(n, inForce)
+		x.PublishClasses(n, inForce)
 	})
 }
 

@@ -57,23 +57,23 @@ func TestNameSetsOfNames(t *testing.T) {
 	}
 }
 
-// keeper is a [NameKeeper] that notes what it gets.
-type keeper struct{ kept []NameClasses }
+// exchange is a [NameExchange] that notes what it gets.
+type exchange struct{ kept []NameClasses }
 
-func (k *keeper) TakeNames(context.Context) {}
+func (k *exchange) ImportNames(context.Context) {}
 
-func (k *keeper) KeepNames(c NameClasses, inForce uint32) {
+func (k *exchange) PublishClasses(c NameClasses, inForce uint32) {
 	if n := len(k.kept); n > 0 && k.kept[n-1].Revision != inForce {
 		c = NameClasses{} // which no test wants
 	}
 	k.kept = append(k.kept, c)
 }
 
-// TestKeepNames: the classes are kept before each revision of the datapath, and only when they may be others.
-func TestKeepNames(t *testing.T) {
+// TestPublishClasses: the classes are kept before each revision of the datapath, and only when they may be others.
+func TestPublishClasses(t *testing.T) {
 	n := startNode(t, "", newFakeKernel())
-	k := &keeper{}
-	n.queue.KeepNamesWith(k)
+	k := &exchange{}
+	n.queue.ExchangeNamesWith(k)
 	n.prune(t)
 	web := pod(1, "web")
 	n.attach(t, web)

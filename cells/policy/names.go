@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/turns"
 )
 
 // Learner is told which addresses names have: what a DNS proxy calls with each answer.
@@ -82,7 +83,7 @@ type Names struct {
 	count      map[netip.Addr]int                        // of the rules in told that have an address
 	taken      uint64                                    // the revision of known
 
-	turns [64]sync.Mutex // of endpoints that learn
+	turns *turns.Turns // of endpoints that learn
 
 	hasRoom atomic.Bool                               // leftOut is empty; read without the lock
 	mu      sync.Mutex                                // guards the field below
@@ -94,7 +95,7 @@ var _ Learner = (*Names)(nil)
 // NewNames returns what a [Queue] is to have. Without connections, an address goes when its TTL has ended.
 func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	n := &Names{
-		log: log, room: maxDomainAddresses, changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
+		log: log, room: maxDomainAddresses, turns: turns.New(), changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
 		told: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
 	}
 	if cfg.Dir != "" {
@@ -133,12 +134,21 @@ func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address)
 	return func(ctx context.Context) error { return n.learn(ctx, endpoint, name, addresses) }, nil
 }
 
-// learn returns when the addresses are in the datapath. One endpoint learns at a time: one that asks for much does not keep others waiting.
+// manyAddresses is from how many addresses on an answer keeps others of its endpoint waiting until it is in the datapath.
+const manyAddresses = 16
+
+// learn returns when the addresses are in the datapath. One endpoint learns at a time: one that asks for much keeps nobody else waiting for longer than one of its answers.
 func (n *Names) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
-	turn := &n.turns[endpoint%uint16(len(n.turns))]
-	turn.Lock()
+	end, err := n.turns.Begin(ctx, endpoint)
+	if err != nil {
+		return fmt.Errorf("learn %s: %w", name, err)
+	}
+	end = sync.OnceFunc(end)
+	defer end()
 	revision := n.known.Learn(endpoint, name, addresses)
-	turn.Unlock()
+	if len(addresses) < manyAddresses {
+		end()
+	}
 	if !n.known.InForce(revision) {
 		n.changed()
 		if err := n.known.Wait(ctx, revision); err != nil {

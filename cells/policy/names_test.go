@@ -14,11 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
+
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/supervisor"
 )
 
@@ -163,6 +165,25 @@ func TestNamesRefusedPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.reaches(t, web, "at last", []string{"192.0.2.1", "192.0.2.2"}, "192.0.2.1", "192.0.2.2")
+}
+
+// TestNamesMetrics counts addresses that no name may have, such as a pod's.
+func TestNamesMetrics(t *testing.T) {
+	n := servingNode(t, "")
+	web, other := pod(1, "web"), pod(2, "other")
+	n.attach(t, web)
+	n.attach(t, other)
+	n.put(t, webTo("names", "www.example"))
+	if err := n.learn(t, web, "www.example", "192.0.2.1", other.Addresses.IPv4.String(), "127.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	const name = "porin_policy_name_addresses_dropped_total"
+	c := newCollector(n.queue.View(), n.queue.names)
+	text := strings.Split(c.namesDropped.String(), `"`)
+	want := fmt.Sprintf("# HELP %[1]s %[2]s\n# TYPE %[1]s counter\n%[1]s{reason=\"answer-limit\"} 0\n%[1]s{reason=\"endpoint-limit\"} 0\n%[1]s{reason=\"name-limit\"} 0\n%[1]s{reason=\"protected\"} 2\n", name, text[3])
+	if err := promtest.CollectAndCompare(c, strings.NewReader(want), name); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestNamesLimit: an address that there is no room for is not in force, and who asks for it hears so, until there is room.

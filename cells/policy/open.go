@@ -7,33 +7,33 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// OpenConnections closes what would go on past the [Proxy], or be reset by it, when layer 7 rules come.
-type OpenConnections interface {
-	// Close closes the endpoints' connections of TCP for which affects says so and that do not go through the proxy already. The rules are not in force yet. It returns soon, whatever happens: changes of
+// ConnectionCloser closes what would go on past the [Proxy], or be reset by it, when layer 7 rules come.
+type ConnectionCloser interface {
+	// Close closes the endpoints' connections of TCP that gain rules by effectOf and do not go through the proxy already. The rules are not in force yet. It returns soon, whatever happens: changes of
 	// policies wait. What escapes, the proxy resets.
-	Close(locals []Local, affects Affects)
+	Close(locals []Local, effectOf Layer7Effect)
 }
 
-// Affects says whether a connection gets layer 7 rules: who has opened it, and to where, as after the node's translation.
-type Affects func(from, to netip.Addr, port uint16) Effect
+// Layer7Effect returns what the next write does to a connection: from who has opened it, and to where, as after the node's translation.
+type Layer7Effect func(from, to netip.Addr, port uint16) ConnectionEffect
 
-// Effect is what layer 7 rules that come do to an open connection.
-type Effect int
+// ConnectionEffect is what layer 7 rules that come do to an open connection.
+type ConnectionEffect int
 
-// The effects. One to an address of the node itself cannot go on past the proxy.
+// The effects. A connection to an address of the node itself cannot go on past the proxy.
 const (
-	Unaffected Effect = iota
-	Affected
-	AffectedToNode
+	EffectNone             ConnectionEffect = iota // it goes on as it is
+	EffectGainsRules                               // it gets layer 7 rules
+	EffectGainsRulesAtNode                         // it gets layer 7 rules, and is to an address of the node itself
 )
 
 // keepOpen is for a program that closes none.
 type keepOpen struct{}
 
-func (keepOpen) Close([]Local, Affects) {}
+func (keepOpen) Close([]Local, Layer7Effect) {}
 
 // CloseWith has open connections closed when layer 7 rules for them come. It is called before Start.
-func (q *Queue) CloseWith(open OpenConnections) { q.openConnections = open }
+func (q *Queue) CloseWith(open ConnectionCloser) { q.closer = open }
 
 // numbers are those of the layer 7 rules in an endpoint's rows.
 type numbers map[uint32]bool
@@ -64,7 +64,7 @@ func (q *Queue) closeOpen() map[string]numbers {
 		}
 	}
 	if len(gained) > 0 {
-		q.openConnections.Close(gained, q.getsLayer7)
+		q.closer.Close(gained, q.layer7Effect)
 	}
 	return now
 }
@@ -94,12 +94,12 @@ func hasMore(now, before numbers) bool {
 	return false
 }
 
-// getsLayer7 says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is unaffected. It
+// layer7Effect says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not affected. It
 // expects the turn.
-func (q *Queue) getsLayer7(from, to netip.Addr, port uint16) Effect {
+func (q *Queue) layer7Effect(from, to netip.Addr, port uint16) ConnectionEffect {
 	v := q.view.engine.Evaluate(from, to, model.TCP, port)
 	if !v.Allowed || v.Egress.Layer7 == nil && v.Ingress.Layer7 == nil {
-		return Unaffected
+		return EffectNone
 	}
 	isAllowed := func(question Question) bool {
 		question.Protocol, question.Port = model.TCP, port
@@ -107,13 +107,13 @@ func (q *Queue) getsLayer7(from, to netip.Addr, port uint16) Effect {
 		return err == nil && value == engine.ValueAllow
 	}
 	if local, ok := q.view.locals[v.From.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Egress, Peer: to}) {
-		return Unaffected
+		return EffectNone
 	}
-	if local, ok := q.view.locals[v.To.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Ingress, Peer: from, SentHere: v.From.Kind == model.Host}) {
-		return Unaffected
+	if local, ok := q.view.locals[v.To.Endpoint]; ok && !isAllowed(Question{Local: local, Direction: model.Ingress, Peer: from, FromNode: v.From.Kind == model.Host}) {
+		return EffectNone
 	}
 	if v.To.Kind == model.Host {
-		return AffectedToNode
+		return EffectGainsRulesAtNode
 	}
-	return Affected
+	return EffectGainsRules
 }

@@ -474,15 +474,15 @@ func TestNoProxy(t *testing.T) {
 	n.wantsPath(t, proxy, client, web, "anything", "with a policy without layer 7 rules")
 }
 
-// recordedClose is an [OpenConnections] that asks about connections.
+// recordedClose is a [ConnectionCloser] that asks about connections.
 type recordedClose struct {
-	ask   func(affects Affects)
+	ask   func(effectOf Layer7Effect)
 	calls [][]Local
 }
 
-func (r *recordedClose) Close(locals []Local, affects Affects) {
+func (r *recordedClose) Close(locals []Local, effectOf Layer7Effect) {
 	r.calls = append(r.calls, locals)
-	r.ask(affects)
+	r.ask(effectOf)
 }
 
 // TestOpenConnections has connections closed when rules come for an endpoint that was there: those that were allowed, and need the proxy now.
@@ -491,10 +491,10 @@ func TestOpenConnections(t *testing.T) {
 		n := l7node(t, newFakeProxy(), t.TempDir())
 		web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
 		var affected []string
-		recorded := &recordedClose{ask: func(affects Affects) {
+		recorded := &recordedClose{ask: func(effectOf Layer7Effect) {
 			for _, from := range []endpoint.Endpoint{client, other} {
 				for _, port := range []uint16{80, 81} {
-					if affects(from.Addresses.IPv4, web.Addresses.IPv4, port) == Affected {
+					if effectOf(from.Addresses.IPv4, web.Addresses.IPv4, port) == EffectGainsRules {
 						affected = append(affected, fmt.Sprint(from.Spec.Pod.Name, " ", port))
 					}
 				}

@@ -27,19 +27,19 @@ var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 // makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. Rows have layer 7 rules only when the [Proxy] has them.
 // Its methods may be called concurrently.
 type Queue struct {
-	log             *slog.Logger
-	enforcer        Enforcer
-	view            *View
-	layer7          *layer7
-	names           *Names
-	openConnections OpenConnections // before layer 7 rules come
-	keeper          NameKeeper
-	locked          atomic.Bool // nobody else writes what the enforcer writes
-	task            *task.Task
-	lockTask        *task.Task
-	opened          chan struct{} // closed when everything is restored: nothing is written before
-	open            sync.Once
-	remote          <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
+	log      *slog.Logger
+	enforcer Enforcer
+	view     *View
+	layer7   *layer7
+	names    *Names
+	closer   ConnectionCloser // before layer 7 rules come
+	exchange NameExchange
+	locked   atomic.Bool // nobody else writes what the enforcer writes
+	task     *task.Task
+	lockTask *task.Task
+	opened   chan struct{} // closed when everything is restored: nothing is written before
+	open     sync.Once
+	remote   <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
 
 	mu      sync.Mutex // guards the field below
 	waiting []*request
@@ -72,7 +72,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, openConnections: keepOpen{}, keeper: noKeeper{},
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, closer: keepOpen{}, exchange: noExchange{},
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
@@ -125,7 +125,7 @@ func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
 	q.acquireLock(ctx)
-	q.takeNames(ctx)
+	q.importNames(ctx)
 	q.open.Do(func() { close(q.opened) })
 	if !q.locked.Load() {
 		q.lockTask.Trigger()
@@ -163,13 +163,13 @@ func (q *Queue) lockRound(ctx context.Context) error {
 	return nil
 }
 
-// takeNamesTimeout is how long the first write waits for a proxy that does not say what it has learned.
-const takeNamesTimeout = time.Second
+// importNamesTimeout is how long the first write waits for a proxy that does not say what it has learned.
+const importNamesTimeout = time.Second
 
-func (q *Queue) takeNames(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, takeNamesTimeout)
+func (q *Queue) importNames(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, importNamesTimeout)
 	defer cancel()
-	q.keeper.TakeNames(ctx)
+	q.exchange.ImportNames(ctx)
 }
 
 func (q *Queue) isOpen() bool {

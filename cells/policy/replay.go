@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 )
 
 // Replay adds what a proxy has learned while no agent was there, with the times until which it is valid, for endpoints that are still there. Before the first write of

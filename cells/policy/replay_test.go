@@ -10,7 +10,7 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/policy/engine"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 )
 
 func lookupOf(ep endpoint.Endpoint, name string, until time.Time, addresses ...string) names.Lookup {

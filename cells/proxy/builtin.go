@@ -89,7 +89,7 @@ func (b *BuiltIn) Changed() {
 	}
 }
 
-// CloseEndpoint implements [Closer].
+// CloseEndpoint implements [EndpointCloser].
 func (b *BuiltIn) CloseEndpoint(ctx context.Context, id uint16) error {
 	return end(ctx, b.sessions.list(func(s *session) bool { return s.hasEndpoint(id) }), errRemoved)
 }

@@ -34,7 +34,7 @@ func module(cfg Config, listener ...fx.Option) fx.Option {
 		fx.Provide(newRedirect, fx.Private),
 		fx.Options(listener...),
 		fx.Provide(newStarted),
-		fx.Provide(func(p *Proxy) (policy.Proxy, Closer) { return p, p }, NewStep),
+		fx.Provide(func(p *Proxy) (policy.Proxy, EndpointCloser) { return p, p }, NewStep),
 		doctor.Check(newChecker),
 		supervisor.Tasks(newFollowTask),
 		supervisor.Tasks(newRemoveTask),

@@ -128,7 +128,7 @@ func (c *connection) checkReceiver() error {
 // verdict returns the rules of one end, nil if it has none.
 func (c *connection) verdict(direction model.Direction, id uint16, peer netip.Addr) (*ruleSet, error) {
 	value, err := c.kernel.Verdict(policy.Question{
-		Local: policy.Local{ID: id}, Direction: direction, Peer: peer, SentHere: c.opener.SentHere, Protocol: c.protocol, Port: c.server.Port(),
+		Local: policy.Local{ID: id}, Direction: direction, Peer: peer, FromNode: c.opener.FromNode, Protocol: c.protocol, Port: c.server.Port(),
 	})
 	switch {
 	case err != nil:

@@ -2,10 +2,17 @@
 //
 //	policy.Queue --> [Proxy]: rules by number          datapath: rows with these numbers, which have packets go to porin-l7
 //	                    |                                   |
-//	                 [Listener] <-- redirect.Listeners <----'
-//	                    | [BuiltIn] has accepted: the socket's own address is the real destination
+//	                 [Listener] <-- redirect.Listeners <----'  TCP and UDP
+//	                    |
+//	                 [BuiltIn]: the socket's own address, or the datagram's, is the real destination
+//	                    |
 //	                    v
-//	                 connection: who has opened it, and what the rows say (Kernel) --> httpproxy.Session --> redirect.Dial
+//	                 connection: who has opened it, and what the rows say ([Kernel]) --> HTTP or DNS, as its rules are for
+//	                    |
+//	                    |-- TCP, HTTP --> httpproxy.Session, http2proxy.Session --> redirect.Dial --> the server
+//	                    |-- TCP, DNS  --> dnsproxy.Handler                      --> redirect.Dial --> the server
+//	                    '-- UDP, DNS  --> dnsproxy.Handler                      --> redirect.UDPLoop --> the server
+//	                                          '-- answers --> policy.Learner: addresses of names, before the pod has them
 //
 // What it promises:
 //
@@ -14,6 +21,17 @@
 //   - Without rules under a number, for an endpoint that is gone, and for a connection of which it is not known who has opened it,
 //     nothing passes.
 //   - The way into the proxy exists while there are layer 7 rules. An endpoint's connections end before its policy goes.
+//
+// Its packages:
+//
+//   - redirect: the way of packets into the proxy, its sockets, and connections to servers
+//   - httpproxy, http2proxy: the protocols, and rules for HTTP; bufconn and watchdog are what both have of a connection
+//   - dnsproxy: the protocol; what names have is package policy/names
+//   - quota: what each endpoint may have of all that there is room for
+//   - mapkernel: the [Kernel] of the datapath's maps
+//   - established: closes connections that are open when rules for them come
+//   - control: connects an agent with a proxy in a process of its own, which has offline learn names while no agent is there
+//   - proxytest: what tests of the protocols have in common
 //
 // [Step] is the part in an endpoint's life; what the proxy needs of the datapath is [Kernel]. Another listener takes the place of the built-in one with [ModuleWith].
 package proxy

@@ -260,7 +260,7 @@ func (e *envoy) row(conn net.Conn) (uint32, error) {
 	}
 	e.mu.Unlock()
 	return e.kernel.Verdict(policy.Question{
-		Local: policy.Local{ID: receiver}, Direction: model.Ingress, Peer: opener.Source, SentHere: opener.SentHere, Protocol: model.TCP, Port: server.Port(),
+		Local: policy.Local{ID: receiver}, Direction: model.Ingress, Peer: opener.Source, FromNode: opener.FromNode, Protocol: model.TCP, Port: server.Port(),
 	})
 }
 

@@ -15,5 +15,5 @@ func (p *Proxy) HandOver() (redirect.Handover, error) { return p.redirect.HandOv
 // Repair has the way into the proxy be as it should, such as after an agent has made its maps anew. It does nothing unless the way is open.
 func (p *Proxy) Repair() error { return p.redirect.Repair() }
 
-// Resume takes HandOver back.
-func (p *Proxy) Resume() error { return p.redirect.Resume() }
+// AbortHandover takes HandOver back.
+func (p *Proxy) AbortHandover() error { return p.redirect.AbortHandover() }

@@ -28,7 +28,7 @@ type Kernel interface {
 type Opener struct {
 	Source   netip.Addr // before the node has translated it
 	Endpoint uint16     // ID of the endpoint of this node that it is; 0 for any other
-	SentHere bool       // the node itself has sent it
+	FromNode bool       // the node itself has sent it
 	ToNode   bool       // the server has an address of the node itself
 }
 

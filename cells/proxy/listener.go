@@ -16,7 +16,7 @@ import (
 type Listener interface {
 	// The rules come before the first sockets. Prepare returns when they are acknowledged: only then rows have their numbers.
 	policy.Proxy
-	Closer
+	EndpointCloser
 	// Serve has it accept from the sockets, instead of former ones. It does not block: connections wait in the sockets. The proxy closes them when they are not needed any
 	// more, and before Stop; copies, as for another process ([redirect.Listeners.Sockets]), are the listener's to close. After an error it uses none of them.
 	Serve(sockets *redirect.Listeners) error

@@ -151,7 +151,7 @@ func (p *Proxy) Healthy() error { return p.Status().Err }
 // Changed implements [policy.Proxy].
 func (p *Proxy) Changed() { p.listener.Changed() }
 
-// CloseEndpoint implements [Closer].
+// CloseEndpoint implements [EndpointCloser].
 func (p *Proxy) CloseEndpoint(ctx context.Context, id uint16) error {
 	return p.listener.CloseEndpoint(ctx, id)
 }

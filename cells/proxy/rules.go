@@ -4,8 +4,8 @@ import (
 	"maps"
 	"sync"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/proxy/httpproxy"
 )
 

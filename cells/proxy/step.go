@@ -12,12 +12,12 @@ import (
 // Step is the proxy's [endpoint.Step]: it ends an endpoint's connections when it goes. It stands between those of policy and datapath, so
 // nothing is redirected any more by then.
 type Step struct {
-	proxy Closer
+	proxy EndpointCloser
 	log   *slog.Logger
 }
 
-// Closer ends an endpoint's connections through a proxy.
-type Closer interface {
+// EndpointCloser ends an endpoint's connections through a proxy.
+type EndpointCloser interface {
 	// CloseEndpoint returns when they have ended, or with an error soon after ctx ends. It may be called for an endpoint that has none.
 	CloseEndpoint(ctx context.Context, id uint16) error
 }
@@ -27,7 +27,7 @@ type Closer interface {
 const CloseTimeout = 2 * time.Second
 
 // NewStep returns the step.
-func NewStep(c Closer, log *slog.Logger) *Step { return &Step{proxy: c, log: log} }
+func NewStep(c EndpointCloser, log *slog.Logger) *Step { return &Step{proxy: c, log: log} }
 
 // Name is "proxy".
 func (s *Step) Name() string { return "proxy" }

@@ -45,6 +45,11 @@ func (r Rule) Equal(word uint32, data ...byte) Rule {
 	return r.With(&expr.Cmp{Op: expr.CmpOpEq, Register: Register(word), Data: data})
 }
 
+// NotEqual compares what is loaded.
+func (r Rule) NotEqual(word uint32, data ...byte) Rule {
+	return r.With(&expr.Cmp{Op: expr.CmpOpNeq, Register: Register(word), Data: data})
+}
+
 // Whether a lookup matches packets with an element, or those without.
 const (
 	In    = false

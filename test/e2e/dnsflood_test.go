@@ -130,3 +130,45 @@ func TestDNSFloodOfAddresses(t *testing.T) {
 		t.Errorf("another pod's queries by UDP: %d failed, median %v where TCP has %v", udpFailed, udp[len(udp)/2], tcp[len(tcp)/2])
 	}
 }
+
+// TestDNSFloodOfAddressesExternal is TestDNSFloodOfAddresses for porin-proxy, and for queries of the other pod whose answers have a new address each.
+func TestDNSFloodOfAddressesExternal(t *testing.T) {
+	n, _ := newExternal(t)
+	serveNames(t, n.d)
+	serveFlood(t, n.b, 240)
+	serveFlood(t, n.d, 1)
+	n.ciliumPolicy(`{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, c]}]}, egress: [` +
+		`{toPorts: [{ports: [{port: "5053", protocol: ANY}, {port: "5054", protocol: ANY}], rules: {dns: [{matchPattern: "*"}]}}]}, ` +
+		`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`)
+	measure := func(port uint16, within time.Duration) (took []time.Duration, failed int) {
+		for began := time.Now(); time.Since(began) < within; time.Sleep(10 * time.Millisecond) {
+			at := time.Now()
+			answer, err := n.c.resolveWithin(2*time.Second, "udp", n.d.at(false, port), "www.example.com.")
+			if err != nil || answer.Rcode != dns.RcodeSuccess {
+				failed++
+			}
+			took = append(took, time.Since(at))
+		}
+		slices.Sort(took)
+		return took, failed
+	}
+	report := func(what string, took []time.Duration, failed int) {
+		t.Logf("%s: %d queries, %d failed, median %v, 99%% %v", what, len(took), failed, took[len(took)/2], took[len(took)*99/100])
+	}
+	for _, port := range []uint16{dnsPort, floodDNSPort} {
+		took, failed := measure(port, 2*time.Second)
+		report("without the flood", took, failed)
+	}
+	stop := make(chan struct{})
+	answers, ended := flood(t, n.a, n.b.at(false, floodDNSPort), 250, stop)
+	known, knownFailed := measure(dnsPort, 3*time.Second)
+	other, otherFailed := measure(floodDNSPort, 3*time.Second)
+	close(stop)
+	<-ended
+	report("during the flood, a known address", known, knownFailed)
+	report("during the flood, new addresses", other, otherFailed)
+	t.Logf("the hostile pod had %d answers", answers.Load())
+	if knownFailed > len(known)/50 || otherFailed > len(other)/50 {
+		t.Errorf("another pod's queries: %d of %d for a known address failed, and %d of %d for new ones", knownFailed, len(known), otherFailed, len(other))
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy"
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/internal/boottime"
 )
 

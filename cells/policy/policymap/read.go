@@ -31,9 +31,9 @@ func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uin
 	})
 }
 
-// Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, sentHere says that the
+// Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, fromNode says that the
 // node has not forwarded it.
-func (m Maps) Ingress(id uint16, from netip.Addr, sentHere bool, protocol model.Protocol, port uint16) (uint32, error) {
+func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.Protocol, port uint16) (uint32, error) {
 	return m.undisturbed(id, func(p abi.Policy, copyNumber uint32) (uint32, error) {
 		if p.Ingress[copyNumber] == 0 {
 			return engine.ValueAllow, nil
@@ -42,7 +42,7 @@ func (m Maps) Ingress(id uint16, from netip.Addr, sentHere bool, protocol model.
 		if err != nil {
 			return engine.ValueDeny, err
 		}
-		if class&abi.ClassHost != 0 && !sentHere {
+		if class&abi.ClassHost != 0 && !fromNode {
 			class = abi.ClassWorld
 		}
 		return m.value(p.Ingress[copyNumber], class, protocol, port)

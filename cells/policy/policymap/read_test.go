@@ -150,9 +150,9 @@ func TestReadForwarded(t *testing.T) {
 	if err := policymap.New(m).Apply(e, &change, map[string]uint16{"pod0": 1}); err != nil {
 		t.Fatal(err)
 	}
-	for sentHere, want := range map[bool]bool{true: true, false: false} {
-		if got, err := m.Ingress(1, node, sentHere, model.TCP, 80); err != nil || got != engine.ValueDeny != want {
-			t.Errorf("from the node, sent here %t: value %d, %v; want it allowed: %t", sentHere, got, err, want)
+	for fromNode, want := range map[bool]bool{true: true, false: false} {
+		if got, err := m.Ingress(1, node, fromNode, model.TCP, 80); err != nil || got != engine.ValueDeny != want {
+			t.Errorf("from the node's address, by the node itself %t: value %d, %v; want it allowed: %t", fromNode, got, err, want)
 		}
 	}
 }

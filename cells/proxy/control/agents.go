@@ -18,8 +18,8 @@ import (
 	"porin.dev/porin/internal/version"
 )
 
-// greet makes an agent the current one.
-func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.File, error) {
+// handleHello makes an agent the current one.
+func (s *Server) handleHello(ctx context.Context, p *peer, m *message) (any, []*os.File, error) {
 	var h hello
 	if err := json.Unmarshal(m.Body, &h); err != nil {
 		return nil, nil, err
@@ -61,8 +61,8 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 	s.version = h.Rules.Version
 	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected anew
 	s.agents[p], s.current = struct{}{}, p
-	if !isClosed(s.greeted) {
-		close(s.greeted)
+	if !isClosed(s.agentConnected) {
+		close(s.agentConnected)
 	}
 	s.mu.Unlock()
 	for _, other := range before {
@@ -73,8 +73,8 @@ func (s *Server) greet(ctx context.Context, p *peer, m *message) (any, []*os.Fil
 		s.log.Error("the way into the proxy is not as it should be; it is tried again", "error", err)
 	}
 	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
-	s.give(p)
-	return welcome{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}, nil, nil
+	s.sendSockets(p)
+	return helloReply{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}, nil, nil
 }
 
 // errReplaced is for an agent that is to connect again, to the next proxy.
@@ -110,12 +110,12 @@ func (s *Server) listens(l *redirect.Listeners) {
 	agent := s.current
 	s.mu.Unlock()
 	if agent != nil {
-		s.give(agent)
+		s.sendSockets(agent)
 	}
 }
 
-// give has an agent hold copies of the sockets. It does not wait for that.
-func (s *Server) give(agent *peer) {
+// sendSockets has an agent hold copies of the sockets. It does not wait for that.
+func (s *Server) sendSockets(agent *peer) {
 	s.mu.Lock()
 	sockets := s.sockets
 	s.mu.Unlock()

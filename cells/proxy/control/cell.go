@@ -21,7 +21,7 @@ func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startClient, fx.Private),
-		fx.Provide(func(c *Client) (policy.Proxy, policy.NameKeeper, proxy.Closer) { return c, c, c }, proxy.NewStep),
+		fx.Provide(func(c *Client) (policy.Proxy, policy.NameExchange, proxy.EndpointCloser) { return c, c, c }, proxy.NewStep),
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Client).Task),
 		supervisor.Health(newReporter),
@@ -74,6 +74,7 @@ func ServerModule(cfg Config) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startServer, fx.Private),
+		metrics.Collect(NewNamesCollector),
 		fx.Invoke(func(*Server) {}),
 	)
 }

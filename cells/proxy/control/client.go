@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/proxy"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
 	"porin.dev/porin/internal/version"
@@ -24,8 +24,8 @@ var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected
 const (
 	firstDial = 20 * time.Millisecond // the pause after a dial that failed
 	lastDial  = time.Second
-	// greetTimeout bounds the first call, with which the proxy gets all rules.
-	greetTimeout = 10 * time.Second
+	// helloTimeout bounds the first call, with which the proxy gets all rules.
+	helloTimeout = 10 * time.Second
 	// learnTimeout bounds a call of the proxy, which has given it up by then.
 	learnTimeout = time.Second
 )
@@ -47,10 +47,10 @@ type Client struct {
 }
 
 var (
-	_ policy.Proxy = (*Client)(nil)
-	_ proxy.Closer = (*Client)(nil)
+	_ policy.Proxy         = (*Client)(nil)
+	_ proxy.EndpointCloser = (*Client)(nil)
 
-	_ policy.NameKeeper = (*Client)(nil)
+	_ policy.NameExchange = (*Client)(nil)
 )
 
 // Names learns what names have: see [policy.Names].
@@ -86,7 +86,7 @@ func (c *Client) Changed() {
 	}
 }
 
-// CloseEndpoint implements [proxy.Closer]. A proxy that ends takes its connections with it.
+// CloseEndpoint implements [proxy.EndpointCloser]. A proxy that ends takes its connections with it.
 func (c *Client) CloseEndpoint(ctx context.Context, id uint16) error {
 	all := c.conns.list()
 	errs := make([]error, len(all))
@@ -129,7 +129,7 @@ func (c *Client) run(ctx context.Context) error {
 			case <-ended:
 			case <-ctx.Done():
 			}
-			c.conns.leave(p)
+			c.conns.clearCurrent(p)
 			continue
 		}
 		select {
@@ -141,11 +141,11 @@ func (c *Client) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connect greets the proxy with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
+// connect says hello to the proxy, with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
 func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxyConn, ended <-chan struct{}, err error) {
-	greeting, cancel := context.WithTimeout(ctx, greetTimeout)
+	helloCtx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	conn, err := dial(greeting, c.cfg.Socket)
+	conn, err := dial(helloCtx, c.cfg.Socket)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 		c.conns.remove(p)
 		end()
 	})
-	p.sending <- struct{}{} // it gets rules with the greeting
+	p.sending <- struct{}{} // it gets rules with the hello
 	sent := sync.OnceFunc(func() { <-p.sending })
 	defer sent()
 	h := hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of(), Rules: c.rules.snapshot()}
@@ -170,8 +170,8 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	if h.Sockets, files, err = c.sockets.copies(); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	var w welcome
-	_, err = p.peer.call(greeting, methodHello, h, &w, files...)
+	var w helloReply
+	_, err = p.peer.call(helloCtx, methodHello, h, &w, files...)
 	closeFiles(files)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
@@ -179,7 +179,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	p.version, p.refused = h.Rules.Version, w.Rejected
 	sent()
 	c.conns.setCurrent(p, w)
-	c.takeNamesLater(p)
+	c.importNamesLater(p)
 	c.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(h.Rules.Rules))
 	if newer := c.rules.current(); newer > h.Rules.Version { // changes that did not find this connection
 		c.sendLater(p, newer)
@@ -217,10 +217,10 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 		c.conns.noteReport(p, body)
 		return nil
 	case methodNames:
-		c.takeNamesLater(p)
+		c.importNamesLater(p)
 		return nil
 	case methodReplaced:
-		c.conns.leave(p)
+		c.conns.clearCurrent(p)
 		end()
 		return nil
 	}

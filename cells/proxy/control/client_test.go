@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -85,7 +85,7 @@ func startClientAt(t *testing.T, socket string) (*Client, agentNames) {
 
 var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}}}
 
-// TestClientRefused: a proxy that goes while it is greeted, or refuses the agent, is tried again, and what waits for it is done then.
+// TestClientRefused: a proxy that goes while it says hello, or refuses the agent, is tried again, and what waits for it is done then.
 func TestClientRefused(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
@@ -99,7 +99,7 @@ func TestClientRefused(t *testing.T) {
 		if m.Method != methodHello {
 			return refuse(ctx, m)
 		}
-		return welcome{Protocol: 1, PID: 4711}, nil, nil
+		return helloReply{Protocol: 1, PID: 4711}, nil, nil
 	})
 	if err := <-prepared; err != nil {
 		t.Error(err)
@@ -121,7 +121,7 @@ func TestClientTakesNames(t *testing.T) {
 		return func(ctx context.Context, m message) (any, []*os.File, error) {
 			switch m.Method {
 			case methodHello:
-				return welcome{Protocol: 1}, nil, nil
+				return helloReply{Protocol: 1}, nil, nil
 			case methodTakeNames:
 				asked <- name
 				return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
@@ -161,7 +161,7 @@ func TestClientTakesNames(t *testing.T) {
 	if len(asked) > 0 {
 		t.Error("an agent that starts takes names at once")
 	}
-	r.TakeNames(t.Context())
+	r.ImportNames(t.Context())
 	expect("first")
 	_ = first.wire.close()
 	second := proxy.nextPeer(serve("second"))
@@ -182,7 +182,7 @@ func TestClientTakeNamesUnanswered(t *testing.T) {
 		if m.Method == methodTakeNames {
 			<-ctx.Done()
 		}
-		return welcome{Protocol: 1}, nil, nil
+		return helloReply{Protocol: 1}, nil, nil
 	}
 	proxy.next(hangs)
 	if _, err := r.conns.await(t.Context()); err != nil {
@@ -190,7 +190,7 @@ func TestClientTakeNamesUnanswered(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	r.TakeNames(ctx)
+	r.ImportNames(ctx)
 	proxy.next(hangs) // it connects again
 }
 
@@ -200,18 +200,18 @@ func TestClientTakeNamesFails(t *testing.T) {
 	proxy := newFakeProxy(t, socket)
 	r, n := startClientAt(t, socket)
 	go func() { _ = r.Prepare(t.Context(), someRules) }()
-	r.TakeNames(t.Context()) // there is no proxy yet
+	r.ImportNames(t.Context()) // there is no proxy yet
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
 			return refuse(ctx, m)
 		}
-		return welcome{Protocol: 1}, nil, nil
+		return helloReply{Protocol: 1}, nil, nil
 	})
 	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
 			return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
 		}
-		return welcome{Protocol: 1, PID: 4711}, nil, nil
+		return helloReply{Protocol: 1, PID: 4711}, nil, nil
 	})
 	if got := <-n.replayed; len(got) != 1 {
 		t.Errorf("replayed %+v", got)
@@ -233,7 +233,7 @@ func TestClientPrepareHeldUp(t *testing.T) {
 			asked <- struct{}{}
 			<-ctx.Done()
 		}
-		return welcome{Protocol: 1}, nil, nil
+		return helloReply{Protocol: 1}, nil, nil
 	})
 	if _, err := r.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
@@ -248,8 +248,8 @@ func TestClientPrepareHeldUp(t *testing.T) {
 	}
 }
 
-// TestClientFormer: a proxy that was replaced and still serves requests gets rules, too, before anything is decided by them.
-func TestClientFormer(t *testing.T) {
+// TestClientPrevious: a proxy that was replaced and still serves requests gets rules, too, before anything is decided by them.
+func TestClientPrevious(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
 	r, _ := startClientAt(t, socket)
@@ -273,10 +273,10 @@ func TestClientFormer(t *testing.T) {
 			if _, ok := rules.Rules[9]; ok {
 				got <- name
 			}
-			return welcome{Protocol: 1}, nil, nil
+			return helloReply{Protocol: 1}, nil, nil
 		}
 	}
-	peer := proxy.nextPeer(serve("former"))
+	peer := proxy.nextPeer(serve("previous"))
 	if _, err := r.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestClientFormer(t *testing.T) {
 	for len(got) > 0 {
 		names[<-got] = true
 	}
-	if !names["former"] || !names["current"] {
+	if !names["previous"] || !names["current"] {
 		t.Errorf("when Prepare returns, the rules are with %v", names)
 	}
 }

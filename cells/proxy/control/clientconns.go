@@ -27,11 +27,11 @@ type Status struct {
 	InUse       bool
 	RuleSets    int
 	Connections int
-	Former      int   // proxies that were replaced, and whose requests have not ended
+	Previous    int   // proxies that were replaced, and whose requests have not ended
 	Err         error // why the proxy does not work, or not as it should
 }
 
-// proxyConns are the connections to the proxy, and to former ones whose requests have not ended.
+// proxyConns are the connections to the proxy, and to previous ones whose requests have not ended.
 type proxyConns struct {
 	mu      sync.Mutex // guards the fields below
 	all     map[*proxyConn]struct{}
@@ -62,8 +62,8 @@ func (x *proxyConns) list() []*proxyConn {
 	return slices.Collect(maps.Keys(x.all))
 }
 
-// setCurrent has callers use a connection that was greeted.
-func (x *proxyConns) setCurrent(p *proxyConn, w welcome) {
+// setCurrent has callers use a connection whose hello was answered.
+func (x *proxyConns) setCurrent(p *proxyConn, w helloReply) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p.status.PID, p.status.Version, p.status.Connected = w.PID, w.Version, true
@@ -71,8 +71,8 @@ func (x *proxyConns) setCurrent(p *proxyConn, w welcome) {
 	close(x.arrived)
 }
 
-// leave has callers wait for the next connection.
-func (x *proxyConns) leave(p *proxyConn) {
+// clearCurrent has callers wait for the next connection.
+func (x *proxyConns) clearCurrent(p *proxyConn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.current == p {
@@ -124,9 +124,9 @@ func (x *proxyConns) status() (status Status, lastErr error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.current == nil {
-		return Status{Former: len(x.all)}, x.lastErr
+		return Status{Previous: len(x.all)}, x.lastErr
 	}
 	status = x.current.status
-	status.Former = len(x.all) - 1
+	status.Previous = len(x.all) - 1
 	return status, nil
 }

@@ -7,37 +7,37 @@ import (
 	"porin.dev/porin/cells/policy"
 )
 
-// TakeNames implements [policy.NameKeeper]. A proxy that does not answer has to connect again.
-func (c *Client) TakeNames(ctx context.Context) {
+// ImportNames implements [policy.NameExchange]. A proxy that does not answer has to connect again.
+func (c *Client) ImportNames(ctx context.Context) {
 	c.mu.Lock()
 	c.taking = true
 	c.mu.Unlock()
 	if p := c.conns.get(); p != nil {
-		c.takeNames(ctx, p)
+		c.importNames(ctx, p)
 	}
 }
 
-// takeNamesLater takes names that the proxy has learned, if they were not before: not until policies are about to be written.
-func (c *Client) takeNamesLater(p *proxyConn) {
+// importNamesLater takes names that the proxy has learned, if they were not before: not until policies are about to be written.
+func (c *Client) importNamesLater(p *proxyConn) {
 	c.mu.Lock()
 	taking := c.taking
 	c.mu.Unlock()
 	if taking {
 		p.background(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
-			c.takeNames(ctx, p)
+			c.importNames(ctx, p)
 		})
 	}
 }
 
-// KeepNames implements [policy.NameKeeper].
-func (c *Client) KeepNames(classes policy.NameClasses, inForce uint32) {
-	classFiles(c.cfg.Socket, c.log).KeepNames(classes, inForce)
+// PublishClasses implements [policy.NameExchange].
+func (c *Client) PublishClasses(classes policy.NameClasses, inForce uint32) {
+	classFiles(c.cfg.Socket, c.log).PublishClasses(classes, inForce)
 }
 
-// takeNames has the names be known that the proxy has learned.
-func (c *Client) takeNames(ctx context.Context, p *proxyConn) {
+// importNames has the names be known that the proxy has learned.
+func (c *Client) importNames(ctx context.Context, p *proxyConn) {
 	var answer journalContents
 	_, err := p.peer.call(ctx, methodTakeNames, struct{}{}, &answer)
 	if err == nil {

@@ -106,7 +106,7 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 	}
 	needed := c.rules.add(encoded)
 	c.need()
-	c.sendFormer(ctx, needed)
+	c.sendPrevious(ctx, needed)
 	for {
 		p, err := c.conns.await(ctx)
 		if err != nil {
@@ -114,7 +114,7 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 		}
 		refused, err := c.rules.send(ctx, p, needed)
 		if errors.Is(err, errPeerGone) {
-			c.conns.leave(p)
+			c.conns.clearCurrent(p)
 			continue
 		}
 		if err != nil && c.conns.get() != p { // it was replaced meanwhile
@@ -132,12 +132,12 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 	}
 }
 
-// formerTimeout bounds how long rules wait for proxies that were replaced.
-const formerTimeout = time.Second
+// previousTimeout bounds how long rules wait for proxies that were replaced.
+const previousTimeout = time.Second
 
-// sendFormer gives the rules to proxies that were replaced and still serve requests, which are decided by the rows that are about to be written.
-func (c *Client) sendFormer(ctx context.Context, needed uint64) {
-	ctx, cancel := context.WithTimeout(ctx, formerTimeout)
+// sendPrevious gives the rules to proxies that were replaced and still serve requests, which are decided by the rows that are about to be written.
+func (c *Client) sendPrevious(ctx context.Context, needed uint64) {
+	ctx, cancel := context.WithTimeout(ctx, previousTimeout)
 	defer cancel()
 	current := c.conns.get()
 	var sent sync.WaitGroup
@@ -171,7 +171,7 @@ func (c *Client) Release(numbers []uint32) {
 // sendLater gives a proxy the rules without waiting for it.
 func (c *Client) sendLater(p *proxyConn, needed uint64) {
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), greetTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
 		defer cancel()
 		if _, err := c.rules.send(ctx, p, needed); err != nil {
 			c.log.Debug("the proxy has other rules than the agent, until the next change", "error", err)

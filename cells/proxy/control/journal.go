@@ -47,7 +47,7 @@ func (l *LearnRouter) tryOpen() error {
 		return err
 	}
 	l.journal, l.local = journal, offline.NewWriter(l.maps, l.lock, journal, l.classes.Read)
-	l.wake()
+	l.broadcast()
 	if agent := l.agent; agent != nil {
 		go func() { _ = agent.notify(methodNames, struct{}{}) }() // an end that is gone is noticed by who reads
 	}
@@ -56,18 +56,19 @@ func (l *LearnRouter) tryOpen() error {
 
 // close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
 func (l *LearnRouter) close(next *peer) error {
+	l.tells.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	if next != nil {
-		l.holder = next
+		l.journalOwner = next
 	}
-	l.wake()
+	l.broadcast()
 	if l.local == nil {
 		return nil
 	}
 	err := errors.Join(l.local.Close(), l.journal.Close())
-	l.local = nil
+	l.counts, l.local = l.local.Counts(), nil
 	return err
 }
 

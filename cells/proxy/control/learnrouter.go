@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/policymap"
-	"porin.dev/porin/cells/proxy/dnsname"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/turns"
 )
 
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
@@ -26,26 +27,30 @@ type LearnRouter struct {
 	classes offline.ClassFiles
 	log     *slog.Logger
 
-	mu      sync.Mutex // guards the fields below
-	agent   *peer      // nil while none is connected
-	holder  *peer      // the other proxy, that has the journal: the former one, or then the next one; nil: none
-	journal *offline.Journal
-	local   *offline.Writer // learns in this process; nil until the journal is open, and after it was closed
-	closed  bool
-	maps    policymap.Maps
-	lock    *policymap.Lock
-	changed chan struct{} // closed when one of the fields above has changed
+	mu           sync.Mutex // guards the fields below
+	agent        *peer      // nil while none is connected
+	journalOwner *peer      // the other proxy, that has the journal: the previous one, or then the next one; nil: none
+	journal      *offline.Journal
+	local        *offline.Writer // learns in this process; nil until the journal is open, and after it was closed
+	counts       offline.Counts  // of local, when it was closed
+	closed       bool
+	maps         policymap.Maps
+	lock         *policymap.Lock
+	changed      chan struct{} // closed when one of the fields above has changed
+
+	tells teller
+	turns *turns.Turns // of endpoints whose answers have many addresses
 }
 
 var _ policy.Learner = (*LearnRouter)(nil)
 
 // NewLearnRouter returns one without an agent, whose journal is not open.
 func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
-	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
+	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New()}
 }
 
-// wake has all who wait look again. It expects the lock.
-func (l *LearnRouter) wake() {
+// broadcast has all who wait look again. It expects the lock.
+func (l *LearnRouter) broadcast() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -66,15 +71,15 @@ func (l *LearnRouter) setAgent(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.agent = p
-	l.wake()
+	l.broadcast()
 }
 
-// setHolder has another proxy be asked, which has the journal; nil: there is none.
-func (l *LearnRouter) setHolder(p *peer) {
+// setJournalOwner has another proxy be asked, which has the journal; nil: there is none.
+func (l *LearnRouter) setJournalOwner(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.holder = p
-	l.wake()
+	l.journalOwner = p
+	l.broadcast()
 }
 
 // turnTimeout is how long Learn waits for somebody who can learn: an agent or a proxy that is just coming.
@@ -83,16 +88,43 @@ const turnTimeout = 100 * time.Millisecond
 // turnRetry is the time between two looks at the lock of the maps, of which nobody tells.
 const turnRetry = 5 * time.Millisecond
 
-// Learn implements [policy.Learner]. All is done in what it returns: an agent has to be asked, or the kernel.
+// Learn implements [policy.Learner]. What is in force already need not wait for an agent, which is told of it later. All else is done in what Learn returns: an agent has
+// to be asked, or the kernel.
 func (l *LearnRouter) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	body := learnRequest{endpoint, name, addresses}
+	if local := l.besideAgent(); local != nil && len(addresses) <= maxInline && local.IsKnown(name, addresses) && l.tellLater(body) {
+		return nil, nil
+	}
 	return func(ctx context.Context) error {
+		if len(addresses) > maxInline { // asking for all of them takes its time
+			end, err := l.turns.Begin(ctx, endpoint)
+			if err != nil {
+				return err
+			}
+			defer end()
+		}
+		if local := l.besideAgent(); local != nil && local.InForce(name, addresses) && l.tellLater(body) {
+			return nil
+		}
 		err := l.learn(ctx, body)
-		if err != nil && ctx.Err() != nil && l.isInForce(body) { // this process may have had no turn for a while
+		if err != nil && ctx.Err() != nil && l.isInForce(body) { // this process may not have been scheduled for a while
 			return nil
 		}
 		return err
 	}, nil
+}
+
+// maxInline is for how many addresses Learn asks the kernel itself, while its caller waits.
+const maxInline = 8
+
+// besideAgent returns what knows the datapath while an agent is there that writes it, else nil.
+func (l *LearnRouter) besideAgent() *offline.Writer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.agent == nil {
+		return nil
+	}
+	return l.local
 }
 
 func (l *LearnRouter) isInForce(body learnRequest) bool {
@@ -105,7 +137,7 @@ func (l *LearnRouter) isInForce(body learnRequest) bool {
 func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 	until := time.Now().Add(turnTimeout)
 	for {
-		known, err := l.tryLearn(ctx, body)
+		changed, err := l.tryLearn(ctx, body)
 		if !errors.Is(err, ErrNoAgent) && !errors.Is(err, errPeerGone) {
 			return err
 		}
@@ -113,48 +145,48 @@ func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 			return fmt.Errorf("learn %s: %w", body.Name, ErrNoAgent)
 		}
 		select {
-		case <-known:
+		case <-changed:
 		case <-ctx.Done():
 		case <-time.After(turnRetry):
 		}
 	}
 }
 
-// tryLearn returns [ErrNoAgent] when nobody can learn, and errPeerGone when who was asked has gone. known is closed when it is to be tried again.
-func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (known <-chan struct{}, err error) {
+// tryLearn returns [ErrNoAgent] when nobody can learn, and errPeerGone when who was asked has gone. changed is closed when it is to be tried again.
+func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed <-chan struct{}, err error) {
 	l.mu.Lock()
-	asked, local, known := l.agent, l.local, l.changed
-	if l.holder != nil && (asked == nil || !l.isWritten()) {
-		asked = l.holder
+	asked, local, changed := l.agent, l.local, l.changed
+	if l.journalOwner != nil && (asked == nil || !l.isLockedByOther()) {
+		asked = l.journalOwner
 	}
 	l.mu.Unlock()
 	if local != nil {
 		switch err := local.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
 		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), errors.Is(err, offline.ErrStale) && asked != nil:
 		case errors.Is(err, offline.ErrProtected):
-			return known, nil // as an agent does: what an address of the cluster is, no name changes
+			return changed, nil // as an agent does: what an address of the cluster is, no name changes
 		default:
-			return known, err
+			return changed, err
 		}
 	}
 	if asked != nil {
 		err := askAgent(ctx, asked, local, body)
 		if errors.Is(err, errPeerGone) {
-			l.leave(asked)
+			l.dropPeer(asked)
 		}
 		if err != nil && !l.asks(asked) { // it is ending
 			err = ErrNoAgent
 		}
-		return known, err
+		return changed, err
 	}
 	if local != nil && local.InForce(body.Name, body.Addresses) {
-		return known, nil
+		return changed, nil
 	}
-	return known, ErrNoAgent
+	return changed, ErrNoAgent
 }
 
-// isWritten reports whether another process writes the maps: the agent does. It expects the lock, and that this process does not write.
-func (l *LearnRouter) isWritten() bool {
+// isLockedByOther reports whether another process writes the maps: the agent does. It expects the lock, and that this process does not write.
+func (l *LearnRouter) isLockedByOther() bool {
 	if l.lock == nil || l.local != nil {
 		return false
 	}
@@ -165,11 +197,22 @@ func (l *LearnRouter) isWritten() bool {
 	return errors.Is(err, policymap.ErrLocked)
 }
 
+// Counts returns what came of names that this process was to learn itself.
+func (l *LearnRouter) Counts() offline.Counts {
+	l.mu.Lock()
+	local, counts := l.local, l.counts
+	l.mu.Unlock()
+	if local == nil {
+		return counts
+	}
+	return local.Counts()
+}
+
 // asks reports whether the agent or proxy is one that learns.
 func (l *LearnRouter) asks(p *peer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.agent == p || l.holder == p
+	return l.agent == p || l.journalOwner == p
 }
 
 // askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.
@@ -192,8 +235,8 @@ func askAgent(ctx context.Context, agent *peer, local *offline.Writer, body lear
 	return err
 }
 
-// learnFor learns for another proxy, which has given up by then.
-func (l *LearnRouter) learnFor(ctx context.Context, m *message) error {
+// handleLearn learns for another proxy, which has given up by then.
+func (l *LearnRouter) handleLearn(ctx context.Context, m *message) error {
 	var body learnRequest
 	if err := json.Unmarshal(m.Body, &body); err != nil {
 		return err
@@ -203,15 +246,15 @@ func (l *LearnRouter) learnFor(ctx context.Context, m *message) error {
 	return l.learn(ctx, body)
 }
 
-// leave forgets an agent, or another proxy, that is gone. It does nothing when another one has come.
-func (l *LearnRouter) leave(gone *peer) {
+// dropPeer forgets an agent, or another proxy, that is gone. It does nothing when another one has come.
+func (l *LearnRouter) dropPeer(gone *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.agent == gone {
 		l.agent = nil
 	}
-	if l.holder == gone {
-		l.holder = nil
+	if l.journalOwner == gone {
+		l.journalOwner = nil
 	}
-	l.wake()
+	l.broadcast()
 }

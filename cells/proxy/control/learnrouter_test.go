@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // TestLearnByAgent: the agent learns, with its errors. When it is gone, also in the middle of a call, a proxy without a journal says that there is none.

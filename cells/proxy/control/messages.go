@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
 )
@@ -34,7 +34,7 @@ const (
 	methodReplayed      = "replayed"       // agent: what the proxy has learned without it is in the datapath and on the disk
 	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
 	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
-	methodServing       = "serving"        // the next proxy: it accepts; answered when the former one does not any more
+	methodServing       = "serving"        // the next proxy: it accepts; answered when the previous one does not any more
 )
 
 // hello says what the caller speaks and has. With it come the sockets that an agent has held.
@@ -46,8 +46,8 @@ type hello struct {
 	Rules   snapshot `json:"rules"`
 }
 
-// welcome answers a hello.
-type welcome struct {
+// helloReply answers a hello.
+type helloReply struct {
 	Protocol int      `json:"protocol"`
 	Version  string   `json:"version"`
 	PID      int      `json:"pid"`

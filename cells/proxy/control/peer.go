@@ -39,7 +39,7 @@ type peer struct {
 }
 
 func newPeer(conn *net.UnixConn, handle handler) *peer {
-	return &peer{wire: wire{conn: conn}, handle: handle, waiting: map[uint64]chan message{}}
+	return &peer{wire: newWire(conn), handle: handle, waiting: map[uint64]chan message{}}
 }
 
 // serve reads until the connection ends, and answers calls. Calls of the other end may run at the same time; notifications are handled in order, before what
@@ -91,7 +91,7 @@ func (p *peer) answer(ctx context.Context, m message) {
 	} else {
 		reply.files = files
 	}
-	if err := p.wire.write(reply); err != nil {
+	if err := p.wire.write(context.Background(), reply); err != nil {
 		_ = p.wire.close() // the other end must not wait for it
 	}
 	closeFiles(files)
@@ -115,7 +115,7 @@ func (p *peer) notify(method string, body any, files ...*os.File) error {
 	if err != nil {
 		return err
 	}
-	return p.wire.write(message{Method: method, Body: text, files: files})
+	return p.wire.write(context.Background(), message{Method: method, Body: text, files: files})
 }
 
 // call asks the other end, and waits for the answer until ctx ends. The caller closes the files of the answer.
@@ -134,7 +134,7 @@ func (p *peer) call(ctx context.Context, method string, body, result any, files 
 	id := p.last
 	p.waiting[id] = answer
 	p.mu.Unlock()
-	if err := p.wire.write(message{ID: id, Method: method, Body: text, files: files}); err != nil {
+	if err := p.wire.write(ctx, message{ID: id, Method: method, Body: text, files: files}); err != nil {
 		p.forget(id, answer)
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}

@@ -131,9 +131,9 @@ func TestWriteToEnded(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w := wire{conn: a}
+	w := newWire(a)
 	for _, when := range []string{"closed by the other end", "closed by this one"} {
-		if err := w.write(message{Method: "x"}); !errors.Is(err, errPeerGone) {
+		if err := w.write(t.Context(), message{Method: "x"}); !errors.Is(err, errPeerGone) {
 			t.Errorf("%s: %v, want %v", when, err, errPeerGone)
 		}
 	}
@@ -159,13 +159,13 @@ func TestNotifyInOrder(t *testing.T) {
 // TestWriteToStuckPeer: an end that does not read holds nobody up for ever.
 func TestWriteToStuckPeer(t *testing.T) {
 	conn, _ := pair(t)
-	w := &wire{conn: conn}
+	w := newWire(conn)
 	began := time.Now()
-	err := w.write(message{Method: "any", Body: []byte(`"` + strings.Repeat("x", 16<<20) + `"`)})
+	err := w.write(t.Context(), message{Method: "any", Body: []byte(`"` + strings.Repeat("x", 16<<20) + `"`)})
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("error %v after %v, want a timeout", err, time.Since(began))
 	}
-	if err := w.write(message{Method: "any"}); !errors.Is(err, net.ErrClosed) {
+	if err := w.write(t.Context(), message{Method: "any"}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after half of a message: %v, want that the connection is closed", err)
 	}
 }
@@ -203,7 +203,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		a.Close()
-		w := &wire{conn: b}
+		w := newWire(b)
 		for {
 			m, err := w.read()
 			if err != nil {

@@ -9,13 +9,13 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// agentWait is how long a start without a former proxy waits for an agent, which may hold sockets with connections that wait.
+// agentWait is how long a start without a previous proxy waits for an agent, which may hold sockets with connections that wait.
 const agentWait = 2 * time.Second
 
-// resume goes on with the rules of the file, unless an agent comes before. Without maps no agent has run in this boot.
-func (s *Server) resume() {
+// startFromFile goes on with the rules of the file, unless an agent comes before. Without maps no agent has run in this boot.
+func (s *Server) startFromFile() {
 	select {
-	case <-s.greeted:
+	case <-s.agentConnected:
 		return
 	case <-s.ctx.Done():
 		return
@@ -37,7 +37,7 @@ func (s *Server) resume() {
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	select {
-	case <-s.greeted:
+	case <-s.agentConnected:
 		return
 	default:
 	}
@@ -55,8 +55,8 @@ func (s *Server) resume() {
 	s.log.Info("no agent is there: goes on with the layer 7 rules that were in force last", "sets", len(rules.Rules))
 }
 
-// keep writes the file for a start without the agent.
-func (s *Server) keep(rules snapshot) {
+// saveRules writes the file for a start without the agent.
+func (s *Server) saveRules(rules snapshot) {
 	if err := s.file.write(rules); err != nil {
 		s.log.Warn("the layer 7 rules are not kept for a start without the agent", "error", err)
 	}
@@ -124,7 +124,7 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejected, error) {
 	s.rules = rules
 	s.mu.Unlock()
 	if !stopping {
-		s.keep(rules)
+		s.saveRules(rules)
 	}
 	return refused, nil
 }

@@ -27,15 +27,17 @@ type Maps interface {
 }
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
+//
+// Locks are taken in this order: updating, that of [proxy.Proxy] (which is held when it tells of its sockets), mu, that of [redirect.Redirect].
 type Server struct {
-	cfg      Config
-	proxy    *proxy.Proxy
-	maps     Maps
-	learner  *LearnRouter
-	replaced func() // has the process end, when another one has taken over
-	log      *slog.Logger
-	file     rulesFile
-	handOver time.Duration // how long the next proxy may take to serve
+	cfg             Config
+	proxy           *proxy.Proxy
+	maps            Maps
+	learner         *LearnRouter
+	replaced        func() // has the process end, when another one has taken over
+	log             *slog.Logger
+	file            rulesFile
+	handoverTimeout time.Duration // how long the next proxy may take to serve
 
 	serving sync.WaitGroup // of connections and loops
 	ctx     context.Context
@@ -44,25 +46,31 @@ type Server struct {
 	updating sync.Mutex // held while the proxy gets rules: guards version
 	version  uint64     // of the current agent's rules
 
-	mu          sync.Mutex // guards the fields below
-	listener    *net.UnixListener
-	lock        *os.File
-	rules       snapshot // what the proxy has
-	agents      map[*peer]struct{}
-	current     *peer               // that was greeted last
-	sockets     *redirect.Listeners // that the proxy listens on; nil: none
-	handingOver bool                // the next proxy is taking over
+	mu       sync.Mutex // guards the fields below
+	listener *net.UnixListener
+	lock     *os.File
+	rules    snapshot // what the proxy has
+	agents   map[*peer]struct{}
+	current  *peer               // that said hello last
+	sockets  *redirect.Listeners // that the proxy listens on; nil: none
+	// The four flags are independent: a server that stops may be handing over, and one that hands over may not have the rules yet.
+	//
+	//	Start ends --> started --> take-over: handingOver --> aborted: not any more
+	//	                                          '--> serving: stopping, too; handingOver stays, so that rules of an agent are not confirmed
+	//	Stop, at any time --> stopping
+	handingOver bool // the next proxy is taking over, or has taken over
 	stopping    bool
-	started     bool          // no other proxy is asked for its place any more: this one may give its own
-	resumed     bool          // the rules of the file, or of the former proxy, are in use, or there are none
-	greeted     chan struct{} // closed when the first agent was
+	started     bool // no other proxy is asked for its place any more: this one may give its own
+	resumed     bool // the rules of the file, or of the previous proxy, are in use, or there are none
+
+	agentConnected chan struct{} // closed when the first agent has
 }
 
 // NewServer returns a server that has not started. replaced is called when another process has taken over.
 func NewServer(cfg Config, p *proxy.Proxy, m Maps, learner *LearnRouter, replaced func(), log *slog.Logger) (*Server, error) {
 	s := &Server{
-		cfg: cfg, proxy: p, maps: m, learner: learner, replaced: replaced, log: log, agents: map[*peer]struct{}{}, greeted: make(chan struct{}),
-		file: rulesFile{cfg.StateDir}, handOver: handOverTimeout,
+		cfg: cfg, proxy: p, maps: m, learner: learner, replaced: replaced, log: log, agents: map[*peer]struct{}{}, agentConnected: make(chan struct{}),
+		file: rulesFile{cfg.StateDir}, handoverTimeout: handoverTimeout,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	p.OnListeners(s.listens)
@@ -87,7 +95,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.mu.Unlock()
 	if !took {
 		s.serving.Go(s.accept)
-		s.serving.Go(s.resume)
+		s.serving.Go(s.startFromFile)
 	}
 	return nil
 }
@@ -189,11 +197,11 @@ func (s *Server) gone(c *serverConn, err error) {
 		s.current = nil
 	}
 	s.mu.Unlock()
-	s.learner.leave(c.peer)
+	s.learner.dropPeer(c.peer)
 	if agent && s.ctx.Err() == nil {
 		s.log.Info("the agent has left; goes on with the rules that it gave", "error", err)
 	}
-	c.takeBack("another process was to take over, and has left")
+	c.abortHandover("another process was to take over, and has left")
 }
 
 // serverConn is a connection to an agent, or to the next proxy.
@@ -209,7 +217,7 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 	defer func() { closeFiles(m.files) }()
 	switch m.Method {
 	case methodHello:
-		return c.server.greet(ctx, c.peer, &m)
+		return c.server.handleHello(ctx, c.peer, &m)
 	case methodRules:
 		var rules snapshot
 		if err := json.Unmarshal(m.Body, &rules); err != nil {
@@ -231,7 +239,7 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 	case methodTakeNames:
 		return c.server.learner.learned(), nil, nil
 	case methodLearn:
-		return nil, nil, c.server.learner.learnFor(ctx, &m)
+		return nil, nil, c.server.learner.handleLearn(ctx, &m)
 	case methodReplayed:
 		var body replayed
 		if err := json.Unmarshal(m.Body, &body); err != nil {
@@ -241,7 +249,7 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 	case methodTakeOver:
 		return c.handOver(&m)
 	case methodServing:
-		return nil, nil, c.leave()
+		return nil, nil, c.completeHandover()
 	}
 	return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("this version of the proxy (%s) knows no call %q", version.Of(), m.Method))
 }

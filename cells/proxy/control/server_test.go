@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/testutil"
@@ -88,18 +88,18 @@ func connect(t *testing.T, s *Server, handle handler) *peer {
 	return p
 }
 
-func greeting() hello { return hello{Oldest: oldestProtocol, Newest: newestProtocol} }
+func newHello() hello { return hello{Oldest: oldestProtocol, Newest: newestProtocol} }
 
-func (p *peer) greet(t *testing.T) {
+func (p *peer) sayHello(t *testing.T) {
 	t.Helper()
-	if _, err := p.call(t.Context(), methodHello, greeting(), nil); err != nil {
+	if _, err := p.call(t.Context(), methodHello, newHello(), nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (p *peer) takeOver(t *testing.T) {
 	t.Helper()
-	files, err := p.call(t.Context(), methodTakeOver, greeting(), nil)
+	files, err := p.call(t.Context(), methodTakeOver, newHello(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +117,11 @@ func TestTakeOverAborted(t *testing.T) {
 	s, _ := newServer(t, t.TempDir())
 	s.start(t)
 	agent := connect(t, s, refuse)
-	agent.greet(t)
+	agent.sayHello(t)
 	next := connect(t, s, refuse)
 	next.takeOver(t)
 	_ = next.wire.close()
-	connect(t, s, refuse).greet(t) // when this one accepts again
+	connect(t, s, refuse).sayHello(t) // when this one accepts again
 	testutil.Eventually(t, func() error {
 		if n := s.agentCount(); n != 1 {
 			return errors.New("the agent's old connection is kept")
@@ -136,17 +136,17 @@ func TestTakeOverAborted(t *testing.T) {
 // TestTakeOverSilent: a next proxy that does not begin to serve is not waited for for ever, and when it says later that it serves, it is told that it may not.
 func TestTakeOverSilent(t *testing.T) {
 	s, replaced := newServer(t, t.TempDir())
-	s.handOver = 50 * time.Millisecond
+	s.handoverTimeout = 50 * time.Millisecond
 	s.start(t)
 	next := connect(t, s, refuse)
 	next.takeOver(t)
-	connect(t, s, refuse).greet(t)
+	connect(t, s, refuse).sayHello(t)
 	if _, err := next.call(t.Context(), methodServing, nil, nil); err == nil || errors.Is(err, errPeerGone) {
-		t.Errorf("it serves when the former one has gone on: %v, want an error of that", err)
+		t.Errorf("it serves when the previous one has gone on: %v, want an error of that", err)
 	}
 	select {
 	case <-replaced:
-		t.Error("the former proxy ends")
+		t.Error("the previous proxy ends")
 	default:
 	}
 	connect(t, s, refuse).takeOver(t) // another one
@@ -157,22 +157,22 @@ func TestUpdateWhileHandingOver(t *testing.T) {
 	s, _ := newServer(t, t.TempDir())
 	s.start(t)
 	agent := connect(t, s, refuse)
-	agent.greet(t)
+	agent.sayHello(t)
 	connect(t, s, refuse).takeOver(t)
 	if _, err := agent.call(t.Context(), methodRules, snapshot{Version: 7}, nil); err == nil {
 		t.Error("rules are confirmed that the next proxy does not have")
 	}
 }
 
-// TestTakeOver hands journal and place to the next proxy, which starts while the former one ends.
+// TestTakeOver hands journal and place to the next proxy, which starts while the previous one ends.
 func TestTakeOver(t *testing.T) {
 	dir := t.TempDir()
-	former, replaced := newServer(t, dir)
-	former.start(t)
+	previous, replaced := newServer(t, dir)
+	previous.start(t)
 	next, _ := newServer(t, dir)
 	next.start(t)
 	<-replaced
-	former.stop(t)
+	previous.stop(t)
 	testutil.Eventually(t, func() error {
 		next.learner.mu.Lock()
 		defer next.learner.mu.Unlock()
@@ -181,22 +181,22 @@ func TestTakeOver(t *testing.T) {
 		}
 		return nil
 	})
-	connect(t, next, refuse).greet(t)
+	connect(t, next, refuse).sayHello(t)
 }
 
-// TestStartWhileFormerStops: the next proxy does not wait for requests of one that was told to stop.
-func TestStartWhileFormerStops(t *testing.T) {
+// TestStartWhilePreviousStops: the next proxy does not wait for requests of one that was told to stop.
+func TestStartWhilePreviousStops(t *testing.T) {
 	dir := t.TempDir()
-	former, _ := newServer(t, dir)
-	former.start(t)
-	former.serving.Add(1) // something that takes long
+	previous, _ := newServer(t, dir)
+	previous.start(t)
+	previous.serving.Add(1) // something that takes long
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		former.stop(t)
+		previous.stop(t)
 	}()
 	testutil.Eventually(t, func() error {
-		conn, err := dial(t.Context(), former.cfg.Socket)
+		conn, err := dial(t.Context(), previous.cfg.Socket)
 		if err == nil {
 			conn.Close()
 			err = errors.New("it still accepts")
@@ -207,9 +207,9 @@ func TestStartWhileFormerStops(t *testing.T) {
 	})
 	next, _ := newServer(t, dir)
 	next.start(t)
-	former.serving.Done()
+	previous.serving.Done()
 	<-stopped
-	connect(t, next, refuse).greet(t)
+	connect(t, next, refuse).sayHello(t)
 }
 
 // TestJournalOpensLate: an agent that has taken names before the journal was open, as another process had it, hears of them then.
@@ -231,7 +231,7 @@ func TestJournalOpensLate(t *testing.T) {
 		}
 		return nil, nil, nil
 	})
-	agent.greet(t)
+	agent.sayHello(t)
 	take := func() (names []names.Lookup) {
 		t.Helper()
 		var all journalContents

@@ -20,9 +20,9 @@ import (
 const (
 	// takeOverTimeout is how long a proxy that takes over may take until it serves.
 	takeOverTimeout = 10 * time.Second
-	// handOverTimeout is how long the one that serves waits for it, which goes on then.
-	handOverTimeout = 15 * time.Second
-	// servingWait is how long one that serves waits for the former one to stop that. It goes on then, unless that answers that it has gone on.
+	// handoverTimeout is how long the one that serves waits for it, which goes on then.
+	handoverTimeout = 15 * time.Second
+	// servingWait is how long one that serves waits for the previous one to stop that. It goes on then, unless that answers that it has gone on.
 	servingWait = 5 * time.Second
 )
 
@@ -37,10 +37,10 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the proxy that serves %s for its place: %w", s.cfg.Socket, err)
 	}
-	p := newPeer(conn, s.handleFormer)
+	p := newPeer(conn, s.handlePrevious)
 	s.serving.Go(func() {
-		_ = p.serve(s.ctx) // the former one may ask until its last query is answered
-		s.learner.leave(p)
+		_ = p.serve(s.ctx) // the previous one may ask until its last query is answered
+		s.learner.dropPeer(p)
 	})
 	defer func() {
 		if !took {
@@ -55,26 +55,26 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the proxy that serves %s for its place; end it if it hangs: %w", s.cfg.Socket, err)
 	}
-	if err := s.take(given, files); err != nil {
+	if err := s.adoptHandover(given, files); err != nil {
 		return false, err
 	}
-	s.learner.setHolder(p)
-	if err := s.begin(ctx, given); err != nil {
+	s.learner.setJournalOwner(p)
+	if err := s.startAccepting(ctx, given); err != nil {
 		return false, err
 	}
-	s.learner.setHolder(nil) // queries wait for the journal, which the former one closes now
-	if err := s.replace(p); err != nil {
+	s.learner.setJournalOwner(nil) // queries wait for the journal, which the previous one closes now
+	if err := s.confirmTakeover(p); err != nil {
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
 	}
-	s.log.Info("has taken over from the former proxy", "sets", len(given.Rules.Rules))
+	s.log.Info("has taken over from the previous proxy", "sets", len(given.Rules.Rules))
 	return true, nil
 }
 
-// replace has the former proxy end. From the call on it is that one which decides: with an error it goes on, and repairs what this one has changed.
-func (s *Server) replace(former *peer) error {
+// confirmTakeover has the previous proxy end. From the call on it is that one which decides: with an error it goes on, and repairs what this one has changed.
+func (s *Server) confirmTakeover(previous *peer) error {
 	answered := make(chan error, 1)
 	s.serving.Go(func() {
-		_, err := former.call(s.ctx, methodServing, nil, nil)
+		_, err := previous.call(s.ctx, methodServing, nil, nil)
 		if errors.Is(err, errPeerGone) || s.ctx.Err() != nil { // it may have been killed meanwhile
 			err = nil
 		}
@@ -85,44 +85,44 @@ func (s *Server) replace(former *peer) error {
 		return err
 	case <-time.After(servingWait):
 	}
-	s.log.Warn("the former proxy does not answer: goes on without it")
+	s.log.Warn("the previous proxy does not answer: goes on without it")
 	s.serving.Go(func() {
 		if err := <-answered; err != nil {
-			s.log.Error("the former proxy goes on: this one ends", "error", err)
+			s.log.Error("the previous proxy goes on: this one ends", "error", err)
 			s.replaced()
 		}
 	})
 	return nil
 }
 
-// handleFormer answers the proxy that this one has taken over from. It implements [handler].
-func (s *Server) handleFormer(ctx context.Context, m message) (any, []*os.File, error) {
+// handlePrevious answers the proxy that this one has taken over from. It implements [handler].
+func (s *Server) handlePrevious(ctx context.Context, m message) (any, []*os.File, error) {
 	defer func() { closeFiles(m.files) }()
 	if m.Method != methodLearn {
 		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("the next proxy knows no call %q", m.Method))
 	}
-	return nil, nil, s.learner.learnFor(ctx, &m)
+	return nil, nil, s.learner.handleLearn(ctx, &m)
 }
 
-// greetWait is how long a proxy that takes over waits for the agent, which the former one has told.
-const greetWait = 2 * time.Second
+// agentReturnWait is how long a proxy that takes over waits for the agent, which the previous one has told.
+const agentReturnWait = 2 * time.Second
 
-// begin accepts connections: when the agent is here, which is to learn what answers say, or else with the rules of the former proxy.
-func (s *Server) begin(ctx context.Context, given handover) error {
+// startAccepting accepts connections: when the agent is here, which is to learn what answers say, or else with the rules of the previous proxy.
+func (s *Server) startAccepting(ctx context.Context, given handover) error {
 	s.serving.Go(s.accept)
 	if given.Agent {
 		select {
-		case <-s.greeted:
+		case <-s.agentConnected:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(greetWait):
-			s.log.Warn("the agent that was connected to the former proxy has not come: goes on with the rules of that")
+		case <-time.After(agentReturnWait):
+			s.log.Warn("the agent that was connected to the previous proxy has not come: goes on with the rules of that")
 		}
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	if isClosed(s.greeted) {
+	if isClosed(s.agentConnected) {
 		return nil
 	}
 	if err := s.maps.Open(s.learner.useMaps); err != nil {
@@ -132,8 +132,8 @@ func (s *Server) begin(ctx context.Context, given handover) error {
 	return err
 }
 
-// take has what the former proxy gave.
-func (s *Server) take(given handover, files []*os.File) (err error) {
+// adoptHandover has what the previous proxy gave.
+func (s *Server) adoptHandover(given handover, files []*os.File) (err error) {
 	m := message{Method: methodTakeOver, files: files}
 	defer func() { closeFiles(m.files) }()
 	sockets, err := socketsOf(&m, given.Sockets)
@@ -152,7 +152,7 @@ func (s *Server) take(given handover, files []*os.File) (err error) {
 	}
 	lock, control := next(), next()
 	if control == nil {
-		return errors.Join(errors.New("the former proxy has not given its control socket"), all.Close(), lock.Close())
+		return errors.Join(errors.New("the previous proxy has not given its control socket"), all.Close(), lock.Close())
 	}
 	defer func() { err = errors.Join(err, control.Close()) }()
 	listener, err := net.FileListener(control)
@@ -188,7 +188,7 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping, or has not started")
 	}
 	rules := s.rules
-	if !s.resumed && !isClosed(s.greeted) { // it waits for an agent
+	if !s.resumed && !isClosed(s.agentConnected) { // it waits for an agent
 		var err error
 		if rules, err = s.file.read(); err != nil {
 			return nil, nil, err
@@ -200,12 +200,12 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 		return nil, nil, err
 	}
 	c.handedOver, s.handingOver = true, true
-	deciding, decided := context.WithTimeout(s.ctx, s.handOver)
+	deciding, decided := context.WithTimeout(s.ctx, s.handoverTimeout)
 	c.decided = decided
 	s.serving.Go(func() {
 		<-deciding.Done()
 		if errors.Is(deciding.Err(), context.DeadlineExceeded) {
-			c.takeBack("another process was to take over, and is silent")
+			c.abortHandover("another process was to take over, and is silent")
 		}
 	})
 	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil}
@@ -237,8 +237,8 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	return answer, files, nil
 }
 
-// takeBack has this proxy go on, unless the next one serves.
-func (c *serverConn) takeBack(why string) {
+// abortHandover has this proxy go on, unless the next one serves.
+func (c *serverConn) abortHandover(why string) {
 	s := c.server
 	s.mu.Lock()
 	if !c.handedOver {
@@ -251,13 +251,13 @@ func (c *serverConn) takeBack(why string) {
 	s.mu.Unlock()
 	s.log.Warn("goes on as the proxy: " + why)
 	s.serving.Go(s.accept)
-	if err := s.proxy.Resume(); err != nil {
+	if err := s.proxy.AbortHandover(); err != nil {
 		s.log.Error("the way into the proxy is not as it should be", "error", err)
 	}
 }
 
-// leave ends this proxy: the next one accepts connections.
-func (c *serverConn) leave() error {
+// completeHandover ends this proxy: the next one accepts connections.
+func (c *serverConn) completeHandover() error {
 	s := c.server
 	s.mu.Lock()
 	if !c.handedOver {

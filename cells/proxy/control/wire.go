@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,13 +43,15 @@ type message struct {
 
 // wire reads and writes messages. One goroutine may read while several write.
 type wire struct {
-	conn *net.UnixConn
-
-	writing sync.Mutex // held while a message is written
+	conn    *net.UnixConn
+	writing chan struct{} // has a token while a message is written
 }
 
-// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errPeerGone].
-func (w *wire) write(m message) error {
+func newWire(conn *net.UnixConn) wire { return wire{conn, make(chan struct{}, 1)} }
+
+// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errPeerGone]. While another message is written it waits no
+// longer than ctx.
+func (w *wire) write(ctx context.Context, m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
@@ -58,8 +60,12 @@ func (w *wire) write(m message) error {
 		return errTooLarge
 	}
 	frame := append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
-	w.writing.Lock()
-	defer w.writing.Unlock()
+	select {
+	case w.writing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-w.writing }()
 	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("%w: %w", errPeerGone, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // maxChain is how many CNAME records are followed. Resolvers follow fewer.

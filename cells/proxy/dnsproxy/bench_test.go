@@ -9,7 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 )
 
 // BenchmarkHandle is the time of the handler alone: the server answers at once.

@@ -12,7 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 )
 
 // follow is the Learn of a handler whose policy follows the names.

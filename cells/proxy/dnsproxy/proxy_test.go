@@ -11,8 +11,8 @@ import (
 
 	"github.com/miekg/dns"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 )
 
 var (

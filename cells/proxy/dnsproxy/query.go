@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // question is what was read of a query.

@@ -15,11 +15,11 @@ type exchanges struct {
 	running bool // a timer is
 }
 
-// checksPerRepeat is how often exchanges are looked at before the first of them is due: so much later than it should be may something happen.
-const checksPerRepeat = 15
+// checksPerLimit is how often exchanges are looked at before the first of them is due. What is due happens so much later at most.
+const checksPerLimit = 15
 
 func newExchanges(l Limits) *exchanges {
-	return &exchanges{every: min(l.RetransmitAfter, l.Timeout) / checksPerRepeat, all: map[*udpExchange]struct{}{}}
+	return &exchanges{every: min(l.RetransmitAfter/checksPerLimit, l.Timeout/checksPerLimit, refusedGrace/2), all: map[*udpExchange]struct{}{}}
 }
 
 func (e *exchanges) add(d *udpExchange) {

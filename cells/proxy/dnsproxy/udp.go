@@ -19,6 +19,8 @@ type udpExchange struct {
 	ended         bool
 	retransmitted bool // once
 	ignored       int
+
+	isRefused bool // the network has said so
 }
 
 // forwardUDP sends the query to the server over UDP. It does not wait for the answer.
@@ -51,7 +53,7 @@ func (d *udpExchange) start() bool {
 // receive takes what the server has sent: the first answer that matches ends the exchange.
 func (d *udpExchange) receive(m []byte, err error) {
 	if err != nil {
-		d.end(Unreachable)
+		d.refused()
 		return
 	}
 	d.mu.Lock()
@@ -75,6 +77,18 @@ func (d *udpExchange) receive(m []byte, err error) {
 	d.handler.handleResult(d.pendingQuery, d.answered(answer, d.ignored))
 }
 
+// refusedGrace is how long an answer may still come after the network has said that there is none: everybody can send such a message who guesses the port.
+const refusedGrace = 200 * time.Millisecond
+
+// refused has the exchange end soon, unless an answer comes.
+func (d *udpExchange) refused() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if until := time.Now().Add(refusedGrace); !d.isRefused {
+		d.isRefused, d.due = true, until
+	}
+}
+
 // check sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
 func (d *udpExchange) check(now time.Time) {
 	if o := d.retransmit(now); o != "" {
@@ -90,6 +104,8 @@ func (d *udpExchange) retransmit(now time.Time) Outcome {
 	switch {
 	case d.ended || now.Before(d.due):
 		return ""
+	case d.isRefused:
+		return Unreachable
 	case d.retransmitted || limits.RetransmitAfter >= limits.Timeout:
 		return Timeout
 	}

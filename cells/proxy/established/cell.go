@@ -10,17 +10,17 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is a part of the cell proxy. It provides the [Closer] as [policy.OpenConnections].
+// Module is a part of the cell proxy. It provides the [Destroyer] as [policy.ConnectionCloser].
 func Module(cfg Config) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
-		fx.Provide(newStarted, func(c *Closer) policy.OpenConnections { return c }),
-		server.Report(func(c *Closer) *Closer { return c }),
+		fx.Provide(newStarted, func(c *Destroyer) policy.ConnectionCloser { return c }),
+		server.Report(func(c *Destroyer) *Destroyer { return c }),
 	)
 }
 
 // newStarted is [New] bound to the application's life.
-func newStarted(lc fx.Lifecycle, cfg Config, log *slog.Logger) *Closer {
+func newStarted(lc fx.Lifecycle, cfg Config, log *slog.Logger) *Destroyer {
 	c := New(cfg, log)
 	lc.Append(fx.StartHook(c.start))
 	return c

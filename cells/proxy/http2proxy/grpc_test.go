@@ -17,6 +17,7 @@ import (
 
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // grpcServer answers with what it is sent.
@@ -81,7 +82,7 @@ func payload(n int) *grpc_testing.Payload { return &grpc_testing.Payload{Body: m
 // newGRPC starts a server, a proxy before it, and a client of the proxy.
 func newGRPC(t *testing.T) (*proxy, grpc_testing.TestServiceClient) {
 	t.Helper()
-	l := listen(t)
+	l := proxytest.Listen(t)
 	server := grpc.NewServer()
 	grpc_testing.RegisterTestServiceServer(server, grpcServer{})
 	go server.Serve(l)
@@ -229,7 +230,7 @@ func TestGRPCDeadline(t *testing.T) {
 }
 
 func TestGRPCUnavailable(t *testing.T) {
-	l := listen(t)
+	l := proxytest.Listen(t)
 	l.Close()
 	p := newProxy(t, l.Addr().String(), Limits{})
 	_, err := grpcClient(t, p).UnaryCall(t.Context(), &grpc_testing.SimpleRequest{})

@@ -16,6 +16,7 @@ import (
 
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // TestRequestRefused has heads of requests that are not forwarded. The connection goes on.
@@ -578,7 +579,7 @@ func hostileMemory(t *testing.T, what string) {
 			c.head(2*i+1, true, ":method", fmt.Sprint(long, i), ":path", "/", ":scheme", "http", ":authority", "x")
 		}
 	}
-	eventually(t, "all streams are there", func() bool {
+	proxytest.Eventually(t, "all streams are there", func() bool {
 		s := p.sessions[0]
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // maxIdlePair is what an idle pair of connections may cost in this process, with the stacks of its goroutines.
@@ -19,7 +21,7 @@ const maxIdlePair = 32 << 10
 func TestIdleMemory(t *testing.T) {
 	const pairs = 500
 	// The peers of the sessions are in this process too, so they have neither goroutines nor buffers when it is measured.
-	l := listen(t)
+	l := proxytest.Listen(t)
 	var mu sync.Mutex
 	var servers []net.Conn
 	go func() {
@@ -52,7 +54,7 @@ func TestIdleMemory(t *testing.T) {
 		clients = append(clients, c)
 		exchange(t, c, func() net.Conn {
 			var server net.Conn
-			eventually(t, "the session has dialled", func() bool {
+			proxytest.Eventually(t, "the session has dialled", func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				if len(servers) > i {

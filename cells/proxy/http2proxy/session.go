@@ -54,14 +54,14 @@ func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
 	c.Progress = &s.progress
 	s.begin(newPeer(c))
 	stop := context.AfterFunc(ctx, func() { s.abort(httpproxy.ReasonStopped, context.Cause(ctx)) })
-	w := newWatchdog(s)
+	w := s.startWatchdog()
 	s.clientEnded(s.serveClient(ctx))
 	s.linger()
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.running.Wait()
-	w.stop()
+	w.Stop()
 	stop()
 	c.Close()
 	if s.server != nil {

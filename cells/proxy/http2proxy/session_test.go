@@ -19,6 +19,7 @@ import (
 
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -338,7 +339,7 @@ func TestDrainBeforeServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a session is there", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.sessions) == 1 })
+	proxytest.Eventually(t, "a session is there", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.sessions) == 1 })
 	p.sessions[0].Drain()
 	c := newFramer(t, raw)
 	if _, err := io.WriteString(c.Conn, http2.ClientPreface); err != nil {
@@ -367,7 +368,7 @@ func TestClientCancels(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		eventually(t, "the request is on its way", func() bool { return p.dials.Load() == 1 })
+		proxytest.Eventually(t, "the request is on its way", func() bool { return p.dials.Load() == 1 })
 		cancel()
 	}()
 	if _, err := c.Do(r); !errors.Is(err, context.Canceled) {

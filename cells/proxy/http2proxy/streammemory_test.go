@@ -12,6 +12,7 @@ import (
 
 	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // TestMemoryOfStreams: clients have as many streams as they may have, for long paths, to a server that never answers. What they hold is bounded; streams above that are
@@ -40,7 +41,7 @@ func TestMemoryOfStreams(t *testing.T) {
 			f.head(2*i+1, false, ":method", "POST", ":scheme", "http", ":authority", fmt.Sprintf("h%06d", i)+strings.Repeat("y", 240), ":path", path)
 		}
 	}
-	eventually(t, "a stream is refused", func() bool {
+	proxytest.Eventually(t, "a stream is refused", func() bool {
 		for _, r := range p.recorded(0) {
 			if r.Reason == httpproxy.ReasonMemory && r.Verdict == httpproxy.Refused {
 				return true
@@ -53,13 +54,13 @@ func TestMemoryOfStreams(t *testing.T) {
 			f.must(f.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
 		}
 	}
-	eventually(t, "nothing is held but buffers", func() bool { return memory.left.Load() >= room-4*pairs*bufconn.BufferSize })
+	proxytest.Eventually(t, "nothing is held but buffers", func() bool { return memory.left.Load() >= room-4*pairs*bufconn.BufferSize })
 }
 
 // deafServer speaks HTTP/2 and answers no request.
 func deafServer(t *testing.T) (addr string) {
 	t.Helper()
-	l := listen(t)
+	l := proxytest.Listen(t)
 	go func() {
 		for {
 			c, err := l.Accept()

@@ -1,75 +1,37 @@
 package http2proxy
 
 import (
-	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
 
 	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/watchdog"
 )
 
-// watchdog ends streams and connections on which nothing moves. It looks now and then, so that reads and writes need no deadlines of their
-// own; a limit is exceeded by a half at most.
-type watchdog struct {
-	session *Session
-	every   time.Duration
-
-	mu       sync.Mutex // guards the fields below
-	timer    *time.Timer
-	stopped  bool
-	running  sync.WaitGroup
+// inspector ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a half at most.
+type inspector struct {
+	session  *Session
+	every    time.Duration
 	progress uint32
 	idle     time.Time // since when
 }
 
-func newWatchdog(s *Session) *watchdog {
-	w := &watchdog{session: s, every: min(s.Limits.Idle, s.Limits.Stall, s.Limits.Write) / 4, idle: time.Now()}
-	w.running.Add(1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(w.every, w.look)
-	return w
+// startWatchdog has streams and connections ended on which nothing moves.
+func (s *Session) startWatchdog() *watchdog.Watchdog {
+	x := &inspector{session: s, every: min(s.Limits.Idle, s.Limits.Stall, s.Limits.Write) / 4, idle: time.Now()}
+	return watchdog.Start(x.every, x.look)
 }
 
-// stop returns when the watchdog does nothing any more.
-func (w *watchdog) stop() {
-	w.mu.Lock()
-	w.stopped = true
-	if w.timer.Stop() {
-		w.running.Done()
-	}
-	w.mu.Unlock()
-	w.running.Wait()
-}
-
-func (w *watchdog) look() {
-	defer w.running.Done()
-	w.mu.Lock()
-	stopped := w.stopped
-	w.mu.Unlock()
-	if stopped {
-		return
-	}
-	w.act()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.stopped {
-		w.running.Add(1)
-		w.timer.Reset(w.every)
-	}
-}
-
-// act looks once.
-func (w *watchdog) act() {
-	s, now := w.session, time.Now()
-	switch streams, stuck := s.expire(now, uint32(s.Limits.Stall/w.every)); {
+func (x *inspector) look() {
+	s, now := x.session, time.Now()
+	switch streams, stuck := s.expire(now, uint32(s.Limits.Stall/x.every)); {
 	case stuck:
 		s.abort(httpproxy.ReasonStalled, errSilent)
 		return
-	case streams > 0 || s.progress.Load() != w.progress:
-		w.progress, w.idle = s.progress.Load(), now
-	case now.Sub(w.idle) >= s.Limits.Idle:
+	case streams > 0 || s.progress.Load() != x.progress:
+		x.progress, x.idle = s.progress.Load(), now
+	case now.Sub(x.idle) >= s.Limits.Idle:
 		s.Drain()
 	}
 	s.settle() // its error shows again where the client is read

@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // proxy is a listener whose connections are served by sessions, in front of one server.
@@ -46,7 +47,7 @@ func newProxy(t testing.TB, server string, limits Limits) *proxy {
 
 func startProxy(t testing.TB, p *proxy) *proxy {
 	ctx, cancel := context.WithCancel(context.Background())
-	p.t, p.listener, p.cancel = t, listen(t), cancel
+	p.t, p.listener, p.cancel = t, proxytest.Listen(t), cancel
 	p.allow(model.HTTPRule{})
 	go func() {
 		for {
@@ -110,7 +111,7 @@ func (p *proxy) url() string { return "http://" + p.address() }
 func (p *proxy) recorded(n int) []httpproxy.Record {
 	p.t.Helper()
 	var records []httpproxy.Record
-	eventually(p.t, "requests are recorded", func() bool {
+	proxytest.Eventually(p.t, "requests are recorded", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		records = append([]httpproxy.Record(nil), p.records...)
@@ -129,7 +130,7 @@ func (p *proxy) lastReason(n int) httpproxy.Reason {
 func (p *proxy) ended(n int) []error {
 	p.t.Helper()
 	var errs []error
-	eventually(p.t, "sessions end", func() bool {
+	proxytest.Eventually(p.t, "sessions end", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		errs = append([]error(nil), p.errs...)
@@ -141,7 +142,7 @@ func (p *proxy) ended(n int) []error {
 // noStreams waits until no session has a stream.
 func (p *proxy) noStreams() {
 	p.t.Helper()
-	eventually(p.t, "streams end", func() bool {
+	proxytest.Eventually(p.t, "streams end", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		n := 0
@@ -154,29 +155,10 @@ func (p *proxy) noStreams() {
 	})
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain for 10 s: %s", what)
-		}
-	}
-}
-
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
-
 // httpServer starts a server of net/http that speaks HTTP/1 and HTTP/2.
 func httpServer(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
-	l := listen(t)
+	l := proxytest.Listen(t)
 	s := &http.Server{Handler: h, Protocols: new(http.Protocols)}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
@@ -347,7 +329,7 @@ func rawServer(t testing.TB, serve func(f *framer), settings ...http2.Setting) s
 // plainServer starts a server that calls serve for each connection, and closes it then.
 func plainServer(t testing.TB, serve func(c net.Conn)) string {
 	t.Helper()
-	l := listen(t)
+	l := proxytest.Listen(t)
 	var served sync.WaitGroup
 	done := make(chan struct{})
 	go func() {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 func TestPipelining(t *testing.T) {
@@ -396,7 +397,7 @@ func TestOtherProtocols(t *testing.T) {
 }
 
 func TestDialFails(t *testing.T) {
-	l := listen(t)
+	l := proxytest.Listen(t)
 	l.Close()
 	p := newProxy(t, l.Addr().String(), Limits{})
 	c := p.dial()
@@ -529,7 +530,7 @@ func TestDrain(t *testing.T) {
 		server := newCatcher(t, "\r\n\r\n")
 		p := newProxy(t, server.address, Limits{})
 		c := p.dial()
-		eventually(t, "the session waits", func() bool {
+		proxytest.Eventually(t, "the session waits", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if len(p.sessions) != 1 {
@@ -595,9 +596,9 @@ func TestStop(t *testing.T) {
 			if name == "tunnel" {
 				http.ReadResponse(c.r, nil)
 			} else if name != "idle" && name != "head" {
-				eventually(t, "the server is dialled", func() bool { return p.dials.Load() == 1 })
+				proxytest.Eventually(t, "the server is dialled", func() bool { return p.dials.Load() == 1 })
 			}
-			eventually(t, "the session is there", func() bool {
+			proxytest.Eventually(t, "the session is there", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				return len(p.sessions) == 1

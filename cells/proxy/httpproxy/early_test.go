@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/cells/proxy/bufconn"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 const (
@@ -35,7 +36,7 @@ func (p *proxy) expectRecords(want ...Record) {
 
 func (p *proxy) awaitDial() {
 	p.t.Helper()
-	eventually(p.t, "the server is dialled", func() bool { return p.dials.Load() > 0 })
+	proxytest.Eventually(p.t, "the server is dialled", func() bool { return p.dials.Load() > 0 })
 }
 
 func TestServerSpeaksFirst(t *testing.T) {
@@ -75,7 +76,7 @@ func TestServerSpeaksFirstLate(t *testing.T) {
 	c := p.dial()
 	p.awaitDial()
 	c.send(request[:5])
-	eventually(t, "the request has begun", func() bool {
+	proxytest.Eventually(t, "the request has begun", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		s := p.sessions[0]
@@ -84,7 +85,7 @@ func TestServerSpeaksFirstLate(t *testing.T) {
 		return s.begun
 	})
 	close(speak)
-	eventually(t, "the server speaks", p.sessions[0].early.hasSpoken)
+	proxytest.Eventually(t, "the server speaks", p.sessions[0].early.hasSpoken)
 	c.send(request[5:])
 	c.expect(http.StatusBadGateway, "speaks first")
 	c.expectEnd()
@@ -162,7 +163,7 @@ func TestSilentClient(t *testing.T) {
 
 // TestEarlyDialFails: it is tried again with the request.
 func TestEarlyDialFails(t *testing.T) {
-	l := listen(t)
+	l := proxytest.Listen(t)
 	l.Close()
 	p := newProxy(t, l.Addr().String(), soon)
 	c := p.dial()

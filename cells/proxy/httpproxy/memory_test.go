@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // maxIdlePair is what an idle pair of connections may cost in this process, with the stacks of its goroutines.
@@ -19,7 +21,7 @@ const maxIdlePair = 32 << 10
 func TestIdleMemory(t *testing.T) {
 	const pairs = 1000
 	// The peers of the sessions are in this process too, so they have neither goroutines nor buffers when it is measured.
-	l := listen(t)
+	l := proxytest.Listen(t)
 	var mu sync.Mutex
 	var servers []net.Conn
 	go func() {
@@ -54,7 +56,7 @@ func TestIdleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "every session has dialled", func() bool {
+	proxytest.Eventually(t, "every session has dialled", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(servers) == pairs
@@ -74,7 +76,7 @@ func TestIdleMemory(t *testing.T) {
 			t.Fatalf("%v, %v", answer, err)
 		}
 	}
-	eventually(t, "all sessions wait", func() bool {
+	proxytest.Eventually(t, "all sessions wait", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, s := range p.sessions {

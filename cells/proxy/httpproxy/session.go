@@ -61,12 +61,12 @@ func (s *Session) Serve(ctx context.Context) error {
 	s.changed.L = &s.mu
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })
-	w := newWatchdog(s)
+	w := s.startWatchdog()
 	s.dialEarly(ctx)
 	s.serveClient(ctx)
 	s.early.close()
 	s.served.Wait()
-	w.stop()
+	w.Stop()
 	stop()
 	if s.handOver {
 		return s.HTTP2(ctx, s.client)

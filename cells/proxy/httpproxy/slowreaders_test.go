@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // waitingInPipes returns how many bytes wait in pipes of this process, and how many pipes there are.
@@ -41,7 +43,7 @@ func waitingInPipes(t *testing.T) (bytes, ends int) {
 // memory of the connections does.
 func TestPipesOfSlowReaders(t *testing.T) {
 	const clients, room = 50, 8 << 20
-	l := listen(t)
+	l := proxytest.Listen(t)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -68,7 +70,7 @@ func TestPipesOfSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "a session has got no memory", func() bool { return memory.refused.Load() > 0 })
+	proxytest.Eventually(t, "a session has got no memory", func() bool { return memory.refused.Load() > 0 })
 	for range 20 { // it stays so, while the servers go on to send
 		if bytes, ends := waitingInPipes(t); bytes > room {
 			t.Fatalf("%d KiB wait in %d ends of pipes, want at most %d", bytes>>10, ends, room>>10)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 func processorTime(t *testing.T) time.Duration {
@@ -25,7 +27,7 @@ func processorTime(t *testing.T) time.Duration {
 // milliseconds of the processors that all pods of the node share.
 func TestUpgradeOfManyProtocols(t *testing.T) {
 	const n = 32_000
-	l := listen(t)
+	l := proxytest.Listen(t)
 	go func() {
 		for {
 			c, err := l.Accept()

@@ -2,22 +2,16 @@ package httpproxy
 
 import (
 	"errors"
-	"sync"
 	"time"
+
+	"porin.dev/porin/cells/proxy/watchdog"
 )
 
 var errTimeout = errors.New("no byte moved for too long")
 
-// watchdog ends a session in which no byte moves. It looks now and then, so that reads and writes need no deadlines of their own; a limit is
-// exceeded by a quarter at most.
-type watchdog struct {
-	session *Session
-	every   time.Duration
-
-	mu       sync.Mutex // guards the fields below
-	timer    *time.Timer
-	stopped  bool
-	running  sync.WaitGroup
+// inspector ends a session in which no byte moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a quarter at most.
+type inspector struct {
+	session  *Session
 	progress uint32
 	phase    phase
 	since    time.Time // neither changed since
@@ -31,44 +25,21 @@ const (
 	phaseTunnel
 )
 
-func newWatchdog(s *Session) *watchdog {
-	w := &watchdog{session: s, every: min(s.Limits.Idle, s.Limits.Stall, s.Limits.Tunnel) / 4, since: time.Now()}
-	w.running.Add(1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(w.every, w.look)
-	return w
+// startWatchdog has the session ended when no byte moves.
+func (s *Session) startWatchdog() *watchdog.Watchdog {
+	x := &inspector{session: s, since: time.Now()}
+	return watchdog.Start(min(s.Limits.Idle, s.Limits.Stall, s.Limits.Tunnel)/4, x.look)
 }
 
-// stop returns when the watchdog does nothing any more.
-func (w *watchdog) stop() {
-	w.mu.Lock()
-	w.stopped = true
-	if w.timer.Stop() {
-		w.running.Done()
-	}
-	w.mu.Unlock()
-	w.running.Wait()
-}
-
-func (w *watchdog) look() {
-	defer w.running.Done()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.session
+func (x *inspector) look() {
+	s, now := x.session, time.Now()
 	p, limit := s.phase()
-	now := time.Now()
-	if moved := s.progress.Load(); moved != w.progress || p != w.phase {
-		w.progress, w.phase, w.since = moved, p, now
+	if moved := s.progress.Load(); moved != x.progress || p != x.phase {
+		x.progress, x.phase, x.since = moved, p, now
 	}
-	if w.stopped {
-		return
-	}
-	if now.Sub(w.since) >= limit {
+	if now.Sub(x.since) >= limit {
 		s.expire(p)
 	}
-	w.running.Add(1)
-	w.timer.Reset(w.every)
 }
 
 func (s *Session) phase() (phase, time.Duration) {

@@ -14,6 +14,7 @@ import (
 
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/bufconn"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // anything are rules that allow every request.
@@ -52,7 +53,7 @@ func newQuietProxy(t testing.TB, server string) *proxy {
 
 func startProxy(t testing.TB, p *proxy) *proxy {
 	ctx, cancel := context.WithCancel(context.Background())
-	p.t, p.listener, p.cancel = t, listen(t), cancel
+	p.t, p.listener, p.cancel = t, proxytest.Listen(t), cancel
 	p.allow(model.HTTPRule{})
 	go func() {
 		for {
@@ -122,7 +123,7 @@ func (p *proxy) recorded() []Record {
 func (p *proxy) ended(n int) []error {
 	p.t.Helper()
 	var errs []error
-	eventually(p.t, "sessions end", func() bool {
+	proxytest.Eventually(p.t, "sessions end", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		errs = append([]error(nil), p.errs...)
@@ -131,29 +132,10 @@ func (p *proxy) ended(n int) []error {
 	return errs
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain for 10 s: %s", what)
-		}
-	}
-}
-
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
-
 // httpServer starts a server of net/http.
 func httpServer(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
-	l := listen(t)
+	l := proxytest.Listen(t)
 	s := &http.Server{Handler: h}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
@@ -163,7 +145,7 @@ func httpServer(t testing.TB, h http.HandlerFunc) string {
 // rawServer starts a server that calls serve for each connection, and closes it then.
 func rawServer(t testing.TB, serve func(c *net.TCPConn, r *bufio.Reader)) string {
 	t.Helper()
-	l := listen(t)
+	l := proxytest.Listen(t)
 	go func() {
 		for {
 			c, err := l.Accept()

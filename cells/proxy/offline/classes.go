@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 )
 
 // classes are a [policy.NameClasses] that can be asked.

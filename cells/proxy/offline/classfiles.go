@@ -31,8 +31,8 @@ func (f ClassFiles) path(revision uint32) string {
 	return filepath.Join(f.dir, fmt.Sprintf("%08x%s", revision, classSuffix))
 }
 
-// KeepNames is that of a [policy.NameKeeper]. Policies do not fail for the folder: without the file a proxy learns nothing while no agent is there.
-func (f ClassFiles) KeepNames(c policy.NameClasses, inForce uint32) {
+// PublishClasses is that of a [policy.NameExchange]. Policies do not fail for the folder: without the file a proxy learns nothing while no agent is there.
+func (f ClassFiles) PublishClasses(c policy.NameClasses, inForce uint32) {
 	if err := f.write(c); err != nil {
 		f.log.Warn("the proxy will not learn names while this agent is away", "error", err)
 	}

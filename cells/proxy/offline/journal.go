@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/flock"

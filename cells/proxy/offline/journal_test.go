@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"porin.dev/porin/cells/proxy/names"
+	"porin.dev/porin/cells/policy/names"
 )
 
 var quiet = slog.New(slog.DiscardHandler)

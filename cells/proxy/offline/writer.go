@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/policy/policymap"
-	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -159,9 +159,24 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 func (w *Writer) InForce(name string, addresses []dnsname.Address) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lock == nil || w.read() != nil {
+	return w.lock != nil && w.read() == nil && w.inForce(name, addresses)
+}
+
+// IsKnown is [Writer.InForce] for who cannot wait. It is false when others use the writer, or files would have to be read.
+func (w *Writer) IsKnown(name string, addresses []dnsname.Address) bool {
+	if !w.mu.TryLock() {
 		return false
 	}
+	defer w.mu.Unlock()
+	if w.lock == nil || w.classes == nil {
+		return false
+	}
+	revision, err := w.writer.Revision()
+	return err == nil && w.classes.revision == revision && w.inForce(name, addresses)
+}
+
+// inForce expects the lock, and the classes.
+func (w *Writer) inForce(name string, addresses []dnsname.Address) bool {
 	rules := w.classes.matching(name)
 	if len(rules) > 0 {
 		if moves, _, err := w.moves(rules, addresses); err != nil || len(moves) > 0 {

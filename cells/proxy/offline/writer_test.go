@@ -21,11 +21,11 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/policy/policymap"
-	"porin.dev/porin/cells/proxy/dnsname"
-	"porin.dev/porin/cells/proxy/names"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/testutil"
 )
@@ -128,10 +128,10 @@ func (n *node) lock(t testing.TB) *policymap.Lock {
 	return l
 }
 
-// keeper is of an agent that has no proxy to ask.
-type keeper struct{ offline.ClassFiles }
+// exchange is of an agent that has no proxy to ask.
+type exchange struct{ offline.ClassFiles }
 
-func (keeper) TakeNames(context.Context) {}
+func (exchange) ImportNames(context.Context) {}
 
 // agent is one that has started. It ends with stop.
 type agent struct {
@@ -149,7 +149,7 @@ func (n *node) begin(t testing.TB) *agent {
 	a := &agent{node: n, enforcer: &enforcer{maps: n.maps, lock: n.lock(t), writer: policymap.New(n.maps)}}
 	a.names = policy.NewNames(policy.Config{Dir: n.dir}, nil, quiet)
 	a.queue = policy.NewQueue(engine.Config{}, a.enforcer, nil, a.names, quiet)
-	a.queue.KeepNamesWith(keeper{n.classes()})
+	a.queue.ExchangeNamesWith(exchange{n.classes()})
 	a.policies, a.step = policy.New(policy.Config{Dir: n.dir}, a.queue, quiet), policy.NewStep(a.queue)
 	if err := a.policies.Start(); err != nil {
 		t.Fatal(err)

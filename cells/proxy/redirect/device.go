@@ -26,7 +26,15 @@ var sysctls = map[string]string{
 	"net/ipv4/conf/" + link.ProxyDevice + "/accept_local": "1",
 	"net/ipv6/conf/" + link.ProxyDevice + "/accept_ra":    "0",
 	"net/ipv6/conf/" + link.ProxyDevice + "/disable_ipv6": "0",
+	"net/" + earlyDemux: "0",
 }
+
+// earlyDemux (ip-sysctl.rst) has the kernel look for the socket of a packet before it is routed. It would find a connection of the proxy for packets that get another
+// source port from the node's NAT, and end there.
+const earlyDemux = "ipv4/tcp_early_demux"
+
+// hadEarlyDemux is the alias of the device (ip-link(8)) when the setting is to be 1 again without it.
+const hadEarlyDemux = earlyDemux + " was 1"
 
 // dummyAddress is the device's: the kernel's loose reverse path filter wants one. It is the IPv4 dummy address of RFC 7600, which nobody
 // has elsewhere; its scope is the host, so that it is no source of anything.
@@ -63,7 +71,7 @@ func (r *Redirect) device() (index int, err error) {
 		}
 		r.log.Info("device of the proxy made", "ifname", link.ProxyDevice, "ifindex", found.Attrs().Index)
 	}
-	if err := r.namespace.do(setSysctls); err != nil {
+	if err := errors.Join(r.noteEarlyDemux(found), r.namespace.do(setSysctls)); err != nil {
 		return 0, fmt.Errorf("set up %s: %w", link.ProxyDevice, err)
 	}
 	address := &netlink.Addr{IPNet: nl.HostNet(dummyAddress), Scope: unix.RT_SCOPE_HOST, Flags: unix.IFA_F_NOPREFIXROUTE}
@@ -137,7 +145,20 @@ func (r *Redirect) removeDevice() error {
 	if err := r.handle.LinkDel(found); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove %s: %w", link.ProxyDevice, err)
 	}
-	return nil
+	if found.Attrs().Alias != hadEarlyDemux {
+		return nil
+	}
+	return r.namespace.do(func() error { return os.WriteFile("/proc/sys/net/"+earlyDemux, []byte("1"), 0) })
+}
+
+// noteEarlyDemux has the device say what removeDevice is to restore.
+func (r *Redirect) noteEarlyDemux(device netlink.Link) error {
+	var is []byte
+	err := r.namespace.do(func() (err error) { is, err = os.ReadFile("/proc/sys/net/" + earlyDemux); return err })
+	if err != nil || strings.TrimSpace(string(is)) != "1" {
+		return err
+	}
+	return r.handle.LinkSetAlias(device, hadEarlyDemux)
 }
 
 // setSysctls leaves out those that the kernel does not have.

@@ -21,6 +21,7 @@ const tableName = "porin-proxy"
 const (
 	beforeTracking   = -300 // NF_IP_PRI_RAW
 	afterTranslation = -90  // NF_IP_PRI_NAT_DST is -100
+	beforeHostFilter = -10  // of the table porin, which is before other filters (NF_IP_PRI_FILTER is 0)
 )
 
 // divert is the table inet porin-proxy.
@@ -43,8 +44,14 @@ func divertTable() *nft.Table {
 			{
 				Name: "divert", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: afterTranslation,
 				Rules: []nft.Rule{
+					// The node's NAT gives a packet its source after this chain. Before it, the packet may look like one of another connection, with a port that this one
+					// does not keep. The programs have it go by the device, as they do a first packet.
+					opening(nft.On("opens a connection")).Meta(expr.MetaKeyIIFNAME, 0).NotEqual(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictAccept),
+					translated(nft.On("gets another source")).Meta(expr.MetaKeyIIFNAME, 0).NotEqual(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictAccept),
 					divertTo(ofProxy(nft.On("to a connection of the proxy").Protocol(unix.IPPROTO_TCP))),
 					divertTo(ofProxy(nft.On("to a query of the proxy").Protocol(unix.IPPROTO_UDP))),
+					divertTo(ofProxy(nft.On("ICMP errors about both").Protocol(unix.IPPROTO_ICMP))),
+					divertTo(ofProxy(nft.On("ICMPv6 errors about both").Protocol(unix.IPPROTO_ICMPV6))),
 					// The kernel knows no mark of a connection that is being opened, or is over: it ends a rule that asks for it.
 					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
 					divertTo(nft.On("to a connection of a proxy that begins or is over").Protocol(unix.IPPROTO_TCP).
@@ -56,11 +63,34 @@ func divertTable() *nft.Table {
 					nft.On("connections are tracked").With(&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Register(0)}),
 				},
 			},
+			{
+				// A connection to the node itself, whose socket is the proxy's: see select_listener. The chain input of the table porin asks for the mark.
+				Name: "accept", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookInput, Order: beforeHostFilter,
+				Rules: []nft.Rule{
+					divertTo(ofProxy(opening(nft.On("opens a connection to the proxy")))),
+					divertTo(opening(nft.On("opens it again")).With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)),
+				},
+			},
 		},
 	}
 }
 
 var bits = binaryutil.NativeEndian
+
+// opening matches the first packet of a connection of TCP.
+func opening(r nft.Rule) nft.Rule {
+	const flags, fin, syn, rst, ack = 13, 1, 2, 4, 16 // RFC 9293, 3.1
+	return r.Protocol(unix.IPPROTO_TCP).Transport(flags, 1, 0).With(
+		&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
+	).Equal(0, syn)
+}
+
+// translated matches packets of who has opened a connection, when the node's NAT gives them another source address or port.
+func translated(r nft.Rule) nft.Rule {
+	const original, sourceNAT = 0, 1 << 4 // IP_CT_DIR_ORIGINAL, IPS_SRC_NAT
+	return r.With(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: nft.Register(0)}).Equal(0, original).
+		With(&expr.Ct{Key: expr.CtKeySTATUS, Register: nft.Register(0)}).HasBits(0, sourceNAT)
+}
 
 // ofProxy matches packets to sockets with the proxy's mark.
 func ofProxy(r nft.Rule) nft.Rule {

@@ -35,7 +35,7 @@ func (r *Redirect) TakeOver(given Handover) error {
 	return nil
 }
 
-// HandOver returns copies for the process that takes the place of this one, which goes on accepting. Until Resume, nothing is compared or repaired: the other process
+// HandOver returns copies for the process that takes the place of this one, which goes on accepting. Until AbortHandover, nothing is compared or repaired: the other process
 // attaches a program of its own.
 func (r *Redirect) HandOver() (Handover, error) {
 	r.mu.Lock()
@@ -55,8 +55,8 @@ func (r *Redirect) HandOver() (Handover, error) {
 	return Handover{sockets, lock}, nil
 }
 
-// Resume takes HandOver back: the other process has not taken over.
-func (r *Redirect) Resume() error {
+// AbortHandover takes HandOver back: the other process has not taken over.
+func (r *Redirect) AbortHandover() error {
 	r.mu.Lock()
 	r.handedOver = false
 	r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // expectChange takes, and compares what has changed in the one selection that there is.

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // Selection is the addresses of the names that rules match.

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/dnsname"
 )
 
 var addrs = cmpopts.EquateComparable(netip.Addr{})

@@ -39,25 +39,26 @@ func TestClose(t *testing.T) {
 	}
 	for address, by := range map[string]struct {
 		mode   string
-		effect policy.Effect
-	}{"192.0.2.1": {Close, policy.Affected}, "2001:db8::1": {Keep, policy.AffectedToNode}} {
+		effect policy.ConnectionEffect
+	}{"192.0.2.1": {Close, policy.EffectGainsRules}, "2001:db8::1": {Keep, policy.EffectGainsRulesAtNode}} {
 		affected, other := netip.AddrPortFrom(netip.MustParseAddr(address), 80), netip.AddrPortFrom(netip.MustParseAddr(address), 81)
 		conns := map[netip.AddrPort]net.Conn{}
 		for _, at := range []netip.AddrPort{affected, other} {
 			pod.Listen(t, at)
-			if conns[at], err = pod.Dial(at, 5*time.Second); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Eventually(t, func() (err error) { // the kernel adds the route of an address a moment later
+				conns[at], err = pod.Dial(at, 5*time.Second)
+				return err
+			})
 			defer conns[at].Close()
 		}
-		check := func(mode string, effect policy.Effect, want bool) {
+		check := func(mode string, effect policy.ConnectionEffect, want bool) {
 			t.Helper()
 			closer := New(Config{OpenConnections: mode}, slog.New(slog.NewTextHandler(t.Output(), nil)))
-			closer.Close([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}}, func(from, to netip.Addr, port uint16) policy.Effect {
+			closer.Close([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}}, func(from, to netip.Addr, port uint16) policy.ConnectionEffect {
 				if from == affected.Addr() && to == affected.Addr() && port == affected.Port() {
 					return effect
 				}
-				return policy.Unaffected
+				return policy.EffectNone
 			})
 			for at, conn := range conns {
 				if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
@@ -69,7 +70,7 @@ func TestClose(t *testing.T) {
 				}
 			}
 		}
-		check(Keep, policy.Affected, false)
+		check(Keep, policy.EffectGainsRules, false)
 		check(by.mode, by.effect, true)
 	}
 }

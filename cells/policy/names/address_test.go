@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 func TestNamesOf(t *testing.T) {

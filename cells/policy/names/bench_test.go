@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // BenchmarkLearn has 100 endpoints with 100 names each, and 50 selections.

@@ -20,35 +20,35 @@ import (
 // timeout is for all pods of one change: others wait meanwhile.
 const timeout = 250 * time.Millisecond
 
-// Closer is the [policy.OpenConnections].
-type Closer struct {
+// Destroyer is the [policy.ConnectionCloser].
+type Destroyer struct {
 	cfg         Config
 	log         *slog.Logger
 	unsupported atomic.Pointer[error] // why nothing can be closed; it is in the log
 }
 
 // New returns what closes connections, or only those that cannot go on, as the configuration says.
-func New(cfg Config, log *slog.Logger) *Closer { return &Closer{cfg: cfg, log: log} }
+func New(cfg Config, log *slog.Logger) *Destroyer { return &Destroyer{cfg: cfg, log: log} }
 
 // start asks the kernel whether it can close connections, so that the status says so before rules come.
-func (c *Closer) start() { c.noteUnsupported(probe()) }
+func (d *Destroyer) start() { d.noteUnsupported(probe()) }
 
-func (c *Closer) noteUnsupported(err error) {
-	if err != nil && c.unsupported.CompareAndSwap(nil, &err) {
-		c.log.Warn("open connections that get layer 7 rules cannot be closed, and are reset with their next packet", "error", err)
+func (d *Destroyer) noteUnsupported(err error) {
+	if err != nil && d.unsupported.CompareAndSwap(nil, &err) {
+		d.log.Warn("open connections that get layer 7 rules cannot be closed, and are reset with their next packet", "error", err)
 	}
 }
 
 // Report implements server.StatusReporter.
-func (c *Closer) Report(status *v1.Status) {
-	if err := c.unsupported.Load(); err != nil {
+func (d *Destroyer) Report(status *v1.Status) {
+	if err := d.unsupported.Load(); err != nil {
 		status.Proxy.OpenConnections = (*err).Error()
 	}
 }
 
-// Close implements [policy.OpenConnections]. What goes through the proxy is left to it, which decides by the rules from the next request on.
-func (c *Closer) Close(locals []policy.Local, affects policy.Affects) {
-	if c.unsupported.Load() != nil {
+// Close implements [policy.ConnectionCloser]. What goes through the proxy is left to it, which decides by the rules from the next request on.
+func (d *Destroyer) Close(locals []policy.Local, effectOf policy.Layer7Effect) {
+	if d.unsupported.Load() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -59,7 +59,7 @@ func (c *Closer) Close(locals []policy.Local, affects policy.Affects) {
 	}
 	namespaces, err := netns.Find(ctx, cookies)
 	if err != nil {
-		c.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
+		d.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
 		return
 	}
 	defer netns.CloseAll(namespaces)
@@ -71,40 +71,40 @@ func (c *Closer) Close(locals []policy.Local, affects policy.Affects) {
 	}
 	proxy, err := openProxySockets()
 	if err != nil {
-		c.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
+		d.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
 		return
 	}
 	defer proxy.close()
 	for _, l := range locals {
 		file := namespaces[l.NetNSCookie]
 		if file == nil {
-			c.log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
+			d.log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
 			continue
 		}
 		n, err := 0, ctx.Err()
 		if err == nil {
 			n, err = closeIn(int(file.Fd()), func(s socket, accepts bool) bool {
 				e := ends(tracking, s, accepts)
-				effect := affects(e.from.Addr(), e.to.Addr(), e.to.Port())
-				if effect != policy.AffectedToNode && (effect != policy.Affected || c.cfg.OpenConnections != Close) {
+				effect := effectOf(e.from.Addr(), e.to.Addr(), e.to.Port())
+				if effect != policy.EffectGainsRulesAtNode && (effect != policy.EffectGainsRules || d.cfg.OpenConnections != Close) {
 					return false
 				}
 				proxied, err := proxy.has(e.proxyLocal, e.proxyRemote)
 				if err != nil {
-					c.log.Debug("whether a connection goes through the proxy is not known: it is closed", "endpoint", l.ID, "error", err)
+					d.log.Debug("whether a connection goes through the proxy is not known: it is closed", "endpoint", l.ID, "error", err)
 				}
 				return !proxied
 			})
 		}
 		if errors.Is(err, errUnsupported) {
-			c.noteUnsupported(err)
+			d.noteUnsupported(err)
 			return
 		}
 		if err != nil {
-			c.log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
+			d.log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
 		}
 		if n > 0 {
-			c.log.Info("connections closed that layer 7 rules are for from now on", "endpoint", l.ID, "connections", n)
+			d.log.Info("connections closed that layer 7 rules are for from now on", "endpoint", l.ID, "connections", n)
 		}
 	}
 }

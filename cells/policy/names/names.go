@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // Config says how long and how many addresses are kept, and what is asked about them. The functions may be called concurrently.

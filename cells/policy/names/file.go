@@ -16,7 +16,7 @@ import (
 	"slices"
 	"time"
 
-	"porin.dev/porin/cells/proxy/dnsname"
+	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
 )
