@@ -75,6 +75,7 @@ func ServerModule(cfg Config) fx.Option {
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startServer, fx.Private),
 		metrics.Collect(NewNamesCollector),
+		supervisor.Health(newJournalReporter),
 		fx.Invoke(func(*Server) {}),
 	)
 }
