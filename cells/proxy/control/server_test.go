@@ -289,7 +289,7 @@ func TestJournalCannotBeOpened(t *testing.T) {
 			agent <- r
 		}
 		return nil, nil, nil
-	}).greet(t)
+	}).sayHello(t)
 	for r := range agent {
 		if strings.Contains(r.Error, "proxy-names") {
 			break
