@@ -160,7 +160,7 @@ func TestRedirectReply(t *testing.T) {
 			p.cilium(t, "get", getFromClient)
 			want := uint32(dropped)
 			if proxied {
-				p.proxyConnects(t)
+				p.proxyConnects(t, clientPort, p.server.ip4)
 				want = toStack
 			}
 			wantVerdict(t, "the answer under rules of layer 7", answers(), want)
@@ -168,20 +168,46 @@ func TestRedirectReply(t *testing.T) {
 	}
 }
 
-// proxyConnects makes a socket in the namespace that is connected from the client's address and port to the server's.
-func (p *policyFixture) proxyConnects(t testing.TB) {
+// TestRedirectAnswerToClient has the proxy answer a client whose port is that of a connection of the proxy's own to the same server. Answers of a server on the node are for that one,
+// also when its sockets have the mark of the SYN they got.
+func TestRedirectAnswerToClient(t *testing.T) {
+	const port = abi.ProxyFirstPort + 7
+	for _, c := range []struct {
+		name   string
+		server func(*policyFixture) netip.Addr
+		mark   uint32
+		want   uint32
+	}{
+		{"the proxy", func(p *policyFixture) netip.Addr { return p.server.ip4 }, abi.ProxyMark, toStack},
+		{"somebody else of the node", func(p *policyFixture) netip.Addr { return p.server.ip4 }, 0, deliver},
+		{"a server on the node", func(*policyFixture) netip.Addr { return nodeIPv4 }, 0, deliver},
+		{"a server on the node with the mark", func(*policyFixture) netip.Addr { return nodeIPv4 }, abi.ProxyMark, deliver},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPolicyFixture(t)
+			p.proxyLink(t)
+			p.cilium(t, "get", getFromServer)
+			p.proxyConnects(t, port, c.server(p))
+			answer := segment(p.client.hostMAC, p.client.mac, netip.AddrPortFrom(c.server(p), serverPort), netip.AddrPortFrom(p.client.ip4, port), synACK)
+			wantVerdict(t, "SYN-ACK", p.runFrom(t, p.objects.ToPod, p.client, skBuff{Mark: c.mark}, answer), c.want)
+		})
+	}
+}
+
+// proxyConnects makes a socket in the namespace that is connected from the client's address and the port to a server.
+func (p *policyFixture) proxyConnects(t testing.TB, port uint16, server netip.Addr) {
 	t.Helper()
 	handle := p.netns.Netlink(t)
 	lo := p.netns.Link(t, "lo")
-	for _, ip := range []netip.Addr{p.client.ip4, p.server.ip4} {
-		if err := handle.AddrAdd(lo, &netlink.Addr{IPNet: nl.HostNet(ip)}); err != nil {
+	for _, ip := range []netip.Addr{p.client.ip4, server} {
+		if err := handle.AddrReplace(lo, &netlink.Addr{IPNet: nl.HostNet(ip)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	listener := p.netns.Listen(t, netip.AddrPortFrom(p.server.ip4, serverPort))
+	listener := p.netns.Listen(t, netip.AddrPortFrom(server, serverPort))
 	var conn net.Conn
 	err := p.netns.Do(func() (err error) {
-		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.client.ip4, clientPort))}
+		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.client.ip4, port))}
 		conn, err = dialer.Dial("tcp", listener.Addr().String())
 		return err
 	})

@@ -140,7 +140,9 @@ static __always_inline enum verdict to_proxy(struct __sk_buff *ctx, __u32 device
 
 /*
  * answers_proxy: is the packet, which the node itself sends to a pod's address, for a connection of the proxy's own? It is the answer of a
- * server on the node, or an ICMP error of the node's. As a global function it is verified by itself, once.
+ * server on the node, or an ICMP error of the node's. The proxy's own answer to a client is not, even if the client has chosen a port that the
+ * proxy has for a connection of its own. A server on the node may have the proxy's mark, too (tcp_fwmark_accept), but has the node's address. As
+ * a global function it is verified by itself, once.
  */
 __noinline int answers_proxy(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
 {
@@ -150,6 +152,8 @@ __noinline int answers_proxy(struct __sk_buff *ctx, const struct packet *pkt, co
 	if (!pkt || !flow)
 		return 0;
 	if (!(flow->flags & FLOW_TRACKED) || bpf_ntohs(flow->destination_port) < PROXY_FIRST_PORT)
+		return 0;
+	if (comes_from_proxy(ctx) && !(class_of(&pkt->source, policy_copy()) & CLASS_HOST))
 		return 0;
 	server = flow->flags & FLOW_ERROR ? flow->inner_destination : pkt->source;
 	reversed.remote = pkt->destination;

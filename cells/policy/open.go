@@ -9,7 +9,7 @@ import (
 
 // ConnectionCloser closes what would go on past the [Proxy], or be reset by it, when layer 7 rules come.
 type ConnectionCloser interface {
-	// Close closes the endpoints' connections of TCP that gain rules by effectOf. The rules are not in force yet. It returns soon, whatever happens: changes of
+	// Close closes the endpoints' connections of TCP that gain rules by effectOf and do not go through the proxy already. The rules are not in force yet. It returns soon, whatever happens: changes of
 	// policies wait. What escapes, the proxy resets.
 	Close(locals []Local, effectOf Layer7Effect)
 }
@@ -94,8 +94,8 @@ func hasMore(now, before numbers) bool {
 	return false
 }
 
-// layer7Effect says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that has needed it before goes
-// through it. It expects the turn.
+// layer7Effect says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not affected. It
+// expects the turn.
 func (q *Queue) layer7Effect(from, to netip.Addr, port uint16) ConnectionEffect {
 	v := q.view.engine.Evaluate(from, to, model.TCP, port)
 	if !v.Allowed || v.Egress.Layer7 == nil && v.Ingress.Layer7 == nil {

@@ -106,10 +106,7 @@ func (b *BuiltIn) Connections() (open int, accepted uint64) {
 // Serve implements [Listener]. It decides again about connections when policies change, from the first time on.
 func (b *BuiltIn) Serve(l *redirect.Listeners) error {
 	stopped := b.begin()
-	for _, socket := range []*redirect.UDPListener{l.UDP4, l.UDP6} {
-		if socket == nil {
-			continue
-		}
+	for _, socket := range l.UDP {
 		err := b.udp.Serve(socket, func(d redirect.Datagram, err error) {
 			if err != nil {
 				b.log.Debug("datagram dropped", "error", err)

@@ -46,7 +46,7 @@ func (d *Destroyer) Report(status *v1.Status) {
 	}
 }
 
-// Close implements [policy.ConnectionCloser].
+// Close implements [policy.ConnectionCloser]. What goes through the proxy is left to it, which decides by the rules from the next request on.
 func (d *Destroyer) Close(locals []policy.Local, effectOf policy.Layer7Effect) {
 	if d.unsupported.Load() != nil {
 		return
@@ -69,6 +69,12 @@ func (d *Destroyer) Close(locals []policy.Local, effectOf policy.Layer7Effect) {
 	} else {
 		tracking = nil // then nothing is translated
 	}
+	proxy, err := openProxySockets()
+	if err != nil {
+		d.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
+		return
+	}
+	defer proxy.close()
 	for _, l := range locals {
 		file := namespaces[l.NetNSCookie]
 		if file == nil {
@@ -78,9 +84,16 @@ func (d *Destroyer) Close(locals []policy.Local, effectOf policy.Layer7Effect) {
 		n, err := 0, ctx.Err()
 		if err == nil {
 			n, err = closeIn(int(file.Fd()), func(s socket, accepts bool) bool {
-				from, to := ends(tracking, s, accepts)
-				effect := effectOf(from.Addr(), to.Addr(), to.Port())
-				return effect == policy.EffectGainsRulesAtNode || effect == policy.EffectGainsRules && d.cfg.OpenConnections == Close
+				e := ends(tracking, s, accepts)
+				effect := effectOf(e.from.Addr(), e.to.Addr(), e.to.Port())
+				if effect != policy.EffectGainsRulesAtNode && (effect != policy.EffectGainsRules || d.cfg.OpenConnections != Close) {
+					return false
+				}
+				proxied, err := proxy.has(e.proxyLocal, e.proxyRemote)
+				if err != nil {
+					d.log.Debug("whether a connection goes through the proxy is not known: it is closed", "endpoint", l.ID, "error", err)
+				}
+				return !proxied
 			})
 		}
 		if errors.Is(err, errUnsupported) {
@@ -119,17 +132,23 @@ func closeIn(namespace int, isAffected func(s socket, accepts bool) bool) (n int
 	return n, err
 }
 
-// ends returns who has opened a connection, and to whom, after the node's translation. What connection tracking does not know is not translated;
-// then a pod that listens at the port has accepted it.
-func ends(tracking *conntrack.Socket, s socket, accepts bool) (from, to netip.AddrPort) {
+// connection is who has opened a connection, and to whom, after the node's translation; and the ends of the proxy's socket, if it goes through the proxy.
+type connection struct{ from, to, proxyLocal, proxyRemote netip.AddrPort }
+
+// ends returns those of a pod's socket. What connection tracking does not know is not translated; then a pod that listens at the port has accepted it.
+func ends(tracking *conntrack.Socket, s socket, accepts bool) connection {
 	if tracking != nil {
 		c, found, err := tracking.Get(unix.IPPROTO_TCP, conntrack.Tuple{Source: s.local, Destination: s.remote}, false)
-		if err == nil && found {
-			return c.Original.Source, c.Reply.Source
+		switch {
+		case err != nil || !found:
+		case c.Original.Source == s.local: // the proxy has accepted it
+			return connection{c.Original.Source, c.Reply.Source, c.Reply.Source, c.Reply.Destination}
+		default: // the proxy has opened it
+			return connection{c.Original.Source, c.Reply.Source, c.Original.Source, c.Original.Destination}
 		}
 	}
 	if accepts {
-		return s.remote, s.local
+		return connection{s.remote, s.local, s.remote, s.local}
 	}
-	return s.local, s.remote
+	return connection{s.local, s.remote, s.remote, s.local}
 }

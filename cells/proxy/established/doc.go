@@ -5,5 +5,6 @@
 //
 // The other end gets the reset that the kernel sends for a socket, while the policy of before still lets it pass. The namespace is found by a process
 // that is in it, so the agent has to see the node's processes. It takes CONFIG_INET_DIAG_DESTROY; without, and for what is opened meanwhile, the reset
-// of the proxy remains. A [Config] may say that connections are kept: then only those to the node itself are closed, which cannot go on past the proxy.
+// of the proxy remains. What goes through the proxy already, as rules have come and gone before, stays open: in the node's network namespace, it has a socket with the
+// proxy's mark. A [Config] may say that connections are kept: then only those to the node itself are closed, which cannot go on past the proxy.
 package established
