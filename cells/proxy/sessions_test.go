@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,9 +80,9 @@ func TestSessionsStop(t *testing.T) {
 func TestSessionsDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var x sessions
-		open := func(endpoint uint16) (s *session, drained *bool) {
-			s, drained = newSession(endpoint), new(bool)
-			s.drain = func() { *drained = true }
+		open := func(endpoint uint16) (s *session, drained *atomic.Bool) {
+			s, drained = newSession(endpoint), new(atomic.Bool)
+			s.drain = func() { drained.Store(true) }
 			if err := x.add(s); err != nil {
 				t.Fatal(err)
 			}
@@ -91,17 +92,17 @@ func TestSessionsDrain(t *testing.T) {
 		stays, _ := open(serverID)
 		stays.cancel = func(error) { x.remove(stays) }
 		list := x.startDrain()
-		if !*drained || len(list) != 2 {
-			t.Errorf("drained is %v, and there are %d sessions, want 2", *drained, len(list))
+		if !drained.Load() || len(list) != 2 {
+			t.Errorf("drained is %v, and there are %d sessions, want 2", drained.Load(), len(list))
 		}
 		later, drained := open(clientID)
 		later.cancel = func(err error) { t.Errorf("a session that was opened later is ended for %v", err) }
-		if *drained {
+		if drained.Load() {
 			t.Error("a new session is drained before it may have had a request")
 		}
 		time.Sleep(drainSoon)
 		synctest.Wait()
-		if !*drained {
+		if !drained.Load() {
 			t.Error("a new session is not drained")
 		}
 		x.remove(ends)
