@@ -257,3 +257,10 @@ func (q *Queue) release() error {
 	q.layer7.proxy.Release(numbers)
 	return nil
 }
+
+// setLayer7Key is called before the first policy is known.
+func (q *Queue) setLayer7Key(key []byte) {
+	q.view.mu.Lock()
+	defer q.view.mu.Unlock()
+	q.view.engine.SetLayer7Key(key)
+}
