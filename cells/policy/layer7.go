@@ -121,7 +121,7 @@ func (x *layer7) prepare(ctx context.Context, rules []*engine.Layer7, within tim
 	}
 	err := x.proxy.Prepare(ctx, all)
 	if err != nil {
-		err = fmt.Errorf("give the proxy its layer 7 rules: %w", cmp.Or(context.Cause(ctx), err))
+		err = fmt.Errorf("give the proxy its layer 7 rules: %w", sayWhy(context.Cause(ctx), err))
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -135,6 +135,17 @@ func (x *layer7) prepare(ctx context.Context, rules []*engine.Layer7, within tim
 		}
 	}
 	return err
+}
+
+// sayWhy returns why the time was over, if it was, with what the proxy says about that: such as that it is not connected.
+func sayWhy(cause, err error) error {
+	switch {
+	case cause == nil, errors.Is(err, cause):
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // releasable returns those of the rules that nobody holds and the kernel does not have, as not prepared.
@@ -210,6 +221,9 @@ func (q *Queue) withhold() {
 	q.view.applied.Withheld = err
 }
 
+// releaseInterval is how long rules that no row has stay with the proxy, and a moment.
+const releaseInterval = 5 * time.Second
+
 // layer7Round has the proxy get rules that rows deny in the place of, and releases those that no row has any more.
 func (q *Queue) layer7Round(ctx context.Context) error {
 	if !q.isOpen() {
@@ -256,4 +270,11 @@ func (q *Queue) release() error {
 	}
 	q.layer7.proxy.Release(numbers)
 	return nil
+}
+
+// setLayer7Key is called before the first policy is known.
+func (q *Queue) setLayer7Key(key []byte) {
+	q.view.mu.Lock()
+	defer q.view.mu.Unlock()
+	q.view.engine.SetLayer7Key(key)
 }

@@ -59,6 +59,7 @@ func (p *Policies) Start() error {
 	if err != nil {
 		return err
 	}
+	p.queue.setLayer7Key(p.store.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var u update

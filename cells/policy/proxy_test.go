@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type fakeProxy struct {
 	mu      sync.Mutex // guards the fields below
 	has     map[uint32]model.Layer7
 	hangs   bool  // Prepare answers only when its caller has left
+	away    error // what it says then, if it is no error of the caller's context
 	refuses error // of Prepare
 	changed int
 	waiting int // calls of Prepare
@@ -59,7 +61,7 @@ func (p *fakeProxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) 
 		<-ctx.Done()
 		p.mu.Lock()
 		p.waiting--
-		return ctx.Err()
+		return cmp.Or(p.away, ctx.Err())
 	}
 	if p.refuses == nil {
 		maps.Copy(p.has, rules)
@@ -233,6 +235,45 @@ func TestProxyRefuses(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	n.wantsPath(t, proxy, client, web, "anything", "after the deletion")
+}
+
+// TestProxyAway: who waits for a proxy that is not there is told so, whoever's time is over.
+func TestProxyAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proxy := newFakeProxy()
+		proxy.hangs, proxy.away = true, fault.New(fault.Unavailable, "porin-proxy is not connected")
+		n := l7node(t, proxy, "")
+		n.attach(t, pod(1, "web"))
+		n.attach(t, pod(2, "client"))
+		for _, within := range []time.Duration{prepareTimeout / 2, 2 * prepareTimeout} {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			if _, _, err := n.policies.Put(ctx, []byte(webRules("client", "/a"))); !errors.Is(err, proxy.away) {
+				t.Errorf("within %s: error %v, want one with %q", within, err, proxy.away)
+			}
+			cancel()
+		}
+	})
+}
+
+// TestProxyRelease: the proxy keeps rules that no row has any more for some seconds.
+func TestProxyRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proxy := newFakeProxy()
+		n := l7node(t, proxy, "")
+		n.attach(t, pod(1, "web"))
+		n.attach(t, pod(2, "client"))
+		n.put(t, webRules("client", "/a"))
+		if len(proxy.rules()) != 1 {
+			t.Fatalf("the proxy has %v, want the policy's rules", proxy.rules())
+		}
+		if err := n.policies.Delete(t.Context(), webID); err != nil {
+			t.Fatal(err)
+		}
+		<-after(releaseInterval + time.Second)
+		if left := proxy.rules(); len(left) > 0 {
+			t.Errorf("the proxy has %v after the deletion", left)
+		}
+	})
 }
 
 // TestProxyHangs: only the change that needs the proxy waits, until its caller leaves or the time is over.

@@ -78,7 +78,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
 	q.lockTask = task.Every(log, task.Round{Name: "policy-lock", Run: q.lockRound, Retry: firstRetry, MaxRetry: time.Second})
-	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: lastRetry, Retry: firstRetry, MaxRetry: lastRetry})
+	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: releaseInterval, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
 

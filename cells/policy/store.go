@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,9 +21,14 @@ import (
 type store struct {
 	path string    // "" keeps nothing
 	db   *bbolt.DB // nil: there is no file yet
+	key  []byte    // of [engine.Engine.SetLayer7Key]; it is kept with the policies
 }
 
-var policiesBucket = []byte("policies-v1") // the policy's ID as text -> its manifest
+var (
+	policiesBucket = []byte("policies-v1") // the policy's ID as text -> its manifest
+	keysBucket     = []byte("keys-v1")
+	layer7Key      = []byte("layer7-numbers") // in keysBucket
+)
 
 var storeKind = boltfile.Kind{
 	Name:  "the policies",
@@ -54,8 +62,12 @@ func readPolicies(tx *bbolt.Tx) (all []manifest.Manifest, err error) {
 	return all, err
 }
 
-// open returns what the file has, if there is one.
+// open returns what the file has, if there is one. From then on the store has a key.
 func (s *store) open() (all []manifest.Manifest, err error) {
+	s.key = make([]byte, sha256.Size)
+	if _, err := rand.Read(s.key); err != nil {
+		return nil, fmt.Errorf("make a key for the numbers of layer 7 rules: %w", err)
+	}
 	if s.path == "" {
 		return nil, nil
 	}
@@ -65,8 +77,26 @@ func (s *store) open() (all []manifest.Manifest, err error) {
 	if s.db, err = storeKind.Open(s.path); err != nil {
 		return nil, err
 	}
-	err = s.db.View(func(tx *bbolt.Tx) error { all, err = readPolicies(tx); return err })
-	return all, err
+	if err := s.db.View(func(tx *bbolt.Tx) error { all, err = readPolicies(tx); return err }); err != nil {
+		return nil, err
+	}
+	if err := s.db.Update(s.shareKey); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("write the key for the numbers of layer 7 rules to %s: %w", s.path, err))
+	}
+	return all, nil
+}
+
+// shareKey reads the file's key, or writes the store's into a file without one.
+func (s *store) shareKey(tx *bbolt.Tx) error {
+	bucket, err := tx.CreateBucketIfNotExists(keysBucket)
+	if err != nil {
+		return err
+	}
+	if key := bucket.Get(layer7Key); len(key) > 0 {
+		s.key = bytes.Clone(key)
+		return nil
+	}
+	return bucket.Put(layer7Key, s.key)
 }
 
 func (s *store) close() error {
@@ -89,6 +119,11 @@ func (s *store) change(set []manifest.Manifest, remove []model.PolicyID) (err er
 		}
 	}
 	err = s.db.Update(func(tx *bbolt.Tx) error {
+		if tx.Bucket(keysBucket) == nil {
+			if err := s.shareKey(tx); err != nil {
+				return err
+			}
+		}
 		bucket := tx.Bucket(policiesBucket)
 		for _, m := range set {
 			if err := bucket.Put([]byte(m.Policy.ID.String()), m.JSON); err != nil {

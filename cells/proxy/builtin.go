@@ -27,6 +27,7 @@ type BuiltIn struct {
 	memory   *memory
 	dns      *dnsproxy.Handler
 	udp      *redirect.UDPLoop // queries and their answers
+	decided  decidedQueries
 	meters   *meters
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
@@ -47,7 +48,7 @@ var (
 
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
-	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), memory: newMemory(maxEndpointMemory, maxMemory), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), memory: newMemory(maxEndpointMemory, maxMemory), decided: decidedQueries{}, changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
 	dns, err := b.newDNS(learner)
 	b.dns = dns
 	return b, err

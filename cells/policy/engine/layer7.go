@@ -2,7 +2,9 @@ package engine
 
 import (
 	"cmp"
-	"hash/fnv"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +26,7 @@ const (
 
 // Layer7 are the layer 7 rules of a decision: those of all rules that accept the connection, each once and in a fixed order. In an engine, equal ones in rows are one.
 type Layer7 struct {
-	// Number stands for them in rows. It is derived from the rules, so it is the same after a restart. 0: no row of this node has them.
+	// Number stands for them in rows. It is derived from the rules and the engine's key, so it is the same after a restart. 0: no row of this node has them.
 	Number  uint32
 	Rules   model.Layer7
 	content string // equal for equal rules
@@ -152,6 +154,7 @@ func (l *Layer7) work() int { return 2*len(l.content) + 256*(len(l.Rules.HTTP)+l
 
 // layer7s are those that have a number.
 type layer7s struct {
+	key       []byte
 	byContent map[string]*Layer7
 	byNumber  map[uint32]*Layer7
 }
@@ -171,11 +174,14 @@ func (x *layer7s) known(l *Layer7) *Layer7 {
 	return l
 }
 
+// SetLayer7Key has the numbers of layer 7 rules be derived with the key, which is a secret: who knows it finds rules for which one number stands. It is called before the first policy.
+func (e *Engine) SetLayer7Key(key []byte) { e.layer7s.key = key }
+
 // number gives rules that are not known the number of their hash, or the next one that is free.
 func (x *layer7s) number(l Layer7) *Layer7 {
-	hash := fnv.New64a()
+	hash := hmac.New(sha256.New, x.key)
 	hash.Write([]byte(l.content))
-	l.Number = minNumber + uint32(hash.Sum64()%uint64(maxNumber-minNumber+1))
+	l.Number = minNumber + uint32(binary.BigEndian.Uint64(hash.Sum(nil))%uint64(maxNumber-minNumber+1))
 	for x.byNumber[l.Number] != nil {
 		if l.Number++; l.Number > maxNumber {
 			l.Number = minNumber

@@ -180,3 +180,39 @@ func TestLayer7TooLarge(t *testing.T) {
 		t.Errorf("work %d is not too much", e.size.work)
 	}
 }
+
+// TestLayer7NumbersByKey: who writes policies and does not know the key finds no two sets of rules for which one number stands. When one stands for two, the order of the policies decides whose it is,
+// and so another agent may give it to the other one: while that starts, the datapath has the numbers of before.
+func TestLayer7NumbersByKey(t *testing.T) {
+	keyed := func(key string) *Engine {
+		e := New(Config{})
+		e.SetLayer7Key([]byte(key))
+		return e
+	}
+	seen, one, other := map[uint32]string{}, "", ""
+	for i := 0; one == ""; i++ {
+		x := keyed("a").layer7s
+		path := fmt.Sprintf("/%d", i)
+		n := x.number(*compileLayer7(paths(path)).alone).Number
+		if seen[n] != "" {
+			one, other = seen[n], path
+		}
+		seen[n] = path
+	}
+	number := func(key, first, then string) (ofOne uint32) {
+		e := keyed(key)
+		for i, path := range []string{first, then} {
+			e.Apply(Update{SetEndpoints: []model.Endpoint{onePod}, SetPolicies: []model.Policy{asking(path, uint16(80+i), paths(path))}})
+			if path == one {
+				ofOne = e.decisionAt(uint16(80 + i)).Layer7.Number
+			}
+		}
+		return ofOne
+	}
+	if number("a", one, other) == number("a", other, one) {
+		t.Errorf("paths %s and %s do not have one number by the key they were found with", one, other)
+	}
+	if before, after := number("b", one, other), number("b", other, one); before != after || before == number("a", one, other) {
+		t.Errorf("by another key, path %s has number %d, and %d after a restart", one, before, after)
+	}
+}

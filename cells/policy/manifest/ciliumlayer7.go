@@ -85,9 +85,9 @@ func (f *faults) checkLayer7Port(path *field.Path, p ciliumPort, dns bool) {
 	protocol := strings.ToUpper(p.Protocol)
 	switch {
 	case dns && protocol == "SCTP":
-		f.add(field.NotSupported(path.Child("protocol"), p.Protocol, []string{"ANY", "TCP", "UDP"}))
+		f.add(field.Invalid(path.Child("protocol"), p.Protocol, "rules.dns wants TCP, UDP or ANY"))
 	case !dns && protocol != "TCP":
-		f.add(field.NotSupported(path.Child("protocol"), p.Protocol, []string{"TCP"}))
+		f.add(field.Invalid(path.Child("protocol"), p.Protocol, "rules.http wants TCP"))
 	}
 	if dns && p.EndPort != 0 {
 		f.add(field.Forbidden(path.Child("endPort"), "not together with rules for dns"))

@@ -183,7 +183,7 @@ func TestCiliumRefused(t *testing.T) {
 		port("{port: '65536'}"):                                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
 		port("{port: '80', endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
 		port("{port: http, endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
-		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                                        "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value: \"\"",
+		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                                        `spec.ingress[0].toPorts[0].ports[0].protocol: Invalid value: "": rules.http wants TCP`,
 		rule("{toFQDNs: [{matchName: example.org}]}"):                                                            "spec.ingress[0].toFQDNs: Forbidden: not in rules for ingress",
 		egress("{toFQDNs: [{matchName: example.org}], toEntities: [world]}"):                                     "spec.egress[0]: Forbidden: toEntities and toFQDNs together",
 		egress("{toFQDNs: [{}]}"):                                                                                "spec.egress[0].toFQDNs[0]",
@@ -195,6 +195,25 @@ func TestCiliumRefused(t *testing.T) {
 		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n": "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
 	} {
 		if _, err := manifest.Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\nerror %v, want one with %q", text, err, want)
+		}
+	}
+}
+
+// TestValueOfAnotherType names the field, where it is, and what it is to have.
+func TestValueOfAnotherType(t *testing.T) {
+	const in = "  endpointSelector: {matchLabels: {app: web}}\n  ingress: "
+	for text, want := range map[string]string{
+		ciliumHead + in + "[{}, {toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{}, {method: true}]}}]}]":                        "spec.ingress[1].toPorts[0].rules.http[1].method: want a string, in quotation marks, not true or false",
+		ciliumHead + in + "[{toPorts: [{ports: [{port: '80'}, {port: 80}]}]}]":                                                                    "spec.ingress[0].toPorts[0].ports[1].port: want a string, in quotation marks, not a number",
+		ciliumHead + in + "[{toPorts: [{ports: [{port: '80', endPort: '90'}]}]}]":                                                                 "spec.ingress[0].toPorts[0].ports[0].endPort: want a whole number, not a string",
+		ciliumHead + in + "[{toPorts: {ports: [{port: '80'}]}}]":                                                                                  "spec.ingress[0].toPorts: want a list, not an object",
+		ciliumHead + in + "[{toPorts: [[]]}]":                                                                                                     "spec.ingress[0].toPorts[0]: want an object, not a list",
+		ciliumHead + in + "[{fromEntities: [host, {a: b}]}]":                                                                                      "spec.ingress[0].fromEntities[1]: want a string, not an object",
+		ciliumHead + "  endpointSelector: {matchLabels: {app: web, x: 1}}\n":                                                                      "spec.endpointSelector.matchLabels.x: want a string, in quotation marks, not a number",
+		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\nspec: {podSelector: {}, policyTypes: Ingress}": "spec.policyTypes: want a list, not a string",
+	} {
+		if _, err := manifest.Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Go ") {
 			t.Errorf("%s\nerror %v, want one with %q", text, err, want)
 		}
 	}

@@ -117,7 +117,7 @@ func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.P
 	object := new(T)
 	strict, err := strictjson.UnmarshalStrict(data, object)
 	if err != nil {
-		return model.Policy{}, []error{err}
+		return model.Policy{}, []error{sayType(data, err)}
 	}
 	found := &faults{}
 	if err := json.Unmarshal(data, &found.raw); err != nil {

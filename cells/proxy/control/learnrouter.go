@@ -40,7 +40,7 @@ type LearnRouter struct {
 	lock         *policymap.Lock
 	changed      chan struct{} // closed when one of the fields above has changed
 
-	tells teller
+	tells *teller
 	turns *turns.Turns // of endpoints whose answers have many addresses
 }
 
@@ -48,7 +48,7 @@ var _ policy.Learner = (*LearnRouter)(nil)
 
 // NewLearnRouter returns one without an agent, whose journal is not open.
 func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
-	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New()}
+	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New(), tells: newTeller()}
 }
 
 // broadcast has all who wait look again. It expects the lock.
