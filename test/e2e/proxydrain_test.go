@@ -2,16 +2,19 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/interop/grpc_testing"
 
 	"porin.dev/porin/internal/testutil"
 )
@@ -55,17 +58,45 @@ func (s switched) echoes() error {
 	return nil
 }
 
+// calls has one client of gRPC call one method again and again.
+func (n *serviceNodes) calls(to party) *load {
+	l := &load{stopped: make(chan struct{})}
+	client := grpcClient(n.T, n.a, to.at(false, webPort))
+	l.wait.Go(func() {
+		for {
+			select {
+			case <-l.stopped:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			_, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{})
+			cancel()
+			l.requests.Add(1)
+			if err != nil {
+				l.fails.Add(1)
+				l.mu.Lock()
+				l.errs = append(l.errs, fmt.Sprintf("%s: %v", time.Now().Format("15:04:05.000"), err))
+				l.mu.Unlock()
+			}
+		}
+	})
+	n.Cleanup(l.end)
+	return l
+}
+
 // TestExternalProxyStopped stops the proxy while a connection is open whose protocol was switched. Until that is cut, at the end of --drain-timeout, everything else goes on; then it waits for the next proxy.
 func TestExternalProxyStopped(t *testing.T) {
 	n, previous := newExternal(t)
 	p := startProxy(t, n.one.node, "--drain-timeout=6s")
 	previous.ended()
 	n.one.connected(p)
-	n.ciliumPolicy(webAndNames)
+	n.ciliumPolicy(strings.Replace(webAndNames, "egress: [", `egress: [{toPorts: [{ports: [{port: "8081", protocol: TCP}], rules: {http: [{path: "/grpc.testing.TestService/UnaryCall"}]}}]}, `, 1))
 	serveNames(t, n.b)
 	serveNames(t, n.d)
+	serveGRPC(t, n.c)
 	open := n.switchProtocol(n.d.at(false, webPort))
-	l, kept, queries := n.load(false), n.load(true), n.queries()
+	l, kept, queries, calls := n.load(false), n.load(true), n.queries(), n.calls(n.c)
 	time.Sleep(time.Second)
 	p.signal(unix.SIGTERM)
 	time.Sleep(time.Second)
@@ -96,6 +127,7 @@ func TestExternalProxyStopped(t *testing.T) {
 	l.check(t, "new connections")
 	kept.check(t, "kept connections")
 	queries.check(t, "queries")
+	calls.check(t, "calls of gRPC")
 	n.one.agrees()
 }
 
