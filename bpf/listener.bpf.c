@@ -99,8 +99,10 @@ int select_listener(struct bpf_sk_lookup *ctx)
 		return SK_PASS;
 	if (ctx->protocol == IPPROTO_TCP)
 		listener = ipv4 ? LISTENER_TCP4 : LISTENER_TCP6;
+	else if (ipv4) /* the last bits of addresses of pods differ */
+		listener = LISTENER_UDP4 + bpf_ntohl(ctx->remote_ip4) % UDP_LISTENERS;
 	else
-		listener = ipv4 ? LISTENER_UDP4 : LISTENER_UDP6;
+		listener = LISTENER_UDP6 + bpf_ntohl(ctx->remote_ip6[3]) % UDP_LISTENERS;
 	socket = bpf_map_lookup_elem(&listeners, &listener);
 	if (!socket)
 		return SK_DROP;

@@ -485,7 +485,7 @@ const (
 	cListenerLISTENER_TCP4 cListener = 0
 	cListenerLISTENER_TCP6 cListener = 1
 	cListenerLISTENER_UDP4 cListener = 2
-	cListenerLISTENER_UDP6 cListener = 3
+	cListenerLISTENER_UDP6 cListener = 18
 )
 
 type cMac struct {

@@ -128,7 +128,10 @@ const (
 	RowAllow uint32 = 1
 )
 
-// The sockets in the map listeners.
+// UDPListeners is how many sockets for datagrams a family has: UDP_LISTENERS of bpf/lib/types.h.
+const UDPListeners = 16
+
+// The sockets in the map listeners. For datagrams, it is the first one of the family.
 const (
 	ListenerTCP4 = uint32(cListenerLISTENER_TCP4)
 	ListenerTCP6 = uint32(cListenerLISTENER_TCP6)

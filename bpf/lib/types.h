@@ -287,15 +287,19 @@ struct redirect_turn {
 /* How many entries of the map redirected an endpoint may have. */
 #define REDIRECT_SHARE 512
 
-/* The sockets in the map listeners. */
+/*
+ * The sockets in the map listeners. A family has several of them for datagrams, each for some of the clients: one that sends more than
+ * the proxy reads fills the queue of its own.
+ */
 enum listener {
 	LISTENER_TCP4 = 0,
 	LISTENER_TCP6 = 1,
-	LISTENER_UDP4 = 2,
-	LISTENER_UDP6 = 3,
+	LISTENER_UDP4 = 2,  /* the first one of IPv4 */
+	LISTENER_UDP6 = 18, /* the first one of IPv6 */
 };
 
-#define LISTENERS 4
+#define UDP_LISTENERS 16 /* of a family */
+#define LISTENERS 34
 
 /*
  * The mark of the proxy's sockets, in PROXY_MARK_MASK. The node's translation and kube-proxy use other bits. A pod cannot set it:

@@ -27,6 +27,7 @@ type BuiltIn struct {
 	memory   *memory
 	dns      *dnsproxy.Handler
 	udp      *redirect.UDPLoop // queries and their answers
+	decided  decidedQueries
 	meters   *meters
 	changed  chan struct{} // has a token when open connections are to be decided about anew
 	served   sync.WaitGroup
@@ -37,13 +38,17 @@ type BuiltIn struct {
 	mu      sync.Mutex      // guards the fields below
 	stopped context.Context // ends with Stop; nil before Serve
 	stop    context.CancelFunc
+	until   time.Time // the end of what may be served after Drain; zero: it was not called
 }
 
-var _ Listener = (*BuiltIn)(nil)
+var (
+	_ Listener = (*BuiltIn)(nil)
+	_ Drainer  = (*BuiltIn)(nil)
+)
 
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
-	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), memory: newMemory(maxEndpointMemory, maxMemory), changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), memory: newMemory(maxEndpointMemory, maxMemory), decided: decidedQueries{}, changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
 	dns, err := b.newDNS(learner)
 	b.dns = dns
 	return b, err
@@ -102,10 +107,7 @@ func (b *BuiltIn) Connections() (open int, accepted uint64) {
 // Serve implements [Listener]. It decides again about connections when policies change, from the first time on.
 func (b *BuiltIn) Serve(l *redirect.Listeners) error {
 	stopped := b.begin()
-	for _, socket := range []*redirect.UDPListener{l.UDP4, l.UDP6} {
-		if socket == nil {
-			continue
-		}
+	for _, socket := range l.UDP {
 		err := b.udp.Serve(socket, func(d redirect.Datagram, err error) {
 			if err != nil {
 				b.log.Debug("datagram dropped", "error", err)
@@ -149,18 +151,63 @@ func (b *BuiltIn) followChanges(stopped context.Context) {
 	}
 }
 
-// Stop implements [Listener]: requests have as long as [Config.DrainTimeout] says.
+// Drain implements [Drainer]: what is open has as long as [Config.DrainTimeout] says.
+func (b *BuiltIn) Drain(ctx context.Context) {
+	b.mu.Lock()
+	serves := b.stop != nil
+	b.until = time.Now().Add(b.drain)
+	b.mu.Unlock()
+	if !serves {
+		return
+	}
+	list := b.sessions.startDrain()
+	b.log.Info("connections are drained, and new ones are accepted meanwhile", "connections", len(list), "timeout", b.drain)
+	drained, cancel := context.WithTimeout(ctx, b.drain)
+	defer cancel()
+	_ = wait(drained, list)
+	if ctx.Err() != nil {
+		return
+	}
+	b.mu.Lock()
+	b.until = time.Now()
+	b.mu.Unlock()
+	cut, err := finish(ctx, list)
+	b.log.Info("connections were drained", "ended", len(list)-cut, "cut", cut)
+	if err != nil {
+		b.log.Warn("connections that were cut have not ended yet", "error", err)
+	}
+}
+
+// afterDrain is how long requests may take that were begun while others were drained.
+const afterDrain = 2 * time.Second
+
+// Stop implements [Listener]: requests have as long as [Config.DrainTimeout] says, or as is left of it after Drain.
 func (b *BuiltIn) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	stop := b.stop
-	b.stopped, b.stop = nil, nil
+	stop, until := b.stop, b.until
+	b.stopped, b.stop, b.until = nil, nil, time.Time{}
 	b.mu.Unlock()
 	if stop == nil {
 		return nil
 	}
+	within, queries := b.drain, min(b.drain, queryTimeout)
+	if !until.IsZero() {
+		within = min(b.drain, max(time.Until(until), afterDrain))
+		queries = min(queries, within)
+	}
 	b.reading.Wait()
 	b.admitted.Wait()
-	err := b.sessions.stop(ctx, b.drain)
+	began := time.Now()
+	if n := b.sessions.count(); n > 0 {
+		b.log.Info("connections are drained, and new ones wait for the next proxy", "connections", n, "timeout", within)
+	}
+	cut, err := b.sessions.stop(ctx, within)
+	if cut > 0 {
+		b.log.Info("connections were cut", "cut", cut)
+	}
+	if !until.IsZero() {
+		queries -= time.Since(began)
+	}
 	answered := make(chan struct{})
 	go func() {
 		b.dns.Wait()
@@ -168,7 +215,7 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	}()
 	select {
 	case <-answered:
-	case <-time.After(min(b.drain, queryTimeout)):
+	case <-time.After(queries):
 	}
 	stop() // queries that have no answer yet get none
 	<-answered

@@ -104,6 +104,14 @@ func (c *connection) decide() (*decision, error) {
 	return d, nil
 }
 
+// isOver reports whether an end that was decided about is gone.
+func (c *connection) isOver() bool {
+	versions, err := c.readVersions()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return err != nil || c.decided != nil && !sameEndpoints(c.versions, versions)
+}
+
 // checkReceiver returns an error when the server was no endpoint of this node, and has become one: what was decided without that one's rules does not hold. It expects
 // the lock.
 func (c *connection) checkReceiver() error {

@@ -76,6 +76,30 @@ func newConnection(t *testing.T, k *rowKernel, rules *rulesByNumber) *connection
 	return c
 }
 
+// TestDecidedQueries decides once about queries of the same ends, and anew when another pod has the ID of one.
+func TestDecidedQueries(t *testing.T) {
+	k, rules, decided := newRowKernel(), newRules(t, 5, 6), decidedQueries{}
+	query := func() *connection {
+		c := decided.of(newConnection(t, k, rules))
+		if _, err := c.decide(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := query()
+	if query() != first || len(k.questions) != 2 {
+		t.Errorf("the kernel was asked for %d verdicts, want those of both ends once", len(k.questions))
+	}
+	k.versions[clientID] = version{1, 2}
+	if query() != first || len(k.questions) != 4 {
+		t.Errorf("the kernel was asked for %d verdicts after a change of policies, want 4", len(k.questions))
+	}
+	k.versions[clientID] = version{2, 3}
+	if query() == first {
+		t.Error("the next pod with the ID has the decision about the one before")
+	}
+}
+
 // TestDecideServerComesLater has the server's address become that of an endpoint of the node while the connection is open.
 func TestDecideServerComesLater(t *testing.T) {
 	k, rules := newRowKernel(), newRules(t, 5, 6)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net"
+	"net/netip"
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
@@ -57,6 +58,32 @@ func (c *connection) query() dnsproxy.Query {
 	return dnsproxy.Query{Endpoint: c.endpoint(), Client: c.source(), Server: c.server, Caller: c}
 }
 
+// decidedQueries has what was decided about queries with the same ends, which come from another port each time. The thread that reads datagrams uses it alone.
+type decidedQueries map[queryEnds]*connection
+
+// queryEnds is what a decision depends on, beside the policies.
+type queryEnds struct {
+	opener   Opener
+	server   netip.AddrPort
+	receiver uint16
+}
+
+// maxDecided bounds what is remembered.
+const maxDecided = 4096
+
+// of returns a connection that is decided about as c is. [connection.decide] finds out whether that still holds.
+func (d decidedQueries) of(c *connection) *connection {
+	ends := queryEnds{c.opener, c.server, c.receiver}
+	if known := d[ends]; known != nil && !known.isOver() {
+		return known
+	}
+	if len(d) >= maxDecided {
+		clear(d)
+	}
+	d[ends] = c
+	return c
+}
+
 // serveDatagram answers a query. It does not block.
 func (b *BuiltIn) serveDatagram(ctx context.Context, l *redirect.Listeners, d redirect.Datagram) {
 	c, err := identify(b.kernel, &b.rules, model.UDP, d.Client, d.Server)
@@ -65,7 +92,7 @@ func (b *BuiltIn) serveDatagram(ctx context.Context, l *redirect.Listeners, d re
 		return
 	}
 	q := c.query()
-	q.Message = d.Message
+	q.Message, q.Caller = d.Message, b.decided.of(c)
 	b.dns.HandleQuery(ctx, q, func(answer []byte) {
 		if answer == nil {
 			return

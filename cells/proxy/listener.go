@@ -25,3 +25,10 @@ type Listener interface {
 	// Connections returns how many are open, and how many there were so far. The way is kept while there are any.
 	Connections() (open int, accepted uint64)
 }
+
+// Drainer is a [Listener] that can drain its connections before it stops.
+type Drainer interface {
+	// Drain has clients connect anew for their next requests, goes on accepting, and returns when what was open has come to its end. What lasts longer than the listener
+	// lets it is ended. When ctx ends it returns at once.
+	Drain(ctx context.Context)
+}

@@ -56,6 +56,13 @@ func (p *Proxy) Start(context.Context) error {
 	return nil
 }
 
+// Drain lets the current requests end while new ones are served, before Stop, if the listener is a [Drainer]. It returns when they have ended, or ctx has.
+func (p *Proxy) Drain(ctx context.Context) {
+	if d, ok := p.listener.(Drainer); ok && p.isStarted() {
+		d.Drain(ctx)
+	}
+}
+
 // Stop lets the current requests end, within ctx and as the listener does, and closes all connections. What is in the kernel stays: new connections wait for the next
 // proxy.
 func (p *Proxy) Stop(ctx context.Context) error {

@@ -3,6 +3,8 @@ package proxy
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,11 +27,15 @@ var (
 
 // sessions are the connections that are being served.
 type sessions struct {
-	mu     sync.Mutex // guards the fields below
-	open   map[*session]struct{}
-	quota  quota.Quota
-	closed bool
+	mu       sync.Mutex // guards the fields below
+	open     map[*session]struct{}
+	quota    quota.Quota
+	draining bool // sessions that begin now are soon drained
+	closed   bool
 }
+
+// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect anew might not have sent one.
+const drainSoon = time.Second
 
 // add returns an error when no further session may begin.
 func (x *sessions) add(s *session) error {
@@ -45,6 +51,9 @@ func (x *sessions) add(s *session) error {
 		return errTooMany
 	}
 	x.open[s] = struct{}{}
+	if x.draining {
+		time.AfterFunc(drainSoon, s.drain)
+	}
 	return nil
 }
 
@@ -95,28 +104,50 @@ func wait(ctx context.Context, list []*session) error {
 	return nil
 }
 
-// stop lets requests that are being served come to their end within the time, ends all others, and lets no session begin.
-func (x *sessions) stop(ctx context.Context, within time.Duration) error {
+// startDrain has all sessions drained, and soon those that begin. It returns the former ones.
+func (x *sessions) startDrain() []*session {
 	x.mu.Lock()
-	x.closed = true
+	x.draining = true
+	list := slices.Collect(maps.Keys(x.open))
 	x.mu.Unlock()
-	list := x.list(all)
 	for _, s := range list {
 		s.drain()
 	}
+	return list
+}
+
+// finish ends those sessions of a list that are left, and returns how many these are.
+func finish(ctx context.Context, list []*session) (cut int, err error) {
+	list = slices.DeleteFunc(list, func(s *session) bool {
+		select {
+		case <-s.done:
+			return true
+		default:
+			return false
+		}
+	})
+	return len(list), end(ctx, list, errStopped)
+}
+
+// stop lets requests that are being served come to their end within the time, ends all others, and lets no session begin.
+func (x *sessions) stop(ctx context.Context, within time.Duration) (cut int, err error) {
+	x.mu.Lock()
+	x.closed = true
+	x.mu.Unlock()
+	list := x.startDrain()
 	drained, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if wait(drained, list) == nil {
-		return nil
+		return 0, nil
 	}
-	return end(ctx, list, errStopped)
+	return finish(ctx, list)
 }
 
 // start lets sessions begin again.
 func (x *sessions) start() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.closed = false
+	x.draining, x.closed = false, false
 }
 
 // decideAgain ends what no policy accepts any more.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -62,8 +63,8 @@ func TestSessionsStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := x.stop(t.Context(), 10*time.Millisecond); err != nil {
-		t.Error(err)
+	if cut, err := x.stop(t.Context(), 10*time.Millisecond); cut != 1 || err != nil {
+		t.Errorf("%d were cut, %v; want one", cut, err)
 	}
 	if err := x.add(newSession(clientID)); !errors.Is(err, errStopped) {
 		t.Errorf("a session that begins then: %v", err)
@@ -72,4 +73,43 @@ func TestSessionsStop(t *testing.T) {
 	if err := x.add(newSession(clientID)); err != nil {
 		t.Errorf("after a new start: %v", err)
 	}
+}
+
+// TestSessionsDrain: what is open is drained at once, and what begins then soon. The latter is not waited for, and not ended.
+func TestSessionsDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var x sessions
+		open := func(endpoint uint16) (s *session, drained *bool) {
+			s, drained = newSession(endpoint), new(bool)
+			s.drain = func() { *drained = true }
+			if err := x.add(s); err != nil {
+				t.Fatal(err)
+			}
+			return s, drained
+		}
+		ends, drained := open(clientID)
+		stays, _ := open(serverID)
+		stays.cancel = func(error) { x.remove(stays) }
+		list := x.startDrain()
+		if !*drained || len(list) != 2 {
+			t.Errorf("drained is %v, and there are %d sessions, want 2", *drained, len(list))
+		}
+		later, drained := open(clientID)
+		later.cancel = func(err error) { t.Errorf("a session that was opened later is ended for %v", err) }
+		if *drained {
+			t.Error("a new session is drained before it may have had a request")
+		}
+		time.Sleep(drainSoon)
+		synctest.Wait()
+		if !*drained {
+			t.Error("a new session is not drained")
+		}
+		x.remove(ends)
+		if cut, err := finish(t.Context(), list); cut != 1 || err != nil {
+			t.Errorf("%d were cut, %v; want one", cut, err)
+		}
+		if n := x.count(); n != 1 {
+			t.Errorf("%d are left, want the later one", n)
+		}
+	})
 }

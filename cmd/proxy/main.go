@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/internal/settings"
 	"porin.dev/porin/internal/version"
 )
@@ -82,7 +83,8 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	app := fx.New(Cells(cfg), fx.Supply(log), quiet, fx.StartTimeout(startTimeout), fx.StopTimeout(cfg.Control.DrainTimeout+stopTimeout))
+	var server *control.Server
+	app := fx.New(Cells(cfg), fx.Supply(log), fx.Populate(&server), quiet, fx.StartTimeout(startTimeout), fx.StopTimeout(cfg.Control.DrainTimeout+stopTimeout))
 	if err := app.Err(); err != nil {
 		return err
 	}
@@ -97,6 +99,9 @@ func serve(ctx context.Context, cfg Config) error {
 	case <-ctx.Done():
 	case stop := <-app.Wait():
 		code = stop.ExitCode
+	}
+	if code == 0 {
+		server.Drain()
 	}
 	log.Info("proxy stops")
 	stopping, cancel := context.WithTimeout(context.Background(), app.StopTimeout())

@@ -31,6 +31,10 @@ func serveWeb(t *testing.T, p party) {
 	for _, six := range []bool{false, true} {
 		listener := p.Listen(t, p.at(six, webPort))
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") != "" {
+				echo(w)
+				return
+			}
 			_, _ = io.Copy(io.Discard, r.Body)
 			fmt.Fprintf(w, "%s %s", p.name, r.RemoteAddr)
 		})}
@@ -43,6 +47,19 @@ func serveWeb(t *testing.T, p party) {
 			server.Close()
 			<-served
 		})
+	}
+}
+
+// echo is a server of another protocol, which sends back what it gets.
+func echo(w http.ResponseWriter) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, err = fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+	if err == nil {
+		_, _ = io.Copy(conn, buffered)
 	}
 }
 

@@ -145,6 +145,7 @@ func (s *Server) reportLoop() {
 	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	told := map[*peer]report{}
+	var journal string
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -153,8 +154,9 @@ func (s *Server) reportLoop() {
 		}
 		status := s.proxy.Status()
 		r := report{InUse: status.InUse, RuleSets: status.RuleSets, Connections: status.Connections}
-		if status.Err != nil {
-			r.Error = status.Err.Error()
+		journal = s.logJournal(journal)
+		if err := errors.Join(status.Err, s.learner.journalError()); err != nil {
+			r.Error = err.Error()
 		}
 		s.mu.Lock()
 		agents := slices.Collect(maps.Keys(s.agents))
@@ -167,6 +169,22 @@ func (s *Server) reportLoop() {
 			}
 		}
 	}
+}
+
+// logJournal says whether the journal of names can be used, when that is no longer as before. It returns why not.
+func (s *Server) logJournal(before string) (now string) {
+	err := s.learner.journalError()
+	if err != nil {
+		now = err.Error()
+	}
+	switch {
+	case now == before:
+	case err != nil:
+		s.log.Warn("the journal of names cannot be written; trying again", "error", err)
+	default:
+		s.log.Info("the journal of names can be written again")
+	}
+	return now
 }
 
 // checkPeerUser returns an error unless the process at the other end has the user ID of this process.

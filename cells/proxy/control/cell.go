@@ -69,12 +69,13 @@ func startClient(p clientParams) *Client {
 	return c
 }
 
-// ServerModule is the control of porin-proxy. It needs a [*proxy.Proxy], [Maps] and a [*LearnRouter].
+// ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a [*LearnRouter].
 func ServerModule(cfg Config) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
-		fx.Provide(startServer, fx.Private),
+		fx.Provide(startServer),
 		metrics.Collect(NewNamesCollector),
+		supervisor.Health(newJournalReporter),
 		fx.Invoke(func(*Server) {}),
 	)
 }

@@ -31,7 +31,7 @@ const DefaultSocket = "/run/porin/proxy.sock"
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` on which the agent and the next proxy are served")
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules and the names that were learned while no agent runs, for the next start; best on a tmpfs")
-	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long requests that are being served may take when the proxy stops or is replaced")
+	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long requests that are being served may take when the proxy stops, which goes on with new ones meanwhile, or is replaced")
 }
 
 // Validate reports every fault at once.

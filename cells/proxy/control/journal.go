@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -15,7 +16,12 @@ const (
 	lastOpen  = time.Second
 )
 
-// open opens the journal, which one process may have: it waits for that until ctx ends.
+// prepare reads the journal, which another proxy may have. It is called before that gives it up: queries wait for [LearnRouter.open] then.
+func (l *LearnRouter) prepare() {
+	l.prepared = offline.PrepareJournal(filepath.Join(l.dir, "proxy-names"), offline.DefaultLimits())
+}
+
+// open opens the journal, which one process may have: it waits for that until ctx ends. Without it, names are learned that need none.
 func (l *LearnRouter) open(ctx context.Context) {
 	pause := firstOpen
 	for {
@@ -23,11 +29,12 @@ func (l *LearnRouter) open(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		if pause == firstOpen || !errors.Is(err, offline.ErrLocked) {
-			l.log.Warn("names cannot be learned while no agent is connected; trying again", "error", err)
+		if pause == lastOpen || !errors.Is(err, offline.ErrLocked) {
+			l.goOnWithout(err)
 		}
 		select {
 		case <-ctx.Done():
+			l.prepared.Close()
 			return
 		case <-time.After(pause):
 			pause = min(2*pause, lastOpen)
@@ -37,21 +44,58 @@ func (l *LearnRouter) open(ctx context.Context) {
 
 // tryOpen opens the journal once. An agent that has connected before is told to fetch the names in it.
 func (l *LearnRouter) tryOpen() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.local != nil || l.closed {
-		return nil
+	if l.prepared == nil {
+		l.prepare()
 	}
-	journal, err := offline.OpenJournal(filepath.Join(l.dir, "proxy-names"), offline.DefaultLimits(), l.log)
+	journal, err := l.prepared.Open(l.log)
 	if err != nil {
 		return err
 	}
-	l.journal, l.local = journal, offline.NewWriter(l.maps, l.lock, journal, l.classes.Read)
+	l.prepared = nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return journal.Close()
+	}
+	l.journal, l.openError = journal, nil
+	if l.local == nil {
+		l.local = offline.NewWriter(l.maps, l.lock, journal, l.classes.Read)
+	} else {
+		l.local.UseJournal(journal)
+	}
 	l.broadcast()
 	if agent := l.agent; agent != nil {
 		go func() { _ = agent.notify(methodNames, struct{}{}) }() // an end that is gone is noticed by who reads
 	}
 	return nil
+}
+
+// goOnWithout has names be learned without a journal.
+func (l *LearnRouter) goOnWithout(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.openError = err
+	if l.local == nil {
+		l.local = offline.NewWriter(l.maps, l.lock, nil, l.classes.Read)
+		l.broadcast()
+	}
+}
+
+// journalError is why the journal cannot be used.
+func (l *LearnRouter) journalError() error {
+	l.mu.Lock()
+	err, local := l.openError, l.local
+	l.mu.Unlock()
+	if err == nil && local != nil {
+		err = local.JournalError()
+	}
+	if err != nil {
+		err = fmt.Errorf("new addresses of names cannot be learned while no agent runs: %w", err)
+	}
+	return err
 }
 
 // close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
@@ -67,8 +111,11 @@ func (l *LearnRouter) close(next *peer) error {
 	if l.local == nil {
 		return nil
 	}
-	err := errors.Join(l.local.Close(), l.journal.Close())
-	l.counts, l.local = l.local.Counts(), nil
+	err := l.local.Close()
+	if l.journal != nil {
+		err = errors.Join(err, l.journal.Close())
+	}
+	l.counts, l.local, l.journal, l.openError = l.local.Counts(), nil, nil, nil
 	return err
 }
 
@@ -76,7 +123,7 @@ func (l *LearnRouter) close(next *peer) error {
 func (l *LearnRouter) learned() (all journalContents) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.local != nil {
+	if l.journal != nil {
 		all.Learned, all.Mark = l.journal.List()
 	}
 	return all
@@ -86,7 +133,7 @@ func (l *LearnRouter) learned() (all journalContents) {
 func (l *LearnRouter) forget(mark uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.local == nil {
+	if l.journal == nil {
 		return nil
 	}
 	return l.journal.Remove(mark)

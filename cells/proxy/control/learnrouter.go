@@ -23,22 +23,24 @@ var ErrNoAgent = fault.New(fault.Unavailable, "no agent is connected that would 
 // LearnRouter is the [policy.Learner] of a proxy in a process of its own. It chooses who learns a name: the agent when that writes policies, else this process, or, while one
 // proxy takes over from another one, the one that has the journal.
 type LearnRouter struct {
-	dir     string
-	classes offline.ClassFiles
-	log     *slog.Logger
+	dir      string
+	classes  offline.ClassFiles
+	log      *slog.Logger
+	prepared *offline.PreparedJournal // of who opens the journal; nil: nothing was read
 
-	mu           sync.Mutex // guards the fields below
-	agent        *peer      // nil while none is connected
-	journalOwner *peer      // the other proxy, that has the journal: the previous one, or then the next one; nil: none
-	journal      *offline.Journal
-	local        *offline.Writer // learns in this process; nil until the journal is open, and after it was closed
-	counts       offline.Counts  // of local, when it was closed
+	mu           sync.Mutex       // guards the fields below
+	agent        *peer            // nil while none is connected
+	journalOwner *peer            // the other proxy, that has the journal: the previous one, or then the next one; nil: none
+	journal      *offline.Journal // nil while it is not open
+	openError    error            // why it is not; nil: it may be open soon
+	local        *offline.Writer  // learns in this process; nil until the journal is open, or cannot be opened, and after it was closed
+	counts       offline.Counts   // of local, when it was closed
 	closed       bool
 	maps         policymap.Maps
 	lock         *policymap.Lock
 	changed      chan struct{} // closed when one of the fields above has changed
 
-	tells teller
+	tells *teller
 	turns *turns.Turns // of endpoints whose answers have many addresses
 }
 
@@ -46,7 +48,7 @@ var _ policy.Learner = (*LearnRouter)(nil)
 
 // NewLearnRouter returns one without an agent, whose journal is not open.
 func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
-	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New()}
+	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New(), tells: newTeller()}
 }
 
 // broadcast has all who wait look again. It expects the lock.
@@ -162,7 +164,7 @@ func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed 
 	l.mu.Unlock()
 	if local != nil {
 		switch err := local.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
-		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), errors.Is(err, offline.ErrStale) && asked != nil:
+		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), (errors.Is(err, offline.ErrStale) || errors.Is(err, offline.ErrNoJournal)) && asked != nil:
 		case errors.Is(err, offline.ErrProtected):
 			return changed, nil // as an agent does: what an address of the cluster is, no name changes
 		default:

@@ -62,3 +62,31 @@ func TestLearnByAgent(t *testing.T) {
 		t.Errorf("an agent that dies in the middle of a call: %v, want %v", err, ErrNoAgent)
 	}
 }
+
+// TestTellerClose has an agent that answers nothing: what waits to be told holds up the end for no longer than a moment.
+func TestTellerClose(t *testing.T) {
+	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
+	asked := make(chan struct{}, maxWaiting)
+	agent, _ := peers(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	})
+	l.setAgent(agent)
+	for range 100 {
+		if !l.tellLater(learnRequest{7, "www.example", nil}) {
+			t.Fatal("there is no room for 100 answers")
+		}
+	}
+	<-asked
+	began := time.Now()
+	if err := l.close(nil); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*tellTimeout {
+		t.Errorf("closed after %v", took)
+	}
+	if l.tellLater(learnRequest{7, "www.example", nil}) {
+		t.Error("something is told after the end")
+	}
+}

@@ -24,8 +24,8 @@ porin_proxy_offline_addresses_written_total 7
 	if err := l.tryOpen(); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.CollectAndCount(NewNamesCollector(l), "porin_proxy_offline_names_total"); n != 5 {
-		t.Errorf("%d results, want 5", n)
+	if n := testutil.CollectAndCount(NewNamesCollector(l), "porin_proxy_offline_names_total"); n != 6 {
+		t.Errorf("%d results, want 6", n)
 	}
 	if err := l.close(nil); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,8 @@ type Server struct {
 	proxy           *proxy.Proxy
 	maps            Maps
 	learner         *LearnRouter
-	replaced        func() // has the process end, when another one has taken over
+	replaced        func()        // has the process end, when another one has taken over
+	over            chan struct{} // closed when that was called
 	log             *slog.Logger
 	file            rulesFile
 	handoverTimeout time.Duration // how long the next proxy may take to serve
@@ -69,9 +70,13 @@ type Server struct {
 // NewServer returns a server that has not started. replaced is called when another process has taken over.
 func NewServer(cfg Config, p *proxy.Proxy, m Maps, learner *LearnRouter, replaced func(), log *slog.Logger) (*Server, error) {
 	s := &Server{
-		cfg: cfg, proxy: p, maps: m, learner: learner, replaced: replaced, log: log, agents: map[*peer]struct{}{}, agentConnected: make(chan struct{}),
+		cfg: cfg, proxy: p, maps: m, learner: learner, over: make(chan struct{}), log: log, agents: map[*peer]struct{}{}, agentConnected: make(chan struct{}),
 		file: rulesFile{cfg.StateDir}, handoverTimeout: handoverTimeout,
 	}
+	s.replaced = sync.OnceFunc(func() {
+		close(s.over)
+		replaced()
+	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	p.OnListeners(s.listens)
 	return s, cfg.Validate()
@@ -98,6 +103,21 @@ func (s *Server) Start(ctx context.Context) error {
 		s.serving.Go(s.startFromFile)
 	}
 	return nil
+}
+
+// Drain lets the requests end that are being served before Stop, while the proxy serves new ones, and may be replaced by another one at once. It returns when they have
+// ended, or another one has taken over.
+func (s *Server) Drain() {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	s.proxy.Drain(ctx)
 }
 
 // Stop lets the requests end that are being served, while the agent still controls them, and closes the connections to the agent. It stops the proxy.

@@ -2,11 +2,13 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -249,5 +252,64 @@ func TestJournalOpensLate(t *testing.T) {
 	<-told
 	if got := take(); len(got) != 1 || got[0].Name != "www.example" {
 		t.Errorf("names %v, want that of the journal", got)
+	}
+}
+
+// TestReplacedWithDamagedRules: a proxy that could not read the rules of its file, while no agent is there, is replaced by the next one as any other.
+func TestReplacedWithDamagedRules(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(rulesFile{dir}.path(), []byte(`{"version":1,"rules":{"5":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := newServer(t, dir)
+	first.start(t)
+	second, _ := newServer(t, dir)
+	if err := second.Start(t.Context()); err != nil {
+		t.Fatalf("the next proxy: %v", err)
+	}
+	second.stop(t)
+}
+
+// TestJournalCannotBeOpened: the proxy says so, goes on without, and opens it when it can.
+func TestJournalCannotBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	inTheWay := filepath.Join(dir, "proxy-names.lock")
+	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := newServer(t, dir)
+	s.start(t)
+	agent := make(chan report, 10)
+	connect(t, s, func(_ context.Context, m message) (any, []*os.File, error) {
+		var r report
+		if m.Method == methodReport {
+			if err := json.Unmarshal(m.Body, &r); err != nil {
+				t.Error(err)
+			}
+			agent <- r
+		}
+		return nil, nil, nil
+	}).sayHello(t)
+	for r := range agent {
+		if strings.Contains(r.Error, "proxy-names") {
+			break
+		}
+	}
+	if c := newJournalReporter(s.learner).Condition(); c.State != supervisor.Degraded {
+		t.Errorf("condition %+v, want that it is degraded", c)
+	}
+	if s.learner.journalError() == nil || s.learner.isInForce(learnRequest{Name: "www.example"}) {
+		t.Error("it is not known that there is no journal, or a name is in force without maps")
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	for r := range agent {
+		if r.Error == "" {
+			break
+		}
+	}
+	if c := newJournalReporter(s.learner).Condition(); c.State != supervisor.OK {
+		t.Errorf("condition %+v, want that it is well", c)
 	}
 }

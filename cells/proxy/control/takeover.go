@@ -62,6 +62,7 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err := s.startAccepting(ctx, given); err != nil {
 		return false, err
 	}
+	s.learner.prepare()
 	s.learner.setJournalOwner(nil) // queries wait for the journal, which the previous one closes now
 	if err := s.confirmTakeover(p); err != nil {
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
@@ -191,7 +192,8 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	if !s.resumed && !isClosed(s.agentConnected) { // it waits for an agent
 		var err error
 		if rules, err = s.file.read(); err != nil {
-			return nil, nil, err
+			s.log.Warn("the next proxy gets no layer 7 rules: those that were in force last cannot be read; what needs them is denied until an agent connects", "error", err)
+			rules = snapshot{}
 		}
 		rules.Partial = false
 	}

@@ -9,6 +9,8 @@ import (
 // teller tells an agent of answers whose addresses were in force already: how long they are valid, and for whom.
 type teller struct {
 	running sync.WaitGroup
+	ctx     context.Context // of what is told
+	stop    context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below
 	waiting []learnRequest
@@ -23,9 +25,15 @@ const (
 	tellTimeout = time.Second
 )
 
+func newTeller() *teller {
+	t := &teller{}
+	t.ctx, t.stop = context.WithCancel(context.Background())
+	return t
+}
+
 // tellLater reports whether the answer will be told. It does not block.
 func (l *LearnRouter) tellLater(body learnRequest) bool {
-	t := &l.tells
+	t := l.tells
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || len(t.waiting) >= maxWaiting {
@@ -47,7 +55,7 @@ func (l *LearnRouter) tell() {
 			return
 		}
 		for _, body := range list {
-			ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
+			ctx, cancel := context.WithTimeout(l.tells.ctx, tellTimeout)
 			err := l.learn(ctx, body)
 			cancel()
 			if err != nil {
@@ -62,17 +70,20 @@ func (t *teller) next() []learnRequest {
 	defer t.mu.Unlock()
 	list := t.waiting
 	t.waiting = nil
-	if t.closed || len(list) == 0 {
+	if len(list) == 0 {
 		t.busy = false
 		return nil
 	}
 	return list
 }
 
-// close returns when nothing is told any more.
+// close returns when all is told, or soon when that takes long. Nothing is told any more then.
 func (t *teller) close() {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
+	timer := time.AfterFunc(tellTimeout, t.stop)
 	t.running.Wait()
+	timer.Stop()
+	t.stop()
 }

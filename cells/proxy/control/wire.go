@@ -20,8 +20,8 @@ import (
 const (
 	// maxMessage bounds a message. The largest has all layer 7 rules of a node.
 	maxMessage = 64 << 20
-	// maxFiles bounds the descriptors of a message. A handover has seven: four listening sockets, two locks and the control socket.
-	maxFiles = 8
+	// maxFiles bounds the descriptors of a message. A handover has 37: the listening sockets, two locks and the control socket.
+	maxFiles = 64
 	// writeTimeout is how long the other end may be without reading.
 	writeTimeout = 2 * time.Second
 )

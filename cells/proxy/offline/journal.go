@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -17,9 +14,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy/names"
-	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
-	"porin.dev/porin/internal/flock"
 )
 
 const (
@@ -38,18 +33,25 @@ var (
 	ErrLocked = fault.New(fault.Conflict, "another process has the journal of names open")
 )
 
-// Limits is how much a journal may have.
+// Limits is how much a journal may have. Where addresses are counted, the lines of their names are, too: for each address there are [addressRoom] bytes.
 type Limits struct {
 	Name     int   // addresses of a name of an endpoint
 	Endpoint int   // addresses of an endpoint
 	All      int   // addresses of all endpoints
+	Sure     int   // addresses that an endpoint may have when others have taken all: [sureEndpoints] of them, besides All
 	File     int64 // bytes of the file
 }
 
-// DefaultLimits are those of an agent, as far as it has the same ones.
+const (
+	// addressRoom is enough for an address of a name of its own with up to 100 characters.
+	addressRoom   = 256
+	sureEndpoints = 256
+)
+
+// DefaultLimits are those of an agent, as far as it has the same ones. The file is written anew when it is full, with 6 MiB at the most.
 func DefaultLimits() Limits {
 	c := names.DefaultConfig()
-	return Limits{Name: c.NameLimit, Endpoint: c.EndpointLimit, All: 16384, File: 16 << 20}
+	return Limits{Name: c.NameLimit, Endpoint: c.EndpointLimit, All: 16384, Sure: 32, File: 8 << 20}
 }
 
 // Journal is a file of what was learned while no agent was there. Records are appended, each in a line with its checksum: one that is not complete, as who wrote
@@ -62,11 +64,24 @@ type Journal struct {
 	mu        sync.Mutex // guards the fields below
 	file      *os.File
 	size      int64
+	headed    bool // the header was read
+	torn      bool // the file ends within a line
 	sequence  uint64
 	records   map[recordKey]*record
-	endpoints map[uint16]int // addresses of each
-	all       int            // addresses
+	endpoints map[uint16]usage // of each
+	all       usage
+	expiry    expiry
+	rewritten attempt
 }
+
+// attempt is the last one to write the file anew that has failed.
+type attempt struct {
+	err  error
+	next time.Time // no other one before
+}
+
+// rewritePause is the time after an attempt to write the file anew that has failed, as when the disk is full.
+const rewritePause = time.Second
 
 type recordKey struct {
 	endpoint uint16
@@ -91,69 +106,39 @@ type line struct {
 	names.Lookup
 }
 
-// OpenJournal reads a journal, or begins one: it is for one process at a time. A file that is none of a journal is renamed.
-func OpenJournal(path string, limits Limits, log *slog.Logger) (_ *Journal, err error) {
-	lock, err := os.OpenFile(path+lockSuffix, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the journal of names: %w", err)
-	}
-	j := &Journal{path: path, limits: limits, lock: lock, records: map[recordKey]*record{}, endpoints: map[uint16]int{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("open the journal of names: %w", err), lock.Close())
-		}
-	}()
-	if err := flock.Try(lock); err != nil {
-		if errors.Is(err, flock.ErrLocked) {
-			err = ErrLocked
-		}
-		return nil, err
-	}
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err == nil && !j.read(text) {
-		log.Warn("the journal of names is not one that this version can read: it is kept under another name", "path", path+damagedSuffix)
-		if err := os.Rename(path, path+damagedSuffix); err != nil {
-			return nil, err
-		}
-	}
-	return j, j.rewrite()
-}
-
-// Close ends the use of the journal. What it has stays.
-func (j *Journal) Close() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return errors.Join(j.file.Close(), j.lock.Close())
-}
-
-// read adds what a file has. It reports whether that is a journal.
-func (j *Journal) read(text []byte) bool {
-	first, rest, _ := bytes.Cut(text, []byte{'\n'})
-	var h header
-	if !decode(first, &h) || h.Format != journalFormat || h.Version != journalVersion {
-		return len(text) == 0
-	}
-	j.sequence = h.Sequence
-	for text := range bytes.Lines(rest) {
-		var l line
-		if decode(text, &l) {
-			j.sequence = max(j.sequence, l.Sequence)
-			j.add(recordKey{l.Endpoint, l.Name}, l.Sequence, l.Addresses)
-		}
-	}
-	return true
-}
-
 // encode returns a line with its checksum.
 func encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(text), text), nil
+	return appendSummed(nil, text), nil
+}
+
+func appendSummed(to, text []byte) []byte {
+	to = fmt.Appendf(to, "%08x ", crc32.ChecksumIEEE(text))
+	return append(append(to, text...), '\n')
+}
+
+// append adds what [encode] returns. Queries wait while all lines are written anew, and the package json takes several times as long.
+func (l *line) append(to []byte) ([]byte, error) {
+	name, err := json.Marshal(l.Name)
+	if err != nil {
+		return nil, err
+	}
+	text := make([]byte, 0, 512)
+	text = fmt.Appendf(text, `{"sequence":%d,"endpoint":%d,"name":%s,"addresses":{`, l.Sequence, l.Endpoint, name)
+	first := true
+	for addr, expires := range l.Addresses {
+		if !first {
+			text = append(text, ',')
+		}
+		first = false
+		text = addr.AppendTo(append(text, '"'))
+		text = expires.AppendFormat(append(text, `":"`...), time.RFC3339Nano)
+		text = append(text, '"')
+	}
+	return appendSummed(to, append(text, "}}"...)), nil
 }
 
 func decode(text []byte, v any) bool {
@@ -168,11 +153,11 @@ func (j *Journal) Add(endpoint uint16, name string, addresses map[netip.Addr]tim
 	defer j.mu.Unlock()
 	key := recordKey{endpoint, name}
 	longer := map[netip.Addr]time.Time{}
-	added := 0
+	var more usage
 	for addr, expires := range addresses {
 		known, ok := j.expires(key, addr)
 		if !ok {
-			added++
+			more = more.plus(usage{1, addressBytes(addr)})
 		}
 		if !ok || expires.After(known) {
 			longer[addr] = expires.Add(slack)
@@ -181,29 +166,23 @@ func (j *Journal) Add(endpoint uint16, name string, addresses map[netip.Addr]tim
 	if len(longer) == 0 {
 		return nil
 	}
-	if !j.makeRoom(key, added, addresses, needed) {
+	if j.records[key] == nil {
+		more.bytes += recordBytes(name)
+	}
+	if !j.makeRoom(key, more, addresses, needed) {
 		return ErrFull
 	}
 	l := line{Sequence: j.sequence + 1, Lookup: names.Lookup{Endpoint: endpoint, Name: name, Addresses: longer}}
-	text, err := encode(l)
+	text, err := l.append(nil)
 	if err != nil {
 		return err
 	}
-	if j.size+int64(len(text)) > j.limits.File {
-		if err := j.rewrite(); err != nil {
-			return err
-		}
+	if err := j.makeFileRoom(int64(len(text))); err != nil {
+		return err
 	}
-	if j.size+int64(len(text)) > j.limits.File {
-		return ErrFull
-	}
-	if n, err := j.file.Write(text); err != nil {
-		if n > 0 {
-			err = errors.Join(err, j.file.Truncate(j.size))
-		}
+	if err := j.write(text); err != nil {
 		return fmt.Errorf("write to the journal of names: %w", err)
 	}
-	j.size += int64(len(text))
 	j.sequence = l.Sequence
 	j.add(key, l.Sequence, longer)
 	return nil
@@ -218,72 +197,30 @@ func (j *Journal) expires(key recordKey, addr netip.Addr) (time.Time, bool) {
 	return expires, ok
 }
 
-// makeRoom drops expired addresses if more ones need that. Those of the answer at hand stay.
-func (j *Journal) makeRoom(key recordKey, more int, keep map[netip.Addr]time.Time, needed bool) bool {
-	part := 2
-	if needed {
-		part = 1
-	}
-	fits := func() bool {
-		ofName := 0
-		if r := j.records[key]; r != nil {
-			ofName = len(r.addresses)
-		}
-		return ofName+more <= j.limits.Name/part && j.endpoints[key.endpoint]+more <= j.limits.Endpoint/part && j.all+more <= j.limits.All/part
-	}
-	if fits() {
-		return true
-	}
-	now := time.Now()
-	for k, r := range j.records {
-		for addr, expires := range r.addresses {
-			if _, kept := keep[addr]; expires.Before(now) && (k != key || !kept) {
-				j.drop(k, r, addr)
-			}
-		}
-	}
-	return fits()
-}
-
-func (j *Journal) drop(key recordKey, r *record, addr netip.Addr) {
-	delete(r.addresses, addr)
-	j.all--
-	if j.endpoints[key.endpoint]--; j.endpoints[key.endpoint] == 0 {
-		delete(j.endpoints, key.endpoint)
-	}
-	if len(r.addresses) == 0 {
-		delete(j.records, key)
-	}
-}
-
-func (j *Journal) add(key recordKey, sequence uint64, addresses map[netip.Addr]time.Time) {
-	r := j.records[key]
-	if r == nil {
-		r = &record{addresses: map[netip.Addr]time.Time{}}
-		j.records[key] = r
-	}
-	r.sequence = sequence
-	for addr, expires := range addresses {
-		if _, ok := r.addresses[addr]; !ok {
-			j.all++
-			j.endpoints[key.endpoint]++
-		}
-		r.addresses[addr] = expires
-	}
-}
-
 // List returns what the journal has, in the order in which it was added. With the mark, [Journal.Remove] removes just that.
 func (j *Journal) List() (lookups []names.Lookup, mark uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, key := range j.sorted() {
-		lookups = append(lookups, names.Lookup{Endpoint: key.endpoint, Name: key.name, Addresses: maps.Clone(j.records[key].addresses)})
+	for _, r := range j.sorted() {
+		lookups = append(lookups, names.Lookup{Endpoint: r.endpoint, Name: r.name, Addresses: maps.Clone(r.addresses)})
 	}
 	return lookups, j.sequence
 }
 
-func (j *Journal) sorted() []recordKey {
-	return slices.SortedFunc(maps.Keys(j.records), func(x, y recordKey) int { return cmp.Compare(j.records[x].sequence, j.records[y].sequence) })
+// keyed is a record with its key.
+type keyed struct {
+	recordKey
+	*record
+}
+
+// sorted returns the records in the order in which something was added to them last.
+func (j *Journal) sorted() []keyed {
+	all := make([]keyed, 0, len(j.records))
+	for key, r := range j.records {
+		all = append(all, keyed{key, r})
+	}
+	slices.SortFunc(all, func(x, y keyed) int { return cmp.Compare(x.sequence, y.sequence) })
+	return all
 }
 
 // Remove removes what an agent has taken. A name for which more was added since stays.
@@ -304,32 +241,4 @@ func (j *Journal) Remove(mark uint64) error {
 		return nil
 	}
 	return j.rewrite()
-}
-
-// rewrite replaces the file by one that has nothing twice. It expects the lock.
-func (j *Journal) rewrite() error {
-	text, err := encode(header{journalFormat, journalVersion, j.sequence})
-	if err != nil {
-		return err
-	}
-	for _, key := range j.sorted() {
-		r := j.records[key]
-		one, err := encode(line{r.sequence, names.Lookup{Endpoint: key.endpoint, Name: key.name, Addresses: r.addresses}})
-		if err != nil {
-			return err
-		}
-		text = append(text, one...)
-	}
-	if err := diskfile.Replace(j.path, text); err != nil {
-		return fmt.Errorf("replace the journal of names: %w", err)
-	}
-	file, err := os.OpenFile(j.path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return fmt.Errorf("open the journal of names: %w", err)
-	}
-	if j.file != nil {
-		err = j.file.Close()
-	}
-	j.file, j.size = file, int64(len(text))
-	return err
 }

@@ -24,6 +24,8 @@ var (
 	ErrStale = fault.New(fault.Unavailable, "it is not known what the policies in the datapath have reserved for names")
 	// ErrNotReserved is returned for a name whose address would need a class that only an agent can make.
 	ErrNotReserved = fault.New(fault.Unavailable, "no class is reserved for the rules that match the name, and no agent runs")
+	// ErrNoJournal is returned for addresses that are to be written into the datapath while there is no journal that could be written.
+	ErrNoJournal = fault.New(fault.Unavailable, "the journal of names cannot be written, and no agent runs")
 	// ErrProtected is returned for an address that no name can have: of the cluster, or one that no other machine has. All others of the same answer are learned.
 	ErrProtected = fault.New(fault.Invalid, "an address is of the cluster, or of no other machine")
 )
@@ -36,15 +38,17 @@ type Counts struct {
 	NotReserved uint64
 	Protected   uint64
 	Full        uint64
+	NoJournal   uint64
 }
 
 // Writer writes the addresses that names get into the datapath and the journal, in the place of an agent. Whether an agent is there it knows by the [policymap.Lock].
 type Writer struct {
-	journal *Journal
-	source  Source
-	ttl     names.Config // only MinTTL and MaxTTL are used
+	source Source
+	ttl    names.Config // only MinTTL and MaxTTL are used
 
 	mu      sync.Mutex // guards the fields below; held while something is written
+	journal *Journal   // nil: there is none
+	failed  error      // of the journal, when it was to be written last
 	writer  *policymap.NameWriter
 	lock    *policymap.Lock
 	locked  bool     // this writer has it
@@ -55,7 +59,8 @@ type Writer struct {
 	now map[netip.Addr]engine.ClassID
 }
 
-// NewWriter returns a writer for the maps of the policy and their lock, whose classes it reads from the source. A writer of nil maps has to be told of others.
+// NewWriter returns a writer for the maps of the policy and their lock, whose classes it reads from the source. A writer of nil maps has to be told of others. One without a journal
+// learns what needs none: names that no rule selects, and addresses that are in the datapath.
 func NewWriter(maps policymap.Maps, lock *policymap.Lock, journal *Journal, source Source) *Writer {
 	return &Writer{writer: policymap.NewNameWriter(maps), lock: lock, journal: journal, source: source, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
 }
@@ -68,6 +73,20 @@ func (w *Writer) UseMaps(maps policymap.Maps, lock *policymap.Lock) error {
 	w.writer, w.lock, w.classes = policymap.NewNameWriter(maps), lock, nil
 	clear(w.now)
 	return err
+}
+
+// UseJournal has a writer without a journal use one from now on.
+func (w *Writer) UseJournal(j *Journal) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.journal = j
+}
+
+// JournalError is why the journal could not be written, when it was to be last.
+func (w *Writer) JournalError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
 }
 
 // Close returns when nothing is being written, and nothing will be: [ErrClosed]. The journal stays open.
@@ -100,6 +119,8 @@ func (w *Writer) Learn(ctx context.Context, endpoint uint16, name string, addres
 		c.Protected++
 	case errors.Is(err, ErrFull):
 		c.Full++
+	case errors.Is(err, ErrNoJournal):
+		c.NoJournal++
 	}
 	if err != nil {
 		return fmt.Errorf("learn %s: %w", name, err)
@@ -124,10 +145,8 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 	}
 	rules := w.classes.matching(name)
 	answer := w.deadlines(addresses)
-	if len(rules) == 0 { // for policies to come
-		if err := w.journal.Add(endpoint, name, answer, false); err != nil && !errors.Is(err, ErrFull) {
-			return err
-		}
+	if len(rules) == 0 {
+		_ = w.keep(endpoint, name, answer, false) // for policies to come: nobody needs it now
 		return nil
 	}
 	moves, protected, err := w.moves(rules, addresses)
@@ -137,7 +156,8 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 	for _, addr := range protected {
 		delete(answer, addr)
 	}
-	if err := w.journal.Add(endpoint, name, answer, true); err != nil { // first: what is in the datapath must outlive the next agent's start
+	err = w.keep(endpoint, name, answer, true) // first: what is in the datapath must outlive the next agent's start
+	if err != nil && len(moves) > 0 {
 		return err
 	}
 	if len(moves) > 0 {
@@ -151,6 +171,22 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 	}
 	if len(protected) > 0 {
 		return fmt.Errorf("%w: %s", ErrProtected, protected[0])
+	}
+	return nil
+}
+
+// keep writes addresses into the journal.
+func (w *Writer) keep(endpoint uint16, name string, answer map[netip.Addr]time.Time, needed bool) error {
+	if w.journal == nil {
+		return ErrNoJournal
+	}
+	err := w.journal.Add(endpoint, name, answer, needed)
+	if errors.Is(err, ErrFull) {
+		return err
+	}
+	w.failed = err
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoJournal, err)
 	}
 	return nil
 }

@@ -559,6 +559,47 @@ func TestAgentBesideSuspendedProxy(t *testing.T) {
 	}
 }
 
+// TestLearnWithoutJournal: a journal that is missing or cannot be written is needed only for addresses that the datapath does not have.
+func TestLearnWithoutJournal(t *testing.T) {
+	n := newNode(t)
+	agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
+	agent.stop(t)
+	proxy, journal := n.proxy(t)
+	learn := func(w *offline.Writer, name, addr string, want error) {
+		t.Helper()
+		if err := w.Learn(t.Context(), web.ID, name, named(addr)); !errors.Is(err, want) || (w.JournalError() != nil) != (want != nil && w == proxy) {
+			t.Errorf("%s: %v, and of the journal %v; want %v", name, err, w.JournalError(), want)
+		}
+	}
+	learn(proxy, "www.example", a, nil)
+	none := offline.NewWriter(n.maps, n.lock(t), nil, n.classes().Read)
+	defer none.Close()
+	for _, w := range []*offline.Writer{none, proxy} {
+		if w == proxy { // its journal cannot be written from now on
+			if err := journal.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		learn(w, "www.example", b, offline.ErrNoJournal)
+		n.reaches(t, "not learned", web, b)
+	}
+	learn(none, "www.example", a, nil)
+	learn(none, "other.example", a, nil)
+	learn(none, "www.none", b, nil)
+	if counts := none.Counts(); counts.Learned != 3 || counts.NoJournal != 1 {
+		t.Errorf("%+v, want 3 that were learned, and one without journal", counts)
+	}
+	none.UseJournal(n.journal(t, "journal"))
+	learn(none, "www.example", b, nil)
+	n.reaches(t, "with the journal", web, b, 443)
+	if err := proxy.Learn(t.Context(), web.ID, "www.none", named(b)); err != nil || proxy.JournalError() == nil {
+		t.Errorf("a name that no rule selects: %v, and of the journal %v", err, proxy.JournalError())
+	}
+	if err := proxy.Learn(t.Context(), web.ID, "www.example", []dnsname.Address{{Addr: netip.MustParseAddr(a), TTL: 3 * time.Hour}}); err != nil {
+		t.Errorf("an address of the datapath, for longer than the journal says: %v", err)
+	}
+}
+
 // TestLearnRefuses: what cannot be used is an error, at once, and changes nothing.
 func TestLearnRefuses(t *testing.T) {
 	n := newNode(t)

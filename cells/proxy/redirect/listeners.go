@@ -24,7 +24,7 @@ import (
 // Listeners are the proxy's listening sockets. Those of IPv6 are nil without IPv6.
 type Listeners struct {
 	TCP4, TCP6 *net.TCPListener
-	UDP4, UDP6 *UDPListener
+	UDP        map[uint32]*UDPListener // by their place in the program's map; each is for some of the clients
 
 	replies   replySockets
 	namespace *namespace
@@ -35,7 +35,7 @@ type Listeners struct {
 
 // listen opens the sockets in the namespace. They are bound to the loopback address, where nobody can reach them.
 func listen(n *namespace) (_ *Listeners, err error) {
-	l := &Listeners{namespace: n}
+	l := &Listeners{namespace: n, UDP: map[uint32]*UDPListener{}}
 	err = n.do(func() error {
 		for _, one := range []struct {
 			network string
@@ -43,8 +43,8 @@ func listen(n *namespace) (_ *Listeners, err error) {
 		}{
 			{"tcp4", func() (err error) { l.TCP4, err = listenTCP("tcp4", "127.0.0.1:0"); return err }},
 			{"tcp6", func() (err error) { l.TCP6, err = listenTCP("tcp6", "[::1]:0"); return err }},
-			{"udp4", func() (err error) { l.UDP4, err = listenUDP(unix.AF_INET); return err }},
-			{"udp6", func() (err error) { l.UDP6, err = listenUDP(unix.AF_INET6); return err }},
+			{"udp4", func() error { return l.listenUDP(abi.ListenerUDP4, unix.AF_INET) }},
+			{"udp6", func() error { return l.listenUDP(abi.ListenerUDP6, unix.AF_INET6) }},
 		} {
 			err := one.open()
 			if noIPv6 := errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL); err != nil && !(noIPv6 && one.network[3] == '6') {
@@ -58,6 +58,18 @@ func listen(n *namespace) (_ *Listeners, err error) {
 		return nil, errors.Join(err, l.close())
 	}
 	return l, nil
+}
+
+// listenUDP opens the sockets of a family, whose places begin with first.
+func (l *Listeners) listenUDP(first uint32, family int) error {
+	for place := first; place < first+abi.UDPListeners; place++ {
+		socket, err := listenUDP(family)
+		if err != nil {
+			return err
+		}
+		l.UDP[place] = socket
+	}
+	return nil
 }
 
 func listenTCP(network, address string) (*net.TCPListener, error) {
@@ -79,11 +91,8 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 	if l.TCP6 != nil {
 		all[abi.ListenerTCP6] = l.TCP6
 	}
-	if l.UDP4 != nil {
-		all[abi.ListenerUDP4] = l.UDP4
-	}
-	if l.UDP6 != nil {
-		all[abi.ListenerUDP6] = l.UDP6
+	for place, socket := range l.UDP {
+		all[place] = socket
 	}
 	return all
 }
@@ -183,10 +192,8 @@ func (l *Listeners) StopAccepting() error {
 			errs = append(errs, listener.Close())
 		}
 	}
-	for _, socket := range []*UDPListener{l.UDP4, l.UDP6} {
-		if socket != nil {
-			errs = append(errs, socket.Close())
-		}
+	for _, socket := range l.UDP {
+		errs = append(errs, socket.Close())
 	}
 	return closed(errs...)
 }

@@ -15,13 +15,25 @@ import (
 // Sockets are listening sockets by their place in the program's map, as one process hands them to another. Whoever has them closes them.
 type Sockets map[uint32]*os.File
 
-// socketKinds are the places there are.
-var socketKinds = map[uint32]struct {
+// socketKind is what is at a place.
+type socketKind struct {
 	domain, kind int
 	network      string
-}{
-	abi.ListenerTCP4: {unix.AF_INET, unix.SOCK_STREAM, "tcp4"}, abi.ListenerTCP6: {unix.AF_INET6, unix.SOCK_STREAM, "tcp6"},
-	abi.ListenerUDP4: {unix.AF_INET, unix.SOCK_DGRAM, "udp4"}, abi.ListenerUDP6: {unix.AF_INET6, unix.SOCK_DGRAM, "udp6"},
+}
+
+// kindOf returns false for a place that there is not.
+func kindOf(place uint32) (socketKind, bool) {
+	switch {
+	case place == abi.ListenerTCP4:
+		return socketKind{unix.AF_INET, unix.SOCK_STREAM, "tcp4"}, true
+	case place == abi.ListenerTCP6:
+		return socketKind{unix.AF_INET6, unix.SOCK_STREAM, "tcp6"}, true
+	case place >= abi.ListenerUDP4 && place < abi.ListenerUDP4+abi.UDPListeners:
+		return socketKind{unix.AF_INET, unix.SOCK_DGRAM, "udp4"}, true
+	case place >= abi.ListenerUDP6 && place < abi.ListenerUDP6+abi.UDPListeners:
+		return socketKind{unix.AF_INET6, unix.SOCK_DGRAM, "udp6"}, true
+	}
+	return socketKind{}, false
 }
 
 // Close closes all of them.
@@ -36,7 +48,7 @@ func (s Sockets) Close() error {
 // check returns why the sockets cannot be the proxy's.
 func (s Sockets) check() error {
 	for place, file := range s {
-		want, ok := socketKinds[place]
+		want, ok := kindOf(place)
 		if !ok {
 			return fmt.Errorf("socket %d: there is no such place", place)
 		}
@@ -62,8 +74,10 @@ func (s Sockets) check() error {
 			return fmt.Errorf("socket %d: %w", place, err)
 		}
 	}
-	if s[abi.ListenerTCP4] == nil || s[abi.ListenerUDP4] == nil {
-		return errors.New("the sockets of IPv4 are not among them")
+	for place := range uint32(abi.ListenerUDP4 + abi.UDPListeners) {
+		if s[place] == nil && place != abi.ListenerTCP6 {
+			return errors.New("the sockets of IPv4 are not all among them")
+		}
 	}
 	return nil
 }
@@ -77,7 +91,7 @@ func boolInt(b bool) int {
 
 // adopt makes listeners of sockets of another process, which it leaves open.
 func adopt(n *namespace, given Sockets) (_ *Listeners, err error) {
-	l := &Listeners{namespace: n}
+	l := &Listeners{namespace: n, UDP: map[uint32]*UDPListener{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("take over the proxy's sockets: %w", err), l.close())
@@ -90,7 +104,7 @@ func adopt(n *namespace, given Sockets) (_ *Listeners, err error) {
 		return nil, err
 	}
 	for place, file := range given {
-		if socketKinds[place].kind == unix.SOCK_STREAM {
+		if kind, _ := kindOf(place); kind.kind == unix.SOCK_STREAM {
 			listener, err := net.FileListener(file)
 			if err != nil {
 				return nil, err
@@ -102,7 +116,7 @@ func adopt(n *namespace, given Sockets) (_ *Listeners, err error) {
 		if err != nil {
 			return nil, err
 		}
-		*map[uint32]**UDPListener{abi.ListenerUDP4: &l.UDP4, abi.ListenerUDP6: &l.UDP6}[place] = newUDPListener(own)
+		l.UDP[place] = newUDPListener(own)
 	}
 	return l, nil
 }

@@ -86,7 +86,10 @@ func TestUDPLoopServe(t *testing.T) {
 	copies, err := listeners.Sockets()
 	must(t, err)
 	defer func() { must(t, copies.Close()) }()
-	for place, socket := range map[uint32]*redirect.UDPListener{abi.ListenerUDP4: listeners.UDP4, abi.ListenerUDP6: listeners.UDP6} {
+	if len(listeners.UDP) != 2*abi.UDPListeners {
+		t.Errorf("%d sockets, want %d of each family", len(listeners.UDP), abi.UDPListeners)
+	}
+	for place, socket := range listeners.UDP {
 		at := localAddr(t, socket)
 		var handling sync.Mutex
 		must(t, d.Serve(socket, func(got redirect.Datagram, err error) {
