@@ -70,6 +70,11 @@ const aboutRefs = `REF is a number, or one of
   container-id:ID    cni-attachment-id:ID:INTERFACE    pod-name:NAMESPACE/NAME
   ipv4:ADDRESS       ipv6:ADDRESS`
 
+const aboutLabel = aboutRefs + `
+LABEL is KEY=VALUE, or KEY- to remove one, such as: porin endpoint label pod-name:demo/web app=web tier-
+Other labels stay. When the command ends, the policies that follow are in the datapath. Of two changes of an endpoint's labels at
+the same time, one may be lost.`
+
 const aboutDelete = aboutRefs + `
 container-id: takes down every endpoint of the container; one that is not known is a success.
 The exit code is 1 when a part could not be taken down yet: the agent tries again.`
