@@ -12,9 +12,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// mostVerified is so many instructions that the verifier may go through in one program: 10,000 take it some 15 ms, at
+// maxVerified is so many instructions that the verifier may go through in one program: 10,000 take it some 15 ms, at
 // each start that loads programs.
-const mostVerified = 40_000
+const maxVerified = 40_000
 
 func TestVerifier(t *testing.T) {
 	testutil.Root(t)
@@ -72,8 +72,8 @@ func verify(t *testing.T, spec *ebpf.CollectionSpec) {
 			t.Fatal(err)
 		}
 		// Linux 5.16 and later say it.
-		if verified, known := info.VerifiedInstructions(); known && verified > mostVerified {
-			t.Errorf("the verifier goes through %d instructions of %s, want %d at the most: a global function is verified once", verified, name, mostVerified)
+		if verified, known := info.VerifiedInstructions(); known && verified > maxVerified {
+			t.Errorf("the verifier goes through %d instructions of %s, want %d at the most: a global function is verified once", verified, name, maxVerified)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 // An idle session takes up to 32 KiB. Connections above the limits, or an endpoint's share, are reset.
 const (
-	mostOfEndpoint = 8192
-	mostSessions   = 32768
+	maxOfEndpoint = 8192
+	maxSessions   = 32768
 )
 
 var (
@@ -45,7 +45,7 @@ func (x *sessions) add(s *session) error {
 		return errStopped
 	}
 	if x.open == nil {
-		x.open, x.quota = map[*session]struct{}{}, quota.New(mostOfEndpoint, mostSessions)
+		x.open, x.quota = map[*session]struct{}{}, quota.New(maxOfEndpoint, maxSessions)
 	}
 	if x.quota.Acquire(s.endpoint(), 1) != quota.Acquired {
 		return errTooMany

@@ -17,7 +17,7 @@ func newSession(endpoint uint16) *session {
 func TestSessionsLimit(t *testing.T) {
 	var x sessions
 	var last *session
-	for range mostOfEndpoint {
+	for range maxOfEndpoint {
 		last = newSession(clientID)
 		if err := x.add(last); err != nil {
 			t.Fatal(err)

@@ -28,8 +28,8 @@ type operation struct {
 var every = flag.Int("every", 12, "kill at every Nth effect, the first one at random; 1: at every effect")
 
 const (
-	mostPoints     = 500 // an operation with more does not end
-	mostViolations = 10  // of an operation, after which it is given up
+	maxPoints     = 500 // an operation with more does not end
+	maxViolations = 10  // of an operation, after which it is given up
 )
 
 // enumerate runs the operation with a kill at one effect after the other, until it ends without having been killed. Where
@@ -37,13 +37,13 @@ const (
 func enumerate(t *testing.T, name string, set func() *scene, of func(*scene) operation) (points, violations int) {
 	s := set()
 	o := of(s)
-	for k := 1 + rand.IntN(*every); k <= mostPoints; k += *every {
+	for k := 1 + rand.IntN(*every); k <= maxPoints; k += *every {
 		seen, hit, err := o.once(s, k)
 		points++
 		if err != nil {
 			violations++
 			t.Errorf("%s, point %d, killed %s:\n%v", name, k, where(hit), err)
-			if violations == mostViolations {
+			if violations == maxViolations {
 				t.Fatalf("%s: given up after %d violations", name, violations)
 			}
 			s = set()
@@ -54,7 +54,7 @@ func enumerate(t *testing.T, name string, set func() *scene, of func(*scene) ope
 			return points, violations
 		}
 	}
-	t.Fatalf("%s: %d effects and no end", name, mostPoints)
+	t.Fatalf("%s: %d effects and no end", name, maxPoints)
 	return points, violations
 }
 

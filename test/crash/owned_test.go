@@ -20,9 +20,9 @@ import (
 // pools are those of a node: what its agent gives out from, and what the store says, read without the agent.
 type pools struct{ agent *testutil.Agent }
 
-// mostBlocks is what a few pods of a pool may own of a family: one that is in use, and one that is about to be given back,
+// maxBlocks is what a few pods of a pool may own of a family: one that is in use, and one that is about to be given back,
 // whatever was killed how often.
-const mostBlocks = 2
+const maxBlocks = 2
 
 // agree checks that the agent gives out from what is the node's, all of it and no more, and that this does not grow.
 func (p *pools) agree() error {
@@ -47,7 +47,7 @@ func bounded(owned map[string]bool) error {
 	for text := range owned {
 		var pool, family string
 		_, _ = fmt.Sscan(text, &pool, &family)
-		if count[pool+" "+family]++; count[pool+" "+family] > mostBlocks {
+		if count[pool+" "+family]++; count[pool+" "+family] > maxBlocks {
 			return fmt.Errorf("the node owns more than it needs: %v", keys(owned))
 		}
 	}

@@ -49,8 +49,8 @@ func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.
 	})
 }
 
-// mostReads is how often a verdict is read: a change takes longer than one.
-const mostReads = 100
+// maxReads is how often a verdict is read: a change takes longer than one.
+const maxReads = 100
 
 // state is what changes with each change of an endpoint's verdicts, and before what the change has replaced is removed.
 type state struct {
@@ -65,7 +65,7 @@ func (m Maps) undisturbed(id uint16, read func(p abi.Policy, copyNumber uint32) 
 	if err != nil {
 		return engine.ValueDeny, err
 	}
-	for range mostReads {
+	for range maxReads {
 		before := now
 		value, err = read(before.policy, before.revision%abi.PolicyCopies)
 		var stateErr error

@@ -114,14 +114,14 @@ func (s *Session) abort(reason httpproxy.Reason, err error) {
 	}
 }
 
-// mostLinger bounds what is dropped at the end.
-const mostLinger = 1 << 20
+// maxLinger bounds what is dropped at the end.
+const maxLinger = 1 << 20
 
 // linger drops what the client still sends after the end of our stream: to close before would reset the connection, and the client might
 // lose our answers.
 func (s *Session) linger() {
 	c := s.client.conn
-	for dropped := 0; dropped < mostLinger; {
+	for dropped := 0; dropped < maxLinger; {
 		dropped += len(c.Data())
 		c.Discard(len(c.Data()))
 		if err := c.Fill(0); err != nil {

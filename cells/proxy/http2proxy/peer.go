@@ -37,7 +37,7 @@ type peer struct {
 const tableSize = 4 << 10
 
 func newPeer(c *bufconn.Conn) *peer {
-	p := &peer{conn: c, patience: patience{left: mostUseless, filled: time.Now()}}
+	p := &peer{conn: c, patience: patience{left: maxUseless, filled: time.Now()}}
 	p.decoder = hpack.NewDecoder(tableSize, func(f hpack.HeaderField) { p.block.add(p.decoder, f) })
 	p.encoder = hpack.NewEncoder((*output)(p))
 	return p
@@ -164,21 +164,21 @@ func (p *peer) goAway(last uint32, code http2.ErrCode, text []byte) {
 	p.out = append(p.out, text...)
 }
 
-// mostGathered is how much may wait for a peer while there is more to read, or other bytes are being written to it.
-const mostGathered = 16 << 10
+// maxGathered is how much may wait for a peer while there is more to read, or other bytes are being written to it.
+const maxGathered = 16 << 10
 
 // isCrowded reports whether so much waits for a peer.
 func (s *Session) isCrowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.client.out) >= mostGathered || s.server != nil && len(s.server.out) >= mostGathered
+	return len(s.client.out) >= maxGathered || s.server != nil && len(s.server.out) >= maxGathered
 }
 
 // flush sends what was gathered for a peer. While another goroutine does that, it returns at once, if not too much waits.
 func (s *Session) flush(p *peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.flushLocked(p, mostGathered)
+	return s.flushLocked(p, maxGathered)
 }
 
 // flushLocked waits for another goroutine that writes to the peer if at least most bytes wait.
@@ -208,10 +208,10 @@ func (s *Session) flushLocked(p *peer, most int) error {
 	return p.err
 }
 
-// mostUseless is how many useless frames a peer may send at once, and perSecond how many all the time. Useful ones allow for others, since
+// maxUseless is how many useless frames a peer may send at once, and perSecond how many all the time. Useful ones allow for others, since
 // peers ping for what they receive.
 const (
-	mostUseless = 2000
+	maxUseless = 2000
 	perSecond   = 200
 )
 
@@ -221,7 +221,7 @@ type patience struct {
 	filled time.Time
 }
 
-func (p *patience) gain(n int) { p.left = min(p.left+n, mostUseless) }
+func (p *patience) gain(n int) { p.left = min(p.left+n, maxUseless) }
 
 // use returns an error when a peer has sent too much.
 func (p *patience) use(n int) error {

@@ -153,8 +153,8 @@ func (s *Session) relayCredit(from, to *peer, f frame) error {
 	return nil
 }
 
-// mostUnacked is how many SETTINGS a peer may leave without acknowledgement.
-const mostUnacked = 64
+// maxUnacked is how many SETTINGS a peer may leave without acknowledgement.
+const maxUnacked = 64
 
 func (s *Session) relaySettings(from, to *peer, f frame) error {
 	if f.stream != 0 {
@@ -187,7 +187,7 @@ func (s *Session) relaySettings(from, to *peer, f frame) error {
 			s.early = append(slices.DeleteFunc(s.early, func(e http2.Setting) bool { return e.ID == v.ID }), v)
 		}
 		from.ackSettings()
-	case len(to.unacked) >= mostUnacked:
+	case len(to.unacked) >= maxUnacked:
 		return floodError
 	default:
 		to.settings(list, true)
@@ -255,8 +255,8 @@ func (s *Session) relayPing(from, to *peer, f frame) error {
 	return nil
 }
 
-// mostDebug is how much of the text of a GOAWAY is passed on.
-const mostDebug = 256
+// maxDebug is how much of the text of a GOAWAY is passed on.
+const maxDebug = 256
 
 func (s *Session) relayGoAway(from, to *peer, f frame) error {
 	if len(f.payload) < 8 {
@@ -273,7 +273,7 @@ func (s *Session) relayGoAway(from, to *peer, f frame) error {
 		return nil
 	}
 	text := f.payload[8:]
-	text = text[:min(len(text), mostDebug)]
+	text = text[:min(len(text), maxDebug)]
 	if from == s.client {
 		to.goAway(0, code, text)
 		return nil

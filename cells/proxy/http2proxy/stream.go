@@ -31,8 +31,8 @@ const spare = 4 * bufconn.BufferSize
 
 // How much of a request is kept for its record while it waits for its answer.
 const (
-	mostPath   = 2 << 10
-	mostMethod = 64
+	maxPath   = 2 << 10
+	maxMethod = 64
 )
 
 // newStream adds a stream. It returns nil if there is no memory for it. It needs the lock.
@@ -40,11 +40,11 @@ func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
 	st := &stream{
 		id: b.stream, method: r.Method, host: r.Host, path: r.Path, grpc: b.grpc, clientDone: b.end, requestLeft: b.length, responseLeft: -1, tick: s.tick,
 	}
-	if len(st.path) > mostPath {
-		st.path = strings.Clone(st.path[:mostPath])
+	if len(st.path) > maxPath {
+		st.path = strings.Clone(st.path[:maxPath])
 	}
-	if len(st.method) > mostMethod {
-		st.method = strings.Clone(st.method[:mostMethod])
+	if len(st.method) > maxMethod {
+		st.method = strings.Clone(st.method[:maxMethod])
 	}
 	st.held = streamSize + len(st.method) + len(st.host) + len(st.path)
 	memory := s.client.conn.Memory

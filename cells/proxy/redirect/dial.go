@@ -23,8 +23,8 @@ const (
 	ports     = 65536 - firstPort
 )
 
-// mostTries is how many ports are tried. A port may serve many connections, to different destinations.
-const mostTries = 64
+// maxTries is how many ports are tried. A port may serve many connections, to different destinations.
+const maxTries = 64
 
 // ErrNoPort is returned when no port is free for a connection.
 var ErrNoPort = fault.New(fault.Exhausted, "no port from 61000 to 65535 is free for a connection of the proxy with the address of its client")
@@ -64,7 +64,7 @@ func (r *Redirect) where() (*namespace, error) {
 // onAnyPort calls open with the client's address and ports of the proxy, in a random order, until one is free.
 func onAnyPort(client netip.AddrPort, open func(at netip.AddrPort) error) (err error) {
 	begin := rand.IntN(ports)
-	for i := range mostTries {
+	for i := range maxTries {
 		port := uint16(firstPort + (begin+i*617)%ports) // 617 and the number of ports have no common factor
 		if port == client.Port() {
 			continue

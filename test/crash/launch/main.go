@@ -19,8 +19,8 @@ const (
 	envProgram = "PORIN_CRASH_LAUNCH"
 	// reportFD is where it has its socket: a number that no agent's own file has. The filter lets messages pass there.
 	reportFD = 1000
-	// mostInstructions is what the kernel takes of a filter (BPF_MAXINSNS).
-	mostInstructions = 4096
+	// maxInstructions is what the kernel takes of a filter (BPF_MAXINSNS).
+	maxInstructions = 4096
 )
 
 func main() {
@@ -34,8 +34,8 @@ func launch(program string) error {
 		return err
 	}
 	_ = unix.Close(3)
-	filter := make([]unix.SockFilter, mostInstructions)
-	buf := unsafe.Slice((*byte)(unsafe.Pointer(&filter[0])), mostInstructions*unix.SizeofSockFilter)
+	filter := make([]unix.SockFilter, maxInstructions)
+	buf := unsafe.Slice((*byte)(unsafe.Pointer(&filter[0])), maxInstructions*unix.SizeofSockFilter)
 	n, err := unix.Read(reportFD, buf)
 	if err != nil {
 		return fmt.Errorf("read the filter: %w", err)
