@@ -73,6 +73,7 @@ func (a *fakeAgent) routes() http.Handler {
 	r.Method(http.MethodGet, "/v1/endpoint", httpx.Handler(a.list))
 	r.Method(http.MethodDelete, "/v1/endpoint", httpx.Handler(a.deleteContainer))
 	r.Method(http.MethodGet, "/v1/endpoint/{id}", httpx.Handler(a.get))
+	r.Method(http.MethodPatch, "/v1/endpoint/{id}", httpx.Handler(a.patch))
 	r.Method(http.MethodDelete, "/v1/endpoint/{id}", httpx.Handler(a.delete))
 	r.Method(http.MethodGet, "/v1/ipam", httpx.Handler(a.ipam))
 	r.Method(http.MethodPost, "/v1/ipam", httpx.Handler(a.reserve))
@@ -234,6 +235,24 @@ func (a *fakeAgent) get(w http.ResponseWriter, r *http.Request) error {
 	i, err := a.endpointByRef(r)
 	if err != nil {
 		return err
+	}
+	return httpx.JSON(w, http.StatusOK, a.endpoints[i])
+}
+
+func (a *fakeAgent) patch(w http.ResponseWriter, r *http.Request) error {
+	i, err := a.endpointByRef(r)
+	if err != nil {
+		return err
+	}
+	var patch v1.EndpointPatch
+	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+		return err
+	}
+	if patch.Labels != nil {
+		a.endpoints[i].Labels = patch.Labels
+	}
+	if patch.NamespaceLabels != nil {
+		a.endpoints[i].NamespaceLabels = patch.NamespaceLabels
 	}
 	return httpx.JSON(w, http.StatusOK, a.endpoints[i])
 }

@@ -28,6 +28,8 @@ func commands() []command {
 		{name: "endpoint list", short: "list the endpoints of this node", flags: networkFlag, run: endpointList},
 		{name: "endpoint get", args: "REF", short: "show one endpoint, its traffic and its drops", long: aboutRefs,
 			arguments: endpointRefs, run: endpointGet},
+		{name: "endpoint label", args: "REF LABEL...", short: "change the labels of a pod or of its namespace, for policies", flags: labelFlags,
+			arguments: endpointRefs, run: endpointLabel, long: aboutLabel},
 		{name: "endpoint delete", args: "REF", short: "take an endpoint down and free its addresses", long: aboutDelete,
 			arguments: endpointRefs, run: endpointDelete},
 		{name: "ipam list", short: "show the pools and the addresses in use", run: ipamList, long: aboutList},
@@ -89,6 +91,8 @@ func (c command) argumentCount() (least, most int) {
 		switch {
 		case strings.HasSuffix(word, "...]"):
 			return least, -1
+		case strings.HasSuffix(word, "..."):
+			return least + 1, -1
 		case !strings.HasPrefix(word, "["):
 			least++
 		}

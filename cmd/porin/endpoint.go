@@ -35,6 +35,65 @@ func endpointGet(ctx context.Context, s *session, args []string) error {
 	return s.print(ep, func(w io.Writer) { s.endpointTable(w, ep) })
 }
 
+func endpointLabel(ctx context.Context, s *session, args []string) error {
+	change, err := parseLabels(args[1:])
+	if err != nil {
+		return usageOf([]string{"endpoint", "label"}, err.Error())
+	}
+	ep, err := s.client.Endpoint(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	patch := v1.EndpointPatch{}
+	if s.ofNamespace {
+		patch.NamespaceLabels = changed(ep.NamespaceLabels, change)
+	} else {
+		patch.Labels = changed(ep.Labels, change)
+	}
+	if ep, err = s.client.UpdateEndpoint(ctx, strconv.Itoa(int(ep.ID)), patch); err != nil {
+		return err
+	}
+	return s.print(ep, func(w io.Writer) {
+		row(w, "Labels:", labelsText(ep.Labels))
+		row(w, "Of the namespace:", labelsText(ep.NamespaceLabels))
+	})
+}
+
+// parseLabels has nil for a label that is to be removed.
+func parseLabels(texts []string) (map[string]*string, error) {
+	change := map[string]*string{}
+	for _, text := range texts {
+		key, value, set := strings.Cut(text, "=")
+		if !set {
+			var removed bool
+			if key, removed = strings.CutSuffix(text, "-"); !removed {
+				return nil, fmt.Errorf("%q: want KEY=VALUE, or KEY- to remove a label", text)
+			}
+		}
+		if _, twice := change[key]; key == "" || twice {
+			return nil, fmt.Errorf("%q: want each key once", text)
+		}
+		if change[key] = nil; set {
+			change[key] = &value
+		}
+	}
+	return change, nil
+}
+
+// changed is not nil, which would stand for no change.
+func changed(labels map[string]string, change map[string]*string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, labels)
+	for key, value := range change {
+		if value == nil {
+			delete(all, key)
+		} else {
+			all[key] = *value
+		}
+	}
+	return all
+}
+
 func endpointDelete(ctx context.Context, s *session, args []string) error {
 	result, err := deleteByRef(ctx, s, args[0])
 	if err != nil {

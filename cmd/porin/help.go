@@ -70,6 +70,11 @@ const aboutRefs = `REF is a number, or one of
   container-id:ID    cni-attachment-id:ID:INTERFACE    pod-name:NAMESPACE/NAME
   ipv4:ADDRESS       ipv6:ADDRESS`
 
+const aboutLabel = aboutRefs + `
+LABEL is KEY=VALUE, or KEY- to remove one, such as: porin endpoint label pod-name:demo/web app=web tier-
+Other labels stay. When the command ends, the policies that follow are in the datapath. Of two changes of an endpoint's labels at
+the same time, one may be lost.`
+
 const aboutDelete = aboutRefs + `
 container-id: takes down every endpoint of the container; one that is not known is a success.
 The exit code is 1 when a part could not be taken down yet: the agent tries again.`
@@ -162,7 +167,7 @@ A node that is excluded although it runs may have addresses in use that are give
 const aboutPolicyApply = `For example: porin policy apply -f policies.yaml
 FILE has Kubernetes manifests: NetworkPolicy (networking.k8s.io/v1), ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2),
 AdminNetworkPolicy and BaselineAdminNetworkPolicy (v1alpha1), CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy (cilium.io/v2,
-layers 3 and 4), or a List of these. Policies that it does not name stay. They are in force when the command ends, also for connections that are open, and stay so after the agent's end and the next boot. When one of
+layers 3 and 4, and rules for HTTP and DNS), or a List of these. Policies that it does not name stay. They are in force when the command ends, also for connections that are open, and stay so after the agent's end and the next boot. When one of
 them is wrong or does not fit, none is set. What its author should know of a policy is a warning on stderr ("reports" in JSON).`
 
 const aboutPolicyList = `EGRESS and INGRESS are how many rules a policy has for what its pods begin, and for what others begin with them; "-" is that

@@ -24,6 +24,7 @@ type options struct {
 
 	controllers bool     // status
 	network     string   // endpoint list, gc
+	ofNamespace bool     // endpoint label
 	endpoint    string   // doctor
 	repair      bool     // doctor, ipam check
 	failing     bool     // health
@@ -96,6 +97,10 @@ func reserveFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.owner, "owner", "", "a `name` for who it is that has nothing yet; made up when it is not given")
 	fs.DurationVar(&o.expires, "expires", defaultExpires, "`time` after which the reservation ends, an hour at the most")
 	fs.BoolVar(&o.permanent, "permanent", false, "the reservation has no end")
+}
+
+func labelFlags(fs *pflag.FlagSet, o *options) {
+	fs.BoolVar(&o.ofNamespace, "of-namespace", false, "the labels are those of the pod's namespace, as far as this endpoint is concerned")
 }
 
 func releaseFlags(fs *pflag.FlagSet, o *options) {
