@@ -212,7 +212,7 @@ func (s *Session) flushLocked(p *peer, most int) error {
 // peers ping for what they receive.
 const (
 	maxUseless = 2000
-	perSecond   = 200
+	perSecond  = 200
 )
 
 // patience bounds the frames that move nothing: PING, SETTINGS, PRIORITY, empty DATA, streams that are canceled before they were answered.
