@@ -40,7 +40,7 @@
 //	the agent for an answer to hello                            10 s   helloTimeout
 //	the agent for previous proxies, with new rules               1 s   previousTimeout
 //	a deletion for an endpoint's connections to end              2 s   proxy.CloseTimeout
-//	a proxy for somebody who learns                         100 ms     turnTimeout; for the agent alone half of what the query has
+//	a proxy for somebody who learns                         100 ms     turnTimeout; an agent that is there has the second of the query
 //	a start without a previous proxy for an agent                2 s   agentWait; then the rules of the file
 //	take-over ... the next proxy for the agent                   2 s   agentReturnWait; then the rules of the handover
 //	     '------- until it is to serve                          10 s   takeOverTimeout; then it ends

@@ -217,14 +217,16 @@ func (l *LearnRouter) asks(p *peer) bool {
 	return l.agent == p || l.journalOwner == p
 }
 
+// patience is how long an answer waits for an agent whose addresses are in the datapath.
+const patience = 50 * time.Millisecond
+
 // askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.
 func askAgent(ctx context.Context, agent *peer, local *offline.Writer, body learnRequest) error {
-	deadline, ok := ctx.Deadline()
-	if !ok || local == nil {
+	if local == nil {
 		_, err := agent.call(ctx, methodLearn, body, nil)
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := agent.call(soon, methodLearn, body, nil)
 	if soon.Err() == nil || ctx.Err() != nil || errors.Is(err, errPeerGone) {

@@ -192,9 +192,9 @@ func TestHandleLearn(t *testing.T) {
 		{"fails", func() (func(context.Context) error, error) { return nil, errFull }, LearnFailed, 0},
 		{"fails later", later(func(context.Context) error { time.Sleep(time.Millisecond); return errFull }), LearnFailed, time.Millisecond},
 		{"in force later", later(func(context.Context) error { time.Sleep(time.Millisecond); return nil }), Answered, time.Millisecond},
-		{"late", later(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), LearnLate, 100 * time.Millisecond},
-		{"in time, seen late", later(func(ctx context.Context) error { <-ctx.Done(); return nil }), Answered, 100 * time.Millisecond},
-		{"stuck", later(func(context.Context) error { time.Sleep(stuck); return nil }), LearnLate, 100*time.Millisecond + learnGrace},
+		{"late", later(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), LearnLate, time.Second},
+		{"in time, seen late", later(func(ctx context.Context) error { <-ctx.Done(); return nil }), Answered, time.Second},
+		{"stuck", later(func(context.Context) error { time.Sleep(stuck); return nil }), LearnLate, time.Second + learnGrace},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newProxy(t, func(c *Config) {

@@ -50,7 +50,7 @@ type Limits struct {
 // DefaultLimits returns the usual limits.
 func DefaultLimits() Limits {
 	return Limits{
-		Timeout: 4500 * time.Millisecond, RetransmitAfter: 1500 * time.Millisecond, LearnTimeout: 100 * time.Millisecond, IdleTimeout: 10 * time.Second,
+		Timeout: 4500 * time.Millisecond, RetransmitAfter: 1500 * time.Millisecond, LearnTimeout: time.Second, IdleTimeout: 10 * time.Second,
 		QueriesPerEndpoint: 256, Queries: 2048, Pipelined: 16, ConnectionsPerEndpoint: 64, Connections: 1024,
 	}
 }
