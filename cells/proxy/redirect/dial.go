@@ -16,11 +16,11 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// The ports of the proxy's own connections, above those that pods choose for theirs (ip_local_port_range): two
-// connections of the same addresses and ports cannot be told apart.
+// The ports of the proxy's own connections, above those that pods choose for theirs (ip_local_port_range): two connections of the same addresses and ports share one entry of
+// the node's connection tracking. What comes from the proxy of another node has such a port already: its half of them is not used for it.
 const (
 	firstPort = abi.ProxyFirstPort
-	ports     = 65536 - firstPort
+	ports     = (65536 - firstPort) / 2 // of a half
 )
 
 // maxTries is how many ports are tried. A port may serve many connections, to different destinations.
@@ -63,12 +63,12 @@ func (r *Redirect) where() (*namespace, error) {
 
 // onAnyPort calls open with the client's address and ports of the proxy, in a random order, until one is free.
 func onAnyPort(client netip.AddrPort, open func(at netip.AddrPort) error) (err error) {
-	begin := rand.IntN(ports)
+	first, begin := firstPort, rand.IntN(ports)
+	if port := int(client.Port()); port >= firstPort && port < firstPort+ports {
+		first += ports
+	}
 	for i := range maxTries {
-		port := uint16(firstPort + (begin+i*617)%ports) // 617 and the number of ports have no common factor
-		if port == client.Port() {
-			continue
-		}
+		port := uint16(first + (begin+i*617)%ports) // 617 and the number of ports have no common factor
 		if err = open(netip.AddrPortFrom(client.Addr(), port)); !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return err
 		}
