@@ -24,19 +24,34 @@ func TestHTTPRulesHighPorts(t *testing.T) {
 		for name, server := range map[string]netip.AddrPort{
 			"other node": n.d.at(six, webPort), "same node": n.b.at(six, webPort), "a Service": n.at(web, six), "a Service on the other node": n.at(remoteWeb, six),
 		} {
-			failed, text := n.fromHighPorts(six, server)
-			if failed > highPorts/50 {
-				t.Errorf("IPv6 %v, %s: %d of %d connections failed, such as: %s", six, name, failed, highPorts, text)
+			failed, text := n.fromPorts(six, server, 62000)
+			if failed > keptConnections/50 {
+				t.Errorf("IPv6 %v, %s: %d of %d connections failed, such as: %s", six, name, failed, keptConnections, text)
 			}
 		}
 	}
 }
 
-const highPorts = 700
+// TestHTTPRulesPortsOfBothProxies has the proxies of both nodes on the way of a pod's many connections to one server: both take ports of the client's address.
+func TestHTTPRulesPortsOfBothProxies(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.d)
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}")
+	if _, err := n.two.api.PutPolicies(t.Context(), []byte(ciliumPolicy("{endpointSelector: {}, ingress: [{"+publicOnly+"}]}"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, six := range []bool{false, true} {
+		if failed, text := n.fromPorts(six, n.d.at(six, webPort), 40000); failed > 0 {
+			t.Errorf("IPv6 %v: %d of %d connections failed, such as: %s", six, failed, keptConnections, text)
+		}
+	}
+}
 
-// fromHighPorts opens connections from a, with one request each, and returns how many have failed.
-func (n *serviceNodes) fromHighPorts(six bool, server netip.AddrPort) (failed int, text string) {
-	const first = 62000
+const keptConnections = 700
+
+// fromPorts opens connections from a, from ports that begin with first, with one request each, and returns how many have failed.
+func (n *serviceNodes) fromPorts(six bool, server netip.AddrPort, first int) (failed int, text string) {
 	var mu sync.Mutex // guards what follows
 	var conns []net.Conn
 	note := func(conn net.Conn, err error) {
@@ -52,7 +67,7 @@ func (n *serviceNodes) fromHighPorts(six bool, server netip.AddrPort) (failed in
 	}
 	var all sync.WaitGroup
 	room := make(chan struct{}, 32)
-	for i := range highPorts {
+	for i := range keptConnections {
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()

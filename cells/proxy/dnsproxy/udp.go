@@ -20,7 +20,7 @@ type udpExchange struct {
 	retransmitted bool // once
 	ignored       int
 
-	isRefused bool // the network has said so
+	isRefused bool // the server has said so
 }
 
 // forwardUDP sends the query to the server over UDP. It does not wait for the answer.
@@ -77,7 +77,7 @@ func (d *udpExchange) receive(m []byte, err error) {
 	d.handler.handleResult(d.pendingQuery, d.answered(answer, d.ignored))
 }
 
-// refusedGrace is how long an answer may still come after the network has said that there is none: everybody can send such a message who guesses the port.
+// refusedGrace is how long an answer may still come after the server has said that nobody listens: others may have sent that in its name.
 const refusedGrace = 200 * time.Millisecond
 
 // refused has the exchange end soon, unless an answer comes.

@@ -45,6 +45,7 @@ type reader interface {
 type UDPSocket struct {
 	poll    *poll
 	key     uint64 // descriptors are used again, keys are not
+	server  netip.AddrPort
 	receive func([]byte, error)
 
 	mu sync.Mutex // guards the field below; held while the descriptor is used
@@ -81,7 +82,7 @@ func (u *UDPLoop) Open(client, server netip.AddrPort, receive func([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s as %s: %w", server, client.Addr(), err)
 	}
-	s := &UDPSocket{poll: p, key: p.newKey(), receive: receive, fd: fd}
+	s := &UDPSocket{poll: p, key: p.newKey(), server: server, receive: receive, fd: fd}
 	if err := p.add(fd, s.key, s); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -241,7 +242,11 @@ func (s *UDPSocket) next(buffer []byte) (int, error) {
 	if s.fd < 0 {
 		return 0, net.ErrClosed
 	}
-	return unix.Read(s.fd, buffer)
+	n, err := unix.Read(s.fd, buffer)
+	if err == nil || errors.Is(err, unix.EINTR) {
+		return n, err
+	}
+	return 0, readErrors(s.fd, s.server.Addr())
 }
 
 // isNothing reports whether there is nothing to read.
@@ -255,6 +260,9 @@ func (s *UDPSocket) Write(m []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	n, err := unix.Write(s.fd, m)
+	if err != nil && !isNothing(err) { // it may be an error of before, which is known once
+		n, err = unix.Write(s.fd, m)
+	}
 	return max(n, 0), os.NewSyscallError("write", err)
 }
 
@@ -288,7 +296,7 @@ func (r *Redirect) connect(client, server netip.AddrPort) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	err = errors.Join(setTransparent(fd, family), os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)))
+	err = errors.Join(setTransparent(fd, family), queueErrors(fd, family), os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)))
 	if err == nil {
 		err = onAnyPort(client, func(at netip.AddrPort) error { return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))) })
 	}
