@@ -35,7 +35,12 @@ func TestEtcdBeginsAnew(t *testing.T) {
 	given := map[netip.Addr]bool{a.ipv4: true, b.ipv4: true, c.ipv4: true}
 	three := onEtcd(t, etcd, "--node-name=three")
 	for _, r := range []*rig{one, two, three} {
-		p := r.pod()
+		ctr := testutil.NewContainer(r)
+		testutil.Eventually(t, func() error { // until every node has confirmed its blocks, there may be no further one
+			_, err := r.cni.Add(ctr)
+			return err
+		})
+		p := r.add(ctr) // the same answer
 		if given[p.ipv4] {
 			t.Errorf("%s is given out twice", p.ipv4)
 		}
