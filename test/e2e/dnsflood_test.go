@@ -90,6 +90,30 @@ func flood(t *testing.T, from party, server netip.AddrPort, atATime int, stop ch
 	return answers, ended
 }
 
+// anyName lets the pods a and c ask for every name, and reach the addresses of some.
+const anyName = `{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, c]}]}, egress: [` +
+	`{toPorts: [{ports: [{port: "5053", protocol: ANY}, {port: "5054", protocol: ANY}], rules: {dns: [{matchPattern: "*"}]}}]}, ` +
+	`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`
+
+// queriesOfC has c ask d for one name again and again. It returns how long the queries took, in order, and how many failed.
+func (n *serviceNodes) queriesOfC(network string, port uint16, within time.Duration) (took []time.Duration, failed int) {
+	for began := time.Now(); time.Since(began) < within; time.Sleep(10 * time.Millisecond) {
+		at := time.Now()
+		answer, err := n.c.resolveWithin(2*time.Second, network, n.d.at(false, port), "www.example.com.")
+		if err != nil || answer.Rcode != dns.RcodeSuccess {
+			failed++
+		}
+		took = append(took, time.Since(at))
+	}
+	slices.Sort(took)
+	return took, failed
+}
+
+func reportQueries(t *testing.T, what string, took []time.Duration, failed int) {
+	t.Helper()
+	t.Logf("%s: %d queries, %d failed, median %v, 99%% %v", what, len(took), failed, took[len(took)/2], took[len(took)*99/100])
+}
+
 // TestDNSFloodOfAddresses has one pod ask its own server, whose answers have new addresses each time, with as many queries at a time as a pod may have. Queries of another
 // pod to another server, for a name that is known, go on.
 func TestDNSFloodOfAddresses(t *testing.T) {
@@ -97,33 +121,16 @@ func TestDNSFloodOfAddresses(t *testing.T) {
 	n.label()
 	serveNames(t, n.d)
 	serveFlood(t, n.b, 240)
-	n.ciliumPolicy(`{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, c]}]}, egress: [` +
-		`{toPorts: [{ports: [{port: "5053", protocol: ANY}, {port: "5054", protocol: ANY}], rules: {dns: [{matchPattern: "*"}]}}]}, ` +
-		`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`)
-	measure := func(network string, within time.Duration) (took []time.Duration, failed int) {
-		for began := time.Now(); time.Since(began) < within; time.Sleep(10 * time.Millisecond) {
-			at := time.Now()
-			answer, err := n.c.resolveWithin(2*time.Second, network, n.d.at(false, dnsPort), "www.example.com.")
-			if err != nil || answer.Rcode != dns.RcodeSuccess {
-				failed++
-			}
-			took = append(took, time.Since(at))
-		}
-		slices.Sort(took)
-		return took, failed
-	}
-	report := func(what string, took []time.Duration, failed int) {
-		t.Logf("%s: %d queries, %d failed, median %v, 99%% %v", what, len(took), failed, took[len(took)/2], took[len(took)*99/100])
-	}
+	n.ciliumPolicy(anyName)
 	stop := make(chan struct{})
 	answers, ended := flood(t, n.a, n.b.at(false, floodDNSPort), 250, stop)
 	began := time.Now()
-	udp, udpFailed := measure("udp", 3*time.Second)
-	tcp, tcpFailed := measure("tcp", 3*time.Second)
+	udp, udpFailed := n.queriesOfC("udp", dnsPort, 3*time.Second)
+	tcp, tcpFailed := n.queriesOfC("tcp", dnsPort, 3*time.Second)
 	close(stop)
 	<-ended
-	report("during the flood, udp", udp, udpFailed)
-	report("during the flood, tcp", tcp, tcpFailed)
+	reportQueries(t, "during the flood, udp", udp, udpFailed)
+	reportQueries(t, "during the flood, tcp", tcp, tcpFailed)
 	t.Logf("the hostile pod had %d answers in %v", answers.Load(), time.Since(began))
 	// One thread reads the answers to all queries by UDP, and a goroutine for each those by TCP.
 	if slow := udp[len(udp)/2] > 20*tcp[len(tcp)/2]; slow || udpFailed > 0 {
@@ -137,36 +144,19 @@ func TestDNSFloodOfAddressesExternal(t *testing.T) {
 	serveNames(t, n.d)
 	serveFlood(t, n.b, 240)
 	serveFlood(t, n.d, 1)
-	n.ciliumPolicy(`{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, c]}]}, egress: [` +
-		`{toPorts: [{ports: [{port: "5053", protocol: ANY}, {port: "5054", protocol: ANY}], rules: {dns: [{matchPattern: "*"}]}}]}, ` +
-		`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`)
-	measure := func(port uint16, within time.Duration) (took []time.Duration, failed int) {
-		for began := time.Now(); time.Since(began) < within; time.Sleep(10 * time.Millisecond) {
-			at := time.Now()
-			answer, err := n.c.resolveWithin(2*time.Second, "udp", n.d.at(false, port), "www.example.com.")
-			if err != nil || answer.Rcode != dns.RcodeSuccess {
-				failed++
-			}
-			took = append(took, time.Since(at))
-		}
-		slices.Sort(took)
-		return took, failed
-	}
-	report := func(what string, took []time.Duration, failed int) {
-		t.Logf("%s: %d queries, %d failed, median %v, 99%% %v", what, len(took), failed, took[len(took)/2], took[len(took)*99/100])
-	}
+	n.ciliumPolicy(anyName)
 	for _, port := range []uint16{dnsPort, floodDNSPort} {
-		took, failed := measure(port, time.Second)
-		report("without the flood", took, failed)
+		took, failed := n.queriesOfC("udp", port, time.Second)
+		reportQueries(t, "without the flood", took, failed)
 	}
 	stop := make(chan struct{})
 	answers, ended := flood(t, n.a, n.b.at(false, floodDNSPort), 250, stop)
-	known, knownFailed := measure(dnsPort, 2*time.Second)
-	other, otherFailed := measure(floodDNSPort, 2*time.Second)
+	known, knownFailed := n.queriesOfC("udp", dnsPort, 2*time.Second)
+	other, otherFailed := n.queriesOfC("udp", floodDNSPort, 2*time.Second)
 	close(stop)
 	<-ended
-	report("during the flood, a known address", known, knownFailed)
-	report("during the flood, new addresses", other, otherFailed)
+	reportQueries(t, "during the flood, a known address", known, knownFailed)
+	reportQueries(t, "during the flood, new addresses", other, otherFailed)
 	t.Logf("the hostile pod had %d answers", answers.Load())
 	if knownFailed > len(known)/50 || otherFailed > len(other)/50 {
 		t.Errorf("another pod's queries: %d of %d for a known address failed, and %d of %d for new ones", knownFailed, len(known), otherFailed, len(other))
@@ -180,23 +170,8 @@ func TestDNSFloodOfRefused(t *testing.T) {
 	serveNames(t, n.d)
 	n.ciliumPolicy(`{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, c]}]}, egress: [{` +
 		`toPorts: [{ports: [{port: "5053", protocol: ANY}, {port: "5054", protocol: ANY}], rules: {dns: [{matchPattern: "*.example.com"}]}}]}]}`)
-	measure := func(network string, within time.Duration) (took []time.Duration, failed int) {
-		for began := time.Now(); time.Since(began) < within; time.Sleep(10 * time.Millisecond) {
-			at := time.Now()
-			answer, err := n.c.resolveWithin(2*time.Second, network, n.d.at(false, dnsPort), "www.example.com.")
-			if err != nil || answer.Rcode != dns.RcodeSuccess {
-				failed++
-			}
-			took = append(took, time.Since(at))
-		}
-		slices.Sort(took)
-		return took, failed
-	}
-	report := func(what string, took []time.Duration, failed int) {
-		t.Logf("%s: %d queries, %d failed, median %v, 99%% %v", what, len(took), failed, took[len(took)/2], took[len(took)*99/100])
-	}
-	took, failed := measure("udp", 1*time.Second)
-	report("without the flood, udp", took, failed)
+	took, failed := n.queriesOfC("udp", dnsPort, 1*time.Second)
+	reportQueries(t, "without the flood, udp", took, failed)
 	var socket net.Conn
 	if err := n.a.Do(func() (err error) {
 		socket, err = net.Dial("udp", n.b.at(false, floodDNSPort).String())
@@ -221,13 +196,13 @@ func TestDNSFloodOfRefused(t *testing.T) {
 		}
 	}()
 	began := time.Now()
-	udp, udpFailed := measure("udp", 3*time.Second)
-	tcp, tcpFailed := measure("tcp", 1*time.Second)
+	udp, udpFailed := n.queriesOfC("udp", dnsPort, 3*time.Second)
+	tcp, tcpFailed := n.queriesOfC("tcp", dnsPort, 1*time.Second)
 	close(stop)
 	sent := <-ended
 	socket.Close()
-	report("during the flood, udp", udp, udpFailed)
-	report("during the flood, tcp", tcp, tcpFailed)
+	reportQueries(t, "during the flood, udp", udp, udpFailed)
+	reportQueries(t, "during the flood, tcp", tcp, tcpFailed)
 	t.Logf("the hostile pod has sent %d queries in a second", sent/int(time.Since(began)/time.Second))
 	if udpFailed > len(udp)/100 {
 		t.Errorf("another pod's queries by UDP: %d of %d failed", udpFailed, len(udp))

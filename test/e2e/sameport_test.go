@@ -9,10 +9,6 @@ import (
 	"net/netip"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"syscall"
 )
 
 // TestHTTPRulesSamePort: a pod has a connection through the proxy, and opens another one by a Service to the same server, from the same port. The node's NAT chooses another
@@ -55,13 +51,7 @@ func TestHTTPRulesSamePort(t *testing.T) {
 
 // dialFrom opens a connection from a port that another connection may have.
 func dialFrom(p party, from, to netip.AddrPort) (conn net.Conn, err error) {
-	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: func(_, _ string, c syscall.RawConn) (err error) {
-		controlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
-		if err == nil {
-			err = controlErr
-		}
-		return err
-	}}
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: reuseAddress}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err = p.Do(func() error {

@@ -19,7 +19,7 @@ import (
 // refused, and there is room again when the connections have ended.
 func TestMemoryOfStreams(t *testing.T) {
 	const pairs, streams, room = 4, 250, 2 << 20 // the streams would hold 2.8 MiB
-	memory := newBudget(room)
+	memory := proxytest.NewBudget(room)
 	p := startProxy(t, &proxy{server: deafServer(t), memory: memory})
 	var clients []*framer
 	for range pairs {
@@ -54,7 +54,7 @@ func TestMemoryOfStreams(t *testing.T) {
 			f.must(f.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
 		}
 	}
-	proxytest.Eventually(t, "nothing is held but buffers", func() bool { return memory.left.Load() >= room-4*pairs*bufconn.BufferSize })
+	proxytest.Eventually(t, "nothing is held but buffers", func() bool { return memory.Left() >= room-4*pairs*bufconn.BufferSize })
 }
 
 // deafServer speaks HTTP/2 and answers no request.

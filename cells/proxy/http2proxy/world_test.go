@@ -352,23 +352,3 @@ func plainServer(t testing.TB, serve func(c net.Conn)) string {
 	})
 	return l.Addr().String()
 }
-
-// budget is a bufconn.Memory for all sessions of a proxy.
-type budget struct{ left, refused atomic.Int64 }
-
-func newBudget(bytes int64) *budget {
-	b := &budget{}
-	b.left.Store(bytes)
-	return b
-}
-
-func (b *budget) Acquire(bytes int) bool {
-	if b.left.Add(-int64(bytes)) < 0 {
-		b.left.Add(int64(bytes))
-		b.refused.Add(1)
-		return false
-	}
-	return true
-}
-
-func (b *budget) Release(bytes int) { b.left.Add(int64(bytes)) }

@@ -58,7 +58,7 @@ func TestPipesOfSlowReaders(t *testing.T) {
 			}()
 		}
 	}()
-	memory := newBudget(room)
+	memory := proxytest.NewBudget(room)
 	p := startProxy(t, &proxy{server: l.Addr().String(), quiet: true, memory: memory})
 	for range clients {
 		c, err := net.Dial("tcp", p.listener.Addr().String())
@@ -70,7 +70,7 @@ func TestPipesOfSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	proxytest.Eventually(t, "a session has got no memory", func() bool { return memory.refused.Load() > 0 })
+	proxytest.Eventually(t, "a session has got no memory", func() bool { return memory.HasRefused() })
 	for range 20 { // it stays so, while the servers go on to send
 		if bytes, ends := waitingInPipes(t); bytes > room {
 			t.Fatalf("%d KiB wait in %d ends of pipes, want at most %d", bytes>>10, ends, room>>10)

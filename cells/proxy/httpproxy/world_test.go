@@ -225,23 +225,3 @@ func (c *client) expectEnd() {
 		c.t.Fatalf("after the response: %q, %v; want the end of the stream", rest, err)
 	}
 }
-
-// budget is a bufconn.Memory for all sessions of a proxy.
-type budget struct{ left, refused atomic.Int64 }
-
-func newBudget(bytes int64) *budget {
-	b := &budget{}
-	b.left.Store(bytes)
-	return b
-}
-
-func (b *budget) Acquire(bytes int) bool {
-	if b.left.Add(-int64(bytes)) < 0 {
-		b.left.Add(int64(bytes))
-		b.refused.Add(1)
-		return false
-	}
-	return true
-}
-
-func (b *budget) Release(bytes int) { b.left.Add(int64(bytes)) }
