@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// An idle session takes up to 32 KiB. Connections above the limits, or an endpoint's share, are reset.
+// An idle session takes up to 32 KiB. Connections above the limits, or an endpoint's quota, are reset.
 const (
 	maxOfEndpoint = 8192
 	maxSessions   = 32768
