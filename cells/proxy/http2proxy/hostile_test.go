@@ -580,6 +580,11 @@ func hostileMemory(t *testing.T, what string) {
 		}
 	}
 	proxytest.Eventually(t, "all streams are there", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.sessions) == 0 {
+			return false
+		}
 		s := p.sessions[0]
 		s.mu.Lock()
 		defer s.mu.Unlock()
