@@ -223,7 +223,10 @@ int to_pod(struct __sk_buff *ctx)
 		if (!reason)
 			reason = connection_note_incoming(ctx, own, &key, &flow, now);
 	}
-	if (reason == DROP_PROXY && !(c.state & STATE_OPENED_HERE)) {
+	if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
+		reason = DROP_NONE;
+	/* The proxy's listening socket resets the sender of what belongs to none of its connections, so also who answers on a direct one. */
+	if (reason == DROP_PROXY && (!(c.state & STATE_OPENED_HERE) || is_segment_of_open(&flow))) {
 		if (own)
 			connection_note_proxied(own);
 		return redirect(ctx, &pkt, &flow, sender_of(ctx) ? ctx->tc_index : NO_ENDPOINT, c.id, EVENT_TO_POD, now);
@@ -271,7 +274,7 @@ int to_uplink(struct __sk_buff *ctx)
 	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol;
 	if (!reason)
 		reason = decide_egress(id, &pkt.destination, protocol, flow.destination_port);
-	if (reason == DROP_PROXY && is_opener_kept(ctx, &pkt, &flow, now))
+	if (reason == DROP_PROXY && (ends_direct(ctx, &pkt, &flow) || is_opener_kept(ctx, &pkt, &flow, now)))
 		return VERDICT_NEXT;
 	if (reason == DROP_PROXY)
 		return redirect(ctx, &pkt, &flow, id, id, EVENT_TO_UPLINK, now);

@@ -217,15 +217,37 @@ func (p *policyFixture) proxyConnects(t testing.TB, port uint16, server netip.Ad
 	t.Cleanup(func() { conn.Close() })
 }
 
-// TestRedirectOpenShortcut has rules appear for a connection past the stack: it goes to the stack, and its answers nowhere.
+// TestRedirectOpenShortcut has rules appear for a connection past the stack: it goes to the stack, and its answers nowhere. A reset goes to the other end.
 func TestRedirectOpenShortcut(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
 	wantVerdict(t, "SYN", p.fromClient(t, syn), deliver)
 	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), deliver)
 	p.cilium(t, "get", getFromServer)
+	wantVerdict(t, "the client's reset", p.fromClient(t, rst), deliver)
 	wantVerdict(t, "the server's segment", p.fromServer(t, ack), dropped)
 	p.wantDrops(t, p.server, abi.DropProxy, 1)
 	wantVerdict(t, "the client's segment", p.fromClient(t, ack), toStack)
 	wantVerdict(t, "and at the server's end", p.request(t, p.objects.ToPod, p.server, &p.client, p.down(p.client.ip4, ack)), deliver)
+	wantVerdict(t, "the client's reset by the stack", p.request(t, p.objects.ToPod, p.server, &p.client, p.down(p.client.ip4, rst)), toStack)
+	wantVerdict(t, "the server's reset", p.fromServer(t, rst), deliver)
+	p.wantDrops(t, p.server, abi.DropProxy, 1)
+}
+
+// TestRedirectOpenStack has rules for its server appear for a connection from another host: only a reset of the server's gets to the client.
+func TestRedirectOpenStack(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	answers := func(flags func(*layers.TCP)) uint32 {
+		verdict, _ := p.run(t, p.objects.FromPod, p.server,
+			segment(p.server.mac, p.server.hostMAC, netip.AddrPortFrom(p.server.ip4, serverPort), netip.AddrPortFrom(outsider, clientPort), flags))
+		return verdict
+	}
+	wantVerdict(t, "SYN", p.runFrom(t, p.objects.ToPod, p.server, skBuff{IngressIfindex: uint32(p.uplink.index)}, p.down(outsider, syn)), toStack)
+	wantVerdict(t, "SYN-ACK", answers(synACK), toStack)
+	p.cilium(t, "get", from80)
+	wantVerdict(t, "the answer", answers(ack), dropped)
+	wantVerdict(t, "a reset", answers(rst), toStack)
+	p.deny(t)
+	wantVerdict(t, "a reset that policy denies", answers(rst), dropped)
 }

@@ -68,7 +68,7 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
  * connection_decide_again decides policy for a packet that a pod sends, if a policy has changed since the decision in
  * the entry *own; *c is a copy of the entry. Requests to the stack are not decided here, so one past the stack that the proxy is to
  * see now takes the stack. conntrack says who is behind an address of the node; if it does not, the node itself has opened the
- * connection.
+ * connection. A reset of a connection that did not go to the proxy passes, so that the other end hears of it.
  */
 static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key, const struct flow *flow,
 								struct connection *own, struct connection *c)
@@ -84,6 +84,8 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
 	if (reason == DROP_PROXY && is_kept(c, key->protocol, flow->flags))
 		reason = DROP_NONE;
+	if (reason == DROP_PROXY && flow->flags & FLOW_RESET && !goes_to_proxy(ctx, key, &c->local))
+		return DROP_NONE;
 	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
 		own->path = c->path = PATH_STACK;
 		return DROP_NONE;

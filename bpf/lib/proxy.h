@@ -108,6 +108,12 @@ __noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, co
 	return 0;
 }
 
+/* is_segment_of_open: is it a segment of TCP that does not open a connection? */
+static __always_inline _Bool is_segment_of_open(const struct flow *flow)
+{
+	return flow->protocol == IPPROTO_TCP && flow->flags & FLOW_FOLLOWS;
+}
+
 /* may_redirect: only what opens or continues a connection can go to the proxy. */
 static __always_inline _Bool may_redirect(const struct flow *flow)
 {
@@ -138,6 +144,20 @@ static __always_inline enum verdict to_proxy(struct __sk_buff *ctx, __u32 device
 	return bpf_redirect(device, BPF_F_INGRESS);
 }
 
+/* is_to_proxy_socket: does a connection of the proxy's have the addresses and ports of the packet, or of what an ICMP error quotes? */
+static __always_inline _Bool is_to_proxy_socket(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
+{
+	struct addr sender = flow->flags & FLOW_ERROR ? flow->inner_destination : pkt->source;
+	struct connection_key key = {};
+
+	key.remote = pkt->destination;
+	key.local_port = flow->source_port;
+	key.remote_port = flow->destination_port;
+	key.protocol = flow->protocol;
+	key.family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
+	return goes_to_proxy(ctx, &key, &sender);
+}
+
 /*
  * answers_proxy: is the packet, which the node itself sends to a pod's address, for a connection of the proxy's own? It is the answer of a
  * server on the node, or an ICMP error of the node's. The proxy's own answer to a client is not, even if the client has chosen a port that the
@@ -146,22 +166,24 @@ static __always_inline enum verdict to_proxy(struct __sk_buff *ctx, __u32 device
  */
 __noinline int answers_proxy(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
 {
-	struct connection_key reversed = {};
-	struct addr server;
-
 	if (!pkt || !flow)
 		return 0;
 	if (!(flow->flags & FLOW_TRACKED) || bpf_ntohs(flow->destination_port) < PROXY_FIRST_PORT)
 		return 0;
 	if (comes_from_proxy(ctx) && !(class_of(&pkt->source, policy_copy()) & CLASS_HOST))
 		return 0;
-	server = flow->flags & FLOW_ERROR ? flow->inner_destination : pkt->source;
-	reversed.remote = pkt->destination;
-	reversed.local_port = flow->source_port;
-	reversed.remote_port = flow->destination_port;
-	reversed.protocol = flow->protocol;
-	reversed.family = ctx->protocol == bpf_htons(ETH_P_IP) ? 4 : 6;
-	return goes_to_proxy(ctx, &reversed, &server);
+	return is_to_proxy_socket(ctx, pkt, flow);
+}
+
+/*
+ * ends_direct: does the packet reset a connection that does not go through the proxy? It passes, so that the other end hears of it, and no half of
+ * the connection is left that stands in the way of the next one with the same ports. As a global function it is verified by itself, once.
+ */
+__noinline int ends_direct(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
+{
+	if (!pkt || !flow)
+		return 0;
+	return flow->flags & FLOW_RESET && !is_to_proxy_socket(ctx, pkt, flow);
 }
 
 /*

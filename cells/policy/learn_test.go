@@ -1,10 +1,15 @@
 package policy
 
 import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/dnsname"
 )
 
 // TestLearnForEndpointThatIsGone: an answer comes when the pod that has asked is gone already (queries by UDP are not ended with their pod, and take up to 4.5 s). A pod that goes
@@ -50,5 +55,42 @@ func TestLearnDoesNotBlock(t *testing.T) {
 		if err := wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestLearnBesideFlood has one pod learn as much as a pod may ask at a time, each answer with many new addresses. Another one waits for no longer than one of its answers.
+func TestLearnBesideFlood(t *testing.T) {
+	n := servingNode(t, "")
+	hostile, other := pod(1, "hostile"), pod(65, "web")
+	n.attach(t, hostile)
+	n.attach(t, other)
+	n.put(t, webTo("names", "*.example"))
+	writes := make(chan struct{}, 1000)
+	n.kernel.mu.Lock()
+	n.kernel.refuse = func(map[string]Local) error {
+		writes <- struct{}{}
+		time.Sleep(10 * time.Millisecond) // what it takes to write many addresses
+		return nil
+	}
+	n.kernel.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for i := range 256 {
+		var answer []dnsname.Address
+		for k := range manyAddresses {
+			answer = append(answer, dnsname.Address{Addr: netip.AddrFrom4([4]byte{198, 18, byte(i), byte(k)}), TTL: time.Hour})
+		}
+		all.Go(func() { _ = LearnAndWait(ctx, n.queue.names, hostile.ID, fmt.Sprintf("h%d.example", i), answer) })
+	}
+	for range 3 {
+		<-writes
+	}
+	if err := LearnAndWait(ctx, n.queue.names, other.ID, "www.example", named("192.0.2.1")); err != nil {
+		t.Error(err)
+	}
+	if n := len(writes); n > 20 {
+		t.Errorf("the other pod has waited for %d writes", n)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/keylock"
 	"porin.dev/porin/internal/task"
-	"porin.dev/porin/internal/turns"
 )
 
 // Learner is told which addresses names have: what a DNS proxy calls with each answer.
@@ -83,7 +83,7 @@ type Names struct {
 	count      map[netip.Addr]int                        // of the rules in told that have an address
 	taken      uint64                                    // the revision of known
 
-	turns *turns.Turns // of endpoints that learn
+	learning keylock.Locks[uint16] // by endpoint
 
 	hasRoom atomic.Bool                               // leftOut is empty; read without the lock
 	mu      sync.Mutex                                // guards the field below
@@ -95,7 +95,7 @@ var _ Learner = (*Names)(nil)
 // NewNames returns what a [Queue] is to have. Without connections, an address goes when its TTL has ended.
 func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	n := &Names{
-		log: log, room: maxDomainAddresses, turns: turns.New(), changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
+		log: log, room: maxDomainAddresses, changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
 		told: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
 	}
 	if cfg.Dir != "" {
@@ -137,17 +137,18 @@ func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address)
 // manyAddresses is from how many addresses on an answer keeps others of its endpoint waiting until it is in the datapath.
 const manyAddresses = 16
 
-// learn returns when the addresses are in the datapath. One endpoint learns at a time: one that asks for much keeps nobody else waiting for longer than one of its answers.
+// learn returns when the addresses are in the datapath. Answers of one endpoint are learned one after the other, so that one which asks for much delays others by one of its
+// answers at most. An answer with fewer addresses than manyAddresses does not keep the next one waiting.
 func (n *Names) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
-	end, err := n.turns.Begin(ctx, endpoint)
+	release, err := n.learning.Acquire(ctx, endpoint)
 	if err != nil {
 		return fmt.Errorf("learn %s: %w", name, err)
 	}
-	end = sync.OnceFunc(end)
-	defer end()
+	release = sync.OnceFunc(release)
+	defer release()
 	revision := n.known.Learn(endpoint, name, addresses)
 	if len(addresses) < manyAddresses {
-		end()
+		release()
 	}
 	if !n.known.InForce(revision) {
 		n.changed()

@@ -517,26 +517,36 @@ func TestNoProxy(t *testing.T) {
 
 // recordedClose is a [ConnectionCloser] that asks about connections.
 type recordedClose struct {
-	ask   func(effectOf Layer7Effect)
+	ask   func(when string, effectOf Layer7Effect)
+	when  string // relative to the write
 	calls [][]Local
+	ended int
 }
 
-func (r *recordedClose) Close(locals []Local, effectOf Layer7Effect) {
-	r.calls = append(r.calls, locals)
-	r.ask(effectOf)
+func (r *recordedClose) Begin(locals []Local) Closing {
+	r.calls, r.when = append(r.calls, locals), "before"
+	return r
 }
 
-// TestOpenConnections has connections closed when rules come for an endpoint that was there: those that were allowed, and need the proxy now.
+func (r *recordedClose) Close(effectOf Layer7Effect) {
+	r.ask(r.when, effectOf)
+	r.when = "after"
+}
+
+func (r *recordedClose) End() { r.ended++ }
+
+// TestOpenConnections has connections closed when rules come for an endpoint that was there: those that were allowed, and need the proxy now. It is asked for them before the
+// rules are in force and just after.
 func TestOpenConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := l7node(t, newFakeProxy(), t.TempDir())
 		web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
 		var affected []string
-		recorded := &recordedClose{ask: func(effectOf Layer7Effect) {
+		recorded := &recordedClose{ask: func(when string, effectOf Layer7Effect) {
 			for _, from := range []endpoint.Endpoint{client, other} {
 				for _, port := range []uint16{80, 81} {
 					if effectOf(from.Addresses.IPv4, web.Addresses.IPv4, port) == EffectGainsRules {
-						affected = append(affected, fmt.Sprint(from.Spec.Pod.Name, " ", port))
+						affected = append(affected, fmt.Sprint(when, " ", from.Spec.Pod.Name, " ", port))
 					}
 				}
 			}
@@ -547,20 +557,20 @@ func TestOpenConnections(t *testing.T) {
 			n.attach(t, *ep)
 		}
 		n.put(t, webRules("client", "/a"))
-		if len(recorded.calls) != 1 || len(recorded.calls[0]) != 1 || recorded.calls[0][0].NetNSCookie != 100 || !slices.Equal(affected, []string{client.Spec.Pod.Name + " 80"}) {
-			t.Errorf("with the first rules: calls %v, affected %v, want the client's connections to web", recorded.calls, affected)
+		if len(recorded.calls) != 1 || len(recorded.calls[0]) != 1 || recorded.calls[0][0].NetNSCookie != 100 || !slices.Equal(affected, []string{"before " + client.Spec.Pod.Name + " 80", "after " + client.Spec.Pod.Name + " 80"}) {
+			t.Errorf("with the first rules: calls %v, affected %v, want the client's connections to web, twice", recorded.calls, affected)
 		}
 		affected = nil
 		n.put(t, webRules("client", "/b"))
-		if len(affected) > 0 {
-			t.Errorf("with other rules: affected %v, which go through the proxy", affected)
+		if !slices.Equal(affected, []string{"after " + client.Spec.Pod.Name + " 80"}) {
+			t.Errorf("with other rules: affected %v, want none before they are in force: they go through the proxy", affected)
 		}
 		calls := len(recorded.calls)
 		late := pod(4, "web")
 		late.Spec.NetNSCookie = 103
 		n.attach(t, late)
-		if len(recorded.calls) != calls {
-			t.Errorf("a new endpoint: calls %v, want none", recorded.calls[calls:])
+		if len(recorded.calls) != calls || recorded.ended != calls {
+			t.Errorf("a new endpoint: calls %v, want none; %d ended", recorded.calls[calls:], recorded.ended)
 		}
 	})
 }

@@ -72,7 +72,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, closer: keepOpen{}, exchange: noExchange{},
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, closer: noCloser{}, exchange: noExchange{},
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
@@ -412,9 +412,13 @@ func (q *Queue) write() error {
 	}
 	began := time.Now()
 	err := errTooLarge
-	numbersNow := q.closeOpen()
+	numbersNow, closing := q.closeGaining()
+	defer closing.End()
 	if !q.view.engine.Exceeded() {
 		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
+	}
+	if err == nil {
+		closing.Close(q.effectOfLastWrite)
 	}
 	took := time.Since(began)
 	q.view.mu.Lock()

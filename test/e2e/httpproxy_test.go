@@ -30,24 +30,30 @@ func serveWeb(t *testing.T, p party) {
 	t.Helper()
 	for _, six := range []bool{false, true} {
 		listener := p.Listen(t, p.at(six, webPort))
-		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve(t, listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Upgrade") != "" {
 				echo(w)
 				return
 			}
 			_, _ = io.Copy(io.Discard, r.Body)
 			fmt.Fprintf(w, "%s %s", p.name, r.RemoteAddr)
-		})}
-		served := make(chan struct{})
-		go func() {
-			defer close(served)
-			_ = server.Serve(listener)
-		}()
-		t.Cleanup(func() {
-			server.Close()
-			<-served
-		})
+		}))
 	}
+}
+
+// serve has an HTTP server until the end of the test.
+func serve(t *testing.T, listener net.Listener, handler http.Handler) {
+	t.Helper()
+	server := &http.Server{Handler: handler}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		server.Close()
+		<-served
+	})
 }
 
 // echo is a server of another protocol, which sends back what it gets.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,9 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -235,4 +241,211 @@ func (k keptRequests) end(t *testing.T, when string) {
 			t.Errorf("%s, %s: %d, want no answer", when, o.name, status)
 		}
 	}
+}
+
+// TestOpenConnectionsRace has connections opened all the time while layer 7 rules come and go: each is answered or closed, at both ends of the moment in which the rules
+// come. Nobody waits for an answer that is dropped.
+func TestOpenConnectionsRace(t *testing.T) {
+	t.Parallel()
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	for _, p := range []party{n.a, n.b, n.d} {
+		serveSlowly(t, p)
+		occupy(t, p)
+	}
+	rules := "{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, b]}]}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}"
+	ctx, cancel := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var asked, answered atomic.Int64
+	for _, six := range []bool{false, true} {
+		for _, c := range []openCase{
+			{name: "a to b", from: n.a, to: n.b.at(six, webPort)},
+			{name: "a to b by a Service", from: n.a, to: n.at(web, six)},
+			{name: "the other node's pod to b", from: n.d, to: n.b.at(six, webPort)},
+			{name: "a to the other node's pod", from: n.a, to: n.d.at(six, webPort)},
+		} {
+			for range 4 {
+				clients.Go(func() {
+					for ctx.Err() == nil {
+						asked.Add(1)
+						err := askOnce(c)
+						if err == nil {
+							answered.Add(1)
+						} else if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+							t.Errorf("IPv6 %v, %s: %v: neither answered nor closed", six, c.name, err)
+						}
+					}
+				})
+			}
+		}
+	}
+	for range 20 {
+		n.ciliumPolicy(rules)
+		time.Sleep(100 * time.Millisecond) // connections through the proxy
+		n.ciliumPolicy(noRules)
+		time.Sleep(100 * time.Millisecond) // direct ones
+	}
+	cancel()
+	clients.Wait()
+	t.Logf("%d of %d requests answered", answered.Load(), asked.Load())
+	if answered.Load() < asked.Load()/2 {
+		t.Errorf("%d of %d requests answered", answered.Load(), asked.Load())
+	}
+}
+
+// serveSlowly has a server that needs a moment for each answer, so that rules come between request and answer.
+func serveSlowly(t *testing.T, p party) {
+	t.Helper()
+	for _, six := range []bool{false, true} {
+		serve(t, p.Listen(t, p.at(six, webPort)), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(10 * time.Millisecond)
+			fmt.Fprint(w, p.name)
+		}))
+	}
+}
+
+// askOnce sends a request by a connection of its own, and waits for the first of the answer.
+func askOnce(c openCase) error {
+	conn, err := c.from.Dial(c.to, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(conn, "GET /public/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
+}
+
+// TestOpenConnectionsHalfOpen has the server's first answer come when the rules are there already, and no socket closed as no process is seen in the pods: the client gets
+// through with its next try, or is reset. It does not wait.
+func TestOpenConnectionsHalfOpen(t *testing.T) {
+	t.Parallel()
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	for _, p := range []party{n.a, n.b, n.d, n.outside} {
+		serveWeb(t, p)
+	}
+	rules := "{endpointSelector: {matchExpressions: [{key: app, operator: In, values: [a, b]}]}, ingress: [{" + publicOnly + "}], egress: [{" + publicOnly + "}]}"
+	n.forEachFamily(func(t *testing.T, six bool) {
+		for _, c := range []struct {
+			openCase
+			server, client party // as the server sees the client
+		}{
+			{openCase{name: "a to b", from: n.a, to: n.b.at(six, webPort)}, n.b, n.a},
+			{openCase{name: "a to b by a Service", from: n.a, to: n.at(web, six)}, n.b, n.a},
+			{openCase{name: "a to the other node's pod", from: n.a, to: n.d.at(six, webPort)}, n.d, n.a},
+			{openCase{name: "a to the other node's pod by a Service", from: n.a, to: n.at(remoteWeb, six)}, n.d, n.a},
+			{openCase{name: "a to the outside", from: n.a, to: n.outside.at(six, webPort)}, n.outside, n.a},
+			{openCase{name: "the other node's pod to b", from: n.d, to: n.b.at(six, webPort)}, n.b, n.d},
+			{openCase{name: "the other node's pod to b by a Service", from: n.d, to: n.at(web, six)}, n.b, n.d},
+			{openCase{name: "the outside to b by a node port", from: n.outside, to: n.nodePort(web, n.node1, six)}, n.b, n.node1},
+		} {
+			n.ciliumPolicy(noRules)
+			answers := holdAnswers(t, c.server.Namespace, c.client.addr(six))
+			done := make(chan error, 1)
+			began := time.Now()
+			go func() { done <- askOnce(c.openCase) }()
+			testutil.Eventually(t, answers.areHeld)
+			n.ciliumPolicy(rules)
+			answers.release(t)
+			err := <-done
+			t.Logf("IPv6 %v, %s: %v after %v", six, c.name, err, time.Since(began))
+			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+				t.Errorf("IPv6 %v, %s: %v: neither answered nor closed", six, c.name, err)
+			}
+		}
+	})
+}
+
+// heldAnswers is what a server's namespace sends to a client: it waits for the hardware address of a router.
+type heldAnswers struct {
+	server         *testutil.Namespace
+	before, routes []netlink.Route // to the client
+	router         *netlink.Neigh
+}
+
+// holdAnswers routes to the client by a router that is not there.
+func holdAnswers(t *testing.T, server *testutil.Namespace, client netip.Addr) *heldAnswers {
+	t.Helper()
+	handle := server.Netlink(t)
+	routes, err := handle.RouteGet(client.AsSlice())
+	if err != nil || len(routes) == 0 {
+		t.Fatalf("the route to %s: %v, %v", client, routes, err)
+	}
+	now, router := routes[0], netip.MustParseAddr("169.254.9.9")
+	if client.Is6() {
+		router = netip.MustParseAddr("fe80::99")
+	}
+	gateway := now.Gw
+	if gateway == nil {
+		gateway = client.AsSlice()
+	}
+	h := &heldAnswers{server: server, router: &netlink.Neigh{LinkIndex: now.LinkIndex, IP: router.AsSlice(), State: netlink.NUD_PERMANENT}}
+	neighbours, err := handle.NeighList(now.LinkIndex, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, neighbour := range neighbours {
+		if neighbour.IP.Equal(gateway) && len(neighbour.HardwareAddr) > 0 {
+			h.router.HardwareAddr = neighbour.HardwareAddr
+		}
+	}
+	if h.router.HardwareAddr == nil {
+		t.Fatalf("%s has no hardware address in %v", gateway, neighbours)
+	}
+	to := nl.IPNet(netip.PrefixFrom(client, client.BitLen()))
+	family := netlink.FAMILY_V4
+	if client.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	if h.before, err = handle.RouteListFiltered(family, &netlink.Route{Dst: to}, netlink.RT_FILTER_DST); err != nil {
+		t.Fatal(err)
+	}
+	h.routes = []netlink.Route{{LinkIndex: now.LinkIndex, Dst: to, Gw: router.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}}
+	replaceRoutes(t, handle, h.before, h.routes)
+	return h
+}
+
+func replaceRoutes(t *testing.T, handle *netlink.Handle, before, now []netlink.Route) {
+	t.Helper()
+	for _, r := range before {
+		if err := handle.RouteDel(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range now {
+		if err := handle.RouteAdd(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// areHeld reports nil when something waits.
+func (h *heldAnswers) areHeld() error {
+	var neighbours []netlink.Neigh
+	err := h.server.Do(func() (err error) { neighbours, err = netlink.NeighList(h.router.LinkIndex, 0); return err })
+	if err != nil {
+		return err
+	}
+	for _, n := range neighbours {
+		if n.IP.Equal(h.router.IP) && n.State == netlink.NUD_INCOMPLETE {
+			return nil
+		}
+	}
+	return errors.New("the server has not answered yet")
+}
+
+// release has sent what waits, and takes the route back.
+func (h *heldAnswers) release(t *testing.T) {
+	t.Helper()
+	handle := h.server.Netlink(t)
+	if err := errors.Join(handle.NeighSet(h.router), handle.NeighDel(h.router)); err != nil {
+		t.Fatal(err)
+	}
+	replaceRoutes(t, handle, h.routes, h.before)
 }

@@ -56,7 +56,7 @@ func add(sum, other endpointmanager.DeleteResult) endpointmanager.DeleteResult {
 func (m *Manager) remove(ctx context.Context, a endpoint.Attachment, cfg endpoint.DeleteConfig) endpointmanager.DeleteResult {
 	done := make(chan endpointmanager.DeleteResult, 1)
 	go func() {
-		leave, _ := m.turns.enter(context.Background(), a)
+		leave, _ := m.working.Acquire(context.Background(), a)
 		defer leave()
 		done <- m.takeDown(a, cfg)
 	}()

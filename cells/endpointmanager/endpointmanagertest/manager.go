@@ -13,6 +13,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/keylock"
 )
 
 // Manager is an [endpointmanager.Manager] and [endpointmanager.Lookup] in memory. It runs the steps, tells the
@@ -23,7 +24,7 @@ type Manager struct {
 	listeners *listeners
 	endpoints *endpointtest.Endpoints
 	calls     *calls
-	turns     *turns
+	working   keylock.Locks[endpoint.Attachment] // one call after the other
 
 	mu     sync.Mutex // guards the field below
 	lastID uint16
@@ -39,7 +40,7 @@ var (
 func NewManager(steps endpoint.Steps, subscribers ...endpoint.Subscriber) *Manager {
 	return &Manager{
 		steps: steps, listeners: &listeners{subscribers: subscribers, told: map[uint16]bool{}}, endpoints: endpointtest.NewEndpoints(),
-		calls: newCalls(), turns: &turns{all: map[endpoint.Attachment]chan struct{}{}},
+		calls: newCalls(),
 	}
 }
 
@@ -99,7 +100,7 @@ func (m *Manager) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 
 // create takes the attachment's turn and ends what is there before, unless it is what is asked for.
 func (m *Manager) create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
-	leave, err := m.turns.enter(ctx, spec.Attachment)
+	leave, err := m.working.Acquire(ctx, spec.Attachment)
 	if err != nil {
 		return endpoint.Endpoint{}, err
 	}
@@ -193,7 +194,7 @@ func checkAddresses(all []endpoint.Endpoint, ep endpoint.Endpoint) error {
 
 // Repair implements endpointmanager.Manager.
 func (m *Manager) Repair(ctx context.Context, a endpoint.Attachment) error {
-	leave, err := m.turns.enter(ctx, a)
+	leave, err := m.working.Acquire(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -215,7 +216,7 @@ func (m *Manager) Repair(ctx context.Context, a endpoint.Attachment) error {
 
 // Update implements endpointmanager.Manager.
 func (m *Manager) Update(ctx context.Context, a endpoint.Attachment, change endpoint.Metadata) (endpoint.Endpoint, error) {
-	leave, err := m.turns.enter(ctx, a)
+	leave, err := m.working.Acquire(ctx, a)
 	if err != nil {
 		return endpoint.Endpoint{}, err
 	}

@@ -100,7 +100,7 @@ func (l *LearnRouter) journalError() error {
 
 // close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
 func (l *LearnRouter) close(next *peer) error {
-	l.tells.close()
+	l.notifier.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/internal/fault"
-	"porin.dev/porin/internal/turns"
+	"porin.dev/porin/internal/keylock"
 )
 
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
@@ -40,15 +40,17 @@ type LearnRouter struct {
 	lock         *policymap.Lock
 	changed      chan struct{} // closed when one of the fields above has changed
 
-	tells *teller
-	turns *turns.Turns // of endpoints whose answers have many addresses
+	notifier *agentNotifier
+	learning keylock.Locks[uint16] // by endpoint: answers that have many addresses
 }
 
 var _ policy.Learner = (*LearnRouter)(nil)
 
 // NewLearnRouter returns one without an agent, whose journal is not open.
 func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
-	return &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{}), turns: turns.New(), tells: newTeller()}
+	l := &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
+	l.notifier = newAgentNotifier(l.learn, log)
+	return l
 }
 
 // broadcast has all who wait look again. It expects the lock.
@@ -84,36 +86,42 @@ func (l *LearnRouter) setJournalOwner(p *peer) {
 	l.broadcast()
 }
 
-// turnTimeout is how long Learn waits for somebody who can learn: an agent or a proxy that is just coming.
-const turnTimeout = 100 * time.Millisecond
+// learnerTimeout is how long Learn waits for somebody who can learn: an agent or a proxy that is just coming.
+const learnerTimeout = 100 * time.Millisecond
 
-// turnRetry is the time between two looks at the lock of the maps, of which nobody tells.
-const turnRetry = 5 * time.Millisecond
+// mapsLockRetry is the time between two looks at the lock of the maps, of which nobody tells.
+const mapsLockRetry = 5 * time.Millisecond
 
 // Learn implements [policy.Learner]. What is in force already need not wait for an agent, which is told of it later. All else is done in what Learn returns: an agent has
 // to be asked, or the kernel.
 func (l *LearnRouter) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	body := learnRequest{endpoint, name, addresses}
-	if local := l.besideAgent(); local != nil && len(addresses) <= maxInline && local.IsKnown(name, addresses) && l.tellLater(body) {
+	if local := l.besideAgent(); local != nil && len(addresses) <= maxInline && local.IsKnown(name, addresses) && l.notifier.enqueue(body) {
 		return nil, nil
 	}
 	return func(ctx context.Context) error {
 		if len(addresses) > maxInline { // asking for all of them takes its time
-			end, err := l.turns.Begin(ctx, endpoint)
+			release, err := l.learning.Acquire(ctx, endpoint)
 			if err != nil {
 				return err
 			}
-			defer end()
+			defer release()
 		}
-		if local := l.besideAgent(); local != nil && local.InForce(name, addresses) && l.tellLater(body) {
+		if local := l.besideAgent(); local != nil && local.InForce(name, addresses) && l.notifier.enqueue(body) {
 			return nil
 		}
-		err := l.learn(ctx, body)
-		if err != nil && ctx.Err() != nil && l.isInForce(body) { // this process may not have been scheduled for a while
-			return nil
-		}
-		return err
+		return l.learnOrNotify(ctx, body)
 	}, nil
+}
+
+// learnOrNotify has an answer learned. When nobody learns it in time, but its addresses are in force, an agent is notified later.
+func (l *LearnRouter) learnOrNotify(ctx context.Context, body learnRequest) error {
+	err := l.learn(ctx, body)
+	inForce := errors.Is(err, errInForce) || err != nil && ctx.Err() != nil && l.isInForce(body) // this process may not have been scheduled for a while
+	if inForce && l.notifier.enqueue(body) {
+		return nil
+	}
+	return err
 }
 
 // maxInline is for how many addresses Learn asks the kernel itself, while its caller waits.
@@ -137,7 +145,7 @@ func (l *LearnRouter) isInForce(body learnRequest) bool {
 }
 
 func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
-	until := time.Now().Add(turnTimeout)
+	until := time.Now().Add(learnerTimeout)
 	for {
 		changed, err := l.tryLearn(ctx, body)
 		if !errors.Is(err, ErrNoAgent) && !errors.Is(err, errPeerGone) {
@@ -149,12 +157,16 @@ func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-		case <-time.After(turnRetry):
+		case <-time.After(mapsLockRetry):
 		}
 	}
 }
 
-// tryLearn returns [ErrNoAgent] when nobody can learn, and errPeerGone when who was asked has gone. changed is closed when it is to be tried again.
+// errInForce is why an answer has not been learned in vain: its addresses are in force.
+var errInForce = errors.New("the agent does not answer; the addresses are in force")
+
+// tryLearn returns [ErrNoAgent] when nobody can learn, errPeerGone when who was asked has gone, and errInForce when nobody answers but the addresses are in force. changed is
+// closed when it is to be tried again.
 func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	asked, local, changed := l.agent, l.local, l.changed
@@ -182,7 +194,7 @@ func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed 
 		return changed, err
 	}
 	if local != nil && local.InForce(body.Name, body.Addresses) {
-		return changed, nil
+		return changed, errInForce
 	}
 	return changed, ErrNoAgent
 }
@@ -217,23 +229,23 @@ func (l *LearnRouter) asks(p *peer) bool {
 	return l.agent == p || l.journalOwner == p
 }
 
-// patience is how long an answer waits for an agent whose addresses are in the datapath.
-const patience = 50 * time.Millisecond
+// slowAgentAfter is how long askAgent waits before it asks whether the addresses are in force without the agent.
+const slowAgentAfter = 50 * time.Millisecond
 
-// askAgent has an agent learn. When that takes long, as the agent starts or hangs, an answer whose addresses are in the datapath need not wait for it: it hears of them.
+// askAgent has an agent learn. When that takes long, as the agent starts or hangs, it returns errInForce for an answer whose addresses are in the datapath already.
 func askAgent(ctx context.Context, agent *peer, local *offline.Writer, body learnRequest) error {
 	if local == nil {
 		_, err := agent.call(ctx, methodLearn, body, nil)
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, patience)
+	soon, cancel := context.WithTimeout(ctx, slowAgentAfter)
 	defer cancel()
 	_, err := agent.call(soon, methodLearn, body, nil)
 	if soon.Err() == nil || ctx.Err() != nil || errors.Is(err, errPeerGone) {
 		return err
 	}
 	if local.InForce(body.Name, body.Addresses) {
-		return nil
+		return errInForce
 	}
 	_, err = agent.call(ctx, methodLearn, body, nil)
 	return err
@@ -245,9 +257,9 @@ func (l *LearnRouter) handleLearn(ctx context.Context, m *message) error {
 	if err := json.Unmarshal(m.Body, &body); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	ctx, cancel := context.WithTimeout(ctx, learnerTimeout)
 	defer cancel()
-	return l.learn(ctx, body)
+	return l.learnOrNotify(ctx, body)
 }
 
 // dropPeer forgets an agent, or another proxy, that is gone. It does nothing when another one has come.

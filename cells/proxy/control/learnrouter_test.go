@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"porin.dev/porin/cells/policy"
@@ -63,8 +66,8 @@ func TestLearnByAgent(t *testing.T) {
 	}
 }
 
-// TestTellerClose has an agent that answers nothing: what waits to be told holds up the end for no longer than a moment.
-func TestTellerClose(t *testing.T) {
+// TestNotifierClose has an agent that answers nothing: what waits to be told holds up the end for no longer than a moment.
+func TestNotifierClose(t *testing.T) {
 	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
 	asked := make(chan struct{}, maxWaiting)
 	agent, _ := peers(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
@@ -73,8 +76,9 @@ func TestTellerClose(t *testing.T) {
 		return nil, nil, ctx.Err()
 	})
 	l.setAgent(agent)
-	for range 100 {
-		if !l.tellLater(learnRequest{7, "www.example", nil}) {
+	answer := []dnsname.Address{{Addr: netip.MustParseAddr("192.0.2.1"), TTL: time.Minute}}
+	for i := range 100 {
+		if !l.notifier.enqueue(learnRequest{7, fmt.Sprint(i, ".example"), answer}) {
 			t.Fatal("there is no room for 100 answers")
 		}
 	}
@@ -83,10 +87,63 @@ func TestTellerClose(t *testing.T) {
 	if err := l.close(nil); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 10*tellTimeout {
+	if took := time.Since(began); took > 10*notifyTimeout {
 		t.Errorf("closed after %v", took)
 	}
-	if l.tellLater(learnRequest{7, "www.example", nil}) {
+	if l.notifier.enqueue(learnRequest{7, "www.example", answer}) {
 		t.Error("something is told after the end")
 	}
+}
+
+// TestNotifierAgentComesBack has an agent that hangs, and then one that answers: it learns everything that was passed on meanwhile, once, until when it is valid; and one endpoint
+// leaves room for others.
+func TestNotifierAgentComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		learned, answers := map[string]time.Duration{}, false
+		n := newAgentNotifier(func(ctx context.Context, body learnRequest) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if !answers {
+				return errInForce
+			}
+			if _, again := learned[body.Name]; again {
+				t.Errorf("%s is learned again", body.Name)
+			}
+			learned[body.Name] = body.Addresses[0].TTL
+			return nil
+		}, slog.New(slog.DiscardHandler))
+		address := netip.MustParseAddr("192.0.2.1")
+		took := 0
+		for i := range 2 * maxWaitingOfEndpoint {
+			if n.enqueue(learnRequest{7, fmt.Sprint(i), []dnsname.Address{{Addr: address, TTL: time.Hour}}}) {
+				took++
+			}
+		}
+		if took != maxWaitingOfEndpoint {
+			t.Errorf("%d answers of one endpoint wait, want %d", took, maxWaitingOfEndpoint)
+		}
+		for _, ttl := range []time.Duration{2 * time.Minute, time.Minute} {
+			if !n.enqueue(learnRequest{8, "www", []dnsname.Address{{Addr: address, TTL: ttl}}}) {
+				t.Error("there is no room for another endpoint's answer")
+			}
+		}
+		if !n.enqueue(learnRequest{8, "short", []dnsname.Address{{Addr: address, TTL: time.Second}}}) {
+			t.Error("there is no room for another endpoint's answer")
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		answers = true
+		mu.Unlock()
+		time.Sleep(time.Second)
+		mu.Lock()
+		if ttl := learned["www"]; ttl > time.Minute || ttl < 59*time.Second || len(learned) != maxWaitingOfEndpoint+1 {
+			t.Errorf("%d answers are learned, that of the other endpoint for %v; want one minute that is left, and none that is not valid any more", len(learned), ttl)
+		}
+		mu.Unlock()
+		n.close()
+		if len(n.waiting) > 0 || len(n.order) > 0 || n.quota.Used() > 0 {
+			t.Errorf("%d, %d and %d are left", len(n.waiting), len(n.order), n.quota.Used())
+		}
+	})
 }

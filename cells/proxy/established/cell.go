@@ -14,14 +14,14 @@ import (
 func Module(cfg Config) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
-		fx.Provide(newStarted, func(c *Destroyer) policy.ConnectionCloser { return c }),
-		server.Report(func(c *Destroyer) *Destroyer { return c }),
+		fx.Provide(newStarted, func(d *Destroyer) policy.ConnectionCloser { return d }),
+		server.Report(func(d *Destroyer) *Destroyer { return d }),
 	)
 }
 
 // newStarted is [New] bound to the application's life.
 func newStarted(lc fx.Lifecycle, cfg Config, log *slog.Logger) *Destroyer {
-	c := New(cfg, log)
-	lc.Append(fx.StartHook(c.start))
-	return c
+	d := New(cfg, log)
+	lc.Append(fx.StartHook(d.start))
+	return d
 }

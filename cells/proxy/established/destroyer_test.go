@@ -53,8 +53,10 @@ func TestClose(t *testing.T) {
 		}
 		check := func(mode string, effect policy.ConnectionEffect, want bool) {
 			t.Helper()
-			closer := New(Config{OpenConnections: mode}, slog.New(slog.NewTextHandler(t.Output(), nil)))
-			closer.Close([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}}, func(from, to netip.Addr, port uint16) policy.ConnectionEffect {
+			destroyer := New(Config{OpenConnections: mode}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+			closing := destroyer.Begin([]policy.Local{{ID: 1, NetNSCookie: cookie}, {ID: 2, NetNSCookie: cookie + 1000}})
+			defer closing.End()
+			closing.Close(func(from, to netip.Addr, port uint16) policy.ConnectionEffect {
 				if from == affected.Addr() && to == affected.Addr() && port == affected.Port() {
 					return effect
 				}
@@ -72,6 +74,51 @@ func TestClose(t *testing.T) {
 		}
 		check(Keep, policy.EffectGainsRules, false)
 		check(by.mode, by.effect, true)
+	}
+}
+
+// TestCloseOpenedMeanwhile closes only what was opened since the rules were not in force yet.
+func TestCloseOpenedMeanwhile(t *testing.T) {
+	pod := testutil.NetNS(t)
+	if err := pod.Do(exec.Command("sh", "-c", "ip link set lo up; ip addr add 192.0.2.1/32 dev lo").Run); err != nil {
+		t.Fatal(err)
+	}
+	process := exec.Command("sleep", "60")
+	if err := pod.Do(process.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	})
+	cookie, err := netns.Cookie(pod.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddrPort("192.0.2.1:80")
+	pod.Listen(t, at)
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := pod.Dial(at, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	before := dial()
+	closing := New(DefaultConfig(), slog.New(slog.NewTextHandler(t.Output(), nil))).Begin([]policy.Local{{ID: 1, NetNSCookie: cookie}})
+	defer closing.End()
+	closing.Close(func(netip.Addr, netip.Addr, uint16) policy.ConnectionEffect { return policy.EffectNone })
+	meanwhile := dial()
+	closing.Close(func(netip.Addr, netip.Addr, uint16) policy.ConnectionEffect { return policy.EffectGainsRules })
+	for conn, want := range map[net.Conn]bool{before: false, meanwhile: true} {
+		if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) == want {
+			t.Errorf("opened meanwhile: %v; %v, want it closed: %v", want, err, want)
+		}
 	}
 }
 
@@ -138,14 +185,14 @@ func TestProbe(t *testing.T) {
 	if err := testutil.NetNS(t).Do(probe); err != nil {
 		t.Errorf("this kernel: %v", err)
 	}
-	closer := New(DefaultConfig(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	destroyer := New(DefaultConfig(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	var status v1.Status
-	closer.Report(&status)
+	destroyer.Report(&status)
 	if status.Proxy.OpenConnections != "" {
 		t.Errorf("status %q before anything is known", status.Proxy.OpenConnections)
 	}
-	closer.noteUnsupported(errUnsupported)
-	closer.Report(&status)
+	destroyer.noteUnsupported(errUnsupported)
+	destroyer.Report(&status)
 	if status.Proxy.OpenConnections != errUnsupported.Error() {
 		t.Errorf("status %q, want %q", status.Proxy.OpenConnections, errUnsupported)
 	}

@@ -27,11 +27,14 @@ const (
 	listens  = 10
 )
 
+// socketID is a struct inet_diag_sockid: addresses, ports and the kernel's cookie, which no other socket ever has.
+type socketID [idLen]byte
+
 // socket is a socket of TCP.
 type socket struct {
 	family        uint8
 	state         uint8
-	id            [idLen]byte // by which the kernel finds it
+	id            socketID
 	local, remote netip.AddrPort
 }
 
@@ -39,7 +42,7 @@ type socket struct {
 type request struct {
 	family uint8
 	states uint32
-	id     [idLen]byte
+	id     socketID
 }
 
 func (r request) Len() int { return 8 + idLen }

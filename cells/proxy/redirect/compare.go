@@ -95,7 +95,7 @@ func (r *Redirect) compareDevice() (differences []Difference, index int, err err
 	} else if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(dummyAddress.AsSlice()) }) {
 		differs(subject, "it has no address %s: the kernel's reverse path filter drops what comes by it", dummyAddress)
 	}
-	sysctlErr := r.namespace.do(func() error {
+	sysctlErr := r.namespace.Load().do(func() error {
 		wrong, err := wrongSysctls()
 		for _, text := range wrong {
 			differs(subject, "%s", text)

@@ -71,7 +71,7 @@ func (r *Redirect) device() (index int, err error) {
 		}
 		r.log.Info("device of the proxy made", "ifname", link.ProxyDevice, "ifindex", found.Attrs().Index)
 	}
-	if err := errors.Join(r.noteEarlyDemux(found), r.namespace.do(setSysctls)); err != nil {
+	if err := errors.Join(r.noteEarlyDemux(found), r.namespace.Load().do(setSysctls)); err != nil {
 		return 0, fmt.Errorf("set up %s: %w", link.ProxyDevice, err)
 	}
 	address := &netlink.Addr{IPNet: nl.HostNet(dummyAddress), Scope: unix.RT_SCOPE_HOST, Flags: unix.IFA_F_NOPREFIXROUTE}
@@ -134,29 +134,44 @@ func (r *Redirect) up(name string) error {
 	return r.handle.LinkSetUp(found)
 }
 
+// removeDevice restores the setting first: who goes on after a kill finds out from the device that it is to be restored.
 func (r *Redirect) removeDevice() error {
 	found, err := r.findDevice()
-	if found == nil || errors.Is(err, errForeign) {
+	if errors.Is(err, errForeign) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	if r.hadEarlyDemux || found != nil && found.Attrs().Alias == hadEarlyDemux {
+		err := r.namespace.Load().do(func() error { return os.WriteFile("/proc/sys/net/"+earlyDemux, []byte("1"), 0) })
+		if err != nil {
+			return fmt.Errorf("restore %s: %w", earlyDemux, err)
+		}
+		r.hadEarlyDemux = false
+	}
+	if found == nil {
+		return nil
+	}
 	if err := r.handle.LinkDel(found); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove %s: %w", link.ProxyDevice, err)
 	}
-	if found.Attrs().Alias != hadEarlyDemux {
-		return nil
-	}
-	return r.namespace.do(func() error { return os.WriteFile("/proc/sys/net/"+earlyDemux, []byte("1"), 0) })
+	return nil
 }
 
-// noteEarlyDemux has the device say what removeDevice is to restore.
+// noteEarlyDemux has the device say what removeDevice is to restore, also when somebody else has made it forget that.
 func (r *Redirect) noteEarlyDemux(device netlink.Link) error {
+	if device.Attrs().Alias == hadEarlyDemux {
+		r.hadEarlyDemux = true
+		return nil
+	}
 	var is []byte
-	err := r.namespace.do(func() (err error) { is, err = os.ReadFile("/proc/sys/net/" + earlyDemux); return err })
-	if err != nil || strings.TrimSpace(string(is)) != "1" {
+	err := r.namespace.Load().do(func() (err error) { is, err = os.ReadFile("/proc/sys/net/" + earlyDemux); return err })
+	if err != nil {
 		return err
+	}
+	if r.hadEarlyDemux = r.hadEarlyDemux || strings.TrimSpace(string(is)) == "1"; !r.hadEarlyDemux {
+		return nil
 	}
 	return r.handle.LinkSetAlias(device, hadEarlyDemux)
 }

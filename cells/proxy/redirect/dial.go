@@ -31,7 +31,7 @@ var ErrNoPort = fault.New(fault.Exhausted, "no port from 61000 to 65535 is free 
 
 // Dial opens a TCP connection to a destination with the address of the client, from a port of the proxy's own. Packets carry the proxy's mark. ctx bounds it.
 func (r *Redirect) Dial(ctx context.Context, client netip.AddrPort, destination netip.AddrPort) (conn net.Conn, err error) {
-	namespace, err := r.where()
+	namespace, err := r.currentNamespace()
 	if err != nil {
 		return nil, err
 	}
@@ -51,14 +51,13 @@ func (r *Redirect) Dial(ctx context.Context, client netip.AddrPort, destination 
 	return conn, err
 }
 
-// where returns the namespace that connections are opened in.
-func (r *Redirect) where() (*namespace, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.namespace == nil {
+// currentNamespace returns the namespace that connections are opened in. It does not wait for changes of the kernel.
+func (r *Redirect) currentNamespace() (*namespace, error) {
+	namespace := r.namespace.Load()
+	if namespace == nil {
 		return nil, errors.New("the way into the proxy is not open")
 	}
-	return r.namespace, nil
+	return namespace, nil
 }
 
 // onAnyPort calls open with the client's address and ports of the proxy, in a random order, until one is free.

@@ -52,10 +52,9 @@ func divertTable() *nft.Table {
 					divertTo(ofProxy(nft.On("to a query of the proxy").Protocol(unix.IPPROTO_UDP))),
 					divertTo(ofProxy(nft.On("ICMP errors about both").Protocol(unix.IPPROTO_ICMP))),
 					divertTo(ofProxy(nft.On("ICMPv6 errors about both").Protocol(unix.IPPROTO_ICMPV6))),
-					// The kernel knows no mark of a connection that is being opened, or is over: it ends a rule that asks for it.
-					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
-					divertTo(nft.On("to a connection of a proxy that begins or is over").Protocol(unix.IPPROTO_TCP).
-						With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)),
+					// The kernel knows no mark of a connection that is being opened, or is over. The programs decide about its packets first, and have them go by the device:
+					// with the same ports, a direct connection may follow one through the proxy that is over.
+					divertTo(toTransparent(nft.On("to a connection of the proxy that begins or is over").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...))),
 					// Without a proxy its clients try again. The stack would answer those of IPv6 with a reset.
 					nft.On("to a proxy that is not there").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictDrop),
 					// The kernel tracks connections only with a rule that asks for it. Without, the programs would not know which packets of
@@ -68,7 +67,8 @@ func divertTable() *nft.Table {
 				Name: "accept", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookInput, Order: beforeHostFilter,
 				Rules: []nft.Rule{
 					divertTo(ofProxy(opening(nft.On("opens a connection to the proxy")))),
-					divertTo(opening(nft.On("opens it again")).With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)),
+					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
+					divertTo(toTransparent(nft.On("to a connection of the proxy that begins or is over"))),
 				},
 			},
 		},
@@ -98,6 +98,11 @@ func ofProxy(r nft.Rule) nft.Rule {
 		&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)},
 		&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(abi.ProxyMarkMask), Xor: bits.PutUint32(0)},
 	).Equal(0, bits.PutUint32(abi.ProxyMark)...)
+}
+
+// toTransparent matches packets to connections of TCP with the option IP_TRANSPARENT. The kernel knows it also of those that are being opened, or are over.
+func toTransparent(r nft.Rule) nft.Rule {
+	return r.Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)
 }
 
 // divertTo has the packet be delivered to its socket on this node.

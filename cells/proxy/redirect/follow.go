@@ -79,7 +79,7 @@ func (r *Redirect) watch(ctx context.Context) (tables <-chan struct{}, routes <-
 	if r.listeners == nil {
 		return nil, nil, nil, nil
 	}
-	err = r.namespace.do(func() error {
+	err = r.namespace.Load().do(func() error {
 		routes, err = nl.Watch(ctx, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
 			unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 		return err

@@ -28,10 +28,10 @@ func (h Handover) Close() error {
 func (r *Redirect) TakeOver(given Handover) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listeners != nil || len(r.taken.Sockets) > 0 || r.taken.Lock != nil {
+	if r.listeners != nil || len(r.given.Sockets) > 0 || r.given.Lock != nil {
 		return given.Close()
 	}
-	r.taken = given
+	r.given = given
 	return nil
 }
 

@@ -40,16 +40,17 @@ type Redirect struct {
 	link Link
 	log  *slog.Logger
 
-	mu         sync.Mutex             // guards the fields below; held while the kernel is changed
-	namespace  *namespace             // nil unless open
-	damage     atomic.Pointer[string] // why the last repair failed; read without the lock
-	closed     chan struct{}          // closed by Close and Remove; nil unless open
-	handle     *netlink.Handle
-	divert     *divert
-	listeners  *Listeners
-	lock       *os.File // nil unless open
-	taken      Handover // what the next Open uses
-	handedOver bool     // another process is taking over: nothing is repaired
+	mu            sync.Mutex                // guards the fields below; held while the kernel is changed
+	namespace     atomic.Pointer[namespace] // nil unless open; read without the lock
+	damage        atomic.Pointer[string]    // why the last repair failed; read without the lock
+	closed        chan struct{}             // closed by Close and Remove; nil unless open
+	handle        *netlink.Handle
+	divert        *divert
+	listeners     *Listeners
+	lock          *os.File // nil unless open
+	given         Handover // what the next Open uses
+	handedOver    bool     // another process is taking over: nothing is repaired
+	hadEarlyDemux bool     // the kernel's setting is to be 1 again without the device; outlives Close
 }
 
 // New returns one that is not open. It touches nothing.
@@ -70,10 +71,10 @@ func (r *Redirect) Open() (*Listeners, error) {
 
 // open expects the lock. The device comes first, and the programs learn of it last.
 func (r *Redirect) open() error {
-	if err := r.enter(); err != nil {
+	if err := r.openHandles(); err != nil {
 		return err
 	}
-	if err := r.own(); err != nil {
+	if err := r.acquireLock(); err != nil {
 		return err
 	}
 	index, err := r.device()
@@ -96,42 +97,44 @@ func (r *Redirect) open() error {
 
 // listen opens the sockets, or takes those over that another process gave. What that has left of them is closed.
 func (r *Redirect) listen() (err error) {
-	if given := r.taken.Sockets; len(given) > 0 {
-		r.taken.Sockets = nil
-		r.listeners, err = adopt(r.namespace, given)
+	if given := r.given.Sockets; len(given) > 0 {
+		r.given.Sockets = nil
+		r.listeners, err = adopt(r.namespace.Load(), given)
 		err = errors.Join(err, given.Close())
 		if err == nil {
 			return nil
 		}
 		r.log.Warn("connections that wait for the proxy are lost", "error", err)
 	}
-	r.listeners, err = listen(r.namespace)
+	r.listeners, err = listen(r.namespace.Load())
 	return err
 }
 
-// own makes sure that no other process is the proxy.
-func (r *Redirect) own() (err error) {
+// acquireLock makes sure that no other process is the proxy.
+func (r *Redirect) acquireLock() (err error) {
 	if r.lock != nil {
 		return nil
 	}
-	if r.lock, r.taken.Lock = r.taken.Lock, nil; r.lock == nil {
+	if r.lock, r.given.Lock = r.given.Lock, nil; r.lock == nil {
 		r.lock, err = r.cfg.lockFolder()
 	}
 	return err
 }
 
-// enter opens the namespace of the calling thread and the sockets to change it.
-func (r *Redirect) enter() (err error) {
-	if r.namespace != nil {
+// openHandles opens the namespace of the calling thread and the sockets to change it.
+func (r *Redirect) openHandles() (err error) {
+	if r.namespace.Load() != nil {
 		return nil
 	}
-	if r.namespace, err = openNamespace(); err != nil {
+	namespace, err := openNamespace()
+	if err != nil {
 		return err
 	}
+	r.namespace.Store(namespace)
 	if r.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open a route-netlink socket: %w", err)
 	}
-	r.divert, r.closed = newDivert(r.namespace.file, r.log), make(chan struct{})
+	r.divert, r.closed = newDivert(namespace.file, r.log), make(chan struct{})
 	return nil
 }
 
@@ -143,9 +146,10 @@ func (r *Redirect) Close() error {
 }
 
 func (r *Redirect) close() error {
-	if r.namespace == nil {
-		err := r.taken.Close()
-		r.taken = Handover{}
+	namespace := r.namespace.Swap(nil)
+	if namespace == nil {
+		err := r.given.Close()
+		r.given = Handover{}
 		return err
 	}
 	errs := []error{r.listeners.close()}
@@ -159,9 +163,9 @@ func (r *Redirect) close() error {
 	if r.lock != nil {
 		errs = append(errs, r.lock.Close())
 	}
-	errs = append(errs, r.namespace.close(), r.taken.Close())
+	errs = append(errs, namespace.close(), r.given.Close())
 	r.damage.Store(nil)
-	r.namespace, r.handle, r.divert, r.listeners, r.closed, r.lock, r.taken, r.handedOver = nil, nil, nil, nil, nil, nil, Handover{}, false
+	r.handle, r.divert, r.listeners, r.closed, r.lock, r.given, r.handedOver = nil, nil, nil, nil, nil, Handover{}, false
 	return errors.Join(errs...)
 }
 
@@ -172,9 +176,9 @@ func (r *Redirect) Remove() error {
 	if r.handedOver {
 		return errHandedOver
 	}
-	err := r.enter()
+	err := r.openHandles()
 	if err == nil {
-		err = r.own()
+		err = r.acquireLock()
 	}
 	if err != nil {
 		return errors.Join(err, r.close())

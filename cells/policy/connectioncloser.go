@@ -1,0 +1,153 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// ConnectionCloser closes connections of TCP when layer 7 rules for them come: they would go on past the [Proxy], or be reset by it.
+type ConnectionCloser interface {
+	// Begin finds the connections of the endpoints. It returns soon, as does what it returns: changes of policies wait.
+	Begin(locals []Local) Closing
+}
+
+// Closing closes the connections of some endpoints: once before the rules are in force, and once more just after, as connections are opened
+// meanwhile. What it misses, the proxy resets with its next packet. Its methods are called one after the other.
+type Closing interface {
+	// Close closes the connections that are affected by effectOf, and do not go through the proxy. After the first call, only those that were opened since.
+	Close(effectOf Layer7Effect)
+	// End releases what Begin has opened.
+	End()
+}
+
+// Layer7Effect returns what layer 7 rules that come do to a connection: from who has opened it, and to where, as after the node's translation.
+type Layer7Effect func(from, to netip.Addr, port uint16) ConnectionEffect
+
+// ConnectionEffect is what layer 7 rules that come do to an open connection.
+type ConnectionEffect int
+
+// The effects. A connection to an address of the node itself cannot go on past the proxy.
+const (
+	EffectNone             ConnectionEffect = iota // it goes on as it is
+	EffectGainsRules                               // it gets layer 7 rules
+	EffectGainsRulesAtNode                         // it gets layer 7 rules, and is to an address of the node itself
+)
+
+// noCloser is for a program that closes none.
+type noCloser struct{}
+
+func (noCloser) Begin([]Local) Closing { return noCloser{} }
+func (noCloser) Close(Layer7Effect)    {}
+func (noCloser) End()                  {}
+
+// CloseWith has open connections closed when layer 7 rules for them come. It is called before Start.
+func (q *Queue) CloseWith(open ConnectionCloser) { q.closer = open }
+
+// numbers are those of the layer 7 rules in an endpoint's rows.
+type numbers map[uint32]bool
+
+// closeGaining closes the open connections of endpoints that get layer 7 rules with the next write. It returns which rules each endpoint has then, and what closes
+// those that are opened until then; it has to be ended. It expects the turn.
+func (q *Queue) closeGaining() (map[string]numbers, Closing) {
+	if !q.layer7.inUse() {
+		return map[string]numbers{}, noCloser{}
+	}
+	e, ofTable, now := q.view.engine, map[engine.TableID]numbers{}, map[string]numbers{}
+	var gained []Local
+	for key, local := range q.view.locals {
+		now[key] = numbers{}
+		for _, direction := range []model.Direction{model.Ingress, model.Egress} {
+			table, ok := e.Table(key, direction)
+			if !ok {
+				continue
+			}
+			if ofTable[table.ID()] == nil {
+				ofTable[table.ID()] = numbersOf(table)
+			}
+			for number := range ofTable[table.ID()] {
+				now[key][number] = true
+			}
+		}
+		if q.known[key] && local.NetNSCookie != 0 && hasMore(now[key], q.numbers[key]) {
+			gained = append(gained, local)
+		}
+	}
+	if len(gained) == 0 {
+		return now, noCloser{}
+	}
+	closing := q.closer.Begin(gained)
+	closing.Close(q.effectOfNextWrite)
+	return now, closing
+}
+
+func numbersOf(table engine.Table) numbers {
+	found := numbers{}
+	add := func(rows []engine.Row) {
+		for _, r := range rows {
+			if value := r.Decision.Value(); value > engine.ValueAllow {
+				found[value] = true
+			}
+		}
+	}
+	add(table.Any())
+	for _, rows := range table.Rows() {
+		add(rows)
+	}
+	return found
+}
+
+func hasMore(now, before numbers) bool {
+	for number := range now {
+		if !before[number] {
+			return true
+		}
+	}
+	return false
+}
+
+// effectOfNextWrite says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not affected. It
+// expects the turn.
+func (q *Queue) effectOfNextWrite(from, to netip.Addr, port uint16) ConnectionEffect {
+	isOther := func(value uint32) bool { return value != engine.ValueAllow }
+	return q.effect(from, to, port, func(values []uint32) bool { return !slices.ContainsFunc(values, isOther) })
+}
+
+// effectOfLastWrite says what has become of a connection of TCP that was opened just before the last write, and needs the proxy since. It expects the turn.
+func (q *Queue) effectOfLastWrite(from, to netip.Addr, port uint16) ConnectionEffect {
+	isProxied := func(value uint32) bool { return value > engine.ValueAllow }
+	return q.effect(from, to, port, func(values []uint32) bool { return slices.ContainsFunc(values, isProxied) })
+}
+
+// effect is that of layer 7 rules which the engine has for a connection, if what the kernel has for its ends on this node matches.
+func (q *Queue) effect(from, to netip.Addr, port uint16, matches func(values []uint32) bool) ConnectionEffect {
+	v := q.view.engine.Evaluate(from, to, model.TCP, port)
+	if !v.Allowed || v.Egress.Layer7 == nil && v.Ingress.Layer7 == nil {
+		return EffectNone
+	}
+	var values []uint32
+	for _, question := range []Question{
+		{Local: q.view.locals[v.From.Endpoint], Direction: model.Egress, Peer: to},
+		{Local: q.view.locals[v.To.Endpoint], Direction: model.Ingress, Peer: from, FromNode: v.From.Kind == model.Host},
+	} {
+		if question.Local.ID == 0 {
+			continue
+		}
+		question.Protocol, question.Port = model.TCP, port
+		value, err := q.enforcer.Verdict(question)
+		if err != nil {
+			return EffectNone
+		}
+		values = append(values, value)
+	}
+	switch {
+	case !matches(values):
+		return EffectNone
+	case v.To.Kind == model.Host:
+		return EffectGainsRulesAtNode
+	default:
+		return EffectGainsRules
+	}
+}
