@@ -50,7 +50,11 @@ func endpointLabel(ctx context.Context, s *session, args []string) error {
 	} else {
 		patch.Labels = changed(ep.Labels, change)
 	}
-	if ep, err = s.client.UpdateEndpoint(ctx, strconv.Itoa(int(ep.ID)), patch); err != nil {
+	ref := args[0]
+	if ep.ContainerID != "" { // not that of a pod that has come in its place meanwhile
+		ref = "cni-attachment-id:" + ep.ContainerID + ":" + ep.IfName
+	}
+	if ep, err = s.client.UpdateEndpoint(ctx, ref, patch); err != nil {
 		return err
 	}
 	return s.print(ep, func(w io.Writer) {
