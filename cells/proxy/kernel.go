@@ -29,7 +29,6 @@ type Opener struct {
 	Source   netip.Addr // before the node has translated it
 	Endpoint uint16     // ID of the endpoint of this node that it is; 0 for any other
 	FromNode bool       // the node itself has sent it
-	ToNode   bool       // the server has an address of the node itself
 }
 
 // ErrNoOpener is returned for a connection that was not redirected, or that is older than its endpoint.

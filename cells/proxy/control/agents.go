@@ -114,7 +114,7 @@ func (s *Server) listens(l *redirect.Listeners) {
 	}
 }
 
-// sendSockets has an agent hold copies of the sockets. It does not wait for that.
+// sendSockets sends an agent copies of the sockets. It does not wait for an answer, but up to [writeTimeout] for the write.
 func (s *Server) sendSockets(agent *peer) {
 	s.mu.Lock()
 	sockets := s.sockets

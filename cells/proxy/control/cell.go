@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/internal/restored"
 )
 
-// ClientModule is the agent's part of a proxy in a process of its own. It provides what [proxy.Module] provides, and needs a [policy.Learner].
+// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [policy.NameExchange], a [proxy.EndpointCloser] and the [proxy.Step]; unlike
+// [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a [proxy.Kernel] and a [*restored.Barrier].
 func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),

@@ -170,17 +170,17 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	if h.Sockets, files, err = c.sockets.copies(); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	var w helloReply
-	_, err = p.peer.call(helloCtx, methodHello, h, &w, files...)
+	var answer helloReply
+	_, err = p.peer.call(helloCtx, methodHello, h, &answer, files...)
 	closeFiles(files)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	p.version, p.refused = h.Rules.Version, w.Rejected
+	p.version, p.refused = h.Rules.Version, answer.Rejected
 	sent()
-	c.conns.setCurrent(p, w)
+	c.conns.setCurrent(p, answer)
 	c.importNamesLater(p)
-	c.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(h.Rules.Rules))
+	c.log.Info("porin-proxy is connected", "version", answer.Version, "pid", answer.PID, "sets", len(h.Rules.Rules))
 	if newer := c.rules.current(); newer > h.Rules.Version { // changes that did not find this connection
 		c.sendLater(p, newer)
 	}

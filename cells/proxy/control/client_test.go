@@ -73,14 +73,14 @@ func (p *fakeProxy) nextPeer(handle handler) *peer {
 func startClientAt(t *testing.T, socket string) (*Client, agentNames) {
 	t.Helper()
 	n := agentNames{make(chan []names.Lookup, 10)}
-	r := NewClient(ClientConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
-	r.Task().Start(nil)
+	c := NewClient(ClientConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
+	c.Task().Start(nil)
 	t.Cleanup(func() {
-		if err := errors.Join(r.Task().Stop(context.Background()), r.Close()); err != nil {
+		if err := errors.Join(c.Task().Stop(context.Background()), c.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return r, n
+	return c, n
 }
 
 var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}}}
@@ -89,9 +89,9 @@ var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}
 func TestClientRefused(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
+	c, _ := startClientAt(t, socket)
 	prepared := make(chan error, 1)
-	go func() { prepared <- r.Prepare(t.Context(), someRules) }()
+	go func() { prepared <- c.Prepare(t.Context(), someRules) }()
 
 	proxy.next(refuse)()
 	proxy.next(refuse)
@@ -104,7 +104,7 @@ func TestClientRefused(t *testing.T) {
 	if err := <-prepared; err != nil {
 		t.Error(err)
 	}
-	if s := r.Status(); !s.Connected || s.PID != 4711 {
+	if s := c.Status(); !s.Connected || s.PID != 4711 {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -114,8 +114,8 @@ func TestClientRefused(t *testing.T) {
 func TestClientTakesNames(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, n := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	c, n := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	forgotten, asked := make(chan uint64, 10), make(chan string, 10)
 	serve := func(name string) handler {
 		return func(ctx context.Context, m message) (any, []*os.File, error) {
@@ -149,7 +149,7 @@ func TestClientTakesNames(t *testing.T) {
 		}
 	}
 	first := proxy.nextPeer(serve("first"))
-	if _, err := r.conns.await(t.Context()); err != nil {
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.notify(methodNames, struct{}{}); err != nil {
@@ -161,7 +161,7 @@ func TestClientTakesNames(t *testing.T) {
 	if len(asked) > 0 {
 		t.Error("an agent that starts takes names at once")
 	}
-	r.ImportNames(t.Context())
+	c.ImportNames(t.Context())
 	expect("first")
 	_ = first.wire.close()
 	second := proxy.nextPeer(serve("second"))
@@ -176,8 +176,8 @@ func TestClientTakesNames(t *testing.T) {
 func TestClientTakeNamesUnanswered(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	c, _ := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	hangs := func(ctx context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
 			<-ctx.Done()
@@ -185,12 +185,12 @@ func TestClientTakeNamesUnanswered(t *testing.T) {
 		return helloReply{Protocol: 1}, nil, nil
 	}
 	proxy.next(hangs)
-	if _, err := r.conns.await(t.Context()); err != nil {
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	r.ImportNames(ctx)
+	c.ImportNames(ctx)
 	proxy.next(hangs) // it connects again
 }
 
@@ -198,9 +198,9 @@ func TestClientTakeNamesUnanswered(t *testing.T) {
 func TestClientTakeNamesFails(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, n := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
-	r.ImportNames(t.Context()) // there is no proxy yet
+	c, n := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
+	c.ImportNames(t.Context()) // there is no proxy yet
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodTakeNames {
 			return refuse(ctx, m)
@@ -216,7 +216,7 @@ func TestClientTakeNamesFails(t *testing.T) {
 	if got := <-n.replayed; len(got) != 1 {
 		t.Errorf("replayed %+v", got)
 	}
-	if s := r.Status(); s.PID != 4711 {
+	if s := c.Status(); s.PID != 4711 {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -225,8 +225,8 @@ func TestClientTakeNamesFails(t *testing.T) {
 func TestClientPrepareHeldUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	c, _ := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	asked := make(chan struct{}, 10)
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodRules {
@@ -235,15 +235,15 @@ func TestClientPrepareHeldUp(t *testing.T) {
 		}
 		return helloReply{Protocol: 1}, nil, nil
 	})
-	if _, err := r.conns.await(t.Context()); err != nil {
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.Release([]uint32{1}) // which tells the proxy, without waiting
+	c.Release([]uint32{1}) // which tells the proxy, without waiting
 	<-asked
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if err := r.Prepare(ctx, map[uint32]model.Layer7{9: {}}); err == nil || time.Since(began) > 5*time.Second {
+	if err := c.Prepare(ctx, map[uint32]model.Layer7{9: {}}); err == nil || time.Since(began) > 5*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
@@ -252,8 +252,8 @@ func TestClientPrepareHeldUp(t *testing.T) {
 func TestClientPrevious(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	c, _ := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	got := make(chan string, 20)
 	serve := func(name string) handler {
 		return func(_ context.Context, m message) (any, []*os.File, error) {
@@ -277,14 +277,14 @@ func TestClientPrevious(t *testing.T) {
 		}
 	}
 	peer := proxy.nextPeer(serve("previous"))
-	if _, err := r.conns.await(t.Context()); err != nil {
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := peer.notify(methodReplaced, struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	proxy.next(serve("current"))
-	if err := r.Prepare(t.Context(), map[uint32]model.Layer7{9: {}}); err != nil {
+	if err := c.Prepare(t.Context(), map[uint32]model.Layer7{9: {}}); err != nil {
 		t.Fatal(err)
 	}
 	names := map[string]bool{}

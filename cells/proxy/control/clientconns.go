@@ -63,10 +63,10 @@ func (x *proxyConns) list() []*proxyConn {
 }
 
 // setCurrent has callers use a connection whose hello was answered.
-func (x *proxyConns) setCurrent(p *proxyConn, w helloReply) {
+func (x *proxyConns) setCurrent(p *proxyConn, answer helloReply) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	p.status.PID, p.status.Version, p.status.Connected = w.PID, w.Version, true
+	p.status.PID, p.status.Version, p.status.Connected = answer.PID, answer.Version, true
 	x.current = p
 	close(x.arrived)
 }

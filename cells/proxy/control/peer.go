@@ -109,7 +109,8 @@ func (p *peer) answered(m message) {
 	c <- m
 }
 
-// notify tells the other end, and does not wait. Files are sent along, and stay open.
+// notify sends a message that nobody answers. It blocks while another message is written, and for at most [writeTimeout] if the other end does not read. The caller keeps
+// the files.
 func (p *peer) notify(method string, body any, files ...*os.File) error {
 	text, err := json.Marshal(body)
 	if err != nil {

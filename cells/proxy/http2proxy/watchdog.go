@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/proxy/watchdog"
 )
 
-// inspector ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a half at most.
+// inspector ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a quarter at most.
 type inspector struct {
 	session  *Session
 	every    time.Duration

@@ -21,7 +21,7 @@ func one(i int, expires time.Time) map[netip.Addr]time.Time {
 	return map[netip.Addr]time.Time{netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}): expires}
 }
 
-// file is the one at the path now.
+// fileInfo returns the file that is at the path now.
 func (j *Journal) fileInfo(t *testing.T) os.FileInfo {
 	t.Helper()
 	info, err := os.Stat(j.path)
