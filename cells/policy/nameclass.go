@@ -36,7 +36,7 @@ type NameClass struct {
 
 // NameExchange connects the agent with a proxy that learns names while no agent is there.
 type NameExchange interface {
-	// ImportNames gives what a proxy has learned until then to [Names.Replay]. It is called after [Enforcer.AcquireLock], and before the first write of policies. It returns
+	// ImportNames gives what a proxy has learned until then to [Names.Import]. It is called after [Enforcer.AcquireLock], and before the first write of policies. It returns
 	// soon after ctx ends.
 	ImportNames(ctx context.Context)
 	// PublishClasses tells a proxy the classes of a revision, before the datapath has that. The classes of the revision inForce are still needed, those of others are not. It

@@ -72,8 +72,8 @@ type Names struct {
 	// saving guards the fields below.
 	loaded   bool
 	live     map[uint16]bool // endpoints that are there at the start
-	replayed []names.Lookup  // what waits until these are known
-	revision uint64          // of known, with what was replayed
+	pending  []names.Lookup  // what waits until these are known
+	revision uint64          // of known, with what was imported
 	anew     bool            // the datapath may have addresses from a proxy that nobody wants
 
 	// Of who has the view's turn.
@@ -215,8 +215,8 @@ func (n *Names) load(live []endpoint.Endpoint) {
 			n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
 		}
 	}
-	n.restore(n.replayed, n.live)
-	n.replayed = nil
+	n.restore(n.pending, n.live)
+	n.pending = nil
 }
 
 // save does nothing before load: the file has what is to be loaded.

@@ -42,8 +42,8 @@ type Client struct {
 	conns   proxyConns
 	sockets heldSockets
 
-	mu     sync.Mutex // guards the field below
-	taking bool       // policies are about to be written, or are: nothing else learns names
+	mu        sync.Mutex // guards the field below
+	importing bool       // policies are about to be written, or are: nothing else learns names
 }
 
 var (
@@ -56,8 +56,8 @@ var (
 // Names learns what names have: see [policy.Names].
 type Names interface {
 	policy.Learner
-	Replay(learned []names.Lookup)
-	FinishReplay(ctx context.Context) error
+	Import(learned []names.Lookup)
+	FinishImport(ctx context.Context) error
 }
 
 // NewClient returns one that does not connect before its task runs. names answers the proxy's queries, and gets what the proxy has learned without the agent.
@@ -216,7 +216,7 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 		}
 		c.conns.noteReport(p, body)
 		return nil
-	case methodNames:
+	case methodNamesAvailable:
 		c.importNamesLater(p)
 		return nil
 	case methodReplaced:

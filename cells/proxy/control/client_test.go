@@ -19,15 +19,15 @@ import (
 )
 
 // agentNames are the names of an agent that has started.
-type agentNames struct{ replayed chan []names.Lookup }
+type agentNames struct{ imported chan []names.Lookup }
 
 func (agentNames) Learn(uint16, string, []dnsname.Address) (func(context.Context) error, error) {
 	return nil, nil
 }
 
-func (n agentNames) Replay(learned []names.Lookup) { n.replayed <- learned }
+func (n agentNames) Import(learned []names.Lookup) { n.imported <- learned }
 
-func (agentNames) FinishReplay(context.Context) error { return nil }
+func (agentNames) FinishImport(context.Context) error { return nil }
 
 // fakeProxy is the other end of a [Client], for one connection after the other.
 type fakeProxy struct {
@@ -109,28 +109,28 @@ func TestClientRefused(t *testing.T) {
 	}
 }
 
-// TestClientTakesNames: the agent takes what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy says that there are
+// TestClientImportNames: the agent imports what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy says that there are
 // names.
-func TestClientTakesNames(t *testing.T) {
+func TestClientImportNames(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
 	c, n := startClientAt(t, socket)
 	go func() { _ = c.Prepare(t.Context(), someRules) }()
-	forgotten, asked := make(chan uint64, 10), make(chan string, 10)
+	removed, asked := make(chan uint64, 10), make(chan string, 10)
 	serve := func(name string) handler {
 		return func(ctx context.Context, m message) (any, []*os.File, error) {
 			switch m.Method {
 			case methodHello:
 				return helloReply{Protocol: 1}, nil, nil
-			case methodTakeNames:
+			case methodImportNames:
 				asked <- name
-				return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
-			case methodReplayed:
-				var body replayed
+				return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
+			case methodNamesImported:
+				var body namesImported
 				if err := json.Unmarshal(m.Body, &body); err != nil {
 					return nil, nil, err
 				}
-				forgotten <- body.Mark
+				removed <- body.Mark
 				return nil, nil, nil
 			}
 			return nil, nil, fault.New(fault.NotFound, "no such call")
@@ -138,11 +138,11 @@ func TestClientTakesNames(t *testing.T) {
 	}
 	expect := func(name string) {
 		t.Helper()
-		if got := <-n.replayed; len(got) != 1 || got[0].Name != name {
-			t.Errorf("replayed %+v, want %s", got, name)
+		if got := <-n.imported; len(got) != 1 || got[0].Name != name {
+			t.Errorf("imported %+v, want %s", got, name)
 		}
-		if mark := <-forgotten; mark != 5 {
-			t.Errorf("forgotten up to %d", mark)
+		if mark := <-removed; mark != 5 {
+			t.Errorf("removed up to %d", mark)
 		}
 		if got := <-asked; got != name {
 			t.Errorf("asked %s, want %s", got, name)
@@ -152,34 +152,34 @@ func TestClientTakesNames(t *testing.T) {
 	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.notify(methodNames, struct{}{}); err != nil {
+	if err := first.notify(methodNamesAvailable, struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := first.call(t.Context(), "nothing", nil, nil); err == nil { // the notification was handled before
 		t.Error("the agent knows a call that there is not")
 	}
 	if len(asked) > 0 {
-		t.Error("an agent that starts takes names at once")
+		t.Error("an agent that starts imports names at once")
 	}
 	c.ImportNames(t.Context())
 	expect("first")
 	_ = first.wire.close()
 	second := proxy.nextPeer(serve("second"))
 	expect("second")
-	if err := second.notify(methodNames, struct{}{}); err != nil {
+	if err := second.notify(methodNamesAvailable, struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	expect("second")
 }
 
-// TestClientTakeNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
-func TestClientTakeNamesUnanswered(t *testing.T) {
+// TestClientImportNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
+func TestClientImportNamesUnanswered(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
 	c, _ := startClientAt(t, socket)
 	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	hangs := func(ctx context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodTakeNames {
+		if m.Method == methodImportNames {
 			<-ctx.Done()
 		}
 		return helloReply{Protocol: 1}, nil, nil
@@ -194,27 +194,27 @@ func TestClientTakeNamesUnanswered(t *testing.T) {
 	proxy.next(hangs) // it connects again
 }
 
-// TestClientTakeNamesFails: a proxy that cannot give its names is connected to anew.
-func TestClientTakeNamesFails(t *testing.T) {
+// TestClientImportNamesFails: a proxy that cannot give its names is connected to anew.
+func TestClientImportNamesFails(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
 	c, n := startClientAt(t, socket)
 	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	c.ImportNames(t.Context()) // there is no proxy yet
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodTakeNames {
+		if m.Method == methodImportNames {
 			return refuse(ctx, m)
 		}
 		return helloReply{Protocol: 1}, nil, nil
 	})
 	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodTakeNames {
-			return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
+		if m.Method == methodImportNames {
+			return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
 		}
 		return helloReply{Protocol: 1, PID: 4711}, nil, nil
 	})
-	if got := <-n.replayed; len(got) != 1 {
-		t.Errorf("replayed %+v", got)
+	if got := <-n.imported; len(got) != 1 {
+		t.Errorf("imported %+v", got)
 	}
 	if s := c.Status(); s.PID != 4711 {
 		t.Errorf("status %+v", s)

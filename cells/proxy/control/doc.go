@@ -20,9 +20,9 @@
 //
 // Names that the proxy has learned without an agent:
 //
-//	take-names, before the first write          -->    answer: the journal, up to a mark; again when the proxy says names, and after each hello
+//	import-names, before the first write        -->    answer: the journal, up to a mark; again after names-available, and after each hello
 //	writes policies with these names
-//	replayed, when they are on the disk, too    -->    removes them from the journal, up to the mark
+//	names-imported, when they are on the disk   -->    removes them from the journal, up to the mark
 //
 // The next proxy takes over. Connections and queries are accepted by the previous one until serving, and by both for a moment:
 //

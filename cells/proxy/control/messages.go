@@ -22,19 +22,19 @@ const (
 
 // Calls and notifications. The agent connects to the proxy.
 const (
-	methodHello         = "hello"          // agent: first of all
-	methodRules         = "rules"          // agent: answered when the proxy has the rules
-	methodChanged       = "changed"        // agent: connections are to be decided about anew; a notification
-	methodCloseEndpoint = "close-endpoint" // agent: answered when the endpoint's connections have ended
-	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath; also between two proxies
-	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
-	methodReport        = "report"         // proxy: how it is; a notification
-	methodTakeNames     = "take-names"     // agent: answered with what the proxy has learned
-	methodNames         = "names"          // proxy: there may be names to take by now; a notification
-	methodReplayed      = "replayed"       // agent: what the proxy has learned without it is in the datapath and on the disk
-	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
-	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
-	methodServing       = "serving"        // the next proxy: it accepts; answered when the previous one does not any more
+	methodHello          = "hello"           // agent: first of all
+	methodRules          = "rules"           // agent: answered when the proxy has the rules
+	methodChanged        = "changed"         // agent: connections are to be decided about anew; a notification
+	methodCloseEndpoint  = "close-endpoint"  // agent: answered when the endpoint's connections have ended
+	methodLearn          = "learn"           // proxy: answered when the addresses of a name are in the datapath; also between two proxies
+	methodHold           = "hold"            // proxy: keep these sockets, in place of others; a notification
+	methodReport         = "report"          // proxy: how it is; a notification
+	methodImportNames    = "import-names"    // agent: answered with what the proxy has learned
+	methodNamesAvailable = "names-available" // proxy: there may be names to import by now; a notification
+	methodNamesImported  = "names-imported"  // agent: what the proxy has learned without it is in the datapath and on the disk
+	methodReplaced       = "replaced"        // proxy: another process is taking over: connect to that; a notification
+	methodTakeOver       = "take-over"       // the next proxy: answered with sockets and rules
+	methodServing        = "serving"         // the next proxy: it accepts; answered when the previous one does not any more
 )
 
 // hello says what the caller speaks and has. With it come the sockets that an agent has held.
@@ -54,14 +54,14 @@ type helloReply struct {
 	Rejected rejected `json:"rejected,omitempty"`
 }
 
-// journalContents is what the proxy has learned of names without an agent, up to Mark.
-type journalContents struct {
+// importNamesAnswer has what the proxy has learned of names without an agent, up to Mark.
+type importNamesAnswer struct {
 	Learned []names.Lookup `json:"learned,omitempty"`
 	Mark    uint64         `json:"mark,omitempty"`
 }
 
-// replayed says that the proxy may forget what it has learned.
-type replayed struct {
+// namesImported says that the proxy may remove from its journal what it has learned up to Mark.
+type namesImported struct {
 	Mark uint64 `json:"mark"`
 }
 

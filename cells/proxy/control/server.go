@@ -256,16 +256,16 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		ctx, cancel := context.WithTimeout(ctx, proxy.CloseTimeout) // the agent has given up by then
 		defer cancel()
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
-	case methodTakeNames:
-		return c.server.learner.learned(), nil, nil
+	case methodImportNames:
+		return c.server.learner.listJournal(), nil, nil
 	case methodLearn:
 		return nil, nil, c.server.learner.handleLearn(ctx, &m)
-	case methodReplayed:
-		var body replayed
+	case methodNamesImported:
+		var body namesImported
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
 		}
-		return nil, nil, c.server.learner.forget(body.Mark)
+		return nil, nil, c.server.learner.removeImported(body.Mark)
 	case methodTakeOver:
 		return c.handOver(&m)
 	case methodServing:

@@ -129,7 +129,7 @@ func TestTakeOverAborted(t *testing.T) {
 		if n := s.agentCount(); n != 1 {
 			return errors.New("the agent's old connection is kept")
 		}
-		if _, err := agent.call(t.Context(), methodTakeNames, nil, nil); !errors.Is(err, errPeerGone) {
+		if _, err := agent.call(t.Context(), methodImportNames, nil, nil); !errors.Is(err, errPeerGone) {
 			return errors.New("the agent's old connection is open")
 		}
 		return nil
@@ -229,7 +229,7 @@ func TestJournalOpensLate(t *testing.T) {
 	s.start(t)
 	told := make(chan struct{}, 1)
 	agent := connect(t, s, func(_ context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodNames {
+		if m.Method == methodNamesAvailable {
 			told <- struct{}{}
 		}
 		return nil, nil, nil
@@ -237,8 +237,8 @@ func TestJournalOpensLate(t *testing.T) {
 	agent.sayHello(t)
 	take := func() (names []names.Lookup) {
 		t.Helper()
-		var all journalContents
-		if _, err := agent.call(t.Context(), methodTakeNames, nil, &all); err != nil {
+		var all importNamesAnswer
+		if _, err := agent.call(t.Context(), methodImportNames, nil, &all); err != nil {
 			t.Fatal(err)
 		}
 		return all.Learned

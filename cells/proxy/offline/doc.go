@@ -4,7 +4,7 @@
 //	                                  |
 //	                                  |                 an agent is there: it has the lock of the maps, and learns names itself
 //	                                  |                 none is there:     the writer has the lock while it writes
-//	the DNS proxy --[Writer.Learn]----+--> [Journal] --[Journal.List]--> policy.Names.Replay, by the next agent --> [Journal.Remove]
+//	the DNS proxy --[Writer.Learn]----+--> [Journal] --[Journal.List]--> policy.Names.Import, by the next agent --> [Journal.Remove]
 //	                                  |
 //	                                  '--> the map prefixes: the address gets a class that the agent has reserved for the rules that match the name
 //

@@ -319,9 +319,9 @@ const (
 	toBlock          = `{toCIDR: [198.51.100.0/24], toPorts: [{ports: [{port: "22", protocol: TCP}]}]}`
 )
 
-// TestLearnAndReplay: what a proxy learns without agent is in the datapath when Learn returns. The next agent has it from the journal with its first write, and until it
+// TestLearnAndImport: what a proxy learns without agent is in the datapath when Learn returns. The next agent has it from the journal with its first write, and until it
 // would have expired.
-func TestLearnAndReplay(t *testing.T) {
+func TestLearnAndImport(t *testing.T) {
 	n := newNode(t)
 	before, web, other := n.start(t, egress("names", toName("*.example", "443"), toName("www.*", "80"), toBlock))
 	before.stop(t)
@@ -353,12 +353,12 @@ func TestLearnAndReplay(t *testing.T) {
 	next := n.begin(t)
 	defer next.stop(t)
 	lookups, mark := journal.List()
-	next.names.Replay(lookups)
+	next.names.Import(lookups)
 	next.restore(t, web, other)
 	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrAgent) {
 		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrAgent)
 	}
-	if err := next.names.FinishReplay(t.Context()); err != nil {
+	if err := next.names.FinishImport(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := journal.Remove(mark); err != nil {
@@ -472,8 +472,8 @@ func TestLearnByTheNextProxy(t *testing.T) {
 	}
 }
 
-// TestReplayLate: an agent that hears of what a proxy has written when it has written its own policies takes it, and removes what it does not want.
-func TestReplayLate(t *testing.T) {
+// TestImportLate: an agent that hears of what a proxy has written when it has written its own policies takes it, and removes what it does not want.
+func TestImportLate(t *testing.T) {
 	n := newNode(t)
 	before, web, other := n.start(t, egress("names", toName("*.example", "443")))
 	before.stop(t)
@@ -485,11 +485,11 @@ func TestReplayLate(t *testing.T) {
 	defer agent.stop(t)
 	agent.restore(t, web, other)
 	lookups, _ := journal.List()
-	agent.names.Replay(lookups)
-	if err := agent.names.FinishReplay(t.Context()); err != nil {
+	agent.names.Import(lookups)
+	if err := agent.names.FinishImport(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.reaches(t, "replayed", web, a, 443)
+	n.reaches(t, "imported", web, a, 443)
 	n.reaches(t, "of an endpoint that is not there", web, b)
 }
 
