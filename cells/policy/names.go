@@ -198,7 +198,7 @@ func (n *Names) round(context.Context) error {
 	return n.save()
 }
 
-// load adds what an agent before has learned for the endpoints, and a proxy meanwhile. What cannot be read is lost: pods have to ask again.
+// load adds what a previous agent has learned for the endpoints, and a proxy meanwhile. What cannot be read is lost: pods have to ask again.
 func (n *Names) load(live []endpoint.Endpoint) {
 	n.saving.Lock()
 	defer n.saving.Unlock()

@@ -289,7 +289,7 @@ func TestNamesExpire(t *testing.T) {
 	})
 }
 
-// TestNamesOutliveAgent: the first write of an agent has what the one before has learned for endpoints that are still there.
+// TestNamesOutliveAgent: the first write of an agent has what the previous one has learned for endpoints that are still there.
 func TestNamesOutliveAgent(t *testing.T) {
 	dir := t.TempDir()
 	start := func(kernel *fakeKernel) *node {

@@ -157,7 +157,7 @@ func TestRemoveUnused(t *testing.T) {
 	}
 }
 
-// What a former agent has left is removed when there are no rules.
+// What a previous agent has left is removed when there are no rules.
 func TestRemoveUnusedAfterStart(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.prepare())
@@ -168,7 +168,7 @@ func TestRemoveUnusedAfterStart(t *testing.T) {
 	w.start()
 	w.rounds(2)
 	if w.isThere() {
-		t.Error("the former agent's way is there")
+		t.Error("the previous agent's way is there")
 	}
 }
 

@@ -104,7 +104,7 @@ func wait(ctx context.Context, list []*session) error {
 	return nil
 }
 
-// startDrain has all sessions drained, and soon those that begin. It returns the former ones.
+// startDrain has all sessions drained, and soon those that begin. It returns those that began before.
 func (x *sessions) startDrain() []*session {
 	x.mu.Lock()
 	x.draining = true

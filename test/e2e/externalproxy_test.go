@@ -301,7 +301,7 @@ func TestExternalProxyUpgraded(t *testing.T) {
 	l, queries := n.load(false), n.queries()
 	for range 10 {
 		n.one.agent.Kill(t)
-		n.one.formerVersion()
+		n.one.previousVersion()
 		n.one.agent.Start(t)
 		n.one.connected(p)
 		next := startProxy(t, n.one.node)
@@ -361,7 +361,7 @@ func TestExternalProxyLearns(t *testing.T) {
 		t.Errorf("a name that is not allowed: %v, %v", answer, err)
 	}
 	p.kill()
-	startProxy(t, n.one.node) // it has the journal of the former one
+	startProxy(t, n.one.node) // it has the journal of the previous one
 	n.one.agent.Start(t)
 	testutil.Eventually(t, func() error {
 		out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
@@ -507,8 +507,8 @@ func TestExternalProxyStartedTwice(t *testing.T) {
 	}
 }
 
-// TestExternalProxyStartedWhileFormerStops: the next proxy serves while one that was told to stop still has a request.
-func TestExternalProxyStartedWhileFormerStops(t *testing.T) {
+// TestExternalProxyStartedWhilePreviousStops: the next proxy serves while one that was told to stop still has a request.
+func TestExternalProxyStartedWhilePreviousStops(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(publicBothWays)
 	request := n.stream(n.d.at(false, webPort))
@@ -520,14 +520,14 @@ func TestExternalProxyStartedWhileFormerStops(t *testing.T) {
 	}
 	select {
 	case <-p.done:
-		t.Error("the former proxy has ended before its request")
+		t.Error("the previous proxy has ended before its request")
 	default:
 	}
-	request.check(t, "a request of the former proxy")
+	request.check(t, "a request of the previous proxy")
 	p.ended()
 }
 
-// TestExternalProxyReplacedPolicyChanges: a request that the former proxy still serves goes on when the policy is another one that allows it, too.
+// TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves goes on when the policy is another one that allows it, too.
 func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)

@@ -37,7 +37,7 @@ func (f ClassFiles) PublishClasses(c policy.NameClasses, inForce uint32) {
 		f.log.Warn("the proxy will not learn names while this agent is away", "error", err)
 	}
 	if err := f.removeOthers(c.Revision, inForce); err != nil {
-		f.log.Warn("files of former policies stay", "error", err)
+		f.log.Warn("files of previous policies stay", "error", err)
 	}
 }
 

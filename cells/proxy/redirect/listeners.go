@@ -97,7 +97,7 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 	return all
 }
 
-// attach has the sockets get what comes by the device, in place of those of a former agent.
+// attach has the sockets get what comes by the device, in place of those of a previous agent.
 func (l *Listeners) attach(pin string, index int, programs Link) (err error) {
 	if l.compare(pin, index, programs) == "" {
 		return nil
