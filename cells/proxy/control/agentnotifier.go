@@ -112,7 +112,7 @@ func (n *agentNotifier) run() {
 
 // isUnconfirmed: the agent has not said anything to the answer.
 func isUnconfirmed(err error) bool {
-	return errors.Is(err, ErrNoAgent) || errors.Is(err, errInForce) || errors.Is(err, errPeerGone)
+	return errors.Is(err, ErrNoAgent) || errors.Is(err, errInForce) || errors.Is(err, errConnClosed)
 }
 
 func requestFor(key answerKey, valid validity) learnRequest {

@@ -71,7 +71,7 @@ func startClient(p clientParams) *Client {
 }
 
 // ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a [*LearnRouter].
-func ServerModule(cfg Config) fx.Option {
+func ServerModule(cfg ServerConfig) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startServer),
@@ -81,7 +81,7 @@ func ServerModule(cfg Config) fx.Option {
 	)
 }
 
-func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg Config, p *proxy.Proxy, m Maps, l *LearnRouter, log *slog.Logger) (*Server, error) {
+func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg ServerConfig, p *proxy.Proxy, m Maps, l *LearnRouter, log *slog.Logger) (*Server, error) {
 	s, err := NewServer(cfg, p, m, l, func() { _ = sd.Shutdown() }, log)
 	if err != nil {
 		return nil, err

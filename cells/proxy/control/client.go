@@ -24,8 +24,8 @@ var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected
 const (
 	firstDial = 20 * time.Millisecond // the pause after a dial that failed
 	lastDial  = time.Second
-	// helloTimeout bounds the first call, with which the proxy gets all rules.
-	helloTimeout = 10 * time.Second
+	// callTimeout bounds a call of the agent that nobody waits for with a timeout of their own: the first one, with which the proxy gets all rules, later rules, and names.
+	callTimeout = 10 * time.Second
 	// learnTimeout bounds a call of the proxy, which has given it up by then.
 	learnTimeout = time.Second
 )
@@ -82,7 +82,7 @@ func (c *Client) Healthy() error { return c.Status().Err }
 // Changed implements [policy.Proxy].
 func (c *Client) Changed() {
 	for _, p := range c.conns.list() {
-		go func() { _ = p.peer.notify(methodChanged, struct{}{}) }() // an end that is gone is noticed by who reads
+		go func() { _ = p.rpc.notify(methodChanged, struct{}{}) }() // an end that is gone is noticed by who reads
 	}
 }
 
@@ -93,7 +93,7 @@ func (c *Client) CloseEndpoint(ctx context.Context, id uint16) error {
 	var waiting sync.WaitGroup
 	for i, p := range all {
 		waiting.Go(func() {
-			if _, err := p.peer.call(ctx, methodCloseEndpoint, closeEndpoint{id}, nil); !errors.Is(err, errPeerGone) {
+			if _, err := p.rpc.call(ctx, methodCloseEndpoint, closeEndpoint{id}, nil); !errors.Is(err, errConnClosed) {
 				errs[i] = err
 			}
 		})
@@ -143,7 +143,7 @@ func (c *Client) run(ctx context.Context) error {
 
 // connect says hello to the proxy, with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
 func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxyConn, ended <-chan struct{}, err error) {
-	helloCtx, cancel := context.WithTimeout(ctx, helloTimeout)
+	helloCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := dial(helloCtx, c.cfg.Socket)
 	if err != nil {
@@ -152,12 +152,12 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	p := &proxyConn{sending: make(chan struct{}, 1), background: func(f func(context.Context)) { serving.Go(func() { f(ctx) }) }}
 	gone := make(chan struct{})
 	end := sync.OnceFunc(func() { close(gone) })
-	p.peer = newPeer(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
+	p.rpc = newRPCConn(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
 		return nil, nil, c.handle(ctx, p, m, end)
 	})
 	c.conns.add(p)
 	serving.Go(func() {
-		err := p.peer.serve(ctx)
+		err := p.rpc.serve(ctx)
 		c.log.Debug("a connection to the proxy has ended", "error", err)
 		c.conns.remove(p)
 		end()
@@ -170,13 +170,13 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	if h.Sockets, files, err = c.sockets.copies(); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	var answer helloReply
-	_, err = p.peer.call(helloCtx, methodHello, h, &answer, files...)
+	var answer helloAnswer
+	_, err = p.rpc.call(helloCtx, methodHello, h, &answer, files...)
 	closeFiles(files)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	p.version, p.refused = h.Rules.Version, answer.Rejected
+	p.version, p.rejected = h.Rules.Version, answer.Rejected
 	sent()
 	c.conns.setCurrent(p, answer)
 	c.importNamesLater(p)

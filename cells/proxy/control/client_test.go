@@ -50,11 +50,11 @@ func newFakeProxy(t *testing.T, socket string) *fakeProxy {
 // next serves the next connection until one of both ends closes it.
 func (p *fakeProxy) next(handle handler) (end func()) {
 	p.Helper()
-	peer := p.nextPeer(handle)
-	return func() { _ = peer.wire.close() }
+	c := p.nextConn(handle)
+	return func() { _ = c.wire.close() }
 }
 
-func (p *fakeProxy) nextPeer(handle handler) *peer {
+func (p *fakeProxy) nextConn(handle handler) *rpcConn {
 	p.Helper()
 	if err := p.listener.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		p.Fatal(err)
@@ -63,10 +63,10 @@ func (p *fakeProxy) nextPeer(handle handler) *peer {
 	if err != nil {
 		p.Fatal(err)
 	}
-	peer := newPeer(conn, handle)
-	p.serving.Go(func() { _ = peer.serve(context.Background()) })
+	c := newRPCConn(conn, handle)
+	p.serving.Go(func() { _ = c.serve(context.Background()) })
 	p.Cleanup(func() { _ = conn.Close() })
-	return peer
+	return c
 }
 
 // startClientAt starts the agent's end.
@@ -99,7 +99,7 @@ func TestClientRefused(t *testing.T) {
 		if m.Method != methodHello {
 			return refuse(ctx, m)
 		}
-		return helloReply{Protocol: 1, PID: 4711}, nil, nil
+		return helloAnswer{Protocol: 1, PID: 4711}, nil, nil
 	})
 	if err := <-prepared; err != nil {
 		t.Error(err)
@@ -121,7 +121,7 @@ func TestClientImportNames(t *testing.T) {
 		return func(ctx context.Context, m message) (any, []*os.File, error) {
 			switch m.Method {
 			case methodHello:
-				return helloReply{Protocol: 1}, nil, nil
+				return helloAnswer{Protocol: 1}, nil, nil
 			case methodImportNames:
 				asked <- name
 				return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
@@ -148,7 +148,7 @@ func TestClientImportNames(t *testing.T) {
 			t.Errorf("asked %s, want %s", got, name)
 		}
 	}
-	first := proxy.nextPeer(serve("first"))
+	first := proxy.nextConn(serve("first"))
 	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestClientImportNames(t *testing.T) {
 	c.ImportNames(t.Context())
 	expect("first")
 	_ = first.wire.close()
-	second := proxy.nextPeer(serve("second"))
+	second := proxy.nextConn(serve("second"))
 	expect("second")
 	if err := second.notify(methodNamesAvailable, struct{}{}); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestClientImportNamesUnanswered(t *testing.T) {
 		if m.Method == methodImportNames {
 			<-ctx.Done()
 		}
-		return helloReply{Protocol: 1}, nil, nil
+		return helloAnswer{Protocol: 1}, nil, nil
 	}
 	proxy.next(hangs)
 	if _, err := c.conns.await(t.Context()); err != nil {
@@ -205,13 +205,13 @@ func TestClientImportNamesFails(t *testing.T) {
 		if m.Method == methodImportNames {
 			return refuse(ctx, m)
 		}
-		return helloReply{Protocol: 1}, nil, nil
+		return helloAnswer{Protocol: 1}, nil, nil
 	})
 	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodImportNames {
 			return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
 		}
-		return helloReply{Protocol: 1, PID: 4711}, nil, nil
+		return helloAnswer{Protocol: 1, PID: 4711}, nil, nil
 	})
 	if got := <-n.imported; len(got) != 1 {
 		t.Errorf("imported %+v", got)
@@ -233,7 +233,7 @@ func TestClientPrepareHeldUp(t *testing.T) {
 			asked <- struct{}{}
 			<-ctx.Done()
 		}
-		return helloReply{Protocol: 1}, nil, nil
+		return helloAnswer{Protocol: 1}, nil, nil
 	})
 	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
@@ -273,14 +273,14 @@ func TestClientPrevious(t *testing.T) {
 			if _, ok := rules.Rules[9]; ok {
 				got <- name
 			}
-			return helloReply{Protocol: 1}, nil, nil
+			return helloAnswer{Protocol: 1}, nil, nil
 		}
 	}
-	peer := proxy.nextPeer(serve("previous"))
+	conn := proxy.nextConn(serve("previous"))
 	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := peer.notify(methodReplaced, struct{}{}); err != nil {
+	if err := conn.notify(methodReplaced, struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	proxy.next(serve("current"))

@@ -24,7 +24,7 @@ func (c *Client) importNamesLater(p *proxyConn) {
 	c.mu.Unlock()
 	if importing {
 		p.background(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
 			c.importNames(ctx, p)
 		})
@@ -39,14 +39,14 @@ func (c *Client) PublishClasses(classes policy.NameClasses, inForce uint32) {
 // importNames asks the proxy for its journal. If that fails, it closes the connection, so that the proxy connects anew.
 func (c *Client) importNames(ctx context.Context, p *proxyConn) {
 	var answer importNamesAnswer
-	_, err := p.peer.call(ctx, methodImportNames, struct{}{}, &answer)
+	_, err := p.rpc.call(ctx, methodImportNames, struct{}{}, &answer)
 	if err == nil {
 		c.addNames(p, answer)
 		return
 	}
-	if !errors.Is(err, errPeerGone) {
+	if !errors.Is(err, errConnClosed) {
 		c.log.Warn("the names that the proxy has learned are imported when it connects next", "error", err)
-		_ = p.peer.wire.close()
+		_ = p.rpc.wire.close()
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *Client) addNames(p *proxyConn, answer importNamesAnswer) {
 func (c *Client) finishImport(ctx context.Context, p *proxyConn, mark uint64) {
 	err := c.names.FinishImport(ctx)
 	if err == nil {
-		_, err = p.peer.call(ctx, methodNamesImported, namesImported{mark}, nil)
+		_, err = p.rpc.call(ctx, methodNamesImported, namesImported{mark}, nil)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.log.Warn("the names that the proxy has learned stay in its journal until it connects next", "error", err)

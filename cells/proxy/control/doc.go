@@ -37,7 +37,7 @@
 //
 // How long each waits:
 //
-//	the agent for an answer to hello                            10 s   helloTimeout
+//	the agent for an answer to hello                            10 s   callTimeout
 //	the agent for previous proxies, with new rules               1 s   previousTimeout
 //	a deletion for an endpoint's connections to end              2 s   proxy.CloseTimeout
 //	a proxy for somebody who learns                         100 ms     turnTimeout; an agent that is there has the second of the query

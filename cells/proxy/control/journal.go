@@ -99,7 +99,7 @@ func (l *LearnRouter) journalError() error {
 }
 
 // close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
-func (l *LearnRouter) close(next *peer) error {
+func (l *LearnRouter) close(next *rpcConn) error {
 	l.notifier.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,9 +19,9 @@ import (
 
 // TestLearnByAgent: the agent learns, with its errors. When it is gone, also in the middle of a call, a proxy without a journal says that there is none.
 func TestLearnByAgent(t *testing.T) {
-	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
+	l := NewLearnRouter(ServerConfig{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
 	learned := make(chan learnRequest, 10)
-	agent, end := peers(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
+	agent, end := rpcConns(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
 		var body learnRequest
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
@@ -68,9 +68,9 @@ func TestLearnByAgent(t *testing.T) {
 
 // TestNotifierClose has an agent that answers nothing: what waits to be told holds up the end for no longer than a moment.
 func TestNotifierClose(t *testing.T) {
-	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
+	l := NewLearnRouter(ServerConfig{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
 	asked := make(chan struct{}, maxWaiting)
-	agent, _ := peers(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
+	agent, _ := rpcConns(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
 		asked <- struct{}{}
 		<-ctx.Done()
 		return nil, nil, ctx.Err()

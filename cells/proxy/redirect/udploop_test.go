@@ -89,7 +89,7 @@ func TestUDPLoopServe(t *testing.T) {
 	if len(listeners.UDP) != 2*int(abi.UDPListeners) {
 		t.Errorf("%d sockets, want %d of each family", len(listeners.UDP), abi.UDPListeners)
 	}
-	for place, socket := range listeners.UDP {
+	for index, socket := range listeners.UDP {
 		at := localAddr(t, socket)
 		var handling sync.Mutex
 		must(t, loop.Serve(socket, func(got redirect.Datagram, err error) {
@@ -121,7 +121,7 @@ func TestUDPLoopServe(t *testing.T) {
 		}
 		_, err := client.Write([]byte("late"))
 		must(t, err)
-		n, err := copies[place].Read(answer) // blocks until it is there
+		n, err := copies[index].Read(answer) // blocks until it is there
 		if err != nil || string(answer[:n]) != "late" {
 			t.Errorf("%s: the copy has %q, %v; want what was sent after Close", at, answer[:n], err)
 		}

@@ -37,20 +37,6 @@ func (r reporter) Condition() supervisor.Condition {
 	return c
 }
 
-// journalReporter tells the supervisor of porin-proxy whether names can be learned.
-type journalReporter struct{ router *LearnRouter }
-
-func newJournalReporter(l *LearnRouter) journalReporter { return journalReporter{l} }
-
-// Condition implements supervisor.HealthReporter.
-func (r journalReporter) Condition() supervisor.Condition {
-	c := supervisor.Condition{Cell: "names", State: supervisor.OK}
-	if err := r.router.journalError(); err != nil {
-		c.State, c.Reason = supervisor.Degraded, err.Error()
-	}
-	return c
-}
-
 // checker is the doctor.Checker of a proxy in a process of its own, which repairs its way by itself.
 type checker struct{ client *Client }
 
