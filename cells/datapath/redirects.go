@@ -104,6 +104,15 @@ func (r *Redirects) EndpointAt(addr netip.Addr) (id uint16, err error) {
 	return id, err
 }
 
+// AddressGeneration returns a number that changes whenever an address becomes that of an endpoint of this node.
+func (r *Redirects) AddressGeneration() (generation uint32, err error) {
+	err = r.maps.use(func(m *bpfMaps) error {
+		generation = m.generation(uint16(abi.NoEndpoint))
+		return nil
+	})
+	return generation, err
+}
+
 // Version returns the generation of the endpoint's ID, and the revision of its policy.
 func (r *Redirects) Version(id uint16) (generation, revision uint32, err error) {
 	err = r.maps.use(func(m *bpfMaps) error {

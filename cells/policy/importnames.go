@@ -22,7 +22,7 @@ func (n *Names) Import(lookups []names.Lookup) {
 	select {
 	case <-n.opened:
 		n.restore(lookups, n.view.localIDs())
-		n.anew = true
+		n.needsRewrite = true
 	default:
 		n.restore(lookups, n.live)
 	}
@@ -45,13 +45,13 @@ func (n *Names) FinishImport(ctx context.Context) error {
 		return fmt.Errorf("wait until all endpoints are restored: %w", ctx.Err())
 	}
 	n.saving.Lock()
-	anew, revision := n.anew, n.revision
-	n.anew = false
+	needsRewrite, revision := n.needsRewrite, n.revision
+	n.needsRewrite = false
 	n.saving.Unlock()
-	if anew {
+	if needsRewrite {
 		if err := n.rewrite(ctx); err != nil {
 			n.saving.Lock()
-			n.anew = true
+			n.needsRewrite = true
 			n.saving.Unlock()
 			return err
 		}

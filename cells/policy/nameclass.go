@@ -69,8 +69,8 @@ func (q *Queue) ExchangeNamesWith(x NameExchange) {
 
 // What [nameSets] looks at: more rules have no classes reserved anyway.
 const (
-	maxNameSetRules = 256
-	maxNameSetPairs = 32 // patterns of which each two are looked at
+	maxNameSetRules    = 256
+	maxNameSetPatterns = 32 // patterns that are compared in pairs
 )
 
 // nameSets returns the sets of rules that match one name together, for names that rules stand for: see [engine.Config].
@@ -90,7 +90,7 @@ func nameSets(rules []model.DNSRule) (sets [][]int) {
 			patterns = append(patterns, text)
 		}
 	}
-	patterns = patterns[:min(len(patterns), maxNameSetPairs)]
+	patterns = patterns[:min(len(patterns), maxNameSetPatterns)]
 	for i, x := range patterns {
 		for _, y := range patterns[i+1:] {
 			names = append(names, common(x, y)...)

@@ -52,6 +52,7 @@ func (k *fakeKernel) Opener(model.Protocol, netip.AddrPort, netip.AddrPort) (Ope
 func (k *fakeKernel) EndpointAt(netip.Addr) (uint16, error)   { return 0, nil }
 func (k *fakeKernel) Verdict(policy.Question) (uint32, error) { return 0, nil }
 func (k *fakeKernel) Version(uint16) (uint32, uint32, error)  { return 0, 0, nil }
+func (k *fakeKernel) AddressGeneration() (uint32, error)      { return 0, nil }
 
 // world is a proxy in a namespace of its own.
 type world struct {

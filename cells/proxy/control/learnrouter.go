@@ -176,7 +176,7 @@ func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed 
 	l.mu.Unlock()
 	if local != nil {
 		switch err := local.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
-		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), (errors.Is(err, offline.ErrStale) || errors.Is(err, offline.ErrNoJournal)) && asked != nil:
+		case errors.Is(err, offline.ErrAgentWrites), errors.Is(err, offline.ErrClosed), (errors.Is(err, offline.ErrStale) || errors.Is(err, offline.ErrNoJournal)) && asked != nil:
 		case errors.Is(err, offline.ErrProtected):
 			return changed, nil // as an agent does: what an address of the cluster is, no name changes
 		default:

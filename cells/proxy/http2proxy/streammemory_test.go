@@ -19,7 +19,7 @@ import (
 // refused, and there is room again when the connections have ended.
 func TestMemoryOfStreams(t *testing.T) {
 	const pairs, streams, room = 4, 250, 2 << 20 // the streams would hold 2.8 MiB
-	memory := proxytest.NewBudget(room)
+	memory := proxytest.NewMemory(room)
 	p := startProxy(t, &proxy{server: deafServer(t), memory: memory})
 	var clients []*framer
 	for range pairs {

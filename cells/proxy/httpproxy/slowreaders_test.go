@@ -58,7 +58,7 @@ func TestPipesOfSlowReaders(t *testing.T) {
 			}()
 		}
 	}()
-	memory := proxytest.NewBudget(room)
+	memory := proxytest.NewMemory(room)
 	p := startProxy(t, &proxy{server: l.Addr().String(), quiet: true, memory: memory})
 	for range clients {
 		c, err := net.Dial("tcp", p.listener.Addr().String())

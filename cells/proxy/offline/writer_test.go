@@ -355,8 +355,8 @@ func TestLearnAndImport(t *testing.T) {
 	lookups, mark := journal.List()
 	next.names.Import(lookups)
 	next.restore(t, web, other)
-	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrAgent) {
-		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrAgent)
+	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrAgentWrites) {
+		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrAgentWrites)
 	}
 	if err := next.names.FinishImport(t.Context()); err != nil {
 		t.Fatal(err)
@@ -498,8 +498,8 @@ func TestLearnBesideAgent(t *testing.T) {
 	n := newNode(t)
 	agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
 	proxy, journal := n.proxy(t)
-	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrAgent) {
-		t.Errorf("beside an agent: %v, want %v", err, offline.ErrAgent)
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrAgentWrites) {
+		t.Errorf("beside an agent: %v, want %v", err, offline.ErrAgentWrites)
 	}
 	n.reaches(t, "beside an agent", web, a)
 	if lookups, _ := journal.List(); len(lookups) > 0 {
@@ -554,8 +554,8 @@ func TestAgentBesideSuspendedProxy(t *testing.T) {
 		return err
 	})
 	proxy, _ := n.proxy(t)
-	if err := proxy.Learn(t.Context(), web.ID, "a.test", named(a)); !errors.Is(err, offline.ErrAgent) {
-		t.Errorf("beside the agent: %v, want %v", err, offline.ErrAgent)
+	if err := proxy.Learn(t.Context(), web.ID, "a.test", named(a)); !errors.Is(err, offline.ErrAgentWrites) {
+		t.Errorf("beside the agent: %v, want %v", err, offline.ErrAgentWrites)
 	}
 }
 

@@ -51,6 +51,9 @@ func (k *kernel) Verdict(policy.Question) (uint32, error) { return public, nil }
 // Version never changes, as the verdict does not.
 func (k *kernel) Version(uint16) (generation, revision uint32, err error) { return 1, 1, nil }
 
+// AddressGeneration never changes, as no address is that of an endpoint.
+func (k *kernel) AddressGeneration() (uint32, error) { return 1, nil }
+
 func tc(commands ...string) error {
 	for _, command := range commands {
 		if out, err := exec.Command("tc", strings.Fields(command)...).CombinedOutput(); err != nil {
