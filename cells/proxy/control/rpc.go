@@ -26,7 +26,7 @@ func (e *wireError) asError() error { return fault.Wrap(e.Kind, errors.New(e.Tex
 // handler answers a call. It owns the files of the message, and returns the answer's body and files, which are closed when they are sent.
 type handler func(ctx context.Context, m message) (body any, files []*os.File, err error)
 
-// rpcConn is one end of a connection. Either end may call the other, and several calls may be under way.
+// rpcConn is one end of a connection. Either end may call the other, and several calls may be in flight.
 type rpcConn struct {
 	wire   wire
 	handle handler
@@ -109,8 +109,8 @@ func (r *rpcConn) deliver(m message) {
 	c <- m
 }
 
-// notify sends a message that nobody answers. It blocks while another message is written, and for at most [writeTimeout] if the other end does not read. The caller keeps
-// the files.
+// notify sends a message that nobody answers. It blocks while another message is written, and for at most [writeTimeout] if the other end does not read. The
+// caller keeps the files.
 func (r *rpcConn) notify(method string, body any, files ...*os.File) error {
 	text, err := json.Marshal(body)
 	if err != nil {
