@@ -34,7 +34,8 @@ type sessions struct {
 	closed   bool
 }
 
-// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect anew might not have sent one.
+// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect anew might not
+// have sent one.
 const drainSoon = time.Second
 
 // add returns an error when no further session may begin.

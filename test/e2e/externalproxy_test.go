@@ -314,8 +314,8 @@ func TestExternalProxyUpgraded(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there and names are asked for, known ones and new ones: no query fails, and the next agent
-// knows what each proxy has learned.
+// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there and names are asked for, known ones and new ones: no query fails, and
+// the next agent knows what each proxy has learned.
 func TestExternalProxyReplacedAgentAway(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
@@ -505,26 +505,6 @@ func TestExternalProxyStartedTwice(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "/public/") {
 		t.Errorf("the file of rules has %s, %v", text, err)
 	}
-}
-
-// TestExternalProxyStartedWhilePreviousStops: the next proxy serves while one that was told to stop still has a request.
-func TestExternalProxyStartedWhilePreviousStops(t *testing.T) {
-	n, p := newExternal(t)
-	n.ciliumPolicy(publicBothWays)
-	request := n.stream(n.d.at(false, webPort))
-	p.signal(unix.SIGTERM)
-	next := startProxy(t, n.one.node)
-	n.one.connected(next)
-	for _, six := range []bool{false, true} {
-		checkHTTP(t, six, n.httpEgress(six)[:4])
-	}
-	select {
-	case <-p.done:
-		t.Error("the previous proxy has ended before its request")
-	default:
-	}
-	request.check(t, "a request of the previous proxy")
-	p.ended()
 }
 
 // TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves goes on when the policy is another one that allows it, too.

@@ -24,7 +24,8 @@ var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected
 const (
 	firstDial = 20 * time.Millisecond // the pause after a dial that failed
 	lastDial  = time.Second
-	// callTimeout bounds a call of the agent that nobody waits for with a timeout of their own: the first one, with which the proxy gets all rules, later rules, and names.
+	// callTimeout bounds a call of the agent that nobody waits for with a timeout of their own: the first one, with which the proxy gets all rules, later
+	// rules, and names.
 	callTimeout = 10 * time.Second
 	// learnTimeout bounds a call of the proxy, which has given it up by then.
 	learnTimeout = time.Second

@@ -109,8 +109,8 @@ func TestClientRefused(t *testing.T) {
 	}
 }
 
-// TestClientImportNames: the agent imports what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy says that there are
-// names.
+// TestClientImportNames: the agent imports what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy
+// says that there are names.
 func TestClientImportNames(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)

@@ -20,8 +20,8 @@ import (
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
 var ErrNoAgent = fault.New(fault.Unavailable, "no agent is connected that would put the addresses into the policy")
 
-// LearnRouter is the [policy.Learner] of a proxy in a process of its own. It chooses who learns a name: the agent when that writes policies, else this process, or, while one
-// proxy takes over from another one, the one that has the journal.
+// LearnRouter is the [policy.Learner] of a proxy in a process of its own. It chooses who learns a name: the agent when that writes policies, else this process,
+// or, while one proxy takes over from another one, the one that has the journal.
 type LearnRouter struct {
 	dir      string
 	classes  offline.ClassFiles
@@ -92,8 +92,8 @@ const learnerTimeout = 100 * time.Millisecond
 // mapsLockRetry is the time between two looks at the lock of the maps, of which nobody tells.
 const mapsLockRetry = 5 * time.Millisecond
 
-// Learn implements [policy.Learner]. What is in force already need not wait for an agent, which is told of it later. All else is done in what Learn returns: an agent has
-// to be asked, or the kernel.
+// Learn implements [policy.Learner]. What is in force already need not wait for an agent, which is told of it later. All else is done in what Learn returns: an
+// agent has to be asked, or the kernel.
 func (l *LearnRouter) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	body := learnRequest{endpoint, name, addresses}
 	if local := l.besideAgent(); local != nil && len(addresses) <= maxInline && local.IsKnown(name, addresses) && l.notifier.enqueue(body) {
@@ -165,8 +165,8 @@ func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 // errInForce is why an answer has not been learned in vain: its addresses are in force.
 var errInForce = errors.New("the agent does not answer; the addresses are in force")
 
-// tryLearn returns [ErrNoAgent] when nobody can learn, errConnClosed when who was asked has gone, and errInForce when nobody answers but the addresses are in force. changed is
-// closed when it is to be tried again.
+// tryLearn returns [ErrNoAgent] when nobody can learn, errConnClosed when who was asked has gone, and errInForce when nobody answers but the addresses are in
+// force. changed is closed when it is to be tried again.
 func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	asked, local, changed := l.agent, l.local, l.changed

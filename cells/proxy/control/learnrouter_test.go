@@ -95,8 +95,8 @@ func TestNotifierClose(t *testing.T) {
 	}
 }
 
-// TestNotifierAgentComesBack has an agent that hangs, and then one that answers: it learns everything that was passed on meanwhile, once, until when it is valid; and one endpoint
-// leaves room for others.
+// TestNotifierAgentComesBack has an agent that hangs, and then one that answers: it learns everything that was passed on meanwhile, once, until when it is valid;
+// and one endpoint leaves room for others.
 func TestNotifierAgentComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

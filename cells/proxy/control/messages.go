@@ -122,8 +122,8 @@ type hold struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 }
 
-// takeOverAnswer answers take-over. Its descriptors are, in this order: the listening sockets of Sockets, the lock of the folder of the pin if Locked, the lock of the control socket,
-// and the control socket.
+// takeOverAnswer answers take-over. Its descriptors are, in this order: the listening sockets of Sockets, the lock of the folder of the pin if Locked, the lock of
+// the control socket, and the control socket.
 type takeOverAnswer struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 	Locked  bool     `json:"locked,omitempty"`

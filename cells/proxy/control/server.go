@@ -105,8 +105,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain lets the requests end that are being served before Stop, while the proxy serves new ones, and may be replaced by another one at once. It returns when they have
-// ended, or another one has taken over.
+// Drain lets the requests end that are being served before Stop, while the proxy serves new ones, and may be replaced by another one at once. It returns when
+// they have ended, or another one has taken over.
 func (s *Server) Drain() {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()

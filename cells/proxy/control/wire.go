@@ -49,8 +49,8 @@ type wire struct {
 
 func newWire(conn *net.UnixConn) wire { return wire{conn, make(chan struct{}, 1)} }
 
-// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errConnClosed]. While another message is written it waits no
-// longer than ctx.
+// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errConnClosed]. While another message is written it
+// waits no longer than ctx.
 func (w *wire) write(ctx context.Context, m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {

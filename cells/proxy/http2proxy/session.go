@@ -48,7 +48,7 @@ type Session struct {
 }
 
 // Serve forwards until one of the connections ends or ctx does, and closes both. The connection begins with the client's preface. The error
-// says why it ended if not in order. It is called once.
+// says why it ended if not in order. It is called once. Serve bounds memory by c.Memory, for both connections, and replaces c.Progress.
 func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
 	s.Limits = s.Limits.withDefaults()
 	c.Progress = &s.progress

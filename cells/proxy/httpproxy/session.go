@@ -26,7 +26,7 @@ type Session struct {
 	// client is refused.
 	HTTP2  func(ctx context.Context, client *bufconn.Conn) error
 	Limits Limits // as they are when Serve begins
-	// Memory bounds what the connections hold; nil: nothing does.
+	// Memory bounds what the connections hold. If it is nil, there is no bound.
 	Memory bufconn.Memory
 
 	client, server *bufconn.Conn // server is nil until it was dialled
@@ -36,7 +36,7 @@ type Session struct {
 	lastHost       knownHost
 	asked          bool // a request was read
 	dialedEarly    bool // the server may have closed the connection before it saw the first request
-	isHTTP2        bool // to HTTP2
+	isHTTP2        bool // HTTP2 serves the client
 
 	mu       sync.Mutex // guards the fields below
 	changed  sync.Cond

@@ -26,7 +26,8 @@ type PreparedJournal struct {
 	err     error
 }
 
-// PrepareJournal reads a journal that another process may have open and append to, so that [PreparedJournal.Open] has little to read: queries wait for that. An error is returned by Open.
+// PrepareJournal reads a journal that another process may have open and append to, so that [PreparedJournal.Open] has little to read: queries wait for that. An
+// error is returned by Open.
 func PrepareJournal(path string, limits Limits) *PreparedJournal {
 	p := &PreparedJournal{path: path, limits: limits}
 	p.read()

@@ -54,13 +54,13 @@ type Writer struct {
 	locked     bool     // this writer has it
 	classes    *classes // of the policies that were in the datapath last; nil: none are known
 	counts     Counts
-	// knownClasses has classes that addresses of names have in the datapath, under the revision of classes: a known name asks the kernel for its revision alone. They were read under the
-	// lock, and the first write of an agent that gets it has another revision.
+	// knownClasses has classes that addresses of names have in the datapath, under the revision of classes: a known name asks the kernel for its revision alone.
+	// They were read under the lock, and the first write of an agent that gets it has another revision.
 	knownClasses map[netip.Addr]engine.ClassID
 }
 
-// NewWriter returns a writer for the maps of the policy and their lock, whose classes it reads from the source. A writer of nil maps has to be told of others. One without a journal
-// learns what needs none: names that no rule selects, and addresses that are in the datapath.
+// NewWriter returns a writer for the maps of the policy and their lock, whose classes it reads from the source. A writer of nil maps has to be told of others. One
+// without a journal learns what needs none: names that no rule selects, and addresses that are in the datapath.
 func NewWriter(maps policymap.Maps, lock *policymap.Lock, journal *Journal, readClasses ReadClasses) *Writer {
 	return &Writer{names: policymap.NewNameWriter(maps), lock: lock, journal: journal, readClasses: readClasses, ttl: names.DefaultConfig(), knownClasses: map[netip.Addr]engine.ClassID{}}
 }

@@ -4,6 +4,8 @@ package proxytest
 import (
 	"errors"
 	"net"
+	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 
@@ -60,3 +62,13 @@ func (m *Memory) Acquire(bytes int) bool {
 
 // Release implements bufconn.Memory.
 func (m *Memory) Release(bytes int) { m.left.Add(int64(bytes)) }
+
+// MemoryInUse returns the bytes of heap and stacks, without what can be freed.
+func MemoryInUse() int64 {
+	for range 3 { // pools keep what they have for two collections
+		debug.FreeOSMemory()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
