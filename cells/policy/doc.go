@@ -22,5 +22,5 @@
 //   - Policies outlive the agent and the boot. An agent that cannot read them does not start.
 //
 // The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine (verdicts),
-// dnsname (names and patterns of DNS), names (which addresses names have).
+// dnsname (names and patterns of DNS), names (which addresses names have), policymap (writes rows into BPF maps), oracle (slow evaluator for tests).
 package policy

@@ -28,8 +28,9 @@ func New(m Maps) *Writer { return &Writer{maps: m, stale: true, removable: make(
 // the first Apply.
 func (w *Writer) OnRevision(announce func(inForce, next uint32)) { w.announce = announce }
 
-// SetLocked says whether this process has the [Lock]. Without it another process is writing and does not stop: a proxy that is suspended. Then nobody is told a revision of the
-// maps, so that what that process writes when it goes on is refused, and no other one begins. Once this process has the lock, the next Apply writes everything.
+// SetLocked says whether this process has the [Lock]. Without it another process is writing and does not stop: a proxy that is suspended. Then nobody is told a
+// revision of the maps, so that what that process writes when it goes on is refused, and no other one begins. Once this process has the lock, the next Apply
+// writes everything.
 func (w *Writer) SetLocked(locked bool) {
 	if w.unlocked == locked {
 		w.unlocked, w.current = !locked, nil
