@@ -1,4 +1,4 @@
-// Package watchdog has connections looked at now and then, so that their reads and writes need no deadlines of their own.
+// Package watchdog checks connections now and then, so that their reads and writes need no deadlines of their own.
 package watchdog
 
 import (
