@@ -67,7 +67,7 @@ static __always_inline void key_read(struct redirect_key *key, struct bpf_sk_loo
 /* is_limited_by_rules: does the proxy decide about the packet, which a pod sends to the node itself? Then it is told of the pod. */
 static __always_inline _Bool is_limited_by_rules(struct bpf_sk_lookup *ctx)
 {
-	struct redirect from = { .to_node = 1 };
+	struct redirect from = {};
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct redirect_key key = {};
 	const struct link *sender;

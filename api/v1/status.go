@@ -107,7 +107,7 @@ type ProxyStatus struct {
 	Connected   bool   `json:"connected,omitempty"` // it is there
 	PID         int    `json:"pid,omitempty"`
 	Version     string `json:"version,omitempty"`
-	Former      int    `json:"former,omitempty"` // processes that were replaced, and whose requests have not ended
+	Previous    int    `json:"previous,omitempty"` // processes that were replaced, and whose requests have not ended
 	// OpenConnections is why those that are open when layer 7 rules for them come cannot be closed at once, and are reset with their next packet.
 	OpenConnections string `json:"openConnections,omitempty"`
 }

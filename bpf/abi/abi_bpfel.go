@@ -290,7 +290,7 @@ type cAbi struct {
 		Generation uint32
 		Id         uint16
 		FromNode   uint8
-		ToNode     uint8
+		Reserved   uint8
 		Turn       uint32
 		Pad        uint32
 	}
@@ -544,7 +544,7 @@ type cRedirect struct {
 	Generation uint32
 	Id         uint16
 	FromNode   uint8
-	ToNode     uint8
+	Reserved   uint8
 	Turn       uint32
 	Pad        uint32
 }

@@ -128,8 +128,8 @@ const (
 	RowAllow uint32 = 1
 )
 
-// UDPListeners is how many sockets for datagrams a family has: UDP_LISTENERS of bpf/lib/types.h.
-const UDPListeners = 16
+// UDPListeners is how many sockets for datagrams a family has.
+const UDPListeners = ListenerUDP6 - ListenerUDP4
 
 // The sockets in the map listeners. For datagrams, it is the first one of the family.
 const (

@@ -273,7 +273,7 @@ struct redirect {
 	__u32 generation;   /* slot.generation of the pod */
 	__u16 id;	    /* of the pod, if it is of this node, else 0 */
 	__u8 from_node;	    /* the node has sent the packet itself */
-	__u8 to_node;	    /* the server's address is the node's own */
+	__u8 reserved;
 	__u32 turn;	    /* redirect_turn.turn of the entry of the map redirect_turns that has the key */
 	__u32 pad;
 };
@@ -291,15 +291,16 @@ struct redirect_turn {
  * The sockets in the map listeners. A family has several of them for datagrams, each for some of the clients: one that sends more than
  * the proxy reads fills the queue of its own.
  */
+#define UDP_LISTENERS 16 /* of a family */
+
 enum listener {
 	LISTENER_TCP4 = 0,
 	LISTENER_TCP6 = 1,
-	LISTENER_UDP4 = 2,  /* the first one of IPv4 */
-	LISTENER_UDP6 = 18, /* the first one of IPv6 */
+	LISTENER_UDP4 = 2,			       /* the first one of IPv4 */
+	LISTENER_UDP6 = LISTENER_UDP4 + UDP_LISTENERS, /* the first one of IPv6 */
 };
 
-#define UDP_LISTENERS 16 /* of a family */
-#define LISTENERS 34
+#define LISTENERS (LISTENER_UDP6 + UDP_LISTENERS)
 
 /*
  * The mark of the proxy's sockets, in PROXY_MARK_MASK. The node's translation and kube-proxy use other bits. A pod cannot set it:

@@ -36,7 +36,7 @@ type NodeNetwork struct {
 	TunnelPort   uint16       `json:"tunnelPort,omitempty"`
 	Tunnel       []netip.Addr `json:"tunnel,omitempty"`
 	AgentVersion string       `json:"agentVersion,omitempty"`
-	// Started is when the agent started, by the node's clock; zero in records of former versions.
+	// Started is when the agent started, by the node's clock; zero in records of previous versions.
 	Started time.Time `json:"started,omitzero"`
 
 	Deleting bool    `json:"-"`

@@ -115,7 +115,7 @@ func (d *Datapath) start(ctx context.Context) error {
 	d.pins.set(objects)
 	d.sweeper.set(objects.Sweep)
 	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)
-	if err := d.SweepConnections(ctx); err != nil { // from here on the timer is not a former agent's
+	if err := d.SweepConnections(ctx); err != nil { // from here on the timer is not a previous agent's
 		return errors.Join(err, d.stop())
 	}
 	return nil

@@ -25,7 +25,6 @@ type Redirect struct {
 	Source   netip.Addr // before the node has translated it
 	Endpoint uint16     // ID of the endpoint of this node that it is; 0 for any other
 	FromNode bool       // the node itself has sent the first packet
-	ToNode   bool       // the server has an address of the node itself
 }
 
 // ErrNotRedirected is returned for a connection of which the programs know nothing, or whose endpoint is gone.
@@ -83,7 +82,7 @@ func (r *Redirects) Lookup(protocol uint8, client, server netip.AddrPort) (found
 		if value == (abi.Redirect{}) || value.Id != 0 && m.generation(value.Id) != value.Generation {
 			return ErrNotRedirected
 		}
-		found = Redirect{Source: value.Source.IP(), Endpoint: value.Id, FromNode: value.FromNode != 0, ToNode: value.ToNode != 0}
+		found = Redirect{Source: value.Source.IP(), Endpoint: value.Id, FromNode: value.FromNode != 0}
 		if protocol == unix.IPPROTO_UDP { // a datagram that follows may be on its way
 			return nil
 		}
@@ -103,6 +102,15 @@ func (r *Redirects) EndpointAt(addr netip.Addr) (id uint16, err error) {
 		return nil
 	})
 	return id, err
+}
+
+// AddressGeneration returns a number that changes whenever an address becomes that of an endpoint of this node.
+func (r *Redirects) AddressGeneration() (generation uint32, err error) {
+	err = r.maps.use(func(m *bpfMaps) error {
+		generation = m.generation(uint16(abi.NoEndpoint))
+		return nil
+	})
+	return generation, err
 }
 
 // Version returns the generation of the endpoint's ID, and the revision of its policy.

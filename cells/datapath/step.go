@@ -16,7 +16,7 @@ import (
 
 // Pins is what [Step] needs of the pinned programs.
 type Pins interface {
-	// PrunePins removes programs of former agents. It comes after Restore has replaced those in use.
+	// PrunePins removes programs of previous agents. It comes after Restore has replaced those in use.
 	PrunePins() (removed []string, err error)
 }
 

@@ -48,7 +48,7 @@ type uplinks struct {
 	namespace *os.File
 
 	mu       sync.Mutex      // guards the fields below
-	required map[reason]bool // while the side's reason is not there, programs of a former agent stay: it is not known yet
+	required map[reason]bool // while the side's reason is not there, programs of a previous agent stay: it is not known yet
 	attached map[int]bool
 	refusals map[int]string // by device, so that each is logged once
 }
@@ -72,7 +72,7 @@ func isUplink(l netlink.Link) bool {
 	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && l.Type() != "ifb" && !link.IsHostEnd(l) && !link.IsProxyDevice(l.Attrs().Name)
 }
 
-// resume has the program be required for a reason as a former agent had it, until require says otherwise.
+// resume has the program be required for a reason as a previous agent had it, until require says otherwise.
 func (u *uplinks) resume(why reason) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -57,7 +57,7 @@ func isProgram(id ebpf.ProgramID, name string) bool {
 
 func (h *tcxHook) attach(index int) error {
 	err := h.namespace(func() error {
-		former, err := h.side.openTCX(index)
+		previous, err := h.side.openTCX(index)
 		if err != nil {
 			return err
 		}
@@ -65,9 +65,9 @@ func (h *tcxHook) attach(index int) error {
 		if h.side.last {
 			anchor = link.Tail()
 		}
-		if former != nil {
-			defer former.Close()
-			anchor = link.ReplaceProgram(former)
+		if previous != nil {
+			defer previous.Close()
+			anchor = link.ReplaceProgram(previous)
 		}
 		return link.RawAttachProgram(link.RawAttachProgramOptions{
 			Target: index, Program: h.program.Program, Attach: h.side.tcx, Anchor: anchor,

@@ -17,7 +17,7 @@ type simFault struct {
 	beforeAdd  func(endpointmanager.Service)
 	arrivalDel bool // a DEL has the time of its arrival, and not that of its call
 	datapath   func(gatedStep) endpoint.Step
-	noForget   bool // the kernel keeps the policies of endpoints that a former agent attached
+	noForget   bool // the kernel keeps the policies of endpoints that a previous agent attached
 	liar       bool // the proxy says that it has layer 7 rules, and does not
 }
 

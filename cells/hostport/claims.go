@@ -101,10 +101,10 @@ func (c claim) String() string {
 	return fmt.Sprintf("container %s", c.ep.Spec.Attachment)
 }
 
-// claims are those of all endpoints, and what a former agent has left.
+// claims are those of all endpoints, and what a previous agent has left.
 type claims struct {
 	byAttachment map[endpoint.Attachment]claim
-	former       map[port]netip.AddrPort
+	previous     map[port]netip.AddrPort
 	held         map[endpoint.Attachment][]netip.Addr // of endpoints whose mappings nobody knows
 }
 
@@ -121,7 +121,7 @@ func (c *claims) take(mine claim) error {
 				}
 			}
 		}
-		for taken, to := range c.former {
+		for taken, to := range c.previous {
 			if taken.overlaps(p) {
 				return fault.WithHint(fmt.Errorf("%w: %s is that of an endpoint with address %s, which the agent's start has held", ErrTaken, taken, to.Addr()),
 					"see porin status; porin restore accept ends the hold")
@@ -135,24 +135,24 @@ func (c *claims) take(mine claim) error {
 // restore gives the endpoint the ports that it had.
 func (c *claims) restore(mine claim) {
 	for p, to := range mine.ports {
-		if c.former[p] == to {
-			delete(c.former, p)
+		if c.previous[p] == to {
+			delete(c.previous, p)
 		}
 	}
 	c.byAttachment[mine.ep.Spec.Attachment] = mine
 }
 
-// release takes away what the endpoint has, and what a former agent has left of it.
+// release takes away what the endpoint has, and what a previous agent has left of it.
 func (c *claims) release(ep endpoint.Endpoint) (ports map[port]netip.AddrPort) {
 	a := ep.Spec.Attachment
 	ports = c.byAttachment[a].ports
 	delete(c.byAttachment, a)
 	addrs := append(ep.Addresses.List(), c.held[a]...)
 	delete(c.held, a)
-	for p, to := range c.former {
+	for p, to := range c.previous {
 		for _, addr := range addrs {
 			if to.Addr() == addr {
-				delete(c.former, p)
+				delete(c.previous, p)
 			}
 		}
 	}
@@ -181,10 +181,10 @@ func (c *claims) prune(live []endpoint.Endpoint) (removed []string) {
 			held[addr] = true
 		}
 	}
-	for p, to := range c.former {
+	for p, to := range c.previous {
 		if !held[to.Addr()] {
 			name(p, to)
-			delete(c.former, p)
+			delete(c.previous, p)
 		}
 	}
 	return removed
@@ -192,7 +192,7 @@ func (c *claims) prune(live []endpoint.Endpoint) (removed []string) {
 
 // state is what the table should have: nil for no table. Of lives of one pod that claim a port the latest has it.
 func (c *claims) state() nft.State {
-	if len(c.former) == 0 && len(c.byAttachment) == 0 {
+	if len(c.previous) == 0 && len(c.byAttachment) == 0 {
 		return nil
 	}
 	type target struct {
@@ -215,7 +215,7 @@ func (c *claims) state() nft.State {
 			}
 		}
 	}
-	for p, to := range c.former {
+	for p, to := range c.previous {
 		addElements(s, p, to)
 	}
 	return s

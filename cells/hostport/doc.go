@@ -12,6 +12,6 @@
 // 127.0.0.0/8, for which the pod's host end gets route_localnet. Packets of pods from and to 127.0.0.0/8 are dropped by
 // from_pod, and route_localnet is on no other device. IPv6 has no route_localnet: a port of ::1 leads nowhere.
 //
-// What a former agent has left in the table stays until the endpoints are restored, and then goes, unless it leads to an
+// What a previous agent has left in the table stays until the endpoints are restored, and then goes, unless it leads to an
 // endpoint that the manager holds ([Step.Occupy]).
 package hostport

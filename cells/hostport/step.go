@@ -44,7 +44,7 @@ var (
 // New returns a step that is not started.
 func New(log *slog.Logger) *Step { return &Step{log: log} }
 
-// Start reads what a former agent has left, in the network namespace of the calling thread, where the ports are.
+// Start reads what a previous agent has left, in the network namespace of the calling thread, where the ports are.
 func (s *Step) Start(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,13 +56,13 @@ func (s *Step) Start(context.Context) error {
 		return fmt.Errorf("start host ports: %w", err)
 	}
 	owner := nft.New(namespace, table, s.log)
-	former, err := owner.Read()
+	previous, err := owner.Read()
 	if err != nil && !errors.Is(err, ErrUnsupported) { // then an ADD that asks for a port says so
 		return errors.Join(fmt.Errorf("start host ports: %w", err), owner.Close(), namespace.Close())
 	}
 	s.namespace, s.owner, s.cleaner = namespace, owner, newCleaner(namespace, s.log)
 	s.stale, s.pruned = false, false
-	s.claims = claims{byAttachment: map[endpoint.Attachment]claim{}, former: portsOf(former), held: map[endpoint.Attachment][]netip.Addr{}}
+	s.claims = claims{byAttachment: map[endpoint.Attachment]claim{}, previous: portsOf(previous), held: map[endpoint.Attachment][]netip.Addr{}}
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 }
 
 // Restore implements endpoint.Step. At a start the table is written when all endpoints are restored, by Prune: until then
-// what a former agent has left is right.
+// what a previous agent has left is right.
 func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	if ep.Spec.PortMappings == "" {
 		return nil, nil
@@ -175,9 +175,9 @@ func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, _ endpoint.Delete
 	if s.namespace == nil {
 		return ErrNotStarted
 	}
-	before := len(s.claims.former)
+	before := len(s.claims.previous)
 	released := s.claims.release(ep)
-	if len(released) == 0 && before == len(s.claims.former) && !s.stale {
+	if len(released) == 0 && before == len(s.claims.previous) && !s.stale {
 		return nil
 	}
 	if err := s.write(); err != nil {
@@ -290,7 +290,7 @@ func (s *Step) missingOf(attachment string) ([]string, error) {
 func (s *Step) Ports() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := maps.Clone(s.claims.former)
+	all := maps.Clone(s.claims.previous)
 	for _, c := range s.claims.byAttachment {
 		maps.Copy(all, c.ports)
 	}

@@ -25,7 +25,7 @@ import (
 // TestChoosingStories runs testdata/choosing: an agent of mode multi-pool, with an endpoint manager.
 //
 //	pool NAME BLOCK [NAMESPACE,...] is there from the next start of the agent on, for pods of these namespaces
-//	agent [FLAG...]                 starts it, after the end of the one before, with these settings
+//	agent [FLAG...]                 starts it, after the end of the previous one, with these settings
 //	attach NAME [KEY=VALUE...]      an ADD: of pool, namespace, ip, reserved (who reserved it), token; shows pool and address
 //	detach NAME                     its DEL
 //	broken                          the next ADD fails in the datapath

@@ -186,7 +186,7 @@ func (p *Peers) applyMore(ctx context.Context, networks <-chan cluster.Change[cl
 	}
 }
 
-// useCache has what the store had told a former agent count until it answers.
+// useCache has what the store had told a previous agent count until it answers.
 func (p *Peers) useCache() {
 	networks, origin, asOf := p.cache.Networks()
 	p.storeAway, p.from, p.asOf = true, origin, asOf

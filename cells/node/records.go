@@ -19,7 +19,7 @@ type records struct {
 	// claims are the owners of blocks in conflict, as the store's claims say.
 	claims    map[netip.Prefix]cluster.NodeID
 	lastOrder uint64 // of the record that came last
-	// deleted are the prefixes of nodes of which a former agent knew, and which were deleted before this one has asked.
+	// deleted are the prefixes of nodes of which a previous agent knew, and which were deleted before this one has asked.
 	deleted []netip.Prefix
 }
 
@@ -78,9 +78,9 @@ func (r *records) forgetRemoved() {
 	maps.DeleteFunc(r.byName, func(_ string, known *record) bool { return known.missing && r.removed[known.network.Node.Key] })
 }
 
-// addDeleted remembers what nodes had that were deleted, of those that a former agent knew.
-func (r *records) addDeleted(former []cluster.NodeNetwork) {
-	for _, n := range former {
+// addDeleted remembers what nodes had that were deleted, of those that a previous agent knew.
+func (r *records) addDeleted(previous []cluster.NodeNetwork) {
+	for _, n := range previous {
 		if r.removed[n.Node.Key] {
 			r.deleted = append(r.deleted, prefixesOf(n)...)
 		}

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View] and a [Learner]. It takes an [Enforcer], a [Proxy], a [RemoteSource],
-// [Connections] and a [NameExchange] if there are.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It takes an [Enforcer], a [Proxy], a
+// [RemoteSource], [Connections], a [ConnectionCloser] and a [NameExchange] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),

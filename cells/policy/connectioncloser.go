@@ -108,8 +108,8 @@ func hasMore(now, before numbers) bool {
 	return false
 }
 
-// effectOfNextWrite says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not affected. It
-// expects the turn.
+// effectOfNextWrite says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not
+// affected. It expects the turn.
 func (q *Queue) effectOfNextWrite(from, to netip.Addr, port uint16) ConnectionEffect {
 	isOther := func(value uint32) bool { return value != engine.ValueAllow }
 	return q.effect(from, to, port, func(values []uint32) bool { return !slices.ContainsFunc(values, isOther) })

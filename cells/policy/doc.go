@@ -13,7 +13,7 @@
 //     labels, and so is a change of policies.
 //   - What cannot be written is refused, and what was in force before stays in force. What must not be refused (an endpoint that is
 //     gone, a new address of the node) is tried again, with pauses that grow. Meanwhile status, health, metrics and the endpoint say so.
-//   - After a start nothing is written before all endpoints are restored, and then all at once: what the agent before has written
+//   - After a start nothing is written before all endpoints are restored, and then all at once: what the previous agent has written
 //     stays in force until then. An endpoint that the manager holds keeps its policy, too.
 //   - No row sends a connection to the proxy with rules that it does not have. While the proxy does not answer, only changes wait that need it to.
 //   - Who has asked for a name gets the answer when its addresses are in the datapath. They outlive the agent: the first write after a start has them.
@@ -22,5 +22,5 @@
 //   - Policies outlive the agent and the boot. An agent that cannot read them does not start.
 //
 // The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine (verdicts),
-// dnsname (names and patterns of DNS), names (which addresses names have).
+// dnsname (names and patterns of DNS), names (which addresses names have), policymap (writes rows into BPF maps), oracle (slow evaluator for tests).
 package policy

@@ -16,10 +16,10 @@ type Enforcer interface {
 	// succeeds; after that everything is to be written anew. It returns soon after ctx ends.
 	AcquireLock(ctx context.Context) error
 	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after an error. Until the first call what
-	// former agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
+	// previous agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
 	// of the change. It is called from one goroutine at a time, and the engine does not change during a call.
 	Apply(e *engine.Engine, change *engine.Change, locals map[string]Local) error
-	// Forget removes what the kernel has of an endpoint that a former agent has told of, and that is gone. It may be called during an Apply, and does nothing for an
+	// Forget removes what the kernel has of an endpoint that a previous agent has told of, and that is gone. It may be called during an Apply, and does nothing for an
 	// endpoint that the last Apply was told of.
 	Forget(id uint16) error
 	// Verdict reads what the kernel decides about a connection, by the policies of one of its ends: [engine.ValueDeny], [engine.ValueAllow], or the number of layer 7

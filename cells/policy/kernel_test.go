@@ -31,7 +31,7 @@ type fakeKernel struct {
 	names     uint64                     // of the engine, with revision
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
-	denied    map[uint16]bool            // IDs of endpoints that the engine does not know, and that a former agent has restricted
+	denied    map[uint16]bool            // IDs of endpoints that the engine does not know, and that a previous agent has restricted
 	acquired  int                        // calls of AcquireLock
 	locked    int                        // so many of them fail
 	check     func(engine.Row)           // of each row that is written; may be nil

@@ -221,7 +221,7 @@ func (q *Queue) withhold() {
 	q.view.applied.Withheld = err
 }
 
-// releaseInterval is how long rules that no row has stay with the proxy, and a moment.
+// releaseInterval is the time between two searches for rules that no row names any more. They stay with the proxy until then.
 const releaseInterval = 5 * time.Second
 
 // layer7Round has the proxy get rules that rows deny in the place of, and releases those that no row has any more.

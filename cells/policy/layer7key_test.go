@@ -50,8 +50,8 @@ func TestLayer7NumbersAfterRestart(t *testing.T) {
 	}
 }
 
-// TestStoreKeyOfFormerVersion has a file without a key, as a former agent has made it: it gets one, which stays.
-func TestStoreKeyOfFormerVersion(t *testing.T) {
+// TestStoreKeyOfPreviousVersion has a file without a key, as a previous agent has made it: it gets one, which stays.
+func TestStoreKeyOfPreviousVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policies.db")
 	db, err := storeKind.Open(path)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// NameClasses tells a proxy which class to write for an address outside of the cluster that a name gets while no agent runs: the one with the blocks of the address's class, and
-// with that class's rules and those that match the name. When there is none, only an agent can make it.
+// NameClasses tells a proxy which class to write for an address outside of the cluster that a name gets while no agent runs: the one with the blocks of the
+// address's class, and with that class's rules and those that match the name. When there is none, only an agent can make it.
 type NameClasses struct {
 	// Revision is the datapath's: with another one the numbers of classes may mean something else.
 	Revision uint32      `json:"revision"`
@@ -36,11 +36,11 @@ type NameClass struct {
 
 // NameExchange connects the agent with a proxy that learns names while no agent is there.
 type NameExchange interface {
-	// ImportNames gives what a proxy has learned until then to [Names.Replay]. It is called after [Enforcer.AcquireLock], and before the first write of policies. It returns
-	// soon after ctx ends.
+	// ImportNames gives what a proxy has learned until then to [Names.Import]. It is called after [Enforcer.AcquireLock], and before the first write of
+	// policies. It returns soon after ctx ends.
 	ImportNames(ctx context.Context)
-	// PublishClasses tells a proxy the classes of a revision, before the datapath has that. The classes of the revision inForce are still needed, those of others are not. It
-	// is called from one goroutine at a time, and policies wait for it.
+	// PublishClasses tells a proxy the classes of a revision, before the datapath has that. The classes of the revision inForce are still needed, those of
+	// others are not. It is called from one goroutine at a time, and policies wait for it.
 	PublishClasses(c NameClasses, inForce uint32)
 }
 
@@ -69,8 +69,8 @@ func (q *Queue) ExchangeNamesWith(x NameExchange) {
 
 // What [nameSets] looks at: more rules have no classes reserved anyway.
 const (
-	maxNameSetRules = 256
-	maxNameSetPairs = 32 // patterns of which each two are looked at
+	maxNameSetRules    = 256
+	maxNameSetPatterns = 32 // patterns that are compared in pairs
 )
 
 // nameSets returns the sets of rules that match one name together, for names that rules stand for: see [engine.Config].
@@ -90,7 +90,7 @@ func nameSets(rules []model.DNSRule) (sets [][]int) {
 			patterns = append(patterns, text)
 		}
 	}
-	patterns = patterns[:min(len(patterns), maxNameSetPairs)]
+	patterns = patterns[:min(len(patterns), maxNameSetPatterns)]
 	for i, x := range patterns {
 		for _, y := range patterns[i+1:] {
 			names = append(names, common(x, y)...)

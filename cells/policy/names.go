@@ -70,18 +70,18 @@ type Names struct {
 
 	saving sync.Mutex // held while the file is written
 	// saving guards the fields below.
-	loaded   bool
-	live     map[uint16]bool // endpoints that are there at the start
-	replayed []names.Lookup  // what waits until these are known
-	revision uint64          // of known, with what was replayed
-	anew     bool            // the datapath may have addresses from a proxy that nobody wants
+	loaded       bool
+	live         map[uint16]bool // endpoints that are there at the start
+	pending      []names.Lookup  // what waits until these are known
+	revision     uint64          // of known, with what was imported
+	needsRewrite bool            // the datapath may have addresses from a proxy that nobody wants
 
 	// Of who has the view's turn.
-	selections map[model.DNSRule]*names.Selection
-	rules      map[*names.Selection]model.DNSRule
-	told       map[model.DNSRule]map[netip.Addr]struct{} // what the engine has
-	count      map[netip.Addr]int                        // of the rules in told that have an address
-	taken      uint64                                    // the revision of known
+	selections    map[model.DNSRule]*names.Selection
+	rules         map[*names.Selection]model.DNSRule
+	inEngine      map[model.DNSRule]map[netip.Addr]struct{} // what the engine has
+	count         map[netip.Addr]int                        // of the rules in told that have an address
+	takenRevision uint64                                    // the revision of known
 
 	learning keylock.Locks[uint16] // by endpoint
 
@@ -96,7 +96,7 @@ var _ Learner = (*Names)(nil)
 func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	n := &Names{
 		log: log, room: maxDomainAddresses, changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
-		told: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
+		inEngine: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
 	}
 	if cfg.Dir != "" {
 		n.path = filepath.Join(cfg.Dir, namesFile)
@@ -167,7 +167,7 @@ func (n *Names) checkRoom(name string, addresses []dnsname.Address) error {
 		return nil
 	}
 	for _, a := range addresses {
-		if len(n.leftOut[a.Addr.Unmap()]) > 0 {
+		if len(n.leftOut[names.Normalize(a.Addr)]) > 0 {
 			return fmt.Errorf("learn %s: %w", name, errNamesFull)
 		}
 	}
@@ -198,7 +198,7 @@ func (n *Names) round(context.Context) error {
 	return n.save()
 }
 
-// load adds what an agent before has learned for the endpoints, and a proxy meanwhile. What cannot be read is lost: pods have to ask again.
+// load adds what a previous agent has learned for the endpoints, and a proxy meanwhile. What cannot be read is lost: pods have to ask again.
 func (n *Names) load(live []endpoint.Endpoint) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
@@ -215,8 +215,8 @@ func (n *Names) load(live []endpoint.Endpoint) {
 			n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
 		}
 	}
-	n.restore(n.replayed, n.live)
-	n.replayed = nil
+	n.restore(n.pending, n.live)
+	n.pending = nil
 }
 
 // save does nothing before load: the file has what is to be loaded.
@@ -241,10 +241,10 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 			continue
 		}
 		s := n.known.Select(compiled)
-		n.selections[rule], n.rules[s], n.told[rule] = s, rule, map[netip.Addr]struct{}{}
+		n.selections[rule], n.rules[s], n.inEngine[rule] = s, rule, map[netip.Addr]struct{}{}
 	}
 	taken, revision := n.known.Take()
-	n.taken = revision
+	n.takenRevision = revision
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	changes := map[model.DNSRule]*engine.DomainChange{}
@@ -276,7 +276,7 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 		}
 		delete(n.leftOut, addr)
 		for rule := range rules {
-			n.told[rule][addr] = struct{}{}
+			n.inEngine[rule][addr] = struct{}{}
 			n.count[addr]++
 			of(rule).Add = append(of(rule).Add, addr)
 		}
@@ -304,10 +304,10 @@ func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
 			delete(n.leftOut, addr)
 		}
 	}
-	if _, ok := n.told[rule][addr]; !ok {
+	if _, ok := n.inEngine[rule][addr]; !ok {
 		return false
 	}
-	delete(n.told[rule], addr)
+	delete(n.inEngine[rule], addr)
 	if n.count[addr]--; n.count[addr] == 0 {
 		delete(n.count, addr)
 	}
@@ -324,7 +324,7 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 			continue
 		}
 		s.Close()
-		for addr := range n.told[rule] {
+		for addr := range n.inEngine[rule] {
 			n.drop(rule, addr)
 		}
 		for addr := range n.leftOut {
@@ -332,14 +332,14 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 		}
 		delete(n.selections, rule)
 		delete(n.rules, s)
-		delete(n.told, rule)
+		delete(n.inEngine, rule)
 	}
 	n.hasRoom.Store(len(n.leftOut) == 0)
 	return len(n.leftOut) > 0 && len(n.count) < n.room
 }
 
 // confirm says that what was followed is in the datapath. It expects the turn.
-func (n *Names) confirm() { n.known.Confirm(n.taken) }
+func (n *Names) confirm() { n.known.Confirm(n.takenRevision) }
 
 // leftOutCount returns how many addresses there is no room for.
 func (n *Names) leftOutCount() int {

@@ -102,7 +102,7 @@ func TestLearn(t *testing.T) {
 	if err := n.policies.Delete(t.Context(), namesID); err != nil {
 		t.Fatal(err)
 	}
-	if len(n.queue.names.selections)+len(n.queue.names.told)+len(n.queue.names.count) > 0 {
+	if len(n.queue.names.selections)+len(n.queue.names.inEngine)+len(n.queue.names.count) > 0 {
 		t.Error("names are selected for no policy")
 	}
 	n.put(t, webTo("again", "www.example"))
@@ -289,7 +289,7 @@ func TestNamesExpire(t *testing.T) {
 	})
 }
 
-// TestNamesOutliveAgent: the first write of an agent has what the one before has learned for endpoints that are still there.
+// TestNamesOutliveAgent: the first write of an agent has what the previous one has learned for endpoints that are still there.
 func TestNamesOutliveAgent(t *testing.T) {
 	dir := t.TempDir()
 	start := func(kernel *fakeKernel) *node {

@@ -43,7 +43,7 @@ func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
 }
 
 // Detach returns when the datapath knows nothing of the endpoint any more, so that its addresses may be another's. Before everything is
-// restored the datapath is as the agent before has left it.
+// restored the datapath is as the previous agent has left it.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
 	gone := removeEndpoint(keyOf(ep.Spec.Attachment))
 	if !s.queue.isOpen() {
@@ -52,7 +52,7 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.Dele
 		return err
 	}
 	s.queue.names.forget(ep.ID)
-	return s.queue.enforcer.Forget(ep.ID) // which the queue does not know of when a former agent attached it
+	return s.queue.enforcer.Forget(ep.ID) // which the queue does not know of when a previous agent attached it
 }
 
 // Restore collects the endpoint: [Step.Prune] has all of them written at once. Later, it is a repair.

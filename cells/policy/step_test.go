@@ -134,7 +134,7 @@ func TestPruneWritesOnce(t *testing.T) {
 	})
 }
 
-// TestPruneFails: the agent serves, with what the agent before has written in force, and lets no new pod in until the kernel takes it.
+// TestPruneFails: the agent serves, with what the previous agent has written in force, and lets no new pod in until the kernel takes it.
 func TestPruneFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, "", newFakeKernel())
@@ -237,7 +237,7 @@ func TestOccupyWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestDetachForgets: an endpoint that a former agent attached, and that goes before the first write, leaves nothing in the kernel.
+// TestDetachForgets: an endpoint that a previous agent attached, and that goes before the first write, leaves nothing in the kernel.
 func TestDetachForgets(t *testing.T) {
 	n := startNode(t, "", newFakeKernel())
 	if err := n.step.Detach(t.Context(), pod(7, "web"), endpoint.DeleteConfig{}); err != nil {

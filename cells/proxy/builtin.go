@@ -19,26 +19,26 @@ import (
 
 // BuiltIn is the [Listener] for HTTP and DNS within this process.
 type BuiltIn struct {
-	kernel   Kernel
-	redirect *redirect.Redirect // for connections to servers
-	log      *slog.Logger
-	rules    rulesByNumber
-	sessions sessions
-	memory   *memory
-	dns      *dnsproxy.Handler
-	udp      *redirect.UDPLoop // queries and their answers
-	decided  decidedQueries
-	meters   *meters
-	changed  chan struct{} // has a token when open connections are to be decided about anew
-	served   sync.WaitGroup
-	reading  sync.WaitGroup // who accepts connections
-	admitted sync.WaitGroup // connections that were accepted, until they are sessions or refused
-	drain    time.Duration  // how long requests that are being served may take when it stops
+	kernel    Kernel
+	redirect  *redirect.Redirect // for connections to servers
+	log       *slog.Logger
+	rules     rulesByNumber
+	sessions  sessions
+	memory    *memory
+	dns       *dnsproxy.Handler
+	udp       *redirect.UDPLoop // queries and their answers
+	decided   decidedQueries
+	meters    *meters
+	changed   chan struct{}  // has a token when open connections are to be decided about anew
+	serving   sync.WaitGroup // of connections and loops
+	accepting sync.WaitGroup // of loops that accept connections
+	admitting sync.WaitGroup // connections that were accepted, until they are sessions or refused
+	drain     time.Duration  // how long requests that are being served may take when it stops
 
-	mu      sync.Mutex      // guards the fields below
-	stopped context.Context // ends with Stop; nil before Serve
-	stop    context.CancelFunc
-	until   time.Time // the end of what may be served after Drain; zero: it was not called
+	mu       sync.Mutex      // guards the fields below
+	stopped  context.Context // ends with Stop; nil before Serve
+	stop     context.CancelFunc
+	drainEnd time.Time // the end of what may be served after Drain; zero: it was not called
 }
 
 var (
@@ -121,7 +121,7 @@ func (b *BuiltIn) Serve(l *redirect.Listeners) error {
 	}
 	for _, listener := range []*net.TCPListener{l.TCP4, l.TCP6} {
 		if listener != nil {
-			b.reading.Go(func() { b.accept(stopped, listener) })
+			b.accepting.Go(func() { b.accept(stopped, listener) })
 		}
 	}
 	return nil
@@ -135,7 +135,7 @@ func (b *BuiltIn) begin() context.Context {
 		b.stopped, b.stop = context.WithCancel(context.Background())
 		b.sessions.start()
 		stopped := b.stopped
-		b.served.Go(func() { b.followChanges(stopped) })
+		b.serving.Go(func() { b.followChanges(stopped) })
 	}
 	return b.stopped
 }
@@ -155,7 +155,7 @@ func (b *BuiltIn) followChanges(stopped context.Context) {
 func (b *BuiltIn) Drain(ctx context.Context) {
 	b.mu.Lock()
 	serves := b.stop != nil
-	b.until = time.Now().Add(b.drain)
+	b.drainEnd = time.Now().Add(b.drain)
 	b.mu.Unlock()
 	if !serves {
 		return
@@ -169,7 +169,7 @@ func (b *BuiltIn) Drain(ctx context.Context) {
 		return
 	}
 	b.mu.Lock()
-	b.until = time.Now()
+	b.drainEnd = time.Now()
 	b.mu.Unlock()
 	cut, err := finish(ctx, list)
 	b.log.Info("connections were drained", "ended", len(list)-cut, "cut", cut)
@@ -184,30 +184,46 @@ const afterDrain = 2 * time.Second
 // Stop implements [Listener]: requests have as long as [Config.DrainTimeout] says, or as is left of it after Drain.
 func (b *BuiltIn) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	stop, until := b.stop, b.until
-	b.stopped, b.stop, b.until = nil, nil, time.Time{}
+	stop, drainEnd := b.stop, b.drainEnd
+	b.stopped, b.stop, b.drainEnd = nil, nil, time.Time{}
 	b.mu.Unlock()
 	if stop == nil {
 		return nil
 	}
-	within, queries := b.drain, min(b.drain, queryTimeout)
-	if !until.IsZero() {
-		within = min(b.drain, max(time.Until(until), afterDrain))
-		queries = min(queries, within)
-	}
-	b.reading.Wait()
-	b.admitted.Wait()
+	requests, queries := b.stopTimes(drainEnd)
+	b.accepting.Wait()
+	b.admitting.Wait()
 	began := time.Now()
 	if n := b.sessions.count(); n > 0 {
-		b.log.Info("connections are drained, and new ones wait for the next proxy", "connections", n, "timeout", within)
+		b.log.Info("connections are drained, and new ones wait for the next proxy", "connections", n, "timeout", requests)
 	}
-	cut, err := b.sessions.stop(ctx, within)
+	cut, err := b.sessions.stop(ctx, requests)
 	if cut > 0 {
 		b.log.Info("connections were cut", "cut", cut)
 	}
-	if !until.IsZero() {
+	if !drainEnd.IsZero() {
 		queries -= time.Since(began)
 	}
+	b.waitForQueries(queries, stop)
+	b.serving.Wait()
+	return errors.Join(err, b.udp.Close())
+}
+
+// stopQueries is how long Stop waits for answers to queries.
+const stopQueries = 5 * time.Second
+
+// stopTimes returns how long requests and queries may take during Stop. drainEnd is zero without Drain.
+func (b *BuiltIn) stopTimes(drainEnd time.Time) (requests, queries time.Duration) {
+	requests, queries = b.drain, min(b.drain, stopQueries)
+	if !drainEnd.IsZero() {
+		requests = min(b.drain, max(time.Until(drainEnd), afterDrain))
+		queries = min(queries, requests)
+	}
+	return requests, queries
+}
+
+// waitForQueries waits for answers to queries, and then calls stop: queries that have no answer yet get none.
+func (b *BuiltIn) waitForQueries(within time.Duration, stop func()) {
 	answered := make(chan struct{})
 	go func() {
 		b.dns.Wait()
@@ -215,16 +231,11 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	}()
 	select {
 	case <-answered:
-	case <-time.After(queries):
+	case <-time.After(within):
 	}
-	stop() // queries that have no answer yet get none
+	stop()
 	<-answered
-	b.served.Wait()
-	return errors.Join(err, b.udp.Close())
 }
-
-// queryTimeout is how long queries may take when the proxy stops, after all else has ended.
-const queryTimeout = 5 * time.Second
 
 // acceptPause is the time after an error that passes, as when there are too many open files.
 const acceptPause = 50 * time.Millisecond
@@ -245,15 +256,15 @@ func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
 			continue
 		}
 		b.meters.accept()
-		b.admitted.Add(1)
-		b.served.Go(func() { b.serveConn(conn) })
+		b.admitting.Add(1)
+		b.serving.Go(func() { b.serveConn(conn) })
 	}
 }
 
 // serveConn serves one connection to its end.
 func (b *BuiltIn) serveConn(conn *net.TCPConn) {
 	s, serve, err := b.open(conn)
-	b.admitted.Done()
+	b.admitting.Done()
 	if err != nil {
 		b.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
 		b.meters.refuse(err)

@@ -25,10 +25,10 @@ type connection struct {
 	server   netip.AddrPort
 	receiver uint16 // ID of the endpoint of this node that the server is; 0 for any other
 
-	mu       sync.Mutex // guards the fields below
-	versions [2]version // of opener and receiver when decided was read; zero for an end that is no endpoint of this node
-	decided  *decision  // nil before the first one
-	placed   uint32     // the generation of addresses when receiver was read: see [Kernel.Version]
+	mu                sync.Mutex // guards the fields below
+	versions          [2]version // of opener and receiver when decided was read; zero for an end that is no endpoint of this node
+	decided           *decision  // nil before the first one
+	addressGeneration uint32     // when receiver was read: see [Kernel.AddressGeneration]
 }
 
 // decision has the rules for a connection, nil where an end has none.
@@ -59,7 +59,7 @@ func identify(kernel Kernel, rules *rulesByNumber, protocol model.Protocol, clie
 	if err != nil {
 		return nil, err
 	}
-	placed, _, err := kernel.Version(0)
+	addressGeneration, err := kernel.AddressGeneration()
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func identify(kernel Kernel, rules *rulesByNumber, protocol model.Protocol, clie
 		return nil, err
 	}
 	return &connection{
-		kernel: kernel, rules: rules, protocol: protocol, opener: opener, client: client, server: server, receiver: receiver, placed: placed,
+		kernel: kernel, rules: rules, protocol: protocol, opener: opener, client: client, server: server, receiver: receiver, addressGeneration: addressGeneration,
 	}, nil
 }
 
@@ -118,8 +118,8 @@ func (c *connection) checkReceiver() error {
 	if c.receiver != 0 {
 		return nil
 	}
-	placed, _, err := c.kernel.Version(0)
-	if err != nil || placed == c.placed {
+	addressGeneration, err := c.kernel.AddressGeneration()
+	if err != nil || addressGeneration == c.addressGeneration {
 		return err
 	}
 	id, err := c.kernel.EndpointAt(c.server.Addr())
@@ -129,7 +129,7 @@ func (c *connection) checkReceiver() error {
 	if id != 0 {
 		return fmt.Errorf("%w: endpoint %d has got the server's address", errDenied, id)
 	}
-	c.placed = placed
+	c.addressGeneration = addressGeneration
 	return nil
 }
 

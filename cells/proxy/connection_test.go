@@ -13,12 +13,13 @@ import (
 // rowKernel has verdicts by direction and endpoint.
 type rowKernel struct {
 	fakeKernel
-	opener    Opener
-	openerErr error
-	endpoints map[netip.Addr]uint16
-	verdicts  map[model.Direction]map[uint16]uint32
-	versions  map[uint16]version
-	questions []policy.Question
+	opener            Opener
+	openerErr         error
+	endpoints         map[netip.Addr]uint16
+	verdicts          map[model.Direction]map[uint16]uint32
+	versions          map[uint16]version
+	addressGeneration uint32
+	questions         []policy.Question
 }
 
 func (k *rowKernel) Opener(model.Protocol, netip.AddrPort, netip.AddrPort) (Opener, error) {
@@ -36,6 +37,8 @@ func (k *rowKernel) Version(id uint16) (generation, revision uint32, err error) 
 	v := k.versions[id]
 	return v.generation, v.revision, nil
 }
+
+func (k *rowKernel) AddressGeneration() (uint32, error) { return k.addressGeneration, nil }
 
 const clientID, serverID = 1, 2
 
@@ -105,14 +108,14 @@ func TestDecideServerComesLater(t *testing.T) {
 	k, rules := newRowKernel(), newRules(t, 5, 6)
 	delete(k.endpoints, serverAddr.Addr())
 	c := newConnection(t, k, rules)
-	for placed := range uint32(2) { // other endpoints get addresses
-		k.versions[0] = version{generation: placed}
+	for generation := range uint32(2) { // other endpoints get addresses
+		k.addressGeneration = generation
 		if d, err := c.decide(); err != nil || d.egress == nil || d.ingress != nil {
 			t.Fatalf("before the endpoint is there: %+v, %v", d, err)
 		}
 	}
 	k.endpoints[serverAddr.Addr()] = serverID
-	k.versions[0] = version{generation: 2}
+	k.addressGeneration = 2
 	if d, err := c.decide(); !errors.Is(err, errDenied) {
 		t.Errorf("the server is an endpoint with rules of its own: %+v, %v; want errDenied", d, err)
 	}

@@ -25,12 +25,13 @@
 // Its packages:
 //
 //   - redirect: the way of packets into the proxy, its sockets, and connections to servers
-//   - httpproxy, http2proxy: the protocols, and rules for HTTP; bufconn and watchdog are what both have of a connection
+//   - httpproxy, http2proxy: the protocols, and rules for HTTP; bufconn (buffers and memory of a connection), watchdog (periodic check of a session)
 //   - dnsproxy: the protocol; what names have is package policy/names
 //   - quota: what each endpoint may have of all that there is room for
 //   - mapkernel: the [Kernel] of the datapath's maps
 //   - established: closes connections that are open when rules for them come
-//   - control: connects an agent with a proxy in a process of its own, which has offline learn names while no agent is there
+//   - control: the connection between an agent and porin-proxy, and the takeover by the next porin-proxy
+//   - offline: learns names in porin-proxy while no agent runs; the journal
 //   - proxytest: what tests of the protocols have in common
 //
 // [Step] is the part in an endpoint's life; what the proxy needs of the datapath is [Kernel]. Another listener takes the place of the built-in one with [ModuleWith].

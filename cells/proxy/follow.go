@@ -40,7 +40,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// removeUnused removes the way into the proxy when there was no rule and no connection since the last round. What a former agent has
+// removeUnused removes the way into the proxy when there was no rule and no connection since the last round. What a previous agent has
 // left is removed, too: rules that were kept are prepared before the first round.
 func (p *Proxy) removeUnused(context.Context) error {
 	p.mu.Lock()

@@ -52,6 +52,7 @@ func (k *fakeKernel) Opener(model.Protocol, netip.AddrPort, netip.AddrPort) (Ope
 func (k *fakeKernel) EndpointAt(netip.Addr) (uint16, error)   { return 0, nil }
 func (k *fakeKernel) Verdict(policy.Question) (uint32, error) { return 0, nil }
 func (k *fakeKernel) Version(uint16) (uint32, uint32, error)  { return 0, 0, nil }
+func (k *fakeKernel) AddressGeneration() (uint32, error)      { return 0, nil }
 
 // world is a proxy in a namespace of its own.
 type world struct {
@@ -157,7 +158,7 @@ func TestRemoveUnused(t *testing.T) {
 	}
 }
 
-// What a former agent has left is removed when there are no rules.
+// What a previous agent has left is removed when there are no rules.
 func TestRemoveUnusedAfterStart(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.prepare())
@@ -168,7 +169,7 @@ func TestRemoveUnusedAfterStart(t *testing.T) {
 	w.start()
 	w.rounds(2)
 	if w.isThere() {
-		t.Error("the former agent's way is there")
+		t.Error("the previous agent's way is there")
 	}
 }
 

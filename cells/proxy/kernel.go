@@ -20,8 +20,10 @@ type Kernel interface {
 	// Verdict returns what the row says that decides about a connection: see [policy.Enforcer].
 	Verdict(q policy.Question) (uint32, error)
 	// Version returns the generation of an endpoint's ID, which changes when another endpoint gets the ID, and the revision of the endpoint's policies, which changes
-	// whenever a verdict may. 0 is the ID of no endpoint: its generation changes when an address has become that of an endpoint of this node.
+	// whenever a verdict may.
 	Version(id uint16) (generation, revision uint32, err error)
+	// AddressGeneration returns a number that changes whenever an address becomes that of an endpoint of this node.
+	AddressGeneration() (uint32, error)
 }
 
 // Opener is who has opened a connection.
@@ -29,7 +31,6 @@ type Opener struct {
 	Source   netip.Addr // before the node has translated it
 	Endpoint uint16     // ID of the endpoint of this node that it is; 0 for any other
 	FromNode bool       // the node itself has sent it
-	ToNode   bool       // the server has an address of the node itself
 }
 
 // ErrNoOpener is returned for a connection that was not redirected, or that is older than its endpoint.

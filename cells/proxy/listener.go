@@ -17,7 +17,7 @@ type Listener interface {
 	// The rules come before the first sockets. Prepare returns when they are acknowledged: only then rows have their numbers.
 	policy.Proxy
 	EndpointCloser
-	// Serve has it accept from the sockets, instead of former ones. It does not block: connections wait in the sockets. The proxy closes them when they are not needed any
+	// Serve has it accept from the sockets, instead of previous ones. It does not block: connections wait in the sockets. The proxy closes them when they are not needed any
 	// more, and before Stop; copies, as for another process ([redirect.Listeners.Sockets]), are the listener's to close. After an error it uses none of them.
 	Serve(sockets *redirect.Listeners) error
 	// Stop lets requests that are being served end, within ctx and for as long as the listener lets them, and ends all connections.

@@ -48,7 +48,11 @@ func New(r *redirect.Redirect, listener Listener, log *slog.Logger) *Proxy {
 	}
 }
 
-// Start has Prepare open the way into the proxy. It is one of the network namespace of the thread that calls Prepare first.
+// OnListeners has f told of the listening sockets whenever the way into the proxy is opened, and of nil when it is removed. It is called before Start.
+// f must not call the proxy.
+func (p *Proxy) OnListeners(f func(*redirect.Listeners)) { p.opened = f }
+
+// Start allows Prepare to open the way into the proxy, in the network namespace of the thread that calls Prepare first.
 func (p *Proxy) Start(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,6 +155,9 @@ func (p *Proxy) Release(numbers []uint32) {
 	p.use.release(numbers)
 	p.listener.Release(numbers)
 }
+
+// Repair has the way into the proxy be as it should, such as after an agent has made its maps anew. It does nothing unless the way is open.
+func (p *Proxy) Repair() error { return p.redirect.Repair() }
 
 // Healthy implements [policy.Proxy].
 func (p *Proxy) Healthy() error { return p.Status().Err }

@@ -34,7 +34,8 @@ type sessions struct {
 	closed   bool
 }
 
-// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect anew might not have sent one.
+// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect anew might not
+// have sent one.
 const drainSoon = time.Second
 
 // add returns an error when no further session may begin.
@@ -104,7 +105,7 @@ func wait(ctx context.Context, list []*session) error {
 	return nil
 }
 
-// startDrain has all sessions drained, and soon those that begin. It returns the former ones.
+// startDrain has all sessions drained, and soon those that begin. It returns those that began before.
 func (x *sessions) startDrain() []*session {
 	x.mu.Lock()
 	x.draining = true

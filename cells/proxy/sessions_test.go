@@ -36,8 +36,8 @@ func TestSessionsLimit(t *testing.T) {
 	}
 }
 
-// TestSessionsShare has many endpoints open all they may: some is free for another one.
-func TestSessionsShare(t *testing.T) {
+// TestSessionsQuota has many endpoints open all they may: some is free for another one.
+func TestSessionsQuota(t *testing.T) {
 	var x sessions
 	for endpoint := range uint16(50) {
 		for x.add(newSession(endpoint+1)) == nil {

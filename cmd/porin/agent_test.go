@@ -219,7 +219,7 @@ func (a *fakeAgent) endpointByRef(r *http.Request) (int, error) {
 	}
 	i := slices.IndexFunc(a.endpoints, func(ep v1.Endpoint) bool {
 		return slices.Contains([]string{
-			strconv.Itoa(int(ep.ID)), "ipv4:" + ep.Addresses.IPv4.String(), "pod-name:" + podName(ep.Pod),
+			strconv.Itoa(int(ep.ID)), "ipv4:" + ep.Addresses.IPv4.String(), "pod-name:" + podName(ep.Pod), "cni-attachment-id:" + ep.ContainerID + ":" + ep.IfName,
 		}, ref)
 	})
 	if _, err := strconv.Atoi(ref); err != nil && !strings.Contains(ref, ":") {

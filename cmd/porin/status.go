@@ -121,8 +121,8 @@ func proxyLine(p v1.ProxyStatus) string {
 	if p.Connected {
 		line += fmt.Sprintf("; porin-proxy %s, pid %d", p.Version, p.PID)
 	}
-	if p.Former > 0 {
-		line += fmt.Sprintf(", and %d former whose requests have not ended", p.Former)
+	if p.Previous > 0 {
+		line += fmt.Sprintf(", and %d previous whose requests have not ended", p.Previous)
 	}
 	if p.Error != "" {
 		line += "; it is NOT as it should be: " + p.Error

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	BPFRoot    string
 	Logging    settings.Logging
-	Control    control.Config
+	Control    control.ServerConfig
 	Metrics    metrics.Config
 	Supervisor supervisor.Config
 }
@@ -26,7 +26,7 @@ type Config struct {
 // DefaultConfig is what the proxy runs with by default.
 func DefaultConfig() Config {
 	return Config{
-		BPFRoot: datapath.DefaultConfig().BPFRoot, Logging: settings.DefaultLogging(), Control: control.DefaultConfig(), Metrics: metrics.DefaultConfig(),
+		BPFRoot: datapath.DefaultConfig().BPFRoot, Logging: settings.DefaultLogging(), Control: control.DefaultServerConfig(), Metrics: metrics.DefaultConfig(),
 		Supervisor: supervisor.DefaultConfig(),
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 const usage = `porin-proxy applies the HTTP and DNS rules of this node's policies, for an agent with --proxy-mode external.
 
-One that starts while another one serves the same socket takes its place: connections wait for neither, and the former one ends when its
+One that starts while another one serves the same socket takes its place: connections wait for neither, and the previous one ends when its
 requests have, at the latest after its --drain-timeout.
 
 Usage:

@@ -85,7 +85,7 @@ func (p *pinger) request() []byte {
 	msg = binary.BigEndian.AppendUint16(msg, p.seq)
 	msg = append(msg, "porin...porin...porin..."...)
 	if p.to.Is4() { // the kernel does it for ICMPv6
-		binary.BigEndian.PutUint16(msg[2:], checksum(msg))
+		binary.BigEndian.PutUint16(msg[2:], Checksum(msg))
 	}
 	return msg
 }
@@ -101,8 +101,8 @@ func (p *pinger) isReply(packet []byte) bool {
 	return len(packet) >= 8 && packet[0] == want && binary.BigEndian.Uint16(packet[4:]) == p.id
 }
 
-// checksum is the Internet checksum (RFC 1071) of an even number of bytes.
-func checksum(b []byte) uint16 {
+// Checksum returns the Internet checksum (RFC 1071) of an even number of bytes.
+func Checksum(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) >= 2; b = b[2:] {
 		sum += uint32(binary.BigEndian.Uint16(b))

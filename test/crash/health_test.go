@@ -31,7 +31,7 @@ func agentHealthStart(s *scene) operation {
 	}
 }
 
-// agentHealthRestart: an agent takes over the endpoint of the one before.
+// agentHealthRestart: an agent takes over the endpoint of the previous one.
 func agentHealthRestart(s *scene) operation {
 	return operation{
 		victim:  s.agents,
@@ -41,7 +41,7 @@ func agentHealthRestart(s *scene) operation {
 	}
 }
 
-// agentHealthOff: an agent that is to have no health endpoint removes that of the one before.
+// agentHealthOff: an agent that is to have no health endpoint removes that of the previous one.
 func agentHealthOff(s *scene) operation {
 	return operation{
 		victim:  s.agents,

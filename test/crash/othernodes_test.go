@@ -52,7 +52,7 @@ func otherNodeComes(routing string) func(*scene) operation {
 	}
 }
 
-// otherNodeDeleted: killed wherever, the next agent has nothing of the node. The one that is killed knows the node from a former agent, too.
+// otherNodeDeleted: killed wherever, the next agent has nothing of the node. The one that is killed knows the node from a previous agent, too.
 func otherNodeDeleted(routing string) func(*scene) operation {
 	return func(s *scene) operation {
 		other := newOtherNode(s, routing)

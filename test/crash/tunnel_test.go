@@ -28,7 +28,7 @@ func agentTunnelStart(s *scene) operation {
 	}
 }
 
-// agentTunnelRestart: an agent takes over the tunnel of the one before.
+// agentTunnelRestart: an agent takes over the tunnel of the previous one.
 func agentTunnelRestart(s *scene) operation {
 	return s.keepsTunnel(vxlan)
 }

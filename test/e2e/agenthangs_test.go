@@ -12,8 +12,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestExternalProxyAgentSuspended asks for a name while the agent is suspended, and gets the answer, as another pod has asked before and the datapath has the address. What is passed on
-// meanwhile the agent learns when it goes on, and the next one when it is killed: the address stays in force when the other pod has gone.
+// TestExternalProxyAgentSuspended asks for a name while the agent is suspended, and gets the answer, as another pod has asked before and the datapath has the
+// address. What is passed on meanwhile the agent learns when it goes on, and the next one when it is killed: the address stays in force when the other pod has
+// gone.
 func TestExternalProxyAgentSuspended(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *rig){
 		"goes on": func(_ *testing.T, r *rig) { r.signal(unix.SIGCONT) },

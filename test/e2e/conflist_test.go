@@ -56,7 +56,7 @@ func TestConflistReplaced(t *testing.T) {
 	node := testutil.NewNode(t)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "05-porin.conflist")
-	if err := os.WriteFile(path, []byte("of a former version"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("of a previous version"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := rigOn(t, node, "--cni-conf-path="+path)

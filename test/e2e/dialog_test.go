@@ -141,6 +141,7 @@ func openDialog(from *testutil.Namespace, protocol string, port uint16, to netip
 	return c, err
 }
 
+// sharePort lets one port have connections to several servers.
 func sharePort(_, _ string, socket syscall.RawConn) (err error) {
 	controlErr := socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 	return errors.Join(controlErr, err)

@@ -8,21 +8,12 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/testutil"
 )
 
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for ; len(b) > 1; b = b[2:] {
-		sum += uint32(b[0])<<8 | uint32(b[1])
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
-}
-
-// TestDNSForgedErrors has a pod send ICMP errors about the queries of another one, which the proxy has sent, for all ports that they may have. Nobody but the server and the way to it
-// may end a query.
+// TestDNSForgedErrors has a pod send ICMP errors about the queries of another one, which the proxy has sent, for all ports that they may have. Nobody but the
+// server and the way to it may end a query.
 func TestDNSForgedErrors(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -72,12 +63,12 @@ func TestDNSForgedErrors(t *testing.T) {
 				binary.BigEndian.PutUint16(ip[2:], 60)
 				copy(ip[12:], n.a.ipv4.AsSlice())
 				copy(ip[16:], n.d.ipv4.AsSlice())
-				binary.BigEndian.PutUint16(ip[10:], checksum(ip))
+				binary.BigEndian.PutUint16(ip[10:], testutil.Checksum(ip))
 				udp := m[28:]
 				binary.BigEndian.PutUint16(udp, uint16(port))
 				binary.BigEndian.PutUint16(udp[2:], dnsPort)
 				binary.BigEndian.PutUint16(udp[4:], 40)
-				binary.BigEndian.PutUint16(m[2:], checksum(m))
+				binary.BigEndian.PutUint16(m[2:], testutil.Checksum(m))
 				if unix.Sendto(fd, m, 0, &unix.SockaddrInet4{Addr: n.a.ipv4.As4()}) == nil {
 					count++
 				}
@@ -90,5 +81,19 @@ func TestDNSForgedErrors(t *testing.T) {
 			t.Errorf("errors forged by a %s have ended the query of another pod: code %d after %v", name, code, took)
 		}
 		_ = unix.Close(fd)
+	}
+}
+
+// TestDNSRulesServerRefuses: nobody listens at the server's port, of which it tells by ICMP. The proxy answers at once, and not when its time for an answer is over.
+func TestDNSRulesServerRefuses(t *testing.T) {
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}]}")
+	for name, server := range map[string]party{"pod of the node": n.b, "pod of another node": n.d, "outside": n.outside} {
+		began := time.Now()
+		answer, err := n.a.resolveWithin(8*time.Second, "udp", server.at(false, dnsPort), "www.example.com.")
+		if took := time.Since(began); err != nil || took > time.Second {
+			t.Errorf("%s: %v, %v after %v", name, answer != nil, err, took)
+		}
 	}
 }

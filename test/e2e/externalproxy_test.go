@@ -301,7 +301,7 @@ func TestExternalProxyUpgraded(t *testing.T) {
 	l, queries := n.load(false), n.queries()
 	for range 10 {
 		n.one.agent.Kill(t)
-		n.one.formerVersion()
+		n.one.previousVersion()
 		n.one.agent.Start(t)
 		n.one.connected(p)
 		next := startProxy(t, n.one.node)
@@ -314,8 +314,8 @@ func TestExternalProxyUpgraded(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there and names are asked for, known ones and new ones: no query fails, and the next agent
-// knows what each proxy has learned.
+// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there and names are asked for, known ones and new ones: no query fails, and
+// the next agent knows what each proxy has learned.
 func TestExternalProxyReplacedAgentAway(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
@@ -361,7 +361,7 @@ func TestExternalProxyLearns(t *testing.T) {
 		t.Errorf("a name that is not allowed: %v, %v", answer, err)
 	}
 	p.kill()
-	startProxy(t, n.one.node) // it has the journal of the former one
+	startProxy(t, n.one.node) // it has the journal of the previous one
 	n.one.agent.Start(t)
 	testutil.Eventually(t, func() error {
 		out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
@@ -507,27 +507,7 @@ func TestExternalProxyStartedTwice(t *testing.T) {
 	}
 }
 
-// TestExternalProxyStartedWhileFormerStops: the next proxy serves while one that was told to stop still has a request.
-func TestExternalProxyStartedWhileFormerStops(t *testing.T) {
-	n, p := newExternal(t)
-	n.ciliumPolicy(publicBothWays)
-	request := n.stream(n.d.at(false, webPort))
-	p.signal(unix.SIGTERM)
-	next := startProxy(t, n.one.node)
-	n.one.connected(next)
-	for _, six := range []bool{false, true} {
-		checkHTTP(t, six, n.httpEgress(six)[:4])
-	}
-	select {
-	case <-p.done:
-		t.Error("the former proxy has ended before its request")
-	default:
-	}
-	request.check(t, "a request of the former proxy")
-	p.ended()
-}
-
-// TestExternalProxyReplacedPolicyChanges: a request that the former proxy still serves goes on when the policy is another one that allows it, too.
+// TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves goes on when the policy is another one that allows it, too.
 func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)

@@ -1,19 +1,14 @@
 package e2e
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// TestHTTPRulesHighPorts has a pod keep many connections to one server from ports that the proxy takes for its own, too: net.ipv4.ip_local_port_range is a safe sysctl of pods. A few may
-// fail, where the node's conntrack has one entry for the client's connection and one of the proxy's: see docs/limits.md.
+// TestHTTPRulesHighPorts has a pod keep many connections to one server from ports that the proxy takes for its own, too: net.ipv4.ip_local_port_range is a safe
+// sysctl of pods. A few may fail, where the node's conntrack has one entry for the client's connection and one of the proxy's: see docs/limits.md.
 func TestHTTPRulesHighPorts(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -71,9 +66,7 @@ func (n *serviceNodes) fromPorts(six bool, server netip.AddrPort, first int) (fa
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			dialer := net.Dialer{Timeout: 3 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(n.a.addr(six), uint16(first+i))), Control: reuseAddress}
-			var conn net.Conn
-			err := n.a.Do(func() (err error) { conn, err = dialer.Dial("tcp", server.String()); return err })
+			conn, err := dialFrom(n.a, netip.AddrPortFrom(n.a.addr(six), uint16(first+i)), server)
 			if err == nil {
 				err = requestOn(conn, "/public/x")
 			}
@@ -85,11 +78,4 @@ func (n *serviceNodes) fromPorts(six bool, server netip.AddrPort, first int) (fa
 		conn.Close()
 	}
 	return failed, text
-}
-
-// reuseAddress lets one port have connections to several servers.
-func reuseAddress(_, _ string, c syscall.RawConn) error {
-	var err error
-	controlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
-	return errors.Join(controlErr, err)
 }

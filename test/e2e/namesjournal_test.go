@@ -54,8 +54,8 @@ func TestExternalProxyReplacedWithFullJournal(t *testing.T) {
 	queries.check(t, "queries, replaced three times without an agent")
 }
 
-// TestExternalProxyJournalCannotBeWritten: the disk is full, or read-only, when a proxy starts while no agent is there (here: the journal cannot be opened). A name whose addresses are in the datapath,
-// and one that no rule selects, need no journal: they are answered as ever.
+// TestExternalProxyJournalCannotBeWritten: the disk is full, or read-only, when a proxy starts while no agent is there (here: the journal cannot be opened). A
+// name whose addresses are in the datapath, and one that no rule selects, need no journal: they are answered as ever.
 func TestExternalProxyJournalCannotBeWritten(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{toPorts: [{ports: [{port: \"5053\", protocol: ANY}], rules: {dns: [{matchPattern: \"*\"}]}}]}, " +

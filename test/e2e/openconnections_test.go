@@ -243,8 +243,8 @@ func (k keptRequests) end(t *testing.T, when string) {
 	}
 }
 
-// TestOpenConnectionsRace has connections opened all the time while layer 7 rules come and go: each is answered or closed, at both ends of the moment in which the rules
-// come. Nobody waits for an answer that is dropped.
+// TestOpenConnectionsRace has connections opened all the time while layer 7 rules come and go: each is answered or closed, at both ends of the moment in which
+// the rules come. Nobody waits for an answer that is dropped.
 func TestOpenConnectionsRace(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
@@ -321,8 +321,8 @@ func askOnce(c openCase) error {
 	return err
 }
 
-// TestOpenConnectionsHalfOpen has the server's first answer come when the rules are there already, and no socket closed as no process is seen in the pods: the client gets
-// through with its next try, or is reset. It does not wait.
+// TestOpenConnectionsHalfOpen has the server's first answer come when the rules are there already, and no socket closed as no process is seen in the pods: the
+// client gets through with its next try, or is reset. It does not wait.
 func TestOpenConnectionsHalfOpen(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

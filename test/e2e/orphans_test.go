@@ -85,9 +85,9 @@ func (r *rig) orphans(host *netlink.LinkAttrs) (kinds map[string]int) {
 		r.Fatal(err)
 	}
 	defer used.Close()
-	former := filepath.Join(r.node.BPFRoot, "programs", formerDigest)
+	previous := filepath.Join(r.node.BPFRoot, "programs", previousDigest)
 	err = errors.Join(
-		os.Mkdir(former, 0o700), used.Pin(filepath.Join(former, bpf.FromPod)),
+		os.Mkdir(previous, 0o700), used.Pin(filepath.Join(previous, bpf.FromPod)),
 		r.node.Netlink(r).RouteAdd(testutil.HostRoute(host.Index, stray, testutil.RouteProtocol)),
 		r.node.Netlink(r).NeighSet(testutil.PermanentNeighbour(host.Index, stray, testutil.MAC(2, 9))),
 		r.pinned(bpf.Endpoints).Put(abi.AddrOf(stray), abi.Endpoint{Ifindex: 9999, Id: 999}),

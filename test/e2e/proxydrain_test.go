@@ -85,7 +85,8 @@ func (n *serviceNodes) calls(to party) *load {
 	return l
 }
 
-// TestExternalProxyStopped stops the proxy while a connection is open whose protocol was switched. Until that is cut, at the end of --drain-timeout, everything else goes on; then it waits for the next proxy.
+// TestExternalProxyStopped stops the proxy while a connection is open whose protocol was switched. Until that is cut, at the end of --drain-timeout, everything
+// else goes on; then it waits for the next proxy.
 func TestExternalProxyStopped(t *testing.T) {
 	n, previous := newExternal(t)
 	p := startProxy(t, n.one.node, "--drain-timeout=6s")
@@ -143,6 +144,14 @@ func TestExternalProxyReplacedWhileItStops(t *testing.T) {
 	time.Sleep(time.Second)
 	next := startProxy(t, n.one.node)
 	n.one.connected(next)
+	for _, six := range []bool{false, true} {
+		checkHTTP(t, six, n.httpEgress(six)[:4])
+	}
+	select {
+	case <-p.done:
+		t.Error("the previous proxy has ended before its request")
+	default:
+	}
 	if err := open.echoes(); err != nil {
 		t.Errorf("a connection of the previous proxy: %v", err)
 	}

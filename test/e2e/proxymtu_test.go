@@ -6,12 +6,12 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestHTTPRulesPathMTU: on the way to the server is a link with a lower MTU than that of the node, of which a router tells by ICMP. A large request gets there, with rules as without.
+// TestHTTPRulesPathMTU: on the way to the server is a link with a lower MTU than that of the node, of which a router tells by ICMP. A large request gets there,
+// with rules as without.
 func TestHTTPRulesPathMTU(t *testing.T) {
 	fabric := testutil.NewFabric(t)
 	one, two := rigOn(t, fabric.NewNode(t)), rigOn(t, fabric.NewNode(t))
@@ -67,20 +67,6 @@ func TestHTTPRulesPathMTUIngress(t *testing.T) {
 			if err != nil || status != http.StatusOK || len(body) != 1<<20 {
 				t.Errorf("rules %v, IPv6 %v: %d, %d bytes, %v", rules, six, status, len(body), err)
 			}
-		}
-	}
-}
-
-// TestDNSRulesServerRefuses: nobody listens at the server's port, of which it tells by ICMP. The proxy answers at once, and not when its time for an answer is over.
-func TestDNSRulesServerRefuses(t *testing.T) {
-	n := newServiceNodes(t, nftablesMode{})
-	n.label()
-	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}]}")
-	for name, server := range map[string]party{"pod of the node": n.b, "pod of another node": n.d, "outside": n.outside} {
-		began := time.Now()
-		answer, err := n.a.resolveWithin(8*time.Second, "udp", server.at(false, dnsPort), "www.example.com.")
-		if took := time.Since(began); err != nil || took > time.Second {
-			t.Errorf("%s: %v, %v after %v", name, answer != nil, err, took)
 		}
 	}
 }

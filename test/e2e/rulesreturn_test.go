@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestOpenConnectionsRulesReturn has connections through the proxy when the layer 7 rules go, and come back: nobody closes them, and the rules decide about their next request. A direct
-// connection, from between, is closed.
+// TestOpenConnectionsRulesReturn has connections through the proxy when the layer 7 rules go, and come back: nobody closes them, and the rules decide about their
+// next request. A direct connection, from between, is closed.
 func TestOpenConnectionsRulesReturn(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

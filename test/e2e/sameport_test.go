@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestHTTPRulesSamePort: a pod has a connection through the proxy, and opens another one by a Service to the same server, from the same port. The node's NAT chooses another
-// port for that, as it would without the proxy.
+// TestHTTPRulesSamePort: a pod has a connection through the proxy, and opens another one by a Service to the same server, from the same port. The node's NAT
+// chooses another port for that, as it would without the proxy.
 func TestHTTPRulesSamePort(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
@@ -51,7 +51,7 @@ func TestHTTPRulesSamePort(t *testing.T) {
 
 // dialFrom opens a connection from a port that another connection may have.
 func dialFrom(p party, from, to netip.AddrPort) (conn net.Conn, err error) {
-	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: reuseAddress}
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: sharePort}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err = p.Do(func() error {

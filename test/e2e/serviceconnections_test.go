@@ -114,7 +114,7 @@ func TestServiceConnectionsSurviveUpgrade(t *testing.T) {
 		open := n.open()
 		for _, serverFirst := range []bool{false, true} {
 			n.one.agent.Kill(t)
-			n.one.formerVersion()
+			n.one.previousVersion()
 			open.goOn("with other programs", serverFirst)
 			n.one.agent.Start(t)
 			if status := n.one.status(); status.Restored.Replaced != 3 {

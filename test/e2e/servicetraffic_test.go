@@ -138,7 +138,7 @@ func TestServiceTrafficDuringUpgrade(t *testing.T) {
 		traffic := n.startTraffic()
 		for range 3 {
 			n.one.agent.Kill(t)
-			n.one.formerVersion()
+			n.one.previousVersion()
 			n.one.agent.Start(t)
 			n.one.agent.Restart(t)
 		}

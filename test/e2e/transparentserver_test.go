@@ -35,7 +35,10 @@ func greet(t *testing.T, node party, at netip.AddrPort, transparent bool) {
 		return errors.Join(controlErr, err)
 	}}
 	var listener net.Listener
-	if err := node.Do(func() (err error) { listener, err = config.Listen(context.Background(), "tcp", at.String()); return err }); err != nil {
+	if err := node.Do(func() (err error) {
+		listener, err = config.Listen(context.Background(), "tcp", at.String())
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan struct{})

@@ -81,7 +81,7 @@ func TestUpgradePrograms(t *testing.T) {
 	a, b := r.pod(), r.pod()
 	ours := r.status().Datapath
 	r.agent.Kill(t)
-	former := r.formerVersion()
+	previous := r.previousVersion()
 	four, six := r.pingPong(a, b, b.ipv4), r.pingPong(b, a, a.ipv6)
 	for range 3 {
 		r.agent.Start(t)
@@ -89,12 +89,12 @@ func TestUpgradePrograms(t *testing.T) {
 		if status.Restored.Replaced != 2 || len(status.Restored.Reasons) != 2 || status.Datapath.Adopted || status.Datapath.Digest != ours.Digest {
 			t.Errorf("restored %+v, datapath %+v", status.Restored, status.Datapath)
 		}
-		r.nothingOf(former)
+		r.nothingOf(previous)
 		if err := testutil.Ping(a.Namespace, r.node.IPv4, reach); err != nil {
 			t.Error(err)
 		}
 		r.agent.Kill(t)
-		former = r.formerVersion()
+		previous = r.previousVersion()
 	}
 	four.end()
 	six.end()
@@ -137,13 +137,13 @@ func TestUpgradeMapSize(t *testing.T) {
 }
 
 // noMapOf checks that the kernel has none of these maps any more that are not pinned now.
-func (r *rig) noMapOf(former datapath.Inspection) {
+func (r *rig) noMapOf(previous datapath.Inspection) {
 	r.Helper()
 	pinned := map[uint32]bool{}
 	for _, m := range r.inspect().Maps {
 		pinned[m.ID] = true
 	}
-	for _, old := range former.Maps {
+	for _, old := range previous.Maps {
 		if pinned[old.ID] {
 			continue
 		}

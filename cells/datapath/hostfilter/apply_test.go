@@ -36,11 +36,11 @@ func TestNoTableWithoutPods(t *testing.T) {
 	if text := h.list(t); text != "" {
 		t.Errorf("nobody is restricted any more, and there is\n%s", text)
 	}
-	// What a former agent left.
+	// What a previous agent left.
 	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link}}})
 	must(t, h.newFilter(t).Apply(hostfilter.Desired{}))
 	if text := h.list(t); text != "" {
-		t.Errorf("the former agent's table is left:\n%s", text)
+		t.Errorf("the previous agent's table is left:\n%s", text)
 	}
 }
 

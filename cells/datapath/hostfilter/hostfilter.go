@@ -51,7 +51,7 @@ func New(namespace *os.File, log *slog.Logger) *Filter {
 func (f *Filter) Close() error { return f.owner.Close() }
 
 // Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before. A
-// pod that is not in d is not restricted, also when a former agent did so: the first d must have all pods.
+// pod that is not in d is not restricted, also when a previous agent did so: the first d must have all pods.
 func (f *Filter) Apply(d Desired) error {
 	want, err := stateOf(d)
 	if err != nil {

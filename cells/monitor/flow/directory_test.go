@@ -35,8 +35,8 @@ func TestAddressReused(t *testing.T) {
 	}
 }
 
-// TestEventsOfFormerAgent reads what a pod has done that was deleted while no agent ran, when another one has its number and address already.
-func TestEventsOfFormerAgent(t *testing.T) {
+// TestEventsOfPreviousAgent reads what a pod has done that was deleted while no agent ran, when another one has its number and address already.
+func TestEventsOfPreviousAgent(t *testing.T) {
 	w := newWorld(t, 10)
 	web := w.pod(1, "web")
 	w.directory.EndpointRestored(web)

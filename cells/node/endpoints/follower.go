@@ -168,7 +168,7 @@ func (f *Follower) isComplete() bool {
 	}
 }
 
-// useCache has the groups count that the store had told a former agent of, until it answers.
+// useCache has the groups count that the store had told a previous agent of, until it answers.
 func (f *Follower) useCache() {
 	if f.asked {
 		return

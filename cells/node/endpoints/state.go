@@ -104,7 +104,7 @@ func (s *state) apply(c cluster.Change[cluster.EndpointGroup], now time.Time) {
 	}
 }
 
-// addCached adds what a former agent knew, as far as nothing newer is known. The next list to end decides about it.
+// addCached adds what a previous agent knew, as far as nothing newer is known. The next list to end decides about it.
 func (s *state) addCached(all []cluster.EndpointGroup) {
 	for _, item := range all {
 		if name := item.RecordName(); s.groups[name] == nil {

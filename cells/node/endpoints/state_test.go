@@ -175,7 +175,7 @@ func TestGroupsLost(t *testing.T) {
 	l.wants(t, "long after", "")
 }
 
-// What a former agent knew is older than the pages that have come.
+// What a previous agent knew is older than the pages that have come.
 func TestCachedGroupsDuringList(t *testing.T) {
 	l := newLearns(peer("one", "10.1.0.0/24"))
 	l.hears(page(false, true, groupOfPods("one", 0, "10.1.0.1 web"), groupOfPods("one", 1, "10.1.0.2 web")))

@@ -29,7 +29,7 @@ func TestNoTableWithoutSources(t *testing.T) {
 	if text := w.list(t); !strings.Contains(text, "table inet porin-masquerade") {
 		t.Errorf("no table:\n%s", text)
 	}
-	must(t, w.newTable(t, masquerade.Config{Families: masquerade.Both}).Remove()) // what a former agent left
+	must(t, w.newTable(t, masquerade.Config{Families: masquerade.Both}).Remove()) // what a previous agent left
 	must(t, w.table.Remove())
 	if text := w.list(t); text != "" {
 		t.Errorf("after Remove there is\n%s", text)
@@ -189,7 +189,7 @@ func TestChecker(t *testing.T) {
 		return repair
 	}
 	w.rules(t, "add table inet porin-masquerade\n")
-	examine(0) // a former agent's, until it is known what should be
+	examine(0) // a previous agent's, until it is known what should be
 	must(t, w.table.Apply(w.desired()))
 	examine(0)
 	w.rules(t, "flush chain inet porin-masquerade postrouting\n")

@@ -105,7 +105,7 @@ func (t *Table) write() error {
 // Follow implements [Masquerader].
 func (t *Table) Follow(ctx context.Context) error { return t.owner.Follow(ctx, t.Repair) }
 
-// Repair implements [Masquerader]. It does nothing before the first Apply, when a former agent's table is there.
+// Repair implements [Masquerader]. It does nothing before the first Apply, when a previous agent's table is there.
 func (t *Table) Repair() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

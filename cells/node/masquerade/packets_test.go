@@ -41,7 +41,7 @@ func TestFamilies(t *testing.T) {
 		t.Run(families, func(t *testing.T) {
 			w := newWorld(t)
 			w.routed(t)
-			must(t, w.table.Apply(w.desired())) // by the agent before
+			must(t, w.table.Apply(w.desired())) // by the previous agent
 			must(t, w.newTable(t, masquerade.Config{Families: families}).Apply(w.desired()))
 			for six := range w.pod.addrs {
 				peer := w.pod.addrs[six]

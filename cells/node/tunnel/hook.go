@@ -58,19 +58,19 @@ func nameOf(id ebpf.ProgramID) string {
 	return info.Name
 }
 
-// attach puts the program there, in place of a former one without a gap. It reports whether it was not there.
+// attach puts the program there, in place of a previous one without a gap. It reports whether it was not there.
 func (t *Tunnel) attach(h hook, index int, p *ebpf.Program) (changed bool, err error) {
 	info, err := p.Info()
 	if err != nil {
 		return false, err
 	}
 	id, _ := info.ID()
-	former, err := t.attached(h, index)
-	if former == id || err != nil {
+	previous, err := t.attached(h, index)
+	if previous == id || err != nil {
 		return false, err
 	}
 	if t.hasTCX {
-		err = attachTCX(h, index, p, former)
+		err = attachTCX(h, index, p, previous)
 	} else {
 		err = t.attachFilter(h, index, p, id)
 	}
@@ -80,13 +80,13 @@ func (t *Tunnel) attach(h hook, index int, p *ebpf.Program) (changed bool, err e
 	return true, nil
 }
 
-func attachTCX(h hook, index int, p *ebpf.Program, former ebpf.ProgramID) error {
+func attachTCX(h hook, index int, p *ebpf.Program, previous ebpf.ProgramID) error {
 	anchor := link.Tail()
 	if h.first {
 		anchor = link.Head()
 	}
-	if former != 0 {
-		old, err := ebpf.NewProgramFromID(former)
+	if previous != 0 {
+		old, err := ebpf.NewProgramFromID(previous)
 		if err != nil {
 			return err
 		}

@@ -64,8 +64,8 @@ func TestUpgrade(t *testing.T) {
 	w := newWorld(t)
 	w.apply(desired(here[0]))
 	programs := w.programsOn()
-	former := filepath.Join(w.tunnel.root(), "0123456789abcdef")
-	if err := os.Rename(filepath.Join(w.tunnel.root(), digest()), former); err != nil {
+	previous := filepath.Join(w.tunnel.root(), "0123456789abcdef")
+	if err := os.Rename(filepath.Join(w.tunnel.root(), digest()), previous); err != nil {
 		t.Fatal(err)
 	}
 	w.tunnel = w.open(w.tunnel.cfg.BPFRoot)
@@ -75,8 +75,8 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("program %d, and before %d: want another one", id, programs[i])
 		}
 	}
-	if _, err := os.Stat(former); !os.IsNotExist(err) {
-		t.Errorf("the pins of the former programs are there: %v", err)
+	if _, err := os.Stat(previous); !os.IsNotExist(err) {
+		t.Errorf("the pins of the previous programs are there: %v", err)
 	}
 }
 

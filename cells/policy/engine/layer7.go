@@ -24,7 +24,8 @@ const (
 	maxNumber uint32 = 1<<31 - 1
 )
 
-// Layer7 are the layer 7 rules of a decision: those of all rules that accept the connection, each once and in a fixed order. In an engine, equal ones in rows are one.
+// Layer7 are the layer 7 rules of a decision: those of all rules that accept the connection, each once and in a fixed order. In an engine, equal ones in rows
+// are one.
 type Layer7 struct {
 	// Number stands for them in rows. It is derived from the rules and the engine's key, so it is the same after a restart. 0: no row of this node has them.
 	Number  uint32
@@ -174,7 +175,8 @@ func (x *layer7s) known(l *Layer7) *Layer7 {
 	return l
 }
 
-// SetLayer7Key has the numbers of layer 7 rules be derived with the key, which is a secret: who knows it finds rules for which one number stands. It is called before the first policy.
+// SetLayer7Key has the numbers of layer 7 rules be derived with the key, which is a secret: who knows it finds rules for which one number stands. It is called
+// before the first policy.
 func (e *Engine) SetLayer7Key(key []byte) { e.layer7s.key = key }
 
 // number gives rules that are not known the number of their hash, or the next one that is free.

@@ -181,8 +181,8 @@ func TestLayer7TooLarge(t *testing.T) {
 	}
 }
 
-// TestLayer7NumbersByKey: who writes policies and does not know the key finds no two sets of rules for which one number stands. When one stands for two, the order of the policies decides whose it is,
-// and so another agent may give it to the other one: while that starts, the datapath has the numbers of before.
+// TestLayer7NumbersByKey: who writes policies and does not know the key finds no two sets of rules for which one number stands. When one stands for two, the order
+// of the policies decides whose it is, and so another agent may give it to the other one: while that starts, the datapath has the numbers of before.
 func TestLayer7NumbersByKey(t *testing.T) {
 	keyed := func(key string) *Engine {
 		e := New(Config{})

@@ -169,7 +169,7 @@ func (n *Names) addAll(e *endpoint, l *lookup, addresses []dnsname.Address, minT
 // learnable appends the addresses that are not protected.
 func (n *Names) learnable(learned, addresses []dnsname.Address) (_ []dnsname.Address, protected uint64) {
 	for _, a := range addresses {
-		a.Addr = a.Addr.Unmap().WithZone("")
+		a.Addr = Normalize(a.Addr)
 		if n.isProtected(a.Addr) {
 			protected++
 			continue
@@ -182,6 +182,9 @@ func (n *Names) learnable(learned, addresses []dnsname.Address) (_ []dnsname.Add
 func (n *Names) isProtected(addr netip.Addr) bool {
 	return IsLocalScope(addr) || n.config.Protected(addr)
 }
+
+// Normalize returns an address as it is learned: IPv4 not in IPv6, and without a zone.
+func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
 // IsLocalScope reports whether the address is one that no other machine has, so that it is not learned: unspecified, loopback, link-local (as that of a metadata service),
 // multicast or broadcast.

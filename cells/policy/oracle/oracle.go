@@ -295,8 +295,9 @@ func peerMatches(p model.Peer, q question) bool {
 }
 
 // NameMatches: "MatchPattern allows using wildcards to match DNS names. All wildcards are case insensitive. The wildcards are: * matches 0 or more DNS valid
-// characters, and may occur anywhere in the pattern. As a special case a * as the leftmost character, without a following '.', matches all subdomains as well as the
-// name to the right." "**. is a special prefix which matches all multilevel subdomains in the prefix." Of network-policy-api: "*.kubernetes.io matches [...] latest.blog.kubernetes.io".
+// characters, and may occur anywhere in the pattern. As a special case a * as the leftmost character, without a following '.', matches all subdomains as well as
+// the name to the right." "**. is a special prefix which matches all multilevel subdomains in the prefix." Of network-policy-api: "*.kubernetes.io matches [...]
+// latest.blog.kubernetes.io".
 func NameMatches(rule model.DNSRule, name string) bool {
 	const valid = "[-a-z0-9_]"
 	switch {

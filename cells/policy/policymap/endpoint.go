@@ -62,9 +62,9 @@ func (x *endpoints) set(e *engine.Engine, key string, id uint16) error {
 	return nil
 }
 
-// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change. Their node reaches them, as it
-// reaches all pods, if allowHost says so: a kubelet would kill them. were are those of the last copy of this agent; when there was none, all may be such endpoints of a former
-// one. It returns what is or was restricted.
+// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change. Their node
+// reaches them, as it reaches all pods, if allowHost says so: a kubelet would kill them. were are those of the last copy of this agent; when there was none, all
+// may be such endpoints of a previous one. It returns what is or was restricted.
 func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricted map[uint16]abi.Policy, err error) {
 	if allowHost {
 		x.ingress = fromNode(x.copyNumber)

@@ -44,9 +44,9 @@ func (m Maps) setRevision(copyNumber uint32, announce func(inForce, next uint32)
 	return nil
 }
 
-// NameWriter gives addresses that names have their classes. Who uses it has the [Lock], so that no [Writer] is at work; but one that goes on late, when a writer has not waited for
-// it, does no harm: it writes nothing under another revision, and of policies only their revisions. It is for one goroutine at a time. The next writer does not know of
-// these entries. It writes a whole copy, and so removes them.
+// NameWriter gives addresses that names have their classes. Who uses it has the [Lock], so that no [Writer] is at work; but one that goes on late, when a writer
+// has not waited for it, does no harm: it writes nothing under another revision, and of policies only their revisions. It is for one goroutine at a time. The next
+// writer does not know of these entries. It writes a whole copy, and so removes them.
 type NameWriter struct {
 	maps     Maps
 	programs *namePrograms        // nil until needed
@@ -72,8 +72,8 @@ type NameMove struct {
 	From, To engine.ClassID
 }
 
-// Class returns the class of an address in the copy of the revision. protected says that the address is an endpoint's, such as a pod's or a node's, or in a range of pods: it
-// must not be moved.
+// Class returns the class of an address in the copy of the revision. protected says that the address is an endpoint's, such as a pod's or a node's, or in a
+// range of pods: it must not be moved.
 func (w *NameWriter) Class(revision uint32, addr netip.Addr) (class engine.ClassID, protected bool, err error) {
 	copyNumber := revision % abi.PolicyCopies
 	if _, protected, err = lookup(w.maps.Addresses, addressKey(addr, copyNumber)); err != nil || protected {
@@ -121,7 +121,8 @@ func (w *NameWriter) Move(revision uint32, moves []NameMove) (err error) {
 	return w.Check(revision)
 }
 
-// count returns [ErrNoRoom] if the copy would have more than its share of the map prefixes: the next [Writer] needs the other one. It counts the entries once for each revision.
+// count returns [ErrNoRoom] if the copy would have more than its share of the map prefixes: the next [Writer] needs the other one. It counts the entries once for
+// each revision.
 func (w *NameWriter) count(revision uint32, more int) error {
 	if w.entries < 0 || w.revision != revision {
 		w.revision, w.entries, w.differs = revision, 0, map[classChange]bool{}

@@ -21,15 +21,16 @@ type Writer struct {
 	removable chan struct{} // with room for one
 }
 
-// New returns a writer. What former agents wrote stays in force until the first [Writer.Apply].
+// New returns a writer. What previous agents wrote stays in force until the first [Writer.Apply].
 func New(m Maps) *Writer { return &Writer{maps: m, stale: true, removable: make(chan struct{}, 1)} }
 
 // OnRevision has a function called from Apply before the maps get the revision next of a policy that is complete, while they have inForce. It is for a start, before
 // the first Apply.
 func (w *Writer) OnRevision(announce func(inForce, next uint32)) { w.announce = announce }
 
-// SetLocked says whether this process has the [Lock]. Without it another process is writing and does not stop: a proxy that is suspended. Then nobody is told a revision of the
-// maps, so that what that process writes when it goes on is refused, and no other one begins. Once this process has the lock, the next Apply writes everything.
+// SetLocked says whether this process has the [Lock]. Without it another process is writing and does not stop: a proxy that is suspended. Then nobody is told a
+// revision of the maps, so that what that process writes when it goes on is refused, and no other one begins. Once this process has the lock, the next Apply
+// writes everything.
 func (w *Writer) SetLocked(locked bool) {
 	if w.unlocked == locked {
 		w.unlocked, w.current = !locked, nil
@@ -126,12 +127,12 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	return nil
 }
 
-// DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a former agent was.
+// DeniesUnknown reports whether the maps restrict endpoints that Apply was not told of, and a previous agent was.
 func (w *Writer) DeniesUnknown() bool {
 	return w.current != nil && len(w.current.endpoints.unknown) > 0
 }
 
-// Forget lets go of an ID that a former agent has restricted, and whose endpoint is gone. An ID that the last Apply was told of stays as it is.
+// Forget lets go of an ID that a previous agent has restricted, and whose endpoint is gone. An ID that the last Apply was told of stays as it is.
 func (w *Writer) Forget(id uint16) error {
 	if w.current != nil && !w.unknown[id] {
 		return nil

@@ -40,6 +40,7 @@ var ErrFull = errors.New("the buffer is full")
 type Memory interface {
 	// Acquire reports whether a connection may hold so many bytes more.
 	Acquire(bytes int) bool
+	// Release gives back what Acquire was granted.
 	Release(bytes int)
 }
 

@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/cells/proxy/quota"
 )
 
-// agentNotifier has an agent learn, in the background, answers that were passed on because their addresses were in force already: for whom they are, and how long they are valid.
-// An answer stays until an agent has learned it, or until it is no longer valid: the agent may hang, or be gone.
+// agentNotifier has an agent learn, in the background, answers that were passed on because their addresses were in force already: for whom they are, and how long
+// they are valid. An answer stays until an agent has learned it, or until it is no longer valid: the agent may hang, or be gone.
 type agentNotifier struct {
 	learn func(context.Context, learnRequest) error
 	log   *slog.Logger
@@ -112,7 +112,7 @@ func (n *agentNotifier) run() {
 
 // isUnconfirmed: the agent has not said anything to the answer.
 func isUnconfirmed(err error) bool {
-	return errors.Is(err, ErrNoAgent) || errors.Is(err, errInForce) || errors.Is(err, errPeerGone)
+	return errors.Is(err, ErrNoAgent) || errors.Is(err, errInForce) || errors.Is(err, errConnClosed)
 }
 
 func requestFor(key answerKey, valid validity) learnRequest {

@@ -3,15 +3,10 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"slices"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
@@ -19,7 +14,7 @@ import (
 )
 
 // handleHello makes an agent the current one.
-func (s *Server) handleHello(ctx context.Context, p *peer, m *message) (any, []*os.File, error) {
+func (s *Server) handleHello(ctx context.Context, agent *rpcConn, m *message) (any, []*os.File, error) {
 	var h hello
 	if err := json.Unmarshal(m.Body, &h); err != nil {
 		return nil, nil, err
@@ -37,30 +32,45 @@ func (s *Server) handleHello(ctx context.Context, p *peer, m *message) (any, []*
 			return nil, nil, err
 		}
 	}
-	if err := s.maps.Open(s.learner.useMaps); err != nil {
+	if err := s.maps.Open(s.router.useMaps); err != nil {
 		return nil, nil, fmt.Errorf("open the agent's maps: %w", err)
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	if s.isLeaving() { // accepted just before the next proxy accepts
-		return nil, nil, errReplaced
-	}
-	s.learner.setAgent(p) // queries come as soon as the rules are applied
-	refused, err := s.apply(ctx, h.Rules)
+	rejected, err := s.adoptAgent(ctx, agent, h.Rules)
 	if err != nil {
-		s.learner.setAgent(s.agent())
-		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
 		return nil, nil, err
+	}
+	s.proxy.Changed()                        // endpoints may have gone while no agent was there
+	if err := s.proxy.Repair(); err != nil { // the agent may have other maps
+		s.log.Error("the way into the proxy is not as it should be; it is tried again", "error", err)
+	}
+	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
+	s.sendSockets(agent)
+	return helloAnswer{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: rejected}, nil, nil
+}
+
+// adoptAgent gives the proxy the rules of an agent, and makes that the current one. It expects updating.
+func (s *Server) adoptAgent(ctx context.Context, agent *rpcConn, rules snapshot) (rejectedRules, error) {
+	if s.isLeaving() { // accepted just before the next proxy accepts: its rules are not for this one
+		return nil, errReplaced
+	}
+	s.router.setAgent(agent) // queries come as soon as the rules are applied
+	rejected, err := s.apply(ctx, rules)
+	if err != nil {
+		s.router.setAgent(s.agent())
+		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
+		return nil, err
 	}
 	s.mu.Lock()
 	if s.handingOver || s.stopping { // meanwhile: the next proxy does not know of this agent
 		s.mu.Unlock()
-		s.learner.setAgent(s.agent())
-		return nil, nil, errReplaced
+		s.router.setAgent(s.agent())
+		return nil, errReplaced
 	}
-	s.version = h.Rules.Version
+	s.version = rules.Version
 	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected anew
-	s.agents[p], s.current = struct{}{}, p
+	s.agents[agent], s.current = struct{}{}, agent
 	if !isClosed(s.agentConnected) {
 		close(s.agentConnected)
 	}
@@ -68,13 +78,7 @@ func (s *Server) handleHello(ctx context.Context, p *peer, m *message) (any, []*
 	for _, other := range before {
 		_ = other.wire.close()
 	}
-	s.proxy.Changed()                        // endpoints may have gone while no agent was there
-	if err := s.proxy.Repair(); err != nil { // the agent may have other maps
-		s.log.Error("the way into the proxy is not as it should be; it is tried again", "error", err)
-	}
-	s.log.Info("an agent has connected", "version", h.Version, "sets", len(h.Rules.Rules))
-	s.sendSockets(p)
-	return helloReply{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: refused}, nil, nil
+	return rejected, nil
 }
 
 // errReplaced is for an agent that is to connect again, to the next proxy.
@@ -88,7 +92,7 @@ func (s *Server) isLeaving() bool {
 }
 
 // agent is the current one, nil if there is none.
-func (s *Server) agent() *peer {
+func (s *Server) agent() *rpcConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
@@ -114,8 +118,8 @@ func (s *Server) listens(l *redirect.Listeners) {
 	}
 }
 
-// sendSockets has an agent hold copies of the sockets. It does not wait for that.
-func (s *Server) sendSockets(agent *peer) {
+// sendSockets sends an agent copies of the sockets. It does not wait for an answer, but up to [writeTimeout] for the write.
+func (s *Server) sendSockets(agent *rpcConn) {
 	s.mu.Lock()
 	sockets := s.sockets
 	s.mu.Unlock()
@@ -128,78 +132,12 @@ func (s *Server) sendSockets(agent *peer) {
 		}
 	}
 	defer func() { _ = copies.Close() }()
-	places := placesOf(copies)
-	files := make([]*os.File, len(places))
-	for i, place := range places {
-		files[i] = copies[place]
+	indexes := indexesOf(copies)
+	files := make([]*os.File, len(indexes))
+	for i, index := range indexes {
+		files[i] = copies[index]
 	}
-	if err := agent.notify(methodHold, hold{places}, files...); err != nil {
+	if err := agent.notify(methodHold, hold{indexes}, files...); err != nil {
 		s.log.Debug("the agent does not hold the proxy's sockets", "error", err)
 	}
-}
-
-// reportInterval is how often the agent hears how the proxy is, if that has changed.
-const reportInterval = time.Second
-
-func (s *Server) reportLoop() {
-	tick := time.NewTicker(reportInterval)
-	defer tick.Stop()
-	told := map[*peer]report{}
-	var journal string
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		status := s.proxy.Status()
-		r := report{InUse: status.InUse, RuleSets: status.RuleSets, Connections: status.Connections}
-		journal = s.logJournal(journal)
-		if err := errors.Join(status.Err, s.learner.journalError()); err != nil {
-			r.Error = err.Error()
-		}
-		s.mu.Lock()
-		agents := slices.Collect(maps.Keys(s.agents))
-		s.mu.Unlock()
-		maps.DeleteFunc(told, func(p *peer, _ report) bool { return !slices.Contains(agents, p) })
-		for _, p := range agents {
-			if before, ok := told[p]; !ok || before != r {
-				told[p] = r
-				_ = p.notify(methodReport, r) // an end that is gone is noticed by who reads
-			}
-		}
-	}
-}
-
-// logJournal says whether the journal of names can be used, when that is no longer as before. It returns why not.
-func (s *Server) logJournal(before string) (now string) {
-	err := s.learner.journalError()
-	if err != nil {
-		now = err.Error()
-	}
-	switch {
-	case now == before:
-	case err != nil:
-		s.log.Warn("the journal of names cannot be written; trying again", "error", err)
-	default:
-		s.log.Info("the journal of names can be written again")
-	}
-	return now
-}
-
-// checkPeerUser returns an error unless the process at the other end has the user ID of this process.
-func checkPeerUser(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(controlErr, err); err != nil {
-		return err
-	}
-	if peer.Uid != uint32(os.Getuid()) {
-		return fault.New(fault.Forbidden, fmt.Sprintf("process %d has user ID %d: only processes of the proxy's own user may control it", peer.Pid, peer.Uid))
-	}
-	return nil
 }

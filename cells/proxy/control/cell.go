@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/internal/restored"
 )
 
-// ClientModule is the agent's part of a proxy in a process of its own. It provides what [proxy.Module] provides, and needs a [policy.Learner].
+// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [policy.NameExchange], a [proxy.EndpointCloser] and the [proxy.Step]; unlike
+// [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a [proxy.Kernel] and a [*restored.Barrier].
 func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
@@ -70,7 +71,7 @@ func startClient(p clientParams) *Client {
 }
 
 // ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a [*LearnRouter].
-func ServerModule(cfg Config) fx.Option {
+func ServerModule(cfg ServerConfig) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startServer),
@@ -80,7 +81,7 @@ func ServerModule(cfg Config) fx.Option {
 	)
 }
 
-func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg Config, p *proxy.Proxy, m Maps, l *LearnRouter, log *slog.Logger) (*Server, error) {
+func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg ServerConfig, p *proxy.Proxy, m Maps, l *LearnRouter, log *slog.Logger) (*Server, error) {
 	s, err := NewServer(cfg, p, m, l, func() { _ = sd.Shutdown() }, log)
 	if err != nil {
 		return nil, err

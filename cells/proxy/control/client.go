@@ -24,8 +24,9 @@ var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected
 const (
 	firstDial = 20 * time.Millisecond // the pause after a dial that failed
 	lastDial  = time.Second
-	// helloTimeout bounds the first call, with which the proxy gets all rules.
-	helloTimeout = 10 * time.Second
+	// callTimeout bounds a call of the agent that nobody waits for with a timeout of their own: the first one, with which the proxy gets all rules, later
+	// rules, and names.
+	callTimeout = 10 * time.Second
 	// learnTimeout bounds a call of the proxy, which has given it up by then.
 	learnTimeout = time.Second
 )
@@ -42,8 +43,8 @@ type Client struct {
 	conns   proxyConns
 	sockets heldSockets
 
-	mu     sync.Mutex // guards the field below
-	taking bool       // policies are about to be written, or are: nothing else learns names
+	mu        sync.Mutex // guards the field below
+	importing bool       // policies are about to be written, or are: nothing else learns names
 }
 
 var (
@@ -56,8 +57,8 @@ var (
 // Names learns what names have: see [policy.Names].
 type Names interface {
 	policy.Learner
-	Replay(learned []names.Lookup)
-	FinishReplay(ctx context.Context) error
+	Import(learned []names.Lookup)
+	FinishImport(ctx context.Context) error
 }
 
 // NewClient returns one that does not connect before its task runs. names answers the proxy's queries, and gets what the proxy has learned without the agent.
@@ -82,7 +83,7 @@ func (c *Client) Healthy() error { return c.Status().Err }
 // Changed implements [policy.Proxy].
 func (c *Client) Changed() {
 	for _, p := range c.conns.list() {
-		go func() { _ = p.peer.notify(methodChanged, struct{}{}) }() // an end that is gone is noticed by who reads
+		go func() { _ = p.rpc.notify(methodChanged, struct{}{}) }() // an end that is gone is noticed by who reads
 	}
 }
 
@@ -93,7 +94,7 @@ func (c *Client) CloseEndpoint(ctx context.Context, id uint16) error {
 	var waiting sync.WaitGroup
 	for i, p := range all {
 		waiting.Go(func() {
-			if _, err := p.peer.call(ctx, methodCloseEndpoint, closeEndpoint{id}, nil); !errors.Is(err, errPeerGone) {
+			if _, err := p.rpc.call(ctx, methodCloseEndpoint, closeEndpoint{id}, nil); !errors.Is(err, errConnClosed) {
 				errs[i] = err
 			}
 		})
@@ -143,7 +144,7 @@ func (c *Client) run(ctx context.Context) error {
 
 // connect says hello to the proxy, with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
 func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxyConn, ended <-chan struct{}, err error) {
-	helloCtx, cancel := context.WithTimeout(ctx, helloTimeout)
+	helloCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := dial(helloCtx, c.cfg.Socket)
 	if err != nil {
@@ -152,12 +153,12 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	p := &proxyConn{sending: make(chan struct{}, 1), background: func(f func(context.Context)) { serving.Go(func() { f(ctx) }) }}
 	gone := make(chan struct{})
 	end := sync.OnceFunc(func() { close(gone) })
-	p.peer = newPeer(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
+	p.rpc = newRPCConn(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
 		return nil, nil, c.handle(ctx, p, m, end)
 	})
 	c.conns.add(p)
 	serving.Go(func() {
-		err := p.peer.serve(ctx)
+		err := p.rpc.serve(ctx)
 		c.log.Debug("a connection to the proxy has ended", "error", err)
 		c.conns.remove(p)
 		end()
@@ -170,17 +171,17 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	if h.Sockets, files, err = c.sockets.copies(); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	var w helloReply
-	_, err = p.peer.call(helloCtx, methodHello, h, &w, files...)
+	var answer helloAnswer
+	_, err = p.rpc.call(helloCtx, methodHello, h, &answer, files...)
 	closeFiles(files)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	p.version, p.refused = h.Rules.Version, w.Rejected
+	p.version, p.rejected = h.Rules.Version, answer.Rejected
 	sent()
-	c.conns.setCurrent(p, w)
+	c.conns.setCurrent(p, answer)
 	c.importNamesLater(p)
-	c.log.Info("porin-proxy is connected", "version", w.Version, "pid", w.PID, "sets", len(h.Rules.Rules))
+	c.log.Info("porin-proxy is connected", "version", answer.Version, "pid", answer.PID, "sets", len(h.Rules.Rules))
 	if newer := c.rules.current(); newer > h.Rules.Version { // changes that did not find this connection
 		c.sendLater(p, newer)
 	}
@@ -216,7 +217,7 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 		}
 		c.conns.noteReport(p, body)
 		return nil
-	case methodNames:
+	case methodNamesAvailable:
 		c.importNamesLater(p)
 		return nil
 	case methodReplaced:

@@ -19,15 +19,15 @@ import (
 )
 
 // agentNames are the names of an agent that has started.
-type agentNames struct{ replayed chan []names.Lookup }
+type agentNames struct{ imported chan []names.Lookup }
 
 func (agentNames) Learn(uint16, string, []dnsname.Address) (func(context.Context) error, error) {
 	return nil, nil
 }
 
-func (n agentNames) Replay(learned []names.Lookup) { n.replayed <- learned }
+func (n agentNames) Import(learned []names.Lookup) { n.imported <- learned }
 
-func (agentNames) FinishReplay(context.Context) error { return nil }
+func (agentNames) FinishImport(context.Context) error { return nil }
 
 // fakeProxy is the other end of a [Client], for one connection after the other.
 type fakeProxy struct {
@@ -50,11 +50,11 @@ func newFakeProxy(t *testing.T, socket string) *fakeProxy {
 // next serves the next connection until one of both ends closes it.
 func (p *fakeProxy) next(handle handler) (end func()) {
 	p.Helper()
-	peer := p.nextPeer(handle)
-	return func() { _ = peer.wire.close() }
+	c := p.nextConn(handle)
+	return func() { _ = c.wire.close() }
 }
 
-func (p *fakeProxy) nextPeer(handle handler) *peer {
+func (p *fakeProxy) nextConn(handle handler) *rpcConn {
 	p.Helper()
 	if err := p.listener.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		p.Fatal(err)
@@ -63,24 +63,24 @@ func (p *fakeProxy) nextPeer(handle handler) *peer {
 	if err != nil {
 		p.Fatal(err)
 	}
-	peer := newPeer(conn, handle)
-	p.serving.Go(func() { _ = peer.serve(context.Background()) })
+	c := newRPCConn(conn, handle)
+	p.serving.Go(func() { _ = c.serve(context.Background()) })
 	p.Cleanup(func() { _ = conn.Close() })
-	return peer
+	return c
 }
 
 // startClientAt starts the agent's end.
 func startClientAt(t *testing.T, socket string) (*Client, agentNames) {
 	t.Helper()
 	n := agentNames{make(chan []names.Lookup, 10)}
-	r := NewClient(ClientConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
-	r.Task().Start(nil)
+	c := NewClient(ClientConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
+	c.Task().Start(nil)
 	t.Cleanup(func() {
-		if err := errors.Join(r.Task().Stop(context.Background()), r.Close()); err != nil {
+		if err := errors.Join(c.Task().Stop(context.Background()), c.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return r, n
+	return c, n
 }
 
 var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}}}
@@ -89,9 +89,9 @@ var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}
 func TestClientRefused(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
+	c, _ := startClientAt(t, socket)
 	prepared := make(chan error, 1)
-	go func() { prepared <- r.Prepare(t.Context(), someRules) }()
+	go func() { prepared <- c.Prepare(t.Context(), someRules) }()
 
 	proxy.next(refuse)()
 	proxy.next(refuse)
@@ -99,38 +99,38 @@ func TestClientRefused(t *testing.T) {
 		if m.Method != methodHello {
 			return refuse(ctx, m)
 		}
-		return helloReply{Protocol: 1, PID: 4711}, nil, nil
+		return helloAnswer{Protocol: 1, PID: 4711}, nil, nil
 	})
 	if err := <-prepared; err != nil {
 		t.Error(err)
 	}
-	if s := r.Status(); !s.Connected || s.PID != 4711 {
+	if s := c.Status(); !s.Connected || s.PID != 4711 {
 		t.Errorf("status %+v", s)
 	}
 }
 
-// TestClientTakesNames: the agent takes what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy says that there are
-// names.
-func TestClientTakesNames(t *testing.T) {
+// TestClientImportNames: the agent imports what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy
+// says that there are names.
+func TestClientImportNames(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, n := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
-	forgotten, asked := make(chan uint64, 10), make(chan string, 10)
+	c, n := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
+	removed, asked := make(chan uint64, 10), make(chan string, 10)
 	serve := func(name string) handler {
 		return func(ctx context.Context, m message) (any, []*os.File, error) {
 			switch m.Method {
 			case methodHello:
-				return helloReply{Protocol: 1}, nil, nil
-			case methodTakeNames:
+				return helloAnswer{Protocol: 1}, nil, nil
+			case methodImportNames:
 				asked <- name
-				return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
-			case methodReplayed:
-				var body replayed
+				return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
+			case methodNamesImported:
+				var body namesImported
 				if err := json.Unmarshal(m.Body, &body); err != nil {
 					return nil, nil, err
 				}
-				forgotten <- body.Mark
+				removed <- body.Mark
 				return nil, nil, nil
 			}
 			return nil, nil, fault.New(fault.NotFound, "no such call")
@@ -138,85 +138,85 @@ func TestClientTakesNames(t *testing.T) {
 	}
 	expect := func(name string) {
 		t.Helper()
-		if got := <-n.replayed; len(got) != 1 || got[0].Name != name {
-			t.Errorf("replayed %+v, want %s", got, name)
+		if got := <-n.imported; len(got) != 1 || got[0].Name != name {
+			t.Errorf("imported %+v, want %s", got, name)
 		}
-		if mark := <-forgotten; mark != 5 {
-			t.Errorf("forgotten up to %d", mark)
+		if mark := <-removed; mark != 5 {
+			t.Errorf("removed up to %d", mark)
 		}
 		if got := <-asked; got != name {
 			t.Errorf("asked %s, want %s", got, name)
 		}
 	}
-	first := proxy.nextPeer(serve("first"))
-	if _, err := r.conns.await(t.Context()); err != nil {
+	first := proxy.nextConn(serve("first"))
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.notify(methodNames, struct{}{}); err != nil {
+	if err := first.notify(methodNamesAvailable, struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := first.call(t.Context(), "nothing", nil, nil); err == nil { // the notification was handled before
 		t.Error("the agent knows a call that there is not")
 	}
 	if len(asked) > 0 {
-		t.Error("an agent that starts takes names at once")
+		t.Error("an agent that starts imports names at once")
 	}
-	r.ImportNames(t.Context())
+	c.ImportNames(t.Context())
 	expect("first")
 	_ = first.wire.close()
-	second := proxy.nextPeer(serve("second"))
+	second := proxy.nextConn(serve("second"))
 	expect("second")
-	if err := second.notify(methodNames, struct{}{}); err != nil {
+	if err := second.notify(methodNamesAvailable, struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	expect("second")
 }
 
-// TestClientTakeNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
-func TestClientTakeNamesUnanswered(t *testing.T) {
+// TestClientImportNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
+func TestClientImportNamesUnanswered(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	c, _ := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	hangs := func(ctx context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodTakeNames {
+		if m.Method == methodImportNames {
 			<-ctx.Done()
 		}
-		return helloReply{Protocol: 1}, nil, nil
+		return helloAnswer{Protocol: 1}, nil, nil
 	}
 	proxy.next(hangs)
-	if _, err := r.conns.await(t.Context()); err != nil {
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	r.ImportNames(ctx)
+	c.ImportNames(ctx)
 	proxy.next(hangs) // it connects again
 }
 
-// TestClientTakeNamesFails: a proxy that cannot give its names is connected to anew.
-func TestClientTakeNamesFails(t *testing.T) {
+// TestClientImportNamesFails: a proxy that cannot give its names is connected to anew.
+func TestClientImportNamesFails(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, n := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
-	r.ImportNames(t.Context()) // there is no proxy yet
+	c, n := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
+	c.ImportNames(t.Context()) // there is no proxy yet
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodTakeNames {
+		if m.Method == methodImportNames {
 			return refuse(ctx, m)
 		}
-		return helloReply{Protocol: 1}, nil, nil
+		return helloAnswer{Protocol: 1}, nil, nil
 	})
 	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodTakeNames {
-			return journalContents{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
+		if m.Method == methodImportNames {
+			return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
 		}
-		return helloReply{Protocol: 1, PID: 4711}, nil, nil
+		return helloAnswer{Protocol: 1, PID: 4711}, nil, nil
 	})
-	if got := <-n.replayed; len(got) != 1 {
-		t.Errorf("replayed %+v", got)
+	if got := <-n.imported; len(got) != 1 {
+		t.Errorf("imported %+v", got)
 	}
-	if s := r.Status(); s.PID != 4711 {
+	if s := c.Status(); s.PID != 4711 {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -225,25 +225,25 @@ func TestClientTakeNamesFails(t *testing.T) {
 func TestClientPrepareHeldUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	c, _ := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	asked := make(chan struct{}, 10)
 	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
 		if m.Method == methodRules {
 			asked <- struct{}{}
 			<-ctx.Done()
 		}
-		return helloReply{Protocol: 1}, nil, nil
+		return helloAnswer{Protocol: 1}, nil, nil
 	})
-	if _, err := r.conns.await(t.Context()); err != nil {
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.Release([]uint32{1}) // which tells the proxy, without waiting
+	c.Release([]uint32{1}) // which tells the proxy, without waiting
 	<-asked
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if err := r.Prepare(ctx, map[uint32]model.Layer7{9: {}}); err == nil || time.Since(began) > 5*time.Second {
+	if err := c.Prepare(ctx, map[uint32]model.Layer7{9: {}}); err == nil || time.Since(began) > 5*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
@@ -252,8 +252,8 @@ func TestClientPrepareHeldUp(t *testing.T) {
 func TestClientPrevious(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
-	r, _ := startClientAt(t, socket)
-	go func() { _ = r.Prepare(t.Context(), someRules) }()
+	c, _ := startClientAt(t, socket)
+	go func() { _ = c.Prepare(t.Context(), someRules) }()
 	got := make(chan string, 20)
 	serve := func(name string) handler {
 		return func(_ context.Context, m message) (any, []*os.File, error) {
@@ -273,18 +273,18 @@ func TestClientPrevious(t *testing.T) {
 			if _, ok := rules.Rules[9]; ok {
 				got <- name
 			}
-			return helloReply{Protocol: 1}, nil, nil
+			return helloAnswer{Protocol: 1}, nil, nil
 		}
 	}
-	peer := proxy.nextPeer(serve("previous"))
-	if _, err := r.conns.await(t.Context()); err != nil {
+	conn := proxy.nextConn(serve("previous"))
+	if _, err := c.conns.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := peer.notify(methodReplaced, struct{}{}); err != nil {
+	if err := conn.notify(methodReplaced, struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	proxy.next(serve("current"))
-	if err := r.Prepare(t.Context(), map[uint32]model.Layer7{9: {}}); err != nil {
+	if err := c.Prepare(t.Context(), map[uint32]model.Layer7{9: {}}); err != nil {
 		t.Fatal(err)
 	}
 	names := map[string]bool{}

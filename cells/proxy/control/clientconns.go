@@ -10,13 +10,13 @@ import (
 
 // proxyConn is a connection to a proxy.
 type proxyConn struct {
-	peer       *peer
+	rpc        *rpcConn
 	background func(func(context.Context)) // runs a function until the agent stops
 	status     Status                      // guarded by the lock of proxyConns
 
-	sending chan struct{} // holds a token while it is given rules: guards the fields below
-	version uint64        // of the rules that it has
-	refused rejected
+	sending  chan struct{} // holds a token while it is given rules: guards the fields below
+	version  uint64        // of the rules that it has
+	rejected rejectedRules
 }
 
 // Status is what an operator wants to know of the proxy.
@@ -63,10 +63,10 @@ func (x *proxyConns) list() []*proxyConn {
 }
 
 // setCurrent has callers use a connection whose hello was answered.
-func (x *proxyConns) setCurrent(p *proxyConn, w helloReply) {
+func (x *proxyConns) setCurrent(p *proxyConn, answer helloAnswer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	p.status.PID, p.status.Version, p.status.Connected = w.PID, w.Version, true
+	p.status.PID, p.status.Version, p.status.Connected = answer.PID, answer.Version, true
 	x.current = p
 	close(x.arrived)
 }

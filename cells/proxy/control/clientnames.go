@@ -10,21 +10,21 @@ import (
 // ImportNames implements [policy.NameExchange]. A proxy that does not answer has to connect again.
 func (c *Client) ImportNames(ctx context.Context) {
 	c.mu.Lock()
-	c.taking = true
+	c.importing = true
 	c.mu.Unlock()
 	if p := c.conns.get(); p != nil {
 		c.importNames(ctx, p)
 	}
 }
 
-// importNamesLater takes names that the proxy has learned, if they were not before: not until policies are about to be written.
+// importNamesLater imports names that the proxy has learned, once [Client.ImportNames] was called: not before policies are about to be written.
 func (c *Client) importNamesLater(p *proxyConn) {
 	c.mu.Lock()
-	taking := c.taking
+	importing := c.importing
 	c.mu.Unlock()
-	if taking {
+	if importing {
 		p.background(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
 			c.importNames(ctx, p)
 		})
@@ -36,36 +36,36 @@ func (c *Client) PublishClasses(classes policy.NameClasses, inForce uint32) {
 	classFiles(c.cfg.Socket, c.log).PublishClasses(classes, inForce)
 }
 
-// importNames has the names be known that the proxy has learned.
+// importNames asks the proxy for its journal. If that fails, it closes the connection, so that the proxy connects anew.
 func (c *Client) importNames(ctx context.Context, p *proxyConn) {
-	var answer journalContents
-	_, err := p.peer.call(ctx, methodTakeNames, struct{}{}, &answer)
+	var answer importNamesAnswer
+	_, err := p.rpc.call(ctx, methodImportNames, struct{}{}, &answer)
 	if err == nil {
-		c.replay(p, answer)
+		c.addNames(p, answer)
 		return
 	}
-	if !errors.Is(err, errPeerGone) {
-		c.log.Warn("what the proxy has learned of names is taken over when it connects next", "error", err)
-		_ = p.peer.wire.close()
+	if !errors.Is(err, errConnClosed) {
+		c.log.Warn("the names that the proxy has learned are imported when it connects next", "error", err)
+		_ = p.rpc.wire.close()
 	}
 }
 
-// replay has the names be known that the proxy has learned.
-func (c *Client) replay(p *proxyConn, l journalContents) {
-	if len(l.Learned) == 0 {
+// addNames gives the journal to [policy.Names], and in the background has the proxy remove it.
+func (c *Client) addNames(p *proxyConn, answer importNamesAnswer) {
+	if len(answer.Learned) == 0 {
 		return
 	}
-	c.names.Replay(l.Learned)
-	p.background(func(ctx context.Context) { c.finishReplay(ctx, p, l.Mark) })
+	c.names.Import(answer.Learned)
+	p.background(func(ctx context.Context) { c.finishImport(ctx, p, answer.Mark) })
 }
 
-// finishReplay has the proxy forget what it has learned, when that is in the datapath and outlives the agent.
-func (c *Client) finishReplay(ctx context.Context, p *proxyConn, mark uint64) {
-	err := c.names.FinishReplay(ctx)
+// finishImport has the proxy remove from its journal what is in the datapath and outlives the agent.
+func (c *Client) finishImport(ctx context.Context, p *proxyConn, mark uint64) {
+	err := c.names.FinishImport(ctx)
 	if err == nil {
-		_, err = p.peer.call(ctx, methodReplayed, replayed{mark}, nil)
+		_, err = p.rpc.call(ctx, methodNamesImported, namesImported{mark}, nil)
 	}
 	if err != nil && ctx.Err() == nil {
-		c.log.Warn("what the proxy has learned of names without the agent is taken over when it connects next", "error", err)
+		c.log.Warn("the names that the proxy has learned stay in its journal until it connects next", "error", err)
 	}
 }

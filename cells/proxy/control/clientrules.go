@@ -72,7 +72,7 @@ func (x *ruleSync) snapshot() snapshot {
 }
 
 // send gives the proxy the rules that there are, unless it has the version that is needed.
-func (x *ruleSync) send(ctx context.Context, p *proxyConn, needed uint64) (rejected, error) {
+func (x *ruleSync) send(ctx context.Context, p *proxyConn, needed uint64) (rejectedRules, error) {
 	select {
 	case p.sending <- struct{}{}:
 	case <-ctx.Done():
@@ -80,15 +80,15 @@ func (x *ruleSync) send(ctx context.Context, p *proxyConn, needed uint64) (rejec
 	}
 	defer func() { <-p.sending }()
 	if p.version >= needed {
-		return p.refused, nil
+		return p.rejected, nil
 	}
 	rules := x.snapshot()
 	var answer rulesAnswer
-	if _, err := p.peer.call(ctx, methodRules, rules, &answer); err != nil {
+	if _, err := p.rpc.call(ctx, methodRules, rules, &answer); err != nil {
 		return nil, err
 	}
-	p.version, p.refused = rules.Version, answer.Rejected
-	return p.refused, nil
+	p.version, p.rejected = rules.Version, answer.Rejected
+	return p.rejected, nil
 }
 
 // Supports implements [policy.Proxy]: the rules of this version.
@@ -112,8 +112,8 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 		if err != nil {
 			return err
 		}
-		refused, err := c.rules.send(ctx, p, needed)
-		if errors.Is(err, errPeerGone) {
+		rejected, err := c.rules.send(ctx, p, needed)
+		if errors.Is(err, errConnClosed) {
 			c.conns.clearCurrent(p)
 			continue
 		}
@@ -124,7 +124,7 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 			return err
 		}
 		for number := range rules {
-			if text, ok := refused[number]; ok {
+			if text, ok := rejected[number]; ok {
 				return fault.New(fault.Invalid, fmt.Sprintf("porin-proxy cannot use rules %d: %s", number, text))
 			}
 		}
@@ -171,7 +171,7 @@ func (c *Client) Release(numbers []uint32) {
 // sendLater gives a proxy the rules without waiting for it.
 func (c *Client) sendLater(p *proxyConn, needed uint64) {
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		defer cancel()
 		if _, err := c.rules.send(ctx, p, needed); err != nil {
 			c.log.Debug("the proxy has other rules than the agent, until the next change", "error", err)

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/fd"
 )
 
 // heldSockets are copies of the proxy's listening sockets: while it is away, connections wait in them.
@@ -25,18 +26,18 @@ func (x *heldSockets) replace(sockets redirect.Sockets) error {
 // close closes them.
 func (x *heldSockets) close() error { return x.replace(nil) }
 
-// copies returns copies of the sockets, and their places.
-func (x *heldSockets) copies() (places []uint32, files []*os.File, err error) {
+// copies returns copies of the sockets, and their indexes.
+func (x *heldSockets) copies() (indexes []uint32, files []*os.File, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	places = placesOf(x.held)
-	for _, place := range places {
-		file, err := duplicateFile(x.held[place])
+	indexes = indexesOf(x.held)
+	for _, index := range indexes {
+		file, err := fd.Duplicate(x.held[index], "listening socket of the proxy")
 		if err != nil {
 			closeFiles(files)
 			return nil, nil, err
 		}
 		files = append(files, file)
 	}
-	return places, files, nil
+	return indexes, files, nil
 }

@@ -12,30 +12,30 @@ import (
 	"porin.dev/porin/cells/proxy/offline"
 )
 
-// Config is what a proxy in a process of its own is told.
-type Config struct {
+// ServerConfig is what a proxy in a process of its own is told.
+type ServerConfig struct {
 	Socket       string        // where it is controlled
 	StateDir     string        // where it keeps the rules (proxy-rules.json) and the journal of names (proxy-names), for a start without the agent
 	DrainTimeout time.Duration // how long requests may take when it stops or is replaced
 }
 
-// DefaultConfig is what porin-proxy runs with unless told otherwise.
-func DefaultConfig() Config {
-	return Config{Socket: DefaultSocket, StateDir: "/run/porin", DrainTimeout: 30 * time.Second}
+// DefaultServerConfig is what porin-proxy runs with unless told otherwise.
+func DefaultServerConfig() ServerConfig {
+	return ServerConfig{Socket: DefaultSocket, StateDir: "/run/porin", DrainTimeout: 30 * time.Second}
 }
 
 // DefaultSocket is where agent and proxy meet.
 const DefaultSocket = "/run/porin/proxy.sock"
 
 // Flags adds the flags of porin-proxy.
-func (c *Config) Flags(fs *pflag.FlagSet) {
+func (c *ServerConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` on which the agent and the next proxy are served")
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules and the names that were learned while no agent runs, for the next start; best on a tmpfs")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long requests that are being served may take when the proxy stops, which goes on with new ones meanwhile, or is replaced")
 }
 
 // Validate reports every fault at once.
-func (c Config) Validate() error {
+func (c ServerConfig) Validate() error {
 	var errs []error
 	for name, path := range map[string]string{"proxy-socket": c.Socket, "state-dir": c.StateDir} {
 		if !filepath.IsAbs(path) {

@@ -42,7 +42,7 @@ func (l *LearnRouter) open(ctx context.Context) {
 	}
 }
 
-// tryOpen opens the journal once. An agent that has connected before is told to fetch the names in it.
+// tryOpen opens the journal once. An agent that has connected before is told to import the names in it.
 func (l *LearnRouter) tryOpen() error {
 	if l.prepared == nil {
 		l.prepare()
@@ -65,7 +65,7 @@ func (l *LearnRouter) tryOpen() error {
 	}
 	l.broadcast()
 	if agent := l.agent; agent != nil {
-		go func() { _ = agent.notify(methodNames, struct{}{}) }() // an end that is gone is noticed by who reads
+		go func() { _ = agent.notify(methodNamesAvailable, struct{}{}) }() // an end that is gone is noticed by who reads
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (l *LearnRouter) journalError() error {
 }
 
 // close returns when nothing is written any more. Names are learned by the next proxy from now on, if there is one.
-func (l *LearnRouter) close(next *peer) error {
+func (l *LearnRouter) close(next *rpcConn) error {
 	l.notifier.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,8 +119,8 @@ func (l *LearnRouter) close(next *peer) error {
 	return err
 }
 
-// learned is what the journal has, up to a mark.
-func (l *LearnRouter) learned() (all journalContents) {
+// listJournal returns what the journal has, up to a mark.
+func (l *LearnRouter) listJournal() (all importNamesAnswer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.journal != nil {
@@ -129,8 +129,8 @@ func (l *LearnRouter) learned() (all journalContents) {
 	return all
 }
 
-// forget removes from the journal what the agent has, up to a mark.
-func (l *LearnRouter) forget(mark uint64) error {
+// removeImported removes from the journal what the agent has imported, up to a mark.
+func (l *LearnRouter) removeImported(mark uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.journal == nil {

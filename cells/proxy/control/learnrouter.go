@@ -20,8 +20,8 @@ import (
 // ErrNoAgent is why an answer is not passed on: nobody could put its addresses into the policy.
 var ErrNoAgent = fault.New(fault.Unavailable, "no agent is connected that would put the addresses into the policy")
 
-// LearnRouter is the [policy.Learner] of a proxy in a process of its own. It chooses who learns a name: the agent when that writes policies, else this process, or, while one
-// proxy takes over from another one, the one that has the journal.
+// LearnRouter is the [policy.Learner] of a proxy in a process of its own. It chooses who learns a name: the agent when that writes policies, else this process,
+// or, while one proxy takes over from another one, the one that has the journal.
 type LearnRouter struct {
 	dir      string
 	classes  offline.ClassFiles
@@ -29,8 +29,8 @@ type LearnRouter struct {
 	prepared *offline.PreparedJournal // of who opens the journal; nil: nothing was read
 
 	mu           sync.Mutex       // guards the fields below
-	agent        *peer            // nil while none is connected
-	journalOwner *peer            // the other proxy, that has the journal: the previous one, or then the next one; nil: none
+	agent        *rpcConn         // nil while none is connected
+	journalOwner *rpcConn         // the other proxy, that has the journal: the previous one, or then the next one; nil: none
 	journal      *offline.Journal // nil while it is not open
 	openError    error            // why it is not; nil: it may be open soon
 	local        *offline.Writer  // learns in this process; nil until the journal is open, or cannot be opened, and after it was closed
@@ -47,7 +47,7 @@ type LearnRouter struct {
 var _ policy.Learner = (*LearnRouter)(nil)
 
 // NewLearnRouter returns one without an agent, whose journal is not open.
-func NewLearnRouter(cfg Config, log *slog.Logger) *LearnRouter {
+func NewLearnRouter(cfg ServerConfig, log *slog.Logger) *LearnRouter {
 	l := &LearnRouter{dir: cfg.StateDir, classes: classFiles(cfg.Socket, log), log: log, changed: make(chan struct{})}
 	l.notifier = newAgentNotifier(l.learn, log)
 	return l
@@ -71,18 +71,18 @@ func (l *LearnRouter) useMaps(m policymap.Maps, lock *policymap.Lock) error {
 }
 
 // setAgent has the agent be asked from now on; nil: there is none.
-func (l *LearnRouter) setAgent(p *peer) {
+func (l *LearnRouter) setAgent(agent *rpcConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.agent = p
+	l.agent = agent
 	l.broadcast()
 }
 
 // setJournalOwner has another proxy be asked, which has the journal; nil: there is none.
-func (l *LearnRouter) setJournalOwner(p *peer) {
+func (l *LearnRouter) setJournalOwner(owner *rpcConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.journalOwner = p
+	l.journalOwner = owner
 	l.broadcast()
 }
 
@@ -92,8 +92,8 @@ const learnerTimeout = 100 * time.Millisecond
 // mapsLockRetry is the time between two looks at the lock of the maps, of which nobody tells.
 const mapsLockRetry = 5 * time.Millisecond
 
-// Learn implements [policy.Learner]. What is in force already need not wait for an agent, which is told of it later. All else is done in what Learn returns: an agent has
-// to be asked, or the kernel.
+// Learn implements [policy.Learner]. What is in force already need not wait for an agent, which is told of it later. All else is done in what Learn returns: an
+// agent has to be asked, or the kernel.
 func (l *LearnRouter) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	body := learnRequest{endpoint, name, addresses}
 	if local := l.besideAgent(); local != nil && len(addresses) <= maxInline && local.IsKnown(name, addresses) && l.notifier.enqueue(body) {
@@ -148,7 +148,7 @@ func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 	until := time.Now().Add(learnerTimeout)
 	for {
 		changed, err := l.tryLearn(ctx, body)
-		if !errors.Is(err, ErrNoAgent) && !errors.Is(err, errPeerGone) {
+		if !errors.Is(err, ErrNoAgent) && !errors.Is(err, errConnClosed) {
 			return err
 		}
 		if ctx.Err() != nil || time.Now().After(until) {
@@ -165,8 +165,8 @@ func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 // errInForce is why an answer has not been learned in vain: its addresses are in force.
 var errInForce = errors.New("the agent does not answer; the addresses are in force")
 
-// tryLearn returns [ErrNoAgent] when nobody can learn, errPeerGone when who was asked has gone, and errInForce when nobody answers but the addresses are in force. changed is
-// closed when it is to be tried again.
+// tryLearn returns [ErrNoAgent] when nobody can learn, errConnClosed when who was asked has gone, and errInForce when nobody answers but the addresses are in
+// force. changed is closed when it is to be tried again.
 func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	asked, local, changed := l.agent, l.local, l.changed
@@ -176,7 +176,7 @@ func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed 
 	l.mu.Unlock()
 	if local != nil {
 		switch err := local.Learn(ctx, body.Endpoint, body.Name, body.Addresses); {
-		case errors.Is(err, offline.ErrAgent), errors.Is(err, offline.ErrClosed), (errors.Is(err, offline.ErrStale) || errors.Is(err, offline.ErrNoJournal)) && asked != nil:
+		case errors.Is(err, offline.ErrAgentWrites), errors.Is(err, offline.ErrClosed), (errors.Is(err, offline.ErrStale) || errors.Is(err, offline.ErrNoJournal)) && asked != nil:
 		case errors.Is(err, offline.ErrProtected):
 			return changed, nil // as an agent does: what an address of the cluster is, no name changes
 		default:
@@ -185,8 +185,8 @@ func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed 
 	}
 	if asked != nil {
 		err := askAgent(ctx, asked, local, body)
-		if errors.Is(err, errPeerGone) {
-			l.dropPeer(asked)
+		if errors.Is(err, errConnClosed) {
+			l.dropConn(asked)
 		}
 		if err != nil && !l.asks(asked) { // it is ending
 			err = ErrNoAgent
@@ -223,17 +223,17 @@ func (l *LearnRouter) Counts() offline.Counts {
 }
 
 // asks reports whether the agent or proxy is one that learns.
-func (l *LearnRouter) asks(p *peer) bool {
+func (l *LearnRouter) asks(conn *rpcConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.agent == p || l.journalOwner == p
+	return l.agent == conn || l.journalOwner == conn
 }
 
 // slowAgentAfter is how long askAgent waits before it asks whether the addresses are in force without the agent.
 const slowAgentAfter = 50 * time.Millisecond
 
 // askAgent has an agent learn. When that takes long, as the agent starts or hangs, it returns errInForce for an answer whose addresses are in the datapath already.
-func askAgent(ctx context.Context, agent *peer, local *offline.Writer, body learnRequest) error {
+func askAgent(ctx context.Context, agent *rpcConn, local *offline.Writer, body learnRequest) error {
 	if local == nil {
 		_, err := agent.call(ctx, methodLearn, body, nil)
 		return err
@@ -241,7 +241,7 @@ func askAgent(ctx context.Context, agent *peer, local *offline.Writer, body lear
 	soon, cancel := context.WithTimeout(ctx, slowAgentAfter)
 	defer cancel()
 	_, err := agent.call(soon, methodLearn, body, nil)
-	if soon.Err() == nil || ctx.Err() != nil || errors.Is(err, errPeerGone) {
+	if soon.Err() == nil || ctx.Err() != nil || errors.Is(err, errConnClosed) {
 		return err
 	}
 	if local.InForce(body.Name, body.Addresses) {
@@ -262,8 +262,8 @@ func (l *LearnRouter) handleLearn(ctx context.Context, m *message) error {
 	return l.learnOrNotify(ctx, body)
 }
 
-// dropPeer forgets an agent, or another proxy, that is gone. It does nothing when another one has come.
-func (l *LearnRouter) dropPeer(gone *peer) {
+// dropConn forgets an agent, or another proxy, that is gone. It does nothing when another one has come.
+func (l *LearnRouter) dropConn(gone *rpcConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.agent == gone {

@@ -19,9 +19,9 @@ import (
 
 // TestLearnByAgent: the agent learns, with its errors. When it is gone, also in the middle of a call, a proxy without a journal says that there is none.
 func TestLearnByAgent(t *testing.T) {
-	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
+	l := NewLearnRouter(ServerConfig{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
 	learned := make(chan learnRequest, 10)
-	agent, end := peers(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
+	agent, end := rpcConns(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
 		var body learnRequest
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
@@ -68,9 +68,9 @@ func TestLearnByAgent(t *testing.T) {
 
 // TestNotifierClose has an agent that answers nothing: what waits to be told holds up the end for no longer than a moment.
 func TestNotifierClose(t *testing.T) {
-	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
+	l := NewLearnRouter(ServerConfig{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
 	asked := make(chan struct{}, maxWaiting)
-	agent, _ := peers(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
+	agent, _ := rpcConns(t, refuse, func(ctx context.Context, m message) (any, []*os.File, error) {
 		asked <- struct{}{}
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
@@ -95,8 +95,8 @@ func TestNotifierClose(t *testing.T) {
 	}
 }
 
-// TestNotifierAgentComesBack has an agent that hangs, and then one that answers: it learns everything that was passed on meanwhile, once, until when it is valid; and one endpoint
-// leaves room for others.
+// TestNotifierAgentComesBack has an agent that hangs, and then one that answers: it learns everything that was passed on meanwhile, once, until when it is valid;
+// and one endpoint leaves room for others.
 func TestNotifierAgentComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -22,19 +22,19 @@ const (
 
 // Calls and notifications. The agent connects to the proxy.
 const (
-	methodHello         = "hello"          // agent: first of all
-	methodRules         = "rules"          // agent: answered when the proxy has the rules
-	methodChanged       = "changed"        // agent: connections are to be decided about anew; a notification
-	methodCloseEndpoint = "close-endpoint" // agent: answered when the endpoint's connections have ended
-	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath; also between two proxies
-	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
-	methodReport        = "report"         // proxy: how it is; a notification
-	methodTakeNames     = "take-names"     // agent: answered with what the proxy has learned
-	methodNames         = "names"          // proxy: there may be names to take by now; a notification
-	methodReplayed      = "replayed"       // agent: what the proxy has learned without it is in the datapath and on the disk
-	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
-	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
-	methodServing       = "serving"        // the next proxy: it accepts; answered when the previous one does not any more
+	methodHello          = "hello"           // agent: first of all
+	methodRules          = "rules"           // agent: answered when the proxy has the rules
+	methodChanged        = "changed"         // agent: connections are to be decided about anew; a notification
+	methodCloseEndpoint  = "close-endpoint"  // agent: answered when the endpoint's connections have ended
+	methodLearn          = "learn"           // proxy: answered when the addresses of a name are in the datapath; also between two proxies
+	methodHold           = "hold"            // proxy: keep these sockets, in place of others; a notification
+	methodReport         = "report"          // proxy: how it is; a notification
+	methodImportNames    = "import-names"    // agent: answered with what the proxy has learned
+	methodNamesAvailable = "names-available" // proxy: there may be names to import by now; a notification
+	methodNamesImported  = "names-imported"  // agent: what the proxy has learned without it is in the datapath and on the disk
+	methodReplaced       = "replaced"        // proxy: another process is taking over: connect to that; a notification
+	methodTakeOver       = "take-over"       // the next proxy: answered with sockets and rules
+	methodServing        = "serving"         // the next proxy: it accepts; answered when the previous one does not any more
 )
 
 // hello says what the caller speaks and has. With it come the sockets that an agent has held.
@@ -46,22 +46,22 @@ type hello struct {
 	Rules   snapshot `json:"rules"`
 }
 
-// helloReply answers a hello.
-type helloReply struct {
-	Protocol int      `json:"protocol"`
-	Version  string   `json:"version"`
-	PID      int      `json:"pid"`
-	Rejected rejected `json:"rejected,omitempty"`
+// helloAnswer answers a hello.
+type helloAnswer struct {
+	Protocol int           `json:"protocol"`
+	Version  string        `json:"version"`
+	PID      int           `json:"pid"`
+	Rejected rejectedRules `json:"rejected,omitempty"`
 }
 
-// journalContents is what the proxy has learned of names without an agent, up to Mark.
-type journalContents struct {
+// importNamesAnswer has what the proxy has learned of names without an agent, up to Mark.
+type importNamesAnswer struct {
 	Learned []names.Lookup `json:"learned,omitempty"`
 	Mark    uint64         `json:"mark,omitempty"`
 }
 
-// replayed says that the proxy may forget what it has learned.
-type replayed struct {
+// namesImported says that the proxy may remove from its journal what it has learned up to Mark.
+type namesImported struct {
 	Mark uint64 `json:"mark"`
 }
 
@@ -84,26 +84,26 @@ type snapshot struct {
 
 // decode returns the rules, and why some cannot be used. A field that this process does not know would restrict what the rules accept: they are rejected, and what
 // needs them is denied.
-func (s snapshot) decode() (map[uint32]model.Layer7, rejected) {
-	all, refused := map[uint32]model.Layer7{}, rejected{}
+func (s snapshot) decode() (map[uint32]model.Layer7, rejectedRules) {
+	all, rejected := map[uint32]model.Layer7{}, rejectedRules{}
 	for number, text := range s.Rules {
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.DisallowUnknownFields()
 		var rules model.Layer7
 		if err := decoder.Decode(&rules); err != nil {
-			refused[number] = fmt.Sprintf("rules that this version of the proxy does not know: %v", err)
+			rejected[number] = fmt.Sprintf("rules that this version of the proxy does not know: %v", err)
 			continue
 		}
 		all[number] = rules
 	}
-	return all, refused
+	return all, rejected
 }
 
-// rejected says why the proxy does not have rules.
-type rejected map[uint32]string
+// rejectedRules says why the proxy does not have rules.
+type rejectedRules map[uint32]string
 
 type rulesAnswer struct {
-	Rejected rejected `json:"rejected,omitempty"`
+	Rejected rejectedRules `json:"rejected,omitempty"`
 }
 
 type closeEndpoint struct {
@@ -117,14 +117,14 @@ type learnRequest struct {
 	Addresses []dnsname.Address `json:"addresses"`
 }
 
-// hold comes with the sockets at these places, in this order.
+// hold comes with the sockets of these indexes, in this order.
 type hold struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 }
 
-// handover answers take-over. Its descriptors are, in this order: the listening sockets of Sockets, the lock of the folder of the pin if Locked, the lock of the control socket,
-// and the control socket.
-type handover struct {
+// takeOverAnswer answers take-over. Its descriptors are, in this order: the listening sockets of Sockets, the lock of the folder of the pin if Locked, the lock of
+// the control socket, and the control socket.
+type takeOverAnswer struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 	Locked  bool     `json:"locked,omitempty"`
 	Rules   snapshot `json:"rules"`
@@ -140,26 +140,26 @@ type report struct {
 }
 
 // socketsOf takes the files of the sockets out of the message, and maps each to its index. On an error it takes none: the caller closes those of the message.
-func socketsOf(m *message, places []uint32) (redirect.Sockets, error) {
-	if len(m.files) < len(places) {
-		return nil, fmt.Errorf("%s: %d descriptors have come, want at least %d", m.Method, len(m.files), len(places))
+func socketsOf(m *message, indexes []uint32) (redirect.Sockets, error) {
+	if len(m.files) < len(indexes) {
+		return nil, fmt.Errorf("%s: %d descriptors have come, want at least %d", m.Method, len(m.files), len(indexes))
 	}
 	sockets := redirect.Sockets{}
-	for i, place := range places {
-		if sockets[place] != nil {
-			return nil, fmt.Errorf("%s: two sockets for place %d", m.Method, place)
+	for i, index := range indexes {
+		if sockets[index] != nil {
+			return nil, fmt.Errorf("%s: two sockets with the index %d", m.Method, index)
 		}
-		sockets[place] = m.files[i]
+		sockets[index] = m.files[i]
 	}
-	m.files = m.files[len(places):]
+	m.files = m.files[len(indexes):]
 	return sockets, nil
 }
 
-// placesOf returns the places of sockets, in order.
-func placesOf(s redirect.Sockets) (places []uint32) {
-	for place := range s {
-		places = append(places, place)
+// indexesOf returns the indexes of sockets, in order.
+func indexesOf(s redirect.Sockets) (indexes []uint32) {
+	for index := range s {
+		indexes = append(indexes, index)
 	}
-	slices.Sort(places)
-	return places
+	slices.Sort(indexes)
+	return indexes
 }

@@ -27,9 +27,9 @@ func TestDecodeLaterRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := snapshot{Rules: map[uint32]json.RawMessage{1: known, 2: json.RawMessage(`{"HTTP":[{"Method":"GET","Query":"x"}]}`), 3: json.RawMessage(`1`)}}
-	rules, refused := s.decode()
-	if len(rules) != 1 || rules[1].HTTP[0].Method != "GET" || len(refused) != 2 || refused[2] == "" || refused[3] == "" {
-		t.Errorf("rules %v, rejected %v", rules, refused)
+	rules, rejected := s.decode()
+	if len(rules) != 1 || rules[1].HTTP[0].Method != "GET" || len(rejected) != 2 || rejected[2] == "" || rejected[3] == "" {
+		t.Errorf("rules %v, rejected %v", rules, rejected)
 	}
 }
 
@@ -51,9 +51,9 @@ func TestSocketsOf(t *testing.T) {
 	if err != nil || len(sockets) != 2 || sockets[7] == nil || len(m.files) != 1 {
 		t.Errorf("sockets %v, %d files are left, %v", sockets, len(m.files), err)
 	}
-	for name, places := range map[string][]uint32{"too many places": {1, 2, 3}, "one place twice": {1, 1}} {
+	for name, indexes := range map[string][]uint32{"too many indexes": {1, 2, 3}, "one index twice": {1, 1}} {
 		m := message{files: open(2)}
-		if _, err := socketsOf(&m, places); err == nil {
+		if _, err := socketsOf(&m, indexes); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // TestNamesMetrics: what came of names is shown before the journal is open, and every result when it is.
 func TestNamesMetrics(t *testing.T) {
-	l := NewLearnRouter(Config{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
+	l := NewLearnRouter(ServerConfig{StateDir: t.TempDir(), Socket: "/nowhere"}, slog.New(slog.DiscardHandler))
 	l.counts = offline.Counts{Learned: 5, Written: 7, Stale: 1, NotReserved: 2, Protected: 3, Full: 4}
 	want := `# HELP porin_proxy_offline_addresses_written_total Addresses of names that porin-proxy has written into the datapath while no agent ran.
 # TYPE porin_proxy_offline_addresses_written_total counter

@@ -30,7 +30,7 @@ func (s *Server) startFromFile() {
 	if len(rules.Rules) == 0 {
 		return
 	}
-	if err := s.maps.Open(s.learner.useMaps); err != nil {
+	if err := s.maps.Open(s.router.useMaps); err != nil {
 		s.log.Warn("the agent's maps cannot be opened: connections wait until an agent connects", "error", err)
 		return
 	}
@@ -48,8 +48,8 @@ func (s *Server) startFromFile() {
 	if leaving { // the next proxy has the rules
 		return
 	}
-	if refused, err := s.apply(s.ctx, rules); err != nil || len(refused) > 0 {
-		s.log.Warn("not all of the layer 7 rules that were in force last are in use", "rejected", len(refused), "error", err)
+	if rejected, err := s.apply(s.ctx, rules); err != nil || len(rejected) > 0 {
+		s.log.Warn("not all of the layer 7 rules that were in force last are in use", "rejected", len(rejected), "error", err)
 		return
 	}
 	s.log.Info("no agent is there: goes on with the layer 7 rules that were in force last", "sets", len(rules.Rules))
@@ -63,11 +63,11 @@ func (s *Server) saveRules(rules snapshot) {
 }
 
 // update gives the proxy other rules. Those of an agent that is not the current one, and older ones, are ignored.
-func (s *Server) update(ctx context.Context, p *peer, rules snapshot) (rejected, error) {
+func (s *Server) update(ctx context.Context, agent *rpcConn, rules snapshot) (rejectedRules, error) {
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	s.mu.Lock()
-	current := s.current == p
+	current := s.current == agent
 	s.mu.Unlock()
 	if !current {
 		return nil, fault.New(fault.Conflict, "another agent controls the proxy")
@@ -76,33 +76,33 @@ func (s *Server) update(ctx context.Context, p *peer, rules snapshot) (rejected,
 		return nil, nil
 	}
 	s.version = rules.Version
-	refused, err := s.apply(ctx, rules)
+	rejected, err := s.apply(ctx, rules)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && s.handingOver { // meanwhile: the next proxy does not know of these rules
 		err = errReplaced
 	}
-	return refused, err
+	return rejected, err
 }
 
 // apply has the proxy use the rules, and no others unless they are partial. It expects updating.
-func (s *Server) apply(ctx context.Context, rules snapshot) (rejected, error) {
-	all, refused := rules.decode()
+func (s *Server) apply(ctx context.Context, rules snapshot) (rejectedRules, error) {
+	all, rejected := rules.decode()
 	s.mu.Lock()
 	before, stopping := s.rules, s.stopping
 	s.mu.Unlock()
 	for number, one := range all {
 		if err := s.proxy.Supports(one); err != nil {
-			refused[number] = err.Error()
+			rejected[number] = err.Error()
 			delete(all, number)
 		}
 	}
 	if stopping { // current requests are decided by them
 		if err := s.proxy.Update(ctx, all); err != nil {
-			return refused, err
+			return rejected, err
 		}
 	} else if err := s.proxy.Prepare(ctx, all); err != nil {
-		return refused, err
+		return rejected, err
 	}
 	if rules.Partial {
 		merged := maps.Clone(before.Rules)
@@ -126,5 +126,5 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejected, error) {
 	if !stopping {
 		s.saveRules(rules)
 	}
-	return refused, nil
+	return rejected, nil
 }

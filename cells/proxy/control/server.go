@@ -30,12 +30,12 @@ type Maps interface {
 //
 // Locks are taken in this order: updating, that of [proxy.Proxy] (which is held when it tells of its sockets), mu, that of [redirect.Redirect].
 type Server struct {
-	cfg             Config
+	cfg             ServerConfig
 	proxy           *proxy.Proxy
 	maps            Maps
-	learner         *LearnRouter
+	router          *LearnRouter
 	replaced        func()        // has the process end, when another one has taken over
-	over            chan struct{} // closed when that was called
+	replacedDone    chan struct{} // closed when that was called
 	log             *slog.Logger
 	file            rulesFile
 	handoverTimeout time.Duration // how long the next proxy may take to serve
@@ -51,8 +51,8 @@ type Server struct {
 	listener *net.UnixListener
 	lock     *os.File
 	rules    snapshot // what the proxy has
-	agents   map[*peer]struct{}
-	current  *peer               // that said hello last
+	agents   map[*rpcConn]struct{}
+	current  *rpcConn            // that said hello last
 	sockets  *redirect.Listeners // that the proxy listens on; nil: none
 	// The four flags are independent: a server that stops may be handing over, and one that hands over may not have the rules yet.
 	//
@@ -68,13 +68,13 @@ type Server struct {
 }
 
 // NewServer returns a server that has not started. replaced is called when another process has taken over.
-func NewServer(cfg Config, p *proxy.Proxy, m Maps, learner *LearnRouter, replaced func(), log *slog.Logger) (*Server, error) {
+func NewServer(cfg ServerConfig, p *proxy.Proxy, m Maps, router *LearnRouter, replaced func(), log *slog.Logger) (*Server, error) {
 	s := &Server{
-		cfg: cfg, proxy: p, maps: m, learner: learner, over: make(chan struct{}), log: log, agents: map[*peer]struct{}{}, agentConnected: make(chan struct{}),
+		cfg: cfg, proxy: p, maps: m, router: router, replacedDone: make(chan struct{}), log: log, agents: map[*rpcConn]struct{}{}, agentConnected: make(chan struct{}),
 		file: rulesFile{cfg.StateDir}, handoverTimeout: handoverTimeout,
 	}
 	s.replaced = sync.OnceFunc(func() {
-		close(s.over)
+		close(s.replacedDone)
 		replaced()
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -94,7 +94,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.serving.Go(s.reportLoop)
-	s.serving.Go(func() { s.learner.open(s.ctx) })
+	s.serving.Go(func() { s.router.open(s.ctx) })
 	s.mu.Lock()
 	s.started, s.resumed = true, took
 	s.mu.Unlock()
@@ -105,14 +105,14 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain lets the requests end that are being served before Stop, while the proxy serves new ones, and may be replaced by another one at once. It returns when they have
-// ended, or another one has taken over.
+// Drain lets the requests end that are being served before Stop, while the proxy serves new ones, and may be replaced by another one at once. It returns when
+// they have ended, or another one has taken over.
 func (s *Server) Drain() {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	go func() {
 		select {
-		case <-s.over:
+		case <-s.replacedDone:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -138,7 +138,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	for _, agent := range agents { // it is to connect to that one, when it comes
 		_ = agent.notify(methodReplaced, struct{}{})
 	}
-	errs = append(errs, s.proxy.Stop(ctx), s.learner.close(nil))
+	errs = append(errs, s.proxy.Stop(ctx), s.router.close(nil))
 	s.cancel()
 	s.serving.Wait()
 	return errors.Join(errs...)
@@ -194,15 +194,15 @@ func (s *Server) accept() {
 
 // serve serves an agent, or the next proxy.
 func (s *Server) serve(conn *net.UnixConn) {
-	if err := checkPeerUser(conn); err != nil {
+	if err := checkUser(conn); err != nil {
 		s.log.Warn("a connection was refused", "error", err)
 		_ = conn.Close()
 		return
 	}
-	var p *peer
+	var p *rpcConn
 	c := &serverConn{server: s}
-	p = newPeer(conn, c.handle)
-	c.peer = p
+	p = newRPCConn(conn, c.handle)
+	c.rpc = p
 	err := p.serve(s.ctx)
 	s.gone(c, err)
 }
@@ -210,14 +210,14 @@ func (s *Server) serve(conn *net.UnixConn) {
 // gone notes that a connection has ended.
 func (s *Server) gone(c *serverConn, err error) {
 	s.mu.Lock()
-	_, agent := s.agents[c.peer]
-	delete(s.agents, c.peer)
-	current := s.current == c.peer
+	_, agent := s.agents[c.rpc]
+	delete(s.agents, c.rpc)
+	current := s.current == c.rpc
 	if current {
 		s.current = nil
 	}
 	s.mu.Unlock()
-	s.learner.dropPeer(c.peer)
+	s.router.dropConn(c.rpc)
 	if agent && s.ctx.Err() == nil {
 		s.log.Info("the agent has left; goes on with the rules that it gave", "error", err)
 	}
@@ -227,9 +227,9 @@ func (s *Server) gone(c *serverConn, err error) {
 // serverConn is a connection to an agent, or to the next proxy.
 type serverConn struct {
 	server     *Server
-	peer       *peer
+	rpc        *rpcConn
 	handedOver bool // the next proxy has what it needs, and does not serve yet; guarded by the server's lock
-	decided    context.CancelFunc
+	stopTimer  context.CancelFunc
 }
 
 // handle implements [handler].
@@ -237,14 +237,14 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 	defer func() { closeFiles(m.files) }()
 	switch m.Method {
 	case methodHello:
-		return c.server.handleHello(ctx, c.peer, &m)
+		return c.server.handleHello(ctx, c.rpc, &m)
 	case methodRules:
 		var rules snapshot
 		if err := json.Unmarshal(m.Body, &rules); err != nil {
 			return nil, nil, err
 		}
-		refused, err := c.server.update(ctx, c.peer, rules)
-		return rulesAnswer{refused}, nil, err
+		rejected, err := c.server.update(ctx, c.rpc, rules)
+		return rulesAnswer{rejected}, nil, err
 	case methodChanged:
 		c.server.proxy.Changed()
 		return nil, nil, nil
@@ -256,16 +256,16 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		ctx, cancel := context.WithTimeout(ctx, proxy.CloseTimeout) // the agent has given up by then
 		defer cancel()
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
-	case methodTakeNames:
-		return c.server.learner.learned(), nil, nil
+	case methodImportNames:
+		return c.server.router.listJournal(), nil, nil
 	case methodLearn:
-		return nil, nil, c.server.learner.handleLearn(ctx, &m)
-	case methodReplayed:
-		var body replayed
+		return nil, nil, c.server.router.handleLearn(ctx, &m)
+	case methodNamesImported:
+		var body namesImported
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
 		}
-		return nil, nil, c.server.learner.forget(body.Mark)
+		return nil, nil, c.server.router.removeImported(body.Mark)
 	case methodTakeOver:
 		return c.handOver(&m)
 	case methodServing:

@@ -43,7 +43,7 @@ func (noMaps) Open(func(policymap.Maps, *policymap.Lock) error) error { return n
 func newServer(t *testing.T, dir string) (s *Server, replaced chan struct{}) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	cfg := Config{Socket: filepath.Join(dir, "s"), StateDir: dir}
+	cfg := ServerConfig{Socket: filepath.Join(dir, "s"), StateDir: dir}
 	p := proxy.New(redirect.New(redirect.Config{BPFRoot: dir}, nil, log), noListener{}, log)
 	replaced = make(chan struct{})
 	s, err := NewServer(cfg, p, noMaps{}, NewLearnRouter(cfg, log), func() { close(replaced) }, log)
@@ -72,13 +72,13 @@ func (s *Server) stop(t *testing.T) {
 }
 
 // connect returns the other end of a connection to a proxy.
-func connect(t *testing.T, s *Server, handle handler) *peer {
+func connect(t *testing.T, s *Server, handle handler) *rpcConn {
 	t.Helper()
 	conn, err := dial(t.Context(), s.cfg.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPeer(conn, handle)
+	p := newRPCConn(conn, handle)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -93,14 +93,14 @@ func connect(t *testing.T, s *Server, handle handler) *peer {
 
 func newHello() hello { return hello{Oldest: oldestProtocol, Newest: newestProtocol} }
 
-func (p *peer) sayHello(t *testing.T) {
+func (p *rpcConn) sayHello(t *testing.T) {
 	t.Helper()
 	if _, err := p.call(t.Context(), methodHello, newHello(), nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (p *peer) takeOver(t *testing.T) {
+func (p *rpcConn) takeOver(t *testing.T) {
 	t.Helper()
 	files, err := p.call(t.Context(), methodTakeOver, newHello(), nil)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestTakeOverAborted(t *testing.T) {
 		if n := s.agentCount(); n != 1 {
 			return errors.New("the agent's old connection is kept")
 		}
-		if _, err := agent.call(t.Context(), methodTakeNames, nil, nil); !errors.Is(err, errPeerGone) {
+		if _, err := agent.call(t.Context(), methodImportNames, nil, nil); !errors.Is(err, errConnClosed) {
 			return errors.New("the agent's old connection is open")
 		}
 		return nil
@@ -144,7 +144,7 @@ func TestTakeOverSilent(t *testing.T) {
 	next := connect(t, s, refuse)
 	next.takeOver(t)
 	connect(t, s, refuse).sayHello(t)
-	if _, err := next.call(t.Context(), methodServing, nil, nil); err == nil || errors.Is(err, errPeerGone) {
+	if _, err := next.call(t.Context(), methodServing, nil, nil); err == nil || errors.Is(err, errConnClosed) {
 		t.Errorf("it serves when the previous one has gone on: %v, want an error of that", err)
 	}
 	select {
@@ -177,9 +177,9 @@ func TestTakeOver(t *testing.T) {
 	<-replaced
 	previous.stop(t)
 	testutil.Eventually(t, func() error {
-		next.learner.mu.Lock()
-		defer next.learner.mu.Unlock()
-		if next.learner.local == nil {
+		next.router.mu.Lock()
+		defer next.router.mu.Unlock()
+		if next.router.local == nil {
 			return errors.New("the next proxy has no journal")
 		}
 		return nil
@@ -229,7 +229,7 @@ func TestJournalOpensLate(t *testing.T) {
 	s.start(t)
 	told := make(chan struct{}, 1)
 	agent := connect(t, s, func(_ context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodNames {
+		if m.Method == methodNamesAvailable {
 			told <- struct{}{}
 		}
 		return nil, nil, nil
@@ -237,8 +237,8 @@ func TestJournalOpensLate(t *testing.T) {
 	agent.sayHello(t)
 	take := func() (names []names.Lookup) {
 		t.Helper()
-		var all journalContents
-		if _, err := agent.call(t.Context(), methodTakeNames, nil, &all); err != nil {
+		var all importNamesAnswer
+		if _, err := agent.call(t.Context(), methodImportNames, nil, &all); err != nil {
 			t.Fatal(err)
 		}
 		return all.Learned
@@ -295,10 +295,10 @@ func TestJournalCannotBeOpened(t *testing.T) {
 			break
 		}
 	}
-	if c := newJournalReporter(s.learner).Condition(); c.State != supervisor.Degraded {
+	if c := newJournalReporter(s.router).Condition(); c.State != supervisor.Degraded {
 		t.Errorf("condition %+v, want that it is degraded", c)
 	}
-	if s.learner.journalError() == nil || s.learner.isInForce(learnRequest{Name: "www.example"}) {
+	if s.router.journalError() == nil || s.router.isInForce(learnRequest{Name: "www.example"}) {
 		t.Error("it is not known that there is no journal, or a name is in force without maps")
 	}
 	if err := os.Remove(inTheWay); err != nil {
@@ -309,7 +309,7 @@ func TestJournalCannotBeOpened(t *testing.T) {
 			break
 		}
 	}
-	if c := newJournalReporter(s.learner).Condition(); c.State != supervisor.OK {
+	if c := newJournalReporter(s.router).Condition(); c.State != supervisor.OK {
 		t.Errorf("condition %+v, want that it is well", c)
 	}
 }

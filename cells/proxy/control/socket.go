@@ -70,3 +70,20 @@ func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	}
 	return conn.(*net.UnixConn), nil
 }
+
+// checkUser returns an error unless the process at the other end has the user ID of this process.
+func checkUser(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var user *unix.Ucred
+	controlErr := raw.Control(func(fd uintptr) { user, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(controlErr, err); err != nil {
+		return err
+	}
+	if user.Uid != uint32(os.Getuid()) {
+		return fault.New(fault.Forbidden, fmt.Sprintf("process %d has user ID %d: only processes of the proxy's own user may control it", user.Pid, user.Uid))
+	}
+	return nil
+}

@@ -14,6 +14,7 @@ import (
 
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/fd"
 	"porin.dev/porin/internal/version"
 )
 
@@ -37,19 +38,19 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the proxy that serves %s for its place: %w", s.cfg.Socket, err)
 	}
-	p := newPeer(conn, s.handlePrevious)
+	previous := newRPCConn(conn, s.handlePrevious)
 	s.serving.Go(func() {
-		_ = p.serve(s.ctx) // the previous one may ask until its last query is answered
-		s.learner.dropPeer(p)
+		_ = previous.serve(s.ctx) // the previous one may ask until its last query is answered
+		s.router.dropConn(previous)
 	})
 	defer func() {
 		if !took {
-			_ = p.wire.close()
+			_ = previous.wire.close()
 		}
 	}()
-	var given handover
-	files, err := p.call(ctx, methodTakeOver, hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of()}, &given)
-	if errors.Is(err, errPeerGone) {
+	var given takeOverAnswer
+	files, err := previous.call(ctx, methodTakeOver, hello{Oldest: oldestProtocol, Newest: newestProtocol, Version: version.Of()}, &given)
+	if errors.Is(err, errConnClosed) {
 		return false, nil // it has just ended: its lock says when
 	}
 	if err != nil {
@@ -58,13 +59,13 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err := s.adoptHandover(given, files); err != nil {
 		return false, err
 	}
-	s.learner.setJournalOwner(p)
+	s.router.setJournalOwner(previous)
 	if err := s.startAccepting(ctx, given); err != nil {
 		return false, err
 	}
-	s.learner.prepare()
-	s.learner.setJournalOwner(nil) // queries wait for the journal, which the previous one closes now
-	if err := s.confirmTakeover(p); err != nil {
+	s.router.prepare()
+	s.router.setJournalOwner(nil) // queries wait for the journal, which the previous one closes now
+	if err := s.confirmTakeover(previous); err != nil {
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
 	}
 	s.log.Info("has taken over from the previous proxy", "sets", len(given.Rules.Rules))
@@ -72,11 +73,11 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 }
 
 // confirmTakeover has the previous proxy end. From the call on it is that one which decides: with an error it goes on, and repairs what this one has changed.
-func (s *Server) confirmTakeover(previous *peer) error {
+func (s *Server) confirmTakeover(previous *rpcConn) error {
 	answered := make(chan error, 1)
 	s.serving.Go(func() {
 		_, err := previous.call(s.ctx, methodServing, nil, nil)
-		if errors.Is(err, errPeerGone) || s.ctx.Err() != nil { // it may have been killed meanwhile
+		if errors.Is(err, errConnClosed) || s.ctx.Err() != nil { // it may have been killed meanwhile
 			err = nil
 		}
 		answered <- err
@@ -102,14 +103,14 @@ func (s *Server) handlePrevious(ctx context.Context, m message) (any, []*os.File
 	if m.Method != methodLearn {
 		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("the next proxy knows no call %q", m.Method))
 	}
-	return nil, nil, s.learner.handleLearn(ctx, &m)
+	return nil, nil, s.router.handleLearn(ctx, &m)
 }
 
 // agentReturnWait is how long a proxy that takes over waits for the agent, which the previous one has told.
 const agentReturnWait = 2 * time.Second
 
 // startAccepting accepts connections: when the agent is here, which is to learn what answers say, or else with the rules of the previous proxy.
-func (s *Server) startAccepting(ctx context.Context, given handover) error {
+func (s *Server) startAccepting(ctx context.Context, given takeOverAnswer) error {
 	s.serving.Go(s.accept)
 	if given.Agent {
 		select {
@@ -126,7 +127,7 @@ func (s *Server) startAccepting(ctx context.Context, given handover) error {
 	if isClosed(s.agentConnected) {
 		return nil
 	}
-	if err := s.maps.Open(s.learner.useMaps); err != nil {
+	if err := s.maps.Open(s.router.useMaps); err != nil {
 		s.log.Warn("the agent's maps cannot be opened: connections are refused until an agent connects", "error", err)
 	}
 	_, err := s.apply(ctx, given.Rules)
@@ -134,7 +135,7 @@ func (s *Server) startAccepting(ctx context.Context, given handover) error {
 }
 
 // adoptHandover has what the previous proxy gave.
-func (s *Server) adoptHandover(given handover, files []*os.File) (err error) {
+func (s *Server) adoptHandover(given takeOverAnswer, files []*os.File) (err error) {
 	m := message{Method: methodTakeOver, files: files}
 	defer func() { closeFiles(m.files) }()
 	sockets, err := socketsOf(&m, given.Sockets)
@@ -188,44 +189,22 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	if s.stopping || !s.started || s.listener == nil {
 		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping, or has not started")
 	}
-	rules := s.rules
-	if !s.resumed && !isClosed(s.agentConnected) { // it waits for an agent
-		var err error
-		if rules, err = s.file.read(); err != nil {
-			s.log.Warn("the next proxy gets no layer 7 rules: those that were in force last cannot be read; what needs them is denied until an agent connects", "error", err)
-			rules = snapshot{}
-		}
-		rules.Partial = false
-	}
+	rules := s.rulesForNext()
 	given, err := s.proxy.HandOver()
 	if err != nil {
 		return nil, nil, err
 	}
 	c.handedOver, s.handingOver = true, true
-	deciding, decided := context.WithTimeout(s.ctx, s.handoverTimeout)
-	c.decided = decided
+	deciding, stopTimer := context.WithTimeout(s.ctx, s.handoverTimeout)
+	c.stopTimer = stopTimer
 	s.serving.Go(func() {
 		<-deciding.Done()
 		if errors.Is(deciding.Err(), context.DeadlineExceeded) {
 			c.abortHandover("another process was to take over, and is silent")
 		}
 	})
-	answer := handover{Sockets: placesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil}
-	var files []*os.File
-	for _, place := range answer.Sockets {
-		files = append(files, given.Sockets[place])
-	}
-	if given.Lock != nil {
-		files = append(files, given.Lock)
-	}
-	lock, err := duplicateFile(s.lock)
-	if err == nil {
-		files = append(files, lock)
-		var control *os.File
-		if control, err = s.listener.File(); err == nil {
-			files = append(files, control)
-		}
-	}
+	answer := takeOverAnswer{Sockets: indexesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil}
+	files, err := s.handoverFiles(given)
 	if err == nil {
 		err = s.listener.SetDeadline(time.Unix(1, 0)) // the next one accepts what comes
 	}
@@ -239,6 +218,40 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	return answer, files, nil
 }
 
+// rulesForNext returns the rules that the next proxy gets: those in use, or those of the file while this proxy waits for its first agent. It expects the lock.
+func (s *Server) rulesForNext() snapshot {
+	if s.resumed || isClosed(s.agentConnected) {
+		return s.rules
+	}
+	rules, err := s.file.read()
+	if err != nil {
+		s.log.Warn("the next proxy gets no layer 7 rules: those that were in force last cannot be read; what needs them is denied until an agent connects", "error", err)
+		rules = snapshot{}
+	}
+	rules.Partial = false
+	return rules
+}
+
+// handoverFiles returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes them, those of given among them. It expects the lock.
+func (s *Server) handoverFiles(given redirect.Handover) (files []*os.File, err error) {
+	for _, index := range indexesOf(given.Sockets) {
+		files = append(files, given.Sockets[index])
+	}
+	if given.Lock != nil {
+		files = append(files, given.Lock)
+	}
+	lock, err := fd.Duplicate(s.lock, "lock of the control socket")
+	if err != nil {
+		return files, err
+	}
+	files = append(files, lock)
+	control, err := s.listener.File()
+	if err != nil {
+		return files, err
+	}
+	return append(files, control), nil
+}
+
 // abortHandover has this proxy go on, unless the next one serves.
 func (c *serverConn) abortHandover(why string) {
 	s := c.server
@@ -247,7 +260,7 @@ func (c *serverConn) abortHandover(why string) {
 		s.mu.Unlock()
 		return
 	}
-	c.decided()
+	c.stopTimer()
 	c.handedOver, s.handingOver = false, false
 	_ = s.listener.SetDeadline(time.Time{})
 	s.mu.Unlock()
@@ -266,26 +279,12 @@ func (c *serverConn) completeHandover() error {
 		s.mu.Unlock()
 		return fault.New(fault.Conflict, "nothing is handed over on this connection, or not any more")
 	}
-	c.decided()
+	c.stopTimer()
 	c.handedOver, s.stopping = false, true
 	listener := s.listener
 	s.mu.Unlock()
-	err := errors.Join(ignoreClosed(listener.Close()), s.learner.close(c.peer)) // the next one opens the journal
+	err := errors.Join(ignoreClosed(listener.Close()), s.router.close(c.rpc)) // the next one opens the journal
 	s.log.Info("another process has taken over")
 	s.replaced()
 	return err
-}
-
-func duplicateFile(file *os.File) (copied *os.File, err error) {
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	controlErr := raw.Control(func(fd uintptr) {
-		var other int
-		if other, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			copied = os.NewFile(uintptr(other), file.Name())
-		}
-	})
-	return copied, errors.Join(controlErr, err)
 }

@@ -49,8 +49,8 @@ type wire struct {
 
 func newWire(conn *net.UnixConn) wire { return wire{conn, make(chan struct{}, 1)} }
 
-// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errPeerGone]. While another message is written it waits no
-// longer than ctx.
+// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errConnClosed]. While another message is written it
+// waits no longer than ctx.
 func (w *wire) write(ctx context.Context, m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -67,14 +67,14 @@ func (w *wire) write(ctx context.Context, m message) error {
 	}
 	defer func() { <-w.writing }()
 	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return fmt.Errorf("%w: %w", errPeerGone, err)
+		return fmt.Errorf("%w: %w", errConnClosed, err)
 	}
 	if err = w.writeFirst(frame[:1], m.files, nil); err == nil {
 		_, err = w.conn.Write(frame[1:])
 	}
 	if err != nil {
 		_ = w.conn.Close() // the other end may have half of a message
-		return fmt.Errorf("%w: %w", errPeerGone, err)
+		return fmt.Errorf("%w: %w", errConnClosed, err)
 	}
 	return nil
 }

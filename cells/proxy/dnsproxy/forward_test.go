@@ -221,7 +221,7 @@ func TestHandleLearn(t *testing.T) {
 	}
 }
 
-// TestHandleLearnCanceled has the caller leave while Learn is under way.
+// TestHandleLearnCanceled has the caller leave while Learn is in flight.
 func TestHandleLearnCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := query("example.com.", dns.TypeA)

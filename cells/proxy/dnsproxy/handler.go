@@ -22,7 +22,7 @@ type Config struct {
 	Dial func(context.Context, Query) (net.Conn, error)
 	// Learn makes the addresses of an answer part of the policy. It is called only if there are any, and must not block. If they are not part of it when Learn
 	// returns, wait is not nil and returns when they are: the pod gets the answer then, or SERVFAIL when wait has failed or ctx has ended. Until wait returns, the
-	// query counts as under way.
+	// query counts as in flight.
 	Learn func(Answer) (wait func(ctx context.Context) error, err error)
 	// Record hears of each query when its reply is known, and must not block.
 	Record func(Record)
@@ -34,13 +34,13 @@ type Socket interface {
 	io.WriteCloser
 }
 
-// Limits bounds what is under way: see package quota. What is more is answered with SERVFAIL, as the pod may try again.
+// Limits bounds what is in flight: see package quota. What is more is answered with SERVFAIL, as the pod may try again.
 type Limits struct {
 	Timeout                time.Duration // for an answer of a server
 	RetransmitAfter        time.Duration // after which a datagram without answer is sent once more
 	LearnTimeout           time.Duration
 	IdleTimeout            time.Duration // of a TCP connection of a pod, for the next query
-	QueriesPerEndpoint     int           // queries of an endpoint that are under way
+	QueriesPerEndpoint     int           // queries of an endpoint that are in flight
 	Queries                int           // of all endpoints. Each has a socket, and less than 20 KiB of memory for one over UDP
 	Pipelined              int           // of one TCP connection: no more are read until one is answered
 	ConnectionsPerEndpoint int           // TCP connections of an endpoint
@@ -102,7 +102,7 @@ func (h *Handler) HandleQuery(ctx context.Context, q Query, send func(reply []by
 	h.forwardUDP(f)
 }
 
-// Wait waits for what calls of HandleQuery and ServeTCP have left under way. There must be no more of them.
+// Wait waits for what calls of HandleQuery and ServeTCP have left in flight. There must be no more of them.
 func (h *Handler) Wait() { h.running.Wait() }
 
 // pendingQuery is a query on its way to a server.
@@ -128,7 +128,7 @@ func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 		outcome = h.queries.add(key)
 	}
 	if outcome != "" {
-		r := reply(q.Message, question, outcome)
+		r := makeReply(q.Message, question, outcome)
 		h.record(q, question, begin, result{outcome: outcome, reply: r})
 		return nil, r
 	}
@@ -211,7 +211,7 @@ func (h *Handler) await(f *pendingQuery, r result, wait func(context.Context) er
 	ctx, cancel := context.WithTimeout(f.ctx, h.config.Limits.LearnTimeout)
 	defer cancel()
 	var once sync.Once
-	reply := func(o Outcome) {
+	finishOnce := func(o Outcome) {
 		once.Do(func() {
 			r.outcome = o
 			h.reply(f, r)
@@ -221,15 +221,15 @@ func (h *Handler) await(f *pendingQuery, r result, wait func(context.Context) er
 	stopTimer := context.AfterFunc(ctx, func() {
 		defer close(timerDone)
 		time.Sleep(learnGrace)
-		reply(late(ctx))
+		finishOnce(late(ctx))
 	})
 	switch err := wait(ctx); {
 	case err == nil:
-		reply(Answered)
+		finishOnce(Answered)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		reply(late(ctx))
+		finishOnce(late(ctx))
 	default:
-		reply(LearnFailed)
+		finishOnce(LearnFailed)
 	}
 	if !stopTimer() {
 		<-timerDone
@@ -249,7 +249,7 @@ func late(ctx context.Context) Outcome {
 func (h *Handler) reply(f *pendingQuery, r result) {
 	h.queries.answered(f.key)
 	if r.outcome != Answered {
-		r.reply = reply(f.Message, f.question, r.outcome)
+		r.reply = makeReply(f.Message, f.question, r.outcome)
 	}
 	h.record(f.Query, f.question, f.begin, r)
 	f.send(r.reply)

@@ -18,7 +18,7 @@ func acquire(s *quota.Quota, endpoint uint16) Outcome {
 	return ""
 }
 
-// inFlight has the queries that are under way.
+// inFlight has the queries that are in flight.
 type inFlight struct {
 	mu    sync.Mutex // guards the fields below
 	quota quota.Quota
@@ -42,7 +42,7 @@ func newInFlight(each, total int) *inFlight {
 	return &inFlight{quota: quota.New(each, total), keys: map[queryKey]struct{}{}}
 }
 
-// add returns another outcome than "" when there is no room, or the query is under way.
+// add returns another outcome than "" when there is no room, or the query is in flight.
 func (f *inFlight) add(key queryKey) Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -42,8 +42,8 @@ const (
 	Malformed     Outcome = "malformed"      // not a query with one question and at most one OPT record
 	Unsupported   Outcome = "unsupported"    // an opcode other than QUERY
 	Response      Outcome = "response"       // not a query
-	Duplicate     Outcome = "duplicate"      // the same query is under way
-	EndpointLimit Outcome = "endpoint-limit" // the endpoint has too many queries under way
+	Duplicate     Outcome = "duplicate"      // the same query is in flight
+	EndpointLimit Outcome = "endpoint-limit" // the endpoint has too many queries in flight
 	TotalLimit    Outcome = "total-limit"    // all endpoints together have too many
 	Connections   Outcome = "connections"    // too many TCP connections; this one was closed
 	Canceled      Outcome = "canceled"       // the caller has stopped waiting

@@ -2,8 +2,8 @@ package dnsproxy
 
 import "encoding/binary"
 
-// reply returns what the pod hears of a query that is not answered with what a server said; nil when it hears nothing.
-func reply(m []byte, q question, o Outcome) []byte {
+// makeReply returns what the pod hears of a query that is not answered with what a server said; nil when it hears nothing.
+func makeReply(m []byte, q question, o Outcome) []byte {
 	code := o.code()
 	if code == noReply || len(m) < headerSize {
 		return nil

@@ -570,7 +570,7 @@ func TestHostileMemory(t *testing.T) {
 func hostileMemory(t *testing.T, what string) {
 	p := newProxy(t, rawServer(t, func(f *framer) { io.Copy(io.Discard, f.Conn) }), Limits{})
 	c := p.dial()
-	before := inUse()
+	before := proxytest.MemoryInUse()
 	for i := range uint32(250) {
 		long := strings.Repeat("x", 15_000)
 		if what == "path" {
@@ -590,7 +590,7 @@ func hostileMemory(t *testing.T, what string) {
 		defer s.mu.Unlock()
 		return len(s.streams) == 250
 	})
-	used := inUse() - before
+	used := proxytest.MemoryInUse() - before
 	t.Logf("%d bytes for 250 streams", used)
 	if used > 2<<20 {
 		t.Errorf("%d bytes for 250 streams", used)

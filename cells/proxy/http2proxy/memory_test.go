@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"testing"
 
@@ -43,7 +42,7 @@ func TestIdleMemory(t *testing.T) {
 			c.Close()
 		}
 	})
-	before, goroutines := inUse(), runtime.NumGoroutine()
+	before, goroutines := proxytest.MemoryInUse(), runtime.NumGoroutine()
 	var clients []net.Conn
 	for i := range pairs {
 		c, err := net.Dial("tcp", p.address())
@@ -69,7 +68,7 @@ func TestIdleMemory(t *testing.T) {
 	if n := runtime.NumGoroutine() - goroutines; n > 2*pairs {
 		t.Errorf("%d goroutines for %d pairs", n, pairs)
 	}
-	each := (inUse() - before) / pairs
+	each := (proxytest.MemoryInUse() - before) / pairs
 	t.Logf("%d bytes for an idle pair, with its two peers", each)
 	if each > maxIdlePair && !raceDetector { // which needs more
 		t.Errorf("%d bytes for an idle pair, want at most %d", each, maxIdlePair)
@@ -103,14 +102,4 @@ func exchange(t *testing.T, client net.Conn, server func() net.Conn) {
 		s.head(2*i+1, true, ":status", "200", "server", "canned", "content-type", "text/plain", "x-request-id", fmt.Sprint(i))
 		c.next(http2.FrameHeaders)
 	}
-}
-
-// inUse returns the bytes of heap and stacks, without what can be freed.
-func inUse() int64 {
-	for range 3 { // pools keep what they have for two collections
-		debug.FreeOSMemory()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
 }

@@ -184,7 +184,7 @@ func (s *Session) relaySettings(from, to *peer, f frame) error {
 	switch {
 	case to == nil:
 		for _, v := range list {
-			s.early = append(slices.DeleteFunc(s.early, func(e http2.Setting) bool { return e.ID == v.ID }), v)
+			s.settingsForServer = append(slices.DeleteFunc(s.settingsForServer, func(e http2.Setting) bool { return e.ID == v.ID }), v)
 		}
 		from.ackSettings()
 	case len(to.unacked) >= maxUnacked:

@@ -137,7 +137,7 @@ func (s *Session) connect(ctx context.Context) error {
 	}
 	p.room()
 	p.out = append(p.out, http2.ClientPreface...)
-	p.settings(append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.early...), false)
+	p.settings(append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.settingsForServer...), false)
 	p.credit(0, int(s.credit))
 	s.server = p
 	s.running.Go(func() {

@@ -30,31 +30,31 @@ type Session struct {
 	done     chan struct{} // closed when the session ends
 	heard    chan struct{} // has a token when the client knows that the session is drained
 
-	mu       sync.Mutex // guards the fields below, and what the peers say
-	changed  sync.Cond
-	client   *peer // not before Serve
-	server   *peer // not before it was dialled
-	streams  map[uint32]*stream
-	lastID   uint32          // of the client's streams
-	accepted uint32          // streams above it are not served any more
-	early    []http2.Setting // of the client, for the server
-	credit   int64           // for the server, from before it was dialled
-	tick     uint32          // of the watchdog
-	draining bool
-	final    bool // the client was told the last stream
-	ending   bool
-	closed   bool  // Serve waits for what runs
-	err      error // why it ended
+	mu                sync.Mutex // guards the fields below, and what the peers say
+	changed           sync.Cond
+	client            *peer // not before Serve
+	server            *peer // not before it was dialled
+	streams           map[uint32]*stream
+	lastID            uint32          // of the client's streams
+	accepted          uint32          // streams above it are not served any more
+	settingsForServer []http2.Setting // of the client, for the server
+	credit            int64           // for the server, from before it was dialled
+	tick              uint32          // of the stallCheck
+	draining          bool
+	final             bool // the client was told the last stream
+	ending            bool
+	closed            bool  // Serve waits for what runs
+	err               error // why it ended
 }
 
 // Serve forwards until one of the connections ends or ctx does, and closes both. The connection begins with the client's preface. The error
-// says why it ended if not in order. It is called once.
+// says why it ended if not in order. It is called once. Serve bounds memory by c.Memory, for both connections, and replaces c.Progress.
 func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
 	s.Limits = s.Limits.withDefaults()
 	c.Progress = &s.progress
 	s.begin(newPeer(c))
 	stop := context.AfterFunc(ctx, func() { s.abort(httpproxy.ReasonStopped, context.Cause(ctx)) })
-	w := s.startWatchdog()
+	w := s.startStallCheck()
 	s.clientEnded(s.serveClient(ctx))
 	s.linger()
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *Session) begin(client *peer) {
 	s.changed.L = &s.mu
 	s.client, s.accepted, s.streams = client, maxStream, map[uint32]*stream{}
 	s.done, s.heard = make(chan struct{}), make(chan struct{}, 1)
-	s.early = []http2.Setting{{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}}
+	s.settingsForServer = []http2.Setting{{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}}
 	client.settings([]http2.Setting{
 		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.Limits.Streams)},
 		{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)},

@@ -19,8 +19,8 @@ import (
 // refused, and there is room again when the connections have ended.
 func TestMemoryOfStreams(t *testing.T) {
 	const pairs, streams, room = 4, 250, 2 << 20 // the streams would hold 2.8 MiB
-	memory := proxytest.NewBudget(room)
-	p := startProxy(t, &proxy{server: deafServer(t), memory: memory})
+	memory := proxytest.NewMemory(room)
+	p := startProxy(t, &proxy{server: rawServer(t, func(f *framer) { io.Copy(io.Discard, f.Conn) }), memory: memory})
 	var clients []*framer
 	for range pairs {
 		c, err := net.Dial("tcp", p.address())
@@ -55,26 +55,4 @@ func TestMemoryOfStreams(t *testing.T) {
 		}
 	}
 	proxytest.Eventually(t, "nothing is held but buffers", func() bool { return memory.Left() >= room-4*pairs*bufconn.BufferSize })
-}
-
-// deafServer speaks HTTP/2 and answers no request.
-func deafServer(t *testing.T) (addr string) {
-	t.Helper()
-	l := proxytest.Listen(t)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				f := http2.NewFramer(c, c)
-				_, _ = io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
-				_ = f.WriteSettings()
-				_, _ = io.Copy(io.Discard, c)
-			}()
-		}
-	}()
-	return l.Addr().String()
 }

@@ -1,6 +1,9 @@
 package httpproxy
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits bounds what one connection may cost. The zero value of a field is its default.
 type Limits struct {
@@ -41,24 +44,19 @@ func DefaultLimits() Limits {
 
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
-	orDefault(&l.HeadBytes, d.HeadBytes)
-	orDefault(&l.Headers, d.Headers)
-	orDefault(&l.Interims, d.Interims)
-	orDefault(&l.Discard, d.Discard)
-	orDefault(&l.FirstByte, d.FirstByte)
-	orDefault(&l.ServerFirst, d.ServerFirst)
-	orDefault(&l.Head, d.Head)
-	orDefault(&l.Dial, d.Dial)
-	orDefault(&l.Idle, d.Idle)
-	orDefault(&l.Stall, d.Stall)
-	orDefault(&l.Tunnel, d.Tunnel)
-	orDefault(&l.Linger, d.Linger)
-	orDefault(&l.DrainIdle, d.DrainIdle)
-	return l
-}
-
-func orDefault[T comparable](v *T, d T) {
-	if *v == *new(T) {
-		*v = d
+	return Limits{
+		HeadBytes:   cmp.Or(l.HeadBytes, d.HeadBytes),
+		Headers:     cmp.Or(l.Headers, d.Headers),
+		Interims:    cmp.Or(l.Interims, d.Interims),
+		Discard:     cmp.Or(l.Discard, d.Discard),
+		FirstByte:   cmp.Or(l.FirstByte, d.FirstByte),
+		ServerFirst: cmp.Or(l.ServerFirst, d.ServerFirst),
+		Head:        cmp.Or(l.Head, d.Head),
+		Dial:        cmp.Or(l.Dial, d.Dial),
+		Idle:        cmp.Or(l.Idle, d.Idle),
+		Stall:       cmp.Or(l.Stall, d.Stall),
+		Tunnel:      cmp.Or(l.Tunnel, d.Tunnel),
+		Linger:      cmp.Or(l.Linger, d.Linger),
+		DrainIdle:   cmp.Or(l.DrainIdle, d.DrainIdle),
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -43,7 +42,7 @@ func TestIdleMemory(t *testing.T) {
 			c.Close()
 		}
 	})
-	before, goroutines := inUse(), runtime.NumGoroutine()
+	before, goroutines := proxytest.MemoryInUse(), runtime.NumGoroutine()
 	var clients []net.Conn
 	for range pairs {
 		c, err := net.Dial("tcp", p.listener.Addr().String())
@@ -92,19 +91,9 @@ func TestIdleMemory(t *testing.T) {
 	if n := runtime.NumGoroutine() - goroutines; n > 2*pairs {
 		t.Errorf("%d goroutines for %d pairs", n, pairs)
 	}
-	each := (inUse() - before) / pairs
+	each := (proxytest.MemoryInUse() - before) / pairs
 	t.Logf("%d bytes for an idle pair, with its two peers", each)
 	if each > maxIdlePair {
 		t.Errorf("%d bytes for an idle pair, want at most %d", each, maxIdlePair)
 	}
-}
-
-// inUse returns the bytes of heap and stacks, without what can be freed.
-func inUse() int64 {
-	for range 3 { // pools keep what they have for two collections
-		debug.FreeOSMemory()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
 }

@@ -26,7 +26,7 @@ type Session struct {
 	// client is refused.
 	HTTP2  func(ctx context.Context, client *bufconn.Conn) error
 	Limits Limits // as they are when Serve begins
-	// Memory bounds what the connections hold; nil: nothing does.
+	// Memory bounds what the connections hold. If it is nil, there is no bound.
 	Memory bufconn.Memory
 
 	client, server *bufconn.Conn // server is nil until it was dialled
@@ -36,7 +36,7 @@ type Session struct {
 	lastHost       knownHost
 	asked          bool // a request was read
 	dialedEarly    bool // the server may have closed the connection before it saw the first request
-	handOver       bool // to HTTP2
+	isHTTP2        bool // HTTP2 serves the client
 
 	mu       sync.Mutex // guards the fields below
 	changed  sync.Cond
@@ -61,14 +61,14 @@ func (s *Session) Serve(ctx context.Context) error {
 	s.changed.L = &s.mu
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })
-	w := s.startWatchdog()
+	w := s.startStallCheck()
 	s.dialEarly(ctx)
 	s.serveClient(ctx)
 	s.early.close()
 	s.served.Wait()
 	w.Stop()
 	stop()
-	if s.handOver {
+	if s.isHTTP2 {
 		return s.HTTP2(ctx, s.client)
 	}
 	s.client.Close()
@@ -112,7 +112,7 @@ func (s *Session) serveClient(ctx context.Context) {
 		s.forwardTunnel(s.server, s.client)
 		return
 	}
-	if s.handOver {
+	if s.isHTTP2 {
 		return
 	}
 	s.end(nil)
@@ -199,7 +199,7 @@ func (s *Session) serveRequest(ctx context.Context) bool {
 		return false
 	}
 	if first && isHTTP2Preface(s.client.Data()[:n]) {
-		if s.handOver = s.HTTP2 != nil; !s.handOver {
+		if s.isHTTP2 = s.HTTP2 != nil; !s.isHTTP2 {
 			s.refuseHTTP2()
 		}
 		return false

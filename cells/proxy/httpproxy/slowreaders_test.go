@@ -1,6 +1,7 @@
 package httpproxy
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -39,36 +40,19 @@ func waitingInPipes(t *testing.T) (bytes, ends int) {
 	return bytes / 2, ends
 }
 
-// TestPipesOfSlowReaders: clients ask for large answers and read nothing. What the proxy has taken from the server's socket waits in pipes of the kernel, which no limit of TCP counts; the
-// memory of the connections does.
+// TestPipesOfSlowReaders: clients ask for large answers and read nothing. What the proxy has taken from the server's socket waits in pipes of the kernel, which
+// no limit of TCP counts; the memory of the connections does.
 func TestPipesOfSlowReaders(t *testing.T) {
 	const clients, room = 50, 8 << 20
-	l := proxytest.Listen(t)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = c.Read(make([]byte, 4096))
-				fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", 1<<30)
-				_, _ = io.Copy(c, zeros{})
-			}()
-		}
-	}()
-	memory := proxytest.NewBudget(room)
-	p := startProxy(t, &proxy{server: l.Addr().String(), quiet: true, memory: memory})
+	server := rawServer(t, func(c *net.TCPConn, _ *bufio.Reader) {
+		_, _ = c.Read(make([]byte, 4096))
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", 1<<30)
+		_, _ = io.Copy(c, zeros{})
+	})
+	memory := proxytest.NewMemory(room)
+	p := startProxy(t, &proxy{server: server, quiet: true, memory: memory})
 	for range clients {
-		c, err := net.Dial("tcp", p.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		p.dial().send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	}
 	proxytest.Eventually(t, "a session has got no memory", func() bool { return memory.HasRefused() })
 	for range 20 { // it stays so, while the servers go on to send

@@ -33,5 +33,5 @@ func (k kernel) Opener(protocol model.Protocol, client, server netip.AddrPort) (
 	if errors.Is(err, datapath.ErrNotRedirected) || err == nil && !found.Source.IsValid() {
 		return proxy.Opener{}, proxy.ErrNoOpener
 	}
-	return proxy.Opener{Source: found.Source, Endpoint: found.Endpoint, FromNode: found.FromNode, ToNode: found.ToNode}, err
+	return proxy.Opener{Source: found.Source, Endpoint: found.Endpoint, FromNode: found.FromNode}, err
 }

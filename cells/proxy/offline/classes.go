@@ -58,14 +58,14 @@ func (c *classes) matching(name string) (rules []int) {
 	return rules
 }
 
-// with returns the class of an address of class now when more rules select it.
-func (c *classes) with(now engine.ClassID, rules []int) (engine.ClassID, bool) {
-	class, ok := c.byNumber[now]
+// withRules returns the class of an address that has a class when more rules select it, and false when none is reserved.
+func (c *classes) withRules(class engine.ClassID, rules []int) (engine.ClassID, bool) {
+	known, ok := c.byNumber[class]
 	if !ok {
 		return 0, false
 	}
-	all := slices.Concat(class.Rules, rules)
+	all := slices.Concat(known.Rules, rules)
 	slices.Sort(all)
-	then, ok := c.byKey[classKey(class.Blocks, slices.Compact(all))]
+	then, ok := c.byKey[classKey(known.Blocks, slices.Compact(all))]
 	return then, ok
 }

@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/diskfile"
 )
 
-// Source returns what was reserved for names in the policies that the datapath has under a revision.
-type Source func(revision uint32) (policy.NameClasses, error)
+// ReadClasses returns what was reserved for names in the policies that the datapath has under a revision.
+type ReadClasses func(revision uint32) (policy.NameClasses, error)
 
 // ClassFiles is a folder where agents leave what they have reserved for names, a file for each revision.
 type ClassFiles struct {
@@ -37,7 +37,7 @@ func (f ClassFiles) PublishClasses(c policy.NameClasses, inForce uint32) {
 		f.log.Warn("the proxy will not learn names while this agent is away", "error", err)
 	}
 	if err := f.removeOthers(c.Revision, inForce); err != nil {
-		f.log.Warn("files of former policies stay", "error", err)
+		f.log.Warn("files of previous policies stay", "error", err)
 	}
 }
 
@@ -70,7 +70,7 @@ func (f ClassFiles) removeOthers(revisions ...uint32) error {
 	return errors.Join(errs...)
 }
 
-// Read is a [Source].
+// Read is a [ReadClasses].
 func (f ClassFiles) Read(revision uint32) (c policy.NameClasses, err error) {
 	text, err := os.ReadFile(f.path(revision))
 	if err != nil {

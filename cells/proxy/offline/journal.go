@@ -35,23 +35,20 @@ var (
 
 // Limits is how much a journal may have. Where addresses are counted, the lines of their names are, too: for each address there are [addressRoom] bytes.
 type Limits struct {
-	Name     int   // addresses of a name of an endpoint
-	Endpoint int   // addresses of an endpoint
-	All      int   // addresses of all endpoints
-	Sure     int   // addresses that an endpoint may have when others have taken all: [sureEndpoints] of them, besides All
-	File     int64 // bytes of the file
+	Name       int   // addresses of a name of an endpoint
+	Endpoint   int   // addresses of an endpoint
+	All        int   // addresses of all endpoints
+	Guaranteed int   // addresses that an endpoint may have when others have taken all: [quota.Endpoints] of them, besides All
+	File       int64 // bytes of the file
 }
 
-const (
-	// addressRoom is enough for an address of a name of its own with up to 100 characters.
-	addressRoom   = 256
-	sureEndpoints = 256
-)
+// addressRoom is enough for an address of a name of its own with up to 100 characters.
+const addressRoom = 256
 
 // DefaultLimits are those of an agent, as far as it has the same ones. The file is written anew when it is full, with 6 MiB at the most.
 func DefaultLimits() Limits {
 	c := names.DefaultConfig()
-	return Limits{Name: c.NameLimit, Endpoint: c.EndpointLimit, All: 16384, Sure: 32, File: 8 << 20}
+	return Limits{Name: c.NameLimit, Endpoint: c.EndpointLimit, All: 16384, Guaranteed: 32, File: 8 << 20}
 }
 
 // Journal is a file of what was learned while no agent was there. Records are appended, each in a line with its checksum: one that is not complete, as who wrote
@@ -61,17 +58,17 @@ type Journal struct {
 	limits Limits
 	lock   *os.File
 
-	mu        sync.Mutex // guards the fields below
-	file      *os.File
-	size      int64
-	headed    bool // the header was read
-	torn      bool // the file ends within a line
-	sequence  uint64
-	records   map[recordKey]*record
-	endpoints map[uint16]usage // of each
-	all       usage
-	expiry    expiry
-	rewritten attempt
+	mu         sync.Mutex // guards the fields below
+	file       *os.File
+	size       int64
+	headerRead bool // the header was read
+	endsInLine bool // the file ends within a line
+	sequence   uint64
+	records    map[recordKey]*record
+	endpoints  map[uint16]usage // of each
+	all        usage
+	expiry     expiry
+	rewritten  attempt
 }
 
 // attempt is the last one to write the file anew that has failed.
@@ -146,8 +143,8 @@ func decode(text []byte, v any) bool {
 	return ok && string(sum) == fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) && json.Unmarshal(text, v) == nil
 }
 
-// Add notes until when addresses are those of a name that an endpoint has asked for. When it returns, they outlive the process. Names that no rule selects, which are for
-// policies to come, have half of the room: they leave the other half to those that are needed.
+// Add records until when addresses belong to a name for an endpoint. When it returns nil, they survive the process (not the boot). needed is false for a name that no rule
+// selects: such names may use half of each limit. It returns [ErrFull] when a limit is reached, else the error of the file; then nothing was recorded.
 func (j *Journal) Add(endpoint uint16, name string, addresses map[netip.Addr]time.Time, needed bool) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -223,7 +220,7 @@ func (j *Journal) sorted() []keyed {
 	return all
 }
 
-// Remove removes what an agent has taken. A name for which more was added since stays.
+// Remove removes what an agent has imported. A name for which more was added since stays.
 func (j *Journal) Remove(mark uint64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -26,7 +26,8 @@ type PreparedJournal struct {
 	err     error
 }
 
-// PrepareJournal reads a journal that another process may have open and append to, so that [PreparedJournal.Open] has little to read: queries wait for that.
+// PrepareJournal reads a journal that another process may have open and append to, so that [PreparedJournal.Open] has little to read: queries wait for that. An
+// error is returned by Open.
 func PrepareJournal(path string, limits Limits) *PreparedJournal {
 	p := &PreparedJournal{path: path, limits: limits}
 	p.read()
@@ -129,7 +130,7 @@ func (j *Journal) begin(log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	switch known := j.headed; {
+	switch known := j.headerRead; {
 	case len(tail) > 0 && j.readLine(tail): // the line feed alone is missing
 		j.size += int64(len(tail))
 		return j.write([]byte{'\n'})
@@ -160,7 +161,7 @@ func (j *Journal) readOn() (tail []byte, err error) {
 	text = text[:n]
 	for {
 		end := bytes.IndexByte(text, '\n') + 1
-		if end == 0 || !j.readLine(text[:end]) && !j.headed {
+		if end == 0 || !j.readLine(text[:end]) && !j.headerRead {
 			return text, nil
 		}
 		text, j.size = text[end:], j.size+int64(end)
@@ -169,11 +170,11 @@ func (j *Journal) readOn() (tail []byte, err error) {
 
 // readLine adds what a line says, or reads the header. It reports whether it could.
 func (j *Journal) readLine(text []byte) bool {
-	if !j.headed {
+	if !j.headerRead {
 		var h header
-		j.headed = decode(text, &h) && h.Format == journalFormat && h.Version == journalVersion
+		j.headerRead = decode(text, &h) && h.Format == journalFormat && h.Version == journalVersion
 		j.sequence = h.Sequence
-		return j.headed
+		return j.headerRead
 	}
 	var l line
 	if !decode(text, &l) {
@@ -193,20 +194,20 @@ func (j *Journal) Close() error {
 
 // write appends lines, all or nothing.
 func (j *Journal) write(text []byte) error {
-	if j.torn {
+	if j.endsInLine {
 		text = append([]byte{'\n'}, text...)
 	}
 	n, err := j.file.Write(text)
 	if err == nil {
 		j.size += int64(n)
-		j.torn = false
+		j.endsInLine = false
 		return nil
 	}
 	if n > 0 {
 		if truncateErr := j.file.Truncate(j.size); truncateErr != nil {
 			err = errors.Join(err, truncateErr)
 			j.size += int64(n)
-			j.torn = true
+			j.endsInLine = true
 		}
 	}
 	return err
@@ -264,6 +265,6 @@ func (j *Journal) replace(text []byte) (err error) {
 	if j.file != nil {
 		_ = j.file.Close() // nobody reads it any more
 	}
-	j.file, j.size, j.headed, j.torn = file, int64(len(text)), true, false
+	j.file, j.size, j.headerRead, j.endsInLine = file, int64(len(text)), true, false
 	return nil
 }

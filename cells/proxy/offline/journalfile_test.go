@@ -110,7 +110,7 @@ func TestJournalRewrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if os.SameFile(before, j.fileInfo(t)) {
-		t.Error("the file is the former one")
+		t.Error("the file is the previous one")
 	}
 	add(t, j, 2, "b.example", "192.0.2.5")
 	if err := j.Close(); err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	// ErrAgent is returned while an agent is there: it learns names.
-	ErrAgent = fault.New(fault.Unavailable, "names are learned by the agent")
+	// ErrAgentWrites is returned while an agent writes the policies: it learns names.
+	ErrAgentWrites = fault.New(fault.Unavailable, "names are learned by the agent")
 	// ErrClosed is returned after [Writer.Close], and before there are maps.
 	ErrClosed = fault.New(fault.Unavailable, "no maps are open to learn names")
 	// ErrStale is returned when nobody has told of the classes of the policies that are in the datapath.
@@ -43,35 +43,35 @@ type Counts struct {
 
 // Writer writes the addresses that names get into the datapath and the journal, in the place of an agent. Whether an agent is there it knows by the [policymap.Lock].
 type Writer struct {
-	source Source
-	ttl    names.Config // only MinTTL and MaxTTL are used
+	readClasses ReadClasses
+	ttl         names.Config // only MinTTL and MaxTTL are used
 
-	mu      sync.Mutex // guards the fields below; held while something is written
-	journal *Journal   // nil: there is none
-	failed  error      // of the journal, when it was to be written last
-	writer  *policymap.NameWriter
-	lock    *policymap.Lock
-	locked  bool     // this writer has it
-	classes *classes // of the policies that were in the datapath last; nil: none are known
-	counts  Counts
-	// now has classes that addresses of names have in the datapath, under the revision of classes: a known name asks the kernel for its revision alone. They were read under the
-	// lock, and the first write of an agent that gets it has another revision.
-	now map[netip.Addr]engine.ClassID
+	mu         sync.Mutex // guards the fields below; held while something is written
+	journal    *Journal   // nil: there is none
+	journalErr error      // of the journal, when it was to be written last
+	names      *policymap.NameWriter
+	lock       *policymap.Lock
+	locked     bool     // this writer has it
+	classes    *classes // of the policies that were in the datapath last; nil: none are known
+	counts     Counts
+	// knownClasses has classes that addresses of names have in the datapath, under the revision of classes: a known name asks the kernel for its revision alone.
+	// They were read under the lock, and the first write of an agent that gets it has another revision.
+	knownClasses map[netip.Addr]engine.ClassID
 }
 
-// NewWriter returns a writer for the maps of the policy and their lock, whose classes it reads from the source. A writer of nil maps has to be told of others. One without a journal
-// learns what needs none: names that no rule selects, and addresses that are in the datapath.
-func NewWriter(maps policymap.Maps, lock *policymap.Lock, journal *Journal, source Source) *Writer {
-	return &Writer{writer: policymap.NewNameWriter(maps), lock: lock, journal: journal, source: source, ttl: names.DefaultConfig(), now: map[netip.Addr]engine.ClassID{}}
+// NewWriter returns a writer for the maps of the policy and their lock, whose classes it reads from the source. A writer of nil maps has to be told of others. One
+// without a journal learns what needs none: names that no rule selects, and addresses that are in the datapath.
+func NewWriter(maps policymap.Maps, lock *policymap.Lock, journal *Journal, readClasses ReadClasses) *Writer {
+	return &Writer{names: policymap.NewNameWriter(maps), lock: lock, journal: journal, readClasses: readClasses, ttl: names.DefaultConfig(), knownClasses: map[netip.Addr]engine.ClassID{}}
 }
 
 // UseMaps has other maps be written from now on: an agent that was updated may have others. When it returns, those of before may be closed, and their lock.
 func (w *Writer) UseMaps(maps policymap.Maps, lock *policymap.Lock) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	err := w.writer.Close()
-	w.writer, w.lock, w.classes = policymap.NewNameWriter(maps), lock, nil
-	clear(w.now)
+	err := w.names.Close()
+	w.names, w.lock, w.classes = policymap.NewNameWriter(maps), lock, nil
+	clear(w.knownClasses)
 	return err
 }
 
@@ -86,7 +86,7 @@ func (w *Writer) UseJournal(j *Journal) {
 func (w *Writer) JournalError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.failed
+	return w.journalErr
 }
 
 // Close returns when nothing is being written, and nothing will be: [ErrClosed]. The journal stays open.
@@ -133,7 +133,7 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 		return ErrClosed
 	}
 	if err := w.lock.TryLock(); err != nil {
-		return fmt.Errorf("%w: %w", ErrAgent, err)
+		return fmt.Errorf("%w: %w", ErrAgentWrites, err)
 	}
 	w.locked = true
 	defer func() {
@@ -146,7 +146,7 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 	rules := w.classes.matching(name)
 	answer := w.deadlines(addresses)
 	if len(rules) == 0 {
-		_ = w.keep(endpoint, name, answer, false) // for policies to come: nobody needs it now
+		_ = w.writeJournal(endpoint, name, answer, false) // for policies to come: nobody needs it now
 		return nil
 	}
 	moves, protected, err := w.moves(rules, addresses)
@@ -156,17 +156,17 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 	for _, addr := range protected {
 		delete(answer, addr)
 	}
-	err = w.keep(endpoint, name, answer, true) // first: what is in the datapath must outlive the next agent's start
+	err = w.writeJournal(endpoint, name, answer, true) // first: what is in the datapath must outlive the next agent's start
 	if err != nil && len(moves) > 0 {
 		return err
 	}
 	if len(moves) > 0 {
-		if err := w.writer.Move(w.classes.revision, moves); err != nil {
-			return stale(err)
+		if err := w.names.Move(w.classes.revision, moves); err != nil {
+			return fromMapError(err)
 		}
 		w.counts.Written += uint64(len(moves))
 		for _, move := range moves {
-			w.note(move.Address, move.To)
+			w.rememberClass(move.Address, move.To)
 		}
 	}
 	if len(protected) > 0 {
@@ -175,8 +175,8 @@ func (w *Writer) learn(endpoint uint16, name string, addresses []dnsname.Address
 	return nil
 }
 
-// keep writes addresses into the journal.
-func (w *Writer) keep(endpoint uint16, name string, answer map[netip.Addr]time.Time, needed bool) error {
+// writeJournal writes addresses into the journal.
+func (w *Writer) writeJournal(endpoint uint16, name string, answer map[netip.Addr]time.Time, needed bool) error {
 	if w.journal == nil {
 		return ErrNoJournal
 	}
@@ -184,7 +184,7 @@ func (w *Writer) keep(endpoint uint16, name string, answer map[netip.Addr]time.T
 	if errors.Is(err, ErrFull) {
 		return err
 	}
-	w.failed = err
+	w.journalErr = err
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoJournal, err)
 	}
@@ -207,7 +207,7 @@ func (w *Writer) IsKnown(name string, addresses []dnsname.Address) bool {
 	if w.lock == nil || w.classes == nil {
 		return false
 	}
-	revision, err := w.writer.Revision()
+	revision, err := w.names.Revision()
 	return err == nil && w.classes.revision == revision && w.inForce(name, addresses)
 }
 
@@ -219,18 +219,18 @@ func (w *Writer) inForce(name string, addresses []dnsname.Address) bool {
 			return false
 		}
 	}
-	return w.writer.Check(w.classes.revision) == nil
+	return w.names.Check(w.classes.revision) == nil
 }
 
 // read reads the class file again if the revision of the datapath has changed.
 func (w *Writer) read() error {
-	revision, err := w.writer.Revision()
+	revision, err := w.names.Revision()
 	if err != nil || w.classes != nil && w.classes.revision == revision {
 		return err
 	}
 	w.classes = nil
-	clear(w.now)
-	snapshot, err := w.source(revision)
+	clear(w.knownClasses)
+	snapshot, err := w.readClasses(revision)
 	if err == nil {
 		w.classes, err = compile(snapshot)
 	}
@@ -245,7 +245,7 @@ func (w *Writer) deadlines(addresses []dnsname.Address) map[netip.Addr]time.Time
 	now := time.Now()
 	all := make(map[netip.Addr]time.Time, len(addresses))
 	for _, a := range addresses {
-		addr := plain(a.Addr)
+		addr := names.Normalize(a.Addr)
 		expires := now.Add(min(max(a.TTL, w.ttl.MinTTL), w.ttl.MaxTTL))
 		if !names.IsLocalScope(addr) && expires.After(all[addr]) {
 			all[addr] = expires
@@ -254,13 +254,11 @@ func (w *Writer) deadlines(addresses []dnsname.Address) map[netip.Addr]time.Time
 	return all
 }
 
-func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
-
 // moves returns the addresses that need another class, and those that no name can have.
 func (w *Writer) moves(rules []int, addresses []dnsname.Address) (moves []policymap.NameMove, protected []netip.Addr, err error) {
 	seen := make(map[netip.Addr]bool, len(addresses))
 	for _, a := range addresses {
-		addr := plain(a.Addr)
+		addr := names.Normalize(a.Addr)
 		if seen[addr] {
 			continue
 		}
@@ -270,7 +268,7 @@ func (w *Writer) moves(rules []int, addresses []dnsname.Address) (moves []policy
 			continue
 		}
 		class, isProtected, err := w.class(addr)
-		switch then, ok := w.classes.with(class, rules); {
+		switch then, ok := w.classes.withRules(class, rules); {
 		case err != nil:
 			return nil, nil, err
 		case isProtected:
@@ -278,7 +276,7 @@ func (w *Writer) moves(rules []int, addresses []dnsname.Address) (moves []policy
 		case !ok:
 			return nil, nil, fmt.Errorf("%w: %s", ErrNotReserved, addr)
 		case then == class:
-			w.note(addr, class)
+			w.rememberClass(addr, class)
 		default:
 			moves = append(moves, policymap.NameMove{Address: addr, From: class, To: then})
 		}
@@ -288,27 +286,28 @@ func (w *Writer) moves(rules []int, addresses []dnsname.Address) (moves []policy
 
 // class is that of an address in the datapath.
 func (w *Writer) class(addr netip.Addr) (class engine.ClassID, isProtected bool, err error) {
-	if class, ok := w.now[addr]; ok {
+	if class, ok := w.knownClasses[addr]; ok {
 		return class, false, nil
 	}
-	return w.writer.Class(w.classes.revision, addr)
+	return w.names.Class(w.classes.revision, addr)
 }
 
-// maxNow bounds what is remembered of the datapath.
-const maxNow = 1 << 16
+// maxKnownClasses bounds knownClasses.
+const maxKnownClasses = 1 << 16
 
-func (w *Writer) note(addr netip.Addr, class engine.ClassID) {
+// rememberClass expects the lock.
+func (w *Writer) rememberClass(addr netip.Addr, class engine.ClassID) {
 	if !w.locked { // an agent may change it
 		return
 	}
-	if len(w.now) >= maxNow {
-		clear(w.now)
+	if len(w.knownClasses) >= maxKnownClasses {
+		clear(w.knownClasses)
 	}
-	w.now[addr] = class
+	w.knownClasses[addr] = class
 }
 
-// stale gives errors of the maps those of this package.
-func stale(err error) error {
+// fromMapError gives errors of the maps those of this package.
+func fromMapError(err error) error {
 	switch {
 	case errors.Is(err, policymap.ErrOtherRevision):
 		return fmt.Errorf("%w: %w", ErrStale, err)

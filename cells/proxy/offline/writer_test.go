@@ -319,9 +319,9 @@ const (
 	toBlock          = `{toCIDR: [198.51.100.0/24], toPorts: [{ports: [{port: "22", protocol: TCP}]}]}`
 )
 
-// TestLearnAndReplay: what a proxy learns without agent is in the datapath when Learn returns. The next agent has it from the journal with its first write, and until it
+// TestLearnAndImport: what a proxy learns without agent is in the datapath when Learn returns. The next agent has it from the journal with its first write, and until it
 // would have expired.
-func TestLearnAndReplay(t *testing.T) {
+func TestLearnAndImport(t *testing.T) {
 	n := newNode(t)
 	before, web, other := n.start(t, egress("names", toName("*.example", "443"), toName("www.*", "80"), toBlock))
 	before.stop(t)
@@ -353,12 +353,12 @@ func TestLearnAndReplay(t *testing.T) {
 	next := n.begin(t)
 	defer next.stop(t)
 	lookups, mark := journal.List()
-	next.names.Replay(lookups)
+	next.names.Import(lookups)
 	next.restore(t, web, other)
-	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrAgent) {
-		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrAgent)
+	if err := proxy.Learn(t.Context(), web.ID, "db.example", named("192.0.2.4")); !errors.Is(err, offline.ErrAgentWrites) {
+		t.Errorf("while an agent is there: %v, want %v", err, offline.ErrAgentWrites)
 	}
-	if err := next.names.FinishReplay(t.Context()); err != nil {
+	if err := next.names.FinishImport(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := journal.Remove(mark); err != nil {
@@ -472,8 +472,8 @@ func TestLearnByTheNextProxy(t *testing.T) {
 	}
 }
 
-// TestReplayLate: an agent that hears of what a proxy has written when it has written its own policies takes it, and removes what it does not want.
-func TestReplayLate(t *testing.T) {
+// TestImportLate: an agent that hears of what a proxy has written when it has written its own policies takes it, and removes what it does not want.
+func TestImportLate(t *testing.T) {
 	n := newNode(t)
 	before, web, other := n.start(t, egress("names", toName("*.example", "443")))
 	before.stop(t)
@@ -485,11 +485,11 @@ func TestReplayLate(t *testing.T) {
 	defer agent.stop(t)
 	agent.restore(t, web, other)
 	lookups, _ := journal.List()
-	agent.names.Replay(lookups)
-	if err := agent.names.FinishReplay(t.Context()); err != nil {
+	agent.names.Import(lookups)
+	if err := agent.names.FinishImport(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.reaches(t, "replayed", web, a, 443)
+	n.reaches(t, "imported", web, a, 443)
 	n.reaches(t, "of an endpoint that is not there", web, b)
 }
 
@@ -498,8 +498,8 @@ func TestLearnBesideAgent(t *testing.T) {
 	n := newNode(t)
 	agent, web, _ := n.start(t, egress("names", toName("*.example", "443")))
 	proxy, journal := n.proxy(t)
-	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrAgent) {
-		t.Errorf("beside an agent: %v, want %v", err, offline.ErrAgent)
+	if err := proxy.Learn(t.Context(), web.ID, "a.example", named(a)); !errors.Is(err, offline.ErrAgentWrites) {
+		t.Errorf("beside an agent: %v, want %v", err, offline.ErrAgentWrites)
 	}
 	n.reaches(t, "beside an agent", web, a)
 	if lookups, _ := journal.List(); len(lookups) > 0 {
@@ -554,8 +554,8 @@ func TestAgentBesideSuspendedProxy(t *testing.T) {
 		return err
 	})
 	proxy, _ := n.proxy(t)
-	if err := proxy.Learn(t.Context(), web.ID, "a.test", named(a)); !errors.Is(err, offline.ErrAgent) {
-		t.Errorf("beside the agent: %v, want %v", err, offline.ErrAgent)
+	if err := proxy.Learn(t.Context(), web.ID, "a.test", named(a)); !errors.Is(err, offline.ErrAgentWrites) {
+		t.Errorf("beside the agent: %v, want %v", err, offline.ErrAgentWrites)
 	}
 }
 

@@ -4,6 +4,8 @@ package proxytest
 import (
 	"errors"
 	"net"
+	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 
@@ -32,31 +34,41 @@ func Listen(t testing.TB) net.Listener {
 	return l
 }
 
-// Budget is a bufconn.Memory for all sessions of a proxy.
-type Budget struct{ left, refused atomic.Int64 }
+// Memory is a bufconn.Memory for all sessions of a proxy.
+type Memory struct{ left, refused atomic.Int64 }
 
-// NewBudget returns one that nobody has taken anything of.
-func NewBudget(bytes int64) *Budget {
-	b := &Budget{}
-	b.left.Store(bytes)
-	return b
+// NewMemory returns one that nobody has taken anything of.
+func NewMemory(bytes int64) *Memory {
+	m := &Memory{}
+	m.left.Store(bytes)
+	return m
 }
 
 // Left is how many bytes may still be acquired.
-func (b *Budget) Left() int64 { return b.left.Load() }
+func (m *Memory) Left() int64 { return m.left.Load() }
 
 // HasRefused reports whether somebody has asked for more than there was.
-func (b *Budget) HasRefused() bool { return b.refused.Load() > 0 }
+func (m *Memory) HasRefused() bool { return m.refused.Load() > 0 }
 
 // Acquire implements bufconn.Memory.
-func (b *Budget) Acquire(bytes int) bool {
-	if b.left.Add(-int64(bytes)) < 0 {
-		b.left.Add(int64(bytes))
-		b.refused.Add(1)
+func (m *Memory) Acquire(bytes int) bool {
+	if m.left.Add(-int64(bytes)) < 0 {
+		m.left.Add(int64(bytes))
+		m.refused.Add(1)
 		return false
 	}
 	return true
 }
 
 // Release implements bufconn.Memory.
-func (b *Budget) Release(bytes int) { b.left.Add(int64(bytes)) }
+func (m *Memory) Release(bytes int) { m.left.Add(int64(bytes)) }
+
+// MemoryInUse returns the bytes of heap and stacks, without what can be freed.
+func MemoryInUse() int64 {
+	for range 3 { // pools keep what they have for two collections
+		debug.FreeOSMemory()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}

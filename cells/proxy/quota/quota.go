@@ -1,11 +1,11 @@
 // Package quota divides what the proxy has room for, such as connections, among endpoints: whatever some of them take, some is left for each other one.
 package quota
 
-// endpoints is how many endpoints are sure to get something. A node has fewer pods, unless it was told to have more (kubelet's maxPods is 110).
-const endpoints = 256
+// Endpoints is how many endpoints are guaranteed something. A node has fewer pods, unless it was told to have more (kubelet's maxPods is 110).
+const Endpoints = 256
 
-// Quota counts what endpoints have. Half of all is set aside, in equal parts, for 256 endpoints; what one has above that comes out of the other half. A caller has
-// a lock.
+// Quota counts what endpoints have. Half of all is set aside, in equal parts, for [Endpoints] endpoints; what one has above that comes out of the other half. It is not
+// safe for concurrent use; the caller holds a lock.
 type Quota struct {
 	each, total int
 	guaranteed  int // to each endpoint
@@ -16,7 +16,7 @@ type Quota struct {
 
 // New returns a quota of total, of which an endpoint has at most each.
 func New(each, total int) Quota {
-	return Quota{each: each, total: total, guaranteed: max(1, total/2/endpoints), have: map[uint16]int{}}
+	return Quota{each: each, total: total, guaranteed: max(1, total/2/Endpoints), have: map[uint16]int{}}
 }
 
 // Result is what came of Acquire.
@@ -45,7 +45,7 @@ func (q *Quota) Acquire(endpoint uint16, n int) Result {
 	return Acquired
 }
 
-// Release takes n back.
+// Release takes n back, which must not be more than the endpoint has.
 func (q *Quota) Release(endpoint uint16, n int) {
 	left := q.have[endpoint] - n
 	q.borrowed -= max(0, min(n, left+n-q.guaranteed))

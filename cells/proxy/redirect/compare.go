@@ -163,12 +163,12 @@ func (r *Redirect) compareListener(index int) (differences []Difference, err err
 }
 
 // compare returns what is wrong with the program, its link and its sockets, "" if nothing is.
-func (l *Listeners) compare(pin string, index int, programs Link) string {
+func (l *Listeners) compare(pin string, device int, programs Link) string {
 	if l.program == nil {
 		return "it is not loaded"
 	}
-	if l.index != index {
-		return fmt.Sprintf("it is for the device with index %d instead of %d", l.index, index)
+	if l.device != device {
+		return fmt.Sprintf("it is for the device with index %d instead of %d", l.device, device)
 	}
 	attached, err := link.LoadPinnedLink(pin, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -199,14 +199,14 @@ func (l *Listeners) compare(pin string, index int, programs Link) string {
 	if err := programs.UseMaps(func(shared map[string]*ebpf.Map) error { return sharesMaps(own, shared) }); err != nil {
 		return err.Error()
 	}
-	for place, socket := range l.all() {
+	for index, socket := range l.all() {
 		var cookie, want uint64
 		err := onSocket(socket, func(fd int) (err error) {
 			want, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 			return err
 		})
-		if err != nil || l.sockets.Lookup(place, &cookie) != nil || cookie != want {
-			return fmt.Sprintf("its map %s lacks socket %d", bpf.Listeners, place)
+		if err != nil || l.sockets.Lookup(index, &cookie) != nil || cookie != want {
+			return fmt.Sprintf("its map %s lacks socket %d", bpf.Listeners, index)
 		}
 	}
 	return ""

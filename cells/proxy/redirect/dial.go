@@ -27,7 +27,7 @@ const (
 const maxTries = 64
 
 // ErrNoPort is returned when no port is free for a connection.
-var ErrNoPort = fault.New(fault.Exhausted, "no port from 61000 to 65535 is free for a connection of the proxy with the address of its client")
+var ErrNoPort = fault.New(fault.Exhausted, "none of 64 ports that were tried, of the 2,268 from 61000 on for this client, is free")
 
 // Dial opens a TCP connection to a destination with the address of the client, from a port of the proxy's own. Packets carry the proxy's mark. ctx bounds it.
 func (r *Redirect) Dial(ctx context.Context, client netip.AddrPort, destination netip.AddrPort) (conn net.Conn, err error) {
@@ -60,7 +60,7 @@ func (r *Redirect) currentNamespace() (*namespace, error) {
 	return namespace, nil
 }
 
-// onAnyPort calls open with the client's address and ports of the proxy, in a random order, until one is free.
+// onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order, until open does not say that the port is in use.
 func onAnyPort(client netip.AddrPort, open func(at netip.AddrPort) error) (err error) {
 	first, begin := firstPort, rand.IntN(ports)
 	if port := int(client.Port()); port >= firstPort && port < firstPort+ports {

@@ -3,6 +3,8 @@ package redirect
 import (
 	"errors"
 	"os"
+
+	"porin.dev/porin/internal/fd"
 )
 
 // errHandedOver is returned instead of removing what another process takes over.
@@ -47,7 +49,7 @@ func (r *Redirect) HandOver() (Handover, error) {
 	if err != nil {
 		return Handover{}, err
 	}
-	lock, err := duplicate(r.lock)
+	lock, err := fd.Duplicate(r.lock, "lock of the folder of the pin")
 	if err != nil {
 		return Handover{}, errors.Join(err, sockets.Close())
 	}

@@ -24,13 +24,13 @@ import (
 // Listeners are the proxy's listening sockets. Those of IPv6 are nil without IPv6.
 type Listeners struct {
 	TCP4, TCP6 *net.TCPListener
-	UDP        map[uint32]*UDPListener // by their place in the program's map; each is for some of the clients
+	UDP        map[uint32]*UDPListener // by their index in the map listeners; each is for some of the clients
 
 	replies   replySockets
 	namespace *namespace
 	program   *ebpf.Program // nil until attach
 	sockets   *ebpf.Map
-	index     int // of the device that the program is for
+	device    int // index of the device that the program is for
 }
 
 // listen opens the sockets in the namespace. They are bound to the loopback address, where nobody can reach them.
@@ -60,14 +60,14 @@ func listen(n *namespace) (_ *Listeners, err error) {
 	return l, nil
 }
 
-// listenUDP opens the sockets of a family, whose places begin with first.
+// listenUDP opens the sockets of a family, whose indexes begin with first.
 func (l *Listeners) listenUDP(first uint32, family int) error {
-	for place := first; place < first+abi.UDPListeners; place++ {
+	for index := first; index < first+abi.UDPListeners; index++ {
 		socket, err := listenUDP(family)
 		if err != nil {
 			return err
 		}
-		l.UDP[place] = socket
+		l.UDP[index] = socket
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func listenTCP(network, address string) (*net.TCPListener, error) {
 	return listener.(*net.TCPListener), nil
 }
 
-// all has the sockets by their place in the map.
+// all returns the sockets by their index in the map listeners.
 func (l *Listeners) all() map[uint32]syscall.Conn {
 	all := map[uint32]syscall.Conn{}
 	if l.TCP4 != nil {
@@ -91,18 +91,18 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 	if l.TCP6 != nil {
 		all[abi.ListenerTCP6] = l.TCP6
 	}
-	for place, socket := range l.UDP {
-		all[place] = socket
+	for index, socket := range l.UDP {
+		all[index] = socket
 	}
 	return all
 }
 
-// attach has the sockets get what comes by the device, in place of those of a former agent.
-func (l *Listeners) attach(pin string, index int, programs Link) (err error) {
-	if l.compare(pin, index, programs) == "" {
+// attach has the sockets get what comes by the device, in place of those of a previous agent.
+func (l *Listeners) attach(pin string, device int, programs Link) (err error) {
+	if l.compare(pin, device, programs) == "" {
 		return nil
 	}
-	if err := programs.UseMaps(func(shared map[string]*ebpf.Map) error { return l.load(index, shared) }); err != nil {
+	if err := programs.UseMaps(func(shared map[string]*ebpf.Map) error { return l.load(device, shared) }); err != nil {
 		return err
 	}
 	attached, err := link.LoadPinnedLink(pin, nil)
@@ -139,13 +139,13 @@ func (l *Listeners) attachAnew(pin string) error {
 }
 
 // load loads the program for a device, with the sockets in its map, and maps of other programs.
-func (l *Listeners) load(index int, shared map[string]*ebpf.Map) error {
+func (l *Listeners) load(device int, shared map[string]*ebpf.Map) error {
 	l.unload()
 	spec, err := bpf.Listener()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(rlimit.RemoveMemlock(), spec.Variables[bpf.SelectListenerLink].Set(uint32(index))); err != nil {
+	if err := errors.Join(rlimit.RemoveMemlock(), spec.Variables[bpf.SelectListenerLink].Set(uint32(device))); err != nil {
 		return fmt.Errorf("configure %s: %w", bpf.SelectListener, err)
 	}
 	for name, one := range spec.Maps {
@@ -166,9 +166,9 @@ func (l *Listeners) load(index int, shared map[string]*ebpf.Map) error {
 	if err != nil {
 		return fmt.Errorf("load %s: %w", bpf.SelectListener, err)
 	}
-	l.program, l.sockets, l.index = objects.Program, objects.Sockets, index
-	for place, socket := range l.all() {
-		err := onSocket(socket, func(fd int) error { return l.sockets.Put(place, uint64(fd)) })
+	l.program, l.sockets, l.device = objects.Program, objects.Sockets, device
+	for index, socket := range l.all() {
+		err := onSocket(socket, func(fd int) error { return l.sockets.Put(index, uint64(fd)) })
 		if err != nil {
 			return fmt.Errorf("put a socket into the map %s: %w", bpf.Listeners, err)
 		}

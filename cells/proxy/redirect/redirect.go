@@ -169,7 +169,7 @@ func (r *Redirect) close() error {
 	return errors.Join(errs...)
 }
 
-// Remove closes the sockets and takes everything out of the kernel, of a former agent's too: packets that wait for the proxy are dropped.
+// Remove closes the sockets and takes everything out of the kernel, of a previous agent's too: packets that wait for the proxy are dropped.
 func (r *Redirect) Remove() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

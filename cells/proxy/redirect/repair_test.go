@@ -284,17 +284,17 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Remove leaves nothing, of a former agent's either, and may be called again. Open works after it.
+// Remove leaves nothing, of a previous agent's either, and may be called again. Open works after it.
 func TestRemove(t *testing.T) {
 	w := newWorld(t)
 	nothing := w.state(t)
 	for name, end := range map[string]func(){
 		"open": func() {}, "nothing": func() { must(t, w.redirect.Remove()) },
-		"a former agent's": func() {
+		"a previous agent's": func() {
 			must(t, w.redirect.Close())
 			w.redirect = w.newRedirect(t)
 		},
-		"half of a former agent's": func() {
+		"half of a previous agent's": func() {
 			must(t, w.redirect.Close())
 			w.redirect = w.newRedirect(t)
 			w.shell(t, "ip link del porin-l7; ip rule del pref 91; nft flush table inet porin-proxy")

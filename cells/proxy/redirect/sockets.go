@@ -5,32 +5,35 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/fd"
 )
 
-// Sockets are listening sockets by their place in the program's map, as one process hands them to another. Whoever has them closes them.
+// Sockets are listening sockets by their index in the BPF map listeners ([abi.ListenerTCP4], ...), as one process hands them to another. Whoever has them closes them.
 type Sockets map[uint32]*os.File
 
-// socketKind is what is at a place.
+// socketName is the name of copies of the sockets, for errors.
+const socketName = "listening socket of the proxy"
+
+// socketKind is what a socket has to be.
 type socketKind struct {
 	domain, kind int
 	network      string
 }
 
-// kindOf returns false for a place that there is not.
-func kindOf(place uint32) (socketKind, bool) {
+// kindOf returns what the socket with an index has to be, and false for an index that there is not.
+func kindOf(index uint32) (socketKind, bool) {
 	switch {
-	case place == abi.ListenerTCP4:
+	case index == abi.ListenerTCP4:
 		return socketKind{unix.AF_INET, unix.SOCK_STREAM, "tcp4"}, true
-	case place == abi.ListenerTCP6:
+	case index == abi.ListenerTCP6:
 		return socketKind{unix.AF_INET6, unix.SOCK_STREAM, "tcp6"}, true
-	case place >= abi.ListenerUDP4 && place < abi.ListenerUDP4+abi.UDPListeners:
+	case index >= abi.ListenerUDP4 && index < abi.ListenerUDP4+abi.UDPListeners:
 		return socketKind{unix.AF_INET, unix.SOCK_DGRAM, "udp4"}, true
-	case place >= abi.ListenerUDP6 && place < abi.ListenerUDP6+abi.UDPListeners:
+	case index >= abi.ListenerUDP6 && index < abi.ListenerUDP6+abi.UDPListeners:
 		return socketKind{unix.AF_INET6, unix.SOCK_DGRAM, "udp6"}, true
 	}
 	return socketKind{}, false
@@ -47,10 +50,10 @@ func (s Sockets) Close() error {
 
 // check returns why the sockets cannot be the proxy's.
 func (s Sockets) check() error {
-	for place, file := range s {
-		want, ok := kindOf(place)
+	for index, file := range s {
+		want, ok := kindOf(index)
 		if !ok {
-			return fmt.Errorf("socket %d: there is no such place", place)
+			return fmt.Errorf("socket %d: there is no such index", index)
 		}
 		raw, err := file.SyscallConn()
 		if err != nil {
@@ -71,11 +74,11 @@ func (s Sockets) check() error {
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("socket %d: %w", place, err)
+			return fmt.Errorf("socket %d: %w", index, err)
 		}
 	}
-	for place := range uint32(abi.ListenerUDP4 + abi.UDPListeners) {
-		if s[place] == nil && place != abi.ListenerTCP6 {
+	for index := range uint32(abi.ListenerUDP4 + abi.UDPListeners) {
+		if s[index] == nil && index != abi.ListenerTCP6 {
 			return errors.New("the sockets of IPv4 are not all among them")
 		}
 	}
@@ -103,20 +106,20 @@ func adopt(n *namespace, given Sockets) (_ *Listeners, err error) {
 	if err := n.do(func() (err error) { l.replies, err = openReplySockets(); return err }); err != nil {
 		return nil, err
 	}
-	for place, file := range given {
-		if kind, _ := kindOf(place); kind.kind == unix.SOCK_STREAM {
+	for index, file := range given {
+		if kind, _ := kindOf(index); kind.kind == unix.SOCK_STREAM {
 			listener, err := net.FileListener(file)
 			if err != nil {
 				return nil, err
 			}
-			*map[uint32]**net.TCPListener{abi.ListenerTCP4: &l.TCP4, abi.ListenerTCP6: &l.TCP6}[place] = listener.(*net.TCPListener)
+			*map[uint32]**net.TCPListener{abi.ListenerTCP4: &l.TCP4, abi.ListenerTCP6: &l.TCP6}[index] = listener.(*net.TCPListener)
 			continue
 		}
-		own, err := duplicate(file)
+		own, err := fd.Duplicate(file, socketName)
 		if err != nil {
 			return nil, err
 		}
-		l.UDP[place] = newUDPListener(own)
+		l.UDP[index] = newUDPListener(own)
 	}
 	return l, nil
 }
@@ -124,23 +127,11 @@ func adopt(n *namespace, given Sockets) (_ *Listeners, err error) {
 // Sockets returns copies of the sockets: connections wait for them as long as one is open in any process.
 func (l *Listeners) Sockets() (_ Sockets, err error) {
 	copies := Sockets{}
-	for place, socket := range l.all() {
-		if copies[place], err = duplicate(socket); err != nil {
-			delete(copies, place)
+	for index, socket := range l.all() {
+		if copies[index], err = fd.Duplicate(socket, socketName); err != nil {
+			delete(copies, index)
 			return nil, errors.Join(fmt.Errorf("copy the proxy's sockets: %w", err), copies.Close())
 		}
 	}
 	return copies, nil
-}
-
-func duplicate(socket syscall.Conn) (file *os.File, err error) {
-	err = onSocket(socket, func(fd int) error {
-		other, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return os.NewSyscallError("fcntl", err)
-		}
-		file = os.NewFile(uintptr(other), "listening socket of the proxy")
-		return nil
-	})
-	return file, err
 }

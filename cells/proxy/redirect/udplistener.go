@@ -35,7 +35,7 @@ func listenUDP(family int) (_ *UDPListener, err error) {
 	if family == unix.AF_INET {
 		loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	err = errors.Join(transparent(fd), tellDestination(fd, family))
+	err = errors.Join(transparent(fd), receiveOriginalDestination(fd, family))
 	if family == unix.AF_INET6 {
 		err = errors.Join(err, os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)))
 	}
@@ -81,7 +81,7 @@ func (u *UDPListener) Close() error {
 	u.closed = true
 	var err error
 	if u.poll != nil {
-		err = onSocket(u.file, func(fd int) error { return u.poll.drop(fd, u.key) })
+		err = onSocket(u.file, func(fd int) error { return u.poll.unwatch(fd, u.key) })
 	}
 	return errors.Join(err, u.file.Close())
 }
@@ -94,7 +94,7 @@ func (u *UDPListener) read(buffer []byte) {
 		return
 	}
 	d, err := u.next(buffer)
-	if !isNothing(err) {
+	if !wouldBlock(err) {
 		u.receive(d, err)
 	}
 }
@@ -145,8 +145,8 @@ func addrPort(addr syscall.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// tellDestination has a socket for datagrams tell their destinations.
-func tellDestination(fd, family int) error {
+// receiveOriginalDestination has datagrams come with the address that they were sent to (ip(7), IP_RECVORIGDSTADDR).
+func receiveOriginalDestination(fd, family int) error {
 	level, option := unix.SOL_IP, unix.IP_RECVORIGDSTADDR
 	if family == unix.AF_INET6 {
 		level, option = unix.SOL_IPV6, unix.IPV6_RECVORIGDSTADDR

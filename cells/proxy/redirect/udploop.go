@@ -11,8 +11,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"porin.dev/porin/bpf/abi"
 )
 
 // UDPLoop reads the datagrams of clients and of servers by one thread of its own, which waits in epoll(7). The runtime's poller would wake other threads for each of
@@ -39,17 +37,6 @@ type poll struct {
 // reader reads one datagram, when there may be one.
 type reader interface {
 	read(buffer []byte)
-}
-
-// UDPSocket sends datagrams to one server. Its methods may be called concurrently.
-type UDPSocket struct {
-	poll    *poll
-	key     uint64 // descriptors are used again, keys are not
-	server  netip.AddrPort
-	receive func([]byte, error)
-
-	mu sync.Mutex // guards the field below; held while the descriptor is used
-	fd int        // -1 when closed
 }
 
 // Datagram is one that a client has sent.
@@ -180,15 +167,15 @@ func (p *poll) add(fd int, key uint64, r reader) error {
 	return nil
 }
 
-// remove has no socket read that has the key. A descriptor that others have copies of has to be taken out of epoll as well: see drop.
-func (p *poll) remove(key uint64) {
+// forgetKey ends reading for a socket that is about to be closed: closing its last copy takes it out of epoll.
+func (p *poll) forgetKey(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sockets, key)
 }
 
-// drop takes a descriptor out that was added.
-func (p *poll) drop(fd int, key uint64) error {
+// unwatch ends reading, and takes the descriptor out of epoll, as copies in other processes keep it open.
+func (p *poll) unwatch(fd int, key uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sockets, key)
@@ -225,86 +212,5 @@ func (p *poll) run() {
 	}
 }
 
-func (s *UDPSocket) read(buffer []byte) {
-	n, err := s.next(buffer)
-	switch {
-	case isNothing(err), errors.Is(err, net.ErrClosed):
-	case err != nil:
-		s.receive(nil, os.NewSyscallError("read", err))
-	default:
-		s.receive(buffer[:n], nil)
-	}
-}
-
-func (s *UDPSocket) next(buffer []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fd < 0 {
-		return 0, net.ErrClosed
-	}
-	n, err := unix.Read(s.fd, buffer)
-	if err == nil || errors.Is(err, unix.EINTR) {
-		return n, err
-	}
-	return 0, readErrors(s.fd, s.server.Addr())
-}
-
-// isNothing reports whether there is nothing to read.
-func isNothing(err error) bool { return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) }
-
-// Write sends a datagram. It does not wait for room.
-func (s *UDPSocket) Write(m []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fd < 0 {
-		return 0, net.ErrClosed
-	}
-	n, err := unix.Write(s.fd, m)
-	if err != nil && !isNothing(err) { // it may be an error of before, which is known once
-		n, err = unix.Write(s.fd, m)
-	}
-	return max(n, 0), os.NewSyscallError("write", err)
-}
-
-// Close closes the socket.
-func (s *UDPSocket) Close() error {
-	s.poll.remove(s.key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fd < 0 {
-		return nil
-	}
-	err := unix.Close(s.fd)
-	s.fd = -1
-	return os.NewSyscallError("close", err)
-}
-
-// connect returns the descriptor of a socket from the client's address to the server's. Package net would need a third more system calls.
-func (r *Redirect) connect(client, server netip.AddrPort) (fd int, err error) {
-	namespace, err := r.currentNamespace()
-	if err != nil {
-		return -1, err
-	}
-	family := unix.AF_INET
-	if server.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	err = namespace.do(func() error {
-		fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		return os.NewSyscallError("socket", err)
-	})
-	if err != nil {
-		return -1, err
-	}
-	err = errors.Join(setTransparent(fd, family), queueErrors(fd, family), os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)))
-	if err == nil {
-		err = onAnyPort(client, func(at netip.AddrPort) error { return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))) })
-	}
-	if err == nil {
-		err = os.NewSyscallError("connect", unix.Connect(fd, sockaddr(server)))
-	}
-	if err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
-}
+// wouldBlock reports EAGAIN or EINTR.
+func wouldBlock(err error) bool { return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) }

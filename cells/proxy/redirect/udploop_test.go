@@ -54,9 +54,9 @@ func opened(t *testing.T) (*testutil.Namespace, *redirect.UDPLoop) {
 }
 
 func newLoop(t *testing.T, w *world) *redirect.UDPLoop {
-	d := redirect.NewUDPLoop(w.redirect)
-	t.Cleanup(func() { must(t, d.Close()) })
-	return d
+	loop := redirect.NewUDPLoop(w.redirect)
+	t.Cleanup(func() { must(t, loop.Close()) })
+	return loop
 }
 
 // localAddr returns the address of a listening socket.
@@ -82,17 +82,17 @@ func TestUDPLoopServe(t *testing.T) {
 	w := newWorld(t)
 	var listeners *redirect.Listeners
 	must(t, w.node.Do(func() (err error) { listeners, err = w.redirect.Open(); return err }))
-	d := newLoop(t, w)
+	loop := newLoop(t, w)
 	copies, err := listeners.Sockets()
 	must(t, err)
 	defer func() { must(t, copies.Close()) }()
-	if len(listeners.UDP) != 2*abi.UDPListeners {
+	if len(listeners.UDP) != 2*int(abi.UDPListeners) {
 		t.Errorf("%d sockets, want %d of each family", len(listeners.UDP), abi.UDPListeners)
 	}
-	for place, socket := range listeners.UDP {
+	for index, socket := range listeners.UDP {
 		at := localAddr(t, socket)
 		var handling sync.Mutex
-		must(t, d.Serve(socket, func(got redirect.Datagram, err error) {
+		must(t, loop.Serve(socket, func(got redirect.Datagram, err error) {
 			handling.Lock()
 			defer handling.Unlock()
 			if err != nil || got.Server != at {
@@ -121,7 +121,7 @@ func TestUDPLoopServe(t *testing.T) {
 		}
 		_, err := client.Write([]byte("late"))
 		must(t, err)
-		n, err := copies[place].Read(answer) // blocks until it is there
+		n, err := copies[index].Read(answer) // blocks until it is there
 		if err != nil || string(answer[:n]) != "late" {
 			t.Errorf("%s: the copy has %q, %v; want what was sent after Close", at, answer[:n], err)
 		}
@@ -133,7 +133,7 @@ func TestUDPLoopServe(t *testing.T) {
 
 // TestUDPLoop has many sockets that are open at a time, in both families.
 func TestUDPLoop(t *testing.T) {
-	ns, d := opened(t)
+	ns, loop := opened(t)
 	for _, at := range []string{"127.0.0.1:53", "[::1]:53"} {
 		server := netip.MustParseAddrPort(at)
 		clients := echoServer(t, ns, server)
@@ -143,7 +143,7 @@ func TestUDPLoop(t *testing.T) {
 		for i := range sockets {
 			got.Add(2)
 			message := []byte{2, byte(i), byte(i >> 8)}
-			s, err := d.Open(netip.AddrPortFrom(server.Addr(), 4000), server, func(m []byte, err error) {
+			s, err := loop.Open(netip.AddrPortFrom(server.Addr(), 4000), server, func(m []byte, err error) {
 				defer got.Done()
 				if err != nil || string(m) != string(message) {
 					t.Errorf("socket %d of %s got %x, %v", i, server, m, err)
@@ -181,10 +181,10 @@ func TestUDPLoop(t *testing.T) {
 
 // TestUDPLoopRefused has no server, and sockets that are closed in receive and with all of them.
 func TestUDPLoopRefused(t *testing.T) {
-	ns, d := opened(t)
+	ns, loop := opened(t)
 	local := netip.MustParseAddrPort("127.0.0.1:5353")
 	refused := make(chan error, 1)
-	s, err := d.Open(local, local, func(_ []byte, err error) { refused <- err })
+	s, err := loop.Open(local, local, func(_ []byte, err error) { refused <- err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,18 +198,18 @@ func TestUDPLoopRefused(t *testing.T) {
 		t.Error(err)
 	}
 	echoServer(t, ns, local)
-	left, err := d.Open(local, local, func([]byte, error) { t.Error("a datagram came that nobody has sent") })
+	left, err := loop.Open(local, local, func([]byte, error) { t.Error("a datagram came that nobody has sent") })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(d.Close(), d.Close()); err != nil {
+	if err := errors.Join(loop.Close(), loop.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := left.Write([]byte{1}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("written after Close: %v", err)
 	}
 	again := make(chan struct{})
-	once, err := d.Open(local, local, func(m []byte, err error) { close(again) })
+	once, err := loop.Open(local, local, func(m []byte, err error) { close(again) })
 	if err != nil {
 		t.Fatalf("opened after Close: %v", err)
 	}

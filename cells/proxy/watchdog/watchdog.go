@@ -1,4 +1,4 @@
-// Package watchdog has connections looked at now and then, so that their reads and writes need no deadlines of their own.
+// Package watchdog checks connections now and then, so that their reads and writes need no deadlines of their own.
 package watchdog
 
 import (
@@ -9,7 +9,7 @@ import (
 // Watchdog calls a function again and again, without a goroutine that waits.
 type Watchdog struct {
 	every time.Duration
-	look  func()
+	check func()
 
 	mu      sync.Mutex // guards the fields below
 	timer   *time.Timer
@@ -17,9 +17,9 @@ type Watchdog struct {
 	running sync.WaitGroup // the timer, or a call
 }
 
-// Start returns a watchdog that calls look every so often, each time in a goroutine of its own, and one at a time.
-func Start(every time.Duration, look func()) *Watchdog {
-	w := &Watchdog{every: every, look: look}
+// Start returns a watchdog that calls check every so often, each time in a goroutine of its own, and one at a time.
+func Start(every time.Duration, check func()) *Watchdog {
+	w := &Watchdog{every: every, check: check}
 	w.running.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -27,7 +27,7 @@ func Start(every time.Duration, look func()) *Watchdog {
 	return w
 }
 
-// Stop returns when look is not called any more. look must not call it.
+// Stop returns when check is not called any more. check must not call it.
 func (w *Watchdog) Stop() {
 	w.mu.Lock()
 	w.stopped = true
@@ -43,7 +43,7 @@ func (w *Watchdog) run() {
 	if w.hasStopped() {
 		return
 	}
-	w.look()
+	w.check()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped {

@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/cells/proxy/watchdog"
 )
 
-// TestStop: look is called until Stop, which waits for a call.
+// TestStop: check is called until Stop, which waits for a call.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0

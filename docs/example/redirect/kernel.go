@@ -22,14 +22,14 @@ type kernel struct {
 	link   int
 }
 
-// SetProxyLink has SYNs to port 80 that come by the device go on by the proxy's. All other packets are known by their sockets.
+// SetProxyLink has what comes by the device to port 80 go on by the proxy's. A packet to a connection that has not begun yet is the proxy's by that alone.
 func (k *kernel) SetProxyLink(index int) error {
 	k.link = index
 	if index == 0 {
 		return tc("qdisc del dev " + k.device + " clsact")
 	}
 	return tc("qdisc replace dev "+k.device+" clsact", "filter replace dev "+k.device+" ingress pref 1 handle 800::1 protocol ip u32 "+
-		"match ip protocol 6 0xff match ip dport 80 0xffff match u8 0x02 0x12 at 33 action mirred ingress redirect dev porin-l7")
+		"match ip protocol 6 0xff match ip dport 80 0xffff action mirred ingress redirect dev porin-l7")
 }
 
 func (k *kernel) ProxyLink() (int, error) { return k.link, nil }
@@ -50,6 +50,9 @@ func (k *kernel) Verdict(policy.Question) (uint32, error) { return public, nil }
 
 // Version never changes, as the verdict does not.
 func (k *kernel) Version(uint16) (generation, revision uint32, err error) { return 1, 1, nil }
+
+// AddressGeneration never changes, as no address is that of an endpoint.
+func (k *kernel) AddressGeneration() (uint32, error) { return 1, nil }
 
 func tc(commands ...string) error {
 	for _, command := range commands {

@@ -20,7 +20,7 @@ func newReporter(c *Client) reporter { return reporter{c} }
 func (r reporter) Report(status *v1.Status) {
 	s := r.client.Status()
 	status.Proxy = v1.ProxyStatus{
-		InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, External: true, Connected: s.Connected, PID: s.PID, Version: s.Version, Former: s.Previous,
+		InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, External: true, Connected: s.Connected, PID: s.PID, Version: s.Version, Previous: s.Previous,
 		OpenConnections: status.Proxy.OpenConnections,
 	}
 	if s.Err != nil {
@@ -33,20 +33,6 @@ func (r reporter) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "proxy", State: supervisor.OK}
 	if err := r.client.Status().Err; err != nil {
 		c.State, c.Reason = supervisor.Degraded, fmt.Sprintf("layer 7 rules: %v", err)
-	}
-	return c
-}
-
-// journalReporter tells the supervisor of porin-proxy whether names can be learned.
-type journalReporter struct{ router *LearnRouter }
-
-func newJournalReporter(l *LearnRouter) journalReporter { return journalReporter{l} }
-
-// Condition implements supervisor.HealthReporter.
-func (r journalReporter) Condition() supervisor.Condition {
-	c := supervisor.Condition{Cell: "names", State: supervisor.OK}
-	if err := r.router.journalError(); err != nil {
-		c.State, c.Reason = supervisor.Degraded, err.Error()
 	}
 	return c
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// exchanges has the exchanges over UDP that are under way, and looks at intervals for those whose time is over. A timer for each would have the runtime wake a thread
+// exchanges has the exchanges over UDP that are in flight, and looks at intervals for those whose time is over. A timer for each would have the runtime wake a thread
 // for each.
 type exchanges struct {
 	every time.Duration

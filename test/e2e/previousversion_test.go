@@ -14,12 +14,12 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// formerDigest is where the programs of an agent before ours are pinned.
-const formerDigest = "0123456789abcdef"
+// previousDigest is where the programs of a previous version of the agent are pinned.
+const previousDigest = "0123456789abcdef"
 
-// formerVersion makes the kernel look as another version of the agent left it: programs of another digest at every
+// previousVersion makes the kernel look as another version of the agent left it: programs of another digest at every
 // link, on the same maps. The agent does not run meanwhile. It returns the programs' IDs.
-func (r *rig) formerVersion() (ids []ebpf.ProgramID) {
+func (r *rig) previousVersion() (ids []ebpf.ProgramID) {
 	r.Helper()
 	spec, err := bpf.Endpoint()
 	if err == nil {
@@ -30,7 +30,7 @@ func (r *rig) formerVersion() (ids []ebpf.ProgramID) {
 	}
 	spec.Maps[bpf.Recount].MaxEntries = 1
 	programs := filepath.Join(r.node.BPFRoot, "programs")
-	if err := errors.Join(os.RemoveAll(programs), os.MkdirAll(filepath.Join(programs, formerDigest), 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(programs), os.MkdirAll(filepath.Join(programs, previousDigest), 0o700)); err != nil {
 		r.Fatal(err)
 	}
 	maps := r.pinnedMaps(spec)
@@ -50,7 +50,7 @@ func (r *rig) formerVersion() (ids []ebpf.ProgramID) {
 	for name, program := range collection.Programs {
 		info, err := program.Info()
 		if err == nil {
-			err = program.Pin(filepath.Join(programs, formerDigest, name))
+			err = program.Pin(filepath.Join(programs, previousDigest, name))
 		}
 		if err != nil {
 			r.Fatal(err)
@@ -125,16 +125,16 @@ func (r *rig) attachTCX(index int, name string, program *ebpf.Program) {
 }
 
 // nothingOf checks that programs are neither attached, nor pinned, nor in the kernel.
-func (r *rig) nothingOf(former []ebpf.ProgramID) {
+func (r *rig) nothingOf(previous []ebpf.ProgramID) {
 	r.Helper()
-	if _, err := os.Stat(filepath.Join(r.node.BPFRoot, "programs", formerDigest)); !errors.Is(err, os.ErrNotExist) {
-		r.Errorf("the pins of the former version: %v", err)
+	if _, err := os.Stat(filepath.Join(r.node.BPFRoot, "programs", previousDigest)); !errors.Is(err, os.ErrNotExist) {
+		r.Errorf("the pins of the previous version: %v", err)
 	}
 	found := r.inspect()
 	if len(found.Programs) != 4 || len(found.Attachments) != 4 {
 		r.Errorf("found %+v", found)
 	}
-	for _, id := range former {
+	for _, id := range previous {
 		testutil.Eventually(r, func() error { // the kernel frees it when no CPU runs it any more
 			program, err := ebpf.NewProgramFromID(id)
 			if errors.Is(err, os.ErrNotExist) {

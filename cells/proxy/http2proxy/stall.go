@@ -9,21 +9,21 @@ import (
 	"porin.dev/porin/cells/proxy/watchdog"
 )
 
-// inspector ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a half at most.
-type inspector struct {
+// stallCheck ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a quarter at most.
+type stallCheck struct {
 	session  *Session
 	every    time.Duration
 	progress uint32
 	idle     time.Time // since when
 }
 
-// startWatchdog has streams and connections ended on which nothing moves.
-func (s *Session) startWatchdog() *watchdog.Watchdog {
-	x := &inspector{session: s, every: min(s.Limits.Idle, s.Limits.Stall, s.Limits.Write) / 4, idle: time.Now()}
-	return watchdog.Start(x.every, x.look)
+// startStallCheck has streams and connections ended on which nothing moves.
+func (s *Session) startStallCheck() *watchdog.Watchdog {
+	x := &stallCheck{session: s, every: min(s.Limits.Idle, s.Limits.Stall, s.Limits.Write) / 4, idle: time.Now()}
+	return watchdog.Start(x.every, x.check)
 }
 
-func (x *inspector) look() {
+func (x *stallCheck) check() {
 	s, now := x.session, time.Now()
 	switch streams, stuck := s.expire(now, uint32(s.Limits.Stall/x.every)); {
 	case stuck:

@@ -9,8 +9,8 @@ import (
 
 var errTimeout = errors.New("no byte moved for too long")
 
-// inspector ends a session in which no byte moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a quarter at most.
-type inspector struct {
+// stallCheck ends a session in which no byte moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a quarter at most.
+type stallCheck struct {
 	session  *Session
 	progress uint32
 	phase    phase
@@ -25,13 +25,13 @@ const (
 	phaseTunnel
 )
 
-// startWatchdog has the session ended when no byte moves.
-func (s *Session) startWatchdog() *watchdog.Watchdog {
-	x := &inspector{session: s, since: time.Now()}
-	return watchdog.Start(min(s.Limits.Idle, s.Limits.Stall, s.Limits.Tunnel)/4, x.look)
+// startStallCheck has the session ended when no byte moves.
+func (s *Session) startStallCheck() *watchdog.Watchdog {
+	x := &stallCheck{session: s, since: time.Now()}
+	return watchdog.Start(min(s.Limits.Idle, s.Limits.Stall, s.Limits.Tunnel)/4, x.check)
 }
 
-func (x *inspector) look() {
+func (x *stallCheck) check() {
 	s, now := x.session, time.Now()
 	p, limit := s.phase()
 	if moved := s.progress.Load(); moved != x.progress || p != x.phase {

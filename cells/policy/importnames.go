@@ -7,22 +7,22 @@ import (
 	"porin.dev/porin/cells/policy/names"
 )
 
-// Replay adds what a proxy has learned while no agent was there, with the times until which it is valid, for endpoints that are still there. Before the first write of
-// policies, it is part of that. [Names.FinishReplay] returns when the proxy may forget it.
-func (n *Names) Replay(lookups []names.Lookup) {
+// Import adds what a proxy has learned while no agent was there, with the times until which it is valid, for endpoints that are still there. Before the first write of
+// policies, it is part of that. [Names.FinishImport] returns when the proxy may remove it from its journal.
+func (n *Names) Import(lookups []names.Lookup) {
 	if len(lookups) == 0 {
 		return
 	}
 	n.saving.Lock()
 	defer n.saving.Unlock()
 	if !n.loaded {
-		n.replayed = append(n.replayed, lookups...)
+		n.pending = append(n.pending, lookups...)
 		return
 	}
 	select {
 	case <-n.opened:
 		n.restore(lookups, n.view.localIDs())
-		n.anew = true
+		n.needsRewrite = true
 	default:
 		n.restore(lookups, n.live)
 	}
@@ -37,21 +37,21 @@ func (n *Names) restore(lookups []names.Lookup, live map[uint16]bool) {
 	}
 }
 
-// FinishReplay returns when all that was replayed is in the datapath, in place of what the proxy has written there, and outlives the agent.
-func (n *Names) FinishReplay(ctx context.Context) error {
+// FinishImport returns when all that was imported is in the datapath, in place of what the proxy has written there, and outlives the agent.
+func (n *Names) FinishImport(ctx context.Context) error {
 	select {
 	case <-n.opened:
 	case <-ctx.Done():
 		return fmt.Errorf("wait until all endpoints are restored: %w", ctx.Err())
 	}
 	n.saving.Lock()
-	anew, revision := n.anew, n.revision
-	n.anew = false
+	needsRewrite, revision := n.needsRewrite, n.revision
+	n.needsRewrite = false
 	n.saving.Unlock()
-	if anew {
+	if needsRewrite {
 		if err := n.rewrite(ctx); err != nil {
 			n.saving.Lock()
-			n.anew = true
+			n.needsRewrite = true
 			n.saving.Unlock()
 			return err
 		}

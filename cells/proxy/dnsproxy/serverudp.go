@@ -15,7 +15,7 @@ type udpExchange struct {
 	mu            sync.Mutex // guards the fields below
 	socket        Socket
 	due           time.Time   // when it is sent again or is over
-	forget        func() bool // has the end of ctx be of no interest
+	stopAfterFunc func() bool // has the end of ctx be of no interest
 	ended         bool
 	retransmitted bool // once
 	ignored       int
@@ -45,7 +45,7 @@ func (d *udpExchange) start() bool {
 	}
 	limits := d.handler.config.Limits
 	d.socket, d.due = socket, d.begin.Add(min(limits.RetransmitAfter, limits.Timeout))
-	d.forget = context.AfterFunc(d.ctx, func() { d.end(Canceled) })
+	d.stopAfterFunc = context.AfterFunc(d.ctx, func() { d.end(Canceled) })
 	d.handler.exchanges.add(d)
 	return true
 }
@@ -131,7 +131,7 @@ func (d *udpExchange) end(o Outcome) {
 // close expects the lock.
 func (d *udpExchange) close() {
 	d.ended = true
-	d.forget()
+	d.stopAfterFunc()
 	d.handler.exchanges.remove(d)
 	_ = d.socket.Close()
 }

@@ -21,8 +21,8 @@ func lookupOf(ep endpoint.Endpoint, name string, until time.Time, addresses ...s
 	return l
 }
 
-// TestReplayBeforeStart: the first write has what a proxy has learned for endpoints that are still there, and the next agent has it, too.
-func TestReplayBeforeStart(t *testing.T) {
+// TestImportBeforeStart: the first write has what a proxy has learned for endpoints that are still there, and the next agent has it, too.
+func TestImportBeforeStart(t *testing.T) {
 	dir := t.TempDir()
 	start := func() *node {
 		kernel := newFakeKernel()
@@ -39,16 +39,16 @@ func TestReplayBeforeStart(t *testing.T) {
 	if _, err := next.step.Restore(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
-	next.queue.names.Replay([]names.Lookup{
+	next.queue.names.Import([]names.Lookup{
 		lookupOf(web, "www.example", time.Now().Add(time.Hour), "192.0.2.1", "10.0.0.1"), lookupOf(other, "gone.example", time.Now().Add(time.Hour), "192.0.2.2"),
 	})
 	finished, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- next.queue.names.FinishReplay(finished) }()
+	go func() { done <- next.queue.names.FinishImport(finished) }()
 	next.prune(t, web)
 	if err := <-done; err != nil || next.kernel.times() != 1 {
-		t.Errorf("replayed: %v, in %d writes; want it in the first one", err, next.kernel.times())
+		t.Errorf("imported: %v, in %d writes; want it in the first one", err, next.kernel.times())
 	}
 	next.reaches(t, web, "after the start", []string{"192.0.2.1"}, "192.0.2.1", "192.0.2.2", "10.0.0.1")
 	next.stop(t)
@@ -61,8 +61,8 @@ func TestReplayBeforeStart(t *testing.T) {
 	last.reaches(t, web, "by the next agent", []string{"192.0.2.1"}, "192.0.2.1", "192.0.2.2")
 }
 
-// TestReplayLater has everything written anew: the datapath may have addresses that no name has any more.
-func TestReplayLater(t *testing.T) {
+// TestImportLater has everything written anew: the datapath may have addresses that no name has any more.
+func TestImportLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := servingNode(t, "")
 		web := pod(1, "web")
@@ -76,29 +76,29 @@ func TestReplayLater(t *testing.T) {
 		n.kernel.mu.Unlock()
 		n.reaches(t, web, "as the proxy has written it", []string{"192.0.2.1", "192.0.2.9"}, "192.0.2.1", "192.0.2.2", "192.0.2.9")
 
-		n.queue.names.Replay([]names.Lookup{lookupOf(web, "www.example", time.Now().Add(30*time.Second), "192.0.2.2")})
+		n.queue.names.Import([]names.Lookup{lookupOf(web, "www.example", time.Now().Add(30*time.Second), "192.0.2.2")})
 		n.kernel.refuseWith(errKernel)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := n.queue.names.FinishReplay(ctx); err == nil {
+		if err := n.queue.names.FinishImport(ctx); err == nil {
 			t.Error("finished while the kernel refuses")
 		}
 		n.kernel.refuseWith(nil)
-		if err := n.queue.names.FinishReplay(t.Context()); err != nil {
+		if err := n.queue.names.FinishImport(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n.reaches(t, web, "when it is replayed", []string{"192.0.2.1", "192.0.2.2"}, "192.0.2.1", "192.0.2.2", "192.0.2.9")
+		n.reaches(t, web, "when it is imported", []string{"192.0.2.1", "192.0.2.2"}, "192.0.2.1", "192.0.2.2", "192.0.2.9")
 		<-after(30*time.Second + 2*expireInterval)
 		n.reaches(t, web, "after the time until which it is valid", []string{"192.0.2.1"}, "192.0.2.1", "192.0.2.2")
 	})
 }
 
-// TestFinishReplayWaits until the agent has started.
-func TestFinishReplayWaits(t *testing.T) {
+// TestFinishImportWaits until the agent has started.
+func TestFinishImportWaits(t *testing.T) {
 	n := startNode(t, "", newFakeKernel())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := n.queue.names.FinishReplay(ctx); !errors.Is(err, context.Canceled) {
+	if err := n.queue.names.FinishImport(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 }

@@ -3,6 +3,8 @@ package offline
 import (
 	"net/netip"
 	"time"
+
+	"porin.dev/porin/cells/proxy/quota"
 )
 
 // usage is how much of the limits is taken.
@@ -74,19 +76,19 @@ func (j *Journal) makeRoom(key recordKey, more usage, keep map[netip.Addr]time.T
 }
 
 func (j *Journal) hasRoom(key recordKey, more usage, needed bool) bool {
-	part := 2
+	divisor := 2
 	if needed {
-		part = 1
+		divisor = 1
 	}
 	ofName := more.addresses
 	if r := j.records[key]; r != nil {
 		ofName += len(r.addresses)
 	}
 	ofEndpoint, all := j.endpoints[key.endpoint].plus(more), j.all.plus(more)
-	if ofName > j.limits.Name/part || !ofEndpoint.fits(j.limits.Endpoint/part) {
+	if ofName > j.limits.Name/divisor || !ofEndpoint.fits(j.limits.Endpoint/divisor) {
 		return false
 	}
-	return all.fits(j.limits.All/part) || needed && ofEndpoint.fits(j.limits.Sure) && all.fits(j.limits.All+sureEndpoints*j.limits.Sure)
+	return all.fits(j.limits.All/divisor) || needed && ofEndpoint.fits(j.limits.Guaranteed) && all.fits(j.limits.All+quota.Endpoints*j.limits.Guaranteed)
 }
 
 func (j *Journal) dropExpired(now time.Time, keep func(recordKey, netip.Addr) bool) {

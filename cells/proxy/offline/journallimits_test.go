@@ -21,7 +21,7 @@ func one(i int, expires time.Time) map[netip.Addr]time.Time {
 	return map[netip.Addr]time.Time{netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}): expires}
 }
 
-// file is the one at the path now.
+// fileInfo returns the file that is at the path now.
 func (j *Journal) fileInfo(t *testing.T) os.FileInfo {
 	t.Helper()
 	info, err := os.Stat(j.path)
@@ -31,8 +31,8 @@ func (j *Journal) fileInfo(t *testing.T) os.FileInfo {
 	return info
 }
 
-// TestJournalRoomExpired has three endpoints ask for the longest names that there are, each with an address whose time is over at once: they make room for others.
-func TestJournalRoomExpired(t *testing.T) {
+// TestJournalLimitsExpired has three endpoints ask for the longest names that there are, each with an address whose time is over at once: they make room for others.
+func TestJournalLimitsExpired(t *testing.T) {
 	j := open(t, filepath.Join(t.TempDir(), "names"))
 	over := time.Now().Add(-time.Hour)
 	for i := range 3 * 5000 {
@@ -45,8 +45,8 @@ func TestJournalRoomExpired(t *testing.T) {
 	}
 }
 
-// TestJournalRoomTaken has four endpoints take all that they get, by addresses or by the length of names. Others get their part, and what is refused writes no file anew.
-func TestJournalRoomTaken(t *testing.T) {
+// TestJournalLimitsTaken has four endpoints take all that they get, by addresses or by the length of names. Others get their part, and what is refused writes no file anew.
+func TestJournalLimitsTaken(t *testing.T) {
 	for what, name := range map[string]func(int) string{
 		"addresses":  func(i int) string { return fmt.Sprintf("n%d.example.com", i) },
 		"long names": longName,
@@ -89,8 +89,8 @@ func TestJournalRoomTaken(t *testing.T) {
 	}
 }
 
-// TestJournalRoomUsual has room for as many addresses as the documentation says, when names are of a usual length and nobody has taken more than a pod may.
-func TestJournalRoomUsual(t *testing.T) {
+// TestJournalLimitsUsual has room for as many addresses as the documentation says, when names are of a usual length and nobody has taken more than a pod may.
+func TestJournalLimitsUsual(t *testing.T) {
 	j := open(t, filepath.Join(t.TempDir(), "names"))
 	for round := range 4 { // with 4 MiB of names and addresses, the file is written anew
 		for i := range DefaultLimits().All {

@@ -53,7 +53,7 @@ type stream struct {
 	conn     net.Conn
 	from     Query
 	draining context.Context
-	slots    chan struct{} // one for each query that is under way
+	slots    chan struct{} // one for each query that is in flight
 	queries  sync.WaitGroup
 	fail     func() // ends the connection
 

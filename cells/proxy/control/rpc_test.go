@@ -36,13 +36,13 @@ func pair(t testing.TB) (a, b *net.UnixConn) {
 	return a, b
 }
 
-// peers returns two connected ones that are served until the test ends.
-func peers(t testing.TB, handleA, handleB handler) (a, b *peer) {
+// rpcConns returns two connected ones that are served until the test ends.
+func rpcConns(t testing.TB, handleA, handleB handler) (a, b *rpcConn) {
 	t.Helper()
 	connA, connB := pair(t)
-	a, b = newPeer(connA, handleA), newPeer(connB, handleB)
+	a, b = newRPCConn(connA, handleA), newRPCConn(connB, handleB)
 	done := make(chan struct{}, 2)
-	for _, p := range []*peer{a, b} {
+	for _, p := range []*rpcConn{a, b} {
 		go func() {
 			_ = p.serve(context.Background())
 			done <- struct{}{}
@@ -65,7 +65,7 @@ func refuse(context.Context, message) (any, []*os.File, error) {
 func echo(_ context.Context, m message) (any, []*os.File, error) { return m.Body, m.files, nil }
 
 func TestCall(t *testing.T) {
-	a, b := peers(t, refuse, echo)
+	a, b := rpcConns(t, refuse, echo)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestCall(t *testing.T) {
 // TestCallUnanswered: a call ends with its context, and with the connection; a late answer is dropped.
 func TestCallUnanswered(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{}, 2)
-	a, b := peers(t, refuse, func(context.Context, message) (any, []*os.File, error) {
+	a, b := rpcConns(t, refuse, func(context.Context, message) (any, []*os.File, error) {
 		entered <- struct{}{}
 		<-release
 		return nil, nil, nil
@@ -116,12 +116,12 @@ func TestCallUnanswered(t *testing.T) {
 	if err := b.wire.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; !errors.Is(err, errPeerGone) {
-		t.Errorf("error %v, want %v", err, errPeerGone)
+	if err := <-ended; !errors.Is(err, errConnClosed) {
+		t.Errorf("error %v, want %v", err, errConnClosed)
 	}
 	close(release)
-	if _, err := a.call(t.Context(), "any", nil, nil); !errors.Is(err, errPeerGone) {
-		t.Errorf("a call after the end: %v, want %v", err, errPeerGone)
+	if _, err := a.call(t.Context(), "any", nil, nil); !errors.Is(err, errConnClosed) {
+		t.Errorf("a call after the end: %v, want %v", err, errConnClosed)
 	}
 }
 
@@ -133,8 +133,8 @@ func TestWriteToEnded(t *testing.T) {
 	}
 	w := newWire(a)
 	for _, when := range []string{"closed by the other end", "closed by this one"} {
-		if err := w.write(t.Context(), message{Method: "x"}); !errors.Is(err, errPeerGone) {
-			t.Errorf("%s: %v, want %v", when, err, errPeerGone)
+		if err := w.write(t.Context(), message{Method: "x"}); !errors.Is(err, errConnClosed) {
+			t.Errorf("%s: %v, want %v", when, err, errConnClosed)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestWriteToEnded(t *testing.T) {
 // TestNotifyInOrder: notifications are handled one after the other.
 func TestNotifyInOrder(t *testing.T) {
 	got := make(chan string, 100)
-	a, _ := peers(t, refuse, func(_ context.Context, m message) (any, []*os.File, error) {
+	a, _ := rpcConns(t, refuse, func(_ context.Context, m message) (any, []*os.File, error) {
 		got <- string(m.Body)
 		return nil, nil, nil
 	})

@@ -162,7 +162,7 @@ func TestServeTCPOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestServeTCPMany asks more on one connection than may be under way, one query after the other.
+// TestServeTCPMany asks more on one connection than may be in flight, one query after the other.
 func TestServeTCPMany(t *testing.T) {
 	s := newServer(t, answer(t))
 	front := newProxy(t, func(c *Config) {
@@ -216,10 +216,10 @@ func TestServeTCPEnds(t *testing.T) {
 		{"length 0", []byte{0, 0}, nil, 0},
 		{"length too large", []byte{0xff, 0xff}, nil, 0},
 		{"client leaves", nil, func(conn net.Conn, _ func()) { conn.Close() }, 0},
-		{"client leaves while a query is under way", forwarded, func(conn net.Conn, _ func()) { conn.Close() }, 4500 * time.Millisecond},
+		{"client leaves while a query is in flight", forwarded, func(conn net.Conn, _ func()) { conn.Close() }, 4500 * time.Millisecond},
 		{"client reads no reply", refused, nil, writeTimeout},
 		{"stop", nil, func(_ net.Conn, cancel func()) { cancel() }, 0},
-		{"stop while a query is under way", forwarded, func(_ net.Conn, cancel func()) { cancel() }, 0},
+		{"stop while a query is in flight", forwarded, func(_ net.Conn, cancel func()) { cancel() }, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &pipes{}
@@ -247,7 +247,7 @@ func TestServeTCPEnds(t *testing.T) {
 	}
 }
 
-// TestServeTCPLimits has more queries than one connection may have under way, and more connections than there may be.
+// TestServeTCPLimits has more queries than one connection may have in flight, and more connections than there may be.
 func TestServeTCPLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &pipes{}
@@ -267,7 +267,7 @@ func TestServeTCPLimits(t *testing.T) {
 		})
 		synctest.Wait()
 		if s.dialed() != 2 {
-			t.Errorf("%d queries of one connection are under way, want 2", s.dialed())
+			t.Errorf("%d queries of one connection are in flight, want 2", s.dialed())
 		}
 		idle, _ := p.stream(t, t.Context())
 		synctest.Wait()
