@@ -132,8 +132,14 @@ func TestExternalProxyStopped(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyReplacedWhileItStops: a proxy that was told to stop, and still has a request, is replaced at once.
+// TestExternalProxyReplacedWhileItStops: a proxy that was told to stop, and still has a request, is replaced at once, or a second later.
 func TestExternalProxyReplacedWhileItStops(t *testing.T) {
+	for _, later := range []time.Duration{0, time.Second} {
+		t.Run(later.String(), func(t *testing.T) { replaceStopping(t, later) })
+	}
+}
+
+func replaceStopping(t *testing.T, later time.Duration) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
 	serveNames(t, n.b)
@@ -141,7 +147,7 @@ func TestExternalProxyReplacedWhileItStops(t *testing.T) {
 	open, request := n.switchProtocol(n.d.at(false, webPort)), n.stream(n.d.at(false, webPort))
 	l, kept, queries := n.load(false), n.load(true), n.queries()
 	p.signal(unix.SIGTERM)
-	time.Sleep(time.Second)
+	time.Sleep(later)
 	next := startProxy(t, n.one.node)
 	n.one.connected(next)
 	for _, six := range []bool{false, true} {

@@ -121,20 +121,24 @@ func (l *LearnRouter) close(next *rpcConn) error {
 
 // listJournal returns what the journal has, up to a mark.
 func (l *LearnRouter) listJournal() (all importNamesAnswer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.journal != nil {
-		all.Learned, all.Mark = l.journal.List()
+	if journal := l.openJournal(); journal != nil {
+		all.Learned, all.Mark = journal.List()
 	}
 	return all
 }
 
-// removeImported removes from the journal what the agent has imported, up to a mark.
+// removeImported removes from the journal what the agent has imported, up to a mark. It writes a file.
 func (l *LearnRouter) removeImported(mark uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.journal == nil {
+	journal := l.openJournal()
+	if journal == nil {
 		return nil
 	}
-	return l.journal.Remove(mark)
+	return journal.Remove(mark)
+}
+
+// openJournal is nil while there is none. The lock is not held while the journal is used: queries wait for it.
+func (l *LearnRouter) openJournal() *offline.Journal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.journal
 }

@@ -69,6 +69,7 @@ type Journal struct {
 	all        usage
 	expiry     expiry
 	rewritten  attempt
+	closed     bool
 }
 
 // attempt is the last one to write the file anew that has failed.
@@ -220,10 +221,13 @@ func (j *Journal) sorted() []keyed {
 	return all
 }
 
-// Remove removes what an agent has imported. A name for which more was added since stays.
+// Remove removes what an agent has imported. A name for which more was added since stays. After [Journal.Close] it does nothing, as another process may have the file.
 func (j *Journal) Remove(mark uint64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.closed {
+		return fmt.Errorf("remove what was imported: %w", os.ErrClosed)
+	}
 	removed := false
 	for key, r := range j.records {
 		if r.sequence > mark {

@@ -125,6 +125,26 @@ func TestJournal(t *testing.T) {
 	j.want(t, "with a mark of before", "3 c.example map[192.0.2.5:true]")
 }
 
+// TestJournalRemoveLate has an agent import what one process has learned, and say so when the next one has the journal already.
+func TestJournalRemoveLate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	previous := open(t, path)
+	add(t, previous, 1, "a.example", "192.0.2.1")
+	_, mark := previous.List()
+	if err := previous.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, path)
+	add(t, next, 2, "b.example", "192.0.2.2")
+	if err := previous.Remove(mark); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("error %v, want %v", err, os.ErrClosed)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path).want(t, "what the next process has learned", "1 a.example map[192.0.2.1:true]", "2 b.example map[192.0.2.2:true]")
+}
+
 // TestJournalKilled: of a file that ends at any byte, each complete record is read, and more can be added.
 func TestJournalKilled(t *testing.T) {
 	dir := t.TempDir()

@@ -189,6 +189,7 @@ func (j *Journal) readLine(text []byte) bool {
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.closed = true
 	return errors.Join(j.file.Close(), j.lock.Close())
 }
 

@@ -21,7 +21,8 @@ import (
 var ErrUnsupported = fault.New(fault.Unavailable,
 	"kernel lacks what the proxy needs: Linux 6.1, veth, SK_LOOKUP programs, and nf_tables with inet tables and socket expressions (CONFIG_NFT_SOCKET)")
 
-// Link is the programs that redirect packets. They are told by which device packets get to the proxy; 0 is none.
+// Link is the programs that redirect packets. They are told by which device packets get to the proxy; 0 is none. What opens a connection has to go by the device, and so has what belongs to one that
+// begins or is over; other packets are known by their socket.
 type Link interface {
 	SetProxyLink(index int) error
 	ProxyLink() (index int, err error)
