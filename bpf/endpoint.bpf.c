@@ -225,6 +225,8 @@ int to_pod(struct __sk_buff *ctx)
 	}
 	if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
 		reason = DROP_NONE;
+	if (reason && ends_proxied(ctx, &flow, reason))
+		reason = DROP_NONE;
 	/* The proxy's listening socket resets the sender of what belongs to none of its connections, so also who answers on a direct one. */
 	if (reason == DROP_PROXY && (!(c.state & STATE_OPENED_HERE) || is_segment_of_open(&flow))) {
 		if (own)

@@ -142,6 +142,12 @@ func TestRedirectFromProxy(t *testing.T) {
 	p.policy(t, "isolate", isolate)
 	p.apply(t, engine.Update{RemovePolicies: []model.PolicyID{{Kind: model.KindCiliumNetworkPolicy, Namespace: "shop", Name: "get"}}})
 	wantVerdict(t, "the proxy, without a policy that accepts it", as(skBuff{Mark: abi.ProxyMark}), dropped)
+	reset := func(from skBuff) uint32 {
+		return p.runFrom(t, p.objects.ToPod, p.server, from, p.down(p.client.ip4, rst))
+	}
+	wantVerdict(t, "the proxy's reset", reset(skBuff{Mark: abi.ProxyMark}), toStack)
+	wantVerdict(t, "the node's reset", reset(skBuff{}), dropped)
+	wantVerdict(t, "a reset by an uplink with the mark", reset(skBuff{Mark: abi.ProxyMark, IngressIfindex: uint32(p.uplink.index)}), dropped)
 }
 
 // TestRedirectReply has the server answer. Once policies have changed, its answer needs a connection of the proxy's in the node's namespace.

@@ -108,6 +108,17 @@ __noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, co
 	return 0;
 }
 
+/*
+ * ends_proxied: does the proxy reset a connection of its own that policy does not allow any more, for the reason? It closes what no policy accepts,
+ * and the pod is to hear of it.
+ */
+static __always_inline _Bool ends_proxied(const struct __sk_buff *ctx, const struct flow *flow, enum drop_reason reason)
+{
+	if (reason != DROP_POLICY_EGRESS && reason != DROP_POLICY_INGRESS && reason != DROP_POLICY_UNMANAGED)
+		return 0;
+	return flow->flags & FLOW_RESET && comes_from_proxy(ctx);
+}
+
 /* is_segment_of_open: is it a segment of TCP that does not open a connection? */
 static __always_inline _Bool is_segment_of_open(const struct flow *flow)
 {

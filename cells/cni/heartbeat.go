@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,7 @@ type heartbeatWriter struct {
 	stateDir string
 	log      *slog.Logger
 	serving  atomic.Bool
+	mu       sync.Mutex // held while the file is written, by the task or at the start and the end
 }
 
 func newHeartbeat(cfg Config, log *slog.Logger) *heartbeatWriter {
@@ -54,6 +56,8 @@ func (w *heartbeatWriter) writeOrWarn() {
 }
 
 func (w *heartbeatWriter) write() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := heartbeat.Beat(w.stateDir); err != nil {
 		return fmt.Errorf("write the heartbeat: %w", err)
 	}

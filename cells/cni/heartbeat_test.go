@@ -3,6 +3,7 @@ package cni
 import (
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 
 	"go.uber.org/fx"
@@ -56,4 +57,21 @@ func TestHeartbeatServing(t *testing.T) {
 	if !heartbeatWritten(t, true) {
 		t.Error("the API serves, and no heartbeat is written")
 	}
+}
+
+// TestHeartbeatAtOnce has the agent begin to serve while the task writes.
+func TestHeartbeatAtOnce(t *testing.T) {
+	w := newHeartbeat(Config{StateDir: t.TempDir()}, slog.New(slog.DiscardHandler))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				if err := w.write(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
