@@ -60,6 +60,9 @@ func (s *scene) startAgain(flag string) error {
 // runWithHealth starts the agent that may be killed, and waits until it has done what it is to do.
 func (s *scene) runWithHealth(flag, status string) {
 	s.agent.End()
+	if s.agents.wasHit() { // the previous agent, which answers probes while it ends
+		return
+	}
 	s.agent.Configure(s.flags(flag)...)
 	if s.agent.TryStart() != nil || s.agents.wasHit() {
 		return
