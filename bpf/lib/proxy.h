@@ -186,15 +186,30 @@ __noinline int answers_proxy(struct __sk_buff *ctx, const struct packet *pkt, co
 	return is_to_proxy_socket(ctx, pkt, flow);
 }
 
+#define TCP_DATA_OFFSET 12 /* its upper four bits: the header's length in words of four bytes */
+#define SHORTEST_FRAME 60  /* what is shorter may be padded */
+
+/* has_data: does a segment of TCP carry more than its header? */
+static __always_inline _Bool has_data(struct __sk_buff *ctx, const struct packet *pkt)
+{
+	__u32 header;
+	__u8 words;
+
+	if (bpf_skb_load_bytes(ctx, pkt->transport.offset + TCP_DATA_OFFSET, &words, sizeof(words)))
+		return 1;
+	header = pkt->transport.offset + (words >> 4) * 4;
+	return ctx->len > header && ctx->len > SHORTEST_FRAME;
+}
+
 /*
- * ends_direct: does the packet reset a connection that does not go through the proxy? It passes, so that the other end hears of it, and no half of
+ * ends_direct: does the packet, which has no data, reset a connection that does not go through the proxy? It passes, so that the other end hears of it, and no half of
  * the connection is left that stands in the way of the next one with the same ports. As a global function it is verified by itself, once.
  */
 __noinline int ends_direct(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
 {
 	if (!pkt || !flow)
 		return 0;
-	return flow->flags & FLOW_RESET && !is_to_proxy_socket(ctx, pkt, flow);
+	return flow->flags & FLOW_RESET && !has_data(ctx, pkt) && !is_to_proxy_socket(ctx, pkt, flow);
 }
 
 /*

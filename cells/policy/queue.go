@@ -412,13 +412,14 @@ func (q *Queue) write() error {
 	}
 	began := time.Now()
 	err := errTooLarge
-	numbersNow, closing := q.closeGaining()
-	defer closing.End()
+	var numbersNow map[string]numbers
 	if !q.view.engine.Exceeded() {
-		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
-	}
-	if err == nil {
-		closing.Close(q.effectOfLastWrite)
+		var closing Closing
+		numbersNow, closing = q.closeGaining()
+		defer closing.End()
+		if err = q.enforcer.Apply(q.view.engine, change, q.view.locals); err == nil {
+			closing.Close(q.effectOfLastWrite)
+		}
 	}
 	took := time.Since(began)
 	q.view.mu.Lock()

@@ -48,6 +48,8 @@ const (
 	// notifyTimeout is how long an agent may take for one, and notifyRetry the pause after one that it has not taken.
 	notifyTimeout = time.Second
 	notifyRetry   = 100 * time.Millisecond
+	// notifierClose is how long the end waits: the next proxy waits for the journal.
+	notifierClose = 100 * time.Millisecond
 )
 
 func newAgentNotifier(learn func(context.Context, learnRequest) error, log *slog.Logger) *agentNotifier {
@@ -94,25 +96,19 @@ func (n *agentNotifier) run() {
 		}
 		ctx, cancel := context.WithTimeout(n.ctx, notifyTimeout)
 		err := n.learn(ctx, requestFor(key, valid))
-		late := ctx.Err() != nil
 		cancel()
-		if err == nil || !late && !isUnconfirmed(err) {
-			n.remove(key, valid)
+		if err != nil {
+			n.log.Debug("the agent has not learned how long addresses are valid", "endpoint", key.endpoint, "name", key.name, "error", err)
 		}
-		if err == nil {
+		if err == nil || errors.Is(err, errRefusedByAgent) {
+			n.remove(key, valid)
 			continue
 		}
-		n.log.Debug("the agent has not learned how long addresses are valid", "endpoint", key.endpoint, "name", key.name, "error", err)
 		select {
 		case <-n.ctx.Done():
 		case <-time.After(notifyRetry):
 		}
 	}
-}
-
-// isUnconfirmed: the agent has not said anything to the answer.
-func isUnconfirmed(err error) bool {
-	return errors.Is(err, ErrNoAgent) || errors.Is(err, errInForce) || errors.Is(err, errConnClosed)
 }
 
 func requestFor(key answerKey, valid validity) learnRequest {
@@ -158,12 +154,12 @@ func (n *agentNotifier) drop(key answerKey) {
 	n.quota.Release(key.endpoint, 1)
 }
 
-// close returns when an agent has learned all, or after [notifyTimeout]. Nothing is taken any more then.
+// close returns when an agent has learned all, or after [notifierClose]. Nothing is taken any more then.
 func (n *agentNotifier) close() {
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
-	timer := time.AfterFunc(notifyTimeout, n.stop)
+	timer := time.AfterFunc(notifierClose, n.stop)
 	n.running.Wait()
 	timer.Stop()
 	n.stop()

@@ -125,13 +125,16 @@ func (c *Client) run(ctx context.Context) error {
 		p, ended, err := c.connect(ctx, &serving)
 		c.conns.noteDial(err)
 		if err == nil {
-			pause = firstDial
+			began := time.Now()
 			select {
 			case <-ended:
 			case <-ctx.Done():
 			}
 			c.conns.clearCurrent(p)
-			continue
+			if time.Since(began) > lastDial { // else the two may not understand each other
+				pause = firstDial
+				continue
+			}
 		}
 		select {
 		case <-ctx.Done():

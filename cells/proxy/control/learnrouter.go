@@ -165,6 +165,9 @@ func (l *LearnRouter) learn(ctx context.Context, body learnRequest) error {
 // errInForce is why an answer has not been learned in vain: its addresses are in force.
 var errInForce = errors.New("the agent does not answer; the addresses are in force")
 
+// errRefusedByAgent is why an agent has not learned an answer: it has said so.
+var errRefusedByAgent = errors.New("the agent does not learn it")
+
 // tryLearn returns [ErrNoAgent] when nobody can learn, errConnClosed when who was asked has gone, and errInForce when nobody answers but the addresses are in
 // force. changed is closed when it is to be tried again.
 func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed <-chan struct{}, err error) {
@@ -188,8 +191,11 @@ func (l *LearnRouter) tryLearn(ctx context.Context, body learnRequest) (changed 
 		if errors.Is(err, errConnClosed) {
 			l.dropConn(asked)
 		}
-		if err != nil && !l.asks(asked) { // it is ending
+		switch {
+		case err != nil && !l.asks(asked): // it is ending
 			err = ErrNoAgent
+		case err != nil && !errors.Is(err, errInForce) && !errors.Is(err, errConnClosed) && ctx.Err() == nil:
+			err = fmt.Errorf("%w: %w", errRefusedByAgent, err)
 		}
 		return changed, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/dnsname"
+	"porin.dev/porin/cells/proxy/offline"
 )
 
 // TestLearnByAgent: the agent learns, with its errors. When it is gone, also in the middle of a call, a proxy without a journal says that there is none.
@@ -146,4 +147,37 @@ func TestNotifierAgentComesBack(t *testing.T) {
 			t.Errorf("%d, %d and %d are left", len(n.waiting), len(n.order), n.quota.Used())
 		}
 	})
+}
+
+// TestNotifierUnconfirmed has this process itself not be able to learn while no agent is there: the next agent hears of the answer. What an agent refuses is not asked again.
+func TestNotifierUnconfirmed(t *testing.T) {
+	for _, cause := range []error{offline.ErrStale, offline.ErrNoJournal, offline.ErrFull, errRefusedByAgent} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			agent, learned := false, false
+			n := newAgentNotifier(func(context.Context, learnRequest) error {
+				mu.Lock()
+				defer mu.Unlock()
+				learned = agent
+				if agent {
+					return nil
+				}
+				return fmt.Errorf("learn www: %w", cause)
+			}, slog.New(slog.DiscardHandler))
+			defer n.close()
+			if !n.enqueue(learnRequest{7, "www", []dnsname.Address{{Addr: netip.MustParseAddr("192.0.2.1"), TTL: time.Hour}}}) {
+				t.Fatal("there is no room for it")
+			}
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			agent = true
+			mu.Unlock()
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			if want := !errors.Is(cause, errRefusedByAgent); learned != want {
+				t.Errorf("after %v: the agent has learned it: %v, want %v", cause, learned, want)
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package redirect
 
 import (
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"os"
@@ -52,9 +53,11 @@ func divertTable() *nft.Table {
 					divertTo(ofProxy(nft.On("to a query of the proxy").Protocol(unix.IPPROTO_UDP))),
 					divertTo(ofProxy(nft.On("ICMP errors about both").Protocol(unix.IPPROTO_ICMP))),
 					divertTo(ofProxy(nft.On("ICMPv6 errors about both").Protocol(unix.IPPROTO_ICMPV6))),
-					// The kernel knows no mark of a connection that is being opened, or is over. The programs decide about its packets first, and have them go by the device:
-					// with the same ports, a direct connection may follow one through the proxy that is over.
+					// The kernel knows no mark of a connection that is being opened, or is over: it ends a rule that asks for it. Of a connection to a client, the programs decide about
+					// such packets first, and have them go by the device: with the same ports, a direct connection may follow one through the proxy that is over.
 					divertTo(toTransparent(nft.On("to a connection of the proxy that begins or is over").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...))),
+					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
+					divertTo(toTransparent(toProxyPort(nft.On("to one with a server")))),
 					// Without a proxy its clients try again. The stack would answer those of IPv6 with a reset.
 					nft.On("to a proxy that is not there").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictDrop),
 					// The kernel tracks connections only with a rule that asks for it. Without, the programs would not know which packets of
@@ -98,6 +101,13 @@ func ofProxy(r nft.Rule) nft.Rule {
 		&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)},
 		&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(abi.ProxyMarkMask), Xor: bits.PutUint32(0)},
 	).Equal(0, bits.PutUint32(abi.ProxyMark)...)
+}
+
+// toProxyPort matches packets of TCP to the ports that the proxy has for its own connections.
+func toProxyPort(r nft.Rule) nft.Rule {
+	const destination = 2 // RFC 9293, 3.1
+	return r.Protocol(unix.IPPROTO_TCP).Transport(destination, 2, 0).With(
+		&expr.Cmp{Op: expr.CmpOpGte, Register: nft.Register(0), Data: binary.BigEndian.AppendUint16(nil, abi.ProxyFirstPort)})
 }
 
 // toTransparent matches packets to connections of TCP with the option IP_TRANSPARENT. The kernel knows it also of those that are being opened, or are over.
