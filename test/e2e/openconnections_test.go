@@ -271,7 +271,7 @@ func TestOpenConnectionsRace(t *testing.T) {
 						err := askOnce(c)
 						if err == nil {
 							answered.Add(1)
-						} else if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+						} else if isTimeout(err) {
 							t.Errorf("IPv6 %v, %s: %v: neither answered nor closed", six, c.name, err)
 						}
 					}
@@ -291,6 +291,11 @@ func TestOpenConnectionsRace(t *testing.T) {
 	if answered.Load() < asked.Load()/2 {
 		t.Errorf("%d of %d requests answered", answered.Load(), asked.Load())
 	}
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
 }
 
 // serveSlowly has a server that needs a moment for each answer, so that rules come between request and answer.
@@ -348,14 +353,11 @@ func TestOpenConnectionsHalfOpen(t *testing.T) {
 			n.ciliumPolicy(noRules)
 			answers := holdAnswers(t, c.server.Namespace, c.client.addr(six))
 			done := make(chan error, 1)
-			began := time.Now()
 			go func() { done <- askOnce(c.openCase) }()
 			testutil.Eventually(t, answers.areHeld)
 			n.ciliumPolicy(rules)
 			answers.release(t)
-			err := <-done
-			t.Logf("IPv6 %v, %s: %v after %v", six, c.name, err, time.Since(began))
-			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+			if err := <-done; isTimeout(err) {
 				t.Errorf("IPv6 %v, %s: %v: neither answered nor closed", six, c.name, err)
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +23,8 @@ type agentNotifier struct {
 
 	running sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	order   []answerKey
+	mu      sync.Mutex  // guards the fields below
+	order   []answerKey // without the one that an agent is asked to learn
 	waiting map[answerKey]validity
 	quota   quota.Quota
 	busy    bool // a goroutine runs
@@ -100,8 +99,9 @@ func (n *agentNotifier) run() {
 		if err != nil {
 			n.log.Debug("the agent has not learned how long addresses are valid", "endpoint", key.endpoint, "name", key.name, "error", err)
 		}
-		if err == nil || errors.Is(err, errRefusedByAgent) {
-			n.remove(key, valid)
+		answered := err == nil || errors.Is(err, errRefusedByAgent)
+		n.finish(key, valid, answered)
+		if answered {
 			continue
 		}
 		select {
@@ -119,7 +119,7 @@ func requestFor(key answerKey, valid validity) learnRequest {
 	return body
 }
 
-// next returns a copy of what waits longest, and puts it last.
+// next takes what waits longest out of the order. [agentNotifier.finish] puts it back, or forgets it.
 func (n *agentNotifier) next() (key answerKey, valid validity, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,7 +128,6 @@ func (n *agentNotifier) next() (key answerKey, valid validity, ok bool) {
 		valid := n.waiting[key]
 		maps.DeleteFunc(valid, func(_ netip.Addr, until time.Time) bool { return time.Now().After(until) })
 		if len(valid) > 0 {
-			n.order = append(n.order, key)
 			return key, maps.Clone(valid), true
 		}
 		n.drop(key)
@@ -137,15 +136,15 @@ func (n *agentNotifier) next() (key answerKey, valid validity, ok bool) {
 	return answerKey{}, nil, false
 }
 
-// remove removes what an agent has learned, unless it is valid for longer by now.
-func (n *agentNotifier) remove(key answerKey, learned validity) {
+// finish forgets what an agent has answered to, unless it is valid for longer by now.
+func (n *agentNotifier) finish(key answerKey, told validity, answered bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !maps.Equal(n.waiting[key], learned) {
+	if answered && maps.Equal(n.waiting[key], told) {
+		n.drop(key)
 		return
 	}
-	n.order = slices.DeleteFunc(n.order, func(k answerKey) bool { return k == key })
-	n.drop(key)
+	n.order = append(n.order, key)
 }
 
 // drop expects the lock.

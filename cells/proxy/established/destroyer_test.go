@@ -19,8 +19,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestClose closes the connections of a namespace that are affected, and leaves the others, and those of who keeps them.
-func TestClose(t *testing.T) {
+// occupied returns the namespace of a pod with the addresses 192.0.2.1 and 2001:db8::1, in which a process is, and its cookie.
+func occupied(t *testing.T) (*testutil.Namespace, uint64) {
+	t.Helper()
 	pod := testutil.NetNS(t)
 	if err := pod.Do(exec.Command("sh", "-c", "ip link set lo up; ip addr add 192.0.2.1/32 dev lo; ip addr add 2001:db8::1/128 dev lo nodad").Run); err != nil {
 		t.Fatal(err)
@@ -37,6 +38,12 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return pod, cookie
+}
+
+// TestClose closes the connections of a namespace that are affected, and leaves the others, and those of who keeps them.
+func TestClose(t *testing.T) {
+	pod, cookie := occupied(t)
 	for address, by := range map[string]struct {
 		mode   string
 		effect policy.ConnectionEffect
@@ -79,22 +86,7 @@ func TestClose(t *testing.T) {
 
 // TestCloseOpenedMeanwhile closes only what was opened since the rules were not in force yet.
 func TestCloseOpenedMeanwhile(t *testing.T) {
-	pod := testutil.NetNS(t)
-	if err := pod.Do(exec.Command("sh", "-c", "ip link set lo up; ip addr add 192.0.2.1/32 dev lo").Run); err != nil {
-		t.Fatal(err)
-	}
-	process := exec.Command("sleep", "60")
-	if err := pod.Do(process.Start); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = process.Process.Kill()
-		_ = process.Wait()
-	})
-	cookie, err := netns.Cookie(pod.FD())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod, cookie := occupied(t)
 	at := netip.MustParseAddrPort("192.0.2.1:80")
 	pod.Listen(t, at)
 	dial := func() net.Conn {

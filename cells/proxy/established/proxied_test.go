@@ -43,10 +43,11 @@ func TestProxySockets(t *testing.T) {
 			}
 			defer listener.Close()
 			server := netip.MustParseAddrPort(listener.Addr().String())
-			conn, err := node.Dial(server, 5*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			var conn net.Conn
+			testutil.Eventually(t, func() (err error) { // the kernel adds the route of an address a moment later
+				conn, err = node.Dial(server, 5*time.Second)
+				return err
+			})
 			defer conn.Close()
 			accepted, err := listener.Accept()
 			if err != nil {
