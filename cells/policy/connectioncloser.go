@@ -46,66 +46,21 @@ func (noCloser) End()                  {}
 // CloseWith has open connections closed when layer 7 rules for them come. It is called before Start.
 func (q *Queue) CloseWith(open ConnectionCloser) { q.closer = open }
 
-// numbers are those of the layer 7 rules in an endpoint's rows.
-type numbers map[uint32]bool
-
-// closeGaining closes the open connections of endpoints that get layer 7 rules with the next write. It returns which rules each endpoint has then, and what closes
-// those that are opened until then; it has to be ended. It expects the turn.
-func (q *Queue) closeGaining() (map[string]numbers, Closing) {
-	if !q.layer7.inUse() {
-		return map[string]numbers{}, noCloser{}
-	}
-	e, ofTable, now := q.view.engine, map[engine.TableID]numbers{}, map[string]numbers{}
-	var gained []Local
-	for key, local := range q.view.locals {
-		now[key] = numbers{}
-		for _, direction := range []model.Direction{model.Ingress, model.Egress} {
-			table, ok := e.Table(key, direction)
-			if !ok {
-				continue
-			}
-			if ofTable[table.ID()] == nil {
-				ofTable[table.ID()] = numbersOf(table)
-			}
-			for number := range ofTable[table.ID()] {
-				now[key][number] = true
-			}
-		}
-		if q.known[key] && local.NetNSCookie != 0 && hasMore(now[key], q.numbers[key]) {
-			gained = append(gained, local)
+// closeGaining closes the open connections of endpoints that get layer 7 rules with the next write. It returns what closes those that are opened until then; it has to be
+// ended. It expects the turn.
+func (q *Queue) closeGaining() Closing {
+	var gaining []Local
+	for key := range q.gaining {
+		if local := q.view.locals[key]; local.NetNSCookie != 0 {
+			gaining = append(gaining, local)
 		}
 	}
-	if len(gained) == 0 {
-		return now, noCloser{}
+	if len(gaining) == 0 || !q.layer7.inUse() {
+		return noCloser{}
 	}
-	closing := q.closer.Begin(gained)
+	closing := q.closer.Begin(gaining)
 	closing.Close(q.effectOfNextWrite)
-	return now, closing
-}
-
-func numbersOf(table engine.Table) numbers {
-	found := numbers{}
-	add := func(rows []engine.Row) {
-		for _, r := range rows {
-			if value := r.Decision.Value(); value > engine.ValueAllow {
-				found[value] = true
-			}
-		}
-	}
-	add(table.Any())
-	for _, rows := range table.Rows() {
-		add(rows)
-	}
-	return found
-}
-
-func hasMore(now, before numbers) bool {
-	for number := range now {
-		if !before[number] {
-			return true
-		}
-	}
-	return false
+	return closing
 }
 
 // effectOfNextWrite says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not

@@ -560,12 +560,24 @@ func TestOpenConnections(t *testing.T) {
 		if len(recorded.calls) != 1 || len(recorded.calls[0]) != 1 || recorded.calls[0][0].NetNSCookie != 100 || !slices.Equal(affected, []string{"before " + client.Spec.Pod.Name + " 80", "after " + client.Spec.Pod.Name + " 80"}) {
 			t.Errorf("with the first rules: calls %v, affected %v, want the client's connections to web, twice", recorded.calls, affected)
 		}
-		affected = nil
-		n.put(t, webRules("client", "/b"))
-		if !slices.Equal(affected, []string{"after " + client.Spec.Pod.Name + " 80"}) {
-			t.Errorf("with other rules: affected %v, want none before they are in force: they go through the proxy", affected)
-		}
 		calls := len(recorded.calls)
+		n.put(t, webRules("client", "/b"))
+		if len(recorded.calls) != calls {
+			t.Errorf("with other rules: calls %v, want none: all connections that they are for go through the proxy", recorded.calls[calls:])
+		}
+		n.put(t, webRules("client", "/b")+"  - {fromEndpoints: [{matchLabels: {app: other}}], toPorts: [{ports: [{port: '80', protocol: TCP}]}]}\n")
+		both := strings.Replace(webRules("client", "/b"), "{app: client}", "{}", 1)
+		n.kernel.refuseWith(errors.New("no room"))
+		if _, _, err := n.policies.Put(t.Context(), []byte(both)); err == nil {
+			t.Error("a policy is taken that the kernel refuses")
+		}
+		n.kernel.refuseWith(nil)
+		affected = nil
+		n.put(t, both)
+		if !slices.Contains(affected, "before "+other.Spec.Pod.Name+" 80") || slices.Contains(affected, "before "+client.Spec.Pod.Name+" 80") {
+			t.Errorf("with the rules for another peer, too: affected %v, want its connections before they are in force", affected)
+		}
+		calls = len(recorded.calls)
 		late := pod(4, "web")
 		late.Spec.NetNSCookie = 103
 		n.attach(t, late)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,10 +46,9 @@ type Queue struct {
 	waiting []*request
 
 	// Of who has the view's turn.
-	pending []engine.Change    // what is not written
-	written bool               // everything has been, once
-	known   map[string]bool    // the endpoints of this node, at the last write
-	numbers map[string]numbers // of the layer 7 rules in their rows, while there are any
+	pending []engine.Change     // what is not written
+	gaining map[string]struct{} // endpoints with connections that may get layer 7 rules with the next write
+	written bool                // everything has been, once
 }
 
 // request is a change that somebody asks for.
@@ -73,7 +73,8 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	}
 	q := &Queue{
 		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, closer: noCloser{}, exchange: noExchange{},
-		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
+		gaining: map[string]struct{}{},
+		view:    &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
 	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
@@ -393,6 +394,10 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	}
 	if anew {
 		q.written = false
+		change.Gaining = slices.Collect(maps.Keys(q.view.locals)) // the engine has not compared anything
+	}
+	for _, key := range change.Gaining {
+		q.gaining[key] = struct{}{}
 	}
 	if q.written && !isEmpty(change) { // else everything is written anyway
 		q.pending = append(q.pending, change)
@@ -412,10 +417,8 @@ func (q *Queue) write() error {
 	}
 	began := time.Now()
 	err := errTooLarge
-	var numbersNow map[string]numbers
 	if !q.view.engine.Exceeded() {
-		var closing Closing
-		numbersNow, closing = q.closeGaining()
+		closing := q.closeGaining()
 		defer closing.End()
 		if err = q.enforcer.Apply(q.view.engine, change, q.view.locals); err == nil {
 			closing.Close(q.effectOfLastWrite)
@@ -434,10 +437,7 @@ func (q *Queue) write() error {
 		return err
 	}
 	q.pending, q.written = nil, true
-	q.numbers, q.known = numbersNow, make(map[string]bool, len(q.view.locals))
-	for key := range q.view.locals {
-		q.known[key] = true
-	}
+	clear(q.gaining)
 	q.names.confirm()
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
@@ -119,6 +120,53 @@ func TestOpenConnections(t *testing.T) {
 			}
 			t.Logf("IPv6 %v: the policy was in force after %v", six, took)
 		}
+	})
+}
+
+// TestOpenConnectionsKnownRules has a peer get layer 7 rules that the pod has for another peer already: by a change of the policy, and of the peer's labels.
+func TestOpenConnectionsKnownRules(t *testing.T) {
+	t.Parallel()
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.b)
+	for _, p := range []party{n.a, n.b, n.c} {
+		occupy(t, p)
+	}
+	labelA := func(app string) {
+		t.Helper()
+		if _, err := n.one.api.UpdateEndpoint(t.Context(), "pod-name:demo/a", v1.EndpointPatch{Labels: map[string]string{"app": app}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from := func(app, rest string) string { return "{fromEndpoints: [{matchLabels: {app: " + app + "}}], " + rest + "}" }
+	before := "{endpointSelector: {matchLabels: {app: b}}, ingress: [" + from("c", publicOnly) + ", " + from("a", "toPorts: [{ports: [{port: '8080'}, {port: '8081'}]}]") + "]}"
+	n.forEachFamily(func(t *testing.T, six bool) {
+		for name, change := range map[string]func(){
+			"policy": func() {
+				n.ciliumPolicy("{endpointSelector: {matchLabels: {app: b}}, ingress: [" + from("c", publicOnly) + ", " + from("a", publicOnly) + ", " + from("a", "toPorts: [{ports: [{port: '8080'}]}]") + "]}")
+			},
+			"labels": func() { labelA("c") },
+		} {
+			labelA("a")
+			n.ciliumPolicy(before)
+			var conns []net.Conn
+			for _, port := range []uint16{webPort, backendPort} {
+				conn, err := n.a.Dial(n.b.at(six, port), 5*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				conns = append(conns, conn)
+			}
+			change()
+			if err := waitsFor(t, conns[0], 2*time.Second); err == nil {
+				t.Errorf("IPv6 %v, change of the %s: the connection that gets rules is not closed", six, name)
+			}
+			if err := waitsFor(t, conns[1], 200*time.Millisecond); err != nil {
+				t.Errorf("IPv6 %v, change of the %s: a connection to a port without rules: %v", six, name, err)
+			}
+		}
+		labelA("a")
 	})
 }
 

@@ -87,5 +87,10 @@ func (e *Engine) lookup(addr netip.Addr) (*class, *endpoint) {
 	if p, ok := e.prefixes.Lookup(addr); ok {
 		return p.class, nil
 	}
-	return e.classes[classKey{kind: model.World, labels: e.noSelectors, blocks: e.noSelectors}], nil
+	return e.worldClass(), nil
+}
+
+// worldClass is the class of addresses that are in no range.
+func (e *Engine) worldClass() *class {
+	return e.classes[classKey{kind: model.World, labels: e.noSelectors, blocks: e.noSelectors}]
 }

@@ -35,11 +35,12 @@ type member struct {
 	class *class
 }
 
-func (m member) classID() ClassID {
-	if m.class == nil {
+// idOf returns 0 for nil.
+func idOf(c *class) ClassID {
+	if c == nil {
 		return 0
 	}
-	return m.class.id
+	return c.id
 }
 
 // place is where a member is: the table of addresses, or that of ranges.

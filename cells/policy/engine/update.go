@@ -29,6 +29,8 @@ type Change struct {
 	Prefixes  []netip.Prefix  // [Engine.Prefixes] has those that still exist
 	Endpoints []string        // keys of local ones which have another table in a direction than before, are new, or are gone
 	Tables    []TableChange   // in the order of their numbers
+	// Gaining are the keys of local endpoints that may have connections of TCP which get layer 7 rules, and were accepted without any before.
+	Gaining []string
 }
 
 // AddressChange is an address that has another class than before, or is new or gone. [Engine.End] says which one, or that no endpoint has it.
@@ -65,18 +67,20 @@ type transaction struct {
 	classes      map[*class]classChange
 	changed      map[*local]struct{} // whose policies or ports have changed
 	newTables    []*table
-	addresses    map[netip.Prefix]ClassID // the class before, 0 of a new address
-	prefixes     map[netip.Prefix]struct{}
+	addresses    map[netip.Prefix]*class // before; nil: no endpoint had it
+	prefixes     map[netip.Prefix]*class // before; nil: it is new
 	tables       map[*table]*TableChange
+	rowsBefore   map[rowsKey]*rowSet // where they are others now; nil: those of any class
 	endpoints    map[string]struct{}
+	replaced     []replacement
 }
 
 // Apply makes the changes, all together.
 func (e *Engine) Apply(u Update) Change {
 	tx := &transaction{
 		e: e, dirtyPlaces: map[place]struct{}{}, names: map[string]bool{}, classes: map[*class]classChange{}, changed: map[*local]struct{}{},
-		addresses: map[netip.Prefix]ClassID{}, prefixes: map[netip.Prefix]struct{}{},
-		tables: map[*table]*TableChange{}, endpoints: map[string]struct{}{},
+		addresses: map[netip.Prefix]*class{}, prefixes: map[netip.Prefix]*class{},
+		tables: map[*table]*TableChange{}, rowsBefore: map[rowsKey]*rowSet{}, endpoints: map[string]struct{}{},
 	}
 	for _, id := range u.RemovePolicies {
 		if p := e.policies[id]; p != nil {
@@ -114,19 +118,19 @@ func (e *Engine) Apply(u Update) Change {
 
 // moved notes a member that leaves its class, or has had none.
 func (tx *transaction) moved(p place, m member) {
+	before := tx.addresses
 	if p.isRange {
-		tx.prefixes[p.cidr] = struct{}{}
-		return
+		before = tx.prefixes
 	}
-	if _, again := tx.addresses[p.cidr]; !again {
-		tx.addresses[p.cidr] = m.classID()
+	if _, again := before[p.cidr]; !again {
+		before[p.cidr] = m.class
 	}
 }
 
 func (tx *transaction) change() Change {
 	var c Change
 	for _, p := range slices.SortedFunc(maps.Keys(tx.addresses), netip.Prefix.Compare) {
-		c.Addresses = append(c.Addresses, AddressChange{p.Addr(), tx.addresses[p]})
+		c.Addresses = append(c.Addresses, AddressChange{p.Addr(), idOf(tx.addresses[p])})
 	}
 	c.Prefixes = slices.SortedFunc(maps.Keys(tx.prefixes), netip.Prefix.Compare)
 	c.Endpoints = slices.Sorted(maps.Keys(tx.endpoints))
@@ -135,5 +139,6 @@ func (tx *transaction) change() Change {
 		c.Tables = append(c.Tables, *t)
 	}
 	slices.SortFunc(c.Tables, func(x, y TableChange) int { return cmp.Compare(x.Table, y.Table) })
+	c.Gaining = tx.gaining()
 	return c
 }

@@ -74,7 +74,7 @@ func (c *closing) Close(effectOf policy.Layer7Effect) {
 		}
 		n, err := 0, ctx.Err()
 		if err == nil {
-			n, err = closeIn(int(file.Fd()), func(s socket, accepts bool) bool { return c.isNew(s) && c.isAffected(l, s, accepts, effectOf) })
+			n, err = closeIn(ctx, int(file.Fd()), func(s socket, accepts bool) bool { return c.isNew(s) && c.isAffected(l, s, accepts, effectOf) })
 		}
 		if errors.Is(err, errUnsupported) {
 			c.destroyer.noteUnsupported(err)
@@ -111,8 +111,8 @@ func (c *closing) isAffected(l policy.Local, s socket, accepts bool, effectOf po
 	return !proxied
 }
 
-// closeIn closes sockets of a network namespace, and returns how many.
-func closeIn(namespace int, isAffected func(s socket, accepts bool) bool) (n int, err error) {
+// closeIn closes sockets of a network namespace until ctx ends, and returns how many.
+func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accepts bool) bool) (n int, err error) {
 	err = netns.In(namespace, func() error {
 		all, err := list()
 		if err != nil {
@@ -120,6 +120,9 @@ func closeIn(namespace int, isAffected func(s socket, accepts bool) bool) (n int
 		}
 		ports := listening(all)
 		for _, s := range all {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			_, accepts := slices.BinarySearch(ports, s.local.Port())
 			if s.state == listens || s.local.Addr().IsLoopback() || !isAffected(s, accepts) {
 				continue

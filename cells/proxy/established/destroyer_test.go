@@ -157,7 +157,7 @@ func TestCloseBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := netip.MustParseAddrPort(conn.LocalAddr().String())
-	if n, err := closeIn(pod.FD(), func(s socket, _ bool) bool { return s.local == client }); n != 1 || err != nil {
+	if n, err := closeIn(t.Context(), pod.FD(), func(s socket, _ bool) bool { return s.local == client }); n != 1 || err != nil {
 		t.Errorf("%d sockets closed, %v: want the client's", n, err)
 	}
 	for what, end := range map[string]chan error{"the client": sent, "the server": received} {
