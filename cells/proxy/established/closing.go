@@ -111,7 +111,8 @@ func (c *closing) isAffected(l policy.Local, s socket, accepts bool, effectOf po
 	return !proxied
 }
 
-// closeIn closes sockets of a network namespace until ctx ends, and returns how many.
+// closeIn closes sockets of a network namespace until ctx ends, and returns how many. One that waits for the server's first segment is none of them: with its next try
+// it gets to the proxy, if the rules are in force by then.
 func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accepts bool) bool) (n int, err error) {
 	err = netns.In(namespace, func() error {
 		all, err := list()
@@ -124,7 +125,7 @@ func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accep
 				return err
 			}
 			_, accepts := slices.BinarySearch(ports, s.local.Port())
-			if s.state == listens || s.local.Addr().IsLoopback() || !isAffected(s, accepts) {
+			if s.state == listens || s.state == synSent || s.local.Addr().IsLoopback() || !isAffected(s, accepts) {
 				continue
 			}
 			if err := s.destroy(); err != nil {

@@ -2,12 +2,14 @@ package established
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,6 +113,57 @@ func TestCloseOpenedMeanwhile(t *testing.T) {
 		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) == want {
 			t.Errorf("opened meanwhile: %v; %v, want it closed: %v", want, err, want)
 		}
+	}
+}
+
+// TestCloseConnecting has a connection go on that has no answer yet when the rules come, and closes it when it has got one before they are in force.
+func TestCloseConnecting(t *testing.T) {
+	pod, cookie := occupied(t)
+	run := func(command string) {
+		t.Helper()
+		if out, err := exec.Command("nsenter", "--net="+pod.Path(), "sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	run("ip route add 198.51.100.1/32 dev lo") // nobody answers
+	at := netip.MustParseAddrPort("198.51.100.1:80")
+	var conn net.Conn
+	dialled := make(chan error, 1)
+	go func() {
+		var err error
+		conn, err = pod.Dial(at, 10*time.Second)
+		dialled <- err
+	}()
+	stateIs := func(want uint8) error {
+		var all []socket
+		if err := pod.Do(func() (err error) { all, err = list(); return err }); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(all, func(s socket) bool { return s.remote == at && s.state == want }) {
+			return fmt.Errorf("no socket to %s is in state %d: %v", at, want, all)
+		}
+		return nil
+	}
+	testutil.Eventually(t, func() error { return stateIs(synSent) })
+	closing := New(DefaultConfig(), slog.New(slog.NewTextHandler(t.Output(), nil))).Begin([]policy.Local{{ID: 1, NetNSCookie: cookie}})
+	defer closing.End()
+	gains := func(netip.Addr, netip.Addr, uint16) policy.ConnectionEffect { return policy.EffectGainsRules }
+	closing.Close(gains)
+	if err := stateIs(synSent); err != nil {
+		t.Fatal(err)
+	}
+	run("ip addr add 198.51.100.1/32 dev lo")
+	pod.Listen(t, at)
+	if err := <-dialled; err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	closing.Close(gains)
+	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNABORTED) {
+		t.Errorf("%v, want it closed", err)
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 
 // States of sockets: net/tcp_states.h.
 const (
+	synSent  = 2
 	timeWait = 6
 	closed   = 7
 	listens  = 10
