@@ -572,6 +572,8 @@ func TestOpenConnections(t *testing.T) {
 			t.Error("a policy is taken that the kernel refuses")
 		}
 		n.kernel.refuseWith(nil)
+		time.Sleep(lastRetry) // what was before is written
+		synctest.Wait()
 		affected = nil
 		n.put(t, both)
 		if !slices.Contains(affected, "before "+other.Spec.Pod.Name+" 80") || slices.Contains(affected, "before "+client.Spec.Pod.Name+" 80") {
