@@ -49,18 +49,41 @@ func (q *Queue) CloseWith(open ConnectionCloser) { q.closer = open }
 // closeGaining closes the open connections of endpoints that get layer 7 rules with the next write. It returns what closes those that are opened until then; it has to be
 // ended. It expects the turn.
 func (q *Queue) closeGaining() Closing {
+	if q.view.applied.Revision == 0 {
+		q.noteUnknownRules()
+	}
 	var gaining []Local
 	for key := range q.gaining {
 		if local := q.view.locals[key]; local.NetNSCookie != 0 {
 			gaining = append(gaining, local)
 		}
 	}
-	if len(gaining) == 0 || !q.layer7.inUse() {
+	if len(gaining) == 0 {
 		return noCloser{}
 	}
 	closing := q.closer.Begin(gaining)
-	closing.Close(q.effectOfNextWrite)
+	if q.view.applied.Err == nil { // else the next write may fail, too, again and again: what was closed for nothing was closed by the first one
+		closing.Close(q.effectOfNextWrite)
+	}
 	return closing
+}
+
+// noteUnknownRules is for the first write. The engine has compared nothing, but rules which the kernel has for no endpoint are new: the previous agent was in audit, or has
+// ended before it could write them.
+func (q *Queue) noteUnknownRules() {
+	inKernel, err := q.enforcer.Layer7()
+	if err != nil {
+		q.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
+		return
+	}
+	for key := range q.view.locals {
+		for _, direction := range []model.Direction{model.Ingress, model.Egress} {
+			table, ok := q.view.engine.Table(key, direction)
+			if ok && slices.ContainsFunc(table.Layer7(), func(l *engine.Layer7) bool { return !inKernel[l.Number] }) {
+				q.gaining[key] = struct{}{}
+			}
+		}
+	}
 }
 
 // effectOfNextWrite says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not
@@ -76,29 +99,35 @@ func (q *Queue) effectOfLastWrite(from, to netip.Addr, port uint16) ConnectionEf
 	return q.effect(from, to, port, func(values []uint32) bool { return slices.ContainsFunc(values, isProxied) })
 }
 
-// effect is that of layer 7 rules which the engine has for a connection, if what the kernel has for its ends on this node matches.
+// effect is that of layer 7 rules which the engine has for a connection, if what the kernel has for its ends on this node matches. What another node does with its end
+// is its affair.
 func (q *Queue) effect(from, to netip.Addr, port uint16, matches func(values []uint32) bool) ConnectionEffect {
 	v := q.view.engine.Evaluate(from, to, model.TCP, port)
-	if !v.Allowed || v.Egress.Layer7 == nil && v.Ingress.Layer7 == nil {
-		return EffectNone
-	}
 	var values []uint32
-	for _, question := range []Question{
-		{Local: q.view.locals[v.From.Endpoint], Direction: model.Egress, Peer: to},
-		{Local: q.view.locals[v.To.Endpoint], Direction: model.Ingress, Peer: from, FromNode: v.From.Kind == model.Host},
+	proxied := false
+	for _, end := range []struct {
+		Question
+		next engine.Decision
+	}{
+		{Question{Local: q.view.locals[v.From.Endpoint], Direction: model.Egress, Peer: to}, v.Egress},
+		{Question{Local: q.view.locals[v.To.Endpoint], Direction: model.Ingress, Peer: from, FromNode: v.From.Kind == model.Host}, v.Ingress},
 	} {
-		if question.Local.ID == 0 {
+		if end.Local.ID == 0 {
 			continue
 		}
-		question.Protocol, question.Port = model.TCP, port
-		value, err := q.enforcer.Verdict(question)
+		if !end.next.Allowed {
+			return EffectNone
+		}
+		proxied = proxied || end.next.Layer7 != nil
+		end.Protocol, end.Port = model.TCP, port
+		value, err := q.enforcer.Verdict(end.Question)
 		if err != nil {
 			return EffectNone
 		}
 		values = append(values, value)
 	}
 	switch {
-	case !matches(values):
+	case !proxied || !matches(values):
 		return EffectNone
 	case v.To.Kind == model.Host:
 		return EffectGainsRulesAtNode

@@ -58,7 +58,9 @@ type request struct {
 	anew bool
 	// keep has the change stay in the engine when it cannot be written, and be tried again. Others are taken back.
 	keep bool
-	done chan error // with room for one
+	// collected says that nobody waits for it.
+	collected bool
+	done      chan error // with room for one
 }
 
 // NewQueue returns a queue that is not started. A nil enforcer writes nothing, without a proxy policies have no layer 7 rules, and without names those that are learned
@@ -271,7 +273,7 @@ func (q *Queue) wait(ctx context.Context, r *request) error {
 
 // collect has the update written without waiting for it: when the queue opens, or soon.
 func (q *Queue) collect(u update) {
-	q.push(&request{update: u, keep: true})
+	q.push(&request{update: u, keep: true, collected: true})
 	q.task.Trigger()
 }
 
@@ -289,10 +291,10 @@ func (q *Queue) takeCollected() (collected []*request) {
 	defer q.mu.Unlock()
 	var others []*request
 	for _, r := range q.waiting {
-		if r.anew {
-			others = append(others, r)
-		} else {
+		if r.collected {
 			collected = append(collected, r)
+		} else {
+			others = append(others, r) // the queue may be open by now
 		}
 	}
 	q.waiting = others

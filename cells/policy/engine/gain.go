@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/gaissmai/bart"
+
 	"porin.dev/porin/cells/policy/model"
 )
 
@@ -78,11 +80,11 @@ func (tx *transaction) gainingTables(moves map[[2]*class]struct{}) map[*table]st
 	if len(moves) == 0 {
 		return found
 	}
-	for _, t := range tx.e.tables {
-		if change := tx.tables[t]; len(t.layer7s) == 0 || change != nil && change.New {
-			continue
-		}
-		for m := range moves {
+	for m := range moves {
+		for t := range tx.e.tablesThatTell(tx.keyBefore(m[0]), m[1].key) {
+			if change := tx.tables[t]; len(t.layer7s) == 0 || change != nil && change.New {
+				continue
+			}
 			before, changed := tx.rowsBefore[rowsKey{t, m[0]}]
 			if !changed {
 				before = t.rows[m[0]]
@@ -95,12 +97,26 @@ func (tx *transaction) gainingTables(moves map[[2]*class]struct{}) map[*table]st
 	return found
 }
 
+// keyBefore is the class's key before the update.
+func (tx *transaction) keyBefore(c *class) classKey {
+	if change, noted := tx.classes[c]; noted && !change.made {
+		return change.old
+	}
+	return c.key
+}
+
 // moves are the classes that addresses had and have, as far as they differ. An address that was an endpoint's and is nobody's any more is not looked at.
 func (tx *transaction) moves() map[[2]*class]struct{} {
 	found := map[[2]*class]struct{}{}
+	var gone bart.Table[*class] // ranges
+	for cidr, c := range tx.prefixes {
+		if _, stays := tx.e.prefixes.Get(cidr); !stays && c != nil {
+			gone.Insert(cidr, c)
+		}
+	}
 	add := func(cidr netip.Prefix, from, to *class) {
 		if from == nil {
-			from = tx.classBefore(cidr)
+			from = tx.classBefore(cidr, &gone)
 		}
 		if from != to {
 			found[[2]*class{from, to}] = struct{}{}
@@ -121,10 +137,13 @@ func (tx *transaction) moves() map[[2]*class]struct{} {
 	return found
 }
 
-// classBefore is the class that addresses of the range had before the update, if no endpoint had them. Ranges that are gone do not count: the policies that had them
-// are, too.
-func (tx *transaction) classBefore(cidr netip.Prefix) *class {
+// classBefore is the class that addresses of the range had before the update, if no endpoint had them: that of the longest range around it, which may be gone.
+func (tx *transaction) classBefore(cidr netip.Prefix, gone *bart.Table[*class]) *class {
+	longestGone, ofGone, wasGone := gone.LookupPrefixLPM(cidr)
 	for around, p := range tx.e.prefixes.Supernets(cidr) {
+		if wasGone && longestGone.Bits() > around.Bits() {
+			return ofGone
+		}
 		c, moved := tx.prefixes[around]
 		if !moved {
 			c = p.class
@@ -132,6 +151,9 @@ func (tx *transaction) classBefore(cidr netip.Prefix) *class {
 		if c != nil {
 			return c
 		}
+	}
+	if wasGone {
+		return ofGone
 	}
 	return tx.e.worldClass()
 }

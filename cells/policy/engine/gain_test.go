@@ -30,6 +30,7 @@ func TestGaining(t *testing.T) {
 	byName := domainPeer(exampleName, tcp(80))
 	byName.Layer7 = reads
 	webToName := toDomain("names", "web", byName)
+	nameThenDB := toDomain("names", "web", domainPeer(exampleName, tcp(80)), proxied("web", reads))
 	everywhere := toDomain("everywhere", "web", model.Rule{Peers: []model.Peer{{Any: true}}, Ports: tcp(443)})
 	for _, row := range []struct {
 		name   string
@@ -47,6 +48,9 @@ func TestGaining(t *testing.T) {
 		{"such a peer was denied before", []engine.Update{forDB(proxied("web", reads))}, engine.Update{SetEndpoints: []model.Endpoint{relabelled}}, nil},
 		{"a new peer", []engine.Update{forDB(proxied("web", reads))}, engine.Update{SetEndpoints: []model.Endpoint{remote}}, nil},
 		{"a peer that nothing was known of", []engine.Update{forDB(proxied("web", reads)), {SetUnmanaged: []netip.Prefix{netip.PrefixFrom(addr(64), 28)}}}, engine.Update{SetEndpoints: []model.Endpoint{remote}}, []string{"shop/db"}},
+		{"its range goes meanwhile", []engine.Update{forDB(proxied("web", reads)), {SetUnmanaged: []netip.Prefix{netip.PrefixFrom(addr(64), 28)}}}, engine.Update{RemoveUnmanaged: []netip.Prefix{netip.PrefixFrom(addr(64), 28)}, SetEndpoints: []model.Endpoint{remote}}, []string{"shop/db"}},
+		{"its range gets larger meanwhile", []engine.Update{forDB(proxied("web", reads)), {SetUnmanaged: []netip.Prefix{netip.PrefixFrom(addr(64), 28)}}}, engine.Update{RemoveUnmanaged: []netip.Prefix{netip.PrefixFrom(addr(64), 28)}, SetUnmanaged: []netip.Prefix{netip.PrefixFrom(addr(64), 27)}, SetEndpoints: []model.Endpoint{remote}}, []string{"shop/db"}},
+		{"a name's address becomes a peer's", []engine.Update{{SetPolicies: []model.Policy{nameThenDB}}, domainAdd(exampleName, addr(70))}, engine.Update{Domains: []engine.DomainChange{{Rule: exampleName, Remove: []netip.Addr{addr(70)}}}, SetEndpoints: []model.Endpoint{remote}}, []string{"shop/web"}},
 		{"a new endpoint", []engine.Update{forDB(proxied("web", reads)), {RemoveEndpoints: []string{"shop/db"}}}, engine.Update{SetEndpoints: []model.Endpoint{pod("db", 2)}}, nil},
 		{"an address of a name", []engine.Update{{SetPolicies: []model.Policy{webToName, everywhere}}}, domainAdd(exampleName, outside), nil},
 		{"names for a pod that may reach everything", nil, engine.Update{SetPolicies: []model.Policy{webToName}}, []string{"shop/web"}},

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 
 	"porin.dev/porin/cells/policy/model"
@@ -28,6 +29,9 @@ func (e *Engine) InAudit(endpoint string) bool {
 
 // ID is shared by endpoints with the same policies.
 func (t Table) ID() TableID { return t.t.id }
+
+// Layer7 returns the layer 7 rules that its rows have, in no order.
+func (t Table) Layer7() []*Layer7 { return slices.Collect(maps.Keys(t.t.layer7s)) }
 
 // Restricts reports whether rules decide; otherwise everything is allowed.
 func (t Table) Restricts() bool { return t.t.selected || t.t.unknown }

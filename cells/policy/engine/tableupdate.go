@@ -90,41 +90,14 @@ func (tx *transaction) releaseTable(t *table) {
 func (tx *transaction) updateRows(c *class, change classChange) {
 	e := tx.e
 	exists := e.classes[c.key] == c
-	affected := map[*table]struct{}{}
-	add := func(tables map[*table]struct{}) { maps.Copy(affected, tables) }
+	var affected map[*table]struct{}
 	switch {
 	case !exists && change.made:
 		return
-	case exists && !change.made && change.old.ports == c.key.ports && change.old.kind == c.key.kind:
-		old, now := change.old.uses(), c.key.uses()
-		for _, sel := range old {
-			if !slices.Contains(now, sel) {
-				add(sel.tables)
-			}
-		}
-		for _, sel := range now {
-			if !slices.Contains(old, sel) {
-				add(sel.tables)
-			}
-		}
+	case exists && !change.made:
+		affected = e.tablesThatTell(change.old, c.key)
 	default:
-		for _, key := range []classKey{change.old, c.key} {
-			if key.labels == nil {
-				continue // there was none
-			}
-			for _, sel := range key.uses() {
-				add(sel.tables)
-			}
-			if key.ports != "" {
-				add(e.nameTables)
-			}
-			if key.kind != model.Pod {
-				add(e.kindTables)
-			}
-			if key.kind == model.Host || key.kind == model.Unmanaged {
-				add(e.ingressTables)
-			}
-		}
+		affected = e.tablesOf(change.old, c.key)
 	}
 	for t := range affected {
 		if t.any == nil || e.size.exceeded {
@@ -149,4 +122,44 @@ func (tx *transaction) updateRows(c *class, change classChange) {
 		}
 		tx.tables[t].Classes = append(tx.tables[t].Classes, own)
 	}
+}
+
+// tablesThatTell are those in which classes with these keys may have different rows.
+func (e *Engine) tablesThatTell(x, y classKey) map[*table]struct{} {
+	if x.ports != y.ports || x.kind != y.kind {
+		return e.tablesOf(x, y)
+	}
+	found := map[*table]struct{}{}
+	xs, ys := x.uses(), y.uses()
+	for _, one := range [][2][]*selector{{xs, ys}, {ys, xs}} {
+		for _, sel := range one[0] {
+			if !slices.Contains(one[1], sel) {
+				maps.Copy(found, sel.tables)
+			}
+		}
+	}
+	return found
+}
+
+// tablesOf are those in which a class with one of the keys may have rows of its own. A key without selectors stands for no class.
+func (e *Engine) tablesOf(keys ...classKey) map[*table]struct{} {
+	found := map[*table]struct{}{}
+	for _, key := range keys {
+		if key.labels == nil {
+			continue
+		}
+		for _, sel := range key.uses() {
+			maps.Copy(found, sel.tables)
+		}
+		if key.ports != "" {
+			maps.Copy(found, e.nameTables)
+		}
+		if key.kind != model.Pod {
+			maps.Copy(found, e.kindTables)
+		}
+		if key.kind == model.Host || key.kind == model.Unmanaged {
+			maps.Copy(found, e.ingressTables)
+		}
+	}
+	return found
 }
