@@ -345,7 +345,7 @@ func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Con
 
 // dial connects to the server as the one who has opened the connection.
 func (b *BuiltIn) dial(ctx context.Context, c *connection) (net.Conn, error) {
-	return b.meters.dialed(b.redirect.Dial(ctx, c.source(), c.server))
+	return b.meters.dialed(b.redirect.Dial(ctx, c.dialClient(), c.server))
 }
 
 // reset closes a connection so that its client knows that it has failed.

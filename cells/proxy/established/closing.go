@@ -66,7 +66,9 @@ func (c *closing) Close(effectOf policy.Layer7Effect) {
 		return
 	}
 	log := c.destroyer.log
-	for _, l := range c.locals {
+	for i, l := range c.locals {
+		ctx, cancel := context.WithTimeout(ctx, c.share(ctx, i))
+		defer cancel()
 		file := c.namespaces[l.NetNSCookie]
 		if file == nil {
 			log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
@@ -89,6 +91,12 @@ func (c *closing) Close(effectOf policy.Layer7Effect) {
 	}
 }
 
+// share is the time that the pod with the index may take, so that the others have theirs, whatever sockets it has.
+func (c *closing) share(ctx context.Context, index int) time.Duration {
+	end, _ := ctx.Deadline()
+	return time.Until(end) / time.Duration(len(c.locals)-index)
+}
+
 // isNew reports whether no earlier call has seen the socket.
 func (c *closing) isNew(s socket) bool {
 	if c.seen[s.id] {
@@ -99,8 +107,12 @@ func (c *closing) isNew(s socket) bool {
 }
 
 func (c *closing) isAffected(l policy.Local, s socket, accepts bool, effectOf policy.Layer7Effect) bool {
-	e := ends(c.tracking, s, accepts)
+	e, known := ends(c.tracking, s, accepts)
 	effect := effectOf(e.from.Addr(), e.to.Addr(), e.to.Port())
+	if !known && !accepts && effect == policy.EffectNone {
+		e = accepted(s) // by a server that has closed its listening socket
+		effect = effectOf(e.from.Addr(), e.to.Addr(), e.to.Port())
+	}
 	if effect != policy.EffectGainsRulesAtNode && (effect != policy.EffectGainsRules || c.destroyer.cfg.OpenConnections != Close) {
 		return false
 	}
@@ -141,20 +153,24 @@ func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accep
 // connection is who has opened a connection, and to whom, after the node's translation; and the ends of the proxy's socket, if it goes through the proxy.
 type connection struct{ from, to, proxyLocal, proxyRemote netip.AddrPort }
 
-// ends returns those of a pod's socket. What connection tracking does not know is not translated; then a pod that listens at the port has accepted it.
-func ends(tracking *conntrack.Socket, s socket, accepts bool) connection {
+// accepted has the ends of a pod's socket that is not translated, and not the one who has opened the connection.
+func accepted(s socket) connection { return connection{s.remote, s.local, s.remote, s.local} }
+
+// ends returns those of a pod's socket, and whether it is known who has opened the connection. What connection tracking does not know is not translated; then a pod that
+// listens at the port has accepted it.
+func ends(tracking *conntrack.Socket, s socket, accepts bool) (e connection, known bool) {
 	if tracking != nil {
 		c, found, err := tracking.Get(unix.IPPROTO_TCP, conntrack.Tuple{Source: s.local, Destination: s.remote}, false)
 		switch {
 		case err != nil || !found:
 		case c.Original.Source == s.local: // the proxy has accepted it
-			return connection{c.Original.Source, c.Reply.Source, c.Reply.Source, c.Reply.Destination}
+			return connection{c.Original.Source, c.Reply.Source, c.Reply.Source, c.Reply.Destination}, true
 		default: // the proxy has opened it
-			return connection{c.Original.Source, c.Reply.Source, c.Original.Source, c.Original.Destination}
+			return connection{c.Original.Source, c.Reply.Source, c.Original.Source, c.Original.Destination}, true
 		}
 	}
 	if accepts {
-		return connection{s.remote, s.local, s.remote, s.local}
+		return accepted(s), false
 	}
-	return connection{s.local, s.remote, s.remote, s.local}
+	return connection{s.local, s.remote, s.remote, s.local}, false
 }

@@ -167,6 +167,41 @@ func TestCloseConnecting(t *testing.T) {
 	}
 }
 
+// TestCloseBesideMany has a pod with more sockets than can be looked at within the time: another pod's connection is closed all the same.
+func TestCloseBesideMany(t *testing.T) {
+	many, cookieOfMany := occupied(t)
+	pod, cookie := occupied(t)
+	at := netip.MustParseAddrPort("192.0.2.1:80")
+	conns := map[*testutil.Namespace]net.Conn{}
+	for _, p := range []*testutil.Namespace{many, pod} {
+		p.Listen(t, at)
+		testutil.Eventually(t, func() (err error) { // the kernel adds the route of an address a moment later
+			conns[p], err = p.Dial(at, 5*time.Second)
+			return err
+		})
+		defer conns[p].Close()
+	}
+	closing := New(DefaultConfig(), slog.New(slog.NewTextHandler(t.Output(), nil))).Begin([]policy.Local{{ID: 1, NetNSCookie: cookieOfMany}, {ID: 2, NetNSCookie: cookie}})
+	defer closing.End()
+	first := true
+	closing.Close(func(netip.Addr, netip.Addr, uint16) policy.ConnectionEffect {
+		if first { // as if it had a hundred thousand
+			first = false
+			time.Sleep(timeout * 6 / 10)
+			return policy.EffectNone
+		}
+		return policy.EffectGainsRules
+	})
+	for p, want := range map[*testutil.Namespace]bool{many: false, pod: true} {
+		if err := conns[p].SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conns[p].Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) == want {
+			t.Errorf("%v, want it closed: %v", err, want)
+		}
+	}
+}
+
 // TestCloseBusy closes the connection of a client that sends as fast as it can: its program gets an error, and the server a reset.
 func TestCloseBusy(t *testing.T) {
 	pod := testutil.NetNS(t)

@@ -31,7 +31,7 @@ func openProxySockets() (*proxySockets, error) {
 
 func (p *proxySockets) close() { p.socket.Close() }
 
-// has reports whether a socket with these ends is the proxy's, by its mark.
+// has reports whether a socket with these ends is the proxy's, by its mark. One in TIME-WAIT is of a connection that is over: the ports may have another one by now.
 func (p *proxySockets) has(local, remote netip.AddrPort) (bool, error) {
 	r := nl.NewNetlinkRequest(sockDiagByFamily, 0)
 	r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_INET_DIAG: p.socket}
@@ -45,7 +45,7 @@ func (p *proxySockets) has(local, remote netip.AddrPort) (bool, error) {
 	}
 	for _, m := range messages {
 		s, ok := decode(m)
-		if !ok || s.local != local || s.remote != remote { // the kernel finds a listening one, too
+		if !ok || s.state == timeWait || s.local != local || s.remote != remote { // the kernel finds a listening one, too
 			continue
 		}
 		mark, err := markOf(m)

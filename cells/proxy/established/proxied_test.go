@@ -2,6 +2,7 @@ package established
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -60,6 +61,16 @@ func TestProxySockets(t *testing.T) {
 			}
 			if has, err := proxy.has(client, server); has || err != nil {
 				t.Errorf("%s, mark %#x: its client's socket: %v, %v", server, mark, has, err)
+			}
+			if want {
+				accepted.Close()
+				conn.Close()
+				testutil.Eventually(t, func() error {
+					if has, err := proxy.has(server, client); has || err != nil {
+						return fmt.Errorf("%s: in TIME-WAIT: %v, %w", server, has, err)
+					}
+					return nil
+				})
 			}
 			if has, err := proxy.has(server, netip.AddrPortFrom(client.Addr(), client.Port()^1)); has || err != nil {
 				t.Errorf("%s, mark %#x: one that is not there: %v, %v", server, mark, has, err)

@@ -17,7 +17,8 @@ import (
 )
 
 // The ports of the proxy's own connections, above those that pods choose for theirs (ip_local_port_range): two connections of the same addresses and ports share one entry of
-// the node's connection tracking. What comes from the proxy of another node has such a port already: its half of them is not used for it.
+// the node's connection tracking. A connection may go through the proxies of two nodes: its client's takes one half of the ports, its server's the other one. The port that it
+// comes with says nothing about that: the node's NAT may have changed it.
 const (
 	firstPort = abi.ProxyFirstPort
 	ports     = (65536 - firstPort) / 2 // of a half
@@ -29,8 +30,14 @@ const maxTries = 64
 // ErrNoPort is returned when no port is free for a connection.
 var ErrNoPort = fault.New(fault.Exhausted, "none of 64 ports that were tried, of the 2,268 from 61000 on for this client, is free")
 
+// Client is who a connection of the proxy's own is for.
+type Client struct {
+	netip.AddrPort
+	IsHere bool // it is a pod of this node
+}
+
 // Dial opens a TCP connection to a destination with the address of the client, from a port of the proxy's own. Packets carry the proxy's mark. ctx bounds it.
-func (r *Redirect) Dial(ctx context.Context, client netip.AddrPort, destination netip.AddrPort) (conn net.Conn, err error) {
+func (r *Redirect) Dial(ctx context.Context, client Client, destination netip.AddrPort) (conn net.Conn, err error) {
 	namespace, err := r.currentNamespace()
 	if err != nil {
 		return nil, err
@@ -60,12 +67,17 @@ func (r *Redirect) currentNamespace() (*namespace, error) {
 	return namespace, nil
 }
 
-// onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order, until open does not say that the port is in use.
-func onAnyPort(client netip.AddrPort, open func(at netip.AddrPort) error) (err error) {
-	first, begin := firstPort, rand.IntN(ports)
-	if port := int(client.Port()); port >= firstPort && port < firstPort+ports {
-		first += ports
+// onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order, until open does not say that the port is in use. A client whose
+// own port is in that half gets the other one.
+func onAnyPort(client Client, open func(at netip.AddrPort) error) (err error) {
+	half, begin := 0, rand.IntN(ports)
+	if !client.IsHere {
+		half = 1
 	}
+	if port := int(client.Port()); port >= firstPort && (port-firstPort)/ports == half {
+		half = 1 - half
+	}
+	first := firstPort + half*ports
 	for i := range maxTries {
 		port := uint16(first + (begin+i*617)%ports) // 617 and the number of ports have no common factor
 		if err = open(netip.AddrPortFrom(client.Addr(), port)); !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {

@@ -60,7 +60,7 @@ func (u *UDPLoop) Serve(socket *UDPListener, receive func(Datagram, error)) erro
 
 // Open returns a socket that is connected to a server, from a port of the proxy's own. Packets carry the proxy's mark. receive is called for each datagram, which is
 // valid during the call, and for errors of the socket, by the thread that reads all sockets: it must not block. It may be called once more after Close.
-func (u *UDPLoop) Open(client, server netip.AddrPort, receive func([]byte, error)) (*UDPSocket, error) {
+func (u *UDPLoop) Open(client Client, server netip.AddrPort, receive func([]byte, error)) (*UDPSocket, error) {
 	p, err := u.start()
 	if err != nil {
 		return nil, err

@@ -143,7 +143,7 @@ func TestUDPLoop(t *testing.T) {
 		for i := range sockets {
 			got.Add(2)
 			message := []byte{2, byte(i), byte(i >> 8)}
-			s, err := loop.Open(netip.AddrPortFrom(server.Addr(), 4000), server, func(m []byte, err error) {
+			s, err := loop.Open(redirect.Client{AddrPort: netip.AddrPortFrom(server.Addr(), 4000)}, server, func(m []byte, err error) {
 				defer got.Done()
 				if err != nil || string(m) != string(message) {
 					t.Errorf("socket %d of %s got %x, %v", i, server, m, err)
@@ -184,7 +184,7 @@ func TestUDPLoopRefused(t *testing.T) {
 	ns, loop := opened(t)
 	local := netip.MustParseAddrPort("127.0.0.1:5353")
 	refused := make(chan error, 1)
-	s, err := loop.Open(local, local, func(_ []byte, err error) { refused <- err })
+	s, err := loop.Open(redirect.Client{AddrPort: local}, local, func(_ []byte, err error) { refused <- err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestUDPLoopRefused(t *testing.T) {
 		t.Error(err)
 	}
 	echoServer(t, ns, local)
-	left, err := loop.Open(local, local, func([]byte, error) { t.Error("a datagram came that nobody has sent") })
+	left, err := loop.Open(redirect.Client{AddrPort: local}, local, func([]byte, error) { t.Error("a datagram came that nobody has sent") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestUDPLoopRefused(t *testing.T) {
 		t.Errorf("written after Close: %v", err)
 	}
 	again := make(chan struct{})
-	once, err := loop.Open(local, local, func(m []byte, err error) { close(again) })
+	once, err := loop.Open(redirect.Client{AddrPort: local}, local, func(m []byte, err error) { close(again) })
 	if err != nil {
 		t.Fatalf("opened after Close: %v", err)
 	}

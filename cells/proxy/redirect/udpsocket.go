@@ -75,7 +75,7 @@ func (s *UDPSocket) Close() error {
 }
 
 // connect returns the descriptor of a socket from the client's address to the server's. Package net would need a third more system calls.
-func (r *Redirect) connect(client, server netip.AddrPort) (fd int, err error) {
+func (r *Redirect) connect(client Client, server netip.AddrPort) (fd int, err error) {
 	namespace, err := r.currentNamespace()
 	if err != nil {
 		return -1, err
