@@ -318,6 +318,8 @@ int from_uplink(struct __sk_buff *ctx)
 		if (!connection_copy(&c, own, &key) || !is_direct(ctx, &pkt, &flow, &c))
 			return VERDICT_NEXT;
 		reason = from_uplink_hit(&key, &flow, own, &c, now);
+		if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
+			reason = DROP_NONE;
 		if (!reason && c.path != PATH_DIRECT)
 			return VERDICT_NEXT;
 	} else {

@@ -1,0 +1,90 @@
+package bpf_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+
+	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/testutil"
+)
+
+// TestResetWithoutEntry has the reset of a direct connection pass, whose entry is lost, when layer 7 rules for it have come.
+func TestResetWithoutEntry(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	wantVerdict(t, "SYN", p.fromClient(t, syn), deliver)
+	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), deliver)
+	p.cilium(t, "get", getFromServer)
+	p.forgetConnections(t)
+	if v := p.fromServer(t, rst); v == dropped {
+		t.Error("the server's reset is dropped when there is no entry")
+	}
+}
+
+
+// TestResetOfOtherNode has carol, of another node, reset a connection past the stack when layer 7 rules for its client have come: the client hears of it.
+func TestResetOfOtherNode(t *testing.T) {
+	p := newPolicyFixture(t)
+	loadConntrack(t, p.netns)
+	p.proxyLink(t)
+	handle := p.netns.Netlink(t)
+	p.netns.Sysctl(t, "net/ipv4/conf/all/forwarding", "1")
+	for _, one := range []party{p.client, p.uplink} {
+		if err := handle.LinkSetUp(testutil.LinkAt(one.index)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	block := netip.MustParsePrefix("10.1.0.0/24")
+	route := testutil.GatewayRoute(p.uplink.index, block, netip.MustParseAddr("192.0.2.7"))
+	route.Flags = int(netlink.FLAG_ONLINK)
+	if err := handle.RouteAdd(route); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.objects.RemoteBlocks.Put(abi.CIDRKeyOf(block), uint32(1)); err != nil {
+		t.Fatal(err)
+	}
+	carol := netip.MustParseAddr("10.1.0.9")
+	p.apply(t, engine.Update{SetEndpoints: []model.Endpoint{{Key: "shop/carol", Kind: model.Pod, Namespace: "shop", Labels: map[string]string{"app": "carol"}, Addresses: []netip.Addr{carol}}}})
+	a, c := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(carol, serverPort)
+	out := func(flags func(*layers.TCP)) uint32 {
+		verdict, _ := p.run(t, p.objects.FromPod, p.client, segment(p.client.mac, p.client.hostMAC, a, c, flags))
+		return verdict
+	}
+	in := func(flags func(*layers.TCP)) uint32 {
+		verdict, _ := p.run(t, p.objects.FromUplink, p.uplink, segment(p.uplink.mac, p.uplink.hostMAC, c, a, flags))
+		return verdict
+	}
+	wantVerdict(t, "SYN", out(syn), deliver)
+	wantVerdict(t, "SYN-ACK", in(synACK), deliver)
+	wantVerdict(t, "ACK", out(ack), deliver)
+	p.cilium(t, "get", getFromServer)
+	wantVerdict(t, "carol's reset", in(rst), deliver)
+	p.wantDrops(t, p.client, abi.DropProxy, 0)
+	wantVerdict(t, "the client's next packet", out(ack), toStack)
+}
+
+// TestResetWithoutRoom has the reset of a connection pass that only the node's conntrack knows, as there was no room for an entry.
+func TestResetWithoutRoom(t *testing.T) {
+	p := newPolicyFixture(t)
+	loadConntrack(t, p.netns)
+	p.proxyLink(t)
+	s, o := netip.AddrPortFrom(p.server.ip4, serverPort), netip.AddrPortFrom(outsider, clientPort)
+	answers := func(flags func(*layers.TCP)) uint32 {
+		verdict, _ := p.run(t, p.objects.FromPod, p.server, segment(p.server.mac, p.server.hostMAC, s, o, flags))
+		return verdict
+	}
+	conversation{p.fixture, o, s, false}.addToConntrack(t, o, s, o)
+	p.forgetConnections(t)
+	wantVerdict(t, "an answer", answers(ack), toStack)
+	p.forgetConnections(t)
+	p.cilium(t, "get", from80)
+	if answers(rst) == dropped {
+		t.Error("the server's reset is dropped: the outsider waits for ever")
+	}
+	p.wantDrops(t, p.server, abi.DropProxy, 0)
+}
