@@ -26,7 +26,6 @@ func TestResetWithoutEntry(t *testing.T) {
 	}
 }
 
-
 // TestResetOfOtherNode has carol, of another node, reset a connection past the stack when layer 7 rules for its client have come: the client hears of it.
 func TestResetOfOtherNode(t *testing.T) {
 	p := newPolicyFixture(t)

@@ -263,6 +263,7 @@ func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
 
 // serveConn serves one connection to its end.
 func (b *BuiltIn) serveConn(conn *net.TCPConn) {
+	probe(conn, probeBeforeRequest)
 	s, serve, err := b.open(conn)
 	b.admitting.Done()
 	if err != nil {
@@ -330,8 +331,13 @@ func (b *BuiltIn) admit(conn *net.TCPConn) (c *connection, dns bool, err error) 
 
 // newHTTP returns what serves a connection for HTTP.
 func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
+	var first sync.Once
+	decide := func(r *httpproxy.Request) httpproxy.Reason {
+		first.Do(func() { probe(conn, probeAfterRequest) })
+		return s.decideHTTP(r)
+	}
 	http := &httpproxy.Session{
-		Client: conn, Decide: s.decideHTTP, Record: b.meters.request, Memory: s.memory,
+		Client: conn, Decide: decide, Record: b.meters.request, Memory: s.memory,
 		Dial: func(ctx context.Context) (net.Conn, error) { return b.dial(ctx, s.connection) },
 	}
 	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}
