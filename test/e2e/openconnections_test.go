@@ -138,7 +138,9 @@ func TestOpenConnectionsKnownRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	from := func(app, rest string) string { return "{fromEndpoints: [{matchLabels: {app: " + app + "}}], " + rest + "}" }
+	from := func(app, rest string) string {
+		return "{fromEndpoints: [{matchLabels: {app: " + app + "}}], " + rest + "}"
+	}
 	before := "{endpointSelector: {matchLabels: {app: b}}, ingress: [" + from("c", publicOnly) + ", " + from("a", "toPorts: [{ports: [{port: '8080'}, {port: '8081'}]}]") + "]}"
 	n.forEachFamily(func(t *testing.T, six bool) {
 		for name, change := range map[string]func(){
