@@ -41,6 +41,7 @@ func singles(name, prefix string) v1.PoolSpec {
 // TestAddStoreUnavailable has a pool of which the node has no block, one of which it has all addresses in use, and one
 // that it has not seen.
 func TestAddStoreUnavailable(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	r := onEtcd(t, etcd)
 	r.putPool(singles("blue", "10.65.0.0/30"))

@@ -179,6 +179,7 @@ func TestBandwidthRefused(t *testing.T) {
 
 // TestBandwidthRepaired: what somebody removes of the limits is found and made anew, by the doctor and by a start.
 func TestBandwidthRepaired(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a, b := r.limited(wide), r.pod()
 	node := r.node.Netlink(t)

@@ -140,6 +140,7 @@ func TestIPAMPlugin(t *testing.T) {
 }
 
 func TestIPAMPluginADDFails(t *testing.T) {
+	t.Parallel()
 	r := newDelegatedRig(t)
 	keep := r.pod()
 

@@ -90,6 +90,7 @@ func TestDHCP(t *testing.T) {
 
 // TestDHCPNoAnswer: the ADD ends in its own time and leaves nothing, and the next one is as good as any.
 func TestDHCPNoAnswer(t *testing.T) {
+	t.Parallel()
 	r := newDHCPRig(t, time.Hour)
 	r.server.answers(false)
 	hasty := r.node.NewCNI(t, testutil.CNIConfig{Bin: r.bin, Plugin: map[string]any{"ipam": r.ipam, "timeout": "4s"}})

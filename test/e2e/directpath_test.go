@@ -338,6 +338,7 @@ func TestDirectAsymmetric(t *testing.T) {
 
 // TestDirectClash: a client uses one local port to a pod of another node directly and by its Service.
 func TestDirectClash(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		for _, w := range wirings {
 			t.Run(w.name, func(t *testing.T) {

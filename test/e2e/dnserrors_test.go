@@ -15,6 +15,7 @@ import (
 // TestDNSForgedErrors has a pod send ICMP errors about the queries of another one, which the proxy has sent, for all ports that they may have. Nobody but the
 // server and the way to it may end a query.
 func TestDNSForgedErrors(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	var socket net.PacketConn

@@ -43,6 +43,7 @@ func (r *rig) addTimes(n int) (median, worst time.Duration) {
 
 // TestEtcdHangs: it takes connections, and answers nothing, which is worse than one that is away.
 func TestEtcdHangs(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, nil)
 	wire := etcd.Wire(t)
 	r := newRig(t, "--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--store=etcd", "--store-etcd-endpoints="+wire.Config(etcd.Config()).Etcd.Endpoints[0],

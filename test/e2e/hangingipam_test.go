@@ -58,6 +58,7 @@ func (r *hangingRig) hangs(command string) {
 }
 
 func TestIPAMPluginHangs(t *testing.T) {
+	t.Parallel()
 	r := newHangingRig(t, "9s")
 	plain := r.node.NewCNI(t, testutil.CNIConfig{Bin: r.bin, Network: "plain", Plugin: map[string]any{"timeout": "20s"}})
 	var pods []pod
@@ -97,6 +98,7 @@ func TestIPAMPluginHangs(t *testing.T) {
 
 // TestDELWaitsForADDOfKilledAgent: the IPAM plugin outlives the agent, and gives an address that is to be released.
 func TestDELWaitsForADDOfKilledAgent(t *testing.T) {
+	t.Parallel()
 	r := newHangingRig(t, "9s")
 	r.hang("ADD")
 	c := testutil.NewContainer(t)

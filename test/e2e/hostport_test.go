@@ -325,6 +325,7 @@ func (n *hostPortNode) forEachFamilyOf(test func(t *testing.T, six bool)) {
 
 // TestHostPortPolicy: the pod's ingress policy sees who the client really is.
 func TestHostPortPolicy(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.label()

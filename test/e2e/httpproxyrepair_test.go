@@ -32,6 +32,7 @@ var proxyDamages = []string{
 
 // TestHTTPRulesDamage has requests pass again after each damage, without a restart.
 func TestHTTPRulesDamage(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	serveWeb(t, n.b)

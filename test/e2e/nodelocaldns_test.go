@@ -70,6 +70,7 @@ func untracked(t *testing.T, cache party, node *testutil.Node) {
 
 // TestDNSRulesNode has servers of names on the node itself: a cache with an address of its own, and behind a Service.
 func TestDNSRulesNode(t *testing.T) {
+	t.Parallel()
 	testutil.Root(t)
 	for _, mode := range []proxyMode{nil, nftablesMode{}, iptablesMode{}} {
 		for _, tracked := range []bool{true, false} {
@@ -100,6 +101,7 @@ func TestDNSRulesNode(t *testing.T) {
 // TestDNSRulesNodeAway has the server on the node answer nobody past the proxy: neither while the agent is away nor while the program that finds
 // the proxy's sockets, or the table that has packets delivered to them, is.
 func TestDNSRulesNodeAway(t *testing.T) {
+	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	cache := n.cache()

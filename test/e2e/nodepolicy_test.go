@@ -11,6 +11,7 @@ import (
 
 // TestPolicyAcrossNodes has the receiving node decide by the labels of a pod of another node, while labels, pods and policies change.
 func TestPolicyAcrossNodes(t *testing.T) {
+	t.Parallel()
 	for name, flags := range ipamModes {
 		t.Run(name, func(t *testing.T) {
 			c := newNodes(t, testutil.NewLAN(t), 2, flags...)

@@ -47,6 +47,7 @@ func TestServicesOfNodes(t *testing.T) {
 
 // TestLargePacketsBetweenNodes sends streams and datagrams in fragments, also where the link of a node takes less than pods believe.
 func TestLargePacketsBetweenNodes(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		one, two := c.nodes[0], c.nodes[1]
 		a, b := one.pod(), two.pod()

@@ -231,6 +231,7 @@ func TestOpenConnectionsKept(t *testing.T) {
 
 // TestOpenConnectionsKeptBetweenNodes has them past the stack, between pods of nodes that know each other and both have rules for them.
 func TestOpenConnectionsKeptBetweenNodes(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		n := unrestrictedWebNodes(t, c, fabric, nil)
 		var open keptRequests

@@ -127,6 +127,7 @@ func TestOpenConnectionsAuditEnds(t *testing.T) {
 
 // TestOpenConnectionsOtherNodesRules has a connection that goes through the proxy of its server's node alone stay open when its client gets rules for another server.
 func TestOpenConnectionsOtherNodesRules(t *testing.T) {
+	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		n := unrestrictedWebNodes(t, c, fabric, nil)
 		for _, p := range []party{n.a, n.b, n.d} {

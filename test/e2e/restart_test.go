@@ -69,6 +69,7 @@ func withoutPolicyEntries(found datapath.Inspection) datapath.Inspection {
 }
 
 func TestWithoutAnAgent(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	r.agent.Kill(t)

@@ -23,6 +23,7 @@ const clashes = `porin_datapath_drops_total{reason="path-clash"}`
 // TestServicePathClash: a client uses one local port to a pod directly and to its Service. No answer may come from
 // another address than was asked: a connected socket does not get it, and a dialog waits in vain.
 func TestServicePathClash(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -174,6 +175,7 @@ func questionAndAnswer(socket *net.UDPConn, to netip.AddrPort, text string) erro
 // TestServicePathClashLateAnswer: a pod answers what it was asked directly after the same client has asked it by the
 // Service, too.
 func TestServicePathClashLateAnswer(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
 		n.forEachFamily(func(t *testing.T, six bool) {
@@ -188,6 +190,7 @@ func TestServicePathClashLateAnswer(t *testing.T) {
 // TestServicePathClashUnasked: a session with a Service by UDP was idle until conntrack has forgotten it. Its backend goes on to send, and what the
 // client asks by the Service is answered.
 func TestServicePathClashUnasked(t *testing.T) {
+	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		fabric := testutil.NewLAN(t)
 		c := newNodes(t, fabric, 2, "--metrics-address="+metricsAddress)

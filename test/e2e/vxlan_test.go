@@ -176,6 +176,7 @@ func TestVXLANOuterFamilies(t *testing.T) {
 
 // TestVXLANRestarts restarts agents while pods of two nodes talk: no packet is lost, and neither device nor addresses change.
 func TestVXLANRestarts(t *testing.T) {
+	t.Parallel()
 	for name, flags := range ipamModes {
 		t.Run(name, func(t *testing.T) {
 			c := newTunnels(t, 2, flags...)

@@ -139,6 +139,7 @@ func nodePortsTo(t *testing.T, n *testutil.Node, ports map[uint16]netip.AddrPort
 // TestVXLANForgedByNodePort has packets of tunnels reach the port of a node by the node port of a Service, whose backend is a node: as
 // the node masquerades them, they would come from the address of a node.
 func TestVXLANForgedByNodePort(t *testing.T) {
+	t.Parallel()
 	c := newTunnels(t, 3)
 	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
 	friend, victim, evil, other := one.pod(), two.pod(), three.pod(), three.pod()
