@@ -174,6 +174,27 @@ func TestRedirectReply(t *testing.T) {
 	}
 }
 
+// TestRedirectReplyTranslated has the server answer on a connection of the proxy's to which the node has given another source port, as the one that the proxy has chosen was
+// in use. A policy changes meanwhile.
+func TestRedirectReplyTranslated(t *testing.T) {
+	const port = abi.ProxyFirstPort + 234
+	p := newPolicyFixture(t)
+	loadConntrack(t, p.netns)
+	p.proxyLink(t)
+	client, server := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
+	conversation{p.fixture, client, server, false}.addToConntrack(t, netip.AddrPortFrom(client.Addr(), port), server, client)
+	wantVerdict(t, "SYN", p.runFrom(t, p.objects.ToPod, p.server, skBuff{Mark: abi.ProxyMark}, p.down(p.client.ip4, syn)), toStack)
+	p.cilium(t, "get", getFromClient)
+	p.proxyConnects(t, port, p.server.ip4)
+	for _, lost := range []bool{false, true} {
+		if lost {
+			p.forgetConnections(t)
+		}
+		verdict, _ := p.run(t, p.objects.FromPod, p.server, segment(p.server.mac, p.server.hostMAC, server, client, synACK))
+		wantVerdict(t, fmt.Sprint("the answer, without an entry: ", lost), verdict, toStack)
+	}
+}
+
 // TestRedirectAnswerToClient has the proxy answer a client whose port is that of a connection of the proxy's own to the same server. Answers of a server on the node are for that one,
 // also when its sockets have the mark of the SYN they got.
 func TestRedirectAnswerToClient(t *testing.T) {

@@ -37,7 +37,7 @@ static __always_inline enum drop_reason decide_past_stack(const struct connectio
  * decide_stack decides policy for a packet of a pod to the stack, if it is a reply. A request keeps STATE_OPENED_HERE
  * and is not decided yet. If conntrack does not know the connection, a packet with FLOW_FOLLOWS counts as a reply if
  * policy allows it as one. conntrack says who is behind an address of the node; if nobody is, the node has opened the
- * connection. A reset passes: see connection_decide_again().
+ * connection. A reset passes even if the connection needs the proxy by now, so that the other end hears of it.
  */
 static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c,
 						     const struct flow *flow)
@@ -57,7 +57,7 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 		return DROP_NONE;
 	}
 	reason = connection_decide(&real, c, opened ? OPENED_BY_NODE : OPENED_BY_OTHER);
-	if (reason == DROP_PROXY && (flow->flags & FLOW_RESET || goes_to_proxy(ctx, key, &c->local)))
+	if (reason == DROP_PROXY && (flow->flags & FLOW_RESET || goes_to_proxy(ctx, &real, &c->local)))
 		reason = DROP_NONE;
 	if (!reason)
 		c->state = STATE_REPLIED;
@@ -84,13 +84,13 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
 	if (reason == DROP_PROXY && is_kept(c, key->protocol, flow->flags))
 		reason = DROP_NONE;
-	if (reason == DROP_PROXY && flow->flags & FLOW_RESET && !goes_to_proxy(ctx, key, &c->local))
+	if (reason == DROP_PROXY && flow->flags & FLOW_RESET && !goes_to_proxy(ctx, &real, &c->local))
 		return DROP_NONE;
 	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
 		own->path = c->path = PATH_STACK;
 		return DROP_NONE;
 	}
-	if (reason == DROP_PROXY && goes_to_proxy(ctx, key, &c->local))
+	if (reason == DROP_PROXY && goes_to_proxy(ctx, &real, &c->local))
 		reason = DROP_NONE;
 	if (!reason)
 		connection_store(own, c);

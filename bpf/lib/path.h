@@ -112,7 +112,7 @@ static __always_inline enum drop_reason path_to_other_node(struct __sk_buff *ctx
 
 /*
  * path_from_pod handles a packet from a pod that has no entry for it: it chooses the path, decides policy, and makes
- * the entries. It fills in *c, with the path and with STATE_OPENED_HERE if the packet is a request. Pointers into the
+ * the entries, none for a reset. It fills in *c, with the path and with STATE_OPENED_HERE if the packet is a request. Pointers into the
  * packet are invalid afterwards.
  */
 static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
@@ -141,7 +141,7 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
 	reason = decide_stack(ctx, key, c, flow);
-	if (!reason && !(to && !is_plain(ctx, pkt)) && usage_allows(c->id, 1))
+	if (!reason && !(flow->flags & FLOW_RESET) && !(to && !is_plain(ctx, pkt)) && usage_allows(c->id, 1))
 		connection_insert(key, c, now);
 	return reason;
 }

@@ -14,10 +14,10 @@ type ConnectionCloser interface {
 	Begin(locals []Local) Closing
 }
 
-// Closing closes the connections of some endpoints: once before the rules are in force, and once more just after, as connections are opened
-// meanwhile. What it misses, the proxy resets with its next packet. Its methods are called one after the other.
+// Closing closes the connections of some endpoints: before the rules are written, unless the last write has failed, and once more after a write that succeeds, as connections
+// are opened meanwhile. What it misses, the proxy resets with its next packet. Its methods are called one after the other.
 type Closing interface {
-	// Close closes the connections that are affected by effectOf, and do not go through the proxy. After the first call, only those that were opened since.
+	// Close closes the connections that are affected by effectOf, and do not go through the proxy. After the first call, only those that were established since.
 	Close(effectOf Layer7Effect)
 	// End releases what Begin has opened.
 	End()
@@ -46,11 +46,14 @@ func (noCloser) End()                  {}
 // CloseWith has open connections closed when layer 7 rules for them come. It is called before Start.
 func (q *Queue) CloseWith(open ConnectionCloser) { q.closer = open }
 
-// closeGaining closes the open connections of endpoints that get layer 7 rules with the next write. It returns what closes those that are opened until then; it has to be
-// ended. It expects the turn.
-func (q *Queue) closeGaining() Closing {
+// beginClosing closes the open connections of endpoints that get layer 7 rules with the next write. The caller has it closed again after the write, and calls End. It expects
+// the turn.
+func (q *Queue) beginClosing() Closing {
+	if len(q.view.engine.Layer7()) == 0 {
+		return noCloser{}
+	}
 	if q.view.applied.Revision == 0 {
-		q.noteUnknownRules()
+		q.addGainingAtStart()
 	}
 	var gaining []Local
 	for key := range q.gaining {
@@ -62,18 +65,18 @@ func (q *Queue) closeGaining() Closing {
 		return noCloser{}
 	}
 	closing := q.closer.Begin(gaining)
-	if q.view.applied.Err == nil { // else the next write may fail, too, again and again: what was closed for nothing was closed by the first one
+	if failing := q.view.applied.Err != nil; !failing { // else connections would be closed for nothing, again with each try
 		closing.Close(q.effectOfNextWrite)
 	}
 	return closing
 }
 
-// noteUnknownRules is for the first write. The engine has compared nothing, but rules which the kernel has for no endpoint are new: the previous agent was in audit, or has
-// ended before it could write them.
-func (q *Queue) noteUnknownRules() {
+// addGainingAtStart is for the first write, before which the engine has compared nothing. An endpoint gains rules if it has some that no row of the kernel's has: the
+// previous agent was in audit, or has ended before it could write them.
+func (q *Queue) addGainingAtStart() {
 	inKernel, err := q.enforcer.Layer7()
 	if err != nil {
-		q.log.Warn("open connections that get layer 7 rules are not closed, but reset with their next packet", "error", err)
+		q.log.Warn("cannot read which layer 7 rules the kernel has; open connections that get some are not closed, but reset with their next packet", "error", err)
 		return
 	}
 	for key := range q.view.locals {
@@ -89,8 +92,9 @@ func (q *Queue) noteUnknownRules() {
 // effectOfNextWrite says what becomes of a connection of TCP that is allowed so far and needs the proxy after the next write. One that needs it already is not
 // affected. It expects the turn.
 func (q *Queue) effectOfNextWrite(from, to netip.Addr, port uint16) ConnectionEffect {
-	isOther := func(value uint32) bool { return value != engine.ValueAllow }
-	return q.effect(from, to, port, func(values []uint32) bool { return !slices.ContainsFunc(values, isOther) })
+	return q.effect(from, to, port, func(values []uint32) bool {
+		return !slices.ContainsFunc(values, func(value uint32) bool { return value != engine.ValueAllow })
+	})
 }
 
 // effectOfLastWrite says what has become of a connection of TCP that was opened just before the last write, and needs the proxy since. It expects the turn.
@@ -99,8 +103,8 @@ func (q *Queue) effectOfLastWrite(from, to netip.Addr, port uint16) ConnectionEf
 	return q.effect(from, to, port, func(values []uint32) bool { return slices.ContainsFunc(values, isProxied) })
 }
 
-// effect is that of layer 7 rules which the engine has for a connection, if what the kernel has for its ends on this node matches. What another node does with its end
-// is its affair.
+// effect is what the rules that the engine has now do to a connection. matches gets the values of the kernel's rows for the ends on this node. Ends on other nodes do not
+// count: those nodes enforce the rules for them.
 func (q *Queue) effect(from, to netip.Addr, port uint16, matches func(values []uint32) bool) ConnectionEffect {
 	v := q.view.engine.Evaluate(from, to, model.TCP, port)
 	var values []uint32

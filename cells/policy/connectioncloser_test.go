@@ -57,6 +57,13 @@ func remotePod(n int, app string) model.Endpoint {
 		NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "default"}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(n)})}}
 }
 
+// atRemotePod has the first remote pod's address, for those who ask what the kernel has for it.
+func atRemotePod() endpoint.Endpoint {
+	ep := pod(9, "other")
+	ep.Addresses.IPv4 = netip.MustParseAddr("10.1.0.1")
+	return ep
+}
+
 // attachWithNamespaces attaches endpoints whose connections can be found.
 func attachWithNamespaces(t *testing.T, n *node, eps ...*endpoint.Endpoint) {
 	t.Helper()
@@ -76,16 +83,7 @@ spec:
   - toEndpoints: [{matchLabels: {app: web}}]
   - toEndpoints: [{matchLabels: {app: api}}]
 `
-const clientProxiedToAPI = `
-apiVersion: cilium.io/v2
-kind: CiliumNetworkPolicy
-metadata: {name: client}
-spec:
-  endpointSelector: {matchLabels: {app: client}}
-  egress:
-  - toEndpoints: [{matchLabels: {app: web}}]
-  - toEndpoints: [{matchLabels: {app: api}}]
-    toPorts: [{ports: [{port: "80", protocol: TCP}], rules: {http: [{method: GET, path: "/x"}]}}]
+const clientProxiedToAPI = clientPlain + `    toPorts: [{ports: [{port: "80", protocol: TCP}], rules: {http: [{method: GET, path: "/x"}]}}]
 `
 
 // TestCloseOtherNodesRules has a connection to a pod of another node, where that has layer 7 rules, stay open when its client gets some for another server.
@@ -135,7 +133,7 @@ spec: {podSelector: {matchLabels: {app: api}}, policyTypes: [Ingress]}
 		n.put(t, clientProxiedToAPI)
 		verdict, _ := n.kernel.Verdict(Question{Local: Local{ID: client.ID}, Direction: model.Egress, Peer: api.Addresses[0], Protocol: model.TCP, Port: 80})
 		if len(c.closed) != 1 {
-			t.Errorf("closed %q, begun %v; the row has %d now", c.closed, c.begun, verdict)
+			t.Errorf("closed %q, want the connection to api, whose row has %d now", c.closed, verdict)
 		}
 	})
 }
@@ -163,13 +161,13 @@ func TestCloseAtStart(t *testing.T) {
 		n.prune(t, web, client)
 		n.wantsPath(t, proxy, client, web, "/a", "after the restart")
 		if len(c.closed) != 1 {
-			t.Errorf("closed %q, begun %v", c.closed, c.begun)
+			t.Errorf("closed %q of the endpoints %v, want the one connection that gets rules", c.closed, c.begun)
 		}
 	})
 }
 
-// TestCloseWithheld has the first layer 7 rules come while the proxy does not answer: rows deny until it does.
-func TestCloseWithheld(t *testing.T) {
+// TestCloseRulesWithheld has a peer get rules that were released, while the proxy does not answer: rows deny until it does.
+func TestCloseRulesWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxy := newFakeProxy()
 		n := l7node(t, proxy, t.TempDir())
@@ -182,8 +180,7 @@ func TestCloseWithheld(t *testing.T) {
 		n.put(t, webRules("late", "/a")+`
   - fromEndpoints: [{matchLabels: {app: other}}]
 `)
-		remote := pod(9, "other")
-		remote.Addresses.IPv4 = netip.MustParseAddr("10.1.0.1")
+		remote := atRemotePod()
 		time.Sleep(time.Minute) // the proxy does not have the rules any more, as nobody is selected by them
 		proxy.set(true, nil)
 		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remotePod(1, "late")}})
@@ -193,7 +190,7 @@ func TestCloseWithheld(t *testing.T) {
 		time.Sleep(time.Minute)
 		n.wantsPath(t, proxy, remote, web, "/a", "when it answers")
 		if len(c.closed) != 1 {
-			t.Errorf("closed %q, begun %v", c.closed, c.begun)
+			t.Errorf("closed %q of the endpoints %v, want the one connection that gets rules", c.closed, c.begun)
 		}
 	})
 }
@@ -219,11 +216,10 @@ func TestClosePartialWrite(t *testing.T) {
 		}
 		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remotePod(1, "client")}})
 		time.Sleep(time.Minute)
-		remote := pod(9, "other")
-		remote.Addresses.IPv4 = netip.MustParseAddr("10.1.0.1")
+		remote := atRemotePod()
 		n.wantsPath(t, proxy, remote, web, "/a", "after")
 		if len(c.closed) != 1 {
-			t.Errorf("closed %q, begun %v", c.closed, c.begun)
+			t.Errorf("closed %q of the endpoints %v, want the one connection that gets rules", c.closed, c.begun)
 		}
 	})
 }
@@ -263,22 +259,15 @@ func TestCloseRetries(t *testing.T) {
 			c.open["remote->web"] = fakeConnection{netip.MustParseAddr("10.1.0.1"), web.Addresses.IPv4, 80}
 			time.Sleep(time.Second)
 		}
-		remote := pod(9, "other")
-		remote.Addresses.IPv4 = netip.MustParseAddr("10.1.0.1")
+		remote := atRemotePod()
 		n.wantsPath(t, proxy, remote, web, "anything", "all the time")
-		if len(c.closed) > 1 {
-			t.Errorf("closed %d times in ten minutes, want it at most once", len(c.closed))
+		if len(c.closed) != 1 {
+			t.Errorf("closed %d times in ten minutes, want it closed by the first try alone", len(c.closed))
 		}
 		n.kernel.refuseWith(nil)
+		time.Sleep(time.Minute)
+		if len(c.closed) != 2 {
+			t.Errorf("closed %d times, want it closed when the kernel has taken the change", len(c.closed))
+		}
 	})
-}
-
-// TestOpenDuringRound has the queue open while a round takes what nobody waits for: the request of who has opened it is none of that.
-func TestOpenDuringRound(t *testing.T) {
-	q := NewQueue(engine.Config{}, newFakeKernel(), nil, nil, quiet)
-	q.collect(update{})
-	r := q.push(&request{keep: true})
-	if taken := q.takeCollected(); len(taken) != 1 || len(q.waiting) != 1 || q.waiting[0] != r {
-		t.Errorf("%d requests taken, %d left, want the one that nobody waits for taken", len(taken), len(q.waiting))
-	}
 }

@@ -396,7 +396,7 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	}
 	if anew {
 		q.written = false
-		change.Gaining = slices.Collect(maps.Keys(q.view.locals)) // the engine has not compared anything
+		change.Gaining = slices.Collect(maps.Keys(q.view.locals)) // the engine is another one, without a state before to compare with
 	}
 	for _, key := range change.Gaining {
 		q.gaining[key] = struct{}{}
@@ -420,7 +420,7 @@ func (q *Queue) write() error {
 	began := time.Now()
 	err := errTooLarge
 	if !q.view.engine.Exceeded() {
-		closing := q.closeGaining()
+		closing := q.beginClosing()
 		defer closing.End()
 		if err = q.enforcer.Apply(q.view.engine, change, q.view.locals); err == nil {
 			closing.Close(q.effectOfLastWrite)

@@ -282,3 +282,13 @@ func TestEntriesLastMention(t *testing.T) {
 		t.Errorf("keys %q, values %v", e.keys, e.values)
 	}
 }
+
+// TestTakeCollected: a round before the queue is open takes what nobody waits for, and leaves the request of who has opened it meanwhile.
+func TestTakeCollected(t *testing.T) {
+	q := NewQueue(engine.Config{}, newFakeKernel(), nil, nil, quiet)
+	q.collect(update{})
+	awaited := q.push(&request{keep: true})
+	if taken := q.takeCollected(); len(taken) != 1 || len(q.waiting) != 1 || q.waiting[0] != awaited {
+		t.Errorf("%d requests taken, %d left, want the one that nobody waits for taken", len(taken), len(q.waiting))
+	}
+}

@@ -263,7 +263,7 @@ func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
 
 // serveConn serves one connection to its end.
 func (b *BuiltIn) serveConn(conn *net.TCPConn) {
-	probe(conn, probeBeforeRequest)
+	setKeepAliveIdle(conn, idleBeforeRequest)
 	s, serve, err := b.open(conn)
 	b.admitting.Done()
 	if err != nil {
@@ -333,7 +333,7 @@ func (b *BuiltIn) admit(conn *net.TCPConn) (c *connection, dns bool, err error) 
 func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
 	var first sync.Once
 	decide := func(r *httpproxy.Request) httpproxy.Reason {
-		first.Do(func() { probe(conn, probeAfterRequest) })
+		first.Do(func() { setKeepAliveIdle(conn, idleAfterRequest) })
 		return s.decideHTTP(r)
 	}
 	http := &httpproxy.Session{
@@ -351,7 +351,7 @@ func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Con
 
 // dial connects to the server as the one who has opened the connection.
 func (b *BuiltIn) dial(ctx context.Context, c *connection) (net.Conn, error) {
-	return b.meters.dialed(b.redirect.Dial(ctx, c.dialClient(), c.server))
+	return b.meters.dialed(b.redirect.Dial(ctx, redirect.Client{AddrPort: c.source(), IsLocal: c.opener.Endpoint != 0}, c.server))
 }
 
 // reset closes a connection so that its client knows that it has failed.

@@ -13,7 +13,6 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/httpproxy"
-	"porin.dev/porin/cells/proxy/redirect"
 )
 
 // connection is a redirected connection, and what decides about it.
@@ -196,11 +195,6 @@ func (c *connection) decideHTTP(r *httpproxy.Request) httpproxy.Reason {
 // source is the client before the node has translated its address.
 func (c *connection) source() netip.AddrPort {
 	return netip.AddrPortFrom(c.opener.Source, c.client.Port())
-}
-
-// dialClient is who the proxy's own connection is for.
-func (c *connection) dialClient() redirect.Client {
-	return redirect.Client{AddrPort: c.source(), IsHere: c.opener.Endpoint != 0}
 }
 
 // endpoint is the endpoint of this node whose connection it is.

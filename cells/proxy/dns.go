@@ -16,7 +16,7 @@ func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 	return dnsproxy.New(dnsproxy.Config{
 		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
 		Open: func(q dnsproxy.Query, receive func([]byte, error)) (dnsproxy.Socket, error) {
-			socket, err := b.udp.Open(q.Caller.(*connection).dialClient(), q.Server, receive)
+			socket, err := b.udp.Open(dialClient(q), q.Server, receive)
 			if err != nil {
 				b.meters.dialFailed(err)
 				return nil, err
@@ -24,7 +24,7 @@ func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 			return socket, nil
 		},
 		Dial: func(ctx context.Context, q dnsproxy.Query) (net.Conn, error) {
-			return b.meters.dialed(b.redirect.Dial(ctx, q.Caller.(*connection).dialClient(), q.Server))
+			return b.meters.dialed(b.redirect.Dial(ctx, dialClient(q), q.Server))
 		},
 		Learn: func(a dnsproxy.Answer) (func(context.Context) error, error) {
 			return learner.Learn(a.Endpoint, a.Name, a.Addresses)
@@ -32,6 +32,11 @@ func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 		Record: b.recordQuery,
 		Limits: dnsproxy.DefaultLimits(),
 	})
+}
+
+// dialClient is who the proxy's own connection for a query is for. The caller may have been of another port of the client's.
+func dialClient(q dnsproxy.Query) redirect.Client {
+	return redirect.Client{AddrPort: q.Client, IsLocal: q.Caller.(*connection).opener.Endpoint != 0}
 }
 
 func (b *BuiltIn) recordQuery(r dnsproxy.Record) {

@@ -35,7 +35,7 @@ type member struct {
 	class *class
 }
 
-// idOf returns 0 for nil.
+// idOf returns the class's number, or 0 for nil.
 func idOf(c *class) ClassID {
 	if c == nil {
 		return 0

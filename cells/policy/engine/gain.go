@@ -22,10 +22,13 @@ type rowsKey struct {
 	class *class
 }
 
-// gaining returns the keys of local endpoints with peers that may have got layer 7 rules for connections of TCP which were accepted without any before the update.
-// It has no endpoint that is new.
-func (tx *transaction) gaining() []string {
-	if tx.e.size.exceeded {
+// classMove is that of addresses from one class to another.
+type classMove struct{ from, to *class }
+
+// endpointsGaining returns the keys of the local endpoints, without new ones, that may have connections of TCP which were accepted without layer 7 rules before the update, and
+// have some after it. It may return too many, and never too few.
+func (tx *transaction) endpointsGaining() []string {
+	if len(tx.e.layer7s.byNumber) == 0 || tx.e.size.exceeded { // when it has exceeded its size, another engine takes its place
 		return nil
 	}
 	found := map[string]struct{}{}
@@ -35,14 +38,14 @@ func (tx *transaction) gaining() []string {
 		tables := [2]*table{r.old, r.now}
 		gains, ok := known[tables]
 		if !ok {
-			gains = r.gains(moves)
+			gains = r.mayGain(moves)
 			known[tables] = gains
 		}
 		if gains {
 			found[r.endpoint] = struct{}{}
 		}
 	}
-	if tables := tx.gainingTables(moves); len(tables) > 0 {
+	if tables := tx.tablesGaining(moves); len(tables) > 0 {
 		for key, ep := range tx.e.local {
 			for _, t := range ep.tables {
 				if _, ok := tables[t]; ok {
@@ -54,42 +57,39 @@ func (tx *transaction) gaining() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// gains compares all rows of both tables: addresses may have other classes, too.
-func (r replacement) gains(moves map[[2]*class]struct{}) bool {
+// mayGain compares all rows of both tables, whatever the class, as addresses may have other classes, too.
+func (r replacement) mayGain(moves map[classMove]struct{}) bool {
 	if len(r.now.layer7s) == 0 {
 		return false
 	}
 	direct := r.old.tcpRows(isDirect)
 	for m := range moves {
-		if r.old.frees(m[0].key.kind) {
-			direct = append(direct, Row{})
+		if r.old.frees(m.from.key.kind) {
+			direct = append(direct, Row{}) // every port of every protocol
 			break
 		}
 	}
 	return overlap(direct, r.now.tcpRows(isProxied))
 }
 
-// gainingTables are those of before in which a class has got such rows, or an address a class with such rows.
-func (tx *transaction) gainingTables(moves map[[2]*class]struct{}) map[*table]struct{} {
+// tablesGaining are those that stay, and in which rows of a class have got layer 7 rules, or addresses have got a class whose rows have some.
+func (tx *transaction) tablesGaining(moves map[classMove]struct{}) map[*table]struct{} {
 	found := map[*table]struct{}{}
 	for key, before := range tx.rowsBefore {
-		if !tx.classes[key.class].made && gains(key.table.orAny(before), key.table.rowsOf(key.class)) {
+		if !tx.classes[key.class].made && rowsGain(key.table.orAny(before), key.table.rowsOf(key.class)) {
 			found[key.table] = struct{}{}
 		}
 	}
-	if len(moves) == 0 {
-		return found
-	}
 	for m := range moves {
-		for t := range tx.e.tablesThatTell(tx.keyBefore(m[0]), m[1].key) {
+		for t := range tx.e.tablesDistinguishing(tx.keyBefore(m.from), m.to.key) {
 			if change := tx.tables[t]; len(t.layer7s) == 0 || change != nil && change.New {
 				continue
 			}
-			before, changed := tx.rowsBefore[rowsKey{t, m[0]}]
+			before, changed := tx.rowsBefore[rowsKey{t, m.from}]
 			if !changed {
-				before = t.rows[m[0]]
+				before = t.rows[m.from]
 			}
-			if gains(t.orAny(before), t.rowsOf(m[1])) {
+			if rowsGain(t.orAny(before), t.rowsOf(m.to)) {
 				found[t] = struct{}{}
 			}
 		}
@@ -105,9 +105,9 @@ func (tx *transaction) keyBefore(c *class) classKey {
 	return c.key
 }
 
-// moves are the classes that addresses had and have, as far as they differ. An address that was an endpoint's and is nobody's any more is not looked at.
-func (tx *transaction) moves() map[[2]*class]struct{} {
-	found := map[[2]*class]struct{}{}
+// moves are the classes that addresses had and have, as far as they differ. Addresses that endpoints no longer have are left out: their connections have ended.
+func (tx *transaction) moves() map[classMove]struct{} {
+	found := map[classMove]struct{}{}
 	var gone bart.Table[*class] // ranges
 	for cidr, c := range tx.prefixes {
 		if _, stays := tx.e.prefixes.Get(cidr); !stays && c != nil {
@@ -119,7 +119,7 @@ func (tx *transaction) moves() map[[2]*class]struct{} {
 			from = tx.classBefore(cidr, &gone)
 		}
 		if from != to {
-			found[[2]*class{from, to}] = struct{}{}
+			found[classMove{from, to}] = struct{}{}
 		}
 	}
 	for cidr, from := range tx.addresses {
@@ -176,13 +176,15 @@ func (t *table) tcpRows(is func(Decision) bool) []Row {
 	found := map[Row]struct{}{}
 	for _, set := range t.seen {
 		for _, r := range set.rows {
-			if (r.Protocol == 0 || r.Protocol == model.TCP) && is(r.Decision) {
+			if r.concernsTCP() && is(r.Decision) {
 				found[Row{Protocol: r.Protocol, Port: r.Port, Bits: r.Bits}] = struct{}{}
 			}
 		}
 	}
 	return slices.Collect(maps.Keys(found))
 }
+
+func (r Row) concernsTCP() bool { return r.Protocol == 0 || r.Protocol == model.TCP }
 
 // overlap reports whether a row of both may be for one port.
 func overlap(xs, ys []Row) bool {
@@ -191,17 +193,17 @@ func overlap(xs, ys []Row) bool {
 
 func (r Row) overlaps(other Row) bool { return (r.Port^other.Port)>>(16-min(r.Bits, other.Bits)) == 0 }
 
-// gains reports whether a port of TCP may be accepted with layer 7 rules, which was accepted without.
-func gains(before, after *rowSet) bool {
+// rowsGain reports whether a port of TCP may be accepted with layer 7 rules, which was accepted without.
+func rowsGain(before, after *rowSet) bool {
 	if before == after {
 		return false
 	}
 	for _, now := range after.rows {
-		if now.Protocol != model.TCP || !isProxied(now.Decision) {
+		if !now.concernsTCP() || !isProxied(now.Decision) {
 			continue
 		}
 		for _, was := range before.rows {
-			if (was.Protocol == 0 || was.Protocol == model.TCP) && isDirect(was.Decision) && was.overlaps(now) {
+			if was.concernsTCP() && isDirect(was.Decision) && was.overlaps(now) {
 				return true
 			}
 		}

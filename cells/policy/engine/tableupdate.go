@@ -95,9 +95,9 @@ func (tx *transaction) updateRows(c *class, change classChange) {
 	case !exists && change.made:
 		return
 	case exists && !change.made:
-		affected = e.tablesThatTell(change.old, c.key)
+		affected = e.tablesDistinguishing(change.old, c.key)
 	default:
-		affected = e.tablesOf(change.old, c.key)
+		affected = e.tablesMentioning(change.old, c.key)
 	}
 	for t := range affected {
 		if t.any == nil || e.size.exceeded {
@@ -124,25 +124,23 @@ func (tx *transaction) updateRows(c *class, change classChange) {
 	}
 }
 
-// tablesThatTell are those in which classes with these keys may have different rows.
-func (e *Engine) tablesThatTell(x, y classKey) map[*table]struct{} {
+// tablesDistinguishing returns the tables that may have different rows for classes with these keys.
+func (e *Engine) tablesDistinguishing(x, y classKey) map[*table]struct{} {
 	if x.ports != y.ports || x.kind != y.kind {
-		return e.tablesOf(x, y)
+		return e.tablesMentioning(x, y)
 	}
 	found := map[*table]struct{}{}
 	xs, ys := x.uses(), y.uses()
-	for _, one := range [][2][]*selector{{xs, ys}, {ys, xs}} {
-		for _, sel := range one[0] {
-			if !slices.Contains(one[1], sel) {
-				maps.Copy(found, sel.tables)
-			}
+	for _, sel := range slices.Concat(xs, ys) {
+		if !slices.Contains(xs, sel) || !slices.Contains(ys, sel) {
+			maps.Copy(found, sel.tables)
 		}
 	}
 	return found
 }
 
-// tablesOf are those in which a class with one of the keys may have rows of its own. A key without selectors stands for no class.
-func (e *Engine) tablesOf(keys ...classKey) map[*table]struct{} {
+// tablesMentioning returns the tables that may have rows of their own for a class with one of the keys. A key without selectors stands for no class.
+func (e *Engine) tablesMentioning(keys ...classKey) map[*table]struct{} {
 	found := map[*table]struct{}{}
 	for _, key := range keys {
 		if key.labels == nil {

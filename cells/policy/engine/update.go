@@ -139,6 +139,6 @@ func (tx *transaction) change() Change {
 		c.Tables = append(c.Tables, *t)
 	}
 	slices.SortFunc(c.Tables, func(x, y TableChange) int { return cmp.Compare(x.Table, y.Table) })
-	c.Gaining = tx.gaining()
+	c.Gaining = tx.endpointsGaining()
 	return c
 }

@@ -15,7 +15,7 @@ type openConnection struct {
 	end       string // the key of the endpoint
 	direction model.Direction
 	peer      string // the key of the other end, if it is an endpoint
-	why       string // it is accepted
+	why       string // why it is accepted
 }
 
 // openConnections are among the connections, which an update follows.

@@ -25,6 +25,7 @@ func TestNameClassesAgainstOracle(t *testing.T) {
 	for seed := first; n.asked < *cases/4 && !t.Failed(); seed++ {
 		compareNameClasses(t, seed, &n)
 	}
+	// Of forty runs two had less than a twentieth: the worlds are few.
 	if n.decided < n.asked/50 || n.unknown > n.decided/10 {
 		t.Errorf("-seed=%d: of %d connections, %d were decided by a reserved class, and for %d there was none", first, n.asked, n.decided, n.unknown)
 	}

@@ -65,30 +65,35 @@ func (c *closing) Close(effectOf policy.Layer7Effect) {
 	if len(c.namespaces) == 0 {
 		return
 	}
-	log := c.destroyer.log
 	for i, l := range c.locals {
-		ctx, cancel := context.WithTimeout(ctx, c.share(ctx, i))
-		defer cancel()
-		file := c.namespaces[l.NetNSCookie]
-		if file == nil {
-			log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
-			continue
-		}
-		n, err := 0, ctx.Err()
-		if err == nil {
-			n, err = closeIn(ctx, int(file.Fd()), func(s socket, accepts bool) bool { return c.isNew(s) && c.isAffected(l, s, accepts, effectOf) })
-		}
+		err := c.closePod(ctx, c.share(ctx, i), l, effectOf)
 		if errors.Is(err, errUnsupported) {
 			c.destroyer.noteUnsupported(err)
 			return
 		}
 		if err != nil {
-			log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
-		}
-		if n > 0 {
-			log.Info("connections closed that layer 7 rules are for from now on", "endpoint", l.ID, "connections", n)
+			c.destroyer.log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
 		}
 	}
+}
+
+// closePod closes those of one pod, within the time.
+func (c *closing) closePod(ctx context.Context, within time.Duration, l policy.Local, effectOf policy.Layer7Effect) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	file := c.namespaces[l.NetNSCookie]
+	if file == nil {
+		c.destroyer.log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n, err := closeIn(ctx, int(file.Fd()), func(s socket, accepts bool) bool { return c.isNew(s) && c.isAffected(l, s, accepts, effectOf) })
+	if n > 0 {
+		c.destroyer.log.Info("connections closed that layer 7 rules are for from now on", "endpoint", l.ID, "connections", n)
+	}
+	return err
 }
 
 // share is the time that the pod with the index may take, so that the others have theirs, whatever sockets it has.
@@ -107,11 +112,12 @@ func (c *closing) isNew(s socket) bool {
 }
 
 func (c *closing) isAffected(l policy.Local, s socket, accepts bool, effectOf policy.Layer7Effect) bool {
-	e, known := ends(c.tracking, s, accepts)
-	effect := effectOf(e.from.Addr(), e.to.Addr(), e.to.Port())
-	if !known && !accepts && effect == policy.EffectNone {
-		e = accepted(s) // by a server that has closed its listening socket
-		effect = effectOf(e.from.Addr(), e.to.Addr(), e.to.Port())
+	var e connection
+	effect := policy.EffectNone
+	for _, e = range possibleEnds(c.tracking, s, accepts) {
+		if effect = effectOf(e.from.Addr(), e.to.Addr(), e.to.Port()); effect != policy.EffectNone {
+			break
+		}
 	}
 	if effect != policy.EffectGainsRulesAtNode && (effect != policy.EffectGainsRules || c.destroyer.cfg.OpenConnections != Close) {
 		return false
@@ -123,8 +129,8 @@ func (c *closing) isAffected(l policy.Local, s socket, accepts bool, effectOf po
 	return !proxied
 }
 
-// closeIn closes sockets of a network namespace until ctx ends, and returns how many. One that waits for the server's first segment is none of them: with its next try
-// it gets to the proxy, if the rules are in force by then.
+// closeIn closes the affected sockets of a network namespace until ctx ends, and returns how many. isAffected is not asked about one that waits for the server's SYN-ACK:
+// with its next try it gets to the proxy, and if it is established before the rules are in force, the next call closes it.
 func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accepts bool) bool) (n int, err error) {
 	err = netns.In(namespace, func() error {
 		all, err := list()
@@ -153,24 +159,22 @@ func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accep
 // connection is who has opened a connection, and to whom, after the node's translation; and the ends of the proxy's socket, if it goes through the proxy.
 type connection struct{ from, to, proxyLocal, proxyRemote netip.AddrPort }
 
-// accepted has the ends of a pod's socket that is not translated, and not the one who has opened the connection.
-func accepted(s socket) connection { return connection{s.remote, s.local, s.remote, s.local} }
-
-// ends returns those of a pod's socket, and whether it is known who has opened the connection. What connection tracking does not know is not translated; then a pod that
-// listens at the port has accepted it.
-func ends(tracking *conntrack.Socket, s socket, accepts bool) (e connection, known bool) {
+// possibleEnds returns those that a pod's socket may have. What connection tracking does not know is not translated; then a pod that listens at the port has accepted it, and
+// any other may have closed its listening socket meanwhile.
+func possibleEnds(tracking *conntrack.Socket, s socket, accepts bool) []connection {
 	if tracking != nil {
 		c, found, err := tracking.Get(unix.IPPROTO_TCP, conntrack.Tuple{Source: s.local, Destination: s.remote}, false)
 		switch {
 		case err != nil || !found:
 		case c.Original.Source == s.local: // the proxy has accepted it
-			return connection{c.Original.Source, c.Reply.Source, c.Reply.Source, c.Reply.Destination}, true
+			return []connection{{c.Original.Source, c.Reply.Source, c.Reply.Source, c.Reply.Destination}}
 		default: // the proxy has opened it
-			return connection{c.Original.Source, c.Reply.Source, c.Original.Source, c.Original.Destination}, true
+			return []connection{{c.Original.Source, c.Reply.Source, c.Original.Source, c.Original.Destination}}
 		}
 	}
+	accepted, opened := connection{s.remote, s.local, s.remote, s.local}, connection{s.local, s.remote, s.remote, s.local}
 	if accepts {
-		return accepted(s), false
+		return []connection{accepted}
 	}
-	return connection{s.local, s.remote, s.remote, s.local}, false
+	return []connection{opened, accepted}
 }

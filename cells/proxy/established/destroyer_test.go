@@ -185,7 +185,7 @@ func TestCloseBesideMany(t *testing.T) {
 	defer closing.End()
 	first := true
 	closing.Close(func(netip.Addr, netip.Addr, uint16) policy.ConnectionEffect {
-		if first { // as if it had a hundred thousand
+		if first { // uses up more than its half of the second
 			first = false
 			time.Sleep(timeout * 6 / 10)
 			return policy.EffectNone

@@ -17,8 +17,8 @@ import (
 )
 
 // The ports of the proxy's own connections, above those that pods choose for theirs (ip_local_port_range): two connections of the same addresses and ports share one entry of
-// the node's connection tracking. A connection may go through the proxies of two nodes: its client's takes one half of the ports, its server's the other one. The port that it
-// comes with says nothing about that: the node's NAT may have changed it.
+// the node's connection tracking. A connection may go through the proxies of two nodes: the one on the client's node takes the lower half of the ports, one that is on the
+// server's node only the upper half. When the client's own port is in that half, the other one is taken, as equal ports would share an entry.
 const (
 	firstPort = abi.ProxyFirstPort
 	ports     = (65536 - firstPort) / 2 // of a half
@@ -33,7 +33,7 @@ var ErrNoPort = fault.New(fault.Exhausted, "none of 64 ports that were tried, of
 // Client is who a connection of the proxy's own is for.
 type Client struct {
 	netip.AddrPort
-	IsHere bool // it is a pod of this node
+	IsLocal bool // it is a pod of this node
 }
 
 // Dial opens a TCP connection to a destination with the address of the client, from a port of the proxy's own. Packets carry the proxy's mark. ctx bounds it.
@@ -71,7 +71,7 @@ func (r *Redirect) currentNamespace() (*namespace, error) {
 // own port is in that half gets the other one.
 func onAnyPort(client Client, open func(at netip.AddrPort) error) (err error) {
 	half, begin := 0, rand.IntN(ports)
-	if !client.IsHere {
+	if !client.IsLocal {
 		half = 1
 	}
 	if port := int(client.Port()); port >= firstPort && (port-firstPort)/ports == half {

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"errors"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+// TestHTTPRulesClientGone has a client's reset be lost before its first request: the proxy's socket, which would get what the client's next connection with the same ports
+// sends, is gone soon.
+func TestHTTPRulesClientGone(t *testing.T) {
+	t.Parallel()
+	n := newServiceNodes(t, nftablesMode{})
+	n.label()
+	serveWeb(t, n.b)
+	n.ciliumPolicy(rulesForB)
+	inA := func(command string, args ...string) string {
+		t.Helper()
+		out, err := exec.Command("nsenter", append([]string{"--net=" + n.a.Path(), command}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %q: %v: %s", command, args, err, out)
+		}
+		return string(out)
+	}
+	conn, err := dialFrom(n.a, netip.AddrPortFrom(n.a.addr(false), 42000), n.b.at(false, webPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	proxied := func() string {
+		out, err := exec.Command("nsenter", "--net="+n.node1.Path(), "ss", "-tanH", "dport", "=", ":42000").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if !strings.Contains(proxied(), "ESTAB") {
+		t.Fatalf("no socket of the proxy's: %q", proxied())
+	}
+	inA("nft", "add table inet lost { chain out { type filter hook output priority 0; tcp flags rst drop; }; }")
+	inA("ss", "-KtH", "sport", "=", ":42000")
+	inA("nft", "delete", "table", "inet", "lost")
+	if err := testutil.Poll(8*time.Second, func() error {
+		if left := proxied(); left != "" {
+			return errors.New(left)
+		}
+		return nil
+	}); err != nil {
+		t.Errorf("the proxy's socket after 8 s: %v", err)
+	}
+}
