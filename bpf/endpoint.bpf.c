@@ -163,7 +163,7 @@ int from_pod(struct __sk_buff *ctx)
 			goto drop;
 		return verdict;
 	}
-	reason = connection_decide_again(ctx, &key, &flow, own, &c);
+	reason = connection_decide_again(ctx, &pkt, &key, &flow, own, &c);
 	if (reason)
 		goto drop;
 	if (is_unanswered(&c, &flow))

@@ -38,3 +38,28 @@ func TestResetWithData(t *testing.T) {
 		p.forgetConnections(t)
 	}
 }
+
+// TestResetWithDataOfOpen has the client of an open connection past the stack send data in resets when layer 7 rules have come.
+func TestResetWithDataOfOpen(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.proxyLink(t)
+	wantVerdict(t, "SYN", p.fromClient(t, syn), deliver)
+	wantVerdict(t, "SYN-ACK", p.fromServer(t, synACK), deliver)
+	p.cilium(t, "get", getFromServer)
+	c, s := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort)
+	if v, _ := p.run(t, p.objects.FromPod, p.client, segmentWith(p.client.mac, p.client.hostMAC, c, s, make([]byte, 1000), rst)); v == deliver {
+		t.Error("a reset with 1000 bytes gets to the server past the proxy")
+	}
+}
+
+// TestResetWithDataOfTracked has a server send data in a reset, on a connection that only the node's conntrack knows.
+func TestResetWithDataOfTracked(t *testing.T) {
+	p := newPolicyFixture(t)
+	loadConntrack(t, p.netns)
+	p.proxyLink(t)
+	s, o := netip.AddrPortFrom(p.server.ip4, serverPort), netip.AddrPortFrom(outsider, clientPort)
+	conversation{p.fixture, o, s, false}.addToConntrack(t, o, s, o)
+	p.cilium(t, "get", from80)
+	verdict, _ := p.run(t, p.objects.FromPod, p.server, segmentWith(p.server.mac, p.server.hostMAC, s, o, make([]byte, 1000), rst))
+	wantVerdict(t, "a reset with data", verdict, dropped)
+}

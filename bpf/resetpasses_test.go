@@ -2,6 +2,7 @@ package bpf_test
 
 import (
 	"net/netip"
+	"strconv"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -26,8 +27,14 @@ func TestResetWithoutEntry(t *testing.T) {
 	}
 }
 
-// TestResetOfOtherNode has carol, of another node, reset a connection past the stack when layer 7 rules for its client have come: the client hears of it.
-func TestResetOfOtherNode(t *testing.T) {
+// otherNode is a fixture with a pod carol of another node, whose connections with the client go past the stack.
+type otherNode struct {
+	*policyFixture
+	client, carol netip.AddrPort
+}
+
+func newOtherNode(t *testing.T) otherNode {
+	t.Helper()
 	p := newPolicyFixture(t)
 	loadConntrack(t, p.netns)
 	p.proxyLink(t)
@@ -49,22 +56,35 @@ func TestResetOfOtherNode(t *testing.T) {
 	}
 	carol := netip.MustParseAddr("10.1.0.9")
 	p.apply(t, engine.Update{SetEndpoints: []model.Endpoint{{Key: "shop/carol", Kind: model.Pod, Namespace: "shop", Labels: map[string]string{"app": "carol"}, Addresses: []netip.Addr{carol}}}})
-	a, c := netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(carol, serverPort)
-	out := func(flags func(*layers.TCP)) uint32 {
-		verdict, _ := p.run(t, p.objects.FromPod, p.client, segment(p.client.mac, p.client.hostMAC, a, c, flags))
-		return verdict
-	}
-	in := func(flags func(*layers.TCP)) uint32 {
-		verdict, _ := p.run(t, p.objects.FromUplink, p.uplink, segment(p.uplink.mac, p.uplink.hostMAC, c, a, flags))
-		return verdict
-	}
-	wantVerdict(t, "SYN", out(syn), deliver)
-	wantVerdict(t, "SYN-ACK", in(synACK), deliver)
-	wantVerdict(t, "ACK", out(ack), deliver)
+	return otherNode{p, netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(carol, serverPort)}
+}
+
+// out has the client send a segment to carol.
+func (o otherNode) out(t *testing.T, flags func(*layers.TCP)) uint32 {
+	t.Helper()
+	p := o.policyFixture
+	verdict, _ := p.run(t, p.objects.FromPod, p.client, segment(p.client.mac, p.client.hostMAC, o.client, o.carol, flags))
+	return verdict
+}
+
+// in has carol send a segment to the client.
+func (o otherNode) in(t *testing.T, flags func(*layers.TCP)) uint32 {
+	t.Helper()
+	p := o.policyFixture
+	verdict, _ := p.run(t, p.objects.FromUplink, p.uplink, segment(p.uplink.mac, p.uplink.hostMAC, o.carol, o.client, flags))
+	return verdict
+}
+
+// TestResetOfOtherNode has carol, of another node, reset a connection past the stack when layer 7 rules for its client have come: the client hears of it.
+func TestResetOfOtherNode(t *testing.T) {
+	p := newOtherNode(t)
+	wantVerdict(t, "SYN", p.out(t, syn), deliver)
+	wantVerdict(t, "SYN-ACK", p.in(t, synACK), deliver)
+	wantVerdict(t, "ACK", p.out(t, ack), deliver)
 	p.cilium(t, "get", getFromServer)
-	wantVerdict(t, "carol's reset", in(rst), deliver)
-	p.wantDrops(t, p.client, abi.DropProxy, 0)
-	wantVerdict(t, "the client's next packet", out(ack), toStack)
+	wantVerdict(t, "carol's reset", p.in(t, rst), deliver)
+	p.wantDrops(t, p.policyFixture.client, abi.DropProxy, 0)
+	wantVerdict(t, "the client's next packet", p.out(t, ack), toStack)
 }
 
 // TestResetKnownToConntrack has the reset of a connection pass that only the node's conntrack knows.
@@ -85,4 +105,14 @@ func TestResetKnownToConntrack(t *testing.T) {
 	wantVerdict(t, "a reset", answers(rst), toStack)
 	p.wantDrops(t, p.server, abi.DropProxy, 0)
 	wantVerdict(t, "another answer, which the reset does not let pass", answers(ack), dropped)
+}
+
+// TestResetMakesNoConnection has carol send a reset for a connection that does not exist: her next SYN with the same ports goes to the proxy, as any other.
+func TestResetMakesNoConnection(t *testing.T) {
+	p := newOtherNode(t)
+	p.cilium(t, "get", "{endpointSelector: {matchLabels: {app: client}}, ingress: [{toPorts: [{ports: [{port: '"+strconv.Itoa(clientPort)+"', protocol: TCP}], rules: {http: [{}]}}]}]}")
+	p.in(t, rst)
+	wantVerdict(t, "a SYN", p.in(t, syn), toNext)
+	to := p.policyFixture.client
+	wantVerdict(t, "the SYN by the stack", p.runFrom(t, p.objects.ToPod, to, skBuff{IngressIfindex: uint32(p.uplink.index)}, segment(to.hostMAC, to.mac, p.carol, p.client, syn)), deliver)
 }

@@ -76,6 +76,7 @@ static __always_inline enum drop_reason from_uplink_miss(struct __sk_buff *ctx, 
 		c->path = PATH_STACK;
 		return DROP_NONE;
 	}
+	connection_note_reset(c, flow);
 	if (!reason)
 		connection_open_direct(key, c, now);
 	return reason;

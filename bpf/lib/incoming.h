@@ -141,6 +141,7 @@ static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, con
 	reason = decide_incoming(ctx, key, c, flow->flags, 0);
 	if (comes_from_proxy(ctx))
 		connection_note_proxy(pkt, c);
+	connection_note_reset(c, flow);
 	if (!reason && !source_is_link_local(pkt) && usage_allows(c->charged, 1))
 		connection_insert(key, c, now);
 	return reason;

@@ -37,10 +37,10 @@ static __always_inline enum drop_reason decide_past_stack(const struct connectio
  * decide_stack decides policy for a packet of a pod to the stack, if it is a reply. A request keeps STATE_OPENED_HERE
  * and is not decided yet. If conntrack does not know the connection, a packet with FLOW_FOLLOWS counts as a reply if
  * policy allows it as one. conntrack says who is behind an address of the node; if nobody is, the node has opened the
- * connection. A reset passes even if the connection needs the proxy by now, so that the other end hears of it.
+ * connection. A reset without data passes even if the connection needs the proxy by now, so that the other end hears of it.
  */
-static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct connection_key *key, struct connection *c,
-						     const struct flow *flow)
+static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct packet *pkt, const struct connection_key *key,
+						     struct connection *c, const struct flow *flow)
 {
 	struct connection_key real = *key;
 	_Bool restricted = policy_restricts(c->id);
@@ -57,7 +57,7 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 		return DROP_NONE;
 	}
 	reason = connection_decide(&real, c, opened ? OPENED_BY_NODE : OPENED_BY_OTHER);
-	if (reason == DROP_PROXY && (flow->flags & FLOW_RESET || goes_to_proxy(ctx, &real, &c->local)))
+	if (reason == DROP_PROXY && (only_resets(ctx, pkt, flow) || goes_to_proxy(ctx, &real, &c->local)))
 		reason = DROP_NONE;
 	if (!reason)
 		c->state = STATE_REPLIED;
@@ -68,10 +68,10 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
  * connection_decide_again decides policy for a packet that a pod sends, if a policy has changed since the decision in
  * the entry *own; *c is a copy of the entry. Requests to the stack are not decided here, so one past the stack that the proxy is to
  * see now takes the stack. conntrack says who is behind an address of the node; if it does not, the node itself has opened the
- * connection. A reset of a connection that did not go to the proxy passes, so that the other end hears of it.
+ * connection. A reset without data of a connection that did not go to the proxy passes, so that the other end hears of it.
  */
-static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct connection_key *key, const struct flow *flow,
-								struct connection *own, struct connection *c)
+static __always_inline enum drop_reason connection_decide_again(struct __sk_buff *ctx, const struct packet *pkt, const struct connection_key *key,
+								const struct flow *flow, struct connection *own, struct connection *c)
 {
 	struct connection_key real = *key;
 	enum drop_reason reason;
@@ -84,7 +84,7 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
 	if (reason == DROP_PROXY && is_kept(c, key->protocol, flow->flags))
 		reason = DROP_NONE;
-	if (reason == DROP_PROXY && flow->flags & FLOW_RESET && !goes_to_proxy(ctx, &real, &c->local))
+	if (reason == DROP_PROXY && only_resets(ctx, pkt, flow) && !goes_to_proxy(ctx, &real, &c->local))
 		return DROP_NONE;
 	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
 		own->path = c->path = PATH_STACK;

@@ -76,6 +76,7 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 	}
 	if (reason || flow->flags & FLOW_ERROR)
 		return reason;
+	connection_note_reset(c, flow);
 	if (!peer) {
 		if (!connection_open_shortcut(key, c, &peer_key, now))
 			c->path = PATH_STACK;
@@ -105,6 +106,7 @@ static __always_inline enum drop_reason path_to_other_node(struct __sk_buff *ctx
 		c->path = PATH_STACK;
 		return DROP_NONE;
 	}
+	connection_note_reset(c, flow);
 	if (!reason)
 		connection_open_direct(key, c, now);
 	return reason;
@@ -140,7 +142,7 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 	}
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
-	reason = decide_stack(ctx, key, c, flow);
+	reason = decide_stack(ctx, pkt, key, c, flow);
 	if (!reason && !(flow->flags & FLOW_RESET) && !(to && !is_plain(ctx, pkt)) && usage_allows(c->id, 1))
 		connection_insert(key, c, now);
 	return reason;

@@ -201,6 +201,14 @@ static __always_inline _Bool has_data(struct __sk_buff *ctx, const struct packet
 	return ctx->len > header && ctx->len > SHORTEST_FRAME;
 }
 
+/* only_resets: is the packet a reset without data? As a global function it is verified by itself, once. */
+__noinline int only_resets(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
+{
+	if (!pkt || !flow)
+		return 0;
+	return flow->flags & FLOW_RESET && !has_data(ctx, pkt);
+}
+
 /*
  * ends_direct: does the packet, which has no data, reset a connection that does not go through the proxy? It passes, so that the other end hears of it, and no half of
  * the connection is left that stands in the way of the next one with the same ports. As a global function it is verified by itself, once.
@@ -209,7 +217,7 @@ __noinline int ends_direct(struct __sk_buff *ctx, const struct packet *pkt, cons
 {
 	if (!pkt || !flow)
 		return 0;
-	return flow->flags & FLOW_RESET && !has_data(ctx, pkt) && !is_to_proxy_socket(ctx, pkt, flow);
+	return only_resets(ctx, pkt, flow) && !is_to_proxy_socket(ctx, pkt, flow);
 }
 
 /*

@@ -11,6 +11,7 @@ import (
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/http2proxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
@@ -341,7 +342,10 @@ func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Con
 		Dial: func(ctx context.Context) (net.Conn, error) { return b.dial(ctx, s.connection) },
 	}
 	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}
-	http.HTTP2 = http2.Serve
+	http.HTTP2 = func(ctx context.Context, client *bufconn.Conn) error {
+		first.Do(func() { setKeepAliveIdle(conn, idleAfterRequest) })
+		return http2.Serve(ctx, client)
+	}
 	s.drain = func() {
 		http.Drain()
 		http2.Drain()

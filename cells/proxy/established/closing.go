@@ -3,6 +3,7 @@ package established
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -65,41 +66,53 @@ func (c *closing) Close(effectOf policy.Layer7Effect) {
 	if len(c.namespaces) == 0 {
 		return
 	}
-	for i, l := range c.locals {
-		err := c.closePod(ctx, c.share(ctx, i), l, effectOf)
-		if errors.Is(err, errUnsupported) {
-			c.destroyer.noteUnsupported(err)
-			return
+	var left []policy.Local
+	for _, l := range c.locals {
+		if c.namespaces[l.NetNSCookie] == nil {
+			c.destroyer.log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
+		} else {
+			left = append(left, l)
 		}
-		if err != nil {
-			c.destroyer.log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
+	}
+	for len(left) > 0 { // a pod that has used up its share goes on when the others have had theirs
+		var unfinished []policy.Local
+		for i, l := range left {
+			err := c.closePod(ctx, share(ctx, len(left)-i), l, effectOf)
+			switch {
+			case errors.Is(err, errUnsupported):
+				c.destroyer.noteUnsupported(err)
+				return
+			case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+				unfinished = append(unfinished, l)
+			case err != nil:
+				c.destroyer.log.Warn("not all open connections that get layer 7 rules are closed", "endpoint", l.ID, "error", err)
+			}
 		}
+		left = unfinished
 	}
 }
 
-// closePod closes those of one pod, within the time.
+// closePod closes those of one pod, within the time. After [context.DeadlineExceeded], another call goes on.
 func (c *closing) closePod(ctx context.Context, within time.Duration, l policy.Local, effectOf policy.Layer7Effect) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	file := c.namespaces[l.NetNSCookie]
-	if file == nil {
-		c.destroyer.log.Debug("no process is seen in a pod's network namespace: its open connections are not closed", "endpoint", l.ID)
-		return nil
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	n, err := closeIn(ctx, int(file.Fd()), func(s socket, accepts bool) bool { return c.isNew(s) && c.isAffected(l, s, accepts, effectOf) })
+	n, err := closeIn(ctx, int(c.namespaces[l.NetNSCookie].Fd()), func(s socket, by origin) bool { return c.isNew(s) && c.isAffected(l, s, by, effectOf) })
 	if n > 0 {
 		c.destroyer.log.Info("connections closed that layer 7 rules are for from now on", "endpoint", l.ID, "connections", n)
 	}
 	return err
 }
 
-// share is the time that the pod with the index may take, so that the others have theirs, whatever sockets it has.
-func (c *closing) share(ctx context.Context, index int) time.Duration {
+// leastShare is enough to list the sockets of most pods, and to look at some.
+const leastShare = 20 * time.Millisecond
+
+// share is the time that one of n pods may take, so that the others have theirs, whatever sockets it has.
+func share(ctx context.Context, n int) time.Duration {
 	end, _ := ctx.Deadline()
-	return time.Until(end) / time.Duration(len(c.locals)-index)
+	return max(time.Until(end)/time.Duration(n), leastShare)
 }
 
 // isNew reports whether no earlier call has seen the socket.
@@ -111,10 +124,10 @@ func (c *closing) isNew(s socket) bool {
 	return true
 }
 
-func (c *closing) isAffected(l policy.Local, s socket, accepts bool, effectOf policy.Layer7Effect) bool {
+func (c *closing) isAffected(l policy.Local, s socket, by origin, effectOf policy.Layer7Effect) bool {
 	var e connection
 	effect := policy.EffectNone
-	for _, e = range possibleEnds(c.tracking, s, accepts) {
+	for _, e = range possibleEnds(c.tracking, s, by) {
 		if effect = effectOf(e.from.Addr(), e.to.Addr(), e.to.Port()); effect != policy.EffectNone {
 			break
 		}
@@ -131,19 +144,24 @@ func (c *closing) isAffected(l policy.Local, s socket, accepts bool, effectOf po
 
 // closeIn closes the affected sockets of a network namespace until ctx ends, and returns how many. isAffected is not asked about one that waits for the server's SYN-ACK:
 // with its next try it gets to the proxy, and if it is established before the rules are in force, the next call closes it.
-func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accepts bool) bool) (n int, err error) {
+func closeIn(ctx context.Context, namespace int, isAffected func(s socket, by origin) bool) (n int, err error) {
 	err = netns.In(namespace, func() error {
 		all, err := list()
 		if err != nil {
 			return err
 		}
-		ports := listening(all)
+		ports, ephemeral := listening(all), readEphemeral()
 		for _, s := range all {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			_, accepts := slices.BinarySearch(ports, s.local.Port())
-			if s.state == listens || s.state == synSent || s.local.Addr().IsLoopback() || !isAffected(s, accepts) {
+			by := openedHere
+			if _, accepts := slices.BinarySearch(ports, s.local.Port()); accepts {
+				by = accepted
+			} else if !ephemeral.has(s.local.Port()) {
+				by = unknownOrigin
+			}
+			if s.state == listens || s.state == synSent || s.local.Addr().IsLoopback() || !isAffected(s, by) {
 				continue
 			}
 			if err := s.destroy(); err != nil {
@@ -159,9 +177,36 @@ func closeIn(ctx context.Context, namespace int, isAffected func(s socket, accep
 // connection is who has opened a connection, and to whom, after the node's translation; and the ends of the proxy's socket, if it goes through the proxy.
 type connection struct{ from, to, proxyLocal, proxyRemote netip.AddrPort }
 
-// possibleEnds returns those that a pod's socket may have. What connection tracking does not know is not translated; then a pod that listens at the port has accepted it, and
-// any other may have closed its listening socket meanwhile.
-func possibleEnds(tracking *conntrack.Socket, s socket, accepts bool) []connection {
+// origin is who has opened a pod's connection, as far as its sockets say.
+type origin int
+
+// The origins. A pod has accepted what has a port at which it listens. It has opened what has another one of those that the kernel chooses; what has neither it may have
+// opened from a port of its choice, or accepted before it closed the listening socket.
+const (
+	unknownOrigin origin = iota
+	accepted
+	openedHere
+)
+
+// ephemeral are the ports that the kernel chooses for connections which a pod opens.
+type ephemeral struct{ first, last uint16 }
+
+// readEphemeral reads them for the network namespace of the thread.
+func readEphemeral() (e ephemeral) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // of both families
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &e.first, &e.last)
+	}
+	if err != nil {
+		return ephemeral{32768, 60999}
+	}
+	return e
+}
+
+func (e ephemeral) has(port uint16) bool { return e.first <= port && port <= e.last }
+
+// possibleEnds returns those that a pod's socket may have. What connection tracking does not know is not translated.
+func possibleEnds(tracking *conntrack.Socket, s socket, by origin) []connection {
 	if tracking != nil {
 		c, found, err := tracking.Get(unix.IPPROTO_TCP, conntrack.Tuple{Source: s.local, Destination: s.remote}, false)
 		switch {
@@ -172,9 +217,13 @@ func possibleEnds(tracking *conntrack.Socket, s socket, accepts bool) []connecti
 			return []connection{{c.Original.Source, c.Reply.Source, c.Original.Source, c.Original.Destination}}
 		}
 	}
-	accepted, opened := connection{s.remote, s.local, s.remote, s.local}, connection{s.local, s.remote, s.remote, s.local}
-	if accepts {
-		return []connection{accepted}
+	asServer, asClient := connection{s.remote, s.local, s.remote, s.local}, connection{s.local, s.remote, s.remote, s.local}
+	switch by {
+	case accepted:
+		return []connection{asServer}
+	case openedHere:
+		return []connection{asClient}
+	default:
+		return []connection{asClient, asServer}
 	}
-	return []connection{opened, accepted}
 }

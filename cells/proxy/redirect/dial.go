@@ -13,12 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/conntrack"
 	"porin.dev/porin/internal/fault"
 )
 
 // The ports of the proxy's own connections, above those that pods choose for theirs (ip_local_port_range): two connections of the same addresses and ports share one entry of
 // the node's connection tracking. A connection may go through the proxies of two nodes: the one on the client's node takes the lower half of the ports, one that is on the
-// server's node only the upper half. When the client's own port is in that half, the other one is taken, as equal ports would share an entry.
+// server's node only the upper half. A client that has chosen a port of the lower half itself gets one of the upper half, as it may have many there. The port that a client
+// seems to have says nothing else: the node's NAT may have changed it.
 const (
 	firstPort = abi.ProxyFirstPort
 	ports     = (65536 - firstPort) / 2 // of a half
@@ -45,7 +47,7 @@ func (r *Redirect) Dial(ctx context.Context, client Client, destination netip.Ad
 	dialer := net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
 		return control(c, func(fd int) error { return errors.Join(transparent(fd), shareAddress(fd)) })
 	}}
-	err = onAnyPort(client, func(at netip.AddrPort) error {
+	err = onAnyPort(client.AddrPort, namespace.half(unix.IPPROTO_TCP, client, destination), func(at netip.AddrPort) error {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(at)
 		return namespace.do(func() error {
 			conn, err = dialer.DialContext(ctx, "tcp", destination.String())
@@ -67,19 +69,43 @@ func (r *Redirect) currentNamespace() (*namespace, error) {
 	return namespace, nil
 }
 
-// onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order, until open does not say that the port is in use. A client whose
-// own port is in that half gets the other one.
-func onAnyPort(client Client, open func(at netip.AddrPort) error) (err error) {
-	half, begin := 0, rand.IntN(ports)
-	if !client.IsLocal {
-		half = 1
+// half returns 0 for the lower half of the ports, and 1 for the upper one.
+func (n *namespace) half(protocol uint8, client Client, server netip.AddrPort) int {
+	if client.IsLocal && (!isInHalf(client.Port(), 0) || !n.hasChosenPort(protocol, client.AddrPort, server)) {
+		return 0
 	}
-	if port := int(client.Port()); port >= firstPort && (port-firstPort)/ports == half {
-		half = 1 - half
-	}
-	first := firstPort + half*ports
+	return 1
+}
+
+func isInHalf(port uint16, half int) bool {
+	return port >= firstPort && (int(port)-firstPort)/ports == half
+}
+
+// hasChosenPort reports whether a client has a port that it has chosen itself, and not the node's NAT.
+func (n *namespace) hasChosenPort(protocol uint8, client, server netip.AddrPort) (chosen bool) {
+	chosen = true
+	_ = n.do(func() error {
+		tracking, err := conntrack.Open(0)
+		if err != nil {
+			return err
+		}
+		defer tracking.Close()
+		c, found, err := tracking.Get(protocol, conntrack.Tuple{Source: server, Destination: client}, false)
+		chosen = err != nil || !found || c.Original.Source.Port() == client.Port()
+		return err
+	})
+	return chosen
+}
+
+// onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order and without the client's own, until open does not say that the
+// port is in use.
+func onAnyPort(client netip.AddrPort, half int, open func(at netip.AddrPort) error) (err error) {
+	first, begin := firstPort+half*ports, rand.IntN(ports)
 	for i := range maxTries {
 		port := uint16(first + (begin+i*617)%ports) // 617 and the number of ports have no common factor
+		if port == client.Port() {
+			continue
+		}
 		if err = open(netip.AddrPortFrom(client.Addr(), port)); !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return err
 		}

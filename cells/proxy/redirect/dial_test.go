@@ -5,31 +5,64 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/testutil"
 )
 
-// TestOnAnyPort: the ports that are tried are the proxy's, each once, of the first half for clients of this node and else of the second one, and never of the half that
-// the client's is of.
-func TestOnAnyPort(t *testing.T) {
-	addr := netip.MustParseAddr("10.0.0.1")
-	half := func(port uint16) int { return (int(port) - firstPort) / ports }
-	for client, want := range map[Client]int{
-		{netip.AddrPortFrom(addr, 40000), true}: 0, {netip.AddrPortFrom(addr, 40000), false}: 1,
-		{netip.AddrPortFrom(addr, 60999), true}: 0, {netip.AddrPortFrom(addr, 60999), false}: 1,
-		{netip.AddrPortFrom(addr, firstPort), true}: 1, {netip.AddrPortFrom(addr, firstPort), false}: 1,
-		{netip.AddrPortFrom(addr, firstPort+ports-1), true}: 1, {netip.AddrPortFrom(addr, firstPort+ports), true}: 0,
-		{netip.AddrPortFrom(addr, firstPort+ports), false}: 0, {netip.AddrPortFrom(addr, 65535), false}: 0,
+// TestHalf: the client's node takes the lower half of the ports, unless the client has chosen a port of it; any other node the upper half, whatever the client's port.
+func TestHalf(t *testing.T) {
+	node := testutil.NetNS(t)
+	n := &namespace{file: node.File()}
+	client, server := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddrPort("10.0.0.2:80")
+	track := func(original, seen uint16) {
+		t.Helper()
+		tuple := func(from, to netip.AddrPort) netlink.IPTuple {
+			return netlink.IPTuple{SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice(), SrcPort: from.Port(), DstPort: to.Port(), Protocol: unix.IPPROTO_TCP}
+		}
+		flow := &netlink.ConntrackFlow{FamilyType: unix.AF_INET, TimeOut: 100, ProtoInfo: &netlink.ProtoInfoTCP{State: 3},
+			Forward: tuple(netip.AddrPortFrom(client, original), server), Reverse: tuple(server, netip.AddrPortFrom(client, seen))}
+		if err := node.Do(func() error { return netlink.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, flow) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	track(61005, 61005)
+	track(40000, 61006)
+	for _, row := range []struct {
+		port    uint16
+		isLocal bool
+		want    int
+	}{
+		{40001, true, 0}, {40001, false, 1}, {61005, true, 1}, {61006, true, 0}, {61007, true, 1}, {61005, false, 1}, {65000, true, 0}, {65000, false, 1},
 	} {
-		tried := map[uint16]bool{}
-		err := onAnyPort(client, func(at netip.AddrPort) error {
-			if at.Addr() != addr || at.Port() < firstPort || half(at.Port()) != want || tried[at.Port()] {
-				t.Errorf("client %v gets %s, want another port of half %d", client, at, want)
+		if got := n.half(unix.IPPROTO_TCP, Client{netip.AddrPortFrom(client, row.port), row.isLocal}, server); got != row.want {
+			t.Errorf("port %d of a client of this node: %v: half %d, want %d", row.port, row.isLocal, got, row.want)
+		}
+	}
+}
+
+// TestOnAnyPort: the ports that are tried are the proxy's, each once, of the half, and not the client's own.
+func TestOnAnyPort(t *testing.T) {
+	client := netip.MustParseAddrPort("10.0.0.1:61005")
+	for half := range 2 {
+		own := false
+		for range 1000 {
+			tried := map[uint16]bool{}
+			err := onAnyPort(client, half, func(at netip.AddrPort) error {
+				if at.Addr() != client.Addr() || !isInHalf(at.Port(), half) || tried[at.Port()] {
+					t.Fatalf("half %d: %s", half, at)
+				}
+				own = own || at.Port() == client.Port()
+				tried[at.Port()] = true
+				return unix.EADDRINUSE
+			})
+			if !errors.Is(err, ErrNoPort) || len(tried) < maxTries-1 {
+				t.Fatalf("half %d: %v after %d ports", half, err, len(tried))
 			}
-			tried[at.Port()] = true
-			return unix.EADDRINUSE
-		})
-		if !errors.Is(err, ErrNoPort) || len(tried) != maxTries {
-			t.Errorf("client %v: %v after %d ports", client, err, len(tried))
+		}
+		if own {
+			t.Errorf("half %d: the client's own port is tried", half)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (r *Redirect) connect(client Client, server netip.AddrPort) (fd int, err er
 	}
 	err = errors.Join(setTransparent(fd, family), queueErrors(fd, family), os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)))
 	if err == nil {
-		err = onAnyPort(client, func(at netip.AddrPort) error { return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))) })
+		err = onAnyPort(client.AddrPort, namespace.half(unix.IPPROTO_UDP, client, server), func(at netip.AddrPort) error { return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))) })
 	}
 	if err == nil {
 		err = os.NewSyscallError("connect", unix.Connect(fd, sockaddr(server)))
