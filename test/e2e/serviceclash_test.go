@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/testutil"
 )
@@ -45,10 +46,13 @@ func TestServicePathClash(t *testing.T) {
 // mustOpen connects from the first pod.
 func (n *serviceNodes) mustOpen(t *testing.T, port uint16, to netip.AddrPort) *dialog {
 	t.Helper()
-	conn, err := openDialog(n.a.Namespace, "tcp", port, to, answerTime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var conn *dialog
+	testutil.Eventually(t, func() (err error) { // a process that another test starts has the descriptor of the port's last connection for a moment
+		if conn, err = openDialog(n.a.Namespace, "tcp", port, to, answerTime); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			t.Fatal(err)
+		}
+		return err
+	})
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
