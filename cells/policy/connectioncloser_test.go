@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +17,24 @@ import (
 
 // fakeCloser is a [ConnectionCloser] with open connections. It asks about each once.
 type fakeCloser struct {
+	mu     sync.Mutex // guards the fields below
 	open   map[string]fakeConnection
 	closed []string
 	begun  [][]Local
+}
+
+// add has another connection be open.
+func (c *fakeCloser) add(name string, o fakeConnection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[name] = o
+}
+
+// names are the connections that were closed, once for each time.
+func (c *fakeCloser) names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.closed)
 }
 
 type fakeConnection struct {
@@ -32,6 +48,8 @@ type fakeClosing struct {
 }
 
 func (c *fakeCloser) Begin(locals []Local) Closing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.begun = append(c.begun, locals)
 	return &fakeClosing{c, map[string]bool{}}
 }
@@ -39,6 +57,8 @@ func (c *fakeCloser) Begin(locals []Local) Closing {
 func (c *fakeClosing) End() {}
 
 func (c *fakeClosing) Close(effectOf Layer7Effect) {
+	c.closer.mu.Lock()
+	defer c.closer.mu.Unlock()
 	for name, o := range c.closer.open {
 		if c.seen[name] {
 			continue
@@ -101,13 +121,13 @@ func TestCloseOtherNodesRules(t *testing.T) {
 		time.Sleep(time.Second)
 		n.put(t, webRules("client", "/a")) // rules of web, which the other node applies
 		n.put(t, clientPlain)
-		if len(c.closed) > 0 {
-			t.Fatalf("closed early %q", c.closed)
+		if len(c.names()) > 0 {
+			t.Fatalf("closed early %q", c.names())
 		}
 		n.put(t, clientProxiedToAPI)
-		if want := []string{"client->remote api"}; !slices.Equal(c.closed, want) {
+		if want := []string{"client->remote api"}; !slices.Equal(c.names(), want) {
 			v := n.queue.view.Evaluate(client.Addresses.IPv4, web.Addresses[0], model.TCP, 80)
-			t.Errorf("closed %q, want %q; to web: egress %s, ingress %s", c.closed, want, v.Egress, v.Ingress)
+			t.Errorf("closed %q, want %q; to web: egress %s, ingress %s", c.names(), want, v.Egress, v.Ingress)
 		}
 	})
 }
@@ -132,8 +152,8 @@ spec: {podSelector: {matchLabels: {app: api}}, policyTypes: [Ingress]}
 		n.put(t, clientPlain)
 		n.put(t, clientProxiedToAPI)
 		verdict, _ := n.kernel.Verdict(Question{Local: Local{ID: client.ID}, Direction: model.Egress, Peer: api.Addresses[0], Protocol: model.TCP, Port: 80})
-		if len(c.closed) != 1 {
-			t.Errorf("closed %q, want the connection to api, whose row has %d now", c.closed, verdict)
+		if len(c.names()) != 1 {
+			t.Errorf("closed %q, want the connection to api, whose row has %d now", c.names(), verdict)
 		}
 	})
 }
@@ -160,8 +180,8 @@ func TestCloseAtStart(t *testing.T) {
 		}
 		n.prune(t, web, client)
 		n.wantsPath(t, proxy, client, web, "/a", "after the restart")
-		if len(c.closed) != 1 {
-			t.Errorf("closed %q of the endpoints %v, want the one connection that gets rules", c.closed, c.begun)
+		if len(c.names()) != 1 {
+			t.Errorf("closed %q, want the one connection that gets rules", c.names())
 		}
 	})
 }
@@ -189,8 +209,8 @@ func TestCloseRulesWithheld(t *testing.T) {
 		proxy.set(false, nil)
 		time.Sleep(time.Minute)
 		n.wantsPath(t, proxy, remote, web, "/a", "when it answers")
-		if len(c.closed) != 1 {
-			t.Errorf("closed %q of the endpoints %v, want the one connection that gets rules", c.closed, c.begun)
+		if len(c.names()) != 1 {
+			t.Errorf("closed %q, want the one connection that gets rules", c.names())
 		}
 	})
 }
@@ -211,34 +231,45 @@ func TestClosePartialWrite(t *testing.T) {
 		n.put(t, webRules("client", "/a")+"  - {fromEndpoints: [{matchLabels: {app: other}}]}\n")
 		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remotePod(1, "other")}})
 		time.Sleep(time.Second)
-		partial.meanwhile = func() {
-			c.open["remote->web"] = fakeConnection{netip.MustParseAddr("10.1.0.1"), web.Addresses.IPv4, 80}
-		}
+		partial.fail(func() {
+			c.add("remote->web", fakeConnection{netip.MustParseAddr("10.1.0.1"), web.Addresses.IPv4, 80})
+		})
 		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remotePod(1, "client")}})
 		time.Sleep(time.Minute)
 		remote := atRemotePod()
 		n.wantsPath(t, proxy, remote, web, "/a", "after")
-		if len(c.closed) != 1 {
-			t.Errorf("closed %q of the endpoints %v, want the one connection that gets rules", c.closed, c.begun)
+		if len(c.names()) != 1 {
+			t.Errorf("closed %q, want the one connection that gets rules", c.names())
 		}
 	})
 }
 
+// partialKernel is a kernel of which a write fails when all of it is done.
 type partialKernel struct {
 	*fakeKernel
-	meanwhile func()
+	mu        sync.Mutex // guards the field below
+	meanwhile func()     // before the next write, which fails; nil: none does
+}
+
+func (k *partialKernel) fail(meanwhile func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.meanwhile = meanwhile
 }
 
 func (k *partialKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[string]Local) error {
-	if f := k.meanwhile; f != nil {
-		k.meanwhile = nil
-		f()
-		if err := k.fakeKernel.Apply(e, changed, locals); err != nil {
-			return err
-		}
-		return errors.New("one of the last writes has failed")
+	k.mu.Lock()
+	meanwhile := k.meanwhile
+	k.meanwhile = nil
+	k.mu.Unlock()
+	if meanwhile == nil {
+		return k.fakeKernel.Apply(e, changed, locals)
 	}
-	return k.fakeKernel.Apply(e, changed, locals)
+	meanwhile()
+	if err := k.fakeKernel.Apply(e, changed, locals); err != nil {
+		return err
+	}
+	return errors.New("one of the last writes has failed")
 }
 
 // TestCloseRetries has the kernel refuse a change again and again: connections are closed once.
@@ -256,18 +287,18 @@ func TestCloseRetries(t *testing.T) {
 		n.kernel.refuseWith(errors.New("no room"))
 		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remotePod(1, "client")}})
 		for range 600 { // the client opens its connection again each second, when it was closed
-			c.open["remote->web"] = fakeConnection{netip.MustParseAddr("10.1.0.1"), web.Addresses.IPv4, 80}
+			c.add("remote->web", fakeConnection{netip.MustParseAddr("10.1.0.1"), web.Addresses.IPv4, 80})
 			time.Sleep(time.Second)
 		}
 		remote := atRemotePod()
 		n.wantsPath(t, proxy, remote, web, "anything", "all the time")
-		if len(c.closed) != 1 {
-			t.Errorf("closed %d times in ten minutes, want it closed by the first try alone", len(c.closed))
+		if len(c.names()) != 1 {
+			t.Errorf("closed %d times in ten minutes, want it closed by the first try alone", len(c.names()))
 		}
 		n.kernel.refuseWith(nil)
 		time.Sleep(time.Minute)
-		if len(c.closed) != 2 {
-			t.Errorf("closed %d times, want it closed when the kernel has taken the change", len(c.closed))
+		if len(c.names()) != 2 {
+			t.Errorf("closed %d times, want it closed when the kernel has taken the change", len(c.names()))
 		}
 	})
 }
