@@ -37,6 +37,7 @@ func TestAcquire(t *testing.T) {
 			t.Errorf("%v after %v, want the lock when it is released", err, time.Since(began))
 		}
 		release()
+		synctest.Wait() // for the first release, too
 		if _, ok := locks.locks[1]; ok {
 			t.Error("a lock is left that nobody uses")
 		}
