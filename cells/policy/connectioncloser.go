@@ -49,11 +49,11 @@ func (q *Queue) CloseWith(open ConnectionCloser) { q.closer = open }
 // beginClosing closes the open connections of endpoints that get layer 7 rules with the next write. The caller has it closed again after the write, and calls End. It expects
 // the turn.
 func (q *Queue) beginClosing() Closing {
-	if len(q.view.engine.Layer7()) == 0 {
-		return noCloser{}
-	}
 	if q.view.applied.Revision == 0 {
 		q.addGainingAtStart()
+	}
+	if len(q.gaining) == 0 || len(q.view.engine.Layer7()) == 0 {
+		return noCloser{}
 	}
 	var gaining []Local
 	for key := range q.gaining {
@@ -65,7 +65,7 @@ func (q *Queue) beginClosing() Closing {
 		return noCloser{}
 	}
 	closing := q.closer.Begin(gaining)
-	if failing := q.view.applied.Err != nil; !failing { // else connections would be closed for nothing, again with each try
+	if q.view.applied.Err == nil { // while writes fail, connections would be closed for nothing with each try
 		closing.Close(q.effectOfNextWrite)
 	}
 	return closing
@@ -74,6 +74,9 @@ func (q *Queue) beginClosing() Closing {
 // addGainingAtStart is for the first write, before which the engine has compared nothing. An endpoint gains rules if it has some that no row of the kernel's has: the
 // previous agent was in audit, or has ended before it could write them.
 func (q *Queue) addGainingAtStart() {
+	if len(q.view.engine.Layer7()) == 0 {
+		return
+	}
 	inKernel, err := q.enforcer.Layer7()
 	if err != nil {
 		q.log.Warn("cannot read which layer 7 rules the kernel has; open connections that get some are not closed, but reset with their next packet", "error", err)

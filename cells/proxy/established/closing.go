@@ -3,13 +3,8 @@ package established
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"os"
-	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/internal/conntrack"
@@ -150,17 +145,12 @@ func closeIn(ctx context.Context, namespace int, isAffected func(s socket, by or
 		if err != nil {
 			return err
 		}
-		ports, ephemeral := listening(all), readEphemeral()
+		ports, ephemeral := listening(all), ephemeralPorts()
 		for _, s := range all {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			by := openedHere
-			if _, accepts := slices.BinarySearch(ports, s.local.Port()); accepts {
-				by = accepted
-			} else if !ephemeral.has(s.local.Port()) {
-				by = unknownOrigin
-			}
+			by := originOf(s, ports, ephemeral)
 			if s.state == listens || s.state == synSent || s.local.Addr().IsLoopback() || !isAffected(s, by) {
 				continue
 			}
@@ -172,58 +162,4 @@ func closeIn(ctx context.Context, namespace int, isAffected func(s socket, by or
 		return nil
 	})
 	return n, err
-}
-
-// connection is who has opened a connection, and to whom, after the node's translation; and the ends of the proxy's socket, if it goes through the proxy.
-type connection struct{ from, to, proxyLocal, proxyRemote netip.AddrPort }
-
-// origin is who has opened a pod's connection, as far as its sockets say.
-type origin int
-
-// The origins. A pod has accepted what has a port at which it listens. It has opened what has another one of those that the kernel chooses; what has neither it may have
-// opened from a port of its choice, or accepted before it closed the listening socket.
-const (
-	unknownOrigin origin = iota
-	accepted
-	openedHere
-)
-
-// ephemeral are the ports that the kernel chooses for connections which a pod opens.
-type ephemeral struct{ first, last uint16 }
-
-// readEphemeral reads them for the network namespace of the thread.
-func readEphemeral() (e ephemeral) {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // of both families
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &e.first, &e.last)
-	}
-	if err != nil {
-		return ephemeral{32768, 60999}
-	}
-	return e
-}
-
-func (e ephemeral) has(port uint16) bool { return e.first <= port && port <= e.last }
-
-// possibleEnds returns those that a pod's socket may have. What connection tracking does not know is not translated.
-func possibleEnds(tracking *conntrack.Socket, s socket, by origin) []connection {
-	if tracking != nil {
-		c, found, err := tracking.Get(unix.IPPROTO_TCP, conntrack.Tuple{Source: s.local, Destination: s.remote}, false)
-		switch {
-		case err != nil || !found:
-		case c.Original.Source == s.local: // the proxy has accepted it
-			return []connection{{c.Original.Source, c.Reply.Source, c.Reply.Source, c.Reply.Destination}}
-		default: // the proxy has opened it
-			return []connection{{c.Original.Source, c.Reply.Source, c.Original.Source, c.Original.Destination}}
-		}
-	}
-	asServer, asClient := connection{s.remote, s.local, s.remote, s.local}, connection{s.local, s.remote, s.remote, s.local}
-	switch by {
-	case accepted:
-		return []connection{asServer}
-	case openedHere:
-		return []connection{asClient}
-	default:
-		return []connection{asClient, asServer}
-	}
 }
