@@ -19,12 +19,7 @@ const rulesForB = "{endpointSelector: {matchLabels: {app: b}}, ingress: [{" + pu
 // they are closed.
 func TestOpenConnectionsUsedPort(t *testing.T) {
 	t.Parallel()
-	n := newServiceNodes(t, nftablesMode{})
-	n.label()
-	for _, p := range []party{n.a, n.b, n.d} {
-		serveWeb(t, p)
-		occupy(t, p)
-	}
+	n := newOccupiedNodes(t)
 	rules := "{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}]}"
 	port := uint16(42000)
 	n.forEachFamily(func(t *testing.T, six bool) {
@@ -98,12 +93,7 @@ func TestOpenConnectionsServerStops(t *testing.T) {
 // TestOpenConnectionsAuditEnds has layer 7 rules come into force by a restart of the agent without --policy-audit.
 func TestOpenConnectionsAuditEnds(t *testing.T) {
 	t.Parallel()
-	n := newServiceNodes(t, nftablesMode{}, "--policy-audit")
-	n.label()
-	for _, p := range []party{n.a, n.b} {
-		serveWeb(t, p)
-		occupy(t, p)
-	}
+	n := newOccupiedNodes(t, "--policy-audit")
 	n.ciliumPolicy(rulesForB)
 	conn, err := n.a.Dial(n.b.at(false, webPort), 5*time.Second)
 	if err != nil {

@@ -58,15 +58,22 @@ func waitsFor(t *testing.T, conn net.Conn, within time.Duration) error {
 	return err
 }
 
-// TestOpenConnections has connections that wait for data when layer 7 rules come: those that the rules are for are closed at once, others are not.
-func TestOpenConnections(t *testing.T) {
-	t.Parallel()
-	n := newServiceNodes(t, nftablesMode{})
+// newOccupiedNodes are nodes with web servers in a, b and d, and processes in their namespaces, so that connections of pods can be closed.
+func newOccupiedNodes(t *testing.T, args ...string) *serviceNodes {
+	t.Helper()
+	n := newServiceNodes(t, nftablesMode{}, args...)
 	n.label()
 	for _, p := range []party{n.a, n.b, n.d} {
 		serveWeb(t, p)
 		occupy(t, p)
 	}
+	return n
+}
+
+// TestOpenConnections has connections that wait for data when layer 7 rules come: those that the rules are for are closed at once, others are not.
+func TestOpenConnections(t *testing.T) {
+	t.Parallel()
+	n := newOccupiedNodes(t)
 	n.forEachFamily(func(t *testing.T, six bool) {
 		for spec, cases := range map[string][]openCase{
 			"{endpointSelector: {matchLabels: {app: a}}, egress: [{" + publicOnly + "}, {toPorts: [{ports: [{port: '8080'}]}]}]}": {

@@ -2,7 +2,7 @@
 // them with their next packet, and who only waits for data would never notice.
 //
 //	policy.Queue writes rows with layer 7 rules:  before -> [policy.Closing] -> the pod's network namespace: SOCK_DESTROY of its sockets
-//	                                              after  -> the same for those that were opened meanwhile
+//	                                              after  -> the same for those that were established meanwhile
 //
 // The other end gets the reset that the kernel sends for a socket. Before, the policy lets it pass; after, the program from_pod does, as it is of a
 // connection that does not go to the proxy. The namespace is found by a process that is in it, so the agent has to see the node's processes. It takes
