@@ -9,9 +9,10 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// seesNode waits until the node sees another one with this part at fault; "" for none.
+// seesNode waits until the node sees another one with this part at fault; "" for none, on all ways to the node and to its endpoint.
 func (r *rig) seesNode(name, part string) {
 	r.Helper()
+	const ways = 6 // to the node by ICMP, to its endpoint by ICMP and HTTP, and each by both families
 	testutil.Eventually(r, func() error {
 		answer, err := r.api.Health(r.Context())
 		if err != nil {
@@ -21,10 +22,10 @@ func (r *rig) seesNode(name, part string) {
 			if n.Name != name {
 				continue
 			}
-			if part == "" && n.Status == v1.HealthOK || part != "" && n.Status == v1.HealthFailing && len(n.Faults) == 1 && n.Faults[0].Part == part {
+			if part == "" && n.Status == v1.HealthOK && len(n.Probes) == ways || part != "" && n.Status == v1.HealthFailing && len(n.Faults) == 1 && n.Faults[0].Part == part {
 				return nil
 			}
-			return fmt.Errorf("%s sees %s %s: %+v, want %q", r.node.Name, name, n.Status, n.Faults, part)
+			return fmt.Errorf("%s sees %s %s by %d probes: %+v, want %q", r.node.Name, name, n.Status, len(n.Probes), n.Faults, part)
 		}
 		return fmt.Errorf("%s does not see %s", r.node.Name, name)
 	})

@@ -86,12 +86,19 @@ func (s *Session) request(ctx context.Context, b *block) error {
 		s.answer(b, &r, httpproxy.Denied, reason)
 		return nil
 	}
-	if err := s.connect(ctx); s.isEnding() {
+	connected, err := s.connect(ctx)
+	switch {
+	case s.isEnding():
 		return errEnded
-	} else if err != nil {
+	case err != nil:
 		s.answer(b, &r, httpproxy.Failed, httpproxy.ReasonDial)
 		s.end(http2.ErrCodeNo, err)
 		return errEnded
+	case connected: // what the server says is read when it has this request: if it is no HTTP/2, that is the answer
+		defer s.running.Go(func() {
+			s.limitRead(s.server, s.Limits.Handshake)
+			s.serveServer()
+		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,35 +121,32 @@ func (s *Session) answer(b *block, r *httpproxy.Request, verdict httpproxy.Verdi
 	s.record(r, verdict, reason, status)
 }
 
-// connect dials the server at the first request, and begins the connection with what the client has asked for so far.
-func (s *Session) connect(ctx context.Context) error {
+// connect dials the server at the first request, and begins the connection with what the client has asked for so far. It reports whether
+// it did: then nobody reads from the server yet.
+func (s *Session) connect(ctx context.Context) (bool, error) {
 	if s.server != nil {
-		return nil
+		return false, nil
 	}
 	if err := s.settle(); err != nil {
-		return err
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Limits.Dial)
 	conn, err := s.Dial(ctx)
 	cancel()
 	if err != nil {
-		return err
+		return false, err
 	}
 	p := newPeer(bufconn.New(conn, &s.progress, s.client.conn.Memory))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
 		conn.Close()
-		return errEnded
+		return false, errEnded
 	}
 	p.room()
 	p.out = append(p.out, http2.ClientPreface...)
 	p.settings(append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.settingsForServer...), false)
 	p.credit(0, int(s.credit))
 	s.server = p
-	s.running.Go(func() {
-		s.limitRead(p, s.Limits.Handshake)
-		s.serveServer()
-	})
-	return nil
+	return true, nil
 }

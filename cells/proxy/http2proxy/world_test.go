@@ -29,7 +29,8 @@ type proxy struct {
 	limits   Limits
 	dials    atomic.Int32
 	cancel   context.CancelFunc
-	quiet    bool // nothing is recorded
+	quiet    bool                 // nothing is recorded
+	dialed   func(net.Conn) error // unless nil, what a dial does when it is connected
 	memory   bufconn.Memory
 	served   sync.WaitGroup
 
@@ -79,7 +80,11 @@ func (p *proxy) session(c net.Conn) (*httpproxy.Session, *Session) {
 	s := &Session{
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			p.dials.Add(1)
-			return new(net.Dialer).DialContext(ctx, "tcp", p.server)
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", p.server)
+			if err == nil && p.dialed != nil {
+				err = p.dialed(c)
+			}
+			return c, err
 		},
 		Decide: func(r *httpproxy.Request) httpproxy.Reason { return p.rules.Load().Decide(r) },
 		Limits: p.limits,
@@ -91,7 +96,9 @@ func (p *proxy) session(c net.Conn) (*httpproxy.Session, *Session) {
 			p.records = append(p.records, r)
 		}
 	}
-	return &httpproxy.Session{Client: c, Dial: s.Dial, Decide: s.Decide, Record: s.Record, HTTP2: s.Serve, Memory: p.memory}, s
+	// Clients here speak first, however long a busy machine keeps them from it.
+	limits := httpproxy.Limits{ServerFirst: time.Minute}
+	return &httpproxy.Session{Client: c, Dial: s.Dial, Decide: s.Decide, Record: s.Record, HTTP2: s.Serve, Memory: p.memory, Limits: limits}, s
 }
 
 func (p *proxy) allow(rules ...model.HTTPRule) {
