@@ -2,7 +2,6 @@ package http2proxy
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
-	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/httpproxy"
@@ -400,29 +398,23 @@ func TestServerFaults(t *testing.T) {
 	}
 }
 
-// TestServerSpeaksBeforeRequest has what the server says be there before it is asked: the request that it was dialled for is answered, and
-// not left to a client that tries again.
+// TestServerSpeaksBeforeRequest has what the server says be there before it is asked, or the end of its stream: the request that it was
+// dialled for is answered, and not left to a client that tries again.
 func TestServerSpeaksBeforeRequest(t *testing.T) {
-	server := plainServer(t, func(c net.Conn) { io.WriteString(c, "SSH-2.0-OpenSSH_9.9\r\n") })
-	p := startProxy(t, &proxy{server: server, dialed: waitForData})
-	for range 300 {
-		c := p.dial()
-		c.get(1, "/")
-		c.expectStatus(1, "502")
-		c.Conn.Close()
+	for _, said := range []string{"SSH-2.0-OpenSSH_9.9\r\n", ""} {
+		server := plainServer(t, func(c net.Conn) {
+			io.WriteString(c, said)
+			c.(*net.TCPConn).CloseWrite()
+			io.Copy(io.Discard, c)
+		})
+		p := startProxy(t, &proxy{server: server, dialed: proxytest.WaitForData})
+		for range 300 {
+			c := p.dial()
+			c.get(1, "/")
+			c.expectStatus(1, "502")
+			c.Conn.Close()
+		}
 	}
-}
-
-// waitForData waits until there is something to read, and reads nothing.
-func waitForData(c net.Conn) error {
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Read(func(fd uintptr) bool {
-		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return !errors.Is(err, unix.EAGAIN)
-	})
 }
 
 // TestServerDies resets a response that has begun.

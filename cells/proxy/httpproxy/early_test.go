@@ -65,6 +65,24 @@ func TestServerSpeaksFirst(t *testing.T) {
 	}
 }
 
+// TestServerSpeaksBeforeRequest has what the server says be there before it is asked, or the end of its stream: the request that it was
+// dialled for is answered.
+func TestServerSpeaksBeforeRequest(t *testing.T) {
+	for _, said := range []string{banner, ""} {
+		p := startProxy(t, &proxy{dialed: proxytest.WaitForData, server: rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {
+			io.WriteString(c, said)
+			c.CloseWrite()
+			io.Copy(io.Discard, r)
+		})})
+		for range 500 {
+			c := p.dial()
+			c.send(request)
+			c.expect(502, "")
+			c.Close()
+		}
+	}
+}
+
 // TestServerSpeaksFirstLate has the server speak when the client has begun its request.
 func TestServerSpeaksFirstLate(t *testing.T) {
 	speak := make(chan struct{})

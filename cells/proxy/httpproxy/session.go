@@ -37,6 +37,7 @@ type Session struct {
 	asked          bool // a request was read
 	dialedEarly    bool // the server may have closed the connection before it saw the first request
 	isHTTP2        bool // HTTP2 serves the client
+	serverServed   bool // serveServer runs, or has ended
 
 	mu       sync.Mutex // guards the fields below
 	changed  sync.Cond
@@ -245,7 +246,6 @@ func (s *Session) connect(ctx context.Context, r *Request) bool {
 		s.server = nil
 		return false
 	}
-	s.served.Go(s.serveServer)
 	return true
 }
 
@@ -261,6 +261,10 @@ func (s *Session) forwardRequest(r *Request, n int) bool {
 	last, ok := s.begin(r)
 	if !ok {
 		return false
+	}
+	if !s.serverServed { // not before there is a request that what the server says answers, as that it does not speak HTTP
+		s.serverServed = true
+		s.served.Go(s.serveServer)
 	}
 	w := writer{to: s.server}
 	body, expect := r.framing, r.expect

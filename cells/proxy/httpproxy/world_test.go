@@ -29,7 +29,8 @@ type proxy struct {
 	limits   Limits
 	dials    atomic.Int32
 	cancel   context.CancelFunc
-	quiet    bool // nothing is recorded
+	quiet    bool                 // nothing is recorded
+	dialed   func(net.Conn) error // unless nil, what a dial does when it is connected
 	memory   bufconn.Memory
 	served   sync.WaitGroup
 
@@ -86,7 +87,11 @@ func (p *proxy) session(c net.Conn) *Session {
 		Client: c,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			p.dials.Add(1)
-			return new(net.Dialer).DialContext(ctx, "tcp", p.server)
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", p.server)
+			if err == nil && p.dialed != nil {
+				err = p.dialed(c)
+			}
+			return c, err
 		},
 		Decide: func(r *Request) Reason { return p.rules.Load().Decide(r) },
 		Limits: p.limits, Memory: p.memory,

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -20,6 +22,18 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 			return errors.New(what)
 		}
 		return nil
+	})
+}
+
+// WaitForData waits until there is something to read from a connection of TCP, and reads nothing.
+func WaitForData(c net.Conn) error {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return !errors.Is(err, unix.EAGAIN)
 	})
 }
 
