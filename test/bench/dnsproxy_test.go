@@ -44,11 +44,12 @@ type dnsPath struct {
 	to   netip.AddrPort
 }
 
-// dnsProxies measures a query and its answer through the proxy against none: for a name whose address is known, and for one with a new address, which is in the
+// dnsProxies measures a query and its answer through the proxy against none and a bare relay: for a name whose address is known, and for one with a new address, which is in the
 // datapath before the answer is passed on.
 func dnsProxies(t *testing.T, r *report) {
 	plain, ruled := porin(t, "direct", "10.200.0.0/16,fd00:200::/64"), porin(t, "porin", "10.200.0.0/16,fd00:200::/64")
-	paths := []dnsPath{servedNames(t, plain), servedNames(t, ruled)}
+	from, to := relayed(t, "udp", dnsPort, serveNames)
+	paths := []dnsPath{servedNames(t, plain), {"relay", from, to}, servedNames(t, ruled)}
 	if err := ruled.agent.Do(http.MethodPut, "/v1/policy", dnsRule, nil); err != nil {
 		t.Fatal(err)
 	}

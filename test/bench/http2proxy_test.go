@@ -24,10 +24,10 @@ const (
 	http2Burst    = 400  // of each client and round
 )
 
-// http2Proxies measures requests of HTTP/2 with prior knowledge through the proxy, against no proxy and against nginx, which speaks HTTP/2 to servers as a proxy for gRPC.
+// http2Proxies measures requests of HTTP/2 with prior knowledge through the proxy, against no proxy, a bare relay and nginx, which speaks HTTP/2 to servers as a proxy for gRPC.
 func http2Proxies(t *testing.T, r *report) {
 	serve := serveHTTP2
-	paths := []httpPath{directHTTP(t, serve), nginxHTTP(t, nginxHTTP2, serve), porinHTTP(t, serve)}
+	paths := []httpPath{directHTTP(t, serve), relayHTTP(t, serve), nginxHTTP(t, nginxHTTP2, serve), porinHTTP(t, serve)}
 	p50, cost, rates := newRounds("request p50", "us"), newRounds("processor of the proxy, a request", "us"), newRounds("requests, 16 connections", "1/s")
 	for range http2Rounds {
 		for _, p := range paths {

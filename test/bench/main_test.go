@@ -17,6 +17,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envRuntime) != "" {
 		os.Exit(runtimeMain())
 	}
+	if what := os.Getenv(envRelay); what != "" {
+		os.Exit(relayMain(what))
+	}
 	testutil.Main(m, testutil.Binaries())
 }
 

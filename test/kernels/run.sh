@@ -1,7 +1,9 @@
 #!/bin/bash
 # Runs the tests that depend on the kernel on other kernels: make test-kernels.
 #
-#   run.sh [VERSION...]    6.1 and 6.12, at the same time: a machine keeps one CPU busy
+#   run.sh [VERSION...]    6.1 and 6.12, at the same time
+#
+# A machine keeps one CPU busy. So one version alone has two machines, which share the tests.
 #
 # BIN is the folder with what "make build ipam-plugins libcni" has built. TESTS and RUN restrict the tests.
 set -euo pipefail
@@ -22,22 +24,28 @@ done
 for version; do
 	test/kernels/vm.sh "$version" "$dir" true >/dev/null || { echo "the machine with kernel $version does not run" >&2; exit 1; }
 done
-command="TESTS='${TESTS:-}' RUN='${RUN:-}' sh tests.sh"
-declare -A runs
-failed=()
+shares=("${TESTS:-}")
+if [ $# = 1 ] && [ -z "${TESTS:-}" ]; then
+	shares=("bpf datapath hostfilter masquerade conntrack loader netns" "tunnel demo e2e policy")
+fi
+machines=() runs=() failed=()
 for version; do
-	(test/kernels/vm.sh "$version" "$dir" "$command" 2>&1 | sed -u "s/^/$version	/" | tee "$dir/$version.log") & # fails with vm.sh: pipefail
-	runs[$version]=$!
+	for share in "${shares[@]}"; do
+		log=$dir/$version.${#machines[@]}.log
+		command="TESTS='$share' RUN='${RUN:-}' sh tests.sh"
+		(test/kernels/vm.sh "$version" "$dir" "$command" 2>&1 | sed -u "s/^/$version	/" | tee "$log") & # fails with vm.sh: pipefail
+		machines+=("$log") runs+=($!)
+	done
 done
 status=0
-for version; do
-	wait "${runs[$version]}" && continue
+for i in "${!runs[@]}"; do
+	wait "${runs[$i]}" && continue
 	status=1
-	failed+=("$version")
+	failed+=("${machines[$i]}")
 done
 # The other machine's lines are in between: once more, what failed.
-for version in "${failed[@]}"; do
-	echo "== failed on kernel $version"
-	grep -aA20 -e '--- FAIL' -e 'panic:' "$dir/$version.log" | tail -60
+for log in "${failed[@]}"; do
+	echo "== failed: $(basename "$log" .log)"
+	grep -aA20 -e '--- FAIL' -e 'panic:' "$log" | tail -60
 done
 exit $status
