@@ -26,7 +26,7 @@ for version; do
 done
 shares=("${TESTS:-}")
 if [ $# = 1 ] && [ -z "${TESTS:-}" ]; then
-	shares=("bpf datapath hostfilter masquerade conntrack loader netns" "tunnel demo e2e policy")
+	shares=("bpf datapath hostfilter conntrack netns" "tunnel demo e2e policy loader masquerade")
 fi
 machines=() runs=() failed=()
 for version; do
