@@ -36,6 +36,7 @@ func (s *Session) clientEnded(err error) {
 
 // dropAll forgets the streams that end with the connections. It needs the lock.
 func (s *Session) dropAll(reason httpproxy.Reason) {
+	s.endReason = reason
 	for _, st := range s.streams {
 		s.forget(st)
 		s.recordUnanswered(st, reason)
@@ -60,6 +61,7 @@ func (s *Session) serverEnded(err error) {
 	if fault != nil && reason != httpproxy.ReasonServerNotHTTP2 {
 		s.server.goAway(0, code, nil)
 	}
+	s.endReason = reason
 	for _, st := range s.streams {
 		s.drop(st, reason, http2.ErrCodeInternal)
 	}
@@ -78,7 +80,7 @@ func (s *Session) end(code http2.ErrCode, err error) {
 		return
 	}
 	s.ending, s.err = true, err
-	if !s.final || code != http2.ErrCodeNo {
+	if !s.final || s.deciding != 0 || code != http2.ErrCodeNo {
 		s.client.goAway(s.lastServed(), code, nil)
 	}
 	until := time.Now().Add(s.Limits.Linger)
@@ -96,8 +98,14 @@ func (s *Session) end(code http2.ErrCode, err error) {
 	}
 }
 
-// lastServed is the last stream of which something may have come to the server. It needs the lock.
-func (s *Session) lastServed() uint32 { return min(s.lastID, s.accepted) }
+// lastServed is the last stream that was answered, or of which something may have come to the server. It needs the lock.
+func (s *Session) lastServed() uint32 {
+	last := min(s.lastID, s.accepted)
+	if s.deciding != 0 {
+		return min(last, max(s.deciding, 2)-2) // streams of clients have odd numbers
+	}
+	return last
+}
 
 // abort closes both connections at once, and so that no peer takes it for an end in order.
 func (s *Session) abort(reason httpproxy.Reason, err error) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -398,9 +399,9 @@ func TestServerFaults(t *testing.T) {
 	}
 }
 
-// TestServerSpeaksBeforeRequest has what the server says be there before it is asked, or the end of its stream: the request that it was
-// dialled for is answered, and not left to a client that tries again.
-func TestServerSpeaksBeforeRequest(t *testing.T) {
+// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read that, or closes. The
+// client gets 502, and not only the end of its connection.
+func TestDialledServerSpeaksOrCloses(t *testing.T) {
 	for _, said := range []string{"SSH-2.0-OpenSSH_9.9\r\n", ""} {
 		server := plainServer(t, func(c net.Conn) {
 			io.WriteString(c, said)
@@ -628,5 +629,50 @@ func TestFrameHeader(t *testing.T) {
 	f, n := parseFrameHeader(b)
 	if n != 0x1234 || f.kind != http2.FrameData || f.flags != 5 || f.stream != maxStream || binary.BigEndian.Uint16(b[1:]) != 0x1234 {
 		t.Errorf("%v, %d", f, n)
+	}
+}
+
+// scarce is a memory that refuses so many times.
+type scarce struct{ refuse atomic.Int32 }
+
+func (m *scarce) Acquire(int) bool { return m.refuse.Add(-1) < 0 }
+func (m *scarce) Release(int)      {}
+
+// TestNoMemoryAtDial has no memory for the connection to the server: the request is told so, and the session ends.
+func TestNoMemoryAtDial(t *testing.T) {
+	memory := &scarce{}
+	server := plainServer(t, func(c net.Conn) { http2.NewFramer(c, c).WriteSettings(); io.Copy(io.Discard, c) })
+	p := startProxy(t, &proxy{server: server, memory: memory, dialed: func(net.Conn) error { memory.refuse.Store(1); return nil }})
+	c := p.dial()
+	c.get(1, "/")
+	c.expectStatus(1, "503")
+	c.expectGoAway(http2.ErrCodeNo)
+	if reason := p.lastReason(1); reason != httpproxy.ReasonMemory {
+		t.Errorf("reason %q", reason)
+	}
+}
+
+// TestEndWhileDeciding has a server that speaks no HTTP/2, and a request that is decided about meanwhile: the client may try that one again.
+func TestEndWhileDeciding(t *testing.T) {
+	first := make(chan struct{})
+	server := plainServer(t, func(c net.Conn) { <-first; io.WriteString(c, "SSH-2.0-OpenSSH_9.9\r\n"); io.Copy(io.Discard, c) })
+	p := startProxy(t, &proxy{server: server, decide: func(s *Session, r *httpproxy.Request) httpproxy.Reason {
+		if r.Path == "/second" {
+			close(first)
+			proxytest.Eventually(t, "the session ends", s.isEnding)
+		}
+		return ""
+	}})
+	c := p.dial()
+	c.get(1, "/first")
+	c.get(3, "/second")
+	c.expectStatus(1, "502")
+	if g := c.expectGoAway(http2.ErrCodeNo); g.LastStreamID != 1 {
+		t.Errorf("last stream %d", g.LastStreamID)
+	}
+	for i, r := range p.recorded(2) {
+		if want := []string{"/first", "/second"}[i]; r.Path != want || r.Reason != httpproxy.ReasonServerNotHTTP2 {
+			t.Errorf("record %d: %+v", i, r)
+		}
 	}
 }

@@ -72,6 +72,13 @@ func (p *peer) hold() {
 	}
 }
 
+// discard forgets what is to be sent.
+func (p *peer) discard() {
+	p.buffer.Release()
+	p.conn.Memory.Release(p.held)
+	p.out, p.buffer, p.held = nil, nil, 0
+}
+
 // begin appends a frame's header.
 func (p *peer) begin(length int, kind http2.FrameType, flags http2.Flags, stream uint32) {
 	p.room()

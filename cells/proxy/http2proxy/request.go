@@ -2,6 +2,7 @@ package http2proxy
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/net/http2"
 
@@ -18,6 +19,9 @@ func (s *Session) clientHeaders(ctx context.Context, b *block) error {
 		s.lastID = b.stream
 		refused := b.stream > s.accepted
 		full := len(s.streams) >= s.Limits.Streams
+		if !refused && !full {
+			s.deciding = b.stream
+		}
 		s.mu.Unlock()
 		switch {
 		case refused: // the GOAWAY says so
@@ -76,6 +80,7 @@ func (s *Session) request(ctx context.Context, b *block) error {
 		s.record(&r, httpproxy.Refused, reason, 0)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.deciding = 0
 		s.client.reset(b.stream, http2.ErrCodeProtocol)
 		return s.client.patience.use(1)
 	default:
@@ -86,24 +91,29 @@ func (s *Session) request(ctx context.Context, b *block) error {
 		s.answer(b, &r, httpproxy.Denied, reason)
 		return nil
 	}
-	connected, err := s.connect(ctx)
-	switch {
-	case s.isEnding():
-		return errEnded
-	case err != nil:
-		s.answer(b, &r, httpproxy.Failed, httpproxy.ReasonDial)
+	dialled, err := s.connect(ctx)
+	if err != nil && !s.isEnding() {
+		reason := httpproxy.ReasonDial
+		if errors.Is(err, bufconn.ErrMemory) {
+			reason = httpproxy.ReasonMemory
+		}
+		s.answer(b, &r, httpproxy.Failed, reason)
 		s.end(http2.ErrCodeNo, err)
 		return errEnded
-	case connected: // what the server says is read when it has this request: if it is no HTTP/2, that is the answer
-		defer s.running.Go(func() {
-			s.limitRead(s.server, s.Limits.Handshake)
-			s.serveServer()
-		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
+		s.recordStream(&stream{method: r.Method, host: r.Host, path: r.Path}, httpproxy.Failed, s.endReason, 0)
 		return errEnded
+	}
+	s.deciding = 0
+	if dialled {
+		// The server is read when the stream is there, so that what it says, HTTP/2 or not, or its end, answers this request.
+		s.running.Go(func() {
+			s.limitRead(s.server, s.Limits.Handshake)
+			s.serveServer()
+		})
 	}
 	if s.newStream(b, &r) == nil {
 		return s.refuse(b.stream, &r, httpproxy.ReasonMemory)
@@ -116,6 +126,7 @@ func (s *Session) request(ctx context.Context, b *block) error {
 // answer replies to a request that is not forwarded.
 func (s *Session) answer(b *block, r *httpproxy.Request, verdict httpproxy.Verdict, reason httpproxy.Reason) {
 	s.mu.Lock()
+	s.deciding = 0
 	status := s.reply(b.stream, b.end, b.grpc, reason)
 	s.mu.Unlock()
 	s.record(r, verdict, reason, status)
@@ -147,6 +158,11 @@ func (s *Session) connect(ctx context.Context) (bool, error) {
 	p.out = append(p.out, http2.ClientPreface...)
 	p.settings(append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.settingsForServer...), false)
 	p.credit(0, int(s.credit))
+	if p.err != nil {
+		p.conn.Close()
+		p.discard()
+		return false, p.err
+	}
 	s.server = p
 	return true, nil
 }

@@ -36,6 +36,7 @@ type Session struct {
 	server            *peer // not before it was dialled
 	streams           map[uint32]*stream
 	lastID            uint32          // of the client's streams
+	deciding          uint32          // the stream of a request that is not forwarded yet, or 0
 	accepted          uint32          // streams above it are not served any more
 	settingsForServer []http2.Setting // of the client, for the server
 	credit            int64           // for the server, from before it was dialled
@@ -43,8 +44,9 @@ type Session struct {
 	draining          bool
 	final             bool // the client was told the last stream
 	ending            bool
-	closed            bool  // Serve waits for what runs
-	err               error // why it ended
+	closed            bool             // Serve waits for what runs
+	endReason         httpproxy.Reason // what is recorded of requests that had no answer when it ended
+	err               error            // why it ended
 }
 
 // Serve forwards until one of the connections ends or ctx does, and closes both. The connection begins with the client's preface. The error
@@ -146,7 +148,7 @@ func (s *Session) drained() {
 // settle sends what was gathered, and ends the session if no stream is left that may go on.
 func (s *Session) settle() error {
 	s.mu.Lock()
-	over := s.final && len(s.streams) == 0 && !s.ending
+	over := s.final && len(s.streams) == 0 && s.deciding == 0 && !s.ending
 	server := s.server
 	s.mu.Unlock()
 	if over {

@@ -433,3 +433,32 @@ func TestCurl(t *testing.T) {
 		t.Errorf("Upgrade: h2c: %q, want %q", got, want)
 	}
 }
+
+// TestDrainWhileDialling drains while the server is dialled: the request is served.
+func TestDrainWhileDialling(t *testing.T) {
+	dialling, final := make(chan struct{}), make(chan struct{})
+	server := rawServer(t, func(f *framer) { f.headers(); f.head(1, true, ":status", "200"); io.Copy(io.Discard, f.Conn) })
+	p := startProxy(t, &proxy{server: server, limits: Limits{Linger: 100 * time.Millisecond}, dialed: func(net.Conn) error {
+		close(dialling)
+		<-final
+		return nil
+	}})
+	c := p.dial()
+	c.get(1, "/")
+	<-dialling
+	p.mu.Lock()
+	s := p.sessions[0]
+	p.mu.Unlock()
+	s.Drain()
+	proxytest.Eventually(t, "the client is told the last stream", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.final
+	})
+	s.settle()
+	close(final)
+	c.expectStatus(1, "200")
+	if rest, err := io.ReadAll(c.Conn); len(rest) > 0 || err != nil {
+		t.Errorf("after the response: %q, %v", rest, err)
+	}
+}

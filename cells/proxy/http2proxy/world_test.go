@@ -29,8 +29,9 @@ type proxy struct {
 	limits   Limits
 	dials    atomic.Int32
 	cancel   context.CancelFunc
-	quiet    bool                 // nothing is recorded
-	dialed   func(net.Conn) error // unless nil, what a dial does when it is connected
+	quiet    bool                                                // nothing is recorded
+	dialed   func(net.Conn) error                                // unless nil, what a dial does when it is connected
+	decide   func(*Session, *httpproxy.Request) httpproxy.Reason // unless nil, instead of the rules
 	memory   bufconn.Memory
 	served   sync.WaitGroup
 
@@ -88,6 +89,9 @@ func (p *proxy) session(c net.Conn) (*httpproxy.Session, *Session) {
 		},
 		Decide: func(r *httpproxy.Request) httpproxy.Reason { return p.rules.Load().Decide(r) },
 		Limits: p.limits,
+	}
+	if p.decide != nil {
+		s.Decide = func(r *httpproxy.Request) httpproxy.Reason { return p.decide(s, r) }
 	}
 	if !p.quiet {
 		s.Record = func(r httpproxy.Record) {

@@ -10,7 +10,8 @@
 //
 // [Session] serves one connection of a client, with one goroutine that reads from the client and one that reads from the server. They share
 // the exchange: the request that is on its way, and its response. The next request is not read before both are done with, so requests that a
-// client sends ahead are decided about and forwarded one after the other, and a response can belong to no other request.
+// client sends ahead are decided about and forwarded one after the other. The server is read from the first request on. What it is seen to send
+// between two requests ends the connection; what comes while a request is on its way is taken for its response, as the client would.
 //
 // What is forwarded is what was decided about: the request line and the headers go on byte by byte, without those that concern only one
 // connection, and rules see only headers that go on. A message whose length or meaning two recipients could read differently is refused:

@@ -12,7 +12,7 @@ import (
 )
 
 // early is a connection to the server before the first request. It is opened when the client sends nothing for a while, as one does that waits for the server to
-// speak: so that is noticed. The first request that is allowed is sent by it. Nothing that the server says by it gets to the client.
+// speak: so that is noticed. The first request that is allowed is sent by it. Nothing that the server has said by then gets to the client.
 type early struct {
 	timer  *time.Timer   // opens it
 	cancel func()        // ends the dial

@@ -65,9 +65,9 @@ func TestServerSpeaksFirst(t *testing.T) {
 	}
 }
 
-// TestServerSpeaksBeforeRequest has what the server says be there before it is asked, or the end of its stream: the request that it was
-// dialled for is answered.
-func TestServerSpeaksBeforeRequest(t *testing.T) {
+// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read that, or closes. The
+// client gets 502.
+func TestDialledServerSpeaksOrCloses(t *testing.T) {
 	for _, said := range []string{banner, ""} {
 		p := startProxy(t, &proxy{dialed: proxytest.WaitForData, server: rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {
 			io.WriteString(c, said)

@@ -1,6 +1,7 @@
 package httpproxy
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // pipes is a session between two pipes, in the time of a synctest bubble.
@@ -223,4 +226,17 @@ func TestHeadLimit(t *testing.T) {
 		t.Error("the client is not told of the end")
 	}
 	c.expectEnd()
+}
+
+// TestNoMemoryForRequest has memory for the client's connection alone: the request is told so at once.
+func TestNoMemoryForRequest(t *testing.T) {
+	p := startProxy(t, &proxy{memory: proxytest.NewMemory(20 << 10), server: rawServer(t, func(c *net.TCPConn, r *bufio.Reader) { io.Copy(io.Discard, r) })})
+	c := p.dial()
+	c.send(request)
+	text, err := c.rest()
+	if err != nil || !strings.HasPrefix(text, "HTTP/1.1 503 ") {
+		t.Errorf("the client got %q, %v", text, err)
+	}
+	p.ended(1)
+	p.expectRecords(Record{Method: "GET", Host: "h", Path: "/x", Status: 503, Verdict: Failed, Reason: ReasonMemory})
 }

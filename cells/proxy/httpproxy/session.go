@@ -37,7 +37,7 @@ type Session struct {
 	asked          bool // a request was read
 	dialedEarly    bool // the server may have closed the connection before it saw the first request
 	isHTTP2        bool // HTTP2 serves the client
-	serverServed   bool // serveServer runs, or has ended
+	readsServer    bool // serveServer runs, or has ended
 
 	mu       sync.Mutex // guards the fields below
 	changed  sync.Cond
@@ -238,15 +238,15 @@ func (s *Session) connect(ctx context.Context, r *Request) bool {
 		}
 	}
 	s.mu.Lock()
-	s.server = bufconn.New(server, &s.progress, s.Memory)
 	ending := s.ending
+	if !ending {
+		s.server = bufconn.New(server, &s.progress, s.Memory)
+	}
 	s.mu.Unlock()
 	if ending {
 		server.Close()
-		s.server = nil
-		return false
 	}
-	return true
+	return !ending
 }
 
 // notConnected answers a request that is allowed, and that cannot be forwarded.
@@ -262,8 +262,8 @@ func (s *Session) forwardRequest(r *Request, n int) bool {
 	if !ok {
 		return false
 	}
-	if !s.serverServed { // not before there is a request that what the server says answers, as that it does not speak HTTP
-		s.serverServed = true
+	if !s.readsServer { // from the first request on, so that what the server says, HTTP or not, or its end, answers it
+		s.readsServer = true
 		s.served.Go(s.serveServer)
 	}
 	w := writer{to: s.server}
@@ -303,6 +303,8 @@ func (s *Session) requestFailed(err error) bool {
 	var broken *brokenBody
 	var read readError
 	switch {
+	case errors.Is(err, bufconn.ErrMemory):
+		s.fail(ReasonMemory, err)
 	case errors.As(err, &broken):
 		s.fail(broken.reason, err)
 	case errors.As(err, &read):

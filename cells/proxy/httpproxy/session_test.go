@@ -1,16 +1,20 @@
 package httpproxy
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -94,5 +98,42 @@ func TestDenyKeepsConnection(t *testing.T) {
 	}
 	if d := cmp.Diff(want, p.recorded()); d != "" {
 		t.Error(d)
+	}
+}
+
+// closing is a connection whose Close does something first.
+type closing struct {
+	net.Conn
+	first func()
+}
+
+func (c *closing) Close() error {
+	c.first()
+	return c.Conn.Close()
+}
+
+// TestStopWhileDialling stops the session while the server is dialled: the connection that comes then is closed, by one goroutine alone.
+func TestStopWhileDialling(t *testing.T) {
+	here, client := net.Pipe()
+	there, server := net.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	closed := make(chan struct{})
+	s := &Session{Client: &closing{here, sync.OnceFunc(func() { <-closed })}, Decide: func(*Request) Reason { return "" }}
+	s.Dial = func(context.Context) (net.Conn, error) {
+		stop()
+		proxytest.Eventually(t, "the session ends", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.ending
+		})
+		return &closing{there, sync.OnceFunc(func() { close(closed); time.Sleep(10 * time.Millisecond) })}, nil // meanwhile stop goes on
+	}
+	served := make(chan error)
+	go func() { served <- s.Serve(ctx) }()
+	io.WriteString(client, request)
+	client.Close()
+	<-served
+	if _, err := server.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection to the server: %v", err)
 	}
 }
