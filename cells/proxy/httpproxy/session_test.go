@@ -126,7 +126,8 @@ func TestStopWhileDialling(t *testing.T) {
 			defer s.mu.Unlock()
 			return s.ending
 		})
-		return &closing{there, sync.OnceFunc(func() { close(closed); time.Sleep(10 * time.Millisecond) })}, nil // meanwhile stop goes on
+		// The sleep is no condition: it gives the race detector a moment in which the stop goes on beside this Close.
+		return &closing{there, sync.OnceFunc(func() { close(closed); time.Sleep(10 * time.Millisecond) })}, nil
 	}
 	served := make(chan error)
 	go func() { served <- s.Serve(ctx) }()
