@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -150,6 +151,25 @@ func sharePort(_, _ string, socket syscall.RawConn) (err error) {
 func (c *dialog) local() netip.AddrPort { return netip.MustParseAddrPort(c.LocalAddr().String()) }
 
 func (c *dialog) to() netip.AddrPort { return netip.MustParseAddrPort(c.RemoteAddr().String()) }
+
+// reset resets the connection at once, whoever else has its descriptor, as processes that are started beside do for a moment: to close it with
+// SO_LINGER would wait for them. TCP answers connect(2) with AF_UNSPEC with a reset.
+func (c *dialog) reset(t testing.TB) {
+	t.Helper()
+	raw, err := c.Conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	var errno unix.Errno
+	err = raw.Control(func(fd uintptr) {
+		_, _, errno = unix.Syscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
+	})
+	if err != nil || errno != 0 {
+		t.Fatalf("resetting a connection: %v, %v", err, errno)
+	}
+	c.Close()
+}
 
 // ask sends a line and returns the answer to it.
 func (c *dialog) ask() (answer, error) {

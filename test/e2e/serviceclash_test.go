@@ -134,8 +134,7 @@ func (n *serviceNodes) inTurn(t *testing.T, port uint16, reset bool, targets ...
 		conn := n.mustOpen(t, port, to)
 		mustAnswer(t, conn, "in turn")
 		if reset {
-			_ = conn.Conn.(*net.TCPConn).SetLinger(0)
-			conn.Close()
+			conn.reset(t)
 		} else {
 			mustFinish(t, conn)
 		}
@@ -231,10 +230,13 @@ func (n *serviceNodes) backendSendsFirst(t *testing.T, six bool, service netip.A
 
 // answersInOrder asks by both ways from one socket before there is an answer. Each must come from where its question went.
 func (n *serviceNodes) answersInOrder(t *testing.T, six bool, targets ...netip.AddrPort) {
-	server, err := listenUDPAt(n.b, n.b.at(six, closedPort))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var server *net.UDPConn
+	testutil.Eventually(t, func() (err error) { // a process that another test starts has the descriptor of the port's last socket for a moment
+		if server, err = listenUDPAt(n.b, n.b.at(six, closedPort)); err != nil && !errors.Is(err, unix.EADDRINUSE) {
+			t.Fatal(err)
+		}
+		return err
+	})
 	defer server.Close()
 	client := listenUDP(t, n.a.Namespace, n.a.addr(six))
 	buf, peers := make([]byte, 200), map[string]netip.AddrPort{}
