@@ -7,17 +7,22 @@ BIN     := $(CURDIR)/bin
 LDFLAGS := -s -w -X porin.dev/porin/internal/version.linked=$(VERSION)
 # A race detector needs a C compiler: RACE=1 asks for it.
 RACE    ?=
+RERUN   ?=
 # Restrict a run: make test PKG=./cells/ipam RUN=Quarantine
 PKG     ?= ./...
 RUN     ?= .
 
+NOT_PRODUCT := _test\.go$$|_bpfel|_bpfeb|zz_generated|(^|/)test/|test/[^/]*\.go$$|testutil|oracle/|example/
+
 export PATH := $(dir $(GO)):$(PATH)
 
-.PHONY: help build ipam-plugins libcni generate lint test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
+.PHONY: help build deps deps-generate ipam-plugins libcni generate lint lines check test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
+	@echo "make check     build, lint and the tests that need no root: before every commit"
 	@echo "make test      every test in full; without root, those that need none, and what was left out"
+	@echo "make deps      installs the programs that tests run, as root on Debian; elsewhere lists them (test and demo do it first)"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
@@ -25,7 +30,8 @@ help:
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part; BASELINE=DIR has the binaries of another version (root)"
 	@echo "make scale     one agent among 1,000 simulated nodes with 50 pods each: memory, time, processor; NODES=1000 PODS=50 (root)"
 	@echo "make lint      gofmt, go vet, staticcheck"
-	@echo "make generate  compile bpf/ again (clang-19, llvm-19, libbpf-dev)"
+	@echo "make lines     the lines of the product: without tests, test kits and generated files"
+	@echo "make generate  compile bpf/ again (make deps-generate installs the compiler)"
 	@echo "make model     all orders of claims, deletions, restarts and restores of blocks, searched to the end"
 	@echo "make random    nodes that share a pool, and OPERATIONS (50000) at random with trouble on each kind of store"
 	@echo "make schedules the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
@@ -41,6 +47,12 @@ build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-proxy ./cmd/proxy
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-cni ./cmd/cni
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
+
+deps:
+	@RACE=$(RACE) test/deps.sh
+
+deps-generate:
+	@test/deps.sh generate
 
 generate:
 	$(GO) generate ./bpf/...
@@ -67,8 +79,16 @@ libcni:
 	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -modfile=v1.2.3.mod -tags libcni12 -o $(BIN)/libcni/1.2.3 .
 	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -tags libcni12 -o $(BIN)/libcni/1.3.1 .
 
-test: build ipam-plugins libcni
-	PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) test/run.sh '$(PKG)' '$(RUN)'
+# What every commit has to pass, in two minutes.
+check: build lint
+	$(GO) test ./...
+
+lines:
+	@git ls-files '*.go' | grep -vE '$(NOT_PRODUCT)' | xargs cat | wc -l
+
+# RERUN=3 runs a failed test up to three more times, alone.
+test: deps build ipam-plugins libcni
+	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) test/run.sh '$(PKG)' '$(RUN)'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests.
 KERNELS ?= 6.1 6.12
@@ -76,7 +96,7 @@ TESTS   ?=
 test-kernels: build ipam-plugins libcni
 	@BIN=$(BIN) GO=$(GO) TESTS='$(TESTS)' RUN='$(filter-out .,$(RUN))' test/kernels/run.sh $(KERNELS)
 
-demo: build
+demo: deps build
 	@test "$$(id -u)" = 0 || { echo "make demo: a node is a network namespace, and making one needs root: sudo make demo"; exit 1; }
 	@$(GO) test -c -o $(BIN)/demo.test ./test/demo
 	@cd test/demo && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/demo.test -test.run '^TestDemo$$'

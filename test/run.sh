@@ -1,46 +1,49 @@
-#!/bin/sh
-# Runs the tests of the packages $1 whose names match $2, in full. As root nothing may be skipped; without root it lists what was.
-set -eu
+#!/bin/bash
+# Runs the tests of the packages $1 whose names match $2, in full: a line for each package, with its seconds. At the end it names the tests
+# that were left out. As root, and with all programs of deps.sh, none may be.
+#
+# RACE=1: with the race detector. RERUN=3: each test that fails is run up to three more times, alone. If it passes, it counts as flaky; more than two
+# flaky tests are an error.
+set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export HEAVY=1
-flags="-count=1 -timeout=40m -parallel=6" # tests of e2e that wait most of their time are parallel: more than there are processors
+export HEAVY=1 PATH=$PATH:/usr/sbin:/sbin
+[ "$(id -u)" != 0 ] || export REQUIRE_ROOT=1
+[ -n "$(test/deps.sh list)" ] || export REQUIRE_PROGRAMS=1
+flags=(-count=1 -timeout=40m -parallel=6) # tests of e2e that wait most of their time are parallel: more than there are processors
 packages=$("$GO" list $1)
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 status=0
+
+# run NAME PACKAGES FLAG...
+run() {
+	local name=$1 list=$2
+	shift 2
+	[ -n "$list" ] || return 0
+	local rerun=()
+	[ -z "${RERUN:-}" ] || rerun=(--rerun-fails="$RERUN" --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-report="$logs/$name.flaky")
+	"$GO" tool -modfile=test/tools/go.mod gotestsum --format pkgname --format-hide-empty-pkg --format-icons text --hide-summary skipped "${rerun[@]}" \
+		--jsonfile-timing-events "$logs/$name.json" --packages "$(echo $list)" -- "${flags[@]}" "$@" | tee "$logs/$name.log" || status=1
+}
 
 # Without the race detector: the model, which has one goroutine, and whose searches it makes ten times slower; the tests of BPF programs; and
 # those of programs in processes of their own, which are built without it. They wait often, and fail when too many of them run side by side.
 raceless='porin.dev/porin/(bpf|cells/ipam/multipool/model|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
 if [ -n "${RACE:-}" ]; then
-	without=$(echo "$packages" | grep -Ex "$raceless" || true)
-	packages=$(echo "$packages" | grep -Evx "$raceless" || true)
-	if [ -n "$without" ]; then
-		# shellcheck disable=SC2086 # flags and packages are lists
-		"$GO" test $flags -p 2 -run "$2" $without || status=$?
-	fi
-	[ -n "$packages" ] || exit "$status"
-	flags="$flags -race"
-fi
-
-# shellcheck disable=SC2086 # flags and packages are lists
-if [ "$(id -u)" = 0 ]; then
-	export REQUIRE_ROOT=1
-	"$GO" test $flags -run "$2" $packages || status=$?
-	exit "$status"
-fi
-
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-failed=0
-# shellcheck disable=SC2086
-"$GO" test $flags -v -run "$2" $packages >"$log" 2>&1 || failed=$?
-if [ "$failed" != 0 ]; then
-	cat "$log"
-	status=$failed
+	run raceless "$(echo "$packages" | grep -Ex "$raceless" || true)" -p 2 -run "$2"
+	run race "$(echo "$packages" | grep -Evx "$raceless" || true)" -race -run "$2"
 else
-	grep -E '^(ok|FAIL|---|\?)' "$log" | grep -v -e '^--- PASS' -e '^--- SKIP' || true
+	run all "$packages" -run "$2"
 fi
-echo
-echo "left out, as they need root (sudo make test runs them) or a program that is not installed:"
-grep -E '^ *--- SKIP' "$log" | sed -e 's/^ *--- SKIP: /  /' -e 's/ (.*//' | sort -u
+
+skipped=$(sed -n 's/.*"Action":"skip","Package":"\([^"]*\)","Test":"\([^"]*\)".*/  \1 \2/p' "$logs"/*.json | sed 's|porin.dev/porin/||' | sort -u)
+[ -z "$skipped" ] || printf '\nleft out, as they need root (sudo make test) or a program that is not installed:\n%s\n' "$skipped"
+
+flaky=$(cat "$logs"/*.flaky 2>/dev/null | grep "\.Test[^/]*:" || true) # without subtests
+if [ "$status" = 0 ] && [ -n "$flaky" ]; then
+	sed -n '/^=== Failed/,/^DONE/p' "$logs"/*.log
+	echo "$flaky" | sed 's/^/FLAKY /'
+	[ "$(echo "$flaky" | wc -l)" -le 2 ] || { echo "more than two flaky tests" >&2; status=1; }
+fi
 exit "$status"

@@ -88,6 +88,7 @@ func (n *node) rules(t testing.TB, input string, program ...string) string {
 	if len(program) == 0 {
 		program = []string{"nft", "-f", "-"}
 	}
+	testutil.NeedPrograms(t, program[0])
 	var out, stderr bytes.Buffer
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader([]byte(input+"\n")), &out, &stderr

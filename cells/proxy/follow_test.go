@@ -66,6 +66,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	testutil.NeedPrograms(t, "ip", "nft")
 	w := &world{T: t, node: testutil.NetNS(t), kernel: &fakeKernel{}, cfg: redirect.Config{BPFRoot: testutil.BPFFS(t)}}
 	w.must(w.node.Do(exec.Command("ip", "link", "set", "lo", "up").Run))
 	w.start()

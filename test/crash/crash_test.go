@@ -82,6 +82,7 @@ var operations = []row{
 }
 
 func TestCrashMatrix(t *testing.T) {
+	testutil.NeedPrograms(t, "ip", "nft")
 	var sum tally
 	jobs := make(chan func())
 	var running sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 // sends, is gone soon.
 func TestHTTPRulesClientGone(t *testing.T) {
 	t.Parallel()
+	testutil.NeedPrograms(t, "nft", "ss")
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
 	serveWeb(t, n.b)

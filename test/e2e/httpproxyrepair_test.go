@@ -72,6 +72,7 @@ func fromProxy(body string) bool {
 // shell runs commands on the first node.
 func (n *serviceNodes) shell(script string) string {
 	n.Helper()
+	testutil.NeedPrograms(n, "ip", "nft")
 	cmd := exec.Command("sh", "-ec", script)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr

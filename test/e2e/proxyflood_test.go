@@ -12,6 +12,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/testutil"
 )
 
 // rawTCP sends and gets segments of a pod's, past its own stack, which must not answer: see silence.
@@ -26,6 +28,7 @@ type rawTCP struct {
 // silence has a pod's own stack not reset connections that it does not know.
 func silence(t *testing.T, p party) {
 	t.Helper()
+	testutil.NeedPrograms(t, "nft")
 	rules := "add table inet t; add chain inet t out { type filter hook output priority 0; }; add rule inet t out tcp flags & rst == rst drop"
 	if err := p.Do(exec.Command("nft", rules).Run); err != nil {
 		t.Fatal(err)

@@ -96,9 +96,10 @@ func runOnNode(node *testutil.Node, input, program string, args ...string) (stri
 // onNode is runOnNode that fails the test.
 func onNode(t testing.TB, node *testutil.Node, input, program string, args ...string) string {
 	t.Helper()
+	testutil.NeedPrograms(t, program)
 	out, err := runOnNode(node, input, program, args...)
 	if err != nil {
-		t.Fatalf("%v\nThe rules of kube-proxy need nftables and iptables, in the kernel and as programs.\n%s", err, input)
+		t.Fatalf("%v\nThe rules of kube-proxy need nftables and iptables in the kernel.\n%s", err, input)
 	}
 	return out
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/testutil"
 )
 
 // greeting is what servers of the tests below send.
@@ -123,6 +125,7 @@ func TestHTTPRulesTransparentServer(t *testing.T) {
 func (n *serviceNodes) nft(t *testing.T, text string) string {
 	t.Helper()
 	var out []byte
+	testutil.NeedPrograms(t, "nft")
 	if err := n.node1.Do(func() (err error) { out, err = exec.Command("nft", text).CombinedOutput(); return err }); err != nil {
 		t.Fatalf("nft %s: %v: %s", text, err, out)
 	}

@@ -317,6 +317,7 @@ func TestVXLANUplinkMTU(t *testing.T) {
 // TestVXLANRepair has somebody remove parts of the tunnel.
 func TestVXLANRepair(t *testing.T) {
 	t.Parallel()
+	testutil.NeedPrograms(t, "nft")
 	c := newTunnels(t, 2)
 	one := c.nodes[0]
 	a, b := one.pod(), c.nodes[1].pod()

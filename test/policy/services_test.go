@@ -41,6 +41,7 @@ func (w *world) routesToServices(from *end) bool { return from.endpoint != "" ||
 // addServices makes a Service for each port that is probed by TCP or UDP, with the rules of nftables that kube-proxy has for it.
 func (w *world) addServices(steps []step) {
 	w.Helper()
+	testutil.NeedPrograms(w, "nft")
 	for _, s := range steps {
 		for _, p := range s.probes {
 			if of := (service{w.end(p.to), p.protocol, p.port}); p.protocol != "sctp" && !slices.Contains(w.services, of) {

@@ -94,6 +94,7 @@ func (h *host) newPeer(t testing.TB) *peer {
 // rules writes nftables rules, or those of another program, as somebody else on the node does.
 func (h *host) rules(t testing.TB, input string, program ...string) string {
 	t.Helper()
+	testutil.NeedPrograms(t, program[0])
 	var out, stderr bytes.Buffer
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader([]byte(input)), &out, &stderr

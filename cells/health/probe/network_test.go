@@ -77,6 +77,7 @@ func TestPingUnanswered(t *testing.T) {
 
 // TestPingFiltered: what keeps a question from leaving is this node's own firewall, and no capability that is missing.
 func TestPingFiltered(t *testing.T) {
+	testutil.NeedPrograms(t, "nft")
 	local, r := newRemote(t)
 	rules := "table inet t { chain c { type filter hook output priority 0; icmp type echo-request drop; icmpv6 type echo-request drop; }; }"
 	if err := local.Do(func() error { return exec.Command("nft", rules).Run() }); err != nil {

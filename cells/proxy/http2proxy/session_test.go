@@ -20,6 +20,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/httpproxy"
 	"porin.dev/porin/cells/proxy/proxytest"
+	"porin.dev/porin/internal/testutil"
 )
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -397,10 +398,7 @@ func TestIdle(t *testing.T) {
 }
 
 func TestCurl(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Log("curl is not installed")
-		return
-	}
+	testutil.NeedPrograms(t, "curl")
 	p := newProxy(t, httpServer(t, echo), Limits{})
 	p.allow(model.HTTPRule{Path: "/allowed"})
 	curl := func(args ...string) string {

@@ -6,14 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"porin.dev/porin/internal/testutil"
 )
 
 // TestCurl has curl's own ways to send, where it is installed.
 func TestCurl(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Log("curl is not installed")
-		return
-	}
+	testutil.NeedPrograms(t, "curl")
 	file := filepath.Join(t.TempDir(), "file")
 	content := strings.Repeat("0123456789", 300_000)
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {

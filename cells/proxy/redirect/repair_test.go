@@ -61,6 +61,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	testutil.NeedPrograms(t, "ip", "nft", "bpftool")
 	w := &world{node: testutil.NetNS(t), link: &programs{}, bpfRoot: testutil.BPFFS(t)}
 	w.shell(t, "ip link set lo up")
 	w.redirect = w.newRedirect(t)
