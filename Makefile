@@ -29,7 +29,7 @@ help:
 	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, an etcd of three (root)"
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part; BASELINE=DIR has the binaries of another version (root)"
 	@echo "make scale     one agent among 1,000 simulated nodes with 50 pods each: memory, time, processor; NODES=1000 PODS=50 (root)"
-	@echo "make lint      gofmt, go vet, staticcheck"
+	@echo "make lint      gofmt, go vet, staticcheck, and the count of words"
 	@echo "make lines     the lines of the product: without tests, test kits and generated files"
 	@echo "make generate  compile bpf/ again (make deps-generate installs the compiler)"
 	@echo "make model     all orders of claims, deletions, restarts and restores of blocks, searched to the end"
@@ -61,6 +61,7 @@ lint:
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt: not formatted: $$files"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	$(GO) run ./test/words
 	cd test/bench && $(GO) vet ./...
 	cd test/libcni && $(GO) vet -tags libcni12 . && $(GO) vet -modfile=v1.1.2.mod .
 
