@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/cells/policy/oracle"
 )
 
-// TestPolicyNames: packets to an address that were denied pass when a name has it: the first packet that follows, of the same connection.
+// TestPolicyNames: packets to an address that were denied pass when a name has it: the first packet that follows, of
+// the same connection.
 func TestPolicyNames(t *testing.T) {
 	p := newPolicyFixture(t)
 	policies, err := manifest.Read([]byte(`

@@ -19,7 +19,8 @@ type PinnedMaps struct {
 // NewPinnedMaps returns maps that are not open: [ErrNotStarted] is what they answer.
 func NewPinnedMaps(bpfRoot string) *PinnedMaps { return &PinnedMaps{root: bpfRoot} }
 
-// Open opens the maps, anew if they are open: an agent that has started may have others. After an error those of before stay.
+// Open opens the maps, anew if they are open: an agent that has started may have others. After an error those of before
+// stay.
 func (p *PinnedMaps) Open() error {
 	names := append(bpf.ListenerMaps(), bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,
 		bpf.Policies, bpf.ActiveCopy, bpf.Addresses, bpf.Prefixes, bpf.Tables, bpf.Rows)

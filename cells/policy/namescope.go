@@ -12,8 +12,8 @@ import (
 type NameScope struct {
 	// Rules are the rules for names of all policies: an answer for a name that none of them matches needs no agent.
 	Rules []model.DNSRule `json:"rules,omitempty"`
-	// Cluster has ranges of addresses in the cluster: of pods of other nodes, of this node and of its pods. No name changes how these are decided about. There may be
-	// others, such as those of other nodes.
+	// Cluster has ranges of addresses in the cluster: of pods of other nodes, of this node and of its pods. A name
+	// never changes their policy. The list may lack some, such as other nodes' own addresses.
 	Cluster []netip.Prefix `json:"cluster,omitempty"`
 }
 
@@ -35,6 +35,7 @@ func (n *Names) Scope() (s NameScope) {
 	return s
 }
 
-// OnScope sets a function that is called when the rules of [Names.Scope] change, before they are in force. Changes of the ranges are not told: a proxy that does not know
-// a range waits for an agent. The function must not block, nor call Names. It is called before [Queue.Start].
+// OnScope sets a function that is called when the rules of [Names.Scope] change, before they are in force. Changes of
+// the ranges are not told: a proxy that does not know a range waits for an agent. The function must not block, nor call
+// Names. It is called before [Queue.Start].
 func (n *Names) OnScope(changed func()) { n.onScope = changed }

@@ -14,8 +14,8 @@ import (
 // dnsPort is where pods serve DNS.
 const dnsPort = 5053
 
-// serveNames answers every query for addresses, by UDP and TCP, with the client's address as a text beside it. pod.example.com has the server's own address, and none.example.com
-// none.
+// serveNames answers every query for addresses, by UDP and TCP, with the client's address as a text beside it.
+// pod.example.com has the server's own address, and none.example.com none.
 func serveNames(t *testing.T, p party) {
 	t.Helper()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
@@ -26,7 +26,8 @@ func serveNames(t *testing.T, p party) {
 			addr = p.ipv4.AsSlice()
 		}
 		if name != "none.example.com." {
-			answer.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: addr}}
+			header := dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}
+			answer.Answer = []dns.RR{&dns.A{Hdr: header, A: addr}}
 		}
 		answer.Extra = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: []string{p.name, w.RemoteAddr().String()}}}
 		_ = w.WriteMsg(answer)

@@ -292,8 +292,9 @@ func TestExternalProxyAgentAway(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyUpgraded ends the agent, by a kill and by a stop, and replaces the proxy, ten times under load, with names that are known and names that are new: no request and
-// no query fails, for a resolver that waits for five seconds. The agent finds programs of another version.
+// TestExternalProxyUpgraded ends the agent, by a kill and by a stop, and replaces the proxy, ten times under load, with
+// names that are known and names that are new: no request and no query fails, for a resolver that waits for five
+// seconds. The agent finds programs of another version.
 func TestExternalProxyUpgraded(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
@@ -322,7 +323,8 @@ func TestExternalProxyUpgraded(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there: each knows what an agent has acknowledged to the first one.
+// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there: each knows what an agent has
+// acknowledged to the first one.
 func TestExternalProxyReplacedAgentAway(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
@@ -357,11 +359,12 @@ func (n *serviceNodes) resolves(name string, want int) error {
 
 // namesOfTwo lets a pod ask for names in two domains, and reach the addresses of those in one of them.
 const namesOfTwo = `{endpointSelector: {matchLabels: {app: a}}, egress: [` +
-	`{toPorts: [{ports: [{port: "5053", protocol: ANY}], rules: {dns: [{matchPattern: "*.example.com"}, {matchPattern: "*.example.net"}]}}]}, ` +
+	`{toPorts: [{ports: [{port: "5053", protocol: ANY}], ` +
+	`rules: {dns: [{matchPattern: "*.example.com"}, {matchPattern: "*.example.net"}]}}]}, ` +
 	`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`
 
-// TestExternalProxyNamesAgentAway asks for names while no agent is there. An answer that changes no policy passes at once; any other one waits for the next agent, and a resolver
-// gets SERVFAIL before it gives up.
+// TestExternalProxyNamesAgentAway asks for names while no agent is there. An answer that changes no policy passes at
+// once; any other one waits for the next agent, and a resolver gets SERVFAIL before it gives up.
 func TestExternalProxyNamesAgentAway(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(namesOfTwo)
@@ -390,7 +393,8 @@ func TestExternalProxyNamesAgentAway(t *testing.T) {
 	if err := <-waiting; err != nil {
 		t.Errorf("a query that has waited for the agent: %v", err)
 	}
-	if out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out; !strings.Contains(out, "late.example.com") {
+	out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
+	if !strings.Contains(out, "late.example.com") {
 		t.Errorf("the answer has come before the agent knows the address:\n%s", out)
 	}
 	n.one.connected(p)
@@ -402,7 +406,8 @@ func TestExternalProxyNamesAgentAway(t *testing.T) {
 	ask("a name that the previous proxy knew", "www.example.com.", dns.RcodeServerFailure, timeout, 5*time.Second)
 }
 
-// TestExternalProxyAgentHangs: known names are answered for without an agent that hangs, and those that it would have to write wait for it.
+// TestExternalProxyAgentHangs: known names are answered for without an agent that hangs, and names that it would have
+// to write wait for it.
 func TestExternalProxyAgentHangs(t *testing.T) {
 	n, _ := newExternal(t)
 	n.ciliumPolicy(namesOfTwo)

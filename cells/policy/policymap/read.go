@@ -45,15 +45,16 @@ func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.
 // maxReads is how often a verdict is read: a change takes longer than one.
 const maxReads = 100
 
-// state is what a verdict depends on beside tables and rows: one part of it changes before what was replaced in these is removed.
+// state is what a verdict depends on beside tables and rows: one part of it changes before what was replaced in these
+// is removed.
 type state struct {
 	copyNumber uint32
 	policy     abi.Policy
 	class      uint32 // of the peer
 }
 
-// undisturbed calls read with the state of an endpoint and a peer, again when that has changed meanwhile: the writer waits for programs before it removes what it has
-// replaced, and not for this process.
+// undisturbed calls read with the state of an endpoint and a peer, again when that has changed meanwhile: the writer
+// waits for programs before it removes what it has replaced, and not for this process.
 func (m Maps) undisturbed(id uint16, peer netip.Addr, read func(state) (uint32, error)) (value uint32, err error) {
 	now, err := m.readState(id, peer)
 	if err != nil {
@@ -81,7 +82,8 @@ func (m Maps) readState(id uint16, peer netip.Addr) (s state, err error) {
 	return s, err
 }
 
-// activeCopy returns the number of the active copy, bit 0 of the map active_copy. Earlier versions have written other bits, too.
+// activeCopy returns the number of the active copy, bit 0 of the map active_copy. Earlier versions have written other
+// bits, too.
 func (m Maps) activeCopy() (number uint32, err error) {
 	if number, err = bpfarray.Read[uint32](m.ActiveCopy, 0); err != nil {
 		err = fmt.Errorf("read which copy of the policy is active: %w", err)

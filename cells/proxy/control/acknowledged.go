@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// maxAcknowledgedOfEndpoint and maxAcknowledged are how many addresses are remembered. An answer with others waits for an agent.
+	// maxAcknowledgedOfEndpoint and maxAcknowledged are how many addresses are remembered. An answer with others waits for
+	// an agent.
 	maxAcknowledgedOfEndpoint = 1024
 	maxAcknowledged           = 16384
 )
 
-// acknowledged has the addresses of names of which an agent has said that they are in the policy. Its methods may be called concurrently.
+// acknowledged has the addresses of names that an agent has put into the policy. Its methods may be called concurrently.
 type acknowledged struct {
 	ttl names.Config // only MinTTL and MaxTTL are used
 
@@ -32,7 +33,10 @@ type lookupKey struct {
 }
 
 func newAcknowledged() *acknowledged {
-	return &acknowledged{ttl: names.DefaultConfig(), quota: quota.New(maxAcknowledgedOfEndpoint, maxAcknowledged), until: map[lookupKey]map[netip.Addr]time.Time{}}
+	return &acknowledged{
+		ttl: names.DefaultConfig(), quota: quota.New(maxAcknowledgedOfEndpoint, maxAcknowledged),
+		until: map[lookupKey]map[netip.Addr]time.Time{},
+	}
 }
 
 // has reports whether all of the addresses are acknowledged for the endpoint and the name, and still valid.

@@ -16,8 +16,9 @@ import (
 	"porin.dev/porin/internal/restored"
 )
 
-// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [proxy.EndpointCloser] and the [proxy.Step]; unlike
-// [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a [proxy.Kernel] and a [*restored.Barrier].
+// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [proxy.EndpointCloser] and the
+// [proxy.Step]; unlike [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a [proxy.Kernel] and a
+// [*restored.Barrier].
 func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
@@ -70,7 +71,8 @@ func startClient(p clientParams) *Client {
 	return c
 }
 
-// ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a [*Learner].
+// ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a
+// [*Learner].
 func ServerModule(cfg ServerConfig) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),

@@ -25,12 +25,13 @@ const (
 	slowAgent = 50 * time.Millisecond
 	// askAgain is the pause before an agent is asked again that has answered with an error: it is starting or ending.
 	askAgain = 50 * time.Millisecond
-	// manyAddresses is from how many addresses on an endpoint's answers are sent to the agent one after the other: to encode and to write them delays others.
+	// manyAddresses is from how many addresses on an endpoint's answers are sent to the agent one after the other: to
+	// encode and to write them delays others.
 	manyAddresses = 9
 )
 
-// Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent. While no agent answers, an answer that changes no policy passes, and each other
-// one waits for the next agent, for as long as its query may wait.
+// Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent. While no agent answers, an
+// answer that changes no policy passes, and each other one waits for the next agent, for as long as its query may wait.
 type Learner struct {
 	log          *slog.Logger
 	acknowledged *acknowledged

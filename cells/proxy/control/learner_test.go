@@ -26,7 +26,10 @@ func addresses(list ...string) (all []dnsname.Address) {
 }
 
 // exampleScope has a rule for *.example, and 10.0.0.0/8 for the cluster.
-var exampleScope = &policy.NameScope{Rules: []model.DNSRule{{Pattern: "*.example"}}, Cluster: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/64")}}
+var exampleScope = &policy.NameScope{
+	Rules:   []model.DNSRule{{Pattern: "*.example"}},
+	Cluster: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/64")},
+}
 
 // learnAll is an agent that learns everything.
 func learnAll(context.Context, message) (any, []*os.File, error) { return nil, nil, nil }
@@ -37,7 +40,7 @@ func learnWithin(t *testing.T, l policy.Learner, timeout time.Duration, body lea
 	return policy.LearnAndWait(ctx, l, body.Endpoint, body.Name, body.Addresses)
 }
 
-// TestLearnWithoutAgent has answers while no agent is there, and then one that comes.
+// TestLearnWithoutAgent has answers while no agent is there, until one comes.
 func TestLearnWithoutAgent(t *testing.T) {
 	const timeout = 20 * time.Millisecond
 	l := NewLearner(slog.New(slog.DiscardHandler))
@@ -124,7 +127,7 @@ func TestLearnAgentGoes(t *testing.T) {
 	}
 }
 
-// TestLearnAgentErrors: an agent that has no room is not asked again; one that is starting or ending is.
+// TestLearnAgentErrors: an agent that has no room is not asked again. A starting or ending agent is.
 func TestLearnAgentErrors(t *testing.T) {
 	l := NewLearner(slog.New(slog.DiscardHandler))
 	calls := 0
@@ -150,7 +153,7 @@ func TestLearnAgentErrors(t *testing.T) {
 	}
 }
 
-// TestLearnAgentHangs: what passes without an agent waits for one that hangs for a moment only.
+// TestLearnAgentHangs: an answer that passes without an agent waits for a hanging one for a moment only.
 func TestLearnAgentHangs(t *testing.T) {
 	l := NewLearner(slog.New(slog.DiscardHandler))
 	l.setScope(exampleScope)
@@ -178,7 +181,8 @@ func TestLearnRulesUnknown(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedExpires at the end of the TTL, and of the shortest time that an agent keeps an address. An answer again extends it.
+// TestAcknowledgedExpires at the end of the TTL, and of the shortest time that an agent keeps an address. An answer
+// again extends it.
 func TestAcknowledgedExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newAcknowledged()
@@ -207,7 +211,8 @@ func TestAcknowledgedExpires(t *testing.T) {
 	})
 }
 
-// TestAcknowledgedBounded has one endpoint take all that it may have: there is room for others, and for itself when it is gone.
+// TestAcknowledgedBounded has one endpoint take all that it may have: there is room for others, and for itself when it
+// is gone.
 func TestAcknowledgedBounded(t *testing.T) {
 	x := newAcknowledged()
 	answer := func(endpoint uint16, i int) learnRequest {

@@ -27,7 +27,7 @@ const (
 	methodRules         = "rules"          // agent: answered when the proxy has the rules
 	methodChanged       = "changed"        // agent: connections are to be decided about anew; a notification
 	methodCloseEndpoint = "close-endpoint" // agent: answered when the endpoint's connections have ended
-	methodLearn         = "learn"          // proxy: answered when the addresses of a name are in the datapath; also from a proxy that was replaced to the next one
+	methodLearn         = "learn"          // proxy, also a replaced one: answered when addresses are in the datapath
 	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
 	methodReport        = "report"         // proxy: how it is; a notification
 	methodImportNames   = "import-names"   // an earlier version's agent: answered with nothing, or it connects anew
@@ -63,7 +63,8 @@ func chooseProtocol(h hello) (int, error) {
 	return chosen, nil
 }
 
-// snapshot is all layer 7 rules, and what there is to know of names. One with a lower version than another one of the same agent is older.
+// snapshot is all layer 7 rules, and what there is to know of names. One with a lower version than another one of the
+// same agent is older.
 type snapshot struct {
 	Version uint64                     `json:"version"`
 	Partial bool                       `json:"partial,omitempty"` // the agent starts: other rules that the proxy has stay in use

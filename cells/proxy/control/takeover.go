@@ -200,7 +200,10 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 			c.abortHandover("another process was to take over, and is silent")
 		}
 	})
-	answer := takeOverAnswer{Sockets: indexesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil, Names: s.learner.acknowledged.list()}
+	answer := takeOverAnswer{
+		Sockets: indexesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil,
+		Names: s.learner.acknowledged.list(),
+	}
 	files, err := s.handoverFiles(given)
 	if err == nil {
 		err = s.listener.SetDeadline(time.Unix(1, 0)) // the next one accepts what comes

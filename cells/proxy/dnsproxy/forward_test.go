@@ -245,7 +245,8 @@ func TestHandleLearnSlowServer(t *testing.T) {
 	})
 }
 
-// TestHandleLearnLimit: as many answers of an endpoint wait as it may have queries, and the next query fails at once. Another endpoint's does not.
+// TestHandleLearnLimit: as many answers of an endpoint wait as it may have queries, and the next query fails at once.
+// Another endpoint's does not.
 func TestHandleLearnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := query("example.com.", dns.TypeA)

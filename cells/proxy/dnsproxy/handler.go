@@ -36,7 +36,7 @@ type Socket interface {
 
 // Limits bounds what is in flight: see package quota. What is more is answered with SERVFAIL, as the pod may try again.
 type Limits struct {
-	Timeout                time.Duration // from a query to its reply: what the server and Learn have not done until then fails
+	Timeout                time.Duration // from a query to its reply, of the server and Learn together
 	RetransmitAfter        time.Duration // after which a datagram without answer is sent once more
 	IdleTimeout            time.Duration // of a TCP connection of a pod, for the next query
 	QueriesPerEndpoint     int           // queries of an endpoint that are in flight
