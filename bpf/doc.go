@@ -3,7 +3,6 @@
 //	endpoint.bpf.c    the programs: from_pod and to_pod at a pod's host end, to_uplink and from_uplink at other devices, sweep for old connections
 //	tunnel.bpf.c      the programs at the VXLAN device: to_tunnel, from_tunnel
 //	listener.bpf.c    select_listener, which finds the proxy's socket for a connection
-//	names.bpf.c       give_class and raise_revisions, with which a proxy writes addresses of names while no agent is there
 //	lib/              what they are made of, one idea a header:
 //	  parse, flow       what a packet is, and which connection it belongs to
 //	  endpoint          the pods of this node, by address and by link
@@ -32,4 +31,3 @@ package bpf
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types endpoint endpoint.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types listener listener.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types tunnel tunnel.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types names names.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude

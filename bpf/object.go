@@ -27,7 +27,7 @@ const (
 	KeyQueueMask = endpointVarKeyQueueMask // the size of KeyQueue, a power of two, less one
 
 	Policies   = endpointMapPolicies   // endpoint ID -> abi.Policy
-	ActiveCopy = endpointMapActiveCopy // 0 -> which copy of the policy is active (bit 0), and a revision, uint32
+	ActiveCopy = endpointMapActiveCopy // 0 -> which copy of the policy is active (bit 0), uint32
 	Addresses  = endpointMapAddresses  // abi.AddressKey -> class, uint32
 	Prefixes   = endpointMapPrefixes   // abi.PrefixKey -> class, uint32
 	Tables     = endpointMapTables     // abi.TableKey -> set of rows, uint32
@@ -91,15 +91,6 @@ func ListenerMaps() []string {
 
 // Listener returns a new copy of the listener object's specification. It is to be loaded with the maps of [ListenerMaps].
 func Listener() (*ebpf.CollectionSpec, error) { return loadListener() }
-
-// The names of programs in the names object, which are run by who writes addresses of names while no agent is there.
-const (
-	GiveClass      = namesProgGiveClass      // reads an abi.ClassWrite
-	RaiseRevisions = namesProgRaiseRevisions // reads an abi.Raised
-)
-
-// Names returns a new copy of the names object's specification. It is to be loaded with the maps policies, active_copy and prefixes of the endpoint object.
-func Names() (*ebpf.CollectionSpec, error) { return loadNames() }
 
 // The names of programs, maps and variables in the tunnel object.
 const (

@@ -42,19 +42,6 @@ func TestVerifierTunnel(t *testing.T) {
 	verify(t, spec)
 }
 
-// TestVerifierNames is about the programs that a proxy runs.
-func TestVerifierNames(t *testing.T) {
-	testutil.Root(t)
-	spec, err := bpf.Names()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range spec.Maps {
-		one.MaxEntries = max(1, one.MaxEntries)
-	}
-	verify(t, spec)
-}
-
 // verify loads the programs, and asks how far the verifier has gone.
 func verify(t *testing.T, spec *ebpf.CollectionSpec) {
 	t.Helper()

@@ -27,8 +27,6 @@ struct abi {
 	struct event_budget event_budget;
 	struct address_key address_key;
 	struct prefix_key prefix_key;
-	struct class_write class_write;
-	struct raised raised;
 	struct table_key table_key;
 	struct row_key row_key;
 	struct cidr_key cidr_key;

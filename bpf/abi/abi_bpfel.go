@@ -197,24 +197,6 @@ type cAbi struct {
 		Copy uint32
 		Addr [16]uint8
 	}
-	ClassWrite struct {
-		_        structs.HostLayout
-		Header   [16]uint8
-		Revision uint32
-		Class    uint32
-		Key      struct {
-			_    structs.HostLayout
-			Bits uint32
-			Copy uint32
-			Addr [16]uint8
-		}
-	}
-	Raised struct {
-		_      structs.HostLayout
-		Header [16]uint8
-		Count  uint32
-		Ids    [64]uint32
-	}
 	TableKey struct {
 		_     structs.HostLayout
 		Table uint32
@@ -233,7 +215,6 @@ type cAbi struct {
 		Bits uint32
 		Addr [16]uint8
 	}
-	_     [4]byte
 	Owner struct {
 		_    structs.HostLayout
 		Ipv4 struct {
@@ -319,14 +300,6 @@ type cCidrKey struct {
 	_    structs.HostLayout
 	Bits uint32
 	Addr [16]uint8
-}
-
-type cClassWrite struct {
-	_        structs.HostLayout
-	Header   [16]uint8
-	Revision uint32
-	Class    uint32
-	Key      cPrefixKey
 }
 
 type cConnection struct {
@@ -529,13 +502,6 @@ type cPrefixKey struct {
 	Bits uint32
 	Copy uint32
 	Addr [16]uint8
-}
-
-type cRaised struct {
-	_      structs.HostLayout
-	Header [16]uint8
-	Count  uint32
-	Ids    [64]uint32
 }
 
 type cRedirect struct {

@@ -30,8 +30,6 @@ type (
 	Policy     = cPolicy
 	AddressKey = cAddressKey
 	PrefixKey  = cPrefixKey
-	ClassWrite = cClassWrite
-	Raised     = cRaised
 	TableKey   = cTableKey
 	RowKey     = cRowKey
 	Unmanaged  = cUnmanaged

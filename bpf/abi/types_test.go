@@ -30,8 +30,6 @@ func TestTypeSizes(t *testing.T) {
 		"policy":      {unsafe.Sizeof(abi.Policy{}), 24},
 		"address_key": {unsafe.Sizeof(abi.AddressKey{}), 24},
 		"prefix_key":  {unsafe.Sizeof(abi.PrefixKey{}), 24},
-		"class_write": {unsafe.Sizeof(abi.ClassWrite{}), 48},
-		"raised":      {unsafe.Sizeof(abi.Raised{}), 276},
 		"table_key":   {unsafe.Sizeof(abi.TableKey{}), 8},
 		"row_key":     {unsafe.Sizeof(abi.RowKey{}), 12},
 	} {

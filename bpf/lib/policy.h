@@ -25,7 +25,7 @@ struct {
 	__type(value, struct policy);
 } policies SEC(".maps");
 
-/* One entry: bit 0 says which copy is active, the others are a number that changes with what classes mean. */
+/* One entry: bit 0 says which copy is active. Earlier agents have written other bits, too. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -201,23 +201,6 @@ struct prefix_key {
 	__u8 addr[16]; /* as in struct addr */
 };
 
-/* What the program give_class reads from its packet. Nobody else sees that: who runs the program has made it (BPF_PROG_TEST_RUN). */
-struct class_write {
-	__u8 header[16]; /* where packets have an Ethernet header */
-	__u32 revision; /* of the map active_copy */
-	__u32 class;
-	struct prefix_key key;
-};
-
-#define RAISED_IDS 64
-
-/* What the program raise_revisions reads from its packet. */
-struct raised {
-	__u8 header[16];
-	__u32 count;
-	__u32 ids[RAISED_IDS]; /* of endpoints */
-};
-
 /* The class of an address that is in neither map. */
 #define CLASS_WORLD 1
 

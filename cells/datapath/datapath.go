@@ -103,15 +103,9 @@ func (d *Datapath) start(ctx context.Context) error {
 		objects.Close()
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
 	}
-	lock, err := policymap.OpenLock(loader.MapsFolder(d.cfg.BPFRoot))
-	if err != nil {
-		d.stopUplinks()
-		objects.Close()
-		return errors.Join(err, d.links.stop(), d.flowEvents.stop(), namespace.Close(), root.Close())
-	}
 	d.translations.start(namespace)
 	d.maps.set((*bpfMaps)(objects.Maps))
-	d.enforcer.start(policyMaps(objects.Maps), lock, hostfilter.New(namespace, d.log))
+	d.enforcer.start(policyMaps(objects.Maps), hostfilter.New(namespace, d.log))
 	d.pins.set(objects)
 	d.sweeper.set(objects.Sweep)
 	d.objects, d.namespace, d.root, d.status = objects, namespace, root, describe(objects)

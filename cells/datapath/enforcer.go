@@ -23,15 +23,12 @@ type Enforcer struct {
 	uplinks Uplinks
 	log     *slog.Logger
 
-	mu       sync.Mutex                 // guards the fields below
-	announce func(inForce, next uint32) // a revision of the maps
-	maps     policymap.Maps
-	writer   *policymap.Writer // nil unless started; then filter and lock are set, too
-	lock     *policymap.Lock   // of the maps
-	locked   bool              // this process has it
-	filter   *hostfilter.Filter
-	desired  hostfilter.Desired // but for the uplinks
-	applied  bool               // desired is of the last call of Apply
+	mu      sync.Mutex // guards the fields below
+	maps    policymap.Maps
+	writer  *policymap.Writer // nil unless started; then filter is set, too
+	filter  *hostfilter.Filter
+	desired hostfilter.Desired // but for the uplinks
+	applied bool               // desired is of the last call of Apply
 }
 
 var _ policy.Enforcer = (*Enforcer)(nil)
@@ -40,11 +37,10 @@ func newEnforcer(uplinks Uplinks, log *slog.Logger) *Enforcer {
 	return &Enforcer{uplinks: uplinks, log: log}
 }
 
-func (x *Enforcer) start(maps policymap.Maps, lock *policymap.Lock, filter *hostfilter.Filter) {
+func (x *Enforcer) start(maps policymap.Maps, filter *hostfilter.Filter) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.maps, x.writer, x.lock, x.filter = maps, policymap.New(maps), lock, filter
-	x.writer.OnRevision(x.announce)
+	x.maps, x.writer, x.filter = maps, policymap.New(maps), filter
 }
 
 // stop leaves everything in the kernel.
@@ -54,24 +50,8 @@ func (x *Enforcer) stop() error {
 	if x.writer == nil {
 		return nil
 	}
-	err := errors.Join(x.filter.Close(), x.lock.Close())
-	x.writer, x.lock, x.locked, x.filter, x.desired, x.applied = nil, nil, false, nil, hostfilter.Desired{}, false
-	return err
-}
-
-// AcquireLock implements [policy.Enforcer].
-func (x *Enforcer) AcquireLock(ctx context.Context) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.writer == nil {
-		return ErrNotStarted
-	}
-	if x.locked {
-		return nil
-	}
-	err := x.lock.Lock(ctx)
-	x.locked = err == nil
-	x.writer.SetLocked(x.locked)
+	err := x.filter.Close()
+	x.writer, x.filter, x.desired, x.applied = nil, nil, hostfilter.Desired{}, false
 	return err
 }
 
@@ -158,13 +138,6 @@ func (x *Enforcer) Layer7() (map[uint32]bool, error) {
 		return nil, ErrNotStarted
 	}
 	return x.maps.Layer7()
-}
-
-// OnRevision implements [policy.Enforcer].
-func (x *Enforcer) OnRevision(announce func(inForce, next uint32)) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.announce = announce
 }
 
 // Compare implements [policy.Enforcer].

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"errors"
 	"slices"
 
 	"porin.dev/porin/bpf"
@@ -9,22 +8,20 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/policy/policymap"
 )
 
 // PinnedMaps are maps that the agent has pinned, opened by a proxy in a process of its own. They stay when the agent ends.
 type PinnedMaps struct {
 	root string
 	maps kernelMaps
-	lock *policymap.Lock // of those of policies
 }
 
 // NewPinnedMaps returns maps that are not open: [ErrNotStarted] is what they answer.
 func NewPinnedMaps(bpfRoot string) *PinnedMaps { return &PinnedMaps{root: bpfRoot} }
 
-// Open opens the maps, anew if they are open: an agent that has started may have others. It calls use with those of policies, and their lock, before it closes the ones of
-// before. After an error these stay.
-func (p *PinnedMaps) Open(use func(policymap.Maps, *policymap.Lock) error) error {
+// Open opens the maps, anew if they are open: an agent that has started may have others. After an error those of before
+// stay.
+func (p *PinnedMaps) Open() error {
 	names := append(bpf.ListenerMaps(), bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,
 		bpf.Policies, bpf.ActiveCopy, bpf.Addresses, bpf.Prefixes, bpf.Tables, bpf.Rows)
 	slices.Sort(names)
@@ -32,30 +29,20 @@ func (p *PinnedMaps) Open(use func(policymap.Maps, *policymap.Lock) error) error
 	if err != nil {
 		return err
 	}
-	lock, err := policymap.OpenLock(loader.MapsFolder(p.root))
-	if err != nil {
-		opened.Close()
-		return err
-	}
-	err = use(policyMaps(opened), lock)
-	return errors.Join(err, p.replace(opened, lock))
+	p.replace(opened)
+	return nil
 }
 
 // Close closes the maps.
-func (p *PinnedMaps) Close() error { return p.replace(nil, nil) }
+func (p *PinnedMaps) Close() { p.replace(nil) }
 
-func (p *PinnedMaps) replace(opened *loader.Maps, lock *policymap.Lock) (err error) {
+func (p *PinnedMaps) replace(opened *loader.Maps) {
 	p.maps.mu.Lock()
 	defer p.maps.mu.Unlock()
-	if p.lock != nil {
-		err = p.lock.Close()
-	}
-	p.lock = lock
 	if before := p.maps.maps; before != nil {
 		(*loader.Maps)(before).Close()
 	}
 	p.maps.maps = (*bpfMaps)(opened)
-	return err
 }
 
 // Redirects are those in the maps.

@@ -184,10 +184,6 @@ func (*simEnforcer) Verdict(policy.Question) (uint32, error) { return engine.Val
 
 func (*simEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }
 
-func (*simEnforcer) AcquireLock(context.Context) error { return nil }
-
-func (*simEnforcer) OnRevision(func(inForce, next uint32)) {}
-
 func (*simEnforcer) Compare(*engine.Engine, map[string]policy.Local) ([]policy.Difference, error) {
 	return nil, nil
 }

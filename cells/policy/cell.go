@@ -18,7 +18,7 @@ import (
 )
 
 // Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It takes an [Enforcer], a [Proxy], a
-// [RemoteSource], [Connections], a [ConnectionCloser] and a [NameExchange] if there are.
+// [RemoteSource], [Connections] and a [ConnectionCloser] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -34,7 +34,6 @@ func Module(cfg Config) fx.Option {
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Queue).Task),
 		supervisor.Tasks((*Queue).Layer7Task),
-		supervisor.Tasks((*Queue).LockTask),
 		supervisor.Tasks((*Names).Task),
 		supervisor.Tasks(func(f *follower) *task.Task { return f.Task() }),
 		metrics.Collect(newCollector),
@@ -53,7 +52,6 @@ type params struct {
 	Proxy     Proxy            `optional:"true"`
 	Remote    RemoteSource     `optional:"true"`
 	Closer    ConnectionCloser `optional:"true"`
-	Exchange  NameExchange     `optional:"true"`
 }
 
 type namesParams struct {
@@ -74,9 +72,6 @@ func build(p params) (*Queue, *View, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Names, p.Log)
 	if p.Closer != nil {
 		q.CloseWith(p.Closer)
-	}
-	if p.Exchange != nil {
-		q.ExchangeNamesWith(p.Exchange)
 	}
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"net/netip"
 
 	"porin.dev/porin/cells/policy/engine"
@@ -11,10 +10,6 @@ import (
 
 // Enforcer writes into the kernel what the engine says, and reads it back.
 type Enforcer interface {
-	// AcquireLock keeps every other process from writing the kernel's policies from now on: a proxy writes them while no agent is there. It is called before the first Apply.
-	// It returns an error when another process does not stop writing. Then Apply makes what that process writes ineffective, and announces no revision, until a later call
-	// succeeds; after that everything is to be written anew. It returns soon after ctx ends.
-	AcquireLock(ctx context.Context) error
 	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after an error. Until the first call what
 	// previous agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
 	// of the change. It is called from one goroutine at a time, and the engine does not change during a call.
@@ -27,9 +22,6 @@ type Enforcer interface {
 	Verdict(q Question) (uint32, error)
 	// Layer7 returns the numbers of layer 7 rules that a program may still get from the kernel.
 	Layer7() (map[uint32]bool, error)
-	// OnRevision has a function called during Apply, before the kernel gets the revision next, while it has inForce. With another revision the numbers of
-	// [engine.Engine.NameClasses] may mean something else; between two complete states the kernel may have one that is not announced. It is called before the first Apply.
-	OnRevision(announce func(inForce, next uint32))
 	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
 	Compare(e *engine.Engine, locals map[string]Local) ([]Difference, error)
 }
@@ -63,15 +55,11 @@ type noEnforcer struct{}
 
 var errNoDatapath = fault.New(fault.NotFound, "this agent has no datapath")
 
-func (noEnforcer) AcquireLock(context.Context) error { return nil }
-
 func (noEnforcer) Apply(*engine.Engine, *engine.Change, map[string]Local) error { return nil }
 
 func (noEnforcer) Forget(uint16) error { return nil }
 
 func (noEnforcer) Compare(*engine.Engine, map[string]Local) ([]Difference, error) { return nil, nil }
-
-func (noEnforcer) OnRevision(func(inForce, next uint32)) {}
 
 func (noEnforcer) Verdict(Question) (uint32, error) { return engine.ValueDeny, errNoDatapath }
 

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,14 +25,9 @@ type fakeKernel struct {
 	endpoints map[string]fakeEndpoint
 	tables    map[engine.TableID]fakeTable
 	forgotten []uint16
-	revision  uint32
-	announce  func(inForce, next uint32)
-	names     uint64                     // of the engine, with revision
 	written   map[engine.Decision]uint32 // values of rows
 	lingering map[uint32]bool            // numbers of rows that are removed later
 	denied    map[uint16]bool            // IDs of endpoints that the engine does not know, and that a previous agent has restricted
-	acquired  int                        // calls of AcquireLock
-	locked    int                        // so many of them fail
 	check     func(engine.Row)           // of each row that is written; may be nil
 }
 
@@ -99,12 +93,6 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 			k.prefixes[prefix] = class
 		}
 	}
-	if changed == nil || k.names != e.NameRevision() {
-		if k.announce != nil {
-			k.announce(k.revision, k.revision+1)
-		}
-		k.revision, k.names = k.revision+1, e.NameRevision()
-	}
 	k.applyTables(e, change, locals)
 	for _, key := range change.Endpoints {
 		local, ok := locals[key]
@@ -159,23 +147,6 @@ func (k *fakeKernel) note(sets ...[]engine.Row) {
 			}
 		}
 	}
-}
-
-// AcquireLock fails as often as the test wants.
-func (k *fakeKernel) AcquireLock(context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.acquired++
-	if k.acquired <= k.locked {
-		return errKernel
-	}
-	return nil
-}
-
-func (k *fakeKernel) OnRevision(announce func(inForce, next uint32)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.announce = announce
 }
 
 // Layer7 has the numbers of all rows.

@@ -64,17 +64,12 @@ type Names struct {
 
 	// The queue sets these before anything is learned.
 	view    *View
-	changed func()                      // has what is new written
-	opened  <-chan struct{}             // closed when the queue writes
-	rewrite func(context.Context) error // has everything written anew
+	changed func() // has what is new written
+
+	onScope func() // see [Names.OnScope]
 
 	saving sync.Mutex // held while the file is written
-	// saving guards the fields below.
-	loaded       bool
-	live         map[uint16]bool // endpoints that are there at the start
-	pending      []names.Lookup  // what waits until these are known
-	revision     uint64          // of known, with what was imported
-	needsRewrite bool            // the datapath may have addresses from a proxy that nobody wants
+	loaded bool       // saving guards it
 
 	// Of who has the view's turn.
 	selections    map[model.DNSRule]*names.Selection
@@ -95,7 +90,7 @@ var _ Learner = (*Names)(nil)
 // NewNames returns what a [Queue] is to have. Without connections, an address goes when its TTL has ended.
 func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	n := &Names{
-		log: log, room: maxDomainAddresses, changed: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
+		log: log, room: maxDomainAddresses, changed: func() {}, onScope: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
 		inEngine: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
 	}
 	if cfg.Dir != "" {
@@ -198,7 +193,7 @@ func (n *Names) round(context.Context) error {
 	return n.save()
 }
 
-// load adds what a previous agent has learned for the endpoints, and a proxy meanwhile. What cannot be read is lost: pods have to ask again.
+// load adds what a previous agent has learned for the endpoints. What cannot be read is lost: pods have to ask again.
 func (n *Names) load(live []endpoint.Endpoint) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
@@ -206,17 +201,15 @@ func (n *Names) load(live []endpoint.Endpoint) {
 		return
 	}
 	n.loaded = true
-	n.live = map[uint16]bool{}
-	for _, ep := range live {
-		n.live[ep.ID] = true
+	if n.path == "" {
+		return
 	}
-	if n.path != "" {
-		if err := n.known.Load(n.path, func(id uint16) bool { return n.live[id] }); err != nil {
-			n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
-		}
+	isLive := func(id uint16) bool {
+		return slices.ContainsFunc(live, func(ep endpoint.Endpoint) bool { return ep.ID == id })
 	}
-	n.restore(n.pending, n.live)
-	n.pending = nil
+	if err := n.known.Load(n.path, isLive); err != nil {
+		n.log.Warn("the addresses of names that policies select are lost: pods reach them when they have asked for the names again", "error", err)
+	}
 }
 
 // save does nothing before load: the file has what is to be loaded.
@@ -231,6 +224,7 @@ func (n *Names) save() error {
 
 // follow has the rules selected, and returns what has changed since it was called last, as far as there is room. It expects the turn.
 func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
+	added := false
 	for _, rule := range rules {
 		if n.selections[rule] != nil {
 			continue
@@ -242,6 +236,10 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 		}
 		s := n.known.Select(compiled)
 		n.selections[rule], n.rules[s], n.inEngine[rule] = s, rule, map[netip.Addr]struct{}{}
+		added = true
+	}
+	if added {
+		n.onScope()
 	}
 	taken, revision := n.known.Take()
 	n.takenRevision = revision
@@ -319,6 +317,7 @@ func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
 func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	removed := false
 	for rule, s := range n.selections {
 		if _, ok := used[rule]; ok {
 			continue
@@ -333,6 +332,10 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 		delete(n.selections, rule)
 		delete(n.rules, s)
 		delete(n.inEngine, rule)
+		removed = true
+	}
+	if removed {
+		n.onScope()
 	}
 	n.hasRoom.Store(len(n.leftOut) == 0)
 	return len(n.leftOut) > 0 && len(n.count) < n.room

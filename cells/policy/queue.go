@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"porin.dev/porin/cells/policy/engine"
@@ -34,10 +33,7 @@ type Queue struct {
 	layer7   *layer7
 	names    *Names
 	closer   ConnectionCloser // before layer 7 rules come
-	exchange NameExchange
-	locked   atomic.Bool // nobody else writes what the enforcer writes
 	task     *task.Task
-	lockTask *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
 	open     sync.Once
 	remote   <-chan struct{} // closed when the endpoints of other nodes are known; nil without any
@@ -69,18 +65,15 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	if names == nil {
 		names = NewNames(Config{}, nil, log)
 	}
-	cfg.NameSets = nameSets
 	if enforcer == nil {
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, closer: noCloser{}, exchange: noExchange{},
-		gaining: map[string]struct{}{},
-		view:    &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, closer: noCloser{}, gaining: map[string]struct{}{},
+		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
-	names.view, names.changed, names.opened, names.rewrite = q.view, q.writeNames, q.opened, q.rewrite
+	names.view, names.changed = q.view, q.writeNames
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
-	q.lockTask = task.Every(log, task.Round{Name: "policy-lock", Run: q.lockRound, Retry: firstRetry, MaxRetry: time.Second})
 	q.layer7.task = task.Every(log, task.Round{Name: "policy-layer7", Run: q.layer7Round, Interval: releaseInterval, Retry: firstRetry, MaxRetry: lastRetry})
 	return q
 }
@@ -94,9 +87,6 @@ func (q *Queue) Task() *task.Task { return q.task }
 // Layer7Task is the loop that has the proxy get and release layer 7 rules. [Queue.Start] starts it.
 func (q *Queue) Layer7Task() *task.Task { return q.layer7.task }
 
-// LockTask is the loop that keeps others from writing what the queue writes. [Queue.Start] starts it.
-func (q *Queue) LockTask() *task.Task { return q.lockTask }
-
 // Start begins the loops, and has the source tell of the endpoints of other nodes, if there is one.
 func (q *Queue) Start(source RemoteSource) {
 	if source != nil {
@@ -104,13 +94,12 @@ func (q *Queue) Start(source RemoteSource) {
 	}
 	q.task.Start(nil)
 	q.layer7.task.Start(nil)
-	q.lockTask.Start(nil)
 	q.names.task.Start(nil)
 }
 
 // Stop ends the loops, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
 func (q *Queue) Stop(ctx context.Context) error {
-	if err := task.StopAll(ctx, q.task, q.lockTask, q.layer7.task, q.names.task); err != nil {
+	if err := task.StopAll(ctx, q.task, q.layer7.task, q.names.task); err != nil {
 		return err
 	}
 	if err := q.names.save(); err != nil {
@@ -127,52 +116,8 @@ func (q *Queue) Stop(ctx context.Context) error {
 func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
-	q.acquireLock(ctx)
-	q.importNames(ctx)
 	q.open.Do(func() { close(q.opened) })
-	if !q.locked.Load() {
-		q.lockTask.Trigger()
-	}
 	return q.do(ctx, update{}, true)
-}
-
-// lockTimeout is how long the first write waits for a process that writes what the kernel has of policies, and does not stop to.
-const lockTimeout = time.Second
-
-func (q *Queue) acquireLock(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	if err := q.enforcer.AcquireLock(ctx); err != nil {
-		q.log.Warn("another process does not stop to write what the kernel has of policies, and is kept out: porin-proxy is suspended, or hangs", "error", err)
-		return
-	}
-	q.locked.Store(true)
-}
-
-// lockRound tries again what acquireLock could not. Until then a proxy learns no names when this agent is away.
-func (q *Queue) lockRound(ctx context.Context) error {
-	if q.locked.Load() || !q.isOpen() {
-		return nil
-	}
-	soon, cancel := context.WithTimeout(ctx, firstRetry)
-	defer cancel()
-	if err := q.enforcer.AcquireLock(soon); err != nil {
-		return fmt.Errorf("another process does not stop to write what the kernel has of policies, and is kept out; end porin-proxy if it hangs: %w", err)
-	}
-	if err := q.rewrite(ctx); err != nil {
-		return err
-	}
-	q.locked.Store(true)
-	return nil
-}
-
-// importNamesTimeout is how long the first write waits for a proxy that does not say what it has learned.
-const importNamesTimeout = time.Second
-
-func (q *Queue) importNames(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, importNamesTimeout)
-	defer cancel()
-	q.exchange.ImportNames(ctx)
 }
 
 func (q *Queue) isOpen() bool {

@@ -31,7 +31,6 @@
 //   - mapkernel: the [Kernel] of the datapath's maps
 //   - established: closes connections that are open when rules for them come
 //   - control: the connection between an agent and porin-proxy, and the takeover by the next porin-proxy
-//   - offline: learns names in porin-proxy while no agent runs; the journal
 //   - proxytest: what tests of the protocols have in common
 //
 // [Step] is the part in an endpoint's life; what the proxy needs of the datapath is [Kernel]. Another listener takes the place of the built-in one with [ModuleWith].

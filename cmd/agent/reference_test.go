@@ -54,7 +54,6 @@ func contributions(t *testing.T) (c contributed) {
 			t.Fatal(err)
 		}
 	}
-	c.Collectors = append(c.Collectors, control.NewNamesCollector(control.NewLearnRouter(control.DefaultServerConfig(), slog.New(slog.DiscardHandler)))) // of porin-proxy alone
 	return c
 }
 

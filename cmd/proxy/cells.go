@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 
 	"go.uber.org/fx"
@@ -28,12 +27,12 @@ func Cells(cfg Config) fx.Option {
 		fx.Provide(
 			func(lc fx.Lifecycle) *datapath.PinnedMaps {
 				m := datapath.NewPinnedMaps(cfg.BPFRoot)
-				lc.Append(fx.StopHook(func(context.Context) error { return m.Close() }))
+				lc.Append(fx.StopHook(m.Close))
 				return m
 			},
 			func(m *datapath.PinnedMaps) (proxy.Kernel, control.Maps) { return mapkernel.New(m.Redirects(), m), m },
-			func(log *slog.Logger) *control.LearnRouter { return control.NewLearnRouter(cfg.Control, log) },
-			func(l *control.LearnRouter) policy.Learner { return l },
+			control.NewLearner,
+			func(l *control.Learner) policy.Learner { return l },
 			restored.Opened,
 		),
 	)

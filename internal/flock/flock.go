@@ -39,9 +39,6 @@ func Wait(ctx context.Context, file *os.File, pause time.Duration) error {
 	}
 }
 
-// Unlock releases the lock.
-func Unlock(file *os.File) error { return flock(file, unix.LOCK_UN) }
-
 // flock leaves the file in the runtime's hands, which [os.File.Fd] would not.
 func flock(file *os.File, how int) error {
 	raw, err := file.SyscallConn()

@@ -36,12 +36,13 @@ func TestLock(t *testing.T) {
 	}
 	waited := make(chan error)
 	go func() { waited <- flock.Wait(t.Context(), second, time.Millisecond) }()
-	if err := flock.Unlock(first); err != nil {
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-waited; err != nil {
 		t.Fatal(err)
 	}
+	first = open()
 	if err := flock.Try(first); !errors.Is(err, flock.ErrLocked) {
 		t.Errorf("locked by the second one: %v", err)
 	}

@@ -12,9 +12,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestExternalProxyAgentSuspended asks for a name while the agent is suspended, and gets the answer, as another pod has asked before and the datapath has the
-// address. What is passed on meanwhile the agent learns when it goes on, and the next one when it is killed: the address stays in force when the other pod has
-// gone.
+// TestExternalProxyAgentSuspended asks for a name while the agent is suspended. The pod for which the agent has
+// acknowledged the address gets its answer. Another pod's answer waits until the agent goes on, or for the next one: then
+// the address stays in force when the first pod has gone.
 func TestExternalProxyAgentSuspended(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *rig){
 		"goes on": func(_ *testing.T, r *rig) { r.signal(unix.SIGCONT) },
@@ -28,21 +28,36 @@ func TestExternalProxyAgentSuspended(t *testing.T) {
 			n, p := newExternal(t)
 			n.ciliumPolicy(anyName)
 			serveNames(t, n.b)
-			ask := func(who party) {
-				t.Helper()
+			ask := func(who party) error {
 				answer, err := who.resolve("udp", n.b.at(false, dnsPort), "www.example.com.")
 				if err != nil || answer.Rcode != dns.RcodeSuccess {
-					t.Fatalf("%s: %v, %v", who.name, answer, err)
+					return fmt.Errorf("%s: %v, %w", who.name, answer, err)
+				}
+				return nil
+			}
+			askKnown := func() {
+				t.Helper()
+				if err := ask(n.a); err != nil {
+					t.Fatal(err)
 				}
 			}
-			ask(n.a)
+			askKnown()
 			n.one.signal(unix.SIGSTOP)
 			for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) { // until the agent's connection is full, and was closed
-				ask(n.a)
+				askKnown()
 			}
-			ask(n.c)
+			waiting := make(chan error, 1)
+			go func() { waiting <- ask(n.c) }()
+			select {
+			case err := <-waiting:
+				t.Errorf("the other pod's answer has not waited for an agent: %v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
 			asked := time.Now()
 			end(t, n.one)
+			if err := <-waiting; err != nil {
+				t.Error(err)
+			}
 			n.one.connected(p)
 			if err := n.one.cni.Del(n.podA.Container); err != nil {
 				t.Fatal(err)

@@ -15,12 +15,20 @@ import (
 const dnsPort = 5053
 
 // serveNames answers every query for addresses, by UDP and TCP, with the client's address as a text beside it.
+// pod.example.com has the server's own address, and none.example.com none.
 func serveNames(t *testing.T, p party) {
 	t.Helper()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 		answer := new(dns.Msg).SetReply(query)
 		name := query.Question[0].Name
-		answer.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(198, 51, 100, 9)}}
+		addr := net.IPv4(198, 51, 100, 9)
+		if name == "pod.example.com." {
+			addr = p.ipv4.AsSlice()
+		}
+		if name != "none.example.com." {
+			header := dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}
+			answer.Answer = []dns.RR{&dns.A{Hdr: header, A: addr}}
+		}
 		answer.Extra = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: []string{p.name, w.RemoteAddr().String()}}}
 		_ = w.WriteMsg(answer)
 	})

@@ -292,16 +292,24 @@ func TestExternalProxyAgentAway(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyUpgraded upgrades agent and proxy ten times under load: the agent finds programs of another version.
+// TestExternalProxyUpgraded ends the agent, by a kill and by a stop, and replaces the proxy, ten times under load, with
+// names that are known and names that are new: no request and no query fails, for a resolver that waits for five
+// seconds. The agent finds programs of another version.
 func TestExternalProxyUpgraded(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
 	serveNames(t, n.b)
 	serveNames(t, n.d)
+	var asked atomic.Int64
 	l, queries := n.load(false), n.queries()
-	for range 10 {
-		n.one.agent.Kill(t)
-		n.one.previousVersion()
+	others := n.queriesFor(func() string { return fmt.Sprintf("n%d.example.com.", asked.Add(1)) })
+	for i := range 10 {
+		if i%2 == 0 {
+			n.one.agent.Kill(t)
+			n.one.previousVersion()
+		} else {
+			n.one.agent.Stop(t)
+		}
 		n.one.agent.Start(t)
 		n.one.connected(p)
 		next := startProxy(t, n.one.node)
@@ -311,96 +319,121 @@ func TestExternalProxyUpgraded(t *testing.T) {
 	}
 	l.check(t, "new connections, upgraded ten times")
 	queries.check(t, "queries, upgraded ten times")
+	others.check(t, "queries for new names, upgraded ten times")
 	n.one.agrees()
 }
 
-// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there and names are asked for, known ones and new ones: no query fails, and
-// the next agent knows what each proxy has learned.
+// TestExternalProxyReplacedAgentAway replaces the proxy ten times while no agent is there: each knows what an agent has
+// acknowledged to the first one.
 func TestExternalProxyReplacedAgentAway(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
 	serveNames(t, n.b)
 	serveNames(t, n.d)
+	if err := n.resolves("www.example.com.", dns.RcodeSuccess); err != nil {
+		t.Fatal(err)
+	}
 	n.one.agent.Kill(t)
-	var asked atomic.Int64
-	queries := n.queriesFor(func() string { return fmt.Sprintf("n%d.example.com.", asked.Add(1)%100) })
-	for i := range 10 {
+	queries := n.queries()
+	for range 10 {
 		next := startProxy(t, n.one.node)
 		p.ended()
 		p = next
-		if answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), fmt.Sprintf("of-%d.example.com.", i)); err != nil || answer.Rcode != dns.RcodeSuccess {
-			t.Errorf("a new name, after replacement %d: %v, %v", i, answer, err)
-		}
 	}
 	queries.check(t, "queries, replaced ten times without an agent")
 	n.one.agent.Start(t)
-	testutil.Eventually(t, func() error {
-		out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
-		if !strings.Contains(out, "example.com") {
-			return fmt.Errorf("the next agent does not know what was learned:\n%s", out)
-		}
-		return nil
-	})
+	n.one.connected(p)
 	n.one.agrees()
 }
 
-// TestExternalProxyLearns has names resolved while no agent is there, of which policies select the addresses: pods get the answers, and the next agent knows them. A
-// name that the rules do not allow is refused.
-func TestExternalProxyLearns(t *testing.T) {
-	n, p := newExternal(t)
-	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}, {toFQDNs: [{matchPattern: \"*.example.com\"}], toPorts: [{ports: [{port: \"443\"}]}]}]}")
-	serveNames(t, n.b)
-	n.one.agent.Kill(t)
+// resolves asks a server for a name, by UDP and TCP.
+func (n *serviceNodes) resolves(name string, want int) error {
 	for _, network := range []string{"udp", "tcp"} {
-		answer, err := n.a.resolve(network, n.b.at(false, dnsPort), network+".example.com.")
-		if err != nil || answer.Rcode != dns.RcodeSuccess {
-			t.Errorf("by %s without an agent: %v, %v", network, answer, err)
+		answer, err := n.a.resolve(network, n.b.at(false, dnsPort), name)
+		if err != nil || answer.Rcode != want {
+			return fmt.Errorf("%s by %s: %v, %w; want code %d", name, network, answer, err, want)
 		}
 	}
-	if answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), "www.example.net."); err != nil || answer.Rcode != dns.RcodeRefused {
-		t.Errorf("a name that is not allowed: %v, %v", answer, err)
-	}
-	p.kill()
-	startProxy(t, n.one.node) // it has the journal of the previous one
-	n.one.agent.Start(t)
-	testutil.Eventually(t, func() error {
-		out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
-		if !strings.Contains(out, "udp.example.com") || !strings.Contains(out, "tcp.example.com") {
-			return fmt.Errorf("the next agent does not know what was learned:\n%s", out)
-		}
-		return nil
-	})
+	return nil
 }
 
-// TestExternalProxyAgentHangs: names whose addresses are in the datapath are answered for without an agent that hangs, and those that it would have to write are not.
+// namesOfTwo lets a pod ask for names in two domains, and reach the addresses of those in one of them.
+const namesOfTwo = `{endpointSelector: {matchLabels: {app: a}}, egress: [` +
+	`{toPorts: [{ports: [{port: "5053", protocol: ANY}], ` +
+	`rules: {dns: [{matchPattern: "*.example.com"}, {matchPattern: "*.example.net"}]}}]}, ` +
+	`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`
+
+// TestExternalProxyNamesAgentAway asks for names while no agent is there. An answer that changes no policy passes at
+// once; any other one waits for the next agent, and a resolver gets SERVFAIL before it gives up.
+func TestExternalProxyNamesAgentAway(t *testing.T) {
+	n, p := newExternal(t)
+	n.ciliumPolicy(namesOfTwo)
+	serveNames(t, n.b)
+	ask := func(when, name string, want int, least, most time.Duration) {
+		t.Helper()
+		began := time.Now()
+		err := n.resolves(name, want)
+		if took := time.Since(began) / 2; err != nil || took < least || took > most {
+			t.Errorf("%s: %v after %v, want that after %v to %v", when, err, took, least, most)
+		}
+	}
+	const atOnce, timeout = time.Second, 4500 * time.Millisecond
+	ask("with an agent", "www.example.com.", dns.RcodeSuccess, 0, atOnce)
+	n.one.agent.Kill(t)
+	ask("a known name", "www.example.com.", dns.RcodeSuccess, 0, atOnce)
+	ask("a name that no rule selects", "www.example.net.", dns.RcodeSuccess, 0, atOnce)
+	ask("a name with a pod's address", "pod.example.com.", dns.RcodeSuccess, 0, atOnce)
+	ask("a name without addresses", "none.example.com.", dns.RcodeSuccess, 0, atOnce)
+	ask("a name that is not allowed", "www.example.org.", dns.RcodeRefused, 0, atOnce)
+	ask("a new name", "new.example.com.", dns.RcodeServerFailure, timeout, 5*time.Second)
+
+	waiting := make(chan error, 1)
+	go func() { waiting <- n.resolves("late.example.com.", dns.RcodeSuccess) }()
+	n.one.agent.Start(t)
+	if err := <-waiting; err != nil {
+		t.Errorf("a query that has waited for the agent: %v", err)
+	}
+	out := n.one.cli("policy", "explain", "--from", "demo/a", "--to", "198.51.100.9", "--port", "443").out
+	if !strings.Contains(out, "late.example.com") {
+		t.Errorf("the answer has come before the agent knows the address:\n%s", out)
+	}
+	n.one.connected(p)
+
+	n.one.agent.Kill(t)
+	p.kill()
+	startProxy(t, n.one.node) // it has the rules of the file, and knows no addresses
+	testutil.Eventually(t, func() error { return n.resolves("www.example.net.", dns.RcodeSuccess) })
+	ask("a name that the previous proxy knew", "www.example.com.", dns.RcodeServerFailure, timeout, 5*time.Second)
+}
+
+// TestExternalProxyAgentHangs: known names are answered for without an agent that hangs, and names that it would have
+// to write wait for it.
 func TestExternalProxyAgentHangs(t *testing.T) {
 	n, _ := newExternal(t)
-	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}, {toFQDNs: [{matchPattern: \"*.example.com\"}], toPorts: [{ports: [{port: \"443\"}]}]}, " +
-		"{toFQDNs: [{matchName: other.example.com}], toPorts: [{ports: [{port: \"80\"}]}]}]}")
+	n.ciliumPolicy(namesOfTwo)
 	serveNames(t, n.b)
 	ask := func(name string, want int) {
 		t.Helper()
-		for _, network := range []string{"udp", "tcp"} {
-			answer, err := n.a.resolve(network, n.b.at(false, dnsPort), name)
-			if err != nil || answer.Rcode != want {
-				t.Errorf("%s by %s: %v, %v; want code %d", name, network, answer, err, want)
-			}
+		if err := n.resolves(name, want); err != nil {
+			t.Error(err)
 		}
 	}
 	ask("www.example.com.", dns.RcodeSuccess)
 	n.one.signal(unix.SIGSTOP)
 	ask("www.example.com.", dns.RcodeSuccess)
-	ask("db.example.com.", dns.RcodeSuccess)          // another name with the same address
-	ask("other.example.com.", dns.RcodeServerFailure) // of which another rule selects the address
-	ask("www.example.net.", dns.RcodeRefused)
+	ask("www.example.net.", dns.RcodeSuccess)
+	ask("www.example.org.", dns.RcodeRefused)
+	waiting := make(chan error, 1)
+	go func() { waiting <- n.resolves("other.example.com.", dns.RcodeSuccess) }()
+	select {
+	case err := <-waiting:
+		t.Errorf("a name that the agent would have to write does not wait: %v", err)
+	case <-time.After(time.Second):
+	}
 	n.one.signal(unix.SIGCONT)
-	testutil.Eventually(t, func() error {
-		answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), "other.example.com.")
-		if err == nil && answer.Rcode != dns.RcodeSuccess {
-			err = fmt.Errorf("%v", answer)
-		}
-		return err
-	})
+	if err := <-waiting; err != nil {
+		t.Errorf("when the agent goes on: %v", err)
+	}
 }
 
 // TestExternalProxyOtherMaps starts the agent with maps of another size, which it makes anew: the proxy and its program read those.

@@ -46,9 +46,6 @@ type Loader struct {
 // New returns a loader. It touches nothing.
 func New(cfg Config, log *slog.Logger) *Loader { return &Loader{cfg: cfg, log: log} }
 
-// MapsFolder is where maps are pinned below a root.
-func MapsFolder(root string) string { return Config{Root: root}.mapsDir() }
-
 // Objects are the programs and maps of an agent. Close lets go of them; what is pinned or attached stays.
 type Objects struct {
 	Digest   string

@@ -128,7 +128,7 @@ func (tx *transaction) reclassify() {
 		}
 	}
 	for _, m := range moves {
-		if m.class != nil && leaving[m.class] == m.class.members && !e.isReserved(m.class) && m.class.key.kind == m.key.kind && e.classes[m.key] == nil {
+		if m.class != nil && leaving[m.class] == m.class.members && m.class.key.kind == m.key.kind && e.classes[m.key] == nil {
 			leaving[m.class] = -1 // has its new key
 			tx.rekey(m.class, m.key, m.owner)
 		}
@@ -146,7 +146,7 @@ func (tx *transaction) reclassify() {
 		c.members++
 	}
 	for _, c := range tx.emptied {
-		if c.members == 0 && e.classes[c.key] == c && !e.isReserved(c) {
+		if c.members == 0 && e.classes[c.key] == c {
 			tx.note(c)
 			e.leaveKey(c)
 		}
@@ -180,11 +180,6 @@ func (tx *transaction) note(c *class) {
 	}
 }
 
-func (e *Engine) isReserved(c *class) bool {
-	_, ok := e.reserved.classes[c]
-	return ok
-}
-
 // enter lists a class under its key. It needs references of its own to the sets.
 func (e *Engine) enter(c *class, key classKey) {
 	c.key = key
@@ -199,7 +194,6 @@ func (e *Engine) enter(c *class, key classKey) {
 	if key.ports != "" {
 		e.portClasses[c] = struct{}{}
 	}
-	e.reserved.touchClass(key.kind)
 }
 
 // leaveKey takes a class off the list of its key.
@@ -209,7 +203,6 @@ func (e *Engine) leaveKey(c *class) {
 		delete(e.kindClasses[c.key.kind], c)
 	}
 	delete(e.portClasses, c)
-	e.reserved.touchClass(c.key.kind)
 	for _, s := range []*selectorSet{c.key.labels, c.key.blocks} {
 		delete(s.classes, c)
 		e.release(s)

@@ -48,9 +48,6 @@
 //   - A pod whose labels are not known (kind init) is denied everything but itself and this node, as long as it lasts.
 //   - An address belongs to the endpoint that was set last.
 //
-// Classes are also reserved for addresses that names will have, with all their rows: so a name's next address changes no table, and who writes addresses
-// while nobody applies updates knows which class to write ([Engine.NameClasses]).
-//
 // Apply recomputes what its update can affect: label sets that a new selector matches, classes that are split by that, rows of these
 // classes in the tables that use their selectors, and tables of endpoints which a changed policy selects. A class keeps its number
 // when all its members go on together.

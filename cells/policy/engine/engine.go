@@ -14,8 +14,6 @@ type Config struct {
 	Audit bool
 	// AllowUnmanaged lets addresses of kind [model.Unmanaged] reach every pod of this node whose labels are known.
 	AllowUnmanaged bool
-	// NameSets returns sets of rules for names that may match one name together, as indexes of the rules: for these, classes are reserved. Nil stands for none.
-	NameSets func(rules []model.DNSRule) [][]int
 }
 
 // Engine holds policies, endpoints, and what follows from them. It is for one goroutine at a time; any number may read between
@@ -44,7 +42,6 @@ type Engine struct {
 	kindTables    map[*table]struct{} // whose rules tell kinds apart
 
 	layer7s      *layer7s
-	reserved     reserved
 	size         size
 	lastSelector uint32
 	lastPolicy   uint64
@@ -59,7 +56,7 @@ func New(config Config) *Engine {
 		selectors: map[string]*selector{}, selectorSets: map[string]*selectorSet{}, namespaces: map[string]*namespace{}, names: map[string]int{},
 		classes: map[classKey]*class{}, portClasses: map[*class]struct{}{},
 		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, ingressTables: map[*table]struct{}{}, kindTables: map[*table]struct{}{},
-		layer7s: newLayer7s(), reserved: reserved{domains: map[*selector]struct{}{}},
+		layer7s: newLayer7s(),
 	}
 	e.noSelectors = e.intern(nil)
 	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.

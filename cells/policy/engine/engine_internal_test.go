@@ -33,7 +33,7 @@ func TestApplyRemovesEverything(t *testing.T) {
 			"selector sets but the empty one": len(e.selectorSets) - 1, "namespaces": len(e.namespaces), "names": len(e.names), "addresses": e.addresses.Size(),
 			"prefixes": e.prefixes.Size(), "classes but the fixed ones": len(e.classes) - fixed, "classes of the empty set": len(e.noSelectors.classes) - fixed,
 			"classes of kinds but the fixed ones": left - fixed, "classes with ports": len(e.portClasses), "tables": len(e.tables),
-			"layer 7 rules in rows": len(e.Layer7()), "reserved classes": len(e.reserved.classes), "rules for names": len(e.reserved.domains), "tables with names": len(e.nameTables), "ingress tables": len(e.ingressTables), "tables with kinds": len(e.kindTables),
+			"layer 7 rules in rows": len(e.Layer7()), "tables with names": len(e.nameTables), "ingress tables": len(e.ingressTables), "tables with kinds": len(e.kindTables),
 		} {
 			if n != 0 {
 				t.Errorf("seed %d: %d %s are left", seed, n, what)

@@ -257,10 +257,9 @@ func (e *Engine) WithholdLayer7(is func(*Layer7) bool) (changed bool) {
 }
 
 // Renew returns an engine without policies and endpoints which knows the numbers of layer 7 rules. The one before is not to be used any more.
-// As it was too large, the new one reserves no classes.
 func (e *Engine) Renew() *Engine {
 	renewed := New(e.config)
-	renewed.layer7s, renewed.reserved.off = e.layer7s, true
+	renewed.layer7s = e.layer7s
 	for _, l := range renewed.layer7s.byNumber {
 		l.tables = 0
 		renewed.size.addWork(l.work())

@@ -138,7 +138,6 @@ func (tx *transaction) updateSelectors() {
 				continue
 			}
 			delete(e.selectors, key)
-			e.reserved.touchDomain(sel, false)
 			tx.changeDomain(sel, nil, slices.Collect(maps.Keys(sel.addresses)))
 			if sel.peer.Block != nil && !slices.Contains(tx.newSelectors, sel) {
 				e.removeBlock(tx, sel)
@@ -164,7 +163,6 @@ func (tx *transaction) acquire(peer model.Peer) *selector {
 		e.lastSelector++
 		sel = &selector{id: e.lastSelector, key: key, peer: peer, sets: map[*selectorSet]struct{}{}, tables: map[*table]struct{}{}}
 		e.selectors[key] = sel
-		e.reserved.touchDomain(sel, true)
 		tx.newSelectors = append(tx.newSelectors, sel)
 	}
 	sel.refs++

@@ -7,15 +7,14 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// updateTables gives changed endpoints their tables, makes the reserved classes that these need, and gives changed classes their rows in the tables that there
-// were, and new tables all rows.
+// updateTables gives changed endpoints their tables, changed classes their rows in the tables that there were, and new
+// tables all rows.
 func (tx *transaction) updateTables() {
 	for ep := range tx.changed {
 		for _, d := range []model.Direction{model.Egress, model.Ingress} {
 			tx.assign(ep, d)
 		}
 	}
-	tx.updateReserved()
 	for c, change := range tx.classes {
 		tx.updateRows(c, change)
 	}

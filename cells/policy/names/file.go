@@ -144,7 +144,7 @@ func (n *Names) Load(path string, keep func(endpoint uint16) bool) error {
 	}
 	for _, l := range all {
 		if keep(l.Endpoint) {
-			n.Restore(l)
+			n.restore(l)
 		}
 	}
 	return nil
@@ -190,13 +190,13 @@ func decode(text []byte) ([]Lookup, error) {
 	}
 }
 
-// Restore adds addresses that were learned before, with the times at which they expire: see [Names.Learn].
-func (n *Names) Restore(l Lookup) (revision uint64) {
+// restore adds addresses that were learned before, with the times at which they expire.
+func (n *Names) restore(l Lookup) {
 	now := time.Now()
 	addresses := make([]dnsname.Address, 0, len(l.Addresses))
 	for addr, expires := range l.Addresses {
 		addresses = append(addresses, dnsname.Address{Addr: addr, TTL: expires.Sub(now)})
 	}
 	slices.SortFunc(addresses, func(a, b dnsname.Address) int { return cmp.Or(cmp.Compare(a.TTL, b.TTL), a.Addr.Compare(b.Addr)) })
-	return n.learn(l.Endpoint, l.Name, addresses, math.MinInt64)
+	n.learn(l.Endpoint, l.Name, addresses, math.MinInt64)
 }

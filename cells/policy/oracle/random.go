@@ -164,14 +164,14 @@ func Domains() []model.DNSRule {
 	}
 }
 
-// DomainNames are the names that there are.
-func DomainNames() []string {
+// domainNames are the names that there are.
+func domainNames() []string {
 	return []string{"a.example", "b.a.example", "d.example", "c.d.example", "cc.d.example", "example", "other.test"}
 }
 
 // Names changes the addresses of one of the few names that there are. They may be of pods and nodes, too.
 func (r Random) Names(names map[string][]netip.Addr) {
-	name := pick(r, DomainNames()...)
+	name := pick(r, domainNames()...)
 	names[name] = nil
 	for range r.IntN(5) {
 		addr := r.Address()

@@ -9,7 +9,5 @@
 // active, makes it the active one, and raises the revision of every endpoint: until then the programs decide by the last copy that was complete. All others
 // change the active copy entry by entry, in an order in which each packet gets the old decision or the new one.
 //
-// While no agent runs, a proxy gives single addresses other classes by [NameWriter]: the map active_copy says by its revision whether the classes are those that it knows.
-//
 // A set of rows is never changed, and sets with equal rows are one. So a class gets all its new decisions in one update of the map tables.
 package policymap

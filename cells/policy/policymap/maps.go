@@ -80,3 +80,11 @@ func clearMap[K any](m *ebpf.Map, f func(K) bool) error {
 	}
 	return nil
 }
+
+// activate makes a copy the active one.
+func (m Maps) activate(copyNumber uint32) error {
+	if err := m.ActiveCopy.Put(uint32(0), copyNumber); err != nil {
+		return fmt.Errorf("activate a copy of the policy: %w", err)
+	}
+	return nil
+}

@@ -19,73 +19,75 @@ import (
 // Egress returns the value of the row that decides about a connection of the endpoint with this ID to an address: [engine.ValueDeny], [engine.ValueAllow], or the
 // number of layer 7 rules.
 func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (uint32, error) {
-	return m.undisturbed(id, func(p abi.Policy, copyNumber uint32) (uint32, error) {
-		if p.Egress[copyNumber] == 0 {
+	return m.undisturbed(id, to, func(s state) (uint32, error) {
+		if s.policy.Egress[s.copyNumber] == 0 {
 			return engine.ValueAllow, nil
 		}
-		class, err := m.classOf(to, copyNumber)
-		if err != nil {
-			return engine.ValueDeny, err
-		}
-		return m.value(p.Egress[copyNumber], class, protocol, port)
+		return m.value(s.policy.Egress[s.copyNumber], s.class, protocol, port)
 	})
 }
 
 // Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, fromNode says that the
 // node has not forwarded it.
 func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.Protocol, port uint16) (uint32, error) {
-	return m.undisturbed(id, func(p abi.Policy, copyNumber uint32) (uint32, error) {
-		if p.Ingress[copyNumber] == 0 {
+	return m.undisturbed(id, from, func(s state) (uint32, error) {
+		if s.policy.Ingress[s.copyNumber] == 0 {
 			return engine.ValueAllow, nil
 		}
-		class, err := m.classOf(from, copyNumber)
-		if err != nil {
-			return engine.ValueDeny, err
-		}
+		class := s.class
 		if class&abi.ClassHost != 0 && !fromNode {
 			class = abi.ClassWorld
 		}
-		return m.value(p.Ingress[copyNumber], class, protocol, port)
+		return m.value(s.policy.Ingress[s.copyNumber], class, protocol, port)
 	})
 }
 
 // maxReads is how often a verdict is read: a change takes longer than one.
 const maxReads = 100
 
-// state is what changes with each change of an endpoint's verdicts, and before what the change has replaced is removed.
+// state is what a verdict depends on beside tables and rows: one part of it changes before what was replaced in these
+// is removed.
 type state struct {
-	revision uint32 // of the active copy
-	policy   abi.Policy
+	copyNumber uint32
+	policy     abi.Policy
+	class      uint32 // of the peer
 }
 
-// undisturbed calls read with the endpoint's policy and the number of the active copy, again when something has changed meanwhile: the writer waits for programs before
-// it removes what it has replaced, and not for this process.
-func (m Maps) undisturbed(id uint16, read func(p abi.Policy, copyNumber uint32) (uint32, error)) (value uint32, err error) {
-	now, err := m.readState(id)
+// undisturbed calls read with the state of an endpoint and a peer, again when that has changed meanwhile: the writer
+// waits for programs before it removes what it has replaced, and not for this process.
+func (m Maps) undisturbed(id uint16, peer netip.Addr, read func(state) (uint32, error)) (value uint32, err error) {
+	now, err := m.readState(id, peer)
 	if err != nil {
 		return engine.ValueDeny, err
 	}
 	for range maxReads {
 		before := now
-		value, err = read(before.policy, before.revision%abi.PolicyCopies)
+		value, err = read(before)
 		var stateErr error
-		if now, stateErr = m.readState(id); stateErr != nil || now == before {
+		if now, stateErr = m.readState(id, peer); stateErr != nil || now == before {
 			return value, errors.Join(err, stateErr)
 		}
 	}
 	return value, err
 }
 
-func (m Maps) readState(id uint16) (s state, err error) {
-	if s.revision, err = m.Revision(); err != nil {
+func (m Maps) readState(id uint16, peer netip.Addr) (s state, err error) {
+	if s.copyNumber, err = m.activeCopy(); err != nil {
 		return s, err
 	}
-	s.policy, err = m.readPolicy(id)
+	if s.policy, err = m.readPolicy(id); err != nil {
+		return s, err
+	}
+	s.class, err = m.classOf(peer, s.copyNumber)
 	return s, err
 }
 
+// activeCopy returns the number of the active copy, bit 0 of the map active_copy. Earlier versions have written other
+// bits, too.
 func (m Maps) activeCopy() (number uint32, err error) {
-	number, err = m.Revision()
+	if number, err = bpfarray.Read[uint32](m.ActiveCopy, 0); err != nil {
+		err = fmt.Errorf("read which copy of the policy is active: %w", err)
+	}
 	return number % abi.PolicyCopies, err
 }
 

@@ -22,20 +22,15 @@ const longRun = time.Second
 // whenSafe finds out when the entries may be removed, and tells.
 func (r *removals) whenSafe(tell chan<- struct{}) {
 	go func() {
-		awaitPrograms()
+		if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
+			time.Sleep(longRun)
+		}
 		r.safe.Store(true)
 		select {
 		case tell <- struct{}{}:
 		default:
 		}
 	}()
-}
-
-// awaitPrograms returns when every program that runs has ended.
-func awaitPrograms() {
-	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
-		time.Sleep(longRun)
-	}
 }
 
 // pending are removals in the order in which they were asked for.

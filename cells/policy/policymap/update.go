@@ -15,20 +15,8 @@ func (w *Writer) update(e *engine.Engine, change engine.Change, ids map[string]u
 	if err := u.check(change, p); err != nil {
 		return err
 	}
-	renumbered := e.NameRevision() != w.names
-	if renumbered { // nobody else may write addresses by what the numbers of classes have meant, nor by what they will mean
-		if err := w.maps.setRevision(w.current.number, nil); err != nil {
-			return err
-		}
-	}
 	if err := u.apply(change, p); err != nil {
 		return err
-	}
-	if renumbered {
-		if err := w.maps.setRevision(w.current.number, w.announced()); err != nil {
-			return err
-		}
-		w.names = e.NameRevision()
 	}
 	w.removeLater(u.removals...)
 	return nil

@@ -8,50 +8,18 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Writer is the only one that writes the maps: who uses it has the [Lock], or says by [Writer.SetLocked] that it has not. It is for one goroutine at a time.
+// Writer is the only one that writes the maps. It is for one goroutine at a time.
 type Writer struct {
 	maps      Maps
 	current   *policyCopy     // the active one, if this agent has written it; else nil
 	stale     bool            // the copy that is not active has entries
 	unknown   map[uint16]bool // of the last copy that became active; nil before the first one
-	names     uint64          // [engine.Engine.NameRevision] of what the maps have, when current is not nil
-	announce  func(inForce, next uint32)
-	unlocked  bool // another process has the lock
 	pending   pending
 	removable chan struct{} // with room for one
 }
 
 // New returns a writer. What previous agents wrote stays in force until the first [Writer.Apply].
 func New(m Maps) *Writer { return &Writer{maps: m, stale: true, removable: make(chan struct{}, 1)} }
-
-// OnRevision has a function called from Apply before the maps get the revision next of a policy that is complete, while they have inForce. It is for a start, before
-// the first Apply.
-func (w *Writer) OnRevision(announce func(inForce, next uint32)) { w.announce = announce }
-
-// SetLocked says whether this process has the [Lock]. Without it another process is writing and does not stop: a proxy that is suspended. Then nobody is told a
-// revision of the maps, so that what that process writes when it goes on is refused, and no other one begins. Once this process has the lock, the next Apply
-// writes everything.
-func (w *Writer) SetLocked(locked bool) {
-	if w.unlocked == locked {
-		w.unlocked, w.current = !locked, nil
-	}
-}
-
-// keepOut returns when no other process can write any more, unless it is told the next revision.
-func (w *Writer) keepOut(active uint32) error {
-	if err := w.maps.setRevision(active, nil); err != nil {
-		return err
-	}
-	awaitPrograms()
-	return nil
-}
-
-func (w *Writer) announced() func(inForce, next uint32) {
-	if w.unlocked {
-		return nil
-	}
-	return w.announce
-}
 
 // Removable is sent to when there is something that [Writer.Clean] can remove.
 func (w *Writer) Removable() <-chan struct{} { return w.removable }
@@ -91,11 +59,6 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
-	if w.unlocked {
-		if err := w.keepOut(active); err != nil {
-			return err
-		}
-	}
 	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
 	w.pending = nil
 	w.stale = true
@@ -109,10 +72,9 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
-	if err := w.maps.setRevision(next.number, w.announced()); err != nil {
+	if err := w.maps.activate(next.number); err != nil {
 		return err
 	}
-	w.names = e.NameRevision()
 	if err := next.endpoints.raise(restricted); err != nil {
 		return err
 	}

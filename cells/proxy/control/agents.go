@@ -32,7 +32,7 @@ func (s *Server) handleHello(ctx context.Context, agent *rpcConn, m *message) (a
 			return nil, nil, err
 		}
 	}
-	if err := s.maps.Open(s.router.useMaps); err != nil {
+	if err := s.maps.Open(); err != nil {
 		return nil, nil, fmt.Errorf("open the agent's maps: %w", err)
 	}
 	s.updating.Lock()
@@ -55,17 +55,17 @@ func (s *Server) adoptAgent(ctx context.Context, agent *rpcConn, rules snapshot)
 	if s.isLeaving() { // accepted just before the next proxy accepts: its rules are not for this one
 		return nil, errReplaced
 	}
-	s.router.setAgent(agent) // queries come as soon as the rules are applied
+	s.learner.setAsked(agent) // queries come as soon as the rules are applied
 	rejected, err := s.apply(ctx, rules)
 	if err != nil {
-		s.router.setAgent(s.agent())
+		s.learner.setAsked(s.agent())
 		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
 		return nil, err
 	}
 	s.mu.Lock()
 	if s.handingOver || s.stopping { // meanwhile: the next proxy does not know of this agent
 		s.mu.Unlock()
-		s.router.setAgent(s.agent())
+		s.learner.setAsked(s.agent())
 		return nil, errReplaced
 	}
 	s.version = rules.Version

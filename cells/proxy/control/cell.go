@@ -16,13 +16,14 @@ import (
 	"porin.dev/porin/internal/restored"
 )
 
-// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [policy.NameExchange], a [proxy.EndpointCloser] and the [proxy.Step]; unlike
-// [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a [proxy.Kernel] and a [*restored.Barrier].
+// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [proxy.EndpointCloser] and the
+// [proxy.Step]; unlike [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a [proxy.Kernel] and a
+// [*restored.Barrier].
 func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startClient, fx.Private),
-		fx.Provide(func(c *Client) (policy.Proxy, policy.NameExchange, proxy.EndpointCloser) { return c, c, c }, proxy.NewStep),
+		fx.Provide(func(c *Client) (policy.Proxy, proxy.EndpointCloser) { return c, c }, proxy.NewStep),
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Client).Task),
 		supervisor.Health(newReporter),
@@ -70,18 +71,17 @@ func startClient(p clientParams) *Client {
 	return c
 }
 
-// ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a [*LearnRouter].
+// ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a
+// [*Learner].
 func ServerModule(cfg ServerConfig) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startServer),
-		metrics.Collect(NewNamesCollector),
-		supervisor.Health(newJournalReporter),
 		fx.Invoke(func(*Server) {}),
 	)
 }
 
-func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg ServerConfig, p *proxy.Proxy, m Maps, l *LearnRouter, log *slog.Logger) (*Server, error) {
+func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg ServerConfig, p *proxy.Proxy, m Maps, l *Learner, log *slog.Logger) (*Server, error) {
 	s, err := NewServer(cfg, p, m, l, func() { _ = sd.Shutdown() }, log)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/policy"
-	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
@@ -27,8 +26,6 @@ const (
 	// callTimeout bounds a call of the agent that nobody waits for with a timeout of their own: the first one, with which the proxy gets all rules, later
 	// rules, and names.
 	callTimeout = 10 * time.Second
-	// learnTimeout bounds a call of the proxy, which has given it up by then.
-	learnTimeout = time.Second
 )
 
 // Client is the agent's end of the connection to a proxy in a process of its own: a [policy.Proxy]. While the proxy is away, connections that need it wait.
@@ -42,32 +39,28 @@ type Client struct {
 	rules   ruleSync
 	conns   proxyConns
 	sockets heldSockets
-
-	mu        sync.Mutex // guards the field below
-	importing bool       // policies are about to be written, or are: nothing else learns names
 }
 
 var (
 	_ policy.Proxy         = (*Client)(nil)
 	_ proxy.EndpointCloser = (*Client)(nil)
-
-	_ policy.NameExchange = (*Client)(nil)
 )
 
 // Names learns what names have: see [policy.Names].
 type Names interface {
 	policy.Learner
-	Import(learned []names.Lookup)
-	FinishImport(ctx context.Context) error
+	Scope() policy.NameScope
+	OnScope(changed func())
 }
 
-// NewClient returns one that does not connect before its task runs. names answers the proxy's queries, and gets what the proxy has learned without the agent.
+// NewClient returns a client that does not connect before its task runs. names answers the proxy's queries.
 func NewClient(cfg ClientConfig, names Names, log *slog.Logger) *Client {
 	c := &Client{
-		cfg: cfg, names: names, log: log, needed: make(chan struct{}), rules: newRuleSync(), conns: newProxyConns(),
+		cfg: cfg, names: names, log: log, needed: make(chan struct{}), rules: newRuleSync(names.Scope), conns: newProxyConns(),
 	}
 	c.need = sync.OnceFunc(func() { close(c.needed) })
 	c.task = task.Forever(log, "proxy-control", c.run)
+	names.OnScope(func() { c.Release(nil) })
 	return c
 }
 
@@ -153,7 +146,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &proxyConn{sending: make(chan struct{}, 1), background: func(f func(context.Context)) { serving.Go(func() { f(ctx) }) }}
+	p := &proxyConn{sending: make(chan struct{}, 1)}
 	gone := make(chan struct{})
 	end := sync.OnceFunc(func() { close(gone) })
 	p.rpc = newRPCConn(conn, func(ctx context.Context, m message) (any, []*os.File, error) {
@@ -183,7 +176,6 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	p.version, p.rejected = h.Rules.Version, answer.Rejected
 	sent()
 	c.conns.setCurrent(p, answer)
-	c.importNamesLater(p)
 	c.log.Info("porin-proxy is connected", "version", answer.Version, "pid", answer.PID, "sets", len(h.Rules.Rules))
 	if newer := c.rules.current(); newer > h.Rules.Version { // changes that did not find this connection
 		c.sendLater(p, newer)
@@ -219,9 +211,6 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 			return err
 		}
 		c.conns.noteReport(p, body)
-		return nil
-	case methodNamesAvailable:
-		c.importNamesLater(p)
 		return nil
 	case methodReplaced:
 		c.conns.clearCurrent(p)

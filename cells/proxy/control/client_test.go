@@ -6,28 +6,46 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/policy/names"
-	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/testutil"
 )
 
 // agentNames are the names of an agent that has started.
-type agentNames struct{ imported chan []names.Lookup }
+type agentNames struct {
+	mu      sync.Mutex // guards the fields below
+	scope   policy.NameScope
+	changed func()
+}
 
-func (agentNames) Learn(uint16, string, []dnsname.Address) (func(context.Context) error, error) {
+func (*agentNames) Learn(uint16, string, []dnsname.Address) (func(context.Context) error, error) {
 	return nil, nil
 }
 
-func (n agentNames) Import(learned []names.Lookup) { n.imported <- learned }
+func (n *agentNames) Scope() policy.NameScope {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.scope
+}
 
-func (agentNames) FinishImport(context.Context) error { return nil }
+func (n *agentNames) OnScope(changed func()) { n.changed = changed }
+
+func (n *agentNames) setScope(s policy.NameScope) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.scope = s
+	n.changed() // while others wait for the scope
+}
 
 // fakeProxy is the other end of a [Client], for one connection after the other.
 type fakeProxy struct {
@@ -70,9 +88,9 @@ func (p *fakeProxy) nextConn(handle handler) *rpcConn {
 }
 
 // startClientAt starts the agent's end.
-func startClientAt(t *testing.T, socket string) (*Client, agentNames) {
+func startClientAt(t *testing.T, socket string) (*Client, *agentNames) {
 	t.Helper()
-	n := agentNames{make(chan []names.Lookup, 10)}
+	n := &agentNames{}
 	c := NewClient(ClientConfig{Mode: ModeExternal, Socket: socket}, n, slog.New(slog.DiscardHandler))
 	c.Task().Start(nil)
 	t.Cleanup(func() {
@@ -109,117 +127,46 @@ func TestClientRefused(t *testing.T) {
 	}
 }
 
-// TestClientImportNames: the agent imports what the proxy has learned when it is about to write policies, from each proxy that connects later, and when a proxy
-// says that there are names.
-func TestClientImportNames(t *testing.T) {
+// TestClientScope: the proxy gets the rules for names with the hello, and again when they change.
+func TestClientScope(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
 	c, n := startClientAt(t, socket)
+	scopeOf := func(name string) policy.NameScope {
+		return policy.NameScope{Rules: []model.DNSRule{{Name: name}}, Cluster: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	}
+	n.setScope(scopeOf("first.example"))
+	got := make(chan policy.NameScope, 20)
 	go func() { _ = c.Prepare(t.Context(), someRules) }()
-	removed, asked := make(chan uint64, 10), make(chan string, 10)
-	serve := func(name string) handler {
-		return func(ctx context.Context, m message) (any, []*os.File, error) {
-			switch m.Method {
-			case methodHello:
-				return helloAnswer{Protocol: 1}, nil, nil
-			case methodImportNames:
-				asked <- name
-				return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: name}}, Mark: 5}, nil, nil
-			case methodNamesImported:
-				var body namesImported
-				if err := json.Unmarshal(m.Body, &body); err != nil {
-					return nil, nil, err
-				}
-				removed <- body.Mark
-				return nil, nil, nil
-			}
-			return nil, nil, fault.New(fault.NotFound, "no such call")
-		}
-	}
-	expect := func(name string) {
-		t.Helper()
-		if got := <-n.imported; len(got) != 1 || got[0].Name != name {
-			t.Errorf("imported %+v, want %s", got, name)
-		}
-		if mark := <-removed; mark != 5 {
-			t.Errorf("removed up to %d", mark)
-		}
-		if got := <-asked; got != name {
-			t.Errorf("asked %s, want %s", got, name)
-		}
-	}
-	first := proxy.nextConn(serve("first"))
-	if _, err := c.conns.await(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.notify(methodNamesAvailable, struct{}{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := first.call(t.Context(), "nothing", nil, nil); err == nil { // the notification was handled before
-		t.Error("the agent knows a call that there is not")
-	}
-	if len(asked) > 0 {
-		t.Error("an agent that starts imports names at once")
-	}
-	c.ImportNames(t.Context())
-	expect("first")
-	_ = first.wire.close()
-	second := proxy.nextConn(serve("second"))
-	expect("second")
-	if err := second.notify(methodNamesAvailable, struct{}{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("second")
-}
-
-// TestClientImportNamesUnanswered: a proxy that does not answer holds up the agent's start for no longer than it is told, and has to connect again.
-func TestClientImportNamesUnanswered(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	proxy := newFakeProxy(t, socket)
-	c, _ := startClientAt(t, socket)
-	go func() { _ = c.Prepare(t.Context(), someRules) }()
-	hangs := func(ctx context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodImportNames {
-			<-ctx.Done()
-		}
-		return helloAnswer{Protocol: 1}, nil, nil
-	}
-	proxy.next(hangs)
-	if _, err := c.conns.await(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	c.ImportNames(ctx)
-	proxy.next(hangs) // it connects again
-}
-
-// TestClientImportNamesFails: a proxy that cannot give its names is connected to anew.
-func TestClientImportNamesFails(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	proxy := newFakeProxy(t, socket)
-	c, n := startClientAt(t, socket)
-	go func() { _ = c.Prepare(t.Context(), someRules) }()
-	c.ImportNames(t.Context()) // there is no proxy yet
-	proxy.next(func(ctx context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodImportNames {
-			return refuse(ctx, m)
-		}
-		return helloAnswer{Protocol: 1}, nil, nil
-	})
 	proxy.next(func(_ context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodImportNames {
-			return importNamesAnswer{Learned: []names.Lookup{{Endpoint: 1, Name: "a.example"}}}, nil, nil
+		var h hello
+		var err error
+		if m.Method == methodHello {
+			err = json.Unmarshal(m.Body, &h)
+		} else {
+			err = json.Unmarshal(m.Body, &h.Rules)
 		}
-		return helloAnswer{Protocol: 1, PID: 4711}, nil, nil
+		got <- *h.Rules.Names
+		return helloAnswer{Protocol: 1}, nil, err
 	})
-	if got := <-n.imported; len(got) != 1 {
-		t.Errorf("imported %+v", got)
+	if diff := cmp.Diff(scopeOf("first.example"), <-got, prefixes); diff != "" {
+		t.Errorf("with the hello (-want +got):\n%s", diff)
 	}
-	if s := c.Status(); s.PID != 4711 {
-		t.Errorf("status %+v", s)
-	}
+	n.setScope(scopeOf("second.example"))
+	testutil.Eventually(t, func() error {
+		select {
+		case s := <-got:
+			if diff := cmp.Diff(scopeOf("second.example"), s, prefixes); diff != "" {
+				return errors.New(diff)
+			}
+			return nil
+		default:
+			return errors.New("nothing is sent")
+		}
+	})
 }
+
+var prefixes = cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })
 
 // TestClientPrepareHeldUp: while the proxy does not answer about other rules, a caller waits for no longer than it wants.
 func TestClientPrepareHeldUp(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 
 // proxyConn is a connection to a proxy.
 type proxyConn struct {
-	rpc        *rpcConn
-	background func(func(context.Context)) // runs a function until the agent stops
-	status     Status                      // guarded by the lock of proxyConns
+	rpc    *rpcConn
+	status Status // guarded by the lock of proxyConns
 
 	sending  chan struct{} // holds a token while it is given rules: guards the fields below
 	version  uint64        // of the rules that it has

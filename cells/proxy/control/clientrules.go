@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/internal/fault"
@@ -16,14 +17,16 @@ import (
 
 // ruleSync has the rules that each proxy is to have, and gives them to it: all of them, when it has an older version.
 type ruleSync struct {
+	scope func() policy.NameScope // goes with them
+
 	mu      sync.Mutex // guards the fields below
 	rules   map[uint32]json.RawMessage
 	version uint64 // raised with each change
 	partial bool   // the agent starts: there may be more rules than it knows of
 }
 
-func newRuleSync() ruleSync {
-	return ruleSync{rules: map[uint32]json.RawMessage{}, version: 1, partial: true}
+func newRuleSync(scope func() policy.NameScope) ruleSync {
+	return ruleSync{scope: scope, rules: map[uint32]json.RawMessage{}, version: 1, partial: true}
 }
 
 // add returns the version with the rules.
@@ -67,8 +70,11 @@ func (x *ruleSync) isEmpty() bool {
 
 func (x *ruleSync) snapshot() snapshot {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	return snapshot{Version: x.version, Partial: x.partial, Rules: maps.Clone(x.rules)}
+	s := snapshot{Version: x.version, Partial: x.partial, Rules: maps.Clone(x.rules)}
+	x.mu.Unlock()
+	scope := x.scope() // after the version: what is newer is sent again
+	s.Names = &scope
+	return s
 }
 
 // send gives the proxy the rules that there are, unless it has the version that is needed.

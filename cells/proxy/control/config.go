@@ -3,19 +3,16 @@ package control
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"porin.dev/porin/cells/proxy/offline"
 )
 
 // ServerConfig is what a proxy in a process of its own is told.
 type ServerConfig struct {
 	Socket       string        // where it is controlled
-	StateDir     string        // where it keeps the rules (proxy-rules.json) and the journal of names (proxy-names), for a start without the agent
+	StateDir     string        // where it keeps the rules (proxy-rules.json), for a start without the agent
 	DrainTimeout time.Duration // how long requests may take when it stops or is replaced
 }
 
@@ -30,7 +27,7 @@ const DefaultSocket = "/run/porin/proxy.sock"
 // Flags adds the flags of porin-proxy.
 func (c *ServerConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Socket, "proxy-socket", c.Socket, "Unix `socket` on which the agent and the next proxy are served")
-	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules and the names that were learned while no agent runs, for the next start; best on a tmpfs")
+	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "`folder` for the layer 7 rules that were in force last, for the next start; best on a tmpfs")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long requests that are being served may take when the proxy stops, which goes on with new ones meanwhile, or is replaced")
 }
 
@@ -78,9 +75,4 @@ func (c ClientConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("proxy-socket %q: want an absolute path", c.Socket))
 	}
 	return errors.Join(errs...)
-}
-
-// classFiles are where agents say what they have reserved for names: beside the socket, which agent and proxy have in common.
-func classFiles(socket string, log *slog.Logger) offline.ClassFiles {
-	return offline.NewClassFiles(socket+".names", log)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/names"
@@ -22,19 +23,17 @@ const (
 
 // Calls and notifications. The agent connects to the proxy.
 const (
-	methodHello          = "hello"           // agent: first of all
-	methodRules          = "rules"           // agent: answered when the proxy has the rules
-	methodChanged        = "changed"         // agent: connections are to be decided about anew; a notification
-	methodCloseEndpoint  = "close-endpoint"  // agent: answered when the endpoint's connections have ended
-	methodLearn          = "learn"           // proxy: answered when the addresses of a name are in the datapath; also between two proxies
-	methodHold           = "hold"            // proxy: keep these sockets, in place of others; a notification
-	methodReport         = "report"          // proxy: how it is; a notification
-	methodImportNames    = "import-names"    // agent: answered with what the proxy has learned
-	methodNamesAvailable = "names-available" // proxy: there may be names to import by now; a notification
-	methodNamesImported  = "names-imported"  // agent: what the proxy has learned without it is in the datapath and on the disk
-	methodReplaced       = "replaced"        // proxy: another process is taking over: connect to that; a notification
-	methodTakeOver       = "take-over"       // the next proxy: answered with sockets and rules
-	methodServing        = "serving"         // the next proxy: it accepts; answered when the previous one does not any more
+	methodHello         = "hello"          // agent: first of all
+	methodRules         = "rules"          // agent: answered when the proxy has the rules
+	methodChanged       = "changed"        // agent: connections are to be decided about anew; a notification
+	methodCloseEndpoint = "close-endpoint" // agent: answered when the endpoint's connections have ended
+	methodLearn         = "learn"          // proxy, also a replaced one: answered when addresses are in the datapath
+	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
+	methodReport        = "report"         // proxy: how it is; a notification
+	methodImportNames   = "import-names"   // an earlier version's agent: answered with nothing, or it connects anew
+	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
+	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
+	methodServing       = "serving"        // the next proxy: it accepts; answered when the previous one does not any more
 )
 
 // hello says what the caller speaks and has. With it come the sockets that an agent has held.
@@ -54,17 +53,6 @@ type helloAnswer struct {
 	Rejected rejectedRules `json:"rejected,omitempty"`
 }
 
-// importNamesAnswer has what the proxy has learned of names without an agent, up to Mark.
-type importNamesAnswer struct {
-	Learned []names.Lookup `json:"learned,omitempty"`
-	Mark    uint64         `json:"mark,omitempty"`
-}
-
-// namesImported says that the proxy may remove from its journal what it has learned up to Mark.
-type namesImported struct {
-	Mark uint64 `json:"mark"`
-}
-
 // chooseProtocol returns the version that both ends speak.
 func chooseProtocol(h hello) (int, error) {
 	chosen := min(h.Newest, newestProtocol)
@@ -75,11 +63,13 @@ func chooseProtocol(h hello) (int, error) {
 	return chosen, nil
 }
 
-// snapshot is all layer 7 rules. One with a lower version than another one of the same agent is older.
+// snapshot is all layer 7 rules, and what there is to know of names. One with a lower version than another one of the
+// same agent is older.
 type snapshot struct {
 	Version uint64                     `json:"version"`
 	Partial bool                       `json:"partial,omitempty"` // the agent starts: other rules that the proxy has stay in use
 	Rules   map[uint32]json.RawMessage `json:"rules"`             // of type model.Layer7
+	Names   *policy.NameScope          `json:"names,omitempty"`   // nil: unknown
 }
 
 // decode returns the rules, and why some cannot be used. A field that this process does not know would restrict what the rules accept: they are rejected, and what
@@ -129,6 +119,8 @@ type takeOverAnswer struct {
 	Locked  bool     `json:"locked,omitempty"`
 	Rules   snapshot `json:"rules"`
 	Agent   bool     `json:"agent,omitempty"` // one is connected, and is told to come
+
+	Names []names.Lookup `json:"names,omitempty"` // that an agent has acknowledged
 }
 
 // report is how the proxy is.

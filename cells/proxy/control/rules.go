@@ -30,7 +30,7 @@ func (s *Server) startFromFile() {
 	if len(rules.Rules) == 0 {
 		return
 	}
-	if err := s.maps.Open(s.router.useMaps); err != nil {
+	if err := s.maps.Open(); err != nil {
 		s.log.Warn("the agent's maps cannot be opened: connections wait until an agent connects", "error", err)
 		return
 	}
@@ -111,6 +111,7 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejectedRules, erro
 		}
 		maps.Copy(merged, rules.Rules)
 		rules.Rules = merged
+		rules.Names = mergeScopes(before.Names, rules.Names)
 	} else {
 		var unused []uint32
 		for number := range before.Rules {
@@ -123,6 +124,7 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejectedRules, erro
 	s.mu.Lock()
 	s.rules = rules
 	s.mu.Unlock()
+	s.learner.setScope(rules.Names)
 	if !stopping {
 		s.saveRules(rules)
 	}

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
@@ -22,8 +21,7 @@ import (
 
 // Maps are the agent's. A proxy opens them when an agent connects, which may have made them anew.
 type Maps interface {
-	// Open opens them, and calls use with those of policies and their lock before it closes others.
-	Open(use func(policymap.Maps, *policymap.Lock) error) error
+	Open() error
 }
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
@@ -33,7 +31,7 @@ type Server struct {
 	cfg             ServerConfig
 	proxy           *proxy.Proxy
 	maps            Maps
-	router          *LearnRouter
+	learner         *Learner
 	replaced        func()        // has the process end, when another one has taken over
 	replacedDone    chan struct{} // closed when that was called
 	log             *slog.Logger
@@ -68,9 +66,9 @@ type Server struct {
 }
 
 // NewServer returns a server that has not started. replaced is called when another process has taken over.
-func NewServer(cfg ServerConfig, p *proxy.Proxy, m Maps, router *LearnRouter, replaced func(), log *slog.Logger) (*Server, error) {
+func NewServer(cfg ServerConfig, p *proxy.Proxy, m Maps, learner *Learner, replaced func(), log *slog.Logger) (*Server, error) {
 	s := &Server{
-		cfg: cfg, proxy: p, maps: m, router: router, replacedDone: make(chan struct{}), log: log, agents: map[*rpcConn]struct{}{}, agentConnected: make(chan struct{}),
+		cfg: cfg, proxy: p, maps: m, learner: learner, replacedDone: make(chan struct{}), log: log, agents: map[*rpcConn]struct{}{}, agentConnected: make(chan struct{}),
 		file: rulesFile{cfg.StateDir}, handoverTimeout: handoverTimeout,
 	}
 	s.replaced = sync.OnceFunc(func() {
@@ -94,7 +92,6 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.serving.Go(s.reportLoop)
-	s.serving.Go(func() { s.router.open(s.ctx) })
 	s.mu.Lock()
 	s.started, s.resumed = true, took
 	s.mu.Unlock()
@@ -138,7 +135,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	for _, agent := range agents { // it is to connect to that one, when it comes
 		_ = agent.notify(methodReplaced, struct{}{})
 	}
-	errs = append(errs, s.proxy.Stop(ctx), s.router.close(nil))
+	errs = append(errs, s.proxy.Stop(ctx))
 	s.cancel()
 	s.serving.Wait()
 	return errors.Join(errs...)
@@ -217,7 +214,7 @@ func (s *Server) gone(c *serverConn, err error) {
 		s.current = nil
 	}
 	s.mu.Unlock()
-	s.router.dropConn(c.rpc)
+	s.learner.removeAsked(c.rpc)
 	if agent && s.ctx.Err() == nil {
 		s.log.Info("the agent has left; goes on with the rules that it gave", "error", err)
 	}
@@ -255,17 +252,10 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		}
 		ctx, cancel := context.WithTimeout(ctx, proxy.CloseTimeout) // the agent has given up by then
 		defer cancel()
+		c.server.learner.acknowledged.removeEndpoint(body.Endpoint)
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)
 	case methodImportNames:
-		return c.server.router.listJournal(), nil, nil
-	case methodLearn:
-		return nil, nil, c.server.router.handleLearn(ctx, &m)
-	case methodNamesImported:
-		var body namesImported
-		if err := json.Unmarshal(m.Body, &body); err != nil {
-			return nil, nil, err
-		}
-		return nil, nil, c.server.router.removeImported(body.Mark)
+		return nil, nil, nil
 	case methodTakeOver:
 		return c.handOver(&m)
 	case methodServing:

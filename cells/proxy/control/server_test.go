@@ -2,23 +2,19 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/policy/names"
-	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/cells/proxy"
-	"porin.dev/porin/cells/proxy/offline"
 	"porin.dev/porin/cells/proxy/redirect"
-	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -37,7 +33,7 @@ func (noListener) Connections() (open int, accepted uint64)               { retu
 
 type noMaps struct{}
 
-func (noMaps) Open(func(policymap.Maps, *policymap.Lock) error) error { return nil }
+func (noMaps) Open() error { return nil }
 
 // newServer returns a proxy without rules, which touches nothing in the kernel, and what is closed when another one has taken over.
 func newServer(t *testing.T, dir string) (s *Server, replaced chan struct{}) {
@@ -46,7 +42,7 @@ func newServer(t *testing.T, dir string) (s *Server, replaced chan struct{}) {
 	cfg := ServerConfig{Socket: filepath.Join(dir, "s"), StateDir: dir}
 	p := proxy.New(redirect.New(redirect.Config{BPFRoot: dir}, nil, log), noListener{}, log)
 	replaced = make(chan struct{})
-	s, err := NewServer(cfg, p, noMaps{}, NewLearnRouter(cfg, log), func() { close(replaced) }, log)
+	s, err := NewServer(cfg, p, noMaps{}, NewLearner(log), func() { close(replaced) }, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +91,14 @@ func newHello() hello { return hello{Oldest: oldestProtocol, Newest: newestProto
 
 func (p *rpcConn) sayHello(t *testing.T) {
 	t.Helper()
-	if _, err := p.call(t.Context(), methodHello, newHello(), nil); err != nil {
+	p.helloWith(t, snapshot{})
+}
+
+func (p *rpcConn) helloWith(t *testing.T, rules snapshot) {
+	t.Helper()
+	h := newHello()
+	h.Rules = rules
+	if _, err := p.call(t.Context(), methodHello, h, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +132,7 @@ func TestTakeOverAborted(t *testing.T) {
 		if n := s.agentCount(); n != 1 {
 			return errors.New("the agent's old connection is kept")
 		}
-		if _, err := agent.call(t.Context(), methodImportNames, nil, nil); !errors.Is(err, errConnClosed) {
+		if _, err := agent.call(t.Context(), methodChanged, nil, nil); !errors.Is(err, errConnClosed) {
 			return errors.New("the agent's old connection is open")
 		}
 		return nil
@@ -167,24 +170,106 @@ func TestUpdateWhileHandingOver(t *testing.T) {
 	}
 }
 
-// TestTakeOver hands journal and place to the next proxy, which starts while the previous one ends.
+// TestTakeOver gives the next proxy the place, the rules for names, and what an agent has acknowledged. Answers of the
+// previous one that wait are learned by the next one's agent.
 func TestTakeOver(t *testing.T) {
 	dir := t.TempDir()
 	previous, replaced := newServer(t, dir)
 	previous.start(t)
-	next, _ := newServer(t, dir)
-	next.start(t)
-	<-replaced
-	previous.stop(t)
+	agent := connect(t, previous, learnAll)
+	agent.helloWith(t, snapshot{Names: exampleScope})
+	answer := learnRequest{7, "www.example", addresses("192.0.2.1")}
+	if err := learnWithin(t, previous.learner, time.Minute, answer); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.wire.close()
 	testutil.Eventually(t, func() error {
-		next.router.mu.Lock()
-		defer next.router.mu.Unlock()
-		if next.router.local == nil {
-			return errors.New("the next proxy has no journal")
+		if asked, _ := previous.learner.whom(); asked != nil {
+			return errors.New("the agent is not gone")
 		}
 		return nil
 	})
-	connect(t, next, refuse).sayHello(t)
+	waiting := make(chan error, 1)
+	go func() {
+		waiting <- learnWithin(t, previous.learner, time.Minute, learnRequest{7, "new.example", addresses("192.0.2.2")})
+	}()
+
+	next, _ := newServer(t, dir)
+	next.start(t)
+	<-replaced
+	for _, row := range []struct {
+		name, addr string
+		want       bool
+	}{{"www.example", "192.0.2.1", true}, {"www.example", "192.0.2.3", false}, {"www.other", "192.0.2.3", true}} {
+		if got := next.learner.passes(learnRequest{7, row.name, addresses(row.addr)}); got != row.want {
+			t.Errorf("%s with %s passes in the next proxy: %t, want %t", row.name, row.addr, got, row.want)
+		}
+	}
+	select {
+	case err := <-waiting:
+		t.Errorf("an answer of the previous proxy has not waited for an agent: %v", err)
+	default:
+	}
+	connect(t, next, learnAll).sayHello(t)
+	if err := <-waiting; err != nil {
+		t.Errorf("an answer of the previous proxy, when an agent is there: %v", err)
+	}
+	previous.stop(t)
+}
+
+// TestRulesFileHasNames: the file for a start without an agent says which names rules select.
+func TestRulesFileHasNames(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := newServer(t, dir)
+	s.start(t)
+	connect(t, s, refuse).helloWith(t, snapshot{Names: exampleScope})
+	kept, err := rulesFile{dir}.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(exampleScope, kept.Names, prefixes); diff != "" {
+		t.Errorf("in the file (-want +got):\n%s", diff)
+	}
+}
+
+// TestPartialRules: while an agent starts, the rules for names that there were before select names, too.
+func TestPartialRules(t *testing.T) {
+	s, _ := newServer(t, t.TempDir())
+	s.start(t)
+	agent := connect(t, s, refuse)
+	agent.helloWith(t, snapshot{Version: 1, Names: exampleScope})
+	_ = agent.wire.close()
+	agent = connect(t, s, refuse)
+	other := &policy.NameScope{Rules: []model.DNSRule{{Pattern: "*.other"}}}
+	agent.helloWith(t, snapshot{Version: 1, Partial: true, Names: other})
+	passes := func(name string) bool { return s.learner.passes(learnRequest{7, name, addresses("192.0.2.1")}) }
+	if passes("www.example") || passes("www.other") || !passes("www.third") {
+		t.Error("not all names are selected that rules select before or now, or others are")
+	}
+	if _, err := agent.call(t.Context(), methodRules, snapshot{Version: 2, Names: other}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !passes("www.example") || passes("www.other") {
+		t.Error("rules that are gone select names, or those that are there do not")
+	}
+}
+
+// TestCloseEndpointNames: what was acknowledged for an endpoint is not for the next one with its ID.
+func TestCloseEndpointNames(t *testing.T) {
+	s, _ := newServer(t, t.TempDir())
+	s.start(t)
+	agent := connect(t, s, learnAll)
+	agent.helloWith(t, snapshot{Names: exampleScope})
+	answer := learnRequest{7, "www.example", addresses("192.0.2.1")}
+	if err := learnWithin(t, s.learner, time.Minute, answer); err != nil || !s.learner.passes(answer) {
+		t.Fatalf("learn: %v, passes then: %t", err, s.learner.passes(answer))
+	}
+	if _, err := agent.call(t.Context(), methodCloseEndpoint, closeEndpoint{7}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s.learner.passes(answer) {
+		t.Error("an answer passes that another endpoint has got")
+	}
 }
 
 // TestStartWhilePreviousStops: the next proxy does not wait for requests of one that was told to stop.
@@ -215,46 +300,6 @@ func TestStartWhilePreviousStops(t *testing.T) {
 	connect(t, next, refuse).sayHello(t)
 }
 
-// TestJournalOpensLate: an agent that has taken names before the journal was open, as another process had it, hears of them then.
-func TestJournalOpensLate(t *testing.T) {
-	dir := t.TempDir()
-	held, err := offline.OpenJournal(filepath.Join(dir, "proxy-names"), offline.DefaultLimits(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := held.Add(1, "www.example", map[netip.Addr]time.Time{netip.MustParseAddr("192.0.2.1"): time.Now().Add(time.Hour)}, true); err != nil {
-		t.Fatal(err)
-	}
-	s, _ := newServer(t, dir)
-	s.start(t)
-	told := make(chan struct{}, 1)
-	agent := connect(t, s, func(_ context.Context, m message) (any, []*os.File, error) {
-		if m.Method == methodNamesAvailable {
-			told <- struct{}{}
-		}
-		return nil, nil, nil
-	})
-	agent.sayHello(t)
-	take := func() (names []names.Lookup) {
-		t.Helper()
-		var all importNamesAnswer
-		if _, err := agent.call(t.Context(), methodImportNames, nil, &all); err != nil {
-			t.Fatal(err)
-		}
-		return all.Learned
-	}
-	if got := take(); len(got) > 0 {
-		t.Errorf("names %v of a journal that is not open", got)
-	}
-	if err := held.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-told
-	if got := take(); len(got) != 1 || got[0].Name != "www.example" {
-		t.Errorf("names %v, want that of the journal", got)
-	}
-}
-
 // TestReplacedWithDamagedRules: a proxy that could not read the rules of its file, while no agent is there, is replaced by the next one as any other.
 func TestReplacedWithDamagedRules(t *testing.T) {
 	dir := t.TempDir()
@@ -268,48 +313,4 @@ func TestReplacedWithDamagedRules(t *testing.T) {
 		t.Fatalf("the next proxy: %v", err)
 	}
 	second.stop(t)
-}
-
-// TestJournalCannotBeOpened: the proxy says so, goes on without, and opens it when it can.
-func TestJournalCannotBeOpened(t *testing.T) {
-	dir := t.TempDir()
-	inTheWay := filepath.Join(dir, "proxy-names.lock")
-	if err := os.Mkdir(inTheWay, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	s, _ := newServer(t, dir)
-	s.start(t)
-	agent := make(chan report, 10)
-	connect(t, s, func(_ context.Context, m message) (any, []*os.File, error) {
-		var r report
-		if m.Method == methodReport {
-			if err := json.Unmarshal(m.Body, &r); err != nil {
-				t.Error(err)
-			}
-			agent <- r
-		}
-		return nil, nil, nil
-	}).sayHello(t)
-	for r := range agent {
-		if strings.Contains(r.Error, "proxy-names") {
-			break
-		}
-	}
-	if c := newJournalReporter(s.router).Condition(); c.State != supervisor.Degraded {
-		t.Errorf("condition %+v, want that it is degraded", c)
-	}
-	if s.router.journalError() == nil || s.router.isInForce(learnRequest{Name: "www.example"}) {
-		t.Error("it is not known that there is no journal, or a name is in force without maps")
-	}
-	if err := os.Remove(inTheWay); err != nil {
-		t.Fatal(err)
-	}
-	for r := range agent {
-		if r.Error == "" {
-			break
-		}
-	}
-	if c := newJournalReporter(s.router).Condition(); c.State != supervisor.OK {
-		t.Errorf("condition %+v, want that it is well", c)
-	}
 }

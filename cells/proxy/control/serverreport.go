@@ -1,12 +1,9 @@
 package control
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"time"
-
-	"porin.dev/porin/cells/supervisor"
 )
 
 // reportInterval is how often the agent hears how the proxy is, if that has changed.
@@ -16,7 +13,6 @@ func (s *Server) reportLoop() {
 	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	told := map[*rpcConn]report{}
-	var journal string
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -25,10 +21,10 @@ func (s *Server) reportLoop() {
 		}
 		status := s.proxy.Status()
 		r := report{InUse: status.InUse, RuleSets: status.RuleSets, Connections: status.Connections}
-		journal = s.logJournal(journal)
-		if err := errors.Join(status.Err, s.router.journalError()); err != nil {
-			r.Error = err.Error()
+		if status.Err != nil {
+			r.Error = status.Err.Error()
 		}
+		s.learner.acknowledged.expire()
 		s.mu.Lock()
 		agents := slices.Collect(maps.Keys(s.agents))
 		s.mu.Unlock()
@@ -40,34 +36,4 @@ func (s *Server) reportLoop() {
 			}
 		}
 	}
-}
-
-// logJournal says whether the journal of names can be used, when that is no longer as before. It returns why not.
-func (s *Server) logJournal(before string) (now string) {
-	err := s.router.journalError()
-	if err != nil {
-		now = err.Error()
-	}
-	switch {
-	case now == before:
-	case err != nil:
-		s.log.Warn("the journal of names cannot be written; trying again", "error", err)
-	default:
-		s.log.Info("the journal of names can be written again")
-	}
-	return now
-}
-
-// journalReporter tells the supervisor of porin-proxy whether names can be learned.
-type journalReporter struct{ router *LearnRouter }
-
-func newJournalReporter(l *LearnRouter) journalReporter { return journalReporter{l} }
-
-// Condition implements supervisor.HealthReporter.
-func (r journalReporter) Condition() supervisor.Condition {
-	c := supervisor.Condition{Cell: "control", State: supervisor.OK}
-	if err := r.router.journalError(); err != nil {
-		c.State, c.Reason = supervisor.Degraded, err.Error()
-	}
-	return c
 }

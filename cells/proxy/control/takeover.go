@@ -39,10 +39,7 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 		return false, fmt.Errorf("ask the proxy that serves %s for its place: %w", s.cfg.Socket, err)
 	}
 	previous := newRPCConn(conn, s.handlePrevious)
-	s.serving.Go(func() {
-		_ = previous.serve(s.ctx) // the previous one may ask until its last query is answered
-		s.router.dropConn(previous)
-	})
+	s.serving.Go(func() { _ = previous.serve(s.ctx) }) // the previous one may ask until its last query is answered
 	defer func() {
 		if !took {
 			_ = previous.wire.close()
@@ -59,12 +56,9 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	if err := s.adoptHandover(given, files); err != nil {
 		return false, err
 	}
-	s.router.setJournalOwner(previous)
 	if err := s.startAccepting(ctx, given); err != nil {
 		return false, err
 	}
-	s.router.prepare()
-	s.router.setJournalOwner(nil) // queries wait for the journal, which the previous one closes now
 	if err := s.confirmTakeover(previous); err != nil {
 		return false, fmt.Errorf("take the place of the proxy that serves %s: %w", s.cfg.Socket, err)
 	}
@@ -103,7 +97,7 @@ func (s *Server) handlePrevious(ctx context.Context, m message) (any, []*os.File
 	if m.Method != methodLearn {
 		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("the next proxy knows no call %q", m.Method))
 	}
-	return nil, nil, s.router.handleLearn(ctx, &m)
+	return nil, nil, s.learner.handleLearn(ctx, &m)
 }
 
 // agentReturnWait is how long a proxy that takes over waits for the agent, which the previous one has told.
@@ -127,7 +121,7 @@ func (s *Server) startAccepting(ctx context.Context, given takeOverAnswer) error
 	if isClosed(s.agentConnected) {
 		return nil
 	}
-	if err := s.maps.Open(s.router.useMaps); err != nil {
+	if err := s.maps.Open(); err != nil {
 		s.log.Warn("the agent's maps cannot be opened: connections are refused until an agent connects", "error", err)
 	}
 	_, err := s.apply(ctx, given.Rules)
@@ -136,6 +130,9 @@ func (s *Server) startAccepting(ctx context.Context, given takeOverAnswer) error
 
 // adoptHandover has what the previous proxy gave.
 func (s *Server) adoptHandover(given takeOverAnswer, files []*os.File) (err error) {
+	for _, known := range given.Names {
+		s.learner.acknowledged.restore(known)
+	}
 	m := message{Method: methodTakeOver, files: files}
 	defer func() { closeFiles(m.files) }()
 	sockets, err := socketsOf(&m, given.Sockets)
@@ -203,7 +200,10 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 			c.abortHandover("another process was to take over, and is silent")
 		}
 	})
-	answer := takeOverAnswer{Sockets: indexesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil}
+	answer := takeOverAnswer{
+		Sockets: indexesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil,
+		Names: s.learner.acknowledged.list(),
+	}
 	files, err := s.handoverFiles(given)
 	if err == nil {
 		err = s.listener.SetDeadline(time.Unix(1, 0)) // the next one accepts what comes
@@ -283,7 +283,8 @@ func (c *serverConn) completeHandover() error {
 	c.handedOver, s.stopping = false, true
 	listener := s.listener
 	s.mu.Unlock()
-	err := errors.Join(ignoreClosed(listener.Close()), s.router.close(c.rpc)) // the next one opens the journal
+	err := ignoreClosed(listener.Close())
+	s.learner.setAsked(c.rpc) // the next agent connects to that one
 	s.log.Info("another process has taken over")
 	s.replaced()
 	return err

@@ -67,8 +67,8 @@ func TestNamesFollow(t *testing.T) {
 		ask("192.0.2.1", dns.RcodeSuccess, 20*time.Millisecond)
 		ask("192.0.2.1", dns.RcodeSuccess, 0)
 		ask("10.0.0.1", dns.RcodeSuccess, 0) // a pod's: it has its own place in the policy
-		policy.Go(func() { write(1050 * time.Millisecond) })
-		ask("192.0.2.2", dns.RcodeServerFailure, time.Second)
+		policy.Go(func() { write(DefaultLimits().Timeout + 50*time.Millisecond) })
+		ask("192.0.2.2", dns.RcodeServerFailure, DefaultLimits().Timeout)
 		ask("192.0.2.1", dns.RcodeSuccess, 0) // musl asks again at once, with the same ID
 		ask("192.0.2.2", dns.RcodeSuccess, 50*time.Millisecond)
 		if got := fmt.Sprint(selection.Addresses()); got != "[192.0.2.1 192.0.2.2]" {

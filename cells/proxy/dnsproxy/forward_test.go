@@ -179,7 +179,7 @@ func TestHandleErrorsOfServerPass(t *testing.T) {
 func TestHandleLearn(t *testing.T) {
 	q := query("example.com.", dns.TypeA)
 	raw := answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")
-	stuck, errFull := 3*time.Second, errors.New("map is full")
+	limit, stuck, errFull := DefaultLimits().Timeout, 10*time.Second, errors.New("map is full")
 	later := func(wait func(context.Context) error) func() (func(context.Context) error, error) {
 		return func() (func(context.Context) error, error) { return wait, nil }
 	}
@@ -192,9 +192,9 @@ func TestHandleLearn(t *testing.T) {
 		{"fails", func() (func(context.Context) error, error) { return nil, errFull }, LearnFailed, 0},
 		{"fails later", later(func(context.Context) error { time.Sleep(time.Millisecond); return errFull }), LearnFailed, time.Millisecond},
 		{"in force later", later(func(context.Context) error { time.Sleep(time.Millisecond); return nil }), Answered, time.Millisecond},
-		{"late", later(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), LearnLate, time.Second},
-		{"in time, seen late", later(func(ctx context.Context) error { <-ctx.Done(); return nil }), Answered, time.Second},
-		{"stuck", later(func(context.Context) error { time.Sleep(stuck); return nil }), LearnLate, time.Second + learnGrace},
+		{"late", later(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), LearnLate, limit},
+		{"in time, seen late", later(func(ctx context.Context) error { <-ctx.Done(); return nil }), Answered, limit},
+		{"stuck", later(func(context.Context) error { time.Sleep(stuck); return nil }), LearnLate, limit + learnGrace},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newProxy(t, func(c *Config) {
@@ -219,6 +219,67 @@ func TestHandleLearn(t *testing.T) {
 			p.expectOutcomes(t, tt.want, EndpointLimit, tt.want)
 		})
 	}
+}
+
+// TestHandleLearnSlowServer: the time of the server counts, so that the reply comes before a resolver gives up.
+func TestHandleLearnSlowServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := query("example.com.", dns.TypeA)
+		server := instant{answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")}
+		p := newProxy(t, func(c *Config) {
+			c.Limits = DefaultLimits()
+			c.Open = func(q Query, receive func([]byte, error)) (Socket, error) {
+				return server.open(q, func(m []byte, err error) {
+					time.Sleep(time.Second)
+					receive(m, err)
+				})
+			}
+			c.Learn = func(Answer) (func(context.Context) error, error) {
+				return func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, nil
+			}
+		})
+		p.ask(t, q)
+		if rec := p.lastRecord(t); rec.Outcome != LearnLate || rec.Duration != DefaultLimits().Timeout {
+			t.Errorf("%s after %s, want %s after %s", rec.Outcome, rec.Duration, LearnLate, DefaultLimits().Timeout)
+		}
+	})
+}
+
+// TestHandleLearnLimit: as many answers of an endpoint wait as it may have queries, and the next query fails at once.
+// Another endpoint's does not.
+func TestHandleLearnLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := query("example.com.", dns.TypeA)
+		server := instant{answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")}
+		p := newProxy(t, func(c *Config) {
+			c.Limits = DefaultLimits()
+			c.Open = server.open
+			c.Learn = func(a Answer) (func(context.Context) error, error) {
+				if a.Endpoint == 2 {
+					return nil, nil
+				}
+				return func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, nil
+			}
+		})
+		ask := func(endpoint, id uint16) {
+			q.Id = id
+			p.HandleQuery(t.Context(), Query{Endpoint: endpoint, Message: pack(t, q)}, func([]byte) {})
+		}
+		for id := range uint16(257) {
+			ask(1, id)
+			synctest.Wait()
+		}
+		ask(2, 1)
+		synctest.Wait()
+		if n := p.counts(); n[EndpointLimit] != 1 || n[Answered] != 1 || len(n) != 2 {
+			t.Errorf("outcomes %v at once, want one query over the limit, and the other endpoint's answered", n)
+		}
+		time.Sleep(DefaultLimits().Timeout)
+		p.Wait()
+		if n := p.counts(); n[LearnLate] != 256 {
+			t.Errorf("outcomes %v, want 256 that are late", n)
+		}
+	})
 }
 
 // TestHandleLearnCanceled has the caller leave while Learn is in flight.

@@ -36,9 +36,8 @@ type Socket interface {
 
 // Limits bounds what is in flight: see package quota. What is more is answered with SERVFAIL, as the pod may try again.
 type Limits struct {
-	Timeout                time.Duration // for an answer of a server
+	Timeout                time.Duration // from a query to its reply, of the server and Learn together
 	RetransmitAfter        time.Duration // after which a datagram without answer is sent once more
-	LearnTimeout           time.Duration
 	IdleTimeout            time.Duration // of a TCP connection of a pod, for the next query
 	QueriesPerEndpoint     int           // queries of an endpoint that are in flight
 	Queries                int           // of all endpoints. Each has a socket, and less than 20 KiB of memory for one over UDP
@@ -50,13 +49,13 @@ type Limits struct {
 // DefaultLimits returns the usual limits.
 func DefaultLimits() Limits {
 	return Limits{
-		Timeout: 4500 * time.Millisecond, RetransmitAfter: 1500 * time.Millisecond, LearnTimeout: time.Second, IdleTimeout: 10 * time.Second,
+		Timeout: 4500 * time.Millisecond, RetransmitAfter: 1500 * time.Millisecond, IdleTimeout: 10 * time.Second,
 		QueriesPerEndpoint: 256, Queries: 2048, Pipelined: 16, ConnectionsPerEndpoint: 64, Connections: 1024,
 	}
 }
 
 func (l Limits) validate() error {
-	if min(l.Timeout, l.RetransmitAfter, l.LearnTimeout, l.IdleTimeout) <= 0 ||
+	if min(l.Timeout, l.RetransmitAfter, l.IdleTimeout) <= 0 ||
 		min(l.QueriesPerEndpoint, l.Queries, l.Pipelined, l.ConnectionsPerEndpoint, l.Connections) <= 0 {
 		return errors.New("DNS proxy: a limit is not above 0")
 	}
@@ -208,7 +207,7 @@ const learnGrace = 10 * time.Millisecond
 
 // await replies when wait has returned, or takes no notice of its deadline.
 func (h *Handler) await(f *pendingQuery, r result, wait func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(f.ctx, h.config.Limits.LearnTimeout)
+	ctx, cancel := context.WithDeadline(f.ctx, f.begin.Add(h.config.Limits.Timeout))
 	defer cancel()
 	var once sync.Once
 	finishOnce := func(o Outcome) {

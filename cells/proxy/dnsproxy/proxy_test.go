@@ -34,7 +34,7 @@ type proxy struct {
 // patient returns limits for tests on real servers: a busy machine may stop all of them for a while.
 func patient() Limits {
 	l := DefaultLimits()
-	l.Timeout, l.RetransmitAfter, l.LearnTimeout = time.Minute, time.Minute, time.Minute
+	l.Timeout, l.RetransmitAfter = time.Minute, time.Minute
 	return l
 }
 

@@ -51,7 +51,7 @@ const (
 	Timeout       Outcome = "timeout"        // the server has not answered in time
 	BadAnswer     Outcome = "bad-answer"     // the server's answer cannot be read
 	LearnFailed   Outcome = "learn-failed"   // the addresses could not be made part of the policy
-	LearnLate     Outcome = "learn-late"     // they were not part of it in time
+	LearnLate     Outcome = "learn-late"     // they were not part of it in time, as no agent has answered
 )
 
 // noReply is the code of a query without reply.

@@ -1,0 +1,41 @@
+package policy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// NameScope says which answers change no policy. A proxy passes them on while no agent answers it.
+type NameScope struct {
+	// Rules are the rules for names of all policies: an answer for a name that none of them matches needs no agent.
+	Rules []model.DNSRule `json:"rules,omitempty"`
+	// Cluster has ranges of addresses in the cluster: of pods of other nodes, of this node and of its pods. A name
+	// never changes their policy. The list may lack some, such as other nodes' own addresses.
+	Cluster []netip.Prefix `json:"cluster,omitempty"`
+}
+
+// Scope returns the scope as it is now. It waits while the engine changes.
+func (n *Names) Scope() (s NameScope) {
+	v := n.view
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	s.Rules = slices.Collect(maps.Keys(v.domainRules()))
+	s.Cluster = slices.Collect(maps.Keys(v.unmanaged))
+	keys := append(slices.Collect(maps.Keys(v.locals)), hostKey)
+	for _, key := range keys {
+		if ep, ok := v.engine.Endpoint(key); ok {
+			for _, addr := range ep.Addresses {
+				s.Cluster = append(s.Cluster, netip.PrefixFrom(addr, addr.BitLen()))
+			}
+		}
+	}
+	return s
+}
+
+// OnScope sets a function that is called when the rules of [Names.Scope] change, before they are in force. Changes of
+// the ranges are not told: a proxy that does not know a range waits for an agent. The function must not block, nor call
+// Names. It is called before [Queue.Start].
+func (n *Names) OnScope(changed func()) { n.onScope = changed }

@@ -1,0 +1,177 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/dnsname"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/keylock"
+)
+
+// ErrNoAgent is returned for an answer whose addresses no agent has put into the policy in time.
+var ErrNoAgent = fault.New(fault.Unavailable, "no agent has put the addresses into the policy")
+
+const (
+	// learnTimeout is longer than a query waits.
+	learnTimeout = 5 * time.Second
+	// slowAgent is how long an answer that passes without an agent waits for the agent that is connected.
+	slowAgent = 50 * time.Millisecond
+	// askAgain is the pause before an agent is asked again that has answered with an error: it is starting or ending.
+	askAgain = 50 * time.Millisecond
+	// manyAddresses is from how many addresses on an endpoint's answers are sent to the agent one after the other: to
+	// encode and to write them delays others.
+	manyAddresses = 9
+)
+
+// Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent. While no agent answers, an
+// answer that changes no policy passes, and each other one waits for the next agent, for as long as its query may wait.
+type Learner struct {
+	log          *slog.Logger
+	acknowledged *acknowledged
+	learning     keylock.Locks[uint16] // by endpoint: answers of manyAddresses
+
+	mu      sync.Mutex    // guards the fields below
+	asked   *rpcConn      // the agent; when another proxy has taken over, that proxy; nil: none is connected
+	scope   *scope        // nil: unknown
+	changed chan struct{} // closed when asked is another one
+}
+
+var _ policy.Learner = (*Learner)(nil)
+
+// NewLearner returns a learner without an agent, which knows nothing.
+func NewLearner(log *slog.Logger) *Learner {
+	return &Learner{log: log, acknowledged: newAcknowledged(), changed: make(chan struct{})}
+}
+
+// setAsked has answers wait for this agent, or the next proxy; nil: there is none.
+func (l *Learner) setAsked(conn *rpcConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setAskedLocked(conn)
+}
+
+func (l *Learner) setAskedLocked(conn *rpcConn) {
+	l.asked = conn
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// removeAsked is for a connection that has ended. It does nothing when another one is asked.
+func (l *Learner) removeAsked(conn *rpcConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked == conn {
+		l.setAskedLocked(nil)
+	}
+}
+
+func (l *Learner) whom() (asked *rpcConn, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked, l.changed
+}
+
+// setScope sets what an agent says of answers that change no policy; nil: no agent has said anything.
+func (l *Learner) setScope(told *policy.NameScope) {
+	s, err := newScope(told)
+	if err != nil {
+		l.log.Warn("while no agent answers, answers for new addresses of all names wait: the rules for names cannot be used", "error", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.scope = s
+}
+
+// Learn implements [policy.Learner].
+func (l *Learner) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
+	body := learnRequest{endpoint, name, addresses}
+	if asked, _ := l.whom(); asked == nil && l.passes(body) {
+		return nil, nil
+	}
+	return func(ctx context.Context) error {
+		if err := l.learn(ctx, body); err != nil {
+			return fmt.Errorf("learn %s: %w", name, err)
+		}
+		return nil
+	}, nil
+}
+
+// passes reports whether the answer changes no policy.
+func (l *Learner) passes(body learnRequest) bool {
+	l.mu.Lock()
+	s := l.scope
+	l.mu.Unlock()
+	return !s.selects(body.Name) || l.acknowledged.has(body.Endpoint, body.Name, s.outside(body.Addresses))
+}
+
+func (l *Learner) learn(ctx context.Context, body learnRequest) error {
+	if len(body.Addresses) >= manyAddresses && !l.passes(body) {
+		release, err := l.learning.Acquire(ctx, body.Endpoint)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	for {
+		asked, changed := l.whom()
+		passes := l.passes(body)
+		var pause <-chan time.Time
+		if asked != nil {
+			err := l.ask(ctx, asked, body, passes)
+			if err == nil || fault.KindOf(err) == fault.Exhausted {
+				return err
+			}
+			pause = time.After(askAgain)
+		}
+		if passes {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-pause:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrNoAgent, ctx.Err())
+		}
+	}
+}
+
+// ask has an agent learn. It does not wait long for an answer that passes without.
+func (l *Learner) ask(ctx context.Context, asked *rpcConn, body learnRequest, passes bool) error {
+	if passes {
+		soon, cancel := context.WithTimeout(ctx, slowAgent)
+		defer cancel()
+		ctx = soon
+	}
+	began := time.Now()
+	_, err := asked.call(ctx, methodLearn, body, nil)
+	switch {
+	case errors.Is(err, errConnClosed):
+		l.removeAsked(asked)
+	case err == nil:
+		l.mu.Lock()
+		s := l.scope
+		l.mu.Unlock()
+		if s.selects(body.Name) { // other names need no agent
+			l.acknowledged.add(body, began)
+		}
+	}
+	return err
+}
+
+// handleLearn learns for the proxy that this one has replaced.
+func (l *Learner) handleLearn(ctx context.Context, m *message) error {
+	var body learnRequest
+	if err := json.Unmarshal(m.Body, &body); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+	defer cancel()
+	return policy.LearnAndWait(ctx, l, body.Endpoint, body.Name, body.Addresses)
+}
