@@ -7,10 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
@@ -94,7 +96,7 @@ func (w *randomWorld) troubleStore(rng *rand.Rand) {
 	w.store.save()
 	for next := 0; !w.Failed(); {
 		next += w.store.every/2 + rng.IntN(w.store.every)
-		if !w.reach(next, w.excludeRemoved) {
+		if !w.reach(next, w.endRecoveryIfWritten) {
 			return
 		}
 		switch n := rng.IntN(8); {
@@ -108,11 +110,11 @@ func (w *randomWorld) troubleStore(rng *rand.Rand) {
 		case n < 7:
 			w.note("the store is restored")
 			w.store.restores++
-			w.setBack(w.store.restore)
+			w.setBack(rng, w.store.restore)
 		default:
 			w.note("the store is wiped")
 			w.store.wipes++
-			w.setBack(func() { w.store.wipe(); w.restorePool() })
+			w.setBack(rng, w.store.wipe)
 		}
 	}
 }
@@ -133,28 +135,61 @@ func (w *randomWorld) reach(operation int, do func()) bool {
 	return true
 }
 
-// setBack does what the documentation says of a restore: no agent reaches the store before it is marked.
-func (w *randomWorld) setBack(do func()) {
+// setBack does what the documentation says of a restore: every node knows of the recovery before, or no agent reaches the
+// store before it is marked.
+func (w *randomWorld) setBack(rng *rand.Rand, do func()) {
 	w.changing.Lock()
 	defer w.changing.Unlock()
+	announced := rng.IntN(2) == 0
+	if announced {
+		w.note("the restore is announced")
+		w.wait("a recovery is begun", func() bool {
+			n := w.nodes[rng.IntN(len(w.nodes))]
+			n.mu.RLock()
+			defer n.mu.RUnlock()
+			begun, err := n.machine.controller.BeginRecovery(w.Context())
+			return begun && err == nil
+		})
+		w.wait("every machine knows of the recovery", func() bool {
+			r, _, err := w.backend.Info.Get(w.Context())
+			return err == nil && r.Recovery != nil && !slices.ContainsFunc(w.all(), func(m *machine) bool {
+				known := m.controller.Status().Recovery
+				return known == nil || known.ID != r.Recovery.ID
+			})
+		})
+	}
 	w.gate.Cut()
 	defer w.gate.Heal()
 	do()
-	w.beginRecovery()
+	if !announced {
+		w.beginRecovery()
+	}
 }
 
-// excludeRemoved is what an administrator does when a recovery waits for machines that are gone, which the backup had,
-// or for who uses blocks of these by now.
-func (w *randomWorld) excludeRemoved() {
+// all are the machines that run.
+func (w *randomWorld) all() (list []*machine) {
+	for _, n := range w.nodes {
+		n.mu.RLock()
+		list = append(list, n.machine)
+		n.mu.RUnlock()
+	}
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	return append(list, w.gone...)
+}
+
+// endRecoveryIfWritten is what an administrator does in a recovery: it deletes machines that are gone, which the backup
+// had, and ends the recovery when every machine has written its blocks.
+func (w *randomWorld) endRecoveryIfWritten() {
 	nodes := w.nodeAdmin()
 	r, _, err := w.backend.Info.Get(w.Context())
 	if err != nil || r.Recovery == nil {
 		return
 	}
-	waiting, _ := cluster.UnconfirmedNodes(w.Context(), w.backend, r)
-	for _, n := range waiting {
-		if w.isRemoved(n.Node) || w.isLost(n.Node) {
-			w.note("node %s is excluded: %v", n.Node, nodes.Exclude(w.Context(), n.Node))
+	unwritten, err := cluster.UnwrittenNodes(w.Context(), w.backend, r)
+	for _, n := range unwritten {
+		if w.isRemoved(n.Node) {
+			w.note("node %s, which a backup brought back, is deleted: %v", n.Node, nodes.Delete(w.Context(), n.Node, true))
 		}
 		for _, other := range n.OtherOwners {
 			if id, err := cluster.ParseNodeID(other); err == nil && w.isRemoved(id) {
@@ -162,6 +197,26 @@ func (w *randomWorld) excludeRemoved() {
 			}
 		}
 	}
+	if err != nil || len(unwritten) > 0 {
+		return
+	}
+	for _, m := range w.all() {
+		if s, err := w.backend.Sessions.Get(w.Context(), m.controller.Status().Node); err != nil || !s.HasWritten(r) {
+			return
+		}
+	}
+	w.restorePool()
+	w.note("the recovery is ended: %v", admin.EndRecovery(w.Context(), w.backend, false))
+}
+
+// restorePool creates the pool if the store has lost it, after nodes have written their blocks: it is the pool of these.
+func (w *randomWorld) restorePool() {
+	if _, err := w.backend.Pools.Get(w.Context(), "default"); !errors.Is(err, cluster.ErrNotFound) {
+		return
+	}
+	p := cluster.Pool{Name: "default", Prefixes: prefixes("10.0.0.0/23"), IPv4BlockBits: 28, Quarantine: time.Millisecond}
+	p, err := admin.NewPools(w.backend).Put(w.Context(), p)
+	w.note("the pool is created again: %+v, error %v", p, err)
 }
 
 // deleteRemoved deletes what a backup brought back of machines that are gone, and reports whether that is all. One may
@@ -182,13 +237,4 @@ func (w *randomWorld) isRemoved(id cluster.NodeID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.removed[id]
-}
-
-// restorePool is what an administrator does after the store was wiped.
-func (w *world) restorePool() {
-	p := cluster.Pool{Name: "default", UID: "restored", State: cluster.PoolAccepted, Prefixes: prefixes("10.0.0.0/23"), IPv4BlockBits: 28}.WithDefaults()
-	w.wait("the pool is there", func() bool {
-		_, err := w.backend.Pools.Create(w.Context(), p)
-		return err == nil
-	})
 }
