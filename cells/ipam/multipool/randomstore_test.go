@@ -2,6 +2,7 @@ package multipool_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
@@ -28,11 +30,14 @@ type backing struct {
 	compact func() // has it forget the past; nil when it has none
 	every   int    // about how many operations there are between two of these
 
+	saved                        cluster.Position // of the backup
+	ways                         [3]int           // of the restores: announced, marked, not announced
 	restores, wipes, compactions int
 }
 
 func (b *backing) summary() string {
-	return fmt.Sprintf("the store was restored %d, wiped %d, compacted %d times", b.restores, b.wipes, b.compactions)
+	return fmt.Sprintf("the store was restored %d, wiped %d, compacted %d times; %d of these were announced, %d marked, and %d to be noticed",
+		b.restores, b.wipes, b.compactions, b.ways[0], b.ways[1], b.ways[2])
 }
 
 func strictBacking(t *testing.T, seed uint64) *backing {
@@ -93,7 +98,7 @@ func etcdBacking(t *testing.T) *backing {
 
 // troubleStore restores, wipes and compacts the store.
 func (w *randomWorld) troubleStore(rng *rand.Rand) {
-	w.store.save()
+	w.save()
 	for next := 0; !w.Failed(); {
 		next += w.store.every/2 + rng.IntN(w.store.every)
 		if !w.reach(next, w.endRecoveryIfWritten) {
@@ -106,7 +111,7 @@ func (w *randomWorld) troubleStore(rng *rand.Rand) {
 			w.store.compact()
 		case n < 4:
 			w.note("a backup of the store is made")
-			w.store.save()
+			w.save()
 		case n < 7:
 			w.note("the store is restored")
 			w.store.restores++
@@ -135,14 +140,28 @@ func (w *randomWorld) reach(operation int, do func()) bool {
 	return true
 }
 
+// save makes a backup.
+func (w *randomWorld) save() {
+	w.wait("the store has a position", func() (ok bool) {
+		_, position, err := w.backend.Info.Get(w.Context())
+		w.store.saved = position
+		return err == nil
+	})
+	w.store.save()
+}
+
 // setBack does what the documentation says of a restore: every node knows of the recovery before, or no agent reaches the
-// store before it is marked.
+// store before it is marked; or it says nothing, when every node can notice.
 func (w *randomWorld) setBack(rng *rand.Rand, do func()) {
 	w.changing.Lock()
 	defer w.changing.Unlock()
-	announced := rng.IntN(2) == 0
-	if announced {
-		w.note("the restore is announced")
+	way := min(rng.IntN(4), 2)
+	if way == 2 && !w.canNotice() {
+		way = rng.IntN(2)
+	}
+	w.note("the restore is %s", []string{"announced", "marked before an agent reaches the store", "not announced"}[way])
+	w.store.ways[way]++
+	if way == 0 {
 		w.wait("a recovery is begun", func() bool {
 			n := w.nodes[rng.IntN(len(w.nodes))]
 			n.mu.RLock()
@@ -152,30 +171,58 @@ func (w *randomWorld) setBack(rng *rand.Rand, do func()) {
 		})
 		w.wait("every machine knows of the recovery", func() bool {
 			r, _, err := w.backend.Info.Get(w.Context())
-			return err == nil && r.Recovery != nil && !slices.ContainsFunc(w.all(), func(m *machine) bool {
+			return err == nil && r.Recovery != nil && !slices.ContainsFunc(w.agents(), func(m agent) bool {
 				known := m.controller.Status().Recovery
 				return known == nil || known.ID != r.Recovery.ID
 			})
 		})
 	}
 	w.gate.Cut()
-	defer w.gate.Heal()
 	do()
-	if !announced {
+	if way == 1 {
 		w.beginRecovery()
 	}
+	w.gate.Heal()
+	w.wait("the recovery has begun", w.recovering)
 }
 
-// all are the machines that run.
-func (w *randomWorld) all() (list []*machine) {
+// canNotice reports whether each machine's checkpoint has a position far beyond the backup: none can be
+// overtaken by what others write until the first one notices.
+func (w *randomWorld) canNotice() bool {
+	const far = 50
+	for _, m := range w.agents() {
+		_ = m.controller.Reconcile(w.Context()) // reads the position
+		var ck struct{ Position cluster.Position }
+		text, err := os.ReadFile(filepath.Join(m.dir, "multipool.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &ck)
+		}
+		if err != nil || ck.Position.Revision < w.store.saved.Revision+far {
+			return false
+		}
+	}
+	return true
+}
+
+// agent is the agent of a machine that runs.
+type agent struct {
+	dir        string
+	controller *multipool.Controller
+}
+
+// agents are those of all machines that run.
+func (w *randomWorld) agents() (list []agent) {
 	for _, n := range w.nodes {
 		n.mu.RLock()
-		list = append(list, n.machine)
+		list = append(list, agent{n.machine.dir, n.machine.controller})
 		n.mu.RUnlock()
 	}
 	w.goneMu.Lock()
 	defer w.goneMu.Unlock()
-	return append(list, w.gone...)
+	for _, m := range w.gone {
+		list = append(list, agent{m.dir, m.controller})
+	}
+	return list
 }
 
 // endRecoveryIfWritten is what an administrator does in a recovery: it deletes machines that are gone, which the backup
@@ -200,7 +247,7 @@ func (w *randomWorld) endRecoveryIfWritten() {
 	if err != nil || len(unwritten) > 0 {
 		return
 	}
-	for _, m := range w.all() {
+	for _, m := range w.agents() {
 		if s, err := w.backend.Sessions.Get(w.Context(), m.controller.Status().Node); err != nil || !s.HasWritten(r) {
 			return
 		}
