@@ -51,8 +51,8 @@ type Recovery struct {
 // UnwrittenNode is a node that has not written its blocks since a recovery began.
 type UnwrittenNode struct {
 	Node string `json:"node"`
-	// Conflicts are the nodes that own blocks of which it has addresses in use: its own blocks are not complete before
-	// the pods are gone that use them.
+	// Conflicts are the owners of other blocks with addresses in use there: its own blocks are not complete before the
+	// pods are gone that use them.
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 

@@ -24,7 +24,7 @@ func (i *ClusterInfo) EndRecovery() {
 	i.EndedRecoveries, i.Recovery = appendLast(i.EndedRecoveries, i.Recovery.ID, maxEnded), nil
 }
 
-// KnowsRecovery reports whether the recovery is under way, or one of those that ended last. It knows "", which is none.
+// KnowsRecovery reports whether the recovery is under way, or among the last ones that ended. It knows "", which is none.
 func (i *ClusterInfo) KnowsRecovery(id string) bool {
 	return id == "" || i.Recovery != nil && i.Recovery.ID == id || slices.Contains(i.EndedRecoveries, id)
 }
@@ -43,7 +43,7 @@ func (i *ClusterInfo) LastRecovery() string {
 // UnwrittenNode is a node that has not written its claims since the recovery began.
 type UnwrittenNode struct {
 	Node NodeID
-	// OtherOwners are the nodes that own blocks of which it has addresses in use, as NAME/KEY: its own claims are not
+	// OtherOwners are the owners, as NAME/KEY, of other blocks with addresses in use there: its own claims are not
 	// complete before that is over.
 	OtherOwners []string
 }

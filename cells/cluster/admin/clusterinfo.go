@@ -30,7 +30,7 @@ var (
 	ErrNoRecovery = fault.New(fault.Conflict, "no recovery is under way")
 	// ErrUnwritten is returned while nodes have not written their claims.
 	ErrUnwritten = fault.New(fault.Conflict, "nodes have not written their blocks since the recovery began, so others could get addresses that are in use there: "+
-		"wait for them, or delete those that are gone with porin node delete; --force ends the recovery all the same")
+		"wait for them, or delete nodes that are gone with porin node delete; --force ends the recovery all the same")
 )
 
 // EndRecovery takes the mark of a recovery away. While nodes have not written their claims it returns [ErrUnwritten]

@@ -172,7 +172,7 @@ func (d *nodeDeletion) session(ctx context.Context) (string, error) {
 	return s.ID, err
 }
 
-// checkReleasing returns [ErrMachineRuns] when somebody has made the node active again.
+// checkReleasing returns [ErrMachineRuns] when another command has made the node active again.
 func (d *nodeDeletion) checkReleasing(ctx context.Context) (cluster.Node, error) {
 	n, err := d.backend.Nodes.Get(ctx, d.id)
 	if err == nil && n.State != cluster.NodeReleasing {

@@ -146,7 +146,7 @@ func (a *Pools) update(ctx context.Context, p cluster.Pool) (cluster.Pool, error
 	return p, err
 }
 
-// Create is Put of a pool that nobody has created yet, or [ErrChanged]. When nodes have blocks of a pool of that name,
+// Create is Put of a new pool. When there is one of the name it returns [ErrChanged]. When nodes have blocks of a pool of that name,
 // which the store has lost, it is that pool: it gets the UID of it. A pool that overlaps what is there is [ErrOverlap],
 // and nothing is written.
 func (a *Pools) Create(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {

@@ -48,7 +48,7 @@ type checkpointFields struct {
 	Recoveries []string `json:"recoveries,omitempty"`
 	// RecoveryRequested says that an administrator has asked this node to begin a recovery when it reaches the store.
 	RecoveryRequested bool `json:"recoveryRequested,omitempty"`
-	// Writes is that of the last session that the node has written.
+	// Writes is the count in the last session that the node has written.
 	Writes uint64 `json:"writes,omitempty"`
 
 	Blocks []ownBlock `json:"blocks,omitempty"`

@@ -172,7 +172,7 @@ func TestCopiedKey(t *testing.T) {
 }
 
 // TestRemovedKey starts a machine whose node was deleted, and that has another name or no checkpoint by then: it gets
-// another key, as nodes delete the blocks of one that was removed.
+// another key, as other nodes delete the blocks of a removed node.
 func TestRemovedKey(t *testing.T) {
 	for name, change := range map[string]func(*world, *machine){
 		"renamed": func(_ *world, m *machine) { m.name = "uno" },

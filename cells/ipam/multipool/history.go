@@ -58,7 +58,7 @@ func (h *storeHistory) remember(info cluster.ClusterInfo, position cluster.Posit
 	return ck.save()
 }
 
-// readOrMark reads the record, or creates it. It sets the mark when [storeHistory.whyMark] says so, unless somebody has
+// readOrMark reads the record, or creates it. It sets the mark when [storeHistory.whyMark] says so, unless another node has
 // set one since.
 func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo, position cluster.Position, err error) {
 	info, position, err = h.store.Get(ctx)

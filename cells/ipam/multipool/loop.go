@@ -122,7 +122,7 @@ func (c *Controller) claimAndGiveBack(ctx context.Context, waiting []*waiter) {
 			c.waiters.answer(w, c.refiller.serve(ctx, w, promised))
 		}
 	}
-	c.warnings.note(c.releaser.giveBackIdle(ctx), "blocks that nobody needs are kept")
+	c.warnings.note(c.releaser.giveBackIdle(ctx), "blocks that are not needed are kept")
 }
 
 // nextRound returns how long to wait for the next round when nothing happens before.

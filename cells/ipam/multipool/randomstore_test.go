@@ -210,7 +210,7 @@ type agent struct {
 	controller *multipool.Controller
 }
 
-// agents are those of all machines that run.
+// agents are the agents of all machines that run.
 func (w *randomWorld) agents() (list []agent) {
 	for _, n := range w.nodes {
 		n.mu.RLock()

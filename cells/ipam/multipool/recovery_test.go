@@ -70,7 +70,7 @@ func TestRecoveryEndRefused(t *testing.T) {
 }
 
 // TestRestoreAnnounced restores a store after a recovery was begun, to a position that tells nothing: a node that has
-// seen the recovery sets the mark again, also after a restart, and one that knows nothing newer claims nothing.
+// seen the recovery sets the mark again, also after a restart, and a node that knows nothing newer claims nothing.
 func TestRestoreAnnounced(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())

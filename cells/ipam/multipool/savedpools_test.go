@@ -22,7 +22,7 @@ func (w *world) put(p cluster.Pool) cluster.Pool {
 	return p
 }
 
-// TestRestartSavedPools changes pools of which a node has blocks, and restarts its agent without the store: nothing is
+// TestRestartSavedPools changes pools while a node has blocks of them, and restarts its agent without the store: nothing is
 // given out that the changes forbid.
 func TestRestartSavedPools(t *testing.T) {
 	w := newWorld(t, strict(t))

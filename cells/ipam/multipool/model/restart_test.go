@@ -90,7 +90,7 @@ func (x *explorer) register(t *state, i int) {
 	t.ever |= 1 << i
 	n.seen, n.recovery = t.position(), t.store.recovery
 	if !x.bounds.restore || t.restored && t.store.recovery == recoveryEnded {
-		t.ever = 0 // nobody asks for it any more
+		t.ever = 0 // not asked for any more
 	}
 }
 
@@ -131,7 +131,7 @@ func (x *explorer) reconcileBlock(t *state, i, b int) bool {
 		n.memory[b], n.disk[b] = r, r
 		return settled
 	case x.own(i, r): // not this node's claim, or one that it does not need
-		n.memory[b] = noClaim // that of the checkpoint is created again when the other is gone
+		n.memory[b] = noClaim // the checkpoint's claim is created again when the other is gone
 		if x.rules.deleteOwnUnknown || !x.recovering(t, i) {
 			t.deletes |= r.bit()
 		}
