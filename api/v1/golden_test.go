@@ -115,7 +115,7 @@ var bodies = map[string]any{
 				Families: []string{"ipv4"}, Excluded: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}, Connections: 3, Error: "no nf_tables",
 			},
 		},
-		Recovery:  &v1.RecoveryStatus{UnderWay: true, Epoch: 13, Began: noon, Reason: "an administrator said so", WaitsForThisNode: true},
+		Recovery:  &v1.RecoveryStatus{UnderWay: true, Began: noon, Reason: "an administrator said so", Unwritten: true},
 		Conflicts: []v1.BlockConflict{{CIDR: netip.MustParsePrefix("10.1.0.32/29"), Pool: "default", Owner: "one/aaaaaaaaaa"}},
 		Resources: []v1.Resource{{
 			Name: "addresses/default/10.1.0.0/24", Used: 250, Quarantined: 2, Capacity: 253, Available: false, Reason: "1 of 253 is left, and 2 must be",
@@ -168,18 +168,16 @@ var bodies = map[string]any{
 		Draining: []v1.PoolBlock{{CIDR: netip.MustParsePrefix("10.3.0.0/26"), Node: "node-1", Key: "abcdefgh23"}},
 	},
 	"node": v1.Node{
-		Name: "node-1", Key: "abcdefgh23", State: "active", Created: noon, LastContact: noon, Contested: true, ReportedBy: "node-2/bcdefghi34",
+		Name: "node-1", Key: "abcdefgh23", State: "active", Created: noon, LastContact: noon, Contested: true,
 		Blocks: []v1.NodeBlock{{CIDR: netip.MustParsePrefix("10.2.0.0/26"), Pool: "blue"}},
 	},
 	"node-deletion": v1.NodeDeletion{Key: "abcdefgh23", MachineIsOff: true},
 	"node-reset":    v1.NodeReset{Key: "abcdefgh23"},
 	"recovery": v1.Recovery{
-		UnderWay: true, Epoch: 3, Began: noon, Reason: "an administrator said so", Requested: true,
-		Waiting:   []v1.Unconfirmed{{Node: "node-1/abcdefgh23", Conflicts: []string{"node-3/cdefghij45"}}},
-		Excluded:  []string{"node-2/bcdefghi34"},
-		LostPools: []v1.LostPool{{Name: "blue", Gone: true, Command: "porin pool create blue --prefix=10.2.0.0/16"}},
+		UnderWay: true, Began: noon, Reason: "an administrator said so", Requested: true,
+		Unwritten: []v1.UnwrittenNode{{Node: "node-1/abcdefgh23", Conflicts: []string{"node-3/cdefghij45"}}},
 	},
-	"recovery-request": v1.RecoveryRequest{Begin: true, Exclude: "node-2/bcdefghi34"},
+	"recovery-request": v1.RecoveryRequest{Begin: true, End: true, Force: true},
 	"policy": v1.Policy{
 		Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Tier: "networkpolicy", Priority: 7, Egress: -1, Ingress: 2,
 		Reports: []string{"ingress rule 0: rules for HTTP and for DNS accept the same connections, which are denied"}, Outcome: "created",

@@ -125,15 +125,15 @@ type StoreStatus struct {
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 }
 
-// RecoveryStatus is what the node knows of a recovery of the cluster's store. GET /v1/recovery reads the store, and says which nodes it waits for.
+// RecoveryStatus is what the node knows of a recovery of the cluster's store. GET /v1/recovery reads the store, and says
+// which nodes have not written their blocks.
 type RecoveryStatus struct {
 	// Requested says that an administrator has asked this node for one: it begins when the store answers. What else is here is of one before.
-	Requested        bool      `json:"requested,omitempty"`
-	UnderWay         bool      `json:"underWay"`
-	Epoch            uint64    `json:"epoch"` // counts the recoveries that have begun
-	Began            time.Time `json:"began,omitzero"`
-	Reason           string    `json:"reason,omitempty"`
-	WaitsForThisNode bool      `json:"waitsForThisNode,omitempty"` // this node has not confirmed its blocks, and is not excluded
+	Requested bool      `json:"requested,omitempty"`
+	UnderWay  bool      `json:"underWay"`
+	Began     time.Time `json:"began,omitzero"`
+	Reason    string    `json:"reason,omitempty"`
+	Unwritten bool      `json:"unwritten,omitempty"` // this node has not written its blocks since it began
 }
 
 // BlockConflict is a block of which addresses are in use on this node, and that another node owns.

@@ -12,14 +12,13 @@ type Position = store.Position
 // ClusterInfo is what holds for the cluster as a whole.
 type ClusterInfo struct {
 	// ID is random. Another ID is another cluster: the store was wiped.
-	ID string `json:"id"`
-	// Epoch counts the recoveries that have begun.
-	Epoch    uint64    `json:"epoch"`
+	ID       string    `json:"id"`
 	Recovery *Recovery `json:"recovery,omitempty"` // nil when none is under way
+	// EndedRecoveries are the IDs of the recoveries that an administrator has ended last. A node that has seen another
+	// one, which is gone, knows that the store was rolled back.
+	EndedRecoveries []string `json:"endedRecoveries,omitempty"`
 	// Removed are the keys of the nodes that were deleted last, so that nobody takes their absence for a loss.
 	Removed []string `json:"removed,omitempty"`
-	// RemovedPools are the UIDs of the pools that were deleted last, for the same reason.
-	RemovedPools []string `json:"removedPools,omitempty"`
 	// DefaultPoolRemoved says that an administrator has deleted [DefaultPool]: no agent creates it any more.
 	DefaultPoolRemoved bool `json:"defaultPoolRemoved,omitempty"`
 
@@ -29,18 +28,9 @@ type ClusterInfo struct {
 // maxRemoved bounds ClusterInfo.Removed: 12 KiB.
 const maxRemoved = 1000
 
-// maxRemovedPools bounds ClusterInfo.RemovedPools: 6 KiB.
-const maxRemovedPools = 200
-
 // NoteRemovedNode notes that a node was deleted.
 func (i *ClusterInfo) NoteRemovedNode(id NodeID) {
 	i.Removed = appendLast(i.Removed, id.Key, maxRemoved)
-}
-
-// NoteRemovedPool notes that a pool was deleted.
-func (i *ClusterInfo) NoteRemovedPool(p Pool) {
-	i.RemovedPools = appendLast(i.RemovedPools, p.UID, maxRemovedPools)
-	i.DefaultPoolRemoved = i.DefaultPoolRemoved || p.Name == DefaultPool
 }
 
 // appendLast keeps the last ones. It does not change the list that it is given.

@@ -58,18 +58,8 @@ type Node struct {
 	// so it identifies nothing; a difference after a boot shows a disk that was copied or moved.
 	MachineID string    `json:"machineID,omitempty"`
 	Created   time.Time `json:"created"`
-	// MachineOff is said by an administrator who deletes the node: its agent is not asked.
+	// MachineOff says that an administrator deletes the node because its machine is off.
 	MachineOff bool `json:"machineOff,omitempty"`
-	// Deletion is random for each try to delete the node: a late answer to an earlier one does not match the record.
-	Deletion string `json:"deletion,omitempty"`
-	// Agreed is said by the agent of a node that is to be deleted: its checkpoint has no block, and no address is in
-	// use on the node.
-	Agreed bool `json:"agreed,omitempty"`
-	// Objection is what the agent said when it objected last: the reservations, which are on its disk alone.
-	Objection string `json:"objection,omitempty"`
-	// Reporter is the node that has known this one and found its record missing, as after the restore of a backup; ""
-	// when the node registered itself.
-	Reporter string `json:"reporter,omitempty"`
 
 	Deleting bool    `json:"-"`
 	Version  Version `json:"-"`
@@ -94,13 +84,15 @@ type Session struct {
 	Node NodeID `json:"node"`
 	ID   string `json:"id"`   // random for each start of an agent
 	Boot string `json:"boot"` // boot ID of the machine
-	// Contact is when the agent started, or confirmed its blocks in a recovery. A running agent does not renew it.
+	// Writes counts the writes of this record by the node. A record with a lower count than the node remembers is of an
+	// earlier time: the store was rolled back.
+	Writes uint64 `json:"writes,omitempty"`
+	// Contact is when the agent started, or wrote its claims in a recovery. A running agent does not renew it.
 	Contact time.Time `json:"contact"`
 	// Contested is the ID of another session that found itself replaced while it was running: two machines have the same key.
 	Contested string `json:"contested,omitempty"`
-	// Confirmed is the last epoch of the cluster in which the node has confirmed its blocks, and Recovery the ID of the recovery.
-	Confirmed uint64 `json:"confirmed,omitempty"`
-	Recovery  string `json:"recovery,omitempty"`
+	// Recovery is the ID of the last recovery in which the node has written its claims.
+	Recovery string `json:"recovery,omitempty"`
 	// OtherOwners are the nodes, as NAME/KEY, that own blocks of which this node has addresses in use: if they were
 	// deleted, those could be given out a second time. An owner that cannot be read is there as words.
 	OtherOwners []string `json:"otherOwners,omitempty"`

@@ -35,7 +35,7 @@ func OnStore(s store.Store) Backend {
 		}},
 		Info: infoOnStore{records[ClusterInfo]{
 			s, "cluster/", func(ClusterInfo) string { return infoKey }, func(r *ClusterInfo) *Version { return &r.Version },
-			func(string) ClusterInfo { return ClusterInfo{} }, checkInfo,
+			func(string) ClusterInfo { return ClusterInfo{} }, func(ClusterInfo) error { return nil },
 		}},
 		Networks: publishedOnStore[NodeNetwork]{records[NodeNetwork]{
 			s, "networks/", func(n NodeNetwork) string { return n.Node.RecordName() }, func(n *NodeNetwork) *Version { return &n.Version },

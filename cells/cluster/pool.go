@@ -28,12 +28,9 @@ const (
 // Pool is a named set of addresses. It is a value: its slices and maps are not changed.
 type Pool struct {
 	Name string `json:"name"`
-	UID  string `json:"uid"` // random: a pool that is created again under its name is another one
-	// Generation grows with each change that an administrator makes; 0 when none has. After a recovery has begun, the
-	// next change gets one that no earlier change has had, also none that the store has lost: the upper 32 bits are the
-	// epoch.
-	Generation uint64    `json:"generation,omitempty"`
-	State      PoolState `json:"state"`
+	// UID is random: a pool that is created again under its name is another one, unless nodes have blocks of it.
+	UID   string    `json:"uid"`
+	State PoolState `json:"state"`
 
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
 	// Pending are the prefixes that the pool is to have, until they were compared with those of the other pools.

@@ -8,28 +8,49 @@ import (
 	"time"
 )
 
-// Recovery is under way after the store was rolled back, as by a restore from a backup: no node claims a new block
-// until every node has confirmed the ones that it uses.
+// Recovery is the mark that the store was rolled back, or will be, as by a restore from a backup. While it stands no
+// node claims a new block, and every node creates its own claims again. Only an administrator takes it away.
 type Recovery struct {
-	// ID is random: after another restore a recovery of the same epoch may begin a second time.
-	ID     string    `json:"id"`
+	ID     string    `json:"id"` // random: a backup may bring back an earlier mark
 	Began  time.Time `json:"began"`
 	Reason string    `json:"reason"`
-	// Excluded are nodes that an administrator does not wait for, as NAME/KEY.
-	Excluded []string `json:"excluded,omitempty"`
 }
 
-// Unconfirmed is a node that a recovery waits for.
-type Unconfirmed struct {
+// maxEnded bounds ClusterInfo.EndedRecoveries.
+const maxEnded = 20
+
+// EndRecovery takes the mark away.
+func (i *ClusterInfo) EndRecovery() {
+	i.EndedRecoveries, i.Recovery = appendLast(i.EndedRecoveries, i.Recovery.ID, maxEnded), nil
+}
+
+// KnowsRecovery reports whether the recovery is under way, or among the last ones that ended. It knows "", which is none.
+func (i *ClusterInfo) KnowsRecovery(id string) bool {
+	return id == "" || i.Recovery != nil && i.Recovery.ID == id || slices.Contains(i.EndedRecoveries, id)
+}
+
+// LastRecovery is the ID of the recovery that began last; "" when none has.
+func (i *ClusterInfo) LastRecovery() string {
+	switch {
+	case i.Recovery != nil:
+		return i.Recovery.ID
+	case len(i.EndedRecoveries) > 0:
+		return i.EndedRecoveries[len(i.EndedRecoveries)-1]
+	}
+	return ""
+}
+
+// UnwrittenNode is a node that has not written its claims since the recovery began.
+type UnwrittenNode struct {
 	Node NodeID
-	// OtherOwners are the nodes that own blocks of which it has addresses in use, as NAME/KEY: it confirms nothing
-	// before that is over.
+	// OtherOwners are the owners, as NAME/KEY, of other blocks with addresses in use there: its own claims are not
+	// complete before that is over.
 	OtherOwners []string
 }
 
-// UnconfirmedNodes lists the nodes that a recovery waits for. It waits for one whose record cannot be read, too, which
-// can be excluded by the name that the list has.
-func UnconfirmedNodes(ctx context.Context, b Backend, info ClusterInfo) (waiting []Unconfirmed, err error) {
+// UnwrittenNodes lists the nodes in the store that have not written their claims since the recovery began. It lists a
+// node whose record cannot be read, too.
+func UnwrittenNodes(ctx context.Context, b Backend, info ClusterInfo) (list []UnwrittenNode, err error) {
 	if info.Recovery == nil {
 		return nil, nil
 	}
@@ -47,14 +68,14 @@ func UnconfirmedNodes(ctx context.Context, b Backend, info ClusterInfo) (waiting
 		if n.ID == (NodeID{}) {
 			continue // it has no name of a node's record
 		}
-		if s := sessions[n.ID]; !s.HasConfirmed(info) && !slices.Contains(info.Recovery.Excluded, n.ID.String()) {
-			waiting = append(waiting, Unconfirmed{n.ID, s.OtherOwners})
+		if s := sessions[n.ID]; !s.HasWritten(info) {
+			list = append(list, UnwrittenNode{n.ID, s.OtherOwners})
 		}
 	}
-	return waiting, nil
+	return list, nil
 }
 
-// HasConfirmed reports whether the node has confirmed its blocks in the last recovery, which may be under way.
-func (s Session) HasConfirmed(info ClusterInfo) bool {
-	return s.Confirmed >= info.Epoch && (info.Recovery == nil || s.Recovery == info.Recovery.ID)
+// HasWritten reports whether the node has written its claims since the recovery began; true when none is under way.
+func (s Session) HasWritten(info ClusterInfo) bool {
+	return info.Recovery == nil || s.Recovery == info.Recovery.ID
 }

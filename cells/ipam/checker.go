@@ -59,7 +59,7 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: addressForeign, Meaning: "the node's kernel uses an address that is not Porin's doing, and that the allocator may give to a container", Repair: "remove it, or take the address out of the pool"},
 		{Name: addressOfNode, Meaning: "an interface of the node has an address of the node's prefixes: it is given to no container", Repair: "none is needed; when it is a leftover, remove it from the interface", Note: true},
 		{Name: addressOutside, Meaning: "an endpoint's address lies in no prefix or block of this node any more; it keeps it until it ends", Repair: "none is needed", Note: true},
-		{Name: addressHeld, Meaning: "somebody has reserved an address: its block stays this node's, and the node cannot be deleted with its agent's consent", Repair: "none is needed; porin ipam release ends it", Note: true},
+		{Name: addressHeld, Meaning: "an address is reserved: its block stays this node's", Repair: "none is needed; porin ipam release ends it", Note: true},
 	}
 	for i := range kinds {
 		kinds[i].About = doctor.Addresses

@@ -215,7 +215,7 @@ func (p *Peers) origin(ctx context.Context) (cache.Origin, error) {
 	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
 		return cache.Origin{}, fmt.Errorf("read the record of the cluster: %w", err)
 	}
-	return cache.Origin{Store: position.Store, Cluster: info.ID, Epoch: info.Epoch}, nil
+	return cache.Origin{Store: position.Store, Cluster: info.ID, Recovery: info.LastRecovery()}, nil
 }
 
 // hasAnswered has what was known count as lost when the store does not have it, and as nothing when it is of another origin.

@@ -179,9 +179,9 @@ func (a *fakeAgent) store() *v1.StoreStatus {
 	return status
 }
 
-// clash has six blocks in conflict, and a recovery wait for that.
+// clash has six blocks in conflict, and a recovery.
 func (a *fakeAgent) clash() {
-	a.recovery = &v1.RecoveryStatus{UnderWay: true, Epoch: 13, Began: noon.Add(-time.Hour), WaitsForThisNode: true}
+	a.recovery = &v1.RecoveryStatus{UnderWay: true, Began: noon.Add(-time.Hour), Unwritten: true}
 	for i := range 6 {
 		a.conflicts = append(a.conflicts, v1.BlockConflict{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, 0, byte(8 * i)}), 29), Pool: "default", Owner: "n1/aaaaaaaaaa"})
 	}

@@ -39,7 +39,7 @@ func commands() []command {
 			run: ipamReserve, long: aboutReserve},
 		{name: "ipam release", args: "ADDRESS", short: "end the reservation of an address", flags: releaseFlags,
 			arguments: reservedAddresses, run: ipamRelease, long: aboutRelease},
-		{name: "ipam recover", short: "show, or begin, the recovery after the cluster's store was restored", flags: recoverFlags,
+		{name: "ipam recover", short: "show, begin or end the recovery after the cluster's store was restored", flags: recoverFlags,
 			run: ipamRecover, long: aboutRecover},
 		{name: "node list", short: "list the nodes of the cluster, and how many blocks they have", run: nodeList, long: aboutNodes},
 		{name: "node peers", short: "list the other nodes, and how this one reaches their pods", run: nodePeers, long: aboutPeers},

@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -15,11 +14,11 @@ import (
 
 // mountNodes has a fake agent know two nodes, of which one is silent.
 func mountNodes(r chi.Router) {
-	recovery := v1.Recovery{Epoch: 2, Waiting: []v1.Unconfirmed{}, Excluded: []string{}}
+	recovery := v1.Recovery{Unwritten: []v1.UnwrittenNode{}}
 	r.Method(http.MethodGet, "/v1/node", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
 		return httpx.JSON(w, http.StatusOK, []v1.Node{
 			{Name: "one", Key: "aaaaaaaaaa", State: "active", Created: time.Now(), LastContact: time.Now(), Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: []v1.NodeBlock{{CIDR: netip.MustParsePrefix("10.1.0.0/26"), Pool: "blue"}}},
-			{Name: "two", Key: "bbbbbbbbbb", State: "active", ReportedBy: "one/aaaaaaaaaa", Created: time.Now(), Blocks: []v1.NodeBlock{}},
+			{Name: "two", Key: "bbbbbbbbbb", State: "active", Created: time.Now(), Blocks: []v1.NodeBlock{}},
 		})
 	}))
 	r.Method(http.MethodGet, "/v1/peer", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {
@@ -40,7 +39,7 @@ func mountNodes(r chi.Router) {
 			return err
 		}
 		if chi.URLParam(r, "name") != "one" && (!body.MachineIsOff || body.Key != "bbbbbbbbbb") {
-			return fault.New(fault.Unavailable, "the node's agent does not answer")
+			return fault.New(fault.Conflict, "its pods may run")
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -57,15 +56,15 @@ func mountNodes(r chi.Router) {
 		if err != nil {
 			return err
 		}
-		if body.Begin {
-			recovery = v1.Recovery{UnderWay: true, Epoch: 3, Began: time.Now(), Reason: "an administrator said so", LostPools: []v1.LostPool{
-				{Name: "blue", Command: "porin pool set blue --disabled=true"}, {Name: "red", Gone: true, Command: "porin pool create red --prefix=10.9.0.0/24"},
-			}, Waiting: []v1.Unconfirmed{
-				{Node: "two/bbbbbbbbbb", Conflicts: []string{"one/aaaaaaaaaa"}}, {Node: "three/cccccccccc"}, {Node: "four/dddddddddd"}, {Node: "four/eeeeeeeeee"},
-			}, Excluded: []string{}}
-		} else {
-			recovery.Waiting = slices.DeleteFunc(slices.Clone(recovery.Waiting), func(n v1.Unconfirmed) bool { return n.Node == body.Exclude })
-			recovery.Excluded = append(recovery.Excluded, body.Exclude)
+		switch {
+		case body.Begin:
+			recovery = v1.Recovery{UnderWay: true, Began: time.Now(), Reason: "an administrator said so", Unwritten: []v1.UnwrittenNode{
+				{Node: "two/bbbbbbbbbb", Conflicts: []string{"one/aaaaaaaaaa"}}, {Node: "three/cccccccccc"},
+			}}
+		case !body.Force:
+			return fault.New(fault.Conflict, "nodes have not written their blocks: two/bbbbbbbbbb, three/cccccccccc")
+		default:
+			recovery = v1.Recovery{Unwritten: []v1.UnwrittenNode{}}
 		}
 		return httpx.JSON(w, http.StatusOK, recovery)
 	}))

@@ -142,27 +142,26 @@ const aboutPeers = `This is what the agent knows; the store is not asked. REACH 
 node's address), tunnel (one between the two nodes), external (the network between the nodes knows it), off-link (left to the network: the node is not on a link of this
 one), or no-family (not at all: the node has no address of the family).`
 
-const aboutNodeDelete = `To remove a node, stop its machine and use --machine-is-off: its agent is not asked, and reservations are lost with the machine's
-disk. If the machine runs after all, addresses of its pods are given out a second time.
-Without --machine-is-off the node's agent must agree, which it does when the node has no block and no address in use; else it
-objects, and names what is reserved there. The node registers again at once, with a new key.
+const aboutNodeDelete = `To remove a node, stop its machine and use --machine-is-off; reservations are lost with the machine's disk. If the machine runs
+after all, addresses of its pods are given out a second time. Without the flag only what is left of a node can be deleted that
+was deleted before.
 It is refused while another node uses addresses of its blocks, as the machine itself does after its --store-dir was lost: delete
 those pods, or begin a recovery, in which no other node can claim the blocks, and delete the node then.
-Its blocks are free at once; the command ends after the longest quarantine of their pools, and deletes claims that arrived late.
-A node that waits for the answer to a claim that was lost does not agree for about ten minutes: try again then.`
+Its blocks are free at once; the command ends after the longest quarantine of their pools, and deletes claims that arrived late.`
 
 const aboutNodeReset = `Two machines have one key when a disk was copied. Neither gives out addresses then. Remove the file node-key in the
 --store-dir of the copy and restart its agent; then reset the node, so that the other one goes on.`
 
-const aboutRecover = `Before the cluster's store is started again from a backup, run it with --begin on every node: each agent begins a recovery
-when it reaches the store, before it claims anything. (One node suffices if no other reaches the store before a recovery is under
-way; where no agent runs, create the file begin-recovery in --store-dir.) Agents notice a restore by themselves only if one of
-them knows something newer than the backup. Until every node that the store or an agent knows has confirmed its blocks, no node
-claims a new one; addresses of blocks that are confirmed are given out. There is no time limit: exclude a node that is gone
-(--exclude NAME, with --incarnation if it waits for several of that name), or delete it with "porin node delete
---machine-is-off". A pool that this node has seen and that is gone is created again. Of one that has lost a change since, it
-shows the command that makes the change again; other nodes may have seen more. It shows it until somebody changes the pool.
-A node that is excluded although it runs may have addresses in use that are given out a second time.`
+const aboutRecover = `A recovery is a mark in the cluster's store. While it stands no node claims a block, and every node creates again the claims
+of its own blocks that the store has lost; it gives out the addresses of these. Set it with --begin before the store is restored
+from a backup, and wait until every node has written its blocks: then each node knows of the recovery, and sets the mark again
+in the restored store. When the store does not answer, run --begin on every node: each notes it on its disk. A node sets the
+mark by itself when records of its own are gone or older than its last write, or the store is of an earlier time than the node
+has seen.
+Only --end takes the mark away. It is refused while nodes have not written their blocks since, and names them: delete those
+that are gone with "porin node delete --machine-is-off". With --force it ends the recovery all the same: then addresses that
+are in use on such a node can be given out a second time. A node that registered after the backup is listed once its agent
+reaches the store: make sure that every node of the cluster has written.`
 
 const aboutPolicyApply = `For example: porin policy apply -f policies.yaml
 FILE has Kubernetes manifests: NetworkPolicy (networking.k8s.io/v1), ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2),

@@ -61,8 +61,6 @@ func nodeState(n v1.Node) string {
 		return "contested by a copy"
 	case n.State == "":
 		return "deleted"
-	case n.ReportedBy != "":
-		return "not seen since the store was rolled back"
 	}
 	return n.State
 }
@@ -78,7 +76,7 @@ func nodeDelete(ctx context.Context, s *session, args []string) error {
 	if err := s.client.DeleteNode(ctx, args[0], v1.NodeDeletion{Key: s.incarnation, MachineIsOff: s.machineIsOff}); err != nil || s.output.value == "json" {
 		return err
 	}
-	what := "its agent has agreed, and has the node again with another key at once; to be rid of it, stop the machine and delete it with --machine-is-off"
+	what := "the blocks that it had left can be claimed" + s.whenClaimed(ctx)
 	if s.machineIsOff {
 		what = "its blocks can be claimed" + s.whenClaimed(ctx) + "; what was reserved on it was on its disk alone, and is lost with it"
 	}

@@ -49,10 +49,11 @@ type options struct {
 	pod               string   // monitor
 	verdicts, reasons []string // monitor
 
-	incarnation  string // node delete, node reset, ipam recover
+	incarnation  string // node delete, node reset
 	machineIsOff bool   // node delete
 	begin        bool   // ipam recover
-	exclude      string // ipam recover
+	end          bool   // ipam recover
+	force        bool   // ipam recover
 }
 
 func defaultOptions(getenv func(string) string) options {
@@ -123,13 +124,13 @@ func incarnationFlag(fs *pflag.FlagSet, o *options) {
 
 func nodeDeleteFlags(fs *pflag.FlagSet, o *options) {
 	incarnationFlag(fs, o)
-	fs.BoolVar(&o.machineIsOff, "machine-is-off", false, "the machine is off and will not come back: do not ask its agent")
+	fs.BoolVar(&o.machineIsOff, "machine-is-off", false, "the machine is off and will not come back")
 }
 
 func recoverFlags(fs *pflag.FlagSet, o *options) {
-	fs.BoolVar(&o.begin, "begin", false, "the store was restored from a backup: no node claims a new block until every node has confirmed its own")
-	fs.StringVar(&o.exclude, "exclude", "", "do not wait for this `node`")
-	incarnationFlag(fs, o)
+	fs.BoolVar(&o.begin, "begin", false, "the store is to be restored from a backup: no node claims a block until the end")
+	fs.BoolVar(&o.end, "end", false, "nodes may claim blocks again; refused while nodes have not written theirs")
+	fs.BoolVar(&o.force, "force", false, "with --end: end it although nodes have not written their blocks")
 }
 
 func applyFlags(fs *pflag.FlagSet, o *options) {

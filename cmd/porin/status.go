@@ -173,7 +173,7 @@ func (s *session) storeRows(w io.Writer, store v1.StoreStatus) {
 	}
 }
 
-// recoveryRows have "13, since 2026-11-20 11:00:00 UTC, waits for other nodes: see porin ipam recover".
+// recoveryRows have "since 2026-11-20 11:00:00 UTC, this node has not written its blocks: see porin ipam recover".
 func recoveryRows(w io.Writer, r v1.RecoveryStatus) {
 	if r.Requested {
 		row(w, "Recovery:", "requested; it begins when the store answers")
@@ -181,11 +181,11 @@ func recoveryRows(w io.Writer, r v1.RecoveryStatus) {
 	if !r.UnderWay {
 		return
 	}
-	who := "other nodes"
-	if r.WaitsForThisNode {
-		who = "this node"
+	written := "has written"
+	if r.Unwritten {
+		written = "has not written"
 	}
-	row(w, "Recovery:", fmt.Sprintf("%s, waits for %s: see porin ipam recover", sinceText(r.Epoch, r.Began), who))
+	row(w, "Recovery:", fmt.Sprintf("%s, this node %s its blocks: see porin ipam recover", sinceText(r.Began), written))
 }
 
 // shownConflicts bounds how many blocks in conflict are printed.

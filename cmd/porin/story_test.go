@@ -157,7 +157,7 @@ func (a *fakeAgent) change(verb string) error {
 	case "recovery-requested":
 		a.recovery = &v1.RecoveryStatus{Requested: true}
 	case "recovering":
-		a.recovery = &v1.RecoveryStatus{UnderWay: true, Epoch: 12, Began: noon.Add(-time.Hour)}
+		a.recovery = &v1.RecoveryStatus{UnderWay: true, Began: noon.Add(-time.Hour)}
 	case "clashing":
 		a.clash()
 	default:

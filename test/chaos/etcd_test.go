@@ -120,6 +120,7 @@ func (e *etcd) disturb(w *world, random *rand.Rand, stop <-chan struct{}) {
 			w.wrongs.add("etcd is not restored", err.Error())
 			return
 		}
+		w.endRecovery(stop)
 	}
 }
 

@@ -46,6 +46,7 @@ func (w *world) newPool(stop <-chan struct{}) string {
 			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0x66, 6: byte(n >> 8), 7: byte(n)}), 123),
 		},
 	}
+	w.fresh = fresh
 	for {
 		err := w.hosts[0].agent.Do(http.MethodPut, "/v1/pool/"+fresh.Name, fresh, nil)
 		if err == nil || !sleep(retry, stop) {

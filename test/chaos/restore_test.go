@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -119,4 +121,50 @@ func (h *host) requestRecovery() error {
 		}
 		return err
 	})
+}
+
+// endRecovery is what an administrator does after a restore: it waits until every node has written its blocks, creates
+// the pool again that the snapshot may lack, and ends the recovery.
+func (w *world) endRecovery(stop <-chan struct{}) {
+	var err error
+	for end := time.Now().Add(2 * testutil.Patience); time.Now().Before(end); {
+		if err = w.tryEndRecovery(); err == nil || !sleep(100*time.Millisecond, stop) {
+			return
+		}
+	}
+	w.wrongs.add("the recovery does not end", err.Error())
+}
+
+// errNoRecovery is returned when no node knows of a recovery.
+var errNoRecovery = errors.New("no recovery is under way")
+
+func (w *world) tryEndRecovery() error {
+	written := 0
+	for _, h := range w.hosts {
+		var status v1.Status
+		if err := h.agent.Do(http.MethodGet, "/v1/status", nil, &status); err != nil {
+			return fmt.Errorf("%s: %w", h.node.Name, err)
+		}
+		switch r := status.Recovery; {
+		case r == nil:
+		case !r.UnderWay || r.Unwritten:
+			return fmt.Errorf("%s has not written its blocks: %+v", h.node.Name, r)
+		default:
+			written++
+		}
+	}
+	switch written {
+	case 0:
+		return errNoRecovery
+	case len(w.hosts):
+	default:
+		return fmt.Errorf("%d of %d nodes know of the recovery", written, len(w.hosts))
+	}
+	h := w.hosts[0]
+	if w.fresh.Name != "" {
+		if err := h.agent.Do(http.MethodPut, "/v1/pool/"+w.fresh.Name, w.fresh, nil); err != nil {
+			return fmt.Errorf("put pool %s: %w", w.fresh.Name, err)
+		}
+	}
+	return h.agent.Do(http.MethodPost, "/v1/recovery", v1.RecoveryRequest{End: true}, nil)
 }

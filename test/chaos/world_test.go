@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -22,8 +23,9 @@ type world struct {
 	wrongs wrongs
 	owners owners
 
-	named     int // pods that live all the time
-	pools     int // that newPool has made
+	named     int         // pods that live all the time
+	pools     int         // that newPool has made
+	fresh     v1.PoolSpec // the last of them
 	favourite atomic.Pointer[favoured]
 }
 

@@ -96,8 +96,14 @@ func TestIPAMCheckRepair(t *testing.T) {
 	if answer := r.checked("--repair"); namesOf(answer.Repaired) != "block-missing block-unknown" {
 		t.Errorf("repaired %+v", answer.Repaired)
 	}
-	r.agreesSoon() // a block that is lost begins a recovery
-	if now, err := behind.Blocks.Get(t.Context(), own); err != nil || now.Owner != was.Owner || now.Claim == was.Claim {
+	testutil.Eventually(t, func() error { // a block that is lost begins a recovery
+		if done := r.cli("ipam", "recover", "--end"); done.code != 0 {
+			return fmt.Errorf("porin ipam recover --end: %+v", done)
+		}
+		return nil
+	})
+	r.agreesSoon()
+	if now, err := behind.Blocks.Get(t.Context(), own); err != nil || now.Owner != was.Owner || now.Claim != was.Claim {
 		t.Errorf("the pod's block is %+v, %v", now, err)
 	}
 

@@ -38,7 +38,7 @@ func (c *Client) Recovery(ctx context.Context) (v1.Recovery, error) {
 	return call[v1.Recovery](ctx, c, http.MethodGet, "/v1/recovery", nil)
 }
 
-// ChangeRecovery begins a recovery, or excludes a node from it.
+// ChangeRecovery begins a recovery, or ends it.
 func (c *Client) ChangeRecovery(ctx context.Context, request v1.RecoveryRequest) (v1.Recovery, error) {
 	return call[v1.Recovery](ctx, c, http.MethodPost, "/v1/recovery", request)
 }

@@ -3,7 +3,8 @@ package admin
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
+	"strings"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/fault"
@@ -24,16 +25,41 @@ func changeInfo(ctx context.Context, store cluster.Info, change func(*cluster.Cl
 	}
 }
 
-// Exclude has the recovery not wait for a node. Addresses that are in use there may be given out a second time.
-func (a *Nodes) Exclude(ctx context.Context, id cluster.NodeID) error {
-	return changeInfo(ctx, a.backend.Info, func(info *cluster.ClusterInfo) error {
-		if info.Recovery == nil {
-			return fault.New(fault.Conflict, "no recovery is under way")
+// The errors of [EndRecovery].
+var (
+	ErrNoRecovery = fault.New(fault.Conflict, "no recovery is under way")
+	// ErrUnwritten is returned while nodes have not written their claims.
+	ErrUnwritten = fault.New(fault.Conflict, "nodes have not written their blocks since the recovery began, so others could get addresses that are in use there: "+
+		"wait for them, or delete nodes that are gone with porin node delete; --force ends the recovery all the same")
+)
+
+// EndRecovery takes the mark of a recovery away. While nodes have not written their claims it returns [ErrUnwritten]
+// with their names, unless force is set.
+func EndRecovery(ctx context.Context, b cluster.Backend, force bool) error {
+	info, _, err := b.Info.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if info.Recovery == nil {
+		return ErrNoRecovery
+	}
+	recovery := info.Recovery.ID
+	unwritten, err := cluster.UnwrittenNodes(ctx, b, info)
+	if err != nil {
+		return err
+	}
+	if len(unwritten) > 0 && !force {
+		var names []string
+		for _, n := range unwritten {
+			names = append(names, n.Node.String())
 		}
-		if recovery := *info.Recovery; !slices.Contains(recovery.Excluded, id.String()) {
-			recovery.Excluded = append(slices.Clone(recovery.Excluded), id.String())
-			info.Recovery = &recovery // what was read is not changed: others may have it
+		return fmt.Errorf("%w: %s", ErrUnwritten, strings.Join(names, ", "))
+	}
+	return changeInfo(ctx, b.Info, func(info *cluster.ClusterInfo) error {
+		if info.Recovery == nil || info.Recovery.ID != recovery { // a later one has begun
+			return ErrRestored
 		}
+		info.EndRecovery()
 		return nil
 	})
 }

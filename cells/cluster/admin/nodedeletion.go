@@ -13,12 +13,11 @@ import (
 
 // Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived
 // meanwhile, and then the node's record. After an interruption it can be called again; the delay is 0 if no block is
-// left. The node's agent must agree, see [cluster.Node].Agreed. machineOff says that the machine is off and will not
-// come back: then nobody is asked. Should it come back after all, it continues as a new incarnation, and what its pods
-// use may be in use elsewhere. Of a node without a record it deletes the blocks, as of claims that arrived after its
-// deletion; one that nobody has deleted must be said to be off.
+// left. machineOff says that the machine is off and will not come back; without it only the blocks of a node that was
+// deleted before can be deleted, as of claims that arrived later. Should the machine come back after all, it continues
+// as a new incarnation, and what its pods use may be in use elsewhere.
 func (a *Nodes) Delete(ctx context.Context, id cluster.NodeID, machineOff bool) error {
-	d := nodeDeletion{backend: a.backend, wait: a.Wait, recordDelay: a.RecordDelay, id: id, machineOff: machineOff}
+	d := nodeDeletion{backend: a.backend, recordDelay: a.RecordDelay, id: id, machineOff: machineOff}
 	if err := d.run(ctx); err != nil {
 		return fmt.Errorf("delete node %s: %w", id, err)
 	}
@@ -28,8 +27,7 @@ func (a *Nodes) Delete(ctx context.Context, id cluster.NodeID, machineOff bool) 
 // nodeDeletion is one try to delete a node.
 type nodeDeletion struct {
 	backend     cluster.Backend
-	wait        time.Duration // see [Nodes]
-	recordDelay time.Duration
+	recordDelay time.Duration // see [Nodes]
 	id          cluster.NodeID
 	machineOff  bool
 
@@ -87,7 +85,7 @@ func (d *nodeDeletion) info(ctx context.Context) (cluster.ClusterInfo, cluster.P
 // checkNotRestored returns [ErrRestored] when the store was restored since the deletion began: it has other claims now.
 func (d *nodeDeletion) checkNotRestored(ctx context.Context) error {
 	info, position, err := d.info(ctx)
-	if err == nil && (info.ID != d.began.ID || info.Epoch != d.began.Epoch || position.Before(d.position)) {
+	if err == nil && (info.ID != d.began.ID || info.LastRecovery() != d.began.LastRecovery() || position.Before(d.position)) {
 		err = ErrRestored
 	}
 	return err
@@ -132,79 +130,37 @@ func (d *nodeDeletion) delay(ctx context.Context) (longest time.Duration, err er
 	return longest, nil
 }
 
-// markReleasing makes the node claim nothing any more, and waits until its agent agrees unless the machine is off.
+// markReleasing makes the node claim nothing any more, unless an agent starts on its machine meanwhile.
 func (d *nodeDeletion) markReleasing(ctx context.Context) error {
 	session, err := d.session(ctx)
 	if err != nil {
 		return err
 	}
 	n, err := d.backend.Nodes.Get(ctx, d.id)
-	if errors.Is(err, cluster.ErrNotFound) {
+	switch {
+	case errors.Is(err, cluster.ErrNotFound):
 		return ErrNoNode
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	begun := n.State == cluster.NodeReleasing && n.MachineOff // its blocks may be deleted: the record can only be deleted, too
-	if begun && !d.machineOff {
-		return fmt.Errorf("%w, as in the deletion that was interrupted", ErrSilent)
-	}
-	n.State, n.MachineOff, n.Agreed, n.Objection, n.Deletion = cluster.NodeReleasing, d.machineOff, false, "", rand.Text()
-	marked := n
-	if n, err = d.backend.Nodes.Update(ctx, n); err != nil && !d.machineOff { // the store may have marked it
-		return errors.Join(err, d.undoUnanswered(ctx, marked))
-	} else if err != nil {
-		return err
-	}
-	if d.machineOff {
-		now, err := d.session(ctx)
-		if err == nil && now == session {
-			return nil
-		}
-		if !begun { // an agent has started: it is not off
-			err = errors.Join(err, d.undoReleasing(ctx, n))
-		}
-		if err == nil {
-			err = ErrMachineRuns
-		}
-		return err
-	}
-	return d.awaitAgreement(ctx, n)
-}
-
-// awaitAgreement waits until the node's agent agrees. Else the node goes on.
-func (d *nodeDeletion) awaitAgreement(ctx context.Context, n cluster.Node) error {
-	for end := time.Now().Add(d.wait); time.Now().Before(end); {
-		if err := sleep(ctx, d.wait/100); err != nil {
-			return errors.Join(err, d.undoUnanswered(ctx, n))
-		}
-		switch now, err := d.backend.Nodes.Get(ctx, d.id); {
-		case err == nil && now.State == cluster.NodeActive:
-			return errObjected(now)
-		case err == nil && now.Agreed:
-			return nil
-		}
-	}
-	if now, err := d.backend.Nodes.Get(ctx, d.id); err == nil && now.State == cluster.NodeReleasing && now.Agreed { // at the last moment
+	case !d.machineOff:
+		return ErrMachineMayRun
+	case n.State == cluster.NodeReleasing && n.MachineOff: // its blocks may be deleted: the record can only be deleted, too
 		return nil
 	}
-	return errors.Join(ErrSilent, d.undoUnanswered(ctx, n))
-}
-
-// undoUnanswered ends this deletion before anything was deleted. Another deletion, which somebody has begun meanwhile, goes on.
-func (d *nodeDeletion) undoUnanswered(ctx context.Context, marked cluster.Node) error {
-	now, err := d.backend.Nodes.Get(context.WithoutCancel(ctx), marked.ID)
-	if err != nil || now.State != cluster.NodeReleasing || now.Deletion != marked.Deletion {
+	n.State, n.MachineOff = cluster.NodeReleasing, true
+	if n, err = d.backend.Nodes.Update(ctx, n); err != nil {
 		return err
 	}
-	return d.undoReleasing(ctx, now)
-}
-
-// undoReleasing makes the node active again.
-func (d *nodeDeletion) undoReleasing(ctx context.Context, n cluster.Node) error {
-	n.State, n.MachineOff, n.Agreed = cluster.NodeActive, false, false
-	_, err := d.backend.Nodes.Update(context.WithoutCancel(ctx), n)
-	return err
+	now, err := d.session(ctx)
+	if err == nil && now == session {
+		return nil
+	}
+	if err == nil {
+		err = ErrMachineRuns
+	}
+	n.State, n.MachineOff = cluster.NodeActive, false
+	_, undo := d.backend.Nodes.Update(context.WithoutCancel(ctx), n)
+	return errors.Join(err, undo)
 }
 
 // session is the ID of the node's session; "" when it has none.
@@ -216,21 +172,13 @@ func (d *nodeDeletion) session(ctx context.Context) (string, error) {
 	return s.ID, err
 }
 
-// checkReleasing returns [ErrConnected] when the node's agent has objected.
+// checkReleasing returns [ErrMachineRuns] when another command has made the node active again.
 func (d *nodeDeletion) checkReleasing(ctx context.Context) (cluster.Node, error) {
 	n, err := d.backend.Nodes.Get(ctx, d.id)
 	if err == nil && n.State != cluster.NodeReleasing {
-		err = errObjected(n)
+		err = ErrMachineRuns
 	}
 	return n, err
-}
-
-// errObjected is [ErrConnected] with what the agent said.
-func errObjected(n cluster.Node) error {
-	if n.Objection == "" {
-		return ErrConnected
-	}
-	return fmt.Errorf("%w; %s", ErrConnected, n.Objection)
 }
 
 // deleteOrphans deletes the blocks of a node without a record, and what it has published: a node without claims has no more.
@@ -254,7 +202,7 @@ func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !deleted && !d.machineOff:
-		return ErrSilent
+		return ErrMachineMayRun
 	case !deleted:
 		if err := d.noteRemoved(ctx); err != nil {
 			return err
@@ -296,8 +244,8 @@ func removeAll[T any](ctx context.Context, records cluster.Published[T], of func
 	return nil
 }
 
-// deleteBlocks deletes the claims of the node. It lists them before it looks whether the agent has objected, so it
-// deletes none that the agent has made after that.
+// deleteBlocks deletes the claims of the node. It lists them before it reads the node's record, so it deletes none that
+// the agent of an active node has made after that.
 func (d *nodeDeletion) deleteBlocks(ctx context.Context) error {
 	blocks, err := d.blocks(ctx)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // The errors of what people ask of nodes.
 var (
 	ErrNoNode = fault.New(fault.NotFound, "no such node")
-	// ErrConnected is returned when the agent of a node that is to be deleted objects.
-	ErrConnected = fault.New(fault.Conflict, "the node's agent runs and uses blocks or addresses: delete the node's pods, or stop the machine and use --machine-is-off")
+	// ErrMachineMayRun is returned when the administrator has not said that the machine of the node is off.
+	ErrMachineMayRun = fault.New(fault.Conflict, "its pods may run: stop its machine, and say so with --machine-is-off")
 	// ErrMachineRuns is returned when an agent begins on a machine that is said to be off.
 	ErrMachineRuns = fault.New(fault.Conflict, "an agent of the node has started meanwhile, so its machine is not off: stop it and try again")
 	// ErrBlocksInUse is returned when another node has addresses in use of blocks of the node that is to be deleted.
@@ -29,22 +29,18 @@ var (
 		"run this on a node whose agent has the later version that has written it; a record that is damaged delete from the store")
 	// ErrRestored is returned when a recovery begins, or the store is restored, while a node is deleted.
 	ErrRestored = fault.New(fault.Unavailable, "the store was restored meanwhile, or a recovery has begun: try again")
-	// ErrSilent is returned when the agent of a node that is to be deleted does not answer.
-	ErrSilent = fault.New(fault.Unavailable, "the node's agent does not answer, and its pods may run: make sure that the machine is off, and say so with --machine-is-off")
 )
 
 // Nodes lists and deletes nodes.
 type Nodes struct {
 	backend cluster.Backend
-	// Wait is how long an agent has to agree to the deletion of its node.
-	Wait time.Duration
 	// RecordDelay is how long the record of a deleted node stays after its blocks; negative: the longest quarantine of
 	// their pools.
 	RecordDelay time.Duration
 }
 
 // NewNodes returns who administers the nodes of a cluster.
-func NewNodes(b cluster.Backend) *Nodes { return &Nodes{b, 5 * time.Second, -1} }
+func NewNodes(b cluster.Backend) *Nodes { return &Nodes{b, -1} }
 
 // NodeStatus is what the store says of a node.
 type NodeStatus struct {

@@ -48,10 +48,13 @@ func (d poolDeletion) run(ctx context.Context, name string) error {
 	return d.backend.Pools.Delete(ctx, p)
 }
 
-// noteRemoved notes that the pool was deleted, before its record goes: its absence is no loss. Without agents there is
-// no record to note it in.
+// noteRemoved records that the default pool was deleted, before its record goes: agents do not create it again. Without
+// agents there is no record of the cluster.
 func (d poolDeletion) noteRemoved(ctx context.Context, p cluster.Pool) error {
-	err := changeInfo(ctx, d.backend.Info, func(info *cluster.ClusterInfo) error { info.NoteRemovedPool(p); return nil })
+	if p.Name != cluster.DefaultPool {
+		return nil
+	}
+	err := changeInfo(ctx, d.backend.Info, func(info *cluster.ClusterInfo) error { info.DefaultPoolRemoved = true; return nil })
 	if errors.Is(err, cluster.ErrNotFound) {
 		return nil
 	}

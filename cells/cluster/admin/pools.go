@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -95,9 +96,6 @@ func (a *Pools) put(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	was, err := a.backend.Pools.Get(ctx, p.Name)
 	switch {
 	case errors.Is(err, cluster.ErrNotFound) && p.Version == "":
-		if p.Generation, err = a.nextGeneration(ctx, 0); err != nil {
-			return p, err
-		}
 		return a.Create(ctx, p)
 	case errors.Is(err, cluster.ErrNotFound):
 		return p, ErrNoPool
@@ -117,9 +115,6 @@ func (a *Pools) put(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	if err := p.Validate(); err != nil {
 		return p, err
 	}
-	if p.Generation, err = a.nextGeneration(ctx, was.Generation); err != nil {
-		return p, err
-	}
 	p.Pending = nil
 	wanted := p.Prefixes
 	if len(newPrefixes(wanted, was.Prefixes)) > 0 || p.State == cluster.PoolPending {
@@ -129,15 +124,6 @@ func (a *Pools) put(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 		return p, err
 	}
 	return a.accept(ctx, p, was)
-}
-
-// nextGeneration is that of a change: see [cluster.Pool].
-func (a *Pools) nextGeneration(ctx context.Context, was uint64) (uint64, error) {
-	info, _, err := a.backend.Info.Get(ctx)
-	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
-		return 0, err
-	}
-	return max(was+1, info.Epoch<<32), nil
 }
 
 // undeleted is the state of the pool when nobody deletes it.
@@ -160,29 +146,28 @@ func (a *Pools) update(ctx context.Context, p cluster.Pool) (cluster.Pool, error
 	return p, err
 }
 
-// Create is Put of a pool that nobody has created yet, or [ErrChanged].
+// Create is Put of a new pool. When there is one of the name it returns [ErrChanged]. When nodes have blocks of a pool of that name,
+// which the store has lost, it is that pool: it gets the UID of it. A pool that overlaps what is there is [ErrOverlap],
+// and nothing is written.
 func (a *Pools) Create(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {
 		return p, err
 	}
-	p.UID = rand.Text()
-	return a.Restore(ctx, p)
-}
-
-// Restore creates the pool with its UID: blocks that nodes have of it are its own. One that is there is [ErrChanged].
-// One that overlaps what is there is [ErrOverlap], and nothing is written.
-func (a *Pools) Restore(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
-	p.State, p.Pending, p.Prefixes, p.Version = cluster.PoolPending, p.Prefixes, nil, ""
 	if _, err := a.backend.Pools.Get(ctx, p.Name); err == nil {
 		return p, ErrChanged
 	} else if !errors.Is(err, cluster.ErrNotFound) {
 		return p, err
 	}
+	uid, err := a.lostUID(ctx, p)
+	if err != nil {
+		return p, err
+	}
+	p.UID, p.State, p.Pending, p.Prefixes, p.Version = cmp.Or(uid, rand.Text()), cluster.PoolPending, p.Prefixes, nil, ""
 	if err := a.checkOverlap(ctx, p, nil); err != nil { // agents try again and again, and every agent watches pools
 		return p, err
 	}
-	p, err := a.backend.Pools.Create(ctx, p)
+	p, err = a.backend.Pools.Create(ctx, p)
 	if errors.Is(err, cluster.ErrExists) {
 		err = ErrChanged
 	}
@@ -190,6 +175,22 @@ func (a *Pools) Restore(ctx context.Context, p cluster.Pool) (cluster.Pool, erro
 		return p, err
 	}
 	return a.accept(ctx, p, cluster.Pool{})
+}
+
+// lostUID returns the UID that blocks of a pool of that name have, if they are blocks of the new one, too; else "".
+func (a *Pools) lostUID(ctx context.Context, p cluster.Pool) (uid string, err error) {
+	for b, err := range cluster.Readable(a.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: p.Name})) {
+		if err != nil {
+			return "", fmt.Errorf("list the blocks: %w", err)
+		}
+		switch {
+		case p.HasBlock(b.CIDR) && (uid == "" || uid == b.PoolUID):
+			uid = b.PoolUID
+		case slices.ContainsFunc(p.Prefixes, b.CIDR.Overlaps):
+			return "", nil // checkOverlap says so
+		}
+	}
+	return uid, nil
 }
 
 // Resume completes the creation of a pool that somebody has begun.

@@ -21,11 +21,6 @@ func (s Routes) specs(ctx context.Context, pools []cluster.Pool) []v1.PoolSpec {
 		specs[i] = specOf(p)
 	}
 	s.warn(ctx, pools, specs)
-	for _, was := range s.agent.RolledBackPools() {
-		if i := slices.IndexFunc(pools, func(p cluster.Pool) bool { return p.Name == was.Name }); i >= 0 {
-			specs[i].Warnings = append(specs[i].Warnings, "the store has lost a change of it; as it was: "+admin.PoolCommand(was, &pools[i]))
-		}
-	}
 	var blocks []cluster.Block
 	for b, err := range s.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
 		if err != nil {
@@ -131,7 +126,6 @@ func poolDraining(p cluster.Pool, blocks []cluster.Block) (list []v1.PoolBlock) 
 func nodeOf(n admin.NodeStatus) v1.Node {
 	node := v1.Node{
 		Name: n.Node.ID.Name, Key: n.Node.ID.Key, State: string(n.Node.State), Created: n.Node.Created, Blocks: []v1.NodeBlock{},
-		ReportedBy: n.Node.Reporter,
 	}
 	if n.Session != nil {
 		node.LastContact, node.Contested = n.Session.Contact, n.Session.Contested != ""

@@ -17,12 +17,10 @@ import (
 
 // Agent is the agent of this node.
 type Agent interface {
-	// BeginRecovery begins a recovery, or notes that one is to begin when the store answers: then it returns false.
+	// BeginRecovery begins a recovery, or records that one is to begin when the store answers: then it returns false.
 	BeginRecovery(ctx context.Context) (begun bool, err error)
-	// RecoveryRequested reports whether a recovery is noted that has not begun.
-	RecoveryRequested() (bool, error)
-	// RolledBackPools returns the pools, as they were, that the store has lost, or changes of which it has lost.
-	RolledBackPools() []cluster.Pool
+	// RecoveryRequested reports whether a recovery is to begin when the store answers.
+	RecoveryRequested() bool
 }
 
 // Routes are the calls on /v1/pool and /v1/recovery.
@@ -122,7 +120,7 @@ func (s Routes) deletePool(w http.ResponseWriter, r *http.Request) error {
 
 func (s Routes) getRecovery(w http.ResponseWriter, r *http.Request) error {
 	state, err := s.recovery(r)
-	if errors.Is(err, cluster.ErrUnavailable) && s.recoveryRequested() {
+	if errors.Is(err, cluster.ErrUnavailable) && s.agent.RecoveryRequested() {
 		state, err = requestedRecovery(), nil
 	}
 	if err != nil {
@@ -131,51 +129,23 @@ func (s Routes) getRecovery(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, state)
 }
 
-func (s Routes) recoveryRequested() bool {
-	requested, err := s.agent.RecoveryRequested()
-	return err == nil && requested
-}
-
 // requestedRecovery is all that is known of one while the store is away.
 func requestedRecovery() v1.Recovery {
-	return v1.Recovery{Requested: true, Waiting: []v1.Unconfirmed{}, Excluded: []string{}}
+	return v1.Recovery{Requested: true, Unwritten: []v1.UnwrittenNode{}}
 }
 
 func (s Routes) recovery(r *http.Request) (state v1.Recovery, err error) {
+	state.Unwritten = []v1.UnwrittenNode{}
 	info, _, err := s.backend.Info.Get(r.Context())
-	if err == nil {
-		state.LostPools, err = s.lostPools(r)
-	}
-	if err != nil {
+	if err != nil || info.Recovery == nil {
 		return state, err
 	}
-	state.Epoch, state.Waiting, state.Excluded = info.Epoch, []v1.Unconfirmed{}, []string{}
-	if info.Recovery == nil {
-		return state, nil
-	}
 	state.UnderWay, state.Began, state.Reason = true, info.Recovery.Began, info.Recovery.Reason
-	state.Excluded = append(state.Excluded, info.Recovery.Excluded...)
-	waiting, err := cluster.UnconfirmedNodes(r.Context(), s.backend, info)
-	for _, n := range waiting {
-		state.Waiting = append(state.Waiting, v1.Unconfirmed{Node: n.Node.String(), Conflicts: n.OtherOwners})
+	unwritten, err := cluster.UnwrittenNodes(r.Context(), s.backend, info)
+	for _, n := range unwritten {
+		state.Unwritten = append(state.Unwritten, v1.UnwrittenNode{Node: n.Node.String(), Conflicts: n.OtherOwners})
 	}
 	return state, err
-}
-
-// lostPools are those of which this node has seen more than the store has.
-func (s Routes) lostPools(r *http.Request) (list []v1.LostPool, err error) {
-	for _, was := range s.agent.RolledBackPools() {
-		one := v1.LostPool{Name: was.Name, Command: admin.PoolCommand(was, nil), Gone: true}
-		now, err := s.pools.Get(r.Context(), was.Name)
-		switch {
-		case err == nil:
-			one.Command, one.Gone = admin.PoolCommand(was, &now), false
-		case !errors.Is(err, admin.ErrNoPool):
-			return nil, err
-		}
-		list = append(list, one)
-	}
-	return list, nil
 }
 
 func (s Routes) changeRecovery(w http.ResponseWriter, r *http.Request) error {
@@ -184,8 +154,8 @@ func (s Routes) changeRecovery(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	switch {
-	case body.Begin == (body.Exclude != ""):
-		err = fault.New(fault.Invalid, "want either begin or exclude")
+	case body.Begin == body.End || body.Force && !body.End:
+		err = fault.New(fault.Invalid, "want either begin or end; force is for end")
 	case body.Begin:
 		begun, err := s.agent.BeginRecovery(r.Context())
 		if err == nil && !begun {
@@ -195,11 +165,7 @@ func (s Routes) changeRecovery(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	default:
-		var id cluster.NodeID
-		if id, err = cluster.ParseNodeID(body.Exclude); err != nil {
-			return fault.Wrap(fault.Invalid, err)
-		}
-		err = s.nodes.Exclude(r.Context(), id)
+		err = admin.EndRecovery(r.Context(), s.backend, body.Force)
 	}
 	if err != nil {
 		return err

@@ -202,11 +202,11 @@ func testInfo(t *testing.T, b cluster.Backend) {
 	_, err = b.Info.Put(ctx, cluster.ClusterInfo{ID: "y"})
 	want(t, "put without a version", err, cluster.ErrExists)
 	old := r
-	r.Epoch, r.Recovery = 1, &cluster.Recovery{Reason: "test", Excluded: []string{"a/b"}}
+	r.EndedRecoveries, r.Recovery = []string{"a"}, &cluster.Recovery{ID: "b", Reason: "test"}
 	r, err = b.Info.Put(ctx, r)
 	want(t, "put of the next", err, nil)
 	_, err = b.Info.Put(ctx, old)
-	if old.Epoch = 7; true {
+	if old.DefaultPoolRemoved = true; true {
 		_, err = b.Info.Put(ctx, old)
 	}
 	want(t, "put of an old version", err, cluster.ErrConflict)

@@ -1,10 +1,7 @@
 package multipool
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
-	"slices"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/ipam/allocator"
@@ -71,15 +68,4 @@ func (a addresses) free(pool string, f cluster.Family, but netip.Prefix) (n int6
 		}
 	}
 	return n
-}
-
-// reservations lists for people what is reserved on this node, and by whom.
-func (a addresses) reservations() (list []string) {
-	for _, one := range a.allocator.List() {
-		if by := cmp.Or(one.ReservedBy, one.Owner); one.Reserved || one.ReservedBy != "" {
-			list = append(list, fmt.Sprintf("%v by %s", one.Addresses.List(), by))
-		}
-	}
-	slices.Sort(list)
-	return list
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"testing"
-	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/endpoint"
@@ -68,13 +66,6 @@ func (p *plain) adopt(addr netip.Addr) {
 		panic(err)
 	}
 	p.note(addr, pod)
-}
-
-func (p *plain) reserve(t *testing.T, owner allocator.Handle) {
-	t.Helper()
-	if _, err := allocator.NewSource(p.Allocator, nil).Reserve(t.Context(), allocator.Request{Owner: owner}, time.Minute); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // release calls released before anybody else can have the address.

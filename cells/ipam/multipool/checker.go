@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/doctor"
 )
 
@@ -26,7 +25,6 @@ const (
 	findingBlockConflict    = "block-conflict"
 	findingNodeContested    = "node-contested"
 	findingRecovery         = "store-recovery"
-	findingPoolRolledBack   = "pool-rolled-back"
 )
 
 // Checker compares the blocks of the cluster with each other, with the pools and with what this node holds. Each
@@ -57,15 +55,14 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: findingBlockUnreadable, Meaning: "a block in the store cannot be read: nobody claims it", Repair: "upgrade the agents if a later version has written it; else delete the record"},
 		{Name: findingPoolUnreadable, Meaning: "a pool in the store cannot be read: nobody claims blocks of it", Repair: "upgrade the agents if a later version has written it; else put the pool again"},
 		{Name: findingBlockOverlap, Meaning: "two blocks have addresses in common", Repair: "delete the pods that use one of the two: its node gives it back"},
-		{Name: findingBlockWithoutPool, Meaning: "nodes have blocks of a pool that does not exist, or was created anew since", Repair: "create the pool again, or delete the pods that use its addresses: then the nodes give the blocks back"},
+		{Name: findingBlockWithoutPool, Meaning: "nodes have blocks of a pool that does not exist, or is another one", Repair: "create the pool again, or delete the pods that use its addresses: then the nodes give the blocks back"},
 		{Name: findingBlockDraining, Meaning: "nodes have blocks of addresses that were taken out of their pool, or excluded", Repair: "none is needed: a node gives each back when nothing of it is in use", Note: true},
 		{Name: findingBlockOrphan, Meaning: "the owner of a block is no node of the cluster", Repair: "run the command that it names"},
 		{Name: findingBlockUnknown, Meaning: "a block is this node's by the store, and the node does not know it", Repair: "it is deleted, or adopted if addresses of it are in use here"},
-		{Name: findingBlockMissing, Meaning: "this node has a block that the store does not have", Repair: "it is reconciled with the store; if addresses of it are in use it is claimed again"},
+		{Name: findingBlockMissing, Meaning: "this node has a block that the store does not have", Repair: "its claim is created again, and a recovery begins"},
 		{Name: findingBlockConflict, Meaning: "addresses of a block are in use here, and another node owns it: nothing more of it is given out", Repair: "delete the pods that use its addresses on one of the two nodes"},
 		{Name: findingNodeContested, Meaning: "another machine has this node's key: neither gives out addresses", Repair: "on the copy, remove the file node-key in its --store-dir and restart its agent; then run porin node reset"},
-		{Name: findingRecovery, Meaning: "the store was rolled back, and nobody claims blocks before every node has confirmed its own", Repair: "see porin ipam recover"},
-		{Name: findingPoolRolledBack, Meaning: "the store has lost a pool, or a change of one, that this node has seen", Repair: "run the command that it names; any other change of the pool says that it is to be as it is then"},
+		{Name: findingRecovery, Meaning: "the store was or is to be rolled back: no node claims blocks before an administrator ends the recovery", Repair: "see porin ipam recover"},
 	}
 	for i := range kinds {
 		kinds[i].About = doctor.Addresses
@@ -136,7 +133,6 @@ func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err e
 	findings = append(unreadable, overlaps(blocks)...)
 	findings = append(findings, poolFindings(blocks, pools)...)
 	findings = append(findings, orphans...)
-	findings = append(findings, rolledBack(after.RolledBackPools, pools)...)
 	findings = append(findings, c.unknown(blocks, before, after)...)
 	return append(findings, c.missing(blocks, before, after)...), nil
 }
@@ -259,18 +255,6 @@ func (c *Checker) orphans(ctx context.Context, blocks []cluster.Block) (findings
 	return findings, nil
 }
 
-// rolledBack returns a finding for each pool that the store has lost, or a change of which it has lost.
-func rolledBack(lost []cluster.Pool, pools map[string]cluster.Pool) (findings []doctor.Finding) {
-	for _, p := range lost {
-		detail := "it is gone; as it was: " + admin.PoolCommand(p, nil)
-		if now, ok := pools[p.Name]; ok {
-			detail = "a change of it is gone; as it was: " + admin.PoolCommand(p, &now)
-		}
-		findings = append(findings, doctor.Finding{Kind: findingPoolRolledBack, Subject: "pool " + p.Name, Detail: detail})
-	}
-	return findings
-}
-
 // unknown finds blocks in this node's name that it knew neither before nor after the list.
 func (c *Checker) unknown(blocks []cluster.Block, before, after Status) (findings []doctor.Finding) {
 	if !after.Connected {
@@ -322,7 +306,7 @@ func (c *Checker) own(s Status) (findings []doctor.Finding) {
 		findings = append(findings, doctor.Finding{Kind: findingNodeContested, Subject: "node " + s.Node.String(), Detail: s.Contested.Error()})
 	}
 	if s.Recovery != nil {
-		findings = append(findings, doctor.Finding{Kind: findingRecovery, Subject: fmt.Sprintf("epoch %d", s.Epoch), Detail: s.Recovery.Reason})
+		findings = append(findings, doctor.Finding{Kind: findingRecovery, Subject: "recovery since " + s.Recovery.Began.Format(time.DateTime), Detail: s.Recovery.Reason})
 	}
 	return findings
 }

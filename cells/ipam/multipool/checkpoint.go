@@ -41,10 +41,15 @@ type checkpointFields struct {
 	// Contested is why this agent gives out nothing, because another machine has its key; "" when none has.
 	Contested string `json:"contested,omitempty"`
 
-	// Cluster, Epoch and Position are the store that the node knows, and the last of its history that the node has seen.
+	// Cluster and Position are the store that the node knows, and the last of its history that the node has seen.
 	Cluster  string           `json:"cluster,omitempty"`
-	Epoch    uint64           `json:"epoch,omitempty"`
 	Position cluster.Position `json:"position"`
+	// Recoveries are the recoveries of the store that the node has seen last, the newest at the end.
+	Recoveries []string `json:"recoveries,omitempty"`
+	// RecoveryRequested says that an administrator has asked this node to begin a recovery when it reaches the store.
+	RecoveryRequested bool `json:"recoveryRequested,omitempty"`
+	// Writes is the count in the last session that the node has written.
+	Writes uint64 `json:"writes,omitempty"`
 
 	Blocks []ownBlock `json:"blocks,omitempty"`
 }
@@ -118,7 +123,7 @@ func (c *checkpoint) newIncarnation() error {
 	if err != nil {
 		return err
 	}
-	c.Node.Key, c.Registered, c.Sessions, c.Contested = key, false, nil, ""
+	c.Node.Key, c.Registered, c.Sessions, c.Contested, c.Writes = key, false, nil, "", 0
 	return c.write()
 }
 
@@ -131,6 +136,29 @@ func (c *checkpoint) addSession(id string) {
 		c.Sessions = slices.Clone(c.Sessions[n:])
 	}
 }
+
+// maxRecoveries bounds the recoveries that are remembered: a backup may have an earlier one.
+const maxRecoveries = 20
+
+// addRecovery remembers the newest recovery of the store; "" is none.
+func (c *checkpoint) addRecovery(id string) {
+	if id == "" || id == c.lastRecovery() {
+		return
+	}
+	c.Recoveries = append(slices.Clone(c.Recoveries), id)
+	c.Recoveries = c.Recoveries[max(0, len(c.Recoveries)-maxRecoveries):]
+}
+
+// lastRecovery is the newest recovery that the node has seen; "" when there was none.
+func (c *checkpoint) lastRecovery() string {
+	if len(c.Recoveries) == 0 {
+		return ""
+	}
+	return c.Recoveries[len(c.Recoveries)-1]
+}
+
+// hasSeen reports whether the node has seen the recovery.
+func (c *checkpoint) hasSeen(recovery string) bool { return slices.Contains(c.Recoveries, recovery) }
 
 // block returns the block of the checkpoint, or nil.
 func (c *checkpoint) block(cidr netip.Prefix) *ownBlock {

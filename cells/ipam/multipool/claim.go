@@ -117,8 +117,7 @@ type claimer struct {
 	checkpoint *checkpoint
 	blocks     *ownBlocks
 	pools      *knownPools
-	seen       *seenPools
-	nodes      *otherNodes
+	saved      *savedPools
 	membership *membership
 	reconciler *reconciler
 	meters     *meters
@@ -137,7 +136,7 @@ func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefi
 		b.Checks, undo = earlier.Checks, func() { c.checkpoint.set(earlier) }
 	}
 	c.checkpoint.set(b)
-	if err := errors.Join(c.seen.save(), c.checkpoint.save()); err != nil { // a restart uses the pools that were seen
+	if err := errors.Join(c.saved.save(), c.checkpoint.save()); err != nil { // a restart uses the saved pools
 		undo() // never sent
 		return err
 	}
@@ -187,15 +186,16 @@ func (c *claimer) verify(ctx context.Context, b ownBlock) error {
 }
 
 // removeOrphan deletes a block whose owner was deleted, and one in this node's own name that it does not know, as of a
-// claim that arrived late. Nobody else does the latter. free reports whether the block can be claimed.
-func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block) (free bool, err error) {
+// claim that arrived late. No other node does the latter. there are the nodes with a record. free reports whether the
+// block can be claimed.
+func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block, there map[cluster.NodeID]bool) (free bool, err error) {
 	switch {
 	case b.Owner == c.checkpoint.Node:
 		if c.checkpoint.explains(b) {
 			return false, nil
 		}
 		return c.blocks.addresses.used(b.Pool, b.CIDR) == 0, c.reconciler.resolveUnknownBlock(ctx, b)
-	case c.nodes.has(b.Owner):
+	case there[b.Owner]:
 		return false, nil
 	default:
 		if deleted, err := cluster.NodeDeleted(ctx, c.backend, b.Owner); err != nil || !deleted {

@@ -129,7 +129,7 @@ func TestMovedDiskInRecovery(t *testing.T) {
 			t.Errorf("the first machine's block is gone: %+v", blocks)
 		}
 		one.network.Heal()
-		w.wait("the recovery is over", w.recovered)
+		w.endRecovery()
 	})
 }
 
@@ -150,7 +150,7 @@ func TestMovedDiskAfterWipe(t *testing.T) {
 		now := one.controller.Status()
 		return now.Connected && now.Node == id && now.Contested == nil
 	})
-	w.wait("the recovery is over", w.recovered)
+	w.endRecovery()
 }
 
 // TestCopiedKey starts a machine that has a copy of another one's key, and nothing else of its disk.
@@ -172,7 +172,7 @@ func TestCopiedKey(t *testing.T) {
 }
 
 // TestRemovedKey starts a machine whose node was deleted, and that has another name or no checkpoint by then: it gets
-// another key, as a recovery does not wait for one that was removed.
+// another key, as other nodes delete the blocks of a removed node.
 func TestRemovedKey(t *testing.T) {
 	for name, change := range map[string]func(*world, *machine){
 		"renamed": func(_ *world, m *machine) { m.name = "uno" },

@@ -32,7 +32,6 @@ type Controller struct {
 	status  atomic.Pointer[Status]
 	owned   watchable.Value[owned]
 	waiters waiters
-	request *recoveryRequest
 	task    *task.Task
 
 	// What is below belongs to the task. Each part uses those above it.
@@ -40,12 +39,10 @@ type Controller struct {
 	warnings    *warnings
 	checkpoint  *checkpoint
 	pools       *knownPools
-	seen        *seenPools
+	saved       *savedPools
 	blocks      *ownBlocks
-	session     *session
 	history     *storeHistory
-	nodes       *otherNodes
-	losses      *lossDetector
+	session     *session
 	reconciler  *reconciler
 	membership  *membership
 	poolCreator *poolCreator
@@ -74,23 +71,18 @@ func New(cfg Config, backend cluster.Backend, a *allocator.Allocator, clock func
 	c.task = task.Forever(log, "multipool-reconcile", c.run)
 	c.blocks = &ownBlocks{c.checkpoint, c.addresses, c.pools, c.warnings, log}
 	c.releaser = &releaser{cfg: cfg, store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, idle: newIdleBlocks(clock, cfg.IdleTime)}
-	c.request = &recoveryRequest{dir: cfg.Dir, log: log}
-	c.session = &session{cfg: cfg, store: backend.Sessions, checkpoint: c.checkpoint, addresses: c.addresses, log: log}
-	c.history = &storeHistory{cfg: cfg, store: backend.Info, checkpoint: c.checkpoint, blocks: c.blocks, request: c.request, clock: clock, rng: c.rng, log: log}
-	c.nodes, c.seen = newOtherNodes(c.checkpoint, backend.Nodes), newSeenPools(cfg.Dir)
-	c.losses = &lossDetector{backend, c.checkpoint, c.history, c.session, c.pools, c.nodes, c.seen, log}
-	c.reconciler = &reconciler{backend: backend, checkpoint: c.checkpoint, blocks: c.blocks, pools: c.pools, losses: c.losses, log: log}
-	c.membership = &membership{backend, c.checkpoint, c.blocks, c.history, c.session, c.losses, c.reconciler, log}
-	c.recovery = &recovery{
-		cfg: cfg, backend: backend, checkpoint: c.checkpoint, blocks: c.blocks, history: c.history, session: c.session, reconciler: c.reconciler,
-		pools: c.pools, nodes: c.nodes, clock: clock, rng: c.rng, log: log,
-	}
+	c.history = &storeHistory{cfg: cfg, store: backend.Info, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, rng: c.rng, log: log}
+	c.session = &session{cfg: cfg, store: backend.Sessions, checkpoint: c.checkpoint, addresses: c.addresses, history: c.history, log: log}
+	c.saved = newSavedPools(cfg.Dir)
+	c.reconciler = &reconciler{backend: backend, checkpoint: c.checkpoint, blocks: c.blocks, pools: c.pools, history: c.history, log: log}
+	c.membership = &membership{backend, c.checkpoint, c.blocks, c.history, c.session, c.reconciler, log}
+	c.recovery = &recovery{blocks: c.blocks, history: c.history, session: c.session, reconciler: c.reconciler, pools: c.pools}
 	c.poolCreator = &poolCreator{
-		cfg: cfg, backend: backend, history: c.history, pools: c.pools, seen: c.seen, addresses: c.addresses, warnings: c.warnings, clock: clock, log: log,
+		cfg: cfg, backend: backend, history: c.history, pools: c.pools, addresses: c.addresses, warnings: c.warnings, clock: clock, log: log,
 	}
-	claimer := &claimer{backend, c.checkpoint, c.blocks, c.pools, c.seen, c.nodes, c.membership, c.reconciler, c.meters, c.publish, log}
+	claimer := &claimer{backend, c.checkpoint, c.blocks, c.pools, c.saved, c.membership, c.reconciler, c.meters, c.publish, log}
 	c.searcher = &searcher{
-		store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, nodes: c.nodes, claimer: claimer, warnings: c.warnings, meters: c.meters,
+		store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, nodes: backend.Nodes, claimer: claimer, warnings: c.warnings, meters: c.meters,
 		rng: c.rng, searches: searches{clock, c.rng, cfg.SearchTime, map[poolFamily]search{}},
 	}
 	c.refiller = &refiller{int64(cfg.PreAllocate), backend, c.checkpoint, c.addresses, c.pools, claimer, c.searcher, c.releaser.idle}
@@ -157,10 +149,7 @@ func (c *Controller) load() error {
 	if err := c.checkpoint.load(c.cfg.Node); err != nil {
 		return err
 	}
-	if err := c.nodes.load(); err != nil {
-		return err
-	}
-	return c.seen.load()
+	return c.saved.load()
 }
 
 // Stop ends what Start began, and waits for it as long as ctx lasts. The node keeps its blocks.
@@ -168,9 +157,9 @@ func (c *Controller) Stop(ctx context.Context) error { return c.task.Stop(ctx) }
 
 // resume gives out addresses of the pools and blocks that the files have, before the store was asked.
 func (c *Controller) resume() {
-	for _, one := range c.seen.byName {
-		c.pools.byName[one.Pool.Name] = one.Pool
-		c.addresses.configure(one.Pool)
+	for _, p := range c.saved.byName {
+		c.pools.byName[p.Name] = p
+		c.addresses.configure(p)
 	}
 	if c.checkpoint.Contested != "" {
 		_ = c.session.contest(c.checkpoint.Contested)
@@ -187,37 +176,30 @@ func (c *Controller) Refill(ctx context.Context, pool string, want ...netip.Addr
 
 // Reconcile reconciles the node's blocks with the store now.
 func (c *Controller) Reconcile(ctx context.Context) error {
-	return c.waiters.await(ctx, &waiter{reconcile: true}, patience)
+	err := c.waiters.await(ctx, &waiter{reconcile: true}, patience)
+	if errors.Is(err, ErrRecovery) && c.Status().Connected {
+		return nil // nothing is claimed, but the node's blocks are reconciled
+	}
+	return err
 }
 
-// BeginRecovery begins a recovery because the store was restored from a backup, or begun anew: a step of every restore.
-// While the store does not answer it returns false: the request is on the disk, and the agent begins the recovery
-// before it claims anything, also after a restart. When this agent could not start, it returns that error, and nothing
-// is written.
+// BeginRecovery begins a recovery, as a step before the store is restored from a backup. While the store does not answer
+// it returns false: the checkpoint has the request, and the agent begins the recovery before it claims anything, also
+// after a restart.
 func (c *Controller) BeginRecovery(ctx context.Context) (begun bool, err error) {
-	if err := c.waiters.refusal(); err != nil {
-		return false, fmt.Errorf("request a recovery: %w", err)
-	}
-	if err := c.request.write(); err != nil {
-		return false, fmt.Errorf("request a recovery: %w", err)
-	}
-	// The waiter is answered by a round that begins after the file was written, so no claim of an earlier round is
-	// under way then.
-	err = c.waiters.await(ctx, &waiter{reconcile: true}, recoveryRequestTime)
-	wanted, err2 := c.request.isPending()
-	switch {
-	case err2 != nil:
-		return false, err2
-	case !wanted:
+	// A round that begins later saves the request, so no claim of an earlier round is under way then.
+	err = c.waiters.await(ctx, &waiter{recovery: true}, recoveryRequestTime)
+	switch s := c.Status(); {
+	case err == nil, errors.Is(err, ErrRecovery) && !s.RecoveryRequested:
 		return true, nil
-	case errors.Is(err, errNoAnswer):
-		return false, fmt.Errorf("request a recovery: %w: it is noted, but the agent may yet claim a block; ask again before the store is started", err)
+	case s.RecoveryRequested:
+		return false, ctx.Err()
 	}
-	return false, ctx.Err()
+	return false, fmt.Errorf("request a recovery: %w", err)
 }
 
-// RecoveryRequested reports whether a recovery is requested that this agent has not begun. It fails when that cannot be known.
-func (c *Controller) RecoveryRequested() (bool, error) { return c.request.isPending() }
+// RecoveryRequested reports whether a recovery is requested that this agent has not begun.
+func (c *Controller) RecoveryRequested() bool { return c.Status().RecoveryRequested }
 
 // warnings logs failures that the next round tries again, each once while it stays the same.
 type warnings struct {

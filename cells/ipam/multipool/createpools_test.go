@@ -70,47 +70,20 @@ func TestDefaultPoolDeleted(t *testing.T) {
 	w.cfg.PreAllocate, w.cfg.DefaultPool = 0, []string{"10.0.0.0/24"}
 	one := w.machine("one", 1)
 	pools := admin.NewPools(w.backend)
-	w.wait("the pool is there", func() bool { return multipool.Seen(one.controller, "default").UID != "" })
+	w.wait("the pool is there", func() bool { return multipool.Saved(one.controller, "default").UID != "" })
 	w.wait("the pool is deleted", func() bool { return pools.Delete(t.Context(), "default") == nil })
 	w.rounds(one, 20)
-	w.rounds(w.machine("two", 2), 5)
+	two := w.machine("two", 2)
+	w.rounds(two, 5)
 	if p, err := pools.Get(t.Context(), "default"); !errors.Is(err, admin.ErrNoPool) {
 		t.Errorf("the pool that was deleted is there again: %+v, error %v", p, err)
 	}
 	s.Wipe()
+	w.wait("both have written their blocks", func() bool {
+		return one.controller.Status().Recovery != nil && one.controller.Status().Written && two.controller.Status().Recovery != nil && two.controller.Status().Written
+	})
+	w.endRecovery()
 	w.mustAllocate(one)
-}
-
-// TestRestoredPoolOverlaps has nodes restore a pool that the store has lost, whose addresses are another pool's by now,
-// and one beside it.
-func TestRestoredPoolOverlaps(t *testing.T) {
-	s := newStrict(t)
-	w := newWorld(t, s.Backend())
-	w.pool("a", 28, "10.0.0.0/24")
-	w.pool("b", 28, "10.9.0.0/24")
-	var creations *atomic.Int64
-	w.backend, creations = countCalls(w.backend, "Pools.Create")
-	one := w.machine("one", 1)
-	w.wait("it has seen the pools", func() bool {
-		return multipool.Seen(one.controller, "a").UID != "" && multipool.Seen(one.controller, "b").UID != ""
-	})
-	one.network.Cut()
-	s.Wipe()
-	w.beginRecovery()
-	if _, err := w.backend.Nodes.Create(t.Context(), clustertest.NodeNamed("gone")); err != nil { // the recovery waits for it
-		t.Fatal(err)
-	}
-	w.pool("new", 28, "10.0.0.0/16")
-	created := creations.Load()
-	one.network.Heal()
-	w.wait("the pool beside it is there again", func() bool {
-		p, err := w.backend.Pools.Get(t.Context(), "b")
-		return err == nil && p.State == cluster.PoolAccepted
-	})
-	w.rounds(one, 20)
-	if n := creations.Load() - created; n != 1 {
-		t.Errorf("%d creations of pools, want 1", n)
-	}
 }
 
 // TestPendingPoolNoRound creates pools that are refused: no agent asks the store anything about them.
@@ -134,7 +107,7 @@ func TestPendingPoolNoRound(t *testing.T) {
 	if _, err := pools.Create(t.Context(), cluster.Pool{Name: "last", UID: "y", State: cluster.PoolAccepted, Prefixes: prefixes("10.0.0.0/16"), IPv4BlockBits: 28}.WithDefaults()); err != nil {
 		t.Fatal(err)
 	}
-	w.wait("it has seen the last pool", func() bool { return multipool.Seen(one.controller, "last").UID != "" })
+	w.wait("it has seen the last pool", func() bool { return multipool.Saved(one.controller, "last").UID != "" })
 	if n := reads.Load(); n != 0 {
 		t.Errorf("%d reads of a pool that nobody has accepted", n)
 	}

@@ -7,10 +7,9 @@
 // An allocation from an own block asks nobody. Everything else is done by one goroutine, which makes rounds (loop.go):
 //
 //	membership    connects: reads the record of the cluster (storeHistory), begins the session, registers the node, reconciles its blocks
-//	lossDetector  begins a recovery when the store has lost a node, a pool or a block that this node has seen
-//	poolCreator   creates the default pool, and in a recovery the pools that were lost
+//	poolCreator   creates the default pool
 //	reconciler    finds the owners of blocks whose addresses are in use here
-//	recovery      confirms the node's blocks, and ends the recovery when every node has confirmed
+//	recovery      while the mark of a recovery stands: records that the node's claims are all in the store
 //	refiller      claims the blocks that somebody waits for
 //	releaser      gives back blocks that nobody uses
 //
@@ -22,18 +21,17 @@
 //   - A block has one owner: the incarnation of a node (name, and a key on its disk) whose create succeeded. Each claim
 //     has a random ID. A claim that the checkpoint does not have is deleted, unless addresses of it are in use here:
 //     then the checkpoint was lost.
-//   - A node that does not answer keeps its blocks. An administrator deletes it, with the consent of its agent (see
-//     [cluster.Node].Agreed) or when its machine is off.
+//   - A node that does not answer keeps its blocks. An administrator deletes it when its machine is off.
 //   - After a restart of the agent the node gives out addresses of the blocks in the checkpoint at once. After a boot
 //     of the machine it reconciles them with the store first.
-//   - A block whose addresses are in use and that the store has lost is claimed again before more of it is given out.
-//     One that another node owns is a conflict: its pods keep their addresses, and nobody else gets one.
-//   - When the store was rolled back, nodes claim only blocks of which they use addresses already, until every node
-//     that the store or an agent knows has confirmed its blocks.
+//   - A claim that the store has lost is created again, with its ID, before more of the block is given out. A block that
+//     another node owns is a conflict if addresses of it are in use: its pods keep them, and no other pod gets one.
+//   - While the mark of a recovery stands no node claims a block. An administrator sets it before the store is restored,
+//     or a node that notices that the store was rolled back. Only an administrator takes it away.
 //   - Two machines with one key contest it, and give out nothing. A disk that was booted under another machine-id gets
 //     a key of its own.
 //   - A block is given back when none of its addresses is used, reserved or in quarantine. A node without endpoints
 //     keeps no spare block.
 //
-// Package model searches all orders of these steps. docs/adr/0027 has the reasons and the limits.
+// Package model searches all orders of these steps. docs/adr/0027, 0049 and 0050 have the reasons and the limits.
 package multipool

@@ -12,12 +12,6 @@ func StartAs(c *Controller, boot, machine string) error {
 	return c.Start()
 }
 
-// Knows reports whether the disk has the other node.
-func Knows(c *Controller, id cluster.NodeID) bool {
-	saved := newOtherNodes(&checkpoint{dir: c.cfg.Dir}, nil)
-	return saved.load() == nil && saved.has(id)
-}
-
 // HasUnownedBlocks reports whether addresses are in use on the machine of a block that is not its own.
 func HasUnownedBlocks(c *Controller) bool {
 	return slices.ContainsFunc(c.Status().Blocks, func(b BlockStatus) bool { return blockState(b.State).notOwned() })
@@ -29,11 +23,11 @@ var NewReporter = newReporter
 // NewSource is what the node says of resources.
 func NewSource(c *Controller) source { return source{c} }
 
-// Seen is the pool as the disk has it.
-func Seen(c *Controller, name string) cluster.Pool {
-	saved := newSeenPools(c.cfg.Dir)
+// Saved is the pool as the disk has it.
+func Saved(c *Controller, name string) cluster.Pool {
+	saved := newSavedPools(c.cfg.Dir)
 	if err := saved.load(); err != nil {
 		panic(err)
 	}
-	return saved.byName[name].Pool
+	return saved.byName[name]
 }

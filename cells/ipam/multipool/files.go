@@ -3,7 +3,6 @@ package multipool
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,8 +20,7 @@ import (
 // The files in Config.Dir.
 const (
 	checkpointFile = "multipool.json"
-	otherNodesFile = "multipool-nodes.json"
-	seenPoolsFile  = "multipool-pools.json"
+	savedPoolsFile = "multipool-pools.json"
 	keyFile        = "node-key"
 )
 
@@ -47,34 +45,6 @@ func loadKey(dir string) (string, error) {
 func newKey(dir string) (string, error) {
 	key := cluster.NewKey()
 	return key, diskfile.Replace(filepath.Join(dir, keyFile), []byte(key+"\n"))
-}
-
-// readSeen reads a file of what the node has seen in the store; none is nothing.
-func readSeen(dir, name string, list any) error {
-	path := filepath.Join(dir, name)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, list)
-	}
-	if err != nil {
-		return fmt.Errorf("read what this node has seen in the store: %w: remove %s if it is damaged", err, path)
-	}
-	return nil
-}
-
-// writeSeen writes what readSeen reads.
-func writeSeen(dir, name string, list any) error {
-	text, err := json.Marshal(list)
-	if err == nil {
-		err = diskfile.Replace(filepath.Join(dir, name), text)
-	}
-	if err != nil {
-		return fmt.Errorf("write what this node has seen in the store: %w", err)
-	}
-	return nil
 }
 
 // ErrFolderInUse is returned when another agent runs with the same checkpoint.

@@ -27,8 +27,7 @@ type releaser struct {
 }
 
 // giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
-// forgotten reports whether a block in conflict is not used any more: then the node can confirm in a recovery.
-func (r *releaser) giveBackIdle(ctx context.Context) (forgotten bool, err error) {
+func (r *releaser) giveBackIdle(ctx context.Context) error {
 	var errs []error
 	seen := map[netip.Prefix]bool{}
 	r.resting = false
@@ -44,7 +43,7 @@ func (r *releaser) giveBackIdle(ctx context.Context) (forgotten bool, err error)
 		}
 		idle := r.idle.noteIdle(b.CIDR)
 		if b.State.notOwned() {
-			errs, forgotten = append(errs, r.blocks.forget(b)), true
+			errs = append(errs, r.blocks.forget(b))
 			continue
 		}
 		if idle >= r.idle.minIdleTime(b.Pool) || r.blocks.pools.obsolete(b) {
@@ -54,7 +53,7 @@ func (r *releaser) giveBackIdle(ctx context.Context) (forgotten bool, err error)
 		}
 	}
 	r.idle.forgetAllBut(seen)
-	return forgotten, errors.Join(append(errs, r.deleteReleased(ctx))...)
+	return errors.Join(append(errs, r.deleteReleased(ctx))...)
 }
 
 // onlyResting reports whether nothing but the quarantine of addresses keeps the block. Its end is no event, so the next

@@ -14,8 +14,8 @@ import (
 var (
 	// ErrContested is returned when another machine has the key of this node.
 	ErrContested = fault.WithHint(fault.New(fault.Conflict, "another machine has this node's key"), "") // the errors that wrap it say what to do
-	// ErrRecovery is returned during a recovery, in which nobody claims blocks.
-	ErrRecovery = fault.WithHint(fault.New(fault.Unavailable, "a recovery of the cluster's store is under way, and not every node has confirmed its blocks"), hintRecovery)
+	// ErrRecovery is returned during a recovery, in which no node claims blocks.
+	ErrRecovery = fault.WithHint(fault.New(fault.Unavailable, "a recovery of the cluster's store is under way: no node claims a block before an administrator ends it"), hintRecovery)
 	// ErrReleasing is returned while an administrator deletes the node.
 	ErrReleasing = fault.WithHint(fault.New(fault.Unavailable, "an administrator deletes this node"), hintReleasing)
 	// ErrNoBlock is returned when nodes have claimed every block of a pool.
@@ -25,7 +25,7 @@ var (
 // What to do about an ADD that gets no address.
 const (
 	hintStore        = "find out why the store does not answer: see porin doctor"
-	hintRecovery     = "see porin ipam recover for the nodes that are waited for; --exclude does not wait for one that is gone"
+	hintRecovery     = "see porin ipam recover; --end ends it when every node has written its blocks"
 	hintReleasing    = "see porin node list"
 	hintNoBlock      = "make the pool larger with porin pool set, or see porin node list for nodes that are gone"
 	hintNoBlockAlone = "make the pool larger with porin pool set, or remove pods from this node"

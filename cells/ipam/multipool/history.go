@@ -13,13 +13,12 @@ import (
 )
 
 // storeHistory is what this node knows of the history of the store: the record of the cluster, and the last position.
-// It notices when the store was rolled back, or is another one, and begins a recovery.
+// It sets the mark of a recovery when the store was rolled back, is another one, or an administrator has asked for it.
 type storeHistory struct {
 	cfg        Config
 	store      cluster.Info
 	checkpoint *checkpoint
 	blocks     *ownBlocks
-	request    *recoveryRequest
 	clock      func() time.Duration
 	rng        *mathrand.Rand
 	log        *slog.Logger
@@ -28,11 +27,11 @@ type storeHistory struct {
 	nextCheck time.Duration       // when the position is read again
 }
 
-// read reads the record of the cluster, or creates it, and begins a recovery when the store was rolled back.
+// read reads the record of the cluster, or creates it, and sets the mark if that is needed.
 func (h *storeHistory) read(ctx context.Context) error {
-	info, position, err := h.readOrCreate(ctx)
+	info, position, err := h.readOrMark(ctx)
 	if errors.Is(err, cluster.ErrExists) || errors.Is(err, cluster.ErrConflict) { // another node did it at the same time
-		info, position, err = h.readOrCreate(ctx)
+		info, position, err = h.readOrMark(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("read the record of the cluster: %w", err)
@@ -40,56 +39,90 @@ func (h *storeHistory) read(ctx context.Context) error {
 	h.postponeCheck()
 	ck := h.checkpoint
 	h.info = info
-	if ck.Cluster != "" && (info.Recovery != nil || info.Epoch != ck.Epoch || info.ID != ck.Cluster) {
+	if ck.Cluster != "" && (info.Recovery != nil || info.ID != ck.Cluster || info.LastRecovery() != ck.lastRecovery()) {
 		if err := h.blocks.releaseAfterBoot("the cluster's store was rolled back before this boot"); err != nil {
 			return err
 		}
 	}
-	if ck.Cluster != info.ID || ck.Epoch != info.Epoch || ck.Position != position {
-		ck.Cluster, ck.Epoch, ck.Position = info.ID, info.Epoch, position
-		return h.checkpoint.save()
-	}
-	return nil
+	return h.remember(info, position)
 }
 
-// readOrCreate also begins a recovery that was requested, or that the store needs.
-func (h *storeHistory) readOrCreate(ctx context.Context) (info cluster.ClusterInfo, position cluster.Position, err error) {
-	request, err := h.request.pending()
+// remember writes to the checkpoint what was read.
+func (h *storeHistory) remember(info cluster.ClusterInfo, position cluster.Position) error {
+	ck := h.checkpoint
+	if ck.Cluster == info.ID && ck.Position == position && ck.lastRecovery() == info.LastRecovery() && !ck.RecoveryRequested {
+		return nil
+	}
+	ck.Cluster, ck.Position, ck.RecoveryRequested = info.ID, position, false
+	ck.addRecovery(info.LastRecovery())
+	return ck.save()
+}
+
+// readOrMark reads the record, or creates it. It sets the mark when [storeHistory.whyMark] says so, unless another node has
+// set one since.
+func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo, position cluster.Position, err error) {
+	info, position, err = h.store.Get(ctx)
+	if errors.Is(err, cluster.ErrNotFound) {
+		info, err = cluster.ClusterInfo{}, nil
+	}
 	if err != nil {
 		return info, position, err
 	}
-	requested := request != nil
-	info, position, err = h.store.Get(ctx)
-	ck := h.checkpoint
-	switch {
-	case requested && errors.Is(err, cluster.ErrNotFound):
-		info, err = h.store.Put(ctx, cluster.ClusterInfo{ID: rand.Text(), Epoch: ck.Epoch + 1, Recovery: newRecovery(requestedReason)})
-	case requested && err == nil:
-		info, err = h.beginRecovery(ctx, info, requestedReason)
-	case errors.Is(err, cluster.ErrNotFound) && ck.Cluster == "":
-		info, err = h.store.Put(ctx, cluster.ClusterInfo{ID: rand.Text()})
-	case errors.Is(err, cluster.ErrNotFound):
-		info, err = h.store.Put(ctx, cluster.ClusterInfo{ID: rand.Text(), Epoch: ck.Epoch + 1, Recovery: newRecovery("the record of the cluster is gone")})
-	case err == nil && ck.Cluster != "" && h.isRolledBack(info, position):
-		info, err = h.beginRecovery(ctx, info, "the store is of an earlier time than node "+h.cfg.Node+" has seen")
+	reason := h.whyMark(info, position)
+	if info.ID == "" {
+		info.ID = rand.Text()
+		if reason == "" {
+			info, err = h.store.Put(ctx, info)
+			return info, position, err
+		}
 	}
-	if requested && err == nil {
-		h.request.done(request)
+	if reason != "" && (info.Recovery == nil || h.checkpoint.hasSeen(info.Recovery.ID)) {
+		info, err = h.mark(ctx, info, reason)
 	}
 	return info, position, err
+}
+
+// whyMark says why a new mark is needed, or returns "".
+func (h *storeHistory) whyMark(info cluster.ClusterInfo, p cluster.Position) string {
+	ck := h.checkpoint
+	switch {
+	case ck.RecoveryRequested:
+		return "an administrator said so"
+	case ck.Cluster == "": // the node has seen nothing
+		return ""
+	case info.ID == "":
+		return "the record of the cluster is gone"
+	case info.ID != ck.Cluster, ck.Position != cluster.Position{} && p.Before(ck.Position), !info.KnowsRecovery(ck.lastRecovery()):
+		return "the store is of an earlier time than node " + h.cfg.Node + " has seen"
+	}
+	return ""
+}
+
+// mark sets the mark of a recovery: from then on no node claims blocks.
+func (h *storeHistory) mark(ctx context.Context, info cluster.ClusterInfo, reason string) (cluster.ClusterInfo, error) {
+	if info.Recovery != nil { // as in a backup that was made in a recovery: what nodes have written then may be lost
+		info.EndRecovery()
+	}
+	info.Recovery = &cluster.Recovery{ID: rand.Text(), Began: time.Now().UTC(), Reason: reason}
+	info, err := h.store.Put(ctx, info)
+	if err != nil {
+		return info, fmt.Errorf("begin a recovery: %w", err)
+	}
+	h.log.Error("a recovery of the cluster's store has begun; no node claims a block until porin ipam recover --end", "reason", reason)
+	return info, nil
 }
 
 // positionInterval is the time between two reads of the store's position, in Config.Interval: a watch does not always
 // notice that the store is another one.
 const positionInterval = 3
 
-// check reads the position now and then, and reports whether the store was rolled back.
-func (h *storeHistory) check(ctx context.Context) (rolledBack bool, err error) {
+// check reads the position now and then, and reports whether the record must be read again.
+func (h *storeHistory) check(ctx context.Context) (changed bool, err error) {
 	if h.clock() < h.nextCheck {
 		return false, nil
 	}
 	info, position, err := h.store.Get(ctx)
-	if errors.Is(err, cluster.ErrNotFound) || err == nil && (info.ID != h.info.ID || info.Epoch != h.info.Epoch || h.isRolledBack(info, position)) {
+	if errors.Is(err, cluster.ErrNotFound) || err == nil && (h.differs(info) || h.whyMark(info, position) != "") {
 		return true, nil
 	}
 	if err == nil {
@@ -103,45 +136,22 @@ func (h *storeHistory) postponeCheck() {
 	h.nextCheck = h.clock() + positionInterval*h.cfg.Interval/2 + time.Duration(h.rng.Int64N(int64(positionInterval*h.cfg.Interval)))
 }
 
-// isRolledBack reports whether the store is of an earlier time than the node has seen, and nobody has noticed.
-func (h *storeHistory) isRolledBack(info cluster.ClusterInfo, p cluster.Position) bool {
-	ck := h.checkpoint
-	if info.Epoch > ck.Epoch {
-		return false // somebody has noticed
-	}
-	return info.ID != ck.Cluster || info.Epoch < ck.Epoch || ck.Position != (cluster.Position{}) && p.Before(ck.Position)
+// differs reports whether a recovery has begun or ended since the record was read, or the cluster is another one.
+func (h *storeHistory) differs(info cluster.ClusterInfo) bool {
+	return info.ID != h.info.ID || info.LastRecovery() != h.info.LastRecovery() || (info.Recovery == nil) != (h.info.Recovery == nil)
 }
 
-const requestedReason = "an administrator said so"
-
-func newRecovery(reason string) *cluster.Recovery {
-	return &cluster.Recovery{ID: rand.Text(), Began: time.Now().UTC(), Reason: reason}
-}
-
-// beginRecovery begins a recovery in the store: from then on nobody claims blocks. When one is under way in a restored
-// store, another one begins, as what nodes have confirmed in it may not hold any more.
-func (h *storeHistory) beginRecovery(ctx context.Context, info cluster.ClusterInfo, reason string) (cluster.ClusterInfo, error) {
-	info.Epoch, info.Recovery = max(info.Epoch, h.checkpoint.Epoch)+1, newRecovery(reason)
-	info, err := h.store.Put(ctx, info)
-	if err != nil {
-		return info, fmt.Errorf("begin a recovery: %w", err)
-	}
-	h.log.Error("the cluster's store was rolled back; no node claims a new block until every node has confirmed its own", "reason", reason, "epoch", info.Epoch)
-	return info, nil
-}
-
-// reportLost begins a recovery because a record is gone that nobody has deleted, unless the absence is explained: by a
-// recovery that is under way, or by one that is over and that this node has not seen.
+// reportLost sets the mark because a record of this node is gone or older than its last write, unless a mark stands.
 func (h *storeHistory) reportLost(ctx context.Context, what string) error {
-	info, _, err := h.store.Get(ctx)
+	info, position, err := h.store.Get(ctx)
 	if err != nil || info.Recovery != nil {
 		return err
 	}
-	if info, err = h.beginRecovery(ctx, info, what+" is gone"); err != nil {
+	if info, err = h.mark(ctx, info, what+" is gone"); err != nil {
 		return err
 	}
-	h.info, h.checkpoint.Epoch = info, info.Epoch
-	return h.checkpoint.save()
+	h.info = info
+	return h.remember(info, position)
 }
 
 // verify reads the record of the cluster and the position again after a claim.
@@ -150,7 +160,7 @@ func (h *storeHistory) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if info.Recovery != nil || info.ID != h.checkpoint.Cluster || info.Epoch != h.checkpoint.Epoch || h.isRolledBack(info, position) {
+	if info.Recovery != nil || h.differs(info) || h.whyMark(info, position) != "" {
 		return ErrRecovery
 	}
 	h.checkpoint.Position, h.checkpoint.changed = position, true
@@ -166,14 +176,14 @@ func (h *storeHistory) changed(change cluster.Change[cluster.ClusterInfo], first
 			info = change.All[0]
 		}
 	}
-	return again || change.Kind == cluster.Deleted || info.ID != h.info.ID || info.Epoch != h.info.Epoch || (info.Recovery == nil) != (h.info.Recovery == nil)
+	return again || change.Kind == cluster.Deleted || h.differs(info)
 }
 
-// mayCreateDefaultPool reports whether an agent may create the default pool: not in a recovery, in which a node that has
-// seen the pool may come and create it as it was, and not when an administrator has deleted it. The record says so
-// before the pool is gone.
+// mayCreateDefaultPool reports whether an agent may create the default pool: not in a recovery, in which nodes may have
+// blocks of it that are not in the store, and not when an administrator has deleted it. The record says so before the
+// pool is gone.
 func (h *storeHistory) mayCreateDefaultPool(ctx context.Context) (bool, error) {
-	if h.info.DefaultPoolRemoved {
+	if h.info.DefaultPoolRemoved || h.info.Recovery != nil {
 		return false, nil
 	}
 	info, _, err := h.store.Get(ctx)

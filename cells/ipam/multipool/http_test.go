@@ -21,8 +21,7 @@ import (
 // noAgent is enough for who asks for the cluster's pools and nodes alone.
 type noAgent struct{ adminapi.Agent }
 
-func (noAgent) RolledBackPools() []cluster.Pool  { return nil }
-func (noAgent) RecoveryRequested() (bool, error) { return false, nil }
+func (noAgent) RecoveryRequested() bool { return false }
 
 // call makes a call of the API and returns its answer.
 func call[T any](t *testing.T, b cluster.Backend, method, path string, body any) (answer T) {
@@ -128,19 +127,23 @@ func TestRecoveryRequest(t *testing.T) {
 	if got := callOf[v1.Recovery](t, w.backend, one.controller, http.StatusAccepted, http.MethodPost, "/v1/recovery", request); !got.Requested {
 		t.Errorf("without the store: %+v", got)
 	}
-	if got := callOf[v1.Recovery](t, one.network.Backend(), one.controller, http.StatusOK, http.MethodGet, "/v1/recovery", nil); !got.Requested || got.UnderWay || got.Waiting == nil {
+	if got := callOf[v1.Recovery](t, one.network.Backend(), one.controller, http.StatusOK, http.MethodGet, "/v1/recovery", nil); !got.Requested || got.UnderWay || got.Unwritten == nil {
 		t.Errorf("asked without the store: %+v, want the request", got)
 	}
 	if got := reported(one).Recovery; got == nil || !got.Requested || got.UnderWay {
 		t.Errorf("the status without the store has %+v, want the request", got)
 	}
 	one.network.Heal()
-	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch == 1 })
-	if got := callOf[v1.Recovery](t, w.backend, one.controller, http.StatusOK, http.MethodPost, "/v1/recovery", request); got.Requested || got.Epoch != 2 {
+	w.wait("the recovery has begun", w.recovering)
+	if got := callOf[v1.Recovery](t, w.backend, one.controller, http.StatusOK, http.MethodPost, "/v1/recovery", request); got.Requested || !got.UnderWay {
 		t.Errorf("with the store: %+v", got)
 	}
 	if got := reported(one).Recovery; got != nil && got.Requested {
 		t.Errorf("the status with the store has %+v, want no request", got)
+	}
+	w.wait("it has written its blocks", func() bool { return len(w.unwritten()) == 0 })
+	if got := callOf[v1.Recovery](t, w.backend, one.controller, http.StatusOK, http.MethodPost, "/v1/recovery", v1.RecoveryRequest{End: true}); got.UnderWay {
+		t.Errorf("after the end: %+v", got)
 	}
 	one.network.Cut()
 	if problem := callOf[v1.Problem](t, one.network.Backend(), one.controller, http.StatusServiceUnavailable, http.MethodGet, "/v1/recovery", nil); problem.Code != "unavailable" {

@@ -42,6 +42,15 @@ func (c *Controller) round(ctx context.Context) {
 		c.session.reconnect()
 		c.reconciler.unknownDue = true
 	}
+	if slices.ContainsFunc(waiting, func(w *waiter) bool { return w.recovery }) {
+		c.checkpoint.RecoveryRequested = true
+		if err := c.checkpoint.save(); err != nil {
+			c.checkpoint.RecoveryRequested = false
+			c.answerAll(waiting, err)
+			return
+		}
+		c.session.reconnect()
+	}
 	if c.blocks.hasUnownedBlocks() && c.clock() >= c.nextReconcile {
 		c.nextReconcile = c.clock() + c.cfg.Interval
 		c.session.reconnect()
@@ -49,7 +58,7 @@ func (c *Controller) round(ctx context.Context) {
 	err := c.reconcile(ctx)
 	if err == nil {
 		err = c.releaser.deleteReleased(ctx)
-	} else if errors.Is(err, ErrRecovery) { // in a recovery, too: another node that uses the block may wait for its deletion
+	} else if errors.Is(err, ErrRecovery) { // another node that uses the block may wait for its deletion
 		c.warnings.note(c.releaser.deleteReleased(ctx), "blocks that were given back are still in the store")
 	}
 	c.blocked = err
@@ -57,15 +66,20 @@ func (c *Controller) round(ctx context.Context) {
 	if err == nil {
 		c.claimAndGiveBack(ctx, waiting)
 	} else {
-		for _, w := range waiting {
-			c.waiters.answer(w, err)
-		}
+		c.publish() // BeginRecovery reads the status after its answer
+		c.answerAll(waiting, err)
 	}
-	c.warnings.note(c.nodes.save(), "the nodes that this one has seen could not be saved")
 	if c.checkpoint.changed {
 		c.warnings.note(c.checkpoint.save(), "the checkpoint could not be saved")
 	}
 	c.publish()
+}
+
+// answerAll ends waits because nothing can be claimed.
+func (c *Controller) answerAll(waiting []*waiter, err error) {
+	for _, w := range waiting {
+		c.waiters.answer(w, err)
+	}
 }
 
 // reconcile makes the node agree with the store. Its error says why nothing can be claimed.
@@ -79,14 +93,9 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	if err := c.pools.read(ctx, c.backend.Pools); err != nil {
 		return err
 	}
-	err := c.losses.detectLostPools(ctx)
-	c.warnings.note(c.seen.save(), "the pools that this node has seen could not be saved") // now, as the store may hang from here on
-	if err != nil {
-		return err
-	}
-	if err := c.poolCreator.create(ctx); err != nil {
-		return err
-	}
+	c.saved.update(c.pools)
+	c.warnings.note(c.saved.save(), "the pools could not be saved") // now, as the store may hang from here on
+	c.poolCreator.create(ctx)
 	c.pools.configure(c.addresses)
 	if err := c.reconciler.reconcileAddresses(ctx); err != nil {
 		return err
@@ -107,27 +116,20 @@ func (c *Controller) claimAndGiveBack(ctx context.Context, waiting []*waiter) {
 	}
 	promised := map[poolFamily]int64{}
 	for _, w := range waiting {
-		if w.reconcile {
+		if w.reconcile || w.recovery {
 			c.waiters.answer(w, nil)
 		} else {
 			c.waiters.answer(w, c.refiller.serve(ctx, w, promised))
 		}
 	}
-	forgotten, err := c.releaser.giveBackIdle(ctx)
-	c.warnings.note(err, "blocks that nobody needs are kept")
-	if forgotten {
-		c.session.reconnect() // confirm in a recovery
-	}
+	c.warnings.note(c.releaser.giveBackIdle(ctx), "blocks that are not needed are kept")
 }
 
 // nextRound returns how long to wait for the next round when nothing happens before.
 func (c *Controller) nextRound() time.Duration {
-	now, next := c.clock(), c.cfg.Interval
+	next := c.cfg.Interval
 	if !c.session.connected {
 		next = min(next, c.cfg.SearchTime/2+time.Duration(c.rng.Int64N(int64(c.cfg.SearchTime))))
-	}
-	if c.history.info.Recovery != nil {
-		next = min(next, max(c.recovery.nextCheck-now, 0))
 	}
 	return max(c.releaser.untilNext(next), time.Millisecond)
 }
@@ -153,7 +155,7 @@ func (c *Controller) wait(ctx context.Context, w *watches) bool {
 			}
 		case change, open := <-w.nodes:
 			if ok = open; ok {
-				news = c.nodes.apply(change, w.first(&w.nodesTold, change.Kind))
+				news = c.membership.changed(change, w.first(&w.nodesTold, change.Kind))
 			}
 		case change, open := <-w.info:
 			if ok = open; ok {

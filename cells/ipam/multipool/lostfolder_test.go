@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
@@ -88,7 +87,7 @@ func TestLostFolderInRecovery(t *testing.T) {
 		if err := w.nodeAdmin().Delete(t.Context(), former, true); err != nil {
 			t.Fatal(err)
 		}
-		w.wait("the recovery is over", w.recovered)
+		w.endRecovery()
 		if all := w.blocks(); len(all) != 1 || all[0].Owner != one.controller.Status().Node {
 			t.Errorf("blocks %+v", all)
 		}
@@ -97,7 +96,7 @@ func TestLostFolderInRecovery(t *testing.T) {
 	})
 }
 
-// TestRecoveryNamesConflicts waits for a node that uses addresses of another one's block, and says so.
+// TestRecoveryNamesConflicts lists a node that uses addresses of another one's block, and the other one.
 func TestRecoveryNamesConflicts(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/28")
@@ -107,15 +106,7 @@ func TestRecoveryNamesConflicts(t *testing.T) {
 	w.wait("the block is in conflict", func() bool { return multipool.HasUnownedBlocks(one.controller) })
 	w.beginRecovery()
 	w.wait("the recovery names the conflict", func() bool {
-		info, _, err := w.backend.Info.Get(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiting, err := cluster.UnconfirmedNodes(t.Context(), w.backend, info)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range waiting {
+		for _, n := range w.unwritten() {
 			if n.Node == one.controller.Status().Node && len(n.OtherOwners) == 1 && n.OtherOwners[0] == former.String() {
 				return true
 			}
@@ -131,7 +122,7 @@ func TestRecoveryBeforeContact(t *testing.T) {
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	one, two := w.machine("one", 1), w.machine("two", 2)
-	w.wait("one is connected", func() bool { return one.controller.Status().Connected })
+	w.wait("both are connected", func() bool { return one.controller.Status().Connected && two.controller.Status().Connected })
 	backup := s.Backup()
 	w.mustAllocate(two)
 	one.network.Cut()
@@ -151,11 +142,11 @@ func TestRecoveryBeforeContact(t *testing.T) {
 	}
 	w.refused(one, multipool.ErrRecovery)
 	two.network.Heal()
-	w.wait("the recovery is over", w.recovered)
+	w.endRecovery()
 	if all := w.blocks(); len(all) != 1 || all[0].Owner != two.controller.Status().Node {
 		t.Errorf("blocks %+v", all)
 	}
-	if r, _, err := w.backend.Info.Get(t.Context()); err != nil || r.Epoch != 1 {
+	if r, _, err := w.backend.Info.Get(t.Context()); err != nil || len(r.EndedRecoveries) != 1 {
 		t.Errorf("the record is %+v, error %v: want one recovery", r, err)
 	}
 }
@@ -173,39 +164,37 @@ func TestBeginRecovery(t *testing.T) {
 			}
 			return begun
 		})
-		w.wait("the recovery is over", w.recovered)
-		if r, _, err := b.Info.Get(t.Context()); err != nil || r.Epoch == 0 {
-			t.Errorf("the record is %+v, error %v", r, err)
-		}
+		w.endRecovery()
 	})
 }
 
-// TestRecoveryRequestInEmptyStore marks a store that was begun anew by an agent that knows none.
-func TestRecoveryRequestInEmptyStore(t *testing.T) {
+// TestBeginRecoveryNotStarted asks an agent whose checkpoint is damaged.
+func TestBeginRecoveryNotStarted(t *testing.T) {
 	w := newWorld(t, strict(t))
-	one := &machine{name: "one", dir: t.TempDir(), machineID: "one"}
-	if err := os.WriteFile(filepath.Join(one.dir, "begin-recovery"), nil, 0o600); err != nil { // by hand, before the agent's first start
+	w.cfg.Node, w.cfg.Dir = "one", t.TempDir()
+	if err := os.WriteFile(filepath.Join(w.cfg.Dir, "multipool.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.machineOn(one, 1)
-	w.wait("the recovery has begun and is over", func() bool {
-		r, _, err := w.backend.Info.Get(t.Context())
-		return err == nil && r.Epoch == 1 && r.Recovery == nil
-	})
+	c, err := multipool.New(w.cfg, w.backend, newPlain().Allocator, new(machine).clock, w.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault := multipool.StartAs(c, "boot", "one")
+	if begun, err := c.BeginRecovery(t.Context()); begun || fault == nil || !errors.Is(err, fault) {
+		t.Errorf("begun %t, error %v, want %v", begun, err, fault)
+	}
 }
 
-// TestRecoveryRequestUnreadable keeps the agent from claiming.
-func TestRecoveryRequestUnreadable(t *testing.T) {
+// TestBeginRecoveryNotSaved asks an agent that cannot write its checkpoint.
+func TestBeginRecoveryNotSaved(t *testing.T) {
 	w := newWorld(t, strict(t))
-	w.pool("default", 28, "10.0.0.0/28")
-	one := &machine{name: "one", dir: t.TempDir(), machineID: "one"}
-	path := filepath.Join(one.dir, "begin-recovery")
-	if err := os.Symlink(path, path); err != nil {
-		t.Fatal(err)
-	}
-	w.machineOn(one, 1)
-	if addr, err := w.allocate(one, time.Second); err == nil || len(w.blocks()) > 0 {
-		t.Errorf("%s, error %v, blocks %+v", addr, err, w.blocks())
+	one := w.machine("one", 1)
+	w.wait("it is connected", func() bool { return one.controller.Status().Connected })
+	one.network.Cut()
+	mend := w.breakDisk(one)
+	defer mend()
+	if begun, err := one.controller.BeginRecovery(t.Context()); begun || err == nil || one.controller.RecoveryRequested() {
+		t.Errorf("begun %t, error %v, requested %t: want an error", begun, err, one.controller.RecoveryRequested())
 	}
 }
 

@@ -29,8 +29,8 @@ func TestSessionDeleted(t *testing.T) {
 	})
 }
 
-// TestNodeRecordLost deletes the record of a node with blocks without its agent's consent: the agent
-// notices, and nobody claims its block.
+// TestNodeRecordLost deletes the record of a node with blocks behind its agent's back: the agent
+// notices, and no other node claims its block.
 func TestNodeRecordLost(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -49,7 +49,7 @@ func TestNodeRecordLost(t *testing.T) {
 			n, err := w.backend.Nodes.Get(context.Background(), id)
 			return err == nil && !n.Deleting
 		})
-		w.wait("the recovery is over", w.recovered)
+		w.endRecovery()
 		w.mustAllocate(one)
 	})
 }

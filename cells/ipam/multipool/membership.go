@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
@@ -20,7 +19,6 @@ type membership struct {
 	blocks     *ownBlocks
 	history    *storeHistory
 	session    *session
-	losses     *lossDetector
 	reconciler *reconciler
 	log        *slog.Logger
 }
@@ -47,9 +45,6 @@ func (m *membership) connect(ctx context.Context) error {
 	if err := m.register(ctx, n); err != nil {
 		return err
 	}
-	if err := m.losses.detectLostNodes(ctx); err != nil {
-		return err
-	}
 	if err := m.reconciler.reconcileBlocks(ctx); err != nil {
 		return err
 	}
@@ -58,10 +53,10 @@ func (m *membership) connect(ctx context.Context) error {
 	return nil
 }
 
-// checkStore connects again when the store was rolled back.
+// checkStore connects again when the store was rolled back, or a recovery has begun or ended.
 func (m *membership) checkStore(ctx context.Context) error {
-	rolledBack, err := m.history.check(ctx)
-	if rolledBack {
+	changed, err := m.history.check(ctx)
+	if changed {
 		m.session.reconnect()
 		return m.connect(ctx)
 	}
@@ -79,13 +74,15 @@ func (m *membership) readNode(ctx context.Context) (*cluster.Node, error) {
 		return nil, fmt.Errorf("read the record of node %s: %w", ck.Node, err)
 	case m.checkpoint.isAnotherMachine(n.MachineID): // the checkpoint was lost
 		return nil, m.startAsNewMachine()
-	case n.State == cluster.NodeReleasing:
-		return nil, m.answerDeletion(ctx, n)
+	case n.State == cluster.NodeReleasing && n.MachineOff: // the blocks may be deleted by now
+		return nil, m.startNewIncarnation("an administrator has deleted the node and said that its machine is off")
+	case n.State == cluster.NodeReleasing: // by an agent of an earlier version, which waits for consent
+		return nil, ErrReleasing
 	}
 	return &n, nil
 }
 
-// nodeMissing returns nil when a node without a record may register. One that was deleted may not: no recovery waits for it.
+// nodeMissing returns nil when a node without a record may register. One that was deleted may not.
 func (m *membership) nodeMissing(ctx context.Context) error {
 	ck, info := m.checkpoint, m.history.info
 	if ck.Registered {
@@ -114,12 +111,9 @@ func (m *membership) register(ctx context.Context, read *cluster.Node) (err erro
 	} else {
 		n = *read
 	}
-	if err == nil && !n.Deleting && (n.Reporter != "" || !m.checkpoint.rebooted && n.MachineID != m.checkpoint.machine) {
-		n.Reporter = ""
-		if !m.checkpoint.rebooted { // so it is the machine that it was
-			n.MachineID = m.checkpoint.machine
-		}
-		n, err = m.backend.Nodes.Update(ctx, n)
+	if err == nil && !n.Deleting && !m.checkpoint.rebooted && n.MachineID != m.checkpoint.machine { // it is the machine that it was
+		n.MachineID = m.checkpoint.machine
+		_, err = m.backend.Nodes.Update(ctx, n)
 	}
 	if err != nil {
 		return fmt.Errorf("register node %s: %w", ck.Node, err)
@@ -132,41 +126,17 @@ func (m *membership) register(ctx context.Context, read *cluster.Node) (err erro
 	return nil
 }
 
-// answerDeletion agrees to the deletion of this node when it has no block and no address is in use, and else objects.
-// When the administrator has said that the machine is off, the blocks may be deleted by now: the node continues as a
-// new incarnation.
-func (m *membership) answerDeletion(ctx context.Context, n cluster.Node) error {
-	switch {
-	case n.MachineOff:
-		return m.startNewIncarnation("an administrator has deleted the node and said that its machine is off")
-	case n.Deleting:
-		return ErrReleasing
-	case len(m.checkpoint.Blocks) > 0 || len(m.blocks.addresses.inUse()) > 0:
-		n.State, n.Agreed, n.Objection = cluster.NodeActive, false, objection(m.blocks.addresses.reservations())
-	case n.Agreed:
-		return ErrReleasing
-	default:
-		n.Agreed = true
+// changed reports whether the node's record says something new. first is true for the first snapshot of the watch.
+func (m *membership) changed(change cluster.Change[cluster.Node], first bool) bool {
+	own := m.checkpoint.Node
+	switch change.Kind {
+	case cluster.Snapshot:
+		i := slices.IndexFunc(change.All, func(n cluster.Node) bool { return n.ID == own })
+		return i >= 0 && change.All[i].State != cluster.NodeActive || i < 0 && m.checkpoint.Registered && !first
+	case cluster.Put:
+		return change.Name == own.RecordName() && change.Item.State != cluster.NodeActive
 	}
-	if _, err := m.backend.Nodes.Update(ctx, n); err != nil {
-		return fmt.Errorf("answer to the deletion of node %s: %w", n.ID, err)
-	}
-	return ErrReleasing // the next round reads the record again
-}
-
-// shownReservations bounds how many reservations an objection names: it is in a record that everybody watches.
-const shownReservations = 10
-
-// objection is the text of an objection to a deletion; "" when nothing is reserved on the node.
-func objection(reservations []string) string {
-	if len(reservations) == 0 {
-		return ""
-	}
-	text := strings.Join(reservations[:min(len(reservations), shownReservations)], ", ")
-	if more := len(reservations) - shownReservations; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return "reserved there, which porin ipam release ends on that node: " + text
+	return change.Name == own.RecordName()
 }
 
 // verify reads the node's record and session, and the record of the cluster again after a claim. It returns why the

@@ -19,8 +19,8 @@ const (
 	blockOwned    blockState = "owned"
 	blockReleased blockState = "released" // nothing of it is given out any more; it is to be deleted in the store
 	blockConflict blockState = "conflict" // another node owns it, and addresses of it are in use here
-	// blockReclaiming is the state of a block with addresses in use whose claim was lost, or is of a former
-	// incarnation, and is made again.
+	// blockReclaiming is the state of a block with addresses in use that this node does not own yet, as after its
+	// folder was lost, or that a former incarnation has claimed.
 	blockReclaiming blockState = "reclaiming"
 )
 
@@ -191,7 +191,10 @@ func (o *ownBlocks) forgetUnused() {
 func (o *ownBlocks) disown() {
 	for i, b := range o.checkpoint.Blocks {
 		o.drain(b)
-		if b.State == blockOwned { // by the former incarnation
+		if b.State != blockReleased { // the former incarnation's claim may be about to be deleted
+			o.checkpoint.Blocks[i].Claim = rand.Text()
+		}
+		if b.State == blockOwned {
 			o.checkpoint.Blocks[i].State = blockReclaiming
 		}
 	}

@@ -2,16 +2,21 @@ package multipool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/internal/diskfile"
 )
 
 // knownPools are the accepted pools, as the watch has told them last.
@@ -131,72 +136,87 @@ func (k *knownPools) configure(a addresses) {
 	}
 }
 
-// seenPools are the pools as this node has seen them last, on its disk. When a pool is gone that nobody has deleted, or
-// is as it was before a change, the store was rolled back.
-type seenPools struct {
+// savedPools are the accepted pools as this node has read them last, on its disk: an agent that starts while the store is
+// away knows what may be given out.
+type savedPools struct {
 	dir     string
-	byName  map[string]seenPool
+	byName  map[string]cluster.Pool
 	changed bool // since the file was written
 }
 
-// seenPool is a pool that was accepted.
-type seenPool struct {
+// savedPool is an entry of the file.
+type savedPool struct {
 	Pool cluster.Pool `json:"pool"`
-	// RolledBack is true when the store has lost the pool, or a change of it, until an administrator changes, creates
-	// or deletes it.
-	RolledBack bool `json:"rolledBack,omitempty"`
 }
 
-func newSeenPools(dir string) *seenPools { return &seenPools{dir: dir, byName: map[string]seenPool{}} }
+func newSavedPools(dir string) *savedPools {
+	return &savedPools{dir: dir, byName: map[string]cluster.Pool{}}
+}
 
-// load reads the file. Without a file no pool was seen.
-func (s *seenPools) load() error {
-	var list []seenPool
-	err := readSeen(s.dir, seenPoolsFile, &list)
-	for _, one := range list {
-		s.byName[one.Pool.Name] = one
+// load reads the file. Without a file there are no pools.
+func (s *savedPools) load() error {
+	path := filepath.Join(s.dir, savedPoolsFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return err
+	var list []savedPool
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	}
+	if err != nil {
+		return fmt.Errorf("read the pools that this node knows: %w: remove %s if it is damaged", err, path)
+	}
+	for _, one := range list {
+		s.byName[one.Pool.Name] = one.Pool
+	}
+	return nil
 }
 
 // save writes the file if something has changed.
-func (s *seenPools) save() error {
+func (s *savedPools) save() error {
 	if !s.changed {
 		return nil
 	}
-	list := []seenPool{}
+	list := []savedPool{}
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
-		list = append(list, s.byName[name])
+		list = append(list, savedPool{s.byName[name]})
 	}
-	err := writeSeen(s.dir, seenPoolsFile, list)
-	s.changed = err != nil
-	return err
+	text, err := json.Marshal(list)
+	if err == nil {
+		err = diskfile.Replace(filepath.Join(s.dir, savedPoolsFile), text)
+	}
+	if err != nil {
+		return fmt.Errorf("write the pools that this node knows: %w", err)
+	}
+	s.changed = false
+	return nil
 }
 
-func (s *seenPools) set(one seenPool) { s.byName[one.Pool.Name], s.changed = one, true }
-
-func (s *seenPools) remove(name string) {
-	delete(s.byName, name)
-	s.changed = true
-}
-
-// rolledBack returns the pools that the store has lost, or changes of which it has lost, as they were before.
-func (s *seenPools) rolledBack() (list []cluster.Pool) {
-	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
-		if one := s.byName[name]; one.RolledBack {
-			list = append(list, one.Pool)
+// update takes over the pools as they are known now, but for those with a change that is not accepted yet.
+func (s *savedPools) update(known *knownPools) {
+	if !known.complete {
+		return
+	}
+	for name, p := range known.byName {
+		if was, ok := s.byName[name]; len(p.Pending) == 0 && (!ok || was.Version != p.Version) {
+			s.byName[name], s.changed = p, true
 		}
 	}
-	return list
+	for name := range s.byName {
+		if _, ok := known.byName[name]; !ok {
+			delete(s.byName, name)
+			s.changed = true
+		}
+	}
 }
 
-// poolCreator creates the default pool, and in a recovery the pools that the store has lost.
+// poolCreator creates the default pool.
 type poolCreator struct {
 	cfg       Config
 	backend   cluster.Backend
 	history   *storeHistory
 	pools     *knownPools
-	seen      *seenPools
 	addresses addresses
 	warnings  *warnings
 	clock     func() time.Duration
@@ -205,51 +225,16 @@ type poolCreator struct {
 	next time.Duration // when to try again
 }
 
-// create creates the pools. After [admin.ErrOverlap] it waits for Config.Interval, as each try lists all pools and
-// blocks. Its error says that a lost pool is not created again and may be later: the node does not confirm its blocks
-// before, as another node may create another default pool after the recovery.
-func (c *poolCreator) create(ctx context.Context) error {
+// create creates the pool. After [admin.ErrOverlap] it waits for Config.Interval, as each try lists all pools and blocks.
+func (c *poolCreator) create(ctx context.Context) {
 	if c.clock() < c.next {
-		return nil
+		return
 	}
-	lost, configured := c.restoreLost(ctx), c.createDefault(ctx)
-	c.warnings.note(lost, "a pool that the store has lost could not be created again")
-	c.warnings.note(configured, "the default pool could not be created")
-	if errors.Is(lost, admin.ErrOverlap) || errors.Is(configured, admin.ErrOverlap) {
+	err := c.createDefault(ctx)
+	c.warnings.note(err, "the default pool could not be created")
+	if errors.Is(err, admin.ErrOverlap) {
 		c.next = c.clock() + c.cfg.Interval
 	}
-	if errors.Is(lost, admin.ErrOverlap) || errors.Is(lost, cluster.ErrUnreadable) { // for people to mend
-		return nil
-	}
-	return lost
-}
-
-// restoreLost creates, in a recovery, the pools that this node has seen and that the store has lost, as they were.
-func (c *poolCreator) restoreLost(ctx context.Context) (overlaps error) {
-	if c.history.info.Recovery == nil {
-		return nil
-	}
-	for _, p := range c.seen.rolledBack() {
-		if _, ok := c.pools.byName[p.Name]; ok {
-			continue
-		}
-		restored, err := admin.NewPools(c.backend).Restore(ctx, p)
-		if errors.Is(err, admin.ErrChanged) {
-			restored, err = c.backend.Pools.Get(ctx, p.Name) // another node was quicker
-		}
-		if errors.Is(err, admin.ErrOverlap) {
-			overlaps = errors.Join(overlaps, fmt.Errorf("pool %s: %w", p.Name, err))
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if restored.State != cluster.PoolPending {
-			c.log.Warn("a pool that the store had lost was created again", "pool", p.Name)
-			c.pools.byName[p.Name] = restored
-		}
-	}
-	return overlaps
 }
 
 // createDefault creates the pool of the configuration, once: one that an administrator has deleted stays deleted.
@@ -261,12 +246,7 @@ func (c *poolCreator) createDefault(ctx context.Context) error {
 	if may, err := c.history.mayCreateDefaultPool(ctx); !may || err != nil {
 		return err
 	}
-	create := admin.NewPools(c.backend).Create
-	p := cluster.Pool{Name: DefaultPool, Prefixes: prefixes, Quarantine: cluster.DefaultQuarantine}
-	if was, ok := c.seen.byName[DefaultPool]; ok { // blocks that nodes have are of this one
-		create, p = admin.NewPools(c.backend).Restore, was.Pool
-	}
-	p, err = create(ctx, p)
+	p, err := admin.NewPools(c.backend).Create(ctx, cluster.Pool{Name: DefaultPool, Prefixes: prefixes, Quarantine: cluster.DefaultQuarantine})
 	if errors.Is(err, admin.ErrChanged) { // somebody else was quicker, and may have been interrupted
 		if p, err = c.backend.Pools.Get(ctx, DefaultPool); err == nil && p.State == cluster.PoolPending {
 			p, err = admin.NewPools(c.backend).Resume(ctx, p)

@@ -54,8 +54,7 @@ type randomWorld struct {
 	store *backing
 	nodes []*troubled
 	calm  chan struct{} // closed when the trouble is to end
-	// changing is held for writing while the store is set back, and for reading while nobody but itself may know a new
-	// incarnation: in a store that was set back before it was there nobody waits for that one.
+	// changing is held for writing while the store is set back, and for reading while a machine becomes another node.
 	changing sync.RWMutex
 
 	goneMu sync.Mutex // guards the fields below
@@ -138,7 +137,7 @@ func (w *randomWorld) settle() {
 	if w.Failed() {
 		return
 	}
-	w.wait("the recovery is over", func() bool { w.excludeRemoved(); w.deleteLost(); w.resetContests(); return w.recovered() })
+	w.wait("the recovery is over", func() bool { w.endRecoveryIfWritten(); w.deleteLost(); w.resetContests(); return !w.recovering() })
 	for _, m := range append(machines, w.gone...) {
 		if multipool.HasUnownedBlocks(m.controller) { // that lasts as long as the pods
 			w.endPods(m)
@@ -172,8 +171,8 @@ func (w *randomWorld) settle() {
 func (w *randomWorld) show() {
 	ctx := context.Background() // that of the test is over
 	r, _, err := w.backend.Info.Get(ctx)
-	waiting, _ := cluster.UnconfirmedNodes(ctx, w.backend, r)
-	w.Logf("the record of the cluster: %+v, error %v; a recovery waits for %v", r, err, waiting)
+	unwritten, _ := cluster.UnwrittenNodes(ctx, w.backend, r)
+	w.Logf("the record of the cluster: %+v, error %v; not written: %v", r, err, unwritten)
 	for _, n := range w.nodes {
 		w.Logf("%s: %+v", n.machine.dir, n.machine.controller.Status())
 	}

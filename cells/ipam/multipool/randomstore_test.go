@@ -2,16 +2,20 @@ package multipool_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
@@ -26,11 +30,14 @@ type backing struct {
 	compact func() // has it forget the past; nil when it has none
 	every   int    // about how many operations there are between two of these
 
+	saved                        cluster.Position // of the backup
+	ways                         [3]int           // of the restores: announced, marked, not announced
 	restores, wipes, compactions int
 }
 
 func (b *backing) summary() string {
-	return fmt.Sprintf("the store was restored %d, wiped %d, compacted %d times", b.restores, b.wipes, b.compactions)
+	return fmt.Sprintf("the store was restored %d, wiped %d, compacted %d times; %d of these were announced, %d marked, and %d to be noticed",
+		b.restores, b.wipes, b.compactions, b.ways[0], b.ways[1], b.ways[2])
 }
 
 func strictBacking(t *testing.T, seed uint64) *backing {
@@ -91,10 +98,10 @@ func etcdBacking(t *testing.T) *backing {
 
 // troubleStore restores, wipes and compacts the store.
 func (w *randomWorld) troubleStore(rng *rand.Rand) {
-	w.store.save()
+	w.save()
 	for next := 0; !w.Failed(); {
 		next += w.store.every/2 + rng.IntN(w.store.every)
-		if !w.reach(next, w.excludeRemoved) {
+		if !w.reach(next, w.endRecoveryIfWritten) {
 			return
 		}
 		switch n := rng.IntN(8); {
@@ -104,15 +111,15 @@ func (w *randomWorld) troubleStore(rng *rand.Rand) {
 			w.store.compact()
 		case n < 4:
 			w.note("a backup of the store is made")
-			w.store.save()
+			w.save()
 		case n < 7:
 			w.note("the store is restored")
 			w.store.restores++
-			w.setBack(w.store.restore)
+			w.setBack(rng, w.store.restore)
 		default:
 			w.note("the store is wiped")
 			w.store.wipes++
-			w.setBack(func() { w.store.wipe(); w.restorePool() })
+			w.setBack(rng, w.store.wipe)
 		}
 	}
 }
@@ -133,28 +140,103 @@ func (w *randomWorld) reach(operation int, do func()) bool {
 	return true
 }
 
-// setBack does what the documentation says of a restore: no agent reaches the store before it is marked.
-func (w *randomWorld) setBack(do func()) {
-	w.changing.Lock()
-	defer w.changing.Unlock()
-	w.gate.Cut()
-	defer w.gate.Heal()
-	do()
-	w.beginRecovery()
+// save makes a backup.
+func (w *randomWorld) save() {
+	w.wait("the store has a position", func() (ok bool) {
+		_, position, err := w.backend.Info.Get(w.Context())
+		w.store.saved = position
+		return err == nil
+	})
+	w.store.save()
 }
 
-// excludeRemoved is what an administrator does when a recovery waits for machines that are gone, which the backup had,
-// or for who uses blocks of these by now.
-func (w *randomWorld) excludeRemoved() {
+// setBack does what the documentation says of a restore: every node knows of the recovery before, or no agent reaches the
+// store before it is marked; or it says nothing, when every node can notice.
+func (w *randomWorld) setBack(rng *rand.Rand, do func()) {
+	w.changing.Lock()
+	defer w.changing.Unlock()
+	way := min(rng.IntN(4), 2)
+	if way == 2 && !w.canNotice() {
+		way = rng.IntN(2)
+	}
+	w.note("the restore is %s", []string{"announced", "marked before an agent reaches the store", "not announced"}[way])
+	w.store.ways[way]++
+	if way == 0 {
+		w.wait("a recovery is begun", func() bool {
+			n := w.nodes[rng.IntN(len(w.nodes))]
+			n.mu.RLock()
+			defer n.mu.RUnlock()
+			begun, err := n.machine.controller.BeginRecovery(w.Context())
+			return begun && err == nil
+		})
+		w.wait("every machine knows of the recovery", func() bool {
+			r, _, err := w.backend.Info.Get(w.Context())
+			return err == nil && r.Recovery != nil && !slices.ContainsFunc(w.agents(), func(m agent) bool {
+				known := m.controller.Status().Recovery
+				return known == nil || known.ID != r.Recovery.ID
+			})
+		})
+	}
+	w.gate.Cut()
+	do()
+	if way == 1 {
+		w.beginRecovery()
+	}
+	w.gate.Heal()
+	w.wait("the recovery has begun", w.recovering)
+}
+
+// canNotice reports whether each machine's checkpoint has a position far beyond the backup: none can be
+// overtaken by what others write until the first one notices.
+func (w *randomWorld) canNotice() bool {
+	const far = 50
+	for _, m := range w.agents() {
+		_ = m.controller.Reconcile(w.Context()) // reads the position
+		var ck struct{ Position cluster.Position }
+		text, err := os.ReadFile(filepath.Join(m.dir, "multipool.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &ck)
+		}
+		if err != nil || ck.Position.Revision < w.store.saved.Revision+far {
+			return false
+		}
+	}
+	return true
+}
+
+// agent is the agent of a machine that runs.
+type agent struct {
+	dir        string
+	controller *multipool.Controller
+}
+
+// agents are the agents of all machines that run.
+func (w *randomWorld) agents() (list []agent) {
+	for _, n := range w.nodes {
+		n.mu.RLock()
+		list = append(list, agent{n.machine.dir, n.machine.controller})
+		n.mu.RUnlock()
+	}
+	w.goneMu.Lock()
+	defer w.goneMu.Unlock()
+	for _, m := range w.gone {
+		list = append(list, agent{m.dir, m.controller})
+	}
+	return list
+}
+
+// endRecoveryIfWritten is what an administrator does in a recovery: it deletes machines that are gone, which the backup
+// had, and ends the recovery when every machine has written its blocks.
+func (w *randomWorld) endRecoveryIfWritten() {
 	nodes := w.nodeAdmin()
 	r, _, err := w.backend.Info.Get(w.Context())
 	if err != nil || r.Recovery == nil {
 		return
 	}
-	waiting, _ := cluster.UnconfirmedNodes(w.Context(), w.backend, r)
-	for _, n := range waiting {
-		if w.isRemoved(n.Node) || w.isLost(n.Node) {
-			w.note("node %s is excluded: %v", n.Node, nodes.Exclude(w.Context(), n.Node))
+	unwritten, err := cluster.UnwrittenNodes(w.Context(), w.backend, r)
+	for _, n := range unwritten {
+		if w.isRemoved(n.Node) {
+			w.note("node %s, which a backup brought back, is deleted: %v", n.Node, nodes.Delete(w.Context(), n.Node, true))
 		}
 		for _, other := range n.OtherOwners {
 			if id, err := cluster.ParseNodeID(other); err == nil && w.isRemoved(id) {
@@ -162,6 +244,26 @@ func (w *randomWorld) excludeRemoved() {
 			}
 		}
 	}
+	if err != nil || len(unwritten) > 0 {
+		return
+	}
+	for _, m := range w.agents() {
+		if s, err := w.backend.Sessions.Get(w.Context(), m.controller.Status().Node); err != nil || !s.HasWritten(r) {
+			return
+		}
+	}
+	w.restorePool()
+	w.note("the recovery is ended: %v", admin.EndRecovery(w.Context(), w.backend, false))
+}
+
+// restorePool creates the pool if the store has lost it, after nodes have written their blocks: it is the pool of these.
+func (w *randomWorld) restorePool() {
+	if _, err := w.backend.Pools.Get(w.Context(), "default"); !errors.Is(err, cluster.ErrNotFound) {
+		return
+	}
+	p := cluster.Pool{Name: "default", Prefixes: prefixes("10.0.0.0/23"), IPv4BlockBits: 28, Quarantine: time.Millisecond}
+	p, err := admin.NewPools(w.backend).Put(w.Context(), p)
+	w.note("the pool is created again: %+v, error %v", p, err)
 }
 
 // deleteRemoved deletes what a backup brought back of machines that are gone, and reports whether that is all. One may
@@ -182,13 +284,4 @@ func (w *randomWorld) isRemoved(id cluster.NodeID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.removed[id]
-}
-
-// restorePool is what an administrator does after the store was wiped.
-func (w *world) restorePool() {
-	p := cluster.Pool{Name: "default", UID: "restored", State: cluster.PoolAccepted, Prefixes: prefixes("10.0.0.0/23"), IPv4BlockBits: 28}.WithDefaults()
-	w.wait("the pool is there", func() bool {
-		_, err := w.backend.Pools.Create(w.Context(), p)
-		return err == nil
-	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
-	"porin.dev/porin/cells/ipam/multipool"
 )
 
 // troubled is a machine to which things happen.
@@ -108,7 +107,7 @@ func (w *randomWorld) replace(n *troubled) {
 	}
 	w.note("%s is replaced", m.name)
 	another := w.machine(m.name, n.rng.Uint64())
-	w.awaitKnown(another)
+	w.wait(another.dir+" is connected", func() bool { return another.controller.Status().Connected })
 	n.mu.Lock()
 	n.machine = another
 	n.mu.Unlock()
@@ -125,13 +124,11 @@ func (w *randomWorld) retire(m *machine, most int) bool {
 	return true
 }
 
-// lose has the machine lose what its agent remembers, while its pods run. It is another node from then on. What it knew
-// of other nodes the store has: a recovery that begins before it has read that, or that is under way, might not wait
-// for a node that it alone had seen.
+// lose has the machine lose what its agent remembers, while its pods run. It is another node from then on.
 func (w *randomWorld) lose(n *troubled) {
 	w.changing.RLock()
 	defer w.changing.RUnlock()
-	if n.copying.Load() || !w.recovered() || !w.mayLose() {
+	if n.copying.Load() || w.recovering() || !w.mayLose() {
 		return
 	}
 	m := n.machine
@@ -139,13 +136,7 @@ func (w *randomWorld) lose(n *troubled) {
 	former := w.loseFolder(m)
 	n.mu.Unlock()
 	w.note("%s has lost its folder, and was %s", m.dir, former)
-	w.awaitKnown(m)
-	w.wait(m.dir+" knows the others", func() bool {
-		list, err := w.nodeAdmin().ListRecords(w.Context())
-		return err == nil && !slices.ContainsFunc(list, func(other admin.NodeStatus) bool {
-			return other.Node.ID != m.controller.Status().Node && !multipool.Knows(m.controller, other.Node.ID)
-		})
-	})
+	w.wait(m.dir+" is connected", func() bool { return m.controller.Status().Connected })
 	w.goneMu.Lock()
 	defer w.goneMu.Unlock()
 	w.lost = append(w.lost, former)
@@ -174,25 +165,6 @@ func (w *randomWorld) deleteLost() {
 		defer w.mu.Unlock()
 		w.removed[id] = true
 		return true
-	})
-}
-
-// isLost reports whether the node is one of deleteLost. What its machine uses the machine confirms.
-func (w *randomWorld) isLost(id cluster.NodeID) bool {
-	w.goneMu.Lock()
-	defer w.goneMu.Unlock()
-	return slices.Contains(w.lost, id)
-}
-
-// awaitKnown waits until another node knows the machine's incarnation.
-func (w *randomWorld) awaitKnown(m *machine) {
-	w.wait(m.dir+" is known", func() bool {
-		s := m.controller.Status()
-		return s.Connected && slices.ContainsFunc(w.nodes, func(n *troubled) bool {
-			n.mu.RLock()
-			defer n.mu.RUnlock()
-			return multipool.Knows(n.machine.controller, s.Node)
-		})
 	})
 }
 
@@ -232,7 +204,6 @@ func (w *randomWorld) copyToAnother(n *troubled) {
 		_, _ = w.allocate(c, time.Millisecond)
 		return c.controller.Status().Node != n.machine.controller.Status().Node
 	})
-	w.awaitKnown(c)
 	w.removeMachine(c)
 }
 

@@ -18,16 +18,16 @@ type reconciler struct {
 	checkpoint *checkpoint
 	blocks     *ownBlocks
 	pools      *knownPools
-	losses     *lossDetector
+	history    *storeHistory
 	log        *slog.Logger
 
 	// unknownDue is true when reconcileUnknownBlocks is to run.
 	unknownDue bool
 }
 
-// reconcileBlocks makes the blocks of the checkpoint agree with the store. A block whose addresses are in use and that
-// the store has lost is claimed again before anything else of it is given out; one that another node owns is a
-// conflict.
+// reconcileBlocks makes the blocks of the checkpoint agree with the store. A claim that the store has lost is created
+// again, with its ID, before anything else of the block is given out; a block that another node owns is a conflict if
+// addresses of it are in use.
 func (r *reconciler) reconcileBlocks(ctx context.Context) error {
 	if r.unknownDue {
 		if err := r.reconcileUnknownBlocks(ctx); err != nil {
@@ -54,14 +54,7 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
 	switch {
 	case errors.Is(err, cluster.ErrNotFound):
-		r.blocks.drain(b)
-		if r.blocks.used(b) {
-			return r.reclaim(ctx, b)
-		}
-		if err := r.losses.reportLostBlock(ctx, b); err != nil {
-			return err
-		}
-		return r.blocks.forget(b)
+		return r.createAgain(ctx, b)
 	case errors.Is(err, cluster.ErrUnreadable):
 		r.blocks.drain(b)
 		return r.blocks.setConflict(b, "nobody: its record cannot be read")
@@ -73,7 +66,7 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 		return r.deleteUnknownClaim(ctx, b, now)
 	}
 	r.blocks.drain(b)
-	if err := r.losses.reportLostBlock(ctx, b); err != nil {
+	if err := r.reportLostBlock(ctx, b); err != nil {
 		return err
 	}
 	if !r.blocks.used(b) {
@@ -85,7 +78,7 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil { // nobody else will
 		return err
 	}
-	return r.reclaim(ctx, b)
+	return r.createAgain(ctx, b)
 }
 
 // deleteUnknownClaim deletes a record in this node's name with another claim than the checkpoint has, as after a
@@ -95,21 +88,33 @@ func (r *reconciler) deleteUnknownClaim(ctx context.Context, b ownBlock, now clu
 	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
 		return err
 	}
-	if !r.blocks.used(b) {
-		return r.blocks.forget(b)
-	}
-	return r.reclaim(ctx, b)
+	return r.createAgain(ctx, b)
 }
 
-// reclaim claims a block again whose addresses are in use and that the store lacks.
-func (r *reconciler) reclaim(ctx context.Context, b ownBlock) error {
-	if err := r.losses.reportLostBlock(ctx, b); err != nil {
+// reportLostBlock sets the mark of a recovery because an own claim is gone. A new incarnation has no claims yet.
+func (r *reconciler) reportLostBlock(ctx context.Context, b ownBlock) error {
+	if b.State != blockOwned || r.history.info.Recovery != nil {
+		return nil
+	}
+	return r.history.reportLost(ctx, "block "+b.CIDR.String()+" of node "+r.checkpoint.Node.String())
+}
+
+// createAgain creates the claim again that the store lacks, with its ID. A block that is not used is only needed if the
+// node has owned it and its pool has it still.
+func (r *reconciler) createAgain(ctx context.Context, b ownBlock) error {
+	r.blocks.drain(b)
+	if err := r.reportLostBlock(ctx, b); err != nil {
 		return err
 	}
-	b.Claim, b.State, b.OtherOwner = rand.Text(), blockReclaiming, "" // nothing is given out until the creation has an answer
-	r.checkpoint.set(b)
-	if err := r.checkpoint.save(); err != nil {
-		return err
+	if !r.blocks.used(b) && (b.State != blockOwned || r.pools.obsolete(b)) {
+		return r.blocks.forget(b)
+	}
+	if b.State != blockOwned {
+		b.State, b.OtherOwner = blockReclaiming, "" // nothing is given out until the creation has an answer
+		r.checkpoint.set(b)
+		if err := r.checkpoint.save(); err != nil {
+			return err
+		}
 	}
 	err := r.backend.Blocks.Create(ctx, blockRecord(r.checkpoint.Node, b))
 	if errors.Is(err, cluster.ErrExists) {
@@ -118,11 +123,11 @@ func (r *reconciler) reclaim(ctx context.Context, b ownBlock) error {
 	if err != nil {
 		return err
 	}
-	r.log.Warn("a block that is in use was missing in the store, and was claimed again", "cidr", b.CIDR, "pool", b.Pool)
+	r.log.Warn("a claim that was missing in the store was created again", "cidr", b.CIDR, "pool", b.Pool)
 	return r.blocks.setOwned(b)
 }
 
-// resolveRace reads who has created the block before reclaim.
+// resolveRace reads who has created the block before createAgain.
 func (r *reconciler) resolveRace(ctx context.Context, b ownBlock) error {
 	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
 	switch {
@@ -132,6 +137,8 @@ func (r *reconciler) resolveRace(ctx context.Context, b ownBlock) error {
 		return r.blocks.setOwned(b)
 	case now.Deleting:
 		return fmt.Errorf("block %s is being deleted: %w", b.CIDR, cluster.ErrUnavailable)
+	case !r.blocks.used(b):
+		return r.blocks.forget(b)
 	}
 	return r.blocks.setConflict(b, now.Owner.String())
 }

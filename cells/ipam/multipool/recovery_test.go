@@ -2,6 +2,9 @@ package multipool_test
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,28 +23,136 @@ func newStrict(t *testing.T) *clustertest.Strict {
 
 func strict(t *testing.T) cluster.Backend { return newStrict(t).Backend() }
 
-// recovered reports whether no recovery is under way.
-func (w *world) recovered() bool {
-	r, _, err := w.backend.Info.Get(w.Context())
-	return err == nil && r.Recovery == nil
-}
-
 func TestRestoreOlderBackup(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
 	w.pool("default", 28, "10.0.0.0/26")
 	one, two := w.machine("one", 1), w.machine("two", 2)
 	w.mustAllocate(one)
+	w.wait("two is connected", func() bool { return two.controller.Status().Connected })
 	backup := s.Backup()
 	w.mustAllocate(two) // its block is not in the backup
 	s.Restore(backup)
-	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch == 1 })
-	w.wait("the recovery is over", w.recovered)
+	w.endRecovery()
 	if n := len(w.blocks()); n != 2 {
 		t.Errorf("%d blocks after the recovery: %+v", n, w.blocks())
 	}
 	w.mustAllocate(one)
 	w.mustAllocate(two)
+}
+
+// TestRecoveryEndRefused ends a recovery while a node is silent.
+func TestRecoveryEndRefused(t *testing.T) {
+	each(t, func(t *testing.T, b cluster.Backend) {
+		w := newWorld(t, b)
+		w.pool("default", 28, "10.0.0.0/24")
+		one, two := w.machine("one", 1), w.machine("two", 2)
+		for _, m := range []*machine{one, two} {
+			w.wait("it is connected", func() bool { return m.controller.Status().Connected })
+		}
+		id := two.controller.Status().Node
+		w.stop(two)
+		w.beginRecovery()
+		w.wait("one has written its blocks", func() bool { return len(w.unwritten()) == 1 })
+		w.refused(one, multipool.ErrRecovery)
+		if err := admin.EndRecovery(t.Context(), b, false); !errors.Is(err, admin.ErrUnwritten) || !strings.Contains(err.Error(), id.String()) {
+			t.Errorf("error %v, want %v with node %s", err, admin.ErrUnwritten, id)
+		}
+		w.refused(one, multipool.ErrRecovery)
+		if err := admin.EndRecovery(t.Context(), b, true); err != nil {
+			t.Fatal(err)
+		}
+		w.mustAllocate(one)
+		if err := admin.EndRecovery(t.Context(), b, false); !errors.Is(err, admin.ErrNoRecovery) {
+			t.Errorf("error %v, want %v", err, admin.ErrNoRecovery)
+		}
+	})
+}
+
+// TestRestoreAnnounced restores a store after a recovery was begun, to a position that tells nothing: a node that has
+// seen the recovery sets the mark again, also after a restart, and a node that knows nothing newer claims nothing.
+func TestRestoreAnnounced(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/28") // one block
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	w.wait("both are connected", func() bool { return one.controller.Status().Connected && two.controller.Status().Connected })
+	backup := s.Backup()
+	w.mustAllocate(two)
+	before := claims(w.blocks())
+	w.wait("a recovery is begun", func() bool { begun, err := one.controller.BeginRecovery(t.Context()); return begun && err == nil })
+	w.wait("every node has written its blocks", func() bool { return len(w.unwritten()) == 0 })
+	one.network.Cut()
+	two.network.Cut()
+	w.stop(one)
+	s.RestoreAhead(backup)
+	w.start(one)
+	one.network.Heal()
+	w.refused(one, multipool.ErrRecovery)
+	two.network.Heal()
+	w.endRecovery()
+	if now := claims(w.blocks()); !slices.Equal(now, before) {
+		t.Errorf("claims %v, before the restore %v", now, before)
+	}
+	w.refused(one, multipool.ErrNoBlock)
+}
+
+// TestRestoreOlderSession restores a store to a position that tells nothing, before the last write of a node: that one
+// notices, although all its blocks are there.
+func TestRestoreOlderSession(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.pool("default", 28, "10.0.0.0/24")
+	one := w.machine("one", 1)
+	w.mustAllocate(one)
+	w.stop(one)
+	w.start(one)
+	backup := s.Backup()
+	w.wait("it has begun a session", func() bool { return one.controller.Status().Connected })
+	w.stop(one)
+	w.start(one)
+	w.wait("it has begun another session", func() bool { return one.controller.Status().Connected })
+	one.network.Cut()
+	s.RestoreAhead(backup)
+	w.neverRecovered()
+	one.network.Heal()
+	w.endRecovery()
+	w.mustAllocate(one)
+}
+
+// TestRestoreBackupOfRecovery restores a backup that was made in a recovery in which a node had written its blocks: what
+// it has written then does not count.
+func TestRestoreBackupOfRecovery(t *testing.T) {
+	s := newStrict(t)
+	w := newWorld(t, s.Backend())
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/27") // two blocks
+	one, two := w.machine("one", 1), w.machine("two", 2)
+	for _, m := range []*machine{one, two} {
+		w.wait("it is connected", func() bool { return m.controller.Status().Connected })
+	}
+	w.mustAllocate(one)
+	w.beginRecovery()
+	w.wait("both have written their blocks", func() bool { return len(w.unwritten()) == 0 })
+	backup := s.Backup() // a nightly one
+	w.endRecovery()
+	for range 16 {
+		w.mustAllocate(one) // the other block, too
+	}
+	one.network.Cut()
+	s.Restore(backup)
+	w.wait("two has begun another recovery, and one has not written its blocks in it", func() bool {
+		list := w.unwritten()
+		return len(list) == 1 && list[0].Node == one.controller.Status().Node
+	})
+	w.refused(two, multipool.ErrRecovery)
+	one.network.Heal()
+	w.endRecovery()
+	if n := len(w.blocks()); n != 2 {
+		t.Errorf("%d blocks after the recovery: %+v", n, w.blocks())
+	}
+	w.refused(two, multipool.ErrNoBlock)
 }
 
 func TestRestoreWaitsForSilentNode(t *testing.T) {
@@ -62,14 +173,24 @@ func TestRestoreWaitsForSilentNode(t *testing.T) {
 		return one.controller.Status().Recovery != nil && three.controller.Status().Recovery != nil
 	})
 	w.refused(three, multipool.ErrRecovery)
-	w.mustAllocate(one) // from its confirmed block
+	w.mustAllocate(one) // from its own block
 	two.network.Heal()
-	w.wait("the recovery is over", w.recovered)
+	w.endRecovery()
 	if n := len(w.blocks()); n != 2 {
 		t.Errorf("%d blocks after the recovery: %+v", n, w.blocks())
 	}
 }
 
+// claims are the claim IDs of the blocks.
+func claims(blocks []cluster.Block) (ids []string) {
+	for _, b := range cluster.SortedBlocks(blocks) {
+		ids = append(ids, b.Claim)
+	}
+	return ids
+}
+
+// TestWipe has each node create its claims again, with their IDs, and an administrator create the pool again: nodes go
+// on with the blocks that they have.
 func TestWipe(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
@@ -77,65 +198,17 @@ func TestWipe(t *testing.T) {
 	one, two := w.machine("one", 1), w.machine("two", 2)
 	w.mustAllocate(one)
 	w.mustAllocate(two)
+	before := claims(w.blocks())
 	s.Wipe()
-	w.wait("the blocks in use are there again", func() bool { return len(w.blocks()) == 2 })
-	w.wait("the recovery is over", w.recovered)
-}
-
-// TestSecondRestoreToSameEpoch restores a backup, and then another one, and both recoveries have the same number:
-// blocks that the second backup has in a node's name, and that the node has given back, are free in the end.
-func TestSecondRestoreToSameEpoch(t *testing.T) {
-	s := newStrict(t)
-	w := newWorld(t, s.Backend())
-	w.cfg.PreAllocate = 0
-	w.pool("default", 28, "10.0.0.0/27") // two blocks
-	one, two := w.machine("one", 1), w.machine("two", 2)
-	first := w.mustAllocate(one)
-	w.wait("two is connected", func() bool { return two.controller.Status().Connected })
-	id := one.controller.Status().Node
-	before := s.Backup() // has the block
-	w.release(one, first)
-	w.wait("the block is given back", func() bool { return len(w.blocks()) == 0 })
-	w.beginRecovery()
-	confirmed := func() bool {
-		s, err := w.backend.Sessions.Get(t.Context(), id)
-		return err == nil && s.Confirmed == 1
-	}
-	w.wait("one has confirmed", confirmed)
-	w.wait("the recovery is over", w.recovered)
-	one.network.Cut()
-	two.network.Cut()
-	s.RestoreAhead(before)
-	w.beginRecovery()
-	one.network.Heal()
-	two.network.Heal()
-	w.wait("one has confirmed again", confirmed)
-	w.wait("the recovery is over again", w.recovered)
-	w.wait("no block is left that nobody knows", func() bool { return len(w.blocks()) == 0 })
-}
-
-// TestExcludeCopiesRecovery excludes a node while somebody else has the record of the cluster in hand.
-func TestExcludeCopiesRecovery(t *testing.T) {
-	b := strict(t)
-	nodes := admin.NewNodes(b)
-	if _, err := b.Info.Put(t.Context(), cluster.ClusterInfo{ID: "x", Epoch: 1, Recovery: &cluster.Recovery{}}); err != nil {
-		t.Fatal(err)
-	}
-	before, _, err := b.Info.Get(t.Context())
-	if err == nil {
-		err = nodes.Exclude(t.Context(), clustertest.NodeNamed("one").ID)
-	}
-	after, _, err2 := b.Info.Get(t.Context())
-	if err != nil || err2 != nil {
-		t.Fatal(err, err2)
-	}
-	if len(before.Recovery.Excluded) != 0 || len(after.Recovery.Excluded) != 1 || before.Version == after.Version {
-		t.Errorf("read before: %+v, after: %+v", *before.Recovery, *after.Recovery)
-	}
+	w.wait("the claims are there again", func() bool { return slices.Equal(claims(w.blocks()), before) })
+	w.wait("both have written their blocks", func() bool { return one.controller.Status().Written && two.controller.Status().Written })
+	w.endRecovery()
+	w.pool("default", 28, "10.0.0.0/26")
+	w.mustAllocate(one)
 }
 
 // TestRestoreClaimBesideReleased restores a claim of one, which has by then another claim of that block to delete,
-// while two uses the block. One deletes the restored claim, too: else two could never confirm its blocks.
+// while two uses the block. One deletes the restored claim, too: else two could never write its own.
 func TestRestoreClaimBesideReleased(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
@@ -156,9 +229,9 @@ func TestRestoreClaimBesideReleased(t *testing.T) {
 	one.network.Cut()
 	w.mustAllocate(two)
 	s.Restore(backup)
-	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch > 0 })
+	w.wait("the recovery has begun", w.recovering)
 	one.network.Heal()
-	w.wait("the recovery is over", w.recovered)
+	w.endRecovery()
 }
 
 // TestRestoreReleasedClaim restores a claim that one is about to delete, while two uses the block.
@@ -185,82 +258,7 @@ func TestRestoreReleasedClaim(t *testing.T) {
 	lose.Store(false)
 	w.mustAllocate(two)
 	s.Restore(backup)
-	w.wait("the recovery has begun", func() bool { r, _, err := w.backend.Info.Get(t.Context()); return err == nil && r.Epoch > 0 })
+	w.wait("the recovery has begun", w.recovering)
 	one.network.Heal()
-	w.wait("the recovery is over", w.recovered)
-}
-
-// TestExcludeEndsRecovery excludes the node that a recovery waits for, while the agents of the others have read the
-// record long ago.
-func TestExcludeEndsRecovery(t *testing.T) {
-	each(t, func(t *testing.T, b cluster.Backend) {
-		w := newWorld(t, b)
-		w.pool("default", 28, "10.0.0.0/24")
-		one, two := w.machine("one", 1), w.machine("two", 2)
-		for _, m := range []*machine{one, two} {
-			w.wait("it is connected", func() bool { return m.controller.Status().Connected })
-		}
-		id := two.controller.Status().Node
-		w.stop(two)
-		w.beginRecovery()
-		w.refused(one, multipool.ErrRecovery)
-		if err := w.nodeAdmin().Exclude(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		w.wait("the recovery is over", w.recovered)
-		w.mustAllocate(one)
-	})
-}
-
-// TestConfirmEarlierRecovery restores one backup twice: a confirmation that is under way at the second restore is none
-// for that one, though both recoveries have the same epoch.
-func TestConfirmEarlierRecovery(t *testing.T) {
-	s := newStrict(t)
-	plain := s.Backend()
-	w := newWorld(t, plain)
-	w.cfg.PreAllocate = 0
-	w.pool("default", 28, "10.0.0.0/28")
-	var hold atomic.Bool
-	reached, goOn, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	w.backend = clustertest.Intercept(plain, func(ctx context.Context, what string, call func(context.Context) error) error {
-		if what == "Sessions.Put" && hold.CompareAndSwap(true, false) {
-			close(reached)
-			<-goOn
-			_ = call(context.WithoutCancel(ctx))
-			close(done)
-			<-ctx.Done() // and then it is cut off
-			return cluster.ErrUnavailable
-		}
-		return call(ctx)
-	})
-	one := w.machine("one", 1)
-	w.backend = plain
-	two := w.machine("two", 2)
-	w.wait("they know each other", func() bool {
-		return multipool.Knows(one.controller, two.controller.Status().Node) && multipool.Knows(two.controller, one.controller.Status().Node)
-	})
-	backup := s.Backup()
-	w.mustAllocate(one) // not in the backup
-	hold.Store(true)
-	two.network.Cut()
-	one.network.Pause()
-	s.Restore(backup)
-	w.beginRecovery()
-	one.network.Resume()
-	<-reached
-	s.Restore(backup)
-	w.beginRecovery()
-	close(goOn)
-	<-done
-	two.network.Heal()
-	w.refused(two, multipool.ErrRecovery)
-	w.wait("two has confirmed, and waits for one", func() bool {
-		r, _, err := plain.Info.Get(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiting, err := cluster.UnconfirmedNodes(t.Context(), plain, r)
-		return err == nil && len(waiting) == 1 && waiting[0].Node == one.controller.Status().Node
-	})
-	w.refused(two, multipool.ErrRecovery)
+	w.endRecovery()
 }

@@ -38,13 +38,12 @@ func TestStatusInRecovery(t *testing.T) {
 	if got := reported(one); got.Recovery != nil || len(got.Conflicts) > 0 {
 		t.Errorf("before: %+v, conflicts %+v", got.Recovery, got.Conflicts)
 	}
-	w.stop(two) // so that the recovery does not end
 	w.beginRecovery()
-	w.wait("it tells that it has confirmed its blocks", func() bool {
+	w.wait("it tells that it has written its blocks", func() bool {
 		got := reported(one).Recovery
-		return got != nil && got.UnderWay && got.Epoch == 1 && !got.Began.IsZero() && got.Reason != "" && !got.WaitsForThisNode
+		return got != nil && got.UnderWay && !got.Began.IsZero() && got.Reason != "" && !got.Unwritten
 	})
-	w.start(two)
+	w.endRecovery()
 	w.wait("it tells of none when the recovery is over", func() bool { return reported(one).Recovery == nil })
 }
 
@@ -64,32 +63,7 @@ func TestStatusConflict(t *testing.T) {
 		t.Errorf("the doctor says %q, want %q", got, want)
 	}
 	w.beginRecovery()
-	w.wait("it tells that the recovery waits for it", func() bool { got := reported(one).Recovery; return got != nil && got.WaitsForThisNode })
-	w.wait("it is excluded", func() bool { return w.nodeAdmin().Exclude(t.Context(), one.controller.Status().Node) == nil })
-	w.wait("it tells that the recovery does not wait for it", func() bool { got := reported(one).Recovery; return got == nil || !got.WaitsForThisNode })
-}
-
-// TestStatusInRecoverySameEpoch has another recovery with the number of one that the node has confirmed, as after a
-// second restore.
-func TestStatusInRecoverySameEpoch(t *testing.T) {
-	w := newWorld(t, strict(t))
-	w.pool("default", 28, "10.0.0.0/24")
-	one := w.machine("one", 1)
-	w.mustAllocate(one)
-	w.loseFolder(one)
-	w.wait("it tells of the conflict", func() bool { return len(reported(one).Conflicts) == 1 })
-	w.wait("it has confirmed epoch 1", func() bool {
-		s, err := w.backend.Sessions.Get(t.Context(), one.controller.Status().Node)
-		if s.Confirmed, s.Recovery = 1, "the first"; err == nil {
-			_, err = w.backend.Sessions.Put(t.Context(), s)
-		}
-		return err == nil
-	})
-	w.beginRecovery()
-	w.wait("it tells that the recovery waits for it", func() bool {
-		got := reported(one).Recovery
-		return got != nil && got.Epoch == 1 && got.WaitsForThisNode
-	})
+	w.wait("it tells that it has not written its blocks", func() bool { got := reported(one).Recovery; return got != nil && got.Unwritten })
 }
 
 // TestStatusUnreadableBlock has the record of a block be one that nobody can read.

@@ -19,6 +19,7 @@ type session struct {
 	store      cluster.Sessions
 	checkpoint *checkpoint
 	addresses  addresses
+	history    *storeHistory
 	log        *slog.Logger
 
 	connected bool            // the store has the node's record and this session, and the blocks were reconciled
@@ -36,9 +37,6 @@ func (s *session) reconnect() { s.connected = false }
 // reset forgets the session of an incarnation that is gone.
 func (s *session) reset() { s.connected, s.current, s.contested = false, cluster.Session{}, nil }
 
-// hasConfirmed reports whether the node has confirmed its blocks in the last recovery.
-func (s *session) hasConfirmed(info cluster.ClusterInfo) bool { return s.current.HasConfirmed(info) }
-
 // begin writes this agent's session, unless another agent has written one meanwhile. otherOwners lists the nodes that
 // the first session of a node names, see [cluster.Session].OtherOwners.
 func (s *session) begin(ctx context.Context, otherOwners func(context.Context) ([]string, error)) error {
@@ -48,6 +46,11 @@ func (s *session) begin(ctx context.Context, otherOwners func(context.Context) (
 		return fmt.Errorf("read the session of node %s: %w", ck.Node, err)
 	}
 	own := s.current.ID
+	if err == nil && slices.Contains(ck.Sessions, now.ID) && now.Writes < ck.Writes { // before the next write hides it
+		if err := s.history.reportLost(ctx, "the last session of node "+ck.Node.String()); err != nil {
+			return err
+		}
+	}
 	switch {
 	case err != nil: // none yet, or the store has lost it
 		if now.OtherOwners, err = otherOwners(ctx); err != nil {
@@ -80,7 +83,7 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	}
 	next := cluster.Session{
 		Node: ck.Node, ID: s.proposed, Boot: ck.boot, Contact: time.Now().UTC(),
-		Confirmed: now.Confirmed, Recovery: now.Recovery, OtherOwners: now.OtherOwners, Version: now.Version,
+		Recovery: now.Recovery, OtherOwners: now.OtherOwners, Writes: max(now.Writes, ck.Writes) + 1, Version: now.Version,
 	}
 	if err := ck.save(); err != nil {
 		return err
@@ -89,6 +92,7 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	if err != nil {
 		return fmt.Errorf("begin the session of node %s: %w", ck.Node, err)
 	}
+	ck.Writes, ck.changed = written.Writes, true
 	if takesOver {
 		if written, err = s.awaitContest(ctx, written); err != nil {
 			return err
@@ -163,23 +167,25 @@ func (s *session) reportOtherOwners(ctx context.Context, owners []string) error 
 	return nil
 }
 
-// confirm notes that the node has confirmed its blocks in the recovery.
-func (s *session) confirm(ctx context.Context, info cluster.ClusterInfo) error {
+// recordWritten records that the node has written its claims in the recovery.
+func (s *session) recordWritten(ctx context.Context, recovery string) error {
 	next := s.current
-	next.Confirmed, next.Recovery, next.Contact = info.Epoch, recoveryOf(info).recovery, time.Now().UTC()
+	next.Recovery, next.Contact = recovery, time.Now().UTC()
 	if err := s.put(ctx, next); err != nil {
-		return fmt.Errorf("confirm the blocks of node %s: %w", s.checkpoint.Node, err)
+		return fmt.Errorf("record that node %s has written its blocks: %w", s.checkpoint.Node, err)
 	}
 	return nil
 }
 
 func (s *session) put(ctx context.Context, next cluster.Session) error {
+	next.Writes = max(next.Writes, s.checkpoint.Writes) + 1
 	next, err := s.store.Put(ctx, next)
 	if err != nil {
 		s.reconnect()
 		return err
 	}
 	s.current = next
+	s.checkpoint.Writes, s.checkpoint.changed = next.Writes, true
 	return nil
 }
 

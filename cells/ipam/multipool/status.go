@@ -14,14 +14,13 @@ import (
 // Status is what the node holds, as of the end of the last round. It is a value.
 type Status struct {
 	Node      cluster.NodeID
-	Connected bool  // the store knows the node, and its blocks were reconciled with the store
-	Contested error // another machine has the node's key; nil when none has
-	Epoch     uint64
-	Confirmed bool              // the node has confirmed its blocks in the last recovery
+	Connected bool              // the store knows the node, and its blocks were reconciled with the store
+	Contested error             // another machine has the node's key; nil when none has
 	Recovery  *cluster.Recovery // nil when none is under way
-	Blocks    []BlockStatus
-	// RolledBackPools are the pools, as they were, that the store has lost, or changes of which it has lost.
-	RolledBackPools []cluster.Pool
+	Written   bool              // the node has written its claims in it
+	// RecoveryRequested says that a recovery is to begin when the store answers.
+	RecoveryRequested bool
+	Blocks            []BlockStatus
 
 	blocked error               // why the node claims nothing; nil when it does
 	full    map[poolFamily]bool // pools of which the node has found no free block
@@ -36,23 +35,15 @@ type BlockStatus struct {
 	OtherOwner string // of a conflict: the node that owns the block
 }
 
-// unconfirmed reports whether the recovery waits for this node.
-func (s Status) unconfirmed() bool {
-	return s.Recovery != nil && !s.Confirmed && !slices.Contains(s.Recovery.Excluded, s.Node.String())
-}
-
 // Status returns what the node holds. It does not block.
 func (c *Controller) Status() Status { return *c.status.Load() }
-
-// RolledBackPools implements [adminapi.Agent].
-func (c *Controller) RolledBackPools() []cluster.Pool { return c.Status().RolledBackPools }
 
 // publish updates the status.
 func (c *Controller) publish() {
 	s := Status{
-		Node: c.checkpoint.Node, Connected: c.session.connected, Contested: c.session.contested, Epoch: c.history.info.Epoch, Recovery: c.history.info.Recovery,
-		Confirmed: c.session.hasConfirmed(c.history.info),
-		blocked:   c.blocked, full: c.searcher.searches.recentlyFull(), RolledBackPools: c.seen.rolledBack(),
+		Node: c.checkpoint.Node, Connected: c.session.connected, Contested: c.session.contested, Recovery: c.history.info.Recovery,
+		Written: c.session.current.HasWritten(c.history.info), RecoveryRequested: c.checkpoint.RecoveryRequested,
+		blocked: c.blocked, full: c.searcher.searches.recentlyFull(),
 	}
 	for _, b := range c.checkpoint.Blocks {
 		s.Blocks = append(s.Blocks, BlockStatus{b.CIDR.String(), b.Pool, b.Claim, string(b.State), b.OtherOwner})
@@ -101,11 +92,9 @@ func newReporter(c *Controller) reporter { return reporter{c} }
 func (r reporter) Report(status *v1.Status) {
 	s := r.controller.Status()
 	if s.Recovery != nil {
-		status.Recovery = &v1.RecoveryStatus{
-			UnderWay: true, Epoch: s.Epoch, Began: s.Recovery.Began, Reason: s.Recovery.Reason, WaitsForThisNode: s.unconfirmed(),
-		}
+		status.Recovery = &v1.RecoveryStatus{UnderWay: true, Began: s.Recovery.Began, Reason: s.Recovery.Reason, Unwritten: !s.Written}
 	}
-	if requested, err := r.controller.RecoveryRequested(); err == nil && requested {
+	if s.RecoveryRequested {
 		status.Recovery = cmp.Or(status.Recovery, &v1.RecoveryStatus{})
 		status.Recovery.Requested = true
 	}

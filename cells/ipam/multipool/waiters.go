@@ -20,6 +20,7 @@ type waiter struct {
 	done chan error   // has room for the one answer
 
 	reconcile bool // it waits until the blocks were reconciled, and for no address
+	recovery  bool // it asks for a recovery
 }
 
 // wants reports whether the waiter wants certain addresses of the family.

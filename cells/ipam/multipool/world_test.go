@@ -250,7 +250,7 @@ func (w *world) copyOf(m *machine, seed uint64) *machine { return w.copyOn(m, m.
 // copyOn copies it to a machine with that machine-id.
 func (w *world) copyOn(m *machine, machineID string, seed uint64) *machine {
 	dir := w.TempDir()
-	for _, name := range []string{"node-key", "multipool.json", "multipool-nodes.json", "multipool-pools.json"} {
+	for _, name := range []string{"node-key", "multipool.json", "multipool-pools.json"} {
 		text, err := os.ReadFile(filepath.Join(m.dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -376,12 +376,50 @@ func (w *world) beginRecovery() {
 		if errors.Is(err, cluster.ErrNotFound) {
 			r, err = cluster.ClusterInfo{ID: rand.Text()}, nil
 		}
-		r.Epoch, r.Recovery = r.Epoch+1, &cluster.Recovery{ID: rand.Text(), Began: time.Now(), Reason: "the test has set it back"}
+		if r.Recovery != nil {
+			r.EndRecovery()
+		}
+		r.Recovery = &cluster.Recovery{ID: rand.Text(), Began: time.Now(), Reason: "the test has set it back"}
 		if err == nil {
 			_, err = w.backend.Info.Put(w.Context(), r)
 		}
 		return err == nil
 	})
+}
+
+// recovering reports whether a recovery is under way.
+func (w *world) recovering() bool {
+	r, _, err := w.backend.Info.Get(w.Context())
+	return err == nil && r.Recovery != nil
+}
+
+// endRecovery waits until a recovery is under way and every node has written its blocks, and ends it.
+func (w *world) endRecovery() {
+	w.Helper()
+	w.wait("a recovery is under way", w.recovering)
+	w.wait("the recovery is ended", func() bool { return admin.EndRecovery(w.Context(), w.backend, false) == nil })
+}
+
+// unwritten lists the nodes that have not written their blocks since the recovery began.
+func (w *world) unwritten() []cluster.UnwrittenNode {
+	w.Helper()
+	r, _, err := w.backend.Info.Get(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	list, err := cluster.UnwrittenNodes(w.Context(), w.backend, r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return list
+}
+
+// neverRecovered expects that no recovery has begun.
+func (w *world) neverRecovered() {
+	w.Helper()
+	if r, _, err := w.backend.Info.Get(w.Context()); err != nil || r.LastRecovery() != "" {
+		w.Errorf("the record of the cluster is %+v, error %v: want no recovery", r, err)
+	}
 }
 
 // oneBlock is a world with a pool of one block, of which machine one has an address, and a machine two that wants it.

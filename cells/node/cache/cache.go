@@ -23,7 +23,8 @@ const interval = 5 * time.Second
 type Origin struct {
 	Store   string `json:"store"`   // see [cluster.Position]
 	Cluster string `json:"cluster"` // see [cluster.ClusterInfo]
-	Epoch   uint64 `json:"epoch"`
+	// Recovery is the last one of the store, see [cluster.ClusterInfo].
+	Recovery string `json:"recovery,omitempty"`
 }
 
 // Cache is the file. A nil Cache keeps nothing. Its methods may be called concurrently.

@@ -17,7 +17,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-var first = Origin{Store: "etcd", Cluster: "c", Epoch: 1}
+var first = Origin{Store: "etcd", Cluster: "c", Recovery: "r1"}
 
 func id(name string) cluster.NodeID {
 	return cluster.NodeID{Name: name, Key: (name + "aaaaaaaaaa")[:10]}
@@ -102,9 +102,9 @@ func TestCache(t *testing.T) {
 	wants(t, dir, "after changes", "two: e")
 
 	other := first
-	other.Epoch++
+	other.Recovery = "r2"
 	write(t, dir, other, nil, []cluster.EndpointGroup{group("three", 0, "f")})
-	wants(t, dir, "after another epoch", ": f")
+	wants(t, dir, "after another recovery", ": f")
 }
 
 // TestCacheOriginChanges: what an agent was told stays when the store's records get another origin while it runs, as when the first node of a
@@ -120,7 +120,7 @@ func TestCacheOriginChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := first
-	next.Epoch++
+	next.Recovery = "r2"
 	c.SetOrigin(next)
 	c.RecordNetworks(cluster.Change[cluster.NodeNetwork]{Kind: cluster.Deleted, Name: network("two").Node.RecordName()})
 	if err := c.Stop(t.Context()); err != nil {

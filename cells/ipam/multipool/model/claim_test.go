@@ -3,7 +3,7 @@ package model
 // claimBlock: a node creates the record of a block. What it believes about the pool may be old.
 func (x *explorer) claimBlock(s *state, i int) {
 	n := &s.nodes[i]
-	if n.life != up || n.check != checked || n.leaving || n.waits || n.pending != noClaim {
+	if n.life != up || n.check != checked || n.leaving || n.waits || n.pending != noClaim || x.keptAway(s, i) {
 		return
 	}
 	for b := range x.blocks() {
@@ -15,6 +15,12 @@ func (x *explorer) claimBlock(s *state, i int) {
 			x.add(&t, i, "sends a create", c)
 		}
 	}
+}
+
+// createAgain sends the create of a claim that the checkpoint has and the store has not.
+func (x *explorer) createAgain(t *state, i int, c claim) {
+	t.creates |= c.bit()
+	t.nodes[i].pending, t.nodes[i].stage = c, waitsForAnswer
 }
 
 // sendCreate returns noClaim if the node has as many claims under way as the bounds allow.
@@ -57,11 +63,18 @@ func (x *explorer) executeCreate(s *state, c claim) {
 		x.noteRevision(&t, c)
 		if waits {
 			what = "the store executes the create, the node has the answer"
-			x.nextStage(&t, i)
+			if n.disk[b] == c { // created again: nothing to verify
+				n.memory[b], n.pending, n.stage = c, noClaim, idle
+			} else {
+				x.nextStage(&t, i)
+			}
 		}
 	case waits:
 		what = "the store refuses the create, the block is taken"
 		n.pending, n.stage = noClaim, idle
+		if n.disk[b] == c {
+			n.disk[b] = noClaim // a conflict if it is used
+		}
 		if r := t.store.blocks[b]; !x.rules.createMakesOwner && x.own(i, r) {
 			n.memory[b], n.disk[b] = r, r
 		}
@@ -101,7 +114,7 @@ func (x *explorer) verifyClaim(s *state, i int) {
 	t := *s
 	n := &t.nodes[i]
 	c := n.pending
-	if n.life != up || c == noClaim {
+	if n.life != up || c == noClaim || x.keptAway(s, i) {
 		return
 	}
 	b := t.blockOf(c)
@@ -114,11 +127,11 @@ func (x *explorer) verifyClaim(s *state, i int) {
 	case readsNodeRecord:
 		x.conclude(&t, i, has(t.store.nodes, i) && !has(t.store.releasing, i), "reads its own node record")
 	case readsClusterRecord:
-		rolledBack := n.seen != t.position()
-		if rolledBack {
+		another := x.anotherStore(&t, i)
+		if x.rolledBack(&t, i) {
 			x.notice(&t, i)
 		}
-		x.conclude(&t, i, !rolledBack && !x.recovering(&t, i), "reads the cluster record and the store's position")
+		x.conclude(&t, i, !another && !x.recovering(&t, i), "reads the cluster record and the store's position")
 	}
 }
 

@@ -15,13 +15,15 @@
 // A1, A2). Agents stop while pods run on, and start from the checkpoint; machines go down and boot; a new
 // machine with the name of an old one appears. The reads after a create are steps of their own. Each search bounds
 // restarts, reboots and node deletions by number (one each, over all nodes), and has at most one backup and one restore.
-// The mark is set by the administrator in the same step as the restore, or, with unmarked, by the first node that
-// notices; a node that has seen the store before the restore notices always, a new one never.
+// The administrator sets the mark before the restore, waits until every node that runs knows of it, and keeps the others
+// away from the restored store until one has set it again; or, with unmarked, the first node that notices sets it. A
+// node that has seen the store before the restore notices, unless its position tells nothing (bumped): then only a node
+// whose own claim is gone, or that knows of a mark which is gone, does. A new one never does.
 //
 // Simpler than the real thing: one comparison with the store (own record, cluster record, blocks) is one step; so is
 // the write of a checkpoint; a block has one address, which is used or not; a give-back needs no time, and a released
-// address no rest; a record carries an incarnation, so a node that lost its disk is a new one. An agent that is asked
-// whether its node may be deleted agrees if it has no block, and vetoes otherwise.
+// address no rest; a record carries an incarnation, so a node that lost its disk is a new one. A node is only deleted
+// when its machine is off.
 //
 // Not modelled: cloned disks and sessions (one incarnation on two machines), machines that go back to a snapshot of
 // their memory, a store that was rolled back to a position that looks like a later one, a second restore, quarantine,

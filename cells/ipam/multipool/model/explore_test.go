@@ -89,11 +89,6 @@ func (x *explorer) start() state {
 	}
 	if x.bounds.known && x.bounds.restore {
 		s.ever = s.store.nodes
-		for i := range x.bounds.nodes {
-			if has(s.ever, i) {
-				s.nodes[i].knows = s.ever
-			}
-		}
 	}
 	return s
 }

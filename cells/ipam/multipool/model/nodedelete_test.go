@@ -11,28 +11,18 @@ func (x *explorer) deleteNode(s *state) {
 		}
 		t.spent.removals++
 		switch {
-		case has(s.store.agreed, nodeA):
-			t.removal = removalAgreed
+		case has(s.store.releasing, nodeA):
+			t.removal = removalMarked
 			x.add(&t, nodeA, "the administrator goes on with node delete", noClaim)
 		case n.life == machineOff:
 			t.removal = removalBegun
 			x.add(&t, nodeA, "the administrator begins node delete with --machine-is-off", noClaim)
-		case n.life == up || n.life == agentDown:
-			t.removal = removalAsked
-			t.store.releasing |= 1 << nodeA
-			x.add(&t, nodeA, "the administrator begins node delete, the record is marked", noClaim)
 		}
 	case removalBegun:
-		t.removal = removalAgreed
+		t.removal = removalMarked
 		t.store.releasing |= 1 << nodeA
-		t.store.agreed |= 1 << nodeA
 		x.add(&t, nodeA, "node delete marks the record", noClaim)
-	case removalAsked:
-		if x.bounds.silence && n.life == agentDown {
-			t.removal = removalAgreed
-			x.add(&t, nodeA, "node delete hears no veto and goes on", noClaim)
-		}
-	case removalAgreed:
+	case removalMarked:
 		x.deleteBlocksOfNode(s)
 	case removalEmpty:
 		x.deleteNodeRecord(s)
@@ -46,7 +36,7 @@ func (x *explorer) deleteBlocksOfNode(s *state) {
 			continue
 		}
 		empty = false
-		if s.deletes&c.bit() == 0 && !(x.rules.holdDeletes && s.store.recovery == recoveryBegun) {
+		if s.deletes&c.bit() == 0 {
 			t := *s
 			t.deletes |= c.bit()
 			x.add(&t, nodeA, "node delete sends a delete", c)
@@ -67,36 +57,18 @@ func (x *explorer) deleteNodeRecord(s *state) {
 	t.removal = removalNone
 	t.store.nodes &^= 1 << nodeA
 	t.store.releasing &^= 1 << nodeA
-	t.store.agreed &^= 1 << nodeA
 	x.add(&t, nodeA, "node delete deletes the node's record", noClaim)
 }
 
-// leaves reports whether the agent finds that its node is being deleted. If it is asked, and has blocks, it vetoes.
+// leaves reports whether the agent finds that its node is being deleted.
 func (x *explorer) leaves(t *state, i int) bool {
 	n := &t.nodes[i]
-	switch {
-	case has(t.store.agreed, i):
-		if !n.leaving {
-			n.leaving = true
-			x.add(t, i, "finds that its node is being deleted, and stops", noClaim)
-		}
-		return true
-	case !has(t.store.releasing, i):
+	if !has(t.store.releasing, i) {
 		return false
 	}
-	idle := n.inUse == 0 && n.memory == [maxBlocks]claim{}
-	if idle || !x.rules.veto {
+	if !n.leaving {
 		n.leaving = true
-		t.store.agreed |= 1 << i
-		if t.removal == removalAsked {
-			t.removal = removalAgreed
-		}
-		x.add(t, i, "finds that its node is to be deleted, and agrees", noClaim)
-		return true
+		x.add(t, i, "finds that its node is being deleted, and stops", noClaim)
 	}
-	t.store.releasing &^= 1 << i // the veto; the agent goes on as before
-	if t.removal == removalAsked {
-		t.removal = removalNone
-	}
-	return false
+	return true
 }

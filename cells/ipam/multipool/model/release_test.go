@@ -21,7 +21,7 @@ func (x *explorer) useBlock(s *state, i int) {
 // giveBack: the agent gives an unused block back.
 func (x *explorer) giveBack(s *state, i int) {
 	n := &s.nodes[i]
-	if n.life != up || n.check != checked || n.leaving {
+	if n.life != up || n.check != checked || n.leaving || x.keptAway(s, i) {
 		return
 	}
 	for b := range x.blocks() {
@@ -43,7 +43,7 @@ func (x *explorer) giveBack(s *state, i int) {
 func (x *explorer) writeCheckpoint(s *state, i int) {
 	t := *s
 	n := &t.nodes[i]
-	if n.life == up && n.disk != n.memory {
+	if n.life == up && n.disk != n.memory && !(x.rules.releaseOnDiskFirst && x.rules.claimOnDiskFirst) {
 		n.disk = n.memory
 		x.add(&t, i, "writes its checkpoint", noClaim)
 	}
@@ -93,7 +93,7 @@ func (x *explorer) noteRevision(t *state, c claim) {
 // store's position.
 func (x *explorer) deleteOrphans(s *state, i int) {
 	n := &s.nodes[i]
-	if !x.bounds.orphans || n.life != up || n.check != checked || n.leaving {
+	if !x.bounds.orphans || n.life != up || n.check != checked || n.leaving || x.keptAway(s, i) {
 		return
 	}
 	missing := ^s.store.nodes
@@ -103,7 +103,7 @@ func (x *explorer) deleteOrphans(s *state, i int) {
 		x.add(&t, i, "lists the node records", noClaim)
 		missing = n.missing
 	}
-	if x.rules.holdDeletes && (x.recovering(s, i) || n.seen != s.position()) {
+	if x.rules.holdDeletes && (x.recovering(s, i) || x.anotherStore(s, i)) {
 		return
 	}
 	for _, c := range s.store.blocks {

@@ -47,7 +47,7 @@ func (x *explorer) stop(n *node, l life) {
 func (x *explorer) compareWithStore(s *state, i int) {
 	t := *s
 	n := &t.nodes[i]
-	if n.life != up || n.pending != noClaim {
+	if n.life != up || n.pending != noClaim || x.keptAway(s, i) {
 		return
 	}
 	if x.leaves(&t, i) {
@@ -56,11 +56,12 @@ func (x *explorer) compareWithStore(s *state, i int) {
 	if x.rules.sessionGuards && i == nodeA && t.removal == removalBegun {
 		t.removal = removalNone // the session that the command read is not there any more
 	}
-	rolledBack := n.seen == seenBeforeRestore && t.restored
+	rolledBack := x.rolledBack(&t, i)
 	if rolledBack {
 		x.notice(&t, i)
 	}
-	void := x.rules.restoreVoids && (rolledBack || x.recovering(&t, i)) || x.rules.deletionVoids && !has(t.store.nodes, i)
+	missed := t.store.recovery != recoveryNever && n.recovery == recoveryNever
+	void := x.rules.restoreVoids && (rolledBack || missed || x.recovering(&t, i)) || x.rules.deletionVoids && !has(t.store.nodes, i)
 	if n.check == checkAfterBoot && void {
 		n.memory, n.disk = [maxBlocks]claim{}, [maxBlocks]claim{}
 	}
@@ -69,28 +70,27 @@ func (x *explorer) compareWithStore(s *state, i int) {
 	for b := range x.blocks() {
 		settled = x.reconcileBlock(&t, i, b) && settled
 	}
-	n.check, n.leaving = checked, false
+	n.leaving = false
+	if lost := n.disk != n.memory; n.check != checkAfterBoot || !lost { // claims that are not there yet keep a boot from its end
+		n.check = checked
+	}
 	if settled {
-		t.store.confirmed |= 1 << i
+		t.store.written |= 1 << i
 	}
 	if t.store.recovery != recoveryBegun && x.rules.durableMark {
-		t.store.confirmed = 0
+		t.store.written = 0
 	}
 	x.add(&t, i, "compares with the store", noClaim)
 }
 
-// register writes the node's record, and the names in its checkpoint to those that recovery waits for.
+// register writes the node's record, and what it has read to the checkpoint.
 func (x *explorer) register(t *state, i int) {
 	n := &t.nodes[i]
 	t.store.nodes |= 1 << i
 	t.ever |= 1 << i
-	n.seen = t.position()
-	n.knows |= t.store.nodes
-	if !x.bounds.restore || (t.restored && t.store.recovery != recoveryBegun && x.rules.durableMark) {
-		n.knows = 0 // nobody asks for it any more
-	}
-	if x.rules.waitForCheckpoints && t.restored && (t.store.recovery == recoveryBegun || !x.rules.durableMark) {
-		t.store.named |= n.knows
+	n.seen, n.recovery = t.position(), t.store.recovery
+	if !x.bounds.restore || t.restored && t.store.recovery == recoveryEnded {
+		t.ever = 0 // not asked for any more
 	}
 }
 
@@ -102,6 +102,16 @@ func (x *explorer) reconcileBlock(t *state, i, b int) bool {
 	onDisk := x.same(r, n.disk[b]) || x.same(r, n.memory[b])
 	settled := !used || t.poolAccepted(b) || !x.rules.poolUnsettled
 	switch {
+	case r == noClaim && n.disk[b] != noClaim && x.rules.createAgain && (used || t.poolAccepted(b)):
+		c := n.disk[b]
+		n.memory[b] = noClaim
+		if x.bounds.restore && x.bounds.removals == 0 {
+			x.noticeLost(t, i)
+		}
+		if n.pending == noClaim {
+			x.createAgain(t, i, c)
+		}
+		return false
 	case r == noClaim && used && x.rules.createAgain:
 		n.memory[b], n.disk[b] = noClaim, noClaim
 		if n.pending == noClaim {
@@ -117,15 +127,15 @@ func (x *explorer) reconcileBlock(t *state, i, b int) bool {
 		n.memory[b], n.disk[b] = noClaim, noClaim
 		t.deletes |= r.bit()
 		return true
-	case x.own(i, r) && (onDisk || (used && !x.rules.renewInUse) || !x.rules.createMakesOwner):
+	case x.own(i, r) && (onDisk || (used && n.disk[b] == noClaim && !x.rules.renewInUse) || !x.rules.createMakesOwner):
 		n.memory[b], n.disk[b] = r, r
 		return settled
 	case x.own(i, r): // not this node's claim, or one that it does not need
-		n.memory[b], n.disk[b] = noClaim, noClaim
+		n.memory[b] = noClaim // the checkpoint's claim is created again when the other is gone
 		if x.rules.deleteOwnUnknown || !x.recovering(t, i) {
 			t.deletes |= r.bit()
 		}
-		return !used
+		return !used && n.disk[b] == noClaim
 	case used && !x.rules.conflictStops:
 		return true
 	default:

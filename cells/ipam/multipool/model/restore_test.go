@@ -11,9 +11,21 @@ func (x *explorer) backupAndRestore(s *state) {
 		x.add(&t, nobody, "the store is backed up", noClaim)
 		return
 	}
+	if x.rules.durableMark && !x.bounds.unmarked {
+		if !s.announced {
+			t.announced, t.store.recovery, t.store.written = true, recoveryBegun, 0
+			t.removal = removalNone // the command ends with an error: a recovery has begun
+			x.add(&t, nobody, "the administrator begins a recovery", noClaim)
+			return
+		}
+		for _, n := range s.nodes {
+			if (n.life == up || n.life == agentDown) && n.recovery == recoveryNever {
+				return // the administrator waits until every node knows
+			}
+		}
+	}
 	t.restored, t.store, t.backup = true, t.backup, store{}
 	t.removal = removalNone // the command ends with an error: the position is not what it was
-	what := "the store is restored from the backup"
 	if !x.bounds.lateRequests {
 		t.creates, t.deletes = 0, 0
 		for i := range t.nodes {
@@ -23,12 +35,27 @@ func (x *explorer) backupAndRestore(s *state) {
 		}
 	}
 	t.store.pool = t.store.pool.withoutProgress()
-	t.store.named = t.store.nodes
-	if x.rules.durableMark && !x.bounds.unmarked {
-		t.store.recovery = recoveryBegun
-		what += " and the administrator sets the mark"
-	}
-	x.add(&t, nobody, what, noClaim)
+	x.add(&t, nobody, "the store is restored from the backup", noClaim)
+}
+
+// keptAway reports whether the administrator keeps the node away from a restored store: a node that did not run when
+// the recovery was announced waits until another one has set the mark again.
+func (x *explorer) keptAway(s *state, i int) bool {
+	return s.announced && s.restored && s.store.recovery == recoveryNever && s.nodes[i].recovery == recoveryNever
+}
+
+// rolledBack reports whether the node, when it reads the cluster record and the position, finds that the store was
+// rolled back: the position is behind what it has seen, or the recovery that it has seen is gone.
+func (x *explorer) rolledBack(s *state, i int) bool {
+	n := &s.nodes[i]
+	behind := n.seen == seenBeforeRestore && s.restored && !x.bounds.bumped
+	return behind || x.rules.durableMark && n.recovery > s.store.recovery
+}
+
+// anotherStore reports whether the cluster record or the position is another one than the node has read before.
+func (x *explorer) anotherStore(s *state, i int) bool {
+	n := &s.nodes[i]
+	return n.seen != s.position() && !x.bounds.bumped || x.rules.durableMark && n.recovery != s.store.recovery
 }
 
 // notice: a node finds that the store was rolled back.
@@ -39,8 +66,16 @@ func (x *explorer) notice(t *state, i int) {
 		n.waits, n.seen = true, t.position()
 		return
 	}
-	if t.store.recovery == recoveryNever {
-		t.store.recovery, t.store.named, t.store.confirmed = recoveryBegun, t.store.nodes, 0
+	x.noticeLost(t, i)
+}
+
+// noticeLost: a node finds that a record of its own is gone.
+func (x *explorer) noticeLost(t *state, i int) {
+	if !x.rules.durableMark {
+		t.nodes[i].waits = true
+	} else if t.store.recovery != recoveryBegun {
+		t.store.recovery, t.store.written = recoveryBegun, 0
+		t.nodes[i].recovery = recoveryBegun
 	}
 }
 
@@ -52,47 +87,37 @@ func (x *explorer) recovering(s *state, i int) bool {
 	return s.store.recovery == recoveryBegun
 }
 
-// holdsDeletes reports whether the node holds its deletes back. A node that has not read the restored store does not.
+// holdsDeletes reports whether the node holds its deletes back. A node that does not know of the recovery does not.
 func (x *explorer) holdsDeletes(s *state, i int) bool {
-	return x.rules.holdDeletes && s.nodes[i].seen == s.position() && x.recovering(s, i)
+	n := &s.nodes[i]
+	return x.rules.holdDeletes && (n.recovery == recoveryBegun || n.waits)
 }
 
-// endRecovery: everybody has confirmed. The administrator excludes machines that are off.
+// endRecovery: the administrator ends the recovery when every node has written its claims, or its machine is off.
 func (x *explorer) endRecovery(s *state) {
-	if !s.restored {
-		return
-	}
-	named := s.store.named
+	named := s.store.nodes
 	if x.rules.waitForAll {
 		named |= s.ever
 	}
-	done := s.store.confirmed&named == named || !x.rules.noTimeLimit
+	for i, n := range s.nodes {
+		if n.life == machineOff || n.life == absent || x.bounds.force {
+			named &^= 1 << i
+		}
+	}
+	done := s.store.written&named == named || !x.rules.noTimeLimit
 	if !x.rules.durableMark {
 		for i := range s.nodes {
 			if s.nodes[i].waits && done {
 				t := *s
 				t.nodes[i].waits = false
-				x.add(&t, i, "finds that all nodes have confirmed", noClaim)
+				x.add(&t, i, "finds that all nodes have written their claims", noClaim)
 			}
 		}
 		return
 	}
-	if s.store.recovery != recoveryBegun {
-		return
-	}
-	for i := range s.nodes {
-		if has(named&^s.store.confirmed, i) && (s.nodes[i].life == machineOff || x.bounds.excludeAny) {
-			t := *s
-			t.store.confirmed |= 1 << i
-			x.add(&t, i, "the administrator excludes it from the recovery", noClaim)
-		}
-	}
-	if done {
+	if s.store.recovery == recoveryBegun && s.restored && done {
 		t := *s
-		t.store.recovery, t.store.confirmed, t.store.named, t.ever = recoveryEnded, 0, 0, 0
-		for i := range t.nodes {
-			t.nodes[i].knows = 0
-		}
-		x.add(&t, nobody, "the recovery ends", noClaim)
+		t.store.recovery, t.store.written, t.ever = recoveryEnded, 0, 0
+		x.add(&t, nobody, "the administrator ends the recovery", noClaim)
 	}
 }

@@ -36,6 +36,8 @@ type state struct {
 	backup   store
 	backedUp bool
 	restored bool
+	// announced is true when the administrator has set the mark before the restore.
+	announced bool
 
 	creates uint16 // requests that the store has not executed yet, a bit for each claim
 	deletes uint16
@@ -45,7 +47,7 @@ type state struct {
 
 	nodes   [maxNodes]node
 	removal removal // how far `porin node delete A` is
-	ever    uint8   // the nodes that ever registered: no program knows this, an administrator may
+	ever    uint8   // the nodes that ever registered: no program knows this, an administrator does
 	spent   spent
 }
 
@@ -53,12 +55,10 @@ type state struct {
 type store struct {
 	blocks    [maxBlocks]claim // the claim in the block's record
 	nodes     uint8            // the node records, a bit for each node
-	releasing uint8            // the node records that are marked
-	agreed    uint8            // marked, and nobody can veto any more: the agent agreed, or the machine is off
+	releasing uint8            // the node records that are marked: the machine is off
 	pool      poolState
 	recovery  recoveryState // the mark in the cluster record
-	named     uint8         // the nodes that recovery waits for
-	confirmed uint8
+	written   uint8         // the nodes that have written their claims since it began
 }
 
 type recoveryState uint8
@@ -86,8 +86,7 @@ type removal uint8
 const (
 	removalNone   removal = iota
 	removalBegun          // --machine-is-off: the command has read the node's record
-	removalAsked          // without: the record is marked, the agent has the word
-	removalAgreed         // the record is marked for good
+	removalMarked         // the record is marked
 	removalEmpty          // the command found no block of the node
 )
 
@@ -103,8 +102,9 @@ type node struct {
 	leaving bool             // this process knows that its node is being deleted
 	waits   bool             // without the mark: this node believes that the store is in recovery
 	seen    seen
-	knows   uint8 // the nodes in the checkpoint
-	missing uint8 // without blocksBeforeNodes: the nodes that had no record when this one listed the records
+	// recovery is the state of the recovery in the checkpoint.
+	recovery recoveryState
+	missing  uint8 // without blocksBeforeNodes: the nodes that had no record when this one listed the records
 }
 
 type life uint8
