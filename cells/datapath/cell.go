@@ -16,8 +16,8 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer], [flow.Source]
-// and [flow.Translations], and the [Step] on them, for the ordered steps.
+// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer], [policy.Connections],
+// [flow.Source] and [flow.Translations], and the [Step] on them, for the ordered steps.
 func Module(cfg Config) fx.Option {
 	return cell.Module("datapath",
 		fx.Supply(cfg, fx.Private),
@@ -28,6 +28,7 @@ func Module(cfg Config) fx.Option {
 			(*Datapath).Enforcer,
 			(*Datapath).FlowEvents,
 			(*Datapath).Translations,
+			(*Datapath).OpenConnections,
 			func(x *Enforcer) policy.Enforcer { return x },
 			NewStep,
 		),

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/internal/task"
 )
 
@@ -41,6 +43,27 @@ func (k *kernelMaps) Connections() (use ConnectionUse, err error) {
 		return err
 	})
 	return use, err
+}
+
+// openConnections is the [policy.Connections].
+type openConnections struct{ maps *kernelMaps }
+
+// OpenConnections returns the [policy.Connections] of the map of connections.
+func (d *Datapath) OpenConnections() policy.Connections { return openConnections{&d.maps} }
+
+// InUse implements [policy.Connections]. It counts connections that the endpoint has opened, until the sweep removes their entry.
+func (c openConnections) InUse(addresses map[names.Use]bool) error {
+	return c.maps.use(func(m *bpfMaps) error {
+		return eachEntry(m.Connections, func(key abi.ConnectionKey, values []abi.Connection) {
+			if values[0].State&abi.StateOpenedHere == 0 {
+				return
+			}
+			use := names.Use{Endpoint: values[0].Id, Addr: key.Remote.IP()}
+			if _, asked := addresses[use]; asked {
+				addresses[use] = true
+			}
+		})
+	})
 }
 
 // shareConnections sets the room of each endpoint anew: an equal part of what is reserved.

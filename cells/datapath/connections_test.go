@@ -12,6 +12,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/names"
 )
 
 // A connection has an entry at each end; those of an endpoint that has gone are removed, at the other end, too.
@@ -42,6 +43,36 @@ func wantConnections(t *testing.T, n *node, want int) {
 		if m.Name == bpf.Connections && m.Entries != want {
 			t.Errorf("%d connections are in the map, want %d", m.Entries, want)
 		}
+	}
+}
+
+// TestOpenConnectionsInUse: the pod that has opened a connection uses the address of the other end, and not the reverse.
+func TestOpenConnectionsInUse(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	used := func(addr netip.Addr) map[uint16]bool {
+		t.Helper()
+		addresses := map[names.Use]bool{{Endpoint: 1, Addr: addr}: false, {Endpoint: 2, Addr: addr}: false}
+		must(t, n.datapath.OpenConnections().InUse(addresses))
+		return map[uint16]bool{1: addresses[names.Use{Endpoint: 1, Addr: addr}], 2: addresses[names.Use{Endpoint: 2, Addr: addr}]}
+	}
+	for _, addr := range []netip.Addr{b.endpoint.Addresses.IPv4, b.endpoint.Addresses.IPv6} {
+		if got := used(addr); got[1] || got[2] {
+			t.Errorf("before the connection: %v", got)
+		}
+		must(t, ping(a.Namespace, addr))
+		if got := used(addr); !got[1] || got[2] {
+			t.Errorf("endpoint 1 has a connection to %s: %v", addr, got)
+		}
+	}
+	if got := used(a.endpoint.Addresses.IPv4); got[1] || got[2] {
+		t.Errorf("endpoint 2 has opened nothing: %v", got)
+	}
+	must(t, n.step.Detach(t.Context(), a.endpoint, endpoint.DeleteConfig{}))
+	must(t, n.datapath.SweepConnections(t.Context()))
+	if got := used(b.endpoint.Addresses.IPv4); got[1] {
+		t.Error("after the deletion its connection is still there")
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It takes an [Enforcer], a [Proxy], a
-// [RemoteSource], [Connections] and a [ConnectionCloser] if there are.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It needs [Connections], and takes an
+// [Enforcer], a [Proxy], a [RemoteSource] and a [ConnectionCloser] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -59,7 +59,7 @@ type namesParams struct {
 
 	Config      Config
 	Log         *slog.Logger
-	Connections Connections `optional:"true"`
+	Connections Connections
 }
 
 func newNames(p namesParams) *Names { return NewNames(p.Config, p.Connections, p.Log) }

@@ -21,6 +21,7 @@ import (
 	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/supervisor"
 )
 
@@ -259,10 +260,13 @@ func (c *fakeConnections) set(text string) {
 	c.addr, _ = netip.ParseAddr(text)
 }
 
-func (c *fakeConnections) InUse(_ uint16, addr netip.Addr) bool {
+func (c *fakeConnections) InUse(addresses map[names.Use]bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.addr == addr
+	for one := range addresses {
+		addresses[one] = one.Addr == c.addr
+	}
+	return nil
 }
 
 // TestNamesExpire: an address stays for its TTL, and then while a connection uses it.

@@ -180,6 +180,19 @@ func count(e *engine.Engine, u engine.Update) (classes, rows int) {
 	return classes, rows
 }
 
+// BenchmarkExceptions adds and removes a block beside one with many exceptions. The time grows with their number, and not with its square.
+func BenchmarkExceptions(b *testing.B) {
+	for _, n := range []int{2000, 32_000} {
+		e := shop(exceptions("all", n))
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				e.Apply(engine.Update{SetPolicies: []model.Policy{exceptions("more", 0)}})
+				e.Apply(engine.Update{RemovePolicies: []model.PolicyID{exceptions("more", 0).ID}})
+			}
+		})
+	}
+}
+
 func BenchmarkEvaluate(b *testing.B) {
 	e := engine.New(engine.Config{})
 	e.Apply(benchUpdate(false))

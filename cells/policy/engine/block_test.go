@@ -3,7 +3,6 @@ package engine_test
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
@@ -16,26 +15,6 @@ func exceptions(name string, n int) model.Policy {
 		block.Except = append(block.Except, netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(i>>16), byte(i >> 8), byte(i), 0}), 24))
 	}
 	return networkPolicy(name, "db", model.Rule{Action: model.Accept, Peers: []model.Peer{{Block: block}}})
-}
-
-// TestManyExceptions adds and removes a block beside one with many exceptions: what it takes does not grow with their square.
-func TestManyExceptions(t *testing.T) {
-	const few, many = 2000, 32_000
-	least := map[int]time.Duration{}
-	for range 3 {
-		for _, n := range []int{few, many} {
-			e := shop(exceptions("all", n))
-			began := time.Now()
-			e.Apply(engine.Update{SetPolicies: []model.Policy{exceptions("more", 0)}})
-			e.Apply(engine.Update{RemovePolicies: []model.PolicyID{exceptions("more", 0).ID}})
-			if took := time.Since(began); least[n] == 0 || took < least[n] {
-				least[n] = took
-			}
-		}
-	}
-	if factor := least[many] / least[few]; factor > 6*many/few { // the square is 16 times as much
-		t.Errorf("%d exceptions take %s, %d take %s", many, least[many], few, least[few])
-	}
 }
 
 // TestExceptions has an address in an exception, one in none, and one of which a second block says another thing.

@@ -2,35 +2,19 @@ package names
 
 import "time"
 
-// Expire drops the addresses whose TTL has ended and that no connection uses, and those that are protected by now. It is to be called every few
-// seconds, by one goroutine.
+// Expire removes the addresses whose TTL has ended and that no connection uses, and those that are protected by now. It is to be called every few
+// seconds, by one goroutine. It calls the functions of the [Config] without the lock.
 func (n *Names) Expire() {
-	n.mu.Lock()
-	ids := make([]uint16, 0, len(n.endpoints))
-	for id := range n.endpoints {
-		ids = append(ids, id)
-	}
-	n.mu.Unlock()
-	for _, id := range ids {
-		n.expire(id)
-	}
-}
-
-// expiry is what is decided about a lease.
-type expiry struct {
-	lease     *lease
-	expired   bool
-	protected bool
-	used      bool
-}
-
-// expire asks about the addresses of an endpoint without the lock.
-func (n *Names) expire(endpoint uint16) {
-	all := n.expiries(endpoint, time.Now())
+	all, used := n.expiries(time.Now()), map[Use]bool{}
 	for i := range all {
 		x := &all[i]
 		x.protected = n.isProtected(x.lease.addr)
-		x.used = x.expired && !x.protected && n.config.InUse(endpoint, x.lease.addr)
+		if x.expired && !x.protected {
+			used[x.use] = false
+		}
+	}
+	if len(used) > 0 {
+		n.config.InUse(used)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,7 +27,7 @@ func (n *Names) expire(endpoint uint16) {
 			n.counts.Protected++
 			n.dropAndForget(l)
 		case !x.expired || l.expires.After(now): // or it was learned again meanwhile
-		case x.used:
+		case used[x.use]:
 			l.hold()
 		default:
 			n.dropAndForget(l)
@@ -51,17 +35,23 @@ func (n *Names) expire(endpoint uint16) {
 	}
 }
 
-func (n *Names) expiries(endpoint uint16, now time.Time) []expiry {
+// expiry is what is decided about a lease.
+type expiry struct {
+	lease     *lease
+	use       Use
+	expired   bool
+	protected bool
+}
+
+// expiries returns the leases of all endpoints.
+func (n *Names) expiries(now time.Time) (all []expiry) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e := n.endpoints[endpoint]
-	if e == nil {
-		return nil
-	}
-	all := make([]expiry, 0, e.order.size())
-	for _, l := range e.names {
-		for _, one := range l.leases {
-			all = append(all, expiry{lease: one, expired: !one.expires.After(now)})
+	for id, e := range n.endpoints {
+		for _, l := range e.names {
+			for _, one := range l.leases {
+				all = append(all, expiry{lease: one, use: Use{id, one.addr}, expired: !one.expires.After(now)})
+			}
 		}
 	}
 	return all

@@ -16,10 +16,16 @@ type Config struct {
 	NameLimit      int // addresses of one name of an endpoint
 	EndpointLimit  int // addresses of all names of an endpoint
 
-	// InUse reports whether a connection of the endpoint uses the address. It is asked when the TTL of the address has ended.
-	InUse func(endpoint uint16, addr netip.Addr) bool
+	// InUse sets the value of each key to whether the endpoint has an open connection to the address. The TTLs of all these addresses have ended.
+	InUse func(expired map[Use]bool)
 	// Protected reports whether the address is one that no name can have: of a pod, a node, or a metadata service.
 	Protected func(netip.Addr) bool
+}
+
+// Use is an address that an endpoint may use.
+type Use struct {
+	Endpoint uint16
+	Addr     netip.Addr
 }
 
 // DefaultConfig returns the usual limits. A client uses an address some time after it has got it, so the TTL may not be too short.

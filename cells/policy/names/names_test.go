@@ -26,8 +26,10 @@ func address(text string, ttl time.Duration) dnsname.Address {
 // use is the addresses that connections of endpoints use.
 type use map[string]bool
 
-func (u use) inUse(endpoint uint16, addr netip.Addr) bool {
-	return u[fmt.Sprintf("%d %s", endpoint, addr)]
+func (u use) inUse(expired map[Use]bool) {
+	for one := range expired {
+		expired[one] = u[fmt.Sprintf("%d %s", one.Endpoint, one.Addr)]
+	}
 }
 
 // newNames returns one without a shortest TTL, for which 10.0.0.0/8 is protected.
@@ -35,7 +37,7 @@ func newNames(t testing.TB, change func(*Config)) *Names {
 	t.Helper()
 	c := DefaultConfig()
 	c.MinTTL = 0
-	c.InUse = func(uint16, netip.Addr) bool { return false }
+	c.InUse = func(map[Use]bool) {}
 	c.Protected = netip.MustParsePrefix("10.0.0.0/8").Contains
 	if change != nil {
 		change(&c)
@@ -130,7 +132,7 @@ func TestExpireMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var meanwhile func()
 		n := newNames(t, func(c *Config) {
-			c.InUse = func(uint16, netip.Addr) bool { meanwhile(); return false }
+			c.InUse = func(map[Use]bool) { meanwhile() }
 		})
 		one := []dnsname.Address{address("192.0.2.1", time.Second)}
 		n.Learn(1, "a", one)

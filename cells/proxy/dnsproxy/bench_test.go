@@ -102,7 +102,7 @@ func BenchmarkLoopback(b *testing.B) {
 // newFollowed returns a proxy that learns names, and a policy that follows them without writing anything.
 func newFollowed(b *testing.B, s server) *proxy {
 	c := names.DefaultConfig()
-	c.InUse = func(uint16, netip.Addr) bool { return false }
+	c.InUse = func(map[names.Use]bool) {}
 	c.Protected = func(netip.Addr) bool { return false }
 	known, err := names.New(c)
 	if err != nil {

@@ -30,7 +30,7 @@ func follow(known *names.Names) func(Answer) (func(context.Context) error, error
 func TestNamesFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := names.DefaultConfig()
-		c.InUse = func(uint16, netip.Addr) bool { return false }
+		c.InUse = func(map[names.Use]bool) {}
 		c.Protected = netip.MustParsePrefix("10.0.0.0/8").Contains
 		known, err := names.New(c)
 		if err != nil {
