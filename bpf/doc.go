@@ -12,7 +12,6 @@
 //	  outgoing          policy for what a pod sends
 //	  incoming          policy for what reaches a pod through the stack
 //	  policy            the maps of network policy, and their lookup
-//	  kept              connections that were open before layer 7 rules came
 //	  conntrack         what the node's conntrack knows of a connection
 //	  count, event      counters; events for the agent
 //	  owner             which node has an address

@@ -35,7 +35,6 @@
 #include "lib/flow.h"
 #include "lib/from_uplink.h"
 #include "lib/incoming.h"
-#include "lib/kept.h"
 #include "lib/outgoing.h"
 #include "lib/parse.h"
 #include "lib/path.h"
@@ -228,11 +227,8 @@ int to_pod(struct __sk_buff *ctx)
 	if (reason && ends_proxied(ctx, &flow, reason))
 		reason = DROP_NONE;
 	/* The proxy's listening socket resets the sender of what belongs to none of its connections, so also who answers on a direct one. */
-	if (reason == DROP_PROXY && (!(c.state & STATE_OPENED_HERE) || is_segment_of_open(&flow))) {
-		if (own)
-			connection_note_proxied(own);
+	if (reason == DROP_PROXY && (!(c.state & STATE_OPENED_HERE) || is_segment_of_open(&flow)))
 		return redirect(ctx, &pkt, &flow, sender_of(ctx) ? ctx->tc_index : NO_ENDPOINT, c.id, EVENT_TO_POD, now);
-	}
 	if (reason)
 		goto drop;
 	count_to_pod(ctx, c.id);
@@ -276,7 +272,7 @@ int to_uplink(struct __sk_buff *ctx)
 	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol;
 	if (!reason)
 		reason = decide_egress(id, &pkt.destination, protocol, flow.destination_port);
-	if (reason == DROP_PROXY && (ends_direct(ctx, &pkt, &flow) || is_opener_kept(ctx, &pkt, &flow, now)))
+	if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
 		return VERDICT_NEXT;
 	if (reason == DROP_PROXY)
 		return redirect(ctx, &pkt, &flow, id, id, EVENT_TO_UPLINK, now);

@@ -49,7 +49,6 @@ const (
 	endpointVarConntrackPresent = "conntrack_present"
 	endpointVarDigest           = "digest"
 	endpointVarGatewayIpv4      = "gateway_ipv4"
-	endpointVarKeepOpen         = "keep_open"
 	endpointVarKeyQueueMask     = "key_queue_mask"
 )
 
@@ -140,7 +139,6 @@ type endpointVariableSpecs struct {
 	ConntrackPresent *ebpf.VariableSpec `ebpf:"conntrack_present"`
 	Digest           *ebpf.VariableSpec `ebpf:"digest"`
 	GatewayIpv4      *ebpf.VariableSpec `ebpf:"gateway_ipv4"`
-	KeepOpen         *ebpf.VariableSpec `ebpf:"keep_open"`
 	KeyQueueMask     *ebpf.VariableSpec `ebpf:"key_queue_mask"`
 }
 
@@ -228,7 +226,6 @@ type endpointVariables struct {
 	ConntrackPresent *ebpf.Variable `ebpf:"conntrack_present"`
 	Digest           *ebpf.Variable `ebpf:"digest"`
 	GatewayIpv4      *ebpf.Variable `ebpf:"gateway_ipv4"`
-	KeepOpen         *ebpf.Variable `ebpf:"keep_open"`
 	KeyQueueMask     *ebpf.Variable `ebpf:"key_queue_mask"`
 }
 

@@ -49,9 +49,6 @@ const (
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
 	ConntrackPresent = endpointVarConntrackPresent
 
-	// 1 when connections of TCP that are open when layer 7 rules come go on past the proxy.
-	KeepOpen = endpointVarKeepOpen
-
 	Digest = endpointVarDigest // of the object and its configuration, 8 bytes
 )
 

@@ -261,6 +261,13 @@ func TestRedirectOpenShortcut(t *testing.T) {
 	p.wantDrops(t, p.server, abi.DropProxy, 1)
 }
 
+// deny removes the layer 7 rules, and isolates the server.
+func (p *policyFixture) deny(t testing.TB) {
+	t.Helper()
+	p.policy(t, "isolate", isolate)
+	p.apply(t, engine.Update{RemovePolicies: []model.PolicyID{{Kind: model.KindCiliumNetworkPolicy, Namespace: "shop", Name: "get"}}})
+}
+
 // TestRedirectOpenStack has rules for its server appear for a connection from another host: only a reset of the server's gets to the client.
 func TestRedirectOpenStack(t *testing.T) {
 	p := newPolicyFixture(t)

@@ -8,6 +8,9 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
+// getFromOutside has layer 7 rules for what the client asks of other hosts.
+const getFromOutside = "{endpointSelector: {matchLabels: {app: client}}, egress: [{toPorts: [{ports: [{port: '80', protocol: TCP}], rules: {http: [{method: GET}]}}]}]}"
+
 // segmentWith is segment with data.
 func segmentWith(srcMAC, dstMAC []byte, src, dst netip.AddrPort, data []byte, flags func(*layers.TCP)) []byte {
 	tcp := &layers.TCP{SrcPort: layers.TCPPort(src.Port()), DstPort: layers.TCPPort(dst.Port()), Window: 1000}

@@ -20,15 +20,13 @@ func TestVerifier(t *testing.T) {
 	testutil.Root(t)
 	loadConntrack(t, testutil.NetNS(t))
 	for gateway, conntrack := range map[netip.Addr]uint8{addr("0.0.0.0"): 0, addr("169.254.1.1"): 1, addr("255.255.255.255"): 1} {
-		for keep := range uint8(2) {
-			t.Run(fmt.Sprintf("gateway %s, conntrack %d, keep %d", gateway, conntrack, keep), func(t *testing.T) {
-				spec := specWith(t, gateway)
-				if err := errors.Join(spec.Variables[bpf.ConntrackPresent].Set(conntrack), spec.Variables[bpf.KeepOpen].Set(keep)); err != nil {
-					t.Fatal(err)
-				}
-				verify(t, spec)
-			})
-		}
+		t.Run(fmt.Sprintf("gateway %s, conntrack %d", gateway, conntrack), func(t *testing.T) {
+			spec := specWith(t, gateway)
+			if err := spec.Variables[bpf.ConntrackPresent].Set(conntrack); err != nil {
+				t.Fatal(err)
+			}
+			verify(t, spec)
+		})
 	}
 }
 

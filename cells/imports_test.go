@@ -66,7 +66,6 @@ var mayImport = map[string][]string{
 	"cells/proxy/watchdog":            {},
 	"cells/proxy/httpproxy":           {"cells/policy/model", "cells/proxy/bufconn", "cells/proxy/watchdog"},
 	"cells/proxy/http2proxy":          {"cells/proxy/bufconn", "cells/proxy/httpproxy", "cells/proxy/watchdog"},
-	"cells/proxy/established":         {"api/v1", "bpf/abi", "cells/policy", "cells/server", "internal"},
 	"cells/proxy/redirect":            {"bpf", "bpf/abi", "cells/link", "internal"},
 	"cmd/agent":                       {"api/v1/openapi", "cells", "internal"},
 	"cmd/cni":                         {"api/v1", "internal"},

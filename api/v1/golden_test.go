@@ -101,7 +101,7 @@ var bodies = map[string]any{
 			Policies: 2, Revision: 12, Identities: 9, Error: "policies: no space left on device", FailedSince: noon,
 			Reports: []v1.PolicyReport{{Policies: []string{"ClusterNetworkPolicy a", "ClusterNetworkPolicy b"}, Text: "equal priority 7 in tier admin"}},
 		},
-		Proxy: v1.ProxyStatus{InUse: true, RuleSets: 3, Connections: 17, Error: "kernel lacks SK_LOOKUP programs", OpenConnections: "the kernel lacks CONFIG_INET_DIAG_DESTROY"},
+		Proxy: v1.ProxyStatus{InUse: true, RuleSets: 3, Connections: 17, Error: "kernel lacks SK_LOOKUP programs"},
 		Store: &v1.StoreStatus{
 			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
 			LastError: "no answer in time", LastErrorTime: noon,

@@ -108,8 +108,6 @@ type ProxyStatus struct {
 	PID         int    `json:"pid,omitempty"`
 	Version     string `json:"version,omitempty"`
 	Previous    int    `json:"previous,omitempty"` // processes that were replaced, and whose requests have not ended
-	// OpenConnections is why those that are open when layer 7 rules for them come cannot be closed at once, and are reset with their next packet.
-	OpenConnections string `json:"openConnections,omitempty"`
 }
 
 // StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's own blocks are given

@@ -352,7 +352,6 @@ const (
 	cConnectionStateSTATE_REMOTE_CLOSED cConnectionState = 8
 	cConnectionStateSTATE_RESET         cConnectionState = 16
 	cConnectionStateSTATE_TRANSLATED    cConnectionState = 32
-	cConnectionStateSTATE_PROXIED       cConnectionState = 64
 )
 
 type cCounter struct {

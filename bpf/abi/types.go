@@ -92,7 +92,6 @@ const (
 	StateRemoteClosed = uint8(cConnectionStateSTATE_REMOTE_CLOSED)
 	StateReset        = uint8(cConnectionStateSTATE_RESET)
 	StateTranslated   = uint8(cConnectionStateSTATE_TRANSLATED)
-	StateProxied      = uint8(cConnectionStateSTATE_PROXIED)
 )
 
 // Where a packet was seen that the agent is told of.

@@ -12,7 +12,6 @@
 #include "endpoint.h"
 #include "entry.h"
 #include "flow.h"
-#include "kept.h"
 #include "parse.h"
 #include "path.h"
 #include "policy.h"
@@ -92,11 +91,9 @@ static __always_inline enum drop_reason from_uplink_hit(const struct connection_
 	__u8 opened_here = c->state & STATE_OPENED_HERE;
 	enum drop_reason reason;
 
-	if (!connection_is_current(c) || opens_kept(flow)) {
+	if (!connection_is_current(c)) {
 		connection_read_revisions(c);
 		reason = connection_decide(key, c, opened_here ? OPENED_BY_POD : OPENED_BY_OTHER);
-		if (reason == DROP_PROXY && is_kept(c, key->protocol, flow->flags))
-			reason = DROP_NONE;
 		if (reason == DROP_PROXY && !opened_here) {
 			own->path = c->path = PATH_STACK;
 			return DROP_NONE;

@@ -13,7 +13,6 @@
 #include "endpoint.h"
 #include "entry.h"
 #include "flow.h"
-#include "kept.h"
 #include "policy.h"
 #include "proxy.h"
 #include "scope.h"
@@ -108,14 +107,13 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 }
 
 /*
- * connection_note_proxy fills in the entry of a connection of the proxy's own. It counts in the share of the pod of this node that it is for, as
+ * connection_charge_proxy fills in the entry of a connection of the proxy's own. It counts in the share of the pod of this node that it is for, as
  * the entry of that pod's connection to the proxy does: a pod must not use up the shares of the servers that it calls.
  */
-static __always_inline void connection_note_proxy(const struct packet *pkt, struct connection *c)
+static __always_inline void connection_charge_proxy(const struct packet *pkt, struct connection *c)
 {
 	const struct endpoint *client = endpoint_lookup(&pkt->source);
 
-	c->state |= STATE_PROXIED;
 	if (client)
 		c->charged = client->id;
 }
@@ -140,7 +138,7 @@ static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, con
 	}
 	reason = decide_incoming(ctx, key, c, flow->flags, 0);
 	if (comes_from_proxy(ctx))
-		connection_note_proxy(pkt, c);
+		connection_charge_proxy(pkt, c);
 	connection_note_reset(c, flow);
 	if (!reason && !source_is_link_local(pkt) && usage_allows(c->charged, 1))
 		connection_insert(key, c, now);
@@ -162,22 +160,18 @@ static __always_inline _Bool is_sender_known(struct __sk_buff *ctx, const struct
 static __always_inline enum drop_reason incoming_hit(struct __sk_buff *ctx, const struct flow *flow, const struct connection_key *key,
 						       struct connection *own, struct connection *c)
 {
-	_Bool current = connection_is_current(c), kept = is_kept(c, key->protocol, flow->flags) && is_sender_known(ctx, c);
+	_Bool current = connection_is_current(c);
 	enum drop_reason reason;
 
 	if (flow->flags & FLOW_ERROR && !ctx->ingress_ifindex)
 		return DROP_NONE; /* the node quotes what the pod itself has sent */
-	if (flow->flags & FLOW_ERROR) { /* its sender may be a router, of which the entry must not know */
-		reason = current && is_sender_known(ctx, c) ? DROP_NONE : decide_incoming(ctx, key, c, flow->flags, 1);
-		return reason == DROP_PROXY && kept ? DROP_NONE : reason;
-	}
+	if (flow->flags & FLOW_ERROR) /* its sender may be a router, of which the entry must not know */
+		return current && is_sender_known(ctx, c) ? DROP_NONE : decide_incoming(ctx, key, c, flow->flags, 1);
 	if (c->path == PATH_SHORTCUT && is_from_outside(ctx) && policy_restricts(c->id))
 		return DROP_POLICY_INGRESS; /* the other side is a pod of this node, even if a packet takes the stack */
 	if (current && is_sender_known(ctx, c) && !(flow->flags & FLOW_OPENS) && (c->state & (STATE_TRANSLATED | STATE_OPENED_HERE)) != STATE_TRANSLATED)
 		return DROP_NONE;
 	reason = decide_incoming(ctx, key, c, flow->flags, 1);
-	if (reason == DROP_PROXY && kept)
-		reason = DROP_NONE;
 	if (!reason && !current)
 		connection_store(own, c);
 	return reason;

@@ -11,7 +11,6 @@
 #include "conntrack.h"
 #include "entry.h"
 #include "flow.h"
-#include "kept.h"
 #include "policy.h"
 #include "proxy.h"
 #include "types.h"
@@ -76,14 +75,12 @@ static __always_inline enum drop_reason connection_decide_again(struct __sk_buff
 	struct connection_key real = *key;
 	enum drop_reason reason;
 
-	if ((connection_is_current(c) && !opens_kept(flow)) || (c->path == PATH_STACK && c->state & STATE_OPENED_HERE))
+	if (connection_is_current(c) || (c->path == PATH_STACK && c->state & STATE_OPENED_HERE))
 		return DROP_NONE;
 	connection_read_revisions(c);
 	if (c->path == PATH_STACK)
 		conntrack_opener(ctx, &real, &c->local);
 	reason = connection_decide(&real, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_NODE);
-	if (reason == DROP_PROXY && is_kept(c, key->protocol, flow->flags))
-		reason = DROP_NONE;
 	if (reason == DROP_PROXY && only_resets(ctx, pkt, flow) && !goes_to_proxy(ctx, &real, &c->local))
 		return DROP_NONE;
 	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {

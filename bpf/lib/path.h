@@ -20,7 +20,6 @@
 #include "endpoint.h"
 #include "entry.h"
 #include "flow.h"
-#include "kept.h"
 #include "outgoing.h"
 #include "parse.h"
 #include "remote.h"
@@ -68,8 +67,6 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 		c->state = peer->state & STATE_OPENED_HERE ? STATE_REPLIED : STATE_OPENED_HERE | (peer->state & STATE_REPLIED);
 	connection_shortcut(c, to);
 	reason = decide_past_stack(key, c, flow, peer != NULL);
-	if (reason == DROP_PROXY && peer && is_kept(peer, flow->protocol, flow->flags))
-		reason = DROP_NONE;
 	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
 		c->path = PATH_STACK;
 		return DROP_NONE;

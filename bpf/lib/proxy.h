@@ -23,7 +23,6 @@
 #include "count.h"
 #include "event.h"
 #include "flow.h"
-#include "kept.h"
 #include "parse.h"
 #include "redirects.h"
 #include "types.h"
@@ -232,7 +231,6 @@ static __always_inline enum verdict redirect(struct __sk_buff *ctx, struct packe
 
 	if (!device || !may_redirect(flow))
 		return drop_with_event(ctx, pkt, flow, receiver, place, DROP_PROXY, now);
-	opener_note_proxied(ctx, pkt, flow);
 	if (flow->flags & FLOW_OPENS || flow->protocol == IPPROTO_UDP) {
 		redirect_note(ctx, pkt, flow, id, receiver);
 		event_send(ctx, pkt, flow, &detail, now);

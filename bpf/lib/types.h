@@ -121,7 +121,7 @@ enum connection_state {
 	STATE_REMOTE_CLOSED = 8, /* the other side has */
 	STATE_RESET = 16,
 	STATE_TRANSLATED = 32, /* the remote address is not the real one: policy is decided for each packet that arrives */
-	STATE_PROXIED = 64,	   /* the proxy has got a packet of it, or has sent one: it never passes without the proxy under layer 7 rules */
+	/* 64 is set in entries of earlier agents. */
 };
 
 /* Value of the map connections: all that the next packet needs. */

@@ -22,8 +22,6 @@ type Config struct {
 	// MaxAddresses is how many addresses of pods and nodes of the cluster policies can tell apart. The map has room for two policies. When
 	// it has changed, a start moves what the map holds.
 	MaxAddresses uint32
-	// KeepOpen has connections of TCP that are open when layer 7 rules for them come go on past the proxy until they close.
-	KeepOpen bool
 }
 
 // DefaultConfig returns the configuration of an agent that is told nothing.

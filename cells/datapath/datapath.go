@@ -53,7 +53,7 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 
 func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
 	return loader.New(loader.Config{
-		Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, MaxConnections: cfg.MaxConnections, MaxAddresses: cfg.MaxAddresses, KeepOpen: cfg.KeepOpen, Object: object,
+		Root: cfg.BPFRoot, MaxEndpoints: cfg.MaxEndpoints, MaxConnections: cfg.MaxConnections, MaxAddresses: cfg.MaxAddresses, Object: object,
 	}, log)
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It needs [Connections], and takes an
-// [Enforcer], a [Proxy], a [RemoteSource] and a [ConnectionCloser] if there are.
+// [Enforcer], a [Proxy] and a [RemoteSource] if there are.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -48,10 +48,9 @@ type params struct {
 	Log       *slog.Logger
 	Addresses nodeaddr.Source
 	Names     *Names
-	Enforcer  Enforcer         `optional:"true"`
-	Proxy     Proxy            `optional:"true"`
-	Remote    RemoteSource     `optional:"true"`
-	Closer    ConnectionCloser `optional:"true"`
+	Enforcer  Enforcer     `optional:"true"`
+	Proxy     Proxy        `optional:"true"`
+	Remote    RemoteSource `optional:"true"`
 }
 
 type namesParams struct {
@@ -70,9 +69,6 @@ type follower struct{ *nodeaddr.Follower }
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *View, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Names, p.Log)
-	if p.Closer != nil {
-		q.CloseWith(p.Closer)
-	}
 	policies := New(p.Config, q, p.Log)
 	f := &follower{newFollower(p.Addresses, q, p.Log)}
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))

@@ -45,9 +45,8 @@ type Question struct {
 
 // Local is where the datapath has an endpoint of this node.
 type Local struct {
-	ID          uint16 // of the endpoint
-	Link        int    // index of its host end
-	NetNSCookie uint64 // of its network namespace; 0 when it is not known
+	ID   uint16 // of the endpoint
+	Link int    // index of its host end
 }
 
 // noEnforcer is for a program without a datapath.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +31,6 @@ type Queue struct {
 	view     *View
 	layer7   *layer7
 	names    *Names
-	closer   ConnectionCloser // before layer 7 rules come
 	task     *task.Task
 	opened   chan struct{} // closed when everything is restored: nothing is written before
 	open     sync.Once
@@ -42,9 +40,8 @@ type Queue struct {
 	waiting []*request
 
 	// Of who has the view's turn.
-	pending []engine.Change     // what is not written
-	gaining map[string]struct{} // endpoints with connections that may get layer 7 rules with the next write
-	written bool                // everything has been, once
+	pending []engine.Change // what is not written
+	written bool            // everything has been, once
 }
 
 // request is a change that somebody asks for.
@@ -69,7 +66,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 		enforcer = noEnforcer{}
 	}
 	q := &Queue{
-		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names, closer: noCloser{}, gaining: map[string]struct{}{},
+		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names,
 		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
 	}
 	names.view, names.changed = q.view, q.writeNames
@@ -341,10 +338,6 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	}
 	if anew {
 		q.written = false
-		change.Gaining = slices.Collect(maps.Keys(q.view.locals)) // the engine is another one, without a state before to compare with
-	}
-	for _, key := range change.Gaining {
-		q.gaining[key] = struct{}{}
 	}
 	if q.written && !isEmpty(change) { // else everything is written anyway
 		q.pending = append(q.pending, change)
@@ -365,11 +358,7 @@ func (q *Queue) write() error {
 	began := time.Now()
 	err := errTooLarge
 	if !q.view.engine.Exceeded() {
-		closing := q.beginClosing()
-		defer closing.End()
-		if err = q.enforcer.Apply(q.view.engine, change, q.view.locals); err == nil {
-			closing.Close(q.effectOfLastWrite)
-		}
+		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
 	}
 	took := time.Since(began)
 	q.view.mu.Lock()
@@ -384,7 +373,6 @@ func (q *Queue) write() error {
 		return err
 	}
 	q.pending, q.written = nil, true
-	clear(q.gaining)
 	q.names.confirm()
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}

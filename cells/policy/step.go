@@ -131,7 +131,7 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 }
 
 func localOf(ep endpoint.Endpoint) Local {
-	return Local{ID: ep.ID, Link: ep.Host.Index, NetNSCookie: ep.Spec.NetNSCookie}
+	return Local{ID: ep.ID, Link: ep.Host.Index}
 }
 
 func kindOfEndpoint(kind endpoint.Kind) model.EndpointKind {

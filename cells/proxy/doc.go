@@ -29,7 +29,6 @@
 //   - dnsproxy: the protocol; what names have is package policy/names
 //   - quota: what each endpoint may have of all that there is room for
 //   - mapkernel: the [Kernel] of the datapath's maps
-//   - established: closes connections that are open when rules for them come
 //   - control: the connection between an agent and porin-proxy, and the takeover by the next porin-proxy
 //   - proxytest: what tests of the protocols have in common
 //

@@ -31,7 +31,7 @@ func newReporter(p *Proxy) reporter { return reporter{p} }
 // Report implements server.StatusReporter.
 func (r reporter) Report(status *v1.Status) {
 	s := r.proxy.Status()
-	status.Proxy = v1.ProxyStatus{InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, OpenConnections: status.Proxy.OpenConnections}
+	status.Proxy = v1.ProxyStatus{InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections}
 	if s.Err != nil {
 		status.Proxy.Error = s.Err.Error()
 	}

@@ -35,7 +35,6 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/cells/proxy/control"
-	"porin.dev/porin/cells/proxy/established"
 	"porin.dev/porin/cells/proxy/mapkernel"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
@@ -68,7 +67,6 @@ func Cells(cfg Config) fx.Option {
 		policy.Module(cfg.policy()),
 		datapath.Module(cfg.datapath()),
 		proxyModule(cfg),
-		established.Module(cfg.Established),
 		doctor.Module(cfg.Doctor),
 		capacity.Module(),
 		health.Module(cfg.health()),

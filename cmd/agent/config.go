@@ -23,7 +23,6 @@ import (
 	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/control"
-	"porin.dev/porin/cells/proxy/established"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
@@ -50,7 +49,6 @@ type Config struct {
 	Policy          policy.Config
 	Datapath        datapath.Config
 	Proxy           control.ClientConfig
-	Established     established.Config
 	Doctor          doctor.Config
 	Health          health.Config
 	Metrics         metrics.Config
@@ -76,7 +74,6 @@ func DefaultConfig() Config {
 		Policy:          policy.DefaultConfig(),
 		Datapath:        datapath.DefaultConfig(),
 		Proxy:           control.DefaultClientConfig(),
-		Established:     established.DefaultConfig(),
 		Doctor:          doctor.DefaultConfig(),
 		Health:          health.DefaultConfig(),
 		Metrics:         metrics.DefaultConfig(),
@@ -104,7 +101,6 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Policy.Flags(fs)
 	c.Datapath.Flags(fs)
 	c.Proxy.Flags(fs)
-	c.Established.Flags(fs)
 	c.Doctor.Flags(fs)
 	c.Health.Flags(fs)
 	c.Metrics.Flags(fs)
@@ -136,7 +132,6 @@ func (c Config) hasStore() bool {
 // datapath is the configuration of the node's part of the kernel, with what the agent knows of the node.
 func (c Config) datapath() datapath.Config {
 	c.Datapath.MaxEndpoints = uint32(c.EndpointManager.MaxEndpoints)
-	c.Datapath.KeepOpen = c.Established.OpenConnections == established.Keep
 	return c.Datapath
 }
 
@@ -171,7 +166,7 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Established.Validate(), c.Doctor.Validate(), c.health().Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(),
 		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {

@@ -127,9 +127,6 @@ func proxyLine(p v1.ProxyStatus) string {
 	if p.Error != "" {
 		line += "; it is NOT as it should be: " + p.Error
 	}
-	if p.OpenConnections != "" {
-		line += "; open connections that get layer 7 rules are reset with their next packet: " + p.OpenConnections
-	}
 	return line
 }
 

@@ -11,6 +11,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
+// rulesForB are layer 7 rules for the clients of b.
+const rulesForB = "{endpointSelector: {matchLabels: {app: b}}, ingress: [{" + publicOnly + "}]}"
+
 // TestHTTPRulesClientGone has a client's reset be lost before its first request: the proxy's socket, which would get what the client's next connection with the same ports
 // sends, is gone soon.
 func TestHTTPRulesClientGone(t *testing.T) {

@@ -27,9 +27,7 @@ type Config struct {
 	MaxConnections uint32
 	// MaxAddresses is how many addresses a copy of the policy may have: see bpf/lib/policy.h.
 	MaxAddresses uint32
-	// KeepOpen has connections that are open when layer 7 rules come go on past the proxy: see bpf/lib/kept.h.
-	KeepOpen bool
-	Object   []byte // the compiled programs of bpf.EndpointObject, for the digest
+	Object       []byte // the compiled programs of bpf.EndpointObject, for the digest
 }
 
 // These are the folders below the root.
@@ -115,12 +113,8 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 	}
 	sum := l.sum()
 	keys := uint32(1) << bits.Len32(l.cfg.MaxConnections-1) // the next power of two
-	keep := uint8(0)
-	if l.cfg.KeepOpen {
-		keep = 1
-	}
 	err = errors.Join(
-		spec.Variables[bpf.KeepOpen].Set(keep), spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()), spec.Variables[bpf.KeyQueueMask].Set(keys-1), spec.Variables[bpf.Digest].Set(sum[:]),
+		spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()), spec.Variables[bpf.KeyQueueMask].Set(keys-1), spec.Variables[bpf.Digest].Set(sum[:]),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("configure BPF programs: %w", err)
@@ -146,6 +140,6 @@ func (l *Loader) digest() string {
 func (l *Loader) sum() [8]byte {
 	h := sha256.New()
 	h.Write(l.cfg.Object)
-	fmt.Fprintf(h, "gateway %s endpoints %d connections %d addresses %d keep %v", v1.GatewayIPv4, l.cfg.MaxEndpoints, l.cfg.MaxConnections, l.cfg.MaxAddresses, l.cfg.KeepOpen)
+	fmt.Fprintf(h, "gateway %s endpoints %d connections %d addresses %d", v1.GatewayIPv4, l.cfg.MaxEndpoints, l.cfg.MaxConnections, l.cfg.MaxAddresses)
 	return [8]byte(h.Sum(nil))
 }

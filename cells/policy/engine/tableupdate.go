@@ -58,7 +58,6 @@ func (tx *transaction) assign(ep *local, d model.Direction) {
 	ep.tables[d] = t
 	tx.endpoints[ep.Key] = struct{}{}
 	if old != nil {
-		tx.replaced = append(tx.replaced, replacement{ep.Key, old, t})
 		tx.releaseTable(old)
 	}
 }
@@ -111,7 +110,6 @@ func (tx *transaction) updateRows(c *class, change classChange) {
 		if t.rows[c] == before {
 			continue
 		}
-		tx.rowsBefore[rowsKey{t, c}] = before
 		if tx.tables[t] == nil {
 			tx.tables[t] = &TableChange{Table: t.id}
 		}

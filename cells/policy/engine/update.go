@@ -29,8 +29,6 @@ type Change struct {
 	Prefixes  []netip.Prefix  // [Engine.Prefixes] has those that still exist
 	Endpoints []string        // keys of local ones which have another table in a direction than before, are new, or are gone
 	Tables    []TableChange   // in the order of their numbers
-	// Gaining are the keys of local endpoints that may have connections of TCP which get layer 7 rules, and were accepted without any before.
-	Gaining []string
 }
 
 // AddressChange is an address that has another class than before, or is new or gone. [Engine.End] says which one, or that no endpoint has it.
@@ -70,9 +68,7 @@ type transaction struct {
 	addresses    map[netip.Prefix]*class // before; nil: no endpoint had it
 	prefixes     map[netip.Prefix]*class // before; nil: it is new
 	tables       map[*table]*TableChange
-	rowsBefore   map[rowsKey]*rowSet // where they are others now; nil: those of any class
 	endpoints    map[string]struct{}
-	replaced     []replacement
 }
 
 // Apply makes the changes, all together.
@@ -80,7 +76,7 @@ func (e *Engine) Apply(u Update) Change {
 	tx := &transaction{
 		e: e, dirtyPlaces: map[place]struct{}{}, names: map[string]bool{}, classes: map[*class]classChange{}, changed: map[*local]struct{}{},
 		addresses: map[netip.Prefix]*class{}, prefixes: map[netip.Prefix]*class{},
-		tables: map[*table]*TableChange{}, rowsBefore: map[rowsKey]*rowSet{}, endpoints: map[string]struct{}{},
+		tables: map[*table]*TableChange{}, endpoints: map[string]struct{}{},
 	}
 	for _, id := range u.RemovePolicies {
 		if p := e.policies[id]; p != nil {
@@ -139,6 +135,5 @@ func (tx *transaction) change() Change {
 		c.Tables = append(c.Tables, *t)
 	}
 	slices.SortFunc(c.Tables, func(x, y TableChange) int { return cmp.Compare(x.Table, y.Table) })
-	c.Gaining = tx.endpointsGaining()
 	return c
 }

@@ -21,7 +21,6 @@ func (r reporter) Report(status *v1.Status) {
 	s := r.client.Status()
 	status.Proxy = v1.ProxyStatus{
 		InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, External: true, Connected: s.Connected, PID: s.PID, Version: s.Version, Previous: s.Previous,
-		OpenConnections: status.Proxy.OpenConnections,
 	}
 	if s.Err != nil {
 		status.Proxy.Error = s.Err.Error()
