@@ -15,6 +15,9 @@ RUN     ?= .
 NOT_PRODUCT := _test\.go$$|_bpfel|_bpfeb|zz_generated|(^|/)test/|test/[^/]*\.go$$|testutil|oracle/|example/
 
 export PATH := $(dir $(GO)):$(PATH)
+# One way to compile for build, lint and tests, so that they share what they have compiled. The race detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .PHONY: help build deps deps-generate ipam-plugins libcni generate lint lines check test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
 
@@ -43,10 +46,10 @@ help:
 	@echo "make clean     removes bin/"
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-agent ./cmd/agent
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-proxy ./cmd/proxy
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin-cni ./cmd/cni
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
+	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin-agent ./cmd/agent
+	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin-proxy ./cmd/proxy
+	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin-cni ./cmd/cni
+	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
 
 deps:
 	@RACE=$(RACE) test/deps.sh
@@ -70,15 +73,15 @@ ipam-plugins:
 	mkdir -p $(BIN)/plugins
 	cd test/bench && $(GO) mod download github.com/containernetworking/plugins
 	cd "$$(cd test/bench && $(GO) list -m -f '{{.Dir}}' github.com/containernetworking/plugins)" && \
-		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/ipam/dhcp \
+		$(GO) build -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/ipam/dhcp \
 		./plugins/meta/portmap
 
 # A small container runtime with each of the versions of libcni that real ones have.
 libcni:
 	mkdir -p $(BIN)/libcni
-	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -modfile=v1.1.2.mod -o $(BIN)/libcni/1.1.2 .
-	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -modfile=v1.2.3.mod -tags libcni12 -o $(BIN)/libcni/1.2.3 .
-	cd test/libcni && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -tags libcni12 -o $(BIN)/libcni/1.3.1 .
+	cd test/libcni && $(GO) build -ldflags "-s -w" -modfile=v1.1.2.mod -o $(BIN)/libcni/1.1.2 .
+	cd test/libcni && $(GO) build -ldflags "-s -w" -modfile=v1.2.3.mod -tags libcni12 -o $(BIN)/libcni/1.2.3 .
+	cd test/libcni && $(GO) build -ldflags "-s -w" -tags libcni12 -o $(BIN)/libcni/1.3.1 .
 
 # What every commit has to pass, in two minutes.
 check: build lint
@@ -118,13 +121,13 @@ chaos: build
 bench: build
 	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }
 	mkdir -p $(BIN)/plugins
-	cd test/bench && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/plugins/ \
+	cd test/bench && $(GO) build -ldflags "-s -w" -o $(BIN)/plugins/ \
 		github.com/containernetworking/plugins/plugins/main/ptp \
 		github.com/containernetworking/plugins/plugins/main/bridge \
 		github.com/containernetworking/plugins/plugins/meta/bandwidth \
 		github.com/containernetworking/plugins/plugins/meta/portmap \
 		github.com/containernetworking/plugins/plugins/ipam/host-local
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./test/fill ./test/scale
+	$(GO) build -o $(BIN)/ ./test/fill ./test/scale
 	$(GO) test -c -o $(BIN)/scale.test ./test/scale
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
 	cd test/bench && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_BASELINE_DIR=$(abspath $(BASELINE)) $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m

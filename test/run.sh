@@ -32,6 +32,7 @@ run() {
 raceless='porin.dev/porin/(bpf|cells/ipam/multipool/model|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
 if [ -n "${RACE:-}" ]; then
 	run raceless "$(echo "$packages" | grep -Ex "$raceless" || true)" -p 2 -run "$2"
+	export CGO_ENABLED=1
 	run race "$(echo "$packages" | grep -Evx "$raceless" || true)" -race -run "$2"
 else
 	run all "$packages" -run "$2"
