@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestEtcdBeginsAnew: they keep their network, nodes claim again what they have in use, make the
+// TestEtcdBeginsAnew wipes etcd: pods keep their network, nodes claim again what they have in use, an administrator ends the recovery, and nodes make the
 // pool again, and go on.
 func TestEtcdBeginsAnew(t *testing.T) {
 	t.Parallel()
@@ -32,11 +32,17 @@ func TestEtcdBeginsAnew(t *testing.T) {
 	if err := testutil.Ping(a.Namespace, b.ipv4, reach); err != nil {
 		t.Error(err)
 	}
+	testutil.Eventually(t, func() error { // the agents have begun a recovery, which an administrator ends when both have written their blocks
+		if done := one.cli("ipam", "recover", "--end"); done.code != 0 {
+			return fmt.Errorf("porin ipam recover --end: %+v", done)
+		}
+		return nil
+	})
 	given := map[netip.Addr]bool{a.ipv4: true, b.ipv4: true, c.ipv4: true}
 	three := onEtcd(t, etcd, "--node-name=three")
 	for _, r := range []*rig{one, two, three} {
 		ctr := testutil.NewContainer(r)
-		testutil.Eventually(t, func() error { // until every node has confirmed its blocks, there may be no further one
+		testutil.Eventually(t, func() error { // the agents create the default pool again after the recovery
 			_, err := r.cni.Add(ctr)
 			return err
 		})
