@@ -104,7 +104,7 @@ func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 			return
 		}
 		if err := connections.InUse(expired); err != nil {
-			log.Warn("addresses of names whose TTL has ended are kept for now: their connections cannot be read", "error", err)
+			log.Warn("connections cannot be read: addresses of names whose TTL has ended are kept; trying again", "in", expireInterval, "error", err)
 			for one := range expired {
 				expired[one] = true
 			}
