@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 export HEAVY=1 PATH=$PATH:/usr/sbin:/sbin
 [ "$(id -u)" != 0 ] || export REQUIRE_ROOT=1
 [ -n "$(test/deps.sh list)" ] || export REQUIRE_PROGRAMS=1
-flags=(-count=1 -timeout=40m -parallel=6) # tests of e2e that wait most of their time are parallel: more than there are processors
+# make lint runs vet. Without -vet=off, go test would examine all dependencies again, once for each way to compile.
+flags=(-vet=off -count=1 -timeout=40m -parallel=6) # tests of e2e that wait most of their time are parallel: more than there are processors
 packages=$("$GO" list $1)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
