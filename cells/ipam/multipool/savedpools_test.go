@@ -106,6 +106,11 @@ func TestPoolCreateLost(t *testing.T) {
 		}
 		pools := admin.NewPools(b)
 		w.wait("it is gone", func() bool { _, err := pools.Get(t.Context(), "default"); return errors.Is(err, admin.ErrNoPool) })
+		drained := func() bool {
+			blocks := one.addresses.Pools().Blocks("default")
+			return len(blocks) == 1 && blocks[0].Drained
+		}
+		w.wait("the node knows that", drained)
 		other := cluster.Pool{Name: "default", Prefixes: before.Prefixes, IPv4BlockBits: 27}
 		if _, err := pools.Put(t.Context(), other); !errors.Is(err, admin.ErrOverlap) {
 			t.Errorf("larger blocks: error %v, want %v", err, admin.ErrOverlap)
@@ -115,6 +120,7 @@ func TestPoolCreateLost(t *testing.T) {
 			t.Errorf("another name: error %v, want %v", err, admin.ErrOverlap)
 		}
 		w.wait("the pool is the same again", func() bool { return w.pool("default", 28, "10.0.0.0/24").UID == before.UID })
+		w.wait("the node knows the pool", func() bool { return !drained() })
 		for range 15 { // the rest of the block
 			w.mustAllocate(one)
 		}
