@@ -314,8 +314,6 @@ int from_uplink(struct __sk_buff *ctx)
 		if (!connection_copy(&c, own, &key) || !is_direct(ctx, &pkt, &flow, &c))
 			return VERDICT_NEXT;
 		reason = from_uplink_hit(&key, &flow, own, &c, now);
-		if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
-			reason = DROP_NONE;
 		if (!reason && c.path != PATH_DIRECT)
 			return VERDICT_NEXT;
 	} else {
@@ -328,6 +326,8 @@ int from_uplink(struct __sk_buff *ctx)
 		if (!reason && !(c.state & STATE_OPENED_HERE))
 			event_opened(ctx, &pkt, &flow, &c, EVENT_TO_POD, now);
 	}
+	if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
+		reason = DROP_NONE;
 	if (reason)
 		return drop_with_event(ctx, &pkt, &flow, c.id, EVENT_TO_POD, reason, now);
 	if (rewrite(ctx, &pkt, &to->pod_mac, &to->host_mac))

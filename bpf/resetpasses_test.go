@@ -59,6 +59,8 @@ func newOtherNode(t *testing.T) otherNode {
 	return otherNode{p, netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(carol, serverPort)}
 }
 
+var ingressToClient = "{endpointSelector: {matchLabels: {app: client}}, ingress: [{toPorts: [{ports: [{port: '" + strconv.Itoa(clientPort) + "', protocol: TCP}], rules: {http: [{}]}}]}]}"
+
 // out has the client send a segment to carol.
 func (o otherNode) out(t *testing.T, flags func(*layers.TCP)) uint32 {
 	t.Helper()
@@ -110,7 +112,7 @@ func TestResetKnownToConntrack(t *testing.T) {
 // TestResetMakesNoConnection has carol send a reset for a connection that does not exist: her next SYN with the same ports goes to the proxy, as any other.
 func TestResetMakesNoConnection(t *testing.T) {
 	p := newOtherNode(t)
-	p.cilium(t, "get", "{endpointSelector: {matchLabels: {app: client}}, ingress: [{toPorts: [{ports: [{port: '"+strconv.Itoa(clientPort)+"', protocol: TCP}], rules: {http: [{}]}}]}]}")
+	p.cilium(t, "get", ingressToClient)
 	p.in(t, rst)
 	wantVerdict(t, "a SYN", p.in(t, syn), toNext)
 	to := p.policyFixture.client

@@ -352,6 +352,7 @@ const (
 	cConnectionStateSTATE_REMOTE_CLOSED cConnectionState = 8
 	cConnectionStateSTATE_RESET         cConnectionState = 16
 	cConnectionStateSTATE_TRANSLATED    cConnectionState = 32
+	cConnectionStateSTATE_GUESSED       cConnectionState = 128
 )
 
 type cCounter struct {

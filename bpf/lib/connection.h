@@ -108,8 +108,9 @@ static __always_inline void connection_delete(const struct connection_key *key, 
 
 /*
  * opens_another: does the packet open another connection with the same ports as the entry's? It does when the entry's
- * connection is closed, or was opened by the other side: a SYN must not pass by the right of replies. A packet that
- * comes through the stack never replaces an open connection past the stack.
+ * connection is closed, or was opened by the other side: a SYN must not pass by the right of replies. It also does when the
+ * opener of the entry is a guess. Otherwise a packet that comes through the stack never replaces an open connection past
+ * the stack.
  */
 static __always_inline _Bool opens_another(const struct connection *c, const struct flow *flow, enum opened by, _Bool by_stack)
 {
@@ -117,7 +118,7 @@ static __always_inline _Bool opens_another(const struct connection *c, const str
 
 	if (!(flow->flags & FLOW_OPENS))
 		return 0;
-	return is_closed(c) || (opened_here != (by == OPENED_BY_POD) && !(by_stack && c->path != PATH_STACK));
+	return is_closed(c) || c->state & STATE_GUESSED || (opened_here != (by == OPENED_BY_POD) && !(by_stack && c->path != PATH_STACK));
 }
 
 /*

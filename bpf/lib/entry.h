@@ -44,16 +44,6 @@ static __always_inline void connection_direct(struct connection *c, __u32 ifinde
 }
 
 /*
- * connection_note_reset: a reset without an entry makes one of a connection that is over. It does not live long, and the next SYN with these ports takes
- * its place: anybody may send a reset.
- */
-static __always_inline void connection_note_reset(struct connection *c, const struct flow *flow)
-{
-	if (flow->flags & FLOW_RESET)
-		c->state |= STATE_RESET;
-}
-
-/*
  * connection_open_direct writes the entry of a connection with PATH_DIRECT. Without room for it, and when another CPU
  * has decided otherwise, the path is PATH_STACK.
  */
@@ -88,7 +78,7 @@ static __always_inline _Bool connection_reverse(struct connection *reverse, cons
 	connection_shortcut(reverse, from);
 	reverse->peer_generation = c->generation;
 	reverse->peer_revision = c->revision;
-	reverse->state = (c->state & STATE_OPENED_HERE ? 0 : STATE_OPENED_HERE | STATE_REPLIED) | (c->state & STATE_RESET);
+	reverse->state = (c->state & STATE_OPENED_HERE ? 0 : STATE_OPENED_HERE | STATE_REPLIED) | (c->state & STATE_GUESSED);
 	return 1;
 }
 

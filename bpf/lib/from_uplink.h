@@ -51,8 +51,8 @@ static __always_inline _Bool may_be_direct(const struct __sk_buff *ctx, const st
 
 /*
  * from_uplink_miss handles a packet without an entry: is its connection one past the stack? Then it decides policy and makes
- * the entry. Otherwise c->path is PATH_STACK. A packet with FLOW_FOLLOWS is of a connection whose entry was lost, as when it was
- * idle for long; it is allowed when either side may have opened it. To the stack's conntrack, whoever speaks first would have.
+ * the entry. Otherwise c->path is PATH_STACK. The entry of a packet with FLOW_FOLLOWS was lost. To the stack's conntrack, whoever
+ * speaks first would have opened the connection.
  */
 static __always_inline enum drop_reason from_uplink_miss(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
 							 const struct connection_key *key, const struct link *link, struct connection *c,
@@ -66,17 +66,12 @@ static __always_inline enum drop_reason from_uplink_miss(struct __sk_buff *ctx, 
 		return DROP_NONE;
 	connection_direct(c, ctx->ifindex);
 	connection_read_revisions(c);
-	reason = connection_decide(key, c, OPENED_BY_OTHER);
-	if (reason && flow->flags & FLOW_FOLLOWS && !connection_decide(key, c, OPENED_BY_POD)) {
-		c->state = STATE_OPENED_HERE | STATE_REPLIED;
-		reason = DROP_NONE;
-	}
-	if (reason == DROP_PROXY) {
+	reason = flow->flags & FLOW_FOLLOWS ? connection_guess(key, c, 0, OPENED_BY_OTHER) : connection_decide(key, c, OPENED_BY_OTHER);
+	if (reason == DROP_PROXY && !(c->state & STATE_OPENED_HERE)) {
 		c->path = PATH_STACK;
 		return DROP_NONE;
 	}
-	connection_note_reset(c, flow);
-	if (!reason)
+	if (!reason && !(flow->flags & FLOW_RESET))
 		connection_open_direct(key, c, now);
 	return reason;
 }

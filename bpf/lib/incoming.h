@@ -58,8 +58,18 @@ static __always_inline enum opened real_sender(struct __sk_buff *ctx, struct con
 }
 
 /*
+ * is_opened_by_other: does the entry know that the other side opened the connection? conntrack may name the pod, if it has seen the
+ * connection only since it left the direct path.
+ */
+static __always_inline _Bool is_opened_by_other(const struct connection_key *key, const struct connection *c)
+{
+	return key->protocol == IPPROTO_TCP && !(c->state & (STATE_OPENED_HERE | STATE_GUESSED));
+}
+
+/*
  * decide_incoming decides policy for a packet to the pod of *c, and fills in who has opened the connection. has_entry
  * says that *c is a copy of an entry: then its state says who has opened the connection if conntrack does not know it.
+ * The sender of a SYN opens a connection, whatever they say.
  * It returns an enum drop_reason: DROP_PROXY for a request that has to go to the proxy, and for a reply that should have come from
  * there. As a global function it is verified by itself, once.
  */
@@ -85,6 +95,8 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 		tracked = 0;
 		opened = has_entry && c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER;
 	}
+	if (opened == OPENED_BY_POD && (flow_flags & FLOW_OPENS || (has_entry && is_opened_by_other(key, c))))
+		opened = OPENED_BY_OTHER;
 	if (opened == OPENED_BY_OTHER)
 		opened = real_sender(ctx, &real, sender);
 	else if (c->path == PATH_STACK)
@@ -94,16 +106,11 @@ __noinline int decide_incoming(struct __sk_buff *ctx, const struct connection_ke
 	if (!has_entry && opened == OPENED_BY_POD)
 		c->state |= STATE_OPENED_HERE | STATE_REPLIED;
 	connection_read_revisions(c);
-	reason = connection_decide(&real, c, opened);
-	if (reason == DROP_PROXY)
-		return comes_from_proxy(ctx) ? DROP_NONE : DROP_PROXY;
-	if (!reason || tracked || has_entry || !(flow_flags & FLOW_FOLLOWS) || sender)
-		return reason;
-	c->peer_id = 0;
-	if (connection_decide(&real, c, OPENED_BY_POD))
-		return reason;
-	c->state |= STATE_OPENED_HERE | STATE_REPLIED;
-	return DROP_NONE;
+	if (tracked || has_entry || sender || !(flow_flags & FLOW_FOLLOWS))
+		reason = connection_decide(&real, c, opened);
+	else
+		reason = connection_guess(&real, c, 0, opened);
+	return reason == DROP_PROXY && comes_from_proxy(ctx) ? DROP_NONE : reason;
 }
 
 /*
@@ -139,8 +146,7 @@ static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, con
 	reason = decide_incoming(ctx, key, c, flow->flags, 0);
 	if (comes_from_proxy(ctx))
 		connection_charge_proxy(pkt, c);
-	connection_note_reset(c, flow);
-	if (!reason && !source_is_link_local(pkt) && usage_allows(c->charged, 1))
+	if (!reason && !(flow->flags & FLOW_RESET) && !source_is_link_local(pkt) && usage_allows(c->charged, 1))
 		connection_insert(key, c, now);
 	return reason;
 }

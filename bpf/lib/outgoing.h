@@ -16,20 +16,15 @@
 #include "types.h"
 
 /*
- * decide_past_stack decides policy for a packet past the stack. If nothing says who has opened the connection (a packet
- * with FLOW_FOLLOWS that has no entry), the packet is allowed when either side may have opened it.
+ * decide_past_stack decides policy for a packet past the stack. The opener is unknown when a packet with FLOW_FOLLOWS has no entry.
  */
 static __always_inline enum drop_reason decide_past_stack(const struct connection_key *key, struct connection *c, const struct flow *flow,
 							  _Bool opener_known)
 {
-	enum drop_reason reason;
-
 	connection_read_revisions(c);
-	reason = connection_decide(key, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
-	if (!reason || opener_known || !(flow->flags & FLOW_FOLLOWS) || connection_decide(key, c, OPENED_BY_OTHER))
-		return reason;
-	c->state = STATE_REPLIED;
-	return DROP_NONE;
+	if (!opener_known && flow->flags & FLOW_FOLLOWS)
+		return connection_guess(key, c, 1, OPENED_BY_OTHER);
+	return connection_decide(key, c, c->state & STATE_OPENED_HERE ? OPENED_BY_POD : OPENED_BY_OTHER);
 }
 
 /*
@@ -50,6 +45,8 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 	if (!restricted && !(flow->flags & FLOW_FOLLOWS))
 		return DROP_NONE;
 	opened = flow->flags & FLOW_OPENS ? OPENED_BY_POD : conntrack_opener(ctx, &real, &c->local);
+	if (!opened && flow->flags & FLOW_FOLLOWS)
+		c->state |= STATE_GUESSED;
 	if (opened == OPENED_BY_POD || (!opened && !(restricted && flow->flags & FLOW_FOLLOWS))) {
 		if (restricted && conntrack_supports(key->protocol))
 			connection_leave_undecided(c);
@@ -59,7 +56,7 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 	if (reason == DROP_PROXY && (only_resets(ctx, pkt, flow) || goes_to_proxy(ctx, &real, &c->local)))
 		reason = DROP_NONE;
 	if (!reason)
-		c->state = STATE_REPLIED;
+		c->state = STATE_REPLIED | (c->state & STATE_GUESSED);
 	return opened ? reason : DROP_NONE;
 }
 

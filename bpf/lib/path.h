@@ -71,9 +71,10 @@ static __always_inline enum drop_reason path_to_pod_of_node(struct __sk_buff *ct
 		c->path = PATH_STACK;
 		return DROP_NONE;
 	}
-	if (reason || flow->flags & FLOW_ERROR)
+	if (reason == DROP_PROXY && only_resets(ctx, pkt, flow))
+		reason = DROP_NONE;
+	if (reason || flow->flags & (FLOW_ERROR | FLOW_RESET))
 		return reason;
-	connection_note_reset(c, flow);
 	if (!peer) {
 		if (!connection_open_shortcut(key, c, &peer_key, now))
 			c->path = PATH_STACK;
@@ -99,12 +100,13 @@ static __always_inline enum drop_reason path_to_other_node(struct __sk_buff *ctx
 		return DROP_NONE;
 	connection_direct(c, next.ifindex);
 	reason = decide_past_stack(key, c, flow, 0);
-	if (reason == DROP_PROXY) {
+	if (reason == DROP_PROXY && c->state & STATE_OPENED_HERE) {
 		c->path = PATH_STACK;
 		return DROP_NONE;
 	}
-	connection_note_reset(c, flow);
-	if (!reason)
+	if (reason == DROP_PROXY && only_resets(ctx, pkt, flow))
+		reason = DROP_NONE;
+	if (!reason && !(flow->flags & FLOW_RESET))
 		connection_open_direct(key, c, now);
 	return reason;
 }

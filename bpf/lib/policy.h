@@ -249,6 +249,30 @@ __noinline int connection_decide(const struct connection_key *key, const struct 
 	return both(reason, decide_ingress(c->id, &key->remote, opened == OPENED_BY_NODE, key->protocol, key->local_port));
 }
 
+/*
+ * connection_guess decides policy for a segment of a connection whose opener is unknown: its entry was lost, as after an hour without
+ * packets. The segment passes if policy lets one of the two sides open the connection, and none of them by way of the proxy: a wrong
+ * guess would let its data bypass the proxy. sent says that the pod has sent the segment, by_other how the other side would have
+ * opened the connection. It sets STATE_GUESSED and STATE_OPENED_HERE; with DROP_PROXY, STATE_OPENED_HERE if the proxy is for the pod's
+ * requests.
+ */
+static __always_inline enum drop_reason connection_guess(const struct connection_key *key, struct connection *c, _Bool sent, enum opened by_other)
+{
+	const __u8 here = STATE_OPENED_HERE | STATE_GUESSED, there = STATE_GUESSED;
+	enum drop_reason pod = connection_decide(key, c, OPENED_BY_POD), other = connection_decide(key, c, by_other);
+	__u8 kept = c->state & STATE_TRANSLATED;
+
+	c->state = kept | (pod == DROP_PROXY ? here : there);
+	if (pod == DROP_PROXY || other == DROP_PROXY)
+		return DROP_PROXY;
+	if (sent) {
+		c->state = kept | (pod ? there | STATE_REPLIED : here);
+		return pod && other ? pod : DROP_NONE;
+	}
+	c->state = kept | (other ? here | STATE_REPLIED : there);
+	return pod && other ? other : DROP_NONE;
+}
+
 /* connection_is_current: the policies have not changed since the decision. */
 static __always_inline _Bool connection_is_current(const struct connection *c)
 {

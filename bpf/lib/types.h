@@ -122,6 +122,7 @@ enum connection_state {
 	STATE_RESET = 16,
 	STATE_TRANSLATED = 32, /* the remote address is not the real one: policy is decided for each packet that arrives */
 	/* 64 is set in entries of earlier agents. */
+	STATE_GUESSED = 128, /* STATE_OPENED_HERE is a guess, from a segment without an entry. A SYN of either side replaces the entry */
 };
 
 /* Value of the map connections: all that the next packet needs. */
