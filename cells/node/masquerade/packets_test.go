@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -210,6 +211,7 @@ func TestPortsAreChosenAtRandom(t *testing.T) {
 			conn, err = dialer.Dial("udp", w.outside.at(0).String())
 			return err
 		}))
+		must(t, conn.SetDeadline(time.Now().Add(testutil.Patience)))
 		_, err := conn.Write([]byte("x"))
 		must(t, err)
 		buf := make([]byte, 100)

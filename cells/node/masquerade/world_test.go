@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	porinlink "porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/node/masquerade"
 	"porin.dev/porin/internal/testutil"
 )
@@ -100,6 +101,8 @@ func join(t testing.TB, router *testutil.Namespace, name string, addrs [2]netip.
 	index, eth0 := link.Attrs().Index, link.Attrs().ParentIndex
 	must(t, router.Netlink(t).LinkSetMTU(testutil.LinkAt(index), mtu))
 	must(t, e.Netlink(t).LinkSetUp(testutil.LinkAt(eth0)))
+	must(t, porinlink.WaitForCarrier(t.Context(), e.Netlink(t), eth0)) // until then a first datagram may be lost
+	must(t, porinlink.WaitForCarrier(t.Context(), router.Netlink(t), index))
 	for i, addr := range addrs {
 		must(t, e.Netlink(t).AddrAdd(testutil.LinkAt(eth0), testutil.Address(hostPrefix(addr))))
 		must(t, e.Netlink(t).RouteAdd(testutil.HostRoute(eth0, gateways[i], unix.RTPROT_STATIC)))
