@@ -8,8 +8,8 @@
  *	the network --> device --> from_tunnel --> from_uplink --> the pod, or the stack
  *
  * to_tunnel says which node a packet goes to. from_tunnel believes no node: it lets a packet pass only if it is from the
- * address of a node that is known, its inner source is that node's, and its inner destination is of this node's pods. It
- * runs before conntrack and everything else of the stack.
+ * address of a node that is known and to an address of this node, its inner source is that node's, and its inner destination is of
+ * this node's pods. It runs before conntrack and everything else of the stack.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -109,15 +109,17 @@ int to_tunnel(struct __sk_buff *ctx)
 	return VERDICT_NEXT;
 }
 
-/* tunnel_sender finds the outer source, and the number of the network. */
-static __always_inline int tunnel_sender(struct __sk_buff *ctx, struct addr *sender, __u32 *network)
+/* tunnel_read finds the outer source and destination, and the number of the network. Linux has the destination since 6.0. */
+static __always_inline int tunnel_read(struct __sk_buff *ctx, struct addr *sender, struct addr *receiver, __u32 *network)
 {
 	struct bpf_tunnel_key key = {};
 
 	if (!bpf_skb_get_tunnel_key(ctx, &key, sizeof(key), 0)) {
 		addr_from_ipv4(sender, bpf_htonl(key.remote_ipv4));
+		addr_from_ipv4(receiver, bpf_htonl(key.local_ipv4));
 	} else if (!bpf_skb_get_tunnel_key(ctx, &key, sizeof(key), BPF_F_TUNINFO_IPV6)) {
 		__builtin_memcpy(sender->byte, key.remote_ipv6, sizeof(sender->byte));
+		__builtin_memcpy(receiver->byte, key.local_ipv6, sizeof(receiver->byte));
 	} else {
 		return -1;
 	}
@@ -131,6 +133,14 @@ static __always_inline _Bool is_node(const struct addr *addr)
 	const struct owner *node = owner_of(addr);
 
 	return node && !(node->flags & (OWNER_SELF | OWNER_PODS));
+}
+
+/* is_this_node: is it an address of this node, and not of a pod or of the tunnel device? */
+static __always_inline _Bool is_this_node(const struct addr *addr)
+{
+	const struct owner *node = owner_of(addr);
+
+	return node && (node->flags & (OWNER_SELF | OWNER_PODS)) == OWNER_SELF;
 }
 
 /* tunnel_verify returns why a packet must not enter the node, or 0. */
@@ -154,15 +164,17 @@ SEC("tc")
 int from_tunnel(struct __sk_buff *ctx)
 {
 	struct packet pkt = {};
-	struct addr sender;
+	struct addr sender, receiver;
 	__u32 network, reason;
 
-	if (tunnel_sender(ctx, &sender, &network))
+	if (tunnel_read(ctx, &sender, &receiver, &network))
 		return drop_from(TUNNEL_DROP_MALFORMED);
 	if (network != TUNNEL_NETWORK)
 		return drop_from(TUNNEL_DROP_NETWORK);
 	if (!is_node(&sender))
 		return drop_from(TUNNEL_DROP_UNKNOWN_NODE);
+	if (!is_this_node(&receiver))
+		return drop_from(TUNNEL_DROP_OUTER_DESTINATION);
 	if (packet_parse(ctx, &pkt))
 		return drop_from(TUNNEL_DROP_MALFORMED);
 	reason = tunnel_verify(ctx, &pkt, &sender);

@@ -564,13 +564,14 @@ type cTableKey struct {
 type cTunnelDrop uint32
 
 const (
-	cTunnelDropTUNNEL_DROP_MALFORMED    cTunnelDrop = 1
-	cTunnelDropTUNNEL_DROP_LINK         cTunnelDrop = 2
-	cTunnelDropTUNNEL_DROP_NO_NODE      cTunnelDrop = 3
-	cTunnelDropTUNNEL_DROP_NETWORK      cTunnelDrop = 4
-	cTunnelDropTUNNEL_DROP_UNKNOWN_NODE cTunnelDrop = 5
-	cTunnelDropTUNNEL_DROP_SOURCE       cTunnelDrop = 6
-	cTunnelDropTUNNEL_DROP_DESTINATION  cTunnelDrop = 7
+	cTunnelDropTUNNEL_DROP_MALFORMED         cTunnelDrop = 1
+	cTunnelDropTUNNEL_DROP_LINK              cTunnelDrop = 2
+	cTunnelDropTUNNEL_DROP_NO_NODE           cTunnelDrop = 3
+	cTunnelDropTUNNEL_DROP_NETWORK           cTunnelDrop = 4
+	cTunnelDropTUNNEL_DROP_UNKNOWN_NODE      cTunnelDrop = 5
+	cTunnelDropTUNNEL_DROP_SOURCE            cTunnelDrop = 6
+	cTunnelDropTUNNEL_DROP_DESTINATION       cTunnelDrop = 7
+	cTunnelDropTUNNEL_DROP_OUTER_DESTINATION cTunnelDrop = 8
 )
 
 type cTunnelDrops struct {

@@ -42,6 +42,8 @@ const (
 	TunnelDropUnknownNode = cTunnelDropTUNNEL_DROP_UNKNOWN_NODE
 	TunnelDropSource      = cTunnelDropTUNNEL_DROP_SOURCE
 	TunnelDropDestination = cTunnelDropTUNNEL_DROP_DESTINATION
+
+	TunnelDropOuterDestination = cTunnelDropTUNNEL_DROP_OUTER_DESTINATION
 )
 
 // tunnelDrops are the reasons' names in the API and in metrics: never renamed.
@@ -53,6 +55,8 @@ var tunnelDrops = [...]string{
 	TunnelDropUnknownNode: "unknown-node",
 	TunnelDropSource:      "source",
 	TunnelDropDestination: "destination",
+
+	TunnelDropOuterDestination: "outer-destination",
 }
 
 // TunnelDropReasons are all reasons there are.

@@ -389,6 +389,7 @@ enum tunnel_drop {
 	TUNNEL_DROP_UNKNOWN_NODE = 5, /* the outer source is no node's address */
 	TUNNEL_DROP_SOURCE = 6, /* the inner source is not of the node that has sent it */
 	TUNNEL_DROP_DESTINATION = 7, /* the inner destination is not of this node's pods */
+	TUNNEL_DROP_OUTER_DESTINATION = 8, /* the outer destination is not the node's address, but one of the tunnel device or of a Service */
 };
 
 /* Room for reasons. */

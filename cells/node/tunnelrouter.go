@@ -45,8 +45,12 @@ func (r *router) updateTunnel(view View, uplinks map[netip.Addr]int) (index int,
 
 func (r *router) desiredTunnel(view View, uplinks map[netip.Addr]int) tunnel.Desired {
 	addrs, _ := r.addresses.addrs.Get()
+	var devices []netip.Addr
+	for _, p := range view.Peers {
+		devices = append(devices, p.own(p.Tunnel)...)
+	}
 	return tunnel.Desired{
-		MTU: tunnelMTU(uplinks), Addresses: addrs, Owners: tunnelOwners(view),
+		MTU: tunnelMTU(uplinks), Addresses: addrs, Owners: tunnelOwners(view), Devices: devices,
 		Keeps: func(prefix netip.Prefix, o tunnel.Owner) bool { return r.keepsOwner(view, prefix, o) },
 	}
 }

@@ -144,9 +144,10 @@ func TestVXLANForgedByNodePort(t *testing.T) {
 	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
 	friend, victim, evil, other := one.pod(), two.pod(), three.pod(), three.pod()
 	c.waitForMesh([]pod{friend, victim, evil})
-	const toOther, toOwn, toPod = 30001, 30002, 30003
+	const toOther, toOwn, toPod, toOtherDevice, toOwnDevice = 30001, 30002, 30003, 30004, 30005
 	tunnel := func(addr netip.Addr) netip.AddrPort { return netip.AddrPortFrom(addr, 8472) }
-	nodePortsTo(t, one.node, map[uint16]netip.AddrPort{toOther: tunnel(two.node.IPv4), toOwn: tunnel(one.node.IPv4), toPod: tunnel(friend.ipv4)})
+	nodePortsTo(t, one.node, map[uint16]netip.AddrPort{toOther: tunnel(two.node.IPv4), toOwn: tunnel(one.node.IPv4), toPod: tunnel(friend.ipv4),
+		toOtherDevice: tunnel(two.tunnelAddress(false)), toOwnDevice: tunnel(one.tunnelAddress(false))})
 	inbox, own := listenUDP(t, victim.Namespace, victim.ipv4), listenUDP(t, friend.Namespace, friend.ipv4)
 	nested, err := listenUDPAt(friend.party("friend"), tunnel(friend.ipv4))
 	if err != nil {
@@ -163,9 +164,12 @@ func TestVXLANForgedByNodePort(t *testing.T) {
 	sendUDP(t, evil.Namespace, netip.Addr{}, toNode(toOther), frame(friend, victim, inbox))
 	sendUDP(t, two.node.Fabric.Namespace, testutil.OutsideIPv4, toNode(toOther), frame(friend, victim, inbox))
 	sendUDP(t, evil.Namespace, netip.Addr{}, toNode(toOwn), frame(other, friend, own))
+	// So they would where it leads to the address of a tunnel device, which is in a block of pods.
+	sendUDP(t, evil.Namespace, netip.Addr{}, toNode(toOtherDevice), frame(friend, victim, inbox))
+	sendUDP(t, evil.Namespace, netip.Addr{}, toNode(toOwnDevice), frame(other, friend, own))
 	testutil.Eventually(t, func() error {
-		if now := one.metrics()[counter]; now != before+3 {
-			return fmt.Errorf("dropped %v packets of tunnels, want 3", now-before)
+		if now := one.metrics()[counter]; now != before+5 {
+			return fmt.Errorf("dropped %v packets of tunnels, want 5", now-before)
 		}
 		return nil
 	})

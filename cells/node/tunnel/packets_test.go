@@ -80,6 +80,28 @@ func TestFromTunnel(t *testing.T) {
 	}
 }
 
+// TestFromTunnelToDevice sends packets of a node to the address of the tunnel device, as the node port of a Service might: none passes.
+func TestFromTunnelToDevice(t *testing.T) {
+	w := newWorld(t)
+	w.apply(desired(here[0]))
+	for i, to := range ofDevice {
+		route := testutil.GatewayRoute(w.remote.Link(t, "eth0").Attrs().Index, netip.PrefixFrom(to, to.BitLen()), here[i])
+		if err := w.remote.Netlink(t).RouteAdd(route); err != nil {
+			t.Fatal(err)
+		}
+		before := w.drops()["outer-destination"]
+		w.sendTo(to, peer[i], abi.TunnelNetwork, w.inner(addr("10.2.0.5"), ofDevice[0], "forged"))
+		testutil.Eventually(t, func() error {
+			if n := w.drops()["outer-destination"]; n != before+1 {
+				return fmt.Errorf("dropped %d packets to %s, want 1", n-before, to)
+			}
+			return nil
+		})
+	}
+	w.send(peer[0], abi.TunnelNetwork, w.inner(addr("10.2.0.5"), ofDevice[0], "honest"))
+	w.receives("after all", "honest")
+}
+
 func mangle(frame []byte, offset int, bytes ...byte) []byte {
 	copy(frame[offset:], bytes)
 	return frame

@@ -55,15 +55,16 @@ type rulesFamily struct {
 	ipv4          bool
 	sources, pods *nft.Set // of this node; of all nodes
 	nodes         *nft.Set // addresses of the other ones
+	devices       *nft.Set // addresses of the tunnel devices of all, which are among the pods' prefixes
 }
 
 // NewRules returns those of a namespace, which must stay open until Close. It touches nothing.
 func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 	r := &Rules{log: log, families: []rulesFamily{
 		{nft.IPv4, true, &nft.Set{Name: "sources-ipv4", Key: nftables.TypeIPAddr, Ranges: true}, &nft.Set{Name: "pods-ipv4", Key: nftables.TypeIPAddr, Ranges: true},
-			&nft.Set{Name: "nodes-ipv4", Key: nftables.TypeIPAddr}},
+			&nft.Set{Name: "nodes-ipv4", Key: nftables.TypeIPAddr}, &nft.Set{Name: "devices-ipv4", Key: nftables.TypeIPAddr}},
 		{nft.IPv6, false, &nft.Set{Name: "sources-ipv6", Key: nftables.TypeIP6Addr, Ranges: true}, &nft.Set{Name: "pods-ipv6", Key: nftables.TypeIP6Addr, Ranges: true},
-			&nft.Set{Name: "nodes-ipv6", Key: nftables.TypeIP6Addr}},
+			&nft.Set{Name: "nodes-ipv6", Key: nftables.TypeIP6Addr}, &nft.Set{Name: "devices-ipv6", Key: nftables.TypeIP6Addr}},
 	}}
 	table := &nft.Table{Name: tableName, Unsupported: ErrNoRules}
 	chain := nft.Chain{Name: forgedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Order: forgedOrder}
@@ -71,17 +72,22 @@ func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 	in := nft.Chain{Name: untrackedIn, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: untrackedOrder}
 	out := nft.Chain{Name: untrackedOut, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookOutput, Order: untrackedOrder}
 	for _, f := range r.families {
-		table.Sets = append(table.Sets, f.sources, f.pods, f.nodes)
+		table.Sets = append(table.Sets, f.sources, f.pods, f.nodes, f.devices)
 		ofTunnel := func(comment string) nft.Rule {
 			return nft.On(comment).Of(f.Family).Protocol(unix.IPPROTO_UDP).Transport(2, 2, 0).Equal(0, binary.BigEndian.AppendUint16(nil, uint16(port))...)
 		}
 		in.Rules = append(in.Rules, ofTunnel("from a node").Source(f.Family, 0).Lookup(f.nodes, nft.In).With(&expr.Notrack{}))
 		out.Rules = append(out.Rules, ofTunnel("to a node").Destination(f.Family, 0).Lookup(f.nodes, nft.In).With(&expr.Notrack{}))
-		chain.Rules = append(chain.Rules, ofTunnel("a pod's own packet of a tunnel").
-			Source(f.Family, 0).Lookup(f.sources, nft.In).Destination(f.Family, 0).Lookup(f.pods, nft.NotIn).
-			Count().Verdict(expr.VerdictDrop))
-		translated.Rules = append(translated.Rules, redirected(ofTunnel("a packet of a tunnel that this node has translated")).
-			Destination(f.Family, 0).Lookup(f.pods, nft.NotIn).Count().Verdict(expr.VerdictDrop))
+		ownTo := func(set *nft.Set, not bool, comment string) nft.Rule {
+			return ofTunnel(comment).Source(f.Family, 0).Lookup(f.sources, nft.In).Destination(f.Family, 0).Lookup(set, not).Count().Verdict(expr.VerdictDrop)
+		}
+		translatedTo := func(set *nft.Set, not bool, comment string) nft.Rule {
+			return redirected(ofTunnel(comment)).Destination(f.Family, 0).Lookup(set, not).Count().Verdict(expr.VerdictDrop)
+		}
+		chain.Rules = append(chain.Rules, ownTo(f.pods, nft.NotIn, "a pod's own packet of a tunnel"),
+			ownTo(f.devices, nft.In, "a pod's own packet of a tunnel, to a tunnel device"))
+		translated.Rules = append(translated.Rules, translatedTo(f.pods, nft.NotIn, "a packet of a tunnel that this node has translated"),
+			translatedTo(f.devices, nft.In, "a packet of a tunnel that this node has translated, to a tunnel device"))
 	}
 	table.Chains = []nft.Chain{chain, translated, in, out}
 	r.owner = nft.New(namespace, table, log)
@@ -98,8 +104,8 @@ func redirected(r nft.Rule) nft.Rule {
 // Close closes the socket. The table stays.
 func (r *Rules) Close() error { return r.owner.Close() }
 
-// Apply has them be about the pods of this node, those of all, and the addresses of the other nodes.
-func (r *Rules) Apply(sources, pods []netip.Prefix, nodes []netip.Addr) error {
+// Apply sets the prefixes of the pods of this node and of all nodes, and the addresses of the other nodes and of all tunnel devices.
+func (r *Rules) Apply(sources, pods []netip.Prefix, nodes, devices []netip.Addr) error {
 	state := nft.State{}
 	for _, f := range r.families {
 		for set, prefixes := range map[*nft.Set][]netip.Prefix{f.sources: sources, f.pods: pods} {
@@ -107,9 +113,11 @@ func (r *Rules) Apply(sources, pods []netip.Prefix, nodes []netip.Addr) error {
 				state.Add(set, nft.Prefix(p))
 			}
 		}
-		for _, addr := range nodes {
-			if addr.Is4() == f.ipv4 {
-				state.Add(f.nodes, nft.Element{Key: string(addr.AsSlice())})
+		for set, addrs := range map[*nft.Set][]netip.Addr{f.nodes: nodes, f.devices: devices} {
+			for _, addr := range addrs {
+				if addr.Is4() == f.ipv4 {
+					state.Add(set, nft.Element{Key: string(addr.AsSlice())})
+				}
 			}
 		}
 	}

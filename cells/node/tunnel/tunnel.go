@@ -31,6 +31,7 @@ type Desired struct {
 	MTU       int          // of the device
 	Addresses []netip.Addr // of the device, which are of this node's blocks
 	Owners    map[netip.Prefix]Owner
+	Devices   []netip.Addr // addresses of the other nodes' devices
 	// Keeps reports whether an entry stays that is not among Owners.
 	Keeps func(netip.Prefix, Owner) bool
 }
@@ -122,7 +123,7 @@ func (t *Tunnel) applyRules(d Desired) error {
 			nodes = append(nodes, prefix.Addr())
 		}
 	}
-	return t.rules.Apply(sources, pods, nodes)
+	return t.rules.Apply(sources, pods, nodes, slices.Concat(d.Addresses, d.Devices))
 }
 
 func (t *Tunnel) applyPrograms(device *netlink.Vxlan, d Desired) (err error) {

@@ -182,13 +182,18 @@ func frame(all ...gopacket.SerializableLayer) []byte {
 	return buf.Bytes()
 }
 
-// send has the remote machine send a frame in a tunnel, with an address of its own as the outer source.
+// send has the remote machine send a frame in a tunnel to the node, with an address of its own as the outer source.
 func (w *world) send(from netip.Addr, network uint32, frame []byte) {
 	w.Helper()
 	to := here[0]
 	if from.Is6() {
 		to = here[1]
 	}
+	w.sendTo(to, from, network, frame)
+}
+
+func (w *world) sendTo(to, from netip.Addr, network uint32, frame []byte) {
+	w.Helper()
 	header := binary.BigEndian.AppendUint32([]byte{0x08, 0, 0, 0}, network<<8)
 	testutil.Eventually(w, func() error { // an address of IPv6 is looked for duplicates first
 		return w.remote.Do(func() error {
