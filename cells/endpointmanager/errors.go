@@ -20,7 +20,7 @@ var (
 	// ErrAddressNotTaken is what a Step's Restore wraps when the endpoint's address could not be taken again: the
 	// deletion that follows must not release it.
 	ErrAddressNotTaken = fault.New(fault.Conflict, "the address could not be taken again")
-	ErrInUse           = fault.New(fault.Conflict, "in use by another endpoint")
+	ErrInUse           = fault.WithHint(fault.New(fault.Conflict, "in use by another endpoint"), "delete that one, or wait until it is deleted")
 )
 
 type suspendedError struct{}
