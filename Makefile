@@ -73,8 +73,7 @@ ipam-plugins:
 	mkdir -p $(BIN)/plugins
 	cd test/bench && $(GO) mod download github.com/containernetworking/plugins
 	cd "$$(cd test/bench && $(GO) list -m -f '{{.Dir}}' github.com/containernetworking/plugins)" && \
-		$(GO) build -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/ipam/dhcp \
-		./plugins/meta/portmap
+		$(GO) build -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/meta/portmap
 
 # A small container runtime with each of the versions of libcni that real ones have.
 libcni:

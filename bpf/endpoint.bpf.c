@@ -28,7 +28,6 @@
 
 #include "lib/connection.h"
 #include "lib/count.h"
-#include "lib/dhcp.h"
 #include "lib/endpoint.h"
 #include "lib/entry.h"
 #include "lib/event.h"
@@ -117,10 +116,6 @@ static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, str
 	if (!link)
 		return DROP_NO_ENDPOINT;
 	reason = source_verify(pkt, link);
-	if (reason == DROP_LINK_LOCAL && dhcp_from_pod(ctx, pkt, link)) {
-		*verdict = to_stack(ctx, link->id, 0);
-		return DROP_NONE;
-	}
 	if (reason)
 		return reason;
 	if (!(flow->flags & FLOW_TRACKED)) {
@@ -186,8 +181,6 @@ static __always_inline enum drop_reason to_pod_miss(struct __sk_buff *ctx, struc
 		return DROP_NO_ENDPOINT;
 	c->id = link->id;
 	reason = destination_verify(pkt, link);
-	if (reason == DROP_LINK_LOCAL && dhcp_to_pod(ctx, pkt, link))
-		return DROP_NONE;
 	if (reason)
 		return reason;
 	reason = incoming_miss(ctx, pkt, flow, key, link, c, now);

@@ -79,7 +79,7 @@ func fromPod() []row {
 		{"the IPv4 gateway has no services", icmp(a, a.ip4, gateway.ip4), dropped, abi.DropLinkLocal},
 		{"the IPv6 gateway has no services", icmp(a, a.ip6, gateway.ip6), dropped, abi.DropLinkLocal},
 		{"DHCP is noise", udp(a, addr("0.0.0.0"), broadcast, 64), dropped, abi.DropLinkLocal},
-		{"another pod's DHCP is noise", dhcp(a, addr("0.0.0.0"), broadcast, 68, 67), dropped, abi.DropLinkLocal},
+		{"a DHCP request is noise", broadcastUDP(a, addr("0.0.0.0"), everybody.ip4, 68, 67), dropped, abi.DropLinkLocal},
 		{"mDNS is noise", udp(a, a.ip4, multicast, 1), dropped, abi.DropLinkLocal},
 		{"a self-assigned IPv4 address is noise", udp(a, addr("169.254.7.7"), outside.ip4, 64), dropped, abi.DropLinkLocal},
 		{"router solicitation is noise", icmp6(a, addr("fe80::a"), addr("ff02::2"), layers.ICMPv6TypeRouterSolicitation), dropped, abi.DropLinkLocal},
@@ -128,7 +128,7 @@ func toPod() []row {
 		{"the node's own MLD", icmp6(host, addr("fe80::1a"), addr("ff02::16"), layers.ICMPv6TypeMLDv2MulticastListenerReportMessageV2), dropped, abi.DropLinkLocal},
 		{"the node's own solicitation", icmp6(host, addr("fe80::1a"), addr("ff02::1:ff00:1"), layers.ICMPv6TypeNeighborSolicitation), dropped, abi.DropLinkLocal},
 		{"a broadcast of the node", udp(host, outside.ip4, everybody.ip4, 64), dropped, abi.DropLinkLocal},
-		{"another pod's DHCP", dhcp(host, outside.ip4, everybody.ip4, 67, 68), dropped, abi.DropLinkLocal},
+		{"a DHCP answer", broadcastUDP(host, outside.ip4, everybody.ip4, 67, 68), dropped, abi.DropLinkLocal},
 		{"the node's ARP", arp(host4(host), a.ip4), dropped, abi.DropARP},
 		{"a truncated packet", udp(host, outside.ip4, a.ip4, 64)[:40], dropped, abi.DropMalformed},
 	}

@@ -23,30 +23,6 @@ func TestMappedAddressOfConnection(t *testing.T) {
 	}
 }
 
-// TestNoConnectionByBroadcast: a DHCP answer by broadcast makes no entry that would let the pod send as
-// 255.255.255.255.
-func TestNoConnectionByBroadcast(t *testing.T) {
-	f := load(t)
-	f.reset(t)
-	key := abi.AddrOf(f.alice.ip4)
-	var own abi.Endpoint
-	if err := f.objects.Endpoints.Lookup(key, &own); err != nil {
-		t.Fatal(err)
-	}
-	own.Flags = abi.EndpointDHCP
-	if err := f.objects.Endpoints.Put(key, own); err != nil {
-		t.Fatal(err)
-	}
-	host := party{mac: f.alice.hostMAC, hostMAC: f.alice.mac}
-	if verdict, _ := f.run(t, f.objects.ToPod, f.alice, dhcp(host, addr("192.0.2.9"), everybody.ip4, 67, 68)); verdict != toStack {
-		t.Errorf("a DHCP answer: verdict %d, want %d", verdict, toStack)
-	}
-	spoofed := mangle(udp(f.alice, everybody.ip4, addr("192.0.2.9"), 64), 14+20, 0, 68, 0, 67)
-	if verdict, _ := f.run(t, f.objects.FromPod, f.alice, spoofed); verdict != dropped {
-		t.Errorf("a packet from 255.255.255.255: verdict %d, want %d", verdict, dropped)
-	}
-}
-
 // TestNoConnectionWithLinkLocal: a packet from a link-local address of the node's side makes no entry that would let
 // the pod answer.
 func TestNoConnectionWithLinkLocal(t *testing.T) {

@@ -25,7 +25,8 @@ type EndpointRequest struct {
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
 	Addresses Addresses `json:"addresses,omitzero"`
 	// Reservation is the token of a [Reservation] whose addresses the endpoint takes over. From then on they are as any that
-	// it might have got: they are released with it, and also when it could not be created after all.
+	// it might have got: they are released with it, and also when it could not be created after all. A permanent
+	// reservation keeps its addresses, and the endpoint uses them.
 	Reservation string `json:"reservation,omitempty"`
 	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.
 	ExternalIPAM bool `json:"externalIPAM,omitempty"`

@@ -74,7 +74,7 @@ var bodies = map[string]any{
 		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{
 			{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Capacity: 253, Used: 1, Quarantined: 2, Free: 250, Drained: true, NodeAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.9")}},
 		}}},
-		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", ContainerID: "0123456789ab", IfName: "eth0", Pod: v1.Pod{Namespace: "default", Name: "web-0"}, Since: noon, Expires: noon, ReservedBy: "printer", Unnamed: true}},
+		Allocations: []v1.Allocation{{Address: addresses.IPv4, Pool: "default", Owner: "0123456789ab:eth0", ContainerID: "0123456789ab", IfName: "eth0", Pod: v1.Pod{Namespace: "default", Name: "web-0"}, Since: noon, Expires: noon, Unnamed: true}},
 	},
 	"reservation-request-permanent": v1.ReservationRequest{Owner: "printer", Permanent: true},
 	"reservation-permanent":         v1.Reservation{Owner: "printer", Pool: "default", Addresses: addresses, Token: "4UFXKSCNGRY3KIRXEYBGT6NQXC", Permanent: true},

@@ -50,10 +50,8 @@ type Allocation struct {
 	Since time.Time `json:"since"`
 	// Expires is when a reservation ends; it is not there for an endpoint's address.
 	Expires time.Time `json:"expires,omitzero"`
-	// Permanent says that it is a reservation without an end.
+	// Permanent says that it is a reservation without an end. An endpoint may use it.
 	Permanent bool `json:"permanent,omitempty"`
-	// ReservedBy has reserved the address permanently: it is reserved again when its owner, an endpoint, is gone.
-	ReservedBy string `json:"reservedBy,omitempty"`
 }
 
 // ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for somebody who is no endpoint.

@@ -59,17 +59,13 @@ type Held struct {
 	Endpoints []HeldEndpoint `json:"endpoints,omitempty"`
 }
 
-// HeldOtherNamespace is the Reason of all that is held by an agent that waits to hear which network namespace is the node's.
-const HeldOtherNamespace = "other-namespace"
-
 // HeldEndpoint is why an attachment is held.
 type HeldEndpoint struct {
 	Endpoint  string    `json:"endpoint"` // containerID:ifname; where that is not known, the name of the host end or link/INDEX
 	Link      string    `json:"link"`     // name of the host end
 	Addresses Addresses `json:"addresses"`
 	// Reason is "link-lost" (the ledger has it, its link is gone), "not-on-record" (its link is there, the ledger does not
-	// have it), "other-namespace" (the ledger is of another network namespace than the agent) or "restore-failed" (it and most
-	// others could not be brought back; the next start tries again).
+	// have it) or "restore-failed" (it and most others could not be brought back; the next start tries again).
 	Reason string `json:"reason"`
 	Detail string `json:"detail"`
 }

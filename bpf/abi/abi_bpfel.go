@@ -402,7 +402,6 @@ type cEndpoint struct {
 type cEndpointFlag uint32
 
 const (
-	cEndpointFlagENDPOINT_DHCP    cEndpointFlag = 1
 	cEndpointFlagENDPOINT_LIMITED cEndpointFlag = 2
 )
 

@@ -47,9 +47,6 @@ type (
 // NoEndpoint is the ID under which drops are counted that belong to no endpoint.
 const NoEndpoint uint32 = 0
 
-// EndpointDHCP lets a pod speak DHCP with its node.
-const EndpointDHCP = uint16(cEndpointFlagENDPOINT_DHCP)
-
 // EndpointLimited has a pod's packets always go through the stack.
 const EndpointLimited = uint16(cEndpointFlagENDPOINT_LIMITED)
 

@@ -30,7 +30,7 @@ struct endpoint {
 
 /* What is special about an endpoint. Bits. */
 enum endpoint_flag {
-	ENDPOINT_DHCP = 1,    /* speak DHCP with its node, by broadcast */
+	/* 1 let an endpoint speak DHCP: entries of earlier agents have it. */
 	ENDPOINT_LIMITED = 2, /* its bandwidth is limited: its packets always go through the stack */
 };
 

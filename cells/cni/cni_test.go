@@ -87,7 +87,7 @@ func newTestAgent(t *testing.T) *testAgent {
 		t.Fatal(err)
 	}
 	return &testAgent{t: t, manager: manager, caller: server.Caller{NetNSCookie: own}, handler: handler{
-		Log: slog.New(slog.DiscardHandler), Manager: manager, Lookup: table, Holder: manager.(endpointmanager.Holder), Inspector: noDifference{},
+		Log: slog.New(slog.DiscardHandler), Manager: manager, Lookup: table, Inspector: noDifference{},
 		Plugins: delegate.New(delegate.Config{BinDirs: []string{t.TempDir()}}), Examiner: healthy{}, Capacity: brokenReason(""),
 		Chains: newChains(""),
 	}}

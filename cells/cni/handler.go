@@ -39,7 +39,6 @@ type handler struct {
 	Log       *slog.Logger
 	Manager   endpointmanager.Manager
 	Lookup    endpointmanager.Lookup
-	Holder    endpointmanager.Holder
 	Inspector link.Inspector
 	Plugins   *delegate.Plugins
 	Examiner  Examiner
@@ -67,7 +66,7 @@ func (h handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return writeError(w, c.config.CNIVersion, err)
 	}
-	if err := h.checkHostNetwork(r.Context(), c); err != nil {
+	if err := checkHostNetwork(r.Context(), c); err != nil {
 		if c.command == "DEL" { // which the plugin does without the agent, whatever this agent waits for
 			return err
 		}
@@ -107,29 +106,20 @@ func isProblem(command string, err error) bool {
 var errOtherNetwork = fault.New(fault.Unavailable, "porin-agent runs in another network namespace than the container runtime: "+
 	"run it in the host's network (hostNetwork: true)")
 
-// checkHostNetwork compares the caller's network namespace with the agent's: pods of the node are out of reach from another. A
-// call that changes something, from the agent's own, shows a manager that waits for it which namespace is the host's. CHECK and
-// STATUS may be anybody's probe, and tell nothing.
-func (h handler) checkHostNetwork(ctx context.Context, c call) error {
+// checkHostNetwork compares the caller's network namespace with the agent's: pods of the node are out of reach from another.
+func checkHostNetwork(ctx context.Context, c call) error {
 	own, err := netns.OwnCookie()
 	if err != nil {
 		return err
 	}
 	caller, _ := server.CallerOf(ctx)
-	here := caller.NetNSCookie == own
-	switch c.command {
-	case "CHECK":
+	switch {
+	case caller.NetNSCookie == own, c.command == "CHECK":
 		return nil
-	case "STATUS":
-		if !here { // no ADD can succeed
-			return fail(types.ErrPluginNotAvailable, errOtherNetwork.Error(), "")
-		}
-		return nil
+	case c.command == "STATUS": // no ADD can succeed
+		return fail(types.ErrPluginNotAvailable, errOtherNetwork.Error(), "")
 	}
-	if !here {
-		return errOtherNetwork
-	}
-	return h.Holder.Confirm(ctx)
+	return errOtherNetwork
 }
 
 // write answers with what the plugin prints. Its error says that nobody took it.

@@ -17,8 +17,6 @@ type Entry struct {
 	PodMAC    endpoint.MAC // of the container's end
 	HostMAC   endpoint.MAC // of the host end, the gateway's MAC for the container
 	Addresses endpoint.Addresses
-	// Leased says that another IPAM gave the addresses: it may have leased them, and renews the lease on the container's link.
-	Leased bool
 	// Limited says that the bandwidth is: what the endpoint sends and gets must pass the queues of its host end.
 	Limited bool
 }
@@ -31,7 +29,7 @@ func entryOf(ep endpoint.Endpoint) Entry {
 	}
 	return Entry{
 		ID: ep.ID, Link: ep.Host.Index, LinkName: name, PodMAC: ep.Container.MAC, HostMAC: ep.Host.MAC, Addresses: ep.Addresses,
-		Leased: ep.Spec.ExternalIPAM, Limited: ep.Spec.IsLimited(),
+		Limited: ep.Spec.IsLimited(),
 	}
 }
 
@@ -75,9 +73,6 @@ func linkValue(e Entry) abi.Link {
 func endpointValue(e Entry) abi.Endpoint {
 	value := abi.Endpoint{
 		Ifindex: uint32(e.Link), Id: e.ID, PodMac: abi.MAC{Byte: e.PodMAC}, HostMac: abi.MAC{Byte: e.HostMAC},
-	}
-	if e.Leased {
-		value.Flags |= abi.EndpointDHCP
 	}
 	if e.Limited {
 		value.Flags |= abi.EndpointLimited

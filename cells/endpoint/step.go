@@ -34,8 +34,8 @@ type Step interface {
 type Steps []Step
 
 // Pruner is a Step that owns things outside the agent's memory. Prune is called at a start, after every Restore and
-// before the API serves, and again when a suspended start goes on, with what is alive: the step removes whatever bears
-// its mark and belongs to none of it, and names each thing that it removed.
+// before the API serves, with what is alive: the step removes whatever bears its mark and belongs to none of it, and
+// names each thing that it removed.
 type Pruner interface {
 	Prune(ctx context.Context, live []Endpoint) (removed []string, err error)
 }

@@ -30,7 +30,6 @@ type deletionRecords struct {
 	log      *slog.Logger
 	clock    *clock
 	here     func() (ledger.Origin, error)
-	gate     *gate
 	registry *registry
 	deleter  *deleter
 	task     *task.Task
@@ -39,9 +38,6 @@ type deletionRecords struct {
 // deleteRecorded does the deletions on record. A record whose deletion fails stays in
 // the folder for the next time; one that cannot be read is set aside there, and reported.
 func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
-	if d.gate.isSuspended() {
-		return ErrSuspended
-	}
 	ctx, cancel := context.WithTimeout(ctx, recordsTimeout)
 	defer cancel()
 	done, err := deletionrecords.Drain(d.path, func(records []deletionrecords.Record) []error {
@@ -117,7 +113,7 @@ func (d *deletionRecords) markWorkers(rec deletionrecords.Record, cfg endpoint.D
 
 // deleteOrWarn is for where nobody waits for the outcome.
 func (d *deletionRecords) deleteOrWarn(ctx context.Context) {
-	if err := d.deleteRecorded(ctx); err != nil && !errors.Is(err, ErrSuspended) {
+	if err := d.deleteRecorded(ctx); err != nil {
 		d.log.Error("deletion records are left, and will be tried again", "path", d.path, "error", err)
 	}
 }
@@ -148,9 +144,7 @@ func (d *deletionRecords) deleteIfAny(ctx context.Context) error {
 	if waiting, _, err := deletionrecords.Look(d.path); err == nil && len(waiting) == 0 {
 		return nil
 	}
-	if err := d.deleteRecorded(ctx); errors.Is(err, ErrSuspended) {
-		return nil
-	} else if err != nil {
+	if err := d.deleteRecorded(ctx); err != nil {
 		return fmt.Errorf("deletion records are left in %s: %w", d.path, err)
 	}
 	return nil

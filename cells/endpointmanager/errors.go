@@ -7,8 +7,8 @@ var (
 	ErrNotFound  = fault.New(fault.NotFound, "no such endpoint")
 	ErrAmbiguous = fault.New(fault.Conflict, "more than one endpoint")
 	ErrStopped   = fault.New(fault.Unavailable, "the agent is starting or stopping")
-	// ErrSuspended is an ErrStopped while the ledger speaks of another network namespace than the agent's.
-	ErrSuspended error = suspendedError{}
+	// ErrOtherNamespace is returned by a start with a ledger of another network namespace of this boot.
+	ErrOtherNamespace = fault.New(fault.Conflict, "the agent runs in another network namespace than before")
 	// ErrPending is that a deletion goes on after its caller's time, and may not be on record yet.
 	ErrPending = fault.New(fault.Deadline, "the deletion is still under way")
 	// ErrDeleted is what ends a creation that its attachment's deletion overtakes.
@@ -20,14 +20,5 @@ var (
 	// ErrAddressNotTaken is what a Step's Restore wraps when the endpoint's address could not be taken again: the
 	// deletion that follows must not release it.
 	ErrAddressNotTaken = fault.New(fault.Conflict, "the address could not be taken again")
-	ErrInUse           = fault.New(fault.Conflict, "in use by another endpoint")
+	ErrInUse           = fault.WithHint(fault.New(fault.Conflict, "in use by another endpoint"), "delete that one, or wait until it is deleted")
 )
-
-type suspendedError struct{}
-
-func (suspendedError) Error() string {
-	return "the agent's records are of another network namespace than the one it runs in, and no container runtime has called from this one yet: " +
-		"run it in the host's network (hostNetwork: true)"
-}
-
-func (suspendedError) Unwrap() error { return ErrStopped }

@@ -4,17 +4,15 @@ import "sync"
 
 // gate says whether endpoints may be changed now. Its methods may be called concurrently.
 type gate struct {
-	mu        sync.Mutex // guards the fields below
-	stopped   bool       // or not started yet
-	closed    bool       // stopped, and no worker may begin
-	suspended bool       // the ledger is of another network namespace
-	resuming  bool       // suspended, and about to go on
+	mu      sync.Mutex // guards the fields below
+	stopped bool       // or not started yet
+	closed  bool       // stopped, and no worker may begin
 }
 
 // newGate returns the gate of a manager that has not started.
 func newGate() *gate { return &gate{stopped: true} }
 
-// open lets changes in, unless they are suspended.
+// open lets changes in.
 func (g *gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -40,29 +38,10 @@ func (g *gate) isClosed() bool {
 	return g.closed
 }
 
-// suspend refuses all changes until the ledger is known to be of this network namespace.
-func (g *gate) suspend() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.suspended = true
-}
-
-// isSuspended is false while the agent goes on again.
-func (g *gate) isSuspended() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.suspended && !g.resuming
-}
-
-// refusal is why nothing is changed now, which wraps [ErrStopped]; or nil.
+// refusal is [ErrStopped] when nothing is changed now, or nil.
 func (g *gate) refusal() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case g.stopped:
+	if g.isStopped() {
 		return ErrStopped
-	case g.suspended:
-		return ErrSuspended
 	}
 	return nil
 }

@@ -28,8 +28,6 @@ func (h health) Condition() supervisor.Condition {
 		c.State, c.Reason = supervisor.Failing, lost.Error()
 	case lost != nil:
 		c.State, c.Reason = supervisor.Degraded, lost.Error()
-	case h.m.gate.isSuspended():
-		c.State, c.Reason = supervisor.Degraded, ErrSuspended.Error()
 	default:
 		if held := h.m.held.count(); held > 0 {
 			c.Reason = fmt.Sprintf("%d attachments are held: porin doctor says why", held)

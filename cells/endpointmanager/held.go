@@ -22,21 +22,19 @@ import (
 // addresses are given to nobody, until somebody says that they are gone. A held attachment is an endpoint in state
 // held. So whatever looks for an endpoint finds it, and what ends an endpoint ends the hold: its DEL, a newer ADD of the
 // pod or of the attachment, and [Holder].Accept. It is on record (phase held). At the next start a link without a record stays
-// held, a lost link that is back is restored, and a failed restore is tried again. Only what is held because the ledger is of
-// another network namespace is not on record.
+// held, a lost link that is back is restored, and a failed restore is tried again.
 
 // HoldReason is why an attachment is held.
 type HoldReason string
 
 // The reasons.
 const (
-	LinkLost       HoldReason = "link-lost"           // the ledger has it as whole, and the kernel says that its link is gone
-	NotOnRecord    HoldReason = "not-on-record"       // its link is there, and the ledger does not have it
-	OtherNamespace HoldReason = v1.HeldOtherNamespace // the ledger speaks of another network namespace
-	RestoreFailed  HoldReason = "restore-failed"      // it and most others could not be brought back; the next start tries again
+	LinkLost      HoldReason = "link-lost"      // the ledger has it as whole, and the kernel says that its link is gone
+	NotOnRecord   HoldReason = "not-on-record"  // its link is there, and the ledger does not have it
+	RestoreFailed HoldReason = "restore-failed" // it and most others could not be brought back; the next start tries again
 )
 
-var holdReasons = []HoldReason{LinkLost, NotOnRecord, OtherNamespace, RestoreFailed}
+var holdReasons = []HoldReason{LinkLost, NotOnRecord, RestoreFailed}
 
 // Held is an attachment that a start holds.
 type Held struct {
@@ -52,10 +50,6 @@ type Holder interface {
 	// Accept ends the hold of an attachment, or of all with the zero Attachment: it is taken down, and its record and link
 	// removed. An attachment that is not held is [ErrNotHeld].
 	Accept(ctx context.Context, a endpoint.Attachment) DeleteResult
-	// Confirm says that a container runtime has called from the network namespace of the agent. While the ledger speaks of
-	// another namespace, that tells that the other one is gone. It returns when the agent serves, or when ctx ends: then the
-	// agent goes on all the same.
-	Confirm(ctx context.Context) error
 }
 
 // ErrNotHeld is returned for an attachment that the agent's start does not hold.
@@ -148,7 +142,7 @@ func (h *heldSet) counts() map[HoldReason]int {
 	return count
 }
 
-// holder lists what is held and ends it. Confirm is the restorer's, in suspend.go.
+// holder lists what is held and ends it.
 type holder struct {
 	log     *slog.Logger
 	gate    *gate

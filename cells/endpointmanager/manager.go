@@ -113,10 +113,8 @@ type manager struct {
 	deletionRecords *deletionRecords
 	open            func(path string) (ledger.Ledger, error)
 
-	barrier    *restored.Barrier // opens when what the ledger has is restored
-	expiry     *task.Task
-	resumes    context.Context // ends with Stop; nil until Start
-	stopResume context.CancelFunc
+	barrier *restored.Barrier // opens when what the ledger has is restored
+	expiry  *task.Task
 }
 
 func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.Barrier) *manager {
@@ -144,12 +142,12 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 	m.holder = &holder{log: p.Log, gate: gate, held: held, deleter: m.deleter}
 	m.collector = &collector{share: p.Config.GCShare, clock: &clock, gate: gate, registry: registry, deleter: m.deleter}
 	m.deletionRecords = &deletionRecords{
-		path: p.Config.deletionsPath(), log: p.Log, clock: &clock, here: originHere, gate: gate, registry: registry, deleter: m.deleter,
+		path: p.Config.deletionsPath(), log: p.Log, clock: &clock, here: originHere, registry: registry, deleter: m.deleter,
 	}
 	m.deletionRecords.task = m.deletionRecords.newTask(p.Log)
 	reader := &ledgerReader{tombstoneTTL: p.Config.TombstoneTTL, clock: &clock, registry: registry, records: records, steps: steps}
 	m.restorer = &restorer{
-		log: p.Log, here: originHere, gate: gate, registry: registry, records: records, reader: reader,
+		log: p.Log, here: originHere, registry: registry, records: records, reader: reader,
 		comparer: &comparer{log: p.Log, registry: registry, records: records, steps: steps, reader: reader},
 		steps:    steps, listeners: listeners, held: held, deleter: m.deleter, deletionRecords: m.deletionRecords,
 	}
@@ -179,8 +177,6 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	if err := m.restorer.restore(ctx); err != nil {
 		return err
 	}
-	m.resumes, m.stopResume = context.WithCancel(context.Background())
-	m.restorer.resumes = m.resumes
 	m.gate.open()
 	m.barrier.Open()              // what is not restored is held
 	for _, t := range m.tasks() { // a supervisor that starts them, too, does nothing
@@ -196,9 +192,6 @@ func (m *manager) Stop(ctx context.Context) error {
 	m.registry.close()
 	if m.records.ledger == nil {
 		return nil // it never started
-	}
-	if m.stopResume != nil {
-		m.stopResume()
 	}
 	stopped := task.StopAll(ctx, m.tasks()...)
 	closed := make(chan error, 1)
@@ -216,9 +209,6 @@ func (m *manager) Stop(ctx context.Context) error {
 
 // expire forgets old tombstones.
 func (m *manager) expire(context.Context) error {
-	if m.gate.isSuspended() {
-		return nil
-	}
 	before := m.records.clock.boot() - m.cfg.TombstoneTTL
 	m.registry.forget(before)
 	if err := m.records.expire(before); err != nil {

@@ -2,6 +2,8 @@ package endpointmanager
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"testing"
 	"time"
 
@@ -13,13 +15,46 @@ import (
 	"porin.dev/porin/internal/deletionrecords"
 )
 
-func TestRelationOf(t *testing.T) {
+func TestOrigin(t *testing.T) {
 	here := ledger.Origin{Boot: "boot2", NetNS: 7}
-	for origin, want := range map[ledger.Origin]relation{
-		{}: current, here: current, {Boot: "boot1", NetNS: 7}: former, {Boot: "boot1", NetNS: 8}: former, {Boot: "boot2", NetNS: 8}: undetermined,
+	for origin, want := range map[ledger.Origin]struct{ former, refused bool }{
+		{}: {}, here: {}, {Boot: "boot1", NetNS: 7}: {former: true}, {Boot: "boot1", NetNS: 8}: {former: true}, {Boot: "boot2", NetNS: 8}: {refused: true},
 	} {
-		if got := relationOf(origin, here); got != want {
-			t.Errorf("ledger of %+v: %d, want %d", origin, got, want)
+		if got := isFormer(origin, here); got != want.former {
+			t.Errorf("ledger of %+v: former %v, want %v", origin, got, want.former)
+		}
+		if err := checkOrigin(origin, here, "ledger.db"); errors.Is(err, ErrOtherNamespace) != want.refused {
+			t.Errorf("ledger of %+v: error %v", origin, err)
+		}
+	}
+}
+
+// TestCheckOrigin reads a ledger that is not open, and makes none.
+func TestCheckOrigin(t *testing.T) {
+	cfg := unstarted(t.TempDir(), nil).cfg
+	if err := CheckOrigin(cfg); err != nil {
+		t.Errorf("without a ledger: %v", err)
+	}
+	if _, err := os.Stat(cfg.ledgerPath()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a ledger now: %v", err)
+	}
+	here, err := originHere()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		origin ledger.Origin
+		want   error
+	}{{ledger.Origin{}, nil}, {here, nil}, {ledger.Origin{Boot: here.Boot, NetNS: here.NetNS + 1}, ErrOtherNamespace}, {ledger.Origin{Boot: "another"}, nil}} {
+		l, err := ledger.Open(cfg.ledgerPath())
+		if err == nil && row.origin != (ledger.Origin{}) {
+			err = l.SetOrigin(row.origin)
+		}
+		if err := errors.Join(err, l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckOrigin(cfg); !errors.Is(err, row.want) {
+			t.Errorf("ledger of %+v: error %v, want %v", row.origin, err, row.want)
 		}
 	}
 }

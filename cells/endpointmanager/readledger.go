@@ -19,10 +19,10 @@ type ledgerReader struct {
 }
 
 // read makes a worker for each record. Living endpoints come first: a half made one must not find the address of a living
-// one free. isNew is that nothing was ever written to a ledger of here. Of another one it changes nothing.
-func (r *ledgerReader) read(relation relation) (list []*restoration, isNew bool, err error) {
+// one free. isNew is that nothing was ever written to the ledger. In a former one, of another boot, it changes nothing.
+func (r *ledgerReader) read(former bool) (list []*restoration, isNew bool, err error) {
 	now := r.clock.boot()
-	if relation == current {
+	if !former {
 		if err := r.records.ledger.Expire(now-r.tombstoneTTL, now); err != nil {
 			return nil, false, err
 		}
@@ -35,7 +35,7 @@ func (r *ledgerReader) read(relation relation) (list []*restoration, isNew bool,
 		return nil, false, err
 	}
 	slices.SortStableFunc(records, func(a, b ledger.Record) int { return phaseOrder(a.Phase) - phaseOrder(b.Phase) })
-	list, err = r.makeWorkers(records, func(rec ledger.Record) bool { return relation != current || rec.FromFuture(now) })
+	list, err = r.makeWorkers(records, func(rec ledger.Record) bool { return former || rec.FromFuture(now) })
 	if err != nil {
 		return nil, false, err
 	}

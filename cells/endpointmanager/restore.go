@@ -28,7 +28,7 @@ const (
 
 // Why an endpoint is not brought back.
 const (
-	reasonFormer     = "its node has booted since, or the network namespace that it was in is gone"
+	reasonFormer     = "its node has booted since"
 	reasonDeleted    = "it was deleted while no agent ran"
 	reasonSuperseded = "a newer container of its pod has its place"
 )
@@ -39,7 +39,6 @@ const (
 type restorer struct {
 	log             *slog.Logger
 	here            func() (ledger.Origin, error)
-	gate            *gate
 	registry        *registry
 	reader          *ledgerReader
 	comparer        *comparer
@@ -49,11 +48,9 @@ type restorer struct {
 	held            *heldSet
 	deleter         *deleter
 	deletionRecords *deletionRecords
-	resumes         context.Context // that of [restorer.resume]; nil until the manager has started
 
-	newLedger  bool // nothing was ever written to it
-	report     Report
-	suspension suspension
+	newLedger bool // nothing was ever written to it
+	report    Report
 }
 
 // restoration is an endpoint of an earlier life of the agent on its way back.
@@ -69,18 +66,12 @@ type restoration struct {
 	replaced []string // by all tries
 }
 
-// Restored implements [Service]. There is none while the manager is suspended.
-func (r *restorer) Restored() Report {
-	r.gate.mu.Lock()
-	defer r.gate.mu.Unlock()
-	if r.gate.suspended {
-		return Report{}
-	}
-	return r.report
-}
+// Restored implements [Service].
+func (r *restorer) Restored() Report { return r.report }
 
-// restore brings back what the ledger holds, unless it speaks of another network namespace of this boot: then it waits for
-// [Holder].Confirm.
+// restore has three phases: it checks each record against what was deleted meanwhile and against the kernel, brings back
+// what passed, holds what cannot be explained, undoes the rest, and removes what belongs to nobody. Then the ledger is of here.
+// A ledger of another network namespace of this boot is [ErrOtherNamespace], and nothing is changed.
 func (r *restorer) restore(ctx context.Context) error {
 	here, err := r.here()
 	if err != nil {
@@ -90,32 +81,23 @@ func (r *restorer) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	relation := relationOf(origin, here)
-	list, isNew, err := r.reader.read(relation)
+	if err := checkOrigin(origin, here, r.records.ledger.Path()); err != nil {
+		return err
+	}
+	began, former := time.Now(), isFormer(origin, here)
+	list, isNew, err := r.reader.read(former)
 	if err != nil {
 		return err
 	}
 	r.newLedger = isNew && origin == ledger.Origin{}
-	if relation == undetermined {
-		r.suspend(list, origin, here)
-		return nil
-	}
-	return r.restoreAll(ctx, list, origin, here)
-}
-
-// restoreAll has three phases: it checks each record against what was deleted meanwhile and against the kernel, brings back
-// what passed, holds what cannot be explained, undoes the rest, and removes what belongs to nobody. Then the ledger is of here.
-func (r *restorer) restoreAll(ctx context.Context, list []*restoration, origin, here ledger.Origin) error {
-	began := time.Now()
-	if relationOf(origin, here) != current {
+	if former {
 		if err := r.records.ledger.Expire(math.MaxInt64, math.MaxInt64); err != nil { // whose times mean nothing here
 			return err
 		}
 	}
 	undoCtx, cancel := context.WithTimeout(ctx, undoTimeAtStart)
 	defer cancel()
-	list, err := r.check(ctx, undoCtx, list)
-	if err != nil {
+	if list, err = r.check(ctx, undoCtx, list); err != nil {
 		return err
 	}
 	for _, one := range list {
@@ -187,7 +169,6 @@ func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
 		if one.former {
 			r.report.undone(one.worker.attachment, reasonFormer)
 			group.Go(func() error {
-				r.held.remove(one.worker)
 				one.worker.queue.push(one.worker.forgetIndexes)
 				r.deleter.deleteWorker(undoCtx, one.worker, one.deleteConfig(), startWatch(endpoint.OperationDel))
 				return nil

@@ -37,7 +37,7 @@ func TestStories(t *testing.T) {
 		"until": (*world).until, "record": (*world).record,
 		"gc": (*world).gc, "report": (*world).report, "lose": (*world).lose, "again": (*world).again, "repair": (*world).repair,
 		"unlink": (*world).unlink, "held": (*world).held, "accept": (*world).accept,
-		"boot": (*world).atBoot, "namespace": (*world).inNamespace, "confirm": (*world).confirm,
+		"boot": (*world).atBoot, "namespace": (*world).inNamespace,
 	})
 }
 
@@ -89,11 +89,6 @@ func (w *world) atBoot(_ *testscript.TestScript, args []string) error {
 func (w *world) inNamespace(_ *testscript.TestScript, args []string) (err error) {
 	w.netns, err = strconv.ParseUint(args[0], 10, 64)
 	return err
-}
-
-// confirm is a call of a container runtime from the namespace of the agent.
-func (w *world) confirm(*testscript.TestScript, []string) error {
-	return endpointmanager.Hold(w.service).Confirm(context.Background())
 }
 
 // unlink takes the links of attachments away.

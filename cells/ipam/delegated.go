@@ -7,33 +7,18 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/delegate"
-	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/fault"
 )
-
-// delegated is what an endpoint needs whose addresses another IPAM plugin gives.
-type delegated struct {
-	plugins *delegate.Plugins
-	opener  link.Opener
-}
-
-// dhcp is the type of the reference plugin whose daemon speaks over the container's link.
-const dhcp = "dhcp"
 
 var errNoPlugins = fault.New(fault.Invalid, "this agent calls no other IPAM plugins")
 
 // attachDelegated has the plugin give addresses, and refuses those that another endpoint or the node has. It comes after the
-// ledger's intent: what the plugin gave is taken back when the agent dies. The plugin dhcp needs the link first.
-func (s *Step) attachDelegated(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (_ endpoint.Endpoint, err error) {
-	if s.delegated == nil {
+// ledger's intent: what the plugin gave is taken back when the agent dies.
+func (s *Step) attachDelegated(ctx context.Context, ep endpoint.Endpoint) (_ endpoint.Endpoint, err error) {
+	if s.plugins == nil {
 		return ep, errNoPlugins
 	}
-	if ep.Spec.IPAM.Type == dhcp {
-		if ep, err = s.delegated.opener.Open(ctx, ep, namespace); err != nil {
-			return ep, err
-		}
-	}
-	addresses, result, err := s.delegated.plugins.Add(ctx, delegate.CallOf(ep.Spec))
+	addresses, result, err := s.plugins.Add(ctx, delegate.CallOf(ep.Spec))
 	if err != nil {
 		return ep, err
 	}
@@ -58,16 +43,14 @@ func (s *Step) detachDelegated(ctx context.Context, ep endpoint.Endpoint) error 
 	if ep.Spec.IPAM.Type == "" {
 		return nil
 	}
-	if s.delegated == nil {
+	if s.plugins == nil {
 		return errNoPlugins
 	}
-	if ep.Spec.IPAM.Type == dhcp { // when a creation ended before the step link began
-		if err := s.delegated.opener.Close(ctx, ep); err != nil {
-			return err
-		}
-	}
-	err := s.delegated.plugins.Del(ctx, delegate.CallOf(ep.Spec))
-	if errors.Is(err, delegate.ErrNoPlugin) && ep.Addresses == (endpoint.Addresses{}) {
+	err := s.plugins.Del(ctx, delegate.CallOf(ep.Spec))
+	switch {
+	case errors.Is(err, delegate.ErrDHCP):
+		return nil // an earlier agent had it lease an address; the lease ends at the server by its time
+	case errors.Is(err, delegate.ErrNoPlugin) && ep.Addresses == (endpoint.Addresses{}):
 		return nil // it is not installed, so it gave nothing
 	}
 	return err

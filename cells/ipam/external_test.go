@@ -9,7 +9,9 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
+	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -116,4 +118,26 @@ func TestUndoReleasesAddress(t *testing.T) {
 		}
 		l.want(t, 0, 1)
 	})
+}
+
+// TestDelegatedDHCP: an endpoint with a lease that an earlier agent let the plugin take can be deleted.
+func TestDelegatedDHCP(t *testing.T) {
+	cfg := ipam.DefaultConfig()
+	cfg.PodCIDRs = []string{"10.0.0.0/29"}
+	addresses, err := ipam.New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := ipam.NewStep(allocator.NewSource(addresses, nil)).WithPlugins(delegate.New(delegate.Config{BinDirs: []string{t.TempDir()}}))
+	ep := endpoint.Endpoint{Spec: endpointmanagertest.Spec("x:eth0"), Addresses: endpoint.Addresses{IPv4: netip.MustParseAddr("192.0.2.7")}}
+	ep.Spec.ExternalIPAM, ep.Spec.IPAM = true, endpoint.IPAMPlugin{Type: "dhcp", Config: "{}"}
+	if _, err := step.Restore(t.Context(), ep); err != nil {
+		t.Errorf("restore: %v", err)
+	}
+	if err := step.Detach(t.Context(), ep, endpoint.DeleteConfig{}); err != nil {
+		t.Errorf("detach: %v", err)
+	}
+	if _, err := step.Attach(t.Context(), ep, nil); !errors.Is(err, delegate.ErrDHCP) || fault.KindOf(err) != fault.Invalid {
+		t.Errorf("attach: error %v, want %v", err, delegate.ErrDHCP)
+	}
 }

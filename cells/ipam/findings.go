@@ -13,15 +13,15 @@ import (
 )
 
 func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpoint.Endpoint, allocations []allocator.Allocation) (findings []doctor.Finding) {
-	owners, has := map[netip.Addr]allocator.Handle{}, map[allocator.Handle]allocator.Allocation{}
+	owners, has, reserved := map[netip.Addr]allocator.Handle{}, map[allocator.Handle]allocator.Allocation{}, map[endpoint.Addresses]bool{}
 	for _, a := range allocations {
-		has[a.Owner] = a
+		has[a.Owner], reserved[a.Addresses] = a, a.IsPermanent()
 		for _, addr := range a.Addresses.List() {
 			owners[addr] = a.Owner
 		}
 	}
 	for handle, ep := range before {
-		if ep.State != endpoint.Ready || after[handle] != ep {
+		if ep.State != endpoint.Ready || after[handle] != ep || reserved[ep.Addresses] {
 			continue
 		}
 		if a, ok := has[handle]; ok && a.Addresses != ep.Addresses {
@@ -103,17 +103,15 @@ func (c *Checker) outsiders(before, after map[allocator.Handle]endpoint.Endpoint
 // reserved are the reservations, which only this node knows. They are no disagreement.
 func reserved(allocations []allocator.Allocation) (findings []doctor.Finding) {
 	for _, a := range allocations {
-		by, until, user := a.Owner, "permanently", ""
+		until := "permanently"
 		switch {
-		case a.ReservedBy != "":
-			by, user = a.ReservedBy, "; "+a.ShownOwner()+" uses it"
 		case !a.Reserved:
 			continue
 		case !a.Expires.IsZero():
 			until = "until " + a.Expires.UTC().Format("2006-01-02 15:04:05Z")
 		}
 		findings = append(findings, doctor.Finding{
-			Kind: addressHeld, Subject: fmt.Sprintf("%v by %s", a.Addresses.List(), by), Detail: fmt.Sprintf("%s, in pool %s%s", until, a.Pool, user),
+			Kind: addressHeld, Subject: fmt.Sprintf("%v by %s", a.Addresses.List(), a.Owner), Detail: fmt.Sprintf("%s, in pool %s", until, a.Pool),
 		})
 	}
 	return findings

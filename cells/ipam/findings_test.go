@@ -55,7 +55,7 @@ func TestIPAMCheckNote(t *testing.T) {
 	})
 }
 
-// TestReservationsAreNoted: also one whose addresses an endpoint uses. An address of an endpoint alone is not noted.
+// TestReservationsAreNoted: also one whose addresses an endpoint uses, which is nothing else that is found. An address of an endpoint alone is not noted.
 func TestReservationsAreNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())
@@ -64,7 +64,7 @@ func TestReservationsAreNoted(t *testing.T) {
 		for _, owner := range []allocator.Handle{"db", "printer"} {
 			got, err := allocator.NewSource(l.addresses, nil).Reserve(t.Context(), allocator.Request{Owner: owner}, allocator.Permanent)
 			if err == nil && owner == "db" {
-				_, err = allocator.NewSource(l.addresses, nil).Allocate(t.Context(), allocator.Request{Owner: handle("c2:eth0"), Reservation: got.Token})
+				_, err = l.withReservation(t, "c2:eth0", got.Token)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -75,12 +75,13 @@ func TestReservationsAreNoted(t *testing.T) {
 		}
 		var got []string
 		for _, f := range l.examine(t, "") {
-			if f.Kind == "address-reserved" && f.Repair == nil {
-				got = append(got, f.Subject+": "+f.Detail)
+			if f.Kind != "address-reserved" || f.Repair != nil {
+				t.Errorf("found %+v", f)
 			}
+			got = append(got, f.Subject+": "+f.Detail)
 		}
 		want := []string{
-			"[10.0.0.3] by db: permanently, in pool default; c2:eth0 uses it",
+			"[10.0.0.3] by db: permanently, in pool default",
 			"[10.0.0.4] by printer: permanently, in pool default",
 			"[10.0.0.5] by move: until 2000-01-01 00:01:00Z, in pool default",
 		}

@@ -10,6 +10,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
@@ -20,9 +21,12 @@ type routes struct {
 	mode      string
 	allocator *allocator.Allocator
 	source    *allocator.Source // of the same allocator
+	endpoints endpointmanager.Lookup
 }
 
-func newRoutes(cfg Config, s *allocator.Source) routes { return routes{cfg.Mode, s.Allocator(), s} }
+func newRoutes(cfg Config, s *allocator.Source, l endpointmanager.Lookup) routes {
+	return routes{cfg.Mode, s.Allocator(), s, l}
+}
 
 // Mount implements server.Routes.
 func (s routes) Mount(r chi.Router) {
@@ -56,7 +60,7 @@ func (s routes) reserve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := httpx.Send(w, http.StatusOK, reservationToV1(got)); err != nil {
-		_, _ = s.allocator.Unreserve(got.Addresses.List()[0], got.Token) // the caller has left, and knows no token
+		_, _ = s.allocator.Unreserve(got.Addresses.List()[0], got.Token, nil) // the caller has left, and knows no token
 	}
 	return nil
 }
@@ -87,11 +91,21 @@ func (s routes) release(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fault.New(fault.Invalid, fmt.Sprintf("address %.64q: want an IP address", text))
 	}
-	was, err := s.allocator.Unreserve(addr, r.URL.Query().Get("token"))
+	was, err := s.allocator.Unreserve(addr, r.URL.Query().Get("token"), s.checkUnused)
 	if err != nil {
 		return err
 	}
 	return httpx.JSON(w, http.StatusOK, reservationToV1(was))
+}
+
+// checkUnused returns an error when an endpoint uses what is reserved, or is being made with its token.
+func (s routes) checkUnused(reserved allocator.Reservation) error {
+	for _, ep := range s.endpoints.List() {
+		if ep.Spec.Reservation == reserved.Token || ep.Addresses == reserved.Addresses {
+			return fmt.Errorf("%w by endpoint %s: delete that", allocator.ErrInUse, ep.Spec.Attachment)
+		}
+	}
+	return nil
 }
 
 func reservationToV1(r allocator.Reservation) v1.Reservation {
@@ -104,7 +118,7 @@ func reservationToV1(r allocator.Reservation) v1.Reservation {
 func allocationToV1(a allocator.Allocation) v1.Allocation {
 	shown := v1.Allocation{
 		Pool: a.Pool, Owner: a.ShownOwner(), Since: a.Since.UTC(), Expires: a.Expires.UTC(),
-		Permanent: a.Reserved && a.Expires.IsZero(), ReservedBy: string(a.ReservedBy), Unnamed: !a.Reserved && a.Owner.Unnamed(),
+		Permanent: a.IsPermanent(), Unnamed: !a.Reserved && a.Owner.Unnamed(),
 	}
 	if attachment, ok := a.Owner.Attachment(); ok && !a.Reserved { // who reserves has a name of its own choice
 		shown.ContainerID, shown.IfName = attachment.ContainerID, attachment.IfName

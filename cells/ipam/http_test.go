@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -21,7 +22,7 @@ func TestPoolsAreShownOverHTTPAndAsMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	router := chi.NewRouter()
-	newRoutes(cfg, allocator.NewSource(a, nil)).Mount(router)
+	newRoutes(cfg, allocator.NewSource(a, nil), endpointmanager.NewTable()).Mount(router)
 	get := func() string {
 		recorder := httptest.NewRecorder()
 		router.ServeHTTP(recorder, httptest.NewRequest("GET", "/v1/ipam", nil))

@@ -13,6 +13,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpoint/endpointtest"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -20,7 +21,8 @@ import (
 type api struct {
 	*testing.T
 	*allocator.Allocator
-	router chi.Router
+	router    chi.Router
+	endpoints *endpointtest.Endpoints
 }
 
 func newAPI(t *testing.T) api {
@@ -31,8 +33,8 @@ func newAPI(t *testing.T) api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := api{t, n, chi.NewRouter()}
-	newRoutes(cfg, allocator.NewSource(n, nil)).Mount(a.router)
+	a := api{t, n, chi.NewRouter(), endpointtest.NewEndpoints()}
+	newRoutes(cfg, allocator.NewSource(n, nil), a.endpoints).Mount(a.router)
 	return a
 }
 
@@ -101,6 +103,26 @@ func TestReleaseAddressInUse(t *testing.T) {
 	_, p := a.call("DELETE", "/v1/ipam/10.0.0.2", "", 409)
 	if p.Code != v1.CodeConflict || !strings.Contains(p.Detail, "address in use by endpoint c1:eth0") {
 		t.Errorf("problem %+v", p)
+	}
+}
+
+// TestReleaseReservationInUse: a permanent reservation stays while an endpoint uses it, or is being made with its token.
+func TestReleaseReservationInUse(t *testing.T) {
+	a := newAPI(t)
+	got, _ := a.call("POST", "/v1/ipam", `{"owner":"db","permanent":true}`, 200)
+	making := endpoint.Endpoint{ID: 1, Spec: endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}, Reservation: got.Token}}
+	found := endpoint.Endpoint{ID: 1, Spec: endpoint.Spec{Attachment: making.Spec.Attachment}, Addresses: endpoint.Addresses(got.Addresses)}
+	for _, ep := range []endpoint.Endpoint{making, found} {
+		a.endpoints.Put(ep)
+		for _, query := range []string{"", "?token=" + got.Token} {
+			if _, p := a.call("DELETE", "/v1/ipam/10.0.0.2"+query, "", 409); !strings.Contains(p.Detail, "address in use by endpoint c1:eth0") {
+				t.Errorf("problem %+v", p)
+			}
+		}
+	}
+	a.endpoints.Delete(1)
+	if was, _ := a.call("DELETE", "/v1/ipam/10.0.0.2?token="+got.Token, "", 200); !was.Permanent || was.Token != "" {
+		t.Errorf("ended %+v", was)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/delegate"
-	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -19,7 +18,7 @@ type Step struct {
 	allocator *allocator.Allocator
 	source    *allocator.Source // of the same allocator
 	pools     PoolSources
-	delegated *delegated // nil when no other IPAM plugin may be named
+	plugins   *delegate.Plugins // nil when no other IPAM plugin may be named
 }
 
 var (
@@ -35,10 +34,9 @@ func NewStep(s *allocator.Source, pools ...PoolSource) *Step {
 
 func newStep(cfg Config, s *allocator.Source) *Step { return NewStep(s, NewPoolSources(cfg)...) }
 
-// WithPlugins returns the step that calls the IPAM plugin of an endpoint which names one. The opener is for plugins that speak
-// over the endpoint's link.
-func (s *Step) WithPlugins(plugins *delegate.Plugins, opener link.Opener) *Step {
-	return &Step{s.allocator, s.source, s.pools, &delegated{plugins, opener}}
+// WithPlugins returns the step that calls the IPAM plugin of an endpoint which names one.
+func (s *Step) WithPlugins(plugins *delegate.Plugins) *Step {
+	return &Step{s.allocator, s.source, s.pools, plugins}
 }
 
 // Name implements endpoint.Step.
@@ -48,9 +46,9 @@ func (s *Step) Name() string { return "ipam" }
 // That pool is the endpoint's from then on, whatever the sources say later. Until the ledger has it nobody needs it: an
 // endpoint that was half made is taken down by its handle. Addresses of another IPAM are taken as they are, if nobody else
 // has them.
-func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
+func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if ep.Spec.IPAM.Type != "" {
-		return s.attachDelegated(ctx, ep, namespace)
+		return s.attachDelegated(ctx, ep)
 	}
 	if ep.Spec.ExternalIPAM {
 		ep.Addresses = ep.Spec.Requested

@@ -71,6 +71,15 @@ func (l life) add(t *testing.T, attachment string) netip.Addr {
 	return ep.Addresses.IPv4
 }
 
+// withReservation is an ADD that brings the token of a reservation.
+func (l life) withReservation(t *testing.T, attachment, token string) (netip.Addr, error) {
+	t.Helper()
+	spec := endpointmanagertest.Spec(attachment)
+	spec.Reservation = token
+	ep, err := l.Create(t.Context(), spec, nil)
+	return ep.Addresses.IPv4, err
+}
+
 func (l life) del(attachment string) {
 	l.Delete(context.Background(), endpointmanagertest.Spec(attachment).Attachment, endpoint.DeleteConfig{})
 }
@@ -270,4 +279,72 @@ func TestWhatIsBroughtBackIsOfItsPool(t *testing.T) {
 			t.Errorf("%s: %+v, want pool %q", name, got, test.want)
 		}
 	}
+}
+
+// TestReservationUsed: a permanent reservation owns its address before, during and after the life of an endpoint that uses it.
+func TestReservationUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := begin(t, dir)
+		l.start(t)
+		reserved, err := allocator.NewSource(l.addresses, nil).Reserve(t.Context(), allocator.Request{Owner: "db"}, allocator.Permanent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantReserved := func(when string) {
+			t.Helper()
+			if list := l.addresses.List(); len(list) != 1 || list[0].Owner != "db" || !list[0].IsPermanent() {
+				t.Errorf("%s the allocator has %+v", when, list)
+			}
+			l.want(t, 1, 0)
+		}
+		for _, attachment := range []string{"c1:eth0", "c2:eth0"} {
+			if got, err := l.withReservation(t, attachment, reserved.Token); err != nil || got != reserved.Addresses.IPv4 {
+				t.Fatalf("%s got %s, error %v, want %s", attachment, got, err, reserved.Addresses.IPv4)
+			}
+			wantReserved("with " + attachment)
+			if _, err := l.withReservation(t, "c3:eth0", reserved.Token); !errors.Is(err, endpointmanager.ErrInUse) {
+				t.Errorf("a second endpoint: error %v, want %v", err, endpointmanager.ErrInUse)
+			}
+			wantReserved("after the second was refused")
+			if attachment == "c2:eth0" { // an agent that is told of the reservation first
+				if err := l.Stop(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				l = begin(t, dir)
+				if err := l.addresses.RestoreReservation(reserved); err != nil {
+					t.Fatal(err)
+				}
+				l.start(t)
+				wantReserved("after a restart")
+			}
+			l.del(attachment)
+			wantReserved("after " + attachment)
+		}
+	})
+}
+
+// TestReservationLost: the reservation of a running endpoint is gone from the disk. The endpoint has the address until it is deleted.
+func TestReservationLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := begin(t, dir)
+		l.start(t)
+		reserved, err := allocator.NewSource(l.addresses, nil).Reserve(t.Context(), allocator.Request{Owner: "db"}, allocator.Permanent)
+		if err == nil {
+			_, err = l.withReservation(t, "c1:eth0", reserved.Token)
+		}
+		if err := errors.Join(err, l.Stop(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		l = begin(t, dir)
+		l.start(t)
+		l.want(t, 1, 0)
+		if got := l.add(t, "c2:eth0"); got == reserved.Addresses.IPv4 {
+			t.Errorf("another endpoint got %s, which is in use", got)
+		}
+		l.del("c2:eth0")
+		l.del("c1:eth0")
+		l.want(t, 0, 2)
+	})
 }

@@ -3,7 +3,6 @@ package link_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -263,53 +262,17 @@ func TestAttachNamespaceEnds(t *testing.T) {
 	n.detach(t, ep)
 }
 
-// The namespace and the host end with it end between Open and Attach, while the plugin of a DHCP client runs.
-func TestAttachAfterOpenNamespaceEnded(t *testing.T) {
-	n, c := newNode(t), newContainer(t)
-	opened, err := n.step.Open(t.Context(), endpointOf("eth0", 1), c.netns)
-	must(t, err)
-	must(t, n.step.Remove(t.Context(), opened.Host.Index))
-	if _, err := n.step.Attach(t.Context(), opened, c.netns); err == nil {
-		t.Error("attached without a link")
-	}
-	n.detach(t, opened)
-	wantLinks(t, n.Namespace)
-}
-
-func TestOpen(t *testing.T) {
-	n, c := newNode(t), newContainer(t)
-	ep := endpointOf("eth0", 1)
-	addresses := ep.Addresses
-	ep.Addresses = endpoint.Addresses{}
-	ep, err := n.step.Open(t.Context(), ep, c.netns)
-	must(t, err)
-	for _, l := range []netlink.Link{n.Link(t, ep.Host.Name), c.Link(t, "eth0")} {
-		if l.Attrs().OperState != netlink.OperUp || l.Attrs().Flags&net.FlagUp == 0 {
-			t.Errorf("%s is %s, want it to pass packets", l.Attrs().Name, l.Attrs().OperState)
-		}
-	}
-	ep.Addresses = addresses
-	again := n.attach(t, c, ep)
-	if again != ep {
-		t.Errorf("attached %+v, want %+v", again, ep)
-	}
-	wantSetup(t, c.Namespace, firstSetup(ep, 1500))
-	n.detach(t, ep)
-	wantLinks(t, n.Namespace)
-}
-
 func TestNotStarted(t *testing.T) {
 	c := newContainer(t)
 	step := newNode(t).step
 	must(t, step.Stop(t.Context()))
 	ep := endpointOf("eth0", 1)
 	_, attachErr := step.Attach(t.Context(), ep, c.netns)
-	_, openErr := step.Open(t.Context(), ep, c.netns)
 	_, restoreErr := step.Restore(t.Context(), ep)
 	_, pruneErr := step.Prune(t.Context(), nil)
 	_, surveyErr := step.Survey(t.Context(), nil)
 	for name, err := range map[string]error{
-		"attach": attachErr, "open": openErr, "restore": restoreErr, "prune": pruneErr, "survey": surveyErr,
+		"attach": attachErr, "restore": restoreErr, "prune": pruneErr, "survey": surveyErr,
 		"detach": step.Detach(t.Context(), ep, endpoint.DeleteConfig{}), "remove": step.Remove(t.Context(), 1),
 	} {
 		if !errors.Is(err, link.ErrNotStarted) {

@@ -8,13 +8,13 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the link cell. It takes an [MTU] if there is one, and provides the [Step], for the ordered steps, and what it does for others: [Opener],
+// Module is the link cell. It takes an [MTU] if there is one, and provides the [Step], for the ordered steps, and what it does for others:
 // [Inspector] and [Remover].
 func Module() fx.Option {
 	return cell.Module("link",
 		fx.Provide(
 			newStarted,
-			func(s *Step) (Opener, Inspector, Remover) { return s, s, s },
+			func(s *Step) (Inspector, Remover) { return s, s },
 		),
 	)
 }

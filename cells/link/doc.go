@@ -2,12 +2,10 @@
 //
 //	endpointmanager -> [Step] Attach: veth pair -> container's end: addresses, neighbours, routes, rules -> (datapath)
 //	                          Detach: down, delete, answer at the kernel's notification
-//	ipam (dhcp)     -> [Opener]      the pair before the endpoint has addresses, open for packets
 //	cni (CHECK)     -> [Inspector]   what is in the container, compared with what Attach made
 //	datapath (doctor) -> [Remover]   a host end that belongs to no endpoint
 //
-// The host end stays down until the datapath has attached its programs: no packet passes unchecked, but after [Opener].Open,
-// which a DHCP client needs. The peer is created in
+// The host end stays down until the datapath has attached its programs: no packet passes unchecked. The peer is created in
 // the container's namespace, because moving a link there waits for the whole machine (15 ms).
 //
 // The container's namespace is entered by a descriptor and only during Attach and CHECK; CHECK changes nothing. After

@@ -29,9 +29,6 @@ func TestLeaks(t *testing.T) {
 			return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 		}))
 		n.detach(t, n.attach(t, disabled, endpointOf("eth0", 1)))
-		opened, openErr := n.step.Open(t.Context(), endpointOf("eth0", 1), c.netns)
-		must(t, openErr)
-		n.detach(t, opened)
 		must(t, n.step.Stop(context.Background()))
 		must(t, n.Do(func() error { return n.step.Start(context.Background()) }))
 	}

@@ -14,14 +14,6 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Opener makes the link of an endpoint that has no addresses yet, and lets packets pass: an IPAM plugin that speaks DHCP
-// needs it. The endpoint that it returns has the link, and [Step.Attach] goes on from there. Close takes the link away, as the
-// step's Detach does, and may be called when it is gone.
-type Opener interface {
-	Open(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error)
-	Close(ctx context.Context, ep endpoint.Endpoint) error
-}
-
 // Remover deletes an interface of the node. It returns when the kernel says that it is gone, or when ctx ends: it will go
 // then, too. One that is not there is a success.
 type Remover interface {
@@ -102,35 +94,8 @@ func (s *Step) handle() (*netlink.Handle, error) {
 // Name implements endpoint.Step.
 func (s *Step) Name() string { return "link" }
 
-// Attach makes the pair, unless Open has made it, and sets the container's end up. The host end stays down.
+// Attach makes the pair, unless ep has one, and sets the container's end up. The host end stays down.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
-	ep, err := s.create(ctx, ep, namespace)
-	if err != nil {
-		return ep, err
-	}
-	return ep, explain(configure(ep, namespace))
-}
-
-// Open implements [Opener].
-func (s *Step) Open(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
-	ep, err := s.create(ctx, ep, namespace)
-	if err != nil {
-		return ep, err
-	}
-	node, err := s.handle()
-	if err != nil {
-		return ep, err
-	}
-	return ep, explain(open(ctx, node, namespace.Netlink(), ep))
-}
-
-// Close implements [Opener].
-func (s *Step) Close(ctx context.Context, ep endpoint.Endpoint) error {
-	return s.Detach(ctx, ep, endpoint.DeleteConfig{})
-}
-
-// create makes the pair unless it is there.
-func (s *Step) create(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if namespace == nil {
 		return ep, ErrNoNamespace
 	}
@@ -149,7 +114,7 @@ func (s *Step) create(ctx context.Context, ep endpoint.Endpoint, namespace *endp
 		return ep, fmt.Errorf("get %s in the container: %w", ep.Spec.Attachment.IfName, err)
 	}
 	ep.Container.Index, ep.MTU = end.Attrs().Index, end.Attrs().MTU
-	return ep, nil
+	return ep, explain(configure(ep, namespace))
 }
 
 // Renew writes the new start time on the host end, for a DEL without an agent.

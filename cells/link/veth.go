@@ -12,7 +12,6 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/internal/nl"
 )
 
 // createPair makes the veth pair, both ends down, with the peer in the container's namespace. What an earlier attempt for the
@@ -69,17 +68,6 @@ func (s *Step) removeEarlier(ctx context.Context, node *netlink.Handle, ep endpo
 	s.log.Info("interface of an earlier attempt is replaced", "container", ep.Spec.Attachment.ContainerID,
 		"ifname", ep.Spec.Attachment.IfName, "ifindex", earlier.Attrs().Index)
 	return s.Remove(ctx, earlier.Attrs().Index)
-}
-
-// open brings both ends up for a plugin that speaks over the link before the endpoint has addresses.
-func open(ctx context.Context, node, container *netlink.Handle, ep endpoint.Endpoint) error {
-	if err := container.LinkSetUp(nl.LinkAt(ep.Container.Index)); err != nil {
-		return fmt.Errorf("bring up %s in the container: %w", ep.Container.Name, err)
-	}
-	if err := node.LinkSetUp(nl.LinkAt(ep.Host.Index)); err != nil {
-		return fmt.Errorf("bring up %s: %w", ep.Host.Name, err)
-	}
-	return errors.Join(WaitForCarrier(ctx, node, ep.Host.Index), WaitForCarrier(ctx, container, ep.Container.Index))
 }
 
 // carrierRetry is how often a link without a carrier is checked.

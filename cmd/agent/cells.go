@@ -145,7 +145,7 @@ func blocks(cfg Config) any {
 func steps(
 	ipam *ipam.Step, plugins *delegate.Plugins, link *link.Step, bandwidth *bandwidth.Step, hostport *hostport.Step, policy *policy.Step, proxy *proxy.Step, datapath *datapath.Step,
 ) endpoint.Steps {
-	return endpoint.Steps{ipam.WithPlugins(plugins, link), link, bandwidth, hostport, policy, proxy, datapath}
+	return endpoint.Steps{ipam.WithPlugins(plugins), link, bandwidth, hostport, policy, proxy, datapath}
 }
 
 // quiet sends the log of fx to the debug log.

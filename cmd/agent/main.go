@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/settings"
 	"porin.dev/porin/internal/version"
@@ -76,6 +77,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 
 // serve runs the agent until ctx ends or a cell gives up.
 func serve(ctx context.Context, cfg Config) error {
+	if err := endpointmanager.CheckOrigin(cfg.EndpointManager); err != nil { // before any cell changes the node
+		return err
+	}
 	log, err := cfg.Logging.Logger(os.Stderr)
 	if err != nil {
 		return err

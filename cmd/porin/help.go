@@ -110,10 +110,10 @@ The exit code is 1 when something disagrees, or could not be examined.`
 
 const aboutReserve = `Without an ADDRESS it is one of each family of the pool; with one, that one. The token ends this reservation and no later one.
 A reservation ends by itself unless it is permanent, and outlives the agent and the boot. A pod takes it over by the token: its annotation porin.dev/reservation, or PORIN_RESERVATION in CNI_ARGS.
-That ends it, unless it is permanent: then it has its addresses again after the container's DEL, so that the next one with the token gets them.`
+That ends it, unless it is permanent: then it keeps its addresses, and one container after the other uses them by the token.`
 
-const aboutRelease = `Without --token whatever reservation there is ends. An endpoint that uses what is reserved permanently keeps it until its end.
-What an endpoint uses otherwise is refused: delete that.
+const aboutRelease = `Without --token whatever reservation there is ends. What an endpoint uses is refused, by a permanent
+reservation, too: delete the endpoint first.
 A released address rests for the pool's quarantine.`
 
 const aboutPoolUse = `OWNED is how many blocks nodes own: a pool of which all are has room in these alone, of which "porin ipam list" shows

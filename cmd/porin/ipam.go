@@ -107,9 +107,6 @@ func (s *session) ageOf(a v1.Allocation) string {
 	if a.Permanent {
 		return s.age(a.Since) + " (reserved permanently)"
 	}
-	if a.ReservedBy != "" {
-		return fmt.Sprintf("%s (reserved permanently by %s)", s.age(a.Since), a.ReservedBy)
-	}
 	if a.Expires.IsZero() {
 		return s.age(a.Since)
 	}

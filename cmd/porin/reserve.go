@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -104,8 +103,8 @@ func ipamRelease(ctx context.Context, s *session, args []string) error {
 func reservedAddresses(ctx context.Context, s *session) (all []candidate) {
 	usage, _ := s.client.IPAM(ctx)
 	for _, a := range usage.Allocations {
-		if !a.Expires.IsZero() || a.Permanent || a.ReservedBy != "" {
-			all = append(all, candidate{a.Address.String(), "reserved by " + printable(cmp.Or(a.ReservedBy, a.Owner))})
+		if !a.Expires.IsZero() || a.Permanent {
+			all = append(all, candidate{a.Address.String(), "reserved by " + printable(a.Owner)})
 		}
 	}
 	return all

@@ -220,11 +220,7 @@ func heldRows(w io.Writer, held v1.Held) {
 	if more := held.Count - len(held.Endpoints); more > 0 {
 		row(w, "Held:", fmt.Sprintf("%d more", more))
 	}
-	switch {
-	case held.Count == 0:
-	case held.Endpoints[0].Reason == v1.HeldOtherNamespace: // and so have all
-		row(w, "", "They are kept as they are until the container runtime calls from the agent's network namespace.")
-	default:
+	if held.Count > 0 {
 		row(w, "", "They are kept as they are; those that policies restricted and whose labels are not known reach nothing, and only the node reaches them. Find out why; when they are gone: porin restore accept")
 	}
 }

@@ -37,7 +37,7 @@ func (k Kind) Open(path string) (*bbolt.DB, error) {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("open %s: %w", k.Name, err)
 	}
-	err := k.examine(path)
+	err := k.Read(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = k.make(path)
 	}
@@ -58,9 +58,10 @@ func (k Kind) fault(path string, err error) error {
 	return k.Fault(path, err)
 }
 
-// examine reads the whole file before it is opened for writing. A file that is shorter than it says it is would end the
-// process with SIGBUS at the first page that is missing, for bbolt maps it.
-func (k Kind) examine(path string) error {
+// Read reads the whole file, calls read if it is not nil, and changes nothing. A file that is shorter than it says it is would
+// end the process with SIGBUS at the first page that is missing, for bbolt maps it. A file that is not there is a
+// [fs.ErrNotExist].
+func (k Kind) Read(path string, read func(tx *bbolt.Tx) error) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", k.Name, err)
@@ -79,7 +80,11 @@ func (k Kind) examine(path string) error {
 		if info.Size() < tx.Size() {
 			return fmt.Errorf("%d bytes of %d are there", info.Size(), tx.Size())
 		}
-		return k.walk(tx)
+		err := k.walk(tx)
+		if err == nil && read != nil {
+			err = read(tx)
+		}
+		return err
 	})
 	if err = errors.Join(err, db.Close()); err != nil {
 		return k.Damaged(path, err)

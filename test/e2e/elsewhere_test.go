@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"porin.dev/porin/internal/testutil"
@@ -34,9 +35,15 @@ func TestStartElsewhereWithoutLedger(t *testing.T) {
 	}
 	reaches("with an agent elsewhere")
 	agent.Stop(t)
+	if err := r.agent.TryStart(); err == nil {
+		t.Error("the agent runs with a ledger of another namespace")
+	}
+	if err := os.Remove(filepath.Join(r.node.StateDir, "ledger.db")); err != nil {
+		t.Fatal(err)
+	}
 	r.agent.Start(t)
 	reaches("with the agent back")
-	r.reached("a new pod", r.pod()) // whose ADD says that the namespace is the node's
+	r.reached("a new pod", r.pod())
 	if held := r.status().Held; held.Count != 6 {
 		t.Errorf("held when the agent is back: %+v", held)
 	}

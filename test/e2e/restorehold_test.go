@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -227,41 +228,37 @@ func (r *rig) elsewhere() (*testutil.Node, *testutil.Agent) {
 	return &node, agent
 }
 
-// TestStartInOtherNamespace starts the agent as a DaemonSet without hostNetwork does.
+// TestStartInOtherNamespace starts the agent as a DaemonSet without hostNetwork does: it exits with one line and touches nothing.
 func TestStartInOtherNamespace(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
-	talk, kernel, inspection := r.converse(a), kernelState(t, r.node), fmt.Sprint(r.inspect())
+	talk := r.converse(a)
 	r.agent.Kill(t)
-	_, agent := r.elsewhere()
-	agent.Start(t)
-	status := r.status()
-	if !status.Ready || status.Held.Count != 2 || status.Held.Endpoints[0].Reason != "other-namespace" {
-		t.Errorf("ready %v, held %+v", status.Ready, status.Held)
-	}
-	_, err := r.cni.Add(testutil.NewContainer(t))
-	failedAs(t, err, codeTryAgainLater)
-	failedWith(t, err, "hostNetwork")
-	failedWith(t, r.cni.GC(a.Container, b.Container), "hostNetwork")
-	for _, args := range [][]string{{"endpoint", "delete", "cni-attachment-id:" + a.ID + ":eth0"}, {"gc", "--network=porin", "--valid="}, {"restore", "accept"}} {
-		if done := r.cli(args...); done.code == 0 || !strings.Contains(done.err, "another network namespace") {
-			t.Errorf("porin %v: %+v", args, done)
+	node, agent := r.elsewhere()
+	state := func() string {
+		t.Helper()
+		ledger, err := os.ReadFile(filepath.Join(r.node.StateDir, "ledger.db"))
+		if err != nil {
+			t.Fatal(err)
 		}
+		return fmt.Sprintf("%s\nelsewhere\n%s\nprograms and maps %v\nledger %x", kernelState(t, r.node), kernelState(t, node), r.inspect(), sha256.Sum256(ledger))
 	}
-	r.findsHeld(2)
+	before, log := state(), agent.Log()
+	if err := agent.TryStart(); err == nil {
+		t.Fatal("the agent runs in another namespace")
+	}
+	line := strings.TrimPrefix(agent.Log(), log)
+	if strings.Count(line, "\n") != 1 || !strings.Contains(line, "hostNetwork: true") || !strings.Contains(line, "remove "+r.node.StateDir) {
+		t.Errorf("it says %q, want one line with what to do", line)
+	}
+	if now := state(); now != before {
+		t.Errorf("the node was\n%s\nand is\n%s", before, now)
+	}
 	talk.goesOn("with an agent elsewhere")
-	if now := kernelState(t, r.node); now != kernel {
-		t.Errorf("the kernel was\n%s\nand is\n%s", kernel, now)
-	}
-	if now := fmt.Sprint(r.inspect()); now != inspection {
-		t.Errorf("programs and maps were\n%s\nand are\n%s", inspection, now)
-	}
-	r.cni.MustDel(t, b.Container) // which the plugin does without that agent
+	r.cni.MustDel(t, b.Container) // which the plugin does without an agent
 	if r.hasHostLink(b.Container) {
 		t.Error("DEL has left the link")
 	}
-	agent.Stop(t)
-
 	r.agent.Start(t)
 	talk.goesOn("with the agent back")
 	if status := r.status(); status.Held.Count != 0 || status.Restored.Adopted != 1 || status.Restored.Undone != 1 {
@@ -270,27 +267,27 @@ func TestStartInOtherNamespace(t *testing.T) {
 	r.reached("a new pod", r.pod())
 }
 
-// TestStartAfterNamespaceIsGone has the runtime call from the namespace of the agent.
+// TestStartAfterNamespaceIsGone: the node is a container that was restarted, and its administrator removes the ledger.
 func TestStartAfterNamespaceIsGone(t *testing.T) {
 	r := newRig(t)
 	r.pod()
 	r.pod()
 	r.agent.Kill(t)
 	node, agent := r.elsewhere()
-	agent.Start(t)
-	if held := r.status().Held; held.Count != 2 {
-		t.Errorf("held %+v", held)
+	if err := agent.TryStart(); err == nil {
+		t.Fatal("the agent runs with the ledger of another namespace")
 	}
+	if err := os.Remove(filepath.Join(r.node.StateDir, "ledger.db")); err != nil {
+		t.Fatal(err)
+	}
+	agent.Start(t)
 	cni := node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t)})
 	c := testutil.NewContainer(t)
 	cni.MustAdd(t, c)
-	if status := r.status(); status.Held.Count != 0 || status.Restored.Undone != 2 || len(r.endpoints()) != 1 {
-		t.Errorf("held %+v, restored %+v, endpoints %v", status.Held, status.Restored, r.endpoints())
-	}
 	agent.Kill(t)
 	agent.Start(t) // the ledger is of this namespace now
-	if status := r.status(); status.Held.Count != 0 || status.Restored.Adopted != 1 {
-		t.Errorf("held %+v, restored %+v", status.Held, status.Restored)
+	if status := r.status(); status.Held.Count != 0 || status.Restored.Adopted != 1 || len(r.endpoints()) != 1 {
+		t.Errorf("held %+v, restored %+v, endpoints %v", status.Held, status.Restored, r.endpoints())
 	}
 	cni.MustDel(t, c)
 }

@@ -48,7 +48,6 @@ var table = &nft.Table{
 				related(nft.On("ICMP errors about connections").Protocol(unix.IPPROTO_ICMP)).Verdict(expr.VerdictAccept),
 				related(nft.On("ICMPv6 errors about connections").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 				neighbourDiscovery(nft.On("neighbour discovery").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
-				dhcp(nft.On("DHCP")).Verdict(expr.VerdictAccept),
 				nft.On("interface, protocol, ports").Meta(expr.MetaKeyIIF, 0).Meta(expr.MetaKeyL4PROTO, 1).Transport(2, 2, 2).Lookup(ports, nft.In),
 				nft.On("interface, protocol").Meta(expr.MetaKeyIIF, 0).Meta(expr.MetaKeyL4PROTO, 1).Lookup(protocols, nft.In),
 				nft.On("interface").Meta(expr.MetaKeyIIF, 0).Lookup(others, nft.In),
@@ -94,9 +93,4 @@ func related(r nft.Rule) nft.Rule {
 func neighbourDiscovery(r nft.Rule) nft.Rule {
 	const solicitation, advertisement = 135, 136
 	return r.Transport(0, 1, 0).With(&expr.Range{Op: expr.CmpOpEq, Register: nft.Register(0), FromData: []byte{solicitation}, ToData: []byte{advertisement}})
-}
-
-// dhcp matches a broadcast to the server's port: from_pod has dropped those of pods without a lease.
-func dhcp(r nft.Rule) nft.Rule {
-	return r.Of(nft.IPv4).Destination(nft.IPv4, 0).Equal(0, 255, 255, 255, 255).Protocol(unix.IPPROTO_UDP).Transport(2, 2, 0).Equal(0, 0, 67)
 }

@@ -146,13 +146,27 @@ func (l *File) NoteDeletion(n DeletionNote) error {
 	})
 }
 
-func (l *File) Origin() (o Origin, err error) {
-	err = l.db.View(func(tx *bbolt.Tx) error {
-		if value := tx.Bucket(originBucket).Get(originKey); value != nil {
-			return json.Unmarshal(value, &o)
-		}
+// ReadOrigin returns the origin of a ledger that is not open, and changes nothing.
+func ReadOrigin(path string) (o Origin, err error) {
+	err = ledgerKind.Read(path, func(tx *bbolt.Tx) error { return readOrigin(tx, &o) })
+	return o, err
+}
+
+// readOrigin leaves o as it is when the ledger says nothing of its origin.
+func readOrigin(tx *bbolt.Tx, o *Origin) error {
+	bucket := tx.Bucket(originBucket)
+	if bucket == nil {
 		return nil
-	})
+	}
+	value := bucket.Get(originKey)
+	if value == nil {
+		return nil
+	}
+	return json.Unmarshal(value, o)
+}
+
+func (l *File) Origin() (o Origin, err error) {
+	err = l.db.View(func(tx *bbolt.Tx) error { return readOrigin(tx, &o) })
 	if err != nil {
 		return o, Damaged(l.Path(), fmt.Errorf("origin: %w", err))
 	}

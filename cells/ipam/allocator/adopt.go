@@ -14,14 +14,8 @@ func (c *core) adopt(allocation Allocation, now time.Duration) (ended []string, 
 		return nil, nil
 	}
 	r := c.owners.records[allocation.Owner]
-	if r == nil {
-		if err := c.reservations.checkLent(allocation.Owner); err != nil {
-			return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, err)
-		}
-	}
 	switch {
-	case r == nil && c.lends(allocation):
-		c.handOver(c.pools.index.owner(allocation.Addresses.List()[0]), allocation.Owner, allocation.PodHandle, allocation.Since)
+	case c.isReserved(allocation):
 		return nil, nil
 	case r == nil:
 		ended = c.endRestored(allocation.Addresses, now)
@@ -34,10 +28,10 @@ func (c *core) adopt(allocation Allocation, now time.Duration) (ended []string, 
 	return nil, fmt.Errorf("adopt for %s: %w", allocation.Owner, r.errHasAlready())
 }
 
-// lends reports whether just these addresses are reserved permanently since an earlier life of the agent.
-func (c *core) lends(allocation Allocation) bool {
+// isReserved reports whether just these addresses are reserved permanently, and no other IPAM gave them.
+func (c *core) isReserved(allocation Allocation) bool {
 	r := c.pools.index.owner(allocation.Addresses.List()[0])
-	return r != nil && r.restored && r.until == forever && r.Addresses == allocation.Addresses && !allocation.External
+	return r != nil && r.until == forever && r.Addresses == allocation.Addresses && !allocation.External
 }
 
 // endRestored ends the reservations of an earlier life of the agent that have one of the addresses, and returns their tokens.
@@ -101,10 +95,7 @@ func (c *core) restore(saved Reservation, options reservationOptions, now time.D
 // quarantine records that an address was released.
 func (c *core) quarantine(addr netip.Addr, since time.Duration) {
 	e := c.pools.index.home(addr).address(addr)
-	switch {
-	case e.state != inUse:
+	if e.state != inUse {
 		c.cleanups.rest(e, since)
-	case e.owner.restored:
-		c.cleanups.await(e)
 	}
 }

@@ -42,11 +42,6 @@ func (c *core) allocate(req *Request, options reservationOptions, now time.Durat
 // existing answers whoever has something already, and whoever takes over what is reserved; nil for who needs something new.
 func (c *core) existing(req *Request, options reservationOptions) (*record, error) {
 	r := c.owners.records[req.Owner]
-	if r == nil { // who has something may have lent it to itself
-		if err := c.reservations.checkLent(req.Owner); err != nil {
-			return nil, err
-		}
-	}
 	switch {
 	case r != nil && (options.token != "" || r.token != "" && r.token != req.Reservation):
 		return nil, r.errHasAlready()
@@ -59,11 +54,9 @@ func (c *core) existing(req *Request, options reservationOptions) (*record, erro
 	return nil, nil
 }
 
-// takeOver makes what is reserved the owner's.
+// takeOver makes what is reserved for a time the owner's. What is reserved permanently stays as it is, and the owner uses it:
+// the endpoint manager lets one endpoint at a time have an address.
 func (c *core) takeOver(req *Request) (*record, error) {
-	if r := c.reservations.borrower(req.Reservation); r != nil {
-		return nil, fault.WithHint(fmt.Errorf("%w: %s uses what is reserved", ErrInUse, r.Owner), "wait until that is deleted, or reserve another address")
-	}
 	r := c.reservations.find(req.Reservation)
 	if r == nil {
 		return nil, ErrNoReservation
@@ -78,10 +71,9 @@ func (c *core) takeOver(req *Request) (*record, error) {
 	if err := c.checkGiven(r, req.Namespace); err != nil {
 		return nil, err
 	}
-	if err := c.cleanups.check(r); err != nil {
-		return nil, err
+	if r.until != forever {
+		c.handOver(r, req.Owner, req.PodHandle, time.Now())
 	}
-	c.handOver(r, req.Owner, req.PodHandle, time.Now())
 	return r, nil
 }
 

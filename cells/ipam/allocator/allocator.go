@@ -70,8 +70,6 @@ type Allocation struct {
 	// permanent reservation.
 	Reserved bool
 	Expires  time.Time
-	// ReservedBy has reserved the addresses permanently, and lent them: when they are released they are reserved again.
-	ReservedBy Handle
 	// External says that another IPAM gave the addresses. As long as the owner has them ours gives them to nobody, and
 	// when it has them no longer they do not rest.
 	External bool
@@ -80,6 +78,9 @@ type Allocation struct {
 	// Asked counts how often the owner has asked for them, so that who acts on an old [Allocator.List] does no harm.
 	Asked int
 }
+
+// IsPermanent reports whether it is a permanent reservation, of which an endpoint may use the addresses.
+func (a Allocation) IsPermanent() bool { return a.Reserved && a.Expires.IsZero() }
 
 // Allocator owns the addresses of this node. Every method may be called concurrently, and none blocks but what writes to a
 // [ReservationStore].
@@ -169,9 +170,9 @@ func (a *Allocator) Keep(owner Handle) {
 }
 
 // Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not.
-// An address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way: a
-// permanent one of the same addresses is lent, others end. Its Seq is a new one. Nothing is recorded of who has no
-// address.
+// An address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way and
+// ends. Its Seq is a new one. Nothing is recorded of an owner without an address, and of one that uses just the
+// addresses of a permanent reservation.
 func (a *Allocator) Adopt(allocation Allocation) error {
 	ended, err := a.adopt(allocation)
 	for _, token := range ended {
@@ -204,9 +205,9 @@ func (a *Allocator) ofReservation(req Request) Request {
 	return req
 }
 
-// isLive reports whether there is a reservation with the token, lent or not.
+// isLive reports whether there is a reservation with the token.
 func (a *Allocator) isLive(token string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.core.reservations.find(token) != nil || a.core.reservations.borrower(token) != nil
+	return a.core.reservations.find(token) != nil
 }

@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 )
@@ -9,40 +8,17 @@ import (
 // cleanups follows the addresses whose last owner is gone, and after whom somebody has to clean up. It is not safe for
 // concurrent use.
 type cleanups struct {
-	wake     func(urgent bool) // nil: nobody cleans up
-	returned map[*address]bool // reserved ones that wait for their cleanup
-	number   uint64            // of the last release
+	wake   func(urgent bool) // nil: nobody cleans up
+	number uint64            // of the last release
 }
 
 // rest has an address be given to nobody for a while from a time on.
 func (c *cleanups) rest(e *address, since time.Duration) {
-	delete(c.returned, e)
 	c.number++
 	e.rest(since, c.number, c.wake != nil)
 	if c.wake != nil {
 		c.wake(false)
 	}
-}
-
-// await has a reserved address be taken over by nobody before its cleanup is done.
-func (c *cleanups) await(e *address) {
-	if c.wake != nil {
-		c.number++
-		e.release = c.number
-		c.returned[e] = true
-		c.wake(false)
-	}
-}
-
-// check returns [ErrQuarantined] when the cleanup of a reserved address is not done.
-func (c *cleanups) check(r *record) error {
-	for _, e := range r.addresses {
-		if e != nil && c.returned[e] {
-			c.hurry()
-			return fmt.Errorf("address %s: %w: the connections of its last owner are being deleted", e.addr, ErrQuarantined)
-		}
-	}
-	return nil
 }
 
 // hurry says that somebody waits for an address.
@@ -54,11 +30,7 @@ func (c *cleanups) hurry() {
 
 // done has a release be cleaned up after, if it is the address's last one.
 func (c *cleanups) done(e *address, number uint64) {
-	if e == nil || e.release != number {
-		return
-	}
-	delete(c.returned, e)
-	if e.state == uncleaned {
+	if e != nil && e.release == number && e.state == uncleaned {
 		e.leave()
 		e.enter(resting)
 	}
@@ -92,9 +64,6 @@ func (c Cleanup) Pending() (all []Released) {
 			all = append(all, Released{e.addr, e.release})
 		}
 	})
-	for e := range c.a.core.cleanups.returned {
-		all = append(all, Released{e.addr, e.release})
-	}
 	return all
 }
 

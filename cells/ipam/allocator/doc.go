@@ -22,8 +22,8 @@
 //     sequence number ([Allocator.ReleaseListed]) it never hits the next owner of the same handle.
 //   - An address that another IPAM gave to an owner is given to nobody else while that owner lives, and never rests.
 //   - A reservation ends by itself, by a clock that nobody sets, or is permanent. A [ReservationStore] keeps it over
-//     restarts. A permanent one lends its addresses to the endpoint that takes it over, and has them again when that is
-//     gone and cleaned up after. Nobody takes one over while nothing is given out of its block.
+//     restarts. A permanent one owns its addresses until it is released: an endpoint with its token uses them, and
+//     releases nothing. Nobody gets what is reserved while nothing is given out of its block.
 //   - Nothing is given out from a drained block, and no address that is excluded or that the node itself has. A pool may be for
 //     pods of some namespaces: nobody else gets an address of it.
 package allocator

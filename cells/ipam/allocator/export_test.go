@@ -139,18 +139,6 @@ func (c *checker) reservations() {
 			named[r.PodHandle]++
 		}
 	}
-	lent := 0
-	for h, r := range c.owners.records {
-		if r.loan.token != "" {
-			lent++
-			c.that(c.core.reservations.lent[r.ReservedBy] == r && c.owners.records[r.ReservedBy] == nil && r.token == "", "%s: what it has is not lent by %s", h, r.ReservedBy)
-		}
-		c.that((r.loan.token != "") == (r.ReservedBy != ""), "%s: reserved by %s", h, r.ReservedBy)
-	}
-	c.that(lent == len(c.core.reservations.lent), "%d loans, and %d lenders", lent, len(c.core.reservations.lent))
-	for e := range c.cleanups.returned {
-		c.that(e.owner != nil && e.owner.token != "", "%s waits for its cleanup, and is not reserved", e.addr)
-	}
 	c.that(reserved == len(c.core.reservations.byEnd), "%d reservations, and %d owners with one", len(c.core.reservations.byEnd), reserved)
 	c.that(fmt.Sprint(named) == fmt.Sprint(c.owners.podHandles), "pod handles %v, counted %v", named, c.owners.podHandles)
 }

@@ -56,10 +56,11 @@ type modelOwner struct {
 	external bool
 	ends     time.Time
 	token    string
-	restored bool             // of before the last restart
-	lender   allocator.Handle // who has it when the owner is gone
-	lent     string           // and the token of that
+	restored bool // of before the last restart
 }
+
+// isPermanent reports whether it is a permanent reservation.
+func (o modelOwner) isPermanent() bool { return o.token != "" && o.ends.IsZero() }
 
 // memoryStore is a store whose disk is this process.
 type memoryStore map[string]allocator.Reservation
@@ -124,10 +125,6 @@ func (m *model) expire() {
 func (m *model) vacate(owner allocator.Handle, at time.Time) {
 	o := m.has[owner]
 	delete(m.has, owner)
-	if o.lender != "" {
-		m.has[o.lender], m.dirty[o.addr] = modelOwner{addr: o.addr, token: o.lent}, m.cleans
-		return
-	}
 	if !o.external {
 		m.free[o.addr], m.dirty[o.addr] = at, m.cleans
 	} else if _, ok := m.blockOf(o.addr); ok {
@@ -137,27 +134,11 @@ func (m *model) vacate(owner allocator.Handle, at time.Time) {
 	}
 }
 
-// lends reports whether what the owner has reserved is lent.
-func (m *model) lends(owner allocator.Handle) bool { return m.borrower(owner) != "" }
-
-func (m *model) borrower(lender allocator.Handle) allocator.Handle {
-	for owner, o := range m.has {
-		if o.lender == lender {
-			return owner
-		}
-	}
-	return ""
-}
-
-// handOver has a reservation be an owner's, which is lent if it is permanent.
+// handOver makes what is reserved for a time an owner's.
 func (m *model) handOver(from, to allocator.Handle) {
 	was := m.has[from]
 	delete(m.has, from)
-	delete(m.dirty, was.addr)
 	m.has[to] = modelOwner{addr: was.addr}
-	if was.ends.IsZero() {
-		m.has[to] = modelOwner{addr: was.addr, lender: from, lent: was.token}
-	}
 }
 
 func (m *model) give(owner allocator.Handle, o modelOwner) {
@@ -211,10 +192,6 @@ func (m *model) judge(owner allocator.Handle, got netip.Addr, err error) (given 
 
 func (m *model) allocate(owner allocator.Handle) {
 	got, err := get(m.n, owner)
-	if m.lends(owner) {
-		wantFault(m.T, "allocate for who has lent", err, allocator.ErrInUse)
-		return
-	}
 	if o, ok := m.has[owner]; ok {
 		m.again(owner, o, got, err)
 		return
@@ -242,10 +219,6 @@ func (m *model) take(owner allocator.Handle) {
 	addr := m.anyAddress()
 	want := endpoint.Addresses{IPv4: addr}
 	_, err := m.n.Allocate(allocator.Request{Owner: owner, Want: want})
-	if m.lends(owner) {
-		wantFault(m.T, "take for who has lent", err, allocator.ErrInUse)
-		return
-	}
 	if o, ok := m.has[owner]; ok {
 		if (err == nil) != (o.addr == addr && o.token == "") {
 			m.Fatalf("%s has %s and wants %s: %v", owner, o.addr, addr, err)
@@ -281,14 +254,12 @@ func (m *model) refusal(addr netip.Addr) error {
 func (m *model) adopt(owner allocator.Handle) {
 	o := modelOwner{addr: m.anyAddress(), external: m.IntN(2) == 0}
 	err := m.n.Adopt(allocator.Allocation{Owner: owner, External: o.external, Addresses: endpoint.Addresses{IPv4: o.addr}})
-	if m.lends(owner) {
-		wantFault(m.T, "adopt for who has lent", err, allocator.ErrInUse)
-		return
-	}
 	other, used := m.ownerOf(o.addr)
 	was, has := m.has[owner]
-	if used && !has && m.has[other].restored && m.has[other].ends.IsZero() && !o.external && err == nil {
-		m.handOver(other, owner)
+	if used && m.has[other].isPermanent() && !o.external {
+		if err != nil {
+			m.Fatalf("adopt %s for %s, which %s has reserved permanently: %v", o.addr, owner, other, err)
+		}
 		return
 	}
 	if used && !has && m.has[other].restored {
@@ -344,7 +315,7 @@ func (m *model) reserve(owner allocator.Handle) {
 		lifetime = allocator.Permanent
 	}
 	got, err := m.n.Reserve(allocator.Request{Owner: owner}, lifetime)
-	if _, ok := m.has[owner]; ok || m.lends(owner) {
+	if _, ok := m.has[owner]; ok {
 		wantFault(m.T, "reserve for who has something", err, allocator.ErrInUse)
 		return
 	}
@@ -362,12 +333,8 @@ func (m *model) giveUp(owner allocator.Handle) {
 	r := m.tokens[m.IntN(len(m.tokens))]
 	o, ok := m.has[r.Owner]
 	lives := ok && o.token == r.Token
-	if user := m.borrower(r.Owner); user != "" && m.has[user].lent == r.Token {
-		m.endLent(owner, user, r)
-		return
-	}
 	if _, has := m.has[owner]; has || m.IntN(2) == 0 {
-		_, err := m.n.Unreserve(r.Addresses.IPv4, r.Token)
+		_, err := m.n.Unreserve(r.Addresses.IPv4, r.Token, nil)
 		if (err == nil) != lives {
 			m.Fatalf("return %+v: %v", r, err)
 		}
@@ -377,44 +344,18 @@ func (m *model) giveUp(owner allocator.Handle) {
 		return
 	}
 	_, err := m.n.Allocate(allocator.Request{Owner: owner, Reservation: r.Token})
-	if m.lends(owner) {
-		wantFault(m.T, "take over for who has lent", err, allocator.ErrInUse)
-		return
-	}
 	if block, in := m.blockOf(r.Addresses.IPv4); lives && (!in || m.blocks[block]) {
 		if fault.KindOf(err) != fault.Unavailable {
 			m.Fatalf("take over %+v, whose block gives nothing out: %v", r, err)
 		}
 		return
 	}
-	if lives && m.dirty[r.Addresses.IPv4] {
-		wantFault(m.T, "take over before the cleanup", err, allocator.ErrQuarantined)
-		return
-	}
 	if (err == nil) != lives {
 		m.Fatalf("take over %+v: %v", r, err)
 	}
-	if lives {
+	if lives && !r.Permanent {
 		m.handOver(r.Owner, owner)
 	}
-}
-
-// endLent ends a reservation that is lent, or asks for it while it is.
-func (m *model) endLent(owner, user allocator.Handle, r allocator.Reservation) {
-	if _, has := m.has[owner]; !has && !m.lends(owner) && m.IntN(2) == 0 {
-		_, err := m.n.Allocate(allocator.Request{Owner: owner, Reservation: r.Token})
-		wantFault(m.T, "take over what is lent", err, allocator.ErrInUse)
-		return
-	}
-	if m.IntN(2) == 0 {
-		return
-	}
-	if _, err := m.n.Unreserve(r.Addresses.IPv4, r.Token); err != nil {
-		m.Fatalf("end %+v, which is lent: %v", r, err)
-	}
-	o := m.has[user]
-	o.lender, o.lent = "", ""
-	m.has[user] = o
 }
 
 func (m *model) sleep(allocator.Handle) { time.Sleep(time.Duration(m.IntN(20_000)) * time.Millisecond) }

@@ -107,10 +107,6 @@ func (m *model) forget(prefix netip.Prefix) {
 // reservations are over.
 func (m *model) restart() {
 	for owner, o := range m.has {
-		if o.lender != "" && m.store == nil {
-			o.lender, o.lent = "", ""
-			m.has[owner] = o
-		}
 		if o.token != "" && m.store == nil {
 			m.vacate(owner, time.Now())
 			delete(m.free, o.addr) // nobody knows of it
@@ -127,8 +123,8 @@ func (m *model) restart() {
 	released := slices.SortedFunc(maps.Keys(m.free), func(a, b netip.Addr) int { return m.free[a].Compare(m.free[b]) })
 	for _, addr := range released {
 		m.n.Quarantine(addr, m.free[addr])
-		owner, used := m.ownerOf(addr)
-		m.dirty[addr] = m.cleans && (!used || m.has[owner].token != "")
+		_, used := m.ownerOf(addr)
+		m.dirty[addr] = m.cleans && !used
 	}
 	for owner, o := range m.has {
 		if o.token != "" {

@@ -12,7 +12,6 @@ type record struct {
 	token     string        // of a reservation; "" for what is none
 	until     time.Duration // when a reservation ends, by the allocator's clock
 	restored  bool          // a reservation of an earlier life of the agent
-	loan      loan          // the reservation that the addresses go back to
 }
 
 // askedAgain notes that an owner has asked for what it has.

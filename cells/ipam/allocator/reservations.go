@@ -2,21 +2,13 @@ package allocator
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 )
 
-// reservations finds what is reserved, and what is lent of it. It is not safe for concurrent use.
+// reservations finds what is reserved. It is not safe for concurrent use.
 type reservations struct {
 	byEnd []*record
-	lent  map[Handle]*record // by who has reserved what they use
-}
-
-// loan is a permanent reservation of which an endpoint uses the addresses: it has them again when the endpoint releases them.
-type loan struct {
-	token string // "" for none
-	since time.Time
 }
 
 // reservationOptions are those of a reservation; none for an endpoint.
@@ -63,36 +55,6 @@ func (s *reservations) find(token string) *record {
 		if r.token == token {
 			return r
 		}
-	}
-	return nil
-}
-
-// lend has an owner use what the lender has reserved.
-func (s *reservations) lend(r *record, lender Handle, l loan) {
-	r.ReservedBy, r.loan = lender, l
-	s.lent[lender] = r
-}
-
-// endLoan has the owner's addresses be reserved by nobody.
-func (s *reservations) endLoan(r *record) {
-	delete(s.lent, r.ReservedBy)
-	r.ReservedBy, r.loan = "", loan{}
-}
-
-// borrower returns who uses what is reserved by the token; nil when nobody does.
-func (s *reservations) borrower(token string) *record {
-	for _, r := range s.lent {
-		if r.loan.token == token {
-			return r
-		}
-	}
-	return nil
-}
-
-// checkLent returns an error when the owner has lent what it has reserved.
-func (s *reservations) checkLent(lender Handle) error {
-	if r := s.lent[lender]; r != nil {
-		return fmt.Errorf("%w: it has reserved %v permanently, which %s uses", ErrInUse, r.Addresses.List(), r.Owner)
 	}
 	return nil
 }

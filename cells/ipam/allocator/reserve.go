@@ -82,9 +82,10 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 
 // Unreserve releases what is reserved or kept together with an address. With a token it does so only for the reservation of that
 // token; without, for whatever is there: an operator's call. What an endpoint uses is [ErrInUse], what is nobody's
-// [ErrNoOwner].
-func (a *Allocator) Unreserve(addr netip.Addr, token string) (Reservation, error) {
-	was, saved, err := a.unreserve(addr, token)
+// [ErrNoOwner]. The error of used keeps a permanent reservation; it is called with a lock held, so that no endpoint
+// gets the addresses meanwhile, and must not call back. It may be nil.
+func (a *Allocator) Unreserve(addr netip.Addr, token string, used func(Reservation) error) (Reservation, error) {
+	was, saved, err := a.unreserve(addr, token, used)
 	if err != nil {
 		return was, fmt.Errorf("release %s: %w", addr, err)
 	}
@@ -97,8 +98,8 @@ func (a *Allocator) Unreserve(addr netip.Addr, token string) (Reservation, error
 	return was, nil
 }
 
-func (a *Allocator) unreserve(addr netip.Addr, token string) (was Reservation, saved string, err error) {
+func (a *Allocator) unreserve(addr netip.Addr, token string, used func(Reservation) error) (was Reservation, saved string, err error) {
 	now := a.lock()
 	defer a.mu.Unlock()
-	return a.core.unreserve(addr, token, now)
+	return a.core.unreserve(addr, token, used, now)
 }

@@ -44,7 +44,7 @@ func (s *Source) Allocate(ctx context.Context, req Request) (Allocation, error) 
 // Reserve keeps addresses for somebody who is no endpoint, or not yet one. It is Allocate with an end, after
 // [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
 // An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
-// over by Request.Reservation; a permanent one stays, and has the addresses again when the endpoint releases them.
+// over by Request.Reservation; a permanent one stays, and the endpoint uses its addresses.
 func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duration) (Reservation, error) {
 	if lifetime == 0 {
 		lifetime = DefaultReservation
@@ -65,7 +65,7 @@ func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duratio
 		Permanent: lifetime == Permanent,
 	}
 	if err := s.allocator.store.Save(r); err != nil { // which waits for a disk: without the lock
-		_, _, _ = s.allocator.unreserve(got.Addresses.List()[0], options.token)
+		_, _, _ = s.allocator.unreserve(got.Addresses.List()[0], options.token, nil)
 		return Reservation{}, fmt.Errorf("reserve for %s: %w", req.Owner, err)
 	}
 	if !s.allocator.isReserved(got) { // an operator has ended it meanwhile

@@ -105,14 +105,14 @@ func (w *world) reserve(ts *testscript.TestScript, args []string) error {
 
 // return: return ADDRESS as an operator does, who has no token.
 func (w *world) giveBack(ts *testscript.TestScript, args []string) error {
-	_, err := w.Unreserve(netip.MustParseAddr(args[0]), "")
+	_, err := w.Unreserve(netip.MustParseAddr(args[0]), "", nil)
 	return err
 }
 
 // return-reserved: return-reserved RESERVER with the token.
 func (w *world) returnReserved(ts *testscript.TestScript, args []string) error {
 	r := w.reserved[args[0]]
-	_, err := w.Unreserve(r.Addresses.List()[0], r.Token)
+	_, err := w.Unreserve(r.Addresses.List()[0], r.Token, nil)
 	return err
 }
 

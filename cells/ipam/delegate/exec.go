@@ -97,6 +97,9 @@ func (r *runner) FindInPath(name string, dirs []string) (string, error) {
 	if name == "porin-cni" {
 		return "", fmt.Errorf("%w: porin-cni would call the agent that calls it: name another plugin in \"ipam\", or none", ErrNoPlugin)
 	}
+	if name == "dhcp" {
+		return "", ErrDHCP
+	}
 	for _, dir := range dirs {
 		file := filepath.Join(dir, name)
 		info, err := os.Stat(filepath.Join(r.hostRoot, file))
@@ -110,6 +113,10 @@ func (r *runner) FindInPath(name string, dirs []string) (string, error) {
 
 // ErrNoPlugin is returned when none of the folders has a program of the plugin's name.
 var ErrNoPlugin = fault.New(fault.Invalid, "IPAM plugin not found")
+
+// ErrDHCP is returned for the reference plugin dhcp.
+var ErrDHCP = fault.New(fault.Invalid, "the IPAM plugin dhcp cannot reach a DHCP server: there is no layer 2 network behind the links of porin-cni: "+
+	"name another plugin in \"ipam\" of the network configuration, or none")
 
 // bounded is a buffer with an end.
 type bounded struct {

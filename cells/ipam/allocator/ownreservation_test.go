@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// Who has taken over its own permanent reservation gets the same again, with the token and without, as in a repeated ADD.
-func TestOwnReservationTwice(t *testing.T) {
+// TestAllocateOwnReservation: an owner that has reserved permanently for itself gets its addresses by the token, and with no other call.
+func TestAllocateOwnReservation(t *testing.T) {
 	a := allocator.New(nil)
 	a.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, Quarantine: time.Minute})
 	if err := a.Pools().AddSubnet(allocator.DefaultPool, netip.MustParsePrefix("10.0.0.0/28")); err != nil {
@@ -22,12 +22,14 @@ func TestOwnReservationTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, token := range []string{reserved.Token, reserved.Token, ""} {
-		got, err := s.Allocate(t.Context(), allocator.Request{Owner: owner, Reservation: token})
+	for range 2 {
+		got, err := s.Allocate(t.Context(), allocator.Request{Owner: owner, Reservation: reserved.Token})
 		if err != nil || got.Addresses != reserved.Addresses {
-			t.Errorf("with token %q: %v, error %v, want %v", token, got.Addresses, err, reserved.Addresses)
+			t.Errorf("with the token: %v, error %v, want %v", got.Addresses, err, reserved.Addresses)
 		}
 	}
+	_, err = s.Allocate(t.Context(), allocator.Request{Owner: owner})
+	wantFault(t, "without the token", err, allocator.ErrInUse)
 	if err := a.Adopt(allocator.Allocation{Owner: owner, Addresses: reserved.Addresses}); err != nil {
 		t.Error(err)
 	}
