@@ -22,6 +22,7 @@ const (
 	endpointMapDrops            = "drops"
 	endpointMapEndpoints        = "endpoints"
 	endpointMapEventBudgets     = "event_budgets"
+	endpointMapEventShares      = "event_shares"
 	endpointMapExpirer          = "expirer"
 	endpointMapFlowEvents       = "flow_events"
 	endpointMapKeyQueue         = "key_queue"
@@ -111,6 +112,7 @@ type endpointMapSpecs struct {
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	EventBudgets   *ebpf.MapSpec `ebpf:"event_budgets"`
+	EventShares    *ebpf.MapSpec `ebpf:"event_shares"`
 	Expirer        *ebpf.MapSpec `ebpf:"expirer"`
 	FlowEvents     *ebpf.MapSpec `ebpf:"flow_events"`
 	KeyQueue       *ebpf.MapSpec `ebpf:"key_queue"`
@@ -168,6 +170,7 @@ type endpointMaps struct {
 	Drops          *ebpf.Map `ebpf:"drops"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	EventBudgets   *ebpf.Map `ebpf:"event_budgets"`
+	EventShares    *ebpf.Map `ebpf:"event_shares"`
 	Expirer        *ebpf.Map `ebpf:"expirer"`
 	FlowEvents     *ebpf.Map `ebpf:"flow_events"`
 	KeyQueue       *ebpf.Map `ebpf:"key_queue"`
@@ -197,6 +200,7 @@ func (m *endpointMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.EventBudgets,
+		m.EventShares,
 		m.Expirer,
 		m.FlowEvents,
 		m.KeyQueue,

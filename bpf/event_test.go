@@ -87,3 +87,20 @@ func TestFlowEventFlood(t *testing.T) {
 		t.Errorf("%d events were told and %d lost, of %d", told, lost, sent)
 	}
 }
+
+// TestFlowEventShare has a pod flood the node with denied packets: another pod's denied packets in the same second are told of.
+func TestFlowEventShare(t *testing.T) {
+	p := newPolicyFixture(t)
+	p.policy(t, "isolate", "{podSelector: {}, policyTypes: [Ingress, Egress]}")
+	onCPU(t, 0) // each CPU has shares of its own
+	frame := segment(p.client.mac, p.client.hostMAC, netip.AddrPortFrom(p.client.ip4, clientPort), netip.AddrPortFrom(p.server.ip4, serverPort), syn)
+	flood := &ebpf.RunOptions{Data: frame, Context: skBuff{Ifindex: uint32(p.client.index)}, Repeat: 5_000}
+	p.runWith(t, p.objects.FromPod, flood)
+	p.fromServer(t, syn)
+	for _, e := range p.events(t) {
+		if e.Id == p.server.id {
+			return
+		}
+	}
+	t.Error("the server's denied packet is not among the events")
+}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Events for the agent: packets that open a connection, and packets that are dropped. Each CPU sends a limited number
- * in a second and counts the rest, so that a flood of packets does not cost more.
+ * in a second and counts the rest, so that a flood of packets does not cost more. An endpoint has a quarter of it, so that its flood
+ * does not hide what others do.
  */
 #pragma once
 
@@ -27,6 +28,16 @@ struct {
 	__type(value, struct event_budget);
 } event_budgets SEC(".maps");
 
+#define EVENT_SHARES 256 /* a power of two */
+
+/* By the low bits of the endpoint ID, for each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EVENT_SHARES);
+	__type(key, __u32);
+	__type(value, struct event_share);
+} event_shares SEC(".maps");
+
 /* What an event says besides the packet. */
 struct event_detail {
 	__u16 id; /* of the pod */
@@ -36,24 +47,31 @@ struct event_detail {
 };
 
 #define EVENTS_PER_TICK 2048 /* on each CPU */
+#define EVENTS_PER_SHARE (EVENTS_PER_TICK / 4)
 
-/* event_allowed takes one event from the budget of this tick, or counts it as lost and returns NULL. */
-static __always_inline struct event_budget *event_allowed(__u32 now)
+/* event_allowed takes one event from the budget of this tick and from the endpoint's share, or counts it as lost and returns NULL. */
+static __always_inline struct event_budget *event_allowed(__u32 id, __u32 now)
 {
-	__u32 first = 0;
+	__u32 first = 0, number = id % EVENT_SHARES;
 	struct event_budget *budget = bpf_map_lookup_elem(&event_budgets, &first);
+	struct event_share *share = bpf_map_lookup_elem(&event_shares, &number);
 
-	if (!budget)
+	if (!budget || !share)
 		return NULL;
 	if (budget->tick != now) {
 		budget->tick = now;
 		budget->used = 0;
 	}
-	if (budget->used >= EVENTS_PER_TICK) {
+	if (share->tick != now) {
+		share->tick = now;
+		share->used = 0;
+	}
+	if (budget->used >= EVENTS_PER_TICK || share->used >= EVENTS_PER_SHARE) {
 		budget->lost++;
 		return NULL;
 	}
 	budget->used++;
+	share->used++;
 	return budget;
 }
 
@@ -64,7 +82,7 @@ static __always_inline struct event_budget *event_allowed(__u32 now)
 static __noinline int event_send(const struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
 				 const struct event_detail *detail, __u32 now)
 {
-	struct event_budget *budget = event_allowed(now);
+	struct event_budget *budget = event_allowed(detail->id, now);
 	struct flow_event *event;
 
 	if (!budget)

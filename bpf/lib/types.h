@@ -333,6 +333,12 @@ struct event_budget {
 	__u64 lost; /* events that were not sent, since the map was made */
 };
 
+/* Value of the map event_shares. */
+struct event_share {
+	__u32 tick;
+	__u32 used; /* events sent in this tick */
+};
+
 /* Argument and result of the program sweep. */
 struct sweep {
 	__u32 wait_ms; /* in: the timer takes over when sweep is not run again within this time */
