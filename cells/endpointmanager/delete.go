@@ -42,7 +42,7 @@ type deleter struct {
 // and [ErrPending]: after these the caller asks again.
 type DeleteResult struct {
 	Deleted int
-	Skipped int // endpoints that began after the deletion did, and stay
+	Skipped int // endpoints that stay: they began after the deletion did, or the agent made them itself
 	Errors  []error
 }
 
@@ -90,14 +90,14 @@ func (d *deleter) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 }
 
 // removeContainer takes down, one after the other, the endpoints of the container that are there now, and remembers that
-// the container was deleted: the ADD of another interface may come late.
+// the container was deleted: the ADD of another interface may come late. What the agent has made itself stays.
 func (d *deleter) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
 	for _, w := range d.registry.rememberContainerDelete(containerID, cfg.Began) {
-		if w.outlives(cfg) {
+		if w.isReserved() {
 			sum.Skipped++
 			continue
 		}
-		sum.add(d.deleteWorker(ctx, w, cfg, startWatch(endpoint.OperationDel)))
+		sum.add(d.removeEndpoint(ctx, w.attachment, cfg, startWatch(endpoint.OperationDel)))
 	}
 	sum.addError(d.noteDeletion(endpoint.Attachment{ContainerID: containerID}, cfg.Began))
 	return sum

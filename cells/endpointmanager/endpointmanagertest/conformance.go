@@ -40,6 +40,7 @@ var managerTests = map[string]func(*testing.T, testNode){
 	"delete fails":                  testDeleteFails,
 	"delete of an earlier life":     testDeleteSpares,
 	"delete container":              testDeleteContainer,
+	"delete container, reserved":    testDeleteContainerReserved,
 	"delete with sweep":             testSweep,
 	"repair":                        testRepair,
 	"update":                        testUpdate,

@@ -21,7 +21,11 @@ func (m *Manager) DeleteContainer(ctx context.Context, containerID string, cfg e
 	cfg.Began = since(cfg.Began)
 	m.calls.recordDelete(endpoint.Attachment{ContainerID: containerID}, cfg.Began)
 	for _, ep := range m.List() {
-		if ep.Spec.Attachment.ContainerID == containerID {
+		switch {
+		case ep.Spec.Attachment.ContainerID != containerID:
+		case ep.Spec.Kind != endpoint.KindPod:
+			sum.Skipped++
+		default:
 			sum = add(sum, m.remove(ctx, ep.Spec.Attachment, cfg))
 		}
 	}

@@ -50,6 +50,17 @@ func testDeleteContainer(t *testing.T, n testNode) {
 	}
 }
 
+// The agent's own endpoints are no container's, whatever their container ID.
+func testDeleteContainerReserved(t *testing.T, n testNode) {
+	spec := Spec("c1:eth0")
+	spec.Kind = endpoint.KindHealth
+	n.create(t, spec)
+	n.create(t, Spec("c1:eth1"))
+	wantResult(t, "delete c1", n.DeleteContainer(t.Context(), "c1", endpoint.DeleteConfig{}), endpointmanager.DeleteResult{Deleted: 1, Skipped: 1})
+	n.wants(t, "c1:eth0", "created c1:eth0", "created c1:eth1", "deleted c1:eth1")
+	n.del(t, "c1:eth0", endpoint.DeleteConfig{}, one)
+}
+
 func testSweep(t *testing.T, n testNode) {
 	n.create(t, Spec("c2:eth0"))
 	_, _ = n.ipam.Log(), n.datapath.Log()
