@@ -38,6 +38,7 @@ var managerTests = map[string]func(*testing.T, testNode){
 	"newer container of a pod":      testNewerContainer,
 	"address in use":                testAddressInUse,
 	"delete fails":                  testDeleteFails,
+	"delete by force":               testDeleteForce,
 	"delete of an earlier life":     testDeleteSpares,
 	"delete container":              testDeleteContainer,
 	"delete container, reserved":    testDeleteContainerReserved,

@@ -130,3 +130,18 @@ func testSideBySide(t *testing.T, n testNode) {
 		}
 	}
 }
+
+// By force an endpoint ends although a step fails, and the steps below it are undone in full.
+func testDeleteForce(t *testing.T, n testNode) {
+	n.create(t, Spec("c1:eth0"))
+	n.datapath.Fail("detach", 2, errKernel)
+	n.del(t, "c1:eth0", endpoint.DeleteConfig{}, endpointmanager.DeleteResult{Errors: []error{errKernel}})
+	result := n.Delete(t.Context(), Spec("c1:eth0").Attachment, endpoint.DeleteConfig{Force: true})
+	wantResult(t, "delete by force", result, one)
+	if len(result.GivenUp) != 1 || !errors.Is(result.GivenUp[0], errKernel) {
+		t.Errorf("given up: %v", result.GivenUp)
+	}
+	if list, addresses := n.List(), n.ipam.Attached(); len(list)+len(addresses) != 0 {
+		t.Errorf("endpoints %v, addresses of %v", list, addresses)
+	}
+}
