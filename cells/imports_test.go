@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"internal/boltfile":               {},
 	"internal/bpfarray":               {},
 	"internal/diskfile":               {},
-	"internal/conntrack":              {},
+	"internal/conntrack":              {"internal/netns"},
 	"internal/labels":                 {},
 	"internal/httpx":                  {"api/v1", "internal/fault"},
 	"internal/netns":                  {},

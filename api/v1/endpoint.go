@@ -161,8 +161,10 @@ type DeleteRequest struct {
 // agent, which tries again.
 type DeleteResult struct {
 	Deleted int `json:"deleted"` // endpoints that are gone
-	// Skipped counts endpoints that began after the deletion did: they are of a later life, and stay.
+	// Skipped counts endpoints that stay: they began after the deletion did, or are the agent's own, such as the health endpoint.
 	Skipped int      `json:"skipped,omitempty"`
 	Errors  int      `json:"errors"` // parts of them that could not be taken down yet
 	Details []string `json:"details,omitempty"`
+	// GivenUp is what could not be undone of an endpoint that was deleted by force: it may be left on the node.
+	GivenUp []string `json:"givenUp,omitempty"`
 }

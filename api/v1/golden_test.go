@@ -68,7 +68,9 @@ var bodies = map[string]any{
 	"endpoint-minimal": v1.Endpoint{},
 	"request-minimal":  v1.EndpointRequest{},
 	"delete-request":   v1.DeleteRequest{ContainerID: "0123456789ab", Began: 123456789},
-	"delete-result":    v1.DeleteResult{Deleted: 1, Skipped: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}},
+	"delete-result": v1.DeleteResult{
+		Deleted: 1, Skipped: 1, Errors: 1, Details: []string{"datapath: delete link por6nq2b4zvwkly: device busy"}, GivenUp: []string{"ipam: plugin not found"},
+	},
 	"ipam": v1.IPAM{
 		Mode: "pod-cidr",
 		Pools: []v1.Pool{{Name: "default", Ranges: []v1.Range{

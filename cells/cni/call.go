@@ -2,6 +2,7 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +47,8 @@ var since = map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"
 func parse(body v1.CNICall) (c call, err error) {
 	env := body.Environment
 	c = call{command: env["CNI_COMMAND"], netns: env["CNI_NETNS"], args: env["CNI_ARGS"], began: time.Duration(body.Began), raw: body.Config}
-	if err := json.Unmarshal(body.Config, &c.config); err != nil {
+	err = json.Unmarshal(body.Config, &c.config)
+	if _, isMismatch := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !(isMismatch && c.command == "DEL") {
 		return c, fail(types.ErrDecodingFailure, "network configuration: "+err.Error(), "correct the network configuration")
 	}
 	switch c.command {

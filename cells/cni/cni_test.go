@@ -285,6 +285,8 @@ func TestDeleteIgnoresBadConfig(t *testing.T) {
 	a := newTestAgent(t)
 	status, answer := a.call("DEL", nil, `,"mtu":"big","runtimeConfig":7,"args":[],"dns":"none","prevResult":{"cniVersion":"0"}`)
 	a.wants("DEL", status, answer, http.StatusOK, "")
+	status, answer = a.call("DEL", nil, `,"ipam":[7]`)
+	a.wants("DEL with something else as ipam", status, answer, http.StatusOK, "")
 }
 
 func TestStatus(t *testing.T) {

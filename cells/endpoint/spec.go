@@ -113,6 +113,9 @@ type IPAMPlugin struct {
 const maxIPAMConfig = 256 << 10
 
 func (p IPAMPlugin) validate() error {
+	if strings.Contains(p.Type, "/") || p.Type == "" && p != (IPAMPlugin{}) {
+		return fmt.Errorf("IPAM plugin %q: a type is a file's name, without a path", clip(p.Type))
+	}
 	if len(p.Config) > maxIPAMConfig || len(p.Args) > maxIPAMConfig {
 		return fmt.Errorf("configuration for the IPAM plugin %s: longer than %d bytes", clip(p.Type), maxIPAMConfig)
 	}

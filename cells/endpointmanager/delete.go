@@ -42,8 +42,9 @@ type deleter struct {
 // and [ErrPending]: after these the caller asks again.
 type DeleteResult struct {
 	Deleted int
-	Skipped int // endpoints that began after the deletion did, and stay
+	Skipped int // endpoints that stay: they began after the deletion did, or the agent made them itself
 	Errors  []error
+	GivenUp []error // what could not be undone of endpoints that were deleted by force
 }
 
 // Delete implements [Manager].
@@ -90,14 +91,14 @@ func (d *deleter) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 }
 
 // removeContainer takes down, one after the other, the endpoints of the container that are there now, and remembers that
-// the container was deleted: the ADD of another interface may come late.
+// the container was deleted: the ADD of another interface may come late. What the agent has made itself stays.
 func (d *deleter) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
 	for _, w := range d.registry.rememberContainerDelete(containerID, cfg.Began) {
-		if w.outlives(cfg) {
+		if w.isReserved() {
 			sum.Skipped++
 			continue
 		}
-		sum.add(d.deleteWorker(ctx, w, cfg, startWatch(endpoint.OperationDel)))
+		sum.add(d.removeEndpoint(ctx, w.attachment, cfg, startWatch(endpoint.OperationDel)))
 	}
 	sum.addError(d.noteDeletion(endpoint.Attachment{ContainerID: containerID}, cfg.Began))
 	return sum
@@ -149,17 +150,24 @@ func (d *deleter) takeDown(ctx context.Context, w *worker, cfg endpoint.DeleteCo
 	ctx, cancel := context.WithTimeout(ctx, detachTimeout)
 	defer cancel()
 	errs := d.detach(ctx, w, cfg, watch)
+	var givenUp []error
+	if cfg.Force {
+		givenUp, errs = errs, nil
+	}
 	unrecorded := d.finish(w, cfg, errs)
 	_ = watch.lap("ledger-commit", errors.Join(unrecorded...))
 	errs = append(errs, unrecorded...)
 	d.listeners.observe(watch.finish(w.ep, errors.Join(errs...)))
 	if len(errs) > 0 {
-		return DeleteResult{Errors: errs}
+		return DeleteResult{Errors: errs, GivenUp: givenUp}
+	}
+	if len(givenUp) > 0 {
+		d.log.Warn("endpoint deleted by force: parts of it may be left", attrs(w.ep), "error", errors.Join(givenUp...))
 	}
 	if !cfg.Sweep {
 		d.log.Info("endpoint deleted", attrs(w.ep), "duration", watch.trace.Duration)
 	}
-	return DeleteResult{Deleted: 1}
+	return DeleteResult{Deleted: 1, GivenUp: givenUp}
 }
 
 // enter waits for the deletion's turn, however long: what is asked for will be done. Those on record need none before the
@@ -196,7 +204,7 @@ func (d *deleter) detach(ctx context.Context, w *worker, cfg endpoint.DeleteConf
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: detach %s: %w", step.Name(), w.attachment, err))
-			cfg.Incomplete = true
+			cfg.Incomplete = !cfg.Force
 		}
 	}
 	return errs
@@ -323,6 +331,7 @@ func (r *DeleteResult) add(other DeleteResult) {
 	r.Deleted += other.Deleted
 	r.Skipped += other.Skipped
 	r.Errors = append(r.Errors, other.Errors...)
+	r.GivenUp = append(r.GivenUp, other.GivenUp...)
 }
 
 func (r *DeleteResult) addError(err error) {

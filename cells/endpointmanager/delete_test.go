@@ -72,3 +72,32 @@ func TestDeleteNotRecorded(t *testing.T) {
 		})
 	}
 }
+
+// TestDeleteForce ends an endpoint with a step that can never be undone, and names it.
+func TestDeleteForce(t *testing.T) {
+	dir, p := t.TempDir(), &probe{}
+	m := started(t, dir, p)
+	spec := specOf("c1:eth0")
+	if _, err := m.Create(t.Context(), spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.detach = func() error { return unix.EBUSY }
+	if result := m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{}); len(result.Errors) != 1 || len(m.table.List()) != 1 {
+		t.Fatalf("%+v, endpoints %v", result, m.table.List())
+	}
+	result := m.Delete(t.Context(), spec.Attachment, endpoint.DeleteConfig{Force: true})
+	if result.Deleted != 1 || len(result.Errors) != 0 || len(result.GivenUp) != 1 || !errors.Is(result.GivenUp[0], unix.EBUSY) {
+		t.Errorf("%+v, want one deleted, and what was given up", result)
+	}
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m = started(t, dir, p)
+	if list := m.table.List(); len(list) != 0 {
+		t.Errorf("after a restart %v", list)
+	}
+	p.detach = nil
+	if _, err := m.Create(t.Context(), spec, nil); err != nil {
+		t.Error(err)
+	}
+}

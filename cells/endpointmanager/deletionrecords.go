@@ -105,7 +105,7 @@ func (d *deletionRecords) delete(ctx context.Context, rec deletionrecords.Record
 // markWorkers lets the workers know that a record asks for their end.
 func (d *deletionRecords) markWorkers(rec deletionrecords.Record, cfg endpoint.DeleteConfig) {
 	for _, w := range d.registry.ofContainer(rec.ContainerID) {
-		if (rec.IfName == "" || rec.IfName == w.attachment.IfName) && !w.outlives(cfg) {
+		if (rec.IfName == "" && !w.isReserved() || rec.IfName == w.attachment.IfName) && !w.outlives(cfg) {
 			w.hasDeletionRecord.Store(true)
 		}
 	}

@@ -38,3 +38,28 @@ func TestDeletionRecordsAdmission(t *testing.T) {
 		}
 	})
 }
+
+// A record of a container's deletion leaves what the agent has made itself, and does not wait for it.
+func TestDeletionRecordsReserved(t *testing.T) {
+	m := started(t, t.TempDir(), &probe{})
+	spec := specOf("c1:eth0")
+	spec.Kind = endpoint.KindHealth
+	if _, err := m.Create(t.Context(), spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.deletionRecords.deleteRecorded(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if list := m.table.List(); len(list) != 1 {
+		t.Fatalf("endpoints %v, want the health endpoint", list)
+	}
+	if m.registry.worker(spec.Attachment).hasDeletionRecord.Load() {
+		t.Error("the health endpoint is marked as if a record asked for its end")
+	}
+	if waiting, _, err := deletionrecords.Look(m.cfg.deletionsPath()); err != nil || len(waiting) > 0 {
+		t.Errorf("records left: %v, %v", waiting, err)
+	}
+}

@@ -83,7 +83,7 @@ func (c *collector) Collect(ctx context.Context, gc GC) (result GCResult) {
 // stale returns the workers of the network that are to go, in order, and how many it has.
 func (c *collector) stale(gc GC) (stale []*worker, live int) {
 	for _, w := range c.registry.all() {
-		if w.spec.Network != gc.Network || w.spec.Kind != endpoint.KindPod { // what the agent made itself is in nobody's list
+		if w.spec.Network != gc.Network || w.isReserved() {
 			continue
 		}
 		live++

@@ -149,7 +149,11 @@ func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, endpoint.DeleteConfig{Began: began}))
+	force := r.URL.Query().Get("force")
+	if force != "" && force != "true" && force != "false" {
+		return errForce
+	}
+	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, endpoint.DeleteConfig{Began: began, Force: force == "true"}))
 }
 
 // beganOf reads the query parameter "began"; 0 when there is none.
@@ -201,6 +205,9 @@ func resultToV1(result DeleteResult) v1.DeleteResult {
 	out := v1.DeleteResult{Deleted: result.Deleted, Skipped: result.Skipped, Errors: len(result.Errors)}
 	for _, err := range result.Errors {
 		out.Details = append(out.Details, err.Error())
+	}
+	for _, err := range result.GivenUp {
+		out.GivenUp = append(out.GivenUp, err.Error())
 	}
 	return out
 }
@@ -256,6 +263,8 @@ func gatewaysOf(a endpoint.Addresses) (gateways v1.Addresses) {
 	}
 	return gateways
 }
+
+var errForce = fault.New(fault.Invalid, "force: want true or false")
 
 var errBegan = fault.New(fault.Invalid, "began: want nanoseconds since the node booted")
 

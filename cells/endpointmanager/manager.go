@@ -33,7 +33,7 @@ type Manager interface {
 	// after the deletion did is another life, and stays. A deletion goes on after ctx has ended.
 	Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult
 
-	// DeleteContainer takes down every endpoint of the container. None is a success.
+	// DeleteContainer takes down every endpoint of the container, and skips the agent's own ones. None is a success.
 	DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult
 
 	// Repair makes anew what the steps and the ledger lack of an endpoint that is ready: each step's Restore. Any other

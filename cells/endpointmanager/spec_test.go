@@ -102,3 +102,17 @@ func TestCreateReservationUnsupported(t *testing.T) {
 		}
 	}
 }
+
+// An IPAM plugin that can never be called is refused before the intent is on record.
+func TestCreateBadIPAMType(t *testing.T) {
+	p := &probe{}
+	m := started(t, t.TempDir(), p)
+	spec := specOf("c1:eth0")
+	spec.ExternalIPAM, spec.IPAM = true, endpoint.IPAMPlugin{Type: "../host-local", Config: "{}"}
+	if _, err := m.Create(t.Context(), spec, nil); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("error %v, want one of kind invalid", err)
+	}
+	if p.attached != 0 || len(m.table.List()) != 0 {
+		t.Errorf("attached %d times, endpoints %v", p.attached, m.table.List())
+	}
+}

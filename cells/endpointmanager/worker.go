@@ -63,6 +63,9 @@ func (w *worker) beganAt() time.Duration { return time.Duration(w.began.Load()) 
 // of an earlier one.
 func (w *worker) outlives(cfg endpoint.DeleteConfig) bool { return w.beganAt() > cfg.Began }
 
+// isReserved reports whether the agent made the endpoint itself: no container and no network of a runtime has it.
+func (w *worker) isReserved() bool { return w.spec.Kind != endpoint.KindPod }
+
 // forgetIndexes is for a link of another boot or namespace: what has its index now is another link. It runs in the queue.
 func (w *worker) forgetIndexes() { w.ep.Host.Index, w.ep.Container.Index = 0, 0 }
 

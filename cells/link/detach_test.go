@@ -39,6 +39,24 @@ func TestDetachWithoutIndex(t *testing.T) {
 	wantLinks(t, c.Namespace, "eth1")
 }
 
+// A renamed host end goes all the same: it would stay up, with an address that the next pod gets.
+func TestDetachRenamed(t *testing.T) {
+	for name, forget := range map[string]bool{"with its index": false, "without an index": true} {
+		t.Run(name, func(t *testing.T) {
+			n, c := newNode(t), newContainer(t)
+			ep := n.attach(t, c, endpointOf("eth0", 1))
+			other := n.attach(t, c, endpointOf("eth1", 2))
+			must(t, n.Netlink(t).LinkSetName(testutil.LinkAt(ep.Host.Index), "renamed"))
+			if forget {
+				ep = endpointOf("eth0", 1)
+			}
+			n.detach(t, ep)
+			wantLinks(t, n.Namespace, other.Host.Name)
+			wantLinks(t, c.Namespace, "eth1")
+		})
+	}
+}
+
 func TestDetachForeign(t *testing.T) {
 	n, c, other := newNode(t), newContainer(t), testutil.NetNS(t)
 	uplink := addVeth(t, n.Namespace, "eth0", other, "peer")

@@ -74,6 +74,33 @@ func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, 
 	return l, nil
 }
 
+// findRenamed returns the attachment's own host end under another name: the alias says whose it is. It is nil when there is none.
+func findRenamed(handle *netlink.Handle, ep endpoint.Endpoint) (netlink.Link, error) {
+	if ep.Host.Index != 0 {
+		l, err := handle.LinkByIndex(ep.Host.Index)
+		if isNotFound(err) || err == nil && !isAliasOf(l, ep) {
+			return nil, nil
+		}
+		return l, err
+	}
+	links, err := nl.Dump(handle.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if isAliasOf(l, ep) {
+			return l, nil
+		}
+	}
+	return nil, nil
+}
+
+func isAliasOf(l netlink.Link, ep endpoint.Endpoint) bool {
+	a := ep.Spec.Attachment
+	named, _ := parseAlias(a.HostEnd(), l.Attrs().Alias)
+	return l.Type() == "veth" && !a.IsUnnamed() && named == a
+}
+
 // isNotFound reports whether the kernel answered that there is no such interface.
 func isNotFound(err error) bool {
 	_, notFound := errors.AsType[netlink.LinkNotFoundError](err)

@@ -133,10 +133,10 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.Dele
 		return err
 	}
 	l, err := findHostEnd(node, ep)
-	switch {
-	case errors.Is(err, ErrNoLink), errors.Is(err, ErrForeign): // its own link is gone
-		return nil
-	case err != nil:
+	if errors.Is(err, ErrNoLink) || errors.Is(err, ErrForeign) {
+		l, err = findRenamed(node, ep)
+	}
+	if err != nil || l == nil { // its own link is gone
 		return err
 	}
 	return s.Remove(ctx, l.Attrs().Index)

@@ -20,7 +20,9 @@ var (
 	errNoAgent = errors.New("no agent is there")
 	// errTimeout: the deadline passed. What was asked may have been done, or be done yet.
 	errTimeout = errors.New("the agent did not answer in time")
-	// errAnswer: something answered, but not as the agent does, or not to the end.
+	// errCut: the connection ended before the answer did, as when the agent dies.
+	errCut = errors.New("the connection to the agent ended in the middle of the call")
+	// errAnswer: something answered, but not as the agent does.
 	errAnswer = errors.New("the answer is not one of the agent")
 )
 
@@ -53,7 +55,8 @@ func (c *call) ask(deadline time.Time) ([]byte, error) {
 	defer s.close()
 	head := "POST /v1/cni HTTP/1.0\r\nHost: porin\r\nConnection: close\r\nContent-Type: application/json\r\n" +
 		v1.TimeoutHeader + ": " + max(time.Until(deadline), 1).String() + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	if err := s.write(append([]byte(head), body...), netns); err != nil {
+	// An agent that refuses a request may close the connection before it has read all of it: then the answer is there.
+	if err := s.write(append([]byte(head), body...), netns); err != nil && !isCut(err) {
 		return nil, fmt.Errorf("%s: %w", c.config.Socket, err)
 	}
 	answer, err := s.readAll()
@@ -82,7 +85,7 @@ func (c *call) openNetNS() (int, error) {
 func parseAnswer(answer []byte) ([]byte, error) {
 	head, body, whole := bytes.Cut(answer, []byte("\r\n\r\n"))
 	if !whole {
-		return nil, fmt.Errorf("%w: it ends early", errAnswer)
+		return nil, errCut
 	}
 	first, headers, _ := strings.Cut(string(head), "\r\n")
 	proto, rest, _ := strings.Cut(first, " ")
@@ -93,7 +96,12 @@ func parseAnswer(answer []byte) ([]byte, error) {
 	}
 	for line := range strings.SplitSeq(headers, "\r\n") {
 		name, value, _ := strings.Cut(line, ":")
-		if strings.EqualFold(name, "content-length") && strings.TrimSpace(value) != strconv.Itoa(len(body)) {
+		if !strings.EqualFold(name, "content-length") {
+			continue
+		}
+		if length, err := strconv.Atoi(strings.TrimSpace(value)); err == nil && length > len(body) {
+			return nil, errCut
+		} else if err != nil || length < len(body) {
 			return nil, fmt.Errorf("%w: it has %d bytes, and should have %.20s", errAnswer, len(body), value)
 		}
 	}
@@ -151,6 +159,9 @@ func (s *socket) retry(timeout int, call func() error) error {
 	}
 }
 
+// isCut reports whether the other side has closed the connection before it had read everything.
+func isCut(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
+
 // write sends data, with a file descriptor on its first byte unless that is -1.
 func (s *socket) write(data []byte, descriptor int) error {
 	var control []byte
@@ -187,10 +198,10 @@ func (s *socket) readAll() ([]byte, error) {
 			return err
 		})
 		switch {
+		case isCut(err), err == nil && n == 0:
+			return buf, nil
 		case err != nil:
 			return nil, err
-		case n == 0:
-			return buf, nil
 		}
 		if buf = buf[:len(buf)+n]; len(buf) > maxAnswer {
 			return nil, fmt.Errorf("%w: it is larger than %d bytes", errAnswer, maxAnswer)

@@ -51,21 +51,35 @@ func readCall(p process, command string, began moment) (*call, error) {
 		return c, err
 	}
 	raw, err := io.ReadAll(io.LimitReader(p.stdin, maxStdin+1))
-	if err == nil && len(raw) > maxStdin {
-		err = fmt.Errorf("it is larger than %d bytes", maxStdin)
-	}
 	if err != nil {
 		return c, &failure{Code: codeIOFailure, Msg: "read the network configuration from stdin: " + err.Error()}
 	}
-	c.raw = raw
-	err = json.Unmarshal(raw, &c.config)
-	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && mismatch.Field != "" {
-		return c, badConfig(mismatch.Field, err.Error())
+	if len(raw) > maxStdin {
+		return c, &failure{Code: codeBadConfig, Msg: fmt.Sprintf("the network configuration on stdin is larger than %d bytes", maxStdin)}
 	}
-	if err != nil {
-		return c, &failure{Code: codeNotJSON, Msg: "read the network configuration from stdin: " + err.Error(), Details: "correct the network configuration"}
+	if c.raw = raw; command == "DEL" {
+		c.raw = shallow(raw)
+	}
+	if err := c.decodeConfig(); err != nil {
+		return c, err
 	}
 	return c, c.checkConfig()
+}
+
+// decodeConfig takes what has another type than it should for missing in a DEL, but where it says who is to be asked.
+func (c *call) decodeConfig() error {
+	err := json.Unmarshal(c.raw, &c.config)
+	if _, isMismatch := errors.AsType[*json.UnmarshalTypeError](err); isMismatch && c.command == "DEL" {
+		var paths struct{ Socket, StateDir string }
+		err = json.Unmarshal(c.raw, &paths)
+	}
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && mismatch.Field != "" {
+		return badConfig(mismatch.Field, err.Error())
+	}
+	if err != nil {
+		return &failure{Code: codeNotJSON, Msg: "read the network configuration from stdin: " + err.Error(), Details: "correct the network configuration"}
+	}
+	return nil
 }
 
 func (c *call) checkEnvironment() error {
@@ -105,9 +119,13 @@ func (c *call) checkConfig() error {
 	}
 	timeout := defaultTimeout
 	if text := c.config.Timeout; text != "" {
-		var err error
-		if timeout, err = time.ParseDuration(text); err != nil || timeout <= 0 {
+		given, err := time.ParseDuration(text)
+		isGood := err == nil && given > 0
+		if !isGood && c.command != "DEL" { // which goes on without
 			return badConfig("timeout", fmt.Sprintf("%.64q: want a duration above zero, such as 30s", text))
+		}
+		if isGood {
+			timeout = given
 		}
 	}
 	c.deadline = c.began.wall.Add(timeout)

@@ -84,13 +84,18 @@ const (
 	dialRetry    = 10 * time.Millisecond
 )
 
-// askUntilAgentIsThere is for ADD: it asks again while no agent listens.
+// askUntilAgentIsThere is for ADD: it asks again while no agent listens, and after the end of an agent in the middle of the
+// call. The agent takes the same ADD twice for one.
 func (c *call) askUntilAgentIsThere() ([]byte, error) {
 	giveUp := c.began.wall.Add(waitForAgent)
 	for {
 		out, err := c.ask(c.deadline)
 		now := time.Now()
-		if !errors.Is(err, errNoAgent) || now.After(giveUp) || now.Add(dialRetry).After(c.deadline) {
+		isCut := errors.Is(err, errCut)
+		if isCut {
+			giveUp = now.Add(waitForAgent)
+		}
+		if !isCut && !errors.Is(err, errNoAgent) || now.After(giveUp) || now.Add(dialRetry).After(c.deadline) {
 			return out, c.explain(err)
 		}
 		time.Sleep(dialRetry)
@@ -116,6 +121,8 @@ func (c *call) explain(err error) error {
 		f.Details = "upgrade porin-agent: it does not know this call of porin-cni"
 	case errors.Is(err, errTimeout):
 		f.Details = `look at the log of porin-agent, or raise "timeout" in the network configuration`
+	case errors.Is(err, errCut):
+		f.Details = "look at the log of porin-agent: it may have ended"
 	case errors.Is(err, errNoAgent):
 		f.Details = `start porin-agent, or correct "socket" in the network configuration`
 	}

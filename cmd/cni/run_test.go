@@ -49,7 +49,10 @@ func newFakeAgent(t *testing.T) *fakeAgent {
 }
 
 // listen serves until the end of the test.
-func (a *fakeAgent) listen() {
+func (a *fakeAgent) listen() { a.serve(func(conn *net.UnixConn, _ int) { a.answer(conn) }) }
+
+// serve has answer serve each connection, which it is given with its number.
+func (a *fakeAgent) serve(answer func(conn *net.UnixConn, number int)) {
 	a.t.Helper()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: a.socket, Net: "unix"})
 	if err != nil {
@@ -57,12 +60,13 @@ func (a *fakeAgent) listen() {
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		for {
+		for number := 0; ; number++ {
 			conn, err := listener.AcceptUnix()
 			if err != nil {
 				return
 			}
-			a.answer(conn)
+			answer(conn, number)
+			_ = conn.Close()
 		}
 	})
 	a.t.Cleanup(func() {
@@ -331,12 +335,78 @@ func TestBadCalls(t *testing.T) {
 	a.wants("VERSION", code, out, 0, `"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`)
 }
 
+// A DEL fails for nothing that it does not use: it would fail for ever.
+func TestDeleteUnusedConfig(t *testing.T) {
+	testutil.Root(t)
+	a := newFakeAgent(t)
+	a.listen()
+	deep := strings.Repeat(`{"a":[`, 20000) + "0" + strings.Repeat("]}", 20000)
+	for name, config := range map[string]string{
+		"timeout": `,"timeout":"soon"`, "timeout's type": `,"timeout":7`, "ipam's type": `,"ipam":[7]`, "a plugin's type": `,"ipam":{"type":7}`,
+		"deep": `,"runtimeConfig":` + deep, "deep strings": `,"x":{"]}":["\"]}",` + deep + `]}`,
+	} {
+		code, out := a.execute("DEL", "", config)
+		a.wants("DEL, "+name, code, out, 0, "")
+		if call, _ := a.last(); call.Environment["CNI_COMMAND"] != "DEL" || !strings.Contains(string(call.Config), `"name":"porin"`) {
+			t.Errorf("%s: the agent got %.200q", name, call.Config)
+		}
+		a.mu.Lock()
+		a.calls, a.files = nil, nil
+		a.mu.Unlock()
+	}
+	code, out := a.execute("DEL", "", `,"socket":7`)
+	a.wants("DEL, socket", code, out, 1, `"code":7`)
+	code, out = a.execute("DEL", "", `,"x":[`)
+	a.wants("DEL, no JSON", code, out, 1, `"code":6`)
+}
+
+// A configuration that is too large is no reason to try again, also when the agent refuses it before it
+// has read all of it.
+func TestConfigTooLarge(t *testing.T) {
+	testutil.Root(t)
+	a, container := newFakeAgent(t), testutil.NetNS(t)
+	code, out := a.execute("ADD", container.Path(), `,"x":"`+strings.Repeat("x", maxStdin)+`"`)
+	a.wants("too large for the plugin", code, out, 1, `"code":7`)
+	a.serve(func(conn *net.UnixConn, _ int) {
+		status, body := problem(http.StatusRequestEntityTooLarge, v1.CodeTooLarge)
+		_, _ = fmt.Fprintf(conn, "HTTP/1.0 %d X\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+	})
+	code, out = a.execute("ADD", container.Path(), `,"x":"`+strings.Repeat("x", 4<<20)+`"`)
+	a.wants("too large for the agent", code, out, 1, `"code":7`)
+}
+
+// TestAddCutOff: an agent that dies in the middle of an ADD is no reason to fail. The next agent is asked the same again.
+func TestAddCutOff(t *testing.T) {
+	testutil.Root(t)
+	for name, cut := range map[string]string{"at once": "", "in its head": "HTTP/1.0 200 OK\r\nContent-", "in its body": "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{"} {
+		a, container := newFakeAgent(t), testutil.NetNS(t)
+		a.serve(func(conn *net.UnixConn, call int) {
+			switch call {
+			case 0: // nothing is read of it
+			case 1:
+				_, _ = conn.Read(make([]byte, 1<<20))
+				_, _ = conn.Write([]byte(cut))
+			default:
+				a.answer(conn)
+			}
+		})
+		a.answers(http.StatusOK, `{"ips":[]}`)
+		code, out := a.execute("ADD", container.Path(), "")
+		a.wants("cut off "+name, code, out, 0, `{"ips":[]}`)
+	}
+	a, container := newFakeAgent(t), testutil.NetNS(t)
+	a.serve(func(*net.UnixConn, int) {})
+	code, out := a.execute("ADD", container.Path(), `,"timeout":"100ms"`)
+	a.wants("cut off each time", code, out, 1, `"code":11`)
+}
+
 func TestParseAnswer(t *testing.T) {
 	for answer, words := range map[string]string{
-		"":                    "it ends early",
-		"HTTP/1.0 200 OK\r\n": "it ends early",
+		"":                    "ended in the middle",
+		"HTTP/1.0 200 OK\r\n": "ended in the middle",
 		"SSH-2.0-x\r\n\r\n":   "it begins with",
-		"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{}": "it has 2 bytes",
+		"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{}": "ended in the middle",
+		"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n{}": "it has 2 bytes",
 		"HTTP/1.0 500 X\r\n\r\noops":                     "status 500",
 	} {
 		if _, err := parseAnswer([]byte(answer)); err == nil || !strings.Contains(err.Error(), words) {

@@ -30,7 +30,7 @@ func commands() []command {
 			arguments: endpointRefs, run: endpointGet},
 		{name: "endpoint label", args: "REF LABEL...", short: "change the labels of a pod or of its namespace, for policies", flags: labelFlags,
 			arguments: endpointRefs, run: endpointLabel, long: aboutLabel},
-		{name: "endpoint delete", args: "REF", short: "take an endpoint down and free its addresses", long: aboutDelete,
+		{name: "endpoint delete", args: "REF", short: "take an endpoint down and free its addresses", long: aboutDelete, flags: deleteFlags,
 			arguments: endpointRefs, run: endpointDelete},
 		{name: "ipam list", short: "show the pools and the addresses in use", run: ipamList, long: aboutList},
 		{name: "ipam check", short: "compare who has which address with the cluster's store and the kernel", flags: repairFlag,

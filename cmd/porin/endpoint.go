@@ -103,14 +103,26 @@ func endpointDelete(ctx context.Context, s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.print(result, func(w io.Writer) { _, _ = fmt.Fprintln(w, plural(result.Deleted, "endpoint")+" deleted") }); err != nil {
+	err = s.print(result, func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, plural(result.Deleted, "endpoint")+" deleted")
+		for _, part := range result.GivenUp {
+			_, _ = fmt.Fprintln(w, "given up:", printable(part))
+		}
+	})
+	if err != nil {
 		return err
 	}
 	return partsLeft(result.Errors, result.Details)
 }
 
 func deleteByRef(ctx context.Context, s *session, ref string) (v1.DeleteResult, error) {
-	if containerID, ok := strings.CutPrefix(ref, "container-id:"); ok {
+	containerID, isContainer := strings.CutPrefix(ref, "container-id:")
+	switch {
+	case isContainer && s.force:
+		return v1.DeleteResult{}, usageError{"--force ends one endpoint, and not all of a container"}
+	case s.force:
+		return s.client.ForceDeleteEndpoint(ctx, ref)
+	case isContainer:
 		return s.client.DeleteContainer(ctx, v1.DeleteRequest{ContainerID: containerID})
 	}
 	return s.client.DeleteEndpoint(ctx, ref)

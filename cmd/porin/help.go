@@ -77,7 +77,8 @@ the same time, one may be lost.`
 
 const aboutDelete = aboutRefs + `
 container-id: takes down every endpoint of the container; one that is not known is a success.
-The exit code is 1 when a part could not be taken down yet: the agent tries again.`
+The exit code is 1 when a part could not be taken down yet: the agent tries again. With --force it gives up such parts and lists
+them, and the addresses are free: end the container first, as its interface may be what is left.`
 
 const aboutHealth = `NODE-ICMP is one of the node's own addresses, ENDPOINT its health endpoint: an endpoint as a pod's, which its agent answers for.
 A cell is how long the last answer took, or for how long there was none. AT FAULT is what follows from that: node (off, or not

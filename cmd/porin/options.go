@@ -80,6 +80,10 @@ func networkFlag(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.network, "network", "", "only endpoints of this CNI `network`")
 }
 
+func deleteFlags(fs *pflag.FlagSet, o *options) {
+	fs.BoolVar(&o.force, "force", false, "end the endpoint also when a part of it cannot be taken down: the command lists what is given up")
+}
+
 func doctorFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVar(&o.endpoint, "endpoint", "", "only what is about this `attachment` (CONTAINERID:INTERFACE); does not count as an examination")
 	repairFlag(fs, o)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/netns"
 )
 
 // Tuple is a packet's source and destination. Of an ICMP echo both ports are its identifier.
@@ -36,7 +38,23 @@ type Socket struct {
 
 // Open opens a socket in a network namespace, given as a file descriptor; 0 stands for the calling thread's.
 func Open(namespace int) (*Socket, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: namespace})
+	if namespace == 0 {
+		return open()
+	}
+	var socket *Socket
+	err := netns.In(namespace, func() (err error) { // not by the library, which drops the error of the socket there
+		socket, err = open()
+		return err
+	})
+	if err != nil && socket != nil { // the thread did not return
+		_ = socket.Close()
+		socket = nil
+	}
+	return socket, err
+}
+
+func open() (*Socket, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open a netfilter socket: %w", err)
 	}

@@ -151,3 +151,24 @@ func BenchmarkGet(b *testing.B) {
 		}
 	}
 }
+
+// Without a descriptor for it, no socket is opened in another namespace, and nothing is left open.
+func TestOpenWithoutDescriptors(t *testing.T) {
+	ns := testutil.NetNS(t)
+	socket, err := conntrack.Open(ns.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = socket.Close()
+	files := testutil.OpenFiles(t)
+	for free := range 2 {
+		testutil.WithFewFiles(t, free, func() { socket, err = conntrack.Open(ns.FD()) })
+		if err == nil || socket != nil {
+			t.Errorf("%d descriptors are free: socket %v, error %v", free, socket, err)
+		}
+		if left := testutil.OpenFiles(t); left != files {
+			t.Errorf("%d descriptors are free: %d files are open, %d before", free, left, files)
+		}
+	}
+	testutil.NoThreadsAway(t)
+}

@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/netns"
 )
 
 // A transaction is one message of all elements, and has an acknowledgement for each part.
@@ -30,15 +32,21 @@ type conn struct {
 	table  *Table
 }
 
-func (t *Table) connect(namespace *os.File) (c *conn, err error) {
-	c = &conn{table: t}
-	c.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(int(namespace.Fd())), nftables.WithSockOptions(
-		func(socket *netlink.Conn) error {
+// connect opens the socket by [netns.In]: with a namespace of its own, mdlayher/socket drops the error of a socket that cannot be
+// opened, and its callers use nil (withNetNS of v0.5.1, to be reported at github.com/mdlayher/socket).
+func (t *Table) connect(namespace *os.File) (_ *conn, err error) {
+	c := &conn{table: t}
+	err = netns.In(int(namespace.Fd()), func() (err error) {
+		c.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(socket *netlink.Conn) error {
 			c.socket = socket
 			return errors.Join(socket.SetWriteBuffer(sendBuffer), socket.SetReadBuffer(receiveBuffer))
-		},
-	))
+		}))
+		return err
+	})
 	if err != nil {
+		if c.socket != nil {
+			_ = c.socket.Close()
+		}
 		return nil, t.Explain("open a netfilter socket", err)
 	}
 	return c, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -81,6 +82,29 @@ func TestDeletionRecordOfEarlierLife(t *testing.T) {
 	r.agent.Start(t)
 	if err := testutil.Ping(p.Namespace, r.node.IPv4, reach); err != nil || len(r.endpoints()) != 1 {
 		t.Errorf("an old record took down a new life: %v, %+v", err, r.endpoints())
+	}
+}
+
+// A renamed host end goes with its endpoint, with the agent and by the record of a DEL without one.
+func TestDELRenamedHostEnd(t *testing.T) {
+	r := newRig(t)
+	for name, away := range map[string]bool{"with an agent": false, "without an agent": true} {
+		p := r.pod()
+		index := r.node.Link(t, v1.HostInterfaceName(p.ID, p.IfName)).Attrs().Index
+		if err := r.node.Netlink(t).LinkSetName(testutil.LinkAt(index), "renamed"); err != nil {
+			t.Fatal(err)
+		}
+		if away {
+			r.agent.Kill(t)
+		}
+		r.cni.MustDel(t, p.Container)
+		if away {
+			r.agent.Start(t)
+		}
+		if r.node.HasLink(t, index) {
+			t.Errorf("%s: the renamed link is there", name)
+		}
+		r.nothingLeft()
 	}
 }
 

@@ -72,6 +72,12 @@ func (c *Client) DeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResul
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref), nil)
 }
 
+// ForceDeleteEndpoint is [Client.DeleteEndpoint] that ends the endpoint also when a part of it cannot be undone: the result lists
+// what is given up.
+func (c *Client) ForceDeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResult, error) {
+	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref)+"?force=true", nil)
+}
+
 // DeleteContainer deletes every endpoint of a container. One that nobody knows is a success with none deleted.
 func (c *Client) DeleteContainer(ctx context.Context, request v1.DeleteRequest) (v1.DeleteResult, error) {
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, "/v1/endpoint", request)

@@ -85,6 +85,7 @@ func TestCalls(t *testing.T) {
 		{"DELETE /v1/endpoint/cni-attachment-id:c1:eth0 <nil>", ignore(func() (v1.DeleteResult, error) {
 			return c.DeleteEndpoint(ctx, "cni-attachment-id:c1:eth0")
 		})},
+		{"DELETE /v1/endpoint/7?force=true <nil>", ignore(func() (v1.DeleteResult, error) { return c.ForceDeleteEndpoint(ctx, "7") })},
 		{"DELETE /v1/endpoint map[containerID:c1]", ignore(func() (v1.DeleteResult, error) {
 			return c.DeleteContainer(ctx, v1.DeleteRequest{ContainerID: "c1"})
 		})},

@@ -21,7 +21,11 @@ func (m *Manager) DeleteContainer(ctx context.Context, containerID string, cfg e
 	cfg.Began = since(cfg.Began)
 	m.calls.recordDelete(endpoint.Attachment{ContainerID: containerID}, cfg.Began)
 	for _, ep := range m.List() {
-		if ep.Spec.Attachment.ContainerID == containerID {
+		switch {
+		case ep.Spec.Attachment.ContainerID != containerID:
+		case ep.Spec.Kind != endpoint.KindPod:
+			sum.Skipped++
+		default:
 			sum = add(sum, m.remove(ctx, ep.Spec.Attachment, cfg))
 		}
 	}
@@ -49,6 +53,7 @@ func add(sum, other endpointmanager.DeleteResult) endpointmanager.DeleteResult {
 	sum.Deleted += other.Deleted
 	sum.Skipped += other.Skipped
 	sum.Errors = append(sum.Errors, other.Errors...)
+	sum.GivenUp = append(sum.GivenUp, other.GivenUp...)
 	return sum
 }
 
@@ -86,10 +91,14 @@ func (m *Manager) takeDown(a endpoint.Attachment, cfg endpoint.DeleteConfig) end
 	ep.State = endpoint.Disconnecting
 	m.endpoints.Put(ep)
 	errs := m.detach(ep, m.steps, cfg)
+	var givenUp []error
+	if cfg.Force {
+		givenUp, errs = errs, nil
+	}
 	if m.finish(ep, cfg, errs); len(errs) > 0 {
 		return endpointmanager.DeleteResult{Errors: errs}
 	}
-	return endpointmanager.DeleteResult{Deleted: 1}
+	return endpointmanager.DeleteResult{Deleted: 1, GivenUp: givenUp}
 }
 
 // detach runs the steps in the reverse order, even when one fails.
@@ -98,7 +107,7 @@ func (m *Manager) detach(ep endpoint.Endpoint, steps endpoint.Steps, cfg endpoin
 	for _, step := range slices.Backward(steps) {
 		if err := step.Detach(context.Background(), ep, cfg); err != nil {
 			errs = append(errs, fmt.Errorf("%s: detach %s: %w", step.Name(), ep.Spec.Attachment, err))
-			cfg.Incomplete = true
+			cfg.Incomplete = !cfg.Force
 		}
 	}
 	return errs

@@ -50,6 +50,17 @@ func testDeleteContainer(t *testing.T, n testNode) {
 	}
 }
 
+// The agent's own endpoints are no container's, whatever their container ID.
+func testDeleteContainerReserved(t *testing.T, n testNode) {
+	spec := Spec("c1:eth0")
+	spec.Kind = endpoint.KindHealth
+	n.create(t, spec)
+	n.create(t, Spec("c1:eth1"))
+	wantResult(t, "delete c1", n.DeleteContainer(t.Context(), "c1", endpoint.DeleteConfig{}), endpointmanager.DeleteResult{Deleted: 1, Skipped: 1})
+	n.wants(t, "c1:eth0", "created c1:eth0", "created c1:eth1", "deleted c1:eth1")
+	n.del(t, "c1:eth0", endpoint.DeleteConfig{}, one)
+}
+
 func testSweep(t *testing.T, n testNode) {
 	n.create(t, Spec("c2:eth0"))
 	_, _ = n.ipam.Log(), n.datapath.Log()
@@ -117,5 +128,20 @@ func testSideBySide(t *testing.T, n testNode) {
 		if ep := (endpoint.Endpoint{Spec: Spec(fmt.Sprintf("c%d:eth0", i))}); n.events.Knows(t, ep) {
 			t.Errorf("the subscriber has not heard of the end of %s", ep.Spec.Attachment)
 		}
+	}
+}
+
+// By force an endpoint ends although a step fails, and the steps below it are undone in full.
+func testDeleteForce(t *testing.T, n testNode) {
+	n.create(t, Spec("c1:eth0"))
+	n.datapath.Fail("detach", 2, errKernel)
+	n.del(t, "c1:eth0", endpoint.DeleteConfig{}, endpointmanager.DeleteResult{Errors: []error{errKernel}})
+	result := n.Delete(t.Context(), Spec("c1:eth0").Attachment, endpoint.DeleteConfig{Force: true})
+	wantResult(t, "delete by force", result, one)
+	if len(result.GivenUp) != 1 || !errors.Is(result.GivenUp[0], errKernel) {
+		t.Errorf("given up: %v", result.GivenUp)
+	}
+	if list, addresses := n.List(), n.ipam.Attached(); len(list)+len(addresses) != 0 {
+		t.Errorf("endpoints %v, addresses of %v", list, addresses)
 	}
 }

@@ -92,7 +92,7 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 // FindInPath implements invoke.Exec. The path that it returns is below the runner's root.
 func (r *runner) FindInPath(name string, dirs []string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) || name == "" {
-		return "", fault.New(fault.Invalid, fmt.Sprintf("IPAM plugin %.64q: a type is a file's name, without a path", name))
+		return "", fmt.Errorf("%w: %.64q: a type is a file's name, without a path", ErrNoPlugin, name)
 	}
 	if name == "porin-cni" {
 		return "", fmt.Errorf("%w: porin-cni would call the agent that calls it: name another plugin in \"ipam\", or none", ErrNoPlugin)
