@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/proxy/bufconn"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // TestForwardedResponse checks what the client reads, byte by byte. Where the connection goes on, another request follows.
@@ -214,5 +215,23 @@ func TestUnsolicitedResponse(t *testing.T) {
 				t.Errorf("the client read %q, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read that, or closes. The
+// client gets 502.
+func TestDialledServerSpeaksOrCloses(t *testing.T) {
+	for _, said := range []string{"SSH-2.0-OpenSSH_9.2\r\n", ""} {
+		p := startProxy(t, &proxy{dialed: proxytest.WaitForData, server: rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {
+			io.WriteString(c, said)
+			c.CloseWrite()
+			io.Copy(io.Discard, r)
+		})})
+		for range 500 {
+			c := p.dial()
+			c.send(request)
+			c.expect(502, "")
+			c.Close()
+		}
 	}
 }
