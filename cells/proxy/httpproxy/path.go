@@ -3,6 +3,7 @@ package httpproxy
 import (
 	"bytes"
 	"strings"
+	"unicode/utf8"
 )
 
 // form is a set of ways in which a server may read a path, other than by its text.
@@ -12,17 +13,18 @@ const (
 	encodedSlash     form = 1 << iota // "%2F" separates segments
 	backslash                         // "\" does
 	encodedBackslash                  // "%5C" does
-	decoded                           // escapes are decoded, empty segments left out; "..;x" is ".."
+	decoded                           // escapes are decoded, empty segments and control characters left out; "..;x" and ".. " are ".."
 	ambiguous                         // no such way, but a sign that the path has to be read in all of them
 	allForms         = ambiguous - 1
 )
 
-// maxAmbiguous bounds what is spent on an ambiguous path, which is read in up to 16 ways.
+// maxAmbiguous bounds what is spent on an ambiguous path, which is read in up to 32 ways.
 const maxAmbiguous = 8 << 10
 
 // readings returns the paths, each with the query, that servers may take an ambiguous path for, and nil for any other path. A path is
-// ambiguous if it has backslashes, empty segments or segments "." and "..", maybe after decoding. An encoded slash alone makes none so.
-// Where ".." leads depends on all that may separate segments, so there is a reading for each combination. ok is false for a path too long.
+// ambiguous if it has backslashes, empty segments or segments "." and "..", maybe after decoding, control characters, or what is not UTF-8.
+// An encoded slash alone makes none so. Where ".." leads depends on all that may separate segments, so there is a reading for each
+// combination, and one for each of the path up to a NUL. ok is false for a path too long.
 func readings(target string) (all []string, ok bool) {
 	path, query := target, ""
 	if i := strings.IndexByte(target, '?'); i >= 0 {
@@ -39,13 +41,19 @@ func readings(target string) (all []string, ok bool) {
 	if len(path) > maxAmbiguous {
 		return nil, false
 	}
-	for how := range ambiguous {
-		if how&^(seen|decoded) == 0 {
-			b, _ := resolve(nil, path, how)
-			all = append(all, string(b)+query)
+	for {
+		for how := range ambiguous {
+			if how&^(seen|decoded) == 0 {
+				b, _ := resolve(nil, path, how)
+				all = append(all, string(b)+query)
+			}
 		}
+		nul := strings.Index(path, "%00")
+		if nul < 0 {
+			return all, true
+		}
+		path = path[:nul]
 	}
-	return all, true
 }
 
 // resolve appends a path that begins with "/", without segments "." and ".." (RFC 3986, 5.2.4). It returns which forms the path has.
@@ -55,10 +63,7 @@ func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 		var c byte
 		separator := form(0)
 		if n = 1; i < len(path) {
-			c = path[i]
-			if c == '%' && i+2 < len(path) {
-				c, n = unhex(path[i+1])<<4|unhex(path[i+2]), 3
-			}
+			c, n = unescape(path[i:])
 			switch {
 			case c == '/' && n > 1:
 				separator = encodedSlash
@@ -77,23 +82,55 @@ func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 			start = len(b)
 		case how&decoded == 0 || separator != 0:
 			b = append(b, path[i:i+n]...)
+		case c < ' ' || c == 0x7f:
+			seen |= ambiguous
 		default:
 			b = append(b, c)
 		}
-		if seen |= separator; separator&^encodedSlash != 0 {
+		if seen |= separator; separator&^encodedSlash != 0 || n > 3 {
 			seen |= ambiguous
 		}
 	}
+	if !utf8.Valid(b) {
+		seen |= ambiguous
+	}
 	return b, seen
+}
+
+// unescape returns the character that path begins with, and its length there. Of a character above ASCII it is the first byte, unless an
+// ASCII character is written in more bytes than UTF-8 allows, as some servers decode it.
+func unescape(path string) (c byte, n int) {
+	if path[0] != '%' || len(path) < 3 {
+		return path[0], 1
+	}
+	c = unhex(path[1])<<4 | unhex(path[2])
+	more := 0
+	switch c {
+	case 0xc0, 0xc1:
+		more = 1
+	case 0xe0:
+		more = 2
+	case 0xf0:
+		more = 3
+	}
+	value := uint(c & 1)
+	for n = 3; n <= 3*more; n += 3 {
+		if len(path) < n+3 || path[n] != '%' || unhex(path[n+1])>>2 != 0b10 {
+			return c, 3
+		}
+		value = value<<6 | uint(unhex(path[n+1])<<4|unhex(path[n+2]))&0x3f
+	}
+	if more > 0 && value < utf8.RuneSelf {
+		return byte(value), n
+	}
+	return c, 3
 }
 
 // resolveSegment ends the segment that begins at start with a slash, unless it is the last one. It reports whether it has left it out.
 func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, resolved bool) {
 	name := b[start:]
 	if how&decoded != 0 {
-		if before, _, ok := bytes.Cut(name, []byte(";")); ok && isDots(before) {
-			name = before
-		}
+		name = bareDots(name)
 	}
 	switch {
 	case string(name) == ".", len(name) == 0 && !last && start > 0 && how&decoded != 0:
@@ -109,4 +146,23 @@ func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, resolve
 	return b, false
 }
 
-func isDots(name []byte) bool { return string(name) == "." || string(name) == ".." }
+// bareDots returns only the dots of a name that has beside them nothing but what some servers leave out: blanks, what is not UTF-8, and
+// all from a semicolon on.
+func bareDots(name []byte) []byte {
+	dots, valid := 0, utf8.Valid(name)
+	for _, c := range name {
+		switch {
+		case c == '.':
+			dots++
+		case c == ';' && dots > 0:
+			return []byte("...")[:min(dots, 3)]
+		case c == ' ' || c >= utf8.RuneSelf && !valid:
+		default:
+			return name
+		}
+	}
+	if dots == 0 {
+		return name
+	}
+	return []byte("...")[:min(dots, 3)]
+}

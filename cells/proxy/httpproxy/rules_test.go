@@ -102,6 +102,19 @@ func TestDecidePath(t *testing.T) {
 		// What servers that separate only at some of these signs read as /q/...
 		{"/a/.*", "", "/a/../q//../a/x /a/q%2fr/../../x /a/../q%2fr/../a/x /a/../q/r%2fs/..\\../../../../a/x /a/../q%2fr//../../a/x /a/../q\\r/../a/x", ""},
 		{"/a//b", "", "/a//b", "/a/b"},
+		// Control characters, blanks beside dots, and what is no UTF-8.
+		{
+			"/public/.*",
+			"/public/a%09b /public/%0a /public/a%00 /public/a%20.b /public/Dr.%20No.pdf /public/caf%c3%a9 /public/caf%e9 /public/%ff%fe/x /public/%c0%af /public/%7f " +
+				"/public/.%20x /public/%e2%80%a5/x",
+			"/public/..%00/x /public/..%00 /public/.%00./x /public/..%09/x /public/%0d../x /public/.%7f./x /public/..%20/x /public/.%20./x /public/%20..%20%20/x " +
+				"/public/..%20;a/x /public/..%00%20/x /public/%c0%ae%c0%ae/x /public/.%c0%2e/x /public/%e0%80%ae./x /public/%f0%80%80%ae%2e/x " +
+				"/public/..%c0%afx /public/..%e0%80%afx /public/..%c1%9cx /public/..%ff/x /public/.%80./x /public/../private%00/../public/x",
+			"",
+		},
+		{"/a%00", "", "/a%00", ""},
+		{"/caf%c3%a9", "/caf%c3%a9", "", ""},
+		{"/.*", "/a%0ab /a%00 /..%20 /%ff /%c0%ae%c0%ae/x", "", ""},
 		{"/a/b", "/a/b", "", "/a//b /a/./b"},
 		{"/a|/.*", "/a//b", "", ""},
 	} {
