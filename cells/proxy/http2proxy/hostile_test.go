@@ -23,7 +23,7 @@ import (
 // TestRequestRefused has heads of requests that are not forwarded. The connection goes on.
 func TestRequestRefused(t *testing.T) {
 	p := newProxy(t, httpServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/fine" {
+		if n := r.Header.Get("Content-Length"); r.URL.Path != "/fine" || n != "" && n != "0" {
 			t.Errorf("the server has got %s %s %s %v", r.Method, r.Host, r.RequestURI, r.Header)
 		}
 	}), Limits{})
@@ -73,6 +73,8 @@ func TestRequestRefused(t *testing.T) {
 		{"keep-alive", with("keep-alive", "x"), httpproxy.ReasonHeader, ""},
 		{"proxy-connection", with("proxy-connection", "x"), httpproxy.ReasonHeader, ""},
 		{"transfer-encoding", with("transfer-encoding", "chunked"), httpproxy.ReasonHeader, ""},
+		{"length by another name", with("content_length", "0"), httpproxy.ReasonHeader, ""},
+		{"transfer-encoding by another name", with("transfer_encoding", "chunked"), httpproxy.ReasonHeader, ""},
 		{"upgrade", with("upgrade", "websocket"), httpproxy.ReasonHeader, ""},
 		{"te", with("te", "gzip"), httpproxy.ReasonHeader, ""},
 		{"upper case", with("Name", "x"), httpproxy.ReasonHeader, ""},
@@ -108,7 +110,7 @@ func TestRequestRefused(t *testing.T) {
 		}
 		stream += 2
 	}
-	for _, more := range [][]string{{"host", "H.example"}, {"te", "trailers"}, {"content-length", "0"}, {"cookie", "a=b", "cookie", "c=d"}, {"x", ""}} {
+	for _, more := range [][]string{{"host", "H.example"}, {"te", "trailers"}, {"content-length", "0"}, {"content-length", "000"}, {"cookie", "a=b", "cookie", "c=d"}, {"x", ""}} {
 		c.get(stream, "/fine", more...)
 		c.expectStatus(stream, "200")
 		stream += 2
