@@ -23,11 +23,23 @@ type Answer struct {
 	Addresses []dnsname.Address
 }
 
-// matches reports whether a message is the answer to a query whose question ends at end.
+// matches reports whether a message is the answer to a query whose question ends at end. A server may write a name without capitals
+// with some. Those of the question have to come back: resolvers choose them at random, against forged answers.
 func matches(answer, query []byte, end int) bool {
-	return len(answer) >= end && bytes.Equal(answer[:2], query[:2]) &&
-		word(answer, 2)&(bitResponse|maskOpcode) == bitResponse &&
-		word(answer, 4) == 1 && bytes.Equal(answer[headerSize:end], query[headerSize:end])
+	if len(answer) < end || !bytes.Equal(answer[:2], query[:2]) || word(answer, 2)&(bitResponse|maskOpcode) != bitResponse || word(answer, 4) != 1 {
+		return false
+	}
+	if bytes.Equal(answer[headerSize:end], query[headerSize:end]) {
+		return true
+	}
+	name := end - 4 // the end of the name
+	for i, q := range query[headerSize:name] {
+		a := answer[headerSize+i]
+		if 'A' <= q && q <= 'Z' || a != q && (a < 'A' || a > 'Z' || a+'a'-'A' != q) {
+			return false
+		}
+	}
+	return bytes.Equal(answer[name:end], query[name:end])
 }
 
 // section is the answer section of a message.

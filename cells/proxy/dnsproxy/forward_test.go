@@ -81,12 +81,32 @@ func TestHandleForwardsOriginal(t *testing.T) {
 	}
 }
 
+// TestHandleAnswerCase has a server that writes the name as it likes. A query with capitals wants them back, as they may be there against forged answers.
+func TestHandleAnswerCase(t *testing.T) {
+	for _, tcp := range []bool{false, true} {
+		for asked, want := range map[string]int{"www.example.com.": dns.RcodeSuccess, "www.Example.com.": dns.RcodeServerFailure} {
+			s := newServer(t, func(w dns.ResponseWriter, q *dns.Msg) {
+				q.Question[0].Name = "WWW.EXAMPLE.com."
+				answer(t, "www.example.com. 60 IN A 192.0.2.1")(w, q)
+			})
+			p := newProxy(t, func(c *Config) { c.Dial, c.Limits.Timeout = s.dial, 200*time.Millisecond })
+			q := Query{Endpoint: 7, Client: podAddress, Server: serverAddress, TCP: tcp, Message: pack(t, query(asked, dns.TypeA))}
+			if r := unpack(t, p.Handle(t.Context(), q)); r.Rcode != want {
+				t.Errorf("TCP %v, %s: code %d, want %d", tcp, asked, r.Rcode, want)
+			}
+			if n := len(p.learned()); (n == 1) != (want == dns.RcodeSuccess) {
+				t.Errorf("TCP %v, %s: %d answers were learned", tcp, asked, n)
+			}
+		}
+	}
+}
+
 // TestHandleIgnoresOtherAnswers has a server send what does not match before it answers, and answer with what does not match only.
 func TestHandleIgnoresOtherAnswers(t *testing.T) {
 	wrong := []func(*dns.Msg){
 		func(m *dns.Msg) { m.Id++ },
 		func(m *dns.Msg) { m.Question[0].Name = "www.example.net." },
-		func(m *dns.Msg) { m.Question[0].Name = "WWW.example.com." },
+		func(m *dns.Msg) { m.Question[0].Name = "www.example.com." },
 		func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeAAAA },
 		func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
 		func(m *dns.Msg) { m.Question = nil },
@@ -114,7 +134,7 @@ func TestHandleIgnoresOtherAnswers(t *testing.T) {
 					c.Limits.Timeout = 300 * time.Millisecond
 				}
 			})
-			m := query("www.example.com.", dns.TypeA)
+			m := query("www.Example.com.", dns.TypeA)
 			r := unpack(t, p.Handle(t.Context(), Query{Endpoint: 7, Client: podAddress, Server: serverAddress, TCP: tcp, Message: pack(t, m)}))
 			rec := p.lastRecord(t)
 			if rec.Ignored != len(wrong)+1 {

@@ -105,7 +105,7 @@ func (b *block) checkPseudo(f *httpproxy.Header) bool {
 // checkKnown reads headers that have a meaning for the proxy. Those that concern only one connection must not be there (RFC 9113, 8.2.2).
 func (b *block) checkKnown(f *httpproxy.Header) httpproxy.Reason {
 	switch f.Name {
-	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "transfer_encoding", "content_length":
 		return httpproxy.ReasonHeader
 	case "te":
 		if !strings.EqualFold(f.Value, "trailers") {
@@ -122,6 +122,9 @@ func (b *block) checkKnown(f *httpproxy.Header) httpproxy.Reason {
 			return httpproxy.ReasonLength
 		}
 		b.length = int64(n)
+		for len(f.Value) > 1 && f.Value[0] == '0' {
+			f.Value = f.Value[1:]
+		}
 	case "content-type":
 		b.grpc = b.grpc || isGRPC(f.Value)
 	}

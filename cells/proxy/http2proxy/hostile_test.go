@@ -23,7 +23,7 @@ import (
 // TestRequestRefused has heads of requests that are not forwarded. The connection goes on.
 func TestRequestRefused(t *testing.T) {
 	p := newProxy(t, httpServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/fine" {
+		if n := r.Header.Get("Content-Length"); r.URL.Path != "/fine" || n != "" && n != "0" {
 			t.Errorf("the server has got %s %s %s %v", r.Method, r.Host, r.RequestURI, r.Header)
 		}
 	}), Limits{})
@@ -73,6 +73,8 @@ func TestRequestRefused(t *testing.T) {
 		{"keep-alive", with("keep-alive", "x"), httpproxy.ReasonHeader, ""},
 		{"proxy-connection", with("proxy-connection", "x"), httpproxy.ReasonHeader, ""},
 		{"transfer-encoding", with("transfer-encoding", "chunked"), httpproxy.ReasonHeader, ""},
+		{"length by another name", with("content_length", "0"), httpproxy.ReasonHeader, ""},
+		{"transfer-encoding by another name", with("transfer_encoding", "chunked"), httpproxy.ReasonHeader, ""},
 		{"upgrade", with("upgrade", "websocket"), httpproxy.ReasonHeader, ""},
 		{"te", with("te", "gzip"), httpproxy.ReasonHeader, ""},
 		{"upper case", with("Name", "x"), httpproxy.ReasonHeader, ""},
@@ -108,7 +110,7 @@ func TestRequestRefused(t *testing.T) {
 		}
 		stream += 2
 	}
-	for _, more := range [][]string{{"host", "H.example"}, {"te", "trailers"}, {"content-length", "0"}, {"cookie", "a=b", "cookie", "c=d"}, {"x", ""}} {
+	for _, more := range [][]string{{"host", "H.example"}, {"te", "trailers"}, {"content-length", "0"}, {"content-length", "000"}, {"cookie", "a=b", "cookie", "c=d"}, {"x", ""}} {
 		c.get(stream, "/fine", more...)
 		c.expectStatus(stream, "200")
 		stream += 2
@@ -184,6 +186,39 @@ func TestConnectionRefused(t *testing.T) {
 			c.post(1, "/")
 			flood(c, func() error { return c.WriteDataPadded(1, false, nil, make([]byte, 10)) })
 		}, http2.ErrCodeEnhanceYourCalm},
+		{"WINDOW_UPDATE", func(c *framer) {
+			flood(c, func() error { return c.WriteWindowUpdate(0, 1) })
+		}, http2.ErrCodeEnhanceYourCalm},
+		{"WINDOW_UPDATE of a stream", func(c *framer) {
+			c.post(1, "/")
+			flood(c, func() error { return c.WriteWindowUpdate(1, 1) })
+		}, http2.ErrCodeEnhanceYourCalm},
+		{"DATA of a stream that the client has ended", func(c *framer) {
+			c.get(1, "/")
+			c.expectStatus(1, "200")
+			flood(c, func() error { return c.WriteData(1, false, []byte("x")) })
+		}, http2.ErrCodeEnhanceYourCalm},
+		{"DATA of a stream that was reset", func(c *framer) {
+			c.post(1, "/", "connection", "x")
+			flood(c, func() error { return c.WriteData(1, false, []byte("x")) })
+		}, http2.ErrCodeEnhanceYourCalm},
+		{"HEADERS of a stream that was reset", func(c *framer) {
+			c.post(1, "/", "connection", "x")
+			flood(c, func() error {
+				return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, EndHeaders: true})
+			})
+		}, http2.ErrCodeEnhanceYourCalm},
+		{"HEADERS of a stream that has ended", func(c *framer) {
+			c.get(1, "/")
+			c.expectStatus(1, "200")
+			c.get(1, "/")
+		}, http2.ErrCodeProtocol},
+		{"HEADERS of a stream that the client has reset", func(c *framer) {
+			c.post(1, "/")
+			c.must(c.WriteRSTStream(1, http2.ErrCodeCancel))
+			c.get(1, "/")
+		}, http2.ErrCodeProtocol},
+		{"a stream number below the last one", func(c *framer) { c.get(5, "/"); c.get(3, "/") }, http2.ErrCodeProtocol},
 		{"rapid reset", func(c *framer) {
 			id := uint32(1)
 			flood(c, func() error {
@@ -231,6 +266,77 @@ func TestGoAwayOnError(t *testing.T) {
 	c.must(c.WriteRawFrame(http2.FramePing, 0, 0, []byte("short")))
 	if g := c.expectGoAway(http2.ErrCodeFrameSize); g.LastStreamID != 1 {
 		t.Errorf("last stream %d", g.LastStreamID)
+	}
+}
+
+// TestFinishedStreams has frames of streams that are over. Those that the client may have sent before it knew are no fault.
+func TestFinishedStreams(t *testing.T) {
+	p := newProxy(t, httpServer(t, echo), Limits{})
+	p.allow(model.HTTPRule{Path: "/fine"})
+	c := p.dial()
+	id := uint32(1)
+	c.must(c.WriteWindowUpdate(0, 1<<20))
+	for range 3000 { // more than a peer may send without use
+		c.post(id, "/denied")
+		c.must(c.WriteData(id, false, make([]byte, 2000)))
+		c.must(c.WriteWindowUpdate(id, 1))
+		if id%8 == 1 {
+			c.must(c.WriteData(id, true, []byte("x")))
+		} else {
+			c.head(id, true, "x-trailer", "x")
+		}
+		c.expectStatus(id, "403")
+		c.expectReset(id, http2.ErrCodeNo)
+		c.get(id+2, "/fine")
+		c.expectStatus(id+2, "200")
+		id += 4
+	}
+	c.must(c.WriteData(id-4, false, []byte("x"))) // the client had ended it
+	c.expectReset(id-4, http2.ErrCodeStreamClosed)
+	c.post(id, "/fine")
+	c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+	c.must(c.WriteData(id, false, []byte("x")))
+	c.expectReset(id, http2.ErrCodeStreamClosed)
+	c.get(id+2, "/fine")
+	c.expectStatus(id+2, "200")
+}
+
+// TestManyWindowUpdates has a client that takes what it gets by small pieces, and says so each time, for the stream and the connection.
+func TestManyWindowUpdates(t *testing.T) {
+	const size = 8 << 20
+	p := newProxy(t, httpServer(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, size)) }), Limits{})
+	c := p.dial()
+	c.get(1, "/")
+	for got := 0; got < size; {
+		n := len(c.next(http2.FrameData).(*http2.DataFrame).Data())
+		for left := n; left > 0; left -= 512 {
+			c.must(c.WriteWindowUpdate(0, uint32(min(left, 512))))
+			c.must(c.WriteWindowUpdate(1, uint32(min(left, 512))))
+		}
+		got += n
+	}
+}
+
+// TestServerFloods has a server that sends what moves nothing.
+func TestServerFloods(t *testing.T) {
+	for name, send := range map[string]func(f *framer) error{
+		"HEADERS": func(f *framer) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields(":status", "200"), EndHeaders: true})
+		},
+		"DATA":          func(f *framer) error { return f.WriteData(1, false, []byte("x")) },
+		"WINDOW_UPDATE": func(f *framer) error { return f.WriteWindowUpdate(0, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProxy(t, rawServer(t, func(f *framer) {
+				f.headers()
+				f.next(http2.FrameRSTStream)
+				flood(f, func() error { return send(f) })
+			}), Limits{})
+			c := p.dial()
+			c.get(1, "/")
+			c.must(c.WriteRSTStream(1, http2.ErrCodeCancel))
+			c.expectGoAway(http2.ErrCodeNo)
+		})
 	}
 }
 

@@ -222,7 +222,8 @@ const (
 	perSecond  = 200
 )
 
-// patience bounds the frames that move nothing: PING, SETTINGS, PRIORITY, empty DATA, streams that are canceled before they were answered.
+// patience bounds the frames that move nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, frames of streams that are over, streams
+// that are canceled before they were answered.
 type patience struct {
 	left   int
 	filled time.Time

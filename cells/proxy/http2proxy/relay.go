@@ -55,7 +55,7 @@ func (s *Session) relayData(from, to *peer, f frame) error {
 	st := s.streams[f.stream]
 	if st == nil { // it was reset meanwhile, or not forwarded
 		from.credit(0, flow)
-		return nil
+		return s.lateData(from, f.stream, len(f.payload), end)
 	}
 	st.tick = s.tick
 	if fault, code := st.dataFault(from == s.client, len(f.payload), end); fault != "" {
@@ -74,12 +74,32 @@ func (s *Session) relayData(from, to *peer, f frame) error {
 	if useful {
 		to.data(f.stream, f.payload, end)
 		from.patience.gain(1)
-		to.patience.gain(1)
+		to.patience.gain(updates + len(f.payload)/bytesPerUpdate)
 	}
 	if end {
 		s.endSide(st, from == s.client)
 	}
 	return nil
+}
+
+// A peer acknowledges what it receives for the stream and the connection, maybe in pieces as small as it reads.
+const (
+	updates        = 2
+	bytesPerUpdate = 256
+)
+
+// lateBytes is a size from which DATA of a stream that was reset costs no more than other DATA. Much may be on its way.
+const lateBytes = 1 << 10
+
+// lateData handles DATA of a stream that is over, and whose sender may not know. A client that has ended it does.
+func (s *Session) lateData(from *peer, id uint32, n int, end bool) error {
+	switch {
+	case from == s.client && !s.late(id, end):
+		from.reset(id, http2.ErrCodeStreamClosed)
+	case end || n >= lateBytes:
+		return nil
+	}
+	return from.patience.use(1)
 }
 
 // dataFault checks the order of frames and the length that was announced.
@@ -108,8 +128,10 @@ func (s *Session) relayReset(from, to *peer, f frame) error {
 	}
 	st := s.streams[f.stream]
 	if st == nil {
+		s.late(f.stream, from == s.client)
 		return from.patience.use(1)
 	}
+	st.clientDone = st.clientDone || from == s.client
 	s.forget(st)
 	to.reset(f.stream, http2.ErrCode(binary.BigEndian.Uint32(f.payload)))
 	if from == s.server {
@@ -131,6 +153,9 @@ func (s *Session) relayCredit(from, to *peer, f frame) error {
 	n := binary.BigEndian.Uint32(f.payload) & maxStream
 	if n == 0 {
 		return protocolError
+	}
+	if err := from.patience.use(1); err != nil {
+		return err
 	}
 	if f.stream == 0 {
 		if to != nil {

@@ -25,6 +25,9 @@ func (s *Session) clientHeaders(ctx context.Context, b *block) error {
 		s.mu.Unlock()
 		switch {
 		case refused: // the GOAWAY says so
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.leave(b.stream, b.end)
 			return nil
 		case full:
 			return s.refuseStream(b)
@@ -34,6 +37,15 @@ func (s *Session) clientHeaders(ctx context.Context, b *block) error {
 		s.cancel(st, httpproxy.ReasonProtocol, http2.ErrCodeStreamClosed)
 	case st != nil:
 		s.requestTrailers(st, b)
+	default:
+		defer s.mu.Unlock()
+		switch {
+		case !s.late(b.stream, b.end): // the client has ended it, or has left out its number
+			return protocolError
+		case !b.end:
+			return s.client.patience.use(1)
+		}
+		return nil
 	}
 	s.mu.Unlock()
 	return nil
@@ -58,12 +70,13 @@ func (s *Session) refuseStream(b *block) error {
 	r, _ := b.request()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refuse(b.stream, &r, httpproxy.ReasonTooManyStreams)
+	return s.refuse(b, &r, httpproxy.ReasonTooManyStreams)
 }
 
 // refuse refuses a stream that the server does not see. The client may try again. It needs the lock.
-func (s *Session) refuse(id uint32, r *httpproxy.Request, reason httpproxy.Reason) error {
-	s.client.reset(id, http2.ErrCodeRefusedStream)
+func (s *Session) refuse(b *block, r *httpproxy.Request, reason httpproxy.Reason) error {
+	s.client.reset(b.stream, http2.ErrCodeRefusedStream)
+	s.leave(b.stream, b.end)
 	s.recordStream(&stream{method: r.Method, host: r.Host, path: r.Path}, httpproxy.Refused, reason, 0)
 	return s.client.patience.use(costOfReset)
 }
@@ -82,6 +95,7 @@ func (s *Session) request(ctx context.Context, b *block) error {
 		defer s.mu.Unlock()
 		s.deciding = 0
 		s.client.reset(b.stream, http2.ErrCodeProtocol)
+		s.leave(b.stream, b.end)
 		return s.client.patience.use(1)
 	default:
 		s.answer(b, &r, httpproxy.Refused, reason)
@@ -116,7 +130,7 @@ func (s *Session) request(ctx context.Context, b *block) error {
 		})
 	}
 	if s.newStream(b, &r) == nil {
-		return s.refuse(b.stream, &r, httpproxy.ReasonMemory)
+		return s.refuse(b, &r, httpproxy.ReasonMemory)
 	}
 	s.client.patience.gain(1)
 	s.server.headers(b.stream, b.fields, b.end)
@@ -128,6 +142,7 @@ func (s *Session) answer(b *block, r *httpproxy.Request, verdict httpproxy.Verdi
 	s.mu.Lock()
 	s.deciding = 0
 	status := s.reply(b.stream, b.end, b.grpc, reason)
+	s.leave(b.stream, b.end)
 	s.mu.Unlock()
 	s.record(r, verdict, reason, status)
 }

@@ -17,7 +17,7 @@ func (s *Session) serverHeaders(b *block) error {
 	case b.stream > s.lastID:
 		return protocolError
 	case st == nil: // reset meanwhile
-		return nil
+		return s.server.patience.use(1)
 	}
 	st.tick = s.tick
 	reason := s.responseFault(st, b)

@@ -36,6 +36,7 @@ type Session struct {
 	server            *peer // not before it was dialled
 	streams           map[uint32]*stream
 	lastID            uint32          // of the client's streams
+	unended           []uint32        // the last streams that are over while the client may still send to them
 	deciding          uint32          // the stream of a request that is not forwarded yet, or 0
 	accepted          uint32          // streams above it are not served any more
 	settingsForServer []http2.Setting // of the client, for the server

@@ -1,6 +1,7 @@
 package http2proxy
 
 import (
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http2"
@@ -56,9 +57,34 @@ func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
 	return st
 }
 
+// maxUnended is above the number of streams that a client has begun without having read what became of the first of them.
+const maxUnended = 1024
+
+// leave says that a stream is over, and that the client may not know. It needs the lock.
+func (s *Session) leave(id uint32, clientDone bool) {
+	if clientDone {
+		return
+	}
+	if len(s.unended) == maxUnended {
+		s.unended = slices.Delete(s.unended, 0, 1)
+	}
+	s.unended = append(s.unended, id)
+}
+
+// late is for a frame of the client on a stream that is over. It reports whether the client may have sent it before it knew. It needs
+// the lock.
+func (s *Session) late(id uint32, end bool) bool {
+	i := slices.Index(s.unended, id)
+	if i >= 0 && end {
+		s.unended = slices.Delete(s.unended, i, i+1)
+	}
+	return i >= 0
+}
+
 // forget is for a stream that has ended. It needs the lock.
 func (s *Session) forget(st *stream) {
 	delete(s.streams, st.id)
+	s.leave(st.id, st.clientDone)
 	s.client.conn.Memory.Release(st.held)
 }
 

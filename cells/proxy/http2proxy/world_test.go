@@ -100,9 +100,7 @@ func (p *proxy) session(c net.Conn) (*httpproxy.Session, *Session) {
 			p.records = append(p.records, r)
 		}
 	}
-	// Clients here speak first, however long a busy machine keeps them from it.
-	limits := httpproxy.Limits{ServerFirst: time.Minute}
-	return &httpproxy.Session{Client: c, Dial: s.Dial, Decide: s.Decide, Record: s.Record, HTTP2: s.Serve, Memory: p.memory, Limits: limits}, s
+	return &httpproxy.Session{Client: c, Dial: s.Dial, Decide: s.Decide, Record: s.Record, HTTP2: s.Serve, Memory: p.memory}, s
 }
 
 func (p *proxy) allow(rules ...model.HTTPRule) {

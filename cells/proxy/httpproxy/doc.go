@@ -14,7 +14,7 @@
 // between two requests ends the connection; what comes while a request is on its way is taken for its response, as the client would.
 //
 // What is forwarded is what was decided about: the request line and the headers go on byte by byte, without those that concern only one
-// connection, and rules see only headers that go on. A message whose length or meaning two recipients could read differently is refused:
+// connection. Headers that say where the message ends are written in one form. Rules see only headers that go on. A message whose length or meaning two recipients could read differently is refused:
 // with 400 from a client, with 502 from a server. Bodies are streamed; between two TCP connections long ones do not pass through the
 // process. Chunk extensions are left out, trailers are forwarded.
 //

@@ -42,7 +42,7 @@ func (s *Session) begin(r *Request) (last, ok bool) {
 	s.exchange = exchange{
 		method: r.Method, host: r.Host, path: r.Path,
 		toHEAD: r.Method == "HEAD", toHTTP10: r.http10,
-		first:  s.exchange.method == "" && !s.dialedEarly,
+		first:  s.exchange.method == "",
 		last:   r.options.close || r.http10 || s.draining,
 		active: true,
 		awaits: r.expect,

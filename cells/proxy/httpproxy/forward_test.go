@@ -89,6 +89,14 @@ func TestForwardedRequest(t *testing.T) {
 		{"upgrade to h2c among others", "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket, H2C\r\nConnection: Upgrade\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{"upgrade in two lines", "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{"length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\r\n\r\n"},
+		{
+			"length in another form", "POST / HTTP/1.1\r\nHost: a\r\nX: y\r\ncontent-LENGTH:\t 000 \r\nZ: 1\r\n\r\n",
+			"POST / HTTP/1.1\r\nHost: a\r\nX: y\r\nContent-Length: 0\r\nZ: 1\r\n\r\n",
+		},
+		{
+			"chunked in another form", "POST / HTTP/1.1\r\ntransfer-encoding:\tCHUNKED\t\r\nHost: a\r\n\r\n0\r\n\r\n",
+			"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: a\r\n\r\n",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := newCatcher(t, "\r\n\r\n")

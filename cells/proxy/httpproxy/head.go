@@ -3,6 +3,7 @@ package httpproxy
 import (
 	"bytes"
 	"math"
+	"strings"
 )
 
 // field is one header line: offsets in the head that it is part of.
@@ -30,6 +31,7 @@ const (
 	hTrailer
 	hTransferEncoding
 	hUpgrade
+	hDisguised // Content-Length or Transfer-Encoding with "_", which some servers read as "-"
 )
 
 func knownOf(name []byte) known {
@@ -45,11 +47,11 @@ func knownOf(name []byte) known {
 	case 10:
 		return max(knownIf(name, "connection", hConnection), knownIf(name, "keep-alive", hKeepAlive))
 	case 14:
-		return knownIf(name, "content-length", hContentLength)
+		return framingIf(name, "content-length", hContentLength)
 	case 16:
 		return knownIf(name, "proxy-connection", hProxyConnection)
 	case 17:
-		return knownIf(name, "transfer-encoding", hTransferEncoding)
+		return framingIf(name, "transfer-encoding", hTransferEncoding)
 	}
 	return other
 }
@@ -59,6 +61,14 @@ func knownIf(name []byte, lower string, k known) known {
 		return k
 	}
 	return other
+}
+
+func framingIf(name []byte, lower string, k known) known {
+	dash := strings.IndexByte(lower, '-')
+	if name[dash] == '_' && equalFold(name[:dash], lower[:dash]) && equalFold(name[dash+1:], lower[dash+1:]) {
+		return hDisguised
+	}
+	return knownIf(name, lower, k)
 }
 
 // equalFold compares ASCII; lower is in lower case.
@@ -162,7 +172,7 @@ func parseFields(head []byte, at int, fields []field, limit int) ([]field, Reaso
 			return fields, ReasonHeadTooLarge
 		}
 		f, ok := parseField(head, at)
-		if !ok || int(f.end) >= len(head) {
+		if !ok || f.known == hDisguised || int(f.end) >= len(head) {
 			return fields, ReasonHeader
 		}
 		fields = append(fields, f)

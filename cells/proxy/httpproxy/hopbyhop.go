@@ -76,17 +76,36 @@ func sameName[A, B string | []byte](a A, b B) bool {
 	return true
 }
 
-// writeFields writes the header lines that are forwarded, each as it was received.
+// writeFields writes the header lines that are forwarded, each as it was received. Those that say where the message ends have one form.
 func writeFields(w *writer, head []byte, fields []field) {
 	for i := 0; i < len(fields); {
-		if fields[i].drop {
+		f := &fields[i]
+		switch {
+		case f.drop:
+			i++
+			continue
+		case f.known == hContentLength:
+			w.writeText("Content-Length: ")
+			w.write(canonicalLength(f.valueOf(head)))
+			w.writeText("\r\n")
+			i++
+			continue
+		case f.known == hTransferEncoding:
+			w.writeText("Transfer-Encoding: chunked\r\n")
 			i++
 			continue
 		}
-		start := fields[i].start
-		for i < len(fields) && !fields[i].drop {
+		for i < len(fields) && !fields[i].drop && fields[i].known != hContentLength && fields[i].known != hTransferEncoding {
 			i++
 		}
-		w.write(head[start:fields[i-1].end])
+		w.write(head[f.start:fields[i-1].end])
 	}
+}
+
+// canonicalLength leaves leading zeros out.
+func canonicalLength(digits []byte) []byte {
+	for len(digits) > 1 && digits[0] == '0' {
+		digits = digits[1:]
+	}
+	return digits
 }

@@ -12,51 +12,48 @@ type Limits struct {
 	Interims  int   // responses 1xx to one request
 	Discard   int64 // bytes that are read and dropped of the body of a denied request, so that the connection can be used further
 
-	FirstByte   time.Duration // from the beginning of the connection to its first byte
-	ServerFirst time.Duration // from there to a dial without a request, as the server may be one that speaks first
-	Head        time.Duration // from the first byte of a head to its last one
-	Dial        time.Duration
-	Idle        time.Duration // between two requests
-	Stall       time.Duration // during a request, without a byte in any direction
-	Tunnel      time.Duration // after an upgrade, without a byte in any direction
-	Linger      time.Duration // from our end of the stream to the client's
-	DrainIdle   time.Duration // between two requests, once the session is to end
+	FirstByte time.Duration // from the beginning of the connection to its first byte
+	Head      time.Duration // from the first byte of a head to its last one
+	Dial      time.Duration
+	Idle      time.Duration // between two requests
+	Stall     time.Duration // during a request, without a byte in any direction
+	Tunnel    time.Duration // after an upgrade, without a byte in any direction
+	Linger    time.Duration // from our end of the stream to the client's
+	DrainIdle time.Duration // between two requests, once the session is to end
 }
 
 // DefaultLimits returns the limits that hold where a [Session] asks for no other.
 func DefaultLimits() Limits {
 	return Limits{
-		HeadBytes:   64 << 10,
-		Headers:     128,
-		Interims:    32,
-		Discard:     64 << 10,
-		FirstByte:   10 * time.Second,
-		ServerFirst: 500 * time.Millisecond,
-		Head:        10 * time.Second,
-		Dial:        10 * time.Second,
-		Idle:        5 * time.Minute,
-		Stall:       5 * time.Minute,
-		Tunnel:      time.Hour,
-		Linger:      time.Second,
-		DrainIdle:   2 * time.Second,
+		HeadBytes: 64 << 10,
+		Headers:   128,
+		Interims:  32,
+		Discard:   64 << 10,
+		FirstByte: 10 * time.Second,
+		Head:      10 * time.Second,
+		Dial:      10 * time.Second,
+		Idle:      5 * time.Minute,
+		Stall:     5 * time.Minute,
+		Tunnel:    time.Hour,
+		Linger:    time.Second,
+		DrainIdle: 2 * time.Second,
 	}
 }
 
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	return Limits{
-		HeadBytes:   cmp.Or(l.HeadBytes, d.HeadBytes),
-		Headers:     cmp.Or(l.Headers, d.Headers),
-		Interims:    cmp.Or(l.Interims, d.Interims),
-		Discard:     cmp.Or(l.Discard, d.Discard),
-		FirstByte:   cmp.Or(l.FirstByte, d.FirstByte),
-		ServerFirst: cmp.Or(l.ServerFirst, d.ServerFirst),
-		Head:        cmp.Or(l.Head, d.Head),
-		Dial:        cmp.Or(l.Dial, d.Dial),
-		Idle:        cmp.Or(l.Idle, d.Idle),
-		Stall:       cmp.Or(l.Stall, d.Stall),
-		Tunnel:      cmp.Or(l.Tunnel, d.Tunnel),
-		Linger:      cmp.Or(l.Linger, d.Linger),
-		DrainIdle:   cmp.Or(l.DrainIdle, d.DrainIdle),
+		HeadBytes: cmp.Or(l.HeadBytes, d.HeadBytes),
+		Headers:   cmp.Or(l.Headers, d.Headers),
+		Interims:  cmp.Or(l.Interims, d.Interims),
+		Discard:   cmp.Or(l.Discard, d.Discard),
+		FirstByte: cmp.Or(l.FirstByte, d.FirstByte),
+		Head:      cmp.Or(l.Head, d.Head),
+		Dial:      cmp.Or(l.Dial, d.Dial),
+		Idle:      cmp.Or(l.Idle, d.Idle),
+		Stall:     cmp.Or(l.Stall, d.Stall),
+		Tunnel:    cmp.Or(l.Tunnel, d.Tunnel),
+		Linger:    cmp.Or(l.Linger, d.Linger),
+		DrainIdle: cmp.Or(l.DrainIdle, d.DrainIdle),
 	}
 }

@@ -18,6 +18,7 @@ import (
 // pipes is a session between two pipes, in the time of a synctest bubble.
 type pipes struct {
 	client, server net.Conn
+	dials          int
 	records        []Record
 	done           chan error
 }
@@ -32,7 +33,7 @@ func newPipes(t *testing.T) *pipes {
 		t.Fatal(err)
 	}
 	s := &Session{
-		Client: client, Dial: func(context.Context) (net.Conn, error) { return server, nil },
+		Client: client, Dial: func(context.Context) (net.Conn, error) { p.dials++; return server, nil },
 		Decide: rules.Decide, Record: func(r Record) { p.records = append(p.records, r) },
 	}
 	go func() { p.done <- s.Serve(t.Context()) }()
@@ -63,7 +64,6 @@ func read(t *testing.T, c net.Conn, until string) string {
 // TestTimeLimits: nobody holds a connection for longer than the default limits.
 func TestTimeLimits(t *testing.T) {
 	d := DefaultLimits()
-	const request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 	for _, tt := range []struct {
 		name        string
 		run         func(t *testing.T, p *pipes)
@@ -179,6 +179,9 @@ func TestTimeLimits(t *testing.T) {
 				if diff := cmp.Diff(tt.want, p.records); diff != "" {
 					t.Error(diff)
 				}
+				if tt.name == "client that sends nothing" && p.dials > 0 {
+					t.Error("the server was dialled without a request")
+				}
 				if tt.name != "client that does not read" {
 					if got := <-answer; !strings.HasPrefix(got, tt.answer) || tt.answer == "" && got != "" {
 						t.Errorf("the client read %q, want %q", got, tt.answer)
@@ -238,5 +241,5 @@ func TestNoMemoryForRequest(t *testing.T) {
 		t.Errorf("the client got %q, %v", text, err)
 	}
 	p.ended(1)
-	p.expectRecords(Record{Method: "GET", Host: "h", Path: "/x", Status: 503, Verdict: Failed, Reason: ReasonMemory})
+	p.expectRecords(Record{Method: "GET", Host: "h", Path: "/", Status: 503, Verdict: Failed, Reason: ReasonMemory})
 }

@@ -1,47 +1,168 @@
 package httpproxy
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+)
 
-// ambiguousPath reports whether servers may read a path as another than its text: encoded slashes, backslashes and NULs, empty segments, and
-// segments "." and ".." in any encoding, also with parameters, which some servers cut off first. The query is not part of it.
-func ambiguousPath(target string) bool {
-	path, _, _ := strings.Cut(target, "?")
-	if !strings.ContainsAny(path, `%\.`) && !strings.Contains(path, "//") {
-		return false
+// form is a set of ways in which a server may read a path, other than by its text.
+type form uint8
+
+const (
+	encodedSlash     form = 1 << iota // "%2F" separates segments
+	backslash                         // "\" does
+	encodedBackslash                  // "%5C" does
+	decoded                           // escapes are decoded, empty segments and control characters left out; "..;x" and ".. " are ".."
+	ambiguous                         // no such way, but a sign that the path has to be read in all of them
+	allForms         = ambiguous - 1
+)
+
+// maxAmbiguous bounds what is spent on an ambiguous path, which is read in up to 32 ways.
+const maxAmbiguous = 8 << 10
+
+// readings returns the paths, each with the query, that servers may take an ambiguous path for, and nil for any other path. A path is
+// ambiguous if it has backslashes, empty segments or segments "." and "..", maybe after decoding, control characters, or what is not UTF-8.
+// An encoded slash alone makes none so. Where ".." leads depends on all that may separate segments, so there is a reading for each
+// combination, and one for each of the path up to a NUL. ok is false for a path too long.
+func readings(target string) (all []string, ok bool) {
+	path, query := target, ""
+	if i := strings.IndexByte(target, '?'); i >= 0 {
+		path, query = target[:i], target[i:]
 	}
-	if strings.Contains(path, "//") || strings.Contains(path, `\`) {
-		return true
+	if !strings.Contains(path, "%") && !strings.Contains(path, `\`) && !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
+		return nil, true
 	}
-	for segment := range strings.SplitSeq(path, "/") {
-		if ambiguousSegment(segment) {
-			return true
+	var room [512]byte
+	_, seen := resolve(room[:0], path, allForms)
+	if seen&ambiguous == 0 {
+		return nil, true
+	}
+	if len(path) > maxAmbiguous {
+		return nil, false
+	}
+	for {
+		for how := range ambiguous {
+			if how&^(seen|decoded) == 0 {
+				b, _ := resolve(nil, path, how)
+				all = append(all, string(b)+query)
+			}
 		}
+		nul := strings.Index(path, "%00")
+		if nul < 0 {
+			return all, true
+		}
+		path = path[:nul]
 	}
-	return false
 }
 
-func ambiguousSegment(segment string) bool {
-	dots, onlyDots := 0, true
-	for i := 0; i < len(segment); i++ {
-		c := segment[i]
-		if c == '%' && i+2 < len(segment) {
-			c = unhex(segment[i+1])<<4 | unhex(segment[i+2])
-			i += 2
-			if c == '/' || c == '\\' || c == 0 {
-				return true
+// resolve appends a path that begins with "/", without segments "." and ".." (RFC 3986, 5.2.4). It returns which forms the path has.
+func resolve(b []byte, path string, how form) (_ []byte, seen form) {
+	start := len(b) // of the segment
+	for i, n := 0, 0; i <= len(path); i += n {
+		var c byte
+		separator := form(0)
+		if n = 1; i < len(path) {
+			c, n = unescape(path[i:])
+			switch {
+			case c == '/' && n > 1:
+				separator = encodedSlash
+			case c == '\\' && n > 1:
+				separator = encodedBackslash
+			case c == '\\':
+				separator = backslash
 			}
 		}
 		switch {
-		case c == ';':
-			if onlyDots && dots > 0 && dots <= 2 {
-				return true
+		case i == len(path) || c == '/' && n == 1 || how&separator != 0:
+			var resolved bool
+			if b, resolved = resolveSegment(b, start, how, i == len(path)); resolved {
+				seen |= ambiguous
 			}
-			onlyDots = false
-		case c == '.':
-			dots++
+			start = len(b)
+		case how&decoded == 0 || separator != 0:
+			b = append(b, path[i:i+n]...)
+		case c < ' ' || c == 0x7f:
+			seen |= ambiguous
 		default:
-			onlyDots = false
+			b = append(b, c)
+		}
+		if seen |= separator; separator&^encodedSlash != 0 || n > 3 {
+			seen |= ambiguous
 		}
 	}
-	return onlyDots && dots > 0 && dots <= 2
+	if !utf8.Valid(b) {
+		seen |= ambiguous
+	}
+	return b, seen
+}
+
+// unescape returns the character that path begins with, and its length there. Of a character above ASCII it is the first byte, unless an
+// ASCII character is written in more bytes than UTF-8 allows, as some servers decode it.
+func unescape(path string) (c byte, n int) {
+	if path[0] != '%' || len(path) < 3 {
+		return path[0], 1
+	}
+	c = unhex(path[1])<<4 | unhex(path[2])
+	more := 0
+	switch c {
+	case 0xc0, 0xc1:
+		more = 1
+	case 0xe0:
+		more = 2
+	case 0xf0:
+		more = 3
+	}
+	value := uint(c & 1)
+	for n = 3; n <= 3*more; n += 3 {
+		if len(path) < n+3 || path[n] != '%' || unhex(path[n+1])>>2 != 0b10 {
+			return c, 3
+		}
+		value = value<<6 | uint(unhex(path[n+1])<<4|unhex(path[n+2]))&0x3f
+	}
+	if more > 0 && value < utf8.RuneSelf {
+		return byte(value), n
+	}
+	return c, 3
+}
+
+// resolveSegment ends the segment that begins at start with a slash, unless it is the last one. It reports whether it has left it out.
+func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, resolved bool) {
+	name := b[start:]
+	if how&decoded != 0 {
+		name = bareDots(name)
+	}
+	switch {
+	case string(name) == ".", len(name) == 0 && !last && start > 0 && how&decoded != 0:
+		return b[:start], true
+	case string(name) == "..":
+		if b = b[:start]; start > 1 {
+			b = b[:bytes.LastIndexByte(b[:start-1], '/')+1]
+		}
+		return b, true
+	case !last:
+		b = append(b, '/')
+	}
+	return b, false
+}
+
+// bareDots returns only the dots of a name that has beside them nothing but what some servers leave out: blanks, what is not UTF-8, and
+// all from a semicolon on.
+func bareDots(name []byte) []byte {
+	dots, valid := 0, utf8.Valid(name)
+	for _, c := range name {
+		switch {
+		case c == '.':
+			dots++
+		case c == ';' && dots > 0:
+			return []byte("...")[:min(dots, 3)]
+		case c == ' ' || c >= utf8.RuneSelf && !valid:
+		default:
+			return name
+		}
+	}
+	if dots == 0 {
+		return name
+	}
+	return []byte("...")[:min(dots, 3)]
 }

@@ -32,7 +32,6 @@ const (
 	ReasonAmbiguousPath Reason = "ambiguous-path" // a server may read another path than the rules did
 
 	ReasonSilent          Reason = "client-sent-nothing"
-	ReasonServerFirst     Reason = "server-speaks-first" // as of SSH and SMTP
 	ReasonTLS             Reason = "tls"
 	ReasonHTTP2           Reason = "http2"
 	ReasonConnect         Reason = "connect"
@@ -96,7 +95,7 @@ func (r Reason) Status() int {
 		return http.StatusServiceUnavailable
 	case ReasonStalled:
 		return http.StatusGatewayTimeout
-	case ReasonServerFirst, ReasonServerClosed, ReasonServerNotHTTP, ReasonServerNotHTTP2, ReasonResponse, ReasonUpgrade, ReasonTooManyInterims:
+	case ReasonServerClosed, ReasonServerNotHTTP, ReasonServerNotHTTP2, ReasonResponse, ReasonUpgrade, ReasonTooManyInterims:
 		return http.StatusBadGateway
 	default:
 		return http.StatusBadRequest

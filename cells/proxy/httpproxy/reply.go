@@ -12,7 +12,6 @@ var texts = map[Reason]string{
 	ReasonAmbiguousPath: "The network policy cannot be applied to this path: a server may read it as another one.",
 	ReasonTLS:           "This port is for plain HTTP: the network policy reads requests here, and cannot read TLS.",
 	ReasonSilent:        "The client sent no request. This port is for HTTP: the network policy reads requests here.",
-	ReasonServerFirst:   "The server speaks first, and not HTTP. This port is for HTTP: the network policy reads requests here.",
 	ReasonDial:          "The server cannot be reached.",
 	ReasonServerClosed:  "The server closed the connection and sent no answer.",
 	ReasonServerNotHTTP: "The server does not speak HTTP.",

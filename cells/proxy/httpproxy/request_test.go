@@ -99,6 +99,8 @@ var refusedRequests = []struct {
 	{"space before the first header, RFC 9112 2.2", "GET / HTTP/1.1\r\n Host: a\r\n\r\n", ReasonHeader},
 	{"space before the colon, RFC 9112 5.1", "GET / HTTP/1.1\r\nHost: a\r\nContent-Length : 3\r\n\r\n", ReasonHeader},
 	{"tab before the colon", "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding\t: chunked\r\n\r\n", ReasonHeader},
+	{"length by another name", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent_length: 30\r\n\r\n", ReasonHeader},
+	{"chunked by another name", "POST / HTTP/1.1\r\nHost: a\r\nTRANSFER_ENCODING: chunked\r\n\r\n", ReasonHeader},
 	{"no colon", "GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", ReasonHeader},
 	{"no name", "GET / HTTP/1.1\r\nHost: a\r\n: x\r\n\r\n", ReasonHeader},
 	{"name of no token", "GET / HTTP/1.1\r\nHost: a\r\nX(Y): x\r\n\r\n", ReasonHeader},

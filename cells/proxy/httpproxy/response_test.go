@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/proxy/bufconn"
+	"porin.dev/porin/cells/proxy/proxytest"
 )
 
 // TestForwardedResponse checks what the client reads, byte by byte. Where the connection goes on, another request follows.
@@ -41,6 +42,11 @@ func TestForwardedResponse(t *testing.T) {
 		{
 			"426", "GET", "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: upgrade\r\nContent-Length: 0\r\n\r\n",
 			"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", false,
+		},
+		{"length in another form", "GET", "HTTP/1.1 200 OK\r\ncontent-length:003\r\n\r\nabc", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", false},
+		{
+			"chunked in another form", "GET", "HTTP/1.1 200 OK\r\nTransfer-encoding: \tChunked\r\n\r\n0\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false,
 		},
 		{"close", "GET", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc", true},
 		{"until the end", "GET", "HTTP/1.1 200 OK\r\n\r\nabc" + thenClose, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc", true},
@@ -83,6 +89,7 @@ var refusedResponses = []struct {
 	{"signed length", "HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\n", ReasonResponse},
 	{"two codings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", ReasonResponse},
 	{"chunked in HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ReasonResponse},
+	{"length by another name", "HTTP/1.1 200 OK\r\nContent_Length: 3\r\n\r\n", ReasonResponse},
 	{"204 with length, RFC 9110 8.6", "HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc", ReasonResponse},
 	{"204 chunked", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ReasonResponse},
 	{"100 with length", "HTTP/1.1 100 Continue\r\nContent-Length: 3\r\n\r\nabc", ReasonResponse},
@@ -214,5 +221,23 @@ func TestUnsolicitedResponse(t *testing.T) {
 				t.Errorf("the client read %q, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read that, or closes. The
+// client gets 502.
+func TestDialledServerSpeaksOrCloses(t *testing.T) {
+	for _, said := range []string{"SSH-2.0-OpenSSH_9.2\r\n", ""} {
+		p := startProxy(t, &proxy{dialed: proxytest.WaitForData, server: rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {
+			io.WriteString(c, said)
+			c.CloseWrite()
+			io.Copy(io.Discard, r)
+		})})
+		for range 500 {
+			c := p.dial()
+			c.send(request)
+			c.expect(502, "")
+			c.Close()
+		}
 	}
 }

@@ -3,6 +3,7 @@ package httpproxy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -58,21 +59,28 @@ func compileRule(r model.HTTPRule) (rule, error) {
 	return rule{method: method, path: path, host: host, headers: r.Headers}, errors.Join(faults...)
 }
 
-// Decide returns no reason if a rule matches the request. Where a rule asks for a path, one that servers may read in different ways is denied,
-// even if another rule would match.
+// Decide returns no reason if a rule matches the request. A rule that asks for a path must also match all others that servers may take it for.
 func (rs *Rules) Decide(r *Request) Reason {
 	if rs == nil {
 		return ReasonNoRule
 	}
-	if rs.pathMeant && ambiguousPath(r.Path) {
-		return ReasonAmbiguousPath
+	var paths []string
+	readable := true
+	if rs.pathMeant {
+		paths, readable = readings(r.Path)
 	}
+	reason := ReasonNoRule
 	for i := range rs.rules {
-		if rs.rules[i].matches(r) {
+		u := &rs.rules[i]
+		switch {
+		case !u.matches(r):
+		case u.path != nil && (!readable || slices.ContainsFunc(paths, func(p string) bool { return !u.path(p) })):
+			reason = ReasonAmbiguousPath
+		default:
 			return ""
 		}
 	}
-	return ReasonNoRule
+	return reason
 }
 
 func (u *rule) matches(r *Request) bool {

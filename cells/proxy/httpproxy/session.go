@@ -15,7 +15,7 @@ import (
 // Session serves one connection of a client, and the one to its server.
 type Session struct {
 	Client net.Conn
-	// Dial connects to the server: when the first request is allowed, and before, when the client sends nothing for [Limits.ServerFirst].
+	// Dial connects to the server. It is called once, when the first request is allowed.
 	Dial func(context.Context) (net.Conn, error)
 	// Decide is asked once about each request, when its head was read. It allows the request if it returns no reason. It must not keep the
 	// request.
@@ -32,10 +32,8 @@ type Session struct {
 	client, server *bufconn.Conn // server is nil until it was dialled
 	served         sync.WaitGroup
 	progress       atomic.Uint32
-	early          *early
 	lastHost       knownHost
 	asked          bool // a request was read
-	dialedEarly    bool // the server may have closed the connection before it saw the first request
 	isHTTP2        bool // HTTP2 serves the client
 	readsServer    bool // serveServer runs, or has ended
 
@@ -63,9 +61,7 @@ func (s *Session) Serve(ctx context.Context) error {
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })
 	w := s.startStallCheck()
-	s.dialEarly(ctx)
 	s.serveClient(ctx)
-	s.early.close()
 	s.served.Wait()
 	w.Stop()
 	stop()
@@ -161,8 +157,6 @@ func (s *Session) clientFailed(err error) {
 	switch {
 	case isEOF(err):
 		s.halfClose()
-	case errors.Is(err, os.ErrDeadlineExceeded) && !s.asked && s.early.hasSpoken():
-		s.refuse(&Request{}, ReasonServerFirst)
 	case errors.Is(err, os.ErrDeadlineExceeded) && !s.asked:
 		s.refuse(&Request{}, ReasonSilent)
 	case errors.Is(err, bufconn.ErrMemory):
@@ -191,7 +185,6 @@ func (s *Session) serveRequest(ctx context.Context) bool {
 	first := !s.asked
 	if first {
 		s.asked = true
-		s.early.halt()
 		s.setReadDeadline(s.client, time.Time{})
 	}
 	n, reason := s.readHead(s.client)
@@ -217,25 +210,19 @@ func (s *Session) serveRequest(ctx context.Context) bool {
 	return s.connect(ctx, r) && s.forwardRequest(r, n)
 }
 
-// connect dials the server at the first request, if it was not before.
+// connect dials the server at the first request.
 func (s *Session) connect(ctx context.Context, r *Request) bool {
 	if s.server != nil {
 		return true
 	}
-	server, spoke := s.early.take()
-	if spoke {
-		s.notConnected(r, ReasonServerFirst, refusedError(ReasonServerFirst))
+	ctx, cancel := context.WithTimeout(ctx, s.Limits.Dial)
+	server, err := s.Dial(ctx)
+	cancel()
+	if err != nil {
+		s.record(r, Failed, ReasonDial)
+		s.reply(r, ReasonDial, true)
+		s.end(err)
 		return false
-	}
-	if s.dialedEarly = server != nil; !s.dialedEarly {
-		ctx, cancel := context.WithTimeout(ctx, s.Limits.Dial)
-		var err error
-		server, err = s.Dial(ctx)
-		cancel()
-		if err != nil {
-			s.notConnected(r, ReasonDial, err)
-			return false
-		}
 	}
 	s.mu.Lock()
 	ending := s.ending
@@ -247,13 +234,6 @@ func (s *Session) connect(ctx context.Context, r *Request) bool {
 		server.Close()
 	}
 	return !ending
-}
-
-// notConnected answers a request that is allowed, and that cannot be forwarded.
-func (s *Session) notConnected(r *Request, reason Reason, err error) {
-	s.record(r, Failed, reason)
-	s.reply(r, reason, true)
-	s.end(err)
 }
 
 // forwardRequest sends the request whose head, of n bytes, is in the client's buffer.

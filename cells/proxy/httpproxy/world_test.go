@@ -12,10 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/proxytest"
 )
+
+// request is the shortest there is.
+const request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
 // anything are rules that allow every request.
 var anything = []model.HTTPRule{{}}
@@ -122,6 +127,13 @@ func (p *proxy) recorded() []Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]Record(nil), p.records...)
+}
+
+func (p *proxy) expectRecords(want ...Record) {
+	p.t.Helper()
+	if diff := cmp.Diff(want, p.recorded()); diff != "" {
+		p.t.Errorf("recorded (-want +got):\n%s", diff)
+	}
 }
 
 // ended waits for the end of n sessions, and returns what Serve returned.
