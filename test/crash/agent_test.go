@@ -3,40 +3,32 @@ package crash
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
 
-// agentAdd: an ADD that succeeded is there with the next agent. One whose answer the agent's death has taken is whole or gone,
-// and the runtime's DEL ends it.
+// agentAdd: an ADD whose agent dies is answered by the next one.
 func agentAdd(s *scene) operation {
 	var (
 		c   *testutil.Container
-		pod nodecheck.Pod
-		err error
+		add *adding
 	)
 	return operation{
 		victim:  s.agents,
 		prepare: func() error { c = s.fresh(0); return nil },
-		run:     func() { pod, err = s.add(c) },
+		run:     func() { add = s.begins(c) },
 		judge: func() error {
-			var added []nodecheck.Pod
-			var maybe []*testutil.Container
-			if err == nil {
-				added = append(added, pod)
-			} else {
-				maybe = append(maybe, c)
-			}
-			failed := err
-			if s.hit != nil {
-				failed = nil // the agent died on the way
-			}
-			if err := errors.Join(failed, s.agentDies(), s.restart()); err != nil {
+			if err := errors.Join(s.agentDies(), s.restart()); err != nil {
 				return err
 			}
-			return errors.Join(s.check("after the restart", added, maybe...), s.gone(c))
+			pod, err := add.wait()
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.check("after the restart", []nodecheck.Pod{pod}), s.gone(c))
 		},
 	}
 }
@@ -45,8 +37,7 @@ func agentAdd(s *scene) operation {
 func agentSupersede(s *scene) operation {
 	var (
 		older, newer *testutil.Container
-		pod          nodecheck.Pod
-		err          error
+		add          *adding
 	)
 	return operation{
 		victim: s.agents,
@@ -56,18 +47,51 @@ func agentSupersede(s *scene) operation {
 			_, err := s.add(older)
 			return err
 		},
-		run: func() { pod, err = s.add(newer) },
+		run: func() { add = s.begins(newer) },
 		judge: func() error {
 			if err := errors.Join(s.agentDies(), s.restart()); err != nil {
 				return err
 			}
-			if err == nil {
-				return errors.Join(s.check("after the restart", []nodecheck.Pod{pod}), s.del(older),
-					s.check("after the DEL of the older", []nodecheck.Pod{pod}), s.gone(newer, older))
+			pod, err := add.wait()
+			if err != nil {
+				return err
 			}
-			return errors.Join(s.check("after the restart", nil, older, newer), s.gone(newer, older))
+			return errors.Join(s.check("after the restart", []nodecheck.Pod{pod}), s.del(older),
+				s.check("after the DEL of the older", []nodecheck.Pod{pod}), s.gone(newer, older))
 		},
 	}
+}
+
+// adding is an ADD that may still wait for an agent.
+type adding struct {
+	done chan struct{}
+	pod  nodecheck.Pod
+	err  error
+}
+
+// begins starts an ADD, and returns when it has ended or the agent was hit.
+func (s *scene) begins(c *testutil.Container) *adding {
+	a := &adding{done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.pod, a.err = s.add(c)
+	}()
+	for {
+		select {
+		case <-a.done:
+			return a
+		case <-time.After(time.Millisecond):
+			if s.agents.wasHit() {
+				return a
+			}
+		}
+	}
+}
+
+// wait returns the result of the ADD.
+func (a *adding) wait() (nodecheck.Pod, error) {
+	<-a.done
+	return a.pod, a.err
 }
 
 // agentDel: DEL succeeds whatever becomes of the agent, and what it took down does not come back.
