@@ -17,7 +17,8 @@ import (
 )
 
 // delete has the agent delete, or does it without one: it cuts the host end, so that the stack passes no packet any more,
-// leaves a record for the agent, and removes the link. It fails only when another try can help.
+// leaves a record for the agent, and removes the link. Where the state directory is full or read-only there is no record: an
+// agent that starts and does not find the link takes the endpoint for deleted. It fails only when another try can help.
 func (c *call) delete() error {
 	err := c.askToDelete(c.deadline.Add(-reservedForDelete(c.deadline.Sub(c.began.wall))))
 	if err == nil || isAgentError(err) {
@@ -27,17 +28,23 @@ func (c *call) delete() error {
 	if err := c.requestHostEnd(rtnl.LinkDown); err != nil {
 		return c.retry("take down the interface", err)
 	}
-	answered, err := c.record(errors.Is(err, errTimeout))
+	hangs := errors.Is(err, errTimeout)
+	answered, recordErr := c.record(hangs)
 	switch {
-	case isAgentError(err):
-		return err
-	case err != nil:
-		return c.retry("record the deletion for the agent, which does not answer", err)
+	case isAgentError(recordErr):
+		return recordErr
+	case recordErr != nil && (hangs || errors.Is(recordErr, unix.EWOULDBLOCK)): // an agent is there, or holds the lock
+		return c.retry("record the deletion for the agent, which does not answer", recordErr)
 	case answered: // and what is there now is what the agent has left, of a later ADD
 		return nil
 	}
 	if err := c.requestHostEnd(rtnl.DelLink); err != nil {
 		return c.retry("remove the interface", err)
+	}
+	if recordErr != nil { // an agent that has started meanwhile may have seen the link
+		if err := c.askToDelete(c.deadline); isAgentError(err) {
+			return err
+		}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -51,27 +52,45 @@ func TestFullDisk(t *testing.T) {
 	r.nothingLeft()
 }
 
+// TestDELWithoutAgentFullDisk: DEL removes the link and succeeds where it can leave no record, and the next agent takes the endpoint for deleted.
 func TestDELWithoutAgentFullDisk(t *testing.T) {
-	testutil.Root(t)
-	node := testutil.NewNode(t)
-	node.StateDir = filepath.Join(smallDisk(t, 256<<10), "state")
-	r := rigOn(t, node)
-	p := r.pod()
-	r.agent.Kill(t)
-	filler := filepath.Join(filepath.Dir(node.StateDir), "filler")
-	fill(t, filler)
-	err := r.cni.Del(p.Container)
-	failedAs(t, err, codeTryAgainLater)
-	failedWith(t, err, "no space left on device")
-	if err := testutil.Ping(p.Namespace, node.IPv4, unreachable); err == nil {
-		t.Error("the container still reaches the node")
+	for name, spoil := range map[string]func(t *testing.T, disk string) (mend func()){
+		"full": func(t *testing.T, disk string) func() {
+			filler := filepath.Join(disk, "filler")
+			fill(t, filler)
+			return func() { _ = os.Remove(filler) }
+		},
+		"read-only": func(t *testing.T, disk string) func() {
+			remount := func(flags uintptr) {
+				if err := unix.Mount("", disk, "", unix.MS_REMOUNT|flags, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			remount(unix.MS_RDONLY)
+			return func() { remount(0) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testutil.Root(t)
+			node := testutil.NewNode(t)
+			node.StateDir = filepath.Join(smallDisk(t, 256<<10), "state")
+			r := rigOn(t, node)
+			p, other := r.pod(), r.pod()
+			r.agent.Kill(t)
+			mend := spoil(t, filepath.Dir(node.StateDir))
+			r.cni.MustDel(t, p.Container)
+			if _, err := node.Netlink(t).LinkByName(v1.HostInterfaceName(p.ID, p.IfName)); err == nil {
+				t.Error("the host end is still there")
+			}
+			mend()
+			r.agent.Start(t)
+			if all := r.endpoints(); len(all) != 1 || all[0].ContainerID != other.ID {
+				t.Errorf("the agent has the endpoints %+v, want that of %s", all, other.ID)
+			}
+			r.cni.MustDel(t, other.Container)
+			r.nothingLeft()
+		})
 	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
-	r.cni.MustDel(t, p.Container)
-	r.agent.Start(t)
-	r.nothingLeft()
 }
 
 // smallDisk mounts one of that size.
