@@ -38,6 +38,9 @@ func TestCopiedDisk(t *testing.T) {
 	first.pod()
 	second := onEtcd(t, etcd, "--node-name=same")
 	second.agent.Kill(t)
+	if err := os.MkdirAll(filepath.Join(second.node.Dir, "store"), 0o700); err != nil { // it may not have written yet
+		t.Fatal(err)
+	}
 	for _, name := range []string{"node-key", "multipool.json"} {
 		text, err := os.ReadFile(filepath.Join(first.node.Dir, "store", name))
 		if err == nil {
