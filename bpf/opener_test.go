@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -66,30 +67,39 @@ func TestKnownOpenerSYN(t *testing.T) {
 // TestGuessedOpenerProxied: layer 7 rules come while a connection past the stack is open, and its entries are lost. No segment passes, whoever
 // sends the first one.
 func TestGuessedOpenerProxied(t *testing.T) {
-	for _, first := range []string{"client", "server"} {
-		t.Run("pods of the node, "+first+" first", func(t *testing.T) {
+	type segments struct {
+		fromClient, fromServer func(flags func(*layers.TCP)) uint32
+	}
+	for name, set := range map[string]func(t *testing.T) (*policyFixture, segments){
+		"pods of the node": func(t *testing.T) (*policyFixture, segments) {
 			p := newPolicyFixture(t)
 			p.proxyLink(t)
-			p.fromClient(t, syn)
-			p.fromServer(t, synACK)
-			p.cilium(t, "get", getFromServer)
-			p.forgetConnections(t)
-			if first == "server" {
-				wantVerdict(t, "the server's segment", p.fromServer(t, ack), dropped)
+			send := func(by func(testing.TB, func(*layers.TCP)) uint32) func(func(*layers.TCP)) uint32 {
+				return func(flags func(*layers.TCP)) uint32 { return by(t, flags) }
 			}
-			wantVerdict(t, "the client's segment", p.fromClient(t, ack), toStack)
-		})
-		t.Run("server of another node, "+first+" first", func(t *testing.T) {
+			return p, segments{send(p.fromClient), send(p.fromServer)}
+		},
+		"server of another node": func(t *testing.T) (*policyFixture, segments) {
 			p := newOtherNode(t)
-			p.out(t, syn)
-			p.in(t, synACK)
-			p.cilium(t, "get", getFromServer)
-			p.forgetConnections(t)
-			if first == "server" {
-				wantVerdict(t, "the server's segment", p.in(t, ack), dropped)
+			return p.policyFixture, segments{
+				func(flags func(*layers.TCP)) uint32 { return p.out(t, flags) },
+				func(flags func(*layers.TCP)) uint32 { return p.in(t, flags) },
 			}
-			wantVerdict(t, "the client's segment", p.out(t, ack), toStack)
-		})
+		},
+	} {
+		for _, serverFirst := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, server first %t", name, serverFirst), func(t *testing.T) {
+				p, s := set(t)
+				wantVerdict(t, "SYN", s.fromClient(syn), deliver)
+				wantVerdict(t, "SYN-ACK", s.fromServer(synACK), deliver)
+				p.cilium(t, "get", getFromServer)
+				p.forgetConnections(t)
+				if serverFirst {
+					wantVerdict(t, "the server's segment", s.fromServer(ack), dropped)
+				}
+				wantVerdict(t, "the client's segment", s.fromClient(ack), toStack)
+			})
+		}
 	}
 }
 

@@ -14,12 +14,12 @@ import (
 func agentAdd(s *scene) operation {
 	var (
 		c   *testutil.Container
-		add *adding
+		add *pendingAdd
 	)
 	return operation{
 		victim:  s.agents,
 		prepare: func() error { c = s.fresh(0); return nil },
-		run:     func() { add = s.begins(c) },
+		run:     func() { add = s.startAdd(c) },
 		judge: func() error {
 			if err := errors.Join(s.agentDies(), s.restart()); err != nil {
 				return err
@@ -37,7 +37,7 @@ func agentAdd(s *scene) operation {
 func agentSupersede(s *scene) operation {
 	var (
 		older, newer *testutil.Container
-		add          *adding
+		add          *pendingAdd
 	)
 	return operation{
 		victim: s.agents,
@@ -47,7 +47,7 @@ func agentSupersede(s *scene) operation {
 			_, err := s.add(older)
 			return err
 		},
-		run: func() { add = s.begins(newer) },
+		run: func() { add = s.startAdd(newer) },
 		judge: func() error {
 			if err := errors.Join(s.agentDies(), s.restart()); err != nil {
 				return err
@@ -62,16 +62,16 @@ func agentSupersede(s *scene) operation {
 	}
 }
 
-// adding is an ADD that may still wait for an agent.
-type adding struct {
+// pendingAdd is an ADD that may still wait for an agent.
+type pendingAdd struct {
 	done chan struct{}
 	pod  nodecheck.Pod
 	err  error
 }
 
-// begins starts an ADD, and returns when it has ended or the agent was hit.
-func (s *scene) begins(c *testutil.Container) *adding {
-	a := &adding{done: make(chan struct{})}
+// startAdd starts an ADD, and returns when it has ended or the agent was hit.
+func (s *scene) startAdd(c *testutil.Container) *pendingAdd {
+	a := &pendingAdd{done: make(chan struct{})}
 	go func() {
 		defer close(a.done)
 		a.pod, a.err = s.add(c)
@@ -89,7 +89,7 @@ func (s *scene) begins(c *testutil.Container) *adding {
 }
 
 // wait returns the result of the ADD.
-func (a *adding) wait() (nodecheck.Pod, error) {
+func (a *pendingAdd) wait() (nodecheck.Pod, error) {
 	<-a.done
 	return a.pod, a.err
 }
