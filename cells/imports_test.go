@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -25,11 +26,13 @@ var mayImport = map[string][]string{
 	"cells/metrics":                   {"internal"},
 	"cells/server":                    {"api/v1", "api/v1/openapi", "cells/metrics", "internal"},
 	"cells/supervisor":                {"api/v1", "cells/server", "internal"},
-	"cells/cluster":                   {"api/v1", "cells/store", "internal"},
+	"cells/cluster":                   {"api/v1", "internal"},
+	"cells/cluster/onstore":           {"cells/cluster", "cells/store"},
 	"cells/cluster/admin":             {"api/v1", "cells/cluster", "internal"},
 	"cells/cluster/adminapi":          {"api/v1", "cells/cluster", "cells/cluster/admin", "internal"},
 	"cells/health":                    {"api/v1", "cells/cluster", "cells/endpoint", "cells/endpointmanager", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/health/probe":              {"cells/cluster"},
+	"cells/health/probe/network":      {"cells/health/probe"},
 	"cells/ipam/allocator":            {"cells/endpoint", "internal"},
 	"cells/ipam/multipool":            {"api/v1", "cells/capacity", "cells/cluster", "cells/cluster/admin", "cells/cluster/adminapi", "cells/doctor", "cells/ipam/allocator", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/store":                     {"api/v1", "cells/doctor", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
@@ -92,6 +95,18 @@ var mayImport = map[string][]string{
 	"internal/settings":               {},
 	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/bpfarray", "internal/fault", "internal/flock"},
 	"cells/datapath/hostfilter":       {"bpf/abi", "internal/fault", "internal/nft"},
+}
+
+// maxDependencies bounds the packages, with those of the standard library, that a package pulls into a program that embeds it alone.
+var maxDependencies = map[string]int{"cells/cluster": 150, "cells/health/probe": 150}
+
+func TestDependencies(t *testing.T) {
+	for dir, most := range maxDependencies {
+		out, err := exec.Command("go", "list", "-deps", module+dir).Output()
+		if n := len(strings.Fields(string(out))); err != nil || n > most || n < 10 {
+			t.Errorf("%s depends on %d packages, error %v; at most %d", dir, n, err, most)
+		}
+	}
 }
 
 func TestImports(t *testing.T) {

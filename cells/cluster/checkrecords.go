@@ -6,13 +6,16 @@ import (
 	"slices"
 )
 
-// What follows refuses a record with values that nobody writes and that whoever calculates with them does not expect:
-// it is [ErrUnreadable]. It asks for less than [Pool.Validate], as an exclusion may be of a prefix that is pending.
+// A backend returns a record that does not pass these checks as [ErrUnreadable].
 
-func checkNode(n Node) error       { return n.ID.Validate() }
-func checkSession(s Session) error { return s.Node.Validate() }
+// Validate checks the node's ID.
+func (n Node) Validate() error { return n.ID.Validate() }
 
-func checkPool(p Pool) error {
+// Validate checks the node's ID.
+func (s Session) Validate() error { return s.Node.Validate() }
+
+// ValidateStored checks a pool that was read. It accepts more than [Pool.Validate]: an exclusion may be of a prefix that is pending.
+func (p Pool) ValidateStored() error {
 	errs := []error{p.checkBlockBits()}
 	for _, prefix := range slices.Concat(p.Prefixes, p.Pending) {
 		errs = append(errs, p.checkPrefix(prefix))
@@ -25,7 +28,8 @@ func checkPool(p Pool) error {
 	return errors.Join(append(errs, p.checkQuarantine())...)
 }
 
-func checkBlock(b Block) error {
+// Validate checks the CIDR and the owner.
+func (b Block) Validate() error {
 	if !b.CIDR.IsValid() || b.CIDR != b.CIDR.Masked() {
 		return fmt.Errorf("block %s: want an address with no bits after its length", b.CIDR)
 	}

@@ -1,13 +1,19 @@
 package cluster
 
-import (
-	"slices"
+import "slices"
 
-	"porin.dev/porin/cells/store"
-)
+// Position is a place in the history of the store. The store was rolled back, for example by a restore from a backup, when a later
+// position has another store, a lower term or a lower revision.
+type Position struct {
+	Store    string `json:"store"`    // identity of the store, as far as the backend has one
+	Term     uint64 `json:"term"`     // of the election; 0 where there are none
+	Revision uint64 `json:"revision"` // of the last change
+}
 
-// Position is a place in the history of the store.
-type Position = store.Position
+// Before reports whether p cannot follow seen in the history of one store.
+func (p Position) Before(seen Position) bool {
+	return p.Store != seen.Store || p.Term < seen.Term || p.Revision < seen.Revision
+}
 
 // ClusterInfo is what holds for the cluster as a whole.
 type ClusterInfo struct {

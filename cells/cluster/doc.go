@@ -1,4 +1,4 @@
-// Package cluster has the records that the nodes of a cluster share, and where they are kept.
+// Package cluster has the records that the nodes of a cluster share, and the interfaces of what keeps them (package onstore).
 //
 //	ipam/multipool, API, CLI --> [Nodes] [Sessions] [Pools] [Blocks] [Info] --> store: embedded (one node), etcd
 //	node ----------------------> [NodeNetwork] [EndpointGroup] -----------------^

@@ -59,8 +59,8 @@ func (g EndpointGroup) RecordName() string {
 	return g.Node.recordName(maxName-len(".4095")) + "." + strconv.Itoa(g.Slot)
 }
 
-// groupNamed is the reverse of [EndpointGroup.RecordName], as far as nodeIDNamed is.
-func groupNamed(name string) EndpointGroup {
+// ParseGroupName is the reverse of [EndpointGroup.RecordName], with the limits of [ParseRecordName].
+func ParseGroupName(name string) EndpointGroup {
 	dot := strings.LastIndex(name, ".")
 	if dot < 0 {
 		return EndpointGroup{}
@@ -69,7 +69,7 @@ func groupNamed(name string) EndpointGroup {
 	if err != nil {
 		return EndpointGroup{}
 	}
-	return EndpointGroup{Node: nodeIDNamed(name[:dot]), Slot: slot}
+	return EndpointGroup{Node: ParseRecordName(name[:dot]), Slot: slot}
 }
 
 // Validate reports values that other nodes do not accept.

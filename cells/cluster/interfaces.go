@@ -15,7 +15,8 @@ type Change[T any] struct {
 	Name string // of the record of Put and Deleted
 	Item T      // of Put
 	All  []T    // of Snapshot: all records that exist
-	// Continues and More are of Snapshots of [Backend.Endpoints], which come page by page: they are as those of [store.Event].
+	// Snapshots of [Backend.Endpoints] come page by page. Continues: this page and the one before are of one list, as it was at one
+	// moment. More: the next page follows at once. A page after one with More that does not continue begins the list again.
 	Continues, More bool
 }
 

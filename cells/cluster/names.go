@@ -55,8 +55,8 @@ func BlockName(cidr netip.Prefix) string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(text) + "-" + strconv.Itoa(cidr.Bits())
 }
 
-// cidrNamed is the reverse of [BlockName]. What is no name of a block gives no valid prefix.
-func cidrNamed(name string) (none netip.Prefix) {
+// ParseBlockName is the reverse of [BlockName]. For another name it returns the zero prefix.
+func ParseBlockName(name string) (none netip.Prefix) {
 	parts := strings.Split(name, "-")
 	last := len(parts) - 1
 	bits, err := strconv.Atoi(parts[last])
@@ -74,9 +74,9 @@ func cidrNamed(name string) (none netip.Prefix) {
 	return none
 }
 
-// nodeIDNamed is the reverse of [NodeID.RecordName], but for a name that is there as a hash: then the hash is the name.
-// What is no name of a node's record gives no valid ID.
-func nodeIDNamed(name string) NodeID {
+// ParseRecordName is the reverse of [NodeID.RecordName]. The Name of a node that is stored as a hash is the hash. For a name of another
+// form it returns the zero ID.
+func ParseRecordName(name string) NodeID {
 	dot := strings.LastIndex(name, ".")
 	if dot < 0 || !isDNSName(name[:dot]) || !isKey(name[dot+1:]) {
 		return NodeID{}

@@ -9,6 +9,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/health/probe"
+	"porin.dev/porin/cells/health/probe/network"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
@@ -34,7 +35,7 @@ func Module(cfg Config) fx.Option {
 	)
 }
 
-func newTransport() probe.Transport { return probe.NewNetwork() }
+func newTransport() probe.Transport { return network.New() }
 
 type keeperParams struct {
 	fx.In

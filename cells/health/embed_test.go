@@ -18,6 +18,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/health"
 	"porin.dev/porin/cells/health/probe"
+	"porin.dev/porin/cells/health/probe/network"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/supervisor"
@@ -65,7 +66,7 @@ func TestEmbed(t *testing.T) {
 			t.Fatal("no health endpoint")
 		}
 	}
-	network := probe.NewNetwork()
+	network := network.New()
 	for _, addr := range local.Addresses() {
 		testutil.Eventually(t, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/fx"
 
-	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
@@ -39,7 +39,7 @@ func embed(name, podCIDR, stateDir string, etcd store.Config) (app *fx.App, part
 	blocks := node.Static{Node: node.IDOfName(name), Prefixes: addresses.Prefixes()}
 
 	app = fx.New(fx.NopLogger, fx.Supply(slog.Default()), fx.Populate(&parts),
-		store.Module(etcd), fx.Provide(cluster.OnStore), ipam.Module(addresses), endpointmanager.Module(manager),
+		store.Module(etcd), fx.Provide(onstore.New), ipam.Module(addresses), endpointmanager.Module(manager),
 		node.Module(own), endpoints.Module(), supervisor.Module(supervisor.DefaultConfig()),
 		fx.Provide(func() node.Blocks { return blocks }, func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }))
 	return app, parts

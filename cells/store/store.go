@@ -65,17 +65,11 @@ type Event struct {
 	revision int64 // of Put and Deleted
 }
 
-// Position is a place in the history of a store. The store was rolled back, as by a restore from a backup, when a later
-// position has another store, a lower term or a lower revision.
+// Position is a place in the history of a store.
 type Position struct {
 	Store    string `json:"store"`    // identity of the store, as far as the backend has one
 	Term     uint64 `json:"term"`     // of the election; 0 where there are none
 	Revision uint64 `json:"revision"` // of the last change
-}
-
-// Before reports whether p cannot follow seen in the history of one store.
-func (p Position) Before(seen Position) bool {
-	return p.Store != seen.Store || p.Term < seen.Term || p.Revision < seen.Revision
 }
 
 // The errors that callers tell apart.

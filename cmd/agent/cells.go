@@ -9,9 +9,9 @@ import (
 
 	"porin.dev/porin/cells/bandwidth"
 	"porin.dev/porin/cells/capacity"
-	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/adminapi"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/cni"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
@@ -116,7 +116,7 @@ func clusterStore(cfg Config) fx.Option {
 	if !cfg.hasStore() {
 		return fx.Options()
 	}
-	all := []fx.Option{store.Module(cfg.Store), fx.Provide(cluster.OnStore, admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
+	all := []fx.Option{store.Module(cfg.Store), fx.Provide(onstore.New, admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
 	if cfg.Store.Backend != store.BackendEmbedded { // which is never away
 		all = append(all, cache.Module(cfg.Store.Dir))
 	}

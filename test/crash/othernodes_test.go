@@ -9,6 +9,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
@@ -102,7 +103,7 @@ type otherNode struct {
 // newOtherNode has the scene's agent run in that mode from now on.
 func newOtherNode(s *scene, routing string) *otherNode {
 	s.t.Helper()
-	o := &otherNode{scene: s, backend: cluster.OnStore(storetest.Open(s.t, s.store)), routing: cluster.RoutingNative}
+	o := &otherNode{scene: s, backend: onstore.New(storetest.Open(s.t, s.store)), routing: cluster.RoutingNative}
 	o.admin = admin.NewNodes(o.backend)
 	err := s.startAgain(routing)
 	if routing == vxlan {

@@ -13,6 +13,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/internal/testutil"
 )
@@ -113,7 +114,7 @@ func blocksIn(dir, node string) (list []cluster.Block, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
-	for b, err := range cluster.OnStore(s).Blocks.All(ctx, cluster.BlockFilter{}) {
+	for b, err := range onstore.New(s).Blocks.All(ctx, cluster.BlockFilter{}) {
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/node"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
@@ -46,7 +47,7 @@ func (s *scene) useEtcd() {
 // peerRecord returns what writes the record of another node, each time another one.
 func (s *scene) peerRecord() func() error {
 	s.t.Helper()
-	networks := cluster.OnStore(storetest.Open(s.t, s.store)).Networks
+	networks := onstore.New(storetest.Open(s.t, s.store)).Networks
 	record := cluster.NodeNetwork{Node: node.IDOfName("other"), Blocks: prefixes("10.77.0.0/24"), Routing: cluster.RoutingExternal}
 	s.others = []nodecheck.OtherNode{{NodeNetwork: record}}
 	return func() (err error) {

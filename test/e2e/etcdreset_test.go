@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
@@ -65,7 +66,7 @@ func TestEtcdBeginsAnew(t *testing.T) {
 // owns is nil when a node owns the blocks of addresses for the store.
 func owns(s store.Service, node string, addrs ...netip.Addr) error {
 	var owned []cluster.Block
-	for b, err := range cluster.OnStore(s).Blocks.All(context.Background(), cluster.BlockFilter{}) {
+	for b, err := range onstore.New(s).Blocks.All(context.Background(), cluster.BlockFilter{}) {
 		if err != nil {
 			return err
 		}

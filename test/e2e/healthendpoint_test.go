@@ -17,6 +17,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/health"
 	"porin.dev/porin/cells/health/probe"
+	"porin.dev/porin/cells/health/probe/network"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -281,7 +282,7 @@ func TestHealthEndpointAnswersAllTheTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withHealth)
 	ep := r.healthEndpoint()
-	network := probe.NewNetwork()
+	network := network.New()
 	sent, stop, lost := 0, make(chan struct{}), make(chan int)
 	go func() {
 		failed := 0

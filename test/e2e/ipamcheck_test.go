@@ -13,6 +13,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
@@ -79,7 +80,7 @@ func TestIPAMCheckRepair(t *testing.T) {
 
 	// The store loses the block that the pod's address is of, and has another one that the node knows nothing of.
 	own, others := blockOf(p.ipv4), otherBlocks(p.ipv4)
-	behind := cluster.OnStore(file)
+	behind := onstore.New(file)
 	was, err := behind.Blocks.Get(t.Context(), own)
 	if err == nil {
 		err = behind.Blocks.Delete(t.Context(), own, was.Claim)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
@@ -49,7 +50,7 @@ func TestNodeCheckOtherNodes(t *testing.T) {
 		t.Run(string(routing), func(t *testing.T) {
 			testutil.Root(t)
 			cfg := etcdtest.Start(t, nil).Config()
-			backend := cluster.OnStore(storetest.Open(t, cfg))
+			backend := onstore.New(storetest.Open(t, cfg))
 			r := newRig(t, "--store=etcd", "--store-etcd-endpoints="+cfg.Etcd.Endpoints[0], "--store-etcd-prefix="+cfg.Etcd.Prefix, "--routing="+string(routing))
 			alone := nodecheck.Want{Live: []nodecheck.Pod{r.pod}}
 			with := func(o nodecheck.OtherNode) nodecheck.Want {

@@ -9,6 +9,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -20,7 +21,7 @@ var half = cluster.Pool{Name: "half", IPv4BlockBits: 32, Prefixes: []netip.Prefi
 
 // measureClaims counts the calls of a node that claims one block after the other of a pool that is half full.
 func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {
-	b := cluster.OnStore(s)
+	b := onstore.New(s)
 	pool, err := admin.NewPools(b).Put(ctx, half)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
@@ -40,7 +40,7 @@ func newNode(s store.Service, number int, clock func() time.Duration) (*node, er
 	n := &node{Allocator: a, store: &counted{Service: s}, dir: dir}
 	own := multipool.DefaultConfig()
 	own.Node, own.Dir = nodeName(number), dir
-	n.multi, err = multipool.New(own, cluster.OnStore(n.store), a, clock, slog.New(slog.DiscardHandler))
+	n.multi, err = multipool.New(own, onstore.New(n.store), a, clock, slog.New(slog.DiscardHandler))
 	n.source = allocator.NewSource(a, n.multi)
 	return n, err
 }

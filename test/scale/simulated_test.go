@@ -16,6 +16,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
@@ -64,7 +65,7 @@ func newSimulation(t *testing.T, pool cluster.Pool) *simulation {
 		err = s.Start(t.Context())
 	}
 	if err == nil {
-		_, err = admin.NewPools(cluster.OnStore(s)).Put(t.Context(), pool)
+		_, err = admin.NewPools(onstore.New(s)).Put(t.Context(), pool)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +134,7 @@ func TestWaitingNodes(t *testing.T) {
 			Name: multipool.DefaultPool, IPv4BlockBits: 26, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/18")},
 		})
 		defer s.stop()
-		b := cluster.OnStore(s.store)
+		b := onstore.New(s.store)
 		pool, err := b.Pools.Get(t.Context(), multipool.DefaultPool)
 		if err == nil {
 			err = occupy(t.Context(), b, pool, pool.Blocks(cluster.IPv4))
@@ -185,7 +186,7 @@ func TestIdleNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, defaultPool)
 		defer s.stop()
-		b := cluster.OnStore(s.store)
+		b := onstore.New(s.store)
 		nodes, sampled := scaled(nodes, 200), scaled(sampledNodes, 20)
 		for i := sampled; i < nodes; i++ {
 			id := cluster.NodeID{Name: nodeName(i), Key: cluster.NewKey()}

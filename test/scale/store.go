@@ -9,6 +9,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
 )
@@ -52,7 +53,7 @@ func withEtcd(ctx context.Context, pool cluster.Pool, call func(*inEtcd) error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
-	if _, err := admin.NewPools(cluster.OnStore(s)).Put(ctx, pool); err != nil {
+	if _, err := admin.NewPools(onstore.New(s)).Put(ctx, pool); err != nil {
 		return err
 	}
 	return call(s)

@@ -10,5 +10,5 @@
 // is asked by ICMP alone: a port that is open on every node's own address would be an exposure for nothing, as the endpoint's
 // answer comes from the same agent.
 //
-// Everything here but [Network] is plain Go, without sockets, and takes its time from the package time alone.
+// This package opens no sockets, and takes its time from the package time alone. The real Transport is in the package network.
 package probe

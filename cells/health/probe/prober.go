@@ -28,6 +28,17 @@ type Transport interface {
 	Hello(ctx context.Context, addr netip.Addr) (node string, latency time.Duration, err error)
 }
 
+// Port is the TCP port of every health endpoint, which answers HTTP there.
+const Port = 4240
+
+// HelloPath is the path of [Transport.Hello].
+const HelloPath = "/hello"
+
+// Answer is the body of a health endpoint's answer.
+type Answer struct {
+	Node string `json:"node"`
+}
+
 // The faults of a probe that say more than that there was no answer.
 var (
 	ErrTimeout   = errors.New("no answer in time")

@@ -12,6 +12,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store/storetest"
 )
@@ -39,7 +40,7 @@ func TestContestAfterRestart(t *testing.T) {
 // TestNodeDeleteDuringBoot has a machine boot while its node is deleted as one that is off, after its session was
 // reset. It goes on as another.
 func TestNodeDeleteDuringBoot(t *testing.T) {
-	w := newWorld(t, cluster.OnStore(storetest.New(t)))
+	w := newWorld(t, onstore.New(storetest.New(t)))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28")
 	one, two := w.machine("one", 1), w.machine("two", 2)
@@ -207,7 +208,7 @@ func TestCheckDuringClaim(t *testing.T) {
 }
 
 func TestNodeRecordDeletedWhileDown(t *testing.T) {
-	w := newWorld(t, cluster.OnStore(storetest.New(t)))
+	w := newWorld(t, onstore.New(storetest.New(t)))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	one, two := w.machine("one", 1), w.machine("two", 2)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/store/storetest"
 )
 
@@ -22,7 +23,7 @@ func TestPoolRecordInvalid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := storetest.New(t)
-			w := newWorld(t, cluster.OnStore(s))
+			w := newWorld(t, onstore.New(s))
 			w.pool("default", 28, "10.0.0.0/24")
 			if err := s.Create(t.Context(), "pools/evil", []byte(`{"version":1,"name":"evil","uid":"x","state":"accepted",`+values+`}`)); err != nil {
 				t.Fatal(err)
@@ -59,7 +60,7 @@ func TestDamagedRecord(t *testing.T) {
 		for _, recovery := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s recovery=%v", key, recovery), func(t *testing.T) {
 				s := storetest.New(t)
-				w := newWorld(t, cluster.OnStore(s))
+				w := newWorld(t, onstore.New(s))
 				w.pool("default", 28, "10.0.0.0/24")
 				zero := w.machine("zero", 7)
 				w.mustAllocate(zero)
@@ -86,7 +87,7 @@ func TestDamagedRecord(t *testing.T) {
 // TestDamagedPool damages a pool that an agent has a block of; it wants one of another pool.
 func TestDamagedPool(t *testing.T) {
 	s := storetest.New(t)
-	w := newWorld(t, cluster.OnStore(s))
+	w := newWorld(t, onstore.New(s))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/24")
 	w.pool("other", 28, "10.1.0.0/24")
@@ -113,7 +114,7 @@ func TestDamagedPool(t *testing.T) {
 // TestDamagedOwnBlock damages the record of one block of a node.
 func TestDamagedOwnBlock(t *testing.T) {
 	s := storetest.New(t)
-	w := newWorld(t, cluster.OnStore(s))
+	w := newWorld(t, onstore.New(s))
 	w.pool("default", 28, "10.0.0.0/24")
 	one := w.machine("one", 1)
 	w.mustAllocate(one)
@@ -142,7 +143,7 @@ func TestDamagedOwnBlock(t *testing.T) {
 // TestDamagedForeignBlockFullPool has a pool that is nearly full and one block of another pool that cannot be read.
 func TestDamagedForeignBlock(t *testing.T) {
 	s := storetest.New(t)
-	w := newWorld(t, cluster.OnStore(s))
+	w := newWorld(t, onstore.New(s))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 32, "10.0.0.0/26") // 64 blocks
 	one, two := w.machine("one", 1), w.machine("two", 2)

@@ -8,6 +8,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/store/storetest"
 )
 
@@ -23,7 +24,7 @@ func TestPoolsUnreadableRecord(t *testing.T) {
 	} {
 		t.Run(key, func(t *testing.T) {
 			s := storetest.New(t)
-			w := newWorld(t, cluster.OnStore(s))
+			w := newWorld(t, onstore.New(s))
 			p := w.pool("there", 28, "10.1.0.0/24")
 			if err := s.Create(t.Context(), key, []byte(unreadable)); err != nil {
 				t.Fatal(err)
@@ -61,7 +62,7 @@ func TestRecoveryUnreadableRecord(t *testing.T) {
 	for _, key := range []string{"nodes/other.aaaaaaaaaa", "sessions/other.aaaaaaaaaa/session"} {
 		t.Run(key, func(t *testing.T) {
 			s := storetest.New(t)
-			w := newWorld(t, cluster.OnStore(s))
+			w := newWorld(t, onstore.New(s))
 			w.pool("default", 28, "10.0.0.0/24")
 			other := cluster.NodeID{Name: "other", Key: "aaaaaaaaaa"}
 			err := s.Create(t.Context(), key, []byte(unreadable))
@@ -89,7 +90,7 @@ func TestRecoveryUnreadableRecord(t *testing.T) {
 // it names may not be deleted, but in a recovery.
 func TestNodeDeleteUnreadableConflict(t *testing.T) {
 	s := storetest.New(t)
-	w := newWorld(t, cluster.OnStore(s))
+	w := newWorld(t, onstore.New(s))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	one := w.machine("one", 1)
@@ -123,7 +124,7 @@ func TestNodeAdminUnreadableRecord(t *testing.T) {
 	for _, key := range []string{"nodes/other.aaaaaaaaaa", "sessions/other.aaaaaaaaaa/session", "blocks/10-9-0-0-28"} {
 		t.Run(key, func(t *testing.T) {
 			s := storetest.New(t)
-			w := newWorld(t, cluster.OnStore(s))
+			w := newWorld(t, onstore.New(s))
 			w.pool("default", 28, "10.0.0.0/24")
 			one := w.machine("one", 1)
 			w.mustAllocate(one)

@@ -15,6 +15,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
@@ -71,7 +72,7 @@ func embeddedBacking(t *testing.T) *backing {
 		}
 	}
 	return &backing{
-		Backend: cluster.OnStore(s), every: 4000,
+		Backend: onstore.New(s), every: 4000,
 		save:    whileStopped(func() error { return copyFile(file, saved) }),
 		restore: whileStopped(func() error { return copyFile(saved, file) }),
 		wipe:    whileStopped(func() error { return os.Remove(file) }),
@@ -90,7 +91,7 @@ func etcdBacking(t *testing.T) *backing {
 	server := etcdtest.Start(t, nil)
 	s := storetest.Open(t, server.Config())
 	return &backing{
-		Backend: cluster.OnStore(s), every: 4000,
+		Backend: onstore.New(s), every: 4000,
 		save: func() { server.Save(t) }, restore: func() { server.SetBack(t) }, wipe: func() { server.Wipe(t) },
 		compact: func() { server.Compact(t) },
 	}

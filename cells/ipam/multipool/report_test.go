@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/store/storetest"
@@ -69,7 +69,7 @@ func TestStatusConflict(t *testing.T) {
 // TestStatusUnreadableBlock has the record of a block be one that nobody can read.
 func TestStatusUnreadableBlock(t *testing.T) {
 	store := storetest.New(t)
-	w := newWorld(t, cluster.OnStore(store))
+	w := newWorld(t, onstore.New(store))
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	one := w.machine("one", 1)
 	w.mustAllocate(one)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/node"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
@@ -36,7 +37,7 @@ type simulated struct {
 // newSimulator writes to the store with that configuration until the end of the test.
 func newSimulator(t *testing.T, cfg store.Config, nodes, pods int) *simulator {
 	t.Helper()
-	s := &simulator{backend: cluster.OnStore(storetest.Open(t, cfg))}
+	s := &simulator{backend: onstore.New(storetest.Open(t, cfg))}
 	for i := range nodes {
 		s.nodes = append(s.nodes, newSimulated(i, pods))
 	}

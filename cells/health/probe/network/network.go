@@ -1,4 +1,5 @@
-package probe
+// Package network is the [probe.Transport] that sends ICMP echoes and HTTP requests.
+package network
 
 import (
 	"context"
@@ -18,18 +19,9 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/cells/health/probe"
 )
-
-// Port is the one that every health endpoint answers HTTP on.
-const Port = 4240
-
-// HelloPath is what is asked for there.
-const HelloPath = "/hello"
-
-// Answer is the answer of a health endpoint.
-type Answer struct {
-	Node string `json:"node"`
-}
 
 // Bounds of what an answer may have: whoever answers is not trusted.
 const (
@@ -38,11 +30,11 @@ const (
 	maxPackets = 1000 // that are read and are no answer
 )
 
-// Network is the [Transport] of the network namespace that the process is in.
+// Network sends probes in the network namespace of the process.
 type Network struct{ client *http.Client }
 
-// NewNetwork returns it. It keeps no connection.
-func NewNetwork() *Network {
+// New returns a Network that keeps no connection.
+func New() *Network {
 	return &Network{&http.Client{
 		Transport: &http.Transport{
 			DialContext: (&net.Dialer{}).DialContext, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
@@ -51,7 +43,7 @@ func NewNetwork() *Network {
 	}}
 }
 
-// Ping implements [Transport]. It has a raw socket of its own that is connected: the kernel gives it packets from the address
+// Ping implements [probe.Transport]. It has a raw socket of its own that is connected: the kernel gives it packets from the address
 // alone, so others can neither answer for it nor fill its buffer. An answer has the 128 random bits of the question.
 func (n *Network) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
 	network, protocol, request, reply := "ip4:1", 1, icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
@@ -64,7 +56,7 @@ func (n *Network) Ping(ctx context.Context, addr netip.Addr) (time.Duration, err
 	}
 	defer conn.Close()
 	if !isGlobal(conn.LocalAddr()) {
-		return 0, ErrNoSource
+		return 0, probe.ErrNoSource
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	var id [2]byte
@@ -98,12 +90,12 @@ func (n *Network) Ping(ctx context.Context, addr netip.Addr) (time.Duration, err
 			return latency, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: only other packets", ErrTimeout)
+	return 0, fmt.Errorf("%w: only other packets", probe.ErrTimeout)
 }
 
-// Hello implements [Transport].
+// Hello implements [probe.Transport].
 func (n *Network) Hello(ctx context.Context, addr netip.Addr) (node string, latency time.Duration, err error) {
-	url := "http://" + net.JoinHostPort(addr.String(), strconv.Itoa(Port)) + HelloPath
+	url := "http://" + net.JoinHostPort(addr.String(), strconv.Itoa(probe.Port)) + probe.HelloPath
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", 0, err
@@ -120,11 +112,11 @@ func (n *Network) Hello(ctx context.Context, addr netip.Addr) (node string, late
 	}
 	latency = time.Since(began)
 	if response.StatusCode != http.StatusOK {
-		return "", 0, fmt.Errorf("%w: status %d", ErrAnswer, response.StatusCode)
+		return "", 0, fmt.Errorf("%w: status %d", probe.ErrAnswer, response.StatusCode)
 	}
-	var answer Answer
+	var answer probe.Answer
 	if len(body) > maxBody || json.Unmarshal(body, &answer) != nil || answer.Node == "" {
-		return "", 0, ErrAnswer
+		return "", 0, probe.ErrAnswer
 	}
 	return answer.Node, latency, nil
 }
@@ -138,21 +130,21 @@ func isGlobal(addr net.Addr) bool {
 // plain is the error without addresses, ports and URLs: it is one of few, so that many of them need little room.
 func plain(err error) error {
 	if refused := unix.ECONNREFUSED; errors.Is(err, refused) {
-		return ErrRefused
+		return probe.ErrRefused
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		return ErrTimeout
+		return probe.ErrTimeout
 	}
 	if errors.Is(err, unix.EPERM) {
 		return errPermission
 	}
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
-		return ErrNoSource
+		return probe.ErrNoSource
 	}
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno
 	}
-	return ErrAnswer
+	return probe.ErrAnswer
 }
 
 var errFiltered = fmt.Errorf("%w: a firewall of this node drops what it sends", unix.EPERM)

@@ -1,4 +1,4 @@
-package probe
+package network
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -48,7 +49,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 // ping asks from the namespace. The socket is opened on its thread.
 func ping(ctx context.Context, from *testutil.Node, addr netip.Addr) (latency time.Duration, err error) {
 	err = from.Do(func() error {
-		latency, err = NewNetwork().Ping(ctx, addr)
+		latency, err = New().Ping(ctx, addr)
 		return err
 	})
 	return latency, err
@@ -67,8 +68,8 @@ func TestPing(t *testing.T) {
 func TestPingUnanswered(t *testing.T) {
 	local, r := newRemote(t)
 	r.Sysctl(t, "net/ipv4/icmp_echo_ignore_all", "1")
-	if _, err := ping(within(t, 200*time.Millisecond), local, r.ipv4); !errors.Is(err, ErrTimeout) {
-		t.Errorf("error %v, want %v", err, ErrTimeout)
+	if _, err := ping(within(t, 200*time.Millisecond), local, r.ipv4); !errors.Is(err, probe.ErrTimeout) {
+		t.Errorf("error %v, want %v", err, probe.ErrTimeout)
 	}
 	if _, err := ping(within(t, 200*time.Millisecond), local, netip.MustParseAddr("203.0.113.1")); err == nil {
 		t.Error("an address without a route answers")
@@ -100,8 +101,8 @@ func TestPingWithoutSource(t *testing.T) {
 		}
 	}
 	for _, addr := range []netip.Addr{r.ipv4, r.ipv6} {
-		if _, err := ping(within(t, time.Second), local, addr); !errors.Is(err, ErrNoSource) && !errors.Is(err, unix.ENETUNREACH) {
-			t.Errorf("%s: error %v, want %v", addr, err, ErrNoSource)
+		if _, err := ping(within(t, time.Second), local, addr); !errors.Is(err, probe.ErrNoSource) && !errors.Is(err, unix.ENETUNREACH) {
+			t.Errorf("%s: error %v, want %v", addr, err, probe.ErrNoSource)
 		}
 	}
 }
@@ -143,8 +144,8 @@ func TestPingForgedReply(t *testing.T) {
 	}()
 	_, err := ping(within(t, 500*time.Millisecond), local, r.ipv4)
 	_ = conn.Close()
-	if n := <-forged; n == 0 || !errors.Is(err, ErrTimeout) {
-		t.Errorf("with %d forged answers: error %v, want %v", n, err, ErrTimeout)
+	if n := <-forged; n == 0 || !errors.Is(err, probe.ErrTimeout) {
+		t.Errorf("with %d forged answers: error %v, want %v", n, err, probe.ErrTimeout)
 	}
 }
 
@@ -193,7 +194,7 @@ func TestPingFloodFromElsewhere(t *testing.T) {
 func (r remote) serve(t *testing.T, handler http.HandlerFunc) {
 	t.Helper()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}
-	listener := r.Listen(t, netip.AddrPortFrom(r.ipv4, Port))
+	listener := r.Listen(t, netip.AddrPortFrom(r.ipv4, probe.Port))
 	ended := make(chan struct{})
 	go func() { _ = server.Serve(listener); close(ended) }()
 	t.Cleanup(func() { _ = server.Close(); <-ended })
@@ -201,7 +202,7 @@ func (r remote) serve(t *testing.T, handler http.HandlerFunc) {
 
 // sayHello asks by sockets of the local namespace.
 func sayHello(ctx context.Context, local *testutil.Node, addr netip.Addr) (node string, err error) {
-	n := NewNetwork()
+	n := New()
 	n.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		err = local.Do(func() error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
@@ -226,15 +227,15 @@ func TestHello(t *testing.T) {
 		want    error
 	}{
 		"well":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"node":"node2","more":1}`)) }, nil},
-		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, ErrAnswer},
-		"no node": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) }, ErrAnswer},
-		"status":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }, ErrAnswer},
+		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, probe.ErrAnswer},
+		"no node": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) }, probe.ErrAnswer},
+		"status":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }, probe.ErrAnswer},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
-		}, ErrAnswer},
-		"endless body": {endless, ErrAnswer},
-		"large header": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 64<<10)) }, ErrAnswer},
-		"hangs":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, ErrTimeout},
+		}, probe.ErrAnswer},
+		"endless body": {endless, probe.ErrAnswer},
+		"large header": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 64<<10)) }, probe.ErrAnswer},
+		"hangs":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, probe.ErrTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, r := newRemote(t)
@@ -249,14 +250,14 @@ func TestHello(t *testing.T) {
 
 func TestHelloRefused(t *testing.T) {
 	local, r := newRemote(t)
-	if _, err := sayHello(within(t, testutil.Patience), local, r.ipv6); !errors.Is(err, ErrRefused) {
-		t.Errorf("error %v, want %v", err, ErrRefused)
+	if _, err := sayHello(within(t, testutil.Patience), local, r.ipv6); !errors.Is(err, probe.ErrRefused) {
+		t.Errorf("error %v, want %v", err, probe.ErrRefused)
 	}
 }
 
 func TestPlain(t *testing.T) {
 	for _, err := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded, fmt.Errorf("get: %w", context.DeadlineExceeded)} {
-		if !errors.Is(plain(err), ErrTimeout) {
+		if !errors.Is(plain(err), probe.ErrTimeout) {
 			t.Errorf("%v is %v", err, plain(err))
 		}
 	}

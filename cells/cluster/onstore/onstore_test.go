@@ -1,4 +1,4 @@
-package cluster_test
+package onstore
 
 import (
 	"errors"
@@ -18,12 +18,12 @@ import (
 func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
 
 func TestEmbedded(t *testing.T) {
-	clustertest.Run(t, func(t *testing.T) cluster.Backend { return cluster.OnStore(storetest.New(t)) })
+	clustertest.Run(t, func(t *testing.T) cluster.Backend { return New(storetest.New(t)) })
 }
 
 func TestEtcd(t *testing.T) {
 	server := etcdtest.Start(t, nil)
-	clustertest.Run(t, func(t *testing.T) cluster.Backend { return cluster.OnStore(storetest.Open(t, server.Config())) })
+	clustertest.Run(t, func(t *testing.T) cluster.Backend { return New(storetest.Open(t, server.Config())) })
 }
 
 func TestStrict(t *testing.T) {
@@ -46,7 +46,7 @@ func TestUnavailableError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	on := cluster.OnStore(s)
+	on := New(s)
 	check := func(err error, want string) {
 		t.Helper()
 		if err == nil || err.Error() != want || !errors.Is(err, cluster.ErrUnavailable) || fault.KindOf(err) != fault.Unavailable {
@@ -81,7 +81,7 @@ func TestRecordInvalid(t *testing.T) {
 		if err := s.Create(t.Context(), key, []byte(`{"version":1,`+text+`}`)); err != nil {
 			t.Fatal(err)
 		}
-		b := cluster.OnStore(s)
+		b := New(s)
 		var errs []error
 		for _, err := range b.Nodes.All(t.Context()) {
 			errs = append(errs, err)
