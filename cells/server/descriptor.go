@@ -74,15 +74,21 @@ func closeDescriptors(next http.Handler) http.Handler {
 	})
 }
 
-// descriptorListener accepts connections that receive descriptors.
-type descriptorListener struct{ *net.UnixListener }
+// descriptorListener accepts connections that receive descriptors. While slots is full it accepts none.
+type descriptorListener struct {
+	*net.UnixListener
+	slots chan struct{}
+}
 
 func (l descriptorListener) Accept() (net.Conn, error) {
+	l.slots <- struct{}{}
+	release := sync.OnceFunc(func() { <-l.slots })
 	conn, err := l.AcceptUnix()
 	if err != nil {
+		release()
 		return nil, err
 	}
-	return &descriptorConn{UnixConn: conn, received: &descriptor{}}, nil
+	return &descriptorConn{UnixConn: conn, received: &descriptor{}, release: release}, nil
 }
 
 // descriptorConn receives a descriptor with its first byte. Descriptors that come later are closed by the kernel, as the
@@ -91,6 +97,7 @@ type descriptorConn struct {
 	*net.UnixConn
 	received *descriptor
 	begun    bool // the first byte was read; net/http reads from one goroutine at a time
+	release  func()
 }
 
 func (c *descriptorConn) Read(buf []byte) (int, error) {
@@ -109,6 +116,7 @@ func (c *descriptorConn) Read(buf []byte) (int, error) {
 
 // Close also closes a descriptor that no request took.
 func (c *descriptorConn) Close() error {
+	defer c.release()
 	c.received.close()
 	return c.UnixConn.Close()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
@@ -22,6 +23,9 @@ type limits struct {
 	deadline    time.Duration // that a caller may ask for
 	headerBytes int
 	bodyBytes   int64
+	connections int // at once; others wait in the socket's backlog
+	freeBytes   int // of a body that are read at once; only largeBodies bodies are read further at the same time
+	largeBodies int
 }
 
 func defaultLimits() limits {
@@ -33,14 +37,19 @@ func defaultLimits() limits {
 		deadline:    10 * time.Minute,
 		headerBytes: 16 << 10,
 		bodyBytes:   httpx.MaxBody,
+		connections: 256,
+		freeBytes:   64 << 10,
+		largeBodies: 8,
 	}
 }
 
 // drainFactor bounds, by the limit, how much of a body that is too large is read and thrown away.
 const drainFactor = 8
 
-// limitBodies refuses a body that says it is too large, and cuts off one that turns out to be.
-func limitBodies(limit int64) func(http.Handler) http.Handler {
+// limitBodies refuses a body that says it is too large, and cuts off one that turns out to be. Large bodies are read a few at a time:
+// callers that do not finish them would fill the memory.
+func limitBodies(l limits) func(http.Handler) http.Handler {
+	limit, slots := l.bodyBytes, make(chan struct{}, l.largeBodies)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength > limit {
@@ -50,11 +59,50 @@ func limitBodies(limit int64) func(http.Handler) http.Handler {
 				return
 			}
 			if r.Body != http.NoBody {
+				body := &slotBody{ReadCloser: r.Body, free: l.freeBytes, slots: slots, wait: l.read}
+				defer body.release()
 				// net/http's own writer: it knows MaxBytesReader, and closes the connection.
-				r.Body = http.MaxBytesReader(w.(*recorder).Unwrap(), r.Body, limit)
+				r.Body = http.MaxBytesReader(w.(*recorder).Unwrap(), body, limit)
 			}
 			next.ServeHTTP(w, r)
 		})
+	}
+}
+
+// slotBody is a body that holds a slot while its bytes after the free ones are read.
+type slotBody struct {
+	io.ReadCloser
+	free  int // bytes that are left of the free ones
+	slots chan struct{}
+	wait  time.Duration // for a slot; the deadline of reading a request ends that of each holder
+	held  bool
+}
+
+// Read returns os.ErrDeadlineExceeded when there is no slot in time.
+func (b *slotBody) Read(buf []byte) (n int, err error) {
+	if b.free > 0 {
+		n, err = b.ReadCloser.Read(buf[:min(len(buf), b.free)])
+		b.free -= n
+		return n, err
+	}
+	if !b.held {
+		select {
+		case b.slots <- struct{}{}:
+			b.held = true
+		case <-time.After(b.wait):
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+	if n, err = b.ReadCloser.Read(buf); err != nil {
+		b.release()
+	}
+	return n, err
+}
+
+func (b *slotBody) release() {
+	if b.held {
+		<-b.slots
+		b.held = false
 	}
 }
 

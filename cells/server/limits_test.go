@@ -1,15 +1,20 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/httpx"
+	"porin.dev/porin/internal/testutil"
 )
 
 // echo reads a body as every handler does.
@@ -46,6 +51,75 @@ func TestBodyTooSlow(t *testing.T) {
 	defer func() { _ = never.Close() }()
 	if p := r.problem(t, http.MethodPut, "/", body); p.Status != 504 || p.Code != v1.CodeDeadline {
 		t.Errorf("problem %+v", p)
+	}
+}
+
+// TestLargeBodies reads a second large body when the first one has ended. Small bodies need not wait.
+func TestLargeBodies(t *testing.T) {
+	const free = 10
+	reading := make(chan struct{}, 2) // large bodies
+	r := newRig(t, handle(http.MethodPut, "/", func(w http.ResponseWriter, r *http.Request) {
+		if n, _ := io.ReadFull(r.Body, make([]byte, free+1)); n > free {
+			reading <- struct{}{}
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+	}), func(s *Server) { s.limits.freeBytes, s.limits.largeBodies = free, 1 })
+	answered := make(chan int, 2)
+	put := func(body io.Reader) {
+		status, _, _ := r.do(t, http.MethodPut, "/", body)
+		answered <- status
+	}
+	body, first := io.Pipe()
+	go put(body)
+	if _, err := io.WriteString(first, strings.Repeat("a", free+1)); err != nil {
+		t.Fatal(err)
+	}
+	<-reading
+	if status, _, _ := r.do(t, http.MethodPut, "/", strings.NewReader("a")); status != 200 {
+		t.Errorf("a small body is answered with %d", status)
+	}
+	go put(strings.NewReader(strings.Repeat("a", free+1)))
+	select {
+	case <-reading:
+		t.Error("the second large body is read beside the first one")
+	case <-time.After(50 * time.Millisecond):
+	}
+	_ = first.Close()
+	if a, b := <-answered, <-answered; a != 200 || b != 200 {
+		t.Errorf("answers %d and %d after the end of the first body", a, b)
+	}
+}
+
+// TestConnectionLimit serves one connection at a time: another one waits.
+func TestConnectionLimit(t *testing.T) {
+	r := newRig(t, Parts{}, func(s *Server) { s.limits.connections = 1 })
+	dial := func() net.Conn {
+		conn, err := net.Dial("unix", r.cfg.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	answer := func(conn net.Conn, within time.Duration) error {
+		_ = conn.SetReadDeadline(time.Now().Add(within))
+		_, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		return err
+	}
+	first := dial()
+	if err := answer(first, testutil.Patience); err != nil {
+		t.Fatal(err)
+	}
+	second := dial()
+	defer second.Close()
+	if err := answer(second, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("second connection while the first is open: error %v", err)
+	}
+	_ = first.Close()
+	if err := answer(second, testutil.Patience); err != nil {
+		t.Errorf("second connection after the first was closed: %v", err)
 	}
 }
 

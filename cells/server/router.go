@@ -26,7 +26,7 @@ func (s *Server) newRouter() chi.Router {
 		recoverPanics(s.log),
 		refuseUnauthorized,
 		deadlines(s.limits.deadline),
-		limitBodies(s.limits.bodyBytes),
+		limitBodies(s.limits),
 	)
 	r.NotFound(notFound)
 	r.MethodNotAllowed(methodNotAllowed(r))

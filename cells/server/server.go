@@ -76,7 +76,7 @@ func (s *Server) Start(ctx context.Context, failed func(error)) (err error) {
 	}
 	s.guard = s.socket.guard()
 	s.serving.Store(true)
-	s.background = httpx.Serve(s.newHTTP(), descriptorListener{s.socket.listener}, failed)
+	s.background = httpx.Serve(s.newHTTP(), descriptorListener{s.socket.listener, make(chan struct{}, s.limits.connections)}, failed)
 	s.log.Info("api serves", "socket", s.cfg.Socket)
 	for _, w := range s.parts.Watchers {
 		w.Serving()

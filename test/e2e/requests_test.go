@@ -1,11 +1,15 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
@@ -63,4 +67,36 @@ func rawRequest(t *testing.T, socket, method, path, body string) (status int, an
 		t.Fatal(err)
 	}
 	return response.StatusCode, testutil.Body(t, response)
+}
+
+// TestUnfinishedBodies lets callers send large bodies that they do not finish, and answers another caller meanwhile.
+func TestUnfinishedBodies(t *testing.T) {
+	r := newRig(t)
+	part := append([]byte(`{"text":"`), bytes.Repeat([]byte("a"), 1<<20-100)...)
+	_, before := usage(t, r.agent.PID())
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	for range 200 {
+		conn, err := net.Dial("unix", r.node.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		senders.Go(func() {
+			_, _ = fmt.Fprintf(conn, "PUT /v1/policy HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", 1<<20)
+			_, _ = conn.Write(part) // it ends with the connection
+		})
+	}
+	if status, _ := rawRequest(t, r.node.Socket, "GET", "/v1/status", ""); status != 200 {
+		t.Errorf("status %d", status)
+	}
+	most := before
+	for range 40 {
+		time.Sleep(50 * time.Millisecond)
+		_, now := usage(t, r.agent.PID())
+		most = max(most, now)
+	}
+	if grown := (most - before) >> 20; grown > 32 {
+		t.Errorf("the agent grew by %d MiB", grown)
+	}
 }
