@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -17,15 +18,18 @@ import (
 //
 // They have no case with domain names.
 
+// houseOf is the name of the pods of each namespace.
+var houseOf = map[string]string{
+	"gryffindor": "harry-potter", "slytherin": "draco-malfoy", "hufflepuff": "cedric-diggory", "ravenclaw": "luna-lovegood",
+}
+
 // houses are two pods of each namespace.
 func houses() (pods []podSpec) {
-	for _, house := range []struct{ namespace, pod string }{
-		{"gryffindor", "harry-potter"}, {"slytherin", "draco-malfoy"}, {"hufflepuff", "cedric-diggory"}, {"ravenclaw", "luna-lovegood"},
-	} {
+	for _, namespace := range slices.Sorted(maps.Keys(houseOf)) {
 		for i := range 2 {
-			labels := map[string]string{"conformance-house": house.namespace}
+			labels := map[string]string{"conformance-house": namespace}
 			pods = append(pods, podSpec{
-				namespace: house.namespace, name: fmt.Sprintf("%s-%d", house.pod, i), labels: labels, namespaceLabels: labels,
+				namespace: namespace, name: fmt.Sprintf("%s-%d", houseOf[namespace], i), labels: labels, namespaceLabels: labels,
 				ports: []v1.NamedPort{{Name: "web", Protocol: v1.ProtocolTCP, Port: 80}, {Name: "dns", Protocol: v1.ProtocolUDP, Port: 53}},
 			})
 		}
@@ -45,12 +49,14 @@ func testConformance(t *testing.T, throughServices bool) {
 	}
 }
 
-func (w *world) conformance(f form) []step {
-	return slices.Concat(
-		adminEgressTCP(f), adminEgressUDP(f), adminEgressSCTP(f), adminIngressTCP(f), adminIngressUDP(f), adminIngressSCTP(f), adminBoth(f), adminNetworks(w, f),
-		baselineEgressTCP(f), baselineEgressUDP(f), baselineEgressSCTP(f), baselineIngressTCP(f), baselineIngressUDP(f), baselineIngressSCTP(f), baselineBoth(f), baselineNetworks(w, f),
-		priorities(f), tiersTogether(f),
-	)
+func (w *world) conformance(f form) (steps []step) {
+	for _, t := range []tier{{form: f, priority: 10}, {form: f, baseline: true, priority: 10}} {
+		for _, c := range conformanceCases {
+			steps = append(steps, t.steps(c)...)
+		}
+		steps = append(steps, w.networkSteps(t)...)
+	}
+	return append(steps, slices.Concat(priorities(f), tiersTogether(f))...)
 }
 
 // prefixes are the addresses of the pods, of both families.

@@ -26,13 +26,6 @@ func swapped(rules []rule, pairs ...int) []rule {
 	return rules
 }
 
-// withPorts is a copy in which one rule has other ports.
-func withPorts(rules []rule, i int, ports ...string) []rule {
-	rules = slices.Clone(rules)
-	rules[i].ports = ports
-	return rules
-}
-
 // The peers, and subjects, of the rules. A house is a namespace, and its pods and the namespace have a label with its name.
 
 func named(house string) string {
@@ -69,8 +62,14 @@ const (
 	adminNetworkPolicy               // v1alpha1, with BaselineAdminNetworkPolicy
 )
 
-func (t tier) egress(rules []rule) string  { return t.both(rules, nil) }
-func (t tier) ingress(rules []rule) string { return t.both(nil, rules) }
+func (t tier) title() string {
+	if t.baseline {
+		return "baseline"
+	}
+	return "admin"
+}
+
+func (t tier) egress(rules []rule) string { return t.both(rules, nil) }
 
 // both is the manifest.
 func (t tier) both(egress, ingress []rule) string {
@@ -79,7 +78,7 @@ func (t tier) both(egress, ingress []rule) string {
 	case t.form == clusterNetworkPolicy && t.baseline:
 		rank = fmt.Sprintf("tier: Baseline, priority: %d, ", t.priority)
 	case t.form == adminNetworkPolicy && t.baseline:
-		version, kind, rank = "v1alpha1", "BaselineAdminNetworkPolicy", ""
+		version, kind, rank, t.name = "v1alpha1", "BaselineAdminNetworkPolicy", "", "default"
 	case t.form == adminNetworkPolicy:
 		version, kind, rank = "v1alpha1", "AdminNetworkPolicy", fmt.Sprintf("priority: %d, ", t.priority)
 	}
