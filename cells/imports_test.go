@@ -97,7 +97,7 @@ var mayImport = map[string][]string{
 	"cells/datapath/hostfilter":       {"bpf/abi", "internal/fault", "internal/nft"},
 }
 
-// maxDependencies bounds the packages, with those of the standard library, that a package pulls into a program that embeds it alone.
+// maxDependencies bounds the packages, including the standard library, that a package pulls into a program that embeds it alone.
 var maxDependencies = map[string]int{"cells/cluster": 150, "cells/health/probe": 150}
 
 func TestDependencies(t *testing.T) {

@@ -15,7 +15,7 @@ type Node struct {
 	// time does not mean that the node is gone.
 	LastContact time.Time    `json:"lastContact,omitzero"`
 	Contested   bool         `json:"contested,omitempty"` // two machines have its key
-	Addresses   []netip.Addr `json:"addresses,omitempty"` // by which other nodes reach it
+	Addresses   []netip.Addr `json:"addresses,omitempty"` // other nodes reach it by these
 	Blocks      []NodeBlock  `json:"blocks"`
 }
 

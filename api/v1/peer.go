@@ -7,7 +7,7 @@ import (
 
 // NetworkStatus is how this node stands in the network of all nodes.
 type NetworkStatus struct {
-	Addresses    []netip.Addr `json:"addresses"` // by which other nodes reach this one
+	Addresses    []netip.Addr `json:"addresses"` // other nodes reach this one by these
 	Blocks       int          `json:"blocks"`    // that its pods' addresses are of
 	Routing      string       `json:"routing"`   // "native", "vxlan" or "external"
 	Published    bool         `json:"published"` // the store has the record by which the others know it

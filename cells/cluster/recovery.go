@@ -24,7 +24,7 @@ func (i *ClusterInfo) EndRecovery() {
 	i.EndedRecoveries, i.Recovery = appendLast(i.EndedRecoveries, i.Recovery.ID, maxEnded), nil
 }
 
-// KnowsRecovery reports whether the recovery is under way, or among the last ones that ended. It knows "", which is none.
+// KnowsRecovery reports whether the recovery is under way, or has ended recently. It is true for "".
 func (i *ClusterInfo) KnowsRecovery(id string) bool {
 	return id == "" || i.Recovery != nil && i.Recovery.ID == id || slices.Contains(i.EndedRecoveries, id)
 }

@@ -19,7 +19,7 @@ type PinnedMaps struct {
 // NewPinnedMaps returns maps that are not open: [ErrNotStarted] is what they answer.
 func NewPinnedMaps(bpfRoot string) *PinnedMaps { return &PinnedMaps{root: bpfRoot} }
 
-// Open opens the maps, anew if they are open: an agent that has started may have others. After an error those of before
+// Open opens the maps, also if they are open already: an agent that has started may have others. After an error the previous maps
 // stay.
 func (p *PinnedMaps) Open() error {
 	names := append(bpf.ListenerMaps(), bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,

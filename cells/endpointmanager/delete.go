@@ -91,7 +91,7 @@ func (d *deleter) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 }
 
 // removeContainer takes down, one after the other, the endpoints of the container that are there now, and remembers that
-// the container was deleted: the ADD of another interface may come late. What the agent has made itself stays.
+// the container was deleted: the ADD of another interface may come late. The agent's own endpoints stay.
 func (d *deleter) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
 	for _, w := range d.registry.rememberContainerDelete(containerID, cfg.Began) {
 		if w.isReserved() {

@@ -31,7 +31,7 @@ func checkOrigin(origin, here ledger.Origin, path string) error {
 		"or, where the node is a container that was restarted, remove %s", ErrOtherNamespace, path, origin.NetNS, here.NetNS, path)
 }
 
-// originHere is that of this process.
+// originHere is the origin of this process.
 func originHere() (here ledger.Origin, err error) {
 	if here.Boot, err = boottime.ID(); err != nil {
 		return here, err

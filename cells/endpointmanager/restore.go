@@ -70,7 +70,7 @@ type restoration struct {
 func (r *restorer) Restored() Report { return r.report }
 
 // restore has three phases: it checks each record against what was deleted meanwhile and against the kernel, brings back
-// what passed, holds what cannot be explained, undoes the rest, and removes what belongs to nobody. Then the ledger is of here.
+// what passed, holds what cannot be explained, undoes the rest, and removes leftovers. Then the ledger belongs to this namespace.
 // A ledger of another network namespace of this boot is [ErrOtherNamespace], and nothing is changed.
 func (r *restorer) restore(ctx context.Context) error {
 	here, err := r.here()

@@ -65,7 +65,7 @@ type Names struct {
 
 	// The queue sets these before anything is learned.
 	view    *View
-	changed func() // has what is new written
+	changed func() // starts a write of the new names
 
 	onScope func() // see [Names.OnScope]
 
@@ -187,7 +187,7 @@ func (n *Names) forget(endpoint uint16) {
 	n.writeChanges()
 }
 
-// writeChanges has what is new written, if there is anything.
+// writeChanges starts a write if names are new.
 func (n *Names) writeChanges() {
 	select {
 	case <-n.known.Changed():

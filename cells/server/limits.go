@@ -46,7 +46,7 @@ func defaultLimits() limits {
 // drainFactor bounds, by the limit, how much of a body that is too large is read and thrown away.
 const drainFactor = 8
 
-// limitBodies refuses a body that says it is too large, and cuts off one that turns out to be. Large bodies are read a few at a time:
+// limitBodies refuses a body whose declared length is too large, and cuts off a longer body than declared. Large bodies are read a few at a time:
 // callers that do not finish them would fill the memory.
 func limitBodies(l limits) func(http.Handler) http.Handler {
 	limit, slots := l.bodyBytes, make(chan struct{}, l.largeBodies)
@@ -74,7 +74,7 @@ type slotBody struct {
 	io.ReadCloser
 	free  int // bytes that are left of the free ones
 	slots chan struct{}
-	wait  time.Duration // for a slot; the deadline of reading a request ends that of each holder
+	wait  time.Duration // for a slot; each holder has a deadline for reading its request
 	held  bool
 }
 

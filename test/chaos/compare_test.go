@@ -153,7 +153,7 @@ func (w *world) agree(t *testing.T) {
 	if w.etcd == nil {
 		return
 	}
-	testutil.Eventually(t, func() error { // one that was under way when the trouble ended
+	testutil.Eventually(t, func() error { // an operation that was under way when the trouble ended
 		if err := w.tryEndRecovery(); !errors.Is(err, errNoRecovery) {
 			return fmt.Errorf("a recovery is under way: %v", err)
 		}

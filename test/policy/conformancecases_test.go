@@ -52,7 +52,7 @@ func caseName(directions []gress) (name string) {
 	return name
 }
 
-// steps are those of a case in a tier.
+// steps returns the steps of a case in a tier.
 func (t tier) steps(directions []gress) (steps []step) {
 	t.name, t.subject = "case", named(directions[0].subject)
 	add := func(name string, namedPorts bool, swaps []int, probes func(g gress, p gressPorts) []probe) {
@@ -103,7 +103,7 @@ func (t tier) steps(directions []gress) (steps []step) {
 	return steps
 }
 
-// rules are seven, and without those that pass on, as in the tier baseline, five.
+// rules returns seven rules, or five for the tier baseline, which cannot pass on.
 func (g gress) rules(baseline, namedPorts bool) []rule {
 	var denied, accepted []string
 	for _, p := range g.ports {

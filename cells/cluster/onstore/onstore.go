@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/cells/store"
 )
 
-// formVersion is that of the records' JSON. See [store.Encode] for when it grows.
+// formVersion is the version of the records' JSON. See [store.Encode] for when it grows.
 const formVersion = 1
 
 // New returns the backend in s.
@@ -58,13 +58,13 @@ func sessionKey(id cluster.NodeID) string { return id.RecordName() + sessionSuff
 
 const sessionSuffix = "/session"
 
-// records are those of one kind, below a prefix. The version of a record is its value.
+// records are the records of one kind, below a prefix. The version of a record is its value.
 type records[T any] struct {
 	store   store.Store
 	prefix  string
 	nameOf  func(T) string
 	version func(*T) *cluster.Version
-	named   func(name string) T // what is known of a record that cannot be read
+	named   func(name string) T // an unreadable record, as far as its name says
 	check   func(T) error
 }
 
@@ -388,7 +388,7 @@ func (s published[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], erro
 	return s.watch(ctx, "")
 }
 
-// groups are so many that nobody should have all of them in memory.
+// groups are so many that no process should have all of them in memory.
 type groups struct {
 	published[cluster.EndpointGroup]
 }

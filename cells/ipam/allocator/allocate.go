@@ -54,7 +54,7 @@ func (c *core) existing(req *Request, options reservationOptions) (*record, erro
 	return nil, nil
 }
 
-// takeOver makes what is reserved for a time the owner's. What is reserved permanently stays as it is, and the owner uses it:
+// takeOver makes a temporary reservation the owner's. A permanent reservation stays, and the owner uses it:
 // the endpoint manager lets one endpoint at a time have an address.
 func (c *core) takeOver(req *Request) (*record, error) {
 	r := c.reservations.find(req.Reservation)

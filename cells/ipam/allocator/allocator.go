@@ -79,7 +79,7 @@ type Allocation struct {
 	Asked int
 }
 
-// IsPermanent reports whether it is a permanent reservation, of which an endpoint may use the addresses.
+// IsPermanent reports whether it is a permanent reservation. An endpoint may use its addresses.
 func (a Allocation) IsPermanent() bool { return a.Reserved && a.Expires.IsZero() }
 
 // Allocator owns the addresses of this node. Every method may be called concurrently, and none blocks but what writes to a

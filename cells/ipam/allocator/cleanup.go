@@ -8,7 +8,7 @@ import (
 // cleanups follows the addresses whose last owner is gone, and after whom somebody has to clean up. It is not safe for
 // concurrent use.
 type cleanups struct {
-	wake   func(urgent bool) // nil: nobody cleans up
+	wake   func(urgent bool) // nil: no cleanup runs
 	number uint64            // of the last release
 }
 

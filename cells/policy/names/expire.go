@@ -2,7 +2,7 @@ package names
 
 import "time"
 
-// Expire removes the addresses whose TTL has ended and that no connection uses, and those that are protected by now. It is to be called every few
+// Expire removes the addresses whose TTL has ended and that no connection uses, and protected addresses after their time. It is to be called every few
 // seconds, by one goroutine. It calls the functions of the [Config] without the lock.
 func (n *Names) Expire() {
 	all, used := n.expiries(time.Now()), map[Use]bool{}

@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Writer is the only one that writes the maps. It is for one goroutine at a time.
+// Writer alone writes the maps. One goroutine may use it at a time.
 type Writer struct {
 	maps      Maps
 	current   *policyCopy     // the active one, if this agent has written it; else nil

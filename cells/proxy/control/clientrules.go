@@ -72,7 +72,7 @@ func (x *ruleSync) snapshot() snapshot {
 	x.mu.Lock()
 	s := snapshot{Version: x.version, Partial: x.partial, Rules: maps.Clone(x.rules)}
 	x.mu.Unlock()
-	scope := x.scope() // after the version: what is newer is sent again
+	scope := x.scope() // after the version: newer rules are sent again
 	s.Names = &scope
 	return s
 }

@@ -25,12 +25,12 @@ const (
 const (
 	methodHello         = "hello"          // agent: first of all
 	methodRules         = "rules"          // agent: answered when the proxy has the rules
-	methodChanged       = "changed"        // agent: connections are to be decided about anew; a notification
+	methodChanged       = "changed"        // agent: decide again about open connections; a notification
 	methodCloseEndpoint = "close-endpoint" // agent: answered when the endpoint's connections have ended
 	methodLearn         = "learn"          // proxy, also a replaced one: answered when addresses are in the datapath
 	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
 	methodReport        = "report"         // proxy: how it is; a notification
-	methodImportNames   = "import-names"   // an earlier version's agent: answered with nothing, or it connects anew
+	methodImportNames   = "import-names"   // an earlier version's agent: answered with nothing, or it reconnects
 	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
 	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
 	methodServing       = "serving"        // the next proxy: it accepts; answered when the previous one does not any more

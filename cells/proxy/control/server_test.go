@@ -254,7 +254,7 @@ func TestPartialRules(t *testing.T) {
 	}
 }
 
-// TestCloseEndpointNames: what was acknowledged for an endpoint is not for the next one with its ID.
+// TestCloseEndpointNames: a name that was acknowledged for an endpoint is not acknowledged for the next endpoint with its ID.
 func TestCloseEndpointNames(t *testing.T) {
 	s, _ := newServer(t, t.TempDir())
 	s.start(t)

@@ -22,7 +22,7 @@ const (
 const maxAmbiguous = 8 << 10
 
 // readings returns the paths, each with the query, that servers may take an ambiguous path for, and nil for any other path. A path is
-// ambiguous if it has backslashes, empty segments or segments "." and "..", maybe after decoding, control characters, or what is not UTF-8.
+// ambiguous if it has backslashes, empty segments or segments "." and "..", maybe after decoding, control characters, or invalid UTF-8.
 // An encoded slash alone makes none so. Where ".." leads depends on all that may separate segments, so there is a reading for each
 // combination, and one for each of the path up to a NUL. ok is false for a path too long.
 func readings(target string) (all []string, ok bool) {
@@ -146,7 +146,7 @@ func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, resolve
 	return b, false
 }
 
-// bareDots returns only the dots of a name that has beside them nothing but what some servers leave out: blanks, what is not UTF-8, and
+// bareDots returns only the dots of a name that has beside them nothing but what some servers leave out: blanks, invalid UTF-8, and
 // all from a semicolon on.
 func bareDots(name []byte) []byte {
 	dots, valid := 0, utf8.Valid(name)

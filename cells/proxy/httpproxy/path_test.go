@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzReadings compares the reading that resolves the most with that of net/url and path.
+// FuzzReadings compares the reading that resolves the most with the result of net/url and path.
 func FuzzReadings(f *testing.F) {
 	for _, p := range []string{"/", "/a/../b", "/a%2f..%5Cb/./c", "//a//", "/..", "/a/..", "/%2e%2E/x", "/...", `/a\..\b`, "/..;x/a", "/%c0%ae./%c0%af", "/a%00/..", "/.%20/%ff", "*"} {
 		f.Add(p)
