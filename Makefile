@@ -93,11 +93,12 @@ lines:
 test: deps build ipam-plugins libcni
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) test/run.sh '$(PKG)' '$(RUN)'
 
-# TESTS and RUN restrict it to some test binaries and to some of their tests.
+# TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out most of bpf and datapath, which take longest.
 KERNELS ?= 6.1 6.12
 TESTS   ?=
+SHORT   ?=
 test-kernels: build ipam-plugins libcni
-	@BIN=$(BIN) GO=$(GO) TESTS='$(TESTS)' RUN='$(filter-out .,$(RUN))' test/kernels/run.sh $(KERNELS)
+	@BIN=$(BIN) GO=$(GO) TESTS='$(TESTS)' SHORT='$(SHORT)' RUN='$(filter-out .,$(RUN))' test/kernels/run.sh $(KERNELS)
 
 demo: deps build
 	@test "$$(id -u)" = 0 || { echo "make demo: a node is a network namespace, and making one needs root: sudo make demo"; exit 1; }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -139,6 +140,14 @@ func TestProxyFloodHandshakes(t *testing.T) {
 			if !bytes.HasPrefix(answer.Payload, []byte("HTTP/1.1 200")) {
 				t.Errorf("IPv6 %v: port %d: reset %v, %q: want an answer", six, port, answer.RST, answer.Payload)
 			}
+		}
+		if t.Failed() {
+			for name, value := range n.one.metrics() {
+				if value > 0 && (strings.HasPrefix(name, "porin_proxy_") || strings.Contains(name, "drop")) {
+					t.Logf("%s %v", name, value)
+				}
+			}
+			break
 		}
 	}
 }

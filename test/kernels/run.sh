@@ -5,6 +5,7 @@
 #
 # A machine keeps one CPU busy. So one version alone has two machines, which share the tests.
 #
+# SHORT=1 leaves out most of bpf and datapath.
 # BIN is the folder with what "make build ipam-plugins libcni" has built. TESTS and RUN restrict the tests.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -25,6 +26,7 @@ for version; do
 	test/kernels/vm.sh "$version" "$dir" true >/dev/null || { echo "the machine with kernel $version does not run" >&2; exit 1; }
 done
 shares=("bpf datapath hostfilter conntrack netns" "tunnel demo e2e policy loader masquerade") # take about as long
+[ -z "${SHORT:-}" ] || shares=("bpf datapath policy loader masquerade hostfilter conntrack netns" "tunnel demo e2e")
 if [ $# != 1 ] || [ -n "${TESTS:-}" ]; then
 	shares=("${TESTS:-${shares[*]}}")
 fi
@@ -32,7 +34,7 @@ machines=() runs=() failed=()
 for version; do
 	for share in "${shares[@]}"; do
 		log=$dir/$version.${#machines[@]}.log
-		command="TESTS='$share' RUN='${RUN:-}' sh tests.sh"
+		command="TESTS='$share' RUN='${RUN:-}' SHORT='${SHORT:-}' sh tests.sh"
 		(test/kernels/vm.sh "$version" "$dir" "$command" 2>&1 | sed -u "s/^/$version	/" | tee "$log") & # fails with vm.sh: pipefail
 		machines+=("$log") runs+=($!)
 	done

@@ -8,6 +8,7 @@ hostfilter='TestPodToNode|TestPrecedence|TestRevoked|TestNodeToPod|TestNeighbour
 datapath='TestAttachDetach$|TestTraffic|TestFrames|TestUplinks|TestHostFilter|TestSweep|TestConnectionsExpire|TestTimer|TestUpgrade|TestRestartAdopts|TestForward|TestSetRemoteBlocks|TestExamineFromUplink|TestStart|TestPruneRoutes|TestFlowEvents|TestTranslations'
 masquerade='TestOutside|TestFamilies|TestKeepsAddress|TestInbound|TestErrorsComeBack'
 policy='TestConformance$/v1alpha2|TestExamples$' # directly: a Service needs the program nft. Here SCTP has sockets, and connections
+[ -z "${SHORT:-}" ] || datapath='TestAttachDetach$|TestUplinks|TestUpgrade|TestRestartAdopts|TestTimer'
 status=0
 for test in ${TESTS:?}; do
 	began=$(date +%s)
@@ -17,6 +18,7 @@ for test in ${TESTS:?}; do
 	[ $test != datapath ] || run=$datapath
 	[ $test != policy ] || run=$policy
 	[ $test != masquerade ] || run=$masquerade
+	[ $test != bpf ] || [ -z "${SHORT:-}" ] || run=TestVerifier
 	[ $test != bpf ] || flags='-cases 2000' # of random policies; an emulated machine takes 100 times as long
 	./$test.test -test.v -test.timeout 25m -test.run "${RUN:-$run}" $flags >/tmp/log 2>&1 || result=FAIL
 	echo "$result	$test	$(grep -c '^--- PASS' /tmp/log) passed, $(grep -c '^--- SKIP' /tmp/log) skipped	$(($(date +%s) - began)) s"
