@@ -270,6 +270,9 @@ func ruleCount(rules *model.Rules) int {
 
 func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
 	out := v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
+	if ep.ID == 0 && end.Name != "" {
+		out.Pod = v1.Pod{Namespace: end.Namespace, Name: end.Name}
+	}
 	out.Held = ep.State == endpoint.Held
 	if isUnknown(ep, end) {
 		out.Kind = kindOfEndpoint(ep.Spec.Kind).String()

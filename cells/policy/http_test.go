@@ -66,6 +66,35 @@ func TestPoliciesOverHTTP(t *testing.T) {
 	}
 }
 
+// TestExplainRemotePod explains by the name of a pod of another node, at both ends, and after another pod has its address and labels.
+func TestExplainRemotePod(t *testing.T) {
+	n := servingNode(t, "")
+	web := pod(1, "web")
+	n.attach(t, web)
+	n.put(t, toWebFrom("client"))
+	remote := model.Endpoint{
+		Key: RemotePrefix + "7/10.0.1.2", Kind: model.Pod, Namespace: "default", Name: "far", Labels: map[string]string{"app": "client"},
+		Addresses: []netip.Addr{netip.MustParseAddr("10.0.1.2")},
+	}
+	ask := call(n, web)
+	for _, name := range []string{"far", "later"} {
+		remote.Name = name
+		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remote}})
+		if err := n.queue.do(t.Context(), update{}, true); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]string{
+			"from=default/" + name + "&to=1&port=80":          `{"from":{"address":"10.0.1.2","kind":"pod","pod":{"namespace":"default","name":"` + name + `"}}`,
+			"from=1&to=pod-name:default/" + name + "&port=80": `"to":{"address":"10.0.1.2","kind":"pod","pod":{"namespace":"default","name":"` + name + `"}}`,
+			"from=default/nobody&to=1&port=80":                `"code":"not-found"`,
+		} {
+			if _, answer := ask("GET", "/v1/policy/explain?"+path, ""); !strings.Contains(answer, want) {
+				t.Errorf("%s: %s, want %s", path, answer, want)
+			}
+		}
+	}
+}
+
 func TestExplainOverHTTP(t *testing.T) {
 	n := servingNode(t, "")
 	web, client, both := pod(1, "web"), pod(2, "client"), pod(3, "other")
