@@ -89,6 +89,10 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 	for i, m := range given {
 		one := policyToV1(m, reports)
 		one.Manifest, one.Outcome = nil, string(outcomes[i])
+		selects := false
+		if s.policies.view.read(func(e *engine.Engine) { selects = e.Selects(m.Policy.ID) }); !selects {
+			one.Reports = append(one.Reports, "selects no pod of this node")
+		}
 		list = append(list, one)
 	}
 	return httpx.JSON(w, http.StatusOK, list)

@@ -40,9 +40,9 @@ func TestPoliciesOverHTTP(t *testing.T) {
 		answer             string
 	}{
 		{"GET", "/v1/policy", "", 200, `[]`},
-		{"PUT", "/v1/policy", toWebFrom("client"), 200, `[{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"outcome":"created"}]`},
+		{"PUT", "/v1/policy", toWebFrom("client"), 200, `[{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"reports":["selects no pod of this node"],"outcome":"created"}]`},
 		{"PUT", "/v1/policy", toWebFrom("client"), 200, `"outcome":"unchanged"`},
-		{"PUT", "/v1/policy", twoPolicies, 200, `"name":"first","tier":"admin","priority":7,"egress":-1,"ingress":1,"reports":["equal priority 7 in tier admin: evaluated in the order of kind and name"],"outcome":"created"}`},
+		{"PUT", "/v1/policy", twoPolicies, 200, `"name":"first","tier":"admin","priority":7,"egress":-1,"ingress":1,"reports":["equal priority 7 in tier admin: evaluated in the order of kind and name","selects no pod of this node"],"outcome":"created"}`},
 		{"GET", "/v1/policy", "", 200, `{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1}]`},
 		{"GET", "/v1/policy/networkpolicy/default/web", "", 200, `"manifest":{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy"`},
 		{"GET", "/v1/policy/ClusterNetworkPolicy/first", "", 200, `"manifest":{"apiVersion":"policy.networking.k8s.io/v1alpha2"`},
@@ -67,6 +67,21 @@ func TestPoliciesOverHTTP(t *testing.T) {
 }
 
 // TestExplainRemotePod explains by the name of a pod of another node, at both ends, and after another pod has its address and labels.
+// TestPutSelectsNoPod: PUT says that a policy selects no pod of this node, until one has the labels.
+func TestPutSelectsNoPod(t *testing.T) {
+	n := servingNode(t, "")
+	n.attach(t, pod(1, "other"))
+	put := func(want bool) {
+		t.Helper()
+		if _, answer := call(n)("PUT", "/v1/policy", toWebFrom("client")); strings.Contains(answer, "selects no pod of this node") != want {
+			t.Errorf("%s, want that it selects none: %v", answer, want)
+		}
+	}
+	put(true)
+	n.attach(t, pod(2, "web"))
+	put(false)
+}
+
 func TestExplainRemotePod(t *testing.T) {
 	n := servingNode(t, "")
 	web := pod(1, "web")

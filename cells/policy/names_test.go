@@ -333,7 +333,7 @@ func TestNamesOutliveAgent(t *testing.T) {
 	restart().reaches(t, web, "with a damaged file", nil, "192.0.2.1")
 }
 
-// TestNamesOutliveKill: what was learned is in the file a moment later, without an orderly end. Answers that say the same again write nothing more at once.
+// TestNamesOutliveKill: an answer is in the file a moment later, without an orderly end. Answers that say the same again write nothing more at once.
 func TestNamesOutliveKill(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

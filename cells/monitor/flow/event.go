@@ -217,7 +217,7 @@ func (c *Collector) evaluate(conn connection, protocol uint8) (connection, engin
 	if from.IsValid() && to.IsValid() && from.Is4() == to.Is4() {
 		v = c.policies.Evaluate(from, to, model.Protocol(protocol), conn.to.Port())
 	}
-	// Another node decides about its pods, which may be in audit there: what they are denied has passed it.
+	// Another node decides about its pods, which may be in audit there. A denied packet has passed it.
 	if conn.from.pod.isRemote() && !v.Egress.Allowed {
 		v.Egress, v.AuditEgress = engine.Decision{Allowed: true, Reason: engine.ReasonOtherNode}, nil
 	}

@@ -54,6 +54,16 @@ func (e *Engine) Endpoints() iter.Seq[model.Endpoint] {
 	}
 }
 
+// Selects reports whether the policy is for a local endpoint.
+func (e *Engine) Selects(id model.PolicyID) bool {
+	for _, own := range e.local {
+		if slices.ContainsFunc(own.policies, func(p *policy) bool { return p.ID == id }) {
+			return true
+		}
+	}
+	return false
+}
+
 func (tx *transaction) setEndpoint(set model.Endpoint) {
 	e := tx.e
 	ep, p := e.endpoints[set.Key], e.labelSetOf(set)
