@@ -52,7 +52,7 @@ build:
 	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
 
 deps:
-	@RACE=$(RACE) test/deps.sh
+	@test/deps.sh
 
 deps-generate:
 	@test/deps.sh generate

@@ -11,7 +11,10 @@ iptables iptables
 conntrack conntrack
 ip iproute2
 bpftool bpftool
-curl curl'
+curl curl
+gcc gcc
+/usr/include/stdlib.h libc6-dev
+musl-gcc musl-tools'
 generate='clang-19 clang-19
 llvm-strip-19 llvm-19
 /usr/include/bpf/bpf_helpers.h libbpf-dev
@@ -19,13 +22,9 @@ llvm-strip-19 llvm-19
 zsh zsh
 fish fish
 bpftool bpftool'
-race='gcc gcc
-/usr/include/stdlib.h libc6-dev'
 
 list=$tests
 [ "${1:-}" != generate ] || list=$generate
-[ -z "${RACE:-}" ] || list="$list
-$race"
 
 missing() {
 	echo "$list" | while read -r program package; do

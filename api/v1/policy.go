@@ -124,7 +124,7 @@ type PolicyEnd struct {
 	Address netip.Addr `json:"address"`
 	// Kind is "pod", "host" (this node), or "world": not known here.
 	Kind string `json:"kind"`
-	// Pod and Endpoint are those of an endpoint of this node.
+	// Pod is known of all nodes, Endpoint of this one.
 	Pod      Pod    `json:"pod,omitzero"`
 	Endpoint uint16 `json:"endpoint,omitempty"`
 	// Held is that the agent's start holds the endpoint: see [HeldEndpoint].

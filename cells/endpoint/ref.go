@@ -35,6 +35,12 @@ func ByContainerID(id string) Ref { return Ref{refContainerID, id} }
 // ByPodName names the endpoints of a pod.
 func ByPodName(namespace, name string) Ref { return Ref{refPodName, namespace + "/" + name} }
 
+// PodName returns the pod that the reference names by its name.
+func (r Ref) PodName() (namespace, name string, ok bool) {
+	namespace, name, ok = strings.Cut(r.value, "/")
+	return namespace, name, ok && r.kind == refPodName
+}
+
 // ByAddress names the endpoint that has the address.
 func ByAddress(addr netip.Addr) Ref {
 	if addr = addr.Unmap(); addr.Is4() {

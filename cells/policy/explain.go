@@ -29,13 +29,13 @@ type Datapath struct {
 	NotAsked        error   // why it was asked about neither
 }
 
-// Explain evaluates a connection between two ends, each an address or a reference to an endpoint of this node. It asks the kernel when no change is being written.
+// Explain evaluates a connection between two ends, each an address, a reference to an endpoint of this node, or the NAMESPACE/NAME of a pod of any. It asks the kernel when no change is being written.
 func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup, from, to string, protocol model.Protocol, port uint16) (x Explanation, err error) {
-	sources, fromEndpoint, err := resolve(endpoints, from)
+	sources, fromEndpoint, err := p.resolve(endpoints, from)
 	if err != nil {
 		return Explanation{}, fmt.Errorf("from: %w", err)
 	}
-	destinations, toEndpoint, err := resolve(endpoints, to)
+	destinations, toEndpoint, err := p.resolve(endpoints, to)
 	if err != nil {
 		return Explanation{}, fmt.Errorf("to: %w", err)
 	}
@@ -93,8 +93,8 @@ func (p *Policies) namesAt(addr netip.Addr) []string {
 	return p.queue.names.namesOf(addr, p.view.engine.DomainsAt(addr))
 }
 
-// resolve returns the addresses that a text stands for, IPv4 first, and their endpoint. An address need not be an endpoint's.
-func resolve(endpoints endpointmanager.Lookup, text string) ([]netip.Addr, endpoint.Endpoint, error) {
+// resolve returns the addresses that a text stands for, IPv4 first, and their endpoint of this node. An address need not be an endpoint's.
+func (p *Policies) resolve(endpoints endpointmanager.Lookup, text string) ([]netip.Addr, endpoint.Endpoint, error) {
 	ref, err := endpoint.ParseRef(text)
 	if err != nil {
 		return nil, endpoint.Endpoint{}, err
@@ -102,6 +102,11 @@ func resolve(endpoints endpointmanager.Lookup, text string) ([]netip.Addr, endpo
 	ep, err := endpoints.Get(ref)
 	if addr, parseErr := netip.ParseAddr(text); parseErr == nil {
 		return []netip.Addr{addr.Unmap()}, ep, nil
+	}
+	if namespace, name, ok := ref.PodName(); ok && fault.KindOf(err) == fault.NotFound {
+		if addresses := p.view.remoteNamed(namespace, name); len(addresses) > 0 {
+			return addresses, endpoint.Endpoint{}, nil
+		}
 	}
 	return ep.Addresses.List(), ep, err
 }

@@ -89,6 +89,10 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 	for i, m := range given {
 		one := policyToV1(m, reports)
 		one.Manifest, one.Outcome = nil, string(outcomes[i])
+		selects := false
+		if s.policies.view.read(func(e *engine.Engine) { selects = e.Selects(m.Policy.ID) }); !selects {
+			one.Reports = append(one.Reports, "selects no pod of this node")
+		}
 		list = append(list, one)
 	}
 	return httpx.JSON(w, http.StatusOK, list)
@@ -270,6 +274,9 @@ func ruleCount(rules *model.Rules) int {
 
 func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
 	out := v1.PolicyEnd{Address: end.Address, Kind: end.Kind.String(), Pod: v1.Pod{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}, Endpoint: ep.ID}
+	if ep.ID == 0 && end.Name != "" {
+		out.Pod = v1.Pod{Namespace: end.Namespace, Name: end.Name}
+	}
 	out.Held = ep.State == endpoint.Held
 	if isUnknown(ep, end) {
 		out.Kind = kindOfEndpoint(ep.Spec.Kind).String()

@@ -40,9 +40,9 @@ func TestPoliciesOverHTTP(t *testing.T) {
 		answer             string
 	}{
 		{"GET", "/v1/policy", "", 200, `[]`},
-		{"PUT", "/v1/policy", toWebFrom("client"), 200, `[{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"outcome":"created"}]`},
+		{"PUT", "/v1/policy", toWebFrom("client"), 200, `[{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"reports":["selects no pod of this node"],"outcome":"created"}]`},
 		{"PUT", "/v1/policy", toWebFrom("client"), 200, `"outcome":"unchanged"`},
-		{"PUT", "/v1/policy", twoPolicies, 200, `"name":"first","tier":"admin","priority":7,"egress":-1,"ingress":1,"reports":["equal priority 7 in tier admin: evaluated in the order of kind and name"],"outcome":"created"}`},
+		{"PUT", "/v1/policy", twoPolicies, 200, `"name":"first","tier":"admin","priority":7,"egress":-1,"ingress":1,"reports":["equal priority 7 in tier admin: evaluated in the order of kind and name","selects no pod of this node"],"outcome":"created"}`},
 		{"GET", "/v1/policy", "", 200, `{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1}]`},
 		{"GET", "/v1/policy/networkpolicy/default/web", "", 200, `"manifest":{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy"`},
 		{"GET", "/v1/policy/ClusterNetworkPolicy/first", "", 200, `"manifest":{"apiVersion":"policy.networking.k8s.io/v1alpha2"`},
@@ -62,6 +62,50 @@ func TestPoliciesOverHTTP(t *testing.T) {
 		status, answer := ask(step.method, step.path, step.body)
 		if status != step.status || !strings.Contains(answer, step.answer) {
 			t.Errorf("%s %s: %d %s, want %d and %s", step.method, step.path, status, answer, step.status, step.answer)
+		}
+	}
+}
+
+// TestExplainRemotePod explains by the name of a pod of another node, at both ends, and after another pod has its address and labels.
+// TestPutSelectsNoPod: PUT says that a policy selects no pod of this node, until one has the labels.
+func TestPutSelectsNoPod(t *testing.T) {
+	n := servingNode(t, "")
+	n.attach(t, pod(1, "other"))
+	put := func(want bool) {
+		t.Helper()
+		if _, answer := call(n)("PUT", "/v1/policy", toWebFrom("client")); strings.Contains(answer, "selects no pod of this node") != want {
+			t.Errorf("%s, want that it selects none: %v", answer, want)
+		}
+	}
+	put(true)
+	n.attach(t, pod(2, "web"))
+	put(false)
+}
+
+func TestExplainRemotePod(t *testing.T) {
+	n := servingNode(t, "")
+	web := pod(1, "web")
+	n.attach(t, web)
+	n.put(t, toWebFrom("client"))
+	remote := model.Endpoint{
+		Key: RemotePrefix + "7/10.0.1.2", Kind: model.Pod, Namespace: "default", Name: "far", Labels: map[string]string{"app": "client"},
+		Addresses: []netip.Addr{netip.MustParseAddr("10.0.1.2")},
+	}
+	ask := call(n, web)
+	for _, name := range []string{"far", "later"} {
+		remote.Name = name
+		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remote}})
+		if err := n.queue.do(t.Context(), update{}, true); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]string{
+			"from=default/" + name + "&to=1&port=80":          `{"from":{"address":"10.0.1.2","kind":"pod","pod":{"namespace":"default","name":"` + name + `"}}`,
+			"from=1&to=pod-name:default/" + name + "&port=80": `"to":{"address":"10.0.1.2","kind":"pod","pod":{"namespace":"default","name":"` + name + `"}}`,
+			"from=default/nobody&to=1&port=80":                `"code":"not-found"`,
+		} {
+			if _, answer := ask("GET", "/v1/policy/explain?"+path, ""); !strings.Contains(answer, want) {
+				t.Errorf("%s: %s, want %s", path, answer, want)
+			}
 		}
 	}
 }

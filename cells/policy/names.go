@@ -47,8 +47,10 @@ type Connections interface {
 const (
 	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
 	maxDomainAddresses = 16384
-	// expireInterval is the time between two looks at what has expired and is to be saved.
+	// expireInterval is the time between two looks at what has expired. Answers that only renew addresses are saved then, too.
 	expireInterval = 5 * time.Second
+	// saveDelay is the time in which changes are collected before they are saved.
+	saveDelay = 200 * time.Millisecond
 	// namesFile is the file of names, in [Config.Dir].
 	namesFile = "names"
 )
@@ -62,6 +64,8 @@ type Names struct {
 	path  string // "" keeps nothing
 	task  *task.Task
 	room  int
+
+	expired time.Time // when round looked at what has expired
 
 	// The queue sets these before anything is learned.
 	view    *View
@@ -151,6 +155,7 @@ func (n *Names) learn(ctx context.Context, endpoint uint16, name string, address
 	release = sync.OnceFunc(release)
 	defer release()
 	revision := n.known.Learn(endpoint, name, addresses)
+	n.task.Trigger()
 	if len(addresses) < manyAddresses {
 		release()
 	}
@@ -184,6 +189,7 @@ func (n *Names) admit(endpoint uint16) { n.known.Admit(endpoint) }
 // forget forgets what an endpoint that is gone has asked for. Nothing is learned for it until its ID is that of another one.
 func (n *Names) forget(endpoint uint16) {
 	n.known.Forget(endpoint)
+	n.task.Trigger()
 	n.writeChanges()
 }
 
@@ -196,9 +202,17 @@ func (n *Names) writeChanges() {
 	}
 }
 
-func (n *Names) round(context.Context) error {
-	n.known.Expire()
-	n.writeChanges()
+func (n *Names) round(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err() // the queue saves when it stops
+	case <-time.After(saveDelay):
+	}
+	if now := time.Now(); now.Sub(n.expired) >= expireInterval {
+		n.expired = now
+		n.known.Expire()
+		n.writeChanges()
+	}
 	return n.save()
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -330,6 +331,41 @@ func TestNamesOutliveAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	restart().reaches(t, web, "with a damaged file", nil, "192.0.2.1")
+}
+
+// TestNamesOutliveKill: an answer is in the file a moment later, without an orderly end. Answers that say the same again write nothing more at once.
+func TestNamesOutliveKill(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := startQueue(t, NewQueue(engine.Config{}, newFakeKernel(), nil, NewNames(Config{Dir: dir}, nil, quiet), quiet), dir, nil)
+		n.kernel = n.queue.enforcer.(*fakeKernel)
+		n.prune(t)
+		web := pod(1, "web")
+		n.attach(t, web)
+		n.put(t, webTo("names", "*"))
+		<-after(expireInterval / 2)
+		path := filepath.Join(dir, namesFile)
+		learn := func(addr string) {
+			t.Helper()
+			if err := n.learn(t, web, "www.example", addr); err != nil {
+				t.Fatal(err)
+			}
+			<-after(saveDelay + time.Millisecond)
+		}
+		learn("192.0.2.1")
+		first, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(first, []byte("192.0.2.1")) {
+			t.Errorf("the file has %q, %v; want the address %v after it was learned", first, err, saveDelay)
+		}
+		learn("192.0.2.1")
+		if again, _ := os.ReadFile(path); !bytes.Equal(again, first) {
+			t.Error("an answer that says the same wrote the file at once")
+		}
+		learn("192.0.2.2")
+		if second, _ := os.ReadFile(path); !bytes.Contains(second, []byte("192.0.2.2")) {
+			t.Errorf("the file has %q; want the second address, too", second)
+		}
+	})
 }
 
 // TestDiffWithNames: proposed rules select what is known of names.

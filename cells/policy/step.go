@@ -116,7 +116,7 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
 	s := desiredEndpoint{local: localOf(ep), Endpoint: model.Endpoint{
-		Key: keyOf(ep.Spec.Attachment), Kind: kindOfEndpoint(ep.Spec.Kind), Local: ep.Spec.Kind == endpoint.KindPod, Namespace: ep.Spec.Pod.Namespace,
+		Key: keyOf(ep.Spec.Attachment), Kind: kindOfEndpoint(ep.Spec.Kind), Local: ep.Spec.Kind == endpoint.KindPod, Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,
 	}}

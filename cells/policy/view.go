@@ -37,6 +37,25 @@ func (v *View) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint1
 	return verdict
 }
 
+// RemotePod returns the pod of another node that has an address.
+func (v *View) RemotePod(addr netip.Addr) (ep model.Endpoint, ok bool) {
+	v.read(func(e *engine.Engine) { ep, ok = e.Endpoint(e.End(addr).Endpoint) })
+	return ep, ok && ep.Kind == model.Pod && !ep.Local
+}
+
+// remoteNamed returns the addresses of a pod of another node, of its first interface, IPv4 first.
+func (v *View) remoteNamed(namespace, name string) (found []netip.Addr) {
+	first := ""
+	v.read(func(e *engine.Engine) {
+		for ep := range e.Endpoints() {
+			if ep.Namespace == namespace && ep.Name == name && !ep.Local && (first == "" || ep.Key < first) {
+				first, found = ep.Key, ep.Addresses
+			}
+		}
+	})
+	return found
+}
+
 // Applied says what became of the changes so far.
 func (v *View) Applied() Applied {
 	v.mu.RLock()

@@ -20,8 +20,8 @@ func TestEvaluate(t *testing.T) {
 		end  engine.End
 		want engine.Reason
 	}{
-		{client.Addresses.IPv4, engine.End{Kind: model.Pod, Endpoint: "c2:eth0"}, engine.ReasonRule},
-		{other.Addresses.IPv4, engine.End{Kind: model.Pod, Endpoint: "c3:eth0"}, engine.ReasonDefaultDeny},
+		{client.Addresses.IPv4, engine.End{Kind: model.Pod, Endpoint: "c2:eth0", Namespace: "default", Name: "pod-c2"}, engine.ReasonRule},
+		{other.Addresses.IPv4, engine.End{Kind: model.Pod, Endpoint: "c3:eth0", Namespace: "default", Name: "pod-c3"}, engine.ReasonDefaultDeny},
 		{netip.MustParseAddr("192.0.2.1"), engine.End{Kind: model.World}, engine.ReasonDefaultDeny},
 	} {
 		n.queue.view.read(func(e *engine.Engine) { row.end.Address, row.end.Class = row.from, e.End(row.from).Class })

@@ -50,7 +50,7 @@ var (
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
 	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), memory: newMemory(maxEndpointMemory, maxMemory), decided: decidedQueries{}, changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
-	dns, err := b.newDNS(learner)
+	dns, err := b.newDNS(learner, cfg.DeniedNames)
 	b.dns = dns
 	return b, err
 }

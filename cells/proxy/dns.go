@@ -12,7 +12,7 @@ import (
 )
 
 // newDNS returns the handler of queries. The caller of each is its *connection.
-func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
+func (b *BuiltIn) newDNS(learner policy.Learner, denied dnsproxy.Denied) (*dnsproxy.Handler, error) {
 	return dnsproxy.New(dnsproxy.Config{
 		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
 		Open: func(q dnsproxy.Query, receive func([]byte, error)) (dnsproxy.Socket, error) {
@@ -31,6 +31,7 @@ func (b *BuiltIn) newDNS(learner policy.Learner) (*dnsproxy.Handler, error) {
 		},
 		Record: b.recordQuery,
 		Limits: dnsproxy.DefaultLimits(),
+		Denied: denied,
 	})
 }
 

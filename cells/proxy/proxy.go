@@ -11,6 +11,7 @@ import (
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
 )
@@ -36,6 +37,8 @@ type Config struct {
 	redirect.Config
 	// DrainTimeout is how long requests that are being served may take when the proxy stops.
 	DrainTimeout time.Duration
+	// DeniedNames is the answer to queries for names that no rule allows.
+	DeniedNames dnsproxy.Denied
 }
 
 // DefaultDrainTimeout is that of a proxy within the agent.

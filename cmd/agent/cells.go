@@ -100,7 +100,7 @@ func proxyModule(cfg Config) fx.Option {
 	if cfg.Proxy.Mode == control.ModeExternal {
 		return control.ClientModule(cfg.Proxy)
 	}
-	return proxy.Module(proxy.Config{Config: redirect.Config{BPFRoot: cfg.Datapath.BPFRoot}, DrainTimeout: proxy.DefaultDrainTimeout})
+	return proxy.Module(proxy.Config{Config: redirect.Config{BPFRoot: cfg.Datapath.BPFRoot}, DrainTimeout: proxy.DefaultDrainTimeout, DeniedNames: cfg.Proxy.DeniedNames})
 }
 
 // multiPool is what the mode of that name needs besides: the node's blocks of the cluster's pools.

@@ -183,7 +183,7 @@ decides then. A connection that the agent has not seen, or does not remember, is
 the answer is as if they were in force. That of policies does.`
 
 const aboutPolicyExplain = `For example: porin policy explain --from shop/web-0 --to shop/db-0 --port 5432
-A pod is one of this node; name others by their address. Both ends are as they are after translation: the pod behind a Service, not
+A pod may run on any node; name what is no pod by its address. Both ends are as they are after translation: the pod behind a Service, not
 the Service. Egress is decided by the policies of the first, ingress by those of the second; both must allow it. IPv4 is taken when
 both have addresses of both families. "Datapath" is what the maps of the kernel's programs say of the pods of this node; when it is not
 the same, see "porin doctor". "Not in force" is why the datapath may decide as before.`

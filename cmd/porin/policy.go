@@ -188,7 +188,7 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 	}
 	x, err := s.client.ExplainPolicy(ctx, s.from, s.to, s.protocol, s.port)
 	if err != nil {
-		return withHint(err, "give a pod of this node as NAMESPACE/NAME (see porin endpoint list), another pod or a node by its address, and a Service by that of a pod behind it")
+		return withHint(err, "give a pod as NAMESPACE/NAME or by an address, a node by its address, and a Service by that of a pod behind it")
 	}
 	return s.print(x, func(w io.Writer) {
 		row(w, "From:", peerText(x.From))

@@ -21,7 +21,7 @@ import (
 func Cells(cfg Config) fx.Option {
 	return fx.Options(
 		metrics.Module(cfg.Metrics),
-		proxy.Module(proxy.Config{Config: redirect.Config{BPFRoot: cfg.BPFRoot}, DrainTimeout: cfg.Control.DrainTimeout}),
+		proxy.Module(proxy.Config{Config: redirect.Config{BPFRoot: cfg.BPFRoot}, DrainTimeout: cfg.Control.DrainTimeout, DeniedNames: cfg.Control.DeniedNames}),
 		control.ServerModule(cfg.Control),
 		supervisor.Module(cfg.Supervisor),
 		fx.Provide(

@@ -18,6 +18,11 @@ const dnsPort = 5053
 // pod.example.com has the server's own address, and none.example.com none.
 func serveNames(t *testing.T, p party) {
 	t.Helper()
+	serveNamesAt(t, p, dnsPort)
+}
+
+func serveNamesAt(t *testing.T, p party, port uint16) {
+	t.Helper()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 		answer := new(dns.Msg).SetReply(query)
 		name := query.Question[0].Name
@@ -33,10 +38,10 @@ func serveNames(t *testing.T, p party) {
 		_ = w.WriteMsg(answer)
 	})
 	for _, six := range []bool{false, true} {
-		listener := p.Listen(t, p.at(six, dnsPort))
+		listener := p.Listen(t, p.at(six, port))
 		var socket net.PacketConn
 		err := p.Do(func() (err error) {
-			socket, err = net.ListenPacket("udp", p.at(six, dnsPort).String())
+			socket, err = net.ListenPacket("udp", p.at(six, port).String())
 			return err
 		})
 		if err != nil {
@@ -134,7 +139,7 @@ func (c httpCase) checkName(network string, six bool) error {
 		return fmt.Errorf("%s has seen %s, want %s and the proxy's ports", text[0], text[1], c.from.addr(six))
 	}
 	answer, err = c.from.resolve(network, c.to, "www.example.org.")
-	if err != nil || answer.Rcode != dns.RcodeRefused {
+	if err != nil || answer.Rcode != dns.RcodeNameError {
 		return fmt.Errorf("denied name: %v, %w", answer, err)
 	}
 	return nil

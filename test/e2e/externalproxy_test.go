@@ -384,7 +384,7 @@ func TestExternalProxyNamesAgentAway(t *testing.T) {
 	ask("a name that no rule selects", "www.example.net.", dns.RcodeSuccess, 0, atOnce)
 	ask("a name with a pod's address", "pod.example.com.", dns.RcodeSuccess, 0, atOnce)
 	ask("a name without addresses", "none.example.com.", dns.RcodeSuccess, 0, atOnce)
-	ask("a name that is not allowed", "www.example.org.", dns.RcodeRefused, 0, atOnce)
+	ask("a name that is not allowed", "www.example.org.", dns.RcodeNameError, 0, atOnce)
 	ask("a new name", "new.example.com.", dns.RcodeServerFailure, timeout, 5*time.Second)
 
 	waiting := make(chan error, 1)
@@ -422,7 +422,7 @@ func TestExternalProxyAgentHangs(t *testing.T) {
 	n.one.signal(unix.SIGSTOP)
 	ask("www.example.com.", dns.RcodeSuccess)
 	ask("www.example.net.", dns.RcodeSuccess)
-	ask("www.example.org.", dns.RcodeRefused)
+	ask("www.example.org.", dns.RcodeNameError)
 	waiting := make(chan error, 1)
 	go func() { waiting <- n.resolves("other.example.com.", dns.RcodeSuccess) }()
 	select {

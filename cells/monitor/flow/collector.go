@@ -143,7 +143,7 @@ func (c *Collector) Counts() Counts {
 // Recent implements [policy.Flows].
 func (c *Collector) Recent() (flows []policy.Flow, since time.Time) {
 	c.readNow()
-	return c.recent.list(c.directory.ownerOf)
+	return c.recent.list(c.ownerOf)
 }
 
 // Serving is server.Watcher.

@@ -58,15 +58,6 @@ func (d *directory) byAddress(addr netip.Addr, at time.Duration) *Pod {
 	return d.find(endpoint.ByAddress(addr), at, func(gone departure) bool { return slices.Contains(gone.addresses, addr) })
 }
 
-// ownerOf returns the attachment that has the address now, or "".
-func (d *directory) ownerOf(addr netip.Addr) string {
-	ep, err := d.endpoints.Get(endpoint.ByAddress(addr))
-	if err != nil {
-		return ""
-	}
-	return ep.Spec.Attachment.String()
-}
-
 func (d *directory) find(ref endpoint.Ref, at time.Duration, was func(departure) bool) *Pod {
 	d.mu.Lock()
 	defer d.mu.Unlock()

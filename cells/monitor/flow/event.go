@@ -90,8 +90,8 @@ func (c *Collector) recordOfRequest(p packet) (record, bool) {
 		c.lostInThisRound++
 		return record{}, false
 	}
-	conn.from.pod, conn.to.pod = c.directory.byID(p.Id, p.at), c.directory.byAddress(conn.to.Addr(), p.at)
-	if conn.to.pod != nil {
+	conn.from.pod, conn.to.pod = c.directory.byID(p.Id, p.at), c.podAt(conn.to.Addr(), p.at)
+	if conn.to.pod != nil && !conn.to.pod.isRemote() {
 		return record{}, false
 	}
 	conn, v := c.evaluate(conn, p.Protocol)
@@ -153,11 +153,28 @@ func (c *Collector) withPods(conn connection, p packet) connection {
 		if isOwn && own != nil {
 			return own
 		}
-		return c.directory.byAddress(e.Addr(), p.at)
+		return c.podAt(e.Addr(), p.at)
 	}
 	fromOwn := (p.Place == abi.EventToPod) == conn.reply // whose is the ID
 	conn.from.pod, conn.to.pod = podAt(conn.from, fromOwn), podAt(conn.to, !fromOwn && p.Place != abi.EventToUplink)
 	return conn
+}
+
+// podAt returns the pod that had the address at that time, or nil. What pods of other nodes had long ago, nobody knows.
+func (c *Collector) podAt(addr netip.Addr, at time.Duration) *Pod {
+	pod := c.directory.byAddress(addr, at)
+	if pod != nil || c.directory.now()-at > departedTime {
+		return pod
+	}
+	if ep, ok := c.policies.RemotePod(addr); ok {
+		return &Pod{Attachment: ep.Key, Namespace: ep.Namespace, Name: ep.Name, Labels: ep.Labels}
+	}
+	return nil
+}
+
+// ownerOf returns the attachment that has the address now, or "".
+func (c *Collector) ownerOf(addr netip.Addr) string {
+	return c.podAt(addr, c.directory.now()).attachment()
 }
 
 // beforeTranslation returns the connection of a packet that comes out of the node's stack.
@@ -200,6 +217,14 @@ func (c *Collector) evaluate(conn connection, protocol uint8) (connection, engin
 	if from.IsValid() && to.IsValid() && from.Is4() == to.Is4() {
 		v = c.policies.Evaluate(from, to, model.Protocol(protocol), conn.to.Port())
 	}
+	// Another node decides about its pods, which may be in audit there. A denied packet has passed it.
+	if conn.from.pod.isRemote() && !v.Egress.Allowed {
+		v.Egress, v.AuditEgress = engine.Decision{Allowed: true, Reason: engine.ReasonOtherNode}, nil
+	}
+	if conn.to.pod.isRemote() && !v.Ingress.Allowed {
+		v.Ingress, v.AuditIngress = engine.Decision{Allowed: true, Reason: engine.ReasonOtherNode}, nil
+	}
+	v.Allowed = v.Egress.Allowed && v.Ingress.Allowed
 	conn.from.kind, conn.from.class = conn.from.known(v.From)
 	conn.to.kind, conn.to.class = conn.to.known(v.To)
 	conn.names = nil

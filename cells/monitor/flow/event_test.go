@@ -1,12 +1,14 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy"
@@ -141,6 +143,49 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestRemotePods has pods of other nodes at one end: their names and labels are shown, and what the policies decide about this node's pod.
+func TestRemotePods(t *testing.T) {
+	const audited = `{name: test, namespace: default, annotations: {porin.dev/audit: "true"}}`
+	toWeb, fromWeb := tuple("10.0.1.2", clientPort, "10.0.0.1", httpPort), tuple("10.0.0.1", clientPort, "10.0.1.2", httpPort)
+	for _, row := range []struct {
+		name, metadata, policy string
+		event                  abi.FlowEvent
+		want                   string
+	}{
+		{"allowed", "", webFromClient, seen(1, abi.EventToPod, toWeb), "allowed to-pod client:41234 -> web:80, ingress rule 0 of test"},
+		{"denied", "", webFromClient, droppedFor(abi.DropPolicyIngress, seen(1, abi.EventToPod, tuple("10.0.1.3", clientPort, "10.0.0.1", httpPort))),
+			"denied to-pod other:41234 -> web:80, policy-ingress, ingress rule -1 of test"},
+		{"audit", audited, webFromClient, seen(1, abi.EventToPod, tuple("10.0.1.3", clientPort, "10.0.0.1", httpPort)),
+			"audit to-pod other:41234 -> web:80, ingress rule -1 of test"},
+		{"to a pod of another node, by the stack", "", strings.ReplaceAll(clientToWeb, "client", "web"), toStack(seen(1, abi.EventFromPod, tuple("10.0.0.1", clientPort, "10.0.1.4", httpPort))),
+			"allowed from-pod web:41234 -> web:80, egress rule 0 of test"},
+		{"audit of the sender", audited, strings.ReplaceAll(clientToNobody, "client", "web"), shortcut(seen(1, abi.EventFromPod, fromWeb)),
+			"audit from-pod web:41234 -> client:80, egress rule -1 of test"},
+		{"what the receiver's node denies has passed here", "", strings.ReplaceAll(webFromClient, "web", "client"), shortcut(seen(1, abi.EventFromPod, fromWeb)),
+			"allowed from-pod web:41234 -> client:80"},
+		{"what the sender's node would have denied is in audit there", "", clientToNobody, seen(1, abi.EventToPod, toWeb), "allowed to-pod client:41234 -> web:80"},
+		{"told long ago: the address may have been another pod's", "", webFromClient, func() abi.FlowEvent {
+			e := seen(1, abi.EventToPod, toWeb)
+			e.Time -= uint64(departedTime + time.Second)
+			return e
+		}(), "allowed to-pod pod 10.0.1.2:41234 -> web:80"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, 10)
+			w.pod(1, "web")
+			w.remotePod(2, "client")
+			w.remotePod(3, "other")
+			w.remotePod(4, "web")
+			w.put(cmp.Or(row.metadata, "{name: test, namespace: default}"), row.policy)
+			w.tell(row.event)
+			w.wants("told", row.want)
+			if flows, _ := w.Recent(); len(flows) != 1 && row.event.Time > uint64(boottime.Now()-departedTime) {
+				t.Errorf("%d recent flows, want the one", len(flows))
+			}
+		})
+	}
+}
+
 // TestNames has a flow to outside show the names by which its pod knows the address, and no other pod's.
 func TestNames(t *testing.T) {
 	w := newWorld(t, 10)
@@ -171,7 +216,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("who has opened a connection has names: %+v", f)
 		}
 	}
-	if diff := cmp.Diff([][]string{{"n8.example.com", "n7.example.com", "n6.example.com"}, {"other.example.com"}, nil, nil}, got); diff != "" {
+	if diff := gocmp.Diff([][]string{{"n8.example.com", "n7.example.com", "n6.example.com"}, {"other.example.com"}, nil, nil}, got); diff != "" {
 		t.Errorf("names of the servers (-want +got):\n%s", diff)
 	}
 }

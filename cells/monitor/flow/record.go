@@ -61,13 +61,13 @@ type end struct {
 	netip.AddrPort
 	kind  model.EndpointKind
 	class engine.ClassID
-	pod   *Pod // nil unless it is an endpoint of this node
+	pod   *Pod // nil for what is no pod that is known
 }
 
 // Pod is an endpoint as flows show it. It does not change.
 type Pod struct {
-	ID              uint16
-	Attachment      string
+	ID              uint16 // 0 on another node
+	Attachment      string // the key that policies know it by
 	Namespace, Name string
 	Labels          map[string]string
 }
@@ -79,6 +79,8 @@ func (p *Pod) attachment() string {
 	}
 	return p.Attachment
 }
+
+func (p *Pod) isRemote() bool { return p != nil && p.ID == 0 }
 
 func (r *record) dropReason() abi.DropReason { return abi.DropReason(r.reason) }
 

@@ -25,6 +25,8 @@ type Endpoints interface {
 // Policies says what the policies decide.
 type Policies interface {
 	Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) engine.Verdict
+	// RemotePod returns the pod of another node that has an address.
+	RemotePod(addr netip.Addr) (model.Endpoint, bool)
 }
 
 // Names are those of DNS that pods have asked for.

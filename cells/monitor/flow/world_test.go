@@ -40,6 +40,7 @@ type world struct {
 	testing.TB
 	*Collector
 	endpoints *endpointtest.Endpoints
+	queue     *policy.Queue
 	step      *policy.Step
 	policies  *policy.Policies
 	resolved  *policy.Names
@@ -52,7 +53,7 @@ func newWorld(t testing.TB, flows int) *world {
 	log := slog.New(slog.DiscardHandler)
 	names := policy.NewNames(policy.Config{}, nil, log)
 	queue := policy.NewQueue(engine.Config{}, nil, nil, names, log)
-	w := &world{TB: t, resolved: names, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
+	w := &world{TB: t, resolved: names, queue: queue, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
 	queue.Start(nil)
 	t.Cleanup(func() { _ = queue.Stop(t.Context()) })
 	if err := errors.Join(w.policies.Start(), queue.Open(t.Context())); err != nil {
@@ -125,6 +126,18 @@ func (w *world) pod(i int, app string) endpoint.Endpoint {
 		w.Fatal(err)
 	}
 	return ep
+}
+
+// remotePod has another node's pod with the address 10.0.1.i and the label app be known.
+func (w *world) remotePod(i int, app string) {
+	w.Helper()
+	w.queue.SetRemote(policy.RemoteChange{Set: []model.Endpoint{{
+		Key: fmt.Sprintf("%s1/10.0.1.%d", policy.RemotePrefix, i), Kind: model.Pod, Namespace: "default", Name: app, Labels: map[string]string{"app": app},
+		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})},
+	}}})
+	if err := w.queue.Open(w.Context()); err != nil { // returns when it is written
+		w.Fatal(err)
+	}
 }
 
 func (w *world) policy(name, spec string) {

@@ -46,11 +46,12 @@ type group struct {
 // known is an endpoint of another node.
 type known struct {
 	addresses *addresses
+	pod       string
 	*sharedSet
 }
 
 func (k known) equal(other known) bool {
-	return k.sharedSet == other.sharedSet && *k.addresses == *other.addresses
+	return k.sharedSet == other.sharedSet && k.pod == other.pod && *k.addresses == *other.addresses
 }
 
 // addresses are those of an endpoint, of which there are at most two: the second one may be the zero Addr. They do not change, so that policies have the same.
@@ -159,7 +160,7 @@ func (s *state) knownOf(g *group, item cluster.EndpointGroup) []known {
 		if len(ep.Addresses) == 0 {
 			continue
 		}
-		k := known{&addresses{}, s.shared.acquire(keys[ep.LabelSet], item.LabelSets[ep.LabelSet], ep.NamedPorts)}
+		k := known{&addresses{}, ep.Pod, s.shared.acquire(keys[ep.LabelSet], item.LabelSets[ep.LabelSet], ep.NamedPorts)}
 		copy(k.addresses[:], ep.Addresses)
 		if i := slices.IndexFunc(g.endpoints, k.equal); i >= 0 {
 			k.addresses = g.endpoints[i].addresses
@@ -344,7 +345,7 @@ func (g *group) keyOf(k known) string {
 // endpoint is the endpoint with these of its addresses, as policies know it.
 func (k known) endpoint(key string, addresses []netip.Addr) model.Endpoint {
 	return model.Endpoint{
-		Key: key, Kind: model.Pod, Addresses: addresses,
+		Key: key, Name: k.pod, Kind: model.Pod, Addresses: addresses,
 		Namespace: k.labels.Namespace, NamespaceLabels: k.labels.NamespaceLabels, Labels: k.labels.Labels, NamedPorts: k.ports,
 	}
 }

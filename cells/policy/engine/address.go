@@ -14,6 +14,8 @@ type End struct {
 	Kind     model.EndpointKind
 	Class    ClassID // by which a datapath looks for rows
 	Endpoint string  // the key of the endpoint that has the address, or ""
+	// Namespace and Name are those of the pod that has it.
+	Namespace, Name string
 }
 
 // End returns what the policies know about an address.
@@ -21,7 +23,7 @@ func (e *Engine) End(addr netip.Addr) End {
 	c, owner := e.lookup(addr)
 	end := End{Address: addr.Unmap(), Kind: c.key.kind, Class: c.id}
 	if owner != nil {
-		end.Kind, end.Endpoint = owner.Kind, owner.Key
+		end.Kind, end.Endpoint, end.Namespace, end.Name = owner.Kind, owner.Key, owner.namespace.name, owner.Name
 	}
 	return end
 }

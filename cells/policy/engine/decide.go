@@ -22,12 +22,13 @@ const (
 	ReasonUnknownLabels                // the labels of the pod are not known
 	ReasonUnmanaged                    // pods that nothing is known of reach this node's
 	ReasonLayer7Conflict               // rules accept it for several protocols of layer 7
+	ReasonOtherNode                    // another node decides about its pods
 )
 
 func (r Reason) String() string {
 	return [...]string{
 		"rule", "default deny", "no policy selects the pod", "no rule matches", "not a pod", "the pod itself", "this node", "the pod's labels are not known",
-		"a pod that nothing is known of", "rules for HTTP and for DNS meet",
+		"a pod that nothing is known of", "rules for HTTP and for DNS meet", "decided by the pod's node",
 	}[r]
 }
 

@@ -8,9 +8,9 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// endpoint is a [model.Endpoint] in little memory, as there may be half a million: it shares all but its addresses with others.
+// endpoint is a [model.Endpoint] in little memory, as there may be half a million: it shares all but its name and addresses with others.
 type endpoint struct {
-	Key       string
+	Key, Name string
 	Addresses []netip.Addr
 	*labelSet
 }
@@ -27,7 +27,7 @@ type local struct {
 func (ep *endpoint) model() model.Endpoint {
 	l := ep.labelSet
 	return model.Endpoint{
-		Key: ep.Key, Kind: l.Kind, Local: l.Local, Audit: l.Audit, Addresses: ep.Addresses, NamedPorts: l.ports,
+		Key: ep.Key, Name: ep.Name, Kind: l.Kind, Local: l.Local, Audit: l.Audit, Addresses: ep.Addresses, NamedPorts: l.ports,
 		Namespace: l.namespace.name, NamespaceLabels: l.namespace.labels, Labels: l.labels,
 	}
 }
@@ -54,6 +54,16 @@ func (e *Engine) Endpoints() iter.Seq[model.Endpoint] {
 	}
 }
 
+// Selects reports whether the policy is for a local endpoint.
+func (e *Engine) Selects(id model.PolicyID) bool {
+	for _, own := range e.local {
+		if slices.ContainsFunc(own.policies, func(p *policy) bool { return p.ID == id }) {
+			return true
+		}
+	}
+	return false
+}
+
 func (tx *transaction) setEndpoint(set model.Endpoint) {
 	e := tx.e
 	ep, p := e.endpoints[set.Key], e.labelSetOf(set)
@@ -62,12 +72,13 @@ func (tx *transaction) setEndpoint(set model.Endpoint) {
 		ep = &endpoint{}
 		e.endpoints[set.Key] = ep
 	} else {
+		ep.Name = set.Name
 		if ep.labelSet == p && slices.Equal(ep.Addresses, set.Addresses) && e.ownsAll(ep) {
 			return
 		}
 		before = ep.Addresses
 	}
-	ep.Key, ep.Addresses = set.Key, set.Addresses
+	ep.Key, ep.Name, ep.Addresses = set.Key, set.Name, set.Addresses
 	if p != ep.labelSet {
 		p.endpoints = append(p.endpoints, ep)
 		if ep.labelSet != nil {

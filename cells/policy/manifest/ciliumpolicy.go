@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"porin.dev/porin/cells/policy/model"
@@ -110,7 +111,9 @@ func (f *faults) ciliumPolicy(p *ciliumPolicy, kindName string) model.Policy {
 	policy := model.Policy{ID: f.checkName(p.ObjectMeta, kindName), Tier: model.TierNetworkPolicy}
 	f.refuse(field.NewPath("specs"), p.Specs, "write one policy for each")
 	if p.Spec == nil {
-		f.add(field.Required(path, ""))
+		if p.Specs == nil {
+			f.add(field.Required(path, ""))
+		}
 		return policy
 	}
 	spec := p.Spec
@@ -268,8 +271,11 @@ func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Directi
 	}
 	for i, s := range sets {
 		at := path.Child(prefix + "CIDRSet").Index(i)
-		f.refuse(at.Child("cidrGroupRef"), s.CIDRGroupRef, "not supported")
-		f.refuse(at.Child("cidrGroupSelector"), s.CIDRGroupSelector, "not supported")
+		before := len(f.list)
+		f.refuseAll(at, "not supported", refused{"cidrGroupRef", s.CIDRGroupRef}, refused{"cidrGroupSelector", s.CIDRGroupSelector})
+		if len(f.list) > before {
+			continue
+		}
 		block := f.block(at, s.CIDR, s.Except)
 		block.OutsideOnly = true
 		peers = append(peers, model.Peer{Block: block})
@@ -395,23 +401,25 @@ func (f *faults) ciliumSubject(path *field.Path, s metav1.LabelSelector, namespa
 	return pods
 }
 
-// Keys of Cilium's selectors that are about the pod's namespace, and the label that every namespace has.
+// Keys of Cilium's selectors that are not labels of the pod, and the label that every namespace has.
 const (
 	ciliumNamespace      = "io.kubernetes.pod.namespace"
 	ciliumNamespaceLabel = "io.cilium.k8s.namespace.labels."
 	ciliumOwn            = "io.cilium.k8s.policy."
+	ciliumCluster        = ciliumOwn + "cluster"
+	thisCluster          = "default" // as Cilium names a cluster without a name
 	metav1NamespaceName  = "kubernetes.io/metadata.name"
 )
 
 // ciliumPods selects in the policy's own namespace, if it has one and the selector says nothing of namespaces.
 func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string) model.Pods {
-	var pods, namespaces metav1.LabelSelector
+	var parts [3]metav1.LabelSelector // by what their keys are about
 	for key, value := range s.MatchLabels {
-		name, ofNamespace := f.ciliumKey(path.Child("matchLabels").Key(key), key)
-		to := &pods
-		if ofNamespace {
-			to = &namespaces
+		name, about, ok := f.ciliumKey(path.Child("matchLabels").Key(key), key)
+		if !ok {
+			continue
 		}
+		to := &parts[about]
 		if _, twice := to.MatchLabels[name]; twice {
 			f.add(field.Duplicate(path.Child("matchLabels").Key(key), name))
 		}
@@ -421,38 +429,48 @@ func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string
 		to.MatchLabels[name] = value
 	}
 	for i, e := range s.MatchExpressions {
-		var ofNamespace bool
-		e.Key, ofNamespace = f.ciliumKey(path.Child("matchExpressions").Index(i).Child("key"), e.Key)
-		if ofNamespace {
-			namespaces.MatchExpressions = append(namespaces.MatchExpressions, e)
-		} else {
-			pods.MatchExpressions = append(pods.MatchExpressions, e)
+		name, about, ok := f.ciliumKey(path.Child("matchExpressions").Index(i).Child("key"), e.Key)
+		if e.Key = name; ok {
+			parts[about].MatchExpressions = append(parts[about].MatchExpressions, e)
 		}
 	}
-	selected := model.Pods{Labels: f.selector(path, pods), Namespaces: f.selector(path, namespaces)}
+	cluster := parts[aboutCluster]
+	if selector, err := metav1.LabelSelectorAsSelector(&cluster); err != nil || !selector.Matches(labels.Set{ciliumCluster: thisCluster}) {
+		f.add(field.Forbidden(path, ciliumCluster+": pods of other clusters are not known; this one is "+thisCluster))
+	}
+	selected := model.Pods{Labels: f.selector(path, parts[aboutPod]), Namespaces: f.selector(path, parts[aboutNamespace])}
 	if len(selected.Namespaces) == 0 {
 		selected.Namespace = own
 	}
 	return selected
 }
 
-// ciliumKey returns the label's key without its source, and whether it is one of the namespace.
-func (f *faults) ciliumKey(path *field.Path, key string) (_ string, ofNamespace bool) {
+// What a key of a selector is about.
+const (
+	aboutPod = iota
+	aboutNamespace
+	aboutCluster
+)
+
+// ciliumKey returns the label's key without its source, and what it is about; not ok when it is refused.
+func (f *faults) ciliumKey(path *field.Path, key string) (_ string, about int, ok bool) {
 	if source, rest, found := strings.Cut(key, ":"); found {
 		if source != "k8s" && source != "any" {
-			f.add(field.Forbidden(path, "only labels of Kubernetes (k8s:, any:); what is reserved is an entity"))
-			return "refused", false
+			f.add(field.Forbidden(path, key+": only labels of Kubernetes (k8s:, any:); reserved ones are entities"))
+			return "", 0, false
 		}
 		key = rest
 	}
 	switch {
 	case key == ciliumNamespace:
-		return metav1NamespaceName, true
+		return metav1NamespaceName, aboutNamespace, true
 	case strings.HasPrefix(key, ciliumNamespaceLabel):
-		return strings.TrimPrefix(key, ciliumNamespaceLabel), true
+		return strings.TrimPrefix(key, ciliumNamespaceLabel), aboutNamespace, true
+	case key == ciliumCluster:
+		return key, aboutCluster, true
 	case strings.HasPrefix(key, ciliumOwn):
-		f.add(field.Forbidden(path, "not supported"))
-		return "refused", false
+		f.add(field.Forbidden(path, key+" is not supported"))
+		return "", 0, false
 	}
-	return key, false
+	return key, aboutPod, true
 }

@@ -152,6 +152,37 @@ func TestCiliumDomains(t *testing.T) {
 	}
 }
 
+// TestCiliumCluster: a selector that is true for this cluster, by the name default, is as if it was not there.
+func TestCiliumCluster(t *testing.T) {
+	policy := func(selector string) string {
+		return ciliumHead + "  endpointSelector: " + selector + "\n  ingress: [{fromEndpoints: [" + selector + "]}]\n"
+	}
+	want := read(t, policy("{matchLabels: {app: a}}"))
+	for _, selector := range []string{
+		"{matchLabels: {app: a, io.cilium.k8s.policy.cluster: default}}", "{matchLabels: {app: a, k8s:io.cilium.k8s.policy.cluster: default}}",
+		"{matchLabels: {app: a}, matchExpressions: [{key: io.cilium.k8s.policy.cluster, operator: Exists}]}",
+		"{matchLabels: {app: a}, matchExpressions: [{key: 'k8s:io.cilium.k8s.policy.cluster', operator: In, values: [default, other]}]}",
+	} {
+		if diff := cmp.Diff(want, read(t, policy(selector)), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", selector, diff)
+		}
+	}
+}
+
+// TestCiliumOneFault: a field that is refused is told once.
+func TestCiliumOneFault(t *testing.T) {
+	for _, body := range []string{
+		"fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.serviceaccount: 'a'}}]", "fromEndpoints: [{matchLabels: {'reserved:host': ''}}]",
+		"toEndpoints: [{matchLabels: {'reserved:host': ''}}]", "toServices: [{}]", "toFQDNs: [{}]", "fromCIDRSet: [{cidrGroupRef: a}]", "fromEntities: [kube-apiserver]", "fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: 'a b'}}]",
+		"toPorts: [{ports: [{port: '80'}], rules: {kafka: [{}]}}]", "fromGroups: [{}]", "fromEndpoints: [{matchExpressions: [{key: 'cidr:10.0.0.0/8', operator: Exists}]}]",
+	} {
+		_, err := manifest.Read([]byte(ciliumHead + "  endpointSelector: {}\n  ingress: [{" + body + "}]\n"))
+		if err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one fault", body, err)
+		}
+	}
+}
+
 func TestCiliumRefused(t *testing.T) {
 	rule := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  ingress: [" + body + "]\n" }
 	egress := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  egress: [" + body + "]\n" }
@@ -163,36 +194,39 @@ func TestCiliumRefused(t *testing.T) {
 		"apiVersion: cilium.io/v2alpha1\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                    "not a kind of policy that is known here",
 		ciliumHead + "  ingress: [{}]\n":    "spec.endpointSelector: Required",
 		ciliumHead + "  nodeSelector: {}\n": "spec.nodeSelector: Forbidden",
-		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n":                 "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
-		ciliumHead + "  endpointSelectors: {}\n":                                                                 `unknown field "spec.endpointSelectors"`,
-		rule("{toEndpoints: [{}]}"):                                                                              "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
-		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                                     "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
-		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                                            "what is reserved is an entity",
-		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: a}}]}"):                              "spec.ingress[0].fromEndpoints[0].matchLabels[io.cilium.k8s.policy.cluster]: Forbidden: not supported",
-		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                                           "Duplicate value",
-		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                                   "spec.ingress[0].fromEndpoints[0].matchLabels",
-		rule("{fromEntities: [kube-apiserver]}"):                                                                 `spec.ingress[0].fromEntities[0]: Unsupported value: "kube-apiserver"`,
-		rule("{fromCIDR: [10.0.0.0/33]}"):                                                                        "spec.ingress[0].fromCIDR[0]: Invalid",
-		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                       "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
-		rule("{fromCIDRSet: [{cidrGroupRef: a}]}"):                                                               "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Forbidden",
-		rule("{fromRequires: [{}]}"):                                                                             "spec.ingress[0].fromRequires: Forbidden: not supported",
-		rule("{icmps: [{fields: [{type: 8}]}]}"):                                                                 "spec.ingress[0].icmps: Forbidden",
-		rule("{toPorts: [{}]}"):                                                                                  "spec.ingress[0].toPorts[0].ports: Required",
-		port("{protocol: TCP}"):                                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Required",
-		port("{port: '80', protocol: ICMP}"):                                                                     "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",
-		port("{port: '65536'}"):                                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
-		port("{port: '80', endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
-		port("{port: http, endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
-		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                                        `spec.ingress[0].toPorts[0].ports[0].protocol: Invalid value: "": rules.http wants TCP`,
-		rule("{toFQDNs: [{matchName: example.org}]}"):                                                            "spec.ingress[0].toFQDNs: Forbidden: not in rules for ingress",
-		egress("{toFQDNs: [{matchName: example.org}], toEntities: [world]}"):                                     "spec.egress[0]: Forbidden: toEntities and toFQDNs together",
-		egress("{toFQDNs: [{}]}"):                                                                                "spec.egress[0].toFQDNs[0]",
-		egress("{toFQDNs: [{matchName: a.example, matchPattern: '*.example'}]}"):                                 "spec.egress[0].toFQDNs[0]",
-		egress("{toFQDNs: [{matchName: '*.example'}]}"):                                                          "spec.egress[0].toFQDNs[0].matchName: Invalid",
-		egress("{toFQDNs: [{matchPattern: 'a.**.example'}]}"):                                                    "spec.egress[0].toFQDNs[0].matchPattern: Invalid",
-		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toFQDNs: [{matchName: example.org}]}]\n":           "spec.egressDeny[0].toFQDNs: Forbidden: not in rules that deny",
-		egress("{toServices: [{}]}"):                                                                             "spec.egress[0].toServices: Forbidden: not supported",
-		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n": "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
+		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n":                      "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
+		ciliumHead + "  endpointSelectors: {}\n":                                                                      `unknown field "spec.endpointSelectors"`,
+		rule("{toEndpoints: [{}]}"):                                                                                   "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
+		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                                          "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
+		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                                                 "reserved ones are entities",
+		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: other}}]}"):                               "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster: pods of other clusters are not known; this one is default",
+		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.cluster, operator: DoesNotExist}]}]}"):  "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster",
+		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.serviceaccount, operator: Exists}]}]}"): "spec.ingress[0].fromEndpoints[0].matchExpressions[0].key: Forbidden: io.cilium.k8s.policy.serviceaccount is not supported",
+		rule("{fromEndpoints: [{matchLabels: {'reserved:host': ''}}]}"):                                               "matchLabels[reserved:host]: Forbidden: reserved:host: only labels of Kubernetes",
+		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                                                "Duplicate value",
+		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                                        "spec.ingress[0].fromEndpoints[0].matchLabels",
+		rule("{fromEntities: [kube-apiserver]}"):                                                                      `spec.ingress[0].fromEntities[0]: Unsupported value: "kube-apiserver"`,
+		rule("{fromCIDR: [10.0.0.0/33]}"):                                                                             "spec.ingress[0].fromCIDR[0]: Invalid",
+		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                            "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
+		rule("{fromCIDRSet: [{cidrGroupRef: a}]}"):                                                                    "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Forbidden",
+		rule("{fromRequires: [{}]}"):                                                                                  "spec.ingress[0].fromRequires: Forbidden: not supported",
+		rule("{icmps: [{fields: [{type: 8}]}]}"):                                                                      "spec.ingress[0].icmps: Forbidden",
+		rule("{toPorts: [{}]}"):                                                                                       "spec.ingress[0].toPorts[0].ports: Required",
+		port("{protocol: TCP}"):                                                                                       "spec.ingress[0].toPorts[0].ports[0].port: Required",
+		port("{port: '80', protocol: ICMP}"):                                                                          "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",
+		port("{port: '65536'}"):                                                                                       "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
+		port("{port: '80', endPort: 79}"):                                                                             "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
+		port("{port: http, endPort: 79}"):                                                                             "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
+		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                                             `spec.ingress[0].toPorts[0].ports[0].protocol: Invalid value: "": rules.http wants TCP`,
+		rule("{toFQDNs: [{matchName: example.org}]}"):                                                                 "spec.ingress[0].toFQDNs: Forbidden: not in rules for ingress",
+		egress("{toFQDNs: [{matchName: example.org}], toEntities: [world]}"):                                          "spec.egress[0]: Forbidden: toEntities and toFQDNs together",
+		egress("{toFQDNs: [{}]}"):                                                                                     "spec.egress[0].toFQDNs[0]",
+		egress("{toFQDNs: [{matchName: a.example, matchPattern: '*.example'}]}"):                                      "spec.egress[0].toFQDNs[0]",
+		egress("{toFQDNs: [{matchName: '*.example'}]}"):                                                               "spec.egress[0].toFQDNs[0].matchName: Invalid",
+		egress("{toFQDNs: [{matchPattern: 'a.**.example'}]}"):                                                         "spec.egress[0].toFQDNs[0].matchPattern: Invalid",
+		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toFQDNs: [{matchName: example.org}]}]\n":                "spec.egressDeny[0].toFQDNs: Forbidden: not in rules that deny",
+		egress("{toServices: [{}]}"):                                                                                  "spec.egress[0].toServices: Forbidden: not supported",
+		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n":      "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
 	} {
 		if _, err := manifest.Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\nerror %v, want one with %q", text, err, want)

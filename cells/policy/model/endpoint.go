@@ -41,6 +41,7 @@ type Endpoint struct {
 	// Local says that this node runs the pod, and so enforces the policies that select it.
 	Local           bool
 	Namespace       string
+	Name            string            // of the pod, to be shown: policies do not see it
 	NamespaceLabels map[string]string // all of them: kubernetes.io/metadata.name, too, which policies often name
 	Labels          map[string]string // of the pod or node
 	Addresses       []netip.Addr

@@ -85,8 +85,8 @@ func TestServeClients(t *testing.T) {
 						t.Errorf("%s over %s: %v, %v; outcomes %v", name, network, r, err, p.counts())
 					}
 					r, _, err = c.Exchange(new(dns.Msg).SetQuestion("example.net.", dns.TypeA), addr.String())
-					if err != nil || r.Rcode != dns.RcodeRefused {
-						t.Errorf("over %s: %v, %v, want REFUSED", network, r, err)
+					if err != nil || r.Rcode != dns.RcodeNameError {
+						t.Errorf("over %s: %v, %v, want NXDOMAIN", network, r, err)
 					}
 				}
 			})
@@ -176,7 +176,7 @@ func TestServeTCPMany(t *testing.T) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	for i := range 10 {
-		for name, code := range map[string]int{"example.com.": dns.RcodeSuccess, "example.net.": dns.RcodeRefused} {
+		for name, code := range map[string]int{"example.com.": dns.RcodeSuccess, "example.net.": dns.RcodeNameError} {
 			if err := conn.WriteMsg(query(name, dns.TypeA)); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,7 @@
 // Package dnsproxy answers the DNS queries of pods whose policy restricts the names that they may ask for.
 //
 //	pod --query--> [Handler.HandleQuery] or [Handler.ServeTCP]
-//	                   |  parse, rules, limits -------- refused: REFUSED, FORMERR, NOTIMP, SERVFAIL or nothing --> pod
+//	                   |  parse, rules, limits -------- refused: NXDOMAIN, REFUSED, FORMERR, NOTIMP, SERVFAIL or nothing --> pod
 //	                   v
 //	    [Config.Open], [Config.Dial] --the same bytes with another ID, from another port--> the server that the pod asked
 //	                   |  <-- answers: those that do not match are ignored

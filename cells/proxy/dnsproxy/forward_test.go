@@ -341,7 +341,7 @@ func TestHandleRulesChange(t *testing.T) {
 		c.Allows = func(Query, string) bool { asked++; return asked == 1 }
 	})
 	r := p.ask(t, query("example.com.", dns.TypeA))
-	if r.Rcode != dns.RcodeRefused || len(r.Answer) > 0 {
+	if r.Rcode != dns.RcodeNameError || len(r.Answer) > 0 {
 		t.Errorf("the pod has got %v", r)
 	}
 	p.expectOutcomes(t, Policy)

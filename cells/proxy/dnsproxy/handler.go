@@ -27,6 +27,7 @@ type Config struct {
 	// Record hears of each query when its reply is known, and must not block.
 	Record func(Record)
 	Limits Limits
+	Denied Denied // the reply for a name that Allows denies
 }
 
 // Socket sends datagrams to the server of a query. Close does not wait.
@@ -127,7 +128,7 @@ func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 		outcome = h.queries.add(key)
 	}
 	if outcome != "" {
-		r := makeReply(q.Message, question, outcome)
+		r := makeReply(q.Message, question, outcome, h.config.Denied)
 		h.record(q, question, begin, result{outcome: outcome, reply: r})
 		return nil, r
 	}
@@ -248,7 +249,7 @@ func late(ctx context.Context) Outcome {
 func (h *Handler) reply(f *pendingQuery, r result) {
 	h.queries.answered(f.key)
 	if r.outcome != Answered {
-		r.reply = makeReply(f.Message, f.question, r.outcome)
+		r.reply = makeReply(f.Message, f.question, r.outcome, h.config.Denied)
 	}
 	h.record(f.Query, f.question, f.begin, r)
 	f.send(r.reply)

@@ -128,17 +128,17 @@ func TestHandlePolicy(t *testing.T) {
 		"example.net.", "com.", ".", "example.com.evil.org.", "wwwexample.com.", `www\.example.com.`, `a\.b.example.com.`,
 		`www.example\.com.`, `a\000.example.com.`, `\255.example.com.`, `*.example.com.`, `example.com\000.`,
 	} {
-		for _, edns := range []bool{false, true} {
-			p := newProxy(t, nil)
+		for edns, denied := range map[bool]Denied{false: NXDomain, true: Refused} {
+			p := newProxy(t, func(c *Config) { c.Denied = denied })
 			q := query(name, dns.TypeAAAA)
 			q.CheckingDisabled = true
 			if edns {
 				q.SetEdns0(1400, true)
 			}
 			r := p.ask(t, q)
-			if r.Rcode != dns.RcodeRefused || !slices.Equal(r.Question, q.Question) ||
+			if r.Rcode != denied.code() || !slices.Equal(r.Question, q.Question) ||
 				!r.RecursionAvailable || !r.CheckingDisabled || len(r.Answer)+len(r.Ns) != 0 {
-				t.Errorf("%s: the pod got %v, want REFUSED with its question", name, r)
+				t.Errorf("%s: the pod got %v, want %v with its question", name, r, &denied)
 			}
 			p.expectOutcomes(t, Policy)
 			if !edns {
@@ -154,8 +154,8 @@ func TestHandlePolicy(t *testing.T) {
 		}
 	}
 	p := newProxy(t, func(c *Config) { c.Allows = func(Query, string) bool { return false } })
-	if r := p.ask(t, query("example.com.", dns.TypeA)); r.Rcode != dns.RcodeRefused {
-		t.Errorf("without rules the pod got %v, want REFUSED", r)
+	if r := p.ask(t, query("example.com.", dns.TypeA)); r.Rcode != dns.RcodeNameError {
+		t.Errorf("without rules the pod got %v, want NXDOMAIN", r)
 	}
 }
 

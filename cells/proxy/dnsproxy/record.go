@@ -57,10 +57,10 @@ const (
 // noReply is the code of a query without reply.
 const noReply = -1
 
-// code returns the code of the reply.
+// code returns the code of the reply, except of Policy, for which [Config.Denied] has it.
 func (o Outcome) code() int {
 	switch o {
-	case Policy, Kind, Ambiguous:
+	case Kind, Ambiguous:
 		return codeRefused
 	case Malformed:
 		return codeFormat

@@ -3,8 +3,11 @@ package dnsproxy
 import "encoding/binary"
 
 // makeReply returns what the pod hears of a query that is not answered with what a server said; nil when it hears nothing.
-func makeReply(m []byte, q question, o Outcome) []byte {
+func makeReply(m []byte, q question, o Outcome, denied Denied) []byte {
 	code := o.code()
+	if o == Policy {
+		code = denied.code()
+	}
 	if code == noReply || len(m) < headerSize {
 		return nil
 	}

@@ -25,6 +25,7 @@ const (
 const (
 	codeFormat         = 1
 	codeServer         = 2
+	codeName           = 3
 	codeNotImplemented = 4
 	codeRefused        = 5
 )
