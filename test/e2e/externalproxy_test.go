@@ -170,7 +170,9 @@ type load struct {
 	errs            []string
 }
 
-func (n *serviceNodes) load(keep bool) *load {
+func (n *serviceNodes) load(keep bool) *load { n.Helper(); return n.loadEvery(time.Millisecond, keep) }
+
+func (n *serviceNodes) loadEvery(pause time.Duration, keep bool) *load {
 	n.Helper()
 	l := &load{stopped: make(chan struct{})}
 	for _, six := range []bool{false, true} {
@@ -185,7 +187,7 @@ func (n *serviceNodes) load(keep bool) *load {
 					select {
 					case <-l.stopped:
 						return
-					case <-time.After(time.Millisecond):
+					case <-time.After(pause):
 					}
 					status, body, err := get(client, server, "/public/x")
 					l.requests.Add(1)
