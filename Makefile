@@ -19,7 +19,7 @@ export PATH := $(dir $(GO)):$(PATH)
 export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
-.PHONY: help build deps deps-generate ipam-plugins libcni generate lint lines check test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
+.PHONY: help build deps deps-generate ipam-plugins libcni versions generate lint lines check test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
@@ -43,6 +43,7 @@ help:
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
 	@echo "make libcni    the small container runtimes of the tests, in bin/libcni"
+	@echo "make versions  the earlier versions of the tests of upgrades, from the repository's history, in bin/versions"
 	@echo "make clean     removes bin/"
 
 build:
@@ -82,6 +83,10 @@ libcni:
 	cd test/libcni && $(GO) build -ldflags "-s -w" -modfile=v1.2.3.mod -tags libcni12 -o $(BIN)/libcni/1.2.3 .
 	cd test/libcni && $(GO) build -ldflags "-s -w" -tags libcni12 -o $(BIN)/libcni/1.3.1 .
 
+# The earlier versions that upgrades and downgrades are tested with, from the repository's history.
+versions:
+	@BIN=$(BIN) GO=$(GO) test/versions.sh
+
 # What every commit has to pass, in two minutes.
 check: build lint
 	$(GO) test ./...
@@ -91,6 +96,7 @@ lines:
 
 # RERUN=3 runs a failed test up to three more times, alone.
 test: deps build ipam-plugins libcni
+	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) test/run.sh '$(PKG)' '$(RUN)'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out most of bpf and datapath, which take longest.
@@ -98,6 +104,7 @@ KERNELS ?= 6.1 6.12
 TESTS   ?=
 SHORT   ?=
 test-kernels: build ipam-plugins libcni
+	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@BIN=$(BIN) GO=$(GO) TESTS='$(TESTS)' SHORT='$(SHORT)' RUN='$(filter-out .,$(RUN))' test/kernels/run.sh $(KERNELS)
 
 demo: deps build

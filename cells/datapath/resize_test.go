@@ -1,6 +1,7 @@
 package datapath_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -184,6 +185,40 @@ func TestResizeRefused(t *testing.T) {
 			must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
 		})
 	}
+}
+
+// TestStartCopiesMapsWithOtherFlags: an earlier agent made these maps without BPF_F_MMAPABLE.
+func TestStartCopiesMapsWithOtherFlags(t *testing.T) {
+	n := newNode(t)
+	a, b := n.newPod(t, 1), n.newPod(t, 2)
+	n.attach(t, a, b)
+	n.stop(t)
+	before := map[string]string{}
+	for _, name := range []string{bpf.Slots, bpf.Policies, bpf.ActiveCopy} {
+		pin := filepath.Join(n.cfg.BPFRoot, "maps", name)
+		from, err := ebpf.LoadPinnedMap(pin, nil)
+		must(t, err)
+		defer from.Close()
+		to, err := ebpf.NewMap(&ebpf.MapSpec{
+			Type: from.Type(), KeySize: from.KeySize(), ValueSize: from.ValueSize(), MaxEntries: from.MaxEntries(), Name: name,
+		})
+		must(t, err)
+		defer to.Close()
+		value := bytes.Repeat([]byte{7}, int(from.ValueSize()))
+		must(t, to.Put(uint32(0), value))
+		before[name] = string(value)
+		must(t, os.Remove(pin))
+		must(t, to.Pin(pin))
+	}
+	n.start(t)
+	for name, want := range before {
+		var got []byte
+		m := n.pinned(t, name)
+		if must(t, m.Lookup(uint32(0), &got)); string(got) != want || m.Flags() == 0 {
+			t.Errorf("%s with flags %x has %x, want %x", name, m.Flags(), got, want)
+		}
+	}
+	must(t, ping(a.Namespace, b.endpoint.Addresses.IPv4))
 }
 
 // plantOldLayout pins a map as an agent with other types would have made it.

@@ -61,6 +61,9 @@ func (n *Node) NewAgent(bin string, flags ...string) *Agent {
 // Configure gives the next start other flags, as [Node.NewAgent] takes them.
 func (a *Agent) Configure(flags ...string) { a.flags = a.Node.NewAgent(a.bin, flags...).flags }
 
+// Use gives the next start the binary of another folder.
+func (a *Agent) Use(bin string) { a.bin = bin }
+
 // Start runs the agent and waits until it is ready.
 func (a *Agent) Start(t testing.TB) {
 	t.Helper()

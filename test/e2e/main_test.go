@@ -53,9 +53,15 @@ func newRig(t *testing.T, flags ...string) *rig {
 
 func rigOn(t *testing.T, node *testutil.Node, flags ...string) *rig {
 	t.Helper()
+	return rigOf(t, node, testutil.Build(t), flags...)
+}
+
+// rigOf has agent and plugin from a folder.
+func rigOf(t *testing.T, node *testutil.Node, bin string, flags ...string) *rig {
+	t.Helper()
 	r := &rig{T: t, node: node, empty: kernelState(t, node)}
-	r.agent = node.StartAgent(t, testutil.Build(t), flags...)
-	r.cni = node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t)})
+	r.agent = node.StartAgent(t, bin, flags...)
+	r.cni = node.NewCNI(t, testutil.CNIConfig{Bin: bin})
 	r.api = client.New(node.Socket)
 	t.Cleanup(r.api.Close)
 	return r

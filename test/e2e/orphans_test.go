@@ -85,7 +85,7 @@ func (r *rig) orphans(host *netlink.LinkAttrs) (kinds map[string]int) {
 		r.Fatal(err)
 	}
 	defer used.Close()
-	previous := filepath.Join(r.node.BPFRoot, "programs", previousDigest)
+	previous := filepath.Join(r.node.BPFRoot, "programs", "0123456789abcdef")
 	err = errors.Join(
 		os.Mkdir(previous, 0o700), used.Pin(filepath.Join(previous, bpf.FromPod)),
 		r.node.Netlink(r).RouteAdd(testutil.HostRoute(host.Index, stray, testutil.RouteProtocol)),

@@ -113,10 +113,9 @@ func TestServiceConnectionsSurviveUpgrade(t *testing.T) {
 		n := newServiceNodes(t, mode)
 		open := n.open()
 		for _, serverFirst := range []bool{false, true} {
-			n.one.agent.Kill(t)
 			n.one.previousVersion()
-			open.goOn("with other programs", serverFirst)
-			n.one.agent.Start(t)
+			open.goOn("with the programs of the previous version", serverFirst)
+			n.one.thisVersion()
 			if status := n.one.status(); status.Restored.Replaced != 3 {
 				t.Errorf("restored %+v, want new programs at 3 endpoints", status.Restored)
 			}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -80,11 +82,11 @@ func TestUpgradePrograms(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()
 	ours := r.status().Datapath
-	r.agent.Kill(t)
-	previous := r.previousVersion()
+	r.previousVersion()
 	four, six := r.pingPong(a, b, b.ipv4), r.pingPong(b, a, a.ipv6)
 	for range 3 {
-		r.agent.Start(t)
+		previous := r.inspect().Programs
+		r.thisVersion()
 		status := r.status()
 		if status.Restored.Replaced != 2 || len(status.Restored.Reasons) != 2 || status.Datapath.Adopted || status.Datapath.Digest != ours.Digest {
 			t.Errorf("restored %+v, datapath %+v", status.Restored, status.Datapath)
@@ -93,18 +95,37 @@ func TestUpgradePrograms(t *testing.T) {
 		if err := testutil.Ping(a.Namespace, r.node.IPv4, reach); err != nil {
 			t.Error(err)
 		}
-		r.agent.Kill(t)
-		previous = r.previousVersion()
+		r.previousVersion()
 	}
 	four.end()
 	six.end()
 	if four.lost+six.lost > 0 || four.there < 100 || six.there < 100 {
 		t.Errorf("lost %d of %d datagrams by IPv4, %d of %d by IPv6", four.lost, four.there, six.lost, six.there)
 	}
-	r.agent.Start(t)
+	r.thisVersion()
 	r.cni.MustDel(t, a.Container)
 	r.cni.MustDel(t, b.Container)
 	r.nothingLeft()
+}
+
+// nothingOf checks that programs are neither attached, nor pinned, nor in the kernel.
+func (r *rig) nothingOf(previous []loader.PinnedProgram) {
+	r.Helper()
+	found := r.inspect()
+	pins, err := os.ReadDir(filepath.Join(r.node.BPFRoot, "programs"))
+	if err != nil || len(pins) != 1 || len(found.Programs) != 4 || len(found.Attachments) != 4 {
+		r.Errorf("found %+v, pins %v, %v", found, pins, err)
+	}
+	for _, p := range previous {
+		testutil.Eventually(r, func() error { // the kernel frees it when no CPU runs it any more
+			program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID))
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
+			program.Close()
+			return fmt.Errorf("program %d is in the kernel: %v", p.ID, err)
+		})
+	}
 }
 
 func TestUpgradeMapSize(t *testing.T) {

@@ -15,7 +15,7 @@ cd "$(dirname "$0")/../.."
 dir=$BIN/kernels
 rm -rf "$dir"
 mkdir -p "$dir/bin"
-cp -r "$BIN"/porin "$BIN"/porin-agent "$BIN"/porin-cni "$BIN"/plugins "$BIN"/libcni "$dir/bin/"
+cp -r "$BIN"/porin "$BIN"/porin-agent "$BIN"/porin-cni "$BIN"/porin-proxy "$BIN"/plugins "$BIN"/libcni "$BIN"/versions "$dir/bin/"
 cp test/kernels/tests.sh "$dir/"
 for package in bpf cells/datapath cells/datapath/hostfilter cells/datapath/loader cells/node/masquerade cells/node/tunnel internal/conntrack internal/netns test/demo test/e2e test/policy; do
 	CGO_ENABLED=0 "$GO" test -c -trimpath -ldflags '-s -w' -o "$dir/$(basename "$package").test" "./$package"

@@ -31,7 +31,7 @@ type Maps struct {
 }
 
 // openMaps opens what is pinned and makes what is not, and pins nothing: publish does. A
-// map of another size than the one of spec is copied into a map of this size. It returns [ErrIncompatible] for a map
+// map of another size, or with other flags, than the one of spec is copied. It returns [ErrIncompatible] for a map
 // that the programs of this agent cannot use, or whose entries do not fit.
 func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 	m := &Maps{unpinned: map[string]bool{}}
@@ -81,17 +81,12 @@ func openMap(pin, name string, spec *ebpf.MapSpec) (_ *ebpf.Map, unpinned bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	if m.MaxEntries() == spec.MaxEntries {
-		err = compatible(m, spec, pin)
-		if err != nil {
-			m.Close()
-			m = nil
-		}
-		return m, false, err
+	if spec.Compatible(m) == nil {
+		return m, false, nil
 	}
 	defer m.Close()
-	resized, err := resize(m, name, spec, pin)
-	return resized, true, err
+	copied, err := copyMap(m, name, spec, pin)
+	return copied, true, err
 }
 
 func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
@@ -101,11 +96,11 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	return ebpf.NewMap(spec)
 }
 
-// compatible compares all but the size.
+// compatible compares all but size and flags.
 func compatible(m *ebpf.Map, spec *ebpf.MapSpec, pin string) error {
-	ofThisSize := spec.Copy()
-	ofThisSize.MaxEntries = m.MaxEntries()
-	if err := ofThisSize.Compatible(m); err != nil {
+	ofThisKind := spec.Copy()
+	ofThisKind.MaxEntries, ofThisKind.Flags = m.MaxEntries(), m.Flags()
+	if err := ofThisKind.Compatible(m); err != nil {
 		return fmt.Errorf("%w: %w; run the agent that made it, or drain the node and remove %s", ErrIncompatible, err, pin)
 	}
 	return nil

@@ -11,40 +11,43 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// resize makes a map of the spec's size with all that m has, and leaves m as it is. Programs go on counting in m until
+// copyMap makes a map of the spec's size and flags with all that m has, and leaves m as it is. Programs go on counting in m until
 // their filters are replaced: what they count from here on is lost with it.
-func resize(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.Map, err error) {
+func copyMap(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.Map, err error) {
 	if err := compatible(m, spec, pin); err != nil {
 		return nil, err
 	}
-	resized, err := newMap(spec)
-	if err != nil {
+	copyTo, lossy := copyAs[name], name == bpf.Connections || name == bpf.KeyQueue // with the connections goes what counts them
+	if copyTo == nil && !lossy {
+		return nil, fmt.Errorf("%w: %w", ErrIncompatible, spec.Compatible(m))
+	}
+	copied, err := newMap(spec)
+	if err != nil || lossy {
+		return copied, err
+	}
+	if err := copyTo(m, copied); err != nil {
+		copied.Close()
 		return nil, err
 	}
-	if name == bpf.Connections || name == bpf.KeyQueue { // may be lost; with the connections what counts them
-		return resized, nil
-	}
-	if err := copyAs[name](m, resized); err != nil {
-		resized.Close()
-		return nil, err
-	}
-	return resized, nil
+	return copied, nil
 }
 
 // copyAs has the types of each map.
 var copyAs = map[string]func(from, to *ebpf.Map) error{
-	bpf.Endpoints: copyEntries[abi.Addr, abi.Endpoint](maxEndpointsFlag),
-	bpf.Links:     copyLinks,
-	bpf.Passed:    copyArray[abi.Passed],
-	bpf.Drops:     copyEntries[uint32, []abi.Drops](maxEndpointsFlag), // one value a CPU
-	bpf.Policies:  copyPolicies,
-	bpf.Addresses: copyEntries[abi.AddressKey, uint32]("--datapath-max-addresses"),
+	bpf.Endpoints:  copyEntries[abi.Addr, abi.Endpoint](maxEndpointsFlag),
+	bpf.Links:      copyLinks,
+	bpf.Passed:     copyCounters[abi.Passed],
+	bpf.Drops:      copyEntries[uint32, []abi.Drops](maxEndpointsFlag), // one value a CPU
+	bpf.Slots:      copyArray[abi.Slot],
+	bpf.Policies:   copyArray[abi.Policy],
+	bpf.ActiveCopy: copyArray[uint32],
+	bpf.Addresses:  copyEntries[abi.AddressKey, uint32]("--datapath-max-addresses"),
 }
 
 const maxEndpointsFlag = "--max-endpoints"
 
-// copyArray copies an array of one value a CPU, as far as anything is counted in it.
-func copyArray[V comparable](from, to *ebpf.Map) error {
+// copyCounters copies an array of one value a CPU, as far as anything is counted in it.
+func copyCounters[V comparable](from, to *ebpf.Map) error {
 	for id := range from.MaxEntries() {
 		var values []V
 		if err := from.Lookup(id, &values); err != nil {
@@ -64,16 +67,16 @@ func copyArray[V comparable](from, to *ebpf.Map) error {
 	return nil
 }
 
-// copyPolicies copies those of all endpoints that there may be: copyLinks refuses the others.
-func copyPolicies(from, to *ebpf.Map) error {
+// copyArray copies the elements that both maps have: copyLinks refuses endpoints with other numbers.
+func copyArray[V comparable](from, to *ebpf.Map) error {
 	for id := range min(from.MaxEntries(), to.MaxEntries()) {
-		var policy abi.Policy
-		err := from.Lookup(id, &policy)
-		if err == nil && policy != (abi.Policy{}) {
-			err = to.Put(id, policy)
+		var value V
+		err := from.Lookup(id, &value)
+		if err == nil && value != *new(V) {
+			err = to.Put(id, value)
 		}
 		if err != nil {
-			return fmt.Errorf("copy the policy of endpoint %d: %w", id, err)
+			return fmt.Errorf("copy element %d of %s: %w", id, from, err)
 		}
 	}
 	return nil
