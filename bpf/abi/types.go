@@ -116,6 +116,9 @@ const (
 	RowsAllow uint32 = 1
 )
 
+// ProtocolFragment is the protocol of rows about later fragments. The first byte of the port is the protocol, or 0 if it is not known.
+const ProtocolFragment uint8 = 255
+
 // The values of the map rows that are no number of the proxy's rules.
 const (
 	RowDeny  uint32 = 0

@@ -102,7 +102,8 @@ struct connection_key {
 	__be16 remote_port;
 	__u8 protocol;
 	__u8 family; /* 4 or 6: an IPv6 packet with IPv4-mapped addresses does not belong to the IPv4 connection */
-	__u8 pad[6];
+	__u8 fragments; /* 1, and no ports: later fragments, of datagrams whose first one has passed */
+	__u8 pad[5];
 };
 
 /* Which way the packets of a connection go, both ways alike. */
@@ -233,6 +234,12 @@ struct row_key {
 	__u8 port[2]; /* of the destination, in wire order */
 	__u8 pad;
 };
+
+/*
+ * The protocol of rows about later fragments, which have no ports: no packet has it. The first byte of the port is the
+ * protocol, or 0 if IPv6 hides it. The row allows what any row of the set allows for the protocol.
+ */
+#define PROTOCOL_FRAGMENT 255
 
 #define ROW_DENY 0
 #define ROW_ALLOW 1
