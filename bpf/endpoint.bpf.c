@@ -28,6 +28,7 @@
 
 #include "lib/connection.h"
 #include "lib/count.h"
+#include "lib/denied.h"
 #include "lib/endpoint.h"
 #include "lib/entry.h"
 #include "lib/event.h"
@@ -119,6 +120,8 @@ static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, str
 	reason = source_verify(pkt, link);
 	if (reason)
 		return reason;
+	if (denies_often(link->id, flow, now))
+		return DROP_DENIED_OFTEN;
 	if (!(flow->flags & FLOW_TRACKED)) {
 		*verdict = to_stack(ctx, link->id, !(pkt->transport.later && fragments_pass(key, now)));
 		return DROP_NONE;
@@ -234,6 +237,8 @@ int to_pod(struct __sk_buff *ctx)
 	count_to_pod(ctx, c.id);
 	return VERDICT_LINK;
 drop:
+	if (is_denied(reason))
+		denied_note(ctx, &pkt, &flow, sender_of(ctx) ? ctx->tc_index : NO_ENDPOINT, now);
 	return drop_with_event(ctx, &pkt, &flow, link_id(ctx), EVENT_TO_POD, reason, now);
 }
 
@@ -275,6 +280,8 @@ int to_uplink(struct __sk_buff *ctx)
 		return VERDICT_NEXT;
 	if (reason == DROP_PROXY)
 		return redirect(ctx, &pkt, &flow, id, id, EVENT_TO_UPLINK, now);
+	if (is_denied(reason))
+		denied_note(ctx, &pkt, &flow, id, now);
 	if (reason)
 		return drop_with_event(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
 	return VERDICT_NEXT;

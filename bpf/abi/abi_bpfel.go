@@ -385,6 +385,7 @@ const (
 	cDropReasonDROP_MULTICAST         cDropReason = 16
 	cDropReasonDROP_POLICY_UNMANAGED  cDropReason = 17
 	cDropReasonDROP_PROXY             cDropReason = 18
+	cDropReasonDROP_DENIED_OFTEN      cDropReason = 19
 )
 
 type cDrops struct {

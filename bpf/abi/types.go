@@ -71,6 +71,7 @@ const (
 	DropMulticast        = cDropReasonDROP_MULTICAST
 	DropPolicyUnmanaged  = cDropReasonDROP_POLICY_UNMANAGED
 	DropProxy            = cDropReasonDROP_PROXY
+	DropDeniedOften      = cDropReasonDROP_DENIED_OFTEN
 )
 
 // The paths of a connection.
@@ -171,6 +172,7 @@ var dropReasons = [...]string{
 	DropMulticast:        "multicast",
 	DropPolicyUnmanaged:  "policy-unmanaged",
 	DropProxy:            "proxy",
+	DropDeniedOften:      "denied-often",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

@@ -63,6 +63,7 @@ enum drop_reason {
 	DROP_MULTICAST = 16,	    /* to a group beyond the link: the node routes none */
 	DROP_POLICY_UNMANAGED = 17, /* a network policy denies it, and the other side is CLASS_UNMANAGED */
 	DROP_PROXY = 18,	    /* only the proxy may pass it on, and it did not come from there and cannot go there */
+	DROP_DENIED_OFTEN = 19,	    /* the pod has sent too much in this second that a network policy denies: see lib/denied.h */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct drops. */
@@ -344,6 +345,12 @@ struct event_budget {
 struct event_share {
 	__u32 tick;
 	__u32 used; /* events sent in this tick */
+};
+
+/* Value of the map denied_counts, by endpoint ID. */
+struct denied_count {
+	__u32 tick; /* since boot: see CONNECTION_TICK_SHIFT */
+	__u32 used; /* requests that policy has denied in this tick, up to DENIED_PER_TICK */
 };
 
 /* Argument and result of the program sweep. */
