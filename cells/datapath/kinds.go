@@ -23,6 +23,8 @@ const (
 	pinMissing      = "pin-missing"
 	forwardingOff   = "forwarding-off"
 
+	forwardingDropped = "forwarding-dropped"
+
 	uplinkProgramMissing = "uplink-program-missing"
 	fromUplinkMissing    = "from-uplink-missing"
 	remoteBlockDiffers   = "remote-block-differs"
@@ -56,5 +58,6 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: fromUplinkMissing, Meaning: "other nodes are known, and a device lacks the program from_uplink: packets from pods of other nodes can only go through the node's stack there", Repair: "it is attached; if the device refuses it, remove the filter of priority 3 or the qdisc ingress that another program has there"},
 		{Name: remoteBlockDiffers, Meaning: "the programs do not know a block of another node, so that connections with its pods go through the stack, or know one that is no other node's, so that what goes there is not masqueraded", Repair: "the map is written as it should be"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
+		{Name: forwardingDropped, Meaning: "no connection of a container through the node's stack is answered, and a firewall of the node drops what it does not accept", Repair: "have the chain that is named accept what the interfaces `por*` send and get, by the program that owns it"},
 	}
 }
