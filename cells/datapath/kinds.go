@@ -7,6 +7,7 @@ const (
 	linkMissing     = "link-missing"
 	linkDown        = "link-down"
 	linkDiffers     = "link-differs"
+	linkMACDiffers  = "link-mac-differs"
 	linkOrphan      = "link-orphan"
 	programMissing  = "program-missing"
 	programDiffers  = "program-differs"
@@ -39,7 +40,8 @@ func (*Checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
 		{Name: linkMissing, Meaning: "an endpoint's host interface is gone, so its container is without a network for good", Repair: "the endpoint is deleted, and its address comes free"},
 		{Name: linkDown, Meaning: "an endpoint's host interface is down", Repair: "it is brought up, and what went with it is made anew"},
-		{Name: linkDiffers, Meaning: "an endpoint's host interface has another name, kind or MAC than it was made with", Repair: "undo what changed it, or delete the container"},
+		{Name: linkDiffers, Meaning: "an endpoint's host interface has another name or kind than it was made with", Repair: "undo what changed it, or delete the container"},
+		{Name: linkMACDiffers, Meaning: "an endpoint's host interface has another MAC than it was made with: its container does not reach the node", Repair: "it gets its MAC again"},
 		{Name: linkOrphan, Meaning: "a host interface bears Porin's mark and belongs to no endpoint", Repair: removed},
 		{Name: programMissing, Meaning: "a program is not attached to an endpoint's host interface: its packets are not checked", Repair: anew},
 		{Name: programDiffers, Meaning: "another program is attached to an endpoint's host interface, in the place of ours", Repair: "it is replaced"},
