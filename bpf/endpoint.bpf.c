@@ -28,10 +28,12 @@
 
 #include "lib/connection.h"
 #include "lib/count.h"
+#include "lib/denied.h"
 #include "lib/endpoint.h"
 #include "lib/entry.h"
 #include "lib/event.h"
 #include "lib/flow.h"
+#include "lib/fragments.h"
 #include "lib/from_uplink.h"
 #include "lib/incoming.h"
 #include "lib/outgoing.h"
@@ -118,8 +120,10 @@ static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, str
 	reason = source_verify(pkt, link);
 	if (reason)
 		return reason;
+	if (denies_often(link->id, flow, now))
+		return DROP_DENIED_OFTEN;
 	if (!(flow->flags & FLOW_TRACKED)) {
-		*verdict = to_stack(ctx, link->id, 1);
+		*verdict = to_stack(ctx, link->id, !(pkt->transport.later && fragments_pass(key, now)));
 		return DROP_NONE;
 	}
 	reason = path_from_pod(ctx, pkt, flow, key, link, c, now);
@@ -127,6 +131,8 @@ static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, str
 		return reason;
 	if (c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
 		event_opened(ctx, pkt, flow, c, EVENT_FROM_POD, now);
+	if (is_first_fragment(pkt) && !(c->state & STATE_OPENED_HERE))
+		fragments_note(key, c, now);
 	*verdict = send(ctx, pkt, flow, c);
 	return DROP_NONE;
 }
@@ -163,6 +169,8 @@ int from_pod(struct __sk_buff *ctx)
 	if (is_unanswered(&c, &flow))
 		own->path = c.path = PATH_STACK;
 	connection_note_outgoing(own, &key, &flow, now);
+	if (is_first_fragment(&pkt) && !(c.state & STATE_OPENED_HERE))
+		fragments_note(&key, &c, now);
 	if (!is_plain(ctx, &pkt))
 		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE);
 	return send(ctx, &pkt, &flow, &c);
@@ -224,9 +232,13 @@ int to_pod(struct __sk_buff *ctx)
 		return redirect(ctx, &pkt, &flow, sender_of(ctx) ? ctx->tc_index : NO_ENDPOINT, c.id, EVENT_TO_POD, now);
 	if (reason)
 		goto drop;
+	if (is_first_fragment(&pkt))
+		fragments_note(&key, &c, now);
 	count_to_pod(ctx, c.id);
 	return VERDICT_LINK;
 drop:
+	if (is_denied(reason))
+		denied_note(ctx, &pkt, &flow, sender_of(ctx) ? ctx->tc_index : NO_ENDPOINT, now);
 	return drop_with_event(ctx, &pkt, &flow, link_id(ctx), EVENT_TO_POD, reason, now);
 }
 
@@ -258,17 +270,18 @@ int to_uplink(struct __sk_buff *ctx)
 	if (!restricted)
 		return VERDICT_NEXT;
 	ctx->tc_index = 0; /* the device may be on top of another one: decide once */
-	/* Only the first fragment has the ports. If it is dropped, nobody can reassemble the datagram. */
-	if (!reason && pkt.transport.later)
-		return VERDICT_NEXT;
 	/* An ICMP error is allowed when the connection that it is about is. */
 	protocol = flow.flags & FLOW_ERROR ? flow.protocol : pkt.transport.protocol;
-	if (!reason)
+	if (!reason && pkt.transport.later)
+		reason = decide_egress(id, &pkt.destination, PROTOCOL_FRAGMENT, fragment_port(protocol));
+	else if (!reason)
 		reason = decide_egress(id, &pkt.destination, protocol, flow.destination_port);
-	if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
+	if (reason == DROP_PROXY && (pkt.transport.later || ends_direct(ctx, &pkt, &flow)))
 		return VERDICT_NEXT;
 	if (reason == DROP_PROXY)
 		return redirect(ctx, &pkt, &flow, id, id, EVENT_TO_UPLINK, now);
+	if (is_denied(reason))
+		denied_note(ctx, &pkt, &flow, id, now);
 	if (reason)
 		return drop_with_event(ctx, &pkt, &flow, id, EVENT_TO_UPLINK, reason, now);
 	return VERDICT_NEXT;

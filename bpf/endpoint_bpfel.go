@@ -19,6 +19,7 @@ const (
 	endpointMapActiveCopy       = "active_copy"
 	endpointMapAddresses        = "addresses"
 	endpointMapConnections      = "connections"
+	endpointMapDeniedCounts     = "denied_counts"
 	endpointMapDrops            = "drops"
 	endpointMapEndpoints        = "endpoints"
 	endpointMapEventBudgets     = "event_budgets"
@@ -109,6 +110,7 @@ type endpointMapSpecs struct {
 	ActiveCopy     *ebpf.MapSpec `ebpf:"active_copy"`
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
 	Connections    *ebpf.MapSpec `ebpf:"connections"`
+	DeniedCounts   *ebpf.MapSpec `ebpf:"denied_counts"`
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	EventBudgets   *ebpf.MapSpec `ebpf:"event_budgets"`
@@ -167,6 +169,7 @@ type endpointMaps struct {
 	ActiveCopy     *ebpf.Map `ebpf:"active_copy"`
 	Addresses      *ebpf.Map `ebpf:"addresses"`
 	Connections    *ebpf.Map `ebpf:"connections"`
+	DeniedCounts   *ebpf.Map `ebpf:"denied_counts"`
 	Drops          *ebpf.Map `ebpf:"drops"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	EventBudgets   *ebpf.Map `ebpf:"event_budgets"`
@@ -197,6 +200,7 @@ func (m *endpointMaps) Close() error {
 		m.ActiveCopy,
 		m.Addresses,
 		m.Connections,
+		m.DeniedCounts,
 		m.Drops,
 		m.Endpoints,
 		m.EventBudgets,

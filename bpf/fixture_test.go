@@ -68,6 +68,7 @@ type fixture struct {
 
 		FlowEvents   *ebpf.Map `ebpf:"flow_events"`
 		EventBudgets *ebpf.Map `ebpf:"event_budgets"`
+		DeniedCounts *ebpf.Map `ebpf:"denied_counts"`
 		KeyQueue     *ebpf.Map `ebpf:"key_queue"`
 		Expirer      *ebpf.Map `ebpf:"expirer"`
 	}
@@ -103,7 +104,7 @@ func loadSized(t testing.TB, connections uint32, switches ...string) *fixture {
 	t.Cleanup(func() {
 		for _, one := range []io.Closer{
 			o.FromPod, o.ToPod, o.Sweep, o.Endpoints, o.Links, o.Passed, o.Drops, o.Connections, o.Slots, o.Usage, o.Limits, o.KeyQueue, o.Expirer,
-			o.ToUplink, o.FromUplink, o.RemoteBlocks, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows, o.Unmanaged, o.ProxyLink, o.Redirects, o.FlowEvents, o.EventBudgets,
+			o.ToUplink, o.FromUplink, o.RemoteBlocks, o.Policies, o.ActiveCopy, o.Addresses, o.Prefixes, o.Tables, o.Rows, o.Unmanaged, o.ProxyLink, o.Redirects, o.FlowEvents, o.EventBudgets, o.DeniedCounts,
 		} {
 			one.Close()
 		}

@@ -45,6 +45,7 @@ const (
 	FlowEvents   = endpointMapFlowEvents   // ring buffer of abi.FlowEvent
 	EventBudgets = endpointMapEventBudgets // 0 -> abi.EventBudget of each CPU
 	EventShares  = endpointMapEventShares  // low bits of the endpoint ID -> what it has used of its CPU's budget
+	DeniedCounts = endpointMapDeniedCounts // endpoint ID -> what policy has denied it in this second
 
 	GatewayIPv4 = endpointVarGatewayIpv4 // the next hop of every pod's default route
 	// 1 when the programs can call ConntrackLookup, which is a function of the kernel or its module ConntrackModule.
@@ -63,7 +64,7 @@ const (
 func MapNames() []string {
 	return []string{
 		Endpoints, Links, Passed, Drops, Connections, Slots, Usage, Limits, KeyQueue, Expirer,
-		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, RemoteBlocks, ProxyLink, Redirects, RedirectTurns, RedirectCounts, FlowEvents, EventBudgets, EventShares,
+		Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, RemoteBlocks, ProxyLink, Redirects, RedirectTurns, RedirectCounts, FlowEvents, EventBudgets, EventShares, DeniedCounts,
 	}
 }
 

@@ -290,6 +290,65 @@ func TestPolicyFragments(t *testing.T) {
 	}
 }
 
+// fragmentOf returns the first fragment of a datagram between two ports 80 of pods, or a later one.
+func fragmentOf(from, to party, protocol layers.IPProtocol, first bool) []byte {
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, Flags: layers.IPv4MoreFragments, SrcIP: from.ip4.AsSlice(), DstIP: to.ip4.AsSlice()}
+	if !first {
+		ip.FragOffset = 3
+	}
+	return frame(ether(from.mac, from.hostMAC, layers.EthernetTypeIPv4), ip, gopacket.Payload{0, 80, 0, 80, 0, 48, 23: 0})
+}
+
+// TestPolicyLaterFragments: a later fragment passes if policy allows any port of its protocol, or after the first one of an answer.
+func TestPolicyLaterFragments(t *testing.T) {
+	later := func(from, to party, protocol layers.IPProtocol) []byte { return fragmentOf(from, to, protocol, false) }
+	toPod := func(p *policyFixture, from, to party, frame []byte) uint32 {
+		return p.request(t, p.objects.ToPod, to, &from, frame)
+	}
+	t.Run("ingress", func(t *testing.T) {
+		p := newPolicyFixture(t)
+		p.policy(t, "deny", denyIngress)
+		wantVerdict(t, "nothing is allowed", toPod(p, p.client, p.server, later(p.client, p.server, layers.IPProtocolTCP)), dropped)
+		p.wantDrops(t, p.server, abi.DropPolicyIngress, 1)
+		wantVerdict(t, "to another pod", toPod(p, p.server, p.client, later(p.server, p.client, layers.IPProtocolTCP)), toStack)
+		p.policy(t, "from", fromClient)
+		wantVerdict(t, "a port of TCP is allowed", toPod(p, p.client, p.server, later(p.client, p.server, layers.IPProtocolTCP)), toStack)
+		wantVerdict(t, "none of UDP is", toPod(p, p.client, p.server, later(p.client, p.server, layers.IPProtocolUDP)), dropped)
+		wantVerdict(t, "ICMP is not", toPod(p, p.client, p.server, later(p.client, p.server, layers.IPProtocolICMPv4)), dropped)
+	})
+	t.Run("egress", func(t *testing.T) {
+		p := newPolicyFixture(t)
+		p.policy(t, "to", toServer)
+		for _, one := range []struct {
+			protocol layers.IPProtocol
+			want     uint32
+		}{{layers.IPProtocolTCP, toNext}, {layers.IPProtocolUDP, dropped}} {
+			got := p.request(t, p.objects.ToUplink, p.uplink, &p.client, later(p.client, p.server, one.protocol))
+			wantVerdict(t, "to another node, "+one.protocol.String(), got, one.want)
+		}
+		wantVerdict(t, "to another pod, UDP", toPod(p, p.client, p.server, later(p.client, p.server, layers.IPProtocolUDP)), dropped)
+		p.policy(t, "deny", denyEgress)
+		p.remove(t, "to")
+		wantVerdict(t, "nothing is allowed", toPod(p, p.client, p.server, later(p.client, p.server, layers.IPProtocolTCP)), dropped)
+	})
+	t.Run("answer", func(t *testing.T) {
+		p := newPolicyFixture(t)
+		p.policy(t, "deny", denyIngress)
+		p.policy(t, "deny-out", "{podSelector: {matchLabels: {app: client}}, policyTypes: [Ingress, Egress], ingress: [{}]}")
+		request := udpSegment(p.server.mac, p.server.hostMAC, netip.AddrPortFrom(p.server.ip4, 80), netip.AddrPortFrom(p.client.ip4, 80))
+		verdict, _ := p.run(t, p.objects.FromPod, p.server, request)
+		wantVerdict(t, "the request", verdict, deliver)
+		at := skBuff{IngressIfindex: uint32(p.client.index)}
+		answer := later(p.client, p.server, layers.IPProtocolUDP)
+		wantVerdict(t, "a later fragment before the first", p.runFrom(t, p.requests[p.objects.ToPod], p.server, at, answer), dropped)
+		wantVerdict(t, "the first one", p.runFrom(t, p.requests[p.objects.ToPod], p.server, at, fragmentOf(p.client, p.server, layers.IPProtocolUDP, true)), toStack)
+		wantVerdict(t, "a later one", p.runFrom(t, p.requests[p.objects.ToPod], p.server, at, answer), toStack)
+		wantVerdict(t, "one of TCP", p.runFrom(t, p.requests[p.objects.ToPod], p.server, at, later(p.client, p.server, layers.IPProtocolTCP)), dropped)
+		p.policy(t, "no-answer", "{podSelector: {matchLabels: {app: server}}, policyTypes: [Ingress, Egress]}")
+		wantVerdict(t, "a later one when policy has changed", p.runFrom(t, p.requests[p.objects.ToPod], p.server, at, answer), dropped)
+	})
+}
+
 // TestPolicyChangeKeepsVerdict changes policies all the time, also by restarts, in ways that concern neither of two
 // flows: one is allowed throughout, the other denied.
 func TestPolicyChangeKeepsVerdict(t *testing.T) {

@@ -214,6 +214,11 @@ func (c *cluster) send(t *testing.T, world oracle.World, what oracle.Connection,
 	toPodSays := map[uint32]string{toStack: "allowed", dropped: "denied", deliver: "redirected"}
 	toUplinkSays := map[uint32]string{toNext: "allowed", dropped: "denied", deliver: "redirected"}
 	defer c.forgetConnections(t)
+	if fromPod != nil {
+		if err := c.objects.DeniedCounts.Put(uint32(fromPod.id), [2]uint32{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	switch {
 	case fromPod != nil && toPod != nil:
 		verdict, _ := c.run(t, c.objects.FromPod, *fromPod, opening(fromPod.mac, fromPod.hostMAC, what, source))

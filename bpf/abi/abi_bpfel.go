@@ -85,7 +85,8 @@ type cAbi struct {
 		RemotePort uint16
 		Protocol   uint8
 		Family     uint8
-		Pad        [6]uint8
+		Fragments  uint8
+		Pad        [5]uint8
 	}
 	Connection struct {
 		_     structs.HostLayout
@@ -331,7 +332,8 @@ type cConnectionKey struct {
 	RemotePort uint16
 	Protocol   uint8
 	Family     uint8
-	Pad        [6]uint8
+	Fragments  uint8
+	Pad        [5]uint8
 }
 
 type cConnectionPath uint32
@@ -383,6 +385,7 @@ const (
 	cDropReasonDROP_MULTICAST         cDropReason = 16
 	cDropReasonDROP_POLICY_UNMANAGED  cDropReason = 17
 	cDropReasonDROP_PROXY             cDropReason = 18
+	cDropReasonDROP_DENIED_OFTEN      cDropReason = 19
 )
 
 type cDrops struct {

@@ -71,6 +71,7 @@ const (
 	DropMulticast        = cDropReasonDROP_MULTICAST
 	DropPolicyUnmanaged  = cDropReasonDROP_POLICY_UNMANAGED
 	DropProxy            = cDropReasonDROP_PROXY
+	DropDeniedOften      = cDropReasonDROP_DENIED_OFTEN
 )
 
 // The paths of a connection.
@@ -115,6 +116,9 @@ const (
 	RowsDeny  uint32 = 0
 	RowsAllow uint32 = 1
 )
+
+// ProtocolFragment is the protocol of rows about later fragments. The first byte of the port is the protocol, or 0 if it is not known.
+const ProtocolFragment uint8 = 255
 
 // The values of the map rows that are no number of the proxy's rules.
 const (
@@ -168,6 +172,7 @@ var dropReasons = [...]string{
 	DropMulticast:        "multicast",
 	DropPolicyUnmanaged:  "policy-unmanaged",
 	DropProxy:            "proxy",
+	DropDeniedOften:      "denied-often",
 }
 
 // DropReasons are all reasons there are, less [DropNone].

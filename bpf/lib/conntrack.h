@@ -3,7 +3,7 @@
  * Questions to the node's own connection tracking, nf_conntrack. A connection that it knows has been through the node's
  * stack, where Services, host ports and masquerading translate addresses. The programs ask only for a packet that has
  * no entry in the map connections, or whose policy is decided anew. They change it only for a SYN that clashes with a
- * connection past the stack.
+ * connection past the stack, and for requests that policy denies.
  */
 #pragma once
 
@@ -85,6 +85,8 @@ static __always_inline _Bool conntrack_supports(__u8 protocol)
 	return conntrack_present && (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP);
 }
 
+#define IPS_SEEN_REPLY 0x02
+#define IPS_CONFIRMED 0x08
 #define IPS_NAT 0x30 /* IPS_SRC_NAT | IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h */
 
 /* What conntrack knows of a connection. */
@@ -251,21 +253,41 @@ static __always_inline _Bool conntrack_has(struct __sk_buff *ctx, const struct c
 }
 
 /*
- * conntrack_expire makes what conntrack knows of a translated connection invalid. It returns whether there was one.
+ * conntrack_expire removes the entry of a connection if its status has any of the bits with, and none of without. It
+ * returns whether it has.
  */
-static __always_inline _Bool conntrack_expire(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
+static __always_inline _Bool conntrack_expire(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol, __u32 with,
+					      __u32 without)
 {
 	struct bpf_ct_opts opts = { .netns_id = CURRENT_NETNS, .l4proto = protocol };
 	struct nf_conn *conn = bpf_skb_ct_lookup(ctx, tuple, size, &opts, sizeof(opts));
-	_Bool translated;
+	_Bool matches;
 
 	if (!conn)
 		return 0;
-	translated = conn->status & IPS_NAT;
-	if (translated)
+	matches = conn->status & with && !(conn->status & without);
+	if (matches)
 		bpf_ct_change_timeout(conn, 0);
 	bpf_ct_release(conn);
-	return translated;
+	if (matches)
+		conntrack_ask(ctx, tuple, size, protocol); /* a lookup removes what is over */
+	return matches;
+}
+
+/*
+ * conntrack_remove has conntrack forget a packet that went through the stack, if nobody has answered on its connection. As a
+ * global function it is verified by itself, once.
+ */
+__noinline int conntrack_remove(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)
+{
+	struct bpf_sock_tuple tuple = {};
+	_Bool ipv4;
+
+	if (!pkt || !flow || !conntrack_supports(flow->protocol))
+		return 0;
+	ipv4 = pkt->protocol == bpf_htons(ETH_P_IP);
+	tuple_of(&tuple, ipv4, &pkt->destination, flow->destination_port, &pkt->source, flow->source_port);
+	return conntrack_expire(ctx, &tuple, ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6), flow->protocol, IPS_CONFIRMED, IPS_SEEN_REPLY);
 }
 
 /*
@@ -288,9 +310,8 @@ __noinline int conntrack_prevent_clash(struct __sk_buff *ctx, const struct conne
 	ipv4 = key->family == 4;
 	size = ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6);
 	tuple_of(&tuple, ipv4, local, key->local_port, &key->remote, key->remote_port);
-	if (!conntrack_expire(ctx, &tuple, size, key->protocol))
+	if (!conntrack_expire(ctx, &tuple, size, key->protocol, IPS_NAT, 0))
 		return 0;
-	conntrack_ask(ctx, &tuple, size, key->protocol); /* a lookup removes what is invalid */
 	tuple_of(&tuple, ipv4, &key->remote, key->remote_port, local, key->local_port);
 	opts.l4proto = key->protocol;
 	new = bpf_skb_ct_alloc(ctx, &tuple, size, &opts, sizeof(opts));

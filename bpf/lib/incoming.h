@@ -13,6 +13,7 @@
 #include "endpoint.h"
 #include "entry.h"
 #include "flow.h"
+#include "fragments.h"
 #include "policy.h"
 #include "proxy.h"
 #include "scope.h"
@@ -125,6 +126,26 @@ static __always_inline void connection_charge_proxy(const struct packet *pkt, st
 		c->charged = client->id;
 }
 
+/*
+ * decide_later decides policy for a later fragment. It passes if the first one has, or might have for some port; without
+ * the first one nobody can put the datagram together.
+ */
+static __always_inline enum drop_reason decide_later(struct __sk_buff *ctx, const struct packet *pkt, const struct connection_key *key,
+						     struct connection *c, __u32 now)
+{
+	const struct link *sender = sender_of(ctx);
+	struct connection_key real = *key;
+	enum drop_reason reason;
+	enum opened opened;
+
+	c->peer_id = sender ? sender->id : 0;
+	opened = real_sender(ctx, &real, sender);
+	real.protocol = PROTOCOL_FRAGMENT;
+	real.local_port = fragment_port(pkt->transport.protocol);
+	reason = connection_decide(&real, c, opened);
+	return reason == DROP_PROXY || (reason && fragments_pass(key, now)) ? DROP_NONE : reason;
+}
+
 /* incoming_miss handles a packet that has no entry, and makes one if there is room. */
 static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow,
 						      struct connection_key *key, const struct link *link, struct connection *c,
@@ -132,9 +153,9 @@ static __always_inline enum drop_reason incoming_miss(struct __sk_buff *ctx, con
 {
 	enum drop_reason reason;
 
-	if (pkt->transport.later)
-		return DROP_NONE; /* without the first fragment, which was decided, the datagram cannot be reassembled */
 	connection_start(c, &pkt->destination, link);
+	if (pkt->transport.later)
+		return decide_later(ctx, pkt, key, c, now);
 	if (flow->flags & FLOW_ERROR) /* allowed when the connection that it is about is */
 		return decide_incoming(ctx, key, c, FLOW_FOLLOWS, 0);
 	if (!(flow->flags & FLOW_TRACKED)) {

@@ -15,6 +15,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "connection.h"
+#include "parse.h"
 #include "types.h"
 
 /* By endpoint ID. */
@@ -187,6 +188,12 @@ static __always_inline enum drop_reason decide_egress(__u32 id, const struct add
 		return DROP_NONE;
 	class = class_of(to, copy);
 	return decided(table_verdict(table, class, protocol, port), class, DROP_POLICY_EGRESS);
+}
+
+/* fragment_port is the port of a later fragment in the rows of PROTOCOL_FRAGMENT. */
+static __always_inline __be16 fragment_port(__u8 protocol)
+{
+	return is_extension(protocol) ? 0 : protocol;
 }
 
 /*

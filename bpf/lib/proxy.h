@@ -21,6 +21,7 @@
 #include "connection.h"
 #include "conntrack.h"
 #include "count.h"
+#include "denied.h"
 #include "event.h"
 #include "flow.h"
 #include "parse.h"
@@ -113,9 +114,7 @@ __noinline int redirect_note(struct __sk_buff *ctx, const struct packet *pkt, co
  */
 static __always_inline _Bool ends_proxied(const struct __sk_buff *ctx, const struct flow *flow, enum drop_reason reason)
 {
-	if (reason != DROP_POLICY_EGRESS && reason != DROP_POLICY_INGRESS && reason != DROP_POLICY_UNMANAGED)
-		return 0;
-	return flow->flags & FLOW_RESET && comes_from_proxy(ctx);
+	return is_denied(reason) && flow->flags & FLOW_RESET && comes_from_proxy(ctx);
 }
 
 /* is_segment_of_open: is it a segment of TCP that does not open a connection? */

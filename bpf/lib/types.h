@@ -63,6 +63,7 @@ enum drop_reason {
 	DROP_MULTICAST = 16,	    /* to a group beyond the link: the node routes none */
 	DROP_POLICY_UNMANAGED = 17, /* a network policy denies it, and the other side is CLASS_UNMANAGED */
 	DROP_PROXY = 18,	    /* only the proxy may pass it on, and it did not come from there and cannot go there */
+	DROP_DENIED_OFTEN = 19,	    /* the pod has sent too much in this second that a network policy denies: see lib/denied.h */
 };
 
 /* Room for reasons, so that a new one does not change the shape of struct drops. */
@@ -102,7 +103,8 @@ struct connection_key {
 	__be16 remote_port;
 	__u8 protocol;
 	__u8 family; /* 4 or 6: an IPv6 packet with IPv4-mapped addresses does not belong to the IPv4 connection */
-	__u8 pad[6];
+	__u8 fragments; /* 1, and no ports: later fragments, of datagrams whose first one has passed */
+	__u8 pad[5];
 };
 
 /* Which way the packets of a connection go, both ways alike. */
@@ -234,6 +236,12 @@ struct row_key {
 	__u8 pad;
 };
 
+/*
+ * The protocol of rows about later fragments, which have no ports: no packet has it. The first byte of the port is the
+ * protocol, or 0 if IPv6 hides it. The row allows what any row of the set allows for the protocol.
+ */
+#define PROTOCOL_FRAGMENT 255
+
 #define ROW_DENY 0
 #define ROW_ALLOW 1
 
@@ -337,6 +345,12 @@ struct event_budget {
 struct event_share {
 	__u32 tick;
 	__u32 used; /* events sent in this tick */
+};
+
+/* Value of the map denied_counts, by endpoint ID. */
+struct denied_count {
+	__u32 tick; /* since boot: see CONNECTION_TICK_SHIFT */
+	__u32 used; /* requests that policy has denied in this tick, up to DENIED_PER_TICK */
 };
 
 /* Argument and result of the program sweep. */

@@ -66,6 +66,11 @@ func (n *nodeLinks) Update(e Entry) error {
 	if err := attachFilters(n.handle, n.filters, e.Link); err != nil {
 		return err
 	}
+	if l, err := n.handle.LinkByIndex(e.Link); err == nil && l.Attrs().HardwareAddr.String() != e.HostMAC.String() {
+		if err := n.handle.LinkSetHardwareAddr(l, e.HostMAC[:]); err != nil {
+			return explain("set the MAC of link", e.Link, err)
+		}
+	}
 	if err := n.handle.LinkSetUp(nl.LinkAt(e.Link)); err != nil { // routes need it
 		return explain("bring up link", e.Link, err)
 	}

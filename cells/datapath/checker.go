@@ -91,5 +91,7 @@ func (c *Checker) nodeFindings() ([]doctor.Finding, error) {
 	uplinks, uplinksErr := c.datapath.uplinks.findings()
 	fromUplinks, fromUplinksErr := c.datapath.fromUplinks.findings()
 	blocks, blocksErr := c.datapath.remoteBlocks.findings(pins)
-	return slices.Concat(pinFindings, programs, sysctls, uplinks, fromUplinks, blocks), errors.Join(pinsErr, programsErr, sysctlsErr, uplinksErr, fromUplinksErr, blocksErr)
+	firewalls, firewallsErr := c.datapath.firewallFindings()
+	return slices.Concat(pinFindings, programs, sysctls, uplinks, fromUplinks, blocks, firewalls),
+		errors.Join(pinsErr, programsErr, sysctlsErr, uplinksErr, fromUplinksErr, blocksErr, firewallsErr)
 }

@@ -124,9 +124,6 @@ func TestExamineForeignLink(t *testing.T) {
 			must(t, c.Netlink(t).LinkSetDown(testutil.LinkAt(p.index())))
 			must(t, c.Netlink(t).LinkSetName(testutil.LinkAt(p.index()), "renamed"))
 		}},
-		{"the link has another MAC", "link-differs", func(t *testing.T, c *checkedNode, p *pod) {
-			must(t, c.Netlink(t).LinkSetHardwareAddr(testutil.LinkAt(p.index()), testutil.MAC(2, 0, 0, 0, 9, 9)))
-		}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

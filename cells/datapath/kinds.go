@@ -7,6 +7,7 @@ const (
 	linkMissing     = "link-missing"
 	linkDown        = "link-down"
 	linkDiffers     = "link-differs"
+	linkMACDiffers  = "link-mac-differs"
 	linkOrphan      = "link-orphan"
 	programMissing  = "program-missing"
 	programDiffers  = "program-differs"
@@ -23,6 +24,8 @@ const (
 	pinMissing      = "pin-missing"
 	forwardingOff   = "forwarding-off"
 
+	forwardingDropped = "forwarding-dropped"
+
 	uplinkProgramMissing = "uplink-program-missing"
 	fromUplinkMissing    = "from-uplink-missing"
 	remoteBlockDiffers   = "remote-block-differs"
@@ -37,7 +40,8 @@ func (*Checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
 		{Name: linkMissing, Meaning: "an endpoint's host interface is gone, so its container is without a network for good", Repair: "the endpoint is deleted, and its address comes free"},
 		{Name: linkDown, Meaning: "an endpoint's host interface is down", Repair: "it is brought up, and what went with it is made anew"},
-		{Name: linkDiffers, Meaning: "an endpoint's host interface has another name, kind or MAC than it was made with", Repair: "undo what changed it, or delete the container"},
+		{Name: linkDiffers, Meaning: "an endpoint's host interface has another name or kind than it was made with", Repair: "undo what changed it, or delete the container"},
+		{Name: linkMACDiffers, Meaning: "an endpoint's host interface has another MAC than it was made with: its container does not reach the node", Repair: "it gets its MAC again"},
 		{Name: linkOrphan, Meaning: "a host interface bears Porin's mark and belongs to no endpoint", Repair: removed},
 		{Name: programMissing, Meaning: "a program is not attached to an endpoint's host interface: its packets are not checked", Repair: anew},
 		{Name: programDiffers, Meaning: "another program is attached to an endpoint's host interface, in the place of ours", Repair: "it is replaced"},
@@ -56,5 +60,6 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: fromUplinkMissing, Meaning: "other nodes are known, and a device lacks the program from_uplink: packets from pods of other nodes can only go through the node's stack there", Repair: "it is attached; if the device refuses it, remove the filter of priority 3 or the qdisc ingress that another program has there"},
 		{Name: remoteBlockDiffers, Meaning: "the programs do not know a block of another node, so that connections with its pods go through the stack, or know one that is no other node's, so that what goes there is not masqueraded", Repair: "the map is written as it should be"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
+		{Name: forwardingDropped, Meaning: "no connection of a container through the node's stack is answered, and a firewall of the node drops what it does not accept", Repair: "have the chain that is named accept what the interfaces `por*` send and get, by the program that owns it"},
 	}
 }

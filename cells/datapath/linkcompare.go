@@ -23,24 +23,27 @@ func (n *nodeLinks) Compare(e Entry) ([]Difference, error) {
 		return nil, err
 	}
 	differences := compareLink(e, a.link)
-	if len(differences) > 0 && differences[0].Kind != linkDown {
+	if len(differences) > 0 && slices.Contains([]string{linkMissing, linkDiffers}, differences[0].Kind) {
 		return differences, nil
 	}
 	return slices.Concat(differences, comparePrograms(n.filters, a), compareRoutes(e, a), compareNeighbours(e, a)), nil
 }
 
-func compareLink(e Entry, l netlink.Link) []Difference {
+func compareLink(e Entry, l netlink.Link) (differences []Difference) {
 	subject := "link " + e.LinkName
 	switch {
 	case l == nil:
 		return []Difference{{linkMissing, subject, missing}}
-	case l.Attrs().Name != e.LinkName || l.Type() != "veth" || l.Attrs().HardwareAddr.String() != e.HostMAC.String():
-		detail := fmt.Sprintf("%s %s with MAC %s instead of veth %s with MAC %s", l.Type(), l.Attrs().Name, l.Attrs().HardwareAddr, e.LinkName, e.HostMAC)
-		return []Difference{{linkDiffers, subject, detail}}
-	case l.Attrs().Flags&net.FlagUp == 0:
-		return []Difference{{linkDown, subject, "down"}}
+	case l.Attrs().Name != e.LinkName || l.Type() != "veth":
+		return []Difference{{linkDiffers, subject, fmt.Sprintf("%s %s instead of veth %s", l.Type(), l.Attrs().Name, e.LinkName)}}
 	}
-	return nil
+	if mac := l.Attrs().HardwareAddr.String(); mac != e.HostMAC.String() {
+		differences = append(differences, Difference{linkMACDiffers, subject, fmt.Sprintf("MAC %s instead of %s", mac, e.HostMAC)})
+	}
+	if l.Attrs().Flags&net.FlagUp == 0 {
+		differences = append(differences, Difference{linkDown, subject, "down"})
+	}
+	return differences
 }
 
 func comparePrograms(filters [2]netlink.BpfFilter, a actualLinks) (differences []Difference) {

@@ -120,7 +120,7 @@ func TestCompareLink(t *testing.T) {
 		{"as it should be", "", netlink.NewVeth(attrs)},
 		{"none", linkMissing, nil},
 		{"another name", linkDiffers, netlink.NewVeth(renamed)},
-		{"another MAC", linkDiffers, netlink.NewVeth(otherMAC)},
+		{"another MAC", linkMACDiffers, netlink.NewVeth(otherMAC)},
 		{"another type", linkDiffers, &netlink.Dummy{LinkAttrs: attrs}},
 		{"down", linkDown, netlink.NewVeth(down)},
 	}

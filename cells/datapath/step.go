@@ -48,6 +48,9 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endp
 	if err != nil {
 		return ep, fmt.Errorf("attach to the datapath: %w", err)
 	}
+	if l, err := s.links.Link(e.Link); err == nil && l.Attrs().HardwareAddr.String() != ep.Host.MAC.String() {
+		return ep, fmt.Errorf("attach to the datapath: %s has MAC %s, not %s: %w", e.LinkName, l.Attrs().HardwareAddr, ep.Host.MAC, ErrForeignLink)
+	}
 	if err = s.attach(e); err == nil {
 		err = s.links.WaitForCarrier(ctx, e.Link, ep.Container.Index, namespace)
 	}
@@ -153,9 +156,6 @@ func (s *Step) entry(ep endpoint.Endpoint) (Entry, error) {
 	link, err := s.find(ep)
 	if err != nil {
 		return Entry{}, err
-	}
-	if mac := link.Attrs().HardwareAddr.String(); mac != ep.Host.MAC.String() {
-		return Entry{}, fmt.Errorf("%s has MAC %s, not %s: %w", link.Attrs().Name, mac, ep.Host.MAC, ErrForeignLink)
 	}
 	e := entryOf(ep)
 	e.Link, e.LinkName = link.Attrs().Index, link.Attrs().Name

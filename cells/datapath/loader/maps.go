@@ -24,7 +24,7 @@ type Maps struct {
 	ProxyLink, Redirects              *ebpf.Map
 	RedirectTurns, RedirectCounts     *ebpf.Map
 	FlowEvents, EventBudgets          *ebpf.Map
-	EventShares                       *ebpf.Map
+	EventShares, DeniedCounts         *ebpf.Map
 	KeyQueue, Expirer                 *ebpf.Map
 	CPUs                              int             // that may ever come up: a per-CPU value has so many copies
 	unpinned                          map[string]bool // by name: made just now
@@ -113,7 +113,7 @@ func (m *Maps) pointers() map[string]**ebpf.Map {
 		bpf.Policies: &m.Policies, bpf.ActiveCopy: &m.ActiveCopy,
 		bpf.Addresses: &m.Addresses, bpf.Prefixes: &m.Prefixes, bpf.Tables: &m.Tables, bpf.Rows: &m.Rows, bpf.Unmanaged: &m.Unmanaged, bpf.RemoteBlocks: &m.RemoteBlocks,
 		bpf.ProxyLink: &m.ProxyLink, bpf.Redirects: &m.Redirects, bpf.RedirectTurns: &m.RedirectTurns, bpf.RedirectCounts: &m.RedirectCounts,
-		bpf.FlowEvents: &m.FlowEvents, bpf.EventBudgets: &m.EventBudgets, bpf.EventShares: &m.EventShares,
+		bpf.FlowEvents: &m.FlowEvents, bpf.EventBudgets: &m.EventBudgets, bpf.EventShares: &m.EventShares, bpf.DeniedCounts: &m.DeniedCounts,
 		bpf.KeyQueue: &m.KeyQueue, bpf.Expirer: &m.Expirer,
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
 )
 
 // rowSet is a complete answer about a class: a decision for each protocol and port.
@@ -36,6 +38,36 @@ func keyOf(r engine.Row) abi.RowKey {
 	return k
 }
 
+// entry is what the map rows has of a row, or of a set for later fragments.
+type entry struct {
+	key   abi.RowKey
+	value uint32
+}
+
+// entriesOf returns the entries for the rows, without the number of their set.
+func entriesOf(rows []engine.Row) (entries []entry) {
+	for _, r := range rows {
+		entries = append(entries, entry{keyOf(r), r.Decision.Value()})
+	}
+	for _, protocol := range []model.Protocol{0, model.TCP, model.UDP, model.SCTP} {
+		k := abi.RowKey{Bits: bitsProtocol + 8, Protocol: abi.ProtocolFragment, Port: [2]uint8{uint8(protocol)}}
+		value := engine.ValueDeny
+		if allowsAny(rows, protocol) {
+			value = engine.ValueAllow
+		}
+		entries = append(entries, entry{k, value})
+	}
+	return entries
+}
+
+// allowsAny reports whether the rows allow any port of a protocol; of 0, any port of any protocol.
+func allowsAny(rows []engine.Row, protocol model.Protocol) bool {
+	own := slices.ContainsFunc(rows, func(r engine.Row) bool { return r.Protocol == protocol && r.Bits == 0 })
+	return slices.ContainsFunc(rows, func(r engine.Row) bool {
+		return r.Decision.Value() != engine.ValueDeny && (protocol == 0 || r.Protocol == protocol || r.Protocol == 0 && !own)
+	})
+}
+
 // rowText is the length of a row in the content of a set. Its value is in the last four bytes.
 const rowText = 8
 
@@ -44,11 +76,10 @@ func contentOf(rows []engine.Row) string {
 	if number, one := withoutRows(rows); one {
 		return strconv.Itoa(int(number))
 	}
-	text := make([]byte, 0, rowText*len(rows))
-	for _, r := range rows {
-		k := keyOf(r)
-		text = append(text, byte(k.Bits), k.Protocol, k.Port[0], k.Port[1])
-		text = binary.BigEndian.AppendUint32(text, r.Decision.Value())
+	text := make([]byte, 0, rowText*(len(rows)+4))
+	for _, one := range entriesOf(rows) {
+		text = append(text, byte(one.key.Bits), one.key.Protocol, one.key.Port[0], one.key.Port[1])
+		text = binary.BigEndian.AppendUint32(text, one.value)
 	}
 	return string(text)
 }
@@ -106,17 +137,17 @@ func (x *rowSets) acquire(rows []engine.Row) (*rowSet, error) {
 }
 
 func (x *rowSets) write(set *rowSet, rows []engine.Row) error {
-	if x.rowCount+len(rows) > room(x.m) {
+	entries := entriesOf(rows)
+	if x.rowCount+len(entries) > room(x.m) {
 		return fmt.Errorf("%w: more than %d rows of ports", ErrNoRoom, room(x.m))
 	}
 	x.last++
 	set.number = numbered(x.last, x.copyNumber)
-	for _, r := range rows {
-		k := keyOf(r)
-		k.Rows = set.number
-		set.keys = append(set.keys, k)
+	for _, one := range entries {
+		one.key.Rows = set.number
+		set.keys = append(set.keys, one.key)
 		x.rowCount++
-		if err := x.m.Put(k, r.Decision.Value()); err != nil {
+		if err := x.m.Put(one.key, one.value); err != nil {
 			return fmt.Errorf("write rows of the policy: %w", noRoom(err))
 		}
 	}
