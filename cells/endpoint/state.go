@@ -3,9 +3,7 @@ package endpoint
 // State is where an endpoint is in its life.
 type State string
 
-// The states, in the order of a life.
-//
-// No step assigns identities and no queue limits regenerations yet, so an endpoint passes through Waiting and Queued at once.
+// The states, in the order of a life. An endpoint passes through Waiting and Queued at once.
 const (
 	Waiting       State = "waiting-for-identity"
 	Queued        State = "waiting-to-regenerate"

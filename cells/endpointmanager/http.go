@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -45,7 +46,7 @@ func (s routes) Mount(r chi.Router) {
 }
 
 func (s routes) create(w http.ResponseWriter, r *http.Request) error {
-	attachment, err := pathValue(r, endpoint.ParseAttachment)
+	attachment, err := pathValue(r, parseAttachment)
 	if err != nil {
 		return err
 	}
@@ -70,6 +71,20 @@ func (s routes) create(w http.ResponseWriter, r *http.Request) error {
 		s.Manager.Delete(context.WithoutCancel(r.Context()), attachment, endpoint.DeleteConfig{Began: ep.Spec.Began})
 	}
 	return nil
+}
+
+// parseAttachment also takes the form of [endpoint.ParseRef].
+func parseAttachment(text string) (endpoint.Attachment, error) {
+	return endpoint.ParseAttachment(strings.TrimPrefix(text, "cni-attachment-id:"))
+}
+
+// parseRef also takes the form of [endpoint.ParseAttachment].
+func parseRef(text string) (endpoint.Ref, error) {
+	ref, err := endpoint.ParseRef(text)
+	if a, attachmentErr := endpoint.ParseAttachment(text); err != nil && attachmentErr == nil {
+		return endpoint.ByAttachment(a), nil
+	}
+	return ref, err
 }
 
 // takeNamespace takes the descriptor of the container's network namespace that came with the request, if one did.
@@ -133,7 +148,7 @@ func (s routes) update(w http.ResponseWriter, r *http.Request) error {
 // delete takes an attachment that nobody knows for a success, as a runtime may ask twice. Any other reference comes
 // from a person or a program that has seen the endpoint, and deserves to hear that it is not there.
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
-	ref, err := pathValue(r, endpoint.ParseRef)
+	ref, err := pathValue(r, parseRef)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,9 @@ func monitor(ctx context.Context, s *session, _ []string) error {
 			return err
 		}
 	}
+	if s.follow && ctx.Err() == nil {
+		return fmt.Errorf("read flows: the agent has ended the stream: %w", client.ErrUnreachable)
+	}
 	return nil
 }
 

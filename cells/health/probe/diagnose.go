@@ -75,6 +75,10 @@ func diagnoseFamily(n cluster.NodeNetwork, states *States, family cluster.Family
 		return Fault{part, family.String() + ": " + fmt.Sprintf(format, args...)}, true
 	}
 	reached := ping.OK() || hello.OK()
+	answers := "the node answers"
+	if !node.Probed() {
+		answers = "the node was not asked yet"
+	}
 	switch {
 	case hello.Failing() && isAny(hello.Err, ErrOtherNode, ErrAnswer):
 		return found(PartResponder, "what answers at its health endpoint is not its agent: %v", hello.Err)
@@ -89,9 +93,9 @@ func diagnoseFamily(n cluster.NodeNetwork, states *States, family cluster.Family
 	case ping.Failing() && hello.OK():
 		return found(PartPolicy, "its health endpoint answers HTTP and not ICMP: %v", ping.Err)
 	case (ping.Failing() || hello.Failing()) && isTunnel(n.Routing):
-		return found(PartTunnel, "the node answers, and nothing comes through the tunnel to its health endpoint")
+		return found(PartTunnel, "%s, and nothing comes through the tunnel to its health endpoint", answers)
 	case ping.Failing() || hello.Failing():
-		return found(PartEndpointPath, "the node answers, and its health endpoint does not: see the routes to its blocks, and porin doctor there")
+		return found(PartEndpointPath, "%s, and its health endpoint does not: see the routes to its blocks, and porin doctor there", answers)
 	}
 	return Fault{}, false
 }
