@@ -15,8 +15,10 @@ const recordTimeout = 10 * time.Second
 
 // AddressKeeper reserves addresses for the endpoint that is to come.
 type AddressKeeper interface {
-	// Keep reserves the endpoint's addresses for it until it is made. They must be of this node and of nobody else.
+	// Keep reserves the endpoint's addresses with the token of its spec. They must be of this node and of nobody else.
 	Keep(ep endpoint.Endpoint) error
+	// Lacks reports whether the endpoint could have an address of a family that it has none of.
+	Lacks(ep endpoint.Endpoint) bool
 }
 
 // RecordedAddresses are the addresses that the node's record has for its health endpoint.
@@ -29,8 +31,15 @@ type RecordedAddresses interface {
 // create makes the endpoint, with the addresses of before as far as nobody else has one of them.
 func (k *Keeper) create(ctx context.Context) (endpoint.Endpoint, error) {
 	var refused []error
+	if k.kept {
+		ep, err := k.createWith(ctx, endpoint.Addresses{}, keptToken)
+		if err == nil || !isTaken(err) {
+			return ep, err
+		}
+		k.kept = false // the reservation is over
+	}
 	for _, addresses := range k.wanted(ctx) {
-		ep, err := k.createWith(ctx, addresses)
+		ep, err := k.createWith(ctx, addresses, "")
 		if err == nil {
 			if len(refused) > 0 {
 				k.updateStatus(func(s *Status) { s.NewAddress++ })
@@ -89,7 +98,7 @@ func isTaken(err error) bool {
 	return kind == fault.Conflict || kind == fault.Invalid
 }
 
-func (k *Keeper) createWith(ctx context.Context, addresses endpoint.Addresses) (_ endpoint.Endpoint, err error) {
+func (k *Keeper) createWith(ctx context.Context, addresses endpoint.Addresses, token string) (_ endpoint.Endpoint, err error) {
 	file, err := k.namespace.make()
 	if err != nil {
 		return endpoint.Endpoint{}, err
@@ -104,7 +113,7 @@ func (k *Keeper) createWith(ctx context.Context, addresses endpoint.Addresses) (
 		return endpoint.Endpoint{}, err
 	}
 	spec := k.spec()
-	spec.Requested = addresses
+	spec.Requested, spec.Reservation = addresses, token
 	ep, err := k.manager.Create(ctx, spec, namespace)
 	if err != nil {
 		return endpoint.Endpoint{}, err

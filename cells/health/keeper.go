@@ -28,6 +28,9 @@ const (
 	roundTimeout = time.Minute
 )
 
+// keptToken is of the reservation of the addresses of before.
+const keptToken = "health-endpoint"
+
 // errHeld is why an endpoint is made anew that the agent's start held.
 var errHeld = errors.New("the agent's start could not explain it, or not bring it back")
 
@@ -46,6 +49,8 @@ type Keeper struct {
 	responder *responder
 	task      *task.Task
 	pause     time.Duration // between the tries of a check
+
+	kept bool // until the endpoint is made: its addresses are reserved, with keptToken
 
 	recreated time.Time // of the rounds, as the responder is
 
@@ -101,9 +106,16 @@ func (k *Keeper) Start(context.Context) error {
 		k.log.Warn("the health endpoint gets other addresses", "error", err)
 		return nil
 	}
-	if err := k.addresses.Keep(endpoint.Endpoint{Spec: k.spec(), Addresses: before.Addresses, Pool: before.Pool, Created: time.Now()}); err != nil {
-		k.log.Info("addresses of the health endpoint are not kept", "error", err)
+	if before.Addresses == (endpoint.Addresses{}) {
+		return nil
 	}
+	ep := endpoint.Endpoint{Spec: k.spec(), Addresses: before.Addresses, Pool: before.Pool, Created: time.Now()}
+	ep.Spec.Reservation = keptToken
+	if err := k.addresses.Keep(ep); err != nil {
+		k.log.Info("addresses of the health endpoint are not kept", "error", err)
+		return nil
+	}
+	k.kept = true
 	return nil
 }
 
@@ -154,6 +166,9 @@ func (k *Keeper) ensure(ctx context.Context) error {
 		return fmt.Errorf("endpoint %d is %s", ep.ID, ep.State)
 	}
 	k.remember(ep)
+	if k.addresses != nil && k.addresses.Lacks(ep) {
+		return k.addFamily(ctx, ep)
+	}
 	err = k.check(ctx, ep)
 	if err == nil || errors.Is(err, unix.EPERM) || ctx.Err() != nil || time.Since(k.recreated) < checkInterval {
 		return err
@@ -188,6 +203,21 @@ func (k *Keeper) recreate(ctx context.Context, ep endpoint.Endpoint, why error) 
 		return err
 	}
 	ep, err := k.create(ctx)
+	if err != nil {
+		return err
+	}
+	return k.check(ctx, ep)
+}
+
+// addFamily makes the endpoint again with an address of each family of the node.
+func (k *Keeper) addFamily(ctx context.Context, ep endpoint.Endpoint) error {
+	k.log.Info("the node has another family of addresses, making the health endpoint again", "endpoint", ep.ID, "addresses", ep.Addresses.List())
+	k.responder.stop(ctx)
+	result := k.manager.Delete(ctx, Attachment(), endpoint.DeleteConfig{})
+	if err := errors.Join(result.Errors...); err != nil {
+		return err
+	}
+	ep, err := k.createWith(ctx, endpoint.Addresses{}, "")
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/ipamtest"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -59,12 +60,14 @@ type rig struct {
 	fails     error
 	asked     []netip.Addr
 	published []netip.Addr
+	prefixes  []string
+	drained   bool // nothing is given out yet, as after a boot in multi-pool
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	testutil.Root(t)
-	r := &rig{T: t, cfg: DefaultConfig()}
+	r := &rig{T: t, cfg: DefaultConfig(), prefixes: []string{"10.0.0.0/28", "fd00::/124"}}
 	r.cfg.Node, r.cfg.StateDir, r.cfg.Dir = "node1", t.TempDir(), filepath.Join(t.TempDir(), "store")
 	t.Cleanup(func() {
 		r.stop()
@@ -77,7 +80,12 @@ func newRig(t *testing.T) *rig {
 // start starts manager and keeper as the agent does, with nothing in memory.
 func (r *rig) start() {
 	r.Helper()
-	r.addresses = ipamtest.New(r, "10.0.0.0/28", "fd00::/124")
+	r.addresses = ipamtest.New(r, r.prefixes...)
+	if r.drained {
+		for _, prefix := range r.prefixes {
+			r.addresses.Allocator.Pools().Drain(allocator.DefaultPool, netip.MustParsePrefix(prefix))
+		}
+	}
 	cfg := endpointmanager.DefaultConfig()
 	cfg.StateDir, cfg.RetryInterval = filepath.Join(r.cfg.StateDir, "manager"), time.Millisecond
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
@@ -307,6 +315,54 @@ func TestKeeperKeepsAddressesAtStart(t *testing.T) {
 	})
 	if after := r.endpoint(); after.Addresses != ep.Addresses {
 		t.Errorf("addresses were %v and are %v", ep.Addresses, after.Addresses)
+	}
+}
+
+// After a boot in multi-pool nothing is given out before the store has answered. The first pod does not get the endpoint's addresses.
+func TestKeeperKeepsAddressesBeforeBlocksAreKnown(t *testing.T) {
+	r := newRig(t)
+	ep := r.endpoint() // has the first addresses
+	r.drained = true
+	r.boot(false, func() {
+		if err := r.round(); fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("before the blocks are known: %v", err)
+		}
+		for _, prefix := range r.prefixes {
+			if err := r.addresses.Allocator.Pools().Add(allocator.DefaultPool, netip.MustParsePrefix(prefix)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pod, err := r.service.Create(t.Context(), endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "early", IfName: "eth0"}, Network: "porin"}, nil)
+		if err != nil || pod.Addresses.IPv4 == ep.Addresses.IPv4 || pod.Addresses.IPv6 == ep.Addresses.IPv6 {
+			t.Errorf("the first pod has %v, %v", pod.Addresses, err)
+		}
+	})
+	if after := r.endpoint(); after.Addresses != ep.Addresses || r.keeper.Status().NewAddress != 0 {
+		t.Errorf("addresses were %v and are %v, %+v", ep.Addresses, after.Addresses, r.keeper.Status())
+	}
+}
+
+// A node that has a second family later gives the endpoint an address of it, without a boot and after one.
+func TestKeeperAddsFamily(t *testing.T) {
+	for name, restart := range map[string]func(r *rig){
+		"start": func(r *rig) { r.stop(); r.start() },
+		"boot":  func(r *rig) { r.boot(false, func() {}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.stop()
+			r.prefixes = r.prefixes[:1]
+			r.start()
+			if ep := r.endpoint(); ep.Addresses.IPv6.IsValid() {
+				t.Fatalf("%+v", ep)
+			}
+			r.prefixes = append(r.prefixes, "fd00::/124")
+			restart(r)
+			r.endpoint()
+			if ep := r.endpoint(); !ep.Addresses.IPv4.IsValid() || !ep.Addresses.IPv6.IsValid() {
+				t.Errorf("the node has two families, and the endpoint %v", ep.Addresses)
+			}
+		})
 	}
 }
 

@@ -92,6 +92,7 @@ type source struct {
 }
 
 func (s *source) Keep(addrs []netip.Addr) error { s.has = addrs; return s.err }
+func (s *source) Lacks() bool                   { return s.has != nil && len(s.has) < len(s.next) }
 func (s *source) Release()                      { s.has = nil }
 func (s *source) Allocate(context.Context) ([]netip.Addr, error) {
 	if s.has == nil {
@@ -138,6 +139,22 @@ func (x *tunnelled) view(mode cluster.RoutingMode, peers ...Peer) View {
 	return View{Ready: true, Peers: peers, Self: Self{
 		Node: IDOfName("self"), Addresses: []netip.Addr{x.node.IPv4, x.node.IPv6}, Blocks: prefixes("10.1.0.0/24"), Routing: mode,
 	}}
+}
+
+// TestTunnelAddsFamily: a node that has a second family later has a device with an address of each.
+func TestTunnelAddsFamily(t *testing.T) {
+	s := &source{next: addresses("10.1.0.1")}
+	addrs := newTunnelAddresses(s, t.TempDir(), slog.New(slog.DiscardHandler))
+	addrs.need(true, prefixes("10.1.0.0/24"))
+	if err := addrs.reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.next = addresses("10.1.0.1", "fd00::1")
+	addrs.need(true, prefixes("10.1.0.0/24", "fd00::/64"))
+	err := addrs.reconcile(t.Context())
+	if has, _ := addrs.addrs.Get(); err != nil || len(has) != 2 {
+		t.Errorf("the node has two families, and the device %v, %v", has, err)
+	}
 }
 
 // TestTunnelComesAndGoes: a native node has a tunnel while it knows a node that needs one, and for a while afterwards; the others hear

@@ -65,6 +65,9 @@ func (r *rig) thisVersion() {
 // pace is the pause of each client: an emulated machine has little time.
 const pace = 20 * time.Millisecond
 
+// drain has kept connections outlive their proxy until the end of the test.
+const drain = "--drain-timeout=5m"
+
 // pump sends numbers by a connection to a server that sends them back.
 type pump struct {
 	name      string
@@ -156,7 +159,7 @@ func newChanged(t *testing.T, bin string) *changed {
 	}
 	c.policy(fromAToB)
 	if hasProxy(bin) {
-		c.proxy = startProxyOf(t, node, bin)
+		c.proxy = startProxyOf(t, node, bin, drain)
 		one.connected(c.proxy)
 		c.proxyRules()
 	}
@@ -213,7 +216,7 @@ func (c *changed) to(bin string) {
 	r.agent.Use(bin)
 	r.agent.Start(c)
 	r.cni = r.node.NewCNI(c, testutil.CNIConfig{Bin: bin})
-	c.proxy = startProxyOf(c.T, r.node, bin)
+	c.proxy = startProxyOf(c.T, r.node, bin, drain)
 	r.connected(c.proxy)
 	after := r.endpoints()
 	if len(after) != len(before) || fmt.Sprint(pools) != fmt.Sprint(r.pooled()) || pools[c.pool.ipv4] != "blue" {

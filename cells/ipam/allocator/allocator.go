@@ -139,6 +139,31 @@ func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
 }
 
+// HasBlock reports whether the address lies in a block, from which it is given out now or may be later, and is not the node's own.
+func (a *Allocator) HasBlock(addr netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.core.pools.index.known(addr)
+	return a.core.pools.index.covers(addr) && (e == nil || e.state != nodeOwn)
+}
+
+// Lacks reports whether the owner has no address of a family that its pool has, of which this node has a block by now.
+func (a *Allocator) Lacks(owner Handle) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.core.owners.records[owner]
+	if r == nil || r.External || a.core.pools.byName[r.Pool] == nil {
+		return false
+	}
+	p := a.core.pools.byName[r.Pool]
+	for f := range families {
+		if p.settings.has(f) && p.available(f) > 0 && !f.of(r.Addresses).IsValid() {
+			return true
+		}
+	}
+	return false
+}
+
 // Release frees all that the owner has, but for what is reserved, and puts it in quarantine. It is false when that was nothing.
 func (a *Allocator) Release(owner Handle) bool { return a.release(owner, nil) }
 

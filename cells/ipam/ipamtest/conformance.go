@@ -2,9 +2,11 @@ package ipamtest
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
@@ -112,7 +114,12 @@ func testKept(t *testing.T, a Addresses) {
 
 // testHeld is of addresses that are kept for an endpoint that is to come.
 func testHeld(t *testing.T, a Addresses) {
-	ep := endpointtest.Endpoint(1)
+	toCome := func(id int) endpoint.Endpoint {
+		ep := endpointtest.Endpoint(id)
+		ep.Created, ep.Spec.Reservation = time.Now(), fmt.Sprint("kept-", id)
+		return ep
+	}
+	ep := toCome(1)
 	ep.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.2"), IPv6: netip.MustParseAddr("fd00::2")} // the first
 	if err := a.Keep(ep); err != nil {
 		t.Fatal(err)
@@ -121,15 +128,15 @@ func testHeld(t *testing.T, a Addresses) {
 	if other.Addresses.IPv4 == ep.Addresses.IPv4 || other.Addresses.IPv6 == ep.Addresses.IPv6 {
 		t.Errorf("another endpoint has %v", other.Addresses)
 	}
-	if got := attach(t, a, endpointtest.Endpoint(1)); got.Addresses != ep.Addresses {
+	if got := attach(t, a, toCome(1)); got.Addresses != ep.Addresses {
 		t.Errorf("it has %v, want %v", got.Addresses, ep.Addresses)
 	}
-	half := endpointtest.Endpoint(3)
+	half := toCome(3)
 	half.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.5"), IPv6: other.Addresses.IPv6}
 	if err := a.Keep(half); !errors.Is(err, allocator.ErrInUse) || a.owned(half) {
 		t.Errorf("half of it is another's: error %v, kept: %v", err, a.owned(half))
 	}
-	outside := endpointtest.Endpoint(4)
+	outside := toCome(4)
 	outside.Addresses.IPv4 = netip.MustParseAddr("192.0.2.1")
 	if err := a.Keep(outside); !errors.Is(err, allocator.ErrOutside) || a.owned(outside) {
 		t.Errorf("an address of nobody: error %v, kept: %v", err, a.owned(outside))
