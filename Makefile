@@ -99,7 +99,7 @@ test: deps build ipam-plugins libcni
 	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) test/run.sh '$(PKG)' '$(RUN)'
 
-# TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out most of bpf and datapath, which take longest.
+# TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, and most of bpf and datapath: they take longest.
 KERNELS ?= 6.1 6.12
 TESTS   ?=
 SHORT   ?=

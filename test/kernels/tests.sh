@@ -3,12 +3,16 @@
 # Of e2e and datapath it runs what the kernel has a say in: with all of it an emulated machine is busy for an hour. Of hostfilter and masquerade, what needs no program nft.
 # TESTS are the binaries. RUN restricts their tests, and may name any test of e2e.
 export PORIN_BIN_DIR=$PWD/bin PORIN_PLUGIN_DIR=$PWD/bin/plugins PORIN_LIBCNI_DIR=$PWD/bin/libcni REQUIRE_ROOT=1 HEAVY=1
-e2e='TestAttachAndDetach|TestTwoNetworks|TestContainerChangesInterface|TestSpoofedSource|TestNodeSysctls|TestRestartKeepsConnections|TestCHECK(Differences|AddressRemoved)|TestStart(WithoutLinks|InOtherNamespace|AfterBoot)$|TestVXLANOuterFamilies$|TestHTTPRulesWithoutServices|TestUpgradeFrom$|TestDowngradeTo$|TestHostPort(Taken|ReplacedPod|SCTP|UDPClientStays|RouteLocalnet)'
+e2e='TestAttachAndDetach|TestTwoNetworks|TestContainerChangesInterface|TestSpoofedSource|TestNodeSysctls|TestRestartKeepsConnections|TestCHECK(Differences|AddressRemoved)|TestStart(WithoutLinks|InOtherNamespace|AfterBoot)$|TestVXLANOuterFamilies$|TestHTTPRulesWithoutServices|TestHostPort(Taken|ReplacedPod|SCTP|UDPClientStays|RouteLocalnet)'
 hostfilter='TestPodToNode|TestPrecedence|TestRevoked|TestNodeToPod|TestNeighbour|TestGuard(NewTunnel)?$|TestApplyChange'
 datapath='TestAttachDetach$|TestTraffic|TestFrames|TestUplinks|TestHostFilter|TestSweep|TestConnectionsExpire|TestTimer|TestUpgrade|TestRestartAdopts|TestForward|TestSetRemoteBlocks|TestExamineFromUplink|TestStart|TestPruneRoutes|TestFlowEvents|TestTranslations'
 masquerade='TestOutside|TestFamilies|TestKeepsAddress|TestInbound|TestErrorsComeBack'
 policy='TestConformance$/v1alpha2|TestExamples$' # directly: a Service needs the program nft. Here SCTP has sockets, and connections
-[ -z "${SHORT:-}" ] || datapath='TestAttachDetach$|TestUplinks|TestUpgrade|TestRestartAdopts|TestTimer'
+if [ -n "${SHORT:-}" ]; then
+	datapath='TestAttachDetach$|TestUplinks|TestUpgrade|TestRestartAdopts|TestTimer'
+else
+	e2e="$e2e|TestUpgradeFrom$|TestDowngradeTo$"
+fi
 status=0
 for test in ${TESTS:?}; do
 	began=$(date +%s)
