@@ -29,11 +29,6 @@ var breakages = []breakage{
 	{"no filter", func(t *testing.T, n *node, p *pod) {
 		must(t, n.Netlink(t).QdiscDel(testutil.Clsact(p.index())))
 	}, "program-missing program-missing", "program from_pod: missing; program to_pod: missing"},
-	{"another MAC, and no filter", func(t *testing.T, n *node, p *pod) {
-		must(t, n.Netlink(t).LinkSetHardwareAddr(testutil.LinkAt(p.index()), testutil.MAC(2, 0, 0, 0, 9, 9)))
-		must(t, n.Netlink(t).QdiscDel(testutil.Clsact(p.index())))
-	}, "link-mac-differs neighbour-missing neighbour-missing program-missing program-missing",
-		"link *: MAC * instead of *; program from_pod: missing; program to_pod: missing; neighbour ADDR4: missing; neighbour ADDR6: missing"},
 	{"another program", func(t *testing.T, n *node, p *pod) {
 		must(t, n.Netlink(t).FilterReplace(testutil.Filter(p.index(), netlink.HANDLE_MIN_EGRESS, 1, 1, passAll(t))))
 	}, "program-differs", "program to_pod: * instead of *"},
@@ -71,6 +66,11 @@ var breakages = []breakage{
 		must(t, n.Netlink(t).LinkSetDown(testutil.LinkAt(p.index())))
 	}, "link-down neighbour-missing neighbour-missing route-missing route-missing",
 		"link NAME: down; route to ADDR4: missing; route to ADDR6: missing; neighbour ADDR4: missing; neighbour ADDR6: missing"},
+	{"another MAC, and no filter", func(t *testing.T, n *node, p *pod) {
+		must(t, n.Netlink(t).LinkSetHardwareAddr(testutil.LinkAt(p.index()), testutil.MAC(2, 0, 0, 0, 9, 9)))
+		must(t, n.Netlink(t).QdiscDel(testutil.Clsact(p.index())))
+	}, "link-mac-differs neighbour-missing neighbour-missing program-missing program-missing",
+		"link *: MAC * instead of *; program from_pod: missing; program to_pod: missing; neighbour ADDR4: missing; neighbour ADDR6: missing"},
 }
 
 func (p *pod) index() int { return p.endpoint.Host.Index }
