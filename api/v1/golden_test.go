@@ -95,7 +95,7 @@ var bodies = map[string]any{
 			Reason: "link-lost", Detail: "the ledger has it, and its link is gone: link: no such host interface",
 		}}},
 		Datapath: v1.Datapath{
-			Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
+			BPFRoot: "/sys/fs/bpf/porin", Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
 			Missing:   []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},
 			Unmanaged: &v1.Unmanaged{Passed: 3, Denied: 7},
 		},

@@ -78,6 +78,7 @@ type AcceptRequest struct {
 
 // Datapath says what is loaded in the kernel.
 type Datapath struct {
+	BPFRoot  string    `json:"bpfRoot"` // folder of the pinned programs and maps
 	Digest   string    `json:"digest"`  // of the BPF object and its configuration
 	Adopted  bool      `json:"adopted"` // the programs were there when the agent started, and were not loaded again
 	Programs []Program `json:"programs"`

@@ -97,7 +97,7 @@ func TestDescribeWithoutCounters(t *testing.T) {
 func TestStatusBeforeStart(t *testing.T) {
 	var status v1.Status
 	build(t, &datapathtest.Kernel{}).Reporters[0].Report(&status)
-	if diff := cmp.Diff(v1.Datapath{}, status.Datapath); diff != "" {
+	if diff := cmp.Diff(v1.Datapath{BPFRoot: datapath.DefaultConfig().BPFRoot}, status.Datapath); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 }

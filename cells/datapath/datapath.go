@@ -189,7 +189,9 @@ func (d *Datapath) Pins() Pins { return &d.pins }
 func (d *Datapath) Status() v1.Datapath {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.status
+	status := d.status
+	status.BPFRoot = d.cfg.BPFRoot
+	return status
 }
 
 func describe(objects *loader.Objects) v1.Datapath {

@@ -32,6 +32,9 @@ func TestNumbersReuse(t *testing.T) {
 	if !ids.reserve(101) {
 		t.Error("a number of an agent with more endpoints cannot be reserved")
 	}
+	if n := ids.count(); n != 100 {
+		t.Errorf("%d of 100 numbers are used", n)
+	}
 	ids.free(7)
 	if got, err := ids.allocate(); err != nil || got != 7 {
 		t.Fatalf("with one free: allocate = %d, %v, want 7", got, err)

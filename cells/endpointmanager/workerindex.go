@@ -139,10 +139,16 @@ func (i *ids) reserve(id uint16) bool {
 	return true
 }
 
-func (i *ids) count() int {
+// count returns how many numbers up to max are used. Endpoints of an earlier, larger max may have others.
+func (i *ids) count() (n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return len(i.used)
+	for id := range i.used {
+		if id <= i.max {
+			n++
+		}
+	}
+	return n
 }
 
 func (i *ids) free(id uint16) {

@@ -159,7 +159,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 		Recovery:  a.recovery,
 		Conflicts: a.conflicts,
 		Resources: a.resources(),
-		Datapath: v1.Datapath{
+		Datapath: v1.Datapath{BPFRoot: "/sys/fs/bpf/empty",
 			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"}, Unmanaged: &v1.Unmanaged{Passed: 3, Denied: 7},
 			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}, {Name: "to_uplink", ID: 43}},
 		},

@@ -11,10 +11,17 @@ import (
 	"porin.dev/porin/cells/datapath/loader"
 )
 
-const aboutBPF = `It reads the kernel and needs no agent, but root, and the network namespace that the agent runs in.`
+const aboutBPF = `It reads the kernel, and needs root and the network namespace of the agent. The agent tells the folder of programs and maps; without an
+agent it is the default, or --bpf-root.`
 
 // bpf prints also what could be read when something could not.
-func bpf(_ context.Context, s *session, _ []string) error {
+func bpf(ctx context.Context, s *session, _ []string) error {
+	if s.bpfRoot == "" {
+		s.bpfRoot = datapath.DefaultConfig().BPFRoot
+		if status, err := s.client.Status(ctx); err == nil && status.Datapath.BPFRoot != "" {
+			s.bpfRoot = status.Datapath.BPFRoot
+		}
+	}
 	found, err := s.inspect(s.bpfRoot)
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("only root may read BPF objects: %w", err)

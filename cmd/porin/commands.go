@@ -2,20 +2,19 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/pflag"
 )
 
-// command is one thing that porin does. The table of them drives dispatch, help and completion.
+// command is a line of the table that the tree of cobra commands is made from.
 type command struct {
 	name      string // "endpoint list"
 	args      string // what it takes, for people; each word is one argument
 	short     string // one line
 	long      string // more, for its own help
 	flags     func(*pflag.FlagSet, *options)
-	arguments func(context.Context, *session) []candidate // what its argument may be, for completion
-	unbounded func(*session) bool                         // whether --timeout does not hold; nil: it does
+	arguments candidates          // of its argument, for completion
+	unbounded func(*session) bool // whether --timeout does not hold; nil: it does
 	run       func(context.Context, *session, []string) error
 }
 
@@ -75,51 +74,6 @@ func commands() []command {
 		{name: "events", short: "show what the agent did, and what it does", flags: eventFlags, run: events, long: aboutEvents,
 			unbounded: func(s *session) bool { return s.follow }},
 		{name: "bpf", short: "show what is loaded and attached in the kernel", flags: bpfFlags, run: bpf, long: aboutBPF},
-		{name: "completion", args: "SHELL", short: "print the completion script of bash, zsh or fish", long: aboutCompletion,
-			arguments: shellNames, run: completionScript},
 		{name: "version", short: "print the version of this program", run: showVersion},
-		{name: "help", args: "[COMMAND...]", short: "show help, also of one command", run: helpCommand},
 	}
-}
-
-func (c command) endless(s *session) bool { return c.unbounded != nil && c.unbounded(s) }
-
-// argumentCount is the number of arguments: at least, and at most (-1: any).
-func (c command) argumentCount() (least, most int) {
-	words := strings.Fields(c.args)
-	for _, word := range words {
-		switch {
-		case strings.HasSuffix(word, "...]"):
-			return least, -1
-		case strings.HasSuffix(word, "..."):
-			return least + 1, -1
-		case !strings.HasPrefix(word, "["):
-			least++
-		}
-	}
-	return least, len(words)
-}
-
-// findCommand returns the command of that name.
-func findCommand(name string) (command, bool) {
-	for _, c := range commands() {
-		if c.name == name {
-			return c, true
-		}
-	}
-	return command{}, false
-}
-
-// subcommands are the words that may follow those, in the order of the table; none when they are no group of commands.
-func subcommands(words []string) (next []string) {
-	for _, c := range commands() {
-		name := strings.Fields(c.name)
-		if len(name) <= len(words) || strings.Join(name[:len(words)], " ") != strings.Join(words, " ") {
-			continue
-		}
-		if word := name[len(words)]; len(next) == 0 || next[len(next)-1] != word {
-			next = append(next, word)
-		}
-	}
-	return next
 }

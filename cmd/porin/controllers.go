@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -42,10 +44,10 @@ func controllerRun(ctx context.Context, s *session, args []string) error {
 	return err
 }
 
-func controllerNames(ctx context.Context, s *session) (all []candidate) {
+func controllerNames(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.Controllers(ctx)
 	for _, c := range list {
-		all = append(all, candidate{c.Name, printable(c.Error)})
+		all = append(all, cobra.CompletionWithDesc(c.Name, printable(c.Error)))
 	}
 	return all
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -129,11 +131,11 @@ func deleteByRef(ctx context.Context, s *session, ref string) (v1.DeleteResult, 
 }
 
 // endpointRefs are the numbers, as bash breaks words at the colons of the other references.
-func endpointRefs(ctx context.Context, s *session) (all []candidate) {
+func endpointRefs(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.Endpoints(ctx, "")
 	for _, ep := range list {
 		about := joinNonEmpty(ownerName(ep), shortID(ep.ContainerID), ep.IfName)
-		all = append(all, candidate{strconv.Itoa(int(ep.ID)), printable(about)})
+		all = append(all, cobra.CompletionWithDesc(strconv.Itoa(int(ep.ID)), printable(about)))
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -70,13 +71,13 @@ func (s *session) healthTable(w io.Writer, h v1.ClusterHealth, all int, failing 
 		return
 	}
 	_, _ = fmt.Fprintln(w)
-	header := []string{s.paint(plain, "NODE"), s.paint(plain, "STATUS")}
+	header := []string{s.paint(plain, "NODE"), s.paint(plain, "STATUS"), s.paint(plain, "ANSWERED")}
 	for _, c := range healthColumns {
 		header = append(header, s.paint(plain, c.title))
 	}
 	_, _ = fmt.Fprintln(w, strings.Join(append(header, s.paint(plain, "AT FAULT")), "\t"))
 	for _, n := range h.Nodes {
-		cells := []string{s.paint(plain, n.Name), s.paint(statusColours[n.Status], n.Status)}
+		cells := []string{s.paint(plain, n.Name), s.paint(statusColours[n.Status], n.Status), s.paint(plain, s.answered(n))}
 		for _, c := range healthColumns {
 			cells = append(cells, s.probeCell(n, c.target, c.protocol, c.family))
 		}
@@ -114,6 +115,20 @@ func partsOf(n v1.NodeHealth) (parts []string) {
 		parts = append(parts, f.Part)
 	}
 	return parts
+}
+
+// answered is the age of the last answer of a node.
+func (s *session) answered(n v1.NodeHealth) string {
+	var last time.Time
+	for _, p := range n.Probes {
+		if p.LastSeen != nil && p.LastSeen.After(last) {
+			last = *p.LastSeen
+		}
+	}
+	if last.IsZero() {
+		return ""
+	}
+	return s.age(last) + " ago"
 }
 
 // probeCell is the latency of an answer, or since when there is none.

@@ -14,7 +14,7 @@ import (
 
 func TestIPAMListDrainedAndReserved(t *testing.T) {
 	var out strings.Builder
-	s := &session{environment: environment{out: &out, now: func() time.Time { return noon }}, options: options{output: newChoice("table", "json")}}
+	s := &session{environment: environment{out: &out, now: func() time.Time { return noon }}, options: options{global: &global{output: newOutput()}}}
 	usage := v1.IPAM{
 		Mode: "multi-pool",
 		Pools: []v1.Pool{{Name: "blue", Ranges: []v1.Range{

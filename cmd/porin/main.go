@@ -43,31 +43,11 @@ type session struct {
 
 // run is the program: it returns the exit code.
 func run(ctx context.Context, args []string, env environment) int {
-	err := execute(ctx, args, env)
+	root := newRoot(ctx, env)
+	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
+	err := root.ExecuteContext(ctx)
 	if err != nil {
 		_, _ = fmt.Fprintln(env.err, "porin:", printableLines(err.Error()))
 	}
 	return exitCode(err)
-}
-
-func execute(ctx context.Context, args []string, env environment) error {
-	if len(args) > 0 && args[0] == completeCommand {
-		complete(ctx, args[1:], env)
-		return nil
-	}
-	call, err := parse(args, env.getenv)
-	if err != nil {
-		return err
-	}
-	if call.options.help {
-		return help(env.out, call.words)
-	}
-	s := &session{environment: env, options: call.options, client: client.New(call.options.socket)}
-	defer s.client.Close()
-	if !call.command.endless(s) {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
-	}
-	return call.command.run(ctx, s, call.args)
 }

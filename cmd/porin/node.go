@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -109,10 +111,10 @@ func nodeReset(ctx context.Context, s *session, args []string) error {
 }
 
 // nodeNames are for completion.
-func nodeNames(ctx context.Context, s *session) (all []candidate) {
+func nodeNames(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.NodeNames(ctx)
 	for _, n := range list {
-		all = append(all, candidate{n.Name, n.Key})
+		all = append(all, cobra.CompletionWithDesc(n.Name, n.Key))
 	}
 	return all
 }

@@ -9,18 +9,41 @@ import (
 	"github.com/spf13/pflag"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/datapath"
 )
 
 // socketVariable is the environment's name for --socket.
 const socketVariable = "PORIN_SOCKET"
 
-// options are the values of all flags.
-type options struct {
-	help    bool
+// global are the values of the flags that every command takes.
+type global struct {
 	socket  string
 	output  choice
+	colour  choice
 	timeout time.Duration
+}
+
+func newOutput() choice  { return newChoice("table", "json") }
+func newColours() choice { return newChoice("auto", "always", "never") }
+
+func newGlobal(getenv func(string) string) *global {
+	g := &global{socket: v1.DefaultSocket, output: newOutput(), colour: newColours(), timeout: 30 * time.Second}
+	if socket := getenv(socketVariable); socket != "" {
+		g.socket = socket
+	}
+	return g
+}
+
+func (g *global) flags(fs *pflag.FlagSet) {
+	fs.SortFlags = false
+	fs.StringVar(&g.socket, "socket", g.socket, "`path` of the agent's socket; also from "+socketVariable)
+	fs.VarP(&g.output, "output", "o", "`format` of the output: table or json")
+	fs.Var(&g.colour, "color", "`when` to colour tables: auto (on a terminal, without NO_COLOR), always or never")
+	fs.DurationVar(&g.timeout, "timeout", g.timeout, "`time` to wait for the agent")
+}
+
+// options are the values of all flags.
+type options struct {
+	*global
 
 	controllers bool     // status
 	network     string   // endpoint list, gc
@@ -54,26 +77,6 @@ type options struct {
 	begin        bool   // ipam recover
 	end          bool   // ipam recover
 	force        bool   // ipam recover
-}
-
-func defaultOptions(getenv func(string) string) options {
-	o := options{socket: v1.DefaultSocket, output: newChoice("table", "json"), timeout: 30 * time.Second}
-	if socket := getenv(socketVariable); socket != "" {
-		o.socket = socket
-	}
-	return o
-}
-
-// flags are those that every command takes.
-func (o *options) flags() *pflag.FlagSet {
-	fs := pflag.NewFlagSet("porin", pflag.ContinueOnError)
-	fs.SortFlags = false
-	fs.Usage = func() {}
-	fs.StringVar(&o.socket, "socket", o.socket, "`path` of the agent's socket; also from "+socketVariable)
-	fs.VarP(&o.output, "output", "o", "`format` of what is printed: table or json")
-	fs.DurationVar(&o.timeout, "timeout", o.timeout, "`time` to wait for the agent")
-	fs.BoolVarP(&o.help, "help", "h", false, "what a command does, and its flags")
-	return fs
 }
 
 func networkFlag(fs *pflag.FlagSet, o *options) {
@@ -154,7 +157,7 @@ func explainFlags(fs *pflag.FlagSet, o *options) {
 }
 
 func bpfFlags(fs *pflag.FlagSet, o *options) {
-	fs.StringVar(&o.bpfRoot, "bpf-root", datapath.DefaultConfig().BPFRoot, "`folder` in which the agent pins programs and maps")
+	fs.StringVar(&o.bpfRoot, "bpf-root", "", "`folder` in which the agent pins programs and maps; asks the agent when it is not given")
 }
 
 func eventFlags(fs *pflag.FlagSet, o *options) {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -270,7 +272,7 @@ func policyName(kind, namespace, name string) string {
 }
 
 // policyNames are for completion.
-func policyNames(ctx context.Context, s *session) (all []candidate) {
+func policyNames(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.Policies(ctx)
 	for _, p := range list {
 		ref := p.Namespace + "/" + p.Name
@@ -280,17 +282,17 @@ func policyNames(ctx context.Context, s *session) (all []candidate) {
 		case p.Kind != networkPolicy:
 			ref = p.Kind + "/" + ref
 		}
-		all = append(all, candidate{ref, p.Kind})
+		all = append(all, cobra.CompletionWithDesc(ref, p.Kind))
 	}
 	return all
 }
 
 // podNames are for completion, too.
-func podNames(ctx context.Context, s *session) (all []candidate) {
+func podNames(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.Endpoints(ctx, "")
 	for _, ep := range list {
 		if name := podName(ep.Pod); name != "" {
-			all = append(all, candidate{printable(name), address(ep.Addresses.IPv4)})
+			all = append(all, cobra.CompletionWithDesc(printable(name), address(ep.Addresses.IPv4)))
 		}
 	}
 	return all

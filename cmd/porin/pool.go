@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -92,10 +94,10 @@ func poolDelete(ctx context.Context, s *session, args []string) error {
 }
 
 // poolNames are for completion.
-func poolNames(ctx context.Context, s *session) (all []candidate) {
+func poolNames(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.PoolNames(ctx)
 	for _, p := range list {
-		all = append(all, candidate{p.Name, prefixText(p.Prefixes)})
+		all = append(all, cobra.CompletionWithDesc(p.Name, prefixText(p.Prefixes)))
 	}
 	return all
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,17 +9,17 @@ import (
 )
 
 func TestCommandReference(t *testing.T) {
-	helpOf := func(words ...string) string {
-		var out bytes.Buffer
-		if err := help(&out, words); err != nil {
-			t.Fatal(err)
-		}
-		return "```\n" + strings.TrimRight(out.String(), "\n") + "\n```\n"
+	page := new(strings.Builder)
+	page.WriteString("# porin\n")
+	helpOf := func(words ...string) {
+		page.WriteString("\n```\n")
+		run(t.Context(), append(words, "--help"), environment{out: page, err: page, getenv: func(string) string { return "" }})
+		page.WriteString("```\n")
 	}
-	var page strings.Builder
-	page.WriteString("# porin\n\n" + helpOf())
+	helpOf()
 	for _, c := range commands() {
-		fmt.Fprintf(&page, "\n## porin %s\n\n%s", c.name, helpOf(strings.Fields(c.name)...))
+		fmt.Fprintf(page, "\n## porin %s\n", c.name)
+		helpOf(strings.Fields(c.name)...)
 	}
 	reference.Check(t, "porin.md", page.String())
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -100,11 +102,11 @@ func ipamRelease(ctx context.Context, s *session, args []string) error {
 }
 
 // reservedAddresses are for completion.
-func reservedAddresses(ctx context.Context, s *session) (all []candidate) {
+func reservedAddresses(ctx context.Context, s *session) (all []cobra.Completion) {
 	usage, _ := s.client.IPAM(ctx)
 	for _, a := range usage.Allocations {
 		if !a.Expires.IsZero() || a.Permanent {
-			all = append(all, candidate{a.Address.String(), "reserved by " + printable(a.Owner)})
+			all = append(all, cobra.CompletionWithDesc(a.Address.String(), "reserved by "+printable(a.Owner)))
 		}
 	}
 	return all

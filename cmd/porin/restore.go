@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -28,13 +30,13 @@ func restoreAccept(ctx context.Context, s *session, args []string) error {
 }
 
 // heldEndpoints are what the argument of restore accept may be.
-func heldEndpoints(ctx context.Context, s *session) (all []candidate) {
+func heldEndpoints(ctx context.Context, s *session) (all []cobra.Completion) {
 	status, err := s.client.Status(ctx)
 	if err != nil {
 		return nil
 	}
 	for _, e := range status.Held.Endpoints {
-		all = append(all, candidate{e.Endpoint, e.Reason})
+		all = append(all, cobra.CompletionWithDesc(e.Endpoint, e.Reason))
 	}
 	return all
 }

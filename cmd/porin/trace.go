@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -65,15 +67,15 @@ func traceRows(w io.Writer, t v1.Trace) {
 }
 
 // traceRefs are pods, and the containers that belong to none.
-func traceRefs(ctx context.Context, s *session) (all []candidate) {
+func traceRefs(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.Traces(ctx, "")
 	for _, t := range list {
 		containerID, _, _ := strings.Cut(t.Endpoint, ":")
-		c := candidate{containerID, printable(t.Operation)}
+		c := cobra.CompletionWithDesc(containerID, printable(t.Operation))
 		if t.Pod != "" {
-			c = candidate{t.Pod, printable(t.Operation + " " + shortAttachment(t.Endpoint))}
+			c = cobra.CompletionWithDesc(t.Pod, printable(t.Operation+" "+shortAttachment(t.Endpoint)))
 		}
-		if !slices.ContainsFunc(all, func(other candidate) bool { return other.word == c.word }) {
+		if word, _, _ := strings.Cut(c, "\t"); !slices.ContainsFunc(all, func(other string) bool { return strings.HasPrefix(other, word+"\t") }) {
 			all = append(all, c)
 		}
 	}

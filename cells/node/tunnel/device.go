@@ -36,7 +36,7 @@ func (t *Tunnel) find() (*netlink.Vxlan, error) {
 		return nil, fmt.Errorf("look for %s: %w", Device, err)
 	}
 	vxlan, ok := found.(*netlink.Vxlan)
-	if !ok || !slices.Equal(vxlan.HardwareAddr, MAC) {
+	if !ok {
 		return nil, ErrForeign
 	}
 	return vxlan, nil
@@ -88,6 +88,10 @@ func (t *Tunnel) create(mtu int) (*netlink.Vxlan, error) {
 // adjust sets what may be set at any time.
 func (t *Tunnel) adjust(d *netlink.Vxlan, mtu int) error {
 	var errs []error
+	if !slices.Equal(d.HardwareAddr, MAC) {
+		errs = append(errs, t.handle.LinkSetHardwareAddr(d, MAC))
+		t.log.Info("MAC of the VXLAN device set", "ifname", Device, "mac", MAC.String())
+	}
 	if d.MTU != mtu {
 		errs = append(errs, t.handle.LinkSetMTU(d, mtu))
 		t.log.Info("MTU of the VXLAN device set", "ifname", Device, "mtu", mtu)

@@ -204,6 +204,9 @@ func (t *Tunnel) Compare(want Desired) (differences []string, err error) {
 	case d.RawFlags&unix.IFF_NOARP == 0:
 		differences = append(differences, Device+" asks for link addresses")
 	}
+	if !slices.Equal(d.HardwareAddr, MAC) {
+		differences = append(differences, fmt.Sprintf("the MAC of %s is %s instead of %s", Device, d.HardwareAddr, MAC))
+	}
 	if d.MTU != want.MTU {
 		differences = append(differences, fmt.Sprintf("the MTU of %s is %d instead of %d", Device, d.MTU, want.MTU))
 	}

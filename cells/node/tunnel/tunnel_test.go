@@ -95,6 +95,9 @@ func TestRepair(t *testing.T) {
 				LinkAttrs: netlink.LinkAttrs{Name: Device, HardwareAddr: MAC}, FlowBased: true, Port: 4789,
 			}))
 		}},
+		"the MAC": {damage: func(w *world, d *netlink.Vxlan) error {
+			return w.node.Netlink(w).LinkSetHardwareAddr(d, []byte{2, 0, 0, 0, 0, 1})
+		}},
 		"an address": {damage: func(w *world, d *netlink.Vxlan) error {
 			return w.node.Netlink(w).AddrDel(d, address(ofDevice[0]))
 		}},

@@ -78,6 +78,9 @@ func (r *Redirect) compareDevice() (differences []Difference, index int, err err
 		return differences, 0, nil
 	}
 	index = found.Attrs().Index
+	if has := found.Attrs().HardwareAddr; !slices.Equal(has, mac) {
+		differs(subject, "its MAC is %s instead of %s", has, mac)
+	}
 	for _, name := range []string{porinlink.ProxyDevice, porinlink.ProxyDevicePeer} {
 		end, endErr := r.linkByName(name)
 		switch {

@@ -74,6 +74,11 @@ func (r *Redirect) device() (index int, err error) {
 	if err := errors.Join(r.noteEarlyDemux(found), r.namespace.Load().do(setSysctls)); err != nil {
 		return 0, fmt.Errorf("set up %s: %w", link.ProxyDevice, err)
 	}
+	if !slices.Equal(found.Attrs().HardwareAddr, mac) {
+		if err := r.handle.LinkSetHardwareAddr(found, mac); err != nil {
+			return 0, fmt.Errorf("set the MAC of %s: %w", link.ProxyDevice, err)
+		}
+	}
 	address := &netlink.Addr{IPNet: nl.HostNet(dummyAddress), Scope: unix.RT_SCOPE_HOST, Flags: unix.IFA_F_NOPREFIXROUTE}
 	if err := r.handle.AddrReplace(found, address); err != nil {
 		return 0, fmt.Errorf("give %s the address %s: %w", link.ProxyDevice, dummyAddress, err)
@@ -95,10 +100,14 @@ func (r *Redirect) findDevice() (netlink.Link, error) {
 	if found == nil || err != nil {
 		return nil, err
 	}
-	if found.Type() != "veth" || !slices.Equal(found.Attrs().HardwareAddr, mac) {
-		return nil, errForeign
+	if found.Type() == "veth" && slices.Equal(found.Attrs().HardwareAddr, mac) {
+		return found, nil
 	}
-	return found, nil
+	peer, err := r.linkByName(link.ProxyDevicePeer)
+	if err == nil && (peer == nil || peer.Attrs().Index != found.Attrs().ParentIndex) {
+		err = errForeign
+	}
+	return found, err
 }
 
 // linkByName returns nil when there is none.

@@ -124,6 +124,7 @@ type damage struct {
 
 var damages = []damage{
 	{part: redirect.PartDevice, script: "ip link del porin-l7"},
+	{part: redirect.PartDevice, script: "ip link set porin-l7 address 02:00:00:00:00:01"},
 	{part: redirect.PartDevice, script: "ip link set porin-l7 down"},
 	{part: redirect.PartDevice, script: "ip link set porin-l7-peer down"},
 	{part: redirect.PartDevice, script: "ip link set porin-l7-peer down; ip link set porin-l7-peer name other0"},

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// usageOf says what is wrong, of which command, and where help is.
+func usageOf(words []string, text string) error {
+	program := strings.Join(append([]string{"porin"}, words...), " ")
+	if len(words) == 0 {
+		return usageError{fmt.Sprintf("%s; see porin --help", text)}
+	}
+	return usageError{fmt.Sprintf("%s: %s; see %s --help", strings.Join(words, " "), text, program)}
+}
+
+// flagFault is what is wrong with a flag, in the words of this program and not in those of a parser of numbers.
+func flagFault(err error) string {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err.Error()
+	}
+	want := map[string]string{"int": "a number", "uint": "a number", "uint16": "a number from 0 to 65535", "uint64": "a number", "duration": "a time, such as 30s", "bool": "true or false"}
+	wanted, ok := want[invalid.GetFlag().Value.Type()]
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("--%s %q: want %s", invalid.GetFlag().Name, invalid.GetValue(), wanted)
+}
