@@ -19,7 +19,7 @@ func TestExitCodes(t *testing.T) {
 		"status":                               0,
 		"endpoint delete container-id:unknown": 0,
 		"--help":                               0,
-		"":                                     2,
+		"":                                     0,
 		"nonsense":                             2,
 		"endpoint list -o yaml":                2,
 		"endpoint get":                         2,
@@ -57,6 +57,9 @@ func TestBPFCommand(t *testing.T) {
 		if len(found.Programs) != 4 || len(found.Maps) != len(bpf.MapNames()) || len(found.Attachments) != 4 {
 			t.Errorf("%s: %+v", when, found)
 		}
+	}
+	if found := decoded[datapath.Inspection](r, "bpf"); len(found.Programs) != 4 {
+		t.Errorf("with the agent's own folder: %+v", found)
 	}
 	agrees("with an agent")
 	status, ids := r.status().Datapath, map[uint32]string{}
