@@ -44,12 +44,12 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endp
 	if err := ctx.Err(); err != nil {
 		return ep, err
 	}
-	e, err := s.entry(ep)
+	e, mac, err := s.entry(ep)
+	if err == nil && mac != ep.Host.MAC.String() {
+		err = fmt.Errorf("%s has MAC %s, not %s: %w", e.LinkName, mac, ep.Host.MAC, ErrForeignLink)
+	}
 	if err != nil {
 		return ep, fmt.Errorf("attach to the datapath: %w", err)
-	}
-	if l, err := s.links.Link(e.Link); err == nil && l.Attrs().HardwareAddr.String() != ep.Host.MAC.String() {
-		return ep, fmt.Errorf("attach to the datapath: %s has MAC %s, not %s: %w", e.LinkName, l.Attrs().HardwareAddr, ep.Host.MAC, ErrForeignLink)
 	}
 	if err = s.attach(e); err == nil {
 		err = s.links.WaitForCarrier(ctx, e.Link, ep.Container.Index, namespace)
@@ -116,7 +116,7 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 }
 
 func (s *Step) restore(ep endpoint.Endpoint) (replaced []string, err error) {
-	e, err := s.entry(ep)
+	e, _, err := s.entry(ep)
 	if err != nil {
 		return nil, err
 	}
@@ -151,15 +151,15 @@ func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []str
 	return removed, nil
 }
 
-// entry checks that the host end is the endpoint's own.
-func (s *Step) entry(ep endpoint.Endpoint) (Entry, error) {
+// entry checks that the host end is the endpoint's own. It returns the MAC that the host end has now, too.
+func (s *Step) entry(ep endpoint.Endpoint) (_ Entry, mac string, err error) {
 	link, err := s.find(ep)
 	if err != nil {
-		return Entry{}, err
+		return Entry{}, "", err
 	}
 	e := entryOf(ep)
 	e.Link, e.LinkName = link.Attrs().Index, link.Attrs().Name
-	return e, e.check()
+	return e, link.Attrs().HardwareAddr.String(), e.check()
 }
 
 // find returns the attachment's own link. Without an index it is found by its name alone.
