@@ -17,8 +17,8 @@ const recordTimeout = 10 * time.Second
 type AddressKeeper interface {
 	// Keep reserves the endpoint's addresses with the token of its spec. They must be of this node and of nobody else.
 	Keep(ep endpoint.Endpoint) error
-	// Lacks reports whether the endpoint could have an address of a family that it has none of.
-	Lacks(ep endpoint.Endpoint) bool
+	// LacksFamily reports whether the endpoint could have an address of a family that it has none of.
+	LacksFamily(ep endpoint.Endpoint) bool
 }
 
 // RecordedAddresses are the addresses that the node's record has for its health endpoint.

@@ -166,7 +166,7 @@ func (k *Keeper) ensure(ctx context.Context) error {
 		return fmt.Errorf("endpoint %d is %s", ep.ID, ep.State)
 	}
 	k.remember(ep)
-	if k.addresses != nil && k.addresses.Lacks(ep) {
+	if k.addresses != nil && k.addresses.LacksFamily(ep) {
 		return k.addFamily(ctx, ep)
 	}
 	err = k.check(ctx, ep)

@@ -138,8 +138,8 @@ func (s *Step) Keep(ep endpoint.Endpoint) error {
 	})
 }
 
-// Lacks reports whether the endpoint has addresses of this node, and could have one of another family by now.
-func (s *Step) Lacks(ep endpoint.Endpoint) bool { return s.allocator.Lacks(handleOf(ep)) }
+// LacksFamily reports whether the endpoint has addresses of this node, and could have one of another family by now.
+func (s *Step) LacksFamily(ep endpoint.Endpoint) bool { return s.allocator.LacksFamily(handleOf(ep)) }
 
 // Remember puts into quarantine what was released before the agent started.
 func (s *Step) Remember(deletions []endpoint.Deletion) {

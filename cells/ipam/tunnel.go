@@ -37,8 +37,8 @@ func (t *TunnelAddresses) Allocate(ctx context.Context) ([]netip.Addr, error) {
 	return endpoint.Addresses(got.Addresses).List(), err
 }
 
-// Lacks reports whether the device has addresses, and could have one of another family by now.
-func (t *TunnelAddresses) Lacks() bool { return t.source.Allocator().Lacks(TunnelOwner) }
+// LacksFamily reports whether the device has addresses, and could have one of another family by now.
+func (t *TunnelAddresses) LacksFamily() bool { return t.source.Allocator().LacksFamily(TunnelOwner) }
 
 // Release gives the addresses back.
 func (t *TunnelAddresses) Release() { t.source.Allocator().Release(TunnelOwner) }

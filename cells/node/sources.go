@@ -74,8 +74,8 @@ type AddressSource interface {
 	Keep(addrs []netip.Addr) error
 	// Allocate returns what the device has, or one address of each family. It may wait for a store.
 	Allocate(ctx context.Context) ([]netip.Addr, error)
-	// Lacks reports whether the device could have an address of a family that it has none of.
-	Lacks() bool
+	// LacksFamily reports whether the device could have an address of a family that it has none of.
+	LacksFamily() bool
 	// Release gives them back.
 	Release()
 }

@@ -127,7 +127,7 @@ func (t *tunnelAddresses) reconcile(ctx context.Context) error {
 	outside := func(addr netip.Addr) bool {
 		return !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) })
 	}
-	if slices.ContainsFunc(has, outside) || t.source.Lacks() { // the blocks are others now, or there are more
+	if slices.ContainsFunc(has, outside) || t.source.LacksFamily() { // the blocks are others now, or there are more
 		if err := t.drop(); err != nil {
 			return err
 		}

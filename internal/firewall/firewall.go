@@ -1,4 +1,4 @@
-// Package firewall finds the chains of other programs that drop what a node forwards, of nftables and of the older iptables.
+// Package firewall finds the nftables chains of other programs that drop forwarded packets. It does not see legacy iptables.
 package firewall
 
 import (
@@ -45,12 +45,7 @@ func ownerOf(names []string) string {
 
 // Dropping returns the chains that drop what the network namespace forwards, unless a rule accepts it. It leaves out Porin's tables.
 func Dropping(namespace *os.File) (chains []Chain, err error) {
-	err = netns.In(int(namespace.Fd()), func() error {
-		modern, err := dropping()
-		legacy, legacyErr := droppingLegacy()
-		chains = slices.Concat(modern, legacy)
-		return errors.Join(err, legacyErr)
-	})
+	err = netns.In(int(namespace.Fd()), func() (err error) { chains, err = dropping(); return err })
 	return chains, err
 }
 

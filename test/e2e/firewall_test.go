@@ -11,51 +11,30 @@ import (
 
 // TestFirewallDropsForwarded: the doctor names the chain by which a node drops what pods send, once no connection is answered.
 func TestFirewallDropsForwarded(t *testing.T) {
-	for name, c := range map[string]struct {
-		drop, accept [][]string
-		want         string
-	}{
-		"nftables": {
-			drop:   [][]string{{"nft", "add table ip filter; add chain ip filter DOCKER-USER; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }"}},
-			accept: [][]string{{"nft", "add rule ip filter FORWARD iifname por* accept; add rule ip filter FORWARD oifname por* accept"}},
-			want:   "chain FORWARD of nftables' table ip filter has policy drop; owner: Docker",
-		},
-		"older iptables": {
-			drop:   [][]string{{"iptables-legacy", "-P", "FORWARD", "DROP"}},
-			accept: [][]string{{"iptables-legacy", "-A", "FORWARD", "-i", "por+", "-j", "ACCEPT"}, {"iptables-legacy", "-A", "FORWARD", "-o", "por+", "-j", "ACCEPT"}},
-			want:   "chain FORWARD of the older iptables has policy drop; owner: not known",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "--masquerade=both")
-			p := r.pod()
-			server := netip.AddrPortFrom(testutil.OutsideIPv4, 8080)
-			respond(t, r.node.Fabric.Namespace, "outside", server)
-			for _, command := range c.drop {
-				onNode(t, r.node, "", command[0], command[1:]...)
-			}
-			if len(r.forwardingFindings()) > 0 {
-				t.Error("a finding before a pod has sent anything")
-			}
-			if conn, err := connectFrom(p.Namespace, server, unreachable); err == nil {
-				conn.Close()
-				t.Fatal("the firewall drops nothing")
-			}
-			if found := r.forwardingFindings(); len(found) != 1 || !strings.Contains(found[0].Detail, c.want) {
-				t.Errorf("the doctor finds %+v, want one that says %q", found, c.want)
-			}
-			for _, command := range c.accept {
-				onNode(t, r.node, "", command[0], command[1:]...)
-			}
-			conn, err := connectFrom(p.Namespace, server, reach)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			if found := r.forwardingFindings(); len(found) > 0 {
-				t.Errorf("the doctor finds %+v when a connection is answered", found)
-			}
-		})
+	r := newRig(t, "--masquerade=both")
+	p := r.pod()
+	server := netip.AddrPortFrom(testutil.OutsideIPv4, 8080)
+	respond(t, r.node.Fabric.Namespace, "outside", server)
+	onNode(t, r.node, "", "nft", "add table ip filter; add chain ip filter DOCKER-USER; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }")
+	if len(r.forwardingFindings()) > 0 {
+		t.Error("a finding before a pod has sent anything")
+	}
+	if conn, err := connectFrom(p.Namespace, server, unreachable); err == nil {
+		conn.Close()
+		t.Fatal("the firewall drops nothing")
+	}
+	const want = "chain FORWARD of nftables' table ip filter has policy drop; owner: Docker"
+	if found := r.forwardingFindings(); len(found) != 1 || !strings.Contains(found[0].Detail, want) {
+		t.Errorf("the doctor finds %+v, want one that says %q", found, want)
+	}
+	onNode(t, r.node, "", "nft", "add rule ip filter FORWARD iifname por* accept; add rule ip filter FORWARD oifname por* accept")
+	conn, err := connectFrom(p.Namespace, server, reach)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if found := r.forwardingFindings(); len(found) > 0 {
+		t.Errorf("the doctor finds %+v when a connection is answered", found)
 	}
 }
 

@@ -147,8 +147,8 @@ func (a *Allocator) HasBlock(addr netip.Addr) bool {
 	return a.core.pools.index.covers(addr) && (e == nil || e.state != nodeOwn)
 }
 
-// Lacks reports whether the owner has no address of a family that its pool has, of which this node has a block by now.
-func (a *Allocator) Lacks(owner Handle) bool {
+// LacksFamily reports whether the owner has no address of a family that its pool has, of which this node has a block by now.
+func (a *Allocator) LacksFamily(owner Handle) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.core.owners.records[owner]
