@@ -52,7 +52,7 @@ type FlowEnd struct {
 	// Names are names of DNS, three at most, of an address outside of the cluster to which a pod connects: those that the pod has asked for by the proxy, and whose
 	// answers had the address, the last one first. Pods and servers choose them.
 	Names []string `json:"names,omitempty"`
-	// Pod and Labels are known of the pods of all nodes, Endpoint of those of this one.
+	// Pod and Labels are set for pods of all nodes, Endpoint for pods of this node.
 	Pod      Pod               `json:"pod,omitzero"`
 	Endpoint uint16            `json:"endpoint,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`

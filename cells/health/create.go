@@ -15,7 +15,7 @@ const recordTimeout = 10 * time.Second
 
 // AddressKeeper reserves addresses for the endpoint that is to come.
 type AddressKeeper interface {
-	// Keep reserves the endpoint's addresses with the token of its spec. They must be of this node and of nobody else.
+	// Keep reserves the endpoint's addresses with the token of its spec. They must be this node's, and free.
 	Keep(ep endpoint.Endpoint) error
 	// LacksFamily reports whether the endpoint could have an address of a family that it has none of.
 	LacksFamily(ep endpoint.Endpoint) bool

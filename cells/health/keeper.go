@@ -28,7 +28,7 @@ const (
 	roundTimeout = time.Minute
 )
 
-// keptToken is of the reservation of the addresses of before.
+// keptToken is the token of the reservation that keeps the previous addresses.
 const keptToken = "health-endpoint"
 
 // errHeld is why an endpoint is made anew that the agent's start held.
@@ -50,7 +50,7 @@ type Keeper struct {
 	task      *task.Task
 	pause     time.Duration // between the tries of a check
 
-	kept bool // until the endpoint is made: its addresses are reserved, with keptToken
+	kept bool // the previous addresses are reserved with keptToken, until the endpoint is made
 
 	recreated time.Time // of the rounds, as the responder is
 

@@ -92,7 +92,7 @@ type source struct {
 }
 
 func (s *source) Keep(addrs []netip.Addr) error { s.has = addrs; return s.err }
-func (s *source) LacksFamily() bool                   { return s.has != nil && len(s.has) < len(s.next) }
+func (s *source) LacksFamily() bool             { return s.has != nil && len(s.has) < len(s.next) }
 func (s *source) Release()                      { s.has = nil }
 func (s *source) Allocate(context.Context) ([]netip.Addr, error) {
 	if s.has == nil {

@@ -44,7 +44,7 @@ type session struct {
 // run is the program: it returns the exit code.
 func run(ctx context.Context, args []string, env environment) int {
 	root := newRoot(ctx, env)
-	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
+	root.SetArgs(append([]string{}, args...)) // nil would stand for the arguments of the process
 	err := root.ExecuteContext(ctx)
 	if err != nil {
 		_, _ = fmt.Fprintln(env.err, "porin:", printableLines(err.Error()))

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageOf says what is wrong, of which command, and where help is.
+// usageOf returns the error of a wrong command line. It names the command and its help.
 func usageOf(words []string, text string) error {
 	program := strings.Join(append([]string{"porin"}, words...), " ")
 	if len(words) == 0 {
@@ -17,7 +17,7 @@ func usageOf(words []string, text string) error {
 	return usageError{fmt.Sprintf("%s: %s; see %s --help", strings.Join(words, " "), text, program)}
 }
 
-// flagFault is what is wrong with a flag, in the words of this program and not in those of a parser of numbers.
+// flagFault is what is wrong with a flag, in the words of this program.
 func flagFault(err error) string {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

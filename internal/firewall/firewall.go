@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// Chain is one that drops what no rule of it accepts.
+// Chain drops packets that none of its rules accepts.
 type Chain struct {
 	Name  string // as "chain FORWARD of nftables' table ip filter"
 	Why   string // "policy drop", or which rule
@@ -32,7 +32,7 @@ var owners = []struct{ prefix, program string }{
 	{"firewalld", "firewalld"}, {"ufw", "ufw"}, {"DOCKER", "Docker"}, {"LIBVIRT", "libvirt"}, {"NETAVARK", "Podman"}, {"CNI-", "a CNI plugin"}, {"f2b-", "fail2ban"},
 }
 
-// ownerOf returns the programs whose names are among those of a table and its chains.
+// ownerOf returns the programs that have named a table or one of its chains.
 func ownerOf(names []string) string {
 	var programs []string
 	for _, o := range owners {

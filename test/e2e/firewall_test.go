@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestFirewallDropsForwarded: the doctor names the chain by which a node drops what pods send, once no connection is answered.
+// TestFirewallDropsForwarded: the doctor names the chain that drops packets of pods, once no connection is answered.
 func TestFirewallDropsForwarded(t *testing.T) {
 	r := newRig(t, "--masquerade=both")
 	p := r.pod()

@@ -42,7 +42,7 @@ func versions(t *testing.T, purpose string) (folders []string) {
 	return folders
 }
 
-// previousVersion ends the agent and runs that of the newest version to which a downgrade is possible.
+// previousVersion ends the agent and runs the agent of the newest version with "downgrade".
 func (r *rig) previousVersion() {
 	r.Helper()
 	all := versions(r.T, "downgrade")
@@ -51,7 +51,7 @@ func (r *rig) previousVersion() {
 	r.agent.Start(r)
 }
 
-// thisVersion ends the agent and runs that of this tree.
+// thisVersion ends the agent and runs the agent of this tree.
 func (r *rig) thisVersion() {
 	r.Helper()
 	r.agent.Kill(r)

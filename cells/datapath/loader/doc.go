@@ -8,7 +8,7 @@
 // others. The digest names the compiled object and its configuration. Programs that are pinned under the digest are
 // adopted when the kernel says that they are what the digest stands for; else they are loaded. Maps of another size
 // than configured, or with other flags, are copied; the new map of connections is empty, and so are the
-// one that counts its entries and the queue of its keys. Where the kernel's connection tracking is a module it is
+// map that counts its entries and the queue of its keys. Where the kernel's connection tracking is a module it is
 // loaded before the programs, which ask it.
 //
 // Nothing here knows of network interfaces: [Loader.Load] hands programs that it has just loaded to a function that tries

@@ -147,7 +147,7 @@ func (a *Allocator) HasBlock(addr netip.Addr) bool {
 	return a.core.pools.index.covers(addr) && (e == nil || e.state != nodeOwn)
 }
 
-// LacksFamily reports whether the owner has no address of a family that its pool has, of which this node has a block by now.
+// LacksFamily reports whether the owner has no address of a family that its pool has, and this node has a block of that family.
 func (a *Allocator) LacksFamily(owner Handle) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

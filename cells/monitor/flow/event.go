@@ -160,7 +160,7 @@ func (c *Collector) withPods(conn connection, p packet) connection {
 	return conn
 }
 
-// podAt returns the pod that had the address at that time, or nil. What pods of other nodes had long ago, nobody knows.
+// podAt returns the pod that had the address at that time, or nil. For pods of other nodes, older times are not known.
 func (c *Collector) podAt(addr netip.Addr, at time.Duration) *Pod {
 	pod := c.directory.byAddress(addr, at)
 	if pod != nil || c.directory.now()-at > departedTime {

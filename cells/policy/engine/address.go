@@ -14,7 +14,7 @@ type End struct {
 	Kind     model.EndpointKind
 	Class    ClassID // by which a datapath looks for rows
 	Endpoint string  // the key of the endpoint that has the address, or ""
-	// Namespace and Name are those of the pod that has it.
+	// Namespace and Name of the pod that has the address.
 	Namespace, Name string
 }
 

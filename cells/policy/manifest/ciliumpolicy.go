@@ -445,7 +445,7 @@ func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string
 	return selected
 }
 
-// What a key of a selector is about.
+// The subjects of a selector's keys.
 const (
 	aboutPod = iota
 	aboutNamespace
