@@ -39,10 +39,12 @@ func newRoot(ctx context.Context, env environment) *cobra.Command {
 		}
 		parent.AddCommand(c.tree(ctx, env, g))
 	}
-	for _, g := range groups {
-		for _, c := range g.Commands() {
-			g.Short = strings.TrimPrefix(g.Short+", "+c.Name(), ", ")
+	for _, group := range groups {
+		var names []string
+		for _, c := range group.Commands() {
+			names = append(names, c.Name())
 		}
+		group.Short = strings.Join(names, ", ")
 	}
 	return root
 }
@@ -54,8 +56,9 @@ func newGroup(name, long string) *cobra.Command {
 			return c.Help()
 		}
 		text := fmt.Sprintf("unknown command %q", args[0])
-		if c.SuggestionsMinimumDistance = 2; len(c.SuggestionsFor(args[0])) > 0 {
-			text += fmt.Sprintf(", did you mean %s?", strings.Join(c.SuggestionsFor(args[0]), " or "))
+		c.SuggestionsMinimumDistance = 2
+		if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+			text += fmt.Sprintf(", did you mean %s?", strings.Join(similar, " or "))
 		}
 		return usageOf(pathOf(c), text)
 	}}
