@@ -248,7 +248,7 @@ func TestChecker(t *testing.T) {
 	}
 	w.must(w.kernel.SetProxyLink(0))
 	w.must(examine(listenerDiffers)[0].Repair(t.Context()))
-	w.must(w.node.Do(exec.Command("sh", "-c", "ip link set porin-l7 down; ip link set porin-l7 address 02:00:00:00:00:01").Run))
+	w.must(w.node.Do(exec.Command("sh", "-c", "ip link del porin-l7; ip link add porin-l7 type veth peer name other0").Run))
 	if foreign := examine(deviceForeign)[0]; foreign.Repair != nil {
 		t.Error("a foreign device has a repair")
 	}
