@@ -175,16 +175,16 @@ func (r *router) reconcile(view View) error {
 		index, tunnelErr = r.updateTunnel(view, uplinks)
 	}
 	r.updatePodMTU(uplinks, index != 0 || r.mode == cluster.RoutingVXLAN)
-	want, state, err := r.desired(view, index, uplinks)
+	have, err := r.kernel.routes()
+	if err != nil {
+		return err
+	}
+	want, state, err := r.desired(view, index, uplinks, have)
 	if err != nil {
 		return err
 	}
 	state.Tunnel = errors.Join(tunnelErr, r.addresses.Err())
 	state.RemoteBlocksErr = r.setRemoteBlocks(view)
-	have, err := r.kernel.routes()
-	if err != nil {
-		return err
-	}
 	r.writeRoutes(view, want, have, state)
 	if tunnelErr == nil { // nothing is left of the others
 		maps.DeleteFunc(r.published, func(dst netip.Prefix, _ bool) bool { return !inView[dst] && have[dst] == (hop{}) })
@@ -296,16 +296,21 @@ func (r *router) keepsRoute(view View, dst netip.Prefix, was hop, state Routing)
 	return true
 }
 
-// desired says where packets to each block go.
-func (r *router) desired(view View, tunnelIndex int, uplinks map[netip.Addr]int) (map[netip.Prefix]hop, Routing, error) {
+// desired says where packets to each block go. Until a peer has told the port of its tunnel, the routes that its blocks have stay,
+// and none is made.
+func (r *router) desired(view View, tunnelIndex int, uplinks map[netip.Addr]int, have map[netip.Prefix]hop) (map[netip.Prefix]hop, Routing, error) {
 	want := map[netip.Prefix]hop{}
 	state := Routing{Reach: map[netip.Prefix]Reach{}, Errors: map[netip.Prefix]error{}}
 	for _, p := range view.Peers {
 		links := map[netip.Addr]int{}
 		for _, block := range p.Blocks {
-			if view.Tunnels(p) && p.TunnelPort != 0 {
+			if view.Tunnels(p) {
 				state.Reach[block] = ReachTunnel
-				if err := r.tunnelFault(view.Self, p, tunnelIndex); err != nil {
+				if p.TunnelPort == 0 {
+					if was, ok := have[block]; ok {
+						want[block] = was
+					}
+				} else if err := r.tunnelFault(view.Self, p, tunnelIndex); err != nil {
 					state.Errors[block] = fmt.Errorf("no tunnel to node %s: %w", p.Node.Name, err)
 				} else if tunnelIndex != 0 {
 					want[block] = tunnelHop(tunnelIndex, block, view.Self, p, uplinks)

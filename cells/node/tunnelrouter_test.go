@@ -209,6 +209,37 @@ func TestTunnelComesAndGoes(t *testing.T) {
 	is("again", true, 8472, 1)
 }
 
+// TestTunnelPortNotYetTold: pods of a peer get no route by its own address while it has not told its tunnel's port; a peer that
+// changes its mode keeps its route until then.
+func TestTunnelPortNotYetTold(t *testing.T) {
+	x := newTunnelled(t, cluster.RoutingVXLAN)
+	must(t, x.node.Netlink(t).RouteAdd(testutil.HostRoute(x.node.Link(t, "eth0").Attrs().Index, netip.MustParseAddr("192.0.2.7"), 0)))
+	routes := func(mode cluster.RoutingMode, port uint16) map[netip.Prefix]hop {
+		t.Helper()
+		p := peerAt("peer", cluster.RoutingVXLAN, addresses("192.0.2.7"), "10.7.0.0/24")
+		p.TunnelPort = port
+		x.routesAfter(t, x.view(mode, p))
+		have, err := x.kernel.routes()
+		must(t, err)
+		return have
+	}
+	block := netip.MustParsePrefix("10.7.0.0/24")
+	if have := routes(cluster.RoutingVXLAN, 0); len(have) > 0 {
+		t.Errorf("before the port is known: %v", have)
+	}
+	if have := routes(cluster.RoutingVXLAN, 8472); !have[block].throughTunnel() {
+		t.Errorf("with the port: %v", have)
+	}
+	native := peerAt("peer", cluster.RoutingNative, addresses("192.0.2.7"), "10.7.0.0/24")
+	x.routesAfter(t, x.view(cluster.RoutingNative, native))
+	if have := routes(cluster.RoutingNative, 0); have[block].via != native.Addresses[0] {
+		t.Errorf("after a change of the mode: %v", have)
+	}
+	if have := routes(cluster.RoutingNative, 8472); !have[block].throughTunnel() {
+		t.Errorf("with the port after a change: %v", have)
+	}
+}
+
 // TestTunnelHold: after a start, what no record asks for stays for a while, but not what contradicts a record.
 func TestTunnelHold(t *testing.T) {
 	x := newTunnelled(t, cluster.RoutingVXLAN)
