@@ -30,10 +30,10 @@ func New(sources ...Source) *Capacity {
 
 // Sampler returns the task that takes a sample every few seconds. The first one is taken at once.
 func (c *Capacity) Sampler(log *slog.Logger) *task.Task {
-	return task.Every(log, task.Round{Name: "capacity-sample", Interval: sampleInterval, Run: func(context.Context) error { c.sample(); return nil }})
+	return task.Every(log, task.Round{Name: "capacity-sample", Interval: sampleInterval, Run: func(context.Context) error { c.sample(log); return nil }})
 }
 
-func (c *Capacity) sample() {
+func (c *Capacity) sample(log *slog.Logger) {
 	found, now := c.read(), time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,12 +42,16 @@ func (c *Capacity) sample() {
 			c.histories[r.Name] = c.histories[r.Name].add(sample{now, r.taken()})
 		}
 	}
+	was := c.broken
 	c.sampled, c.broken = c.assess(found), ""
 	for _, r := range found {
 		if r.Vital && r.Err != nil {
 			c.broken = r.Name + ": " + r.Err.Error()
 			break
 		}
+	}
+	if c.broken != "" && was == "" {
+		log.Warn("no container can be attached", "reason", c.broken)
 	}
 }
 

@@ -75,7 +75,14 @@ func (n *nodeLinks) Update(e Entry) error {
 		return explain("bring up link", e.Link, err)
 	}
 	for _, addr := range e.Addresses.List() {
-		if err := n.handle.RouteReplace(route(e, addr)); err != nil {
+		err := n.handle.RouteReplace(route(e, addr))
+		if errors.Is(err, unix.EACCES) && addr.Is6() { // IPv6 is off on the link, as it is on the node
+			err = n.router.turnOnIPv6(e.LinkName)
+			if err == nil {
+				err = n.handle.RouteReplace(route(e, addr))
+			}
+		}
+		if err != nil {
 			return explain(fmt.Sprintf("replace route to %s by link", addr), e.Link, err)
 		}
 		if err := n.handle.NeighSet(neighbour(e, addr)); err != nil {

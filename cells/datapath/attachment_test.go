@@ -3,7 +3,6 @@ package datapath_test
 import (
 	"context"
 	"net/netip"
-	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +16,8 @@ func TestAttachUndone(t *testing.T) {
 	n := newNode(t)
 	p := n.newPod(t, 1)
 	ep := p.endpoint
-	// No IPv6 on the link: the last route cannot be made.
-	must(t, n.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv6/conf/"+ep.Host.Name+"/disable_ipv6", []byte("1"), 0)
-	}))
+	// Too small for IPv6: the last route cannot be made.
+	must(t, n.Netlink(t).LinkSetMTU(nl.LinkAt(ep.Host.Index), 1000))
 	if _, err := n.step.Attach(context.Background(), ep, p.netns); err == nil {
 		t.Fatal("attached without an IPv6 route")
 	}

@@ -89,6 +89,15 @@ func (r *router) ignoreAdvertisements(hostEnd string) error {
 	return absentFile(writeFile(int(r.conf.Fd()), hostEnd+"/accept_ra", "0"))
 }
 
+// turnOnIPv6 is for a host end of an endpoint with an IPv6 address. It is off there where it is off on the node.
+func (r *router) turnOnIPv6(hostEnd string) error {
+	if err := writeFile(int(r.conf.Fd()), hostEnd+"/disable_ipv6", "0"); err != nil {
+		return err
+	}
+	r.log.Info("IPv6 turned on", "ifname", hostEnd)
+	return nil
+}
+
 // off names the sysctls that are 0 and should not be.
 func (r *router) off() (off []string, err error) {
 	wanted := []string{forwardIPv4}
