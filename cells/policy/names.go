@@ -71,7 +71,7 @@ type Names struct {
 	view    *View
 	changed func() // starts a write of the new names
 
-	onScope func() // see [Names.OnScope]
+	onScopeChange func() // see [Names.OnScopeChange]
 
 	saving sync.Mutex // held while the file is written
 	loaded bool       // saving guards it
@@ -95,7 +95,7 @@ var _ Learner = (*Names)(nil)
 // NewNames returns the names of a [Queue]. With nil connections, an address goes when its TTL has ended.
 func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	n := &Names{
-		log: log, room: maxDomainAddresses, changed: func() {}, onScope: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
+		log: log, room: maxDomainAddresses, changed: func() {}, onScopeChange: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
 		inEngine: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
 	}
 	if cfg.Dir != "" {
@@ -262,7 +262,7 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 		added = true
 	}
 	if added {
-		n.onScope()
+		n.onScopeChange()
 	}
 	taken, revision := n.known.Take()
 	n.takenRevision = revision
@@ -358,7 +358,7 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 		removed = true
 	}
 	if removed {
-		n.onScope()
+		n.onScopeChange()
 	}
 	n.hasRoom.Store(len(n.leftOut) == 0)
 	return len(n.leftOut) > 0 && len(n.count) < n.room
