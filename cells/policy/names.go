@@ -47,7 +47,7 @@ type Connections interface {
 const (
 	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
 	maxDomainAddresses = 16384
-	// expireInterval is the time between two looks at what has expired. Answers that only renew addresses are saved then, too.
+	// expireInterval is how often expired addresses are removed, and renewed lifetimes saved.
 	expireInterval = 5 * time.Second
 	// saveDelay is the time in which changes are collected before they are saved.
 	saveDelay = 200 * time.Millisecond
@@ -65,7 +65,7 @@ type Names struct {
 	task  *task.Task
 	room  int
 
-	expired time.Time // when round looked at what has expired
+	expired time.Time // when round removed expired addresses last
 
 	// The queue sets these before anything is learned.
 	view    *View
@@ -216,7 +216,7 @@ func (n *Names) round(ctx context.Context) error {
 	return n.save()
 }
 
-// load adds what a previous agent has learned for the endpoints. What cannot be read is lost: pods have to ask again.
+// load adds the addresses that a previous agent has saved for the endpoints. If the file cannot be read, pods have to ask again.
 func (n *Names) load(live []endpoint.Endpoint) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
