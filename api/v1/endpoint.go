@@ -165,6 +165,6 @@ type DeleteResult struct {
 	Skipped int      `json:"skipped,omitempty"`
 	Errors  int      `json:"errors"` // parts of them that could not be taken down yet
 	Details []string `json:"details,omitempty"`
-	// GivenUp is what could not be undone of an endpoint that was deleted by force: it may be left on the node.
+	// GivenUp has the errors of steps that failed when the endpoint was deleted by force: parts of it may be left on the node.
 	GivenUp []string `json:"givenUp,omitempty"`
 }

@@ -253,8 +253,8 @@ static __always_inline _Bool conntrack_has(struct __sk_buff *ctx, const struct c
 }
 
 /*
- * conntrack_expire removes the entry of a connection if its status has any of the bits with, and none of without. It
- * returns whether it has.
+ * conntrack_expire removes the entry of a connection if its status has at least one bit of with, and no bit of without. It
+ * returns whether it has removed the entry.
  */
 static __always_inline _Bool conntrack_expire(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol, __u32 with,
 					      __u32 without)
@@ -275,7 +275,7 @@ static __always_inline _Bool conntrack_expire(struct __sk_buff *ctx, struct bpf_
 }
 
 /*
- * conntrack_remove has conntrack forget a packet that went through the stack, if nobody has answered on its connection. As a
+ * conntrack_remove removes the conntrack entry of a packet that went through the stack, unless its connection is answered. As a
  * global function it is verified by itself, once.
  */
 __noinline int conntrack_remove(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Policy is decided after the node has translated a request, and tracks it. So a pod whose requests are denied could fill
- * the node's conntrack, and take the ports that others are masqueraded to. Of each pod, DENIED_PER_TICK denied requests of
- * a tick leave their entries there, for the agent to read. Of further ones the entries are removed. Conntrack cannot be
- * asked to remove those of all protocols: from_pod drops what the pod sends by others until the tick ends.
+ * the node's conntrack, and take the ports that others are masqueraded to. The first DENIED_PER_TICK denied requests of a pod
+ * in a tick keep their entries, which the agent reads. The entries of further requests are removed. Conntrack can do so for
+ * TCP and UDP only: from_pod drops the pod's packets of other protocols, without an entry in connections, until the tick ends.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 #include "parse.h"
 #include "types.h"
 
-/* By endpoint ID; that of NO_ENDPOINT is for requests from elsewhere. */
+/* By endpoint ID; NO_ENDPOINT is for requests from elsewhere. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ENDPOINT_IDS);
@@ -33,7 +33,7 @@ static __always_inline _Bool is_denied(enum drop_reason reason)
 	return reason == DROP_POLICY_EGRESS || reason == DROP_POLICY_INGRESS || reason == DROP_POLICY_UNMANAGED;
 }
 
-/* denies_often: is the packet, which a pod sends and which has no entry, dropped for what the pod has sent before? */
+/* denies_often: drop a packet of a pod that has no entry, because earlier requests of the pod in this tick were denied? */
 static __always_inline _Bool denies_often(__u32 id, const struct flow *flow, __u32 now)
 {
 	const struct denied_count *d;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Later fragments have no ports, so the first one decides for those that follow it. That matters only where the node's
- * conntrack does not put datagrams together. The map connections has an entry for those between a pod and an address.
+ * Later fragments have no ports, so the first fragment decides for the following ones. That matters only where the node's
+ * conntrack does not reassemble datagrams. The map connections has one entry for all fragments between a pod and an address.
  */
 #pragma once
 
@@ -33,7 +33,7 @@ __noinline int fragments_pass(const struct connection_key *key, __u32 now)
 }
 
 /*
- * fragments_note has later fragments pass after the first one, which policy has let pass: *c is its connection. As a
+ * fragments_note makes later fragments pass: policy has let the first one pass, and *c is its connection. As a
  * global function it is verified by itself, once.
  */
 __noinline int fragments_note(const struct connection_key *key, const struct connection *c, __u32 now)

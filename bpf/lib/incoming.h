@@ -127,8 +127,8 @@ static __always_inline void connection_charge_proxy(const struct packet *pkt, st
 }
 
 /*
- * decide_later decides policy for a later fragment. It passes if the first one has, or might have for some port; without
- * the first one nobody can put the datagram together.
+ * decide_later decides policy for a later fragment. It passes if the first one has passed, or if policy allows any port of the
+ * protocol: without the first fragment the receiver cannot reassemble the datagram.
  */
 static __always_inline enum drop_reason decide_later(struct __sk_buff *ctx, const struct packet *pkt, const struct connection_key *key,
 						     struct connection *c, __u32 now)

@@ -20,10 +20,10 @@ type ClusterInfo struct {
 	// ID is random. Another ID is another cluster: the store was wiped.
 	ID       string    `json:"id"`
 	Recovery *Recovery `json:"recovery,omitempty"` // nil when none is under way
-	// EndedRecoveries are the IDs of the recoveries that an administrator has ended last. A node that has seen another
-	// one, which is gone, knows that the store was rolled back.
+	// EndedRecoveries are the IDs of the latest recoveries that were ended, or replaced by a new one after a restore. A
+	// node that has seen a recovery which is neither here nor under way knows that the store was rolled back.
 	EndedRecoveries []string `json:"endedRecoveries,omitempty"`
-	// Removed are the keys of the nodes that were deleted last, so that nobody takes their absence for a loss.
+	// Removed are the keys of the nodes that were deleted last: other nodes do not take their absence for a loss.
 	Removed []string `json:"removed,omitempty"`
 	// DefaultPoolRemoved says that an administrator has deleted [DefaultPool]: no agent creates it any more.
 	DefaultPoolRemoved bool `json:"defaultPoolRemoved,omitempty"`
@@ -34,8 +34,8 @@ type ClusterInfo struct {
 // maxRemoved bounds ClusterInfo.Removed: 12 KiB.
 const maxRemoved = 1000
 
-// NoteRemovedNode notes that a node was deleted.
-func (i *ClusterInfo) NoteRemovedNode(id NodeID) {
+// RecordRemovedNode records that a node was deleted.
+func (i *ClusterInfo) RecordRemovedNode(id NodeID) {
 	i.Removed = appendLast(i.Removed, id.Key, maxRemoved)
 }
 

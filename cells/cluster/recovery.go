@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Recovery is the mark that the store was rolled back, or will be, as by a restore from a backup. While it stands no
-// node claims a new block, and every node creates its own claims again. Only an administrator takes it away.
+// Recovery is the mark that the store was rolled back, or will be, for example by a restore from a backup. While it stands
+// no node claims a new block, and every node creates its own claims again. Only an administrator ends it.
 type Recovery struct {
 	ID     string    `json:"id"` // random: a backup may bring back an earlier mark
 	Began  time.Time `json:"began"`
@@ -19,7 +19,7 @@ type Recovery struct {
 // maxEnded bounds ClusterInfo.EndedRecoveries.
 const maxEnded = 20
 
-// EndRecovery takes the mark away.
+// EndRecovery removes the mark.
 func (i *ClusterInfo) EndRecovery() {
 	i.EndedRecoveries, i.Recovery = appendLast(i.EndedRecoveries, i.Recovery.ID, maxEnded), nil
 }

@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// firewallFindings names the chains that drop what the node forwards, when no connection of an endpoint through the node's stack is answered. A rule of
-// such a chain may accept endpoints: an answer is the proof.
+// firewallFindings names the chains that drop forwarded packets, if no connection of an endpoint through the node's stack is answered. An answered
+// connection proves that a rule of such a chain accepts endpoints.
 func (d *Datapath) firewallFindings() ([]doctor.Finding, error) {
 	unanswered, err := d.unanswered()
 	if err != nil || unanswered == 0 {
@@ -34,7 +34,8 @@ func (d *Datapath) firewallFindings() ([]doctor.Finding, error) {
 	}}, err
 }
 
-// unanswered counts the connections that endpoints have opened through the node's stack to elsewhere. It is 0 when one is answered.
+// unanswered counts the connections that endpoints have opened through the node's stack to other addresses than the node's own. It is 0 if one of them is
+// answered.
 func (d *Datapath) unanswered() (count int, err error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return d.links.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {

@@ -95,8 +95,8 @@ type DeleteConfig struct {
 	// Incomplete says that a step which comes down before this one has failed, and that this Detach will come again:
 	// what the other may still point at (an address) is kept until then.
 	Incomplete bool
-	// Force ends the endpoint also when a step fails: what could not be undone is told to the caller, and given up. The other
-	// steps do not wait for it.
+	// Force ends the endpoint even if a step fails. The caller gets the errors, nothing tries these steps again, and the
+	// other steps are detached in full.
 	Force bool `json:"-"`
 	// Sweep also detaches every step of an attachment that the agent has no endpoint of: a link may be left, or addresses
 	// that an IPAM plugin gave. The fields below say what the caller knows of it, as in [Spec].

@@ -44,7 +44,7 @@ type DeleteResult struct {
 	Deleted int
 	Skipped int // endpoints that stay: they began after the deletion did, or the agent made them itself
 	Errors  []error
-	GivenUp []error // what could not be undone of endpoints that were deleted by force
+	GivenUp []error // failed steps of endpoints that were deleted by force
 }
 
 // Delete implements [Manager].

@@ -40,7 +40,7 @@ func originHere() (here ledger.Origin, err error) {
 	return here, err
 }
 
-// isFormer reports whether a ledger is of another boot: nothing of what its records name is there.
+// isFormer reports whether a ledger is of an earlier boot: the links and namespaces in its records are gone.
 func isFormer(origin, here ledger.Origin) bool {
 	return origin != ledger.Origin{} && origin.Boot != here.Boot
 }

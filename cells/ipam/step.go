@@ -128,7 +128,7 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 // block of this node, which may not give anything out yet, as after a boot in multi-pool.
 func (s *Step) Keep(ep endpoint.Endpoint) error {
 	for _, addr := range ep.Addresses.List() {
-		if !s.allocator.HasBlock(addr) {
+		if !s.allocator.InBlock(addr) {
 			return fmt.Errorf("address %s: %w: it lies in no prefix or block of this node, or is the node's own", addr, allocator.ErrOutside)
 		}
 	}

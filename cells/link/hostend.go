@@ -74,7 +74,7 @@ func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, 
 	return l, nil
 }
 
-// findRenamed returns the attachment's own host end under another name: the alias says whose it is. It is nil when there is none.
+// findRenamed finds the attachment's host end by its alias, after another program has renamed it. It returns nil if there is none.
 func findRenamed(handle *netlink.Handle, ep endpoint.Endpoint) (netlink.Link, error) {
 	if ep.Host.Index != 0 {
 		l, err := handle.LinkByIndex(ep.Host.Index)

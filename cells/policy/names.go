@@ -47,7 +47,7 @@ type Connections interface {
 const (
 	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
 	maxDomainAddresses = 16384
-	// expireInterval is the time between two looks at what has expired. Answers that only renew addresses are saved then, too.
+	// expireInterval is how often expired addresses are removed, and renewed lifetimes saved.
 	expireInterval = 5 * time.Second
 	// saveDelay is the time in which changes are collected before they are saved.
 	saveDelay = 200 * time.Millisecond
@@ -65,13 +65,13 @@ type Names struct {
 	task  *task.Task
 	room  int
 
-	expired time.Time // when round looked at what has expired
+	expired time.Time // when round removed expired addresses last
 
 	// The queue sets these before anything is learned.
 	view    *View
 	changed func() // starts a write of the new names
 
-	onScope func() // see [Names.OnScope]
+	onScopeChange func() // see [Names.OnScopeChange]
 
 	saving sync.Mutex // held while the file is written
 	loaded bool       // saving guards it
@@ -95,7 +95,7 @@ var _ Learner = (*Names)(nil)
 // NewNames returns the names of a [Queue]. With nil connections, an address goes when its TTL has ended.
 func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 	n := &Names{
-		log: log, room: maxDomainAddresses, changed: func() {}, onScope: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
+		log: log, room: maxDomainAddresses, changed: func() {}, onScopeChange: func() {}, selections: map[model.DNSRule]*names.Selection{}, rules: map[*names.Selection]model.DNSRule{},
 		inEngine: map[model.DNSRule]map[netip.Addr]struct{}{}, count: map[netip.Addr]int{}, leftOut: map[netip.Addr]map[model.DNSRule]struct{}{},
 	}
 	if cfg.Dir != "" {
@@ -216,7 +216,7 @@ func (n *Names) round(ctx context.Context) error {
 	return n.save()
 }
 
-// load adds what a previous agent has learned for the endpoints. What cannot be read is lost: pods have to ask again.
+// load adds the addresses that a previous agent has saved for the endpoints. If the file cannot be read, pods have to ask again.
 func (n *Names) load(live []endpoint.Endpoint) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
@@ -262,7 +262,7 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 		added = true
 	}
 	if added {
-		n.onScope()
+		n.onScopeChange()
 	}
 	taken, revision := n.known.Take()
 	n.takenRevision = revision
@@ -358,7 +358,7 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 		removed = true
 	}
 	if removed {
-		n.onScope()
+		n.onScopeChange()
 	}
 	n.hasRoom.Store(len(n.leftOut) == 0)
 	return len(n.leftOut) > 0 && len(n.count) < n.room

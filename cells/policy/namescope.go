@@ -35,7 +35,7 @@ func (n *Names) Scope() (s NameScope) {
 	return s
 }
 
-// OnScope sets a function that is called when the rules of [Names.Scope] change, before they are in force. Changes of
-// the ranges are not told: a proxy that does not know a range waits for an agent. The function must not block, nor call
-// Names. It is called before [Queue.Start].
-func (n *Names) OnScope(changed func()) { n.onScope = changed }
+// OnScopeChange sets a function that Names calls when the rules of [Names.Scope] change, before they are in force. Names does not
+// call it for the ranges: answers with addresses in a range that a proxy does not know wait for an agent. The function
+// must not block, nor call Names. Call OnScopeChange before [Queue.Start].
+func (n *Names) OnScopeChange(changed func()) { n.onScopeChange = changed }

@@ -13,7 +13,7 @@ import (
 func TestScope(t *testing.T) {
 	n := servingNode(t, "")
 	changes := 0
-	n.queue.names.OnScope(func() { changes++ })
+	n.queue.names.OnScopeChange(func() { changes++ })
 	web := pod(1, "web")
 	n.attach(t, web)
 	n.queue.SetRemote(RemoteChange{SetBlocks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}})

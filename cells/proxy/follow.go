@@ -51,7 +51,7 @@ func (p *Proxy) removeUnused(context.Context) error {
 	wasOpen := p.listeners != nil
 	err := p.redirect.Remove()
 	p.listeners = nil
-	p.use.noteRemoved(err)
+	p.use.recordRemoved(err)
 	p.opened(nil)
 	if wasOpen && err == nil {
 		p.log.Info("no layer 7 rules are left: the way into the proxy is removed")

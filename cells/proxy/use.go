@@ -68,7 +68,7 @@ func (u *use) noteOpened(err error) {
 	}
 }
 
-func (u *use) noteRemoved(err error) {
+func (u *use) recordRemoved(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.err, u.open, u.removed = err, false, err == nil

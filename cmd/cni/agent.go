@@ -20,9 +20,9 @@ var (
 	errNoAgent = errors.New("no agent is there")
 	// errTimeout: the deadline passed. What was asked may have been done, or be done yet.
 	errTimeout = errors.New("the agent did not answer in time")
-	// errCut: the connection ended before the answer did, as when the agent dies.
+	// errCut: the connection ended before the end of the answer, for example because the agent died.
 	errCut = errors.New("the connection to the agent ended in the middle of the call")
-	// errAnswer: something answered, but not as the agent does.
+	// errAnswer: the answer is not from an agent.
 	errAnswer = errors.New("the answer is not one of the agent")
 )
 
@@ -55,7 +55,7 @@ func (c *call) ask(deadline time.Time) ([]byte, error) {
 	defer s.close()
 	head := "POST /v1/cni HTTP/1.0\r\nHost: porin\r\nConnection: close\r\nContent-Type: application/json\r\n" +
 		v1.TimeoutHeader + ": " + max(time.Until(deadline), 1).String() + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	// An agent that refuses a request may close the connection before it has read all of it: then the answer is there.
+	// An agent that refuses a request may answer and close the connection before it has read the whole request.
 	if err := s.write(append([]byte(head), body...), netns); err != nil && !isCut(err) {
 		return nil, fmt.Errorf("%s: %w", c.config.Socket, err)
 	}

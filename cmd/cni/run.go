@@ -84,8 +84,8 @@ const (
 	dialRetry    = 10 * time.Millisecond
 )
 
-// askUntilAgentIsThere is for ADD: it asks again while no agent listens, and after the end of an agent in the middle of the
-// call. The agent takes the same ADD twice for one.
+// askUntilAgentIsThere is for ADD: it repeats the call while no agent listens, and if the agent ends in the middle of the call.
+// ADD is idempotent.
 func (c *call) askUntilAgentIsThere() ([]byte, error) {
 	giveUp := c.began.wall.Add(waitForAgent)
 	for {

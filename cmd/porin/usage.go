@@ -17,7 +17,7 @@ func usageOf(words []string, text string) error {
 	return usageError{fmt.Sprintf("%s: %s; see %s --help", strings.Join(words, " "), text, program)}
 }
 
-// flagFault is what is wrong with a flag, in the words of this program.
+// flagFault returns the error text for a flag that cannot be parsed.
 func flagFault(err error) string {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

@@ -27,12 +27,12 @@ func (c Chain) String() string {
 	return fmt.Sprintf("%s has %s; owner: %s", c.Name, c.Why, cmp.Or(c.Owner, "not known"))
 }
 
-// owners are the names of tables and chains that tell which program has made them. Several programs may share a table.
+// owners maps prefixes of table and chain names to the program that uses them. Several programs may share a table.
 var owners = []struct{ prefix, program string }{
 	{"firewalld", "firewalld"}, {"ufw", "ufw"}, {"DOCKER", "Docker"}, {"LIBVIRT", "libvirt"}, {"NETAVARK", "Podman"}, {"CNI-", "a CNI plugin"}, {"f2b-", "fail2ban"},
 }
 
-// ownerOf returns the programs that have named a table or one of its chains.
+// ownerOf returns the programs to which the names of a table and its chains belong.
 func ownerOf(names []string) string {
 	var programs []string
 	for _, o := range owners {
@@ -43,7 +43,7 @@ func ownerOf(names []string) string {
 	return strings.Join(programs, " or ")
 }
 
-// Dropping returns the chains that drop what the network namespace forwards, unless a rule accepts it. It leaves out Porin's tables.
+// Dropping returns the chains that drop forwarded packets of the network namespace unless a rule accepts them. It leaves out Porin's tables.
 func Dropping(namespace *os.File) (chains []Chain, err error) {
 	err = netns.In(int(namespace.Fd()), func() (err error) { chains, err = dropping(); return err })
 	return chains, err

@@ -62,7 +62,11 @@ func TestResolvers(t *testing.T) {
 	}
 	source := file("resolve.c", resolveC)
 	conf := file("resolv.conf", fmt.Sprintf("nameserver %s\nsearch demo.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", n.b.ipv4))
-	commands := map[string][]string{"go": {"/proc/self/exe", "-test.run=^TestGoResolver$"}}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string][]string{"go": {self, "-test.run=^TestGoResolver$"}}
 	for name, compiler := range map[string][]string{"musl": {"musl-gcc", "-static"}, "glibc": {"gcc"}} {
 		program := filepath.Join(dir, name)
 		if out, err := exec.Command(compiler[0], append(compiler[1:], "-o", program, source)...).CombinedOutput(); err != nil {
@@ -70,7 +74,6 @@ func TestResolvers(t *testing.T) {
 		}
 		commands[name] = []string{program}
 	}
-	commands["go"][0], _ = os.Executable()
 	for name, command := range commands {
 		for asked, want := range map[string]bool{"www.example.com": true, "www.example.org": false} {
 			args := append([]string{"-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}, append(command, asked)...)

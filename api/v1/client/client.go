@@ -72,8 +72,8 @@ func (c *Client) DeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResul
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref), nil)
 }
 
-// ForceDeleteEndpoint is [Client.DeleteEndpoint] that ends the endpoint also when a part of it cannot be undone: the result lists
-// what is given up.
+// ForceDeleteEndpoint is [Client.DeleteEndpoint] that ends the endpoint even if a part of it cannot be undone: the result lists
+// these parts.
 func (c *Client) ForceDeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResult, error) {
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref)+"?force=true", nil)
 }

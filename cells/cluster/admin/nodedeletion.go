@@ -13,9 +13,9 @@ import (
 
 // Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived
 // meanwhile, and then the node's record. After an interruption it can be called again; the delay is 0 if no block is
-// left. machineOff says that the machine is off and will not come back; without it only the blocks of a node that was
-// deleted before can be deleted, as of claims that arrived later. Should the machine come back after all, it continues
-// as a new incarnation, and what its pods use may be in use elsewhere.
+// left. machineOff says that the machine is off and will not come back. Without it, only blocks of a node that was deleted
+// before can be deleted, such as claims that arrived after the deletion. A machine that comes back all the same continues
+// as a new incarnation, and addresses of its pods may be in use elsewhere.
 func (a *Nodes) Delete(ctx context.Context, id cluster.NodeID, machineOff bool) error {
 	d := nodeDeletion{backend: a.backend, recordDelay: a.RecordDelay, id: id, machineOff: machineOff}
 	if err := d.run(ctx); err != nil {
@@ -64,7 +64,7 @@ func (d *nodeDeletion) run(ctx context.Context) (err error) {
 	if err := errors.Join(d.checkNotRestored(ctx), err); err != nil {
 		return err
 	}
-	if err := d.noteRemoved(ctx); err != nil {
+	if err := d.recordRemoved(ctx); err != nil {
 		return err
 	}
 	if err := errors.Join(d.removePublished(ctx), d.backend.Sessions.Delete(ctx, d.id)); err != nil {
@@ -130,7 +130,7 @@ func (d *nodeDeletion) delay(ctx context.Context) (longest time.Duration, err er
 	return longest, nil
 }
 
-// markReleasing makes the node claim nothing any more, unless an agent starts on its machine meanwhile.
+// markReleasing marks the node, so that it claims no more blocks. It undoes the mark if an agent starts on the machine meanwhile.
 func (d *nodeDeletion) markReleasing(ctx context.Context) error {
 	session, err := d.session(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (d *nodeDeletion) markReleasing(ctx context.Context) error {
 		return err
 	case !d.machineOff:
 		return ErrMachineMayRun
-	case n.State == cluster.NodeReleasing && n.MachineOff: // its blocks may be deleted: the record can only be deleted, too
+	case n.State == cluster.NodeReleasing && n.MachineOff: // a deletion that was interrupted: some blocks may be deleted
 		return nil
 	}
 	n.State, n.MachineOff = cluster.NodeReleasing, true
@@ -204,7 +204,7 @@ func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
 	case !deleted && !d.machineOff:
 		return ErrMachineMayRun
 	case !deleted:
-		if err := d.noteRemoved(ctx); err != nil {
+		if err := d.recordRemoved(ctx); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (d *nodeDeletion) isPublished(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// removePublished deletes what other nodes know of the node. It comes after noteRemoved: what an agent writes afterwards counts for nothing.
+// removePublished deletes what other nodes know of the node. It comes after recordRemoved: what an agent writes afterwards counts for nothing.
 func (d *nodeDeletion) removePublished(ctx context.Context) error {
 	return errors.Join(
 		removeAll(ctx, d.backend.Endpoints, func(g cluster.EndpointGroup) bool { return g.Node == d.id }),
@@ -279,8 +279,8 @@ func (d *nodeDeletion) remove(ctx context.Context, blocks []cluster.Block) error
 	return nil
 }
 
-// noteRemoved notes that the node was deleted, before its record goes: its absence is no loss.
-func (d *nodeDeletion) noteRemoved(ctx context.Context) error {
+// recordRemoved notes that the node was deleted, before its record goes: its absence is no loss.
+func (d *nodeDeletion) recordRemoved(ctx context.Context) error {
 	if d.began.ID == "" {
 		_, err := d.backend.Info.Put(ctx, cluster.ClusterInfo{ID: rand.Text()})
 		if err != nil && !errors.Is(err, cluster.ErrExists) {
@@ -289,7 +289,7 @@ func (d *nodeDeletion) noteRemoved(ctx context.Context) error {
 	}
 	return changeInfo(ctx, d.backend.Info, func(info *cluster.ClusterInfo) error {
 		if !slices.Contains(info.Removed, d.id.Key) {
-			info.NoteRemovedNode(d.id)
+			info.RecordRemovedNode(d.id)
 		}
 		return nil
 	})

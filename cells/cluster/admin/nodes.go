@@ -15,7 +15,7 @@ import (
 // The errors of what people ask of nodes.
 var (
 	ErrNoNode = fault.New(fault.NotFound, "no such node")
-	// ErrMachineMayRun is returned when the administrator has not said that the machine of the node is off.
+	// ErrMachineMayRun is returned when the administrator has not confirmed that the node's machine is off.
 	ErrMachineMayRun = fault.New(fault.Conflict, "its pods may run: stop its machine, and say so with --machine-is-off")
 	// ErrMachineRuns is returned when an agent begins on a machine that is said to be off.
 	ErrMachineRuns = fault.New(fault.Conflict, "an agent of the node has started meanwhile, so its machine is not off: stop it and try again")
@@ -39,7 +39,7 @@ type Nodes struct {
 	RecordDelay time.Duration
 }
 
-// NewNodes returns who administers the nodes of a cluster.
+// NewNodes returns the administration of the nodes of a cluster.
 func NewNodes(b cluster.Backend) *Nodes { return &Nodes{b, -1} }
 
 // NodeStatus is what the store says of a node.

@@ -42,15 +42,15 @@ func (d poolDeletion) run(ctx context.Context, name string) error {
 	if err := d.checkUnused(ctx, p); err != nil {
 		return errors.Join(err, d.undelete(ctx, p))
 	}
-	if err := d.noteRemoved(ctx, p); err != nil {
+	if err := d.recordRemoved(ctx, p); err != nil {
 		return errors.Join(err, d.undelete(ctx, p))
 	}
 	return d.backend.Pools.Delete(ctx, p)
 }
 
-// noteRemoved records that the default pool was deleted, before its record goes: agents do not create it again. Without
-// agents there is no record of the cluster.
-func (d poolDeletion) noteRemoved(ctx context.Context, p cluster.Pool) error {
+// recordRemoved records that the default pool was deleted, before its record is deleted: agents do not create it again.
+// Without agents there is no record of the cluster.
+func (d poolDeletion) recordRemoved(ctx context.Context, p cluster.Pool) error {
 	if p.Name != cluster.DefaultPool {
 		return nil
 	}

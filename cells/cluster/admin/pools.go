@@ -146,9 +146,9 @@ func (a *Pools) update(ctx context.Context, p cluster.Pool) (cluster.Pool, error
 	return p, err
 }
 
-// Create is Put of a new pool. When there is one of the name it returns [ErrChanged]. When nodes have blocks of a pool of that name,
-// which the store has lost, it is that pool: it gets the UID of it. A pool that overlaps what is there is [ErrOverlap],
-// and nothing is written.
+// Create is Put of a new pool. It returns [ErrChanged] if a pool of the name exists, and [ErrOverlap] if the pool overlaps other pools or
+// blocks; then nothing is written. If nodes have blocks of a pool of that name, which the store has lost, the new pool gets that
+// pool's UID.
 func (a *Pools) Create(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {
@@ -177,7 +177,7 @@ func (a *Pools) Create(ctx context.Context, p cluster.Pool) (cluster.Pool, error
 	return a.accept(ctx, p, cluster.Pool{})
 }
 
-// lostUID returns the UID that blocks of a pool of that name have, if they are blocks of the new one, too; else "".
+// lostUID returns the pool UID in blocks of a pool of that name, if these are also blocks of the new pool; else "".
 func (a *Pools) lostUID(ctx context.Context, p cluster.Pool) (uid string, err error) {
 	for b, err := range cluster.Readable(a.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: p.Name})) {
 		if err != nil {
@@ -187,7 +187,7 @@ func (a *Pools) lostUID(ctx context.Context, p cluster.Pool) (uid string, err er
 		case p.HasBlock(b.CIDR) && (uid == "" || uid == b.PoolUID):
 			uid = b.PoolUID
 		case slices.ContainsFunc(p.Prefixes, b.CIDR.Overlaps):
-			return "", nil // checkOverlap says so
+			return "", nil // checkOverlap returns the error
 		}
 	}
 	return uid, nil

@@ -205,10 +205,8 @@ func testInfo(t *testing.T, b cluster.Backend) {
 	r.EndedRecoveries, r.Recovery = []string{"a"}, &cluster.Recovery{ID: "b", Reason: "test"}
 	r, err = b.Info.Put(ctx, r)
 	want(t, "put of the next", err, nil)
+	old.DefaultPoolRemoved = true
 	_, err = b.Info.Put(ctx, old)
-	if old.DefaultPoolRemoved = true; true {
-		_, err = b.Info.Put(ctx, old)
-	}
 	want(t, "put of an old version", err, cluster.ErrConflict)
 	got, after, err := b.Info.Get(ctx)
 	want(t, "get", err, nil)

@@ -139,8 +139,8 @@ func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
 }
 
-// HasBlock reports whether the address lies in a block, from which it is given out now or may be later, and is not the node's own.
-func (a *Allocator) HasBlock(addr netip.Addr) bool {
+// InBlock reports whether the address lies in a block, from which it is given out now or may be later, and is not the node's own.
+func (a *Allocator) InBlock(addr netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.core.pools.index.known(addr)

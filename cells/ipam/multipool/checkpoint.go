@@ -137,7 +137,7 @@ func (c *checkpoint) addSession(id string) {
 	}
 }
 
-// maxRecoveries bounds the recoveries that are remembered: a backup may have an earlier one.
+// maxRecoveries limits the recoveries that are remembered. A backup may bring back one of them.
 const maxRecoveries = 20
 
 // addRecovery remembers the newest recovery of the store; "" is none.

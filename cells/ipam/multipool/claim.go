@@ -186,16 +186,16 @@ func (c *claimer) verify(ctx context.Context, b ownBlock) error {
 }
 
 // removeOrphan deletes a block whose owner was deleted, and one in this node's own name that it does not know, as of a
-// claim that arrived late. No other node does the latter. there are the nodes with a record. free reports whether the
+// claim that arrived late. No other node does the latter. registered has the nodes with a record. free reports whether the
 // block can be claimed.
-func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block, there map[cluster.NodeID]bool) (free bool, err error) {
+func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block, registered map[cluster.NodeID]bool) (free bool, err error) {
 	switch {
 	case b.Owner == c.checkpoint.Node:
 		if c.checkpoint.explains(b) {
 			return false, nil
 		}
 		return c.blocks.addresses.used(b.Pool, b.CIDR) == 0, c.reconciler.resolveUnknownBlock(ctx, b)
-	case there[b.Owner]:
+	case registered[b.Owner]:
 		return false, nil
 	default:
 		if deleted, err := cluster.NodeDeleted(ctx, c.backend, b.Owner); err != nil || !deleted {

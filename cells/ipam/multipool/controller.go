@@ -183,9 +183,9 @@ func (c *Controller) Reconcile(ctx context.Context) error {
 	return err
 }
 
-// BeginRecovery begins a recovery, as a step before the store is restored from a backup. While the store does not answer
-// it returns false: the checkpoint has the request, and the agent begins the recovery before it claims anything, also
-// after a restart.
+// BeginRecovery begins a recovery, before the store is restored from a backup. If the store does not answer it returns
+// false: then the checkpoint has the request, and the agent begins the recovery before it claims a block, also after a
+// restart.
 func (c *Controller) BeginRecovery(ctx context.Context) (begun bool, err error) {
 	// A round that begins later saves the request, so no claim of an earlier round is under way then.
 	err = c.waiters.await(ctx, &waiter{recovery: true}, recoveryRequestTime)

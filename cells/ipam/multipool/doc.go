@@ -10,7 +10,7 @@
 //	poolCreator   creates the default pool
 //	reconciler    finds the owners of blocks whose addresses are in use here
 //	recovery      while the mark of a recovery stands: records that the node's claims are all in the store
-//	refiller      claims the blocks that somebody waits for
+//	refiller      claims the blocks that allocations wait for
 //	releaser      gives back blocks that nobody uses
 //
 // Each of them has its own state, which only that goroutine uses, and none knows the [Controller]. What administrators

@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// storeHistory is what this node knows of the history of the store: the record of the cluster, and the last position.
-// It sets the mark of a recovery when the store was rolled back, is another one, or an administrator has asked for it.
+// storeHistory has the record of the cluster and the last position of the store, as this node has read them. It sets the
+// mark of a recovery if the store was rolled back or replaced, or if an administrator has requested it.
 type storeHistory struct {
 	cfg        Config
 	store      cluster.Info
@@ -47,7 +47,7 @@ func (h *storeHistory) read(ctx context.Context) error {
 	return h.remember(info, position)
 }
 
-// remember writes to the checkpoint what was read.
+// remember writes the record's IDs and the position to the checkpoint.
 func (h *storeHistory) remember(info cluster.ClusterInfo, position cluster.Position) error {
 	ck := h.checkpoint
 	if ck.Cluster == info.ID && ck.Position == position && ck.lastRecovery() == info.LastRecovery() && !ck.RecoveryRequested {
@@ -58,8 +58,8 @@ func (h *storeHistory) remember(info cluster.ClusterInfo, position cluster.Posit
 	return ck.save()
 }
 
-// readOrMark reads the record, or creates it. It sets the mark when [storeHistory.whyMark] says so, unless another node has
-// set one since.
+// readOrMark reads the record, or creates it. It sets the mark if [storeHistory.markReason] returns a reason, unless another
+// node has set a new mark.
 func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo, position cluster.Position, err error) {
 	info, position, err = h.store.Get(ctx)
 	if errors.Is(err, cluster.ErrNotFound) {
@@ -68,7 +68,7 @@ func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo
 	if err != nil {
 		return info, position, err
 	}
-	reason := h.whyMark(info, position)
+	reason := h.markReason(info, position)
 	if info.ID == "" {
 		info.ID = rand.Text()
 		if reason == "" {
@@ -82,8 +82,8 @@ func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo
 	return info, position, err
 }
 
-// whyMark says why a new mark is needed, or returns "".
-func (h *storeHistory) whyMark(info cluster.ClusterInfo, p cluster.Position) string {
+// markReason returns why a new mark is needed, or "".
+func (h *storeHistory) markReason(info cluster.ClusterInfo, p cluster.Position) string {
 	ck := h.checkpoint
 	switch {
 	case ck.RecoveryRequested:
@@ -100,7 +100,7 @@ func (h *storeHistory) whyMark(info cluster.ClusterInfo, p cluster.Position) str
 
 // mark sets the mark of a recovery: from then on no node claims blocks.
 func (h *storeHistory) mark(ctx context.Context, info cluster.ClusterInfo, reason string) (cluster.ClusterInfo, error) {
-	if info.Recovery != nil { // as in a backup that was made in a recovery: what nodes have written then may be lost
+	if info.Recovery != nil { // of a backup made in a recovery, without later writes of the nodes: replace it
 		info.EndRecovery()
 	}
 	info.Recovery = &cluster.Recovery{ID: rand.Text(), Began: time.Now().UTC(), Reason: reason}
@@ -122,7 +122,7 @@ func (h *storeHistory) check(ctx context.Context) (changed bool, err error) {
 		return false, nil
 	}
 	info, position, err := h.store.Get(ctx)
-	if errors.Is(err, cluster.ErrNotFound) || err == nil && (h.differs(info) || h.whyMark(info, position) != "") {
+	if errors.Is(err, cluster.ErrNotFound) || err == nil && (h.differs(info) || h.markReason(info, position) != "") {
 		return true, nil
 	}
 	if err == nil {
@@ -141,13 +141,13 @@ func (h *storeHistory) differs(info cluster.ClusterInfo) bool {
 	return info.ID != h.info.ID || info.LastRecovery() != h.info.LastRecovery() || (info.Recovery == nil) != (h.info.Recovery == nil)
 }
 
-// reportLost sets the mark because a record of this node is gone or older than its last write, unless a mark stands.
-func (h *storeHistory) reportLost(ctx context.Context, what string) error {
+// reportLost sets the mark, unless one stands: a record of this node is gone or older than its last write, as reason says.
+func (h *storeHistory) reportLost(ctx context.Context, reason string) error {
 	info, position, err := h.store.Get(ctx)
 	if err != nil || info.Recovery != nil {
 		return err
 	}
-	if info, err = h.mark(ctx, info, what+" is gone"); err != nil {
+	if info, err = h.mark(ctx, info, reason); err != nil {
 		return err
 	}
 	h.info = info
@@ -160,7 +160,7 @@ func (h *storeHistory) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if info.Recovery != nil || h.differs(info) || h.whyMark(info, position) != "" {
+	if info.Recovery != nil || h.differs(info) || h.markReason(info, position) != "" {
 		return ErrRecovery
 	}
 	h.checkpoint.Position, h.checkpoint.changed = position, true
@@ -179,9 +179,9 @@ func (h *storeHistory) changed(change cluster.Change[cluster.ClusterInfo], first
 	return again || change.Kind == cluster.Deleted || h.differs(info)
 }
 
-// mayCreateDefaultPool reports whether an agent may create the default pool: not in a recovery, in which nodes may have
-// blocks of it that are not in the store, and not when an administrator has deleted it. The record says so before the
-// pool is gone.
+// mayCreateDefaultPool reports whether an agent may create the default pool. It may not in a recovery, as nodes may have
+// blocks of it that the store lacks, nor after an administrator has deleted the pool, which the record says before the
+// pool is deleted.
 func (h *storeHistory) mayCreateDefaultPool(ctx context.Context) (bool, error) {
 	if h.info.DefaultPoolRemoved || h.info.Recovery != nil {
 		return false, nil

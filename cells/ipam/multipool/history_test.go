@@ -6,8 +6,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// TestHistoryWhyMark compares what a store says with what the node has seen.
-func TestHistoryWhyMark(t *testing.T) {
+// TestHistoryMarkReason compares what a store says with what the node has seen.
+func TestHistoryMarkReason(t *testing.T) {
 	seen := checkpointFields{Cluster: "c", Recoveries: []string{"r1", "r2"}, Position: cluster.Position{Store: "s", Term: 2, Revision: 10}}
 	h := storeHistory{checkpoint: &checkpoint{checkpointFields: seen}}
 	ended, standing := []string{"r1", "r2"}, &cluster.Recovery{ID: "r2"}
@@ -27,7 +27,7 @@ func TestHistoryWhyMark(t *testing.T) {
 		"recovery is gone":       {cluster.ClusterInfo{ID: "c", EndedRecoveries: []string{"r1"}}, seen.Position, true},
 		"earlier recovery":       {cluster.ClusterInfo{ID: "c", Recovery: &cluster.Recovery{ID: "r1"}}, seen.Position, true},
 	} {
-		if got := h.whyMark(c.info, c.position); (got != "") != c.want {
+		if got := h.markReason(c.info, c.position); (got != "") != c.want {
 			t.Errorf("%s: why the mark is needed: %q, want a reason: %t", name, got, c.want)
 		}
 	}

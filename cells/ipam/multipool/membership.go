@@ -76,7 +76,7 @@ func (m *membership) readNode(ctx context.Context) (*cluster.Node, error) {
 		return nil, m.startAsNewMachine()
 	case n.State == cluster.NodeReleasing && n.MachineOff: // the blocks may be deleted by now
 		return nil, m.startNewIncarnation("an administrator has deleted the node and said that its machine is off")
-	case n.State == cluster.NodeReleasing: // by an agent of an earlier version, which waits for consent
+	case n.State == cluster.NodeReleasing: // an earlier version of porin node delete waits for this node's agent
 		return nil, ErrReleasing
 	}
 	return &n, nil
@@ -98,7 +98,7 @@ func (m *membership) nodeMissing(ctx context.Context) error {
 	case !ck.Registered:
 		return nil
 	}
-	return errors.Join(m.history.reportLost(ctx, "the record of node "+ck.Node.String()), m.blocks.releaseAfterBoot("the node's record is gone"))
+	return errors.Join(m.history.reportLost(ctx, "the record of node "+ck.Node.String()+" is gone"), m.blocks.releaseAfterBoot("the node's record is gone"))
 }
 
 // register makes sure that the store has the node's record. The session is written before it, so that a deletion of

@@ -136,15 +136,15 @@ func (k *knownPools) configure(a addresses) {
 	}
 }
 
-// savedPools are the accepted pools as this node has read them last, on its disk: an agent that starts while the store is
-// away knows what may be given out.
+// savedPools are the accepted pools as this node has read them last, on its disk. An agent that starts without the store gives
+// out addresses by them.
 type savedPools struct {
 	dir     string
 	byName  map[string]cluster.Pool
 	changed bool // since the file was written
 }
 
-// savedPool is an entry of the file.
+// savedPool is an entry of the file. Earlier agents have written and read this form.
 type savedPool struct {
 	Pool cluster.Pool `json:"pool"`
 }
@@ -193,7 +193,7 @@ func (s *savedPools) save() error {
 	return nil
 }
 
-// update takes over the pools as they are known now, but for those with a change that is not accepted yet.
+// update copies the pools as they are known now, except for pools with a change that is not accepted yet.
 func (s *savedPools) update(known *knownPools) {
 	if !known.complete {
 		return

@@ -91,16 +91,16 @@ func (r *reconciler) deleteUnknownClaim(ctx context.Context, b ownBlock, now clu
 	return r.createAgain(ctx, b)
 }
 
-// reportLostBlock sets the mark of a recovery because an own claim is gone. A new incarnation has no claims yet.
+// reportLostBlock sets the mark of a recovery because a claim of this node is gone. Blocks in other states may have no claim.
 func (r *reconciler) reportLostBlock(ctx context.Context, b ownBlock) error {
 	if b.State != blockOwned || r.history.info.Recovery != nil {
 		return nil
 	}
-	return r.history.reportLost(ctx, "block "+b.CIDR.String()+" of node "+r.checkpoint.Node.String())
+	return r.history.reportLost(ctx, "block "+b.CIDR.String()+" of node "+r.checkpoint.Node.String()+" is gone")
 }
 
-// createAgain creates the claim again that the store lacks, with its ID. A block that is not used is only needed if the
-// node has owned it and its pool has it still.
+// createAgain creates a claim that the store lacks, with the same ID. An unused block is created again only if the node
+// owned it and its pool still has it.
 func (r *reconciler) createAgain(ctx context.Context, b ownBlock) error {
 	r.blocks.drain(b)
 	if err := r.reportLostBlock(ctx, b); err != nil {

@@ -37,7 +37,7 @@ func TestConflictWithMissingNode(t *testing.T) {
 		}
 		w.wait("the other node is deleted", func() bool {
 			r, _, err := b.Info.Get(t.Context())
-			r.NoteRemovedNode(other)
+			r.RecordRemovedNode(other)
 			if err == nil {
 				_, err = b.Info.Put(t.Context(), r)
 			}

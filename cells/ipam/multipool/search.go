@@ -106,12 +106,12 @@ func (s *searcher) claimRandom(ctx context.Context, pool cluster.Pool, f cluster
 
 // claimListed lists the claimed blocks and claims one of the others.
 func (s *searcher) claimListed(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
-	there := map[cluster.NodeID]bool{} // else removeOrphan would read the owner of each block
+	registered := map[cluster.NodeID]bool{} // spares removeOrphan a read for each block
 	for n, err := range s.nodes.All(ctx) {
 		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
 			return netip.Prefix{}, fmt.Errorf("list the nodes: %w", err)
 		}
-		there[n.ID] = true
+		registered[n.ID] = true
 	}
 	claimed, others := map[netip.Prefix]bool{}, uint64(0)
 	for b, err := range s.store.All(ctx, cluster.BlockFilter{Pool: pool.Name}) {
@@ -121,7 +121,7 @@ func (s *searcher) claimListed(ctx context.Context, pool cluster.Pool, f cluster
 		if err != nil {
 			return netip.Prefix{}, fmt.Errorf("list the blocks of pool %s: %w", pool.Name, err)
 		}
-		if free, err := s.claimer.removeOrphan(ctx, b, there); err != nil {
+		if free, err := s.claimer.removeOrphan(ctx, b, registered); err != nil {
 			return netip.Prefix{}, err
 		} else if !free {
 			claimed[b.CIDR] = true

@@ -47,7 +47,7 @@ func (s *session) begin(ctx context.Context, otherOwners func(context.Context) (
 	}
 	own := s.current.ID
 	if err == nil && slices.Contains(ck.Sessions, now.ID) && now.Writes < ck.Writes { // before the next write hides it
-		if err := s.history.reportLost(ctx, "the last session of node "+ck.Node.String()); err != nil {
+		if err := s.history.reportLost(ctx, "the session of node "+ck.Node.String()+" is older than its last write"); err != nil {
 			return err
 		}
 	}

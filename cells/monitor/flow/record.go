@@ -61,7 +61,7 @@ type end struct {
 	netip.AddrPort
 	kind  model.EndpointKind
 	class engine.ClassID
-	pod   *Pod // nil for what is no pod that is known
+	pod   *Pod // nil if the end is not a known pod
 }
 
 // Pod is an endpoint as flows show it. It does not change.

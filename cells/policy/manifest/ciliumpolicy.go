@@ -413,7 +413,7 @@ const (
 
 // ciliumPods selects in the policy's own namespace, if it has one and the selector says nothing of namespaces.
 func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string) model.Pods {
-	var parts [3]metav1.LabelSelector // by what their keys are about
+	var parts [3]metav1.LabelSelector // by the subject of their keys
 	for key, value := range s.MatchLabels {
 		name, about, ok := f.ciliumKey(path.Child("matchLabels").Key(key), key)
 		if !ok {
@@ -452,7 +452,7 @@ const (
 	aboutCluster
 )
 
-// ciliumKey returns the label's key without its source, and what it is about; not ok when it is refused.
+// ciliumKey returns the label's key without its source, and its subject. ok is false if the key is refused.
 func (f *faults) ciliumKey(path *field.Path, key string) (_ string, about int, ok bool) {
 	if source, rest, found := strings.Cut(key, ":"); found {
 		if source != "k8s" && source != "any" {

@@ -19,7 +19,7 @@ import (
 // Egress returns the value of the row that decides about a connection of the endpoint with this ID to an address: [engine.ValueDeny], [engine.ValueAllow], or the
 // number of layer 7 rules.
 func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (uint32, error) {
-	return m.undisturbed(id, to, func(s state) (uint32, error) {
+	return m.readConsistent(id, to, func(s state) (uint32, error) {
 		if s.policy.Egress[s.copyNumber] == 0 {
 			return engine.ValueAllow, nil
 		}
@@ -30,7 +30,7 @@ func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uin
 // Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, fromNode says that the
 // node has not forwarded it.
 func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.Protocol, port uint16) (uint32, error) {
-	return m.undisturbed(id, from, func(s state) (uint32, error) {
+	return m.readConsistent(id, from, func(s state) (uint32, error) {
 		if s.policy.Ingress[s.copyNumber] == 0 {
 			return engine.ValueAllow, nil
 		}
@@ -45,17 +45,17 @@ func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.
 // maxReads is how often a verdict is read: a change takes longer than one.
 const maxReads = 100
 
-// state is what a verdict depends on beside tables and rows: one part of it changes before what was replaced in these
-// is removed.
+// state has the map entries, other than tables and rows, that a verdict depends on. The writer changes one of them before it removes
+// tables and rows that it has replaced.
 type state struct {
 	copyNumber uint32
 	policy     abi.Policy
 	class      uint32 // of the peer
 }
 
-// undisturbed calls read with the state of an endpoint and a peer, again when that has changed meanwhile: the writer
-// waits for programs before it removes what it has replaced, and not for this process.
-func (m Maps) undisturbed(id uint16, peer netip.Addr, read func(state) (uint32, error)) (value uint32, err error) {
+// readConsistent calls read with the state of an endpoint and a peer, and repeats it if the state has changed meanwhile: the writer
+// waits for BPF programs before it removes replaced entries, but not for this process.
+func (m Maps) readConsistent(id uint16, peer netip.Addr, read func(state) (uint32, error)) (value uint32, err error) {
 	now, err := m.readState(id, peer)
 	if err != nil {
 		return engine.ValueDeny, err

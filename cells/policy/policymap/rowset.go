@@ -38,13 +38,14 @@ func keyOf(r engine.Row) abi.RowKey {
 	return k
 }
 
-// entry is what the map rows has of a row, or of a set for later fragments.
+// entry is an entry of the map rows: for one row, or for later fragments.
 type entry struct {
 	key   abi.RowKey
 	value uint32
 }
 
-// entriesOf returns the entries for the rows, without the number of their set.
+// entriesOf returns the entries of a set, without its number: one for each row, and one for later fragments of each protocol with ports
+// and of unknown ones.
 func entriesOf(rows []engine.Row) (entries []entry) {
 	for _, r := range rows {
 		entries = append(entries, entry{keyOf(r), r.Decision.Value()})
@@ -60,7 +61,7 @@ func entriesOf(rows []engine.Row) (entries []entry) {
 	return entries
 }
 
-// allowsAny reports whether the rows allow any port of a protocol; of 0, any port of any protocol.
+// allowsAny reports whether the rows allow at least one port of the protocol; with 0, of any protocol.
 func allowsAny(rows []engine.Row, protocol model.Protocol) bool {
 	own := slices.ContainsFunc(rows, func(r engine.Row) bool { return r.Protocol == protocol && r.Bits == 0 })
 	return slices.ContainsFunc(rows, func(r engine.Row) bool {

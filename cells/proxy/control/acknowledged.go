@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxAcknowledgedOfEndpoint and maxAcknowledged are how many addresses are remembered. An answer with others waits for
-	// an agent.
+	// maxAcknowledgedOfEndpoint and maxAcknowledged limit the addresses that are remembered. An answer with other
+	// addresses waits for an agent.
 	maxAcknowledgedOfEndpoint = 1024
 	maxAcknowledged           = 16384
 )
 
-// acknowledged has the addresses of names that an agent has put into the policy. Its methods may be called concurrently.
+// acknowledged are the addresses of names that an agent has put into the policy. Its methods may be called concurrently.
 type acknowledged struct {
 	ttl names.Config // only MinTTL and MaxTTL are used
 
@@ -52,7 +52,7 @@ func (x *acknowledged) has(endpoint uint16, name string, addresses []netip.Addr)
 	return true
 }
 
-// add remembers an answer that an agent has learned, which was asked at some time.
+// add remembers an answer that an agent has learned. asked is the time before the agent was called.
 func (x *acknowledged) add(answer learnRequest, asked time.Time) {
 	l := names.Lookup{Endpoint: answer.Endpoint, Name: answer.Name, Addresses: map[netip.Addr]time.Time{}}
 	for _, a := range answer.Addresses {
@@ -64,7 +64,7 @@ func (x *acknowledged) add(answer learnRequest, asked time.Time) {
 	x.restore(l)
 }
 
-// restore adds what the previous proxy has remembered. It leaves out what there is no room for.
+// restore adds addresses that the previous proxy remembered, as far as there is room.
 func (x *acknowledged) restore(l names.Lookup) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -93,12 +93,12 @@ func (x *acknowledged) list() (all []names.Lookup) {
 	return all
 }
 
-// removeEndpoint is for an endpoint that is gone: its ID may be another one's soon.
+// removeEndpoint removes all addresses of an endpoint that is gone: another endpoint may get its ID soon.
 func (x *acknowledged) removeEndpoint(id uint16) {
 	x.remove(func(key lookupKey, _ time.Time) bool { return key.endpoint == id })
 }
 
-// expire removes what is no longer valid. It is to be called every few seconds.
+// expire removes addresses that are no longer valid. [Server.reportLoop] calls it every few seconds.
 func (x *acknowledged) expire() {
 	now := time.Now()
 	x.remove(func(_ lookupKey, until time.Time) bool { return !until.After(now) })

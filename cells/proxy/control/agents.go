@@ -55,17 +55,17 @@ func (s *Server) adoptAgent(ctx context.Context, agent *rpcConn, rules snapshot)
 	if s.isLeaving() { // accepted just before the next proxy accepts: its rules are not for this one
 		return nil, errReplaced
 	}
-	s.learner.setAsked(agent) // queries come as soon as the rules are applied
+	s.learner.setAgent(agent) // queries come as soon as the rules are applied
 	rejected, err := s.apply(ctx, rules)
 	if err != nil {
-		s.learner.setAsked(s.agent())
+		s.learner.setAgent(s.agent())
 		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
 		return nil, err
 	}
 	s.mu.Lock()
 	if s.handingOver || s.stopping { // meanwhile: the next proxy does not know of this agent
 		s.mu.Unlock()
-		s.learner.setAsked(s.agent())
+		s.learner.setAgent(s.agent())
 		return nil, errReplaced
 	}
 	s.version = rules.Version

@@ -50,7 +50,7 @@ var (
 type Names interface {
 	policy.Learner
 	Scope() policy.NameScope
-	OnScope(changed func())
+	OnScopeChange(changed func())
 }
 
 // NewClient returns a client that does not connect before its task runs. names answers the proxy's queries.
@@ -60,7 +60,7 @@ func NewClient(cfg ClientConfig, names Names, log *slog.Logger) *Client {
 	}
 	c.need = sync.OnceFunc(func() { close(c.needed) })
 	c.task = task.Forever(log, "proxy-control", c.run)
-	names.OnScope(func() { c.Release(nil) })
+	names.OnScopeChange(func() { c.Release(nil) })
 	return c
 }
 

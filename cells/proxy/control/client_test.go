@@ -38,7 +38,7 @@ func (n *agentNames) Scope() policy.NameScope {
 	return n.scope
 }
 
-func (n *agentNames) OnScope(changed func()) { n.changed = changed }
+func (n *agentNames) OnScopeChange(changed func()) { n.changed = changed }
 
 func (n *agentNames) setScope(s policy.NameScope) {
 	n.mu.Lock()

@@ -17,7 +17,7 @@ import (
 
 // ruleSync has the rules that each proxy is to have, and gives them to it: all of them, when it has an older version.
 type ruleSync struct {
-	scope func() policy.NameScope // goes with them
+	scope func() policy.NameScope // sent with the rules
 
 	mu      sync.Mutex // guards the fields below
 	rules   map[uint32]json.RawMessage

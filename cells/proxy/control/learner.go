@@ -23,24 +23,24 @@ const (
 	learnTimeout = 5 * time.Second
 	// slowAgent is how long an answer that passes without an agent waits for the agent that is connected.
 	slowAgent = 50 * time.Millisecond
-	// askAgain is the pause before an agent is asked again that has answered with an error: it is starting or ending.
+	// askAgain is the pause after an error of an agent, which is starting or ending.
 	askAgain = 50 * time.Millisecond
-	// manyAddresses is from how many addresses on an endpoint's answers are sent to the agent one after the other: to
-	// encode and to write them delays others.
+	// manyAddresses is the size from which an endpoint's answers are sent to the agent one after the other: encoding and
+	// writing them delays other endpoints.
 	manyAddresses = 9
 )
 
-// Learner is the [policy.Learner] of a proxy in a process of its own: it asks the agent. While no agent answers, an
-// answer that changes no policy passes, and each other one waits for the next agent, for as long as its query may wait.
+// Learner is the [policy.Learner] of a proxy in a process of its own: it calls the agent. While no agent answers, an
+// answer that changes no policy passes, and any other answer waits for the next agent until its query's deadline.
 type Learner struct {
 	log          *slog.Logger
 	acknowledged *acknowledged
 	learning     keylock.Locks[uint16] // by endpoint: answers of manyAddresses
 
 	mu      sync.Mutex    // guards the fields below
-	asked   *rpcConn      // the agent; when another proxy has taken over, that proxy; nil: none is connected
+	agent   *rpcConn      // connection to the agent, or to the next proxy when it has taken over; nil: none
 	scope   *scope        // nil: unknown
-	changed chan struct{} // closed when asked is another one
+	changed chan struct{} // closed when agent changes
 }
 
 var _ policy.Learner = (*Learner)(nil)
@@ -50,39 +50,39 @@ func NewLearner(log *slog.Logger) *Learner {
 	return &Learner{log: log, acknowledged: newAcknowledged(), changed: make(chan struct{})}
 }
 
-// setAsked has answers wait for this agent, or the next proxy; nil: there is none.
-func (l *Learner) setAsked(conn *rpcConn) {
+// setAgent sets the connection that learns for this proxy, and wakes the answers that wait; nil: there is none.
+func (l *Learner) setAgent(conn *rpcConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.setAskedLocked(conn)
+	l.setAgentLocked(conn)
 }
 
-func (l *Learner) setAskedLocked(conn *rpcConn) {
-	l.asked = conn
+func (l *Learner) setAgentLocked(conn *rpcConn) {
+	l.agent = conn
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// removeAsked is for a connection that has ended. It does nothing when another one is asked.
-func (l *Learner) removeAsked(conn *rpcConn) {
+// removeAgent is for a connection that has ended. It does nothing when there is another one by now.
+func (l *Learner) removeAgent(conn *rpcConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked == conn {
-		l.setAskedLocked(nil)
+	if l.agent == conn {
+		l.setAgentLocked(nil)
 	}
 }
 
-func (l *Learner) whom() (asked *rpcConn, changed <-chan struct{}) {
+func (l *Learner) currentAgent() (agent *rpcConn, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.asked, l.changed
+	return l.agent, l.changed
 }
 
-// setScope sets what an agent says of answers that change no policy; nil: no agent has said anything.
+// setScope sets which answers change no policy, as an agent has sent it; nil: unknown.
 func (l *Learner) setScope(told *policy.NameScope) {
 	s, err := newScope(told)
 	if err != nil {
-		l.log.Warn("while no agent answers, answers for new addresses of all names wait: the rules for names cannot be used", "error", err)
+		l.log.Warn("rules for names cannot be used: while no agent answers, answers with new addresses wait, whatever the name", "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *Learner) setScope(told *policy.NameScope) {
 // Learn implements [policy.Learner].
 func (l *Learner) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	body := learnRequest{endpoint, name, addresses}
-	if asked, _ := l.whom(); asked == nil && l.passes(body) {
+	if agent, _ := l.currentAgent(); agent == nil && l.passes(body) {
 		return nil, nil
 	}
 	return func(ctx context.Context) error {
@@ -120,11 +120,11 @@ func (l *Learner) learn(ctx context.Context, body learnRequest) error {
 		defer release()
 	}
 	for {
-		asked, changed := l.whom()
+		agent, changed := l.currentAgent()
 		passes := l.passes(body)
 		var pause <-chan time.Time
-		if asked != nil {
-			err := l.ask(ctx, asked, body, passes)
+		if agent != nil {
+			err := l.ask(ctx, agent, body, passes)
 			if err == nil || fault.KindOf(err) == fault.Exhausted {
 				return err
 			}
@@ -142,18 +142,18 @@ func (l *Learner) learn(ctx context.Context, body learnRequest) error {
 	}
 }
 
-// ask has an agent learn. It does not wait long for an answer that passes without.
-func (l *Learner) ask(ctx context.Context, asked *rpcConn, body learnRequest, passes bool) error {
+// ask calls the agent. When the answer passes without an agent, it waits slowAgent at most.
+func (l *Learner) ask(ctx context.Context, agent *rpcConn, body learnRequest, passes bool) error {
 	if passes {
 		soon, cancel := context.WithTimeout(ctx, slowAgent)
 		defer cancel()
 		ctx = soon
 	}
 	began := time.Now()
-	_, err := asked.call(ctx, methodLearn, body, nil)
+	_, err := agent.call(ctx, methodLearn, body, nil)
 	switch {
 	case errors.Is(err, errConnClosed):
-		l.removeAsked(asked)
+		l.removeAgent(agent)
 	case err == nil:
 		l.mu.Lock()
 		s := l.scope

@@ -52,12 +52,12 @@ func TestLearnWithoutAgent(t *testing.T) {
 	}
 	l.setScope(exampleScope)
 	agent, end := rpcConns(t, refuse, learnAll)
-	l.setAsked(agent)
+	l.setAgent(agent)
 	if err := learn("known.example", "192.0.2.1", "2001:db8::1"); err != nil {
 		t.Fatal(err)
 	}
 	_ = end.wire.close()
-	l.setAsked(nil)
+	l.setAgent(nil)
 	for name, row := range map[string]struct {
 		endpoint uint16
 		name     string
@@ -91,7 +91,7 @@ func TestLearnWithoutAgent(t *testing.T) {
 		waiting <- learnWithin(t, l, time.Minute, learnRequest{7, "new.example", addresses("192.0.2.5")})
 	}()
 	next, _ := rpcConns(t, refuse, learnAll)
-	l.setAsked(next)
+	l.setAgent(next)
 	if err := <-waiting; err != nil {
 		t.Errorf("when the next agent is there: %v", err)
 	}
@@ -106,7 +106,7 @@ func TestLearnAgentGoes(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
 	})
-	l.setAsked(agent)
+	l.setAgent(agent)
 	done := make(chan error, 1)
 	go func() { done <- learnWithin(t, l, time.Minute, learnRequest{7, "www.example", addresses("192.0.2.1")}) }()
 	<-asked
@@ -118,7 +118,7 @@ func TestLearnAgentGoes(t *testing.T) {
 		learned <- body
 		return nil, nil, err
 	})
-	l.setAsked(next)
+	l.setAgent(next)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -144,7 +144,7 @@ func TestLearnAgentErrors(t *testing.T) {
 		}
 		return nil, nil, nil
 	})
-	l.setAsked(agent)
+	l.setAgent(agent)
 	if err := learnWithin(t, l, time.Minute, learnRequest{7, "full.example", addresses("192.0.2.1")}); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("no room: %v", err)
 	}
@@ -161,7 +161,7 @@ func TestLearnAgentHangs(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
 	})
-	l.setAsked(agent)
+	l.setAgent(agent)
 	began := time.Now()
 	if err := learnWithin(t, l, time.Minute, learnRequest{7, "www.other", addresses("192.0.2.1")}); err != nil || time.Since(began) < slowAgent {
 		t.Errorf("a name that no rule selects: %v after %v", err, time.Since(began))

@@ -63,8 +63,7 @@ func chooseProtocol(h hello) (int, error) {
 	return chosen, nil
 }
 
-// snapshot is all layer 7 rules, and what there is to know of names. One with a lower version than another one of the
-// same agent is older.
+// snapshot has all layer 7 rules and the scope of names. Versions of one agent rise.
 type snapshot struct {
 	Version uint64                     `json:"version"`
 	Partial bool                       `json:"partial,omitempty"` // the agent starts: other rules that the proxy has stay in use

@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/cells/policy/names"
 )
 
-// scope is a [policy.NameScope] that can be asked. It never changes. Of a nil one, every rule may select every name.
+// scope is a compiled [policy.NameScope]. It never changes. A nil scope is unknown: then rules may select any name.
 type scope struct {
 	rules   *dnsname.Rules
 	cluster bart.Lite
@@ -38,7 +38,8 @@ func newScope(told *policy.NameScope) (*scope, error) {
 // selects reports whether a rule of a policy may select addresses of the name.
 func (s *scope) selects(name string) bool { return s == nil || s.rules.Match(name) }
 
-// outside returns the addresses that a name may have: those outside of the cluster, which other machines have.
+// outside returns the addresses that change the policy when a rule selects their name: neither addresses of the cluster nor
+// loopback, link-local and the like.
 func (s *scope) outside(addresses []dnsname.Address) (found []netip.Addr) {
 	for _, a := range addresses {
 		addr := names.Normalize(a.Addr)
@@ -49,21 +50,18 @@ func (s *scope) outside(addresses []dnsname.Address) (found []netip.Addr) {
 	return found
 }
 
-// mergeScopes returns what both say together, for an agent that starts and does not know all policies yet.
+// mergeScopes returns the union, for an agent that starts and does not know all policies yet; nil if one is unknown.
 func mergeScopes(x, y *policy.NameScope) *policy.NameScope {
 	if x == nil || y == nil {
 		return nil
 	}
-	merged := &policy.NameScope{Rules: slices.Clone(x.Rules), Cluster: slices.Clone(x.Cluster)}
+	merged := &policy.NameScope{Rules: slices.Clone(x.Rules), Cluster: slices.Concat(x.Cluster, y.Cluster)}
 	for _, rule := range y.Rules {
 		if !slices.Contains(merged.Rules, rule) {
 			merged.Rules = append(merged.Rules, rule)
 		}
 	}
-	for _, cidr := range y.Cluster {
-		if !slices.Contains(merged.Cluster, cidr) {
-			merged.Cluster = append(merged.Cluster, cidr)
-		}
-	}
+	slices.SortFunc(merged.Cluster, netip.Prefix.Compare) // there may be 100,000
+	merged.Cluster = slices.Compact(merged.Cluster)
 	return merged
 }

@@ -214,7 +214,7 @@ func (s *Server) gone(c *serverConn, err error) {
 		s.current = nil
 	}
 	s.mu.Unlock()
-	s.learner.removeAsked(c.rpc)
+	s.learner.removeAgent(c.rpc)
 	if agent && s.ctx.Err() == nil {
 		s.log.Info("the agent has left; goes on with the rules that it gave", "error", err)
 	}

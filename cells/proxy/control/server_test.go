@@ -184,7 +184,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	_ = agent.wire.close()
 	testutil.Eventually(t, func() error {
-		if asked, _ := previous.learner.whom(); asked != nil {
+		if agent, _ := previous.learner.currentAgent(); agent != nil {
 			return errors.New("the agent is not gone")
 		}
 		return nil

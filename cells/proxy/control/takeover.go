@@ -284,7 +284,7 @@ func (c *serverConn) completeHandover() error {
 	listener := s.listener
 	s.mu.Unlock()
 	err := ignoreClosed(listener.Close())
-	s.learner.setAsked(c.rpc) // the next agent connects to that one
+	s.learner.setAgent(c.rpc) // the next agent connects to that one
 	s.log.Info("another process has taken over")
 	s.replaced()
 	return err

@@ -23,8 +23,8 @@ type Answer struct {
 	Addresses []dnsname.Address
 }
 
-// matches reports whether a message is the answer to a query whose question ends at end. A server may write a name without capitals
-// with some. Those of the question have to come back: resolvers choose them at random, against forged answers.
+// matches reports whether a message is the answer to a query whose question ends at end. If the name in the query has no capitals, the
+// answer may have some. Otherwise the name must be equal: some resolvers choose capitals at random, against forged answers.
 func matches(answer, query []byte, end int) bool {
 	if len(answer) < end || !bytes.Equal(answer[:2], query[:2]) || word(answer, 2)&(bitResponse|maskOpcode) != bitResponse || word(answer, 4) != 1 {
 		return false

@@ -2,13 +2,13 @@ package dnsproxy
 
 import "errors"
 
-// Denied is how queries for names that no rule allows are answered: a pflag.Value.
+// Denied is the reply to a query for a name that no rule allows. It is a pflag.Value.
 type Denied uint8
 
 const (
-	// NXDomain has every resolver go on with its search list.
+	// NXDomain makes every resolver continue with its search list.
 	NXDomain Denied = iota
-	// Refused is the honest code. The resolver of musl asks again for 5 s, and then gives up the search.
+	// Refused says that the name was not looked up. The resolver of musl asks again for 5 s, and then ends the search.
 	Refused
 )
 

@@ -23,21 +23,21 @@ type peer struct {
 	block   *block // that is being read
 
 	// Guarded by Session.mu.
-	encoder  *hpack.Encoder
-	out      []byte // what is to be sent
-	buffer   *bufconn.Buffer
-	held     int       // bytes of memory for out
-	writing  time.Time // since when; zero: nobody writes
-	err      error     // of a write
-	unacked  []bool    // SETTINGS that were sent; true: the other peer waits for the acknowledgement
-	patience patience
+	encoder *hpack.Encoder
+	out     []byte // what is to be sent
+	buffer  *bufconn.Buffer
+	held    int       // bytes of memory for out
+	writing time.Time // since when; zero: nobody writes
+	err     error     // of a write
+	unacked []bool    // SETTINGS that were sent; true: the other peer waits for the acknowledgement
+	budget  frameBudget
 }
 
 // tableSize is that of the compression tables, the default.
 const tableSize = 4 << 10
 
 func newPeer(c *bufconn.Conn) *peer {
-	p := &peer{conn: c, patience: patience{left: maxUseless, filled: time.Now()}}
+	p := &peer{conn: c, budget: frameBudget{left: maxUseless, filled: time.Now()}}
 	p.decoder = hpack.NewDecoder(tableSize, func(f hpack.HeaderField) { p.block.add(p.decoder, f) })
 	p.encoder = hpack.NewEncoder((*output)(p))
 	return p
@@ -215,30 +215,30 @@ func (s *Session) flushLocked(p *peer, most int) error {
 	return p.err
 }
 
-// maxUseless is how many useless frames a peer may send at once, and perSecond how many all the time. Useful ones allow for others, since
-// peers ping for what they receive.
+// maxUseless limits the useless frames that a peer may send at once, perSecond those that it may go on sending. Useful frames refill the
+// budget, since peers send a ping for the data that they receive.
 const (
 	maxUseless = 2000
 	perSecond  = 200
 )
 
-// patience bounds the frames that move nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, frames of streams that are over, streams
+// frameBudget limits useless frames: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, frames of streams that are over, and streams
 // that are canceled before they were answered.
-type patience struct {
+type frameBudget struct {
 	left   int
 	filled time.Time
 }
 
-func (p *patience) gain(n int) { p.left = min(p.left+n, maxUseless) }
+func (b *frameBudget) refill(n int) { b.left = min(b.left+n, maxUseless) }
 
-// use returns an error when a peer has sent too much.
-func (p *patience) use(n int) error {
-	if p.left -= n; p.left >= 0 {
+// spend returns an error when the budget is used up.
+func (b *frameBudget) spend(n int) error {
+	if b.left -= n; b.left >= 0 {
 		return nil
 	}
 	now := time.Now()
-	p.gain(int(min(now.Sub(p.filled), time.Hour) * perSecond / time.Second))
-	if p.filled = now; p.left < 0 {
+	b.refill(int(min(now.Sub(b.filled), time.Hour) * perSecond / time.Second))
+	if b.filled = now; b.left < 0 {
 		return floodError
 	}
 	return nil

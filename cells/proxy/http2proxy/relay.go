@@ -30,7 +30,7 @@ func (s *Session) relay(from, to *peer, f frame) error {
 	case http2.FrameGoAway:
 		return s.relayGoAway(from, to, f)
 	}
-	return from.patience.use(1) // PRIORITY, and extensions that we do not speak
+	return from.budget.spend(1) // PRIORITY, and extensions that we do not speak
 }
 
 // isIdle reports whether the client has not begun the stream.
@@ -48,7 +48,7 @@ func (s *Session) relayData(from, to *peer, f frame) error {
 	end := f.flags.Has(http2.FlagDataEndStream)
 	useful := len(f.payload) > 0 || end
 	if !useful {
-		if err := from.patience.use(1); err != nil {
+		if err := from.budget.spend(1); err != nil {
 			return err
 		}
 	}
@@ -73,8 +73,8 @@ func (s *Session) relayData(from, to *peer, f frame) error {
 	}
 	if useful {
 		to.data(f.stream, f.payload, end)
-		from.patience.gain(1)
-		to.patience.gain(updates + len(f.payload)/bytesPerUpdate)
+		from.budget.refill(1)
+		to.budget.refill(updates + len(f.payload)/bytesPerUpdate)
 	}
 	if end {
 		s.endSide(st, from == s.client)
@@ -82,24 +82,26 @@ func (s *Session) relayData(from, to *peer, f frame) error {
 	return nil
 }
 
-// A peer acknowledges what it receives for the stream and the connection, maybe in pieces as small as it reads.
+// A receiver sends a WINDOW_UPDATE for the stream and one for the connection, as often as it reads: its budget has room for one of each
+// for every 512 bytes.
 const (
 	updates        = 2
 	bytesPerUpdate = 256
 )
 
-// lateBytes is a size from which DATA of a stream that was reset costs no more than other DATA. Much may be on its way.
+// lateBytes is the size from which DATA of a stream that was reset costs nothing, as other DATA: a client may have sent much of it
+// before it knew.
 const lateBytes = 1 << 10
 
-// lateData handles DATA of a stream that is over, and whose sender may not know. A client that has ended it does.
+// lateData handles DATA of a stream that is over. A client that has ended the stream itself gets STREAM_CLOSED.
 func (s *Session) lateData(from *peer, id uint32, n int, end bool) error {
 	switch {
-	case from == s.client && !s.late(id, end):
+	case from == s.client && !s.receiveLate(id, end):
 		from.reset(id, http2.ErrCodeStreamClosed)
 	case end || n >= lateBytes:
 		return nil
 	}
-	return from.patience.use(1)
+	return from.budget.spend(1)
 }
 
 // dataFault checks the order of frames and the length that was announced.
@@ -128,8 +130,8 @@ func (s *Session) relayReset(from, to *peer, f frame) error {
 	}
 	st := s.streams[f.stream]
 	if st == nil {
-		s.late(f.stream, from == s.client)
-		return from.patience.use(1)
+		s.receiveLate(f.stream, from == s.client)
+		return from.budget.spend(1)
 	}
 	st.clientDone = st.clientDone || from == s.client
 	s.forget(st)
@@ -142,7 +144,7 @@ func (s *Session) relayReset(from, to *peer, f frame) error {
 	if st.answered {
 		return nil
 	}
-	return from.patience.use(costOfReset)
+	return from.budget.spend(costOfReset)
 }
 
 // relayCredit passes a part of a window on, whose sender takes so much more.
@@ -154,7 +156,7 @@ func (s *Session) relayCredit(from, to *peer, f frame) error {
 	if n == 0 {
 		return protocolError
 	}
-	if err := from.patience.use(1); err != nil {
+	if err := from.budget.spend(1); err != nil {
 		return err
 	}
 	if f.stream == 0 {
@@ -198,7 +200,7 @@ func (s *Session) relaySettings(from, to *peer, f frame) error {
 		}
 		return nil
 	}
-	if err := from.patience.use(1); err != nil {
+	if err := from.budget.spend(1); err != nil {
 		return err
 	}
 	list, err := s.readSettings(from, f)
@@ -268,7 +270,7 @@ func (s *Session) relayPing(from, to *peer, f frame) error {
 		}
 		return nil
 	}
-	if err := from.patience.use(1); err != nil {
+	if err := from.budget.spend(1); err != nil {
 		return err
 	}
 	switch {
@@ -290,7 +292,7 @@ func (s *Session) relayGoAway(from, to *peer, f frame) error {
 	if f.stream != 0 {
 		return protocolError
 	}
-	if err := from.patience.use(1); err != nil {
+	if err := from.budget.spend(1); err != nil {
 		return err
 	}
 	last, code := binary.BigEndian.Uint32(f.payload)&maxStream, http2.ErrCode(binary.BigEndian.Uint32(f.payload[4:]))

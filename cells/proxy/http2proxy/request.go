@@ -27,7 +27,7 @@ func (s *Session) clientHeaders(ctx context.Context, b *block) error {
 		case refused: // the GOAWAY says so
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.leave(b.stream, b.end)
+			s.recordUnended(b.stream, b.end)
 			return nil
 		case full:
 			return s.refuseStream(b)
@@ -40,10 +40,10 @@ func (s *Session) clientHeaders(ctx context.Context, b *block) error {
 	default:
 		defer s.mu.Unlock()
 		switch {
-		case !s.late(b.stream, b.end): // the client has ended it, or has left out its number
+		case !s.receiveLate(b.stream, b.end): // the client has ended it, or has left out its number
 			return protocolError
 		case !b.end:
-			return s.client.patience.use(1)
+			return s.client.budget.spend(1)
 		}
 		return nil
 	}
@@ -76,9 +76,9 @@ func (s *Session) refuseStream(b *block) error {
 // refuse refuses a stream that the server does not see. The client may try again. It needs the lock.
 func (s *Session) refuse(b *block, r *httpproxy.Request, reason httpproxy.Reason) error {
 	s.client.reset(b.stream, http2.ErrCodeRefusedStream)
-	s.leave(b.stream, b.end)
+	s.recordUnended(b.stream, b.end)
 	s.recordStream(&stream{method: r.Method, host: r.Host, path: r.Path}, httpproxy.Refused, reason, 0)
-	return s.client.patience.use(costOfReset)
+	return s.client.budget.spend(costOfReset)
 }
 
 // request decides about a request and forwards it.
@@ -95,8 +95,8 @@ func (s *Session) request(ctx context.Context, b *block) error {
 		defer s.mu.Unlock()
 		s.deciding = 0
 		s.client.reset(b.stream, http2.ErrCodeProtocol)
-		s.leave(b.stream, b.end)
-		return s.client.patience.use(1)
+		s.recordUnended(b.stream, b.end)
+		return s.client.budget.spend(1)
 	default:
 		s.answer(b, &r, httpproxy.Refused, reason)
 		return nil
@@ -132,7 +132,7 @@ func (s *Session) request(ctx context.Context, b *block) error {
 	if s.newStream(b, &r) == nil {
 		return s.refuse(b, &r, httpproxy.ReasonMemory)
 	}
-	s.client.patience.gain(1)
+	s.client.budget.refill(1)
 	s.server.headers(b.stream, b.fields, b.end)
 	return nil
 }
@@ -142,7 +142,7 @@ func (s *Session) answer(b *block, r *httpproxy.Request, verdict httpproxy.Verdi
 	s.mu.Lock()
 	s.deciding = 0
 	status := s.reply(b.stream, b.end, b.grpc, reason)
-	s.leave(b.stream, b.end)
+	s.recordUnended(b.stream, b.end)
 	s.mu.Unlock()
 	s.record(r, verdict, reason, status)
 }

@@ -17,7 +17,7 @@ func (s *Session) serverHeaders(b *block) error {
 	case b.stream > s.lastID:
 		return protocolError
 	case st == nil: // reset meanwhile
-		return s.server.patience.use(1)
+		return s.server.budget.spend(1)
 	}
 	st.tick = s.tick
 	reason := s.responseFault(st, b)
@@ -26,7 +26,7 @@ func (s *Session) serverHeaders(b *block) error {
 		return nil
 	}
 	s.client.headers(st.id, b.fields, b.end)
-	s.client.patience.gain(1)
+	s.client.budget.refill(1)
 	if b.end {
 		s.endSide(st, false)
 	}
@@ -62,7 +62,7 @@ func (s *Session) responseFault(st *stream, b *block) httpproxy.Reason {
 		}
 	}
 	st.answered = true
-	s.client.patience.gain(costOfReset)
+	s.client.budget.refill(costOfReset)
 	s.recordStream(st, httpproxy.Forwarded, "", status)
 	return ""
 }

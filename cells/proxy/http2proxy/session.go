@@ -36,7 +36,7 @@ type Session struct {
 	server            *peer // not before it was dialled
 	streams           map[uint32]*stream
 	lastID            uint32          // of the client's streams
-	unended           []uint32        // the last streams that are over while the client may still send to them
+	unended           []uint32        // the last streams that are over and that the client has not ended: late frames of them may come
 	deciding          uint32          // the stream of a request that is not forwarded yet, or 0
 	accepted          uint32          // streams above it are not served any more
 	settingsForServer []http2.Setting // of the client, for the server
@@ -283,7 +283,7 @@ func (s *Session) readBlock(p *peer, f frame) (*block, error) {
 func (s *Session) useless(p *peer, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return p.patience.use(n)
+	return p.budget.spend(n)
 }
 
 func (s *Session) isEnding() bool {

@@ -57,11 +57,12 @@ func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
 	return st
 }
 
-// maxUnended is above the number of streams that a client has begun without having read what became of the first of them.
+// maxUnended is more than the number of streams that a client can begin before it reads that the first of them is over.
 const maxUnended = 1024
 
-// leave says that a stream is over, and that the client may not know. It needs the lock.
-func (s *Session) leave(id uint32, clientDone bool) {
+// recordUnended is for a stream that is over. Unless the client has ended it, frames that the client sent before it knew may still come.
+// It needs the lock.
+func (s *Session) recordUnended(id uint32, clientDone bool) {
 	if clientDone {
 		return
 	}
@@ -71,9 +72,9 @@ func (s *Session) leave(id uint32, clientDone bool) {
 	s.unended = append(s.unended, id)
 }
 
-// late is for a frame of the client on a stream that is over. It reports whether the client may have sent it before it knew. It needs
-// the lock.
-func (s *Session) late(id uint32, end bool) bool {
+// receiveLate is for a frame of the client on a stream that is over. It reports whether the client may have sent it before it knew.
+// end says that it is the last frame of the stream. It needs the lock.
+func (s *Session) receiveLate(id uint32, end bool) bool {
 	i := slices.Index(s.unended, id)
 	if i >= 0 && end {
 		s.unended = slices.Delete(s.unended, i, i+1)
@@ -84,7 +85,7 @@ func (s *Session) late(id uint32, end bool) bool {
 // forget is for a stream that has ended. It needs the lock.
 func (s *Session) forget(st *stream) {
 	delete(s.streams, st.id)
-	s.leave(st.id, st.clientDone)
+	s.recordUnended(st.id, st.clientDone)
 	s.client.conn.Memory.Release(st.held)
 }
 

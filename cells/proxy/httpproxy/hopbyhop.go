@@ -76,7 +76,8 @@ func sameName[A, B string | []byte](a A, b B) bool {
 	return true
 }
 
-// writeFields writes the header lines that are forwarded, each as it was received. Those that say where the message ends have one form.
+// writeFields writes the header lines that are forwarded, each as it was received. It writes Content-Length and Transfer-Encoding in one
+// form, so that the server reads the same end of the message.
 func writeFields(w *writer, head []byte, fields []field) {
 	for i := 0; i < len(fields); {
 		f := &fields[i]

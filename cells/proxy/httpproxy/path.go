@@ -6,25 +6,25 @@ import (
 	"unicode/utf8"
 )
 
-// form is a set of ways in which a server may read a path, other than by its text.
+// form is a set of conversions that a server may do before it uses a path.
 type form uint8
 
 const (
 	encodedSlash     form = 1 << iota // "%2F" separates segments
-	backslash                         // "\" does
-	encodedBackslash                  // "%5C" does
+	backslash                         // "\" separates segments
+	encodedBackslash                  // "%5C" separates segments
 	decoded                           // escapes are decoded, empty segments and control characters left out; "..;x" and ".. " are ".."
-	ambiguous                         // no such way, but a sign that the path has to be read in all of them
+	ambiguous                         // no conversion: resolve sets it if conversions change where the path leads
 	allForms         = ambiguous - 1
 )
 
-// maxAmbiguous bounds what is spent on an ambiguous path, which is read in up to 32 ways.
+// maxAmbiguous limits the work for an ambiguous path, which has up to 32 readings.
 const maxAmbiguous = 8 << 10
 
-// readings returns the paths, each with the query, that servers may take an ambiguous path for, and nil for any other path. A path is
-// ambiguous if it has backslashes, empty segments or segments "." and "..", maybe after decoding, control characters, or invalid UTF-8.
-// An encoded slash alone makes none so. Where ".." leads depends on all that may separate segments, so there is a reading for each
-// combination, and one for each of the path up to a NUL. ok is false for a path too long.
+// readings returns all paths, each with the query, that servers may read an ambiguous path as. It returns nil for other paths. A path is
+// ambiguous if it has backslashes, empty segments, segments "." or ".." (before or after decoding), control characters, or invalid UTF-8.
+// An encoded slash alone does not make it ambiguous. Where ".." leads depends on which characters separate segments, so there is a reading
+// for each combination of forms, of the whole path and of the part before the first NUL. ok is false if the path is too long.
 func readings(target string) (all []string, ok bool) {
 	path, query := target, ""
 	if i := strings.IndexByte(target, '?'); i >= 0 {
@@ -56,7 +56,8 @@ func readings(target string) (all []string, ok bool) {
 	}
 }
 
-// resolve appends a path that begins with "/", without segments "." and ".." (RFC 3986, 5.2.4). It returns which forms the path has.
+// resolve appends a path that begins with "/", converted by the forms how and without segments "." and ".." (RFC 3986, 5.2.4). seen has the
+// forms that make a difference for this path.
 func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 	start := len(b) // of the segment
 	for i, n := 0, 0; i <= len(path); i += n {
@@ -97,8 +98,8 @@ func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 	return b, seen
 }
 
-// unescape returns the character that path begins with, and its length there. Of a character above ASCII it is the first byte, unless an
-// ASCII character is written in more bytes than UTF-8 allows, as some servers decode it.
+// unescape returns the first character of path, decoded, and its length in path. For a character above ASCII it returns the first byte. An
+// ASCII character in an overlong UTF-8 encoding, which some servers accept, is decoded.
 func unescape(path string) (c byte, n int) {
 	if path[0] != '%' || len(path) < 3 {
 		return path[0], 1
@@ -126,7 +127,8 @@ func unescape(path string) (c byte, n int) {
 	return c, 3
 }
 
-// resolveSegment ends the segment that begins at start with a slash, unless it is the last one. It reports whether it has left it out.
+// resolveSegment handles the end of the segment that begins at start: it appends a slash, unless the segment is the last one. It resolves
+// "." and "..", and reports whether it did so.
 func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, resolved bool) {
 	name := b[start:]
 	if how&decoded != 0 {
@@ -146,8 +148,8 @@ func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, resolve
 	return b, false
 }
 
-// bareDots returns only the dots of a name that has beside them nothing but what some servers leave out: blanks, invalid UTF-8, and
-// all from a semicolon on.
+// bareDots returns the dots of a name that has nothing else but blanks, invalid UTF-8 and a part after a semicolon, which some servers
+// leave out. It returns any other name as it is.
 func bareDots(name []byte) []byte {
 	dots, valid := 0, utf8.Valid(name)
 	for _, c := range name {

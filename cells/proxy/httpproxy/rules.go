@@ -59,7 +59,7 @@ func compileRule(r model.HTTPRule) (rule, error) {
 	return rule{method: method, path: path, host: host, headers: r.Headers}, errors.Join(faults...)
 }
 
-// Decide returns no reason if a rule matches the request. A rule that asks for a path must also match all others that servers may take it for.
+// Decide returns no reason if a rule matches the request. A rule with a path must match all readings of an ambiguous path.
 func (rs *Rules) Decide(r *Request) Reason {
 	if rs == nil {
 		return ReasonNoRule
