@@ -134,7 +134,7 @@ func (p *Peers) follow(ctx context.Context) error {
 			p.applyInfo(c)
 			w.hasInfo, w.origin = true, cache.Origin{}
 		case <-timeout.C:
-			if !p.answered && !p.storeAway {
+			if p.backend != nil && !p.answered && !p.storeAway {
 				p.useCache()
 			}
 		case <-claims.C:

@@ -242,6 +242,9 @@ func portIn(protocolText, portText string) (protocol model.Protocol, port uint16
 		}
 		return protocol, 0, nil
 	}
+	if portText == "" {
+		return 0, 0, fault.New(fault.Invalid, fmt.Sprintf("port is missing: %s takes one", protocol))
+	}
 	number, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil || number == 0 {
 		return 0, 0, fault.New(fault.Invalid, fmt.Sprintf("port %.32q: want a number from 1 to 65535", portText))

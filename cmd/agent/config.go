@@ -190,7 +190,7 @@ func (c Config) Validate() error {
 	if c.IPAM.Mode == ipam.ModeMultiPool {
 		errs = append(errs, c.multiPool().Validate(), labels.Check("node-labels", c.NodeLabels))
 	}
-	if c.hasStore() {
+	if c.hasStore() || len(c.Store.Etcd.Endpoints) > 0 {
 		errs = append(errs, c.Store.Validate())
 	}
 	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {

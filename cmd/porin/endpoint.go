@@ -29,10 +29,12 @@ func endpointList(ctx context.Context, s *session, _ []string) error {
 	})
 }
 
+const refHint = "porin endpoint list shows those of this node; ask about another node's pods there"
+
 func endpointGet(ctx context.Context, s *session, args []string) error {
 	ep, err := s.client.Endpoint(ctx, args[0])
 	if err != nil {
-		return err
+		return withHint(err, refHint)
 	}
 	return s.print(ep, func(w io.Writer) { s.endpointTable(w, ep) })
 }
@@ -44,7 +46,7 @@ func endpointLabel(ctx context.Context, s *session, args []string) error {
 	}
 	ep, err := s.client.Endpoint(ctx, args[0])
 	if err != nil {
-		return err
+		return withHint(err, refHint)
 	}
 	patch := v1.EndpointPatch{}
 	if s.ofNamespace {
@@ -103,7 +105,7 @@ func changed(labels map[string]string, change map[string]*string) map[string]str
 func endpointDelete(ctx context.Context, s *session, args []string) error {
 	result, err := deleteByRef(ctx, s, args[0])
 	if err != nil {
-		return err
+		return withHint(err, refHint)
 	}
 	err = s.print(result, func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, plural(result.Deleted, "endpoint")+" deleted")

@@ -6,7 +6,7 @@ func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // The longer help of commands.
 
-const aboutRefs = `REF is a number, or one of
+const aboutRefs = `REF is a number, NAMESPACE/NAME of a pod, an address, or one of
   container-id:ID    cni-attachment-id:ID:INTERFACE    pod-name:NAMESPACE/NAME
   ipv4:ADDRESS       ipv6:ADDRESS`
 
@@ -16,6 +16,7 @@ Other labels stay. When the command ends, the policies that follow are in the da
 the same time, one may be lost.`
 
 const aboutDelete = aboutRefs + `
+A container that still runs is cut off, and nothing brings its network back: end it instead.
 container-id: takes down every endpoint of the container; one that is not known is a success.
 The exit code is 1 when a part could not be taken down yet: the agent tries again. With --force it gives up such parts and lists
 them, and the addresses are free: end the container first, as its interface may be what is left.`

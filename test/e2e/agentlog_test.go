@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"porin.dev/porin/cells/node"
 )
 
 // TestAgentLog: the log tells when the agent starts, what it has restored, and why it stops.
 func TestAgentLog(t *testing.T) {
 	r := newRig(t)
 	r.pod()
+	time.Sleep(2 * node.StoreTimeout) // a node of its own waits for no store
 	r.agent.Restart(t)
 	log := r.agent.Log()
 	for _, want := range []string{
@@ -20,6 +24,9 @@ func TestAgentLog(t *testing.T) {
 		if !strings.Contains(log, want) {
 			t.Errorf("want %s in\n%s", want, log)
 		}
+	}
+	if strings.Contains(log, "level=WARN") {
+		t.Errorf("a start without trouble warns:\n%s", log)
 	}
 	r.agent.Stop(t)
 	if log := r.agent.Log(); !strings.Contains(log, `level=INFO msg="agent stops" reason="terminated signal received"`) {

@@ -22,7 +22,7 @@ const (
 	ReasonUnknownLabels                // the labels of the pod are not known
 	ReasonUnmanaged                    // pods that nothing is known of reach this node's
 	ReasonLayer7Conflict               // rules accept it for several protocols of layer 7
-	ReasonOtherNode                    // another node decides about its pods
+	ReasonOtherNode                    // no policy of this node selects the pod, which is of another node: that one decides
 )
 
 func (r Reason) String() string {
@@ -176,6 +176,9 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 		inForce, proposed = e.build(ep, e.policiesOf(ep), d)
 	}
 	decision = e.decideFor(ep, inForce, c, protocol, port)
+	if !ep.Local && decision.Reason == ReasonNoPolicy {
+		decision.Reason = ReasonOtherNode
+	}
 	if proposed != nil {
 		if would := e.decideFor(ep, proposed, c, protocol, port); !would.equal(decision) {
 			audit = &would

@@ -108,7 +108,7 @@ func read(data []byte) (model.Policy, []error) {
 	case kind{ciliumVersion, model.KindCiliumClusterwideNetworkPolicy}:
 		return decode(data, ciliumClusterwideNetworkPolicy)
 	}
-	return model.Policy{}, []error{fmt.Errorf("apiVersion %q, kind %q: not a kind of policy that is known here", head.APIVersion, head.Kind)}
+	return model.Policy{}, []error{fmt.Errorf("apiVersion %q, kind %q: not a kind of policy that is known here: want NetworkPolicy of networking.k8s.io/v1, ClusterNetworkPolicy, AdminNetworkPolicy or BaselineAdminNetworkPolicy of policy.networking.k8s.io, CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy of cilium.io/v2", head.APIVersion, head.Kind)}
 }
 
 type kind struct{ version, name string }
